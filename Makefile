@@ -1,0 +1,136 @@
+# Everything that a contributor or CI calls. `make help` lists it.
+#
+# Needs Go, git and make, and root or sudo where a Debian package is missing.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
+BIN := $(ROOT)/bin
+# What is built once and kept: the linter and the test servers.
+CACHE := $(ROOT)/.cache
+CACHE_BIN := $(CACHE)/bin
+
+# A build that is neither of a tag nor of a clean tree says so.
+VERSION ?= $(shell git -C $(ROOT) describe --tags --always --dirty 2>/dev/null || echo unknown)
+# As Caddy's own releases: without the database drivers of its built-in ACME server's rarely used stores.
+export GOTAGS := nobadger,nomysql,nopgx
+CADDY_PATH := github.com/caddyserver/caddy/v2
+LDFLAGS := -s -w -X $(CADDY_PATH).CustomVersion=$(VERSION) -X $(CADDY_PATH).CustomBinaryName=gatehouse
+
+# Without cgo for whatever is not under the race detector: one set of compiled packages for build, vet and lint.
+export CGO_ENABLED := 0
+
+# Every module of the repository, the product first.
+MODULES := $(shell cd $(ROOT) && find . \( -name '.?*' -o -name testdata -o -name node_modules \) -prune -o -name go.mod -printf '%h\n' | sort)
+
+LINT_VERSION := $(shell sed -n 's|^\tgithub.com/golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p' $(ROOT)/tools/go.mod)
+# The name holds both versions, so that either's change, and nothing else, builds it anew.
+GOLANGCI_LINT = $(CACHE_BIN)/golangci-lint-$(LINT_VERSION)-$(shell go env GOVERSION)
+
+# -count=1: these tests talk to servers, and a cached answer would say nothing about them. Neither -short nor -trimpath:
+# under both, caddytest skips its tests without a word.
+TEST_FLAGS ?= -race -shuffle=on -count=1 -vet=off -timeout=20m -tags=$(GOTAGS)
+TEST_PACKAGES ?= ./...
+# How long each fuzz target runs in `make test`, and in `make fuzz`.
+FUZZTIME_SHORT ?= 3s
+FUZZTIME ?= 10m
+
+##@ Using it
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(ROOT)/Makefile
+	@echo
+
+.PHONY: demo
+demo: build ## build and start the whole gateway with embedded stores on http://localhost:8080 (DEMO_FLAGS="--listen ADDR ...")
+	@exec $(BIN)/gatehouse demo $(DEMO_FLAGS)
+
+.PHONY: build
+build: ## write bin/gatehouse, the version stamped in
+	@mkdir -p $(BIN)
+	cd $(ROOT) && go build -trimpath -tags=$(GOTAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/gatehouse ./cmd/gatehouse
+
+.PHONY: xcaddy
+xcaddy: build ## build bin/gatehouse-xcaddy with the xcaddy tool from xcaddy.json, and hold it against bin/gatehouse
+	go -C $(ROOT)/tools run ./xcaddybuild -config $(ROOT)/xcaddy.json -ldflags "$(LDFLAGS)" -tags $(GOTAGS) \
+		-output $(BIN)/gatehouse-xcaddy -same-as $(BIN)/gatehouse
+
+.PHONY: bench
+bench: ## whole job against plain Caddy with wrk and a real Redis (BENCH_FLAGS="...")
+	@$(ROOT)/scripts/packages.sh redis-server wrk
+	cd $(ROOT) && go run -tags=$(GOTAGS) ./bench $(BENCH_FLAGS)
+
+##@ Holding it to its promises
+
+.PHONY: test
+test: packages test-servers verify lint vet fuzz-short unit ## everything CI checks: linters, fuzzing for seconds, every test with the race detector; fails if one was skipped
+
+.PHONY: unit
+unit: packages test-servers ## only the tests (TEST_PACKAGES=./ratelimit/... TEST_FLAGS="-race -run TestX")
+	@cd $(ROOT) && go build -o $(CACHE_BIN)/testreport ./internal/testreport
+	@cd $(ROOT) && CGO_ENABLED=1 $(CACHE_BIN)/testreport $(addprefix -module ,$(MODULES)) -- $(TEST_FLAGS) $(TEST_PACKAGES)
+
+.PHONY: verify
+verify: ## go.mod and go.sum of every module: tidy, and the downloaded modules unchanged
+	@for module in $(MODULES); do \
+		echo "verifying $$module/go.mod"; \
+		(cd $(ROOT)/$$module && go mod tidy -diff && go mod verify >/dev/null) || exit 1; \
+	done
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) ## golangci-lint with gofumpt over every module
+	@for module in $(MODULES); do \
+		echo "linting $$module"; \
+		(cd $(ROOT)/$$module && $(GOLANGCI_LINT) run --config $(ROOT)/.golangci.yml --build-tags $(GOTAGS) ./...) || exit 1; \
+	done
+
+.PHONY: vet
+vet: ## go vet over every module
+	@for module in $(MODULES); do \
+		echo "vetting $$module"; \
+		(cd $(ROOT)/$$module && go vet -tags=$(GOTAGS) ./...) || exit 1; \
+	done
+
+.PHONY: fmt
+fmt: $(GOLANGCI_LINT) ## gofumpt and import order, in place
+	@for module in $(MODULES); do \
+		(cd $(ROOT)/$$module && $(GOLANGCI_LINT) fmt --config $(ROOT)/.golangci.yml ./...) || exit 1; \
+	done
+
+.PHONY: fuzz
+fuzz: ## fuzz every target, each for FUZZTIME=10m (FUZZ_PACKAGES=./upstream for some)
+	@cd $(ROOT) && scripts/fuzz.sh $(FUZZTIME) $(FUZZ_PACKAGES)
+
+.PHONY: fuzz-short
+fuzz-short: ## fuzz every target for a few seconds
+	@cd $(ROOT) && scripts/fuzz.sh $(FUZZTIME_SHORT)
+
+.PHONY: vuln
+vuln: ## known vulnerabilities that our code reaches (asks an online database, so it is not part of `make test`)
+	@mkdir -p $(CACHE_BIN)
+	@go -C $(ROOT)/tools build -o $(CACHE_BIN)/govulncheck golang.org/x/vuln/cmd/govulncheck
+	cd $(ROOT) && $(CACHE_BIN)/govulncheck -tags=$(GOTAGS) ./...
+
+##@ Housekeeping
+
+.PHONY: packages
+packages: ## install the Debian packages that the tests need, where missing
+	@$(ROOT)/scripts/packages.sh gcc redis-server redis-sentinel redis-cli openssl curl node
+
+.PHONY: test-servers
+test-servers: ## build the Vault server for the tests into .cache/bin, once
+	@mkdir -p $(CACHE_BIN)
+
+.PHONY: clean
+clean: ## remove everything built, the kept linter and test servers too
+	rm -rf $(BIN) $(CACHE)
+
+$(GOLANGCI_LINT):
+	@echo "building golangci-lint $(LINT_VERSION), once; this takes a few minutes"
+	@mkdir -p $(CACHE_BIN)
+	@go -C $(ROOT)/tools build -ldflags "-s -w -X main.version=$(LINT_VERSION)" -o $@ \
+		github.com/golangci/golangci-lint/v2/cmd/golangci-lint

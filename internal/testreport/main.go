@@ -1,0 +1,101 @@
+// Command testreport runs `go test -json` in one module after the other and prints what a person wants to know: a line
+// for each package, the whole output of whatever failed, the slowest tests, and as the last line of all exactly
+//
+//	N passed, N failed, N skipped
+//
+// Tests, subtests, examples and the seeds of fuzz tests count one each. A package that failed outside of its tests (it
+// did not compile, TestMain gave up, a data race after the last test) counts as one failed test. The exit status is 0
+// only if nothing failed, nothing was skipped and anything ran at all.
+//
+// Usage:
+//
+//	testreport -module DIR [-module DIR ...] [-slowest N] -- ARGUMENTS OF GO TEST
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var modules []string
+	flags := flag.NewFlagSet("testreport", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Func("module", "the `directory` of a module to test; may be given several times", func(dir string) error {
+		modules = append(modules, dir)
+		return nil
+	})
+	slowest := flags.Int("slowest", 10, "how many of the slowest tests to list")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if len(modules) == 0 {
+		fmt.Fprintln(stderr, "testreport: at least one -module DIR is needed")
+		return 2
+	}
+
+	rep := newReport(stdout)
+	for _, dir := range modules {
+		if err := testModule(ctx, rep, dir, flags.Args(), stderr); err != nil {
+			rep.broken(dir, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	rep.summary(*slowest)
+	if !rep.ok() {
+		return 1
+	}
+	return 0
+}
+
+// testModule runs go test in dir and feeds its events to rep. It returns an error only for what the events do not show:
+// go test could not be started, wrote something else than events, or failed without a failed package.
+func testModule(ctx context.Context, rep *report, dir string, args []string, stderr io.Writer) error {
+	failedBefore := rep.failed
+	//nolint:gosec // the arguments are those of whoever calls the tests
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	cmd.Dir = dir
+	cmd.Stderr = stderr
+	// go test passes an interrupt on to the tests, which then stop the servers they started.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 30 * time.Second
+	events, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("opening the output of go test: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting go test: %w", err)
+	}
+	readErr := rep.read(events)
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted: %w", context.Cause(ctx))
+	case readErr != nil:
+		return fmt.Errorf("reading the output of go test in %s: %w", filepath.Base(dir), readErr)
+	case errors.As(err, &exit) && rep.failed > failedBefore:
+		return nil // the events have told it
+	case err != nil:
+		return fmt.Errorf("go test: %w", err)
+	}
+	return nil
+}

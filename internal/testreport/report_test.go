@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func reportOf(t *testing.T, events ...string) (*report, string) {
+	t.Helper()
+	var out bytes.Buffer
+	r := newReport(&out)
+	require.NoError(t, r.read(strings.NewReader(strings.Join(events, "\n"))))
+	r.summary(1)
+	return r, out.String()
+}
+
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+	return lines[len(lines)-1]
+}
+
+func TestPassingTestsAreCountedAndTheirOutputIsDropped(t *testing.T) {
+	t.Parallel()
+	r, out := reportOf(t,
+		`{"Action":"start","Package":"p"}`,
+		`{"Action":"run","Package":"p","Test":"TestA"}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"chatter\n"}`,
+		`{"Action":"run","Package":"p","Test":"TestA/sub"}`,
+		`{"Action":"pass","Package":"p","Test":"TestA/sub","Elapsed":0.5}`,
+		`{"Action":"pass","Package":"p","Test":"TestA","Elapsed":1.5}`,
+		`{"Action":"pass","Package":"p","Elapsed":2}`,
+	)
+	require.True(t, r.ok())
+	require.NotContains(t, out, "chatter")
+	require.Contains(t, out, "1.5s  p.TestA\n")
+	require.Equal(t, "2 passed, 0 failed, 0 skipped", lastLine(out))
+}
+
+func TestASkippedTestIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	r, out := reportOf(t,
+		`{"Action":"run","Package":"p","Test":"TestA"}`,
+		`{"Action":"pass","Package":"p","Test":"TestA"}`,
+		`{"Action":"run","Package":"p","Test":"TestB"}`,
+		`{"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:3: no server\n"}`,
+		`{"Action":"skip","Package":"p","Test":"TestB"}`,
+		`{"Action":"pass","Package":"p"}`,
+	)
+	require.False(t, r.ok())
+	require.Contains(t, out, "b_test.go:3: no server")
+	require.Equal(t, "1 passed, 0 failed, 1 skipped", lastLine(out))
+}
+
+func TestAPackageWithoutTestsIsNotSkipped(t *testing.T) {
+	t.Parallel()
+	r, out := reportOf(t,
+		`{"Action":"start","Package":"empty"}`,
+		`{"Action":"output","Package":"empty","Output":"?   \tempty\t[no test files]\n"}`,
+		`{"Action":"skip","Package":"empty","Elapsed":0}`,
+	)
+	require.Zero(t, r.skipped)
+	require.False(t, r.ok(), "nothing ran")
+	require.Contains(t, out, "no test was run")
+	require.Equal(t, "0 passed, 0 failed, 0 skipped", lastLine(out))
+}
+
+func TestAFailureIsShownWithItsOutput(t *testing.T) {
+	t.Parallel()
+	r, out := reportOf(t,
+		`{"Action":"run","Package":"p","Test":"TestA"}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:9: 1 is not 2\n"}`,
+		`{"Action":"fail","Package":"p","Test":"TestA"}`,
+		`{"Action":"fail","Package":"p","Elapsed":0.2}`,
+	)
+	require.False(t, r.ok())
+	require.Contains(t, out, "--- FAIL: p.TestA\n        a_test.go:9: 1 is not 2\n")
+	require.NotContains(t, out, "=== RUN")
+	require.Contains(t, out, "1 of 1 tests failed")
+	require.Equal(t, "0 passed, 1 failed, 0 skipped", lastLine(out))
+}
+
+func TestATestThatNeverFinishedHasFailed(t *testing.T) {
+	t.Parallel()
+	r, out := reportOf(t,
+		`{"Action":"run","Package":"p","Test":"TestA"}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"panic: boom\n"}`,
+		`{"Action":"output","Package":"p","Output":"FAIL\tp\t0.1s\n"}`,
+		`{"Action":"fail","Package":"p"}`,
+	)
+	require.False(t, r.ok())
+	require.Contains(t, out, "p.TestA (the test did not finish)\n    panic: boom")
+	require.Equal(t, "0 passed, 1 failed, 0 skipped", lastLine(out))
+}
+
+func TestAPackageThatFailsOutsideItsTestsHasFailed(t *testing.T) {
+	t.Parallel()
+	r, out := reportOf(t,
+		`{"Action":"run","Package":"p","Test":"TestA"}`,
+		`{"Action":"pass","Package":"p","Test":"TestA"}`,
+		`{"Action":"output","Package":"p","Output":"found a goroutine left behind\n"}`,
+		`{"Action":"fail","Package":"p"}`,
+		`{"ImportPath":"q","Action":"build-output","Output":"q/q.go:1: syntax error\n"}`,
+		`{"ImportPath":"q","Action":"build-fail"}`,
+		`{"Action":"fail","Package":"q","FailedBuild":"q"}`,
+	)
+	require.False(t, r.ok())
+	require.Contains(t, out, "found a goroutine left behind")
+	require.Contains(t, out, "q/q.go:1: syntax error")
+	require.Contains(t, out, "q (the package was not built)")
+	require.Equal(t, "1 passed, 2 failed, 0 skipped", lastLine(out))
+}
+
+func TestWhatIsNoEventIsShown(t *testing.T) {
+	t.Parallel()
+	_, out := reportOf(t, `warning: something of the toolchain`)
+	require.Contains(t, out, "warning: something of the toolchain")
+}
+
+// TestModulesAreRunForReal runs go test in two small modules, of which one cannot be loaded.
+func TestModulesAreRunForReal(t *testing.T) {
+	t.Parallel()
+	module := func(files map[string]string) string {
+		dir := t.TempDir()
+		for name, text := range files {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		}
+		return dir
+	}
+	good := module(map[string]string{
+		"go.mod":    "module example.org/good\n\ngo 1.26\n",
+		"a_test.go": "package good\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) { t.Run(\"sub\", func(t *testing.T) {}) }\n",
+	})
+	bad := module(map[string]string{"go.mod": "no module file\n"})
+
+	var out, errs bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"-module", good, "--", "-vet=off", "./..."}, &out, &errs), out.String())
+	require.Equal(t, "2 passed, 0 failed, 0 skipped", lastLine(out.String()))
+
+	out.Reset()
+	require.Equal(t, 1, run(t.Context(), []string{"-module", good, "-module", bad, "--", "-vet=off", "./..."}, &out, &errs))
+	require.Equal(t, "2 passed, 1 failed, 0 skipped", lastLine(out.String()))
+	require.Contains(t, errs.String(), "unknown directive: no")
+
+	out.Reset()
+	require.Equal(t, 2, run(t.Context(), []string{"--", "./..."}, &out, &errs), "a module is needed")
+}

@@ -1,0 +1,54 @@
+#!/bin/sh
+# Fuzzes every Fuzz target of the module in the working directory, one after the other.
+#
+#   scripts/fuzz.sh FUZZTIME [PACKAGE ...]      FUZZTIME as of go test -fuzztime: 5s, 10m, 100000x
+#
+# Each package is built once with the fuzzer's instrumentation, and its targets are the ones that the test binary lists.
+# Inputs that found something new stay in Go's cache, where `go test -fuzz` finds them too; a failing input is written to
+# the package's testdata/fuzz, to be committed with the mend.
+set -eu
+
+fuzztime=$1
+shift
+module=$(go list -m)
+cache=$(go env GOCACHE)/fuzz
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+if [ "$#" -gt 0 ]; then
+	packages=$(go list "$@")
+else
+	packages=$(find . \( -name '.?*' -o -name testdata -o -name node_modules \) -prune -o \
+		-name '*_test.go' -exec grep -l '^func Fuzz' {} + |
+		xargs -r -n 1 dirname | sort -u | sed "s|^\.|$module|")
+fi
+
+targets=0 failed=
+for package in $packages; do
+	dir=$(go list -f '{{.Dir}}' "$package")
+	binary=$work/$(basename "$package").test
+	go test -c -fuzz=. -vet=off ${GOTAGS:+-tags="$GOTAGS"} -o "$binary" "$package"
+	for target in $(cd "$dir" && "$binary" -test.list '^Fuzz'); do
+		targets=$((targets + 1))
+		name=${package#"$module"/}.$target
+		if (cd "$dir" && "$binary" -test.run='^$' -test.fuzz="^$target\$" -test.fuzztime="$fuzztime" \
+			-test.fuzzminimizetime=5s -test.fuzzcachedir="$cache/$package" -test.timeout=0) >"$work/log" 2>&1; then
+			echo "ok    $name  $(sed -n 's/^fuzz: elapsed: //p' "$work/log" | tail -n 1)"
+		elif ! grep -q -e 'Failing input written' -e 'panic' -e 'failure while' "$work/log" &&
+			[ "$(grep -A 1 -e '^--- FAIL' "$work/log" | tail -n 1)" = '    context deadline exceeded' ]; then
+			# Until Go 1.27 the end of the time may be reported as a failure (https://go.dev/issue/75804).
+			echo "ok    $name  $(sed -n 's/^fuzz: elapsed: //p' "$work/log" | tail -n 1)"
+		else
+			failed="$failed $name"
+			echo "FAIL  $name"
+			sed 's/^/      /' "$work/log"
+		fi
+	done
+done
+
+if [ -n "$failed" ]; then
+	echo "fuzzing failed:$failed" >&2
+	exit 1
+fi
+echo "$targets fuzz targets, nothing found"

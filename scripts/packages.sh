@@ -1,0 +1,65 @@
+#!/bin/sh
+# Installs the Debian packages behind the named commands, where a command is missing.
+#
+#   scripts/packages.sh redis-server openssl ...
+#
+# Nothing is installed, and no rights are needed, when every command is there. Otherwise it needs root or sudo.
+set -eu
+
+# The Debian package that brings a command.
+package_of() {
+	case "$1" in
+	redis-server | redis-sentinel | openssl | curl | wrk) echo "$1" ;;
+	redis-cli) echo redis-tools ;;
+	node) echo nodejs ;;
+	# The race detector needs a C compiler and the C library's headers.
+	gcc) echo gcc libc6-dev ;;
+	*)
+		echo "packages.sh: no package is known for the command $1" >&2
+		exit 2
+		;;
+	esac
+}
+
+present() {
+	# A non-root user's PATH may lack the directories of a server's command.
+	PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || return 1
+	[ "$1" != gcc ] || echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1
+}
+
+missing=
+for command in "$@"; do
+	present "$command" || missing="$missing $(package_of "$command")"
+done
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null 2>&1; then
+	echo "packages.sh: please install what Debian calls:$missing" >&2
+	exit 1
+fi
+sudo=
+if [ "$(id -u)" -ne 0 ]; then
+	if ! command -v sudo >/dev/null 2>&1; then
+		echo "packages.sh: neither root nor sudo; please install:$missing" >&2
+		exit 1
+	fi
+	sudo=sudo
+fi
+
+echo "installing:$missing"
+# RUNLEVEL=1 keeps a System V init from starting the packages' services. Where one starts all the same it does no harm:
+# the tests start servers of their own on free ports.
+# shellcheck disable=SC2086 # the list is to be split
+apt() {
+	$sudo env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
+}
+apt update || echo "packages.sh: the package lists could not be refreshed; trying with what is there" >&2
+# shellcheck disable=SC2086
+apt install -y --no-install-recommends $missing >/dev/null
+
+for command in "$@"; do
+	present "$command" || {
+		echo "packages.sh: $command is still missing after the installation of $(package_of "$command")" >&2
+		exit 1
+	}
+done
