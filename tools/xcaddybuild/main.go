@@ -1,0 +1,184 @@
+// Command xcaddybuild builds the gateway with xcaddy from a plugin list, xcaddy.json.
+//
+// The list is an xcaddy.Builder in JSON (caddy_version, plugins, replacements) and the oldest Go that may build it
+// (go_version). The path of a local replacement is relative to the list. Without replacements the same list builds the
+// gateway from the published modules, at the versions that it names.
+package main
+
+import (
+	"bytes"
+	"context"
+	"debug/buildinfo"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"go/version"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/xcaddy"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "xcaddybuild:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("xcaddybuild", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	config := flags.String("config", "xcaddy.json", "the plugin list")
+	output := flags.String("output", "gatehouse", "where to write the binary")
+	ldflags := flags.String("ldflags", "-s -w", "as of go build")
+	tags := flags.String("tags", "", "as of go build")
+	goos := flags.String("os", "", "the target's GOOS (default: this machine's)")
+	goarch := flags.String("arch", "", "the target's GOARCH (default: this machine's)")
+	sameAs := flags.String("same-as", "", "a `binary` that must have been built from the same modules by the same Go")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("surplus argument %q", flags.Arg(0))
+	}
+
+	list, err := load(*config)
+	if err != nil {
+		return err
+	}
+	if err := list.checkGo(ctx); err != nil {
+		return err
+	}
+	builder := list.Builder
+	builder.OS, builder.Arch = *goos, *goarch
+	builder.BuildFlags = fmt.Sprintf("-trimpath -tags '%s' -ldflags '%s'", *tags, *ldflags)
+	if err := builder.Build(ctx, *output); err != nil {
+		return fmt.Errorf("building with xcaddy: %w", err)
+	}
+	if *sameAs == "" {
+		return nil
+	}
+	return same(*sameAs, *output, stdout)
+}
+
+// list is what xcaddy.json holds.
+type list struct {
+	GoVersion string `json:"go_version"`
+	xcaddy.Builder
+}
+
+// load reads a list, makes the paths of its local replacements absolute and refuses what is incomplete or unknown.
+func load(path string) (*list, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the plugin list: %w", err)
+	}
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return nil, fmt.Errorf("finding the plugin list's directory: %w", err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	l := new(list)
+	if err := dec.Decode(l); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	switch {
+	case !version.IsValid("go" + l.GoVersion):
+		return nil, fmt.Errorf("reading %s: go_version %q is no version of Go", path, l.GoVersion)
+	case l.CaddyVersion == "":
+		return nil, fmt.Errorf("reading %s: caddy_version is missing; without it the build is of whatever is latest", path)
+	case len(l.Plugins) == 0:
+		return nil, fmt.Errorf("reading %s: no plugins", path)
+	}
+	for i, r := range l.Replacements {
+		if to := string(r.New); to == "." || strings.HasPrefix(to, "./") || strings.HasPrefix(to, "../") {
+			l.Replacements[i].New = xcaddy.ReplacementPath(filepath.Join(dir, to))
+		}
+	}
+	for _, p := range l.Plugins {
+		replaced := slices.ContainsFunc(l.Replacements, func(r xcaddy.Replace) bool {
+			return p.PackagePath == string(r.Old) || strings.HasPrefix(p.PackagePath, string(r.Old)+"/")
+		})
+		if p.Version == "" && !replaced {
+			return nil, fmt.Errorf("reading %s: plugin %s has neither a version nor a replacement", path, p.PackagePath)
+		}
+	}
+	return l, nil
+}
+
+func (l *list) checkGo(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOVERSION").Output()
+	if err != nil {
+		return fmt.Errorf("asking for Go's version: %w", err)
+	}
+	have, _, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	if version.Compare(have, "go"+l.GoVersion) < 0 {
+		return fmt.Errorf("the plugin list asks for go%s or later, this is %s", l.GoVersion, have)
+	}
+	return nil
+}
+
+// same reports an error that lists the differences if a and b were built by different Gos or from different versions of
+// any module. Their main modules differ: a's own is one of b's dependencies.
+func same(a, b string, stdout io.Writer) error {
+	infoA, err := buildinfo.ReadFile(a)
+	if err != nil {
+		return fmt.Errorf("reading how %s was built: %w", a, err)
+	}
+	infoB, err := buildinfo.ReadFile(b)
+	if err != nil {
+		return fmt.Errorf("reading how %s was built: %w", b, err)
+	}
+	modulesA, modulesB := modules(infoA), modules(infoB)
+	delete(modulesA, infoB.Main.Path)
+	delete(modulesB, infoA.Main.Path)
+
+	var differences []string
+	if infoA.GoVersion != infoB.GoVersion {
+		differences = append(differences, fmt.Sprintf("Go: %s and %s", infoA.GoVersion, infoB.GoVersion))
+	}
+	all := maps.Clone(modulesA)
+	maps.Copy(all, modulesB)
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		if va, vb := modulesA[path], modulesB[path]; va != vb {
+			differences = append(differences, fmt.Sprintf("%s: %s and %s", path, orNone(va), orNone(vb)))
+		}
+	}
+	if len(differences) > 0 {
+		return fmt.Errorf("%s and %s differ:\n  %s", a, b, strings.Join(differences, "\n  "))
+	}
+	fmt.Fprintf(stdout, "%s and %s: the same Go and the same %d modules\n", a, b, len(modulesA))
+	return nil
+}
+
+func modules(info *debug.BuildInfo) map[string]string {
+	versions := make(map[string]string, len(info.Deps))
+	for _, dep := range info.Deps {
+		if dep.Replace != nil {
+			versions[dep.Path] = dep.Replace.Path + " " + dep.Replace.Version
+		} else {
+			versions[dep.Path] = dep.Version
+		}
+	}
+	return versions
+}
+
+func orNone(version string) string {
+	if version == "" {
+		return "none"
+	}
+	return version
+}

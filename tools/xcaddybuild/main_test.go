@@ -1,0 +1,123 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/xcaddy"
+	"golang.org/x/mod/modfile"
+)
+
+// root is the repository's, from this package's directory.
+const root = "../.."
+
+func TestThePluginListAgreesWithTheModuleAndTheImage(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	module, err := modfile.Parse("go.mod", data, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := load(filepath.Join(root, "xcaddy.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.GoVersion != module.Go.Version {
+		t.Errorf("go_version is %s, and go.mod says %s", l.GoVersion, module.Go.Version)
+	}
+	for _, require := range module.Require {
+		if require.Mod.Path == "github.com/caddyserver/caddy/v2" && require.Mod.Version != l.CaddyVersion {
+			t.Errorf("caddy_version is %s, and go.mod says %s", l.CaddyVersion, require.Mod.Version)
+		}
+		for _, plugin := range l.Plugins {
+			if plugin.PackagePath == require.Mod.Path && plugin.Version != require.Mod.Version {
+				t.Errorf("plugin %s is at %s, and go.mod says %s", plugin.PackagePath, plugin.Version, require.Mod.Version)
+			}
+		}
+	}
+
+	dockerfile, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := regexp.MustCompile(`(?m)^FROM .*golang:(\d+\.\d+)`).FindSubmatch(dockerfile)
+	if image == nil || !strings.HasPrefix(l.GoVersion, string(image[1])) {
+		t.Errorf("the Dockerfile builds with %q, and go_version is %s", image, l.GoVersion)
+	}
+}
+
+func TestAListThatLeavesSomethingOpenIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ text, want string }{
+		"a member that xcaddy does not know": {
+			`{"go_version":"1.26.0","caddy_version":"v2.11.9","plugin":[]}`, "unknown field",
+		},
+		"no Caddy version": {
+			`{"go_version":"1.26.0","plugins":[{"module_path":"example.org/p","version":"v1.0.0"}]}`, "caddy_version is missing",
+		},
+		"no version of Go": {`{"caddy_version":"v2.11.9"}`, "no version of Go"},
+		"no plugins":       {`{"go_version":"1.26.0","caddy_version":"v2.11.9"}`, "no plugins"},
+		"a plugin without a version": {
+			`{"go_version":"1.26.0","caddy_version":"v2.11.9","plugins":[{"module_path":"example.org/p"}]}`,
+			"neither a version nor a replacement",
+		},
+		"a replacement of a module with a similar name": {
+			`{"go_version":"1.26.0","caddy_version":"v2.11.9","plugins":[{"module_path":"example.org/plug"}],
+			  "replacements":[{"old":"example.org/p","new":"."}]}`,
+			"neither a version nor a replacement",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "xcaddy.json")
+			if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := load(path); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want an error that says %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestALocalReplacementIsRelativeToTheList(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "xcaddy.json")
+	text := `{"go_version":"1.26.0","caddy_version":"v2.11.9","plugins":[{"module_path":"example.org/p/sub"}],
+		"replacements":[{"old":"example.org/p","new":"./here"},{"old":"example.org/q","new":"example.org/r@v1.0.0"}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(l.Replacements[0].New); got != filepath.Join(dir, "here") {
+		t.Errorf("got %s", got)
+	}
+	if got := l.Replacements[1].New; got != xcaddy.ReplacementPath("example.org/r@v1.0.0") {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestABinaryIsTheSameAsItself(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := same(self, self, &out); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "the same Go") {
+		t.Errorf("got %q", out.String())
+	}
+}
