@@ -44,6 +44,9 @@ const (
 	// away whatever it is, so that it need not be a secret.
 	dummySecret = Secret("computed for an unknown key, never accepted")
 
+	// firstScratch is room for the signing heads of nearly all requests, in bytes.
+	firstScratch = 512
+
 	// keptScratch is the largest signing head, in bytes, whose buffer is kept for the next request.
 	keptScratch = 8 << 10
 
@@ -225,10 +228,10 @@ func (v *Verifier) lookUp(ctx context.Context, publicKey string) (*Credential, e
 		return nil, fmt.Errorf("looking up the credential: %w: the source answered with another key's", ErrUnavailable)
 	case err == nil:
 		return cred, nil
+	case errors.Is(err, ErrUnknownKey) && (err == ErrUnknownKey || !errors.Is(err, ErrUnavailable)): //nolint:errorlint // in short
+		return nil, nil //nolint:nilnil // as above
 	case errors.Is(err, ErrUnavailable):
 		return nil, fmt.Errorf("looking up the credential: %w", err)
-	case errors.Is(err, ErrUnknownKey):
-		return nil, nil //nolint:nilnil // as above
 	default:
 		return nil, fmt.Errorf("looking up the credential: %w: %w", ErrUnavailable, err)
 	}
@@ -295,7 +298,7 @@ func (v *Verifier) authentic(
 ) bool {
 	s, _ := v.scratch.Get().(*scratch)
 	if s == nil {
-		s = new(scratch)
+		s = &scratch{head: make([]byte, 0, firstScratch)}
 	}
 	// The signing string is unambiguous because only its last part may hold a line feed. net/http never delivers
 	// another one; whoever calls this without it must not gain by that.

@@ -1,0 +1,139 @@
+package authsigner_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"math/big"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// vector is one entry of testdata/vectors.json; its README.md explains every field.
+type vector struct {
+	Name             string            `json:"name"`
+	Clock            int64             `json:"clock"`
+	ClockNanoseconds int64             `json:"clock_nanoseconds,omitempty"`
+	Method           string            `json:"method"`
+	Target           string            `json:"target"`
+	Headers          [][2]string       `json:"headers"`
+	Body             string            `json:"body,omitempty"`
+	BodyBase64       string            `json:"body_base64,omitempty"`
+	BodyRepeat       int               `json:"body_repeat,omitempty"`
+	Credential       *vectorCredential `json:"credential"`
+	SignedWith       string            `json:"signed_with,omitempty"`
+	SigningString    string            `json:"signing_string,omitempty"`
+	SigningBase64    string            `json:"signing_string_base64,omitempty"`
+	Signature        string            `json:"signature,omitempty"`
+	Verdict          string            `json:"verdict"`
+}
+
+type vectorCredential struct {
+	PublicKey          string `json:"public_key"`
+	PrivateKey         string `json:"private_key"`
+	PreviousPrivateKey string `json:"previous_private_key,omitempty"`
+	PreviousExpiresAt  string `json:"previous_expires_at,omitempty"`
+	Status             string `json:"status"`
+}
+
+// body is the request's body as bytes.
+func (v *vector) body() []byte {
+	body := []byte(v.Body)
+	if v.BodyBase64 != "" {
+		var err error
+		if body, err = base64.StdEncoding.DecodeString(v.BodyBase64); err != nil {
+			panic(err)
+		}
+	}
+	if v.BodyRepeat > 0 {
+		body = []byte(strings.Repeat(string(body), v.BodyRepeat))
+	}
+	return body
+}
+
+const (
+	verdictOK       = "ok"
+	verdictMissing  = "MISSING_CREDENTIALS"
+	verdictExpired  = "REQUEST_EXPIRED"
+	verdictInvalid  = "INVALID_CREDENTIALS"
+	verdictInactive = "ACCOUNT_INACTIVE"
+	verdictTooLarge = "BODY_TOO_LARGE"
+)
+
+var (
+	referenceDigits    = regexp.MustCompile(`\A[0-9]{1,20}\z`)
+	referencePublicKey = regexp.MustCompile(`\A[A-Za-z0-9_-]{8,128}\z`)
+	referenceSignature = regexp.MustCompile(`\A[0-9A-Fa-f]{64}\z`)
+)
+
+// referenceVerdict is a second implementation of the documented rules (testdata/README.md), as plain as it can be. It
+// was written from them alone and shares nothing with the package.
+func referenceVerdict(v *vector) string {
+	sole := func(name string) (string, bool) {
+		var values []string
+		for _, h := range v.Headers {
+			if strings.EqualFold(h[0], name) {
+				values = append(values, h[1])
+			}
+		}
+		if len(values) != 1 || values[0] == "" {
+			return "", false
+		}
+		return values[0], true
+	}
+	publicKey, hasKey := sole("x-public-key")
+	timestamp, hasTimestamp := sole("x-timestamp")
+	signature, hasSignature := sole("x-signature")
+	if !hasKey || !hasTimestamp || !hasSignature {
+		return verdictMissing
+	}
+
+	if !referenceDigits.MatchString(timestamp) {
+		return verdictInvalid
+	}
+	seconds, _ := new(big.Int).SetString(timestamp, 10)
+	distance := new(big.Int).Sub(seconds, big.NewInt(v.Clock))
+	if distance.Abs(distance).Cmp(big.NewInt(300)) > 0 {
+		return verdictExpired
+	}
+
+	body := v.body()
+	if len(body) > 1048576 {
+		return verdictTooLarge
+	}
+
+	c := v.Credential
+	if c == nil || c.PublicKey != publicKey || !referencePublicKey.MatchString(publicKey) {
+		return verdictInvalid
+	}
+	if !referenceSignature.MatchString(signature) || strings.Contains(v.Method+v.Target, "\n") {
+		return verdictInvalid
+	}
+	secrets := []string{c.PrivateKey}
+	if c.PreviousExpiresAt != "" {
+		end, err := time.Parse(time.RFC3339, c.PreviousExpiresAt)
+		if err != nil {
+			panic(err)
+		}
+		if time.Unix(v.Clock, v.ClockNanoseconds).Before(end) {
+			secrets = append(secrets, c.PreviousPrivateKey)
+		}
+	}
+	for _, secret := range secrets {
+		if strings.ReplaceAll(secret, "\x00", "") == "" {
+			continue
+		}
+		h := hmac.New(sha256.New, []byte(secret))
+		h.Write([]byte(timestamp + "\n" + v.Method + "\n" + v.Target + "\n"))
+		h.Write(body)
+		if hex.EncodeToString(h.Sum(nil)) == strings.ToLower(signature) {
+			if c.Status != "active" {
+				return verdictInactive
+			}
+			return verdictOK
+		}
+	}
+	return verdictInvalid
+}
