@@ -1,0 +1,392 @@
+// Package redistest starts real Redis processes for tests: a single server
+// (with ACL users, TLS or any directive of redis.conf), a Cluster, and a master
+// with a replica watched by Sentinels.
+//
+// Every process listens on free loopback ports, keeps its files in the test's
+// temporary directory, is ended by the test's cleanup and, on Linux, killed by
+// the kernel if the test binary dies before that. A missing redis-server fails
+// the test, it never skips it.
+//
+// The Start functions are for tests and benchmarks; Launch and its relatives
+// return errors instead and suit a TestMain or a program.
+package redistest
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ErrNoRedis says that redis-server is not installed.
+var ErrNoRedis = errors.New("redis-server is not in PATH: install Debian's package redis-server (make test does)")
+
+const (
+	loopback     = "127.0.0.1"
+	startTimeout = 15 * time.Second
+	pollInterval = 5 * time.Millisecond
+	portAttempts = 5
+)
+
+// Option changes how a server is started.
+type Option func(*settings)
+
+type settings struct {
+	directives []string
+	users      []user
+	tls        bool
+	sentinel   bool
+	port       int
+}
+
+type user struct{ name, password, rules string }
+
+// WithConfig adds a directive of redis.conf, for example
+// WithConfig("maxmemory", "10mb").
+func WithConfig(name string, values ...string) Option {
+	return func(s *settings) { s.directives = append(s.directives, name+" "+strings.Join(values, " ")) }
+}
+
+// WithUser adds an ACL user and switches the default user off. rules are in
+// Redis's ACL syntax, for example "~gh:* +@all"; the user is on and has the
+// password in any case. The first user added is the one Server.Client and
+// Server.URL use.
+func WithUser(name, password, rules string) Option {
+	return func(s *settings) { s.users = append(s.users, user{name, password, rules}) }
+}
+
+// WithTLS makes the server speak TLS only, with a certificate for 127.0.0.1 and
+// localhost from an authority made for this server (Server.CAFile, Server.TLS).
+func WithTLS() Option {
+	return func(s *settings) { s.tls = true }
+}
+
+// Server is one redis-server process. Its methods may be called from several
+// goroutines, but stopping and starting is for one at a time.
+type Server struct {
+	// Addr is the server's "127.0.0.1:port"; it survives restarts.
+	Addr string
+	// Dir holds the configuration, the log and whatever Redis writes.
+	Dir string
+	// CAFile is the PEM file of the authority behind a server with TLS, else "".
+	CAFile string
+
+	settings settings
+	tls      *tls.Config
+	busPort  int // of a Cluster node
+
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// Start starts a server and waits until it answers. It ends with the test.
+func Start(tb testing.TB, options ...Option) *Server {
+	tb.Helper()
+	s, err := Launch(tb.TempDir(), options...)
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	tb.Cleanup(func() { s.cleanup(tb) })
+	return s
+}
+
+// Launch is Start for callers without a test. The caller has to Kill the server
+// and to remove dir.
+func Launch(dir string, options ...Option) (*Server, error) {
+	s := &Server{Dir: dir}
+	for _, o := range options {
+		o(&s.settings)
+	}
+	if s.settings.tls {
+		if err := s.makeCertificates(); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	for range portAttempts {
+		// A free port may be taken by someone else before Redis binds it.
+		if s.settings.port, err = freePort(); err != nil {
+			return nil, err
+		}
+		s.Addr = net.JoinHostPort(loopback, strconv.Itoa(s.settings.port))
+		if err = s.run(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// URL is the server's address for redis.ParseURL, with the first user's
+// credentials.
+func (s *Server) URL() string {
+	u := url.URL{Scheme: "redis", Host: s.Addr}
+	if s.settings.tls {
+		u.Scheme = "rediss"
+	}
+	if len(s.settings.users) > 0 {
+		u.User = url.UserPassword(s.settings.users[0].name, s.settings.users[0].password)
+	}
+	return u.String()
+}
+
+// TLS is a client configuration that trusts the server; nil without WithTLS.
+func (s *Server) TLS() *tls.Config {
+	if s.tls == nil {
+		return nil
+	}
+	return s.tls.Clone()
+}
+
+// Options are client options for this server.
+func (s *Server) Options() *redis.UniversalOptions {
+	o := &redis.UniversalOptions{Addrs: []string{s.Addr}, TLSConfig: s.TLS()}
+	if len(s.settings.users) > 0 {
+		o.Username, o.Password = s.settings.users[0].name, s.settings.users[0].password
+	}
+	return o
+}
+
+// Client is a plain client for the test's own questions; it ends with the test.
+func (s *Server) Client(tb testing.TB) *redis.Client {
+	tb.Helper()
+	c := redis.NewClient(s.Options().Simple())
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Stop ends the server with SIGTERM, as an orderly shutdown does, and waits.
+func (s *Server) Stop() error { return s.end(syscall.SIGTERM) }
+
+// Kill ends the server with SIGKILL and waits.
+func (s *Server) Kill() error { return s.end(syscall.SIGKILL) }
+
+// Pause stops the process with SIGSTOP: the kernel still accepts connections
+// for it and nothing ever answers.
+func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (s *Server) Resume() error { return s.signal(syscall.SIGCONT) }
+
+// Restart starts a stopped or killed server again at its old address. Nothing
+// is persisted unless WithConfig says so: it comes back empty.
+func (s *Server) Restart() error {
+	s.mu.Lock()
+	running := s.cmd != nil
+	s.mu.Unlock()
+	if running {
+		return fmt.Errorf("server %s is still running", s.Addr)
+	}
+	return s.run()
+}
+
+// Pid is the process id, 0 when the server is not running.
+func (s *Server) Pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return 0
+	}
+	return s.cmd.Process.Pid
+}
+
+func (s *Server) signal(sig syscall.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return fmt.Errorf("server %s is not running", s.Addr)
+	}
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		return fmt.Errorf("sending %v to server %s: %w", sig, s.Addr, err)
+	}
+	return nil
+}
+
+func (s *Server) end(sig syscall.Signal) error {
+	if err := s.signal(sig); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	exited := s.exited
+	s.mu.Unlock()
+	select {
+	case <-exited:
+	case <-time.After(startTimeout):
+		_ = s.signal(syscall.SIGKILL)
+		<-exited
+		return fmt.Errorf("server %s did not end on %v within %v and was killed", s.Addr, sig, startTimeout)
+	}
+	s.mu.Lock()
+	s.cmd = nil
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *Server) cleanup(tb testing.TB) {
+	tb.Helper()
+	if s.Pid() != 0 {
+		if err := s.Kill(); err != nil {
+			tb.Errorf("redistest: %v", err)
+		}
+	}
+	if tb.Failed() {
+		tb.Logf("redistest: end of the log of %s:\n%s", s.Addr, s.logTail())
+	}
+}
+
+// run writes the configuration, starts the process and waits for its answer.
+func (s *Server) run() error {
+	binary, err := exec.LookPath("redis-server")
+	if err != nil {
+		return ErrNoRedis
+	}
+	conf := filepath.Join(s.Dir, "redis.conf")
+	// Sentinel keeps its state in its own configuration file: it is written once.
+	if _, err := os.Stat(conf); err != nil || !s.settings.sentinel {
+		if err := os.WriteFile(conf, s.config(), 0o600); err != nil {
+			return fmt.Errorf("writing the configuration: %w", err)
+		}
+	}
+	_ = os.Remove(s.logFile())
+	args := []string{conf}
+	if s.settings.sentinel {
+		args = append(args, "--sentinel")
+	}
+	//nolint:gosec // the binary is redis-server and the file is ours
+	cmd := exec.Command(binary, args...)
+	cmd.Dir = s.Dir
+	cmd.SysProcAttr = diesWithParent()
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting redis-server: %w", err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(exited)
+	}()
+	s.mu.Lock()
+	s.cmd, s.exited = cmd, exited
+	s.mu.Unlock()
+
+	if err := s.awaitAnswer(exited); err != nil {
+		_ = cmd.Process.Kill()
+		<-exited
+		s.mu.Lock()
+		s.cmd = nil
+		s.mu.Unlock()
+		return fmt.Errorf("starting redis-server on %s: %w\n%s%s", s.Addr, err, output.Bytes(), s.logTail())
+	}
+	return nil
+}
+
+func (s *Server) awaitAnswer(exited <-chan struct{}) error {
+	o := s.Options().Simple()
+	o.MaxRetries = -1
+	client := redis.NewClient(o)
+	defer func() { _ = client.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	for {
+		err := client.Ping(ctx).Err()
+		if err == nil || strings.HasPrefix(err.Error(), "NOPERM") {
+			return nil
+		}
+		select {
+		case <-exited:
+			return errors.New("the process ended")
+		case <-ctx.Done():
+			return fmt.Errorf("no answer within %v: %w", startTimeout, err)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+func (s *Server) config() []byte {
+	var b bytes.Buffer
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("bind %s", loopback)
+	line("dir %q", s.Dir)
+	line("logfile %q", s.logFile())
+	line("daemonize no")
+	if s.settings.tls {
+		line("port 0")
+		line("tls-port %d", s.settings.port)
+		line("tls-cert-file %q", filepath.Join(s.Dir, certFile))
+		line("tls-key-file %q", filepath.Join(s.Dir, keyFile))
+		line("tls-ca-cert-file %q", s.CAFile)
+		line("tls-auth-clients no")
+	} else {
+		line("port %d", s.settings.port)
+	}
+	if !s.settings.sentinel {
+		line(`save ""`)
+		line("appendonly no")
+	}
+	for _, d := range s.settings.directives {
+		line("%s", d)
+	}
+	if len(s.settings.users) > 0 {
+		line("user default off")
+	}
+	for _, u := range s.settings.users {
+		line("user %s on >%s %s", u.name, u.password, u.rules)
+	}
+	return b.Bytes()
+}
+
+func (s *Server) logFile() string { return filepath.Join(s.Dir, "redis.log") }
+
+func (s *Server) logTail() string {
+	const limit = 4 << 10
+	data, err := os.ReadFile(s.logFile())
+	if err != nil {
+		return ""
+	}
+	if len(data) > limit {
+		data = data[len(data)-limit:]
+	}
+	return string(data)
+}
+
+// FreePort finds a port of the loopback interface that nobody listens on.
+func FreePort(tb testing.TB) int {
+	tb.Helper()
+	port, err := freePort()
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	return port
+}
+
+func freePort() (int, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp4", net.JoinHostPort(loopback, "0"))
+	if err != nil {
+		return 0, fmt.Errorf("looking for a free port: %w", err)
+	}
+	defer func() { _ = l.Close() }()
+	addr, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		return 0, fmt.Errorf("unexpected address %v", l.Addr())
+	}
+	return addr.Port, nil
+}

@@ -1,0 +1,136 @@
+package redistest_test
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+)
+
+func TestServerStopsKillsPausesAndComesBackEmpty(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := redistest.Start(t)
+	c := s.Client(t)
+	require.NoError(t, c.Set(ctx, "a", "1", 0).Err())
+
+	require.NoError(t, s.Pause())
+	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	o := s.Options().Simple()
+	o.ContextTimeoutEnabled = true
+	impatient := redis.NewClient(o)
+	defer func() { _ = impatient.Close() }()
+	require.Error(t, impatient.Ping(short).Err())
+	require.NoError(t, s.Resume())
+	require.NoError(t, c.Ping(ctx).Err())
+
+	for _, end := range []func() error{s.Stop, s.Kill} {
+		pid := s.Pid()
+		require.NoError(t, end())
+		require.Zero(t, s.Pid())
+		require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
+		require.Error(t, end(), "a server that is not running cannot be ended")
+		require.NoError(t, s.Restart())
+		require.ErrorContains(t, s.Restart(), "still running")
+		require.ErrorIs(t, c.Get(ctx, "a").Err(), redis.Nil)
+	}
+}
+
+func TestServerWithUserAndTLS(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := redistest.Start(t, redistest.WithTLS(), redistest.WithUser("gateway", "s3cret", "~gh:* +@all"))
+	c := s.Client(t)
+	require.NoError(t, c.Set(ctx, "gh:a", "1", 0).Err())
+	require.ErrorContains(t, c.Set(ctx, "other", "1", 0).Err(), "NOPERM")
+	parsed, err := redis.ParseURL(s.URL())
+	require.NoError(t, err)
+	require.Equal(t, "gateway", parsed.Username)
+	require.NotNil(t, parsed.TLSConfig)
+	require.FileExists(t, s.CAFile)
+
+	o := s.Options().Simple()
+	o.Username, o.Password = "", ""
+	anonymous := redis.NewClient(o)
+	defer func() { _ = anonymous.Close() }()
+	require.ErrorContains(t, anonymous.Ping(ctx).Err(), "NOAUTH")
+}
+
+func TestServerReportsABadDirective(t *testing.T) {
+	t.Parallel()
+	_, err := redistest.Launch(t.TempDir(), redistest.WithConfig("no-such-directive", "1"))
+	require.ErrorContains(t, err, "no-such-directive")
+}
+
+func TestMissingRedisIsAClearError(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := redistest.Launch(t.TempDir())
+	require.ErrorIs(t, err, redistest.ErrNoRedis)
+}
+
+func TestClusterServesAndMovesASlot(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	cl := redistest.StartCluster(t)
+	c := cl.Client(t)
+	for _, k := range []string{"a", "b", "c", "d", "{x}1", "{x}2"} {
+		require.NoError(t, c.Set(ctx, k, k, 0).Err())
+	}
+	slot := int(c.ClusterKeySlot(ctx, "{x}1").Val())
+	from := cl.Owner(slot)
+	require.NotEqual(t, -1, from)
+	to := (from + 1) % len(cl.Nodes)
+	require.NoError(t, cl.MoveSlot(ctx, slot, to))
+	require.Equal(t, "{x}1", c.Get(ctx, "{x}1").Val())
+	require.Equal(t, "{x}1", cl.Nodes[to].Client(t).Get(ctx, "{x}1").Val())
+}
+
+func TestClusterReplicaTakesOver(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	cl := redistest.StartClusterWithReplicas(t)
+	c := cl.Client(t)
+	require.NoError(t, c.Set(ctx, "a", "1", 0).Err())
+	owner := cl.Owner(int(c.ClusterKeySlot(ctx, "a").Val()))
+	require.NoError(t, c.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error {
+		return m.Do(ctx, "WAIT", 1, 1000).Err()
+	}))
+	require.NoError(t, cl.Nodes[owner].Kill())
+	require.Eventually(t, func() bool {
+		// A refused connection alone does not have the client look for the new master.
+		c.ReloadState(ctx)
+		return c.Get(ctx, "a").Val() == "1"
+	}, 15*time.Second, 50*time.Millisecond)
+}
+
+func TestSentinelFailsOver(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := redistest.StartSentinel(t)
+	addr, err := s.MasterAddr(ctx)
+	require.NoError(t, err)
+	require.Equal(t, s.Master.Addr, addr)
+	c := redis.NewUniversalClient(s.Options())
+	defer func() { _ = c.Close() }()
+	require.NoError(t, c.Set(ctx, "a", "1", 0).Err())
+	require.NoError(t, s.Master.Kill())
+	require.Eventually(t, func() bool { return c.Set(ctx, "b", "1", 0).Err() == nil }, 15*time.Second, 50*time.Millisecond)
+	addr, err = s.MasterAddr(ctx)
+	require.NoError(t, err)
+	require.Equal(t, s.Replica.Addr, addr)
+}
+
+func TestNoFilesOutsideTheDirectory(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	require.NoError(t, s.Client(t).Save(context.Background()).Err())
+	_, err := os.Stat(s.Dir + "/dump.rdb")
+	require.NoError(t, err)
+}
