@@ -23,14 +23,14 @@ LDFLAGS := -s -w -X $(CADDY_PATH).CustomVersion=$(VERSION) -X $(CADDY_PATH).Cust
 # One set of compiled packages for whatever is not under the race detector (build, vet, lint, the test servers), which
 # on two cores saves minutes: without cgo, and without the paths of the machine.
 export CGO_ENABLED := 0
-SHARED = GOFLAGS="$$GOFLAGS -trimpath"
+SHARED = GOFLAGS="$(strip $(shell go env GOFLAGS) -trimpath)"
 
 # Every module of the repository, the product first.
 MODULES := $(shell cd $(ROOT) && find . \( -name '.?*' -o -name testdata -o -name node_modules \) -prune -o -name go.mod -printf '%h\n' | sort)
 
 LINT_VERSION := $(shell sed -n 's|^\tgithub.com/golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p' $(ROOT)/tools/go.mod)
 # The name holds both versions, so that either's change, and nothing else, builds it anew.
-GOLANGCI_LINT = $(CACHE_BIN)/golangci-lint-$(LINT_VERSION)-$(shell go env GOVERSION)
+GOLANGCI_LINT = $(CACHE_BIN)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 # -count=1: these tests talk to servers, and a cached answer would say nothing about them. Neither -short nor -trimpath:
 # under both, caddytest skips its tests without a word.
@@ -73,7 +73,7 @@ test: packages test-servers verify lint vet fuzz-short unit ## everything CI che
 
 .PHONY: unit
 unit: packages test-servers ## only the tests (TEST_PACKAGES=./ratelimit/... TEST_FLAGS="-race -run TestX")
-	@cd $(ROOT) && go build -o $(CACHE_BIN)/testreport ./internal/testreport
+	@cd $(ROOT) && go build -buildvcs=false -o $(CACHE_BIN)/testreport ./internal/testreport
 	@cd $(ROOT) && CGO_ENABLED=1 $(CACHE_BIN)/testreport $(addprefix -module ,$(MODULES)) -- $(TEST_FLAGS) $(TEST_PACKAGES)
 
 .PHONY: verify
