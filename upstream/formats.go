@@ -1,0 +1,147 @@
+package upstream
+
+// The formats of scalar values. Each takes the text of a JSON string without quotes and escapes, or of a JSON number.
+
+// maxIntegerDigits keeps integers within 64 bits, whatever a caller's language reads them into.
+const maxIntegerDigits = 18
+
+func digit(c byte) bool { return c >= '0' && c <= '9' }
+
+// isInteger: -?[0-9]{1,18}; what is before it has made sure that it is a JSON number.
+func isInteger(s []byte) bool {
+	if len(s) > 0 && s[0] == '-' {
+		s = s[1:]
+	}
+	if len(s) == 0 || len(s) > maxIntegerDigits {
+		return false
+	}
+	for _, c := range s {
+		if !digit(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// isDecimal: -?[0-9]+(\.[0-9]+)?
+func isDecimal(s []byte) bool {
+	if len(s) > 0 && s[0] == '-' {
+		s = s[1:]
+	}
+	i := 0
+	for i < len(s) && digit(s[i]) {
+		i++
+	}
+	if i == 0 || i == len(s) {
+		return i > 0
+	}
+	if s[i] != '.' || i+1 == len(s) {
+		return false
+	}
+	for _, c := range s[i+1:] {
+		if !digit(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// isUUID: 8-4-4-4-12 hexadecimal digits of either case, any version.
+func isUUID(s []byte) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i, c := range s {
+		if i == 8 || i == 13 || i == 18 || i == 23 {
+			if c != '-' {
+				return false
+			}
+		} else if _, ok := unhex(c); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// two reads two digits, 255 when they are none.
+func two(s []byte) uint8 {
+	if !digit(s[0]) || !digit(s[1]) {
+		return 255
+	}
+	return (s[0]-'0')*10 + s[1] - '0'
+}
+
+// parseDate reads YYYY-MM-DD of the Gregorian calendar into a number that grows with the date.
+func parseDate(s []byte) (n uint64, ok bool) {
+	if len(s) != 10 || s[4] != '-' || s[7] != '-' {
+		return 0, false
+	}
+	c, y, m, d := two(s), two(s[2:]), two(s[5:]), two(s[8:])
+	if c > 99 || y > 99 || m < 1 || m > 12 || d < 1 || d > 31 {
+		return 0, false
+	}
+	switch year := int(c)*100 + int(y); m {
+	case 4, 6, 9, 11:
+		ok = d <= 30
+	case 2:
+		leap := year%4 == 0 && (year%100 != 0 || year%400 == 0)
+		ok = d <= 28 || d == 29 && leap
+	default:
+		ok = true
+	}
+	return ((uint64(c)*100+uint64(y))*12+uint64(m))*31 + uint64(d), ok
+}
+
+// isTime: HH:MM, 00:00 to 23:59.
+func isTime(s []byte) bool {
+	return len(s) == 5 && s[2] == ':' && two(s) < 24 && two(s[3:]) < 60
+}
+
+// moment is an instant in UTC as two numbers that can be compared. It is no count of seconds: months have 31 days.
+type moment struct {
+	second uint64
+	nano   uint32
+}
+
+// compare is negative when m is earlier than o.
+func (m moment) compare(o moment) int {
+	switch {
+	case m == o:
+		return 0
+	case m.second < o.second || m.second == o.second && m.nano < o.nano:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// parseInstant reads RFC 3339 in UTC: "2026-03-05T14:30:00Z", one to nine decimals of a second, "Z" or "+00:00". Leap
+// seconds are refused, as most readers do.
+func parseInstant(s []byte) (m moment, ok bool) {
+	const seconds = len("2006-01-02T15:04:05")
+	if len(s) < seconds+1 || s[10] != 'T' || s[13] != ':' || s[16] != ':' {
+		return moment{}, false
+	}
+	day, ok := parseDate(s[:10])
+	hour, minute, second := two(s[11:]), two(s[14:]), two(s[17:])
+	if !ok || hour > 23 || minute > 59 || second > 59 {
+		return moment{}, false
+	}
+	m.second = day*86400 + uint64(hour)*3600 + uint64(minute)*60 + uint64(second)
+	s = s[seconds:]
+	if s[0] == '.' {
+		scale, i := uint32(100_000_000), 1
+		for ; i < len(s) && digit(s[i]); i++ {
+			if i > 9 {
+				return moment{}, false
+			}
+			m.nano += uint32(s[i]-'0') * scale
+			scale /= 10
+		}
+		if i == 1 {
+			return moment{}, false
+		}
+		s = s[i:]
+	}
+	return m, string(s) == "Z" || string(s) == "+00:00"
+}

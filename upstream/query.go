@@ -1,0 +1,240 @@
+package upstream
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Query is a request's query after CleanQuery. Numbers are within their bounds; those that the resource has no
+// parameter for are 0.
+type Query struct {
+	Raw     string // what is forwarded, without the '?'; empty when the resource has no parameters
+	Page    int    // from 1, for resources with pagination
+	PerPage int    // 1 to MaxPerPage, for resources with pagination
+	Count   int    // 1 to MaxCount, for /events
+}
+
+// CleanQuery reads a query as it came over the wire and states anew what of it may travel on: the parameters of the
+// resource's table, each once, in the table's order, numbers always stated and within their bounds, percent-encoding
+// in its one canonical form (RFC 3986 unreserved characters as they are, everything else as %XX in upper case). What
+// is not in the table is dropped whatever it holds, broken encoding included.
+//
+// The error is a *ParameterError when a known parameter is given twice (its name may be encoded), is not valid
+// percent-encoding, is no whole number (`-?[0-9]+`, of any length) where one is asked for, or is text that is not
+// UTF-8, holds a control character or is longer than MaxText bytes. Names and values are percent-decoded with '+' as
+// a space; ';' is an ordinary character.
+//
+// CleanQuery(CleanQuery(q)) = CleanQuery(q). A query that is clean already is returned as it is, and nothing is
+// allocated (BenchmarkCleanQuery). The time is linear in the query's length.
+func (r *Resource) CleanQuery(raw string) (Query, error) {
+	var q Query
+	if len(r.Params) == 0 {
+		return q, nil
+	}
+	var values [maxParams]string
+	var given [maxParams]bool
+	for rest := raw; rest != ""; {
+		var pair string
+		pair, rest, _ = strings.Cut(rest, "&")
+		name, value, _ := strings.Cut(pair, "=")
+		i := r.paramIndex(name)
+		if i < 0 {
+			continue
+		}
+		if given[i] {
+			return Query{}, badParam(r.Params[i].Name, "must be given only once")
+		}
+		given[i], values[i] = true, value
+	}
+
+	// Room for the longest clean query, so that it stays on the stack: two filters of MaxText encoded bytes.
+	var room [1024]byte
+	clean := room[:0]
+	for i := range r.Params {
+		p := &r.Params[i]
+		if p.Kind == ParamText {
+			var decoded [MaxText]byte
+			text, err := cleanText(decoded[:0], p.Name, values[i])
+			if err != nil {
+				return Query{}, err
+			}
+			if len(text) > 0 {
+				clean = appendParam(clean, p.Name)
+				clean = appendEscaped(clean, text)
+			}
+			continue
+		}
+		n, bound, dst := 0, 0, (*int)(nil)
+		switch p.Kind {
+		case ParamPage:
+			n, bound, dst = 1, MaxPage, &q.Page
+		case ParamPerPage:
+			n, bound, dst = DefaultPerPage, MaxPerPage, &q.PerPage
+		default:
+			n, bound, dst = DefaultCount, MaxCount, &q.Count
+		}
+		if given[i] {
+			var err error
+			if n, err = cleanInteger(p.Name, values[i], bound); err != nil {
+				return Query{}, err
+			}
+		}
+		*dst = n
+		clean = strconv.AppendInt(appendParam(clean, p.Name), int64(n), 10)
+	}
+	if q.Raw = raw; string(clean) != raw {
+		q.Raw = string(clean)
+	}
+	return q, nil
+}
+
+func badParam(name, reason string) error {
+	return &ParameterError{Parameter: name, Reason: name + " " + reason}
+}
+
+// paramIndex finds the parameter that an encoded name stands for, -1 when there is none.
+func (r *Resource) paramIndex(encoded string) int {
+	for i := range r.Params {
+		if decodesTo(encoded, r.Params[i].Name) {
+			return i
+		}
+	}
+	return -1
+}
+
+// decodesTo reports whether encoded is name, percent-encoded in any way. It looks at no more of encoded than name
+// could need, so that very long names cost nothing.
+func decodesTo(encoded, name string) bool {
+	if len(encoded) <= len(name) || len(encoded) > 3*len(name) {
+		return encoded == name
+	}
+	i := 0
+	for j := range len(name) {
+		c, n := decodeByte(encoded, i)
+		if n == 0 || c != name[j] {
+			return false
+		}
+		i += n
+	}
+	return i == len(encoded)
+}
+
+// decodeByte returns the byte at s[i:] after percent-decoding, and how many characters it took: 0 at the end of s and
+// where the encoding is broken.
+func decodeByte(s string, i int) (c byte, n int) {
+	if i >= len(s) {
+		return 0, 0
+	}
+	switch s[i] {
+	case '+':
+		return ' ', 1
+	case '%':
+		if i+2 >= len(s) {
+			return 0, 0
+		}
+		hi, ok1 := unhex(s[i+1])
+		lo, ok2 := unhex(s[i+2])
+		if !ok1 || !ok2 {
+			return 0, 0
+		}
+		return hi<<4 | lo, 3
+	default:
+		return s[i], 1
+	}
+}
+
+// unhex returns the value of a hexadecimal digit.
+func unhex(c byte) (value byte, ok bool) {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0', true
+	case c >= 'a' && c <= 'f':
+		return c - 'a' + 10, true
+	case c >= 'A' && c <= 'F':
+		return c - 'A' + 10, true
+	default:
+		return 0, false
+	}
+}
+
+// cleanInteger reads `-?[0-9]+` and moves it into 1 to bound.
+func cleanInteger(name, value string, bound int) (int, error) {
+	n, digits, negative := 0, 0, false
+	for i := 0; i < len(value); {
+		c, size := decodeByte(value, i)
+		if size == 0 {
+			return 0, badParam(name, "holds a malformed percent-encoding")
+		}
+		switch {
+		case c >= '0' && c <= '9':
+			digits++
+			// Once past the bound, further digits cannot bring it back, nor overflow.
+			if n <= bound {
+				n = n*10 + int(c-'0')
+			}
+		case c == '-' && i == 0:
+			negative = true
+		default:
+			return 0, badParam(name, "must be a whole number")
+		}
+		i += size
+	}
+	switch {
+	case digits == 0:
+		return 0, badParam(name, "must be a whole number")
+	case negative || n < 1:
+		return 1, nil
+	default:
+		return min(n, bound), nil
+	}
+}
+
+// cleanText appends the decoded value to buf, whose capacity is MaxText.
+func cleanText(buf []byte, name, value string) ([]byte, error) {
+	for i := 0; i < len(value); {
+		c, size := decodeByte(value, i)
+		if size == 0 {
+			return nil, badParam(name, "holds a malformed percent-encoding")
+		}
+		if len(buf) == MaxText {
+			return nil, badParam(name, "must be at most "+strconv.Itoa(MaxText)+" bytes long")
+		}
+		buf = append(buf, c)
+		i += size
+	}
+	for i := 0; i < len(buf); {
+		c, size := utf8.DecodeRune(buf[i:])
+		if c == utf8.RuneError && size == 1 {
+			return nil, badParam(name, "must be valid UTF-8")
+		}
+		if unicode.IsControl(c) {
+			return nil, badParam(name, "must not hold control characters")
+		}
+		i += size
+	}
+	return buf, nil
+}
+
+// appendParam starts the next parameter: "&name=".
+func appendParam(dst []byte, name string) []byte {
+	if len(dst) > 0 {
+		dst = append(dst, '&')
+	}
+	return append(append(dst, name...), '=')
+}
+
+// appendEscaped percent-encodes everything but RFC 3986's unreserved characters. A space becomes %20, which every
+// reader decodes, not '+', which only form readers do.
+func appendEscaped(dst, text []byte) []byte {
+	const hex = "0123456789ABCDEF"
+	for _, c := range text {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_' || c == '~' {
+			dst = append(dst, c)
+		} else {
+			dst = append(dst, '%', hex[c>>4], hex[c&15])
+		}
+	}
+	return dst
+}

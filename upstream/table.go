@@ -1,0 +1,264 @@
+package upstream
+
+import (
+	"slices"
+	"strings"
+)
+
+// Prefix is what every public path starts with. The version is part of it.
+const Prefix = "/api/v1/"
+
+// Auth says who may call a resource.
+type Auth uint8
+
+// The two kinds of resources.
+const (
+	AuthNone   Auth = iota // anyone
+	AuthSigned             // requests signed by an active business
+)
+
+// ParamKind says how a query parameter is read.
+type ParamKind uint8
+
+// The kinds of query parameters. Whole numbers outside their range are moved to the nearest bound.
+const (
+	ParamPage    ParamKind = iota // a whole number from 1 to MaxPage, 1 when absent
+	ParamPerPage                  // a whole number from 1 to MaxPerPage, DefaultPerPage when absent
+	ParamCount                    // a whole number from 1 to MaxCount, DefaultCount when absent
+	ParamText                     // UTF-8 text without control characters, at most MaxText bytes; empty is absent
+)
+
+// The bounds and defaults of query parameters.
+const (
+	MaxPage        = 1<<31 - 1
+	DefaultPerPage = 25
+	MaxPerPage     = 100
+	DefaultCount   = 10
+	MaxCount       = 100
+	MaxText        = 128 // bytes, decoded
+)
+
+// maxParams is the most parameters that a resource has; CleanQuery keeps its state on the stack.
+const maxParams = 4
+
+// Param is a query parameter that a resource knows.
+type Param struct {
+	Name string
+	Kind ParamKind
+}
+
+// Kind is the JSON that a field holds. Every kind admits null unless the field is Required.
+type Kind uint8
+
+// The kinds of fields.
+const (
+	KindText     Kind = iota // a string
+	KindKey                  // a string that is not empty, or an integer: an id or a number whose form is the platform's
+	KindUUID                 // a string, 8-4-4-4-12 hexadecimal digits
+	KindInteger              // a number without fraction and exponent, at most 18 digits
+	KindBool                 // true or false
+	KindDecimal              // a string, "-12.50": money and rates; any number of decimals
+	KindInstant              // a string, RFC 3339 in UTC ("Z" or "+00:00")
+	KindDate                 // a string, YYYY-MM-DD
+	KindTime                 // a string, HH:MM, 00:00 to 23:59
+	KindTexts                // an array of strings
+	KindObjects              // an array of objects with fields of their own
+	KindBusiness             // the authenticated business's id, as a string or an integer; leaves as a string
+)
+
+// String says in words what the kind is: the "expected" of a ContractError.
+func (k Kind) String() string {
+	switch k {
+	case KindText:
+		return "a string"
+	case KindKey:
+		return "a string that is not empty, or an integer of at most 18 digits"
+	case KindUUID:
+		return "a UUID"
+	case KindInteger:
+		return "an integer of at most 18 digits"
+	case KindBool:
+		return "true or false"
+	case KindDecimal:
+		return `a decimal number in a string, such as "12.50"`
+	case KindInstant:
+		return "an instant, RFC 3339 in UTC"
+	case KindDate:
+		return "a date, YYYY-MM-DD"
+	case KindTime:
+		return "a time of day, HH:MM"
+	case KindTexts:
+		return "an array of strings"
+	case KindObjects:
+		return "an array of objects"
+	case KindBusiness:
+		return "the business's id as a string or an integer"
+	default:
+		return "unknown kind"
+	}
+}
+
+// Field is a documented member of a record.
+type Field struct {
+	Name     string
+	Kind     Kind
+	Required bool     // null, and the member's absence, are not allowed
+	Values   []string // the documented values of an enumeration; others pass too, as the contract may add some
+	Fields   []Field  // the members of each object, for KindObjects
+}
+
+// Resource is one endpoint of the public API. The package's resources are shared by all requests: they must not be
+// changed.
+type Resource struct {
+	Name      string  // "events": the last part of the path, and the name in logs, metrics and assertions
+	Path      string  // "/api/v1/events"
+	Auth      Auth    // who may call it
+	ByGateway bool    // answered by the gateway itself; there is no upstream
+	Params    []Param // the query parameters it knows, in the order in which they are forwarded
+	List      string  // the top-level member that holds the records; empty when there is no list
+	Object    string  // the top-level member that holds the one record; empty when there is none
+	Paginated bool    // the answer has `pagination`
+	Fields    []Field // the documented members of a record, in the order in which they leave
+
+	order    []string // the members that a list is ordered by, newest first; the first that is not null counts
+	internal []string // further members that the data service sends for the gateway only
+	plan     *plan    // what Check compiles from the above; nil when ByGateway
+}
+
+// Match finds the resource that a request target names. The target is what came over the wire, from the path on; it
+// is split at the first '?', and the path must be that of a resource byte for byte. Nothing is normalised: another
+// case, a trailing slash, an encoded character, a dot segment, a `;parameter` or a fragment is no match. rawQuery is
+// what follows the '?', as it was sent. It does not allocate.
+func Match(target string) (res *Resource, rawQuery string, ok bool) {
+	path, rawQuery, _ := strings.Cut(target, "?")
+	if len(path) <= len(Prefix) || path[:len(Prefix)] != Prefix {
+		return nil, "", false
+	}
+	res = byName[path[len(Prefix):]]
+	// A request target has no fragment (RFC 9112 section 3.2). One that has would be read in two ways by two readers.
+	if res == nil || strings.IndexByte(rawQuery, '#') >= 0 {
+		return nil, "", false
+	}
+	return res, rawQuery, true
+}
+
+// Resources lists all resources in the order of the contract.
+func Resources() []*Resource { return slices.Clone(resources) }
+
+// ByName finds a resource by its name: "events". Nil when there is none.
+func ByName(name string) *Resource { return byName[name] }
+
+//nolint:gochecknoglobals // read-only tables, filled once when the program starts
+var (
+	resources = compile(table())
+	byName    = indexByName(resources)
+)
+
+func indexByName(rs []*Resource) map[string]*Resource {
+	m := make(map[string]*Resource, len(rs))
+	for _, r := range rs {
+		m[r.Name] = r
+	}
+	return m
+}
+
+func compile(rs []Resource) []*Resource {
+	out := make([]*Resource, len(rs))
+	for i := range rs {
+		r := &rs[i]
+		r.Path = Prefix + r.Name
+		if !r.ByGateway {
+			r.plan = newPlan(r)
+		}
+		out[i] = r
+	}
+	return out
+}
+
+// table is the contract's section 1.
+func table() []Resource {
+	list := func(name string, filters []string, order string, fields ...Field) Resource {
+		params := []Param{{"page", ParamPage}, {"per_page", ParamPerPage}}
+		for _, f := range filters {
+			params = append(params, Param{f, ParamText})
+		}
+		return Resource{
+			Name: name, Auth: AuthSigned, Params: params, List: name, Paginated: true,
+			Fields: fields, order: []string{order},
+		}
+	}
+	text := func(name string) Field { return Field{Name: name, Kind: KindText} }
+	enum := func(name string, values ...string) Field { return Field{Name: name, Kind: KindText, Values: values} }
+	of := func(kind Kind, name string) Field { return Field{Name: name, Kind: kind} }
+	id := func(kind Kind) Field { return Field{Name: "id", Kind: kind, Required: true} }
+	money := func(name string) Field { return of(KindDecimal, name) }
+	instant := func(name string) Field { return of(KindInstant, name) }
+	integer := func(name string) Field { return of(KindInteger, name) }
+
+	return []Resource{
+		{
+			Name: "status", ByGateway: true,
+			Fields: []Field{enum("status", "ok"), enum("api_version", "v1")},
+		},
+		{
+			Name: "me", Auth: AuthSigned, ByGateway: true, Object: "business",
+			Fields: []Field{id(KindBusiness), text("name"), text("slug")},
+		},
+		{
+			Name: "business", Auth: AuthSigned, Object: "business",
+			Fields: []Field{
+				id(KindBusiness), text("name"), text("slug"), text("email"), text("phone"), text("website_url"),
+				text("time_zone"), text("account_status"),
+			},
+		},
+		list("contacts", []string{"status", "type"}, "date_created",
+			id(KindInteger), text("first_name"), text("last_name"), text("email"), text("phone_number"),
+			text("country_code"), enum("contact_type", "customer", "lead", "vendor"),
+			enum("contact_status", "active", "inactive"), text("notes"), instant("date_created"),
+			instant("date_modified")),
+		list("equipment", []string{"status", "category"}, "created_at",
+			id(KindKey), of(KindKey, "equipment_number"), text("name"), text("serial_number"), text("tracking_mode"),
+			integer("quantity"), text("category"), text("model"), text("manufacturer"),
+			enum("status", "available", "assigned", "maintenance", "retired"), of(KindDate, "purchase_date"),
+			integer("maintenance_interval_days"), of(KindDate, "next_maintenance_date"), instant("created_at"),
+			instant("updated_at")),
+		list("estimates", []string{"status", "payment_status"}, "created_at",
+			id(KindKey), of(KindKey, "estimate_number"), text("title"),
+			enum("status", "draft", "sent", "approved", "declined", "expired"),
+			enum("payment_status", "unpaid", "partial", "paid"), money("subtotal"), text("discount_type"),
+			money("discount_value"), money("tax_rate"), money("tax_amount"), money("total_amount"),
+			of(KindBool, "deposit_required"), money("deposit_amount"), money("amount_paid"), instant("expires_at"),
+			instant("sent_at"), instant("approved_at"), instant("created_at"), instant("updated_at")),
+		list("invoices", []string{"status"}, "created_at",
+			id(KindKey), of(KindKey, "invoice_number"), text("title"),
+			enum("status", "draft", "sent", "viewed", "paid", "overdue", "voided"), money("subtotal"),
+			text("discount_type"), money("discount_value"), money("tax_rate"), money("tax_amount"),
+			money("total_amount"), money("paid_amount"), instant("due_at"), instant("issued_at"), instant("sent_at"),
+			instant("paid_at"), instant("created_at"), instant("updated_at")),
+		list("jobs", []string{"status"}, "created_at",
+			id(KindUUID), of(KindKey, "job_number"), text("name"), text("description"),
+			enum("work_status", "draft", "sent", "scheduled", "in_progress", "completed", "cancelled"),
+			money("total_amount"), money("outstanding_balance"), text("lead_source"), instant("created_at"),
+			instant("updated_at")),
+		list("offerings", []string{"status"}, "created_at",
+			id(KindKey), text("name"), enum("type", "service", "product"), enum("status", "active", "inactive"),
+			text("description"), of(KindTexts, "service_details"), of(KindBool, "dont_book_appointment"),
+			integer("appointment_duration"), instant("created_at"), instant("updated_at")),
+		{
+			Name: "events", Auth: AuthSigned, Params: []Param{{"count", ParamCount}}, List: "events",
+			Fields: []Field{
+				id(KindUUID), text("title"), text("description"), text("url"), enum("type", "multi-day"),
+				{Name: "schedule", Kind: KindObjects, Fields: []Field{
+					of(KindDate, "date"), of(KindTime, "start_time"), of(KindTime, "end_time"),
+				}},
+				enum("location_type", "in-person"), text("venue"), text("address"), text("virtual_link"),
+				of(KindBool, "is_free"), text("image_url"),
+				{Name: "media", Kind: KindObjects, Fields: []Field{
+					text("url"), enum("file_type", "image"), text("caption"), of(KindBool, "featured"),
+				}},
+			},
+			order:    []string{"published_at", "created_at"},
+			internal: []string{"status", "published_at", "created_at"},
+		},
+	}
+}
