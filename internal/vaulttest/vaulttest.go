@@ -1,0 +1,379 @@
+// Package vaulttest runs a real HashiCorp Vault server for tests, as a process of its own on loopback that can
+// be stopped, killed, paused, sealed and restarted.
+//
+// The server is the module in the folder server, built once into the repository's .cache/bin (minutes, when cold;
+// `go run ./internal/vaulttest/ensure` does it beforehand). It starts in well under a second, with KV version 2 at
+// kv/, KV version 1 at kv1/, transit/, and the sign-in methods approle, userpass, cert and kubernetes.
+//
+// No server outlives its test: the test's cleanup kills it, and the kernel does when the test's process is gone.
+package vaulttest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/vault/api"
+	"github.com/stretchr/testify/require"
+)
+
+// patience bounds everything that a server of ours is waited for.
+const patience = 30 * time.Second
+
+// Options say which Vault to start. The zero value is one in memory, without TLS.
+type Options struct {
+	// Persistent keeps the storage in files, so that Restart finds it again.
+	Persistent bool
+
+	// DefaultLeaseTTL and MaxLeaseTTL bound what tokens live. Default 1 h and 24 h; Vault counts whole seconds.
+	DefaultLeaseTTL, MaxLeaseTTL time.Duration
+
+	// TLS serves https with a certificate for 127.0.0.1 and localhost out of the server's own CA (Server.CA).
+	// Needed for sign-in by certificate.
+	TLS bool
+
+	// Standby starts a second node on the same storage, at Server.StandbyAddr. It answers with redirects to the
+	// active one, as a standby does that cannot forward. Not with Persistent.
+	Standby bool
+}
+
+// Server is a running Vault.
+type Server struct {
+	Addr        string // http(s)://127.0.0.1:port; the same after a restart
+	StandbyAddr string // of the standby; empty without one
+	RootToken   string
+	UnsealKeys  []string // hex; all of them are needed
+	CA          *CA      // nil without TLS
+
+	options Options
+	binary  string
+	args    []string
+
+	mu   sync.Mutex
+	proc *process
+}
+
+// Start starts a Vault, initialised and unsealed, and stops it when the test ends.
+func Start(tb testing.TB, o Options) *Server {
+	tb.Helper()
+	binary, err := Binary(tb.Context())
+	require.NoError(tb, err, "building the Vault server")
+
+	s := &Server{options: o, binary: binary}
+	if o.DefaultLeaseTTL > 0 {
+		s.args = append(s.args, "-default-lease-ttl", o.DefaultLeaseTTL.String())
+	}
+	if o.MaxLeaseTTL > 0 {
+		s.args = append(s.args, "-max-lease-ttl", o.MaxLeaseTTL.String())
+	}
+	if o.Persistent {
+		s.args = append(s.args, "-dir", tb.TempDir())
+	}
+	if o.Standby {
+		s.args = append(s.args, "-standby")
+	}
+	if o.TLS {
+		s.CA = NewCA(tb)
+		cert, key := s.CA.ServerCert(tb)
+		s.args = append(s.args, "-tls-cert", cert, "-tls-key", key)
+	}
+
+	line, err := s.start("127.0.0.1:0", "")
+	require.NoError(tb, err)
+	tb.Cleanup(func() {
+		if p := s.process(); p != nil {
+			p.kill()
+			if tb.Failed() {
+				tb.Logf("what Vault logged:\n%s", p.stderr.String())
+			}
+		}
+	})
+	s.Addr, s.StandbyAddr = line.Address, line.StandbyAddress
+	s.RootToken, s.UnsealKeys = line.RootToken, line.UnsealKeys
+	return s
+}
+
+// Client returns a client with the root token. It does not read the environment's VAULT_ variables.
+func (s *Server) Client(tb testing.TB) *api.Client {
+	tb.Helper()
+	return s.ClientWithToken(tb, s.RootToken)
+}
+
+// ClientWithToken returns a client with that token, which may be empty.
+func (s *Server) ClientWithToken(tb testing.TB, token string) *api.Client {
+	tb.Helper()
+	transport := &http.Transport{DisableKeepAlives: true} // nothing for a leak detector to find
+	if s.CA != nil {
+		transport.TLSClientConfig = s.CA.ClientTLS()
+	}
+	client, err := api.NewClient(&api.Config{
+		Address:    s.Addr,
+		HttpClient: &http.Client{Transport: transport},
+		Timeout:    patience,
+	})
+	require.NoError(tb, err)
+	client.SetHeaders(http.Header{api.RequestHeaderName: {"true"}})
+	client.SetToken(token)
+	return client
+}
+
+// AppRole makes a policy of those rules (HCL) and an AppRole of the same name that has it; params are further
+// parameters of the role, for example token_ttl. It returns what the role signs in with.
+func (s *Server) AppRole(tb testing.TB, name, rules string, params map[string]any) (roleID, secretID string) {
+	tb.Helper()
+	client := s.Client(tb)
+	require.NoError(tb, client.Sys().PutPolicyWithContext(tb.Context(), name, rules))
+	role := map[string]any{"token_policies": name}
+	maps.Copy(role, params)
+	_, err := client.Logical().WriteWithContext(tb.Context(), "auth/approle/role/"+name, role)
+	require.NoError(tb, err)
+	answer, err := client.Logical().ReadWithContext(tb.Context(), "auth/approle/role/"+name+"/role-id")
+	require.NoError(tb, err)
+	roleID, _ = answer.Data["role_id"].(string)
+	require.NotEmpty(tb, roleID)
+	return roleID, s.SecretID(tb, name)
+}
+
+// SecretID makes another secret id of the AppRole.
+func (s *Server) SecretID(tb testing.TB, role string) string {
+	tb.Helper()
+	answer, err := s.Client(tb).Logical().WriteWithContext(tb.Context(), "auth/approle/role/"+role+"/secret-id", nil)
+	require.NoError(tb, err)
+	secretID, _ := answer.Data["secret_id"].(string)
+	require.NotEmpty(tb, secretID)
+	return secretID
+}
+
+// Seal seals the server: it goes on answering, with 503.
+func (s *Server) Seal(tb testing.TB) {
+	tb.Helper()
+	require.NoError(tb, s.Client(tb).Sys().SealWithContext(tb.Context()))
+}
+
+// Unseal unseals it again and waits until it is active.
+func (s *Server) Unseal(tb testing.TB) {
+	tb.Helper()
+	client := s.ClientWithToken(tb, "")
+	for _, key := range s.UnsealKeys {
+		_, err := client.Sys().UnsealWithContext(tb.Context(), key)
+		require.NoError(tb, err)
+	}
+	require.Eventually(tb, func() bool {
+		health, err := client.Sys().HealthWithContext(tb.Context())
+		return err == nil && !health.Sealed && !health.Standby
+	}, patience, 20*time.Millisecond)
+}
+
+// Stop ends the server in an orderly way; connections to it are refused afterwards.
+func (s *Server) Stop(tb testing.TB) {
+	tb.Helper()
+	require.NoError(tb, s.running(tb).stop())
+}
+
+// Kill ends the server at once, as kill -9 does.
+func (s *Server) Kill(tb testing.TB) {
+	tb.Helper()
+	s.running(tb).kill()
+}
+
+// Pause stops the process where it is: connections are accepted (by the kernel) and nothing is ever answered.
+func (s *Server) Pause(tb testing.TB) {
+	tb.Helper()
+	p := s.running(tb)
+	require.NoError(tb, p.cmd.Process.Signal(syscall.SIGSTOP))
+	require.Eventually(tb, func() bool { return p.state() == 'T' }, patience, time.Millisecond)
+}
+
+// Resume lets a paused process go on.
+func (s *Server) Resume(tb testing.TB) {
+	tb.Helper()
+	require.NoError(tb, s.running(tb).cmd.Process.Signal(syscall.SIGCONT))
+}
+
+// Restart starts the server again at the same address, over the same storage, and unseals it. A running one is
+// stopped first. It needs Options.Persistent.
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
+	s.restart(tb, strings.Join(s.UnsealKeys, ""))
+}
+
+// RestartSealed is Restart without the unsealing.
+func (s *Server) RestartSealed(tb testing.TB) {
+	tb.Helper()
+	s.restart(tb, "")
+}
+
+func (s *Server) restart(tb testing.TB, unsealKey string) {
+	tb.Helper()
+	require.True(tb, s.options.Persistent, "only a persistent server can be restarted")
+	if p := s.process(); !p.ended() {
+		require.NoError(tb, p.stop())
+	}
+	_, address, _ := strings.Cut(s.Addr, "://")
+	line, err := s.start(address, unsealKey)
+	require.NoError(tb, err)
+	require.Equal(tb, unsealKey == "", line.Sealed)
+}
+
+func (s *Server) process() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc
+}
+
+func (s *Server) running(tb testing.TB) *process {
+	tb.Helper()
+	p := s.process()
+	require.False(tb, p.ended(), "the server is not running")
+	return p
+}
+
+// readyLine is what the server prints once it can be called.
+type readyLine struct {
+	Address        string   `json:"address"`
+	StandbyAddress string   `json:"standby_address"`
+	RootToken      string   `json:"root_token"`
+	UnsealKeys     []string `json:"unseal_keys"`
+	Sealed         bool     `json:"sealed"`
+}
+
+func (s *Server) start(listen, unsealKey string) (readyLine, error) {
+	var line readyLine
+	p, first, err := startProcess(s.binary, append([]string{"-listen", listen}, s.args...), []string{
+		"VAULTTEST_UNSEAL_KEY=" + unsealKey,
+		"HOME=" + os.TempDir(),
+		"GOMAXPROCS=1", // several run beside each other and beside what is tested
+	})
+	if err != nil {
+		return line, err
+	}
+	s.mu.Lock()
+	s.proc = p
+	s.mu.Unlock()
+	if err := json.Unmarshal(first, &line); err != nil {
+		p.kill()
+		return line, fmt.Errorf("the Vault server did not start: %s", p.stderr.String())
+	}
+	return line, nil
+}
+
+// process is one run of the server.
+type process struct {
+	cmd    *exec.Cmd
+	stdin  *os.File // held open: the server ends when it is closed
+	stderr *lockedBuffer
+	done   chan struct{}
+}
+
+// startProcess returns the process and the first line of its output.
+func startProcess(binary string, args, env []string) (*process, []byte, error) {
+	stdinRead, stdinWrite, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	stdoutRead, stdoutWrite, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &process{
+		cmd:    exec.Command(binary, args...), //nolint:noctx // it ends with the test's cleanup or with stop
+		stdin:  stdinWrite,
+		stderr: new(lockedBuffer),
+		done:   make(chan struct{}),
+	}
+	p.cmd.Env = env
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdinRead, stdoutWrite, p.stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+
+	started := make(chan error)
+	go func() {
+		// The signal is sent when the thread dies that started the process, so that thread is kept.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		_, _ = stdinRead.Close(), stdoutWrite.Close()
+		started <- err
+		if err == nil {
+			_ = p.cmd.Wait()
+			close(p.done)
+		}
+	}()
+	if err := <-started; err != nil {
+		_, _ = stdinWrite.Close(), stdoutRead.Close()
+		return nil, nil, fmt.Errorf("starting the Vault server: %w", err)
+	}
+	defer stdoutRead.Close()
+	_ = stdoutRead.SetReadDeadline(time.Now().Add(patience))
+	first, err := bufio.NewReader(stdoutRead).ReadBytes('\n')
+	if err != nil {
+		p.kill()
+		return nil, nil, fmt.Errorf("the Vault server did not get ready: %w\n%s", err, p.stderr.String())
+	}
+	return p, first, nil
+}
+
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *process) stop() error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		return p.stdin.Close()
+	case <-time.After(patience):
+		p.kill()
+		return errors.New("the Vault server did not stop when asked to")
+	}
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+	_ = p.stdin.Close()
+}
+
+// state returns the process's state letter as ps shows it.
+func (p *process) state() byte {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if _, rest, ok := bytes.Cut(stat, []byte(") ")); ok && len(rest) > 0 {
+		return rest[0]
+	}
+	return 0
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
