@@ -288,7 +288,7 @@ func startProcess(binary string, args, env []string) (*process, []byte, error) {
 		return nil, nil, err
 	}
 	p := &process{
-		cmd:    exec.Command(binary, args...), //nolint:noctx // it ends with the test's cleanup or with stop
+		cmd:    exec.Command(binary, args...),
 		stdin:  stdinWrite,
 		stderr: new(lockedBuffer),
 		done:   make(chan struct{}),
