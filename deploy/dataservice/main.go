@@ -1,0 +1,77 @@
+// Command dataservice runs the demo data service by itself: what a platform team's service behind the gateway would be.
+// It trusts its network for who is asking, so let nothing but the gateway reach it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/demo"
+)
+
+func main() {
+	listen := flag.String("listen", "localhost:8081", "address to serve on")
+	database := flag.String("database", demo.Memory, "SQLite file, made and filled if it does not exist (default: in memory)")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	err := run(ctx, *listen, *database, logger)
+	stop()
+	if err != nil {
+		logger.Error("the data service failed", "error", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, listen, database string, logger *slog.Logger) (err error) {
+	service, err := demo.Open(ctx, database, demo.Options{Logger: logger})
+	if err != nil {
+		return fmt.Errorf("opening the records: %w", err)
+	}
+	defer func() { err = errors.Join(err, service.Close()) }()
+
+	// What `gatehouse keys issue` has to be told.
+	businesses, err := service.Businesses(ctx)
+	if err != nil {
+		return fmt.Errorf("listing the businesses: %w", err)
+	}
+	for _, b := range businesses {
+		logger.Info("business", "id", b.ID, "name", b.Name, "slug", b.Slug, "account_status", b.AccountStatus)
+	}
+
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return fmt.Errorf("listening: %w", err)
+	}
+	server := &http.Server{
+		Handler:           service.Handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+	}
+	logger.Info("serving", "address", listener.Addr().String())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serving: %w", err)
+	case <-ctx.Done():
+	}
+	// Requests that have begun get their answers.
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := server.Shutdown(end); err != nil {
+		return fmt.Errorf("shutting down: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,25 @@
+# What a gateway may do in Vault: read the credential of a key that a request names. It can neither list keys nor change
+# one, and sees nothing else. Mount `kv` and path `gateway/keys` as in the Caddyfile's `secrets vault` block.
+
+# KV version 2.
+path "kv/data/gateway/keys/*" {
+  capabilities = ["read"]
+}
+
+# KV version 1: this instead of the above.
+#
+# path "kv/gateway/keys/*" {
+#   capabilities = ["read"]
+# }
+
+# Its own token: to see how long it lives, and to renew it. Vault's policy `default` grants the same; with these lines a
+# role may do without it (token_no_default_policy).
+path "auth/token/lookup-self" {
+  capabilities = ["read"]
+}
+path "auth/token/renew-self" {
+  capabilities = ["update"]
+}
+path "auth/token/revoke-self" {
+  capabilities = ["update"]
+}
