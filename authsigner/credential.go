@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
 	"math"
 	"strconv"
 	"strings"
@@ -229,6 +231,24 @@ func (c *Credential) Clone() *Credential {
 		Status:             c.Status,
 		Limit:              c.Limit,
 	}
+}
+
+// String says which credential it is: its public key, business and status.
+func (c *Credential) String() string {
+	return "credential " + c.PublicKey + " of business " + c.BusinessID + " (" + string(c.Status) + ")"
+}
+
+// Format writes what String returns for every verb. fmt would otherwise print the states that concurrent requests are
+// using.
+func (c *Credential) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
+
+// LogValue shows log/slog what may be in a log.
+func (c *Credential) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("public_key", c.PublicKey),
+		slog.String("business_id", c.BusinessID),
+		slog.String("status", string(c.Status)),
+	)
 }
 
 func decodeLimit(v any) (int, error) {

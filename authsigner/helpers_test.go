@@ -13,8 +13,8 @@ import (
 
 const (
 	testKey            = "pk_live_0123456789abcdef"
-	testSecret         = "sk_live_Zm9yIHRlc3RzIG9ubHksIG5ldmVyIGlzc3VlZA"
-	testPreviousSecret = "sk_live_dGhlIG9uZSBiZWZvcmUgdGhlIHJvdGF0aW9u"
+	testSecret         = "made_up_Zm9yIHRlc3RzIG9ubHksIG5ldmVyIGlzc3VlZA"
+	testPreviousSecret = "made_up_dGhlIG9uZSBiZWZvcmUgdGhlIHJvdGF0aW9u"
 	testClock          = int64(1_760_000_000)
 )
 

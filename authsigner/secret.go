@@ -12,7 +12,8 @@ import (
 const redacted = "[redacted]"
 
 // Secret is a private key. However it is printed, logged or encoded (fmt with any verb, slog, zap, JSON, text) it
-// shows "[redacted]"; Reveal is the one way to its bytes. An empty Secret is no secret: it verifies nothing.
+// shows "[redacted]"; Reveal is the one way to its bytes. An empty Secret is no secret: it verifies nothing. It must
+// not be the key of a map: encoding/json writes such keys as they are.
 type Secret string
 
 var (
@@ -41,7 +42,7 @@ func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 // MarshalJSON returns the JSON string "[redacted]".
 func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
 
-// MarshalText returns "[redacted]"; encoders of YAML, XML and map keys use it.
+// MarshalText returns "[redacted]"; encoders of XML, YAML and TOML use it.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // LogValue returns "[redacted]" to log/slog.

@@ -47,8 +47,8 @@ type sentPart struct {
 
 const (
 	vectorKey      = "pk_live_3f8Zk1q0Tn_w-7Yd"
-	vectorSecret   = "sk_live_8GmYwq3cVn5tB2xKzR7pLd0hJf4sWu6e" //nolint:gosec // of the vectors only
-	vectorPrevious = "sk_live_Qe1rT9yU3iO5pA7sD2fG4hJ6kL8zX0cV" //nolint:gosec // of the vectors only
+	vectorSecret   = "made_up_8GmYwq3cVn5tB2xKzR7pLd0hJf4sWu6e" //nolint:gosec // of the vectors only
+	vectorPrevious = "made_up_Qe1rT9yU3iO5pA7sD2fG4hJ6kL8zX0cV" //nolint:gosec // of the vectors only
 	vectorBodyMax  = 1 << 20
 )
 
@@ -425,7 +425,7 @@ func vectorCases() []vectorCase {
 			sum := sha256.Sum256([]byte(vectorSecret + s.timestamp + "\nGET\n/api/v1/me\n"))
 			s.signature = hex.EncodeToString(sum[:])
 		}},
-		{name: "signature: with another secret", verdict: verdictInvalid, secret: "sk_live_of_somebody_else"},
+		{name: "signature: with another secret", verdict: verdictInvalid, secret: "made_up_of_somebody_else"},
 		{name: "signature: with the secret cut by a byte", verdict: verdictInvalid, secret: vectorSecret[:len(vectorSecret)-1]},
 		{name: "signature: with the secret and a line feed", verdict: verdictInvalid, secret: vectorSecret + "\n"},
 		{name: "signature: with the secret in upper case", verdict: verdictInvalid, secret: strings.ToUpper(vectorSecret)},
@@ -509,7 +509,7 @@ func vectorCases() []vectorCase {
 		{name: "rotation: the previous secret at its end", verdict: verdictInvalid, cred: rotated(0), secret: vectorPrevious},
 		{name: "rotation: the previous secret after its end", verdict: verdictInvalid, cred: rotated(-time.Hour), secret: vectorPrevious},
 		{name: "rotation: the current secret after the previous one's end", verdict: verdictOK, cred: rotated(-time.Hour)},
-		{name: "rotation: a third secret", verdict: verdictInvalid, cred: rotated(time.Hour), secret: "sk_live_of_last_year"},
+		{name: "rotation: a third secret", verdict: verdictInvalid, cred: rotated(time.Hour), secret: "made_up_of_last_year"},
 		{name: "rotation: a secret that is not the previous one of any", verdict: verdictInvalid, secret: vectorPrevious},
 		{name: "rotation: an end in another time zone", verdict: verdictOK, secret: vectorPrevious,
 			cred: func(c *vectorCredential) {

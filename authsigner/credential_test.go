@@ -1,0 +1,284 @@
+package authsigner_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+)
+
+func TestARecordIsDecoded(t *testing.T) {
+	t.Parallel()
+	cred, err := authsigner.DecodeCredential(testKey, map[string]any{
+		"private_key":          testSecret,
+		"previous_private_key": testPreviousSecret,
+		"previous_expires_at":  "2025-10-09T10:53:20.5+02:00",
+		"business_id":          "42",
+		"business_name":        "Zoë's Bakery",
+		"business_slug":        "zoes-bakery",
+		"status":               "inactive",
+		"limit":                json.Number("120"),
+		"note":                 "fields that the gateway does not know are somebody else's",
+		"tags":                 []any{"a", 1, nil},
+	})
+	require.NoError(t, err)
+	require.Equal(t, testKey, cred.PublicKey)
+	require.Equal(t, testSecret, cred.PrivateKey.Reveal())
+	require.Equal(t, testPreviousSecret, cred.PreviousPrivateKey.Reveal())
+	require.Equal(t, time.Date(2025, 10, 9, 8, 53, 20, 500_000_000, time.UTC), cred.PreviousExpiresAt)
+	require.Equal(t, "42", cred.BusinessID)
+	require.Equal(t, "Zoë's Bakery", cred.BusinessName)
+	require.Equal(t, "zoes-bakery", cred.BusinessSlug)
+	require.Equal(t, authsigner.StatusInactive, cred.Status)
+	require.Equal(t, 120, cred.Limit)
+}
+
+func TestARecordWithTheRequiredFieldsOnlyIsEnough(t *testing.T) {
+	t.Parallel()
+	for _, absent := range []map[string]any{
+		nil,
+		{"previous_private_key": nil, "previous_expires_at": nil, "limit": nil},
+		{"previous_private_key": "", "previous_expires_at": "", "limit": ""},
+		{"previous_expires_at": "2025-10-09T08:53:20Z"}, // left over from a secret that was removed
+	} {
+		cred := newCredential(absent)
+		require.Empty(t, cred.PreviousPrivateKey.Reveal())
+		require.Zero(t, cred.PreviousExpiresAt)
+		require.Zero(t, cred.Limit)
+		require.Equal(t, authsigner.StatusActive, cred.Status)
+		require.NotContains(t, cred.Record(), "previous_expires_at")
+	}
+}
+
+func TestALimitIsReadInEveryFormThatAStoreGives(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []any{json.Number("75"), "75", 75, int64(75), float64(75), "0075"} {
+		require.Equal(t, 75, newCredential(map[string]any{"limit": limit}).Limit, "%T", limit)
+	}
+	require.Equal(t, authsigner.MaxLimit, newCredential(map[string]any{"limit": float64(authsigner.MaxLimit)}).Limit)
+}
+
+// TestAMalformedRecordIsRefused fails closed and says which field is wrong, never with what value.
+func TestAMalformedRecordIsRefused(t *testing.T) {
+	t.Parallel()
+	const canary = "canary-5d1f"
+	previous := func(key, end any) map[string]any {
+		return map[string]any{"previous_private_key": key, "previous_expires_at": end}
+	}
+	type fields = map[string]any
+	for what, test := range map[string]struct {
+		field  string
+		change fields
+	}{
+		"no secret":                          {"private_key", fields{"private_key": nil}},
+		"empty secret":                       {"private_key", fields{"private_key": ""}},
+		"secret of blanks":                   {"private_key", fields{"private_key": "   "}},
+		"secret with a line feed":            {"private_key", fields{"private_key": canary + "\n"}},
+		"secret with a leading space":        {"private_key", fields{"private_key": " " + canary}},
+		"secret with a zero byte":            {"private_key", fields{"private_key": canary + "\x00"}},
+		"secret of zero bytes":               {"private_key", fields{"private_key": "\x00\x00"}},
+		"secret that is no UTF-8":            {"private_key", fields{"private_key": canary + "\xff"}},
+		"secret far too long":                {"private_key", fields{"private_key": strings.Repeat(canary, 1000)}},
+		"secret that is its own placeholder": {"private_key", fields{"private_key": "[redacted]"}},
+		"secret as a number":                 {"private_key", fields{"private_key": json.Number("12345678")}},
+		"secret as bytes":                    {"private_key", fields{"private_key": []byte(canary)}},
+		"secret as a list":                   {"private_key", fields{"private_key": []any{canary}}},
+		"secret as an object":                {"private_key", fields{"private_key": fields{"value": canary}}},
+		"previous secret as a boolean":       {"previous_private_key", previous(true, "2025-10-09T08:53:20Z")},
+		"previous secret with a line feed":   {"previous_private_key", previous(canary+"\n", "2025-10-09T08:53:20Z")},
+		"previous secret without an end":     {"previous_expires_at", previous(canary, nil)},
+		"previous secret with an empty end":  {"previous_expires_at", previous(canary, "")},
+		"end that is a date":                 {"previous_expires_at", previous(canary, "2025-10-09")},
+		"end that is no date":                {"previous_expires_at", previous(canary, canary)},
+		"end as a number":                    {"previous_expires_at", previous(canary, json.Number("1760000000"))},
+		"end that is nonsense, by itself":    {"previous_expires_at", fields{"previous_expires_at": canary}},
+		"zero end":                           {"previous_expires_at", previous(canary, "0001-01-01T00:00:00Z")},
+		"no business id":                     {"business_id", fields{"business_id": nil}},
+		"empty business id":                  {"business_id", fields{"business_id": ""}},
+		"business id as a number":            {"business_id", fields{"business_id": json.Number("7")}},
+		"business id with a line feed":       {"business_id", fields{"business_id": canary + "\r\nX-Admin: 1"}},
+		"business id with a space":           {"business_id", fields{"business_id": canary + " 1"}},
+		"business id outside ASCII":          {"business_id", fields{"business_id": canary + "é"}},
+		"business id far too long":           {"business_id", fields{"business_id": strings.Repeat("1", 256)}},
+		"no business name":                   {"business_name", fields{"business_name": nil}},
+		"business name of blanks":            {"business_name", fields{"business_name": "  "}},
+		"business name with a line feed":     {"business_name", fields{"business_name": canary + "\n"}},
+		"business name that is no UTF-8":     {"business_name", fields{"business_name": canary + "\xff"}},
+		"business name far too long":         {"business_name", fields{"business_name": strings.Repeat("n", 1025)}},
+		"no business slug":                   {"business_slug", fields{"business_slug": nil}},
+		"business slug with a space":         {"business_slug", fields{"business_slug": canary + " s"}},
+		"no status":                          {"status", fields{"status": nil}},
+		"empty status":                       {"status", fields{"status": ""}},
+		"status in upper case":               {"status", fields{"status": "ACTIVE"}},
+		"status that is none":                {"status", fields{"status": canary}},
+		"status as a boolean":                {"status", fields{"status": true}},
+		"limit of zero":                      {"limit", fields{"limit": json.Number("0")}},
+		"negative limit":                     {"limit", fields{"limit": json.Number("-1")}},
+		"negative limit as an int":           {"limit", fields{"limit": -1}},
+		"fractional limit":                   {"limit", fields{"limit": json.Number("1.5")}},
+		"fractional limit as a float":        {"limit", fields{"limit": 1.5}},
+		"limit that is not a number":         {"limit", fields{"limit": math.NaN()}},
+		"infinite limit":                     {"limit", fields{"limit": math.Inf(1)}},
+		"limit with an exponent":             {"limit", fields{"limit": json.Number("1e3")}},
+		"limit with a sign":                  {"limit", fields{"limit": "+60"}},
+		"limit with a space":                 {"limit", fields{"limit": " 60"}},
+		"limit in other digits":              {"limit", fields{"limit": "٦٠"}},
+		"limit past 31 bits":                 {"limit", fields{"limit": json.Number("2147483648")}},
+		"limit far past 64 bits":             {"limit", fields{"limit": json.Number("99999999999999999999")}},
+		"limit far past 64 bits as a float":  {"limit", fields{"limit": 1e300}},
+		"limit that is a word":               {"limit", fields{"limit": canary}},
+		"limit as a boolean":                 {"limit", fields{"limit": true}},
+		"limit as a list":                    {"limit", fields{"limit": []any{60}}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			cred, err := authsigner.DecodeCredential(testKey, newRecord(test.change))
+			require.Nil(t, cred)
+			require.ErrorIs(t, err, authsigner.ErrMalformedCredential)
+			require.NotErrorIs(t, err, authsigner.ErrUnknownKey)
+			require.Contains(t, err.Error(), test.field)
+			require.NotContains(t, err.Error(), canary)
+			require.NotContains(t, err.Error(), testSecret)
+		})
+	}
+	for _, key := range []string{"", "short", "pk_live_../12345678", strings.Repeat("k", 129)} {
+		_, err := authsigner.DecodeCredential(key, newRecord(nil))
+		require.ErrorIs(t, err, authsigner.ErrMalformedCredential)
+	}
+	_, err := authsigner.DecodeCredential(testKey, nil)
+	require.ErrorIs(t, err, authsigner.ErrMalformedCredential)
+}
+
+func TestARecordSurvivesAStore(t *testing.T) {
+	t.Parallel()
+	for _, fields := range []map[string]any{
+		nil,
+		{"limit": 600, "status": "inactive"},
+		{"previous_private_key": testPreviousSecret, "previous_expires_at": "2026-01-02T03:04:05.678901234+01:00"},
+	} {
+		cred := newCredential(fields)
+		require.NoError(t, cred.Validate())
+		stored, err := json.Marshal(cred.Record())
+		require.NoError(t, err)
+		for _, useNumber := range []bool{true, false} {
+			decoder := json.NewDecoder(bytes.NewReader(stored))
+			if useNumber {
+				decoder.UseNumber()
+			}
+			var data map[string]any
+			require.NoError(t, decoder.Decode(&data))
+			again, err := authsigner.DecodeCredential(testKey, data)
+			require.NoError(t, err)
+			require.Equal(t, cred.Record(), again.Record())
+		}
+	}
+}
+
+func TestACloneIsTheSameCredentialAndNobodyElses(t *testing.T) {
+	t.Parallel()
+	cred := newCredential(map[string]any{
+		"previous_private_key": testPreviousSecret, "previous_expires_at": "2100-01-01T00:00:00Z", "limit": 5,
+	})
+	clone := cred.Clone()
+	require.Equal(t, cred.PublicKey, clone.PublicKey)
+	require.Equal(t, cred.Record(), clone.Record())
+	clone.PrivateKey, clone.Limit = "the next secret", 6
+	require.Equal(t, testSecret, cred.PrivateKey.Reveal())
+	v := newVerifier(clone)
+	_, err := v.Verify(signedRequest(testKey, testSecret, "GET", meTarget, nil), meTarget)
+	require.Equal(t, authsigner.ErrInvalidCredentials, err)
+	_, err = v.Verify(signedRequest(testKey, "the next secret", "GET", meTarget, nil), meTarget)
+	require.NoError(t, err)
+}
+
+func TestValidateRefusesWhatDecodeWould(t *testing.T) {
+	t.Parallel()
+	for _, change := range []func(*authsigner.Credential){
+		func(c *authsigner.Credential) { c.PublicKey = "../12345678" },
+		func(c *authsigner.Credential) { c.PrivateKey = "" },
+		func(c *authsigner.Credential) { c.PreviousPrivateKey = "without an end" },
+		func(c *authsigner.Credential) {
+			c.PreviousPrivateKey, c.PreviousExpiresAt = "x", time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+		},
+		func(c *authsigner.Credential) { c.BusinessID = "" },
+		func(c *authsigner.Credential) { c.BusinessName = "" },
+		func(c *authsigner.Credential) { c.BusinessSlug = "" },
+		func(c *authsigner.Credential) { c.Status = "" },
+		func(c *authsigner.Credential) { c.Limit = -1 },
+		func(c *authsigner.Credential) { c.Limit = authsigner.MaxLimit; c.Limit++ },
+	} {
+		cred := newCredential(nil).Clone()
+		require.NoError(t, cred.Validate())
+		change(cred)
+		require.ErrorIs(t, cred.Validate(), authsigner.ErrMalformedCredential)
+	}
+}
+
+func TestPublicKeysAreMatchedAgainstAStrictPattern(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{
+		"pk_live_0123456789", "pk_test_abcdefgh", "12345678", "--------", "________", "aZ09_-aZ", strings.Repeat("k", 128),
+	} {
+		require.True(t, authsigner.ValidPublicKey(key), key)
+	}
+	for _, key := range []string{
+		"", "1234567", strings.Repeat("k", 129), strings.Repeat("k", 4096), "pk_live_/12345678", "pk_live_..12345678",
+		"pk_live_%2f12345678", "pk_live_\x0012345678", "pk_live_12345678\n", " pk_live_12345678", "pk_live_zoë123456",
+		"pk\xff_live_12345678", `pk_live_\12345678`, "pk_live_1234,5678", "pk_live_12:345678", "pk_live_1@2345678",
+		"pk_live_1[2345678", "pk_live_1`2345678", "pk_live_1{2345678", "pk_live_1^2345678",
+	} {
+		require.False(t, authsigner.ValidPublicKey(key), "%q", key)
+	}
+}
+
+// TestASecretShowsNothingOfItself tries every road on which a value gets into a log, an error or an answer.
+func TestASecretShowsNothingOfItself(t *testing.T) {
+	t.Parallel()
+	secret := authsigner.Secret("hunter2-hunter2")
+	cred := newCredential(map[string]any{
+		"private_key": secret.Reveal(), "previous_private_key": secret.Reveal(), "previous_expires_at": "2100-01-01T00:00:00Z",
+	})
+	_, err := newVerifier(cred).Verify(signedRequest(testKey, secret, "GET", meTarget, nil), meTarget)
+	require.NoError(t, err) // the ready states exist now
+	transport := &authsigner.Transport{PublicKey: testKey, PrivateKey: secret}
+	var shown bytes.Buffer
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%T %[1]v", "%20s", "%-3.2s", "%U", "%t"} {
+		for _, value := range []any{
+			secret, &secret, cred, []*authsigner.Credential{cred}, struct{ C *authsigner.Credential }{cred}, []authsigner.Secret{secret}, map[authsigner.Secret]authsigner.Secret{secret: secret},
+			transport, *transport, struct{ S authsigner.Secret }{secret}, error(fmt.Errorf("%v", secret)), any(secret),
+		} {
+			fmt.Fprintf(&shown, verb+"\n", value)
+		}
+	}
+	for _, logger := range []*slog.Logger{
+		slog.New(slog.NewTextHandler(&shown, nil)), slog.New(slog.NewJSONHandler(&shown, nil)),
+	} {
+		logger.Info("a", "secret", secret, "credential", cred, "list", []authsigner.Secret{secret})
+	}
+	encoded, err := json.Marshal(map[string]any{
+		"secret": secret, "credential": cred, "transport": struct{ S *authsigner.Secret }{&secret},
+	})
+	require.NoError(t, err)
+	shown.Write(encoded)
+	encoded, err = xml.Marshal(secret)
+	require.NoError(t, err)
+	shown.Write(encoded)
+	shown.WriteString(secret.String() + secret.GoString() + secret.LogValue().String())
+
+	for _, form := range []string{"hunter2", "68756e74657232", "68756E74657232", "68 75 6e", "104 117", "U+0068"} {
+		require.NotContains(t, shown.String(), form)
+	}
+	require.Contains(t, shown.String(), "[redacted]")
+	require.Contains(t, shown.String(), testKey, "the rest of a credential may be seen")
+	require.NotContains(t, shown.String(), "resident", "the ready states are nobody's business, and racy to look at")
+	require.Equal(t, "hunter2-hunter2", secret.Reveal())
+}

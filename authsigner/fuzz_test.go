@@ -1,0 +1,287 @@
+package authsigner_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+)
+
+// The ways in which FuzzVerify lets a request be signed; without one of them a fuzzer would never see a signature that
+// is right.
+const (
+	signAsGiven   = iota // the fuzzer's own signature
+	signCurrent          // with the private key
+	signPrevious         // with the previous private key
+	signUpperCase        // with the private key, in upper case
+	signOneBitOff        // with the private key, one bit changed
+	signEmptyKey         // with no key
+	signModes
+)
+
+// The bits of FuzzVerify's flags.
+const (
+	flagUnknown  = 1 << iota // the server has no such credential
+	flagInactive             // the account is inactive
+	flagNoKey                // a header is left out …
+	flagNoStamp
+	flagNoSignature
+	flagTwoKeys // … or given twice
+	flagTwoSignatures
+	flagOtherKey // the server has the credential under another key
+)
+
+// FuzzVerify: what verifies is exactly what the reference implementation verifies, and every verdict is its verdict.
+func FuzzVerify(f *testing.F) {
+	for _, v := range readVectors(f) {
+		if v.BodyRepeat > 0 || len(v.Headers) != 3 {
+			continue
+		}
+		c, flags := v.Credential, byte(0)
+		if c == nil {
+			c, flags = &vectorCredential{PublicKey: vectorKey, PrivateKey: vectorSecret}, flagUnknown
+		}
+		if c.Status == "inactive" {
+			flags |= flagInactive
+		}
+		f.Add(v.Headers[0][1], v.Headers[1][1], v.Headers[2][1], v.Method, v.Target, v.body(),
+			c.PrivateKey, c.PreviousPrivateKey, int64(time.Hour), v.ClockNanoseconds, byte(signAsGiven), flags)
+	}
+	now := strconv.FormatInt(testClock, 10)
+	for mode := range byte(signModes) {
+		f.Add(vectorKey, now, "", "GET", meTarget, []byte(nil), vectorSecret, vectorPrevious, int64(1), int64(0), mode, byte(0))
+		f.Add(vectorKey, now, "", "GET", meTarget, []byte("x"), "", "\x00", int64(1), int64(0), mode, byte(0))
+	}
+	for bit := range 8 {
+		f.Add(vectorKey, now, "", "GET", meTarget, []byte(nil), vectorSecret, "", int64(0), int64(0), byte(signCurrent), byte(1)<<bit)
+	}
+	f.Fuzz(func(t *testing.T, key, timestamp, signature, method, target string, body []byte,
+		secret, previous string, endsIn, nanos int64, mode, flags byte,
+	) {
+		v := vector{
+			Clock: testClock, ClockNanoseconds: max(nanos, -nanos-1) % 1e9, Method: method, Target: target, Body: string(body),
+		}
+		if flags&flagUnknown == 0 {
+			v.Credential = &vectorCredential{PublicKey: key, PrivateKey: secret, Status: "active"}
+			if flags&flagInactive != 0 {
+				v.Credential.Status = "inactive"
+			}
+			if flags&flagOtherKey != 0 {
+				v.Credential.PublicKey = "pk_live_of_another_business"
+			}
+			if endsIn != 0 { // within three centuries of the clock
+				end := time.Unix(testClock, 0).Add(time.Duration(endsIn)).UTC()
+				v.Credential.PreviousPrivateKey = previous
+				v.Credential.PreviousExpiresAt = end.Format(time.RFC3339Nano)
+			}
+		}
+		right := func(secret string) string {
+			h := hmac.New(sha256.New, []byte(secret))
+			io.WriteString(h, timestamp+"\n"+method+"\n"+target+"\n"+string(body))
+			return hex.EncodeToString(h.Sum(nil))
+		}
+		switch mode % signModes {
+		case signCurrent:
+			signature = right(secret)
+		case signPrevious:
+			signature = right(previous)
+		case signUpperCase:
+			signature = strings.ToUpper(right(secret))
+		case signOneBitOff:
+			raw, _ := hex.DecodeString(right(secret))
+			raw[int(flags)%len(raw)] ^= 1 << (mode / signModes % 8)
+			signature = hex.EncodeToString(raw)
+		case signEmptyKey:
+			signature = right("")
+		}
+		add := func(name, value string, absent, twice byte) {
+			if flags&absent == 0 {
+				v.Headers = append(v.Headers, [2]string{name, value})
+			}
+			if flags&twice != 0 {
+				v.Headers = append(v.Headers, [2]string{name, value})
+			}
+		}
+		add(authsigner.HeaderPublicKey, key, flagNoKey, flagTwoKeys)
+		add(authsigner.HeaderTimestamp, timestamp, flagNoStamp, 0)
+		add(authsigner.HeaderSignature, signature, flagNoSignature, flagTwoSignatures)
+
+		source := &vectorSource{vector: &v}
+		r := v.request()
+		cred, err := v.verifier(source).Verify(r, target)
+		verdict := verdictOf(t, cred, err)
+		require.Equal(t, referenceVerdict(&v), verdict)
+		for _, asked := range source.asked {
+			require.Regexp(t, referencePublicKey, asked)
+		}
+		if verdict == verdictInvalid {
+			require.Equal(t, authsigner.ErrInvalidCredentials, err, "bare")
+		}
+		if verdict != verdictTooLarge {
+			again, err := io.ReadAll(r.Body)
+			require.NoError(t, err)
+			require.Equal(t, string(body), string(again))
+		}
+	})
+}
+
+// FuzzVerifyOneState: a verification does not depend on those before it that used the same ready states.
+func FuzzVerifyOneState(f *testing.F) {
+	f.Add("/api/v1/me", []byte(nil), "/api/v1/jobs?page=1", []byte("body"))
+	f.Add("", []byte("a"), "a", []byte(""))
+	f.Add(strings.Repeat("/long", 4000), []byte("a"), "/short", bytes.Repeat([]byte("b"), 9000))
+	v := newVerifier(newCredential(nil))
+	f.Fuzz(func(t *testing.T, targetA string, bodyA []byte, targetB string, bodyB []byte) {
+		for range 2 {
+			for _, q := range []struct {
+				target string
+				body   []byte
+			}{{targetA, bodyA}, {targetB, bodyB}} {
+				_, err := v.Verify(signedRequest(testKey, testSecret, "POST", q.target, q.body), q.target)
+				require.Equal(t, strings.Contains(q.target, "\n"), err != nil)
+				r := signedRequest(testKey, testSecret, "POST", q.target, append([]byte("a"), q.body...))
+				r.Body = readCloser{bytes.NewReader(q.body)}
+				_, err = v.Verify(r, q.target)
+				require.Equal(t, authsigner.ErrInvalidCredentials, err)
+			}
+		}
+	})
+}
+
+// FuzzValidPublicKey: the hand-written check is the documented pattern.
+func FuzzValidPublicKey(f *testing.F) {
+	for _, c := range vectorCases() {
+		v := c.vector()
+		for _, h := range v.Headers {
+			f.Add(h[1])
+		}
+	}
+	pattern := regexp.MustCompile(`\A[A-Za-z0-9_-]{8,128}\z`)
+	f.Fuzz(func(t *testing.T, s string) {
+		require.Equal(t, pattern.MatchString(s), authsigner.ValidPublicKey(s), "%q", s)
+	})
+}
+
+// FuzzDecodeCredential: whatever a store holds, a decoded credential has a secret that is one, an end for a previous
+// secret, ids that can be header values, and a record that decodes to the same again; and nobody verifies with an
+// empty secret.
+func FuzzDecodeCredential(f *testing.F) {
+	for _, seed := range []map[string]any{
+		nil,
+		{"limit": 120, "status": "inactive"},
+		{"limit": "120"},
+		{"private_key": ""},
+		{"private_key": nil},
+		{"private_key": "\x00"},
+		{"previous_private_key": testPreviousSecret, "previous_expires_at": "2100-01-01T00:00:00.123+14:00"},
+		{"previous_private_key": testPreviousSecret},
+		{"previous_expires_at": "2100-01-01T00:00:00Z"},
+		{"previous_expires_at": "0000-01-01T00:00:00+23:59", "previous_private_key": "a"},
+		{"business_id": "a\r\nb"},
+		{"limit": 1e100},
+		{"extra": []any{map[string]any{"deep": nil}}},
+	} {
+		record, err := json.Marshal(newRecord(seed))
+		require.NoError(f, err)
+		f.Add(testKey, record)
+	}
+	f.Add("../../../etc", []byte(`{}`))
+	f.Add(testKey, []byte(`{"private_key":"a","business_id":"1","business_name":"n","business_slug":"s","status":"active"}`))
+	f.Add(testKey, []byte(`null`))
+	f.Fuzz(func(t *testing.T, key string, record []byte) {
+		for _, useNumber := range []bool{true, false} { // Vault's client does, encoding/json does not
+			decoder := json.NewDecoder(bytes.NewReader(record))
+			if useNumber {
+				decoder.UseNumber()
+			}
+			var data map[string]any
+			if decoder.Decode(&data) != nil {
+				return
+			}
+			cred, err := authsigner.DecodeCredential(key, data)
+			if err != nil {
+				require.ErrorIs(t, err, authsigner.ErrMalformedCredential)
+				require.Nil(t, cred)
+				continue
+			}
+			require.NoError(t, cred.Validate())
+			require.True(t, authsigner.ValidPublicKey(cred.PublicKey))
+			require.Equal(t, data["private_key"], cred.PrivateKey.Reveal())
+			require.NotEmpty(t, strings.Trim(cred.PrivateKey.Reveal(), " \t\r\n\x00"))
+			require.Equal(t, cred.PreviousPrivateKey == "", cred.PreviousExpiresAt.IsZero())
+			require.Contains(t, []authsigner.Status{authsigner.StatusActive, authsigner.StatusInactive}, cred.Status)
+			require.GreaterOrEqual(t, cred.Limit, 0)
+			require.Regexp(t, `\A[!-~]{1,255}\z`, cred.BusinessID)
+			require.Regexp(t, `\A[!-~]{1,255}\z`, cred.BusinessSlug)
+			require.NotContains(t, cred.BusinessName, "\n")
+
+			again, err := authsigner.DecodeCredential(key, cred.Record())
+			require.NoError(t, err)
+			require.Equal(t, cred.Record(), again.Record())
+
+			r := signedRequest(key, "any", http.MethodGet, meTarget, nil)
+			h := hmac.New(sha256.New, nil)
+			h.Write(authsigner.SigningString(testClock, http.MethodGet, meTarget, nil))
+			r.Header.Set(authsigner.HeaderSignature, hex.EncodeToString(h.Sum(nil)))
+			_, err = newVerifier(cred).Verify(r, meTarget)
+			require.Equal(t, authsigner.ErrInvalidCredentials, err, "the empty secret verified")
+		}
+	})
+}
+
+// FuzzTransport: whatever URL is called, the transport signs the target that net/http writes to the wire, so that the
+// verifier accepts it there; or else it refuses to send.
+func FuzzTransport(f *testing.F) {
+	for _, c := range vectorCases() {
+		v := c.vector()
+		f.Add("https://api.example.com"+v.Target, v.Method, v.body())
+	}
+	f.Add("https://api.example.com/api/v1/zoë bar?ä=%zz#x", "POST", []byte("body"))
+	f.Add("//host/path", "GET", []byte(nil))
+	f.Add("http:opaque", "GET", []byte(nil))
+	f.Add("http://[::1]:80/%2e%2e?", "PUT", []byte("\n"))
+	v := newVerifier(newCredential(nil))
+	f.Fuzz(func(t *testing.T, rawURL, method string, body []byte) {
+		if len(body) > 1<<20 {
+			return // the verifier's limit
+		}
+		r, err := http.NewRequestWithContext(t.Context(), method, rawURL, bytes.NewReader(body))
+		if err != nil || r.Method == http.MethodConnect {
+			return
+		}
+		if r.URL.Host == "" { // nothing to send it to
+			return
+		}
+		var wire bytes.Buffer
+		transport := &authsigner.Transport{
+			PublicKey: testKey, PrivateKey: testSecret,
+			Now:  func() time.Time { return time.Unix(testClock, 0) },
+			Base: roundTripper(func(r *http.Request) (*http.Response, error) { return nil, r.Write(&wire) }),
+		}
+		if _, err := transport.RoundTrip(r); err != nil || wire.Len() == 0 { //nolint:bodyclose // there is no response
+			return
+		}
+		arrived, err := http.ReadRequest(bufio.NewReader(&wire))
+		if err != nil {
+			return // net/http wrote what net/http refuses
+		}
+		_, err = v.Verify(arrived, arrived.RequestURI)
+		require.NoError(t, err, "%s %q arrived as %q", method, rawURL, arrived.RequestURI)
+		again, err := io.ReadAll(arrived.Body)
+		require.NoError(t, err)
+		require.Equal(t, string(body), string(again))
+	})
+}
