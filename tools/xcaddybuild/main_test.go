@@ -47,7 +47,7 @@ func TestThePluginListAgreesWithTheModuleAndTheImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	image := regexp.MustCompile(`(?m)^FROM .*golang:(\d+\.\d+)`).FindSubmatch(dockerfile)
-	if image == nil || !strings.HasPrefix(l.GoVersion, string(image[1])) {
+	if len(image) != 2 || !strings.HasPrefix(l.GoVersion, string(image[1])) {
 		t.Errorf("the Dockerfile builds with %q, and go_version is %s", image, l.GoVersion)
 	}
 }
