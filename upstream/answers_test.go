@@ -98,8 +98,10 @@ func event(i int) object {
 		{"image_url", `"https://cdn.example.com/i/9f/spring.jpg"`},
 		{"media", array(
 			object{
-				{"url", `"https://cdn.example.com/i/9f/yard.jpg"`}, {"file_type", `"image"`},
-				{"caption", `"The yard in spring"`}, {"featured", "true"},
+				{"url", `"https://cdn.example.com/i/9f/yard.jpg"`},
+				{"file_type", `"image"`},
+				{"caption", `"The yard in spring"`},
+				{"featured", "true"},
 			},
 		)},
 	}

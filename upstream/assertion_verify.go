@@ -83,6 +83,12 @@ func (v *AssertionVerifier) VerifyAssertion(ctx context.Context, token string) (
 	if len(token) > maxAssertion {
 		return invalid("too long")
 	}
+	for i := range len(token) {
+		// go-jose passes over white space; there is one way only to write a compact JWS.
+		if token[i] <= ' ' {
+			return invalid("white space")
+		}
+	}
 	jws, err := jose.ParseSignedCompact(token, []jose.SignatureAlgorithm{jose.EdDSA})
 	if err != nil || len(jws.Signatures) != 1 {
 		return invalid("no compact JWS with alg EdDSA")

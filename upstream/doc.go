@@ -6,8 +6,8 @@
 //
 //	res, raw, ok := upstream.Match(target)        // exact, or 404
 //	q, err := res.CleanQuery(raw)                 // *ParameterError is the contract's 400
-//	err = upstream.PrepareRequest(r, res, q, id)  // method, path, query, body and headers as the service gets them
-//	err = upstream.CheckHead(status, header)      // 200 and JSON, or which of the contract's errors it becomes
+//	r2, err := upstream.PrepareRequest(r, res, q, id) // method, path, query, body and headers as the service gets them
+//	err = upstream.CheckHead(res, status, header)      // 200 and JSON, or which of the contract's errors it becomes
 //	report, err := contract.Check(&buf, res, q, businessID, body)
 //	upstream.ScrubResponse(header, buf.Len())     // none of the service's headers but the documented ones
 //

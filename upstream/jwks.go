@@ -57,8 +57,8 @@ const (
 	maxJWKS      = 64 << 10 // bytes
 )
 
-// RemoteKeys reads the gateway's keys from its JWKS: at first use, when they are older than five minutes, and when an
-// unknown kid turns up, but never more often than every ten seconds. While the gateway does not answer, keys that were
+// RemoteKeys reads the gateway's keys from its JWKS: at first use, in the background when they are older than five
+// minutes, and when an unknown kid turns up, but never more often than every ten seconds. While the gateway does not answer, keys that were
 // read go on for an hour. It is safe for concurrent use and must not be copied.
 type RemoteKeys struct {
 	// URL is the gateway's JWKS: "https://api.example.com/.well-known/gateway-jwks.json". Required.
@@ -89,8 +89,11 @@ func (s *RemoteKeys) Key(ctx context.Context, kid string) (ed25519.PublicKey, er
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysTimeout)
 		defer cancel()
 		s.refresh(ctx)
-		return nil, nil
+		return struct{}{}, nil
 	})
+	if found {
+		return key, nil // the keys are read again beside the request
+	}
 	select {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting for the gateway's keys: %w", ctx.Err())

@@ -3,6 +3,7 @@ package upstream
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 )
 
 // The headers by which the gateway speaks to a data service. A caller's own are always removed.
@@ -40,61 +41,71 @@ type Identity struct {
 // also those that handlers before it have set, so that a caller could have the gateway's own identity headers taken
 // away. With Connection gone nothing is nominated.
 func ScrubRequest(h http.Header) {
-	for name, values := range h {
-		keep := len(values) == 1
-		switch {
-		case !keep:
-		case name == "Accept-Language", name == "User-Agent":
-			keep = printable(values[0], maxForwarded, false)
-		case name == "Traceparent":
-			keep = isTraceparent(values[0])
-		case name == "Tracestate":
-			parent := h["Traceparent"]
-			keep = printable(values[0], maxTracestate, true) && len(parent) == 1 && isTraceparent(parent[0])
-		default:
-			keep = false
-		}
-		if !keep {
+	for name := range h {
+		if !travels(h, name) {
 			delete(h, name)
 		}
 	}
 }
 
-// PrepareRequest makes of a caller's request the one that a data service gets: GET (the caller's HEAD, too, so that
-// the same answer is checked), the resource's path, the clean query, no body and no trailers, the headers that
+// travels reports whether a header of the caller's is there and may travel on. It looks at the exact name: other
+// spellings are other headers, and none of them is on the list.
+func travels(h http.Header, name string) bool {
+	values := h[name]
+	if len(values) != 1 {
+		return false
+	}
+	switch name {
+	case "Accept-Language", "User-Agent":
+		return printable(values[0], maxForwarded, false)
+	case "Traceparent":
+		return isTraceparent(values[0])
+	case "Tracestate":
+		return printable(values[0], maxTracestate, true) && travels(h, "Traceparent")
+	default:
+		return false
+	}
+}
+
+// PrepareRequest makes of a caller's request the one that a data service gets: GET (for the caller's HEAD, too, so that
+// the same answer is checked), the resource's path, the clean query, no body and no trailers, of the headers what
 // ScrubRequest leaves, and the gateway's own: Accept, Accept-Encoding (identity: the answer is read here, and a
-// compressed one could grow without bound), X-Request-Id, X-Business-Id and X-Gateway-Assertion. It changes r; the Host
-// and the peer's address stay as they are for the reverse proxy, which adds X-Forwarded-* and Via of its own.
+// compressed one could grow without bound), X-Request-Id, X-Business-Id and X-Gateway-Assertion.
 //
-// The error is ErrIdentity; r is as it was then.
-func PrepareRequest(r *http.Request, res *Resource, q Query, id Identity) error {
+// The result shares r's context, Host, peer address and TLS state, for the reverse proxy, which adds X-Forwarded-* and
+// Via of its own. r itself stays as it is: a server reads its method again when it writes the answer to a HEAD.
+//
+// The error is ErrIdentity.
+func PrepareRequest(r *http.Request, res *Resource, q Query, id Identity) (*http.Request, error) {
 	if !visible(id.BusinessID) || !visible(id.RequestID) {
-		return fmt.Errorf("%w: the business's or the request's id is empty, too long or not visible ASCII", ErrIdentity)
+		return nil, fmt.Errorf("%w: the business's or the request's id is empty, too long or not visible ASCII", ErrIdentity)
 	}
-	r.Method = http.MethodGet
-	r.URL.Path, r.URL.RawPath = res.Path, ""
-	r.URL.RawQuery, r.URL.ForceQuery = q.Raw, false
-	r.URL.Opaque, r.URL.Fragment, r.URL.RawFragment = "", "", ""
-	r.RequestURI = res.Path
+	out := r.WithContext(r.Context()) // a shallow copy
+	out.Method = http.MethodGet
+	out.URL = &url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: res.Path, RawQuery: q.Raw}
+	out.RequestURI = res.Path
 	if q.Raw != "" {
-		r.RequestURI += "?" + q.Raw
+		out.RequestURI += "?" + q.Raw
 	}
-	r.Body, r.GetBody, r.ContentLength = http.NoBody, nil, 0
-	r.TransferEncoding, r.Trailer = nil, nil
-	if r.Header == nil {
-		r.Header = make(http.Header)
+	out.Body, out.GetBody, out.ContentLength = http.NoBody, nil, 0
+	out.TransferEncoding, out.Trailer = nil, nil
+	out.Form, out.PostForm, out.MultipartForm = nil, nil, nil
+
+	out.Header = make(http.Header, 9)
+	for _, name := range [...]string{"Accept-Language", "User-Agent", "Traceparent", "Tracestate"} {
+		if travels(r.Header, name) {
+			out.Header[name] = r.Header[name]
+		}
 	}
-	ScrubRequest(r.Header)
-	values := [...]string{"application/json", "identity", id.RequestID, id.BusinessID, id.Assertion}
-	set := func(name string, i int) { r.Header[name] = values[i : i+1 : i+1] }
-	set("Accept", 0)
-	set("Accept-Encoding", 1)
-	set(HeaderRequestID, 2)
-	set(HeaderBusinessID, 3)
+	values := []string{"application/json", "identity", id.RequestID, id.BusinessID, id.Assertion}
+	out.Header["Accept"] = values[0:1:1]
+	out.Header["Accept-Encoding"] = values[1:2:2]
+	out.Header[HeaderRequestID] = values[2:3:3]
+	out.Header[HeaderBusinessID] = values[3:4:4]
 	if id.Assertion != "" {
-		set(HeaderAssertion, 4)
+		out.Header[HeaderAssertion] = values[4:5:5]
 	}
-	return nil
+	return out, nil
 }
 
 // printable reports whether s is at most limit bytes of visible ASCII and spaces, and tabs where they are allowed.

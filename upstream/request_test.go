@@ -1,0 +1,220 @@
+package upstream_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+func identity() upstream.Identity {
+	return upstream.Identity{BusinessID: mine, RequestID: "req-1", Assertion: "a.b.c"}
+}
+
+func TestOfACallersHeadersOnlyFourTravelOn(t *testing.T) {
+	t.Parallel()
+	for name, values := range map[string][]string{
+		"Accept-Language": {"sv, en;q=0.8"}, "User-Agent": {"Acme/1.0 (+https://acme.example)"},
+		"Traceparent": {traceparent}, "Tracestate": {"a=1,\tb=2"},
+	} {
+		h := http.Header{name: values, "Traceparent": {traceparent}}
+		upstream.ScrubRequest(h)
+		require.Equal(t, values, h[name])
+	}
+}
+
+func TestForgedAndCredentialHeadersNeverTravelOn(t *testing.T) {
+	t.Parallel()
+	h := http.Header{}
+	for _, name := range []string{
+		"X-Public-Key", "X-Timestamp", "X-Signature", "Authorization", "Proxy-Authorization", "Cookie", "Cookie2",
+		"X-Business-Id", "x-business-id", "X_Business_Id", "X-Business_Id", "X.Business.Id", "X-BUSINESS-ID", "X-Business-Id ",
+		"X-Business-Slug", "X-Gateway-Assertion", "x-gateway-assertion", "X-Request-Id", "X-User-Id", "X-Remote-User",
+		"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Prefix",
+		"X-Forwarded-User", "Forwarded", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "Client-Ip", "Via",
+		"X-Http-Method", "X-Http-Method-Override", "X-Method-Override", "X-Original-Url", "X-Rewrite-Url", "X-Original-Uri",
+		"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range", "Range", "Expect", "Te",
+		"Trailer", "Transfer-Encoding", "Content-Length", "Content-Type", "Content-Encoding", "Upgrade", "Http2-Settings",
+		"Connection", "Proxy-Connection", "Keep-Alive", "Accept", "Accept-Encoding", "Accept-Charset", "Origin", "Referer",
+		"Cache-Control", "Pragma", "Host", "Early-Data", "Priority", "Dnt", "X-Anything", "", "\x00", "User-agent", "traceparent",
+		"ACCEPT-LANGUAGE", "User_Agent", "B3", "X-B3-Traceid", "Baggage", "Proxy", "X-Amzn-Oidc-Data", "X-Goog-Iap-Jwt-Assertion",
+		":path", "X-Envoy-Original-Path", "Server-Timing",
+	} {
+		h[name] = []string{"canary"}
+	}
+	upstream.ScrubRequest(h)
+	require.Empty(t, h)
+}
+
+func TestOddValuesOfTheFourHeadersDoNotTravelOn(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 513)
+	for _, h := range []http.Header{
+		{"User-Agent": {"a", "b"}},
+		{"User-Agent": {}},
+		{"User-Agent": nil},
+		{"User-Agent": {long[:257]}},
+		{"User-Agent": {"a\r\nX-Business-Id: b2"}},
+		{"User-Agent": {"a\x00"}},
+		{"User-Agent": {"a\tb"}},
+		{"User-Agent": {"n\xe4"}},
+		{"User-Agent": {"ä"}},
+		{"Accept-Language": {"sv", "en"}},
+		{"Accept-Language": {long}},
+		{"Traceparent": {traceparent, traceparent}},
+		{"Traceparent": {"01" + traceparent[2:]}},
+		{"Traceparent": {strings.ToUpper(traceparent)}},
+		{"Traceparent": {traceparent + "-x"}},
+		{"Traceparent": {traceparent[:54]}},
+		{"Traceparent": {strings.Replace(traceparent, "-", "_", 1)}},
+		{"Traceparent": {"00-00000000000000000000000000000000-00f067aa0ba902b7-01"}},
+		{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01"}},
+		{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e473g-00f067aa0ba902b7-01"}},
+		{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0x"}},
+		{"Tracestate": {"a=1"}}, // without a parent it says nothing
+	} {
+		upstream.ScrubRequest(h)
+		require.Empty(t, h)
+	}
+	h := http.Header{"Traceparent": {traceparent}, "Tracestate": {long}}
+	upstream.ScrubRequest(h)
+	require.Equal(t, http.Header{"Traceparent": {traceparent}}, h)
+}
+
+func TestADataServiceGetsTheGatewaysRequestAndNotTheCallers(t *testing.T) {
+	t.Parallel()
+	r := httptest.NewRequest(http.MethodHead, "http://api.example.com/api/v1/events?x=1&count=500", strings.NewReader("body"))
+	r.TransferEncoding = []string{"chunked"}
+	r.Trailer = http.Header{"X-Business-Id": {theirs}}
+	r.Form = url.Values{"business_id": {theirs}}
+	r.TLS = &tls.ConnectionState{}
+	for name, value := range map[string]string{
+		"X-Business-Id": theirs, "X-Gateway-Assertion": "forged", "X-Request-Id": "forged", "Connection": "X-Business-Id, close",
+		"Cookie": "a=b", "User-Agent": "Acme/1.0", "Accept": "text/html", "Accept-Encoding": "gzip", "Traceparent": traceparent,
+	} {
+		r.Header.Set(name, value)
+	}
+	before := r.Header.Clone()
+	res := upstream.ByName("events")
+	q, err := res.CleanQuery(r.URL.RawQuery)
+	require.NoError(t, err)
+	out, err := upstream.PrepareRequest(r, res, q, identity())
+	require.NoError(t, err)
+
+	require.Equal(t, http.MethodGet, out.Method)
+	require.Equal(t, "http://api.example.com/api/v1/events?count=100", out.URL.String())
+	require.Equal(t, "/api/v1/events?count=100", out.RequestURI)
+	require.Equal(t, "api.example.com", out.Host)
+	require.Equal(t, r.TLS, out.TLS)
+	require.Equal(t, r.RemoteAddr, out.RemoteAddr)
+	require.Equal(t, http.Header{
+		"Accept": {"application/json"}, "Accept-Encoding": {"identity"}, "X-Request-Id": {"req-1"}, "X-Business-Id": {mine},
+		"X-Gateway-Assertion": {"a.b.c"}, "User-Agent": {"Acme/1.0"}, "Traceparent": {traceparent},
+	}, out.Header)
+	body, err := io.ReadAll(out.Body)
+	require.NoError(t, err)
+	require.Empty(t, body)
+	require.Zero(t, out.ContentLength)
+	require.Empty(t, out.TransferEncoding)
+	require.Empty(t, out.Trailer)
+	require.Empty(t, out.Form)
+
+	require.Equal(t, http.MethodHead, r.Method, "the caller's request is the server's")
+	require.Equal(t, before, r.Header)
+	require.Equal(t, "x=1&count=500", r.URL.RawQuery)
+
+	// Headers that a proxy appends to do not run into each other.
+	for name := range out.Header {
+		if name != "User-Agent" && name != "Traceparent" {
+			out.Header[name] = append(out.Header[name], "appended")
+		}
+	}
+	require.Equal(t, []string{mine, "appended"}, out.Header["X-Business-Id"])
+	require.Equal(t, []string{"a.b.c", "appended"}, out.Header["X-Gateway-Assertion"])
+}
+
+func TestWithoutAnAsserterThereIsNoAssertion(t *testing.T) {
+	t.Parallel()
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/business", http.NoBody)
+	r.Header.Set("X-Gateway-Assertion", "forged")
+	id := identity()
+	id.Assertion = ""
+	out, err := upstream.PrepareRequest(r, upstream.ByName("business"), upstream.Query{}, id)
+	require.NoError(t, err)
+	require.NotContains(t, out.Header, "X-Gateway-Assertion")
+	require.Equal(t, "/api/v1/business", out.RequestURI)
+	require.Empty(t, out.URL.RawQuery)
+}
+
+func TestAnIdentityThatCannotStandInAHeaderIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"", " ", "a b", "a\r\nX: y", "a\x00", "bé", "\x7f", strings.Repeat("a", 257)} {
+		for _, id := range []upstream.Identity{{BusinessID: bad, RequestID: "r"}, {BusinessID: "b", RequestID: bad}} {
+			r := httptest.NewRequest(http.MethodGet, "/api/v1/business", http.NoBody)
+			out, err := upstream.PrepareRequest(r, upstream.ByName("business"), upstream.Query{}, id)
+			require.ErrorIs(t, err, upstream.ErrIdentity, "%q", bad)
+			require.Nil(t, out)
+		}
+	}
+}
+
+// A reverse proxy that removes what Connection nominates, the standard library's, cannot be made to remove ours.
+func TestConnectionCannotTakeTheGatewaysHeadersAway(t *testing.T) {
+	t.Parallel()
+	got := make(chan http.Header, 1)
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Clone() }))
+	t.Cleanup(service.Close)
+	to, err := url.Parse(service.URL)
+	require.NoError(t, err)
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
+	for _, connection := range [][]string{
+		{"X-Business-Id"},
+		{"close, X-Business-Id, X-Request-Id, X-Gateway-Assertion"},
+		{"x-business-id", "X-GATEWAY-ASSERTION"},
+		{"keep-alive", "X-Business-Id,,X-Request-Id"},
+		{"Accept, Host, Content-Length, X-Business-Id;q=1"},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "http://api.example.com/api/v1/business", http.NoBody)
+		r.Header["Connection"] = connection
+		out, err := upstream.PrepareRequest(r, upstream.ByName("business"), upstream.Query{}, identity())
+		require.NoError(t, err)
+		w := httptest.NewRecorder()
+		proxy.ServeHTTP(w, out)
+		require.Equal(t, http.StatusOK, w.Code)
+		h := <-got
+		require.Equal(t, []string{mine}, h["X-Business-Id"])
+		require.Equal(t, []string{"req-1"}, h["X-Request-Id"])
+		require.Equal(t, []string{"a.b.c"}, h["X-Gateway-Assertion"])
+		require.Equal(t, []string{"application/json"}, h["Accept"])
+	}
+}
+
+func BenchmarkPrepareRequest(b *testing.B) {
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/events?count=5", http.NoBody)
+	for i := range 12 {
+		r.Header.Set(fmt.Sprintf("X-Other-%d", i), "value")
+	}
+	r.Header.Set("User-Agent", "Acme/1.0")
+	res := upstream.ByName("events")
+	q, err := res.CleanQuery("count=5")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := upstream.PrepareRequest(r, res, q, identity()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

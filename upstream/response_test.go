@@ -1,0 +1,132 @@
+package upstream_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+func TestOnlyStatus200WithJSONIsAnAnswer(t *testing.T) {
+	t.Parallel()
+	res := upstream.ByName("events")
+	for _, contentType := range []string{
+		"application/json", "application/json; charset=utf-8", `application/json;charset="UTF-8"`, "Application/JSON",
+	} {
+		require.NoError(t, upstream.CheckHead(res, 200, http.Header{"Content-Type": {contentType}}), contentType)
+	}
+	require.NoError(t, upstream.CheckHead(res, 200, http.Header{
+		"Content-Type": {"application/json"}, "Content-Encoding": {"identity"},
+	}))
+	for _, h := range []http.Header{
+		{},
+		{"Content-Type": {""}},
+		{"Content-Type": {"text/html"}},
+		{"Content-Type": {"text/json"}},
+		{"Content-Type": {"application/json", "text/html"}},
+		{"Content-Type": {"application/problem+json"}},
+		{"Content-Type": {"application/json; charset=iso-8859-1"}},
+		{"Content-Type": {"application/jsonp"}},
+		{"Content-Type": {"application/json, text/html"}},
+		{"Content-Type": {"application/json;;"}},
+		{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}},
+		{"Content-Type": {"application/json"}, "Content-Encoding": {"identity", "br"}},
+	} {
+		require.ErrorIs(t, upstream.CheckHead(res, 200, h), upstream.ErrNotContract, "%v", h)
+	}
+	for _, status := range []int{100, 201, 202, 204, 206, 301, 302, 304, 307, 400, 401, 403, 404, 405, 410, 422, 429, 500, 502, 503, 504, 599} {
+		err := upstream.CheckHead(res, status, http.Header{"Content-Type": {"application/json"}, "Location": {"http://10.0.0.7/"}})
+		require.ErrorIs(t, err, upstream.ErrNotContract, status)
+		require.NotContains(t, err.Error(), "10.0.0.7")
+	}
+	require.Equal(t, "upstream answer is not the contract: events: expected status 200, not 404",
+		upstream.CheckHead(res, 404, nil).Error())
+}
+
+func TestAServiceMayAskCallersToComeBackLater(t *testing.T) {
+	t.Parallel()
+	now := testClock()
+	for value, want := range map[string]time.Duration{
+		"0": time.Second, "1": time.Second, "30": 30 * time.Second, "3601": time.Hour, "99999999999999999999999": time.Hour,
+		now.Add(90 * time.Second).Format(http.TimeFormat): 90 * time.Second,
+		now.Add(-time.Hour).Format(http.TimeFormat):       time.Second,
+		now.Add(48 * time.Hour).Format(http.TimeFormat):   time.Hour,
+		"Fri, 31 Dec 9999 23:59:59 GMT":                   time.Hour,
+	} {
+		h := http.Header{"Retry-After": {value}}
+		d, ok := upstream.RetryAfter(h, now)
+		require.True(t, ok, value)
+		require.Equal(t, want, d, value)
+		err := upstream.CheckHead(upstream.ByName("jobs"), 503, h)
+		require.ErrorIs(t, err, upstream.ErrUpstreamUnavailable, value)
+		require.NotErrorIs(t, err, upstream.ErrNotContract)
+		require.ErrorIs(t, upstream.CheckHead(upstream.ByName("jobs"), 500, h), upstream.ErrNotContract)
+	}
+	d, ok := upstream.RetryAfter(http.Header{"Retry-After": {now.Add(time.Minute).Format(http.TimeFormat)}}, now.Add(-500*time.Millisecond))
+	require.True(t, ok)
+	require.Equal(t, 61*time.Second, d, "rounded up")
+	for _, h := range []http.Header{
+		{},
+		{"Retry-After": {""}},
+		{"Retry-After": {"-1"}},
+		{"Retry-After": {"1.5"}},
+		{"Retry-After": {"soon"}},
+		{"Retry-After": {"1", "2"}},
+		{"Retry-After": {"+5"}},
+		{"Retry-After": {" 5"}},
+	} {
+		_, ok := upstream.RetryAfter(h, now)
+		require.False(t, ok, "%v", h)
+		require.ErrorIs(t, upstream.CheckHead(upstream.ByName("jobs"), 503, h), upstream.ErrNotContract, "%v", h)
+	}
+}
+
+func TestNoBannerCookieOrAddressOfAServiceTravelsBack(t *testing.T) {
+	t.Parallel()
+	h := http.Header{}
+	for _, name := range []string{
+		"Server", "X-Powered-By", "Via", "Set-Cookie", "Set-Cookie2", "Location", "Content-Location", "Link", "Refresh", "Etag",
+		"Last-Modified", "Vary", "Date", "Age", "Expires", "Trailer", "Transfer-Encoding", "Connection", "Alt-Svc", "X-Request-Id",
+		"X-Business-Id", "Access-Control-Allow-Origin", "Www-Authenticate", "Ratelimit", "X-Ratelimit-Remaining", "Retry-After",
+		"Content-Encoding", "Content-Disposition", "Content-Range", "Strict-Transport-Security", "X-Debug", "Server-Timing",
+		"deprecation", "SUNSET", "",
+	} {
+		h[name] = []string{"canary 10.0.0.7"}
+	}
+	h["Content-Type"], h["Content-Length"] = []string{"text/html"}, []string{"1"}
+	h["Cache-Control"] = []string{"public, max-age=600"}
+	upstream.ScrubResponse(h, 42)
+	require.Equal(t, http.Header{
+		"Content-Type": {"application/json"}, "Content-Length": {"42"}, "Cache-Control": {"no-store"},
+		"X-Content-Type-Options": {"nosniff"},
+	}, h)
+	upstream.ScrubResponse(h, -1)
+	require.NotContains(t, h, "Content-Length")
+}
+
+func TestAnnouncementsOfAnEndTravelBack(t *testing.T) {
+	t.Parallel()
+	h := http.Header{"Deprecation": {"@1688169599"}, "Sunset": {"Sat, 31 Dec 2028 23:59:59 GMT"}}
+	upstream.ScrubResponse(h, 0)
+	require.Equal(t, []string{"@1688169599"}, h["Deprecation"])
+	require.Equal(t, []string{"Sat, 31 Dec 2028 23:59:59 GMT"}, h["Sunset"])
+	for _, h := range []http.Header{
+		{"Deprecation": {"true"}},
+		{"Deprecation": {"@"}},
+		{"Deprecation": {"1688169599"}},
+		{"Deprecation": {"@1;x=10.0.0.7"}},
+		{"Deprecation": {"@1", "@2"}},
+		{"Deprecation": {"@1234567890123456"}},
+		{"Sunset": {"@1688169599"}},
+		{"Sunset": {"soon"}},
+		{"Sunset": {"Sat, 31 Dec 2028 23:59:59 GMT", "Sat, 31 Dec 2028 23:59:59 GMT"}},
+		{"Sunset": {}},
+	} {
+		upstream.ScrubResponse(h, 0)
+		require.NotContains(t, h, "Deprecation")
+		require.NotContains(t, h, "Sunset")
+	}
+}
