@@ -1,0 +1,149 @@
+package demo
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"math"
+)
+
+// page is which part of a list is wanted.
+type page struct {
+	Number int64 // from 1
+	Size   int64 // from 1
+}
+
+func (p page) offset() int64 {
+	if p.Number-1 > math.MaxInt64/p.Size {
+		return math.MaxInt64
+	}
+	return (p.Number - 1) * p.Size
+}
+
+// list reads one table page by page. There is a pair of prepared statements for
+// every set of filters, so that each can use the index made for it.
+type list[T any] struct {
+	table  string
+	fields []field[T]
+	pages  []*sql.Stmt // bit i of the index is set when filter i is used
+	totals []*sql.Stmt // likewise; gives whether the business exists, and the count
+}
+
+// prepareList prepares the statements of a table that is filtered by columns.
+func prepareList[T any](ctx context.Context, db *sql.DB, table, order string, fields []field[T], filters ...string) (*list[T], error) {
+	l := &list[T]{table: table, fields: fields}
+	for set := range 1 << len(filters) {
+		from := " FROM " + table + " WHERE business_id = ?"
+		for i, column := range filters {
+			if set&(1<<i) != 0 {
+				from += " AND " + column + " = ?"
+			}
+		}
+		// SQLite looks at the value of a bare parameter here to choose its plan,
+		// and plans anew for every value. A sum it leaves alone.
+		pages, err := db.PrepareContext(ctx, "SELECT "+columns(fields)+from+" ORDER BY "+order+" LIMIT ? + 0 OFFSET ? + 0")
+		if err != nil {
+			return nil, fmt.Errorf("preparing the list of %s: %w", table, err)
+		}
+		totals, err := db.PrepareContext(ctx,
+			"SELECT EXISTS (SELECT 1 FROM businesses WHERE id = ?), (SELECT count(*)"+from+")")
+		if err != nil {
+			return nil, fmt.Errorf("preparing the count of %s: %w", table, err)
+		}
+		l.pages = append(l.pages, pages)
+		l.totals = append(l.totals, totals)
+	}
+	return l, nil
+}
+
+// page gives the records of a page and how many there are on all pages. The
+// values of the filters stand in the order in which they were prepared; an
+// empty one does not filter.
+func (l *list[T]) page(ctx context.Context, tx *sql.Tx, businessID string, p page, filters ...string) ([]T, int64, error) {
+	set := 0
+	args := append(make([]any, 0, len(filters)+4), businessID, businessID)
+	for i, value := range filters {
+		if value != "" {
+			set |= 1 << i
+			args = append(args, value)
+		}
+	}
+
+	var known bool
+	var total int64
+	if err := tx.StmtContext(ctx, l.totals[set]).QueryRowContext(ctx, args...).Scan(&known, &total); err != nil {
+		return nil, 0, fmt.Errorf("counting %s: %w", l.table, err)
+	}
+	if !known {
+		return nil, 0, errUnknownBusiness
+	}
+	offset := p.offset()
+	if offset >= total {
+		return nil, total, nil
+	}
+
+	args = append(args[1:], p.Size, offset)
+	rows, err := tx.StmtContext(ctx, l.pages[set]).QueryContext(ctx, args...)
+	if err != nil {
+		return nil, 0, fmt.Errorf("reading %s: %w", l.table, err)
+	}
+	records, err := collect(rows, l.fields, min(p.Size, total-offset))
+	if err != nil {
+		return nil, 0, fmt.Errorf("reading %s: %w", l.table, err)
+	}
+	return records, total, nil
+}
+
+// children reads the rows of a table that belong to given parents.
+type children[T any] struct {
+	table  string
+	fields []field[T]
+	stmt   *sql.Stmt
+}
+
+func prepareChildren[T any](ctx context.Context, db *sql.DB, table, parent string, fields []field[T]) (*children[T], error) {
+	stmt, err := db.PrepareContext(ctx, "SELECT "+columns(fields)+" FROM "+table+
+		" WHERE "+parent+" IN (SELECT value FROM json_each(?)) ORDER BY "+parent+", position")
+	if err != nil {
+		return nil, fmt.Errorf("preparing %s: %w", table, err)
+	}
+	return &children[T]{table: table, fields: fields, stmt: stmt}, nil
+}
+
+// of gives the children of all these parents, each parent's in their order.
+func (c *children[T]) of(ctx context.Context, tx *sql.Tx, parents []string) ([]T, error) {
+	ids, err := json.Marshal(parents)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", c.table, err)
+	}
+	rows, err := tx.StmtContext(ctx, c.stmt).QueryContext(ctx, string(ids))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", c.table, err)
+	}
+	records, err := collect(rows, c.fields, int64(2*len(parents)))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", c.table, err)
+	}
+	return records, nil
+}
+
+// collect reads all rows and closes them. expected is how many there will be,
+// as far as is known.
+func collect[T any](rows *sql.Rows, fields []field[T], expected int64) (_ []T, err error) {
+	defer func() {
+		if closeErr := rows.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	var record T
+	dest := destinations(fields, &record)
+	records := make([]T, 0, expected)
+	for rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return nil, err
+		}
+		records = append(records, record)
+	}
+	return records, rows.Err()
+}

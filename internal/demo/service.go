@@ -1,0 +1,78 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+// Options are a Service's choices. The zero value is usable.
+type Options struct {
+	// Now gives the time around which a new database's records are made up:
+	// the same time, the same records. Default: time.Now.
+	Now func() time.Time
+
+	// Authorize is asked about every request to the API before anything else
+	// is done with it, but not about /healthz. An error refuses the request with
+	// 401; it is logged and not shown to the caller. It has to hold the
+	// X-Business-Id header against what it verifies. Default: every request is
+	// let in, which is right only where nothing but the gateway can connect.
+	Authorize func(*http.Request) error
+
+	// Logger receives refusals and faults. Default: none are logged.
+	Logger *slog.Logger
+}
+
+// Service is the demo data service.
+type Service struct {
+	store     *store
+	authorize func(*http.Request) error
+	log       *slog.Logger
+}
+
+// Open opens the service on the SQLite database file at path, creating it in an
+// existing directory, or on a database of its own in memory when path is Memory.
+// A database without businesses is filled with the demo's. It fails with
+// ErrForeignDatabase or ErrNewerSchema for a file that it must not touch.
+// Close the service when it is no longer needed.
+func Open(ctx context.Context, path string, o Options) (*Service, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Authorize == nil {
+		o.Authorize = func(*http.Request) error { return nil }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	st, err := openStore(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if err := seed(ctx, st, o.Now()); err != nil {
+		return nil, errors.Join(fmt.Errorf("filling database %s: %w", path, err), st.close())
+	}
+	return &Service{store: st, authorize: o.Authorize, log: o.Logger}, nil
+}
+
+// Businesses gives the accounts in the database, oldest first, those of a new
+// database in the order of the function Businesses.
+func (s *Service) Businesses(ctx context.Context) ([]Business, error) {
+	rows, err := s.store.businesses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Business, len(rows))
+	for i := range rows {
+		all[i] = rows[i].business()
+	}
+	return all, nil
+}
+
+// Close ends the service: reads that have begun are finished, later requests
+// are answered with 503. A service in memory is gone with it.
+func (s *Service) Close() error { return s.store.close() }

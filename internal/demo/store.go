@@ -1,0 +1,291 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+
+	_ "modernc.org/sqlite" // the "sqlite" driver
+)
+
+// Memory is the path of a database that lives in the process and ends with it.
+const Memory = ":memory:"
+
+// errUnknownBusiness says that no business has the id that was asked for.
+var errUnknownBusiness = errors.New("unknown business")
+
+// busyTimeoutMillis is how long a connection waits for a lock. In a file (WAL)
+// readers never wait; in memory they wait for a writer's transaction to end.
+const busyTimeoutMillis = "5000"
+
+// store keeps the records. Reads run in snapshots on a pool of connections
+// that cannot write; writes run one at a time on a connection of their own.
+type store struct {
+	writer  *sql.DB
+	readers *sql.DB
+	closed  atomic.Bool
+
+	businessFields []field[businessRow]
+	oneBusiness    *sql.Stmt
+	allBusinesses  *sql.Stmt
+
+	contacts  *list[contact]
+	equipment *list[equipment]
+	estimates *list[estimate]
+	invoices  *list[invoice]
+	jobs      *list[job]
+	offerings *list[offering]
+	events    *list[event]
+	sessions  *children[session]
+	media     *children[medium]
+}
+
+// openStore opens the database at path, creates it where there is none, and
+// brings its schema up to date.
+func openStore(ctx context.Context, path string) (_ *store, err error) {
+	name, journal, err := databaseName(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &store{businessFields: businessFields()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("opening database %s: %w", path, err), s.close())
+		}
+	}()
+
+	common := url.Values{"_busy_timeout": {busyTimeoutMillis}, "_foreign_keys": {"on"}}
+	if strings.HasPrefix(name, memoryName) {
+		common.Set("vfs", "memdb")
+	}
+	if s.writer, err = openPool(name, common, url.Values{
+		"_txlock": {"immediate"}, "_journal_mode": {journal}, "_synchronous": {"NORMAL"},
+	}, 1); err != nil {
+		return nil, err
+	}
+	if err = migrate(ctx, s.writer); err != nil {
+		return nil, err
+	}
+	// More readers than processors only queue in the scheduler, where they
+	// cannot be seen, but a slow one must not stop the rest.
+	if s.readers, err = openPool(name, common, url.Values{
+		"_query_only": {"on"},
+	}, max(4, runtime.GOMAXPROCS(0))); err != nil {
+		return nil, err
+	}
+	if err = s.prepare(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// memoryName begins the names of databases in memory. What follows is random:
+// all connections of one store share one database, and no two stores do.
+const memoryName = "file:/gatehouse-demo-"
+
+// databaseName gives the URI of a database and the journal that suits it.
+func databaseName(path string) (name, journal string, err error) {
+	switch path {
+	case "":
+		return "", "", errors.New("opening database: the path is empty")
+	case Memory:
+		return memoryName + rand.Text(), "MEMORY", nil
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", "", fmt.Errorf("opening database %s: %w", path, err)
+	}
+	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(abs)}).String(), "WAL", nil
+}
+
+func openPool(name string, common, own url.Values, size int) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", name+"?"+common.Encode()+"&"+own.Encode())
+	if err != nil {
+		return nil, err
+	}
+	// Idle connections stay open: their prepared statements are what makes a
+	// request cheap, and a database in memory ends with its last connection.
+	db.SetMaxOpenConns(size)
+	db.SetMaxIdleConns(size)
+	return db, nil
+}
+
+func (s *store) prepare(ctx context.Context) (err error) {
+	prepareBusiness := func(rest string) *sql.Stmt {
+		if err != nil {
+			return nil
+		}
+		var stmt *sql.Stmt
+		stmt, err = s.readers.PrepareContext(ctx, "SELECT "+columns(s.businessFields)+" FROM businesses "+rest)
+		return stmt
+	}
+	s.oneBusiness = prepareBusiness("WHERE id = ?")
+	s.allBusinesses = prepareBusiness("ORDER BY created_at, id")
+	if err != nil {
+		return fmt.Errorf("preparing businesses: %w", err)
+	}
+
+	const newest = "created_at DESC, id DESC"
+	if s.contacts, err = prepareList(ctx, s.readers, "contacts", "date_created DESC, id DESC",
+		contactFields(), "contact_status", "contact_type"); err != nil {
+		return err
+	}
+	if s.equipment, err = prepareList(ctx, s.readers, "equipment", newest,
+		equipmentFields(), "status", "category"); err != nil {
+		return err
+	}
+	if s.estimates, err = prepareList(ctx, s.readers, "estimates", newest,
+		estimateFields(), "status", "payment_status"); err != nil {
+		return err
+	}
+	if s.invoices, err = prepareList(ctx, s.readers, "invoices", newest,
+		invoiceFields(), "status"); err != nil {
+		return err
+	}
+	if s.jobs, err = prepareList(ctx, s.readers, "jobs", newest,
+		jobFields(), "work_status"); err != nil {
+		return err
+	}
+	if s.offerings, err = prepareList(ctx, s.readers, "offerings", newest,
+		offeringFields(), "status"); err != nil {
+		return err
+	}
+	// What never was published comes last: SQLite sorts NULL below all else.
+	if s.events, err = prepareList(ctx, s.readers, "events", "published_at DESC, "+newest,
+		eventFields(), "status"); err != nil {
+		return err
+	}
+	if s.sessions, err = prepareChildren(ctx, s.readers, "event_sessions", "event_id",
+		sessionFields()); err != nil {
+		return err
+	}
+	s.media, err = prepareChildren(ctx, s.readers, "event_media", "event_id", mediumFields())
+	return err
+}
+
+// close waits for the statements that are running. The writer goes last, so
+// that it is the one to fold the write-ahead log into the file.
+func (s *store) close() error {
+	s.closed.Store(true)
+	var errs []error
+	for _, db := range []*sql.DB{s.readers, s.writer} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("closing the database: %w", err)
+	}
+	return nil
+}
+
+// read runs fn in a snapshot: all it reads is of one moment.
+func (s *store) read(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	tx, err := s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return fmt.Errorf("beginning to read: %w", err)
+	}
+	err = fn(tx)
+	// There is nothing to keep of a snapshot, and what a failed end of it could
+	// say, fn's error has said.
+	_ = tx.Rollback()
+	return err
+}
+
+// write runs fn in a transaction that is kept when fn returns nil and is
+// undone otherwise. Writes wait for each other.
+func (s *store) write(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	return inTx(ctx, s.writer, fn)
+}
+
+func inTx(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("beginning a transaction: %w", err)
+	}
+	if err := fn(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("committing: %w", err)
+	}
+	return nil
+}
+
+// insert adds records to a table.
+func insert[T any](ctx context.Context, tx *sql.Tx, table string, fields []field[T], records []T) error {
+	stmt, err := tx.PrepareContext(ctx, insertSQL(table, fields))
+	if err != nil {
+		return fmt.Errorf("preparing an insert into %s: %w", table, err)
+	}
+	for i := range records {
+		if _, err := stmt.ExecContext(ctx, values(fields, &records[i])...); err != nil {
+			return errors.Join(fmt.Errorf("inserting into %s: %w", table, err), stmt.Close())
+		}
+	}
+	return stmt.Close()
+}
+
+// business gives one business, or errUnknownBusiness.
+func (s *store) business(ctx context.Context, id string) (*businessRow, error) {
+	var row businessRow
+	err := s.oneBusiness.QueryRowContext(ctx, id).Scan(destinations(s.businessFields, &row)...)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, errUnknownBusiness
+	case err != nil:
+		return nil, fmt.Errorf("reading business: %w", err)
+	}
+	return &row, nil
+}
+
+// businesses gives all of them, oldest first.
+func (s *store) businesses(ctx context.Context) ([]businessRow, error) {
+	rows, err := s.allBusinesses.QueryContext(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading businesses: %w", err)
+	}
+	return collect(rows, s.businessFields, 0)
+}
+
+// eventPage gives at most count events of a business in a state ("": in any),
+// the most recently published first, with their sessions and media.
+func (s *store) eventPage(ctx context.Context, businessID, status string, count int64) ([]event, error) {
+	var events []event
+	err := s.read(ctx, func(tx *sql.Tx) (err error) {
+		if events, _, err = s.events.page(ctx, tx, businessID, page{1, count}, status); err != nil || len(events) == 0 {
+			return err
+		}
+		ids := make([]string, len(events))
+		index := make(map[string]int, len(events))
+		for i := range events {
+			ids[i] = events[i].ID
+			index[ids[i]] = i
+		}
+		sessions, err := s.sessions.of(ctx, tx, ids)
+		if err != nil {
+			return err
+		}
+		for i := range sessions {
+			e := &events[index[sessions[i].EventID]]
+			e.Schedule = append(e.Schedule, sessions[i])
+		}
+		media, err := s.media.of(ctx, tx, ids)
+		if err != nil {
+			return err
+		}
+		for i := range media {
+			e := &events[index[media[i].EventID]]
+			e.Media = append(e.Media, media[i])
+		}
+		return nil
+	})
+	return events, err
+}
