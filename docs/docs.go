@@ -1,0 +1,10 @@
+// Package docs is the documentation of Gatehouse. Its tests run what the pages show: the Caddyfiles are adapted, the
+// clients' programs sign real requests, and the OpenAPI document is held against the resource table.
+package docs
+
+import _ "embed"
+
+// OpenAPI is the OpenAPI 3.1 document of the public API, in YAML.
+//
+//go:embed openapi.yaml
+var OpenAPI []byte

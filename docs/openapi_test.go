@@ -1,0 +1,195 @@
+package docs_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gatehouse-gateway/gatehouse/docs"
+	"github.com/gatehouse-gateway/gatehouse/internal/openapitest"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// TestTheExamplesOfTheOpenAPIDocumentAreWhatItDescribes also loads the document, which checks that it is OpenAPI 3.1.
+func TestTheExamplesOfTheOpenAPIDocumentAreWhatItDescribes(t *testing.T) {
+	t.Parallel()
+	doc, err := openapitest.Public()
+	require.NoError(t, err)
+	require.NoError(t, doc.Examples())
+}
+
+// TestTheOpenAPIDocumentHasTheGatewaysPaths holds the document against the resource table: GET and HEAD of each, and
+// nothing else.
+func TestTheOpenAPIDocumentHasTheGatewaysPaths(t *testing.T) {
+	t.Parallel()
+	doc, err := openapitest.Public()
+	require.NoError(t, err)
+	resources := upstream.Resources()
+	want := make([]string, 0, 2*len(resources))
+	for _, res := range resources {
+		want = append(want, "GET /"+res.Name, "HEAD /"+res.Name)
+	}
+	slices.Sort(want)
+	require.Equal(t, want, doc.Operations())
+}
+
+// TestTheOpenAPIDocumentHasTheGatewaysParameters holds names, defaults and who needs a signature against the table.
+func TestTheOpenAPIDocumentHasTheGatewaysParameters(t *testing.T) {
+	t.Parallel()
+	doc := tree(t)
+	for _, res := range upstream.Resources() {
+		for _, method := range []string{"get", "head"} {
+			op := doc.at(t, "paths", "/"+res.Name, method)
+			_, unsigned := op["security"]
+			require.Equal(t, res.Auth == upstream.AuthNone, unsigned, "%s %s", method, res.Name)
+
+			parameters, _ := op["parameters"].([]any)
+			names := make([]string, 0, len(parameters))
+			for _, p := range parameters {
+				parameter := doc.follow(t, p)
+				require.Equal(t, "query", parameter["in"])
+				name, _ := parameter["name"].(string)
+				names = append(names, name)
+				i := slices.IndexFunc(res.Params, func(p upstream.Param) bool { return p.Name == name })
+				require.GreaterOrEqual(t, i, 0, "%s of %s", name, res.Name)
+				schema, _ := parameter["schema"].(map[string]any)
+				switch res.Params[i].Kind {
+				case upstream.ParamPage:
+					require.Equal(t, map[string]any{"type": "integer", "default": 1}, schema)
+				case upstream.ParamPerPage:
+					require.Equal(t, map[string]any{"type": "integer", "default": upstream.DefaultPerPage}, schema)
+				case upstream.ParamCount:
+					require.Equal(t, map[string]any{"type": "integer", "default": upstream.DefaultCount}, schema)
+				default:
+					require.Equal(t, "string", schema["type"])
+					require.Equal(t, upstream.MaxText, schema["maxLength"])
+				}
+			}
+			want := make([]string, 0, len(res.Params))
+			for _, p := range res.Params {
+				want = append(want, p.Name)
+			}
+			require.Equal(t, want, names, "%s %s", method, res.Name)
+		}
+	}
+}
+
+// TestTheOpenAPIDocumentHasTheGatewaysFields holds every field, its kind, if it may be null, and the known values of
+// enumerations against the table.
+func TestTheOpenAPIDocumentHasTheGatewaysFields(t *testing.T) {
+	t.Parallel()
+	doc := tree(t)
+	for _, res := range upstream.Resources() {
+		ok := doc.follow(t, doc.at(t, "paths", "/"+res.Name, "get", "responses")["200"])
+		body := doc.follow(t, at(t, ok, "content", "application/json")["schema"])
+		members, _ := body["properties"].(map[string]any)
+		switch {
+		case res.List != "":
+			want := []string{res.List}
+			if res.Paginated {
+				want = append(want, "pagination")
+			}
+			require.ElementsMatch(t, want, slices.Collect(maps.Keys(members)), res.Name)
+			doc.hasFields(t, res.Name, at(t, members, res.List)["items"], res.Fields)
+		case res.Object != "":
+			require.Equal(t, []string{res.Object}, slices.Collect(maps.Keys(members)), res.Name)
+			doc.hasFields(t, res.Name, members[res.Object], res.Fields)
+		default:
+			require.Len(t, members, len(res.Fields))
+			for _, f := range res.Fields {
+				require.Equal(t, f.Values[0], at(t, members, f.Name)["const"])
+			}
+		}
+	}
+}
+
+// openAPI is the document as a tree.
+type openAPI map[string]any
+
+func tree(t *testing.T) openAPI {
+	t.Helper()
+	var doc map[string]any // a named type would be that of the nested ones, too
+	require.NoError(t, yaml.Unmarshal(docs.OpenAPI, &doc))
+	return doc
+}
+
+func at(t *testing.T, v map[string]any, path ...string) map[string]any {
+	t.Helper()
+	for i, name := range path {
+		next, ok := v[name].(map[string]any)
+		require.True(t, ok, "there is no %s", strings.Join(path[:i+1], " / "))
+		v = next
+	}
+	return v
+}
+
+func (d openAPI) at(t *testing.T, path ...string) map[string]any {
+	t.Helper()
+	return at(t, d, path...)
+}
+
+// follow resolves a reference.
+func (d openAPI) follow(t *testing.T, v any) map[string]any {
+	t.Helper()
+	m, ok := v.(map[string]any)
+	require.True(t, ok, "%v is no object", v)
+	if ref, ok := m["$ref"].(string); ok {
+		return d.at(t, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+	}
+	return m
+}
+
+// hasFields holds the schema of an object against the fields of a resource.
+func (d openAPI) hasFields(t *testing.T, where string, schema any, fields []upstream.Field) {
+	t.Helper()
+	object := d.follow(t, schema)
+	properties := at(t, object, "properties")
+	var names []any
+	for _, f := range fields {
+		names = append(names, f.Name)
+		name := where + "." + f.Name
+		property, ok := properties[f.Name].(map[string]any)
+		require.True(t, ok, "%s is missing", name)
+
+		if ref, ok := property["$ref"].(string); ok {
+			want := map[upstream.Kind][]string{
+				upstream.KindDecimal: {"Money", "Decimal"}, upstream.KindInstant: {"Instant"},
+				upstream.KindDate: {"Date"}, upstream.KindTime: {"TimeOfDay"},
+			}[f.Kind]
+			require.Contains(t, want, strings.TrimPrefix(ref, "#/components/schemas/"), name)
+			require.False(t, f.Required, name)
+			continue
+		}
+		want := map[upstream.Kind][]any{
+			upstream.KindText: {"string"}, upstream.KindKey: {"string", "integer"}, upstream.KindUUID: {"string"},
+			upstream.KindInteger: {"integer"}, upstream.KindBool: {"boolean"}, upstream.KindTexts: {"array"},
+			upstream.KindObjects: {"array"}, upstream.KindBusiness: {"string"},
+		}[f.Kind]
+		require.NotEmpty(t, want, name)
+		if !f.Required {
+			want = append(slices.Clone(want), "null")
+		}
+		types, list := property["type"].([]any)
+		if !list {
+			types = []any{property["type"]}
+		}
+		require.Equal(t, want, types, name)
+		require.Equal(t, f.Kind == upstream.KindUUID, property["format"] == "uuid", name)
+
+		var values []any
+		for _, v := range f.Values {
+			values = append(values, v)
+		}
+		known, _ := property["x-extensible-enum"].([]any)
+		require.Equal(t, values, known, name)
+		if f.Kind == upstream.KindObjects {
+			d.hasFields(t, name, property["items"], f.Fields)
+		}
+	}
+	require.Equal(t, names, object["required"], "%s: every field is there, in the table's order", where)
+	require.Len(t, properties, len(fields), "%s: there are no others", where)
+}
