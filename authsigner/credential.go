@@ -96,8 +96,8 @@ func ValidPublicKey(s string) bool {
 // DecodeCredential reads the record of publicKey as a store holds it. Its fields:
 //
 //	private_key           string, required, not empty
-//	previous_private_key  string, optional; needs previous_expires_at
-//	previous_expires_at   RFC 3339, when previous_private_key stops verifying
+//	previous_private_key  string, optional; only with an end
+//	previous_expires_at   RFC 3339, the end of previous_private_key
 //	business_id           string, required, visible ASCII
 //	business_name         string, required, text without control characters
 //	business_slug         string, required, visible ASCII

@@ -253,8 +253,14 @@ func TestASecretShowsNothingOfItself(t *testing.T) {
 	var shown bytes.Buffer
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%T %[1]v", "%20s", "%-3.2s", "%U", "%t"} {
 		for _, value := range []any{
-			secret, &secret, cred, []*authsigner.Credential{cred}, struct{ C *authsigner.Credential }{cred}, []authsigner.Secret{secret}, map[authsigner.Secret]authsigner.Secret{secret: secret},
-			transport, *transport, struct{ S authsigner.Secret }{secret}, error(fmt.Errorf("%v", secret)), any(secret),
+			secret, &secret, cred,
+			[]*authsigner.Credential{cred},
+			struct{ C *authsigner.Credential }{cred},
+			[]authsigner.Secret{secret},
+			map[authsigner.Secret]authsigner.Secret{secret: secret},
+			transport, *transport,
+			struct{ S authsigner.Secret }{secret},
+			fmt.Errorf("%v", secret), any(secret),
 		} {
 			fmt.Fprintf(&shown, verb+"\n", value)
 		}

@@ -107,7 +107,7 @@ func ExampleTransport_basePath() {
 		fmt.Println(err)
 		return
 	}
-	defer response.Body.Close()
+	_ = response.Body.Close()
 	// Output:
 	// pk_test_example_0001
 	// 1760000000

@@ -90,7 +90,7 @@ func FuzzVerify(f *testing.F) {
 		}
 		right := func(secret string) string {
 			h := hmac.New(sha256.New, []byte(secret))
-			io.WriteString(h, timestamp+"\n"+method+"\n"+target+"\n"+string(body))
+			h.Write([]byte(timestamp + "\n" + method + "\n" + target + "\n" + string(body)))
 			return hex.EncodeToString(h.Sum(nil))
 		}
 		switch mode % signModes {

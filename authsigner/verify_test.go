@@ -214,7 +214,7 @@ func TestASourceThatIsOutIsNeitherARefusalNorABodyRead(t *testing.T) {
 			return nil, errors.Join(authsigner.ErrUnknownKey, authsigner.ErrUnavailable)
 		}), authsigner.ErrUnavailable},
 		"no answer": {sourceFunc(func(context.Context, string) (*authsigner.Credential, error) {
-			return nil, nil //nolint:nilnil // what a source must not do
+			return nil, nil
 		}), authsigner.ErrUnavailable},
 		"another key's credential": {sourceFunc(func(context.Context, string) (*authsigner.Credential, error) {
 			return authsigner.DecodeCredential("pk_live_of_another_business", newRecord(nil))
@@ -341,7 +341,9 @@ func TestTheBodyIsThereAgainForWhoeverComesNext(t *testing.T) {
 				require.NoError(t, err)
 				require.True(t, bytes.Equal(body, again))
 				require.Equal(t, before, r.ContentLength)
-				if size > 0 {
+				if size == 0 {
+					require.Equal(t, http.NoBody, r.Body, "nothing is sent on for a chunked body without a chunk")
+				} else {
 					require.Zero(t, original.closed)
 					require.NoError(t, r.Body.Close())
 					require.Equal(t, 1, original.closed, "closing it closes the connection's body")
@@ -383,7 +385,8 @@ func TestABodyThatBreaksOffIsSaidToBeUnreadable(t *testing.T) {
 		"never anything": {failingReader{nil}, []error{authsigner.ErrBodyUnreadable, io.ErrNoProgress}, authsigner.ErrBodyTooLarge},
 		"another's limit": {
 			http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("abcdef")), 3),
-			[]error{authsigner.ErrBodyTooLarge}, authsigner.ErrBodyUnreadable,
+			[]error{authsigner.ErrBodyTooLarge},
+			authsigner.ErrBodyUnreadable,
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -482,6 +485,48 @@ func TestAnEmptySecretNeverVerifies(t *testing.T) {
 		PublicKey: testKey, PreviousPrivateKey: testSecret, PreviousExpiresAt: later, Status: authsigner.StatusActive,
 	}).Verify(r, meTarget)
 	require.NoError(t, err, "the one secret that is there does")
+}
+
+// TestNoOtherDigitStandsForTheRightOne puts every byte in every place of a right signature: but for the digit itself,
+// in either case, none is accepted.
+func TestNoOtherDigitStandsForTheRightOne(t *testing.T) {
+	t.Parallel()
+	v := newVerifier(newCredential(nil))
+	for page := range 4 {
+		target := "/api/v1/jobs?page=" + strconv.Itoa(page)
+		r := signedRequest(testKey, testSecret, http.MethodGet, target, nil)
+		right := r.Header.Get(authsigner.HeaderSignature)
+		for place := range right {
+			for c := range 256 {
+				digit := string([]byte{byte(c)})
+				r.Header[authsigner.HeaderSignature] = []string{right[:place] + digit + right[place+1:]}
+				_, err := v.Verify(r, target)
+				if strings.ToLower(digit) == right[place:place+1] {
+					require.NoError(t, err)
+				} else if err != authsigner.ErrInvalidCredentials { //nolint:errorlint // bare
+					t.Fatalf("%q in place %d of %s: %v", digit, place, right, err)
+				}
+			}
+		}
+	}
+}
+
+// TestTheDummySecretVerifiesNothing is about a caller who has read the source.
+func TestTheDummySecretVerifiesNothing(t *testing.T) {
+	t.Parallel()
+	later := time.Unix(testClock, 0).Add(time.Hour)
+	for _, cred := range []*authsigner.Credential{
+		newCredential(nil),
+		{PublicKey: testKey, Status: authsigner.StatusActive},
+		{PublicKey: testKey, PreviousPrivateKey: testPreviousSecret, PreviousExpiresAt: later, Status: authsigner.StatusActive},
+	} {
+		for _, key := range []string{testKey, "pk_live_unknown_to_all", "no key"} {
+			r := signedRequest(key, authsigner.DummySecret, http.MethodGet, meTarget, nil)
+			got, err := newVerifier(cred).Verify(r, meTarget)
+			require.Equal(t, authsigner.ErrInvalidCredentials, err)
+			require.Nil(t, got)
+		}
+	}
 }
 
 func TestThePreviousSecretWithoutAnEndNeverVerifies(t *testing.T) {
