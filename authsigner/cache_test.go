@@ -322,7 +322,7 @@ func TestKnownKeysGoOnForMaxStaleWhileTheSourceRefuses(t *testing.T) {
 		src.set(func() { src.down = errSourceDown })
 		for time.Since(began) < time.Hour-time.Second {
 			b.requireFound(testKey, testSecret)
-			pass(100 * time.Millisecond)
+			pass(700 * time.Millisecond)
 		}
 		require.LessOrEqual(b, src.count(testKey), 3600, "more than one look-up a second")
 		require.Greater(b, src.count(testKey), 1700)
@@ -336,7 +336,7 @@ func TestKnownKeysGoOnForMaxStaleWhileTheSourceRefuses(t *testing.T) {
 
 func TestAHungSourceDelaysOneMomentOnlyAndNoRequestAfterwards(t *testing.T) {
 	t.Parallel()
-	keys := make([]string, 500)
+	keys := make([]string, 100)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("pk_live_key%05d", i)
 	}
@@ -579,7 +579,7 @@ func TestAFloodOfInventedKeysDoesNotEvictTheRealOnes(t *testing.T) {
 	withCache(t, src, authsigner.CacheOptions{MaxEntries: 100}, func(b bubble) {
 		b.requireFound(testKey, testSecret)
 		b.requireFound(otherKey, testSecret)
-		for i := range 5000 {
+		for i := range 2000 {
 			b.requireRefused(fmt.Sprintf("pk_live_invented%d", i), authsigner.ErrUnknownKey)
 		}
 		synctest.Wait()
