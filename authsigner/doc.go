@@ -4,7 +4,7 @@
 // A signed request carries three headers, each exactly once:
 //
 //	X-Public-Key   the business's public key, [A-Za-z0-9_-]{8,128}
-//	X-Timestamp    Unix time in whole seconds, decimal digits only
+//	X-Timestamp    Unix time in whole seconds, decimal digits only, at most 20
 //	X-Signature    HMAC-SHA256 of the signing string in hex, either case
 //
 // and the signing string is

@@ -492,7 +492,7 @@ func TestAnEmptySecretNeverVerifies(t *testing.T) {
 func TestNoOtherDigitStandsForTheRightOne(t *testing.T) {
 	t.Parallel()
 	v := newVerifier(newCredential(nil))
-	for page := range 4 {
+	for page := range 2 {
 		target := "/api/v1/jobs?page=" + strconv.Itoa(page)
 		r := signedRequest(testKey, testSecret, http.MethodGet, target, nil)
 		right := r.Header.Get(authsigner.HeaderSignature)
