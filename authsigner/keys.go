@@ -6,127 +6,146 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
-// KeyStore is a source whose credentials can be managed.
+// What issued keys look like: a prefix that says what the key is for, then 24 base62 characters (public; 142 bits) or
+// 32 random bytes as 43 characters of base64url without padding (private).
+const (
+	prefixPublicLive  = "pk_live_"
+	prefixPublicTest  = "pk_test_"
+	prefixPrivateLive = "sk_live_"
+	prefixPrivateTest = "sk_test_"
+
+	publicKeyChars  = 24
+	privateKeyBytes = 32
+	base62          = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+)
+
+// What a [KeyStore] and the functions over it say beside ErrUnknownKey and ErrUnavailable.
+var (
+	// ErrKeyExists says that a key to be created is there already.
+	ErrKeyExists = errors.New("the key exists already")
+
+	// ErrConflict says that somebody else kept changing the same key.
+	ErrConflict = errors.New("the key was changed by somebody else at the same time")
+
+	// ErrGracePending says that the secret before the current one is still promised to verify for a while.
+	ErrGracePending = errors.New("the key was rotated lately and its previous secret is still valid")
+)
+
+// KeyStore is a source whose keys can be managed.
 type KeyStore interface {
 	CredentialSource
 
-	// List returns all public keys, sorted.
+	// List returns every public key, sorted. It says nothing of what their entries hold, and leaves out entries whose
+	// name is no public key.
 	List(ctx context.Context) ([]string, error)
 
-	// Create adds a credential. It wraps ErrKeyExists if there is one with that public key.
-	Create(ctx context.Context, c *Credential) error
+	// Create stores a new credential, which must satisfy Credential.Validate. ErrKeyExists if there is an entry.
+	Create(ctx context.Context, cred *Credential) error
 
-	// Update replaces a credential by what change makes of a copy of it, and returns the new one. Where the store can
-	// tell that somebody else has written meanwhile, it fails with ErrConflict and has written nothing. It wraps
-	// ErrUnknownKey if there is no such credential.
+	// Update replaces the credential of publicKey by what change makes of it. change gets a copy, which it may alter
+	// and return, and is called again if somebody else changed the entry meanwhile. The public key stays. It returns
+	// what is stored now. ErrUnknownKey, ErrConflict, or the error of change as it is.
 	Update(ctx context.Context, publicKey string, change func(*Credential) (*Credential, error)) (*Credential, error)
 
-	// Delete removes a credential for good. It wraps ErrUnknownKey if there is none.
+	// Delete removes the credential and its history for good. ErrUnknownKey if there is none.
 	Delete(ctx context.Context, publicKey string) error
 }
 
-// What managing keys can fail with, beside what looking them up can.
-var (
-	// ErrKeyExists says that a credential with this public key is there already.
-	ErrKeyExists = errors.New("the public key exists already")
-
-	// ErrConflict says that somebody else has changed the credential at the same time; nothing was written.
-	ErrConflict = errors.New("the credential was changed at the same time")
-
-	// ErrGraceRunning says that the secret before the last rotation is still good, so that another rotation would
-	// end it before its time.
-	ErrGraceRunning = errors.New("the private key before the last rotation is still good")
-)
-
-// IssueOptions say for whom a key is issued.
+// IssueOptions say whose key to issue.
 type IssueOptions struct {
-	BusinessID, BusinessName, BusinessSlug string
-
-	// Limit in requests a minute. Default: 0, the gateway's.
-	Limit int
-
-	// Test makes a pk_test_ key instead of a pk_live_ one. Nothing else differs.
-	Test bool
-
-	// Inactive issues the key of an account that is not active.
-	Inactive bool
+	BusinessID string // required, visible ASCII
+	Name       string // the business's name for people, required
+	Slug       string // required, visible ASCII
+	Limit      int    // requests a minute; 0: the contract's default
+	Test       bool   // pk_test_… instead of pk_live_…; the gateway makes no other difference
 }
 
-// The random parts of issued keys, in bytes before their encoding: 144 bits name a key, 256 bits sign.
-const (
-	publicKeyBytes  = 18
-	privateKeyBytes = 32
-)
-
-// Issue makes a key pair, keeps it in store and returns it. It is the only time, beside Rotate, that the private key is
-// to be shown. It wraps ErrMalformedCredential if the options are not a credential's.
+// Issue makes a new pair of keys for a business, active at once, and stores it. The returned credential is the one
+// chance to show the private key to anybody.
 func Issue(ctx context.Context, store KeyStore, o IssueOptions) (*Credential, error) {
-	kind := "live_"
+	prefix := prefixPublicLive
 	if o.Test {
-		kind = "test_"
+		prefix = prefixPublicTest
 	}
-	status := StatusActive
-	if o.Inactive {
-		status = StatusInactive
+	cred := &Credential{
+		PublicKey:    prefix + randomBase62(publicKeyChars),
+		PrivateKey:   newPrivateKey(o.Test),
+		BusinessID:   o.BusinessID,
+		BusinessName: o.Name,
+		BusinessSlug: o.Slug,
+		Status:       StatusActive,
+		Limit:        o.Limit,
 	}
-	c := &Credential{
-		PublicKey: "pk_" + kind + random(publicKeyBytes), PrivateKey: Secret("sk_" + kind + random(privateKeyBytes)),
-		BusinessID: o.BusinessID, BusinessName: o.BusinessName, BusinessSlug: o.BusinessSlug,
-		Status: status, Limit: o.Limit,
+	if err := cred.Validate(); err != nil {
+		return nil, fmt.Errorf("issuing a key: %w", err)
 	}
-	if err := c.Validate(); err != nil {
-		return nil, err
+	if err := store.Create(ctx, cred); err != nil {
+		return nil, fmt.Errorf("issuing a key: %w", err)
 	}
-	if err := store.Create(ctx, c); err != nil {
-		return nil, fmt.Errorf("keeping the credential: %w", err)
-	}
-	return c, nil
+	return cred, nil
 }
 
-// Rotate gives a public key a new private key. The one before stays good for the grace time, to the whole second; with
-// a grace of 0 it ends at once. A rotation within the grace time of the last one is ErrGraceRunning, as only one
-// previous secret is kept, unless grace is 0: that is for a private key that has leaked, and ends both.
+// Rotate gives the key a new secret, which is in the returned credential. The one that was current until now goes on
+// verifying until now+grace, or, if grace is 0, stops at once together with any before it: that is for a secret that
+// has leaked.
+//
+// Only two secrets can be valid. While the one before the current is, a rotation with grace would cut short what its
+// holder was promised, and is refused with ErrGracePending.
 func Rotate(ctx context.Context, store KeyStore, publicKey string, grace time.Duration, now time.Time) (*Credential, error) {
 	if grace < 0 {
-		return nil, errors.New("the grace time is negative")
+		return nil, fmt.Errorf("rotating a key: the grace period %s is negative", grace)
 	}
-	if !ValidPublicKey(publicKey) {
-		return nil, ErrUnknownKey
-	}
-	return store.Update(ctx, publicKey, func(c *Credential) (*Credential, error) {
-		if grace > 0 && c.PreviousPrivateKey != "" && now.Before(c.PreviousExpiresAt) {
-			return nil, fmt.Errorf("%w until %s", ErrGraceRunning, c.PreviousExpiresAt.Format(time.RFC3339))
+	cred, err := store.Update(ctx, publicKey, func(cred *Credential) (*Credential, error) {
+		if grace > 0 && cred.PreviousPrivateKey != "" && now.Before(cred.PreviousExpiresAt) {
+			return nil, fmt.Errorf("%w: until %s", ErrGracePending, cred.PreviousExpiresAt.UTC().Format(time.RFC3339))
 		}
-		next := c.Clone()
+		next := cred.Clone()
 		next.PreviousPrivateKey, next.PreviousExpiresAt = "", time.Time{}
 		if grace > 0 {
-			next.PreviousPrivateKey = c.PrivateKey
-			next.PreviousExpiresAt = now.Add(grace).UTC().Truncate(time.Second)
+			next.PreviousPrivateKey, next.PreviousExpiresAt = cred.PrivateKey, now.Add(grace).UTC()
 		}
-		kind := "live_"
-		if len(publicKey) > 8 && publicKey[:8] == "pk_test_" {
-			kind = "test_"
-		}
-		next.PrivateKey = Secret("sk_" + kind + random(privateKeyBytes))
-		return next, next.Validate()
+		next.PrivateKey = newPrivateKey(strings.HasPrefix(publicKey, prefixPublicTest))
+		return next, nil
 	})
-}
-
-// Revoke deletes a credential. Gateways refuse it when they next ask for it: at once when they are told, and when
-// their cache's TTL is over at the latest.
-func Revoke(ctx context.Context, store KeyStore, publicKey string) error {
-	if !ValidPublicKey(publicKey) {
-		return ErrUnknownKey
+	if err != nil {
+		return nil, fmt.Errorf("rotating a key: %w", err)
 	}
-	return store.Delete(ctx, publicKey)
+	return cred, nil
 }
 
-// random is n random bytes in URL-safe base64.
-func random(n int) string {
-	b := make([]byte, n)
-	_, _ = rand.Read(b) // never fails (crypto/rand)
-	return base64.RawURLEncoding.EncodeToString(b)
+// Revoke removes the key with all its secrets. Gateways notice within their cache's TTL, or at once if they are told.
+func Revoke(ctx context.Context, store KeyStore, publicKey string) error {
+	if err := store.Delete(ctx, publicKey); err != nil {
+		return fmt.Errorf("revoking a key: %w", err)
+	}
+	return nil
+}
+
+func newPrivateKey(test bool) Secret {
+	prefix := prefixPrivateLive
+	if test {
+		prefix = prefixPrivateTest
+	}
+	var random [privateKeyBytes]byte
+	_, _ = rand.Read(random[:]) // never fails: it ends the process instead
+	return Secret(prefix + base64.RawURLEncoding.EncodeToString(random[:]))
+}
+
+// randomBase62 draws each character with the same probability: bytes past the last multiple of 62 are thrown away.
+func randomBase62(n int) string {
+	out := make([]byte, 0, n)
+	var random [64]byte
+	for len(out) < n {
+		_, _ = rand.Read(random[:])
+		for _, b := range random {
+			if int(b) < 256/len(base62)*len(base62) && len(out) < n {
+				out = append(out, base62[int(b)%len(base62)])
+			}
+		}
+	}
+	return string(out)
 }

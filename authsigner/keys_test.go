@@ -1,0 +1,220 @@
+package authsigner_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+)
+
+// memoryStore is the simplest KeyStore there can be.
+type memoryStore map[string]*authsigner.Credential
+
+func (m memoryStore) Lookup(_ context.Context, key string) (*authsigner.Credential, error) {
+	if cred := m[key]; cred != nil {
+		return cred, nil
+	}
+	return nil, authsigner.ErrUnknownKey
+}
+
+func (m memoryStore) List(context.Context) ([]string, error) {
+	return slices.Sorted(maps.Keys(m)), nil
+}
+
+func (m memoryStore) Create(_ context.Context, cred *authsigner.Credential) error {
+	if m[cred.PublicKey] != nil {
+		return authsigner.ErrKeyExists
+	}
+	m[cred.PublicKey] = cred
+	return nil
+}
+
+func (m memoryStore) Update(
+	ctx context.Context, key string, change func(*authsigner.Credential) (*authsigner.Credential, error),
+) (*authsigner.Credential, error) {
+	cred, err := m.Lookup(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if cred, err = change(cred.Clone()); err != nil {
+		return nil, err
+	}
+	m[key] = cred
+	err = cred.Validate()
+	return cred, err
+}
+
+func (m memoryStore) Delete(ctx context.Context, key string) error {
+	_, err := m.Lookup(ctx, key)
+	delete(m, key)
+	return err
+}
+
+var testBusiness = authsigner.IssueOptions{BusinessID: "biz_1", Name: "Zoë's Bakery", Slug: "zoes-bakery", Limit: 120}
+
+func TestIssuedKeysHaveTheDocumentedForm(t *testing.T) {
+	t.Parallel()
+	store := memoryStore{}
+	for _, test := range []bool{false, true} {
+		kind := map[bool]string{false: "live", true: "test"}[test]
+		o := testBusiness
+		o.Test = test
+		cred, err := authsigner.Issue(t.Context(), store, o)
+		require.NoError(t, err)
+		require.Regexp(t, `^pk_`+kind+`_[A-Za-z0-9]{24}$`, cred.PublicKey)
+		require.Regexp(t, `^sk_`+kind+`_[A-Za-z0-9_-]{43}$`, cred.PrivateKey.Reveal())
+		random, err := base64.RawURLEncoding.DecodeString(cred.PrivateKey.Reveal()[len("sk_live_"):])
+		require.NoError(t, err)
+		require.Len(t, random, 32)
+		require.True(t, authsigner.ValidPublicKey(cred.PublicKey))
+		require.Equal(t, authsigner.StatusActive, cred.Status)
+		require.Equal(t, 120, cred.Limit)
+		require.Same(t, cred, store[cred.PublicKey])
+
+		rotated, err := authsigner.Rotate(t.Context(), store, cred.PublicKey, 0, time.Now())
+		require.NoError(t, err)
+		require.Regexp(t, `^sk_`+kind+`_[A-Za-z0-9_-]{43}$`, rotated.PrivateKey.Reveal())
+	}
+}
+
+func TestIssuedKeysAreDrawnEvenly(t *testing.T) {
+	t.Parallel()
+	store := memoryStore{}
+	seen := map[rune]int{}
+	secrets := map[string]bool{}
+	for range 2000 {
+		cred, err := authsigner.Issue(t.Context(), store, testBusiness)
+		require.NoError(t, err)
+		for _, c := range cred.PublicKey[len("pk_live_"):] {
+			seen[c]++
+		}
+		secrets[cred.PrivateKey.Reveal()] = true
+	}
+	require.Len(t, secrets, 2000)
+	require.Len(t, store, 2000)
+	require.Len(t, seen, 62)
+	// 48 000 characters over 62: 774 each, give or take 27.6. Eight standard deviations do not happen.
+	for c, n := range seen {
+		require.InDelta(t, 774, n, 221, string(c))
+	}
+}
+
+func TestAKeyForAnIncompleteBusinessIsNotIssued(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*authsigner.IssueOptions){
+		"no id":          func(o *authsigner.IssueOptions) { o.BusinessID = "" },
+		"no name":        func(o *authsigner.IssueOptions) { o.Name = "" },
+		"no slug":        func(o *authsigner.IssueOptions) { o.Slug = "" },
+		"negative limit": func(o *authsigner.IssueOptions) { o.Limit = -1 },
+		"id with a line": func(o *authsigner.IssueOptions) { o.BusinessID = "a\r\nX-Forged: b" },
+	} {
+		store := memoryStore{}
+		o := testBusiness
+		spoil(&o)
+		_, err := authsigner.Issue(t.Context(), store, o)
+		require.ErrorIs(t, err, authsigner.ErrMalformedCredential, name)
+		require.Empty(t, store, name)
+	}
+}
+
+func TestARotationLeavesTheOldSecretItsGraceAndNoMore(t *testing.T) {
+	t.Parallel()
+	store := memoryStore{}
+	issued, err := authsigner.Issue(t.Context(), store, testBusiness)
+	require.NoError(t, err)
+	now := time.Unix(testClock, 0)
+	rotated, err := authsigner.Rotate(t.Context(), store, issued.PublicKey, time.Hour, now)
+	require.NoError(t, err)
+	require.NotEqual(t, issued.PrivateKey.Reveal(), rotated.PrivateKey.Reveal())
+	require.Equal(t, issued.PrivateKey.Reveal(), rotated.PreviousPrivateKey.Reveal())
+	require.Equal(t, now.Add(time.Hour).UTC(), rotated.PreviousExpiresAt)
+	require.Equal(t, issued.BusinessID, rotated.BusinessID)
+	require.Equal(t, issued.Limit, rotated.Limit)
+
+	for _, try := range []struct {
+		secret authsigner.Secret
+		after  time.Duration
+		want   error
+	}{
+		{issued.PrivateKey, 0, nil},
+		{issued.PrivateKey, time.Hour - time.Second, nil},
+		{issued.PrivateKey, time.Hour, authsigner.ErrInvalidCredentials},
+		{rotated.PrivateKey, 0, nil},
+		{rotated.PrivateKey, time.Hour, nil},
+	} {
+		v := &authsigner.Verifier{Source: store, MaxSkew: 24 * time.Hour, Now: func() time.Time { return now.Add(try.after) }}
+		_, err := v.Verify(signedRequest(issued.PublicKey, try.secret, "GET", meTarget, nil), meTarget)
+		if try.want == nil {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, try.want)
+		}
+	}
+}
+
+func TestARotationDoesNotCutShortAnEarlierGraceUnlessTheSecretLeaked(t *testing.T) {
+	t.Parallel()
+	store := memoryStore{}
+	issued, err := authsigner.Issue(t.Context(), store, testBusiness)
+	require.NoError(t, err)
+	now := time.Unix(testClock, 0)
+	first, err := authsigner.Rotate(t.Context(), store, issued.PublicKey, time.Hour, now)
+	require.NoError(t, err)
+
+	_, err = authsigner.Rotate(t.Context(), store, issued.PublicKey, time.Hour, now.Add(time.Hour-time.Second))
+	require.ErrorIs(t, err, authsigner.ErrGracePending)
+	require.Same(t, first, store[issued.PublicKey])
+	for _, secret := range []authsigner.Secret{issued.PrivateKey, first.PrivateKey} {
+		require.NotContains(t, err.Error(), secret.Reveal())
+	}
+
+	second, err := authsigner.Rotate(t.Context(), store, issued.PublicKey, time.Hour, now.Add(time.Hour))
+	require.NoError(t, err)
+	require.Equal(t, first.PrivateKey.Reveal(), second.PreviousPrivateKey.Reveal())
+
+	third, err := authsigner.Rotate(t.Context(), store, issued.PublicKey, 0, now.Add(time.Hour))
+	require.NoError(t, err)
+	require.Empty(t, third.PreviousPrivateKey.Reveal())
+	require.True(t, third.PreviousExpiresAt.IsZero())
+}
+
+func TestUnknownKeysAreNeitherRotatedNorRevoked(t *testing.T) {
+	t.Parallel()
+	store := memoryStore{}
+	_, err := authsigner.Rotate(t.Context(), store, testKey, time.Hour, time.Now())
+	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+	require.ErrorIs(t, authsigner.Revoke(t.Context(), store, testKey), authsigner.ErrUnknownKey)
+	_, err = authsigner.Rotate(t.Context(), store, testKey, -time.Second, time.Now())
+	require.Error(t, err)
+}
+
+func TestARevokedKeyIsGone(t *testing.T) {
+	t.Parallel()
+	store := memoryStore{}
+	issued, err := authsigner.Issue(t.Context(), store, testBusiness)
+	require.NoError(t, err)
+	require.NoError(t, authsigner.Revoke(t.Context(), store, issued.PublicKey))
+	require.Empty(t, store)
+}
+
+func TestAStoresErrorIsPassedOnWithoutTheSecret(t *testing.T) {
+	t.Parallel()
+	full := errors.New("disk full")
+	_, err := authsigner.Issue(t.Context(), brokenStore{memoryStore{}, full}, testBusiness)
+	require.ErrorIs(t, err, full)
+	require.NotContains(t, err.Error(), "sk_")
+}
+
+type brokenStore struct {
+	memoryStore
+	err error
+}
+
+func (b brokenStore) Create(context.Context, *authsigner.Credential) error { return b.err }
