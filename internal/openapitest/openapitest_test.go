@@ -97,8 +97,8 @@ func TestAnswersThatTheDocumentDescribesPass(t *testing.T) {
 			method: "GET", target: "/api/v1/me", status: 429,
 			body: problem("RATE_LIMITED", `,"message":"Wait.","retry_after":17`),
 			header: map[string]string{
-				"Retry-After": "17", "RateLimit-Policy": `"unverified";q=60;w=60, "unverified-total";q=120;w=60`,
-				"RateLimit": `"unverified";r=0;t=17, "unverified-total";r=3;t=20`,
+				"Retry-After": "17", "RateLimit-Policy": `"unverified-key";q=60;w=60, "unverified-address";q=120;w=60`,
+				"RateLimit": `"unverified-key";r=0;t=17, "unverified-address";r=3;t=20`,
 			},
 		},
 		"503 without limits": {
