@@ -92,6 +92,7 @@ type Server struct {
 	mu     sync.Mutex
 	cmd    *exec.Cmd
 	exited chan struct{}
+	ended  string // how the process ended
 }
 
 // Start starts a server and waits until it answers. It ends with the test.
@@ -214,7 +215,7 @@ func (s *Server) signal(sig syscall.Signal) error {
 		return fmt.Errorf("server %s is not running", s.Addr)
 	}
 	if err := s.cmd.Process.Signal(sig); err != nil {
-		return fmt.Errorf("sending %v to server %s: %w", sig, s.Addr, err)
+		return fmt.Errorf("sending signal %q to server %s, which has ended (%s): %w", sig, s.Addr, s.ended, err)
 	}
 	return nil
 }
@@ -281,6 +282,9 @@ func (s *Server) run() error {
 	exited := make(chan struct{})
 	go func() {
 		_ = cmd.Wait()
+		s.mu.Lock()
+		s.ended = cmd.ProcessState.String()
+		s.mu.Unlock()
 		close(exited)
 	}()
 	s.mu.Lock()
