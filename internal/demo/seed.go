@@ -15,7 +15,11 @@ import (
 )
 
 // profiles are the businesses that a new database is filled with.
-func profiles() []*profile { return []*profile{fernhollow(), kestrelRow(), saltbush()} }
+func profiles() [businessCount]*profile {
+	return [...]*profile{fernhollow(), kestrelRow(), saltbush()}
+}
+
+const businessCount = 3
 
 // Businesses gives the accounts that a new database is filled with: two active
 // ones, then an inactive one. They are the same at every time.
@@ -42,19 +46,36 @@ type dataset struct {
 
 // seed fills a database that has no businesses yet, all or nothing.
 func seed(ctx context.Context, st *store, now time.Time) error {
-	return st.write(ctx, func(tx *sql.Tx) error {
-		var filled bool
-		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM businesses)").Scan(&filled); err != nil {
-			return fmt.Errorf("looking for businesses: %w", err)
-		}
-		if filled {
-			return nil
-		}
+	return fill(ctx, st, func() ([]*dataset, error) {
+		var all []*dataset
 		for i, p := range profiles() {
 			d, err := makeUp(p, i, now)
 			if err != nil {
-				return err
+				return nil, err
 			}
+			all = append(all, d)
+		}
+		return all, nil
+	})
+}
+
+// fill writes what is made into a database that has no businesses yet.
+func fill(ctx context.Context, st *store, make func() ([]*dataset, error)) error {
+	if existing, err := st.businesses(ctx); err != nil || len(existing) > 0 {
+		return err
+	}
+	all, err := make()
+	if err != nil {
+		return err
+	}
+	return st.write(ctx, func(tx *sql.Tx) error {
+		// Look again, now that nobody else can write: another process may have
+		// opened the same file.
+		var filled bool
+		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM businesses)").Scan(&filled); err != nil || filled {
+			return err
+		}
+		for _, d := range all {
 			if err := d.insert(ctx, tx, st); err != nil {
 				return err
 			}
@@ -104,6 +125,7 @@ type seeder struct {
 	end   time.Time // when people stopped working with them: now, or before
 
 	people  []person // customers and leads, oldest first
+	sites   *deck
 	numbers map[string]bool
 	emails  map[string]bool
 	slugs   map[string]bool
@@ -124,6 +146,7 @@ func makeUp(p *profile, index int, now time.Time) (*dataset, error) {
 		now:     now,
 		start:   now.AddDate(0, 0, -p.foundedAgo),
 		end:     now.AddDate(0, 0, -p.closedAgo),
+		sites:   &deck{cards: p.siteNotes},
 		numbers: map[string]bool{p.business.Phone: true},
 		emails:  map[string]bool{},
 		slugs:   map[string]bool{},
@@ -148,6 +171,19 @@ func makeUp(p *profile, index int, now time.Time) (*dataset, error) {
 // The dice.
 
 func pick[T any](s *seeder, from []T) T { return from[s.IntN(len(from))] }
+
+// deck gives its cards in random order, all of them before the first comes again.
+type deck struct{ cards, left []string }
+
+func (d *deck) draw(s *seeder) string {
+	if len(d.left) == 0 {
+		d.left = slices.Clone(d.cards)
+	}
+	i := s.IntN(len(d.left))
+	card := d.left[i]
+	d.left = slices.Delete(d.left, i, i+1)
+	return card
+}
 
 func (s *seeder) chance(percent int) bool { return s.IntN(100) < percent }
 
@@ -218,6 +254,15 @@ func (s *seeder) sometime() time.Time {
 func (s *seeder) notLater(t time.Time) time.Time {
 	if t.After(s.end) {
 		return s.end.Add(-s.between(time.Minute, 3*time.Hour)).Truncate(time.Second)
+	}
+	return t
+}
+
+// follows gives a time in office hours about d after t at which someone came back
+// to a record, or t itself when that is still to come.
+func (s *seeder) follows(t time.Time, d time.Duration) time.Time {
+	if next := s.after(t, d); !next.After(s.end) {
+		return next
 	}
 	return t
 }

@@ -122,7 +122,7 @@ func (s *seeder) piece(k *kit) equipment {
 	if !s.chance(8) {
 		e.PurchaseDate = ptr(date(bought))
 	}
-	changed := s.notLater(s.after(created, s.between(day, 200*day)))
+	changed := s.follows(created, s.between(day, 200*day))
 	if k.serial != "" {
 		e.TrackingMode, e.Quantity = "individual", 1
 		e.SerialNumber = ptr(s.serial(k, bought))
@@ -138,7 +138,8 @@ func (s *seeder) piece(k *kit) equipment {
 		interval := int64(k.interval)
 		e.MaintenanceIntervalDays = &interval
 		if e.Status != "retired" {
-			next := s.end.In(s.zone).AddDate(0, 0, 1+s.IntN(k.interval))
+			done := int(s.end.Sub(bought)/day) / k.interval
+			next := bought.AddDate(0, 0, (done+1)*k.interval)
 			switch {
 			case s.chance(7):
 				e.Status = "maintenance"

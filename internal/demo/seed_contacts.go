@@ -44,7 +44,7 @@ func (s *seeder) makeContacts() {
 	id := int64(10400 + s.index)
 	for i := range drafts {
 		d := &drafts[i]
-		id += int64(len(profiles()) * (1 + s.IntN(5)))
+		id += int64(businessCount * (1 + s.IntN(5)))
 		d.ID = id
 		d.BusinessID = s.business.ID
 		s.data.contacts = append(s.data.contacts, d.contact)
@@ -142,26 +142,31 @@ func (s *seeder) customer(t time.Time) *person {
 
 // finishContacts says of everyone what the sales have made of them.
 func (s *seeder) finishContacts() {
+	aboutLeads, aboutCustomers := &deck{cards: s.leadNotes}, &deck{cards: s.customerNotes}
 	for i := range s.people {
 		p := &s.people[i]
 		c := &s.data.contacts[p.contact]
 		quiet := s.end.Sub(p.last)
-		notes := s.leadNotes
+		notes := aboutLeads
 		inactive := quiet > 150*day && s.chance(55)
 		if p.buyer {
 			c.Type = "customer"
-			notes = s.customerNotes
+			notes = aboutCustomers
 			inactive = quiet > 330*day && s.chance(60)
 		}
 		if inactive {
 			c.Status = "inactive"
-			p.last = s.notLater(s.after(p.last, s.between(120*day, 300*day)))
+			p.last = s.follows(p.last, s.between(90*day, quiet))
 		}
 		if s.chance(45) {
-			c.Notes = ptr(pick(s, notes))
+			note := notes.draw(s)
+			if s.chance(40) {
+				note += " " + notes.draw(s)
+			}
+			c.Notes = &note
 		}
 		if s.chance(25) {
-			p.last = s.notLater(s.after(p.last, s.wait(10*day)))
+			p.last = s.follows(p.last, s.wait(10*day))
 		}
 		c.DateModified = instant(p.last)
 	}

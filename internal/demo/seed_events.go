@@ -125,14 +125,18 @@ func (s *seeder) eventDay(t *topic, around time.Time) time.Time {
 		wanted = time.Tuesday + time.Weekday(s.IntN(3))
 	}
 	back := (int(local.Weekday()-wanted) + 7) % 7
-	return local.AddDate(0, 0, -back)
+	local = local.AddDate(0, 0, -back)
+	if local.YearDay() == 1 || local.Month() == time.December && local.Day() >= 23 {
+		local = local.AddDate(0, 0, -14) // nobody comes around Christmas and New Year
+	}
+	return local
 }
 
 func (s *seeder) slug(title string, first time.Time) string {
 	words := strings.FieldsFunc(strings.ToLower(strings.ReplaceAll(title, "é", "e")), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '\''
 	})
-	base := strings.ReplaceAll(strings.Join(words[:min(len(words), 6)], "-"), "'", "") + "-" + date(first)
+	base := strings.ReplaceAll(strings.Join(words[:min(len(words), 8)], "-"), "'", "") + "-" + date(first)
 	slug := base
 	for n := 2; s.slugs[slug]; n++ {
 		slug = fmt.Sprintf("%s-%d", base, n)

@@ -64,7 +64,17 @@ type work struct {
 	material    span // whole units of money
 	months      span // when it is done, may pass the end of the year; zero: always
 	days        int  // that it takes
+	order       order
 }
+
+// order is how a kind of work comes to be ordered.
+type order int
+
+const (
+	byQuote order = iota // with an estimate, or without
+	routine              // without one
+	callOut              // without one, and done within hours
+)
 
 // span is a range of integers, both ends included.
 type span struct{ from, to int }

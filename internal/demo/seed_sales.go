@@ -39,15 +39,24 @@ func (s *seeder) currentSales() {
 	for i := range 5 {
 		// Under way: begun yesterday or the day before, with days to go.
 		created := s.office(s.now.AddDate(0, 0, -9-2*i))
-		sl := s.newSale(created)
+		sl := s.newSale(created, true)
 		s.schedule(sl, created, s.morning(s.now, -2-i%2), s.now.Add(s.between(20*time.Hour, 96*time.Hour)), nil)
+	}
+	for i := range 2 {
+		// Done, and the invoice is being written.
+		created := s.office(s.now.AddDate(0, 0, -12-i))
+		finished := s.morning(s.now, -2).Add(s.between(2*time.Hour, 6*time.Hour))
+		sl := s.newSale(created, true)
+		sl.who.buyer = true
+		j := s.addJob(sl, created, "completed", finished)
+		s.data.invoices = append(s.data.invoices, s.newInvoice(sl, j, finished.Add(s.between(5*time.Minute, time.Hour))))
 	}
 	for i := range 4 {
 		created := s.notLater(s.office(s.now.AddDate(0, 0, -i)))
-		sl := s.newSale(created)
+		sl := s.newSale(created, true)
 		s.addJob(sl, created, []string{"draft", "sent"}[i%2], created)
 		created = s.notLater(s.office(s.now.AddDate(0, 0, -i)))
-		sl = s.newSale(created)
+		sl = s.newSale(created, true)
 		e := s.newEstimate(sl, created)
 		if i%2 == 1 {
 			s.sendEstimate(&e, created, s.notLater(s.after(created, time.Hour)))
@@ -56,12 +65,13 @@ func (s *seeder) currentSales() {
 	}
 }
 
-func (s *seeder) newSale(created time.Time) *sale {
+// newSale finds someone who wants some work of the season, with a quote or without.
+func (s *seeder) newSale(created time.Time, quoted bool) *sale {
 	month := int(created.In(s.zone).AddDate(0, 0, 10).Month())
 	var season []*work
 	for i := range s.works {
-		if s.works[i].months.has(month) {
-			season = append(season, &s.works[i])
+		if w := &s.works[i]; w.months.has(month) && (w.order == byQuote || !quoted) {
+			season = append(season, w)
 		}
 	}
 	sl := &sale{work: pick(s, season), who: s.customer(created)}
@@ -101,7 +111,7 @@ func (s *seeder) priceOf(w *work) price {
 
 // quotedSale begins with an estimate.
 func (s *seeder) quotedSale(created time.Time) {
-	sl := s.newSale(created)
+	sl := s.newSale(created, true)
 	e := s.newEstimate(sl, created)
 	defer func() { s.data.estimates = append(s.data.estimates, e) }()
 
@@ -181,10 +191,13 @@ func (s *seeder) sendEstimate(e *estimate, created, sent time.Time) {
 
 // directSale is a job without an estimate.
 func (s *seeder) directSale(created time.Time) {
-	sl := s.newSale(created)
+	sl := s.newSale(created, false)
 	sent := s.after(created, s.wait(8*time.Hour))
 	agreed := s.after(sent, s.wait(20*time.Hour))
 	switch {
+	case sl.work.order == callOut:
+		begin := created.Add(s.between(40*time.Minute, 4*time.Hour))
+		s.schedule(sl, created, begin, begin.Add(s.between(time.Hour, 5*time.Hour)), nil)
 	case sent.After(s.end) || s.chance(1):
 		s.addJob(sl, created, "draft", created)
 	case agreed.After(s.end):
@@ -227,7 +240,7 @@ func (s *seeder) schedule(sl *sale, created, begin, finish time.Time, e *estimat
 		sl.paid, sl.paidAt = 0, cancelled
 		j = s.addJob(sl, created, "cancelled", cancelled)
 	case begin.After(s.end):
-		j = s.addJob(sl, created, "scheduled", s.notLater(s.after(created, s.wait(day))))
+		j = s.addJob(sl, created, "scheduled", s.follows(created, s.wait(day)))
 	case finish.After(s.end):
 		j = s.addJob(sl, created, "in_progress", begin)
 	default:
@@ -264,7 +277,7 @@ func (s *seeder) addJob(sl *sale, created time.Time, status string, updated time
 	if !s.chance(9) {
 		description := sl.work.description
 		if s.chance(40) {
-			description += " " + pick(s, s.siteNotes)
+			description += " " + s.sites.draw(s)
 		}
 		j.Description = &description
 	}
@@ -362,8 +375,8 @@ func (s *seeder) newInvoice(sl *sale, j *job, created time.Time) invoice {
 
 func (s *seeder) issue(inv *invoice, sent time.Time) {
 	inv.Status = "sent"
-	inv.IssuedAt = at(sent)
-	inv.SentAt = at(sent.Add(s.between(0, 90*time.Second)))
+	inv.IssuedAt = ptr(max(inv.CreatedAt, instant(sent.Add(-s.between(0, 90*time.Second)))))
+	inv.SentAt = at(sent)
 	inv.DueAt = at(s.endOfDay(sent, pick(s, s.termDays)))
 	inv.UpdatedAt = *inv.SentAt
 }

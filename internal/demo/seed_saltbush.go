@@ -34,7 +34,7 @@ func saltbush() *profile {
 			"Just bought the house, never had a pool.",
 			"Asked for weekly service, Tuesdays.",
 		},
-		vendorNotes: []string{"Chemicals, delivered on Mondays.", "Net 15. Ask for the contractor price."},
+		vendorNotes: []string{"Delivers on Mondays.", "Net 15. Ask for the contractor price."},
 		vendorFirms: []vendorFirm{
 			{"Arroyo Pool Supply", "arroyo-pool.test", "chemicals"},
 			{"Copper Basin Pumps", "copperbasin.test", "pumps and filters"},
@@ -50,15 +50,15 @@ func saltbush() *profile {
 		papers:      paperNumbers{"SB-%04d", "SBE-%04d", "SBI-%04d", "A%03d", 118},
 
 		works: []work{
-			{"Weekly pool service, monthly bill", "Skim, brush, vacuum, chemistry balanced, baskets emptied, four visits.", span{12, 18}, span{12, 40}, span{}, 1},
-			{"Green-to-clean", "Shock treatment, three return visits, filter cleaned at the end.", span{16, 36}, span{90, 260}, span{}, 3},
-			{"Filter clean", "Cartridges pulled, degreased and rinsed, o-rings lubricated.", span{5, 9}, span{0, 30}, span{}, 1},
-			{"Variable-speed pump installation", "Old pump out, new one plumbed with unions and programmed.", span{10, 18}, span{780, 1350}, span{}, 1},
-			{"Salt system installation", "Cell and controller fitted, salt brought to level.", span{10, 16}, span{620, 1150}, span{}, 1},
-			{"Tile line bead blasting", "Calcium removed from the waterline tile.", span{16, 32}, span{40, 120}, span{}, 1},
-			{"Drain and acid wash", "Pool drained to the sewer clean-out, surface washed, refilled.", span{28, 48}, span{120, 260}, span{10, 4}, 2},
-			{"Heater repair", "Fault found, part replaced, run to temperature.", span{6, 16}, span{40, 420}, span{9, 4}, 1},
-			{"Leak detection", "Pressure and dye tests, report with photos.", span{8, 16}, span{0, 35}, span{}, 1},
+			{"Weekly pool service, monthly bill", "Skim, brush, vacuum, chemistry balanced, baskets emptied, four visits.", span{12, 18}, span{12, 40}, span{}, 1, routine},
+			{"Green-to-clean", "Shock treatment, three return visits, filter cleaned at the end.", span{16, 36}, span{90, 260}, span{}, 3, byQuote},
+			{"Filter clean", "Cartridges pulled, degreased and rinsed, o-rings lubricated.", span{5, 9}, span{0, 30}, span{}, 1, routine},
+			{"Variable-speed pump installation", "Old pump out, new one plumbed with unions and programmed.", span{10, 18}, span{780, 1350}, span{}, 1, byQuote},
+			{"Salt system installation", "Cell and controller fitted, salt brought to level.", span{10, 16}, span{620, 1150}, span{}, 1, byQuote},
+			{"Tile line bead blasting", "Calcium removed from the waterline tile.", span{16, 32}, span{40, 120}, span{}, 1, byQuote},
+			{"Drain and acid wash", "Pool drained to the sewer clean-out, surface washed, refilled.", span{28, 48}, span{120, 260}, span{10, 4}, 2, byQuote},
+			{"Heater repair", "Fault found, part replaced, run to temperature.", span{6, 16}, span{40, 420}, span{9, 4}, 1, byQuote},
+			{"Leak detection", "Pressure and dye tests, report with photos.", span{8, 16}, span{0, 35}, span{}, 1, byQuote},
 		},
 		services: []catalogEntry{
 			{"Weekly service, %s", "One visit each week, the same technician.", []string{"Chemistry balanced", "Baskets emptied", "Report with photos"}, 45, []variant{{"pool", 45}, {"pool and spa", 60}, {"spa only", 30}}},

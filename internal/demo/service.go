@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -43,12 +42,6 @@ func Open(ctx context.Context, path string, o Options) (*Service, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Authorize == nil {
-		o.Authorize = func(*http.Request) error { return nil }
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
-	}
 	st, err := openStore(ctx, path)
 	if err != nil {
 		return nil, err
@@ -56,7 +49,18 @@ func Open(ctx context.Context, path string, o Options) (*Service, error) {
 	if err := seed(ctx, st, o.Now()); err != nil {
 		return nil, errors.Join(fmt.Errorf("filling database %s: %w", path, err), st.close())
 	}
-	return &Service{store: st, authorize: o.Authorize, log: o.Logger}, nil
+	return newService(st, o), nil
+}
+
+func newService(st *store, o Options) *Service {
+	s := &Service{store: st, authorize: o.Authorize, log: o.Logger}
+	if s.authorize == nil {
+		s.authorize = func(*http.Request) error { return nil }
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	return s
 }
 
 // Businesses gives the accounts in the database, oldest first, those of a new

@@ -1,0 +1,178 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// testNow is the present of the tests: a Wednesday in September.
+var testNow = time.Date(2026, 9, 16, 15, 30, 0, 0, time.UTC)
+
+func atTestNow() time.Time { return testNow }
+
+// shared is a service in memory for the tests that only read.
+var shared *Service
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if shared, err = Open(context.Background(), Memory, Options{Now: atTestNow}); err != nil {
+			fmt.Fprintln(os.Stderr, "opening the shared service:", err)
+			return 1
+		}
+		code := m.Run()
+		if err := shared.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "closing the shared service:", err)
+			return 1
+		}
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return code
+	}())
+}
+
+// active and inactive are the seeded businesses.
+func active() []Business { return Businesses()[:2] }
+func inactive() Business { return Businesses()[2] }
+
+// small opens a service with the records of the smallest business only, which is
+// quick under the race detector too. It is closed at the end of the test.
+func small(t *testing.T, path string, o Options) *Service {
+	t.Helper()
+	st, err := openStore(t.Context(), path)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, st.close()) })
+	require.NoError(t, fill(t.Context(), st, smallData))
+	return newService(st, o)
+}
+
+func smallData() ([]*dataset, error) {
+	p := saltbush()
+	p.contacts, p.estimates, p.directJobs, p.events = 30, 10, 10, 6
+	d, err := makeUp(p, 2, testNow)
+	return []*dataset{d}, err
+}
+
+// call sends a request for a business.
+func call(t testing.TB, s *Service, businessID, target string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, target, http.NoBody)
+	r.Header.Set(HeaderBusinessID, businessID)
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	return w
+}
+
+// get gives the JSON of an answer that has to be 200.
+func get(t testing.TB, s *Service, businessID, target string) map[string]any {
+	t.Helper()
+	w := call(t, s, businessID, target)
+	require.Equal(t, http.StatusOK, w.Code, "%s: %s", target, w.Body)
+	require.Equal(t, "application/json", w.Header().Get("Content-Type"))
+	return decode(t, w)
+}
+
+func decode(t testing.TB, w *httptest.ResponseRecorder) map[string]any {
+	t.Helper()
+	var body map[string]any
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &body), "%s", w.Body)
+	return body
+}
+
+// records gives the list in an answer.
+func records(t testing.TB, body map[string]any, resource string) []map[string]any {
+	t.Helper()
+	list, ok := body[resource].([]any)
+	require.True(t, ok, "%s is %T", resource, body[resource])
+	all := make([]map[string]any, len(list))
+	for i := range list {
+		all[i], ok = list[i].(map[string]any)
+		require.True(t, ok)
+	}
+	return all
+}
+
+// total gives the number of items on all pages of an answer.
+func total(t testing.TB, body map[string]any) int {
+	t.Helper()
+	p, ok := body["pagination"].(map[string]any)
+	require.True(t, ok)
+	n, ok := p["total_items"].(float64)
+	require.True(t, ok)
+	return int(n)
+}
+
+// pagination is the member of that name.
+func pagination(page, perPage, items, pages int) map[string]any {
+	return map[string]any{
+		"current_page": float64(page), "per_page": float64(perPage),
+		"total_items": float64(items), "total_pages": float64(pages),
+	}
+}
+
+// everything gives all records of a resource, page by page, events in all states.
+func everything(t testing.TB, s *Service, businessID, resource string) []map[string]any {
+	t.Helper()
+	if s != shared {
+		return readEverything(t, s, businessID, resource)
+	}
+	key := businessID + resource
+	if all, ok := sharedRecords.Load(key); ok {
+		return all.([]map[string]any)
+	}
+	all := readEverything(t, s, businessID, resource)
+	sharedRecords.Store(key, all)
+	return all
+}
+
+// sharedRecords keeps what everything has read of the shared service.
+var sharedRecords sync.Map
+
+func readEverything(t testing.TB, s *Service, businessID, resource string) []map[string]any {
+	t.Helper()
+	if resource == "events" {
+		var all []map[string]any
+		for _, e := range everyEvent(t, s, businessID) {
+			b := (&eventJSON{eventFields(), sessionFields(), mediumFields()}).append(nil, &e)
+			var m map[string]any
+			require.NoError(t, json.Unmarshal(b, &m))
+			all = append(all, m)
+		}
+		return all
+	}
+	var all []map[string]any
+	for page := 1; ; page++ {
+		body := get(t, s, businessID, fmt.Sprintf("/api/v1/%s?per_page=100&page=%d", resource, page))
+		list := records(t, body, resource)
+		if len(list) == 0 {
+			require.Len(t, all, total(t, body))
+			return all
+		}
+		all = append(all, list...)
+	}
+}
+
+// everyEvent goes past the bound of 100 that the interface has.
+func everyEvent(t testing.TB, s *Service, businessID string) []event {
+	t.Helper()
+	events, err := s.store.eventPage(context.Background(), businessID, "", 10000)
+	require.NoError(t, err)
+	return events
+}
+
+// lists are the resources that come in pages.
+func lists() []string {
+	return []string{"contacts", "equipment", "estimates", "invoices", "jobs", "offerings"}
+}
