@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
+)
+
+// processes are what the benchmark has started.
+type processes struct{ cmds []*exec.Cmd }
+
+// start runs a command that ends with this process at the latest.
+func (p *processes) start(ctx context.Context, out io.Writer, env []string, name string, args ...string) (*exec.Cmd, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr, cmd.Env = out, os.Stderr, env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", filepath.Base(name), err)
+	}
+	p.cmds = append(p.cmds, cmd)
+	return cmd, nil
+}
+
+func (p *processes) stop() {
+	for _, cmd := range p.cmds {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed: the state says so
+	}
+}
+
+func build(ctx context.Context, binary string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags="+os.Getenv("GOTAGS"), "-o", binary, "./cmd/gatehouse")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("building the binary (run this from the project's root): %w", err)
+	}
+	return nil
+}
+
+// server is one of the two that are compared.
+type server struct {
+	name  string
+	base  string
+	admin string
+	pid   int
+}
+
+// bench is everything running.
+type bench struct {
+	options
+	plain, whole server
+	credential   *authsigner.Credential
+}
+
+func start(ctx context.Context, p *processes, o options, dir, binary string) (*bench, error) {
+	b := &bench{options: o}
+	redisPort, err := freePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := p.start(ctx, io.Discard, environment(), "redis-server", "--port", redisPort, "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "no", "--dir", dir); err != nil {
+		return nil, err
+	}
+	data, err := startUpstream(ctx, p, o.upstream)
+	if err != nil {
+		return nil, err
+	}
+	keys := filepath.Join(dir, "keys.json")
+	if b.credential, err = issueKey(ctx, keys); err != nil {
+		return nil, err
+	}
+	assertion := ""
+	if o.assertion {
+		name := filepath.Join(dir, "hop.pem")
+		if err := writeKey(name); err != nil {
+			return nil, err
+		}
+		assertion = "assertion " + name
+	}
+	gateway := fmt.Sprintf("gateway {\n\t\tredis redis://127.0.0.1:%s\n\t\tsecrets file %s\n\t\tlimits {\n\t\t\tkey 16000000\n\t\t}\n\t\t%s\n\t}",
+		redisPort, keys, assertion)
+	if b.plain, err = startServer(ctx, p, dir, binary, "plain", "", "reverse_proxy "+data); err != nil {
+		return nil, err
+	}
+	if b.whole, err = startServer(ctx, p, dir, binary, "whole", gateway, "gateway_api {\n\t\tupstream "+data+"\n\t}"); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+func startServer(ctx context.Context, p *processes, dir, binary, name, global, site string) (server, error) {
+	port, err := freePort(ctx)
+	if err != nil {
+		return server{}, err
+	}
+	admin, err := freePort(ctx)
+	if err != nil {
+		return server{}, err
+	}
+	config := filepath.Join(dir, name+".caddyfile")
+	text := fmt.Sprintf("{\n\tadmin 127.0.0.1:%s\n\tpersist_config off\n\tauto_https off\n\tlog {\n\t\tlevel ERROR\n\t}\n\t%s\n}\n\nhttp://127.0.0.1:%s {\n\t%s\n}\n",
+		admin, global, port, site)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return server{}, fmt.Errorf("writing a configuration: %w", err)
+	}
+	env := environment("XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
+	cmd, err := p.start(ctx, io.Discard, env, binary, "run", "--config", config, "--adapter", "caddyfile")
+	if err != nil {
+		return server{}, err
+	}
+	s := server{name: name, base: "http://127.0.0.1:" + port, admin: "http://127.0.0.1:" + admin, pid: cmd.Process.Pid}
+	return s, s.wait(ctx)
+}
+
+// wait returns when the server answers anything at all.
+func (s *server) wait(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+"/api/v1/status", nil)
+		if err != nil {
+			return fmt.Errorf("building a request: %w", err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err == nil {
+			return res.Body.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not come up: %w", s.name, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func startUpstream(ctx context.Context, p *processes, kind string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding this program: %w", err)
+	}
+	r, w := io.Pipe()
+	if _, err := p.start(ctx, w, environment(upstreamEnv+"="+kind), self); err != nil {
+		return "", err
+	}
+	lines := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(r).ReadString('\n')
+		lines <- strings.TrimSpace(line)
+		_, _ = io.Copy(io.Discard, r) // ends with the process
+	}()
+	select {
+	case line := <-lines:
+		if line == "" {
+			return "", errors.New("the data service ended at once")
+		}
+		return line, nil
+	case <-time.After(20 * time.Second):
+		return "", errors.New("the data service did not come up")
+	}
+}
+
+func issueKey(ctx context.Context, name string) (*authsigner.Credential, error) {
+	store, err := file.Open(name, file.Options{Create: true})
+	if err != nil {
+		return nil, fmt.Errorf("making a credential file: %w", err)
+	}
+	defer func() { _ = store.Close() }()
+	who := business()
+	return authsigner.Issue(ctx, store, authsigner.IssueOptions{
+		BusinessID: who.ID, Name: who.Name, Slug: who.Slug, Test: true,
+	})
+}
+
+func writeKey(name string) error {
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return fmt.Errorf("making a key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return fmt.Errorf("encoding a key: %w", err)
+	}
+	return os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+}
+
+// freePort is a port that nobody listens on at the moment.
+func freePort(ctx context.Context) (string, error) {
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("finding a free port: %w", err)
+	}
+	defer func() { _ = ln.Close() }()
+	addr, _ := ln.Addr().(*net.TCPAddr)
+	return strconv.Itoa(addr.Port), nil
+}

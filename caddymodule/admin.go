@@ -1,0 +1,82 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2"
+)
+
+// Admin adds routes to Caddy's admin API, which is for operators and stays on loopback:
+//
+//	GET /gateway/ready   200 or 503, as /readyz, with the cause of what is amiss
+type Admin struct {
+	ctx caddy.Context
+}
+
+// CaddyModule returns the Caddy module information.
+func (Admin) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "admin.api.gateway",
+		New: func() caddy.Module { return new(Admin) },
+	}
+}
+
+// Provision keeps the configuration's context, to find the app when it is asked for.
+func (a *Admin) Provision(ctx caddy.Context) error {
+	a.ctx = ctx
+	return nil
+}
+
+// Routes implements caddy.AdminRouter.
+func (a *Admin) Routes() []caddy.AdminRoute {
+	return []caddy.AdminRoute{{Pattern: "/gateway/ready", Handler: caddy.AdminHandlerFunc(a.serveReady)}}
+}
+
+// adminReadiness is the readiness with what operators want to know beyond it.
+type adminReadiness struct {
+	readiness
+	// Causes say why a part is not ok, by the part's name.
+	Causes map[string]string `json:"causes,omitempty"`
+	// Credentials is the number of cached credentials.
+	Credentials int `json:"credentials_cached"`
+}
+
+func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: errMethodNotAllowed}
+	}
+	mod, err := a.ctx.AppIfConfigured(appName)
+	if err != nil {
+		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("no gateway is configured")}
+	}
+	app, _ := mod.(*App)
+	state := adminReadiness{readiness: app.readiness(), Causes: map[string]string{}}
+	if app.credentials != nil {
+		state.Credentials = app.credentials.cache.Stats().Credentials
+		if err := app.credentials.ready(); err != nil {
+			state.Causes["secrets"] = err.Error()
+		}
+	}
+	if app.pooledLimit != nil {
+		if err := app.pooledLimit.fleet.Down(); err != nil {
+			state.Causes["limits"] = err.Error()
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if state.Status == stateUnavailable {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	if err := json.NewEncoder(w).Encode(state); err != nil {
+		return caddy.APIError{HTTPStatus: http.StatusInternalServerError, Err: err}
+	}
+	return nil
+}
+
+// Interface guards
+var (
+	_ caddy.Provisioner = (*Admin)(nil)
+	_ caddy.AdminRouter = (*Admin)(nil)
+)

@@ -1,0 +1,343 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// option reads one option of a block; the dispenser stands on its name.
+type option func(d *caddyfile.Dispenser) error
+
+// parseBlock reads a block of options, each at most once. What is unknown or given twice is an error that says what
+// is allowed.
+func parseBlock(d *caddyfile.Dispenser, what string, options map[string]option, order []string) error {
+	seen := make(map[string]bool, len(options))
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		name := d.Val()
+		parse, ok := options[name]
+		if !ok {
+			return d.Errf("unknown option %q of %s: allowed are %s", name, what, strings.Join(order, ", "))
+		}
+		if seen[name] {
+			return d.Errf("option %q of %s is given twice", name, what)
+		}
+		seen[name] = true
+		if err := parse(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noBlock refuses a block where none is allowed.
+func noBlock(d *caddyfile.Dispenser, what string) error {
+	if d.NextBlock(d.Nesting()) {
+		return d.Errf("%s takes no block", what)
+	}
+	return nil
+}
+
+// oneArg reads exactly one argument.
+func oneArg(d *caddyfile.Dispenser, what string) (string, error) {
+	args := d.RemainingArgs()
+	if len(args) != 1 {
+		return "", d.Errf("%s takes exactly one argument, not %d", what, len(args))
+	}
+	return args[0], nil
+}
+
+func stringOption(what string, dst *string) option {
+	return func(d *caddyfile.Dispenser) error {
+		v, err := oneArg(d, what)
+		if err != nil {
+			return err
+		}
+		if v == "" {
+			return d.Errf("%s must not be empty", what)
+		}
+		*dst = v
+		return nil
+	}
+}
+
+func durationOption(what string, dst *caddy.Duration) option {
+	return func(d *caddyfile.Dispenser) error {
+		v, err := oneArg(d, what)
+		if err != nil {
+			return err
+		}
+		dur, err := caddy.ParseDuration(v)
+		if err != nil || dur <= 0 {
+			return d.Errf("%s: %q is no duration above zero such as 50ms, 10s or 1h", what, v)
+		}
+		*dst = caddy.Duration(dur)
+		return nil
+	}
+}
+
+func intOption(what string, dst *int) option {
+	return func(d *caddyfile.Dispenser) error {
+		v, err := oneArg(d, what)
+		if err != nil {
+			return err
+		}
+		n, err := strconv.Atoi(v)
+		if err != nil || n <= 0 {
+			return d.Errf("%s: %q is no whole number above zero", what, v)
+		}
+		*dst = n
+		return nil
+	}
+}
+
+func flagOption(what string, dst *bool) option {
+	return func(d *caddyfile.Dispenser) error {
+		if d.CountRemainingArgs() > 0 {
+			return d.Errf("%s takes no argument", what)
+		}
+		*dst = true
+		return nil
+	}
+}
+
+func choiceOption(what string, dst *string, allowed ...string) option {
+	return func(d *caddyfile.Dispenser) error {
+		v, err := oneArg(d, what)
+		if err != nil {
+			return err
+		}
+		for _, a := range allowed {
+			if v == a {
+				*dst = v
+				return nil
+			}
+		}
+		return d.Errf("%s: %q is not known: allowed are %s", what, v, strings.Join(allowed, ", "))
+	}
+}
+
+func pathsOption(what string, dst *[]string) option {
+	return func(d *caddyfile.Dispenser) error {
+		args := d.RemainingArgs()
+		if len(args) == 0 {
+			return d.Errf("%s needs at least one argument", what)
+		}
+		*dst = args
+		return nil
+	}
+}
+
+func timeArg(d *caddyfile.Dispenser, what, v string) (time.Time, error) {
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if t, err := time.Parse(layout, v); err == nil {
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, d.Errf("%s: %q is no date such as 2027-01-31, and no instant such as 2027-01-31T12:00:00Z", what, v)
+}
+
+func tlsOption(what string, dst **TLSConfig) option {
+	return func(d *caddyfile.Dispenser) error {
+		if d.CountRemainingArgs() > 0 {
+			return d.Errf("%s takes a block, and no argument", what)
+		}
+		c := new(TLSConfig)
+		err := parseBlock(d, what, map[string]option{
+			"ca":          stringOption("ca", &c.CA),
+			"cert":        stringOption("cert", &c.Cert),
+			"key":         stringOption("key", &c.Key),
+			"server_name": stringOption("server_name", &c.ServerName),
+		}, []string{"ca", "cert", "key", "server_name"})
+		*dst = c
+		return err
+	}
+}
+
+// parseAppOption reads the global option. Syntax:
+//
+//	gateway {
+//	    redis <urls...> {
+//	        sentinel <master> [<username> <password>]
+//	        cluster
+//	        username <name>
+//	        password <password>
+//	        tls {
+//	            ca          <file>
+//	            cert        <file>
+//	            key         <file>
+//	            server_name <name>
+//	        }
+//	        timeout      <duration>
+//	        dial_timeout <duration>
+//	        pool_size    <n>
+//	    }
+//	    secrets vault <address> { ... }
+//	    secrets file <path>
+//	    cache {
+//	        ttl            <duration>
+//	        negative_ttl   <duration>
+//	        refresh_before <duration>
+//	        max_stale      <duration>
+//	        load_timeout   <duration>
+//	        max_entries    <n>
+//	    }
+//	    limits {
+//	        key       <n>
+//	        address   <n>
+//	        algorithm exact|gcra
+//	        on_outage local|refuse|allow
+//	        shadow
+//	    }
+//	    assertion <key files...> {
+//	        issuer          <name>
+//	        audience_prefix <text>
+//	        lifetime        <duration>
+//	    }
+//	}
+func parseAppOption(d *caddyfile.Dispenser, existing any) (any, error) {
+	d.Next() // consume the option's name
+	if existing != nil {
+		return nil, d.Errf("the global option %q is given twice", appName)
+	}
+	a := new(App)
+	if d.CountRemainingArgs() > 0 {
+		return nil, d.Errf("the global option %q takes a block, and no argument", appName)
+	}
+	err := parseBlock(d, appName, map[string]option{
+		"redis":     a.parseRedis,
+		"secrets":   a.parseSecrets,
+		"cache":     a.parseCache,
+		"limits":    a.parseLimits,
+		"assertion": a.parseAssertion,
+	}, []string{"redis", "secrets", "cache", "limits", "assertion"})
+	if err != nil {
+		return nil, err
+	}
+	return httpcaddyfile.App{Name: appName, Value: caddyconfig.JSON(a, nil)}, nil
+}
+
+func (a *App) parseRedis(d *caddyfile.Dispenser) error {
+	c := &RedisConfig{URLs: d.RemainingArgs()}
+	if len(c.URLs) == 0 {
+		return d.Err("redis needs at least one address, such as redis://redis.internal:6379")
+	}
+	err := parseBlock(d, "redis", map[string]option{
+		"sentinel": func(d *caddyfile.Dispenser) error {
+			args := d.RemainingArgs()
+			switch len(args) {
+			case 3:
+				c.SentinelUsername, c.SentinelPassword = args[1], args[2]
+				fallthrough
+			case 1:
+				c.SentinelMaster = args[0]
+				return nil
+			}
+			return d.Err("sentinel takes the name of the master set, and after it a user name and a password, or neither")
+		},
+		"cluster":      flagOption("cluster", &c.Cluster),
+		"username":     stringOption("username", &c.Username),
+		"password":     stringOption("password", &c.Password),
+		"tls":          tlsOption("tls", &c.TLS),
+		"timeout":      durationOption("timeout", &c.Timeout),
+		"dial_timeout": durationOption("dial_timeout", &c.DialTimeout),
+		"pool_size":    intOption("pool_size", &c.PoolSize),
+	}, []string{"sentinel", "cluster", "username", "password", "tls", "timeout", "dial_timeout", "pool_size"})
+	a.Redis = c
+	return err
+}
+
+func (a *App) parseSecrets(d *caddyfile.Dispenser) error {
+	if !d.NextArg() {
+		return d.Errf("secrets needs the kind of its source: allowed are %s", strings.Join(secretsSources(), ", "))
+	}
+	kind := d.Val()
+	if _, err := caddy.GetModule(secretsNamespace + "." + kind); err != nil {
+		return d.Errf("secrets: there is no source %q: allowed are %s", kind, strings.Join(secretsSources(), ", "))
+	}
+	mod, err := caddyfile.UnmarshalModule(d, secretsNamespace+"."+kind)
+	if err != nil {
+		return err
+	}
+	a.SecretsRaw = caddyconfig.JSONModuleObject(mod, "source", kind, nil)
+	return nil
+}
+
+func (a *App) parseCache(d *caddyfile.Dispenser) error {
+	if d.CountRemainingArgs() > 0 {
+		return d.Err("cache takes a block, and no argument")
+	}
+	c := &a.Cache
+	return parseBlock(d, "cache", map[string]option{
+		"ttl":            durationOption("ttl", &c.TTL),
+		"negative_ttl":   durationOption("negative_ttl", &c.NegativeTTL),
+		"refresh_before": durationOption("refresh_before", &c.RefreshBefore),
+		"max_stale":      durationOption("max_stale", &c.MaxStale),
+		"load_timeout":   durationOption("load_timeout", &c.LoadTimeout),
+		"max_entries":    intOption("max_entries", &c.MaxEntries),
+	}, []string{"ttl", "negative_ttl", "refresh_before", "max_stale", "load_timeout", "max_entries"})
+}
+
+func (a *App) parseLimits(d *caddyfile.Dispenser) error {
+	if d.CountRemainingArgs() > 0 {
+		return d.Err("limits takes a block, and no argument")
+	}
+	c := &a.Limits
+	return parseBlock(d, "limits", map[string]option{
+		"key":       intOption("key", &c.Key),
+		"address":   intOption("address", &c.Address),
+		"algorithm": choiceOption("algorithm", &c.Algorithm, "exact", "gcra"),
+		"on_outage": choiceOption("on_outage", &c.OnOutage, "local", "refuse", "allow"),
+		"shadow":    flagOption("shadow", &c.Shadow),
+	}, []string{"key", "address", "algorithm", "on_outage", "shadow"})
+}
+
+func (a *App) parseAssertion(d *caddyfile.Dispenser) error {
+	c := &AssertionConfig{KeyFiles: d.RemainingArgs()}
+	if len(c.KeyFiles) == 0 {
+		return d.Err("assertion needs at least one file with an Ed25519 private key in PEM form")
+	}
+	err := parseBlock(d, "assertion", map[string]option{
+		"issuer":          stringOption("issuer", &c.Issuer),
+		"audience_prefix": stringOption("audience_prefix", &c.AudiencePrefix),
+		"lifetime": func(d *caddyfile.Dispenser) error {
+			if err := durationOption("lifetime", &c.Lifetime)(d); err != nil {
+				return err
+			}
+			if l := time.Duration(c.Lifetime); l > upstream.MaxAssertionTTL || l%time.Second != 0 {
+				return d.Errf("lifetime: %s is not between 1s and %s in whole seconds", l, upstream.MaxAssertionTTL)
+			}
+			return nil
+		},
+	}, []string{"issuer", "audience_prefix", "lifetime"})
+	a.Assertion = c
+	return err
+}
+
+// secretsSources are the names of the sources compiled in.
+func secretsSources() []string {
+	var names []string
+	for _, m := range caddy.GetModules(secretsNamespace) {
+		names = append(names, m.ID.Name())
+	}
+	return names
+}
+
+// moduleJSON encodes a handler for a route.
+func moduleJSON(handler any, name string) (json.RawMessage, error) {
+	var warnings []caddyconfig.Warning
+	raw := caddyconfig.JSONModuleObject(handler, "handler", name, &warnings)
+	if len(warnings) > 0 {
+		return nil, fmt.Errorf("encoding %s: %s", name, warnings[0].Message)
+	}
+	return raw, nil
+}

@@ -1,0 +1,298 @@
+package caddymodule
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/spf13/cobra"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
+	"github.com/gatehouse-gateway/gatehouse/internal/demo"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// demoCommand holds the flags of `gatehouse demo`.
+type demoCommand struct {
+	listen      string
+	redis       string
+	noRateLimit bool
+}
+
+func configureDemo(cmd *cobra.Command) {
+	c := new(demoCommand)
+	cmd.Args = cobra.NoArgs
+	cmd.SilenceUsage = true
+	f := cmd.Flags()
+	f.StringVar(&c.listen, "listen", "localhost:8080", "address to serve on")
+	f.StringVar(&c.redis, "redis", "", "URL of a real Redis for the rate limits (default: an embedded store)")
+	f.BoolVar(&c.noRateLimit, "no-rate-limit", false, "only report what the limits would refuse")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return c.run(ctx, cmd.OutOrStdout())
+	}
+}
+
+// run serves until ctx is done, and leaves nothing behind.
+func (c *demoCommand) run(ctx context.Context, out io.Writer) (err error) {
+	var closers []func() error
+	defer func() {
+		for i := len(closers) - 1; i >= 0; i-- {
+			err = errors.Join(err, closers[i]())
+		}
+	}()
+	dir, err := os.MkdirTemp("", "gatehouse-demo-")
+	if err != nil {
+		return fmt.Errorf("making a folder for the demo's keys: %w", err)
+	}
+	closers = append(closers, func() error { return os.RemoveAll(dir) })
+
+	assertionKey := filepath.Join(dir, "assertion.pem")
+	verify, err := makeAssertionKey(assertionKey)
+	if err != nil {
+		return err
+	}
+	data, err := demo.Open(ctx, demo.Memory, demo.Options{Authorize: verify})
+	if err != nil {
+		return fmt.Errorf("opening the demo data service: %w", err)
+	}
+	closers = append(closers, data.Close)
+	dataURL, closeData, err := serveLoopback(ctx, data.Handler())
+	if err != nil {
+		return fmt.Errorf("serving the demo data service: %w", err)
+	}
+	closers = append(closers, closeData)
+
+	keyFile := filepath.Join(dir, "keys.json")
+	keys, err := issueDemoKeys(ctx, keyFile, data)
+	if err != nil {
+		return err
+	}
+	redisURL := c.redis
+	if redisURL == "" {
+		store := miniredis.NewMiniRedis()
+		if err := store.StartAddr("127.0.0.1:0"); err != nil {
+			return fmt.Errorf("starting the embedded store: %w", err)
+		}
+		closers = append(closers, func() error { store.Close(); return nil })
+		redisURL = "redis://" + store.Addr()
+	}
+	config, base, err := c.caddyfile(demoParts{redis: redisURL, keys: keyFile, assertion: assertionKey, data: dataURL})
+	if err != nil {
+		return err
+	}
+	raw, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(config), map[string]any{"filename": "demo"})
+	if err != nil {
+		return fmt.Errorf("adapting the demo's configuration: %w", err)
+	}
+	if err := caddy.Load(raw, true); err != nil {
+		return fmt.Errorf("starting the gateway: %w", err)
+	}
+	closers = append(closers, caddy.Stop)
+	if err := c.print(out, base, keys); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	_, err = fmt.Fprintln(out, "\nstopping")
+	return err
+}
+
+// makeAssertionKey writes a fresh signing key and returns the check that the demo data service makes with it, as a
+// platform team's service would with the published keys.
+func makeAssertionKey(name string) (func(*http.Request) error, error) {
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making the demo's signing key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the demo's signing key: %w", err)
+	}
+	block := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	if err := os.WriteFile(name, block, 0o600); err != nil {
+		return nil, fmt.Errorf("keeping the demo's signing key: %w", err)
+	}
+	keyID, err := upstream.KeyID(public)
+	if err != nil {
+		return nil, fmt.Errorf("naming the demo's signing key: %w", err)
+	}
+	verifiers := map[string]*upstream.AssertionVerifier{}
+	for _, res := range upstream.Resources() {
+		verifiers[res.Path] = &upstream.AssertionVerifier{
+			Issuer: defaultAssertionIssuer, Audience: res.Name, Keys: upstream.StaticKeys{keyID: public},
+		}
+	}
+	return func(r *http.Request) error {
+		v, ok := verifiers[r.URL.Path]
+		if !ok {
+			return errNotFound
+		}
+		_, err := v.VerifyRequest(r)
+		return err
+	}, nil
+}
+
+// serveLoopback serves h on a free port of the loopback interface.
+func serveLoopback(ctx context.Context, h http.Handler) (string, func() error, error) {
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ln) }()
+	return "http://" + ln.Addr().String(), func() error {
+		err := srv.Close()
+		if served := <-done; !errors.Is(served, http.ErrServerClosed) {
+			err = errors.Join(err, served)
+		}
+		return err
+	}, nil
+}
+
+// issueDemoKeys writes the credential file: a key for every business of the data service, the inactive one's included.
+func issueDemoKeys(ctx context.Context, name string, data *demo.Service) ([]*authsigner.Credential, error) {
+	store, err := file.Open(name, file.Options{Create: true})
+	if err != nil {
+		return nil, fmt.Errorf("making the demo's credential file: %w", err)
+	}
+	defer func() { _ = store.Close() }()
+	businesses, err := data.Businesses(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing the demo's businesses: %w", err)
+	}
+	var keys []*authsigner.Credential
+	for _, b := range businesses {
+		cred, err := authsigner.Issue(ctx, store, authsigner.IssueOptions{
+			BusinessID: b.ID, Name: b.Name, Slug: b.Slug, Test: true,
+		})
+		if err == nil && b.AccountStatus != demo.AccountActive {
+			cred, err = store.Update(ctx, cred.PublicKey, deactivate)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("issuing a key for %s: %w", b.Name, err)
+		}
+		keys = append(keys, cred)
+	}
+	return keys, nil
+}
+
+// deactivate makes the credential one of an account that is not active.
+func deactivate(c *authsigner.Credential) (*authsigner.Credential, error) {
+	next := c.Clone()
+	next.Status = authsigner.StatusInactive
+	return next, nil
+}
+
+type demoParts struct{ redis, keys, assertion, data string }
+
+// caddyfile is the demo's configuration, and the base URL under which it can be reached.
+func (c *demoCommand) caddyfile(p demoParts) (string, string, error) {
+	host, port, err := net.SplitHostPort(c.listen)
+	if err != nil {
+		return "", "", fmt.Errorf("--listen: %q is not of the form host:port: %w", c.listen, err)
+	}
+	bind, shown := host, host
+	switch host {
+	case "":
+		shown = "localhost"
+	case "localhost":
+		bind = strings.Join(loopbacks(), " ")
+	}
+	if strings.Contains(shown, ":") {
+		shown, bind = "["+shown+"]", "["+bind+"]"
+	}
+	bindLine := ""
+	if bind != "" {
+		bindLine = "bind " + bind
+	}
+	shadow := ""
+	if c.noRateLimit {
+		shadow = "limits {\n\t\t\tshadow\n\t\t}"
+	}
+	return fmt.Sprintf(`{
+	admin off
+	persist_config off
+	auto_https off
+	log {
+		level ERROR
+	}
+	servers {
+		protocols h1 h2 h2c
+	}
+	gateway {
+		redis %q
+		secrets file %q
+		%s
+		assertion %q
+	}
+}
+
+http://:%s {
+	%s
+	gateway_health
+	gateway_jwks
+	gateway_api {
+		upstream %s
+	}
+}
+`, p.redis, p.keys, shadow, p.assertion, port, bindLine, p.data), "http://" + net.JoinHostPort(strings.Trim(shown, "[]"), port), nil
+}
+
+// loopbacks are the addresses that localhost stands for on this machine.
+func loopbacks() []string {
+	hosts := []string{"127.0.0.1"}
+	if ln, err := net.Listen("tcp", "[::1]:0"); err == nil { //nolint:noctx // asks only if the address exists
+		_ = ln.Close()
+		hosts = append(hosts, "[::1]")
+	}
+	return hosts
+}
+
+// print says what to do with the demo. The two export lines are for programs as well as for people.
+func (c *demoCommand) print(out io.Writer, base string, keys []*authsigner.Credential) error {
+	var b strings.Builder
+	main := keys[0]
+	fmt.Fprintf(&b, "Gatehouse is serving the demo on %s\n\n", base)
+	fmt.Fprintf(&b, "# 1. The keys of %s. Paste these lines into another shell:\n", main.BusinessName)
+	fmt.Fprintf(&b, "export GATEHOUSE_KEY=%s\nexport GATEHOUSE_SECRET=%s\n", main.PublicKey, main.PrivateKey.Reveal())
+	fmt.Fprintf(&b, `signed() { t=$(date +%%s); s=$(printf '%%s\nGET\n%%s\n' "$t" "$1" | openssl dgst -sha256 -hmac "$GATEHOUSE_SECRET" | sed 's/^.* //'); curl -sS -i -H "X-Public-Key: $GATEHOUSE_KEY" -H "X-Timestamp: $t" -H "X-Signature: $s" "%s$1"; echo; }`+"\n\n", base)
+	b.WriteString("# 2. Signed requests:\n")
+	b.WriteString("signed /api/v1/me\nsigned '/api/v1/events?count=2'\nsigned '/api/v1/invoices?status=overdue&per_page=3'\n\n")
+	b.WriteString("# 3. A refused one: nobody signed it\n")
+	fmt.Fprintf(&b, "curl -sS -i %s/api/v1/contacts; echo\n\n", base)
+	b.WriteString("# 4. Into the limit: an address has ten requests a minute without a key (the one above was the first)\n")
+	fmt.Fprintf(&b, "for i in $(seq 11); do curl -sS -o /dev/null -w '%%{http_code}\\n' %s/api/v1/status; done\n\n", base)
+	if len(keys) > 1 {
+		b.WriteString("# The other businesses' keys:\n")
+		for _, k := range keys[1:] {
+			fmt.Fprintf(&b, "#   %-28s %-9s GATEHOUSE_KEY=%s GATEHOUSE_SECRET=%s\n",
+				k.BusinessName, "("+string(k.Status)+")", k.PublicKey, k.PrivateKey.Reveal())
+		}
+		b.WriteString("\n")
+	}
+	if c.noRateLimit {
+		b.WriteString("The limits only report: nobody is refused.\n")
+	}
+	b.WriteString("Ctrl-C stops it. Nothing is kept.\n")
+	_, err := io.WriteString(out, b.String())
+	return err
+}

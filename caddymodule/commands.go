@@ -1,0 +1,43 @@
+package caddymodule
+
+import (
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+)
+
+// registerCommands adds the sub-commands to Caddy's own.
+func registerCommands() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "demo",
+		Usage: "[--listen <address>] [--redis <url>] [--no-rate-limit]",
+		Short: "Runs a whole gateway with embedded stores and a demo data service",
+		Long: `
+Starts the gateway with everything it needs inside one process: a credential
+file with fresh keys for the demo businesses, an embedded store for the rate
+limits (or a real Redis with --redis), and a data service with invented
+records. It prints the keys, and commands to try them, and runs until it is
+interrupted. Nothing is kept.`,
+		CobraFunc: configureDemo,
+	})
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "sign",
+		Usage: "[--key <public key>] [--secret-env <name>] <method> <url>",
+		Short: "Signs a request: prints the headers or a curl command, or sends it",
+		Long: `
+Prints the three headers of a signed request. With --curl it prints a curl
+command instead, and with --send it sends the request and prints the answer.
+
+The private key is read from the environment variable that --secret-env names
+(default GATEHOUSE_SECRET), or from --secret-file; it is never an argument.`,
+		CobraFunc: configureSign,
+	})
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "keys",
+		Usage: "issue|rotate|revoke|list|show [--config <path>] [--json]",
+		Short: "Issues, rotates, revokes and lists the keys of calling businesses",
+		Long: `
+Works on the credential source of a configuration (--config, default the
+Caddyfile of this folder): Vault or a file. A private key is printed once, when
+it is issued or rotated, and cannot be had again.`,
+		CobraFunc: configureKeys,
+	})
+}

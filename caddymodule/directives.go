@@ -1,0 +1,33 @@
+package caddymodule
+
+import (
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+)
+
+// Everything that this package registers with Caddy is registered here.
+func init() {
+	caddy.RegisterModule(App{})
+	caddy.RegisterModule(FileSource{})
+	caddy.RegisterModule(Edge{})
+	caddy.RegisterModule(Caller{})
+	caddy.RegisterModule(Resource{})
+	caddy.RegisterModule(Errors{})
+	caddy.RegisterModule(Health{})
+	caddy.RegisterModule(JWKS{})
+	caddy.RegisterModule(Admin{})
+
+	httpcaddyfile.RegisterGlobalOption(appName, parseAppOption)
+
+	// The probes and the keys come before what else a site answers; the API comes last, as it answers all that is left.
+	httpcaddyfile.RegisterHandlerDirective("gateway_health", parseHealth)
+	httpcaddyfile.RegisterDirectiveOrder("gateway_health", httpcaddyfile.Before, "respond")
+	httpcaddyfile.RegisterDirective("gateway_jwks", parseJWKS)
+	httpcaddyfile.RegisterDirectiveOrder("gateway_jwks", httpcaddyfile.Before, "respond")
+	httpcaddyfile.RegisterDirective("gateway_api", parseAPI)
+	httpcaddyfile.RegisterDirectiveOrder("gateway_api", httpcaddyfile.After, "file_server")
+	httpcaddyfile.RegisterHandlerDirective("gateway_errors", parseErrors)
+	httpcaddyfile.RegisterDirectiveOrder("gateway_errors", httpcaddyfile.After, "file_server")
+
+	registerCommands()
+}

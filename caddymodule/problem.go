@@ -1,0 +1,265 @@
+package caddymodule
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// The codes of the contract's errors (contract, section 3).
+const (
+	codeInvalidParameter   = "INVALID_PARAMETER"
+	codeBadRequest         = "BAD_REQUEST"
+	codeMissingCredentials = "MISSING_CREDENTIALS"
+	codeRequestExpired     = "REQUEST_EXPIRED"
+	codeInvalidCredentials = "INVALID_CREDENTIALS" //nolint:gosec // G101: the name of an error, no credential
+	codeAccountInactive    = "ACCOUNT_INACTIVE"
+	codeNotFound           = "NOT_FOUND"
+	codeMethodNotAllowed   = "METHOD_NOT_ALLOWED"
+	codeBodyTooLarge       = "BODY_TOO_LARGE"
+	codeRequestTimeout     = "REQUEST_TIMEOUT"
+	codeRateLimited        = "RATE_LIMITED"
+	codeInternal           = "INTERNAL"
+	codeUpstreamFailed     = "UPSTREAM_FAILED"
+	codeServiceUnavailable = "SERVICE_UNAVAILABLE"
+	codeUpstreamTimeout    = "UPSTREAM_TIMEOUT"
+)
+
+// Sentinel errors of the handlers; problemOf maps them, and those of the domain packages, to what a caller reads.
+var (
+	errNotFound         = errors.New("no such path")
+	errMethodNotAllowed = errors.New("method not allowed")
+	errLimitUnavailable = errors.New("rate limits cannot be checked")
+	errAnswerTooLarge   = errors.New("the data service's answer is larger than the gateway accepts")
+	errAnswerBrokenOff  = errors.New("the data service broke off in the middle of its answer")
+	errClientGone       = errors.New("the caller closed the connection before the answer")
+	errUpstreamTimeout  = errors.New("the data service did not answer in time")
+)
+
+// rateLimitedError refuses a request whose payer has used up a limit.
+type rateLimitedError struct {
+	retryAfter time.Duration
+	limit      string
+}
+
+func (e *rateLimitedError) Error() string {
+	return fmt.Sprintf("limit %q is used up, retry after %s", e.limit, e.retryAfter)
+}
+
+// retryLaterError is a data service's refusal that says when to come back.
+type retryLaterError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *retryLaterError) Error() string { return e.err.Error() }
+
+func (e *retryLaterError) Unwrap() error { return e.err }
+
+// problem is an error as a caller sees it. The cause travels apart, for the log only.
+type problem struct {
+	Status     int    `json:"-"`
+	Allow      string `json:"-"`
+	Error      string `json:"error"`
+	Code       string `json:"code"`
+	RequestID  string `json:"request_id"`
+	Parameter  string `json:"parameter,omitempty"`
+	Message    string `json:"message,omitempty"`
+	RetryAfter int    `json:"retry_after,omitempty"`
+	ServerTime int64  `json:"server_time,omitempty"`
+	Docs       string `json:"docs,omitempty"`
+}
+
+// unavailableRetryAfter is what a caller is told to wait, in seconds, when something behind the gateway is away and
+// nobody knows for how long.
+const unavailableRetryAfter = 5
+
+// problemOf maps an error to the contract's answer. It is the only place that does.
+func problemOf(err error, now time.Time) problem {
+	var (
+		param   *upstream.ParameterError
+		limited *rateLimitedError
+		later   *retryLaterError
+		dial    reverseproxy.DialError
+		handler caddyhttp.HandlerError
+		maxBody *http.MaxBytesError
+	)
+	switch {
+	case errors.As(err, &param):
+		return problem{
+			Status: http.StatusBadRequest, Code: codeInvalidParameter,
+			Error: sentence(param.Reason), Parameter: param.Parameter,
+		}
+	case errors.Is(err, authsigner.ErrMissingCredentials):
+		return problem{
+			Status: http.StatusUnauthorized, Code: codeMissingCredentials,
+			Error: "The headers X-Public-Key, X-Timestamp and X-Signature are required, each exactly once.",
+		}
+	case errors.Is(err, authsigner.ErrExpired):
+		return problem{
+			Status: http.StatusUnauthorized, Code: codeRequestExpired,
+			Error:      "X-Timestamp is more than 5 minutes from the server's clock.",
+			ServerTime: now.Unix(),
+		}
+	case errors.Is(err, authsigner.ErrInvalidCredentials):
+		return problem{
+			Status: http.StatusUnauthorized, Code: codeInvalidCredentials,
+			Error: "The public key or the signature is not valid.",
+		}
+	case errors.Is(err, authsigner.ErrAccountInactive):
+		return problem{
+			Status: http.StatusForbidden, Code: codeAccountInactive,
+			Error: "The account is not active.",
+		}
+	case errors.Is(err, errNotFound):
+		return problem{Status: http.StatusNotFound, Code: codeNotFound, Error: "There is no such path."}
+	case errors.Is(err, errMethodNotAllowed):
+		return problem{
+			Status: http.StatusMethodNotAllowed, Code: codeMethodNotAllowed,
+			Error: "This path answers GET and HEAD only.", Allow: "GET, HEAD",
+		}
+	case errors.Is(err, authsigner.ErrBodyTooLarge), errors.As(err, &maxBody):
+		return problem{
+			Status: http.StatusRequestEntityTooLarge, Code: codeBodyTooLarge,
+			Error: "The request body is larger than the gateway accepts.",
+		}
+	case errors.Is(err, authsigner.ErrBodyUnreadable):
+		return problem{
+			Status: http.StatusRequestTimeout, Code: codeRequestTimeout,
+			Error: "The request body did not arrive whole and in time.",
+		}
+	case errors.As(err, &limited):
+		s := ceilSeconds(limited.retryAfter)
+		return problem{
+			Status: http.StatusTooManyRequests, Code: codeRateLimited, RetryAfter: s,
+			Error:   "Too many requests: the limit is used up.",
+			Message: "Rate limit exceeded. Try again in " + strconv.Itoa(s) + " seconds.",
+		}
+	case errors.Is(err, authsigner.ErrUnavailable), errors.Is(err, errLimitUnavailable),
+		errors.As(err, &dial):
+		return unavailable()
+	case errors.Is(err, upstream.ErrUpstreamUnavailable):
+		p := unavailable()
+		if errors.As(err, &later) {
+			p.RetryAfter = ceilSeconds(later.after)
+		}
+		return p
+	case errors.Is(err, upstream.ErrNotContract), errors.Is(err, errAnswerTooLarge), errors.Is(err, errAnswerBrokenOff):
+		return problem{
+			Status: http.StatusBadGateway, Code: codeUpstreamFailed,
+			Error: "The data service did not give a usable answer.",
+		}
+	case errors.Is(err, errUpstreamTimeout), errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		return problem{
+			Status: http.StatusGatewayTimeout, Code: codeUpstreamTimeout,
+			Error: "The data service did not answer in time.",
+		}
+	case errors.As(err, &handler):
+		return problemOfStatus(handler.StatusCode)
+	default:
+		return problemOfStatus(http.StatusInternalServerError)
+	}
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
+}
+
+func unavailable() problem {
+	return problem{
+		Status: http.StatusServiceUnavailable, Code: codeServiceUnavailable,
+		Error:      "The service is not available at the moment.",
+		RetryAfter: unavailableRetryAfter,
+	}
+}
+
+// problemOfStatus is for errors that only bear a status: those that Caddy itself and its handlers raise.
+func problemOfStatus(status int) problem {
+	switch status {
+	case http.StatusNotFound:
+		return problemOf(errNotFound, time.Time{})
+	case http.StatusMethodNotAllowed:
+		return problemOf(errMethodNotAllowed, time.Time{})
+	case http.StatusRequestEntityTooLarge:
+		return problemOf(authsigner.ErrBodyTooLarge, time.Time{})
+	case http.StatusRequestTimeout:
+		return problemOf(authsigner.ErrBodyUnreadable, time.Time{})
+	case http.StatusTooManyRequests:
+		return problemOf(&rateLimitedError{retryAfter: time.Minute}, time.Time{})
+	case http.StatusBadGateway:
+		return problemOf(upstream.ErrNotContract, time.Time{})
+	case http.StatusServiceUnavailable:
+		return unavailable()
+	case http.StatusGatewayTimeout:
+		return problemOf(errUpstreamTimeout, time.Time{})
+	}
+	if status >= 400 && status < 500 {
+		return problem{Status: status, Code: codeBadRequest, Error: "The request cannot be served."}
+	}
+	return problem{
+		Status: http.StatusInternalServerError, Code: codeInternal,
+		Error: "Something went wrong inside the gateway.",
+	}
+}
+
+// write sends p as the whole answer. Whatever body headers an earlier handler has set are taken back.
+func (p problem) write(w http.ResponseWriter, requestID, docs string) {
+	p.RequestID = requestID
+	p.Docs = docs
+	body, err := json.Marshal(p)
+	if err != nil { // strings and integers only: cannot happen, and must not leak if it does
+		body = []byte(`{"error":"Something went wrong inside the gateway.","code":"INTERNAL"}`)
+	}
+	h := w.Header()
+	h.Del("Content-Encoding")
+	h.Del("Etag")
+	h.Del("Last-Modified")
+	if p.Allow != "" {
+		h.Set("Allow", p.Allow)
+	}
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	if p.Status == http.StatusUnauthorized {
+		// RFC 9110, section 15.5.2: a 401 names the scheme that would be accepted
+		h.Set("Www-Authenticate", `HMAC-SHA256 realm="gatehouse", headers="X-Public-Key X-Timestamp X-Signature"`)
+	}
+	setJSONHeaders(h, len(body))
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(body) // the caller may be gone: nobody is left to tell
+}
+
+// setJSONHeaders sets what every answer of the API bears.
+func setJSONHeaders(h http.Header, length int) {
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(length))
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+}
+
+// ceilSeconds rounds up to whole seconds, one at least: a caller told to wait 0 s would be refused again.
+func ceilSeconds(d time.Duration) int {
+	return max(1, int(math.Ceil(d.Seconds())))
+}
+
+// sentence begins with a capital and ends with a full stop.
+func sentence(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:] + "."
+}

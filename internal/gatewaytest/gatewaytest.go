@@ -1,0 +1,370 @@
+// Package gatewaytest runs the real gatehouse binary for tests, as processes of their own on free loopback ports.
+//
+// The binary is built once for each test process. Everything a gateway writes is kept, so that a test can search it for
+// what must not be there. No gateway outlives its test.
+package gatewaytest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+)
+
+const (
+	startTimeout = 30 * time.Second
+	stopTimeout  = 20 * time.Second
+	pollInterval = 10 * time.Millisecond
+)
+
+//nolint:gochecknoglobals // the binary of this test process, built once
+var binary = sync.OnceValues(buildBinary)
+
+// Binary is the path of the gatehouse binary built from this checkout.
+func Binary(tb testing.TB) string {
+	tb.Helper()
+	path, err := binary()
+	require.NoError(tb, err)
+	return path
+}
+
+func buildBinary() (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	// go build leaves the file alone if nothing has changed; the name holds the process, as several may build at once
+	dir := filepath.Join(root, ".cache", "bin")
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // G301: programs, no secrets
+		return "", fmt.Errorf("making the folder for the binary: %w", err)
+	}
+	path := filepath.Join(dir, "gatehouse-test")
+	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-buildvcs=false", "-tags="+os.Getenv("GOTAGS"),
+		"-o", tmp, "./cmd/gatehouse")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building gatehouse: %w\n%s", err, out)
+	}
+	// a running binary may be replaced, not overwritten
+	return path, os.Rename(tmp, path)
+}
+
+// Root is the folder of the project.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the project: %w", err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "xcaddy.json")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("finding the project: no folder above holds xcaddy.json")
+		}
+		dir = parent
+	}
+}
+
+// Gateway is one running gateway process.
+type Gateway struct {
+	// URL is where the site answers: http://127.0.0.1:port.
+	URL string
+	// Addr is the same as host:port, for raw sockets.
+	Addr string
+	// AdminURL is Caddy's admin API.
+	AdminURL string
+	// Config is the file that the gateway was started with; a test may rewrite it and Reload.
+	Config string
+	// Dir is the gateway's own folder.
+	Dir string
+
+	cmd    *exec.Cmd
+	exited chan struct{}
+	out    Output
+	env    []string
+}
+
+// Options are the parts of a gateway's Caddyfile.
+type Options struct {
+	// Global is put into the global options: the block "gateway { … }" and what else the test needs.
+	Global string
+	// Site is put into the one site.
+	Site string
+	// Extra is put after the site.
+	Extra string
+	// Env are further variables of the process's environment.
+	Env []string
+}
+
+// Caddyfile is the configuration for these options and ports.
+func (o Options) Caddyfile(addr, admin string) string {
+	return fmt.Sprintf(`{
+	admin %s
+	persist_config off
+	auto_https off
+	grace_period 5s
+	servers {
+		protocols h1 h2 h2c
+	}
+	%s
+}
+
+http://%s {
+	%s
+}
+
+%s
+`, admin, o.Global, siteAddress(addr), o.Site, o.Extra)
+}
+
+// siteAddress leaves the host out, so that any Host is answered, as a gateway behind a load balancer does.
+func siteAddress(addr string) string {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return ":" + port
+}
+
+// Start starts a gateway and waits until it serves.
+func Start(tb testing.TB, o Options) *Gateway {
+	tb.Helper()
+	g := New(tb, o)
+	g.Run(tb)
+	return g
+}
+
+// New prepares a gateway, and does not start it.
+func New(tb testing.TB, o Options) *Gateway {
+	tb.Helper()
+	g := &Gateway{Addr: FreeAddr(tb), Dir: tb.TempDir(), env: o.Env}
+	admin := FreeAddr(tb)
+	g.URL, g.AdminURL = "http://"+g.Addr, "http://"+admin
+	g.Config = filepath.Join(g.Dir, "Caddyfile")
+	g.Write(tb, o.Caddyfile(g.Addr, admin))
+	return g
+}
+
+// Write replaces the configuration file.
+func (g *Gateway) Write(tb testing.TB, caddyfile string) {
+	tb.Helper()
+	require.NoError(tb, os.WriteFile(g.Config, []byte(caddyfile), 0o600))
+}
+
+// Run starts the process and waits until it serves. A gateway that was stopped or killed may be run again.
+func (g *Gateway) Run(tb testing.TB) {
+	tb.Helper()
+	path := Binary(tb)
+	// not the test's context: the process is to be stopped in order when the test ends
+	g.cmd = exec.CommandContext(context.Background(), path, "run", "--config", g.Config, "--adapter", "caddyfile") //nolint:gosec // G204: our own binary
+	g.cmd.Env = append(os.Environ(), append(g.env, "XDG_DATA_HOME="+g.Dir, "XDG_CONFIG_HOME="+g.Dir)...)
+	g.cmd.Stdout, g.cmd.Stderr = &g.out, &g.out
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(tb, g.cmd.Start())
+	exited := make(chan struct{})
+	g.exited = exited
+	cmd := g.cmd
+	go func() {
+		_ = cmd.Wait() // the state is in cmd
+		close(exited)
+	}()
+	tb.Cleanup(func() {
+		g.Stop(tb)
+		if tb.Failed() {
+			tb.Logf("what the gateway %s wrote:\n%s", g.Addr, g.out.Tail(16<<10))
+		}
+	})
+	deadline := time.Now().Add(startTimeout)
+	for {
+		conn, err := net.DialTimeout("tcp", g.Addr, time.Second)
+		if err == nil {
+			require.NoError(tb, conn.Close())
+			return
+		}
+		select {
+		case <-exited:
+			require.FailNow(tb, "the gateway did not start", "%s", g.out.String())
+		case <-time.After(pollInterval):
+		}
+		if time.Now().After(deadline) {
+			require.FailNow(tb, "the gateway does not serve", "%s", g.out.String())
+		}
+	}
+}
+
+// Stop ends the gateway in order (SIGTERM), and with SIGKILL if it does not go.
+func (g *Gateway) Stop(tb testing.TB) {
+	tb.Helper()
+	if g.cmd == nil {
+		return
+	}
+	_ = g.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
+	select {
+	case <-g.exited:
+	case <-time.After(stopTimeout):
+		_ = g.cmd.Process.Kill()
+		<-g.exited
+		tb.Errorf("the gateway did not stop within %s of SIGTERM", stopTimeout)
+	}
+	g.cmd = nil
+}
+
+// Kill ends the gateway at once.
+func (g *Gateway) Kill(tb testing.TB) {
+	tb.Helper()
+	require.NoError(tb, g.cmd.Process.Kill())
+	<-g.exited
+	g.cmd = nil
+}
+
+// Pid is the process's id.
+func (g *Gateway) Pid() int { return g.cmd.Process.Pid }
+
+// Exited is closed when the process has ended.
+func (g *Gateway) Exited() <-chan struct{} { return g.exited }
+
+// Output is everything that the gateway has written so far, logs mostly.
+func (g *Gateway) Output() string { return g.out.String() }
+
+// Reload has the gateway take its configuration file anew, as `gatehouse reload` does.
+func (g *Gateway) Reload(tb testing.TB) {
+	tb.Helper()
+	out, err := Command(tb, nil, "reload", "--config", g.Config, "--adapter", "caddyfile",
+		"--address", strings.TrimPrefix(g.AdminURL, "http://"), "--force")
+	require.NoError(tb, err, "%s", out)
+}
+
+// Command runs the binary with other arguments to its end, and returns what it wrote to standard output and error.
+func Command(tb testing.TB, env []string, args ...string) (string, error) {
+	tb.Helper()
+	cmd := exec.CommandContext(tb.Context(), Binary(tb), args...) //nolint:gosec // G204: our own binary
+	dir := tb.TempDir()
+	cmd.Env = append(os.Environ(), append(env, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// FreeAddr is a loopback address that nobody listens on at the moment.
+func FreeAddr(tb testing.TB) string {
+	tb.Helper()
+	ln, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	addr := ln.Addr().String()
+	require.NoError(tb, ln.Close())
+	return addr
+}
+
+// Output collects what a process writes.
+type Output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (o *Output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(b)
+}
+
+// String is all of it.
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// Tail is the last n bytes of it.
+func (o *Output) Tail(n int) string {
+	s := o.String()
+	return s[max(0, len(s)-n):]
+}
+
+// Answer is a response, read to its end.
+type Answer struct {
+	Status  int
+	Header  http.Header
+	Body    string
+	Request *http.Request
+}
+
+// Caller signs and sends requests as a calling business.
+type Caller struct {
+	PublicKey  string
+	PrivateKey authsigner.Secret
+	// Client sends. Default: one without redirects.
+	Client *http.Client
+}
+
+// Get sends a signed GET. target is the request target, sent as it stands.
+func (c Caller) Get(tb testing.TB, base, target string) Answer {
+	tb.Helper()
+	return c.Do(tb, http.MethodGet, base, target, nil)
+}
+
+// Do sends a signed request. target is the request target, sent and signed as it stands.
+func (c Caller) Do(tb testing.TB, method, base, target string, body []byte) Answer {
+	tb.Helper()
+	a, err := c.Try(tb.Context(), method, base, target, body)
+	require.NoError(tb, err)
+	return a
+}
+
+// Try is Do for goroutines and for requests that may fail.
+func (c Caller) Try(ctx context.Context, method, base, target string, body []byte) (Answer, error) {
+	now := time.Now().Unix()
+	header := http.Header{}
+	if c.PublicKey != "" {
+		header[authsigner.HeaderPublicKey] = []string{c.PublicKey}
+		header[authsigner.HeaderTimestamp] = []string{strconv.FormatInt(now, 10)}
+		header[authsigner.HeaderSignature] = []string{authsigner.Sign(c.PrivateKey, now, method, target, body)}
+	}
+	return c.Send(ctx, method, base, target, header, body)
+}
+
+// Send sends a request with exactly these headers, unsigned but for what they hold.
+func (c Caller) Send(ctx context.Context, method, base, target string, header http.Header, body []byte) (Answer, error) {
+	req, err := http.NewRequestWithContext(ctx, method, base, bytes.NewReader(body))
+	if err != nil {
+		return Answer{}, fmt.Errorf("building the request: %w", err)
+	}
+	req.URL.Opaque = target // as it stands: net/http would encode a path anew
+	req.Header = header
+	client := c.Client
+	if client == nil {
+		client = &http.Client{
+			Timeout:       30 * time.Second,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		return Answer{}, fmt.Errorf("reading the answer: %w", err)
+	}
+	return Answer{Status: res.StatusCode, Header: res.Header, Body: string(b), Request: req}, nil
+}
