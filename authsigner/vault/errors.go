@@ -1,0 +1,52 @@
+package vault
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/hashicorp/vault/api"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+)
+
+// answerError is an error that Vault answered, in one line. What it could not be read as is left out: it need not have
+// come from Vault.
+type answerError struct{ *api.ResponseError }
+
+func (e answerError) Error() string {
+	what := strings.Join(e.Errors, "; ")
+	switch {
+	case e.RawError:
+		what = "and nothing that can be read"
+	case what == "":
+		what = http.StatusText(e.StatusCode)
+	}
+	return fmt.Sprintf("vault answered %d to %s %s: %s", e.StatusCode, e.HTTPMethod, e.URL, strings.Join(strings.Fields(what), " "))
+}
+
+func (e answerError) Unwrap() error { return e.ResponseError }
+
+// readable makes an error of the client fit for one line of a log.
+func readable(err error) error {
+	if answer := (*api.ResponseError)(nil); errors.As(err, &answer) {
+		return answerError{answer}
+	}
+	return err
+}
+
+// statusOf is the status of Vault's answer if it was an error, and 0 otherwise.
+func statusOf(err error) int {
+	if answer := (*api.ResponseError)(nil); errors.As(err, &answer) {
+		return answer.StatusCode
+	}
+	return 0
+}
+
+func unavailable(err error) error {
+	if errors.Is(err, authsigner.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", authsigner.ErrUnavailable, err)
+}
