@@ -119,7 +119,7 @@ func (s *Source) settle(next *session, err error) (old *session) {
 
 // signOff revokes a token that was made for the source, so that none is left behind in Vault. If it cannot be, it ends
 // by itself.
-func (s *Source) signOff(old *session) {
+func (s *Source) signOff(ctx context.Context, old *session) {
 	if !old.grant.ours {
 		return
 	}
