@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 )
 
 // page is which part of a list is wanted.
@@ -34,12 +35,13 @@ type list[T any] struct {
 func prepareList[T any](ctx context.Context, db *sql.DB, table, order string, fields []field[T], filters ...string) (*list[T], error) {
 	l := &list[T]{table: table, fields: fields}
 	for set := range 1 << len(filters) {
-		from := " FROM " + table + " WHERE business_id = ?"
+		conditions := []string{"business_id = ?"}
 		for i, column := range filters {
 			if set&(1<<i) != 0 {
-				from += " AND " + column + " = ?"
+				conditions = append(conditions, column+" = ?")
 			}
 		}
+		from := " FROM " + table + " WHERE " + strings.Join(conditions, " AND ")
 		// SQLite looks at the value of a bare parameter here to choose its plan,
 		// and plans anew for every value. A sum it leaves alone.
 		pages, err := db.PrepareContext(ctx, "SELECT "+columns(fields)+from+" ORDER BY "+order+" LIMIT ? + 0 OFFSET ? + 0")

@@ -107,9 +107,19 @@ func records(t testing.TB, body map[string]any, resource string) []map[string]an
 // total gives the number of items on all pages of an answer.
 func total(t testing.TB, body map[string]any) int {
 	t.Helper()
+	return paginationMember(t, body, "total_items")
+}
+
+func perPage(t testing.TB, body map[string]any) int {
+	t.Helper()
+	return paginationMember(t, body, "per_page")
+}
+
+func paginationMember(t testing.TB, body map[string]any, name string) int {
+	t.Helper()
 	p, ok := body["pagination"].(map[string]any)
 	require.True(t, ok)
-	n, ok := p["total_items"].(float64)
+	n, ok := p[name].(float64)
 	require.True(t, ok)
 	return int(n)
 }
@@ -129,8 +139,10 @@ func everything(t testing.TB, s *Service, businessID, resource string) []map[str
 		return readEverything(t, s, businessID, resource)
 	}
 	key := businessID + resource
-	if all, ok := sharedRecords.Load(key); ok {
-		return all.([]map[string]any)
+	if kept, ok := sharedRecords.Load(key); ok {
+		all, ok := kept.([]map[string]any)
+		require.True(t, ok)
+		return all
 	}
 	all := readEverything(t, s, businessID, resource)
 	sharedRecords.Store(key, all)
@@ -143,12 +155,11 @@ var sharedRecords sync.Map
 func readEverything(t testing.TB, s *Service, businessID, resource string) []map[string]any {
 	t.Helper()
 	if resource == "events" {
-		var all []map[string]any
-		for _, e := range everyEvent(t, s, businessID) {
-			b := (&eventJSON{eventFields(), sessionFields(), mediumFields()}).append(nil, &e)
-			var m map[string]any
-			require.NoError(t, json.Unmarshal(b, &m))
-			all = append(all, m)
+		events := everyEvent(t, s, businessID)
+		all := make([]map[string]any, len(events))
+		shape := eventJSON{eventFields(), sessionFields(), mediumFields()}
+		for i := range events {
+			require.NoError(t, json.Unmarshal(shape.append(nil, &events[i]), &all[i]))
 		}
 		return all
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -59,12 +60,12 @@ func seed(ctx context.Context, st *store, now time.Time) error {
 	})
 }
 
-// fill writes what is made into a database that has no businesses yet.
-func fill(ctx context.Context, st *store, make func() ([]*dataset, error)) error {
+// fill writes what makeAll gives into a database that has no businesses yet.
+func fill(ctx context.Context, st *store, makeAll func() ([]*dataset, error)) error {
 	if existing, err := st.businesses(ctx); err != nil || len(existing) > 0 {
 		return err
 	}
-	all, err := make()
+	all, err := makeAll()
 	if err != nil {
 		return err
 	}
@@ -201,9 +202,8 @@ func (s *seeder) wait(mean time.Duration) time.Duration {
 
 func (s *seeder) uuid() string {
 	var id uuid.UUID
-	for i := range id {
-		id[i] = byte(s.Uint32())
-	}
+	binary.BigEndian.PutUint64(id[:8], s.Uint64())
+	binary.BigEndian.PutUint64(id[8:], s.Uint64())
 	id[6] = id[6]&0x0f | 0x40
 	id[8] = id[8]&0x3f | 0x80
 	return id.String()
@@ -284,10 +284,8 @@ func (s *seeder) morning(t time.Time, days int) time.Time {
 
 func date(t time.Time) string { return t.Format(time.DateOnly) }
 
-func ptr[T any](v T) *T { return &v }
-
 // at is an instant that a record may lack.
-func at(t time.Time) *string { return ptr(instant(t)) }
+func at(t time.Time) *string { return new(instant(t)) }
 
 // oldestFirst orders records by when they were made, as papers are numbered.
 func oldestFirst[T any](records []T, created func(*T) string) {

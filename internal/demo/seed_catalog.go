@@ -120,12 +120,12 @@ func (s *seeder) piece(k *kit) equipment {
 		bought = bought.AddDate(0, 0, -s.IntN(1500))
 	}
 	if !s.chance(8) {
-		e.PurchaseDate = ptr(date(bought))
+		e.PurchaseDate = new(date(bought))
 	}
 	changed := s.follows(created, s.between(day, 200*day))
 	if k.serial != "" {
 		e.TrackingMode, e.Quantity = "individual", 1
-		e.SerialNumber = ptr(s.serial(k, bought))
+		e.SerialNumber = new(s.serial(k, bought))
 		if s.chance(48) {
 			e.Status = "assigned"
 			changed = maxTime(created, s.notLater(s.office(s.end.Add(-s.between(0, 30*day)))))
@@ -148,7 +148,7 @@ func (s *seeder) piece(k *kit) equipment {
 			case s.chance(4):
 				next = s.end.In(s.zone).AddDate(0, 0, -1-s.IntN(12)) // overdue
 			}
-			e.NextMaintenanceDate = ptr(date(next))
+			e.NextMaintenanceDate = new(date(next))
 		}
 	}
 	e.UpdatedAt = instant(maxTime(created, changed))

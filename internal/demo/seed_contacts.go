@@ -57,14 +57,14 @@ func (s *seeder) makeContacts() {
 func (s *seeder) person() contact {
 	c := contact{FirstName: pick(s, s.firstNames), Status: "active", Type: "lead"}
 	if !s.chance(3) {
-		c.LastName = ptr(pick(s, s.lastNames))
+		c.LastName = new(pick(s, s.lastNames))
 	}
 	if !s.chance(10) {
-		c.Email = ptr(s.email(c.FirstName, orEmpty(c.LastName)))
+		c.Email = new(s.email(c.FirstName, orEmpty(c.LastName)))
 	}
 	if c.Email == nil || !s.chance(8) {
-		c.CountryCode = ptr(s.dialling)
-		c.PhoneNumber = ptr(s.phone())
+		c.CountryCode = new(s.dialling)
+		c.PhoneNumber = new(s.phone())
 	}
 	return c
 }
@@ -73,10 +73,10 @@ func (s *seeder) makeVendor(c *contact) {
 	firm := pick(s, s.vendorFirms)
 	c.Type = "vendor"
 	if c.LastName == nil {
-		c.LastName = ptr(pick(s, s.lastNames))
+		c.LastName = new(pick(s, s.lastNames))
 	}
-	c.Email = ptr(mailName(c.FirstName) + "." + mailName(*c.LastName) + "@" + firm.host)
-	c.Notes = ptr(firm.name + ", " + firm.trade + ". " + pick(s, s.vendorNotes))
+	c.Email = new(mailName(c.FirstName) + "." + mailName(*c.LastName) + "@" + firm.host)
+	c.Notes = new(firm.name + ", " + firm.trade + ". " + pick(s, s.vendorNotes))
 	if s.chance(12) {
 		c.Status = "inactive"
 	}
@@ -96,14 +96,9 @@ func (s *seeder) phone() string {
 func (s *seeder) email(first, last string) string {
 	first, last = mailName(first), mailName(last)
 	local := first
-	switch {
-	case last == "":
-	case s.chance(15):
-		local = first[:1] + last
-	case s.chance(15):
-		local = last + "." + first
-	default:
-		local = first + "." + last
+	if last != "" {
+		usual := first + "." + last
+		local = pick(s, []string{usual, usual, usual, usual, first[:1] + last, last + "." + first})
 	}
 	if s.chance(12) {
 		local += strconv.Itoa(60 + s.IntN(40))

@@ -75,7 +75,7 @@ func (s *seeder) event(status string, around time.Time) event {
 		e.Venue, e.Address = &v.name, &v.address
 	}
 	if t.location != "in-person" {
-		e.VirtualLink = ptr(s.platform + s.meetingCode())
+		e.VirtualLink = new(s.platform + s.meetingCode())
 	}
 	s.makeMedia(&e, t, slug)
 	s.publish(&e, first)
@@ -185,7 +185,7 @@ func (s *seeder) makeMedia(e *event, t *topic, slug string) {
 		e.ImageURL = &e.Media[0].URL
 	}
 	if e.LocationType != "in-person" && e.Status == eventArchived && s.chance(60) {
-		add("video", "-recording.mp4", ptr("Recording of the session"))
+		add("video", "-recording.mp4", new("Recording of the session"))
 	}
 	if t.handout != "" && s.chance(70) {
 		add("document", "-handout.pdf", &t.handout)

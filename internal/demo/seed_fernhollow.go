@@ -150,23 +150,32 @@ func fernhollow() *profile {
 
 		services: []catalogEntry{
 			{"Lawn mowing, %s", "Mowing, trimming and blowing off, weekly from May to October.", []string{"Mulching mower unless you ask for bagging", "Edges of walks trimmed", "Clippings blown off hard surfaces"}, 45, []variant{
-				{"up to 5,000 sq ft", 30}, {"5,000 to 10,000 sq ft", 45}, {"10,000 to 20,000 sq ft", 60}, {"over 20,000 sq ft", 90}}},
+				{"up to 5,000 sq ft", 30}, {"5,000 to 10,000 sq ft", 45}, {"10,000 to 20,000 sq ft", 60}, {"over 20,000 sq ft", 90},
+			}},
 			{"Spring cleanup, %s", "Everything a garden needs after the snow is gone.", []string{"Leaves and debris removed", "Beds edged", "Perennials cut back", "Winter damage noted with photos"}, 240, []variant{
-				{"small lot", 180}, {"standard lot", 300}, {"large lot", 480}}},
+				{"small lot", 180}, {"standard lot", 300}, {"large lot", 480},
+			}},
 			{"Fall cleanup, %s", "Leaves off, beds put to rest.", []string{"Leaves removed from lawn and beds", "Perennials cut back", "Hauling included"}, 240, []variant{
-				{"small lot", 180}, {"standard lot", 300}, {"large lot", 480}}},
+				{"small lot", 180}, {"standard lot", 300}, {"large lot", 480},
+			}},
 			{"Hedge trimming, %s", "Sheared by hand to a level line.", []string{"Nesting birds checked for first", "Clippings hauled"}, 120, []variant{
-				{"up to 50 ft", 90}, {"50 to 150 ft", 180}, {"over 150 ft", 300}}},
+				{"up to 50 ft", 90}, {"50 to 150 ft", 180}, {"over 150 ft", 300},
+			}},
 			{"Irrigation start-up, %s", "Slow charge, adjustment of every head, controller set.", []string{"Backflow test arranged on request", "Heads adjusted", "Small repairs on the spot"}, 60, []variant{
-				{"up to 6 zones", 60}, {"7 to 12 zones", 90}, {"13 zones and more", 150}}},
+				{"up to 6 zones", 60}, {"7 to 12 zones", 90}, {"13 zones and more", 150},
+			}},
 			{"Irrigation blow-out, %s", "Every zone blown dry before the frost.", []string{"Compressor brought along", "Controller shut down"}, 45, []variant{
-				{"up to 6 zones", 30}, {"7 to 12 zones", 45}, {"13 zones and more", 75}}},
+				{"up to 6 zones", 30}, {"7 to 12 zones", 45}, {"13 zones and more", 75},
+			}},
 			{"Core aeration, %s", "Plugs pulled across the whole lawn.", []string{"Sprinkler heads flagged first", "Two passes"}, 60, []variant{
-				{"up to 5,000 sq ft", 45}, {"5,000 to 15,000 sq ft", 75}, {"over 15,000 sq ft", 120}}},
+				{"up to 5,000 sq ft", 45}, {"5,000 to 15,000 sq ft", 75}, {"over 15,000 sq ft", 120},
+			}},
 			{"Snow clearing, %s", "After every snowfall of 2 in and more, done by 7 a.m.", []string{"Walk to the door included", "Salt on steps", "Pet-safe melt on request"}, 0, []variant{
-				{"single driveway", 0}, {"double driveway", 0}, {"long driveway", 0}, {"corner lot", 0}}},
+				{"single driveway", 0}, {"double driveway", 0}, {"long driveway", 0}, {"corner lot", 0},
+			}},
 			{"Fruit tree pruning, %s", "Dormant pruning from January to March.", []string{"Dead and crossing wood removed", "Wood chipped on site"}, 90, []variant{
-				{"up to 3 trees", 90}, {"4 to 8 trees", 180}, {"orchard", 480}}},
+				{"up to 3 trees", 90}, {"4 to 8 trees", 180}, {"orchard", 480},
+			}},
 			{"Garden design consultation", "An hour and a half in your garden, a written summary within a week.", []string{"Soil test taken along", "Plant list for two beds", "Credited against a later design"}, 90, nil},
 			{"Full garden design", "Measured base plan, two concepts, a final planting plan.", []string{"Site survey", "Two concepts", "Planting plan to scale", "Cost estimate by phase"}, 120, nil},
 			{"Patio design and estimate", "We measure, sketch and price.", []string{"Paver samples brought along", "Drainage looked at"}, 60, nil},

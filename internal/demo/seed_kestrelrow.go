@@ -145,22 +145,30 @@ func kestrelRow() *profile {
 
 		services: []catalogEntry{
 			{"Annual boiler service, %s", "To the maker's schedule, with flue gas analysis.", []string{"Flue gas analysis", "Condensate trap cleaned", "Benchmark book filled in"}, 60, []variant{
-				{"combi", 60}, {"system", 75}, {"regular", 75}, {"back boiler", 90}, {"oil", 90}}},
+				{"combi", 60}, {"system", 75}, {"regular", 75}, {"back boiler", 90}, {"oil", 90},
+			}},
 			{"Landlord gas safety certificate, %s", "All appliances and flues, certificate by email.", []string{"Tightness test", "Certificate the same day", "Reminder next year"}, 45, []variant{
-				{"1 appliance", 40}, {"2 appliances", 55}, {"3 appliances", 70}, {"4 appliances and more", 90}}},
+				{"1 appliance", 40}, {"2 appliances", 55}, {"3 appliances", 70}, {"4 appliances and more", 90},
+			}},
 			{"Boiler installation, %s", "Fixed price after a survey, done in two days.", []string{"Old boiler taken away", "System flush", "Magnetic filter", "Guarantee registered"}, 960, []variant{
-				{"combi swap", 480}, {"combi from regular", 960}, {"system", 960}, {"regular", 720}}},
+				{"combi swap", 480}, {"combi from regular", 960}, {"system", 960}, {"regular", 720},
+			}},
 			{"Heat pump, %s", "From the first survey to the yearly service.", []string{"Accredited installer", "Grant paperwork done for you"}, 120, []variant{
-				{"survey", 180}, {"design review", 90}, {"annual service", 120}, {"tuning visit", 90}}},
+				{"survey", 180}, {"design review", 90}, {"annual service", 120}, {"tuning visit", 90},
+			}},
 			{"Power flush, %s", "Sludge out, inhibitor in.", []string{"Water test before and after", "Each radiator agitated"}, 420, []variant{
-				{"up to 6 radiators", 360}, {"7 to 10 radiators", 420}, {"11 to 15 radiators", 480}, {"16 radiators and more", 540}}},
+				{"up to 6 radiators", 360}, {"7 to 10 radiators", 420}, {"11 to 15 radiators", 480}, {"16 radiators and more", 540},
+			}},
 			{"Radiator fitting, %s", "Hung, valved and balanced.", []string{"Thermostatic valve included", "Old radiator recycled"}, 120, []variant{
-				{"like for like", 90}, {"new position", 180}, {"towel rail", 120}, {"column radiator", 150}}},
+				{"like for like", 90}, {"new position", 180}, {"towel rail", 120}, {"column radiator", 150},
+			}},
 			{"Home cover plan, %s", "A monthly plan with priority call-outs.", []string{"Annual service", "No call-out charge", "Priority booking"}, 0, variants("boiler", "heating", "plumbing and drains", "everything", "landlord")},
 			{"Emergency call-out, %s", "Someone with you within two hours in the M postcodes.", []string{"First hour included", "Made safe on arrival"}, 60, []variant{
-				{"weekday", 60}, {"evening", 60}, {"weekend", 60}, {"bank holiday", 60}}},
+				{"weekday", 60}, {"evening", 60}, {"weekend", 60}, {"bank holiday", 60},
+			}},
 			{"Drain clearing, %s", "Rods, jet or camera, as needed.", []string{"Camera survey on request"}, 90, []variant{
-				{"sink or basin", 60}, {"toilet", 60}, {"outside drain", 90}, {"shared drain", 120}}},
+				{"sink or basin", 60}, {"toilet", 60}, {"outside drain", 90}, {"shared drain", 120},
+			}},
 			{"Unvented cylinder service", "Yearly, by a registered engineer.", []string{"Expansion vessel recharged", "Relief valves tested", "Service record left"}, 75, nil},
 			{"Bathroom design visit", "We measure, you choose, we price.", []string{"Tile and tap samples", "Drawing within a week"}, 90, nil},
 			{"Bathroom refit", "One team from strip-out to silicone.", []string{"Project lead named", "Tiling included", "Two-year workmanship guarantee"}, 0, nil},

@@ -42,14 +42,19 @@ func (s *seeder) currentSales() {
 		sl := s.newSale(created, true)
 		s.schedule(sl, created, s.morning(s.now, -2-i%2), s.now.Add(s.between(20*time.Hour, 96*time.Hour)), nil)
 	}
-	for i := range 2 {
-		// Done, and the invoice is being written.
+	for i, status := range []string{"draft", "draft", "sent", "viewed"} {
+		// Done the day before yesterday or yesterday, and not paid yet.
 		created := s.office(s.now.AddDate(0, 0, -12-i))
-		finished := s.morning(s.now, -2).Add(s.between(2*time.Hour, 6*time.Hour))
+		finished := s.morning(s.now, -2).Add(s.between(2*time.Hour, 4*time.Hour))
 		sl := s.newSale(created, true)
 		sl.who.buyer = true
 		j := s.addJob(sl, created, "completed", finished)
-		s.data.invoices = append(s.data.invoices, s.newInvoice(sl, j, finished.Add(s.between(5*time.Minute, time.Hour))))
+		inv := s.newInvoice(sl, j, finished.Add(s.between(5*time.Minute, 40*time.Minute)))
+		if status != "draft" {
+			s.issue(&inv, finished.Add(s.between(42*time.Minute, 80*time.Minute)))
+			inv.Status = status
+		}
+		s.data.invoices = append(s.data.invoices, inv)
 	}
 	for i := range 4 {
 		created := s.notLater(s.office(s.now.AddDate(0, 0, -i)))
@@ -77,7 +82,7 @@ func (s *seeder) newSale(created time.Time, quoted bool) *sale {
 	sl := &sale{work: pick(s, season), who: s.customer(created)}
 	s.touch(sl, created)
 	if !s.chance(22) {
-		sl.source = ptr(pick(s, s.leadSources))
+		sl.source = new(pick(s, s.leadSources))
 	}
 	sl.price = s.priceOf(sl.work)
 	return sl
@@ -100,9 +105,9 @@ func (s *seeder) priceOf(w *work) price {
 	p := price{Subtotal: labour + material, TaxRate: s.taxRate}
 	if s.chance(17) {
 		if fixed := pick(s, s.discounts); s.chance(50) && fixed*4 < p.Subtotal {
-			p.DiscountType, p.DiscountValue = ptr(discountFixed), &fixed
+			p.DiscountType, p.DiscountValue = new(discountFixed), &fixed
 		} else {
-			p.DiscountType, p.DiscountValue = ptr(discountPercentage), ptr(pick(s, []decimal{500, 500, 750, 1000, 1500}))
+			p.DiscountType, p.DiscountValue = new(discountPercentage), new(pick(s, []decimal{500, 500, 750, 1000, 1500}))
 		}
 	}
 	p.add()
@@ -174,7 +179,7 @@ func (s *seeder) newEstimate(sl *sale, created time.Time) estimate {
 	if e.Price.Total >= s.depositFrom {
 		e.DepositRequired = true
 		// In whole units: nobody asks for a deposit with cents.
-		e.DepositAmount = ptr(e.Price.Total.percent(pick(s, []decimal{2500, 3000, 5000})) / 100 * 100)
+		e.DepositAmount = new(e.Price.Total.percent(pick(s, []decimal{2500, 3000, 5000})) / 100 * 100)
 	}
 	return e
 }
@@ -363,7 +368,7 @@ func (s *seeder) newInvoice(sl *sale, j *job, created time.Time) invoice {
 		ID:         s.uuid(),
 		BusinessID: s.business.ID,
 		ContactID:  j.ContactID,
-		JobID:      ptr(j.ID),
+		JobID:      new(j.ID),
 		Title:      sl.work.title,
 		Status:     "draft",
 		Price:      sl.price,
@@ -375,7 +380,7 @@ func (s *seeder) newInvoice(sl *sale, j *job, created time.Time) invoice {
 
 func (s *seeder) issue(inv *invoice, sent time.Time) {
 	inv.Status = "sent"
-	inv.IssuedAt = ptr(max(inv.CreatedAt, instant(sent.Add(-s.between(0, 90*time.Second)))))
+	inv.IssuedAt = new(max(inv.CreatedAt, instant(sent.Add(-s.between(0, 90*time.Second)))))
 	inv.SentAt = at(sent)
 	inv.DueAt = at(s.endOfDay(sent, pick(s, s.termDays)))
 	inv.UpdatedAt = *inv.SentAt

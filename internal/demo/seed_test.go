@@ -113,6 +113,7 @@ func requireStored[T any](t *testing.T, p *profile, resource string, fields []fi
 func TestEveryStateOccursAtAnyTimeOfTheYear(t *testing.T) {
 	t.Parallel()
 	forAll(t, func(t *testing.T, _ string, d *dataset) {
+		t.Helper()
 		if d.business.AccountStatus != AccountActive {
 			return
 		}
@@ -177,6 +178,7 @@ func requirePriceAddsUp(t *testing.T, p price) {
 func TestMoneyAgreesBetweenEstimateJobAndInvoice(t *testing.T) {
 	t.Parallel()
 	forAll(t, func(t *testing.T, _ string, d *dataset) {
+		t.Helper()
 		jobs := map[string]*job{}
 		for i := range d.jobs {
 			jobs[d.jobs[i].ID] = &d.jobs[i]
@@ -245,6 +247,7 @@ func requireOrder(t *testing.T, times ...*string) {
 func TestStatusesAgreeWithTheirTimes(t *testing.T) {
 	t.Parallel()
 	forAll(t, func(t *testing.T, now string, d *dataset) {
+		t.Helper()
 		for _, e := range d.estimates {
 			requireOrder(t, &e.CreatedAt, e.SentAt, e.ApprovedAt, &now)
 			requireOrder(t, &e.CreatedAt, &e.UpdatedAt, &now)
@@ -320,6 +323,7 @@ func TestStatusesAgreeWithTheirTimes(t *testing.T) {
 func TestThereIsSomethingComingUpAndSomethingRecent(t *testing.T) {
 	t.Parallel()
 	forAll(t, func(t *testing.T, now string, d *dataset) {
+		t.Helper()
 		if d.business.AccountStatus != AccountActive {
 			return
 		}
@@ -357,6 +361,7 @@ func TestAClosedAccountHasNothingNew(t *testing.T) {
 func TestNumbersAndNamesAreUniqueAndGoUpWithTime(t *testing.T) {
 	t.Parallel()
 	forAll(t, func(t *testing.T, _ string, d *dataset) {
+		t.Helper()
 		seen := map[string]bool{}
 		unique := func(what, value string) {
 			require.False(t, seen[what+value], "%s %s occurs twice", what, value)

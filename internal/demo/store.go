@@ -9,10 +9,13 @@ import (
 	"net/url"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
-	_ "modernc.org/sqlite" // the "sqlite" driver
+	"modernc.org/sqlite" // with the driver "sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // Memory is the path of a database that lives in the process and ends with it.
@@ -21,9 +24,9 @@ const Memory = ":memory:"
 // errUnknownBusiness says that no business has the id that was asked for.
 var errUnknownBusiness = errors.New("unknown business")
 
-// busyTimeoutMillis is how long a connection waits for a lock. In a file (WAL)
+// busyTimeout is how long a connection waits for a lock. In a file (WAL)
 // readers never wait; in memory they wait for a writer's transaction to end.
-const busyTimeoutMillis = "5000"
+const busyTimeout = 5 * time.Second
 
 // store keeps the records. Reads run in snapshots on a pool of connections
 // that cannot write; writes run one at a time on a connection of their own.
@@ -61,7 +64,7 @@ func openStore(ctx context.Context, path string) (_ *store, err error) {
 		}
 	}()
 
-	common := url.Values{"_busy_timeout": {busyTimeoutMillis}, "_foreign_keys": {"on"}}
+	common := url.Values{"_busy_timeout": {strconv.FormatInt(busyTimeout.Milliseconds(), 10)}, "_foreign_keys": {"on"}}
 	if strings.HasPrefix(name, memoryName) {
 		common.Set("vfs", "memdb")
 	}
@@ -70,7 +73,12 @@ func openStore(ctx context.Context, path string) (_ *store, err error) {
 	}, 1); err != nil {
 		return nil, err
 	}
-	if err = migrate(ctx, s.writer); err != nil {
+	err = whileBusy(ctx, func() error { return s.writer.PingContext(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	err = migrate(ctx, s.writer)
+	if err != nil {
 		return nil, err
 	}
 	// More readers than processors only queue in the scheduler, where they
@@ -80,7 +88,8 @@ func openStore(ctx context.Context, path string) (_ *store, err error) {
 	}, max(4, runtime.GOMAXPROCS(0))); err != nil {
 		return nil, err
 	}
-	if err = s.prepare(ctx); err != nil {
+	err = s.prepare(ctx)
+	if err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -115,6 +124,28 @@ func openPool(name string, common, own url.Values, size int) (*sql.DB, error) {
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db, nil
+}
+
+// whileBusy repeats try for as long as the database is locked, up to the busy
+// timeout. Two processes that turn the same new file to WAL at once need it:
+// SQLite refuses one of them at once, without the wait of its own.
+func whileBusy(ctx context.Context, try func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		var locked *sqlite.Error
+		if !errors.As(err, &locked) || locked.Code()&0xff != sqlite3.SQLITE_BUSY {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
 }
 
 func (s *store) prepare(ctx context.Context) (err error) {
@@ -225,12 +256,13 @@ func insert[T any](ctx context.Context, tx *sql.Tx, table string, fields []field
 	if err != nil {
 		return fmt.Errorf("preparing an insert into %s: %w", table, err)
 	}
+	defer stmt.Close()
 	for i := range records {
 		if _, err := stmt.ExecContext(ctx, values(fields, &records[i])...); err != nil {
-			return errors.Join(fmt.Errorf("inserting into %s: %w", table, err), stmt.Close())
+			return fmt.Errorf("inserting into %s: %w", table, err)
 		}
 	}
-	return stmt.Close()
+	return nil
 }
 
 // business gives one business, or errUnknownBusiness.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -180,22 +181,27 @@ func TestListsAreReadFromTheirIndexes(t *testing.T) {
 			if column != "" {
 				where += " AND " + column + " = 'x'"
 			}
-			rows, err := shared.store.readers.QueryContext(t.Context(),
-				fmt.Sprintf("EXPLAIN QUERY PLAN SELECT * FROM %s WHERE %s ORDER BY %s LIMIT 25", table, where, order))
-			require.NoError(t, err)
-			plan := ""
-			for rows.Next() {
-				var id, parent, unused int
-				var step string
-				require.NoError(t, rows.Scan(&id, &parent, &unused, &step))
-				plan += step + "\n"
-			}
-			require.NoError(t, rows.Err())
-			require.NoError(t, rows.Close())
+			plan := queryPlan(t, fmt.Sprintf("SELECT * FROM %s WHERE %s ORDER BY %s LIMIT 25", table, where, order))
 			require.Contains(t, plan, "USING INDEX", "%s by %s", table, column)
 			require.NotContains(t, plan, "TEMP B-TREE", "%s by %s is sorted", table, column)
 		}
 	}
+}
+
+func queryPlan(t *testing.T, query string) string {
+	t.Helper()
+	rows, err := shared.store.readers.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query)
+	require.NoError(t, err)
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		require.NoError(t, rows.Scan(&id, &parent, &unused, &step))
+		plan.WriteString(step + "\n")
+	}
+	require.NoError(t, rows.Err())
+	return plan.String()
 }
 
 func TestADatabaseThatIsNotOursIsLeftAlone(t *testing.T) {
