@@ -1,0 +1,130 @@
+// Package deploy_test holds the examples of this directory to what they promise.
+package deploy_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+)
+
+// TestEachLoginMayDoItsJobAndNoMore runs the composition's setup step on a fresh Vault, twice, and then does with its
+// two logins what a gateway and an operator do, and what a gateway must not.
+func TestEachLoginMayDoItsJobAndNoMore(t *testing.T) {
+	t.Parallel()
+	server := vaulttest.Start(t, vaulttest.Options{})
+	root := server.Client(t)
+	// As in a Vault that nobody has set up.
+	require.NoError(t, root.Sys().UnmountWithContext(t.Context(), "kv"))
+	require.NoError(t, root.Sys().DisableAuthWithContext(t.Context(), "approle"))
+
+	logins := t.TempDir()
+	setup := func() {
+		cmd := exec.CommandContext(t.Context(), "sh", "./setup.sh")
+		cmd.Env = append(os.Environ(), "VAULT_ADDR="+server.Addr, "VAULT_TOKEN="+server.RootToken, "LOGIN="+logins)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		require.Equal(t, "Vault is ready for the gateway\n", string(out), "no secret is printed")
+	}
+	read := func(party, name string) string {
+		path := filepath.Join(logins, party, name)
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NotEmpty(t, data)
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Zero(t, info.Mode().Perm()&0o077, "%s is for its owner only", name)
+		return string(data)
+	}
+	setup()
+	password := read("redis", "redis-password")
+	setup()
+	require.Equal(t, password, read("redis", "redis-password"), "a second setup keeps what Redis was started with")
+	require.Equal(t, password, read("gateway", "redis-password"))
+	require.NotEqual(t, read("operator", "role-id"), read("gateway", "role-id"))
+
+	open := func(party string) *vault.Source {
+		read(party, "secret-id")
+		source, err := vault.New(t.Context(), vault.Options{Address: server.Addr, Auth: vault.Auth{AppRole: &vault.AppRole{
+			RoleID: read(party, "role-id"), SecretIDFile: filepath.Join(logins, party, "secret-id"),
+		}}})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, source.Close()) })
+		require.Eventually(t, func() bool { return source.Ready() == nil }, 20*time.Second, 20*time.Millisecond)
+		return source
+	}
+	operator, gateway := open("operator"), open("gateway")
+
+	issued, err := authsigner.Issue(t.Context(), operator, authsigner.IssueOptions{
+		BusinessID: "b-1", Name: "Harbour Bakery", Slug: "harbour-bakery",
+	})
+	require.NoError(t, err)
+	found, err := gateway.Lookup(t.Context(), issued.PublicKey)
+	require.NoError(t, err)
+	require.Equal(t, issued.PrivateKey.Reveal(), found.PrivateKey.Reveal())
+	_, err = gateway.Lookup(t.Context(), "pk_live_nobody_has_it")
+	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+
+	_, err = gateway.List(t.Context())
+	require.Error(t, err, "a gateway cannot list keys")
+	_, err = authsigner.Rotate(t.Context(), gateway, issued.PublicKey, time.Hour, time.Now())
+	require.Error(t, err, "a gateway cannot change a key")
+	require.Error(t, authsigner.Revoke(t.Context(), gateway, issued.PublicKey), "a gateway cannot delete a key")
+
+	rotated, err := authsigner.Rotate(t.Context(), operator, issued.PublicKey, time.Hour, time.Now())
+	require.NoError(t, err)
+	require.NotEqual(t, issued.PrivateKey.Reveal(), rotated.PrivateKey.Reveal())
+	keys, err := operator.List(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{issued.PublicKey}, keys)
+	require.NoError(t, authsigner.Revoke(t.Context(), operator, issued.PublicKey))
+	_, err = gateway.Lookup(t.Context(), issued.PublicKey)
+	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+}
+
+func TestTheCaddyfileIsAccepted(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), gatewaytest.Binary(t), "adapt", "--config", "Caddyfile", "--adapter", "caddyfile")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	require.NoError(t, cmd.Run(), stderr.String())
+	require.Contains(t, stdout.String(), "{file./run/login/secret-id}", "a login is a reference to a file")
+}
+
+func TestTheCompositionMountsWhatExists(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("compose.yaml")
+	require.NoError(t, err)
+	mounts := regexp.MustCompile(`(?m)^ +- \./([^:]+):`).FindAllSubmatch(data, -1)
+	require.NotEmpty(t, mounts)
+	for _, mount := range mounts {
+		require.FileExists(t, string(mount[1]))
+	}
+	for _, dockerfile := range regexp.MustCompile(`dockerfile: (\S+)`).FindAllSubmatch(data, -1) {
+		require.FileExists(t, filepath.Join("..", string(dockerfile[1])))
+	}
+}
+
+func TestTheAlertsAreOnMetricsThatExist(t *testing.T) {
+	t.Parallel()
+	rules, err := os.ReadFile("prometheus-rules.yaml")
+	require.NoError(t, err)
+	code, err := os.ReadFile(filepath.Join("..", "caddymodule", "metrics.go"))
+	require.NoError(t, err)
+	names := regexp.MustCompile(`gatehouse_([a-z_]+)`).FindAllSubmatch(rules, -1)
+	require.NotEmpty(t, names)
+	for _, name := range names {
+		require.Contains(t, string(code), `"`+strings.TrimSuffix(string(name[1]), "_bucket")+`"`)
+	}
+}
