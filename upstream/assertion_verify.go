@@ -3,10 +3,12 @@ package upstream
 import (
 	"context"
 	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -77,39 +79,37 @@ func (v *AssertionVerifier) VerifyAssertion(ctx context.Context, token string) (
 	if v.Issuer == "" || v.Audience == "" || v.Keys == nil {
 		return Assertion{}, errors.New("assertion verifier: issuer, audience and keys are required")
 	}
-	invalid := func(why string) (Assertion, error) {
-		return Assertion{}, fmt.Errorf("%w: %s", ErrInvalidAssertion, why)
-	}
+	invalid := func(why string) error { return fmt.Errorf("%w: %s", ErrInvalidAssertion, why) }
 	if len(token) > maxAssertion {
-		return invalid("too long")
+		return Assertion{}, invalid("too long")
 	}
-	for i := range len(token) {
-		// go-jose passes over white space; there is one way only to write a compact JWS.
-		if token[i] <= ' ' {
-			return invalid("white space")
+	// go-jose passes over white space and unused bits. There is to be one way only to write an assertion.
+	for part := range strings.SplitSeq(token, ".") {
+		if _, err := base64.RawURLEncoding.Strict().DecodeString(part); err != nil || strings.ContainsAny(part, "\r\n") {
+			return Assertion{}, invalid("no base64url")
 		}
 	}
 	jws, err := jose.ParseSignedCompact(token, []jose.SignatureAlgorithm{jose.EdDSA})
 	if err != nil || len(jws.Signatures) != 1 {
-		return invalid("no compact JWS with alg EdDSA")
+		return Assertion{}, invalid("no compact JWS with alg EdDSA")
 	}
 	header := jws.Signatures[0].Protected
 	if typ, ok := header.ExtraHeaders[jose.HeaderType].(string); !ok || typ != AssertionType {
-		return invalid("typ is not " + AssertionType)
+		return Assertion{}, invalid("typ is not " + AssertionType)
 	}
 	if header.KeyID == "" {
-		return invalid("no kid")
+		return Assertion{}, invalid("no kid")
 	}
 	key, err := v.Keys.Key(ctx, header.KeyID)
 	if errors.Is(err, ErrUnknownAssertionKey) {
-		return invalid("unknown kid")
+		return Assertion{}, invalid("unknown kid")
 	}
 	if err != nil {
 		return Assertion{}, fmt.Errorf("looking up assertion key: %w", err)
 	}
 	payload, err := jws.Verify(key)
 	if err != nil {
-		return invalid("wrong signature")
+		return Assertion{}, invalid("wrong signature")
 	}
 	var c struct {
 		Issuer   string `json:"iss"`
@@ -121,17 +121,17 @@ func (v *AssertionVerifier) VerifyAssertion(ctx context.Context, token string) (
 		Expires  *int64 `json:"exp"`
 	}
 	if err := json.Unmarshal(payload, &c); err != nil || c.IssuedAt == nil || c.Begin == nil || c.Expires == nil {
-		return invalid("claims are missing or of another kind")
+		return Assertion{}, invalid("claims are missing or of another kind")
 	}
 	switch {
 	case c.Issuer != v.Issuer:
-		return invalid("another issuer")
+		return Assertion{}, invalid("another issuer")
 	case c.Audience != v.Audience:
-		return invalid("another audience")
+		return Assertion{}, invalid("another audience")
 	case c.Subject == "" || c.ID == "":
-		return invalid("sub or jti is empty")
+		return Assertion{}, invalid("sub or jti is empty")
 	case *c.Expires-*c.IssuedAt > int64(MaxAssertionTTL/time.Second) || *c.Expires <= *c.IssuedAt:
-		return invalid("valid for longer than a minute, or never")
+		return Assertion{}, invalid("valid for longer than a minute, or never")
 	}
 	leeway := v.Leeway
 	if leeway == 0 {
@@ -145,9 +145,9 @@ func (v *AssertionVerifier) VerifyAssertion(ctx context.Context, token string) (
 	issued, begin, expires := time.Unix(*c.IssuedAt, 0), time.Unix(*c.Begin, 0), time.Unix(*c.Expires, 0)
 	switch at := now(); {
 	case at.Before(issued.Add(-leeway)), at.Before(begin.Add(-leeway)):
-		return invalid("not valid yet")
+		return Assertion{}, invalid("not valid yet")
 	case !at.Before(expires.Add(leeway)):
-		return invalid("expired")
+		return Assertion{}, invalid("expired")
 	}
 	return Assertion{
 		BusinessID: c.Subject, RequestID: c.ID, Issuer: c.Issuer, Audience: c.Audience, KeyID: header.KeyID,

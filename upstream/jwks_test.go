@@ -2,7 +2,6 @@ package upstream_test
 
 import (
 	"context"
-	"crypto/ed25519"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -52,7 +51,7 @@ func (c *clock) advance(d time.Duration) { c.offset.Add(int64(d)) }
 
 func kidOf(t *testing.T, n byte) string {
 	t.Helper()
-	kid, err := upstream.KeyID(testKey(n).Public().(ed25519.PublicKey))
+	kid, err := upstream.KeyID(publicKey(n))
 	require.NoError(t, err)
 	return kid
 }

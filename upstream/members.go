@@ -7,64 +7,177 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// members reads the object before the decoder: where the value of each member of p stands. seen has a bit for each
-// member that is there. A value that is not of its kind is noted in k.fault, the first one only, and read over; the
-// error is for what is wrong whatever becomes of the record. guess, if there is one, remembers which member came at
-// which position.
-func (k *checker) members(p *plan, spans []span, guess []uint8) (seen uint64, err error) {
-	if err := k.token(); err != nil {
-		return 0, err
+// The second pass. The decoder has accepted the whole body, so that what stands between the values needs no checking,
+// and every string, object and array has its end.
+
+// space moves to the next byte that is no white space.
+func (k *checker) space() {
+	for k.body[k.pos] <= ' ' {
+		k.pos++
 	}
-	for at := 0; k.dec.PeekKind() != '}'; at++ {
-		raw, err := k.rawName()
-		if err != nil {
-			return 0, err
+}
+
+// kind moves to the next value and returns its first byte.
+func (k *checker) kind() byte {
+	k.space()
+	return k.body[k.pos]
+}
+
+// next moves to the next member or element, or behind the end of the object or array, which it reports by false.
+func (k *checker) next(end byte) bool {
+	c := k.kind()
+	if c == end {
+		k.pos++
+		return false
+	}
+	if c == ',' {
+		k.pos++
+		k.space()
+	}
+	return true
+}
+
+// string moves behind the string that begins here and returns it as it was sent, quotes included.
+func (k *checker) string() []byte {
+	start := k.pos
+	for i := start + 1; ; {
+		i += bytes.IndexByte(k.body[i:], '"')
+		// The quote ends the string unless an odd number of backslashes stands before it.
+		backslashes := 0
+		for k.body[i-1-backslashes] == '\\' {
+			backslashes++
 		}
-		i, known := -1, false
-		if at < len(guess) {
-			i = int(guess[at])
-			known = string(raw[1:len(raw)-1]) == p.members[i].name
+		i++
+		if backslashes%2 == 0 {
+			k.pos = i
+			return k.body[start:i]
 		}
-		if !known {
-			if i, known = p.index[string(k.unquote(raw))]; !known {
-				if err := k.unknown(p, raw); err != nil {
-					return 0, err
-				}
+	}
+}
+
+// name moves to the value of the member whose name begins here, and returns the name as it was sent.
+func (k *checker) name() []byte {
+	raw := k.string()
+	k.colon()
+	return raw
+}
+
+// colon moves from the end of a name to the member's value.
+func (k *checker) colon() {
+	k.space()
+	k.pos++
+	k.space()
+}
+
+// skip moves behind a value of any kind within an object or array at a depth, and says where it stands.
+func (k *checker) skip(depth int) (span, error) {
+	k.space()
+	start := k.pos
+	switch k.body[k.pos] {
+	case '"':
+		k.string()
+	case '{', '[':
+		for within := depth; ; {
+			switch k.body[k.pos] {
+			case '"':
+				k.string()
 				continue
+			case '{', '[':
+				if within++; within > MaxDepth {
+					return span{}, k.tooDeep()
+				}
+			case '}', ']':
+				within--
 			}
-			if at < len(guess) {
-				guess[at] = uint8(i)
+			k.pos++
+			if within == depth {
+				break
 			}
+		}
+		if !k.distinct(start) {
+			return span{}, k.twice()
+		}
+	default:
+		k.literal()
+	}
+	return span{start: start, end: k.pos}, nil
+}
+
+// literal moves behind a number, true, false or null.
+func (k *checker) literal() {
+	for {
+		switch k.body[k.pos] {
+		case ',', ']', '}', ' ', '\t', '\r', '\n':
+			return
+		}
+		k.pos++
+	}
+}
+
+// distinct reports whether every name from start to k.pos is there once in its object. It asks the decoder, and is for
+// what the tables do not know: names that they do know are compared by their bit.
+func (k *checker) distinct(start int) bool {
+	return jsontext.Value(k.body[start:k.pos]).IsValid()
+}
+
+// members reads the object that begins here, which is at a depth: where the value of each member of p stands. seen has a
+// bit for each member that is there. A value that is not of its kind is noted in k.fault, the first one only, and read
+// over; the error is for what is wrong whatever becomes of the record. guess, if there is one, remembers which member
+// came at which position.
+func (k *checker) members(p *plan, spans []span, guess []int, depth int) (seen uint64, err error) {
+	start, unknown := k.pos, false
+	k.pos++
+	for at := 0; k.next('}'); at++ {
+		i, raw := k.member(p, at, guess)
+		if i < 0 {
+			unknown = true
+			if err := k.unknown(p, raw, depth); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		if seen&(1<<i) != 0 {
+			return 0, k.twice()
 		}
 		seen |= 1 << i
-		if spans[i], err = k.value(&p.members[i]); err != nil {
+		if spans[i], err = k.value(&p.members[i], depth); err != nil {
 			return 0, err
 		}
 	}
-	return seen, k.token()
+	if unknown && !k.distinct(start) {
+		return 0, k.twice()
+	}
+	return seen, nil
 }
 
-// name reads a member's name, without quotes and escapes. It is valid until the next call of the checker.
-func (k *checker) name() ([]byte, error) {
-	raw, err := k.rawName()
-	if err != nil {
-		return nil, err
+// member moves to the value of the member that begins here, the at-th of its object, and says which of p's it is: -1
+// for none of them, whose name raw is as it was sent.
+func (k *checker) member(p *plan, at int, guess []int) (i int, raw []byte) {
+	guessing := at < len(guess)
+	if guessing && k.named(p.members[guess[at]].name) {
+		return guess[at], nil
 	}
-	return k.unquote(raw), nil
+	raw = k.name()
+	i, known := p.index[string(k.unquote(raw))]
+	if !known {
+		return -1, raw
+	}
+	if guessing {
+		guess[at] = i
+	}
+	return i, nil
 }
 
-// rawName reads a member's name as it was sent.
-func (k *checker) rawName() ([]byte, error) {
-	if k.dec.PeekKind() != '"' {
-		// Not ReadValue: it would read a whole array in the name's place before saying that this is no name.
-		_, err := k.dec.ReadToken()
-		return nil, k.syntax(err)
+// named reports whether the name that begins here is the given one, written without escapes, and moves to its value.
+func (k *checker) named(name string) bool {
+	start := k.pos + 1
+	end := start + len(name)
+	if end >= len(k.body) || k.body[end] != '"' || string(k.body[start:end]) != name {
+		return false
 	}
-	raw, err := k.dec.ReadValue()
-	if err != nil {
-		return nil, k.syntax(err)
-	}
-	return raw, nil
+	k.pos = end + 1
+	k.colon()
+	return true
 }
 
 // unquote returns what a JSON string stands for. It is valid until the next call of unquote.
@@ -86,40 +199,32 @@ func (k *checker) text(s span) []byte {
 	return k.unquote(k.body[s.start:s.end])
 }
 
-// raw reads a value that is neither an object nor an array, and says where it stands.
-func (k *checker) raw() (span, error) {
-	v, err := k.dec.ReadValue()
-	if err != nil {
-		return span{}, k.syntax(err)
-	}
-	end := int(k.dec.InputOffset())
-	return span{start: end - len(v), end: end}, nil
-}
-
-// value reads the value of a member.
-func (k *checker) value(m *member) (span, error) {
-	kind := k.dec.PeekKind()
+// value reads the value of a member of an object at a depth.
+func (k *checker) value(m *member, depth int) (span, error) {
+	start := k.pos
+	first := k.body[start]
 	switch {
-	case kind == '[' && m.kind == KindTexts:
-		return k.texts(m)
-	case kind == '[' && m.kind == KindObjects:
-		return k.objects(m)
-	case kind == '[' || kind == '{':
+	case first == '"':
+		k.string()
+	case first == '[' && m.kind == KindTexts:
+		return k.texts(m, depth+1)
+	case first == '[' && m.kind == KindObjects:
+		return k.objects(m, depth+1)
+	case first == '[' || first == '{':
 		k.wrong(m)
-		_, err := k.skip()
+		_, err := k.skip(depth)
 		return span{}, err
+	default:
+		k.literal()
 	}
-	s, err := k.raw()
-	if err != nil {
-		return span{}, err
-	}
-	if kind == 'n' {
+	if first == 'n' {
 		if m.required {
 			k.wrong(m)
 		}
 		return span{}, nil
 	}
-	if !k.is(m.kind, kind, s) {
+	s := span{start: start, end: k.pos}
+	if !k.is(m.kind, first, s) {
 		k.wrong(m)
 	}
 	return s, nil
@@ -132,14 +237,14 @@ func (k *checker) wrong(m *member) {
 	}
 }
 
-// is reports whether a value that is neither null nor object nor array is of a kind.
-func (k *checker) is(want Kind, kind jsontext.Kind, s span) bool {
-	if kind != '"' {
+// is reports whether a value that is neither null nor object nor array, and begins with first, is of a kind.
+func (k *checker) is(want Kind, first byte, s span) bool {
+	if first != '"' {
 		switch want {
 		case KindInteger, KindKey, KindBusiness:
-			return kind == '0' && isInteger(k.body[s.start:s.end])
+			return isInteger(k.body[s.start:s.end])
 		case KindBool:
-			return kind == 't' || kind == 'f'
+			return first == 't' || first == 'f'
 		default:
 			return false
 		}
@@ -166,54 +271,47 @@ func (k *checker) is(want Kind, kind jsontext.Kind, s span) bool {
 	}
 }
 
-// texts reads an array of strings and states it anew in the scratch.
-func (k *checker) texts(m *member) (span, error) {
-	if err := k.token(); err != nil {
-		return span{}, err
-	}
+// texts reads an array of strings, which is at a depth, and states it anew in the scratch.
+func (k *checker) texts(m *member, depth int) (span, error) {
+	k.pos++
 	start := len(k.scratch)
 	k.scratch = append(k.scratch, '[')
-	for n := 0; k.dec.PeekKind() != ']'; n++ {
-		if k.dec.PeekKind() != '"' {
+	for n := 0; k.next(']'); n++ {
+		if k.body[k.pos] != '"' {
 			k.wrong(m)
-			if _, err := k.skip(); err != nil {
+			if _, err := k.skip(depth); err != nil {
 				return span{}, err
 			}
 			continue
 		}
-		s, err := k.raw()
-		if err != nil {
-			return span{}, err
-		}
 		if n > 0 {
 			k.scratch = append(k.scratch, ',')
 		}
-		k.scratch = append(k.scratch, k.body[s.start:s.end]...)
+		k.scratch = append(k.scratch, k.string()...)
 	}
 	k.scratch = append(k.scratch, ']')
-	return span{start: start, end: len(k.scratch), scratch: true}, k.token()
+	return span{start: start, end: len(k.scratch), scratch: true}, nil
 }
 
 // maxNested is the most members that an object within a record has.
 const maxNested = 8
 
-// objects reads an array of objects and states it anew in the scratch, with its documented members only.
-func (k *checker) objects(m *member) (span, error) {
-	if err := k.token(); err != nil {
-		return span{}, err
-	}
+// objects reads an array of objects, which is at a depth, and states it anew in the scratch, with its documented
+// members only.
+func (k *checker) objects(m *member, depth int) (span, error) {
+	k.pos++
 	start := len(k.scratch)
 	k.scratch = append(k.scratch, '[')
-	for n := 0; k.dec.PeekKind() != ']'; n++ {
-		if k.dec.PeekKind() != '{' {
+	for n := 0; k.next(']'); n++ {
+		if k.body[k.pos] != '{' {
 			k.wrong(m)
-			if _, err := k.skip(); err != nil {
+			if _, err := k.skip(depth); err != nil {
 				return span{}, err
 			}
 			continue
 		}
 		var spans [maxNested]span
-		if _, err := k.members(m.nested, spans[:], nil); err != nil {
+		if _, err := k.members(m.nested, spans[:], nil, depth+1); err != nil {
 			return span{}, err
 		}
 		if n > 0 {
@@ -226,31 +324,19 @@ func (k *checker) objects(m *member) (span, error) {
 		k.scratch = append(k.scratch, '}')
 	}
 	k.scratch = append(k.scratch, ']')
-	return span{start: start, end: len(k.scratch), scratch: true}, k.token()
+	return span{start: start, end: len(k.scratch), scratch: true}, nil
 }
 
-// unknown reads over a member that p does not have, or keeps it if the operator says so.
-func (k *checker) unknown(p *plan, rawName []byte) error {
-	if !k.pass || p != k.plan {
-		_, err := k.skip()
+// unknown reads over a member that p does not have, or keeps it if the operator says so. depth is its object's.
+func (k *checker) unknown(p *plan, rawName []byte, depth int) error {
+	s, err := k.skip(depth)
+	if err != nil || !k.pass || p != k.plan || p.similar(k.unquote(rawName)) {
 		return err
 	}
-	before := len(k.extra)
 	k.extra = append(append(append(k.extra, ','), rawName...), ':')
-	known := p.similar(k.unquote(rawName))
-	s, err := k.skip()
-	if err != nil {
-		return err
-	}
-	if known {
-		k.extra = k.extra[:before]
-		return nil
-	}
-	// Compact. It was read once already, so that there is nothing left to fail.
-	if k.extra, err = jsontext.AppendFormat(k.extra, k.body[s.start:s.end]); err != nil {
-		return k.syntax(err)
-	}
-	return nil
+	// Compact. The decoder has accepted it, so there is nothing left to fail.
+	k.extra, err = jsontext.AppendFormat(k.extra, k.body[s.start:s.end])
+	return err
 }
 
 // similar reports whether a name differs from a known one by its case at most. Readers that match names without
@@ -264,25 +350,24 @@ func (p *plan) similar(name []byte) bool {
 	return false
 }
 
-// skip reads over a value of any kind, token by token, so that its depth costs no stack.
-func (k *checker) skip() (span, error) {
-	if kind := k.dec.PeekKind(); kind != '{' && kind != '[' {
-		return k.raw()
-	}
-	depth := k.dec.StackDepth()
-	start := -1
-	for {
-		if err := k.token(); err != nil {
-			return span{}, err
-		}
-		if start < 0 {
-			start = int(k.dec.InputOffset()) - 1
-		}
-		switch d := k.dec.StackDepth(); {
-		case d > MaxDepth:
-			return span{}, k.refuse(ErrNotContract, "", "objects and arrays at most 64 deep")
-		case d <= depth:
-			return span{start: start, end: int(k.dec.InputOffset())}, nil
+// tooDeep reports whether objects and arrays are nested deeper than MaxDepth. It may be given what is not JSON: up to
+// where that shows it counts as the decoder does, and the decoder goes no further.
+func tooDeep(body []byte) bool {
+	depth, inString := 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > MaxDepth {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
 		}
 	}
+	return false
 }

@@ -34,7 +34,7 @@ type plan struct {
 }
 
 func newPlan(r *Resource) *plan {
-	var internal []Field
+	internal := make([]Field, 0, 1+len(r.internal))
 	internal = append(internal, Field{Name: BusinessMark, Kind: KindKey})
 	for _, name := range r.internal {
 		kind := KindInstant

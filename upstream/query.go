@@ -66,28 +66,39 @@ func (r *Resource) CleanQuery(raw string) (Query, error) {
 			}
 			continue
 		}
-		n, bound, dst := 0, 0, (*int)(nil)
-		switch p.Kind {
-		case ParamPage:
-			n, bound, dst = 1, MaxPage, &q.Page
-		case ParamPerPage:
-			n, bound, dst = DefaultPerPage, MaxPerPage, &q.PerPage
-		default:
-			n, bound, dst = DefaultCount, MaxCount, &q.Count
-		}
+		n, bound := p.Kind.numbers()
 		if given[i] {
 			var err error
 			if n, err = cleanInteger(p.Name, values[i], bound); err != nil {
 				return Query{}, err
 			}
 		}
-		*dst = n
+		switch p.Kind {
+		case ParamPage:
+			q.Page = n
+		case ParamPerPage:
+			q.PerPage = n
+		default:
+			q.Count = n
+		}
 		clean = strconv.AppendInt(appendParam(clean, p.Name), int64(n), 10)
 	}
 	if q.Raw = raw; string(clean) != raw {
 		q.Raw = string(clean)
 	}
 	return q, nil
+}
+
+// numbers are a number's value when it is absent, and the greatest it may have.
+func (k ParamKind) numbers() (absent, bound int) {
+	switch k {
+	case ParamPage:
+		return 1, MaxPage
+	case ParamPerPage:
+		return DefaultPerPage, MaxPerPage
+	default:
+		return DefaultCount, MaxCount
+	}
 }
 
 func badParam(name, reason string) error {

@@ -1,7 +1,6 @@
 package upstream_test
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -149,7 +148,7 @@ func TestWhatCannotBeReadNamesTheParameter(t *testing.T) {
 		q, err := upstream.ByName(c.resource).CleanQuery(c.raw)
 		require.ErrorIs(t, err, upstream.ErrInvalidParameter, "%s?%.80s", c.resource, c.raw)
 		var perr *upstream.ParameterError
-		require.True(t, errors.As(err, &perr))
+		require.ErrorAs(t, err, &perr)
 		require.Equal(t, c.parameter, perr.Parameter, "%s?%.80s", c.resource, c.raw)
 		require.Equal(t, c.parameter+" "+c.reason, err.Error(), "%s?%.80s", c.resource, c.raw)
 		require.Zero(t, q)

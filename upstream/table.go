@@ -178,7 +178,8 @@ func compile(rs []Resource) []*Resource {
 // table is the contract's section 1.
 func table() []Resource {
 	list := func(name string, filters []string, order string, fields ...Field) Resource {
-		params := []Param{{"page", ParamPage}, {"per_page", ParamPerPage}}
+		params := make([]Param, 0, maxParams)
+		params = append(params, Param{"page", ParamPage}, Param{"per_page", ParamPerPage})
 		for _, f := range filters {
 			params = append(params, Param{f, ParamText})
 		}

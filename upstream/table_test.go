@@ -16,7 +16,7 @@ func TestEveryPathOfTheContractMatchesExactly(t *testing.T) {
 	want := []string{
 		"status", "me", "business", "contacts", "equipment", "estimates", "invoices", "jobs", "offerings", "events",
 	}
-	var got []string
+	got := make([]string, 0, len(want))
 	for _, res := range upstream.Resources() {
 		got = append(got, res.Name)
 		require.Equal(t, "/api/v1/"+res.Name, res.Path)
@@ -118,7 +118,7 @@ func TestFieldsAreThoseOfTheContract(t *testing.T) {
 }
 
 func fieldList(fields []upstream.Field) string {
-	var names []string
+	names := make([]string, 0, len(fields))
 	for _, f := range fields {
 		name := f.Name
 		if f.Kind == upstream.KindObjects {
@@ -197,7 +197,7 @@ func fieldNamed(fields []upstream.Field, name string) *upstream.Field {
 }
 
 func allNames(prefix string, fields []upstream.Field) []string {
-	var names []string
+	names := make([]string, 0, len(fields))
 	for _, f := range fields {
 		names = append(names, prefix+f.Name)
 		names = append(names, allNames(prefix+f.Name+".", f.Fields)...)

@@ -1,0 +1,475 @@
+package upstream_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math/big"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// The fuzz tests hold the package against second, slow implementations of the documented rules, built on other readers:
+// net/url, math/big, regexp and encoding/json. Their seeds are in testdata/fuzz.
+
+func FuzzMatch(f *testing.F) {
+	f.Fuzz(func(t *testing.T, target string) {
+		res, raw, ok := upstream.Match(target)
+		var want *upstream.Resource
+		for _, r := range upstream.Resources() {
+			if target == r.Path || strings.HasPrefix(target, r.Path+"?") && !strings.Contains(target, "#") {
+				want = r
+			}
+		}
+		require.Equal(t, want != nil, ok)
+		require.Same(t, want, res)
+		if ok && target != res.Path {
+			require.Equal(t, target, res.Path+"?"+raw)
+		}
+	})
+}
+
+func FuzzCleanQuery(f *testing.F) {
+	f.Fuzz(func(t *testing.T, resource uint8, raw string) {
+		rs := upstream.Resources()
+		res := rs[int(resource)%len(rs)]
+		q, err := res.CleanQuery(raw)
+		want, bad := readQuery(res, raw)
+		if bad != nil {
+			var perr *upstream.ParameterError
+			require.ErrorAs(t, err, &perr)
+			require.Contains(t, bad, perr.Parameter)
+			require.True(t, strings.HasPrefix(err.Error(), perr.Parameter+" "))
+			require.Zero(t, q)
+			return
+		}
+		require.NoError(t, err)
+		again, err := res.CleanQuery(q.Raw)
+		require.NoError(t, err)
+		require.Equal(t, q, again, "clean(clean(q)) = clean(q)")
+
+		// What is forwarded, as the standard library reads it: the listed names, each once, and what was meant.
+		got, err := url.ParseQuery(q.Raw)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		for _, values := range got {
+			require.Len(t, values, 1)
+		}
+		require.Len(t, got, strings.Count(q.Raw, "="))
+		for i := range len(q.Raw) {
+			require.True(t, q.Raw[i] > ' ' && q.Raw[i] < 0x7f && q.Raw[i] != '+' && q.Raw[i] != '#' && q.Raw[i] != ';', "%q", q.Raw)
+		}
+	})
+}
+
+var wholeNumber = regexp.MustCompile(`\A-?[0-9]+\z`)
+
+// readQuery is a second implementation of the documented rules. bad are the parameters that cannot be read.
+func readQuery(res *upstream.Resource, raw string) (want url.Values, bad []string) {
+	given := map[string][]string{}
+	for pair := range strings.SplitSeq(raw, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		if name, err := url.QueryUnescape(name); err == nil && name != "" {
+			given[name] = append(given[name], value)
+		}
+	}
+	want = url.Values{}
+	for _, p := range res.Params {
+		absent, bound := 0, 0
+		switch p.Kind {
+		case upstream.ParamPage:
+			absent, bound = 1, 2147483647
+		case upstream.ParamPerPage:
+			absent, bound = 25, 100
+		case upstream.ParamCount:
+			absent, bound = 10, 100
+		}
+		switch values := given[p.Name]; {
+		case len(values) > 1:
+			bad = append(bad, p.Name)
+		case len(values) == 0 && bound > 0:
+			want.Set(p.Name, big.NewInt(int64(absent)).String())
+		case len(values) == 0:
+		default:
+			value, err := url.QueryUnescape(values[0])
+			switch {
+			case err != nil:
+				bad = append(bad, p.Name)
+			case bound > 0:
+				n, ok := new(big.Int).SetString(value, 10)
+				if !ok || !wholeNumber.MatchString(value) {
+					bad = append(bad, p.Name)
+					break
+				}
+				if n.Cmp(big.NewInt(1)) < 0 {
+					n = big.NewInt(1)
+				}
+				if n.Cmp(big.NewInt(int64(bound))) > 0 {
+					n = big.NewInt(int64(bound))
+				}
+				want.Set(p.Name, n.String())
+			case !utf8.ValidString(value) || len(value) > 128 || strings.ContainsFunc(value, unicode.IsControl):
+				bad = append(bad, p.Name)
+			case value != "":
+				want.Set(p.Name, value)
+			}
+		}
+	}
+	return want, bad
+}
+
+func FuzzHeaders(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text string) {
+		h := http.Header{}
+		for line := range strings.Lines(text) {
+			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+			h[name] = append(h[name], value)
+		}
+		r := &http.Request{Method: http.MethodGet, URL: &url.URL{}, Header: h}
+		out, err := upstream.PrepareRequest(r, upstream.ByName("me"), upstream.Query{}, identity())
+		require.NoError(t, err)
+		upstream.ScrubRequest(h)
+		for name, values := range h {
+			require.Contains(t, []string{"Accept-Language", "User-Agent", "Traceparent", "Tracestate"}, name)
+			require.Len(t, values, 1)
+			require.LessOrEqual(t, len(values[0]), 512)
+			require.Regexp(t, `\A[\t -~]*\z`, values[0])
+			require.Equal(t, values, out.Header[name])
+		}
+		require.Len(t, out.Header, len(h)+5)
+		require.Equal(t, []string{mine}, out.Header["X-Business-Id"])
+		require.Equal(t, []string{"a.b.c"}, out.Header["X-Gateway-Assertion"])
+		require.NotContains(t, out.Header, "Connection")
+	})
+}
+
+func FuzzVerifyAssertion(f *testing.F) {
+	a, keys := benchAsserter(f)
+	v := upstream.AssertionVerifier{Issuer: issuer, Audience: "events", Keys: keys, Now: testClock}
+	good, err := a.Assert(upstream.ByName("events"), mine, "req-1")
+	require.NoError(f, err)
+	f.Add(good)
+	f.Fuzz(func(t *testing.T, token string) {
+		got, err := v.VerifyAssertion(t.Context(), token)
+		if token == good {
+			require.NoError(t, err)
+			return
+		}
+		require.ErrorIs(t, err, upstream.ErrInvalidAssertion, "whoever has not the key makes no other assertion")
+		require.Zero(t, got)
+	})
+}
+
+// The settings of FuzzCheck, as bits.
+const (
+	allowUnmarked = 1 << iota
+	passUnknown
+)
+
+func FuzzCheck(f *testing.F) {
+	f.Fuzz(func(t *testing.T, resource, size, flags uint8, body []byte) {
+		fuzzCheck(t, served(resource), size, flags, body)
+	})
+}
+
+// FuzzCheckRecords makes answers of its input that are nearly right, which chance alone does not find.
+func FuzzCheckRecords(f *testing.F) {
+	f.Fuzz(func(t *testing.T, resource, size, flags uint8, choices []byte) {
+		res := served(resource)
+		m := maker{choices: choices}
+		fuzzCheck(t, res, size, flags, []byte(m.answer(res, int(size%100)+1)))
+	})
+}
+
+// served is one of the resources that have an upstream.
+func served(n uint8) *upstream.Resource {
+	rs := slices.DeleteFunc(upstream.Resources(), func(r *upstream.Resource) bool { return r.ByGateway })
+	return rs[int(n)%len(rs)]
+}
+
+// maker makes answers: each choice is a byte of the input, 0 when there is none left.
+type maker struct{ choices []byte }
+
+func (m *maker) choose(n int) int {
+	if len(m.choices) == 0 {
+		return 0
+	}
+	c := int(m.choices[0])
+	m.choices = m.choices[1:]
+	return c % n
+}
+
+func (m *maker) of(texts ...string) string { return texts[m.choose(len(texts))] }
+
+// rarely is a strange text now and then, and otherwise the plain one.
+func (m *maker) rarely(plain string, strange ...string) string {
+	if m.choose(16) != 15 {
+		return plain
+	}
+	return m.of(strange...)
+}
+
+func (m *maker) answer(res *upstream.Resource, perPage int) string {
+	var content string
+	if res.List == "" {
+		content = m.record(res)
+	} else {
+		rs := make([]string, m.choose(5))
+		for i := range rs {
+			rs[i] = m.record(res)
+		}
+		content = "[" + strings.Join(rs, m.rarely(",", " , ", ",null,", ",,")) + "]"
+	}
+	members := []string{quoted(res.List+res.Object) + ":" + content} // one of them is empty
+	if res.Paginated {
+		members = append(members, `"pagination":{"current_page":`+m.rarely("1", "2", "null", `"1"`, "1.0")+`,"per_page":`+
+			big.NewInt(int64(perPage)).String()+m.rarely("", "0", ".5")+`,"total_pages":`+m.rarely("7", "-1", "-0")+`,"total_items":3}`)
+	}
+	members = append(members, m.unknown()...)
+	if m.choose(2) == 1 {
+		slices.Reverse(members)
+	}
+	return m.rarely("{", " {\n\t", "[{") + strings.Join(members, ",") + m.rarely("}", " } ", "}}", "")
+}
+
+// unknown are members that no table has.
+func (m *maker) unknown() []string {
+	return strings.Fields(m.rarely("", `"x":1`, `"x":{"a":[1,"]"],"b":null}`, `"x":1 "x":2`, `"x":{"y":1,"y":1}`, `"X":"\u0000\""`,
+		`"BUSINESS_ID":"`+theirs+`"`, `"\u0078":[]`, `"":{}`, `"Id":7`, `"x":[[[[]]]]`))
+}
+
+func (m *maker) record(res *upstream.Resource) string {
+	var members []string
+	member := func(name, value string) {
+		switch m.choose(16) {
+		case 14:
+			members = append(members, quoted(name)+" : "+value)
+		case 15:
+			members = append(members, m.of(`"\u00`+big.NewInt(int64(name[0])).Text(16)+name[1:]+`":`+value, quoted(name)+":null",
+				quoted(name)+":"+value+","+quoted(name)+":"+value, quoted(strings.ToUpper(name))+":"+value, quoted("y")+":1"))
+		default:
+			members = append(members, quoted(name)+":"+value)
+		}
+	}
+	for _, f := range res.Fields {
+		member(f.Name, m.value(f))
+	}
+	member("business_id", m.rarely(quoted(mine), quoted(theirs), "null", "7", "{}", `"biz\u005f7f3a"`, `""`))
+	if res.Name == "events" {
+		member("status", m.of(`"published"`, `"published"`, `"draft"`, `"archived"`, `"publi\u0073hed"`, "null", "1"))
+		member("published_at", m.value(upstream.Field{Kind: upstream.KindInstant}))
+		member("created_at", m.value(upstream.Field{Kind: upstream.KindInstant}))
+	}
+	members = append(members, m.unknown()...)
+	if m.choose(4) == 1 {
+		slices.Reverse(members)
+	}
+	return "{" + strings.Join(members, ",") + "}"
+}
+
+func (m *maker) value(f upstream.Field) string {
+	if m.choose(16) == 15 {
+		return m.of("null", "null", "true", "0", "-1", "1.5", `""`, `"x"`, "[]", "{}", "[null]", `["a"]`, `[{"a":1}]`, `{"id":1}`, "NaN",
+			`"2026-03-05T14:30:00+01:00"`, `"12"`, "1e400", `"\ud800"`, "12345678901234567890")
+	}
+	switch f.Kind {
+	case upstream.KindKey:
+		return m.of("7", `"k"`, `"\u006b"`)
+	case upstream.KindUUID:
+		return uuid(m.choose(256))
+	case upstream.KindInteger:
+		return m.of("0", "42", "-7")
+	case upstream.KindBool:
+		return m.of("true", "false")
+	case upstream.KindDecimal:
+		return m.of(`"9471.88"`, `"-0.5"`, `"3"`)
+	case upstream.KindInstant:
+		return m.of(instant(0), instant(m.choose(256)), `"2026-03-05T14:30:00.25Z"`, `"2026-03-05T14:30:00+00:00"`, "null")
+	case upstream.KindDate:
+		return `"2024-02-29"`
+	case upstream.KindTime:
+		return m.of(`"00:00"`, `"23:59"`)
+	case upstream.KindTexts:
+		return m.of("[]", `["a","\u00e4"]`, `[ "a" , "b" ]`)
+	case upstream.KindBusiness:
+		return quoted(mine)
+	case upstream.KindObjects:
+		var rs []string
+		for range m.choose(3) {
+			var members []string
+			for _, n := range f.Fields {
+				members = append(members, quoted(n.Name)+":"+m.value(n))
+			}
+			members = append(members, m.unknown()...)
+			rs = append(rs, "{"+strings.Join(members, ",")+"}")
+		}
+		return "[" + strings.Join(rs, ",") + "]"
+	default:
+		return m.of(`"text"`, `"a \"quoted\\\" text\\"`, `"ä\u0000\/"`, `""`, "null")
+	}
+}
+
+func fuzzCheck(t *testing.T, res *upstream.Resource, size, flags uint8, body []byte) {
+	t.Helper()
+	q := upstream.Query{Page: 1, PerPage: int(size%100) + 1, Count: int(size%100) + 1}
+	c := upstream.Contract{AllowUnmarked: flags&allowUnmarked != 0}
+	if flags&passUnknown != 0 {
+		c.PassUnknownFields = map[string]bool{res.Name: true}
+	}
+	var dst bytes.Buffer
+	report, err := c.Check(&dst, res, q, mine, body)
+	if err != nil {
+		require.ErrorIs(t, err, upstream.ErrNotContract)
+		require.Zero(t, dst.Len())
+		if errors.Is(err, upstream.ErrForeignRecord) {
+			require.Positive(t, report.Foreign)
+		}
+		return
+	}
+	checkAnswer(t, &c, res, q, report, body, dst.Bytes())
+}
+
+// checkAnswer holds what left against what was sent, with encoding/json as the reader of both.
+func checkAnswer(t *testing.T, c *upstream.Contract, res *upstream.Resource, q upstream.Query, report upstream.Report, body, answer []byte) {
+	t.Helper()
+	require.True(t, utf8.Valid(answer))
+	var compact bytes.Buffer
+	require.NoError(t, json.Compact(&compact, answer))
+	require.Equal(t, compact.String(), string(answer))
+
+	sent, left := decode(t, body), decode(t, answer)
+	content := res.List + res.Object // one of them is empty
+	members := []string{content}
+	if res.Paginated {
+		members = append(members, "pagination")
+		for _, name := range []string{"current_page", "per_page", "total_items", "total_pages"} {
+			require.Equal(t, asObject(sent["pagination"])[name], asObject(left["pagination"])[name])
+		}
+		require.Len(t, left["pagination"], 4)
+	}
+	require.ElementsMatch(t, members, keys(left))
+
+	var in, out []any
+	if res.List != "" {
+		in, out = asArray(sent[content]), asArray(left[content])
+	} else {
+		in, out = []any{sent[content]}, []any{left[content]}
+	}
+	require.Len(t, out, report.Records)
+	if res.Paginated {
+		require.LessOrEqual(t, len(out), q.PerPage)
+	}
+	if res.Name == "events" {
+		require.LessOrEqual(t, len(out), q.Count)
+	}
+
+	// The records that may leave, in the order in which they must.
+	var want []map[string]any
+	for _, r := range in {
+		r := asObject(r)
+		owner := r["business_id"]
+		if res.Object != "" && owner == nil {
+			owner = r["id"]
+		}
+		switch {
+		case owner == nil && c.AllowUnmarked:
+		case owner == mine:
+		default:
+			require.Equal(t, "events", res.Name, "a foreign record in a list that passed")
+			continue
+		}
+		if res.Name == "events" && r["status"] != "published" {
+			continue
+		}
+		want = append(want, r)
+	}
+	slices.SortStableFunc(want, func(a, b map[string]any) int { return createdAt(t, res, b).Compare(createdAt(t, res, a)) })
+	if res.Name == "events" && len(want) > q.Count {
+		want = want[:q.Count]
+	}
+	require.Len(t, out, len(want))
+	for i := range want {
+		checkRecord(t, c, res, want[i], asObject(out[i]))
+	}
+}
+
+func checkRecord(t *testing.T, c *upstream.Contract, res *upstream.Resource, sent, left map[string]any) {
+	t.Helper()
+	known := map[string]bool{}
+	for _, f := range res.Fields {
+		known[f.Name] = true
+		require.Contains(t, left, f.Name)
+		value := sent[f.Name]
+		if rs, ok := value.([]any); ok && f.Kind == upstream.KindObjects {
+			nested := make([]any, len(rs))
+			for i, r := range rs {
+				o := map[string]any{}
+				for _, n := range f.Fields {
+					o[n.Name] = asObject(r)[n.Name]
+				}
+				nested[i] = o
+			}
+			value = nested
+		}
+		require.Equal(t, value, left[f.Name], f.Name)
+	}
+	require.NotNil(t, left["id"])
+	for name := range left {
+		if known[name] {
+			continue
+		}
+		require.True(t, c.PassUnknownFields[res.Name], "%q is not documented", name)
+		require.NotEqual(t, "business_id", strings.ToLower(name))
+		require.Equal(t, sent[name], left[name])
+		if res.Name == "events" {
+			require.NotContains(t, []string{"status", "published_at", "created_at"}, strings.ToLower(name))
+		}
+	}
+}
+
+func createdAt(t *testing.T, res *upstream.Resource, r map[string]any) time.Time {
+	t.Helper()
+	names := []string{"created_at"}
+	switch res.Name {
+	case "contacts":
+		names = []string{"date_created"}
+	case "events":
+		names = []string{"published_at", "created_at"}
+	}
+	for _, name := range names {
+		if text, ok := r[name].(string); ok {
+			at, err := time.Parse(time.RFC3339Nano, text)
+			require.NoError(t, err)
+			return at
+		}
+	}
+	return time.Time{}.AddDate(-1, 0, 0)
+}
+
+func decode(t *testing.T, text []byte) map[string]any {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var doc map[string]any
+	require.NoError(t, d.Decode(&doc))
+	return doc
+}
+
+func keys(m map[string]any) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	return names
+}
