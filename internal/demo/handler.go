@@ -113,7 +113,7 @@ func (h *handler) answer(b []byte, header http.Header, r *http.Request) ([]byte,
 }
 
 func (h *handler) health(ctx context.Context, b []byte) ([]byte, error) {
-	if err := h.service.store.readers.PingContext(ctx); err != nil {
+	if err := h.service.store.ping(ctx); err != nil {
 		return nil, err
 	}
 	return append(b, `{"status":"ok"}`...), nil
@@ -127,7 +127,7 @@ func (h *handler) problem(r *http.Request, err error) *httpError {
 		return known
 	case errors.Is(err, errUnknownBusiness):
 		return &httpError{Status: http.StatusForbidden, Code: "UNKNOWN_BUSINESS", Message: "There is no such business."}
-	case h.service.store.closed.Load(), r.Context().Err() != nil:
+	case errors.Is(err, errClosed), r.Context().Err() != nil:
 		return &httpError{Status: http.StatusServiceUnavailable, Code: "SERVICE_UNAVAILABLE", Message: "The service is shutting down."}
 	}
 	h.log(r, slog.LevelError, "request failed", err)

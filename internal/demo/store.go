@@ -11,7 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"modernc.org/sqlite" // with the driver "sqlite"
@@ -20,6 +20,9 @@ import (
 
 // Memory is the path of a database that lives in the process and ends with it.
 const Memory = ":memory:"
+
+// errClosed says that the store has been closed.
+var errClosed = errors.New("the store is closed")
 
 // errUnknownBusiness says that no business has the id that was asked for.
 var errUnknownBusiness = errors.New("unknown business")
@@ -33,7 +36,8 @@ const busyTimeout = 5 * time.Second
 type store struct {
 	writer  *sql.DB
 	readers *sql.DB
-	closed  atomic.Bool
+	gate    sync.RWMutex // held by whoever uses the database, closed by close
+	closed  bool
 
 	businessFields []field[businessRow]
 	oneBusiness    *sql.Stmt
@@ -201,10 +205,15 @@ func (s *store) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// close waits for the statements that are running. The writer goes last, so
-// that it is the one to fold the write-ahead log into the file.
+// close waits for those who use the database, and refuses later ones. The
+// writer goes last, so that it is the one to fold the write-ahead log into the file.
 func (s *store) close() error {
-	s.closed.Store(true)
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
 	var errs []error
 	for _, db := range []*sql.DB{s.readers, s.writer} {
 		if db != nil {
@@ -217,23 +226,41 @@ func (s *store) close() error {
 	return nil
 }
 
+// use runs fn while the database is sure to stay open, or gives errClosed. What
+// fn calls must not use it again.
+func (s *store) use(fn func() error) error {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if s.closed {
+		return errClosed
+	}
+	return fn()
+}
+
+// ping says whether the database can be read.
+func (s *store) ping(ctx context.Context) error {
+	return s.use(func() error { return s.readers.PingContext(ctx) })
+}
+
 // read runs fn in a snapshot: all it reads is of one moment.
 func (s *store) read(ctx context.Context, fn func(tx *sql.Tx) error) error {
-	tx, err := s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return fmt.Errorf("beginning to read: %w", err)
-	}
-	err = fn(tx)
-	// There is nothing to keep of a snapshot, and what a failed end of it could
-	// say, fn's error has said.
-	_ = tx.Rollback()
-	return err
+	return s.use(func() error {
+		tx, err := s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+		if err != nil {
+			return fmt.Errorf("beginning to read: %w", err)
+		}
+		err = fn(tx)
+		// There is nothing to keep of a snapshot, and what a failed end of it
+		// could say, fn's error has said.
+		_ = tx.Rollback()
+		return err
+	})
 }
 
 // write runs fn in a transaction that is kept when fn returns nil and is
 // undone otherwise. Writes wait for each other.
 func (s *store) write(ctx context.Context, fn func(tx *sql.Tx) error) error {
-	return inTx(ctx, s.writer, fn)
+	return s.use(func() error { return inTx(ctx, s.writer, fn) })
 }
 
 func inTx(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx) error) error {
@@ -268,7 +295,9 @@ func insert[T any](ctx context.Context, tx *sql.Tx, table string, fields []field
 // business gives one business, or errUnknownBusiness.
 func (s *store) business(ctx context.Context, id string) (*businessRow, error) {
 	var row businessRow
-	err := s.oneBusiness.QueryRowContext(ctx, id).Scan(destinations(s.businessFields, &row)...)
+	err := s.use(func() error {
+		return s.oneBusiness.QueryRowContext(ctx, id).Scan(destinations(s.businessFields, &row)...)
+	})
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, errUnknownBusiness
@@ -279,12 +308,19 @@ func (s *store) business(ctx context.Context, id string) (*businessRow, error) {
 }
 
 // businesses gives all of them, oldest first.
-func (s *store) businesses(ctx context.Context) ([]businessRow, error) {
-	rows, err := s.allBusinesses.QueryContext(ctx)
+func (s *store) businesses(ctx context.Context) (all []businessRow, err error) {
+	err = s.use(func() error {
+		rows, err := s.allBusinesses.QueryContext(ctx)
+		if err != nil {
+			return err
+		}
+		all, err = collect(rows, s.businessFields, businessCount)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("reading businesses: %w", err)
 	}
-	return collect(rows, s.businessFields, 0)
+	return all, nil
 }
 
 // eventPage gives at most count events of a business in a state ("": in any),

@@ -136,6 +136,39 @@ func TestAWriteThatFailsLeavesNothing(t *testing.T) {
 	require.Equal(t, before, everything(t, s, inactive().ID, "events"))
 }
 
+func TestClosingWaitsForReadsThatHaveBegun(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]string{"memory": Memory, "file": filepath.Join(t.TempDir(), "demo.db")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := small(t, path, Options{})
+			begun, closing := make(chan struct{}), make(chan error, 1)
+			go func() {
+				<-begun
+				closing <- s.Close()
+			}()
+			err := s.store.read(t.Context(), func(tx *sql.Tx) error {
+				close(begun)
+				// A reader that tries waits or is turned away once closing has begun.
+				require.Eventually(t, func() bool {
+					free := s.store.gate.TryRLock()
+					if free {
+						s.store.gate.RUnlock()
+					}
+					return !free
+				}, 10*time.Second, time.Millisecond)
+				jobs, n, err := s.store.jobs.page(t.Context(), tx, inactive().ID, page{1, 100})
+				require.Len(t, jobs, int(n))
+				require.NotEmpty(t, jobs)
+				return err
+			})
+			require.NoError(t, err)
+			require.NoError(t, <-closing)
+			require.ErrorIs(t, s.store.ping(t.Context()), errClosed)
+		})
+	}
+}
+
 func TestReadersCannotWrite(t *testing.T) {
 	t.Parallel()
 	_, err := shared.store.readers.ExecContext(t.Context(), "DELETE FROM jobs")
