@@ -64,6 +64,7 @@ type Report struct {
 // whose size the caller has bounded (DefaultMaxAnswer). Nothing is appended when there is an error, which is always a
 // *ContractError (ErrNotContract, ErrForeignRecord, ErrUnmarkedRecord), or ErrIdentity when businessID is empty.
 //
+//   - What leaves is at most twice as large as the body and 1 MiB, however many members are missing.
 //   - The answer is one JSON object (RFC 8259) in UTF-8, no member name twice in any object, at most MaxDepth deep,
 //     nothing after it. It has the resource's list of objects, or its object; and, where the resource has it,
 //     `pagination` with the four integers, none negative, for the page that was asked. Other top-level members are
@@ -279,8 +280,10 @@ func (k *checker) answer(out []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if unknown && !k.distinct(start) {
-		return nil, k.twice()
+	if unknown {
+		if err := k.distinct(start); err != nil {
+			return nil, err
+		}
 	}
 	if !found {
 		return nil, k.refuse(ErrNotContract, content, "the member "+content)
@@ -432,7 +435,7 @@ func (k *checker) listed(out []byte) ([]byte, error) {
 	out = k.appendRecord(out)
 	r.end = len(out)
 	k.records = append(k.records, r)
-	return out, nil
+	return out, k.grown(len(out))
 }
 
 // object reads the one record of a resource without a list.

@@ -17,7 +17,7 @@ import (
 // The business of the page's examples.
 const documented = "biz_7f3a9c21"
 
-var block = regexp.MustCompile("(?ms)^```([a-z ]+)\n(.*?)^```$")
+var block = regexp.MustCompile("(?s)```([a-z ]+)\n(.*?)```\n")
 
 // platformPage is docs/data-services.md.
 func platformPage(t *testing.T) string {
@@ -30,7 +30,7 @@ func platformPage(t *testing.T) string {
 func TestTheExamplesForPlatformTeamsMeetTheContract(t *testing.T) {
 	t.Parallel()
 	seen := map[string]int{}
-	for _, section := range strings.Split(platformPage(t), "\n### ") {
+	for section := range strings.SplitSeq(platformPage(t), "\n### ") {
 		var res *upstream.Resource
 		var q upstream.Query
 		for _, b := range block.FindAllStringSubmatch(section, -1) {

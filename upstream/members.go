@@ -94,8 +94,8 @@ func (k *checker) skip(depth int) (span, error) {
 				break
 			}
 		}
-		if !k.distinct(start) {
-			return span{}, k.twice()
+		if err := k.distinct(start); err != nil {
+			return span{}, err
 		}
 	default:
 		k.literal()
@@ -114,10 +114,31 @@ func (k *checker) literal() {
 	}
 }
 
-// distinct reports whether every name from start to k.pos is there once in its object. It asks the decoder, and is for
-// what the tables do not know: names that they do know are compared by their bit.
-func (k *checker) distinct(start int) bool {
-	return jsontext.Value(k.body[start:k.pos]).IsValid()
+// maxNames is about how many members a value may have that is asked for names that are there twice: the decoder keeps a
+// map of them.
+const maxNames = 1 << 17
+
+// distinct is nil when every name from start to k.pos is there once in its object. It asks the decoder, and is for what
+// the tables do not know: names that they do know are compared by their bit.
+func (k *checker) distinct(start int) error {
+	value := k.body[start:k.pos]
+	switch {
+	case bytes.Count(value, []byte{':'}) > maxNames:
+		return k.refuse(ErrNotContract, "", "fewer members that are not documented")
+	case !jsontext.Value(value).IsValid():
+		return k.twice()
+	default:
+		return nil
+	}
+}
+
+// grown is nil as long as what stands in the answer and in the scratch is in proportion to the body. Missing members
+// become null: without a bound, `{},{},…` would make of every three bytes twenty times as many.
+func (k *checker) grown(answer int) error {
+	if answer+len(k.scratch) > 2*len(k.body)+1<<20 {
+		return k.refuse(ErrNotContract, "", "an answer that missing members do not make more than twice as large")
+	}
+	return nil
 }
 
 // members reads the object that begins here, which is at a depth: where the value of each member of p stands. seen has a
@@ -144,8 +165,8 @@ func (k *checker) members(p *plan, spans []span, guess []int, depth int) (seen u
 			return 0, err
 		}
 	}
-	if unknown && !k.distinct(start) {
-		return 0, k.twice()
+	if unknown {
+		return seen, k.distinct(start)
 	}
 	return seen, nil
 }
@@ -322,6 +343,9 @@ func (k *checker) objects(m *member, depth int) (span, error) {
 			k.scratch = k.appendSpan(k.scratch, spans[i])
 		}
 		k.scratch = append(k.scratch, '}')
+		if err := k.grown(0); err != nil {
+			return span{}, err
+		}
 	}
 	k.scratch = append(k.scratch, ']')
 	return span{start: start, end: len(k.scratch), scratch: true}, nil
