@@ -19,12 +19,14 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
 
 	"github.com/caddyserver/xcaddy"
+	"golang.org/x/mod/module"
 )
 
 func main() {
@@ -64,6 +66,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	builder := list.Builder
 	builder.OS, builder.Arch = *goos, *goarch
 	builder.BuildFlags = fmt.Sprintf("-trimpath -tags '%s' -ldflags '%s'", *tags, *ldflags)
+	cleanup, err := list.replacementsFirst(ctx)
+	if err != nil {
+		return err
+	}
+	defer cleanup()
 	if err := builder.Build(ctx, *output); err != nil {
 		return fmt.Errorf("building with xcaddy: %w", err)
 	}
@@ -120,15 +127,65 @@ func load(path string) (*list, error) {
 }
 
 func (l *list) checkGo(ctx context.Context) error {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOVERSION").Output()
+	have, err := goEnv(ctx, "GOVERSION")
 	if err != nil {
-		return fmt.Errorf("asking for Go's version: %w", err)
+		return err
 	}
-	have, _, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	have, _, _ = strings.Cut(have, " ")
 	if version.Compare(have, "go"+l.GoVersion) < 0 {
 		return fmt.Errorf("the plugin list asks for go%s or later, this is %s", l.GoVersion, have)
 	}
 	return nil
+}
+
+// replacementsFirst keeps Go from asking a registry for a plugin that lies in a local replacement. Go looks for a package
+// in every module whose path begins the package's, the longest first, and a registry that answers "forbidden" instead of
+// "not found" ends the search before the replacement's turn comes. So the longer paths are answered from a directory: no
+// such versions. The function that it returns removes the directory.
+func (l *list) replacementsFirst(ctx context.Context) (cleanup func(), err error) {
+	dir, err := os.MkdirTemp("", "xcaddybuild-")
+	if err != nil {
+		return nil, fmt.Errorf("making a directory: %w", err)
+	}
+	cleanup = func() { _ = os.RemoveAll(dir) }
+	defer func() {
+		if err != nil {
+			cleanup()
+		}
+	}()
+	for _, p := range l.Plugins {
+		for _, r := range l.Replacements {
+			for longer := p.PackagePath; strings.HasPrefix(longer, string(r.Old)+"/"); longer = path.Dir(longer) {
+				escaped, err := module.EscapePath(longer)
+				if err != nil {
+					return nil, fmt.Errorf("plugin %s: %w", p.PackagePath, err)
+				}
+				versions := filepath.Join(dir, filepath.FromSlash(escaped), "@v")
+				if err := os.MkdirAll(versions, 0o750); err != nil {
+					return nil, fmt.Errorf("making a directory: %w", err)
+				}
+				if err := os.WriteFile(filepath.Join(versions, "list"), nil, 0o600); err != nil {
+					return nil, fmt.Errorf("writing an empty list of versions: %w", err)
+				}
+			}
+		}
+	}
+	proxies, err := goEnv(ctx, "GOPROXY")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Setenv("GOPROXY", "file://"+filepath.ToSlash(dir)+","+proxies); err != nil {
+		return nil, fmt.Errorf("setting GOPROXY: %w", err)
+	}
+	return cleanup, nil
+}
+
+func goEnv(ctx context.Context, name string) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", name).Output()
+	if err != nil {
+		return "", fmt.Errorf("asking for %s: %w", name, err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 // same reports an error that lists the differences if a and b were built by different Gos or from different versions of

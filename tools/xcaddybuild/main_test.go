@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,6 +105,35 @@ func TestALocalReplacementIsRelativeToTheList(t *testing.T) {
 	}
 	if got := l.Replacements[1].New; got != xcaddy.ReplacementPath("example.org/r@v1.0.0") {
 		t.Errorf("got %s", got)
+	}
+}
+
+func TestAPluginOfALocalReplacementIsNotLookedUpElsewhere(t *testing.T) {
+	t.Setenv("GOPROXY", "https://proxy.example.org,direct")
+	l := &list{Builder: xcaddy.Builder{
+		Plugins:      []xcaddy.Dependency{{PackagePath: "example.org/Mod/a/b"}, {PackagePath: "example.org/else", Version: "v1.0.0"}},
+		Replacements: []xcaddy.Replace{{Old: "example.org/Mod", New: "/somewhere"}},
+	}}
+	cleanup, err := l.replacementsFirst(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, rest, _ := strings.Cut(strings.TrimPrefix(os.Getenv("GOPROXY"), "file://"), ",")
+	if rest != "https://proxy.example.org,direct" {
+		t.Errorf("the other proxies are %q", rest)
+	}
+	var lists []string
+	for _, name := range []string{"example.org/!mod/a/b", "example.org/!mod/a", "example.org/!mod", "example.org/else"} {
+		if _, err := os.Stat(filepath.Join(dir, name, "@v", "list")); err == nil {
+			lists = append(lists, name)
+		}
+	}
+	if !slices.Equal(lists, []string{"example.org/!mod/a/b", "example.org/!mod/a"}) {
+		t.Errorf("answered from the directory: %q", lists)
+	}
+	cleanup()
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the directory is left behind: %v", err)
 	}
 }
 
