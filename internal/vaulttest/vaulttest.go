@@ -125,6 +125,7 @@ func (s *Server) ClientWithToken(tb testing.TB, token string) *api.Client {
 	})
 	require.NoError(tb, err)
 	client.SetHeaders(http.Header{api.RequestHeaderName: {"true"}})
+	client.SetWrappingLookupFunc(func(string, string) string { return "" })
 	client.SetToken(token)
 	return client
 }

@@ -1,0 +1,422 @@
+package vault_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/vault/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+)
+
+func TestKeysAreManagedInEitherVersionOfKV(t *testing.T) {
+	t.Parallel()
+	for _, mount := range []string{"kv", "kv1"} {
+		t.Run(mount, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, setup{policy: managePolicy, change: func(_ *vaulttest.Server, o *vault.Options) { o.Mount = mount }})
+			ctx := t.Context()
+
+			keys, err := b.List(ctx)
+			require.NoError(t, err)
+			require.Empty(t, keys)
+			b.requireUnknown(t, testKey)
+			_, err = b.Update(ctx, testKey, func(c *authsigner.Credential) (*authsigner.Credential, error) { return c, nil })
+			require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+			require.ErrorIs(t, b.Delete(ctx, testKey), authsigner.ErrUnknownKey)
+
+			require.NoError(t, b.Create(ctx, credential(t, testKey)))
+			require.ErrorIs(t, b.Create(ctx, credential(t, testKey)), authsigner.ErrKeyExists)
+			require.NoError(t, b.Create(ctx, credential(t, otherKey)))
+			b.requireFound(t, testKey)
+			keys, err = b.List(ctx)
+			require.NoError(t, err)
+			require.Equal(t, []string{testKey, otherKey}, keys)
+
+			until := time.Date(2100, 1, 2, 3, 4, 5, 0, time.UTC)
+			updated, err := b.Update(ctx, testKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
+				c.Limit, c.Status, c.PreviousPrivateKey, c.PreviousExpiresAt = 120, authsigner.StatusInactive, "old-secret", until
+				return c, nil
+			})
+			require.NoError(t, err)
+			found, err := b.Lookup(ctx, testKey)
+			require.NoError(t, err)
+			require.Equal(t, updated.Record(), found.Record())
+			require.Equal(t, 120, found.Limit)
+			require.Equal(t, until, found.PreviousExpiresAt)
+
+			require.NoError(t, b.Delete(ctx, testKey))
+			b.requireUnknown(t, testKey)
+			require.ErrorIs(t, b.Delete(ctx, testKey), authsigner.ErrUnknownKey)
+			b.requireFound(t, otherKey)
+		})
+	}
+}
+
+func TestIssuedRotatedAndRevokedKeysAreThoseThatVaultHolds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{policy: managePolicy})
+	ctx := t.Context()
+	issued, err := authsigner.Issue(ctx, b, authsigner.IssueOptions{BusinessID: "biz_1", Name: "Bakery", Slug: "bakery"})
+	require.NoError(t, err)
+	rotated, err := authsigner.Rotate(ctx, b, issued.PublicKey, time.Hour, time.Now())
+	require.NoError(t, err)
+	found, err := b.Lookup(ctx, issued.PublicKey)
+	require.NoError(t, err)
+	require.Equal(t, rotated.Record(), found.Record())
+	require.Equal(t, issued.PrivateKey.Reveal(), found.PreviousPrivateKey.Reveal())
+	require.NoError(t, authsigner.Revoke(ctx, b, issued.PublicKey))
+	b.requireUnknown(t, issued.PublicKey)
+
+	// Nothing of it is left, no earlier version and no metadata.
+	answer, err := b.Client(t).Logical().ReadWithContext(ctx, "kv/metadata/gateway/keys/"+issued.PublicKey)
+	require.NoError(t, err)
+	require.Nil(t, answer)
+}
+
+func TestAVersionThatWasDeletedOrDestroyedIsAnUnknownKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{policy: managePolicy})
+	root := b.Client(t).KVv2("kv")
+	path := "gateway/keys/" + testKey
+	b.store(t, testKey, nil)
+
+	require.NoError(t, root.Delete(t.Context(), path))
+	b.requireUnknown(t, testKey)
+	require.ErrorIs(t, b.Create(t.Context(), credential(t, testKey)), authsigner.ErrKeyExists,
+		"somebody may yet undelete it")
+	require.NoError(t, root.Undelete(t.Context(), path, []int{1}))
+	b.requireFound(t, testKey)
+
+	require.NoError(t, root.Destroy(t.Context(), path, []int{1}))
+	b.requireUnknown(t, testKey)
+	require.NoError(t, b.Delete(t.Context(), testKey))
+	require.NoError(t, b.Create(t.Context(), credential(t, testKey)))
+	b.requireFound(t, testKey)
+}
+
+func TestAMalformedEntryIsReportedAndConcernsNoOtherKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{})
+	b.store(t, otherKey, nil)
+	for name, changes := range map[string]map[string]any{
+		"no secret":       {"private_key": nil},
+		"empty secret":    {"private_key": ""},
+		"secret a number": {"private_key": 12345678},
+		"unknown status":  {"status": "fine"},
+		"limit a word":    {"limit": "many"},
+	} {
+		b.store(t, testKey, changes)
+		_, err := b.Lookup(t.Context(), testKey)
+		requireUnavailable(t, err)
+		require.ErrorIs(t, err, authsigner.ErrMalformedCredential, name)
+		require.NotContains(t, err.Error(), testSecret)
+		require.NoError(t, b.Ready(), "Vault is well")
+		b.requireFound(t, otherKey)
+	}
+	b.store(t, testKey, nil)
+	b.requireFound(t, testKey)
+	require.NoError(t, b.Ready())
+}
+
+func TestOfTwoWhoChangeAKeyAtTheSameTimeNoneIsLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{policy: managePolicy})
+	require.NoError(t, b.Create(t.Context(), credential(t, testKey)))
+	var wg sync.WaitGroup
+	var calls atomic.Int32
+	for range 4 {
+		wg.Go(func() {
+			for changed := 0; changed < 5; {
+				_, err := b.Update(t.Context(), testKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
+					calls.Add(1)
+					c.Limit++
+					return c, nil
+				})
+				if err == nil {
+					changed++
+				} else if !errors.Is(err, authsigner.ErrConflict) {
+					t.Errorf("changing: %v", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	cred, err := b.Lookup(t.Context(), testKey)
+	require.NoError(t, err)
+	require.Equal(t, 20, cred.Limit)
+	require.GreaterOrEqual(t, calls.Load(), int32(20))
+}
+
+func TestOfManyWhoCreateTheSameKeyOneDoes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{policy: managePolicy})
+	var wg sync.WaitGroup
+	var created, existed atomic.Int32
+	for range 10 {
+		wg.Go(func() {
+			switch err := b.Create(t.Context(), credential(t, testKey)); {
+			case err == nil:
+				created.Add(1)
+			case errors.Is(err, authsigner.ErrKeyExists):
+				existed.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 1, created.Load())
+	require.EqualValues(t, 9, existed.Load())
+}
+
+func TestWhatIsNoPublicKeyNeverBecomesPartOfAPath(t *testing.T) {
+	t.Parallel()
+	var proxy *recorder
+	b := newBench(t, setup{policy: managePolicy, change: func(s *vaulttest.Server, o *vault.Options) {
+		proxy = newRecorder(t, s.Addr)
+		o.Address = proxy.URL
+	}})
+	before := len(proxy.all())
+	for _, key := range []string{
+		"", "short", "../../../sys/raw", "pk_live_../../secret", "pk_live_%2e%2e%2fsecret", "pk_live_x?version=1",
+		"pk_live_\x00\x00\x00", "pk_live_" + strings.Repeat("a", 121),
+	} {
+		b.requireUnknown(t, key)
+		require.ErrorIs(t, b.Delete(t.Context(), key), authsigner.ErrUnknownKey)
+		_, err := b.Update(t.Context(), key, nil)
+		require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+		require.ErrorIs(t, b.Create(t.Context(), &authsigner.Credential{PublicKey: key}), authsigner.ErrMalformedCredential)
+	}
+	require.Len(t, proxy.all(), before)
+}
+
+func TestAnUpdateCannotChangeThePublicKeyNorStoreWhatIsNoCredential(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{policy: managePolicy})
+	b.store(t, testKey, nil)
+	for name, change := range map[string]func(c *authsigner.Credential){
+		"another key":  func(c *authsigner.Credential) { c.PublicKey = otherKey },
+		"empty secret": func(c *authsigner.Credential) { c.PrivateKey = "" },
+		"no status":    func(c *authsigner.Credential) { c.Status = "" },
+	} {
+		_, err := b.Update(t.Context(), testKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
+			change(c)
+			return c, nil
+		})
+		require.Error(t, err, name)
+	}
+	mine := errors.New("changed my mind")
+	_, err := b.Update(t.Context(), testKey, func(*authsigner.Credential) (*authsigner.Credential, error) { return nil, mine })
+	require.ErrorIs(t, err, mine)
+	b.requireFound(t, testKey)
+}
+
+func TestAMissingMountIsAnOutageAndNotAMillionUnknownKeys(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{})
+	b.store(t, testKey, nil)
+	b.requireFound(t, testKey)
+	require.NoError(t, b.Client(t).Sys().UnmountWithContext(t.Context(), "kv"))
+	b.requireUnavailable(t)
+	require.Error(t, b.Ready())
+}
+
+func TestAConfigurationThatVaultContradictsSaysSo(t *testing.T) {
+	t.Parallel()
+	server := vaulttest.Start(t, vaulttest.Options{})
+	for name, try := range map[string]struct {
+		change func(o *vault.Options)
+		want   string
+	}{
+		"version 1 for 2": {func(o *vault.Options) { o.KVVersion = 1 }, "has version 2, and version 1 is configured"},
+		"version 2 for 1": {func(o *vault.Options) { o.Mount, o.KVVersion = "kv1", 2 }, "has version 1, and version 2 is configured"},
+		"no such mount":   {func(o *vault.Options) { o.Mount = "nowhere" }, "nowhere"},
+		"not a KV mount":  {func(o *vault.Options) { o.Mount = "transit" }, "is not KV but transit"},
+		"below the mount": {func(o *vault.Options) { o.Mount = "kv/team" }, "there is no engine at kv/team/, but one at kv/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := vault.Options{
+				Address: server.Addr, Auth: vault.Auth{Token: authsigner.Secret(server.RootToken)}, Timeout: patience,
+			}
+			try.change(&o)
+			source := newSource(t, o)
+			_, err := source.Lookup(t.Context(), testKey)
+			requireUnavailable(t, err)
+			require.ErrorContains(t, err, try.want)
+			require.ErrorContains(t, source.Ready(), try.want)
+		})
+	}
+}
+
+// Whatever answers in Vault's place, a load balancer or another program, is not believed that there is no such key.
+func TestOnlyVaultsOwnWordMakesAKeyUnknown(t *testing.T) {
+	t.Parallel()
+	for name, try := range map[string]struct {
+		status  int
+		body    string
+		unknown bool
+	}{
+		"vault's word":             {404, `{"errors":[]}`, true},
+		"vault's word, deleted":    {404, `{"data":{"data":null,"metadata":{"version":3,"deletion_time":"2026-01-01T00:00:00Z","destroyed":false}}}`, true},
+		"vault's word, destroyed":  {404, `{"data":{"data":null,"metadata":{"version":3,"deletion_time":"","destroyed":true}}}`, true},
+		"no route":                 {404, `{"errors":["no handler for route \"kv/data/x\". route entry not found."]}`, false},
+		"not the engine's path":    {404, `{"request_id":"x","data":null,"warnings":["Invalid path for a versioned K/V secrets engine."]}`, false},
+		"a web server":             {404, `<html><h1>404 Not Found</h1></html>`, false},
+		"nothing":                  {404, ``, false},
+		"another API":              {404, `{"error":"not found","code":"NOT_FOUND"}`, false},
+		"another API, empty":       {404, `{}`, false},
+		"metadata, not deleted":    {404, `{"data":{"data":null,"metadata":{"version":3,"deletion_time":"","destroyed":false}}}`, false},
+		"200 of a web server":      {200, `<html>It works!</html>`, false},
+		"200 of another API":       {200, `{"status":"ok"}`, false},
+		"200 without the entry":    {200, `{"data":{"metadata":{"version":1}}}`, false},
+		"200 without the version":  {200, `{"data":{"data":{"private_key":"x"}}}`, false},
+		"204":                      {204, ``, false},
+		"sealed":                   {503, `{"errors":["Vault is sealed"]}`, false},
+		"too many requests":        {429, `{"errors":["rate limit quota exceeded"]}`, false},
+		"internal error":           {500, `{"errors":["1 error occurred"]}`, false},
+		"a secret in an HTML page": {502, `<html>canary-private-key-of-a-business</html>`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if !strings.Contains(r.URL.Path, "/data/") {
+					w.WriteHeader(http.StatusForbidden) // a token without any right but to read
+					return
+				}
+				w.WriteHeader(try.status)
+				_, _ = w.Write([]byte(try.body))
+			}))
+			t.Cleanup(server.Close)
+			source := newSource(t, vault.Options{Address: server.URL, KVVersion: 2, Auth: vault.Auth{Token: "t"}, Timeout: patience})
+			_, err := source.Lookup(t.Context(), testKey)
+			if try.unknown {
+				require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+				require.NotErrorIs(t, err, authsigner.ErrUnavailable)
+				return
+			}
+			requireUnavailable(t, err)
+			require.NotErrorIs(t, err, authsigner.ErrMalformedCredential, "what Vault did not say does not end a credential")
+			require.NotContains(t, err.Error(), testSecret)
+			require.NotContains(t, err.Error(), "<html>")
+		})
+	}
+}
+
+func TestEveryRequestCarriesTheNamespaceAndNoneTheEnvironments(t *testing.T) {
+	for name, value := range map[string]string{
+		api.EnvVaultAddress: "http://192.0.2.1:1", api.EnvVaultToken: "hvs.of-the-environment", api.EnvVaultNamespace: "of-the-environment",
+		api.EnvVaultWrapTTL: "60s", api.EnvVaultHeaders: `{"X-From":"environment"}`, api.EnvVaultSkipVerify: "true",
+		api.EnvVaultMaxRetries: "0", api.EnvVaultClientTimeout: "1ns", api.EnvRateLimit: "0.001", api.EnvVaultAgentAddr: "http://192.0.2.1:1",
+	} {
+		t.Setenv(name, value)
+	}
+	var proxy *recorder
+	b := newBench(t, setup{policy: managePolicy, change: func(s *vaulttest.Server, o *vault.Options) {
+		proxy = newRecorder(t, s.Addr)
+		o.Address, o.Namespace = proxy.URL, "team-a/gateway"
+	}})
+	require.NoError(t, b.Create(t.Context(), credential(t, testKey)))
+	b.requireFound(t, testKey)
+	require.NoError(t, b.Delete(t.Context(), testKey))
+	_, err := b.List(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, b.Close())
+
+	requests := proxy.all()
+	require.Greater(t, len(requests), 6)
+	for _, r := range requests {
+		require.Equal(t, []string{"team-a/gateway"}, r.Header.Values("X-Vault-Namespace"), r.URL.Path)
+		require.Equal(t, "true", r.Header.Get("X-Vault-Request"))
+		require.Empty(t, r.Header.Get("X-From"))
+		require.Empty(t, r.Header.Get("X-Vault-Wrap-TTL"))
+		require.NotContains(t, fmt.Sprint(r.Header, r.URL), "of-the-environment")
+		require.NotContains(t, r.URL.String(), "hvs.")
+	}
+	require.Contains(t, proxy.paths(), "PUT auth/token/revoke-self", "it signs off")
+}
+
+func TestASourceWithoutANamespaceSendsNone(t *testing.T) {
+	t.Parallel()
+	var proxy *recorder
+	b := newBench(t, setup{change: func(s *vaulttest.Server, o *vault.Options) {
+		proxy = newRecorder(t, s.Addr)
+		o.Address = proxy.URL
+	}})
+	b.requireUnknown(t, testKey)
+	for _, r := range proxy.all() {
+		require.NotContains(t, r.Header, "X-Vault-Namespace")
+	}
+}
+
+func TestAStandbyThatRedirectsIsFollowed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{
+		server: vaulttest.Options{Standby: true}, policy: managePolicy,
+		change: func(s *vaulttest.Server, o *vault.Options) { o.Address = s.StandbyAddr },
+	})
+	require.NoError(t, b.Create(t.Context(), credential(t, testKey)))
+	b.requireFound(t, testKey)
+}
+
+func TestARateLimitOfVaultsIsAnOutageThatPasses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{})
+	b.store(t, testKey, nil)
+	root := b.Client(t).Logical()
+	_, err := root.WriteWithContext(t.Context(), "sys/quotas/rate-limit/all", map[string]any{"path": "kv", "rate": 0.001})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := b.Lookup(t.Context(), testKey)
+		return err != nil
+	}, patience, time.Millisecond)
+	b.requireUnavailable(t)
+	_, err = root.DeleteWithContext(t.Context(), "sys/quotas/rate-limit/all")
+	require.NoError(t, err)
+	b.requireFound(t, testKey)
+}
+
+func TestManyLookupsAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{})
+	b.store(t, testKey, nil)
+	var wg sync.WaitGroup
+	var failed atomic.Int32
+	for i := range 200 {
+		wg.Go(func() {
+			key, want := testKey, error(nil)
+			if i%2 == 1 {
+				key, want = fmt.Sprintf("pk_live_unknown%d", i), authsigner.ErrUnknownKey
+			}
+			if _, err := b.Lookup(t.Context(), key); !errors.Is(err, want) {
+				failed.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	require.Zero(t, failed.Load())
+}
+
+func TestWhoeverGivesUpGetsTheContextsErrorAndHarmsNobody(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{})
+	b.store(t, testKey, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := b.Lookup(ctx, testKey)
+	requireUnavailable(t, err)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, b.Ready())
+	b.requireFound(t, testKey)
+}

@@ -1,0 +1,534 @@
+package vault_test
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/vault/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+)
+
+// keepLooking looks testKey up all the time until stop is called, which returns how often, and the first error.
+func (b *bench) keepLooking(t *testing.T) (stop func() (int, error)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	looked, failure := 0, error(nil)
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_, err := b.Lookup(context.WithoutCancel(ctx), testKey)
+			looked++
+			if err != nil && failure == nil {
+				failure = err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(tick):
+			}
+		}
+	}()
+	return func() (int, error) {
+		cancel()
+		<-done
+		return looked, failure
+	}
+}
+
+func TestTheTokenIsRenewedBeforeItEnds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{role: map[string]any{"token_ttl": "2s", "token_max_ttl": "1h"}})
+	b.store(t, testKey, nil)
+	stop := b.keepLooking(t)
+	b.events.waitFor(t, vault.EventRenewed, 3) // the token would have ended
+	looked, err := stop()
+	require.NoError(t, err)
+	require.Greater(t, looked, 10)
+	require.Equal(t, 1, b.events.count(vault.EventLogin))
+	require.NoError(t, b.Ready())
+}
+
+func TestWhenTheTokenHasReachedItsMaximumANewOneIsThereInTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{role: map[string]any{"token_ttl": "3s", "token_max_ttl": "5s"}})
+	b.store(t, testKey, nil)
+	stop := b.keepLooking(t)
+	b.events.waitFor(t, vault.EventLogin, 3)
+	looked, err := stop()
+	require.NoError(t, err, "not one look-up may fail")
+	require.Greater(t, looked, 10)
+	require.Positive(t, b.events.count(vault.EventRenewed))
+	require.Zero(t, b.events.count(vault.EventDenied))
+}
+
+func TestATokenThatCannotBeRenewedIsReplacedInTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{role: map[string]any{"token_type": "batch", "token_ttl": "3s"}})
+	b.store(t, testKey, nil)
+	stop := b.keepLooking(t)
+	b.events.waitFor(t, vault.EventLogin, 3)
+	_, err := stop()
+	require.NoError(t, err)
+	require.Zero(t, b.events.count(vault.EventRenewed))
+}
+
+func TestARevokedTokenIsReplacedWithinTheSameLookup(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{})
+	b.store(t, testKey, nil)
+	b.requireFound(t, testKey)
+	b.revokeTokens(t, "approle")
+	b.requireFound(t, testKey)
+	require.Equal(t, 1, b.events.count(vault.EventDenied))
+	require.Equal(t, 2, b.events.count(vault.EventLogin))
+}
+
+func TestARevokedTokenIsReplacedOnceForAllWhoAreRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{})
+	b.store(t, testKey, nil)
+	b.requireFound(t, testKey)
+	b.revokeTokens(t, "approle")
+	errs := make(chan error, 50)
+	for range cap(errs) {
+		go func() {
+			_, err := b.Lookup(t.Context(), testKey)
+			errs <- err
+		}()
+	}
+	for range cap(errs) {
+		require.NoError(t, <-errs)
+	}
+	require.Equal(t, 2, b.events.count(vault.EventLogin))
+}
+
+func TestATokenWithFewUsesIsReplacedWhenTheyAreUsedUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{role: map[string]any{"token_num_uses": 5}})
+	b.store(t, testKey, nil)
+	for range 6 {
+		b.requireFound(t, testKey)
+	}
+	require.Equal(t, 2, b.events.count(vault.EventLogin))
+}
+
+func TestARefusalByPolicyIsAnOutageAndCausesFewSignIns(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{policy: `path "kv/data/somewhere/else" { capabilities = ["read"] }`})
+	b.store(t, testKey, nil)
+	for range 50 {
+		b.requireUnavailable(t)
+	}
+	require.LessOrEqual(t, b.events.count(vault.EventLogin), 2+int(patience/(10*time.Second)))
+	require.Error(t, b.Ready())
+
+	// Policies count at once, without a new token.
+	require.NoError(t, b.Client(t).Sys().PutPolicyWithContext(t.Context(), "gateway", readPolicy))
+	b.eventuallyFound(t)
+}
+
+func TestARoleThatGetsAnotherPolicyIsNoticed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{policy: `path "kv/data/somewhere/else" { capabilities = ["read"] }`})
+	b.store(t, testKey, nil)
+	root := b.Client(t)
+	require.NoError(t, root.Sys().PutPolicyWithContext(t.Context(), "more", readPolicy))
+	_, err := root.Logical().WriteWithContext(t.Context(), "auth/approle/role/gateway", map[string]any{"token_policies": "gateway,more"})
+	require.NoError(t, err)
+	b.requireFound(t, testKey) // with the token that the refusal has caused
+}
+
+func TestASealedVaultIsAnOutageThatPasses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{})
+	b.store(t, testKey, nil)
+	b.Seal(t)
+	b.requireUnavailable(t)
+	require.Error(t, b.Ready())
+	b.Unseal(t)
+	b.eventuallyFound(t)
+	require.Equal(t, 1, b.events.count(vault.EventLogin), "its token is still good")
+}
+
+func TestAKilledVaultIsAnOutageThatPasses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{server: vaulttest.Options{Persistent: true}})
+	b.store(t, testKey, nil)
+	b.requireFound(t, testKey)
+	b.Kill(t)
+	b.requireUnavailable(t)
+	require.Error(t, b.Ready())
+	b.Restart(t)
+	b.eventuallyFound(t)
+}
+
+func TestAVaultThatComesBackAfterTheTokenHasEndedIsSignedInToAnew(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{
+		server: vaulttest.Options{Persistent: true}, role: map[string]any{"token_ttl": "1s", "token_max_ttl": "1h"},
+		change: func(_ *vaulttest.Server, o *vault.Options) { o.Timeout = time.Second },
+	})
+	b.store(t, testKey, nil)
+	b.Kill(t)
+	b.events.waitFor(t, vault.EventRenewalFailed, 1)
+	b.events.waitFor(t, vault.EventLoginFailed, 2)
+	b.requireUnavailable(t)
+	require.Error(t, b.Ready())
+	b.Restart(t)
+	b.eventuallyFound(t)
+}
+
+func TestAPausedVaultHoldsNobodyLongerThanTheirDeadline(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{})
+	b.store(t, testKey, nil)
+	b.requireFound(t, testKey)
+	b.Pause(t)
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		began := time.Now()
+		_, err := b.Lookup(ctx, testKey)
+		cancel()
+		requireUnavailable(t, err)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Less(t, time.Since(began), 2*time.Second)
+	}
+	b.Resume(t)
+	b.eventuallyFound(t)
+}
+
+func TestTheTimeoutBoundsALookupWithoutADeadline(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{change: func(_ *vaulttest.Server, o *vault.Options) { o.Timeout = 500 * time.Millisecond }})
+	b.Pause(t)
+	began := time.Now()
+	_, err := b.Lookup(t.Context(), testKey)
+	requireUnavailable(t, err)
+	require.Less(t, time.Since(began), 5*time.Second)
+	b.Resume(t)
+}
+
+func TestCloseDoesNotWaitForAPausedVault(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{})
+	b.Pause(t)
+	began := time.Now()
+	require.NoError(t, b.Close())
+	require.Less(t, time.Since(began), 5*time.Second)
+	_, err := b.Lookup(t.Context(), testKey)
+	requireUnavailable(t, err)
+	require.Error(t, b.Ready())
+	require.NoError(t, b.Close())
+	b.Resume(t)
+}
+
+func TestAVaultThatIsNotThereAtTheStartIsFoundLater(t *testing.T) {
+	t.Parallel()
+	server := vaulttest.Start(t, vaulttest.Options{Persistent: true})
+	roleID, secretID := server.AppRole(t, "gateway", readPolicy, nil)
+	server.Stop(t)
+	b := &bench{Server: server, events: new(eventLog), secretID: secretID}
+	b.Source = newSource(t, vault.Options{
+		Address: server.Addr, OnEvent: b.events.add,
+		Auth: vault.Auth{AppRole: &vault.AppRole{RoleID: roleID, SecretID: authsigner.Secret(secretID)}},
+	})
+	b.requireUnavailable(t)
+	require.ErrorContains(t, b.Ready(), "connection refused")
+	b.events.waitFor(t, vault.EventLoginFailed, 2)
+
+	server.RestartSealed(t)
+	b.events.waitFor(t, vault.EventLoginFailed, b.events.count(vault.EventLoginFailed)+1)
+	b.requireUnavailable(t)
+	server.Unseal(t)
+	b.waitReady(t)
+	b.store(t, testKey, nil)
+	b.requireFound(t, testKey)
+}
+
+func TestTokensAreNotLeftBehindInVault(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{role: map[string]any{"token_ttl": "2s", "token_max_ttl": "3s"}})
+	b.events.waitFor(t, vault.EventLogin, 3)
+	require.LessOrEqual(t, b.tokens(t), 3, "root's, the current one, and perhaps one that is being replaced")
+	require.NoError(t, b.Close())
+	require.Equal(t, 1, b.tokens(t))
+}
+
+func TestASecretIDThatIsReplacedInItsFileIsFoundWhenTheOldOneIsOver(t *testing.T) {
+	t.Parallel()
+	var file string
+	b := newBench(t, setup{
+		absent: true,
+		role:   map[string]any{"secret_id_num_uses": 1, "token_ttl": "2s", "token_max_ttl": "3s"},
+		change: func(s *vaulttest.Server, o *vault.Options) {
+			file = writeFile(t, "secret-id", s.SecretID(t, "gateway")+"\n")
+			o.Auth.AppRole.SecretID, o.Auth.AppRole.SecretIDFile = "", file
+		},
+	})
+	b.waitReady(t)
+	b.store(t, testKey, nil)
+	b.requireFound(t, testKey)
+	b.events.waitFor(t, vault.EventLoginFailed, 1)
+	require.Contains(t, b.events.lastError(), "invalid")
+	require.Eventually(t, func() bool { return b.Ready() != nil }, patience, tick, "its token has ended")
+	b.requireUnavailable(t)
+
+	rewriteFile(t, file, b.SecretID(t, "gateway"))
+	b.eventuallyFound(t)
+}
+
+func TestASecretIDThatExpiresIsNoHarmWhileTheTokenLives(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{role: map[string]any{"secret_id_ttl": "1s", "token_ttl": "2s", "token_max_ttl": "1h"}})
+	b.store(t, testKey, nil)
+	stop := b.keepLooking(t)
+	b.events.waitFor(t, vault.EventRenewed, 2)
+	_, err := stop()
+	require.NoError(t, err)
+}
+
+func TestAGivenTokenIsRenewedAndNeverRevoked(t *testing.T) {
+	t.Parallel()
+	var token string
+	b := newBench(t, setup{change: func(s *vaulttest.Server, o *vault.Options) {
+		token = newToken(t, s, "2s", nil)
+		o.Auth = vault.Auth{Token: authsigner.Secret(token)}
+	}})
+	b.store(t, testKey, nil)
+	b.events.waitFor(t, vault.EventRenewed, 3)
+	b.requireFound(t, testKey)
+	require.NoError(t, b.Close())
+	_, err := b.ClientWithToken(t, token).Auth().Token().LookupSelfWithContext(t.Context())
+	require.NoError(t, err, "it belongs to whoever gave it")
+}
+
+func TestAGivenTokenThatIsRevokedIsReportedAndNotTakenForUnknownKeys(t *testing.T) {
+	t.Parallel()
+	var token string
+	b := newBench(t, setup{change: func(s *vaulttest.Server, o *vault.Options) {
+		token = newToken(t, s, "1h", nil)
+		o.Auth = vault.Auth{Token: authsigner.Secret(token)}
+	}})
+	b.store(t, testKey, nil)
+	b.requireFound(t, testKey)
+	require.NoError(t, b.Client(t).Auth().Token().RevokeTreeWithContext(t.Context(), token))
+	b.requireUnavailable(t)
+	require.Error(t, b.Ready())
+}
+
+func TestATokenFileThatIsReplacedIsReadAgain(t *testing.T) {
+	t.Parallel()
+	var file, token string
+	b := newBench(t, setup{change: func(s *vaulttest.Server, o *vault.Options) {
+		token = newToken(t, s, "1h", nil)
+		file = writeFile(t, "token", token+"\n")
+		o.Auth = vault.Auth{TokenFile: file}
+	}})
+	b.store(t, testKey, nil)
+	b.requireFound(t, testKey)
+	rewriteFile(t, file, newToken(t, b.Server, "1h", nil))
+	require.NoError(t, b.Client(t).Auth().Token().RevokeTreeWithContext(t.Context(), token))
+	b.requireFound(t, testKey)
+}
+
+func TestAGivenTokenThatMayOnlyReadKeysWorksWithTheVersionConfigured(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{change: func(s *vaulttest.Server, o *vault.Options) {
+		token := newToken(t, s, "1h", func(r *api.TokenCreateRequest) { r.NoDefaultPolicy = true })
+		o.Auth, o.KVVersion = vault.Auth{Token: authsigner.Secret(token)}, 2
+	}})
+	b.store(t, testKey, nil)
+	b.requireFound(t, testKey)
+	b.requireUnknown(t, otherKey)
+}
+
+func newToken(t *testing.T, s *vaulttest.Server, ttl string, change func(*api.TokenCreateRequest)) string {
+	t.Helper()
+	request := &api.TokenCreateRequest{Policies: []string{"gateway"}, TTL: ttl}
+	if change != nil {
+		change(request)
+	}
+	secret, err := s.Client(t).Auth().Token().CreateWithContext(t.Context(), request)
+	require.NoError(t, err)
+	return secret.Auth.ClientToken
+}
+
+func TestVaultIsTrustedByItsAuthorityAndNoOther(t *testing.T) {
+	t.Parallel()
+	server := vaulttest.Start(t, vaulttest.Options{TLS: true})
+	another := vaulttest.NewCA(t)
+	for name, try := range map[string]struct {
+		tls vault.TLS
+		ok  bool
+	}{
+		"its authority":                {vault.TLS{CA: server.CA.Path}, true},
+		"another authority":            {vault.TLS{CA: another.Path}, false},
+		"the system's authorities":     {vault.TLS{}, false},
+		"the name in its certificate":  {vault.TLS{CA: server.CA.Path, ServerName: "localhost"}, true},
+		"a name not in it":             {vault.TLS{CA: server.CA.Path, ServerName: "vault.example.com"}, false},
+		"another authority, same name": {vault.TLS{CA: another.Path, ServerName: "localhost"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			source := newSource(t, vault.Options{
+				Address: server.Addr, TLS: try.tls, Auth: vault.Auth{Token: authsigner.Secret(server.RootToken)}, Timeout: patience,
+			})
+			_, err := source.Lookup(t.Context(), testKey)
+			if try.ok {
+				require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+				return
+			}
+			requireUnavailable(t, err)
+			require.ErrorContains(t, err, "certificate")
+			require.NotContains(t, err.Error(), server.RootToken)
+		})
+	}
+}
+
+func TestSignInByCertificateGoesOnWithARenewedCertificate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{server: vaulttest.Options{TLS: true}, change: func(s *vaulttest.Server, o *vault.Options) {
+		ca, err := os.ReadFile(s.CA.Path)
+		require.NoError(t, err)
+		_, err = s.Client(t).Logical().WriteWithContext(t.Context(), "auth/cert/certs/gateway", map[string]any{
+			"certificate": string(ca), "allowed_common_names": "gateway-1", "token_policies": "gateway", "token_ttl": "2s",
+		})
+		require.NoError(t, err)
+		o.TLS.Cert, o.TLS.Key = s.CA.ClientCert(t, "gateway-1")
+		o.Auth = vault.Auth{Cert: &vault.Cert{Name: "gateway"}}
+	}})
+	b.store(t, testKey, nil)
+	b.requireFound(t, testKey)
+	b.events.waitFor(t, vault.EventRenewed, 1)
+
+	// Another certificate of the same name: Vault binds tokens to the one that was shown, so a new sign-in is due.
+	b.CA.ClientCert(t, "gateway-1")
+	_, err := b.Lookup(t.Context(), testKey)
+	require.NoError(t, err)
+	b.revokeTokens(t, "cert")
+	b.requireFound(t, testKey)
+	b.events.waitFor(t, vault.EventRenewed, b.events.count(vault.EventRenewed)+1)
+}
+
+func TestACertificateOfAnotherNameDoesNotSignIn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{absent: true, server: vaulttest.Options{TLS: true}, change: func(s *vaulttest.Server, o *vault.Options) {
+		ca, err := os.ReadFile(s.CA.Path)
+		require.NoError(t, err)
+		_, err = s.Client(t).Logical().WriteWithContext(t.Context(), "auth/cert/certs/gateway", map[string]any{
+			"certificate": string(ca), "allowed_common_names": "gateway-1", "token_policies": "gateway",
+		})
+		require.NoError(t, err)
+		o.TLS.Cert, o.TLS.Key = s.CA.ClientCert(t, "intruder")
+		o.Auth = vault.Auth{Cert: &vault.Cert{}}
+	}})
+	b.requireUnavailable(t)
+}
+
+func TestSignInByKubernetesServiceAccountReadsTheTokenAnew(t *testing.T) {
+	t.Parallel()
+	var jwt, reviewed atomic.Value // what Kubernetes takes, and what it was last asked about
+	jwt.Store("first.jwt.x")
+	// The part of Kubernetes that Vault asks about service account tokens.
+	cluster := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review struct {
+			Spec struct {
+				Token string `json:"token"`
+			} `json:"spec"`
+		}
+		if r.URL.Path != "/apis/authentication.k8s.io/v1/tokenreviews" || json.NewDecoder(r.Body).Decode(&review) != nil {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		reviewed.Store(review.Spec.Token)
+		status := map[string]any{"authenticated": review.Spec.Token == jwt.Load()}
+		if status["authenticated"] == true {
+			status["user"] = map[string]any{"username": "system:serviceaccount:platform:gateway", "uid": "u-1"}
+		}
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status})
+	}))
+	t.Cleanup(cluster.Close)
+
+	first, second := serviceAccountToken("1"), serviceAccountToken("2")
+	jwt.Store(first)
+	file := writeFile(t, "token", first+"\n")
+	b := newBench(t, setup{change: func(s *vaulttest.Server, o *vault.Options) {
+		root := s.Client(t).Logical()
+		_, err := root.WriteWithContext(t.Context(), "auth/kubernetes/config", map[string]any{
+			"kubernetes_host": cluster.URL, "disable_local_ca_jwt": true, "token_reviewer_jwt": serviceAccountToken("r"),
+			"kubernetes_ca_cert":     string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cluster.Certificate().Raw})),
+			"disable_iss_validation": true,
+		})
+		require.NoError(t, err)
+		_, err = root.WriteWithContext(t.Context(), "auth/kubernetes/role/gateway", map[string]any{
+			"bound_service_account_names": "gateway", "bound_service_account_namespaces": "platform", "token_policies": "gateway",
+		})
+		require.NoError(t, err)
+		o.Auth = vault.Auth{Kubernetes: &vault.Kubernetes{Role: "gateway", JWTPath: file}}
+	}})
+	b.store(t, testKey, nil)
+	b.requireFound(t, testKey)
+
+	// Kubernetes replaces the token in the pod from time to time.
+	rewriteFile(t, file, second)
+	jwt.Store(second)
+	b.revokeTokens(t, "kubernetes")
+	b.requireFound(t, testKey)
+	require.Equal(t, second, reviewed.Load())
+}
+
+// TestKnownKeysGoOnWhileVaultIsAway is the cache's promise, held with a real Vault that hangs, dies and comes back.
+func TestKnownKeysGoOnWhileVaultIsAway(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{server: vaulttest.Options{Persistent: true}})
+	b.store(t, testKey, nil)
+	b.store(t, otherKey, nil)
+	cache, err := authsigner.NewCache(b.Source, authsigner.CacheOptions{
+		TTL: 500 * time.Millisecond, NegativeTTL: 100 * time.Millisecond, LoadTimeout: time.Second,
+		StaleWait: 100 * time.Millisecond, RetryAfterFailure: 100 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	defer cache.Close()
+	found := func(key string) error {
+		_, err := cache.Lookup(t.Context(), key)
+		return err
+	}
+	require.Eventually(t, func() bool { return found(testKey) == nil && found(otherKey) == nil }, patience, tick)
+
+	for _, outage := range []struct{ begin, end func(testing.TB) }{
+		{b.Pause, b.Resume}, {b.Kill, b.Restart}, {b.Seal, b.Unseal},
+	} {
+		outage.begin(t)
+		for until := time.Now().Add(2 * time.Second); time.Now().Before(until); {
+			require.NoError(t, found(testKey))
+			require.NoError(t, found(otherKey))
+			requireUnavailable(t, found("pk_live_never_seen"))
+			<-time.After(tick)
+		}
+		outage.end(t)
+		require.Eventually(t, func() bool { return found("pk_live_never_there") != nil && !cache.Stats().Away }, patience, tick)
+		var err error
+		require.Eventually(t, func() bool {
+			err = found("pk_live_never_there_2")
+			return errors.Is(err, authsigner.ErrUnknownKey)
+		}, patience, tick, "%v", err)
+	}
+
+	// And a key that is revoked without a word is refused within its TTL and a look-up.
+	require.NoError(t, b.Client(t).KVv2("kv").DeleteMetadata(t.Context(), "gateway/keys/"+testKey))
+	require.Eventually(t, func() bool { return errors.Is(found(testKey), authsigner.ErrUnknownKey) }, patience, tick)
+	require.NoError(t, found(otherKey))
+}
