@@ -8,6 +8,7 @@ import (
 // Everything that this package registers with Caddy is registered here.
 func init() {
 	caddy.RegisterModule(App{})
+	caddy.RegisterModule(VaultSource{})
 	caddy.RegisterModule(FileSource{})
 	caddy.RegisterModule(Edge{})
 	caddy.RegisterModule(Caller{})

@@ -62,7 +62,9 @@ func listenForInvalidations(client redis.UniversalClient, cache *authsigner.Cach
 // that every cached credential is asked for again after a gap.
 func receiveInvalidations(ctx context.Context, client redis.UniversalClient, cache *authsigner.Cache, missed bool) (subscribed bool, err error) {
 	sub := client.Subscribe(ctx, invalidationChannel)
-	defer func() { err = errors.Join(err, sub.Close()) }()
+	// a read that is under way does not heed the context: closing the subscription ends it
+	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
+	defer func() { _ = sub.Close() }() // twice is no harm
 	for pinged := false; ; {
 		msg, err := sub.ReceiveTimeout(ctx, invalidationPing)
 		switch {

@@ -157,15 +157,15 @@ func problemOf(err error, now time.Time) problem {
 			p.RetryAfter = ceilSeconds(later.after)
 		}
 		return p
-	case errors.Is(err, upstream.ErrNotContract), errors.Is(err, errAnswerTooLarge), errors.Is(err, errAnswerBrokenOff):
-		return problem{
-			Status: http.StatusBadGateway, Code: codeUpstreamFailed,
-			Error: "The data service did not give a usable answer.",
-		}
 	case errors.Is(err, errUpstreamTimeout), errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		return problem{
 			Status: http.StatusGatewayTimeout, Code: codeUpstreamTimeout,
 			Error: "The data service did not answer in time.",
+		}
+	case errors.Is(err, upstream.ErrNotContract), errors.Is(err, errAnswerTooLarge), errors.Is(err, errAnswerBrokenOff):
+		return problem{
+			Status: http.StatusBadGateway, Code: codeUpstreamFailed,
+			Error: "The data service did not give a usable answer.",
 		}
 	case errors.As(err, &handler):
 		return problemOfStatus(handler.StatusCode)
