@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -157,9 +158,18 @@ func (a *App) Start() error {
 	}
 	if a.pooledLimit != nil {
 		a.pooledLimit.sink.Store(a.sink)
+		// the first requests are not to pay for connections; a store that is away is no reason not to start
+		ctx, cancel := context.WithTimeout(context.Background(), warmUpTimeout)
+		defer cancel()
+		if err := a.pooledLimit.fleet.Ping(ctx); err != nil {
+			a.logger.Warn("limits: the store is away, this gateway goes on as on_outage says", zap.Error(err))
+		}
 	}
 	return nil
 }
+
+// warmUpTimeout bounds how long a start waits for the stores.
+const warmUpTimeout = 500 * time.Millisecond
 
 // Stop implements caddy.App; what is held is released in Cleanup, which also runs when a later app failed to start.
 func (a *App) Stop() error { return nil }
