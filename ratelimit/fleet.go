@@ -36,7 +36,7 @@ type Fleet struct {
 	work   sync.WaitGroup
 }
 
-type counters struct{ flights, asked, outages, losses, timeouts atomic.Uint64 }
+type counters struct{ flights, asked, outages, losses atomic.Uint64 }
 
 // Stats are a Fleet's figures since its beginning, and its state.
 type Stats struct {
@@ -108,15 +108,19 @@ func (f *Fleet) Close() error {
 	return nil
 }
 
-// Ping tries out every part of Redis once, as it is done after an outage. It says
-// what keeps the shared limits from working, if anything does.
+// Ping tries out every part of Redis, as it is done after an outage, and says
+// what keeps the shared limits from working, if anything does. It waits until ctx
+// is done or the client gives up, whatever Options.Timeout.
 func (f *Fleet) Ping(ctx context.Context) error {
 	for _, l := range f.lanes {
-		if err := ctx.Err(); err != nil {
+		lost, err := l.look(ctx)
+		if err != nil {
 			return fmt.Errorf("trying out Redis: %w", err)
 		}
-		if _, err := l.look(); err != nil {
-			return fmt.Errorf("trying out Redis: %w", err)
+		if lost != 0 {
+			if _, err := l.settle(lost); err != nil {
+				return fmt.Errorf("entering into Redis what it has lost: %w", err)
+			}
 		}
 	}
 	return nil
@@ -328,6 +332,18 @@ func (f *Fleet) spawn(work func()) bool {
 	}
 	f.work.Go(work)
 	return true
+}
+
+// sleep waits in background work; false if the Fleet is closed meanwhile.
+func (f *Fleet) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-f.ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
 }
 
 func (f *Fleet) janitor() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -145,18 +146,17 @@ func (l *lane) do(ctx context.Context, c *call) error {
 	select {
 	case <-c.done:
 		c.timer.Stop()
-		if c.err == nil {
-			return nil
+		if err = c.err; err != nil {
+			l.fleet.putCall(c)
 		}
-		err = c.err
-		l.fleet.putCall(c)
 		return err
 	case <-c.timer.C:
+		// Strictly: nobody waits longer, however late his round trip has left.
 		err = fmt.Errorf("no answer within %v: %w", l.fleet.o.Timeout, context.DeadlineExceeded)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	c.timer.Stop()
+	c.timer.Stop() // while the call is certain to be this caller's
 	if !c.state.CompareAndSwap(waiting, abandoned) {
 		// The answer came at the same moment: it is the better one.
 		<-c.done
@@ -270,12 +270,9 @@ func (l *lane) askEach(ctx context.Context, batch []*call) {
 	}
 	send("evalsha", f.sha, func(*redis.IntSliceCmd) bool { return true })
 	missing := func(cmd *redis.IntSliceCmd) bool { return redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") }
-	for _, cmd := range cmds {
-		if missing(cmd) {
-			l.lookAround()
-			send("eval", exactScript, missing)
-			break
-		}
+	if slices.ContainsFunc(cmds, missing) {
+		l.lookAround()
+		send("eval", exactScript, missing)
 	}
 	for i, c := range batch {
 		_, c.err = c.read(cmds[i].Val(), cmds[i].Err())
@@ -336,21 +333,24 @@ func (l *lane) probe() {
 	for {
 		// Gateways that lost Redis together do not come back to it together.
 		wait := f.o.ProbeInterval * time.Duration(90+rand.IntN(20)) / 100
-		select {
-		case <-f.ctx.Done():
-			return
-		case <-time.After(wait):
-		}
 		if c, ok := f.client.(*redis.ClusterClient); ok {
 			// A node that refuses connections does not have the client look for the
-			// one that took over.
+			// one that took over. It looks in the background: ask early.
+			early := wait / 5
+			if !f.sleep(wait - early) {
+				return
+			}
 			c.ReloadState(f.ctx)
+			wait = early
+		}
+		if !f.sleep(wait) {
+			return
 		}
 		done, err := l.breaker.Allow()
 		if err != nil {
 			continue
 		}
-		lost, err := l.look()
+		lost, err := l.lookInTime()
 		if err == nil {
 			// Before anyone asks again Redis learns what it has missed.
 			var n int
@@ -383,24 +383,30 @@ func (l *lane) lookAround() {
 	}
 	l.fleet.spawn(func() {
 		defer l.looking.Store(false)
-		lost, err := l.look()
+		lost, err := l.lookInTime()
 		if err == nil && lost != 0 {
 			_, _ = l.settle(lost) // what is left over goes along with the next takes
 		}
 	})
 }
 
+// lookInTime is look within the time that a request would wait: a Redis that is
+// slower than that is of no use.
+func (l *lane) lookInTime() (lost int64, err error) {
+	ctx, cancel := context.WithTimeout(l.fleet.ctx, l.fleet.o.Timeout)
+	defer cancel()
+	return l.look(ctx)
+}
+
 // look compares Redis's memory with what it was: a marker that the first gateway
 // sets has gone, or is another, if Redis has come back empty. It tells when that
 // was noticed, 0 if it was not. It also finds out all that can keep a take from
 // succeeding: a replica, memory that is full, a missing permission.
-func (l *lane) look() (lost int64, err error) {
+func (l *lane) look(ctx context.Context) (lost int64, err error) {
 	f := l.fleet
 	l.memory.Lock()
 	defer l.memory.Unlock()
 	now := f.clock()
-	ctx, cancel := context.WithTimeout(f.ctx, f.o.Timeout)
-	defer cancel()
 
 	pipe := f.client.Pipeline()
 	set := pipe.SetNX(ctx, l.marker, strconv.FormatUint(rand.Uint64(), 36), 0)

@@ -3,6 +3,8 @@ package ratelimit
 import (
 	"fmt"
 	"hash/maphash"
+	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 )
@@ -12,9 +14,12 @@ const (
 	shardCount = 32
 	// maxPolicies bounds the tables: policies are the operator's, and few.
 	maxPolicies = 64
-	// evictionSample is how many entries a full shard looks at for the one whose
-	// loss costs least.
+	// evictionSample is how many entries a full shard looks at, in each of two
+	// places, for the one whose loss costs least.
 	evictionSample = 8
+	// sizeable is from how many entries on a shard's map is made anew when it is
+	// all but empty: maps do not shrink.
+	sizeable = 256
 )
 
 // The ledger is what a gateway knows by itself: its own admissions in each
@@ -40,7 +45,7 @@ type shard struct {
 	mu      sync.Mutex
 	order   int // shards are locked in this order
 	entries map[id]*entry
-	grown   bool // the map was large once, and maps do not shrink
+	grown   bool // the map was sizeable once
 }
 
 // An entry is one bucket. It goes when nothing in it matters any more.
@@ -84,10 +89,7 @@ func (l *ledger) table(policy string) (*table, error) {
 		t.shards[i].order = len(old)*shardCount + i
 		t.shards[i].entries = make(map[id]*entry)
 	}
-	tables := make(map[string]*table, len(old)+1)
-	for name, known := range old {
-		tables[name] = known
-	}
+	tables := maps.Clone(old)
 	tables[policy] = t
 	l.tables.Store(&tables)
 	return t, nil
@@ -107,7 +109,7 @@ func (l *ledger) entry(s *shard, i *id, now int64, b *Bucket, t tag) *entry {
 		}
 		e = &entry{span: b.Limit.Window.Microseconds(), tag: t}
 		s.entries[*i] = e
-		s.grown = s.grown || len(s.entries) > evictionSample*shardCount
+		s.grown = s.grown || len(s.entries) >= sizeable
 	}
 	e.limit = int32(b.Limit.Requests)
 	return e
@@ -118,24 +120,29 @@ func (l *ledger) entry(s *shard, i *id, now int64, b *Bucket, t tag) *entry {
 // nothing is lost with it; in an outage its caller gets that little once more.
 func (l *ledger) evict(s *shard, now int64) {
 	var victim id
-	least, seen := 0.0, 0
-	for i, e := range s.entries {
-		e.prune(now, e.span)
-		if e.idle(now) {
-			delete(s.entries, i)
-			return
-		}
-		used := float64(e.total) / float64(max(1, e.limit))
-		if e.refusedUntil > now {
-			used = max(used, 1)
-		}
-		// Takes under way come back for their entry.
-		used += float64(e.pending)
-		if seen == 0 || used < least {
-			victim, least = i, used
-		}
-		if seen++; seen == evictionSample {
-			break
+	least := math.Inf(1)
+	// A map is ranged over from a random place, but then in order, and entries of
+	// one time lie side by side: hence two places.
+	for range 2 {
+		seen := 0
+		for i, e := range s.entries {
+			e.prune(now, e.span)
+			if e.idle(now) {
+				delete(s.entries, i)
+				return
+			}
+			used := float64(e.total) / float64(max(1, e.limit))
+			if e.refusedUntil > now {
+				used = max(used, 1)
+			}
+			// Takes under way come back for their entry.
+			used += float64(e.pending)
+			if used < least {
+				victim, least = i, used
+			}
+			if seen++; seen == evictionSample {
+				break
+			}
 		}
 	}
 	delete(s.entries, victim)
@@ -155,11 +162,9 @@ func (l *ledger) sweep() {
 					delete(s.entries, i)
 				}
 			}
-			if s.grown && len(s.entries) <= evictionSample {
+			if s.grown && len(s.entries) < sizeable/8 {
 				kept := make(map[id]*entry, len(s.entries))
-				for i, e := range s.entries {
-					kept[i] = e
-				}
+				maps.Copy(kept, s.entries)
 				s.entries, s.grown = kept, false
 			}
 			s.mu.Unlock()

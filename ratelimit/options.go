@@ -62,8 +62,8 @@ type Options struct {
 	// Redis is back; 0 means 1 s.
 	ProbeInterval time.Duration
 	// MaxEntries bounds the callers remembered in memory for each policy; 0 means
-	// 65,536. A caller of whom 1 request is remembered takes about 200 bytes, one
-	// with 60 about 700. Above the bound those are forgotten who have used the
+	// 65,536. A caller of whom 1 request is remembered takes about 140 bytes, one
+	// with 10 about 250, one with 60 about 640. Above the bound those are forgotten who have used the
 	// least of their limit: nothing is lost while Redis answers, and in an outage
 	// they may use that little again.
 	MaxEntries int
@@ -138,7 +138,8 @@ func (o *Options) complete() error {
 // TuneClient sets what a Fleet needs of its client, where the options leave it
 // open: deadlines of contexts are obeyed, nothing is retried behind the Fleet's
 // back (a charge could be made twice), a dead server is noticed within a second
-// and answers are not awaited for longer than that.
+// and answers are not awaited for longer than that, and all commands share one
+// pool of connections, so that what Ping has opened serves the first request.
 func TuneClient(o *redis.UniversalOptions) {
 	const patience = time.Second
 	o.ContextTimeoutEnabled = true
@@ -147,6 +148,9 @@ func TuneClient(o *redis.UniversalOptions) {
 	}
 	if o.DialerRetries == 0 {
 		o.DialerRetries = 1
+	}
+	if o.PipelinePoolSize == 0 {
+		o.PipelinePoolSize = -1
 	}
 	for _, d := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {
 		if *d == 0 {

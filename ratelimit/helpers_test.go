@@ -1,0 +1,255 @@
+package ratelimit_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// A Cluster client's reload of its slots sleeps on for 200 ms after Close.
+		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9.(*clusterStateHolder).LazyReload.func1"))
+}
+
+// patience is how long the tests wait for Redis where the default is not what
+// they are about: they run on busy machines.
+const patience = 500 * time.Millisecond
+
+func patient() ratelimit.Options { return ratelimit.Options{Timeout: patience} }
+
+// newFleet makes a gateway's limiter with a client of its own; both end with the
+// test.
+func newFleet(t testing.TB, options *redis.UniversalOptions, o ratelimit.Options) *ratelimit.Fleet {
+	t.Helper()
+	ratelimit.TuneClient(options)
+	client := redis.NewUniversalClient(options)
+	f, err := ratelimit.New(client, o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, f.Close())
+		require.NoError(t, client.Close())
+	})
+	return f
+}
+
+// newFleets makes n gateways that share a Redis.
+func newFleets(t testing.TB, n int, options func() *redis.UniversalOptions, o ratelimit.Options) []*ratelimit.Fleet {
+	t.Helper()
+	fleets := make([]*ratelimit.Fleet, n)
+	for i := range fleets {
+		fleets[i] = newFleet(t, options(), o)
+	}
+	return fleets
+}
+
+func limit(requests int, window time.Duration) ratelimit.Limit {
+	return ratelimit.Limit{Name: "test", Requests: requests, Window: window}
+}
+
+func take(t testing.TB, f *ratelimit.Fleet, key string, l ratelimit.Limit) ratelimit.Result {
+	t.Helper()
+	r, err := f.Take(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
+	require.NoError(t, err)
+	require.Len(t, r.States, 1)
+	require.Equal(t, r.Allowed, r.RetryAfter == 0)
+	return r
+}
+
+// takeAtOnce has n requests taken at the same moment, in turn by the gateways,
+// and returns how many were admitted.
+func takeAtOnce(t testing.TB, fleets []*ratelimit.Fleet, n int, key string, l ratelimit.Limit) int {
+	t.Helper()
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			r, err := fleets[i%len(fleets)].Take(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
+			if err != nil {
+				t.Errorf("taking: %v", err)
+			}
+			if r.Allowed {
+				admitted.Add(1)
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	return int(admitted.Load())
+}
+
+// eventuallyBy waits until the gateway's verdicts are the decider's.
+func eventuallyBy(t testing.TB, f *ratelimit.Fleet, by ratelimit.Decider, within time.Duration) {
+	t.Helper()
+	l := limit(ratelimit.MaxRequests, time.Millisecond)
+	require.Eventually(t, func() bool {
+		r, err := f.Take(context.Background(), "eventually", ratelimit.Bucket{Key: "eventually", Limit: l})
+		return err == nil && r.By == by
+	}, within, 5*time.Millisecond)
+}
+
+// An admission is some moment between the call and the answer.
+type admission struct{ from, to time.Time }
+
+// A record is what a fleet has admitted, by key.
+type record struct {
+	mu         sync.Mutex
+	admissions map[string][]admission
+}
+
+func (r *record) add(key string, from, to time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.admissions == nil {
+		r.admissions = make(map[string][]admission)
+	}
+	r.admissions[key] = append(r.admissions[key], admission{from, to})
+}
+
+// worst is the most that any window of any key certainly held.
+func (r *record) worst(window time.Duration) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	worst := 0
+	for _, list := range r.admissions {
+		byStart := append([]admission(nil), list...)
+		sort.Slice(byStart, func(i, j int) bool { return byStart[i].from.Before(byStart[j].from) })
+		for i, first := range byStart {
+			// Whoever began no earlier than the first and had ended before its
+			// beginning and a window was within one window with it.
+			n := 0
+			for _, a := range byStart[i:] {
+				if a.to.Before(first.from.Add(window)) {
+					n++
+				}
+			}
+			worst = max(worst, n)
+		}
+	}
+	return worst
+}
+
+func (r *record) total(key string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.admissions[key])
+}
+
+// storm has workers take from random buckets through random gateways until done,
+// and records what is admitted. Pauses between requests are up to pause.
+func storm(t testing.TB, done <-chan struct{}, workers int, pause time.Duration, fleets []*ratelimit.Fleet, keys []string, l ratelimit.Limit) *record {
+	t.Helper()
+	rec := &record{}
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(w), 1))
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(time.Duration(r.Int64N(int64(pause) + 1))):
+				}
+				key := keys[r.IntN(len(keys))]
+				from := time.Now()
+				res, err := fleets[r.IntN(len(fleets))].Take(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
+				if err != nil {
+					t.Errorf("taking: %v", err)
+					return
+				}
+				if res.Allowed {
+					rec.add(key, from, time.Now())
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return rec
+}
+
+// after closes its channel after a time.
+func after(d time.Duration) <-chan struct{} {
+	ch := make(chan struct{})
+	time.AfterFunc(d, func() { close(ch) })
+	return ch
+}
+
+// A slowProxy stands before a server and holds back its answers.
+type slowProxy struct {
+	addr  string
+	delay atomic.Int64
+}
+
+func startSlowProxy(t testing.TB, target string) *slowProxy {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &slowProxy{addr: l.Addr().String()}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var open []net.Conn
+	pump := func(to, from net.Conn, delayed bool) {
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := from.Read(buf)
+			if delayed {
+				if d := p.delay.Load(); d > 0 {
+					<-after(time.Duration(d))
+				}
+			}
+			if n > 0 {
+				if _, err := to.Write(buf[:n]); err != nil {
+					break
+				}
+			}
+			if err != nil {
+				break
+			}
+		}
+		_ = to.Close()
+		_ = from.Close()
+	}
+	wg.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			var d net.Dialer
+			out, err := d.DialContext(context.Background(), "tcp", target)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			mu.Lock()
+			open = append(open, in, out)
+			mu.Unlock()
+			wg.Go(func() { pump(out, in, false) })
+			wg.Go(func() { pump(in, out, true) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		mu.Lock()
+		for _, c := range open {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return p
+}

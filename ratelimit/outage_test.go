@@ -1,0 +1,431 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
+)
+
+// back is within what an outage has to be over for the gateways.
+const back = 5 * time.Second
+
+// events collects what a Fleet tells.
+type events struct {
+	mu   sync.Mutex
+	list []ratelimit.Event
+}
+
+func (e *events) on(ev ratelimit.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = append(e.list, ev)
+}
+
+func (e *events) all() []ratelimit.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]ratelimit.Event(nil), e.list...)
+}
+
+// givenUp puts requests until Redis is not asked any more.
+func givenUp(t testing.TB, f *ratelimit.Fleet) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		take(t, f, "eventually", limit(ratelimit.MaxRequests, time.Millisecond))
+		return f.Down() != nil
+	}, 3*time.Second, time.Millisecond)
+}
+
+// TestEveryFailureOfRedisIsAnOutageAndEnds breaks Redis in turn in every way and
+// wants the same of each: limits held by the gateway, no error, no long wait, and
+// the shared limit again within 5 s.
+func TestEveryFailureOfRedisIsAnOutageAndEnds(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	type way struct {
+		breakIt, mend func(t *testing.T, s *redistest.Server)
+		cause         string
+		keeps         bool // Redis keeps what it had
+	}
+	admin := func(args ...any) func(*testing.T, *redistest.Server) {
+		return func(t *testing.T, s *redistest.Server) {
+			t.Helper()
+			require.NoError(t, s.Client(t).Do(ctx, args...).Err())
+		}
+	}
+	ways := map[string]way{
+		"killed and restarted empty": {
+			breakIt: func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Kill()) },
+			mend:    func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Restart()) },
+		},
+		"shut down and restarted empty": {
+			breakIt: func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Stop()) },
+			mend:    func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Restart()) },
+		},
+		"accepting and never answering": {
+			breakIt: func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Pause()) },
+			mend:    func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Resume()) },
+			keeps:   true,
+		},
+		"out of memory": {
+			breakIt: admin("CONFIG", "SET", "maxmemory", "1"),
+			mend:    admin("CONFIG", "SET", "maxmemory", "0"),
+			cause:   "OOM", keeps: true,
+		},
+		"a read-only replica": {
+			breakIt: admin("REPLICAOF", "127.0.0.1", "1"),
+			mend:    admin("REPLICAOF", "NO", "ONE"),
+			cause:   "READONLY", keeps: true,
+		},
+		"a replica that is behind": {
+			breakIt: func(t *testing.T, s *redistest.Server) {
+				t.Helper()
+				c := s.Client(t)
+				require.NoError(t, c.ConfigSet(ctx, "replica-serve-stale-data", "no").Err())
+				require.NoError(t, c.Do(ctx, "REPLICAOF", "127.0.0.1", "1").Err())
+			},
+			mend:  admin("REPLICAOF", "NO", "ONE"),
+			cause: "MASTERDOWN", keeps: true,
+		},
+		"without the right": {
+			breakIt: admin("ACL", "SETUSER", "gateway", "-evalsha", "-eval"),
+			mend:    admin("ACL", "SETUSER", "gateway", "+evalsha", "+eval"),
+			cause:   "NOPERM", keeps: true,
+		},
+		"another password": {
+			breakIt: func(t *testing.T, s *redistest.Server) {
+				t.Helper()
+				c := s.Client(t)
+				// The gateway's connections are closed, this one is not.
+				require.NoError(t, c.Do(ctx, "ACL", "SETUSER", "gateway", "resetpass", ">other").Err())
+				require.NoError(t, c.Do(ctx, "CLIENT", "KILL", "USER", "gateway", "SKIPME", "no").Err())
+			},
+			mend:  admin("ACL", "SETUSER", "gateway", ">s3cret"),
+			cause: "WRONGPASS", keeps: true,
+		},
+		"busy with another script": {
+			breakIt: func(t *testing.T, s *redistest.Server) {
+				t.Helper()
+				c := s.Client(t)
+				require.NoError(t, c.ConfigSet(ctx, "busy-reply-threshold", "1").Err())
+				go func() { _ = c.Eval(ctx, "while true do end", nil).Err() }()
+				require.Eventually(t, func() bool {
+					err := c.Set(ctx, "x", "1", 0).Err()
+					return err != nil && err.Error()[:4] == "BUSY"
+				}, 5*time.Second, 10*time.Millisecond)
+			},
+			mend:  admin("SCRIPT", "KILL"),
+			cause: "BUSY", keeps: true,
+		},
+	}
+	for name, w := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t, redistest.WithUser("admin", "adm1n", "~* &* +@all"), redistest.WithUser("gateway", "s3cret", "~* &* +@all"))
+			gateway := func() *redis.UniversalOptions {
+				o := s.Options()
+				o.Username, o.Password = "gateway", "s3cret"
+				return o
+			}
+			var told events
+			a := newFleet(t, gateway(), ratelimit.Options{OnEvent: told.on, Timeout: patience})
+			b := newFleet(t, gateway(), patient())
+			l := limit(20, time.Minute)
+			require.Equal(t, 5, takeAtOnce(t, []*ratelimit.Fleet{a}, 5, "k", l))
+			require.Equal(t, 5, takeAtOnce(t, []*ratelimit.Fleet{b}, 5, "k", l))
+
+			w.breakIt(t, s)
+			began := time.Now()
+			eventuallyBy(t, a, ratelimit.ByLocal, 2*time.Second)
+			eventuallyBy(t, b, ratelimit.ByLocal, 2*time.Second)
+			givenUp(t, a)
+			givenUp(t, b)
+			if w.cause != "" {
+				require.ErrorContains(t, a.Down(), w.cause)
+			}
+			// Nobody waits any more.
+			for i := range 20 {
+				from := time.Now()
+				r := take(t, a, fmt.Sprint("free", i), l)
+				require.True(t, r.Allowed)
+				require.Equal(t, ratelimit.ByLocal, r.By)
+				require.Less(t, time.Since(from), patience/2)
+			}
+			// Each gateway holds the limit by itself, counting what it admitted before.
+			require.Equal(t, 15, takeAtOnce(t, []*ratelimit.Fleet{a}, 60, "k", l))
+			require.Equal(t, 3, takeAtOnce(t, []*ratelimit.Fleet{b}, 3, "k", l))
+			require.EqualValues(t, 1, a.Stats().Down)
+
+			w.mend(t, s)
+			mended := time.Now()
+			eventuallyBy(t, a, ratelimit.ByRedis, back)
+			eventuallyBy(t, b, ratelimit.ByRedis, back)
+			require.Less(t, time.Since(mended), back)
+			t.Logf("away %v, back after %v", mended.Sub(began).Round(time.Millisecond), time.Since(mended).Round(time.Millisecond))
+			require.NoError(t, a.Down())
+			// What the gateways admitted alone is the fleet's again: 28 of 20.
+			r := take(t, b, "k", l)
+			require.False(t, r.Allowed)
+			require.Equal(t, ratelimit.ByRedis, r.By)
+			fresh := newFleet(t, gateway(), patient())
+			require.False(t, take(t, fresh, "k", l).Allowed)
+			// What had not been used up is neither lost nor given twice.
+			require.Equal(t, 20, takeAtOnce(t, []*ratelimit.Fleet{a, b, fresh}, 100, "unused", l))
+
+			list := told.all()
+			require.Len(t, list, 2)
+			require.True(t, list[0].Down)
+			require.Error(t, list[0].Cause)
+			require.False(t, list[1].Down)
+			require.Positive(t, list[1].Lasted)
+			if w.keeps {
+				require.GreaterOrEqual(t, list[1].Settled, 15)
+			}
+			require.EqualValues(t, 1, a.Stats().Outages)
+		})
+	}
+}
+
+func TestSilenceIsWaitedForNoLongerThanTheTimeout(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	o := s.Options()
+	o.ReadTimeout, o.WriteTimeout, o.DialTimeout = time.Minute, time.Minute, time.Minute
+	f := newFleet(t, o, ratelimit.Options{})
+	eventuallyBy(t, f, ratelimit.ByRedis, back)
+	require.NoError(t, s.Pause())
+	var longest atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			key := fmt.Sprint(i)
+			for range 20 {
+				from := time.Now()
+				_, err := f.Take(context.Background(), key, ratelimit.Bucket{Key: key, Limit: limit(1000, time.Minute)})
+				took := int64(time.Since(from))
+				for {
+					old := longest.Load()
+					if took <= old || longest.CompareAndSwap(old, took) {
+						break
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// On an idle machine it is the timeout and a millisecond.
+	require.Less(t, time.Duration(longest.Load()), ratelimit.DefaultTimeout+time.Second)
+	t.Logf("longest wait: %v", time.Duration(longest.Load()))
+	require.Error(t, f.Down())
+	require.NoError(t, s.Resume())
+	eventuallyBy(t, f, ratelimit.ByRedis, back)
+}
+
+func TestSlowRedisIsAnOutage(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	p := startSlowProxy(t, s.Addr)
+	o := s.Options()
+	o.Addrs = []string{p.addr}
+	f := newFleet(t, o, ratelimit.Options{})
+	eventuallyBy(t, f, ratelimit.ByRedis, time.Second)
+	p.delay.Store(int64(100 * time.Millisecond))
+	eventuallyBy(t, f, ratelimit.ByLocal, time.Second)
+	givenUp(t, f)
+	p.delay.Store(0)
+	eventuallyBy(t, f, ratelimit.ByRedis, back)
+}
+
+func TestACallerWhoLeavesIsNoFailureOfRedis(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, alg := range []ratelimit.Algorithm{ratelimit.Exact, ratelimit.GCRA} {
+		t.Run(string(alg), func(t *testing.T) {
+			t.Parallel()
+			p := startSlowProxy(t, s.Addr)
+			o := s.Options()
+			o.Addrs = []string{p.addr}
+			f := newFleet(t, o, ratelimit.Options{Algorithm: alg, Timeout: 10 * time.Second})
+			eventuallyBy(t, f, ratelimit.ByRedis, time.Second)
+			p.delay.Store(int64(300 * time.Millisecond))
+			l := limit(1000, time.Minute)
+			gone := errors.New("gone")
+			for i := range 12 {
+				ctx, cancel := context.WithCancelCause(context.Background())
+				if i%2 == 0 {
+					cancel(gone)
+				} else {
+					time.AfterFunc(2*time.Millisecond, func() { cancel(gone) })
+				}
+				_, err := f.Take(ctx, "c", ratelimit.Bucket{Key: "c", Limit: l})
+				switch {
+				case i%2 == 0:
+					require.ErrorIs(t, err, context.Canceled)
+				case alg == ratelimit.Exact:
+					require.ErrorIs(t, err, gone)
+				case err != nil:
+					// redis_rate's client looks at deadlines only: the answer may come.
+					require.ErrorIs(t, err, gone)
+				}
+			}
+			p.delay.Store(0)
+			require.NoError(t, f.Down())
+			require.Zero(t, f.Stats().Outages)
+			require.Equal(t, ratelimit.ByRedis, take(t, f, "d", l).By)
+		})
+	}
+}
+
+func TestOutagePolicies(t *testing.T) {
+	t.Parallel()
+	for _, alg := range []ratelimit.Algorithm{ratelimit.Exact, ratelimit.GCRA} {
+		t.Run(string(alg), func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			refuse := newFleet(t, s.Options(), ratelimit.Options{Algorithm: alg, OnOutage: ratelimit.Refuse, Timeout: patience})
+			allow := newFleet(t, s.Options(), ratelimit.Options{Algorithm: alg, OnOutage: ratelimit.Allow, Timeout: patience})
+			local := newFleet(t, s.Options(), ratelimit.Options{Algorithm: alg, Timeout: patience})
+			require.NoError(t, s.Kill())
+			ctx := context.Background()
+			b := ratelimit.Bucket{Key: "k", Limit: limit(2, time.Minute)}
+			for i := range 30 {
+				_, err := refuse.Take(ctx, "k", b)
+				require.ErrorIs(t, err, ratelimit.ErrUnavailable)
+				require.ErrorContains(t, err, "refused")
+				_, err = refuse.Peek(ctx, "k", b)
+				require.ErrorIs(t, err, ratelimit.ErrUnavailable)
+
+				if allow.Down() != nil || i < 2 {
+					r := take(t, allow, "k", b.Limit)
+					require.True(t, r.Allowed)
+					require.Equal(t, ratelimit.ByLocal, r.By)
+				} else {
+					take(t, allow, "other", b.Limit)
+				}
+
+				peek, err := local.Peek(ctx, "k", b)
+				require.NoError(t, err)
+				r := take(t, local, "k", b.Limit)
+				require.Equal(t, i < 2, r.Allowed)
+				require.Equal(t, peek.Allowed, r.Allowed)
+				require.Equal(t, max(0, 1-i), r.States[0].Remaining)
+			}
+			require.Error(t, refuse.Ping(ctx))
+			require.NoError(t, s.Restart())
+			for _, f := range []*ratelimit.Fleet{refuse, allow, local} {
+				eventuallyBy(t, f, ratelimit.ByRedis, back)
+			}
+			require.False(t, take(t, allow, "k", b.Limit).Allowed == (alg == ratelimit.Exact), "what was let pass counts when the limit is back")
+		})
+	}
+}
+
+func TestScriptIsLoadedAgainWithoutAFailedRequest(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	fleets := newFleets(t, 2, s.Options, patient())
+	c := s.Client(t)
+	for i := range 20 {
+		require.NoError(t, c.ScriptFlush(context.Background()).Err())
+		r := take(t, fleets[i%2], "k", limit(100, time.Minute))
+		require.Equal(t, ratelimit.ByRedis, r.By)
+		require.Equal(t, 99-i, r.States[0].Remaining)
+	}
+	require.Zero(t, fleets[0].Stats().Losses, "nothing but the script was lost")
+}
+
+// TestARestartThatNobodyNoticedLosesNothing: Redis comes back empty while the
+// gateways are idle, so that no breaker opens.
+func TestARestartThatNobodyNoticedLosesNothing(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	fleets := newFleets(t, 3, s.Options, patient())
+	l := limit(30, time.Minute)
+	for i, f := range fleets {
+		require.NoError(t, f.Ping(context.Background()))
+		require.Equal(t, 10, takeAtOnce(t, []*ratelimit.Fleet{f}, 10, "k", l))
+		require.Equal(t, i+1, takeAtOnce(t, []*ratelimit.Fleet{f}, i+1, "half", l))
+	}
+	require.NoError(t, s.Kill())
+	require.NoError(t, s.Restart())
+	for _, f := range fleets {
+		// Any request makes the gateway look.
+		require.Eventually(t, func() bool {
+			take(t, f, "any", limit(1000, time.Minute))
+			return f.Stats().Losses == 1
+		}, back, 10*time.Millisecond)
+	}
+	require.Eventually(t, func() bool {
+		fresh := newFleet(t, s.Options(), patient())
+		r, err := fresh.Peek(context.Background(), "half", ratelimit.Bucket{Key: "half", Limit: l})
+		return err == nil && r.States[0].Remaining == 24 && !take(t, fresh, "k", l).Allowed
+	}, back, 20*time.Millisecond)
+	for _, f := range fleets {
+		require.Zero(t, f.Stats().Outages)
+		require.False(t, take(t, f, "k", l).Allowed)
+	}
+}
+
+// TestStormThroughOutages keeps three gateways loaded while Redis is killed,
+// comes back empty, is stopped and goes on. No window of a gateway may hold more
+// than the limit; after the last outage none of the fleet may.
+func TestStormThroughOutages(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	const window = 800 * time.Millisecond
+	l := limit(25, window)
+	fleets := newFleets(t, 3, s.Options, ratelimit.Options{ProbeInterval: 300 * time.Millisecond})
+	keys := []string{"a", "b", "c"}
+	done := make(chan struct{})
+	records := make([]*record, len(fleets))
+	var wg sync.WaitGroup
+	for i, f := range fleets {
+		wg.Go(func() {
+			records[i] = storm(t, done, 8, 10*time.Millisecond, []*ratelimit.Fleet{f}, keys, l)
+		})
+	}
+	<-after(500 * time.Millisecond)
+	for range 2 {
+		require.NoError(t, s.Kill())
+		<-after(300 * time.Millisecond)
+		require.NoError(t, s.Restart())
+		<-after(600 * time.Millisecond)
+		require.NoError(t, s.Pause())
+		<-after(300 * time.Millisecond)
+		require.NoError(t, s.Resume())
+		<-after(600 * time.Millisecond)
+	}
+	for _, f := range fleets {
+		require.Eventually(t, func() bool { return f.Down() == nil }, back, time.Millisecond)
+	}
+	mended := time.Now()
+	<-after(2 * window)
+	close(done)
+	wg.Wait()
+	together := &record{}
+	for i := range fleets {
+		require.LessOrEqual(t, records[i].worst(window), l.Requests, "gateway %d by itself", i)
+		for key, list := range records[i].admissions {
+			for _, a := range list {
+				if a.from.After(mended) {
+					together.add(key, a.from, a.to)
+				}
+			}
+		}
+	}
+	require.LessOrEqual(t, together.worst(window), l.Requests, "the fleet, since Redis is back")
+	require.NotZero(t, together.total("a"))
+}
