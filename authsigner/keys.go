@@ -125,6 +125,21 @@ func Revoke(ctx context.Context, store KeyStore, publicKey string) error {
 	return nil
 }
 
+// MergeRecord returns the record of cred for a store that is to replace the entry old by it: with those fields of old
+// that a credential does not have, which are somebody's notes, and none of the others.
+func MergeRecord(old map[string]any, cred *Credential) map[string]any {
+	merged := cred.Record()
+	for name, value := range old {
+		switch name {
+		case fieldPrivateKey, fieldPreviousPrivateKey, fieldPreviousExpiresAt, fieldBusinessID, fieldBusinessName,
+			fieldBusinessSlug, fieldStatus, fieldLimit:
+		default:
+			merged[name] = value
+		}
+	}
+	return merged
+}
+
 func newPrivateKey(test bool) Secret {
 	prefix := prefixPrivateLive
 	if test {

@@ -218,3 +218,16 @@ type brokenStore struct {
 }
 
 func (b brokenStore) Create(context.Context, *authsigner.Credential) error { return b.err }
+
+func TestMergingARecordKeepsNotesAndNothingElseOfTheOldOne(t *testing.T) {
+	t.Parallel()
+	old := newRecord(map[string]any{
+		"previous_private_key": testPreviousSecret, "previous_expires_at": "2100-01-01T00:00:00Z", "limit": 5,
+		"comment": "asked for by phone", "ticket": 17,
+	})
+	cred := newCredential(map[string]any{"private_key": testPreviousSecret})
+	want := cred.Record()
+	want["comment"], want["ticket"] = "asked for by phone", 17
+	require.Equal(t, want, authsigner.MergeRecord(old, cred))
+	require.Equal(t, cred.Record(), authsigner.MergeRecord(nil, cred))
+}

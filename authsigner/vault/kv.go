@@ -101,7 +101,7 @@ func (s *Source) Create(ctx context.Context, cred *authsigner.Credential) error 
 				return authsigner.ErrKeyExists
 			}
 		}
-		err := s.write(ctx, current, cred, 0)
+		err := s.write(ctx, current, cred.PublicKey, cred.Record(), 0)
 		if errors.Is(err, authsigner.ErrConflict) {
 			return authsigner.ErrKeyExists
 		}
@@ -134,7 +134,10 @@ func (s *Source) Update(
 		if err != nil {
 			return nil, fmt.Errorf("changing %s: %w", publicKey, err)
 		}
-		err = s.with(ctx, func(current *session) error { return s.write(ctx, current, stored, found.version) })
+		record := authsigner.MergeRecord(found.fields, stored)
+		err = s.with(ctx, func(current *session) error {
+			return s.write(ctx, current, publicKey, record, found.version)
+		})
 		if err == nil {
 			return stored, nil
 		}
@@ -246,9 +249,11 @@ func versionOf(a answer) (int, error) {
 	return version, nil
 }
 
-// write stores a credential, with KV version 2 only if the entry's latest version is still that; ErrConflict otherwise.
-func (s *Source) write(ctx context.Context, current *session, cred *authsigner.Credential, version int) error {
-	path, body := s.path(current, "data", cred.PublicKey), cred.Record()
+// write stores an entry, with KV version 2 only if its latest version is still that; ErrConflict otherwise.
+func (s *Source) write(
+	ctx context.Context, current *session, publicKey string, body map[string]any, version int,
+) error {
+	path := s.path(current, "data", publicKey)
 	if current.version == 2 {
 		body = map[string]any{"options": map[string]any{"cas": version}, "data": body}
 	}
@@ -257,7 +262,7 @@ func (s *Source) write(ctx context.Context, current *session, cred *authsigner.C
 		return err
 	}
 	// A bad request: that is what Vault says if another version is there. Is it?
-	now, readErr := s.read(ctx, current, cred.PublicKey)
+	now, readErr := s.read(ctx, current, publicKey)
 	if readErr == nil && now.version != version {
 		return authsigner.ErrConflict
 	}

@@ -130,6 +130,18 @@ func TestAMalformedEntryIsReportedAndConcernsNoOtherKey(t *testing.T) {
 	require.NoError(t, b.Ready())
 }
 
+func TestAnUpdateKeepsTheFieldsThatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{policy: managePolicy})
+	b.store(t, testKey, map[string]any{"comment": "asked for by phone", "limit": "60"})
+	_, err := authsigner.Rotate(t.Context(), b, testKey, 0, time.Now())
+	require.NoError(t, err)
+	stored, err := b.Client(t).KVv2("kv").Get(t.Context(), "gateway/keys/"+testKey)
+	require.NoError(t, err)
+	require.Equal(t, "asked for by phone", stored.Data["comment"])
+	require.NotEqual(t, testSecret, stored.Data["private_key"])
+}
+
 func TestOfTwoWhoChangeAKeyAtTheSameTimeNoneIsLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{policy: managePolicy})
