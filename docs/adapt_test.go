@@ -1,0 +1,113 @@
+package docs_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+)
+
+var update = flag.Bool("update", false, "write what the Caddyfiles adapt to into the pages")
+
+// TestTheCaddyfilesOfThePagesAdaptToTheJSONBelowThem runs `gatehouse adapt` on each Caddyfile that a page shows. A block
+// `json adapted:a/b/0` below it is the part of the result that the words a, b and 0 lead to.
+func TestTheCaddyfilesOfThePagesAdaptToTheJSONBelowThem(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for _, file := range pages(t) {
+		var adapted []byte
+		all := blocks(t, file)
+		for i, b := range all {
+			path, isPart := strings.CutPrefix(b.lang, "json adapted:")
+			switch {
+			case b.lang == "caddyfile":
+				adapted = adapt(t, b)
+				seen++
+			case isPart:
+				require.NotNil(t, adapted, "%s:%d: there is no Caddyfile above", b.file, b.line)
+				got := part(t, adapted, b, path)
+				if *update {
+					all[i].text = got
+					continue
+				}
+				require.Equal(t, b.text, got, "%s:%d (go test ./docs -run Caddyfiles -update writes it)", b.file, b.line)
+			}
+		}
+		if *update {
+			rewrite(t, file, all)
+		}
+	}
+	require.NotZero(t, seen)
+}
+
+// TestTheCaddyfilesOfTheRepositoryAdapt holds those that are used as they are.
+func TestTheCaddyfilesOfTheRepositoryAdapt(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"../Caddyfile", "../deploy/Caddyfile"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		adapt(t, block{file: file, line: 1, text: string(text)})
+	}
+}
+
+// adapt runs the command, which must succeed and find nothing to format.
+func adapt(t *testing.T, b block) []byte {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "Caddyfile")
+	require.NoError(t, os.WriteFile(file, []byte(b.text), 0o600))
+	cmd := exec.CommandContext(t.Context(), gatewaytest.Binary(t), "adapt", "--config", file, "--adapter", "caddyfile")
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
+	require.NoError(t, cmd.Run(), "%s:%d: %s", b.file, b.line, log.String())
+	require.NotContains(t, log.String(), "not formatted", "%s:%d", b.file, b.line)
+	return out.Bytes()
+}
+
+// part is what the words of a path lead to, indented as pages have it.
+func part(t *testing.T, raw []byte, b block, path string) string {
+	t.Helper()
+	for word := range strings.SplitSeq(path, "/") {
+		var (
+			object map[string]json.RawMessage
+			list   []json.RawMessage
+		)
+		if i, err := strconv.Atoi(word); err == nil {
+			require.NoError(t, json.Unmarshal(raw, &list))
+			require.Greater(t, len(list), i, "%s:%d: %s", b.file, b.line, path)
+			raw = list[i]
+			continue
+		}
+		require.NoError(t, json.Unmarshal(raw, &object))
+		require.Contains(t, object, word, "%s:%d: %s", b.file, b.line, path)
+		raw = object[word]
+	}
+	var buf bytes.Buffer
+	require.NoError(t, json.Indent(&buf, raw, "", "  "))
+	return buf.String() + "\n"
+}
+
+// rewrite puts the blocks back into their page.
+func rewrite(t *testing.T, file string, all []block) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	lines := strings.SplitAfter(string(text), "\n")
+	old := blocks(t, file)
+	for i, b := range slices.Backward(all) {
+		if b.text != old[i].text {
+			first := b.line // the line below the fence, counted from 0
+			lines = slices.Replace(lines, first, first+strings.Count(old[i].text, "\n"), b.text)
+		}
+	}
+	require.NoError(t, os.WriteFile(file, []byte(strings.Join(lines, "")), 0o600))
+}

@@ -1,0 +1,70 @@
+package docs_test
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+)
+
+// TestTheREADMEShowsWhatTheDemoPrints runs the demo and looks for each line of the README's block in what it prints, in
+// order. The README's … stands for anything, and its port for the one that was free.
+func TestTheREADMEShowsWhatTheDemoPrints(t *testing.T) {
+	t.Parallel()
+	shown := under(t, blocks(t, "../README.md"), "Gatehouse", "text")
+	addr := gatewaytest.FreeAddr(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, gatewaytest.Binary(t), "demo", "--listen", addr)
+	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+t.TempDir(), "XDG_CONFIG_HOME="+t.TempDir())
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var printed strings.Builder
+	for scanner := bufio.NewScanner(out); scanner.Scan(); {
+		printed.WriteString(strings.ReplaceAll(scanner.Text(), addr, "localhost:8080") + "\n")
+		if strings.HasPrefix(scanner.Text(), "Ctrl-C") {
+			require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		}
+	}
+	require.NoError(t, cmd.Wait())
+
+	rest := printed.String()
+	for line := range strings.Lines(shown.text) {
+		pattern := "(?m)^" + strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(line)), "…", ".*") + "$"
+		at := regexp.MustCompile(pattern).FindStringIndex(rest)
+		require.NotNil(t, at, "the demo does not print %q any more, or not there:\n%s", line, printed.String())
+		rest = rest[at[1]:]
+	}
+}
+
+// TestTheMetricsOnThePageAreTheGateways holds the table against the source.
+func TestTheMetricsOnThePageAreTheGateways(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("operating.md")
+	require.NoError(t, err)
+	source, err := os.ReadFile("../caddymodule/metrics.go")
+	require.NoError(t, err)
+	names := func(text []byte, pattern string) []string {
+		seen := map[string]bool{}
+		var all []string
+		for _, m := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
+			if name := string(m[1]); !seen[name] {
+				seen[name] = true
+				all = append(all, name)
+			}
+		}
+		return all
+	}
+	want := names(source, `(?:counter|histogram|gauge)\("([a-z_]+)"`)
+	require.NotEmpty(t, want)
+	require.ElementsMatch(t, want, names(page, "(?m)^\\| `gatehouse_([a-z_]+)` \\|"))
+}
