@@ -1,0 +1,74 @@
+package docs_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
+)
+
+// TestTheRightsInRedisOnThePageSuffice gives a user on real servers the rights that the page names, and does what a
+// gateway does: limits of both algorithms, and changes of keys by publish and subscribe.
+func TestTheRightsInRedisOnThePageSuffice(t *testing.T) {
+	t.Parallel()
+	line := strings.Fields(under(t, blocks(t, "operating.md"), "Redis", "redis").text)
+	require.Equal(t, []string{"user", "gateway", "on", ">…"}, line[:4])
+	rules := line[4:]
+
+	single := redistest.Start(t)
+	o := single.Options()
+	asUser(t, single.Client(t), o, rules)
+	holds(t, redis.NewClient(o.Simple()))
+
+	cluster := redistest.StartCluster(t)
+	o = cluster.Options()
+	require.NoError(t, cluster.Client(t).ForEachMaster(t.Context(), func(_ context.Context, node *redis.Client) error {
+		asUser(t, node, o, append(rules, "+cluster|slots"))
+		return nil
+	}))
+	holds(t, redis.NewClusterClient(o.Cluster()))
+}
+
+// asUser makes the user and lets the options sign in as it.
+func asUser(t *testing.T, admin *redis.Client, o *redis.UniversalOptions, rules []string) {
+	t.Helper()
+	o.Username, o.Password = "gateway", "made-up"
+	args := []any{"ACL", "SETUSER", "gateway", "reset", "on", ">made-up"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	require.NoError(t, admin.Do(t.Context(), args...).Err())
+	o.ContextTimeoutEnabled, o.MaxRetries = true, -1
+}
+
+// holds tries all that a gateway needs.
+func holds(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	for _, algorithm := range []ratelimit.Algorithm{ratelimit.Exact, ratelimit.GCRA} {
+		fleet, err := ratelimit.New(client, ratelimit.Options{
+			Algorithm: algorithm, OnOutage: ratelimit.Refuse, Prefix: "gatehouse:limit:", Timeout: 5 * time.Second,
+		})
+		require.NoError(t, err)
+		require.NoError(t, fleet.Ping(t.Context()))
+		for _, key := range []string{"a", "b", "c", "d", "e", "f"} { // on several nodes of a Cluster
+			group, bucket := ratelimit.ForKey(key, ratelimit.KeyLimit(1))
+			res, err := fleet.Take(t.Context(), group, bucket)
+			require.NoError(t, err)
+			require.True(t, res.Allowed)
+		}
+		require.NoError(t, fleet.Close())
+	}
+	sub := client.Subscribe(t.Context(), "gatehouse:credentials")
+	defer func() { require.NoError(t, sub.Close()) }()
+	_, err := sub.Receive(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, sub.Ping(t.Context()))
+	require.NoError(t, client.Publish(t.Context(), "gatehouse:credentials", "pk_live_3f8Zk1q0").Err())
+}
