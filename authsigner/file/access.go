@@ -1,0 +1,202 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const (
+	// maxFile is the largest file that is read, in bytes: about 100 000 keys.
+	maxFile = 64 << 20
+
+	// raceWindow is how long after a change another one might leave a file's times as they are.
+	raceWindow = 2 * time.Second
+
+	// lockRetry is how often a lock that somebody else holds is asked for.
+	lockRetry = 10 * time.Millisecond
+)
+
+// identity tells one state of a file from another.
+type identity struct {
+	inode    uint64
+	size     int64
+	modified time.Time
+	mode     fs.FileMode
+}
+
+func identityOf(info fs.FileInfo) identity {
+	id := identity{size: info.Size(), modified: info.ModTime(), mode: info.Mode()}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		id.inode = stat.Ino
+	}
+	return id
+}
+
+// settled says whether a change from now on would show.
+func (id identity) settled(now time.Time) bool {
+	age := now.Sub(id.modified)
+	return age > raceWindow || age < -raceWindow
+}
+
+func identify(path string) (identity, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return identity{}, err
+	}
+	return identityOf(info), nil
+}
+
+// readFile reads the file if it is one that may hold secrets.
+func readFile(path string) ([]byte, identity, error) {
+	// Not to hang on a named pipe.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, identity{}, withoutPath(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, identity{}, withoutPath(err)
+	}
+	id := identityOf(info)
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, id, errors.New("it is not a regular file")
+	case info.Mode().Perm()&0o027 != 0:
+		return nil, id, fmt.Errorf("its permissions are %#o: %w", info.Mode().Perm(), ErrPermissions)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	switch {
+	case err != nil:
+		return nil, id, withoutPath(err)
+	case len(data) > maxFile:
+		return nil, id, fmt.Errorf("it is larger than %d bytes", maxFile)
+	}
+	return data, id, nil
+}
+
+// createFile makes an empty set of keys if there is no file.
+func createFile(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.WriteString("{\n  \"keys\": {}\n}\n"); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// writeFile replaces the file in one step: whoever reads it finds the old content or the new, whatever happens.
+func writeFile(path string, data []byte) error {
+	// A link stays a link.
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once it has been renamed
+	defer f.Close()
+	if err := keepAccess(f, path); err != nil {
+		return err
+	}
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// keepAccess gives the new file the owner, group and mode of the one that it replaces, so that the gateway can go on
+// reading what an administrator has written. A file that is new stays 0600.
+func keepAccess(f *os.File, path string) error {
+	info, err := os.Stat(path)
+	if isMissing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		own, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		mine, ok := own.Sys().(*syscall.Stat_t)
+		if ok && (mine.Uid != stat.Uid || mine.Gid != stat.Gid) {
+			if err := f.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
+				return fmt.Errorf("keeping the file's owner: %w", err)
+			}
+		}
+	}
+	return f.Chmod(info.Mode().Perm() & 0o640)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// lock keeps other processes from changing the file, until the returned function is called. The lock is on a file of
+// its own beside it, which stays: the key file itself is replaced by every change.
+func lock(ctx context.Context, path string) (unlock func(), err error) {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	ticker := time.NewTicker(lockRetry)
+	defer ticker.Stop()
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			_ = f.Close()
+			return nil, fmt.Errorf("locking %s: %w", f.Name(), err)
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, fmt.Errorf("waiting for whoever else is changing keys: %w", context.Cause(ctx))
+		case <-ticker.C:
+		}
+	}
+}
+
+// withoutPath leaves the path to whoever reports the error.
+func withoutPath(err error) error {
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+		return fmt.Errorf("%s: %w", failed.Op, failed.Err)
+	}
+	return err
+}

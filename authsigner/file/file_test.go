@@ -1,0 +1,555 @@
+package file_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
+)
+
+// envHelper makes the test binary another process that changes the file which it names.
+const envHelper = "GATEHOUSE_FILE_TEST_HELPER"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(envHelper); path != "" {
+		os.Exit(countUp(path))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	testKey    = "pk_live_0123456789abcdef"
+	otherKey   = "pk_live_another0123456789"
+	thirdKey   = "pk_live_third0123456789ab"
+	testSecret = "canary-private-key-of-a-business"
+
+	poll     = 10 * time.Millisecond
+	patience = 20 * time.Second
+	tick     = 5 * time.Millisecond
+)
+
+func record(changes map[string]any) map[string]any {
+	fields := map[string]any{
+		"private_key": testSecret, "business_id": "biz_1", "business_name": "Zoë's Bakery <& Söhne>",
+		"business_slug": "zoes-bakery", "status": "active",
+	}
+	maps.Copy(fields, changes)
+	return fields
+}
+
+// content is a file with those keys.
+func content(keys map[string]map[string]any) string {
+	data, err := json.MarshalIndent(map[string]any{"keys": keys}, "", "\t")
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+func oneKey() string { return content(map[string]map[string]any{testKey: record(nil)}) }
+
+// watched is a source and what it has told.
+type watched struct {
+	*file.Source
+	t    *testing.T
+	path string
+
+	mu      sync.Mutex
+	events  []file.Event
+	changes [][]string
+}
+
+func open(t *testing.T, text string) *watched {
+	t.Helper()
+	w := &watched{t: t, path: filepath.Join(t.TempDir(), "keys.json")}
+	w.write(t, text)
+	var err error
+	w.Source, err = file.Open(w.path, file.Options{PollInterval: poll, OnEvent: func(e file.Event) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.events = append(w.events, e)
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.Close()) })
+	w.OnChange(func(keys []string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.changes = append(w.changes, keys)
+	})
+	return w
+}
+
+// write writes the file in place.
+func (w *watched) write(t *testing.T, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(w.path, []byte(text), 0o600))
+}
+
+func (w *watched) count(kind file.EventKind) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, e := range w.events {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *watched) lastError() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.events {
+		if err := w.events[len(w.events)-1-i].Err; err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+func (w *watched) changed() [][]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([][]string(nil), w.changes...)
+}
+
+func (w *watched) requireFound(t *testing.T) {
+	t.Helper()
+	cred, err := w.Lookup(t.Context(), testKey)
+	require.NoError(t, err)
+	require.Equal(t, testSecret, cred.PrivateKey.Reveal())
+}
+
+func (w *watched) requireUnknown(t *testing.T, key string) {
+	t.Helper()
+	_, err := w.Lookup(t.Context(), key)
+	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+	require.NotErrorIs(t, err, authsigner.ErrUnavailable)
+}
+
+func (w *watched) eventually(t *testing.T, condition func() bool) {
+	t.Helper()
+	require.Eventually(t, condition, patience, tick)
+}
+
+func TestAChangeIsFoundHoweverItWasMade(t *testing.T) {
+	t.Parallel()
+	another := content(map[string]map[string]any{
+		testKey: record(map[string]any{"private_key": "another-private-key"}), otherKey: record(nil),
+	})
+	for name, change := range map[string]func(w *watched){
+		"in place": func(w *watched) { w.write(w.t, another) },
+		"replaced": func(w *watched) {
+			require.NoError(w.t, os.WriteFile(w.path+".new", []byte(another), 0o600))
+			require.NoError(w.t, os.Rename(w.path+".new", w.path))
+		},
+		"removed and written": func(w *watched) {
+			require.NoError(w.t, os.Remove(w.path))
+			w.write(w.t, another)
+		},
+		"in two steps": func(w *watched) {
+			f, err := os.OpenFile(w.path, os.O_WRONLY|os.O_TRUNC, 0o600)
+			require.NoError(w.t, err)
+			_, err = f.WriteString(another[:len(another)/2])
+			require.NoError(w.t, err)
+			<-time.After(3 * poll)
+			_, err = f.WriteString(another[len(another)/2:])
+			require.NoError(w.t, err)
+			require.NoError(w.t, f.Close())
+		},
+		"by a link that points elsewhere": func(w *watched) { // as Kubernetes mounts secrets
+			require.NoError(w.t, os.WriteFile(w.path+".v2", []byte(another), 0o600))
+			require.NoError(w.t, os.Symlink(w.path+".v2", w.path+".link"))
+			require.NoError(w.t, os.Rename(w.path+".link", w.path))
+		},
+		"with the old time and size": func(w *watched) {
+			info, err := os.Stat(w.path)
+			require.NoError(w.t, err)
+			same := strings.Replace(oneKey(), testSecret, "another-private-key", 1)
+			same += strings.Repeat(" ", len(oneKey())-len(same))
+			w.write(w.t, same)
+			require.NoError(w.t, os.Chtimes(w.path, info.ModTime(), info.ModTime()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t, oneKey())
+			w.requireFound(t)
+			change(w)
+			w.eventually(t, func() bool {
+				cred, err := w.Lookup(t.Context(), testKey)
+				return err == nil && cred.PrivateKey.Reveal() == "another-private-key"
+			})
+			w.eventually(t, func() bool { return w.Ready() == nil && len(w.changed()) > 0 })
+			require.Contains(t, w.changed()[0], testKey)
+		})
+	}
+}
+
+func TestOnlyWhatChangedIsTold(t *testing.T) {
+	t.Parallel()
+	w := open(t, content(map[string]map[string]any{testKey: record(nil), otherKey: record(nil)}))
+	before, err := w.Lookup(t.Context(), otherKey)
+	require.NoError(t, err)
+	w.write(t, content(map[string]map[string]any{
+		thirdKey: record(nil), testKey: record(map[string]any{"status": "inactive"}), otherKey: record(nil),
+	}))
+	w.eventually(t, func() bool { return len(w.changed()) == 1 })
+	after, err := w.Lookup(t.Context(), otherKey)
+	require.NoError(t, err)
+	require.Same(t, before, after, "its HMAC states are kept")
+
+	w.write(t, content(map[string]map[string]any{otherKey: record(nil)}))
+	w.eventually(t, func() bool { return len(w.changed()) == 2 })
+	require.Equal(t, [][]string{{testKey, thirdKey}, {testKey, thirdKey}}, w.changed())
+	w.requireUnknown(t, testKey)
+
+	// The same again, written differently, is no change.
+	w.write(t, "\n"+content(map[string]map[string]any{otherKey: record(nil)})+"\n\n")
+	w.eventually(t, func() bool { return w.count(file.Reloaded) == 3 })
+	require.Len(t, w.changed(), 2)
+}
+
+func TestABrokenFileKeepsTheLastGoodSetAndIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	for name, try := range map[string]struct{ text, want string }{
+		"no JSON":           {"{\n\"keys\": {\n" + testSecret + "\n", "line 3: this is not valid JSON"},
+		"empty":             {"", "not valid JSON"},
+		"truncated":         {oneKey()[:len(oneKey())/2], "not valid JSON"},
+		"two values":        {oneKey() + oneKey(), "not valid JSON"},
+		"an array":          {`["` + testSecret + `"]`, "line 1: this is not JSON as expected"},
+		"no keys":           {`{}`, `"keys" is missing`},
+		"null keys":         {`{"keys":null}`, `"keys" is missing`},
+		"keys a string":     {`{"keys":"` + testSecret + `"}`, "line 1"},
+		"another member":    {`{"keys":{},"` + testSecret + `":1}`, `beside "keys"`},
+		"a key twice":       {`{"keys":{"` + testKey + `":{},` + "\n" + `"` + testKey + `":{}}}`, "line 2: a name is given twice"},
+		"not UTF-8":         {`{"keys":{"` + testKey + "\xff" + `":{}}}`, "not valid JSON"},
+		"readable by all":   {"", "0644: too many may read"},
+		"group may write":   {"", "0660: too many may read or change"},
+		"gone":              {"", "no such file"},
+		"a directory":       {"", "not a regular file"},
+		"a pipe, no writer": {"", "not a regular file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t, oneKey())
+			breakIt := func() {
+				switch name {
+				case "readable by all":
+					require.NoError(t, os.Chmod(w.path, 0o644))
+				case "group may write":
+					require.NoError(t, os.Chmod(w.path, 0o660))
+				case "gone":
+					require.NoError(t, os.Remove(w.path))
+				case "a directory":
+					require.NoError(t, os.Remove(w.path))
+					require.NoError(t, os.Mkdir(w.path, 0o700))
+				case "a pipe, no writer":
+					require.NoError(t, os.Remove(w.path))
+					require.NoError(t, syscall.Mkfifo(w.path, 0o600))
+				default:
+					w.write(t, try.text)
+				}
+			}
+			breakIt()
+			w.eventually(t, func() bool { return w.count(file.Broken) == 1 })
+			require.Contains(t, w.lastError(), try.want)
+			require.Contains(t, w.lastError(), w.path)
+			require.NotContains(t, w.lastError(), testSecret)
+			require.ErrorIs(t, w.Ready(), authsigner.ErrUnavailable)
+			w.requireFound(t)
+			<-time.After(5 * poll)
+			require.Equal(t, 1, w.count(file.Broken))
+
+			// Nobody writes over what somebody broke.
+			require.ErrorIs(t, w.Delete(t.Context(), testKey), authsigner.ErrUnavailable)
+
+			require.NoError(t, os.RemoveAll(w.path))
+			w.write(t, content(map[string]map[string]any{otherKey: record(nil)}))
+			w.eventually(t, func() bool { _, err := w.Lookup(t.Context(), otherKey); return err == nil })
+			require.NoError(t, w.Ready())
+			w.requireUnknown(t, testKey)
+
+			// And what is wrong at the start is an error.
+			breakIt()
+			_, err := file.Open(w.path, file.Options{})
+			require.ErrorContains(t, err, try.want)
+			require.NotContains(t, err.Error(), testSecret)
+		})
+	}
+}
+
+func TestAMalformedEntryTakesItsOwnKeyOutOfService(t *testing.T) {
+	t.Parallel()
+	w := open(t, content(map[string]map[string]any{testKey: record(nil), otherKey: record(nil)}))
+	w.write(t, content(map[string]map[string]any{
+		testKey: record(map[string]any{"status": testSecret}), "../../etc": record(nil),
+	}))
+	w.eventually(t, func() bool { return w.count(file.Malformed) == 2 })
+	require.NotContains(t, w.lastError(), testSecret)
+	_, err := w.Lookup(t.Context(), testKey)
+	require.ErrorIs(t, err, authsigner.ErrMalformedCredential)
+	require.ErrorIs(t, err, authsigner.ErrUnavailable)
+	require.NotErrorIs(t, err, authsigner.ErrUnknownKey)
+	w.requireUnknown(t, otherKey) // the rest of the edit counts
+	require.NoError(t, w.Ready())
+	require.Equal(t, [][]string{{"../../etc", testKey, otherKey}}, w.changed())
+	keys, err := w.List(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{testKey}, keys)
+
+	_, err = authsigner.Rotate(t.Context(), w, testKey, 0, time.Now())
+	require.ErrorIs(t, err, authsigner.ErrMalformedCredential)
+	require.NoError(t, authsigner.Revoke(t.Context(), w, testKey), "it can be removed")
+	w.requireUnknown(t, testKey)
+
+	// At the start it is no error either.
+	w.write(t, `{"keys":{"`+testKey+`":"`+testSecret+`","`+otherKey+`":null}}`)
+	again, err := file.Open(w.path, file.Options{})
+	require.NoError(t, err)
+	defer again.Close()
+	_, err = again.Lookup(t.Context(), testKey)
+	require.ErrorIs(t, err, authsigner.ErrMalformedCredential)
+	require.NotContains(t, err.Error(), testSecret)
+}
+
+func TestKeysAreManagedInTheFile(t *testing.T) {
+	t.Parallel()
+	w := open(t, oneKey())
+	ctx := t.Context()
+	cred, err := authsigner.DecodeCredential(otherKey, record(map[string]any{"limit": 120}))
+	require.NoError(t, err)
+	require.NoError(t, w.Create(ctx, cred))
+	require.ErrorIs(t, w.Create(ctx, cred), authsigner.ErrKeyExists)
+	keys, err := w.List(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{testKey, otherKey}, keys)
+
+	rotated, err := authsigner.Rotate(ctx, w, otherKey, time.Hour, time.Now())
+	require.NoError(t, err)
+	found, err := w.Lookup(ctx, otherKey)
+	require.NoError(t, err, "it is in force at once, without a look at the file")
+	require.Equal(t, rotated.Record(), found.Record())
+	require.Equal(t, testSecret, found.PreviousPrivateKey.Reveal())
+	require.Equal(t, 120, found.Limit)
+
+	for _, key := range []string{"pk_live_nobody", "", "../.."} {
+		require.ErrorIs(t, w.Delete(ctx, key), authsigner.ErrUnknownKey)
+		_, err = w.Update(ctx, key, nil)
+		require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+	}
+	require.ErrorIs(t, w.Create(ctx, &authsigner.Credential{PublicKey: "pk_live_empty"}), authsigner.ErrMalformedCredential)
+	_, err = w.Update(ctx, testKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
+		c.PublicKey = otherKey
+		return c, nil
+	})
+	require.Error(t, err)
+	_, err = w.Update(ctx, testKey, func(*authsigner.Credential) (*authsigner.Credential, error) { return nil, fs.ErrClosed })
+	require.ErrorIs(t, err, fs.ErrClosed)
+	w.requireFound(t)
+
+	require.NoError(t, authsigner.Revoke(ctx, w, testKey))
+	w.requireUnknown(t, testKey)
+
+	again, err := file.Open(w.path, file.Options{})
+	require.NoError(t, err)
+	defer again.Close()
+	keys, err = again.List(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{otherKey}, keys)
+}
+
+func TestAChangeKeepsTheRestOfTheFileAndWhoMayReadIt(t *testing.T) {
+	t.Parallel()
+	w := open(t, content(map[string]map[string]any{
+		testKey:  record(map[string]any{"comment": "asked for by phone", "limit": 60}),
+		otherKey: record(map[string]any{"comment": "a <big> number: 12345678901234567890", "number": json.Number("12345678901234567890")}),
+	}))
+	require.NoError(t, os.Chmod(w.path, 0o640))
+	link := w.path + ".link"
+	require.NoError(t, os.Symlink(w.path, link))
+	s, err := file.Open(link, file.Options{})
+	require.NoError(t, err)
+	defer s.Close()
+	_, err = authsigner.Rotate(t.Context(), s, testKey, 0, time.Now())
+	require.NoError(t, err)
+
+	info, err := os.Lstat(link)
+	require.NoError(t, err)
+	require.Equal(t, fs.ModeSymlink, info.Mode().Type(), "the link is still one")
+	info, err = os.Stat(w.path)
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o640), info.Mode().Perm())
+	text, err := os.ReadFile(w.path)
+	require.NoError(t, err)
+	for _, want := range []string{`"comment": "asked for by phone"`, `12345678901234567890`, `<big>`, "Zoë's Bakery <& Söhne>"} {
+		require.Contains(t, string(text), want)
+	}
+	require.Equal(t, 1, strings.Count(string(text), testSecret))
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(w.path), ".*"))
+	require.NoError(t, err)
+	require.Empty(t, left, "no temporary file is left behind")
+}
+
+func TestANewFileIsForItsOwnerAlone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "keys.json")
+	_, err := file.Open(path, file.Options{})
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	s, err := file.Open(path, file.Options{Create: true})
+	require.NoError(t, err)
+	defer s.Close()
+	_, err = authsigner.Issue(t.Context(), s, authsigner.IssueOptions{BusinessID: "biz_1", Name: "Bakery", Slug: "bakery"})
+	require.NoError(t, err)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o600), info.Mode().Perm())
+
+	_, err = file.Open(filepath.Join(path, "below", "keys.json"), file.Options{Create: true})
+	require.Error(t, err)
+}
+
+// Several processes, and several goroutines of each, count up one number: none of their changes is lost.
+func TestProcessesThatChangeTheFileAtTheSameTimeLoseNothing(t *testing.T) {
+	t.Parallel()
+	w := open(t, oneKey())
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			cmd := exec.CommandContext(t.Context(), os.Args[0])
+			cmd.Env = append(os.Environ(), envHelper+"="+w.path)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	wg.Wait()
+	w.eventually(t, func() bool {
+		cred, err := w.Lookup(t.Context(), testKey)
+		return err == nil && cred.Limit == 3*helperGoroutines*helperChanges
+	})
+}
+
+const helperGoroutines, helperChanges = 2, 10
+
+func countUp(path string) int {
+	s, err := file.Open(path, file.Options{PollInterval: poll})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer s.Close()
+	var wg sync.WaitGroup
+	failed := make(chan error, helperGoroutines)
+	for range helperGoroutines {
+		wg.Go(func() {
+			for range helperChanges {
+				_, err := s.Update(context.Background(), testKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
+					c.Limit++
+					return c, nil
+				})
+				if err != nil {
+					failed <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	select {
+	case err := <-failed:
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	default:
+		return 0
+	}
+}
+
+func TestWhoeverWaitsForTheLockCanGiveUp(t *testing.T) {
+	t.Parallel()
+	w := open(t, oneKey())
+	inside, leave := make(chan struct{}), make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		_, err := w.Update(context.WithoutCancel(t.Context()), testKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
+			close(inside)
+			<-leave
+			return c, nil
+		})
+		done <- err
+	}()
+	<-inside
+	ctx, cancel := context.WithTimeout(t.Context(), 5*poll)
+	defer cancel()
+	err := w.Delete(ctx, testKey)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, authsigner.ErrUnknownKey)
+	close(leave)
+	require.NoError(t, <-done)
+	w.requireFound(t)
+}
+
+func TestLookupsGoOnWhileTheFileIsReplacedAllTheTime(t *testing.T) {
+	t.Parallel()
+	w := open(t, oneKey())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := w.Lookup(ctx, testKey); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for ctx.Err() == nil {
+		_, err := authsigner.Rotate(t.Context(), w, testKey, 0, time.Now())
+		require.NoError(t, err)
+	}
+	wg.Wait()
+	require.NotEmpty(t, w.changed())
+}
+
+// TestARevocationInTheFileReachesTheCacheAtOnce wires the two as the gateway does.
+func TestARevocationInTheFileReachesTheCacheAtOnce(t *testing.T) {
+	t.Parallel()
+	w := open(t, oneKey())
+	cache, err := authsigner.NewCache(w, authsigner.CacheOptions{TTL: time.Hour})
+	require.NoError(t, err)
+	defer cache.Close()
+	w.OnChange(func(keys []string) {
+		for _, key := range keys {
+			cache.Invalidate(key)
+		}
+	})
+	_, err = cache.Lookup(t.Context(), testKey)
+	require.NoError(t, err)
+	_, err = cache.Lookup(t.Context(), otherKey)
+	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+	w.write(t, content(map[string]map[string]any{otherKey: record(nil)}))
+	w.eventually(t, func() bool {
+		_, err := cache.Lookup(t.Context(), testKey)
+		_, found := cache.Lookup(t.Context(), otherKey)
+		return err != nil && found == nil
+	})
+	w.OnChange(nil)
+}

@@ -1,0 +1,159 @@
+package file
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+)
+
+// document is the file, its entries as they are written there.
+type document struct {
+	Keys map[string]jsontext.Value `json:"keys"`
+}
+
+// parseDocument reads the file's content strictly: a name that is given twice, or an unknown one beside "keys", is an
+// error. Errors say where, and quote nothing that could be a secret.
+func parseDocument(data []byte) (document, error) {
+	var d document
+	if err := json.Unmarshal(data, &d, json.RejectUnknownMembers(true)); err != nil {
+		return document{}, located(data, err)
+	}
+	if d.Keys == nil {
+		return document{}, errors.New(`the member "keys" is missing`)
+	}
+	return d, nil
+}
+
+// record reads one entry.
+func (d document) record(publicKey string) (map[string]any, error) {
+	var fields map[string]any
+	entry := d.Keys[publicKey]
+	if entry.Kind() != '{' || json.Unmarshal(entry, &fields) != nil {
+		return nil, fmt.Errorf("%w: it is not a JSON object", authsigner.ErrMalformedCredential)
+	}
+	return fields, nil
+}
+
+func (d document) credential(publicKey string) (*authsigner.Credential, error) {
+	fields, err := d.record(publicKey)
+	if err == nil {
+		var cred *authsigner.Credential
+		if cred, err = authsigner.DecodeCredential(publicKey, fields); err == nil {
+			return cred, nil
+		}
+	}
+	return nil, fmt.Errorf("the entry %.140q: %w", publicKey, err)
+}
+
+// put writes one entry.
+func (d document) put(publicKey string, fields map[string]any) error {
+	entry, err := json.Marshal(fields, json.Deterministic(true))
+	if err != nil {
+		return fmt.Errorf("writing the entry of %s: %w", publicKey, err)
+	}
+	d.Keys[publicKey] = entry
+	return nil
+}
+
+// bytes is the file's content, sorted and indented.
+func (d document) bytes() ([]byte, error) {
+	data, err := json.Marshal(d, json.Deterministic(true), jsontext.WithIndent("  "))
+	if err != nil {
+		return nil, fmt.Errorf("writing the keys: %w", err)
+	}
+	return append(data, '\n'), nil
+}
+
+// set is what a file says.
+type set struct {
+	hash      [sha256.Size]byte
+	creds     map[string]*authsigner.Credential
+	malformed map[string]error // entries that are no credentials, and why
+}
+
+func parseSet(data []byte) (*set, error) {
+	d, err := parseDocument(data)
+	if err != nil {
+		return nil, err
+	}
+	s := &set{
+		hash:      sha256.Sum256(data),
+		creds:     make(map[string]*authsigner.Credential, len(d.Keys)),
+		malformed: map[string]error{},
+	}
+	for publicKey := range d.Keys {
+		if cred, err := d.credential(publicKey); err == nil {
+			s.creds[publicKey] = cred
+		} else {
+			s.malformed[publicKey] = err
+		}
+	}
+	return s, nil
+}
+
+// differences returns the keys whose entries say something else than in last, sorted.
+func (s *set) differences(last *set) []string {
+	var keys []string
+	for key, cred := range s.creds {
+		if old := last.creds[key]; old == nil || !maps.Equal(old.Record(), cred.Record()) {
+			keys = append(keys, key)
+		}
+	}
+	for key := range s.malformed {
+		if last.malformed[key] == nil {
+			keys = append(keys, key)
+		}
+	}
+	for key := range last.creds {
+		if s.creds[key] == nil && s.malformed[key] == nil {
+			keys = append(keys, key)
+		}
+	}
+	for key := range last.malformed {
+		if s.creds[key] == nil && s.malformed[key] == nil {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// keep takes over from last the credentials that are the same, for they have their HMAC states ready.
+func (s *set) keep(last *set) {
+	for key, cred := range s.creds {
+		if old := last.creds[key]; old != nil && maps.Equal(old.Record(), cred.Record()) {
+			s.creds[key] = old
+		}
+	}
+}
+
+// located says on which line of the data the error is. The texts of the JSON package are not used: they may quote.
+func located(data []byte, err error) error {
+	what, offset := "this is not JSON as expected", int64(0)
+	syntactic, semantic := (*jsontext.SyntacticError)(nil), (*json.SemanticError)(nil)
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		what = "a name is given twice in one object"
+	case errors.Is(err, json.ErrUnknownName):
+		what = `there is something beside "keys"`
+	}
+	switch {
+	case errors.As(err, &syntactic):
+		offset = syntactic.ByteOffset
+		if what == "this is not JSON as expected" {
+			what = "this is not valid JSON"
+		}
+	case errors.As(err, &semantic):
+		offset = semantic.ByteOffset
+	}
+	line := 1 + strings.Count(string(data[:min(max(offset, 0), int64(len(data)))]), "\n")
+	return fmt.Errorf("line %d: %s", line, what)
+}
