@@ -22,29 +22,32 @@ func TestTheRightsInRedisOnThePageSuffice(t *testing.T) {
 	rules := line[4:]
 
 	single := redistest.Start(t)
-	o := single.Options()
-	asUser(t, single.Client(t), o, rules)
-	holds(t, redis.NewClient(o.Simple()))
+	require.NoError(t, addUser(t.Context(), single.Client(t), rules))
+	holds(t, redis.NewClient(asUser(single.Options()).Simple()))
 
 	cluster := redistest.StartCluster(t)
-	o = cluster.Options()
-	require.NoError(t, cluster.Client(t).ForEachMaster(t.Context(), func(_ context.Context, node *redis.Client) error {
-		asUser(t, node, o, append(rules, "+cluster|slots"))
-		return nil
+	rules = append(rules, "+cluster|slots")
+	require.NoError(t, cluster.Client(t).ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
+		return addUser(ctx, node, rules)
 	}))
-	holds(t, redis.NewClusterClient(o.Cluster()))
+	holds(t, redis.NewClusterClient(asUser(cluster.Options()).Cluster()))
 }
 
-// asUser makes the user and lets the options sign in as it.
-func asUser(t *testing.T, admin *redis.Client, o *redis.UniversalOptions, rules []string) {
-	t.Helper()
-	o.Username, o.Password = "gateway", "made-up"
-	args := []any{"ACL", "SETUSER", "gateway", "reset", "on", ">made-up"}
-	for _, rule := range rules {
-		args = append(args, rule)
+// addUser makes the user on a server.
+func addUser(ctx context.Context, admin *redis.Client, rules []string) error {
+	words := append([]string{"ACL", "SETUSER", "gateway", "reset", "on", ">made-up"}, rules...)
+	args := make([]any, len(words))
+	for i, word := range words {
+		args[i] = word
 	}
-	require.NoError(t, admin.Do(t.Context(), args...).Err())
+	return admin.Do(ctx, args...).Err()
+}
+
+// asUser lets the options sign in as the user.
+func asUser(o *redis.UniversalOptions) *redis.UniversalOptions {
+	o.Username, o.Password = "gateway", "made-up"
 	o.ContextTimeoutEnabled, o.MaxRetries = true, -1
+	return o
 }
 
 // holds tries all that a gateway needs.
