@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -158,18 +157,13 @@ func (a *App) Start() error {
 	}
 	if a.pooledLimit != nil {
 		a.pooledLimit.sink.Store(a.sink)
-		// the first requests are not to pay for connections; a store that is away is no reason not to start
-		ctx, cancel := context.WithTimeout(context.Background(), warmUpTimeout)
-		defer cancel()
-		if err := a.pooledLimit.fleet.Ping(ctx); err != nil {
-			a.logger.Warn("limits: the store is away, this gateway goes on as on_outage says", zap.Error(err))
+		if err := a.pooledLimit.startErr; err != nil {
+			a.logger.Warn("limits: the store was away at the start, this gateway goes on as on_outage says", zap.Error(err))
+			a.pooledLimit.startErr = nil // said once
 		}
 	}
 	return nil
 }
-
-// warmUpTimeout bounds how long a start waits for the stores.
-const warmUpTimeout = 500 * time.Millisecond
 
 // Stop implements caddy.App; what is held is released in Cleanup, which also runs when a later app failed to start.
 func (a *App) Stop() error { return nil }

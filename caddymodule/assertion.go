@@ -18,7 +18,8 @@ import (
 // AssertionConfig says how the hop assertion is signed. All gateways of a fleet need the same keys.
 type AssertionConfig struct {
 	// KeyFiles hold an Ed25519 private key each (PEM, PKCS #8). The first signs, all are published: a key is rotated
-	// by putting a new one in front, and taking the old one away after the lifetime. Placeholders are resolved.
+	// by adding the new one behind the old, putting it in front once the data services have it (they may keep the
+	// published keys for 5 minutes), and taking the old one away after the lifetime. Placeholders are resolved.
 	KeyFiles []string `json:"key_files"`
 
 	// Issuer is the claim "iss". Default: gatehouse.

@@ -168,6 +168,7 @@ func (h *Caller) refuse(w http.ResponseWriter, c *call, res ratelimit.Result) er
 	c.limit = res
 	res.SetHeaders(w.Header(), time.Now())
 	if h.app.Limits.Shadow {
+		w.Header().Del("Retry-After") // the request is served
 		h.metrics.shadowed(res)
 		if e := h.logger.Check(zap.InfoLevel, "limit used up, not enforced in shadow mode"); e != nil {
 			e.Write(zap.String("request_id", c.id), zap.String("limit", res.Tightest().Limit.Name))

@@ -31,4 +31,7 @@ func init() {
 	httpcaddyfile.RegisterDirectiveOrder("gateway_errors", httpcaddyfile.After, "file_server")
 
 	registerCommands()
+	if caddy.CustomBinaryName == "" { // a build that has not stamped it
+		caddy.CustomBinaryName = "gatehouse"
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -37,7 +38,7 @@ func (h *Health) Provision(ctx caddy.Context) error {
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	path := wireTarget(r)
+	path, _, _ := strings.Cut(wireTarget(r), "?") // some probes add a query against caches
 	if path != "/healthz" && path != "/readyz" {
 		return next.ServeHTTP(w, r)
 	}

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"context"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -18,6 +19,8 @@ type pooledLimiter struct {
 	key   string
 	fleet *ratelimit.Fleet
 	sink  sinkRef
+	// startErr is why the store could not be reached when the limiter was made, or nil.
+	startErr error
 }
 
 func acquireLimiter(r *pooledRedis, c LimitsConfig, timeout time.Duration) (*pooledLimiter, error) {
@@ -25,7 +28,7 @@ func acquireLimiter(r *pooledRedis, c LimitsConfig, timeout time.Duration) (*poo
 	if err != nil {
 		return nil, err
 	}
-	v, _, err := limiterPool.LoadOrNew(key, func() (caddy.Destructor, error) {
+	v, loaded, err := limiterPool.LoadOrNew(key, func() (caddy.Destructor, error) {
 		p := &pooledLimiter{key: key}
 		fleet, err := ratelimit.New(r.client, ratelimit.Options{
 			Algorithm: ratelimit.Algorithm(c.Algorithm), OnOutage: ratelimit.Policy(c.OnOutage),
@@ -41,7 +44,21 @@ func acquireLimiter(r *pooledRedis, c LimitsConfig, timeout time.Duration) (*poo
 		return nil, err
 	}
 	p, _ := v.(*pooledLimiter)
+	if !loaded {
+		p.warmUp()
+	}
 	return p, nil
+}
+
+// warmUpTimeout bounds how long a start waits for the store.
+const warmUpTimeout = 500 * time.Millisecond
+
+// warmUp opens the connections, so that the first requests do not pay for them. A store that is away is no reason not to
+// start: the requests will find out, and say so.
+func (p *pooledLimiter) warmUp() {
+	ctx, cancel := context.WithTimeout(context.Background(), warmUpTimeout)
+	defer cancel()
+	p.startErr = p.fleet.Ping(ctx)
 }
 
 func (p *pooledLimiter) event(e ratelimit.Event) {
