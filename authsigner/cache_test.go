@@ -924,6 +924,28 @@ func BenchmarkCache(b *testing.B) {
 			}
 		})
 	})
+	b.Run("stale, the source away", func(b *testing.B) {
+		failing := newFakeSource(keys...)
+		var ahead atomic.Int64
+		c, err := authsigner.NewCache(failing, authsigner.CacheOptions{Now: func() time.Time {
+			return time.Now().Add(time.Duration(ahead.Load()))
+		}})
+		require.NoError(b, err)
+		defer c.Close()
+		for range 2 { // seen, and then past their TTL
+			for _, key := range keys {
+				_, _ = c.Lookup(b.Context(), key)
+			}
+			failing.set(func() { failing.down = errSourceDown })
+			ahead.Store(int64(2 * time.Minute))
+		}
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if _, err := c.Lookup(b.Context(), keys[i%len(keys)]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 	b.Run("absent", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {

@@ -75,13 +75,21 @@ func TestWhenTheTokenHasReachedItsMaximumANewOneIsThereInTime(t *testing.T) {
 
 func TestATokenThatCannotBeRenewedIsReplacedInTime(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{role: map[string]any{"token_type": "batch", "token_ttl": "3s"}})
-	b.store(t, testKey, nil)
-	stop := b.keepLooking(t)
-	b.events.waitFor(t, vault.EventLogin, 3)
-	_, err := stop()
-	require.NoError(t, err)
-	require.Zero(t, b.events.count(vault.EventRenewed))
+	for name, role := range map[string]map[string]any{
+		"a batch token":              {"token_type": "batch", "token_ttl": "3s"},
+		"without the default policy": {"token_no_default_policy": true, "token_ttl": "3s"}, // it may not renew itself
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, setup{role: role})
+			b.store(t, testKey, nil)
+			stop := b.keepLooking(t)
+			b.events.waitFor(t, vault.EventLogin, 3)
+			_, err := stop()
+			require.NoError(t, err)
+			require.Zero(t, b.events.count(vault.EventRenewed))
+		})
+	}
 }
 
 func TestARevokedTokenIsReplacedWithinTheSameLookup(t *testing.T) {
