@@ -18,8 +18,9 @@
 -- reply  for each take: 1 or 0, then for each bucket: remaining, reset, retry
 --
 -- A debt is what a gateway admitted by itself, or what Redis has forgotten. It is
--- put where it belongs in the log, the newest first and only as far as the limit
--- goes. To charge nothing leaves the bucket as it is, unless debts follow.
+-- put where it belongs in the log. Of more than the limit the newest are kept:
+-- when one of them leaves, all that was dropped has left. To charge nothing
+-- leaves the bucket as it is, unless debts follow.
 local sub, floor, call = string.sub, math.floor, redis.call
 local HEADER, HEAD, ENTRY, SIZE, TAIL, MAX = '>I3I7I7I5I5', 27, '>I5I2', 7, '>I2I5', 65535
 
@@ -77,21 +78,27 @@ local function settle(p, limit, window, now, total, first, log)
     n = n + 1
     entries[n] = {at, count}
   end
-  for i = p + 2 * tonumber(ARGV[p]) - 1, p + 1, -2 do
+  for i = p + 1, p + 2 * tonumber(ARGV[p]), 2 do
     local count, age = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
-    if count > limit - total then
-      count = limit - total
-    end
     if count > 0 and age < window then
       total, n = total + count, n + 1
       entries[n] = {now - age, count}
     end
   end
   table.sort(entries, function(a, b) return a[1] < b[1] end)
+  local oldest = 1
+  while total > limit do
+    local e, excess = entries[oldest], total - limit
+    if e[2] > excess then
+      e[2], total = e[2] - excess, limit
+    else
+      total, oldest = total - e[2], oldest + 1
+    end
+  end
 
   local wide, out, o = width(limit, window), {}, 0
   local before, last, open, held = 0, 0, 0, 0
-  for i = 1, n do
+  for i = oldest, n do
     local e = entries[i]
     if o > 0 and e[1] - open < wide and held + e[2] <= MAX then
       held = held + e[2]
@@ -136,9 +143,8 @@ local function take(key, p, debts, charge, write)
   end
 
   if debts then
-    local before = total
     total, first, last, open, log = settle(p, limit, window, now, total, first, log)
-    dirty = dirty or total > before
+    dirty = true
     p = p + 1 + 2 * tonumber(ARGV[p])
   end
 

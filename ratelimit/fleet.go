@@ -239,7 +239,7 @@ func (f *Fleet) decide(ctx context.Context, group string, buckets []Bucket, char
 		}
 	}
 	if cause != nil {
-		return f.withoutRedis(&o, res, debts, charge, cause)
+		return f.withoutRedis(l, &o, res, debts, charge, cause)
 	}
 
 	res.finish(ByRedis)
@@ -255,7 +255,7 @@ func (f *Fleet) decide(ctx context.Context, group string, buckets []Bucket, char
 }
 
 // withoutRedis decides in an outage.
-func (f *Fleet) withoutRedis(o *op, res Result, debts *[MaxBuckets][]debt, charge bool, cause error) (Result, error) {
+func (f *Fleet) withoutRedis(l *lane, o *op, res Result, debts *[MaxBuckets][]debt, charge bool, cause error) (Result, error) {
 	switch {
 	case errors.Is(cause, ErrClosed) || f.ctx.Err() != nil:
 		if charge {
@@ -270,7 +270,9 @@ func (f *Fleet) withoutRedis(o *op, res Result, debts *[MaxBuckets][]debt, charg
 	case !charge:
 		o.look(res.States, f.o.OnOutage == Local)
 	default:
-		o.local(res.States, debts, f.o.OnOutage == Allow, f.strict(), f.o.Timeout.Microseconds())
+		if o.local(res.States, debts, f.o.OnOutage == Allow, f.strict(), f.o.Timeout.Microseconds()) {
+			l.owing.Store(true)
+		}
 	}
 	res.finish(ByLocal)
 	return res, nil

@@ -196,7 +196,8 @@ func TestRefusedCallersCostNoRoundTrip(t *testing.T) {
 		require.True(t, ok)
 		require.False(t, known.Allowed)
 	}
-	require.Equal(t, asked, []uint64{fleets[0].Stats().Asked, fleets[1].Stats().Asked})
+	require.Equal(t, asked[0], fleets[0].Stats().Asked)
+	require.Equal(t, asked[1], fleets[1].Stats().Asked)
 	// And it ends when it should.
 	require.Eventually(t, func() bool { return take(t, fleets[1], "m", b.Limit).Allowed }, 3*time.Second, time.Millisecond)
 	require.InDelta(t, b.Limit.Window, time.Since(began), float64(300*time.Millisecond))

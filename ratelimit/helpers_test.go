@@ -102,7 +102,10 @@ func eventuallyBy(t testing.TB, f *ratelimit.Fleet, by ratelimit.Decider, within
 }
 
 // An admission is some moment between the call and the answer.
-type admission struct{ from, to time.Time }
+type admission struct {
+	from, to time.Time
+	by       ratelimit.Decider
+}
 
 // A record is what a fleet has admitted, by key.
 type record struct {
@@ -110,13 +113,13 @@ type record struct {
 	admissions map[string][]admission
 }
 
-func (r *record) add(key string, from, to time.Time) {
+func (r *record) add(key string, a admission) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.admissions == nil {
 		r.admissions = make(map[string][]admission)
 	}
-	r.admissions[key] = append(r.admissions[key], admission{from, to})
+	r.admissions[key] = append(r.admissions[key], a)
 }
 
 // worst is the most that any window of any key certainly held.
@@ -171,7 +174,7 @@ func storm(t testing.TB, done <-chan struct{}, workers int, pause time.Duration,
 					return
 				}
 				if res.Allowed {
-					rec.add(key, from, time.Now())
+					rec.add(key, admission{from, time.Now(), res.By})
 				}
 			}
 		})

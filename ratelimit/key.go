@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"strconv"
 )
 
 // An id is a bucket's hash. A caller can neither choose nor meet another's: it is
@@ -25,18 +26,19 @@ func hashGroup(group string) tag {
 func hashBucket(a Algorithm, t tag, b *Bucket) id {
 	const format = 1
 	var stack [192]byte
-	buf := append(stack[:0], format, byte(len(a)))
+	buf := append(stack[:0], format)
 	buf = append(buf, a...)
-	buf = binary.BigEndian.AppendUint64(buf, uint64(t))
-	buf = binary.BigEndian.AppendUint64(buf, uint64(b.Limit.Window))
-	buf = binary.BigEndian.AppendUint32(buf, uint32(len(b.Limit.Name)))
-	buf = append(buf, b.Limit.Name...)
+	buf = binary.BigEndian.AppendUint64(append(buf, 0), uint64(t))
+	buf = strconv.AppendInt(buf, int64(b.Limit.Window), 10)
+	// The name's length keeps it apart from the key.
+	buf = strconv.AppendInt(append(buf, 0), int64(len(b.Limit.Name)), 10)
+	buf = append(append(buf, 0), b.Limit.Name...)
 	buf = append(buf, b.Key...)
 	sum := sha256.Sum256(buf)
 	return id(sum[:len(id{})])
 }
 
-// redisKey is the bucket's key: prefix{tag}policy:id
+// redisKey is the bucket's key, prefix{tag}policy:id.
 func redisKey(prefix string, t tag, policy string, i *id) string {
 	var stack [160]byte
 	buf := append(stack[:0], prefix...)

@@ -2,12 +2,12 @@ package ratelimit
 
 import (
 	"context"
+	crand "crypto/rand"
 	_ "embed"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +39,7 @@ type lane struct {
 	index  int
 	marker string // the key by which a loss of Redis's memory is noticed
 
+	owing   atomic.Bool // there may be debts to settle
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	down    atomic.Bool // mirrors the breaker, without its lock
 	cause   atomic.Pointer[error]
@@ -96,7 +97,7 @@ func newLane(f *Fleet, index int) *lane {
 		// The prober comes later than that and finds it half open.
 		Timeout: f.o.ProbeInterval / 2,
 		ReadyToTrip: func(c gobreaker.Counts) bool {
-			return c.ConsecutiveFailures >= uint32(f.o.MaxFailures) || c.Requests >= 20 && 2*c.TotalFailures >= c.Requests
+			return int64(c.ConsecutiveFailures) >= int64(f.o.MaxFailures) || c.Requests >= 20 && 2*c.TotalFailures >= c.Requests
 		},
 		IsExcluded: func(err error) bool { return errors.Is(err, errGone) },
 		OnStateChange: func(_ string, from, to gobreaker.State) {
@@ -271,7 +272,7 @@ func (l *lane) askEach(ctx context.Context, batch []*call) {
 	send("evalsha", f.sha, func(*redis.IntSliceCmd) bool { return true })
 	missing := func(cmd *redis.IntSliceCmd) bool { return redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") }
 	if slices.ContainsFunc(cmds, missing) {
-		l.lookAround()
+		l.lookAround() //nolint:contextcheck // it goes on in the background
 		send("eval", exactScript, missing)
 	}
 	for i, c := range batch {
@@ -332,7 +333,7 @@ func (l *lane) probe() {
 	l.tell(Event{Down: true, Cause: cause})
 	for {
 		// Gateways that lost Redis together do not come back to it together.
-		wait := f.o.ProbeInterval * time.Duration(90+rand.IntN(20)) / 100
+		wait := f.o.ProbeInterval * time.Duration(90+rand.IntN(20)) / 100 //nolint:gosec // it spreads, it need not surprise
 		if c, ok := f.client.(*redis.ClusterClient); ok {
 			// A node that refuses connections does not have the client look for the
 			// one that took over. It looks in the background: ask early.
@@ -357,6 +358,9 @@ func (l *lane) probe() {
 			n, err = l.settle(lost)
 			if err == nil {
 				done(nil)
+				// What was admitted between the two.
+				more, _ := l.settle(0)
+				n += more
 				l.tell(Event{Cause: cause, Lasted: time.Since(began), Settled: n})
 				return
 			}
@@ -374,7 +378,8 @@ func (l *lane) tell(e Event) {
 }
 
 // lookAround looks in the background whether Redis has lost its memory, and
-// enters into it again what this gateway knows. It is called about once in
+// enters into it again what this gateway knows; also what single requests that
+// had no answer in time have left to enter. It is called about once in
 // ProbeInterval while there is traffic, and at once when Redis does not know the
 // script any more: then it was restarted, or a replica took over.
 func (l *lane) lookAround() {
@@ -384,8 +389,8 @@ func (l *lane) lookAround() {
 	l.fleet.spawn(func() {
 		defer l.looking.Store(false)
 		lost, err := l.lookInTime()
-		if err == nil && lost != 0 {
-			_, _ = l.settle(lost) // what is left over goes along with the next takes
+		if err == nil && (lost != 0 || l.owing.Load()) {
+			_, _ = l.settle(lost) // what is left over stays noted
 		}
 	})
 }
@@ -409,7 +414,7 @@ func (l *lane) look(ctx context.Context) (lost int64, err error) {
 	now := f.clock()
 
 	pipe := f.client.Pipeline()
-	set := pipe.SetNX(ctx, l.marker, strconv.FormatUint(rand.Uint64(), 36), 0)
+	set := pipe.SetNX(ctx, l.marker, crand.Text(), 0)
 	get := pipe.Get(ctx, l.marker)
 	run := pipe.EvalSha(ctx, f.sha, []string{l.marker})
 	_, _ = pipe.Exec(ctx) // each command has its own error

@@ -54,10 +54,10 @@ type entry struct {
 	span         int64 // the limit's window in microseconds
 	tag          tag
 	refusedUntil int64
-	refusedLimit int32 // the limit that refusal was about
-	limit        int32 // the latest limit
-	pending      int32 // takes that Redis is being asked about
-	debt         int32 // newest admissions that Redis does not know of
+	refusedLimit int // the limit that refusal was about
+	limit        int // the latest limit
+	pending      int // takes that Redis is being asked about
+	debt         int // newest admissions that Redis does not know of
 }
 
 func newLedger(maxEntries int, clock func() int64) *ledger {
@@ -111,7 +111,7 @@ func (l *ledger) entry(s *shard, i *id, now int64, b *Bucket, t tag) *entry {
 		s.entries[*i] = e
 		s.grown = s.grown || len(s.entries) >= sizeable
 	}
-	e.limit = int32(b.Limit.Requests)
+	e.limit = b.Limit.Requests
 	return e
 }
 
@@ -195,7 +195,7 @@ func (e *entry) takeDebts(now int64) []debt {
 	if e.debt == 0 {
 		return nil
 	}
-	list := e.debts(now, int(e.debt), now+1)
+	list := e.debts(now, e.debt, now+1)
 	e.debt = 0
 	return list
 }
@@ -203,7 +203,7 @@ func (e *entry) takeDebts(now int64) []debt {
 // giveBack takes debts back that could not be settled.
 func (e *entry) giveBack(list []debt) {
 	for _, d := range list {
-		e.debt += int32(d.count)
+		e.debt += d.count
 	}
 	e.debt = min(e.debt, e.total)
 }
@@ -304,13 +304,13 @@ func (o *op) state(i int, e *entry, now int64, strict bool) State {
 	if e == nil {
 		return s
 	}
-	s.Remaining = max(0, limit.Requests-int(e.total))
+	s.Remaining = max(0, limit.Requests-e.total)
 	s.Reset = microseconds(e.reset(now, e.span))
 	if strict {
 		s.RetryAfter = microseconds(e.retry(now, limit.Requests, e.span))
 	}
 	// A verdict about a lower limit says nothing about this one.
-	if e.refusedUntil > now && limit.Requests <= int(e.refusedLimit) {
+	if e.refusedUntil > now && limit.Requests <= e.refusedLimit {
 		s.Remaining = 0
 		s.RetryAfter = max(s.RetryAfter, microseconds(e.refusedUntil-now))
 		if e.total == 0 {
@@ -395,7 +395,7 @@ func (o *op) admitted(states []State, strict bool) bool {
 	full := false
 	for i := range o.buckets {
 		entries[i] = o.end(i, now, nil)
-		full = full || strict && int(entries[i].total) >= o.buckets[i].Limit.Requests
+		full = full || strict && entries[i].total >= o.buckets[i].Limit.Requests
 	}
 	for i, e := range entries[:len(o.buckets)] {
 		if full {
@@ -427,7 +427,7 @@ func (o *op) refusedBy(states []State, pending bool) {
 		}
 		if states[i].RetryAfter > 0 {
 			e.refusedUntil = o.began + states[i].RetryAfter.Microseconds()
-			e.refusedLimit = int32(o.buckets[i].Limit.Requests)
+			e.refusedLimit = o.buckets[i].Limit.Requests
 		}
 		o.drop(i, e, now)
 	}
@@ -444,13 +444,13 @@ func (o *op) local(states []State, debts *[MaxBuckets][]debt, force, owe bool, s
 	for i := range o.buckets {
 		e := o.end(i, now, debts)
 		entries[i] = e
-		states[i] = o.state(i, e, now, true)
-		limit := o.buckets[i].Limit.Requests
-		if states[i].RetryAfter == 0 && int(e.total)+int(e.pending) >= limit {
+		s := o.state(i, e, now, true)
+		if s.RetryAfter == 0 && e.total+e.pending >= s.Limit.Requests {
 			// Whether there is room is known when those have their verdict.
-			states[i].Remaining, states[i].RetryAfter = 0, microseconds(soon)
+			s.Remaining, s.RetryAfter = 0, microseconds(soon)
 		}
-		full = full || states[i].RetryAfter > 0
+		full = full || s.RetryAfter > 0
+		states[i] = s //nolint:gosec // there is one for each bucket
 	}
 	for i, e := range entries[:len(o.buckets)] {
 		if full && !force {

@@ -2,11 +2,11 @@ package ratelimit
 
 // A window is the in-memory twin of a bucket in Redis: what this gateway has
 // admitted, oldest first, under the same rules. Times are microseconds since the
-// Fleet began (48 bits, almost nine years) and share a word with the count.
+// Fleet began (47 bits, more than four years) and share a word with the count.
 type window struct {
-	entries []uint64
-	head    int32 // entries before it have left
-	total   int32 // requests in entries[head:]
+	entries []int64
+	head    int   // entries before it have left
+	total   int   // requests in entries[head:]
 	open    int64 // when the newest entry took its first request
 }
 
@@ -15,11 +15,11 @@ const (
 	maxCount  = 1<<countBits - 1
 )
 
-func packEntry(at int64, count int) uint64 { return uint64(at)<<countBits | uint64(count) }
+func packEntry(at int64, count int) int64 { return at<<countBits | int64(count) }
 
-func entryTime(e uint64) int64 { return int64(e >> countBits) }
+func entryTime(e int64) int64 { return e >> countBits }
 
-func entryCount(e uint64) int { return int(e & maxCount) }
+func entryCount(e int64) int { return int(e & maxCount) }
 
 // width is for how long an entry takes requests. A request counts as if it had
 // come with the last of its entry, so that the rule holds strictly, and entries
@@ -44,7 +44,7 @@ func (w *window) prune(now, span int64) {
 		return
 	}
 	for w.total > 0 && w.oldest()+span <= now {
-		w.total -= int32(entryCount(w.entries[w.head]))
+		w.total -= entryCount(w.entries[w.head])
 		w.head++
 	}
 }
@@ -71,7 +71,7 @@ func (w *window) add(now int64, limit int, span int64) {
 
 // retry is the time until one more request fits; 0 if it does now.
 func (w *window) retry(now int64, limit int, span int64) int64 {
-	excess := int(w.total) - limit
+	excess := w.total - limit
 	if excess < 0 {
 		return 0
 	}
@@ -101,7 +101,7 @@ type debt struct {
 // debts lists the newest count requests that came before a time, oldest first.
 func (w *window) debts(now int64, count int, before int64) []debt {
 	var list []debt
-	for i := len(w.entries) - 1; i >= int(w.head) && count > 0; i-- {
+	for i := len(w.entries) - 1; i >= w.head && count > 0; i-- {
 		at, n := entryTime(w.entries[i]), entryCount(w.entries[i])
 		if at >= before {
 			continue

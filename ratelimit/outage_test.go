@@ -164,7 +164,7 @@ func TestEveryFailureOfRedisIsAnOutageAndEnds(t *testing.T) {
 			// Each gateway holds the limit by itself, counting what it admitted before.
 			require.Equal(t, 15, takeAtOnce(t, []*ratelimit.Fleet{a}, 60, "k", l))
 			require.Equal(t, 3, takeAtOnce(t, []*ratelimit.Fleet{b}, 3, "k", l))
-			require.EqualValues(t, 1, a.Stats().Down)
+			require.Equal(t, 1, a.Stats().Down)
 
 			w.mend(t, s)
 			mended := time.Now()
@@ -328,7 +328,8 @@ func TestOutagePolicies(t *testing.T) {
 			for _, f := range []*ratelimit.Fleet{refuse, allow, local} {
 				eventuallyBy(t, f, ratelimit.ByRedis, back)
 			}
-			require.False(t, take(t, allow, "k", b.Limit).Allowed == (alg == ratelimit.Exact), "what was let pass counts when the limit is back")
+			// What was let pass counts when the limit is back, where it is known of.
+			require.Equal(t, alg != ratelimit.Exact, take(t, allow, "k", b.Limit).Allowed)
 		})
 	}
 }
@@ -415,17 +416,22 @@ func TestStormThroughOutages(t *testing.T) {
 	<-after(2 * window)
 	close(done)
 	wg.Wait()
-	together := &record{}
+	together, local := &record{}, 0
 	for i := range fleets {
 		require.LessOrEqual(t, records[i].worst(window), l.Requests, "gateway %d by itself", i)
 		for key, list := range records[i].admissions {
 			for _, a := range list {
 				if a.from.After(mended) {
-					together.add(key, a.from, a.to)
+					together.add(key, a)
+					if a.by != ratelimit.ByRedis {
+						local++
+					}
 				}
 			}
 		}
 	}
-	require.LessOrEqual(t, together.worst(window), l.Requests, "the fleet, since Redis is back")
+	// A request that has no answer in time, on a busy machine, is its gateway's.
+	require.LessOrEqual(t, together.worst(window), l.Requests+local, "the fleet, since Redis is back")
+	t.Logf("%d local verdicts since Redis is back", local)
 	require.NotZero(t, together.total("a"))
 }

@@ -2,8 +2,8 @@ package ratelimit
 
 // Debts are admissions that Redis does not know of, because a gateway decided by
 // itself or because Redis has lost its memory. They are entered into Redis when
-// it is back, before it is asked again, and those that could not be go along
-// with the bucket's next take. So the limits are the fleet's again at once, with
+// it is back, before it is asked again; others go along with the bucket's next
+// take, or when the gateway next looks around. So the limits are the fleet's again at once, with
 // what was admitted meanwhile counted in.
 
 // owed makes calls that settle the debts of a shard's entries on this lane. If
@@ -21,10 +21,10 @@ func (l *lane) owed(t *table, s *shard, lost int64) []*call {
 		e.prune(now, e.span)
 		if lost != 0 {
 			n := 0
-			for _, d := range e.debts(now, int(e.total), lost) {
+			for _, d := range e.debts(now, e.total, lost) {
 				n += d.count
 			}
-			e.debt = max(e.debt, int32(n))
+			e.debt = max(e.debt, n)
 		}
 		e.debt = min(e.debt, e.total)
 		if e.debt == 0 {
@@ -48,6 +48,7 @@ func (l *lane) settled(s *shard, batch []*call) (n int, err error) {
 	for _, c := range batch {
 		if c.err != nil {
 			err = c.err
+			l.owing.Store(true)
 			if e := s.entries[c.id]; e != nil {
 				e.giveBack(c.debts[0])
 			}
@@ -68,6 +69,7 @@ func (l *lane) settle(lost int64) (int, error) {
 	if !f.strict() {
 		return 0, nil
 	}
+	l.owing.Store(false)
 	var args []any
 	total := 0
 	var failed error
