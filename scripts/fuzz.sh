@@ -3,16 +3,19 @@
 #
 #   scripts/fuzz.sh FUZZTIME [PACKAGE ...]      FUZZTIME as of go test -fuzztime: 5s, 10m, 100000x
 #
+# FUZZCACHE is where inputs that found something new are kept; by default that is Go's cache, where `go test -fuzz` finds
+# them too. If it is empty they are forgotten, so that a short run spends its time on new inputs, not on the old ones.
+#
 # Each package is built once with the fuzzer's instrumentation, and its targets are the ones that the test binary lists.
-# Inputs that found something new stay in Go's cache, where `go test -fuzz` finds them too; a failing input is written to
-# the package's testdata/fuzz, to be committed with the mend.
+# A failing input is written to the package's testdata/fuzz, to be committed with the mend.
 set -eu
 
 fuzztime=$1
 shift
 module=$(go list -m)
-cache=$(go env GOCACHE)/fuzz
 work=$(mktemp -d)
+cache=${FUZZCACHE-$(go env GOCACHE)/fuzz}
+cache=${cache:-$work/cache}
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
