@@ -93,6 +93,10 @@ type Event struct {
 
 // Source is an authsigner.KeyStore over Vault. It is safe for concurrent use.
 //
+// A request that Vault refuses (403) is repeated once with a new sign-in, since the token may have been revoked or its
+// role changed; that happens every 10 s at most. Sign-ins that fail are tried again after 250 ms at first and 4 s at
+// most. A token is renewed at 60 to 70 percent of its time, and replaced in time when it nears its maximum.
+//
 // With KV version 2, Create and Update use check-and-set: of two who change a key at the same time, one starts over.
 // KV version 1 has nothing of the kind: there the last one wins, so that only one process should manage its keys.
 type Source struct {
