@@ -60,7 +60,7 @@ func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if app.pooledLimit != nil {
-		if err := app.pooledLimit.fleet.Down(); err != nil {
+		if err := app.pooledLimit.down(); err != nil {
 			state.Causes["limits"] = err.Error()
 		}
 	}

@@ -156,11 +156,7 @@ func (a *App) Start() error {
 		a.credentials.sink.Store(a.sink)
 	}
 	if a.pooledLimit != nil {
-		a.pooledLimit.sink.Store(a.sink)
-		if err := a.pooledLimit.startErr; err != nil {
-			a.logger.Warn("limits: the store was away at the start, this gateway goes on as on_outage says", zap.Error(err))
-			a.pooledLimit.startErr = nil // said once
-		}
+		a.pooledLimit.start(a.sink)
 	}
 	return nil
 }

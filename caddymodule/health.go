@@ -99,7 +99,7 @@ func (a *App) readiness() readiness {
 	s := readiness{Status: stateOK, Checks: map[string]string{}}
 	if a.pooledLimit != nil {
 		s.Checks["limits"] = stateOK
-		if !a.pooledLimit.shared() {
+		if a.pooledLimit.down() != nil {
 			s.Checks["limits"], s.Status = stateDegraded, stateDegraded
 			if a.Limits.OnOutage == "refuse" {
 				s.Checks["limits"], s.Status = stateUnavailable, stateUnavailable

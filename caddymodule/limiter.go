@@ -2,6 +2,8 @@ package caddymodule
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -19,8 +21,12 @@ type pooledLimiter struct {
 	key   string
 	fleet *ratelimit.Fleet
 	sink  sinkRef
-	// startErr is why the store could not be reached when the limiter was made, or nil.
-	startErr error
+
+	// startErr is why the store could not be tried out when the limiter was made; nil once it was.
+	startErr atomic.Pointer[error]
+	said     atomic.Bool // a log has it
+	cancel   context.CancelFunc
+	trying   sync.WaitGroup
 }
 
 func acquireLimiter(r *pooledRedis, c LimitsConfig, timeout time.Duration) (*pooledLimiter, error) {
@@ -50,15 +56,45 @@ func acquireLimiter(r *pooledRedis, c LimitsConfig, timeout time.Duration) (*poo
 	return p, nil
 }
 
-// warmUpTimeout bounds how long a start waits for the store.
-const warmUpTimeout = 500 * time.Millisecond
+const (
+	warmUpTimeout = 500 * time.Millisecond // bounds how long a start waits for the store
+	warmUpRetry   = time.Second
+)
 
 // warmUp opens the connections, so that the first requests do not pay for them. A store that is away is no reason not to
-// start: the requests will find out, and say so.
+// start. It is then tried again until it answers: readiness must not hang on requests that a load balancer may not send
+// before it.
 func (p *pooledLimiter) warmUp() {
-	ctx, cancel := context.WithTimeout(context.Background(), warmUpTimeout)
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	if p.tryOut(ctx) {
+		return
+	}
+	p.trying.Go(func() {
+		for !p.tryOut(ctx) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(warmUpRetry):
+			}
+		}
+		if out := p.sink.Load(); out != nil {
+			out.logger.Info("limits: the store that was away at the start answers, the fleet's shared limits are in force")
+		}
+	})
+}
+
+// tryOut says if the store answered, and keeps why it did not.
+func (p *pooledLimiter) tryOut(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, warmUpTimeout)
 	defer cancel()
-	p.startErr = p.fleet.Ping(ctx)
+	err := p.fleet.Ping(ctx)
+	if err != nil {
+		p.startErr.Store(&err)
+		return false
+	}
+	p.startErr.Store(nil)
+	return true
 }
 
 func (p *pooledLimiter) event(e ratelimit.Event) {
@@ -80,11 +116,31 @@ func (p *pooledLimiter) event(e ratelimit.Event) {
 		zap.Duration("away", e.Lasted), zap.Int("settled", e.Settled), zap.Int("part", e.Part), zap.Int("parts", e.Parts))
 }
 
-// shared says if the fleet's shared limits are in force.
-func (p *pooledLimiter) shared() bool { return p.fleet.Down() == nil }
+// start makes s the sink, and says there what the start has found.
+func (p *pooledLimiter) start(s *sink) {
+	p.sink.Store(s)
+	if err := p.startErr.Load(); err != nil && !p.said.Swap(true) {
+		s.logger.Warn("limits: the store was away at the start, this gateway goes on as on_outage says", zap.Error(*err))
+	}
+}
+
+// down is why the fleet's shared limits are not in force, or nil.
+func (p *pooledLimiter) down() error {
+	if err := p.fleet.Down(); err != nil {
+		return err
+	}
+	if err := p.startErr.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
 // Destruct ends the limiter's background work when the last configuration has let go of it.
-func (p *pooledLimiter) Destruct() error { return p.fleet.Close() }
+func (p *pooledLimiter) Destruct() error {
+	p.cancel()
+	p.trying.Wait()
+	return p.fleet.Close()
+}
 
 func (p *pooledLimiter) release() error {
 	if p == nil {

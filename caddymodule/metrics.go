@@ -79,7 +79,7 @@ func (m *metrics) watch(a *App) error {
 	var errs []error
 	if a.pooledLimit != nil {
 		errs = append(errs, gauge("limits_shared", "1 while the fleet's shared limits are in force, 0 while the store is away.",
-			func() float64 { return truth(a.pooledLimit.shared()) }))
+			func() float64 { return truth(a.pooledLimit.down() == nil) }))
 	}
 	if a.credentials != nil {
 		errs = append(
