@@ -34,6 +34,7 @@ func configureKeys(cmd *cobra.Command) {
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long to wait for the credential source")
 	cmd.MarkFlagsMutuallyExclusive("config", "file")
 	cmd.SilenceUsage = true
+	cmd.Args = cobra.NoArgs // a misspelt sub-command is an error, and no reason to print help and succeed
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(c.issue(), c.rotate(), c.revoke(), c.list(), c.show())
 }
@@ -49,6 +50,9 @@ type keyView struct {
 	Limit             int               `json:"limit,omitempty"`
 	PreviousExpiresAt *time.Time        `json:"previous_expires_at,omitempty"`
 }
+
+// statusMalformed stands in a list for an entry that is no credential, which must not hide the others.
+const statusMalformed authsigner.Status = "malformed"
 
 func viewOf(c *authsigner.Credential) keyView {
 	v := keyView{
@@ -145,6 +149,10 @@ func (c *keysCommand) list() *cobra.Command {
 				cred, err := s.store.Lookup(ctx, name)
 				if errors.Is(err, authsigner.ErrUnknownKey) {
 					continue // revoked since
+				}
+				if errors.Is(err, authsigner.ErrMalformedCredential) {
+					views = append(views, keyView{PublicKey: name, Status: statusMalformed}) // show says what is wrong
+					continue
 				}
 				if err != nil {
 					return fmt.Errorf("reading key %s: %w", name, err)
