@@ -21,6 +21,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -53,6 +54,9 @@ func configureDemo(cmd *cobra.Command) {
 
 // run serves until ctx is done, and leaves nothing behind.
 func (c *demoCommand) run(ctx context.Context, out io.Writer) (err error) {
+	if err := c.check(ctx); err != nil {
+		return err
+	}
 	var closers []func() error
 	defer func() {
 		for i := len(closers) - 1; i >= 0; i-- {
@@ -113,6 +117,41 @@ func (c *demoCommand) run(ctx context.Context, out io.Writer) (err error) {
 	<-ctx.Done()
 	_, err = fmt.Fprintln(out, "\nstopping")
 	return err
+}
+
+// check says what would keep the demo from being what its flags ask for. Caddy shares an address with whoever else
+// allows it, such as another demo, and a gateway does without a Redis that is away: right in production, puzzling here.
+func (c *demoCommand) check(ctx context.Context) error {
+	host, port, err := net.SplitHostPort(c.listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %q is not of the form host:port", c.listen)
+	}
+	hosts := []string{host}
+	if host == "localhost" {
+		hosts = loopbacks()
+	}
+	for _, h := range hosts {
+		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(strings.Trim(h, "[]"), port))
+		if err != nil {
+			return fmt.Errorf("--listen: %w", err)
+		}
+		if err := ln.Close(); err != nil {
+			return fmt.Errorf("--listen: %w", err)
+		}
+	}
+	if c.redis == "" {
+		return nil
+	}
+	o, err := (&RedisConfig{URLs: []string{c.redis}}).options()
+	if err != nil {
+		return fmt.Errorf("--redis: %w", err)
+	}
+	client := redis.NewUniversalClient(o)
+	err = client.Ping(ctx).Err()
+	if err := errors.Join(err, client.Close()); err != nil {
+		return fmt.Errorf("--redis: %w", err)
+	}
+	return nil
 }
 
 // makeAssertionKey writes a fresh signing key and returns the check that the demo data service makes with it, as a
