@@ -1,0 +1,294 @@
+package e2e_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+)
+
+// demoProcess is a running `gatehouse demo`.
+type demoProcess struct {
+	cmd    *exec.Cmd
+	temp   string // its folder for temporary files
+	url    string
+	stdout gatewaytest.Output
+	stderr gatewaytest.Output
+	exited chan struct{}
+	began  time.Time
+}
+
+// startDemo starts the demo on a free port, and waits until it has printed everything.
+func startDemo(t *testing.T, flags ...string) *demoProcess {
+	t.Helper()
+	return startDemoOn(t, gatewaytest.FreeAddr(t), flags...)
+}
+
+func startDemoOn(t *testing.T, addr string, flags ...string) *demoProcess {
+	t.Helper()
+	d := &demoProcess{temp: t.TempDir(), url: "http://" + addr, exited: make(chan struct{})}
+	// not the test's context: the process is to be stopped in order when the test ends
+	d.cmd = exec.CommandContext(context.Background(), gatewaytest.Binary(t), append([]string{"demo", "--listen", addr}, flags...)...) //nolint:gosec // G204: our own binary
+	d.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + d.temp, "HOME=" + d.temp}
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	d.cmd.Stdout, d.cmd.Stderr = &d.stdout, &d.stderr
+	d.began = time.Now()
+	require.NoError(t, d.cmd.Start())
+	go func() {
+		_ = d.cmd.Wait() // the state is in cmd
+		close(d.exited)
+	}()
+	t.Cleanup(func() {
+		_ = d.cmd.Process.Kill() // it may be gone
+		<-d.exited
+		if t.Failed() {
+			t.Logf("what the demo wrote:\n%s\n%s", d.stdout.String(), d.stderr.String())
+		}
+	})
+	require.Eventually(t, func() bool {
+		select {
+		case <-d.exited:
+			return true
+		default:
+			return strings.Contains(d.stdout.String(), "Ctrl-C stops it")
+		}
+	}, patience, 10*time.Millisecond)
+	require.Contains(t, d.stdout.String(), "Ctrl-C stops it", "stderr: %s", d.stderr.String())
+	return d
+}
+
+// line is the first line of the output that begins with prefix, without it.
+func (d *demoProcess) line(t *testing.T, prefix string) string {
+	t.Helper()
+	for l := range strings.Lines(d.stdout.String()) {
+		if rest, ok := strings.CutPrefix(l, prefix); ok {
+			return strings.TrimSuffix(rest, "\n")
+		}
+	}
+	require.Fail(t, "no such line in the output", "%q in\n%s", prefix, d.stdout.String())
+	return ""
+}
+
+func (d *demoProcess) caller(t *testing.T) gatewaytest.Caller {
+	t.Helper()
+	return gatewaytest.Caller{
+		PublicKey:  d.line(t, "export GATEHOUSE_KEY="),
+		PrivateKey: authsigner.Secret(d.line(t, "export GATEHOUSE_SECRET=")),
+	}
+}
+
+// pasted is the part of the output that a person pastes into a shell to get ready.
+func (d *demoProcess) pasted(t *testing.T) string {
+	t.Helper()
+	return "export GATEHOUSE_KEY=" + d.line(t, "export GATEHOUSE_KEY=") + "\n" +
+		"export GATEHOUSE_SECRET=" + d.line(t, "export GATEHOUSE_SECRET=") + "\n" +
+		"signed()" + d.line(t, "signed()") + "\n"
+}
+
+// shell runs a script as sh does, with nothing in its environment but the PATH.
+func shell(t *testing.T, script string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", script)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s\n%s\n%s", script, out, stderr.String())
+	require.Empty(t, stderr.String(), script)
+	return string(out)
+}
+
+// requireHTTP reads what `curl -i` printed.
+func requireHTTP(t *testing.T, out string, status int) gatewaytest.Answer {
+	t.Helper()
+	res, err := http.ReadResponse(bufio.NewReader(strings.NewReader(out)), nil)
+	require.NoError(t, err, "%s", out)
+	defer func() { require.NoError(t, res.Body.Close()) }()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.Equal(t, status, res.StatusCode, "%s", out)
+	return gatewaytest.Answer{Status: res.StatusCode, Header: res.Header, Body: string(body)}
+}
+
+func TestTheDemoAnswersWithinFiveSeconds(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t)
+	requireJSON(t, d.caller(t).Get(t, d.url, "/api/v1/events?count=2"))
+	require.Less(t, time.Since(d.began), 5*time.Second)
+	require.Equal(t, 1, strings.Count(d.stdout.String(), "export GATEHOUSE_KEY="))
+	require.Equal(t, 1, strings.Count(d.stdout.String(), "export GATEHOUSE_SECRET="))
+	require.Contains(t, d.stdout.String(), d.url)
+	require.Equal(t, http.StatusOK, anonymous().Get(t, d.url, "/readyz").Status)
+	require.Equal(t, http.StatusOK, anonymous().Get(t, d.url, "/.well-known/gatehouse-jwks.json").Status)
+}
+
+func TestEveryCommandThatTheDemoPrintsDoesWhatItSays(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t)
+	ready := d.pasted(t)
+	commands := 0
+	for l := range strings.Lines(d.stdout.String()) {
+		l = strings.TrimSpace(l)
+		switch {
+		case strings.HasPrefix(l, "signed "):
+			requireJSON(t, requireHTTP(t, shell(t, ready+l), http.StatusOK))
+		case strings.HasPrefix(l, "curl "):
+			requireProblem(t, requireHTTP(t, shell(t, l), http.StatusUnauthorized), http.StatusUnauthorized, "MISSING_CREDENTIALS")
+		case strings.HasPrefix(l, "for "):
+			codes := strings.Fields(shell(t, l))
+			require.Equal(t, strings.Fields("200 200 200 200 200 200 200 200 200 429 429"), codes, "the refused request was the first of ten")
+		default:
+			continue
+		}
+		commands++
+	}
+	require.Equal(t, 5, commands)
+	// the function works for any path, and what is wrong is refused
+	requireHTTP(t, shell(t, ready+"signed '/api/v1/contacts?per_page=1&status=active'"), http.StatusOK)
+	requireHTTP(t, shell(t, ready+"GATEHOUSE_SECRET=another\nsigned /api/v1/me"), http.StatusUnauthorized)
+}
+
+func TestTheDemosOtherBusinessesWorkAndTheInactiveOneIsRefused(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t)
+	found := regexp.MustCompile(`\((active|inactive)\) +GATEHOUSE_KEY=(\S+) GATEHOUSE_SECRET=(\S+)`).FindAllStringSubmatch(d.stdout.String(), -1)
+	require.Len(t, found, 2)
+	for _, m := range found {
+		a := gatewaytest.Caller{PublicKey: m[2], PrivateKey: authsigner.Secret(m[3])}.Get(t, d.url, "/api/v1/me")
+		if m[1] == "inactive" {
+			requireProblem(t, a, http.StatusForbidden, "ACCOUNT_INACTIVE")
+			continue
+		}
+		requireJSON(t, a)
+	}
+}
+
+func TestTheDemoHoldsTheContractsLimits(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t)
+	c := d.caller(t)
+	for range 60 {
+		require.Equal(t, http.StatusOK, c.Get(t, d.url, "/api/v1/me").Status)
+	}
+	requireProblem(t, c.Get(t, d.url, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
+}
+
+func TestTheDemoWithoutRateLimitRefusesNobody(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t, "--no-rate-limit")
+	require.Contains(t, d.stdout.String(), "only report")
+	for range 15 {
+		require.Equal(t, http.StatusOK, anonymous().Get(t, d.url, "/api/v1/status").Status)
+	}
+	c := d.caller(t)
+	for range 65 {
+		require.Equal(t, http.StatusOK, c.Get(t, d.url, "/api/v1/me").Status)
+	}
+}
+
+func TestTwoDemosOnOneRedisShareTheLimitOfAnAddress(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	a, b := startDemo(t, "--redis", redis.URL()), startDemo(t, "--redis", redis.URL())
+	statuses := map[int]int{}
+	for i := range 14 {
+		statuses[anonymous().Get(t, []string{a.url, b.url}[i%2], "/api/v1/status").Status]++
+	}
+	require.Equal(t, map[int]int{http.StatusOK: 10, http.StatusTooManyRequests: 4}, statuses)
+	keys, err := redis.Client(t).Keys(t.Context(), "gatehouse:*").Result()
+	require.NoError(t, err)
+	require.NotEmpty(t, keys)
+}
+
+func TestTheDemoLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		d := startDemo(t)
+		require.Equal(t, http.StatusOK, d.caller(t).Get(t, d.url, "/api/v1/events").Status)
+		found, err := filepath.Glob(filepath.Join(d.temp, "gatehouse-demo-*"))
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		children, err := os.ReadFile("/proc/" + strconv.Itoa(d.cmd.Process.Pid) + "/task/" + strconv.Itoa(d.cmd.Process.Pid) + "/children")
+		require.NoError(t, err)
+		require.Empty(t, string(children), "one process is all of it")
+
+		require.NoError(t, d.cmd.Process.Signal(signal))
+		select {
+		case <-d.exited:
+		case <-time.After(patience):
+			require.Fail(t, "the demo does not stop", signal.String())
+		}
+		require.Equal(t, 0, d.cmd.ProcessState.ExitCode(), "%s: %s", signal, d.stderr.String())
+		left, err := filepath.Glob(filepath.Join(d.temp, "gatehouse*"))
+		require.NoError(t, err)
+		require.Empty(t, left)
+		_, err = net.DialTimeout("tcp", strings.TrimPrefix(d.url, "http://"), time.Second)
+		require.Error(t, err)
+	}
+}
+
+func TestTheDemoSaysWhenItsAddressIsTaken(t *testing.T) {
+	t.Parallel()
+	// by another program
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ln.Close()) })
+	cli(t, nil, "demo", "--listen", ln.Addr().String()).requireError(t, "address already in use", ln.Addr().String())
+
+	// by another demo: two that shared a port would each answer half of the requests, with different keys
+	d := startDemo(t)
+	cli(t, nil, "demo", "--listen", strings.TrimPrefix(d.url, "http://")).requireError(t, "address already in use")
+	for range 5 {
+		require.Equal(t, http.StatusOK, d.caller(t).Get(t, d.url, "/api/v1/me").Status)
+	}
+}
+
+func TestTheDemoSaysWhatIsWrongWithItsFlags(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ args, words []string }{
+		"no port":                   {[]string{"--listen", "127.0.0.1"}, []string{"--listen", "host:port"}},
+		"no number":                 {[]string{"--listen", "127.0.0.1:http!"}, []string{"http!"}},
+		"a port past all":           {[]string{"--listen", "127.0.0.1:99999"}, []string{"port"}},
+		"no Redis URL":              {[]string{"--listen", "127.0.0.1:0", "--redis", "nonsense"}, []string{"redis://"}},
+		"a Redis that is not there": {[]string{"--listen", gatewaytest.FreeAddr(t), "--redis", "redis://127.0.0.1:1"}, []string{"redis", "127.0.0.1:1"}},
+		"an argument":               {[]string{"please"}, []string{"please"}},
+		"an unknown flag":           {[]string{"--port", "80"}, []string{"--port"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cli(t, nil, append([]string{"demo"}, tc.args...)...).requireError(t, tc.words...)
+		})
+	}
+}
+
+func TestTheDemoOnLocalhostAnswersByBothProtocols(t *testing.T) {
+	t.Parallel()
+	_, port, err := net.SplitHostPort(gatewaytest.FreeAddr(t))
+	require.NoError(t, err)
+	d := startDemoOn(t, "localhost:"+port)
+	require.Contains(t, d.stdout.String(), "http://localhost:"+port)
+	hosts := []string{"127.0.0.1", "localhost"}
+	if ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "[::1]:0"); err == nil {
+		require.NoError(t, ln.Close())
+		hosts = append(hosts, "[::1]")
+	}
+	for _, host := range hosts {
+		require.Equal(t, http.StatusOK, d.caller(t).Get(t, "http://"+host+":"+port, "/api/v1/me").Status, host)
+	}
+}

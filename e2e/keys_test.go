@@ -1,0 +1,342 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+)
+
+// outcome is what a command left: what it wrote where, and its exit code.
+type outcome struct {
+	stdout, stderr string
+	code           int
+}
+
+// cli runs the binary to its end, with an environment that holds nothing but what the test gives.
+func cli(t *testing.T, env []string, args ...string) outcome {
+	t.Helper()
+	o, err := tryCLI(t.Context(), t.TempDir(), gatewaytest.Binary(t), env, args...)
+	require.NoError(t, err)
+	return o
+}
+
+// tryCLI is cli for goroutines.
+func tryCLI(ctx context.Context, dir, binary string, env []string, args ...string) (outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir = dir
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir}, env...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	o := outcome{stdout: stdout.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
+		err = nil // the exit code says it
+	}
+	return o, err
+}
+
+// requireOK holds a command to having worked.
+func (o outcome) requireOK(t *testing.T) outcome {
+	t.Helper()
+	require.Zero(t, o.code, "%s%s", o.stdout, o.stderr)
+	return o
+}
+
+// requireError holds a command to an exit code other than 0, nothing on standard output, and one line that says why.
+func (o outcome) requireError(t *testing.T, words ...string) {
+	t.Helper()
+	require.Positive(t, o.code, "%s%s", o.stdout, o.stderr)
+	require.Empty(t, o.stdout)
+	line := errorLine(o.stderr)
+	require.NotEmpty(t, line, "stderr: %s", o.stderr)
+	for _, word := range words {
+		require.Contains(t, strings.ToLower(line), strings.ToLower(word))
+	}
+	require.NotContains(t, o.stderr, "goroutine ", "an error is no stack trace")
+}
+
+// errorLine is the last line in which a command says what is wrong: for people, or as `gatehouse run` does, for a log.
+func errorLine(stderr string) string {
+	line := ""
+	for l := range strings.Lines(stderr) {
+		if strings.HasPrefix(l, "Error: ") || strings.HasPrefix(l, `{"level":"error"`) {
+			line = strings.TrimSpace(l)
+		}
+	}
+	return line
+}
+
+// issued is what `gatehouse keys issue --json` and `rotate --json` print.
+type issued struct {
+	PublicKey         string    `json:"public_key"`
+	PrivateKey        string    `json:"private_key"`
+	BusinessID        string    `json:"business_id"`
+	BusinessName      string    `json:"business_name"`
+	BusinessSlug      string    `json:"business_slug"`
+	Status            string    `json:"status"`
+	Limit             int       `json:"limit"`
+	PreviousExpiresAt time.Time `json:"previous_expires_at"`
+}
+
+func (i issued) caller() gatewaytest.Caller {
+	return gatewaytest.Caller{PublicKey: i.PublicKey, PrivateKey: authsigner.Secret(i.PrivateKey)}
+}
+
+// keysCLI runs `gatehouse keys` with --json against one source.
+type keysCLI struct {
+	source []string // --file F or --config F
+	env    []string
+}
+
+func (k keysCLI) run(t *testing.T, args ...string) outcome {
+	t.Helper()
+	return cli(t, k.env, append(append([]string{"keys"}, args...), k.source...)...)
+}
+
+func (k keysCLI) json(t *testing.T, v any, args ...string) outcome {
+	t.Helper()
+	o := k.run(t, append(args, "--json")...).requireOK(t)
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), v), "%s", o.stdout)
+	return o
+}
+
+func (k keysCLI) issue(t *testing.T, more ...string) issued {
+	t.Helper()
+	var v issued
+	k.json(t, &v, append([]string{
+		"issue", "--business-id", "7a1e61f4-3d43-4ab0-9f8a-0f7e9c2a5b01", "--business-name", "Blue Door Plumbing", "--business-slug", "blue-door",
+	}, more...)...)
+	require.True(t, authsigner.ValidPublicKey(v.PublicKey))
+	require.NotEmpty(t, v.PrivateKey)
+	return v
+}
+
+// newKeyFile is an empty credential file.
+func newKeyFile(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "keys.json")
+	require.NoError(t, os.WriteFile(name, []byte(`{"keys":{}}`), 0o600))
+	return name
+}
+
+func TestAPrivateKeyIsPrintedOnceAtIssueAndRotationAndNeverAfter(t *testing.T) {
+	t.Parallel()
+	k := keysCLI{source: []string{"--file", newKeyFile(t)}}
+	first := k.issue(t, "--limit", "120", "--test")
+	require.True(t, strings.HasPrefix(first.PublicKey, "pk_test_"), first.PublicKey)
+	require.Equal(t, "active", first.Status)
+	require.Equal(t, 120, first.Limit)
+
+	o := k.run(t, "issue", "--business-id", "2", "--business-name", "Ünïcode & Söhne", "--business-slug", "soehne").requireOK(t)
+	require.Empty(t, o.stderr)
+	require.Contains(t, o.stdout, "public key:  pk_live_")
+	_, rest, _ := strings.Cut(o.stdout, "private key: ")
+	second, _, _ := strings.Cut(rest, "\n")
+	require.NotEmpty(t, second)
+	require.Equal(t, 1, strings.Count(o.stdout, second))
+	require.Contains(t, o.stdout, "not shown again")
+
+	var rotated issued
+	o = k.json(t, &rotated, "rotate", first.PublicKey, "--grace", "1h")
+	require.Equal(t, first.PublicKey, rotated.PublicKey)
+	require.NotEqual(t, first.PrivateKey, rotated.PrivateKey)
+	require.Equal(t, 1, strings.Count(o.stdout, rotated.PrivateKey))
+	require.WithinDuration(t, time.Now().Add(time.Hour), rotated.PreviousExpiresAt, time.Minute)
+	requireNowhere(t, o.stdout+o.stderr, first.PrivateKey)
+
+	for _, args := range [][]string{
+		{"list"},
+		{"list", "--json"},
+		{"show", first.PublicKey},
+		{"show", first.PublicKey, "--json"},
+		{"rotate", first.PublicKey, "--grace", "0"},
+		{"revoke", first.PublicKey},
+	} {
+		o := k.run(t, args...).requireOK(t)
+		requireNowhere(t, o.stdout+o.stderr, first.PrivateKey, rotated.PrivateKey, second)
+		require.Contains(t, o.stdout, first.PublicKey)
+	}
+	var list []issued
+	k.json(t, &list, "list")
+	require.Len(t, list, 1)
+	require.Equal(t, "Ünïcode & Söhne", list[0].BusinessName)
+	require.Empty(t, list[0].PrivateKey)
+}
+
+func TestListIsEmptyAndNotNullWithoutKeys(t *testing.T) {
+	t.Parallel()
+	k := keysCLI{source: []string{"--file", newKeyFile(t)}}
+	require.JSONEq(t, `[]`, k.run(t, "list", "--json").requireOK(t).stdout)
+	require.Contains(t, k.run(t, "list").requireOK(t).stdout, "PUBLIC KEY")
+}
+
+func TestAnEntryThatIsNoCredentialHidesNoOther(t *testing.T) {
+	t.Parallel()
+	name := newKeyFile(t)
+	k := keysCLI{source: []string{"--file", name}}
+	good := k.issue(t)
+	raw, err := os.ReadFile(name)
+	require.NoError(t, err)
+	broken := strings.Replace(string(raw), `"keys": {`, `"keys": {"pk_live_somebody_wrote_by_hand": {"private_key": "canary-of-a-broken-entry"},`, 1)
+	require.NoError(t, os.WriteFile(name, []byte(broken), 0o600))
+
+	o := k.run(t, "list", "--json").requireOK(t)
+	var list []issued
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &list))
+	require.Len(t, list, 2)
+	statuses := map[string]string{}
+	for _, v := range list {
+		statuses[v.PublicKey] = v.Status
+	}
+	require.Equal(t, map[string]string{good.PublicKey: "active", "pk_live_somebody_wrote_by_hand": "malformed"}, statuses)
+	o = k.run(t, "show", "pk_live_somebody_wrote_by_hand")
+	o.requireError(t, "malformed")
+	requireNowhere(t, o.stderr, "canary-of-a-broken-entry")
+	// and it can be taken away
+	k.run(t, "revoke", "pk_live_somebody_wrote_by_hand").requireOK(t)
+	k.json(t, &list, "list")
+	require.Len(t, list, 1)
+}
+
+func TestKeysCommandsSayWhatIsWrongAndExitWithAnError(t *testing.T) {
+	t.Parallel()
+	name := newKeyFile(t)
+	dir := filepath.Dir(name)
+	write := func(file, content string, mode os.FileMode) string {
+		file = filepath.Join(dir, file)
+		require.NoError(t, os.WriteFile(file, []byte(content), mode))
+		require.NoError(t, os.Chmod(file, mode))
+		return file
+	}
+	k := keysCLI{source: []string{"--file", name}}
+	key := k.issue(t)
+	k.run(t, "rotate", key.PublicKey, "--grace", "1h").requireOK(t)
+	noSecrets := write("NoSecrets", "{\n\tgateway {\n\t\tredis redis://127.0.0.1:1\n\t}\n}\n", 0o600)
+	noGateway := write("NoGateway", "http://:1 {\n\trespond hi\n}\n", 0o600)
+	business := []string{"--business-id", "1", "--business-name", "A", "--business-slug", "a"}
+	for name, tc := range map[string]struct {
+		args  []string
+		words []string
+	}{
+		"an unknown key is shown":     {[]string{"show", "pk_live_nobody_has_this_one", "--file", name}, []string{"reading", "key"}},
+		"an unknown key is rotated":   {[]string{"rotate", "pk_live_nobody_has_this_one", "--file", name}, []string{"rotating", "key"}},
+		"an unknown key is revoked":   {[]string{"revoke", "pk_live_nobody_has_this_one", "--file", name}, []string{"revoking", "key"}},
+		"no public key at all":        {[]string{"show", "../../etc/passwd", "--file", name}, []string{"no public key"}},
+		"revoke takes one key":        {[]string{"revoke", "--file", name}, []string{"arg"}},
+		"rotate within the grace":     {[]string{"rotate", key.PublicKey, "--file", name}, []string{"previous secret is still valid"}},
+		"a negative grace":            {[]string{"rotate", key.PublicKey, "--grace", "-1h", "--file", name}, []string{"negative"}},
+		"a grace without a unit":      {[]string{"rotate", key.PublicKey, "--grace", "5", "--file", name}, []string{"--grace"}},
+		"no business":                 {[]string{"issue", "--file", name}, []string{"business-id", "required"}},
+		"an empty business id":        {append([]string{"issue", "--file", name}, "--business-id=", "--business-name=A", "--business-slug=a"), []string{"business_id"}},
+		"a negative limit":            {append([]string{"issue", "--file", name, "--limit", "-1"}, business...), []string{"limit"}},
+		"an unknown sub-command":      {[]string{"delete", key.PublicKey, "--file", name}, []string{"delete"}},
+		"an unknown flag":             {[]string{"list", "--file", name, "--secret"}, []string{"--secret"}},
+		"both file and configuration": {[]string{"list", "--file", name, "--config", "x"}, []string{"config", "file"}},
+		"no file there":               {[]string{"list", "--file", name + "x"}, []string{"no such file"}},
+		"no JSON in it":               {[]string{"list", "--file", write("text", "hello", 0o600)}, []string{"not JSON"}},
+		"for everybody to read":       {[]string{"list", "--file", write("open", `{"keys":{}}`, 0o644)}, []string{"chmod"}},
+		"no configuration there":      {[]string{"list", "--config", filepath.Join(dir, "none")}, []string{"no such file"}},
+		"no credential source in it":  {[]string{"list", "--config", noSecrets, "--adapter", "caddyfile"}, []string{"secrets"}},
+		"no gateway in it":            {[]string{"list", "--config", noGateway, "--adapter", "caddyfile"}, []string{"gateway"}},
+		"neither file nor Caddyfile":  {[]string{"list"}, []string{"--config", "--file"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := cli(t, nil, append([]string{"keys"}, tc.args...)...)
+			o.requireError(t, tc.words...)
+			requireNowhere(t, o.stderr, key.PrivateKey)
+		})
+	}
+}
+
+func TestTwoCommandsAtOnceOnOneFileLoseNothing(t *testing.T) {
+	t.Parallel()
+	name := newKeyFile(t)
+	binary, dir := gatewaytest.Binary(t), t.TempDir()
+	const each = 4
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		keys = map[string]string{}
+		errs []error
+	)
+	for worker := range 3 {
+		wg.Go(func() {
+			for i := range each {
+				o, err := tryCLI(t.Context(), dir, binary, nil, "keys", "issue", "--file", name, "--json",
+					"--business-id", fmt.Sprintf("%d-%d", worker, i), "--business-name", "A", "--business-slug", "a")
+				var v issued
+				if err == nil {
+					err = json.Unmarshal([]byte(o.stdout), &v)
+				}
+				mu.Lock()
+				errs = append(errs, err)
+				keys[v.PublicKey] = v.BusinessID
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	require.NoError(t, errors.Join(errs...))
+	require.Len(t, keys, 3*each)
+	var list []issued
+	keysCLI{source: []string{"--file", name}}.json(t, &list, "list")
+	got := map[string]string{}
+	for _, v := range list {
+		got[v.PublicKey] = v.BusinessID
+	}
+	require.Equal(t, keys, got)
+	info, err := os.Stat(name)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}
+
+func TestARunningGatewayTakesUpWhatIsDoneToItsCredentialFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.roomy(t)
+	k := keysCLI{source: []string{"--config", g.Config, "--adapter", "caddyfile"}}
+	v := k.issue(t)
+	requireSoon(t, http.StatusOK, v.caller(), g)
+	var rotated issued
+	k.json(t, &rotated, "rotate", v.PublicKey, "--grace", "1h")
+	requireSoon(t, http.StatusOK, rotated.caller(), g)
+	require.Equal(t, http.StatusOK, v.caller().Get(t, g.URL, "/api/v1/me").Status, "both are good for the grace time")
+	var again issued
+	k.json(t, &again, "rotate", v.PublicKey, "--grace", "0")
+	requireSoon(t, http.StatusOK, again.caller(), g)
+	require.Equal(t, http.StatusUnauthorized, v.caller().Get(t, g.URL, "/api/v1/me").Status)
+	require.Equal(t, http.StatusUnauthorized, rotated.caller().Get(t, g.URL, "/api/v1/me").Status)
+	k.run(t, "revoke", v.PublicKey).requireOK(t)
+	requireSoon(t, http.StatusUnauthorized, again.caller(), g)
+	requireNowhere(t, g.Output(), v.PrivateKey, rotated.PrivateKey, again.PrivateKey)
+}
+
+// requireSoon waits until a caller gets an answer of this status.
+func requireSoon(t *testing.T, status int, c gatewaytest.Caller, g *gatewaytest.Gateway) gatewaytest.Answer {
+	t.Helper()
+	var a gatewaytest.Answer
+	require.Eventually(t, func() bool {
+		var err error
+		a, err = c.Try(t.Context(), http.MethodGet, g.URL, "/api/v1/me", nil)
+		return err == nil && a.Status == status
+	}, patience, 150*time.Millisecond, "no %d", status) // 60 refusals a minute, and the answers would be another
+	return a
+}

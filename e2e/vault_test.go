@@ -1,0 +1,509 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+)
+
+// What docs/directives/gateway.md gives the two roles, for both versions of the KV engine.
+const (
+	gatewayPolicy = `
+path "kv/data/gateway/keys/*" { capabilities = ["read"] }
+path "kv1/gateway/keys/*"     { capabilities = ["read"] }`
+	operatorPolicy = `
+path "kv/data/gateway/keys/*"     { capabilities = ["create", "read", "update"] }
+path "kv/metadata/gateway/keys/*" { capabilities = ["delete"] }
+path "kv/metadata/gateway/keys"   { capabilities = ["list"] }
+path "kv1/gateway/keys/*"         { capabilities = ["create", "read", "update", "delete"] }
+path "kv1/gateway/keys"           { capabilities = ["list"] }`
+)
+
+// vaultWorld is a world whose credentials are in Vault.
+type vaultWorld struct {
+	*world
+	vault *vaulttest.Server
+	// proxy stands before Vault for the gateways, and records.
+	proxy *vaultProxy
+	// env holds what the configurations' placeholders name; the gateways' secret id is in a file.
+	env          []string
+	secretIDFile string
+	secretID     string
+	mount        string
+	keys         keysCLI
+}
+
+func newVaultWorld(t *testing.T, o vaulttest.Options) *vaultWorld {
+	t.Helper()
+	w := &vaultWorld{world: newWorld(t, nil), vault: vaulttest.Start(t, o), mount: "kv"}
+	w.proxy = newVaultProxy(t, w.vault.Addr)
+	roleID, secretID := w.vault.AppRole(t, "gateway", gatewayPolicy, nil)
+	operatorID, operatorSecret := w.vault.AppRole(t, "operator", operatorPolicy, nil)
+	w.secretID = secretID
+	w.secretIDFile = filepath.Join(t.TempDir(), "secret-id")
+	require.NoError(t, os.WriteFile(w.secretIDFile, []byte(secretID+"\n"), 0o600))
+	w.env = []string{"TEST_ROLE_ID=" + roleID, "TEST_OPERATOR=" + operatorID, "TEST_OPERATOR_SECRET=" + operatorSecret}
+	w.setMount(t, "kv")
+	return w
+}
+
+// setMount chooses the KV engine: kv is version 2, kv1 version 1.
+func (w *vaultWorld) setMount(t *testing.T, mount string) {
+	t.Helper()
+	w.mount = mount
+	config := filepath.Join(t.TempDir(), "operator.caddyfile")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `{
+	gateway {
+		redis %s
+		secrets vault %s {
+			mount %s
+			auth approle {env.TEST_OPERATOR} {env.TEST_OPERATOR_SECRET}
+		}
+	}
+}
+`, w.redis.URL(), w.vault.Addr, mount), 0o600))
+	w.keys = keysCLI{source: []string{"--config", config, "--adapter", "caddyfile"}, env: w.env}
+}
+
+// options are the usual gateway over Vault; app is put into the block gateway.
+func (w *vaultWorld) options(app string) gatewaytest.Options {
+	o := w.world.options(app, "")
+	o.Global = strings.Replace(o.Global, "secrets file "+w.keyFile, fmt.Sprintf(
+		"secrets vault %s {\n\t\t\tmount %s\n\t\t\tauth approle {env.TEST_ROLE_ID} {file.%s}\n\t\t\ttimeout 1s\n\t\t}",
+		w.proxy.URL, w.mount, w.secretIDFile), 1)
+	o.Env = w.env
+	return o
+}
+
+func (w *vaultWorld) gateway(t *testing.T, app string) *gatewaytest.Gateway {
+	t.Helper()
+	return gatewaytest.Start(t, w.options(app))
+}
+
+// vaultProxy forwards to Vault and counts the look-ups of keys.
+type vaultProxy struct {
+	*httptest.Server
+	mu      sync.Mutex
+	lookups []string
+}
+
+func newVaultProxy(t *testing.T, vault string) *vaultProxy {
+	t.Helper()
+	target, err := url.Parse(vault)
+	require.NoError(t, err)
+	p := new(vaultProxy)
+	forward := &httputil.ReverseProxy{
+		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		ErrorLog: nil,
+		// Vault away is no answer at all, and not a proxy's
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, key, ok := strings.Cut(r.URL.Path, "/gateway/keys/"); ok {
+			p.mu.Lock()
+			p.lookups = append(p.lookups, key)
+			p.mu.Unlock()
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		p.CloseClientConnections()
+		p.Close()
+	})
+	return p
+}
+
+// seen returns the keys that Vault was asked for, one for each look-up.
+func (p *vaultProxy) seen() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.lookups...)
+}
+
+func TestAKeyInVaultLivesFromIssueToRevocation(t *testing.T) {
+	t.Parallel()
+	w := newVaultWorld(t, vaulttest.Options{})
+	for _, mount := range []string{"kv", "kv1"} {
+		w.setMount(t, mount)
+		g := w.gateway(t, "")
+		requireReady(t, g)
+
+		first := w.keys.issue(t)
+		require.Equal(t, http.StatusOK, first.caller().Get(t, g.URL, "/api/v1/me").Status, "%s: a key works once it is issued", mount)
+
+		var second issued
+		o := w.keys.json(t, &second, "rotate", first.PublicKey, "--grace", "1h")
+		require.Equal(t, 1, strings.Count(o.stdout, second.PrivateKey))
+		requireNowhere(t, o.stdout+o.stderr, first.PrivateKey)
+		requireSoon(t, http.StatusOK, second.caller(), g)
+		require.Equal(t, http.StatusOK, first.caller().Get(t, g.URL, "/api/v1/me").Status, "both are good for the grace time")
+		w.keys.run(t, "rotate", first.PublicKey, "--grace", "1h").requireError(t, "previous secret is still valid")
+
+		var list []issued
+		o = w.keys.json(t, &list, "list")
+		require.Len(t, list, 1)
+		require.Equal(t, first.PublicKey, list[0].PublicKey)
+		requireNowhere(t, o.stdout+w.keys.run(t, "show", first.PublicKey).requireOK(t).stdout, first.PrivateKey, second.PrivateKey)
+
+		var third issued
+		w.keys.json(t, &third, "rotate", first.PublicKey, "--grace", "0")
+		requireSoon(t, http.StatusOK, third.caller(), g)
+		for _, old := range []issued{first, second} {
+			requireProblem(t, old.caller().Get(t, g.URL, "/api/v1/me"), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		}
+
+		w.keys.run(t, "revoke", first.PublicKey).requireOK(t)
+		requireSoon(t, http.StatusUnauthorized, third.caller(), g)
+		w.keys.run(t, "show", first.PublicKey).requireError(t, "reading")
+		w.keys.run(t, "revoke", first.PublicKey).requireError(t, "revoking")
+		requireNowhere(t, g.Output(), first.PrivateKey, second.PrivateKey, third.PrivateKey, w.secretID)
+	}
+}
+
+func TestARevokedKeyIsRefusedByEveryGatewayAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newVaultWorld(t, vaulttest.Options{})
+	gateways := []*gatewaytest.Gateway{w.gateway(t, "cache {\n\t\t\tttl 1h\n\t\t}"), w.gateway(t, "cache {\n\t\t\tttl 1h\n\t\t}"), w.gateway(t, "cache {\n\t\t\tttl 1h\n\t\t}")}
+	key := w.keys.issue(t)
+	for _, g := range gateways {
+		requireReady(t, g)
+		require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status)
+	}
+	require.Len(t, w.proxy.seen(), 3, "one look-up for each gateway")
+	o := w.keys.run(t, "revoke", key.PublicKey, "--json").requireOK(t)
+	require.JSONEq(t, `{"public_key":"`+key.PublicKey+`","revoked":true,"pushed":true}`, o.stdout)
+	for _, g := range gateways {
+		a := requireSoon(t, http.StatusUnauthorized, key.caller(), g)
+		requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+	}
+}
+
+func TestARevokedKeyIsRefusedWithinTheTTLWhenNobodyCanBeTold(t *testing.T) {
+	t.Parallel()
+	w := newVaultWorld(t, vaulttest.Options{})
+	const ttl = 3 * time.Second
+	g := w.gateway(t, "cache {\n\t\t\tttl 3s\n\t\t}")
+	long := w.gateway(t, "cache {\n\t\t\tttl 1h\n\t\t}")
+	requireReady(t, g)
+	requireReady(t, long)
+	require.NoError(t, w.redis.Kill())
+	key := w.keys.issue(t)
+	require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status)
+	require.Equal(t, http.StatusOK, key.caller().Get(t, long.URL, "/api/v1/me").Status)
+	o := w.keys.run(t, "revoke", key.PublicKey).requireOK(t)
+	revoked := time.Now()
+	require.Contains(t, o.stdout, "when their cache's TTL ends")
+	requireSoon(t, http.StatusUnauthorized, key.caller(), g)
+	require.Less(t, time.Since(revoked), ttl+2*time.Second)
+
+	// what was missed is made up for when Redis is back: every key is asked for again
+	require.Equal(t, http.StatusOK, key.caller().Get(t, long.URL, "/api/v1/me").Status, "the stated worst case")
+	require.NoError(t, w.redis.Restart())
+	requireSoon(t, http.StatusUnauthorized, key.caller(), long)
+}
+
+func TestKnownKeysGoOnWhileVaultIsAwayAndAllIsWellOnceItIsBack(t *testing.T) {
+	t.Parallel()
+	for name, outage := range map[string]struct {
+		away, back func(*vaulttest.Server, testing.TB)
+	}{
+		"killed": {(*vaulttest.Server).Kill, (*vaulttest.Server).Restart},
+		"paused": {(*vaulttest.Server).Pause, (*vaulttest.Server).Resume},
+		"sealed": {(*vaulttest.Server).Seal, (*vaulttest.Server).Unseal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newVaultWorld(t, vaulttest.Options{Persistent: true})
+			const ttl = time.Second
+			g := w.gateway(t, "cache {\n\t\t\tttl 1s\n\t\t\tload_timeout 1s\n\t\t}")
+			requireReady(t, g)
+			known, other, unseen := w.keys.issue(t), w.keys.issue(t), w.keys.issue(t)
+			require.Equal(t, http.StatusOK, known.caller().Get(t, g.URL, "/api/v1/me").Status)
+			require.Equal(t, http.StatusOK, other.caller().Get(t, g.URL, "/api/v1/me").Status)
+
+			outage.away(w.vault, t)
+			away := time.Now()
+			requests := 0
+			for time.Since(away) < 4*ttl { // far past the TTL
+				start := time.Now()
+				a := known.caller().Get(t, g.URL, "/api/v1/me")
+				require.Equal(t, http.StatusOK, a.Status, "%s after the outage: %s", time.Since(away), a.Body)
+				require.Less(t, time.Since(start), 2*time.Second, "nobody waits for a Vault that does not answer")
+				requests++
+				<-time.After(100 * time.Millisecond)
+			}
+			require.Greater(t, requests, 5)
+			a := unseen.caller().Get(t, g.URL, "/api/v1/me")
+			p := requireProblem(t, a, http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE")
+			require.Equal(t, strconv.Itoa(p.RetryAfter), a.Header.Get("Retry-After"))
+			require.Positive(t, p.RetryAfter)
+			require.Equal(t, http.StatusOK, other.caller().Get(t, g.URL, "/api/v1/me").Status)
+
+			ready := anonymous().Get(t, g.URL, "/readyz")
+			require.Equal(t, http.StatusOK, ready.Status, "a gateway that serves its callers stays in service")
+			require.JSONEq(t, `{"status":"degraded","checks":{"limits":"ok","secrets":"degraded"}}`, ready.Body)
+			require.Contains(t, anonymous().Get(t, g.AdminURL, "/gateway/ready").Body, `"causes":{"secrets":`)
+
+			outage.back(w.vault, t)
+			requireSoon(t, http.StatusOK, unseen.caller(), g)
+			require.Equal(t, http.StatusOK, known.caller().Get(t, g.URL, "/api/v1/me").Status)
+			requireReady(t, g)
+			fresh := w.keys.issue(t)
+			requireSoon(t, http.StatusOK, fresh.caller(), g)
+			requireNowhere(t, g.Output(), known.PrivateKey, unseen.PrivateKey, fresh.PrivateKey, w.secretID)
+		})
+	}
+}
+
+func TestKnownKeysEndWithMaxStaleWhileVaultIsAway(t *testing.T) {
+	t.Parallel()
+	w := newVaultWorld(t, vaulttest.Options{Persistent: true})
+	g := w.gateway(t, "cache {\n\t\t\tttl 1s\n\t\t\tmax_stale 3s\n\t\t\tload_timeout 1s\n\t\t}")
+	requireReady(t, g)
+	key := w.keys.issue(t)
+	require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status)
+	w.vault.Kill(t)
+	a := requireSoon(t, http.StatusServiceUnavailable, key.caller(), g)
+	requireProblem(t, a, http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE")
+	w.vault.Restart(t)
+	requireSoon(t, http.StatusOK, key.caller(), g)
+}
+
+func TestAnUnknownKeyCannotBeToldFromAWrongSignature(t *testing.T) {
+	t.Parallel()
+	w := newVaultWorld(t, vaulttest.Options{})
+	g := w.gateway(t, "")
+	requireReady(t, g)
+	key := w.keys.issue(t)
+	shape := func(a gatewaytest.Answer) (string, http.Header) {
+		p := requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		h := a.Header.Clone()
+		for _, name := range []string{"X-Request-Id", "Date"} {
+			require.NotEmpty(t, h.Get(name))
+			h.Del(name)
+		}
+		for _, name := range []string{"X-Ratelimit-Reset", "Ratelimit"} { // the second may have changed between the two
+			require.NotEmpty(t, h.Get(name))
+			h[name] = []string{strings.Split(h.Get(name), "t=")[0]}
+			if name == "X-Ratelimit-Reset" {
+				h.Del(name)
+			}
+		}
+		return strings.Replace(a.Body, p.RequestID, "", 1), h
+	}
+	for range 3 { // the first is a look-up, the others are from memory
+		wrong := send(t, g, "/api/v1/me", rubbish(key.PublicKey))
+		unknown := send(t, g, "/api/v1/me", rubbish("pk_live_"+strings.Repeat("x", len(key.PublicKey)-8)))
+		wrongBody, wrongHeader := shape(wrong)
+		unknownBody, unknownHeader := shape(unknown)
+		require.Equal(t, wrongBody, unknownBody)
+		require.Equal(t, wrongHeader, unknownHeader)
+		require.Len(t, unknown.Body, len(wrong.Body))
+	}
+}
+
+func TestAnAddressWithoutBudgetCausesNoLookUp(t *testing.T) {
+	t.Parallel()
+	w := newVaultWorld(t, vaulttest.Options{})
+	g := w.gateway(t, "")
+	requireReady(t, g)
+	statuses := map[int]int{}
+	for i := range 140 {
+		statuses[send(t, g, "/api/v1/me", rubbish("pk_live_invented_"+strconv.Itoa(i))).Status]++
+	}
+	require.Equal(t, map[int]int{http.StatusUnauthorized: 120, http.StatusTooManyRequests: 20}, statuses)
+	require.Len(t, w.proxy.seen(), 120, "as many look-ups as the budget, and not one more")
+
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			_, _ = anonymous().Send(t.Context(), "GET", g.URL, "/api/v1/me", rubbish("pk_live_another_"+strconv.Itoa(i)), nil)
+		})
+	}
+	wg.Wait()
+	require.Len(t, w.proxy.seen(), 120)
+
+	// what is no public key is never asked for
+	send(t, g, "/api/v1/me", rubbish("../../sys/seal-status"))
+	require.Len(t, w.proxy.seen(), 120)
+}
+
+func TestSecretsOfPlaceholdersShowUpNowhere(t *testing.T) {
+	t.Parallel()
+	w := newVaultWorld(t, vaulttest.Options{})
+	w.redis = redistest.Start(t, redistest.WithUser("gateway", "canary-redis-password", "~* &* +@all"))
+	w.setMount(t, "kv")
+	w.keys.env = append(w.keys.env, "TEST_REDIS_PASSWORD=canary-redis-password")
+	token := w.vault.RootToken
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(tokenFile, []byte(token), 0o600))
+	passwordFile := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(passwordFile, []byte("canary-redis-password"), 0o600))
+	for name, source := range map[string]struct {
+		auth, password string
+		env            []string
+	}{
+		"env":        {"auth token {env.TEST_TOKEN}", "password {env.TEST_PASSWORD}", []string{"TEST_TOKEN=" + token, "TEST_PASSWORD=canary-redis-password"}},
+		"file":       {"auth token {file." + tokenFile + "}", "password {file." + passwordFile + "}", nil},
+		"token file": {"auth token_file " + tokenFile, "password {file." + passwordFile + "}", nil},
+	} {
+		o := w.options("")
+		o.Env = source.env
+		o.Global = fmt.Sprintf("gateway {\n\t\tredis redis://%s {\n\t\t\tusername gateway\n\t\t\t%s\n\t\t}\n\t\tsecrets vault %s {\n\t\t\t%s\n\t\t}\n\t}",
+			w.redis.Addr, source.password, w.vault.Addr, source.auth)
+		g := gatewaytest.Start(t, o)
+		requireReady(t, g)
+		key := w.keys.issue(t)
+		require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status, name)
+		send(t, g, "/api/v1/me", rubbish(key.PublicKey))
+		g.Reload(t)
+		require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status, name)
+		adapted := cli(t, source.env, "adapt", "--config", g.Config, "--adapter", "caddyfile").requireOK(t)
+		requireNowhere(t, everything(t, g)+adapted.stdout+adapted.stderr, token, key.PrivateKey, "canary-redis-password")
+	}
+}
+
+// everything is all that an operator, or somebody who looks over the shoulder, can see of a gateway.
+func everything(t *testing.T, g *gatewaytest.Gateway) string {
+	t.Helper()
+	var b strings.Builder
+	for _, path := range []string{"/config/", "/metrics", "/gateway/ready", "/reverse_proxy/upstreams", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2", "/debug/vars"} {
+		a := anonymous().Get(t, g.AdminURL, path)
+		require.Equal(t, http.StatusOK, a.Status, path)
+		b.WriteString(a.Body)
+	}
+	arguments, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", g.Pid()))
+	require.NoError(t, err)
+	b.Write(arguments)
+	for _, path := range []string{"/healthz", "/readyz"} {
+		b.WriteString(anonymous().Get(t, g.URL, path).Body)
+	}
+	b.WriteString(g.Output())
+	return b.String()
+}
+
+func TestAGatewayStartsWhileItsStoresAreAwayAndSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newVaultWorld(t, vaulttest.Options{Persistent: true})
+	key := w.keys.issue(t)
+	w.vault.Kill(t)
+	require.NoError(t, w.redis.Kill())
+	g := w.gateway(t, "")
+
+	require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/healthz").Status)
+	a := anonymous().Get(t, g.URL, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, a.Status, a.Body)
+	require.Contains(t, a.Body, `"secrets":"unavailable"`)
+	require.NotContains(t, a.Body, "127.0.0.1", "causes are for operators")
+	// without a request that needs them, the log says what is missing
+	require.Eventually(t, func() bool {
+		out := g.Output()
+		return strings.Contains(out, "credentials: login_failed") && strings.Contains(out, "limits: the store was away at the start")
+	}, patience, 50*time.Millisecond, "the log does not say that Vault and Redis are away")
+	require.Eventually(t, func() bool {
+		return anonymous().Get(t, g.URL, "/readyz").Body == `{"status":"unavailable","checks":{"limits":"degraded","secrets":"unavailable"}}`
+	}, patience, 50*time.Millisecond)
+
+	require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/api/v1/status").Status, "what needs no key is served")
+	requireProblem(t, key.caller().Get(t, g.URL, "/api/v1/me"), http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE")
+
+	w.vault.Restart(t)
+	require.NoError(t, w.redis.Restart())
+	requireReady(t, g)
+	requireSoon(t, http.StatusOK, key.caller(), g)
+	// the push works as well, by now
+	w.keys.run(t, "revoke", key.PublicKey).requireOK(t)
+	requireSoon(t, http.StatusUnauthorized, key.caller(), g)
+}
+
+// requireReady waits until the gateway says that all is well.
+func requireReady(t *testing.T, g *gatewaytest.Gateway) {
+	t.Helper()
+	var body string
+	require.Eventually(t, func() bool {
+		body = anonymous().Get(t, g.URL, "/readyz").Body
+		return body == `{"status":"ok","checks":{"limits":"ok","secrets":"ok"}}`
+	}, patience, 50*time.Millisecond, "last: %s", &body)
+}
+
+func TestAWrongConfigurationDoesNotStartAndSaysWhyOnOneLine(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, content string, mode os.FileMode) string {
+		name = filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(name, []byte(content), mode))
+		require.NoError(t, os.Chmod(name, mode))
+		return name
+	}
+	empty := write("keys.json", `{"keys":{}}`, 0o600)
+	noPEM := write("no.pem", "canary: this is no key", 0o600)
+	const redis = "redis redis://127.0.0.1:1\n\t\t"
+	keys := "secrets file " + empty
+	const api = "gateway_api {\n\t\tupstream http://127.0.0.1:1\n\t}"
+	vault := func(address, block string) string {
+		return redis + "secrets vault " + address + " {\n\t\t\t" + block + "\n\t\t}"
+	}
+	for name, tc := range map[string]struct {
+		app, site string
+		words     []string
+	}{
+		"no way to log in":                            {vault("http://127.0.0.1:1", "mount kv"), api, []string{":", "log in", "approle"}},
+		"no URL of Vault":                             {vault("vault.internal", "auth token x"), api, []string{"Vault", "address"}},
+		"another scheme for Vault":                    {vault("ftp://127.0.0.1", "auth token x"), api, []string{"address", "http"}},
+		"a placeholder without value":                 {vault("http://127.0.0.1:1", "auth token {env.TEST_IS_NOT_SET}"), api, []string{"env.TEST_IS_NOT_SET"}},
+		"a secret file that is not":                   {vault("http://127.0.0.1:1", "auth token {file."+dir+"/none}"), api, []string{"placeholder", "/none"}},
+		"Vault's CA file is missing":                  {vault("https://127.0.0.1:1", "auth token x\n\t\t\ttls {\n\t\t\t\tca "+dir+"/none.pem\n\t\t\t}"), api, []string{"none.pem"}},
+		"Vault's CA file is no PEM":                   {vault("https://127.0.0.1:1", "auth token x\n\t\t\ttls {\n\t\t\t\tca "+noPEM+"\n\t\t\t}"), api, []string{"no.pem"}},
+		"TLS settings without https":                  {vault("http://127.0.0.1:1", "auth token x\n\t\t\ttls {\n\t\t\t\tserver_name x\n\t\t\t}"), api, []string{"https"}},
+		"a mount that leaves its path":                {vault("http://127.0.0.1:1", "auth token x\n\t\t\tmount ../sys"), api, []string{"mount"}},
+		"Redis's CA file is missing":                  {"redis rediss://127.0.0.1:1 {\n\t\t\ttls {\n\t\t\t\tca " + dir + "/none.pem\n\t\t\t}\n\t\t}\n\t\t" + keys, api, []string{"redis", "none.pem"}},
+		"no URL of Redis":                             {"redis canary-host:6379\n\t\t" + keys, api, []string{"redis", "redis://"}},
+		"several Redis of no kind":                    {"redis redis://127.0.0.1:1 redis://127.0.0.1:2\n\t\t" + keys, api, []string{"cluster", "sentinel"}},
+		"a Redis URL with a password":                 {"redis redis://u:canary-password@[::1\n\t\t" + keys, api, []string{"redis"}},
+		"an assertion key that is not":                {redis + keys + "\n\t\tassertion " + dir + "/none.pem", api, []string{"signing key", "none.pem"}},
+		"an assertion key that is bad":                {redis + keys + "\n\t\tassertion " + noPEM, api, []string{"signing key", "no.pem"}},
+		"no credential file":                          {redis + "secrets file " + dir + "/none.json", api, []string{"none.json"}},
+		"a credential file that is no JSON":           {redis + "secrets file " + noPEM, api, []string{"credential file", "JSON"}},
+		"a credential file for everybody":             {redis + "secrets file " + write("open.json", `{"keys":{}}`, 0o644), api, []string{"open.json", "chmod"}},
+		"a credential file that is a folder":          {redis + "secrets file " + dir, api, []string{"credential file"}},
+		"no credentials":                              {redis, api, []string{"secrets"}},
+		"no store for the limits":                     {keys, api, []string{"redis"}},
+		"keys to publish and none there":              {redis + keys, "gateway_jwks\n\t" + api, []string{"assertion"}},
+		"a limit past all bounds":                     {redis + keys + "\n\t\tlimits {\n\t\t\tkey 99999999999\n\t\t}", api, []string{"limit"}},
+		"refreshed before it is there":                {redis + keys + "\n\t\tcache {\n\t\t\tttl 1s\n\t\t\trefresh_before 1m\n\t\t}", api, []string{"refresh"}},
+		"the gateway twice":                           {redis + keys + "\n\t}\n\tgateway {\n\t\t" + redis + keys, api, []string{"twice"}},
+		"an unknown option, with what there is":       {redis + keys + "\n\t\tcash", api, []string{"Caddyfile:", "cash", "cache"}},
+		"an upstream that is none":                    {redis + keys, "gateway_api {\n\t\tupstream\n\t}", []string{"Caddyfile:", "address"}},
+		"a resource that there is not":                {redis + keys, "gateway_api {\n\t\tupstream http://127.0.0.1:1\n\t\tdeprecated evnts 2027-01-01\n\t}", []string{"evnts", "events"}},
+		"an upstream that sets the caller's identity": {redis + keys, "gateway_api {\n\t\tupstream http://127.0.0.1:1 {\n\t\t\theader_up X-Business-Id 1\n\t\t}\n\t}", []string{"X-Business-Id"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := filepath.Join(t.TempDir(), "Caddyfile")
+			caddyfile := gatewaytest.Options{Global: "gateway {\n\t\t" + tc.app + "\n\t}", Site: tc.site}.
+				Caddyfile(gatewaytest.FreeAddr(t), gatewaytest.FreeAddr(t))
+			require.NoError(t, os.WriteFile(config, []byte(caddyfile), 0o600))
+			o := cli(t, nil, "run", "--config", config, "--adapter", "caddyfile")
+			o.requireError(t, tc.words...)
+			requireNowhere(t, o.stderr, "canary")
+			// `gatehouse validate` says the same, beforehand
+			v := cli(t, nil, "validate", "--config", config, "--adapter", "caddyfile")
+			v.requireError(t, tc.words...)
+		})
+	}
+}
