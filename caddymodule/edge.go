@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -78,12 +79,16 @@ func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 	h := w.Header()
 	h.Set(headerRequestID, c.id)
 	h.Del("Server") // no banner
+	rec := &statusWriter{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}}
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+		rec.body = &requestBody{
+			body: r.Body, chunked: r.ContentLength < 0, call: c,
+			rc: http.NewResponseController(w), //nolint:bodyclose // no response here
+		}
 		// net/http reads what is left of a request's body before it sends an answer. A caller who trickles the body
 		// in could so hold back its own refusal; in full duplex the answer leaves at once.
-		_ = http.NewResponseController(w).EnableFullDuplex() //nolint:bodyclose // no response here
+		_ = rec.body.rc.EnableFullDuplex()
 	}
-	rec := &statusWriter{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}}
 
 	err := e.serveNext(rec, r.WithContext(context.WithValue(r.Context(), callKey{}, c)), next)
 	var p problem
@@ -97,9 +102,6 @@ func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 			panic(http.ErrAbortHandler)
 		default:
 			p = problemOf(err, c.start)
-			if r.ProtoMajor == 1 && r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
-				h.Set("Connection", "close") // whatever is left of the body is not the next request
-			}
 			p.write(rec, c.id, e.Docs)
 		}
 	}
@@ -111,6 +113,7 @@ func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 	}
 	e.metrics.observe(c, status, p.Code, time.Since(c.start))
 	e.log(c, r, status, p.Code, err)
+	rec.body.linger()
 	return nil
 }
 
@@ -204,16 +207,59 @@ func apiTarget(target, basePath string) (string, bool) {
 	return target, ok && (rest == "" || rest[0] == '/' || rest[0] == '?')
 }
 
+// How long, and for how many bytes, a connection that ends with the answer is read from behind it: who is still sending
+// its body must be able to read the answer first, and an answer to unread bytes is lost when the connection is reset.
+const (
+	lingerTimeout = 2 * time.Second
+	lingerBytes   = 8 << 20
+)
+
+// requestBody is the body of an HTTP/1 request. Where its end is not known for certain the connection ends with the
+// answer, so that nothing in it is ever taken for the next request.
+type requestBody struct {
+	body    io.Reader
+	chunked bool
+	call    *call
+	rc      *http.ResponseController
+	ending  bool
+}
+
+// endConnection has the connection end with the answer, unless the body had a length and was read to its end, which it
+// was if it verified. With chunks it ends in any case: net/http does not say if the request had a Content-Length as
+// well, and after such a request the connection must end (RFC 9112, section 6.1).
+func (b *requestBody) endConnection(h http.Header) {
+	if !b.chunked && b.call.credential != nil {
+		return
+	}
+	h.Set("Connection", "close")
+	b.ending = true
+}
+
+// linger sends the answer off and reads on for a while.
+func (b *requestBody) linger() {
+	if b == nil || !b.ending {
+		return
+	}
+	// whatever fails, the connection ends next
+	_ = b.rc.Flush()
+	_ = b.rc.SetReadDeadline(time.Now().Add(lingerTimeout))
+	_, _ = io.CopyN(io.Discard, b.body, lingerBytes)
+}
+
 // statusWriter remembers the status of the answer.
 type statusWriter struct {
 	*caddyhttp.ResponseWriterWrapper
 	status int
+	body   *requestBody // nil without one, and over HTTP/2 and 3, where a stream ends by itself
 }
 
 // WriteHeader remembers the first final status.
 func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 && status >= 200 {
 		w.status = status
+		if w.body != nil {
+			w.body.endConnection(w.Header())
+		}
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
@@ -221,7 +267,7 @@ func (w *statusWriter) WriteHeader(status int) {
 // Write implements io.Writer.
 func (w *statusWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.WriteHeader(http.StatusOK)
 	}
 	return w.ResponseWriter.Write(b)
 }
