@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -94,13 +95,29 @@ func (h *Caller) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	c.verifyTime = time.Since(start)
 
 	start = time.Now()
-	err = h.charge(w, r, c, named, keys)
+	ctx := r.Context()
+	if c.credential == nil {
+		// Who cannot sign pays whether or not it waits for the answer, or else naming a key and breaking off would be
+		// a look-up for nothing.
+		ctx = context.WithoutCancel(ctx)
+	}
+	err = h.charge(ctx, w, c, named, keys)
 	c.limitTime = time.Since(start)
 	c.identified = true
 	if err != nil {
 		return err
 	}
+	if gone(r.Context(), c.verdict) {
+		return fmt.Errorf("%w: %w", errClientGone, context.Cause(r.Context()))
+	}
 	return next.ServeHTTP(w, r)
+}
+
+// gone says if the caller has closed the connection before there was a verdict. net/http ends the request's context
+// with the first read of the connection that fails; one that failed because of its deadline says nothing of the kind:
+// that caller is there, and slow.
+func gone(ctx context.Context, verdict error) bool {
+	return verdict != nil && ctx.Err() != nil && !errors.Is(verdict, os.ErrDeadlineExceeded)
 }
 
 // verify fills in the credential, or the verdict that kept it from being known. The error it returns is a refusal
@@ -111,7 +128,9 @@ func (h *Caller) verify(w http.ResponseWriter, r *http.Request, c *call, key str
 		address := ratelimit.AddressKey(c.addr)
 		res, err := h.app.limiter.Peek(r.Context(), address, ratelimit.UnverifiedAddress(address))
 		if err == nil && !res.Allowed {
-			return h.refuse(w, c, res)
+			if err := h.refuse(w, c, res); err != nil { // none in shadow mode
+				return err
+			}
 		}
 	}
 	if r.Body != nil && r.Body != http.NoBody {
@@ -120,14 +139,11 @@ func (h *Caller) verify(w http.ResponseWriter, r *http.Request, c *call, key str
 		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 	}
 	c.credential, c.verdict = h.verifier.Verify(r, c.target)
-	if c.verdict != nil && r.Context().Err() != nil {
-		return fmt.Errorf("%w: %w", errClientGone, context.Cause(r.Context()))
-	}
 	return nil
 }
 
 // charge takes the request from the budget of whoever pays for it (contract, section 4).
-func (h *Caller) charge(w http.ResponseWriter, r *http.Request, c *call, named bool, keys []string) error {
+func (h *Caller) charge(ctx context.Context, w http.ResponseWriter, c *call, named bool, keys []string) error {
 	var (
 		group   string
 		buckets []ratelimit.Bucket
@@ -147,10 +163,10 @@ func (h *Caller) charge(w http.ResponseWriter, r *http.Request, c *call, named b
 		group, one[0] = h.app.limits.address(c.addr)
 		buckets = one[:]
 	}
-	res, err := h.app.limiter.Take(r.Context(), group, buckets...)
+	res, err := h.app.limiter.Take(ctx, group, buckets...)
 	if err != nil {
-		if r.Context().Err() != nil {
-			return fmt.Errorf("%w: %w", errClientGone, context.Cause(r.Context()))
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", errClientGone, context.Cause(ctx))
 		}
 		return fmt.Errorf("%w: %w", errLimitUnavailable, err)
 	}
