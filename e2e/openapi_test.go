@@ -1,0 +1,224 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/openapitest"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// documented holds an answer against docs/openapi.yaml.
+func documented(t *testing.T, a gatewaytest.Answer) gatewaytest.Answer {
+	t.Helper()
+	openapitest.Check(t, a.Request, &http.Response{StatusCode: a.Status, Header: a.Header}, []byte(a.Body))
+	require.False(t, t.Failed(), "%s %s", a.Request.Method, a.Request.URL.Opaque)
+	return a
+}
+
+func TestEverySuccessIsWhatTheOpenAPIDocumentSays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := gatewaytest.Start(t, w.options("limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}",
+		"deprecated jobs 2027-01-31 2027-07-31 https://docs.example.com/jobs"))
+	for _, c := range []gatewaytest.Caller{w.acme, w.other} {
+		for _, res := range upstream.Resources() {
+			queries := []string{"", "?unknown=1"}
+			switch {
+			case res.Name == "events":
+				queries = append(queries, "?count=1", "?count=100", "?count=0", "?count=-1", "?count=999999999999999999999999")
+			case res.Paginated:
+				queries = append(queries, "?page=2&per_page=3", "?page=999999", "?per_page=100", "?per_page=0", "?status=active", "?status=no-such-status")
+				for page := range 4 { // every record of the demo's data
+					queries = append(queries, "?per_page=100&page="+strconv.Itoa(page+1))
+				}
+			}
+			for _, query := range queries {
+				require.Equal(t, http.StatusOK, documented(t, c.Get(t, g.URL, res.Path+query)).Status)
+			}
+			require.Equal(t, http.StatusOK, documented(t, c.Do(t, http.MethodHead, g.URL, res.Path, nil)).Status)
+		}
+	}
+	require.Equal(t, http.StatusOK, documented(t, anonymous().Get(t, g.URL, "/api/v1/status")).Status)
+	require.Equal(t, http.StatusOK, documented(t, anonymous().Do(t, http.MethodHead, g.URL, "/api/v1/status", nil)).Status)
+}
+
+// Every error of the contract, each produced by what causes it, from each kind of resource that can give it.
+func TestEveryErrorIsWhatTheOpenAPIDocumentSays(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newWorld(t, data)
+	from := new(visitors)
+	seen := map[string]int{}
+	expect := func(a gatewaytest.Answer, status int, code string) {
+		t.Helper()
+		documented(t, a)
+		require.Equal(t, status, a.Status, "%s %s: %s", a.Request.Method, a.Request.URL.Opaque, a.Body)
+		if a.Request.Method != http.MethodHead {
+			requireProblem(t, a, status, code)
+		}
+		seen[code]++
+	}
+	send := func(g *gatewaytest.Gateway, method, target string, h http.Header, body []byte) gatewaytest.Answer {
+		t.Helper()
+		if h == nil {
+			h = http.Header{}
+		}
+		if from != nil {
+			h.Set("X-Forwarded-For", from.address())
+		}
+		a, err := anonymous().Send(t.Context(), method, g.URL, target, h, body)
+		require.NoError(t, err)
+		return a
+	}
+	at := func(ts int64, target string) http.Header {
+		return http.Header{
+			authsigner.HeaderPublicKey: {w.acme.PublicKey}, authsigner.HeaderTimestamp: {strconv.FormatInt(ts, 10)},
+			authsigner.HeaderSignature: {authsigner.Sign(w.acme.PrivateKey, ts, "GET", target, nil)},
+		}
+	}
+
+	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}",
+		"timeout 500ms\n\t\tbody_timeout 500ms\n\t\tdocs https://docs.example.com/errors")
+	var proxied []string
+	for _, res := range upstream.Resources() {
+		if res.Auth != upstream.AuthSigned {
+			continue
+		}
+		if !res.ByGateway {
+			proxied = append(proxied, res.Path)
+		}
+		for _, method := range []string{"GET", "HEAD"} {
+			expect(send(g, method, res.Path, nil, nil), 401, "MISSING_CREDENTIALS")
+			expect(send(g, method, res.Path, rubbish(w.acme.PublicKey), nil), 401, "INVALID_CREDENTIALS")
+			expect(send(g, method, res.Path, at(time.Now().Unix()-1000, res.Path), nil), 401, "REQUEST_EXPIRED")
+			expect(w.inactive.Do(t, method, g.URL, res.Path, nil), 403, "ACCOUNT_INACTIVE")
+			expect(w.acme.Do(t, method, g.URL, res.Path, make([]byte, 1<<20+1)), 413, "BODY_TOO_LARGE")
+		}
+	}
+	for _, method := range []string{"POST", "OPTIONS", "DELETE", "TRACE"} {
+		expect(send(g, method, "/api/v1/status", nil, nil), 405, "METHOD_NOT_ALLOWED")
+		expect(w.acme.Do(t, method, g.URL, "/api/v1/jobs", nil), 405, "METHOD_NOT_ALLOWED")
+		expect(w.acme.Do(t, method, g.URL, "/api/v1/nothing", nil), 404, "NOT_FOUND")
+	}
+	for _, target := range []string{"/api/v1", "/api/v1/", "/api/v1/nothing", "/api/v1/Status", "/api/v1/status/"} {
+		expect(anonymous().Get(t, g.URL, target), 404, "NOT_FOUND")
+		expect(w.acme.Get(t, g.URL, target), 404, "NOT_FOUND")
+	}
+	expect(w.acme.Get(t, g.URL, "/api/v1/events?count=x"), 400, "INVALID_PARAMETER")
+	expect(w.acme.Get(t, g.URL, "/api/v1/contacts?page=1&page=2"), 400, "INVALID_PARAMETER")
+	expect(w.acme.Get(t, g.URL, "/api/v1/estimates?payment_status=%00"), 400, "INVALID_PARAMETER")
+
+	// what Caddy itself refuses, before any route
+	a := raw(t, g.Addr, "GET /api/v1/status HTTP/1.1\r\nHost: ..\r\nConnection: close\r\n\r\n")
+	a.Request = anonymous().Get(t, g.URL, "/api/v1/status").Request
+	expect(a, 400, "BAD_REQUEST")
+
+	// a body that does not arrive
+	d := dial(t, g.Addr, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"+signedLines(w.acme, "GET", "/api/v1/me", "")+"Content-Length: 5\r\n\r\n1")
+	a, err := readAnswer(d.r, "GET")
+	require.NoError(t, err)
+	a.Request = w.acme.Get(t, g.URL, "/api/v1/me").Request
+	expect(a, 408, "REQUEST_TIMEOUT")
+
+	// data services
+	for _, path := range proxied {
+		data.will(jsonAnswer(`[]`))
+		expect(w.acme.Get(t, g.URL, path), 502, "UPSTREAM_FAILED")
+		data.will(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "7"); w.WriteHeader(503) })
+		expect(w.acme.Get(t, g.URL, path), 503, "SERVICE_UNAVAILABLE")
+		expect(w.acme.Do(t, "HEAD", g.URL, path, nil), 503, "SERVICE_UNAVAILABLE")
+		data.will(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		expect(w.acme.Get(t, g.URL, path), 504, "UPSTREAM_TIMEOUT")
+	}
+
+	// limits, each kind
+	small := w.gateway(t)
+	from = nil
+	for range 10 {
+		documented(t, anonymous().Get(t, small.URL, "/api/v1/status"))
+	}
+	for _, target := range []string{"/api/v1/status", "/api/v1/me", "/api/v1/nothing"} {
+		expect(anonymous().Get(t, small.URL, target), 429, "RATE_LIMITED")
+	}
+	expect(send(small, "POST", "/api/v1/status", nil, nil), 429, "RATE_LIMITED")
+	expect(send(small, "HEAD", "/api/v1/status", nil, nil), 429, "RATE_LIMITED")
+	for range 60 {
+		documented(t, w.acme.Get(t, small.URL, "/api/v1/me"))
+		documented(t, send(small, "GET", "/api/v1/me", rubbish(w.other.PublicKey), nil))
+	}
+	expect(w.acme.Get(t, small.URL, "/api/v1/events"), 429, "RATE_LIMITED")
+	expect(send(small, "GET", "/api/v1/me", rubbish(w.other.PublicKey), nil), 429, "RATE_LIMITED")
+
+	// stores away
+	refusing := gatewaytest.Start(t, w.options("limits {\n\t\t\ton_outage refuse\n\t\t}", ""))
+	require.NoError(t, w.redis.Kill())
+	for _, target := range []string{"/api/v1/status", "/api/v1/me", "/api/v1/jobs", "/api/v1/nothing"} {
+		expect(w.acme.Get(t, refusing.URL, target), 503, "SERVICE_UNAVAILABLE")
+	}
+	w.dataURL = "http://" + gatewaytest.FreeAddr(t) // nobody listens there
+	away := w.gateway(t)
+	expect(w.acme.Get(t, away.URL, "/api/v1/jobs"), 503, "SERVICE_UNAVAILABLE")
+
+	var codes []string
+	for code := range seen {
+		codes = append(codes, code)
+	}
+	// INTERNAL is a fault of the gateway: a caller who could produce it at will would have found one.
+	require.ElementsMatch(t, []string{
+		"INVALID_PARAMETER", "BAD_REQUEST", "MISSING_CREDENTIALS", "REQUEST_EXPIRED", "INVALID_CREDENTIALS", "ACCOUNT_INACTIVE", "NOT_FOUND",
+		"METHOD_NOT_ALLOWED", "BODY_TOO_LARGE", "REQUEST_TIMEOUT", "RATE_LIMITED", "UPSTREAM_FAILED", "SERVICE_UNAVAILABLE", "UPSTREAM_TIMEOUT",
+	}, codes)
+}
+
+// The document and the table of resources name the same operations.
+func TestTheOpenAPIDocumentHasEveryResource(t *testing.T) {
+	t.Parallel()
+	doc, err := openapitest.Public()
+	require.NoError(t, err)
+	var want []string
+	for _, res := range upstream.Resources() {
+		path := strings.TrimPrefix(res.Path, "/api/v1")
+		want = append(want, "GET "+path, "HEAD "+path)
+	}
+	slices.Sort(want)
+	require.Equal(t, want, doc.Operations())
+}
+
+// The demo's data has every field with a value somewhere, so that no type goes unchecked.
+func TestTheDemoDataHasAValueForEveryField(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.roomy(t)
+	for _, res := range upstream.Resources() {
+		if res.List == "" {
+			continue
+		}
+		valued := map[string]bool{}
+		for _, c := range []gatewaytest.Caller{w.acme, w.other} {
+			for _, query := range []string{"?per_page=100&count=100", "?per_page=100&page=2"} {
+				var all map[string]json.RawMessage
+				require.NoError(t, json.Unmarshal([]byte(c.Get(t, g.URL, res.Path+query).Body), &all))
+				var records []map[string]any
+				require.NoError(t, json.Unmarshal(all[res.List], &records))
+				for _, record := range records {
+					for name, v := range record {
+						valued[name] = valued[name] || v != nil
+					}
+				}
+			}
+		}
+		for _, f := range res.Fields {
+			require.True(t, valued[f.Name], "%s.%s is null everywhere", res.Name, f.Name)
+		}
+	}
+}

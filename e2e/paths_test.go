@@ -1,0 +1,315 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+)
+
+// confusions are the targets that some server, proxy or file system somewhere takes for /api/v1/<name>, and those that
+// lead from the unsigned /status to it.
+func confusions(name string) []string {
+	upper, title := strings.ToUpper(name), strings.ToUpper(name[:1])+name[1:]
+	first := fmt.Sprintf("%%%02x%s", name[0], name[1:])
+	return []string{
+		// case
+		"/API/v1/" + name, "/api/V1/" + name, "/Api/v1/" + name, "/api/v1/" + upper, "/api/v1/" + title,
+		// doubled slashes
+		"//api/v1/" + name, "///api/v1/" + name, "/api//v1/" + name, "/api/v1//" + name, "/api/v1///" + name, "//x/api/v1/" + name,
+		// dot segments
+		"/./api/v1/" + name, "/api/./v1/" + name, "/api/v1/./" + name, "/api/v1/" + name + "/.", "/../api/v1/" + name, "/x/../api/v1/" + name,
+		"/api/x/../v1/" + name, "/api/v1/../v1/" + name, "/api/v1/x/../" + name, "/api/v1/" + name + "/..", "/api/v1/" + name + "/../" + name,
+		"/api/v1/.../" + name, "/api/v1/.." + name,
+		// the same encoded, once and twice, and half
+		"/%2e/api/v1/" + name, "/api/v1/%2e/" + name, "/api/v1/%2E%2E/v1/" + name, "/api/v1/.%2e/v1/" + name, "/api/v1/x/%2e%2e/" + name,
+		"/api/v1/%252e%252e/v1/" + name, "/api/v1/x/%2e%2e%2f" + name,
+		// slashes
+		"/api/v1%2f" + name, "/api%2fv1/" + name, "/api%2Fv1%2F" + name, "/api/v1/%2f" + name, "/api/v1/" + name + "%2f", "%2fapi/v1/" + name,
+		"/api/v1%252f" + name, "/api/v1%c0%af" + name, "/api/v1%ef%bc%8f" + name, "/api/v1\xc0\xaf" + name,
+		// backslashes
+		`\api\v1\` + name, `/api\v1\` + name, `/api/v1\` + name, "/api/v1%5c" + name, "/api/v1/%5c" + name, "/api/v1/" + name + "%5c", `/api/v1/` + name + `\`,
+		`/api/v1/x\..\` + name, "/api/v1/x%5c..%5c" + name,
+		// path parameters
+		"/api/v1/" + name + ";", "/api/v1/" + name + ";x=1", "/api/v1;x/" + name, "/api;x/v1/" + name, "/;/api/v1/" + name, "/api/v1/;/" + name,
+		"/api/v1/" + name + ";jsessionid=1?count=1", "/api/v1/" + name + "%3b", "/api/v1/..;/v1/" + name, "/api/v1/x/..;/" + name,
+		// what trails
+		"/api/v1/" + name + "/", "/api/v1/" + name + "//", "/api/v1/" + name + "/?", "/api/v1/" + name + ".", "/api/v1/" + name + "..", "/api/v1/" + name + "%2e",
+		"/api/v1/" + name + "%20", "/api/v1/" + name + "%09", "/api/v1/" + name + "%00", "/api/v1/" + name + "%0a", "/api/v1/" + name + "%0d%0a",
+		"/api/v1/" + name + ".json", "/api/v1/" + name + "~", "/api/v1/" + name + "*", "/api/v1/" + name + "::$DATA", "/api/v1/" + name + "/1", "/api/v1/" + name + "%7f",
+		// what leads
+		"/api/v1/ " + name, "/api/v1/%20" + name, "/api/v1/%00" + name, "/ api/v1/" + name,
+		// question marks and fragments
+		"/api/v1?/" + name, "/api/v1/?" + name, "/api/v1/" + name + "%3f", "/api/v1/" + name + "%3Fcount=1", "/api/v1/" + name + "#", "/api/v1/" + name + "#x",
+		"/api/v1/" + name + "?#", "/api/v1/" + name + "?count=1#x", "/api/v1/#/" + name, "/#/api/v1/" + name, "/api/v1/" + name + "%23", "#/api/v1/" + name,
+		// encoded letters
+		"/api/v1/" + first, "/%61pi/v1/" + name, "/api/%761/" + name, "/api/v1/%25" + first[1:], "/api/v1/%u0073" + name,
+		// what is no UTF-8, and what looks alike
+		"/api/v1/\xff" + name, "/api/v1/" + name + "\xff", "/api/v1/" + name + "\xc0\x80", "/api/v1/" + name + "%ff", "/api/v1/" + name + "%c0%80", "/api/v1/" + name + "\u200b",
+		"/\u0430pi/v1/" + name, "/api\u2215v1\u2215" + name,
+		// escapes that are none: net/http itself refuses those in a path, in plain text, before any handler
+		"/api/v1/" + name + "%", "/api/v1/" + name + "%2", "/api/v1/" + name + "%zz", "/api/v1/%2/" + name,
+		// from what needs no signature to what does
+		"/api/v1/status/../" + name, "/api/v1/status/..;/" + name, "/api/v1/status;/../" + name, "/api/v1/status/%2e%2e/" + name, "/api/v1/status%2f..%2f" + name,
+		`/api/v1/status\..\` + name, "/api/v1/status%5c..%5c" + name, "/api/v1/status//../" + name, "/api/v1/status/" + name, "/api/v1/status%00/../" + name,
+		"/api/v1/status#/../" + name, "/api/v1/status%3f/../" + name, "/api/v1/status%23/../" + name, "/healthz/../api/v1/" + name, "/readyz/../api/v1/" + name,
+		// targets that are no path
+		"*", "api/v1/" + name, "api.example.com", "api.example.com:80", "api.example.com/api/v1/" + name, "?/api/v1/" + name, ":80/api/v1/" + name,
+		"//api.example.com/api/v1/" + name, "http:/api/v1/" + name, "http:api/v1/" + name, "http:///api/v1/./" + name, "http://", "http://x", "http://x?/api/v1/" + name, "http://x#/api/v1/" + name,
+		"http://x//api/v1/" + name, "http://x/./api/v1/" + name, "http://x/api/v1/x/../" + name, "http://x/api/v1/" + name + "/", "http://x/api/v1/" + upper, "http://x/api/v1%2f" + name,
+		"http://x/http://x/api/v1/" + name, "http://x/api/v1/status/../" + name, "file:///api/v1/../" + name, "/http://x/api/v1/" + name,
+	}
+}
+
+// requireRefusal holds an answer to being a refusal of the contract's shape, or one of net/http's own (plain text, 400), or
+// no answer at all.
+func requireRefusal(t *testing.T, a gatewaytest.Answer, what string) {
+	t.Helper()
+	switch {
+	case a.Status == 0: // the connection or the stream was ended
+	case a.Status == http.StatusBadRequest && !strings.HasPrefix(a.Body, "{"):
+	case a.Status == http.StatusBadRequest:
+		requireProblem(t, a, http.StatusBadRequest, "BAD_REQUEST")
+	default:
+		require.Equal(t, http.StatusNotFound, a.Status, "%q: %s", what, a.Body)
+		requireProblem(t, a, http.StatusNotFound, "NOT_FOUND")
+	}
+}
+
+// No spelling but the exact one reaches anything: not unsigned, not signed as it was sent, and not signed as the path
+// that it is to be taken for.
+func TestPathConfusionReachesNothing(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newWorld(t, data)
+	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}", "")
+	var from visitors
+	for protocol, send := range wires(t, g) {
+		for _, name := range []string{"status", "me", "events"} {
+			exact := "/api/v1/" + name
+			for _, target := range confusions(name) {
+				for _, fields := range [][]field{nil, signedFields(w.acme, "GET", target, ""), signedFields(w.acme, "GET", exact, "")} {
+					requireRefusal(t, send("GET", target, from.from(fields)), protocol+" "+target)
+				}
+			}
+			require.Equal(t, http.StatusOK, send("GET", exact, from.from(signedFields(w.acme, "GET", exact, ""))).Status, "the exact one is served")
+		}
+		require.Equal(t, 1, data.count(), "over %s, only the exact path has reached the data service", protocol)
+		data.reset()
+	}
+}
+
+func (r *recorder) reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.requests = nil
+}
+
+// A query is not a path: whatever it holds, /status answers what /status answers.
+func TestNothingSignedIsReachedThroughTheUnsignedStatus(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newWorld(t, data)
+	g := w.roomy(t)
+	for protocol, send := range wires(t, g) {
+		for _, query := range []string{
+			"", "?", "??", "?/../events", "?/api/v1/events", "?path=/api/v1/events", "?count=abc", "?count=1&count=2", "?%2e%2e/events", "?\\..\\events", "?;/../events",
+			"?http://x/api/v1/events", "?%00", "?%zz", "?\xff", "?" + strings.Repeat("x", 8<<10),
+		} {
+			for _, method := range []string{"GET", "HEAD"} {
+				a := send(method, "/api/v1/status"+query, []field{
+					{"X-Original-Url", "/api/v1/events"},
+					{"X-Rewrite-Url", "/api/v1/events"},
+					{"X-Forwarded-Uri", "/api/v1/events"},
+					{"X-Forwarded-Prefix", "/api/v1/events/.."},
+				})
+				require.Equal(t, http.StatusOK, a.Status, "%s %s /api/v1/status%.80q", protocol, method, query)
+				if method == "GET" {
+					require.Equal(t, `{"status":"ok","api_version":"v1"}`, a.Body)
+				}
+			}
+		}
+		// neither does a signature open anything for it
+		a := send("GET", "/api/v1/status", signedFields(w.acme, "GET", "/api/v1/events", ""))
+		require.Equal(t, `{"status":"ok","api_version":"v1"}`, a.Body)
+	}
+	require.Zero(t, data.count())
+}
+
+// What was signed is what was sent, byte for byte; what is forwarded holds nothing of it but the parameters that are known.
+func TestWhatWasSignedIsWhatIsServed(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newWorld(t, data)
+	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}", "")
+	var from visitors
+	for protocol, send := range wires(t, g) {
+		for query, forwarded := range map[string]string{
+			"": "?count=10", "?": "?count=10", "?count=3": "?count=3", "?c%6funt=3": "?count=3", "?%63%6F%75%6E%74=%33": "?count=3", "?Count=3": "?count=10",
+			"?count=3&": "?count=3", "?&&count=3": "?count=3", "?a=1;count=3": "?count=10", "?count=+3": "", "?x=%2e%2e/&count=4": "?count=4",
+			"?business_id=" + w.otherID: "?count=10", "?/../contacts?count=3": "?count=10", "?x=%zz&count=5": "?count=5", "?x=\xff&count=6": "?count=6",
+			"?x=/api/v1/contacts&count=7": "?count=7", "?count[]=3": "?count=10", "?count%00=3": "?count=10", "?count=3%26count=4": "",
+			"?x=" + strings.Repeat("y", 8<<10) + "&count=8": "?count=8",
+		} {
+			target := eventsPath + query
+			before := data.count()
+			a := send("GET", target, from.from(signedFields(w.acme, "GET", target, "")))
+			if forwarded == "" {
+				requireProblem(t, a, http.StatusBadRequest, "INVALID_PARAMETER")
+				require.Equal(t, before, data.count())
+			} else {
+				require.Equal(t, http.StatusOK, a.Status, "%s %.80q: %s", protocol, target, a.Body)
+				require.Equal(t, before+1, data.count())
+				require.Equal(t, eventsPath+forwarded, data.last(t).RequestURI, "%.80q", target)
+			}
+			before = data.count()
+			for _, other := range []string{target + "&", target + "?", strings.ReplaceAll(target, "%", "%25"), strings.ToLower(target), eventsPath, "/api/v1/contacts" + query} {
+				if other != target {
+					requireProblem(t, send("GET", target, from.from(signedFields(w.acme, "GET", other, ""))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+				}
+			}
+			require.Equal(t, before, data.count())
+		}
+	}
+}
+
+// behindProxy is a gateway that takes the caller's address from a proxy on this machine.
+func (w *world) behindProxy(t *testing.T, app, api string) *gatewaytest.Gateway {
+	t.Helper()
+	o := w.options(app, api)
+	o.Global = "servers {\n\t\tprotocols h1 h2 h2c\n\t\ttrusted_proxies static 127.0.0.1/32\n\t\ttrusted_proxies_strict\n\t}\n\t" + o.Global
+	g := gatewaytest.New(t, o)
+	g.Write(t, strings.Replace(o.Caddyfile(g.Addr, strings.TrimPrefix(g.AdminURL, "http://")),
+		"servers {\n\t\tprotocols h1 h2 h2c\n\t}\n", "", 1))
+	g.Run(t)
+	return g
+}
+
+// visitors gives each request an address of its own, so that what an address may send unverified is not under test.
+type visitors struct{ n atomic.Uint32 }
+
+func (v *visitors) address() string {
+	n := v.n.Add(1)
+	return fmt.Sprintf("10.%d.%d.%d", n>>16&0xff, n>>8&0xff, n&0xff)
+}
+
+// from adds the proxy's word on where the request came from.
+func (v *visitors) from(fields []field) []field {
+	return append(slices.Clone(fields), field{"X-Forwarded-For", v.address()})
+}
+
+// The absolute form (RFC 9112, section 3.2.2) is the same request, signed as the origin form.
+func TestTheAbsoluteFormIsServedAndSignedAsTheOriginForm(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newWorld(t, data)
+	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}", "")
+	var from visitors
+	send := wires(t, g)["HTTP/1.1"]
+	for _, origin := range []string{"http://api.example.com", "http://other.example.com:8080", "http://127.0.0.1", "http://[::1]:80", "HTTP://API.EXAMPLE.COM", "https://api.example.com"} {
+		for path, reaches := range map[string]int{"/api/v1/status": 0, "/api/v1/me": 0, eventsPath: 1, eventsPath + "?count=7&x=http://y/z": 1} {
+			before := data.count()
+			require.Equal(t, http.StatusOK, send("GET", origin+path, from.from(signedFields(w.acme, "GET", path, ""))).Status, "%s%s", origin, path)
+			require.Equal(t, before+reaches, data.count())
+			if path == "/api/v1/status" {
+				continue
+			}
+			before = data.count()
+			requireProblem(t, send("GET", origin+path, from.from(signedFields(w.acme, "GET", origin+path, ""))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+			requireProblem(t, send("GET", origin+path, from.from(nil)), http.StatusUnauthorized, "MISSING_CREDENTIALS")
+			require.Equal(t, before, data.count())
+		}
+	}
+	// a body of an absolute-form request is covered as any other
+	requireProblem(t, send("POST", "http://x/api/v1/me", from.from(signedFields(w.acme, "POST", "/api/v1/me", ""))), http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
+}
+
+// CONNECT and OPTIONS have target forms of their own (authority-form and *). net/http answers OPTIONS * itself.
+func TestAuthorityFormAndAsteriskReachNothing(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newWorld(t, data)
+	g := w.roomy(t)
+	addr := strings.TrimPrefix(w.dataURL, "http://")
+	for _, line := range []string{
+		"CONNECT " + addr, "CONNECT api.example.com:443", "CONNECT /api/v1/events", "CONNECT *", "CONNECT http://" + addr + "/", "OPTIONS *", "OPTIONS /api/v1/nothing", "GET *", "HEAD *", "GET " + addr,
+		"GET http://" + addr + "/api/v1/nothing", "GET http://" + addr + "/", "TRACE /", "PRI *",
+	} {
+		method, target, _ := strings.Cut(line, " ")
+		for _, lines := range []string{"", signedLines(w.acme, method, target, ""), signedLines(w.acme, "GET", eventsPath, "")} {
+			answers, closed := converse(t, g.Addr, line+" HTTP/1.1\r\nHost: api.example.com\r\nConnection: close\r\n"+lines+"\r\n", method)
+			require.True(t, closed, line)
+			require.LessOrEqual(t, len(answers), 1, line)
+			if line == "OPTIONS *" {
+				require.Empty(t, answers[0].Body)
+				continue
+			}
+			for _, a := range answers {
+				require.GreaterOrEqual(t, a.Status, 400, line)
+			}
+		}
+	}
+	require.Zero(t, data.count())
+}
+
+// Some 16 KiB of request head are read; more than that net/http refuses itself (431), before any handler.
+func TestOverlongTargetsAreRefused(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newWorld(t, data)
+	g := w.roomy(t)
+	for protocol, send := range wires(t, g) {
+		for _, target := range []string{
+			"/api/v1/" + strings.Repeat("e", 8<<10), "/api/v1/" + strings.Repeat("events/", 1000), eventsPath + strings.Repeat("/", 8<<10),
+			eventsPath + strings.Repeat("%2f", 2000), "/api/v1/" + strings.Repeat("../", 2000) + "events", "http://" + strings.Repeat("x", 8<<10) + "/api/v1/./events",
+		} {
+			requireRefusal(t, send("GET", target, signedFields(w.acme, "GET", target, "")), fmt.Sprintf("%s %.80q", protocol, target))
+		}
+		for _, target := range []string{"/api/v1/" + strings.Repeat("e", 64<<10), "/api/v1/" + strings.Repeat("e", 2<<20), eventsPath + "?" + strings.Repeat("x", 2<<20)} {
+			a := send("GET", target, signedFields(w.acme, "GET", target, ""))
+			require.Contains(t, []int{0, http.StatusRequestHeaderFieldsTooLarge}, a.Status, "%s %.80q", protocol, target)
+		}
+	}
+	require.Zero(t, data.count())
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, eventsPath).Status, "the others go on")
+}
+
+// Whatever lies below /api/v1 counts, however it is spelt; what does not reaches nothing.
+func TestOddPathsEscapeNoLimit(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newWorld(t, data)
+	g := w.gateway(t)
+	send := wires(t, g)["HTTP/1.1"]
+	odd := []string{
+		"/api/v1", "/api/v1/", "/api/v1?x", "/api/v1/Status", "/api/v1//status", "/api/v1/./status", "/api/v1/x/../status", "/api/v1/%73tatus", "/api/v1/status;x", "/api/v1/status/",
+		"http://x/api/v1/status", "http://x/api/v1//status", "/api/v1/status?x", "/api/v1/status#x", "/api/v1/\xff",
+	}
+	statuses := map[int]int{}
+	for _, target := range odd {
+		statuses[send("GET", target, nil).Status]++
+	}
+	require.Equal(t, 5, statuses[http.StatusTooManyRequests], "%v", statuses)
+	for _, target := range []string{"//api/v1/status", "/API/v1/status", "/./api/v1/status", "/api%2fv1/status", "/api/v1;/status", "/api/v1%2fstatus"} {
+		requireRefusal(t, send("GET", target, nil), target)
+	}
+	// a key pays for its odd requests itself
+	passed := 0
+	for i := range 70 {
+		target := odd[i%len(odd)]
+		if strings.HasPrefix(target, "http:") {
+			continue
+		}
+		if send("GET", target, signedFields(w.acme, "GET", target, "")).Status != http.StatusTooManyRequests {
+			passed++
+		}
+	}
+	require.Equal(t, 60, passed)
+	require.Zero(t, data.count())
+}
