@@ -2,12 +2,14 @@ package caddymodule
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -23,6 +25,10 @@ const (
 	defaultRetries      = 2
 	defaultTryDuration  = 5 * time.Second
 	defaultFailDuration = 10 * time.Second
+
+	// defaultIdleConns is how many idle connections are kept to each address. All traffic of a gateway goes to a few
+	// addresses; with Caddy's own 32, more than 32 requests at a time open and close connections all the while.
+	defaultIdleConns = 256
 )
 
 // parseAPI reads the composite directive and expands it into the handlers in their only safe order. Syntax:
@@ -193,6 +199,9 @@ func (p *apiParser) parseUpstream(h httpcaddyfile.Helper) error {
 		return h.Errf("upstream: header_up %s is not allowed: the gateway sets it for every request", name)
 	}
 	defaults(proxy)
+	if err := keepConnections(proxy); err != nil {
+		return h.WrapErr(err)
+	}
 	raw, err := moduleJSON(proxy, "reverse_proxy")
 	if err != nil {
 		return h.WrapErr(err)
@@ -235,6 +244,34 @@ func defaults(proxy *reverseproxy.Handler) {
 	if proxy.HealthChecks.Passive == nil {
 		proxy.HealthChecks.Passive = &reverseproxy.PassiveHealthChecks{FailDuration: caddy.Duration(defaultFailDuration)}
 	}
+}
+
+// keepConnections has the HTTP transport keep enough idle connections, where the operator has not said how many.
+func keepConnections(proxy *reverseproxy.Handler) error {
+	const module = "http"
+	transport := new(reverseproxy.HTTPTransport)
+	if proxy.TransportRaw != nil {
+		var name struct {
+			Protocol string `json:"protocol"`
+		}
+		if err := json.Unmarshal(proxy.TransportRaw, &name); err != nil {
+			return fmt.Errorf("reading the transport: %w", err)
+		}
+		if name.Protocol != module {
+			return nil
+		}
+		if err := json.Unmarshal(proxy.TransportRaw, transport); err != nil {
+			return fmt.Errorf("reading the transport: %w", err)
+		}
+	}
+	if transport.KeepAlive == nil {
+		transport.KeepAlive = new(reverseproxy.KeepAlive)
+	}
+	if transport.KeepAlive.MaxIdleConnsPerHost == 0 {
+		transport.KeepAlive.MaxIdleConnsPerHost = defaultIdleConns
+	}
+	proxy.TransportRaw = caddyconfig.JSONModuleObject(transport, "protocol", module, nil)
+	return nil
 }
 
 // protectedHeaderOp names a header of the gateway's own that the proxy was told to change, if there is one.
