@@ -1,0 +1,489 @@
+package e2e_test
+
+import (
+	"bufio"
+	"crypto/hmac"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+)
+
+// wireVector is a published test vector (authsigner/testdata/README.md).
+type wireVector struct {
+	Name             string
+	Clock            int64
+	ClockNanoseconds int64 `json:"clock_nanoseconds"`
+	Method, Target   string
+	Headers          [][2]string
+	Body             string
+	BodyBase64       string `json:"body_base64"`
+	BodyRepeat       int    `json:"body_repeat"`
+	Credential       *struct {
+		PublicKey          string `json:"public_key"`
+		PrivateKey         string `json:"private_key"`
+		Status             string
+		PreviousPrivateKey string `json:"previous_private_key"`
+		PreviousExpiresAt  string `json:"previous_expires_at"`
+	}
+	SignedWith string `json:"signed_with"`
+	Signature  string
+	Verdict    string
+}
+
+func (v *wireVector) body(t *testing.T) []byte {
+	t.Helper()
+	if v.BodyBase64 != "" {
+		b, err := base64.StdEncoding.DecodeString(v.BodyBase64)
+		require.NoError(t, err)
+		return b
+	}
+	return []byte(strings.Repeat(v.Body, max(1, v.BodyRepeat)))
+}
+
+// standardKey is the public key of most vectors. Each gets one of its own instead, as they differ in what is under it;
+// the key is no part of what is signed.
+const standardKey = "pk_live_3f8Zk1q0Tn_w-7Yd"
+
+// nearClock finds the Unix seconds in a timestamp header, well formed or not.
+var nearClock = regexp.MustCompile(`17[56]\d{7}`)
+
+// readWireVectors reads the vectors and puts their credentials into the world's file.
+func readWireVectors(t *testing.T, w *world) []*wireVector {
+	t.Helper()
+	root, err := gatewaytest.Root()
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "authsigner", "testdata", "vectors.json"))
+	require.NoError(t, err)
+	var all struct{ Vectors []*wireVector }
+	require.NoError(t, json.Unmarshal(text, &all))
+	require.GreaterOrEqual(t, len(all.Vectors), 200)
+	store, err := file.Open(w.keyFile, file.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, store.Close()) }()
+	now := time.Now()
+	for i, v := range all.Vectors {
+		c := v.Credential
+		if c == nil {
+			continue
+		}
+		if c.PublicKey == standardKey {
+			own := fmt.Sprintf("pk_live_vector_%03d_%s", i, "w-7Yd")
+			c.PublicKey = own
+			for j := range v.Headers {
+				v.Headers[j][1] = strings.ReplaceAll(v.Headers[j][1], standardKey, own)
+			}
+		}
+		if !authsigner.ValidPublicKey(c.PublicKey) {
+			continue // no store would take it
+		}
+		cred := &authsigner.Credential{
+			PublicKey: c.PublicKey, PrivateKey: authsigner.Secret(c.PrivateKey), PreviousPrivateKey: authsigner.Secret(c.PreviousPrivateKey),
+			BusinessID: w.acmeID, BusinessName: "Vector", BusinessSlug: "vector", Status: authsigner.Status(c.Status),
+		}
+		if c.PreviousExpiresAt != "" {
+			at, err := time.Parse(time.RFC3339, c.PreviousExpiresAt)
+			require.NoError(t, err)
+			// an hour to one side of the clock, the side on which it was: to the instant is for tests with a clock of their own
+			cred.PreviousExpiresAt = now.Add(-time.Hour)
+			if at.After(time.Unix(v.Clock, v.ClockNanoseconds)) {
+				cred.PreviousExpiresAt = now.Add(time.Hour)
+			}
+		}
+		require.NoError(t, store.Create(t.Context(), cred), v.Name)
+	}
+	return all.Vectors
+}
+
+// lines are the vector's headers at another clock, signed anew where the signature is right, or where only the timestamp
+// is what is wrong.
+func (v *wireVector) lines(t *testing.T, now int64) []field {
+	t.Helper()
+	var fields []field
+	timestamp := ""
+	for _, h := range v.Headers {
+		value := h[1]
+		if strings.EqualFold(h[0], authsigner.HeaderTimestamp) {
+			value = nearClock.ReplaceAllStringFunc(value, func(digits string) string {
+				n, err := strconv.ParseInt(digits, 10, 64)
+				require.NoError(t, err)
+				if len(value) == 13 || len(value) == 19 { // milliseconds and nanoseconds stay what they are
+					return digits
+				}
+				return strconv.FormatInt(n-v.Clock+now, 10)
+			})
+			timestamp = value
+		}
+		fields = append(fields, field{h[0], value})
+	}
+	var secret string
+	switch {
+	case v.SignedWith == "previous_private_key":
+		secret = v.Credential.PreviousPrivateKey
+	case v.SignedWith != "", strings.HasPrefix(v.Name, "timestamp: ") && v.Credential != nil && !strings.Contains(v.Name, "after signing") && !strings.Contains(v.Name, "wrong"):
+		secret = v.Credential.PrivateKey
+	default:
+		return fields
+	}
+	mac := hmac.New(sha256.New, []byte(secret))
+	_, _ = io.WriteString(mac, timestamp+"\n"+v.Method+"\n"+v.Target+"\n")
+	_, _ = mac.Write(v.body(t))
+	signature := hex.EncodeToString(mac.Sum(nil))
+	for i, f := range fields {
+		if strings.EqualFold(f.name, authsigner.HeaderSignature) {
+			if f.value == strings.ToUpper(f.value) {
+				signature = strings.ToUpper(signature)
+			}
+			fields[i].value = signature
+		}
+	}
+	return fields
+}
+
+// undeliverable says if HTTP cannot carry the vector: what becomes of the attempt is up to the server.
+func (v *wireVector) undeliverable() bool {
+	control := func(s string) bool {
+		return strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) && r != '\t' })
+	}
+	broken := control(v.Method) || control(v.Target)
+	for _, h := range v.Headers {
+		broken = broken || control(h[1])
+	}
+	return broken
+}
+
+// Every published vector against the running gateway, at its real clock. A right signature is known by whose budget is
+// charged, whatever the path and the method get; where the resource is served, by the answer too.
+func TestEveryPublishedVectorHasItsVerdictOverTheWire(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newWorld(t, data)
+	vectors := readWireVectors(t, w)
+	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}", "")
+	var from visitors
+	for i, v := range vectors {
+		var (
+			a    gatewaytest.Answer
+			body = v.body(t)
+		)
+		for { // again, if the clock has gone on between signing and the answer
+			now := time.Now().Unix()
+			var b strings.Builder
+			fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: api.example.com\r\nX-Forwarded-For: %s\r\n", v.Method, v.Target, from.address())
+			for _, f := range v.lines(t, now) {
+				fmt.Fprintf(&b, "%s: %s\r\n", f.name, f.value)
+			}
+			switch {
+			case len(body) == 0:
+				b.WriteString("\r\n")
+			case i%2 == 0:
+				fmt.Fprintf(&b, "Content-Length: %d\r\n\r\n%s", len(body), body)
+			default:
+				fmt.Fprintf(&b, "Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
+			}
+			answers, _ := converse(t, g.Addr, b.String()+lastRequest, v.Method)
+			a = gatewaytest.Answer{}
+			if len(answers) > 0 {
+				a = answers[0]
+			}
+			if time.Now().Unix() == now {
+				break
+			}
+		}
+		if v.undeliverable() {
+			require.NotEqual(t, http.StatusOK, a.Status, v.Name)
+			require.NotContains(t, a.Header.Get("RateLimit-Policy"), `"key"`, v.Name)
+			continue
+		}
+		verdict := v.Verdict
+		for _, h := range v.Headers {
+			if h[1] != strings.TrimSpace(h[1]) && v.Credential != nil {
+				verdict = "" // HTTP knows no spaces around a value: what arrives is another request
+			}
+		}
+		if rest, ok := strings.CutPrefix(v.Target, "/api/v1"); !ok || !strings.HasPrefix(rest+"/", "/") && rest[0] != '?' {
+			requireProblem(t, a, http.StatusNotFound, "NOT_FOUND") // not below the API: nobody's budget
+			continue
+		}
+		policy := a.Header.Get("RateLimit-Policy")
+		switch verdict {
+		case "":
+			require.NotZero(t, a.Status, v.Name)
+		case "ok", "ACCOUNT_INACTIVE":
+			require.Contains(t, policy, `"key"`, "%s: %d %s", v.Name, a.Status, a.Body)
+		default:
+			require.NotContains(t, policy, `"key"`, "%s: %d %s", v.Name, a.Status, a.Body)
+			if verdict == "MISSING_CREDENTIALS" {
+				require.Regexp(t, `"(unverified-key|address)"`, policy, v.Name)
+			} else {
+				require.Contains(t, policy, `"unverified-key"`, v.Name)
+			}
+		}
+		if v.Target == "/api/v1/me" && v.Method == http.MethodGet && verdict != "" {
+			if verdict == "ok" {
+				requireJSON(t, a)
+				continue
+			}
+			var p problem
+			require.NoError(t, json.Unmarshal([]byte(a.Body), &p), "%s: %s", v.Name, a.Body)
+			require.Equal(t, verdict, p.Code, v.Name)
+		}
+	}
+}
+
+// Attacks on the signature that vectors cannot carry to another clock, as they are wrong at any: each is computed now.
+func TestNoForgedSignaturePasses(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newWorld(t, data)
+	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t}", "")
+	var from visitors
+	const target = eventsPath + "?count=3&x=1"
+	secret := w.acme.PrivateKey.Reveal()
+	sum := func(h func() hash.Hash, key, message string) string {
+		mac := hmac.New(h, []byte(key))
+		_, _ = io.WriteString(mac, message)
+		return hex.EncodeToString(mac.Sum(nil))
+	}
+	for protocol, send := range wires(t, g) {
+		now := time.Now().Unix()
+		ts := strconv.FormatInt(now, 10)
+		message := ts + "\nGET\n" + target + "\n"
+		right := sum(sha256.New, secret, message)
+		try := func(key, timestamp, signature string) gatewaytest.Answer {
+			fields := []field{{authsigner.HeaderPublicKey, key}, {authsigner.HeaderTimestamp, timestamp}, {authsigner.HeaderSignature, signature}}
+			return send("GET", target, from.from(fields))
+		}
+		require.Equal(t, http.StatusOK, try(w.acme.PublicKey, ts, right).Status)
+		require.Equal(t, http.StatusOK, try(w.acme.PublicKey, ts, strings.ToUpper(right)).Status)
+		reached := data.count()
+		plain := sha256.Sum256([]byte(message))
+		withKey := sha256.Sum256([]byte(secret + message))
+		signatures := map[string]string{
+			"truncated by a digit": right[:63], "truncated by a byte": right[:62], "half": right[:32], "one digit": right[:1],
+			"extended by a digit": right + "0", "extended by a byte": right + "00", "twice": right + right, "list": right + "," + right, "quoted": `"` + right + `"`,
+			"algorithm before it": "sha256=" + right, "v1": "v1=" + right, "base64": base64.StdEncoding.EncodeToString([]byte(right)), "0x": "0x" + right, "0x of the same length": "0x" + right[2:],
+			"inner space": right[:32] + " " + right[33:], "zeros": strings.Repeat("0", 64), "effs": strings.Repeat("f", 64), "gees": strings.Repeat("g", 64), "none": "none", "null": "null",
+			"md5": sum(md5.New, secret, message), "sha1": sum(sha1.New, secret, message), "sha224": sum(sha256.New224, secret, message), "sha384": sum(sha512.New384, secret, message),
+			"sha512": sum(sha512.New, secret, message), "sha512/256": sum(sha512.New512_256, secret, message), "no hmac": hex.EncodeToString(plain[:]), "key before the message": hex.EncodeToString(withKey[:]),
+			"empty secret": sum(sha256.New, "", message), "public key as the secret": sum(sha256.New, w.acme.PublicKey, message), "another's secret": sum(sha256.New, w.other.PrivateKey.Reveal(), message),
+			"secret cut": sum(sha256.New, secret[:len(secret)-1], message), "secret and a line feed": sum(sha256.New, secret+"\n", message), "zero secret": sum(sha256.New, strings.Repeat("\x00", 64), message),
+			"line feed at the end": sum(sha256.New, secret, message+"\n"), "no last line feed": sum(sha256.New, secret, strings.TrimSuffix(message, "\n")), "CR LF": sum(sha256.New, secret, strings.ReplaceAll(message, "\n", "\r\n")),
+			"POST": sum(sha256.New, secret, ts+"\nPOST\n"+target+"\n"), "get": sum(sha256.New, secret, ts+"\nget\n"+target+"\n"), "HEAD": sum(sha256.New, secret, ts+"\nHEAD\n"+target+"\n"),
+			"another query order": sum(sha256.New, secret, ts+"\nGET\n"+eventsPath+"?x=1&count=3\n"), "without the query": sum(sha256.New, secret, ts+"\nGET\n"+eventsPath+"\n"),
+			"forwarded target": sum(sha256.New, secret, ts+"\nGET\n"+eventsPath+"?count=3\n"), "with the host": sum(sha256.New, secret, ts+"\nGET\nhttp://api.example.com"+target+"\n"),
+			"another second": sum(sha256.New, secret, strconv.FormatInt(now-1, 10)+"\nGET\n"+target+"\n"), "with a body": sum(sha256.New, secret, message+"{}"),
+		}
+		for i := range 64 { // each digit
+			digit := byte('0')
+			if right[i] == '0' {
+				digit = '1'
+			}
+			signatures["digit "+strconv.Itoa(i)] = right[:i] + string(digit) + right[i+1:]
+		}
+		for name, signature := range signatures {
+			a := try(w.acme.PublicKey, ts, signature)
+			require.Equal(t, http.StatusUnauthorized, a.Status, "%s, %s: %s", protocol, name, a.Body)
+			requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		}
+		for name, key := range map[string]string{
+			"another's": w.other.PublicKey, "another case": strings.ToUpper(w.acme.PublicKey), "extended": w.acme.PublicKey + "x", "cut": w.acme.PublicKey[:len(w.acme.PublicKey)-1],
+			"path": "../" + w.acme.PublicKey, "path behind": w.acme.PublicKey + "/../" + w.acme.PublicKey, "encoded path": "%2e%2e%2f" + w.acme.PublicKey, "encoded NUL": w.acme.PublicKey + "%00", "slash": w.acme.PublicKey + "/",
+			"backslash": `..\` + w.acme.PublicKey, "encoded": "%70" + w.acme.PublicKey[1:], "4 KiB": strings.Repeat("k", 4096), "129": strings.Repeat("k", 129), "short": "k", "glob": w.acme.PublicKey[:8] + "*", "dots": "........",
+			"list": w.acme.PublicKey + "," + w.acme.PublicKey, "quoted": `"` + w.acme.PublicKey + `"`, "metadata": w.acme.PublicKey + "/metadata", "query": w.acme.PublicKey + "?version=1", "no UTF-8": w.acme.PublicKey + "\xff",
+		} {
+			a := try(key, ts, right)
+			require.Equal(t, http.StatusUnauthorized, a.Status, "%s, key: %s: %s", protocol, name, a.Body)
+			requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		}
+		require.Equal(t, reached, data.count())
+	}
+	requireNowhere(t, g.Output(), secret, w.other.PrivateKey.Reveal())
+}
+
+// 300 seconds to either side are accepted, 301 are not, and only decimal digits are seconds.
+func TestOnlyTimestampsWithinFiveMinutesPass(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t}", "")
+	var from visitors
+	for protocol, send := range wires(t, g) {
+		at := func(write func(now int64) string) gatewaytest.Answer {
+			for {
+				now := time.Now().Unix()
+				ts := write(now)
+				mac := hmac.New(sha256.New, []byte(w.acme.PrivateKey.Reveal()))
+				_, _ = io.WriteString(mac, ts+"\nGET\n/api/v1/me\n")
+				a := send("GET", "/api/v1/me", from.from([]field{
+					{authsigner.HeaderPublicKey, w.acme.PublicKey},
+					{authsigner.HeaderTimestamp, ts},
+					{authsigner.HeaderSignature, hex.EncodeToString(mac.Sum(nil))},
+				}))
+				if time.Now().Unix() == now {
+					return a
+				}
+			}
+		}
+		for _, offset := range []int64{0, 1, 299, 300, 301, 302, 3600, 1 << 33} {
+			for _, sign := range []int64{1, -1} {
+				a := at(func(now int64) string { return strconv.FormatInt(max(0, now+sign*offset), 10) })
+				if offset <= 300 {
+					require.Equal(t, http.StatusOK, a.Status, "%s %d: %s", protocol, sign*offset, a.Body)
+					continue
+				}
+				p := requireProblem(t, a, http.StatusUnauthorized, "REQUEST_EXPIRED")
+				require.InDelta(t, time.Now().Unix(), p.ServerTime, 2)
+			}
+		}
+		for name, write := range map[string]func(now int64) string{
+			"negative":      func(now int64) string { return fmt.Sprintf("-%d", now) },
+			"plus":          func(now int64) string { return fmt.Sprintf("+%d", now) },
+			"fraction":      func(now int64) string { return fmt.Sprintf("%d.0", now) },
+			"comma":         func(now int64) string { return fmt.Sprintf("%d,0", now) },
+			"exponent":      func(now int64) string { return fmt.Sprintf("%de0", now) },
+			"hex":           func(now int64) string { return fmt.Sprintf("0x%x", now) },
+			"octal":         func(now int64) string { return fmt.Sprintf("0o%o", now) },
+			"underscore":    func(now int64) string { return fmt.Sprintf("%d_%03d", now/1000, now%1000) },
+			"inner space":   func(now int64) string { return fmt.Sprintf("%d %03d", now/1000, now%1000) },
+			"inner tab":     func(now int64) string { return fmt.Sprintf("%d\t%03d", now/1000, now%1000) },
+			"21 digits":     func(now int64) string { return fmt.Sprintf("%021d", now) },
+			"4 KiB":         func(now int64) string { return fmt.Sprintf("%04096d", now) },
+			"RFC 3339":      func(now int64) string { return time.Unix(now, 0).UTC().Format(time.RFC3339) },
+			"HTTP date":     func(now int64) string { return time.Unix(now, 0).UTC().Format(http.TimeFormat) },
+			"Arabic digits": func(now int64) string { return otherDigits(now, '\u0660') },
+			"full width":    func(now int64) string { return otherDigits(now, '\uff10') },
+			"superscript":   func(now int64) string { return fmt.Sprintf("%d\u00b2", now/10) },
+			"list":          func(now int64) string { return fmt.Sprintf("%d, %d", now, now) },
+			"word":          func(int64) string { return "now" },
+		} {
+			a := at(write)
+			require.Equal(t, http.StatusUnauthorized, a.Status, "%s, %s", protocol, name)
+			requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		}
+		for _, write := range []func(now int64) string{
+			func(now int64) string { return strconv.FormatInt(now*1000, 10) },
+			func(now int64) string { return strconv.FormatInt(now*1e6, 10) },
+			func(now int64) string { return strconv.FormatInt(now*1e9, 10) },
+			func(int64) string { return "18446744073709551615" },
+			func(int64) string { return "99999999999999999999" },
+			func(int64) string { return "0" },
+		} {
+			requireProblem(t, at(write), http.StatusUnauthorized, "REQUEST_EXPIRED")
+		}
+	}
+}
+
+func otherDigits(n int64, zero rune) string {
+	return strings.Map(func(r rune) rune { return zero + r - '0' }, strconv.FormatInt(n, 10))
+}
+
+// What was signed cannot be used for anything else: another body, method or query order.
+func TestASignatureIsGoodForItsRequestAlone(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newWorld(t, data)
+	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t}", "")
+	var from visitors
+	use := func(method, target, sent string, signed []field) gatewaytest.Answer {
+		h := http.Header{}
+		for _, f := range from.from(signed) {
+			h.Set(f.name, f.value)
+		}
+		a, err := anonymous().Send(t.Context(), method, g.URL, target, h, []byte(sent))
+		require.NoError(t, err)
+		return a
+	}
+	const target = eventsPath + "?count=3&x=1"
+	signed := signedFields(w.acme, "GET", target, "a body")
+	require.Equal(t, http.StatusOK, use("GET", target, "a body", signed).Status)
+	before := data.count()
+	for _, body := range []string{"", "a bodY", "a body\n", " a body", "a body\x00", "a", strings.Repeat("a body", 1000)} {
+		requireProblem(t, use("GET", target, body, signed), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+	}
+	for _, other := range []string{eventsPath + "?x=1&count=3", eventsPath + "?count=3", eventsPath + "?count=4&x=1", target + "&", "/api/v1/contacts?count=3&x=1"} {
+		requireProblem(t, use("GET", other, "a body", signed), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+	}
+	require.Equal(t, http.StatusUnauthorized, use("HEAD", target, "a body", signed).Status)
+	// what was signed as part of the body is not part of the target, and the other way round
+	requireProblem(t, use("GET", "/api/v1/me", "", signedFields(w.acme, "GET", "/api/v1", "/me")), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+	requireProblem(t, use("GET", "/api/v1/me", "x", signedFields(w.acme, "GET", "/api/v1/mex", "")), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+	require.Equal(t, before, data.count())
+}
+
+// An unknown key cannot be told from a wrong signature: the answers are the same, byte for byte, but for the request's id and
+// the date, whatever is wrong with which of the two.
+func TestAnUnknownKeyGetsTheVeryBytesOfAWrongSignature(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.behindProxy(t, "", "")
+	var from visitors
+	scrub := regexp.MustCompile(`(?i)(x-request-id: |"request_id":"|date: |ratelimit-reset: )[^"\r\n]+`)
+	exchange := func(method, target, key, timestamp, signature, body string) string {
+		head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Forwarded-For: %s\r\nX-Public-Key: %s\r\nX-Timestamp: %s\r\nX-Signature: %s\r\nContent-Length: %d\r\n\r\n%s",
+			method, target, from.address(), key, timestamp, signature, len(body), body)
+		conn, err := net.Dial("tcp", g.Addr)
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		_, err = io.WriteString(conn, head)
+		require.NoError(t, err)
+		b, err := io.ReadAll(bufio.NewReader(conn))
+		if !errors.Is(err, io.EOF) {
+			require.NoError(t, err)
+		}
+		require.NotEmpty(t, b)
+		return scrub.ReplaceAllString(string(b), "$1…")
+	}
+	now := time.Now().Unix()
+	ts := strconv.FormatInt(now, 10)
+	wrong := strings.Repeat("ab", 32)
+	large := strings.Repeat("x", 1<<20+1)
+	for _, tc := range []struct {
+		method, target, timestamp, body string
+		status                          string
+	}{
+		{"GET", "/api/v1/me", ts, "", "401"},
+		{"HEAD", "/api/v1/me", ts, "", "401"},
+		{"GET", "/api/v1/events?count=x", ts, "", "401"},
+		{"GET", "/api/v1/jobs", ts, "a body", "401"},
+		{"GET", "/api/v1/me", ts, large, "413"},
+		{"GET", "/api/v1/me", strconv.FormatInt(now-1000, 10), "", "401"},
+		{"GET", "/api/v1/me", "x", "", "401"},
+		{"POST", "/api/v1/me", ts, "", "405"},
+		{"GET", "/api/v1/nothing", ts, "", "404"},
+		{"GET", "/api/v1/status", ts, "", "200"},
+	} {
+		want := exchange(tc.method, tc.target, w.acme.PublicKey, tc.timestamp, wrong, tc.body)
+		require.True(t, strings.HasPrefix(want, "HTTP/1.1 "+tc.status), want)
+		for name, c := range map[string][2]string{
+			"unknown key": {"pk_live_nobody_has_this_one", wrong}, "unknown key again": {"pk_live_nobody_has_this_one", wrong}, "another unknown key": {"pk_test_nor_this_one", wrong},
+			"inactive account": {w.inactive.PublicKey, wrong}, "another business": {w.other.PublicKey, wrong}, "key that is none": {"../x", wrong}, "long key that is none": {strings.Repeat("k", 4096), wrong},
+			"signature that is none": {w.acme.PublicKey, "x"}, "both are none": {"x", "x"},
+		} {
+			require.Equal(t, want, exchange(tc.method, tc.target, c[0], tc.timestamp, c[1], tc.body), "%s: %s %s", name, tc.method, tc.target)
+		}
+	}
+}
