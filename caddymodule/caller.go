@@ -134,7 +134,7 @@ func (h *Caller) verify(w http.ResponseWriter, r *http.Request, c *call, key str
 		}
 	}
 	if r.Body != nil && r.Body != http.NoBody {
-		rc := http.NewResponseController(w) //nolint:bodyclose // no response here
+		rc := http.NewResponseController(w)
 		_ = rc.SetReadDeadline(time.Now().Add(time.Duration(h.BodyTimeout)))
 		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 	}

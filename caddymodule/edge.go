@@ -83,7 +83,7 @@ func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
 		rec.body = &requestBody{
 			body: r.Body, chunked: r.ContentLength < 0, call: c,
-			rc: http.NewResponseController(w), //nolint:bodyclose // no response here
+			rc: http.NewResponseController(w),
 		}
 		// net/http reads what is left of a request's body before it sends an answer. A caller who trickles the body
 		// in could so hold back its own refusal; in full duplex the answer leaves at once.
