@@ -134,7 +134,10 @@ func TestEveryErrorIsWhatTheOpenAPIDocumentSays(t *testing.T) {
 	for _, path := range proxied {
 		data.will(jsonAnswer(`[]`))
 		expect(w.acme.Get(t, g.URL, path), 502, "UPSTREAM_FAILED")
-		data.will(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "7"); w.WriteHeader(http.StatusServiceUnavailable) })
+		data.will(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		})
 		expect(w.acme.Get(t, g.URL, path), 503, "SERVICE_UNAVAILABLE")
 		expect(w.acme.Do(t, "HEAD", g.URL, path, nil), 503, "SERVICE_UNAVAILABLE")
 		data.will(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })

@@ -243,7 +243,7 @@ func TestBareLineFeedsMakeNoSecondRequest(t *testing.T) {
 		"GET /api/v1/status HTTP/1.1\rHost: x\r\nConnection: close\r\n\r\n",
 		"GET\t/api/v1/status\tHTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
 		"GET  /api/v1/status  HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-		"GET /api/v1/status HTTP/1.1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+		"GET /api/v1/status HTTP/1.1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", //nolint:dupword // that is the attack
 		"GET /api/v1/status HTTP/9.9\r\nHost: x\r\nConnection: close\r\n\r\n",
 		"GET /api/v1/status\r\n\r\n",
 		"GET /api/v1/status HTTP/1.1\r\nConnection: close\r\n\r\n",
