@@ -179,7 +179,7 @@ func startUpstream(ctx context.Context, p *processes, kind string) (string, erro
 }
 
 func issueKey(ctx context.Context, name string) (*authsigner.Credential, error) {
-	store, err := file.Open(name, file.Options{Create: true})
+	store, err := file.Open(name, file.Options{Create: true}) //nolint:contextcheck // it watches for longer than ctx lives
 	if err != nil {
 		return nil, fmt.Errorf("making a credential file: %w", err)
 	}

@@ -16,7 +16,6 @@ import (
 	_ "github.com/gatehouse-gateway/gatehouse/caddymodule"
 )
 
-//nolint:gochecknoglobals // a test flag
 var update = flag.Bool("update", false, "write what the Caddyfiles adapt to into testdata/adapt")
 
 const separator = "----------\n"

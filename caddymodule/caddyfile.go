@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -116,11 +117,9 @@ func choiceOption(what string, dst *string, allowed ...string) option {
 		if err != nil {
 			return err
 		}
-		for _, a := range allowed {
-			if v == a {
-				*dst = v
-				return nil
-			}
+		if slices.Contains(allowed, v) {
+			*dst = v
+			return nil
 		}
 		return d.Errf("%s: %q is not known: allowed are %s", what, v, strings.Join(allowed, ", "))
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -59,8 +60,8 @@ func (c *demoCommand) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	var closers []func() error
 	defer func() {
-		for i := len(closers) - 1; i >= 0; i-- {
-			err = errors.Join(err, closers[i]())
+		for _, c := range slices.Backward(closers) {
+			err = errors.Join(err, c())
 		}
 	}()
 	dir, err := os.MkdirTemp("", "gatehouse-demo-")
@@ -209,7 +210,7 @@ func serveLoopback(ctx context.Context, h http.Handler) (string, func() error, e
 
 // issueDemoKeys writes the credential file: a key for every business of the data service, the inactive one's included.
 func issueDemoKeys(ctx context.Context, name string, data *demo.Service) ([]*authsigner.Credential, error) {
-	store, err := file.Open(name, file.Options{Create: true})
+	store, err := file.Open(name, file.Options{Create: true}) //nolint:contextcheck // it watches for longer than ctx lives
 	if err != nil {
 		return nil, fmt.Errorf("making the demo's credential file: %w", err)
 	}

@@ -83,24 +83,23 @@ func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
 		return err
 	}
 	// curl must send the target as it was signed: neither dot segments nor brackets may be its own business
-	line := "curl -sS --path-as-is --globoff"
-	switch method {
-	case http.MethodGet:
-	case http.MethodHead:
-		line += " --head"
-	default:
-		line += " -X " + shellQuote(method)
+	line := []string{"curl -sS --path-as-is --globoff"}
+	switch {
+	case method == http.MethodHead:
+		line = append(line, "--head")
+	case method != http.MethodGet || len(body) > 0:
+		line = append(line, "-X "+shellQuote(method))
 	}
 	for _, h := range headers {
-		line += " -H " + shellQuote(h)
+		line = append(line, "-H "+shellQuote(h))
 	}
 	switch {
 	case c.dataFile != "":
-		line += " -X " + shellQuote(method) + " --data-binary " + shellQuote("@"+c.dataFile)
+		line = append(line, "--data-binary "+shellQuote("@"+c.dataFile))
 	case len(body) > 0:
-		line += " -X " + shellQuote(method) + " --data-raw " + shellQuote(c.data)
+		line = append(line, "--data-raw "+shellQuote(c.data))
 	}
-	_, err = fmt.Fprintln(out, line+" "+shellQuote(rawURL))
+	_, err = fmt.Fprintln(out, strings.Join(append(line, shellQuote(rawURL)), " "))
 	return err
 }
 

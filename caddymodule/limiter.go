@@ -150,5 +150,5 @@ func (p *pooledLimiter) release() error {
 	return err
 }
 
-// Interface guard
+// Interface guard.
 var _ caddy.Destructor = (*pooledLimiter)(nil)

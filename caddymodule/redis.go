@@ -238,5 +238,5 @@ func (p *pooledRedis) release() error {
 	return err
 }
 
-// Interface guard
+// Interface guard.
 var _ caddy.Destructor = (*pooledRedis)(nil)

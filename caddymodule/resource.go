@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -156,9 +157,7 @@ func (h *Resource) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyh
 	if err != nil {
 		return err
 	}
-	for name, values := range h.headers[res.Name] {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), h.headers[res.Name])
 	switch res.Name {
 	case "status":
 		return writeJSON(w, []byte(`{"status":"ok","api_version":"v1"}`))

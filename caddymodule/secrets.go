@@ -195,5 +195,5 @@ func loadSource(ctx caddy.Context, a *App) (SecretsSource, error) {
 	return source, nil
 }
 
-// Interface guard
+// Interface guard.
 var _ caddy.Destructor = (*pooledCredentials)(nil)

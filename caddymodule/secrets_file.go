@@ -41,7 +41,7 @@ func (s *FileSource) Settings() any { return []string{"file", s.Path} }
 
 // Open implements SecretsSource.
 func (s *FileSource) Open(_ context.Context, report func(SourceEvent)) (CredentialStore, error) {
-	store, err := file.Open(s.Path, file.Options{
+	store, err := file.Open(s.Path, file.Options{ //nolint:contextcheck // it watches for longer than the context lives
 		OnEvent: func(e file.Event) { report(SourceEvent{Kind: string(e.Kind), Err: e.Err}) },
 	})
 	if err != nil {

@@ -196,7 +196,7 @@ func TestNominatedHopByHopHeadersStayWhereTheGatewayPutThem(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	key, _ := writeAssertionKey(t)
+	key := writeAssertionKey(t)
 	g := gatewaytest.Start(t, w.options("limits {\n\t\t\tkey 1000000\n\t\t}\n\t\tassertion "+key, ""))
 	h1 := wires(t, g)["HTTP/1.1"]
 	var nominations [][]field

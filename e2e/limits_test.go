@@ -49,7 +49,7 @@ func TestSixtySignedRequestsPassAndTheSixtyFirstIsRefused(t *testing.T) {
 		after, err := strconv.Atoi(a.Header.Get("Retry-After"))
 		require.NoError(t, err)
 		require.Equal(t, after, p.RetryAfter)
-		require.Greater(t, after, 0)
+		require.Positive(t, after)
 		require.LessOrEqual(t, after, 60)
 		require.NotEmpty(t, p.Message, "existing clients read it")
 		require.Equal(t, "0", a.Header.Get("X-RateLimit-Remaining"))

@@ -137,7 +137,7 @@ func TestConnectionHeaderCannotTakeTheGatewaysHeadersAway(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	key, _ := writeAssertionKey(t)
+	key := writeAssertionKey(t)
 	g := gatewaytest.Start(t, w.options("assertion "+key, ""))
 	for _, nominated := range []string{
 		"X-Business-Id", "x-business-id, X-Request-Id, X-Gateway-Assertion, X-Forwarded-For", "close, X-Business-Id",
@@ -158,7 +158,7 @@ func TestTheHopAssertionVerifiesWithThePublishedKeys(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	key, _ := writeAssertionKey(t)
+	key := writeAssertionKey(t)
 	o := w.options("assertion "+key+" {\n\t\t\tissuer https://api.example.com\n\t\t}", "")
 	o.Site = "gateway_jwks\n\t" + o.Site
 	g := gatewaytest.Start(t, o)
@@ -199,12 +199,14 @@ func TestEventsAreHeldToTheContractWhateverTheDataServiceSends(t *testing.T) {
 	v := requireJSON(t, w.acme.Get(t, g.URL, "/api/v1/events?count=2"))
 	require.Len(t, v, 1)
 	var ids []string
-	for _, e := range v["events"].([]any) {
-		m := e.(map[string]any)
+	list, _ := v["events"].([]any)
+	for _, e := range list {
+		m, _ := e.(map[string]any)
 		require.Len(t, m, 13)
 		require.NotContains(t, m, "secret_field")
 		require.Nil(t, m["venue"], "a field without a value is null, not missing")
-		ids = append(ids, m["id"].(string)[35:])
+		id, _ := m["id"].(string)
+		ids = append(ids, id[35:])
 	}
 	require.Equal(t, []string{"4", "6"}, ids)
 	require.Contains(t, g.Output(), "records of another business")
@@ -248,9 +250,9 @@ func TestWhatIsNoContractAnswerBecomesTheContractsError(t *testing.T) {
 		"json error":      {typed(500, "application/json", `{"trace":"canary-body"}`), 502, "UPSTREAM_FAILED"},
 		"not found":       {typed(404, "application/json", `{"error":"canary-body"}`), 502, "UPSTREAM_FAILED"},
 		"unauthorised":    {typed(401, "application/json", `{}`), 502, "UPSTREAM_FAILED"},
-		"redirect":        {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://canary-host/", 302) }, 502, "UPSTREAM_FAILED"},
+		"redirect":        {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://canary-host/", http.StatusFound) }, 502, "UPSTREAM_FAILED"},
 		"nothing":         {typed(200, "application/json", ""), 502, "UPSTREAM_FAILED"},
-		"no content":      {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, 502, "UPSTREAM_FAILED"},
+		"no content":      {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, 502, "UPSTREAM_FAILED"},
 		"broken json":     {typed(200, "application/json", `{"events":[{]}`), 502, "UPSTREAM_FAILED"},
 		"an array":        {typed(200, "application/json", `[]`), 502, "UPSTREAM_FAILED"},
 		"another shape":   {typed(200, "application/json", `{"data":[]}`), 502, "UPSTREAM_FAILED"},
@@ -261,7 +263,7 @@ func TestWhatIsNoContractAnswerBecomesTheContractsError(t *testing.T) {
 		"stalls in body":  {stallInBody, 504, "UPSTREAM_TIMEOUT"},
 		"reset":           {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 502, "UPSTREAM_FAILED"},
 		"reset in body":   {resetInBody, 502, "UPSTREAM_FAILED"},
-		"come back later": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "7"); w.WriteHeader(503) }, 503, "SERVICE_UNAVAILABLE"},
+		"come back later": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "7"); w.WriteHeader(http.StatusServiceUnavailable) }, 503, "SERVICE_UNAVAILABLE"},
 	} {
 		data.will(tc.answer)
 		start := time.Now()

@@ -149,16 +149,16 @@ func requireJSON(t *testing.T, a gatewaytest.Answer) map[string]any {
 // anonymous calls without a key.
 func anonymous() gatewaytest.Caller { return gatewaytest.Caller{} }
 
-// writeAssertionKey makes a signing key for the hop assertion and returns its file and public half.
-func writeAssertionKey(t *testing.T) (string, ed25519.PublicKey) {
+// writeAssertionKey makes a signing key for the hop assertion and returns its file.
+func writeAssertionKey(t *testing.T) string {
 	t.Helper()
-	public, key, err := ed25519.GenerateKey(rand.Reader)
+	_, key, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
 	name := filepath.Join(t.TempDir(), "hop.pem")
 	require.NoError(t, os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
-	return name, public
+	return name
 }
 
 // requireNowhere searches what a gateway wrote for what must not be there.

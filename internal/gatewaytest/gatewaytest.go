@@ -33,7 +33,7 @@ const (
 	pollInterval = 10 * time.Millisecond
 )
 
-//nolint:gochecknoglobals // the binary of this test process, built once
+// binary is that of this test process, built once.
 var binary = sync.OnceValues(buildBinary)
 
 // Binary is the path of the gatehouse binary built from this checkout.
@@ -51,7 +51,7 @@ func buildBinary() (string, error) {
 	}
 	// go build leaves the file alone if nothing has changed; the name holds the process, as several may build at once
 	dir := filepath.Join(root, ".cache", "bin")
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // G301: programs, no secrets
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("making the folder for the binary: %w", err)
 	}
 	path := filepath.Join(dir, "gatehouse-test")
@@ -176,7 +176,7 @@ func (g *Gateway) Run(tb testing.TB) {
 	tb.Helper()
 	path := Binary(tb)
 	// not the test's context: the process is to be stopped in order when the test ends
-	g.cmd = exec.CommandContext(context.Background(), path, "run", "--config", g.Config, "--adapter", "caddyfile") //nolint:gosec // G204: our own binary
+	g.cmd = exec.CommandContext(context.Background(), path, "run", "--config", g.Config, "--adapter", "caddyfile")
 	g.cmd.Env = append(os.Environ(), append(g.env, "XDG_DATA_HOME="+g.Dir, "XDG_CONFIG_HOME="+g.Dir)...)
 	g.cmd.Stdout, g.cmd.Stderr = &g.out, &g.out
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -257,7 +257,7 @@ func (g *Gateway) Reload(tb testing.TB) {
 // Command runs the binary with other arguments to its end, and returns what it wrote to standard output and error.
 func Command(tb testing.TB, env []string, args ...string) (string, error) {
 	tb.Helper()
-	cmd := exec.CommandContext(tb.Context(), Binary(tb), args...) //nolint:gosec // G204: our own binary
+	cmd := exec.CommandContext(tb.Context(), Binary(tb), args...)
 	dir := tb.TempDir()
 	cmd.Env = append(os.Environ(), append(env, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)...)
 	out, err := cmd.CombinedOutput()
