@@ -44,7 +44,7 @@ func startDemoOn(t *testing.T, addr string, flags ...string) *demoProcess {
 	t.Helper()
 	d := &demoProcess{temp: t.TempDir(), url: "http://" + addr, exited: make(chan struct{})}
 	// not the test's context: the process is to be stopped in order when the test ends
-	d.cmd = exec.CommandContext(context.Background(), gatewaytest.Binary(t), append([]string{"demo", "--listen", addr}, flags...)...) //nolint:gosec // G204: our own binary
+	d.cmd = exec.CommandContext(context.Background(), gatewaytest.Binary(t), append([]string{"demo", "--listen", addr}, flags...)...)
 	d.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + d.temp, "HOME=" + d.temp}
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	d.cmd.Stdout, d.cmd.Stderr = &d.stdout, &d.stderr

@@ -245,25 +245,30 @@ func TestWhatIsNoContractAnswerBecomesTheContractsError(t *testing.T) {
 		status int
 		code   string
 	}{
-		"html":            {typed(200, "text/html", "<h1>canary-body</h1>"), 502, "UPSTREAM_FAILED"},
-		"html error":      {typed(500, "text/html", "<h1>canary-body at 10.1.2.3</h1>"), 502, "UPSTREAM_FAILED"},
-		"json error":      {typed(500, "application/json", `{"trace":"canary-body"}`), 502, "UPSTREAM_FAILED"},
-		"not found":       {typed(404, "application/json", `{"error":"canary-body"}`), 502, "UPSTREAM_FAILED"},
-		"unauthorised":    {typed(401, "application/json", `{}`), 502, "UPSTREAM_FAILED"},
-		"redirect":        {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://canary-host/", http.StatusFound) }, 502, "UPSTREAM_FAILED"},
-		"nothing":         {typed(200, "application/json", ""), 502, "UPSTREAM_FAILED"},
-		"no content":      {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, 502, "UPSTREAM_FAILED"},
-		"broken json":     {typed(200, "application/json", `{"events":[{]}`), 502, "UPSTREAM_FAILED"},
-		"an array":        {typed(200, "application/json", `[]`), 502, "UPSTREAM_FAILED"},
-		"another shape":   {typed(200, "application/json", `{"data":[]}`), 502, "UPSTREAM_FAILED"},
-		"trailing data":   {typed(200, "application/json", `{"events":[]}{}`), 502, "UPSTREAM_FAILED"},
-		"deep":            {typed(200, "application/json", `{"events":[],"x":`+strings.Repeat("[", 10000)+strings.Repeat("]", 10000)+`}`), 502, "UPSTREAM_FAILED"},
-		"too large":       {typed(200, "application/json", `{"events":[],"x":"`+strings.Repeat("x", 100<<10)+`"}`), 502, "UPSTREAM_FAILED"},
-		"stalls":          {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 504, "UPSTREAM_TIMEOUT"},
-		"stalls in body":  {stallInBody, 504, "UPSTREAM_TIMEOUT"},
-		"reset":           {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 502, "UPSTREAM_FAILED"},
-		"reset in body":   {resetInBody, 502, "UPSTREAM_FAILED"},
-		"come back later": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "7"); w.WriteHeader(http.StatusServiceUnavailable) }, 503, "SERVICE_UNAVAILABLE"},
+		"html":         {typed(200, "text/html", "<h1>canary-body</h1>"), 502, "UPSTREAM_FAILED"},
+		"html error":   {typed(500, "text/html", "<h1>canary-body at 10.1.2.3</h1>"), 502, "UPSTREAM_FAILED"},
+		"json error":   {typed(500, "application/json", `{"trace":"canary-body"}`), 502, "UPSTREAM_FAILED"},
+		"not found":    {typed(404, "application/json", `{"error":"canary-body"}`), 502, "UPSTREAM_FAILED"},
+		"unauthorised": {typed(401, "application/json", `{}`), 502, "UPSTREAM_FAILED"},
+		"redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://canary-host/", http.StatusFound)
+		}, 502, "UPSTREAM_FAILED"},
+		"nothing":        {typed(200, "application/json", ""), 502, "UPSTREAM_FAILED"},
+		"no content":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, 502, "UPSTREAM_FAILED"},
+		"broken json":    {typed(200, "application/json", `{"events":[{]}`), 502, "UPSTREAM_FAILED"},
+		"an array":       {typed(200, "application/json", `[]`), 502, "UPSTREAM_FAILED"},
+		"another shape":  {typed(200, "application/json", `{"data":[]}`), 502, "UPSTREAM_FAILED"},
+		"trailing data":  {typed(200, "application/json", `{"events":[]}{}`), 502, "UPSTREAM_FAILED"},
+		"deep":           {typed(200, "application/json", `{"events":[],"x":`+strings.Repeat("[", 10000)+strings.Repeat("]", 10000)+`}`), 502, "UPSTREAM_FAILED"},
+		"too large":      {typed(200, "application/json", `{"events":[],"x":"`+strings.Repeat("x", 100<<10)+`"}`), 502, "UPSTREAM_FAILED"},
+		"stalls":         {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 504, "UPSTREAM_TIMEOUT"},
+		"stalls in body": {stallInBody, 504, "UPSTREAM_TIMEOUT"},
+		"reset":          {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 502, "UPSTREAM_FAILED"},
+		"reset in body":  {resetInBody, 502, "UPSTREAM_FAILED"},
+		"come back later": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}, 503, "SERVICE_UNAVAILABLE"},
 	} {
 		data.will(tc.answer)
 		start := time.Now()
