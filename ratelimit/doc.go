@@ -16,7 +16,7 @@
 // requests in groups of up to a 256th of the window and let a group's budget
 // return when its last request has left: they can refuse up to a 256th of the
 // window longer than they must, never shorter. A bucket takes 7 bytes of Redis
-// for each request (or group) and some 130 besides, and goes with its last one.
+// for each request (or group) and some 200 besides, and goes with its last one.
 //
 // If Redis's clock is set back, budgets neither return early nor late: a bucket's
 // time goes on from its newest request. If it is set forward, what is in Redis
@@ -45,5 +45,11 @@
 // before it is asked again, each gateway enters what it has admitted meanwhile,
 // and if Redis has come back empty, all that it knows. From then on the limit is
 // the fleet's again: a bucket that holds the limit or more admits nothing until
-// enough has left.
+// enough has left. What a replica that takes over had not received yet is lost.
+//
+// That Redis has come back empty is seen by a marker, one key that does not
+// expire (in a Cluster 16), which is compared about once in ProbeInterval. It
+// follows that who empties Redis to set limits back has to wait for a window, or
+// to restart the gateways. Redis should not evict (maxmemory-policy noeviction):
+// a full Redis is an outage, an evicted bucket a limit forgotten.
 package ratelimit

@@ -158,7 +158,8 @@ func (f *Fleet) Stats() Stats {
 
 // Take implements Limiter. A request that passes costs one round trip to Redis,
 // shared with others that come at the same time, and never waits for longer than
-// Options.Timeout; while Redis is given up it does not wait at all.
+// Options.Timeout; while Redis is given up it does not wait at all. A cancelled
+// context ends the wait at once, except for whoever makes the round trip.
 func (f *Fleet) Take(ctx context.Context, group string, buckets ...Bucket) (Result, error) {
 	return f.decide(ctx, group, buckets, true)
 }
@@ -326,14 +327,12 @@ func (f *Fleet) laneOf(t tag) int {
 func (f *Fleet) clock() int64 { return max(0, f.o.Now().Sub(f.began).Microseconds()) }
 
 // spawn starts background work, unless the Fleet is closed.
-func (f *Fleet) spawn(work func()) bool {
+func (f *Fleet) spawn(work func()) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if f.closed {
-		return false
+	if !f.closed {
+		f.work.Go(work)
 	}
-	f.work.Go(work)
-	return true
 }
 
 // sleep waits in background work; false if the Fleet is closed meanwhile.

@@ -212,7 +212,7 @@ func TestBytesPerCaller(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	const callers = 10_000
+	const callers = 3000
 	for requests, limit := range map[int]uint64{1: 250, 10: 380, 60: 780} {
 		before := heap()
 		var clock fakeClock
@@ -300,6 +300,38 @@ func TestSlotsAreThoseOfACluster(t *testing.T) {
 		want := client.ClusterKeySlot(context.Background(), "x{"+string(tg.append(nil))+"}y").Val()
 		require.EqualValues(t, want, tg.slot())
 	}
+}
+
+// FuzzLedgerAgainstRule plays takes at times of the fuzzer's choice.
+func FuzzLedgerAgainstRule(f *testing.F) {
+	f.Add([]byte{1, 0, 0, 1, 0, 1, 255, 2, 3}, uint8(2))
+	f.Add([]byte("the clock goes on and now and then back"), uint8(60))
+	f.Fuzz(func(t *testing.T, steps []byte, requests uint8) {
+		const span = 1000 // microseconds
+		limit := int(requests) + 1
+		var clock fakeClock
+		l := newLedger(10, clock.now)
+		var m model
+		for _, step := range steps[:min(len(steps), 4000)] {
+			clock.us.Add(int64(step) * int64(step) / 64)
+			if step%16 == 0 {
+				l.sweep()
+			}
+			now := clock.now()
+			n, _ := m.used(now, span)
+			r := decideLocally(t, l, "k", bucketOf("k", limit, span*time.Microsecond))
+			require.Equal(t, n < limit, r.Allowed)
+			if r.Allowed {
+				m.at = append(m.at, now)
+			} else {
+				clock.us.Add(r.RetryAfter.Microseconds() - 1)
+				require.False(t, decideLocally(t, l, "k", bucketOf("k", limit, span*time.Microsecond)).Allowed)
+				clock.us.Add(1)
+				require.True(t, decideLocally(t, l, "k", bucketOf("k", limit, span*time.Microsecond)).Allowed, "RetryAfter is exact")
+				m.at = append(m.at, clock.now())
+			}
+		}
+	})
 }
 
 func BenchmarkLedgerLocal(b *testing.B) {

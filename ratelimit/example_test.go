@@ -1,0 +1,47 @@
+package ratelimit_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
+)
+
+func ExampleFleet_Take() {
+	server, err := miniredis.Run() // in production a real Redis
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	options := &redis.UniversalOptions{Addrs: []string{server.Addr()}}
+	ratelimit.TuneClient(options)
+	client := redis.NewUniversalClient(options)
+	defer func() { _ = client.Close() }()
+	limits, err := ratelimit.New(client, ratelimit.Options{Timeout: time.Minute})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = limits.Close() }()
+
+	address := ratelimit.AddressKey(netip.MustParseAddr("2001:db8::1"))
+	group, bucket := ratelimit.ForAddress(address, ratelimit.AddressLimit(2))
+	for range 3 {
+		verdict, err := limits.Take(context.Background(), group, bucket)
+		if err != nil {
+			panic(err)
+		}
+		header := http.Header{}
+		verdict.SetHeaders(header, time.Now())
+		fmt.Println(verdict.Allowed, header.Get("RateLimit-Policy"), header.Get("X-RateLimit-Remaining"))
+	}
+	// Output:
+	// true "address";q=2;w=60 1
+	// true "address";q=2;w=60 0
+	// false "address";q=2;w=60 0
+}
