@@ -370,6 +370,7 @@ func (f *Fleet) putCall(c *call) {
 	c.n, c.flags, c.debts, c.err = 0, 0, nil, nil
 	clear(c.keys[:])
 	c.state.Store(waiting)
+	c.boarded.Store(false)
 	f.calls.Put(c)
 }
 

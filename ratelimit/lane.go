@@ -43,6 +43,7 @@ type lane struct {
 	owing   atomic.Bool // there may be debts to settle
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	down    atomic.Bool // mirrors the breaker, without its lock
+	failing atomic.Bool // the last round trip failed
 	cause   atomic.Pointer[error]
 
 	mu      sync.Mutex
@@ -69,7 +70,9 @@ type call struct {
 	err   error
 	done  chan struct{} // buffered, for one
 	state atomic.Int32
-	timer *time.Timer
+	// boarded says that it is on a round trip, which has a deadline of its own.
+	boarded atomic.Bool
+	timer   *time.Timer
 }
 
 // The states of a call.
@@ -144,22 +147,13 @@ func (l *lane) do(ctx context.Context, c *call) error {
 	l.queue = append(l.queue, c)
 	l.mu.Unlock()
 
-	c.timer.Reset(l.fleet.o.Timeout)
-	var err error
-	select {
-	case <-c.done:
-		c.timer.Stop()
+	err, done := l.await(ctx, c)
+	if done {
 		if err = c.err; err != nil {
 			l.fleet.putCall(c)
 		}
 		return err
-	case <-c.timer.C:
-		// Strictly: nobody waits longer, however late his round trip has left.
-		err = fmt.Errorf("no answer within %v: %w", l.fleet.o.Timeout, context.DeadlineExceeded)
-	case <-ctx.Done():
-		err = context.Cause(ctx)
 	}
-	c.timer.Stop() // while the call is certain to be this caller's
 	if !c.state.CompareAndSwap(waiting, abandoned) {
 		// The answer came at the same moment: it is the better one.
 		<-c.done
@@ -169,6 +163,29 @@ func (l *lane) do(ctx context.Context, c *call) error {
 		l.fleet.putCall(c)
 	}
 	return err
+}
+
+// await waits for the answer, or says why it does not come in time. The time of a call that is on a round trip counts
+// from when that left, as Redis can only be late for what it was sent: on a machine that is short of time itself a call
+// may have waited long for its turn, and a gateway that then decided by itself would admit what the others have
+// admitted already. Once round trips fail nobody waits longer than the timeout in all.
+func (l *lane) await(ctx context.Context, c *call) (err error, done bool) { //nolint:revive,staticcheck // done comes last, as ok does
+	timeout := l.fleet.o.Timeout
+	c.timer.Reset(timeout)
+	defer c.timer.Stop() // while the call is certain to be this caller's
+	for extended := false; ; extended = true {
+		select {
+		case <-c.done:
+			return nil, true
+		case <-ctx.Done():
+			return context.Cause(ctx), false
+		case <-c.timer.C:
+			if extended || !c.boarded.Load() || l.failing.Load() {
+				return fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded), false
+			}
+			c.timer.Reset(timeout)
+		}
+	}
 }
 
 // board takes from the queue who flies next, after those in batch.
@@ -183,6 +200,9 @@ func (l *lane) board(batch []*call) []*call {
 	rest := copy(l.queue, l.queue[n:])
 	clear(l.queue[rest:])
 	l.queue = l.queue[:rest]
+	for _, c := range batch {
+		c.boarded.Store(true)
+	}
 	return batch
 }
 
@@ -259,7 +279,9 @@ func (l *lane) flight(batch []*call, args []any) []any {
 		return args
 	}
 	args = l.ask(batch, args)
-	done(l.outcome(batch))
+	err = l.outcome(batch)
+	l.failing.Store(err != nil)
+	done(err)
 	return args
 }
 
