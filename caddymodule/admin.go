@@ -11,9 +11,7 @@ import (
 // Admin adds routes to Caddy's admin API, which is for operators and stays on loopback:
 //
 //	GET /gateway/ready   200 or 503, as /readyz, with the cause of what is amiss
-type Admin struct {
-	ctx caddy.Context
-}
+type Admin struct{}
 
 // CaddyModule returns the Caddy module information.
 func (Admin) CaddyModule() caddy.ModuleInfo {
@@ -23,10 +21,11 @@ func (Admin) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision keeps the configuration's context, to find the app when it is asked for.
+// Provision puts the metrics into the registry that this admin API serves. The app does so too, but in a configuration
+// that fails may never come to it, and what has failed leaves its admin API behind.
 func (a *Admin) Provision(ctx caddy.Context) error {
-	a.ctx = ctx
-	return nil
+	_, err := registerMetrics(ctx.GetMetricsRegistry())
+	return err
 }
 
 // Routes implements caddy.AdminRouter.
@@ -47,11 +46,10 @@ func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: errMethodNotAllowed}
 	}
-	mod, err := a.ctx.AppIfConfigured(appName)
+	app, err := appInForce()
 	if err != nil {
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("no gateway is configured")}
 	}
-	app, _ := mod.(*App)
 	state := adminReadiness{readiness: app.readiness(), Causes: map[string]string{}}
 	if app.credentials != nil {
 		state.Credentials = app.credentials.cache.Stats().Credentials

@@ -46,6 +46,7 @@ type App struct {
 	limits      limits
 	asserter    *upstream.Asserter
 	sink        *sink
+	sinkBefore  [2]*sink // of credentials and limits
 }
 
 // CacheConfig bounds the use of cached credentials. Zero means the default everywhere.
@@ -102,9 +103,9 @@ func (App) CaddyModule() caddy.ModuleInfo {
 // Provision opens the shared clients, or takes the running ones if their settings have not changed.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.logger = ctx.Logger()
-	m, err := newMetrics(ctx.GetMetricsRegistry())
+	m, err := registerMetrics(ctx.GetMetricsRegistry())
 	if err != nil {
-		return fmt.Errorf("registering metrics: %w", err)
+		return err
 	}
 	a.metrics = m
 	a.sink = &sink{logger: a.logger, metrics: m}
@@ -134,7 +135,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		}
 	}
 	a.limits = a.Limits.limits()
-	return a.metrics.watch(a)
+	return nil
 }
 
 // Validate checks the numbers.
@@ -153,16 +154,26 @@ func (a *App) Validate() error {
 // Start makes this app the one that the shared clients report to.
 func (a *App) Start() error {
 	if a.credentials != nil {
-		a.credentials.sink.Store(a.sink)
+		a.sinkBefore[0] = a.credentials.sink.Swap(a.sink)
 	}
 	if a.pooledLimit != nil {
-		a.pooledLimit.start(a.sink)
+		a.sinkBefore[1] = a.pooledLimit.start(a.sink)
 	}
 	return nil
 }
 
-// Stop implements caddy.App; what is held is released in Cleanup, which also runs when a later app failed to start.
-func (a *App) Stop() error { return nil }
+// Stop implements caddy.App. If another app of this configuration failed to start, the configuration before goes on, and
+// is reported to again. What is held is released in Cleanup, which also runs when a later app failed to start.
+func (a *App) Stop() error {
+	a.sink.over.Store(true)
+	if a.credentials != nil {
+		a.credentials.sink.giveBack(a.sink, a.sinkBefore[0])
+	}
+	if a.pooledLimit != nil {
+		a.pooledLimit.sink.giveBack(a.sink, a.sinkBefore[1])
+	}
+	return nil
+}
 
 // Cleanup releases what Provision took, and only that: it also runs after a Provision that stopped half-way.
 func (a *App) Cleanup() error {
@@ -178,6 +189,20 @@ func appOf(ctx caddy.Context) (*App, error) {
 	app, ok := mod.(*App)
 	if !ok {
 		return nil, fmt.Errorf("loading the app %q: it is a %T", appName, mod)
+	}
+	return app, nil
+}
+
+// appInForce returns the app of the configuration that is running, whichever was loaded or tried since: one that failed
+// leaves its admin API behind.
+func appInForce() (*App, error) {
+	mod, err := caddy.ActiveContext().AppIfConfigured(appName)
+	if err != nil {
+		return nil, fmt.Errorf("finding the app %q: %w", appName, err)
+	}
+	app, ok := mod.(*App)
+	if !ok {
+		return nil, fmt.Errorf("finding the app %q: it is a %T", appName, mod)
 	}
 	return app, nil
 }

@@ -116,12 +116,13 @@ func (p *pooledLimiter) event(e ratelimit.Event) {
 		zap.Duration("away", e.Lasted), zap.Int("settled", e.Settled), zap.Int("part", e.Part), zap.Int("parts", e.Parts))
 }
 
-// start makes s the sink, and says there what the start has found.
-func (p *pooledLimiter) start(s *sink) {
-	p.sink.Store(s)
+// start makes s the sink, says there what the start has found, and returns the sink before.
+func (p *pooledLimiter) start(s *sink) (before *sink) {
+	before = p.sink.Swap(s)
 	if err := p.startErr.Load(); err != nil && !p.said.Swap(true) {
 		s.logger.Warn("limits: the store was away at the start, this gateway goes on as on_outage says", zap.Error(*err))
 	}
+	return before
 }
 
 // down is why the fleet's shared limits are not in force, or nil.

@@ -2,7 +2,9 @@ package caddymodule
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,11 +13,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// metrics are the gateway's own on Caddy's registry, which is a new one for each configuration. Every label takes its
-// value from a fixed set: resources of the contract, statuses, codes and verdicts; never a key, a business or an address.
+// metrics are the gateway's own, one set for the process: they go on counting over reloads, and are in Caddy's registry
+// whichever configuration that belongs to. Every label takes its value from a fixed set: resources of the contract,
+// statuses, codes and verdicts; never a key, a business or an address.
 type metrics struct {
-	registry *prometheus.Registry
-
 	requests         *prometheus.CounterVec
 	duration         *prometheus.HistogramVec
 	upstreamDuration *prometheus.HistogramVec
@@ -26,9 +27,26 @@ type metrics struct {
 	records          *prometheus.CounterVec
 	credentialEvents *prometheus.CounterVec
 	limiterEvents    *prometheus.CounterVec
+
+	limitsShared, secretsReady, credentialsCached *prometheus.Desc
 }
 
-func newMetrics(registry *prometheus.Registry) (*metrics, error) {
+// sharedMetrics is the set.
+//
+//nolint:gochecknoglobals // a registry of Caddy's lives as long as a configuration, the process's counters longer
+var sharedMetrics = sync.OnceValue(newMetrics)
+
+// registerMetrics puts the set into a configuration's registry, once, and returns it.
+func registerMetrics(registry *prometheus.Registry) (*metrics, error) {
+	m := sharedMetrics()
+	var already prometheus.AlreadyRegisteredError
+	if err := registry.Register(m); err != nil && !errors.As(err, &already) {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	return m, nil
+}
+
+func newMetrics() *metrics {
 	const namespace = "gatehouse"
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
@@ -39,8 +57,10 @@ func newMetrics(registry *prometheus.Registry) (*metrics, error) {
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, labels)
 	}
-	m := &metrics{
-		registry: registry,
+	gauge := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, nil, nil)
+	}
+	return &metrics{
 		requests: counter("requests_total", "API requests by resource, status and error code.", "resource", "status", "code"),
 		duration: histogram("request_duration_seconds", "Time to answer an API request.", "resource"),
 		upstreamDuration: histogram("upstream_duration_seconds",
@@ -55,42 +75,50 @@ func newMetrics(registry *prometheus.Registry) (*metrics, error) {
 			"Records that the gateway had to leave out or put in order, by resource and reason.", "resource", "reason"),
 		credentialEvents: counter("credential_events_total",
 			"Events of the credential cache and its source.", "event"),
-		limiterEvents: counter("limiter_events_total", "Events of the limiter's connection to its store.", "event"),
+		limiterEvents:     counter("limiter_events_total", "Events of the limiter's connection to its store.", "event"),
+		limitsShared:      gauge("limits_shared", "1 while the fleet's shared limits are in force, 0 while the store is away."),
+		secretsReady:      gauge("secrets_ready", "1 while the source of credentials answers."),
+		credentialsCached: gauge("credentials_cached", "Credentials in the cache."),
 	}
-	return m, errors.Join(m.register(m.requests), m.register(m.duration), m.register(m.upstreamDuration),
-		m.register(m.verdicts), m.register(m.decisions), m.register(m.shadow), m.register(m.answers),
-		m.register(m.records), m.register(m.credentialEvents), m.register(m.limiterEvents))
 }
 
-func (m *metrics) register(c prometheus.Collector) error { return m.registry.Register(c) }
+func (m *metrics) counted() []prometheus.Collector {
+	return []prometheus.Collector{
+		m.requests, m.duration, m.upstreamDuration, m.verdicts, m.decisions, m.shadow, m.answers, m.records,
+		m.credentialEvents, m.limiterEvents,
+	}
+}
 
-// watch adds the gauges that are read off the app when somebody scrapes.
-func (m *metrics) watch(a *App) error {
-	gauge := func(name, help string, read func() float64) error {
-		return m.register(prometheus.NewGaugeFunc(
-			prometheus.GaugeOpts{Namespace: "gatehouse", Name: name, Help: help}, read))
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.counted() {
+		c.Describe(ch)
 	}
-	truth := func(b bool) float64 {
-		if b {
-			return 1
-		}
-		return 0
+	for _, d := range []*prometheus.Desc{m.limitsShared, m.secretsReady, m.credentialsCached} {
+		ch <- d
 	}
-	var errs []error
+}
+
+// Collect implements prometheus.Collector. The gauges are read off the app in force.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.counted() {
+		c.Collect(ch)
+	}
+	a, err := appInForce()
+	if err != nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, value float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
+	}
+	truth := map[bool]float64{true: 1}
 	if a.pooledLimit != nil {
-		errs = append(errs, gauge("limits_shared", "1 while the fleet's shared limits are in force, 0 while the store is away.",
-			func() float64 { return truth(a.pooledLimit.down() == nil) }))
+		gauge(m.limitsShared, truth[a.pooledLimit.down() == nil])
 	}
 	if a.credentials != nil {
-		errs = append(
-			errs,
-			gauge("secrets_ready", "1 while the source of credentials answers.",
-				func() float64 { return truth(a.credentials.ready() == nil) }),
-			gauge("credentials_cached", "Credentials in the cache.",
-				func() float64 { return float64(a.credentials.cache.Stats().Credentials) }),
-		)
+		gauge(m.secretsReady, truth[a.credentials.ready() == nil])
+		gauge(m.credentialsCached, float64(a.credentials.cache.Stats().Credentials))
 	}
-	return errors.Join(errs...)
 }
 
 // observe counts an answer.
@@ -147,3 +175,6 @@ func (m *metrics) checked(resource string, report upstream.Report, err error) {
 		m.records.WithLabelValues(resource, "unordered").Inc()
 	}
 }
+
+// Interface guard.
+var _ prometheus.Collector = (*metrics)(nil)

@@ -56,10 +56,18 @@ type SourceEvent struct {
 type sink struct {
 	logger  *zap.Logger
 	metrics *metrics
+	over    atomic.Bool // the configuration was stopped
 }
 
 // sinkRef is the pointer to the sink in force; before the first start there is none, and nothing is reported.
 type sinkRef struct{ atomic.Pointer[sink] }
+
+// giveBack puts the sink before in place of this one, if that is still the one in force and its configuration goes on.
+func (s *sinkRef) giveBack(this, before *sink) {
+	if before != nil && !before.over.Load() {
+		s.CompareAndSwap(this, before)
+	}
+}
 
 func (s *sinkRef) credentialEvent(level zapcore.Level, kind string, err error, fields ...zap.Field) {
 	out := s.Load()
