@@ -11,6 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -71,6 +72,7 @@ type JWKS struct {
 	Path string `json:"path,omitempty"`
 
 	handler http.Handler
+	logger  *zap.Logger
 }
 
 // CaddyModule returns the Caddy module information.
@@ -93,7 +95,7 @@ func (h *JWKS) Provision(ctx caddy.Context) error {
 	if h.Path == "" {
 		h.Path = JWKSPath
 	}
-	h.handler = app.asserter
+	h.handler, h.logger = app.asserter, ctx.Logger()
 	return nil
 }
 
@@ -104,7 +106,8 @@ func (h *JWKS) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 	}
 	w.Header().Del("Server") // no banner
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return caddyhttp.Error(http.StatusMethodNotAllowed, errMethodNotAllowed)
+		refuseOutside(w, r, errMethodNotAllowed, "", h.logger)
+		return nil
 	}
 	h.handler.ServeHTTP(w, r)
 	return nil

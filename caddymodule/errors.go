@@ -44,16 +44,22 @@ func (h *Errors) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	if !ok {
 		err = errNotFound
 	}
+	refuseOutside(w, r, err, h.Docs, h.logger)
+	return nil
+}
+
+// refuseOutside answers for an error outside the API's own route. Handlers that know their error use it instead of
+// returning it to Caddy, whose debug log would write down all of the request's headers.
+func refuseOutside(w http.ResponseWriter, r *http.Request, err error, docs string, logger *zap.Logger) {
 	id := uuid.NewString()
 	w.Header().Set(headerRequestID, id)
 	w.Header().Del("Server") // no banner
 	p := problemOf(err, time.Now())
-	if e := h.logger.Check(zap.InfoLevel, "request refused outside the API"); e != nil {
+	if e := logger.Check(zap.InfoLevel, "request refused outside the API"); e != nil {
 		e.Write(zap.String("request_id", id), zap.String("method", loggableMethod(r.Method)),
 			zap.Int("status", p.Status), zap.String("code", p.Code), zap.NamedError("cause", err))
 	}
-	p.write(w, id, h.Docs)
-	return nil
+	p.write(w, id, docs)
 }
 
 // UnmarshalCaddyfile reads the directive. Syntax:

@@ -10,12 +10,14 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
 )
 
 // Health answers load balancers, outside the limits: /healthz says that the process serves requests, /readyz that it
 // can serve signed ones. Other paths go on to the next handler.
 type Health struct {
-	app *App
+	app    *App
+	logger *zap.Logger
 }
 
 // CaddyModule returns the Caddy module information.
@@ -32,7 +34,7 @@ func (h *Health) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	h.app = app
+	h.app, h.logger = app, ctx.Logger()
 	return nil
 }
 
@@ -44,7 +46,8 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	}
 	w.Header().Del("Server") // no banner
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return caddyhttp.Error(http.StatusMethodNotAllowed, errMethodNotAllowed)
+		refuseOutside(w, r, errMethodNotAllowed, "", h.logger)
+		return nil
 	}
 	if path == "/healthz" {
 		return writeJSON(w, []byte(`{"status":"ok"}`))
