@@ -1,0 +1,752 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+)
+
+func TestProbesAreAnsweredOutsideTheLimits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.gateway(t)
+	for range 30 {
+		a := anonymous().Get(t, g.URL, "/healthz")
+		require.Equal(t, http.StatusOK, a.Status)
+		require.JSONEq(t, `{"status":"ok"}`, a.Body)
+		require.Equal(t, "application/json", a.Header.Get("Content-Type"))
+		require.Empty(t, a.Header.Get("X-RateLimit-Limit"))
+		a = anonymous().Get(t, g.URL, "/readyz")
+		require.Equal(t, http.StatusOK, a.Status)
+		require.JSONEq(t, `{"status":"ok","checks":{"limits":"ok","secrets":"ok"}}`, a.Body)
+		require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+	}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		get := anonymous().Get(t, g.URL, path)
+		head := anonymous().Do(t, http.MethodHead, g.URL, path, nil)
+		require.Equal(t, http.StatusOK, head.Status)
+		require.Empty(t, head.Body)
+		require.Equal(t, strconv.Itoa(len(get.Body)), head.Header.Get("Content-Length"))
+		require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, path+"?probe=1").Status, "some probers add a query")
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions} {
+			a := anonymous().Do(t, method, g.URL, path, nil)
+			requireProblem(t, a, http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
+			require.Equal(t, "GET, HEAD", a.Header.Get("Allow"))
+		}
+	}
+	require.Equal(t, "9", anonymous().Get(t, g.URL, "/api/v1/status").Header.Get("X-RateLimit-Remaining"), "the probes cost nothing")
+}
+
+func TestTheAdminAPISaysWhyAPartIsAmiss(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.gateway(t)
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+	a := anonymous().Get(t, g.AdminURL, "/gateway/ready")
+	require.Equal(t, http.StatusOK, a.Status)
+	require.JSONEq(t, `{"status":"ok","checks":{"limits":"ok","secrets":"ok"},"credentials_cached":1}`, a.Body)
+	require.Equal(t, http.StatusMethodNotAllowed, anonymous().Do(t, http.MethodPost, g.AdminURL, "/gateway/ready", nil).Status)
+
+	require.NoError(t, w.redis.Kill())
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+	require.Eventually(t, func() bool {
+		_ = w.acme.Get(t, g.URL, "/api/v1/me")
+		a = anonymous().Get(t, g.AdminURL, "/gateway/ready")
+		return strings.Contains(a.Body, `"limits":"degraded"`)
+	}, patience, 100*time.Millisecond)
+	require.Equal(t, http.StatusOK, a.Status)
+	require.Contains(t, a.Body, `"causes":{"limits":`)
+	require.NotContains(t, anonymous().Get(t, g.URL, "/readyz").Body, "causes")
+}
+
+// mixedLoad sends some of everything, with canaries wherever a caller can put something.
+func mixedLoad(t *testing.T, w *world, g *gatewaytest.Gateway) []gatewaytest.Answer {
+	t.Helper()
+	var answers []gatewaytest.Answer
+	for _, target := range []string{
+		"/api/v1/me", "/api/v1/events?count=3&unknown=canary-unknown", "/api/v1/contacts?status=canary-status&per_page=2",
+		"/api/v1/jobs?page=canary-page", "/api/v1/canary-path", "/api/v1/invoices?%63anary=canary-encoded",
+	} {
+		answers = append(answers, w.acme.Get(t, g.URL, target), w.other.Get(t, g.URL, target), anonymous().Get(t, g.URL, target))
+	}
+	answers = append(answers, w.inactive.Get(t, g.URL, "/api/v1/me"), w.acme.Do(t, "CANARYMETHOD", g.URL, "/api/v1/me", nil))
+	h := rubbish(w.acme.PublicKey)
+	h.Set("Authorization", "Bearer canary-authorization")
+	h.Set("Cookie", "session=canary-cookie")
+	h.Set("X-Canary", "canary-header")
+	h.Set("User-Agent", "canary-agent")
+	h.Set("X-Request-Id", "canary-request-id")
+	h.Set("Referer", "http://canary-referer/")
+	h.Set("Traceparent", "canary-trace")
+	answers = append(answers, send(t, g, "/api/v1/me", h))
+	_, err := anonymous().Send(t.Context(), http.MethodPost, g.URL, "/healthz?token=canary-probe", h, []byte("canary-body"))
+	require.NoError(t, err)
+	a, err := w.acme.Try(t.Context(), http.MethodGet, g.URL, "/api/v1/me", []byte("canary-body"))
+	require.NoError(t, err)
+	return append(answers, a)
+}
+
+func TestNothingThatACallerSendsIsWrittenAnywhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	key := writeAssertionKey(t)
+	for _, more := range []string{"", "debug\n\t"} {
+		o := w.options("assertion "+key, "")
+		o.Global = more + o.Global
+		g := gatewaytest.Start(t, o)
+		var signatures []string
+		for _, a := range mixedLoad(t, w, g) {
+			if s := a.Request.Header.Get(authsigner.HeaderSignature); s != "" {
+				signatures = append(signatures, s)
+			}
+		}
+		all := everything(t, g)
+		requireNowhere(t, all, signatures...)
+		requireNowhere(t, all, w.acme.PrivateKey.Reveal(), w.other.PrivateKey.Reveal(), w.inactive.PrivateKey.Reveal(),
+			"canary-authorization", "canary-cookie", "canary-body")
+		if more == "" { // who turns debug on wants to see what is sent to a data service
+			requireNowhere(t, all, "canary")
+		}
+	}
+}
+
+func TestMetricsCountEverythingUnderBoundedLabels(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.gateway(t)
+	mixedLoad(t, w, g)
+	body := anonymous().Get(t, g.AdminURL, "/metrics").Body
+	for _, line := range []string{
+		`gatehouse_requests_total{code="",resource="me",status="200"} 3`,
+		`gatehouse_requests_total{code="INVALID_CREDENTIALS",resource="me",status="401"} 1`,
+		`gatehouse_requests_total{code="ACCOUNT_INACTIVE",resource="me",status="403"} 1`,
+		`gatehouse_requests_total{code="METHOD_NOT_ALLOWED",resource="me",status="405"} 1`,
+		`gatehouse_verdicts_total{verdict="inactive"} 1`,
+		`gatehouse_limits_shared 1`,
+		`gatehouse_secrets_ready 1`,
+		`gatehouse_credentials_cached 3`,
+	} {
+		require.Contains(t, body, line+"\n")
+	}
+	for _, name := range []string{
+		"gatehouse_request_duration_seconds_bucket", "gatehouse_upstream_duration_seconds_count", "gatehouse_limit_decisions_total",
+		"gatehouse_upstream_answers_total", "gatehouse_credential_events_total",
+	} {
+		require.Contains(t, body, name)
+	}
+	requireNowhere(t, body, w.acme.PublicKey, w.other.PublicKey, w.inactive.PublicKey, w.acmeID, w.otherID, "canary", "CANARY", w.redis.Addr, w.keyFile)
+	// every label of ours is a word or a number, and there are no more of them after ten times the load
+	before := ourSeries(t, body)
+	for i := range 20 {
+		send(t, g, "/api/v1/nothing-"+strconv.Itoa(i), rubbish("pk_live_invented_"+strconv.Itoa(i)))
+		send(t, g, "/api/v1/canary-path", http.Header{"X-Public-Key": {"x"}})
+	}
+	added := 0
+	for series := range ourSeries(t, anonymous().Get(t, g.AdminURL, "/metrics").Body) {
+		if !before[series] {
+			added++
+		}
+	}
+	require.LessOrEqual(t, added, 8)
+}
+
+// ourSeries are the names of our time series with their labels.
+func ourSeries(t *testing.T, metrics string) map[string]bool {
+	t.Helper()
+	series := map[string]bool{}
+	label := regexp.MustCompile(`="([^"]*)"`)
+	bounded := regexp.MustCompile(`^([A-Za-z_-]*|[1-5][0-9][0-9]|[0-9.]+|\+Inf)$`)
+	for line := range strings.Lines(metrics) {
+		if !strings.HasPrefix(line, "gatehouse_") {
+			continue
+		}
+		name := line[:strings.LastIndexByte(line, ' ')]
+		series[name] = true
+		for _, m := range label.FindAllStringSubmatch(name, -1) {
+			require.Regexp(t, bounded, m[1], name)
+		}
+	}
+	require.NotEmpty(t, series)
+	return series
+}
+
+// logLine is the line that a gateway writes about a request.
+type logLine struct {
+	Level     string   `json:"level"`
+	Msg       string   `json:"msg"`
+	RequestID string   `json:"request_id"`
+	Method    string   `json:"method"`
+	Resource  string   `json:"resource"`
+	Status    int      `json:"status"`
+	Code      string   `json:"code"`
+	Business  string   `json:"business"`
+	PublicKey string   `json:"public_key"`
+	Verdict   string   `json:"verdict"`
+	ClientIP  string   `json:"client_ip"`
+	Duration  *float64 `json:"duration"`
+	Verify    *float64 `json:"verify"`
+	Limit     *float64 `json:"limit"`
+	Upstream  *float64 `json:"upstream"`
+	Cause     string   `json:"cause"`
+}
+
+// lineOf finds the one line about a request.
+func lineOf(t *testing.T, g *gatewaytest.Gateway, requestID string) logLine {
+	t.Helper()
+	var found []logLine
+	require.Eventually(t, func() bool {
+		found = nil
+		for l := range strings.Lines(g.Output()) {
+			var line logLine
+			if json.Unmarshal([]byte(l), &line) == nil && line.RequestID == requestID && line.Msg == "request" {
+				found = append(found, line)
+			}
+		}
+		return len(found) > 0
+	}, patience, 10*time.Millisecond)
+	require.Len(t, found, 1)
+	return found[0]
+}
+
+func TestTheLogHasOneLineForEachRequestUnderTheIDOfItsAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.gateway(t)
+
+	a := w.acme.Get(t, g.URL, "/api/v1/events?count=1")
+	line := lineOf(t, g, a.Header.Get("X-Request-Id"))
+	require.Equal(t, "info", line.Level)
+	require.Equal(t, "GET", line.Method)
+	require.Equal(t, "events", line.Resource)
+	require.Equal(t, http.StatusOK, line.Status)
+	require.Equal(t, w.acmeID, line.Business)
+	require.Equal(t, w.acme.PublicKey, line.PublicKey)
+	require.Equal(t, "verified", line.Verdict)
+	require.Equal(t, "127.0.0.1", line.ClientIP)
+	for name, d := range map[string]*float64{"duration": line.Duration, "verify": line.Verify, "limit": line.Limit, "upstream": line.Upstream} {
+		require.NotNil(t, d, name)
+		require.Positive(t, *d, name)
+		require.LessOrEqual(t, *d, *line.Duration, name)
+	}
+
+	a = send(t, g, "/api/v1/me", rubbish(w.acme.PublicKey))
+	line = lineOf(t, g, a.Header.Get("X-Request-Id"))
+	require.Equal(t, "INVALID_CREDENTIALS", line.Code)
+	require.Equal(t, "invalid", line.Verdict)
+	require.Empty(t, line.Business, "nobody has proved to be that business")
+	require.Empty(t, line.PublicKey)
+
+	w.dataURL = "http://" + gatewaytest.FreeAddr(t)
+	broken := w.gateway(t)
+	a = w.acme.Get(t, broken.URL, "/api/v1/events")
+	line = lineOf(t, broken, a.Header.Get("X-Request-Id"))
+	require.Equal(t, "error", line.Level)
+	require.Equal(t, "SERVICE_UNAVAILABLE", line.Code)
+	require.Contains(t, line.Cause, "connection refused", "the cause is in the log")
+	require.NotContains(t, a.Body, "refused", "and not in the answer")
+}
+
+// goroutines is the number of goroutines in a gateway.
+func goroutines(t *testing.T, g *gatewaytest.Gateway) int {
+	t.Helper()
+	body := anonymous().Get(t, g.AdminURL, "/debug/pprof/goroutine?debug=1").Body
+	first, _, _ := strings.Cut(body, "\n")
+	n, err := strconv.Atoi(strings.TrimPrefix(first, "goroutine profile: total "))
+	require.NoError(t, err, "%s", first)
+	return n
+}
+
+// connections counts a Redis's clients that are gateways, and those of them that listen.
+func connections(t *testing.T, redis *redistest.Server) (all, listening int) {
+	t.Helper()
+	list, err := redis.Client(t).ClientList(t.Context()).Result()
+	require.NoError(t, err)
+	for l := range strings.Lines(list) {
+		if !strings.Contains(l, "name=gatehouse") {
+			continue
+		}
+		all++
+		if strings.Contains(l, " sub=1 ") {
+			listening++
+		}
+	}
+	return all, listening
+}
+
+func TestThirtyReloadsUnderLoadFailNoRequestAndLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	const reloads, callers, pool = 30, 4, 6
+	o := w.options("limits {\n\t\t\tkey 1000000\n\t\t}", "")
+	o.Global = strings.Replace(o.Global, "redis "+w.redis.URL(), "redis "+w.redis.URL()+" {\n\t\t\tpool_size 6\n\t\t}", 1)
+	// what is under way at a reload may leave a connection to the data service behind, until it has been idle for so long
+	o.Site = strings.Replace(o.Site, "upstream "+w.dataURL, "upstream "+w.dataURL+" {\n\t\t\ttransport http {\n\t\t\t\tkeepalive 2s\n\t\t\t}\n\t\t}", 1)
+	g := gatewaytest.Start(t, o)
+
+	ctx, stop := context.WithCancel(t.Context())
+	var (
+		wg      sync.WaitGroup
+		served  atomic.Int64
+		resets  atomic.Int64
+		mu      sync.Mutex
+		failed  []string
+		targets = []string{"/api/v1/me", "/api/v1/events?count=1", "/api/v1/contacts?per_page=1"}
+	)
+	for range callers {
+		wg.Go(func() {
+			c := w.acme
+			transport := &http.Transport{}
+			defer transport.CloseIdleConnections()
+			c.Client = &http.Client{Transport: transport, Timeout: patience}
+			for i := 0; ctx.Err() == nil; i++ {
+				a, err := c.Try(context.WithoutCancel(ctx), http.MethodGet, g.URL, targets[i%len(targets)], nil)
+				if err != nil {
+					// Caddy's new listener stands beside the old one, whose queue the kernel resets when it is closed
+					// (unless net.ipv4.tcp_migrate_req says otherwise): a connection that nobody has accepted yet is lost
+					resets.Add(1)
+					a, err = c.Try(context.WithoutCancel(ctx), http.MethodGet, g.URL, targets[i%len(targets)], nil)
+				}
+				served.Add(1)
+				if err != nil || a.Status != http.StatusOK {
+					mu.Lock()
+					failed = append(failed, fmt.Sprint(err, a.Status, a.Body))
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	settled := 0
+	for i := range reloads {
+		before := served.Load()
+		g.Reload(t)
+		require.Eventually(t, func() bool { return served.Load() > before }, patience, time.Millisecond)
+		if i == 4 { // what is only ever made once has been made
+			settled = goroutines(t, g)
+		}
+	}
+	stop()
+	wg.Wait()
+	require.Empty(t, failed)
+	require.Greater(t, served.Load(), int64(reloads))
+	require.LessOrEqual(t, resets.Load(), int64(reloads*callers/10), "connections lost in the queue of a closed listener")
+
+	after := 0
+	if !assert.Eventually(t, func() bool { after = goroutines(t, g); return after <= settled }, patience, 100*time.Millisecond) {
+		require.Fail(t, "goroutines grow with reloads", "%d after 5 reloads, %d after %d: %s", settled, after, reloads,
+			anonymous().Get(t, g.AdminURL, "/debug/pprof/goroutine?debug=1").Body)
+	}
+	all, listening := connections(t, w.redis)
+	require.Equal(t, 1, listening)
+	require.LessOrEqual(t, all, pool+1)
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+
+	// a change of the settings takes new clients, and lets go of the old ones
+	config, err := os.ReadFile(g.Config)
+	require.NoError(t, err)
+	g.Write(t, strings.Replace(string(config), "pool_size 6", "pool_size 5", 1))
+	g.Reload(t)
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+	require.Eventually(t, func() bool {
+		all, listening = connections(t, w.redis)
+		return listening == 1 && all <= pool
+	}, patience, 50*time.Millisecond)
+}
+
+func TestAReloadClosesTheConnectionsToTheDataServices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	var open atomic.Int64
+	srv := httptest.NewUnstartedServer(&recorder{})
+	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		switch s {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Add(-1)
+		case http.StateActive, http.StateIdle, http.StateHijacked:
+		}
+	}
+	srv.Start()
+	t.Cleanup(srv.Close)
+	w.dataURL = srv.URL
+	g := w.gateway(t)
+	requireJSON(t, w.acme.Get(t, g.URL, "/api/v1/events"))
+	require.EqualValues(t, 1, open.Load())
+	g.Reload(t)
+	require.Eventually(t, func() bool { return open.Load() == 0 }, 5*time.Second, 20*time.Millisecond,
+		"the connections of a configuration that is gone")
+}
+
+func TestWhatWasAdmittedBeforeAReloadStillCounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.gateway(t)
+	for i := range 60 {
+		if i%20 == 10 {
+			g.Reload(t)
+		}
+		require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+	}
+	g.Reload(t)
+	requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
+}
+
+func TestABrokenConfigurationLeavesTheOldOneInForce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.roomy(t)
+	good, err := os.ReadFile(g.Config)
+	require.NoError(t, err)
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, taken.Close()) })
+	requireJSON(t, w.acme.Get(t, g.URL, "/api/v1/events"))
+
+	for name, broken := range map[string]string{
+		"it cannot be read":      strings.Replace(string(good), "gateway_api {", "gateway_api {\n\t\tno_such_option", 1),
+		"it cannot be set up":    strings.Replace(string(good), "secrets file "+w.keyFile, "secrets file "+w.keyFile+"-none", 1),
+		"it has no gateway":      strings.Replace(string(good), "redis "+w.redis.URL(), "", 1),
+		"its address is taken":   string(good) + "\nhttp://" + taken.Addr().String() + " {\n\tbind 127.0.0.1\n\trespond hi\n}\n",
+		"another part is broken": string(good) + "\nhttps://broken.test {\n\ttls /none.pem /none.key\n}\n",
+	} {
+		counted := requestsServed(t, g)
+		config := anonymous().Get(t, g.AdminURL, "/config/").Body
+		g.Write(t, broken)
+		o := cli(t, nil, "reload", "--config", g.Config, "--adapter", "caddyfile", "--address", strings.TrimPrefix(g.AdminURL, "http://"), "--force")
+		require.Positive(t, o.code, name)
+		require.NotEmpty(t, errorLine(o.stderr), name)
+
+		requireJSON(t, w.acme.Get(t, g.URL, "/api/v1/events"))
+		require.Equal(t, config, anonymous().Get(t, g.AdminURL, "/config/").Body, name)
+		a := anonymous().Get(t, g.AdminURL, "/gateway/ready")
+		require.Equal(t, http.StatusOK, a.Status, "%s: %s", name, a.Body)
+		require.Contains(t, a.Body, `"status":"ok"`, name)
+		require.Equal(t, counted+1, requestsServed(t, g), "%s: the metrics go on counting what is served", name)
+	}
+	// what the stores report still reaches the log and the metrics of the configuration in force
+	require.NoError(t, w.redis.Kill())
+	require.Eventually(t, func() bool {
+		_ = w.acme.Get(t, g.URL, "/api/v1/me")
+		return strings.Contains(anonymous().Get(t, g.AdminURL, "/metrics").Body, `gatehouse_limiter_events_total{event="store_away"} 1`)
+	}, patience, 100*time.Millisecond)
+	require.Contains(t, g.Output(), "limits: the store is away")
+	require.NoError(t, w.redis.Restart())
+
+	g.Write(t, string(good))
+	g.Reload(t)
+	requireJSON(t, w.acme.Get(t, g.URL, "/api/v1/events"))
+	requireReady(t, g)
+}
+
+// requestsServed reads the sum of all requests off the metrics.
+func requestsServed(t *testing.T, g *gatewaytest.Gateway) int {
+	t.Helper()
+	sum := 0
+	for l := range strings.Lines(anonymous().Get(t, g.AdminURL, "/metrics").Body) {
+		if strings.HasPrefix(l, "gatehouse_requests_total{") {
+			n, err := strconv.Atoi(strings.TrimSpace(l[strings.LastIndexByte(l, ' '):]))
+			require.NoError(t, err)
+			sum += n
+		}
+	}
+	return sum
+}
+
+// productionCaddyfile is the repository's, with its secrets in a folder of the test's and on free ports.
+func productionCaddyfile(t *testing.T) (name, httpAddr, httpsPort, admin string) {
+	t.Helper()
+	root, err := gatewaytest.Root()
+	require.NoError(t, err)
+	content, err := os.ReadFile(filepath.Join(root, "Caddyfile"))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for _, secret := range []string{"vault-role-id", "vault-secret-id", "redis-password"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, secret), []byte("canary-"+secret), 0o600))
+	}
+	httpAddr, admin = gatewaytest.FreeAddr(t), gatewaytest.FreeAddr(t)
+	text := strings.ReplaceAll(string(content), "/run/secrets/", dir+"/")
+	_, port, err := net.SplitHostPort(httpAddr)
+	require.NoError(t, err)
+	_, httpsPort, err = net.SplitHostPort(gatewaytest.FreeAddr(t))
+	require.NoError(t, err)
+	require.Contains(t, text, "admin localhost:2019")
+	text = strings.Replace(text, "admin localhost:2019", "admin "+admin+"\n\thttp_port "+port+"\n\thttps_port "+httpsPort+"\n\tskip_install_trust\n\tpersist_config off", 1)
+	name = filepath.Join(dir, "Caddyfile")
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	return name, httpAddr, httpsPort, admin
+}
+
+func TestTheProductionCaddyfileIsValidAndAnswersOtherHostsWithTheContracts404(t *testing.T) {
+	t.Parallel()
+	root, err := gatewaytest.Root()
+	require.NoError(t, err)
+	shipped := cli(t, []string{"GATEHOUSE_DOMAIN=api.example.com", "GATEHOUSE_REDIS=rediss://redis.test:6380", "GATEHOUSE_VAULT=https://vault.test:8200"},
+		"adapt", "--config", filepath.Join(root, "Caddyfile"), "--adapter", "caddyfile").requireOK(t)
+	require.NotContains(t, shipped.stderr, "not formatted")
+	require.Contains(t, shipped.stdout, "api.example.com")
+	require.Contains(t, shipped.stdout, "rediss://redis.test:6380")
+
+	w := newWorld(t, nil)
+	config, addr, httpsPort, admin := productionCaddyfile(t)
+	env := []string{
+		"GATEHOUSE_DOMAIN=http://api.test", "GATEHOUSE_UPSTREAM=" + w.dataURL, "GATEHOUSE_REDIS=" + w.redis.URL(),
+		"GATEHOUSE_VAULT=http://127.0.0.1:1",
+	}
+	valid := cli(t, env, "validate", "--config", config, "--adapter", "caddyfile").requireOK(t)
+	requireNowhere(t, valid.stdout+valid.stderr, "canary-")
+
+	g := gatewaytest.New(t, gatewaytest.Options{Env: env})
+	content, err := os.ReadFile(config)
+	require.NoError(t, err)
+	g.Write(t, string(content))
+	g.Addr, g.URL, g.AdminURL = addr, "http://"+addr, "http://"+admin
+	g.Run(t)
+	for _, host := range []string{"other.test", "127.0.0.1", "xn--9ca.test"} {
+		a := raw(t, addr, "GET /api/v1/status HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
+		requireProblem(t, a, http.StatusNotFound, "NOT_FOUND")
+	}
+	a := raw(t, addr, "GET /api/v1/status HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n")
+	requireProblem(t, a, http.StatusBadRequest, "BAD_REQUEST")
+	a = raw(t, addr, "GET /api/v1/status HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n")
+	require.Equal(t, http.StatusOK, a.Status, a.Body)
+	a = raw(t, addr, "GET /healthz HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n")
+	require.Equal(t, http.StatusOK, a.Status, a.Body)
+	requireNowhere(t, g.Output()+anonymous().Get(t, g.AdminURL, "/config/").Body, "canary-")
+	g.Stop(t)
+
+	// over TLS too: the name in the handshake and the one in the request need not be the same
+	secure := gatewaytest.New(t, gatewaytest.Options{Env: append(env, "GATEHOUSE_DOMAIN=localhost")})
+	secure.Write(t, string(content))
+	secure.Addr = addr
+	secure.Run(t)
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, // its own authority's
+	}}
+	defer client.CloseIdleConnections()
+	for host, status := range map[string]int{"localhost": http.StatusOK, "other.test": http.StatusNotFound} {
+		var res *http.Response
+		require.Eventually(t, func() bool { // the certificate is made in the background
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost:"+httpsPort+"/api/v1/status", nil)
+			if err != nil {
+				return false
+			}
+			req.Host = host
+			res, err = client.Do(req) //nolint:bodyclose // below
+			return err == nil
+		}, patience, 50*time.Millisecond)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, status, res.StatusCode, host)
+		require.Equal(t, "application/json", res.Header.Get("Content-Type"))
+		require.Empty(t, res.Header.Get("Server"))
+	}
+}
+
+func TestSignPrintsWhatCurlSends(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.roomy(t)
+	env := []string{"GATEHOUSE_KEY=" + w.acme.PublicKey, "GATEHOUSE_SECRET=" + w.acme.PrivateKey.Reveal()}
+	url := g.URL + "/api/v1/events?count=2"
+
+	o := cli(t, env, "sign", "GET", url).requireOK(t)
+	lines := strings.Split(strings.TrimSpace(o.stdout), "\n")
+	require.Len(t, lines, 3)
+	header := http.Header{}
+	for _, l := range lines {
+		name, value, ok := strings.Cut(l, ": ")
+		require.True(t, ok, l)
+		header[name] = []string{value}
+	}
+	requireJSON(t, send(t, g, "/api/v1/events?count=2", header))
+	requireNowhere(t, o.stdout+o.stderr, w.acme.PrivateKey.Reveal())
+
+	secretFile := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secretFile, []byte(w.acme.PrivateKey.Reveal()+"\n"), 0o600))
+	bodyFile := filepath.Join(t.TempDir(), "it's a body")
+	require.NoError(t, os.WriteFile(bodyFile, []byte("line\nline\x00\xff"), 0o600))
+	for name, tc := range map[string]struct {
+		args   []string
+		status int
+	}{
+		"a plain GET":           {[]string{"GET", url}, http.StatusOK},
+		"a lower-case method":   {[]string{"get", url}, http.StatusOK},
+		"quotes and brackets":   {[]string{"GET", g.URL + "/api/v1/contacts?status=it's{a,b}[1-3]&x=$HOME`id`"}, http.StatusOK},
+		"dot segments":          {[]string{"GET", g.URL + "/api/v1/../v1/me"}, http.StatusNotFound},
+		"a body":                {[]string{"--data", "it's @ a body", "GET", g.URL + "/api/v1/me"}, http.StatusOK},
+		"a body that is a file": {[]string{"--data", "@/etc/hostname", "GET", g.URL + "/api/v1/me"}, http.StatusOK},
+		"a file's body":         {[]string{"--data-file", bodyFile, "GET", g.URL + "/api/v1/me"}, http.StatusOK},
+		"another method":        {[]string{"DELETE", url}, http.StatusMethodNotAllowed},
+		"an old timestamp":      {[]string{"--timestamp", "1000000000", "GET", url}, http.StatusUnauthorized},
+		"a secret in a file":    {[]string{"--secret-file", secretFile, "GET", url}, http.StatusOK},
+		"another key":           {[]string{"--key", w.other.PublicKey, "GET", url}, http.StatusUnauthorized},
+	} {
+		o := cli(t, env, append([]string{"sign", "--curl"}, tc.args...)...).requireOK(t)
+		require.Equal(t, 1, strings.Count(o.stdout, "\n"), "one command")
+		requireHTTP(t, shell(t, strings.TrimSuffix(o.stdout, "\n")+" -i"), tc.status)
+		requireNowhere(t, o.stdout+o.stderr, w.acme.PrivateKey.Reveal())
+
+		if name == "dot segments" {
+			continue // net/http's client is not the one to send these
+		}
+		o = cli(t, env, append([]string{"sign", "--send"}, tc.args...)...).requireOK(t)
+		require.Contains(t, o.stdout, "HTTP/1.1 "+strconv.Itoa(tc.status), name)
+		require.Contains(t, o.stdout, "X-Request-Id: ", name)
+	}
+	o = cli(t, env, "sign", "--curl", "HEAD", g.URL+"/api/v1/me").requireOK(t)
+	require.Contains(t, shell(t, o.stdout), "200 OK")
+
+	for name, tc := range map[string]struct {
+		env, args, words []string
+	}{
+		"no key":             {nil, []string{"GET", url}, []string{"public key", "GATEHOUSE_KEY"}},
+		"no secret":          {env[:1], []string{"GET", url}, []string{"GATEHOUSE_SECRET"}},
+		"another empty name": {env, []string{"--secret-env", "TEST_NONE", "GET", url}, []string{"TEST_NONE"}},
+		"no URL":             {env, []string{"GET"}, []string{"arg"}},
+		"a path only":        {env, []string{"GET", "/api/v1/me"}, []string{"https://host/path"}},
+		"no such file":       {env, []string{"--secret-file", "/none", "GET", url}, []string{"/none"}},
+		"curl and send":      {env, []string{"--curl", "--send", "GET", url}, []string{"curl", "send"}},
+		"nobody there":       {env, []string{"--send", "GET", "http://" + gatewaytest.FreeAddr(t) + "/api/v1/me"}, []string{"sending", "refused"}},
+		"another base path":  {env, []string{"--base-path", "/gw", "GET", url}, []string{"/gw"}},
+	} {
+		o := cli(t, tc.env, append([]string{"sign"}, tc.args...)...)
+		require.Positive(t, o.code, name)
+		o.requireError(t, tc.words...)
+		requireNowhere(t, o.stderr, w.acme.PrivateKey.Reveal())
+	}
+}
+
+func TestTheBinarySaysItsVersionAndItsModules(t *testing.T) {
+	t.Parallel()
+	require.NotEmpty(t, strings.TrimSpace(cli(t, nil, "version").requireOK(t).stdout))
+	modules := strings.Fields(cli(t, nil, "list-modules").requireOK(t).stdout)
+	for _, id := range []string{
+		"gateway", "gateway.secrets.vault", "gateway.secrets.file", "admin.api.gateway", "http.handlers.gateway_edge",
+		"http.handlers.gateway_caller", "http.handlers.gateway_resource", "http.handlers.gateway_errors",
+		"http.handlers.gateway_health", "http.handlers.gateway_jwks", "http.handlers.reverse_proxy",
+	} {
+		require.True(t, slices.Contains(modules, id), id)
+	}
+	help := cli(t, nil, "help").requireOK(t).stdout
+	for _, command := range []string{"demo", "keys", "sign", "run", "adapt", "validate", "reload", "fmt"} {
+		require.Contains(t, help, "\n  "+command+" ")
+	}
+}
+
+func TestEveryRedisTopologyAdmitsSixtyOfSixtyOne(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(*testing.T) string{
+		"password": func(t *testing.T) string {
+			t.Helper()
+			r := redistest.Start(t)
+			require.NoError(t, r.Client(t).ConfigSet(t.Context(), "requirepass", "canary-password").Err())
+			return "redis redis://" + r.Addr + " {\n\t\t\tpassword {env.TEST_REDIS_PASSWORD}\n\t\t}"
+		},
+		"ACL user": func(t *testing.T) string {
+			t.Helper()
+			r := redistest.Start(t, redistest.WithUser("gateway", "canary-password", "~gatehouse:* &gatehouse:* +@all -@admin"))
+			return "redis redis://" + r.Addr + "/2 {\n\t\t\tusername gateway\n\t\t\tpassword {env.TEST_REDIS_PASSWORD}\n\t\t}"
+		},
+		"TLS": func(t *testing.T) string {
+			t.Helper()
+			r := redistest.Start(t, redistest.WithTLS(), redistest.WithUser("gateway", "canary-password", "~* &* +@all"))
+			return "redis rediss://gateway:{env.TEST_REDIS_PASSWORD}@" + r.Addr + " {\n\t\t\ttls {\n\t\t\t\tca " + r.CAFile + "\n\t\t\t}\n\t\t}"
+		},
+		"cluster": func(t *testing.T) string {
+			t.Helper()
+			c := redistest.StartCluster(t)
+			return "redis redis://" + strings.Join(c.Addrs(), " redis://") + " {\n\t\t\tcluster\n\t\t}"
+		},
+		"one node of a cluster is enough": func(t *testing.T) string {
+			t.Helper()
+			return "redis redis://" + redistest.StartCluster(t).Addrs()[0] + " {\n\t\t\tcluster\n\t\t}"
+		},
+		"sentinel": func(t *testing.T) string {
+			t.Helper()
+			s := redistest.StartSentinel(t)
+			var urls []string
+			for _, p := range s.Sentinels {
+				urls = append(urls, "redis://"+p.Addr)
+			}
+			return "redis " + strings.Join(urls, " ") + " {\n\t\t\tsentinel " + redistest.MasterName + "\n\t\t}"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			o := w.options("", "")
+			o.Global = strings.Replace(o.Global, "redis "+w.redis.URL(), start(t), 1)
+			o.Env = []string{"TEST_REDIS_PASSWORD=canary-password"}
+			g := gatewaytest.Start(t, o)
+			requireReady(t, g)
+			for i := range 60 {
+				a := w.acme.Get(t, g.URL, "/api/v1/me")
+				require.Equal(t, http.StatusOK, a.Status, "request %d: %s", i+1, a.Body)
+			}
+			requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
+			require.Equal(t, http.StatusOK, w.other.Get(t, g.URL, "/api/v1/me").Status)
+			metrics := anonymous().Get(t, g.AdminURL, "/metrics").Body
+			require.Contains(t, metrics, `gatehouse_limit_decisions_total{by="redis",limit="key",outcome="allowed"} 61`, "Redis decided, and not this gateway alone")
+			requireNowhere(t, everything(t, g), "canary-password")
+		})
+	}
+}
+
+func TestALimitInTheCredentialIsTheKeysLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	keys := keysCLI{source: []string{"--file", w.keyFile}}
+	small, large := keys.issue(t, "--limit", "7"), keys.issue(t, "--limit", "90")
+	g := w.gateway(t)
+	for key, limit := range map[issued]int{small: 7, large: 90} {
+		for i := range limit {
+			a := key.caller().Get(t, g.URL, "/api/v1/me")
+			require.Equal(t, http.StatusOK, a.Status)
+			require.Equal(t, strconv.Itoa(limit), a.Header.Get("X-RateLimit-Limit"))
+			require.Equal(t, strconv.Itoa(limit-1-i), a.Header.Get("X-RateLimit-Remaining"))
+		}
+		requireProblem(t, key.caller().Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
+	}
+}
+
+func TestOperatorsChooseWhatHappensWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	refuse := gatewaytest.Start(t, w.options("limits {\n\t\t\ton_outage refuse\n\t\t}", ""))
+	allow := gatewaytest.Start(t, w.options("limits {\n\t\t\ton_outage allow\n\t\t}", ""))
+	require.Equal(t, http.StatusOK, w.acme.Get(t, refuse.URL, "/api/v1/me").Status)
+	require.NoError(t, w.redis.Kill())
+	a := requireSoon(t, http.StatusServiceUnavailable, w.acme, refuse)
+	requireProblem(t, a, http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE")
+	require.NotEmpty(t, a.Header.Get("Retry-After"))
+	require.Eventually(t, func() bool { // one lost answer is no outage yet
+		_ = w.acme.Get(t, refuse.URL, "/api/v1/me")
+		return anonymous().Get(t, refuse.URL, "/readyz").Status == http.StatusServiceUnavailable
+	}, patience, 50*time.Millisecond)
+	for range 70 {
+		require.Equal(t, http.StatusOK, w.acme.Get(t, allow.URL, "/api/v1/me").Status)
+	}
+	require.NoError(t, w.redis.Restart())
+	requireReady(t, refuse)
+	requireSoon(t, http.StatusOK, w.acme, refuse)
+}
