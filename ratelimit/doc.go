@@ -32,7 +32,7 @@
 //
 // # When Redis fails
 //
-// A request waits for Options.Timeout at most. Any failure of Redis counts, be it
+// A request waits for Redis as long as Options.Timeout says. Any failure of Redis counts, be it
 // a refused connection, silence or an error such as LOADING, READONLY, OOM,
 // CLUSTERDOWN and NOAUTH; a caller that goes away does not. After
 // Options.MaxFailures failed round trips in a row a breaker opens: no request

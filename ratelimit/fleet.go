@@ -157,9 +157,9 @@ func (f *Fleet) Stats() Stats {
 }
 
 // Take implements Limiter. A request that passes costs one round trip to Redis,
-// shared with others that come at the same time, and never waits for longer than
-// Options.Timeout; while Redis is given up it does not wait at all. A cancelled
-// context ends the wait at once, except for whoever makes the round trip.
+// shared with others that come at the same time, and waits for it as
+// Options.Timeout says; while Redis is given up it does not wait at all. A
+// cancelled context ends the wait at once, except for whoever makes the round trip.
 func (f *Fleet) Take(ctx context.Context, group string, buckets ...Bucket) (Result, error) {
 	return f.decide(ctx, group, buckets, true)
 }

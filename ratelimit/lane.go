@@ -147,7 +147,7 @@ func (l *lane) do(ctx context.Context, c *call) error {
 	l.queue = append(l.queue, c)
 	l.mu.Unlock()
 
-	err, done := l.await(ctx, c)
+	done, err := l.await(ctx, c)
 	if done {
 		if err = c.err; err != nil {
 			l.fleet.putCall(c)
@@ -169,19 +169,19 @@ func (l *lane) do(ctx context.Context, c *call) error {
 // from when that left, as Redis can only be late for what it was sent: on a machine that is short of time itself a call
 // may have waited long for its turn, and a gateway that then decided by itself would admit what the others have
 // admitted already. Once round trips fail nobody waits longer than the timeout in all.
-func (l *lane) await(ctx context.Context, c *call) (err error, done bool) { //nolint:revive,staticcheck // done comes last, as ok does
+func (l *lane) await(ctx context.Context, c *call) (done bool, err error) {
 	timeout := l.fleet.o.Timeout
 	c.timer.Reset(timeout)
 	defer c.timer.Stop() // while the call is certain to be this caller's
 	for extended := false; ; extended = true {
 		select {
 		case <-c.done:
-			return nil, true
+			return true, nil
 		case <-ctx.Done():
-			return context.Cause(ctx), false
+			return false, context.Cause(ctx)
 		case <-c.timer.C:
 			if extended || !c.boarded.Load() || l.failing.Load() {
-				return fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded), false
+				return false, fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded)
 			}
 			c.timer.Reset(timeout)
 		}

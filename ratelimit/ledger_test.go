@@ -294,8 +294,7 @@ func usedMemory(t testing.TB, client redis.UniversalClient) int64 {
 func TestSlotsAreThoseOfACluster(t *testing.T) {
 	t.Parallel()
 	// What CLUSTER KEYSLOT says of the tags' texts.
-	cl := redistest.StartCluster(t)
-	client := cl.Client(t)
+	client := redistest.Start(t, redistest.WithConfig("cluster-enabled", "yes")).Client(t)
 	for _, tg := range []tag{0, 1, 2, 1 << 63, hashGroup("a"), hashGroup("b")} {
 		want := client.ClusterKeySlot(context.Background(), "x{"+string(tg.append(nil))+"}y").Val()
 		require.EqualValues(t, want, tg.slot())

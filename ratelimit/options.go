@@ -53,7 +53,10 @@ type Options struct {
 	// Prefix begins every key in Redis; "" means DefaultPrefix. It holds neither
 	// brace. Fleets that share limits have the same one.
 	Prefix string
-	// Timeout is how long a request may wait for Redis; 0 means 50 ms.
+	// Timeout is how long a round trip to Redis may take, and how long a request
+	// may wait for its turn to join one; 0 means 50 ms. So on a machine that is
+	// short of time itself a request can wait for almost twice as long; from the
+	// first round trip that fails on, none waits longer than this in all.
 	Timeout time.Duration
 	// MaxFailures is after how many failed round trips in a row Redis is not asked
 	// any more (or after half of 20 and more within 10 s); 0 means 3.

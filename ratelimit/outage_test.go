@@ -138,8 +138,13 @@ func TestEveryFailureOfRedisIsAnOutageAndEnds(t *testing.T) {
 				return o
 			}
 			var told events
-			a := newFleet(t, gateway(), ratelimit.Options{OnEvent: told.on, Timeout: patience})
-			b := newFleet(t, gateway(), patient())
+			o := patient()
+			if w.cause != "" {
+				o.ProbeInterval = 250 * time.Millisecond // the others have the default
+			}
+			b := newFleet(t, gateway(), o)
+			o.OnEvent = told.on
+			a := newFleet(t, gateway(), o)
 			l := limit(20, time.Minute)
 			require.Equal(t, 5, takeAtOnce(t, []*ratelimit.Fleet{a}, 5, "k", l))
 			require.Equal(t, 5, takeAtOnce(t, []*ratelimit.Fleet{b}, 5, "k", l))

@@ -135,21 +135,20 @@ func (c *Cluster) Owner(slot int) int {
 // as redis-cli's reshard does, so that clients meet ASK and then MOVED.
 func (c *Cluster) MoveSlot(ctx context.Context, slot, to int) error {
 	from := -1
-	clients := make([]*redis.Client, len(c.Nodes))
+	clients, closeAll := c.clients()
+	defer closeAll()
 	ids := make([]string, len(c.Nodes))
 	for i, n := range c.Nodes {
 		if n.Pid() == 0 {
 			continue
 		}
-		clients[i] = redis.NewClient(n.Options().Simple())
-		defer func() { _ = clients[i].Close() }()
 		id, err := clients[i].Do(ctx, "CLUSTER", "MYID").Text()
 		if err != nil {
 			return fmt.Errorf("asking node %d for its id: %w", i, err)
 		}
 		ids[i] = id
 	}
-	shards, err := clients[to].ClusterSlots(ctx).Result()
+	shards, err := clients[to].ClusterSlots(ctx).Result() //nolint:staticcheck // what go-redis's own clients ask
 	if err != nil {
 		return fmt.Errorf("asking for the slots: %w", err)
 	}
@@ -208,6 +207,18 @@ func (c *Cluster) MoveSlot(ctx context.Context, slot, to int) error {
 	return nil
 }
 
+// clients is a client for each node.
+func (c *Cluster) clients() (clients []*redis.Client, closeAll func()) {
+	for _, n := range c.Nodes {
+		clients = append(clients, redis.NewClient(n.Options().Simple()))
+	}
+	return clients, func() {
+		for _, cl := range clients {
+			_ = cl.Close()
+		}
+	}
+}
+
 func (c *Cluster) killAll() {
 	for _, n := range c.Nodes {
 		_ = n.Kill()
@@ -219,10 +230,9 @@ func (c *Cluster) share(i int) (first, last int) {
 }
 
 func (c *Cluster) join(ctx context.Context, replicas int) error {
-	clients := make([]*redis.Client, len(c.Nodes))
-	for i, n := range c.Nodes {
-		clients[i] = redis.NewClient(n.Options().Simple())
-		defer func() { _ = clients[i].Close() }()
+	clients, closeAll := c.clients()
+	defer closeAll()
+	for i := range c.Nodes {
 		// Distinct epochs spare the nodes an election about who is right.
 		if err := clients[i].Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
 			return fmt.Errorf("setting node %d's epoch: %w", i, err)
@@ -280,7 +290,7 @@ func (c *Cluster) join(ctx context.Context, replicas int) error {
 	// Every node has to see the final table, or the first clients get the old one.
 	for i, cl := range clients {
 		if err := await(ctx, func() (bool, error) {
-			table, err := cl.ClusterSlots(ctx).Result()
+			table, err := cl.ClusterSlots(ctx).Result() //nolint:staticcheck // what go-redis's own clients ask
 			nodes := 0
 			for _, s := range table {
 				nodes += len(s.Nodes)

@@ -270,7 +270,6 @@ func (s *Server) run() error {
 	if s.settings.sentinel {
 		args = append(args, "--sentinel")
 	}
-	//nolint:gosec // the binary is redis-server and the file is ours
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = s.Dir
 	cmd.SysProcAttr = diesWithParent()
