@@ -14,6 +14,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
 // RedisConfig says how to reach Redis: one server, a Sentinel set or a Cluster.
@@ -66,8 +68,6 @@ type TLSConfig struct {
 	ServerName string `json:"server_name,omitempty"`
 }
 
-const defaultRedisDialTimeout = time.Second
-
 // resolved returns a copy with every placeholder replaced.
 func (c *RedisConfig) resolved(repl *caddy.Replacer) (*RedisConfig, error) {
 	out := *c
@@ -109,12 +109,10 @@ func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 	o := &redis.UniversalOptions{
 		MasterName: c.SentinelMaster, SentinelUsername: c.SentinelUsername, SentinelPassword: c.SentinelPassword,
 		IsClusterMode: c.Cluster, PoolSize: c.PoolSize,
-		DialTimeout:           time.Duration(c.DialTimeout),
-		ContextTimeoutEnabled: true, DisableIdentity: true, ClientName: "gatehouse",
+		DialTimeout:     time.Duration(c.DialTimeout),
+		DisableIdentity: true, ClientName: "gatehouse",
 	}
-	if o.DialTimeout == 0 {
-		o.DialTimeout = defaultRedisDialTimeout
-	}
+	ratelimit.TuneClient(o)
 	for i, u := range c.URLs {
 		one, err := redis.ParseURL(u)
 		if err != nil {
