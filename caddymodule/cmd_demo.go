@@ -279,7 +279,9 @@ func (c *demoCommand) caddyfile(p demoParts) (string, string, error) {
 		protocols h1 h2 h2c
 	}
 	gateway {
-		redis %q
+		redis %q {
+			timeout 1s
+		}
 		secrets file %q
 		%s
 		assertion %q

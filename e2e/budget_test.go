@@ -304,6 +304,9 @@ func TestTenThousandAddressesAtOnceTakeBoundedMemory(t *testing.T) {
 	iter := client.Scan(t.Context(), 0, "*", 1000).Iterator()
 	seen := 0
 	for iter.Next(t.Context()) && seen < 2000 {
+		if strings.HasSuffix(iter.Val(), "}memory") {
+			continue // the one marker by which gateways notice that Redis has come back empty
+		}
 		ttl, err := client.PTTL(t.Context(), iter.Val()).Result()
 		require.NoError(t, err)
 		require.NotEqual(t, time.Duration(-1), ttl, "%s never ends", iter.Val())

@@ -250,7 +250,7 @@ func TestKeysCommandsSayWhatIsWrongAndExitWithAnError(t *testing.T) {
 		"an unknown flag":             {[]string{"list", "--file", name, "--secret"}, []string{"--secret"}},
 		"both file and configuration": {[]string{"list", "--file", name, "--config", "x"}, []string{"config", "file"}},
 		"no file there":               {[]string{"list", "--file", name + "x"}, []string{"no such file"}},
-		"no JSON in it":               {[]string{"list", "--file", write("text", "hello", 0o600)}, []string{"not JSON"}},
+		"no JSON in it":               {[]string{"list", "--file", write("text", "hello", 0o600)}, []string{"not valid JSON"}},
 		"for everybody to read":       {[]string{"list", "--file", write("open", `{"keys":{}}`, 0o644)}, []string{"chmod"}},
 		"no configuration there":      {[]string{"list", "--config", filepath.Join(dir, "none")}, []string{"no such file"}},
 		"no credential source in it":  {[]string{"list", "--config", noSecrets, "--adapter", "caddyfile"}, []string{"secrets"}},

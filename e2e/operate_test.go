@@ -299,7 +299,7 @@ func TestThirtyReloadsUnderLoadFailNoRequestAndLeaveNothingBehind(t *testing.T) 
 	w := newWorld(t, nil)
 	const reloads, callers, pool = 30, 4, 6
 	o := w.options("limits {\n\t\t\tkey 1000000\n\t\t}", "")
-	o.Global = strings.Replace(o.Global, "redis "+w.redis.URL(), "redis "+w.redis.URL()+" {\n\t\t\tpool_size 6\n\t\t}", 1)
+	o.Global = strings.Replace(o.Global, w.redisLine(), "redis "+w.redis.URL()+" {\n\t\t\tpool_size 6\n\t\t}", 1)
 	// what is under way at a reload may leave a connection to the data service behind, until it has been idle for so long
 	o.Site = strings.Replace(o.Site, "upstream "+w.dataURL, "upstream "+w.dataURL+" {\n\t\t\ttransport http {\n\t\t\t\tkeepalive 2s\n\t\t\t}\n\t\t}", 1)
 	g := gatewaytest.Start(t, o)
@@ -426,7 +426,7 @@ func TestABrokenConfigurationLeavesTheOldOneInForce(t *testing.T) {
 	for name, broken := range map[string]string{
 		"it cannot be read":      strings.Replace(string(good), "gateway_api {", "gateway_api {\n\t\tno_such_option", 1),
 		"it cannot be set up":    strings.Replace(string(good), "secrets file "+w.keyFile, "secrets file "+w.keyFile+"-none", 1),
-		"it has no gateway":      strings.Replace(string(good), "redis "+w.redis.URL(), "", 1),
+		"it has no gateway":      strings.Replace(string(good), w.redisLine(), "", 1),
 		"its address is taken":   string(good) + "\nhttp://" + taken.Addr().String() + " {\n\tbind 127.0.0.1\n\trespond hi\n}\n",
 		"another part is broken": string(good) + "\nhttps://broken.test {\n\ttls /none.pem /none.key\n}\n",
 	} {
@@ -695,7 +695,7 @@ func TestEveryRedisTopologyAdmitsSixtyOfSixtyOne(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, nil)
 			o := w.options("", "")
-			o.Global = strings.Replace(o.Global, "redis "+w.redis.URL(), start(t), 1)
+			o.Global = strings.Replace(o.Global, w.redisLine(), start(t), 1)
 			o.Env = []string{"TEST_REDIS_PASSWORD=canary-password"}
 			g := gatewaytest.Start(t, o)
 			requireReady(t, g)

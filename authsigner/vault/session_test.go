@@ -62,7 +62,7 @@ func TestTheTokenIsRenewedBeforeItEnds(t *testing.T) {
 
 func TestWhenTheTokenHasReachedItsMaximumANewOneIsThereInTime(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{role: map[string]any{"token_ttl": "3s", "token_max_ttl": "5s"}})
+	b := newBench(t, setup{role: map[string]any{"token_ttl": "5s", "token_max_ttl": "9s"}})
 	b.store(t, testKey, nil)
 	stop := b.keepLooking(t)
 	b.events.waitFor(t, vault.EventLogin, 3)
