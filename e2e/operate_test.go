@@ -450,7 +450,7 @@ func TestABrokenConfigurationLeavesTheOldOneInForce(t *testing.T) {
 		_ = w.acme.Get(t, g.URL, "/api/v1/me")
 		return strings.Contains(anonymous().Get(t, g.AdminURL, "/metrics").Body, `gatehouse_limiter_events_total{event="store_away"} 1`)
 	}, patience, 100*time.Millisecond)
-	require.Contains(t, g.Output(), "limits: the store is away")
+	requireLogged(t, g, "limits: the store is away")
 	require.NoError(t, w.redis.Restart())
 
 	g.Write(t, string(good))

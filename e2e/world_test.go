@@ -175,3 +175,9 @@ func requireNowhere(t *testing.T, text string, canaries ...string) {
 		}
 	}
 }
+
+// requireLogged waits until a gateway has written a text: what it writes arrives a moment after its answer.
+func requireLogged(t *testing.T, g *gatewaytest.Gateway, text string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Contains(g.Output(), text) }, patience, 10*time.Millisecond, "%q is not in the log", text)
+}
