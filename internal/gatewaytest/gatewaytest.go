@@ -45,6 +45,9 @@ func Binary(tb testing.TB) string {
 }
 
 func buildBinary() (string, error) {
+	if built := os.Getenv(envBinary); built != "" {
+		return built, nil
+	}
 	root, err := Root()
 	if err != nil {
 		return "", err

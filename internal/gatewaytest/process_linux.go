@@ -1,0 +1,83 @@
+package gatewaytest
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// Memory is what the kernel says of the gateway's memory, in bytes: what is resident now, and the most that ever was, or
+// was since ForgetPeak.
+func (g *Gateway) Memory(tb testing.TB) (resident, peak int64) {
+	tb.Helper()
+	status, err := os.ReadFile(g.proc("status"))
+	require.NoError(tb, err)
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(line, ":")
+		if name != "VmRSS" && name != "VmHWM" {
+			continue
+		}
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		require.NoError(tb, err)
+		if name == "VmRSS" {
+			resident = kib << 10
+		} else {
+			peak = kib << 10
+		}
+	}
+	require.Positive(tb, resident)
+	require.Positive(tb, peak)
+	return resident, peak
+}
+
+// ForgetPeak has the kernel begin anew with the peak of Memory.
+func (g *Gateway) ForgetPeak(tb testing.TB) {
+	tb.Helper()
+	require.NoError(tb, os.WriteFile(g.proc("clear_refs"), []byte("5"), 0))
+}
+
+// Descriptors is how many files and sockets the gateway has open.
+func (g *Gateway) Descriptors(tb testing.TB) int {
+	tb.Helper()
+	entries, err := os.ReadDir(g.proc("fd"))
+	require.NoError(tb, err)
+	return len(entries)
+}
+
+// LimitDescriptors sets how many files and sockets the running gateway may have open (RLIMIT_NOFILE).
+func (g *Gateway) LimitDescriptors(tb testing.TB, n int) {
+	tb.Helper()
+	limit := &unix.Rlimit{Cur: uint64(n), Max: uint64(n)} //nolint:gosec // a test's small number
+	require.NoError(tb, unix.Prlimit(g.Pid(), unix.RLIMIT_NOFILE, limit, nil))
+}
+
+func (g *Gateway) proc(name string) string {
+	return filepath.Join("/proc", strconv.Itoa(g.Pid()), name)
+}
+
+// Load has the gateway take its configuration file anew over the admin API. It is what `gatehouse reload --force` does
+// (Reload), without a process for it.
+func (g *Gateway) Load(tb testing.TB) {
+	tb.Helper()
+	config, err := os.ReadFile(g.Config)
+	require.NoError(tb, err)
+	req, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, g.AdminURL+"/load", bytes.NewReader(config))
+	require.NoError(tb, err)
+	req.Header.Set("Content-Type", "text/caddyfile")
+	req.Header.Set("Cache-Control", "must-revalidate") // although it is the same
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(tb, err)
+	var body bytes.Buffer
+	_, err = body.ReadFrom(res.Body)
+	require.NoError(tb, err)
+	require.NoError(tb, res.Body.Close())
+	require.Equal(tb, http.StatusOK, res.StatusCode, fmt.Sprint(body.String()))
+}
