@@ -1,0 +1,216 @@
+package account
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	defaultTimeout = 10 * time.Second
+	maxAnswer      = 64 << 10
+	maxID          = 255
+	maxText        = 1024
+)
+
+// ClientOptions say how to reach an accounts service.
+type ClientOptions struct {
+	// BaseURL is the data service's origin, without the path of the calls: "http://data.internal:8080". Required.
+	BaseURL string
+
+	// Transport carries the calls; it is where the gateway's own identity is put on. Default:
+	// http.DefaultTransport.
+	Transport http.RoundTripper
+
+	// Timeout bounds one call with everything in it. Checking a password is slow on purpose. Default: 10s.
+	Timeout time.Duration
+
+	// RequestID gives the id of the request that a call belongs to, "" for none; it travels as X-Request-Id. Default:
+	// none.
+	RequestID func(context.Context) string
+}
+
+// Client is a [Service] over HTTP:
+//
+//	POST {BaseURL}/connect/v1/sign-in {"email","password"}
+//	  200 {"account":{"id","email","name","role","business":{"id","name","slug"}}}
+//	  401 (400, 422) the credentials are wrong
+//	GET {BaseURL}/connect/v1/accounts/{id}
+//	  200 as above; 404 there is no such account
+//
+// Everything else, an answer that is not this included, is ErrUnavailable. It follows no redirects.
+type Client struct {
+	base      string
+	http      *http.Client
+	requestID func(context.Context) string
+}
+
+var _ Service = (*Client)(nil)
+
+// NewClient makes a client. It fails if BaseURL is not an absolute http or https URL without query and fragment.
+func NewClient(o ClientOptions) (*Client, error) {
+	u, err := url.Parse(o.BaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("reading the accounts service's address: %w", err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("the accounts service's address %q is not an absolute http or https URL", u.Redacted())
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.RequestID == nil {
+		o.RequestID = func(context.Context) string { return "" }
+	}
+	return &Client{
+		base: strings.TrimSuffix(u.String(), "/") + "/connect/v1",
+		http: &http.Client{
+			Transport:     o.Transport,
+			Timeout:       o.Timeout,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		requestID: o.RequestID,
+	}, nil
+}
+
+// SignIn asks the service to check a password; see [Service].
+func (c *Client) SignIn(ctx context.Context, email, password string) (Account, error) {
+	body, err := json.Marshal(map[string]string{"email": email, "password": password})
+	if err != nil {
+		return Account{}, fmt.Errorf("%w: encoding a sign-in: %w", ErrUnavailable, err)
+	}
+	a, status, err := c.do(ctx, http.MethodPost, "/sign-in", body)
+	switch {
+	case err != nil:
+		return Account{}, fmt.Errorf("signing in: %w", err)
+	case status == http.StatusOK:
+		return a, nil
+	case status == http.StatusUnauthorized, status == http.StatusBadRequest, status == http.StatusUnprocessableEntity:
+		return Account{}, ErrWrongCredentials
+	default:
+		return Account{}, fmt.Errorf("%w: signing in: status %d", ErrUnavailable, status)
+	}
+}
+
+// Account asks the service for an account; see [Service].
+func (c *Client) Account(ctx context.Context, id string) (Account, error) {
+	if !validID(id) {
+		return Account{}, ErrUnknown
+	}
+	a, status, err := c.do(ctx, http.MethodGet, "/accounts/"+url.PathEscape(id), nil)
+	switch {
+	case err != nil:
+		return Account{}, fmt.Errorf("looking an account up: %w", err)
+	case status == http.StatusNotFound:
+		return Account{}, ErrUnknown
+	case status != http.StatusOK:
+		return Account{}, fmt.Errorf("%w: looking an account up: status %d", ErrUnavailable, status)
+	case a.ID != id:
+		return Account{}, fmt.Errorf("%w: looking an account up: the answer is another account's", ErrUnavailable)
+	}
+	return a, nil
+}
+
+// do makes a call. The account is set if the status is 200.
+func (c *Client) do(ctx context.Context, method, path string, body []byte) (Account, int, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return Account{}, 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if id := c.requestID(ctx); id != "" {
+		req.Header.Set("X-Request-Id", id)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return Account{}, 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return Account{}, 0, fmt.Errorf("%w: reading the answer: %w", ErrUnavailable, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return Account{}, resp.StatusCode, nil
+	}
+	if len(data) > maxAnswer {
+		return Account{}, 0, fmt.Errorf("%w: the answer is longer than %d bytes", ErrUnavailable, maxAnswer)
+	}
+	a, err := decode(data)
+	if err != nil { // the cause names a field, never a value
+		return Account{}, 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return a, http.StatusOK, nil
+}
+
+func decode(data []byte) (Account, error) {
+	var answer struct {
+		Account *struct {
+			ID       string `json:"id"`
+			Email    string `json:"email"`
+			Name     string `json:"name"`
+			Role     Role   `json:"role"`
+			Business struct {
+				ID   string `json:"id"`
+				Name string `json:"name"`
+				Slug string `json:"slug"`
+			} `json:"business"`
+		} `json:"account"`
+	}
+	if err := json.Unmarshal(data, &answer); err != nil || answer.Account == nil {
+		return Account{}, errors.New("the answer is not an account in JSON")
+	}
+	in := answer.Account
+	a := Account{
+		ID: in.ID, Email: in.Email, Name: in.Name, Role: in.Role,
+		BusinessID: in.Business.ID, BusinessName: in.Business.Name, BusinessSlug: in.Business.Slug,
+	}
+	if a.Role != RoleOwner { // whatever it is called, it may no more than a member
+		a.Role = RoleMember
+	}
+	for _, f := range []struct {
+		name string
+		ok   bool
+	}{
+		{"id", validID(a.ID)},
+		{"business.id", validID(a.BusinessID)},
+		{"business.slug", validID(a.BusinessSlug)},
+		{"email", a.Email != "" && validText(a.Email)},
+		{"name", validText(a.Name)},
+		{"business.name", a.BusinessName != "" && validText(a.BusinessName)},
+	} {
+		if !f.ok {
+			return Account{}, fmt.Errorf("the account's %s is missing or not usable", f.name)
+		}
+	}
+	return a, nil
+}
+
+// validID is as strict as credentials are about ids: they become headers and parts of keys.
+func validID(s string) bool {
+	if s == "" || len(s) > maxID {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+func validText(s string) bool {
+	return len(s) <= maxText && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
