@@ -681,3 +681,53 @@ func TestHugeAnswersAreLinear(t *testing.T) {
 		require.Less(t, time.Since(start), 20*time.Second, name)
 	}
 }
+
+// What is read is read in one pass with the search for the documented members, so that no byte of an answer may go
+// without the grammar's check. An answer is broken at each of its bytes in turn, in the ways in which JSON breaks.
+func TestAnAnswerBrokenAtAnyByteIsRefused(t *testing.T) {
+	t.Parallel()
+	pretty := bytes.NewBuffer(nil)
+	require.NoError(t, json.Indent(pretty, eventsAnswer(records(1, event)...), "", "\t"))
+	for name, answer := range map[string]struct {
+		resource string
+		body     []byte
+	}{
+		"events":        {"events", eventsAnswer(records(2, event)...)},
+		"pretty events": {"events", pretty.Bytes()},
+		"contacts":      {"contacts", page("contacts", records(2, contact)...)},
+		"escapes": {"contacts", bytes.Replace(page("contacts", records(1, contact)...), []byte(`{"`),
+			[]byte(`{"x":"\u00e4\ud83d\ude00\n","y":[-0.5e+3,{"z":[true,null,"\\"]}],"`), 2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			res := upstream.ByName(answer.resource)
+			q, err := res.CleanQuery("")
+			require.NoError(t, err)
+			var c upstream.Contract
+			var dst bytes.Buffer
+			check := func(body []byte) error {
+				dst.Reset()
+				_, err := c.Check(&dst, res, q, mine, body)
+				return err
+			}
+			require.NoError(t, check(answer.body))
+			odd := []byte("\x00\x01\t\n \x1f\x7f\x80\xc3\xff\"\\/{}[],:+-.0189eEntfud")
+			body := make([]byte, 0, len(answer.body)+1)
+			for at := range len(answer.body) + 1 {
+				requireLibraryAgrees(t, answer.body[:at], check(answer.body[:at])) // cut off
+				for _, b := range odd {
+					body = append(append(append(body[:0], answer.body[:at]...), b), answer.body[at:]...) // one more
+					requireLibraryAgrees(t, body, check(body))
+					if at < len(answer.body) {
+						body = append(append(append(body[:0], answer.body[:at]...), b), answer.body[at+1:]...) // another
+						requireLibraryAgrees(t, body, check(body))
+					}
+				}
+				if at < len(answer.body) {
+					body = append(append(body[:0], answer.body[:at]...), answer.body[at+1:]...) // one less
+					requireLibraryAgrees(t, body, check(body))
+				}
+			}
+		})
+	}
+}

@@ -23,6 +23,56 @@ func isInteger(s []byte) bool {
 	return true
 }
 
+// isLiteral reports whether s is a number, true, false or null as RFC 8259 sections 3 and 6 write them.
+func isLiteral(s []byte) bool {
+	if len(s) == 0 {
+		return false
+	}
+	switch s[0] {
+	case 't':
+		return string(s) == "true"
+	case 'f':
+		return string(s) == "false"
+	case 'n':
+		return string(s) == "null"
+	case '-':
+		s = s[1:]
+	}
+	whole := digits(s)
+	if whole == 0 || whole > 1 && s[0] == '0' {
+		return false
+	}
+	s = s[whole:]
+	if len(s) > 0 && s[0] == '.' {
+		fraction := digits(s[1:])
+		if fraction == 0 {
+			return false
+		}
+		s = s[1+fraction:]
+	}
+	if len(s) > 0 && (s[0] == 'e' || s[0] == 'E') {
+		s = s[1:]
+		if len(s) > 0 && (s[0] == '+' || s[0] == '-') {
+			s = s[1:]
+		}
+		exponent := digits(s)
+		if exponent == 0 {
+			return false
+		}
+		s = s[exponent:]
+	}
+	return len(s) == 0
+}
+
+// digits is the number of decimal digits that s begins with.
+func digits(s []byte) int {
+	n := 0
+	for n < len(s) && digit(s[n]) {
+		n++
+	}
+	return n
+}
+
 // isDecimal: -?[0-9]+(\.[0-9]+)?
 func isDecimal(s []byte) bool {
 	if len(s) > 0 && s[0] == '-' {

@@ -15,6 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -329,6 +330,7 @@ func fuzzCheck(t *testing.T, res *upstream.Resource, size, flags uint8, body []b
 	}
 	var dst bytes.Buffer
 	report, err := c.Check(&dst, res, q, mine, body)
+	requireLibraryAgrees(t, body, err)
 	if err != nil {
 		require.ErrorIs(t, err, upstream.ErrNotContract)
 		require.Zero(t, dst.Len())
@@ -338,6 +340,21 @@ func fuzzCheck(t *testing.T, res *upstream.Resource, size, flags uint8, body []b
 		return
 	}
 	checkAnswer(t, &c, res, q, report, body, dst.Bytes())
+}
+
+// requireLibraryAgrees holds a verdict to what the library takes for JSON: what passed is valid, with each name once in its
+// object; and what is valid was not refused for not being JSON.
+func requireLibraryAgrees(t *testing.T, body []byte, err error) {
+	t.Helper()
+	if err == nil {
+		require.True(t, jsontext.Value(body).IsValid(), "what is not JSON has passed: %q", body)
+		return
+	}
+	if v := jsontext.Value(body); v.IsValid() {
+		for _, text := range []string{"valid JSON", "complete JSON", "nothing after", "each member name once"} {
+			require.NotContains(t, err.Error(), text, "%q", body)
+		}
+	}
 }
 
 // checkAnswer holds what left against what was sent, with encoding/json as the reader of both.

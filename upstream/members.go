@@ -2,57 +2,134 @@ package upstream
 
 import (
 	"bytes"
+	"encoding/binary"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The second pass. The decoder has accepted the whole body, so that what stands between the values needs no checking,
-// and every string, object and array has its end.
+// The reading of an answer: one pass over its bytes, which finds the documented members and makes sure on the way that
+// what it reads is JSON. Where it is not, the reader breaks off: every loop ends, and what has read says so by an error.
+// What the byte offset and the cause are is then found by the library, see (*checker).valid.
+
+// survey looks at the whole body for what would make each string of it worth a second look.
+func (k *checker) survey() {
+	k.broken = !utf8.Valid(k.body)
+	k.escapes = bytes.IndexByte(k.body, '\\') >= 0
+	k.controls = hasControl(k.body)
+}
+
+// hasControl reports whether any byte is below 0x20, eight of them at a time. A compact answer has none.
+func hasControl(b []byte) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	for ; len(b) >= 8; b = b[8:] {
+		x := binary.LittleEndian.Uint64(b)
+		if (x-ones*' ')&^x&highs != 0 {
+			return true
+		}
+	}
+	for _, c := range b {
+		if c < ' ' {
+			return true
+		}
+	}
+	return false
+}
+
+// breakOff ends the reading: this is not JSON.
+func (k *checker) breakOff() {
+	k.broken, k.pos = true, len(k.body)
+}
+
+// notJSON is the error of a reading that has broken off.
+func (k *checker) notJSON() error {
+	return k.refuse(ErrNotContract, "", "valid JSON in UTF-8")
+}
 
 // space moves to the next byte that is no white space.
 func (k *checker) space() {
-	for k.body[k.pos] <= ' ' {
-		k.pos++
+	for k.pos < len(k.body) {
+		switch k.body[k.pos] {
+		case ' ', '\t', '\r', '\n':
+			k.pos++
+		default:
+			return
+		}
 	}
 }
 
-// kind moves to the next value and returns its first byte.
+// kind moves to the next value and returns its first byte, 0 at the end of the body.
 func (k *checker) kind() byte {
 	k.space()
+	if k.pos == len(k.body) {
+		return 0
+	}
 	return k.body[k.pos]
 }
 
-// next moves to the next member or element, or behind the end of the object or array, which it reports by false.
-func (k *checker) next(end byte) bool {
+// next moves to the next member or element, the n-th of its object or array counted from 0, or behind the end of the
+// object or array, which it reports by false. So it does when the reading breaks off.
+func (k *checker) next(end byte, n int) bool {
 	c := k.kind()
-	if c == end {
+	switch {
+	case k.broken:
+		return false
+	case c == end:
 		k.pos++
 		return false
-	}
-	if c == ',' {
+	case n == 0:
+		return true
+	case c == ',':
 		k.pos++
 		k.space()
+		return true
+	default:
+		k.breakOff()
+		return false
 	}
-	return true
 }
 
-// string moves behind the string that begins here and returns it as it was sent, quotes included.
+// string moves behind the string that begins here and returns it as it was sent, quotes included; an empty one when
+// there is none.
 func (k *checker) string() []byte {
 	start := k.pos
+	if start == len(k.body) || k.body[start] != '"' {
+		return k.noString()
+	}
 	for i := start + 1; ; {
-		i += bytes.IndexByte(k.body[i:], '"')
+		n := bytes.IndexByte(k.body[i:], '"')
+		if n < 0 {
+			return k.noString()
+		}
+		i += n
 		// The quote ends the string unless an odd number of backslashes stands before it.
 		backslashes := 0
-		for k.body[i-1-backslashes] == '\\' {
+		for k.escapes && k.body[i-1-backslashes] == '\\' {
 			backslashes++
 		}
 		i++
 		if backslashes%2 == 0 {
 			k.pos = i
-			return k.body[start:i]
+			break
 		}
 	}
+	raw := k.body[start:k.pos]
+	if k.controls && hasControl(raw) {
+		return k.noString()
+	}
+	if k.escapes && bytes.IndexByte(raw, '\\') >= 0 {
+		var err error
+		if k.escaped, err = jsontext.AppendUnquote(k.escaped[:0], raw); err != nil {
+			return k.noString()
+		}
+	}
+	return raw
+}
+
+func (k *checker) noString() []byte {
+	k.breakOff()
+	return []byte(`""`)
 }
 
 // name moves to the value of the member whose name begins here, and returns the name as it was sent.
@@ -64,35 +141,26 @@ func (k *checker) name() []byte {
 
 // colon moves from the end of a name to the member's value.
 func (k *checker) colon() {
-	k.space()
+	if k.kind() != ':' {
+		k.breakOff()
+		return
+	}
 	k.pos++
 	k.space()
 }
 
 // skip moves behind a value of any kind within an object or array at a depth, and says where it stands.
 func (k *checker) skip(depth int) (span, error) {
-	k.space()
-	start := k.pos
-	switch k.body[k.pos] {
+	first, start := k.kind(), k.pos
+	switch first {
 	case '"':
 		k.string()
 	case '{', '[':
-		for within := depth; ; {
-			switch k.body[k.pos] {
-			case '"':
-				k.string()
-				continue
-			case '{', '[':
-				if within++; within > MaxDepth {
-					return span{}, k.tooDeep()
-				}
-			case '}', ']':
-				within--
-			}
-			k.pos++
-			if within == depth {
-				break
-			}
+		if err := k.within(depth); err != nil {
+			return span{}, err
+		}
+		if k.broken {
+			break
 		}
 		if err := k.distinct(start); err != nil {
 			return span{}, err
@@ -100,18 +168,50 @@ func (k *checker) skip(depth int) (span, error) {
 	default:
 		k.literal()
 	}
+	if k.broken {
+		return span{}, k.notJSON()
+	}
 	return span{start: start, end: k.pos}, nil
+}
+
+// within moves behind the object or array that begins here, in one at a depth. It counts brackets; whoever calls it asks
+// the library whether what is between them is JSON.
+func (k *checker) within(depth int) error {
+	for within := depth; k.pos < len(k.body); {
+		switch k.body[k.pos] {
+		case '"':
+			k.string()
+			continue
+		case '{', '[':
+			if within++; within > MaxDepth {
+				return k.tooDeep()
+			}
+		case '}', ']':
+			within--
+		}
+		k.pos++
+		if within == depth {
+			return nil
+		}
+	}
+	k.breakOff()
+	return nil
 }
 
 // literal moves behind a number, true, false or null.
 func (k *checker) literal() {
-	for {
+	start := k.pos
+	for k.pos < len(k.body) {
 		switch k.body[k.pos] {
 		case ',', ']', '}', ' ', '\t', '\r', '\n':
+			if !isLiteral(k.body[start:k.pos]) {
+				k.breakOff()
+			}
 			return
 		}
 		k.pos++
 	}
+	k.breakOff() // the document is an object: something stands behind every literal
 }
 
 // maxNames is about how many members a value may have that is asked for names that are there twice: the decoder keeps a
@@ -148,7 +248,7 @@ func (k *checker) grown(answer int) error {
 func (k *checker) members(p *plan, spans []span, guess []int, depth int) (seen uint64, err error) {
 	start, unknown := k.pos, false
 	k.pos++
-	for at := 0; k.next('}'); at++ {
+	for at := 0; k.next('}', at); at++ {
 		i, raw := k.member(p, at, guess)
 		if i < 0 {
 			unknown = true
@@ -165,10 +265,14 @@ func (k *checker) members(p *plan, spans []span, guess []int, depth int) (seen u
 			return 0, err
 		}
 	}
-	if unknown {
+	switch {
+	case k.broken:
+		return 0, k.notJSON()
+	case unknown:
 		return seen, k.distinct(start)
+	default:
+		return seen, nil
 	}
-	return seen, nil
 }
 
 // member moves to the value of the member that begins here, the at-th of its object, and says which of p's it is: -1
@@ -193,7 +297,7 @@ func (k *checker) member(p *plan, at int, guess []int) (i int, raw []byte) {
 func (k *checker) named(name string) bool {
 	start := k.pos + 1
 	end := start + len(name)
-	if end >= len(k.body) || k.body[end] != '"' || string(k.body[start:end]) != name {
+	if end >= len(k.body) || k.body[start-1] != '"' || k.body[end] != '"' || string(k.body[start:end]) != name {
 		return false
 	}
 	k.pos = end + 1
@@ -206,7 +310,7 @@ func (k *checker) unquote(raw []byte) []byte {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw[1 : len(raw)-1]
 	}
-	// The decoder has accepted the string, so there is nothing left to fail.
+	// (*checker).string has read it, so there is nothing left to fail.
 	k.unquoted, _ = jsontext.AppendUnquote(k.unquoted[:0], raw)
 	return k.unquoted
 }
@@ -222,8 +326,7 @@ func (k *checker) text(s span) []byte {
 
 // value reads the value of a member of an object at a depth.
 func (k *checker) value(m *member, depth int) (span, error) {
-	start := k.pos
-	first := k.body[start]
+	first, start := k.kind(), k.pos
 	switch {
 	case first == '"':
 		k.string()
@@ -237,6 +340,9 @@ func (k *checker) value(m *member, depth int) (span, error) {
 		return span{}, err
 	default:
 		k.literal()
+	}
+	if k.broken {
+		return span{}, k.notJSON()
 	}
 	if first == 'n' {
 		if m.required {
@@ -297,8 +403,8 @@ func (k *checker) texts(m *member, depth int) (span, error) {
 	k.pos++
 	start := len(k.scratch)
 	k.scratch = append(k.scratch, '[')
-	for n := 0; k.next(']'); n++ {
-		if k.body[k.pos] != '"' {
+	for n := 0; k.next(']', n); n++ {
+		if k.kind() != '"' {
 			k.wrong(m)
 			if _, err := k.skip(depth); err != nil {
 				return span{}, err
@@ -309,6 +415,9 @@ func (k *checker) texts(m *member, depth int) (span, error) {
 			k.scratch = append(k.scratch, ',')
 		}
 		k.scratch = append(k.scratch, k.string()...)
+	}
+	if k.broken {
+		return span{}, k.notJSON()
 	}
 	k.scratch = append(k.scratch, ']')
 	return span{start: start, end: len(k.scratch), scratch: true}, nil
@@ -323,8 +432,8 @@ func (k *checker) objects(m *member, depth int) (span, error) {
 	k.pos++
 	start := len(k.scratch)
 	k.scratch = append(k.scratch, '[')
-	for n := 0; k.next(']'); n++ {
-		if k.body[k.pos] != '{' {
+	for n := 0; k.next(']', n); n++ {
+		if k.kind() != '{' {
 			k.wrong(m)
 			if _, err := k.skip(depth); err != nil {
 				return span{}, err
@@ -347,6 +456,9 @@ func (k *checker) objects(m *member, depth int) (span, error) {
 			return span{}, err
 		}
 	}
+	if k.broken {
+		return span{}, k.notJSON()
+	}
 	k.scratch = append(k.scratch, ']')
 	return span{start: start, end: len(k.scratch), scratch: true}, nil
 }
@@ -358,7 +470,7 @@ func (k *checker) unknown(p *plan, rawName []byte, depth int) error {
 		return err
 	}
 	k.extra = append(append(append(k.extra, ','), rawName...), ':')
-	// Compact. The decoder has accepted it, so there is nothing left to fail.
+	// Compact. It has been read as JSON, so there is nothing left to fail.
 	k.extra, err = jsontext.AppendFormat(k.extra, k.body[s.start:s.end])
 	return err
 }
