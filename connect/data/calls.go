@@ -1,0 +1,393 @@
+package data
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// List is what every list is asked with.
+type List struct {
+	Limit  int    // 1 to 100; 0: the service's own default, 25
+	Cursor string // the one that the part before gave; "" for the first part
+}
+
+func (l List) values() url.Values {
+	v := url.Values{}
+	if l.Limit > 0 {
+		v.Set("limit", strconv.Itoa(l.Limit))
+	}
+	set(v, "cursor", l.Cursor)
+	return v
+}
+
+// set leaves out what is empty.
+func set(v url.Values, name, value string) {
+	if value != "" {
+		v.Set(name, value)
+	}
+}
+
+func setTime(v url.Values, name string, t time.Time) {
+	if !t.IsZero() {
+		v.Set(name, t.UTC().Format(time.RFC3339))
+	}
+}
+
+func list[T record](
+	ctx context.Context, c *Client, by Caller, name string, query url.Values, path ...string,
+) (Page[T], error) {
+	answer := page[T]{name: name}
+	if err := c.do(ctx, by, request{method: http.MethodGet, path: path, query: query}, &answer); err != nil {
+		return Page[T]{}, err
+	}
+	return Page[T]{Items: answer.items, Next: answer.next}, nil
+}
+
+func one[T record](ctx context.Context, c *Client, by Caller, name string, path ...string) (T, error) {
+	return change[T](ctx, c, by, name, http.MethodGet, nil, Write{}, path...)
+}
+
+func change[T record](
+	ctx context.Context, c *Client, by Caller, name, method string, body any, w Write, path ...string,
+) (T, error) {
+	r := request{method: method, path: path, body: body, write: w}
+	if name == "" {
+		var answer bare[T]
+		err := c.do(ctx, by, r, &answer)
+		if err != nil {
+			answer = bare[T]{}
+		}
+		return answer.record, err
+	}
+	answer := single[T]{name: name}
+	err := c.do(ctx, by, r, &answer)
+	if err != nil {
+		answer = single[T]{}
+	}
+	return answer.record, err
+}
+
+func (c *Client) remove(ctx context.Context, by Caller, w Write, path ...string) error {
+	return c.do(ctx, by, request{method: http.MethodDelete, path: path, write: w}, &gone{})
+}
+
+// Patch holds the members to change, and null for those to clear.
+type Patch map[string]any
+
+// Business returns the business.
+func (c *Client) Business(ctx context.Context, by Caller) (Business, error) {
+	return one[Business](ctx, c, by, "business", "business")
+}
+
+// UpdateBusiness changes the business: name, email, phone, website_url, time_zone.
+func (c *Client) UpdateBusiness(ctx context.Context, by Caller, w Write, p Patch) (Business, error) {
+	return change[Business](ctx, c, by, "business", http.MethodPatch, p, w, "business")
+}
+
+// Hours returns the opening hours.
+func (c *Client) Hours(ctx context.Context, by Caller) (Hours, error) {
+	return one[Hours](ctx, c, by, "", "business", "hours")
+}
+
+// SetHours replaces the opening hours.
+func (c *Client) SetHours(ctx context.Context, by Caller, w Write, hours []Span) (Hours, error) {
+	body := map[string]any{"hours": orEmpty(hours)}
+	return change[Hours](ctx, c, by, "", http.MethodPut, body, w, "business", "hours")
+}
+
+// ServiceAreas returns where the business works.
+func (c *Client) ServiceAreas(ctx context.Context, by Caller) (ServiceAreas, error) {
+	return one[ServiceAreas](ctx, c, by, "", "business", "service-areas")
+}
+
+// SetServiceAreas replaces where the business works.
+func (c *Client) SetServiceAreas(ctx context.Context, by Caller, w Write, areas []ServiceArea) (ServiceAreas, error) {
+	body := map[string]any{"service_areas": orEmpty(areas)}
+	return change[ServiceAreas](ctx, c, by, "", http.MethodPut, body, w, "business", "service-areas")
+}
+
+func orEmpty[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+// ContactFilter says which contacts are asked for; what is empty does not matter.
+type ContactFilter struct {
+	Query, Status, Type string
+	List
+}
+
+// Contacts finds contacts, newest first.
+func (c *Client) Contacts(ctx context.Context, by Caller, f ContactFilter) (Page[Contact], error) {
+	v := f.values()
+	set(v, "query", f.Query)
+	set(v, "status", f.Status)
+	set(v, "type", f.Type)
+	return list[Contact](ctx, c, by, "contacts", v, "contacts")
+}
+
+// Contact returns a contact.
+func (c *Client) Contact(ctx context.Context, by Caller, id int64) (Contact, error) {
+	return one[Contact](ctx, c, by, "contact", "contacts", strconv.FormatInt(id, 10))
+}
+
+// CreateContact adds a contact.
+func (c *Client) CreateContact(ctx context.Context, by Caller, w Write, p Patch) (Contact, error) {
+	return change[Contact](ctx, c, by, "contact", http.MethodPost, p, w, "contacts")
+}
+
+// UpdateContact changes a contact.
+func (c *Client) UpdateContact(ctx context.Context, by Caller, w Write, id int64, p Patch) (Contact, error) {
+	return change[Contact](ctx, c, by, "contact", http.MethodPatch, p, w, "contacts", strconv.FormatInt(id, 10))
+}
+
+// DeleteContact deletes a contact.
+func (c *Client) DeleteContact(ctx context.Context, by Caller, w Write, id int64) error {
+	return c.remove(ctx, by, w, "contacts", strconv.FormatInt(id, 10))
+}
+
+// ConversationFilter says which conversations are asked for; what is empty does not matter.
+type ConversationFilter struct {
+	Query, Channel string
+	Since, Until   time.Time // of the start: from, and before
+	List
+}
+
+// Conversations finds conversations, the last begun first.
+func (c *Client) Conversations(ctx context.Context, by Caller, f ConversationFilter) (Page[Conversation], error) {
+	v := f.values()
+	set(v, "query", f.Query)
+	set(v, "channel", f.Channel)
+	setTime(v, "since", f.Since)
+	setTime(v, "until", f.Until)
+	return list[Conversation](ctx, c, by, "conversations", v, "conversations")
+}
+
+// Conversation returns a conversation with its messages.
+func (c *Client) Conversation(ctx context.Context, by Caller, id string) (Conversation, error) {
+	return one[Conversation](ctx, c, by, "conversation", "conversations", id)
+}
+
+// Calendars returns the calendars in the order of their names.
+func (c *Client) Calendars(ctx context.Context, by Caller, l List) (Page[Calendar], error) {
+	return list[Calendar](ctx, c, by, "calendars", l.values(), "calendars")
+}
+
+// AppointmentFilter says which appointments are asked for; what is empty does not matter.
+type AppointmentFilter struct {
+	CalendarID, Status string
+	ContactID          int64     // 0: anybody's
+	From, To           time.Time // of the start: from, and before
+	List
+}
+
+// Appointments finds appointments, the earliest first.
+func (c *Client) Appointments(ctx context.Context, by Caller, f AppointmentFilter) (Page[Appointment], error) {
+	v := f.values()
+	set(v, "calendar_id", f.CalendarID)
+	set(v, "status", f.Status)
+	if f.ContactID != 0 {
+		v.Set("contact_id", strconv.FormatInt(f.ContactID, 10))
+	}
+	setTime(v, "from", f.From)
+	setTime(v, "to", f.To)
+	return list[Appointment](ctx, c, by, "appointments", v, "appointments")
+}
+
+// Appointment returns an appointment.
+func (c *Client) Appointment(ctx context.Context, by Caller, id string) (Appointment, error) {
+	return one[Appointment](ctx, c, by, "appointment", "appointments", id)
+}
+
+// Receptionist returns the receptionist's personality and rules.
+func (c *Client) Receptionist(ctx context.Context, by Caller) (Receptionist, error) {
+	return one[Receptionist](ctx, c, by, "receptionist", "receptionist")
+}
+
+// UpdatePersonality changes the receptionist's personality.
+func (c *Client) UpdatePersonality(ctx context.Context, by Caller, w Write, p Patch) (Receptionist, error) {
+	return change[Receptionist](
+		ctx, c, by, "receptionist", http.MethodPatch, p, w, "receptionist", "personality",
+	)
+}
+
+// SetRules replaces the receptionist's rules. One that has the ID of a rule that is there keeps it.
+func (c *Client) SetRules(ctx context.Context, by Caller, w Write, rules []Rule) (Receptionist, error) {
+	body := map[string]any{"rules": orEmpty(rules)}
+	return change[Receptionist](ctx, c, by, "receptionist", http.MethodPut, body, w, "receptionist", "rules")
+}
+
+// Search is a list that words can be looked for in.
+type Search struct {
+	Query string
+	List
+}
+
+func (s Search) values() url.Values {
+	v := s.List.values()
+	set(v, "query", s.Query)
+	return v
+}
+
+// FAQs finds questions that the receptionist can answer.
+func (c *Client) FAQs(ctx context.Context, by Caller, s Search) (Page[FAQ], error) {
+	return list[FAQ](ctx, c, by, "faqs", s.values(), "receptionist", "faqs")
+}
+
+// FAQ returns one of them.
+func (c *Client) FAQ(ctx context.Context, by Caller, id string) (FAQ, error) {
+	return one[FAQ](ctx, c, by, "faq", "receptionist", "faqs", id)
+}
+
+// CreateFAQ adds one.
+func (c *Client) CreateFAQ(ctx context.Context, by Caller, w Write, p Patch) (FAQ, error) {
+	return change[FAQ](ctx, c, by, "faq", http.MethodPost, p, w, "receptionist", "faqs")
+}
+
+// ReplaceFAQ replaces one.
+func (c *Client) ReplaceFAQ(ctx context.Context, by Caller, w Write, id string, p Patch) (FAQ, error) {
+	return change[FAQ](ctx, c, by, "faq", http.MethodPut, p, w, "receptionist", "faqs", id)
+}
+
+// DeleteFAQ deletes one.
+func (c *Client) DeleteFAQ(ctx context.Context, by Caller, w Write, id string) error {
+	return c.remove(ctx, by, w, "receptionist", "faqs", id)
+}
+
+// Services finds services that the receptionist can offer.
+func (c *Client) Services(ctx context.Context, by Caller, s Search) (Page[Offering], error) {
+	return list[Offering](ctx, c, by, "services", s.values(), "receptionist", "services")
+}
+
+// Service returns one of them.
+func (c *Client) Service(ctx context.Context, by Caller, id string) (Offering, error) {
+	return one[Offering](ctx, c, by, "service", "receptionist", "services", id)
+}
+
+// CreateService adds one.
+func (c *Client) CreateService(ctx context.Context, by Caller, w Write, p Patch) (Offering, error) {
+	return change[Offering](ctx, c, by, "service", http.MethodPost, p, w, "receptionist", "services")
+}
+
+// ReplaceService replaces one.
+func (c *Client) ReplaceService(ctx context.Context, by Caller, w Write, id string, p Patch) (Offering, error) {
+	return change[Offering](ctx, c, by, "service", http.MethodPut, p, w, "receptionist", "services", id)
+}
+
+// DeleteService deletes one.
+func (c *Client) DeleteService(ctx context.Context, by Caller, w Write, id string) error {
+	return c.remove(ctx, by, w, "receptionist", "services", id)
+}
+
+// SalesFilter says which invoices, estimates or jobs are asked for; what is empty does not matter.
+type SalesFilter struct {
+	Query, Status string
+	PaymentStatus string // of estimates only
+	List
+}
+
+func (f SalesFilter) values() url.Values {
+	v := f.List.values()
+	set(v, "query", f.Query)
+	set(v, "status", f.Status)
+	set(v, "payment_status", f.PaymentStatus)
+	return v
+}
+
+// Invoices finds invoices, newest first.
+func (c *Client) Invoices(ctx context.Context, by Caller, f SalesFilter) (Page[Invoice], error) {
+	return list[Invoice](ctx, c, by, "invoices", f.values(), "invoices")
+}
+
+// Invoice returns an invoice.
+func (c *Client) Invoice(ctx context.Context, by Caller, id string) (Invoice, error) {
+	return one[Invoice](ctx, c, by, "invoice", "invoices", id)
+}
+
+// Estimates finds estimates, newest first.
+func (c *Client) Estimates(ctx context.Context, by Caller, f SalesFilter) (Page[Estimate], error) {
+	return list[Estimate](ctx, c, by, "estimates", f.values(), "estimates")
+}
+
+// Estimate returns an estimate.
+func (c *Client) Estimate(ctx context.Context, by Caller, id string) (Estimate, error) {
+	return one[Estimate](ctx, c, by, "estimate", "estimates", id)
+}
+
+// Jobs finds jobs, newest first.
+func (c *Client) Jobs(ctx context.Context, by Caller, f SalesFilter) (Page[Job], error) {
+	return list[Job](ctx, c, by, "jobs", f.values(), "jobs")
+}
+
+// Job returns a job.
+func (c *Client) Job(ctx context.Context, by Caller, id string) (Job, error) {
+	return one[Job](ctx, c, by, "job", "jobs", id)
+}
+
+// Automations returns what can be run, in the order of names.
+func (c *Client) Automations(ctx context.Context, by Caller, l List) (Page[Automation], error) {
+	return list[Automation](ctx, c, by, "automations", l.values(), "automations")
+}
+
+// StartRun starts a run of an automation. The input is a JSON object; nil is an empty one.
+func (c *Client) StartRun(
+	ctx context.Context, by Caller, w Write, automationID string, input json.RawMessage,
+) (Run, error) {
+	if input == nil {
+		input = json.RawMessage("{}")
+	}
+	body := map[string]any{"input": input}
+	return change[Run](ctx, c, by, "run", http.MethodPost, body, w, "automations", automationID, "runs")
+}
+
+// Run returns a run as it is now.
+func (c *Client) Run(ctx context.Context, by Caller, id string) (Run, error) {
+	return one[Run](ctx, c, by, "run", "automation-runs", id)
+}
+
+// ObjectTypes returns the business's own kinds of records, without their schemas, in the order of names.
+func (c *Client) ObjectTypes(ctx context.Context, by Caller, l List) (Page[ObjectType], error) {
+	return list[ObjectType](ctx, c, by, "object_types", l.values(), "object-types")
+}
+
+// ObjectType returns a kind of records with its schema.
+func (c *Client) ObjectType(ctx context.Context, by Caller, name string) (ObjectType, error) {
+	return one[ObjectType](ctx, c, by, "object_type", "object-types", name)
+}
+
+// Objects finds records of a kind, newest first.
+func (c *Client) Objects(ctx context.Context, by Caller, objectType string, s Search) (Page[Object], error) {
+	return list[Object](ctx, c, by, "objects", s.values(), "objects", objectType)
+}
+
+// Object returns a record of a kind.
+func (c *Client) Object(ctx context.Context, by Caller, objectType, id string) (Object, error) {
+	return one[Object](ctx, c, by, "object", "objects", objectType, id)
+}
+
+// CreateObject adds a record of a kind. The fields are a JSON object.
+func (c *Client) CreateObject(
+	ctx context.Context, by Caller, w Write, objectType string, fields json.RawMessage,
+) (Object, error) {
+	body := map[string]any{"fields": fields}
+	return change[Object](ctx, c, by, "object", http.MethodPost, body, w, "objects", objectType)
+}
+
+// UpdateObject changes fields of a record: a JSON Merge Patch (RFC 7396).
+func (c *Client) UpdateObject(
+	ctx context.Context, by Caller, w Write, objectType, id string, fields json.RawMessage,
+) (Object, error) {
+	body := map[string]any{"fields": fields}
+	return change[Object](ctx, c, by, "object", http.MethodPatch, body, w, "objects", objectType, id)
+}
+
+// DeleteObject deletes a record of a kind.
+func (c *Client) DeleteObject(ctx context.Context, by Caller, w Write, objectType, id string) error {
+	return c.remove(ctx, by, w, "objects", objectType, id)
+}
