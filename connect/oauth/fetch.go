@@ -1,0 +1,5 @@
+package oauth
+
+import "net/http"
+
+func publicClient() *http.Client { return &http.Client{} }

@@ -1,0 +1,196 @@
+package oauth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+)
+
+// What the methods of a [Server] have to say beside success.
+var (
+	// ErrUnavailable says that Redis could not be asked. It wraps the cause, which may name Redis's address: for the
+	// log, not for a caller. Nothing is known of what was asked for; a caller may try again.
+	ErrUnavailable = errors.New("the store of connections is unavailable")
+
+	// ErrNoRequest says that there is no such authorization request, or none any more: never there, run out, decided
+	// otherwise, or its code was redeemed.
+	ErrNoRequest = errors.New("no such authorization request")
+
+	// ErrNotOwner says that the account may not approve connections.
+	ErrNotOwner = errors.New("only an owner of the business may approve connections")
+
+	// ErrScopes says that nothing was granted, or more than was asked for.
+	ErrScopes = errors.New("granted scopes are not some of those asked for")
+
+	// ErrInvalidToken says that a token is unknown, malformed, past its time, revoked or for another audience: never
+	// which of them.
+	ErrInvalidToken = errors.New("invalid access token")
+
+	// ErrNoGrant says that the business has no such connection.
+	ErrNoGrant = errors.New("no such connection")
+)
+
+// ClientKind is how a client became known.
+type ClientKind string
+
+// The kinds of clients.
+const (
+	// KindMetadata is a client whose id is the https URL of its metadata document: what it says of itself is what that
+	// host says.
+	KindMetadata ClientKind = "metadata document"
+
+	// KindRegistered is a client that registered itself (RFC 7591): nobody vouches for what it says.
+	KindRegistered ClientKind = "registered"
+)
+
+// Client is an application that asks for a connection. Name, URI and LogoURI are its own words, cleaned of control and
+// invisible characters and bounded in length.
+type Client struct {
+	ID           string     `json:"id"`
+	Kind         ClientKind `json:"kind"`
+	Name         string     `json:"name"`               // never empty: at least the host of its id or of a redirect URI
+	Host         string     `json:"host,omitempty"`     // of KindMetadata: the host of its id, which vouches for it
+	URI          string     `json:"uri,omitempty"`      // https, or ""
+	LogoURI      string     `json:"logo_uri,omitempty"` // https, or ""; not fetched, and not to be loaded by a page
+	RedirectURIs []string   `json:"redirect_uris"`
+	// LocalOnly says that every redirect URI leads to the person's own machine (a loopback address, or a scheme that an
+	// application there has claimed): whoever runs something on it can pose as this client.
+	LocalOnly bool `json:"local_only,omitempty"`
+	// Refreshes says that the client uses refresh tokens.
+	Refreshes bool `json:"refreshes,omitempty"`
+}
+
+// Request is an authorization request that was found to be in order and waits for a person's decision.
+type Request struct {
+	ID          string // of the request, unguessable; good for nothing but Pending, Approve and Deny
+	Client      Client
+	RedirectURI string
+	// RedirectHost is where the person will be sent back to, for people: the host with its port, or, of a scheme that an
+	// application has claimed, the scheme and a colon ("cursor:").
+	RedirectHost string
+	// RedirectLocal says that the redirect URI leads to the person's own machine.
+	RedirectLocal bool
+	Scopes        scope.Set
+	Resource      string
+	ExpiresAt     time.Time
+}
+
+// Grant is a connection: what a person has approved, from the moment that the client redeemed its code.
+type Grant struct {
+	ID         string
+	ClientID   string
+	ClientName string
+	ClientHost string // where the person was sent back to, as Request.RedirectHost
+	AccountID  string // who approved it
+	BusinessID string
+	// Scopes is what was granted; of a Grant that Authenticate returns, what its access token allows, which may be less.
+	Scopes     scope.Set
+	CreatedAt  time.Time
+	LastUsedAt time.Time // to a minute; CreatedAt if never
+	ExpiresAt  time.Time // unless it is refreshed before
+}
+
+// Action is what an Event is about.
+type Action string
+
+// The actions.
+const (
+	// ActionConnected is a client that redeemed its code: the connection begins.
+	ActionConnected Action = "connected"
+	// ActionRevoked is a client that gave its connection back (RFC 7009).
+	ActionRevoked Action = "revoked by the client"
+	// ActionCodeReplayed is a code that was redeemed a second time: the connection is ended.
+	ActionCodeReplayed Action = "ended: its authorization code was used twice"
+	// ActionRefreshReused is a refresh token that was used again after its time: the connection is ended.
+	ActionRefreshReused Action = "ended: an old refresh token was used"
+)
+
+// Event is something that happened to a connection without anybody on a page.
+type Event struct {
+	Time   time.Time
+	Action Action
+	Grant  Grant
+}
+
+// Server is the authorization server. Its methods may be called from many goroutines.
+type Server struct {
+	o        Options
+	resource string
+}
+
+// New makes a server. It asks Redis nothing yet.
+func New(o Options) (*Server, error) {
+	if err := o.complete(); err != nil {
+		return nil, fmt.Errorf("authorization server: %w", err)
+	}
+	return &Server{o: o, resource: o.Issuer + o.ResourcePath}, nil
+}
+
+// Issuer is the issuer's identifier, the origin.
+func (s *Server) Issuer() string { return s.o.Issuer }
+
+// Resource is the identifier of what the tokens are for: the audience.
+func (s *Server) Resource() string { return s.resource }
+
+// Handler serves the endpoints: the metadata under /.well-known/, /oauth/authorize, /oauth/token, /oauth/revoke and
+// /oauth/register. Every other path is 404.
+func (s *Server) Handler() http.Handler { return http.NotFoundHandler() }
+
+// Paths are the paths that Handler serves, exactly.
+func (s *Server) Paths() []string { return nil }
+
+// Pending returns a request that waits for a decision. ErrNoRequest, ErrUnavailable.
+func (s *Server) Pending(context.Context, string) (Request, error) { return Request{}, ErrUnavailable }
+
+// Approve lets the client have granted, some of what it asked for, and returns where to send the person: with the code.
+// Of several calls at once one wins; a second one by the same account gets the same address as long as the code has
+// not been redeemed, whatever it grants. ErrNotOwner, ErrScopes, ErrNoRequest, ErrUnavailable.
+func (s *Server) Approve(context.Context, string, account.Account, scope.Set) (string, error) {
+	return "", ErrUnavailable
+}
+
+// Deny ends the request and returns where to send the person: with the error access_denied. A second call gets the same
+// address for a while. ErrNoRequest, ErrUnavailable.
+func (s *Server) Deny(context.Context, string) (string, error) { return "", ErrUnavailable }
+
+// Authenticate returns the connection that an access token is for. ErrInvalidToken, ErrUnavailable.
+func (s *Server) Authenticate(context.Context, string) (Grant, error) { return Grant{}, ErrUnavailable }
+
+// Grants returns a business's connections, the newest first. ErrUnavailable.
+func (s *Server) Grants(context.Context, string) ([]Grant, error) { return nil, ErrUnavailable }
+
+// Revoke ends a connection of the business: the next call with any of its tokens is refused. ErrNoGrant, also for
+// another business's; ErrUnavailable.
+func (s *Server) Revoke(_ context.Context, businessID, grantID string) error { return ErrUnavailable }
+
+// RevokeAccount ends all connections that an account has approved and says how many. ErrUnavailable; those before were
+// ended.
+func (s *Server) RevokeAccount(_ context.Context, businessID, accountID string) (int, error) {
+	return 0, ErrUnavailable
+}
+
+// Protect lets only requests with a good access token through to next, which finds the connection with [GrantFrom].
+// The others get the challenges of RFC 6750 and RFC 9728, with a JSON body. OPTIONS passes without a token.
+func (s *Server) Protect(next http.Handler) http.Handler { return next }
+
+// InsufficientScope answers 403 with the challenge that names all scopes which the operation needs (RFC 6750, section
+// 3.1).
+func (s *Server) InsufficientScope(w http.ResponseWriter, required ...string) {}
+
+type grantKey struct{}
+
+// GrantFrom returns the connection that [Server.Protect] has put into the context of a request.
+func GrantFrom(ctx context.Context) (Grant, bool) {
+	g, ok := ctx.Value(grantKey{}).(Grant)
+	return g, ok
+}
+
+// WithGrant returns a context from which [GrantFrom] gets the connection.
+func WithGrant(ctx context.Context, g Grant) context.Context {
+	return context.WithValue(ctx, grantKey{}, g)
+}

@@ -1,0 +1,331 @@
+package scope
+
+import (
+	"slices"
+	"strings"
+)
+
+// The published scopes.
+const (
+	Read  = "mcp:read"  // look at everything
+	Write = "mcp:write" // look at everything and change it
+	Use   = "mcp:use"   // that, and run automations: everything
+)
+
+// The verbs of areas: a scope of an area is its name, a colon and one of them.
+const (
+	VerbRead  = "read"
+	VerbWrite = "write"
+	VerbRun   = "run"
+)
+
+// Area is a part of a business's account. A text that is "" says that the area has no such scope.
+type Area struct {
+	Name  string // in scopes: "contacts"
+	Title string // for people: "Contacts"
+	Read  string // what reading allows, in plain words and without a full stop: "See your contacts"
+	Write string // what writing allows beyond reading
+	Run   string // what running allows beyond reading
+}
+
+// Text is what verb allows in the area, "" if the area has no such scope.
+func (a Area) Text(verb string) string {
+	switch verb {
+	case VerbRead:
+		return a.Read
+	case VerbWrite:
+		return a.Write
+	case VerbRun:
+		return a.Run
+	}
+	return ""
+}
+
+// Scope is the name of the area's scope for verb, "" if it has none.
+func (a Area) Scope(verb string) string {
+	if a.Text(verb) == "" {
+		return ""
+	}
+	return a.Name + ":" + verb
+}
+
+// Areas returns the areas in the order in which pages show them.
+func Areas() []Area {
+	return []Area{
+		{
+			Name:  "business",
+			Title: "Business profile",
+			Read:  "See your business details, opening hours and service areas",
+			Write: "Change your business details, opening hours and service areas",
+		},
+		{
+			Name:  "contacts",
+			Title: "Contacts",
+			Read:  "Search and see your contacts",
+			Write: "Add, change and delete contacts",
+		},
+		{
+			Name:  "conversations",
+			Title: "Conversations",
+			Read:  "Search and read your receptionist's calls, texts, chats and emails",
+		},
+		{
+			Name:  "appointments",
+			Title: "Appointments",
+			Read:  "See your calendars and appointments",
+		},
+		{
+			Name:  "receptionist",
+			Title: "AI receptionist",
+			Read:  "See how your AI receptionist is set up",
+			Write: "Change your AI receptionist's personality, rules, FAQs and services",
+		},
+		{
+			Name:  "sales",
+			Title: "Invoices, estimates and jobs",
+			Read:  "Search and see your invoices, estimates and jobs",
+		},
+		{
+			Name:  "automations",
+			Title: "Automations",
+			Read:  "See your automations and how their runs went",
+			Run:   "Run your automations",
+		},
+		{
+			Name:  "objects",
+			Title: "Custom objects",
+			Read:  "Search and see your custom objects, such as vehicles or pets",
+			Write: "Add, change and delete your custom objects",
+		},
+	}
+}
+
+// Verbs returns the verbs in the order in which pages show them: read, write, run.
+func Verbs() []string { return []string{VerbRead, VerbWrite, VerbRun} }
+
+// Published returns the scopes that metadata documents name.
+func Published() []string { return []string{Read, Write, Use} }
+
+// All returns every scope there is: the published ones, then those of the areas in their order.
+func All() []string {
+	all := Published()
+	for _, a := range Areas() {
+		for _, verb := range Verbs() {
+			if name := a.Scope(verb); name != "" {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// Default is what a client gets that asks for no scope: mcp:read.
+func Default() Set { return mustParse(Read) }
+
+// Everything is the whole of it: mcp:use.
+func Everything() Set { return mustParse(Use) }
+
+// UnknownError says that a name is not a scope, or not even well formed.
+type UnknownError struct {
+	Name string // as it was sent
+}
+
+// Error names the scope, quoted.
+func (e *UnknownError) Error() string { return "unknown scope " + quote(e.Name) }
+
+// quote keeps what a caller sent within bounds and within the characters that an error_description may hold
+// (RFC 6749, section 5.2).
+func quote(name string) string {
+	const most = 64
+	var b strings.Builder
+	b.WriteByte('\'')
+	for i := 0; i < len(name) && i < most; i++ {
+		if c := name[i]; c >= 0x20 && c < 0x7f && c != '"' && c != '\\' {
+			b.WriteByte(c)
+		} else {
+			b.WriteByte('?')
+		}
+	}
+	if len(name) > most {
+		b.WriteString("...")
+	}
+	b.WriteByte('\'')
+	return b.String()
+}
+
+// Set is a set of scopes. It is immutable; the zero value is empty and allows nothing.
+type Set struct {
+	names  string // sorted, each once, separated by single spaces
+	rights rights
+}
+
+// Parse reads a list of scopes separated by spaces, as parameters and tokens carry it. Order, repetition and surplus
+// spaces do not matter; "" is the empty set. A name that is no scope is an *UnknownError: case matters.
+func Parse(s string) (Set, error) {
+	var names []string
+	for name := range strings.SplitSeq(s, " ") {
+		if name == "" {
+			continue
+		}
+		if rightsOf(name) == 0 {
+			return Set{}, &UnknownError{Name: name}
+		}
+		names = append(names, name)
+	}
+	return of(names), nil
+}
+
+// of makes a set of names that are known.
+func of(names []string) Set {
+	slices.Sort(names)
+	names = slices.Compact(names)
+	set := Set{names: strings.Join(names, " ")}
+	for _, name := range names {
+		set.rights |= rightsOf(name)
+	}
+	return set
+}
+
+func mustParse(s string) Set {
+	set, err := Parse(s)
+	if err != nil {
+		panic("scope: " + err.Error())
+	}
+	return set
+}
+
+// String is the set's canonical form: its names sorted, each once, separated by single spaces.
+func (s Set) String() string { return s.names }
+
+// Names returns the names, sorted.
+func (s Set) Names() []string { return strings.Fields(s.names) }
+
+// IsZero reports whether the set is empty.
+func (s Set) IsZero() bool { return s.names == "" }
+
+// Allows reports whether the set's rights hold all rights of the scope required. What is no scope is never allowed.
+func (s Set) Allows(required string) bool {
+	want := rightsOf(required)
+	return want != 0 && s.rights&want == want
+}
+
+// Contains reports whether the set's rights hold all rights of other: whether a token with the scopes s may be
+// exchanged for one with the scopes of other. Every set contains the empty one.
+func (s Set) Contains(other Set) bool { return s.rights&other.rights == other.rights }
+
+// Includes reports whether the set's rights hold that of the area and verb.
+func (s Set) Includes(area Area, verb string) bool { return s.Allows(area.Scope(verb)) }
+
+// Narrow returns the set without the rights for which keep is false. It is asked once for each right of the set, in
+// the order of areas and verbs. Writing and running need reading: without it they are left out as well. Where a
+// published scope of the set is left whole it stays, where something of it is left out the largest published scope
+// that fits takes its place, and scopes of areas say the rest.
+func (s Set) Narrow(keep func(area Area, verb string) bool) Set {
+	var kept rights
+	areas := Areas()
+	for i, a := range areas {
+		var own rights
+		for v, verb := range Verbs() {
+			if r := right(i, v); s.rights&r != 0 && keep(a, verb) {
+				own |= r
+			}
+		}
+		if own&right(i, 0) != 0 {
+			kept |= own
+		}
+	}
+	var names []string
+	var said rights
+	say := func(name string) {
+		names = append(names, name)
+		said |= rightsOf(name)
+	}
+	fits := func(name string) bool {
+		r := rightsOf(name)
+		return r&^kept == 0 && r&^said != 0
+	}
+	for _, name := range s.Names() {
+		if rightsOf(name)&^kept == 0 {
+			say(name)
+		}
+	}
+	for _, name := range []string{Use, Write, Read} {
+		if fits(name) {
+			say(name)
+		}
+	}
+	for _, a := range areas {
+		for _, verb := range []string{VerbWrite, VerbRun, VerbRead} { // what includes reading first
+			if name := a.Scope(verb); name != "" && fits(name) {
+				say(name)
+			}
+		}
+	}
+	return of(names)
+}
+
+// rights are bits, three for each area: read, write, run.
+type rights uint32
+
+const (
+	bitRead rights = 1 << iota
+	bitWrite
+	bitRun
+
+	verbs = 3 // bits for each area
+
+	// What the published scopes stand for. The test of this file holds them against Areas.
+	rightsRead  = bitRead * (1<<(8*verbs) - 1) / (1<<verbs - 1)
+	rightsWrite = rightsRead | bitWrite | bitWrite<<verbs | bitWrite<<(4*verbs) | bitWrite<<(7*verbs)
+	rightsUse   = rightsWrite | bitRun<<(6*verbs)
+)
+
+func right(area, verb int) rights { return 1 << (area*verbs + verb) }
+
+// rightsOf are the rights that a scope stands for, 0 if there is no such scope.
+func rightsOf(name string) rights {
+	switch name {
+	case Read:
+		return rightsRead
+	case Write:
+		return rightsWrite
+	case Use:
+		return rightsUse
+	}
+	area, verb, _ := strings.Cut(name, ":")
+	var index int
+	switch area {
+	case "business":
+		index = 0
+	case "contacts":
+		index = 1
+	case "conversations":
+		index = 2
+	case "appointments":
+		index = 3
+	case "receptionist":
+		index = 4
+	case "sales":
+		index = 5
+	case "automations":
+		index = 6
+	case "objects":
+		index = 7
+	default:
+		return 0
+	}
+	var own rights
+	switch verb {
+	case VerbRead:
+		own = bitRead
+	case VerbWrite:
+		own = bitRead | bitWrite
+	case VerbRun:
+		own = bitRead | bitRun
+	}
+	own <<= index * verbs
+	if own&^rightsUse != 0 { // an area has no scope for a right that nothing grants
+		return 0
+	}
+	return own
+}

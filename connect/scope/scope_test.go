@@ -1,0 +1,219 @@
+package scope_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+)
+
+func parse(t testing.TB, s string) scope.Set {
+	t.Helper()
+	set, err := scope.Parse(s)
+	require.NoError(t, err)
+	return set
+}
+
+func TestEveryScopeStandsForWhatItsAreaSays(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"mcp:read", "mcp:write", "mcp:use"}, scope.Published())
+	require.Equal(t, []string{
+		"mcp:read", "mcp:write", "mcp:use",
+		"business:read", "business:write", "contacts:read", "contacts:write", "conversations:read", "appointments:read",
+		"receptionist:read", "receptionist:write", "sales:read", "automations:read", "automations:run",
+		"objects:read", "objects:write",
+	}, scope.All())
+
+	use, write, read := parse(t, scope.Use), parse(t, scope.Write), parse(t, scope.Read)
+	for _, a := range scope.Areas() {
+		require.NotEmpty(t, a.Title)
+		require.NotEmpty(t, a.Read, "every area can be read")
+		for _, verb := range scope.Verbs() {
+			name := a.Name + ":" + verb
+			if a.Text(verb) == "" {
+				require.Empty(t, a.Scope(verb))
+				_, err := scope.Parse(name)
+				require.Error(t, err, name)
+				require.False(t, use.Allows(name), name)
+				continue
+			}
+			require.Equal(t, name, a.Scope(verb))
+			require.True(t, use.Allows(name), name)
+			require.Equal(t, verb != scope.VerbRun, write.Allows(name), name)
+			require.Equal(t, verb == scope.VerbRead, read.Allows(name), name)
+			own := parse(t, name)
+			require.True(t, own.Allows(a.Scope(scope.VerbRead)), "%s includes reading", name)
+			require.True(t, own.Includes(a, verb))
+			for _, other := range scope.Areas() {
+				for _, v := range scope.Verbs() {
+					if other.Name != a.Name {
+						require.False(t, own.Includes(other, v), "%s says nothing of %s", name, other.Name)
+					}
+				}
+			}
+			for _, p := range scope.Published() {
+				require.False(t, own.Allows(p), "%s is less than %s", name, p)
+			}
+		}
+	}
+	require.False(t, write.Allows("automations:run"))
+	require.True(t, write.Allows(scope.Read))
+	require.False(t, write.Allows(scope.Use))
+	require.True(t, use.Allows(scope.Write))
+	require.False(t, read.Allows(scope.Write))
+	require.True(t, scope.Everything().Contains(use))
+	require.Equal(t, read, scope.Default())
+}
+
+func TestSetsAreCanonical(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"":                                   "",
+		"   ":                                "",
+		"mcp:read":                           "mcp:read",
+		" mcp:write  mcp:read ":              "mcp:read mcp:write",
+		"mcp:read mcp:read":                  "mcp:read",
+		"objects:write contacts:read":        "contacts:read objects:write",
+		"mcp:use contacts:read mcp:use":      "contacts:read mcp:use",
+		strings.Repeat("sales:read ", 10000): "sales:read",
+	} {
+		set := parse(t, in)
+		require.Equal(t, want, set.String())
+		require.Equal(t, want == "", set.IsZero())
+		require.Equal(t, set, parse(t, set.String()), "reading it back gives the same set")
+		require.True(t, slices.IsSorted(set.Names()))
+	}
+	require.Equal(t, scope.Set{}, parse(t, ""))
+	require.False(t, scope.Set{}.Allows(scope.Read))
+	require.False(t, parse(t, "mcp:use").Allows(""))
+	require.False(t, parse(t, "mcp:use").Allows("mcp:admin"))
+}
+
+func TestUnknownNamesAreNamedWithinBounds(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"mcp", "mcp:", ":read", "mcp:run", "MCP:read", "mcp:Read", "contacts", "contacts:run", "contacts:delete",
+		"conversations:write", "sales:write", "automations:write", "contacts:read:write", "*", "mcp:*", "mcp:read,mcp:write",
+		"mcp:read\tmcp:write", "mcp:read\n", "contacts:reаd", // the last with a Cyrillic а
+	} {
+		_, err := scope.Parse("mcp:read " + name)
+		var unknown *scope.UnknownError
+		require.ErrorAs(t, err, &unknown, name)
+		require.Equal(t, name, unknown.Name)
+	}
+	_, err := scope.Parse(strings.Repeat("x\"\\é", 1000))
+	require.Less(t, len(err.Error()), 100)
+	require.NotContains(t, err.Error(), `"`)
+	require.NotContains(t, err.Error(), `\`)
+}
+
+func TestRefreshNeverGivesMore(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		have, want string
+		ok         bool
+	}{
+		{"mcp:read", "", true},
+		{"mcp:read", "mcp:read", true},
+		{"mcp:write", "mcp:read contacts:write", true},
+		{"mcp:read", "mcp:write", false},
+		{"mcp:read", "mcp:read contacts:write", false},
+		{"mcp:write", "automations:run", false},
+		{"mcp:use", "automations:run mcp:write", true},
+		{"contacts:write", "contacts:read", true},
+		{"contacts:read", "contacts:write", false},
+		{"contacts:write", "objects:read", false},
+		{"contacts:read", "mcp:read", false},
+		{"", "mcp:read", false},
+	} {
+		require.Equal(t, c.ok, parse(t, c.have).Contains(parse(t, c.want)), "%+v", c)
+	}
+}
+
+func TestNarrowKeepsNoMoreThanThePersonLeft(t *testing.T) {
+	t.Parallel()
+	all := func(scope.Area, string) bool { return true }
+	reading := func(_ scope.Area, verb string) bool { return verb == scope.VerbRead }
+	only := func(names ...string) func(scope.Area, string) bool {
+		return func(a scope.Area, verb string) bool { return slices.Contains(names, a.Scope(verb)) }
+	}
+	without := func(names ...string) func(scope.Area, string) bool {
+		return func(a scope.Area, verb string) bool { return !slices.Contains(names, a.Scope(verb)) }
+	}
+	for _, c := range []struct {
+		have string
+		keep func(scope.Area, string) bool
+		want string
+	}{
+		{"mcp:use", all, "mcp:use"},
+		{"mcp:read mcp:write", all, "mcp:read mcp:write"},
+		{"mcp:use", reading, "mcp:read"},
+		{"mcp:write", reading, "mcp:read"},
+		{"mcp:read mcp:write", reading, "mcp:read"},
+		{"mcp:use", without("automations:run"), "mcp:write"},
+		{"mcp:use", without("contacts:write", "automations:run"), "business:write mcp:read objects:write receptionist:write"},
+		{"mcp:use", only("contacts:read", "contacts:write", "sales:read"), "contacts:write sales:read"},
+		{"mcp:read", without("conversations:read"),
+			"appointments:read automations:read business:read contacts:read objects:read receptionist:read sales:read"},
+		{"mcp:use", only("contacts:write"), ""}, // writing needs reading
+		{"mcp:use", only("automations:run", "automations:read"), "automations:run"},
+		{"contacts:write sales:read", reading, "contacts:read sales:read"},
+		{"contacts:write", only("contacts:read", "contacts:write", "sales:read"), "contacts:write"},
+		{"mcp:use", func(scope.Area, string) bool { return false }, ""},
+		{"", all, ""},
+	} {
+		have := parse(t, c.have)
+		got := have.Narrow(c.keep)
+		require.Equal(t, c.want, got.String(), "%s", c.have)
+		require.True(t, have.Contains(got))
+		for _, a := range scope.Areas() {
+			for _, verb := range scope.Verbs() {
+				if got.Includes(a, verb) {
+					require.True(t, c.keep(a, verb), "%s %s was left out", a.Name, verb)
+				}
+			}
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range append(scope.All(), "", " ", "mcp:read mcp:write", "mcp:\x00", "contacts:write  objects:read", "é:read") {
+		f.Add(s, uint32(0x5a5a5a5a))
+	}
+	f.Fuzz(func(t *testing.T, s string, kept uint32) {
+		set, err := scope.Parse(s)
+		if err != nil {
+			require.True(t, set.IsZero())
+			for i := range len(err.Error()) {
+				c := err.Error()[i]
+				require.True(t, c >= 0x20 && c < 0x7f && c != '"' && c != '\\', "fit for error_description")
+			}
+			return
+		}
+		again, err := scope.Parse(set.String())
+		require.NoError(t, err)
+		require.Equal(t, set, again)
+		for _, name := range set.Names() {
+			require.Contains(t, scope.All(), name)
+			require.True(t, set.Allows(name))
+		}
+		n := 0
+		keep := func(scope.Area, string) bool { n++; return kept>>(n%32)&1 == 1 }
+		narrow := set.Narrow(keep)
+		require.True(t, set.Contains(narrow))
+		_, err = scope.Parse(narrow.String())
+		require.NoError(t, err)
+	})
+}
+
+func BenchmarkParse(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if set, err := scope.Parse("mcp:read contacts:write"); err != nil || !set.Allows("contacts:write") {
+			b.Fatal(err)
+		}
+	}
+}
