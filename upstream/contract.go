@@ -149,9 +149,9 @@ type checker struct {
 	ordered  bool    // all records so far are newest first
 	records  []record
 	spans    [maxMembers]span
-	guess    [maxMembers]int // which member came at each position in the record before: services keep to one order
-	scratch  []byte          // arrays of objects and of strings, compact
-	extra    []byte          // unknown members that pass
+	guess    [2*maxMembers + numPagination]int // which member came at each position in the object before: services keep to one order
+	scratch  []byte                            // arrays of objects and of strings, compact
+	extra    []byte                            // unknown members that pass
 	unquoted []byte
 	escaped  []byte // what a string with escapes stands for, to see whether it stands for anything
 }
@@ -326,7 +326,7 @@ func (k *checker) pagination(spans []span) error {
 		return k.refuse(ErrNotContract, "pagination", "an object")
 	}
 	k.fault = nil
-	seen, err := k.members(paginationPlan, spans, nil, 2)
+	seen, err := k.members(paginationPlan, spans, 2)
 	if err != nil {
 		return err
 	}
@@ -484,7 +484,7 @@ func (k *checker) read(depth int) (seen uint64, err error) {
 	k.fault = nil
 	k.scratch, k.extra = k.scratch[:0], k.extra[:0]
 	clear(k.spans[:len(k.plan.members)])
-	return k.members(k.plan, k.spans[:len(k.plan.members)], k.guess[:], depth)
+	return k.members(k.plan, k.spans[:len(k.plan.members)], depth)
 }
 
 // mine is nil when the record that was read is the authenticated business's, and otherwise says why the contract takes

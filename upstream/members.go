@@ -243,10 +243,10 @@ func (k *checker) grown(answer int) error {
 
 // members reads the object that begins here, which is at a depth: where the value of each member of p stands. seen has a
 // bit for each member that is there. A value that is not of its kind is noted in k.fault, the first one only, and read
-// over; the error is for what is wrong whatever becomes of the record. guess, if there is one, remembers which member
-// came at which position.
-func (k *checker) members(p *plan, spans []span, guess []int, depth int) (seen uint64, err error) {
+// over; the error is for what is wrong whatever becomes of the record.
+func (k *checker) members(p *plan, spans []span, depth int) (seen uint64, err error) {
 	start, unknown := k.pos, false
+	guess := k.guess[p.guess : p.guess+len(p.members)]
 	k.pos++
 	for at := 0; k.next('}', at); at++ {
 		i, raw := k.member(p, at, guess)
@@ -441,7 +441,7 @@ func (k *checker) objects(m *member, depth int) (span, error) {
 			continue
 		}
 		var spans [maxNested]span
-		if _, err := k.members(m.nested, spans[:], nil, depth+1); err != nil {
+		if _, err := k.members(m.nested, spans[:], depth+1); err != nil {
 			return span{}, err
 		}
 		if n > 0 {

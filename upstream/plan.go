@@ -31,6 +31,7 @@ type plan struct {
 	mark    int            // the member business_id, -1 if objects have none
 	status  int            // the internal member status, -1 if records have none
 	id      int            // the member of KindBusiness, -1 if there is none
+	guess   int            // where the checker's guesses for these objects begin
 }
 
 func newPlan(r *Resource) *plan {
@@ -50,6 +51,13 @@ func newPlan(r *Resource) *plan {
 	}
 	for _, name := range r.order {
 		p.order = append(p.order, p.index[name])
+	}
+	guess := len(p.members)
+	for i := range p.members {
+		if nested := p.members[i].nested; nested != nil {
+			nested.guess = guess
+			guess += len(nested.members)
+		}
 	}
 	return p
 }
@@ -79,12 +87,16 @@ func planOf(path string, fields, internal []Field) *plan {
 // paginationPlan is the object `pagination`. Its members are in the order of the constants below.
 //
 //nolint:gochecknoglobals // a read-only table, filled once when the program starts
-var paginationPlan = planOf("pagination.", []Field{
-	{Name: "current_page", Kind: KindInteger, Required: true},
-	{Name: "per_page", Kind: KindInteger, Required: true},
-	{Name: "total_items", Kind: KindInteger, Required: true},
-	{Name: "total_pages", Kind: KindInteger, Required: true},
-}, nil)
+var paginationPlan = func() *plan {
+	p := planOf("pagination.", []Field{
+		{Name: "current_page", Kind: KindInteger, Required: true},
+		{Name: "per_page", Kind: KindInteger, Required: true},
+		{Name: "total_items", Kind: KindInteger, Required: true},
+		{Name: "total_pages", Kind: KindInteger, Required: true},
+	}, nil)
+	p.guess = 2 * maxMembers // behind those of any record
+	return p
+}()
 
 const (
 	currentPage = iota
