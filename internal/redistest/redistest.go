@@ -50,6 +50,7 @@ type settings struct {
 	users      []user
 	tls        bool
 	sentinel   bool
+	clock      bool
 	port       int
 }
 
@@ -273,6 +274,13 @@ func (s *Server) run() error {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = s.Dir
 	cmd.SysProcAttr = diesWithParent()
+	if s.settings.clock {
+		env, err := s.makeClock()
+		if err != nil {
+			return err
+		}
+		cmd.Env = append(os.Environ(), env...)
+	}
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {

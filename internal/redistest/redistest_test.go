@@ -135,3 +135,16 @@ func TestNoFilesOutsideTheDirectory(t *testing.T) {
 	_, err := os.Stat(s.Dir + "/dump.rdb")
 	require.NoError(t, err)
 }
+
+func TestAServersClockStepsBothWays(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithClock())
+	c := s.Client(t)
+	for _, offset := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute, 0} {
+		require.NoError(t, s.StepClock(offset))
+		now, err := c.Time(t.Context()).Result()
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now().Add(offset), now, time.Minute)
+	}
+	require.Error(t, redistest.Start(t).StepClock(0))
+}
