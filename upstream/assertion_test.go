@@ -77,6 +77,24 @@ func TestAnAssertionSaysWhatWasAuthenticated(t *testing.T) {
 	}, got)
 }
 
+// What is meant for the connection server's calls is good for no resource, and the other way round.
+func TestTheConnectionServersCallsHaveAnAudienceOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	a := asserter(t, nil)
+	token, err := a.AssertConnect("-", "req-1")
+	require.NoError(t, err)
+	got, err := verifier(t, a, upstream.ConnectAudience).VerifyAssertion(t.Context(), token)
+	require.NoError(t, err)
+	require.Equal(t, "-", got.BusinessID)
+	require.Equal(t, "connect", got.Audience)
+	_, err = verifier(t, a, "events").VerifyAssertion(t.Context(), token)
+	require.ErrorIs(t, err, upstream.ErrInvalidAssertion)
+	_, err = verifier(t, a, upstream.ConnectAudience).VerifyAssertion(t.Context(), assert(t, a, "events"))
+	require.ErrorIs(t, err, upstream.ErrInvalidAssertion)
+	_, err = a.AssertConnect("", "req-1")
+	require.ErrorIs(t, err, upstream.ErrIdentity)
+}
+
 // A generic JWT library with nothing of ours but the documented rules.
 func TestAGenericJWTLibraryAcceptsTheAssertion(t *testing.T) {
 	t.Parallel()
