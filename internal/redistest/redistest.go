@@ -51,6 +51,7 @@ type settings struct {
 	tls        bool
 	sentinel   bool
 	clock      bool
+	loading    bool // it is waited for to say that it loads
 	port       int
 }
 
@@ -318,7 +319,7 @@ func (s *Server) awaitAnswer(exited <-chan struct{}) error {
 	defer cancel()
 	for {
 		err := client.Ping(ctx).Err()
-		if err == nil || strings.HasPrefix(err.Error(), "NOPERM") {
+		if s.settings.loading && redis.IsLoadingError(err) || err == nil || strings.HasPrefix(err.Error(), "NOPERM") {
 			return nil
 		}
 		select {

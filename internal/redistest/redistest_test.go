@@ -43,6 +43,20 @@ func TestServerStopsKillsPausesAndComesBackEmpty(t *testing.T) {
 	}
 }
 
+func TestServerAnswersThatItIsLoadingUntilItHasLoadedWhatItHeld(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := redistest.Start(t)
+	c := s.Client(t)
+	require.NoError(t, c.Set(ctx, "a", "1", 0).Err())
+	require.NoError(t, s.RestartLoading(time.Second))
+	require.True(t, redis.IsLoadingError(c.Get(ctx, "a").Err()))
+	require.Eventually(t, func() bool { return c.Get(ctx, "a").Val() == "1" }, 15*time.Second, 50*time.Millisecond)
+	require.NoError(t, s.Kill())
+	require.NoError(t, s.Restart(), "the next start is as usual")
+	require.Equal(t, "1", c.Get(ctx, "a").Val(), "over what was saved")
+}
+
 func TestServerWithUserAndTLS(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
