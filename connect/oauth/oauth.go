@@ -1,13 +1,15 @@
 package oauth
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/go-redis/redis_rate/v10"
+	"golang.org/x/sync/singleflight"
+
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
@@ -119,16 +121,46 @@ type Event struct {
 
 // Server is the authorization server. Its methods may be called from many goroutines.
 type Server struct {
-	o        Options
-	resource string
+	o         Options
+	resource  string
+	store     *store
+	limiter   *redis_rate.Limiter
+	fetcher   *fetcher
+	fetches   singleflight.Group
+	endpoints map[string]*endpoint
 }
 
-// New makes a server. It asks Redis nothing yet.
+// New makes a server. It asks Redis nothing yet, and holds nothing that would have to be closed.
 func New(o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("authorization server: %w", err)
 	}
-	return &Server{o: o, resource: o.Issuer + o.ResourcePath}, nil
+	s := &Server{
+		o:        o,
+		resource: o.Issuer + o.ResourcePath,
+		store:    newStore(&o),
+		limiter:  redis_rate.NewLimiter(o.Redis),
+		fetcher:  newFetcher(o.HTTPClient),
+	}
+	reading := []string{http.MethodGet, http.MethodHead}
+	headers := []string{"Authorization", "Content-Type", "MCP-Protocol-Version"}
+	post := func(serve http.HandlerFunc) *endpoint {
+		return &endpoint{methods: []string{http.MethodPost}, cors: true, headers: headers, serve: serve}
+	}
+	metadata := func(document any) *endpoint {
+		return &endpoint{methods: reading, cors: true, headers: headers, serve: serveMetadata(document)}
+	}
+	s.endpoints = map[string]*endpoint{
+		pathResourceMetadata:                  metadata(s.resourceMetadata()),
+		pathResourceMetadata + o.ResourcePath: metadata(s.resourceMetadata()),
+		pathServerMetadata:                    metadata(s.serverMetadata()),
+		pathOpenIDAlias:                       metadata(s.serverMetadata()),
+		pathAuthorize:                         {methods: append(slices.Clone(reading), http.MethodPost), serve: s.serveAuthorize},
+		pathToken:                             post(s.serveToken),
+		pathRevoke:                            post(s.serveRevoke),
+		pathRegister:                          post(s.serveRegister),
+	}
+	return s, nil
 }
 
 // Issuer is the issuer's identifier, the origin.
@@ -136,61 +168,3 @@ func (s *Server) Issuer() string { return s.o.Issuer }
 
 // Resource is the identifier of what the tokens are for: the audience.
 func (s *Server) Resource() string { return s.resource }
-
-// Handler serves the endpoints: the metadata under /.well-known/, /oauth/authorize, /oauth/token, /oauth/revoke and
-// /oauth/register. Every other path is 404.
-func (s *Server) Handler() http.Handler { return http.NotFoundHandler() }
-
-// Paths are the paths that Handler serves, exactly.
-func (s *Server) Paths() []string { return nil }
-
-// Pending returns a request that waits for a decision. ErrNoRequest, ErrUnavailable.
-func (s *Server) Pending(context.Context, string) (Request, error) { return Request{}, ErrUnavailable }
-
-// Approve lets the client have granted, some of what it asked for, and returns where to send the person: with the code.
-// Of several calls at once one wins; a second one by the same account gets the same address as long as the code has
-// not been redeemed, whatever it grants. ErrNotOwner, ErrScopes, ErrNoRequest, ErrUnavailable.
-func (s *Server) Approve(context.Context, string, account.Account, scope.Set) (string, error) {
-	return "", ErrUnavailable
-}
-
-// Deny ends the request and returns where to send the person: with the error access_denied. A second call gets the same
-// address for a while. ErrNoRequest, ErrUnavailable.
-func (s *Server) Deny(context.Context, string) (string, error) { return "", ErrUnavailable }
-
-// Authenticate returns the connection that an access token is for. ErrInvalidToken, ErrUnavailable.
-func (s *Server) Authenticate(context.Context, string) (Grant, error) { return Grant{}, ErrUnavailable }
-
-// Grants returns a business's connections, the newest first. ErrUnavailable.
-func (s *Server) Grants(context.Context, string) ([]Grant, error) { return nil, ErrUnavailable }
-
-// Revoke ends a connection of the business: the next call with any of its tokens is refused. ErrNoGrant, also for
-// another business's; ErrUnavailable.
-func (s *Server) Revoke(_ context.Context, businessID, grantID string) error { return ErrUnavailable }
-
-// RevokeAccount ends all connections that an account has approved and says how many. ErrUnavailable; those before were
-// ended.
-func (s *Server) RevokeAccount(_ context.Context, businessID, accountID string) (int, error) {
-	return 0, ErrUnavailable
-}
-
-// Protect lets only requests with a good access token through to next, which finds the connection with [GrantFrom].
-// The others get the challenges of RFC 6750 and RFC 9728, with a JSON body. OPTIONS passes without a token.
-func (s *Server) Protect(next http.Handler) http.Handler { return next }
-
-// InsufficientScope answers 403 with the challenge that names all scopes which the operation needs (RFC 6750, section
-// 3.1).
-func (s *Server) InsufficientScope(w http.ResponseWriter, required ...string) {}
-
-type grantKey struct{}
-
-// GrantFrom returns the connection that [Server.Protect] has put into the context of a request.
-func GrantFrom(ctx context.Context) (Grant, bool) {
-	g, ok := ctx.Value(grantKey{}).(Grant)
-	return g, ok
-}
-
-// WithGrant returns a context from which [GrantFrom] gets the connection.
-func WithGrant(ctx context.Context, g Grant) context.Context {
-	return context.WithValue(ctx, grantKey{}, g)
-}

@@ -138,7 +138,7 @@ func (o *Options) complete() error {
 		o.ErrorPage = plainErrorPage
 	}
 	if o.HTTPClient == nil {
-		o.HTTPClient = publicClient()
+		o.HTTPClient = publicClient(publicDialer())
 	}
 	if o.ClientAddress == nil {
 		o.ClientAddress = peerAddress

@@ -1,0 +1,207 @@
+package oauth
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+)
+
+// How long a metadata document is kept.
+const (
+	documentMin     = time.Minute
+	documentDefault = time.Hour // if its headers say nothing
+	documentMax     = 24 * time.Hour
+)
+
+// validDocumentURL says what keeps a URL from being a client's id (client-id metadata document draft, section 3).
+func validDocumentURL(id string) error {
+	if len(id) > maxURI {
+		return errors.New("it is too long")
+	}
+	for i := range len(id) {
+		if c := id[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
+			return errors.New("it holds a character that a URL does not have")
+		}
+	}
+	u, err := url.Parse(id)
+	if err != nil {
+		return errors.New("it cannot be read")
+	}
+	authority, _, _ := strings.Cut(strings.TrimPrefix(id, "https://"), "/")
+	switch {
+	case !strings.HasPrefix(id, "https://") || u.Host == "":
+		return errors.New("it is not an https URL")
+	case u.User != nil || u.Host != authority:
+		return errors.New("it holds more than a host before its path")
+	case u.Path == "" || u.Path == "/":
+		return errors.New("it has no path")
+	case strings.Contains(id, "#"):
+		return errors.New("it has a fragment")
+	}
+	if _, err := checkAuthority(authority); err != nil {
+		return err
+	}
+	for segment := range strings.SplitSeq(u.Path, "/") {
+		if segment == "." || segment == ".." {
+			return errors.New("its path has dot segments")
+		}
+	}
+	return nil
+}
+
+// documentClient finds the client whose id is the URL of its metadata document: in Redis, or at the URL. Of any number
+// of requests at once that need the same document one fetches it.
+func (s *Server) documentClient(ctx context.Context, id, address string) (Client, error) {
+	if err := validDocumentURL(id); err != nil {
+		return Client{}, documentProblem("the client_id is not the URL of a metadata document: "+err.Error(), nil)
+	}
+	sum := sha256.Sum256([]byte(id))
+	key := s.store.documentKey(encoding().EncodeToString(sum[:]))
+	var data string
+	err := s.store.ask(ctx, "reading a metadata document", func(ctx context.Context) (err error) {
+		data, err = s.o.Redis.Get(ctx, key).Result()
+		return err
+	})
+	c, err := decodeClient(data, err)
+	if err == nil && c.ID == id || errors.Is(err, ErrUnavailable) {
+		return c, err
+	}
+	if err := s.charge(ctx, "fetch", address, s.o.Limits.Fetches); err != nil {
+		return Client{}, err
+	}
+	// The others go on waiting if the one who came first goes away.
+	fetched := s.fetches.DoChan(id, func() (any, error) { return s.fetchClient(context.WithoutCancel(ctx), id, key) })
+	select {
+	case result := <-fetched:
+		if result.Err != nil {
+			return Client{}, result.Err
+		}
+		c, _ := result.Val.(Client)
+		return c, nil
+	case <-ctx.Done():
+		return Client{}, unavailable("waiting for a metadata document", ctx.Err())
+	}
+}
+
+func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error) {
+	body, header, err := s.fetcher.fetch(ctx, id)
+	if err != nil {
+		s.o.Log.Info("metadata document not fetched", zap.String("client_id", printable(id)), zap.Error(err))
+		return Client{}, documentProblem("the client's metadata document could not be fetched", err)
+	}
+	c, err := readDocument(id, body)
+	if err != nil {
+		s.o.Log.Info("metadata document refused", zap.String("client_id", printable(id)), zap.Error(err))
+		return Client{}, documentProblem("the client's metadata document cannot be used: "+err.Error(), nil)
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return Client{}, err
+	}
+	err = s.store.ask(ctx, "storing a metadata document", func(ctx context.Context) error {
+		return s.o.Redis.Set(ctx, key, data, freshness(header, s.o.Now())).Err()
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return Client{}, err
+	}
+	return c, nil
+}
+
+// readDocument reads a document. Errors hold nothing that was in it.
+func readDocument(id string, body []byte) (Client, error) {
+	var m clientMetadata
+	if err := json.Unmarshal(body, &m); err != nil {
+		return Client{}, errors.New("it is not JSON of the expected form")
+	}
+	switch {
+	case m.ClientID != id:
+		return Client{}, errors.New("its client_id is not its URL")
+	case m.ClientSecret != nil || strings.HasPrefix(m.AuthMethod, "client_secret"):
+		return Client{}, errors.New("it uses a client secret, which a public document cannot")
+	case len(m.RedirectURIs) > maxRedirectURIs:
+		return Client{}, errors.New("it has too many redirect_uris")
+	}
+	// Those that are not for us, such as other schemes of the same application, nobody is ever sent to.
+	usable := slices.DeleteFunc(slices.Clone(m.RedirectURIs), func(raw string) bool {
+		_, err := parseRedirectURI(raw)
+		return err != nil
+	})
+	if len(usable) == 0 {
+		return Client{}, errors.New("it has no redirect_uris that can be used")
+	}
+	c, err := m.client(id, KindMetadata, usable)
+	var p *problem
+	if errors.As(err, &p) {
+		return Client{}, errors.New(p.description)
+	}
+	return c, err
+}
+
+func documentProblem(description string, cause error) error {
+	p := &problem{status: http.StatusBadRequest, code: codeInvalidClient, description: description, cause: cause}
+	return fmt.Errorf("%w: %w", errUnknownClient, p)
+}
+
+func isJSON(contentType string) bool {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return false
+	}
+	return kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
+}
+
+// freshness is how long an answer may be kept (RFC 9111, section 4.2), within bounds.
+func freshness(header http.Header, now time.Time) time.Duration {
+	lifetime := documentDefault
+	var shared, private time.Duration = -1, -1
+	for directive := range strings.SplitSeq(strings.Join(header.Values("Cache-Control"), ","), ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(directive), "=")
+		switch strings.ToLower(name) {
+		case "no-store", "no-cache", "private":
+			return documentMin
+		case "s-maxage":
+			shared = deltaSeconds(value)
+		case "max-age":
+			private = deltaSeconds(value)
+		}
+	}
+	switch {
+	case shared >= 0:
+		lifetime = shared
+	case private >= 0:
+		lifetime = private
+	case header.Get("Expires") != "":
+		lifetime = 0
+		if at, err := http.ParseTime(header.Get("Expires")); err == nil {
+			if date, err := http.ParseTime(header.Get("Date")); err == nil {
+				now = date
+			}
+			lifetime = at.Sub(now)
+		}
+	}
+	if age := deltaSeconds(header.Get("Age")); age > 0 {
+		lifetime -= age
+	}
+	return min(max(lifetime, documentMin), documentMax)
+}
+
+// deltaSeconds reads a number of seconds (RFC 9111, section 1.2.2); 0 if it cannot be read, which is stale.
+func deltaSeconds(value string) time.Duration {
+	n, err := strconv.ParseUint(strings.Trim(value, `"`), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(n) * time.Second
+}

@@ -1,0 +1,25 @@
+package oauth
+
+// What tests of the parts need.
+var (
+	PublicDialer     = publicDialer
+	PublicClient     = publicClient
+	PeerAddress      = peerAddress
+	Freshness        = freshness
+	MatchRedirect    = matchRedirect
+	CleanName        = cleanName
+	ValidDocumentURL = validDocumentURL
+	WithParameters   = withParameters
+)
+
+// CheckRedirectURI says what keeps a URI from being a redirect URI.
+func CheckRedirectURI(raw string) (display string, local bool, err error) {
+	u, err := parseRedirectURI(raw)
+	return u.display(), u.local(), err
+}
+
+// GrantKey and RequestKey are the names of keys in Redis.
+func (s *Server) GrantKey(id string) string    { return s.store.grantKey(id) }
+func (s *Server) RequestKey(id string) string  { return s.store.requestKey(id) }
+func (s *Server) BusinessKey(id string) string { return s.store.businessKey(id) }
+func (s *Server) ClientKey(id string) string   { return s.store.clientKey(id) }

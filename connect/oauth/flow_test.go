@@ -1,0 +1,377 @@
+package oauth_test
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
+)
+
+func TestAPersonConnectsAnAssistantAndEndsIt(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	var seen events
+	s := newServer(t, seen.option)
+	c := oauthtest.Register(t, s)
+	verifier, challenge := oauthtest.PKCE()
+
+	id := c.Request(challenge, url.Values{"scope": {"mcp:use"}, "redirect_uri": {"http://127.0.0.1:4711/callback"}})
+	request, err := s.Pending(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, "Test Assistant", request.Client.Name)
+	require.Equal(t, c.ID, request.Client.ID)
+	require.Equal(t, oauth.KindRegistered, request.Client.Kind)
+	require.True(t, request.Client.LocalOnly)
+	require.True(t, request.RedirectLocal)
+	require.Equal(t, "127.0.0.1:4711", request.RedirectHost)
+	require.Equal(t, "mcp:use", request.Scopes.String())
+	require.Equal(t, issuer+"/mcp", request.Resource)
+	require.WithinDuration(t, time.Now().Add(oauth.RequestLifetime), request.ExpiresAt, time.Minute)
+
+	redirect := c.Approve(id, oauthtest.Owner(), scopes(t, "mcp:read contacts:write"))
+	u, err := url.Parse(redirect)
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1:4711", u.Host)
+	require.Equal(t, "/callback", u.Path)
+	require.Equal(t, issuer, u.Query().Get("iss"))
+	require.Equal(t, "state-1", u.Query().Get("state"))
+	require.Len(t, u.Query(), 3)
+	grants, err := s.Grants(ctx, "biz-1")
+	require.NoError(t, err)
+	require.Empty(t, grants, "a connection begins when its code is redeemed")
+
+	tokens := c.Exchange(oauthtest.CodeOf(t, redirect), verifier, url.Values{"redirect_uri": {"http://127.0.0.1:4711/callback"}})
+	require.Equal(t, http.StatusOK, tokens.Status, tokens.ErrorDescription)
+	require.Equal(t, "Bearer", tokens.Type)
+	require.Equal(t, 3600, tokens.ExpiresIn)
+	require.Equal(t, "contacts:write mcp:read", tokens.Scope)
+	require.NotEmpty(t, tokens.Refresh)
+	_, err = s.Pending(ctx, id)
+	require.ErrorIs(t, err, oauth.ErrNoRequest)
+
+	grant, err := s.Authenticate(ctx, tokens.Access)
+	require.NoError(t, err)
+	require.Equal(t, "contacts:write mcp:read", grant.Scopes.String())
+	require.Equal(t, c.ID, grant.ClientID)
+	require.Equal(t, "Test Assistant", grant.ClientName)
+	require.Equal(t, "127.0.0.1:4711", grant.ClientHost)
+	require.Equal(t, "acc-1", grant.AccountID)
+	require.Equal(t, "biz-1", grant.BusinessID)
+	require.WithinDuration(t, time.Now().Add(oauth.RefreshIdle), grant.ExpiresAt, time.Minute)
+	grants, err = s.Grants(ctx, "biz-1")
+	require.NoError(t, err)
+	require.Equal(t, []oauth.Grant{grant}, grants)
+
+	require.ErrorIs(t, s.Revoke(ctx, "biz-2", grant.ID), oauth.ErrNoGrant, "another business's")
+	require.ErrorIs(t, s.Revoke(ctx, "biz-1", "nonsense"), oauth.ErrNoGrant)
+	require.ErrorIs(t, s.Revoke(ctx, "", grant.ID), oauth.ErrNoGrant)
+	_, err = s.Authenticate(ctx, tokens.Access)
+	require.NoError(t, err)
+	require.NoError(t, s.Revoke(ctx, "biz-1", grant.ID))
+	_, err = s.Authenticate(ctx, tokens.Access)
+	require.ErrorIs(t, err, oauth.ErrInvalidToken, "the next call is refused")
+	require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
+	require.ErrorIs(t, s.Revoke(ctx, "biz-1", grant.ID), oauth.ErrNoGrant)
+	grants, err = s.Grants(ctx, "biz-1")
+	require.NoError(t, err)
+	require.Empty(t, grants)
+	require.Equal(t, []oauth.Action{oauth.ActionConnected}, seen.actions())
+}
+
+func TestAPersonDenies(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := newServer(t)
+	c := oauthtest.Register(t, s, "https://app.example.org/cb?tenant=7")
+	_, challenge := oauthtest.PKCE()
+	id := c.Request(challenge, url.Values{"redirect_uri": {"https://app.example.org/cb?tenant=7"}, "state": {"a b&c=d"}})
+	first, err := s.Deny(ctx, id)
+	require.NoError(t, err)
+	u, err := url.Parse(first)
+	require.NoError(t, err)
+	require.Equal(t, "app.example.org", u.Host)
+	require.Equal(t, url.Values{
+		"tenant": {"7"}, "error": {"access_denied"}, "error_description": {"the person has denied the request"},
+		"iss": {issuer}, "state": {"a b&c=d"},
+	}, u.Query())
+	again, err := s.Deny(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, first, again, "a double submit is harmless")
+	_, err = s.Pending(ctx, id)
+	require.ErrorIs(t, err, oauth.ErrNoRequest)
+	_, err = s.Approve(ctx, id, oauthtest.Owner(), scopes(t, "mcp:read"))
+	require.ErrorIs(t, err, oauth.ErrNoRequest, "what was denied is not approved")
+}
+
+func TestOnlyAnOwnerApprovesAndNotMoreThanWasAsked(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := newServer(t)
+	c := oauthtest.Register(t, s)
+	_, challenge := oauthtest.PKCE()
+	id := c.Request(challenge, url.Values{"scope": {"mcp:write"}})
+	member := oauthtest.Owner()
+	member.Role = account.RoleMember
+	_, err := s.Approve(ctx, id, member, scopes(t, "mcp:read"))
+	require.ErrorIs(t, err, oauth.ErrNotOwner)
+	nobody := account.Account{Role: account.RoleOwner}
+	_, err = s.Approve(ctx, id, nobody, scopes(t, "mcp:read"))
+	require.ErrorIs(t, err, oauth.ErrNotOwner)
+	for _, granted := range []string{"", "mcp:use", "mcp:write automations:run"} {
+		_, err = s.Approve(ctx, id, oauthtest.Owner(), scopes(t, granted))
+		require.ErrorIs(t, err, oauth.ErrScopes, granted)
+	}
+	for _, unknown := range []string{"", "x", id + "x", id[:len(id)-1], "grq_" + id, id[:26] + "." + id[4:26] + id[4:25]} {
+		_, err = s.Approve(ctx, unknown, oauthtest.Owner(), scopes(t, "mcp:read"))
+		require.ErrorIs(t, err, oauth.ErrNoRequest, unknown)
+		_, err = s.Pending(ctx, unknown)
+		require.ErrorIs(t, err, oauth.ErrNoRequest)
+		_, err = s.Deny(ctx, unknown)
+		require.ErrorIs(t, err, oauth.ErrNoRequest)
+	}
+	_, err = s.Approve(ctx, id, oauthtest.Owner(), scopes(t, "mcp:write"))
+	require.NoError(t, err)
+}
+
+func TestADoubleSubmitGetsTheSameCodeUntilItIsRedeemed(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := newServer(t)
+	c := oauthtest.Register(t, s)
+	verifier, challenge := oauthtest.PKCE()
+	id := c.Request(challenge, nil)
+	first := c.Approve(id, oauthtest.Owner(), scopes(t, "mcp:read"))
+	require.Equal(t, first, c.Approve(id, oauthtest.Owner(), scopes(t, "mcp:read")))
+	other := oauthtest.Owner()
+	other.ID = "acc-2"
+	_, err := s.Approve(ctx, id, other, scopes(t, "mcp:read"))
+	require.ErrorIs(t, err, oauth.ErrNoRequest, "another account's code is nobody else's")
+	_, err = s.Deny(ctx, id)
+	require.ErrorIs(t, err, oauth.ErrNoRequest)
+	require.Equal(t, http.StatusOK, c.Exchange(oauthtest.CodeOf(t, first), verifier, nil).Status)
+	_, err = s.Approve(ctx, id, oauthtest.Owner(), scopes(t, "mcp:read"))
+	require.ErrorIs(t, err, oauth.ErrNoRequest)
+}
+
+func TestScopeAndStateMayBeMissing(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := newServer(t)
+	c := oauthtest.Register(t, s)
+	_, challenge := oauthtest.PKCE()
+	for asked, want := range map[string]string{
+		"":                                "mcp:read",
+		"openid offline_access":           "mcp:read",
+		"mcp:write offline_access":        "mcp:write",
+		"contacts:write mcp:read email":   "contacts:write mcp:read",
+		" mcp:read  mcp:write profile":    "mcp:read mcp:write",
+		"mcp:use address phone mcp:write": "mcp:use mcp:write",
+	} {
+		request, err := s.Pending(ctx, c.Request(challenge, url.Values{"scope": {asked}, "state": nil}))
+		require.NoError(t, err)
+		require.Equal(t, want, request.Scopes.String())
+		u, err := url.Parse(c.Approve(request.ID, oauthtest.Owner(), request.Scopes))
+		require.NoError(t, err)
+		require.False(t, u.Query().Has("state"))
+		require.Equal(t, issuer, u.Query().Get("iss"))
+	}
+}
+
+func TestARedirectURIMayBeLeftOutIfThereIsOne(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	verifier, challenge := oauthtest.PKCE()
+	one := oauthtest.Register(t, s, "https://app.example.org/cb")
+	code := one.Code(oauthtest.Owner(), challenge, url.Values{"redirect_uri": nil})
+	require.Equal(t, "invalid_grant", one.Exchange(code, verifier, url.Values{"redirect_uri": {"https://app.example.org/other"}}).Error)
+	require.Equal(t, http.StatusOK, one.Exchange(code, verifier, url.Values{"redirect_uri": nil}).Status)
+
+	two := oauthtest.Register(t, s, "https://app.example.org/cb", "https://app.example.org/other")
+	w := two.Authorize(challenge, url.Values{"redirect_uri": nil})
+	require.Equal(t, http.StatusBadRequest, w.Code)
+	require.Contains(t, w.Body.String(), "redirect_uri is missing")
+}
+
+func TestLifetimes(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	now := newClock()
+	s := newServer(t, withClock(now))
+	c := oauthtest.Register(t, s)
+	verifier, challenge := oauthtest.PKCE()
+
+	id := c.Request(challenge, nil)
+	now.Add(oauth.RequestLifetime - time.Second)
+	_, err := s.Pending(ctx, id)
+	require.NoError(t, err)
+	now.Add(time.Second)
+	_, err = s.Pending(ctx, id)
+	require.ErrorIs(t, err, oauth.ErrNoRequest)
+	_, err = s.Approve(ctx, id, oauthtest.Owner(), scopes(t, "mcp:read"))
+	require.ErrorIs(t, err, oauth.ErrNoRequest)
+
+	code := c.Code(oauthtest.Owner(), challenge, nil)
+	now.Add(oauth.CodeLifetime)
+	require.Equal(t, "invalid_grant", c.Exchange(code, verifier, nil).Error)
+
+	code = c.Code(oauthtest.Owner(), challenge, nil)
+	now.Add(oauth.CodeLifetime - time.Second)
+	tokens := c.Exchange(code, verifier, nil)
+	require.Equal(t, http.StatusOK, tokens.Status)
+
+	now.Add(oauth.AccessLifetime - time.Second)
+	_, err = s.Authenticate(ctx, tokens.Access)
+	require.NoError(t, err)
+	now.Add(time.Second)
+	_, err = s.Authenticate(ctx, tokens.Access)
+	require.ErrorIs(t, err, oauth.ErrInvalidToken)
+
+	// The refresh token lives as long as it is used, but not longer than the connection.
+	began := now.Now()
+	for now.Now().Add(oauth.RefreshIdle).Before(began.Add(oauth.GrantLifetime)) {
+		now.Add(oauth.RefreshIdle - 2*time.Hour)
+		tokens = c.Refresh(tokens.Refresh, nil)
+		require.Equal(t, http.StatusOK, tokens.Status, tokens.ErrorDescription)
+	}
+	grants, err := s.Grants(ctx, "biz-1")
+	require.NoError(t, err)
+	require.Len(t, grants, 1)
+	require.Equal(t, grants[0].CreatedAt.Add(oauth.GrantLifetime), grants[0].ExpiresAt)
+	now.Add(grants[0].ExpiresAt.Sub(now.Now()) - time.Minute)
+	tokens = c.Refresh(tokens.Refresh, nil)
+	require.Equal(t, http.StatusOK, tokens.Status)
+	require.LessOrEqual(t, tokens.ExpiresIn, 60)
+	now.Add(time.Minute)
+	require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
+	_, err = s.Authenticate(ctx, tokens.Access)
+	require.ErrorIs(t, err, oauth.ErrInvalidToken)
+	grants, err = s.Grants(ctx, "biz-1")
+	require.NoError(t, err)
+	require.Empty(t, grants)
+
+	idle := c.Connect(oauthtest.Owner(), "")
+	now.Add(oauth.RefreshIdle)
+	require.Equal(t, "invalid_grant", c.Refresh(idle.Refresh, nil).Error)
+}
+
+func TestAClientWithoutRefreshTokensGetsNone(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := newServer(t)
+	c := oauthtest.Register(t, s)
+	c.ID = register(t, c, `{"redirect_uris":["http://127.0.0.1/callback"],"grant_types":["authorization_code","urn:example:new"]}`)
+	tokens := c.Connect(oauthtest.Owner(), "")
+	require.Empty(t, tokens.Refresh)
+	grant, err := s.Authenticate(ctx, tokens.Access)
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now().Add(oauth.AccessLifetime), grant.ExpiresAt, time.Minute)
+}
+
+func TestLastUseIsKnownToTheMinute(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	now := newClock()
+	s := newServer(t, withClock(now))
+	_, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
+	used := func() time.Time {
+		grants, err := s.Grants(ctx, "biz-1")
+		require.NoError(t, err)
+		require.Len(t, grants, 1)
+		return grants[0].LastUsedAt
+	}
+	began := used()
+	now.Add(59 * time.Second)
+	_, err := s.Authenticate(ctx, tokens.Access)
+	require.NoError(t, err)
+	require.Equal(t, began, used())
+	now.Add(time.Second)
+	grant, err := s.Authenticate(ctx, tokens.Access)
+	require.NoError(t, err)
+	require.Equal(t, began.Add(time.Minute), used())
+	require.Equal(t, grant.LastUsedAt.UnixMilli(), used().UnixMilli())
+}
+
+func TestConnectionsOfABusiness(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	now := newClock()
+	s := newServer(t, withClock(now))
+	mine, other := oauthtest.Owner(), oauthtest.Owner()
+	other.ID = "acc-2"
+	foreign := oauthtest.Owner()
+	foreign.BusinessID, foreign.ID = "biz-2", "acc-3"
+	var tokens []oauthtest.Tokens
+	for _, by := range []account.Account{mine, other, foreign, mine} {
+		_, own := oauthtest.Connect(t, s, by, "")
+		tokens = append(tokens, own)
+		now.Add(time.Second)
+	}
+	grants, err := s.Grants(ctx, "biz-1")
+	require.NoError(t, err)
+	require.Len(t, grants, 3)
+	require.True(t, grants[0].CreatedAt.After(grants[1].CreatedAt), "the newest first")
+	n, err := s.RevokeAccount(ctx, "biz-2", "acc-1")
+	require.NoError(t, err)
+	require.Zero(t, n)
+	n, err = s.RevokeAccount(ctx, "biz-1", "acc-1")
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	for i, gone := range []bool{true, false, false, true} {
+		_, err := s.Authenticate(ctx, tokens[i].Access)
+		require.Equal(t, gone, err != nil)
+	}
+	grants, err = s.Grants(ctx, "biz-1")
+	require.NoError(t, err)
+	require.Len(t, grants, 1)
+	require.Equal(t, "acc-2", grants[0].AccountID)
+	none, err := s.Grants(ctx, "biz-unknown")
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
+
+func TestAnApprovedCodeGoesWithItsAccount(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	c := oauthtest.Register(t, s)
+	verifier, challenge := oauthtest.PKCE()
+	code := c.Code(oauthtest.Owner(), challenge, nil)
+	n, err := s.RevokeAccount(context.Background(), "biz-1", "acc-1")
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, "invalid_grant", c.Exchange(code, verifier, nil).Error)
+}
+
+func TestRefreshRotatesAndNeverGivesMore(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := newServer(t)
+	c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "mcp:write")
+
+	narrow := c.Refresh(tokens.Refresh, url.Values{"scope": {"contacts:read"}})
+	require.Equal(t, http.StatusOK, narrow.Status)
+	require.Equal(t, "contacts:read", narrow.Scope)
+	require.NotEqual(t, tokens.Refresh, narrow.Refresh)
+	grant, err := s.Authenticate(ctx, narrow.Access)
+	require.NoError(t, err)
+	require.Equal(t, "contacts:read", grant.Scopes.String())
+	grants, err := s.Grants(ctx, "biz-1")
+	require.NoError(t, err)
+	require.Equal(t, "mcp:write", grants[0].Scopes.String(), "the connection still is what was granted")
+
+	for _, more := range []string{"mcp:use", "mcp:write automations:run"} {
+		refused := c.Refresh(narrow.Refresh, url.Values{"scope": {more}})
+		require.Equal(t, "invalid_scope", refused.Error)
+		require.Empty(t, refused.Access)
+	}
+	wide := c.Refresh(narrow.Refresh, nil)
+	require.Equal(t, "mcp:write", wide.Scope)
+	_, err = s.Authenticate(ctx, tokens.Access)
+	require.NoError(t, err, "an access token lives its time")
+}

@@ -1,0 +1,261 @@
+package oauth
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"go.uber.org/zap"
+)
+
+// Codes of errors, as the RFCs name them.
+const (
+	codeInvalidRequest     = "invalid_request"           // RFC 6749
+	codeInvalidClient      = "invalid_client"            // RFC 6749
+	codeInvalidGrant       = "invalid_grant"             // RFC 6749
+	codeInvalidScope       = "invalid_scope"             // RFC 6749
+	codeUnsupportedGrant   = "unsupported_grant_type"    // RFC 6749
+	codeUnsupportedType    = "unsupported_response_type" // RFC 6749
+	codeAccessDenied       = "access_denied"             // RFC 6749
+	codeUnavailable        = "temporarily_unavailable"   // RFC 6749
+	codeServerError        = "server_error"              // RFC 6749
+	codeInvalidTarget      = "invalid_target"            // RFC 8707
+	codeInvalidRedirectURI = "invalid_redirect_uri"      // RFC 7591
+	codeInvalidMetadata    = "invalid_client_metadata"   // RFC 7591
+	codeInvalidToken       = "invalid_token"             // RFC 6750
+	codeInsufficientScope  = "insufficient_scope"        // RFC 6750
+	codeNoRequestObject    = "request_not_supported"     // OpenID Connect Core
+	codeNoRequestURI       = "request_uri_not_supported" // OpenID Connect Core
+	codeTooMany            = "too_many_requests"         // of no RFC, and what the MCP SDKs know
+)
+
+const (
+	maxForm     = 64 << 10 // bytes of a form
+	maxMetadata = 64 << 10 // bytes of a registration
+
+	// retryAfter is when to come back while Redis is away.
+	retryAfter = 5 * time.Second
+)
+
+// problem is an error as a client reads it.
+type problem struct {
+	status      int
+	code        string
+	description string        // visible ASCII and spaces without quotes and backslashes (RFC 6749, section 5.2)
+	retry       time.Duration // Retry-After if above 0
+	cause       error         // for the log only
+}
+
+func (p *problem) Error() string { return p.code + ": " + p.description }
+
+// Unwrap returns the cause.
+func (p *problem) Unwrap() error { return p.cause }
+
+func refuse(code, description string) *problem {
+	return &problem{status: http.StatusBadRequest, code: code, description: description}
+}
+
+// away is the problem of a server whose Redis cannot be asked.
+func away(cause error) *problem {
+	return &problem{
+		status: http.StatusServiceUnavailable, code: codeUnavailable, retry: retryAfter, cause: cause,
+		description: "the service is temporarily unavailable, please try again",
+	}
+}
+
+// endpoint is a path of the server.
+type endpoint struct {
+	methods []string // without OPTIONS
+	cors    bool     // scripts of any origin may use it
+	headers []string // that such scripts may send
+	serve   http.HandlerFunc
+}
+
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	if e.cors {
+		h.Set("Access-Control-Allow-Origin", "*")
+		h.Set("Access-Control-Expose-Headers", "WWW-Authenticate, Retry-After")
+	}
+	allow := strings.Join(append(slices.Clone(e.methods), http.MethodOptions), ", ")
+	switch {
+	case slices.Contains(e.methods, r.Method):
+		e.serve(w, r)
+	case r.Method == http.MethodOptions:
+		h.Set("Allow", allow)
+		if e.cors {
+			h.Set("Access-Control-Allow-Methods", allow)
+			h.Set("Access-Control-Allow-Headers", strings.Join(e.headers, ", "))
+			h.Set("Access-Control-Max-Age", "86400")
+		}
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		h.Set("Allow", allow)
+		writeProblem(w, &problem{
+			status: http.StatusMethodNotAllowed, code: codeInvalidRequest, description: "this method is not allowed here",
+		})
+	}
+}
+
+// Handler serves the endpoints: the metadata under /.well-known/, /oauth/authorize, /oauth/token, /oauth/revoke and
+// /oauth/register. Paths are matched as they were sent; every other one is 404.
+func (s *Server) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e, ok := s.endpoints[r.URL.EscapedPath()]
+		if !ok {
+			writeProblem(w, &problem{status: http.StatusNotFound, code: codeInvalidRequest, description: "there is nothing here"})
+			return
+		}
+		e.ServeHTTP(w, r)
+	})
+}
+
+// Paths are the paths that Handler serves, sorted.
+func (s *Server) Paths() []string {
+	paths := make([]string, 0, len(s.endpoints))
+	for path := range s.endpoints {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+func writeJSON(w http.ResponseWriter, status int, body any) {
+	data, err := json.Marshal(body, json.Deterministic(true))
+	if err != nil { // of none of this package's types
+		status, data = http.StatusInternalServerError, []byte(`{"error":"`+codeServerError+`"}`)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(data)+1))
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n'))
+}
+
+// noStore keeps an answer out of every cache (RFC 6749, section 5.1).
+func noStore(w http.ResponseWriter) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Pragma", "no-cache")
+}
+
+type errorBody struct {
+	Error       string `json:"error"`
+	Description string `json:"error_description,omitempty"`
+}
+
+func writeProblem(w http.ResponseWriter, p *problem) {
+	noStore(w)
+	if p.retry > 0 {
+		w.Header().Set("Retry-After", seconds(p.retry))
+	}
+	writeJSON(w, p.status, errorBody{Error: p.code, Description: p.description})
+}
+
+// seconds rounds up.
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
+}
+
+// problemOf turns an error into what a client reads, and tells the log what it should know.
+func (s *Server) problemOf(doing string, err error) *problem {
+	var p *problem
+	if !errors.As(err, &p) {
+		if errors.Is(err, ErrUnavailable) {
+			p = away(err)
+		} else {
+			p = &problem{status: http.StatusInternalServerError, code: codeServerError, cause: err, description: "an internal error"}
+		}
+	}
+	if p.status >= http.StatusInternalServerError {
+		s.o.Log.Error(doing, zap.Int("status", p.status), zap.Error(p.cause))
+	} else if check := s.o.Log.Check(zap.DebugLevel, doing); check != nil {
+		check.Write(zap.Int("status", p.status), zap.String("code", p.code), zap.String("reason", p.description),
+			zap.Error(p.cause))
+	}
+	return p
+}
+
+// form holds the parameters of a request, none of which is given twice (RFC 6749, section 3.1) but resource (RFC 8707).
+// One without a value counts as not given.
+type form struct{ values url.Values }
+
+func newForm(values url.Values) (form, error) {
+	f := form{values: make(url.Values, len(values))}
+	for name, list := range values {
+		if len(list) > 1 && name != "resource" {
+			return form{}, refuse(codeInvalidRequest, "a parameter is given more than once: "+printable(name))
+		}
+		for _, value := range list {
+			if value != "" {
+				f.values.Add(name, value)
+			}
+		}
+	}
+	return f, nil
+}
+
+func (f form) get(name string) string { return f.values.Get(name) }
+
+// readForm reads the body of a POST. The query of its URL counts for nothing.
+func readForm(w http.ResponseWriter, r *http.Request) (form, error) {
+	values, err := readValues(w, r)
+	if err != nil {
+		return form{}, err
+	}
+	return newForm(values)
+}
+
+func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/x-www-form-urlencoded" {
+		return nil, refuse(codeInvalidRequest, "the body has to be application/x-www-form-urlencoded")
+	}
+	body, err := readBody(w, r, maxForm)
+	if err != nil {
+		return nil, err
+	}
+	values, err := url.ParseQuery(string(body))
+	if err != nil {
+		return nil, refuse(codeInvalidRequest, "the body cannot be read as a form")
+	}
+	return values, nil
+}
+
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, &problem{
+			status: http.StatusRequestEntityTooLarge, code: codeInvalidRequest, description: "the body is too large",
+		}
+	case err != nil:
+		return nil, &problem{status: http.StatusBadRequest, code: codeInvalidRequest, description: "the body broke off", cause: err}
+	}
+	return body, nil
+}
+
+// printable makes a caller's text fit for an error_description, and bounds it.
+func printable(text string) string {
+	const most = 80
+	var b strings.Builder
+	for i := 0; i < len(text) && i < most; i++ {
+		if c := text[i]; c >= ' ' && c < 0x7f && c != '"' && c != '\\' {
+			b.WriteByte(c)
+		} else {
+			b.WriteByte('?')
+		}
+	}
+	if len(text) > most {
+		b.WriteString("...")
+	}
+	return b.String()
+}

@@ -1,0 +1,119 @@
+package oauth
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+)
+
+// Protect lets only requests with a good access token through to next, which finds the connection with [GrantFrom]. The
+// others get the challenges of RFC 6750 and RFC 9728, with a JSON body. OPTIONS passes without a token: preflights carry
+// none.
+func (s *Server) Protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodOptions {
+			next.ServeHTTP(w, r)
+			return
+		}
+		grant, err := s.authenticateRequest(r)
+		if err != nil {
+			s.refuseRequest(w, err)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(WithGrant(r.Context(), grant)))
+	})
+}
+
+// errNoToken says that a request carries no token at all: a client that has not begun yet.
+var errNoToken = errors.New("no access token")
+
+func (s *Server) authenticateRequest(r *http.Request) (Grant, error) {
+	// A token in the address would end up in logs and histories: it counts for nothing, and spoils the one in the
+	// header (RFC 6750, section 2).
+	inQuery := r.URL.Query().Has("access_token")
+	headers := r.Header.Values("Authorization")
+	switch {
+	case len(headers) == 0:
+		return Grant{}, errNoToken
+	case len(headers) > 1 || inQuery:
+		return Grant{}, refuse(codeInvalidRequest, "the access token belongs into one Authorization header and nowhere else")
+	}
+	scheme, token, _ := strings.Cut(headers[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return Grant{}, errNoToken
+	}
+	return s.Authenticate(r.Context(), strings.Trim(token, " "))
+}
+
+func (s *Server) refuseRequest(w http.ResponseWriter, err error) {
+	challenge := []string{"resource_metadata", s.metadataURL(), "scope", s.o.ChallengeScopes.String()}
+	p := &problem{status: http.StatusUnauthorized, code: codeInvalidToken, cause: err}
+	var refused *problem
+	switch {
+	case errors.Is(err, errNoToken):
+		// RFC 6750, section 3.1: no error code for a request without any authentication.
+		p.description = "an access token is required"
+	case errors.Is(err, ErrInvalidToken):
+		p.description = "the access token is unknown, expired or revoked, or for something else"
+		challenge = append([]string{"error", p.code, "error_description", p.description}, challenge...)
+	case errors.As(err, &refused):
+		p = refused
+		challenge = append([]string{"error", p.code, "error_description", p.description}, challenge...)
+	default:
+		writeProblem(w, s.problemOf("checking an access token", err))
+		return
+	}
+	setChallenge(w, challenge)
+	writeProblem(w, s.problemOf("request refused", p))
+}
+
+// setChallenge sets WWW-Authenticate, with pairs of names and values that need no escapes, and lets scripts read it.
+func setChallenge(w http.ResponseWriter, pairs []string) {
+	var b strings.Builder
+	b.WriteString("Bearer ")
+	for i := 0; i < len(pairs); i += 2 {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(pairs[i] + `="` + pairs[i+1] + `"`)
+	}
+	w.Header().Set("WWW-Authenticate", b.String())
+	w.Header().Add("Access-Control-Expose-Headers", "WWW-Authenticate")
+}
+
+// InsufficientScope answers 403 with the challenge that names all scopes which the operation needs (RFC 6750, section
+// 3.1). Names that are no scopes are left out.
+func (s *Server) InsufficientScope(w http.ResponseWriter, required ...string) {
+	var names []string
+	for _, name := range required {
+		if set, err := scope.Parse(name); err == nil && !set.IsZero() {
+			names = append(names, set.String())
+		}
+	}
+	p := &problem{
+		status: http.StatusForbidden, code: codeInsufficientScope,
+		description: "the connection does not include what this needs",
+	}
+	pairs := []string{"error", p.code, "error_description", p.description, "resource_metadata", s.metadataURL()}
+	if len(names) > 0 {
+		pairs = append(pairs, "scope", strings.Join(names, " "))
+	}
+	setChallenge(w, pairs)
+	writeProblem(w, p)
+}
+
+type grantKey struct{}
+
+// GrantFrom returns the connection that [Server.Protect] has put into the context of a request.
+func GrantFrom(ctx context.Context) (Grant, bool) {
+	g, ok := ctx.Value(grantKey{}).(Grant)
+	return g, ok
+}
+
+// WithGrant returns a context from which [GrantFrom] gets the connection.
+func WithGrant(ctx context.Context, g Grant) context.Context {
+	return context.WithValue(ctx, grantKey{}, g)
+}

@@ -1,0 +1,176 @@
+package oauth
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bounds of redirect URIs.
+const (
+	maxRedirectURI  = 2048 // characters
+	maxRedirectURIs = 32   // of a client
+)
+
+// loopbackHosts are the hosts for which the port is free, as they stand in a URI.
+func loopbackHosts() []string { return []string{"localhost", "127.0.0.1", "[::1]"} }
+
+// claimed reports whether a scheme may be one that an application on the person's machine has claimed. Those that
+// browsers, mail programs and operating systems give a meaning of their own are not.
+func claimed(scheme string) bool {
+	switch scheme {
+	case "http", "https", "javascript", "data", "vbscript", "livescript", "mocha", "blob", "file", "filesystem", "about",
+		"view-source", "chrome", "chrome-extension", "chrome-search", "edge", "brave", "opera", "moz-extension",
+		"moz-icon", "safari-extension", "safari-web-extension", "ms-browser-extension", "resource", "jar", "wyciwyg",
+		"intent", "android-app", "android", "content", "ws", "wss", "ftp", "ftps", "sftp", "ssh", "telnet", "gopher",
+		"ldap", "ldaps", "nfs", "smb", "cifs", "afp", "rtsp", "git", "svn", "mailto", "tel", "telprompt", "facetime",
+		"facetime-audio", "sms", "mms", "sip", "sips", "callto", "geo", "maps", "market", "itms", "itms-apps",
+		"itms-services", "urn", "cid", "mid", "news", "nntp", "irc", "ircs", "magnet", "feed", "search", "search-ms",
+		"shell", "help", "hcp", "ms-help", "mk", "res", "ms-appinstaller", "ms-settings", "ms-msdt", "ms-officecmd",
+		"ms-word", "ms-excel", "ms-powerpoint", "ms-its", "x-apple-helpbasic", "x-man-page", "applescript":
+		return false
+	}
+	return len(scheme) >= 3
+}
+
+// redirectURI is what a redirect URI is taken apart into.
+type redirectURI struct {
+	scheme string
+	host   string // as it stands there, with the port: "example.com:8443"; may be "" for a claimed scheme
+	// Of a loopback URI: the host without its port, and what comes after the port, as they stand there.
+	loopback, rest string
+}
+
+// local reports whether the URI leads to the person's own machine.
+func (u redirectURI) local() bool { return u.loopback != "" || u.scheme != "https" }
+
+// display is where the person is sent back to, for people.
+func (u redirectURI) display() string {
+	if u.scheme == "https" || u.loopback != "" {
+		return u.host
+	}
+	return u.scheme + ":"
+}
+
+// parseRedirectURI says what keeps a URI from being a redirect URI, if anything does. It is stricter than URLs are: what
+// browsers and Go's parser could read in different ways is refused.
+func parseRedirectURI(raw string) (redirectURI, error) {
+	if raw == "" {
+		return redirectURI{}, errors.New("it is empty")
+	}
+	if len(raw) > maxRedirectURI {
+		return redirectURI{}, fmt.Errorf("it is longer than %d characters", maxRedirectURI)
+	}
+	for i := range len(raw) {
+		// Neither controls, spaces nor what is not ASCII; none of the characters that a URI does not have (RFC 3986).
+		if c := raw[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
+			return redirectURI{}, errors.New("it holds a character that a URI does not have")
+		}
+	}
+	if strings.Contains(raw, "#") {
+		return redirectURI{}, errors.New("it has a fragment")
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return redirectURI{}, errors.New("it cannot be read")
+	}
+	scheme, after, _ := strings.Cut(raw, ":")
+	switch {
+	case u.Scheme == "":
+		return redirectURI{}, errors.New("it is not absolute")
+	case u.Scheme != scheme:
+		return redirectURI{}, errors.New("its scheme is not in lower case")
+	case u.User != nil:
+		return redirectURI{}, errors.New("it holds user information")
+	case scheme != "https" && scheme != "http":
+		if !claimed(scheme) {
+			return redirectURI{}, fmt.Errorf("the scheme %s is not for redirects", scheme)
+		}
+		if after == "" || strings.Contains(u.Host, "@") {
+			return redirectURI{}, errors.New("it leads nowhere")
+		}
+		return redirectURI{scheme: scheme, host: u.Host}, nil
+	}
+	authority, ok := strings.CutPrefix(after, "//")
+	if !ok {
+		return redirectURI{}, errors.New("it names no host")
+	}
+	rest := ""
+	if i := strings.IndexAny(authority, "/?"); i >= 0 {
+		authority, rest = authority[:i], authority[i:]
+	}
+	host, err := checkAuthority(authority)
+	if err != nil {
+		return redirectURI{}, err
+	}
+	parsed := redirectURI{scheme: scheme, host: authority}
+	if scheme == "http" {
+		if !slices.Contains(loopbackHosts(), host) {
+			return redirectURI{}, errors.New("http is for localhost, 127.0.0.1 and [::1] only: use https")
+		}
+		parsed.loopback, parsed.rest = host, rest
+	}
+	return parsed, nil
+}
+
+// checkAuthority returns the host of an authority, which has letters, digits, dots, hyphens and underscores or is an IPv6
+// address in brackets, and perhaps a port.
+func checkAuthority(authority string) (host string, err error) {
+	host, port := authority, ""
+	if i := strings.LastIndexByte(authority, ':'); i >= 0 && !strings.HasSuffix(authority, "]") {
+		host, port = authority[:i], authority[i+1:]
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return "", errors.New("its port is not one")
+		}
+	}
+	name := host
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		name = host[1 : len(host)-1]
+		if name == "" || strings.Trim(name, "0123456789abcdef:.") != "" {
+			return "", errors.New("its host cannot be read")
+		}
+		return host, nil
+	}
+	if name == "" || name[0] == '.' || strings.Contains(name, "..") ||
+		strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
+		return "", errors.New("its host is not a plain host name")
+	}
+	return host, nil
+}
+
+// matchRedirect reports whether requested is one of the registered URIs: the same, byte for byte, but for the port of
+// http on a loopback name or address (RFC 8252, section 7.3).
+func matchRedirect(registered []string, requested string) bool {
+	want, err := parseRedirectURI(requested)
+	if err != nil {
+		return false
+	}
+	for _, raw := range registered {
+		if raw == requested {
+			return true
+		}
+		if want.loopback == "" {
+			continue
+		}
+		have, err := parseRedirectURI(raw)
+		if err == nil && have.loopback == want.loopback && have.rest == want.rest {
+			return true
+		}
+	}
+	return false
+}
+
+// withParameters adds parameters to the query of a redirect URI.
+func withParameters(uri string, parameters url.Values) string {
+	separator := "?"
+	if strings.Contains(uri, "?") {
+		separator = "&"
+		if strings.HasSuffix(uri, "?") || strings.HasSuffix(uri, "&") {
+			separator = ""
+		}
+	}
+	return uri + separator + parameters.Encode()
+}

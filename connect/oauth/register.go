@@ -1,0 +1,88 @@
+package oauth
+
+import (
+	"mime"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+	"go.uber.org/zap"
+)
+
+// registration is the answer to a registration (RFC 7591, section 3.2.1): what was registered, which may be other than
+// what was asked for. There is no secret, and nothing to manage it with.
+type registration struct {
+	ClientID      string   `json:"client_id"`
+	IssuedAt      int64    `json:"client_id_issued_at"`
+	ClientName    string   `json:"client_name"`
+	ClientURI     string   `json:"client_uri,omitempty"`
+	LogoURI       string   `json:"logo_uri,omitempty"`
+	RedirectURIs  []string `json:"redirect_uris"`
+	GrantTypes    []string `json:"grant_types"`
+	ResponseTypes []string `json:"response_types"`
+	AuthMethod    string   `json:"token_endpoint_auth_method"`
+}
+
+func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) {
+	noStore(w)
+	answer, err := s.register(w, r)
+	if err != nil {
+		writeProblem(w, s.problemOf("registering a client", err))
+		return
+	}
+	writeJSON(w, http.StatusCreated, answer)
+}
+
+func (s *Server) register(w http.ResponseWriter, r *http.Request) (registration, error) {
+	ctx := r.Context()
+	address := s.o.ClientAddress(r)
+	if err := s.charge(ctx, "register", address, s.o.Limits.Registrations); err != nil {
+		return registration{}, err
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return registration{}, refuse(codeInvalidMetadata, "the body has to be application/json")
+	}
+	body, err := readBody(w, r, maxMetadata)
+	if err != nil {
+		return registration{}, err
+	}
+	var m clientMetadata
+	if err := json.Unmarshal(body, &m); err != nil {
+		p := refuse(codeInvalidMetadata, "the body cannot be read as client metadata")
+		p.cause = err
+		return registration{}, p
+	}
+	switch {
+	case len(m.RedirectURIs) == 0:
+		return registration{}, refuse(codeInvalidRedirectURI, "redirect_uris is missing or empty")
+	case len(m.RedirectURIs) > maxRedirectURIs:
+		return registration{}, refuse(codeInvalidRedirectURI, "there are too many redirect_uris")
+	}
+	c, err := m.client(kindClient+newID(), KindRegistered, m.RedirectURIs)
+	if err != nil {
+		return registration{}, err
+	}
+	// What is in order is counted for everybody, so that those who send nonsense do not use that up.
+	if err := s.charge(ctx, "register", everybody, s.o.Limits.AllRegistrations); err != nil {
+		return registration{}, err
+	}
+	if err := s.keepClient(ctx, c); err != nil {
+		return registration{}, err
+	}
+	s.o.Log.Info("client registered", zap.String("client_id", c.ID), zap.String("client_name", c.Name),
+		zap.String("address", address))
+	grants := grantTypes()
+	if !c.Refreshes {
+		grants = grants[:1]
+	}
+	return registration{
+		ClientID:      c.ID,
+		IssuedAt:      s.o.Now().Unix(),
+		ClientName:    c.Name,
+		ClientURI:     c.URI,
+		LogoURI:       c.LogoURI,
+		RedirectURIs:  c.RedirectURIs,
+		GrantTypes:    grants,
+		ResponseTypes: []string{"code"},
+		AuthMethod:    "none",
+	}, nil
+}
