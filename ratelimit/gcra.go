@@ -59,18 +59,40 @@ func (f *Fleet) takeGCRA(ctx context.Context, o *op, states []State, charge bool
 func (f *Fleet) oneGCRA(ctx context.Context, o *op, i, n int, states []State) error {
 	limit := o.buckets[i].Limit
 	key := redisKey(f.o.Prefix, o.tag, limit.Name, &o.ids[i])
+	rate := redis_rate.Limit{Rate: limit.Requests, Burst: limit.Requests, Period: limit.Window}
+	interval := limit.Window / time.Duration(limit.Requests)
 	f.stats.flights.Add(1)
-	r, err := f.gcra.AllowN(ctx, key, redis_rate.Limit{Rate: limit.Requests, Burst: limit.Requests, Period: limit.Window}, n)
+	r, err := f.gcra.AllowN(ctx, key, rate, n)
 	if err != nil {
 		return err //nolint:wrapcheck // the caller says what it is about
+	}
+	if r.ResetAfter > limit.Window+interval {
+		if r, err = f.fillGCRA(ctx, key, rate); err != nil {
+			return err
+		}
 	}
 	states[i] = stateGCRA(limit, r.ResetAfter)
 	if r.Allowed < n || n == 0 && states[i].Remaining == 0 {
 		s := &states[i]
 		s.Remaining = 0
-		s.RetryAfter = max(time.Microsecond, r.ResetAfter-limit.Window+limit.Window/time.Duration(limit.Requests))
+		s.RetryAfter = max(time.Microsecond, r.ResetAfter-limit.Window+interval)
 	}
 	return nil
+}
+
+// fillGCRA makes a bucket that is further ahead of Redis's clock than it can be, because the clock was set back, a full
+// one, of which the first unit is free after one interval. redis_rate would refuse until the clock is where it was.
+func (f *Fleet) fillGCRA(ctx context.Context, key string, rate redis_rate.Limit) (*redis_rate.Result, error) {
+	f.stats.flights.Add(2)
+	if err := f.gcra.Reset(ctx, key); err != nil {
+		return nil, err //nolint:wrapcheck // the caller says what it is about
+	}
+	r, err := f.gcra.AllowN(ctx, key, rate, rate.Burst)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller says what it is about
+	}
+	r.Allowed = 0 // to whoever asked
+	return r, nil
 }
 
 // stateGCRA derives the state from how far ahead of the clock the bucket is: one
