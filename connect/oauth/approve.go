@@ -50,7 +50,6 @@ type held struct {
 
 	id     string // of the connection that may come of it
 	secret []byte
-	state  string
 }
 
 // find looks a request up, whatever was decided.
@@ -61,7 +60,7 @@ func (s *Server) find(ctx context.Context, requestID string) (held, error) {
 	}
 	var values []any
 	err := s.store.ask(ctx, "reading an authorization request", func(ctx context.Context) (err error) {
-		values, err = s.o.Redis.HMGet(ctx, s.store.requestKey(id), fieldSecret, fieldData, fieldState).Result()
+		values, err = s.o.Redis.HMGet(ctx, s.store.requestKey(id), fieldSecret, fieldData).Result()
 		return err
 	})
 	if err != nil {
@@ -71,7 +70,7 @@ func (s *Server) find(ctx context.Context, requestID string) (held, error) {
 	if !same(text(0), digest(secret)) {
 		return held{}, ErrNoRequest
 	}
-	h := held{id: id, secret: secret, state: text(2)}
+	h := held{id: id, secret: secret}
 	if err := json.Unmarshal([]byte(text(1)), &h.pending); err != nil {
 		return held{}, ErrNoRequest
 	}
@@ -81,14 +80,15 @@ func (s *Server) find(ctx context.Context, requestID string) (held, error) {
 	return h, nil
 }
 
-// Pending returns a request that waits for a decision. ErrNoRequest, ErrUnavailable.
+// Pending returns a request that waits for a decision; also one that was decided less than a minute ago and whose code
+// was not redeemed, so that a second submission of the same form finds what the first did. ErrNoRequest, ErrUnavailable.
 func (s *Server) Pending(ctx context.Context, id string) (Request, error) {
 	h, err := s.find(ctx, id)
 	if err != nil {
 		return Request{}, err
 	}
 	uri, err := parseRedirectURI(h.RedirectURI)
-	if err != nil || h.state != requestPending {
+	if err != nil {
 		return Request{}, ErrNoRequest
 	}
 	return Request{
