@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -81,13 +83,19 @@ func newWorld(t *testing.T, data http.Handler) *world {
 	return w
 }
 
+// demoService is the demo's data service, one for all tests: nobody here writes to it, and to fill a database takes a second
+// or two under the race detector.
 func demoService(t *testing.T) *demo.Service {
 	t.Helper()
-	data, err := demo.Open(t.Context(), demo.Memory, demo.Options{})
+	data, err := sharedDemo()
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, data.Close()) })
 	return data
 }
+
+//nolint:gochecknoglobals // one for the test process
+var sharedDemo = sync.OnceValues(func() (*demo.Service, error) {
+	return demo.Open(context.Background(), demo.Memory, demo.Options{})
+})
 
 // options are the usual gateway in this world; app and api are put into the blocks gateway and gateway_api.
 func (w *world) options(app, api string) gatewaytest.Options {
