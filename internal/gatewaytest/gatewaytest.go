@@ -111,6 +111,8 @@ type Gateway struct {
 type Options struct {
 	// Global is put into the global options: the block "gateway { … }" and what else the test needs.
 	Global string
+	// Servers is put into the global option servers: timeouts, say.
+	Servers string
 	// Site is put into the one site.
 	Site string
 	// Extra is put after the site.
@@ -128,6 +130,7 @@ func (o Options) Caddyfile(addr, admin string) string {
 	grace_period 5s
 	servers {
 		protocols h1 h2 h2c
+		%s
 	}
 	%s
 }
@@ -137,7 +140,7 @@ http://%s {
 }
 
 %s
-`, admin, o.Global, siteAddress(addr), o.Site, o.Extra)
+`, admin, o.Servers, o.Global, siteAddress(addr), o.Site, o.Extra)
 }
 
 // siteAddress leaves the host out, so that any Host is answered, as a gateway behind a load balancer does.
@@ -238,6 +241,24 @@ func (g *Gateway) Kill(tb testing.TB) {
 	require.NoError(tb, g.cmd.Process.Kill())
 	<-g.exited
 	g.cmd = nil
+}
+
+// Signal sends the gateway a signal and does not wait for what becomes of it.
+func (g *Gateway) Signal(tb testing.TB, sig os.Signal) {
+	tb.Helper()
+	require.NoError(tb, g.cmd.Process.Signal(sig))
+}
+
+// ExitCode is how a gateway that has ended by itself, or after Signal, did so; -1 if a signal ended it. It waits for the
+// end.
+func (g *Gateway) ExitCode(tb testing.TB) int {
+	tb.Helper()
+	select {
+	case <-g.exited:
+	case <-time.After(stopTimeout):
+		require.FailNow(tb, "the gateway has not ended", "%s", g.out.Tail(16<<10))
+	}
+	return g.cmd.ProcessState.ExitCode()
 }
 
 // Pid is the process's id.
