@@ -1,6 +1,8 @@
 package demo
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,10 +14,11 @@ import (
 // its JSON are made, so that the three cannot drift apart, and no request
 // pays for reflection.
 type field[T any] struct {
-	name   string                  // of the column and of the JSON member
+	name   string                  // of the column, and of the JSON member
 	dest   func(*T) any            // where a row is scanned to
 	value  func(*T) any            // what is written to the database
 	json   func([]byte, *T) []byte // appends the JSON value
+	member string                  // the JSON member's name where it is not the column's
 	hidden bool                    // kept in the database, not sent
 }
 
@@ -23,6 +26,33 @@ type field[T any] struct {
 func internal[T any](f field[T]) field[T] {
 	f.hidden = true
 	return f
+}
+
+// shown gives the fields with the named ones sent that were not.
+func shown[T any](fields []field[T], names ...string) []field[T] {
+	all := slices.Clone(fields)
+	for i := range all {
+		if slices.Contains(names, all[i].name) {
+			all[i].hidden = false
+		}
+	}
+	return all
+}
+
+// embedded gives the fields of a part of a record as fields of the record.
+func embedded[T, P any](fields []field[P], part func(*T) *P) []field[T] {
+	all := make([]field[T], len(fields))
+	for i, f := range fields {
+		all[i] = field[T]{
+			name:   f.name,
+			dest:   func(r *T) any { return f.dest(part(r)) },
+			value:  func(r *T) any { return f.value(part(r)) },
+			json:   func(b []byte, r *T) []byte { return f.json(b, part(r)) },
+			member: f.member,
+			hidden: f.hidden,
+		}
+	}
+	return all
 }
 
 func text[T any](name string, at func(*T) *string) field[T] {
@@ -52,6 +82,18 @@ func optText[T any](name string, at func(*T) **string) field[T] {
 func raw[T any](name string, at func(*T) *string) field[T] {
 	f := text(name, at)
 	f.json = func(b []byte, r *T) []byte { return append(b, *at(r)...) }
+	return f
+}
+
+// optRaw is raw for what may be missing.
+func optRaw[T any](name string, at func(*T) **string) field[T] {
+	f := optText(name, at)
+	f.json = func(b []byte, r *T) []byte {
+		if p := *at(r); p != nil {
+			return append(b, *p...)
+		}
+		return append(b, "null"...)
+	}
 	return f
 }
 
@@ -162,7 +204,7 @@ func appendRecord[T any](b []byte, fields []field[T], r *T) []byte {
 			continue
 		}
 		b = append(b, sep, '"')
-		b = append(b, f.name...)
+		b = append(b, cmp.Or(f.member, f.name)...)
 		b = append(b, '"', ':')
 		b = f.json(b, r)
 		sep = ','

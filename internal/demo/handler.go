@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -32,6 +33,11 @@ type httpError struct {
 	Code      string
 	Message   string
 	Parameter string // the query parameter at fault, if any
+
+	// Of /connect/v1 only.
+	Details    []detail
+	RetryAfter int    // seconds; 0: none
+	Allow      string // the methods that there are
 }
 
 func (e *httpError) Error() string { return e.Message }
@@ -44,6 +50,7 @@ type endpoint func(ctx context.Context, b []byte, businessID string, q query) ([
 type handler struct {
 	service   *Service
 	endpoints map[string]endpoint
+	connect   *connectAPI
 	buffers   sync.Pool // of *[]byte
 }
 
@@ -60,19 +67,24 @@ func (s *Service) Handler() http.Handler {
 		"/api/v1/offerings": listEndpoint(st, "offerings", st.offerings, "status"),
 		"/api/v1/events":    eventsEndpoint(st),
 	}}
+	h.connect = newConnectAPI(s)
 	h.buffers.New = func() any { return new([]byte) }
 	return h
 }
 
 // ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, connectPrefix) {
+		h.connect.ServeHTTP(w, r)
+		return
+	}
 	buffer, _ := h.buffers.Get().(*[]byte)
 	defer h.buffers.Put(buffer)
 
 	body, err := h.answer((*buffer)[:0], w.Header(), r)
 	status := http.StatusOK
 	if err != nil {
-		problem := h.problem(r, err)
+		problem := h.service.problem(r, err)
 		status, body = problem.Status, appendError((*buffer)[:0], problem)
 	}
 	*buffer = body
@@ -98,7 +110,7 @@ func (h *handler) answer(b []byte, header http.Header, r *http.Request) ([]byte,
 	}
 
 	if err := h.service.authorize(r); err != nil {
-		h.log(r, slog.LevelWarn, "request refused", err)
+		h.service.logRequest(r, slog.LevelWarn, "request refused", err)
 		return nil, &httpError{Status: http.StatusUnauthorized, Code: "UNAUTHORIZED", Message: "The request is not shown to come from the gateway."}
 	}
 	ids := r.Header[HeaderBusinessID]
@@ -120,7 +132,7 @@ func (h *handler) health(ctx context.Context, b []byte) ([]byte, error) {
 }
 
 // problem turns an error into the answer that the caller gets.
-func (h *handler) problem(r *http.Request, err error) *httpError {
+func (s *Service) problem(r *http.Request, err error) *httpError {
 	var known *httpError
 	switch {
 	case errors.As(err, &known):
@@ -130,12 +142,12 @@ func (h *handler) problem(r *http.Request, err error) *httpError {
 	case errors.Is(err, errClosed), r.Context().Err() != nil:
 		return &httpError{Status: http.StatusServiceUnavailable, Code: "SERVICE_UNAVAILABLE", Message: "The service is shutting down."}
 	}
-	h.log(r, slog.LevelError, "request failed", err)
+	s.logRequest(r, slog.LevelError, "request failed", err)
 	return &httpError{Status: http.StatusInternalServerError, Code: "INTERNAL", Message: "Something went wrong in the data service."}
 }
 
-func (h *handler) log(r *http.Request, level slog.Level, message string, err error) {
-	h.service.log.LogAttrs(r.Context(), level, message,
+func (s *Service) logRequest(r *http.Request, level slog.Level, message string, err error) {
+	s.log.LogAttrs(r.Context(), level, message,
 		slog.String("path", r.URL.Path),
 		slog.String("request_id", r.Header.Get("X-Request-Id")),
 		slog.Any("error", err))
@@ -149,6 +161,10 @@ func appendError(b []byte, e *httpError) []byte {
 	if e.Parameter != "" {
 		b = append(b, `,"parameter":`...)
 		b = appendString(b, e.Parameter)
+	}
+	if len(e.Details) > 0 {
+		b = append(b, `,"details":`...)
+		b = appendList(b, detailFields(), e.Details)
 	}
 	return append(b, '}')
 }

@@ -11,8 +11,8 @@ import (
 
 // Options are a Service's choices. The zero value is usable.
 type Options struct {
-	// Now gives the time around which a new database's records are made up:
-	// the same time, the same records. Default: time.Now.
+	// Now is the clock. A new database's records are made up around the time that
+	// it gives first: the same time, the same records. Default: time.Now.
 	Now func() time.Time
 
 	// Authorize is asked about every request to the API before anything else
@@ -22,6 +22,10 @@ type Options struct {
 	// let in, which is right only where nothing but the gateway can connect.
 	Authorize func(*http.Request) error
 
+	// Pace is how long an automation takes at least for each of its items, so that
+	// its progress can be watched; at most 5 s. Default: none, as fast as it goes.
+	Pace time.Duration
+
 	// Logger receives refusals and faults. Default: none are logged.
 	Logger *slog.Logger
 }
@@ -30,8 +34,13 @@ type Options struct {
 type Service struct {
 	store     *store
 	authorize func(*http.Request) error
+	now       func() time.Time
+	runner    *runner
+	passwords *passwords
 	log       *slog.Logger
 }
+
+const maxPace = 5 * time.Second
 
 // Open opens the service on the SQLite database file at path, creating it in an
 // existing directory, or on a database of its own in memory when path is Memory.
@@ -46,20 +55,30 @@ func Open(ctx context.Context, path string, o Options) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := seed(ctx, st, o.Now()); err != nil {
+	now := o.Now()
+	if err := seed(ctx, st, now); err != nil {
 		return nil, errors.Join(fmt.Errorf("filling database %s: %w", path, err), st.close())
 	}
-	return newService(st, o), nil
+	if err := seedConnect(ctx, st, now); err != nil {
+		return nil, errors.Join(fmt.Errorf("filling database %s: %w", path, err), st.close())
+	}
+	s := newService(st, o)
+	s.runner.start() //nolint:contextcheck // it works for as long as the service is open
+	return s, nil
 }
 
 func newService(st *store, o Options) *Service {
-	s := &Service{store: st, authorize: o.Authorize, log: o.Logger}
+	s := &Service{store: st, authorize: o.Authorize, now: o.Now, passwords: newPasswords(), log: o.Logger}
 	if s.authorize == nil {
 		s.authorize = func(*http.Request) error { return nil }
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	s.runner = newRunner(st, s.now, min(o.Pace, maxPace), s.log)
 	return s
 }
 
@@ -77,6 +96,11 @@ func (s *Service) Businesses(ctx context.Context) ([]Business, error) {
 	return all, nil
 }
 
-// Close ends the service: reads that have begun are finished, later requests
-// are answered with 503. A service in memory is gone with it.
-func (s *Service) Close() error { return s.store.close() }
+// Close ends the service: requests that have begun are finished, later ones are
+// answered with 503, and an automation that is running ends after the item that
+// it is at and is kept as failed, with what it did. A service in memory is gone
+// with it.
+func (s *Service) Close() error {
+	s.runner.end()
+	return s.store.close()
+}

@@ -1,0 +1,255 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"database/sql"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"golang.org/x/crypto/argon2"
+)
+
+// The roles of an account in its business.
+const (
+	RoleOwner  = "owner"
+	RoleMember = "member"
+)
+
+// The states of an account. A disabled one may not sign in.
+const (
+	accountEnabled  = "active"
+	accountDisabled = "disabled"
+)
+
+// Account is a person's account in a business of a new database.
+type Account struct {
+	ID         string // UUID
+	BusinessID string
+	Email      string
+	Name       string
+	Role       string // RoleOwner or RoleMember
+
+	// Password is in this source, for everybody to read: these accounts are for
+	// demonstrations and tests, and hold invented records only.
+	Password string
+}
+
+// Accounts gives the accounts that a new database is filled with: an owner and a
+// member for each business, in the order of Businesses.
+func Accounts() []Account {
+	var all []Account
+	for _, p := range connectProfiles() {
+		all = append(all, p.accounts...)
+	}
+	return all
+}
+
+type accountRow struct {
+	ID           string
+	BusinessID   string
+	Email        string
+	EmailKey     string
+	Name         string
+	Role         string
+	Status       string
+	PasswordHash string
+	CreatedAt    string
+}
+
+func accountFields() []field[accountRow] {
+	type r = accountRow
+	return []field[r]{
+		text("id", func(r *r) *string { return &r.ID }),
+		text("business_id", func(r *r) *string { return &r.BusinessID }),
+		text("email", func(r *r) *string { return &r.Email }),
+		internal(text("email_key", func(r *r) *string { return &r.EmailKey })),
+		text("name", func(r *r) *string { return &r.Name }),
+		text("role", func(r *r) *string { return &r.Role }),
+		internal(text("status", func(r *r) *string { return &r.Status })),
+		internal(text("password_hash", func(r *r) *string { return &r.PasswordHash })),
+		internal(text("created_at", func(r *r) *string { return &r.CreatedAt })),
+	}
+}
+
+// accountWhere gives the account with a value in a column that is unique, or sql.ErrNoRows.
+func accountWhere(ctx context.Context, tx *sql.Tx, column, value string) (row accountRow, err error) {
+	fields := accountFields()
+	err = tx.QueryRowContext(ctx, "SELECT "+columns(fields)+" FROM accounts WHERE "+column+" = ?", value).
+		Scan(destinations(fields, &row)...)
+	return row, err
+}
+
+// answerAboutAccounts serves the calls that the sign-in page makes, for which no
+// business is known yet.
+func (a *connectAPI) answerAboutAccounts(r *http.Request, segments []string) (int, []byte, error) {
+	switch {
+	case len(segments) == 1 && segments[0] == "sign-in":
+		if r.Method != http.MethodPost {
+			return 0, nil, notAllowed(http.MethodPost)
+		}
+		return a.signIn(r)
+	case len(segments) == 2 && segments[0] == "accounts" && segments[1] != "":
+		if r.Method != http.MethodGet {
+			return 0, nil, notAllowed(http.MethodGet)
+		}
+		return a.account(r, segments[1])
+	}
+	return 0, nil, &httpError{Status: http.StatusNotFound, Code: "NOT_FOUND", Message: "There is nothing at this path."}
+}
+
+// maxPassword is how long a password can be, in bytes.
+const maxPassword = 1024
+
+func (a *connectAPI) signIn(r *http.Request) (int, []byte, error) {
+	c := &connectCall{now: a.service.now().UTC()}
+	var err error
+	if c.body, err = readBody(r); err != nil {
+		return 0, nil, err
+	}
+	in := c.input(false)
+	var email, password string
+	in.text("email", &email, line(maxHeaderText))
+	if v, ok := in.take("password"); !ok {
+		in.missing("password", "a text")
+	} else if v.Kind() != '"' || json.Unmarshal(v, &password) != nil || password == "" || len(password) > maxPassword {
+		in.p.add("password", "is not a password that can be", "a text of 1 to 1024 bytes")
+	}
+	in.end()
+	if err := c.problems.err(); err != nil {
+		return 0, nil, err
+	}
+
+	var row accountRow
+	var business connectBusiness
+	err = a.st.read(r.Context(), func(tx *sql.Tx) (err error) {
+		if row, err = accountWhere(r.Context(), tx, "email_key", fold(email)); err == nil {
+			business, err = findBusiness(r.Context(), tx, row.BusinessID)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return 0, nil, err
+	}
+	// The work is the same whether or not there is such an account: where there is
+	// none, it is done for a password that nobody has.
+	right, checkErr := a.service.passwords.check(r.Context(), row.PasswordHash, password)
+	if checkErr != nil {
+		return 0, nil, checkErr
+	}
+	if err != nil || !right || row.Status != accountEnabled || business.AccountStatus != AccountActive {
+		return 0, nil, &httpError{
+			Status: http.StatusUnauthorized, Code: "INVALID_CREDENTIALS", Message: "The e-mail address or the password is wrong.",
+		}
+	}
+	return http.StatusOK, appendAccount(nil, &row, &business), nil
+}
+
+func (a *connectAPI) account(r *http.Request, id string) (int, []byte, error) {
+	var row accountRow
+	var business connectBusiness
+	err := a.st.read(r.Context(), func(tx *sql.Tx) (err error) {
+		if row, err = accountWhere(r.Context(), tx, "id", id); err == nil {
+			business, err = findBusiness(r.Context(), tx, row.BusinessID)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return 0, nil, err
+	}
+	if err != nil || row.Status != accountEnabled || business.AccountStatus != AccountActive {
+		return 0, nil, &httpError{Status: http.StatusNotFound, Code: "NOT_FOUND", Message: "There is no such account that may sign in."}
+	}
+	return http.StatusOK, appendAccount(nil, &row, &business), nil
+}
+
+func appendAccount(b []byte, row *accountRow, business *connectBusiness) []byte {
+	b = appendRecord(append(b, `{"account":`...), accountFields(), row)
+	b = append(b[:len(b)-1], `,"business":{"id":`...)
+	b = appendString(b, business.ID)
+	b = append(b, `,"name":`...)
+	b = appendString(b, business.Name)
+	b = append(b, `,"slug":`...)
+	b = appendString(b, business.Slug)
+	return append(b, "}}}"...)
+}
+
+// The cost of a password: the first of OWASP's recommendations for Argon2id with
+// little memory (m=19 MiB, t=2, p=1), and RFC 9106's lengths of salt and tag.
+const (
+	passwordMemory = 19 << 10 // KiB
+	passwordPasses = 2
+	passwordLanes  = 1
+	passwordSalt   = 16
+	passwordTag    = 32
+)
+
+// passwords checks passwords, a few at a time: each takes 19 MiB.
+type passwords struct {
+	slots   chan struct{}
+	patient time.Duration // how long one waits for a slot
+	nobody  string        // the hash of a password that is nobody's
+}
+
+const passwordChecks = 4
+
+func newPasswords() *passwords {
+	return &passwords{
+		slots: make(chan struct{}, passwordChecks), patient: 3 * time.Second,
+		nobody: encodePassword(make([]byte, passwordSalt), make([]byte, passwordTag)),
+	}
+}
+
+// hashPassword gives what is kept of a password, in the form of PHC strings.
+func hashPassword(password string) string {
+	salt := make([]byte, passwordSalt)
+	_, _ = rand.Read(salt) // never fails
+	return encodePassword(salt, passwordKey(password, salt))
+}
+
+func passwordKey(password string, salt []byte) []byte {
+	return argon2.IDKey([]byte(password), salt, passwordPasses, passwordMemory, passwordLanes, passwordTag)
+}
+
+func passwordPrefix() string {
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$", argon2.Version, passwordMemory, passwordPasses, passwordLanes)
+}
+
+func encodePassword(salt, tag []byte) string {
+	return passwordPrefix() + base64.RawStdEncoding.EncodeToString(salt) + "$" + base64.RawStdEncoding.EncodeToString(tag)
+}
+
+// check holds a password against a hash; "" is nobody's and never right. It takes
+// as long for every hash, and gives an answer for the caller when too many wait.
+func (p *passwords) check(ctx context.Context, hash, password string) (bool, error) {
+	if hash == "" {
+		hash = p.nobody
+	}
+	rest, ok := strings.CutPrefix(hash, passwordPrefix())
+	saltText, tagText, cut := strings.Cut(rest, "$")
+	salt, saltErr := base64.RawStdEncoding.DecodeString(saltText)
+	tag, tagErr := base64.RawStdEncoding.DecodeString(tagText)
+	if err := errors.Join(saltErr, tagErr); !ok || !cut || err != nil {
+		return false, errors.New("checking a password: the hash is not one of ours")
+	}
+	timer := time.NewTimer(p.patient)
+	defer timer.Stop()
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-timer.C:
+		return false, &httpError{
+			Status: http.StatusTooManyRequests, Code: "BUSY", Message: "Too many people are signing in just now.", RetryAfter: 2,
+		}
+	}
+	right := subtle.ConstantTimeCompare(passwordKey(password, salt), tag) == 1
+	return right && hash != p.nobody, nil
+}
