@@ -20,6 +20,7 @@ import (
 const (
 	ConnectionApproved = "connection.approved" // Target: the client's host; Detail: the scopes
 	ConnectionDenied   = "connection.denied"
+	ConnectionStarted  = "connection.started" // the client redeemed its code
 	ConnectionRevoked  = "connection.revoked"
 	KeyIssued          = "key.issued"      // Target: the public key
 	KeyRotated         = "key.rotated"     // Target: the public key; Detail: how long the old secret stays good
@@ -210,7 +211,7 @@ func validCursor(s string) bool {
 
 func (e *Entry) valid() bool {
 	switch e.Action {
-	case ConnectionApproved, ConnectionDenied, ConnectionRevoked, KeyIssued, KeyRotated, KeyRevoked, SessionStarted,
+	case ConnectionApproved, ConnectionDenied, ConnectionStarted, ConnectionRevoked, KeyIssued, KeyRotated, KeyRevoked, SessionStarted,
 		SessionRefused, SessionEnded, ToolCalled:
 	default:
 		return false

@@ -1,0 +1,101 @@
+package pages
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+)
+
+// activityView is a page of the audit trail.
+type activityView struct {
+	Days   []activityDay
+	Next   string // the address of the page with older entries; "" at the end
+	Paged  bool   // this is not the first page
+	Newest string
+}
+
+type activityDay struct {
+	Day     time.Time
+	Entries []activityEntry
+}
+
+// activityEntry is an entry in words.
+type activityEntry struct {
+	Time                  time.Time
+	What, Who, Through    string
+	Target, Detail        string
+	Refused, Failed, Code bool // Code: the target is a name of a key or a tool
+}
+
+const activityPage = 50
+
+func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request) error {
+	s, err := p.signedIn(r, ActivityPath)
+	if err != nil {
+		return err
+	}
+	if err := ownerOnly(s.account, "see what was done"); err != nil {
+		return err
+	}
+	cursor := r.URL.Query().Get("before")
+	entries, next, err := p.trail.List(r.Context(), s.account.BusinessID, cursor, activityPage)
+	switch {
+	case errors.Is(err, audit.ErrBadCursor):
+		return &redirect{to: ActivityPath}
+	case err != nil:
+		return unavailable(err)
+	}
+	v := activityView{Paged: cursor != "", Newest: ActivityPath}
+	for _, e := range entries {
+		day := e.Time.UTC().Truncate(24 * time.Hour)
+		if n := len(v.Days); n == 0 || !v.Days[n-1].Day.Equal(day) {
+			v.Days = append(v.Days, activityDay{Day: day})
+		}
+		last := &v.Days[len(v.Days)-1]
+		last.Entries = append(last.Entries, inPlainWords(e))
+	}
+	if next != "" {
+		v.Next = ActivityPath + "?" + url.Values{"before": {next}}.Encode()
+	}
+	p.render(w, r, http.StatusOK, viewActivity, p.settings(w, r, s, "Activity", ActivityPath), v)
+	return nil
+}
+
+func inPlainWords(e audit.Entry) activityEntry {
+	out := activityEntry{
+		Time: e.Time, Who: clean(e.AccountName, maxLabel), Through: clean(e.ClientName, maxLabel),
+		Target: clean(e.Target, 2*maxLabel), Detail: clean(e.Detail, maxText),
+		Refused: e.Outcome == audit.OutcomeRefused, Failed: e.Outcome == audit.OutcomeFailed,
+	}
+	switch e.Action {
+	case audit.ConnectionApproved:
+		out.What = "Connected an app"
+		out.Detail = grantedInWords(e.Detail, out.Detail)
+	case audit.ConnectionDenied:
+		out.What, out.Refused = "Declined to connect an app", false
+	case audit.ConnectionStarted:
+		out.What = "The app began to use its connection"
+	case audit.ConnectionRevoked:
+		out.What = "Disconnected an app"
+	case audit.KeyIssued:
+		out.What, out.Code = "Issued a key", true
+	case audit.KeyRotated:
+		out.What, out.Code = "Rotated a key", true
+	case audit.KeyRevoked:
+		out.What, out.Code = "Revoked a key", true
+	case audit.SessionStarted:
+		out.What = "Signed in"
+	case audit.SessionRefused:
+		out.What = "Could not sign in"
+	case audit.SessionEnded:
+		out.What = "Signed out"
+	case audit.ToolCalled:
+		out.What, out.Code = "Made a change through an app", true
+	default: // of a newer gateway of the same fleet
+		out.What = clean(e.Action, maxLabel)
+	}
+	return out
+}

@@ -1,0 +1,253 @@
+package pages
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+)
+
+// approveView is the page on which an owner decides.
+type approveView struct {
+	Request, Token   string // of the form
+	SignOut          string // the token of the form behind "Use another account"
+	Return           string
+	Client, Initial  string
+	Host             string // where the person will be sent back to
+	App              string // the scheme, if that is an application on this device; then there is no host
+	Vouched          string // the host that vouches for the client's name; "" if nobody does
+	Local            bool
+	Account, Address string
+	Business         string
+	See, Change      []permission
+	Problem          string
+	Minutes          int // how long the request is still good
+}
+
+// permission is a check box.
+type permission struct {
+	ID, Value, Area, Text string
+	Checked               bool
+}
+
+func (p *Pages) showApprove(w http.ResponseWriter, r *http.Request) error {
+	id := r.URL.Query().Get("request")
+	req, err := p.pending(r, id)
+	if err != nil {
+		return err
+	}
+	s, err := p.signedIn(r, approveURL(id))
+	if err != nil {
+		return err
+	}
+	if !s.account.IsOwner() {
+		p.answerNotOwner(w, r, s, req)
+		return nil
+	}
+	p.answerApprove(w, r, http.StatusOK, s, req, nil, "")
+	return nil
+}
+
+// pending returns the request, or a page that says there is none.
+func (p *Pages) pending(r *http.Request, id string) (oauth.Request, error) {
+	if !plausibleID(id) {
+		return oauth.Request{}, requestOver(nil)
+	}
+	req, err := p.oauth.Pending(r.Context(), id)
+	switch {
+	case errors.Is(err, oauth.ErrNoRequest):
+		return oauth.Request{}, requestOver(nil)
+	case err != nil:
+		return oauth.Request{}, unavailable(err)
+	}
+	return req, nil
+}
+
+func requestOver(cause error) *problem {
+	return &problem{
+		status: http.StatusNotFound, title: "This request is over",
+		detail: "It was answered already, or too much time has passed. " +
+			"Go back to the app that you want to connect and start again from there.",
+		cause: cause, label: "See connected apps", link: ConnectionsPath,
+	}
+}
+
+// answerApprove shows the form. allowed is what was checked when it was sent; nil for the first time, when everything that
+// only looks is checked, and nothing that changes anything is.
+func (p *Pages) answerApprove(w http.ResponseWriter, r *http.Request, status int, s *session, req oauth.Request,
+	allowed map[string]bool, problem string,
+) {
+	v := p.approveView(s, req)
+	v.Problem = problem
+	for _, a := range scope.Areas() {
+		for _, verb := range scope.Verbs() {
+			if !req.Scopes.Includes(a, verb) {
+				continue
+			}
+			name := a.Scope(verb)
+			box := permission{
+				ID: "allow-" + a.Name + "-" + verb, Value: name, Area: a.Title, Text: a.Text(verb), Checked: allowed[name],
+			}
+			if verb == scope.VerbRead {
+				box.Checked = box.Checked || allowed == nil
+				v.See = append(v.See, box)
+			} else {
+				v.Change = append(v.Change, box)
+			}
+		}
+	}
+	w.Header().Set("Content-Security-Policy", policyAnswering)
+	p.render(w, r, status, viewApprove, frame{Title: "Connect " + v.Client, Wide: true}, v)
+}
+
+func (p *Pages) approveView(s *session, req oauth.Request) approveView {
+	host := clean(req.RedirectHost, 2*maxLabel)
+	name := clean(req.Client.Name, maxLabel)
+	if name == "" {
+		name = host
+	}
+	v := approveView{
+		Request: req.ID, Token: s.token(formApprove + " " + req.ID), SignOut: s.token(formSignOut), Return: approveURL(req.ID),
+		Client: name, Initial: initial(name), Local: req.RedirectLocal || req.Client.LocalOnly,
+		Account: s.account.DisplayName(), Address: s.account.Email, Business: s.account.BusinessName,
+		Minutes: max(int((req.ExpiresAt.Sub(p.now())+time.Minute-1)/time.Minute), 1),
+	}
+	if req.Client.Kind == oauth.KindMetadata {
+		v.Vouched = clean(req.Client.Host, 2*maxLabel)
+	}
+	if scheme, ok := strings.CutSuffix(host, ":"); ok {
+		v.App = scheme
+	} else {
+		v.Host = host
+	}
+	return v
+}
+
+// answerNotOwner tells a member who may decide, and lets them send the client away.
+func (p *Pages) answerNotOwner(w http.ResponseWriter, r *http.Request, s *session, req oauth.Request) {
+	w.Header().Set("Content-Security-Policy", policyAnswering)
+	p.render(w, r, http.StatusForbidden, viewNotOwner, frame{Title: "Only an owner can connect apps", Wide: true}, p.approveView(s, req))
+}
+
+func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
+	id := r.PostForm.Get("request")
+	if !plausibleID(id) {
+		return requestOver(nil)
+	}
+	s, err := p.signedIn(r, approveURL(id))
+	if err != nil {
+		return err
+	}
+	token := r.PostForm.Get(tokenField)
+	if !checkToken(s.id, formApprove+" "+id, token) {
+		pr := forged()
+		pr.link, pr.label = approveURL(id), "Open the page again"
+		return pr
+	}
+	switch r.PostForm.Get("decision") {
+	case "deny":
+		return p.deny(r, s, id, token)
+	case "approve":
+	default:
+		return badRequest("The form does not say what you have decided. Go back and choose again.", nil)
+	}
+	if !s.account.IsOwner() {
+		req, err := p.pending(r, id)
+		if err != nil {
+			return err
+		}
+		p.record(r, s.account, approval(req, audit.OutcomeRefused, "Not an owner"))
+		p.answerNotOwner(w, r, s, req)
+		return nil
+	}
+	return p.grant(w, r, s, id, token)
+}
+
+func (p *Pages) deny(r *http.Request, s *session, id, token string) error {
+	req, err := p.pending(r, id)
+	if err != nil {
+		return err
+	}
+	to, err := p.oauth.Deny(r.Context(), id)
+	if err != nil {
+		return decisionProblem(err)
+	}
+	if p.once.again(r.Context(), token) {
+		return &redirect{to: to}
+	}
+	e := approval(req, audit.OutcomeRefused, "")
+	e.Action = audit.ConnectionDenied
+	p.record(r, s.account, e)
+	return &redirect{to: to}
+}
+
+func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id, token string) error {
+	req, err := p.pending(r, id)
+	if err != nil {
+		return err
+	}
+	allowed := make(map[string]bool)
+	for _, name := range r.PostForm[allowField] {
+		allowed[name] = true
+	}
+	granted := req.Scopes.Narrow(func(a scope.Area, verb string) bool {
+		if verb == scope.VerbRead { // whoever changes something sees it
+			return allowed[a.Scope(verb)] || allowed[a.Name+":"+scope.VerbWrite] || allowed[a.Name+":"+scope.VerbRun]
+		}
+		return allowed[a.Scope(verb)]
+	})
+	if granted.IsZero() {
+		p.answerApprove(w, r, http.StatusUnprocessableEntity, s, req, allowed,
+			"Choose at least one thing that the app may do, or choose “Don’t connect”.")
+		return nil
+	}
+	to, err := p.oauth.Approve(r.Context(), id, s.account, granted)
+	if err != nil {
+		return decisionProblem(err)
+	}
+	if p.once.again(r.Context(), token) {
+		return &redirect{to: to}
+	}
+	p.record(r, s.account, approval(req, audit.OutcomeOK, granted.String()))
+	return &redirect{to: to}
+}
+
+func approval(req oauth.Request, outcome, detail string) audit.Entry {
+	return audit.Entry{
+		Action: audit.ConnectionApproved, Outcome: outcome, ClientName: clean(req.Client.Name, maxLabel),
+		Target: req.RedirectHost, Detail: detail,
+	}
+}
+
+func decisionProblem(err error) error {
+	switch {
+	case errors.Is(err, oauth.ErrNoRequest):
+		return requestOver(nil)
+	case errors.Is(err, oauth.ErrNotOwner):
+		return &problem{
+			status: http.StatusForbidden, title: "Only an owner can connect apps",
+			detail: "Ask an owner of the business to connect the app.", cause: err,
+		}
+	case errors.Is(err, oauth.ErrUnavailable):
+		return unavailable(err)
+	default:
+		return err
+	}
+}
+
+// ownerOnly returns a page that says who may, unless the account is an owner's.
+func ownerOnly(a account.Account, what string) error {
+	if a.IsOwner() {
+		return nil
+	}
+	return &problem{
+		status: http.StatusForbidden, title: "Only an owner can " + what,
+		detail: "You are signed in as " + a.DisplayName() + ", a member of " + a.BusinessName +
+			". Ask an owner of the business, or sign in with an owner’s account.",
+	}
+}

@@ -1,0 +1,166 @@
+package pages
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+)
+
+// connectionsView is the list of connected apps.
+type connectionsView struct {
+	Connections []connection
+	Owner       bool
+	Endpoint    string // what to paste into an assistant
+}
+
+// connection is a connected app as the pages show it.
+type connection struct {
+	ID, Name, Initial, Host string
+	Since, Used, Ends       time.Time
+	UsedAgo                 string // "" if it was never used
+	By                      string // who has connected it
+	See, Change             []string
+	RevokeURL               string
+}
+
+// disconnectView asks whether to end a connection.
+type disconnectView struct {
+	Token      string
+	Connection connection
+}
+
+func (p *Pages) showSettings(http.ResponseWriter, *http.Request) error {
+	return &redirect{to: ConnectionsPath}
+}
+
+func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request) error {
+	s, err := p.signedIn(r, ConnectionsPath)
+	if err != nil {
+		return err
+	}
+	grants, err := p.oauth.Grants(r.Context(), s.account.BusinessID)
+	if err != nil {
+		return unavailable(err)
+	}
+	if q := r.URL.Query(); q.Has("revoke") {
+		return p.askToDisconnect(w, r, s, grants, q.Get("revoke"))
+	}
+	v := connectionsView{Owner: s.account.IsOwner(), Endpoint: p.issuer + "/mcp"}
+	people := p.people(r, s.account, grants)
+	for _, g := range grants {
+		v.Connections = append(v.Connections, p.connection(g, people))
+	}
+	p.render(w, r, http.StatusOK, viewConnections, p.settings(w, r, s, "Connected apps", ConnectionsPath), v)
+	return nil
+}
+
+func (p *Pages) askToDisconnect(w http.ResponseWriter, r *http.Request, s *session, grants []oauth.Grant, id string) error {
+	if err := ownerOnly(s.account, "disconnect apps"); err != nil {
+		return err
+	}
+	i := slices.IndexFunc(grants, func(g oauth.Grant) bool { return g.ID == id })
+	if i < 0 {
+		return p.done(w, noticeNoConnection, ConnectionsPath)
+	}
+	p.render(w, r, http.StatusOK, viewDisconnect, p.settings(w, r, s, "Disconnect an app", ConnectionsPath), disconnectView{
+		Token: s.token(formConnections), Connection: p.connection(grants[i], p.people(r, s.account, grants[i:i+1])),
+	})
+	return nil
+}
+
+func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error {
+	ctx := r.Context()
+	s, err := p.signedIn(r, ConnectionsPath)
+	if err != nil {
+		return err
+	}
+	if err := ownerOnly(s.account, "disconnect apps"); err != nil {
+		return err
+	}
+	if !checkToken(s.id, formConnections, r.PostForm.Get(tokenField)) {
+		pr := forged()
+		pr.label = "Open the page again"
+		pr.link = ConnectionsPath
+		return pr
+	}
+	id := r.PostForm.Get("connection")
+	if !plausibleID(id) {
+		return p.done(w, noticeNoConnection, ConnectionsPath)
+	}
+	entry := audit.Entry{Action: audit.ConnectionRevoked, GrantID: id}
+	// What it is called, for the trail. Ending it does not depend on that.
+	if grants, err := p.oauth.Grants(ctx, s.account.BusinessID); err == nil {
+		if i := slices.IndexFunc(grants, func(g oauth.Grant) bool { return g.ID == id }); i >= 0 {
+			entry.ClientName, entry.Target = clean(grants[i].ClientName, maxLabel), grants[i].ClientHost
+		}
+	}
+	switch err := p.oauth.Revoke(ctx, s.account.BusinessID, id); {
+	case errors.Is(err, oauth.ErrNoGrant): // also the second of two clicks
+		return p.done(w, noticeNoConnection, ConnectionsPath)
+	case err != nil:
+		entry.Outcome = audit.OutcomeFailed
+		p.record(r, s.account, entry)
+		return unavailable(err)
+	}
+	p.record(r, s.account, entry)
+	return p.done(w, noticeDisconnected, ConnectionsPath)
+}
+
+func (p *Pages) connection(g oauth.Grant, people map[string]string) connection {
+	name := clean(g.ClientName, maxLabel)
+	if name == "" {
+		name = clean(g.ClientHost, maxLabel)
+	}
+	c := connection{
+		ID: g.ID, Name: name, Initial: initial(name), Host: strings.TrimSuffix(clean(g.ClientHost, 2*maxLabel), ":"),
+		Since: g.CreatedAt, Used: g.LastUsedAt, Ends: g.ExpiresAt, By: people[g.AccountID],
+		RevokeURL: ConnectionsPath + "?" + url.Values{"revoke": {g.ID}}.Encode(),
+	}
+	if g.LastUsedAt.After(g.CreatedAt) {
+		c.UsedAgo = humanize.RelTime(g.LastUsedAt, p.now(), "ago", "from now")
+	}
+	for _, a := range scope.Areas() {
+		if g.Scopes.Includes(a, scope.VerbRead) {
+			c.See = append(c.See, a.Title)
+		}
+		for _, verb := range []string{scope.VerbWrite, scope.VerbRun} {
+			if g.Scopes.Includes(a, verb) {
+				c.Change = append(c.Change, a.Text(verb))
+			}
+		}
+	}
+	return c
+}
+
+// maxPeople bounds how many accounts are looked up for one page.
+const maxPeople = 10
+
+// people are the names of those who have approved connections. Somebody who cannot be looked up has none.
+func (p *Pages) people(r *http.Request, you account.Account, grants []oauth.Grant) map[string]string {
+	names := map[string]string{you.ID: you.DisplayName()}
+	for _, g := range grants {
+		if _, ok := names[g.AccountID]; ok || len(names) > maxPeople {
+			continue
+		}
+		a, err := p.accounts.Account(r.Context(), g.AccountID)
+		if errors.Is(err, account.ErrUnavailable) {
+			break
+		}
+		if err == nil && a.BusinessID == you.BusinessID {
+			names[g.AccountID] = a.DisplayName()
+		} else {
+			names[g.AccountID] = ""
+		}
+	}
+	return names
+}

@@ -1,0 +1,51 @@
+package pages
+
+import (
+	"net/http"
+	"time"
+)
+
+// The cookies, without the prefix that they have on https.
+const (
+	sessionCookie = "gatehouse_session" // who is signed in
+	visitCookie   = "gatehouse_visit"   // ties the sign-in form to the browser that asked for it
+	deviceCookie  = "gatehouse_device"  // says that an account has signed in from this browser before
+	noticeCookie  = "gatehouse_notice"  // what the next page says was done
+)
+
+// cookies writes and reads cookies.
+type cookies struct {
+	secure bool // the issuer is https
+}
+
+func (c cookies) name(name string) string {
+	if c.secure {
+		return "__Host-" + name
+	}
+	return name
+}
+
+// set sets a cookie; age 0 means until the browser is closed.
+func (c cookies) set(w http.ResponseWriter, name, value string, age time.Duration) {
+	http.SetCookie(w, c.cookie(name, value, int(age/time.Second)))
+}
+
+func (c cookies) clear(w http.ResponseWriter, name string) {
+	http.SetCookie(w, c.cookie(name, "", -1))
+}
+
+func (c cookies) cookie(name, value string, maxAge int) *http.Cookie {
+	return &http.Cookie{ //nolint:gosec // Secure wherever browsers take it; see the package's documentation
+		Name: c.name(name), Value: value, Path: "/", MaxAge: maxAge,
+		Secure: c.secure, HttpOnly: true, SameSite: http.SameSiteLaxMode,
+	}
+}
+
+// get returns a cookie's value, "" if there is none. Of several it takes none: somebody is playing with them.
+func (c cookies) get(r *http.Request, name string) string {
+	found := r.CookiesNamed(c.name(name))
+	if len(found) != 1 {
+		return ""
+	}
+	return found[0].Value
+}

@@ -1,0 +1,137 @@
+package pages
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// retrySoon is what a page that does not work right now says about when to come back.
+const retrySoon = 10 * time.Second
+
+// problem is an error that is answered by a page. What the page says and its cause travel apart: the cause is for the log.
+type problem struct {
+	status        int
+	title, detail string
+	cause         error
+	retry         time.Duration // 0: none
+	link, label   string        // where to go from here; "": to Settings
+	final         bool          // there is nowhere to go from here
+}
+
+func (p *problem) Error() string {
+	if p.cause != nil {
+		return p.title + ": " + p.cause.Error()
+	}
+	return p.title
+}
+
+func (p *problem) Unwrap() error { return p.cause }
+
+func badRequest(detail string, cause error) *problem {
+	return &problem{status: http.StatusBadRequest, title: "That did not work", detail: detail, cause: cause}
+}
+
+func notFound() *problem {
+	return &problem{
+		status: http.StatusNotFound, title: "There is no such page",
+		detail: "The address may be mistyped, or the page has moved.",
+	}
+}
+
+func wrongMethod() *problem {
+	return &problem{
+		status: http.StatusMethodNotAllowed, title: "This page cannot do that",
+		detail: "It can be looked at, and sometimes sent a form, but not what your browser has asked for.",
+	}
+}
+
+// forged is for a form that did not come from our page, or from one that has become stale.
+func forged() *problem {
+	return &problem{
+		status: http.StatusForbidden, title: "This form is out of date",
+		detail: "It was not sent from the page that is open in this browser now, so nothing was changed. " +
+			"Open the page again and repeat what you wanted to do.",
+	}
+}
+
+func unavailable(cause error) *problem {
+	return &problem{
+		status: http.StatusServiceUnavailable, title: "This does not work right now",
+		detail: "Something that this page needs cannot be reached. Nothing was changed. Please try again in a moment.",
+		cause:  cause, retry: retrySoon,
+	}
+}
+
+func fault(cause error) *problem {
+	return &problem{
+		status: http.StatusInternalServerError, title: "Something went wrong",
+		detail: "It is our fault, not yours. Please try again in a moment.", cause: cause,
+	}
+}
+
+func (p *Pages) misdirected() *problem {
+	return &problem{
+		status: http.StatusMisdirectedRequest, title: "This is not the address of this page",
+		detail: "These pages are at " + p.issuer + " and nowhere else.", link: p.issuer + ConnectionsPath,
+		label: "Go to " + p.issuer,
+	}
+}
+
+// Error answers with a page for people: the authorization server shows it instead of sending somebody to a client that it
+// does not trust. title is a short sentence without a full stop, detail a few sentences; both may hold what a client says
+// of itself.
+func (p *Pages) Error(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
+	secure(w.Header())
+	p.answerProblem(w, r, &problem{status: status, title: clean(title, maxText), detail: clean(detail, maxText), final: true})
+}
+
+func (p *Pages) answerProblem(w http.ResponseWriter, r *http.Request, pr *problem) {
+	id := p.requestID(r.Context())
+	if pr.cause != nil {
+		level := zap.WarnLevel
+		if pr.status == http.StatusInternalServerError {
+			level = zap.ErrorLevel
+		}
+		p.log.Log(level, "page refused", zap.Int("status", pr.status), zap.String("path", r.URL.Path),
+			zap.String("request_id", id), zap.Error(pr.cause))
+	}
+	if pr.retry > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int((pr.retry+time.Second-1)/time.Second)))
+	}
+	view := errorView{Status: pr.status, Detail: pr.detail, RequestID: id, Link: pr.link, Label: pr.label}
+	_, known := p.routes[r.URL.Path]
+	switch {
+	case pr.final:
+	case view.Link == "" && known && pr.status >= http.StatusInternalServerError && r.Method == http.MethodGet:
+		view.Link, view.Label = r.URL.RequestURI(), "Try again"
+	case view.Link == "":
+		view.Link, view.Label = ConnectionsPath, "Go to Settings"
+	}
+	p.render(w, r, pr.status, viewError, frame{Title: pr.title}, view)
+}
+
+// render answers with a page.
+func (p *Pages) render(w http.ResponseWriter, r *http.Request, status int, name string, f frame, content any) {
+	page, err := p.views.page(name, f, content)
+	if err != nil {
+		p.log.Error("page not rendered", zap.String("page", name), zap.Error(err))
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = w.Write([]byte("Something went wrong. It is our fault, not yours. Please try again in a moment.\n"))
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(len(page)))
+	w.WriteHeader(status)
+	if r.Method == http.MethodHead {
+		return
+	}
+	if _, err := w.Write(page); err != nil && !errors.Is(err, http.ErrBodyNotAllowed) {
+		p.log.Debug("page not sent", zap.Error(err))
+	}
+}

@@ -1,0 +1,201 @@
+package pages
+
+import (
+	"errors"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"go.uber.org/zap"
+)
+
+// Bounds of what a form and a query may hold, in bytes.
+const (
+	maxForm  = 16 << 10
+	maxQuery = 4 << 10
+)
+
+// Every page's policies. A page loads the style sheet and the icon, from here, and nothing else.
+const (
+	policyBase = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+	// policyAnswering is for the page whose form is answered by a redirect to a client: browsers apply form-action to
+	// such redirects as well, so that any would break the flow.
+	policyAnswering = policyBase
+	policy          = policyBase + "; form-action 'self'"
+)
+
+// route is a path's handlers. Their errors are *redirect, *problem, or faults.
+type route struct {
+	get, post func(http.ResponseWriter, *http.Request) error
+}
+
+func (rt route) allowed() string {
+	if rt.post != nil {
+		return "GET, HEAD, POST"
+	}
+	return "GET, HEAD"
+}
+
+// redirect is an "error" that answers by 303 See Other.
+type redirect struct{ to string }
+
+func (r *redirect) Error() string { return "see " + r.to }
+
+// Handler serves the pages and their assets. It answers every path: what is not one of its own with a page that says so.
+func (p *Pages) Handler() http.Handler { return http.HandlerFunc(p.serve) }
+
+func (p *Pages) serve(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, AssetsPrefix) {
+		p.asset(w, r)
+		return
+	}
+	secure(w.Header())
+	if strings.HasPrefix(r.URL.Path, SettingsPath) {
+		// Not on the pages of a sign-in: a client's own window may have opened them and waits for it.
+		w.Header().Set("Cross-Origin-Opener-Policy", "same-origin")
+	}
+	err := p.handle(w, r)
+	var to *redirect
+	var pr *problem
+	switch {
+	case err == nil:
+	case errors.As(err, &to):
+		http.Redirect(w, r, to.to, http.StatusSeeOther)
+	case errors.As(err, &pr):
+		p.answerProblem(w, r, pr)
+	default:
+		p.answerProblem(w, r, fault(err))
+	}
+}
+
+func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
+	rt, ok := p.routes[r.URL.Path]
+	if !ok {
+		return notFound()
+	}
+	if !strings.EqualFold(r.Host, p.host) {
+		return p.misdirected()
+	}
+	if len(r.URL.RawQuery) > maxQuery {
+		return badRequest("The address of this page is too long.", nil)
+	}
+	switch {
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		return rt.get(w, r)
+	case r.Method == http.MethodPost && rt.post != nil:
+		if err := p.checkForm(w, r); err != nil {
+			return err
+		}
+		return rt.post(w, r)
+	default:
+		w.Header().Set("Allow", rt.allowed())
+		return wrongMethod()
+	}
+}
+
+// checkForm reads a form that was sent from one of our own pages, and refuses all others.
+func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
+	if err := p.checkSender(r); err != nil {
+		return err
+	}
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/x-www-form-urlencoded" {
+		return &problem{
+			status: http.StatusUnsupportedMediaType, title: "This is not a form",
+			detail: "This page takes only what its own form sends.", cause: err,
+		}
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			return &problem{
+				status: http.StatusRequestEntityTooLarge, title: "That is too much",
+				detail: "The form holds more than it can. Go back and send less.", cause: err,
+			}
+		}
+		return badRequest("The form could not be read. Go back and send it again.", err)
+	}
+	for name, values := range r.PostForm {
+		if len(values) > 1 && name != allowField {
+			return badRequest("The form holds the same field twice. Go back and send it again.", nil)
+		}
+	}
+	return nil
+}
+
+// checkSender refuses what a browser says another site has sent. The forms' tokens are the defence against that; this is
+// a second one. A browser that says nothing is let pass.
+func (p *Pages) checkSender(r *http.Request) error {
+	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
+	switch site {
+	case "same-origin", "none":
+		if origin == "" || origin == "null" || origin == p.issuer {
+			return nil
+		}
+	case "":
+		if origin == "" || origin == p.issuer {
+			return nil
+		}
+	}
+	p.log.Warn("form from elsewhere refused", zap.String("path", r.URL.Path), zap.String("origin", clean(origin, maxLabel)),
+		zap.String("sec_fetch_site", clean(site, maxLabel)))
+	return forged()
+}
+
+// secure sets the headers that every answer with a page has.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("X-Content-Type-Options", "nosniff")
+	// Not no-referrer: browsers would send "Origin: null" with our own forms.
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Robots-Tag", "noindex, nofollow")
+}
+
+// ownPage returns back if it is one of the pages that signing in may lead to, put together anew from its parts, and
+// otherwise the page to begin with.
+func ownPage(back string) string {
+	u, err := url.Parse(back)
+	if err != nil || u.Scheme != "" || u.Opaque != "" || u.Host != "" || u.User != nil || u.RawPath != "" ||
+		strings.HasPrefix(back, "//") {
+		return ConnectionsPath
+	}
+	switch u.Path {
+	case ConnectionsPath, KeysPath, ActivityPath:
+		return u.Path
+	case ApprovePath:
+		if id := u.Query().Get("request"); plausibleID(id) {
+			return approveURL(id)
+		}
+	}
+	return ConnectionsPath
+}
+
+// plausibleID reports whether s may be the id of a request or a connection. Whether it is one, others know.
+func plausibleID(s string) bool {
+	if s == "" || len(s) > 200 {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-', c == '.', c == '~':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func approveURL(id string) string { return ApprovePath + "?" + url.Values{"request": {id}}.Encode() }
+
+func signInURL(back string) string {
+	if back == "" || back == ConnectionsPath {
+		return SignInPath
+	}
+	return SignInPath + "?" + url.Values{"return": {back}}.Encode()
+}

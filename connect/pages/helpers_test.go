@@ -1,0 +1,660 @@
+package pages_test
+
+import (
+	"context"
+	"crypto/subtle"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/net/html"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+)
+
+// shared is one Redis for all tests: each has a prefix of its own.
+var shared *redistest.Server
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "pages")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if shared, err = redistest.Launch(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if err := shared.Kill(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// The people of the tests, in two businesses.
+const (
+	ownerEmail    = "ada@saltbush.example"
+	ownerPassword = "correct horse battery staple"
+	memberEmail   = "ben@saltbush.example"
+	rivalEmail    = "cyd@kestrel.example"
+)
+
+var (
+	owner = account.Account{
+		ID: "acc_ada", Email: ownerEmail, Name: "Ada Okafor", Role: account.RoleOwner,
+		BusinessID: "biz_salt", BusinessName: "Saltbush Plumbing", BusinessSlug: "saltbush",
+	}
+	member = account.Account{
+		ID: "acc_ben", Email: memberEmail, Name: "Ben Ruiz", Role: account.RoleMember,
+		BusinessID: "biz_salt", BusinessName: "Saltbush Plumbing", BusinessSlug: "saltbush",
+	}
+	rival = account.Account{
+		ID: "acc_cyd", Email: rivalEmail, Name: "Cyd Park", Role: account.RoleOwner,
+		BusinessID: "biz_kest", BusinessName: "Kestrel Row", BusinessSlug: "kestrel",
+	}
+)
+
+// fakeAccounts is an accounts service in which everybody has the same password.
+type fakeAccounts struct {
+	mu       sync.Mutex
+	accounts map[string]account.Account // by id
+	down     bool
+	asked    int // passwords looked at
+}
+
+func (f *fakeAccounts) SignIn(_ context.Context, email, password string) (account.Account, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return account.Account{}, fmt.Errorf("%w: made up", account.ErrUnavailable)
+	}
+	f.asked++
+	for _, a := range f.accounts {
+		if strings.EqualFold(a.Email, email) && subtle.ConstantTimeCompare([]byte(password), []byte(ownerPassword)) == 1 {
+			return a, nil
+		}
+	}
+	return account.Account{}, account.ErrWrongCredentials
+}
+
+func (f *fakeAccounts) Account(_ context.Context, id string) (account.Account, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return account.Account{}, fmt.Errorf("%w: made up", account.ErrUnavailable)
+	}
+	a, ok := f.accounts[id]
+	if !ok {
+		return account.Account{}, account.ErrUnknown
+	}
+	return a, nil
+}
+
+func (f *fakeAccounts) change(id string, change func(*account.Account)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a := f.accounts[id]
+	change(&a)
+	f.accounts[id] = a
+}
+
+func (f *fakeAccounts) remove(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.accounts, id)
+}
+
+func (f *fakeAccounts) setDown(down bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = down
+}
+
+func (f *fakeAccounts) passwords() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked
+}
+
+// approved is what an owner let a client have.
+type approved struct {
+	by      account.Account
+	granted scope.Set
+}
+
+// fakeOAuth holds requests and grants as the authorization server's documentation says.
+type fakeOAuth struct {
+	mu       sync.Mutex
+	requests map[string]oauth.Request
+	approved map[string]approved
+	denied   map[string]bool
+	grants   []oauth.Grant
+	down     bool
+}
+
+func (f *fakeOAuth) Pending(_ context.Context, id string) (oauth.Request, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return oauth.Request{}, fmt.Errorf("%w: made up", oauth.ErrUnavailable)
+	}
+	r, ok := f.requests[id]
+	if !ok {
+		return oauth.Request{}, oauth.ErrNoRequest
+	}
+	return r, nil
+}
+
+func (f *fakeOAuth) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (string, error) {
+	r, err := f.Pending(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case by.Role != account.RoleOwner:
+		return "", oauth.ErrNotOwner
+	case granted.IsZero() || !r.Scopes.Contains(granted):
+		return "", oauth.ErrScopes
+	}
+	if _, ok := f.approved[id]; !ok {
+		f.approved[id] = approved{by: by, granted: granted}
+	}
+	return r.RedirectURI + "?code=made-up&iss=x", nil
+}
+
+func (f *fakeOAuth) Deny(ctx context.Context, id string) (string, error) {
+	r, err := f.Pending(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.denied[id] = true
+	return r.RedirectURI + "?error=access_denied&iss=x", nil
+}
+
+func (f *fakeOAuth) Grants(_ context.Context, businessID string) ([]oauth.Grant, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return nil, fmt.Errorf("%w: made up", oauth.ErrUnavailable)
+	}
+	var own []oauth.Grant
+	for _, g := range f.grants {
+		if g.BusinessID == businessID {
+			own = append(own, g)
+		}
+	}
+	return own, nil
+}
+
+func (f *fakeOAuth) Revoke(_ context.Context, businessID, grantID string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return fmt.Errorf("%w: made up", oauth.ErrUnavailable)
+	}
+	for i, g := range f.grants {
+		if g.BusinessID == businessID && g.ID == grantID {
+			f.grants = append(f.grants[:i:i], f.grants[i+1:]...)
+			return nil
+		}
+	}
+	return oauth.ErrNoGrant
+}
+
+func (f *fakeOAuth) approval(id string) (approved, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a, ok := f.approved[id]
+	return a, ok
+}
+
+func (f *fakeOAuth) wasDenied(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.denied[id]
+}
+
+func (f *fakeOAuth) add(r oauth.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.requests[r.ID] = r
+}
+
+func (f *fakeOAuth) setDown(down bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = down
+}
+
+// fakeKeys is a key store of several businesses.
+type fakeKeys struct {
+	mu   sync.Mutex
+	keys []fakeKey
+	made int
+	most int
+	now  func() time.Time
+	down bool
+}
+
+type fakeKey struct {
+	pages.Key
+	business string
+	private  string
+}
+
+func (f *fakeKeys) List(_ context.Context, businessID string) ([]pages.Key, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return nil, io.ErrUnexpectedEOF
+	}
+	var keys []pages.Key
+	for _, k := range f.keys {
+		if k.business == businessID {
+			keys = append(keys, k.Key)
+		}
+	}
+	return keys, nil
+}
+
+func (f *fakeKeys) Issue(_ context.Context, b pages.Business, test bool) (pages.IssuedKey, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return pages.IssuedKey{}, io.ErrUnexpectedEOF
+	}
+	if f.most > 0 && len(f.keys) >= f.most {
+		return pages.IssuedKey{}, pages.ErrTooManyKeys
+	}
+	f.made++
+	kind := "live"
+	if test {
+		kind = "test"
+	}
+	k := fakeKey{
+		Key:      pages.Key{PublicKey: fmt.Sprintf("pk_%s_%024d", kind, f.made), Active: true, Test: test},
+		business: b.ID, private: fmt.Sprintf("sk_%s_%043d", kind, f.made),
+	}
+	f.keys = append(f.keys, k)
+	return pages.IssuedKey{Key: k.Key, PrivateKey: pages.PrivateKey(k.private)}, nil
+}
+
+func (f *fakeKeys) Rotate(_ context.Context, businessID, publicKey string, grace time.Duration) (pages.IssuedKey, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return pages.IssuedKey{}, io.ErrUnexpectedEOF
+	}
+	for i := range f.keys {
+		k := &f.keys[i]
+		if k.business != businessID || k.PublicKey != publicKey {
+			continue
+		}
+		if grace > 0 && f.now().Before(k.PreviousUntil) {
+			return pages.IssuedKey{}, &pages.GraceError{Until: k.PreviousUntil}
+		}
+		f.made++
+		k.private, k.PreviousUntil = fmt.Sprintf("sk_live_%043d", f.made), time.Time{}
+		if grace > 0 {
+			k.PreviousUntil = f.now().Add(grace)
+		}
+		return pages.IssuedKey{Key: k.Key, PrivateKey: pages.PrivateKey(k.private)}, nil
+	}
+	return pages.IssuedKey{}, pages.ErrNoKey
+}
+
+func (f *fakeKeys) Revoke(_ context.Context, businessID, publicKey string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return io.ErrUnexpectedEOF
+	}
+	for i, k := range f.keys {
+		if k.business == businessID && k.PublicKey == publicKey {
+			f.keys = append(f.keys[:i:i], f.keys[i+1:]...)
+			return nil
+		}
+	}
+	return pages.ErrNoKey
+}
+
+func (f *fakeKeys) all() []fakeKey {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]fakeKey(nil), f.keys...)
+}
+
+// clock is a clock that tests set.
+type clock struct {
+	mu     sync.Mutex
+	offset time.Duration
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.offset)
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offset += d
+}
+
+// world is the pages on a server of their own.
+type world struct {
+	tb       testing.TB
+	url      string
+	pages    *pages.Pages
+	accounts *fakeAccounts
+	oauth    *fakeOAuth
+	keys     *fakeKeys
+	trail    *audit.Trail
+	redis    *redis.Client
+	prefix   string
+	clock    *clock
+	logs     *observer.ObservedLogs
+}
+
+// fromHeader lets tests say where a request comes from.
+const fromHeader = "X-Test-From"
+
+// newWorld starts the pages. Changes are made to the options before.
+func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
+	tb.Helper()
+	core, logs := observer.New(zapcore.DebugLevel)
+	w := &world{
+		tb:     tb,
+		redis:  shared.Client(tb),
+		prefix: "test:" + strings.ReplaceAll(tb.Name(), "/", ":") + ":",
+		clock:  &clock{},
+		logs:   logs,
+		accounts: &fakeAccounts{accounts: map[string]account.Account{
+			owner.ID: owner, member.ID: member, rival.ID: rival,
+		}},
+		oauth: &fakeOAuth{
+			requests: make(map[string]oauth.Request), approved: make(map[string]approved), denied: make(map[string]bool),
+		},
+	}
+	w.keys = &fakeKeys{now: w.clock.now}
+	var err error
+	w.trail, err = audit.New(audit.Options{Redis: w.redis, Prefix: w.prefix, Log: zap.New(core), Now: w.clock.now})
+	require.NoError(tb, err)
+	server := httptest.NewUnstartedServer(nil)
+	w.url = "http://" + server.Listener.Addr().String()
+	o := pages.Options{
+		Issuer: w.url, OAuth: w.oauth, Accounts: w.accounts, Audit: w.trail, Keys: w.keys, Redis: w.redis, Prefix: w.prefix,
+		Log: zap.New(core), Now: w.clock.now,
+		RequestID: func(context.Context) string { return "req-1" },
+		ClientAddr: func(r *http.Request) netip.Addr {
+			if from := r.Header.Get(fromHeader); from != "" {
+				return netip.MustParseAddr(from)
+			}
+			host, _, err := net.SplitHostPort(r.RemoteAddr)
+			require.NoError(tb, err)
+			return netip.MustParseAddr(host)
+		},
+	}
+	for _, change := range changes {
+		change(&o)
+	}
+	w.pages, err = pages.New(o)
+	require.NoError(tb, err)
+	server.Config.Handler = w.pages.Handler()
+	server.Start()
+	tb.Cleanup(server.Close)
+	return w
+}
+
+// request is an authorization request that waits.
+func (w *world) request(id, scopes string, changes ...func(*oauth.Request)) oauth.Request {
+	w.tb.Helper()
+	set, err := scope.Parse(scopes)
+	require.NoError(w.tb, err)
+	r := oauth.Request{
+		ID: id,
+		Client: oauth.Client{
+			ID: "https://assistant.example/client.json", Kind: oauth.KindMetadata, Name: "Assistant", Host: "assistant.example",
+			RedirectURIs: []string{"https://assistant.example/callback"},
+		},
+		RedirectURI: "https://assistant.example/callback", RedirectHost: "assistant.example",
+		Scopes: set, Resource: w.url + "/mcp", ExpiresAt: w.clock.now().Add(10 * time.Minute),
+	}
+	for _, change := range changes {
+		change(&r)
+	}
+	w.oauth.add(r)
+	return r
+}
+
+// browser is a browser that keeps cookies, follows no redirects, and says what browsers say of where a form is from.
+type browser struct {
+	w    *world
+	http *http.Client
+	from string // its address; "" for the real one
+}
+
+func (w *world) browser() *browser {
+	w.tb.Helper()
+	jar, err := cookiejar.New(nil)
+	require.NoError(w.tb, err)
+	transport := &http.Transport{}
+	w.tb.Cleanup(transport.CloseIdleConnections)
+	return &browser{w: w, http: &http.Client{
+		Jar: jar, Transport: transport, Timeout: 30 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// page is an answer with its body read.
+type page struct {
+	*http.Response
+	tb   testing.TB
+	body string
+}
+
+func (b *browser) do(method, path string, form url.Values, header http.Header) *page {
+	b.w.tb.Helper()
+	var body io.Reader
+	if form != nil {
+		body = strings.NewReader(form.Encode())
+	}
+	req, err := http.NewRequest(method, b.w.url+path, body)
+	require.NoError(b.w.tb, err)
+	if form != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.Header.Set("Origin", b.w.url)
+		req.Header.Set("Sec-Fetch-Site", "same-origin")
+	}
+	if b.from != "" {
+		req.Header.Set(fromHeader, b.from)
+	}
+	for name, values := range header {
+		if values == nil {
+			req.Header.Del(name)
+			continue
+		}
+		req.Header[name] = values
+	}
+	resp, err := b.http.Do(req)
+	require.NoError(b.w.tb, err)
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(b.w.tb, err)
+	return &page{Response: resp, tb: b.w.tb, body: string(data)}
+}
+
+func (b *browser) get(path string) *page { return b.do(http.MethodGet, path, nil, nil) }
+
+func (b *browser) post(path string, form url.Values) *page {
+	return b.do(http.MethodPost, path, form, nil)
+}
+
+// follow gets the page and those that it leads to on this server.
+func (b *browser) follow(p *page) *page {
+	b.w.tb.Helper()
+	for range 5 {
+		if p.StatusCode != http.StatusSeeOther {
+			return p
+		}
+		to := strings.TrimPrefix(p.Header.Get("Location"), b.w.url)
+		require.True(b.w.tb, strings.HasPrefix(to, "/"), "leads away: %s", to)
+		p = b.get(to)
+	}
+	require.Fail(b.w.tb, "too many redirects")
+	return nil
+}
+
+// cookie is the value of the browser's cookie, "" if it has none.
+func (b *browser) cookie(name string) string {
+	b.w.tb.Helper()
+	u, err := url.Parse(b.w.url)
+	require.NoError(b.w.tb, err)
+	for _, c := range b.http.Jar.Cookies(u) {
+		if c.Name == name {
+			return c.Value
+		}
+	}
+	return ""
+}
+
+func (b *browser) setCookie(name, value string) {
+	b.w.tb.Helper()
+	u, err := url.Parse(b.w.url)
+	require.NoError(b.w.tb, err)
+	b.http.Jar.SetCookies(u, []*http.Cookie{{Name: name, Value: value, Path: "/"}})
+}
+
+// trySignIn sends the sign-in form, as the page has it.
+func (b *browser) trySignIn(email, password string) *page {
+	b.w.tb.Helper()
+	form := b.get(pages.SignInPath).form(pages.SignInPath)
+	form.Set("email", email)
+	form.Set("password", password)
+	return b.post(pages.SignInPath, form)
+}
+
+// signIn signs in and requires that it works.
+func (w *world) signIn(email string) *browser {
+	w.tb.Helper()
+	b := w.browser()
+	p := b.trySignIn(email, ownerPassword)
+	require.Equal(w.tb, http.StatusSeeOther, p.StatusCode, p.body)
+	return b
+}
+
+// form returns the fields of the page's form with this action as a browser would send them without anything being
+// touched, less its buttons.
+func (p *page) form(action string) url.Values {
+	p.tb.Helper()
+	return p.forms(action, 0)
+}
+
+// forms is form where there are several: the i-th.
+func (p *page) forms(action string, i int) url.Values {
+	p.tb.Helper()
+	doc, err := html.Parse(strings.NewReader(p.body))
+	require.NoError(p.tb, err)
+	for n := range doc.Descendants() {
+		if n.Type != html.ElementNode || n.Data != "form" || attr(n, "action") != action {
+			continue
+		}
+		if i--; i >= 0 {
+			continue
+		}
+		values := make(url.Values)
+		for f := range n.Descendants() {
+			if f.Type != html.ElementNode || f.Data != "input" {
+				continue
+			}
+			if kind := attr(f, "type"); (kind == "checkbox" || kind == "radio") && !hasAttr(f, "checked") {
+				continue
+			}
+			values.Add(attr(f, "name"), attr(f, "value"))
+		}
+		return values
+	}
+	require.Failf(p.tb, "no such form", "to %s on %s", action, p.body)
+	return nil
+}
+
+// text is what the page says, with each run of white space as one space.
+func (p *page) text() string {
+	p.tb.Helper()
+	doc, err := html.Parse(strings.NewReader(p.body))
+	require.NoError(p.tb, err)
+	var b strings.Builder
+	for n := range doc.Descendants() {
+		if n.Type == html.TextNode {
+			b.WriteString(n.Data + " ")
+		}
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
+}
+
+func attr(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+func hasAttr(n *html.Node, name string) bool {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return true
+		}
+	}
+	return false
+}
+
+func grant(id string, a account.Account, client, scopes string, created, used time.Time) oauth.Grant {
+	set, err := scope.Parse(scopes)
+	if err != nil {
+		panic(err)
+	}
+	return oauth.Grant{
+		ID: id, ClientID: "https://" + client + ".example/client.json", ClientName: client, ClientHost: client + ".example",
+		AccountID: a.ID, BusinessID: a.BusinessID, Scopes: set, CreatedAt: created, LastUsedAt: used,
+		ExpiresAt: created.Add(60 * 24 * time.Hour),
+	}
+}

@@ -1,0 +1,220 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+)
+
+// The paths of the pages. Handler serves these, AssetsPrefix included, and nothing else.
+const (
+	SignInPath      = "/sign-in"
+	SignOutPath     = "/sign-out"
+	ApprovePath     = "/oauth/approve"
+	SettingsPath    = "/settings"
+	ConnectionsPath = "/settings/connected-apps"
+	KeysPath        = "/settings/api"
+	ActivityPath    = "/settings/activity"
+	AssetsPrefix    = "/assets/"
+)
+
+// Defaults of [Options].
+const (
+	DefaultSessionIdle = time.Hour
+	DefaultSessionMax  = 12 * time.Hour
+)
+
+// OAuth is what the pages need of the authorization server: see [oauth.Server], whose methods and errors these are.
+type OAuth interface {
+	Pending(ctx context.Context, id string) (oauth.Request, error)
+	Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (redirect string, err error)
+	Deny(ctx context.Context, id string) (redirect string, err error)
+	Grants(ctx context.Context, businessID string) ([]oauth.Grant, error)
+	Revoke(ctx context.Context, businessID, grantID string) error
+}
+
+// Trail is what the pages need of the audit trail: see [audit.Trail].
+type Trail interface {
+	Record(ctx context.Context, e audit.Entry) error
+	List(ctx context.Context, businessID, cursor string, limit int) (entries []audit.Entry, next string, err error)
+}
+
+// Limiter counts attempts; redis_rate's Limiter is one.
+type Limiter interface {
+	Allow(ctx context.Context, key string, limit redis_rate.Limit) (*redis_rate.Result, error)
+	Reset(ctx context.Context, key string) error
+}
+
+// Options of the pages.
+type Options struct {
+	// Issuer is the origin that the pages are reached at, without a slash at its end: "https://api.example.com".
+	// http is for loopback names and addresses only. Required.
+	Issuer string
+
+	OAuth    OAuth                 // required
+	Accounts account.Service       // required
+	Audit    Trail                 // required
+	Redis    redis.UniversalClient // sessions; required
+
+	// Keys manages the keys of the public API. Default: none, and no page for it.
+	Keys Keys
+
+	// Prefix begins the names of all keys in Redis; those of the limiter begin with "rate:" and Prefix. Default: none.
+	Prefix string
+
+	// SessionIdle ends a session that was not used for so long. Default: 1h.
+	SessionIdle time.Duration
+
+	// SessionMax ends a session so long after signing in. Default: 12h.
+	SessionMax time.Duration
+
+	// Limiter counts attempts to sign in and changes of keys. Default: redis_rate's on Redis.
+	Limiter Limiter
+
+	// ClientAddr gives a request's sender, the zero Addr if it has no IP address. Default: the peer, without asking
+	// any proxy's headers.
+	ClientAddr func(*http.Request) netip.Addr
+
+	// RequestID gives a request's id for the audit trail and error pages. Default: none.
+	RequestID func(context.Context) string
+
+	Log *zap.Logger      // default: nothing is logged
+	Now func() time.Time // default: time.Now
+}
+
+// Pages serves the pages. It is safe for concurrent use.
+type Pages struct {
+	issuer   string
+	host     string // the issuer's, as in a Host header
+	oauth    OAuth
+	accounts account.Service
+	trail    Trail
+	keys     Keys
+	sessions *sessions
+	once     once
+	attempts attempts
+	cookies  cookies
+	views    *views
+	routes   map[string]route
+
+	clientAddr func(*http.Request) netip.Addr
+	requestID  func(context.Context) string
+	log        *zap.Logger
+	now        func() time.Time
+}
+
+// New makes the pages. It fails if something required is missing, or the issuer is not an origin that pages with
+// passwords may be on.
+func New(o Options) (*Pages, error) {
+	if o.OAuth == nil || o.Accounts == nil || o.Audit == nil || o.Redis == nil {
+		return nil, errors.New("the pages need the authorization server, the accounts, the audit trail and Redis")
+	}
+	u, err := checkIssuer(o.Issuer)
+	if err != nil {
+		return nil, err
+	}
+	if o.SessionIdle <= 0 {
+		o.SessionIdle = DefaultSessionIdle
+	}
+	if o.SessionMax <= 0 {
+		o.SessionMax = DefaultSessionMax
+	}
+	if o.Limiter == nil {
+		o.Limiter = redis_rate.NewLimiter(o.Redis)
+	}
+	if o.ClientAddr == nil {
+		o.ClientAddr = peer
+	}
+	if o.RequestID == nil {
+		o.RequestID = func(context.Context) string { return "" }
+	}
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	v, err := newViews()
+	if err != nil {
+		return nil, err
+	}
+	p := &Pages{
+		issuer: o.Issuer, host: u.Host, oauth: o.OAuth, accounts: o.Accounts, trail: o.Audit, keys: o.Keys,
+		sessions:   &sessions{redis: o.Redis, prefix: o.Prefix, idle: o.SessionIdle, max: o.SessionMax, now: o.Now},
+		once:       once{redis: o.Redis, prefix: o.Prefix, keep: o.SessionMax},
+		attempts:   attempts{limiter: o.Limiter, redis: o.Redis, prefix: o.Prefix},
+		cookies:    cookies{secure: u.Scheme == "https"},
+		views:      v,
+		clientAddr: o.ClientAddr, requestID: o.RequestID, log: o.Log, now: o.Now,
+	}
+	p.routes = map[string]route{
+		SignInPath:      {get: p.showSignIn, post: p.signIn},
+		SignOutPath:     {get: p.showSignOut, post: p.signOut},
+		ApprovePath:     {get: p.showApprove, post: p.approve},
+		SettingsPath:    {get: p.showSettings},
+		ConnectionsPath: {get: p.showConnections, post: p.changeConnections},
+		ActivityPath:    {get: p.showActivity},
+	}
+	if p.keys != nil {
+		p.routes[KeysPath] = route{get: p.showKeys, post: p.changeKeys}
+	}
+	return p, nil
+}
+
+// checkIssuer returns the issuer as a URL.
+func checkIssuer(issuer string) (*url.URL, error) {
+	u, err := url.Parse(issuer)
+	if err != nil {
+		return nil, fmt.Errorf("reading the issuer: %w", err)
+	}
+	if u.Host == "" || u.Scheme+"://"+u.Host != issuer {
+		return nil, fmt.Errorf("the issuer %q is not an origin such as https://api.example.com", u.Redacted())
+	}
+	switch u.Scheme {
+	case "https":
+		return u, nil
+	case "http":
+		if loopback(u.Hostname()) {
+			return u, nil
+		}
+		return nil, fmt.Errorf("the issuer %q is not https, and not on this machine: people would send passwords in the clear",
+			issuer)
+	default:
+		return nil, fmt.Errorf("the issuer %q is neither https nor http", issuer)
+	}
+}
+
+func loopback(host string) bool {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr.IsLoopback()
+	}
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// peer is the address of the connection's other end.
+func peer(r *http.Request) netip.Addr {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return addr.Unmap()
+}

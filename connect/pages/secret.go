@@ -1,0 +1,67 @@
+package pages
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+)
+
+// Random values that nobody may guess: 32 bytes, as 43 characters of base64url.
+const (
+	randomBytes = 32
+	randomChars = 43
+)
+
+func newRandom() string {
+	var b [randomBytes]byte
+	_, _ = rand.Read(b[:]) // never fails: it ends the process instead
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// wellFormed reports whether s may have come from newRandom.
+func wellFormed(s string) bool {
+	if len(s) != randomChars {
+		return false
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	return err == nil && len(b) == randomBytes
+}
+
+// digest is how a secret is named in Redis.
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+// A form's token is a nonce and the HMAC of the nonce and the form's purpose under a secret of the visitor: the session's
+// id, or before signing in that of the visit. It is another one each time, so that a compressed answer gives none away.
+const (
+	nonceBytes = 16
+	tokenBytes = nonceBytes + sha256.Size
+)
+
+func newToken(secret, purpose string) string {
+	var nonce [nonceBytes]byte
+	_, _ = rand.Read(nonce[:])
+	return base64.RawURLEncoding.EncodeToString(append(nonce[:], tokenMAC(secret, purpose, nonce[:])...))
+}
+
+func checkToken(secret, purpose, token string) bool {
+	if secret == "" {
+		return false
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	if err != nil || len(b) != tokenBytes {
+		return false
+	}
+	return hmac.Equal(b[nonceBytes:], tokenMAC(secret, purpose, b[:nonceBytes]))
+}
+
+func tokenMAC(secret, purpose string, nonce []byte) []byte {
+	m := hmac.New(sha256.New, []byte(secret))
+	m.Write([]byte("gatehouse form\x00" + purpose + "\x00"))
+	m.Write(nonce)
+	return m.Sum(nil)
+}

@@ -1,0 +1,183 @@
+package pages
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+)
+
+// redisPatience bounds what a page asks of Redis in one go.
+const redisPatience = 3 * time.Second
+
+// session is somebody signed in.
+type session struct {
+	id      string // the cookie's value; the secret of the forms' tokens
+	account account.Account
+}
+
+// token returns a token for a form.
+func (s *session) token(purpose string) string { return newToken(s.id, purpose) }
+
+// sessions keeps sessions in Redis:
+//
+//	{prefix}session:{sha256 of the id}  a record; lives until it was idle for too long, or is too old
+//	{prefix}sessions:{account id}       the account's generation; records of another one are void
+//
+// Every command is about one key, so that it does not matter where in a Cluster the two are.
+type sessions struct {
+	redis     redis.UniversalClient
+	prefix    string
+	idle, max time.Duration
+	now       func() time.Time
+}
+
+// record is a session as it is stored.
+type record struct {
+	AccountID  string `json:"account_id"`
+	BusinessID string `json:"business_id"`
+	Generation string `json:"generation"`
+	Started    int64  `json:"started"` // Unix time in milliseconds
+}
+
+func (s *sessions) key(id string) string            { return s.prefix + "session:" + digest(id) }
+func (s *sessions) generationKey(acc string) string { return s.prefix + "sessions:" + acc }
+
+// keepGeneration outlives every session that was begun under it.
+func (s *sessions) keepGeneration() time.Duration { return s.max + time.Hour }
+
+// start begins a session and returns its id, which nobody has seen before.
+func (s *sessions) start(ctx context.Context, a account.Account) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	key := s.generationKey(a.ID)
+	var current *redis.StringCmd
+	_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.SetNX(ctx, key, newRandom(), s.keepGeneration())
+		p.PExpire(ctx, key, s.keepGeneration())
+		current = p.Get(ctx, key)
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("beginning a session: %w", err)
+	}
+	value, err := json.Marshal(record{
+		AccountID: a.ID, BusinessID: a.BusinessID, Generation: current.Val(), Started: s.now().UnixMilli(),
+	})
+	if err != nil {
+		return "", fmt.Errorf("encoding a session: %w", err)
+	}
+	id := newRandom()
+	if err := s.redis.Set(ctx, s.key(id), value, min(s.idle, s.max)).Err(); err != nil {
+		return "", fmt.Errorf("storing a session: %w", err)
+	}
+	return id, nil
+}
+
+// find returns the session's record and lets it live on. ok is false if there is no such session, or it has ended.
+func (s *sessions) find(ctx context.Context, id string) (rec record, ok bool, err error) {
+	if !wellFormed(id) {
+		return record{}, false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	value, err := s.redis.Get(ctx, s.key(id)).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return record{}, false, nil
+	}
+	if err != nil {
+		return record{}, false, fmt.Errorf("reading a session: %w", err)
+	}
+	if err := json.Unmarshal(value, &rec); err != nil {
+		return record{}, false, s.end(ctx, id) // nothing of ours
+	}
+	left := time.UnixMilli(rec.Started).Add(s.max).Sub(s.now())
+	if left <= 0 {
+		return record{}, false, s.end(ctx, id)
+	}
+	generation, err := s.redis.Get(ctx, s.generationKey(rec.AccountID)).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return record{}, false, fmt.Errorf("reading an account's sessions: %w", err)
+	}
+	if generation == "" || generation != rec.Generation {
+		return record{}, false, s.end(ctx, id)
+	}
+	// Setting the end of a key that was deleted meanwhile does not bring it back.
+	if err := s.redis.PExpire(ctx, s.key(id), min(s.idle, left)).Err(); err != nil {
+		return record{}, false, fmt.Errorf("extending a session: %w", err)
+	}
+	return rec, true, nil
+}
+
+// end ends one session. It is no error if there is none.
+func (s *sessions) end(ctx context.Context, id string) error {
+	if !wellFormed(id) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	if err := s.redis.Del(ctx, s.key(id)).Err(); err != nil {
+		return fmt.Errorf("ending a session: %w", err)
+	}
+	return nil
+}
+
+// endAll ends every session of an account, also those that are just being begun.
+func (s *sessions) endAll(ctx context.Context, accountID string) error {
+	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	if err := s.redis.Set(ctx, s.generationKey(accountID), newRandom(), s.keepGeneration()).Err(); err != nil {
+		return fmt.Errorf("ending an account's sessions: %w", err)
+	}
+	return nil
+}
+
+// session returns who is signed in, nil for nobody. Its errors are pages.
+func (p *Pages) session(r *http.Request) (*session, error) {
+	ctx := r.Context()
+	id := p.cookies.get(r, sessionCookie)
+	if id == "" {
+		return nil, nil //nolint:nilnil // nobody is signed in, and that is no error
+	}
+	rec, ok, err := p.sessions.find(ctx, id)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	if !ok {
+		return nil, nil //nolint:nilnil // as above
+	}
+	a, err := p.accounts.Account(ctx, rec.AccountID)
+	switch {
+	case errors.Is(err, account.ErrUnknown):
+		// Gone: whoever else is signed in with it is not, either.
+		err = p.sessions.endAll(ctx, rec.AccountID)
+	case err != nil:
+		return nil, unavailable(err)
+	case a.BusinessID != rec.BusinessID:
+		err = p.sessions.end(ctx, id)
+	default:
+		return &session{id: id, account: a}, nil
+	}
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return nil, nil //nolint:nilnil // as above
+}
+
+// signedIn returns who is signed in, or an error that leads to signing in and from there to the page back.
+func (p *Pages) signedIn(r *http.Request, back string) (*session, error) {
+	s, err := p.session(r)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return nil, &redirect{to: signInURL(back)}
+	}
+	return s, nil
+}

@@ -1,0 +1,304 @@
+package pages_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+)
+
+// patience is how long tests wait for what ends by itself.
+const patience = 20 * time.Second
+
+func (b *browser) signedIn() bool {
+	b.w.tb.Helper()
+	p := b.get(pages.ConnectionsPath)
+	if p.StatusCode == http.StatusOK {
+		return true
+	}
+	require.Equal(b.w.tb, http.StatusSeeOther, p.StatusCode, p.body)
+	require.Equal(b.w.tb, pages.SignInPath, p.Header.Get("Location"))
+	return false
+}
+
+// sessionKeys are the names of the sessions in Redis.
+func (w *world) sessionKeys() []string {
+	w.tb.Helper()
+	keys, err := w.redis.Keys(context.Background(), w.prefix+"session:*").Result()
+	require.NoError(w.tb, err)
+	return keys
+}
+
+func TestASessionEndsWhenItIsNotUsed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *pages.Options) { o.SessionIdle = 500 * time.Millisecond })
+	b := w.signIn(ownerEmail)
+	require.Eventually(t, func() bool { return len(w.sessionKeys()) == 0 }, patience, 20*time.Millisecond)
+	require.False(t, b.signedIn())
+}
+
+func TestUsingASessionKeepsIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signIn(ownerEmail)
+	keys := w.sessionKeys()
+	require.Len(t, keys, 1)
+	ctx := context.Background()
+	require.NoError(t, w.redis.PExpire(ctx, keys[0], time.Minute).Err())
+	require.True(t, b.signedIn())
+	left, err := w.redis.PTTL(ctx, keys[0]).Result()
+	require.NoError(t, err)
+	require.Greater(t, left, 50*time.Minute)
+	require.LessOrEqual(t, left, pages.DefaultSessionIdle)
+}
+
+func TestASessionEndsAtAFixedAgeHoweverMuchItIsUsed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signIn(ownerEmail)
+	w.clock.advance(pages.DefaultSessionMax - 10*time.Minute)
+	require.True(t, b.signedIn())
+	left, err := w.redis.PTTL(context.Background(), w.sessionKeys()[0]).Result()
+	require.NoError(t, err)
+	require.LessOrEqual(t, left, 10*time.Minute, "Redis forgets it at its end, too")
+	w.clock.advance(10 * time.Minute)
+	require.False(t, b.signedIn())
+	require.Empty(t, w.sessionKeys())
+}
+
+func TestSigningOutEndsTheSessionItselfAndNotOnlyTheCookie(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b, other := w.signIn(ownerEmail), w.signIn(ownerEmail)
+	id := b.cookie("gatehouse_session")
+	p := b.post(pages.SignOutPath, b.get(pages.ConnectionsPath).form(pages.SignOutPath))
+	require.Equal(t, pages.SignInPath, p.Header.Get("Location"))
+	require.Empty(t, b.cookie("gatehouse_session"))
+	require.Contains(t, b.follow(p).text(), "You are signed out.")
+	require.NotContains(t, b.get(pages.SignInPath).text(), "You are signed out.", "it is said once")
+
+	thief := w.browser()
+	thief.setCookie("gatehouse_session", id)
+	require.False(t, thief.signedIn())
+	require.True(t, other.signedIn(), "in another browser the person stays signed in")
+}
+
+func TestSigningOutEverywhereEndsEverySessionOfTheAccount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b, phone, colleague := w.signIn(ownerEmail), w.signIn(ownerEmail), w.signIn(memberEmail)
+	form := b.get(pages.SignOutPath).forms(pages.SignOutPath, 1)
+	form.Set("where", "everywhere")
+	p := b.post(pages.SignOutPath, form)
+	require.Contains(t, b.follow(p).text(), "You are signed out, here and everywhere else.")
+	require.False(t, b.signedIn())
+	require.False(t, phone.signedIn())
+	require.True(t, colleague.signedIn())
+	require.True(t, w.signIn(ownerEmail).signedIn(), "signing in again works")
+	entries, _, err := w.trail.List(context.Background(), owner.BusinessID, "", 100)
+	require.NoError(t, err)
+	require.Equal(t, audit.SessionEnded, entries[1].Action)
+}
+
+func TestSigningOutTwiceIsHarmless(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signIn(ownerEmail)
+	form := b.get(pages.ConnectionsPath).form(pages.SignOutPath)
+	for range 2 {
+		p := b.post(pages.SignOutPath, form)
+		require.Equal(t, http.StatusSeeOther, p.StatusCode)
+		require.Equal(t, pages.SignInPath, p.Header.Get("Location"))
+	}
+	require.Equal(t, http.StatusSeeOther, b.get(pages.SignOutPath).StatusCode)
+}
+
+func TestNobodyIsSignedOutByAnotherSite(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b, attacker := w.signIn(ownerEmail), w.signIn(rivalEmail)
+	for _, token := range []string{"", "x", attacker.get(pages.ConnectionsPath).form(pages.SignOutPath).Get("csrf")} {
+		form := map[string][]string{"csrf": {token}}
+		require.Equal(t, http.StatusForbidden, b.post(pages.SignOutPath, form).StatusCode)
+	}
+	require.True(t, b.signedIn())
+}
+
+func TestARoleThatChangedIsNoticedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signIn(ownerEmail)
+	require.Equal(t, http.StatusOK, b.get(pages.KeysPath).StatusCode)
+	form := b.get(pages.KeysPath).form(pages.KeysPath)
+	w.accounts.change(owner.ID, func(a *account.Account) { a.Role = account.RoleMember })
+	require.Equal(t, http.StatusForbidden, b.get(pages.KeysPath).StatusCode)
+	require.Equal(t, http.StatusForbidden, b.post(pages.KeysPath, form).StatusCode, "a form from before does not help")
+	require.Empty(t, w.keys.all())
+	w.accounts.change(owner.ID, func(a *account.Account) { a.Role = account.RoleOwner })
+	require.Equal(t, http.StatusOK, b.get(pages.KeysPath).StatusCode)
+}
+
+func TestAnAccountThatIsGoneIsSignedOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signIn(ownerEmail)
+	w.accounts.remove(owner.ID)
+	require.False(t, b.signedIn())
+	w.accounts.change(owner.ID, func(a *account.Account) { *a = owner })
+	require.False(t, b.signedIn(), "the session has ended; it is not only hidden")
+}
+
+func TestAnAccountThatMovedToAnotherBusinessIsSignedOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signIn(ownerEmail)
+	w.accounts.change(owner.ID, func(a *account.Account) { a.BusinessID, a.BusinessName = rival.BusinessID, rival.BusinessName })
+	require.False(t, b.signedIn())
+}
+
+func TestAPageWithoutTheAccountsServiceOrRedisSaysToComeBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signIn(ownerEmail)
+	w.accounts.setDown(true)
+	p := b.get(pages.ActivityPath)
+	require.Equal(t, http.StatusServiceUnavailable, p.StatusCode)
+	require.NotEmpty(t, p.Header.Get("Retry-After"))
+	require.Contains(t, p.text(), "This does not work right now")
+	require.Contains(t, p.body, `href="`+pages.ActivityPath+`"`, "it leads to where the person was")
+	require.NotContains(t, p.body, "made up")
+	w.accounts.setDown(false)
+	require.True(t, b.signedIn(), "an outage signs nobody out")
+
+	closed := shared.Client(t)
+	require.NoError(t, closed.Close())
+	away := newWorld(t, func(o *pages.Options) { o.Redis, o.Limiter = closed, nil })
+	lost := away.browser()
+	require.Equal(t, http.StatusServiceUnavailable, lost.trySignIn(ownerEmail, ownerPassword).StatusCode)
+	require.Zero(t, away.accounts.passwords(), "no password is looked at that cannot be counted")
+	lost.setCookie("gatehouse_session", strings.Repeat("A", 43))
+	require.Equal(t, http.StatusServiceUnavailable, lost.get(pages.ConnectionsPath).StatusCode)
+}
+
+func TestRedisHoldsNoCookie(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signIn(ownerEmail)
+	ctx := context.Background()
+	keys, err := w.redis.Keys(ctx, "*"+w.prefix+"*").Result()
+	require.NoError(t, err)
+	require.NotEmpty(t, keys)
+	for _, cookie := range []string{"gatehouse_session", "gatehouse_visit", "gatehouse_device"} {
+		value := b.cookie(cookie)
+		require.NotEmpty(t, value, cookie)
+		for _, key := range keys {
+			require.NotContains(t, key, value)
+			dump, err := w.redis.Dump(ctx, key).Result()
+			require.NoError(t, err)
+			require.NotContains(t, dump, value)
+		}
+	}
+	for _, key := range keys {
+		left, err := w.redis.PTTL(ctx, key).Result()
+		require.NoError(t, err)
+		require.Positive(t, left, "%s is kept for good", key)
+	}
+}
+
+func TestMadeUpCookiesSignNobodyIn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.signIn(ownerEmail).cookie("gatehouse_session")
+	for _, value := range []string{
+		"", "x", id[:42], id + "A", strings.ToLower(id), strings.Repeat("A", 43), strings.Repeat("A", 4000), "../" + id[3:],
+		id[:42] + "\u00e9", "*" + id[1:],
+	} {
+		if value == id {
+			continue
+		}
+		b := w.browser()
+		b.setCookie("gatehouse_session", value)
+		require.False(t, b.signedIn(), value)
+	}
+	// Two of the same name, of which nobody can say which is ours.
+	p := w.browser().do(http.MethodGet, pages.ConnectionsPath, nil,
+		http.Header{"Cookie": {"gatehouse_session=" + strings.Repeat("A", 43) + "; gatehouse_session=" + id}})
+	require.Equal(t, http.StatusSeeOther, p.StatusCode)
+}
+
+func TestCookiesOnHTTPSAreTheHostsOwn(t *testing.T) {
+	t.Parallel()
+	const issuer = "https://api.example.com"
+	w := newWorld(t, func(o *pages.Options) { o.Issuer = issuer })
+	rec := httptest.NewRecorder()
+	req := httptest.NewRequest(http.MethodGet, issuer+pages.SignInPath, http.NoBody)
+	w.pages.Handler().ServeHTTP(rec, req)
+	visit := rec.Result().Cookies()
+	require.Len(t, visit, 1)
+	form := (&page{tb: t, body: rec.Body.String()}).form(pages.SignInPath)
+	form.Set("email", ownerEmail)
+	form.Set("password", ownerPassword)
+	req = httptest.NewRequest(http.MethodPost, issuer+pages.SignInPath, strings.NewReader(form.Encode()))
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Origin", issuer)
+	req.AddCookie(visit[0])
+	rec = httptest.NewRecorder()
+	w.pages.Handler().ServeHTTP(rec, req)
+	require.Equal(t, http.StatusSeeOther, rec.Code)
+	cookies := append(visit, rec.Result().Cookies()...)
+	require.Len(t, cookies, 3)
+	for _, c := range cookies {
+		require.True(t, strings.HasPrefix(c.Name, "__Host-gatehouse_"), c.Name)
+		require.True(t, c.Secure)
+		require.True(t, c.HttpOnly)
+		require.Equal(t, http.SameSiteLaxMode, c.SameSite)
+		require.Equal(t, "/", c.Path)
+		require.Empty(t, c.Domain)
+	}
+	// The name without the prefix, which anybody may set, is nothing.
+	req = httptest.NewRequest(http.MethodGet, issuer+pages.ConnectionsPath, http.NoBody)
+	for _, c := range cookies {
+		req.AddCookie(&http.Cookie{Name: strings.TrimPrefix(c.Name, "__Host-"), Value: c.Value})
+	}
+	rec = httptest.NewRecorder()
+	w.pages.Handler().ServeHTTP(rec, req)
+	require.Equal(t, http.StatusSeeOther, rec.Code)
+}
+
+func TestPagesWithPasswordsAreNotServedInTheClear(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for issuer, ok := range map[string]bool{
+		"https://api.example.com":      true,
+		"http://localhost:8080":        true,
+		"http://127.0.0.2":             true,
+		"http://[::1]:8080":            true,
+		"http://demo.localhost":        true,
+		"http://api.example.com":       false,
+		"http://10.0.0.1":              false,
+		"http://localhost.example.com": false,
+		"https://api.example.com/":     false,
+		"https://api.example.com/x":    false,
+		"https://u:p@api.example.com":  false,
+		"ftp://localhost":              false,
+		"":                             false,
+		"api.example.com":              false,
+	} {
+		_, err := pages.New(pages.Options{Issuer: issuer, OAuth: w.oauth, Accounts: w.accounts, Audit: w.trail, Redis: w.redis})
+		if ok {
+			require.NoError(t, err, issuer)
+		} else {
+			require.Error(t, err, issuer)
+		}
+	}
+	_, err := pages.New(pages.Options{Issuer: "https://api.example.com"})
+	require.Error(t, err)
+}

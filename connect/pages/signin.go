@@ -1,0 +1,263 @@
+package pages
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+)
+
+// Bounds of what the sign-in form may hold, in bytes; the first is RFC 5321's for an address.
+const (
+	maxEmail    = 254
+	maxPassword = 1024
+)
+
+// The purposes of forms' tokens.
+const (
+	formSignIn      = "sign-in"
+	formSignOut     = "sign-out"
+	formApprove     = "approve" // followed by the request's id
+	formConnections = "connections"
+	formKeys        = "keys"
+)
+
+// The forms' fields.
+const (
+	tokenField  = "csrf"
+	returnField = "return"
+	allowField  = "allow"
+)
+
+// signInView is the sign-in page.
+type signInView struct {
+	Token, Return, Email   string
+	EmailProblem, Password string // what is wrong with the field
+	Problem                string // what is wrong with all of it
+	For                    string // the assistant that asks for it; "" if none does
+}
+
+func (p *Pages) showSignIn(w http.ResponseWriter, r *http.Request) error {
+	back := ownPage(r.URL.Query().Get(returnField))
+	s, err := p.session(r)
+	if err != nil {
+		return err
+	}
+	if s != nil {
+		return &redirect{to: back}
+	}
+	p.answerSignIn(w, r, http.StatusOK, signInView{Return: back})
+	return nil
+}
+
+// answerSignIn shows the form, with a new token.
+func (p *Pages) answerSignIn(w http.ResponseWriter, r *http.Request, status int, v signInView) {
+	visit := p.cookies.get(r, visitCookie)
+	if !wellFormed(visit) {
+		visit = newRandom()
+		p.cookies.set(w, visitCookie, visit, 0)
+	}
+	v.Token = newToken(visit, formSignIn)
+	if id, ok := strings.CutPrefix(v.Return, ApprovePath+"?request="); ok {
+		// For orientation only: signing in works without.
+		if req, err := p.oauth.Pending(r.Context(), id); err == nil {
+			v.For = clean(req.Client.Name, maxLabel)
+		}
+	}
+	p.render(w, r, status, viewSignIn, frame{Title: "Sign in", Notice: p.notice(w, r)}, v)
+}
+
+func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
+	ctx := r.Context()
+	v := signInView{Return: ownPage(r.PostForm.Get(returnField))}
+	if !checkToken(p.cookies.get(r, visitCookie), formSignIn, r.PostForm.Get(tokenField)) {
+		v.Problem = "This page had been open for too long, or your browser keeps no cookies. Please sign in again."
+		p.answerSignIn(w, r, http.StatusForbidden, v)
+		return nil
+	}
+	email, password := strings.TrimSpace(r.PostForm.Get("email")), r.PostForm.Get("password")
+	if len(email) <= maxEmail {
+		v.Email = email
+	}
+	switch {
+	case email == "":
+		v.EmailProblem = "Enter your email address."
+	case len(email) > maxEmail || !strings.Contains(email, "@"):
+		v.EmailProblem = "Enter a full email address, such as name@example.com."
+	}
+	switch {
+	case password == "":
+		v.Password = "Enter your password."
+	case len(password) > maxPassword:
+		v.Password = "That is longer than a password can be."
+	}
+	if v.EmailProblem != "" || v.Password != "" {
+		p.answerSignIn(w, r, http.StatusUnprocessableEntity, v)
+		return nil
+	}
+
+	device := p.cookies.get(r, deviceCookie)
+	wait, counted, err := p.attempts.signIn(ctx, email, p.clientAddr(r), device)
+	if err != nil {
+		return unavailable(err)
+	}
+	if wait > 0 {
+		p.refused(r, email, "too many attempts")
+		w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
+		v.Problem = "There have been too many attempts to sign in. Please try again in " + inWords(wait) + "."
+		p.answerSignIn(w, r, http.StatusTooManyRequests, v)
+		return nil
+	}
+	a, err := p.accounts.SignIn(ctx, email, password)
+	switch {
+	case errors.Is(err, account.ErrWrongCredentials), errors.Is(err, account.ErrUnknown):
+		p.refused(r, email, "wrong credentials")
+		v.Problem = "The email address or the password is not right."
+		p.answerSignIn(w, r, http.StatusForbidden, v)
+		return nil
+	case err != nil:
+		p.log.Warn("sign-in not possible", zap.String("request_id", p.requestID(ctx)), zap.Error(err))
+		w.Header().Set("Retry-After", strconv.Itoa(int(retrySoon/time.Second)))
+		v.Problem = "Signing in does not work right now. Please try again in a moment."
+		p.answerSignIn(w, r, http.StatusServiceUnavailable, v)
+		return nil
+	}
+	if err := p.begin(w, r, a, email, counted, device); err != nil {
+		return err
+	}
+	return &redirect{to: v.Return}
+}
+
+// begin begins a session in place of whatever the browser had.
+func (p *Pages) begin(w http.ResponseWriter, r *http.Request, a account.Account, email, counted, device string) error {
+	ctx := r.Context()
+	if err := p.sessions.end(ctx, p.cookies.get(r, sessionCookie)); err != nil {
+		return unavailable(err)
+	}
+	id, err := p.sessions.start(ctx, a)
+	if err != nil {
+		return unavailable(err)
+	}
+	p.cookies.set(w, sessionCookie, id, 0)
+	// These two are a kindness. Signing in does not fail for them.
+	if err := p.attempts.forgive(ctx, counted); err != nil {
+		p.log.Warn("attempts not forgotten", zap.Error(err))
+	}
+	if err := p.renewDevice(w, r, email, device); err != nil {
+		p.log.Warn("browser not remembered", zap.Error(err))
+	}
+	p.record(r, a, audit.Entry{Action: audit.SessionStarted, Target: p.sender(r)})
+	return nil
+}
+
+func (p *Pages) renewDevice(w http.ResponseWriter, r *http.Request, email, device string) error {
+	if err := p.attempts.forgetDevice(r.Context(), device); err != nil {
+		return err
+	}
+	value, err := p.attempts.remember(r.Context(), email)
+	if err != nil {
+		return err
+	}
+	p.cookies.set(w, deviceCookie, value, deviceAge)
+	return nil
+}
+
+// signOutView is the page that asks where to sign out.
+type signOutView struct{ Token string }
+
+func (p *Pages) showSignOut(w http.ResponseWriter, r *http.Request) error {
+	s, err := p.session(r)
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		return &redirect{to: SignInPath}
+	}
+	p.render(w, r, http.StatusOK, viewSignOut, p.settings(w, r, s, "Sign out", ""), signOutView{Token: s.token(formSignOut)})
+	return nil
+}
+
+func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
+	ctx := r.Context()
+	back := ""
+	if asked := r.PostForm.Get(returnField); asked != "" {
+		back = ownPage(asked)
+	}
+	s, err := p.session(r)
+	if err != nil {
+		return err
+	}
+	if s == nil { // signed out already
+		p.cookies.clear(w, sessionCookie)
+		return &redirect{to: signInURL(back)}
+	}
+	if !checkToken(s.id, formSignOut, r.PostForm.Get(tokenField)) {
+		return forged()
+	}
+	done := noticeSignedOut
+	entry := audit.Entry{Action: audit.SessionEnded}
+	if r.PostForm.Get("where") == "everywhere" {
+		done, entry.Detail = noticeSignedOutEverywhere, "Signed out everywhere"
+		if err := p.sessions.endAll(ctx, s.account.ID); err != nil {
+			return unavailable(err)
+		}
+	}
+	if err := p.sessions.end(ctx, s.id); err != nil {
+		return unavailable(err)
+	}
+	p.cookies.clear(w, sessionCookie)
+	p.cookies.set(w, noticeCookie, done, noticeAge)
+	p.record(r, s.account, entry)
+	return &redirect{to: signInURL(back)}
+}
+
+// record puts what an account did on the trail. That the stream did not take it is in the log, with the entry itself, and
+// undoes nothing.
+func (p *Pages) record(r *http.Request, a account.Account, e audit.Entry) {
+	e.BusinessID, e.AccountID, e.AccountName = a.BusinessID, a.ID, a.DisplayName()
+	e.RequestID = p.requestID(r.Context())
+	if err := p.trail.Record(r.Context(), e); err != nil {
+		p.log.Error("audit trail incomplete", zap.String("action", e.Action), zap.Error(err))
+	}
+}
+
+// refused records an attempt to sign in that failed. Whose account it was is not known, and what was typed is not logged.
+func (p *Pages) refused(r *http.Request, email, why string) {
+	e := audit.Entry{
+		Action: audit.SessionRefused, Outcome: audit.OutcomeRefused, Target: p.sender(r),
+		Detail:    fmt.Sprintf("%s, account %s", why, accountDigest(email)[:12]),
+		RequestID: p.requestID(r.Context()),
+	}
+	if err := p.trail.Record(r.Context(), e); err != nil {
+		p.log.Error("audit trail incomplete", zap.String("action", e.Action), zap.Error(err))
+	}
+}
+
+// sender is the request's address, for the trail.
+func (p *Pages) sender(r *http.Request) string {
+	if addr := p.clientAddr(r); addr.IsValid() {
+		return addr.Unmap().String()
+	}
+	return ""
+}
+
+// inWords says how long to wait, rounded up.
+func inWords(d time.Duration) string {
+	switch minutes := int((d + time.Minute - 1) / time.Minute); {
+	case d <= 45*time.Second:
+		return "less than a minute"
+	case minutes <= 1:
+		return "a minute"
+	case minutes < 60:
+		return strconv.Itoa(minutes) + " minutes"
+	default:
+		return "an hour"
+	}
+}

@@ -1,0 +1,300 @@
+package pages_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+)
+
+func TestSigningInBeginsASession(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.browser()
+	p := b.trySignIn("  "+strings.ToUpper(ownerEmail)+" ", ownerPassword)
+	require.Equal(t, http.StatusSeeOther, p.StatusCode)
+	require.Equal(t, pages.ConnectionsPath, p.Header.Get("Location"))
+	p = b.follow(p)
+	require.Equal(t, http.StatusOK, p.StatusCode)
+	require.Contains(t, p.text(), "Saltbush Plumbing Ada Okafor , owner")
+
+	require.Equal(t, pages.ConnectionsPath, b.get(pages.SignInPath).Header.Get("Location"), "signed in already")
+	entries, _, err := w.trail.List(context.Background(), owner.BusinessID, "", 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	require.Equal(t, audit.SessionStarted, entries[0].Action)
+	require.Equal(t, owner.ID, entries[0].AccountID)
+	require.Equal(t, "127.0.0.1", entries[0].Target)
+}
+
+func TestNobodyIsToldWhetherTheAddressOrThePasswordWasWrong(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	token := regexp.MustCompile(`name="csrf" value="[^"]*"`)
+	same := func(p *page, email string) string {
+		return strings.ReplaceAll(token.ReplaceAllString(p.body, ""), email, "…")
+	}
+	wrong := w.browser().trySignIn(ownerEmail, "not it")
+	unknown := w.browser().trySignIn("nobody@saltbush.example", "not it")
+	require.Equal(t, http.StatusForbidden, wrong.StatusCode)
+	require.Equal(t, wrong.StatusCode, unknown.StatusCode)
+	require.Equal(t, same(wrong, ownerEmail), same(unknown, "nobody@saltbush.example"))
+	require.Contains(t, wrong.text(), "The email address or the password is not right.")
+	require.NotContains(t, wrong.body, "not it", "passwords are not sent back")
+	require.Equal(t, 2, w.accounts.passwords(), "both are checked by the accounts service")
+	wrong.Header.Del("Set-Cookie") // another visit each
+	unknown.Header.Del("Set-Cookie")
+	for _, p := range []*page{wrong, unknown} {
+		p.Header.Del("Date")
+		p.Header.Del("Content-Length")
+	}
+	require.Equal(t, wrong.Header, unknown.Header)
+}
+
+func TestAttemptsAreLoggedWithoutWhatWasTyped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.browser().trySignIn("my-password@typed.in.the.wrong.field", "s3cret-typed")
+	lines := w.logs.FilterMessage("audit").All()
+	require.Len(t, lines, 1)
+	fields := lines[0].ContextMap()
+	require.Equal(t, audit.SessionRefused, fields["action"])
+	require.Equal(t, "127.0.0.1", fields["target"])
+	for _, line := range w.logs.All() {
+		require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), "my-password")
+		require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), "s3cret")
+	}
+}
+
+func TestManyPasswordsForOneAccountAreStopped(t *testing.T) {
+	t.Parallel()
+	for name, email := range map[string]string{"known": ownerEmail, "unknown": "nobody@saltbush.example"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			for i := range 10 {
+				b := w.browser()
+				b.from = fmt.Sprintf("203.0.113.%d", i)
+				email := email
+				if i%2 == 1 {
+					email = strings.ToUpper(email) // the same account
+				}
+				require.Equal(t, http.StatusForbidden, b.trySignIn(email, "guess "+strconv.Itoa(i)).StatusCode)
+			}
+			b := w.browser()
+			b.from = "203.0.113.99"
+			p := b.trySignIn(email, ownerPassword)
+			require.Equal(t, http.StatusTooManyRequests, p.StatusCode, "right or not")
+			require.Contains(t, p.text(), "There have been too many attempts to sign in.")
+			wait, err := strconv.Atoi(p.Header.Get("Retry-After"))
+			require.NoError(t, err)
+			require.Positive(t, wait)
+			require.Equal(t, 10, w.accounts.passwords(), "the password was not looked at")
+			require.Empty(t, b.cookie("gatehouse_session"))
+
+			require.Equal(t, http.StatusSeeOther, w.browser().trySignIn(rivalEmail, ownerPassword).StatusCode, "others may")
+		})
+	}
+}
+
+func TestOnePasswordForManyAccountsIsStopped(t *testing.T) {
+	t.Parallel()
+	for name, sender := range map[string]func(i int) string{
+		"an address":      func(int) string { return "198.51.100.7" },
+		"a mapped one":    func(i int) string { return []string{"198.51.100.8", "::ffff:198.51.100.8"}[i%2] },
+		"an IPv6 network": func(i int) string { return fmt.Sprintf("2001:db8:0:1::%x", i+1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			b := w.browser()
+			for i := range 30 {
+				b.from = sender(i)
+				p := b.trySignIn(fmt.Sprintf("someone%d@saltbush.example", i), "Spring2026!")
+				require.Equal(t, http.StatusForbidden, p.StatusCode)
+			}
+			b.from = sender(30)
+			require.Equal(t, http.StatusTooManyRequests, b.trySignIn("next@saltbush.example", "Spring2026!").StatusCode)
+			require.Equal(t, http.StatusTooManyRequests, b.trySignIn(ownerEmail, ownerPassword).StatusCode)
+			require.Equal(t, 30, w.accounts.passwords())
+			other := w.browser()
+			other.from = "2001:db8:0:2::1"
+			require.Equal(t, http.StatusSeeOther, other.trySignIn(ownerEmail, ownerPassword).StatusCode)
+		})
+	}
+}
+
+func TestAnOwnerIsNotLockedOutOfTheirOwnBrowserByOthersGuesses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	own := w.signIn(ownerEmail)
+	own.post(pages.SignOutPath, own.get(pages.ConnectionsPath).form(pages.SignOutPath))
+	for i := range 11 {
+		b := w.browser()
+		b.from = fmt.Sprintf("203.0.113.%d", i)
+		b.trySignIn(ownerEmail, "guess")
+	}
+	stranger := w.browser()
+	require.Equal(t, http.StatusTooManyRequests, stranger.trySignIn(ownerEmail, ownerPassword).StatusCode)
+	device := own.cookie("gatehouse_device")
+	require.Equal(t, http.StatusSeeOther, own.trySignIn(ownerEmail, ownerPassword).StatusCode)
+	require.NotEqual(t, device, own.cookie("gatehouse_device"))
+
+	// It helps with this account only, is good for as many guesses, and its old value for none.
+	for range 10 {
+		require.Equal(t, http.StatusForbidden, b2(own).trySignIn(ownerEmail, "guess").StatusCode)
+	}
+	require.Equal(t, http.StatusTooManyRequests, b2(own).trySignIn(ownerEmail, ownerPassword).StatusCode)
+	stranger.setCookie("gatehouse_device", device)
+	require.Equal(t, http.StatusTooManyRequests, stranger.trySignIn(ownerEmail, ownerPassword).StatusCode)
+}
+
+// b2 is a browser with the device's cookie of another, and without its session.
+func b2(b *browser) *browser {
+	out := b.w.browser()
+	out.setCookie("gatehouse_device", b.cookie("gatehouse_device"))
+	return out
+}
+
+func TestSigningInLeadsToOwnPagesOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for back, want := range map[string]string{
+		"":                                      pages.ConnectionsPath,
+		"/settings/api":                         "/settings/api",
+		"/settings/activity?before=1-1":         "/settings/activity",
+		"/oauth/approve?request=grq_a-B.c~d":    "/oauth/approve?request=grq_a-B.c~d",
+		"/oauth/approve?request=x&redirect=//e": "/oauth/approve?request=x",
+		"/oauth/approve":                        pages.ConnectionsPath,
+		"/oauth/approve?request=a%0d%0aSet-Cookie": pages.ConnectionsPath,
+		"https://evil.example/settings/api":        pages.ConnectionsPath,
+		"//evil.example/settings/api":              pages.ConnectionsPath,
+		"///evil.example":                          pages.ConnectionsPath,
+		`/\evil.example`:                           pages.ConnectionsPath,
+		`\\evil.example`:                           pages.ConnectionsPath,
+		"/settings/api/../../evil":                 pages.ConnectionsPath,
+		"/settings%2fapi":                          pages.ConnectionsPath,
+		"/.evil.example":                           pages.ConnectionsPath,
+		"javascript:alert(1)":                      pages.ConnectionsPath,
+		"data:text/html,x":                         pages.ConnectionsPath,
+		"/oauth/authorize?client_id=x":             pages.ConnectionsPath,
+		"/sign-out":                                pages.ConnectionsPath,
+		w.url + "@evil.example/settings/api":       pages.ConnectionsPath,
+		"/settings/api#@evil.example":              "/settings/api",
+		"\t//evil.example":                         pages.ConnectionsPath,
+		"%2f%2fevil.example":                       pages.ConnectionsPath,
+	} {
+		// By the address of the page, and by the form's own field.
+		form := w.browser().get(pages.SignInPath + "?return=" + url.QueryEscape(back)).form(pages.SignInPath)
+		require.Equal(t, want, form.Get("return"), back)
+		b := w.browser()
+		b.from = "198.51.100.1"
+		form = b.get(pages.SignInPath).form(pages.SignInPath)
+		form.Set("return", back)
+		form.Set("email", ownerEmail)
+		form.Set("password", ownerPassword)
+		p := b.post(pages.SignInPath, form)
+		if p.StatusCode == http.StatusTooManyRequests { // this test is not about that
+			require.NoError(t, w.redis.Del(context.Background(), "rate:"+w.prefix+"sign-in:address:198.51.100.1").Err())
+			p = b.post(pages.SignInPath, form)
+		}
+		require.Equal(t, http.StatusSeeOther, p.StatusCode)
+		require.Equal(t, want, p.Header.Get("Location"), back)
+	}
+}
+
+func TestSomebodyElsesSignInFormDoesNotSignAnybodyIn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	attacker, victim := w.browser(), w.browser()
+	victim.get(pages.SignInPath)
+	form := attacker.get(pages.SignInPath).form(pages.SignInPath)
+	form.Set("email", rivalEmail)
+	form.Set("password", ownerPassword)
+	p := victim.post(pages.SignInPath, form)
+	require.Equal(t, http.StatusForbidden, p.StatusCode)
+	require.Empty(t, victim.cookie("gatehouse_session"))
+	require.Zero(t, w.accounts.passwords())
+	require.Contains(t, p.text(), "This page had been open for too long")
+
+	// The page that says so has a form that works.
+	again := p.form(pages.SignInPath)
+	again.Set("email", ownerEmail)
+	again.Set("password", ownerPassword)
+	require.Equal(t, http.StatusSeeOther, victim.post(pages.SignInPath, again).StatusCode)
+}
+
+func TestASessionCannotBeFixedBeforehand(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	attacker := w.signIn(rivalEmail)
+	fixed := attacker.cookie("gatehouse_session")
+	for _, id := range []string{fixed, strings.Repeat("A", 43)} {
+		victim := w.browser()
+		form := victim.get(pages.SignInPath).form(pages.SignInPath)
+		victim.setCookie("gatehouse_session", id)
+		form.Set("email", ownerEmail)
+		form.Set("password", ownerPassword)
+		require.Equal(t, http.StatusSeeOther, victim.post(pages.SignInPath, form).StatusCode)
+		own := victim.cookie("gatehouse_session")
+		require.NotEqual(t, id, own)
+		require.Len(t, own, 43)
+		other := w.browser()
+		other.setCookie("gatehouse_session", id)
+		require.Equal(t, http.StatusSeeOther, other.get(pages.ConnectionsPath).StatusCode, "the id is not signed in with")
+	}
+	require.Equal(t, http.StatusSeeOther, attacker.get(pages.ConnectionsPath).StatusCode, "what the browser had has ended")
+}
+
+func TestTheSignInFormSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, c := range []struct{ name, email, password, want string }{
+		{"nothing", "", "", "Enter your email address."},
+		{"no password", ownerEmail, "", "Enter your password."},
+		{"no address", "ada", ownerPassword, "Enter a full email address"},
+		{"a long address", strings.Repeat("a", 250) + "@b.example", ownerPassword, "Enter a full email address"},
+		{"a long password", ownerEmail, strings.Repeat("p", 1025), "longer than a password can be"},
+	} {
+		p := w.browser().trySignIn(c.email, c.password)
+		require.Equal(t, http.StatusUnprocessableEntity, p.StatusCode, c.name)
+		require.Contains(t, p.text(), c.want, c.name)
+		require.Contains(t, p.body, `aria-invalid="true"`, c.name)
+	}
+	require.Zero(t, w.accounts.passwords())
+}
+
+func TestSigningInWithoutTheAccountsServiceIsPutOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.browser()
+	w.accounts.setDown(true)
+	p := b.trySignIn(ownerEmail, ownerPassword)
+	require.Equal(t, http.StatusServiceUnavailable, p.StatusCode)
+	require.NotEmpty(t, p.Header.Get("Retry-After"))
+	require.Contains(t, p.text(), "Signing in does not work right now.")
+	require.NotContains(t, p.body, "made up")
+}
+
+func TestTheSignInPageSaysWhichAppWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.request("grq_1", "mcp:read")
+	b := w.browser()
+	p := b.follow(b.get(pages.ApprovePath + "?request=grq_1"))
+	require.Contains(t, p.text(), "To decide whether Assistant may connect.")
+	form := p.form(pages.SignInPath)
+	form.Set("email", ownerEmail)
+	form.Set("password", ownerPassword)
+	p = b.post(pages.SignInPath, form)
+	require.Equal(t, pages.ApprovePath+"?request=grq_1", p.Header.Get("Location"))
+}

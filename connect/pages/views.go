@@ -1,0 +1,243 @@
+package pages
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+)
+
+//go:embed templates assets
+var files embed.FS
+
+// The pages, by the files of their templates.
+const (
+	viewSignIn      = "sign-in"
+	viewSignOut     = "sign-out"
+	viewApprove     = "approve"
+	viewNotOwner    = "not-owner"
+	viewConnections = "connected-apps"
+	viewDisconnect  = "disconnect"
+	viewKeys        = "keys"
+	viewNewKey      = "new-key"
+	viewRotate      = "rotate-key"
+	viewRevokeKey   = "revoke-key"
+	viewActivity    = "activity"
+	viewError       = "error"
+)
+
+// frame is what a page has around its content.
+type frame struct {
+	Title  string
+	Notice string
+	Wide   bool // a page of its own that needs room
+
+	// Of the pages under Settings:
+	Nav     []navItem
+	Who     *account.Account
+	SignOut string // the token of the form that signs out
+}
+
+type navItem struct {
+	Text, URL string
+	Current   bool
+}
+
+// errorView is a page that says what went wrong.
+type errorView struct {
+	Status      int
+	Detail      string
+	RequestID   string
+	Link, Label string
+}
+
+// settings is the frame of a page under Settings. It takes the notice that the browser carries.
+func (p *Pages) settings(w http.ResponseWriter, r *http.Request, s *session, title, current string) frame {
+	f := frame{Title: title, Notice: p.notice(w, r), Who: &s.account, SignOut: s.token(formSignOut)}
+	add := func(text, url string) {
+		f.Nav = append(f.Nav, navItem{Text: text, URL: url, Current: url == current})
+	}
+	add("Connected apps", ConnectionsPath)
+	if s.account.IsOwner() {
+		if p.keys != nil {
+			add("API and integrations", KeysPath)
+		}
+		add("Activity", ActivityPath)
+	}
+	return f
+}
+
+// views are the parsed templates and the assets.
+type views struct {
+	pages       map[string]*template.Template
+	assets      map[string]asset // by path
+	sheet, icon string           // their paths
+}
+
+type asset struct {
+	content []byte
+	kind    string
+}
+
+func newViews() (*views, error) {
+	v := &views{pages: make(map[string]*template.Template), assets: make(map[string]asset)}
+	var err error
+	if v.sheet, err = v.addAsset("gatehouse.css", "text/css; charset=utf-8"); err != nil {
+		return nil, err
+	}
+	if v.icon, err = v.addAsset("gatehouse.svg", "image/svg+xml"); err != nil {
+		return nil, err
+	}
+	base, err := template.New("base").Option("missingkey=error").Funcs(template.FuncMap{
+		"sheet": func() string { return v.sheet },
+		"icon":  func() string { return v.icon },
+		"path":  pathOf,
+		"date":  func(t time.Time) string { return strconv.Itoa(t.UTC().Day()) + t.UTC().Format(" January 2006") },
+		"clock": func(t time.Time) string { return t.UTC().Format("15:04") },
+		"when":  moment,
+		"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"list":  inSeries,
+	}).ParseFS(files, "templates/base/*.html")
+	if err != nil {
+		return nil, fmt.Errorf("parsing the templates: %w", err)
+	}
+	for _, name := range []string{
+		viewSignIn, viewSignOut, viewApprove, viewNotOwner, viewConnections, viewDisconnect, viewKeys, viewNewKey, viewRotate,
+		viewRevokeKey, viewActivity, viewError,
+	} {
+		own, err := base.Clone()
+		if err != nil {
+			return nil, fmt.Errorf("parsing the templates: %w", err)
+		}
+		if v.pages[name], err = own.ParseFS(files, "templates/"+name+".html"); err != nil {
+			return nil, fmt.Errorf("parsing the templates: %w", err)
+		}
+	}
+	return v, nil
+}
+
+// addAsset takes an asset in under a name that changes with its content, so that browsers may keep it for good.
+func (v *views) addAsset(name, kind string) (string, error) {
+	content, err := files.ReadFile("assets/" + name)
+	if err != nil {
+		return "", fmt.Errorf("reading an asset: %w", err)
+	}
+	sum := sha256.Sum256(content)
+	base, ext, _ := strings.Cut(name, ".")
+	path := AssetsPrefix + base + "-" + hex.EncodeToString(sum[:8]) + "." + ext
+	v.assets[path] = asset{content: content, kind: kind}
+	return path, nil
+}
+
+// page renders a page.
+func (v *views) page(name string, f frame, content any) ([]byte, error) {
+	var b bytes.Buffer
+	err := v.pages[name].ExecuteTemplate(&b, "page", struct {
+		frame
+		Page string
+		It   any
+	}{f, name, content})
+	if err != nil {
+		return nil, fmt.Errorf("rendering the page %s: %w", name, err)
+	}
+	return b.Bytes(), nil
+}
+
+// asset serves the style sheet and the icon.
+func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
+	a, ok := p.views.assets[r.URL.Path]
+	if !ok {
+		secure(w.Header())
+		p.answerProblem(w, r, notFound())
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		h.Set("Allow", "GET, HEAD")
+		http.Error(w, "Method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	h.Set("Content-Type", a.kind)
+	h.Set("Content-Length", strconv.Itoa(len(a.content)))
+	h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	if r.Method == http.MethodHead {
+		return
+	}
+	_, _ = w.Write(a.content)
+}
+
+// pathOf names the paths to the templates.
+func pathOf(name string) (string, error) {
+	switch name {
+	case "sign-in":
+		return SignInPath, nil
+	case "sign-out":
+		return SignOutPath, nil
+	case "approve":
+		return ApprovePath, nil
+	case "connections":
+		return ConnectionsPath, nil
+	case "keys":
+		return KeysPath, nil
+	case "activity":
+		return ActivityPath, nil
+	default:
+		return "", fmt.Errorf("no path is called %q", name)
+	}
+}
+
+func keyURL(action, publicKey string) string {
+	return KeysPath + "?" + action + "=" + template.URLQueryEscaper(publicKey)
+}
+
+// inSeries writes "a", "a and b", "a, b and c".
+func inSeries(items []string) string {
+	switch n := len(items); n {
+	case 0:
+		return ""
+	case 1:
+		return items[0]
+	default:
+		return strings.Join(items[:n-1], ", ") + " and " + items[n-1]
+	}
+}
+
+// grantedInWords says what scopes allow. Where they cannot be read it says what is given as otherwise.
+func grantedInWords(scopes, otherwise string) string {
+	set, err := scope.Parse(scopes)
+	if err != nil || set.IsZero() {
+		return otherwise
+	}
+	var see, change []string
+	for _, a := range scope.Areas() {
+		if set.Includes(a, scope.VerbRead) {
+			see = append(see, a.Title)
+		}
+		for _, verb := range []string{scope.VerbWrite, scope.VerbRun} {
+			if set.Includes(a, verb) {
+				change = append(change, a.Title)
+			}
+		}
+	}
+	seen := inSeries(see)
+	if len(see) == len(scope.Areas()) {
+		seen = "everything"
+	}
+	text := "May see " + seen
+	if len(change) > 0 {
+		text += "; may change or run " + inSeries(change)
+	}
+	return text
+}
