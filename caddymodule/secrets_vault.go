@@ -223,7 +223,8 @@ func (s *VaultSource) parseAuth(d *caddyfile.Dispenser) error {
 	case "cert":
 		targets = []*string{&a.Role, &a.Mount}
 	default:
-		return d.Errf("auth: there is no method %q: allowed are %s", a.Method, strings.Join(vaultMethods(), ", "))
+		// it is not quoted: who forgets the method has written the token in its place
+		return d.Errf("auth: the first argument is no method: allowed are %s", strings.Join(vaultMethods(), ", "))
 	}
 	args = args[1:]
 	if len(args) < required || len(args) > len(targets) {
