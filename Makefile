@@ -112,7 +112,7 @@ fuzz: ## fuzz every target, each for FUZZTIME=10m (FUZZ_PACKAGES=./upstream for 
 
 .PHONY: fuzz-short
 fuzz-short: ## fuzz every target for a few seconds
-	@cd $(ROOT) && FUZZCACHE= scripts/fuzz.sh $(FUZZTIME_SHORT)
+	@cd $(ROOT) && $(SHARED) FUZZCACHE= UNGUIDED=./caddymodule scripts/fuzz.sh $(FUZZTIME_SHORT)
 
 .PHONY: vuln
 vuln: ## known vulnerabilities that our code reaches (asks an online database, so it is not part of `make test`)

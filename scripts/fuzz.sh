@@ -6,7 +6,11 @@
 # FUZZCACHE is where inputs that found something new are kept; by default that is Go's cache, where `go test -fuzz` finds
 # them too. If it is empty they are forgotten, so that a short run spends its time on new inputs, not on the old ones.
 #
-# Each package is built once with the fuzzer's instrumentation, and its targets are the ones that the test binary lists.
+# UNGUIDED names packages (./caddymodule) that are fuzzed without the fuzzer's instrumentation, with inputs that nothing
+# guides: to instrument what a package imports takes minutes where that is the whole of Caddy, which a short run cannot
+# afford. Their seeds are part of every run of the tests anyway.
+#
+# Each other package is built once with the fuzzer's instrumentation, and its targets are the ones that the test binary lists.
 # A failing input is written to the package's testdata/fuzz, to be committed with the mend.
 set -eu
 
@@ -31,7 +35,11 @@ targets=0 failed=
 for package in $packages; do
 	dir=$(go list -f '{{.Dir}}' "$package")
 	binary=$work/$(basename "$package").test
-	go test -c -fuzz=. -vet=off ${GOTAGS:+-tags="$GOTAGS"} -o "$binary" "$package"
+	guide=-fuzz=.
+	case " ${UNGUIDED-} " in
+	*" ./${package#"$module"/} "*) guide= ;;
+	esac
+	go test -c $guide -vet=off ${GOTAGS:+-tags="$GOTAGS"} -o "$binary" "$package"
 	for target in $(cd "$dir" && "$binary" -test.list '^Fuzz'); do
 		targets=$((targets + 1))
 		name=${package#"$module"/}.$target
