@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,10 +143,8 @@ func (c *h2Conn) read(id uint32) gatewaytest.Answer {
 	}
 }
 
-// h2Request are the pseudo-headers of a request.
-func h2Request(method, target string) []field {
-	return []field{{":method", method}, {":scheme", "http"}, {":authority", "api.example.com"}, {":path", target}}
-}
+// h2Request are the pseudo-headers of a request in plain text.
+func h2Request(method, target string) []field { return pseudo("http", method, target) }
 
 // signedFields are the three headers of a signed request.
 func signedFields(c gatewaytest.Caller, method, target, body string) []field {
@@ -157,13 +156,13 @@ func signedFields(c gatewaytest.Caller, method, target, body string) []field {
 	}
 }
 
-// wires send the same request over HTTP/1.1 and HTTP/2: extra holds what is under test.
-func wires(t *testing.T, g *gatewaytest.Gateway) map[string]func(method, target string, fields []field) gatewaytest.Answer {
+// wires send the same request over HTTP/1.1 and HTTP/2: fields are what is under test.
+func wires(t *testing.T, g *gatewaytest.Gateway) map[string]sender {
 	t.Helper()
-	return map[string]func(method, target string, fields []field) gatewaytest.Answer{
-		"HTTP/1.1": func(method, target string, fields []field) gatewaytest.Answer {
+	return counted(t, map[string]sender{
+		overHTTP1: func(method, target string, fields []field) gatewaytest.Answer {
 			var b strings.Builder
-			fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: api.example.com\r\n", method, target)
+			fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, target, apiHost)
 			for _, f := range fields {
 				fmt.Fprintf(&b, "%s: %s\r\n", f.name, f.value)
 			}
@@ -173,78 +172,141 @@ func wires(t *testing.T, g *gatewaytest.Gateway) map[string]func(method, target 
 			}
 			return answers[0]
 		},
-		"HTTP/2": func(method, target string, fields []field) gatewaytest.Answer {
-			lower := h2Request(method, target)
-			for _, f := range fields {
-				lower = append(lower, field{strings.ToLower(f.name), f.value})
-			}
-			return dialH2(t, g.Addr).do("", lower...)
+		overHTTP2: func(method, target string, fields []field) gatewaytest.Answer {
+			return dialH2(t, g.Addr).do("", append(h2Request(method, target), lowerCase(fields)...)...)
 		},
+	})
+}
+
+// counted has the test say at its end how many requests went over each wire.
+func counted(t *testing.T, all map[string]sender) map[string]sender {
+	t.Helper()
+	for protocol, send := range all {
+		n := new(atomic.Int64)
+		all[protocol] = func(method, target string, fields []field) gatewaytest.Answer {
+			n.Add(1)
+			return send(method, target, fields)
+		}
+		t.Cleanup(func() { t.Logf("%d requests over %s", n.Load(), protocol) })
 	}
+	return all
 }
 
 const eventsPath = "/api/v1/events"
 
-// relied are the headers that the gateway sets towards a data service or relies on itself.
+// relied are the headers that the gateway sets towards a data service or a caller, or relies on itself, and those by which
+// other software tells who is calling.
 var relied = []string{
-	"X-Business-Id", "X-Request-Id", "X-Gateway-Assertion", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host",
-	"Host", "Accept", "Accept-Encoding", "Via", "X-Public-Key", "X-Timestamp", "X-Signature", "Content-Length", "Te", "Connection",
+	"X-Business-Id", "X-Request-Id", "X-Gateway-Assertion", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Via",
+	"X-Public-Key", "X-Timestamp", "X-Signature", "Host", "Accept", "Accept-Encoding", "Accept-Language", "User-Agent", "Traceparent", "Tracestate",
+	"Content-Length", "Transfer-Encoding", "Content-Type", "Expect", "Te", "Trailer", "Upgrade", "Connection", "Keep-Alive", "Proxy-Connection",
+	"Date", "Cache-Control", "Retry-After", "RateLimit", "RateLimit-Policy", "X-RateLimit-Remaining", "X-Content-Type-Options",
+	"Authorization", "Cookie", "Forwarded", "X-Real-Ip", "X-Business_Id", "x_business_id",
 }
 
-// Hop-by-hop nomination: what Connection names, a proxy takes away. None of the gateway's own may go that way.
-func TestNominatedHopByHopHeadersStayWhereTheGatewayPutThem(t *testing.T) {
-	t.Parallel()
-	data := &recorder{}
-	w := newWorld(t, data)
-	key := writeAssertionKey(t)
-	g := gatewaytest.Start(t, w.options("limits {\n\t\t\tkey 1000000\n\t\t}\n\t\tassertion "+key, ""))
-	h1 := wires(t, g)["HTTP/1.1"]
-	var nominations [][]field
+// nominations name every header of relied alone, in a list, repeated, and in the headers that are Connection's kin.
+func nominations() [][]field {
+	var all [][]field
 	for _, name := range relied {
-		nominations = append(nominations,
+		all = append(all,
 			[]field{{"Connection", name}},
 			[]field{{"connection", "keep-alive, " + strings.ToLower(name)}},
 			[]field{{"Connection", "close"}, {"Connection", name}},
+			[]field{{"Connection", name}, {"Connection", name + "," + name}, {"CONNECTION", "\t" + strings.ToUpper(name) + " ,"}},
 			[]field{{"Proxy-Connection", name}, {"Keep-Alive", name}, {"Connection", "Keep-Alive"}},
 		)
 	}
-	nominations = append(nominations,
+	return append(all,
 		[]field{{"Connection", strings.Join(relied, ",")}},
 		[]field{{"Connection", " ,, " + strings.Join(relied, " ,\t") + ","}},
 		[]field{{"Connection", strings.Repeat("X-Business-Id,", 500)}},
 		[]field{{"Connection", "*"}},
+		[]field{{"Connection", "Upgrade, X-Business-Id"}, {"Upgrade", "websocket"}, {"Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="}, {"Sec-WebSocket-Version", "13"}},
+		[]field{{"Connection", "Upgrade, HTTP2-Settings, X-Forwarded-For"}, {"Upgrade", "h2c"}, {"HTTP2-Settings", "AAMAAABkAAQAoAAAAAIAAAAA"}},
 	)
-	for _, n := range nominations {
+}
+
+// Hop-by-hop nomination: what Connection names, a proxy takes away. None of the gateway's own may go that way, nor what
+// it relies on to know who is calling.
+func TestNominatedHopByHopHeadersStayWhereTheGatewayPutThem(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newWorld(t, data)
+	_, send := everywhere(t, w.options(roomyLimits+"\n\t\tassertion "+writeAssertionKey(t), ""))
+	for i, n := range nominations() {
 		forged := append([]field{{"X-Business-Id", w.otherID}, {"X-Gateway-Assertion", "forged"}, {"X-Forwarded-For", "198.51.100.1"}}, n...)
 		before := data.count()
-		a := h1("GET", eventsPath, append(forged, signedFields(w.acme, "GET", eventsPath, "")...))
+		a := send[overHTTP1]("GET", eventsPath, append(forged, signedFields(w.acme, "GET", eventsPath, "")...))
 		require.Equal(t, http.StatusOK, a.Status, "%v: %s", n, a.Body)
 		require.Equal(t, before+1, data.count())
-		requireGatewaysWord(t, w, data.last(t), a)
-		require.NotEmpty(t, data.last(t).Header.Get("X-Gateway-Assertion"))
-		require.NotEqual(t, "forged", data.last(t).Header.Get("X-Gateway-Assertion"))
-	}
-	// HTTP/2 has no such headers: a request with one is malformed (RFC 9113, section 8.2.2)
-	for _, name := range []string{"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"} {
-		before := data.count()
-		a := dialH2(t, g.Addr).do("", append(append(h2Request("GET", eventsPath), field{name, "x-business-id"}),
-			signedFields(w.acme, "GET", eventsPath, "")...)...)
-		if a.Status == http.StatusOK {
-			requireGatewaysWord(t, w, data.last(t), a)
+		got := data.last(t)
+		requireGatewaysWord(t, w, overHTTP1, got, a)
+		require.NotEmpty(t, got.Header.Get("X-Gateway-Assertion"), "%v", n)
+		require.NotEqual(t, "forged", got.Header.Get("X-Gateway-Assertion"))
+		// the answer keeps what is the gateway's, too, and the business has paid
+		require.Contains(t, a.Header.Get("RateLimit-Policy"), `"key"`, "%v", n)
+		for _, name := range []string{"Date", "Cache-Control", "RateLimit", "X-RateLimit-Remaining", "X-Content-Type-Options"} {
+			require.NotEmpty(t, a.Header.Get(name), "%v: %s", n, name)
+		}
+		// who cannot sign gets nowhere by it either
+		if i%4 != 0 { // sixty such requests a minute have an answer
 			continue
 		}
-		require.Equal(t, before, data.count(), "%s: %d", name, a.Status)
+		a = send[overHTTP1]("GET", eventsPath, append(forged, field{"X-Public-Key", w.acme.PublicKey}))
+		requireProblem(t, a, http.StatusUnauthorized, "MISSING_CREDENTIALS")
+		require.Equal(t, before+1, data.count())
+	}
+	// HTTP/2 and HTTP/3 have no such headers: a request with one is malformed (RFC 9113, section 8.2.2; RFC 9114, section 4.2)
+	for _, protocol := range []string{overHTTP2, overHTTP3} {
+		for _, header := range []string{"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "te"} {
+			for _, value := range []string{"x-business-id", "x-forwarded-for, x-request-id", strings.Join(relied, ","), "chunked", "trailers"} {
+				before := data.count()
+				a := send[protocol]("GET", eventsPath, append([]field{{header, value}, {header, value}}, signedFields(w.acme, "GET", eventsPath, "")...))
+				if a.Status == http.StatusOK {
+					requireGatewaysWord(t, w, protocol, data.last(t), a)
+					require.NotEmpty(t, data.last(t).Header.Get("X-Gateway-Assertion"))
+					continue
+				}
+				require.Contains(t, []int{0, http.StatusBadRequest}, a.Status, "%s %s: %s", protocol, header, value)
+				require.Equal(t, before, data.count())
+			}
+		}
+		require.Equal(t, http.StatusOK, send[protocol]("GET", eventsPath, signedFields(w.acme, "GET", eventsPath, "")).Status, "the others go on")
+	}
+}
+
+// Behind a proxy whose word counts, a caller cannot have that word taken away: who pays stays the address that it names.
+func TestNominatingXForwardedForChangesNothingAboutWhoPays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	_, send := everywhere(t, w.options("", ""), "127.0.0.1/32")
+	for protocol, addresses := range map[string]string{overHTTP1: "203.0.113.1", overHTTP2: "203.0.113.2", overHTTP3: "203.0.113.3"} {
+		statuses := map[int]int{}
+		for i := range 20 {
+			fields := []field{{"X-Forwarded-For", fmt.Sprintf("198.51.100.%d, %s", i, addresses)}}
+			if protocol == overHTTP1 {
+				fields = append(fields, []field{
+					{"Connection", "X-Forwarded-For"},
+					{"Connection", "close, x-forwarded-for, X-Real-Ip"},
+					{"Connection", "X-Forwarded-For, X-Forwarded-For"},
+					{"Keep-Alive", "X-Forwarded-For"},
+				}[i%4])
+			}
+			statuses[send[protocol]("GET", "/api/v1/status", fields).Status]++
+		}
+		require.Equal(t, map[int]int{http.StatusOK: 10, http.StatusTooManyRequests: 10}, statuses, protocol)
 	}
 }
 
 // requireGatewaysWord holds what a data service got to what the gateway alone says.
-func requireGatewaysWord(t *testing.T, w *world, got *http.Request, a gatewaytest.Answer) {
+func requireGatewaysWord(t *testing.T, w *world, protocol string, got *http.Request, a gatewaytest.Answer) {
 	t.Helper()
+	scheme := map[string]string{overHTTP1: "http", overHTTP2: "http", overHTTP3: "https"}[protocol]
 	require.Equal(t, []string{w.acmeID}, got.Header["X-Business-Id"])
 	require.Equal(t, a.Header["X-Request-Id"], got.Header["X-Request-Id"])
 	require.Equal(t, []string{"127.0.0.1"}, got.Header["X-Forwarded-For"])
-	require.Equal(t, []string{"http"}, got.Header["X-Forwarded-Proto"])
-	require.Equal(t, []string{"api.example.com"}, got.Header["X-Forwarded-Host"])
+	require.Equal(t, []string{scheme}, got.Header["X-Forwarded-Proto"])
+	require.Equal(t, []string{apiHost}, got.Header["X-Forwarded-Host"])
 	require.Equal(t, []string{"application/json"}, got.Header["Accept"])
 	require.Equal(t, []string{"identity"}, got.Header["Accept-Encoding"])
 	require.Equal(t, "GET", got.Method)
@@ -259,12 +321,12 @@ func requireGatewaysWord(t *testing.T, w *world, got *http.Request, a gatewaytes
 	}
 }
 
-// Forged identity, addresses and overrides, in every spelling, over both protocols.
+// Forged identity, addresses and overrides, in every spelling, over each protocol.
 func TestForgedHeadersNeverReachADataServiceNorChangeTheRequest(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	g := w.roomy(t)
+	g, all := everywhere(t, w.options(roomyLimits, ""))
 	forged := []field{
 		{"X-Business-Id", w.otherID},
 		{"X-Business-Id", w.otherID},
@@ -322,13 +384,13 @@ func TestForgedHeadersNeverReachADataServiceNorChangeTheRequest(t *testing.T) {
 		{"Accept-Language", "de"},
 		{"User-Agent", "agent/1"},
 	}
-	for protocol, send := range wires(t, g) {
+	for protocol, send := range all {
 		before := data.count()
 		a := send("GET", eventsPath, append(forged, signedFields(w.acme, "GET", eventsPath, "")...))
 		require.Equal(t, http.StatusOK, a.Status, "%s: %s", protocol, a.Body)
 		require.Equal(t, before+1, data.count())
 		got := data.last(t)
-		requireGatewaysWord(t, w, got, a)
+		requireGatewaysWord(t, w, protocol, got, a)
 		requireNowhere(t, fmt.Sprint(got.Header), "forged", "canary", "evil", w.otherID, "198.51.100", "DELETE")
 		require.NotContains(t, got.Header, "Traceparent", "it is malformed")
 		require.Equal(t, "de", got.Header.Get("Accept-Language"))
@@ -351,8 +413,12 @@ func TestSigningHeadersCountExactlyOnceAndInTheirOwnSpelling(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	g := w.roomy(t)
-	for protocol, send := range wires(t, g) {
+	_, all := everywhere(t, w.options(roomyLimits, ""), "127.0.0.1/32")
+	var from visitors
+	for protocol, over := range all {
+		send := func(method, target string, fields []field) gatewaytest.Answer {
+			return over(method, target, from.from(fields))
+		}
 		good := func() []field { return signedFields(w.acme, "GET", eventsPath, "") }
 		require.Equal(t, http.StatusOK, send("GET", eventsPath, good()).Status, protocol)
 		before := data.count()
@@ -388,8 +454,8 @@ func TestControlCharactersInHeadersSplitNothing(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	g := w.roomy(t)
-	for protocol, send := range wires(t, g) {
+	_, all := everywhere(t, w.options(roomyLimits, ""))
+	for protocol, send := range all {
 		for _, f := range []field{
 			{"X-Note", "a\r\n"},
 			{"X-Note", "a\nX-Business-Id: " + w.otherID},
@@ -469,7 +535,7 @@ func TestAFoldedHeaderIsOneHeader(t *testing.T) {
 		answers, _ := converse(t, g.Addr, head+folded+signedLines(w.acme, "GET", eventsPath, "")+"\r\n"+lastRequest)
 		require.NotEmpty(t, answers, "%q", folded)
 		if answers[0].Status == http.StatusOK {
-			requireGatewaysWord(t, w, data.last(t), answers[0])
+			requireGatewaysWord(t, w, overHTTP1, data.last(t), answers[0])
 			continue
 		}
 		require.Equal(t, http.StatusBadRequest, answers[0].Status)
@@ -494,7 +560,7 @@ func TestAThousandHeadersAndAMegabyteOfThem(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	g := w.roomy(t)
+	g, all := everywhere(t, w.options(roomyLimits, ""))
 	fill := func(n int, name func(i int) string, value string) []field {
 		fields := make([]field, n, n+3)
 		for i := range fields {
@@ -504,7 +570,7 @@ func TestAThousandHeadersAndAMegabyteOfThem(t *testing.T) {
 	}
 	numbered := func(i int) string { return "X-F-" + strconv.Itoa(i) }
 	identity := func(int) string { return "X-Business-Id" }
-	for protocol, send := range wires(t, g) {
+	for protocol, send := range all {
 		for name, tc := range map[string]struct {
 			fields []field
 			served bool
@@ -523,7 +589,7 @@ func TestAThousandHeadersAndAMegabyteOfThem(t *testing.T) {
 			if tc.served {
 				require.Equal(t, http.StatusOK, a.Status, "%s, %s", protocol, name)
 				require.Equal(t, before+1, data.count())
-				requireGatewaysWord(t, w, data.last(t), a)
+				requireGatewaysWord(t, w, protocol, data.last(t), a)
 				continue
 			}
 			require.Contains(t, []int{0, http.StatusRequestHeaderFieldsTooLarge}, a.Status, "%s, %s", protocol, name)

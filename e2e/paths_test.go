@@ -88,9 +88,9 @@ func TestPathConfusionReachesNothing(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}", "")
+	_, all := everywhere(t, w.options(roomyLimits, ""), "127.0.0.1/32")
 	var from visitors
-	for protocol, send := range wires(t, g) {
+	for protocol, send := range all {
 		for _, name := range []string{"status", "me", "events"} {
 			exact := "/api/v1/" + name
 			for _, target := range confusions(name) {
@@ -116,8 +116,8 @@ func TestNothingSignedIsReachedThroughTheUnsignedStatus(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	g := w.roomy(t)
-	for protocol, send := range wires(t, g) {
+	_, all := everywhere(t, w.options(roomyLimits, ""))
+	for protocol, send := range all {
 		for _, query := range []string{
 			"", "?", "??", "?/../events", "?/api/v1/events", "?path=/api/v1/events", "?count=abc", "?count=1&count=2", "?%2e%2e/events", "?\\..\\events", "?;/../events",
 			"?http://x/api/v1/events", "?%00", "?%zz", "?\xff", "?" + strings.Repeat("x", 8<<10),
@@ -147,9 +147,9 @@ func TestWhatWasSignedIsWhatIsServed(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}", "")
+	_, all := everywhere(t, w.options(roomyLimits, ""), "127.0.0.1/32")
 	var from visitors
-	for protocol, send := range wires(t, g) {
+	for protocol, send := range all {
 		for query, forwarded := range map[string]string{
 			"": "?count=10", "?": "?count=10", "?count=3": "?count=3", "?c%6funt=3": "?count=3", "?%63%6F%75%6E%74=%33": "?count=3", "?Count=3": "?count=10",
 			"?count=3&": "?count=3", "?&&count=3": "?count=3", "?a=1;count=3": "?count=10", "?count=+3": "", "?x=%2e%2e/&count=4": "?count=4",
@@ -182,7 +182,12 @@ func TestWhatWasSignedIsWhatIsServed(t *testing.T) {
 // behindProxy is a gateway that takes the caller's address from a proxy on this machine.
 func (w *world) behindProxy(t *testing.T, app, api string) *gatewaytest.Gateway {
 	t.Helper()
-	o := w.options(app, api)
+	return proxied(t, w.options(app, api))
+}
+
+// proxied starts a gateway that takes the caller's address from a proxy on this machine.
+func proxied(t *testing.T, o gatewaytest.Options) *gatewaytest.Gateway {
+	t.Helper()
 	o.Global = "servers {\n\t\tprotocols h1 h2 h2c\n\t\ttrusted_proxies static 127.0.0.1/32\n\t\ttrusted_proxies_strict\n\t}\n\t" + o.Global
 	g := gatewaytest.New(t, o)
 	g.Write(t, strings.Replace(o.Caddyfile(g.Addr, strings.TrimPrefix(g.AdminURL, "http://")),
@@ -209,7 +214,7 @@ func TestTheAbsoluteFormIsServedAndSignedAsTheOriginForm(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}", "")
+	g := w.behindProxy(t, roomyLimits, "")
 	var from visitors
 	send := wires(t, g)["HTTP/1.1"]
 	for _, origin := range []string{"http://api.example.com", "http://other.example.com:8080", "http://127.0.0.1", "http://[::1]:80", "HTTP://API.EXAMPLE.COM", "https://api.example.com"} {
@@ -263,8 +268,8 @@ func TestOverlongTargetsAreRefused(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	g := w.roomy(t)
-	for protocol, send := range wires(t, g) {
+	g, all := everywhere(t, w.options(roomyLimits, ""))
+	for protocol, send := range all {
 		for _, target := range []string{
 			"/api/v1/" + strings.Repeat("e", 8<<10), "/api/v1/" + strings.Repeat("events/", 1000), eventsPath + strings.Repeat("/", 8<<10),
 			eventsPath + strings.Repeat("%2f", 2000), "/api/v1/" + strings.Repeat("../", 2000) + "events", "http://" + strings.Repeat("x", 8<<10) + "/api/v1/./events",

@@ -16,11 +16,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode"
@@ -30,6 +35,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
 )
 
 // wireVector is a published test vector (authsigner/testdata/README.md).
@@ -182,7 +188,7 @@ func TestEveryPublishedVectorHasItsVerdictOverTheWire(t *testing.T) {
 	data := &recorder{}
 	w := newWorld(t, data)
 	vectors := readWireVectors(t, w)
-	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}", "")
+	g := w.behindProxy(t, roomyLimits, "")
 	var from visitors
 	for i, v := range vectors {
 		var (
@@ -259,7 +265,7 @@ func TestNoForgedSignaturePasses(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t}", "")
+	g, all := everywhere(t, w.options(roomyLimits, ""), "127.0.0.1/32")
 	var from visitors
 	const target = eventsPath + "?count=3&x=1"
 	secret := w.acme.PrivateKey.Reveal()
@@ -268,7 +274,7 @@ func TestNoForgedSignaturePasses(t *testing.T) {
 		_, _ = io.WriteString(mac, message)
 		return hex.EncodeToString(mac.Sum(nil))
 	}
-	for protocol, send := range wires(t, g) {
+	for protocol, send := range all {
 		now := time.Now().Unix()
 		ts := strconv.FormatInt(now, 10)
 		message := ts + "\nGET\n" + target + "\n"
@@ -328,9 +334,9 @@ func TestNoForgedSignaturePasses(t *testing.T) {
 func TestOnlyTimestampsWithinFiveMinutesPass(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t}", "")
+	_, all := everywhere(t, w.options(roomyLimits, ""), "127.0.0.1/32")
 	var from visitors
-	for protocol, send := range wires(t, g) {
+	for protocol, send := range all {
 		at := func(write func(now int64) string) gatewaytest.Answer {
 			for {
 				now := time.Now().Unix()
@@ -485,5 +491,150 @@ func TestAnUnknownKeyGetsTheVeryBytesOfAWrongSignature(t *testing.T) {
 		} {
 			require.Equal(t, want, exchange(tc.method, tc.target, c[0], tc.timestamp, c[1], tc.body), "%s: %s %s", name, tc.method, tc.target)
 		}
+	}
+}
+
+// spy forwards everything to a store and keeps each request target as it came over the wire.
+type spy struct {
+	*httptest.Server
+	mu      sync.Mutex
+	targets []string
+}
+
+func newSpy(t *testing.T, store string) *spy {
+	t.Helper()
+	to, err := url.Parse(store)
+	require.NoError(t, err)
+	s := new(spy)
+	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.targets = append(s.targets, r.Method+" "+r.RequestURI)
+		s.mu.Unlock()
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s
+}
+
+func (s *spy) seen() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.targets)
+}
+
+// What a caller names as its key becomes part of a path in Vault only if it is a public key. This gateway may read all of
+// its Vault, and beside its keys lies an entry that would be a credential, whose secret the attacker knows: no spelling of
+// the way there leads to it, and Vault is never asked for anything but public keys.
+func TestKeysWithPathCharactersNeverReachVaultAsAPath(t *testing.T) {
+	t.Parallel()
+	w := newVaultWorld(t, vaulttest.Options{})
+	client := w.vault.Client(t)
+	require.NoError(t, client.Sys().PutPolicyWithContext(t.Context(), "gateway", `path "*" { capabilities = ["read", "list", "update"] }`))
+	attacker := gatewaytest.Caller{PublicKey: "pk_live_of_the_attacker", PrivateKey: "known_to_the_attacker"}
+	decoy := map[string]any{
+		"private_key": attacker.PrivateKey.Reveal(), "business_id": w.otherID, "business_name": "Other", "business_slug": "other", "status": "active",
+	}
+	for _, path := range []string{"kv/data/gateway/" + attacker.PublicKey, "kv/data/" + attacker.PublicKey, "kv/data/gateway/keys/deeper/" + attacker.PublicKey} {
+		_, err := client.Logical().WriteWithContext(t.Context(), path, map[string]any{"data": decoy})
+		require.NoError(t, err)
+	}
+	spy := newSpy(t, w.vault.Addr)
+	o := w.options(roomyLimits)
+	o.Global = strings.ReplaceAll(o.Global, w.proxy.URL, spy.URL)
+	g, all := everywhere(t, o, "127.0.0.1/32")
+	requireReady(t, g)
+	var from visitors
+	name := attacker.PublicKey
+	for protocol, send := range all {
+		for _, key := range []string{
+			"../" + name, "..%2f" + name, "%2e%2e/" + name, "%2e%2e%2f" + name, "%252e%252e%252f" + name, `..\` + name, "..%5c" + name, "./../" + name,
+			"x/../../" + name, "deeper/" + name, "deeper%2f" + name, "/" + name, "//" + name, "../../" + name, "../../data/" + name, "keys/../../" + name, "..;/" + name,
+			"../" + name + "?version=1", "../" + name + "#", "../" + name + "\x00", "../" + name + "%00", "\x00" + name, name + "/..", name + "/", name + "%2f", name + "?list=true", name + "#x", name + ";x",
+			"../../../sys/seal-status", "../../../../v1/sys/mounts", "..%2f..%2f..%2fauth%2ftoken%2flookup-self", "*", "+", ".", "..", "~", strings.Repeat(".", 64), strings.Repeat("../", 1365),
+			strings.Repeat("a", 129), strings.Repeat("a", 4096), strings.Repeat("a", 4000) + "/../../" + name, strings.Repeat("%2e%2e%2f", 400) + name, "\xc0\xae\xc0\xae/" + name, "\uff0e\uff0e\uff0f" + name, name + "\u200b",
+			`{"key":"` + name + `"}`, "{{" + name + "}}", "${" + name + "}", "{env.TEST_ROLE_ID}", "{file." + w.secretIDFile + "}", "`id`", name + "\t", "\"" + name + "\"",
+		} {
+			forged := attacker
+			forged.PublicKey = key
+			a := send("GET", "/api/v1/me", from.from(signedFields(forged, "GET", "/api/v1/me", "")))
+			if a.Status == 0 || a.Status == http.StatusBadRequest && !strings.HasPrefix(a.Body, "{") {
+				continue // a header that HTTP itself does not allow
+			}
+			require.Equal(t, http.StatusUnauthorized, a.Status, "%s %.80q: %s", protocol, key, a.Body)
+			requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		}
+	}
+	// the same from a key that is one: Vault is asked for it where keys are, and nowhere else
+	requireProblem(t, all[overHTTP1]("GET", "/api/v1/me", from.from(signedFields(attacker, "GET", "/api/v1/me", ""))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+	asked := spy.seen()
+	require.Contains(t, asked, "GET /v1/kv/data/gateway/keys/"+name)
+	own := regexp.MustCompile(`^((PUT|POST) /v1/auth/approle/login|GET /v1/sys/internal/ui/mounts/kv|(GET|PUT|POST) /v1/auth/token/(lookup|renew)-self|GET /v1/kv/data/gateway/keys/[A-Za-z0-9_-]{8,128})$`)
+	lookups := map[string]bool{}
+	for _, target := range asked {
+		require.Regexp(t, own, target)
+		if strings.Contains(target, "/gateway/keys/") {
+			lookups[target] = true
+		}
+	}
+	require.Len(t, lookups, 1, "%v", lookups)
+}
+
+// An entry without a secret is no credential, in a file and in Vault: nobody who signs with nothing passes for its business.
+func TestAnEmptySecretVerifiesNothingWhereverItIsStored(t *testing.T) {
+	t.Parallel()
+	w := newVaultWorld(t, vaulttest.Options{})
+	client := w.vault.Client(t)
+	keys := map[string]map[string]any{}
+	for i, secret := range []any{"", "\x00", strings.Repeat("\x00", 64), " ", "\n", "[redacted]", nil, []any{}, map[string]any{}, 0, false} {
+		keys[fmt.Sprintf("pk_live_without_secret_%d", i)] = map[string]any{
+			"private_key": secret, "business_id": w.acmeID, "business_name": "None", "business_slug": "none", "status": "active",
+		}
+	}
+	keys["pk_live_with_an_old_one"] = map[string]any{
+		"private_key": "made_up_and_good", "previous_private_key": "", "previous_expires_at": "2100-01-01T00:00:00Z",
+		"business_id": w.acmeID, "business_name": "None", "business_slug": "none", "status": "active",
+	}
+	content, err := json.Marshal(map[string]any{"keys": keys})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(w.keyFile, content, 0o600))
+	for key, entry := range keys {
+		_, err := client.Logical().WriteWithContext(t.Context(), "kv/data/gateway/keys/"+key, map[string]any{"data": entry})
+		require.NoError(t, err)
+		_, err = client.Logical().WriteWithContext(t.Context(), "kv1/gateway/keys/"+key, entry)
+		require.NoError(t, err)
+	}
+	second := w.options(roomyLimits)
+	w.setMount(t, "kv1")
+	for store, o := range map[string]gatewaytest.Options{"file": w.world.options(roomyLimits, ""), "kv2": second, "kv1": w.options(roomyLimits)} {
+		g := proxied(t, o)
+		requireReady(t, g)
+		var from visitors
+		send := wires(t, g)[overHTTP1]
+		for key := range keys {
+			now := time.Now().Unix()
+			for _, secret := range []string{"", "\x00", " ", "\n", "[redacted]", "null", "0", "false", "[]", "{}", "map[]", "<nil>", key} {
+				mac := hmac.New(sha256.New, []byte(secret))
+				_, _ = fmt.Fprintf(mac, "%d\nGET\n/api/v1/me\n", now)
+				a := send("GET", "/api/v1/me", from.from([]field{
+					{authsigner.HeaderPublicKey, key},
+					{authsigner.HeaderTimestamp, strconv.FormatInt(now, 10)},
+					{authsigner.HeaderSignature, hex.EncodeToString(mac.Sum(nil))},
+				}))
+				require.Contains(t, []int{http.StatusUnauthorized, http.StatusServiceUnavailable}, a.Status, "%s, %s, %q: %s", store, key, secret, a.Body)
+				require.NotContains(t, a.Header.Get("RateLimit-Policy"), `"key"`)
+			}
+			// and no key at all is no key
+			requireProblem(t, send("GET", "/api/v1/me", from.from([]field{
+				{authsigner.HeaderPublicKey, ""},
+				{authsigner.HeaderTimestamp, strconv.FormatInt(now, 10)},
+				{authsigner.HeaderSignature, strings.Repeat("0", 64)},
+			})), http.StatusUnauthorized, "MISSING_CREDENTIALS")
+		}
+		good := gatewaytest.Caller{PublicKey: "pk_live_with_an_old_one", PrivateKey: "made_up_and_good"}
+		require.Equal(t, http.StatusOK, good.Get(t, g.URL, "/api/v1/me").Status, store)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -73,13 +74,16 @@ type smuggler struct {
 	*world
 	data *recorder
 	g    *gatewaytest.Gateway
+	held int // how often nothing was smuggled
 }
 
 func newSmuggler(t *testing.T) *smuggler {
 	t.Helper()
 	data := &recorder{}
 	w := newWorld(t, data)
-	return &smuggler{world: w, data: data, g: patientless(t, w)}
+	s := &smuggler{world: w, data: data, g: patientless(t, w)}
+	t.Cleanup(func() { t.Logf("%d attempts held", s.held) })
+	return s
 }
 
 // hidden is a whole, validly signed request: if it is taken for one, the data service sees it.
@@ -97,6 +101,7 @@ func (s *smuggler) requireNothingSmuggled(t *testing.T, what string) {
 		require.Zero(t, r.ContentLength)
 		require.Empty(t, r.TransferEncoding)
 	}
+	s.held++
 }
 
 // heads are the beginnings of requests that are served without their body being read, served after it was read, and
@@ -396,6 +401,28 @@ func signedAt(c gatewaytest.Caller, timestamp int64, method, target, body string
 		c.PublicKey, timestamp, authsigner.Sign(c.PrivateKey, timestamp, method, target, []byte(body)))
 }
 
+// withinASecond is how soon an early refusal must be there, in the best of a few attempts: a busy machine is no slow
+// gateway.
+func withinASecond(t *testing.T, what string, try func() time.Duration) {
+	t.Helper()
+	best := patience
+	for range 5 {
+		if best = min(best, try()); best < time.Second {
+			return
+		}
+	}
+	require.Fail(t, "an answer takes longer than a second", "%s: %s at best", what, best)
+}
+
+// requireHungUp waits until the server has ended the connection.
+func requireHungUp(t *testing.T, d *dialog) {
+	t.Helper()
+	_, err := io.Copy(io.Discard, d.r)
+	var ne net.Error
+	require.False(t, errors.As(err, &ne) && ne.Timeout(), "the connection is held")
+	require.NoError(t, d.Close())
+}
+
 // An early refusal comes at once, whether the body is waited for with Expect: 100-continue or trickled in, and the
 // connection is given up soon after: whatever comes on it is the rest of a body, and no request.
 func TestAnEarlyRefusalNeitherWaitsForTheBodyNorForItsTrickle(t *testing.T) {
@@ -403,26 +430,118 @@ func TestAnEarlyRefusalNeitherWaitsForTheBodyNorForItsTrickle(t *testing.T) {
 	s := newSmuggler(t)
 	for name, tc := range s.refusals() {
 		for how, first := range map[string]string{"expect": "Expect: 100-continue\r\n\r\n", "nothing": "\r\n", "trickle": "\r\n"} {
-			start := time.Now()
-			d := dial(t, s.g.Addr, tc.head+first)
-			stop := make(chan struct{})
-			if how == "trickle" {
-				go trickle(d, stop)
-			}
-			a, err := readAnswer(d.r, "GET")
-			took := time.Since(start)
-			require.NoError(t, err, "%s, %s", name, how)
-			requireProblem(t, a, tc.status, tc.code)
-			require.Less(t, took, time.Second, "%s, %s", name, how)
-			require.Equal(t, "close", a.Header.Get("Connection"), "%s, %s", name, how)
-			_, err = d.r.ReadByte()
-			require.Error(t, err)
-			close(stop)
-			require.Less(t, time.Since(start), 5*time.Second, "%s, %s: the connection is held", name, how)
-			require.NoError(t, d.Close())
+			withinASecond(t, name+", "+how, func() time.Duration {
+				start := time.Now()
+				d := dial(t, s.g.Addr, tc.head+first)
+				stop := make(chan struct{})
+				defer close(stop)
+				if how == "trickle" {
+					go trickle(d, stop)
+				}
+				a, err := readAnswer(d.r, "GET")
+				took := time.Since(start)
+				require.NoError(t, err, "%s, %s", name, how)
+				requireProblem(t, a, tc.status, tc.code)
+				require.Equal(t, "close", a.Header.Get("Connection"), "%s, %s", name, how)
+				requireHungUp(t, d)
+				return took
+			})
 		}
 	}
 	s.requireNothingSmuggled(t, "an early refusal")
+}
+
+// The same over HTTP/2 and HTTP/3, where a request without its body is a stream that stays open.
+func TestAnEarlyRefusalOverHTTP2AndHTTP3DoesNotWaitForTheBody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, &recorder{})
+	// nobody here waits as long as the gateway would wait for a body
+	g, h3 := startEverywhere(t, w.options(roomyLimits, "body_timeout 10m"))
+	for name, tc := range map[string]struct {
+		method, target string
+		fields         []field
+		status         int
+		code           string
+	}{
+		"no such path": {"GET", "/api/v1/nothing", nil, 404, "NOT_FOUND"},
+		"method":       {"POST", "/api/v1/status", nil, 405, "METHOD_NOT_ALLOWED"},
+		"unsigned":     {"GET", eventsPath, nil, 401, "MISSING_CREDENTIALS"},
+		"expired": {"GET", eventsPath, []field{
+			{"x-public-key", w.acme.PublicKey},
+			{"x-timestamp", strconv.FormatInt(time.Now().Unix()-1000, 10)},
+			{"x-signature", strings.Repeat("ab", 32)},
+		}, 401, "REQUEST_EXPIRED"},
+		"too large": {"GET", eventsPath, append(signedFields(w.acme, "GET", eventsPath, ""), field{"content-length", "1048577"}), 413, "BODY_TOO_LARGE"},
+	} {
+		for _, more := range [][]field{nil, {{"expect", "100-continue"}}} {
+			fields := append(slices.Clone(tc.fields), more...)
+			if name != "too large" {
+				fields = append(fields, field{"content-length", "50000"})
+			}
+			start := time.Now()
+			c := dialH2(t, g.Addr)
+			requireProblem(t, c.read(c.open(append(h2Request(tc.method, tc.target), fields...)...)), tc.status, tc.code)
+			over2 := time.Since(start)
+			start = time.Now()
+			a, err := h3.exchange(h3Headers(append(h3Request(tc.method, tc.target), fields...)...), false)
+			require.NoError(t, err, name)
+			requireProblem(t, a, tc.status, tc.code)
+			t.Logf("%s: refused in %s over HTTP/2, in %s over HTTP/3", name, over2, time.Since(start))
+		}
+	}
+}
+
+// HTTP/2 and HTTP/3 frame a body themselves: a Content-Length or Transfer-Encoding that says otherwise makes the request
+// malformed (RFC 9113, section 8.1.1; RFC 9114, section 4.1.2), and no body, whatever it holds, is a request.
+func TestSmugglingByLengthsThroughHTTP2AndHTTP3(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	s := &smuggler{world: newWorld(t, data), data: data}
+	g, h3 := startEverywhere(t, s.options(roomyLimits, "body_timeout 1s"))
+	hidden := s.hidden()
+	n := strconv.Itoa(len(hidden))
+	for _, lines := range [][]field{
+		{{"content-length", "0"}},
+		{{"content-length", "1"}},
+		{{"content-length", strconv.Itoa(len(hidden) + 1)}},
+		{{"content-length", n}, {"content-length", "0"}},
+		{{"content-length", "0"}, {"content-length", n}},
+		{{"content-length", n + ", 0"}},
+		{{"content-length", "+" + n}},
+		{{"content-length", "-1"}},
+		{{"content-length", "18446744073709551617"}},
+		{{"transfer-encoding", "chunked"}},
+		{{"transfer-encoding", "chunked"}, {"content-length", n}},
+		{{"te", "chunked"}},
+		{{"x-note", "a\r\n\r\n" + hidden}},
+		{{"x-note\r\nContent-Length: 0", "a"}},
+		{{"content-length", n + "\r\nTransfer-Encoding: chunked"}},
+		{{":path", "/api/v1/contacts"}},
+		{{":authority", "evil\r\n\r\n" + hidden}},
+	} {
+		for _, body := range []string{hidden, "0\r\n\r\n" + hidden, ""} {
+			for _, signed := range []string{"", body} {
+				fields := append(slices.Clone(lines), signedFields(s.acme, "GET", eventsPath, signed)...)
+				for _, a := range []gatewaytest.Answer{
+					dialH2(t, g.Addr).do(body, append(h2Request("GET", eventsPath), fields...)...),
+					h3.do(body, append(h3Request("GET", eventsPath), fields...)...),
+				} {
+					require.Contains(t, []int{0, 200, 400, 401, 408}, a.Status, "%v: %s", lines, a.Body)
+				}
+				s.requireNothingSmuggled(t, fmt.Sprint(lines))
+			}
+		}
+	}
+	// in the target and the method as well
+	for _, target := range []string{eventsPath + " HTTP/1.1\r\nHost: x\r\n\r\n" + hidden, eventsPath + "\r\n\r\n" + hidden, eventsPath + "?x=\r\n\r\n" + hidden} {
+		for _, method := range []string{"GET", "GET " + eventsPath + " HTTP/1.1\r\n\r\nGET", "GET\r\n"} {
+			fields := signedFields(s.acme, method, target, "")
+			require.NotEqual(t, http.StatusOK, dialH2(t, g.Addr).do("", append(h2Request(method, target), fields...)...).Status, "%q %q", method, target)
+			require.NotEqual(t, http.StatusOK, h3.do("", append(h3Request(method, target), fields...)...).Status, "%q %q", method, target)
+			s.requireNothingSmuggled(t, method+target)
+		}
+	}
+	require.Equal(t, http.StatusOK, h3.do("", append(h3Request("GET", eventsPath), signedFields(s.acme, "GET", eventsPath, "")...)...).Status, "the others go on")
 }
 
 // trickle sends a byte every 50 ms until stop or an error.
@@ -462,12 +581,14 @@ func TestARequestThatExpectsToContinueIsToldSoOnlyWhenItsBodyIsWanted(t *testing
 	for range 10 {
 		require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/api/v1/status").Status)
 	}
-	start := time.Now()
-	d = dial(t, g.Addr, "GET /api/v1/status HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
-	a, err = readAnswer(d.r, "GET")
-	require.NoError(t, err)
-	requireProblem(t, a, http.StatusTooManyRequests, "RATE_LIMITED")
-	require.Less(t, time.Since(start), time.Second)
+	withinASecond(t, "a used-up budget", func() time.Duration {
+		start := time.Now()
+		d := dial(t, g.Addr, "GET /api/v1/status HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+		a, err := readAnswer(d.r, "GET")
+		require.NoError(t, err)
+		requireProblem(t, a, http.StatusTooManyRequests, "RATE_LIMITED")
+		return time.Since(start)
+	})
 	// an expectation that nobody can meet is refused by the server itself, before any handler
 	answers, closed := converse(t, s.g.Addr, s.heads("")["signed"]+"Expect: the-unexpected\r\n\r\n"+s.hidden()+lastRequest)
 	require.True(t, closed)
@@ -496,28 +617,24 @@ func TestABodyThatIsTrickledInIsRefusedInTime(t *testing.T) {
 			took := time.Since(start)
 			requireProblem(t, a, http.StatusRequestTimeout, "REQUEST_TIMEOUT")
 			require.Greater(t, took, 900*time.Millisecond, name)
-			require.Less(t, took, 4*time.Second, name)
-			_, err = d.r.ReadByte()
-			require.Error(t, err)
+			requireHungUp(t, d)
 			close(stop)
-			require.Less(t, time.Since(start), 8*time.Second, "%s: the connection is held", name)
-			require.NoError(t, d.Close())
 		}
 	}
 	// over HTTP/2 it is a stream that ends
 	c := dialH2(t, s.g.Addr)
-	start := time.Now()
 	id := c.open(append(h2Request("GET", eventsPath), signedFields(s.acme, "GET", eventsPath, "")...)...)
 	require.NoError(t, c.framer.WriteData(id, false, []byte("1")))
 	a := c.read(id)
 	requireProblem(t, a, http.StatusRequestTimeout, "REQUEST_TIMEOUT")
-	require.Less(t, time.Since(start), 4*time.Second)
 	require.Zero(t, s.data.count())
 	// nobody waits for a body that nobody needs
-	start = time.Now()
-	d := dial(t, s.g.Addr, "GET /api/v1/status HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n1")
-	a, err := readAnswer(d.r, "GET")
-	require.NoError(t, err)
-	requireJSON(t, a)
-	require.Less(t, time.Since(start), time.Second)
+	withinASecond(t, "a body that nobody needs", func() time.Duration {
+		start := time.Now()
+		d := dial(t, s.g.Addr, "GET /api/v1/status HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n1")
+		a, err := readAnswer(d.r, "GET")
+		require.NoError(t, err)
+		requireJSON(t, a)
+		return time.Since(start)
+	})
 }

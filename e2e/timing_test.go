@@ -1,0 +1,329 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+)
+
+// What a statistical test of time may say on machines that others use as well, under the race detector. The measure is
+// the chance that a sample of one kind takes longer than one of the other (the statistic of Mann and Whitney, over its
+// number of pairs): 0.5 where nobody can tell the two apart, 0 or 1 where each sample does. It does not mind outliers, and
+// noise alone leaves it within 0.04 of 0.5 for 1,000 samples of each kind. A difference is one only if the chance is five
+// times as far off and the medians differ by a fifth, in the same direction in each of three runs, while two sets of
+// samples of the very same kind do not differ.
+const (
+	timingRuns   = 3
+	timingBound  = 0.2
+	timingRatio  = 1.2
+	timingSample = 1000
+)
+
+// timed is one kind of attempt, and how long one takes.
+type timed struct {
+	name string
+	try  func() time.Duration
+}
+
+// timing is the outcome of one run.
+type timing struct {
+	chance  float64 // that one of a takes longer than one of b
+	control float64 // the same of two halves of a
+	medianA time.Duration
+	medianB time.Duration
+}
+
+func (m timing) String() string {
+	return fmt.Sprintf("chance %.3f, control %.3f, medians %s and %s", m.chance, m.control, m.medianA, m.medianB)
+}
+
+// direction is 1 if a takes longer than b, -1 if b does, and 0 if this run does not tell the two apart.
+func (m timing) direction() int {
+	ratio := float64(m.medianA) / float64(m.medianB)
+	switch noisy := math.Abs(m.control-0.5) > timingBound/2; {
+	case noisy:
+		return 0
+	case m.chance > 0.5+timingBound && ratio > timingRatio:
+		return 1
+	case m.chance < 0.5-timingBound && ratio < 1/timingRatio:
+		return -1
+	default:
+		return 0
+	}
+}
+
+// compare takes n samples of each kind and of a once more, in a random order, so that whatever else the machine does
+// falls upon all three alike.
+func compare(a, b timed, n int) timing {
+	kinds := [3]func() time.Duration{a.try, a.try, b.try}
+	samples := [3][]time.Duration{}
+	for range n / 10 { // warm
+		for _, try := range kinds {
+			try()
+		}
+	}
+	for range n {
+		for _, k := range rand.Perm(len(kinds)) {
+			samples[k] = append(samples[k], kinds[k]())
+		}
+	}
+	return timing{
+		chance: chanceOfLonger(samples[0], samples[2]), control: chanceOfLonger(samples[0], samples[1]),
+		medianA: median(samples[0]), medianB: median(samples[2]),
+	}
+}
+
+// chanceOfLonger is the chance that one of a is longer than one of b, equal ones counting half.
+func chanceOfLonger(a, b []time.Duration) float64 {
+	sorted := slices.Sorted(slices.Values(b))
+	sum := 0.0
+	for _, d := range a {
+		shorter, _ := slices.BinarySearch(sorted, d)
+		notLonger, _ := slices.BinarySearch(sorted, d+1)
+		sum += float64(shorter+notLonger) / 2
+	}
+	return sum / float64(len(a)) / float64(len(b))
+}
+
+func median(all []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[len(sorted)/2]
+}
+
+// tellsApart says if time tells a from b: in each of the runs, in the same direction, and far beyond the control. It stops
+// at the first run that does not.
+func tellsApart(t *testing.T, a, b timed, n int) bool {
+	t.Helper()
+	before := 0
+	for run := range timingRuns {
+		m := compare(a, b, n)
+		t.Logf("%s against %s, run %d, %d samples of each: %s", a.name, b.name, run+1, n, m)
+		now := m.direction()
+		if now == 0 || now == -before {
+			return false
+		}
+		before = now
+	}
+	return true
+}
+
+// requireToldApart is tellsApart for a leak that was put in on purpose; a machine that is busy with something else may
+// hide it for a while.
+func requireToldApart(t *testing.T, a, b timed, n int) {
+	t.Helper()
+	for range 5 {
+		if tellsApart(t, a, b, n) {
+			return
+		}
+	}
+	require.Fail(t, "the method does not find a leak", "%s against %s", a.name, b.name)
+}
+
+// oneKey is a source of one credential, and of the certainty that there is no other.
+type oneKey struct {
+	cred *authsigner.Credential
+	// ask, if set, is called for every key that is not there.
+	ask func(ctx context.Context)
+}
+
+func (s oneKey) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
+	if publicKey == s.cred.PublicKey {
+		return s.cred, nil
+	}
+	if s.ask != nil {
+		s.ask(ctx)
+	}
+	return nil, authsigner.ErrUnknownKey
+}
+
+const (
+	timedKey     = "pk_live_of_the_timing_test"
+	strangersKey = "pk_live_nobody_has_this_1x"
+)
+
+func timedCredential(t *testing.T) *authsigner.Credential {
+	t.Helper()
+	cred, err := authsigner.DecodeCredential(timedKey, map[string]any{
+		"private_key": "made_up_for_the_timing_test", "business_id": "1", "business_name": "n", "business_slug": "s", "status": "active",
+		"previous_private_key": "made_up_before_it", "previous_expires_at": time.Now().Add(time.Hour).Format(time.RFC3339),
+	})
+	require.NoError(t, err)
+	return cred
+}
+
+// guesses are wrong signatures of one request: one wrong in its first byte only, one in its last, and one all wrong.
+func guesses(secret authsigner.Secret, now int64, target string) (first, last, all string) {
+	right := authsigner.Sign(secret, now, "GET", target, nil)
+	flip := func(i int) string {
+		raw, _ := hex.DecodeString(right)
+		raw[i] ^= 0xff
+		return hex.EncodeToString(raw)
+	}
+	return flip(0), flip(sha256.Size - 1), strings.Repeat("5a", sha256.Size)
+}
+
+// verification times a batch of verifications of one request, for a single one is too short to be timed.
+func verification(t *testing.T, name string, verify func(r *http.Request, target string) error, key, signature string, now int64) timed {
+	t.Helper()
+	r := &http.Request{Method: "GET", RequestURI: eventsPath, Body: http.NoBody, Header: http.Header{
+		authsigner.HeaderPublicKey: {key}, authsigner.HeaderTimestamp: {strconv.FormatInt(now, 10)}, authsigner.HeaderSignature: {signature},
+	}}
+	require.ErrorIs(t, verify(r, eventsPath), authsigner.ErrInvalidCredentials)
+	return timed{name, func() time.Duration {
+		start := time.Now()
+		for range 10 {
+			_ = verify(r, eventsPath)
+		}
+		return time.Since(start)
+	}}
+}
+
+// leaky is a verifier as one should not be: it asks for the secret first and has no work for a key that is not there, and
+// it compares byte by byte up to the first that differs.
+func leaky(cred *authsigner.Credential) func(r *http.Request, target string) error {
+	return func(r *http.Request, target string) error {
+		if r.Header.Get(authsigner.HeaderPublicKey) != cred.PublicKey {
+			return authsigner.ErrInvalidCredentials
+		}
+		h := hmac.New(sha256.New, []byte(cred.PrivateKey.Reveal()))
+		_, _ = io.WriteString(h, r.Header.Get(authsigner.HeaderTimestamp)+"\n"+r.Method+"\n"+target+"\n")
+		sum, claimed := h.Sum(nil), r.Header.Get(authsigner.HeaderSignature)
+		for i := range sum {
+			if !bytes.HasPrefix([]byte(claimed), []byte(hex.EncodeToString(sum[:i+1]))) {
+				return authsigner.ErrInvalidCredentials
+			}
+		}
+		return nil
+	}
+}
+
+// Once a key's absence is known, no time tells an unknown key from a wrong signature, nor a signature that is wrong at its
+// beginning from one that is wrong at its end; and the method that says so finds a verifier that leaks.
+func TestNoTimeTellsAnUnknownKeyFromAWrongSignature(t *testing.T) {
+	cred := timedCredential(t)
+	now := time.Now().Unix()
+	first, last, all := guesses(cred.PrivateKey, now, eventsPath)
+	cache, err := authsigner.NewCache(oneKey{cred: cred}, authsigner.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour, MaxStale: 2 * time.Hour})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cache.Close()) })
+	clock := func() time.Time { return time.Unix(now, 0) }
+	v := &authsigner.Verifier{Source: cache, Now: clock}
+	sound := func(r *http.Request, target string) error {
+		_, err := v.Verify(r, target)
+		return err
+	}
+	for what, verify := range map[string]func(r *http.Request, target string) error{"the verifier": sound, "a leaky verifier": leaky(cred)} {
+		wrong := verification(t, what+": wrong signature", verify, timedKey, all, now)
+		unknown := verification(t, what+": unknown key", verify, strangersKey, all, now)
+		atFirst := verification(t, what+": wrong in its first byte", verify, timedKey, first, now)
+		atLast := verification(t, what+": wrong in its last byte", verify, timedKey, last, now)
+		if what == "a leaky verifier" {
+			requireToldApart(t, wrong, unknown, timingSample/4)
+			requireToldApart(t, atFirst, atLast, timingSample/4)
+			continue
+		}
+		require.False(t, tellsApart(t, wrong, unknown, timingSample), "an unknown key is told by time")
+		require.False(t, tellsApart(t, atFirst, atLast, timingSample), "where a signature is wrong is told by time")
+	}
+}
+
+// exchangeTimer sends requests over one kept connection and times each answer.
+type exchangeTimer struct {
+	t    *testing.T
+	conn net.Conn
+	r    *bufio.Reader
+	from *visitors
+}
+
+func newExchangeTimer(t *testing.T, addr string, from *visitors) *exchangeTimer {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return &exchangeTimer{t: t, conn: conn, r: bufio.NewReader(conn), from: from}
+}
+
+func (e *exchangeTimer) kind(name, key string, signature func(now int64) string) timed {
+	return timed{name, func() time.Duration {
+		now := time.Now().Unix()
+		request := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: %s\r\nX-Public-Key: %s\r\nX-Timestamp: %d\r\nX-Signature: %s\r\n\r\n",
+			eventsPath, e.from.address(), key, now, signature(now))
+		require.NoError(e.t, e.conn.SetDeadline(time.Now().Add(patience)))
+		start := time.Now()
+		_, err := io.WriteString(e.conn, request)
+		require.NoError(e.t, err)
+		a, err := readAnswer(e.r, "GET")
+		took := time.Since(start)
+		require.NoError(e.t, err)
+		require.Equal(e.t, http.StatusUnauthorized, a.Status, a.Body)
+		return took
+	}}
+}
+
+// The same over the wire, with a real Vault behind the gateway. A gateway that asked its store for an unknown key every
+// time would be found out: that is what the second server does.
+func TestNoTimeTellsAnUnknownKeyFromAWrongSignatureOverTheWire(t *testing.T) {
+	w := newVaultWorld(t, vaulttest.Options{})
+	g := proxied(t, w.options(""))
+	requireReady(t, g)
+	key := w.keys.issue(t)
+	require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status)
+	cred := &authsigner.Credential{PublicKey: key.PublicKey, PrivateKey: authsigner.Secret(key.PrivateKey)}
+
+	store := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(store.Close)
+	verifier := &authsigner.Verifier{Source: oneKey{cred: cred, ask: func(ctx context.Context) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, store.URL, http.NoBody)
+		if err != nil {
+			return
+		}
+		if res, err := store.Client().Do(req); err == nil {
+			_, _ = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+		}
+	}}}
+	leak := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := verifier.Verify(r, r.RequestURI); err != nil {
+			http.Error(w, "refused", http.StatusUnauthorized)
+		}
+	}))
+	t.Cleanup(leak.Close)
+
+	unknown := "pk_live_" + strings.Repeat("x", len(key.PublicKey)-len("pk_live_"))
+	kinds := func(what, addr string) (wrong, stranger, atFirst, atLast timed) {
+		e := newExchangeTimer(t, addr, new(visitors))
+		guess := func(which int) func(now int64) string {
+			return func(now int64) string {
+				first, last, all := guesses(cred.PrivateKey, now, eventsPath)
+				return [...]string{first, last, all}[which]
+			}
+		}
+		return e.kind(what+": wrong signature", key.PublicKey, guess(2)), e.kind(what+": unknown key", unknown, guess(2)),
+			e.kind(what+": wrong in its first byte", key.PublicKey, guess(0)), e.kind(what+": wrong in its last byte", key.PublicKey, guess(1))
+	}
+	wrong, stranger, atFirst, atLast := kinds("the gateway", g.Addr)
+	require.False(t, tellsApart(t, wrong, stranger, timingSample), "an unknown key is told by time")
+	require.False(t, tellsApart(t, atFirst, atLast, timingSample), "where a signature is wrong is told by time")
+	wrong, stranger, _, _ = kinds("a server that asks its store", strings.TrimPrefix(leak.URL, "http://"))
+	requireToldApart(t, wrong, stranger, timingSample/4)
+}
