@@ -71,6 +71,7 @@ func (c *clock) Add(d time.Duration) {
 
 // prefixOf is a prefix that no other test has.
 func prefixOf(t testing.TB) string {
+	t.Helper()
 	return strings.NewReplacer("{", "", "}", "").Replace(t.Name()) + fmt.Sprint(time.Now().UnixNano()) + ":"
 }
 

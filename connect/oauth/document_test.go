@@ -1,0 +1,478 @@
+package oauth_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"code.dny.dev/ssrf"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
+)
+
+// site is a client's web site that serves metadata documents for whatever host is asked for.
+type site struct {
+	*httptest.Server
+
+	fetched atomic.Int32
+}
+
+func newSite(t testing.TB, serve http.HandlerFunc) *site {
+	t.Helper()
+	s := &site{}
+	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.fetched.Add(1)
+		serve(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// client reaches the site under every name.
+func (s *site) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, network, s.Listener.Addr().String())
+		},
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives: true,
+	}}
+}
+
+func document(id string, change map[string]any) []byte {
+	m := map[string]any{
+		"client_id": id, "client_name": "Claude", "client_uri": "https://claude.example", "token_endpoint_auth_method": "none",
+		"redirect_uris": []string{oauthtest.Callback, "https://claude.example/cb", "javascript:alert(1)"},
+		"grant_types":   []string{"authorization_code", "refresh_token", "urn:example:unheard-of"},
+		"jwks_uri":      "https://claude.example/keys", "unknown": map[string]any{"a": 1},
+	}
+	for name, value := range change {
+		m[name] = value
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+const documentID = "https://claude.example/oauth/client.json"
+
+func withDocuments(s *site) func(*oauth.Options) {
+	return func(o *oauth.Options) { o.HTTPClient = s.client() }
+}
+
+func clientWithID(t testing.TB, s *oauth.Server, id string) *oauthtest.Client {
+	t.Helper()
+	return &oauthtest.Client{TB: t, Server: s, Handler: s.Handler(), ID: id}
+}
+
+func TestAClientIsKnownByItsMetadataDocument(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	web := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "claude.example" || r.Header.Get("Accept") != "application/json" || r.Header.Get("Cookie") != "" {
+			t.Errorf("fetched with host %q and headers %v", r.Host, r.Header)
+		}
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		_, _ = w.Write(document(documentID, nil))
+	})
+	s := newServer(t, withDocuments(web))
+	c := clientWithID(t, s, documentID)
+	verifier, challenged := oauthtest.PKCE()
+	id := c.Request(challenged, url.Values{"redirect_uri": {"http://127.0.0.1:5555/callback"}})
+	request, err := s.Pending(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, oauth.Client{
+		ID: documentID, Kind: oauth.KindMetadata, Name: "Claude", Host: "claude.example", URI: "https://claude.example",
+		RedirectURIs: []string{oauthtest.Callback, "https://claude.example/cb"}, Refreshes: true,
+	}, request.Client)
+	code := oauthtest.CodeOf(t, c.Approve(id, oauthtest.Owner(), request.Scopes))
+	tokens := c.Exchange(code, verifier, url.Values{"redirect_uri": {"http://127.0.0.1:5555/callback"}})
+	require.Equal(t, http.StatusOK, tokens.Status)
+	require.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status)
+	c.Request(challenged, nil)
+	require.Equal(t, int32(1), web.fetched.Load(), "fetched once")
+	w := c.Authorize(challenged, url.Values{"redirect_uri": {"javascript:alert(1)"}})
+	require.Empty(t, w.Header().Get("Location"), "what is in a document is no redirect URI for that alone")
+
+	local := clientWithID(t, s, "https://local.example/c.json")
+	web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/oauth-client+json")
+		_, _ = w.Write(document(local.ID, map[string]any{"redirect_uris": []string{"http://localhost/callback", oauthtest.Callback}}))
+	})
+	request, err = s.Pending(ctx, local.Request(challenged, nil))
+	require.NoError(t, err)
+	require.True(t, request.Client.LocalOnly, "everything on this machine could pose as it")
+}
+
+func TestOneOfManyFetchesADocument(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	web := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		<-release
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(document(documentID, nil))
+	})
+	s := newServer(t, withDocuments(web), func(o *oauth.Options) { o.Limits.Fetches = limit(100, time.Minute) })
+	c := clientWithID(t, s, documentID)
+	started := make(chan struct{}, racers)
+	go func() {
+		for range racers {
+			<-started
+		}
+		close(release)
+	}()
+	for _, w := range atOnce(racers, func(int) *httptest.ResponseRecorder {
+		started <- struct{}{}
+		return c.Authorize(challenge(), nil)
+	}) {
+		require.Equal(t, http.StatusSeeOther, w.Code, "%s", w.Body)
+	}
+	require.LessOrEqual(t, web.fetched.Load(), int32(2), "one, and another for who came when it was done and not yet stored")
+}
+
+func TestDocumentsThatAreNotInOrder(t *testing.T) {
+	t.Parallel()
+	var answer http.HandlerFunc
+	web := newSite(t, func(w http.ResponseWriter, r *http.Request) { answer(w, r) })
+	s := newServer(t, withDocuments(web), func(o *oauth.Options) {
+		o.Limits.Fetches, o.Limits.Authorizations = limit(1000, time.Minute), limit(1000, time.Minute)
+	})
+	send := func(status int, contentType string, body []byte) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			w.Header().Set("Location", "https://claude.example/other.json")
+			w.Header().Set("Cache-Control", "max-age=3600")
+			w.WriteHeader(status)
+			_, _ = w.Write(body)
+		}
+	}
+	with := func(change map[string]any) http.HandlerFunc {
+		return send(http.StatusOK, "application/json", document(documentID, change))
+	}
+	for name, bad := range map[string]http.HandlerFunc{
+		"another client_id":        with(map[string]any{"client_id": "https://claude.example/oauth/client.json?"}),
+		"no client_id":             with(map[string]any{"client_id": nil}),
+		"a secret":                 with(map[string]any{"client_secret": "s"}),
+		"a secret's method":        with(map[string]any{"token_endpoint_auth_method": "client_secret_post"}),
+		"no redirect_uris":         with(map[string]any{"redirect_uris": nil}),
+		"useless redirect_uris":    with(map[string]any{"redirect_uris": []string{"javascript:alert(1)", "http://app.example.org/"}}),
+		"too many redirect_uris":   with(map[string]any{"redirect_uris": make([]string, 100)}),
+		"a name that is no text":   with(map[string]any{"client_name": 7}),
+		"other grants only":        with(map[string]any{"grant_types": []string{"client_credentials"}}),
+		"too large":                with(map[string]any{"padding": strings.Repeat("a", 64<<10)}),
+		"not JSON":                 send(200, "application/json", []byte("<html>")),
+		"HTML by its type":         send(200, "text/html", document(documentID, nil)),
+		"no type":                  send(200, "", document(documentID, nil)),
+		"not found":                send(404, "application/json", document(documentID, nil)),
+		"an error":                 send(500, "application/json", document(documentID, nil)),
+		"not quite":                send(206, "application/json", document(documentID, nil)),
+		"moved":                    send(301, "application/json", document(documentID, nil)),
+		"found":                    send(302, "application/json", document(documentID, nil)),
+		"temporarily elsewhere":    send(307, "application/json", document(documentID, nil)),
+		"it ends in the middle":    send(200, "application/json", document(documentID, nil)[:100]),
+		"a member twice":           send(200, "application/json", []byte(`{"client_id":"`+documentID+`","client_id":"`+documentID+`","redirect_uris":["`+oauthtest.Callback+`"]}`)),
+		"it breaks the connection": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		answer = bad
+		before := web.fetched.Load()
+		w := clientWithID(t, s, documentID).Authorize(challenge(), nil)
+		require.Equal(t, http.StatusBadRequest, w.Code, "%s: %s", name, w.Body)
+		require.Contains(t, w.Body.String(), `"error":"invalid_client"`, name)
+		require.Empty(t, w.Header().Get("Location"), name)
+		require.Equal(t, before+1, web.fetched.Load(), "%s: no redirect is followed, and no error is kept", name)
+	}
+	answer = with(nil)
+	require.NotEmpty(t, clientWithID(t, s, documentID).Request(challenge(), nil), "and then it is in order")
+}
+
+func TestASlowDocumentIsGivenUp(t *testing.T) {
+	t.Parallel()
+	done := make(chan struct{})
+	web := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		for {
+			if _, err := w.Write([]byte(" ")); err != nil {
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-r.Context().Done():
+				return
+			case <-done:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	defer close(done)
+	s := newServer(t, withDocuments(web))
+	c := clientWithID(t, s, documentID)
+	answered := make(chan *httptest.ResponseRecorder, 1)
+	go func() { answered <- c.Authorize(challenge(), nil) }()
+	select {
+	case w := <-answered:
+		require.Equal(t, http.StatusBadRequest, w.Code)
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for ever")
+	}
+}
+
+func TestIDsThatAreNoDocuments(t *testing.T) {
+	t.Parallel()
+	web := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(document("https://"+r.Host+r.URL.RequestURI(), nil))
+	})
+	s := newServer(t, withDocuments(web))
+	for _, bad := range []string{
+		"http://claude.example/c.json", "https://claude.example", "https://claude.example/", "https://claude.example/c.json#f",
+		"https://u@claude.example/c.json", "https://u:p@claude.example/c.json", "https://claude.example/../c.json",
+		"https://claude.example/a/./c.json", "https://claude.example/%2e%2e/c.json", "https:///c.json", "https://:443/c.json",
+		"https://claude.example?c.json", "https://claude.example/c json", "https://claude.example\\c.json", "https://claude..example/c.json",
+		"https://claude.example/" + strings.Repeat("a", 2000), "HTTPS://claude.example/c.json", "https://claude.example:x/c.json",
+		"https://clаude.example/c.json", "file:///etc/passwd", "gopher://claude.example/c", "https://%63laude.example/c.json",
+	} {
+		w := clientWithID(t, s, bad).Authorize(challenge(), nil)
+		require.Equal(t, http.StatusBadRequest, w.Code, bad)
+		require.Empty(t, w.Header().Get("Location"), bad)
+	}
+	require.Zero(t, web.fetched.Load())
+	for _, good := range []string{"https://claude.example/c", "https://claude.example:8443/a/b.json", "https://claude.example/c?v=1", "https://[2001:db8::1]/c"} {
+		require.NoError(t, oauth.ValidDocumentURL(good), good)
+	}
+}
+
+func TestFetchesAreLimitedAndForgottenOnesAreNot(t *testing.T) {
+	t.Parallel()
+	web := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(document("https://"+r.Host+r.URL.Path, nil))
+	})
+	s := newServer(t, withDocuments(web), func(o *oauth.Options) { o.Limits.Fetches = limit(3, time.Hour) })
+	for i := range 6 {
+		w := clientWithID(t, s, fmt.Sprintf("https://claude.example/%d", i)).Authorize(challenge(), nil)
+		if i < 3 {
+			require.Equal(t, http.StatusSeeOther, w.Code, "%s", w.Body)
+		} else {
+			require.Equal(t, http.StatusTooManyRequests, w.Code)
+		}
+	}
+	require.Equal(t, int32(3), web.fetched.Load())
+	require.Equal(t, http.StatusSeeOther, clientWithID(t, s, "https://claude.example/0").Authorize(challenge(), nil).Code)
+}
+
+func TestDocumentsAreKeptAsTheirHeadersSayWithinBounds(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		header map[string]string
+		want   time.Duration
+	}{
+		{nil, time.Hour},
+		{map[string]string{"Cache-Control": "max-age=7200"}, 2 * time.Hour},
+		{map[string]string{"Cache-Control": "public, Max-Age=\"7200\", must-revalidate"}, 2 * time.Hour},
+		{map[string]string{"Cache-Control": "max-age=7200, s-maxage=600"}, 10 * time.Minute},
+		{map[string]string{"Cache-Control": "max-age=7200", "Age": "3600"}, time.Hour},
+		{map[string]string{"Cache-Control": "max-age=31536000"}, 24 * time.Hour},
+		{map[string]string{"Cache-Control": "max-age=99999999999999999999"}, time.Minute},
+		{map[string]string{"Cache-Control": "max-age=0"}, time.Minute},
+		{map[string]string{"Cache-Control": "max-age=-5"}, time.Minute},
+		{map[string]string{"Cache-Control": "no-store"}, time.Minute},
+		{map[string]string{"Cache-Control": "no-cache, max-age=7200"}, time.Minute},
+		{map[string]string{"Cache-Control": "private, max-age=7200"}, time.Minute},
+		{map[string]string{"Expires": "Sat, 21 Nov 2026 14:00:00 GMT"}, 2 * time.Hour},
+		{map[string]string{"Expires": "Sat, 21 Nov 2026 14:00:00 GMT", "Date": "Sat, 21 Nov 2026 13:30:00 GMT"}, 30 * time.Minute},
+		{map[string]string{"Expires": "0"}, time.Minute},
+		{map[string]string{"Expires": "Sat, 21 Nov 2026 14:00:00 GMT", "Cache-Control": "max-age=600"}, 10 * time.Minute},
+	} {
+		h := http.Header{}
+		for name, value := range c.header {
+			h.Set(name, value)
+		}
+		require.Equal(t, c.want, oauth.Freshness(h, now), "%v", c.header)
+	}
+}
+
+func TestADocumentIsFetchedAgainWhenItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	web := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "max-age=600")
+		_, _ = w.Write(document(documentID, nil))
+	})
+	client := clientOf(t, shared.Options())
+	prefix := prefixOf(t)
+	s := newServer(t, withDocuments(web), func(o *oauth.Options) { o.Redis, o.Prefix = client, prefix })
+	c := clientWithID(t, s, documentID)
+	c.Request(challenge(), nil)
+	keys := client.Keys(ctx, prefix+"document:*").Val()
+	require.Len(t, keys, 1)
+	require.InDelta(t, 10*time.Minute, client.TTL(ctx, keys[0]).Val(), float64(time.Minute))
+	require.NoError(t, client.Del(ctx, keys[0]).Err())
+	c.Request(challenge(), nil)
+	require.Equal(t, int32(2), web.fetched.Load())
+	require.NoError(t, client.Set(ctx, keys[0], "of another version", 0).Err())
+	c.Request(challenge(), nil)
+	require.Equal(t, int32(3), web.fetched.Load())
+}
+
+// SSRF: whatever a client_id names, and whatever its name resolves to, nothing inside is ever connected to.
+func TestDocumentsAreFetchedFromPublicAddressesOnly(t *testing.T) {
+	t.Parallel()
+	inside := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(document(documentID, nil))
+	})
+	port := inside.Listener.Addr().(*net.TCPAddr).Port
+	s := newServer(t, func(o *oauth.Options) {
+		o.Limits.Fetches, o.Limits.Authorizations = limit(1000, time.Minute), limit(1000, time.Minute)
+	})
+	for _, host := range []string{
+		"127.0.0.1", "127.0.0.2", "127.1", "localhost", "0.0.0.0", "0", "2130706433", "0x7f000001", "017700000001", "[::1]", "[::]",
+		"[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[0:0:0:0:0:ffff:127.0.0.1]", "[::127.0.0.1]", "[64:ff9b::127.0.0.1]",
+		"[64:ff9b:1::127.0.0.1]", "[2002:7f00:1::]", "[2001::1]", "10.0.0.1", "172.16.0.1", "192.168.0.1", "169.254.169.254",
+		"[fd00:ec2::254]", "[fe80::1]", "[fec0::1]", "[ff02::1]", "100.64.0.1", "100.100.100.200", "192.0.0.192", "198.18.0.1", "224.0.0.1",
+		"255.255.255.255", "240.0.0.1", "168.63.129.16",
+	} {
+		id := fmt.Sprintf("https://%s:%d/c.json", host, port)
+		w := clientWithID(t, s, id).Authorize(challenge(), nil)
+		require.Equal(t, http.StatusBadRequest, w.Code, "%s: %s", host, w.Body)
+		require.NotContains(t, w.Body.String(), "prohibited", "and it is not said what is there")
+		require.Empty(t, w.Header().Get("Location"))
+	}
+	require.Zero(t, inside.fetched.Load())
+
+	dialer := oauth.PublicDialer()
+	check := func(address string) error {
+		a := netip.MustParseAddr(address)
+		network := "tcp4"
+		if a.Is6() {
+			network = "tcp6"
+		}
+		return dialer.Control(network, netip.AddrPortFrom(a, 443).String(), nil)
+	}
+	for _, inner := range []string{
+		"127.0.0.1", "10.1.2.3", "172.31.255.255", "192.168.1.1", "169.254.169.254", "100.127.255.255", "0.1.2.3", "192.0.0.1",
+		"192.0.2.1", "192.88.99.1", "198.19.255.255", "198.51.100.1", "203.0.113.1", "224.0.0.251", "239.255.255.250", "240.0.0.1",
+		"255.255.255.255", "168.63.129.16", "::", "::1", "::ffff:10.0.0.1", "::ffff:8.8.8.8", "::8.8.8.8", "64:ff9b::a00:1", "64:ff9b::808:808",
+		"64:ff9b:1::1", "100::1", "2001::1", "2001:db8::1", "2001:20::1", "2002:a00:1::", "3fff::1", "5f00::1", "fc00::1", "fd00:ec2::254",
+		"fe80::1", "fec0::1", "ff02::fb",
+	} {
+		require.ErrorIs(t, check(inner), ssrf.ErrProhibitedIP, inner)
+	}
+	for _, public := range []string{"8.8.8.8", "1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700:4700::1111", "2a00:1450:4001::1"} {
+		require.NoError(t, check(public), public)
+	}
+}
+
+func TestRedirectsToInsideAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	inside := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(document(documentID, nil))
+	})
+	outside := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, inside.URL+"/c.json", http.StatusFound)
+	})
+	client := outside.client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return nil } // the server sets its own
+	s := newServer(t, func(o *oauth.Options) { o.HTTPClient = client })
+	w := clientWithID(t, s, documentID).Authorize(challenge(), nil)
+	require.Equal(t, http.StatusBadRequest, w.Code)
+	require.Equal(t, int32(1), outside.fetched.Load())
+	require.Zero(t, inside.fetched.Load())
+}
+
+// rebinder is a DNS server whose name has a public address when it is asked first, and from then on a loopback one.
+func rebinder(t testing.TB) (resolver *net.Resolver, asked *atomic.Int32) {
+	t.Helper()
+	asked = &atomic.Int32{}
+	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buffer := make([]byte, 1500)
+		for {
+			n, from, err := conn.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if m.Unpack(buffer[:n]) != nil || len(m.Questions) != 1 {
+				continue
+			}
+			m.Response, m.Additionals = true, nil
+			if m.Questions[0].Type == dnsmessage.TypeA {
+				address := [4]byte{93, 184, 216, 34}
+				if asked.Add(1) > 1 {
+					address = [4]byte{127, 0, 0, 1}
+				}
+				m.Answers = []dnsmessage.Resource{{
+					Header: dnsmessage.ResourceHeader{Name: m.Questions[0].Name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET},
+					Body:   &dnsmessage.AResource{A: address},
+				}}
+			}
+			if reply, err := m.Pack(); err == nil {
+				_, _ = conn.WriteTo(reply, from)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = conn.Close()
+		<-done
+	})
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "udp4", conn.LocalAddr().String())
+	}}, asked
+}
+
+// DNS rebinding: the address that is checked is the one that is dialled, so there is no second answer to fall for.
+func TestRebindingANameGetsNobodyInside(t *testing.T) {
+	t.Parallel()
+	inside := newSite(t, func(http.ResponseWriter, *http.Request) {})
+	resolver, asked := rebinder(t)
+	dialer := oauth.PublicDialer()
+	dialer.Resolver = resolver
+	guard := dialer.Control
+	var dialled, refused []string
+	dialer.Control = func(network, address string, c syscall.RawConn) error {
+		if err := guard(network, address, c); err != nil {
+			refused = append(refused, address)
+			return err
+		}
+		dialled = append(dialled, address)
+		return fmt.Errorf("this test does not leave the machine: %s", address)
+	}
+	s := newServer(t, func(o *oauth.Options) { o.HTTPClient = oauth.PublicClient(dialer) })
+	c := clientWithID(t, s, fmt.Sprintf("https://rebind.example:%d/c.json", inside.Listener.Addr().(*net.TCPAddr).Port))
+	for range 3 {
+		w := c.Authorize(challenge(), nil)
+		require.Equal(t, http.StatusBadRequest, w.Code, "%s", w.Body)
+	}
+	require.Equal(t, int32(3), asked.Load(), "a name is resolved once for each fetch")
+	require.Len(t, dialled, 1)
+	require.Contains(t, dialled[0], "93.184.216.34")
+	require.Len(t, refused, 2)
+	require.Contains(t, refused[0], "127.0.0.1")
+	require.Zero(t, inside.fetched.Load())
+}

@@ -1,0 +1,102 @@
+package oauth_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+)
+
+// Whatever is asked for, a match leads where the registered URI does: the same scheme, host, path and query, as Go and
+// browsers read them, and for anything but loopback the same port.
+func FuzzMatchRedirect(f *testing.F) {
+	registered := []string{
+		"https://app.example.org/cb", "http://127.0.0.1/callback", "http://localhost:3000/cb?x=1", "http://[::1]/cb",
+		"cursor://anysphere.cursor/cb", "com.example.app:/callback",
+	}
+	for _, r := range registered {
+		for _, trick := range append(tricks(), registered...) {
+			f.Add(r, trick)
+		}
+	}
+	f.Fuzz(func(t *testing.T, registered, requested string) {
+		display, local, err := oauth.CheckRedirectURI(requested)
+		if err != nil {
+			require.False(t, oauth.MatchRedirect([]string{registered}, requested))
+			return
+		}
+		if _, _, err := oauth.CheckRedirectURI(registered); err != nil || !oauth.MatchRedirect([]string{registered}, requested) {
+			return
+		}
+		want, err := url.Parse(registered)
+		require.NoError(t, err)
+		got, err := url.Parse(requested)
+		require.NoError(t, err)
+		location, err := url.Parse(oauth.WithParameters(requested, url.Values{"code": {"a&b#c"}, "iss": {issuer}}))
+		require.NoError(t, err)
+		for _, u := range []*url.URL{got, location} {
+			require.Equal(t, want.Scheme, u.Scheme)
+			require.Equal(t, want.Hostname(), u.Hostname())
+			require.Equal(t, want.EscapedPath(), u.EscapedPath())
+			require.Nil(t, u.User)
+			require.Empty(t, u.Fragment)
+			if want.Scheme != "http" {
+				require.Equal(t, want.Host, u.Host)
+			}
+		}
+		require.Equal(t, want.RawQuery, got.RawQuery)
+		require.True(t, strings.HasPrefix(location.RawQuery, want.RawQuery))
+		if values, err := url.ParseQuery(location.RawQuery); err == nil && !want.Query().Has("code") {
+			require.Equal(t, "a&b#c", values.Get("code"))
+		}
+		if want.Scheme == "http" {
+			require.True(t, local)
+			require.Contains(t, []string{"localhost", "127.0.0.1", "::1"}, got.Hostname())
+		} else {
+			require.Equal(t, registered, requested)
+		}
+		require.Equal(t, want.Scheme == "https", !local)
+		require.NotEmpty(t, display)
+		require.NotContains(t, requested, "\n")
+	})
+}
+
+// Nothing that a client_id may be leads anywhere but to the host that is read in it.
+func FuzzDocumentURL(f *testing.F) {
+	for _, id := range []string{
+		documentID, "https://claude.example:8443/a/b?c=d", "https://claude.example/%2e%2e/x", "https://a@b/c", "https://a\\@b/c",
+		"https://[::1]/c", "https://a/../c", "https://a?/c",
+	} {
+		f.Add(id)
+	}
+	f.Fuzz(func(t *testing.T, id string) {
+		if oauth.ValidDocumentURL(id) != nil {
+			return
+		}
+		u, err := url.Parse(id)
+		require.NoError(t, err)
+		require.Equal(t, "https", u.Scheme)
+		require.Nil(t, u.User)
+		require.Empty(t, u.Fragment)
+		require.True(t, strings.HasPrefix(id, "https://"+u.Host+"/"))
+		require.NotContains(t, u.Path, "/../")
+	})
+}
+
+func FuzzCleanName(f *testing.F) {
+	for _, name := range []string{"Claude", "a\u202eb", "\xff", strings.Repeat("é", 100), "a \u00a0 b", "\u3164"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		clean := oauth.CleanName(name)
+		require.LessOrEqual(t, len([]rune(clean)), 81)
+		require.Equal(t, strings.TrimSpace(clean), clean)
+		require.False(t, strings.ContainsFunc(clean, func(r rune) bool {
+			return r < ' ' || r == 0x7f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x200b
+		}))
+		require.Equal(t, strings.TrimSuffix(clean, "…"), strings.TrimSuffix(oauth.CleanName(clean), "…"), "cleaning twice changes nothing")
+	})
+}
