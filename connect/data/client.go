@@ -26,6 +26,7 @@ const (
 	HeaderRequestID      = "X-Request-Id"
 	HeaderIdempotencyKey = "Idempotency-Key"
 	HeaderIfMatch        = "If-Match"
+	HeaderReplayed       = "Idempotency-Replayed"
 )
 
 // Defaults and bounds.
@@ -112,6 +113,9 @@ type Key string
 type Write struct {
 	Key     Key   // required
 	Version int64 // do it only if the record still has this version; 0: whatever its version is
+
+	// Replayed is set to whether the answer is that of an earlier call under the same key. It may be nil.
+	Replayed *bool
 }
 
 // request is one call.
@@ -224,6 +228,9 @@ func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (i
 	defer res.Body.Close()
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		return 0, nil, c.failure(res, by, r)
+	}
+	if r.write.Replayed != nil {
+		*r.write.Replayed = res.Header.Get(HeaderReplayed) == "true"
 	}
 	answer, err := io.ReadAll(io.LimitReader(res.Body, c.maxAnswer+1))
 	if err != nil {

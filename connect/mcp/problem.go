@@ -1,0 +1,343 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	wrong "github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+)
+
+// What a tool's error begins with.
+const (
+	codeArguments   = "INVALID_ARGUMENTS"
+	codeNotFound    = "NOT_FOUND"
+	codeConflict    = "CONFLICT"
+	codeChanged     = "CHANGED_MEANWHILE"
+	codeKeyReused   = "IDEMPOTENCY_KEY_REUSED"
+	codeForbidden   = "NOT_ALLOWED"
+	codeScope       = "INSUFFICIENT_SCOPE"
+	codeAccount     = "ACCOUNT_NOT_ALLOWED"
+	codeConfirm     = "CONFIRMATION_NEEDED"
+	codeRate        = "RATE_LIMITED"
+	codeUnavailable = "DATA_SERVICE_UNAVAILABLE"
+	codeTimeout     = "DATA_SERVICE_TIMEOUT"
+	codeUnusable    = "DATA_SERVICE_ANSWER_UNUSABLE"
+	codeRunFailed   = "RUN_FAILED"
+	codeInternal    = "INTERNAL"
+)
+
+// problem is a tool's error, as an assistant can act on it: what was wrong, what is allowed, what was done, and whether
+// calling again helps.
+type problem struct {
+	code     string
+	sentence string
+	details  []data.Detail // Field is an argument
+	done     string        // what was and was not done
+	next     string        // what to do now
+	cause    error         // for the log only
+	detail   any           // further JSON for the assistant
+}
+
+func (p *problem) Error() string {
+	if p.cause != nil {
+		return p.code + ": " + p.cause.Error()
+	}
+	return p.code + ": " + p.sentence
+}
+
+func (p *problem) Unwrap() error { return p.cause }
+
+// result is the problem as a tool's result. There is no structured content: it would have to be what the output schema
+// says.
+func (p *problem) result(requestID string) *sdk.CallToolResult {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Error %s: %s", p.code, p.sentence)
+	for _, d := range p.details {
+		fmt.Fprintf(&b, "\n- %s: %s", d.Field, d.Problem)
+		if d.Allowed != "" {
+			fmt.Fprintf(&b, " (allowed: %s)", d.Allowed)
+		}
+	}
+	for _, s := range []string{p.done, p.next} {
+		if s != "" {
+			b.WriteString("\n" + s)
+		}
+	}
+	if p.detail != nil {
+		if more, err := json.Marshal(p.detail); err == nil {
+			b.WriteString("\n")
+			b.Write(more)
+		}
+	}
+	if requestID != "" {
+		b.WriteString("\nRequest id, for support: " + requestID)
+	}
+	res := &sdk.CallToolResult{}
+	res.Content = []sdk.Content{&sdk.TextContent{Text: b.String()}}
+	res.SetError(p)
+	return res
+}
+
+const (
+	nothingDone    = "Nothing was changed."
+	nothingRead    = "Nothing was read."
+	retrySoon      = "Calling again in a little while with the same arguments is safe."
+	correctAndCall = "Correct the arguments and call again."
+)
+
+// problemOf makes a tool's error of whatever a tool ended with. what is the kind of record it was about, "" if none.
+func problemOf(err error, t *tool, what string) *problem {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p
+	}
+	p := &problem{cause: err, done: nothingRead}
+	if t.writes() {
+		p.done = nothingDone
+	}
+	var e *data.Error
+	if !errors.As(err, &e) {
+		p.code, p.sentence = codeInternal, "The gateway failed. This is not the fault of your arguments."
+		p.done = ""
+		if t.writes() {
+			p.done = "It is not known whether anything was changed: look before you call again."
+		}
+		return p
+	}
+	if e.Uncertain {
+		p.done = "It is not known whether the change was made: the answer was lost. " +
+			"Look at the record before telling anyone that it was or was not."
+	}
+	switch {
+	case errors.Is(err, data.ErrNotFound):
+		p.code = codeNotFound
+		p.sentence = fmt.Sprintf("This business has no such %s.", orElse(what, "record"))
+		p.next = "Find the right id with the search or list tool of this area."
+		if t.kind == deletes {
+			p.next = "If it was deleted before, there is nothing left to do."
+		}
+	case errors.Is(err, data.ErrInvalid):
+		p.code, p.sentence = codeArguments, "The business's data service does not accept these arguments."
+		p.details, p.next = e.Details, correctAndCall
+	case errors.Is(err, data.ErrVersion):
+		p.code = codeChanged
+		p.sentence = fmt.Sprintf("The %s was changed by someone else since you read it.", orElse(what, "record"))
+		p.next = "Read it again, check that the change still makes sense, and call with the version that you read."
+	case errors.Is(err, data.ErrConflict):
+		p.code, p.sentence, p.details = codeConflict, orElse(e.Message, "Things are not in a state in which this can be done."), e.Details
+	case errors.Is(err, data.ErrKeyReused):
+		p.code = codeKeyReused
+		p.sentence = "This idempotency_key was used before with other arguments."
+		p.next = "Use the same arguments as then to repeat that call, or another key for another call."
+	case errors.Is(err, data.ErrNoAccount):
+		p.code = codeAccount
+		p.sentence = "The account that approved this connection, or its business, is not active any more."
+		p.next = "Calling again will not help; a person has to connect anew."
+	case errors.Is(err, data.ErrForbidden):
+		p.code = codeForbidden
+		p.sentence = orElse(e.Message, "The person who approved this connection may not do this in the business.")
+		p.next = "Calling again will not help; somebody with more rights in the business has to do it."
+	case errors.Is(err, data.ErrBusy):
+		p.code, p.sentence = codeUnavailable, "The business's data service is busy."
+		p.next = retryIn(e.RetryAfter)
+	case errors.Is(err, data.ErrTimeout):
+		p.code, p.sentence = codeTimeout, "The business's data service did not answer in time."
+		p.next = retryIn(e.RetryAfter)
+	case errors.Is(err, data.ErrUnavailable):
+		p.code, p.sentence = codeUnavailable, "The business's data service cannot be reached at the moment."
+		p.next = retryIn(e.RetryAfter)
+	default:
+		p.code = codeUnusable
+		p.sentence = "The business's data service gave an answer that cannot be used. This is not the fault of your arguments."
+		p.next = "Calling again is unlikely to help; tell the person, with the request id."
+	}
+	return p
+}
+
+func retryIn(d time.Duration) string {
+	if d <= 0 {
+		return retrySoon
+	}
+	return fmt.Sprintf("Calling again after %d seconds with the same arguments is safe.", int(math.Ceil(d.Seconds())))
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// checkArguments holds arguments against a tool's input schema and names everything that is wrong with them.
+func (t *tool) checkArguments(arguments json.RawMessage) *problem {
+	if len(arguments) == 0 {
+		arguments = json.RawMessage("{}")
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(arguments))
+	if err != nil {
+		return &problem{
+			code: codeArguments, sentence: "The arguments are not a JSON object.", done: t.untouched(), next: correctAndCall,
+			cause: err,
+		}
+	}
+	err = t.input.Validate(doc)
+	if err == nil {
+		return nil
+	}
+	p := &problem{
+		code: codeArguments, sentence: "The arguments do not fit " + t.name + ".", done: t.untouched(), next: correctAndCall,
+	}
+	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		p.cause = err
+		return p
+	}
+	p.details = wrongs(invalid, nil)
+	slices.SortFunc(p.details, func(a, b data.Detail) int { return strings.Compare(a.Field, b.Field) })
+	p.details = slices.Compact(p.details)
+	if len(p.details) > maxWrongs {
+		p.details = p.details[:maxWrongs]
+	}
+	for _, d := range p.details {
+		if d.Problem == unknownArgument {
+			p.next = "The arguments of " + t.name + " are: " + strings.Join(t.arguments, ", ") + ". " + correctAndCall
+			break
+		}
+	}
+	return p
+}
+
+const (
+	maxWrongs       = 20
+	unknownArgument = "is not an argument"
+)
+
+// wrongs are the leaves of a validation error.
+func wrongs(e *jsonschema.ValidationError, all []data.Detail) []data.Detail {
+	for _, c := range e.Causes {
+		all = wrongs(c, all)
+	}
+	if len(e.Causes) > 0 {
+		return all
+	}
+	at := place(e.InstanceLocation)
+	add := func(field, problem, allowed string) {
+		all = append(all, data.Detail{Field: orElse(field, "the arguments"), Problem: problem, Allowed: allowed})
+	}
+	switch k := e.ErrorKind.(type) {
+	case *wrong.Required:
+		for _, name := range k.Missing {
+			add(place(append(slices.Clone(e.InstanceLocation), name)), "is required", "")
+		}
+	case *wrong.AdditionalProperties:
+		for _, name := range k.Properties {
+			add(place(append(slices.Clone(e.InstanceLocation), name)), unknownArgument, "")
+		}
+	case *wrong.Enum:
+		allowed := make([]string, 0, len(k.Want))
+		for _, v := range k.Want {
+			allowed = append(allowed, fmt.Sprint(orNullText(v)))
+		}
+		add(at, "is not one of the allowed values", strings.Join(allowed, ", "))
+	case *wrong.Const:
+		add(at, "is not the allowed value", fmt.Sprint(k.Want))
+	case *wrong.Type:
+		add(at, "is "+article(k.Got), strings.Join(k.Want, " or "))
+	case *wrong.Format:
+		add(at, "is not a valid "+formatName(k.Want), formatExample(k.Want))
+	case *wrong.Pattern:
+		add(at, "does not have the right form", "what matches "+k.Want)
+	case *wrong.MinLength:
+		add(at, "is too short", fmt.Sprintf("at least %d characters", k.Want))
+	case *wrong.MaxLength:
+		add(at, "is too long", fmt.Sprintf("at most %d characters", k.Want))
+	case *wrong.Minimum:
+		add(at, "is too small", "at least "+k.Want.RatString())
+	case *wrong.Maximum:
+		add(at, "is too large", "at most "+k.Want.RatString())
+	case *wrong.ExclusiveMinimum:
+		add(at, "is too small", "more than "+k.Want.RatString())
+	case *wrong.MinItems:
+		add(at, "has too few entries", fmt.Sprintf("at least %d", k.Want))
+	case *wrong.MaxItems:
+		add(at, "has too many entries", fmt.Sprintf("at most %d", k.Want))
+	case *wrong.MinProperties:
+		add(at, "says nothing to change", fmt.Sprintf("at least %d members", k.Want))
+	case *wrong.MaxProperties:
+		add(at, "has too many members", fmt.Sprintf("at most %d", k.Want))
+	default:
+		add(at, "is not what the tool's input schema allows", "")
+	}
+	return all
+}
+
+func orNullText(v any) any {
+	if v == nil {
+		return "null"
+	}
+	return v
+}
+
+func article(got string) string {
+	switch got {
+	case "null":
+		return "null"
+	case "array", "object", "integer":
+		return "an " + got
+	}
+	return "a " + got
+}
+
+func formatName(format string) string {
+	switch format {
+	case "date-time":
+		return "instant"
+	case "email":
+		return "e-mail address"
+	case "uri":
+		return "URL"
+	}
+	return format
+}
+
+func formatExample(format string) string {
+	switch format {
+	case "date-time":
+		return "RFC 3339 with an offset, such as 2026-03-05T09:30:00-05:00"
+	case "email":
+		return "such as ines@example.com"
+	case "uri":
+		return "such as https://example.com/"
+	case "uuid":
+		return "such as 77a0c1c5-7a43-4d0e-8b39-7a1f2f6a9c11"
+	}
+	return ""
+}
+
+// place writes where something is: rules[2].when.
+func place(path []string) string {
+	var b strings.Builder
+	for i, p := range path {
+		if len(p) > 100 {
+			p = strings.ToValidUTF8(p[:100], "") + "…"
+		}
+		switch {
+		case i > 0 && strings.Trim(p, "0123456789") == "" && p != "":
+			b.WriteString("[" + p + "]")
+		case i > 0:
+			b.WriteString("." + p)
+		default:
+			b.WriteString(p)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,133 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// node is a JSON object whose members stand in the order in which they were written: assistants read schemas from the
+// top. Its entries are names and values in turn.
+type node []any
+
+// MarshalJSON writes the members in their order.
+func (n node) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i := 0; i+1 < len(n); i += 2 {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		for j, v := range n[i : i+2] {
+			if j > 0 {
+				b.WriteByte(':')
+			}
+			text, err := json.Marshal(v)
+			if err != nil {
+				return nil, fmt.Errorf("writing a schema: %w", err)
+			}
+			b.Write(text)
+		}
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// with returns the schema with more members.
+func (n node) with(more ...any) node { return append(append(node{}, n...), more...) }
+
+// because returns the schema with a description.
+func (n node) because(description string) node { return n.with("description", description) }
+
+// example returns the schema with examples.
+func (n node) example(values ...any) node { return n.with("examples", values) }
+
+// field is a member of an object's schema.
+type field struct {
+	name     string
+	schema   node
+	optional bool
+}
+
+func must(name string, schema node) field { return field{name: name, schema: schema} }
+func may(name string, schema node) field  { return field{name: name, schema: schema, optional: true} }
+
+// object is the schema of an object with these members and no others.
+func object(fields ...field) node {
+	properties, required := node{}, []string{}
+	for _, f := range fields {
+		properties = append(properties, f.name, f.schema)
+		if !f.optional {
+			required = append(required, f.name)
+		}
+	}
+	n := node{"type", "object", "properties", properties}
+	if len(required) > 0 {
+		n = append(n, "required", required)
+	}
+	return append(n, "additionalProperties", false)
+}
+
+func list(items node, most int) node {
+	return node{"type", "array", "items", items, "maxItems", most}
+}
+
+// text is a string of least to most characters.
+func text(least, most int) node {
+	return node{"type", "string", "minLength", least, "maxLength", most}
+}
+
+func oneOf(values ...string) node { return node{"type", "string", "enum", values} }
+
+func boolean() node { return node{"type", "boolean"} }
+
+func integer(least, most int64) node {
+	return node{"type", "integer", "minimum", least, "maximum", most}
+}
+
+func instant() node { return node{"type", "string", "format", "date-time", "maxLength", 40} }
+
+// anything is the schema of an object that another schema describes.
+func anything() node { return node{"type", "object"} }
+
+// orNull lets a schema's value be null as well.
+func (n node) orNull() node {
+	m := append(node{}, n...)
+	for i := 0; i+1 < len(m); i += 2 {
+		switch m[i] {
+		case "type":
+			m[i+1] = []any{m[i+1], "null"}
+		case "enum":
+			values := []any{}
+			for _, v := range m[i+1].([]string) { //nolint:forcetypeassert,errcheck // oneOf writes no others
+				values = append(values, v)
+			}
+			m[i+1] = append(values, nil)
+		}
+	}
+	return m
+}
+
+// compile makes a schema ready to validate with, formats included.
+func compile(name string, n node) (*jsonschema.Schema, error) {
+	written, err := json.Marshal(n)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(written))
+	if err != nil {
+		return nil, fmt.Errorf("reading the schema %s: %w", name, err)
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource(name, doc); err != nil {
+		return nil, fmt.Errorf("adding the schema %s: %w", name, err)
+	}
+	compiled, err := c.Compile(name)
+	if err != nil {
+		return nil, fmt.Errorf("compiling the schema %s: %w", name, err)
+	}
+	return compiled, nil
+}

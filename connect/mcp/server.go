@@ -1,0 +1,280 @@
+package mcp
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+)
+
+// Defaults and bounds.
+const (
+	DefaultMaxBody        = 256 << 10 // bytes
+	DefaultAccountTTL     = 15 * time.Second
+	DefaultSessionIdle    = 30 * time.Minute
+	DefaultMaxSessions    = 2000
+	DefaultConfirmTimeout = 5 * time.Minute
+
+	maxSessionsOfGrant = 8
+	toolListTTL        = 5 * time.Minute
+)
+
+// Auditor keeps the trail of what tools change. *audit.Trail is one.
+type Auditor interface {
+	Record(ctx context.Context, e audit.Entry) error
+}
+
+// Accounts tells who a connection belongs to. An account.Service is one.
+type Accounts interface {
+	Account(ctx context.Context, id string) (account.Account, error)
+}
+
+// Challenger refuses a call whose connection has too few scopes. *oauth.Server is one.
+type Challenger interface {
+	InsufficientScope(w http.ResponseWriter, required ...string)
+}
+
+// Options of a [Server].
+type Options struct {
+	// Resource is the URL of the endpoint, "https://api.example.com/mcp". Requests for other hosts are refused. Required.
+	Resource string
+
+	// Hosts are further values of Host to accept, with the port where it is not the scheme's. Default: none.
+	Hosts []string
+
+	// Origins are web origins whose pages may call, beside the resource's own. Default: none.
+	Origins []string
+
+	// Name, Title and Version are what the server calls itself. Default: "gatehouse", "Gatehouse", "0".
+	Name, Title, Version string
+
+	Data      *data.Client // required
+	Accounts  Accounts     // required
+	Audit     Auditor      // required
+	Challenge Challenger   // required
+	Log       *zap.Logger  // required
+
+	// Redis remembers calls for a while, so that a repeated one is done once; see [Memory]. Required unless Memory is set.
+	Redis  redis.UniversalClient
+	Prefix string // of the keys in Redis; default: none
+	Memory Memory // default: NewMemory(Redis, Prefix)
+
+	// Limiter bounds the calls of a connection. Default: NewLimiter(Redis, Prefix, DefaultRate).
+	Limiter Limiter
+
+	// RequestID gives an HTTP request's id, for logs, the audit trail and the data service. Default: a random one.
+	RequestID func(*http.Request) string
+
+	// AccountTTL is for how long an account is taken to be what it was: the longest time for which a connection outlives
+	// its account. Default: DefaultAccountTTL; negative: it is asked for at each call.
+	AccountTTL time.Duration
+
+	// MaxBody bounds a request's body. Default: DefaultMaxBody.
+	MaxBody int64
+
+	// SessionIdle and MaxSessions bound the sessions that are kept for clients of revisions before 2026-07-28 that can be
+	// asked questions. Default: DefaultSessionIdle, DefaultMaxSessions; a negative MaxSessions: none are kept.
+	SessionIdle time.Duration
+	MaxSessions int
+
+	// ConfirmTimeout is how long a person may think about a question. Default: DefaultConfirmTimeout.
+	ConfirmTimeout time.Duration
+
+	Now func() time.Time // default: time.Now
+}
+
+// Extension adds to a server what is not the product's: the fixtures that conformance tests call. Nothing but a test build
+// makes one.
+type Extension struct {
+	Options  func(*sdk.ServerOptions) // changes the SDK's options before the server is made
+	Register func(*sdk.Server)        // adds tools, prompts and resources
+	Sessions bool                     // keep a session for every client of an older revision
+}
+
+// Server is the MCP server. It is safe for concurrent use.
+type Server struct {
+	o         Options
+	log       *zap.Logger
+	now       func() time.Time
+	tools     map[string]*tool
+	accounts  *accounts
+	sdk       *sdk.Server
+	handler   http.Handler
+	sessions  sessions
+	hosts     []string
+	origins   []string
+	extension *Extension
+}
+
+// New makes a server.
+func New(o Options, extensions ...Extension) (*Server, error) {
+	u, err := url.Parse(o.Resource)
+	if err != nil {
+		return nil, fmt.Errorf("reading the resource's URL: %w", err)
+	}
+	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return nil, fmt.Errorf("the resource %q is not an absolute http or https URL", o.Resource)
+	}
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	if len(extensions) > 1 {
+		return nil, errors.New("a server takes one extension")
+	}
+	s := &Server{o: o, log: o.Log, now: o.Now, tools: map[string]*tool{}}
+	origin := u.Scheme + "://" + canonicalHost(u.Scheme, u.Host)
+	s.hosts = append(s.hosts, canonicalHost(u.Scheme, u.Host))
+	for _, h := range o.Hosts {
+		s.hosts = append(s.hosts, canonicalHost(u.Scheme, h))
+	}
+	s.origins = append([]string{origin}, o.Origins...)
+	if s.accounts, err = newAccounts(o.Accounts, o.AccountTTL); err != nil {
+		return nil, err
+	}
+	s.sessions.init(o.MaxSessions)
+	options := &sdk.ServerOptions{
+		Instructions: instructions,
+		Logger:       slog.New(zapslog.NewHandler(o.Log.Core(), zapslog.AddStacktraceAt(slog.LevelError+1))),
+		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
+		GetSessionID: rand.Text,
+		SetCacheable: setCacheable,
+	}
+	if len(extensions) == 1 {
+		s.extension = &extensions[0]
+		if s.extension.Options != nil {
+			s.extension.Options(options)
+		}
+	}
+	s.sdk = sdk.NewServer(&sdk.Implementation{Name: o.Name, Title: o.Title, Version: o.Version}, options)
+	for _, t := range allTools() {
+		if err := t.prepare(); err != nil {
+			return nil, fmt.Errorf("preparing the tool %s: %w", t.name, err)
+		}
+		s.tools[t.name] = t
+		s.sdk.AddTool(t.declaration(), func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			return s.callTool(ctx, t, r)
+		})
+	}
+	if s.extension != nil && s.extension.Register != nil {
+		s.extension.Register(s.sdk)
+	}
+	s.sdk.AddReceivingMiddleware(s.receive)
+	s.sessions.stateless, s.sessions.stateful = s.transports()
+	s.handler = s.Guard(http.HandlerFunc(s.serve))
+	return s, nil
+}
+
+func (o *Options) complete() error {
+	switch {
+	case o.Data == nil, o.Accounts == nil, o.Audit == nil, o.Challenge == nil, o.Log == nil:
+		return errors.New("the MCP server needs Data, Accounts, Audit, Challenge and Log")
+	case o.Redis == nil && (o.Memory == nil || o.Limiter == nil):
+		return errors.New("the MCP server needs Redis, or a Memory and a Limiter")
+	}
+	if o.Memory == nil {
+		o.Memory = NewMemory(o.Redis, o.Prefix)
+	}
+	if o.Limiter == nil {
+		o.Limiter = NewLimiter(o.Redis, o.Prefix, DefaultRate)
+	}
+	if o.RequestID == nil {
+		o.RequestID = func(*http.Request) string { return rand.Text() }
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	o.Name, o.Title, o.Version = orElse(o.Name, "gatehouse"), orElse(o.Title, "Gatehouse"), orElse(o.Version, "0")
+	for _, d := range []struct {
+		value     *time.Duration
+		otherwise time.Duration
+	}{
+		{&o.AccountTTL, DefaultAccountTTL}, {&o.SessionIdle, DefaultSessionIdle}, {&o.ConfirmTimeout, DefaultConfirmTimeout},
+	} {
+		if *d.value == 0 {
+			*d.value = d.otherwise
+		}
+	}
+	if o.MaxBody <= 0 {
+		o.MaxBody = DefaultMaxBody
+	}
+	if o.MaxSessions == 0 {
+		o.MaxSessions = DefaultMaxSessions
+	}
+	return nil
+}
+
+// Handler serves the endpoint, whatever its path. In front of it stands oauth.Server.Protect, which puts the connection
+// into the request's context; and in front of that [Server.Guard], if pages of other origins may call.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Close ends the sessions that are kept, and with them the calls that wait for a person. Calls after it keep none.
+func (s *Server) Close() error {
+	s.sessions.close()
+	var errs []error
+	for session := range s.sdk.Sessions() {
+		errs = append(errs, session.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// setCacheable says for how long clients may keep a list: what is in it depends on the connection.
+func setCacheable(_ context.Context, _ sdk.Request, c *sdk.Cacheable) {
+	c.TTLMs = int(toolListTTL.Milliseconds())
+	c.CacheScope = "private"
+}
+
+// grantOf is what a request knows about its connection; it travels in the token's info, which is each request's own,
+// while a context of the SDK may be that of the request that began the session.
+type grantOf struct {
+	oauth.Grant
+
+	requestID string
+}
+
+const extraGrant = "gatehouse/grant"
+
+func callerOf(r sdk.Request) (grantOf, bool) {
+	extra := r.GetExtra()
+	if extra == nil || extra.TokenInfo == nil {
+		return grantOf{}, false
+	}
+	g, ok := extra.TokenInfo.Extra[extraGrant].(grantOf)
+	return g, ok
+}
+
+// needs returns all the scopes that a call of the tool needs to be granted, beside those that the connection has: a
+// client that asks for them anew must not lose the others.
+func (t *tool) needs(g oauth.Grant) []string {
+	names := slices.Clone(g.Scopes.Names())
+	if !slices.Contains(names, t.scope) {
+		names = append(names, t.scope)
+	}
+	return names
+}
+
+func canonicalHost(scheme, host string) string {
+	host = strings.ToLower(host)
+	switch scheme {
+	case "https":
+		return strings.TrimSuffix(host, ":443")
+	case "http":
+		return strings.TrimSuffix(host, ":80")
+	}
+	return host
+}

@@ -1,0 +1,224 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+)
+
+const (
+	defaultRunWait = 20 // seconds
+	maxRunWait     = 60
+	firstLook      = 200 * time.Millisecond
+	slowestLook    = 2 * time.Second
+)
+
+func runStatuses() node { return oneOf("queued", "running", "succeeded", "failed") }
+
+func runSchema() node {
+	return object(
+		must("id", id()), must("automation_id", id()), must("status", runStatuses()),
+		must("progress", integer(0, 100).because("Per cent.")), must("message", words(2000)),
+		must("steps", list(object(
+			must("name", free(255)), must("status", oneOf("pending", "running", "succeeded", "failed", "skipped")),
+			must("message", words(2000)), must("started_at", whenever()), must("finished_at", whenever()),
+		), 200)),
+		may("input", anything()), must("created_at", whenever()), must("started_at", whenever()),
+		must("finished_at", whenever()), may("result", anything().orNull()),
+		must("error", object(must("code", free(64)), must("message", free(2000))).orNull()),
+	)
+}
+
+// presented is a run with lists that are never null.
+func presented(r data.Run) data.Run {
+	if r.Steps == nil {
+		r.Steps = []data.Step{}
+	}
+	return r
+}
+
+type runArguments struct {
+	AutomationID   string          `json:"automation_id"`
+	Input          json.RawMessage `json:"input"`
+	WaitSeconds    *int            `json:"wait_seconds"`
+	IdempotencyKey string          `json:"idempotency_key"`
+}
+
+func automationTools() []*tool {
+	return []*tool{
+		{
+			name:  "automations_list",
+			title: "List automations",
+			description: "What the business can have done at a word: reminders, reports and the like. Each has an input_schema (JSON " +
+				"Schema) that says what input automations_run takes for it.",
+			scope: "automations:read", about: "automation",
+			in: object(may("limit", limitArgument()), may("cursor", cursorArgument())),
+			out: part("automations", object(
+				must("id", id()), must("name", free(255)), must("description", words(4000)),
+				must("enabled", boolean().because("Only an enabled one can be run.")), must("input_schema", anything()),
+				must("last_run", object(
+					must("id", id()), must("status", runStatuses()), must("finished_at", whenever()),
+				).orNull()),
+			)),
+			run: handle(func(ctx context.Context, c *call, a listArguments) (*outcome, error) {
+				page, err := c.data().Automations(ctx, c.by, a.list())
+				for i := range page.Items {
+					page.Items[i].InputSchema = orObject(page.Items[i].InputSchema)
+				}
+				return listed("automations", page, err)
+			}),
+		},
+		{
+			name:  "automations_run_get",
+			title: "Get automation run",
+			description: "How a run is doing or what came of it: its status, progress, steps and result. Ask every few seconds, not " +
+				"more often, while it is queued or running.",
+			scope: "automations:read", about: "run",
+			in:  object(must("id", idArgument("run", "automations_run"))),
+			out: object(must("run", runSchema())),
+			run: handle(func(ctx context.Context, c *call, a idArguments) (*outcome, error) {
+				run, err := c.data().Run(ctx, c.by, a.ID)
+				return found("run", presented(run), err)
+			}),
+		},
+		{
+			name:  "automations_run",
+			title: "Run automation",
+			description: "Have an automation done. It may reach people outside the business (messages, e-mails): tell the person what it " +
+				"will do, and run it only when they want that. It waits up to wait_seconds for the end; a longer run goes on by " +
+				"itself, and automations_run_get tells how it is doing. Never run an automation again because an answer was slow or " +
+				"lost: the same call within 10 minutes gives the run that was started, and after that look at its last_run first.",
+			scope: "automations:run", kind: runs, about: "automation",
+			in: object(
+				must("automation_id", idArgument("automation", "automations_list").example("overdue-reminders")),
+				may("input", anything().because("What the automation's input_schema describes. Default: {}.").
+					example(node{"minimum_days_overdue", 7})),
+				may("wait_seconds", integer(0, maxRunWait).with("default", defaultRunWait, "description",
+					"How long to wait for the end. 0 answers as soon as the run is started.")),
+				may("idempotency_key", keyArgument()),
+			),
+			out: object(
+				must("run", runSchema()),
+				must("ended", boolean().because("false: it is still going on; ask with automations_run_get.")),
+				must("message", free(500)),
+				must("repeated", boolean().because("true: this call was made before, and this is the run that it started then.")),
+				must("idempotency_key", free(100).because("Names this call. Send it to repeat the call with certainty.")),
+			),
+			run: handle(runAutomation),
+		},
+	}
+}
+
+func runAutomation(ctx context.Context, c *call, a runArguments) (*outcome, error) {
+	w, o := c.once(ctx, a.IdempotencyKey)
+	run, err := c.data().StartRun(write(ctx), c.by, w, a.AutomationID, orObject(a.Input))
+	if err != nil {
+		return nil, err
+	}
+	wait := defaultRunWait
+	if a.WaitSeconds != nil {
+		wait = *a.WaitSeconds
+	}
+	if o.replayed || wait > 0 {
+		run = c.follow(ctx, run, time.Duration(wait)*time.Second)
+	}
+	target := fmt.Sprintf("automation %s, run %s", a.AutomationID, run.ID)
+	if run.Status == data.RunFailed {
+		return &outcome{target: target}, failedRun(run, o)
+	}
+	message := "The run has ended."
+	if !run.Ended() {
+		message = "The run was started and is still going on. Ask with automations_run_get and the run's id; do not start it again."
+	}
+	return &outcome{
+		value: node{
+			"run", presented(run), "ended", run.Ended(), "message", message, "repeated", o.replayed,
+			"idempotency_key", o.shown,
+		},
+		target: target,
+	}, nil
+}
+
+// failedRun says what of a run was done and what was not.
+func failedRun(run data.Run, o *once) *problem {
+	var did, not []string
+	for _, s := range run.Steps {
+		if s.Status == "succeeded" {
+			did = append(did, s.Name)
+		} else {
+			not = append(not, s.Name+" ("+s.Status+")")
+		}
+	}
+	p := &problem{
+		code: codeRunFailed, sentence: "The automation was started and failed.",
+		done: fmt.Sprintf("Done: %s. Not done: %s.", orElse(strings.Join(did, ", "), "nothing"),
+			orElse(strings.Join(not, ", "), "nothing")),
+		next: "Tell the person what was and was not done. To run it anew, if they want that, give an idempotency_key of your own: " +
+			"what was done may then be done again.",
+		detail: node{"run", presented(run), "idempotency_key", o.shown, "repeated", o.replayed},
+	}
+	if run.Error != nil {
+		p.sentence += " " + run.Error.Code + ": " + run.Error.Message
+	}
+	return p
+}
+
+// follow waits for a run's end, but not longer than wait, and reports its progress to clients that asked for it. A run
+// that cannot be looked at is given as it was last seen: it was started, and that is what matters.
+func (c *call) follow(ctx context.Context, run data.Run, wait time.Duration) data.Run {
+	ctx, cancel := context.WithTimeout(ctx, max(wait, time.Second))
+	defer cancel()
+	c.progress(ctx, run)
+	pause := time.NewTimer(firstLook)
+	defer pause.Stop()
+	// the first look comes at once: what a repeated call gives is the run as it was when it started
+	for between := firstLook; ; between = min(between*3/2, slowestLook) {
+		seen, err := c.data().Run(ctx, c.by, run.ID)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			c.server.log.Warn("a run cannot be followed", zap.String("run_id", run.ID),
+				zap.String("request_id", c.grant.requestID), zap.Error(err))
+			return run
+		case err != nil:
+			return run
+		case seen.Progress > run.Progress || seen.Status != run.Status:
+			c.progress(ctx, seen)
+		}
+		run = seen
+		if run.Ended() || wait <= 0 {
+			return run
+		}
+		pause.Reset(between)
+		select {
+		case <-ctx.Done():
+			return run
+		case <-pause.C:
+		}
+	}
+}
+
+func (c *call) progress(ctx context.Context, run data.Run) {
+	token := c.request.Params.GetProgressToken()
+	if token == nil {
+		return
+	}
+	message := run.Status
+	if run.Message != nil && *run.Message != "" {
+		message = *run.Message
+	}
+	err := c.request.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{
+		ProgressToken: token, Progress: float64(run.Progress), Total: 100, Message: message,
+	})
+	if err != nil {
+		if e := c.server.log.Check(zap.DebugLevel, "progress not delivered"); e != nil {
+			e.Write(zap.String("request_id", c.grant.requestID), zap.Error(err))
+		}
+	}
+}
