@@ -148,7 +148,8 @@ func TestRedirectURIsThatNobodyMayRegister(t *testing.T) {
 		"blob:https://app.example.org/x", "about:blank", "view-source:https://app.example.org", "mailto:a@example.org", "tel:1",
 		"ftp://app.example.org/cb", "ws://app.example.org/cb", "intent://x#Intent;end", "chrome-extension://x/cb", "urn:x:y",
 		"ms-msdt:/id", "x:cb", "ab://cb", "JavaScript:alert(1)", "Cursor://x/cb", "cursor:", "cursor://u@x/cb", "%6aavascript:alert(1)",
-		"https://app.example.org/" + strings.Repeat("a", 2048), "\x01https://app.example.org/cb", "java\nscript:alert(1)",
+		"https://app.example.org/" + strings.Repeat("a", 2048), "https://app.example.org/cb?iss=https://evil.example", "https://app.example.org/cb?x=1&st%61te=2", "cursor://x/cb?code=1",
+		"\x01https://app.example.org/cb", "java\nscript:alert(1)",
 	} {
 		_, _, err := oauth.CheckRedirectURI(bad)
 		require.Error(t, err, "%q", bad)

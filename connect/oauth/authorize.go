@@ -66,14 +66,16 @@ func (s *Server) refuseAuthorization(w http.ResponseWriter, r *http.Request, err
 	if p.retry > 0 {
 		w.Header().Set("Retry-After", seconds(p.retry))
 	}
-	title := "This app cannot be connected"
+	title, detail := "This app cannot be connected", strings.ToUpper(p.description[:1])+p.description[1:]+"."
 	switch {
 	case p.status >= http.StatusInternalServerError:
 		title = "Connecting is not possible at the moment"
 	case p.status == http.StatusTooManyRequests:
 		title = "Too many attempts"
+	case p.code != codeInvalidClient:
+		detail = "What the app has sent is not in order: " + p.description + ". Nothing was connected."
 	}
-	s.o.ErrorPage(w, r, p.status, title, strings.ToUpper(p.description[:1])+p.description[1:]+".")
+	s.o.ErrorPage(w, r, p.status, title, detail)
 }
 
 // response is where a person is sent with an authorization response: with iss (RFC 9207), and with the state if the
@@ -193,7 +195,7 @@ func (s *Server) complete(request *pending, values url.Values) error {
 		return refuse(codeInvalidRequest, "code_challenge is not a SHA-256 in base64url without padding")
 	}
 	request.Challenge = f.get("code_challenge")
-	scopes, err := requestedScopes(f.get("scope"))
+	scopes, err := requestedScopes(f.get("scope"), scope.Default())
 	if err != nil {
 		return err
 	}
@@ -202,9 +204,9 @@ func (s *Server) complete(request *pending, values url.Values) error {
 	return s.checkResource(f)
 }
 
-// requestedScopes reads the scope parameter. What OpenID Connect clients add by themselves is passed over (RFC 6749,
-// section 3.3, allows to ignore scopes, and the answer names what was granted).
-func requestedScopes(parameter string) (scope.Set, error) {
+// requestedScopes reads the scope parameter; fallback is for one that names nothing. What OpenID Connect clients add by
+// themselves is passed over (RFC 6749, section 3.3, allows to ignore scopes, and the answer names what was granted).
+func requestedScopes(parameter string, fallback scope.Set) (scope.Set, error) {
 	var names []string
 	for name := range strings.SplitSeq(parameter, " ") {
 		switch name {
@@ -214,7 +216,7 @@ func requestedScopes(parameter string) (scope.Set, error) {
 		}
 	}
 	if len(names) == 0 {
-		return scope.Default(), nil
+		return fallback, nil
 	}
 	set, err := scope.Parse(strings.Join(names, " "))
 	if err != nil {

@@ -372,7 +372,7 @@ func TestRefreshRotatesAndNeverGivesMore(t *testing.T) {
 		require.Equal(t, "invalid_scope", refused.Error)
 		require.Empty(t, refused.Access)
 	}
-	wide := c.Refresh(narrow.Refresh, nil)
+	wide := c.Refresh(narrow.Refresh, url.Values{"scope": {"openid offline_access"}})
 	require.Equal(t, "mcp:write", wide.Scope)
 	_, err = s.Authenticate(ctx, tokens.Access)
 	require.NoError(t, err, "an access token lives its time")

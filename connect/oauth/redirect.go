@@ -36,6 +36,11 @@ func claimed(scheme string) bool {
 	return len(scheme) >= 3
 }
 
+// responseParameters are those of an authorization response, none of which may be in it twice.
+func responseParameters() []string {
+	return []string{"code", "state", "iss", "error", "error_description", "error_uri"}
+}
+
 // redirectURI is what a redirect URI is taken apart into.
 type redirectURI struct {
 	scheme string
@@ -76,6 +81,11 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return redirectURI{}, errors.New("it cannot be read")
+	}
+	for _, name := range responseParameters() {
+		if u.Query().Has(name) {
+			return redirectURI{}, errors.New("its query holds a parameter of the response")
+		}
 	}
 	scheme, after, _ := strings.Cut(raw, ":")
 	switch {

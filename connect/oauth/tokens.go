@@ -192,14 +192,12 @@ func (s *Server) useRefreshToken(ctx context.Context, f form) (tokenResponse, er
 		if err := s.checkResource(f); err != nil {
 			return tokenResponse{}, err
 		}
-		scopes := rec.Scopes
-		if f.get("scope") != "" {
-			if scopes, err = requestedScopes(f.get("scope")); err != nil {
-				return tokenResponse{}, err
-			}
-			if !rec.Scopes.Contains(scopes) {
-				return tokenResponse{}, refuse(codeInvalidScope, "scope holds more than was granted")
-			}
+		scopes, err := requestedScopes(f.get("scope"), rec.Scopes)
+		if err != nil {
+			return tokenResponse{}, err
+		}
+		if !rec.Scopes.Contains(scopes) {
+			return tokenResponse{}, refuse(codeInvalidScope, "scope holds more than was granted")
 		}
 		answer, verdict, err := s.rotate(ctx, rec, token, scopes, now)
 		if err != nil {
