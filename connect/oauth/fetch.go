@@ -18,7 +18,7 @@ import (
 const (
 	fetchTime    = 5 * time.Second
 	fetchSize    = 32 << 10 // bytes
-	fetchAtOnce  = 16
+	fetchAtOnce  = 64
 	fetchHeaders = 32 << 10 // bytes
 )
 

@@ -156,8 +156,10 @@ func TestNarrowKeepsNoMoreThanThePersonLeft(t *testing.T) {
 		{"mcp:use", without("automations:run"), "mcp:write"},
 		{"mcp:use", without("contacts:write", "automations:run"), "business:write mcp:read objects:write receptionist:write"},
 		{"mcp:use", only("contacts:read", "contacts:write", "sales:read"), "contacts:write sales:read"},
-		{"mcp:read", without("conversations:read"),
-			"appointments:read automations:read business:read contacts:read objects:read receptionist:read sales:read"},
+		{
+			"mcp:read", without("conversations:read"),
+			"appointments:read automations:read business:read contacts:read objects:read receptionist:read sales:read",
+		},
 		{"mcp:use", only("contacts:write"), ""}, // writing needs reading
 		{"mcp:use", only("automations:run", "automations:read"), "automations:run"},
 		{"contacts:write sales:read", reading, "contacts:read sales:read"},

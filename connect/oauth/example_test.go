@@ -1,0 +1,47 @@
+package oauth_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+)
+
+// The endpoints beside what they protect.
+func Example() {
+	store := miniredis.NewMiniRedis()
+	if err := store.Start(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer store.Close()
+	client := redis.NewClient(&redis.Options{Addr: store.Addr()})
+	defer func() { _ = client.Close() }()
+
+	server, err := oauth.New(oauth.Options{Issuer: "https://api.example.com", Redis: client})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	mux := http.NewServeMux()
+	for _, path := range server.Paths() {
+		mux.Handle(path, server.Handler())
+	}
+	mux.Handle("/mcp", server.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		grant, _ := oauth.GrantFrom(r.Context())
+		if !grant.Scopes.Allows("contacts:read") {
+			server.InsufficientScope(w, "contacts:read")
+			return
+		}
+		_, _ = fmt.Fprintln(w, "hello,", grant.ClientName)
+	})))
+
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/mcp", http.NoBody))
+	fmt.Println(w.Code, w.Header().Get("WWW-Authenticate"))
+	// Output: 401 Bearer resource_metadata="https://api.example.com/.well-known/oauth-protected-resource/mcp", scope="mcp:use"
+}
