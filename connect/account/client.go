@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/google/uuid"
 )
 
 const (
@@ -27,15 +29,15 @@ type ClientOptions struct {
 	// BaseURL is the data service's origin, without the path of the calls: "http://data.internal:8080". Required.
 	BaseURL string
 
-	// Transport carries the calls; it is where the gateway's own identity is put on. Default:
-	// http.DefaultTransport.
+	// Transport carries the calls; it is where the gateway's own identity (the hop assertion) is put on. It finds the
+	// request in the header X-Request-Id, and "-" for the business in X-Business-Id. Default: http.DefaultTransport.
 	Transport http.RoundTripper
 
 	// Timeout bounds one call with everything in it. Checking a password is slow on purpose. Default: 10s.
 	Timeout time.Duration
 
-	// RequestID gives the id of the request that a call belongs to, "" for none; it travels as X-Request-Id. Default:
-	// none.
+	// RequestID gives the id of the request that a call belongs to; it travels as X-Request-Id. Where it is "", and by
+	// default, a call has a random one.
 	RequestID func(context.Context) string
 }
 
@@ -43,10 +45,11 @@ type ClientOptions struct {
 //
 //	POST {BaseURL}/connect/v1/sign-in {"email","password"}
 //	  200 {"account":{"id","email","name","role","business":{"id","name","slug"}}}
-//	  401 (400, 422) the credentials are wrong
+//	  401 INVALID_CREDENTIALS, 422 INVALID the credentials are wrong
 //	GET {BaseURL}/connect/v1/accounts/{id}
-//	  200 as above; 404 there is no such account
+//	  200 as above; 404 NOT_FOUND there is no such account
 //
+// Errors are {"error","code"}; docs/data-services.md describes the calls.
 // Everything else, an answer that is not this included, is ErrUnavailable. It follows no redirects.
 type Client struct {
 	base      string
@@ -88,16 +91,16 @@ func (c *Client) SignIn(ctx context.Context, email, password string) (Account, e
 	if err != nil {
 		return Account{}, fmt.Errorf("%w: encoding a sign-in: %w", ErrUnavailable, err)
 	}
-	a, status, err := c.do(ctx, http.MethodPost, "/sign-in", body)
+	a, no, err := c.do(ctx, http.MethodPost, "/sign-in", body)
 	switch {
 	case err != nil:
 		return Account{}, fmt.Errorf("signing in: %w", err)
-	case status == http.StatusOK:
+	case no == nil:
 		return a, nil
-	case status == http.StatusUnauthorized, status == http.StatusBadRequest, status == http.StatusUnprocessableEntity:
+	case no.is(http.StatusUnauthorized, "INVALID_CREDENTIALS"), no.is(http.StatusUnprocessableEntity, "INVALID"):
 		return Account{}, ErrWrongCredentials
 	default:
-		return Account{}, fmt.Errorf("%w: signing in: status %d", ErrUnavailable, status)
+		return Account{}, fmt.Errorf("%w: signing in: %s", ErrUnavailable, no)
 	}
 }
 
@@ -106,53 +109,77 @@ func (c *Client) Account(ctx context.Context, id string) (Account, error) {
 	if !validID(id) {
 		return Account{}, ErrUnknown
 	}
-	a, status, err := c.do(ctx, http.MethodGet, "/accounts/"+url.PathEscape(id), nil)
+	a, no, err := c.do(ctx, http.MethodGet, "/accounts/"+url.PathEscape(id), nil)
 	switch {
 	case err != nil:
 		return Account{}, fmt.Errorf("looking an account up: %w", err)
-	case status == http.StatusNotFound:
+	case no != nil && no.is(http.StatusNotFound, "NOT_FOUND"): // not any 404: that may be a wrong address
 		return Account{}, ErrUnknown
-	case status != http.StatusOK:
-		return Account{}, fmt.Errorf("%w: looking an account up: status %d", ErrUnavailable, status)
+	case no != nil:
+		return Account{}, fmt.Errorf("%w: looking an account up: %s", ErrUnavailable, no)
 	case a.ID != id:
 		return Account{}, fmt.Errorf("%w: looking an account up: the answer is another account's", ErrUnavailable)
 	}
 	return a, nil
 }
 
-// do makes a call. The account is set if the status is 200.
-func (c *Client) do(ctx context.Context, method, path string, body []byte) (Account, int, error) {
+// refusal is an answer that is not 200.
+type refusal struct {
+	status int
+	code   string // "" if it could not be read
+}
+
+func (r *refusal) is(status int, code string) bool { return r.status == status && r.code == code }
+
+func (r *refusal) String() string { return fmt.Sprintf("status %d %q", r.status, r.code) }
+
+// do makes a call. Without an error and a refusal there is an account.
+func (c *Client) do(ctx context.Context, method, path string, body []byte) (Account, *refusal, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
-		return Account{}, 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return Account{}, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	req.Header.Set("Accept", "application/json")
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if id := c.requestID(ctx); id != "" {
-		req.Header.Set("X-Request-Id", id)
+	req.Header.Set("X-Business-Id", "-") // none is known yet
+	id := c.requestID(ctx)
+	if id == "" {
+		id = uuid.NewString()
 	}
+	req.Header.Set("X-Request-Id", id)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return Account{}, 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return Account{}, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
-		return Account{}, 0, fmt.Errorf("%w: reading the answer: %w", ErrUnavailable, err)
+		return Account{}, nil, fmt.Errorf("%w: reading the answer: %w", ErrUnavailable, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return Account{}, resp.StatusCode, nil
+		return Account{}, &refusal{status: resp.StatusCode, code: codeOf(data)}, nil
 	}
 	if len(data) > maxAnswer {
-		return Account{}, 0, fmt.Errorf("%w: the answer is longer than %d bytes", ErrUnavailable, maxAnswer)
+		return Account{}, nil, fmt.Errorf("%w: the answer is longer than %d bytes", ErrUnavailable, maxAnswer)
 	}
 	a, err := decode(data)
 	if err != nil { // the cause names a field, never a value
-		return Account{}, 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return Account{}, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	return a, http.StatusOK, nil
+	return a, nil, nil
+}
+
+// codeOf is the code of an error, "" if it has none that can be shown.
+func codeOf(data []byte) string {
+	var answer struct {
+		Code string `json:"code"`
+	}
+	if json.Unmarshal(data, &answer) != nil || !validID(answer.Code) || len(answer.Code) > 64 {
+		return ""
+	}
+	return answer.Code
 }
 
 func decode(data []byte) (Account, error) {

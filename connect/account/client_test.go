@@ -1,0 +1,260 @@
+package account_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+const answer = `{"account": {"id": "acc_1", "email": "ada@saltbush.example", "name": "Ada Okafor", "role": "owner", "more": 1,
+	"business": {"id": "biz_1", "name": "Saltbush Plumbing", "slug": "saltbush"}}}`
+
+var ada = account.Account{
+	ID: "acc_1", Email: "ada@saltbush.example", Name: "Ada Okafor", Role: account.RoleOwner,
+	BusinessID: "biz_1", BusinessName: "Saltbush Plumbing", BusinessSlug: "saltbush",
+}
+
+// serve starts an accounts service and returns a client for it.
+func serve(t *testing.T, handler http.HandlerFunc, changes ...func(*account.ClientOptions)) *account.Client {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	o := account.ClientOptions{BaseURL: server.URL, Transport: transport}
+	for _, change := range changes {
+		change(&o)
+	}
+	c, err := account.NewClient(o)
+	require.NoError(t, err)
+	return c
+}
+
+// always answers every request in the same way.
+func always(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+func TestTheClientAsksAsTheServicesDocumentationSays(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var seen []*http.Request
+	var bodies []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		seen, bodies = append(seen, r), append(bodies, string(body))
+		_, _ = io.WriteString(w, answer)
+	}, func(o *account.ClientOptions) {
+		o.RequestID = func(context.Context) string { return "req-7" }
+		o.BaseURL += "/"
+	})
+	a, err := c.SignIn(context.Background(), "ada@saltbush.example", `p"äss`)
+	require.NoError(t, err)
+	require.Equal(t, ada, a)
+	require.True(t, a.IsOwner())
+	a, err = c.Account(context.Background(), "acc_1")
+	require.NoError(t, err)
+	require.Equal(t, ada, a)
+
+	mu.Lock()
+	defer mu.Unlock()
+	require.Len(t, seen, 2)
+	require.Equal(t, "POST /connect/v1/sign-in", seen[0].Method+" "+seen[0].RequestURI)
+	require.Equal(t, "application/json", seen[0].Header.Get("Content-Type"))
+	require.JSONEq(t, `{"email": "ada@saltbush.example", "password": "p\"äss"}`, bodies[0])
+	require.Equal(t, "GET /connect/v1/accounts/acc_1", seen[1].Method+" "+seen[1].RequestURI)
+	require.Empty(t, bodies[1])
+	for _, r := range seen {
+		require.Equal(t, []string{"-"}, r.Header["X-Business-Id"])
+		require.Equal(t, []string{"req-7"}, r.Header["X-Request-Id"])
+		require.NotContains(t, r.Header, "X-Account-Id")
+		require.NotContains(t, r.Header, "Idempotency-Key")
+	}
+}
+
+func TestACallWithoutARequestsIDHasOneOfItsOwn(t *testing.T) {
+	t.Parallel()
+	ids := make(chan string, 2)
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		ids <- r.Header.Get("X-Request-Id")
+		_, _ = io.WriteString(w, answer)
+	})
+	for range 2 {
+		_, err := c.Account(context.Background(), "acc_1")
+		require.NoError(t, err)
+	}
+	first, second := <-ids, <-ids
+	require.NotEmpty(t, first)
+	require.NotEmpty(t, second)
+	require.NotEqual(t, first, second)
+}
+
+func TestWhatTheServiceRefuses(t *testing.T) {
+	t.Parallel()
+	code := func(code string) string { return `{"error": "No.", "code": "` + code + `"}` }
+	for _, test := range []struct {
+		status          int
+		body            string
+		signIn, account error
+	}{
+		{401, code("INVALID_CREDENTIALS"), account.ErrWrongCredentials, account.ErrUnavailable},
+		{422, code("INVALID"), account.ErrWrongCredentials, account.ErrUnavailable},
+		{404, code("NOT_FOUND"), account.ErrUnavailable, account.ErrUnknown},
+		// What a wrong address, a refused assertion or a proxy answers says nothing about an account.
+		{404, "<h1>Not found</h1>", account.ErrUnavailable, account.ErrUnavailable},
+		{401, code("UNAUTHORIZED"), account.ErrUnavailable, account.ErrUnavailable},
+		{401, "", account.ErrUnavailable, account.ErrUnavailable},
+		{400, code("INVALID_REQUEST"), account.ErrUnavailable, account.ErrUnavailable},
+		{403, code("FORBIDDEN"), account.ErrUnavailable, account.ErrUnavailable},
+		{429, code("BUSY"), account.ErrUnavailable, account.ErrUnavailable},
+		{500, code("INTERNAL"), account.ErrUnavailable, account.ErrUnavailable},
+		{503, code("INVALID_CREDENTIALS"), account.ErrUnavailable, account.ErrUnavailable},
+		{204, "", account.ErrUnavailable, account.ErrUnavailable},
+		{302, answer, account.ErrUnavailable, account.ErrUnavailable},
+	} {
+		c := serve(t, always(test.status, test.body))
+		_, err := c.SignIn(context.Background(), "ada@saltbush.example", "secret-password")
+		require.ErrorIs(t, err, test.signIn, "sign-in: %d %s", test.status, test.body)
+		require.NotContains(t, err.Error(), "secret-password")
+		_, err = c.Account(context.Background(), "acc_1")
+		require.ErrorIs(t, err, test.account, "account: %d %s", test.status, test.body)
+	}
+}
+
+func TestARedirectIsNotFollowedWithAPassword(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	})
+	_, err := c.SignIn(context.Background(), "ada@saltbush.example", "p")
+	require.ErrorIs(t, err, account.ErrUnavailable)
+	require.Equal(t, int32(1), asked.Load())
+}
+
+func TestAnAnswerThatIsNoAccountIsNone(t *testing.T) {
+	t.Parallel()
+	changed := func(path, value string) string {
+		var v map[string]map[string]any
+		require.NoError(t, json.Unmarshal([]byte(answer), &v))
+		at := v["account"]
+		if name, ok := strings.CutPrefix(path, "business."); ok {
+			at, path = at["business"].(map[string]any), name
+		}
+		var to any
+		require.NoError(t, json.Unmarshal([]byte(value), &to))
+		at[path] = to
+		out, err := json.Marshal(v)
+		require.NoError(t, err)
+		return string(out)
+	}
+	for _, body := range []string{
+		"", "null", "{}", "[]", `{"account": null}`, answer + "x", strings.Repeat(" ", 64<<10) + answer,
+		changed("id", `""`), changed("id", `"a b"`), changed("id", `7`), changed("id", `"`+strings.Repeat("a", 256)+`"`),
+		changed("id", `"a\nb"`), changed("email", `""`), changed("email", `"a\u0000b"`), changed("name", `"a\u001bb"`),
+		changed("business.id", `""`), changed("business.id", `"bïz"`), changed("business.slug", `""`), changed("business.name", `""`),
+		changed("business.name", `"`+strings.Repeat("a", 1025)+`"`), changed("business", `null`),
+	} {
+		_, err := serve(t, always(http.StatusOK, body)).SignIn(context.Background(), "ada@saltbush.example", "p")
+		require.ErrorIs(t, err, account.ErrUnavailable, body)
+	}
+	a, err := serve(t, always(http.StatusOK, changed("name", `null`))).Account(context.Background(), "acc_1")
+	require.NoError(t, err)
+	require.Equal(t, a.Email, a.DisplayName())
+}
+
+func TestWhoeverIsNotAnOwnerIsAMember(t *testing.T) {
+	t.Parallel()
+	for _, role := range []string{`"member"`, `"Owner"`, `"OWNER"`, `"admin"`, `""`, `null`} {
+		body := strings.Replace(answer, `"owner"`, role, 1)
+		a, err := serve(t, always(http.StatusOK, body)).Account(context.Background(), "acc_1")
+		require.NoError(t, err)
+		require.Equal(t, account.RoleMember, a.Role, role)
+		require.False(t, a.IsOwner())
+	}
+}
+
+func TestAnAccountIsNotAnsweredWithAnother(t *testing.T) {
+	t.Parallel()
+	_, err := serve(t, always(http.StatusOK, answer)).Account(context.Background(), "acc_2")
+	require.ErrorIs(t, err, account.ErrUnavailable)
+}
+
+func TestIDsStayWithinTheirPartOfThePath(t *testing.T) {
+	t.Parallel()
+	paths := make(chan string, 10)
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		paths <- r.RequestURI
+		always(http.StatusNotFound, `{"code": "NOT_FOUND"}`)(w, r)
+	})
+	for id, want := range map[string]string{
+		"../sign-in": "/connect/v1/accounts/..%2Fsign-in",
+		"a?b=c":      "/connect/v1/accounts/a%3Fb=c",
+		"a%2fb":      "/connect/v1/accounts/a%252fb",
+	} {
+		_, err := c.Account(context.Background(), id)
+		require.ErrorIs(t, err, account.ErrUnknown)
+		require.Equal(t, want, <-paths)
+	}
+	for _, id := range []string{"", "a b", "a\nb", "ä", strings.Repeat("a", 256)} {
+		_, err := c.Account(context.Background(), id)
+		require.ErrorIs(t, err, account.ErrUnknown)
+	}
+	require.Empty(t, paths, "what cannot be an id is not asked for")
+}
+
+func TestAServiceThatDoesNotAnswerIsUnavailable(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	c := serve(t, func(http.ResponseWriter, *http.Request) { <-release },
+		func(o *account.ClientOptions) { o.Timeout = 50 * time.Millisecond })
+	t.Cleanup(func() { close(release) }) // before the server is closed
+	_, err := c.SignIn(context.Background(), "ada@saltbush.example", "p")
+	require.ErrorIs(t, err, account.ErrUnavailable)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = c.Account(ctx, "acc_1")
+	require.ErrorIs(t, err, account.ErrUnavailable)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestTheClientWantsAnAddress(t *testing.T) {
+	t.Parallel()
+	for _, base := range []string{"", "data.internal", "ftp://data.internal", "http://", "http://a?b", "http://a#b", "http://a b", ":"} {
+		_, err := account.NewClient(account.ClientOptions{BaseURL: base})
+		require.Error(t, err, base)
+	}
+	_, err := account.NewClient(account.ClientOptions{BaseURL: "http://user:secret@data?x"})
+	require.Error(t, err)
+	require.NotContains(t, fmt.Sprint(err), "secret")
+	require.NotErrorIs(t, err, account.ErrUnavailable)
+}

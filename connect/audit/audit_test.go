@@ -1,0 +1,327 @@
+package audit_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+)
+
+// shared is one Redis for all tests: each has a prefix of its own.
+var shared *redistest.Server
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "audit")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if shared, err = redistest.Launch(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if err := shared.Kill(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// prefix is a test's own part of Redis.
+func prefix(t *testing.T) string { return "test:" + t.Name() + ":" }
+
+// newTrail makes a trail whose log is seen.
+func newTrail(t *testing.T, client redis.UniversalClient, changes ...func(*audit.Options)) (*audit.Trail, *observer.ObservedLogs) {
+	t.Helper()
+	core, logs := observer.New(zapcore.DebugLevel)
+	o := audit.Options{Redis: client, Prefix: prefix(t), Log: zap.New(core)}
+	for _, change := range changes {
+		change(&o)
+	}
+	trail, err := audit.New(o)
+	require.NoError(t, err)
+	return trail, logs
+}
+
+func entry(action, target string) audit.Entry {
+	return audit.Entry{BusinessID: "biz_1", AccountID: "acc_1", AccountName: "Ada", Action: action, Target: target}
+}
+
+func TestAnEntryComesBackAsItWasRecorded(t *testing.T) {
+	t.Parallel()
+	trail, logs := newTrail(t, shared.Client(t))
+	ctx := context.Background()
+	now := time.Now()
+	in := audit.Entry{
+		Time: now, BusinessID: "biz_1", AccountID: "acc_1", AccountName: "Ada Okafor", GrantID: "gr_1",
+		ClientName: "Assistant", Action: audit.ToolCalled, Target: "contacts_update", Outcome: audit.OutcomeFailed,
+		Detail: "The service did not answer.", RequestID: "req-1",
+	}
+	require.NoError(t, trail.Record(ctx, in))
+	require.NoError(t, trail.Record(ctx, audit.Entry{BusinessID: "biz_1", Action: audit.SessionEnded}))
+	entries, next, err := trail.List(ctx, "biz_1", "", 0)
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.Len(t, entries, 2)
+	in.Time = now.UTC().Truncate(time.Millisecond)
+	require.Equal(t, in, entries[1])
+	require.Equal(t, audit.SessionEnded, entries[0].Action, "the newest is first")
+	require.Equal(t, audit.OutcomeOK, entries[0].Outcome)
+	require.WithinDuration(t, now, entries[0].Time, time.Hour)
+
+	line := logs.FilterMessage("audit").All()[0].ContextMap()
+	for name, want := range map[string]string{
+		"business_id": "biz_1", "account_id": "acc_1", "account_name": "Ada Okafor", "grant_id": "gr_1",
+		"client_name": "Assistant", "action": "tool.called", "target": "contacts_update", "outcome": "failed",
+		"detail": "The service did not answer.", "request_id": "req-1",
+	} {
+		require.Equal(t, want, line[name])
+	}
+}
+
+func TestABusinessSeesItsOwnTrailOnly(t *testing.T) {
+	t.Parallel()
+	trail, _ := newTrail(t, shared.Client(t))
+	ctx := context.Background()
+	require.NoError(t, trail.Record(ctx, entry(audit.KeyIssued, "pk_live_1")))
+	for _, other := range []string{"biz_2", "biz_", "biz_1 ", "*", "", "biz_1\x00"} {
+		entries, _, err := trail.List(ctx, other, "", 10)
+		require.NoError(t, err)
+		require.Empty(t, entries, other)
+	}
+}
+
+func TestThePagesOfATrailHoldEachEntryOnce(t *testing.T) {
+	t.Parallel()
+	trail, _ := newTrail(t, shared.Client(t))
+	ctx := context.Background()
+	const total = 57
+	for i := range total {
+		require.NoError(t, trail.Record(ctx, entry(audit.ToolCalled, fmt.Sprintf("tool-%d", i))))
+	}
+	var seen []string
+	cursor := ""
+	for {
+		entries, next, err := trail.List(ctx, "biz_1", cursor, 10)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(entries), 10)
+		for _, e := range entries {
+			seen = append(seen, e.Target)
+		}
+		// What is recorded meanwhile does not move what is older.
+		require.NoError(t, trail.Record(ctx, entry(audit.ToolCalled, "later")))
+		if next == "" {
+			break
+		}
+		cursor = next
+	}
+	require.Len(t, seen, total)
+	for i, target := range seen {
+		require.Equal(t, fmt.Sprintf("tool-%d", total-1-i), target)
+	}
+	for limit, want := range map[int]int{-1: 1, 0: 25, 1: 1, 1000: 63} {
+		entries, _, err := trail.List(ctx, "biz_1", "", limit)
+		require.NoError(t, err)
+		require.Len(t, entries, want, limit)
+	}
+}
+
+func TestCursorsOfOthersAreRefused(t *testing.T) {
+	t.Parallel()
+	trail, _ := newTrail(t, shared.Client(t))
+	for _, cursor := range []string{
+		"+", "-", "x", "1", "1-", "-1", "1-1 ", "(1-1", "1-1\n", "1-1-1", strings.Repeat("9", 20) + "-1", "1-" + strings.Repeat("9", 20), "$",
+	} {
+		_, _, err := trail.List(context.Background(), "biz_1", cursor, 10)
+		require.ErrorIs(t, err, audit.ErrBadCursor, cursor)
+	}
+	_, _, err := trail.List(context.Background(), "biz_1", "1-1", 10)
+	require.NoError(t, err)
+}
+
+func TestATrailIsBoundedInLength(t *testing.T) {
+	t.Parallel()
+	client := shared.Client(t)
+	trail, _ := newTrail(t, client, func(o *audit.Options) { o.MaxEntries = 100 })
+	ctx := context.Background()
+	for i := range 1000 {
+		require.NoError(t, trail.Record(ctx, entry(audit.ToolCalled, fmt.Sprint(i))))
+	}
+	// Redis trims by nodes of a hundred entries.
+	length, err := client.XLen(ctx, prefix(t)+"audit:biz_1").Result()
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, length, int64(100))
+	require.Less(t, length, int64(300))
+	entries, _, err := trail.List(ctx, "biz_1", "", 1)
+	require.NoError(t, err)
+	require.Equal(t, "999", entries[0].Target)
+}
+
+func TestATrailIsBoundedInAge(t *testing.T) {
+	t.Parallel()
+	client := shared.Client(t)
+	var mu sync.Mutex
+	offset := time.Duration(0)
+	trail, _ := newTrail(t, client, func(o *audit.Options) {
+		o.MaxAge = time.Hour
+		o.Now = func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return time.Now().Add(offset)
+		}
+	})
+	ctx := context.Background()
+	for range 250 {
+		require.NoError(t, trail.Record(ctx, entry(audit.ToolCalled, "old")))
+	}
+	left, err := client.PTTL(ctx, prefix(t)+"audit:biz_1").Result()
+	require.NoError(t, err)
+	require.Greater(t, left, 50*time.Minute, "the trail of a business that is gone goes as well")
+	require.LessOrEqual(t, left, time.Hour)
+	mu.Lock()
+	offset = 2 * time.Hour
+	mu.Unlock()
+	entries, _, err := trail.List(ctx, "biz_1", "", 100)
+	require.NoError(t, err)
+	require.Empty(t, entries, "too old to be shown")
+	require.NoError(t, trail.Record(ctx, entry(audit.ToolCalled, "new")))
+	length, err := client.XLen(ctx, prefix(t)+"audit:biz_1").Result()
+	require.NoError(t, err)
+	require.LessOrEqual(t, length, int64(101), "and trimmed, by nodes of a hundred entries")
+}
+
+func TestTheLogHasWhatRedisDoesNotTake(t *testing.T) {
+	t.Parallel()
+	client := shared.Client(t)
+	require.NoError(t, client.Close())
+	trail, logs := newTrail(t, client)
+	err := trail.Record(context.Background(), entry(audit.KeyRevoked, "pk_live_1"))
+	require.ErrorIs(t, err, audit.ErrUnavailable)
+	require.Equal(t, "pk_live_1", logs.FilterMessage("audit").All()[0].ContextMap()["target"])
+	require.Equal(t, 1, logs.FilterMessage("audit entry not stored").FilterLevelExact(zapcore.ErrorLevel).Len())
+	_, _, err = trail.List(context.Background(), "biz_1", "", 10)
+	require.ErrorIs(t, err, audit.ErrUnavailable)
+}
+
+func TestWhatWasDoneIsRecordedEvenIfNobodyWaitsAnyMore(t *testing.T) {
+	t.Parallel()
+	trail, _ := newTrail(t, shared.Client(t))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.NoError(t, trail.Record(ctx, entry(audit.KeyIssued, "pk_live_1")))
+	entries, _, err := trail.List(context.Background(), "biz_1", "", 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+}
+
+func TestWhatBelongsToNoBusinessIsLoggedOnly(t *testing.T) {
+	t.Parallel()
+	client := shared.Client(t)
+	trail, logs := newTrail(t, client)
+	require.NoError(t, trail.Record(context.Background(), audit.Entry{Action: audit.SessionRefused, Outcome: audit.OutcomeRefused}))
+	require.Equal(t, 1, logs.FilterMessage("audit").Len())
+	keys, err := client.Keys(context.Background(), prefix(t)+"*").Result()
+	require.NoError(t, err)
+	require.Empty(t, keys)
+}
+
+func TestOnlyKnownActionsAndOutcomesAreRecorded(t *testing.T) {
+	t.Parallel()
+	trail, logs := newTrail(t, shared.Client(t))
+	ctx := context.Background()
+	require.ErrorIs(t, trail.Record(ctx, entry("", "x")), audit.ErrInvalidEntry)
+	require.ErrorIs(t, trail.Record(ctx, entry("key.stolen", "x")), audit.ErrInvalidEntry)
+	e := entry(audit.KeyIssued, "x")
+	e.Outcome = "perhaps"
+	require.ErrorIs(t, trail.Record(ctx, e), audit.ErrInvalidEntry)
+	require.Equal(t, 3, logs.FilterMessage("audit").Len(), "the log has them")
+	entries, _, err := trail.List(ctx, "biz_1", "", 10)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+func TestWhatClientsSayOfThemselvesIsBoundedAndCleaned(t *testing.T) {
+	t.Parallel()
+	trail, logs := newTrail(t, shared.Client(t))
+	ctx := context.Background()
+	e := entry(audit.ToolCalled, strings.Repeat("ä", 4000))
+	e.ClientName = "Evil\n{\"level\":\"error\"}\x1b[31m\u202eName\u2028\u200b\xff"
+	e.Detail = strings.Repeat("d", 100_000)
+	require.NoError(t, trail.Record(ctx, e))
+	entries, _, err := trail.List(ctx, "biz_1", "", 10)
+	require.NoError(t, err)
+	got := entries[0]
+	require.Equal(t, "Evil {\"level\":\"error\"}[31mName\uFFFD", got.ClientName)
+	require.LessOrEqual(t, len(got.Target), 256)
+	require.True(t, strings.HasSuffix(got.Target, "ä…"))
+	require.LessOrEqual(t, len(got.Detail), 1024)
+	require.Equal(t, got.ClientName, logs.FilterMessage("audit").All()[0].ContextMap()["client_name"])
+}
+
+func TestATrailWorksOnEveryRedis(t *testing.T) {
+	t.Parallel()
+	for name, client := range map[string]func(t *testing.T) redis.UniversalClient{
+		"embedded": func(t *testing.T) redis.UniversalClient {
+			t.Helper()
+			c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		},
+		"cluster": func(t *testing.T) redis.UniversalClient {
+			t.Helper()
+			return redistest.StartCluster(t).Client(t)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			trail, _ := newTrail(t, client(t))
+			ctx := context.Background()
+			for i := range 10 {
+				e := entry(audit.ToolCalled, fmt.Sprint(i))
+				e.BusinessID = fmt.Sprintf("biz_%d{x", i%5)
+				require.NoError(t, trail.Record(ctx, e))
+			}
+			for i := range 5 {
+				entries, next, err := trail.List(ctx, fmt.Sprintf("biz_%d{x", i), "", 1)
+				require.NoError(t, err)
+				require.Equal(t, fmt.Sprint(5+i), entries[0].Target)
+				entries, next, err = trail.List(ctx, fmt.Sprintf("biz_%d{x", i), next, 1)
+				require.NoError(t, err)
+				require.Equal(t, fmt.Sprint(i), entries[0].Target)
+				require.Empty(t, next)
+			}
+		})
+	}
+}
+
+func TestATrailNeedsBothItsHalves(t *testing.T) {
+	t.Parallel()
+	_, err := audit.New(audit.Options{Log: zap.NewNop()})
+	require.Error(t, err)
+	_, err = audit.New(audit.Options{Redis: shared.Client(t)})
+	require.Error(t, err)
+}
