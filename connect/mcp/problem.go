@@ -179,7 +179,7 @@ func orElse(s, otherwise string) string {
 
 // checkArguments holds arguments against a tool's input schema and names everything that is wrong with them.
 func (t *tool) checkArguments(arguments json.RawMessage) *problem {
-	if len(arguments) == 0 {
+	if len(arguments) == 0 || string(arguments) == "null" {
 		arguments = json.RawMessage("{}")
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(arguments))

@@ -1,0 +1,381 @@
+package mcp_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
+)
+
+// The eras of the protocol.
+const (
+	modern = "2026-07-28"
+	legacy = "2025-11-25"
+)
+
+// shared is the data service of most tests. They find or make records of their own in it.
+var shared *demo.Service
+
+func TestMain(m *testing.M) {
+	var err error
+	shared, err = demo.Open(context.Background(), demo.Memory, demo.Options{Pace: 20 * time.Millisecond})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := shared.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// trail is an audit trail in memory.
+type trail struct {
+	mu      sync.Mutex
+	entries []audit.Entry
+}
+
+func (t *trail) Record(_ context.Context, e audit.Entry) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.entries = append(t.entries, e)
+	return nil
+}
+
+func (t *trail) all() []audit.Entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]audit.Entry{}, t.entries...)
+}
+
+// people is the accounts service.
+type people struct {
+	mu    sync.Mutex
+	known map[string]account.Account
+	err   error
+}
+
+func (p *people) Account(_ context.Context, id string) (account.Account, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return account.Account{}, p.err
+	}
+	a, ok := p.known[id]
+	if !ok {
+		return account.Account{}, account.ErrUnknown
+	}
+	return a, nil
+}
+
+func (p *people) set(change func(map[string]account.Account)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change(p.known)
+}
+
+// challenge answers as the authorization server does.
+type challenge struct{}
+
+func (challenge) InsufficientScope(w http.ResponseWriter, required ...string) {
+	w.Header().Set("WWW-Authenticate", `Bearer error="insufficient_scope", scope="`+strings.Join(required, " ")+`"`)
+	w.WriteHeader(http.StatusForbidden)
+}
+
+// setup is a server with everything that it needs.
+type setup struct {
+	t      *testing.T
+	server *mcp.Server
+	url    string
+	trail  *trail
+	people *people
+	redis  *miniredis.Miniredis
+	owner  demo.Account // of the business that the connection "bearer" belongs to
+	other  demo.Account // an owner of another business
+
+	upstream *upstream
+
+	mu     sync.Mutex
+	grants map[string]oauth.Grant // by token
+}
+
+// upstream is the way to the data service: it counts, keeps what it sees, and breaks when told to.
+type upstream struct {
+	mu      sync.Mutex
+	seen    []*http.Request
+	instead func(*http.Request) (*http.Response, error) // nil result and error: as usual
+}
+
+func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	u.mu.Lock()
+	u.seen = append(u.seen, r)
+	instead := u.instead
+	u.mu.Unlock()
+	if instead != nil {
+		if res, err := instead(r); res != nil || err != nil {
+			return res, err
+		}
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func (u *upstream) breakWith(f func(*http.Request) (*http.Response, error)) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.instead = f
+}
+
+// count is how many requests with the method went to a path that holds part.
+func (u *upstream) count(method, part string) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := 0
+	for _, r := range u.seen {
+		if r.Method == method && strings.Contains(r.URL.Path, part) {
+			n++
+		}
+	}
+	return n
+}
+
+func answer(status int, contentType, body string) *http.Response {
+	return &http.Response{
+		StatusCode: status, Header: http.Header{"Content-Type": {contentType}}, Body: io.NopCloser(strings.NewReader(body)),
+	}
+}
+
+func owners(t testing.TB) (first, second demo.Account) {
+	t.Helper()
+	var found []demo.Account
+	for _, a := range demo.Accounts() {
+		if a.Role == "owner" {
+			found = append(found, a)
+		}
+	}
+	require.GreaterOrEqual(t, len(found), 2)
+	return found[0], found[1]
+}
+
+func asAccount(a demo.Account) account.Account {
+	return account.Account{
+		ID: a.ID, Email: a.Email, Name: a.Name, Role: account.Role(a.Role), BusinessID: a.BusinessID,
+	}
+}
+
+// newSetup makes a server for a data service.
+func newSetup(t *testing.T, service *demo.Service, change ...func(*mcp.Options)) *setup {
+	t.Helper()
+	s := &setup{
+		t: t, trail: &trail{}, people: &people{known: map[string]account.Account{}}, redis: miniredis.RunT(t),
+		upstream: &upstream{}, grants: map[string]oauth.Grant{},
+	}
+	s.owner, s.other = owners(t)
+	for _, a := range demo.Accounts() {
+		s.people.known[a.ID] = asAccount(a)
+	}
+	backend := httptest.NewServer(service.Handler())
+	t.Cleanup(backend.Close)
+	client, err := data.New(data.Options{BaseURL: backend.URL, Transport: s.upstream, Log: zap.NewNop()})
+	require.NoError(t, err)
+	rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+
+	var handler http.Handler
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
+	t.Cleanup(front.Close)
+	s.url = front.URL + "/mcp"
+	o := mcp.Options{
+		Resource: s.url, Data: client, Accounts: s.people, Audit: s.trail, Challenge: challenge{}, Log: zap.NewNop(),
+		Redis: rdb, AccountTTL: -1, Limiter: mcp.NewLimiter(rdb, "", 100_000), Version: "test",
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	s.server, err = mcp.New(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.server.Close()) })
+	handler = s.protect(s.server.Handler())
+	s.allow("bearer", s.owner, "mcp:use")
+	return s
+}
+
+// protect is what the authorization server does in front.
+func (s *setup) protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		g, ok := s.grants[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
+		s.mu.Unlock()
+		if !ok {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(oauth.WithGrant(r.Context(), g)))
+	})
+}
+
+// allow makes a connection.
+func (s *setup) allow(token string, by demo.Account, scopes string) {
+	set, err := scope.Parse(scopes)
+	require.NoError(s.t, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grants[token] = oauth.Grant{
+		ID: "grant-" + token, ClientName: "Test client", AccountID: by.ID, BusinessID: by.BusinessID, Scopes: set,
+	}
+}
+
+// bearer puts a token on requests.
+type bearer struct {
+	token string
+	edit  func(*http.Request)
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	if b.edit != nil {
+		b.edit(r)
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// connect is the SDK's own client, of one of the eras.
+func (s *setup) connect(era, token string, o *sdk.ClientOptions) *sdk.ClientSession {
+	s.t.Helper()
+	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
+	session, err := client.Connect(s.t.Context(), &sdk.StreamableClientTransport{
+		Endpoint: s.url, HTTPClient: &http.Client{Transport: bearer{token: token}}, MaxRetries: -1,
+		DisableStandaloneSSE: true,
+	}, &sdk.ClientSessionOptions{ProtocolVersion: era})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = session.Close() })
+	return session
+}
+
+type object = map[string]any
+
+// call calls a tool that has to succeed and returns the structured content.
+func call(t *testing.T, session *sdk.ClientSession, name string, arguments object) object {
+	t.Helper()
+	res, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: name, Arguments: arguments})
+	require.NoError(t, err)
+	require.False(t, res.IsError, "%s: %s", name, textOf(res))
+	content, ok := res.StructuredContent.(object)
+	require.True(t, ok, "%s answered with %T", name, res.StructuredContent)
+	return content
+}
+
+// fails calls a tool that has to fail, as a tool, and returns what it says.
+func fails(t *testing.T, session *sdk.ClientSession, name string, arguments object) string {
+	t.Helper()
+	res, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: name, Arguments: arguments})
+	require.NoError(t, err)
+	require.True(t, res.IsError, "%s did not fail: %s", name, textOf(res))
+	require.Nil(t, res.StructuredContent)
+	return textOf(res)
+}
+
+func textOf(res *sdk.CallToolResult) string {
+	var b strings.Builder
+	for _, c := range res.Content {
+		if text, ok := c.(*sdk.TextContent); ok {
+			b.WriteString(text.Text)
+		}
+	}
+	return b.String()
+}
+
+// first is the first record of a list.
+func first(t *testing.T, content object, name string) object {
+	t.Helper()
+	items, ok := content[name].([]any)
+	require.True(t, ok)
+	require.NotEmpty(t, items, "no %s", name)
+	return items[0].(object)
+}
+
+// post sends a message as it is.
+func (s *setup) post(token, era, body string, edit func(*http.Request)) *http.Response {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url, bytes.NewReader([]byte(body)))
+	require.NoError(s.t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	r.Header.Set("Mcp-Protocol-Version", era)
+	if era == modern {
+		var m struct {
+			Method string
+			Params struct{ Name string }
+		}
+		_ = json.Unmarshal([]byte(body), &m)
+		r.Header.Set("Mcp-Method", m.Method)
+		if m.Params.Name != "" {
+			r.Header.Set("Mcp-Name", m.Params.Name)
+		}
+	}
+	res, err := (&http.Client{Transport: bearer{token: token, edit: edit}}).Do(r)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = res.Body.Close() })
+	return res
+}
+
+// callMessage is a tools/call of an era.
+func callMessage(era, name string, arguments object) string {
+	params := object{"name": name, "arguments": arguments}
+	if era == modern {
+		params["_meta"] = object{
+			"io.modelcontextprotocol/protocolVersion":    modern,
+			"io.modelcontextprotocol/clientInfo":         object{"name": "test", "version": "1"},
+			"io.modelcontextprotocol/clientCapabilities": object{},
+		}
+	}
+	body, err := json.Marshal(object{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params})
+	if err != nil {
+		panic(err)
+	}
+	return string(body)
+}
+
+var errBroken = errors.New("broken on purpose")
+
+func eachEra(t *testing.T, test func(t *testing.T, era string)) {
+	t.Helper()
+	for _, era := range []string{modern, legacy} {
+		t.Run(era, func(t *testing.T) {
+			t.Parallel()
+			test(t, era)
+		})
+	}
+}

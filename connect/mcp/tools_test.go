@@ -1,0 +1,348 @@
+package mcp_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
+)
+
+func TestEveryToolOfTheTableIsListedWithSchemasAndHints(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	eachEra(t, func(t *testing.T, era string) {
+		listed, err := s.connect(era, "bearer", nil).ListTools(t.Context(), nil)
+		require.NoError(t, err)
+		want := strings.Fields(`
+			business_get business_update business_hours_set service_areas_set
+			contacts_search contacts_get contacts_create contacts_update contacts_delete
+			conversations_search conversations_get
+			calendars_list appointments_search appointments_get
+			receptionist_get receptionist_faqs_list receptionist_services_list receptionist_personality_update
+			receptionist_rules_update receptionist_faq_upsert receptionist_service_upsert receptionist_faq_delete
+			receptionist_service_delete
+			invoices_search invoices_get estimates_search estimates_get jobs_search jobs_get
+			automations_list automations_run_get automations_run
+			object_types_list object_type_get objects_search objects_get objects_create objects_update objects_delete`)
+		var names []string
+		for _, tool := range listed.Tools {
+			names = append(names, tool.Name)
+			require.NotEmpty(t, tool.Title, tool.Name)
+			require.Greater(t, len(tool.Description), 25, tool.Name)
+			require.NotNil(t, tool.Annotations, tool.Name)
+			require.NotNil(t, tool.Annotations.DestructiveHint, tool.Name)
+			require.NotNil(t, tool.Annotations.OpenWorldHint, tool.Name)
+			reading := strings.HasSuffix(tool.Name, "_get") || strings.HasSuffix(tool.Name, "_search") ||
+				strings.HasSuffix(tool.Name, "_list")
+			require.Equal(t, reading, tool.Annotations.ReadOnlyHint, tool.Name)
+			if strings.HasSuffix(tool.Name, "_delete") {
+				require.True(t, *tool.Annotations.DestructiveHint, tool.Name)
+			}
+			strict(t, tool.Name+" input", tool.InputSchema)
+			strict(t, tool.Name+" output", tool.OutputSchema)
+		}
+		require.ElementsMatch(t, want, names)
+		require.LessOrEqual(t, len(names), 39)
+	})
+}
+
+// strict holds that a schema compiles, that every object in it names its members and takes no others (but those that
+// another schema describes), and that every text, list and number is bounded.
+func strict(t *testing.T, name string, schema any) {
+	t.Helper()
+	written, err := json.Marshal(schema)
+	require.NoError(t, err)
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(written)))
+	require.NoError(t, err)
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	require.NoError(t, c.AddResource("s.json", doc))
+	_, err = c.Compile("s.json")
+	require.NoError(t, err, name)
+	var walk func(at string, v any)
+	walk = func(at string, v any) {
+		n, ok := v.(object)
+		if !ok {
+			return
+		}
+		kinds, ok := n["type"].([]any)
+		if !ok {
+			kinds = []any{n["type"]}
+		}
+		for _, kind := range kinds {
+			switch kind {
+			case "object":
+				properties, ok := n["properties"].(object)
+				if !ok {
+					require.NotContains(t, n, "additionalProperties", at)
+					continue
+				}
+				require.Equal(t, false, n["additionalProperties"], at)
+				for p, inner := range properties {
+					walk(at+"."+p, inner)
+				}
+			case "array":
+				require.Contains(t, n, "maxItems", at)
+				walk(at+"[]", n["items"])
+			case "string":
+				bounded := n["maxLength"] != nil || n["enum"] != nil || n["pattern"] != nil
+				require.True(t, bounded || strings.Contains(at, "cursor"), "%s is not bounded", at)
+			case "integer", "number":
+				require.Contains(t, n, "maximum", at)
+			}
+		}
+	}
+	var v any
+	require.NoError(t, json.Unmarshal(written, &v))
+	walk(name, v)
+}
+
+func TestReadingToolsAnswerFromTheDataService(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	eachEra(t, func(t *testing.T, era string) {
+		c := s.connect(era, "bearer", nil)
+		business := call(t, c, "business_get", nil)["business"].(object)
+		require.Equal(t, s.owner.BusinessID, business["id"])
+		require.NotContains(t, business, "business_id")
+
+		contact := first(t, call(t, c, "contacts_search", object{"limit": 3}), "contacts")
+		same := call(t, c, "contacts_get", object{"id": contact["id"]})["contact"].(object)
+		require.Equal(t, contact["first_name"], same["first_name"])
+
+		conversation := first(t, call(t, c, "conversations_search", object{"limit": 5}), "conversations")
+		read := call(t, c, "conversations_get", object{"id": conversation["id"], "message_limit": 1})
+		require.Len(t, read["messages"], 1)
+		require.Equal(t, "m1", read["next_message_cursor"])
+		rest := call(t, c, "conversations_get", object{"id": conversation["id"], "message_cursor": "m1"})
+		require.Len(t, rest["messages"], int(conversation["message_count"].(float64))-1)
+		require.Nil(t, rest["next_message_cursor"])
+
+		calendar := first(t, call(t, c, "calendars_list", nil), "calendars")
+		appointment := first(t, call(t, c, "appointments_search", object{
+			"calendar_id": calendar["id"], "from": "2020-01-01T00:00:00+02:00",
+		}), "appointments")
+		require.Equal(t, appointment["title"],
+			call(t, c, "appointments_get", object{"id": appointment["id"]})["appointment"].(object)["title"])
+
+		require.NotEmpty(t, call(t, c, "receptionist_get", nil)["receptionist"].(object)["personality"])
+		require.NotEmpty(t, first(t, call(t, c, "receptionist_faqs_list", nil), "faqs")["question"])
+		require.NotEmpty(t, first(t, call(t, c, "receptionist_services_list", nil), "services")["name"])
+
+		for list, one := range map[string]string{"invoices": "invoice", "estimates": "estimate", "jobs": "job"} {
+			record := first(t, call(t, c, list+"_search", object{"limit": 2}), list)
+			require.Equal(t, record["id"], call(t, c, list+"_get", object{"id": record["id"]})[one].(object)["id"])
+		}
+		require.NotEmpty(t, first(t, call(t, c, "automations_list", nil), "automations")["input_schema"])
+
+		kind := first(t, call(t, c, "object_types_list", nil), "object_types")
+		require.NotEmpty(t, call(t, c, "object_type_get", object{"type": kind["name"]})["object_type"].(object)["schema"])
+		o := first(t, call(t, c, "objects_search", object{"type": kind["name"]}), "objects")
+		require.Equal(t, o["fields"],
+			call(t, c, "objects_get", object{"type": kind["name"], "id": o["id"]})["object"].(object)["fields"])
+	})
+}
+
+func TestListsComeInPartsByCursorsInArguments(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	c := s.connect(modern, "bearer", nil)
+	seen := map[any]bool{}
+	arguments := object{"limit": 7, "status": "active"}
+	for range 3 {
+		page := call(t, c, "contacts_search", arguments)
+		for _, item := range page["contacts"].([]any) {
+			id := item.(object)["id"]
+			require.False(t, seen[id], "contact %v came twice", id)
+			seen[id] = true
+		}
+		require.NotNil(t, page["next_cursor"])
+		arguments["cursor"] = page["next_cursor"]
+	}
+	require.Len(t, seen, 21)
+	arguments["status"] = "inactive"
+	said := fails(t, c, "contacts_search", arguments)
+	require.Contains(t, said, "INVALID_ARGUMENTS")
+	require.Contains(t, said, "cursor")
+}
+
+func TestContactsAreCreatedUpdatedAndDeleted(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	c := s.connect(modern, "bearer", nil)
+	created := call(t, c, "contacts_create", object{
+		"first_name": "Oda", "last_name": "Brandvold", "country_code": "+47", "phone_number": "22334455", "notes": "Two\nlines.",
+	})
+	require.Equal(t, false, created["repeated"])
+	contact := created["contact"].(object)
+	require.Equal(t, "lead", contact["contact_type"])
+
+	updated := call(t, c, "contacts_update", object{
+		"id": contact["id"], "contact_type": "customer", "notes": nil, "if_version": contact["version"],
+	})["contact"].(object)
+	require.Equal(t, "customer", updated["contact_type"])
+	require.Nil(t, updated["notes"])
+	require.Equal(t, "Brandvold", updated["last_name"])
+
+	said := fails(t, c, "contacts_update", object{"id": contact["id"], "last_name": "X", "if_version": contact["version"]})
+	require.Contains(t, said, "CHANGED_MEANWHILE")
+	require.Contains(t, said, "Nothing was changed")
+
+	said = fails(t, c, "contacts_delete", object{"id": contact["id"]})
+	require.Contains(t, said, "CONFIRMATION_NEEDED")
+	require.Contains(t, said, "Oda Brandvold")
+	require.Contains(t, said, "Nothing was changed")
+	gone := call(t, c, "contacts_delete", object{"id": contact["id"], "confirm": true})
+	require.Equal(t, true, gone["deleted"])
+	require.Contains(t, fails(t, c, "contacts_get", object{"id": contact["id"]}), "NOT_FOUND")
+	require.Contains(t, fails(t, c, "contacts_delete", object{"id": contact["id"], "confirm": true}), "NOT_FOUND")
+}
+
+func TestBusinessHoursAndAreasAreReplaced(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	s.allow("other", s.other, "mcp:write")
+	c := s.connect(legacy, "other", nil)
+	before := call(t, c, "business_get", nil)
+	business := call(t, c, "business_update", object{"website_url": nil, "phone": "+441632960123"})["business"].(object)
+	require.Nil(t, business["website_url"])
+	require.Equal(t, "+441632960123", business["phone"])
+	require.Equal(t, before["business"].(object)["name"], business["name"])
+
+	hours := []any{
+		object{"day": "tuesday", "open": "13:30", "close": "24:00"}, object{"day": "tuesday", "open": "09:00", "close": "12:30"},
+	}
+	set := call(t, c, "business_hours_set", object{"hours": hours})
+	require.Equal(t, []any{hours[1], hours[0]}, set["hours"])
+	said := fails(t, c, "business_hours_set", object{"hours": []any{object{"day": "someday", "open": "9", "close": "17:00"}}})
+	require.Contains(t, said, "hours[0].day")
+	require.Contains(t, said, "monday, tuesday")
+	require.Contains(t, said, "hours[0].open")
+	said = fails(t, c, "business_hours_set", object{"hours": []any{
+		object{"day": "monday", "open": "09:00", "close": "12:30"}, object{"day": "monday", "open": "12:00", "close": "14:00"},
+	}})
+	require.Contains(t, said, "hours")
+	areas := call(t, c, "service_areas_set", object{"service_areas": []any{
+		object{"name": "Madison", "kind": "city", "radius_km": 25.5}, object{"name": "Dane County", "kind": "region"},
+	}})
+	require.Len(t, areas["service_areas"], 2)
+	after := call(t, c, "business_get", nil)
+	require.Equal(t, set["hours"], after["opening_hours"].(object)["hours"])
+	require.Equal(t, areas["service_areas"], after["service_areas"].(object)["service_areas"])
+}
+
+func TestReceptionistIsConfigured(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	s.allow("other", s.other, "mcp:write")
+	c := s.connect(modern, "other", nil)
+	changed := call(t, c, "receptionist_personality_update", object{"tone": "warm", "instructions": nil})["receptionist"].(object)
+	require.Equal(t, "warm", changed["personality"].(object)["tone"])
+	require.Contains(t, fails(t, c, "receptionist_personality_update", object{"tone": "rude"}), "friendly, professional")
+
+	rules := call(t, c, "receptionist_rules_update", object{"rules": []any{
+		object{"when": "it floods", "then": "transfer to the emergency number"},
+		object{"when": "a salesman calls", "then": "say goodbye", "enabled": false},
+	}})["receptionist"].(object)["rules"].([]any)
+	require.Len(t, rules, 2)
+	require.Equal(t, true, rules[0].(object)["enabled"])
+	kept := call(t, c, "receptionist_rules_update", object{"rules": []any{rules[1]}})["receptionist"].(object)["rules"].([]any)
+	require.Equal(t, rules[1:], kept)
+	said := fails(t, c, "receptionist_rules_update", object{"rules": []any{object{"id": "nope", "when": "x", "then": "y"}}})
+	require.Contains(t, said, "rules[0].id")
+
+	faq := call(t, c, "receptionist_faq_upsert", object{"question": "Do you work at night?", "answer": "No."})["faq"].(object)
+	require.Contains(t, fails(t, c, "receptionist_faq_upsert",
+		object{"question": "do you work at NIGHT?", "answer": "Maybe."}), "CONFLICT")
+	replaced := call(t, c, "receptionist_faq_upsert", object{
+		"id": faq["id"], "question": "Do you work at night?", "answer": "In emergencies.", "if_version": faq["version"],
+	})["faq"].(object)
+	require.Equal(t, faq["id"], replaced["id"])
+	require.Equal(t, "In emergencies.", replaced["answer"])
+	require.Equal(t, true, call(t, c, "receptionist_faq_delete", object{"id": faq["id"], "confirm": true})["deleted"])
+
+	service := call(t, c, "receptionist_service_upsert", object{
+		"name": "Gutter cleaning", "duration_minutes": 60, "price": "80.50", "bookable": true,
+	})["service"].(object)
+	require.Equal(t, "80.50", service["price"])
+	said = fails(t, c, "receptionist_service_upsert", object{"id": service["id"], "name": "Gutter cleaning", "bookable": true})
+	require.Contains(t, said, "duration_minutes")
+	require.Contains(t, fails(t, c, "receptionist_service_upsert", object{"name": "x", "if_version": 3}), "if_version")
+	require.Equal(t, true, call(t, c, "receptionist_service_delete", object{"id": service["id"], "confirm": true})["deleted"])
+}
+
+func TestCustomObjectsAreHeldToTheirTypesSchema(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	c := s.connect(modern, "bearer", nil)
+	said := fails(t, c, "objects_create", object{"type": "vehicles", "fields": object{"year": "1990"}})
+	require.Contains(t, said, "INVALID_ARGUMENTS")
+	require.Contains(t, said, "fields.year")
+	require.Contains(t, said, "fields.plate")
+	example := first(t, call(t, c, "objects_search", object{"type": "vehicles"}), "objects")
+	fields := example["fields"].(object)
+	fields["plate"] = "NEW 77"
+	made := call(t, c, "objects_create", object{"type": "vehicles", "fields": fields})["object"].(object)
+	changed := call(t, c, "objects_update", object{
+		"type": "vehicles", "id": made["id"], "fields": object{"plate": "NEW 78"},
+	})["object"].(object)
+	require.Equal(t, "NEW 78", changed["fields"].(object)["plate"])
+	require.Contains(t, fails(t, c, "objects_update",
+		object{"type": "vehicles", "id": made["id"], "fields": object{"plate": nil}}), "plate")
+	require.Equal(t, true, call(t, c, "objects_delete",
+		object{"type": "vehicles", "id": made["id"], "confirm": true})["deleted"])
+	require.Contains(t, fails(t, c, "objects_get", object{"type": "vehicles", "id": made["id"]}), "NOT_FOUND")
+	require.Contains(t, fails(t, c, "object_type_get", object{"type": "spaceships"}), "NOT_FOUND")
+	require.Contains(t, fails(t, c, "objects_search", object{"type": "spaceships"}), "NOT_FOUND")
+	require.Contains(t, fails(t, c, "objects_search", object{"type": "../contacts"}), "type")
+}
+
+func TestArgumentsAreRefusedWithWhatIsAllowed(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	c := s.connect(modern, "bearer", nil)
+	for _, test := range []struct {
+		tool      string
+		arguments object
+		says      []string
+	}{
+		{"contacts_search", object{"status": "late"}, []string{"status", "active, inactive", "Nothing was read"}},
+		{"contacts_search", object{"limit": 101}, []string{"limit", "at most 100"}},
+		{"contacts_search", object{"limit": 0}, []string{"limit", "at least 1"}},
+		{"contacts_search", object{"limit": "ten"}, []string{"limit", "integer"}},
+		{"contacts_search", object{"name": "x"}, []string{"name: is not an argument", "query, status, type, limit, cursor"}},
+		{"contacts_get", object{}, []string{"id: is required"}},
+		{"contacts_get", object{"id": "10403"}, []string{"id", "integer"}},
+		{"contacts_create", object{"last_name": "X", "email": "nope"}, []string{
+			"first_name: is required", "email: is not a valid e-mail address", "Nothing was changed",
+		}},
+		{"contacts_create", object{"first_name": "A", "phone_number": "5550123"}, []string{"country_code", "Nothing was changed"}},
+		{"contacts_update", object{"id": 1}, []string{"INVALID_ARGUMENTS"}},
+		{"appointments_search", object{"from": "tomorrow"}, []string{"from", "RFC 3339"}},
+		{"appointments_search", object{"calendar_id": "nope"}, []string{"calendar_id"}},
+		{"objects_create", object{"type": "pets"}, []string{"fields: is required"}},
+		{"automations_run", object{"automation_id": "x", "wait_seconds": 61}, []string{"wait_seconds", "at most 60"}},
+		{"jobs_get", object{"id": "no such job"}, []string{"id"}},
+		{"jobs_get", object{"id": ".."}, []string{"NOT_FOUND"}},
+		{"conversations_get", object{"id": "c", "message_cursor": "x1"}, []string{"message_cursor"}},
+	} {
+		said := fails(t, c, test.tool, test.arguments)
+		for _, part := range test.says {
+			require.Contains(t, said, part, "%s %v", test.tool, test.arguments)
+		}
+	}
+}
+
+func TestWhatAToolAnswersStandsInTextAsWell(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	c := s.connect(legacy, "bearer", nil)
+	res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "jobs_search", Arguments: object{"limit": 2}})
+	require.NoError(t, err)
+	structured, err := json.Marshal(res.StructuredContent)
+	require.NoError(t, err)
+	require.JSONEq(t, string(structured), textOf(res))
+}
