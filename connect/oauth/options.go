@@ -52,8 +52,9 @@ type Options struct {
 	// path, no slash at the end. http is for loopback names and addresses only.
 	Issuer string
 
-	// Redis holds everything. Required. In a Cluster, reads go to masters (no ReadOnly, no RouteByLatency): a replica
-	// that lags would accept what was revoked.
+	// Redis holds everything. Required; it stays the caller's to close. It obeys the deadlines of contexts
+	// (ContextTimeoutEnabled), and reads from masters only (no ReadOnly, RouteByLatency or RouteRandomly): a replica that
+	// lags would accept what was revoked.
 	Redis redis.UniversalClient
 
 	// Prefix begins every key; "" means "gatehouse:connect:". It holds neither brace. The keys of redis_rate, which
@@ -174,7 +175,7 @@ func (o *Options) complete() error {
 		return fmt.Errorf("timeout %v is negative", o.Timeout)
 	case !strings.HasPrefix(o.ApprovePath, "/") || strings.ContainsAny(o.ApprovePath, "?#"):
 		return fmt.Errorf("path of the approval page %q: want an absolute path", o.ApprovePath)
-	case len(o.ResourcePath) < 2 || o.ResourcePath[0] != '/' || strings.ContainsAny(o.ResourcePath, "?#"):
+	case len(o.ResourcePath) < 2 || o.ResourcePath[0] != '/' || strings.ContainsAny(o.ResourcePath, "?#%\"\\ "):
 		return fmt.Errorf("path of the resource %q: want an absolute path", o.ResourcePath)
 	}
 	return checkIssuer(o.Issuer)

@@ -216,7 +216,7 @@ func (s *store) enter(ctx context.Context, businessID, id string, now, ends time
 	return err
 }
 
-// end ends a connection whose field has the value.
+// endIf ends a connection if its field has the value, and says whether it did.
 func (s *store) endIf(ctx context.Context, id, field, value string) (bool, error) {
 	n, err := s.runCount(ctx, "ending a connection", s.end, []string{s.grantKey(id), s.requestKey(id)}, field, value)
 	return n == 1, err
