@@ -195,11 +195,12 @@ func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id, to
 	for _, name := range r.PostForm[allowField] {
 		allowed[name] = true
 	}
+	given := func(a scope.Area, verb string) bool { return allowed[a.Scope(verb)] && req.Scopes.Includes(a, verb) }
 	granted := req.Scopes.Narrow(func(a scope.Area, verb string) bool {
 		if verb == scope.VerbRead { // whoever changes something sees it
-			return allowed[a.Scope(verb)] || allowed[a.Name+":"+scope.VerbWrite] || allowed[a.Name+":"+scope.VerbRun]
+			return given(a, verb) || given(a, scope.VerbWrite) || given(a, scope.VerbRun)
 		}
-		return allowed[a.Scope(verb)]
+		return given(a, verb)
 	})
 	if granted.IsZero() {
 		p.answerApprove(w, r, http.StatusUnprocessableEntity, s, req, allowed,

@@ -219,7 +219,7 @@ func TestMadeUpCookiesSignNobodyIn(t *testing.T) {
 	id := w.signIn(ownerEmail).cookie("gatehouse_session")
 	for _, value := range []string{
 		"", "x", id[:42], id + "A", strings.ToLower(id), strings.Repeat("A", 43), strings.Repeat("A", 4000), "../" + id[3:],
-		id[:42] + "\u00e9", "*" + id[1:],
+		"*" + id[1:],
 	} {
 		if value == id {
 			continue

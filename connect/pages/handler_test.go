@@ -1,0 +1,203 @@
+package pages_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+)
+
+func TestEveryPageRefusesToBeFramedCachedOrScripted(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	w.request("grq_1", "mcp:use")
+	b := w.signIn(ownerEmail)
+	stranger := w.browser()
+	for name, p := range map[string]*page{
+		"sign-in":    stranger.get(pages.SignInPath),
+		"refused":    stranger.trySignIn(ownerEmail, "wrong"),
+		"redirect":   stranger.get(pages.KeysPath),
+		"sign-out":   b.get(pages.SignOutPath),
+		"approve":    b.get(pages.ApprovePath + "?request=grq_1"),
+		"apps":       b.get(pages.ConnectionsPath),
+		"keys":       b.get(pages.KeysPath),
+		"rotate":     b.get(pages.KeysPath + "?rotate=pk_live_saltbush"),
+		"activity":   b.get(pages.ActivityPath),
+		"not found":  b.get("/settings/nothing"),
+		"method":     b.do(http.MethodDelete, pages.KeysPath, nil, nil),
+		"forged":     b.post(pages.KeysPath, url.Values{}),
+		"no request": b.get(pages.ApprovePath),
+	} {
+		csp := p.Header.Get("Content-Security-Policy")
+		require.Contains(t, csp, "default-src 'none'", name)
+		require.Contains(t, csp, "frame-ancestors 'none'", name)
+		require.Contains(t, csp, "base-uri 'none'", name)
+		require.NotContains(t, csp, "unsafe", name)
+		require.NotContains(t, csp, "script-src", name)
+		if name != "approve" {
+			require.Contains(t, csp, "form-action 'self'", name)
+		}
+		require.Equal(t, "DENY", p.Header.Get("X-Frame-Options"), name)
+		require.Equal(t, "nosniff", p.Header.Get("X-Content-Type-Options"), name)
+		require.Equal(t, "same-origin", p.Header.Get("Referrer-Policy"), name)
+		require.Equal(t, "no-store", p.Header.Get("Cache-Control"), name)
+		require.NotContains(t, p.body, "<script", name)
+		require.NotContains(t, p.body, " style=", name)
+		require.NotRegexp(t, regexp.MustCompile(`(?i)(src|href)="(https?:)?//`), p.body, name)
+	}
+	require.Equal(t, "same-origin", b.get(pages.KeysPath).Header.Get("Cross-Origin-Opener-Policy"))
+	require.Empty(t, b.get(pages.ApprovePath+"?request=grq_1").Header.Get("Cross-Origin-Opener-Policy"),
+		"a client's window that opened this one waits for its answer")
+}
+
+func TestHEADIsAnsweredAsGETWithoutABody(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	b := w.signIn(ownerEmail)
+	sheet := stylesheet(b.get(pages.ConnectionsPath))
+	for _, path := range []string{pages.SignOutPath, pages.ConnectionsPath, pages.KeysPath, pages.ActivityPath, "/nothing", sheet} {
+		get, head := b.get(path), b.do(http.MethodHead, path, nil, nil)
+		require.Equal(t, get.StatusCode, head.StatusCode, path)
+		require.Empty(t, head.body)
+		require.Equal(t, strconv.Itoa(len(get.body)), head.Header.Get("Content-Length"), path)
+		require.Equal(t, get.Header.Get("Content-Type"), head.Header.Get("Content-Type"))
+		// The handler itself does not write it, either.
+		rec := httptest.NewRecorder()
+		req := httptest.NewRequest(http.MethodHead, w.url+path, http.NoBody)
+		w.pages.Handler().ServeHTTP(rec, req)
+		require.Empty(t, rec.Body.String())
+	}
+}
+
+func TestMethodsThatAPageDoesNotHaveAreNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signIn(ownerEmail)
+	for path, allow := range map[string]string{
+		pages.SignInPath: "GET, HEAD, POST", pages.ApprovePath: "GET, HEAD, POST", pages.ActivityPath: "GET, HEAD",
+		pages.SettingsPath: "GET, HEAD", stylesheet(b.get(pages.ConnectionsPath)): "GET, HEAD",
+	} {
+		for _, method := range []string{http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions, "TRACE"} {
+			p := b.do(method, path, nil, nil)
+			require.Equal(t, http.StatusMethodNotAllowed, p.StatusCode, path)
+			require.Equal(t, allow, p.Header.Get("Allow"), path)
+		}
+	}
+	require.Equal(t, http.StatusMethodNotAllowed, b.post(pages.ActivityPath, url.Values{}).StatusCode)
+}
+
+func TestOtherPathsAreNoPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signIn(ownerEmail)
+	require.Equal(t, pages.ConnectionsPath, b.get(pages.SettingsPath).Header.Get("Location"))
+	for _, path := range []string{
+		"/", "/settings/", "/Settings/api", "/settings/api/", "//settings/api", "/sign-in/x", "/assets/", "/assets/gatehouse.css",
+		"/assets/../templates/base/page.html", "/templates/base/page.html", "/oauth/authorize", "/settings/./api",
+	} {
+		p := b.get(path)
+		require.Equal(t, http.StatusNotFound, p.StatusCode, path)
+		require.Contains(t, p.text(), "There is no such page", path)
+	}
+}
+
+func TestPagesAreAtTheIssuersAddressOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		rec := httptest.NewRecorder()
+		req := httptest.NewRequest(method, "http://rebound.example"+pages.SignInPath, http.NoBody)
+		w.pages.Handler().ServeHTTP(rec, req)
+		require.Equal(t, http.StatusMisdirectedRequest, rec.Code)
+		require.Contains(t, rec.Body.String(), w.url)
+		require.NotContains(t, rec.Body.String(), "rebound.example")
+		require.Empty(t, rec.Result().Cookies())
+	}
+}
+
+func TestFormsAndAddressesAreBounded(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	b := w.signIn(ownerEmail)
+	form := b.keyForm("rotate", "pk_live_saltbush")
+	form.Set("padding", strings.Repeat("x", 17<<10))
+	require.Equal(t, http.StatusRequestEntityTooLarge, b.post(pages.KeysPath, form).StatusCode)
+	require.Equal(t, "sk_old", w.keys.all()[0].private)
+	require.Equal(t, http.StatusBadRequest, b.get(pages.KeysPath+"?x="+strings.Repeat("x", 5<<10)).StatusCode)
+	req, err := http.NewRequest(http.MethodPost, w.url+pages.KeysPath, strings.NewReader("a=%zz"))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := b.http.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
+}
+
+func TestAssetsAreKeptForGoodUnderNamesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.browser().get(pages.SignInPath)
+	sheet := w.browser().get(stylesheet(p))
+	require.Equal(t, http.StatusOK, sheet.StatusCode)
+	require.Equal(t, "text/css; charset=utf-8", sheet.Header.Get("Content-Type"))
+	require.Equal(t, "public, max-age=31536000, immutable", sheet.Header.Get("Cache-Control"))
+	require.Contains(t, sheet.body, "prefers-color-scheme: dark")
+	require.NotContains(t, sheet.body, "url(", "nothing is loaded from anywhere")
+	require.NotContains(t, sheet.body, "@import")
+	icon := regexp.MustCompile(`href="(/assets/[^"]+\.svg)"`).FindStringSubmatch(p.body)
+	require.Len(t, icon, 2)
+	got := w.browser().get(icon[1])
+	require.Equal(t, "image/svg+xml", got.Header.Get("Content-Type"))
+	require.Contains(t, got.Header.Get("Content-Security-Policy"), "default-src 'none'")
+}
+
+func TestErrorsOfTheAuthorizationServerAreReadable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rec := httptest.NewRecorder()
+	req := httptest.NewRequest(http.MethodGet, "https://elsewhere.example/oauth/authorize", http.NoBody)
+	w.pages.Error(rec, req, http.StatusBadRequest, "This app cannot be connected",
+		"It asks to be sent back to <script>evil</script>\u202e.example, which it has not named before.")
+	require.Equal(t, http.StatusBadRequest, rec.Code)
+	p := &page{tb: t, body: rec.Body.String()}
+	require.Contains(t, p.text(), "This app cannot be connected It asks to be sent back to <script>evil</script>.example")
+	require.NotContains(t, p.body, "<script")
+	require.NotContains(t, p.body, "\u202e")
+	require.Contains(t, p.text(), "Error 400 · request req-1")
+	require.Equal(t, "no-store", rec.Header().Get("Cache-Control"))
+	require.Equal(t, "DENY", rec.Header().Get("X-Frame-Options"))
+}
+
+func TestEveryControlHasALabelAndEveryPageALanguageAndAHeading(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	w.request("grq_1", "mcp:use")
+	b := w.signIn(ownerEmail)
+	for _, p := range []*page{
+		w.browser().get(pages.SignInPath), b.get(pages.ApprovePath + "?request=grq_1"), b.get(pages.ConnectionsPath), b.get(pages.KeysPath),
+		b.get(pages.KeysPath + "?rotate=pk_live_saltbush"), b.get(pages.KeysPath + "?revoke=pk_live_saltbush"), b.get(pages.ActivityPath),
+		b.get(pages.SignOutPath), b.get("/nothing"),
+	} {
+		require.Contains(t, p.body, `<html lang="en">`)
+		require.Equal(t, 1, strings.Count(p.body, "<h1"))
+		require.Equal(t, 1, strings.Count(p.body, "<main"))
+		require.Contains(t, p.body, `href="#main"`)
+		for _, id := range regexp.MustCompile(`<input[^>]* id="([^"]+)"`).FindAllStringSubmatch(p.body, -1) {
+			require.Contains(t, p.body, `for="`+id[1]+`"`)
+		}
+	}
+}
+
+func stylesheet(p *page) string {
+	p.tb.Helper()
+	found := regexp.MustCompile(`<link rel="stylesheet" href="([^"]+)">`).FindStringSubmatch(p.body)
+	require.Len(p.tb, found, 2)
+	return found[1]
+}

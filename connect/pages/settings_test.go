@@ -1,0 +1,485 @@
+package pages_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+)
+
+// connected is a world with connections of two businesses.
+func connected(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	now := w.clock.now()
+	w.oauth.grants = []oauth.Grant{
+		grant("gr_1", owner, "claude", "mcp:read contacts:write", now.Add(-48*time.Hour), now.Add(-3*time.Hour)),
+		grant("gr_2", member, "cursor", "contacts:read", now.Add(-time.Hour), now.Add(-time.Hour)),
+		grant("gr_9", rival, "chatgpt", "mcp:use", now.Add(-time.Hour), now),
+	}
+	return w
+}
+
+func TestConnectedAppsShowsWhatEachMayDo(t *testing.T) {
+	t.Parallel()
+	w := connected(t)
+	p := w.signIn(ownerEmail).get(pages.ConnectionsPath)
+	require.Equal(t, http.StatusOK, p.StatusCode)
+	created := w.clock.now().Add(-48 * time.Hour).UTC().Format("2 January 2006")
+	for _, want := range []string{
+		"claude claude.example Disconnect claude Connected " + created + " by Ada Okafor Last used 3 hours ago Can see Business profile, Contacts,",
+		"Can change Add, change and delete contacts",
+		"cursor cursor.example Disconnect cursor Connected",
+		"by Ben Ruiz Last used Never Can see Contacts Can change Nothing",
+		w.url + "/mcp",
+	} {
+		require.Contains(t, p.text(), want)
+	}
+	require.NotContains(t, p.text(), "chatgpt", "another business's")
+	w.oauth.grants = nil
+	require.Contains(t, w.signIn(ownerEmail).get(pages.ConnectionsPath).text(), "Nothing is connected yet")
+}
+
+func TestAnOwnerDisconnectsAnAppAfterBeingAsked(t *testing.T) {
+	t.Parallel()
+	w := connected(t)
+	b := w.signIn(ownerEmail)
+	p := b.get(pages.ConnectionsPath)
+	require.Contains(t, p.body, `href="/settings/connected-apps?revoke=gr_1"`)
+	p = b.get(pages.ConnectionsPath + "?revoke=gr_1")
+	require.Equal(t, http.StatusOK, p.StatusCode)
+	require.Contains(t, p.text(), "Disconnect claude ? Its next request will be refused.")
+	require.Len(t, w.oauth.grants, 3, "looking changes nothing")
+
+	form := p.form(pages.ConnectionsPath)
+	p = b.post(pages.ConnectionsPath, form)
+	require.Equal(t, pages.ConnectionsPath, p.Header.Get("Location"))
+	p = b.follow(p)
+	require.Contains(t, p.text(), "Disconnected. The app can no longer reach your account.")
+	require.NotContains(t, p.text(), "claude")
+	got := w.actions(owner.BusinessID)
+	require.Len(t, got, 1)
+	require.Equal(t, audit.ConnectionRevoked, got[0].Action)
+	require.Equal(t, "gr_1", got[0].GrantID)
+	require.Equal(t, "claude", got[0].ClientName)
+
+	p = b.follow(b.post(pages.ConnectionsPath, form))
+	require.Contains(t, p.text(), "That app is not connected, or not any more.", "a second click is harmless")
+	require.Len(t, w.actions(owner.BusinessID), 1)
+	require.Equal(t, http.StatusSeeOther, b.get(pages.ConnectionsPath+"?revoke=gr_1").StatusCode)
+}
+
+func TestAnotherBusinesssConnectionCannotBeSeenOrEnded(t *testing.T) {
+	t.Parallel()
+	w := connected(t)
+	b := w.signIn(ownerEmail)
+	form := b.get(pages.ConnectionsPath + "?revoke=gr_1").form(pages.ConnectionsPath)
+	for _, id := range []string{"gr_9", "", "gr_nobody", "../gr_9", "gr_1 gr_9", strings.Repeat("g", 300)} {
+		form.Set("connection", id)
+		p := b.follow(b.post(pages.ConnectionsPath, form))
+		require.Contains(t, p.text(), "That app is not connected, or not any more.", id)
+		require.NotContains(t, p.text(), "chatgpt")
+		p = b.follow(b.get(pages.ConnectionsPath + "?revoke=" + url.QueryEscape(id)))
+		require.NotContains(t, p.text(), "chatgpt")
+	}
+	require.Len(t, w.oauth.grants, 3)
+}
+
+func TestAMemberSeesConnectedAppsAndEndsNone(t *testing.T) {
+	t.Parallel()
+	w := connected(t)
+	b := w.signIn(memberEmail)
+	p := b.get(pages.ConnectionsPath)
+	require.Equal(t, http.StatusOK, p.StatusCode)
+	require.Contains(t, p.text(), "claude")
+	require.Contains(t, p.text(), "Only an owner of the business can connect or disconnect apps.")
+	require.NotContains(t, p.body, "?revoke=")
+	require.Equal(t, http.StatusForbidden, b.get(pages.ConnectionsPath+"?revoke=gr_1").StatusCode)
+	form := p.form(pages.SignOutPath)
+	form.Set("connection", "gr_1")
+	require.Equal(t, http.StatusForbidden, b.post(pages.ConnectionsPath, form).StatusCode)
+	require.Len(t, w.oauth.grants, 3)
+}
+
+func TestNoAppIsDisconnectedByAnotherSite(t *testing.T) {
+	t.Parallel()
+	w := connected(t)
+	b, attacker := w.signIn(ownerEmail), w.signIn(memberEmail)
+	for _, token := range []string{"", "AAAA", attacker.get(pages.ConnectionsPath).form(pages.SignOutPath).Get("csrf")} {
+		require.Equal(t, http.StatusForbidden, b.post(pages.ConnectionsPath, url.Values{"connection": {"gr_1"}, "csrf": {token}}).StatusCode)
+	}
+	require.Len(t, w.oauth.grants, 3)
+}
+
+// withKeys is a world with keys of two businesses.
+func withKeys(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.keys.keys = []fakeKey{
+		{Key: pages.Key{PublicKey: "pk_live_saltbush", Active: true}, business: owner.BusinessID, private: "sk_old"},
+		{Key: pages.Key{PublicKey: "pk_test_kestrel", Active: true, Test: true}, business: rival.BusinessID, private: "sk_rival"},
+	}
+	return w
+}
+
+// keyForm is the form of the API page for an action.
+func (b *browser) keyForm(action, publicKey string) url.Values {
+	b.w.tb.Helper()
+	path := pages.KeysPath
+	if action != "issue" {
+		path += "?" + action + "=" + publicKey
+	}
+	p := b.get(path)
+	require.Equal(b.w.tb, http.StatusOK, p.StatusCode, p.body)
+	return p.form(pages.KeysPath)
+}
+
+func TestAnIssuedKeysPrivateKeyIsShownOnceAndNeverCached(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	b := w.signIn(ownerEmail)
+	form := b.keyForm("issue", "")
+	require.Equal(t, "live", form.Get("kind"))
+	p := b.post(pages.KeysPath, form)
+	require.Equal(t, http.StatusOK, p.StatusCode)
+	all := w.keys.all()
+	require.Len(t, all, 3)
+	issued := all[2]
+	require.Equal(t, owner.BusinessID, issued.business)
+	require.Contains(t, p.body, issued.private)
+	require.Contains(t, p.body, issued.PublicKey)
+	require.Contains(t, p.text(), "It is shown this once")
+	require.Equal(t, "no-store", p.Header.Get("Cache-Control"))
+	require.Empty(t, p.Header.Get("ETag"))
+	require.Empty(t, p.Header.Get("Location"), "it is in no address")
+
+	for _, path := range []string{pages.KeysPath, pages.ActivityPath, pages.KeysPath + "?rotate=" + issued.PublicKey} {
+		require.NotContains(t, b.get(path).body, issued.private)
+	}
+	for _, line := range w.logs.All() {
+		require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), issued.private)
+	}
+	keys, err := w.redis.Keys(context.Background(), "*"+w.prefix+"*").Result()
+	require.NoError(t, err)
+	for _, key := range keys {
+		dump, err := w.redis.Dump(context.Background(), key).Result()
+		require.NoError(t, err)
+		require.NotContains(t, dump, issued.private)
+	}
+	got := w.actions(owner.BusinessID)[0]
+	require.Equal(t, audit.KeyIssued, got.Action)
+	require.Equal(t, issued.PublicKey, got.Target)
+
+	// Reloading the page sends the form again.
+	p = b.post(pages.KeysPath, form)
+	require.Equal(t, http.StatusConflict, p.StatusCode)
+	require.NotContains(t, p.body, issued.private)
+	require.Contains(t, p.text(), "This was done already")
+	require.Len(t, w.keys.all(), 3, "no second key")
+}
+
+func TestATestKeyCanBeIssued(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	b := w.signIn(ownerEmail)
+	form := b.keyForm("issue", "")
+	form.Set("kind", "test")
+	require.Contains(t, b.post(pages.KeysPath, form).body, "pk_test_0000")
+}
+
+func TestAFormSentManyTimesAtOnceIssuesOneKey(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	b := w.signIn(ownerEmail)
+	form := b.keyForm("issue", "")
+	var group sync.WaitGroup
+	statuses := make(chan int, 10)
+	for range cap(statuses) {
+		group.Go(func() { statuses <- b.post(pages.KeysPath, form).StatusCode })
+	}
+	group.Wait()
+	close(statuses)
+	shown := 0
+	for status := range statuses {
+		if status == http.StatusOK {
+			shown++
+		}
+	}
+	require.Equal(t, 1, shown)
+	require.Len(t, w.keys.all(), 3)
+}
+
+func TestAKeyIsRotatedWithTheGraceThatWasChosen(t *testing.T) {
+	t.Parallel()
+	for value, length := range map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "168h": 168 * time.Hour, "0": 0} {
+		t.Run(value, func(t *testing.T) {
+			t.Parallel()
+			w := withKeys(t)
+			b := w.signIn(ownerEmail)
+			form := b.keyForm("rotate", "pk_live_saltbush")
+			require.Equal(t, "24h", form.Get("grace"), "what is chosen unless the person chooses")
+			form.Set("grace", value)
+			p := b.post(pages.KeysPath, form)
+			require.Equal(t, http.StatusOK, p.StatusCode)
+			key := w.keys.all()[0]
+			require.Contains(t, p.body, key.private)
+			require.NotEqual(t, "sk_old", key.private)
+			require.Equal(t, "no-store", p.Header.Get("Cache-Control"))
+			got := w.actions(owner.BusinessID)[0]
+			require.Equal(t, audit.KeyRotated, got.Action)
+			if length == 0 {
+				require.Contains(t, p.text(), "The old private key does not work any more.")
+				require.Equal(t, "The old private key ended at once", got.Detail)
+				return
+			}
+			until := key.PreviousUntil.UTC().Format("2 January 2006, 15:04") + " UTC"
+			require.WithinDuration(t, time.Now().Add(length), key.PreviousUntil, time.Minute)
+			require.Contains(t, p.text(), "The old private key works until "+until)
+			require.Equal(t, "The old private key works until "+until, got.Detail)
+			require.Contains(t, b.get(pages.KeysPath).text(), "Rotated. The old private key works until "+until)
+			w.clock.advance(length)
+			require.NotContains(t, w.signIn(ownerEmail).get(pages.KeysPath).text(), "Rotated.")
+		})
+	}
+}
+
+func TestAPromisedGraceIsNotCutShortUnawares(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	b := w.signIn(ownerEmail)
+	require.Equal(t, http.StatusOK, b.post(pages.KeysPath, b.keyForm("rotate", "pk_live_saltbush")).StatusCode)
+	before := w.keys.all()[0]
+	require.Contains(t, b.get(pages.KeysPath+"?rotate=pk_live_saltbush").text(), "This key was rotated lately")
+	p := b.post(pages.KeysPath, b.keyForm("rotate", "pk_live_saltbush"))
+	require.Equal(t, http.StatusConflict, p.StatusCode)
+	require.Contains(t, p.text(), "the private key before still works until")
+	require.Equal(t, before, w.keys.all()[0])
+	form := p.form(pages.KeysPath)
+	form.Set("grace", "0")
+	require.Equal(t, http.StatusOK, b.post(pages.KeysPath, form).StatusCode)
+	require.True(t, w.keys.all()[0].PreviousUntil.IsZero())
+}
+
+func TestAKeyIsRevokedAfterBeingAsked(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	b := w.signIn(ownerEmail)
+	form := b.keyForm("revoke", "pk_live_saltbush")
+	require.Len(t, w.keys.all(), 2, "looking changes nothing")
+	p := b.follow(b.post(pages.KeysPath, form))
+	require.Contains(t, p.text(), "The key is revoked.")
+	require.Len(t, w.keys.all(), 1)
+	require.Equal(t, audit.KeyRevoked, w.actions(owner.BusinessID)[0].Action)
+	require.Contains(t, b.follow(b.post(pages.KeysPath, form)).text(), "There is no such key, or not any more.")
+	require.Equal(t, http.StatusNotFound, b.get(pages.KeysPath+"?revoke=pk_live_saltbush").StatusCode)
+	require.Contains(t, b.get(pages.KeysPath).text(), "Your business has no keys yet.")
+}
+
+func TestAnotherBusinesssKeysAreOutOfReach(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	b := w.signIn(ownerEmail)
+	require.NotContains(t, b.get(pages.KeysPath).body, "pk_test_kestrel")
+	for _, action := range []string{"rotate", "revoke"} {
+		require.Equal(t, http.StatusNotFound, b.get(pages.KeysPath+"?"+action+"=pk_test_kestrel").StatusCode)
+		form := b.keyForm(action, "pk_live_saltbush")
+		form.Set("key", "pk_test_kestrel")
+		p := b.post(pages.KeysPath, form)
+		require.Contains(t, []int{http.StatusNotFound, http.StatusSeeOther}, p.StatusCode)
+		require.NotContains(t, p.body, "sk_")
+	}
+	require.Equal(t, "sk_rival", w.keys.all()[1].private)
+	require.Len(t, w.keys.all(), 2)
+	require.Empty(t, w.actions(rival.BusinessID))
+}
+
+func TestAMemberHasNothingToDoWithKeysAndActivity(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	ownerForm := w.signIn(ownerEmail).keyForm("issue", "")
+	b := w.signIn(memberEmail)
+	for _, path := range []string{pages.KeysPath, pages.KeysPath + "?rotate=pk_live_saltbush", pages.ActivityPath} {
+		p := b.get(path)
+		require.Equal(t, http.StatusForbidden, p.StatusCode, path)
+		require.Contains(t, p.text(), "You are signed in as Ben Ruiz, a member of Saltbush Plumbing.")
+		require.NotContains(t, p.body, "pk_live_saltbush")
+	}
+	own := b.get(pages.ConnectionsPath).form(pages.SignOutPath)
+	for _, action := range []string{"issue", "rotate", "revoke"} {
+		for _, token := range []string{ownerForm.Get("csrf"), own.Get("csrf")} {
+			form := url.Values{"csrf": {token}, "action": {action}, "key": {"pk_live_saltbush"}, "grace": {"0"}}
+			require.Equal(t, http.StatusForbidden, b.post(pages.KeysPath, form).StatusCode)
+		}
+	}
+	require.Len(t, w.keys.all(), 2)
+	require.NotContains(t, b.get(pages.ConnectionsPath).body, pages.KeysPath, "nor a link to it")
+}
+
+func TestKeysAreNotChangedByAnotherSite(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	b, attacker := w.signIn(ownerEmail), w.signIn(rivalEmail)
+	for _, token := range []string{"", "x", attacker.keyForm("issue", "").Get("csrf"), b.get(pages.ConnectionsPath).form(pages.SignOutPath).Get("csrf")} {
+		for _, action := range []string{"issue", "rotate", "revoke"} {
+			form := url.Values{"csrf": {token}, "action": {action}, "key": {"pk_live_saltbush"}, "grace": {"0"}, "kind": {"live"}}
+			require.Equal(t, http.StatusForbidden, b.post(pages.KeysPath, form).StatusCode)
+		}
+	}
+	good := b.keyForm("revoke", "pk_live_saltbush")
+	p := b.do(http.MethodPost, pages.KeysPath, good, http.Header{"Origin": {"https://evil.example"}, "Sec-Fetch-Site": {"cross-site"}})
+	require.Equal(t, http.StatusForbidden, p.StatusCode)
+	require.Len(t, w.keys.all(), 2)
+	require.Equal(t, "sk_old", w.keys.all()[0].private)
+}
+
+func TestKeyFormsThatMakeNoSenseChangeNothing(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	b := w.signIn(ownerEmail)
+	for _, change := range []url.Values{
+		{"action": {"steal"}}, {"action": {""}}, {"grace": {""}}, {"grace": {"8760h"}}, {"grace": {"-1h"}},
+	} {
+		form := b.keyForm("rotate", "pk_live_saltbush")
+		for name, values := range change {
+			form[name] = values
+		}
+		require.Equal(t, http.StatusBadRequest, b.post(pages.KeysPath, form).StatusCode, change)
+	}
+	for _, key := range []string{"", "pk_live_nobody", "../x", strings.Repeat("k", 5000), "pk_live_saltbush\x00"} {
+		form := b.keyForm("rotate", "pk_live_saltbush")
+		form.Set("key", key)
+		require.Equal(t, http.StatusNotFound, b.post(pages.KeysPath, form).StatusCode, key)
+	}
+	require.Equal(t, "sk_old", w.keys.all()[0].private)
+}
+
+func TestABusinessWithTooManyKeysIsToldSo(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	w.keys.most = 2
+	b := w.signIn(ownerEmail)
+	p := b.post(pages.KeysPath, b.keyForm("issue", ""))
+	require.Equal(t, http.StatusConflict, p.StatusCode)
+	require.Contains(t, p.text(), "Revoke one that is not used any more first.")
+}
+
+func TestNobodyChangesKeysWithoutEnd(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	b := w.signIn(ownerEmail)
+	for range 20 {
+		require.Equal(t, http.StatusOK, b.post(pages.KeysPath, b.keyForm("issue", "")).StatusCode)
+	}
+	p := b.post(pages.KeysPath, b.keyForm("issue", ""))
+	require.Equal(t, http.StatusTooManyRequests, p.StatusCode)
+	require.NotEmpty(t, p.Header.Get("Retry-After"))
+	require.Len(t, w.keys.all(), 22)
+}
+
+func TestKeysThatCannotBeReachedAreSaidToBeAndRecorded(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	b := w.signIn(ownerEmail)
+	rotate, revoke, issue := b.keyForm("rotate", "pk_live_saltbush"), b.keyForm("revoke", "pk_live_saltbush"), b.keyForm("issue", "")
+	w.keys.down = true
+	require.Equal(t, http.StatusServiceUnavailable, b.get(pages.KeysPath).StatusCode)
+	for i, form := range []url.Values{rotate, revoke, issue} {
+		require.Equal(t, http.StatusServiceUnavailable, b.post(pages.KeysPath, form).StatusCode)
+		got := w.actions(owner.BusinessID)
+		require.Len(t, got, i+1)
+		require.Equal(t, audit.OutcomeFailed, got[0].Outcome)
+	}
+}
+
+func TestWithoutAKeyStoreThereIsNoPageForKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *pages.Options) { o.Keys = nil })
+	b := w.signIn(ownerEmail)
+	require.Equal(t, http.StatusNotFound, b.get(pages.KeysPath).StatusCode)
+	require.NotContains(t, b.get(pages.ConnectionsPath).body, pages.KeysPath)
+}
+
+func TestPrivateKeysDoNotShowThemselves(t *testing.T) {
+	t.Parallel()
+	k := pages.IssuedKey{PrivateKey: "sk_live_secret"}
+	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {
+		require.NotContains(t, fmt.Sprintf(format, k), "secret")
+		require.NotContains(t, fmt.Sprintf(format, k.PrivateKey), "secret")
+	}
+	text, err := k.PrivateKey.MarshalText()
+	require.NoError(t, err)
+	require.Equal(t, "[redacted]", string(text))
+	require.Equal(t, "sk_live_secret", k.PrivateKey.Reveal())
+}
+
+func TestTheActivityPageSaysWhatWasDoneInPlainWords(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := context.Background()
+	at := time.Date(2026, 3, 4, 15, 6, 0, 0, time.UTC)
+	w.clock.advance(at.Sub(time.Now()))
+	for _, e := range []audit.Entry{
+		{Action: audit.ConnectionApproved, ClientName: "Claude", Target: "claude.ai", Detail: "mcp:read contacts:write automations:run"},
+		{Action: audit.ConnectionApproved, ClientName: "Narrow", Target: "narrow.example", Detail: "contacts:read sales:read"},
+		{Action: audit.ConnectionStarted, ClientName: "Claude"},
+		{Action: audit.ConnectionDenied, ClientName: "Nosy", Outcome: audit.OutcomeRefused},
+		{Action: audit.ConnectionRevoked, ClientName: "Old"},
+		{Action: audit.KeyIssued, Target: "pk_live_1"},
+		{Action: audit.KeyRotated, Target: "pk_live_1"},
+		{Action: audit.KeyRevoked, Target: "pk_live_1"},
+		{Action: audit.ToolCalled, ClientName: "Claude", Target: "contacts_update", Outcome: audit.OutcomeFailed, Detail: "<b>No</b>"},
+		{Action: audit.SessionEnded},
+	} {
+		e.Time, e.BusinessID, e.AccountName = at, owner.BusinessID, "Ada Okafor"
+		require.NoError(t, w.trail.Record(ctx, e))
+	}
+	require.NoError(t, w.trail.Record(ctx, audit.Entry{Action: audit.KeyIssued, BusinessID: rival.BusinessID, Target: "pk_rival"}))
+	p := w.signIn(ownerEmail).get(pages.ActivityPath)
+	require.Equal(t, http.StatusOK, p.StatusCode)
+	text := p.text()
+	for _, want := range []string{
+		"4 March 2026", "15:06 Connected an app Claude · claude.ai · Ada Okafor May see everything; may change or run Contacts and Automations",
+		"May see Contacts and Invoices, estimates and jobs", "Issued a key pk_live_1 · Ada Okafor", "Rotated a key", "Revoked a key",
+		"Made a change through an app Failed Claude · contacts_update · Ada Okafor <b>No</b>", "Disconnected an app Old", "Signed in",
+		"Declined to connect an app Nosy", "The app began to use its connection Claude", "Signed out",
+	} {
+		require.Contains(t, text, want)
+	}
+	require.NotContains(t, text, "pk_rival")
+	require.NotContains(t, p.body, "<b>")
+}
+
+func TestTheActivityPageIsPaged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signIn(ownerEmail)
+	for i := range 120 {
+		require.NoError(t, w.trail.Record(context.Background(),
+			audit.Entry{BusinessID: owner.BusinessID, Action: audit.ToolCalled, Target: fmt.Sprintf("tool-%03d.", i)}))
+	}
+	seen := 0
+	path := pages.ActivityPath
+	for n := 0; path != ""; n++ {
+		require.Less(t, n, 5)
+		p := b.get(path)
+		require.Equal(t, http.StatusOK, p.StatusCode)
+		seen += strings.Count(p.body, "<code>tool-")
+		path = ""
+		if _, after, ok := strings.Cut(p.body, `href="`+pages.ActivityPath+`?before=`); ok {
+			cursor, _, _ := strings.Cut(after, `"`)
+			path = pages.ActivityPath + "?before=" + cursor
+		}
+	}
+	require.Equal(t, 120, seen)
+	require.Equal(t, http.StatusSeeOther, b.get(pages.ActivityPath+"?before=x").StatusCode, "a made-up cursor leads to the beginning")
+}
