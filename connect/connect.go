@@ -1,0 +1,251 @@
+// Package connect puts the connection server together: the authorization server (oauth), the MCP server with its tools
+// (mcp), and what people see of it (pages), over one Redis and one data service. It is an [http.Handler] that knows
+// nothing of Caddy.
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+)
+
+// DefaultPrefix begins the name of every key in Redis.
+const DefaultPrefix = "gatehouse:connect:"
+
+// MCPPath is where the MCP server answers: the resource of every token is the issuer with this path.
+const MCPPath = "/mcp"
+
+// Options of a [Server].
+type Options struct {
+	// Issuer is the public origin, byte for byte as clients see it: "https://api.example.com". http is for loopback names
+	// and addresses only. Required.
+	Issuer string
+
+	// Redis holds grants, sessions and the audit trail. Required. What it loses is lost: see the package oauth.
+	Redis redis.UniversalClient
+
+	// Prefix begins the name of every key in Redis. Default: DefaultPrefix.
+	Prefix string
+
+	// Upstream is the origin of the data service, "http://data.internal:8080", whose calls under /connect/v1 these are.
+	// Required.
+	Upstream string
+
+	// Transport carries the calls to the data service, and puts the gateway's own identity on them. Default:
+	// http.DefaultTransport.
+	Transport http.RoundTripper
+
+	// Timeout bounds one call to the data service. Default: data.DefaultTimeout.
+	Timeout time.Duration
+
+	// Keys manages the keys of the public API. Default: none, and no page for it.
+	Keys pages.Keys
+
+	// Name is what assistants call this server. Default: "Gatehouse".
+	Name string
+
+	// Version is the server's own. Default: "".
+	Version string
+
+	// SessionIdle and SessionMax end a person's session: unused for so long, or so long after signing in. Defaults:
+	// pages.DefaultSessionIdle and pages.DefaultSessionMax.
+	SessionIdle, SessionMax time.Duration
+
+	// ClientAddr gives a request's sender, the zero Addr if it has no IP address. Default: the peer.
+	ClientAddr func(*http.Request) netip.Addr
+
+	// ClientDocuments fetches the metadata documents of clients. Default: a client that reaches public addresses only.
+	ClientDocuments *http.Client
+
+	// Extensions add to the MCP server what a test suite asks of it. Default: nothing; only test builds set it.
+	Extensions []mcp.Extension
+
+	Log *zap.Logger      // required: half of the audit trail is here
+	Now func() time.Time // default: time.Now
+}
+
+// Server is the connection server.
+type Server struct {
+	endpoints map[string]endpoint // by exact path
+	assets    endpoint
+}
+
+type endpoint struct {
+	name    string
+	handler http.Handler
+}
+
+// New makes a server. It asks neither Redis nor the data service anything yet.
+func New(o Options) (*Server, error) {
+	if o.Log == nil || o.Redis == nil {
+		return nil, errors.New("the connection server needs both Redis and a log")
+	}
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if o.Name == "" {
+		o.Name = "Gatehouse"
+	}
+	if o.ClientAddr == nil {
+		o.ClientAddr = peer
+	}
+	trail, err := audit.New(audit.Options{Redis: o.Redis, Prefix: o.Prefix, Log: o.Log.Named("audit"), Now: o.Now})
+	if err != nil {
+		return nil, fmt.Errorf("audit trail: %w", err)
+	}
+	accounts, err := account.NewClient(account.ClientOptions{BaseURL: o.Upstream, Transport: o.Transport, RequestID: RequestID})
+	if err != nil {
+		return nil, err
+	}
+	calls, err := data.New(data.Options{BaseURL: o.Upstream, Transport: o.Transport, Timeout: o.Timeout, Log: o.Log.Named("data")})
+	if err != nil {
+		return nil, err
+	}
+	var p *pages.Pages // the authorization server shows its errors with them
+	auth, err := oauth.New(oauth.Options{
+		Issuer: o.Issuer, Redis: o.Redis, Prefix: o.Prefix, ResourcePath: MCPPath, ResourceName: o.Name,
+		ApprovePath: pages.ApprovePath, HTTPClient: o.ClientDocuments,
+		ErrorPage: func(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
+			p.Error(w, r, status, title, detail)
+		},
+		ClientAddress: func(r *http.Request) string { return sender(o.ClientAddr(r)) },
+		Notify:        func(ctx context.Context, e oauth.Event) { record(ctx, trail, e) },
+		Log:           o.Log.Named("oauth"), Now: o.Now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p, err = pages.New(pages.Options{
+		Issuer: o.Issuer, OAuth: auth, Accounts: accounts, Audit: trail, Redis: o.Redis, Keys: o.Keys, Prefix: o.Prefix,
+		SessionIdle: o.SessionIdle, SessionMax: o.SessionMax, ClientAddr: o.ClientAddr, RequestID: RequestID,
+		Log: o.Log.Named("pages"), Now: o.Now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	tools, err := mcp.New(mcp.Options{
+		Resource: auth.Resource(), Title: o.Name, Version: o.Version,
+		Data: calls, Accounts: accounts, Audit: trail, Challenge: auth, Redis: o.Redis, Prefix: o.Prefix,
+		RequestID: func(r *http.Request) string { return RequestID(r.Context()) },
+		Log:       o.Log.Named("mcp"), Now: o.Now,
+	}, o.Extensions...)
+	if err != nil {
+		return nil, err
+	}
+	// who calls from elsewhere is refused before anything is said of tokens
+	s := &Server{endpoints: map[string]endpoint{MCPPath: {"mcp", tools.Guard(auth.Protect(tools.Handler()))}}}
+	for _, path := range auth.Paths() {
+		s.endpoints[path] = endpoint{nameOf(path), auth.Handler()}
+	}
+	paths := []string{
+		pages.SignInPath, pages.SignOutPath, pages.ApprovePath, pages.SettingsPath, pages.ConnectionsPath, pages.ActivityPath,
+	}
+	if o.Keys != nil {
+		paths = append(paths, pages.KeysPath)
+	}
+	for _, path := range paths {
+		s.endpoints[path] = endpoint{"pages", p.Handler()}
+	}
+	s.assets = endpoint{"assets", p.Handler()}
+	return s, nil
+}
+
+// nameOf names an endpoint of the authorization server for logs and metrics: authorize, token, revoke, register, or
+// metadata.
+func nameOf(path string) string {
+	if name, ok := strings.CutPrefix(path, "/oauth/"); ok {
+		return name
+	}
+	return "metadata"
+}
+
+// Endpoint names what answers a path, exactly as it was sent: mcp, metadata, authorize, token, revoke, register, pages or
+// assets. It is "" for a path that is not this server's.
+func (s *Server) Endpoint(path string) string { return s.find(path).name }
+
+func (s *Server) find(path string) endpoint {
+	if e, ok := s.endpoints[path]; ok {
+		return e
+	}
+	if strings.HasPrefix(path, pages.AssetsPrefix) {
+		return s.assets
+	}
+	return endpoint{}
+}
+
+// ServeHTTP answers the paths that [Server.Endpoint] has a name for, and 404 for the others.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e := s.find(r.URL.Path)
+	if e.handler == nil {
+		http.NotFound(w, r)
+		return
+	}
+	e.handler.ServeHTTP(w, r)
+}
+
+// record enters what happened to a connection without anybody on a page into its business's trail.
+func record(ctx context.Context, trail *audit.Trail, e oauth.Event) {
+	entry := audit.Entry{
+		Time: e.Time, BusinessID: e.Grant.BusinessID, AccountID: e.Grant.AccountID, GrantID: e.Grant.ID,
+		ClientName: e.Grant.ClientName, Target: e.Grant.ClientHost, Action: audit.ConnectionRevoked, Detail: string(e.Action),
+		RequestID: RequestID(ctx),
+	}
+	if e.Action == oauth.ActionConnected {
+		entry.Action = audit.ConnectionStarted
+		entry.Detail = e.Grant.Scopes.String()
+	}
+	_ = trail.Record(ctx, entry) // it says in the log what went wrong
+}
+
+// sender is whose budget a request is counted in: an address, or of IPv6 the /64 that a subscriber has. "" is everybody
+// without an IP address.
+func sender(addr netip.Addr) string {
+	addr = addr.Unmap().WithZone("")
+	if !addr.Is6() {
+		if !addr.IsValid() {
+			return ""
+		}
+		return addr.String()
+	}
+	prefix, err := addr.Prefix(64)
+	if err != nil { // 64 bits are not too many
+		return addr.String()
+	}
+	return prefix.String()
+}
+
+// peer is the address of the connection's other end.
+func peer(r *http.Request) netip.Addr {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap()
+}
+
+type requestIDKey struct{}
+
+// WithRequestID returns a context whose request has an id, for logs, the audit trail and the data service.
+func WithRequestID(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, requestIDKey{}, id)
+}
+
+// RequestID is the request's id, "" if it has none.
+func RequestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}
