@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/dustin/go-humanize"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -184,27 +185,9 @@ func (p *apiParser) parseUpstream(h httpcaddyfile.Helper) error {
 		return h.Err("upstream: there are two upstreams without a resource")
 	}
 
-	d := caddyfile.NewDispenser(tokens)
-	proxy := new(reverseproxy.Handler)
-	if err := proxy.UnmarshalCaddyfile(d); err != nil {
-		return err
-	}
-	if err := proxy.FinalizeUnmarshalCaddyfile(h.WithDispenser(d)); err != nil {
-		return err
-	}
-	if len(proxy.Upstreams) == 0 && proxy.DynamicUpstreamsRaw == nil {
-		return h.Err("upstream needs at least one address, such as http://data.internal:8080")
-	}
-	if name := protectedHeaderOp(proxy); name != "" {
-		return h.Errf("upstream: header_up %s is not allowed: the gateway sets it for every request", name)
-	}
-	defaults(proxy)
-	if err := keepConnections(proxy); err != nil {
-		return h.WrapErr(err)
-	}
-	raw, err := moduleJSON(proxy, "reverse_proxy")
+	raw, err := parseProxy(h, tokens)
 	if err != nil {
-		return h.WrapErr(err)
+		return err
 	}
 	if len(names) == 0 {
 		p.fallback = raw
@@ -224,6 +207,33 @@ func (p *apiParser) parseUpstream(h httpcaddyfile.Helper) error {
 		Terminal:       true,
 	})
 	return nil
+}
+
+// parseProxy reads an upstream as reverse_proxy does, and gives the handler.
+func parseProxy(h httpcaddyfile.Helper, tokens caddyfile.Segment) (json.RawMessage, error) {
+	d := caddyfile.NewDispenser(tokens)
+	proxy := new(reverseproxy.Handler)
+	if err := proxy.UnmarshalCaddyfile(d); err != nil {
+		return nil, err
+	}
+	if err := proxy.FinalizeUnmarshalCaddyfile(h.WithDispenser(d)); err != nil {
+		return nil, err
+	}
+	if len(proxy.Upstreams) == 0 && proxy.DynamicUpstreamsRaw == nil {
+		return nil, h.Err("upstream needs at least one address, such as http://data.internal:8080")
+	}
+	if name := protectedHeaderOp(proxy); name != "" {
+		return nil, h.Errf("upstream: header_up %s is not allowed: the gateway sets it for every request", name)
+	}
+	defaults(proxy)
+	if err := keepConnections(proxy); err != nil {
+		return nil, h.WrapErr(err)
+	}
+	raw, err := moduleJSON(proxy, "reverse_proxy")
+	if err != nil {
+		return nil, h.WrapErr(err)
+	}
+	return raw, nil
 }
 
 // defaults makes several addresses stand in for each other, where the operator has not said how.
@@ -301,7 +311,8 @@ func protectedHeaderOp(proxy *reverseproxy.Handler) string {
 // isGatewayHeader says if a data service takes a header as the gateway's word.
 func isGatewayHeader(name string) bool {
 	switch http.CanonicalHeaderKey(name) {
-	case upstream.HeaderBusinessID, upstream.HeaderRequestID, upstream.HeaderAssertion:
+	case upstream.HeaderBusinessID, upstream.HeaderRequestID, upstream.HeaderAssertion,
+		data.HeaderAccountID, data.HeaderIdempotencyKey, data.HeaderIfMatch:
 		return true
 	default:
 		return false

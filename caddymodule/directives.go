@@ -14,17 +14,20 @@ func init() {
 	caddy.RegisterModule(Caller{})
 	caddy.RegisterModule(Resource{})
 	caddy.RegisterModule(Errors{})
+	caddy.RegisterModule(Connect{})
 	caddy.RegisterModule(Health{})
 	caddy.RegisterModule(JWKS{})
 	caddy.RegisterModule(Admin{})
 
 	httpcaddyfile.RegisterGlobalOption(appName, parseAppOption)
 
-	// The probes and the keys come before what else a site answers; the API comes last, as it answers all that is left.
+	// The probes, the keys and the connection server come before what else a site answers; the API comes last, as it answers all that is left.
 	httpcaddyfile.RegisterHandlerDirective("gateway_health", parseHealth)
 	httpcaddyfile.RegisterDirectiveOrder("gateway_health", httpcaddyfile.Before, "respond")
 	httpcaddyfile.RegisterDirective("gateway_jwks", parseJWKS)
 	httpcaddyfile.RegisterDirectiveOrder("gateway_jwks", httpcaddyfile.Before, "respond")
+	httpcaddyfile.RegisterHandlerDirective("gateway_connect", parseConnect)
+	httpcaddyfile.RegisterDirectiveOrder("gateway_connect", httpcaddyfile.Before, "respond")
 	httpcaddyfile.RegisterDirective("gateway_api", parseAPI)
 	httpcaddyfile.RegisterDirectiveOrder("gateway_api", httpcaddyfile.After, "file_server")
 	httpcaddyfile.RegisterHandlerDirective("gateway_errors", parseErrors)

@@ -27,6 +27,8 @@ type metrics struct {
 	records          *prometheus.CounterVec
 	credentialEvents *prometheus.CounterVec
 	limiterEvents    *prometheus.CounterVec
+	connections      *prometheus.CounterVec
+	connectDuration  *prometheus.HistogramVec
 
 	limitsShared, secretsReady, credentialsCached *prometheus.Desc
 }
@@ -76,6 +78,8 @@ func newMetrics() *metrics {
 		credentialEvents: counter("credential_events_total",
 			"Events of the credential cache and its source.", "event"),
 		limiterEvents:     counter("limiter_events_total", "Events of the limiter's connection to its store.", "event"),
+		connections:       counter("connect_requests_total", "Requests to the connection server by endpoint and status.", "endpoint", "status"),
+		connectDuration:   histogram("connect_request_duration_seconds", "Time to answer a request to the connection server.", "endpoint"),
 		limitsShared:      gauge("limits_shared", "1 while the fleet's shared limits are in force, 0 while the store is away."),
 		secretsReady:      gauge("secrets_ready", "1 while the source of credentials answers."),
 		credentialsCached: gauge("credentials_cached", "Credentials in the cache."),
@@ -85,7 +89,7 @@ func newMetrics() *metrics {
 func (m *metrics) counted() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.requests, m.duration, m.upstreamDuration, m.verdicts, m.decisions, m.shadow, m.answers, m.records,
-		m.credentialEvents, m.limiterEvents,
+		m.credentialEvents, m.limiterEvents, m.connections, m.connectDuration,
 	}
 }
 
@@ -132,6 +136,12 @@ func (m *metrics) observe(c *call, status int, code string, d time.Duration) {
 	if c.identified {
 		m.verdicts.WithLabelValues(verdictName(c)).Inc()
 	}
+}
+
+// connected counts an answer of the connection server.
+func (m *metrics) connected(endpoint string, status int, d time.Duration) {
+	m.connections.WithLabelValues(endpoint, strconv.Itoa(status)).Inc()
+	m.connectDuration.WithLabelValues(endpoint).Observe(d.Seconds())
 }
 
 // limited counts a decision on a limit.
