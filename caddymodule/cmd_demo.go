@@ -31,6 +31,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
+// demoPace is how long the demo's automations take for each item, so that an assistant sees them progress.
+const demoPace = 300 * time.Millisecond
+
 // demoCommand holds the flags of `gatehouse demo`.
 type demoCommand struct {
 	listen      string
@@ -75,7 +78,7 @@ func (c *demoCommand) run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	data, err := demo.Open(ctx, demo.Memory, demo.Options{Authorize: verify})
+	data, err := demo.Open(ctx, demo.Memory, demo.Options{Authorize: verify, Pace: demoPace})
 	if err != nil {
 		return fmt.Errorf("opening the demo data service: %w", err)
 	}
@@ -180,8 +183,14 @@ func makeAssertionKey(name string) (func(*http.Request) error, error) {
 			Issuer: defaultAssertionIssuer, Audience: res.Name, Keys: upstream.StaticKeys{keyID: public},
 		}
 	}
+	connection := &upstream.AssertionVerifier{
+		Issuer: defaultAssertionIssuer, Audience: upstream.ConnectAudience, Keys: upstream.StaticKeys{keyID: public},
+	}
 	return func(r *http.Request) error {
 		v, ok := verifiers[r.URL.Path]
+		if strings.HasPrefix(r.URL.Path, "/connect/v1/") {
+			v, ok = connection, true
+		}
 		if !ok {
 			return errNotFound
 		}
@@ -268,6 +277,11 @@ func (c *demoCommand) caddyfile(p demoParts) (string, string, error) {
 	if c.noRateLimit {
 		shadow = "limits {\n\t\t\tshadow\n\t\t}"
 	}
+	base := "http://" + net.JoinHostPort(strings.Trim(shown, "[]"), port)
+	connection := ""
+	if issuer := c.issuer(); issuer != "" {
+		connection = fmt.Sprintf("gateway_connect {\n\t\tissuer %s\n\t\tupstream %s\n\t\tmanage_keys\n\t}", issuer, p.data)
+	}
 	return fmt.Sprintf(`{
 	admin off
 	persist_config off
@@ -292,11 +306,29 @@ http://:%s {
 	%s
 	gateway_health
 	gateway_jwks
+	%s
 	gateway_api {
 		upstream %s
 	}
 }
-`, p.redis, p.keys, shadow, p.assertion, port, bindLine, p.data), "http://" + net.JoinHostPort(strings.Trim(shown, "[]"), port), nil
+`, p.redis, p.keys, shadow, p.assertion, port, bindLine, connection, p.data), base, nil
+}
+
+// issuer is the origin of the connection server, "" if there is none: people type passwords there, without TLS, and so it
+// is for this machine only.
+func (c *demoCommand) issuer() string {
+	host, port, err := net.SplitHostPort(c.listen)
+	if err != nil {
+		return ""
+	}
+	ip := net.ParseIP(host)
+	switch {
+	case host == "" || ip != nil && ip.IsUnspecified():
+		host = "localhost"
+	case host != "localhost" && !ip.IsLoopback():
+		return ""
+	}
+	return "http://" + strings.TrimSuffix(net.JoinHostPort(host, port), ":80")
 }
 
 // loopbacks are the addresses that localhost stands for on this machine.
@@ -323,6 +355,18 @@ func (c *demoCommand) print(out io.Writer, base string, keys []*authsigner.Crede
 	fmt.Fprintf(&b, "curl -sS -i %s/api/v1/contacts; echo\n\n", base)
 	b.WriteString("# 4. Into the limit: an address has ten requests a minute without a key (the one above was the first)\n")
 	fmt.Fprintf(&b, "for i in $(seq 11); do curl -sS -o /dev/null -w '%%{http_code}\\n' %s/api/v1/status; done\n\n", base)
+	if issuer := c.issuer(); issuer != "" {
+		b.WriteString("# 5. An assistant: give it this URL. It opens a page on which you sign in and approve:\n")
+		fmt.Fprintf(&b, "#   %s/mcp\n", issuer)
+		b.WriteString("# Or look at the pages by yourself:\n")
+		fmt.Fprintf(&b, "#   %s/settings/connected-apps\n# Sign in as\n", issuer)
+		for _, a := range demo.Accounts() {
+			if a.BusinessID == main.BusinessID {
+				fmt.Fprintf(&b, "#   %-36s password %s   (%s)\n", a.Email, a.Password, a.Role)
+			}
+		}
+		b.WriteString("\n")
+	}
 	if len(keys) > 1 {
 		b.WriteString("# The other businesses' keys:\n")
 		for _, k := range keys[1:] {
