@@ -67,7 +67,7 @@ func accountFields() []field[accountRow] {
 	type r = accountRow
 	return []field[r]{
 		text("id", func(r *r) *string { return &r.ID }),
-		text("business_id", func(r *r) *string { return &r.BusinessID }),
+		internal(text("business_id", func(r *r) *string { return &r.BusinessID })), // beside the name, in the member business
 		text("email", func(r *r) *string { return &r.Email }),
 		internal(text("email_key", func(r *r) *string { return &r.EmailKey })),
 		text("name", func(r *r) *string { return &r.Name }),

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -35,6 +36,7 @@ const NoBusiness = "-"
 // The bounds of /connect/v1.
 const (
 	maxConnectBody  = 64 << 10
+	maxDepth        = 32
 	idempotencyLife = 24 * time.Hour
 	maxHeaderText   = 255
 )
@@ -320,8 +322,8 @@ func readRequest(r *http.Request, rt *route, c *connectCall) (req writeID, err e
 	if !rt.writes() {
 		return req, nil
 	}
-	for name := range c.query {
-		return req, invalidRequest(detail{name, "is not expected in the query of a write", ""})
+	if len(c.query) > 0 {
+		return req, invalidRequest(detail{slices.Sorted(maps.Keys(c.query))[0], "is not expected in the query of a write", ""})
 	}
 	if req.key, err = headerText(r, HeaderIdempotencyKey); err != nil {
 		return req, err
@@ -357,7 +359,23 @@ func readBody(r *http.Request) ([]byte, error) {
 	if v := jsontext.Value(body); v.Kind() != '{' || !v.IsValid() {
 		return nil, invalidRequest(detail{"body", "is not one JSON object", "one JSON object in UTF-8, no member twice"})
 	}
+	if isDeep(body) {
+		return nil, invalidRequest(detail{"body", "is nested too deep", "objects and arrays at most 32 deep"})
+	}
 	return body, nil
+}
+
+// isDeep says whether valid JSON is nested deeper than anybody needs.
+func isDeep(body []byte) bool {
+	d := jsontext.NewDecoder(bytes.NewReader(body))
+	for {
+		if _, err := d.ReadToken(); err != nil {
+			return false
+		}
+		if d.StackDepth() > maxDepth {
+			return true
+		}
+	}
 }
 
 // canonical writes JSON so that the same values are the same bytes. Numbers stay

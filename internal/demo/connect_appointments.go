@@ -116,7 +116,7 @@ func appointmentFilters(ctx context.Context, c *connectCall) ([]filter, *paramet
 			q.p.add("calendar_id", "is none of the business's calendars", "an id of the calendars' list")
 		}
 	}
-	if id := q.integer("contact_id", 0, 1, math.MaxInt64); id != 0 {
+	if id := q.integer("contact_id", 0, math.MaxInt64); id != 0 {
 		filters = append(filters, filter{"contact_id = ?", id})
 		found, err := c.exists(ctx, "contacts", id)
 		if err != nil {

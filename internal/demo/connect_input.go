@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/http"
@@ -112,15 +113,8 @@ func (in *input) end() {
 		in.p.add(in.path+name, "is not known here", known)
 	}
 	if in.partial && len(in.members) == 0 {
-		in.p.add(cmpOr(strings.TrimSuffix(in.path, "."), "body"), "has nothing to change", known)
+		in.p.add(cmp.Or(strings.TrimSuffix(in.path, "."), "body"), "has nothing to change", known)
 	}
-}
-
-func cmpOr(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a
 }
 
 func (in *input) missing(name, allowed string) {
@@ -346,14 +340,22 @@ func (in *input) optMoney(name string, to **decimal) {
 		in.wrongKind(name, v, "text", allowed)
 		return
 	}
-	whole, cents, _ := strings.Cut(s, ".")
-	digits := whole + (cents + "00")[:2]
-	n, err := strconv.ParseUint(digits, 10, 63)
-	if err != nil || whole == "" || len(whole) > 7 || len(cents) > 2 || strings.HasSuffix(s, ".") {
+	n, ok := parseMoney(s)
+	if !ok {
 		in.p.add(in.path+name, "is not an amount of money that is allowed", allowed)
 		return
 	}
-	*to = new(decimal(n)) //nolint:gosec // G115: nine digits at most
+	*to = &n
+}
+
+// parseMoney reads up to seven digits and at most two decimals.
+func parseMoney(s string) (decimal, bool) {
+	whole, cents, point := strings.Cut(s, ".")
+	if whole == "" || len(whole) > 7 || len(cents) > 2 || point && cents == "" || strings.ContainsAny(s, "+-") {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(whole+(cents + "00")[:2], 10, 64)
+	return decimal(n), err == nil
 }
 
 // objects reads a list of objects that has to be there, with read for each of them.
@@ -451,15 +453,16 @@ func (q *parameters) word(name string, words ...string) string {
 	return s
 }
 
-// integer gives a parameter that is a whole number, absent when it is not there or wrong.
-func (q *parameters) integer(name string, absent, from, until int64) int64 {
+// integer gives a parameter that is a whole number from 1 on, absent when it is not
+// there or wrong.
+func (q *parameters) integer(name string, absent, until int64) int64 {
 	s := q.text(name, 100)
 	if s == "" {
 		return absent
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < from || n > until {
-		q.p.add(name, "is not a whole number in range", fmt.Sprintf("a whole number from %d to %d", from, until))
+	if err != nil || n < 1 || n > until {
+		q.p.add(name, "is not a whole number in range", fmt.Sprintf("a whole number from 1 to %d", until))
 		return absent
 	}
 	return n

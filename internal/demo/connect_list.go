@@ -28,6 +28,10 @@ const (
 	maxLimit     = 100
 	maxQuery     = 200 // characters
 	maxCursor    = 512 // bytes
+
+	// maxPart is the size of a list's part, in bytes, after which no more records
+	// are put into it.
+	maxPart = 512 << 10
 )
 
 // The SQL function fold is the Go function of that name, so that words are looked
@@ -91,7 +95,7 @@ type cursor struct {
 // page answers a list: the limit, the cursor and the words are read from q,
 // which is ended.
 func (k *kindOf[T]) page(ctx context.Context, c *connectCall, q *parameters, filters ...filter) (int, []byte, error) {
-	limit := q.integer("limit", defaultLimit, 1, maxLimit)
+	limit := q.integer("limit", defaultLimit, maxLimit)
 	from := q.text("cursor", maxCursor)
 	conditions, args := []string{"business_id = ?"}, []any{c.business.ID}
 	for _, f := range filters {
@@ -127,20 +131,21 @@ func (k *kindOf[T]) page(ctx context.Context, c *connectCall, q *parameters, fil
 	if err != nil {
 		return 0, nil, fmt.Errorf("reading %s: %w", k.table, err)
 	}
-	next := ""
-	if int64(len(records)) > limit {
-		records = records[:limit]
-		last := &records[limit-1]
-		next = cursor{fmt.Sprint(k.column(k.key).value(last)), fmt.Sprint(k.column(k.id).value(last)), list}.String()
+	b, n := append([]byte(nil), `{"`+k.many+`":[`...), 0
+	for n < len(records) && int64(n) < limit && (n == 0 || len(b) < maxPart) {
+		if n > 0 {
+			b = append(b, ',')
+		}
+		b = appendRecord(b, k.fields, &records[n])
+		n++
 	}
-	b := append([]byte(`{"`+k.many+`":`), appendList(nil, k.fields, records)...)
-	b = append(b, `,"next_cursor":`...)
-	if next == "" {
-		b = append(b, "null"...)
-	} else {
-		b = appendString(b, next)
+	b = append(b, `],"next_cursor":`...)
+	if n == len(records) {
+		return http.StatusOK, append(b, "null}"...), nil
 	}
-	return http.StatusOK, append(b, '}'), nil
+	last := &records[n-1]
+	next := cursor{fmt.Sprint(k.column(k.key).value(last)), fmt.Sprint(k.column(k.id).value(last)), list}
+	return http.StatusOK, append(appendString(b, next.String()), '}'), nil
 }
 
 func (k *kindOf[T]) beyond() string {

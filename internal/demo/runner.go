@@ -27,7 +27,7 @@ const (
 type runner struct {
 	st   *store
 	now  func() time.Time
-	pace time.Duration
+	rest func(context.Context) // between two items
 	log  *slog.Logger
 
 	wake chan struct{} // of one place: there is something to do
@@ -36,7 +36,7 @@ type runner struct {
 }
 
 func newRunner(st *store, now func() time.Time, pace time.Duration, log *slog.Logger) *runner {
-	return &runner{st: st, now: now, pace: pace, log: log, wake: make(chan struct{}, 1)}
+	return &runner{st: st, now: now, rest: resting(pace), log: log, wake: make(chan struct{}, 1)}
 }
 
 // start begins to work. end has to be called then.
@@ -257,16 +257,18 @@ func (e *execution) tell(ctx context.Context, progress int64, message string, do
 	})
 }
 
-// rest waits for the pace between two items, or for the end.
-func (e *execution) rest(ctx context.Context) {
-	if e.pace <= 0 {
-		return
-	}
-	timer := time.NewTimer(e.pace)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+// resting gives a wait for the pace, or until there is no more to wait for.
+func resting(pace time.Duration) func(context.Context) {
+	return func(ctx context.Context) {
+		if pace <= 0 {
+			return
+		}
+		timer := time.NewTimer(pace)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
 	}
 }
 

@@ -75,8 +75,9 @@ type connectSet struct {
 }
 
 // seedConnect gives the demo's businesses what /connect/v1 needs, where they have
-// none of it yet: a new database, or one of an earlier version.
-func seedConnect(ctx context.Context, st *store, now time.Time) error {
+// none of it yet: a new database, or one of an earlier version. hash gives what is
+// kept of a password.
+func seedConnect(ctx context.Context, st *store, now time.Time, hash func(string) string) error {
 	for i, p := range connectProfiles() {
 		contacts, missing, err := contactsWithoutConnect(ctx, st, p.base.business.ID)
 		if err != nil {
@@ -85,7 +86,7 @@ func seedConnect(ctx context.Context, st *store, now time.Time) error {
 		if !missing {
 			continue
 		}
-		set, err := p.makeUpConnect(i, contacts, now)
+		set, err := p.makeUpConnect(i, contacts, now, hash)
 		if err != nil {
 			return fmt.Errorf("making up %s: %w", p.base.business.Name, err)
 		}
@@ -160,7 +161,7 @@ type connectSeeder struct {
 	set      connectSet
 }
 
-func (p *connectProfile) makeUpConnect(index int, contacts []contact, now time.Time) (*connectSet, error) {
+func (p *connectProfile) makeUpConnect(index int, contacts []contact, now time.Time, hash func(string) string) (*connectSet, error) {
 	zone, err := time.LoadLocation(p.base.business.TimeZone)
 	if err != nil {
 		return nil, err
@@ -172,7 +173,7 @@ func (p *connectProfile) makeUpConnect(index int, contacts []contact, now time.T
 		index:   index, zone: zone, now: now,
 		start: now.AddDate(0, 0, -p.base.foundedAgo), end: now.AddDate(0, 0, -p.base.closedAgo),
 	}}
-	s.makeAccounts()
+	s.makeAccounts(hash)
 	s.makeDocuments()
 	s.makeReceptionistLists()
 	s.makeCalendars()
@@ -181,11 +182,11 @@ func (p *connectProfile) makeUpConnect(index int, contacts []contact, now time.T
 	return &s.set, s.makeObjects()
 }
 
-func (s *connectSeeder) makeAccounts() {
+func (s *connectSeeder) makeAccounts(hash func(string) string) {
 	for i, a := range s.accounts {
 		s.set.accounts = append(s.set.accounts, accountRow{
 			ID: a.ID, BusinessID: a.BusinessID, Email: a.Email, EmailKey: fold(a.Email), Name: a.Name, Role: a.Role,
-			Status: accountEnabled, PasswordHash: hashPassword(a.Password), CreatedAt: instant(s.start.AddDate(0, i, 0)),
+			Status: accountEnabled, PasswordHash: hash(a.Password), CreatedAt: instant(s.start.AddDate(0, i, 0)),
 		})
 	}
 }
