@@ -117,6 +117,14 @@ func (h *Connect) Validate() error {
 	return nil
 }
 
+// Cleanup lets go of the server, if Provision got so far as to make one.
+func (h *Connect) Cleanup() error {
+	if h.server == nil {
+		return nil
+	}
+	return h.server.Close()
+}
+
 // ServeHTTP implements caddyhttp.MiddlewareHandler. Paths are matched exactly as they were sent: what is encoded, doubled
 // or in another case is somebody else's.
 func (h *Connect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
@@ -213,5 +221,6 @@ func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 var (
 	_ caddy.Provisioner           = (*Connect)(nil)
 	_ caddy.Validator             = (*Connect)(nil)
+	_ caddy.CleanerUpper          = (*Connect)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Connect)(nil)
 )

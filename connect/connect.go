@@ -82,6 +82,7 @@ type Options struct {
 type Server struct {
 	endpoints map[string]endpoint // by exact path
 	assets    endpoint
+	tools     *mcp.Server
 }
 
 type endpoint struct {
@@ -147,7 +148,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	// who calls from elsewhere is refused before anything is said of tokens
-	s := &Server{endpoints: map[string]endpoint{MCPPath: {"mcp", tools.Guard(auth.Protect(tools.Handler()))}}}
+	s := &Server{tools: tools, endpoints: map[string]endpoint{MCPPath: {"mcp", tools.Guard(auth.Protect(tools.Handler()))}}}
 	for _, path := range auth.Paths() {
 		s.endpoints[path] = endpoint{nameOf(path), auth.Handler()}
 	}
@@ -196,6 +197,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	e.handler.ServeHTTP(w, r)
 }
+
+// Close ends the sessions that assistants of older revisions have here; their next requests are served without one. What
+// is under way goes on.
+func (s *Server) Close() error { return s.tools.Close() }
 
 // record enters what happened to a connection without anybody on a page into its business's trail.
 func record(ctx context.Context, trail *audit.Trail, e oauth.Event) {
