@@ -304,6 +304,48 @@ func TestARunOfAProcessThatDiedIsEndedWhenItsLeaseIsOver(t *testing.T) {
 	start(t, c, "overdue-reminders", `{}`) // the way is free again
 }
 
+func TestARunThatWasTakenForDeadDoesNothingMore(t *testing.T) {
+	t.Parallel()
+	s := prepared(t, Memory, Options{})
+	items, ended, swept := 0, make(chan struct{}), make(chan struct{})
+	s.runner.rest = func(context.Context) {
+		if items++; items == 2 { // another process ends it while this one is stuck
+			close(swept)
+			<-ended
+		}
+	}
+	s.runner.start()
+	c := caller(t, s, owner())
+	id := start(t, c, "appointment-confirmations", `{"days_ahead":14}`)["id"]
+	<-swept
+	written := outbox(t, s, owner().BusinessID)
+	execute(t, s, `UPDATE automation_runs SET status = 'failed', finished_at = ?, error = '{"code":"INTERRUPTED","message":"elsewhere"}' WHERE id = ?`,
+		instant(testNow), id)
+	before := c.get("automation-runs/" + fmt.Sprint(id))
+	close(ended)
+	finished(t, c, start(t, c, "weekly-report", `{}`)["id"]) // the runner has gone on
+	require.Equal(t, before, c.get("automation-runs/"+fmt.Sprint(id)))
+	require.Equal(t, written, outbox(t, s, owner().BusinessID))
+}
+
+func TestTheDefaultsOfInputsAreThoseOfTheSchemas(t *testing.T) {
+	t.Parallel()
+	e := &execution{run: &automationRun{Input: "{}"}}
+	in, err := e.input()
+	require.NoError(t, err)
+	text, err := json.Marshal(in)
+	require.NoError(t, err)
+	var defaults map[string]any
+	require.NoError(t, json.Unmarshal(text, &defaults))
+	seen := map[string]any{}
+	for _, a := range records(t, sharedCaller(t).get("automations"), "automations") {
+		for name, property := range record(t, record(t, a, "input_schema"), "properties") {
+			seen[name] = property.(map[string]any)["default"]
+		}
+	}
+	require.Equal(t, defaults, seen)
+}
+
 func TestAFaultInARunIsToldWithoutItsCause(t *testing.T) {
 	t.Parallel()
 	s := connected(t, Memory, Options{})

@@ -323,7 +323,7 @@ func readRequest(r *http.Request, rt *route, c *connectCall) (req writeID, err e
 		return req, nil
 	}
 	if len(c.query) > 0 {
-		return req, invalidRequest(detail{slices.Sorted(maps.Keys(c.query))[0], "is not expected in the query of a write", ""})
+		return req, invalidRequest(detail{shorten(slices.Sorted(maps.Keys(c.query))[0], maxField), "is not expected in the query of a write", ""})
 	}
 	if req.key, err = headerText(r, HeaderIdempotencyKey); err != nil {
 		return req, err

@@ -44,13 +44,25 @@ func detailFields() []field[detail] {
 // problems collects what is wrong with a request, so that all of it is said at once.
 type problems struct{ all []detail }
 
-// maxDetails is how many of them are told.
-const maxDetails = 30
+// What is told of them: so many, and so many characters of each part. A field's
+// name is the caller's, and can be of any length.
+const (
+	maxDetails = 30
+	maxField   = 100
+	maxProblem = 500
+)
 
 func (p *problems) add(field, problem, allowed string) {
 	if len(p.all) < maxDetails {
-		p.all = append(p.all, detail{field, problem, allowed})
+		p.all = append(p.all, detail{shorten(field, maxField), shorten(problem, maxProblem), shorten(allowed, maxProblem)})
 	}
+}
+
+func shorten(s string, most int) string {
+	if utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most-1]) + "…"
 }
 
 // err gives the answer that names the problems, or nil if there are none.

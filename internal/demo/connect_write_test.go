@@ -273,6 +273,14 @@ func TestContactsThatCannotBeAcceptedAreToldWhy(t *testing.T) {
 			require.Contains(t, problem, "allowed: ", field)
 		}
 	}
+	many := strings.Builder{}
+	for i := range 200 {
+		fmt.Fprintf(&many, `,"%d%s":1`, i, strings.Repeat("é", 100))
+	}
+	w := c.do("POST", "contacts", `{"first_name":"a"`+many.String()+`}`)
+	require.Equal(t, http.StatusUnprocessableEntity, w.Code)
+	require.Less(t, w.Body.Len(), 32<<10, "names are the caller's, and are not sent back whole")
+	require.Len(t, records(t, decode(t, w), "details"), maxDetails)
 	require.Contains(t, c.invalid("POST", "contacts", `{"first_name":"a","contact_type":"x"}`, "contact_type")["contact_type"], "customer, lead, vendor")
 	id := "contacts/" + jsonID(records(t, c.get("contacts?limit=1"), "contacts")[0]["id"])
 	c.invalid("PATCH", id, `{}`, "body")

@@ -21,6 +21,9 @@ const (
 	sweepEvery = 5 * time.Second
 )
 
+// errRunEnded says that a run was ended by somebody else.
+var errRunEnded = errors.New("the run has been ended already")
+
 // runner does the runs of automations, one after the other, in the background.
 // What it has to do and how far it is stands in the database, so that it goes on
 // after a restart with what was queued, and says of what was cut off that it was.
@@ -218,9 +221,19 @@ func (e *execution) save(ctx context.Context, tx *sql.Tx) error {
 		e.run.Result = new(string(result))
 	}
 	e.run.LeaseUntil = at(e.now().Add(runLease))
-	c := connectCall{tx: tx}
-	c.business.ID = e.run.BusinessID
-	return runKind().update(ctx, &c, e.run)
+	// Only a run that is running: another process may have taken this one for dead,
+	// and has told people so.
+	r := e.run
+	done, err := tx.ExecContext(ctx, "UPDATE automation_runs SET status = ?, progress = ?, message = ?, steps = ?, finished_at = ?,"+
+		" result = ?, error = ?, lease_until = ? WHERE id = ? AND status = 'running'",
+		r.Status, r.Progress, r.Message, r.Steps, r.FinishedAt, r.Result, r.Error, r.LeaseUntil, r.ID)
+	if err != nil {
+		return fmt.Errorf("writing a run: %w", err)
+	}
+	if n, err := done.RowsAffected(); err != nil || n != 1 {
+		return errors.Join(errRunEnded, err)
+	}
+	return nil
 }
 
 // begin ends the step before and begins one, at a part of the whole.
