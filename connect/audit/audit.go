@@ -40,6 +40,7 @@ const (
 
 // Defaults and bounds.
 const (
+	DefaultPrefix     = "gatehouse:connect:"
 	DefaultMaxEntries = 10_000
 	DefaultMaxAge     = 400 * 24 * time.Hour // a year, and some time to look back on it
 
@@ -82,7 +83,7 @@ type Entry struct {
 // Options of a [Trail].
 type Options struct {
 	Redis      redis.UniversalClient // required
-	Prefix     string                // of the keys in Redis; default: none
+	Prefix     string                // of the keys in Redis; default: DefaultPrefix
 	MaxEntries int64                 // kept for each business, about; default: DefaultMaxEntries
 	MaxAge     time.Duration         // an entry's; default: DefaultMaxAge
 	Timeout    time.Duration         // for Redis to take or give entries; default: 2s
@@ -105,6 +106,9 @@ type Trail struct {
 func New(o Options) (*Trail, error) {
 	if o.Redis == nil || o.Log == nil {
 		return nil, errors.New("the audit trail needs both Redis and a log")
+	}
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
 	}
 	if o.MaxEntries <= 0 {
 		o.MaxEntries = DefaultMaxEntries

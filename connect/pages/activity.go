@@ -78,6 +78,7 @@ func inPlainWords(e audit.Entry) activityEntry {
 		out.What, out.Refused = "Declined to connect an app", false
 	case audit.ConnectionStarted:
 		out.What = "The app began to use its connection"
+		out.Detail = grantedInWords(e.Detail, out.Detail)
 	case audit.ConnectionRevoked:
 		out.What = "Disconnected an app"
 	case audit.KeyIssued:

@@ -15,5 +15,6 @@
 //
 // On an https issuer every cookie has the __Host- prefix and is Secure: no other host, and nobody between, can set one. On
 // a plain http issuer, which has to be a loopback one and is for development, browsers disagree about such cookies
-// (Chromium and Firefox take them from http://localhost, Safari does not), so that prefix and Secure are left out there.
+// (Chromium takes them from http://localhost and http://127.0.0.1, Safari does not), so that prefix and Secure are left out
+// there. Cookies do not know ports: whatever else runs on such a host can read and set them.
 package pages

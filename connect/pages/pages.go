@@ -35,6 +35,7 @@ const (
 
 // Defaults of [Options].
 const (
+	DefaultPrefix      = "gatehouse:connect:"
 	DefaultSessionIdle = time.Hour
 	DefaultSessionMax  = 12 * time.Hour
 )
@@ -74,7 +75,8 @@ type Options struct {
 	// Keys manages the keys of the public API. Default: none, and no page for it.
 	Keys Keys
 
-	// Prefix begins the names of all keys in Redis; those of the limiter begin with "rate:" and Prefix. Default: none.
+	// Prefix begins the names of all keys in Redis; those of the limiter begin with "rate:" and Prefix. Default:
+	// DefaultPrefix.
 	Prefix string
 
 	// SessionIdle ends a session that was not used for so long. Default: 1h.
@@ -127,6 +129,9 @@ func New(o Options) (*Pages, error) {
 	u, err := checkIssuer(o.Issuer)
 	if err != nil {
 		return nil, err
+	}
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
 	}
 	if o.SessionIdle <= 0 {
 		o.SessionIdle = DefaultSessionIdle

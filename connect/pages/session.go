@@ -143,14 +143,14 @@ func (p *Pages) session(r *http.Request) (*session, error) {
 	ctx := r.Context()
 	id := p.cookies.get(r, sessionCookie)
 	if id == "" {
-		return nil, nil //nolint:nilnil // nobody is signed in, and that is no error
+		return nil, nil // nobody is signed in, and that is no error
 	}
 	rec, ok, err := p.sessions.find(ctx, id)
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	if !ok {
-		return nil, nil //nolint:nilnil // as above
+		return nil, nil
 	}
 	a, err := p.accounts.Account(ctx, rec.AccountID)
 	switch {
@@ -167,7 +167,7 @@ func (p *Pages) session(r *http.Request) (*session, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	return nil, nil //nolint:nilnil // as above
+	return nil, nil
 }
 
 // signedIn returns who is signed in, or an error that leads to signing in and from there to the page back.

@@ -8,11 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 )
 
 // patience is how long tests wait for what ends by itself.
@@ -106,6 +109,56 @@ func TestSigningOutEverywhereEndsEverySessionOfTheAccount(t *testing.T) {
 	entries, _, err := w.trail.List(context.Background(), owner.BusinessID, "", 100)
 	require.NoError(t, err)
 	require.Equal(t, audit.SessionEnded, entries[1].Action)
+}
+
+func TestSigningOutWorksWhileTheAccountsServiceDoesNot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b, phone := w.signIn(ownerEmail), w.signIn(ownerEmail)
+	w.accounts.setDown(true)
+	p := b.get(pages.SignOutPath)
+	require.Equal(t, http.StatusOK, p.StatusCode)
+	form := p.form(pages.SignOutPath)
+	form.Set("where", "everywhere")
+	require.Contains(t, b.follow(b.post(pages.SignOutPath, form)).text(), "You are signed out")
+	w.accounts.setDown(false)
+	require.False(t, b.signedIn())
+	require.False(t, phone.signedIn())
+	require.Equal(t, owner.ID, w.entries(owner.BusinessID)[0].AccountID)
+}
+
+func TestSessionsWorkOnEveryRedis(t *testing.T) {
+	t.Parallel()
+	for name, client := range map[string]func(t *testing.T) redis.UniversalClient{
+		"embedded": func(t *testing.T) redis.UniversalClient {
+			t.Helper()
+			c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		},
+		"cluster": func(t *testing.T) redis.UniversalClient {
+			t.Helper()
+			return redistest.StartCluster(t).Client(t)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(o *pages.Options) { o.Redis = client(t) })
+			b, phone := w.signIn(ownerEmail), w.signIn(ownerEmail)
+			require.True(t, b.signedIn())
+			require.True(t, phone.signedIn())
+			require.Equal(t, http.StatusOK, b.post(pages.KeysPath, b.keyForm("issue", "")).StatusCode)
+			form := b.get(pages.SignOutPath).forms(pages.SignOutPath, 1)
+			form.Set("where", "everywhere")
+			require.Equal(t, http.StatusSeeOther, b.post(pages.SignOutPath, form).StatusCode)
+			require.False(t, b.signedIn())
+			require.False(t, phone.signedIn())
+			for range 10 {
+				require.Equal(t, http.StatusForbidden, w.browser().trySignIn(memberEmail, "guess").StatusCode)
+			}
+			require.Equal(t, http.StatusTooManyRequests, w.browser().trySignIn(memberEmail, "guess").StatusCode)
+		})
+	}
 }
 
 func TestSigningOutTwiceIsHarmless(t *testing.T) {

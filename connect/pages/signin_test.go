@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -104,6 +105,24 @@ func TestManyPasswordsForOneAccountAreStopped(t *testing.T) {
 			require.Equal(t, http.StatusSeeOther, w.browser().trySignIn(rivalEmail, ownerPassword).StatusCode, "others may")
 		})
 	}
+}
+
+func TestGuessesAtOnceAreCountedOneByOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var group sync.WaitGroup
+	for i := range 40 {
+		b := w.browser()
+		b.from = fmt.Sprintf("203.0.113.%d", i)
+		form := b.get(pages.SignInPath).form(pages.SignInPath)
+		form.Set("email", ownerEmail)
+		form.Set("password", "guess")
+		group.Go(func() { b.post(pages.SignInPath, form) })
+	}
+	group.Wait()
+	// One is given back every minute and a half.
+	require.LessOrEqual(t, w.accounts.passwords(), 12)
+	require.GreaterOrEqual(t, w.accounts.passwords(), 10)
 }
 
 func TestOnePasswordForManyAccountsIsStopped(t *testing.T) {

@@ -1,0 +1,10 @@
+package pages
+
+// For tests of what the pages are made of.
+var (
+	Clean   = clean
+	OwnPage = ownPage
+)
+
+// MaxLabel is the longest name that a page shows, in characters.
+const MaxLabel = maxLabel
