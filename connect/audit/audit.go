@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,6 +50,7 @@ const (
 	maxDetail      = 1024
 	maxPage        = 100
 	defaultPage    = 25
+	maxBatch       = 500 // entries that are looked through at once
 )
 
 // The errors of this package.
@@ -167,9 +169,11 @@ func (t *Trail) Record(ctx context.Context, e Entry) error {
 }
 
 // List returns a business's entries, newest first: the first page for an empty cursor, and otherwise the one after that
-// which returned the cursor. limit is clamped into 1 to 100 and is 25 if it is 0. next is empty at the end. It fails
-// with ErrBadCursor or ErrUnavailable.
-func (t *Trail) List(ctx context.Context, businessID, cursor string, limit int) (entries []Entry, next string, err error) {
+// which returned the cursor. Where actions are given, it returns entries of these only. limit is clamped into 1 to 100 and
+// is 25 if it is 0. next is empty at the end. It fails with ErrBadCursor or ErrUnavailable.
+func (t *Trail) List(ctx context.Context, businessID, cursor string, limit int, actions ...string) (
+	entries []Entry, next string, err error,
+) {
 	if limit == 0 {
 		limit = defaultPage
 	}
@@ -181,21 +185,33 @@ func (t *Trail) List(ctx context.Context, businessID, cursor string, limit int) 
 		}
 		from = "(" + cursor
 	}
+	batch := limit + 1
+	if len(actions) > 0 {
+		batch = maxBatch
+	}
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
-	messages, err := t.redis.XRevRangeN(ctx, t.key(businessID), from, t.oldest(), int64(limit)+1).Result()
-	if err != nil {
-		return nil, "", fmt.Errorf("%w: listing: %w", ErrUnavailable, err)
+	entries = make([]Entry, 0, limit)
+	for last := ""; ; {
+		messages, err := t.redis.XRevRangeN(ctx, t.key(businessID), from, t.oldest(), int64(batch)).Result()
+		if err != nil {
+			return nil, "", fmt.Errorf("%w: listing: %w", ErrUnavailable, err)
+		}
+		for _, m := range messages {
+			e := readEntry(businessID, m)
+			if len(actions) > 0 && !slices.Contains(actions, e.Action) {
+				continue
+			}
+			if len(entries) == limit { // there is one more
+				return entries, last, nil
+			}
+			entries, last = append(entries, e), m.ID
+		}
+		if len(messages) < batch {
+			return entries, "", nil
+		}
+		from = "(" + messages[len(messages)-1].ID
 	}
-	if len(messages) > limit {
-		messages = messages[:limit]
-		next = messages[limit-1].ID
-	}
-	entries = make([]Entry, 0, len(messages))
-	for _, m := range messages {
-		entries = append(entries, readEntry(businessID, m))
-	}
-	return entries, next, nil
 }
 
 func (t *Trail) key(businessID string) string { return t.prefix + businessID }

@@ -150,6 +150,49 @@ func TestThePagesOfATrailHoldEachEntryOnce(t *testing.T) {
 	}
 }
 
+func TestATrailIsAskedForSomeActionsOnly(t *testing.T) {
+	t.Parallel()
+	trail, _ := newTrail(t, shared.Client(t))
+	ctx := context.Background()
+	const total = 1100 // more than are looked through at once
+	for i := range total {
+		action := audit.ToolCalled
+		switch i % 100 {
+		case 7:
+			action = audit.KeyIssued
+		case 8:
+			action = audit.KeyRevoked
+		}
+		require.NoError(t, trail.Record(ctx, entry(action, fmt.Sprint(i))))
+	}
+	var seen []string
+	cursor := ""
+	for {
+		entries, next, err := trail.List(ctx, "biz_1", cursor, 5, audit.KeyIssued, audit.KeyRevoked)
+		require.NoError(t, err)
+		for _, e := range entries {
+			require.Contains(t, []string{audit.KeyIssued, audit.KeyRevoked}, e.Action)
+			seen = append(seen, e.Target)
+		}
+		if next == "" {
+			break
+		}
+		require.Len(t, entries, 5)
+		cursor = next
+	}
+	require.Len(t, seen, 22)
+	require.Equal(t, "1008", seen[0])
+	require.Equal(t, "7", seen[21])
+	entries, next, err := trail.List(ctx, "biz_1", "", 5, audit.ConnectionDenied)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+	require.Empty(t, next)
+	entries, next, err = trail.List(ctx, "biz_1", "", 22, audit.KeyIssued, audit.KeyRevoked)
+	require.NoError(t, err)
+	require.Len(t, entries, 22)
+	require.Empty(t, next, "a full last page says that it is the last")
+}
+
 func TestCursorsOfOthersAreRefused(t *testing.T) {
 	t.Parallel()
 	trail, _ := newTrail(t, shared.Client(t))

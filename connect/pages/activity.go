@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
@@ -12,6 +13,8 @@ import (
 // activityView is a page of the audit trail.
 type activityView struct {
 	Days   []activityDay
+	Kinds  []navItem
+	All    bool   // nothing is left out
 	Next   string // the address of the page with older entries; "" at the end
 	Paged  bool   // this is not the first page
 	Newest string
@@ -32,6 +35,39 @@ type activityEntry struct {
 
 const activityPage = 50
 
+// kind is a part of the trail that can be looked at by itself.
+type kind struct {
+	name, text string
+	actions    []string // none: all
+}
+
+func kinds() []kind {
+	return []kind{
+		{text: "Everything"},
+		{"connections", "Connections", []string{
+			audit.ConnectionApproved, audit.ConnectionDenied, audit.ConnectionStarted, audit.ConnectionRevoked,
+		}},
+		{"changes", "Changes by apps", []string{audit.ToolCalled}},
+		{"keys", "Keys", []string{audit.KeyIssued, audit.KeyRotated, audit.KeyRevoked}},
+		{"sign-ins", "Sign-ins", []string{audit.SessionStarted, audit.SessionRefused, audit.SessionEnded}},
+	}
+}
+
+// activityURL is the address of a page of the trail.
+func activityURL(kind, before string) string {
+	q := make(url.Values)
+	if kind != "" {
+		q.Set("show", kind)
+	}
+	if before != "" {
+		q.Set("before", before)
+	}
+	if len(q) == 0 {
+		return ActivityPath
+	}
+	return ActivityPath + "?" + q.Encode()
+}
+
 func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request) error {
 	s, err := p.signedIn(r, ActivityPath)
 	if err != nil {
@@ -40,15 +76,23 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request) error {
 	if err := ownerOnly(s.account, "see what was done"); err != nil {
 		return err
 	}
-	cursor := r.URL.Query().Get("before")
-	entries, next, err := p.trail.List(r.Context(), s.account.BusinessID, cursor, activityPage)
+	q := r.URL.Query()
+	all, cursor := kinds(), q.Get("before")
+	i := slices.IndexFunc(all, func(k kind) bool { return k.name == q.Get("show") })
+	if i < 0 {
+		return &redirect{to: ActivityPath}
+	}
+	entries, next, err := p.trail.List(r.Context(), s.account.BusinessID, cursor, activityPage, all[i].actions...)
 	switch {
 	case errors.Is(err, audit.ErrBadCursor):
-		return &redirect{to: ActivityPath}
+		return &redirect{to: activityURL(all[i].name, "")}
 	case err != nil:
 		return unavailable(err)
 	}
-	v := activityView{Paged: cursor != "", Newest: ActivityPath}
+	v := activityView{All: i == 0, Paged: cursor != "", Newest: activityURL(all[i].name, "")}
+	for j, k := range all {
+		v.Kinds = append(v.Kinds, navItem{Text: k.text, URL: activityURL(k.name, ""), Current: i == j})
+	}
 	for _, e := range entries {
 		day := e.Time.UTC().Truncate(24 * time.Hour)
 		if n := len(v.Days); n == 0 || !v.Days[n-1].Day.Equal(day) {
@@ -58,7 +102,7 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request) error {
 		last.Entries = append(last.Entries, inPlainWords(e))
 	}
 	if next != "" {
-		v.Next = ActivityPath + "?" + url.Values{"before": {next}}.Encode()
+		v.Next = activityURL(all[i].name, next)
 	}
 	p.render(w, r, http.StatusOK, viewActivity, p.settings(w, r, s, "Activity", ActivityPath), v)
 	return nil

@@ -52,7 +52,8 @@ type OAuth interface {
 // Trail is what the pages need of the audit trail: see [audit.Trail].
 type Trail interface {
 	Record(ctx context.Context, e audit.Entry) error
-	List(ctx context.Context, businessID, cursor string, limit int) (entries []audit.Entry, next string, err error)
+	List(ctx context.Context, businessID, cursor string, limit int, actions ...string) (
+		entries []audit.Entry, next string, err error)
 }
 
 // Limiter counts attempts; redis_rate's Limiter is one.
@@ -60,6 +61,12 @@ type Limiter interface {
 	Allow(ctx context.Context, key string, limit redis_rate.Limit) (*redis_rate.Result, error)
 	Reset(ctx context.Context, key string) error
 }
+
+var (
+	_ OAuth   = (*oauth.Server)(nil)
+	_ Trail   = (*audit.Trail)(nil)
+	_ Limiter = (*redis_rate.Limiter)(nil)
+)
 
 // Options of the pages.
 type Options struct {

@@ -481,5 +481,14 @@ func TestTheActivityPageIsPaged(t *testing.T) {
 		}
 	}
 	require.Equal(t, 120, seen)
+
+	p := b.get(pages.ActivityPath + "?show=sign-ins")
+	require.NotContains(t, p.body, "<code>tool-")
+	require.Contains(t, p.text(), "Signed in")
+	require.Contains(t, p.body, `<a href="/settings/activity?show=sign-ins" aria-current="true">Sign-ins</a>`)
+	require.Regexp(t, `href="/settings/activity\?before=[0-9]+-[0-9]+&amp;show=changes"`, b.get(pages.ActivityPath+"?show=changes").body,
+		"the next page is of the same kind")
+	require.Contains(t, b.get(pages.ActivityPath+"?show=keys").text(), "Nothing of this kind has happened yet.")
+	require.Equal(t, pages.ActivityPath, b.get(pages.ActivityPath+"?show=secrets").Header.Get("Location"))
 	require.Equal(t, http.StatusSeeOther, b.get(pages.ActivityPath+"?before=x").StatusCode, "a made-up cursor leads to the beginning")
 }
