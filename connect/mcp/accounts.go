@@ -35,6 +35,13 @@ func newAccounts(service Accounts, ttl time.Duration) (*accounts, error) {
 	return a, nil
 }
 
+// close ends what keeps the cache clean.
+func (a *accounts) close() {
+	if a.cache != nil {
+		a.cache.StopAllGoroutines()
+	}
+}
+
 func (a *accounts) find(ctx context.Context, id string) (account.Account, error) {
 	if a.cache == nil {
 		return a.service.Account(ctx, id)

@@ -40,7 +40,13 @@ const (
 // shared is the data service of most tests. They find or make records of their own in it.
 var shared *demo.Service
 
+// silent keeps the client of Redis from writing about connections that tests cut.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
 func TestMain(m *testing.M) {
+	redis.SetLogger(silent{})
 	var err error
 	shared, err = demo.Open(context.Background(), demo.Memory, demo.Options{Pace: 20 * time.Millisecond})
 	if err != nil {

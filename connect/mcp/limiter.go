@@ -12,6 +12,9 @@ import (
 // DefaultRate is how many calls a connection may make in a minute.
 const DefaultRate = 120
 
+// redisTimeout is how long Redis is waited for. A call goes on without it where it can.
+const redisTimeout = 500 * time.Millisecond
+
 // Limiter bounds the calls of a connection.
 type Limiter interface {
 	// Allow counts one call. It returns 0 if the call may go on, or else how long to wait before the next try. With an
@@ -34,6 +37,8 @@ func NewLimiter(client redis.UniversalClient, prefix string, perMinute int) Limi
 }
 
 func (l *rateLimiter) Allow(ctx context.Context, grantID string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
 	result, err := l.limiter.Allow(ctx, l.prefix+"mcp:{"+grantID+"}", l.limit)
 	if err != nil {
 		return 0, fmt.Errorf("counting a call: %w", err)

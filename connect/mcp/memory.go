@@ -53,6 +53,8 @@ func (m *redisMemory) key(grantID, area string) string {
 }
 
 func (m *redisMemory) Key(ctx context.Context, grantID, area, fingerprint string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
 	digest := sha256.Sum256([]byte(fingerprint))
 	field := base64.RawURLEncoding.EncodeToString(digest[:])
 	key, err := m.remember.Run(ctx, m.client, []string{m.key(grantID, area)}, field, rand.Text(),
@@ -64,6 +66,8 @@ func (m *redisMemory) Key(ctx context.Context, grantID, area, fingerprint string
 }
 
 func (m *redisMemory) Forget(ctx context.Context, grantID, area string) error {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
 	if err := m.client.Del(ctx, m.key(grantID, area)).Err(); err != nil {
 		return fmt.Errorf("forgetting calls: %w", err)
 	}
@@ -71,6 +75,8 @@ func (m *redisMemory) Forget(ctx context.Context, grantID, area string) error {
 }
 
 func (m *redisMemory) Secret(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.secret != nil {

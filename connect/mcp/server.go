@@ -226,6 +226,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // Close ends the sessions that are kept, and with them the calls that wait for a person. Calls after it keep none.
 func (s *Server) Close() error {
 	s.sessions.close()
+	s.accounts.close()
 	var errs []error
 	for session := range s.sdk.Sessions() {
 		errs = append(errs, session.Close())

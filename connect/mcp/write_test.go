@@ -1,0 +1,308 @@
+package mcp_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
+)
+
+const (
+	patience = 20 * time.Second
+	tick     = 10 * time.Millisecond
+)
+
+func read(t *testing.T, res *http.Response) string {
+	t.Helper()
+	b, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return string(b)
+}
+
+func TestACallMadeTwiceIsDoneOnce(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	s.allow("second", s.owner, "mcp:use")
+	eachEra(t, func(t *testing.T, era string) {
+		c := s.connect(era, "bearer", nil)
+		arguments := object{"first_name": "Once", "last_name": era}
+		one := call(t, c, "contacts_create", arguments)
+		two := call(t, s.connect(era, "bearer", nil), "contacts_create", arguments)
+		require.Equal(t, one["contact"], two["contact"])
+		require.Equal(t, true, two["repeated"])
+		require.Equal(t, one["idempotency_key"], two["idempotency_key"])
+
+		// deliberately twice, and by another connection
+		arguments["idempotency_key"] = "deliberately-" + era
+		three := call(t, c, "contacts_create", arguments)
+		require.NotEqual(t, one["contact"].(object)["id"], three["contact"].(object)["id"])
+		require.Equal(t, true, call(t, c, "contacts_create", arguments)["repeated"])
+		arguments["first_name"] = "Another"
+		require.Contains(t, fails(t, c, "contacts_create", arguments), "IDEMPOTENCY_KEY_REUSED")
+		four := call(t, s.connect(era, "second", nil), "contacts_create", object{"first_name": "Once", "last_name": era})
+		require.Equal(t, false, four["repeated"])
+
+		// what was deleted can be made anew
+		call(t, c, "contacts_delete", object{"id": one["contact"].(object)["id"], "confirm": true})
+		five := call(t, c, "contacts_create", object{"first_name": "Once", "last_name": era})
+		require.Equal(t, false, five["repeated"])
+	})
+}
+
+func TestCallsMadeAtOnceAreDoneOnce(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	c := s.connect(modern, "bearer", nil)
+	var ids sync.Map
+	var group sync.WaitGroup
+	for range 12 {
+		group.Go(func() {
+			res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "contacts_create", Arguments: object{"first_name": "AtOnce"}})
+			if err == nil && !res.IsError {
+				ids.Store(res.StructuredContent.(object)["contact"].(object)["id"], true)
+			}
+		})
+	}
+	group.Wait()
+	n := 0
+	ids.Range(func(any, any) bool { n++; return true })
+	require.Equal(t, 1, n)
+	require.Len(t, call(t, c, "contacts_search", object{"query": "AtOnce"})["contacts"], 1)
+}
+
+func TestALostAnswerIsToldAndTheRepetitionDoesNothingTwice(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	c := s.connect(modern, "bearer", nil)
+	lose := func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodGet {
+			return nil, nil //nolint:nilnil // as usual
+		}
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		return nil, errBroken
+	}
+	s.upstream.breakWith(lose)
+	said := fails(t, c, "contacts_create", object{"first_name": "LostAnswer"})
+	require.Contains(t, said, "not known whether the change was made")
+	require.Contains(t, said, "safe")
+	s.upstream.breakWith(nil)
+	again := call(t, c, "contacts_create", object{"first_name": "LostAnswer"})
+	require.Equal(t, true, again["repeated"])
+	require.Len(t, call(t, c, "contacts_search", object{"query": "LostAnswer"})["contacts"], 1)
+	entries := s.trail.all()
+	require.Equal(t, audit.OutcomeFailed, entries[0].Outcome)
+	require.Contains(t, entries[0].Detail, "not known")
+}
+
+func TestAWriteGoesOnWhenNobodyWaitsForIt(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	c := s.connect(modern, "bearer", nil)
+	reached, leave := make(chan struct{}), make(chan struct{})
+	s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodPost {
+			close(reached)
+			<-leave
+		}
+		return nil, nil //nolint:nilnil // as usual
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := c.CallTool(ctx, &sdk.CallToolParams{Name: "contacts_create", Arguments: object{"first_name": "Unwaited"}})
+		ended <- err
+	}()
+	<-reached
+	cancel()
+	require.Error(t, <-ended)
+	close(leave)
+	require.Eventually(t, func() bool { return len(s.trail.all()) == 1 }, patience, tick)
+	require.Equal(t, audit.OutcomeOK, s.trail.all()[0].Outcome)
+	s.upstream.breakWith(nil)
+	require.Len(t, call(t, c, "contacts_search", object{"query": "Unwaited"})["contacts"], 1)
+}
+
+func TestEveryWriteLeavesAnEntryInTheTrail(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	c := s.connect(modern, "bearer", nil)
+	id := call(t, c, "contacts_create", object{"first_name": "Audited", "notes": "private words"})["contact"].(object)["id"]
+	call(t, c, "contacts_get", object{"id": id})
+	fails(t, c, "contacts_update", object{"id": 1, "notes": "private words"})
+	fails(t, c, "contacts_update", object{"id": id, "contact_type": "nonsense"})
+	entries := s.trail.all()
+	require.Len(t, entries, 2)
+	created, failed := entries[0], entries[1]
+	require.Equal(t, audit.ToolCalled, created.Action)
+	require.Equal(t, "contacts_create", created.Target)
+	require.Equal(t, audit.OutcomeOK, created.Outcome)
+	require.Equal(t, "grant-bearer", created.GrantID)
+	require.Equal(t, "Test client", created.ClientName)
+	require.Equal(t, s.owner.ID, created.AccountID)
+	require.Equal(t, s.owner.Name, created.AccountName)
+	require.Equal(t, s.owner.BusinessID, created.BusinessID)
+	require.NotEmpty(t, created.RequestID)
+	require.Regexp(t, `^contact \d+$`, created.Detail)
+	require.Equal(t, audit.OutcomeFailed, failed.Outcome)
+	require.Equal(t, "contact 1 NOT_FOUND", failed.Detail)
+	for _, e := range entries {
+		require.NotContains(t, e.Detail, "private")
+	}
+}
+
+func TestAnAutomationRunsAndReportsItsProgress(t *testing.T) {
+	t.Parallel()
+	service := fresh(t, demo.Options{Pace: 60 * time.Millisecond})
+	s := newSetup(t, service)
+	var mu sync.Mutex
+	var seen []float64
+	c := s.connect(modern, "bearer", &sdk.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, r.Params.Progress)
+		},
+	})
+	automation := enabled(t, c)
+	params := &sdk.CallToolParams{Name: "automations_run", Arguments: object{"automation_id": automation, "wait_seconds": 60}}
+	params.SetProgressToken("p1")
+	res, err := c.CallTool(t.Context(), params)
+	require.NoError(t, err)
+	require.False(t, res.IsError, textOf(res))
+	content := res.StructuredContent.(object)
+	require.Equal(t, true, content["ended"])
+	run := content["run"].(object)
+	require.Equal(t, "succeeded", run["status"])
+	mu.Lock()
+	require.NotEmpty(t, seen)
+	require.IsNonDecreasing(t, seen)
+	mu.Unlock()
+
+	again := call(t, c, "automations_run", object{"automation_id": automation, "wait_seconds": 60})
+	require.Equal(t, true, again["repeated"])
+	require.Equal(t, run["id"], again["run"].(object)["id"])
+	require.Equal(t, "succeeded", again["run"].(object)["status"])
+	require.Equal(t, run["id"], call(t, c, "automations_run_get", object{"id": run["id"]})["run"].(object)["id"])
+
+	other := call(t, c, "automations_run", object{
+		"automation_id": automation, "wait_seconds": 0, "idempotency_key": "a-second-time",
+	})
+	require.NotEqual(t, run["id"], other["run"].(object)["id"])
+	require.Equal(t, false, other["ended"])
+	require.Contains(t, other["message"], "automations_run_get")
+	require.Contains(t, fails(t, c, "automations_run",
+		object{"automation_id": automation, "idempotency_key": "a-third-time"}), "CONFLICT")
+	require.Eventually(t, func() bool {
+		now := call(t, c, "automations_run_get", object{"id": other["run"].(object)["id"]})["run"].(object)
+		return now["status"] == "succeeded"
+	}, patience, tick)
+
+	require.Contains(t, fails(t, c, "automations_run", object{"automation_id": "nope"}), "NOT_FOUND")
+	require.Contains(t, fails(t, c, "automations_run",
+		object{"automation_id": automation, "input": object{"nonsense": 1}}), "input")
+	require.Contains(t, fails(t, c, "automations_run_get", object{"id": "nope"}), "NOT_FOUND")
+}
+
+// enabled is an automation that can be run without input.
+func enabled(t *testing.T, c *sdk.ClientSession) string {
+	t.Helper()
+	for _, a := range call(t, c, "automations_list", nil)["automations"].([]any) {
+		if a := a.(object); a["enabled"] == true && a["input_schema"].(object)["required"] == nil {
+			return a["id"].(string)
+		}
+	}
+	t.Fatal("no automation is enabled")
+	return ""
+}
+
+func fresh(t *testing.T, o demo.Options) *demo.Service {
+	t.Helper()
+	service, err := demo.Open(t.Context(), filepath.Join(t.TempDir(), "demo.db"), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, service.Close()) })
+	return service
+}
+
+func TestARunThatFailsHalfWaySaysWhatWasDone(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	c := s.connect(modern, "bearer", nil)
+	run := func(status, rest string) string {
+		return `{"run":{"id":"r1","business_id":"` + s.owner.BusinessID + `","automation_id":"a1","status":"` + status +
+			`","progress":50,"message":null,"created_at":null,"started_at":null,"finished_at":null,` + rest + `}}`
+	}
+	s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodPost {
+			return answer(202, "application/json", run("queued", `"steps":[],"result":null,"error":null`)), nil
+		}
+		return answer(200, "application/json", run("failed", `"steps":[
+			{"name":"Find invoices","status":"succeeded","message":null,"started_at":null,"finished_at":null},
+			{"name":"Write reminders","status":"failed","message":"2 of 5","started_at":null,"finished_at":null}],
+			"result":{"written":2},"error":{"code":"MAILER","message":"The mail service refused."}`)), nil
+	})
+	said := fails(t, c, "automations_run", object{"automation_id": "a1"})
+	require.Contains(t, said, "RUN_FAILED")
+	require.Contains(t, said, "MAILER: The mail service refused.")
+	require.Contains(t, said, "Done: Find invoices. Not done: Write reminders (failed).")
+	require.Contains(t, said, `"written":2`)
+	entries := s.trail.all()
+	require.Equal(t, audit.OutcomeFailed, entries[0].Outcome)
+	require.Contains(t, entries[0].Detail, "automation a1, run r1")
+}
+
+func TestARunThatCannotBeFollowedIsStartedAllTheSame(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, fresh(t, demo.Options{Pace: 100 * time.Millisecond}))
+	c := s.connect(legacy, "bearer", nil)
+	automation := enabled(t, c)
+	s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
+		if strings.Contains(r.URL.Path, "automation-runs") {
+			return nil, errBroken
+		}
+		return nil, nil //nolint:nilnil // as usual
+	})
+	content := call(t, c, "automations_run", object{"automation_id": automation})
+	require.Equal(t, false, content["ended"])
+	require.NotEmpty(t, content["run"].(object)["id"])
+}
+
+func TestNothingFailsWhileRedisIsAwayButWhatNeedsIt(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	asking := s.connect(modern, "bearer", (&person{action: "accept", content: object{"confirm": true}}).options())
+	c := s.connect(modern, "bearer", nil)
+	s.redis.Close()
+	id := call(t, c, "contacts_create", object{"first_name": "No Redis"})["contact"].(object)["id"]
+	said := fails(t, asking, "contacts_delete", object{"id": id})
+	require.Contains(t, said, "Nothing was changed")
+	require.Equal(t, true, call(t, c, "contacts_delete", object{"id": id, "confirm": true})["deleted"])
+}
+
+func TestWhatAnAssistantWritesIsThereAfterARestart(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "demo.db")
+	service, err := demo.Open(t.Context(), path, demo.Options{})
+	require.NoError(t, err)
+	s := newSetup(t, service)
+	id := call(t, s.connect(modern, "bearer", nil), "contacts_create", object{"first_name": "Durable"})["contact"].(object)["id"]
+	require.NoError(t, service.Close())
+	service, err = demo.Open(t.Context(), path, demo.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, service.Close()) })
+	s = newSetup(t, service)
+	contact := call(t, s.connect(modern, "bearer", nil), "contacts_get", object{"id": id})["contact"].(object)
+	require.Equal(t, "Durable", contact["first_name"])
+}
