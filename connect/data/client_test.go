@@ -1,0 +1,279 @@
+package data_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func caller() data.Caller {
+	return data.Caller{BusinessID: "biz_1", AccountID: "acc_1", RequestID: "req_1"}
+}
+
+// serve makes a client of a service that answers by h.
+func serve(t *testing.T, h http.HandlerFunc, change ...func(*data.Options)) (*data.Client, *observer.ObservedLogs) {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	core, logs := observer.New(zap.DebugLevel)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	o := data.Options{BaseURL: server.URL + "/", Transport: transport, Log: zap.New(core)}
+	for _, f := range change {
+		f(&o)
+	}
+	c, err := data.New(o)
+	require.NoError(t, err)
+	return c, logs
+}
+
+func says(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+func TestACallCarriesWhoItIsForAndNothingElse(t *testing.T) {
+	t.Parallel()
+	var got *http.Request
+	var body []byte
+	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r
+		body, _ = io.ReadAll(r.Body)
+		w.Header().Set("Idempotency-Replayed", "true")
+		says(200, `{"faq":{"id":"a b/c","business_id":"biz_1","question":"q","answer":"a","enabled":true,"version":4,`+
+			`"created_at":"2026-03-05T14:30:00Z","updated_at":"2026-03-05T14:30:00Z","more":1}}`)(w, r)
+	})
+	replayed := false
+	faq, err := c.ReplaceFAQ(t.Context(), caller(), data.Write{Key: "key-1", Version: 3, Replayed: &replayed}, "a b/c",
+		data.Patch{"question": "q", "answer": "a"})
+	require.NoError(t, err)
+	require.Equal(t, int64(4), faq.Version)
+	require.True(t, replayed)
+	require.Equal(t, "/connect/v1/receptionist/faqs/a%20b%2Fc", got.RequestURI)
+	require.Equal(t, http.MethodPut, got.Method)
+	require.Equal(t, "biz_1", got.Header.Get("X-Business-Id"))
+	require.Equal(t, "acc_1", got.Header.Get("X-Account-Id"))
+	require.Equal(t, "req_1", got.Header.Get("X-Request-Id"))
+	require.Equal(t, "key-1", got.Header.Get("Idempotency-Key"))
+	require.Equal(t, `"3"`, got.Header.Get("If-Match"))
+	require.Equal(t, "identity", got.Header.Get("Accept-Encoding"))
+	require.JSONEq(t, `{"question":"q","answer":"a"}`, string(body))
+	written, err := json.Marshal(faq)
+	require.NoError(t, err)
+	require.NotContains(t, string(written), "biz_1")
+}
+
+func TestListsAreAskedWithTheirFilters(t *testing.T) {
+	t.Parallel()
+	var uri string
+	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		uri = r.RequestURI
+		says(200, `{"appointments":[],"next_cursor":"n1"}`)(w, r)
+	})
+	page, err := c.Appointments(t.Context(), caller(), data.AppointmentFilter{
+		CalendarID: "c&1", ContactID: 7, From: time.Date(2026, 3, 5, 9, 0, 0, 0, time.FixedZone("", -5*3600)),
+		List: data.List{Limit: 10, Cursor: "abc"},
+	})
+	require.NoError(t, err)
+	require.Equal(t, "n1", page.Next)
+	require.Empty(t, page.Items)
+	require.Equal(t, "/connect/v1/appointments?calendar_id=c%261&contact_id=7&cursor=abc&from=2026-03-05T14%3A00%3A00Z&limit=10", uri)
+}
+
+func TestAPathIsNeverLeftByAnID(t *testing.T) {
+	t.Parallel()
+	c, _ := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("a call was made") })
+	for _, id := range []string{"", ".", ".."} {
+		_, err := c.Job(t.Context(), caller(), id)
+		require.ErrorIs(t, err, data.ErrNotFound)
+	}
+	_, err := c.Job(t.Context(), data.Caller{BusinessID: "biz_1"}, "x")
+	require.Error(t, err)
+}
+
+func TestAnswersThatAreNotTheDocumentedShapeAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"not JSON":              "<html>",
+		"another name":          `{"calendar":[]}`,
+		"null for a list":       `{"calendars":null,"next_cursor":null}`,
+		"a string for a list":   `{"calendars":"x","next_cursor":null}`,
+		"a cursor with a space": `{"calendars":[],"next_cursor":"a b"}`,
+		"a long cursor":         `{"calendars":[],"next_cursor":"` + strings.Repeat("x", 513) + `"}`,
+		"bad UTF-8":             "{\"calendars\":[],\"next_cursor\":null,\"x\":\"\xff\"}",
+		"something after it":    `{"calendars":[],"next_cursor":null}{}`,
+		"too long":              `{"calendars":[],"next_cursor":null}` + strings.Repeat(" ", 4096),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, _ := serve(t, says(200, body), func(o *data.Options) { o.MaxAnswer = 4096 })
+			page, err := c.Calendars(t.Context(), caller(), data.List{})
+			require.ErrorIs(t, err, data.ErrUnexpected)
+			require.Empty(t, page)
+		})
+	}
+	c, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"calendars":[]}`) })
+	_, err := c.Calendars(t.Context(), caller(), data.List{})
+	require.ErrorIs(t, err, data.ErrUnexpected)
+}
+
+func TestAnotherBusinesssRecordsAreRefusedWithAnAlarm(t *testing.T) {
+	t.Parallel()
+	for name, owner := range map[string]string{
+		"another": `"business_id":"biz_2",`, "none": "", "an empty one": `"business_id":"",`, "another case": `"business_id":"BIZ_1",`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mine := `{"id":"1","business_id":"biz_1","name":"Mine","owner_name":null,"time_zone":"UTC"}`
+			theirs := `{"id":"2",` + owner + `"name":"Theirs","owner_name":null,"time_zone":"UTC"}`
+			c, logs := serve(t, says(200, `{"calendars":[`+mine+`,`+theirs+`],"next_cursor":null}`))
+			page, err := c.Calendars(t.Context(), caller(), data.List{})
+			require.ErrorIs(t, err, data.ErrForeign)
+			require.ErrorIs(t, err, data.ErrUnexpected)
+			require.Empty(t, page)
+			require.Equal(t, 1, logs.FilterMessageSnippet("ALARM").Len())
+			require.NotContains(t, logs.All()[0].ContextMap(), "Theirs")
+		})
+	}
+	c, logs := serve(t, says(200, `{"business_id":"biz_2","hours":[],"version":1,"updated_at":"2026-03-05T14:30:00Z"}`))
+	hours, err := c.Hours(t.Context(), caller())
+	require.ErrorIs(t, err, data.ErrForeign)
+	require.Empty(t, hours)
+	require.Equal(t, 1, logs.FilterMessageSnippet("ALARM").Len())
+}
+
+func TestErrorsAreWhatTheServiceMeans(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		status int
+		body   string
+		kind   error
+		unsure bool
+	}{
+		{404, `{"error":"x","code":"NOT_FOUND"}`, data.ErrNotFound, false},
+		{404, `no such page`, data.ErrUnexpected, false},
+		{409, `{"error":"x","code":"CONFLICT"}`, data.ErrConflict, false},
+		{412, `{"error":"x","code":"VERSION_MISMATCH"}`, data.ErrVersion, false},
+		{422, `{"error":"x","code":"INVALID"}`, data.ErrInvalid, false},
+		{400, `{"error":"x","code":"INVALID_REQUEST"}`, data.ErrInvalid, false},
+		{413, `{"error":"x","code":"BODY_TOO_LARGE"}`, data.ErrInvalid, false},
+		{422, `{"error":"x","code":"IDEMPOTENCY_KEY_REUSED"}`, data.ErrKeyReused, false},
+		{403, `{"error":"x","code":"FORBIDDEN"}`, data.ErrForbidden, false},
+		{403, `{"error":"x","code":"UNKNOWN_ACCOUNT"}`, data.ErrNoAccount, false},
+		{401, `{"error":"x","code":"UNAUTHORIZED"}`, data.ErrRefused, false},
+		{405, `{"error":"x","code":"METHOD_NOT_ALLOWED"}`, data.ErrUnexpected, false},
+		{429, `{"error":"x","code":"BUSY"}`, data.ErrBusy, false},
+		{500, `{"error":"x","code":"INTERNAL"}`, data.ErrUnavailable, true},
+		{503, `down`, data.ErrUnavailable, true},
+		{504, `slow`, data.ErrTimeout, true},
+		{302, ``, data.ErrUnexpected, false},
+	} {
+		c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", "7")
+			w.Header().Set("Location", "http://127.0.0.1:1/")
+			says(test.status, test.body)(w, r)
+		})
+		_, err := c.CreateContact(t.Context(), caller(), data.Write{Key: "k"}, data.Patch{})
+		require.ErrorIs(t, err, test.kind, "%+v", test)
+		e, ok := errors.AsType[*data.Error](err)
+		require.True(t, ok)
+		require.Equal(t, test.unsure, e.Uncertain, "%+v", test)
+		require.Equal(t, 7*time.Second, e.RetryAfter)
+	}
+}
+
+func TestWhatAnErrorSaysIsBounded(t *testing.T) {
+	t.Parallel()
+	details := make([]data.Detail, 100)
+	for i := range details {
+		details[i] = data.Detail{Field: "f\u0000", Problem: strings.Repeat("ä", 5000), Allowed: "a\nb"}
+	}
+	body, err := json.Marshal(map[string]any{
+		"error": strings.Repeat("x", 5000), "code": "CONFLICT", "details": details[:10],
+	})
+	require.NoError(t, err)
+	c, _ := serve(t, says(409, string(body)))
+	_, err = c.CreateContact(t.Context(), caller(), data.Write{Key: "k"}, data.Patch{})
+	e, ok := errors.AsType[*data.Error](err)
+	require.True(t, ok)
+	if len(e.Details) > 0 { // a body past the bound is not read to its end, and then says nothing
+		require.LessOrEqual(t, len(e.Details), 32)
+		require.LessOrEqual(t, len(e.Details[0].Problem), 500)
+		require.Equal(t, "f ", e.Details[0].Field)
+		require.Equal(t, "a b", e.Details[0].Allowed)
+	}
+	require.LessOrEqual(t, len(e.Message), 500)
+	require.NotContains(t, err.Error(), "xxx")
+}
+
+func TestACallThatWasNotDeliveredIsMadeOnceMore(t *testing.T) {
+	t.Parallel()
+	var keys []string
+	n := 0
+	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		n++
+		keys = append(keys, r.Header.Get("Idempotency-Key"))
+		if n == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		says(200, `{"deleted":true,"id":1}`)(w, r)
+	})
+	require.NoError(t, c.DeleteContact(t.Context(), caller(), data.Write{Key: "same"}, 1))
+	require.Equal(t, []string{"same", "same"}, keys)
+	n = 0
+	keys = nil
+	err := c.DeleteContact(t.Context(), caller(), data.Write{}, 1) // without a key nothing is repeated
+	require.ErrorIs(t, err, data.ErrUnavailable)
+	require.Len(t, keys, 1)
+}
+
+func TestASlowServiceIsNotWaitedForTwice(t *testing.T) {
+	t.Parallel()
+	n := 0
+	leave := make(chan struct{})
+	c, _ := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		n++
+		select {
+		case <-leave:
+		case <-r.Context().Done():
+		}
+	}, func(o *data.Options) { o.Timeout = 50 * time.Millisecond })
+	_, err := c.Business(t.Context(), caller())
+	close(leave)
+	require.ErrorIs(t, err, data.ErrTimeout)
+	require.ErrorIs(t, err, data.ErrUnavailable)
+	require.Equal(t, 1, n)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = c.Business(ctx, caller())
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestAnAddressThatIsNoneIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, base := range []string{"", "data.internal:8080", "ftp://data.internal", "http://", "http://data.internal?x=1", "http://d/#f"} {
+		_, err := data.New(data.Options{BaseURL: base, Log: zap.NewNop()})
+		require.Error(t, err, base)
+	}
+	_, err := data.New(data.Options{BaseURL: "http://data.internal"})
+	require.Error(t, err)
+}
