@@ -117,6 +117,9 @@ func inPlainWords(e audit.Entry) activityEntry {
 	switch e.Action {
 	case audit.ConnectionApproved:
 		out.What = "Connected an app"
+		if e.Outcome == audit.OutcomeRefused {
+			out.What = "Tried to connect an app"
+		}
 		out.Detail = grantedInWords(e.Detail, out.Detail)
 	case audit.ConnectionDenied:
 		out.What, out.Refused = "Declined to connect an app", false

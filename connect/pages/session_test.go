@@ -11,6 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
@@ -159,6 +160,27 @@ func TestSessionsWorkOnEveryRedis(t *testing.T) {
 			require.Equal(t, http.StatusTooManyRequests, w.browser().trySignIn(memberEmail, "guess").StatusCode)
 		})
 	}
+}
+
+func TestAFewRightsInRedisAreEnough(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.WithUser("gateway", "s3cret", "resetchannels -@all ~gatehouse:* ~rate:gatehouse:* "+
+		"+@connection +@scripting +get +set +del +pexpire +time +multi +exec +xadd +xtrim +xrevrange"))
+	client := server.Client(t)
+	w := newWorld(t, func(o *pages.Options) {
+		trail, err := audit.New(audit.Options{Redis: client, Log: o.Log})
+		require.NoError(t, err)
+		o.Redis, o.Prefix, o.Audit = client, "", trail
+	})
+	b := w.signIn(ownerEmail)
+	require.Equal(t, http.StatusOK, b.post(pages.KeysPath, b.keyForm("issue", "")).StatusCode)
+	require.Contains(t, b.get(pages.ActivityPath).text(), "Issued a key")
+	form := b.get(pages.SignOutPath).forms(pages.SignOutPath, 1)
+	form.Set("where", "everywhere")
+	require.Equal(t, http.StatusSeeOther, b.post(pages.SignOutPath, form).StatusCode)
+	require.False(t, b.signedIn())
+	require.Zero(t, w.logs.FilterLevelExact(zapcore.ErrorLevel).Len())
+	require.Zero(t, w.logs.FilterLevelExact(zapcore.WarnLevel).Len())
 }
 
 func TestSigningOutTwiceIsHarmless(t *testing.T) {
