@@ -57,7 +57,7 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	}
 	matcher, err := h.ExtractMatcherSet()
 	if err != nil {
-		return nil, err
+		return nil, h.WrapErr(err) // it names no line
 	}
 	h.Next() // the matcher is gone: onto the directive's name again
 	if args := h.RemainingArgs(); len(args) > 0 {
@@ -226,7 +226,7 @@ func parseProxy(h httpcaddyfile.Helper, tokens caddyfile.Segment) (json.RawMessa
 		return nil, h.Errf("upstream: header_up %s is not allowed: the gateway sets it for every request", name)
 	}
 	defaults(proxy)
-	if err := keepConnections(proxy); err != nil {
+	if err := setTransport(proxy); err != nil {
 		return nil, h.WrapErr(err)
 	}
 	raw, err := moduleJSON(proxy, "reverse_proxy")
@@ -256,8 +256,9 @@ func defaults(proxy *reverseproxy.Handler) {
 	}
 }
 
-// keepConnections has the HTTP transport keep enough idle connections, where the operator has not said how many.
-func keepConnections(proxy *reverseproxy.Handler) error {
+// setTransport puts ours in the place of Caddy's HTTP transport, with the same settings, and has it keep enough idle
+// connections, where the operator has not said how many.
+func setTransport(proxy *reverseproxy.Handler) error {
 	const module = "http"
 	transport := new(reverseproxy.HTTPTransport)
 	if proxy.TransportRaw != nil {
@@ -280,7 +281,7 @@ func keepConnections(proxy *reverseproxy.Handler) error {
 	if transport.KeepAlive.MaxIdleConnsPerHost == 0 {
 		transport.KeepAlive.MaxIdleConnsPerHost = defaultIdleConns
 	}
-	proxy.TransportRaw = caddyconfig.JSONModuleObject(transport, "protocol", module, nil)
+	proxy.TransportRaw = caddyconfig.JSONModuleObject(&Transport{HTTPTransport: transport}, "protocol", transportName, nil)
 	return nil
 }
 

@@ -13,6 +13,7 @@ func init() {
 	caddy.RegisterModule(Edge{})
 	caddy.RegisterModule(Caller{})
 	caddy.RegisterModule(Resource{})
+	caddy.RegisterModule(Transport{})
 	caddy.RegisterModule(Errors{})
 	caddy.RegisterModule(Connect{})
 	caddy.RegisterModule(Health{})

@@ -212,7 +212,7 @@ func (h *Resource) serveProxied(w http.ResponseWriter, r *http.Request, c *call,
 	x.answer.reset(h.MaxAnswer)
 	x.checked.Reset()
 	defer func() {
-		if x.answer.body.Cap() <= maxPooledBuffer && x.checked.Cap() <= maxPooledBuffer {
+		if max(x.answer.body.Cap(), x.checked.Cap()) <= maxPooledBuffer {
 			exchanges.Put(x)
 		}
 	}()
@@ -278,8 +278,8 @@ func (h *Resource) prepare(r *http.Request, c *call, query upstream.Query) (*htt
 	return out, nil
 }
 
-// ask runs the next handler. reverse_proxy panics with http.ErrAbortHandler when an answer breaks off in its body,
-// which is right for a stream; here nothing has left for the caller yet, so that it can be told.
+// ask runs the next handler. With another transport than ours, reverse_proxy panics with http.ErrAbortHandler when an answer
+// breaks off in its body, which is right for a stream; here nothing has left for the caller yet, so that it can be told.
 func ask(next caddyhttp.Handler, w *captureWriter, r *http.Request) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -292,7 +292,10 @@ func ask(next caddyhttp.Handler, w *captureWriter, r *http.Request) (err error) 
 			}
 		}
 	}()
-	return next.ServeHTTP(w, r)
+	if err := next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), answerKey{}, w))); err != nil {
+		return err
+	}
+	return w.failed
 }
 
 // captureWriter holds a data service's answer back until it has been checked.
@@ -302,11 +305,14 @@ type captureWriter struct {
 	body     bytes.Buffer
 	limit    int64
 	tooLarge bool
+
+	whole  bool  // Transport has put the body there
+	failed error // why it could not
 }
 
 func (w *captureWriter) reset(limit int64) {
 	w.header = make(http.Header, 8)
-	w.status, w.limit, w.tooLarge = 0, limit, false
+	w.status, w.limit, w.tooLarge, w.whole, w.failed = 0, limit, false, false, nil
 	w.body.Reset()
 }
 
@@ -323,6 +329,10 @@ func (w *captureWriter) WriteHeader(status int) {
 // Write implements io.Writer.
 func (w *captureWriter) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
+	if w.whole { // the operator's handle_response has another
+		w.whole = false
+		w.body.Reset()
+	}
 	if int64(w.body.Len())+int64(len(b)) > w.limit {
 		w.tooLarge = true
 		return 0, errAnswerTooLarge

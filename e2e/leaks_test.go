@@ -1,0 +1,197 @@
+package e2e_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+)
+
+// malformed are requests that HTTP/1.1 itself refuses, or that no client library sends; each with a canary where the
+// server may quote it.
+func malformed(c gatewaytest.Caller) []string {
+	signed := signedLines(c, "GET", eventsPath, "")
+	return []string{
+		"GET /canary-caller\r\n\r\n", "canary-caller\r\n\r\n", "\x16\x03\x01\x02\x00\x01canary-caller", "GET " + eventsPath + "%canary-caller HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET " + eventsPath + " HTTP/canary-caller\r\nHost: x\r\n\r\n", "GET " + eventsPath + " HTTP/1.1\r\nHost: canary-caller\r\nHost: canary-caller\r\n\r\n",
+		"GET " + eventsPath + " HTTP/1.1\r\nHost: <canary-caller>\r\n" + signed + "\r\n", "GET " + eventsPath + " HTTP/1.1\r\ncanary-caller\r\n\r\n",
+		"GET " + eventsPath + " HTTP/1.1\r\nHost: x\r\nX: canary-caller\x00\r\n" + signed + "\r\n", "GET " + eventsPath + " HTTP/1.1\r\nHost: x\r\nX canary-caller: x\r\n\r\n",
+		"GET " + eventsPath + " HTTP/1.1\r\nHost: x\r\nContent-Length: canary-caller\r\n\r\n", "GET " + eventsPath + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: canary-caller\r\n\r\n",
+		"GET " + eventsPath + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n" + signed + "\r\ncanary-caller\r\n", "GET " + eventsPath + " HTTP/1.1\r\nHost: x\r\nExpect: canary-caller\r\n\r\n",
+		"CANARY-CALLER " + eventsPath + " HTTP/1.1\r\nHost: x\r\n" + signed + "\r\n", "CONNECT canary-caller:443 HTTP/1.1\r\nHost: x\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: x\r\nOrigin: https://canary-caller\r\n\r\n",
+		"TRACE " + eventsPath + " HTTP/1.1\r\nHost: x\r\nX-Canary: canary-caller\r\n" + signed + "\r\n", "GET http://canary-caller/ HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET " + eventsPath + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: canary-caller\r\n" + signed + "\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\ncanary-caller", "GET /" + strings.Repeat("canary-caller", 5000) + " HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET /debug/pprof/ HTTP/1.1\r\nHost: x\r\n\r\n", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "GET /config/ HTTP/1.1\r\nHost: localhost:2019\r\n\r\n",
+		"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", "GET /gateway/ready HTTP/1.1\r\nHost: x\r\n\r\n",
+	}
+}
+
+// everyByte sends bytes and reads all that comes back, as it comes.
+func everyByte(t *testing.T, addr, request string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	// most of these connections are ended by the server; who only waits for more is waited for no longer than this
+	require.NoError(t, conn.SetDeadline(time.Now().Add(2*time.Second)))
+	_, _ = io.WriteString(conn, request) // the server may refuse before it has read all
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.CloseWrite()
+	}
+	answer, _ := io.ReadAll(conn) // whatever ends it
+	return string(answer)
+}
+
+// brokenData is a data service that does everything wrong in turn, and says much about itself while it does.
+func brokenData() http.HandlerFunc {
+	const trace = "panic: canary-trace\n\ngoroutine 1 [running]:\nmain.main()\n\t/srv/canary-path/main.go:42"
+	var n atomic.Int64
+	return func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		for _, name := range []string{"Server", "X-Powered-By", "X-Internal-Host", "X-Debug", "Www-Authenticate", "Set-Cookie", "Location", "Link", "Via", "X-Request-Id", "Etag"} {
+			h.Set(name, "canary-banner=1")
+		}
+		h.Set("Content-Type", "application/json")
+		switch n.Add(1) % 10 {
+		case 0:
+			http.Error(w, trace, http.StatusInternalServerError)
+		case 1:
+			h.Set("Content-Type", "text/html")
+			_, _ = io.WriteString(w, "<h1>canary-html at 10.1.2.3</h1>")
+		case 2:
+			_, _ = io.WriteString(w, `{"events":[{"id":"canary-record","business_id":"`+r.Header.Get("X-Business-Id")+`","trace":"canary-trace"}]}`)
+		case 3:
+			_, _ = io.WriteString(w, `{"events":[],"debug":{"sql":"canary-sql"}}`)
+		case 4:
+			resetInBody(w, r)
+		case 5:
+			h.Set("Location", "http://canary-host/")
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		case 6:
+			h.Set("Retry-After", "7")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, trace)
+		case 7:
+			_, _ = io.WriteString(w, `{"error":"canary-error","code":"`+trace+`"`)
+		case 8:
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nServer: canary-banner\r\n\r\ncanary-html")
+				_ = conn.Close()
+			}
+		default:
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// Whatever is sent, and whatever is broken behind the gateway: no answer holds a secret, a token, an internal address, a
+// stack trace, a banner of anything behind it, or an echo of what was sent; and nothing that an operator can see (log,
+// metrics, admin API, arguments) holds a secret, a signature or what a caller or a data service has sent.
+func TestAttacksBringNoSecretAddressTraceOrBannerToLight(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newVaultWorld(t, vaulttest.Options{})
+	data.will(brokenData())
+	w.world = newWorld(t, data)
+	w.redis = redistest.Start(t, redistest.WithUser("gateway", "canary-redis-password", "~* &* +@all"))
+	w.keys.env = append(w.keys.env, "TEST_REDIS_PASSWORD=canary-redis-password")
+	w.setMount(t, "kv")
+	key := w.keys.issue(t)
+	acme := key.caller()
+	assertion := writeAssertionKey(t)
+	pem, err := os.ReadFile(assertion)
+	require.NoError(t, err)
+
+	o := w.world.options(roomyLimits+"\n\t\tassertion "+assertion, "timeout 2s\n\t\tbody_timeout 1s")
+	o.Global = fmt.Sprintf("gateway {\n\t\tredis redis://%s {\n\t\t\tusername gateway\n\t\t\tpassword {env.TEST_PASSWORD}\n\t\t\ttimeout 1s\n\t\t}\n"+
+		"\t\tsecrets vault %s {\n\t\t\tauth token {env.TEST_TOKEN}\n\t\t\ttimeout 1s\n\t\t}\n\t\t%s\n\t\tassertion %s\n\t}", w.redis.Addr, w.vault.Addr, roomyLimits, assertion)
+	o.Env = []string{"TEST_PASSWORD=canary-redis-password", "TEST_TOKEN=" + w.vault.RootToken}
+	g, all := everywhere(t, behindOne(o))
+	requireReady(t, g)
+	require.NotZero(t, acme.Get(t, g.URL, "/api/v1/me").Status)
+
+	_, dataPort, _ := net.SplitHostPort(strings.TrimPrefix(w.dataURL, "http://"))
+	_, vaultPort, _ := net.SplitHostPort(strings.TrimPrefix(w.vault.Addr, "http://"))
+	_, redisPort, _ := net.SplitHostPort(w.redis.Addr)
+	secrets := []string{
+		key.PrivateKey, w.acme.PrivateKey.Reveal(), "canary-redis-password", w.vault.RootToken, strings.Split(string(pem), "\n")[1],
+		"canary-caller", "canary-banner", "canary-trace", "canary-html", "canary-record", "canary-sql", "canary-host", "canary-error", "canary-path",
+	}
+	public := append([]string{
+		"127.0.0.1", ":" + dataPort, ":" + vaultPort, ":" + redisPort, "10.1.2.3", "goroutine ", ".go:", "panic", "runtime error", "redis", "vault", "Caddy", "caddy",
+	}, secrets...)
+
+	var (
+		from       visitors
+		signatures []string
+		answers    int
+	)
+	attack := func(phase string) {
+		for protocol, send := range all {
+			try := func(method, target string, fields []field) {
+				for _, f := range fields {
+					if strings.EqualFold(f.name, authsigner.HeaderSignature) && len(f.value) == 64 {
+						signatures = append(signatures, f.value)
+					}
+				}
+				a := send(method, target, from.from(fields))
+				answers++
+				requireNowhere(t, fmt.Sprint(a.Status, a.Header, a.Body), public...)
+				require.Empty(t, a.Header.Get("Server"), "%s, %s %s %.80q", phase, protocol, method, target)
+			}
+			for i, target := range append(confusions("events"), eventsPath, eventsPath+"?count=3", eventsPath+"?count=canary-caller", "/api/v1/me", "/api/v1/status", "/canary-caller", "/") {
+				try("GET", target, signedFields(acme, "GET", target, ""))
+				if i%5 == 0 {
+					try("GET", target, nil)
+					try("POST", target, signedFields(acme, "POST", target, ""))
+				}
+			}
+			for range 20 { // each of the data service's faults, twice
+				try("GET", eventsPath, signedFields(acme, "GET", eventsPath, ""))
+			}
+			hostile := []field{{"X-Request-Id", "canary-caller"}, {"User-Agent", "canary-caller"}, {"Cookie", "canary-caller"}, {"Authorization", "Bearer canary-caller"}, {"Referer", "http://canary-caller/"}, {"Origin", "http://canary-caller"}}
+			try("GET", eventsPath, append(hostile, signedFields(acme, "GET", eventsPath, "")...))
+			for _, k := range []string{"../canary-caller", "pk_live_canary-caller", strings.Repeat("k", 4096), acme.PublicKey} {
+				forged := gatewaytest.Caller{PublicKey: k, PrivateKey: "canary-caller"}
+				try("GET", "/api/v1/me", append(hostile, signedFields(forged, "GET", "/api/v1/me", "")...))
+			}
+		}
+		for _, request := range malformed(acme) {
+			answer := everyByte(t, g.Addr, request)
+			answers++
+			requireNowhere(t, strings.ReplaceAll(answer, "HTTP/1.1", ""), public...)
+		}
+	}
+	attack("all is well but the data service")
+	require.NoError(t, w.redis.Kill())
+	w.vault.Kill(t)
+	attack("the stores are away")
+	t.Logf("%d answers searched", answers)
+	require.Greater(t, answers, 1000)
+
+	seen := everything(t, g)
+	requireNowhere(t, seen, secrets...)
+	for _, s := range signatures {
+		require.False(t, strings.Contains(seen, s), "a signature has been written down")
+	}
+	// of our own metrics no label is an address
+	for line := range strings.Lines(anonymous().Get(t, g.AdminURL, "/metrics").Body) {
+		if strings.HasPrefix(line, "gatehouse_") {
+			requireNowhere(t, line, "127.0.0.1", "10.", acme.PublicKey)
+		}
+	}
+}
