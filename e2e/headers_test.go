@@ -275,11 +275,41 @@ func TestNominatedHopByHopHeadersStayWhereTheGatewayPutThem(t *testing.T) {
 	}
 }
 
+// The other way round: what a data service nominates takes nothing from the answer that the gateway gives.
+func TestADataServiceCannotNominateHeadersOfTheAnswerAway(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newWorld(t, data)
+	_, all := everywhere(t, w.options(roomyLimits, ""))
+	data.will(func(rw http.ResponseWriter, _ *http.Request) {
+		h := rw.Header()
+		h["Connection"] = []string{strings.Join(relied, ", "), "close"}
+		h.Set("Keep-Alive", "X-Request-Id")
+		h.Set("X-Request-Id", "forged")
+		h.Set("RateLimit-Policy", "forged")
+		h.Set("Retry-After", "7")
+		h.Set("Trailer", "X-Request-Id")
+		h.Set("Content-Type", "application/json")
+		_, _ = io.WriteString(rw, `{"events":[]}`)
+		h.Set(http.TrailerPrefix+"X-Request-Id", "forged")
+	})
+	for protocol, send := range all {
+		a := send("GET", eventsPath, signedFields(w.acme, "GET", eventsPath, ""))
+		requireJSON(t, a)
+		require.Len(t, a.Header["X-Request-Id"], 1, protocol)
+		require.Contains(t, a.Header.Get("RateLimit-Policy"), `"key"`)
+		require.Equal(t, "nosniff", a.Header.Get("X-Content-Type-Options"))
+		require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+		require.Empty(t, a.Header.Get("Retry-After"))
+		requireNowhere(t, fmt.Sprint(a.Header, a.Body), "forged")
+	}
+}
+
 // Behind a proxy whose word counts, a caller cannot have that word taken away: who pays stays the address that it names.
 func TestNominatingXForwardedForChangesNothingAboutWhoPays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	_, send := everywhere(t, w.options("", ""), "127.0.0.1/32")
+	_, send := everywhere(t, behindOne(w.options("", "")))
 	for protocol, addresses := range map[string]string{overHTTP1: "203.0.113.1", overHTTP2: "203.0.113.2", overHTTP3: "203.0.113.3"} {
 		statuses := map[int]int{}
 		for i := range 20 {
@@ -413,7 +443,7 @@ func TestSigningHeadersCountExactlyOnceAndInTheirOwnSpelling(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	_, all := everywhere(t, w.options(roomyLimits, ""), "127.0.0.1/32")
+	_, all := everywhere(t, behindOne(w.options(roomyLimits, "")))
 	var from visitors
 	for protocol, over := range all {
 		send := func(method, target string, fields []field) gatewaytest.Answer {

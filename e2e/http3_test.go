@@ -201,10 +201,10 @@ const (
 )
 
 // everywhere starts a gateway that serves the same site in plain text and by HTTPS, and returns ways to send the same
-// request to it over HTTP/1.1, HTTP/2 and HTTP/3. Trusted are the proxies whose word on the caller's address counts.
-func everywhere(t *testing.T, o gatewaytest.Options, trusted ...string) (*gatewaytest.Gateway, map[string]sender) {
+// request to it over HTTP/1.1, HTTP/2 and HTTP/3.
+func everywhere(t *testing.T, o gatewaytest.Options) (*gatewaytest.Gateway, map[string]sender) {
 	t.Helper()
-	g, client := startEverywhere(t, o, trusted...)
+	g, client := startEverywhere(t, o)
 	all := wires(t, g)
 	all[overHTTP3] = counted(t, map[string]sender{overHTTP3: func(method, target string, fields []field) gatewaytest.Answer {
 		return client.do("", append(h3Request(method, target), lowerCase(fields)...)...)
@@ -213,20 +213,16 @@ func everywhere(t *testing.T, o gatewaytest.Options, trusted ...string) (*gatewa
 }
 
 // startEverywhere is everywhere for tests that speak HTTP/3 frame by frame.
-func startEverywhere(t *testing.T, o gatewaytest.Options, trusted ...string) (*gatewaytest.Gateway, *h3Client) {
+func startEverywhere(t *testing.T, o gatewaytest.Options) (*gatewaytest.Gateway, *h3Client) {
 	t.Helper()
 	secure := gatewaytest.FreeAddr(t)
 	_, port, _ := strings.Cut(secure, ":")
 	o.Extra += "https://" + apiHost + ":" + port + " {\n\ttls internal\n\t" + o.Site + "\n}\n"
 	g := gatewaytest.New(t, o)
 	text := o.Caddyfile(g.Addr, strings.TrimPrefix(g.AdminURL, "http://"))
-	servers := "protocols h1 h2 h2c h3"
-	if len(trusted) > 0 {
-		servers += "\n\t\ttrusted_proxies static " + strings.Join(trusted, " ") + "\n\t\ttrusted_proxies_strict"
-	}
 	for from, to := range map[string]string{
 		"auto_https off":        "auto_https disable_redirects\n\tskip_install_trust",
-		"protocols h1 h2 h2c\n": servers + "\n",
+		"protocols h1 h2 h2c\n": "protocols h1 h2 h2c h3\n",
 	} {
 		require.Equal(t, 1, strings.Count(text, from), from)
 		text = strings.Replace(text, from, to, 1)
@@ -263,6 +259,12 @@ func lowerCase(fields []field) []field {
 		lower[i] = field{strings.ToLower(f.name), f.value}
 	}
 	return lower
+}
+
+// behindOne are options of a gateway that takes the caller's address from a proxy on this machine.
+func behindOne(o gatewaytest.Options) gatewaytest.Options {
+	o.Servers += trustThisMachine
+	return o
 }
 
 // roomyLimits are limits that nobody reaches.

@@ -158,12 +158,7 @@ func TestForwardedForFromAnUntrustedPeerNamesNobody(t *testing.T) {
 func TestATrustedProxyNamesTheCaller(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	o := w.options("", "")
-	o.Global = "servers {\n\t\tprotocols h1 h2 h2c\n\t\ttrusted_proxies static 127.0.0.1/32\n\t\ttrusted_proxies_strict\n\t}\n\t" + o.Global
-	g := gatewaytest.New(t, o)
-	g.Write(t, strings.Replace(o.Caddyfile(g.Addr, strings.TrimPrefix(g.AdminURL, "http://")),
-		"servers {\n\t\tprotocols h1 h2 h2c\n\t}\n", "", 1))
-	g.Run(t)
+	g := proxied(t, w.options("", ""))
 	statuses := map[int]int{}
 	for i := range 24 {
 		// what a caller wrote itself stands left of what the proxy adds

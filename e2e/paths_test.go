@@ -88,7 +88,7 @@ func TestPathConfusionReachesNothing(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	_, all := everywhere(t, w.options(roomyLimits, ""), "127.0.0.1/32")
+	_, all := everywhere(t, behindOne(w.options(roomyLimits, "")))
 	var from visitors
 	for protocol, send := range all {
 		for _, name := range []string{"status", "me", "events"} {
@@ -147,7 +147,7 @@ func TestWhatWasSignedIsWhatIsServed(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	_, all := everywhere(t, w.options(roomyLimits, ""), "127.0.0.1/32")
+	_, all := everywhere(t, behindOne(w.options(roomyLimits, "")))
 	var from visitors
 	for protocol, send := range all {
 		for query, forwarded := range map[string]string{
@@ -185,15 +185,13 @@ func (w *world) behindProxy(t *testing.T, app, api string) *gatewaytest.Gateway 
 	return proxied(t, w.options(app, api))
 }
 
+// trustThisMachine has what a proxy on this machine says of the caller's address count.
+const trustThisMachine = "trusted_proxies static 127.0.0.1/32\n\t\ttrusted_proxies_strict"
+
 // proxied starts a gateway that takes the caller's address from a proxy on this machine.
 func proxied(t *testing.T, o gatewaytest.Options) *gatewaytest.Gateway {
 	t.Helper()
-	o.Global = "servers {\n\t\tprotocols h1 h2 h2c\n\t\ttrusted_proxies static 127.0.0.1/32\n\t\ttrusted_proxies_strict\n\t}\n\t" + o.Global
-	g := gatewaytest.New(t, o)
-	g.Write(t, strings.Replace(o.Caddyfile(g.Addr, strings.TrimPrefix(g.AdminURL, "http://")),
-		"servers {\n\t\tprotocols h1 h2 h2c\n\t}\n", "", 1))
-	g.Run(t)
-	return g
+	return gatewaytest.Start(t, behindOne(o))
 }
 
 // visitors gives each request an address of its own, so that what an address may send unverified is not under test.

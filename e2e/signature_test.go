@@ -265,7 +265,7 @@ func TestNoForgedSignaturePasses(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	g, all := everywhere(t, w.options(roomyLimits, ""), "127.0.0.1/32")
+	g, all := everywhere(t, behindOne(w.options(roomyLimits, "")))
 	var from visitors
 	const target = eventsPath + "?count=3&x=1"
 	secret := w.acme.PrivateKey.Reveal()
@@ -334,7 +334,7 @@ func TestNoForgedSignaturePasses(t *testing.T) {
 func TestOnlyTimestampsWithinFiveMinutesPass(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	_, all := everywhere(t, w.options(roomyLimits, ""), "127.0.0.1/32")
+	_, all := everywhere(t, behindOne(w.options(roomyLimits, "")))
 	var from visitors
 	for protocol, send := range all {
 		at := func(write func(now int64) string) gatewaytest.Answer {
@@ -545,7 +545,7 @@ func TestKeysWithPathCharactersNeverReachVaultAsAPath(t *testing.T) {
 	spy := newSpy(t, w.vault.Addr)
 	o := w.options(roomyLimits)
 	o.Global = strings.ReplaceAll(o.Global, w.proxy.URL, spy.URL)
-	g, all := everywhere(t, o, "127.0.0.1/32")
+	g, all := everywhere(t, behindOne(o))
 	requireReady(t, g)
 	var from visitors
 	name := attacker.PublicKey
