@@ -155,6 +155,19 @@ func TestASessionThatIsNotHereIsServedWithoutQuestions(t *testing.T) {
 	require.Equal(t, true, call(t, c, "contacts_delete", object{"id": contact, "confirm": true})["deleted"])
 }
 
+func TestASessionThatItsClientEndedIsOver(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	c := s.connect(legacy, "bearer", (&person{}).options())
+	id := c.ID()
+	require.NotEmpty(t, id)
+	require.NoError(t, c.Close())
+	res := s.post("bearer", legacy, callMessage(legacy, "calendars_list", object{}), func(r *http.Request) {
+		r.Header.Set("Mcp-Session-Id", id)
+	})
+	require.Equal(t, http.StatusNotFound, res.StatusCode)
+}
+
 func TestAnotherConnectionsSessionIsNotUsed(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)

@@ -194,7 +194,8 @@ func (s *Server) offers(method string) bool {
 	}
 	switch {
 	case strings.HasPrefix(method, "prompts/"), strings.HasPrefix(method, "resources/"),
-		strings.HasPrefix(method, "completion/"), strings.HasPrefix(method, "logging/"):
+		strings.HasPrefix(method, "completion/"), strings.HasPrefix(method, "logging/"),
+		strings.HasPrefix(method, "subscriptions/"):
 		return false
 	}
 	return true

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"net/http"
+	"slices"
 	"sync"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -23,7 +24,11 @@ type sessions struct {
 	closed bool
 	open   map[string]string // by id: the connection
 	grants map[string]int    // how many a connection has
+	ended  []string          // the last that their clients ended, the oldest first
 }
+
+// maxEnded is how many sessions are remembered that their clients ended.
+const maxEnded = 4096
 
 func (s *sessions) init(most int) {
 	s.most = most
@@ -43,6 +48,23 @@ func (s *sessions) has(grantID, id string) bool {
 	defer s.mu.Unlock()
 	owner, ok := s.open[id]
 	return ok && owner == grantID
+}
+
+// end remembers that a client ends its session: what still names it is told so, as the transport wants it (404).
+func (s *sessions) end(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ended) >= maxEnded {
+		s.ended = append([]string(nil), s.ended[maxEnded/2:]...)
+	}
+	s.ended = append(s.ended, id)
+}
+
+// hasEnded reports whether a client has ended the session.
+func (s *sessions) hasEnded(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.ended, id)
 }
 
 // room reports whether the connection may have another one.
@@ -80,8 +102,16 @@ func (s *Server) route(r *http.Request, g oauth.Grant, messages []message, moder
 		return s.sessions.stateless
 	}
 	if id := r.Header.Get(headerSession); id != "" {
-		if s.sessions.has(g.ID, id) {
+		switch {
+		case s.sessions.has(g.ID, id):
+			if r.Method == http.MethodDelete {
+				s.sessions.end(id)
+			}
 			return s.sessions.stateful
+		case s.sessions.hasEnded(id):
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				writeError(w, http.StatusNotFound, nil, -32001, "this session has ended")
+			})
 		}
 		return s.sessions.stateless
 	}
