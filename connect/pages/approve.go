@@ -102,7 +102,11 @@ func (p *Pages) answerApprove(w http.ResponseWriter, r *http.Request, status int
 		}
 	}
 	w.Header().Set("Content-Security-Policy", policyAnswering)
-	p.render(w, r, status, viewApprove, frame{Title: "Connect " + v.Client, Wide: true}, v)
+	title := "Connect " + v.Client
+	if problem != "" {
+		title = "Error: " + title // the first thing that a screen reader says
+	}
+	p.render(w, r, status, viewApprove, frame{Title: title, Wide: true}, v)
 }
 
 func (p *Pages) approveView(s *session, req oauth.Request) approveView {

@@ -71,7 +71,11 @@ func (p *Pages) answerSignIn(w http.ResponseWriter, r *http.Request, status int,
 			v.For = clean(req.Client.Name, maxLabel)
 		}
 	}
-	p.render(w, r, status, viewSignIn, frame{Title: "Sign in", Notice: p.notice(w, r)}, v)
+	title := "Sign in"
+	if v.Problem != "" || v.EmailProblem != "" || v.Password != "" {
+		title = "Error: Sign in" // the first thing that a screen reader says
+	}
+	p.render(w, r, status, viewSignIn, frame{Title: title, Notice: p.notice(w, r)}, v)
 }
 
 func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {

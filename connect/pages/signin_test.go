@@ -288,6 +288,7 @@ func TestTheSignInFormSaysWhatIsMissing(t *testing.T) {
 		require.Equal(t, http.StatusUnprocessableEntity, p.StatusCode, c.name)
 		require.Contains(t, p.text(), c.want, c.name)
 		require.Contains(t, p.body, `aria-invalid="true"`, c.name)
+		require.Contains(t, p.body, "<title>Error: Sign in", c.name)
 	}
 	require.Zero(t, w.accounts.passwords())
 }
