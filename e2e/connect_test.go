@@ -1,0 +1,240 @@
+package e2e_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"html"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/demo"
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+)
+
+// connected starts a gateway with the connection server, over a data service that this test has for itself.
+func connected(t *testing.T, app string) (*world, *gatewaytest.Gateway) {
+	t.Helper()
+	data, err := demo.Open(t.Context(), demo.Memory, demo.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, data.Close()) })
+	return connectedTo(t, data.Handler(), app)
+}
+
+func connectedTo(t *testing.T, data http.Handler, app string) (*world, *gatewaytest.Gateway) {
+	t.Helper()
+	w := newWorld(t, data)
+	o := w.options(app, "")
+	g := gatewaytest.New(t, o)
+	o.Site = "gateway_connect {\n\t\tissuer " + g.URL + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t" + o.Site
+	g.Write(t, o.Caddyfile(g.Addr, strings.TrimPrefix(g.AdminURL, "http://")))
+	g.Run(t)
+	return w, g
+}
+
+func TestAnAssistantWorksInTheBusinessThatApprovedItUntilItIsDisconnected(t *testing.T) {
+	t.Parallel()
+	w, g := connected(t, "")
+	owner := newPerson(t, g.URL)
+	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
+	a := register(t, g.URL, "Test Assistant")
+	a.connect(t, owner, "mcp:use", "contacts:write")
+	require.NotContains(t, a.Scope, "receptionist:write", "what nobody has switched on")
+
+	status, answer := a.call(t, "business_get", `{}`)
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, string(answer.Result.StructuredContent), w.acmeID)
+	status, answer = a.call(t, "contacts_create", `{"first_name":"Ada","last_name":"Lindqvist","email":"ada@example.com"}`)
+	require.Equal(t, http.StatusOK, status)
+	require.False(t, answer.Result.IsError, "%v", answer.Result.Content)
+	_, answer = a.call(t, "contacts_search", `{"query":"Lindqvist"}`)
+	require.Contains(t, string(answer.Result.StructuredContent), "ada@example.com")
+	status, _ = a.call(t, "receptionist_faq_upsert", `{"question":"Open on Sundays?","answer":"No."}`)
+	require.Equal(t, http.StatusForbidden, status, "a scope that was not granted")
+
+	at := owner.open("/settings/connected-apps")
+	require.Contains(t, at.Text, "Test Assistant")
+	activity := owner.open("/settings/activity")
+	require.Contains(t, activity.Text, "contacts_create")
+
+	link := regexp.MustCompile(`href="([^"]*)">Disconnect`).FindStringSubmatch(at.Text)
+	require.NotNil(t, link, at.Text)
+	at = owner.send(owner.open(html.UnescapeString(link[1])), "connection", nil)
+	require.Equal(t, http.StatusOK, at.Status)
+	status, _ = a.call(t, "business_get", `{}`)
+	require.Equal(t, http.StatusUnauthorized, status, "the very next call")
+	status, err := a.token(t, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {a.Refresh}, "client_id": {a.clientID}})
+	require.Equal(t, http.StatusBadRequest, status)
+	require.ErrorContains(t, err, "invalid_grant")
+}
+
+func TestAConnectionOutlivesReloadsAndRestartsOfTheGateway(t *testing.T) {
+	t.Parallel()
+	w, g := connected(t, "")
+	owner := newPerson(t, g.URL)
+	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
+	a := register(t, g.URL, "Test Assistant")
+	a.connect(t, owner, "mcp:read")
+	for range 3 {
+		g.Reload(t)
+		status, _ := a.call(t, "business_get", `{}`)
+		require.Equal(t, http.StatusOK, status)
+	}
+	g.Kill(t)
+	g.Run(t)
+	status, _ := a.call(t, "business_get", `{}`)
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, http.StatusOK, owner.open("/settings/connected-apps").Status, "and the person is still signed in")
+	requireNowhere(t, g.Output(), a.Access, a.Refresh, accountOf(t, w.acmeID, demo.RoleOwner).Password)
+}
+
+// The gateway's own key for a hop, and neither the assistant's token nor anything else of its request.
+func TestADataServiceIsToldWhoCallsAndNeverTheAssistantsToken(t *testing.T) {
+	t.Parallel()
+	seen := make(chan http.Header, 64)
+	data := demoService(t).Handler()
+	w, g := connectedTo(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		seen <- r.Header.Clone()
+		data.ServeHTTP(rw, r)
+	}), "assertion "+writeAssertionKey(t))
+	account := accountOf(t, w.acmeID, demo.RoleOwner)
+	owner := newPerson(t, g.URL)
+	owner.signIn(account)
+	a := register(t, g.URL, "Test Assistant")
+	a.connect(t, owner, "mcp:read")
+	status, _ := a.call(t, "contacts_search", `{}`)
+	require.Equal(t, http.StatusOK, status)
+	var last http.Header
+	for len(seen) > 0 {
+		last = <-seen
+		require.NotEmpty(t, last.Get("X-Gateway-Assertion"))
+		for name, values := range last {
+			require.NotContains(t, strings.Join(values, " "), a.Access, name)
+			require.NotContains(t, strings.Join(values, " "), account.Password, name)
+		}
+		require.Empty(t, last.Get("Authorization"))
+		require.Empty(t, last.Get("Cookie"))
+	}
+	require.Equal(t, w.acmeID, last.Get("X-Business-Id"))
+	require.Equal(t, account.ID, last.Get("X-Account-Id"))
+	body := strings.Split(last.Get("X-Gateway-Assertion"), ".")
+	require.Len(t, body, 3)
+	raw, err := base64.RawURLEncoding.DecodeString(body[1])
+	require.NoError(t, err)
+	var claims map[string]any
+	require.NoError(t, json.Unmarshal(raw, &claims))
+	require.Equal(t, "connect", claims["aud"])
+	require.Equal(t, w.acmeID, claims["sub"])
+}
+
+func TestOwnersManageTheirBusinesssKeysAndNobodyElses(t *testing.T) {
+	t.Parallel()
+	w, g := connected(t, "")
+	owner := newPerson(t, g.URL)
+	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
+	at := owner.open("/settings/api")
+	require.Contains(t, at.Text, w.acme.PublicKey)
+	require.NotContains(t, at.Text, w.other.PublicKey, "another business's")
+	require.NotContains(t, at.Text, w.acme.PrivateKey.Reveal())
+
+	issued := owner.send(at, "action", url.Values{"kind": {"live"}})
+	require.Equal(t, http.StatusOK, issued.Status)
+	caller := keysOn(t, issued)
+	require.Equal(t, http.StatusOK, caller.Get(t, g.URL, "/api/v1/me").Status, "the new key works at once")
+	require.NotContains(t, owner.open("/settings/api").Text, caller.PrivateKey.Reveal(), "shown once")
+
+	// rotated at once: the old private key ends when the page says so
+	link := regexp.MustCompile(`href="([^"]*)">Rotate<span class="unseen"> ` + caller.PublicKey).FindStringSubmatch(owner.open("/settings/api").Text)
+	require.NotNil(t, link)
+	at = owner.open(html.UnescapeString(link[1]))
+	rotated := keysOn(t, owner.send(at, "grace", url.Values{"grace": {"0"}}))
+	require.Equal(t, caller.PublicKey, rotated.PublicKey)
+	require.Equal(t, http.StatusUnauthorized, caller.Get(t, g.URL, "/api/v1/me").Status)
+	require.Equal(t, http.StatusOK, rotated.Get(t, g.URL, "/api/v1/me").Status)
+
+	// another business's key in the form is as if it did not exist
+	stolen := owner.send(owner.open(html.UnescapeString(link[1])), "grace", url.Values{"grace": {"0"}, "key": {w.other.PublicKey}})
+	require.Equal(t, http.StatusNotFound, stolen.Status, stolen.Text)
+	require.Equal(t, http.StatusOK, w.other.Get(t, g.URL, "/api/v1/me").Status)
+
+	member := newPerson(t, g.URL)
+	member.signIn(accountOf(t, w.acmeID, demo.RoleMember))
+	require.Equal(t, http.StatusForbidden, member.open("/settings/api").Status)
+	requireNowhere(t, everything(t, g), caller.PrivateKey.Reveal(), rotated.PrivateKey.Reveal())
+}
+
+// keysOn reads the pair of keys that a page shows.
+func keysOn(t *testing.T, at page) gatewaytest.Caller {
+	t.Helper()
+	value := func(id string) string {
+		m := regexp.MustCompile(`id="` + id + `"[^>]*(?: value="|>)([ps]k_[A-Za-z0-9_-]+)["<]`).FindStringSubmatch(at.Text)
+		require.NotNil(t, m, "%d %s", at.Status, at.Text)
+		return m[1]
+	}
+	return gatewaytest.Caller{PublicKey: value("public-key"), PrivateKey: authsigner.Secret(value("private-key"))}
+}
+
+// A client that is told invalid_token or invalid_grant throws its tokens away; an outage must not look like that.
+func TestNoConnectionIsLostBecauseRedisIsAway(t *testing.T) {
+	t.Parallel()
+	w, g := connected(t, "")
+	owner := newPerson(t, g.URL)
+	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
+	a := register(t, g.URL, "Test Assistant")
+	a.connect(t, owner, "mcp:read")
+
+	require.NoError(t, w.redis.Pause())
+	status, _ := a.call(t, "business_get", `{}`)
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	status, err := a.token(t, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {a.Refresh}, "client_id": {a.clientID}})
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.NotContains(t, err.Error(), "invalid")
+	at := owner.open("/settings/connected-apps")
+	require.Equal(t, http.StatusServiceUnavailable, at.Status)
+	require.NotContains(t, at.Text, w.redis.Addr)
+
+	require.NoError(t, w.redis.Resume())
+	require.Eventually(t, func() bool {
+		status, _ := a.call(t, "business_get", `{}`)
+		return status == http.StatusOK
+	}, patience, 100*time.Millisecond)
+	require.Equal(t, http.StatusOK, owner.open("/settings/connected-apps").Status)
+}
+
+func TestADataServiceThatIsAwayIsAToolErrorAndNobodyIsSignedInByIt(t *testing.T) {
+	t.Parallel()
+	data := httptest.NewServer(demoService(t).Handler())
+	t.Cleanup(data.Close)
+	target, err := url.Parse(data.URL)
+	require.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.ErrorLog = log.New(io.Discard, "", 0)
+	w, g := connectedTo(t, proxy, "")
+	account := accountOf(t, w.acmeID, demo.RoleOwner)
+	owner := newPerson(t, g.URL)
+	owner.signIn(account)
+	a := register(t, g.URL, "Test Assistant")
+	a.connect(t, owner, "mcp:read")
+	data.Close()
+
+	status, answer := a.call(t, "contacts_search", `{}`)
+	require.Equal(t, http.StatusOK, status)
+	require.True(t, answer.Result.IsError)
+	text, err := json.Marshal(answer)
+	require.NoError(t, err)
+	requireNowhere(t, string(text), target.Host, "goroutine ", "connection refused")
+	stranger := newPerson(t, g.URL)
+	at := stranger.send(stranger.open("/sign-in"), "password", url.Values{"email": {account.Email}, "password": {account.Password}})
+	require.Equal(t, http.StatusServiceUnavailable, at.Status)
+	requireNowhere(t, at.Text, target.Host, account.Password)
+}
