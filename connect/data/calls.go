@@ -2,11 +2,12 @@ package data
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // List is what every list is asked with.
@@ -337,10 +338,10 @@ func (c *Client) Automations(ctx context.Context, by Caller, l List) (Page[Autom
 
 // StartRun starts a run of an automation. The input is a JSON object; nil is an empty one.
 func (c *Client) StartRun(
-	ctx context.Context, by Caller, w Write, automationID string, input json.RawMessage,
+	ctx context.Context, by Caller, w Write, automationID string, input jsontext.Value,
 ) (Run, error) {
 	if input == nil {
-		input = json.RawMessage("{}")
+		input = jsontext.Value("{}")
 	}
 	body := map[string]any{"input": input}
 	return change[Run](ctx, c, by, "run", http.MethodPost, body, w, "automations", automationID, "runs")
@@ -373,7 +374,7 @@ func (c *Client) Object(ctx context.Context, by Caller, objectType, id string) (
 
 // CreateObject adds a record of a kind. The fields are a JSON object.
 func (c *Client) CreateObject(
-	ctx context.Context, by Caller, w Write, objectType string, fields json.RawMessage,
+	ctx context.Context, by Caller, w Write, objectType string, fields jsontext.Value,
 ) (Object, error) {
 	body := map[string]any{"fields": fields}
 	return change[Object](ctx, c, by, "object", http.MethodPost, body, w, "objects", objectType)
@@ -381,7 +382,7 @@ func (c *Client) CreateObject(
 
 // UpdateObject changes fields of a record: a JSON Merge Patch (RFC 7396).
 func (c *Client) UpdateObject(
-	ctx context.Context, by Caller, w Write, objectType, id string, fields json.RawMessage,
+	ctx context.Context, by Caller, w Write, objectType, id string, fields jsontext.Value,
 ) (Object, error) {
 	body := map[string]any{"fields": fields}
 	return change[Object](ctx, c, by, "object", http.MethodPatch, body, w, "objects", objectType, id)

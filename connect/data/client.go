@@ -3,7 +3,6 @@ package data
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +13,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
 	"go.uber.org/zap"
 )
 
@@ -149,7 +148,7 @@ func (c *Client) do(ctx context.Context, by Caller, r request, into reply) error
 		return err
 	}
 	write := r.method != http.MethodGet
-	if !c.usable(answer, into) {
+	if json.Unmarshal(answer, into) != nil {
 		return &Error{Kind: ErrUnexpected, Status: status, Uncertain: write}
 	}
 	foreign := false
@@ -161,13 +160,6 @@ func (c *Client) do(ctx context.Context, by Caller, r request, into reply) error
 		return &Error{Kind: ErrForeign, Status: status, Uncertain: write}
 	}
 	return nil
-}
-
-func (c *Client) usable(answer []byte, into reply) bool {
-	if !utf8.Valid(answer) {
-		return false
-	}
-	return json.Unmarshal(answer, into) == nil
 }
 
 // deliver makes the call, twice if the first time was in vain and that is safe.
@@ -262,7 +254,7 @@ func (c *Client) failure(res *http.Response, by Caller, r request) error {
 		Code    string   `json:"code"`
 		Details []Detail `json:"details"`
 	}
-	if json.Unmarshal(body, &said) != nil || !utf8.Valid(body) {
+	if json.Unmarshal(body, &said) != nil {
 		said.Error, said.Code, said.Details = "", "", nil
 	}
 	e := &Error{

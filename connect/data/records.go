@@ -1,9 +1,12 @@
 package data
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Owner is the business that a record belongs to. It is read and checked; it is never written, so that it does not travel
@@ -13,12 +16,12 @@ type Owner string
 // IsZero is always true: "omitzero" leaves the owner out of everything that is written.
 func (Owner) IsZero() bool { return true }
 
-// owned is embedded in every record.
-type owned struct {
+// Owned is embedded in every record.
+type Owned struct {
 	BusinessID Owner `json:"business_id,omitzero"`
 }
 
-func (o owned) owner() Owner { return o.BusinessID }
+func (o Owned) owner() Owner { return o.BusinessID }
 
 type record interface{ owner() Owner }
 
@@ -35,26 +38,48 @@ type page[T record] struct {
 	next  string
 }
 
-func (p *page[T]) UnmarshalJSON(b []byte) error {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(b, &members); err != nil {
-		return err
-	}
-	if err := json.Unmarshal(members[p.name], &p.items); err != nil {
-		return fmt.Errorf("reading %q: %w", p.name, err)
-	}
-	if p.items == nil {
-		return fmt.Errorf("%q is null", p.name)
-	}
-	if next, ok := members["next_cursor"]; ok {
-		if err := json.Unmarshal(next, &p.next); err != nil {
-			return fmt.Errorf("reading next_cursor: %w", err)
+// UnmarshalJSONFrom reads the list in one go.
+func (p *page[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	err := eachMember(d, func(name string) error {
+		switch name {
+		case p.name:
+			return json.UnmarshalDecode(d, &p.items)
+		case "next_cursor":
+			return json.UnmarshalDecode(d, &p.next)
 		}
-	}
-	if !validCursor(p.next) {
-		return fmt.Errorf("next_cursor is no cursor")
+		return d.SkipValue()
+	})
+	switch {
+	case err != nil:
+		return err
+	case p.items == nil:
+		return fmt.Errorf("there is no list %q", p.name)
+	case !validCursor(p.next):
+		return errors.New("next_cursor is no cursor")
 	}
 	return nil
+}
+
+// eachMember reads an object and calls read for the value of each of its members.
+func eachMember(d *jsontext.Decoder, read func(name string) error) error {
+	token, err := d.ReadToken()
+	if err != nil {
+		return err
+	}
+	if token.Kind() != jsontext.KindBeginObject {
+		return errors.New("it is no object")
+	}
+	for d.PeekKind() != jsontext.KindEndObject {
+		name, err := d.ReadToken()
+		if err != nil {
+			return err
+		}
+		if err := read(name.String()); err != nil {
+			return err
+		}
+	}
+	_, err = d.ReadToken()
+	return err
 }
 
 func (p *page[T]) owners(yield func(Owner)) {
@@ -81,15 +106,14 @@ type single[T record] struct {
 	record T
 }
 
-func (s *single[T]) UnmarshalJSON(b []byte) error {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(b, &members); err != nil {
-		return err
-	}
-	if err := json.Unmarshal(members[s.name], &s.record); err != nil {
-		return fmt.Errorf("reading %q: %w", s.name, err)
-	}
-	return nil
+// UnmarshalJSONFrom reads the record in one go.
+func (s *single[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	return eachMember(d, func(name string) error {
+		if name == s.name {
+			return json.UnmarshalDecode(d, &s.record)
+		}
+		return d.SkipValue()
+	})
 }
 
 func (s *single[T]) owners(yield func(Owner)) { yield(s.record.owner()) }
@@ -97,21 +121,25 @@ func (s *single[T]) owners(yield func(Owner)) { yield(s.record.owner()) }
 // bare reads a record that stands for itself.
 type bare[T record] struct{ record T }
 
-func (s *bare[T]) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &s.record) }
-func (s *bare[T]) owners(yield func(Owner))     { yield(s.record.owner()) }
+// UnmarshalJSONFrom reads the record.
+func (s *bare[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	return json.UnmarshalDecode(d, &s.record)
+}
+func (s *bare[T]) owners(yield func(Owner)) { yield(s.record.owner()) }
 
 // gone reads the answer to a DELETE, which names nobody's records.
 type gone struct {
 	Deleted bool `json:"deleted"`
 }
 
-func (g *gone) UnmarshalJSON(b []byte) error {
+// UnmarshalJSONFrom reads the answer, which has to say so.
+func (g *gone) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	type plain gone
-	if err := json.Unmarshal(b, (*plain)(g)); err != nil {
+	if err := json.UnmarshalDecode(d, (*plain)(g)); err != nil {
 		return err
 	}
 	if !g.Deleted {
-		return fmt.Errorf("it does not say that anything was deleted")
+		return errors.New("it does not say that anything was deleted")
 	}
 	return nil
 }
@@ -120,7 +148,7 @@ func (*gone) owners(func(Owner)) {}
 
 // Business is the business itself.
 type Business struct {
-	owned
+	Owned
 
 	ID            string    `json:"id"`
 	Name          string    `json:"name"`
@@ -136,7 +164,7 @@ type Business struct {
 
 // Hours are when a business is open, on its own clocks.
 type Hours struct {
-	owned
+	Owned
 
 	Hours     []Span    `json:"hours"`
 	Version   int64     `json:"version"`
@@ -152,7 +180,7 @@ type Span struct {
 
 // ServiceAreas are where a business works.
 type ServiceAreas struct {
-	owned
+	Owned
 
 	ServiceAreas []ServiceArea `json:"service_areas"`
 	Version      int64         `json:"version"`
@@ -168,7 +196,7 @@ type ServiceArea struct {
 
 // Contact is a person whom the business knows.
 type Contact struct {
-	owned
+	Owned
 
 	ID            int64     `json:"id"`
 	FirstName     string    `json:"first_name"`
@@ -186,7 +214,7 @@ type Contact struct {
 
 // Conversation is one that the receptionist had. What callers said, their names and the summary are strangers' texts.
 type Conversation struct {
-	owned
+	Owned
 
 	ID            string     `json:"id"`
 	Channel       string     `json:"channel"`
@@ -198,7 +226,7 @@ type Conversation struct {
 	Outcome       string     `json:"outcome"`
 	Summary       *string    `json:"summary"`
 	MessageCount  int        `json:"message_count"`
-	Messages      []Message  `json:"messages,omitempty"` // only where one conversation was asked for
+	Messages      []Message  `json:"messages,omitzero"` // only where one conversation was asked for
 }
 
 // Message is what was said: From is "caller", "receptionist" or "staff".
@@ -211,7 +239,7 @@ type Message struct {
 
 // Calendar is one that appointments stand in.
 type Calendar struct {
-	owned
+	Owned
 
 	ID        string  `json:"id"`
 	Name      string  `json:"name"`
@@ -221,7 +249,7 @@ type Calendar struct {
 
 // Appointment is one in a calendar.
 type Appointment struct {
-	owned
+	Owned
 
 	ID           string    `json:"id"`
 	CalendarID   string    `json:"calendar_id"`
@@ -241,7 +269,7 @@ type Appointment struct {
 
 // Receptionist is how the AI receptionist is set up.
 type Receptionist struct {
-	owned
+	Owned
 
 	Personality Personality `json:"personality"`
 	Rules       []Rule      `json:"rules"`
@@ -260,7 +288,7 @@ type Personality struct {
 
 // Rule is what the receptionist does in a certain case.
 type Rule struct {
-	ID      string `json:"id,omitempty"`
+	ID      string `json:"id,omitzero"`
 	When    string `json:"when"`
 	Then    string `json:"then"`
 	Enabled bool   `json:"enabled"`
@@ -268,7 +296,7 @@ type Rule struct {
 
 // FAQ is a question that the receptionist can answer.
 type FAQ struct {
-	owned
+	Owned
 
 	ID        string    `json:"id"`
 	Question  string    `json:"question"`
@@ -281,7 +309,7 @@ type FAQ struct {
 
 // Offering is a service that the receptionist can offer.
 type Offering struct {
-	owned
+	Owned
 
 	ID              string    `json:"id"`
 	Name            string    `json:"name"`
@@ -296,7 +324,7 @@ type Offering struct {
 
 // Invoice is one that the business has written. Money is decimal text.
 type Invoice struct {
-	owned
+	Owned
 
 	ID            string     `json:"id"`
 	InvoiceNumber string     `json:"invoice_number"`
@@ -322,7 +350,7 @@ type Invoice struct {
 
 // Estimate is one that the business has made. Money is decimal text.
 type Estimate struct {
-	owned
+	Owned
 
 	ID              string     `json:"id"`
 	EstimateNumber  string     `json:"estimate_number"`
@@ -350,7 +378,7 @@ type Estimate struct {
 
 // Job is a piece of work. Money is decimal text.
 type Job struct {
-	owned
+	Owned
 
 	ID                 string    `json:"id"`
 	JobNumber          string    `json:"job_number"`
@@ -368,14 +396,14 @@ type Job struct {
 
 // Automation is something that the business can have done.
 type Automation struct {
-	owned
+	Owned
 
-	ID          string          `json:"id"`
-	Name        string          `json:"name"`
-	Description *string         `json:"description"`
-	Enabled     bool            `json:"enabled"`
-	InputSchema json.RawMessage `json:"input_schema"` // JSON Schema
-	LastRun     *LastRun        `json:"last_run"`
+	ID          string         `json:"id"`
+	Name        string         `json:"name"`
+	Description *string        `json:"description"`
+	Enabled     bool           `json:"enabled"`
+	InputSchema jsontext.Value `json:"input_schema"` // JSON Schema
+	LastRun     *LastRun       `json:"last_run"`
 }
 
 // LastRun is what an automation did last.
@@ -395,20 +423,20 @@ const (
 
 // Run is an automation at work, or what it did.
 type Run struct {
-	owned
+	Owned
 
-	ID           string          `json:"id"`
-	AutomationID string          `json:"automation_id"`
-	Status       string          `json:"status"`
-	Progress     int             `json:"progress"` // 0 to 100
-	Message      *string         `json:"message"`
-	Steps        []Step          `json:"steps"`
-	Input        json.RawMessage `json:"input,omitempty"`
-	CreatedAt    *time.Time      `json:"created_at"`
-	StartedAt    *time.Time      `json:"started_at"`
-	FinishedAt   *time.Time      `json:"finished_at"`
-	Result       json.RawMessage `json:"result,omitempty"` // an object
-	Error        *RunError       `json:"error"`
+	ID           string         `json:"id"`
+	AutomationID string         `json:"automation_id"`
+	Status       string         `json:"status"`
+	Progress     int            `json:"progress"` // 0 to 100
+	Message      *string        `json:"message"`
+	Steps        []Step         `json:"steps"`
+	Input        jsontext.Value `json:"input,omitzero"`
+	CreatedAt    *time.Time     `json:"created_at"`
+	StartedAt    *time.Time     `json:"started_at"`
+	FinishedAt   *time.Time     `json:"finished_at"`
+	Result       jsontext.Value `json:"result,omitzero"` // an object
+	Error        *RunError      `json:"error"`
 }
 
 // Ended reports whether nothing more will happen in the run.
@@ -431,23 +459,23 @@ type RunError struct {
 
 // ObjectType is a kind of records that a business has made up itself.
 type ObjectType struct {
-	owned
+	Owned
 
-	Name        string          `json:"name"`
-	Title       string          `json:"title"`
-	Description *string         `json:"description"`
-	ObjectCount int             `json:"object_count"`
-	Schema      json.RawMessage `json:"schema,omitempty"` // JSON Schema of the fields; only where one type was asked for
+	Name        string         `json:"name"`
+	Title       string         `json:"title"`
+	Description *string        `json:"description"`
+	ObjectCount int            `json:"object_count"`
+	Schema      jsontext.Value `json:"schema,omitzero"` // JSON Schema of the fields; only where one type was asked for
 }
 
 // Object is a record of such a kind.
 type Object struct {
-	owned
+	Owned
 
-	ID        string          `json:"id"`
-	Type      string          `json:"type"`
-	Fields    json.RawMessage `json:"fields"` // an object
-	Version   int64           `json:"version"`
-	CreatedAt time.Time       `json:"created_at"`
-	UpdatedAt time.Time       `json:"updated_at"`
+	ID        string         `json:"id"`
+	Type      string         `json:"type"`
+	Fields    jsontext.Value `json:"fields"` // an object
+	Version   int64          `json:"version"`
+	CreatedAt time.Time      `json:"created_at"`
+	UpdatedAt time.Time      `json:"updated_at"`
 }

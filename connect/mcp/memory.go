@@ -21,11 +21,14 @@ const RepeatWindow = 10 * time.Minute
 // answer is not done twice; and holds the secret that binds a person's answer to the question.
 type Memory interface {
 	// Key returns the idempotency key of a call: the same for the same connection, area and fingerprint within
-	// RepeatWindow of the first, unless Forget was called between.
+	// RepeatWindow of the first, unless what it made was forgotten between.
 	Key(ctx context.Context, grantID, area, fingerprint string) (string, error)
 
-	// Forget lets what was added in an area be added anew: something was deleted there.
-	Forget(ctx context.Context, grantID, area string) error
+	// Made remembers which record the call with the fingerprint made.
+	Made(ctx context.Context, grantID, area, fingerprint, record string) error
+
+	// Forget forgets the call that made a record: the record is gone, and may be made anew.
+	Forget(ctx context.Context, grantID, area, record string) error
 
 	// Secret returns 32 bytes that are the same on every gateway, and known to none but them.
 	Secret(ctx context.Context) ([]byte, error)
@@ -55,9 +58,7 @@ func (m *redisMemory) key(grantID, area string) string {
 func (m *redisMemory) Key(ctx context.Context, grantID, area, fingerprint string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	digest := sha256.Sum256([]byte(fingerprint))
-	field := base64.RawURLEncoding.EncodeToString(digest[:])
-	key, err := m.remember.Run(ctx, m.client, []string{m.key(grantID, area)}, field, rand.Text(),
+	key, err := m.remember.Run(ctx, m.client, []string{m.key(grantID, area)}, fieldOf(fingerprint), rand.Text(),
 		RepeatWindow.Milliseconds()).Text()
 	if err != nil {
 		return "", fmt.Errorf("remembering a call: %w", err)
@@ -65,11 +66,40 @@ func (m *redisMemory) Key(ctx context.Context, grantID, area, fingerprint string
 	return key, nil
 }
 
-func (m *redisMemory) Forget(ctx context.Context, grantID, area string) error {
+// fieldOf is a fingerprint's field; records' fields begin with a space.
+func fieldOf(fingerprint string) string {
+	digest := sha256.Sum256([]byte(fingerprint))
+	return base64.RawURLEncoding.EncodeToString(digest[:])
+}
+
+func (m *redisMemory) Made(ctx context.Context, grantID, area, fingerprint, record string) error {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	if err := m.client.Del(ctx, m.key(grantID, area)).Err(); err != nil {
-		return fmt.Errorf("forgetting calls: %w", err)
+	key := m.key(grantID, area)
+	_, err := m.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, key, " "+record, fieldOf(fingerprint))
+		p.PExpire(ctx, key, RepeatWindow)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("remembering what a call made: %w", err)
+	}
+	return nil
+}
+
+func (m *redisMemory) Forget(ctx context.Context, grantID, area, record string) error {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	key := m.key(grantID, area)
+	field, err := m.client.HGet(ctx, key, " "+record).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return nil
+	case err == nil:
+		err = m.client.HDel(ctx, key, field, " "+record).Err()
+	}
+	if err != nil {
+		return fmt.Errorf("forgetting a call: %w", err)
 	}
 	return nil
 }

@@ -1,4 +1,5 @@
--- KEYS[1]: the calls of a connection in one area: for each fingerprint "<milliseconds when> <idempotency key>".
+-- KEYS[1]: the calls of a connection in one area: for each fingerprint "<milliseconds when> <idempotency key>"; and for
+-- each record that one of them made, " <record>", the fingerprint.
 -- ARGV: fingerprint, a fresh key, the window in milliseconds. Returns the key of the call.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

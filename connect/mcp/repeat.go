@@ -17,6 +17,7 @@ import (
 // once is how a call that adds or runs something is done once, however often it is made.
 type once struct {
 	shown    string // the key as the assistant knows it
+	recalled bool   // the key is kept in memory, under the call's fingerprint
 	replayed bool   // the data service had done it before
 }
 
@@ -44,6 +45,7 @@ func (c *call) once(ctx context.Context, named string) (data.Write, *once) {
 				zap.String("request_id", c.grant.requestID), zap.Error(err))
 			o.shown = rand.Text()
 		}
+		o.recalled = err == nil
 	}
 	// The data service's keys are the account's: connections and tools must not meet there.
 	digest := sha256.Sum256([]byte(c.grant.ID + "\n" + c.tool.name + "\n" + o.shown))
@@ -53,10 +55,21 @@ func (c *call) once(ctx context.Context, named string) (data.Write, *once) {
 // fresh is how a call is done that may be repeated anyway: a change of what is there.
 func fresh(version int64) data.Write { return data.Write{Key: data.Key(rand.Text()), Version: version} }
 
-// forget lets what was deleted be added anew.
-func (c *call) forget(ctx context.Context) {
-	if err := c.server.o.Memory.Forget(ctx, c.grant.ID, c.area()); err != nil {
-		c.server.log.Warn("calls cannot be forgotten", zap.String("tool", c.tool.name),
+// remember keeps which record a call made, for forget.
+func (c *call) remember(ctx context.Context, o *once, record string) {
+	if !o.recalled || o.replayed {
+		return
+	}
+	if err := c.server.o.Memory.Made(ctx, c.grant.ID, c.area(), c.fingerprint(), record); err != nil {
+		c.server.log.Warn("what a call made cannot be remembered", zap.String("tool", c.tool.name),
+			zap.String("request_id", c.grant.requestID), zap.Error(err))
+	}
+}
+
+// forget lets a record that was deleted be made anew.
+func (c *call) forget(ctx context.Context, record string) {
+	if err := c.server.o.Memory.Forget(ctx, c.grant.ID, c.area(), record); err != nil {
+		c.server.log.Warn("a call cannot be forgotten", zap.String("tool", c.tool.name),
 			zap.String("request_id", c.grant.requestID), zap.Error(err))
 	}
 }

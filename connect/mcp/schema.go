@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	fast "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
@@ -14,25 +16,24 @@ type node []any
 
 // MarshalJSON writes the members in their order.
 func (n node) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	b.WriteByte('{')
-	for i := 0; i+1 < len(n); i += 2 {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		for j, v := range n[i : i+2] {
-			if j > 0 {
-				b.WriteByte(':')
-			}
-			text, err := json.Marshal(v)
-			if err != nil {
-				return nil, fmt.Errorf("writing a schema: %w", err)
-			}
-			b.Write(text)
+	b, err := fast.Marshal(n)
+	if err != nil {
+		return nil, fmt.Errorf("writing JSON: %w", err)
+	}
+	return b, nil
+}
+
+// MarshalJSONTo writes the members in their order, in one go.
+func (n node) MarshalJSONTo(e *jsontext.Encoder) error {
+	if err := e.WriteToken(jsontext.BeginObject); err != nil {
+		return err
+	}
+	for _, v := range n {
+		if err := fast.MarshalEncode(e, v); err != nil {
+			return err
 		}
 	}
-	b.WriteByte('}')
-	return b.Bytes(), nil
+	return e.WriteToken(jsontext.EndObject)
 }
 
 // with returns the schema with more members.

@@ -1,12 +1,12 @@
 package mcp
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 
+	fast "github.com/go-json-experiment/json"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -143,12 +143,12 @@ func (m members) read(name string, into any) error {
 
 // success makes a tool's result of its outcome. The structured content has to meet the output schema: clients check it.
 func (t *tool) success(o *outcome) (*sdk.CallToolResult, error) {
-	written, err := json.Marshal(o.value)
+	written, err := fast.Marshal(o.value)
 	if err != nil {
 		return nil, fmt.Errorf("writing what %s answers: %w", t.name, err)
 	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(written))
-	if err != nil {
+	var doc any
+	if err := fast.Unmarshal(written, &doc); err != nil {
 		return nil, fmt.Errorf("reading what %s answers: %w", t.name, err)
 	}
 	if err := t.output.Validate(doc); err != nil {

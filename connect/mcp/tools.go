@@ -2,9 +2,10 @@ package mcp
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
@@ -126,7 +127,8 @@ func added(name string, record node) node {
 	)
 }
 
-func addedOutcome(name string, record any, o *once, target string) *outcome {
+func (c *call) added(ctx context.Context, name string, record any, o *once, target string) *outcome {
+	c.remember(write(ctx), o, target)
 	return &outcome{
 		value: node{name, record, "repeated", o.replayed, "idempotency_key", o.shown}, target: target,
 	}
@@ -148,16 +150,19 @@ type idArguments struct {
 // removal is a deletion as a tool describes it.
 type removal struct {
 	id      any
-	subject string // what the person's answer is about: kind, id and version
+	record  string // kind and id
+	version int64
 	named   string // for people: `the contact "Ines Halvorsen"`
 	confirm bool   // what the assistant says
-	remove  func(ctx context.Context) error
+	remove  func(ctx context.Context, w data.Write) error
 }
 
 // delete has the person confirm and then deletes.
 func (c *call) delete(ctx context.Context, r removal) (*outcome, error) {
 	question := "Delete " + visible(r.named) + " for good?"
-	said, input, err := c.confirm(ctx, r.confirm, r.subject, question)
+	// The person's answer is about the record as it is.
+	subject := r.record + " version " + number(r.version)
+	said, input, err := c.confirm(ctx, r.confirm, subject, question)
 	if err != nil {
 		return nil, err
 	}
@@ -170,16 +175,16 @@ func (c *call) delete(ctx context.Context, r removal) (*outcome, error) {
 				"deleted", false, "id", r.id,
 				"message", "The person was asked and did not agree. Nothing was deleted. Do not ask again unless they bring it up.",
 			},
-			target: r.subject, refused: true,
+			target: r.record, refused: true,
 		}, nil
 	case yes:
 	}
-	if err := r.remove(write(ctx)); err != nil {
+	if err := r.remove(write(ctx), fresh(r.version)); err != nil {
 		return nil, err
 	}
-	c.forget(write(ctx))
+	c.forget(write(ctx), r.record)
 	return &outcome{
-		value: node{"deleted", true, "id", r.id, "message", "Deleted."}, target: r.subject,
+		value: node{"deleted", true, "id", r.id, "message", "Deleted."}, target: r.record,
 	}, nil
 }
 
@@ -195,9 +200,9 @@ func shortened(s string) string {
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
 // orObject is raw JSON, or an empty object.
-func orObject(raw json.RawMessage) json.RawMessage {
+func orObject(raw jsontext.Value) jsontext.Value {
 	if len(raw) == 0 || string(raw) == "null" {
-		return json.RawMessage("{}")
+		return jsontext.Value("{}")
 	}
 	return raw
 }

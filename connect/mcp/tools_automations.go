@@ -2,11 +2,11 @@ package mcp
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/zap"
 
@@ -45,10 +45,10 @@ func presented(r data.Run) data.Run {
 }
 
 type runArguments struct {
-	AutomationID   string          `json:"automation_id"`
-	Input          json.RawMessage `json:"input"`
-	WaitSeconds    *int            `json:"wait_seconds"`
-	IdempotencyKey string          `json:"idempotency_key"`
+	AutomationID   string         `json:"automation_id"`
+	Input          jsontext.Value `json:"input"`
+	WaitSeconds    *int           `json:"wait_seconds"`
+	IdempotencyKey string         `json:"idempotency_key"`
 }
 
 func automationTools() []*tool {

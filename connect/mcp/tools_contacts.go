@@ -118,7 +118,7 @@ func contactTools() []*tool {
 				if err != nil {
 					return nil, err
 				}
-				return addedOutcome("contact", contact, o, "contact "+number(contact.ID)), nil
+				return c.added(ctx, "contact", contact, o, "contact "+number(contact.ID)), nil
 			}),
 		},
 		{
@@ -156,10 +156,10 @@ func contactTools() []*tool {
 					return nil, err
 				}
 				return c.delete(ctx, removal{
-					id: a.ID, subject: fmt.Sprintf("contact %d version %d", a.ID, contact.Version), named: contactName(contact),
+					id: a.ID, record: "contact " + number(a.ID), version: contact.Version, named: contactName(contact),
 					confirm: a.Confirm,
-					remove: func(ctx context.Context) error {
-						return c.data().DeleteContact(ctx, c.by, fresh(contact.Version), a.ID)
+					remove: func(ctx context.Context, w data.Write) error {
+						return c.data().DeleteContact(ctx, c.by, w, a.ID)
 					},
 				})
 			}),

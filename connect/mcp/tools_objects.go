@@ -2,8 +2,11 @@ package mcp
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
 func typeArgument() node {
@@ -28,12 +31,12 @@ func objectSchema() node {
 type objectArguments struct {
 	listArguments
 
-	Type           string          `json:"type"`
-	ID             string          `json:"id"`
-	Fields         json.RawMessage `json:"fields"`
-	IfVersion      int64           `json:"if_version"`
-	IdempotencyKey string          `json:"idempotency_key"`
-	Confirm        bool            `json:"confirm"`
+	Type           string         `json:"type"`
+	ID             string         `json:"id"`
+	Fields         jsontext.Value `json:"fields"`
+	IfVersion      int64          `json:"if_version"`
+	IdempotencyKey string         `json:"idempotency_key"`
+	Confirm        bool           `json:"confirm"`
 }
 
 func objectTools() []*tool {
@@ -113,7 +116,7 @@ func objectTools() []*tool {
 				if err != nil {
 					return nil, err
 				}
-				return addedOutcome("object", created, o, "object "+a.Type+" "+created.ID), nil
+				return c.added(ctx, "object", created, o, "object "+a.Type+" "+created.ID), nil
 			}),
 		},
 		{
@@ -148,10 +151,10 @@ func objectTools() []*tool {
 					return nil, err
 				}
 				return c.delete(ctx, removal{
-					id: a.ID, subject: fmt.Sprintf("object %s %s version %d", a.Type, a.ID, found.Version), confirm: a.Confirm,
+					id: a.ID, record: "object " + a.Type + " " + a.ID, version: found.Version, confirm: a.Confirm,
 					named: fmt.Sprintf("the record %s of %q", shortened(string(found.Fields)), a.Type),
-					remove: func(ctx context.Context) error {
-						return c.data().DeleteObject(ctx, c.by, fresh(found.Version), a.Type, a.ID)
+					remove: func(ctx context.Context, w data.Write) error {
+						return c.data().DeleteObject(ctx, c.by, w, a.Type, a.ID)
 					},
 				})
 			}),

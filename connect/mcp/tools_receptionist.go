@@ -164,7 +164,7 @@ func upsert[T any](
 	if err != nil {
 		return nil, err
 	}
-	return addedOutcome(name, record, o, name+" "+idOf(record)), nil
+	return c.added(ctx, name, record, o, name+" "+idOf(record)), nil
 }
 
 func faqTools() []*tool {
@@ -226,10 +226,10 @@ func faqTools() []*tool {
 					return nil, err
 				}
 				return c.delete(ctx, removal{
-					id: a.ID, subject: fmt.Sprintf("FAQ %s version %d", a.ID, faq.Version), confirm: a.Confirm,
+					id: a.ID, record: "faq " + a.ID, version: faq.Version, confirm: a.Confirm,
 					named: fmt.Sprintf("the question %q of the AI receptionist", shortened(faq.Question)),
-					remove: func(ctx context.Context) error {
-						return c.data().DeleteFAQ(ctx, c.by, fresh(faq.Version), a.ID)
+					remove: func(ctx context.Context, w data.Write) error {
+						return c.data().DeleteFAQ(ctx, c.by, w, a.ID)
 					},
 				})
 			}),
@@ -299,10 +299,10 @@ func serviceTools() []*tool {
 					return nil, err
 				}
 				return c.delete(ctx, removal{
-					id: a.ID, subject: fmt.Sprintf("service %s version %d", a.ID, service.Version), confirm: a.Confirm,
+					id: a.ID, record: "service " + a.ID, version: service.Version, confirm: a.Confirm,
 					named: fmt.Sprintf("the service %q of the AI receptionist", shortened(service.Name)),
-					remove: func(ctx context.Context) error {
-						return c.data().DeleteService(ctx, c.by, fresh(service.Version), a.ID)
+					remove: func(ctx context.Context, w data.Write) error {
+						return c.data().DeleteService(ctx, c.by, w, a.ID)
 					},
 				})
 			}),
