@@ -42,6 +42,8 @@ TEST_PACKAGES ?= ./...
 # How long each fuzz target runs in `make test`, and in `make fuzz`.
 FUZZTIME_SHORT ?= 3s
 FUZZTIME ?= 10m
+# Which tests run in their long form in `make chaos`.
+CHAOS ?= ^TestFault|^TestFleet
 
 ##@ Using it
 
@@ -113,6 +115,15 @@ fuzz: ## fuzz every target, each for FUZZTIME=10m (FUZZ_PACKAGES=./upstream for 
 .PHONY: fuzz-short
 fuzz-short: ## fuzz every target for a few seconds
 	@cd $(ROOT) && $(SHARED) FUZZCACHE= UNGUIDED=./caddymodule scripts/fuzz.sh $(FUZZTIME_SHORT)
+
+# One after the other, so that the figures are those of one fault on an otherwise idle machine.
+.PHONY: chaos
+chaos: packages test-servers ## break everything around the gateway under load, at length (half an hour), and print the figures (CHAOS=TestFaultVault)
+	@mkdir -p $(CACHE)
+	@cd $(ROOT) && { GATEHOUSE_CHAOS=1 CGO_ENABLED=1 go test -v -race -count=1 -vet=off -parallel=1 -timeout=3h -tags=$(GOTAGS) \
+		-run '$(CHAOS)' ./e2e 2>&1; echo $$? >$(CACHE)/chaos.status; } | tee $(CACHE)/chaos.log | \
+		grep --line-buffered -E 'figure: |^ *--- |^(ok|FAIL|panic)'; \
+		status=$$(cat $(CACHE)/chaos.status); [ $$status = 0 ] || echo "failed: see $(CACHE)/chaos.log"; exit $$status
 
 .PHONY: vuln
 vuln: ## known vulnerabilities that our code reaches (asks an online database, so it is not part of `make test`)
