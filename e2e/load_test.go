@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -205,8 +207,11 @@ type loadOptions struct {
 	May func(s *sample) string
 	// Hide are further texts that must be in no answer: addresses of stores, say. Private keys are always looked for.
 	Hide []string
-	// Conns is how many connections a load has to each gateway at most. Default: 64.
+	// Conns is how many requests a load has under way at each gateway at most. Default: 64.
 	Conns int
+	// Addresses is from how many addresses of the loopback interface callers come, each always from the same. Default: 1,
+	// which is 127.0.0.1.
+	Addresses int
 }
 
 // sample is one request of a load and what came of it.
@@ -246,8 +251,8 @@ func (s *sample) outcome() string {
 type load struct {
 	t       *testing.T
 	o       loadOptions
-	clients []*http.Client
-	ctx     context.Context //nolint:containedctx // ends the streams, each of which is a goroutine
+	clients [][]*http.Client // for each gateway, for each address
+	ctx     context.Context  //nolint:containedctx // ends the streams, each of which is a goroutine
 	cancel  context.CancelFunc
 	streams sync.WaitGroup
 	work    sync.WaitGroup
@@ -268,7 +273,8 @@ type load struct {
 // request is one that is due.
 type request struct {
 	*sample
-	caller loadCaller
+	caller  loadCaller
+	address int
 }
 
 // startLoad begins a load, in the phase "before". It is open-loop: requests are sent when they are due, however long
@@ -282,11 +288,16 @@ func startLoad(t *testing.T, o loadOptions) *load {
 	l := &load{t: t, o: o, due: make(chan *request), began: map[string]time.Time{}, wrongs: map[string]int{}}
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(t.Context()))
 	for range o.Gateways {
-		transport := &http.Transport{MaxIdleConnsPerHost: o.Conns, MaxConnsPerHost: o.Conns, DisableCompression: true}
-		l.clients = append(l.clients, &http.Client{
-			Transport: transport, Timeout: patience,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		})
+		var clients []*http.Client
+		for i := range max(1, o.Addresses) {
+			dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, byte(i>>8), byte(i+1))}}
+			transport := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: o.Conns, DisableCompression: true}
+			clients = append(clients, &http.Client{
+				Transport: transport, Timeout: patience,
+				CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			})
+		}
+		l.clients = append(l.clients, clients)
 	}
 	l.phase("before")
 	for range o.Conns * len(o.Gateways) {
@@ -296,7 +307,20 @@ func startLoad(t *testing.T, o loadOptions) *load {
 			}
 		})
 	}
-	t.Cleanup(l.end)
+	t.Cleanup(func() {
+		l.end()
+		if !t.Failed() {
+			return
+		}
+		for i, g := range o.Gateways {
+			t.Logf("what gateway %d has said of its surroundings:", i)
+			for line := range strings.Lines(g.Output()) { // a line for each request would hide it
+				if !strings.Contains(line, `"msg":"request"`) {
+					t.Log(strings.TrimSpace(line))
+				}
+			}
+		}
+	})
 	if len(o.Callers) > 0 {
 		l.also("", o.Callers, o.Rate, o.Targets...)
 	}
@@ -325,11 +349,12 @@ func (l *load) also(name string, callers []loadCaller, rate int, targets ...stri
 			if !until(ctx, due) {
 				return
 			}
-			caller := callers[i/gateways%len(callers)]
+			turn := i / gateways % len(callers)
+			caller := callers[turn]
 			r := &request{&sample{
 				Stream: name, Phase: *l.name.Load(), Gateway: i % gateways, Key: caller.PublicKey,
 				Target: targets[(i/gateways+i/(gateways*len(callers)))%len(targets)], Due: due,
-			}, caller}
+			}, caller, turn % max(1, l.o.Addresses)}
 			select {
 			case l.due <- r:
 			case <-ctx.Done():
@@ -378,7 +403,7 @@ func (l *load) send(r *request) {
 	r.Sent = time.Now()
 	// a request that has been sent is answered, though the load ends
 	c := r.caller.Caller
-	c.Client = l.clients[r.Gateway]
+	c.Client = l.clients[r.Gateway][r.address]
 	a, err := c.Try(context.WithoutCancel(l.ctx), http.MethodGet, l.o.Gateways[r.Gateway].URL, r.Target, nil)
 	r.Done = time.Now()
 	r.Ended = *l.name.Load()
@@ -543,8 +568,10 @@ func (l *load) end() {
 		l.streams.Wait()
 		close(l.due)
 		l.work.Wait()
-		for _, c := range l.clients {
-			c.CloseIdleConnections()
+		for _, clients := range l.clients {
+			for _, c := range clients {
+				c.CloseIdleConnections()
+			}
 		}
 	})
 }
@@ -568,7 +595,8 @@ func (l *load) stop() *loadReport {
 		}
 		requireNowhere(l.t, everything(l.t, g), secrets...)
 		requireNowhere(l.t, g.Output(), "goroutine ", "panic", "runtime error", "canary")
-		metrics := anonymous().Get(l.t, g.AdminURL, "/metrics").Body
+		// Caddy's own metrics name its upstreams, to whoever operates it
+		metrics := regexp.MustCompile(`(?m)^caddy_reverse_proxy_.*$`).ReplaceAllString(anonymous().Get(l.t, g.AdminURL, "/metrics").Body, "")
 		requireNowhere(l.t, metrics, "canary")
 		for _, h := range l.o.Hide {
 			requireNowhere(l.t, metrics, h)
