@@ -237,6 +237,9 @@ func TestMethodsThatAreNotOfferedAreNotFound(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(text), "-32601", method)
 	}
+	body := strings.Replace(callMessage(modern, "x", object{}), "tools/call", "subscriptions/listen", 1)
+	res := s.post("bearer", modern, body, func(r *http.Request) { r.Header.Del("Mcp-Name") })
+	require.Equal(t, http.StatusNotFound, res.StatusCode, "a stream that nothing will ever be sent on")
 	c := s.connect(modern, "bearer", nil)
 	require.Nil(t, c.InitializeResult().Capabilities.Prompts)
 	require.Nil(t, c.InitializeResult().Capabilities.Logging)
@@ -314,6 +317,18 @@ func TestAConnectionsCallsAreCounted(t *testing.T) {
 
 	s.redis.Close()
 	call(t, s.connect(modern, "bearer", nil), "calendars_list", nil)
+}
+
+func TestWhatIsHiddenInARecordIsTakenOut(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	c := s.connect(modern, "bearer", nil)
+	id := call(t, c, "contacts_create", object{
+		"first_name": "Hid\U000e0064\U000e0065den", "notes": "Seen\u2066\u202e\ufeff, and 👩\u200d🔧 too",
+	})["contact"].(object)["id"]
+	contact := call(t, c, "contacts_get", object{"id": id})["contact"].(object)
+	require.Equal(t, "Hidden", contact["first_name"])
+	require.Equal(t, "Seen, and 👩\u200d🔧 too", contact["notes"])
 }
 
 func TestStrangersWordsAreMarkedAndFenced(t *testing.T) {

@@ -50,6 +50,12 @@ type Challenger interface {
 	InsufficientScope(w http.ResponseWriter, required ...string)
 }
 
+var (
+	_ Auditor    = (*audit.Trail)(nil)
+	_ Accounts   = account.Service(nil)
+	_ Challenger = (*oauth.Server)(nil)
+)
+
 // Options of a [Server].
 type Options struct {
 	// Resource is the URL of the endpoint, "https://api.example.com/mcp". Requests for other hosts are refused. Required.

@@ -147,6 +147,7 @@ func (t *tool) success(o *outcome) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing what %s answers: %w", t.name, err)
 	}
+	written = withoutHidden(written)
 	var doc any
 	if err := fast.Unmarshal(written, &doc); err != nil {
 		return nil, fmt.Errorf("reading what %s answers: %w", t.name, err)

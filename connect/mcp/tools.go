@@ -36,11 +36,16 @@ func queryArgument(looksAt string) node {
 		". Every word has to occur, in any order, whatever its case. Leave it out to list everything.")
 }
 
+func idText() node {
+	return node{"type", "string", "minLength", 1, "maxLength", 128, "pattern", "^[\\x21-\\x7e]+$"}
+}
+
 func idArgument(of, from string) node {
-	return node{
-		"type", "string", "minLength", 1, "maxLength", 128, "pattern", "^[\\x21-\\x7e]+$",
-		"description", "The id of the " + of + ", as " + from + " gives it.",
-	}
+	return idText().because("The id of the " + of + ", as " + from + " gives it.")
+}
+
+func replacedArgument(of, from string) node {
+	return idText().because("The id of the " + of + " to replace, as " + from + " gives it. Leave it out to add one.")
 }
 
 func versionArgument() node {

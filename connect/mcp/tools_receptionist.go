@@ -192,7 +192,7 @@ func faqTools() []*tool {
 				"same question twice is refused.",
 			scope: "receptionist:write", kind: changes, idempotent: true, about: "FAQ",
 			in: object(
-				may("id", idArgument("FAQ to replace", "receptionist_faqs_list").with("title", "Leave it out to add one.")),
+				may("id", replacedArgument("FAQ", "receptionist_faqs_list")),
 				must("question", text(1, 300).example("Do you work on Saturdays?")),
 				must("answer", text(1, 2000).example("Until noon.")),
 				may("enabled", boolean().with("default", true, "description", "false keeps it without using it.")),
@@ -262,7 +262,7 @@ func serviceTools() []*tool {
 				"already; the same name twice is refused.",
 			scope: "receptionist:write", kind: changes, idempotent: true, about: "service",
 			in: object(
-				may("id", idArgument("service to replace", "receptionist_services_list").with("title", "Leave it out to add one.")),
+				may("id", replacedArgument("service", "receptionist_services_list")),
 				must("name", text(1, 120).example("Boiler service")),
 				may("description", text(1, 2000).orNull()),
 				may("duration_minutes", integer(5, 1440).orNull().because("Required where bookable is true.")),

@@ -165,11 +165,16 @@ func TestEveryWriteLeavesAnEntryInTheTrail(t *testing.T) {
 
 func TestAnAutomationRunsAndReportsItsProgress(t *testing.T) {
 	t.Parallel()
+	eachEra(t, runs)
+}
+
+func runs(t *testing.T, era string) {
+	t.Helper()
 	service := fresh(t, demo.Options{Pace: 60 * time.Millisecond})
 	s := newSetup(t, service)
 	var mu sync.Mutex
 	var seen []float64
-	c := s.connect(modern, "bearer", &sdk.ClientOptions{
+	c := s.connect(era, "bearer", &sdk.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -1,3 +1,4 @@
+//nolint:staticcheck // sampling, roots and logging are deprecated, and what the suite asks for
 package conformance
 
 import (
@@ -36,7 +37,7 @@ type fixtures struct{ secret []byte }
 type result = sdk.CallToolResult
 
 func (f *fixtures) options(o *sdk.ServerOptions) {
-	o.Capabilities = &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}} //nolint:staticcheck // older revisions have it
+	o.Capabilities = &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}}
 	o.CompletionHandler = func(context.Context, *sdk.CompleteRequest) (*sdk.CompleteResult, error) {
 		return &sdk.CompleteResult{Completion: sdk.CompletionResultDetails{Values: []string{}}}, nil
 	}
@@ -129,7 +130,7 @@ func (f *fixtures) contents(s *sdk.Server) {
 		})
 	}
 	tool(s, "test_error_handling", "Fixture: fails.", nil, func(context.Context, *sdk.CallToolRequest) (*result, error) {
-		return fails(errors.New("This tool intentionally returns an error for testing")), nil //nolint:revive,staticcheck // the suite's words
+		return fails(errors.New("This tool intentionally returns an error for testing")), nil //nolint:revive // the suite's words
 	})
 	tool(s, "json_schema_2020_12_tool", "Fixture: a schema of many keywords.", json.RawMessage(`{
 		"$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -174,7 +175,6 @@ func (f *fixtures) streams(s *sdk.Server) {
 				if i > 0 && pause(ctx) != nil {
 					return nil, ctx.Err()
 				}
-				//nolint:staticcheck // older revisions have it
 				if err := r.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "info", Data: text}); err != nil {
 					return fails(err), nil
 				}
@@ -222,7 +222,6 @@ func (f *fixtures) questions(s *sdk.Server) {
 			if err := json.Unmarshal(r.Params.Arguments, &arguments); err != nil {
 				return fails(err), nil
 			}
-			//nolint:staticcheck // older revisions have it
 			answer, err := r.Session.CreateMessage(ctx, &sdk.CreateMessageParams{
 				MaxTokens: 100,
 				Messages:  []*sdk.SamplingMessage{{Role: "user", Content: &sdk.TextContent{Text: arguments.Prompt}}},
@@ -282,7 +281,7 @@ func (f *fixtures) questions(s *sdk.Server) {
 		"Elicitation completed")
 	tool(s, "test_missing_capability", "Fixture: needs sampling.", nil,
 		func(_ context.Context, r *sdk.CallToolRequest) (*result, error) {
-			if c := r.ClientCapabilities(); c != nil && c.Sampling != nil { //nolint:staticcheck // older revisions have it
+			if c := r.ClientCapabilities(); c != nil && c.Sampling != nil {
 				return says("The client can sample."), nil
 			}
 			return nil, &jsonrpc.Error{
@@ -335,7 +334,6 @@ func sampled(answers sdk.InputResponseMap, id string) (string, bool) {
 	return "", true
 }
 
-//nolint:staticcheck // sampling and roots are what the suite asks for
 func sampling(prompt string, tokens int64) *sdk.CreateMessageParams {
 	return &sdk.CreateMessageParams{
 		MaxTokens: tokens, Messages: []*sdk.SamplingMessage{{Role: "user", Content: &sdk.TextContent{Text: prompt}}},
@@ -376,7 +374,6 @@ func (f *fixtures) rounds(s *sdk.Server) {
 			}
 			return says("Roots: " + strings.Join(uris, " ")), nil
 		}
-		//nolint:staticcheck // what the suite asks for
 		return asks("", sdk.InputRequestMap{"client_roots": &sdk.ListRootsParams{}}), nil
 	})
 	confirm := func(r *sdk.CallToolRequest, answers sdk.InputResponseMap) (*result, error) {
@@ -406,7 +403,7 @@ func (f *fixtures) rounds(s *sdk.Server) {
 		}
 		return asks(f.seal("multiple"), sdk.InputRequestMap{
 			"user_name": askName("What is your name?"), "greeting": sampling("Generate a greeting", 50),
-			"client_roots": &sdk.ListRootsParams{}, //nolint:staticcheck // what the suite asks for
+			"client_roots": &sdk.ListRootsParams{},
 		}), nil
 	})
 	add("multi_round", f.twoRounds)
@@ -419,11 +416,11 @@ func (f *fixtures) rounds(s *sdk.Server) {
 		if c != nil && c.Elicitation != nil {
 			questions["user_name"] = askName("What is your name?")
 		}
-		if c != nil && c.Sampling != nil { //nolint:staticcheck // what the suite asks for
+		if c != nil && c.Sampling != nil {
 			questions["greeting"] = sampling("Generate a greeting", 50)
 		}
-		if c != nil && c.RootsV2 != nil { //nolint:staticcheck // what the suite asks for
-			questions["client_roots"] = &sdk.ListRootsParams{} //nolint:staticcheck // what the suite asks for
+		if c != nil && c.RootsV2 != nil {
+			questions["client_roots"] = &sdk.ListRootsParams{}
 		}
 		if len(questions) == 0 {
 			return says("There is nothing that this client can be asked."), nil

@@ -1,3 +1,4 @@
+//nolint:staticcheck // sampling and roots are deprecated, and what the fixtures ask for
 package conformance_test
 
 import (
@@ -61,12 +62,11 @@ func connect(t *testing.T, era string) *sdk.ClientSession {
 				"name": "Ada", "color": "teal", "ok": true, "username": "ada", "email": "ada@example.com", "context": "all of it",
 			}}, nil
 		},
-		//nolint:staticcheck // what the fixtures ask for
 		CreateMessageHandler: func(context.Context, *sdk.CreateMessageRequest) (*sdk.CreateMessageResult, error) {
 			return &sdk.CreateMessageResult{Model: "m", Role: "assistant", Content: &sdk.TextContent{Text: "Paris"}}, nil
 		},
 	})
-	c.AddRoots(&sdk.Root{URI: "file:///root", Name: "root"}) //nolint:staticcheck // what the fixtures ask for
+	c.AddRoots(&sdk.Root{URI: "file:///root", Name: "root"})
 	session, err := c.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: front.URL + "/mcp", MaxRetries: -1},
 		&sdk.ClientSessionOptions{ProtocolVersion: era})
 	require.NoError(t, err)
