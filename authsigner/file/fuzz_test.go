@@ -2,7 +2,6 @@ package file
 
 import (
 	"encoding/json"
-	"errors"
 	"regexp"
 	"strings"
 	"testing"
@@ -48,7 +47,7 @@ func FuzzParseSet(f *testing.F) {
 			require.NoError(t, cred.Validate())
 		}
 		for key, err := range s.malformed {
-			require.True(t, errors.Is(err, authsigner.ErrMalformedCredential))
+			require.ErrorIs(t, err, authsigner.ErrMalformedCredential)
 			if !strings.Contains(key, "canary-secret") { // the entry's name is in its error
 				require.NotContains(t, err.Error(), "canary-secret")
 			}
