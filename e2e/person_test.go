@@ -232,7 +232,7 @@ func (a *assistant) connect(t *testing.T, p *person, scope string, allow ...stri
 // token asks the token endpoint and keeps what it gives.
 func (a *assistant) token(t *testing.T, form url.Values) (int, error) {
 	t.Helper()
-	res, err := http.PostForm(a.base+"/oauth/token", form) //nolint:noctx // bounded by the gateway
+	res, err := http.PostForm(a.base+"/oauth/token", form)
 	if err != nil {
 		return 0, err
 	}

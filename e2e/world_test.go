@@ -92,7 +92,6 @@ func demoService(t *testing.T) *demo.Service {
 	return data
 }
 
-//nolint:gochecknoglobals // one for the test process
 var sharedDemo = sync.OnceValues(func() (*demo.Service, error) {
 	return demo.Open(context.Background(), demo.Memory, demo.Options{})
 })

@@ -55,12 +55,12 @@ func (g *Gateway) Descriptors(tb testing.TB) int {
 // LimitDescriptors sets how many files and sockets the running gateway may have open (RLIMIT_NOFILE).
 func (g *Gateway) LimitDescriptors(tb testing.TB, n int) {
 	tb.Helper()
-	limit := &unix.Rlimit{Cur: uint64(n), Max: uint64(n)} //nolint:gosec // a test's small number
+	limit := &unix.Rlimit{Cur: uint64(n), Max: uint64(n)}
 	require.NoError(tb, unix.Prlimit(g.Pid(), unix.RLIMIT_NOFILE, limit, nil))
 }
 
 func (g *Gateway) proc(name string) string {
-	return filepath.Join("/proc", strconv.Itoa(g.Pid()), name)
+	return filepath.Join("/", "proc", strconv.Itoa(g.Pid()), name)
 }
 
 // Load has the gateway take its configuration file anew over the admin API. It is what `gatehouse reload --force` does

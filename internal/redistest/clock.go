@@ -31,7 +31,7 @@ func (s *Server) StepClock(offset time.Duration) error {
 		return fmt.Errorf("setting the clock: %w", err)
 	}
 	var b [8]byte
-	binary.NativeEndian.PutUint64(b[:], uint64(offset.Microseconds())) //nolint:gosec // two's complement, as it is read
+	binary.NativeEndian.PutUint64(b[:], uint64(offset.Microseconds()))
 	if _, err := file.WriteAt(b[:], 0); err != nil {
 		_ = file.Close()
 		return fmt.Errorf("setting the clock: %w", err)
