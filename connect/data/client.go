@@ -265,14 +265,14 @@ func (c *Client) failure(res *http.Response, by Caller, r request) error {
 	}
 	write := r.method != http.MethodGet
 	switch status := res.StatusCode; {
+	case status == http.StatusUnauthorized, status == http.StatusForbidden && e.Code == "":
+		e.Kind = ErrRefused
 	case status == http.StatusForbidden:
 		e.Kind = ErrForbidden
 		switch e.Code {
 		case "UNKNOWN_ACCOUNT", "UNKNOWN_BUSINESS", "ACCOUNT_INACTIVE":
 			e.Kind = ErrNoAccount
 		}
-	case status == http.StatusUnauthorized:
-		e.Kind = ErrRefused
 	case status == http.StatusTooManyRequests:
 		e.Kind = ErrBusy
 	case status == http.StatusGatewayTimeout:

@@ -178,6 +178,7 @@ func TestErrorsAreWhatTheServiceMeans(t *testing.T) {
 		{422, `{"error":"x","code":"IDEMPOTENCY_KEY_REUSED"}`, data.ErrKeyReused, false},
 		{403, `{"error":"x","code":"FORBIDDEN"}`, data.ErrForbidden, false},
 		{403, `{"error":"x","code":"UNKNOWN_ACCOUNT"}`, data.ErrNoAccount, false},
+		{403, `<html>a proxy's</html>`, data.ErrRefused, false},
 		{401, `{"error":"x","code":"UNAUTHORIZED"}`, data.ErrRefused, false},
 		{405, `{"error":"x","code":"METHOD_NOT_ALLOWED"}`, data.ErrUnexpected, false},
 		{429, `{"error":"x","code":"BUSY"}`, data.ErrBusy, false},

@@ -60,6 +60,7 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 		case *sdk.InitializeResult:
 			if session, ok := r.GetSession().(*sdk.ServerSession); ok && session.ID() != "" && err == nil &&
 				!s.sessions.add(g.ID, session) {
+				go func() { _ = session.Close() }() // which waits for this very request to end
 				return nil, &jsonrpc.Error{Code: codeTooMany, Message: "too many sessions; " + retrySoon}
 			}
 		case *sdk.ListToolsResult:
@@ -196,11 +197,13 @@ func (c *call) record(ctx context.Context, o *outcome, p *problem) {
 		AccountName: c.account.DisplayName(), GrantID: c.grant.ID, ClientName: c.grant.ClientName,
 		Action: audit.ToolCalled, Target: c.tool.name, Outcome: audit.OutcomeOK, RequestID: c.grant.requestID,
 	}
-	if o != nil {
+	if o != nil && o.refused {
+		e.Outcome = audit.OutcomeRefused
+	}
+	if o != nil && o.target != "" {
 		e.Detail = o.target
-		if o.refused {
-			e.Outcome = audit.OutcomeRefused
-		}
+	} else {
+		e.Detail = c.target()
 	}
 	if p != nil {
 		e.Outcome = audit.OutcomeFailed
@@ -214,9 +217,6 @@ func (c *call) record(ctx context.Context, o *outcome, p *problem) {
 		if f, ok := errors.AsType[*data.Error](p.cause); ok && f.Uncertain {
 			e.Detail += " (it is not known whether it was done)"
 		}
-	}
-	if target := c.target(); target != "" && e.Detail == "" || p != nil && target != "" {
-		e.Detail = strings.TrimSpace(target + " " + e.Detail)
 	}
 	if err := c.server.o.Audit.Record(ctx, e); err != nil {
 		c.server.log.Error("audit entry not kept", zap.String("tool", c.tool.name),

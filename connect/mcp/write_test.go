@@ -265,7 +265,7 @@ func TestARunThatFailsHalfWaySaysWhatWasDone(t *testing.T) {
 	require.Contains(t, said, `"written":2`)
 	entries := s.trail.all()
 	require.Equal(t, audit.OutcomeFailed, entries[0].Outcome)
-	require.Contains(t, entries[0].Detail, "automation a1, run r1")
+	require.Equal(t, "automation a1, run r1 RUN_FAILED", entries[0].Detail)
 }
 
 func TestARunThatCannotBeFollowedIsStartedAllTheSame(t *testing.T) {
