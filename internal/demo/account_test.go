@@ -64,8 +64,12 @@ func TestNobodyLearnsWhoHasAnAccount(t *testing.T) {
 	c := caller(t, s, owner())
 	_, want := signIn(c, owner().Email, "wrong")
 	for _, attempt := range [][2]string{
-		{"nobody@fernhollow.example.com", "wrong"}, {member().Email, member().Password}, {member().Email, "wrong"}, {"not an address", "x"},
-		{"' OR 1=1 --", "x"}, {"%", "x"},
+		{"nobody@fernhollow.example.com", "wrong"},
+		{member().Email, member().Password},
+		{member().Email, "wrong"},
+		{"not an address", "x"},
+		{"' OR 1=1 --", "x"},
+		{"%", "x"},
 	} {
 		status, answer := signIn(c, attempt[0], attempt[1])
 		require.Equal(t, http.StatusUnauthorized, status)

@@ -478,9 +478,15 @@ func TestFiltersOfAssistantsGiveAllThatTheyNameAndNothingElse(t *testing.T) {
 	t.Parallel()
 	c := sharedCaller(t)
 	for _, f := range []struct{ list, parameter, member string }{
-		{"contacts", "status", "contact_status"}, {"contacts", "type", "contact_type"}, {"conversations", "channel", "channel"},
-		{"appointments", "status", "status"}, {"appointments", "calendar_id", "calendar_id"}, {"invoices", "status", "status"},
-		{"estimates", "status", "status"}, {"estimates", "payment_status", "payment_status"}, {"jobs", "status", "work_status"},
+		{"contacts", "status", "contact_status"},
+		{"contacts", "type", "contact_type"},
+		{"conversations", "channel", "channel"},
+		{"appointments", "status", "status"},
+		{"appointments", "calendar_id", "calendar_id"},
+		{"invoices", "status", "status"},
+		{"estimates", "status", "status"},
+		{"estimates", "payment_status", "payment_status"},
+		{"jobs", "status", "work_status"},
 	} {
 		count := map[string][]string{}
 		for _, r := range c.all(f.list, 100) {

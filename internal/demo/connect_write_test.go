@@ -349,7 +349,8 @@ func TestHoursAreReplacedWholeAndPutInOrder(t *testing.T) {
 	c := caller(t, s, owner())
 	set := c.ok("PUT", "business/hours", `{"hours":[{"day":"sunday","open":"20:00","close":"24:00"},{"day":"monday","open":"13:00","close":"17:00"},{"day":"monday","open":"09:00","close":"13:00"}]}`)
 	want := []any{
-		map[string]any{"day": "monday", "open": "09:00", "close": "13:00"}, map[string]any{"day": "monday", "open": "13:00", "close": "17:00"},
+		map[string]any{"day": "monday", "open": "09:00", "close": "13:00"},
+		map[string]any{"day": "monday", "open": "13:00", "close": "17:00"},
 		map[string]any{"day": "sunday", "open": "20:00", "close": "24:00"},
 	}
 	require.Equal(t, map[string]any{"business_id": owner().BusinessID, "version": 2.0, "updated_at": instant(testNow), "hours": want}, set)
@@ -391,7 +392,8 @@ func TestServiceAreasAreReplacedWhole(t *testing.T) {
 	c := caller(t, connected(t, Memory, Options{}), owner())
 	set := c.ok("PUT", "business/service-areas", `{"service_areas":[{"name":"Zürich","kind":"city","radius_km":12.5},{"name":"8001","kind":"postal_code"},{"name":"Zürich","kind":"region","radius_km":null}]}`)
 	require.Equal(t, []any{
-		map[string]any{"name": "Zürich", "kind": "city", "radius_km": 12.5}, map[string]any{"name": "8001", "kind": "postal_code", "radius_km": nil},
+		map[string]any{"name": "Zürich", "kind": "city", "radius_km": 12.5},
+		map[string]any{"name": "8001", "kind": "postal_code", "radius_km": nil},
 		map[string]any{"name": "Zürich", "kind": "region", "radius_km": nil},
 	}, set["service_areas"])
 	require.Equal(t, set, c.get("business/service-areas"))

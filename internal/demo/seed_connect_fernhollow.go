@@ -52,12 +52,17 @@ func fernhollowConnect() *connectProfile {
 			{Name: "Patio and walls", Description: new("Pavers, flagstone and block walls. By quote after a visit."), Bookable: false},
 		},
 		calendars: []calendar{
-			{Name: "Crew 1", OwnerName: new("Dale Amundsen")}, {Name: "Crew 2", OwnerName: new("Pang Xiong")},
+			{Name: "Crew 1", OwnerName: new("Dale Amundsen")},
+			{Name: "Crew 2", OwnerName: new("Pang Xiong")},
 			{Name: "Design visits", OwnerName: new("Marisol Vang")},
 		},
 		visits: []visit{
-			{"Garden visit and quote", 45, "Bring the paver samples."}, {"Irrigation check", 60, ""}, {"Bed refresh", 180, "Mulch is delivered the day before."},
-			{"Hedge trimming", 120, "Check for nests first."}, {"Lawn renovation", 240, ""}, {"Patio follow-up", 60, "Look at the joints."},
+			{"Garden visit and quote", 45, "Bring the paver samples."},
+			{"Irrigation check", 60, ""},
+			{"Bed refresh", 180, "Mulch is delivered the day before."},
+			{"Hedge trimming", 120, "Check for nests first."},
+			{"Lawn renovation", 240, ""},
+			{"Patio follow-up", 60, "Look at the joints."},
 		},
 		places: []string{
 			"418 Larkspur Lane, Madison", "77 Quarry Hill Road, Verona", "2150 Tamarack Trail, Middleton", "9 Old Mill Court, Fitchburg",
@@ -65,13 +70,16 @@ func fernhollowConnect() *connectProfile {
 		},
 		scripts: append(commonScripts(),
 			script{channel: "call", outcome: "appointment_booked", summary: "Wet corner by the garage; a visit is booked for {day}.", lines: []said{
-				{"receptionist", "{greeting}"}, {"caller", "Hi, this is {name}. Water stands by our garage after every rain."},
+				{"receptionist", "{greeting}"},
+				{"caller", "Hi, this is {name}. Water stands by our garage after every rain."},
 				{"receptionist", "I am sorry to hear that. Would a visit on {day} morning suit you, at {place}?"},
-				{"caller", "Yes, after nine, please. The dog will be inside."}, {"receptionist", "It is in the book for {day} at nine thirty. You will get a text before the crew arrives."},
+				{"caller", "Yes, after nine, please. The dog will be inside."},
+				{"receptionist", "It is in the book for {day} at nine thirty. You will get a text before the crew arrives."},
 			}},
 			script{channel: "sms", outcome: "answered", summary: "Asked whether the mowing still comes this week in the rain.", lines: []said{
 				{"caller", "Is the crew still coming to {place} if it keeps raining?"},
-				{"receptionist", "Hi {name}, mowing moves by a day when the ground is soaked. We text you in the morning."}, {"caller", "Perfect thanks"},
+				{"receptionist", "Hi {name}, mowing moves by a day when the ground is soaked. We text you in the morning."},
+				{"caller", "Perfect thanks"},
 			}},
 			script{channel: "email", outcome: "message_taken", summary: "Wants native plants along the fence; a designer is to write back.", lines: []said{
 				{"caller", "Hello,\n\nwe would like a strip of native plants along the back fence, about 40 feet, sun until two. Nothing that spreads, please. What would that cost?\n\n{name}"},
@@ -118,25 +126,33 @@ func fernhollowConnect() *connectProfile {
 func commonScripts() []script {
 	return []script{
 		{channel: "call", outcome: "answered", summary: "Asked about opening hours.", lines: []said{
-			{"receptionist", "{greeting}"}, {"caller", "Are you open on Saturday?"},
+			{"receptionist", "{greeting}"},
+			{"caller", "Are you open on Saturday?"},
 			{"receptionist", "On Saturdays we keep short hours; on working days we are here all day. Is there something that I can arrange for you?"},
 			{"caller", "No, I will come by. Thanks."},
 		}},
 		{channel: "call", outcome: "message_taken", summary: "{name} asks to be called back about an invoice.", lines: []said{
-			{"receptionist", "{greeting}"}, {"caller", "It's {name}. I have a question about my last invoice, the tax on it."},
-			{"receptionist", "I will have the office call you back today. Is this number good?"}, {"caller", "Yes, until five."},
+			{"receptionist", "{greeting}"},
+			{"caller", "It's {name}. I have a question about my last invoice, the tax on it."},
+			{"receptionist", "I will have the office call you back today. Is this number good?"},
+			{"caller", "Yes, until five."},
 		}},
 		{channel: "call", outcome: "transferred", summary: "Put through to the office about a complaint.", lines: []said{
-			{"receptionist", "{greeting}"}, {"caller", "I would like to speak to a person, please. It's about the work at {place}."},
-			{"receptionist", "Of course, {name}. I am putting you through."}, {"staff", "Hello {name}, tell me what happened."},
-			{"caller", "The crew was great but the gate was left open."}, {"staff", "I am sorry. I will talk to them and call you tonight."},
+			{"receptionist", "{greeting}"},
+			{"caller", "I would like to speak to a person, please. It's about the work at {place}."},
+			{"receptionist", "Of course, {name}. I am putting you through."},
+			{"staff", "Hello {name}, tell me what happened."},
+			{"caller", "The crew was great but the gate was left open."},
+			{"staff", "I am sorry. I will talk to them and call you tonight."},
 		}},
 		{channel: "call", outcome: "abandoned", stranger: true, lines: []said{{"receptionist", "{greeting}"}, {"caller", "…"}}},
 		{channel: "chat", outcome: "answered", summary: "Asked how to pay.", stranger: true, lines: []said{
 			{"receptionist", "{greeting}"}, {"caller", "can i pay by card"}, {"receptionist", "Yes, there is a link on every invoice."}, {"caller", "ok 👍"},
 		}},
 		{channel: "sms", outcome: "appointment_booked", summary: "Moved an appointment to {day}.", lines: []said{
-			{"caller", "Can we move my appointment to {day}? {name}"}, {"receptionist", "{day} at ten is free, shall I book it?"}, {"caller", "Yes"},
+			{"caller", "Can we move my appointment to {day}? {name}"},
+			{"receptionist", "{day} at ten is free, shall I book it?"},
+			{"caller", "Yes"},
 			{"receptionist", "Done. See you on {day} at ten."},
 		}},
 	}

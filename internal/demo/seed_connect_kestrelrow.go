@@ -16,7 +16,10 @@ func kestrelRowConnect() *connectProfile {
 		},
 		hours: append(weekdays([2]string{"08:00", "12:30"}, [2]string{"13:00", "17:30"}), openSpan{"saturday", "09:00", "13:00"}),
 		areas: []serviceArea{
-			{"Manchester", "city", new(15.0)}, {"Stockport", "city", new(8.0)}, {"M20", "postal_code", nil}, {"M33", "postal_code", new(5.0)},
+			{"Manchester", "city", new(15.0)},
+			{"Stockport", "city", new(8.0)},
+			{"M20", "postal_code", nil},
+			{"M33", "postal_code", new(5.0)},
 			{"Greater Manchester", areaRegion, nil},
 		},
 		receptionist: receptionist{
@@ -54,8 +57,12 @@ func kestrelRowConnect() *connectProfile {
 			{Name: "Emergency", OwnerName: nil}, {Name: "Gas engineers", OwnerName: new("Tariq Mahmood")}, {Name: "Surveys", OwnerName: new("Moira Entwistle")},
 		},
 		visits: []visit{
-			{"Boiler service", 75, "Boiler is in the loft."}, {"Gas safety certificate", 60, "Tenant lets us in."}, {"Leak repair", 120, ""},
-			{"Heat pump survey", 180, "Energy certificate is ready."}, {"Radiator replacement", 180, ""}, {"Thermostat fitting", 60, "App is to be set up with the customer."},
+			{"Boiler service", 75, "Boiler is in the loft."},
+			{"Gas safety certificate", 60, "Tenant lets us in."},
+			{"Leak repair", 120, ""},
+			{"Heat pump survey", 180, "Energy certificate is ready."},
+			{"Radiator replacement", 180, ""},
+			{"Thermostat fitting", 60, "App is to be set up with the customer."},
 		},
 		places: []string{
 			"14 Alder Terrace, Manchester M20", "Flat 3, 62 Wheelwright Street, Salford", "8 Canal View, Stockport", "201 Cotton Row, Manchester M4",
@@ -63,18 +70,22 @@ func kestrelRowConnect() *connectProfile {
 		},
 		scripts: append(commonScripts(),
 			script{channel: "call", outcome: "appointment_booked", summary: "No heating since the morning; an engineer comes today.", lines: []said{
-				{"receptionist", "{greeting}"}, {"caller", "The boiler has gone off and there's a baby in the house. It says F28."},
-				{"receptionist", "Thank you, {name}. F28 is mostly the gas valve or no gas at all. Does the hob still work?"}, {"caller", "It does, yes."},
+				{"receptionist", "{greeting}"},
+				{"caller", "The boiler has gone off and there's a baby in the house. It says F28."},
+				{"receptionist", "Thank you, {name}. F28 is mostly the gas valve or no gas at all. Does the hob still work?"},
+				{"caller", "It does, yes."},
 				{"receptionist", "Then an engineer will be at {place} between two and four today."},
 			}},
 			script{channel: "call", outcome: "transferred", summary: "Smell of gas; given the emergency number and put through.", stranger: true, lines: []said{
-				{"receptionist", "{greeting}"}, {"caller", "I can smell gas in the hall."},
+				{"receptionist", "{greeting}"},
+				{"caller", "I can smell gas in the hall."},
 				{"receptionist", "Please open the windows, touch no switches, go outside, and ring the gas emergency service. I am putting you through to an engineer as well."},
 				{"staff", "Are you outside now? Good. Leave the door open."},
 			}},
 			script{channel: "email", outcome: "appointment_booked", summary: "Certificates for four flats; booked over two mornings.", lines: []said{
 				{"caller", "Four certificates are due next month, tenants are in all week. Could you do them in two visits?\n\n{name}"},
-				{"receptionist", "Dear {name},\n\n{day} and the morning after would suit. The certificates go to you and to your agent.\n\nRobin, Kestrel Row"}, {"caller", "That works. Thank you."},
+				{"receptionist", "Dear {name},\n\n{day} and the morning after would suit. The certificates go to you and to your agent.\n\nRobin, Kestrel Row"},
+				{"caller", "That works. Thank you."},
 			}},
 		),
 		letters: injectionScripts("Kestrel Row"),
