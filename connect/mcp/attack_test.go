@@ -4,15 +4,18 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 )
 
 func TestOnlyWhatTheScopesAllowIsListed(t *testing.T) {
@@ -45,6 +48,20 @@ func TestAToolBeyondTheScopesIs403NamingAllScopesNeeded(t *testing.T) {
 		require.Equal(t, `Bearer error="insufficient_scope", scope="mcp:read contacts:write"`, res.Header.Get("WWW-Authenticate"))
 	}
 	require.Zero(t, s.upstream.count(http.MethodPost, ""))
+}
+
+func TestTheAuthorizationServerNamesTheScopesOfAStepUp(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared, func(o *mcp.Options) {
+		server, err := oauth.New(oauth.Options{Issuer: strings.TrimSuffix(o.Resource, "/mcp"), Redis: o.Redis, Log: zap.NewNop()})
+		require.NoError(t, err)
+		o.Challenge = server
+	})
+	s.allow("narrow", s.owner, "contacts:read receptionist:read")
+	res := s.post("narrow", modern, callMessage(modern, "receptionist_rules_update", object{"rules": []any{}}), nil)
+	require.Equal(t, http.StatusForbidden, res.StatusCode)
+	require.Contains(t, res.Header.Get("WWW-Authenticate"), `error="insufficient_scope"`)
+	require.Contains(t, res.Header.Get("WWW-Authenticate"), `scope="contacts:read receptionist:read receptionist:write"`)
 }
 
 func TestAMessageThatTwoReadersReadDifferentlyGetsNoFurther(t *testing.T) {
@@ -205,6 +222,28 @@ func TestOtherHostsAndOriginsAreRefused(t *testing.T) {
 			require.Empty(t, res.Header.Get("Access-Control-Allow-Origin"))
 		}
 	}
+}
+
+func TestPreflightsOfOriginsThatMayCallAreAnswered(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared, func(o *mcp.Options) { o.Origins = []string{"https://inspector.example"} })
+	front := s.server.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	ask := func(method, origin string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, s.url, http.NoBody)
+		r.Header.Set("Origin", origin)
+		w := httptest.NewRecorder()
+		front.ServeHTTP(w, r)
+		return w
+	}
+	w := ask(http.MethodOptions, "https://inspector.example")
+	require.Equal(t, http.StatusNoContent, w.Code)
+	require.Equal(t, "https://inspector.example", w.Header().Get("Access-Control-Allow-Origin"))
+	require.Contains(t, w.Header().Get("Access-Control-Allow-Headers"), "Authorization")
+	require.Empty(t, w.Header().Get("Access-Control-Allow-Credentials"))
+	w = ask(http.MethodPost, "https://inspector.example") // what stands behind refuses, and the page may read why
+	require.Equal(t, http.StatusUnauthorized, w.Code)
+	require.Contains(t, w.Header().Get("Access-Control-Expose-Headers"), "WWW-Authenticate")
+	require.Equal(t, http.StatusForbidden, ask(http.MethodOptions, "https://evil.example").Code)
 }
 
 func TestBodiesAreBounded(t *testing.T) {

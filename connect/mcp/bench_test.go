@@ -5,7 +5,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -99,4 +101,57 @@ func (s *stopwatch) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := http.DefaultTransport.RoundTrip(r)
 	s.total += time.Since(began)
 	return res, err
+}
+
+// BenchmarkKeptSessions says what a session costs that is kept for a client of an older revision: bytes of heap and
+// goroutines.
+func BenchmarkKeptSessions(b *testing.B) {
+	client, err := data.New(data.Options{BaseURL: "http://127.0.0.1:1", Log: zap.NewNop()})
+	require.NoError(b, err)
+	var handler http.Handler
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
+	defer front.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(b).Addr()})
+	defer rdb.Close()
+	server, err := mcp.New(mcp.Options{
+		Resource: front.URL + "/mcp", Data: client, Accounts: &people{}, Audit: &trail{}, Challenge: challenge{}, Log: zap.NewNop(),
+		Redis: rdb, Limiter: mcp.NewLimiter(rdb, "", 100_000_000), MaxSessions: 1 << 30,
+	})
+	require.NoError(b, err)
+	defer server.Close()
+	handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		grant := oauth.Grant{ID: r.Header.Get("X-Test-Grant"), AccountID: "a", BusinessID: "b", Scopes: scope.Everything()}
+		server.Handler().ServeHTTP(w, r.WithContext(oauth.WithGrant(r.Context(), grant)))
+	})
+	body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
+		`"capabilities":{"elicitation":{}},"clientInfo":{"name":"test","version":"1"}}}`
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	goroutines := runtime.NumGoroutine()
+	kept := 0
+	for b.Loop() {
+		r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, front.URL+"/mcp", strings.NewReader(body))
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		r.Header.Set("Authorization", "Bearer x")
+		r.Header.Set("X-Test-Grant", strconv.Itoa(kept))
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+		if res.Header.Get("Mcp-Session-Id") == "" {
+			b.Fatal("no session")
+		}
+		kept++
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(after.HeapInuse-before.HeapInuse)/1024/float64(kept), "KiB/session")
+	b.ReportMetric(float64(runtime.NumGoroutine()-goroutines)/float64(kept), "goroutines/session")
 }

@@ -33,8 +33,8 @@ func (p *person) options() *sdk.ClientOptions {
 
 func TestDeletingAsksThePersonWhereTheClientCan(t *testing.T) {
 	t.Parallel()
-	s := newSetup(t, shared)
 	eachEra(t, func(t *testing.T, era string) {
+		s := newSetup(t, shared)
 		plain := s.connect(era, "bearer", nil)
 		contact := call(t, plain, "contacts_create", object{"first_name": "Tove", "last_name": "In " + era})["contact"].(object)
 		for _, refusal := range []*person{

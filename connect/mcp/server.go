@@ -78,7 +78,7 @@ type Options struct {
 
 	// Redis remembers calls for a while, so that a repeated one is done once; see [Memory]. Required unless Memory is set.
 	Redis  redis.UniversalClient
-	Prefix string // of the keys in Redis; default: none
+	Prefix string // of the keys in Redis; default: oauth.DefaultPrefix
 	Memory Memory // default: NewMemory(Redis, Prefix)
 
 	// Limiter bounds the calls of a connection. Default: NewLimiter(Redis, Prefix, DefaultRate).
@@ -193,6 +193,7 @@ func (o *Options) complete() error {
 	case o.Redis == nil && (o.Memory == nil || o.Limiter == nil):
 		return errors.New("the MCP server needs Redis, or a Memory and a Limiter")
 	}
+	o.Prefix = orElse(o.Prefix, oauth.DefaultPrefix)
 	if o.Memory == nil {
 		o.Memory = NewMemory(o.Redis, o.Prefix)
 	}

@@ -2,6 +2,7 @@ package mcp_test
 
 import (
 	"context"
+	"crypto/rand"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -31,9 +32,9 @@ func read(t *testing.T, res *http.Response) string {
 
 func TestACallMadeTwiceIsDoneOnce(t *testing.T) {
 	t.Parallel()
-	s := newSetup(t, shared)
-	s.allow("second", s.owner, "mcp:use")
 	eachEra(t, func(t *testing.T, era string) {
+		s := newSetup(t, shared)
+		s.allow("second", s.owner, "mcp:use")
 		c := s.connect(era, "bearer", nil)
 		arguments := object{"first_name": "Once", "last_name": era}
 		one := call(t, c, "contacts_create", arguments)
@@ -62,12 +63,13 @@ func TestACallMadeTwiceIsDoneOnce(t *testing.T) {
 func TestCallsMadeAtOnceAreDoneOnce(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
+	name := "AtOnce" + rand.Text()[:8] // the data service is the tests' together
 	c := s.connect(modern, "bearer", nil)
 	var ids sync.Map
 	var group sync.WaitGroup
 	for range 12 {
 		group.Go(func() {
-			res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "contacts_create", Arguments: object{"first_name": "AtOnce"}})
+			res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "contacts_create", Arguments: object{"first_name": name}})
 			if err == nil && !res.IsError {
 				ids.Store(res.StructuredContent.(object)["contact"].(object)["id"], true)
 			}
@@ -77,12 +79,13 @@ func TestCallsMadeAtOnceAreDoneOnce(t *testing.T) {
 	n := 0
 	ids.Range(func(any, any) bool { n++; return true })
 	require.Equal(t, 1, n)
-	require.Len(t, call(t, c, "contacts_search", object{"query": "AtOnce"})["contacts"], 1)
+	require.Len(t, call(t, c, "contacts_search", object{"query": name})["contacts"], 1)
 }
 
 func TestALostAnswerIsToldAndTheRepetitionDoesNothingTwice(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
+	name := "LostAnswer" + rand.Text()[:8] // the data service is the tests' together
 	c := s.connect(modern, "bearer", nil)
 	lose := func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodGet {
@@ -95,13 +98,13 @@ func TestALostAnswerIsToldAndTheRepetitionDoesNothingTwice(t *testing.T) {
 		return nil, errBroken
 	}
 	s.upstream.breakWith(lose)
-	said := fails(t, c, "contacts_create", object{"first_name": "LostAnswer"})
+	said := fails(t, c, "contacts_create", object{"first_name": name})
 	require.Contains(t, said, "not known whether the change was made")
 	require.Contains(t, said, "safe")
 	s.upstream.breakWith(nil)
-	again := call(t, c, "contacts_create", object{"first_name": "LostAnswer"})
+	again := call(t, c, "contacts_create", object{"first_name": name})
 	require.Equal(t, true, again["repeated"])
-	require.Len(t, call(t, c, "contacts_search", object{"query": "LostAnswer"})["contacts"], 1)
+	require.Len(t, call(t, c, "contacts_search", object{"query": name})["contacts"], 1)
 	entries := s.trail.all()
 	require.Equal(t, audit.OutcomeFailed, entries[0].Outcome)
 	require.Contains(t, entries[0].Detail, "not known")
@@ -110,6 +113,7 @@ func TestALostAnswerIsToldAndTheRepetitionDoesNothingTwice(t *testing.T) {
 func TestAWriteGoesOnWhenNobodyWaitsForIt(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
+	name := "Unwaited" + rand.Text()[:8] // the data service is the tests' together
 	c := s.connect(modern, "bearer", nil)
 	reached, leave := make(chan struct{}), make(chan struct{})
 	s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
@@ -122,7 +126,7 @@ func TestAWriteGoesOnWhenNobodyWaitsForIt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		_, err := c.CallTool(ctx, &sdk.CallToolParams{Name: "contacts_create", Arguments: object{"first_name": "Unwaited"}})
+		_, err := c.CallTool(ctx, &sdk.CallToolParams{Name: "contacts_create", Arguments: object{"first_name": name}})
 		ended <- err
 	}()
 	<-reached
@@ -132,7 +136,7 @@ func TestAWriteGoesOnWhenNobodyWaitsForIt(t *testing.T) {
 	require.Eventually(t, func() bool { return len(s.trail.all()) == 1 }, patience, tick)
 	require.Equal(t, audit.OutcomeOK, s.trail.all()[0].Outcome)
 	s.upstream.breakWith(nil)
-	require.Len(t, call(t, c, "contacts_search", object{"query": "Unwaited"})["contacts"], 1)
+	require.Len(t, call(t, c, "contacts_search", object{"query": name})["contacts"], 1)
 }
 
 func TestEveryWriteLeavesAnEntryInTheTrail(t *testing.T) {
