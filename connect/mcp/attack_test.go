@@ -246,6 +246,23 @@ func TestPreflightsOfOriginsThatMayCallAreAnswered(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, ask(http.MethodOptions, "https://evil.example").Code)
 }
 
+func TestAnswersOverHTTP2And3HaveNoConnectionHeader(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	for major, want := range map[int]string{1: "keep-alive", 2: "", 3: ""} {
+		body := callMessage(legacy, "calendars_list", object{})
+		r := httptest.NewRequest(http.MethodPost, s.url, strings.NewReader(body))
+		r.ProtoMajor = major
+		r.Header.Set("Authorization", "Bearer bearer")
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		w := httptest.NewRecorder()
+		s.protect(s.server.Handler()).ServeHTTP(w, r)
+		require.Contains(t, w.Body.String(), "calendars")
+		require.Equal(t, want, w.Result().Header.Get("Connection"))
+	}
+}
+
 func TestBodiesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared, func(o *mcp.Options) { o.MaxBody = 4096 })

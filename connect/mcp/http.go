@@ -124,7 +124,33 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if r.ProtoMajor >= 2 {
+		w = &withoutConnection{ResponseWriter: w}
+	}
 	s.route(r, grant, messages, modern).ServeHTTP(w, s.identify(r, grantOf{Grant: grant, requestID: requestID}))
+}
+
+// withoutConnection keeps back the SDK's Connection header, which makes an answer over HTTP/3 malformed (RFC 9114,
+// section 4.2).
+type withoutConnection struct{ http.ResponseWriter }
+
+func (w *withoutConnection) WriteHeader(status int) {
+	w.Header().Del("Connection")
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *withoutConnection) Write(b []byte) (int, error) {
+	w.Header().Del("Connection") // too late, and without effect, once the header is written
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *withoutConnection) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Flush sends what was written so far, and the header before it.
+func (w *withoutConnection) Flush() {
+	w.Header().Del("Connection")
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // what cannot flush does not buffer either
 }
 
 // readBody reads a request's body into memory, so that it can be read again.
