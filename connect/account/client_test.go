@@ -75,11 +75,11 @@ func TestTheClientAsksAsTheServicesDocumentationSays(t *testing.T) {
 		o.RequestID = func(context.Context) string { return "req-7" }
 		o.BaseURL += "/"
 	})
-	a, err := c.SignIn(context.Background(), "ada@saltbush.example", `p"äss`)
+	a, err := c.SignIn(t.Context(), "ada@saltbush.example", `p"äss`)
 	require.NoError(t, err)
 	require.Equal(t, ada, a)
 	require.True(t, a.IsOwner())
-	a, err = c.Account(context.Background(), "acc_1")
+	a, err = c.Account(t.Context(), "acc_1")
 	require.NoError(t, err)
 	require.Equal(t, ada, a)
 
@@ -107,7 +107,7 @@ func TestACallWithoutARequestsIDHasOneOfItsOwn(t *testing.T) {
 		_, _ = io.WriteString(w, answer)
 	})
 	for range 2 {
-		_, err := c.Account(context.Background(), "acc_1")
+		_, err := c.Account(t.Context(), "acc_1")
 		require.NoError(t, err)
 	}
 	first, second := <-ids, <-ids
@@ -140,10 +140,10 @@ func TestWhatTheServiceRefuses(t *testing.T) {
 		{302, answer, account.ErrUnavailable, account.ErrUnavailable},
 	} {
 		c := serve(t, always(test.status, test.body))
-		_, err := c.SignIn(context.Background(), "ada@saltbush.example", "secret-password")
+		_, err := c.SignIn(t.Context(), "ada@saltbush.example", "secret-password")
 		require.ErrorIs(t, err, test.signIn, "sign-in: %d %s", test.status, test.body)
 		require.NotContains(t, err.Error(), "secret-password")
-		_, err = c.Account(context.Background(), "acc_1")
+		_, err = c.Account(t.Context(), "acc_1")
 		require.ErrorIs(t, err, test.account, "account: %d %s", test.status, test.body)
 	}
 }
@@ -155,7 +155,7 @@ func TestARedirectIsNotFollowedWithAPassword(t *testing.T) {
 		asked.Add(1)
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 	})
-	_, err := c.SignIn(context.Background(), "ada@saltbush.example", "p")
+	_, err := c.SignIn(t.Context(), "ada@saltbush.example", "p")
 	require.ErrorIs(t, err, account.ErrUnavailable)
 	require.Equal(t, int32(1), asked.Load())
 }
@@ -183,10 +183,10 @@ func TestAnAnswerThatIsNoAccountIsNone(t *testing.T) {
 		changed("business.id", `""`), changed("business.id", `"bïz"`), changed("business.slug", `""`), changed("business.name", `""`),
 		changed("business.name", `"`+strings.Repeat("a", 1025)+`"`), changed("business", `null`),
 	} {
-		_, err := serve(t, always(http.StatusOK, body)).SignIn(context.Background(), "ada@saltbush.example", "p")
+		_, err := serve(t, always(http.StatusOK, body)).SignIn(t.Context(), "ada@saltbush.example", "p")
 		require.ErrorIs(t, err, account.ErrUnavailable, body)
 	}
-	a, err := serve(t, always(http.StatusOK, changed("name", `null`))).Account(context.Background(), "acc_1")
+	a, err := serve(t, always(http.StatusOK, changed("name", `null`))).Account(t.Context(), "acc_1")
 	require.NoError(t, err)
 	require.Equal(t, a.Email, a.DisplayName())
 }
@@ -195,7 +195,7 @@ func TestWhoeverIsNotAnOwnerIsAMember(t *testing.T) {
 	t.Parallel()
 	for _, role := range []string{`"member"`, `"Owner"`, `"OWNER"`, `"admin"`, `""`, `null`} {
 		body := strings.Replace(answer, `"owner"`, role, 1)
-		a, err := serve(t, always(http.StatusOK, body)).Account(context.Background(), "acc_1")
+		a, err := serve(t, always(http.StatusOK, body)).Account(t.Context(), "acc_1")
 		require.NoError(t, err)
 		require.Equal(t, account.RoleMember, a.Role, role)
 		require.False(t, a.IsOwner())
@@ -204,7 +204,7 @@ func TestWhoeverIsNotAnOwnerIsAMember(t *testing.T) {
 
 func TestAnAccountIsNotAnsweredWithAnother(t *testing.T) {
 	t.Parallel()
-	_, err := serve(t, always(http.StatusOK, answer)).Account(context.Background(), "acc_2")
+	_, err := serve(t, always(http.StatusOK, answer)).Account(t.Context(), "acc_2")
 	require.ErrorIs(t, err, account.ErrUnavailable)
 }
 
@@ -220,12 +220,12 @@ func TestIDsStayWithinTheirPartOfThePath(t *testing.T) {
 		"a?b=c":      "/connect/v1/accounts/a%3Fb=c",
 		"a%2fb":      "/connect/v1/accounts/a%252fb",
 	} {
-		_, err := c.Account(context.Background(), id)
+		_, err := c.Account(t.Context(), id)
 		require.ErrorIs(t, err, account.ErrUnknown)
 		require.Equal(t, want, <-paths)
 	}
 	for _, id := range []string{"", "a b", "a\nb", "ä", strings.Repeat("a", 256)} {
-		_, err := c.Account(context.Background(), id)
+		_, err := c.Account(t.Context(), id)
 		require.ErrorIs(t, err, account.ErrUnknown)
 	}
 	require.Empty(t, paths, "what cannot be an id is not asked for")
@@ -237,10 +237,10 @@ func TestAServiceThatDoesNotAnswerIsUnavailable(t *testing.T) {
 	c := serve(t, func(http.ResponseWriter, *http.Request) { <-release },
 		func(o *account.ClientOptions) { o.Timeout = 50 * time.Millisecond })
 	t.Cleanup(func() { close(release) }) // before the server is closed
-	_, err := c.SignIn(context.Background(), "ada@saltbush.example", "p")
+	_, err := c.SignIn(t.Context(), "ada@saltbush.example", "p")
 	require.ErrorIs(t, err, account.ErrUnavailable)
 
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = c.Account(ctx, "acc_1")
 	require.ErrorIs(t, err, account.ErrUnavailable)

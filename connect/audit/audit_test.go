@@ -52,7 +52,10 @@ func run(m *testing.M) int {
 }
 
 // prefix is a test's own part of Redis.
-func prefix(t *testing.T) string { return "test:" + t.Name() + ":" }
+func prefix(t *testing.T) string {
+	t.Helper()
+	return "test:" + t.Name() + ":"
+}
 
 // newTrail makes a trail whose log is seen.
 func newTrail(t *testing.T, client redis.UniversalClient, changes ...func(*audit.Options)) (*audit.Trail, *observer.ObservedLogs) {
@@ -74,7 +77,7 @@ func entry(action, target string) audit.Entry {
 func TestAnEntryComesBackAsItWasRecorded(t *testing.T) {
 	t.Parallel()
 	trail, logs := newTrail(t, shared.Client(t))
-	ctx := context.Background()
+	ctx := t.Context()
 	now := time.Now()
 	in := audit.Entry{
 		Time: now, BusinessID: "biz_1", AccountID: "acc_1", AccountName: "Ada Okafor", GrantID: "gr_1",
@@ -106,7 +109,7 @@ func TestAnEntryComesBackAsItWasRecorded(t *testing.T) {
 func TestABusinessSeesItsOwnTrailOnly(t *testing.T) {
 	t.Parallel()
 	trail, _ := newTrail(t, shared.Client(t))
-	ctx := context.Background()
+	ctx := t.Context()
 	require.NoError(t, trail.Record(ctx, entry(audit.KeyIssued, "pk_live_1")))
 	for _, other := range []string{"biz_2", "biz_", "biz_1 ", "*", "", "biz_1\x00"} {
 		entries, _, err := trail.List(ctx, other, "", 10)
@@ -118,7 +121,7 @@ func TestABusinessSeesItsOwnTrailOnly(t *testing.T) {
 func TestThePagesOfATrailHoldEachEntryOnce(t *testing.T) {
 	t.Parallel()
 	trail, _ := newTrail(t, shared.Client(t))
-	ctx := context.Background()
+	ctx := t.Context()
 	const total = 57
 	for i := range total {
 		require.NoError(t, trail.Record(ctx, entry(audit.ToolCalled, fmt.Sprintf("tool-%d", i))))
@@ -153,7 +156,7 @@ func TestThePagesOfATrailHoldEachEntryOnce(t *testing.T) {
 func TestATrailIsAskedForSomeActionsOnly(t *testing.T) {
 	t.Parallel()
 	trail, _ := newTrail(t, shared.Client(t))
-	ctx := context.Background()
+	ctx := t.Context()
 	const total = 1100 // more than are looked through at once
 	for i := range total {
 		action := audit.ToolCalled
@@ -199,10 +202,10 @@ func TestCursorsOfOthersAreRefused(t *testing.T) {
 	for _, cursor := range []string{
 		"+", "-", "x", "1", "1-", "-1", "1-1 ", "(1-1", "1-1\n", "1-1-1", strings.Repeat("9", 20) + "-1", "1-" + strings.Repeat("9", 20), "$",
 	} {
-		_, _, err := trail.List(context.Background(), "biz_1", cursor, 10)
+		_, _, err := trail.List(t.Context(), "biz_1", cursor, 10)
 		require.ErrorIs(t, err, audit.ErrBadCursor, cursor)
 	}
-	_, _, err := trail.List(context.Background(), "biz_1", "1-1", 10)
+	_, _, err := trail.List(t.Context(), "biz_1", "1-1", 10)
 	require.NoError(t, err)
 }
 
@@ -210,7 +213,7 @@ func TestATrailIsBoundedInLength(t *testing.T) {
 	t.Parallel()
 	client := shared.Client(t)
 	trail, _ := newTrail(t, client, func(o *audit.Options) { o.MaxEntries = 100 })
-	ctx := context.Background()
+	ctx := t.Context()
 	for i := range 1000 {
 		require.NoError(t, trail.Record(ctx, entry(audit.ToolCalled, fmt.Sprint(i))))
 	}
@@ -237,7 +240,7 @@ func TestATrailIsBoundedInAge(t *testing.T) {
 			return time.Now().Add(offset)
 		}
 	})
-	ctx := context.Background()
+	ctx := t.Context()
 	for range 250 {
 		require.NoError(t, trail.Record(ctx, entry(audit.ToolCalled, "old")))
 	}
@@ -262,21 +265,21 @@ func TestTheLogHasWhatRedisDoesNotTake(t *testing.T) {
 	client := shared.Client(t)
 	require.NoError(t, client.Close())
 	trail, logs := newTrail(t, client)
-	err := trail.Record(context.Background(), entry(audit.KeyRevoked, "pk_live_1"))
+	err := trail.Record(t.Context(), entry(audit.KeyRevoked, "pk_live_1"))
 	require.ErrorIs(t, err, audit.ErrUnavailable)
 	require.Equal(t, "pk_live_1", logs.FilterMessage("audit").All()[0].ContextMap()["target"])
 	require.Equal(t, 1, logs.FilterMessage("audit entry not stored").FilterLevelExact(zapcore.ErrorLevel).Len())
-	_, _, err = trail.List(context.Background(), "biz_1", "", 10)
+	_, _, err = trail.List(t.Context(), "biz_1", "", 10)
 	require.ErrorIs(t, err, audit.ErrUnavailable)
 }
 
 func TestWhatWasDoneIsRecordedEvenIfNobodyWaitsAnyMore(t *testing.T) {
 	t.Parallel()
 	trail, _ := newTrail(t, shared.Client(t))
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, trail.Record(ctx, entry(audit.KeyIssued, "pk_live_1")))
-	entries, _, err := trail.List(context.Background(), "biz_1", "", 10)
+	entries, _, err := trail.List(t.Context(), "biz_1", "", 10)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 }
@@ -285,9 +288,9 @@ func TestWhatBelongsToNoBusinessIsLoggedOnly(t *testing.T) {
 	t.Parallel()
 	client := shared.Client(t)
 	trail, logs := newTrail(t, client)
-	require.NoError(t, trail.Record(context.Background(), audit.Entry{Action: audit.SessionRefused, Outcome: audit.OutcomeRefused}))
+	require.NoError(t, trail.Record(t.Context(), audit.Entry{Action: audit.SessionRefused, Outcome: audit.OutcomeRefused}))
 	require.Equal(t, 1, logs.FilterMessage("audit").Len())
-	keys, err := client.Keys(context.Background(), prefix(t)+"*").Result()
+	keys, err := client.Keys(t.Context(), prefix(t)+"*").Result()
 	require.NoError(t, err)
 	require.Empty(t, keys)
 }
@@ -295,7 +298,7 @@ func TestWhatBelongsToNoBusinessIsLoggedOnly(t *testing.T) {
 func TestOnlyKnownActionsAndOutcomesAreRecorded(t *testing.T) {
 	t.Parallel()
 	trail, logs := newTrail(t, shared.Client(t))
-	ctx := context.Background()
+	ctx := t.Context()
 	require.ErrorIs(t, trail.Record(ctx, entry("", "x")), audit.ErrInvalidEntry)
 	require.ErrorIs(t, trail.Record(ctx, entry("key.stolen", "x")), audit.ErrInvalidEntry)
 	e := entry(audit.KeyIssued, "x")
@@ -310,7 +313,7 @@ func TestOnlyKnownActionsAndOutcomesAreRecorded(t *testing.T) {
 func TestWhatClientsSayOfThemselvesIsBoundedAndCleaned(t *testing.T) {
 	t.Parallel()
 	trail, logs := newTrail(t, shared.Client(t))
-	ctx := context.Background()
+	ctx := t.Context()
 	e := entry(audit.ToolCalled, strings.Repeat("ä", 4000))
 	e.ClientName = "Evil\n{\"level\":\"error\"}\x1b[31m\u202eName\u2028\u200b\xff"
 	e.Detail = strings.Repeat("d", 100_000)
@@ -342,7 +345,7 @@ func TestATrailWorksOnEveryRedis(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			trail, _ := newTrail(t, client(t))
-			ctx := context.Background()
+			ctx := t.Context()
 			for i := range 10 {
 				e := entry(audit.ToolCalled, fmt.Sprint(i))
 				e.BusinessID = fmt.Sprintf("biz_%d{x", i%5)

@@ -80,12 +80,12 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request) error {
 	all, cursor := kinds(), q.Get("before")
 	i := slices.IndexFunc(all, func(k kind) bool { return k.name == q.Get("show") })
 	if i < 0 {
-		return &redirect{to: ActivityPath}
+		return &redirectError{to: ActivityPath}
 	}
 	entries, next, err := p.trail.List(r.Context(), s.account.BusinessID, cursor, activityPage, all[i].actions...)
 	switch {
 	case errors.Is(err, audit.ErrBadCursor):
-		return &redirect{to: activityURL(all[i].name, "")}
+		return &redirectError{to: activityURL(all[i].name, "")}
 	case err != nil:
 		return unavailable(err)
 	}

@@ -56,24 +56,24 @@ func (p *Pages) showApprove(w http.ResponseWriter, r *http.Request) error {
 // pending returns the request, or a page that says there is none.
 func (p *Pages) pending(r *http.Request, id string) (oauth.Request, error) {
 	if !plausibleID(id) {
-		return oauth.Request{}, requestOver(nil)
+		return oauth.Request{}, requestOver()
 	}
 	req, err := p.oauth.Pending(r.Context(), id)
 	switch {
 	case errors.Is(err, oauth.ErrNoRequest):
-		return oauth.Request{}, requestOver(nil)
+		return oauth.Request{}, requestOver()
 	case err != nil:
 		return oauth.Request{}, unavailable(err)
 	}
 	return req, nil
 }
 
-func requestOver(cause error) *problem {
-	return &problem{
+func requestOver() *pageError {
+	return &pageError{
 		status: http.StatusNotFound, title: "This request is over",
 		detail: "It was answered already, or too much time has passed. " +
 			"Go back to the app that you want to connect and start again from there.",
-		cause: cause, label: "See connected apps", link: ConnectionsPath,
+		label: "See connected apps", link: ConnectionsPath,
 	}
 }
 
@@ -141,7 +141,7 @@ func (p *Pages) answerNotOwner(w http.ResponseWriter, r *http.Request, s *sessio
 func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 	id := r.PostForm.Get("request")
 	if !plausibleID(id) {
-		return requestOver(nil)
+		return requestOver()
 	}
 	s, err := p.signedIn(r, approveURL(id))
 	if err != nil {
@@ -182,12 +182,12 @@ func (p *Pages) deny(r *http.Request, s *session, id, token string) error {
 		return decisionProblem(err)
 	}
 	if p.once.again(r.Context(), token) {
-		return &redirect{to: to}
+		return &redirectError{to: to}
 	}
 	e := approval(req, audit.OutcomeRefused, "")
 	e.Action = audit.ConnectionDenied
 	p.record(r, s.account, e)
-	return &redirect{to: to}
+	return &redirectError{to: to}
 }
 
 func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id, token string) error {
@@ -216,10 +216,10 @@ func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id, to
 		return decisionProblem(err)
 	}
 	if p.once.again(r.Context(), token) {
-		return &redirect{to: to}
+		return &redirectError{to: to}
 	}
 	p.record(r, s.account, approval(req, audit.OutcomeOK, granted.String()))
-	return &redirect{to: to}
+	return &redirectError{to: to}
 }
 
 func approval(req oauth.Request, outcome, detail string) audit.Entry {
@@ -232,9 +232,9 @@ func approval(req oauth.Request, outcome, detail string) audit.Entry {
 func decisionProblem(err error) error {
 	switch {
 	case errors.Is(err, oauth.ErrNoRequest):
-		return requestOver(nil)
+		return requestOver()
 	case errors.Is(err, oauth.ErrNotOwner):
-		return &problem{
+		return &pageError{
 			status: http.StatusForbidden, title: "Only an owner can connect apps",
 			detail: "Ask an owner of the business to connect the app.", cause: err,
 		}
@@ -250,7 +250,7 @@ func ownerOnly(a account.Account, what string) error {
 	if a.IsOwner() {
 		return nil
 	}
-	return &problem{
+	return &pageError{
 		status: http.StatusForbidden, title: "Only an owner can " + what,
 		detail: "You are signed in as " + a.DisplayName() + ", a member of " + a.BusinessName +
 			". Ask an owner of the business, or sign in with an owner’s account.",

@@ -1,7 +1,7 @@
 package pages_test
 
 import (
-	"context"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -31,7 +31,7 @@ func (b *browser) decision(id, decision string, allow ...string) map[string][]st
 
 func (w *world) entries(business string) []audit.Entry {
 	w.tb.Helper()
-	entries, _, err := w.trail.List(context.Background(), business, "", 100)
+	entries, _, err := w.trail.List(w.tb.Context(), business, "", 100)
 	require.NoError(w.tb, err)
 	return entries
 }
@@ -219,10 +219,7 @@ func TestNobodyApprovesByAFormThatIsNotThePages(t *testing.T) {
 	victim, attacker := w.signIn(ownerEmail), w.signIn(rivalEmail)
 	good := victim.decision("grq_1", "approve")
 	with := func(name string, values ...string) map[string][]string {
-		form := make(map[string][]string)
-		for k, v := range good {
-			form[k] = v
-		}
+		form := maps.Clone(good)
 		if values == nil {
 			delete(form, name)
 		} else {

@@ -40,7 +40,7 @@ type disconnectView struct {
 }
 
 func (p *Pages) showSettings(http.ResponseWriter, *http.Request) error {
-	return &redirect{to: ConnectionsPath}
+	return &redirectError{to: ConnectionsPath}
 }
 
 func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request) error {

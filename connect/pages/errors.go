@@ -12,8 +12,8 @@ import (
 // retrySoon is what a page that does not work right now says about when to come back.
 const retrySoon = 10 * time.Second
 
-// problem is an error that is answered by a page. What the page says and its cause travel apart: the cause is for the log.
-type problem struct {
+// pageError is an error that is answered by a page. What the page says and its cause travel apart: the cause is for the log.
+type pageError struct {
 	status        int
 	title, detail string
 	cause         error
@@ -22,59 +22,59 @@ type problem struct {
 	final         bool          // there is nowhere to go from here
 }
 
-func (p *problem) Error() string {
+func (p *pageError) Error() string {
 	if p.cause != nil {
 		return p.title + ": " + p.cause.Error()
 	}
 	return p.title
 }
 
-func (p *problem) Unwrap() error { return p.cause }
+func (p *pageError) Unwrap() error { return p.cause }
 
-func badRequest(detail string, cause error) *problem {
-	return &problem{status: http.StatusBadRequest, title: "That did not work", detail: detail, cause: cause}
+func badRequest(detail string, cause error) *pageError {
+	return &pageError{status: http.StatusBadRequest, title: "That did not work", detail: detail, cause: cause}
 }
 
-func notFound() *problem {
-	return &problem{
+func notFound() *pageError {
+	return &pageError{
 		status: http.StatusNotFound, title: "There is no such page",
 		detail: "The address may be mistyped, or the page has moved.",
 	}
 }
 
-func wrongMethod() *problem {
-	return &problem{
+func wrongMethod() *pageError {
+	return &pageError{
 		status: http.StatusMethodNotAllowed, title: "This page cannot do that",
 		detail: "It can be looked at, and sometimes sent a form, but not what your browser has asked for.",
 	}
 }
 
 // forged is for a form that did not come from our page, or from one that has become stale.
-func forged() *problem {
-	return &problem{
+func forged() *pageError {
+	return &pageError{
 		status: http.StatusForbidden, title: "This form is out of date",
 		detail: "It was not sent from the page that is open in this browser now, so nothing was changed. " +
 			"Open the page again and repeat what you wanted to do.",
 	}
 }
 
-func unavailable(cause error) *problem {
-	return &problem{
+func unavailable(cause error) *pageError {
+	return &pageError{
 		status: http.StatusServiceUnavailable, title: "This does not work right now",
 		detail: "Something that this page needs cannot be reached. Nothing was changed. Please try again in a moment.",
 		cause:  cause, retry: retrySoon,
 	}
 }
 
-func fault(cause error) *problem {
-	return &problem{
+func fault(cause error) *pageError {
+	return &pageError{
 		status: http.StatusInternalServerError, title: "Something went wrong",
 		detail: "It is our fault, not yours. Please try again in a moment.", cause: cause,
 	}
 }
 
-func (p *Pages) misdirected() *problem {
-	return &problem{
+func (p *Pages) misdirected() *pageError {
+	return &pageError{
 		status: http.StatusMisdirectedRequest, title: "This is not the address of this page",
 		detail: "These pages are at " + p.issuer + " and nowhere else.", link: p.issuer + ConnectionsPath,
 		label: "Go to " + p.issuer,
@@ -86,10 +86,10 @@ func (p *Pages) misdirected() *problem {
 // of itself.
 func (p *Pages) Error(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
 	secure(w.Header())
-	p.answerProblem(w, r, &problem{status: status, title: clean(title, maxText), detail: clean(detail, maxText), final: true})
+	p.answerProblem(w, r, &pageError{status: status, title: clean(title, maxText), detail: clean(detail, maxText), final: true})
 }
 
-func (p *Pages) answerProblem(w http.ResponseWriter, r *http.Request, pr *problem) {
+func (p *Pages) answerProblem(w http.ResponseWriter, r *http.Request, pr *pageError) {
 	id := p.requestID(r.Context())
 	if pr.cause != nil {
 		level := zap.WarnLevel

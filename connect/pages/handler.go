@@ -26,7 +26,7 @@ const (
 	policy          = policyBase + "; form-action 'self'"
 )
 
-// route is a path's handlers. Their errors are *redirect, *problem, or faults.
+// route is a path's handlers. Their errors are *redirectError, *pageError, or faults.
 type route struct {
 	get, post func(http.ResponseWriter, *http.Request) error
 }
@@ -38,10 +38,10 @@ func (rt route) allowed() string {
 	return "GET, HEAD"
 }
 
-// redirect is an "error" that answers by 303 See Other.
-type redirect struct{ to string }
+// redirectError is an "error" that answers by 303 See Other.
+type redirectError struct{ to string }
 
-func (r *redirect) Error() string { return "see " + r.to }
+func (r *redirectError) Error() string { return "see " + r.to }
 
 // Handler serves the pages and their assets. It answers every path: what is not one of its own with a page that says so.
 func (p *Pages) Handler() http.Handler { return http.HandlerFunc(p.serve) }
@@ -57,8 +57,8 @@ func (p *Pages) serve(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cross-Origin-Opener-Policy", "same-origin")
 	}
 	err := p.handle(w, r)
-	var to *redirect
-	var pr *problem
+	var to *redirectError
+	var pr *pageError
 	switch {
 	case err == nil:
 	case errors.As(err, &to):
@@ -102,7 +102,7 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {
-		return &problem{
+		return &pageError{
 			status: http.StatusUnsupportedMediaType, title: "This is not a form",
 			detail: "This page takes only what its own form sends.", cause: err,
 		}
@@ -111,7 +111,7 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
-			return &problem{
+			return &pageError{
 				status: http.StatusRequestEntityTooLarge, title: "That is too much",
 				detail: "The form holds more than it can. Go back and send less.", cause: err,
 			}

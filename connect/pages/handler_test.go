@@ -84,7 +84,7 @@ func TestMethodsThatAPageDoesNotHaveAreNamed(t *testing.T) {
 		pages.SignInPath: "GET, HEAD, POST", pages.ApprovePath: "GET, HEAD, POST", pages.ActivityPath: "GET, HEAD",
 		pages.SettingsPath: "GET, HEAD", stylesheet(b.get(pages.ConnectionsPath)): "GET, HEAD",
 	} {
-		for _, method := range []string{http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions, "TRACE"} {
+		for _, method := range []string{http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions, http.MethodTrace} {
 			p := b.do(method, path, nil, nil)
 			require.Equal(t, http.StatusMethodNotAllowed, p.StatusCode, path)
 			require.Equal(t, allow, p.Header.Get("Allow"), path)

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -357,7 +358,7 @@ func (f *fakeKeys) Revoke(_ context.Context, businessID, publicKey string) error
 func (f *fakeKeys) all() []fakeKey {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]fakeKey(nil), f.keys...)
+	return slices.Clone(f.keys)
 }
 
 // clock is a clock that tests set.
@@ -639,12 +640,7 @@ func attr(n *html.Node, name string) string {
 }
 
 func hasAttr(n *html.Node, name string) bool {
-	for _, a := range n.Attr {
-		if a.Key == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == name })
 }
 
 func grant(id string, a account.Account, client, scopes string, created, used time.Time) oauth.Grant {

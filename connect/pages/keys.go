@@ -194,8 +194,8 @@ func (p *Pages) keyView(r *http.Request, s *session, publicKey string) (keyView,
 	return v, nil
 }
 
-func noKey() *problem {
-	return &problem{
+func noKey() *pageError {
+	return &pageError{
 		status: http.StatusNotFound, title: "There is no such key", detail: "It may have been revoked meanwhile.",
 		link: KeysPath, label: "See your keys",
 	}
@@ -236,7 +236,7 @@ func (p *Pages) oncePerForm(r *http.Request, s *session, token string) error {
 		return unavailable(err)
 	}
 	if !first {
-		return &problem{
+		return &pageError{
 			status: http.StatusConflict, title: "This was done already",
 			detail: "The form was sent twice, and has done its work the first time. A private key is shown only once: " +
 				"if you did not see it, rotate the key to get a new one.",
@@ -248,7 +248,7 @@ func (p *Pages) oncePerForm(r *http.Request, s *session, token string) error {
 		return unavailable(err)
 	}
 	if wait > 0 {
-		return &problem{
+		return &pageError{
 			status: http.StatusTooManyRequests, title: "Too many changes",
 			detail: "You have changed keys many times within the hour. Please try again in " + inWords(wait) + ".",
 			retry:  wait, link: KeysPath, label: "See your keys",

@@ -25,12 +25,12 @@ const (
 	deviceAge = 180 * 24 * time.Hour
 )
 
-// attempts limits attempts to sign in, and changes of keys.
-//
-// An account's budget can be used up by anybody who knows the address. So that this does not lock its owner out, a browser
-// that has signed in to the account before has a budget of its own there:
+// attempts limits attempts to sign in, and changes of keys. In Redis, beside what the limiter keeps:
 //
 //	{prefix}device:{sha256 of the cookie}  the digest of the account's address
+//
+// An account's budget can be used up by anybody who knows the address. So that this does not lock its owner out, a browser
+// that has signed in to the account before has a budget of its own there.
 type attempts struct {
 	limiter Limiter
 	redis   redis.UniversalClient
@@ -156,9 +156,8 @@ func addressKey(addr netip.Addr) string {
 	return addr.String()
 }
 
-// once lets a form do its work once, so that sending it again by mistake or by reloading the answer does nothing:
-//
-//	{prefix}once:{sha256 of the form's token}
+// once lets a form do its work once, so that sending it again by mistake or by reloading the answer does nothing. In
+// Redis, {prefix}once:{sha256 of the form's token} says that it was done.
 type once struct {
 	redis  redis.UniversalClient
 	prefix string

@@ -47,5 +47,5 @@ func (p *Pages) notice(w http.ResponseWriter, r *http.Request) string {
 // done sends the browser to a page that says what was done.
 func (p *Pages) done(w http.ResponseWriter, notice, to string) error {
 	p.cookies.set(w, noticeCookie, notice, noticeAge)
-	return &redirect{to: to}
+	return &redirectError{to: to}
 }

@@ -177,7 +177,7 @@ func (p *Pages) signedIn(r *http.Request, back string) (*session, error) {
 		return nil, err
 	}
 	if s == nil {
-		return nil, &redirect{to: signInURL(back)}
+		return nil, &redirectError{to: signInURL(back)}
 	}
 	return s, nil
 }

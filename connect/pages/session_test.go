@@ -1,9 +1,9 @@
 package pages_test
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +36,7 @@ func (b *browser) signedIn() bool {
 // sessionKeys are the names of the sessions in Redis.
 func (w *world) sessionKeys() []string {
 	w.tb.Helper()
-	keys, err := w.redis.Keys(context.Background(), w.prefix+"session:*").Result()
+	keys, err := w.redis.Keys(w.tb.Context(), w.prefix+"session:*").Result()
 	require.NoError(w.tb, err)
 	return keys
 }
@@ -55,7 +55,7 @@ func TestUsingASessionKeepsIt(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	keys := w.sessionKeys()
 	require.Len(t, keys, 1)
-	ctx := context.Background()
+	ctx := t.Context()
 	require.NoError(t, w.redis.PExpire(ctx, keys[0], time.Minute).Err())
 	require.True(t, b.signedIn())
 	left, err := w.redis.PTTL(ctx, keys[0]).Result()
@@ -70,7 +70,7 @@ func TestASessionEndsAtAFixedAgeHoweverMuchItIsUsed(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	w.clock.advance(pages.DefaultSessionMax - 10*time.Minute)
 	require.True(t, b.signedIn())
-	left, err := w.redis.PTTL(context.Background(), w.sessionKeys()[0]).Result()
+	left, err := w.redis.PTTL(t.Context(), w.sessionKeys()[0]).Result()
 	require.NoError(t, err)
 	require.LessOrEqual(t, left, 10*time.Minute, "Redis forgets it at its end, too")
 	w.clock.advance(10 * time.Minute)
@@ -107,7 +107,7 @@ func TestSigningOutEverywhereEndsEverySessionOfTheAccount(t *testing.T) {
 	require.False(t, phone.signedIn())
 	require.True(t, colleague.signedIn())
 	require.True(t, w.signIn(ownerEmail).signedIn(), "signing in again works")
-	entries, _, err := w.trail.List(context.Background(), owner.BusinessID, "", 100)
+	entries, _, err := w.trail.List(t.Context(), owner.BusinessID, "", 100)
 	require.NoError(t, err)
 	require.Equal(t, audit.SessionEnded, entries[1].Action)
 }
@@ -267,7 +267,7 @@ func TestRedisHoldsNoCookie(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
-	ctx := context.Background()
+	ctx := t.Context()
 	keys, err := w.redis.Keys(ctx, "*"+w.prefix+"*").Result()
 	require.NoError(t, err)
 	require.NotEmpty(t, keys)
@@ -328,7 +328,7 @@ func TestCookiesOnHTTPSAreTheHostsOwn(t *testing.T) {
 	rec = httptest.NewRecorder()
 	w.pages.Handler().ServeHTTP(rec, req)
 	require.Equal(t, http.StatusSeeOther, rec.Code)
-	cookies := append(visit, rec.Result().Cookies()...)
+	cookies := slices.Concat(visit, rec.Result().Cookies())
 	require.Len(t, cookies, 3)
 	for _, c := range cookies {
 		require.True(t, strings.HasPrefix(c.Name, "__Host-gatehouse_"), c.Name)

@@ -1,8 +1,8 @@
 package pages_test
 
 import (
-	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -169,10 +169,10 @@ func TestAnIssuedKeysPrivateKeyIsShownOnceAndNeverCached(t *testing.T) {
 	for _, line := range w.logs.All() {
 		require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), issued.private)
 	}
-	keys, err := w.redis.Keys(context.Background(), "*"+w.prefix+"*").Result()
+	keys, err := w.redis.Keys(t.Context(), "*"+w.prefix+"*").Result()
 	require.NoError(t, err)
 	for _, key := range keys {
-		dump, err := w.redis.Dump(context.Background(), key).Result()
+		dump, err := w.redis.Dump(t.Context(), key).Result()
 		require.NoError(t, err)
 		require.NotContains(t, dump, issued.private)
 	}
@@ -350,9 +350,7 @@ func TestKeyFormsThatMakeNoSenseChangeNothing(t *testing.T) {
 		{"action": {"steal"}}, {"action": {""}}, {"grace": {""}}, {"grace": {"8760h"}}, {"grace": {"-1h"}},
 	} {
 		form := b.keyForm("rotate", "pk_live_saltbush")
-		for name, values := range change {
-			form[name] = values
-		}
+		maps.Copy(form, change)
 		require.Equal(t, http.StatusBadRequest, b.post(pages.KeysPath, form).StatusCode, change)
 	}
 	for _, key := range []string{"", "pk_live_nobody", "../x", strings.Repeat("k", 5000), "pk_live_saltbush\x00"} {
@@ -425,7 +423,7 @@ func TestPrivateKeysDoNotShowThemselves(t *testing.T) {
 func TestTheActivityPageSaysWhatWasDoneInPlainWords(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	ctx := context.Background()
+	ctx := t.Context()
 	at := time.Date(2026, 3, 4, 15, 6, 0, 0, time.UTC)
 	w.clock.advance(at.Sub(time.Now()))
 	for _, e := range []audit.Entry{
@@ -464,7 +462,7 @@ func TestTheActivityPageIsPaged(t *testing.T) {
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
 	for i := range 120 {
-		require.NoError(t, w.trail.Record(context.Background(),
+		require.NoError(t, w.trail.Record(t.Context(),
 			audit.Entry{BusinessID: owner.BusinessID, Action: audit.ToolCalled, Target: fmt.Sprintf("tool-%03d.", i)}))
 	}
 	seen := 0

@@ -51,7 +51,7 @@ func (p *Pages) showSignIn(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if s != nil {
-		return &redirect{to: back}
+		return &redirectError{to: back}
 	}
 	p.answerSignIn(w, r, http.StatusOK, signInView{Return: back})
 	return nil
@@ -136,7 +136,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	if err := p.begin(w, r, a, email, counted, device); err != nil {
 		return err
 	}
-	return &redirect{to: v.Return}
+	return &redirectError{to: v.Return}
 }
 
 // begin begins a session in place of whatever the browser had.
@@ -183,11 +183,11 @@ func (p *Pages) showSignOut(w http.ResponseWriter, r *http.Request) error {
 		return unavailable(err)
 	}
 	if !ok {
-		return &redirect{to: SignInPath}
+		return &redirectError{to: SignInPath}
 	}
 	// Signing out works while the accounts service does not.
 	s, err := p.session(r)
-	var pr *problem
+	var pr *pageError
 	if err != nil && !errors.As(err, &pr) {
 		return err
 	}
@@ -212,7 +212,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 	}
 	if !ok { // signed out already
 		p.cookies.clear(w, sessionCookie)
-		return &redirect{to: signInURL(back)}
+		return &redirectError{to: signInURL(back)}
 	}
 	if !checkToken(id, formSignOut, r.PostForm.Get(tokenField)) {
 		return forged()
@@ -236,7 +236,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 		a = account.Account{ID: rec.AccountID, BusinessID: rec.BusinessID}
 	}
 	p.record(r, a, entry)
-	return &redirect{to: signInURL(back)}
+	return &redirectError{to: signInURL(back)}
 }
 
 // record puts what an account did on the trail. That the stream did not take it is in the log, with the entry itself, and

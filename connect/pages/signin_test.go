@@ -1,7 +1,6 @@
 package pages_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -29,7 +28,7 @@ func TestSigningInBeginsASession(t *testing.T) {
 	require.Contains(t, p.text(), "Saltbush Plumbing Ada Okafor , owner")
 
 	require.Equal(t, pages.ConnectionsPath, b.get(pages.SignInPath).Header.Get("Location"), "signed in already")
-	entries, _, err := w.trail.List(context.Background(), owner.BusinessID, "", 10)
+	entries, _, err := w.trail.List(t.Context(), owner.BusinessID, "", 10)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	require.Equal(t, audit.SessionStarted, entries[0].Action)
@@ -223,7 +222,7 @@ func TestSigningInLeadsToOwnPagesOnly(t *testing.T) {
 		form.Set("password", ownerPassword)
 		p := b.post(pages.SignInPath, form)
 		if p.StatusCode == http.StatusTooManyRequests { // this test is not about that
-			require.NoError(t, w.redis.Del(context.Background(), "rate:"+w.prefix+"sign-in:address:198.51.100.1").Err())
+			require.NoError(t, w.redis.Del(t.Context(), "rate:"+w.prefix+"sign-in:address:198.51.100.1").Err())
 			p = b.post(pages.SignInPath, form)
 		}
 		require.Equal(t, http.StatusSeeOther, p.StatusCode)
