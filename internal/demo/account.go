@@ -129,9 +129,12 @@ func (a *connectAPI) signIn(r *http.Request) (int, []byte, error) {
 	var row accountRow
 	var business connectBusiness
 	err = a.st.read(r.Context(), func(tx *sql.Tx) (err error) {
-		if row, err = accountWhere(r.Context(), tx, "email_key", fold(email)); err == nil {
-			business, err = findBusiness(r.Context(), tx, row.BusinessID)
+		row, err = accountWhere(r.Context(), tx, "email_key", fold(email))
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
 		}
+		// Looked for in any case, as everything is that takes time.
+		business, err = findBusiness(r.Context(), tx, row.BusinessID)
 		return err
 	})
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
