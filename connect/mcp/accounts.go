@@ -52,9 +52,9 @@ func (a *accounts) find(ctx context.Context, id string) (account.Account, error)
 
 // check returns the account behind a connection, or why the connection may do nothing any more. The connection was
 // approved by an owner of its business: a person who has left it, or is no owner now, cannot go on through it.
-func (a *accounts) check(ctx context.Context, g grantOf) (account.Account, *problem) {
+func (a *accounts) check(ctx context.Context, g grantOf) (account.Account, *toolError) {
 	found, err := a.find(ctx, g.AccountID)
-	refused := &problem{
+	refused := &toolError{
 		code: codeAccount, next: "Calling again will not help; an owner of the business has to connect the assistant anew.",
 		cause: err,
 	}
@@ -62,7 +62,7 @@ func (a *accounts) check(ctx context.Context, g grantOf) (account.Account, *prob
 	case errors.Is(err, account.ErrUnknown):
 		refused.sentence = "The account that approved this connection does not exist any more, or may not sign in."
 	case err != nil:
-		return account.Account{}, &problem{
+		return account.Account{}, &toolError{
 			code: codeUnavailable, sentence: "The service that knows the business's accounts cannot be reached at the moment.",
 			next: retrySoon, cause: err,
 		}

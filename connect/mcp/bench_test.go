@@ -1,7 +1,6 @@
 package mcp_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -63,7 +62,7 @@ func BenchmarkToolCall(b *testing.B) {
 			body := callMessage(era, "contacts_search", object{"limit": 25})
 			var took []time.Duration
 			for b.Loop() {
-				r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, front.URL+"/mcp", strings.NewReader(body))
+				r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, front.URL+"/mcp", strings.NewReader(body))
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -131,7 +130,7 @@ func BenchmarkKeptSessions(b *testing.B) {
 	goroutines := runtime.NumGoroutine()
 	kept := 0
 	for b.Loop() {
-		r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, front.URL+"/mcp", strings.NewReader(body))
+		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, front.URL+"/mcp", strings.NewReader(body))
 		if err != nil {
 			b.Fatal(err)
 		}

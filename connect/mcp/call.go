@@ -115,9 +115,9 @@ func (s *Server) callTool(ctx context.Context, t *tool, r *sdk.CallToolRequest) 
 		}
 		result, err = t.success(o)
 	}
-	var p *problem
+	var p *toolError
 	if err != nil {
-		p = problemOf(err, t, t.about)
+		p = toolErrorOf(err, t, t.about)
 		result = p.result(g.requestID)
 	}
 	c.log(p, s.now().Sub(began))
@@ -135,7 +135,7 @@ func (c *call) admitted(ctx context.Context) (o *outcome, err error) {
 		}
 	}()
 	if !c.grant.Scopes.Allows(c.tool.scope) {
-		return nil, &problem{
+		return nil, &toolError{
 			code:     codeScope,
 			sentence: fmt.Sprintf("This connection does not include %s.", c.tool.scope),
 			done:     c.tool.untouched(),
@@ -143,7 +143,7 @@ func (c *call) admitted(ctx context.Context) (o *outcome, err error) {
 		}
 	}
 	if wait := c.server.limit(ctx, c.grant); wait > 0 {
-		return nil, &problem{
+		return nil, &toolError{
 			code: codeRate, sentence: "This connection makes too many calls.", done: c.tool.untouched(),
 			next: retryIn(time.Duration(math.Ceil(wait.Seconds())) * time.Second),
 		}
@@ -151,7 +151,7 @@ func (c *call) admitted(ctx context.Context) (o *outcome, err error) {
 	if p := c.tool.checkArguments(c.request.Params.Arguments); p != nil {
 		return nil, p
 	}
-	var p *problem
+	var p *toolError
 	if c.account, p = c.server.accounts.check(ctx, c.grant); p != nil {
 		p.done = c.tool.untouched()
 		return nil, p
@@ -163,7 +163,7 @@ func (c *call) admitted(ctx context.Context) (o *outcome, err error) {
 // the answer any more. The data service's client bounds it.
 func write(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
 
-func (c *call) log(p *problem, took time.Duration) {
+func (c *call) log(p *toolError, took time.Duration) {
 	fields := []zap.Field{
 		zap.String("tool", c.tool.name), zap.String("grant_id", c.grant.ID), zap.String("business_id", c.grant.BusinessID),
 		zap.String("request_id", c.grant.requestID), zap.Duration("took", took),
@@ -188,7 +188,7 @@ func (c *call) log(p *problem, took time.Duration) {
 }
 
 // record leaves an entry in the audit trail for a tool that changes something, unless nothing was tried.
-func (c *call) record(ctx context.Context, o *outcome, p *problem) {
+func (c *call) record(ctx context.Context, o *outcome, p *toolError) {
 	if !c.tool.writes() {
 		return
 	}

@@ -67,7 +67,7 @@ func (c *call) confirm(ctx context.Context, said bool, subject, question string)
 		if said {
 			return yes, nil, nil
 		}
-		return no, nil, &problem{
+		return no, nil, &toolError{
 			code:     codeConfirm,
 			sentence: "Deleting cannot be undone, and this client cannot ask the person.",
 			done:     nothingDone,
@@ -82,7 +82,7 @@ func (c *call) confirm(ctx context.Context, said bool, subject, question string)
 	defer cancel()
 	result, err := c.request.Session.Elicit(asking, params)
 	if err != nil {
-		return no, nil, &problem{
+		return no, nil, &toolError{
 			code: codeConfirm, sentence: "The person was asked to confirm this, and no answer came.", done: nothingDone,
 			next: "Ask the person whether to try again.", cause: err,
 		}
@@ -111,7 +111,7 @@ func answered(r *sdk.ElicitResult) answer {
 func (c *call) confirmAnew(ctx context.Context, subject string, params *sdk.ElicitParams) (answer, *inputNeeded, error) {
 	secret, err := c.server.o.Memory.Secret(ctx)
 	if err != nil {
-		return no, nil, &problem{
+		return no, nil, &toolError{
 			code: codeUnavailable, sentence: "The gateway cannot ask the person at the moment.", done: nothingDone,
 			next: retrySoon, cause: err,
 		}

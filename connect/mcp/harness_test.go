@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -83,7 +84,7 @@ func (t *trail) Record(_ context.Context, e audit.Entry) error {
 func (t *trail) all() []audit.Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return append([]audit.Entry{}, t.entries...)
+	return slices.Clone(t.entries)
 }
 
 // people is the accounts service.

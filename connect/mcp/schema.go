@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	fast "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -37,7 +38,7 @@ func (n node) MarshalJSONTo(e *jsontext.Encoder) error {
 }
 
 // with returns the schema with more members.
-func (n node) with(more ...any) node { return append(append(node{}, n...), more...) }
+func (n node) with(more ...any) node { return slices.Concat(n, node(more)) }
 
 // because returns the schema with a description.
 func (n node) because(description string) node { return n.with("description", description) }
@@ -75,9 +76,9 @@ func list(items node, most int) node {
 	return node{"type", "array", "items", items, "maxItems", most}
 }
 
-// text is a string of least to most characters.
-func text(least, most int) node {
-	return node{"type", "string", "minLength", least, "maxLength", most}
+// text is a string of 1 to most characters.
+func text(most int) node {
+	return node{"type", "string", "minLength", 1, "maxLength", most}
 }
 
 func oneOf(values ...string) node { return node{"type", "string", "enum", values} }
@@ -95,7 +96,7 @@ func anything() node { return node{"type", "object"} }
 
 // orNull lets a schema's value be null as well.
 func (n node) orNull() node {
-	m := append(node{}, n...)
+	m := slices.Clone(n)
 	for i := 0; i+1 < len(m); i += 2 {
 		switch m[i] {
 		case "type":

@@ -55,7 +55,7 @@ func (s *sessions) end(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.ended) >= maxEnded {
-		s.ended = append([]string(nil), s.ended[maxEnded/2:]...)
+		s.ended = slices.Clone(s.ended[maxEnded/2:])
 	}
 	s.ended = append(s.ended, id)
 }

@@ -105,7 +105,7 @@ func handle[A any](f func(ctx context.Context, c *call, arguments A) (*outcome, 
 		var arguments A
 		if len(raw) > 0 {
 			if err := json.Unmarshal(raw, &arguments); err != nil {
-				return nil, &problem{
+				return nil, &toolError{
 					code: codeArguments, sentence: "The arguments cannot be read.", done: c.tool.untouched(),
 					next: correctAndCall, cause: err,
 				}
@@ -153,7 +153,7 @@ func (t *tool) success(o *outcome) (*sdk.CallToolResult, error) {
 		return nil, fmt.Errorf("reading what %s answers: %w", t.name, err)
 	}
 	if err := t.output.Validate(doc); err != nil {
-		return nil, &problem{
+		return nil, &toolError{
 			code:     codeUnusable,
 			sentence: "The business's data service gave an answer that cannot be used. This is not the fault of your arguments.",
 			done:     t.doneUnusably(),

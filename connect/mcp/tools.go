@@ -32,7 +32,7 @@ func cursorArgument() node {
 }
 
 func queryArgument(looksAt string) node {
-	return text(1, 200).because("Words to look for, in " + looksAt +
+	return text(200).because("Words to look for, in " + looksAt +
 		". Every word has to occur, in any order, whatever its case. Leave it out to list everything.")
 }
 

@@ -147,7 +147,7 @@ func runAutomation(ctx context.Context, c *call, a runArguments) (*outcome, erro
 }
 
 // failedRun says what of a run was done and what was not.
-func failedRun(run data.Run, o *once) *problem {
+func failedRun(run data.Run, o *once) *toolError {
 	var did, not []string
 	for _, s := range run.Steps {
 		if s.Status == "succeeded" {
@@ -156,7 +156,7 @@ func failedRun(run data.Run, o *once) *problem {
 			not = append(not, s.Name+" ("+s.Status+")")
 		}
 	}
-	p := &problem{
+	p := &toolError{
 		code: codeRunFailed, sentence: "The automation was started and failed.",
 		done: fmt.Sprintf("Done: %s. Not done: %s.", orElse(strings.Join(did, ", "), "nothing"),
 			orElse(strings.Join(not, ", "), "nothing")),

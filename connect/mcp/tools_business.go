@@ -24,7 +24,7 @@ func spanSchema() node {
 
 func areaSchema() node {
 	return object(
-		must("name", text(1, 120).example("Madison", "53593")),
+		must("name", text(120).example("Madison", "53593")),
 		must("kind", oneOf("city", "postal_code", "region")),
 		may("radius_km", node{"type", []string{"number", "null"}, "exclusiveMinimum", 0, "maximum", 500}.
 			because("How far around it the business works; null or absent for a region.")),
@@ -94,13 +94,13 @@ func businessTools() []*tool {
 				"changed. Opening hours and service areas have tools of their own.",
 			scope: "business:write", kind: changes, idempotent: true, about: "business",
 			in: object(
-				may("name", text(1, 120)),
+				may("name", text(120)),
 				may("email", node{"type", "string", "format", "email", "maxLength", 254}.orNull().because("null removes it.")),
 				may("phone", node{"type", "string", "pattern", "^\\+[0-9]{7,15}$"}.orNull().
 					because("E.164: + and 7 to 15 digits. null removes it.").example("+16085550123")),
 				may("website_url", node{"type", "string", "format", "uri", "pattern", "^https?://", "maxLength", 2000}.orNull().
 					because("null removes it.").example("https://fernhollow.example.com/")),
-				may("time_zone", text(1, 64).because("An IANA time zone.").example("Europe/London")),
+				may("time_zone", text(64).because("An IANA time zone.").example("Europe/London")),
 				may("if_version", versionArgument()),
 			).with("minProperties", 1),
 			out: object(must("business", businessSchema())),

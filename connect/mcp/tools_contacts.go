@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
@@ -27,7 +28,7 @@ func contactArgument() node {
 func contactMembers(name field) []field {
 	return []field{
 		name,
-		may("last_name", text(1, 80).orNull()),
+		may("last_name", text(80).orNull()),
 		may("email", node{"type", "string", "format", "email", "maxLength", 254}.orNull().example("ines@example.com")),
 		may("phone_number", node{"type", "string", "pattern", "^[0-9]{4,14}$"}.orNull().
 			because("Digits only, without the country's code, which goes into country_code: send both or neither.").
@@ -36,7 +37,7 @@ func contactMembers(name field) []field {
 			because("+ and 1 to 3 digits, together with phone_number.").example("+1")),
 		may("contact_type", contactTypes()),
 		may("contact_status", contactStatuses()),
-		may("notes", text(1, 4000).orNull().because("Several lines are fine. They replace the notes that are there.")),
+		may("notes", text(4000).orNull().because("Several lines are fine. They replace the notes that are there.")),
 	}
 }
 
@@ -102,7 +103,7 @@ func contactTools() []*tool {
 			description: "Add a contact. Search first, so that nobody is added twice. A new contact is an active lead unless you say " +
 				"otherwise.",
 			scope: "contacts:write", kind: adds, about: "contact",
-			in: object(append(contactMembers(must("first_name", text(1, 80))), may("idempotency_key", keyArgument()))...).
+			in: object(slices.Concat(contactMembers(must("first_name", text(80))), []field{may("idempotency_key", keyArgument())})...).
 				with("examples", []any{node{
 					"first_name", "Ines", "last_name", "Halvorsen", "country_code", "+1", "phone_number", "6085550123",
 					"contact_type", "customer",
@@ -127,8 +128,10 @@ func contactTools() []*tool {
 			description: "Change a contact. Only what you send is changed; null clears a member. To add to the notes, read them first " +
 				"and send the old and the new text together.",
 			scope: "contacts:write", kind: changes, idempotent: true, about: "contact",
-			in: object(append(append([]field{must("id", contactArgument())}, contactMembers(may("first_name", text(1, 80)))...),
-				may("if_version", versionArgument()))...).with("minProperties", 2),
+			in: object(slices.Concat(
+				[]field{must("id", contactArgument())}, contactMembers(may("first_name", text(80))),
+				[]field{may("if_version", versionArgument())},
+			)...).with("minProperties", 2),
 			out: object(must("contact", contactSchema())),
 			run: handle(func(ctx context.Context, c *call, m members) (*outcome, error) {
 				var id, v int64

@@ -12,8 +12,8 @@ func tones() node { return oneOf("friendly", "professional", "formal", "warm", "
 func ruleSchema(id field) node {
 	return object(
 		id,
-		must("when", text(1, 500).because("The case, in plain words.").example("the caller reports water running")),
-		must("then", text(1, 500).because("What the receptionist does then.").example("transfer to the emergency number")),
+		must("when", text(500).because("The case, in plain words.").example("the caller reports water running")),
+		must("then", text(500).because("What the receptionist does then.").example("transfer to the emergency number")),
 		may("enabled", boolean().with("default", true)),
 	)
 }
@@ -83,12 +83,12 @@ func receptionistTools() []*tool {
 				"wording before you set it.",
 			scope: "receptionist:write", kind: changes, idempotent: true, about: "receptionist",
 			in: object(
-				may("name", text(1, 60)), may("tone", tones()),
-				may("greeting", text(1, 500).because("What it says first.").
+				may("name", text(60)), may("tone", tones()),
+				may("greeting", text(500).because("What it says first.").
 					example("Fernhollow, this is Fern. How can I help?")),
 				may("language", node{"type", "string", "pattern", "^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$", "maxLength", 35}.
 					because("A BCP 47 tag.").example("en-GB")),
-				may("instructions", text(1, 4000).orNull().because("Standing instructions, several lines; null removes them.")),
+				may("instructions", text(4000).orNull().because("Standing instructions, several lines; null removes them.")),
 				may("if_version", versionArgument()),
 			).with("minProperties", 1),
 			out: object(must("receptionist", receptionistSchema())),
@@ -147,7 +147,7 @@ func upsert[T any](
 	o := &once{shown: named}
 	if id == "" {
 		if v != 0 {
-			return nil, &problem{
+			return nil, &toolError{
 				code: codeArguments, sentence: "The arguments do not fit " + c.tool.name + ".", done: nothingDone,
 				details: []data.Detail{{Field: "if_version", Problem: "means nothing without id: a new record has no version"}},
 				next:    correctAndCall,
@@ -193,8 +193,8 @@ func faqTools() []*tool {
 			scope: "receptionist:write", kind: changes, idempotent: true, about: "FAQ",
 			in: object(
 				may("id", replacedArgument("FAQ", "receptionist_faqs_list")),
-				must("question", text(1, 300).example("Do you work on Saturdays?")),
-				must("answer", text(1, 2000).example("Until noon.")),
+				must("question", text(300).example("Do you work on Saturdays?")),
+				must("answer", text(2000).example("Until noon.")),
 				may("enabled", boolean().with("default", true, "description", "false keeps it without using it.")),
 				may("if_version", versionArgument()), may("idempotency_key", keyArgument()),
 			),
@@ -263,8 +263,8 @@ func serviceTools() []*tool {
 			scope: "receptionist:write", kind: changes, idempotent: true, about: "service",
 			in: object(
 				may("id", replacedArgument("service", "receptionist_services_list")),
-				must("name", text(1, 120).example("Boiler service")),
-				may("description", text(1, 2000).orNull()),
+				must("name", text(120).example("Boiler service")),
+				may("description", text(2000).orNull()),
 				may("duration_minutes", integer(5, 1440).orNull().because("Required where bookable is true.")),
 				may("price", node{"type", "string", "pattern", "^[0-9]{1,7}(\\.[0-9]{1,2})?$"}.orNull().
 					because("In the business's currency; null: on request.").example("120.00")),

@@ -89,7 +89,7 @@ func TestALostAnswerIsToldAndTheRepetitionDoesNothingTwice(t *testing.T) {
 	c := s.connect(modern, "bearer", nil)
 	lose := func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodGet {
-			return nil, nil //nolint:nilnil // as usual
+			return nil, nil // as usual
 		}
 		res, err := http.DefaultTransport.RoundTrip(r)
 		if err == nil {
@@ -121,7 +121,7 @@ func TestAWriteGoesOnWhenNobodyWaitsForIt(t *testing.T) {
 			close(reached)
 			<-leave
 		}
-		return nil, nil //nolint:nilnil // as usual
+		return nil, nil // as usual
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -281,7 +281,7 @@ func TestARunThatCannotBeFollowedIsStartedAllTheSame(t *testing.T) {
 		if strings.Contains(r.URL.Path, "automation-runs") {
 			return nil, errBroken
 		}
-		return nil, nil //nolint:nilnil // as usual
+		return nil, nil // as usual
 	})
 	content := call(t, c, "automations_run", object{"automation_id": automation})
 	require.Equal(t, false, content["ended"])

@@ -36,9 +36,9 @@ const (
 	codeInternal    = "INTERNAL"
 )
 
-// problem is a tool's error, as an assistant can act on it: what was wrong, what is allowed, what was done, and whether
+// toolError is a tool's error, as an assistant can act on it: what was wrong, what is allowed, what was done, and whether
 // calling again helps.
-type problem struct {
+type toolError struct {
 	code     string
 	sentence string
 	details  []data.Detail // Field is an argument
@@ -48,18 +48,18 @@ type problem struct {
 	detail   any           // further JSON for the assistant
 }
 
-func (p *problem) Error() string {
+func (p *toolError) Error() string {
 	if p.cause != nil {
 		return p.code + ": " + p.cause.Error()
 	}
 	return p.code + ": " + p.sentence
 }
 
-func (p *problem) Unwrap() error { return p.cause }
+func (p *toolError) Unwrap() error { return p.cause }
 
-// result is the problem as a tool's result. There is no structured content: it would have to be what the output schema
+// result is the error as a tool's result. There is no structured content: it would have to be what the output schema
 // says.
-func (p *problem) result(requestID string) *sdk.CallToolResult {
+func (p *toolError) result(requestID string) *sdk.CallToolResult {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Error %s: %s", p.code, p.sentence)
 	for _, d := range p.details {
@@ -95,12 +95,12 @@ const (
 	correctAndCall = "Correct the arguments and call again."
 )
 
-// problemOf makes a tool's error of whatever a tool ended with. what is the kind of record it was about, "" if none.
-func problemOf(err error, t *tool, what string) *problem {
-	if p, ok := errors.AsType[*problem](err); ok {
+// toolErrorOf makes a tool's error of whatever a tool ended with. what is the kind of record it was about, "" if none.
+func toolErrorOf(err error, t *tool, what string) *toolError {
+	if p, ok := errors.AsType[*toolError](err); ok {
 		return p
 	}
-	p := &problem{cause: err, done: nothingRead}
+	p := &toolError{cause: err, done: nothingRead}
 	if t.writes() {
 		p.done = nothingDone
 	}
@@ -178,13 +178,13 @@ func orElse(s, otherwise string) string {
 }
 
 // checkArguments holds arguments against a tool's input schema and names everything that is wrong with them.
-func (t *tool) checkArguments(arguments json.RawMessage) *problem {
+func (t *tool) checkArguments(arguments json.RawMessage) *toolError {
 	if len(arguments) == 0 || string(arguments) == "null" {
 		arguments = json.RawMessage("{}")
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(arguments))
 	if err != nil {
-		return &problem{
+		return &toolError{
 			code: codeArguments, sentence: "The arguments are not a JSON object.", done: t.untouched(), next: correctAndCall,
 			cause: err,
 		}
@@ -193,7 +193,7 @@ func (t *tool) checkArguments(arguments json.RawMessage) *problem {
 	if err == nil {
 		return nil
 	}
-	p := &problem{
+	p := &toolError{
 		code: codeArguments, sentence: "The arguments do not fit " + t.name + ".", done: t.untouched(), next: correctAndCall,
 	}
 	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
