@@ -12,6 +12,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 )
 
 // fuzzSecret is what the fuzz tests write wherever a secret can stand.
@@ -85,6 +87,45 @@ func FuzzDirectives(f *testing.F) {
 		require.NoError(t, err, "formatted:\n%s", formatted)
 		require.JSONEq(t, first, second, "formatted:\n%s", formatted)
 		require.Equal(t, string(formatted), string(caddyfile.Format(formatted)), "formatting twice is formatting once")
+	})
+}
+
+// FuzzAPITarget: of a request target only its origin is cut off, and the base path, byte for byte; what is left is below
+// /api/v1 or is not the API's, and only that is matched, verified and counted.
+func FuzzAPITarget(f *testing.F) {
+	for _, target := range []string{
+		"/api/v1", "/api/v1/", "/api/v1?x", "/api/v1/events?count=3", "/api/v1x", "/api/v1#x", "http://x/api/v1/me", "http://x?/api/v1/me", "http://x#/api/v1/me", "http://x", "://",
+		"//x/api/v1/me", "http://x//api/v1/me", "http:///api/v1/me", "http://a://b/api/v1/me", "*", "", "x:443", "/gw/api/v1/me", "http://x/gw/api/v1/me?/gw/api/v1", "/gw/gw/api/v1", "http://x\n/api/v1/me",
+	} {
+		f.Add(target, "")
+		f.Add(target, "/gw")
+	}
+	authority := regexp.MustCompile(`(?s)\A[^/?#]*(/.*)\z`)
+	below := regexp.MustCompile(`(?s)\A/api/v1(?:[/?].*)?\z`)
+	f.Fuzz(func(t *testing.T, target, basePath string) {
+		if basePath != "" && basePath[0] != '/' {
+			return // no base path
+		}
+		want := target
+		if !strings.HasPrefix(target, "/") {
+			want = ""
+			if at := strings.Index(target, "://"); at >= 0 {
+				if m := authority.FindStringSubmatch(target[at+len("://"):]); m != nil {
+					want = m[1]
+				}
+			}
+		}
+		rest, hasBase := strings.CutPrefix(want, basePath)
+		got, counted := caddymodule.APITarget(target, basePath)
+		require.Equal(t, want != "" && hasBase && below.MatchString(rest), counted, "%q below %q", target, basePath)
+		if !counted {
+			return
+		}
+		require.Equal(t, rest, got)
+		require.True(t, strings.HasSuffix(target, got), "nothing is decoded or cleaned")
+		again, counted := caddymodule.APITarget(got, "")
+		require.True(t, counted)
+		require.Equal(t, got, again)
 	})
 }
 
