@@ -1,0 +1,48 @@
+package docs_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestEveryTestThatAPageNamesIsThere holds the tables of promises against the tree: whoever renames or removes a test that
+// one of them names has to say there what holds the promise now.
+func TestEveryTestThatAPageNamesIsThere(t *testing.T) {
+	t.Parallel()
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	there := map[string]bool{}
+	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != ".." {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range declared.FindAllSubmatch(text, -1) {
+			there[string(m[1])] = true
+		}
+		return err
+	}))
+	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`")
+	for _, page := range []string{"../SECURITY.md", "reliability.md", "threat-model.md"} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		found := named.FindAllSubmatch(text, -1)
+		if page != "threat-model.md" {
+			require.Greater(t, len(found), 10, "%s names the tests that hold its promises", page)
+		}
+		for _, m := range found {
+			require.True(t, there[string(m[1])], "%s names %s, and there is no such test", page, m[1])
+		}
+	}
+}
