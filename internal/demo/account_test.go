@@ -59,7 +59,7 @@ func TestPeopleSignInWithTheirOwnPasswordOnly(t *testing.T) {
 
 func TestNobodyLearnsWhoHasAnAccount(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	setStatus(t, s, member(), accountDisabled)
 	c := caller(t, s, owner())
 	_, want := signIn(c, owner().Email, "wrong")
@@ -161,7 +161,7 @@ func TestSignInsThatCannotBeReadAreToldWhy(t *testing.T) {
 
 func TestManySignInsAtOnceAreAllAnswered(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	s.passwords.patient = patience
 	c := caller(t, s, owner())
 	var codes [12]int

@@ -61,7 +61,7 @@ func outbox(t testing.TB, s *Service, businessID string) (messages []string) {
 func TestRemindersAreWrittenForWhatIsOverdueAndNotTwice(t *testing.T) {
 	t.Parallel()
 	var at clock
-	s := connected(t, Memory, Options{Now: at.now})
+	s := connected(t, "", Options{Now: at.now})
 	c := caller(t, s, owner())
 	// What is overdue, from the records themselves.
 	want, without := map[string]string{}, 0
@@ -129,7 +129,7 @@ func money(t testing.TB, v any) decimal {
 
 func TestTheOtherAutomationsDoWhatTheySay(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
 	asked := finished(t, c, start(t, c, "appointment-confirmations", `{"days_ahead":7}`)["id"])
 	require.Equal(t, runSucceeded, asked["status"])
@@ -150,7 +150,7 @@ func TestTheOtherAutomationsDoWhatTheySay(t *testing.T) {
 
 func TestARunThatCannotBeStartedIsToldWhy(t *testing.T) {
 	t.Parallel()
-	s := prepared(t, Memory, Options{}) // nothing is taken up
+	s := prepared(t, "", Options{}) // nothing is taken up
 	c := caller(t, s, owner())
 	path := "automations/overdue-reminders/runs"
 	for body, fields := range map[string][]string{
@@ -199,7 +199,7 @@ func TestTwentyWhoStartARunAtOnceStartOne(t *testing.T) {
 
 func TestARunShowsItsProgressAndNeverGoesBack(t *testing.T) {
 	t.Parallel()
-	s := prepared(t, Memory, Options{})
+	s := prepared(t, "", Options{})
 	looked := make(chan struct{}) // the items wait until somebody has looked
 	s.runner.rest = func(ctx context.Context) {
 		select {
@@ -306,7 +306,7 @@ func TestARunOfAProcessThatDiedIsEndedWhenItsLeaseIsOver(t *testing.T) {
 
 func TestARunThatWasTakenForDeadDoesNothingMore(t *testing.T) {
 	t.Parallel()
-	s := prepared(t, Memory, Options{})
+	s := prepared(t, "", Options{})
 	items, ended, swept := 0, make(chan struct{}), make(chan struct{})
 	s.runner.rest = func(context.Context) {
 		if items++; items == 2 { // another process ends it while this one is stuck
@@ -348,7 +348,7 @@ func TestTheDefaultsOfInputsAreThoseOfTheSchemas(t *testing.T) {
 
 func TestAFaultInARunIsToldWithoutItsCause(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
 	execute(t, s, "UPDATE automations SET action = 'no-such' WHERE id = 'weekly-report'")
 	run := finished(t, c, start(t, c, "weekly-report", `{}`)["id"])

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -22,7 +23,8 @@ import (
 )
 
 // connected opens a service with few records of the two active businesses and all
-// that /connect/v1 needs. It is closed at the end of the test.
+// that /connect/v1 needs. It is closed at the end of the test. A file that exists
+// is opened as it is; "" is one of the test's own.
 func connected(t *testing.T, path string, o Options) *Service {
 	t.Helper()
 	s := prepared(t, path, o)
@@ -30,23 +32,68 @@ func connected(t *testing.T, path string, o Options) *Service {
 	return s
 }
 
-// demoHash is hashPassword, once for each password: it costs on purpose.
-func demoHash(password string) string {
-	hash, _ := demoHashes.LoadOrStore(password, sync.OnceValue(func() string { return hashPassword(password) }))
-	return hash.(func() string)()
-}
-
-var demoHashes sync.Map
-
 // prepared is connected without automations being run.
 func prepared(t *testing.T, path string, o Options) *Service {
+	t.Helper()
+	if path == "" {
+		path = filepath.Join(t.TempDir(), "demo.db")
+	}
+	if _, err := os.Stat(path); err != nil {
+		content, err := template()
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, content, 0o600))
+	}
+	st, err := openStore(t.Context(), path)
+	require.NoError(t, err)
+	return serving(t, st, o)
+}
+
+// inMemory is connected in memory indeed.
+func inMemory(t *testing.T) *Service {
+	t.Helper()
+	st, err := openStore(t.Context(), Memory)
+	require.NoError(t, err)
+	require.NoError(t, fillFew(t.Context(), st))
+	s := serving(t, st, Options{})
+	s.runner.start()
+	return s
+}
+
+func inAFile(t *testing.T) *Service {
+	t.Helper()
+	return connected(t, "", Options{})
+}
+
+func serving(t *testing.T, st *store, o Options) *Service {
 	t.Helper()
 	if o.Now == nil {
 		o.Now = atTestNow
 	}
-	st, err := openStore(t.Context(), path)
-	require.NoError(t, err)
-	require.NoError(t, fill(t.Context(), st, func() (all []*dataset, err error) {
+	s := newService(st, o)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// template is the file of a service before anybody has used it.
+var template = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "demo-template-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "demo.db")
+	st, err := openStore(context.Background(), path)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(fillFew(context.Background(), st), st.close()); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+func fillFew(ctx context.Context, st *store) error {
+	if err := fill(ctx, st, func() (all []*dataset, err error) {
 		for i, p := range []*profile{fernhollow(), kestrelRow()} {
 			p.contacts, p.estimates, p.directJobs, p.events = 40, 40, 50, 4
 			d, err := makeUp(p, i, testNow)
@@ -56,12 +103,19 @@ func prepared(t *testing.T, path string, o Options) *Service {
 			all = append(all, d)
 		}
 		return all, nil
-	}))
-	require.NoError(t, seedConnect(t.Context(), st, testNow, demoHash))
-	s := newService(st, o)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return s
+	}); err != nil {
+		return err
+	}
+	return seedConnect(ctx, st, testNow, demoHash)
 }
+
+// demoHash is hashPassword, once for each password: it costs on purpose.
+func demoHash(password string) string {
+	hash, _ := demoHashes.LoadOrStore(password, sync.OnceValue(func() string { return hashPassword(password) }))
+	return hash.(func() string)()
+}
+
+var demoHashes sync.Map
 
 // The accounts of the tests: of the first business, and an owner of the second.
 func owner() Account    { return Accounts()[0] }
@@ -238,7 +292,7 @@ func TestTheCallsAreThoseOfThePageForPlatformTeams(t *testing.T) {
 
 func TestTheExamplesOfThePageHaveTheMembersOfTheAnswers(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
 	run := finished(t, c, record(t, c.ok("POST", "automations/weekly-report/runs", "{}"), "run")["id"])
 	require.Equal(t, runSucceeded, run["status"])
@@ -381,7 +435,7 @@ func TestListsAreInTheOrderThatIsPromised(t *testing.T) {
 
 func TestACursorSurvivesRecordsThatComeAndGo(t *testing.T) {
 	t.Parallel()
-	c := caller(t, connected(t, Memory, Options{}), owner())
+	c := caller(t, connected(t, "", Options{}), owner())
 	var mine []string
 	for i := range 9 {
 		r := record(t, c.ok("POST", "objects/vehicles", fmt.Sprintf(`{"fields":{"plate":"AB %d","make":"Same second"}}`, i)), "object")
@@ -461,7 +515,7 @@ func TestAParameterThatCannotBeAcceptedIsNamed(t *testing.T) {
 
 func TestWordsAreFoundWhateverTheirCaseAndAccents(t *testing.T) {
 	t.Parallel()
-	c := caller(t, connected(t, Memory, Options{}), owner())
+	c := caller(t, connected(t, "", Options{}), owner())
 	made := record(t, c.ok("POST", "contacts", `{"first_name":"Zoë","last_name":"Łukasz-Ångström","email":"z@example.com","phone_number":"6085550100","country_code":"+1","notes":"Straße 5\nGate's code 100%_x"}`), "contact")
 	for _, query := range []string{
 		"zoe", "ZOË", "zoë angstrom", "lukasz", "ÅNGSTRÖM Zoe", "z@example.com", "+16085550100", "6085550100", "strasse", "gate's", "100%_x", "  zoe   5 ",
@@ -531,7 +585,7 @@ func TestInstantsBoundFromOneOnAndBeforeTheOther(t *testing.T) {
 
 func TestWhatIsAnothersIsNotThere(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	mine, theirs := caller(t, s, owner()), caller(t, s, stranger())
 	run := record(t, theirs.ok("POST", "automations/weekly-report/runs", "{}"), "run")
 	finished(t, theirs, run["id"])
@@ -568,7 +622,7 @@ func TestWhatIsAnothersIsNotThere(t *testing.T) {
 
 func TestNobodyButAnAccountOfTheBusinessIsServed(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
 	for _, list := range connectLists {
 		for _, h := range []string{HeaderBusinessID, HeaderAccountID} {
@@ -610,7 +664,7 @@ func execute(t *testing.T, s *Service, statement string, args ...any) {
 
 func TestAMemberMayNotDoWhatIsAnOwners(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	c := caller(t, s, member())
 	for _, rt := range newConnectAPI(s).routes {
 		if !rt.owner {
@@ -705,7 +759,7 @@ func TestABodyThatIsNotOneJSONObjectIsRefused(t *testing.T) {
 
 func TestAClosedServiceSaysSoToAssistants(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	require.NoError(t, s.Close())
 	c := caller(t, s, owner())
 	for _, w := range []*httptest.ResponseRecorder{
@@ -720,10 +774,10 @@ func TestAClosedServiceSaysSoToAssistants(t *testing.T) {
 
 func TestManyReadAndWriteAtOnce(t *testing.T) {
 	t.Parallel()
-	for name, path := range map[string]string{"memory": Memory, "file": filepath.Join(t.TempDir(), "demo.db")} {
+	for name, open := range map[string]func(*testing.T) *Service{"memory": inMemory, "file": inAFile} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := caller(t, connected(t, path, Options{}), owner())
+			c := caller(t, open(t), owner())
 			before := len(c.all("contacts", 100))
 			var group sync.WaitGroup
 			for i := range 8 {

@@ -78,7 +78,7 @@ func TestTheSameWriteIsDoneOnceAndAnsweredAgain(t *testing.T) {
 
 func TestNumbersThatAFloatCannotTellApartAreNotTheSameRequest(t *testing.T) {
 	t.Parallel()
-	c := caller(t, connected(t, Memory, Options{}), owner())
+	c := caller(t, connected(t, "", Options{}), owner())
 	key := []string{HeaderIdempotencyKey, "k"}
 	c.ok("POST", "objects/pets", `{"fields":{"name":"A","species":"dog","owner":{"name":"N","contact_id":9007199254740993}}}`, key...)
 	c.refused(http.StatusUnprocessableEntity, "IDEMPOTENCY_KEY_REUSED", "POST", "objects/pets",
@@ -87,10 +87,10 @@ func TestNumbersThatAFloatCannotTellApartAreNotTheSameRequest(t *testing.T) {
 
 func TestTwentyOfTheSameWriteAtOnceAreOne(t *testing.T) {
 	t.Parallel()
-	for name, path := range map[string]string{"memory": Memory, "file": filepath.Join(t.TempDir(), "demo.db")} {
+	for name, open := range map[string]func(*testing.T) *Service{"memory": inMemory, "file": inAFile} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := caller(t, connected(t, path, Options{}), owner())
+			c := caller(t, open(t), owner())
 			var answers [20]*httptest.ResponseRecorder
 			var group sync.WaitGroup
 			for i := range answers {
@@ -115,7 +115,7 @@ func TestTwentyOfTheSameWriteAtOnceAreOne(t *testing.T) {
 
 func TestARefusedWriteLeavesItsKeyFree(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
 	key := []string{HeaderIdempotencyKey, "again"}
 	c.refused(http.StatusUnprocessableEntity, "INVALID", "POST", "contacts", `{"first_name":""}`, key...)
@@ -156,7 +156,7 @@ func TestEveryWriteNeedsAKey(t *testing.T) {
 
 func TestAVersionThatIsOldIsNotWrittenOver(t *testing.T) {
 	t.Parallel()
-	c := caller(t, connected(t, Memory, Options{}), owner())
+	c := caller(t, connected(t, "", Options{}), owner())
 	faqID := fmt.Sprint(records(t, c.get("receptionist/faqs"), "faqs")[0]["id"])
 	serviceID := fmt.Sprint(records(t, c.get("receptionist/services"), "services")[0]["id"])
 	objectID := fmt.Sprint(records(t, c.get("objects/pets"), "objects")[0]["id"])
@@ -289,7 +289,7 @@ func TestContactsThatCannotBeAcceptedAreToldWhy(t *testing.T) {
 
 func TestAContactWhomPapersReferToIsNotDeleted(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
 	invoiced := jsonID(records(t, c.get("invoices?limit=1"), "invoices")[0]["contact_id"])
 	problems := c.refused(http.StatusConflict, "CONFLICT", "DELETE", "contacts/"+invoiced, "")
@@ -317,7 +317,7 @@ func TestAContactWhomPapersReferToIsNotDeleted(t *testing.T) {
 
 func TestTheBusinessIsChangedFieldByField(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
 	before := record(t, c.get("business"), "business")
 	after := record(t, c.ok("PATCH", "business", `{"name":"New Name","email":null,"phone":"+442071838750","website_url":"https://münchen.example/path?q=1","time_zone":"Europe/London"}`), "business")
@@ -389,7 +389,7 @@ func TestHoursAreReplacedWholeAndPutInOrder(t *testing.T) {
 
 func TestServiceAreasAreReplacedWhole(t *testing.T) {
 	t.Parallel()
-	c := caller(t, connected(t, Memory, Options{}), owner())
+	c := caller(t, connected(t, "", Options{}), owner())
 	set := c.ok("PUT", "business/service-areas", `{"service_areas":[{"name":"Zürich","kind":"city","radius_km":12.5},{"name":"8001","kind":"postal_code"},{"name":"Zürich","kind":"region","radius_km":null}]}`)
 	require.Equal(t, []any{
 		map[string]any{"name": "Zürich", "kind": "city", "radius_km": 12.5},
@@ -414,7 +414,7 @@ func TestServiceAreasAreReplacedWhole(t *testing.T) {
 
 func TestThePersonalityIsChangedFieldByField(t *testing.T) {
 	t.Parallel()
-	c := caller(t, connected(t, Memory, Options{}), owner())
+	c := caller(t, connected(t, "", Options{}), owner())
 	before := record(t, c.get("receptionist"), "receptionist")
 	after := record(t, c.ok("PATCH", "receptionist/personality", `{"tone":"formal","instructions":null,"language":"pt-BR"}`), "receptionist")
 	p := record(t, before, "personality")
@@ -434,7 +434,7 @@ func TestThePersonalityIsChangedFieldByField(t *testing.T) {
 
 func TestRulesAreReplacedAndKeepTheirIDs(t *testing.T) {
 	t.Parallel()
-	c := caller(t, connected(t, Memory, Options{}), owner())
+	c := caller(t, connected(t, "", Options{}), owner())
 	before := record(t, c.get("receptionist"), "receptionist")["rules"].([]any)
 	kept := before[1].(map[string]any)["id"].(string)
 	after := record(t, c.ok("PUT", "receptionist/rules", fmt.Sprintf(
@@ -498,7 +498,7 @@ func TestFAQsAreAddedReplacedAndDeleted(t *testing.T) {
 
 func TestThereAreNoMoreFAQsThanMayBe(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
 	execute(t, s, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)
 		INSERT INTO receptionist_faqs SELECT 'f' || i, ?, 'q' || i, 'q' || i, 'a', 1, 1, '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z' FROM n`, owner().BusinessID)
@@ -508,7 +508,7 @@ func TestThereAreNoMoreFAQsThanMayBe(t *testing.T) {
 
 func TestServicesAreAddedReplacedAndDeleted(t *testing.T) {
 	t.Parallel()
-	c := caller(t, connected(t, Memory, Options{}), owner())
+	c := caller(t, connected(t, "", Options{}), owner())
 	made := record(t, c.ok("POST", "receptionist/services", `{"name":"Tree check","description":"One hour.","duration_minutes":60,"price":"75.5","bookable":true}`), "service")
 	require.Equal(t, "75.50", made["price"])
 	require.InDelta(t, 60.0, made["duration_minutes"], 0)
@@ -544,7 +544,7 @@ func TestServicesAreAddedReplacedAndDeleted(t *testing.T) {
 
 func TestAWriteWhoseCallerIsGoneLeavesNothing(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

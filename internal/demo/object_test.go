@@ -12,7 +12,7 @@ import (
 
 func TestObjectsAreHeldToTheSchemaOfTheirType(t *testing.T) {
 	t.Parallel()
-	c := caller(t, connected(t, Memory, Options{}), owner())
+	c := caller(t, connected(t, "", Options{}), owner())
 	for fields, problems := range map[string]map[string]string{
 		`{}`: {"fields.plate": "is required; allowed: string", "fields.make": "is required; allowed: string"},
 		`{"plate":"A","make":"M","year":"1990","status":"gone","odometer_miles":-1,"next_inspection":"soon","colour":"red"}`: {
@@ -95,7 +95,7 @@ func TestObjectsAreMadeMergedFoundAndDeleted(t *testing.T) {
 
 func TestAnObjectDoesNotGrowWithoutEnd(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
 	execute(t, s, "INSERT INTO object_types (business_id, name, title, schema) VALUES (?, 'bags', 'Bags', '{}')", owner().BusinessID)
 	id := "objects/bags/" + fmt.Sprint(record(t, c.ok("POST", "objects/bags", `{"fields":{"a":"`+strings.Repeat("a", 40_000)+`"}}`), "object")["id"])
@@ -112,7 +112,7 @@ func TestAnObjectDoesNotGrowWithoutEnd(t *testing.T) {
 
 func TestAPartOfAListOfLargeRecordsIsShorter(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
 	execute(t, s, "INSERT INTO object_types (business_id, name, title, schema) VALUES (?, 'bags', 'Bags', '{}')", owner().BusinessID)
 	made := map[string]bool{}

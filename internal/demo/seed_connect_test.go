@@ -15,8 +15,9 @@ import (
 func TestTheSameTimeGivesAssistantsTheSameRecords(t *testing.T) {
 	t.Parallel()
 	for i, p := range connectProfiles() {
-		d, err := makeUp(profiles()[i], i, testNow)
+		all, err := madeUp()
 		require.NoError(t, err)
+		d := all[i].data
 		first, err := p.makeUpConnect(i, d.contacts, testNow, demoHash)
 		require.NoError(t, err)
 		second, err := connectProfiles()[i].makeUpConnect(i, d.contacts, testNow, demoHash)
@@ -27,35 +28,37 @@ func TestTheSameTimeGivesAssistantsTheSameRecords(t *testing.T) {
 
 func TestTheSeedsCanBeAtAnyTimeOfTheYear(t *testing.T) {
 	t.Parallel()
-	for _, now := range seasons() {
-		for i, p := range connectProfiles() {
-			d, err := makeUp(profiles()[i], i, now)
-			require.NoError(t, err)
-			set, err := p.makeUpConnect(i, d.contacts, now, demoHash)
-			require.NoError(t, err)
-			for _, v := range set.conversations {
-				require.LessOrEqual(t, v.StartedAt, instant(now))
-				require.Less(t, v.StartedAt, *v.EndedAt)
+	all, err := madeUp()
+	require.NoError(t, err)
+	for i, season := range all {
+		index := i % businessCount
+		p := connectProfiles()[index]
+		now, err := time.Parse(time.RFC3339, season.now)
+		require.NoError(t, err)
+		set, err := p.makeUpConnect(index, season.data.contacts, now, demoHash)
+		require.NoError(t, err)
+		for _, v := range set.conversations {
+			require.LessOrEqual(t, v.StartedAt, season.now)
+			require.Less(t, v.StartedAt, *v.EndedAt)
+		}
+		seen := map[string]int{}
+		for _, a := range set.appointments {
+			require.Less(t, a.StartsAt, a.EndsAt)
+			require.LessOrEqual(t, a.CreatedAt, season.now)
+			seen[a.Status]++
+			if a.EndsAt >= season.now {
+				require.NotContains(t, []string{appointmentCompleted, appointmentNoShow}, a.Status)
 			}
-			seen := map[string]int{}
-			for _, a := range set.appointments {
-				require.Less(t, a.StartsAt, a.EndsAt)
-				require.LessOrEqual(t, a.CreatedAt, instant(now))
-				seen[a.Status]++
-				if a.EndsAt >= instant(now) {
-					require.NotContains(t, []string{appointmentCompleted, appointmentNoShow}, a.Status)
-				}
-			}
-			if p.base.business.AccountStatus == AccountActive {
-				require.Len(t, seen, 5, "%v", seen)
-			}
+		}
+		if p.base.business.AccountStatus == AccountActive {
+			require.Len(t, seen, 5, "%v", seen)
 		}
 	}
 }
 
 func TestTheSeedsAreWhatAssistantsCouldHaveWritten(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	for _, a := range []Account{owner(), stranger()} {
 		c := caller(t, s, a)
 		for _, list := range []string{"receptionist/faqs", "receptionist/services"} {
@@ -151,7 +154,7 @@ func TestADatabaseOfTheVersionBeforeGetsWhatAssistantsNeed(t *testing.T) {
 
 func TestABusinessThatNobodyHasSetUpIsServedAllTheSame(t *testing.T) {
 	t.Parallel()
-	s := connected(t, Memory, Options{})
+	s := connected(t, "", Options{})
 	execute(t, s, `INSERT INTO businesses (id, name, slug, time_zone, account_status, created_at, updated_at)
 		VALUES ('bare', 'Bare', 'bare', 'Europe/London', 'active', '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z')`)
 	execute(t, s, `INSERT INTO accounts (id, business_id, email, email_key, name, role, status, password_hash, created_at)
