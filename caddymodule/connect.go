@@ -20,6 +20,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 )
 
 // Connect is the connection server for AI assistants: OAuth 2.0 with PKCE, MCP, and the pages on which people sign in,
@@ -49,6 +50,10 @@ type Connect struct {
 
 	// SessionMax ends a person's session so long after signing in. Default: 12h. Zero means the default.
 	SessionMax caddy.Duration `json:"session_max,omitempty"`
+
+	// Extensions add to the MCP server what a test suite asks of it. No configuration sets them: a test build does, whose
+	// own module embeds this one.
+	Extensions []mcp.Extension `json:"-"`
 
 	server  *connect.Server
 	metrics *metrics
@@ -95,6 +100,7 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 		Transport: &proxyTransport{proxy: proxy, asserter: app.asserter, maxAnswer: data.DefaultMaxAnswer},
 		Timeout:   time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
 		ClientAddr: func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
+		Extensions: h.Extensions,
 		Log:        h.logger,
 	}
 	if h.ManageKeys {
@@ -172,6 +178,11 @@ func (h *Connect) serve(w *statusWriter, r *http.Request) {
 		problemOfStatus(http.StatusInternalServerError).write(w, w.Header().Get(headerRequestID), "")
 	}()
 	h.server.ServeHTTP(w, r)
+}
+
+// ParseConnect reads the directive gateway_connect, as a *Connect, for a build whose own module embeds that.
+func ParseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	return parseConnect(h)
 }
 
 // parseConnect reads the directive. Syntax:

@@ -33,19 +33,30 @@ const (
 	pollInterval = 10 * time.Millisecond
 )
 
-// binary is that of this test process, built once.
-var binary = sync.OnceValues(buildBinary)
+// product is the main package of the gatehouse binary.
+const product = "./cmd/gatehouse"
+
+// builds are those of this test process: each main package is built once.
+var builds sync.Map // of func() (string, error), by main package
 
 // Binary is the path of the gatehouse binary built from this checkout.
 func Binary(tb testing.TB) string {
 	tb.Helper()
-	path, err := binary()
+	return build(tb, product)
+}
+
+func build(tb testing.TB, mainPackage string) string {
+	tb.Helper()
+	once, _ := builds.LoadOrStore(mainPackage, sync.OnceValues(func() (string, error) { return buildBinary(mainPackage) }))
+	built, ok := once.(func() (string, error))
+	require.True(tb, ok)
+	path, err := built()
 	require.NoError(tb, err)
 	return path
 }
 
-func buildBinary() (string, error) {
-	if built := os.Getenv(envBinary); built != "" {
+func buildBinary(mainPackage string) (string, error) {
+	if built := os.Getenv(envBinary); built != "" && mainPackage == product {
 		return built, nil
 	}
 	root, err := Root()
@@ -57,14 +68,14 @@ func buildBinary() (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("making the folder for the binary: %w", err)
 	}
-	path := filepath.Join(dir, "gatehouse-test")
+	path := filepath.Join(dir, filepath.Base(mainPackage)+"-test")
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-buildvcs=false", "-tags="+os.Getenv("GOTAGS"),
-		"-o", tmp, "./cmd/gatehouse")
+		"-o", tmp, mainPackage)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building gatehouse: %w\n%s", err, out)
+		return "", fmt.Errorf("building %s: %w\n%s", mainPackage, err, out)
 	}
 	// a running binary may be replaced, not overwritten
 	return path, os.Rename(tmp, path)
@@ -105,6 +116,7 @@ type Gateway struct {
 	exited chan struct{}
 	out    Output
 	env    []string
+	main   string
 }
 
 // Options are the parts of a gateway's Caddyfile.
@@ -119,6 +131,8 @@ type Options struct {
 	Extra string
 	// Env are further variables of the process's environment.
 	Env []string
+	// Package is the main package that is built and run, as "./path" from the project's folder. Default: the product's.
+	Package string
 }
 
 // Caddyfile is the configuration for these options and ports.
@@ -163,7 +177,10 @@ func Start(tb testing.TB, o Options) *Gateway {
 // New prepares a gateway, and does not start it.
 func New(tb testing.TB, o Options) *Gateway {
 	tb.Helper()
-	g := &Gateway{Addr: FreeAddr(tb), Dir: tb.TempDir(), env: o.Env}
+	g := &Gateway{Addr: FreeAddr(tb), Dir: tb.TempDir(), env: o.Env, main: o.Package}
+	if g.main == "" {
+		g.main = product
+	}
 	admin := FreeAddr(tb)
 	g.URL, g.AdminURL = "http://"+g.Addr, "http://"+admin
 	g.Config = filepath.Join(g.Dir, "Caddyfile")
@@ -180,7 +197,7 @@ func (g *Gateway) Write(tb testing.TB, caddyfile string) {
 // Run starts the process and waits until it serves. A gateway that was stopped or killed may be run again.
 func (g *Gateway) Run(tb testing.TB) {
 	tb.Helper()
-	path := Binary(tb)
+	path := build(tb, g.main)
 	// not the test's context: the process is to be stopped in order when the test ends
 	g.cmd = exec.CommandContext(context.Background(), path, "run", "--config", g.Config, "--adapter", "caddyfile")
 	g.cmd.Env = append(os.Environ(), append(g.env, "XDG_DATA_HOME="+g.Dir, "XDG_CONFIG_HOME="+g.Dir)...)
