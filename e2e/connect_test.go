@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -21,6 +23,18 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
 	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
 )
+
+// connectSite is a site with the connection server, for a gateway at an address.
+func (w *world) connectSite(g *gatewaytest.Gateway) string {
+	return "gateway_connect {\n\t\tissuer " + g.URL + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t"
+}
+
+// startWith writes the configuration of a gateway that was prepared, and starts it.
+func startWith(t *testing.T, g *gatewaytest.Gateway, o gatewaytest.Options) {
+	t.Helper()
+	g.Write(t, o.Caddyfile(g.Addr, strings.TrimPrefix(g.AdminURL, "http://")))
+	g.Run(t)
+}
 
 // connected starts a gateway with the connection server, over a data service that this test has for itself.
 func connected(t *testing.T, app string) (*world, *gatewaytest.Gateway) {
@@ -36,9 +50,8 @@ func connectedTo(t *testing.T, data http.Handler, app string) (*world, *gatewayt
 	w := newWorld(t, data)
 	o := w.options(app, "")
 	g := gatewaytest.New(t, o)
-	o.Site = "gateway_connect {\n\t\tissuer " + g.URL + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t" + o.Site
-	g.Write(t, o.Caddyfile(g.Addr, strings.TrimPrefix(g.AdminURL, "http://")))
-	g.Run(t)
+	o.Site = w.connectSite(g) + o.Site
+	startWith(t, g, o)
 	return w, g
 }
 
@@ -237,4 +250,51 @@ func TestADataServiceThatIsAwayIsAToolErrorAndNobodyIsSignedInByIt(t *testing.T)
 	at := stranger.send(stranger.open("/sign-in"), "password", url.Values{"email": {account.Email}, "password": {account.Password}})
 	require.Equal(t, http.StatusServiceUnavailable, at.Status)
 	requireNowhere(t, at.Text, target.Host, account.Password)
+}
+
+// The page for operators names the rights of a user in Redis, and they suffice for everything that the gateway does.
+func TestTheRightsInRedisOfTheConnectionServerSuffice(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "docs", "connect.md"))
+	require.NoError(t, err)
+	line := regexp.MustCompile(`user gateway on >… (.*)`).FindSubmatch(text)
+	require.NotNil(t, line)
+	w := newWorld(t, nil)
+	args := []any{"ACL", "SETUSER", "gateway", "reset", "on", ">made-up"}
+	for _, rule := range strings.Fields(string(line[1])) {
+		args = append(args, rule)
+	}
+	require.NoError(t, w.redis.Client(t).Do(t.Context(), args...).Err())
+	o := w.options("", "")
+	g := gatewaytest.New(t, o)
+	o.Global = strings.Replace(o.Global, w.redisLine(),
+		"redis "+w.redis.URL()+" {\n\t\t\tusername gateway\n\t\t\tpassword made-up\n\t\t\ttimeout 1s\n\t\t}", 1)
+	o.Site = w.connectSite(g) + o.Site
+	startWith(t, g, o)
+
+	owner := newPerson(t, g.URL)
+	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
+	a := register(t, g.URL, "Test Assistant")
+	a.connect(t, owner, "mcp:use", "contacts:write")
+	status, answer := a.call(t, "contacts_create", `{"first_name":"Grace","last_name":"Okafor"}`)
+	require.Equal(t, http.StatusOK, status)
+	require.False(t, answer.Result.IsError, "%v", answer.Result.Content)
+	status, err = a.token(t, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {a.Refresh}, "client_id": {a.clientID}})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status)
+	for path, text := range map[string]string{
+		"/settings/connected-apps": "Test Assistant", "/settings/activity": "contacts_create", "/settings/api": w.acme.PublicKey,
+	} {
+		at := owner.open(path)
+		require.Equal(t, http.StatusOK, at.Status, path)
+		require.Contains(t, at.Text, text)
+	}
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+	at := owner.send(owner.open("/sign-out"), "csrf", nil)
+	require.Equal(t, http.StatusOK, at.Status)
+	require.Equal(t, "/sign-in", owner.open("/settings/connected-apps").URL.Path)
+	requireNowhere(t, g.Output(), "NOPERM")
+	log, err := w.redis.Client(t).Do(t.Context(), "ACL", "LOG").Slice()
+	require.NoError(t, err)
+	require.Empty(t, log, "what Redis has refused")
 }
