@@ -19,6 +19,7 @@ func init() {
 	caddy.RegisterModule(Health{})
 	caddy.RegisterModule(JWKS{})
 	caddy.RegisterModule(Admin{})
+	caddy.RegisterModule(new(Handover))
 
 	httpcaddyfile.RegisterGlobalOption(appName, parseAppOption)
 

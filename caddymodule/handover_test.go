@@ -1,0 +1,91 @@
+package caddymodule
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+)
+
+const handoverPatience = 20 * time.Second
+
+// handedOver is a server behind a Handover, and a connection to it that has sent nothing.
+func handedOver(t *testing.T, wait time.Duration) (h *Handover, server *http.Server, conn net.Conn, served chan error) {
+	t.Helper()
+	h = &Handover{Wait: caddy.Duration(wait), logger: zap.NewNop()}
+	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server = &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
+		ConnState:         h.observe,
+		ReadHeaderTimeout: handoverPatience,
+	}
+	ln := h.WrapListener(inner)
+	served = make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	conn, err = net.DialTimeout("tcp", inner.Addr().String(), handoverPatience)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = conn.Close()
+		_ = server.Close()
+	})
+	require.NoError(t, conn.SetDeadline(time.Now().Add(handoverPatience)))
+	require.Eventually(t, func() bool { return h.waiting.Load() == 1 }, handoverPatience, time.Millisecond)
+	return h, server, conn, served
+}
+
+func TestAHandoverLetsInNobodyAndWaitsForTheRequestOfWhoeverIsIn(t *testing.T) {
+	t.Parallel()
+	h, server, conn, served := handedOver(t, handoverPatience)
+	done := make(chan error, 1)
+	go func() { done <- h.Handle(t.Context(), caddy.Event{}) }()
+	require.Eventually(t, func() bool {
+		another, err := net.DialTimeout("tcp", conn.RemoteAddr().String(), time.Second)
+		if err == nil {
+			_ = another.Close()
+		}
+		return err != nil
+	}, handoverPatience, time.Millisecond)
+	require.Empty(t, done)
+	require.Empty(t, served, "the server does not know yet")
+
+	_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	require.NoError(t, err)
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusNoContent, res.StatusCode)
+	require.NoError(t, <-done)
+	require.NoError(t, server.Shutdown(t.Context()))
+	require.ErrorIs(t, <-served, http.ErrServerClosed)
+}
+
+func TestAHandoverWaitsForNobodyForEver(t *testing.T) {
+	t.Parallel()
+	h, server, conn, served := handedOver(t, 20*time.Millisecond)
+	require.NoError(t, h.Handle(t.Context(), caddy.Event{}))
+	require.NoError(t, server.Close())
+	require.ErrorIs(t, <-served, http.ErrServerClosed)
+	_, err := conn.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.Eventually(t, func() bool { return h.waiting.Load() == 0 }, handoverPatience, time.Millisecond)
+}
+
+func TestAHandoverListenerThatNobodyServesCanBeClosed(t *testing.T) {
+	t.Parallel()
+	h := &Handover{Wait: caddy.Duration(handoverPatience), logger: zap.NewNop()}
+	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ln := h.WrapListener(inner)
+	require.NoError(t, ln.Close())
+	require.NoError(t, ln.Close())
+	_, err = ln.Accept()
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.NoError(t, h.Handle(t.Context(), caddy.Event{}))
+}
