@@ -51,7 +51,7 @@ func (t *proxyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 
 	w := new(captureWriter)
-	w.reset(t.maxAnswer)
+	w.reset(r.Context(), t.maxAnswer, nil)
 	out = caddyhttp.PrepareRequest(out, caddy.NewReplacer(), w, &t.server)
 	if err := ask(caddyhttp.HandlerFunc(t.serve), w, out); err != nil {
 		return nil, err

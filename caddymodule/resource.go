@@ -3,10 +3,13 @@ package caddymodule
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,7 +17,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -28,7 +33,8 @@ type Resource struct {
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
 	// MaxAnswer is the largest answer of a data service that is accepted, in bytes. Default: 8 MiB.
-	// Zero means the default.
+	// Zero means the default. Answers above 256 KiB are read a few at a time, as many as the largest of them fill 64 MiB;
+	// others wait, and no longer than Timeout.
 	MaxAnswer int64 `json:"max_answer,omitempty"`
 
 	// PassUnknownFields names the resources whose answers may bear fields that the contract does not know.
@@ -43,6 +49,7 @@ type Resource struct {
 	Deprecated map[string]Deprecation `json:"deprecated,omitempty"`
 
 	contract *upstream.Contract
+	large    *semaphore.Weighted
 	headers  map[string]http.Header
 	asserter *upstream.Asserter
 	metrics  *metrics
@@ -86,6 +93,7 @@ func (h *Resource) Provision(ctx caddy.Context) error {
 	if h.MaxAnswer == 0 {
 		h.MaxAnswer = defaultMaxAnswer
 	}
+	h.large = semaphore.NewWeighted(max(1, largeAnswersBytes/h.MaxAnswer))
 	h.contract = &upstream.Contract{AllowUnmarked: h.AllowUnmarked, PassUnknownFields: map[string]bool{}}
 	for _, name := range h.PassUnknownFields {
 		h.contract.PassUnknownFields[name] = true
@@ -192,9 +200,17 @@ type exchange struct {
 	checked bytes.Buffer
 }
 
-// maxPooledBuffer is the capacity, in bytes, above which a buffer is left to the garbage collector, so that one large
-// answer does not hold its memory for ever.
-const maxPooledBuffer = 256 << 10
+const (
+	// maxPooledBuffer is the capacity, in bytes, above which a buffer is left to the garbage collector, so that one large
+	// answer does not hold its memory for ever.
+	maxPooledBuffer = 256 << 10
+
+	// largeAnswer is the size, in bytes, above which an answer waits for its turn, and largeAnswersBytes the size of all
+	// that have theirs. A page of the contract's records is far smaller; a data service that sends large answers to
+	// everybody at once would otherwise take as much memory as there are requests.
+	largeAnswer       = 256 << 10
+	largeAnswersBytes = 64 << 20
+)
 
 //nolint:gochecknoglobals // a pool of scratch memory: no state that anybody could observe
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
@@ -209,9 +225,10 @@ func (h *Resource) serveProxied(w http.ResponseWriter, r *http.Request, c *call,
 	}
 
 	x, _ := exchanges.Get().(*exchange)
-	x.answer.reset(h.MaxAnswer)
+	x.answer.reset(ctx, h.MaxAnswer, h.large)
 	x.checked.Reset()
 	defer func() {
+		x.answer.release()
 		if max(x.answer.body.Cap(), x.checked.Cap()) <= maxPooledBuffer {
 			exchanges.Put(x)
 		}
@@ -248,6 +265,7 @@ func (h *Resource) serveProxied(w http.ResponseWriter, r *http.Request, c *call,
 			zap.String("request_id", c.id), zap.String("resource", c.resource.Name),
 			zap.String("business", c.credential.BusinessID), zap.Int("records", report.Foreign))
 	}
+	x.answer.release() // what is left is this caller's, who may be slow to read it
 	upstream.ScrubResponse(x.answer.header, x.checked.Len())
 	for name, values := range x.answer.header {
 		if _, own := w.Header()[name]; !own {
@@ -292,11 +310,43 @@ func ask(next caddyhttp.Handler, w *captureWriter, r *http.Request) (err error) 
 			}
 		}
 	}()
-	if err := next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), answerKey{}, w))); err != nil {
+	err = next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), answerKey{}, w)))
+	var handler caddyhttp.HandlerError
+	switch {
+	case err == nil:
+		return w.failed
+	case errors.As(err, &handler) && handler.StatusCode == http.StatusBadGateway:
+		return withheld(err)
+	default:
 		return err
 	}
-	return w.failed
 }
+
+// withheld takes the text out of an error that may quote what a data service sent. net/http puts what it cannot read into
+// its errors, a banner for instance, and those end up in the log. What is known to come from this side, from the network
+// or from TLS, stays.
+func withheld(err error) error {
+	var (
+		dial        reverseproxy.DialError
+		network     net.Error
+		certificate *tls.CertificateVerificationError
+		record      tls.RecordHeaderError
+	)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled) || errors.As(err, &dial) || errors.As(err, &network) ||
+		errors.As(err, &certificate) || errors.As(err, &record) {
+		return err
+	}
+	return &withheldError{err}
+}
+
+// withheldError is an error whose text is not for the log.
+type withheldError struct{ err error }
+
+func (e *withheldError) Error() string {
+	return "the data service's answer could not be read as HTTP (what it said is withheld)"
+}
+
+func (e *withheldError) Unwrap() error { return e.err }
 
 // captureWriter holds a data service's answer back until it has been checked.
 type captureWriter struct {
@@ -308,12 +358,39 @@ type captureWriter struct {
 
 	whole  bool  // Transport has put the body there
 	failed error // why it could not
+
+	ctx   context.Context     //nolint:containedctx // of the one exchange, for Write, which has no other
+	large *semaphore.Weighted // nil: whoever reads the answer bounds how many there are
+	turn  bool                // among the large answers
 }
 
-func (w *captureWriter) reset(limit int64) {
+func (w *captureWriter) reset(ctx context.Context, limit int64, large *semaphore.Weighted) {
 	w.header = make(http.Header, 8)
 	w.status, w.limit, w.tooLarge, w.whole, w.failed = 0, limit, false, false, nil
+	w.ctx, w.large = ctx, large
 	w.body.Reset()
+}
+
+// takeTurn waits until the answer may be a large one.
+func (w *captureWriter) takeTurn() error {
+	if w.turn || w.large == nil {
+		return nil
+	}
+	if err := w.large.Acquire(w.ctx, 1); err != nil {
+		return fmt.Errorf("waiting for other large answers: %w", err)
+	}
+	w.turn = true
+	return nil
+}
+
+// release forgets the body of a large answer, and lets the next one have its turn.
+func (w *captureWriter) release() {
+	w.ctx = nil
+	if w.turn {
+		w.turn = false
+		w.body = bytes.Buffer{}
+		w.large.Release(1)
+	}
 }
 
 // Header implements http.ResponseWriter.
@@ -336,6 +413,11 @@ func (w *captureWriter) Write(b []byte) (int, error) {
 	if int64(w.body.Len())+int64(len(b)) > w.limit {
 		w.tooLarge = true
 		return 0, errAnswerTooLarge
+	}
+	if w.body.Len()+len(b) > largeAnswer {
+		if err := w.takeTurn(); err != nil {
+			return 0, err
+		}
 	}
 	return w.body.Write(b)
 }

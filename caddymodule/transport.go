@@ -60,10 +60,17 @@ type answerKey struct{}
 // receive reads an answer's body to its end, or leaves none and says why in w.failed.
 func (w *captureWriter) receive(body io.Reader) {
 	w.body.Reset()
-	n, err := w.body.ReadFrom(io.LimitReader(body, w.limit+1))
+	n, err := w.body.ReadFrom(io.LimitReader(body, min(w.limit, largeAnswer)+1))
+	if err == nil && n > largeAnswer && n <= w.limit {
+		if err = w.takeTurn(); err == nil {
+			var more int64
+			more, err = w.body.ReadFrom(io.LimitReader(body, w.limit+1-n))
+			n += more
+		}
+	}
 	switch {
 	case err != nil:
-		w.failed = fmt.Errorf("%w: %w", errAnswerBrokenOff, err)
+		w.failed = fmt.Errorf("%w: %w", errAnswerBrokenOff, withheld(err))
 	case n > w.limit:
 		w.failed = errAnswerTooLarge
 	default:
