@@ -1,10 +1,8 @@
 package e2e_test
 
 import (
-	"context"
 	"crypto/tls"
 	"encoding/json"
-	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,12 +12,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -265,112 +261,6 @@ func TestTheLogHasOneLineForEachRequestUnderTheIDOfItsAnswer(t *testing.T) {
 	require.Equal(t, "SERVICE_UNAVAILABLE", line.Code)
 	require.Contains(t, line.Cause, "connection refused", "the cause is in the log")
 	require.NotContains(t, a.Body, "refused", "and not in the answer")
-}
-
-// goroutines is the number of goroutines in a gateway.
-func goroutines(t *testing.T, g *gatewaytest.Gateway) int {
-	t.Helper()
-	body := anonymous().Get(t, g.AdminURL, "/debug/pprof/goroutine?debug=1").Body
-	first, _, _ := strings.Cut(body, "\n")
-	n, err := strconv.Atoi(strings.TrimPrefix(first, "goroutine profile: total "))
-	require.NoError(t, err, "%s", first)
-	return n
-}
-
-// connections counts a Redis's clients that are gateways, and those of them that listen.
-func connections(t *testing.T, redis *redistest.Server) (all, listening int) {
-	t.Helper()
-	list, err := redis.Client(t).ClientList(t.Context()).Result()
-	require.NoError(t, err)
-	for l := range strings.Lines(list) {
-		if !strings.Contains(l, "name=gatehouse") {
-			continue
-		}
-		all++
-		if strings.Contains(l, " sub=1 ") {
-			listening++
-		}
-	}
-	return all, listening
-}
-
-func TestThirtyReloadsUnderLoadFailNoRequestAndLeaveNothingBehind(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil)
-	const reloads, callers, pool = 30, 4, 6
-	o := w.options("limits {\n\t\t\tkey 1000000\n\t\t}", "")
-	o.Global = strings.Replace(o.Global, w.redisLine(), "redis "+w.redis.URL()+" {\n\t\t\tpool_size 6\n\t\t}", 1)
-	// what is under way at a reload may leave a connection to the data service behind, until it has been idle for so long
-	o.Site = strings.Replace(o.Site, "upstream "+w.dataURL, "upstream "+w.dataURL+" {\n\t\t\ttransport http {\n\t\t\t\tkeepalive 2s\n\t\t\t}\n\t\t}", 1)
-	g := gatewaytest.Start(t, o)
-
-	ctx, stop := context.WithCancel(t.Context())
-	var (
-		wg      sync.WaitGroup
-		served  atomic.Int64
-		resets  atomic.Int64
-		mu      sync.Mutex
-		failed  []string
-		targets = []string{"/api/v1/me", "/api/v1/events?count=1", "/api/v1/contacts?per_page=1"}
-	)
-	for range callers {
-		wg.Go(func() {
-			c := w.acme
-			transport := &http.Transport{}
-			defer transport.CloseIdleConnections()
-			c.Client = &http.Client{Transport: transport, Timeout: patience}
-			for i := 0; ctx.Err() == nil; i++ {
-				a, err := c.Try(context.WithoutCancel(ctx), http.MethodGet, g.URL, targets[i%len(targets)], nil)
-				if err != nil {
-					// Caddy's new listener stands beside the old one, whose queue the kernel resets when it is closed
-					// (unless net.ipv4.tcp_migrate_req says otherwise): a connection that nobody has accepted yet is lost
-					resets.Add(1)
-					a, err = c.Try(context.WithoutCancel(ctx), http.MethodGet, g.URL, targets[i%len(targets)], nil)
-				}
-				served.Add(1)
-				if err != nil || a.Status != http.StatusOK {
-					mu.Lock()
-					failed = append(failed, fmt.Sprint(err, a.Status, a.Body))
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	settled := 0
-	for i := range reloads {
-		before := served.Load()
-		g.Reload(t)
-		require.Eventually(t, func() bool { return served.Load() > before }, patience, time.Millisecond)
-		if i == 4 { // what is only ever made once has been made
-			settled = goroutines(t, g)
-		}
-	}
-	stop()
-	wg.Wait()
-	require.Empty(t, failed)
-	require.Greater(t, served.Load(), int64(reloads))
-	require.LessOrEqual(t, resets.Load(), int64(reloads*callers/10), "connections lost in the queue of a closed listener")
-
-	after := 0
-	if !assert.Eventually(t, func() bool { after = goroutines(t, g); return after <= settled }, patience, 100*time.Millisecond) {
-		require.Fail(t, "goroutines grow with reloads", "%d after 5 reloads, %d after %d: %s", settled, after, reloads,
-			anonymous().Get(t, g.AdminURL, "/debug/pprof/goroutine?debug=1").Body)
-	}
-	all, listening := connections(t, w.redis)
-	require.Equal(t, 1, listening)
-	require.LessOrEqual(t, all, pool+1)
-	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
-
-	// a change of the settings takes new clients, and lets go of the old ones
-	config, err := os.ReadFile(g.Config)
-	require.NoError(t, err)
-	g.Write(t, strings.Replace(string(config), "pool_size 6", "pool_size 5", 1))
-	g.Reload(t)
-	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
-	require.Eventually(t, func() bool {
-		all, listening = connections(t, w.redis)
-		return listening == 1 && all <= pool
-	}, patience, 50*time.Millisecond)
 }
 
 func TestAReloadClosesTheConnectionsToTheDataServices(t *testing.T) {

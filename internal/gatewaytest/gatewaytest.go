@@ -117,6 +117,7 @@ type Gateway struct {
 	out    Output
 	env    []string
 	main   string
+	files  []*os.File // from descriptor 3 on
 }
 
 // Options are the parts of a gateway's Caddyfile.
@@ -201,7 +202,7 @@ func (g *Gateway) Run(tb testing.TB) {
 	// not the test's context: the process is to be stopped in order when the test ends
 	g.cmd = exec.CommandContext(context.Background(), path, "run", "--config", g.Config, "--adapter", "caddyfile")
 	g.cmd.Env = append(os.Environ(), append(g.env, "XDG_DATA_HOME="+g.Dir, "XDG_CONFIG_HOME="+g.Dir)...)
-	g.cmd.Stdout, g.cmd.Stderr = &g.out, &g.out
+	g.cmd.Stdout, g.cmd.Stderr, g.cmd.ExtraFiles = &g.out, &g.out, g.files
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(tb, g.cmd.Start())
 	exited := make(chan struct{})

@@ -3,6 +3,7 @@ package gatewaytest
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,21 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
+
+// GiveSocket opens a socket that listens at the gateway's address and has the gateway inherit it, as a service manager
+// does. It is for a gateway that has not been started and whose site has "bind fd/3".
+func (g *Gateway) GiveSocket(tb testing.TB) {
+	tb.Helper()
+	ln, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", g.Addr)
+	require.NoError(tb, err)
+	socket, ok := ln.(*net.TCPListener)
+	require.True(tb, ok)
+	file, err := socket.File()
+	require.NoError(tb, err)
+	require.NoError(tb, ln.Close())
+	tb.Cleanup(func() { _ = file.Close() })
+	g.files = []*os.File{file}
+}
 
 // Memory is what the kernel says of the gateway's memory, in bytes: what is resident now, and the most that ever was, or
 // was since ForgetPeak.

@@ -1,0 +1,377 @@
+package e2e_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+)
+
+// dataService is a data service that a test breaks and mends while it runs, at one address.
+type dataService struct {
+	addr string
+
+	mu      sync.Mutex
+	server  *http.Server
+	answer  http.HandlerFunc
+	healthy http.Handler
+	served  atomic.Int64
+}
+
+func startDataService(t *testing.T) *dataService {
+	t.Helper()
+	d := &dataService{addr: gatewaytest.FreeAddr(t), healthy: stampingData()}
+	d.run(t)
+	t.Cleanup(d.stop)
+	return d
+}
+
+func (d *dataService) url() string { return "http://" + d.addr }
+
+// run starts it, at its old address.
+func (d *dataService) run(t *testing.T) {
+	t.Helper()
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", d.addr)
+	require.NoError(t, err)
+	server := &http.Server{Handler: http.HandlerFunc(d.serve), ReadHeaderTimeout: patience}
+	d.mu.Lock()
+	d.server = server
+	d.mu.Unlock()
+	go func() { _ = server.Serve(ln) }()
+}
+
+// stop ends it as if its process had died: what is under way is cut off, and nobody listens.
+func (d *dataService) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_ = d.server.Close()
+}
+
+// will has it answer everything so; nil is as it should.
+func (d *dataService) will(answer http.HandlerFunc) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.answer = answer
+}
+
+func (d *dataService) serve(w http.ResponseWriter, r *http.Request) {
+	d.served.Add(1)
+	d.mu.Lock()
+	answer := d.answer
+	d.mu.Unlock()
+	if answer == nil {
+		d.healthy.ServeHTTP(w, r)
+		return
+	}
+	w.Header().Set("Server", "canary-banner/1.0")
+	w.Header().Set("X-Internal-Host", "canary-host.internal")
+	answer(w, r)
+}
+
+// rawly has the connection to itself: it writes bytes as they stand, and ends the connection with a reset.
+func rawly(answer string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, answer)
+		if tcp, ok := conn.(*net.TCPConn); ok && answer == "" {
+			_ = tcp.SetLinger(0)
+		}
+		_ = conn.Close()
+	}
+}
+
+func typed(status int, contentType, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// nowAndThen makes an expensive answer of one request in n, and a cheap one of the others.
+func nowAndThen(n int64, expensive, cheap http.HandlerFunc) http.HandlerFunc {
+	var asked atomic.Int64
+	return func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1)%n == 1 {
+			expensive(w, r)
+			return
+		}
+		cheap(w, r)
+	}
+}
+
+// endless writes a piece until nobody reads it any more, or a lot has been written.
+func endless(beginning, piece string) http.HandlerFunc {
+	many := strings.Repeat(piece, 64<<10/len(piece))
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, err := io.WriteString(w, beginning)
+		for n := 0; err == nil && n < 256<<20; n += len(many) {
+			_, err = io.WriteString(w, many)
+		}
+	}
+}
+
+// bomb is a gzip stream of some kilobytes that stands for 32 MiB.
+func bomb(t *testing.T) string {
+	t.Helper()
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	require.NoError(t, err)
+	_, err = io.WriteString(z, `{"canary":"`)
+	require.NoError(t, err)
+	zeros := bytes.Repeat([]byte("0"), 1<<20)
+	for range 32 {
+		_, err = z.Write(zeros)
+		require.NoError(t, err)
+	}
+	require.NoError(t, z.Close())
+	return b.String()
+}
+
+// dataFault is one way of a data service to be broken.
+type dataFault struct {
+	name   string
+	answer http.HandlerFunc
+	// outcomes are what callers of what it serves may see.
+	outcomes []string
+}
+
+const (
+	failed   = "502 UPSTREAM_FAILED"
+	away     = "503 SERVICE_UNAVAILABLE"
+	timedOut = "504 UPSTREAM_TIMEOUT"
+)
+
+func dataFaults(t *testing.T) []dataFault {
+	t.Helper()
+	const html = "<html><h1>canary-body at 10.1.2.3</h1></html>"
+	zipped := bomb(t)
+	deep := strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000)
+	var storm atomic.Int64
+	return []dataFault{
+		{"refused", nil, []string{away}},
+		{"reset before an answer", rawly(""), []string{failed, away}},
+		{"closed before an answer", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []string{failed, away}},
+		{"reset in the body", resetInBody, []string{failed}},
+		{"fewer bytes than promised", rawly("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"canary-body\":"), []string{failed}},
+		{"no HTTP", rawly("canary-banner\r\n220 canary-host ESMTP\r\n"), []string{failed}},
+		{"a header that is none", rawly("HTTP/1.1 200 OK\r\ncanary banner\r\n\r\n"), []string{failed}},
+		{"a status that is none", rawly("HTTP/1.1 999999 canary\r\n\r\n"), []string{failed}},
+		{"endless headers", rawly("HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Canary: canary\r\n", 1<<17)), []string{failed}},
+		{"stalls", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, []string{timedOut}},
+		{"stalls in the body", stallInBody, []string{timedOut}},
+		{"HTML", typed(200, "text/html", html), []string{failed}},
+		{"an HTML error", typed(500, "text/html", html), []string{failed}},
+		{"HTML said to be JSON", typed(200, "application/json", html), []string{failed}},
+		{"JSON said to be text", typed(200, "text/plain", `{"events":[]}`), []string{failed}},
+		{"invalid JSON", typed(200, "application/json", `{"events":[{"canary-body":}]}`), []string{failed}},
+		{"deep JSON", typed(200, "application/json", `{"events":`+deep+`,"business":`+deep+`}`), []string{failed}},
+		{"endlessly deep JSON", nowAndThen(8, endless(`{"events":`, "["), typed(200, "text/html", html)), []string{failed}},
+		{"huge JSON", nowAndThen(8, endless(`{"x":"`, "canary-body"), typed(200, "text/html", html)), []string{failed}},
+		{"endless records", nowAndThen(8, endless(`{"contacts":[`, `{"id":1},`), typed(200, "text/html", html)), []string{failed}},
+		{"a gzip bomb", nowAndThen(8, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Encoding", "gzip")
+			_, _ = io.WriteString(w, zipped)
+		}, typed(200, "text/html", html)), []string{failed}},
+		{"a storm of 5xx", func(w http.ResponseWriter, r *http.Request) {
+			typed(500+int(storm.Add(1)%12), "application/json", `{"trace":"canary-body goroutine 1 [running]"}`)(w, r)
+		}, []string{failed}},
+		{"busy", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}, []string{away}},
+	}
+}
+
+func TestFaultADataServiceThatIsBrokenInEveryWay(t *testing.T) {
+	t.Parallel()
+	scale := chaosScale(t)
+	each := 250 * time.Millisecond
+	if scale.long {
+		each = 4 * time.Second
+	}
+	data := startDataService(t)
+	w := newWorld(t, nil)
+	w.dataURL = data.url()
+	g := gatewaytest.New(t, w.options(roomyLimits, "timeout 2s"))
+	callers := w.addKeys(t, 20, 3)
+	g.Run(t)
+
+	faults := dataFaults(t)
+	order, outcomes := []string{"before"}, map[string][]string{"before": {"200"}, "back": {"200"}}
+	for _, f := range faults {
+		order, outcomes[f.name] = append(order, f.name), f.outcomes
+	}
+	order = append(order, "back")
+	l := startLoad(t, loadOptions{
+		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate, Conns: 256, Hide: []string{"10.1.2.3", "ESMTP"},
+		May: func(s *sample) string {
+			if strings.HasSuffix(s.Target, "/me") || strings.HasSuffix(s.Target, "/status") {
+				if s.Status != http.StatusOK {
+					return "what the gateway answers itself goes on"
+				}
+				return ""
+			}
+			// a request belongs to all the faults between its beginning and its end, and to the one before, as the data
+			// service changes a moment after the phase
+			from, to := slices.Index(order, s.Phase), slices.Index(order, s.Ended)
+			for _, name := range order[max(0, from-1) : to+1] {
+				if slices.Contains(outcomes[name], s.outcome()) {
+					return ""
+				}
+			}
+			if s.outcome() == timedOut && s.Phase != "before" && s.Phase != "back" {
+				return "" // the machine has a lot to do with some of these faults
+			}
+			return "not what this fault is to be"
+		},
+	})
+	l.during(scale.before)
+	before, _ := g.Memory(t)
+	var worst int64
+	for _, f := range faults {
+		g.ForgetPeak(t)
+		l.phase(f.name)
+		if f.answer == nil {
+			data.stop()
+			l.during(each)
+			data.run(t)
+		} else {
+			data.will(f.answer)
+			asked := data.served.Load()
+			l.during(each)
+			require.Eventually(t, func() bool { return data.served.Load() > asked+2 }, patience, 10*time.Millisecond)
+		}
+		_, peak := g.Memory(t)
+		worst = max(worst, peak)
+		if peak > before+memoryBound/4 {
+			t.Logf("%s: %s resident, %s at most", f.name, inMiB(before), inMiB(peak))
+		}
+		require.Less(t, peak, before+memoryBound, f.name)
+	}
+	l.phase("back")
+	data.will(nil)
+	l.during(scale.back)
+	r := l.stop()
+	for _, f := range faults {
+		seen := r.phase(f.name).By
+		require.True(t, slices.ContainsFunc(f.outcomes, func(o string) bool { return seen[o] > 0 }), "%s: %v", f.name, seen)
+	}
+	r.figure(t, fmt.Sprintf("faults=%d resident=%s->%s", len(faults), inMiB(before), inMiB(worst)))
+}
+
+func TestFaultHugeAnswersTakeBoundedMemory(t *testing.T) {
+	t.Parallel()
+	callers, rounds := 48, 1
+	if chaosScale(t).long {
+		callers, rounds = 256, 4
+	}
+	// just under the largest answer that is accepted, valid, and nothing in it that is not dropped
+	var huge strings.Builder
+	data := startDataService(t)
+	w := newWorld(t, nil)
+	w.dataURL = data.url()
+	g := w.roomy(t)
+	huge.WriteString(`{"events":[],"x":[`)
+	for huge.Len() < 8<<20-100 {
+		huge.WriteString(`{"canary-body":"` + strings.Repeat("x", 1000) + `"},`)
+	}
+	text := huge.String()[:8<<20-2000]
+	text = text[:strings.LastIndexByte(text, ',')] + `]}`
+	data.will(typed(200, "application/json", text))
+	before, _ := g.Memory(t)
+	var (
+		wg               sync.WaitGroup
+		served, sentAway atomic.Int64
+		mu               sync.Mutex
+		wrong            error
+		client           = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}, Timeout: 3 * patience}
+	)
+	t.Cleanup(client.CloseIdleConnections)
+	for range callers {
+		wg.Go(func() {
+			for range rounds {
+				c := w.acme
+				c.Client = client
+				a, err := c.Try(t.Context(), http.MethodGet, g.URL, "/api/v1/events?count=3", nil)
+				switch {
+				case err == nil && a.Status == http.StatusOK && a.Body == `{"events":[]}`:
+					served.Add(1)
+				case err == nil && (a.Status == http.StatusServiceUnavailable || a.Status == http.StatusGatewayTimeout):
+					sentAway.Add(1)
+				default:
+					mu.Lock()
+					wrong = errors.Join(wrong, fmt.Errorf("%d %s: %w", a.Status, a.Body, err))
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.NoError(t, wrong)
+	_, peak := g.Memory(t)
+	t.Logf("figure: %s at_once=%d answers_of_8MiB=%d served=%d sent_away=%d resident=%s->%s", t.Name(), callers, callers*rounds, served.Load(), sentAway.Load(),
+		inMiB(before), inMiB(peak))
+	require.Positive(t, served.Load())
+	require.Less(t, peak, before+2*memoryBound)
+}
+
+func TestFaultOneOfTwoDataServicesDiesAndNoRequestFailsButWhatWasThere(t *testing.T) {
+	t.Parallel()
+	scale := chaosScale(t)
+	one, two := startDataService(t), startDataService(t)
+	w := newWorld(t, nil)
+	w.dataURL = one.url() + " " + two.url()
+	g := gatewaytest.New(t, w.options(roomyLimits, ""))
+	callers := w.addKeys(t, 20, 3)
+	g.Run(t)
+	l := startLoad(t, loadOptions{
+		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: 2 * scale.rate,
+		May: func(s *sample) string {
+			if s.Status == http.StatusOK || s.during("one is dead") && s.Status >= http.StatusInternalServerError {
+				return "" // which of the latter are too many is seen below
+			}
+			return "only 200 is allowed, but for what was under way"
+		},
+	})
+	l.during(scale.before)
+	require.Positive(t, one.served.Load())
+	require.Positive(t, two.served.Load(), "both are used")
+	type moment struct{ began, ended time.Time }
+	var deaths []moment
+	for range 2 {
+		l.phase("one is dead")
+		began := time.Now()
+		two.stop()
+		deaths = append(deaths, moment{began, time.Now()})
+		l.during(scale.away)
+		l.phase("both")
+		two.run(t)
+		l.during(scale.back)
+	}
+	r := l.stop()
+	lost := r.some(func(s *sample) bool { return s.Status != http.StatusOK })
+	for _, s := range lost {
+		require.True(t, slices.ContainsFunc(deaths, func(m moment) bool { return s.Sent.Before(m.ended) && s.Done.After(m.began) }),
+			"%s was not under way when the data service died: %s", s.Target, s.outcome())
+	}
+	r.figure(t, fmt.Sprintf("deaths=%d in_flight_lost=%d", len(deaths), len(lost)))
+}

@@ -1,0 +1,667 @@
+package e2e_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+)
+
+// memoryBound is what a gateway takes at most beyond what it took before, whatever is wrong around it.
+const memoryBound = 256 << 20
+
+// goroutines is the number of goroutines in a gateway.
+func goroutines(t *testing.T, g *gatewaytest.Gateway) int {
+	t.Helper()
+	body := anonymous().Get(t, g.AdminURL, "/debug/pprof/goroutine?debug=1").Body
+	first, _, _ := strings.Cut(body, "\n")
+	n, err := strconv.Atoi(strings.TrimPrefix(first, "goroutine profile: total "))
+	require.NoError(t, err, "%s", first)
+	return n
+}
+
+// connections counts a Redis's clients that are gateways, and those of them that listen.
+func connections(t *testing.T, redis *redistest.Server) (all, listening int) {
+	t.Helper()
+	list, err := redis.Client(t).ClientList(t.Context()).Result()
+	require.NoError(t, err)
+	for l := range strings.Lines(list) {
+		if !strings.Contains(l, "name=gatehouse") {
+			continue
+		}
+		all++
+		if strings.Contains(l, " sub=1 ") {
+			listening++
+		}
+	}
+	return all, listening
+}
+
+// series is how many time series a gateway's metrics have, Caddy's and Go's included.
+func series(t *testing.T, g *gatewaytest.Gateway) (n int) {
+	t.Helper()
+	for line := range strings.Lines(anonymous().Get(t, g.AdminURL, "/metrics").Body) {
+		if !strings.HasPrefix(line, "#") {
+			n++
+		}
+	}
+	return n
+}
+
+func inMiB(bytes int64) string { return strconv.FormatInt(bytes>>20, 10) + "MiB" }
+
+// crowd are callers who each wait for an answer before they send the next request, and never send one twice.
+type crowd struct {
+	t   *testing.T
+	w   *world
+	g   *gatewaytest.Gateway
+	ctx context.Context //nolint:containedctx // ends the callers, each of which is a goroutine
+
+	wg     sync.WaitGroup
+	served atomic.Int64
+	closed atomic.Int64 // idle connections that the gateway closed under a request
+	reset  atomic.Int64 // connections that never came about
+
+	mu    sync.Mutex
+	wrong []string
+}
+
+func (c *crowd) report(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.wrong) < 10 {
+		c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
+	}
+}
+
+// pause keeps a caller from using up a processor.
+func (c *crowd) pause() { until(c.ctx, time.Now().Add(2*time.Millisecond)) }
+
+// refused counts connections that could not be made.
+func (c *crowd) refused(err error) bool {
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op != "dial" {
+		return false
+	}
+	c.reset.Add(1)
+	return true
+}
+
+// call adds callers who send by a transport.
+func (c *crowd) call(callers int, name string, transport *http.Transport) {
+	c.t.Cleanup(transport.CloseIdleConnections)
+	caller := c.w.acme
+	caller.Client = &http.Client{Transport: transport, Timeout: patience}
+	targets := loadTargets()
+	for i := range callers {
+		c.wg.Go(func() {
+			for n := i; c.ctx.Err() == nil; n++ {
+				a, err := caller.Try(context.WithoutCancel(c.ctx), http.MethodGet, c.g.URL, targets[n%len(targets)], nil)
+				if c.refused(err) {
+					a, err = caller.Try(context.WithoutCancel(c.ctx), http.MethodGet, c.g.URL, targets[n%len(targets)], nil)
+				}
+				if err == nil && a.Status != http.StatusOK {
+					err = fmt.Errorf("%d %s", a.Status, a.Body)
+				}
+				if err == nil {
+					_, err = heldToContract(&a, c.w.acmeID)
+				}
+				if err != nil {
+					c.report("%s, request %d: %v", name, n, err)
+				}
+				c.served.Add(1)
+				c.pause()
+			}
+		})
+	}
+}
+
+// countingConn knows whether anything was read.
+type countingConn struct {
+	net.Conn
+	read int
+}
+
+func (c *countingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.read += n
+	return n, err
+}
+
+// keepAlive adds callers with a bare connection each, which they use for as long as they can. A request that finds its
+// connection closed is counted, and repeated on a new one, where it must be answered: HTTP/1.1 lets a server close an
+// idle connection at any time (RFC 9112, section 9.3.1 and 9.5), so that this can happen to every such client. An answer
+// that begins must end.
+func (c *crowd) keepAlive(callers int) {
+	for range callers {
+		c.wg.Go(func() {
+			var conn *countingConn
+			var r *bufio.Reader
+			fresh := false
+			for c.ctx.Err() == nil {
+				if conn == nil {
+					dialled, err := net.DialTimeout("tcp", c.g.Addr, patience)
+					if c.refused(err) {
+						continue
+					}
+					if err != nil {
+						c.report("keep-alive: %v", err)
+						continue
+					}
+					conn, fresh = &countingConn{Conn: dialled}, true
+					r = bufio.NewReader(conn)
+				}
+				conn.read = 0
+				_ = conn.SetDeadline(time.Now().Add(patience))
+				_, err := io.WriteString(conn, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"+signedLines(c.w.acme, "GET", "/api/v1/me", "")+"\r\n")
+				var a gatewaytest.Answer
+				if err == nil {
+					a, err = readAnswer(r, http.MethodGet)
+				}
+				switch {
+				case err == nil && a.Status != http.StatusOK:
+					c.report("keep-alive: %d %s", a.Status, a.Body)
+				case err == nil:
+					c.served.Add(1)
+				case conn.read > 0:
+					c.report("keep-alive: the answer broke off: %v", err)
+				case fresh:
+					c.report("keep-alive: the first request of a connection: %v", err)
+				default:
+					c.closed.Add(1)
+				}
+				fresh = false
+				if err != nil || a.Header.Get("Connection") == "close" {
+					_ = conn.Close()
+					conn = nil
+				}
+				c.pause()
+			}
+			if conn != nil {
+				_ = conn.Close()
+			}
+		})
+	}
+}
+
+func TestFaultReloadsUnderLoadOfASocketOfOnesOwnLoseNoConnection(t *testing.T) {
+	t.Parallel()
+	// Caddy opens a new listener beside the old one, and closes that. The kernel resets what nobody has accepted by then,
+	// unless it is told to hand it over.
+	if !gatewaytest.InOwnNetwork(t, "net.ipv4.tcp_migrate_req=1") {
+		return
+	}
+	reloadUnderLoad(t, false)
+}
+
+func TestFaultReloadsUnderLoadOfAGivenSocketLoseNoConnection(t *testing.T) {
+	t.Parallel()
+	reloadUnderLoad(t, true)
+}
+
+// reloadUnderLoad reloads a gateway many times. One with a socket of its own is allowed what the kernel cannot keep even so,
+// a handshake that ends on one processor in the moment in which another one closes the listener: one connection in a hundred
+// reloads, whose request is sent again. One that was given its socket keeps it, and is allowed nothing.
+func reloadUnderLoad(t *testing.T, given bool) {
+	t.Helper()
+	scale := chaosScale(t)
+	reloads := 30
+	if scale.long {
+		reloads = 1000
+	}
+	allowed := int64(max(1, reloads/100))
+	if given {
+		allowed = 0
+	}
+	const pool = 6
+	w := newLoadWorld(t)
+	callers := w.addKeys(t, 20, 3)
+	o := w.options(roomyLimits, "")
+	o.Global = strings.Replace(o.Global, w.redisLine(), "redis "+w.redis.URL()+" {\n\t\t\ttimeout 1s\n\t\t\tpool_size 6\n\t\t}", 1)
+	// what is under way at a reload may leave a connection to the data service behind, until it has been idle for so long
+	o.Site = strings.Replace(o.Site, "upstream "+w.dataURL, "upstream "+w.dataURL+" {\n\t\t\ttransport http {\n\t\t\t\tkeepalive 2s\n\t\t\t}\n\t\t}", 1)
+	o.Servers = "listener_wrappers {\n\t\t\tgateway_handover\n\t\t}"
+	if given {
+		o.Site = "bind fd/3\n\t" + o.Site
+	}
+	g := gatewaytest.New(t, o)
+	if given {
+		g.GiveSocket(t)
+	}
+	g.Run(t)
+
+	ctx, stop := context.WithCancel(t.Context())
+	c := &crowd{t: t, w: w, g: g, ctx: ctx}
+	steady := startLoad(t, loadOptions{
+		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate,
+		May: func(s *sample) string {
+			if s.Status == http.StatusOK || c.refused(s.Err) {
+				return ""
+			}
+			return "only 200 is allowed"
+		},
+	})
+	two := &http.Transport{Protocols: new(http.Protocols)}
+	two.Protocols.SetUnencryptedHTTP2(true)
+	c.call(3, "a connection for each request", &http.Transport{DisableKeepAlives: true})
+	c.call(1, "HTTP/2", two)
+	c.keepAlive(2)
+
+	var settled struct {
+		goroutines, descriptors, series int
+		memory                          int64
+	}
+	var slowest time.Duration
+	for i := range reloads {
+		before := c.served.Load()
+		began := time.Now()
+		if i%100 == 0 {
+			g.Reload(t) // by the command, as an operator does
+		} else {
+			g.Load(t)
+			slowest = max(slowest, time.Since(began))
+		}
+		require.Eventually(t, func() bool { return c.served.Load() > before }, patience, time.Millisecond)
+		if i == min(reloads/3, 100) { // what is only ever made once has been made
+			settled.goroutines, settled.descriptors, settled.series = goroutines(t, g), g.Descriptors(t), series(t, g)
+			settled.memory, _ = g.Memory(t)
+		}
+	}
+	stop()
+	c.wg.Wait()
+	report := steady.stop()
+	require.Empty(t, c.wrong)
+	require.LessOrEqual(t, c.reset.Load(), allowed, "handshakes that were reset")
+
+	after := 0
+	if !assert.Eventually(t, func() bool { after = goroutines(t, g); return after <= settled.goroutines }, patience, 100*time.Millisecond) {
+		require.Fail(t, "goroutines grow with reloads", "%d at first, %d after %d: %s", settled.goroutines, after, reloads,
+			anonymous().Get(t, g.AdminURL, "/debug/pprof/goroutine?debug=1").Body)
+	}
+	descriptors := 0
+	require.Eventually(t, func() bool { descriptors = g.Descriptors(t); return descriptors <= settled.descriptors }, patience, 100*time.Millisecond,
+		"descriptors grow with reloads: %d at first, %d after %d", settled.descriptors, &descriptors, reloads)
+	require.LessOrEqual(t, series(t, g), settled.series+20, "collectors")
+	memory, _ := g.Memory(t)
+	require.LessOrEqual(t, memory, settled.memory+memoryBound)
+	all, listening := connections(t, w.redis)
+	require.Equal(t, 1, listening)
+	require.LessOrEqual(t, all, pool+1)
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+	report.figure(t, fmt.Sprintf("reloads=%d slowest_reload=%s more_requests=%d failed=%d handshakes_reset=%d idle_connections_closed_under_a_request=%d goroutines=%d->%d "+
+		"descriptors=%d->%d resident=%s->%s series=%d->%d", reloads, inMS(slowest), c.served.Load(), len(c.wrong), c.reset.Load(), c.closed.Load(), settled.goroutines, after,
+		settled.descriptors, descriptors, inMiB(settled.memory), inMiB(memory), settled.series, series(t, g)))
+
+	// a change of the settings takes new clients, and lets go of the old ones
+	config, err := os.ReadFile(g.Config)
+	require.NoError(t, err)
+	g.Write(t, strings.Replace(string(config), "pool_size 6", "pool_size 5", 1))
+	g.Reload(t)
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+	require.Eventually(t, func() bool {
+		all, listening = connections(t, w.redis)
+		return listening == 1 && all <= pool
+	}, patience, 50*time.Millisecond)
+}
+
+func TestFaultSIGTERMAnswersWhatHasBegunAndEndsInOrder(t *testing.T) {
+	t.Parallel()
+	const inFlight = 60
+	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	var arrived atomic.Int64
+	stamping := stampingData()
+	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived.Add(1)
+		<-hold
+		stamping.ServeHTTP(w, r)
+	}))
+	t.Cleanup(release)
+	g := w.roomy(t)
+	two := &http.Transport{Protocols: new(http.Protocols)}
+	two.Protocols.SetUnencryptedHTTP2(true)
+	clients := []*http.Client{{Transport: &http.Transport{}, Timeout: patience}, {Transport: two, Timeout: patience}}
+
+	answers := make(chan error, inFlight)
+	for i := range inFlight {
+		go func() {
+			caller := w.acme
+			caller.Client = clients[i%2]
+			a, err := caller.Try(t.Context(), http.MethodGet, g.URL, "/api/v1/events?count=3", nil)
+			if err == nil && a.Status != http.StatusOK {
+				err = fmt.Errorf("%d %s", a.Status, a.Body)
+			}
+			if err == nil {
+				_, err = heldToContract(&a, w.acmeID)
+			}
+			answers <- err
+		}()
+	}
+	require.Eventually(t, func() bool { return arrived.Load() == inFlight }, patience, 10*time.Millisecond)
+	began := time.Now()
+	g.Signal(t, syscall.SIGTERM)
+	require.Eventually(t, func() bool {
+		conn, err := net.DialTimeout("tcp", g.Addr, time.Second)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	}, patience, 10*time.Millisecond, "nobody new is let in")
+	refusing := time.Since(began)
+	require.Empty(t, answers, "nobody is sent away without an answer")
+	release()
+	for range inFlight {
+		require.NoError(t, <-answers)
+	}
+	require.Zero(t, g.ExitCode(t))
+	t.Logf("figure: %s in_flight=%d answered=%d new_connections_refused_after=%s ended_after=%s exit=0", t.Name(), inFlight, inFlight, inMS(refusing), inMS(time.Since(began)))
+}
+
+func TestFaultKill9AndRestartUnderLoadKeepsTheLimits(t *testing.T) {
+	t.Parallel()
+	scale := chaosScale(t)
+	w := newLoadWorld(t)
+	g := gatewaytest.New(t, w.options("", ""))
+	callers := w.addKeys(t, 2*scale.rate, 5)
+	g.Run(t)
+	for range keyLimit {
+		require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+	}
+	l := startLoad(t, loadOptions{
+		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate,
+		May: func(s *sample) string {
+			if s.Err != nil && s.during("away") || s.Status == http.StatusOK {
+				return ""
+			}
+			return "only 200 is allowed, and no answer at all while the gateway is away"
+		},
+	})
+	l.during(scale.before)
+	l.phase("away")
+	g.Kill(t)
+	began := time.Now()
+	g.Run(t)
+	requireSoon(t, http.StatusOK, w.other, g)
+	back := time.Since(began)
+	requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
+	l.phase("back")
+	l.during(scale.back)
+	r := l.stop()
+	require.Zero(t, r.overLimit(), "the limits are Redis's, and survive")
+	r.figure(t, "serving_again_after="+inMS(back))
+}
+
+// idlers opens connections that send nothing, or only the beginning of a request.
+func idlers(t *testing.T, g *gatewaytest.Gateway, n int, beginning string) (conns []net.Conn) {
+	t.Helper()
+	t.Cleanup(func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	})
+	for range n {
+		conn, err := net.DialTimeout("tcp", g.Addr, patience)
+		require.NoError(t, err)
+		conns = append(conns, conn)
+		_, err = io.WriteString(conn, beginning)
+		require.NoError(t, err)
+	}
+	return conns
+}
+
+func TestFaultFileDescriptorsExhausted(t *testing.T) {
+	t.Parallel()
+	scale := chaosScale(t)
+	idle := 600
+	if scale.long {
+		idle = 3000
+	}
+	const spare = 100
+	w := newLoadWorld(t)
+	g := gatewaytest.New(t, w.options(roomyLimits, ""))
+	callers := w.addKeys(t, 20, 3)
+	g.Run(t)
+	l := startLoad(t, loadOptions{
+		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate, Conns: 16,
+		May: func(s *sample) string {
+			switch {
+			case s.Status == http.StatusOK:
+			case s.during("exhausted") && (s.Err != nil || s.Status == http.StatusBadGateway || s.Status == http.StatusServiceUnavailable):
+			default:
+				return "only 200 is allowed, but without descriptors"
+			}
+			return ""
+		},
+	})
+	l.during(scale.before)
+	before, _ := g.Memory(t)
+	limit := g.Descriptors(t) + spare
+	g.LimitDescriptors(t, limit)
+	l.phase("exhausted")
+	conns := idlers(t, g, idle, "")
+	require.Eventually(t, func() bool { return g.Descriptors(t) >= limit-2 }, patience, 10*time.Millisecond)
+	l.during(scale.away)
+	_, peak := g.Memory(t)
+	select {
+	case <-g.Exited():
+		require.Fail(t, "the gateway has ended")
+	default:
+	}
+	began := time.Now()
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	require.Eventually(t, func() bool {
+		caller := anonymous()
+		caller.Client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
+		a, err := caller.Send(t.Context(), http.MethodGet, g.URL, "/healthz", nil, nil)
+		return err == nil && a.Status == http.StatusOK
+	}, patience, 10*time.Millisecond)
+	recovered := time.Since(began)
+	l.phase("back")
+	l.during(scale.back)
+	r := l.stop()
+	require.Less(t, peak, before+memoryBound)
+	require.LessOrEqual(t, g.Descriptors(t), limit)
+	r.figure(t, fmt.Sprintf("descriptors=%d idle_connections=%d recovered_after=%s resident=%s->%s", limit, idle, inMS(recovered), inMiB(before), inMiB(peak)))
+}
+
+// slowCallers are connections of one kind of slowness, and what the gateway made of them.
+type slowCallers struct {
+	wg       sync.WaitGroup
+	answered atomic.Int64
+	ended    atomic.Int64 // by the gateway
+	mu       sync.Mutex
+	statuses map[string]int
+	longest  time.Duration
+}
+
+// trickle opens n connections, sends each of them a beginning and then a piece every second, and reads every second as
+// many bytes as it is told, until the gateway ends it or the test does.
+func (s *slowCallers) trickle(ctx context.Context, addr string, n, read int, beginning func(i int) string, piece string) {
+	for i := range n {
+		s.wg.Go(func() {
+			conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", addr)
+			if err != nil {
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.SetReadBuffer(1 << 10)
+			}
+			began := time.Now()
+			if _, err := io.WriteString(conn, beginning(i)); err != nil {
+				return
+			}
+			first, buffer := "", make([]byte, read)
+			for ctx.Err() == nil {
+				next := time.Now().Add(time.Second)
+				_ = conn.SetDeadline(next)
+				n, err := conn.Read(buffer)
+				if n > 0 && first == "" {
+					first, _, _ = strings.Cut(string(buffer[:n]), "\r\n")
+					s.answered.Add(1)
+				}
+				if ne, ok := err.(net.Error); err != nil && (!ok || !ne.Timeout()) {
+					s.note(first, time.Since(began))
+					return
+				}
+				if !until(ctx, next) {
+					return
+				}
+				_ = conn.SetDeadline(next.Add(time.Second))
+				if _, err := io.WriteString(conn, piece); err != nil {
+					s.note(first, time.Since(began))
+					return
+				}
+			}
+		})
+	}
+}
+
+func (s *slowCallers) note(answer string, after time.Duration) {
+	s.ended.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.statuses == nil {
+		s.statuses = map[string]int{}
+	}
+	s.statuses[answer]++
+	s.longest = max(s.longest, after)
+}
+
+func TestFaultSlowClientsByTheThousand(t *testing.T) {
+	t.Parallel()
+	scale := chaosScale(t)
+	each, header, body, write := 350, 2*time.Second, 2*time.Second, 3*time.Second
+	if scale.long { // as in the Caddyfile of the repository
+		each, header, body, write = 1000, 5*time.Second, 15*time.Second, 30*time.Second
+	}
+	// the largest page that a list has: 100 records
+	stamping := stampingData()
+	note := strings.Repeat("n", 2<<10)
+	var page strings.Builder
+	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/offerings" {
+			stamping.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, page.String())
+	}))
+	page.WriteString(`{"offerings":[`)
+	for i := range 100 {
+		if i > 0 {
+			page.WriteByte(',')
+		}
+		fmt.Fprintf(&page, `{"id":"00000000-0000-4000-8000-%012d","business_id":%q,"description":%q}`, i, w.acmeID, note)
+	}
+	page.WriteString(`],"pagination":{"current_page":1,"per_page":100,"total_items":100,"total_pages":1}}`)
+	o := w.options(roomyLimits, "body_timeout "+body.String())
+	o.Servers = fmt.Sprintf("timeouts {\n\t\t\tread_header %s\n\t\t\tread_body %s\n\t\t\twrite %s\n\t\t\tidle 2m\n\t\t}", header, body, write)
+	g := gatewaytest.New(t, o)
+	callers := w.addKeys(t, 20, 3)
+	g.Run(t)
+
+	l := startLoad(t, loadOptions{Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate})
+	l.during(scale.before)
+	before, _ := g.Memory(t)
+	l.phase("slow")
+	ctx, stop := context.WithCancel(t.Context())
+	var headers, bodies, readers slowCallers
+	headers.trickle(ctx, g.Addr, each, 512, func(int) string { return "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n" }, "X-Slow: 1\r\n")
+	bodies.trickle(ctx, g.Addr, each, 512, func(i int) string {
+		return "GET /api/v1/me HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n" +
+			signedLines(w.acme, "GET", "/api/v1/me", strings.Repeat("b", 1000)) + "\r\n"
+	}, "b")
+	readers.trickle(ctx, g.Addr, each, 16, func(i int) string {
+		const target = "/api/v1/offerings?per_page=100"
+		return "GET " + target + " HTTP/1.1\r\nHost: x\r\n" + signedLines(w.acme, "GET", target, "") + "\r\n"
+	}, "")
+	require.Eventually(t, func() bool { return headers.ended.Load() == int64(each) && bodies.ended.Load() == int64(each) },
+		3*patience, 50*time.Millisecond, "who does not send a request in time is sent away")
+	require.Eventually(t, func() bool { return readers.answered.Load() == int64(each) }, patience, 50*time.Millisecond)
+	l.during(scale.away)
+	_, peak := g.Memory(t)
+	l.phase("back")
+	stop()
+	headers.wg.Wait()
+	bodies.wg.Wait()
+	readers.wg.Wait()
+	l.during(scale.back)
+	r := l.stop()
+	require.Less(t, peak, before+memoryBound)
+	for answer := range bodies.statuses {
+		// whoever does not prove to be a business is charged as a stranger
+		require.Contains(t, []string{"HTTP/1.1 408 Request Timeout", "HTTP/1.1 429 Too Many Requests"}, answer)
+	}
+	for answer := range headers.statuses {
+		require.Contains(t, []string{"", "HTTP/1.1 408 Request Timeout"}, answer)
+	}
+	r.figure(t, fmt.Sprintf("slow_headers=%d ended_within=%s slow_bodies=%d answered_within=%s %v slow_readers=%d resident=%s->%s",
+		each, inMS(headers.longest), each, inMS(bodies.longest), bodies.statuses, each, inMiB(before), inMiB(peak)))
+}
+
+func TestFaultTheClockOfRedisIsSteppedByTenMinutesBothWays(t *testing.T) {
+	t.Parallel()
+	const step = 10 * time.Minute
+	w := newWorld(t, nil)
+	clock := redistest.Start(t, redistest.WithClock())
+	third := w.addKeys(t, 1, 1)[0].Caller
+	o := w.options("", "")
+	o.Global = strings.Replace(o.Global, w.redis.URL(), clock.URL(), 1)
+	g := gatewaytest.Start(t, o)
+	spend := func(c gatewaytest.Caller, n int) {
+		t.Helper()
+		for range n {
+			require.Equal(t, http.StatusOK, c.Get(t, g.URL, "/api/v1/me").Status)
+		}
+	}
+	refused := func(c gatewaytest.Caller) {
+		t.Helper()
+		a := c.Get(t, g.URL, "/api/v1/me")
+		p := requireProblem(t, a, http.StatusTooManyRequests, "RATE_LIMITED")
+		require.LessOrEqual(t, p.RetryAfter, 60, "nobody waits for as long as the step")
+	}
+	spend(w.acme, keyLimit)
+	spend(w.other, keyLimit/2)
+	refused(w.acme)
+	for _, offset := range []time.Duration{-step, -2 * step} { // back, and once more
+		require.NoError(t, clock.StepClock(offset))
+		refused(w.acme)
+	}
+	spend(w.other, keyLimit/2)
+	refused(w.other)
+
+	// Ahead: to Redis everybody's minute is over. That is worth one more limit to a caller at most, once.
+	spend(third, keyLimit/2)
+	require.NoError(t, clock.StepClock(step))
+	admitted := keyLimit / 2
+	for admitted <= 2*keyLimit && third.Get(t, g.URL, "/api/v1/me").Status == http.StatusOK {
+		admitted++
+	}
+	require.GreaterOrEqual(t, admitted, keyLimit)
+	require.LessOrEqual(t, admitted, 2*keyLimit)
+	refused(third)
+	require.NoError(t, clock.StepClock(0)) // back to the machine's
+	refused(third)
+	require.Contains(t, anonymous().Get(t, g.AdminURL, "/gateway/ready").Body, `"limits":"ok"`)
+	t.Logf("figure: %s back=2 lost_limits_back=0 ahead=1 admitted_of_60=%d (at most %d)", t.Name(), admitted, 2*keyLimit)
+}
