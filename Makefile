@@ -42,6 +42,8 @@ TEST_PACKAGES ?= ./...
 # How long each fuzz target runs in `make test`, and in `make fuzz`.
 FUZZTIME_SHORT ?= 3s
 FUZZTIME ?= 10m
+# How long `make soak` runs.
+SOAK ?= 30m
 # Which tests run in their long form in `make chaos`.
 CHAOS ?= ^TestFault|^TestFleet
 
@@ -124,6 +126,10 @@ chaos: packages test-servers ## break everything around the gateway under load, 
 		-run '$(CHAOS)' ./e2e 2>&1; echo $$? >$(CACHE)/chaos.status; } | tee $(CACHE)/chaos.log | \
 		grep --line-buffered -E 'figure: |^ *--- |^(ok|FAIL|panic)'; \
 		status=$$(cat $(CACHE)/chaos.status); [ $$status = 0 ] || echo "failed: see $(CACHE)/chaos.log"; exit $$status
+
+.PHONY: soak
+soak: packages ## hold a gateway under a steady mixed load and see that its memory stays flat (SOAK=30m)
+	@cd $(ROOT) && SOAK=$(SOAK) go test -count=1 -vet=off -timeout=0 -tags=$(GOTAGS) -v -run '^TestSoak' ./e2e
 
 .PHONY: vuln
 vuln: ## known vulnerabilities that our code reaches (asks an online database, so it is not part of `make test`)
