@@ -74,16 +74,16 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 	}, patience, 50*time.Millisecond)
 	usedUpIn := time.Since(began)
 	l.during(c.away)
-	byGateway := map[int]int{}
+	servedBy := map[int]int{}
 	for _, s := range l.report().some(func(s *sample) bool { return s.Key == key.PublicKey && s.Status == http.StatusOK }) {
-		byGateway[s.Gateway]++
+		servedBy[s.Gateway]++
 	}
 	// a request that has no answer of Redis's in time, on a busy machine, is its gateway's
 	others = decidedAlone(t, gateways[:cut]) - others
 	if aloneBefore == 0 && usedUpIn+c.away+c.before < limitWindow {
-		require.Equal(t, keyLimit-through, byGateway[cut], "the one that is cut off counts what it has admitted before")
-		require.GreaterOrEqual(t, byGateway[0]+byGateway[1], keyLimit-through)
-		require.LessOrEqual(t, byGateway[0]+byGateway[1], keyLimit-through+others, "the others count it too")
+		require.Equal(t, keyLimit-through, servedBy[cut], "the one that is cut off counts what it has admitted before")
+		require.GreaterOrEqual(t, servedBy[0]+servedBy[1], keyLimit-through)
+		require.LessOrEqual(t, servedBy[0]+servedBy[1], keyLimit-through+others, "the others count it too")
 	}
 
 	wires[cut].severed.Store(false)
@@ -114,8 +114,8 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 	after := report.admitted(byFleet, func(s *sample) bool { return s.Sent.After(shared) })
 	require.LessOrEqual(t, after, keyLimit+alone, "%s", report)
 	report.figure(t,
-		fmt.Sprintf("admitted_by_the_cut_off=%d+%d", through, byGateway[cut]),
-		fmt.Sprintf("admitted_by_the_others=%d", byGateway[0]+byGateway[1]),
+		fmt.Sprintf("admitted_by_the_cut_off=%d+%d", through, servedBy[cut]),
+		fmt.Sprintf("admitted_by_the_others=%d", servedBy[0]+servedBy[1]),
 		fmt.Sprintf("fleet_admitted_at_most=%d", worst),
 		fmt.Sprintf("stated=%d", 2*keyLimit-through),
 		fmt.Sprintf("shared_again_after=%s", took.Round(time.Millisecond)),

@@ -50,7 +50,13 @@ type vaultWorld struct {
 
 func newVaultWorld(t *testing.T, o vaulttest.Options) *vaultWorld {
 	t.Helper()
-	w := &vaultWorld{world: newWorld(t, nil), vault: vaulttest.Start(t, o), mount: "kv"}
+	return vaultIn(t, newWorld(t, nil), o)
+}
+
+// vaultIn adds a Vault to a world.
+func vaultIn(t *testing.T, around *world, o vaulttest.Options) *vaultWorld {
+	t.Helper()
+	w := &vaultWorld{world: around, vault: vaulttest.Start(t, o), mount: "kv"}
 	w.proxy = newVaultProxy(t, w.vault.Addr)
 	roleID, secretID := w.vault.AppRole(t, "gateway", gatewayPolicy, nil)
 	operatorID, operatorSecret := w.vault.AppRole(t, "operator", operatorPolicy, nil)
@@ -438,7 +444,7 @@ func requireReady(t *testing.T, g *gatewaytest.Gateway) {
 	require.Eventually(t, func() bool {
 		body = anonymous().Get(t, g.URL, "/readyz").Body
 		return body == `{"status":"ok","checks":{"limits":"ok","secrets":"ok"}}`
-	}, patience, 50*time.Millisecond, "last: %s", &body)
+	}, patience, 50*time.Millisecond, "not ready")
 }
 
 func TestAWrongConfigurationDoesNotStartAndSaysWhyOnOneLine(t *testing.T) {

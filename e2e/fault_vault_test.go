@@ -1,0 +1,523 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/vault/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+)
+
+// A brokenVault is a Vault that a test takes away under load and gives back.
+type brokenVault struct {
+	options vaulttest.Options
+	// role are further parameters of the role that gateways sign in with.
+	role map[string]any
+	// prepare, if set, changes the world before there is a gateway.
+	prepare func(w *vaultWorld)
+	// away breaks Vault, back mends it.
+	away, back func(w *vaultWorld)
+	// gateway is the one under load, once there is one.
+	gateway *gatewaytest.Gateway
+	// answers says that look-ups may work all the same, so that no gateway need take Vault for away.
+	answers bool
+}
+
+// The streams of a load on gateways with Vault. Known keys, which were called with before the fault, are the load's own.
+const (
+	unseen   = "never seen"           // they are in Vault, and no gateway has asked for them yet
+	invented = "invented"             // they are nowhere
+	told     = "revoked and told"     // deleted in Vault before the fault, which gateways are told during it
+	untold   = "revoked and not told" // deleted in Vault before the fault, which nobody tells them
+)
+
+// vaultCache is how long gateways keep credentials in these tests.
+func vaultCache(c chaos) (option string, ttl time.Duration) {
+	ttl = time.Second
+	if c.long {
+		ttl = 3 * time.Second
+	}
+	return fmt.Sprintf("cache {\n\t\t\tttl %s\n\t\t\tnegative_ttl 1s\n\t\t}", ttl), ttl
+}
+
+// newVaultLoadWorld is a world for loads whose credentials are in Vault.
+func newVaultLoadWorld(t *testing.T, v *brokenVault) *vaultWorld {
+	t.Helper()
+	w := vaultIn(t, newLoadWorld(t), v.options)
+	if v.role != nil {
+		w.vault.AppRole(t, "gateway", gatewayPolicy, v.role)
+	}
+	if v.prepare != nil {
+		v.prepare(w)
+	}
+	return w
+}
+
+// direct starts a gateway without the recording proxy before Vault, so that what happens to Vault happens to its
+// connections.
+func (w *vaultWorld) direct(t *testing.T, c chaos, cache string) *gatewaytest.Gateway {
+	t.Helper()
+	o := w.options(cache)
+	o.Global = strings.ReplaceAll(strings.Replace(o.Global, w.redisLine(), c.redis(w.redis.URL()), 1), w.proxy.URL, w.vault.Addr)
+	g := gatewaytest.Start(t, o)
+	requireReady(t, g)
+	return g
+}
+
+// addKeys makes n keys of several businesses in Vault.
+func (w *vaultWorld) addKeys(t *testing.T, n, businesses int) []loadCaller {
+	t.Helper()
+	keys := madeKeys(n, businesses)
+	for _, k := range keys {
+		w.put(t, k.PublicKey, k.Record())
+	}
+	return loadCallers(keys)
+}
+
+func (w *vaultWorld) put(t *testing.T, key string, record map[string]any) {
+	t.Helper()
+	_, err := w.vault.Client(t).KVv2("kv").Put(t.Context(), "gateway/keys/"+key, record)
+	require.NoError(t, err)
+}
+
+// holdTheKeys has a gateway under load while Vault is away and after it. There is nothing but successes for known keys.
+// Keys not seen yet are refused for a while, and never as unknown; a revoked one is not used once the gateway was told.
+func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
+	t.Helper()
+	w := newVaultLoadWorld(t, v)
+	cache, ttl := vaultCache(c)
+	g := w.direct(t, c, cache)
+	v.gateway = g
+	known, fresh, late, nowhere := w.addKeys(t, 2*c.rate, 5), w.addKeys(t, 40, 5), w.addKeys(t, 20, 5), loadCallers(madeKeys(20, 2))
+	revoked := w.addKeys(t, 2, 2)
+	for _, k := range append(slices.Clone(known), revoked...) {
+		require.Equal(t, http.StatusOK, k.Get(t, g.URL, "/api/v1/me").Status)
+	}
+	mayFail := v.answers
+	l := startLoad(t, loadOptions{
+		Gateways: []*gatewaytest.Gateway{g}, Callers: known, Rate: c.rate, Targets: signedTargets(),
+		Hide: []string{strings.TrimPrefix(w.vault.Addr, "http://"), w.vault.RootToken, w.secretID, w.redis.Addr},
+		May: func(s *sample) string {
+			unavailable := s.Status == http.StatusServiceUnavailable && s.during("away", "back")
+			unauthorized := s.Status == http.StatusUnauthorized
+			switch s.Stream {
+			case "":
+				if s.Status != http.StatusOK {
+					return "a known key goes on"
+				}
+				return ""
+			case unseen:
+				if s.Status == http.StatusOK && (mayFail || s.Ended != "away") || unavailable {
+					return ""
+				}
+			case invented:
+				if unauthorized && (mayFail || !s.during("away") || s.Ended != "away") || unavailable {
+					return ""
+				}
+			case told, untold:
+				if s.Status == http.StatusOK || unauthorized || unavailable {
+					return ""
+				}
+			}
+			if s.Status == http.StatusTooManyRequests {
+				return "" // who cannot be verified has a budget for that, and the test may take long
+			}
+			return "that is not what happens to this key"
+		},
+	})
+	l.during(c.before)
+
+	for _, k := range revoked {
+		require.NoError(t, w.vault.Client(t).KVv2("kv").DeleteMetadata(t.Context(), "gateway/keys/"+k.PublicKey))
+	}
+	v.away(w)
+	// what was looked up before is a success of that time
+	l.phase("away")
+	began := time.Now()
+	endUntold := l.also(untold, revoked[1:], 1, "/api/v1/me")
+	endUnseen := l.also(unseen, fresh, 2, "/api/v1/me")
+	endInvented := l.also(invented, nowhere, 1, "/api/v1/me")
+	if !v.answers {
+		require.Eventually(t, func() bool { return metric(t, g, "gatehouse_secrets_ready") == 0 }, 2*patience, 25*time.Millisecond)
+	}
+	noticed := time.Since(began)
+	require.NoError(t, w.redis.Client(t).Publish(t.Context(), "gatehouse:credentials", revoked[0].PublicKey).Err())
+	toldAt := time.Now()
+	endTold := l.also(told, revoked[:1], 1, "/api/v1/me")
+	l.during(c.away)
+	ready := anonymous().Get(t, g.URL, "/readyz").Status
+	require.Equal(t, http.StatusOK, ready, "a gateway that serves its callers stays in service")
+
+	v.back(w)
+	l.phase("back")
+	mended := time.Now()
+	requireReady(t, g)
+	requireSoon(t, http.StatusOK, late[0].Caller, g)
+	took := time.Since(mended)
+	endUnseen()
+	endInvented()
+	endTold()
+	l.phase("healthy")
+	l.also("", late, 1)
+	a := requireSoon(t, http.StatusUnauthorized, revoked[1].Caller, g)
+	requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+	untoldFor := time.Since(mended)
+	endUntold()
+	for _, k := range append(fresh[:5:5], revoked[0]) {
+		status := http.StatusOK
+		if k.PublicKey == revoked[0].PublicKey {
+			status = http.StatusUnauthorized
+		}
+		requireSoon(t, status, k.Caller, g)
+	}
+	l.during(c.back)
+	report := l.stop()
+	requireNowhere(t, everything(t, g), w.secretID, w.vault.RootToken)
+
+	require.Zero(t, report.overLimit())
+	require.Positive(t, report.phase("away").By["200"], "%s", report)
+	refusedAt := requireOnceRefused(t, report, told)
+	requireOnceRefused(t, report, untold)
+	report.figure(t,
+		"ttl="+ttl.String(),
+		fmt.Sprintf("noticed_after=%s", noticed.Round(time.Millisecond)),
+		fmt.Sprintf("healthy_after=%s", took.Round(time.Millisecond)),
+		fmt.Sprintf("unseen_served_away=%d", len(report.some(func(s *sample) bool { return s.Stream == unseen && s.Phase == "away" && s.Status == http.StatusOK }))),
+		fmt.Sprintf("unseen_unavailable_away=%d", len(report.some(func(s *sample) bool {
+			return s.Stream == unseen && s.Phase == "away" && s.Status == http.StatusServiceUnavailable
+		}))),
+		fmt.Sprintf("revoked_refused_after_told=%s", max(0, refusedAt.Sub(toldAt)).Round(time.Millisecond)),
+		fmt.Sprintf("revoked_refused_after_back=%s", untoldFor.Round(time.Millisecond)))
+}
+
+// signedTargets are those of loadTargets that need a key: /status is answered whether or not it can be verified.
+func signedTargets() []string {
+	return slices.DeleteFunc(loadTargets(), func(target string) bool { return strings.HasSuffix(target, "/status") })
+}
+
+// requireOnceRefused holds a revoked key to staying refused, and returns when the first refusal was answered; zero if
+// there was none.
+func requireOnceRefused(t *testing.T, r *loadReport, stream string) (at time.Time) {
+	t.Helper()
+	list := r.some(func(s *sample) bool { return s.Stream == stream })
+	for _, s := range list {
+		if s.Status != http.StatusOK && s.Status != http.StatusTooManyRequests && (at.IsZero() || s.Done.Before(at)) {
+			at = s.Done
+		}
+	}
+	for _, s := range list {
+		require.False(t, !at.IsZero() && s.Status == http.StatusOK && s.Sent.After(at), "a key that was refused is served again\n%s", r)
+	}
+	return at
+}
+
+func TestFaultVaultKilled(t *testing.T) {
+	t.Parallel()
+	holdTheKeys(t, chaosScale(t), &brokenVault{
+		options: vaulttest.Options{Persistent: true},
+		away:    func(w *vaultWorld) { w.vault.Kill(t) },
+		back:    func(w *vaultWorld) { w.vault.Restart(t) },
+	})
+}
+
+func TestFaultVaultStopped(t *testing.T) {
+	t.Parallel()
+	holdTheKeys(t, chaosScale(t), &brokenVault{
+		away: func(w *vaultWorld) { w.vault.Pause(t) },
+		back: func(w *vaultWorld) { w.vault.Resume(t) },
+	})
+}
+
+func TestFaultVaultSealed(t *testing.T) {
+	t.Parallel()
+	holdTheKeys(t, chaosScale(t), &brokenVault{
+		away: func(w *vaultWorld) { w.vault.Seal(t) },
+		back: func(w *vaultWorld) { w.vault.Unseal(t) },
+	})
+}
+
+// TestFaultVaultStandby has the active node, which the gateway calls, step down: the other one of two takes over, and the
+// gateway's node sends whoever asks to it.
+func TestFaultVaultStandby(t *testing.T) {
+	t.Parallel()
+	holdTheKeys(t, chaosScale(t), &brokenVault{
+		options: vaulttest.Options{Standby: true},
+		answers: true,
+		away: func(w *vaultWorld) {
+			client := w.vault.Client(t)
+			require.NoError(t, client.Sys().StepDownWithContext(t.Context()))
+			require.Eventually(t, func() bool {
+				health, err := client.Sys().HealthWithContext(t.Context())
+				return err == nil && health.Standby
+			}, patience, 20*time.Millisecond)
+		},
+		back: func(w *vaultWorld) {
+			other := w.vault.Client(t)
+			require.NoError(t, other.SetAddress(w.vault.StandbyAddr))
+			require.Eventually(t, func() bool {
+				health, err := other.Sys().HealthWithContext(t.Context())
+				return err == nil && !health.Standby
+			}, patience, 20*time.Millisecond)
+		},
+	})
+}
+
+// TestFaultVaultTokenRevoked revokes every token of the gateway's role; the gateway signs in anew.
+func TestFaultVaultTokenRevoked(t *testing.T) {
+	t.Parallel()
+	holdTheKeys(t, chaosScale(t), &brokenVault{
+		answers: true,
+		away: func(w *vaultWorld) {
+			client := w.vault.Client(t)
+			list, err := client.Logical().ListWithContext(t.Context(), "auth/token/accessors")
+			require.NoError(t, err)
+			revoked := 0
+			for _, accessor := range list.Data["keys"].([]any) {
+				token, err := client.Auth().Token().LookupAccessorWithContext(t.Context(), accessor.(string))
+				require.NoError(t, err)
+				if token.Data["path"] == "auth/approle/login" {
+					require.NoError(t, client.Auth().Token().RevokeAccessorWithContext(t.Context(), accessor.(string)))
+					revoked++
+				}
+			}
+			require.Positive(t, revoked)
+		},
+		back: func(*vaultWorld) {},
+	})
+}
+
+// shortLived are parameters of a role whose tokens can be renewed for 4 s in all.
+func shortLived() map[string]any { return map[string]any{"token_ttl": "2s", "token_max_ttl": "4s"} }
+
+// TestFaultVaultTokensMaximumReached has tokens end again and again; the gateway signs in anew before that.
+func TestFaultVaultTokensMaximumReached(t *testing.T) {
+	t.Parallel()
+	v := &brokenVault{role: shortLived(), answers: true, back: func(*vaultWorld) {}}
+	v.away = func(*vaultWorld) {
+		logins := func() float64 {
+			return metric(t, v.gateway, "gatehouse_credential_events_total", `event="login"`)
+		}
+		before := logins()
+		require.Eventually(t, func() bool { return logins() >= before+2 }, 2*patience, 50*time.Millisecond, "the load goes on meanwhile")
+	}
+	holdTheKeys(t, chaosScale(t), v)
+}
+
+// TestFaultVaultSecretIDExpired lets the secret id expire with which the gateway signs in, and then its token. A new
+// secret id in the file is all that it takes, in a Vault as deploy/vault-setup.sh prepares it: by default Vault would go
+// on refusing the role for a quarter of an hour.
+func TestFaultVaultSecretIDExpired(t *testing.T) {
+	t.Parallel()
+	var roleID string
+	v := &brokenVault{prepare: func(w *vaultWorld) {
+		client := w.vault.Client(t)
+		require.NoError(t, client.Sys().DisableAuthWithContext(t.Context(), "approle"))
+		login := t.TempDir()
+		root, err := gatewaytest.Root()
+		require.NoError(t, err)
+		cmd := exec.CommandContext(t.Context(), "sh", filepath.Join(root, "deploy", "vault-setup.sh"))
+		cmd.Env = append(os.Environ(), "VAULT_ADDR="+w.vault.Addr, "VAULT_TOKEN="+w.vault.RootToken, "LOGIN="+login,
+			"GATEWAY_UID="+strconv.Itoa(os.Getuid()))
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		_, err = client.Logical().WriteWithContext(t.Context(), "auth/approle/role/gateway", shortLived())
+		require.NoError(t, err)
+		read, err := os.ReadFile(filepath.Join(login, "gateway", "role-id"))
+		require.NoError(t, err)
+		roleID = string(read)
+		w.env[0] = "TEST_ROLE_ID=" + roleID
+		w.secretIDFile = filepath.Join(login, "gateway", "secret-id")
+	}}
+	v.away = func(w *vaultWorld) {
+		answer, err := w.vault.Client(t).Logical().WriteWithContext(t.Context(), "auth/approle/role/gateway/secret-id",
+			map[string]any{"ttl": "1s"})
+		require.NoError(t, err)
+		secretID := answer.Data["secret_id"].(string)
+		require.NoError(t, os.WriteFile(w.secretIDFile, []byte(secretID), 0o600))
+		require.Eventually(t, func() bool {
+			// Vault lets go of what has expired when it tidies up: once a minute, or when told to
+			_, err := w.vault.Client(t).Logical().WriteWithContext(t.Context(), "auth/approle/tidy/secret-id", nil)
+			require.NoError(t, err)
+			_, err = w.vault.ClientWithToken(t, "").Logical().WriteWithContext(t.Context(), "auth/approle/login",
+				map[string]any{"role_id": roleID, "secret_id": secretID})
+			return err != nil
+		}, patience, 100*time.Millisecond, "it has not expired")
+		// the token that was made with the one before is good for a while
+		require.Eventually(t, func() bool { return metric(t, v.gateway, "gatehouse_secrets_ready") == 0 }, 2*patience, 25*time.Millisecond)
+	}
+	v.back = func(w *vaultWorld) {
+		require.NoError(t, os.WriteFile(w.secretIDFile, []byte(w.vault.SecretID(t, "gateway")), 0o600))
+	}
+	holdTheKeys(t, chaosScale(t), v)
+}
+
+func TestFaultVaultPolicyDenied(t *testing.T) {
+	t.Parallel()
+	policy := func(rules string) func(*vaultWorld) {
+		return func(w *vaultWorld) {
+			require.NoError(t, w.vault.Client(t).Sys().PutPolicyWithContext(t.Context(), "gateway", rules))
+		}
+	}
+	holdTheKeys(t, chaosScale(t), &brokenVault{
+		away: policy(`path "kv/data/elsewhere/*" { capabilities = ["read"] }`),
+		back: policy(gatewayPolicy),
+	})
+}
+
+// TestFaultVaultTooManyRequests gives the mount of the keys a quota that is used up at once: Vault answers 429.
+func TestFaultVaultTooManyRequests(t *testing.T) {
+	t.Parallel()
+	holdTheKeys(t, chaosScale(t), &brokenVault{
+		answers: true, // a few look-ups are within the quota
+		away: func(w *vaultWorld) {
+			_, err := w.vault.Client(t).Logical().WriteWithContext(t.Context(), "sys/quotas/rate-limit/keys",
+				map[string]any{"path": "kv/", "rate": 1, "interval": "1h"})
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				_, err := w.vault.Client(t).KVv2("kv").Get(t.Context(), "gateway/keys/nothing")
+				answer := (*api.ResponseError)(nil)
+				return errors.As(err, &answer) && answer.StatusCode == http.StatusTooManyRequests
+			}, patience, 10*time.Millisecond)
+		},
+		back: func(w *vaultWorld) {
+			_, err := w.vault.Client(t).Logical().DeleteWithContext(t.Context(), "sys/quotas/rate-limit/keys")
+			require.NoError(t, err)
+		},
+	})
+}
+
+// spoilKeys has a gateway under load while the entries of a few keys are spoilt, and mended. While they are, their keys
+// are refused in one way; no other key is affected.
+func spoilKeys(t *testing.T, c chaos, status int, code string, spoil func(w *vaultWorld, key string)) {
+	t.Helper()
+	w := newVaultLoadWorld(t, &brokenVault{})
+	cache, ttl := vaultCache(c)
+	g := w.direct(t, c, cache)
+	known := w.addKeys(t, 2*c.rate, 5)
+	victims := madeKeys(3, 2)
+	for _, k := range victims {
+		w.put(t, k.PublicKey, k.Record())
+	}
+	l := startLoad(t, loadOptions{
+		Gateways: []*gatewaytest.Gateway{g}, Callers: known, Rate: c.rate, Targets: signedTargets(),
+		Hide: []string{strings.TrimPrefix(w.vault.Addr, "http://"), w.vault.RootToken, w.secretID, w.redis.Addr},
+		May: func(s *sample) string {
+			if s.Status == http.StatusOK || s.Stream != "" && s.Status == status && s.Code == code && s.during("away", "back") {
+				return ""
+			}
+			return "that is not what happens to this key"
+		},
+	})
+	l.also("spoilt", loadCallers(victims), 3, "/api/v1/me")
+	l.during(c.before)
+	l.phase("away")
+	began := time.Now()
+	for _, k := range victims {
+		spoil(w, k.PublicKey)
+	}
+	for _, k := range loadCallers(victims) {
+		requireProblem(t, requireSoon(t, status, k.Caller, g), status, code)
+	}
+	noticed := time.Since(began)
+	l.during(c.away)
+	l.phase("back")
+	mended := time.Now()
+	for _, k := range victims {
+		w.put(t, k.PublicKey, k.Record())
+	}
+	for _, k := range loadCallers(victims) {
+		requireSoon(t, http.StatusOK, k.Caller, g)
+	}
+	took := time.Since(mended)
+	l.phase("healthy")
+	l.during(c.back)
+	report := l.stop()
+	require.Zero(t, report.overLimit())
+	report.figure(t, "ttl="+ttl.String(), fmt.Sprintf("refused_after=%s", noticed.Round(time.Millisecond)),
+		fmt.Sprintf("served_again_after=%s", took.Round(time.Millisecond)))
+}
+
+// TestFaultVaultMalformedEntries spoils entries: their keys may be right, so that they are unavailable, not unknown.
+func TestFaultVaultMalformedEntries(t *testing.T) {
+	t.Parallel()
+	n := 0
+	spoilKeys(t, chaosScale(t), http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", func(w *vaultWorld, key string) {
+		n++
+		w.put(t, key, []map[string]any{
+			{"private_key": map[string]any{"canary-of-an-entry": "canary-of-an-entry"}},
+			{"canary-of-an-entry": "canary-of-an-entry"},
+			{"private_key": "canary-of-an-entry\n", "business_id": "b", "business_name": "b", "business_slug": "b", "status": "active"},
+		}[n%3])
+	})
+}
+
+// TestFaultVaultVersionDestroyed destroys all versions of entries, which is one way to revoke a key.
+func TestFaultVaultVersionDestroyed(t *testing.T) {
+	t.Parallel()
+	spoilKeys(t, chaosScale(t), http.StatusUnauthorized, "INVALID_CREDENTIALS", func(w *vaultWorld, key string) {
+		require.NoError(t, w.vault.Client(t).KVv2("kv").Destroy(t.Context(), "gateway/keys/"+key, []int{1}))
+	})
+}
+
+// TestFaultVaultAwayForLongerThanMaxStale is the stated worst case: a gateway that can reach neither Vault nor whoever
+// tells it of revocations goes on for max_stale, and not for longer.
+func TestFaultVaultAwayForLongerThanMaxStale(t *testing.T) {
+	t.Parallel()
+	c := chaosScale(t)
+	const maxStale = 3 * time.Second
+	w := newVaultLoadWorld(t, &brokenVault{options: vaulttest.Options{Persistent: true}})
+	g := w.direct(t, c, fmt.Sprintf("cache {\n\t\t\tttl 1s\n\t\t\tmax_stale %s\n\t\t}", maxStale))
+	known := w.addKeys(t, 2*c.rate, 5)
+	for _, k := range known {
+		require.Equal(t, http.StatusOK, k.Get(t, g.URL, "/api/v1/me").Status)
+	}
+	l := startLoad(t, loadOptions{
+		Gateways: []*gatewaytest.Gateway{g}, Callers: known, Rate: c.rate, Targets: signedTargets(),
+		// from one address, they would use up its budget for what cannot be verified
+		Addresses: len(known),
+		Hide:      []string{strings.TrimPrefix(w.vault.Addr, "http://"), w.vault.RootToken, w.secretID, w.redis.Addr},
+		May: func(s *sample) string {
+			switch {
+			case s.Status == http.StatusOK && (s.Phase != "too long" || s.Ended != "too long"),
+				s.Status == http.StatusServiceUnavailable && s.Phase != "before":
+				return ""
+			}
+			return "known keys end with max_stale, and not before"
+		},
+	})
+	l.during(c.before)
+	w.vault.Kill(t)
+	killed := time.Now()
+	l.phase("away")
+	l.during(maxStale)
+	last := time.Time{}
+	for _, s := range l.report().some(func(s *sample) bool { return s.Status == http.StatusOK && s.Phase == "away" }) {
+		if s.Done.After(last) {
+			last = s.Done
+		}
+	}
+	l.phase("too long")
+	l.during(c.before)
+	w.vault.Restart(t)
+	mended := time.Now()
+	l.phase("back")
+	requireReady(t, g)
+	requireSoon(t, http.StatusOK, known[0].Caller, g)
+	took := time.Since(mended)
+	report := l.stop()
+	require.Zero(t, report.overLimit())
+	report.figure(t, "max_stale="+maxStale.String(), fmt.Sprintf("last_served_after=%s", last.Sub(killed).Round(time.Millisecond)),
+		fmt.Sprintf("healthy_after=%s", took.Round(time.Millisecond)))
+}
