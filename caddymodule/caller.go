@@ -82,6 +82,11 @@ func (h *Caller) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	if !c.counted {
 		return errNotFound
 	}
+	if r.TLS != nil && !r.TLS.HandshakeComplete {
+		// Early data of HTTP/3: nothing has proved yet that the caller is at its address. Whoever could write any address
+		// there would spend the budgets of others, and have one for each that it can think of.
+		return caddyhttp.Error(http.StatusTooEarly, errEarlyData)
+	}
 	start := time.Now()
 	keys := r.Header[authsigner.HeaderPublicKey]
 	named := len(keys) > 0 && (len(keys) > 1 || keys[0] != "")

@@ -47,6 +47,7 @@ var (
 	errAnswerBrokenOff  = errors.New("the data service broke off in the middle of its answer")
 	errClientGone       = errors.New("the caller closed the connection before the answer")
 	errUpstreamTimeout  = errors.New("the data service did not answer in time")
+	errEarlyData        = errors.New("the request came as early data, before its sender's address was proved")
 )
 
 // rateLimitedError refuses a request whose payer has used up a limit.

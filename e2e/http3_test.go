@@ -8,11 +8,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -269,3 +271,85 @@ func behindOne(o gatewaytest.Options) gatewaytest.Options {
 
 // roomyLimits are limits that nobody reaches.
 const roomyLimits = "limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}"
+
+// deaf is a socket on which nothing is heard until it is allowed. What a QUIC client sends meanwhile proves nothing of
+// where it is: whoever can write an address into a packet could have sent it.
+type deaf struct {
+	net.PacketConn
+	until chan struct{}
+}
+
+func (d deaf) ReadFrom(b []byte) (int, net.Addr, error) {
+	n, from, err := d.PacketConn.ReadFrom(b)
+	if err == nil {
+		<-d.until
+	}
+	return n, from, err
+}
+
+// Over HTTP/3 a client that was here before may send a request with its first packet (0-RTT), before the server knows that
+// the packet comes from where it says. Whoever writes another's address there must not spend that address's budget, nor
+// have one for each address that it can think of: until the address is proved, the answer is 425 (RFC 8470, section 5.2),
+// nothing is charged and nothing is looked up.
+func TestEarlyDataFromAnUnprovedAddressIsNeitherServedNorCharged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g, first := startEverywhere(t, w.options("", ""))
+	first.tls.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	status := h3Request("GET", "/api/v1/status")
+	a := first.do("", status...)
+	require.Equal(t, http.StatusOK, a.Status)
+	require.Equal(t, "9", a.Header.Get("X-RateLimit-Remaining"))
+	require.Eventually(t, func() bool {
+		_, ok := first.tls.ClientSessionCache.Get(apiHost)
+		return ok
+	}, patience, 10*time.Millisecond, "the server has sent no ticket")
+	first.hangUp()
+
+	socket, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	until := make(chan struct{})
+	hear := sync.OnceFunc(func() { close(until) })
+	transport := &quic.Transport{Conn: deaf{socket, until}}
+	t.Cleanup(func() {
+		hear()
+		require.NoError(t, transport.Close())
+		_ = socket.Close()
+	})
+	to, err := net.ResolveUDPAddr("udp", first.addr)
+	require.NoError(t, err)
+	conn, err := transport.DialEarly(t.Context(), to, first.tls, &quic.Config{HandshakeIdleTimeout: patience})
+	require.NoError(t, err)
+	var streams []*quic.Stream
+	for _, fields := range [][]field{status, append(h3Request("GET", "/api/v1/me"), signedFields(w.acme, "GET", "/api/v1/me", "")...)} {
+		stream, err := conn.OpenStream()
+		require.NoError(t, err)
+		require.NoError(t, stream.SetDeadline(time.Now().Add(2*patience)))
+		_, err = stream.Write(h3Headers(fields...))
+		require.NoError(t, err)
+		require.NoError(t, stream.Close())
+		streams = append(streams, stream)
+	}
+	require.Eventually(t, func() bool { return strings.Count(g.Output(), `"status":425`) == len(streams) }, patience, 10*time.Millisecond,
+		"the gateway has had the requests, from an address that nobody has proved")
+	hear()
+	for _, stream := range streams {
+		a, err = readH3Answer(stream)
+		require.NoError(t, err)
+		requireProblem(t, a, http.StatusTooEarly, "BAD_REQUEST")
+		require.Empty(t, a.Header.Get("RateLimit"), "nobody is charged")
+	}
+	select {
+	case <-conn.HandshakeComplete():
+	case <-time.After(patience):
+		require.Fail(t, "no handshake")
+	}
+	require.True(t, conn.ConnectionState().Used0RTT)
+	second := newH3Client(t, first.addr, nil)
+	second.conn = conn
+	require.Eventually(t, func() bool { // the server learns of it a moment later
+		a, err = second.exchange(h3Headers(status...), true)
+		return err == nil && a.Status == http.StatusOK
+	}, patience, 10*time.Millisecond)
+	require.Equal(t, "8", a.Header.Get("X-RateLimit-Remaining"), "the second that counts")
+}
