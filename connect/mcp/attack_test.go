@@ -23,6 +23,7 @@ func TestOnlyWhatTheScopesAllowIsListed(t *testing.T) {
 	s := newSetup(t, shared)
 	s.allow("narrow", s.owner, "contacts:read receptionist:write")
 	eachEra(t, func(t *testing.T, era string) {
+		t.Helper()
 		listed, err := s.connect(era, "narrow", nil).ListTools(t.Context(), nil)
 		require.NoError(t, err)
 		require.NotEmpty(t, listed.Tools)
@@ -298,7 +299,7 @@ func TestMethodsThatAreNotOfferedAreNotFound(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, res.StatusCode, "a stream that nothing will ever be sent on")
 	c := s.connect(modern, "bearer", nil)
 	require.Nil(t, c.InitializeResult().Capabilities.Prompts)
-	require.Nil(t, c.InitializeResult().Capabilities.Logging)
+	require.Nil(t, c.InitializeResult().Capabilities.Logging) //nolint:staticcheck // deprecated, and so not offered
 	require.Contains(t, c.InitializeResult().Instructions, "untrusted_")
 }
 

@@ -34,6 +34,7 @@ func (p *person) options() *sdk.ClientOptions {
 func TestDeletingAsksThePersonWhereTheClientCan(t *testing.T) {
 	t.Parallel()
 	eachEra(t, func(t *testing.T, era string) {
+		t.Helper()
 		s := newSetup(t, shared)
 		plain := s.connect(era, "bearer", nil)
 		contact := call(t, plain, "contacts_create", object{"first_name": "Tove", "last_name": "In " + era})["contact"].(object)

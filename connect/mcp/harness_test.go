@@ -333,8 +333,15 @@ func first(t *testing.T, content object, name string) object {
 	return items[0].(object)
 }
 
+// reply is an HTTP answer, read to its end.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+	Body       *bytes.Reader
+}
+
 // post sends a message as it is.
-func (s *setup) post(token, era, body string, edit func(*http.Request)) *http.Response {
+func (s *setup) post(token, era, body string, edit func(*http.Request)) reply {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url, bytes.NewReader([]byte(body)))
 	require.NoError(s.t, err)
@@ -354,8 +361,10 @@ func (s *setup) post(token, era, body string, edit func(*http.Request)) *http.Re
 	}
 	res, err := (&http.Client{Transport: bearer{token: token, edit: edit}}).Do(r)
 	require.NoError(s.t, err)
-	s.t.Cleanup(func() { _ = res.Body.Close() })
-	return res
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(s.t, err)
+	return reply{StatusCode: res.StatusCode, Header: res.Header, Body: bytes.NewReader(text)}
 }
 
 // callMessage is a tools/call of an era.

@@ -134,6 +134,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 // section 4.2).
 type withoutConnection struct{ http.ResponseWriter }
 
+// WriteHeader implements http.ResponseWriter.
 func (w *withoutConnection) WriteHeader(status int) {
 	w.Header().Del("Connection")
 	w.ResponseWriter.WriteHeader(status)

@@ -36,6 +36,7 @@ func NewLimiter(client redis.UniversalClient, prefix string, perMinute int) Limi
 	}
 }
 
+// Allow implements Limiter.
 func (l *rateLimiter) Allow(ctx context.Context, grantID string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()

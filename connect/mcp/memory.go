@@ -55,6 +55,7 @@ func (m *redisMemory) key(grantID, area string) string {
 	return m.prefix + "calls:{" + grantID + "}:" + area
 }
 
+// Key implements Memory.
 func (m *redisMemory) Key(ctx context.Context, grantID, area, fingerprint string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
@@ -72,6 +73,7 @@ func fieldOf(fingerprint string) string {
 	return base64.RawURLEncoding.EncodeToString(digest[:])
 }
 
+// Made implements Memory.
 func (m *redisMemory) Made(ctx context.Context, grantID, area, fingerprint, record string) error {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
@@ -87,6 +89,7 @@ func (m *redisMemory) Made(ctx context.Context, grantID, area, fingerprint, reco
 	return nil
 }
 
+// Forget implements Memory.
 func (m *redisMemory) Forget(ctx context.Context, grantID, area, record string) error {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
@@ -104,6 +107,7 @@ func (m *redisMemory) Forget(ctx context.Context, grantID, area, record string) 
 	return nil
 }
 
+// Secret implements Memory.
 func (m *redisMemory) Secret(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()

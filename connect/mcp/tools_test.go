@@ -14,6 +14,7 @@ func TestEveryToolOfTheTableIsListedWithSchemasAndHints(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	eachEra(t, func(t *testing.T, era string) {
+		t.Helper()
 		listed, err := s.connect(era, "bearer", nil).ListTools(t.Context(), nil)
 		require.NoError(t, err)
 		want := strings.Fields(`
@@ -104,6 +105,7 @@ func TestReadingToolsAnswerFromTheDataService(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	eachEra(t, func(t *testing.T, era string) {
+		t.Helper()
 		c := s.connect(era, "bearer", nil)
 		business := call(t, c, "business_get", nil)["business"].(object)
 		require.Equal(t, s.owner.BusinessID, business["id"])

@@ -23,7 +23,7 @@ const (
 	tick     = 10 * time.Millisecond
 )
 
-func read(t *testing.T, res *http.Response) string {
+func read(t *testing.T, res reply) string {
 	t.Helper()
 	b, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
@@ -33,6 +33,7 @@ func read(t *testing.T, res *http.Response) string {
 func TestACallMadeTwiceIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	eachEra(t, func(t *testing.T, era string) {
+		t.Helper()
 		s := newSetup(t, shared)
 		s.allow("second", s.owner, "mcp:use")
 		c := s.connect(era, "bearer", nil)

@@ -38,23 +38,22 @@ func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// toldClient is a problem that the client is told, by sending the person there.
-type toldClient struct {
+// toldClientError is a problem that the client is told, by sending the person there.
+type toldClientError struct {
 	problem  *problem
 	location string
 }
 
-func (t *toldClient) Error() string { return t.problem.Error() }
+func (t *toldClientError) Error() string { return t.problem.Error() }
 
 // Unwrap returns the problem.
-func (t *toldClient) Unwrap() error { return t.problem }
+func (t *toldClientError) Unwrap() error { return t.problem }
 
 // refuseAuthorization tells whom it concerns: the client where that cannot be abused, else the person, or the program
 // that plays one.
 func (s *Server) refuseAuthorization(w http.ResponseWriter, r *http.Request, err error) {
 	p := s.problemOf("authorization request refused", err)
-	var told *toldClient
-	if errors.As(err, &told) {
+	if told, ok := errors.AsType[*toldClientError](err); ok {
 		w.Header().Set("Location", told.location)
 		w.WriteHeader(http.StatusSeeOther)
 		return
@@ -108,7 +107,7 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target strin
 		var p *problem
 		uri, bad := parseRedirectURI(request.RedirectURI)
 		if errors.As(err, &p) && bad == nil && uri.local() {
-			return "", &toldClient{problem: p, location: s.response(request, url.Values{
+			return "", &toldClientError{problem: p, location: s.response(request, url.Values{
 				"error": {p.code}, "error_description": {p.description},
 			})}
 		}

@@ -20,9 +20,9 @@ import (
 
 // How long a metadata document is kept.
 const (
-	documentMin     = time.Minute
+	documentLeast   = time.Minute
 	documentDefault = time.Hour // if its headers say nothing
-	documentMax     = 24 * time.Hour
+	documentMost    = 24 * time.Hour
 )
 
 // validDocumentURL says what keeps a URL from being a client's id (client-id metadata document draft, section 3).
@@ -142,8 +142,7 @@ func readDocument(id string, body []byte) (Client, error) {
 		return Client{}, errors.New("it has no redirect_uris that can be used")
 	}
 	c, err := m.client(id, KindMetadata, usable)
-	var p *problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*problem](err); ok {
 		return Client{}, errors.New(p.description)
 	}
 	return c, err
@@ -170,7 +169,7 @@ func freshness(header http.Header, now time.Time) time.Duration {
 		name, value, _ := strings.Cut(strings.TrimSpace(directive), "=")
 		switch strings.ToLower(name) {
 		case "no-store", "no-cache", "private":
-			return documentMin
+			return documentLeast
 		case "s-maxage":
 			shared = deltaSeconds(value)
 		case "max-age":
@@ -194,7 +193,7 @@ func freshness(header http.Header, now time.Time) time.Duration {
 	if age := deltaSeconds(header.Get("Age")); age > 0 {
 		lifetime -= age
 	}
-	return min(max(lifetime, documentMin), documentMax)
+	return min(max(lifetime, documentLeast), documentMost)
 }
 
 // deltaSeconds reads a number of seconds (RFC 9111, section 1.2.2); 0 if it cannot be read, which is stale.

@@ -5,11 +5,13 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -61,9 +63,7 @@ func document(id string, change map[string]any) []byte {
 		"grant_types":   []string{"authorization_code", "refresh_token", "urn:example:unheard-of"},
 		"jwks_uri":      "https://claude.example/keys", "unknown": map[string]any{"a": 1},
 	}
-	for name, value := range change {
-		m[name] = value
-	}
+	maps.Copy(m, change)
 	data, err := json.Marshal(m)
 	if err != nil {
 		panic(err)
@@ -352,7 +352,7 @@ func TestDocumentsAreFetchedFromPublicAddressesOnly(t *testing.T) {
 		"[fd00:ec2::254]", "[fe80::1]", "[fec0::1]", "[ff02::1]", "100.64.0.1", "100.100.100.200", "192.0.0.192", "198.18.0.1", "224.0.0.1",
 		"255.255.255.255", "240.0.0.1", "168.63.129.16",
 	} {
-		id := fmt.Sprintf("https://%s:%d/c.json", host, port)
+		id := "https://" + host + ":" + strconv.Itoa(port) + "/c.json"
 		w := clientWithID(t, s, id).Authorize(challenge(), nil)
 		require.Equal(t, http.StatusBadRequest, w.Code, "%s: %s", host, w.Body)
 		require.NotContains(t, w.Body.String(), "prohibited", "and it is not said what is there")

@@ -2,6 +2,7 @@ package oauth_test
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ func FuzzMatchRedirect(f *testing.F) {
 		"cursor://anysphere.cursor/cb", "com.example.app:/callback",
 	}
 	for _, r := range registered {
-		for _, trick := range append(tricks(), registered...) {
+		for _, trick := range slices.Concat(tricks(), registered) {
 			f.Add(r, trick)
 		}
 	}

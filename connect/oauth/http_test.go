@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -183,9 +184,7 @@ func TestTokenRequestsThatAreNotInOrder(t *testing.T) {
 	} {
 		values := url.Values{}
 		for _, from := range []url.Values{good, bad.change} {
-			for name, list := range from {
-				values[name] = list
-			}
+			maps.Copy(values, from)
 		}
 		w := c.Post("/oauth/token", values)
 		require.Equal(t, bad.status, w.Code, "%s: %s", bad.name, w.Body)

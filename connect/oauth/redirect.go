@@ -129,10 +129,10 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 // checkAuthority returns the host of an authority, which has letters, digits, dots, hyphens and underscores or is an IPv6
 // address in brackets, and perhaps a port.
 func checkAuthority(authority string) (host string, err error) {
-	host, port := authority, ""
+	host = authority
 	if i := strings.LastIndexByte(authority, ':'); i >= 0 && !strings.HasSuffix(authority, "]") {
-		host, port = authority[:i], authority[i+1:]
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		host = authority[:i]
+		if n, err := strconv.ParseUint(authority[i+1:], 10, 16); err != nil || n == 0 {
 			return "", errors.New("its port is not one")
 		}
 	}

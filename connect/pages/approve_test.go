@@ -110,7 +110,7 @@ func TestAnOwnerNarrowsTheConnectionByArea(t *testing.T) {
 		require.Equal(t, http.StatusSeeOther, p.StatusCode, id)
 		a, ok := w.oauth.approval(id)
 		require.True(t, ok, id)
-		for _, name := range strings.Fields(c.granted) {
+		for name := range strings.FieldsSeq(c.granted) {
 			require.True(t, a.granted.Allows(name), "%s: %s in %s", id, name, a.granted)
 		}
 		require.Len(t, a.granted.Names(), len(strings.Fields(c.granted)), "%s: %s", id, a.granted)

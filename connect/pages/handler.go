@@ -109,8 +109,7 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
 			return &pageError{
 				status: http.StatusRequestEntityTooLarge, title: "That is too much",
 				detail: "The form holds more than it can. Go back and send less.", cause: err,

@@ -425,7 +425,7 @@ func TestTheActivityPageSaysWhatWasDoneInPlainWords(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	at := time.Date(2026, 3, 4, 15, 6, 0, 0, time.UTC)
-	w.clock.advance(at.Sub(time.Now()))
+	w.clock.advance(time.Until(at))
 	for _, e := range []audit.Entry{
 		{Action: audit.ConnectionApproved, ClientName: "Claude", Target: "claude.ai", Detail: "mcp:read contacts:write automations:run"},
 		{Action: audit.ConnectionApproved, ClientName: "Narrow", Target: "narrow.example", Detail: "contacts:read sales:read"},

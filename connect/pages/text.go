@@ -12,7 +12,7 @@ const (
 	maxText  = 500
 )
 
-// clean makes what others say of themselves fit to be shown beside what we say: one line of at most most characters,
+// clean makes what others say of themselves fit to be shown beside what we say: one line of no more characters than most,
 // without anything that is invisible, changes the direction of the text around it, or piles up over other lines.
 // html/template does the rest.
 func clean(s string, most int) string {

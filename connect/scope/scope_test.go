@@ -75,7 +75,7 @@ func TestSetsAreCanonical(t *testing.T) {
 		"   ":                                "",
 		"mcp:read":                           "mcp:read",
 		" mcp:write  mcp:read ":              "mcp:read mcp:write",
-		"mcp:read mcp:read":                  "mcp:read",
+		"mcp:read " + "mcp:read":             "mcp:read",
 		"objects:write contacts:read":        "contacts:read objects:write",
 		"mcp:use contacts:read mcp:use":      "contacts:read mcp:use",
 		strings.Repeat("sales:read ", 10000): "sales:read",

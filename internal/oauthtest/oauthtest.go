@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -105,9 +106,7 @@ func (c *Client) AuthorizeURL(challenge string, parameters url.Values) string {
 		"response_type": {"code"}, "client_id": {c.ID}, "redirect_uri": {Callback}, "state": {"state-1"},
 		"code_challenge": {challenge}, "code_challenge_method": {"S256"},
 	}
-	for name, list := range parameters {
-		values[name] = list
-	}
+	maps.Copy(values, parameters)
 	return "/oauth/authorize?" + values.Encode()
 }
 
@@ -177,9 +176,7 @@ func (c *Client) Revoke(token string) int {
 }
 
 func (c *Client) token(values, parameters url.Values) Tokens {
-	for name, list := range parameters {
-		values[name] = list
-	}
+	maps.Copy(values, parameters)
 	w := c.Post("/oauth/token", values)
 	t := Tokens{Status: w.Code}
 	if err := json.Unmarshal(w.Body.Bytes(), &t); err != nil {

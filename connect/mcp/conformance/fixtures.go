@@ -130,7 +130,7 @@ func (f *fixtures) contents(s *sdk.Server) {
 		})
 	}
 	tool(s, "test_error_handling", "Fixture: fails.", nil, func(context.Context, *sdk.CallToolRequest) (*result, error) {
-		return fails(errors.New("This tool intentionally returns an error for testing")), nil //nolint:revive // the suite's words
+		return fails(errors.New("This tool intentionally returns an error for testing")), nil
 	})
 	tool(s, "json_schema_2020_12_tool", "Fixture: a schema of many keywords.", json.RawMessage(`{
 		"$schema": "https://json-schema.org/draft/2020-12/schema",
