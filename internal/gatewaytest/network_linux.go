@@ -113,7 +113,7 @@ func enterNetwork(settings []string) error {
 	}
 	for _, s := range settings {
 		name, value, _ := strings.Cut(s, "=")
-		file := filepath.Join("/", "proc", "sys", filepath.FromSlash(strings.ReplaceAll(name, ".", "/")))
+		file := filepath.Join(string(filepath.Separator), "proc", "sys", filepath.FromSlash(strings.ReplaceAll(name, ".", "/")))
 		if err := os.WriteFile(file, []byte(value), 0); err != nil {
 			return fmt.Errorf("setting %s (net.ipv4.tcp_migrate_req needs Linux 5.14 or newer): %w", s, err)
 		}

@@ -76,7 +76,7 @@ func (g *Gateway) LimitDescriptors(tb testing.TB, n int) {
 }
 
 func (g *Gateway) proc(name string) string {
-	return filepath.Join("/", "proc", strconv.Itoa(g.Pid()), name)
+	return filepath.Join(string(filepath.Separator), "proc", strconv.Itoa(g.Pid()), name)
 }
 
 // Load has the gateway take its configuration file anew over the admin API. It is what `gatehouse reload --force` does
