@@ -128,8 +128,9 @@ func (a *connectAPI) signIn(r *http.Request) (int, []byte, error) {
 
 	var row accountRow
 	var business connectBusiness
-	err = a.st.read(r.Context(), func(tx *sql.Tx) (err error) {
-		row, err = accountWhere(r.Context(), tx, "email_key", fold(email))
+	ctx := r.Context()
+	err = a.st.read(ctx, func(tx *sql.Tx) (err error) {
+		row, err = accountWhere(ctx, tx, "email_key", fold(email))
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
@@ -157,9 +158,10 @@ func (a *connectAPI) signIn(r *http.Request) (int, []byte, error) {
 func (a *connectAPI) account(r *http.Request, id string) (int, []byte, error) {
 	var row accountRow
 	var business connectBusiness
-	err := a.st.read(r.Context(), func(tx *sql.Tx) (err error) {
-		if row, err = accountWhere(r.Context(), tx, "id", id); err == nil {
-			business, err = findBusiness(r.Context(), tx, row.BusinessID)
+	ctx := r.Context()
+	err := a.st.read(ctx, func(tx *sql.Tx) (err error) {
+		if row, err = accountWhere(ctx, tx, "id", id); err == nil {
+			business, err = findBusiness(ctx, tx, row.BusinessID)
 		}
 		return err
 	})

@@ -249,7 +249,7 @@ func confirmAppointments(ctx context.Context, e *execution) error {
 	}
 	m := &mailing{
 		kind: "appointment_confirmation", quiet: 30 * day, dryRun: in.DryRun,
-		query: "SELECT a.id AS subject_id, a.contact_id, " + contactNameSQL + ", c.email, a.title, a.title, a.starts_at, 0" +
+		query: "SELECT a.id AS subject_id, a.contact_id, " + contactNameSQL + ", c.email, a.title AS number, a.title, a.starts_at, 0" +
 			" FROM appointments a JOIN contacts c ON c.id = a.contact_id WHERE a.business_id = ?" +
 			" AND a.status = 'scheduled' AND a.starts_at >= ? AND a.starts_at < ?",
 		args: []any{e.run.BusinessID, instant(now), instant(now.Add(time.Duration(in.DaysAhead) * day))},

@@ -282,7 +282,6 @@ func TestARunOfAProcessThatDiedIsEndedWhenItsLeaseIsOver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "demo.db")
 	var at clock
 	s := connected(t, path, Options{Now: at.now})
-	c := caller(t, s, owner())
 	steps, err := json.Marshal(plannedSteps(actionOverdueReminders))
 	require.NoError(t, err)
 	execute(t, s, `INSERT INTO automation_runs (id, business_id, automation_id, status, progress, message, steps, input, started_by, created_at, started_at, lease_until)
@@ -291,7 +290,7 @@ func TestARunOfAProcessThatDiedIsEndedWhenItsLeaseIsOver(t *testing.T) {
 	require.NoError(t, s.Close())
 
 	s = connected(t, path, Options{Now: at.now})
-	c = caller(t, s, owner())
+	c := caller(t, s, owner())
 	s.runner.wakeUp()
 	finished(t, c, start(t, c, "weekly-report", `{}`)["id"])
 	require.Equal(t, runRunning, record(t, c.get("automation-runs/dead"), "run")["status"], "it may be another process's yet")

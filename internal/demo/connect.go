@@ -176,7 +176,7 @@ func (a *connectAPI) write(
 ) (status int, body []byte, err error) {
 	replayed := false
 	err = a.st.write(ctx, func(tx *sql.Tx) (err error) {
-		if err = admit(tx); err != nil {
+		if err := admit(tx); err != nil {
 			return err
 		}
 		if status, body, err = keptAnswer(ctx, c, req); err != nil || status != 0 {

@@ -273,11 +273,12 @@ func (in *input) word(name string, to *string, words ...string) {
 	}
 	allowed := strings.Join(words, ", ")
 	var s string
-	if v.Kind() != '"' || json.Unmarshal(v, &s) != nil {
+	switch {
+	case v.Kind() != '"' || json.Unmarshal(v, &s) != nil:
 		in.wrongKind(name, v, "text", allowed)
-	} else if !slices.Contains(words, s) {
+	case !slices.Contains(words, s):
 		in.p.add(in.path+name, "is not one of the allowed values", allowed)
-	} else {
+	default:
 		*to = s
 	}
 }

@@ -359,8 +359,8 @@ func TestHoursAreReplacedWholeAndPutInOrder(t *testing.T) {
 	require.Equal(t, set, c.get("business/hours"))
 	require.Equal(t, []any{}, c.ok("PUT", "business/hours", `{"hours":[]}`)["hours"])
 
-	span := func(day, open, close string) string {
-		return fmt.Sprintf(`{"day":%q,"open":%q,"close":%q}`, day, open, close)
+	span := func(day, from, to string) string {
+		return fmt.Sprintf(`{"day":%q,"open":%q,"close":%q}`, day, from, to)
 	}
 	var seven []string
 	for i := range 7 {

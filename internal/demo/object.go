@@ -332,14 +332,16 @@ func (s *schemaProblems) add(e *jsonschema.ValidationError) {
 			return
 		}
 	}
-	field := s.at
+	path := strings.Builder{}
+	path.WriteString(s.at)
 	for _, token := range e.InstanceLocation {
 		if _, err := strconv.Atoi(token); err == nil {
-			field += "[" + token + "]"
+			path.WriteString("[" + token + "]")
 		} else {
-			field += "." + token
+			path.WriteString("." + token)
 		}
 	}
+	field := path.String()
 	switch k := e.ErrorKind.(type) {
 	case *schemakind.Required:
 		for _, name := range k.Missing {

@@ -2,7 +2,7 @@ package demo
 
 func saltbushConnect() *connectProfile {
 	p := saltbush()
-	return &connectProfile{
+	return &connectProfile{ //nolint:gosec // G101: passwords of the demo, which it prints
 		base: p,
 		accounts: []Account{
 			{
