@@ -12,6 +12,8 @@ BIN := $(ROOT)/bin
 # What is built once and kept: the linter and the test servers.
 CACHE := $(ROOT)/.cache
 CACHE_BIN := $(CACHE)/bin
+# Other people's clients of the connection server, for its tests.
+CLIENTS := $(ROOT)/e2e/connect/clients
 
 # A build that is neither of a tag nor of a clean tree says so.
 VERSION ?= $(shell git -C $(ROOT) describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -76,10 +78,10 @@ bench: ## whole job against plain Caddy with wrk and a real Redis (BENCH_FLAGS="
 ##@ Holding it to its promises
 
 .PHONY: test
-test: packages test-servers verify lint vet fuzz-short unit ## everything CI checks: linters, fuzzing for seconds, every test with the race detector; fails if one was skipped
+test: packages test-servers clients verify lint vet fuzz-short unit ## everything CI checks: linters, fuzzing for seconds, every test with the race detector; fails if one was skipped
 
 .PHONY: unit
-unit: packages test-servers ## only the tests (TEST_PACKAGES=./ratelimit/... TEST_FLAGS="-race -run TestX")
+unit: packages test-servers clients ## only the tests (TEST_PACKAGES=./ratelimit/... TEST_FLAGS="-race -run TestX")
 	@cd $(ROOT) && go build -buildvcs=false -o $(CACHE_BIN)/testreport ./internal/testreport
 	@cd $(ROOT) && CGO_ENABLED=1 $(CACHE_BIN)/testreport $(addprefix -module ,$(TESTED_MODULES)) -- $(TEST_FLAGS) $(TEST_PACKAGES)
 
@@ -141,16 +143,24 @@ vuln: ## known vulnerabilities that our code reaches (asks an online database, s
 
 .PHONY: packages
 packages: ## install the Debian packages that the tests need, where missing
-	@$(ROOT)/scripts/packages.sh gcc redis-server redis-sentinel redis-cli openssl curl node
+	@$(ROOT)/scripts/packages.sh gcc redis-server redis-sentinel redis-cli openssl curl node npm chromium
 
 .PHONY: test-servers
 test-servers: ## build the Vault server for the tests into .cache/bin, once
 	@echo "the Vault server for the tests (built once, which takes a few minutes):"
 	@cd $(ROOT) && $(SHARED) go run ./internal/vaulttest/ensure
 
+.PHONY: clients
+clients: packages $(CLIENTS)/node_modules/.package-lock.json ## install the other people's clients that the connection server is tested with, where their lock file has changed
+
+$(CLIENTS)/node_modules/.package-lock.json: $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(CLIENTS)/.npmrc
+	@echo "installing the clients that the connection server is tested with"
+	@cd $(CLIENTS) && npm ci --loglevel=error
+	@touch $@
+
 .PHONY: clean
 clean: ## remove everything built, the kept linter and test servers too
-	rm -rf $(BIN) $(CACHE)
+	rm -rf $(BIN) $(CACHE) $(CLIENTS)/node_modules
 
 $(GOLANGCI_LINT):
 	@echo "building golangci-lint $(LINT_VERSION), once; this takes a few minutes"

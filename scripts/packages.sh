@@ -9,7 +9,7 @@ set -eu
 # The Debian package that brings a command.
 package_of() {
 	case "$1" in
-	redis-server | redis-sentinel | openssl | curl | wrk) echo "$1" ;;
+	redis-server | redis-sentinel | openssl | curl | wrk | npm | chromium) echo "$1" ;;
 	redis-cli) echo redis-tools ;;
 	node) echo nodejs ;;
 	# The race detector needs a C compiler and the C library's headers.

@@ -52,7 +52,7 @@ func parse(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 func main() {
 	caddy.RegisterModule(withFixtures{})
 	httpcaddyfile.RegisterHandlerDirective(directive, parse)
-	httpcaddyfile.RegisterDirectiveOrder(directive, httpcaddyfile.Before, "gateway_connect")
+	httpcaddyfile.RegisterDirectiveOrder(directive, httpcaddyfile.Before, "respond")
 	caddycmd.Main()
 }
 

@@ -1,0 +1,167 @@
+package connect_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
+	"github.com/gatehouse-gateway/gatehouse/internal/demo"
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+)
+
+// patience bounds what a test waits for.
+const patience = 30 * time.Second
+
+// world is a gateway with the connection server, and everything around it.
+type world struct {
+	*gatewaytest.Gateway
+
+	url           string // the issuer: what clients and browsers call
+	caFile        string // of a gateway that serves https
+	owner, member demo.Account
+}
+
+// options of a world.
+type options struct {
+	secure    bool   // serve https with a certificate of Caddy's own
+	issuer    string // where clients reach the gateway, if that is not itself
+	program   string // the main package, if it is not the product's
+	directive string // the connection server's, if it is not the product's
+	env       []string
+}
+
+// sharedDemo is one for the test process.
+var sharedDemo = sync.OnceValues(func() (*demo.Service, error) {
+	return demo.Open(context.Background(), demo.Memory, demo.Options{})
+})
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return start(t, options{})
+}
+
+func newSecureWorld(t *testing.T) *world {
+	t.Helper()
+	return start(t, options{secure: true})
+}
+
+func start(t *testing.T, o options) *world {
+	t.Helper()
+	if o.directive == "" {
+		o.directive = "gateway_connect"
+	}
+	service, err := sharedDemo()
+	require.NoError(t, err)
+	data := httptest.NewServer(service.Handler())
+	t.Cleanup(data.Close)
+	w := &world{Gateway: gatewaytest.New(t, gatewaytest.Options{Package: o.program, Env: o.env})}
+	for _, a := range demo.Accounts() {
+		switch {
+		case a.BusinessID != demo.Accounts()[0].BusinessID:
+		case a.Role == demo.RoleOwner:
+			w.owner = a
+		default:
+			w.member = a
+		}
+	}
+	require.NotEmpty(t, w.owner.Email)
+	require.NotEmpty(t, w.member.Email)
+
+	_, port, err := net.SplitHostPort(w.Addr)
+	require.NoError(t, err)
+	scheme := "http"
+	if o.secure {
+		scheme = "https"
+	}
+	w.url = scheme + "://localhost:" + port
+	if o.issuer != "" {
+		w.url = o.issuer
+	}
+	keys := filepath.Join(w.Dir, "keys.json")
+	store, err := file.Open(keys, file.Options{Create: true})
+	require.NoError(t, err)
+	require.NoError(t, store.Close())
+	text := gatewaytest.Options{
+		Global: fmt.Sprintf(`gateway {
+		redis %s {
+			timeout 1s
+		}
+		secrets file %s
+	}`, redistest.Start(t).URL(), keys),
+		Site: fmt.Sprintf(`gateway_health
+	%s {
+		issuer %s
+		upstream %s
+		manage_keys
+	}
+	gateway_api {
+		upstream %s
+	}`, o.directive, w.url, data.URL, data.URL),
+	}.Caddyfile(w.Addr, strings.TrimPrefix(w.AdminURL, "http://"))
+	if o.secure {
+		for from, to := range map[string]string{
+			"auto_https off":           "auto_https disable_redirects\n\tskip_install_trust",
+			"http://:" + port + " {\n": "https://localhost:" + port + " {\n\ttls internal\n",
+		} {
+			require.Equal(t, 1, strings.Count(text, from), from)
+			text = strings.Replace(text, from, to, 1)
+		}
+	}
+	w.Write(t, text)
+	w.Run(t)
+	if o.secure {
+		w.trust(t, port)
+	}
+	return w
+}
+
+// trust waits for the certificate.
+func (w *world) trust(t *testing.T, port string) {
+	t.Helper()
+	w.caFile = filepath.Join(w.Dir, "caddy", "pki", "authorities", "local", "root.crt")
+	require.Eventually(t, func() bool {
+		root, err := os.ReadFile(w.caFile)
+		if err != nil {
+			return false
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(root)
+		conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: pool}}).DialContext(t.Context(), "tcp", "localhost:"+port)
+		return err == nil && conn.Close() == nil
+	}, patience, 20*time.Millisecond)
+}
+
+// env is what the drivers are told: the gateway, and who its person is.
+func (w *world) env() []string {
+	env := []string{
+		"GATEHOUSE_URL=" + w.url,
+		"GATEHOUSE_EMAIL=" + w.owner.Email, "GATEHOUSE_PASSWORD=" + w.owner.Password,
+		"MEMBER_EMAIL=" + w.member.Email, "MEMBER_PASSWORD=" + w.member.Password,
+	}
+	if w.caFile != "" {
+		env = append(env, "NODE_EXTRA_CA_CERTS="+w.caFile)
+	}
+	return env
+}
+
+// client calls the gateway with a bound on time, and follows no redirect.
+func client() *http.Client {
+	return &http.Client{
+		Timeout:       patience,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
