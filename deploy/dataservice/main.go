@@ -49,6 +49,11 @@ func run(ctx context.Context, listen, database string, logger *slog.Logger) (err
 		logger.Info("business", "id", b.ID, "name", b.Name, "slug", b.Slug, "account_status", b.AccountStatus)
 	}
 
+	// Whom to sign in as to connect an assistant: invented people, in this source for everybody to read.
+	for _, a := range demo.Accounts() {
+		logger.Info("account", "email", a.Email, "demo_password", a.Password, "role", a.Role, "business", a.BusinessID)
+	}
+
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
