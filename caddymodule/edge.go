@@ -96,6 +96,11 @@ func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 		switch {
 		case errors.Is(err, errClientGone):
 			p = problem{Status: 499, Code: "CLIENT_CLOSED_REQUEST"}
+			if rec.status == 0 {
+				// Perhaps it has closed its own side only, or net/http has taken a read deadline for its end. Whoever
+				// is there after all would read an answer that nobody has written as an empty 200.
+				unavailable().write(rec, c.id, e.Docs)
+			}
 		case rec.status != 0:
 			// the answer has begun: the connection must end, or the caller would take a part for the whole
 			e.log(c, r, rec.status, "", err)

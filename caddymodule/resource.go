@@ -332,8 +332,8 @@ func withheld(err error) error {
 		certificate *tls.CertificateVerificationError
 		record      tls.RecordHeaderError
 	)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled) || errors.As(err, &dial) || errors.As(err, &network) ||
-		errors.As(err, &certificate) || errors.As(err, &record) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled) ||
+		errors.As(err, &dial) || errors.As(err, &network) || errors.As(err, &certificate) || errors.As(err, &record) {
 		return err
 	}
 	return &withheldError{err}
@@ -359,7 +359,7 @@ type captureWriter struct {
 	whole  bool  // Transport has put the body there
 	failed error // why it could not
 
-	ctx   context.Context     //nolint:containedctx // of the one exchange, for Write, which has no other
+	ctx   context.Context     // of the one exchange, for Write, which has no other
 	large *semaphore.Weighted // nil: whoever reads the answer bounds how many there are
 	turn  bool                // among the large answers
 }

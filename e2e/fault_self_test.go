@@ -72,7 +72,7 @@ type crowd struct {
 	t   *testing.T
 	w   *world
 	g   *gatewaytest.Gateway
-	ctx context.Context //nolint:containedctx // ends the callers, each of which is a goroutine
+	ctx context.Context // ends the callers, each of which is a goroutine
 
 	wg     sync.WaitGroup
 	served atomic.Int64
@@ -246,6 +246,7 @@ func reloadUnderLoad(t *testing.T, given bool) {
 		g.GiveSocket(t)
 	}
 	g.Run(t)
+	requireReady(t, g) // a given socket takes connections before anybody serves them
 
 	ctx, stop := context.WithCancel(t.Context())
 	c := &crowd{t: t, w: w, g: g, ctx: ctx}
@@ -296,8 +297,10 @@ func reloadUnderLoad(t *testing.T, given bool) {
 			anonymous().Get(t, g.AdminURL, "/debug/pprof/goroutine?debug=1").Body)
 	}
 	descriptors := 0
-	require.Eventually(t, func() bool { descriptors = g.Descriptors(t); return descriptors <= settled.descriptors }, patience, 100*time.Millisecond,
-		"descriptors grow with reloads: %d at first, %d after %d", settled.descriptors, &descriptors, reloads)
+	require.Eventually(t, func() bool {
+		descriptors = g.Descriptors(t)
+		return descriptors <= settled.descriptors
+	}, patience, 100*time.Millisecond, "descriptors grow with reloads: %d at first, %d after %d", settled.descriptors, &descriptors, reloads)
 	require.LessOrEqual(t, series(t, g), settled.series+20, "collectors")
 	memory, _ := g.Memory(t)
 	require.LessOrEqual(t, memory, settled.memory+memoryBound)
@@ -305,9 +308,10 @@ func reloadUnderLoad(t *testing.T, given bool) {
 	require.Equal(t, 1, listening)
 	require.LessOrEqual(t, all, pool+1)
 	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
-	report.figure(t, fmt.Sprintf("reloads=%d slowest_reload=%s more_requests=%d failed=%d handshakes_reset=%d idle_connections_closed_under_a_request=%d goroutines=%d->%d "+
-		"descriptors=%d->%d resident=%s->%s series=%d->%d", reloads, inMS(slowest), c.served.Load(), len(c.wrong), c.reset.Load(), c.closed.Load(), settled.goroutines, after,
-		settled.descriptors, descriptors, inMiB(settled.memory), inMiB(memory), settled.series, series(t, g)))
+	report.figure(t, fmt.Sprintf("reloads=%d slowest_reload=%s more_requests=%d failed=%d handshakes_reset=%d "+
+		"idle_connections_closed_under_a_request=%d goroutines=%d->%d descriptors=%d->%d resident=%s->%s series=%d->%d",
+		reloads, inMS(slowest), c.served.Load(), len(c.wrong), c.reset.Load(), c.closed.Load(),
+		settled.goroutines, after, settled.descriptors, descriptors, inMiB(settled.memory), inMiB(memory), settled.series, series(t, g)))
 
 	// a change of the settings takes new clients, and lets go of the old ones
 	config, err := os.ReadFile(g.Config)
@@ -371,7 +375,8 @@ func TestFaultSIGTERMAnswersWhatHasBegunAndEndsInOrder(t *testing.T) {
 		require.NoError(t, <-answers)
 	}
 	require.Zero(t, g.ExitCode(t))
-	t.Logf("figure: %s in_flight=%d answered=%d new_connections_refused_after=%s ended_after=%s exit=0", t.Name(), inFlight, inFlight, inMS(refusing), inMS(time.Since(began)))
+	t.Logf("figure: %s in_flight=%d answered=%d new_connections_refused_after=%s ended_after=%s exit=0", t.Name(), inFlight, inFlight,
+		inMS(refusing), inMS(time.Since(began)))
 }
 
 func TestFaultKill9AndRestartUnderLoadKeepsTheLimits(t *testing.T) {
@@ -480,7 +485,8 @@ func TestFaultFileDescriptorsExhausted(t *testing.T) {
 	r := l.stop()
 	require.Less(t, peak, before+memoryBound)
 	require.LessOrEqual(t, g.Descriptors(t), limit)
-	r.figure(t, fmt.Sprintf("descriptors=%d idle_connections=%d recovered_after=%s resident=%s->%s", limit, idle, inMS(recovered), inMiB(before), inMiB(peak)))
+	r.figure(t, fmt.Sprintf("descriptors=%d idle_connections=%d recovered_after=%s resident=%s->%s", limit, idle, inMS(recovered),
+		inMiB(before), inMiB(peak)))
 }
 
 // slowCallers are connections of one kind of slowness, and what the gateway made of them.
@@ -519,7 +525,7 @@ func (s *slowCallers) trickle(ctx context.Context, addr string, n, read int, beg
 					first, _, _ = strings.Cut(string(buffer[:n]), "\r\n")
 					s.answered.Add(1)
 				}
-				if ne, ok := err.(net.Error); err != nil && (!ok || !ne.Timeout()) {
+				if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 					s.note(first, time.Since(began))
 					return
 				}
@@ -547,10 +553,29 @@ func (s *slowCallers) note(answer string, after time.Duration) {
 	s.longest = max(s.longest, after)
 }
 
+func TestFaultAClientThatClosesItsOwnSideReadsNoEmptySuccess(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	g := w.roomy(t)
+	conn, err := net.Dial("tcp", g.Addr)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	_, err = io.WriteString(conn, "GET /api/v1/events HTTP/1.1\r\nHost: x\r\n"+signedLines(w.acme, "GET", "/api/v1/events", "")+"\r\n")
+	require.NoError(t, err)
+	half, ok := conn.(*net.TCPConn)
+	require.True(t, ok)
+	require.NoError(t, half.CloseWrite())
+	a, err := readAnswer(bufio.NewReader(conn), http.MethodGet)
+	require.NoError(t, err)
+	requireProblem(t, a, http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE")
+	require.Equal(t, "CLIENT_CLOSED_REQUEST", lineOf(t, g, a.Header.Get("X-Request-Id")).Code)
+}
+
 func TestFaultSlowClientsByTheThousand(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
-	each, header, body, write := 350, 2*time.Second, 2*time.Second, 3*time.Second
+	each, header, body, write := 350, 2*time.Second, 4*time.Second, 8*time.Second
 	if scale.long { // as in the Caddyfile of the repository
 		each, header, body, write = 1000, 5*time.Second, 15*time.Second, 30*time.Second
 	}
@@ -587,11 +612,11 @@ func TestFaultSlowClientsByTheThousand(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var headers, bodies, readers slowCallers
 	headers.trickle(ctx, g.Addr, each, 512, func(int) string { return "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n" }, "X-Slow: 1\r\n")
-	bodies.trickle(ctx, g.Addr, each, 512, func(i int) string {
+	bodies.trickle(ctx, g.Addr, each, 512, func(int) string {
 		return "GET /api/v1/me HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n" +
 			signedLines(w.acme, "GET", "/api/v1/me", strings.Repeat("b", 1000)) + "\r\n"
 	}, "b")
-	readers.trickle(ctx, g.Addr, each, 16, func(i int) string {
+	readers.trickle(ctx, g.Addr, each, 16, func(int) string {
 		const target = "/api/v1/offerings?per_page=100"
 		return "GET " + target + " HTTP/1.1\r\nHost: x\r\n" + signedLines(w.acme, "GET", target, "") + "\r\n"
 	}, "")
