@@ -248,30 +248,49 @@ func TestFaultVaultSealed(t *testing.T) {
 	})
 }
 
-// TestFaultVaultStandby has the active node, which the gateway calls, step down: the other one of two takes over, and the
-// gateway's node sends whoever asks to it.
+// stepDown has the active node, which the gateway calls, step down, and waits until the other one has taken over.
+func (w *vaultWorld) stepDown(t *testing.T) (other *api.Client) {
+	t.Helper()
+	client, other := w.vault.Client(t), w.vault.Client(t)
+	require.NoError(t, other.SetAddress(w.vault.StandbyAddr))
+	require.NoError(t, client.Sys().StepDownWithContext(t.Context()))
+	requireStandby(t, client, true)
+	return other
+}
+
+func requireStandby(t *testing.T, node *api.Client, standby bool) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		health, err := node.Sys().HealthWithContext(t.Context())
+		return err == nil && health.Standby == standby
+	}, patience, 20*time.Millisecond)
+}
+
+// TestFaultVaultStandby has the active node step down: the gateway's node sends whoever asks to the one that takes over.
 func TestFaultVaultStandby(t *testing.T) {
 	t.Parallel()
+	var other *api.Client
 	holdTheKeys(t, chaosScale(t), &brokenVault{
 		options: vaulttest.Options{Standby: true},
 		answers: true,
-		away: func(w *vaultWorld) {
-			client := w.vault.Client(t)
-			require.NoError(t, client.Sys().StepDownWithContext(t.Context()))
-			require.Eventually(t, func() bool {
-				health, err := client.Sys().HealthWithContext(t.Context())
-				return err == nil && health.Standby
-			}, patience, 20*time.Millisecond)
-		},
-		back: func(w *vaultWorld) {
-			other := w.vault.Client(t)
-			require.NoError(t, other.SetAddress(w.vault.StandbyAddr))
-			require.Eventually(t, func() bool {
-				health, err := other.Sys().HealthWithContext(t.Context())
-				return err == nil && !health.Standby
-			}, patience, 20*time.Millisecond)
-		},
+		away:    func(w *vaultWorld) { other = w.stepDown(t) },
+		back:    func(*vaultWorld) { requireStandby(t, other, false) },
 	})
+}
+
+// TestFaultVaultStandbyWithoutAnActiveNode seals the node that has taken over, so that there is none to be sent to. The
+// one that has stepped down takes over again by itself, after 10 s.
+func TestFaultVaultStandbyWithoutAnActiveNode(t *testing.T) {
+	t.Parallel()
+	v := &brokenVault{options: vaulttest.Options{Standby: true}, answers: true}
+	v.away = func(w *vaultWorld) {
+		other := w.stepDown(t)
+		requireStandby(t, other, false)
+		require.NoError(t, other.Sys().SealWithContext(t.Context()))
+		require.Eventually(t, func() bool { return metric(t, v.gateway, "gatehouse_secrets_ready") == 0 }, patience, 25*time.Millisecond)
+	}
+	v.back = func(w *vaultWorld) { requireStandby(t, w.vault.Client(t), false) }
+	holdTheKeys(t, chaosScale(t), v)
 }
 
 // TestFaultVaultTokenRevoked revokes every token of the gateway's role; the gateway signs in anew.
