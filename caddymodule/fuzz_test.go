@@ -109,8 +109,8 @@ func FuzzAPITarget(f *testing.F) {
 		want := target
 		if !strings.HasPrefix(target, "/") {
 			want = ""
-			if at := strings.Index(target, "://"); at >= 0 {
-				if m := authority.FindStringSubmatch(target[at+len("://"):]); m != nil {
+			if _, after, ok := strings.Cut(target, "://"); ok {
+				if m := authority.FindStringSubmatch(after); m != nil {
 					want = m[1]
 				}
 			}

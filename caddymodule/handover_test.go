@@ -16,20 +16,20 @@ import (
 const handoverPatience = 20 * time.Second
 
 // handedOver is a server behind a Handover, and a connection to it that has sent nothing.
-func handedOver(t *testing.T, wait time.Duration) (h *Handover, server *http.Server, conn net.Conn, served chan error) {
+func handedOver(t *testing.T, wait time.Duration) (*Handover, *http.Server, net.Conn, chan error) {
 	t.Helper()
-	h = &Handover{Wait: caddy.Duration(wait), logger: zap.NewNop()}
+	h := &Handover{Wait: caddy.Duration(wait), logger: zap.NewNop()}
 	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server = &http.Server{
+	server := &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
 		ConnState:         h.observe,
 		ReadHeaderTimeout: handoverPatience,
 	}
 	ln := h.WrapListener(inner)
-	served = make(chan error, 1)
+	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()
-	conn, err = net.DialTimeout("tcp", inner.Addr().String(), handoverPatience)
+	conn, err := net.DialTimeout("tcp", inner.Addr().String(), handoverPatience)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = conn.Close()

@@ -261,7 +261,7 @@ func TestTheRightsInRedisOfTheConnectionServerSuffice(t *testing.T) {
 	require.NotNil(t, line)
 	w := newWorld(t, nil)
 	args := []any{"ACL", "SETUSER", "gateway", "reset", "on", ">made-up"}
-	for _, rule := range strings.Fields(string(line[1])) {
+	for rule := range strings.FieldsSeq(string(line[1])) {
 		args = append(args, rule)
 	}
 	require.NoError(t, w.redis.Client(t).Do(t.Context(), args...).Err())

@@ -83,7 +83,7 @@ type crowd struct {
 	wrong []string
 }
 
-func (c *crowd) report(format string, args ...any) {
+func (c *crowd) reportf(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.wrong) < 10 {
@@ -124,7 +124,7 @@ func (c *crowd) call(callers int, name string, transport *http.Transport) {
 					_, err = heldToContract(&a, c.w.acmeID)
 				}
 				if err != nil {
-					c.report("%s, request %d: %v", name, n, err)
+					c.reportf("%s, request %d: %v", name, n, err)
 				}
 				c.served.Add(1)
 				c.pause()
@@ -162,7 +162,7 @@ func (c *crowd) keepAlive(callers int) {
 						continue
 					}
 					if err != nil {
-						c.report("keep-alive: %v", err)
+						c.reportf("keep-alive: %v", err)
 						continue
 					}
 					conn, fresh = &countingConn{Conn: dialled}, true
@@ -177,13 +177,13 @@ func (c *crowd) keepAlive(callers int) {
 				}
 				switch {
 				case err == nil && a.Status != http.StatusOK:
-					c.report("keep-alive: %d %s", a.Status, a.Body)
+					c.reportf("keep-alive: %d %s", a.Status, a.Body)
 				case err == nil:
 					c.served.Add(1)
 				case conn.read > 0:
-					c.report("keep-alive: the answer broke off: %v", err)
+					c.reportf("keep-alive: the answer broke off: %v", err)
 				case fresh:
-					c.report("keep-alive: the first request of a connection: %v", err)
+					c.reportf("keep-alive: the first request of a connection: %v", err)
 				default:
 					c.closed.Add(1)
 				}

@@ -185,7 +185,7 @@ func guesses(secret authsigner.Secret, now int64, target string) (first, last, a
 // verification times a batch of verifications of one request, for a single one is too short to be timed.
 func verification(t *testing.T, name string, verify func(r *http.Request, target string) error, key, signature string, now int64) timed {
 	t.Helper()
-	r := &http.Request{Method: "GET", RequestURI: eventsPath, Body: http.NoBody, Header: http.Header{
+	r := &http.Request{Method: http.MethodGet, RequestURI: eventsPath, Body: http.NoBody, Header: http.Header{
 		authsigner.HeaderPublicKey: {key}, authsigner.HeaderTimestamp: {strconv.FormatInt(now, 10)}, authsigner.HeaderSignature: {signature},
 	}}
 	require.ErrorIs(t, verify(r, eventsPath), authsigner.ErrInvalidCredentials)

@@ -402,9 +402,9 @@ func TestRedirectsToInsideAreNotFollowed(t *testing.T) {
 }
 
 // rebinder is a DNS server whose name has a public address when it is asked first, and from then on a loopback one.
-func rebinder(t testing.TB) (resolver *net.Resolver, asked *atomic.Int32) {
+func rebinder(t testing.TB) (*net.Resolver, *atomic.Int32) {
 	t.Helper()
-	asked = &atomic.Int32{}
+	asked := &atomic.Int32{}
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	done := make(chan struct{})

@@ -51,7 +51,7 @@ func node(ctx context.Context, t *testing.T, env []string, args ...string) *exec
 	cmd := exec.CommandContext(ctx, filepath.Join(dir, "node_modules", ".bin", "node"), args...)
 	cmd.Dir = dir
 	// not t.TempDir, which is named for the test: a browser's socket in it has a path of 107 bytes at most
-	home, err := os.MkdirTemp("", "clients-") //nolint:usetesting // see above
+	home, err := os.MkdirTemp("", "clients-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(home)) })
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "CLIENT_HOME=" + home, "TMPDIR=" + home, "NO_COLOR=1"}, env...)

@@ -87,7 +87,7 @@ func TestEveryServerScenarioThatARevisionRequiresPasses(t *testing.T) {
 	t.Parallel()
 	w, entrance := conformanceWorld(t)
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
-		t.Run(revision, func(t *testing.T) {
+		t.Run(revision, func(t *testing.T) { //nolint:paralleltest,tparallel // the suite's own load is enough for two processors
 			names := required(t, revision)
 			results := t.TempDir()
 			ctx, cancel := context.WithTimeout(t.Context(), driverPatience)

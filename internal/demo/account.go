@@ -135,7 +135,7 @@ func (a *connectAPI) signIn(r *http.Request) (int, []byte, error) {
 			return err
 		}
 		// Looked for in any case, as everything is that takes time.
-		business, err = findBusiness(r.Context(), tx, row.BusinessID)
+		business, err = findBusiness(ctx, tx, row.BusinessID)
 		return err
 	})
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {

@@ -2,10 +2,10 @@ package demo
 
 func saltbushConnect() *connectProfile {
 	p := saltbush()
-	return &connectProfile{ //nolint:gosec // G101: passwords of the demo, which it prints
+	return &connectProfile{
 		base: p,
 		accounts: []Account{
-			{
+			{ //nolint:gosec // G101: a password of the demo, which it prints
 				ID: "3d9b7c62-15ea-4f08-a6d4-c2871be0f501", BusinessID: p.business.ID, Email: "rosa@saltbush.example.com",
 				Name: "Rosa Quintanilla", Role: RoleOwner, Password: "saltbush-demo-owner",
 			},
