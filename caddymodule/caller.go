@@ -82,9 +82,7 @@ func (h *Caller) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	if !c.counted {
 		return errNotFound
 	}
-	if r.TLS != nil && !r.TLS.HandshakeComplete {
-		// Early data of HTTP/3: nothing has proved yet that the caller is at its address. Whoever could write any address
-		// there would spend the budgets of others, and have one for each that it can think of.
+	if isEarlyData(r) {
 		return caddyhttp.Error(http.StatusTooEarly, errEarlyData)
 	}
 	start := time.Now()
@@ -117,6 +115,11 @@ func (h *Caller) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	}
 	return next.ServeHTTP(w, r)
 }
+
+// isEarlyData says if a request came as early data of HTTP/3 (0-RTT), before anything has proved that its sender is at its
+// address. Whoever can write any address there would spend the budgets of others, and have one for each that it can think
+// of; and what others have sent can be sent again.
+func isEarlyData(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComplete }
 
 // gone says if the caller has closed the connection before there was a verdict. net/http ends the request's context
 // with the first read of the connection that fails; one that failed because of its deadline says nothing of the kind:

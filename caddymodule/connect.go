@@ -177,6 +177,10 @@ func (h *Connect) serve(w *statusWriter, r *http.Request) {
 		}
 		problemOfStatus(http.StatusInternalServerError).write(w, w.Header().Get(headerRequestID), "")
 	}()
+	if isEarlyData(r) {
+		problemOfStatus(http.StatusTooEarly).write(w, w.Header().Get(headerRequestID), "")
+		return
+	}
 	h.server.ServeHTTP(w, r)
 }
 

@@ -294,7 +294,9 @@ func (d deaf) ReadFrom(b []byte) (int, net.Addr, error) {
 func TestEarlyDataFromAnUnprovedAddressIsNeitherServedNorCharged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	g, first := startEverywhere(t, w.options("", ""))
+	o := w.options("assertion "+writeAssertionKey(t), "")
+	o.Site = "gateway_connect {\n\t\tissuer https://" + apiHost + "\n\t\tupstream " + w.dataURL + "\n\t}\n\t" + o.Site
+	g, first := startEverywhere(t, o)
 	first.tls.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	status := h3Request("GET", "/api/v1/status")
 	a := first.do("", status...)
@@ -321,7 +323,10 @@ func TestEarlyDataFromAnUnprovedAddressIsNeitherServedNorCharged(t *testing.T) {
 	conn, err := transport.DialEarly(t.Context(), to, first.tls, &quic.Config{HandshakeIdleTimeout: patience})
 	require.NoError(t, err)
 	var streams []*quic.Stream
-	for _, fields := range [][]field{status, append(h3Request("GET", "/api/v1/me"), signedFields(w.acme, "GET", "/api/v1/me", "")...)} {
+	for _, fields := range [][]field{
+		status, append(h3Request("GET", "/api/v1/me"), signedFields(w.acme, "GET", "/api/v1/me", "")...),
+		h3Request("GET", "/.well-known/oauth-authorization-server"), // and the connection server as the API
+	} {
 		stream, err := conn.OpenStream()
 		require.NoError(t, err)
 		require.NoError(t, stream.SetDeadline(time.Now().Add(2*patience)))
