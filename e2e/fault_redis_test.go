@@ -125,6 +125,7 @@ func holdTheLimits(t *testing.T, c chaos, w *world, r *brokenRedis) {
 	report.figure(t,
 		fmt.Sprintf("noticed_after=%s", noticed.Round(time.Millisecond)),
 		fmt.Sprintf("shared_again_after=%s", took.Round(time.Millisecond)),
+		fmt.Sprintf("fleet_admitted_before=%d", report.admitted(byFleet, func(s *sample) bool { return s.Stream == "greedy before" })),
 		fmt.Sprintf("fleet_admitted_away=%d", whileAway),
 		fmt.Sprintf("fleet_admitted_after=%d", after),
 		fmt.Sprintf("decided_alone_after=%d", alone),
