@@ -210,6 +210,9 @@ const (
 	// everybody at once would otherwise take as much memory as there are requests.
 	largeAnswer       = 256 << 10
 	largeAnswersBytes = 64 << 20
+
+	// smallAnswer is the capacity, in bytes, of a body that is kept while its caller reads what has become of it.
+	smallAnswer = 32 << 10
 )
 
 //nolint:gochecknoglobals // a pool of scratch memory: no state that anybody could observe
@@ -383,12 +386,14 @@ func (w *captureWriter) takeTurn() error {
 	return nil
 }
 
-// release forgets the body of a large answer, and lets the next one have its turn.
+// release forgets the body, unless it is a small one, and lets the next large answer have its turn.
 func (w *captureWriter) release() {
 	w.ctx = nil
+	if w.body.Cap() > smallAnswer {
+		w.body = bytes.Buffer{}
+	}
 	if w.turn {
 		w.turn = false
-		w.body = bytes.Buffer{}
 		w.large.Release(1)
 	}
 }

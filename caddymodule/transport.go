@@ -33,6 +33,18 @@ func (Transport) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
+// maxAnswerHeaders is how many bytes of headers an answer may have, where the operator has not said. net/http would take 10
+// MiB, which many times that are in memory.
+const maxAnswerHeaders = 64 << 10
+
+// Provision sets our own defaults, and up the rest.
+func (t *Transport) Provision(ctx caddy.Context) error {
+	if t.MaxResponseHeaderSize == 0 {
+		t.MaxResponseHeaderSize = maxAnswerHeaders
+	}
+	return t.HTTPTransport.Provision(ctx)
+}
+
 // RoundTrip implements http.RoundTripper. Answers that nobody is going to read whole, such as those to health checks, are
 // left as they are.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
