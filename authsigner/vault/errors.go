@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/hashicorp/vault/api"
@@ -32,6 +33,18 @@ func (e answerError) Unwrap() error { return e.ResponseError }
 func readable(err error) error {
 	if answer := (*api.ResponseError)(nil); errors.As(err, &answer) {
 		return answerError{answer}
+	}
+	return err
+}
+
+// keyless is an error without the path that was asked for. Readiness shows the last error, and the path ends in a key that
+// any stranger may have named.
+func keyless(err error) error {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		return fmt.Errorf("%s: %w", strings.ToLower(failed.Op), failed.Err)
+	}
+	if answer, ok := errors.AsType[answerError](err); ok {
+		return fmt.Errorf("vault answered %d to %s", answer.StatusCode, answer.HTTPMethod)
 	}
 	return err
 }

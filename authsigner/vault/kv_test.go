@@ -242,6 +242,7 @@ func TestAMissingMountIsAnOutageAndNotAMillionUnknownKeys(t *testing.T) {
 	require.NoError(t, b.Client(t).Sys().UnmountWithContext(t.Context(), "kv"))
 	b.requireUnavailable(t)
 	require.Error(t, b.Ready())
+	require.NotContains(t, b.Ready().Error(), testKey, "whoever asks for readiness need not know who has called")
 }
 
 func TestAConfigurationThatVaultContradictsSaysSo(t *testing.T) {
@@ -268,6 +269,7 @@ func TestAConfigurationThatVaultContradictsSaysSo(t *testing.T) {
 			requireUnavailable(t, err)
 			require.ErrorContains(t, err, try.want)
 			require.ErrorContains(t, source.Ready(), try.want)
+			require.NotContains(t, source.Ready().Error(), testKey)
 		})
 	}
 }

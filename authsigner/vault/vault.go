@@ -186,7 +186,7 @@ func (s *Source) Ready() error {
 		return fmt.Errorf("%w: the token has ended", authsigner.ErrUnavailable)
 	}
 	if last := s.last.Load(); last != nil && last.err != nil && now.Sub(last.at) < failureCounts {
-		return unavailable(last.err)
+		return unavailable(keyless(last.err))
 	}
 	return nil
 }
