@@ -401,7 +401,7 @@ func TestTheProductionCaddyfileIsValidAndAnswersOtherHostsWithTheContracts404(t 
 	w := newWorld(t, nil)
 	config, addr, httpsPort, admin := productionCaddyfile(t)
 	env := []string{
-		"GATEHOUSE_DOMAIN=http://api.test", "GATEHOUSE_UPSTREAM=" + w.dataURL, "GATEHOUSE_REDIS=" + w.redis.URL(),
+		"GATEHOUSE_DOMAIN=http://api.test", "GATEHOUSE_ORIGIN=https://api.test", "GATEHOUSE_UPSTREAM=" + w.dataURL, "GATEHOUSE_REDIS=" + w.redis.URL(),
 		"GATEHOUSE_VAULT=http://127.0.0.1:1",
 	}
 	valid := cli(t, env, "validate", "--config", config, "--adapter", "caddyfile").requireOK(t)
