@@ -232,7 +232,13 @@ func (a *assistant) connect(t *testing.T, p *person, scope string, allow ...stri
 // token asks the token endpoint and keeps what it gives.
 func (a *assistant) token(t *testing.T, form url.Values) (int, error) {
 	t.Helper()
-	res, err := http.PostForm(a.base+"/oauth/token", form)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.base+"/oauth/token", strings.NewReader(form.Encode()))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Close = true
+	res, err := (&http.Client{Timeout: patience}).Do(req)
 	if err != nil {
 		return 0, err
 	}
@@ -256,9 +262,7 @@ type toolAnswer struct {
 			Text string `json:"text"`
 		} `json:"content"`
 	} `json:"result"`
-	Error *struct {
-		Message string `json:"message"`
-	} `json:"error"`
+	Error json.RawMessage `json:"error"` // JSON-RPC's object, or an OAuth error's code
 }
 
 // call calls a tool in the revision without sessions.
@@ -281,6 +285,8 @@ func postJSON(t *testing.T, target, bearer, body string, out any) int {
 	if bearer != "" {
 		req.Header.Set("Authorization", "Bearer "+bearer)
 	}
+	// a connection that a reload closes just when a POST is sent on it is an error of HTTP/1.1, and not what is tried here
+	req.Close = true
 	res, err := (&http.Client{Timeout: patience}).Do(req)
 	require.NoError(t, err)
 	defer func() { _ = res.Body.Close() }()
