@@ -692,9 +692,9 @@ func TestAnAnswerBrokenAtAnyByteIsRefused(t *testing.T) {
 		resource string
 		body     []byte
 	}{
-		"events":        {"events", eventsAnswer(records(2, event)...)},
+		"events":        {"events", eventsAnswer(records(1, event)...)},
 		"pretty events": {"events", pretty.Bytes()},
-		"contacts":      {"contacts", page("contacts", records(2, contact)...)},
+		"contacts":      {"contacts", page("contacts", records(1, contact)...)},
 		"escapes": {"contacts", bytes.Replace(page("contacts", records(1, contact)...), []byte(`{"`),
 			[]byte(`{"x":"\u00e4\ud83d\ude00\n","y":[-0.5e+3,{"z":[true,null,"\\"]}],"`), 2)},
 	} {
@@ -711,7 +711,7 @@ func TestAnAnswerBrokenAtAnyByteIsRefused(t *testing.T) {
 				return err
 			}
 			require.NoError(t, check(answer.body))
-			odd := []byte("\x00\x01\t\n \x1f\x7f\x80\xc3\xff\"\\/{}[],:+-.0189eEntfud")
+			odd := []byte("\x00\t \x1f\x80\xc3\"\\/{}[],:+-.01eEnu")
 			body := make([]byte, 0, len(answer.body)+1)
 			for at := range len(answer.body) + 1 {
 				requireLibraryAgrees(t, answer.body[:at], check(answer.body[:at])) // cut off
