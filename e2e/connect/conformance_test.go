@@ -8,16 +8,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -85,7 +81,7 @@ func required(t *testing.T, revision string) []string {
 
 func TestEveryServerScenarioThatARevisionRequiresPasses(t *testing.T) {
 	t.Parallel()
-	w, entrance, connect := conformanceWorld(t)
+	w, connect := conformanceWorld(t)
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) { //nolint:paralleltest,tparallel // the suite's own load is enough for two processors
 			names := required(t, revision)
@@ -93,7 +89,7 @@ func TestEveryServerScenarioThatARevisionRequiresPasses(t *testing.T) {
 			results := t.TempDir()
 			ctx, cancel := context.WithTimeout(t.Context(), driverPatience)
 			defer cancel()
-			cmd := node(ctx, t, nil, suite, "server", "--url", entrance+"/mcp", "--requirements", revision, "--output-dir", results)
+			cmd := node(ctx, t, nil, suite, "server", "--url", w.url+"/mcp", "--requirements", revision, "--output-dir", results)
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
 			runtime.LockOSThread()
@@ -129,41 +125,18 @@ func TestEveryServerScenarioThatARevisionRequiresPasses(t *testing.T) {
 
 func tail(s string) string { return s[max(0, len(s)-8<<10):] }
 
-// conformanceWorld is a gateway whose MCP server has the suite's fixture tools besides, and the address of an entrance to
-// it that adds an access token, that of the latest connection made by connect: the suite knows no way to sign in. To the
-// gateway, the entrance's address is its own.
-func conformanceWorld(t *testing.T) (w *world, entrance string, connect func(*testing.T)) {
+// conformanceWorld is a gateway whose MCP server has the suite's fixture tools besides, behind an entrance that adds an
+// access token, that of the latest connection made by connect: the suite knows no way to sign in.
+func conformanceWorld(t *testing.T) (w *world, connect func(*testing.T)) {
 	t.Helper()
-	var token atomic.Pointer[string]
-	addr := gatewaytest.FreeAddr(t)
-	_, port, err := net.SplitHostPort(addr)
-	require.NoError(t, err)
-	entrance = "http://localhost:" + port
-	w = start(t, options{issuer: entrance, program: "./e2e/connect/testserver", directive: "gateway_connect_with_fixtures"})
-	target, err := url.Parse(w.URL)
-	require.NoError(t, err)
-	proxy := &httputil.ReverseProxy{
-		FlushInterval: -1,
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(target)
-			r.Out.Host = r.In.Host
-			if known := token.Load(); r.In.URL.Path == "/mcp" && known != nil {
-				r.Out.Header.Set("Authorization", "Bearer "+*known)
-			}
-		},
-	}
-	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", addr)
-	require.NoError(t, err)
-	server := httptest.NewUnstartedServer(proxy)
-	require.NoError(t, server.Listener.Close())
-	server.Listener = ln
-	server.Start()
-	t.Cleanup(server.Close)
-	return w, entrance, func(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, nil, 0o600))
+	w = start(t, options{program: "./e2e/connect/testserver", directive: "gateway_connect_with_fixtures", token: token})
+	return w, func(t *testing.T) {
 		t.Helper()
 		granted, _ := drive(t, w, "token.mjs").Facts["access token"].(string)
 		require.NotEmpty(t, granted)
-		token.Store(&granted)
+		require.NoError(t, os.WriteFile(token, []byte(granted), 0o600))
 	}
 }
 

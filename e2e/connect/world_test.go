@@ -38,7 +38,7 @@ type world struct {
 // options of a world.
 type options struct {
 	secure    bool   // serve https with a certificate of Caddy's own
-	issuer    string // where clients reach the gateway, if that is not itself
+	token     string // a file with an access token, which an entrance in front of the gateway adds to calls of tools
 	program   string // the main package, if it is not the product's
 	directive string // the connection server's, if it is not the product's
 	env       []string
@@ -88,8 +88,13 @@ func start(t *testing.T, o options) *world {
 		scheme = "https"
 	}
 	w.url = scheme + "://localhost:" + port
-	if o.issuer != "" {
-		w.url = o.issuer
+	extra := ""
+	if o.token != "" {
+		_, entrance, err := net.SplitHostPort(gatewaytest.FreeAddr(t))
+		require.NoError(t, err)
+		w.url = "http://localhost:" + entrance // to the gateway, it is its own
+		extra = fmt.Sprintf("http://:%s {\n\trequest_header /mcp Authorization \"Bearer {file.%s}\"\n\t"+
+			"reverse_proxy %s {\n\t\tflush_interval -1\n\t}\n}", entrance, o.token, w.Addr)
 	}
 	keys := filepath.Join(w.Dir, "keys.json")
 	store, err := file.Open(keys, file.Options{Create: true})
@@ -111,6 +116,7 @@ func start(t *testing.T, o options) *world {
 	gateway_api {
 		upstream %s
 	}`, o.directive, w.url, data.URL, data.URL),
+		Extra: extra,
 	}.Caddyfile(w.Addr, strings.TrimPrefix(w.AdminURL, "http://"))
 	if o.secure {
 		for from, to := range map[string]string{
