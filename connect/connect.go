@@ -82,6 +82,7 @@ type Options struct {
 type Server struct {
 	endpoints map[string]endpoint // by exact path
 	assets    endpoint
+	settings  endpoint
 	tools     *mcp.Server
 }
 
@@ -161,7 +162,7 @@ func New(o Options) (*Server, error) {
 	for _, path := range paths {
 		s.endpoints[path] = endpoint{"pages", p.Handler()}
 	}
-	s.assets = endpoint{"assets", p.Handler()}
+	s.assets, s.settings = endpoint{"assets", p.Handler()}, endpoint{"pages", p.Handler()}
 	return s, nil
 }
 
@@ -182,8 +183,11 @@ func (s *Server) find(path string) endpoint {
 	if e, ok := s.endpoints[path]; ok {
 		return e
 	}
-	if strings.HasPrefix(path, pages.AssetsPrefix) {
+	switch {
+	case strings.HasPrefix(path, pages.AssetsPrefix):
 		return s.assets
+	case strings.HasPrefix(path, pages.SettingsPath+"/"):
+		return s.settings // a page says that there is none
 	}
 	return endpoint{}
 }

@@ -77,6 +77,9 @@ func TestAnAssistantWorksInTheBusinessThatApprovedItUntilItIsDisconnected(t *tes
 
 	at := owner.open("/settings/connected-apps")
 	require.Contains(t, at.Text, "Test Assistant")
+	nowhere := owner.open("/settings/nowhere")
+	require.Equal(t, http.StatusNotFound, nowhere.Status)
+	require.Contains(t, nowhere.Text, "<title>", "for people")
 	activity := owner.open("/settings/activity")
 	require.Contains(t, activity.Text, "contacts_create")
 

@@ -156,7 +156,9 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 	s.sessions.init(o.MaxSessions)
 	options := &sdk.ServerOptions{
 		Instructions: instructions,
-		Logger:       slog.New(zapslog.NewHandler(o.Log.Core(), zapslog.AddStacktraceAt(slog.LevelError+1))),
+		// the SDK tells of each request at level info, which is the gateway's own line's to do
+		Logger: slog.New(zapslog.NewHandler(o.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel)).Core(),
+			zapslog.WithName("mcp.sdk"), zapslog.AddStacktraceAt(slog.LevelError+1))),
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
 		GetSessionID: rand.Text,
 		SetCacheable: setCacheable,
