@@ -1,8 +1,10 @@
 package e2e_test
 
 import (
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"html"
 	"io"
 	"log"
@@ -13,7 +15,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -300,4 +304,76 @@ func TestTheRightsInRedisOfTheConnectionServerSuffice(t *testing.T) {
 	log, err := w.redis.Client(t).Do(t.Context(), "ACL", "LOG").Slice()
 	require.NoError(t, err)
 	require.Empty(t, log, "what Redis has refused")
+}
+
+// A thousand connections work at the same time through one gateway (a hundred in the short form), each with its own token,
+// and each gets what its own scopes allow.
+func TestFleetOfAssistantsWorksThroughOneGatewayAtOnce(t *testing.T) {
+	t.Parallel()
+	n, rounds := 60, 3
+	if chaosScale(t).long {
+		n, rounds = 1000, 20
+	}
+	data, err := demo.Open(t.Context(), demo.Memory, demo.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, data.Close()) })
+	w := newWorld(t, data.Handler())
+	o := w.options("", "")
+	o.Servers = "trusted_proxies static 127.0.0.0/8" // so that the approvals of one test come from many addresses
+	g := gatewaytest.New(t, o)
+	o.Site = w.connectSite(g) + o.Site
+	startWith(t, g, o)
+	owner := newPerson(t, g.URL)
+	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
+	first := register(t, g.URL, "Test Assistant")
+	assistants := make([]*assistant, n)
+	for i := range assistants {
+		owner.address = fmt.Sprintf("198.51.%d.%d", 100+i/100, 1+i%100)
+		a := *first
+		a.verifier = rand.Text() + rand.Text()
+		a.connect(t, owner, "mcp:read")
+		assistants[i] = &a
+	}
+	before, _ := g.Memory(t)
+
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		wrong []string
+		took  []time.Duration
+	)
+	transport := &http.Transport{MaxIdleConnsPerHost: n}
+	t.Cleanup(transport.CloseIdleConnections)
+	client := &http.Client{Transport: transport, Timeout: patience}
+	begin := make(chan struct{})
+	for _, a := range assistants {
+		wg.Go(func() {
+			<-begin
+			for range rounds {
+				sent := time.Now()
+				text, err := a.raw(t.Context(), client, "business_get", `{}`)
+				d := time.Since(sent)
+				mu.Lock()
+				took = append(took, d)
+				if err != nil || !strings.Contains(text, w.acmeID) {
+					wrong = append(wrong, fmt.Sprint(err, text))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	start := time.Now()
+	close(begin)
+	wg.Wait()
+	all := time.Since(start)
+	slices.Sort(took)
+	require.Empty(t, wrong)
+	_, peak := g.Memory(t)
+	t.Logf("figure: %d connections in use at once, %d calls, wrong answers: 0, %.0f calls/s, p50=%s p99=%s, memory %d -> %d MiB at most",
+		n, len(took), float64(len(took))/all.Seconds(), took[len(took)/2].Round(time.Microsecond),
+		took[len(took)*99/100].Round(time.Microsecond), before>>20, peak>>20)
+
+	at := owner.open("/settings/connected-apps")
+	require.Equal(t, http.StatusOK, at.Status)
+	require.GreaterOrEqual(t, strings.Count(at.Text, "Test Assistant"), n)
 }

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -26,6 +27,8 @@ type person struct {
 	t      *testing.T
 	base   string
 	client *http.Client
+	// address is where a proxy in front says that the person is, "" for nothing.
+	address string
 }
 
 // page is what a person sees.
@@ -97,6 +100,9 @@ func (p *person) send(on page, field string, change url.Values) page {
 
 func (p *person) do(req *http.Request) page {
 	p.t.Helper()
+	if p.address != "" {
+		req.Header.Set("X-Forwarded-For", p.address)
+	}
 	res, err := p.client.Do(req)
 	require.NoError(p.t, err)
 	defer func() { _ = res.Body.Close() }()
@@ -272,6 +278,26 @@ func (a *assistant) call(t *testing.T, tool, arguments string) (int, toolAnswer)
 	status := postJSON(t, a.base+"/mcp", a.Access, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+
 		`","arguments":`+arguments+`}}`, &out)
 	return status, out
+}
+
+// raw calls a tool over a client's connections and returns the answer as it is.
+func (a *assistant) raw(ctx context.Context, client *http.Client, tool, arguments string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base+"/mcp", strings.NewReader(
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`","arguments":`+arguments+`}}`))
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	req.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+	req.Header.Set("Authorization", "Bearer "+a.Access)
+	res, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	return string(text), err
 }
 
 // postJSON posts JSON and decodes the answer, whether it comes as JSON or as one event.
