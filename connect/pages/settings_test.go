@@ -446,7 +446,7 @@ func TestTheActivityPageSaysWhatWasDoneInPlainWords(t *testing.T) {
 	require.Equal(t, http.StatusOK, p.StatusCode)
 	text := p.text()
 	for _, want := range []string{
-		"4 March 2026", "15:06 Connected an app Claude · claude.ai · Ada Okafor May see everything; may change or run Contacts and Automations",
+		"4 March 2026", "15:06 Connected an app Claude · claude.ai · Ada Okafor May see everything; may change Contacts; may run Automations",
 		"May see Contacts and Invoices, estimates and jobs", "Issued a key pk_live_1 · Ada Okafor", "Rotated a key", "Revoked a key",
 		"Made a change through an app Failed Claude · contacts_update · Ada Okafor <b>No</b>", "Disconnected an app Old", "Signed in",
 		"Declined to connect an app Nosy", "The app began to use its connection Claude", "Signed out",

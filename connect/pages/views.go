@@ -220,15 +220,16 @@ func grantedInWords(scopes, otherwise string) string {
 	if err != nil || set.IsZero() {
 		return otherwise
 	}
-	var see, change []string
+	var see, change, run []string
 	for _, a := range scope.Areas() {
 		if set.Includes(a, scope.VerbRead) {
 			see = append(see, a.Title)
 		}
-		for _, verb := range []string{scope.VerbWrite, scope.VerbRun} {
-			if set.Includes(a, verb) {
-				change = append(change, a.Title)
-			}
+		if set.Includes(a, scope.VerbWrite) {
+			change = append(change, a.Title)
+		}
+		if set.Includes(a, scope.VerbRun) {
+			run = append(run, a.Title)
 		}
 	}
 	seen := inSeries(see)
@@ -237,7 +238,10 @@ func grantedInWords(scopes, otherwise string) string {
 	}
 	text := "May see " + seen
 	if len(change) > 0 {
-		text += "; may change or run " + inSeries(change)
+		text += "; may change " + inSeries(change)
+	}
+	if len(run) > 0 {
+		text += "; may run " + inSeries(run)
 	}
 	return text
 }
