@@ -176,7 +176,7 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const folder = process.env.PERSON_FOLDER;
   const decision = folder ? JSON.parse(readFileSync(`${folder}/decision.json`, 'utf8')) : {};
   const back = await new Person().decide(process.argv[2], decision);
-  const res = await goBack(back);
-  const text = await res.text();
-  if (folder) appendFileSync(`${folder}/visits`, `${res.status} ${text.replace(/\s+/g, ' ').slice(0, 200)}\n`);
+  // noted before the app hears of it, which may go on at once and ask how often the person was asked
+  if (folder) appendFileSync(`${folder}/visits`, `${new URL(back).pathname}\n`);
+  await (await goBack(back)).text();
 }
