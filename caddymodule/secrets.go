@@ -138,7 +138,11 @@ func (p *pooledCredentials) open(source SecretsSource, c CacheConfig, r *pooledR
 		RefreshBefore: time.Duration(c.RefreshBefore), MaxStale: time.Duration(c.MaxStale),
 		LoadTimeout: time.Duration(c.LoadTimeout), MaxEntries: c.MaxEntries,
 		OnEvent: func(e authsigner.CacheEvent) {
-			p.sink.credentialEvent(cacheEventLevel(e.Kind), string(e.Kind), e.Err, zap.String("public_key", e.PublicKey))
+			fields := []zap.Field{zap.String("public_key", e.PublicKey)}
+			if e.Kind == authsigner.CacheAway || e.Kind == authsigner.CacheBack {
+				fields = nil // it is about the source, and not about the key that happened to be asked for
+			}
+			p.sink.credentialEvent(cacheEventLevel(e.Kind), string(e.Kind), e.Err, fields...)
 		},
 	})
 	if err != nil {
