@@ -290,8 +290,11 @@ func TestASecretIDThatIsReplacedInItsFileIsFoundWhenTheOldOneIsOver(t *testing.T
 	b.requireFound(t, testKey)
 	b.events.waitFor(t, vault.EventLoginFailed, 1)
 	require.Contains(t, b.events.lastError(), "invalid")
-	require.Eventually(t, func() bool { return b.Ready() != nil }, patience, tick, "its token has ended")
-	b.requireUnavailable(t)
+	require.Eventually(t, func() bool {
+		_, err := b.Lookup(t.Context(), testKey)
+		return errors.Is(err, authsigner.ErrUnavailable)
+	}, patience, tick, "its token has ended")
+	require.Error(t, b.Ready())
 
 	rewriteFile(t, file, b.SecretID(t, "gateway"))
 	b.eventuallyFound(t)
