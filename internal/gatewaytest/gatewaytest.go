@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -306,14 +307,26 @@ func Command(tb testing.TB, env []string, args ...string) (string, error) {
 	return string(out), err
 }
 
+// Ports that the kernel gives to nobody by itself: below the range from which connections take theirs
+// (net.ipv4.ip_local_port_range, 32768 and up), so that none is taken between FreeAddr and the process that is to have it.
+const (
+	firstPort = 10_000
+	lastPort  = 32_000
+)
+
 // FreeAddr is a loopback address that nobody listens on at the moment.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
-	ln, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(tb, err)
-	addr := ln.Addr().String()
-	require.NoError(tb, ln.Close())
-	return addr
+	for {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort)))
+		ln, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", addr)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		require.NoError(tb, err)
+		require.NoError(tb, ln.Close())
+		return addr
+	}
 }
 
 // Output collects what a process writes.
