@@ -49,17 +49,17 @@ func keyless(err error) error {
 	return err
 }
 
-// withoutKey is an error of a look-up that does not say which key was looked up, in the path that was asked for, say:
+// keylessError is an error of a look-up that does not say which key was looked up, in the path that was asked for, say:
 // whoever asked knows, and any stranger may have named it.
-type withoutKey struct {
+type keylessError struct {
 	error
 
 	key string
 }
 
-func (e withoutKey) Error() string { return strings.ReplaceAll(e.error.Error(), e.key, "…") }
+func (e keylessError) Error() string { return strings.ReplaceAll(e.error.Error(), e.key, "…") }
 
-func (e withoutKey) Unwrap() error { return e.error }
+func (e keylessError) Unwrap() error { return e.error }
 
 // statusOf is the status of Vault's answer if it was an error, and 0 otherwise.
 func statusOf(err error) int {

@@ -45,14 +45,14 @@ func (s *Source) lookup(ctx context.Context, publicKey string) (*authsigner.Cred
 		return err
 	})
 	if err != nil {
-		return nil, entry{}, withoutKey{fmt.Errorf("reading a credential: %w", err), publicKey}
+		return nil, entry{}, keylessError{fmt.Errorf("reading a credential: %w", err), publicKey}
 	}
 	if found.fields == nil {
 		return nil, found, fmt.Errorf("reading a credential: %w", authsigner.ErrUnknownKey)
 	}
 	cred, err := authsigner.DecodeCredential(publicKey, found.fields)
 	if err != nil {
-		return nil, found, withoutKey{fmt.Errorf("reading a credential: %w", unavailable(err)), publicKey}
+		return nil, found, keylessError{fmt.Errorf("reading a credential: %w", unavailable(err)), publicKey}
 	}
 	return cred, found, nil
 }
