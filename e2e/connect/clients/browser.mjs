@@ -33,7 +33,11 @@ const page = await context.newPage();
 const complaints = [];
 page.on('console', (m) => ['error', 'warning'].includes(m.type()) && complaints.push(`${page.url()}: ${m.text()}`));
 page.on('pageerror', (err) => complaints.push(`${page.url()}: ${err}`));
-page.on('requestfailed', (r) => complaints.push(`${r.url()}: ${r.failure().errorText}`));
+// ERR_ABORTED is the browser's own: what a page had still to load when the browser left it. What our side or a policy
+// breaks has other names (ERR_CONNECTION_RESET, ERR_EMPTY_RESPONSE, csp, ...).
+page.on('requestfailed', (r) => {
+  if (r.failure().errorText !== 'net::ERR_ABORTED') complaints.push(`${r.url()}: ${r.failure().errorText}`);
+});
 page.on('request', (r) => new URL(r.url()).origin !== base && !r.isNavigationRequest() && complaints.push(`foreign: ${r.url()}`));
 
 // look holds the page that is open to what holds for every page: nothing that keeps people out, in light and dark, on a
