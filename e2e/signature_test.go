@@ -446,7 +446,7 @@ func TestAnUnknownKeyGetsTheVeryBytesOfAWrongSignature(t *testing.T) {
 	w := newWorld(t, nil)
 	g := w.behindProxy(t, "", "")
 	var from visitors
-	scrub := regexp.MustCompile(`(?i)(x-request-id: |"request_id":"|date: |ratelimit-reset: )[^"\r\n]+`)
+	scrub := regexp.MustCompile(`(?i)(x-request-id: |"request_id":"|date: |ratelimit-reset: |"server_time":)[^"\r\n]+`)
 	exchange := func(method, target, key, timestamp, signature, body string) string {
 		head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Forwarded-For: %s\r\nX-Public-Key: %s\r\nX-Timestamp: %s\r\nX-Signature: %s\r\nContent-Length: %d\r\n\r\n%s",
 			method, target, from.address(), key, timestamp, signature, len(body), body)
