@@ -48,8 +48,12 @@
 // enough has left. What a replica that takes over had not received yet is lost.
 //
 // That Redis has come back empty is seen by a marker, one key that does not
-// expire (in a Cluster 16), which is compared about once in ProbeInterval. It
-// follows that who empties Redis to set limits back has to wait for a window, or
+// expire (in a Cluster 16). It holds the time from when on Redis remembers, so
+// that just what came before is entered again. Every round trip looks at it (in a
+// Cluster none does), and each gateway once in ProbeInterval: for that long what
+// another one has admitted may be missing. In a Cluster what came between the
+// loss and the first look at it is entered although it has been counted.
+// It follows that who empties Redis to set limits back has to wait for a window, or
 // to restart the gateways. Redis should not evict (maxmemory-policy noeviction):
 // a full Redis is an outage, an evicted bucket a limit forgotten.
 package ratelimit

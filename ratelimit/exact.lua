@@ -11,11 +11,17 @@
 --   entry   delta  5 bytes  time since the entry before (of the oldest: unused)
 --           count  2 bytes  requests, all counted as if they had come at its time
 --
--- KEYS   the buckets of all takes, in order
+-- KEYS   the buckets of all takes, in order, and perhaps the marker behind them
 -- ARGV   for each take: 4*buckets + (1: charge nothing) + (2: debts follow), then
 --        for each bucket: limit, window, and if debts follow: how many, and for
 --        each debt, oldest first: count, age
--- reply  for each take: 1 or 0, then for each bucket: remaining, reset, retry
+-- reply  for each take: 1 or 0, then for each bucket: remaining, reset, retry;
+--        then, of the marker: its time, and how long ago that is
+--
+-- The marker holds the time from when on Redis remembers: who finds another time
+-- than before knows that Redis has lost all that was entered earlier, and nothing
+-- of what came later. Without any take the script tries out on it whether Redis
+-- can be written to.
 --
 -- A debt is what a gateway admitted by itself, or what Redis has forgotten. It is
 -- put where it belongs in the log. Of more than the limit the newest are kept:
@@ -214,5 +220,16 @@ while a <= argc do
     end
   end
   k = k + n
+end
+if KEYS[k] then
+  local written = call('GET', KEYS[k])
+  local mark = tonumber(written)
+  if not mark then
+    call('SET', KEYS[k], string.format('%.0f', clock))
+    mark = clock
+  elseif argc == 0 then
+    call('SET', KEYS[k], written, 'NX')
+  end
+  reply[r + 1], reply[r + 2] = mark, clock - mark
 end
 return reply

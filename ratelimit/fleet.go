@@ -113,12 +113,11 @@ func (f *Fleet) Close() error {
 // is done or the client gives up, whatever Options.Timeout.
 func (f *Fleet) Ping(ctx context.Context) error {
 	for _, l := range f.lanes {
-		lost, err := l.look(ctx)
-		if err != nil {
+		if err := l.look(ctx); err != nil {
 			return fmt.Errorf("trying out Redis: %w", err)
 		}
-		if lost != 0 {
-			if _, err := l.settle(lost); err != nil {
+		if l.forgotten() {
+			if _, err := l.settle(); err != nil { //nolint:contextcheck // its round trips have deadlines of their own
 				return fmt.Errorf("entering into Redis what it has lost: %w", err)
 			}
 		}
@@ -348,14 +347,31 @@ func (f *Fleet) sleep(d time.Duration) bool {
 }
 
 func (f *Fleet) janitor() {
-	ticker := time.NewTicker(sweepInterval)
-	defer ticker.Stop()
+	sweep := time.NewTicker(sweepInterval)
+	defer sweep.Stop()
+	look := time.NewTicker(f.o.ProbeInterval)
+	defer look.Stop()
 	for {
 		select {
 		case <-f.ctx.Done():
 			return
-		case <-ticker.C:
+		case <-sweep.C:
 			f.ledger.sweep()
+		case <-look.C:
+			f.lookAround()
+		}
+	}
+}
+
+// lookAround has every lane look whether Redis has lost its memory: what a gateway
+// without traffic has admitted is missing there too.
+func (f *Fleet) lookAround() {
+	if !f.strict() || f.ledger.size() == 0 {
+		return
+	}
+	for _, l := range f.lanes {
+		if !l.down.Load() {
+			l.lookAround()
 		}
 	}
 }

@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	crand "crypto/rand"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -50,10 +49,17 @@ type lane struct {
 	queue   []*call
 	flights int
 
-	memory  sync.Mutex // held to look at the marker
-	mark    string
-	looked  atomic.Int64 // when, by the Fleet's clock; 0: never
+	memory  remembrance
 	looking atomic.Bool
+}
+
+// A remembrance is what is known of Redis's memory. Times are the Fleet's.
+type remembrance struct {
+	mu    sync.Mutex
+	mark  int64 // what the marker holds; 0: not known yet
+	since int64 // when that was first seen
+	sure  int64 // when it was last certain that Redis remembers all since then
+	lost  int64 // before when Redis has forgotten all, until that is settled; 0: it has not
 }
 
 // A call is a take on its way.
@@ -308,21 +314,18 @@ func (l *lane) ask(batch []*call, args []any) []any {
 	f := l.fleet
 	f.stats.flights.Add(1)
 	f.stats.asked.Add(uint64(len(batch)))
-	if looked := l.looked.Load(); looked == 0 || f.clock()-looked > f.o.ProbeInterval.Microseconds() {
-		l.lookAround()
-	}
 	ctx, cancel := context.WithTimeout(f.ctx, f.o.Timeout)
 	defer cancel()
 	if f.cluster {
 		l.askEach(ctx, batch)
 		return args
 	}
+	sent := f.clock()
 	args = append(args[:0], "evalsha", f.sha, nil)
-	args = appendCalls(args, batch)
+	args = appendCalls(args, batch, l.marker)
 	cmd := redis.NewIntSliceCmd(ctx, args...)
 	err := f.client.Process(ctx, cmd)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		l.lookAround()
 		args[0], args[1] = "eval", exactScript
 		cmd = redis.NewIntSliceCmd(ctx, args...)
 		err = f.client.Process(ctx, cmd)
@@ -330,6 +333,9 @@ func (l *lane) ask(batch []*call, args []any) []any {
 	reply := cmd.Val()
 	for _, c := range batch {
 		reply, c.err = c.read(reply, err)
+	}
+	if err == nil && l.compare(reply, sent) {
+		l.lookAround()
 	}
 	return args
 }
@@ -342,7 +348,7 @@ func (l *lane) askEach(ctx context.Context, batch []*call) {
 		pipe := f.client.Pipeline()
 		for i, c := range batch {
 			if wanted(cmds[i]) {
-				cmds[i] = redis.NewIntSliceCmd(ctx, appendCalls([]any{name, script, nil}, []*call{c})...)
+				cmds[i] = redis.NewIntSliceCmd(ctx, appendCalls([]any{name, script, nil}, []*call{c}, "")...)
 				_ = pipe.Process(ctx, cmds[i]) // it only queues
 			}
 		}
@@ -351,6 +357,7 @@ func (l *lane) askEach(ctx context.Context, batch []*call) {
 	send("evalsha", f.sha, func(*redis.IntSliceCmd) bool { return true })
 	missing := func(cmd *redis.IntSliceCmd) bool { return redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") }
 	if slices.ContainsFunc(cmds, missing) {
+		// A node was restarted, or another has taken over.
 		l.lookAround() //nolint:contextcheck // it goes on in the background
 		send("eval", exactScript, missing)
 	}
@@ -360,13 +367,16 @@ func (l *lane) askEach(ctx context.Context, batch []*call) {
 }
 
 // appendCalls appends the number of keys (in the place of the last argument),
-// the keys and the arguments of the script.
-func appendCalls(args []any, batch []*call) []any {
+// the keys and the arguments of the script. The marker has no key if it is "".
+func appendCalls(args []any, batch []*call, marker string) []any {
 	count := len(args) - 1
 	for _, c := range batch {
 		for i := range c.n {
 			args = append(args, c.keys[i])
 		}
+	}
+	if marker != "" {
+		args = append(args, marker)
 	}
 	args[count] = len(args) - 1 - count
 	for _, c := range batch {
@@ -432,15 +442,14 @@ func (l *lane) probe() {
 		if err != nil {
 			continue
 		}
-		lost, err := l.lookInTime()
-		if err == nil {
+		if err = l.lookInTime(); err == nil {
 			// Before anyone asks again Redis learns what it has missed.
 			var n int
-			n, err = l.settle(lost)
+			n, err = l.settle()
 			if err == nil {
 				done(nil)
 				// What was admitted between the two.
-				more, _ := l.settle(0)
+				more, _ := l.settle()
 				n += more
 				l.tell(Event{Cause: cause, Lasted: time.Since(began), Settled: n})
 				return
@@ -460,64 +469,84 @@ func (l *lane) tell(e Event) {
 
 // lookAround looks in the background whether Redis has lost its memory, and
 // enters into it again what this gateway knows; also what single requests that
-// had no answer in time have left to enter. It is called about once in
-// ProbeInterval while there is traffic, and at once when Redis does not know the
-// script any more: then it was restarted, or a replica took over.
+// had no answer in time have left to enter.
 func (l *lane) lookAround() {
 	if !l.looking.CompareAndSwap(false, true) {
 		return
 	}
 	l.fleet.spawn(func() {
 		defer l.looking.Store(false)
-		lost, err := l.lookInTime()
-		if err == nil && (lost != 0 || l.owing.Load()) {
-			_, _ = l.settle(lost) // what is left over stays noted
+		if l.lookInTime() == nil && (l.forgotten() || l.owing.Load()) {
+			_, _ = l.settle() // what is left over stays noted
 		}
 	})
 }
 
 // lookInTime is look within the time that a request would wait: a Redis that is
 // slower than that is of no use.
-func (l *lane) lookInTime() (lost int64, err error) {
+func (l *lane) lookInTime() error {
 	ctx, cancel := context.WithTimeout(l.fleet.ctx, l.fleet.o.Timeout)
 	defer cancel()
 	return l.look(ctx)
 }
 
-// look compares Redis's memory with what it was: a marker that the first gateway
-// sets has gone, or is another, if Redis has come back empty. It tells when that
-// was noticed, 0 if it was not. It also finds out all that can keep a take from
-// succeeding: a replica, memory that is full, a missing permission.
-func (l *lane) look(ctx context.Context) (lost int64, err error) {
+// look compares Redis's memory with what it was. It also finds out all that can
+// keep a take from succeeding: a replica, memory that is full, a missing
+// permission.
+func (l *lane) look(ctx context.Context) error {
 	f := l.fleet
-	l.memory.Lock()
-	defer l.memory.Unlock()
-	now := f.clock()
-
-	pipe := f.client.Pipeline()
-	set := pipe.SetNX(ctx, l.marker, crand.Text(), 0)
-	get := pipe.Get(ctx, l.marker)
-	run := pipe.EvalSha(ctx, f.sha, []string{l.marker})
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	if err := run.Err(); redis.HasErrorPrefix(err, "NOSCRIPT") {
-		if err := f.client.Eval(ctx, exactScript, []string{l.marker}).Err(); err != nil {
-			return 0, fmt.Errorf("loading the script: %w", err)
-		}
-	} else if err != nil {
-		return 0, fmt.Errorf("running the script: %w", err)
+	sent := f.clock()
+	reply, err := f.client.EvalSha(ctx, f.sha, []string{l.marker}).Int64Slice()
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, err = f.client.Eval(ctx, exactScript, []string{l.marker}).Int64Slice()
 	}
-	if err := set.Err(); err != nil {
-		return 0, fmt.Errorf("setting the marker: %w", err)
-	}
-	mark, err := get.Result()
 	if err != nil {
-		return 0, fmt.Errorf("reading the marker: %w", err)
+		return fmt.Errorf("running the script: %w", err)
 	}
-	if l.mark != "" && l.mark != mark {
-		lost = now
-		f.stats.losses.Add(1)
+	l.compare(reply, sent)
+	return nil
+}
+
+// compare holds the marker, which is what the script's reply ends with, against
+// what it was when last seen. It reports whether Redis has lost its memory since.
+func (l *lane) compare(reply []int64, sent int64) (lost bool) {
+	if len(reply) != 2 {
+		return false
 	}
-	l.mark = mark
-	l.looked.Store(max(1, now))
-	return lost, nil
+	mark, age := reply[0], reply[1]
+	now := l.fleet.clock()
+	m := &l.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mark == mark {
+		m.sure = max(m.sure, sent)
+		return false
+	}
+	if sent < m.since {
+		return false // it was asked before what is known
+	}
+	if lost = m.mark != 0; lost {
+		// By the marker Redis remembers all from then on. Where its clock was
+		// stepped meanwhile that is wrong, but never before it was last sure.
+		m.lost = min(max(now-age, m.sure, 1), now+1)
+		l.fleet.stats.losses.Add(1)
+	}
+	m.mark, m.since, m.sure = mark, now, sent
+	return lost
+}
+
+// forgotten says whether there is a loss to settle.
+func (l *lane) forgotten() bool {
+	l.memory.mu.Lock()
+	defer l.memory.mu.Unlock()
+	return l.memory.lost != 0
+}
+
+// takeLoss takes over the settling of a loss: it tells when it was, 0 if there
+// was none.
+func (l *lane) takeLoss() (lost int64) {
+	l.memory.mu.Lock()
+	defer l.memory.mu.Unlock()
+	lost, l.memory.lost = l.memory.lost, 0
+	return lost
 }

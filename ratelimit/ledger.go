@@ -190,12 +190,17 @@ func (e *entry) idle(now int64) bool {
 	return e.total == 0 && e.pending == 0 && e.refusedUntil <= now
 }
 
-// takeDebts hands out what Redis does not know of, oldest first.
-func (e *entry) takeDebts(now int64) []debt {
-	if e.debt == 0 {
+// takeDebts hands out what Redis does not know of, oldest first: what it was never
+// told, and what came before it lost its memory, if it has (0 if not).
+func (e *entry) takeDebts(now, lost int64) []debt {
+	if e.debt == 0 && lost == 0 {
 		return nil
 	}
-	list := e.debts(now, e.debt, now+1)
+	if lost != 0 {
+		// An entry that was open then holds requests from before.
+		lost += width(e.limit, e.span) - 1
+	}
+	list := e.debts(now, lost, e.debt)
 	e.debt = 0
 	return list
 }
@@ -359,7 +364,7 @@ func (o *op) begin(states []State, strict, settle, force bool) (refused bool, de
 			if debts == nil {
 				debts = new([MaxBuckets][]debt)
 			}
-			debts[i] = e.takeDebts(now)
+			debts[i] = e.takeDebts(now, 0)
 		}
 	}
 	o.unlock()

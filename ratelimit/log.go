@@ -1,5 +1,7 @@
 package ratelimit
 
+import "slices"
+
 // A window is the in-memory twin of a bucket in Redis: what this gateway has
 // admitted, oldest first, under the same rules. Times are microseconds since the
 // Fleet began (47 bits, more than four years) and share a word with the count.
@@ -98,20 +100,20 @@ type debt struct {
 	age   int64
 }
 
-// debts lists the newest count requests that came before a time, oldest first.
-func (w *window) debts(now int64, count int, before int64) []debt {
+// debts lists, oldest first, the requests that came before lost and the newest of
+// those that came later.
+func (w *window) debts(now, lost int64, newest int) []debt {
 	var list []debt
-	for i := len(w.entries) - 1; i >= w.head && count > 0; i-- {
+	for i := len(w.entries) - 1; i >= w.head; i-- {
 		at, n := entryTime(w.entries[i]), entryCount(w.entries[i])
-		if at >= before {
-			continue
+		if at >= lost {
+			n = min(n, newest)
+			newest -= n
 		}
-		n = min(n, count)
-		count -= n
-		list = append(list, debt{n, max(0, now-at)})
+		if n > 0 {
+			list = append(list, debt{n, max(0, now-at)})
+		}
 	}
-	for i, j := 0, len(list)-1; i < j; i, j = i+1, j-1 {
-		list[i], list[j] = list[j], list[i]
-	}
+	slices.Reverse(list)
 	return list
 }

@@ -365,21 +365,59 @@ func TestARestartThatNobodyNoticedLosesNothing(t *testing.T) {
 	}
 	require.NoError(t, s.Kill())
 	require.NoError(t, s.Restart())
-	for _, f := range fleets {
-		// Any request makes the gateway look.
-		require.Eventually(t, func() bool {
-			take(t, f, "any", limit(1000, time.Minute))
-			return f.Stats().Losses == 1
-		}, back, 10*time.Millisecond)
-	}
+	fresh := newFleet(t, s.Options(), patient())
 	require.Eventually(t, func() bool {
-		fresh := newFleet(t, s.Options(), patient())
 		r, err := fresh.Peek(context.Background(), "half", ratelimit.Bucket{Key: "half", Limit: l})
-		return err == nil && r.States[0].Remaining == 24 && !take(t, fresh, "k", l).Allowed
+		return err == nil && r.States[0].Remaining == 24
+	}, back, 20*time.Millisecond, "what gateways without any traffic have admitted is entered too")
+	require.Eventually(t, func() bool {
+		r, err := fresh.Peek(context.Background(), "k", ratelimit.Bucket{Key: "k", Limit: l})
+		return err == nil && !r.Allowed
 	}, back, 20*time.Millisecond)
 	for _, f := range fleets {
+		require.EqualValues(t, 1, f.Stats().Losses)
 		require.Zero(t, f.Stats().Outages)
 		require.False(t, take(t, f, "k", l).Allowed)
+	}
+}
+
+// TestWhatAnEmptiedRedisHasCountedIsNotEnteredAgain: requests that come between the
+// loss of Redis's memory and the moment at which a gateway sees it are in Redis.
+func TestWhatAnEmptiedRedisHasCountedIsNotEnteredAgain(t *testing.T) {
+	t.Parallel()
+	for name, empty := range map[string]func(t *testing.T, s *redistest.Server){
+		"restarted": func(t *testing.T, s *redistest.Server) {
+			t.Helper()
+			require.NoError(t, s.Kill())
+			require.NoError(t, s.Restart())
+		},
+		"flushed": func(t *testing.T, s *redistest.Server) {
+			t.Helper()
+			require.NoError(t, s.Client(t).FlushAll(context.Background()).Err())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			fleets := newFleets(t, 3, s.Options, patient())
+			l := limit(90, time.Minute)
+			for i, n := range []int{5, 7, 1} {
+				require.Equal(t, n, takeAtOnce(t, fleets[i:i+1], n, "k", l))
+			}
+			empty(t, s)
+			for i, n := range []int{11, 17, 0} {
+				require.Equal(t, n, takeAtOnce(t, fleets[i:i+1], n, "k", l))
+			}
+			left := 0
+			require.Eventually(t, func() bool {
+				r, err := fleets[2].Peek(context.Background(), "k", ratelimit.Bucket{Key: "k", Limit: l})
+				left = r.States[0].Remaining
+				return err == nil && left == 90-5-7-1-11-17
+			}, back, 20*time.Millisecond)
+			for _, f := range fleets {
+				require.EqualValues(t, 1, f.Stats().Losses)
+			}
+		})
 	}
 }
 

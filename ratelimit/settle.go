@@ -3,11 +3,12 @@ package ratelimit
 // Debts are admissions that Redis does not know of, because a gateway decided by
 // itself or because Redis has lost its memory. They are entered into Redis when
 // it is back, before it is asked again; others go along with the bucket's next
-// take, or when the gateway next looks around. So the limits are the fleet's again at once, with
-// what was admitted meanwhile counted in.
+// take, or when the gateway next looks around. So the limits are the fleet's again
+// at once, with what was admitted meanwhile counted in.
 
 // owed makes calls that settle the debts of a shard's entries on this lane. If
-// Redis has lost its memory, all that was admitted before then is a debt.
+// Redis has lost its memory, all that was admitted before then is a debt (lost by
+// the Fleet's clock, 0 if it has not).
 func (l *lane) owed(t *table, s *shard, lost int64) []*call {
 	f := l.fleet
 	s.mu.Lock()
@@ -19,22 +20,16 @@ func (l *lane) owed(t *table, s *shard, lost int64) []*call {
 			continue
 		}
 		e.prune(now, e.span)
-		if lost != 0 {
-			n := 0
-			for _, d := range e.debts(now, e.total, lost) {
-				n += d.count
-			}
-			e.debt = max(e.debt, n)
-		}
 		e.debt = min(e.debt, e.total)
-		if e.debt == 0 {
+		debts := e.takeDebts(now, lost)
+		if len(debts) == 0 {
 			continue
 		}
 		c := f.getCall()
 		c.n, c.flags, c.id = 1, chargeNothing|withDebts, i
 		c.keys[0] = redisKey(f.o.Prefix, e.tag, t.policy, &i)
 		c.limits[0], c.spans[0] = int64(e.limit), e.span
-		c.debts = &[MaxBuckets][]debt{e.takeDebts(now)}
+		c.debts = &[MaxBuckets][]debt{debts}
 		calls = append(calls, c)
 	}
 	return calls
@@ -63,13 +58,14 @@ func (l *lane) settled(s *shard, batch []*call) (n int, err error) {
 }
 
 // settle enters into Redis what it does not know and returns how many admissions
-// that were. lost is when it was noticed that Redis has lost its memory, or 0.
-func (l *lane) settle(lost int64) (int, error) {
+// that were.
+func (l *lane) settle() (int, error) {
 	f := l.fleet
 	if !f.strict() {
 		return 0, nil
 	}
 	l.owing.Store(false)
+	lost := l.takeLoss()
 	var args []any
 	total := 0
 	var failed error
