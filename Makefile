@@ -37,12 +37,16 @@ LINT_VERSION := $(shell sed -n 's|^\tgithub.com/golangci/golangci-lint/v2 \(v[^ 
 # The name holds both versions, so that either's change, and nothing else, builds it anew.
 GOLANGCI_LINT = $(CACHE_BIN)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
+# The race detector watches our code and what shares memory with it, not the inside of SQLite, which is C made into Go
+# and takes three times as long under it: 117 s of processor time for internal/demo's tests with it, 46 s without.
+RACE := -race '-gcflags=modernc.org/...=-race=false -d=checkptr=0'
+
 # -count=1: these tests talk to servers, and a cached answer would say nothing about them. Neither -short nor -trimpath:
 # under both, caddytest skips its tests without a word.
-TEST_FLAGS ?= -race -shuffle=on -count=1 -vet=off -timeout=20m -tags=$(GOTAGS)
+TEST_FLAGS ?= $(RACE) -shuffle=on -count=1 -vet=off -timeout=20m -tags=$(GOTAGS)
 TEST_PACKAGES ?= ./...
 # How long each fuzz target runs in `make test`, and in `make fuzz`.
-FUZZTIME_SHORT ?= 3s
+FUZZTIME_SHORT ?= 2s
 FUZZTIME ?= 10m
 # How long `make soak` runs.
 SOAK ?= 30m
@@ -86,11 +90,12 @@ unit: packages test-servers clients ## only the tests (TEST_PACKAGES=./ratelimit
 	@cd $(ROOT) && CGO_ENABLED=1 $(CACHE_BIN)/testreport $(addprefix -module ,$(TESTED_MODULES)) -- $(TEST_FLAGS) $(TEST_PACKAGES)
 
 .PHONY: verify
-verify: ## go.mod and go.sum of every module: tidy, and the downloaded modules unchanged
+verify: ## go.mod and go.sum of every module: tidy, and (but for the test servers') the downloaded modules unchanged
 	@for module in $(MODULES); do \
 		echo "verifying $$module/go.mod"; \
-		(cd $(ROOT)/$$module && go mod tidy -diff && go mod verify >/dev/null) || exit 1; \
+		(cd $(ROOT)/$$module && go mod tidy -diff) || exit 1; \
 	done
+	@for module in $(TESTED_MODULES); do (cd $(ROOT)/$$module && go mod verify >/dev/null) || exit 1; done
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## golangci-lint with gofumpt over every module
@@ -118,13 +123,13 @@ fuzz: ## fuzz every target, each for FUZZTIME=10m (FUZZ_PACKAGES=./upstream for 
 
 .PHONY: fuzz-short
 fuzz-short: ## fuzz every target for a few seconds
-	@cd $(ROOT) && $(SHARED) FUZZCACHE= UNGUIDED=./caddymodule scripts/fuzz.sh $(FUZZTIME_SHORT)
+	@cd $(ROOT) && $(SHARED) FUZZCACHE= UNGUIDED="./caddymodule ./internal/demo" scripts/fuzz.sh $(FUZZTIME_SHORT)
 
 # One after the other, so that the figures are those of one fault on an otherwise idle machine.
 .PHONY: chaos
 chaos: packages test-servers ## break everything around the gateway under load, at length (half an hour), and print the figures (CHAOS=TestFaultVault)
 	@mkdir -p $(CACHE)
-	@cd $(ROOT) && { GATEHOUSE_CHAOS=1 CGO_ENABLED=1 go test -v -race -count=1 -vet=off -parallel=1 -timeout=3h -tags=$(GOTAGS) \
+	@cd $(ROOT) && { GATEHOUSE_CHAOS=1 CGO_ENABLED=1 go test -v $(RACE) -count=1 -vet=off -parallel=1 -timeout=3h -tags=$(GOTAGS) \
 		-run '$(CHAOS)' ./e2e 2>&1; echo $$? >$(CACHE)/chaos.status; } | tee $(CACHE)/chaos.log | \
 		grep --line-buffered -E 'figure: |^ *--- |^(ok|FAIL|panic)'; \
 		status=$$(cat $(CACHE)/chaos.status); [ $$status = 0 ] || echo "failed: see $(CACHE)/chaos.log"; exit $$status

@@ -46,8 +46,9 @@ const (
 
 // FuzzVerify: what verifies is exactly what the reference implementation verifies, and every verdict is its verdict.
 func FuzzVerify(f *testing.F) {
-	for _, v := range readVectors(f) {
-		if v.BodyRepeat > 0 || len(v.Headers) != 3 {
+	// All of them are a test of their own; of so many seeds a short run would not reach the end.
+	for i, v := range readVectors(f) {
+		if i%3 != 0 || v.BodyRepeat > 0 || len(v.Headers) != 3 {
 			continue
 		}
 		c, flags := v.Credential, byte(0)
@@ -163,10 +164,13 @@ func FuzzVerifyOneState(f *testing.F) {
 
 // FuzzValidPublicKey: the hand-written check is the documented pattern.
 func FuzzValidPublicKey(f *testing.F) {
+	seeds := map[string]bool{}
 	for _, c := range vectorCases() {
-		v := c.vector()
-		for _, h := range v.Headers {
-			f.Add(h[1])
+		for _, h := range c.vector().Headers {
+			if len(h[1]) > 0 && h[0] == authsigner.HeaderPublicKey && !seeds[h[1]] {
+				seeds[h[1]] = true
+				f.Add(h[1])
+			}
 		}
 	}
 	pattern := regexp.MustCompile(`\A[A-Za-z0-9_-]{8,128}\z`)

@@ -7,8 +7,8 @@
 # them too. If it is empty they are forgotten, so that a short run spends its time on new inputs, not on the old ones.
 #
 # UNGUIDED names packages (./caddymodule) that are fuzzed without the fuzzer's instrumentation, with inputs that nothing
-# guides: to instrument what a package imports takes minutes where that is the whole of Caddy, which a short run cannot
-# afford. Their seeds are part of every run of the tests anyway.
+# guides: to instrument what a package imports takes minutes where that is the whole of Caddy, and makes SQLite so slow that
+# nothing is tried, which a short run cannot afford. Their seeds are part of every run of the tests anyway.
 #
 # Each other package is built once with the fuzzer's instrumentation, and its targets are the ones that the test binary lists.
 # A failing input is written to the package's testdata/fuzz, to be committed with the mend.
