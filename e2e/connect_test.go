@@ -109,9 +109,6 @@ func TestAConnectionOutlivesReloadsAndRestartsOfTheGateway(t *testing.T) {
 	for range 3 {
 		g.Reload(t)
 		text, err := a.raw(t.Context(), client, "business_get", `{}`)
-		if err != nil { // a connection that the old listener had and nobody served: docs/operating.md says how to lose none
-			text, err = a.raw(t.Context(), client, "business_get", `{}`)
-		}
 		require.NoError(t, err)
 		require.Contains(t, text, w.acmeID)
 	}

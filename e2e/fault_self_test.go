@@ -237,7 +237,6 @@ func reloadUnderLoad(t *testing.T, given bool) {
 	o.Global = strings.Replace(o.Global, w.redisLine(), "redis "+w.redis.URL()+" {\n\t\t\ttimeout 1s\n\t\t\tpool_size 6\n\t\t}", 1)
 	// what is under way at a reload may leave a connection to the data service behind, until it has been idle for so long
 	o.Site = strings.Replace(o.Site, "upstream "+w.dataURL, "upstream "+w.dataURL+" {\n\t\t\ttransport http {\n\t\t\t\tkeepalive 2s\n\t\t\t}\n\t\t}", 1)
-	o.Servers = "listener_wrappers {\n\t\t\tgateway_handover\n\t\t}"
 	if given {
 		o.Site = "bind fd/3\n\t" + o.Site
 	}

@@ -146,6 +146,9 @@ func (o Options) Caddyfile(addr, admin string) string {
 	grace_period 5s
 	servers {
 		protocols h1 h2 h2c
+		listener_wrappers {
+			gateway_handover
+		}
 		%s
 	}
 	%s
