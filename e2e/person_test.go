@@ -282,15 +282,28 @@ func (a *assistant) call(t *testing.T, tool, arguments string) (int, toolAnswer)
 
 // raw calls a tool over a client's connections and returns the answer as it is.
 func (a *assistant) raw(ctx context.Context, client *http.Client, tool, arguments string) (string, error) {
+	return a.post(ctx, client, "2025-11-25", tool, `{"name":"`+tool+`","arguments":`+arguments+`}`)
+}
+
+// modern is raw in the revision 2026-07-28.
+func (a *assistant) modern(ctx context.Context, client *http.Client, tool, arguments string) (string, error) {
+	return a.post(ctx, client, "2026-07-28", tool, `{"name":"`+tool+`","arguments":`+arguments+`,"_meta":{`+
+		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},`+
+		`"io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"}}}`)
+}
+
+func (a *assistant) post(ctx context.Context, client *http.Client, revision, tool, params string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base+"/mcp", strings.NewReader(
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`","arguments":`+arguments+`}}`))
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+params+`}`))
 	if err != nil {
 		return "", err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, text/event-stream")
-	req.Header.Set("Mcp-Protocol-Version", "2025-11-25")
-	req.Header.Set("Authorization", "Bearer "+a.Access)
+	for name, value := range map[string]string{
+		"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": revision,
+		"Mcp-Method": "tools/call", "Mcp-Name": tool, "Authorization": "Bearer " + a.Access,
+	} {
+		req.Header.Set(name, value)
+	}
 	res, err := client.Do(req)
 	if err != nil {
 		return "", err

@@ -712,6 +712,9 @@ func TestAnAnswerBrokenAtAnyByteIsRefused(t *testing.T) {
 			}
 			require.NoError(t, check(answer.body))
 			odd := []byte("\x00\t \x1f\x80\xc3\"\\/{}[],:+-.01eEnu")
+			if name == "pretty events" {
+				odd = []byte("\x00\t \x1f\"{,:") // what the others are not tried with is white space
+			}
 			body := make([]byte, 0, len(answer.body)+1)
 			for at := range len(answer.body) + 1 {
 				requireLibraryAgrees(t, answer.body[:at], check(answer.body[:at])) // cut off

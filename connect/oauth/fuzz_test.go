@@ -11,57 +11,74 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 )
 
-// Whatever is asked for, a match leads where the registered URI does: the same scheme, host, path and query, as Go and
-// browsers read them, and for anything but loopback the same port.
 func FuzzMatchRedirect(f *testing.F) {
-	registered := []string{
-		"https://app.example.org/cb", "http://127.0.0.1/callback", "http://localhost:3000/cb?x=1", "http://[::1]/cb",
-		"cursor://anysphere.cursor/cb", "com.example.app:/callback",
-	}
+	registered := registeredRedirects()
 	// Each with one of the others: with all of them a short run would end before it has read its seeds.
 	for i, trick := range slices.Concat(tricks(), registered) {
 		f.Add(registered[i%len(registered)], trick)
 	}
-	f.Fuzz(func(t *testing.T, registered, requested string) {
-		display, local, err := oauth.CheckRedirectURI(requested)
-		if err != nil {
-			require.False(t, oauth.MatchRedirect([]string{registered}, requested))
-			return
+	f.Fuzz(requireMatchingIsExact)
+}
+
+func TestWhateverMatchesARegisteredRedirectLeadsThere(t *testing.T) {
+	t.Parallel()
+	for _, registered := range registeredRedirects() {
+		for _, trick := range slices.Concat(tricks(), registeredRedirects()) {
+			requireMatchingIsExact(t, registered, trick)
 		}
-		if _, _, err := oauth.CheckRedirectURI(registered); err != nil || !oauth.MatchRedirect([]string{registered}, requested) {
-			return
+	}
+}
+
+// registeredRedirects are redirect URIs of every kind that may be registered.
+func registeredRedirects() []string {
+	return []string{
+		"https://app.example.org/cb", "http://127.0.0.1/callback", "http://localhost:3000/cb?x=1", "http://[::1]/cb",
+		"cursor://anysphere.cursor/cb", "com.example.app:/callback",
+	}
+}
+
+// requireMatchingIsExact: whatever is asked for, a match leads where the registered URI does: the same scheme, host, path
+// and query, as Go and browsers read them, and for anything but loopback the same port; also with the answer's parameters.
+func requireMatchingIsExact(t *testing.T, registered, requested string) {
+	t.Helper()
+	display, local, err := oauth.CheckRedirectURI(requested)
+	if err != nil {
+		require.False(t, oauth.MatchRedirect([]string{registered}, requested))
+		return
+	}
+	if _, _, err := oauth.CheckRedirectURI(registered); err != nil || !oauth.MatchRedirect([]string{registered}, requested) {
+		return
+	}
+	want, err := url.Parse(registered)
+	require.NoError(t, err)
+	got, err := url.Parse(requested)
+	require.NoError(t, err)
+	location, err := url.Parse(oauth.WithParameters(requested, url.Values{"code": {"a&b#c"}, "iss": {issuer}}))
+	require.NoError(t, err)
+	for _, u := range []*url.URL{got, location} {
+		require.Equal(t, want.Scheme, u.Scheme)
+		require.Equal(t, want.Hostname(), u.Hostname())
+		require.Equal(t, want.EscapedPath(), u.EscapedPath())
+		require.Nil(t, u.User)
+		require.Empty(t, u.Fragment)
+		if want.Scheme != "http" {
+			require.Equal(t, want.Host, u.Host)
 		}
-		want, err := url.Parse(registered)
-		require.NoError(t, err)
-		got, err := url.Parse(requested)
-		require.NoError(t, err)
-		location, err := url.Parse(oauth.WithParameters(requested, url.Values{"code": {"a&b#c"}, "iss": {issuer}}))
-		require.NoError(t, err)
-		for _, u := range []*url.URL{got, location} {
-			require.Equal(t, want.Scheme, u.Scheme)
-			require.Equal(t, want.Hostname(), u.Hostname())
-			require.Equal(t, want.EscapedPath(), u.EscapedPath())
-			require.Nil(t, u.User)
-			require.Empty(t, u.Fragment)
-			if want.Scheme != "http" {
-				require.Equal(t, want.Host, u.Host)
-			}
-		}
-		require.Equal(t, want.RawQuery, got.RawQuery)
-		require.True(t, strings.HasPrefix(location.RawQuery, want.RawQuery))
-		if values, err := url.ParseQuery(location.RawQuery); err == nil && !want.Query().Has("code") {
-			require.Equal(t, "a&b#c", values.Get("code"))
-		}
-		if want.Scheme == "http" {
-			require.True(t, local)
-			require.Contains(t, []string{"localhost", "127.0.0.1", "::1"}, got.Hostname())
-		} else {
-			require.Equal(t, registered, requested)
-		}
-		require.Equal(t, want.Scheme == "https", !local)
-		require.NotEmpty(t, display)
-		require.NotContains(t, requested, "\n")
-	})
+	}
+	require.Equal(t, want.RawQuery, got.RawQuery)
+	require.True(t, strings.HasPrefix(location.RawQuery, want.RawQuery))
+	if values, err := url.ParseQuery(location.RawQuery); err == nil && !want.Query().Has("code") {
+		require.Equal(t, "a&b#c", values.Get("code"))
+	}
+	if want.Scheme == "http" {
+		require.True(t, local)
+		require.Contains(t, []string{"localhost", "127.0.0.1", "::1"}, got.Hostname())
+	} else {
+		require.Equal(t, registered, requested)
+	}
+	require.Equal(t, want.Scheme == "https", !local)
+	require.NotEmpty(t, display)
+	require.NotContains(t, requested, "\n")
 }
 
 // Nothing that a client_id may be leads anywhere but to the host that is read in it.
