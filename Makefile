@@ -43,7 +43,7 @@ RACE := -race '-gcflags=modernc.org/...=-race=false -d=checkptr=0'
 
 # -count=1: these tests talk to servers, and a cached answer would say nothing about them. Neither -short nor -trimpath:
 # under both, caddytest skips its tests without a word.
-TEST_FLAGS ?= $(RACE) -shuffle=on -count=1 -vet=off -timeout=20m -tags=$(GOTAGS)
+TEST_FLAGS ?= $(RACE) '-ldflags=-s -w' -shuffle=on -count=1 -vet=off -timeout=20m -tags=$(GOTAGS)
 # The end-to-end tests first: they wait for much, and the others fill the time.
 TEST_PACKAGES ?= ./e2e... ./...
 # How long each fuzz target runs in `make test`, and in `make fuzz`.
@@ -124,7 +124,7 @@ fuzz: ## fuzz every target, each for FUZZTIME=10m (FUZZ_PACKAGES=./upstream for 
 
 .PHONY: fuzz-short
 fuzz-short: ## fuzz every target for a few seconds
-	@cd $(ROOT) && $(SHARED) FUZZCACHE= UNGUIDED="./caddymodule ./internal/demo" scripts/fuzz.sh $(FUZZTIME_SHORT)
+	@cd $(ROOT) && $(SHARED) FUZZCACHE= LANES=2 UNGUIDED="./caddymodule ./internal/demo" scripts/fuzz.sh $(FUZZTIME_SHORT)
 
 # One after the other, so that the figures are those of one fault on an otherwise idle machine.
 .PHONY: chaos

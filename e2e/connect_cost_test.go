@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"crypto/rand"
 	"io"
 	"net/http"
@@ -29,11 +30,15 @@ func TestFleetOfOneShowsWhatTheGatewayAddsToAToolsCall(t *testing.T) {
 	data := demoService(t).Handler()
 	w, g := connectedTo(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		if r.URL.Path == "/connect/v1/contacts" {
-			one := strings.Replace(contact, "%s", r.Header.Get("X-Business-Id"), 1)
+		one := strings.Replace(contact, "%s", r.Header.Get("X-Business-Id"), 1)
+		switch r.URL.Path {
+		case "/connect/v1/contacts":
 			rw.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(rw, `{"contacts":[`+strings.Repeat(one+",", 24)+one+`],"next_cursor":null}`)
-		} else {
+		case "/connect/v1/contacts/10403":
+			rw.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(rw, `{"contact":`+one+`}`)
+		default:
 			data.ServeHTTP(rw, r)
 		}
 		own.Add(int64(time.Since(began)))
@@ -43,13 +48,14 @@ func TestFleetOfOneShowsWhatTheGatewayAddsToAToolsCall(t *testing.T) {
 	first := register(t, g.URL, "Test Assistant")
 	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
 	t.Cleanup(client.CloseIdleConnections)
-	for name, ask := range map[string]func(a *assistant) (string, error){
-		"25 contacts, 2025-11-25": func(a *assistant) (string, error) {
-			return a.raw(t.Context(), client, "contacts_search", `{"limit":25}`)
-		},
-		"25 contacts, 2026-07-28": func(a *assistant) (string, error) {
-			return a.modern(t.Context(), client, "contacts_search", `{"limit":25}`)
-		},
+	for _, tc := range []struct {
+		name, tool, arguments string
+		ask                   func(a *assistant, ctx context.Context, c *http.Client, tool, arguments string) (string, error)
+	}{
+		{"one contact, 2025-11-25", "contacts_get", `{"id":10403}`, (*assistant).raw},
+		{"one contact, 2026-07-28", "contacts_get", `{"id":10403}`, (*assistant).modern},
+		{"25 contacts, 2025-11-25", "contacts_search", `{"limit":25}`, (*assistant).raw},
+		{"25 contacts, 2026-07-28", "contacts_search", `{"limit":25}`, (*assistant).modern},
 	} {
 		var took []time.Duration
 		for range connections {
@@ -58,7 +64,7 @@ func TestFleetOfOneShowsWhatTheGatewayAddsToAToolsCall(t *testing.T) {
 			a.connect(t, owner, "mcp:read")
 			for i := range calls {
 				before, began := own.Load(), time.Now()
-				text, err := ask(&a)
+				text, err := tc.ask(&a, t.Context(), client, tc.tool, tc.arguments)
 				d := time.Since(began) - time.Duration(own.Load()-before)
 				require.NoError(t, err)
 				require.Contains(t, text, "Halvorsen")
@@ -68,7 +74,7 @@ func TestFleetOfOneShowsWhatTheGatewayAddsToAToolsCall(t *testing.T) {
 			}
 		}
 		slices.Sort(took)
-		t.Logf("figure: %s: %d calls, wrong answers: 0; the gateway adds p50=%s p90=%s p99=%s", name, len(took),
+		t.Logf("figure: %s: %d calls, wrong answers: 0; the gateway adds p50=%s p90=%s p99=%s", tc.name, len(took),
 			took[len(took)/2].Round(time.Microsecond), took[len(took)*90/100].Round(time.Microsecond),
 			took[len(took)*99/100].Round(time.Microsecond))
 	}

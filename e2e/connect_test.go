@@ -308,7 +308,7 @@ func TestTheRightsInRedisOfTheConnectionServerSuffice(t *testing.T) {
 	require.Empty(t, log, "what Redis has refused")
 }
 
-// A thousand connections work at the same time through one gateway (a hundred in the short form), each with its own token,
+// A thousand connections work at the same time through one gateway (60 in the short form), each with its own token,
 // and each gets what its own scopes allow.
 func TestFleetOfAssistantsWorksThroughOneGatewayAtOnce(t *testing.T) {
 	t.Parallel()

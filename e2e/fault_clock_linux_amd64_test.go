@@ -1,0 +1,69 @@
+package e2e_test
+
+import (
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+)
+
+// A gateway whose clock is wrong takes what was signed by its clock and refuses the rest, saying what its clock is. Nothing
+// else depends on the time of day: whoever is over a limit stays so, and all is well again when the clock is.
+func TestFaultTheGatewaysOwnClockIsSteppedByTenMinutesBothWays(t *testing.T) {
+	t.Parallel()
+	const target = "/api/v1/me"
+	scale := chaosScale(t)
+	w := newLoadWorld(t)
+	callers := w.addKeys(t, 2*scale.rate, 5)
+	spent := w.addKeys(t, 2, 1)
+	g := gatewaytest.Start(t, w.options("", ""))
+	signedAt := func(c gatewaytest.Caller, at time.Time) gatewaytest.Answer {
+		t.Helper()
+		a, err := c.Send(t.Context(), http.MethodGet, g.URL, target, http.Header{
+			authsigner.HeaderPublicKey: {c.PublicKey},
+			authsigner.HeaderTimestamp: {strconv.FormatInt(at.Unix(), 10)},
+			authsigner.HeaderSignature: {authsigner.Sign(c.PrivateKey, at.Unix(), http.MethodGet, target, nil)},
+		}, nil)
+		require.NoError(t, err)
+		return a
+	}
+	l := startLoad(t, loadOptions{
+		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate, Addresses: 100,
+		May: func(s *sample) string {
+			if s.Status == http.StatusOK || s.Code == "REQUEST_EXPIRED" && s.during("ahead", "back") {
+				return ""
+			}
+			return "only 200 is allowed, and REQUEST_EXPIRED while the clock is wrong"
+		},
+	})
+	l.during(scale.before)
+	for i, step := range []struct {
+		phase string
+		by    time.Duration
+	}{{"ahead", 10 * time.Minute}, {"back", -10 * time.Minute}} {
+		over := spent[i].Caller
+		for range keyLimit {
+			require.Equal(t, http.StatusOK, over.Get(t, g.URL, target).Status)
+		}
+		l.phase(step.phase)
+		g.StepClock(t, step.by)
+		requireJSON(t, signedAt(w.other, time.Now().Add(step.by)))
+		requireProblem(t, signedAt(over, time.Now().Add(step.by)), http.StatusTooManyRequests, "RATE_LIMITED")
+		p := requireProblem(t, signedAt(w.acme, time.Now()), http.StatusUnauthorized, "REQUEST_EXPIRED")
+		require.InDelta(t, time.Now().Add(step.by).Unix(), p.ServerTime, 60)
+		l.during(scale.away)
+		require.Contains(t, anonymous().Get(t, g.AdminURL, "/gateway/ready").Body, `"limits":"ok"`)
+		g.StepClock(t, 0)
+		l.phase("right")
+		requireJSON(t, w.acme.Get(t, g.URL, target))
+		l.during(scale.back)
+	}
+	r := l.stop()
+	require.Zero(t, r.overLimit())
+	r.figure(t)
+}

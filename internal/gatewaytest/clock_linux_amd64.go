@@ -1,0 +1,98 @@
+package gatewaytest
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// StepClock sets the running gateway's clock ahead of the machine's, or back if ahead is negative, in whole seconds, as
+// somebody does who sets the machine's clock: the time of day jumps, what was measured since the process's start does not.
+// 0 sets it right again.
+//
+// A process reads the clock by a function that the kernel maps into it, the vDSO. There, and in this process alone, the
+// function is replaced by one that adds to what the kernel says.
+func (g *Gateway) StepClock(tb testing.TB, ahead time.Duration) {
+	tb.Helper()
+	maps, err := os.ReadFile(g.proc("maps"))
+	require.NoError(tb, err)
+	var from, to uint64
+	for line := range strings.Lines(string(maps)) {
+		if strings.HasSuffix(line, "[vdso]\n") {
+			_, err := fmt.Sscanf(line, "%x-%x", &from, &to)
+			require.NoError(tb, err)
+		}
+	}
+	require.NotZero(tb, from, "the process has no vDSO")
+	memory, err := os.OpenFile(g.proc("mem"), os.O_RDWR, 0)
+	require.NoError(tb, err)
+	defer func() { require.NoError(tb, memory.Close()) }()
+	image := make([]byte, to-from)
+	_, err = memory.ReadAt(image, int64(from))
+	require.NoError(tb, err)
+	file, err := elf.NewFile(bytes.NewReader(image))
+	require.NoError(tb, err)
+	symbols, err := file.DynamicSymbols()
+	require.NoError(tb, err)
+	var at, size uint64
+	for _, s := range symbols {
+		if s.Name == "__vdso_clock_gettime" {
+			at, size = from+s.Value, s.Size
+		}
+	}
+	require.NotZero(tb, at, "the vDSO has no clock")
+	code := binary.LittleEndian.AppendUint64(steppedClock(), uint64(int64(ahead/time.Second)))
+	require.LessOrEqual(tb, uint64(len(code)), to-at)
+
+	// Nobody may be within the function while it changes.
+	require.Eventually(tb, func() bool {
+		g.Signal(tb, syscall.SIGSTOP)
+		defer g.Signal(tb, syscall.SIGCONT)
+		if !g.allOutside(at, at+max(size, uint64(len(code)))) {
+			return false
+		}
+		_, err = memory.WriteAt(code, int64(at))
+		return true
+	}, time.Minute, time.Millisecond)
+	require.NoError(tb, err)
+}
+
+// steppedClock is clock_gettime(2) with an offset in seconds, which follows it, for CLOCK_REALTIME:
+//
+//	mov eax, 228; syscall; test edi, edi; jnz end; mov rcx, [rip+6]; add [rsi], rcx; end: ret; nop; nop
+func steppedClock() []byte {
+	return []byte{
+		0xb8, 0xe4, 0, 0, 0, 0x0f, 0x05, 0x85, 0xff, 0x75, 0x0a, 0x48, 0x8b, 0x0d, 6, 0, 0, 0, 0x48, 0x01, 0x0e, 0xc3, 0x90, 0x90,
+	}
+}
+
+// allOutside reports whether all of the gateway's threads have stopped, and none in a range of its code.
+func (g *Gateway) allOutside(from, to uint64) bool {
+	threads, err := filepath.Glob(g.proc("task/*/syscall"))
+	if err != nil || len(threads) == 0 {
+		return false
+	}
+	for _, t := range threads {
+		where, err := os.ReadFile(t)
+		if err != nil {
+			return false
+		}
+		// "running", or what of a system call there is, and the stack pointer and the program counter
+		fields := strings.Fields(string(where))
+		pc, err := strconv.ParseUint(fields[len(fields)-1], 0, 64)
+		if err != nil || pc >= from && pc < to {
+			return false
+		}
+	}
+	return true
+}
