@@ -276,7 +276,7 @@ func TestAClientWithoutRefreshTokensGetsNone(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(oauth.AccessLifetime), grant.ExpiresAt, time.Minute)
 }
 
-func TestLastUseIsKnownToTheMinute(t *testing.T) {
+func TestTheFirstUseIsKnownAtOnceAndLaterOnesToTheMinute(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	now := newClock()
@@ -289,14 +289,18 @@ func TestLastUseIsKnownToTheMinute(t *testing.T) {
 		return grants[0].LastUsedAt
 	}
 	began := used()
-	now.Add(59 * time.Second)
+	now.Add(2 * time.Second)
 	_, err := s.Authenticate(ctx, tokens.Access)
 	require.NoError(t, err)
-	require.Equal(t, began, used())
+	require.Equal(t, began.Add(2*time.Second), used())
+	now.Add(59 * time.Second)
+	_, err = s.Authenticate(ctx, tokens.Access)
+	require.NoError(t, err)
+	require.Equal(t, began.Add(2*time.Second), used())
 	now.Add(time.Second)
 	grant, err := s.Authenticate(ctx, tokens.Access)
 	require.NoError(t, err)
-	require.Equal(t, began.Add(time.Minute), used())
+	require.Equal(t, began.Add(62*time.Second), used())
 	require.Equal(t, grant.LastUsedAt.UnixMilli(), used().UnixMilli())
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// usedEvery is how exactly Grant.LastUsedAt is kept.
+// usedEvery is how exactly Grant.LastUsedAt is kept after the first use.
 const usedEvery = time.Minute
 
 // findAccess reads an access token, valid or not, with its connection.
@@ -46,7 +46,7 @@ func (s *Server) Authenticate(ctx context.Context, bearer string) (Grant, error)
 		return Grant{}, ErrInvalidToken
 	}
 	rec.Scopes = known(scopes)
-	if now.Sub(rec.LastUsedAt) >= usedEvery {
+	if first := !rec.LastUsedAt.After(rec.CreatedAt); first || now.Sub(rec.LastUsedAt) >= usedEvery {
 		if _, err := s.store.run(ctx, "remembering a use", s.store.touch, []string{s.store.grantKey(id)}, millis(now)); err == nil {
 			rec.LastUsedAt = now
 		}
