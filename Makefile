@@ -44,8 +44,7 @@ RACE := -race '-gcflags=modernc.org/...=-race=false -d=checkptr=0'
 # -count=1: these tests talk to servers, and a cached answer would say nothing about them. Neither -short nor -trimpath:
 # under both, caddytest skips its tests without a word.
 TEST_FLAGS ?= $(RACE) '-ldflags=-s -w' -shuffle=on -count=1 -vet=off -timeout=20m -tags=$(GOTAGS)
-# The end-to-end tests first: they wait for much, and the others fill the time.
-TEST_PACKAGES ?= ./e2e... ./...
+TEST_PACKAGES ?= ./...
 # How long each fuzz target runs in `make test`, and in `make fuzz`.
 FUZZTIME_SHORT ?= 2s
 FUZZTIME ?= 10m

@@ -47,8 +47,9 @@ func (s *Server) Authenticate(ctx context.Context, bearer string) (Grant, error)
 	}
 	rec.Scopes = known(scopes)
 	if first := !rec.LastUsedAt.After(rec.CreatedAt); first || now.Sub(rec.LastUsedAt) >= usedEvery {
-		if _, err := s.store.run(ctx, "remembering a use", s.store.touch, []string{s.store.grantKey(id)}, millis(now)); err == nil {
-			rec.LastUsedAt = now
+		used := millis(now)
+		if _, err := s.store.run(ctx, "remembering a use", s.store.touch, []string{s.store.grantKey(id)}, used); err == nil {
+			rec.LastUsedAt = moment(used)
 		}
 	}
 	return rec.Grant, nil
