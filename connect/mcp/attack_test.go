@@ -1,6 +1,7 @@
 package mcp_test
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -351,6 +352,25 @@ func TestAnAccountIsAskedForOnceInAWhile(t *testing.T) {
 	s.people.err = account.ErrUnavailable
 	s.people.mu.Unlock()
 	call(t, c, "calendars_list", nil)
+}
+
+// brokenLimiter fails in the way that nobody expects.
+type brokenLimiter struct{}
+
+func (brokenLimiter) Allow(context.Context, string) (time.Duration, error) {
+	panic("an answer of no known kind")
+}
+
+func TestALimiterThatPanicsEndsNeitherTheCallNorTheGateway(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared, func(o *mcp.Options) { o.Limiter = brokenLimiter{} })
+	for _, era := range []string{modern, legacy} {
+		res := s.post("bearer", era, callMessage(era, "contacts_search", object{"limit": 1}), nil)
+		text, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, res.StatusCode, "%s", text)
+		require.Contains(t, string(text), "structuredContent")
+	}
 }
 
 func TestAConnectionsCallsAreCounted(t *testing.T) {

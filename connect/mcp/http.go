@@ -21,6 +21,9 @@ import (
 // The revision from which on there are no sessions.
 const revisionStateless = "2026-07-28"
 
+// methodCall is the method of a tool's call.
+const methodCall = "tools/call"
+
 // Headers of the transport.
 const (
 	headerProtocol = "Mcp-Protocol-Version"
@@ -115,7 +118,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	modern := r.Header.Get(headerProtocol) >= revisionStateless
 	for _, m := range messages {
-		if t, ok := s.tools[m.Params.Name]; ok && m.Method == "tools/call" && !grant.Scopes.Allows(t.scope) {
+		if t, ok := s.tools[m.Params.Name]; ok && m.Method == methodCall && !grant.Scopes.Allows(t.scope) {
 			s.o.Challenge.InsufficientScope(w, t.needs(grant)...)
 			return
 		}
@@ -127,7 +130,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor >= 2 {
 		w = &withoutConnection{ResponseWriter: w}
 	}
-	s.route(r, grant, messages, modern).ServeHTTP(w, s.identify(r, grantOf{Grant: grant, requestID: requestID}))
+	caller := grantOf{Grant: grant, requestID: requestID}
+	handler, kept := s.route(r, grant, messages, modern)
+	if len(messages) == 1 && messages[0].Method == methodCall {
+		caller.wait = s.countAhead(r.Context(), caller)
+		if !kept {
+			caller.contents = newContents()
+			w = &contentsWriter{ResponseWriter: w, contents: caller.contents}
+		}
+	}
+	handler.ServeHTTP(w, s.identify(r, caller))
 }
 
 // withoutConnection keeps back the SDK's Connection header, which makes an answer over HTTP/3 malformed (RFC 9114,

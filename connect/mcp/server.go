@@ -255,6 +255,10 @@ type grantOf struct {
 	oauth.Grant
 
 	requestID string
+
+	// Of a request with one call. Nil otherwise.
+	wait     func() time.Duration // what limit says of it
+	contents *contents            // where its result goes, if it goes into the request's own answer
 }
 
 const extraGrant = "gatehouse/grant"

@@ -36,6 +36,7 @@ type tool struct {
 
 	// set by prepare
 	input, output *jsonschema.Schema
+	quick         *shape   // of the output, nil if there is none
 	arguments     []string // their names, in the schema's order
 }
 
@@ -67,6 +68,7 @@ func (t *tool) prepare() error {
 	if t.output, err = compile(t.name+".output.json", t.out); err != nil {
 		return err
 	}
+	t.quick = shapeOf(t.output)
 	for i := 0; i+1 < len(t.in); i += 2 {
 		properties, ok := t.in[i+1].(node)
 		if t.in[i] != "properties" || !ok {
@@ -141,18 +143,15 @@ func (m members) read(name string, into any) error {
 	return nil
 }
 
-// success makes a tool's result of its outcome. The structured content has to meet the output schema: clients check it.
-func (t *tool) success(o *outcome) (*sdk.CallToolResult, error) {
+// success makes a tool's result of its outcome, with its contents in c if that is not nil. The structured content has to
+// meet the output schema: clients check it.
+func (t *tool) success(o *outcome, c *contents) (*sdk.CallToolResult, error) {
 	written, err := fast.Marshal(o.value)
 	if err != nil {
 		return nil, fmt.Errorf("writing what %s answers: %w", t.name, err)
 	}
 	written = withoutHidden(written)
-	var doc any
-	if err := fast.Unmarshal(written, &doc); err != nil {
-		return nil, fmt.Errorf("reading what %s answers: %w", t.name, err)
-	}
-	if err := t.output.Validate(doc); err != nil {
+	if err := t.checkOutput(written); err != nil {
 		return nil, &toolError{
 			code:     codeUnusable,
 			sentence: "The business's data service gave an answer that cannot be used. This is not the fault of your arguments.",
@@ -165,10 +164,22 @@ func (t *tool) success(o *outcome) (*sdk.CallToolResult, error) {
 	if o.untrusted {
 		text = fence(text)
 	}
-	return &sdk.CallToolResult{
-		Content:           []sdk.Content{&sdk.TextContent{Text: text}},
-		StructuredContent: json.RawMessage(written),
-	}, nil
+	if c != nil {
+		return c.result(text, written)
+	}
+	return resultOf(text, written), nil
+}
+
+// checkOutput returns why an answer does not meet the output schema.
+func (t *tool) checkOutput(written []byte) error {
+	if t.quick != nil && t.quick.fits(written) {
+		return nil
+	}
+	var doc any
+	if err := fast.Unmarshal(written, &doc); err != nil {
+		return fmt.Errorf("reading what %s answers: %w", t.name, err)
+	}
+	return t.output.Validate(doc)
 }
 
 func (t *tool) doneUnusably() string {

@@ -1,6 +1,7 @@
 package mcp_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -340,11 +341,32 @@ func TestArgumentsAreRefusedWithWhatIsAllowed(t *testing.T) {
 
 func TestWhatAToolAnswersStandsInTextAsWell(t *testing.T) {
 	t.Parallel()
-	s := newSetup(t, shared)
-	c := s.connect(legacy, "bearer", nil)
-	res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "jobs_search", Arguments: object{"limit": 2}})
-	require.NoError(t, err)
-	structured, err := json.Marshal(res.StructuredContent)
-	require.NoError(t, err)
-	require.JSONEq(t, string(structured), textOf(res))
+	asks := &sdk.ClientOptions{ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+		return &sdk.ElicitResult{Action: "decline"}, nil
+	}}
+	for _, test := range []struct {
+		name, era string
+		options   *sdk.ClientOptions
+	}{
+		{"without a session", modern, nil},
+		{"without a session, older", legacy, nil},
+		{"with a session", legacy, asks},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSetup(t, shared)
+			c := s.connect(test.era, "bearer", test.options)
+			notes := "<b>\"quoted\"</b> & \\\n</script>"
+			created := call(t, c, "contacts_create", object{"first_name": "Zoë </td>", "notes": notes, "last_name": test.name})
+			require.Equal(t, notes, created["contact"].(object)["notes"])
+			for _, tool := range []string{"jobs_search", "contacts_search"} {
+				res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: object{"limit": 2}})
+				require.NoError(t, err)
+				structured, err := json.Marshal(res.StructuredContent)
+				require.NoError(t, err)
+				require.JSONEq(t, string(structured), textOf(res))
+				require.Len(t, res.Content, 1)
+			}
+		})
+	}
 }

@@ -3,8 +3,10 @@ package mcp
 import (
 	"bytes"
 	"crypto/rand"
+	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // warning stands in every result that holds strangers' texts, in its structured form too.
@@ -44,7 +46,9 @@ func visible(s string) string {
 
 // withoutHidden takes what is hidden out of JSON: notes and names of all records may repeat strangers' words.
 func withoutHidden(written []byte) []byte {
-	if bytes.IndexFunc(written, hidden) < 0 {
+	// most is ASCII, of which nothing is hidden
+	beyond := slices.IndexFunc(written, func(b byte) bool { return b >= utf8.RuneSelf })
+	if beyond < 0 || bytes.IndexFunc(written[beyond:], hidden) < 0 {
 		return written
 	}
 	return bytes.Map(func(r rune) rune {
