@@ -22,6 +22,8 @@ export GOTAGS := nobadger,nomysql,nopgx
 CADDY_PATH := github.com/caddyserver/caddy/v2
 LDFLAGS := -s -w -X $(CADDY_PATH).CustomVersion=$(VERSION) -X $(CADDY_PATH).CustomBinaryName=gatehouse
 
+GO_BUILD = go build -trimpath -buildvcs=false -tags=$(GOTAGS) -ldflags "$(LDFLAGS)"
+
 # One set of compiled packages for whatever is not under the race detector (build, vet, lint, the test servers), which
 # on two cores saves minutes: without cgo, and without the paths of the machine.
 export CGO_ENABLED := 0
@@ -39,12 +41,14 @@ GOLANGCI_LINT = $(CACHE_BIN)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell g
 
 # The race detector watches our code and what shares memory with it, not the inside of SQLite, which is C made into Go
 # and takes three times as long under it: 117 s of processor time for internal/demo's tests with it, 46 s without.
-RACE := -race '-gcflags=modernc.org/...=-race=false -d=checkptr=0'
+# -trimpath: another clone of the repository uses what this one has compiled.
+RACE := -race -trimpath '-gcflags=modernc.org/...=-race=false -d=checkptr=0'
 
-# -count=1: these tests talk to servers, and a cached answer would say nothing about them. Neither -short nor -trimpath:
-# under both, caddytest skips its tests without a word.
-TEST_FLAGS ?= $(RACE) '-ldflags=-s -w' -shuffle=on -count=1 -vet=off -timeout=20m -tags=$(GOTAGS)
+# -count=1: these tests talk to servers, and a cached answer would say nothing about them.
+TEST_FLAGS ?= $(RACE) '-ldflags=-s -w' -p=3 -shuffle=on -count=1 -vet=off -timeout=20m -tags=$(GOTAGS)
 TEST_PACKAGES ?= ./...
+# Which of them begin first. They wait for servers much of the time; three packages at a time (-p) make two processors busy.
+SLOW_PACKAGES := e2e e2e/connect
 # How long each fuzz target runs in `make test`, and in `make fuzz`.
 FUZZTIME_SHORT ?= 2s
 FUZZTIME ?= 10m
@@ -67,7 +71,7 @@ demo: build ## build and start the whole gateway with embedded stores on http://
 .PHONY: build
 build: ## write bin/gatehouse, the version stamped in
 	@mkdir -p $(BIN)
-	cd $(ROOT) && go build -trimpath -buildvcs=false -tags=$(GOTAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/gatehouse ./cmd/gatehouse
+	cd $(ROOT) && $(GO_BUILD) -o $(BIN)/gatehouse ./cmd/gatehouse
 
 .PHONY: xcaddy
 xcaddy: build ## build bin/gatehouse-xcaddy with the xcaddy tool from xcaddy.json, and hold it against bin/gatehouse
@@ -87,7 +91,9 @@ test: packages test-servers clients verify lint vet fuzz-short unit ## everythin
 .PHONY: unit
 unit: packages test-servers clients ## only the tests (TEST_PACKAGES=./ratelimit/... TEST_FLAGS="-race -run TestX")
 	@cd $(ROOT) && go build -buildvcs=false -o $(CACHE_BIN)/testreport ./internal/testreport
-	@cd $(ROOT) && CGO_ENABLED=1 $(CACHE_BIN)/testreport $(addprefix -module ,$(TESTED_MODULES)) -- $(TEST_FLAGS) $(TEST_PACKAGES)
+	@cd $(ROOT) && $(GO_BUILD) -o $(CACHE_BIN)/gatehouse-test ./cmd/gatehouse
+	@cd $(ROOT) && CGO_ENABLED=1 GATEHOUSE_TEST_BINARY=$(CACHE_BIN)/gatehouse-test $(CACHE_BIN)/testreport \
+		$(addprefix -module ,$(TESTED_MODULES)) $(addprefix -first ,$(SLOW_PACKAGES)) -- $(TEST_FLAGS) $(TEST_PACKAGES)
 
 .PHONY: verify
 verify: ## go.mod and go.sum of every module: tidy, and (but for the test servers') the downloaded modules unchanged

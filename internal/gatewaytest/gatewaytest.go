@@ -40,7 +40,8 @@ const product = "./cmd/gatehouse"
 // builds are those of this test process: each main package is built once.
 var builds sync.Map // of func() (string, error), by main package
 
-// Binary is the path of the gatehouse binary built from this checkout.
+// Binary is the path of the gatehouse binary built from this checkout: by whoever runs the tests, who says so in
+// GATEHOUSE_TEST_BINARY as `make unit` does, or else now.
 func Binary(tb testing.TB) string {
 	tb.Helper()
 	return build(tb, product)
@@ -72,7 +73,7 @@ func buildBinary(mainPackage string) (string, error) {
 	path := filepath.Join(dir, filepath.Base(mainPackage)+"-test")
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-buildvcs=false", "-tags="+os.Getenv("GOTAGS"),
-		"-o", tmp, mainPackage)
+		"-ldflags=-s -w", "-o", tmp, mainPackage)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -9,7 +9,7 @@
 //
 // Usage:
 //
-//	testreport -module DIR [-module DIR ...] [-slowest N] -- ARGUMENTS OF GO TEST
+//	testreport -module DIR [-module DIR ...] [-first DIR ...] [-slowest N] -- ARGUMENTS OF GO TEST
 package main
 
 import (
@@ -22,6 +22,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -34,13 +36,18 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var modules []string
+	var modules, first []string
 	flags := flag.NewFlagSet("testreport", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Func("module", "the `directory` of a module to test; may be given several times", func(dir string) error {
 		modules = append(modules, dir)
 		return nil
 	})
+	flags.Func("first", "a `directory` whose package is to be tested before the others, in the modules that have it; may be given several times",
+		func(dir string) error {
+			first = append(first, dir)
+			return nil
+		})
 	slowest := flags.Int("slowest", 10, "how many of the slowest tests to list")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -52,7 +59,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 	rep := newReport(stdout)
 	for _, dir := range modules {
-		if err := testModule(ctx, rep, dir, flags.Args(), stderr); err != nil {
+		if err := testModule(ctx, rep, dir, inOrder(dir, first, flags.Args()), stderr); err != nil {
 			rep.broken(dir, err)
 		}
 		if ctx.Err() != nil {
@@ -64,6 +71,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// inOrder puts the packages of first that a module has before the packages that args name: go test begins in the order of
+// its arguments, and takes a package that is named twice once. Packages are what begins with "./", as "./..." does; without
+// "./..." among them nothing is added.
+func inOrder(module string, first, args []string) []string {
+	at := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "./") })
+	if at < 0 || !slices.Contains(args, "./...") {
+		return args
+	}
+	var there []string
+	for _, dir := range first {
+		if _, err := os.Stat(filepath.Join(module, dir)); err == nil {
+			there = append(there, "./"+filepath.ToSlash(filepath.Clean(dir)))
+		}
+	}
+	return slices.Insert(slices.Clone(args), at, there...)
 }
 
 // testModule runs go test in dir and feeds its events to rep. It returns an error only for what the events do not show:

@@ -150,3 +150,17 @@ func TestModulesAreRunForReal(t *testing.T) {
 	out.Reset()
 	require.Equal(t, 2, run(t.Context(), []string{"--", "./..."}, &out, &errs), "a module is needed")
 }
+
+func TestSlowPackagesAreTestedFirstWhereAModuleHasThem(t *testing.T) {
+	t.Parallel()
+	module := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(module, "e2e", "connect"), 0o755))
+	first := []string{"e2e", "e2e/connect", "elsewhere"}
+	for _, test := range []struct{ args, want string }{
+		{"-race ./...", "-race ./e2e ./e2e/connect ./..."},
+		{"-race ./a", "-race ./a"},
+		{"-race", "-race"},
+	} {
+		require.Equal(t, strings.Fields(test.want), inOrder(module, first, strings.Fields(test.args)), test.args)
+	}
+}
