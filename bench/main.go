@@ -38,8 +38,8 @@ func main() {
 		return
 	}
 	var o options
-	flag.IntVar(&o.rounds, "rounds", 5, "rounds, each of one run against plain Caddy and one against the whole job")
-	flag.DurationVar(&o.duration, "duration", 8*time.Second, "length of a run")
+	flag.IntVar(&o.rounds, "rounds", 20, "rounds, each of one run against plain Caddy and one against the whole job")
+	flag.DurationVar(&o.duration, "duration", 2*time.Second, "length of a run: short, so that both servers see the same machine")
 	flag.IntVar(&o.connections, "connections", 64, "wrk's connections")
 	flag.IntVar(&o.threads, "threads", 1, "wrk's threads")
 	flag.StringVar(&o.upstream, "upstream", "demo", `data service: "demo" (internal/demo on SQLite) or "canned" (one constant answer, the harshest case)`)

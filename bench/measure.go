@@ -211,14 +211,18 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
+// profiled is how long the profile is taken for.
+const profiled = 12 * time.Second
+
 // profileUnderLoad writes a CPU profile of the whole job, taken by Caddy's own admin API while wrk runs.
 func (b *bench) profileUnderLoad(ctx context.Context, name string) error {
 	done := make(chan error, 1)
+	b.duration = profiled + time.Second
 	go func() {
 		_, err := b.load(ctx, &b.whole)
 		done <- err
 	}()
-	seconds := max(1, int(b.duration.Seconds())-1)
+	seconds := int(profiled.Seconds())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", b.whole.admin, seconds), nil)
 	if err != nil {
 		return fmt.Errorf("building a request: %w", err)
