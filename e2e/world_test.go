@@ -32,6 +32,7 @@ const patience = 20 * time.Second
 // world is everything around a gateway: a Redis, a data service and the keys of two businesses and an inactive one.
 type world struct {
 	redis   *redistest.Server
+	data    *httptest.Server
 	dataURL string
 	keyFile string
 
@@ -48,7 +49,7 @@ func newWorld(t *testing.T, data http.Handler) *world {
 	}
 	srv := httptest.NewServer(data)
 	t.Cleanup(srv.Close)
-	w.dataURL = srv.URL
+	w.data, w.dataURL = srv, srv.URL
 
 	w.keyFile = filepath.Join(t.TempDir(), "keys.json")
 	store, err := file.Open(w.keyFile, file.Options{Create: true})
