@@ -129,7 +129,7 @@ fuzz: ## fuzz every target, each for FUZZTIME=10m (FUZZ_PACKAGES=./upstream for 
 
 .PHONY: fuzz-short
 fuzz-short: ## fuzz every target for a few seconds
-	@cd $(ROOT) && $(SHARED) FUZZCACHE= LANES=2 UNGUIDED="./caddymodule ./internal/demo" scripts/fuzz.sh $(FUZZTIME_SHORT)
+	@cd $(ROOT) && $(SHARED) FUZZCACHE= LANES=2 UNGUIDED="./caddymodule ./connect/mcp ./internal/demo" scripts/fuzz.sh $(FUZZTIME_SHORT)
 
 # One after the other, so that the figures are those of one fault on an otherwise idle machine.
 .PHONY: chaos

@@ -274,6 +274,22 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 }
 
+func TestDeepArgumentsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	eachEra(t, func(t *testing.T, era string) {
+		for depth, want := range map[int]string{900: "INVALID_ARGUMENTS", 9_000: "INVALID_ARGUMENTS", 90_000: "depth"} {
+			body := strings.Replace(callMessage(era, "contacts_search", object{"query": "deep"}), `"deep"`,
+				strings.Repeat("[", depth)+strings.Repeat("]", depth), 1)
+			res := s.post("bearer", era, body, nil)
+			text, err := io.ReadAll(res.Body)
+			require.NoError(t, err)
+			require.Contains(t, string(text), want)
+			require.Less(t, len(text), 2000)
+		}
+	})
+}
+
 func TestMethodsThatAreNotOfferedAreNotFound(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
@@ -361,15 +377,18 @@ func (brokenLimiter) Allow(context.Context, string) (time.Duration, error) {
 	panic("an answer of no known kind")
 }
 
-func TestALimiterThatPanicsEndsNeitherTheCallNorTheGateway(t *testing.T) {
+func TestALimiterThatPanicsFailsTheCallAndNothingElse(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared, func(o *mcp.Options) { o.Limiter = brokenLimiter{} })
 	for _, era := range []string{modern, legacy} {
-		res := s.post("bearer", era, callMessage(era, "contacts_search", object{"limit": 1}), nil)
-		text, err := io.ReadAll(res.Body)
-		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, res.StatusCode, "%s", text)
-		require.Contains(t, string(text), "structuredContent")
+		for _, tool := range []string{"contacts_search", "contacts_create"} {
+			res := s.post("bearer", era, callMessage(era, tool, object{}), nil)
+			text, err := io.ReadAll(res.Body)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, res.StatusCode, "%s", text)
+			require.Contains(t, string(text), "Error INTERNAL")
+			require.NotContains(t, string(text), "no known kind")
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -97,32 +96,8 @@ func (s *Server) limit(ctx context.Context, g grantOf) time.Duration {
 	return wait
 }
 
-// countAhead counts a call while the SDK still makes ready for it, which takes about as long. What the SDK then refuses has
-// been counted too.
-func (s *Server) countAhead(ctx context.Context, g grantOf) func() time.Duration {
-	wait := make(chan time.Duration, 1)
-	ctx = context.WithoutCancel(ctx)
-	go func() {
-		var d time.Duration
-		defer func() {
-			// Nobody above this goroutine would, and the process would end.
-			if v := recover(); v != nil {
-				s.log.Error("panic while counting a call", zap.String("request_id", g.requestID), zap.Any("panic", v),
-					zap.Stack("stack"))
-			}
-			wait <- d
-		}()
-		d = s.limit(ctx, g)
-	}()
-	return sync.OnceValue(func() time.Duration { return <-wait })
-}
-
 // callTool takes a call through everything that it has to pass.
-func (s *Server) callTool(ctx context.Context, t *tool, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-	g, ok := callerOf(r)
-	if !ok {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
-	}
+func (s *Server) callTool(ctx context.Context, t *tool, g grantOf, r *sdk.CallToolRequest) *sdk.CallToolResult {
 	began := s.now()
 	c := &call{
 		server: s, tool: t, grant: g, request: r,
@@ -132,9 +107,9 @@ func (s *Server) callTool(ctx context.Context, t *tool, r *sdk.CallToolRequest) 
 	var result *sdk.CallToolResult
 	if err == nil {
 		if o.input != nil {
-			return o.input.result(), nil
+			return o.input.result()
 		}
-		result, err = t.success(o, g.contents)
+		result, err = t.success(o)
 	}
 	var p *toolError
 	if err != nil {
@@ -143,7 +118,7 @@ func (s *Server) callTool(ctx context.Context, t *tool, r *sdk.CallToolRequest) 
 	}
 	c.log(p, s.now().Sub(began))
 	c.record(ctx, o, p)
-	return result, nil
+	return result
 }
 
 // admitted checks whether the call may be made, and makes it.
@@ -163,7 +138,7 @@ func (c *call) admitted(ctx context.Context) (o *outcome, err error) {
 			next:     "The person can allow it by connecting again, under Settings, Connected apps.",
 		}
 	}
-	if wait := c.wait(ctx); wait > 0 {
+	if wait := c.server.limit(ctx, c.grant); wait > 0 {
 		return nil, &toolError{
 			code: codeRate, sentence: "This connection makes too many calls.", done: c.tool.untouched(),
 			next: retryIn(time.Duration(math.Ceil(wait.Seconds())) * time.Second),
@@ -183,14 +158,6 @@ func (c *call) admitted(ctx context.Context) (o *outcome, err error) {
 // write is the context of a call that changes something: once it is on its way it does not end because nobody waits for
 // the answer any more. The data service's client bounds it.
 func write(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
-
-// wait returns how long to wait if this call is one too many.
-func (c *call) wait(ctx context.Context) time.Duration {
-	if c.grant.wait != nil {
-		return c.grant.wait()
-	}
-	return c.server.limit(ctx, c.grant)
-}
 
 func (c *call) log(p *toolError, took time.Duration) {
 	fields := []zap.Field{

@@ -28,6 +28,8 @@ const methodCall = "tools/call"
 const (
 	headerProtocol = "Mcp-Protocol-Version"
 	headerSession  = "Mcp-Session-Id"
+	headerMethod   = "Mcp-Method"
+	headerName     = "Mcp-Name"
 )
 
 // What scripts of an origin that may call can send and read.
@@ -109,9 +111,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Request-Id", requestID)
 	w.Header().Set("Cache-Control", "no-store")
 	var messages []message
+	var body []byte
 	if r.Method == http.MethodPost {
-		body, ok := s.readBody(w, r)
-		if !ok {
+		if body, ok = s.readBody(w, r); !ok {
 			return
 		}
 		messages = parse(body)
@@ -131,13 +133,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w = &withoutConnection{ResponseWriter: w}
 	}
 	caller := grantOf{Grant: grant, requestID: requestID}
-	handler, kept := s.route(r, grant, messages, modern)
-	if len(messages) == 1 && messages[0].Method == methodCall {
-		caller.wait = s.countAhead(r.Context(), caller)
-		if !kept {
-			caller.contents = newContents()
-			w = &contentsWriter{ResponseWriter: w, contents: caller.contents}
+	handler := s.route(r, grant, messages, modern)
+	if handler == nil {
+		if d := s.direct(r, body); d != nil {
+			s.answer(w, r, caller, d)
+			return
 		}
+		handler = s.sessions.stateless
 	}
 	handler.ServeHTTP(w, s.identify(r, caller))
 }

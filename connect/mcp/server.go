@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
@@ -120,6 +121,7 @@ type Server struct {
 	now       func() time.Time
 	tools     map[string]*tool
 	accounts  *accounts
+	about     *sdk.Implementation
 	sdk       *sdk.Server
 	handler   http.Handler
 	sessions  sessions
@@ -169,14 +171,19 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 			s.extension.Options(options)
 		}
 	}
-	s.sdk = sdk.NewServer(&sdk.Implementation{Name: o.Name, Title: o.Title, Version: o.Version}, options)
+	s.about = &sdk.Implementation{Name: o.Name, Title: o.Title, Version: o.Version}
+	s.sdk = sdk.NewServer(s.about, options)
 	for _, t := range allTools() {
 		if err := t.prepare(); err != nil {
 			return nil, fmt.Errorf("preparing the tool %s: %w", t.name, err)
 		}
 		s.tools[t.name] = t
 		s.sdk.AddTool(t.declaration(), func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			return s.callTool(ctx, t, r)
+			g, ok := callerOf(r)
+			if !ok {
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
+			}
+			return s.callTool(ctx, t, g, r), nil
 		})
 	}
 	if s.extension != nil && s.extension.Register != nil {
@@ -255,10 +262,6 @@ type grantOf struct {
 	oauth.Grant
 
 	requestID string
-
-	// Of a request with one call. Nil otherwise.
-	wait     func() time.Duration // what limit says of it
-	contents *contents            // where its result goes, if it goes into the request's own answer
 }
 
 const extraGrant = "gatehouse/grant"

@@ -96,10 +96,10 @@ func (s *sessions) add(grantID string, session *sdk.ServerSession) bool {
 	return true
 }
 
-// route chooses the handler of a request, and says whether it is the one that keeps sessions.
-func (s *Server) route(r *http.Request, g oauth.Grant, messages []message, modern bool) (handler http.Handler, kept bool) {
+// route chooses the handler of a request that has or wants a session; nil for one that has not and does not.
+func (s *Server) route(r *http.Request, g oauth.Grant, messages []message, modern bool) http.Handler {
 	if modern {
-		return s.sessions.stateless, false
+		return nil
 	}
 	if id := r.Header.Get(headerSession); id != "" {
 		switch {
@@ -107,19 +107,19 @@ func (s *Server) route(r *http.Request, g oauth.Grant, messages []message, moder
 			if r.Method == http.MethodDelete {
 				s.sessions.end(id)
 			}
-			return s.sessions.stateful, true
+			return s.sessions.stateful
 		case s.sessions.hasEnded(id):
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				writeError(w, http.StatusNotFound, nil, -32001, "this session has ended")
-			}), false
+			})
 		}
-		return s.sessions.stateless, false
+		return nil
 	}
 	for _, m := range messages {
 		asks := m.Params.Capabilities.Elicitation != nil || s.extension != nil && s.extension.Sessions
 		if m.Method == "initialize" && asks && s.sessions.room(g.ID) {
-			return s.sessions.stateful, true
+			return s.sessions.stateful
 		}
 	}
-	return s.sessions.stateless, false
+	return nil
 }

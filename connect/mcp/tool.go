@@ -143,9 +143,8 @@ func (m members) read(name string, into any) error {
 	return nil
 }
 
-// success makes a tool's result of its outcome, with its contents in c if that is not nil. The structured content has to
-// meet the output schema: clients check it.
-func (t *tool) success(o *outcome, c *contents) (*sdk.CallToolResult, error) {
+// success makes a tool's result of its outcome. The structured content has to meet the output schema: clients check it.
+func (t *tool) success(o *outcome) (*sdk.CallToolResult, error) {
 	written, err := fast.Marshal(o.value)
 	if err != nil {
 		return nil, fmt.Errorf("writing what %s answers: %w", t.name, err)
@@ -164,10 +163,10 @@ func (t *tool) success(o *outcome, c *contents) (*sdk.CallToolResult, error) {
 	if o.untrusted {
 		text = fence(text)
 	}
-	if c != nil {
-		return c.result(text, written)
-	}
-	return resultOf(text, written), nil
+	return &sdk.CallToolResult{
+		Content:           []sdk.Content{&sdk.TextContent{Text: text}},
+		StructuredContent: json.RawMessage(written),
+	}, nil
 }
 
 // checkOutput returns why an answer does not meet the output schema.

@@ -3,12 +3,18 @@ package mcp_test
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 )
 
 func TestEveryToolOfTheTableIsListedWithSchemasAndHints(t *testing.T) {
@@ -369,4 +375,63 @@ func TestWhatAToolAnswersStandsInTextAsWell(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestACallIsAnsweredTheSameWithTheSDKAndWithoutIt makes each call of a reading tool twice: as it is, and with a member that
+// means nothing, for which the call is no ordinary one and goes through the SDK.
+func TestACallIsAnsweredTheSameWithTheSDKAndWithoutIt(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared, func(o *mcp.Options) {
+		o.RequestID = func(*http.Request) string { return "the-same" }
+		o.Limiter = mcp.NewLimiter(o.Redis, "", 100_000)
+	})
+	c := s.connect(modern, "bearer", nil)
+	listed, err := c.ListTools(t.Context(), nil)
+	require.NoError(t, err)
+	contact := first(t, call(t, c, "contacts_search", object{"limit": 1}), "contacts")["id"]
+	random := regexp.MustCompile(`\b[A-Z2-7]{26}\b`)
+	eachEra(t, func(t *testing.T, era string) {
+		answered := map[bool]int{} // by whether it is an error
+		for _, tool := range listed.Tools {
+			if !tool.Annotations.ReadOnlyHint {
+				continue
+			}
+			for _, arguments := range []object{
+				{},
+				{"limit": 2},
+				{"limit": 2, "cursor": "nonsense"},
+				{"id": contact},
+				{"id": "x"},
+				{"nonsense": []any{1, nil}},
+				{"limit": "a <b> & \u2028 \\ \"c\""},
+			} {
+				ordinary := callMessage(era, tool.Name, arguments)
+				other := strings.Replace(ordinary, `"params":{`, `"params":{"means":"nothing",`, 1)
+				require.NotEqual(t, ordinary, other)
+				var results [2]map[string]any
+				for i, body := range []string{ordinary, other} {
+					res := s.post("bearer", era, body, nil)
+					require.Equal(t, http.StatusOK, res.StatusCode)
+					text, err := io.ReadAll(res.Body)
+					require.NoError(t, err)
+					if i == 0 {
+						require.Equal(t, "application/json", res.Header.Get("Content-Type"))
+						require.Equal(t, strconv.Itoa(len(text)), res.Header.Get("Content-Length"))
+						require.Equal(t, "no-store, no-transform", res.Header.Get("Cache-Control"))
+					} else {
+						require.Equal(t, "text/event-stream", res.Header.Get("Content-Type"))
+						_, data, ok := strings.Cut(string(text), "data: ")
+						require.True(t, ok, "%s", text)
+						text = []byte(data)
+					}
+					require.NoError(t, json.Unmarshal(random.ReplaceAll(text, []byte("RANDOM")), &results[i]))
+				}
+				require.Equal(t, results[1], results[0], ordinary)
+				require.NotNil(t, results[0]["result"])
+				answered[results[0]["result"].(map[string]any)["isError"] == true]++
+			}
+		}
+		require.Greater(t, answered[false], 10)
+		require.Greater(t, answered[true], 10)
+	})
 }
