@@ -343,7 +343,18 @@ type reply struct {
 // post sends a message as it is.
 func (s *setup) post(token, era, body string, edit func(*http.Request)) reply {
 	s.t.Helper()
-	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url, bytes.NewReader([]byte(body)))
+	res, err := (&http.Client{Transport: bearer{token: token, edit: edit}}).Do(s.message(s.t.Context(), era, body))
+	require.NoError(s.t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(s.t, err)
+	return reply{StatusCode: res.StatusCode, Header: res.Header, Body: bytes.NewReader(text)}
+}
+
+// message is a request with a message as it is.
+func (s *setup) message(ctx context.Context, era, body string) *http.Request {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader([]byte(body)))
 	require.NoError(s.t, err)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
@@ -359,12 +370,7 @@ func (s *setup) post(token, era, body string, edit func(*http.Request)) reply {
 			r.Header.Set("Mcp-Name", m.Params.Name)
 		}
 	}
-	res, err := (&http.Client{Transport: bearer{token: token, edit: edit}}).Do(r)
-	require.NoError(s.t, err)
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	require.NoError(s.t, err)
-	return reply{StatusCode: res.StatusCode, Header: res.Header, Body: bytes.NewReader(text)}
+	return r
 }
 
 // callMessage is a tools/call of an era.

@@ -39,7 +39,8 @@ func (c *call) once(ctx context.Context, named string) (data.Write, *once) {
 	o := &once{shown: named}
 	if named == "" {
 		var err error
-		if o.shown, err = c.server.o.Memory.Key(ctx, c.grant.ID, c.area(), c.fingerprint()); err != nil {
+		// Whether or not anybody waits for the answer still: who has gone may come back and ask for the same.
+		if o.shown, err = c.server.o.Memory.Key(write(ctx), c.grant.ID, c.area(), c.fingerprint()); err != nil {
 			// Doing it is worth more than being sure that it is not done twice.
 			c.server.log.Warn("a call cannot be remembered", zap.String("tool", c.tool.name),
 				zap.String("request_id", c.grant.requestID), zap.Error(err))
@@ -60,7 +61,7 @@ func (c *call) remember(ctx context.Context, o *once, record string) {
 	if !o.recalled || o.replayed {
 		return
 	}
-	if err := c.server.o.Memory.Made(ctx, c.grant.ID, c.area(), c.fingerprint(), record); err != nil {
+	if err := c.server.o.Memory.Made(write(ctx), c.grant.ID, c.area(), c.fingerprint(), record); err != nil {
 		c.server.log.Warn("what a call made cannot be remembered", zap.String("tool", c.tool.name),
 			zap.String("request_id", c.grant.requestID), zap.Error(err))
 	}
@@ -68,7 +69,7 @@ func (c *call) remember(ctx context.Context, o *once, record string) {
 
 // forget lets a record that was deleted be made anew.
 func (c *call) forget(ctx context.Context, record string) {
-	if err := c.server.o.Memory.Forget(ctx, c.grant.ID, c.area(), record); err != nil {
+	if err := c.server.o.Memory.Forget(write(ctx), c.grant.ID, c.area(), record); err != nil {
 		c.server.log.Warn("a call cannot be forgotten", zap.String("tool", c.tool.name),
 			zap.String("request_id", c.grant.requestID), zap.Error(err))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 )
 
@@ -315,4 +316,57 @@ func TestWhatAnAssistantWritesIsThereAfterARestart(t *testing.T) {
 	s = newSetup(t, service)
 	contact := call(t, s.connect(modern, "bearer", nil), "contacts_get", object{"id": id})["contact"].(object)
 	require.Equal(t, "Durable", contact["first_name"])
+}
+
+// waitingMemory waits, the first time, until it is told to go on.
+type waitingMemory struct {
+	mcp.Memory
+
+	once         sync.Once
+	asked, going chan struct{}
+}
+
+func (m *waitingMemory) Key(ctx context.Context, grantID, area, fingerprint string) (string, error) {
+	m.once.Do(func() {
+		close(m.asked)
+		<-m.going
+	})
+	return m.Memory.Key(ctx, grantID, area, fingerprint)
+}
+
+func TestACallOfAClientThatGoesAwayAndComesBackIsDoneOnce(t *testing.T) {
+	t.Parallel()
+	eachEra(t, func(t *testing.T, era string) {
+		memory := &waitingMemory{asked: make(chan struct{}), going: make(chan struct{})}
+		requests := make(chan context.Context, 100)
+		s := newSetup(t, shared, func(o *mcp.Options) {
+			memory.Memory = mcp.NewMemory(o.Redis, "")
+			o.Memory = memory
+			o.RequestID = func(r *http.Request) string {
+				requests <- r.Context()
+				return rand.Text()
+			}
+		})
+		name := rand.Text()
+		message := callMessage(era, "contacts_create", object{"first_name": name})
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			res, err := (&http.Client{Transport: bearer{token: "bearer"}}).Do(s.message(ctx, era, message))
+			if err == nil {
+				_ = res.Body.Close()
+			}
+			left <- err
+		}()
+		<-memory.asked
+		leave()
+		require.ErrorIs(t, <-left, context.Canceled)
+		<-(<-requests).Done() // the gateway has noticed
+		close(memory.going)
+		require.Eventually(t, func() bool { return s.upstream.count(http.MethodPost, "/contacts") == 1 }, patience, tick)
+
+		require.Contains(t, read(t, s.post("bearer", era, message, nil)), `"repeated":true`)
+		c := s.connect(era, "bearer", nil)
+		require.Len(t, call(t, c, "contacts_search", object{"query": name})["contacts"], 1)
+	})
 }
