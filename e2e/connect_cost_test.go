@@ -33,6 +33,12 @@ func TestFleetOfOneShowsWhatTheGatewayAddsToAToolsCall(t *testing.T) {
 		one := strings.Replace(contact, "%s", r.Header.Get("X-Business-Id"), 1)
 		switch r.URL.Path {
 		case "/connect/v1/contacts":
+			if r.Method == http.MethodPost {
+				rw.Header().Set("Content-Type", "application/json")
+				rw.WriteHeader(http.StatusCreated)
+				_, _ = io.WriteString(rw, `{"contact":`+one+`}`)
+				break
+			}
 			rw.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(rw, `{"contacts":[`+strings.Repeat(one+",", 24)+one+`],"next_cursor":null}`)
 		case "/connect/v1/contacts/10403":
@@ -49,22 +55,31 @@ func TestFleetOfOneShowsWhatTheGatewayAddsToAToolsCall(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
 	t.Cleanup(client.CloseIdleConnections)
 	for _, tc := range []struct {
-		name, tool, arguments string
+		name, tool, arguments string // each $ is another word for each call
 		ask                   func(a *assistant, ctx context.Context, c *http.Client, tool, arguments string) (string, error)
+		session               bool
 	}{
-		{"one contact, 2025-11-25", "contacts_get", `{"id":10403}`, (*assistant).raw},
-		{"one contact, 2026-07-28", "contacts_get", `{"id":10403}`, (*assistant).modern},
-		{"25 contacts, 2025-11-25", "contacts_search", `{"limit":25}`, (*assistant).raw},
-		{"25 contacts, 2026-07-28", "contacts_search", `{"limit":25}`, (*assistant).modern},
+		{"one contact, 2025-11-25", "contacts_get", `{"id":10403}`, (*assistant).raw, false},
+		{"one contact, 2025-11-25 with a session", "contacts_get", `{"id":10403}`, (*assistant).raw, true},
+		{"one contact, 2026-07-28", "contacts_get", `{"id":10403}`, (*assistant).modern, false},
+		{"25 contacts, 2025-11-25", "contacts_search", `{"limit":25}`, (*assistant).raw, false},
+		{"25 contacts, 2025-11-25 with a session", "contacts_search", `{"limit":25}`, (*assistant).raw, true},
+		{"25 contacts, 2026-07-28", "contacts_search", `{"limit":25}`, (*assistant).modern, false},
+		{"a contact made, 2025-11-25", "contacts_create", `{"first_name":"Ines $"}`, (*assistant).raw, false},
+		{"a contact made, 2026-07-28", "contacts_create", `{"first_name":"Ines $"}`, (*assistant).modern, false},
 	} {
 		var took []time.Duration
 		for range connections {
 			a := *first
 			a.verifier = rand.Text() + rand.Text()
-			a.connect(t, owner, "mcp:read")
+			a.connect(t, owner, "mcp:read contacts:write", "contacts:write")
+			if tc.session {
+				require.NoError(t, a.keepSession(t.Context(), client))
+			}
 			for i := range calls {
+				arguments := strings.ReplaceAll(tc.arguments, "$", rand.Text())
 				before, began := own.Load(), time.Now()
-				text, err := tc.ask(&a, t.Context(), client, tc.tool, tc.arguments)
+				text, err := tc.ask(&a, t.Context(), client, tc.tool, arguments)
 				d := time.Since(began) - time.Duration(own.Load()-before)
 				require.NoError(t, err)
 				require.Contains(t, text, "Halvorsen")

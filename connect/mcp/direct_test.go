@@ -66,6 +66,10 @@ func TestAnOrdinaryCallIsAnsweredWithoutTheSDK(t *testing.T) {
 		require.NotEqual(t, ordinary, changed)
 		require.True(t, direct(t, ordinaryRequest(t, "2025-11-25"), changed), changed)
 	}
+	for _, tool := range []string{"contacts_create", "contacts_update", "objects_search"} {
+		changed := strings.Replace(ordinary, "contacts_search", tool, 1)
+		require.True(t, direct(t, ordinaryRequest(t, "2025-11-25"), changed), changed)
+	}
 	for name, value := range map[string]string{
 		"Accept":       "text/event-stream;q=0.5, text/event-stream,application/json",
 		"Content-Type": "application/json; charset=utf-8",
@@ -97,8 +101,8 @@ func TestWhatIsNotOrdinaryIsLeftToTheSDK(t *testing.T) {
 			{`"id":7`, `"id":7,"result":{}`},
 			{`tools/call`, `tools/list`},
 			{`tools/call`, `Tools/call`},
-			{`contacts_search`, `contacts_create`},
 			{`contacts_search`, `contacts_delete`},
+			{`contacts_search`, `receptionist_faq_delete`},
 			{`contacts_search`, `automations_run`},
 			{`contacts_search`, `no_such_tool`},
 			{`"name":"contacts_search"`, `"name":"contacts_search","name":"contacts_search"`},

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -133,15 +132,22 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w = &withoutConnection{ResponseWriter: w}
 	}
 	caller := grantOf{Grant: grant, requestID: requestID}
-	handler := s.route(r, grant, messages, modern)
-	if handler == nil {
-		if d := s.direct(r, body); d != nil {
-			s.answer(w, r, caller, d)
-			return
-		}
-		handler = s.sessions.stateless
+	id := r.Header.Get(headerSession)
+	if modern {
+		id = "" // of no meaning
 	}
-	handler.ServeHTTP(w, s.identify(r, caller))
+	if id != "" && s.sessions.hasEnded(id) && !s.sessions.has(grant.ID, id) {
+		writeError(w, http.StatusNotFound, nil, -32001, "this session has ended")
+		return
+	}
+	if r.Method == http.MethodPost {
+		defer s.sessions.use(grant.ID, id)()
+	}
+	if d := s.direct(r, body); d != nil {
+		s.answer(w, r, caller, d)
+		return
+	}
+	s.route(r, grant, messages, id).ServeHTTP(w, s.identify(r, caller))
 }
 
 // withoutConnection keeps back the SDK's Connection header, which makes an answer over HTTP/3 malformed (RFC 9114,
@@ -248,9 +254,8 @@ func (s *Server) transports() (stateless, stateful http.Handler) {
 	get := func(*http.Request) *sdk.Server { return s.sdk }
 	// The host is checked here, by name.
 	common := sdk.StreamableHTTPOptions{DisableLocalhostProtection: true, MaxRequestBodyBytes: s.o.MaxBody}
-	without, with := common, common
+	without, with := common, common // the sessions' own ends are in sessions.go
 	without.Stateless = true
 	without.PropagateRequestCancellation = true
-	with.SessionTimeout = max(s.o.SessionIdle, time.Second)
 	return known(sdk.NewStreamableHTTPHandler(get, &without)), known(sdk.NewStreamableHTTPHandler(get, &with))
 }

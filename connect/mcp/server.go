@@ -155,7 +155,7 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 	if s.accounts, err = newAccounts(o.Accounts, o.AccountTTL); err != nil {
 		return nil, err
 	}
-	s.sessions.init(o.MaxSessions)
+	s.sessions.init(o.MaxSessions, o.SessionIdle)
 	options := &sdk.ServerOptions{
 		Instructions: instructions,
 		// the SDK tells of each request at level info, which is the gateway's own line's to do

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -19,20 +20,29 @@ import (
 type sessions struct {
 	stateless, stateful http.Handler
 
+	most int
+	idle time.Duration // unused for so long, a session ends
+
 	mu     sync.Mutex
-	most   int
 	closed bool
-	open   map[string]string // by id: the connection
-	grants map[string]int    // how many a connection has
-	ended  []string          // the last that their clients ended, the oldest first
+	open   map[string]*session // by id
+	grants map[string]int      // how many a connection has
+	ended  []string            // the last that their clients ended, the oldest first
+}
+
+// session is one that is kept.
+type session struct {
+	grantID string
+	busy    int // requests under way
+	unused  *time.Timer
 }
 
 // maxEnded is how many sessions are remembered that their clients ended.
 const maxEnded = 4096
 
-func (s *sessions) init(most int) {
-	s.most = most
-	s.open, s.grants = map[string]string{}, map[string]int{}
+func (s *sessions) init(most int, idle time.Duration) {
+	s.most, s.idle = most, max(idle, time.Second)
+	s.open, s.grants = map[string]*session{}, map[string]int{}
 }
 
 // close keeps new ones from being opened.
@@ -46,8 +56,27 @@ func (s *sessions) close() {
 func (s *sessions) has(grantID, id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	owner, ok := s.open[id]
-	return ok && owner == grantID
+	kept, ok := s.open[id]
+	return ok && kept.grantID == grantID
+}
+
+// use says that a request of a session begins, if the connection has it here, and returns what says that it is over.
+func (s *sessions) use(grantID, id string) (over func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept, ok := s.open[id]
+	if !ok || kept.grantID != grantID {
+		return func() {}
+	}
+	kept.busy++
+	kept.unused.Stop()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if kept.busy--; kept.busy == 0 && s.open[id] == kept {
+			kept.unused.Reset(s.idle)
+		}
+	}
 }
 
 // end remembers that a client ends its session: what still names it is told so, as the transport wants it (404).
@@ -75,19 +104,21 @@ func (s *sessions) room(grantID string) bool {
 }
 
 // add remembers a session until it ends. One that there is no room for any more is refused.
-func (s *sessions) add(grantID string, session *sdk.ServerSession) bool {
-	id := session.ID()
+func (s *sessions) add(grantID string, opened *sdk.ServerSession) bool {
+	id := opened.ID()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || len(s.open) >= s.most || s.grants[grantID] >= maxSessionsOfGrant {
 		return false
 	}
-	s.open[id] = grantID
+	kept := &session{grantID: grantID, unused: time.AfterFunc(s.idle, func() { _ = opened.Close() })}
+	s.open[id] = kept
 	s.grants[grantID]++
 	go func() {
-		_ = session.Wait()
+		_ = opened.Wait()
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		kept.unused.Stop()
 		delete(s.open, id)
 		if s.grants[grantID]--; s.grants[grantID] <= 0 {
 			delete(s.grants, grantID)
@@ -96,24 +127,19 @@ func (s *sessions) add(grantID string, session *sdk.ServerSession) bool {
 	return true
 }
 
-// route chooses the handler of a request that has or wants a session; nil for one that has not and does not.
-func (s *Server) route(r *http.Request, g oauth.Grant, messages []message, modern bool) http.Handler {
-	if modern {
-		return nil
+// route chooses the SDK's handler of a request. id is the session's that the request names, "" if it names none.
+func (s *Server) route(r *http.Request, g oauth.Grant, messages []message, id string) http.Handler {
+	if r.Header.Get(headerProtocol) >= revisionStateless {
+		return s.sessions.stateless
 	}
-	if id := r.Header.Get(headerSession); id != "" {
-		switch {
-		case s.sessions.has(g.ID, id):
-			if r.Method == http.MethodDelete {
-				s.sessions.end(id)
-			}
-			return s.sessions.stateful
-		case s.sessions.hasEnded(id):
-			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				writeError(w, http.StatusNotFound, nil, -32001, "this session has ended")
-			})
+	if id != "" {
+		if !s.sessions.has(g.ID, id) {
+			return s.sessions.stateless
 		}
-		return nil
+		if r.Method == http.MethodDelete {
+			s.sessions.end(id)
+		}
+		return s.sessions.stateful
 	}
 	for _, m := range messages {
 		asks := m.Params.Capabilities.Elicitation != nil || s.extension != nil && s.extension.Sessions
@@ -121,5 +147,5 @@ func (s *Server) route(r *http.Request, g oauth.Grant, messages []message, moder
 			return s.sessions.stateful
 		}
 	}
-	return nil
+	return s.sessions.stateless
 }
