@@ -17,9 +17,11 @@ import (
 
 // A call that reads, adds or changes is answered here, past the SDK's transport, if it is ordinary: there is nothing about it
 // that a rule of the protocol could object to, and nothing to be told or asked before the answer. Every other request is the
-// SDK's, and with it every refusal. The SDK reads a request a dozen times, with 32 KiB for each, makes a session for it, and goes over its
-// answer several times: for a list of 25 contacts the gateway takes 1.3 to 1.8 ms and 0.8 to 0.9 MB so, and 0.5 to 0.9 ms and
-// 0.4 MB here (go test -run '^$' -bench ToolCall ./connect/mcp). A call may take 2 ms.
+// SDK's, and with it every refusal.
+//
+// The SDK reads a request a dozen times, with 32 KiB for each, makes a session for it, and goes over its answer several times:
+// for a list of 25 contacts the gateway takes 1.3 to 1.8 ms and 0.8 to 0.9 MB so, and 0.5 to 0.9 ms and 0.4 MB here
+// (go test -run '^$' -bench ToolCall ./connect/mcp). A call may take 2 ms.
 
 // directCall is an ordinary call.
 type directCall struct {
