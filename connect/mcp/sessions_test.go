@@ -20,7 +20,7 @@ func TestASessionEndsWhenItIsNotUsedForAWhile(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, s.add("g", opened))
 		pass := func(d time.Duration) {
-			time.Sleep(d)
+			<-time.After(d)
 			synctest.Wait()
 		}
 

@@ -391,6 +391,7 @@ func TestACallIsAnsweredTheSameWithTheSDKAndWithoutIt(t *testing.T) {
 	require.NoError(t, err)
 	contact := call(t, c, "contacts_create", object{"first_name": "Both", "last_name": rand.Text()})["contact"].(object)["id"]
 	eachEra(t, func(t *testing.T, era string) {
+		t.Helper()
 		answered := map[bool]int{} // by whether it is an error
 		both := func(tool string, arguments object) {
 			ordinary := callMessage(era, tool, arguments)
@@ -403,7 +404,7 @@ func TestACallIsAnsweredTheSameWithTheSDKAndWithoutIt(t *testing.T) {
 			require.Equal(t, "application/json", res.Header.Get("Content-Type"))
 			require.Equal(t, strconv.Itoa(len(text)), res.Header.Get("Content-Length"))
 			require.Equal(t, "no-store, no-transform", res.Header.Get("Cache-Control"))
-			got := comparable(t, text)
+			got := alike(t, text)
 			if key, ok := arguments["idempotency_key"]; ok {
 				other = strings.Replace(other, key.(string), rand.Text(), 1) // to do it a second time
 			}
@@ -414,7 +415,7 @@ func TestACallIsAnsweredTheSameWithTheSDKAndWithoutIt(t *testing.T) {
 			require.Equal(t, "text/event-stream", res.Header.Get("Content-Type"))
 			_, data, ok := strings.Cut(string(text), "data: ")
 			require.True(t, ok, "%s", text)
-			require.Equal(t, comparable(t, []byte(data)), got, ordinary)
+			require.Equal(t, alike(t, []byte(data)), got, ordinary)
 			require.NotNil(t, got["result"])
 			answered[got["result"].(object)["isError"] == true]++
 		}
@@ -443,8 +444,8 @@ func TestACallIsAnsweredTheSameWithTheSDKAndWithoutIt(t *testing.T) {
 	})
 }
 
-// comparable is an answer without what no two answers have in common.
-func comparable(t *testing.T, text []byte) object {
+// alike is an answer without what no two answers have in common.
+func alike(t *testing.T, text []byte) object {
 	t.Helper()
 	text = regexp.MustCompile(`\b[A-Z2-7]{26}\b`).ReplaceAll(text, []byte("RANDOM"))
 	text = regexp.MustCompile(`(\\?"(?:id|version|date_created|date_modified)\\?":)(?:\d+|\\?"20[^"]*")`).ReplaceAll(text, []byte("${1}0"))

@@ -337,6 +337,7 @@ func (m *waitingMemory) Key(ctx context.Context, grantID, area, fingerprint stri
 func TestACallOfAClientThatGoesAwayAndComesBackIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	eachEra(t, func(t *testing.T, era string) {
+		t.Helper()
 		memory := &waitingMemory{asked: make(chan struct{}), going: make(chan struct{})}
 		requests := make(chan context.Context, 100)
 		s := newSetup(t, shared, func(o *mcp.Options) {
