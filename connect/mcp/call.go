@@ -88,7 +88,7 @@ func (s *Server) allowed(tools []*sdk.Tool, g grantOf) []*sdk.Tool {
 
 // limit counts a call; it returns how long to wait if it is one too many.
 func (s *Server) limit(ctx context.Context, g grantOf) time.Duration {
-	wait, err := s.o.Limiter.Allow(ctx, g.ID)
+	wait, err := s.o.Limiter.Allow(write(ctx), g.ID) // of a client that has gone away, too: it may have its call made still
 	if err != nil {
 		s.log.Warn("a connection's calls cannot be counted", zap.String("grant_id", g.ID), zap.Error(err))
 		return 0

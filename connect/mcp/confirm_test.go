@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
@@ -207,4 +208,20 @@ func TestSessionsAreBoundedAndStepUpReachesThem(t *testing.T) {
 
 	none := newSetup(t, shared, func(o *mcp.Options) { o.MaxSessions = -1 })
 	require.Empty(t, none.connect(legacy, "bearer", (&person{}).options()).ID())
+}
+
+func TestASessionIsKeptByCallsThatTheSDKDoesNotSee(t *testing.T) {
+	t.Parallel()
+	const idle = time.Second
+	s := newSetup(t, shared, func(o *mcp.Options) { o.SessionIdle = idle })
+	yes := &person{action: "accept", content: object{"confirm": true}}
+	c := s.connect(legacy, "bearer", yes.options())
+	contact := call(t, c, "contacts_create", object{"first_name": "Kept"})["contact"].(object)["id"]
+	began := time.Now()
+	require.Eventually(t, func() bool {
+		call(t, c, "contacts_get", object{"id": contact})
+		return time.Since(began) > 2*idle
+	}, patience, tick)
+	call(t, c, "contacts_delete", object{"id": contact})
+	require.Len(t, yes.asked, 1)
 }

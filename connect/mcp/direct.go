@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"mime"
@@ -17,7 +18,8 @@ import (
 
 // A call that reads, adds or changes is answered here, past the SDK's transport, if it is ordinary: there is nothing about it
 // that a rule of the protocol could object to, and nothing to be told or asked before the answer. Every other request is the
-// SDK's, and with it every refusal.
+// SDK's, and with it every refusal. A session of an older revision does not learn of these calls; that a client cancels one of
+// them by a message has no effect.
 //
 // The SDK reads a request a dozen times, with 32 KiB for each, makes a session for it, and goes over its answer several times:
 // for a list of 25 contacts the gateway takes 1.3 to 1.8 ms and 0.8 to 0.9 MB so, and 0.5 to 0.9 ms and 0.4 MB here
@@ -47,7 +49,7 @@ type directMessage struct {
 func (s *Server) direct(r *http.Request, body []byte) *directCall {
 	revision := only(r.Header, headerProtocol)
 	if r.Method != http.MethodPost || !slices.Contains([]string{"2025-06-18", "2025-11-25", revisionStateless}, revision) ||
-		!onlyJSON(r.Header) || len(r.Header.Values("Last-Event-Id")) > 0 {
+		!onlyJSON(r.Header) || len(r.Header.Values("Last-Event-Id")) > 0 || !flat(body) {
 		return nil
 	}
 	var m directMessage
@@ -81,9 +83,17 @@ func only(h http.Header, name string) string {
 // onlyJSON reports whether the content is JSON, and an answer in JSON is wanted as well as events.
 func onlyJSON(h http.Header) bool {
 	media, _, err := mime.ParseMediaType(only(h, "Content-Type"))
-	accepted := strings.Split(strings.ReplaceAll(only(h, "Accept"), " ", ""), ",")
+	var accepted []string
+	for name := range strings.SplitSeq(only(h, "Accept"), ",") {
+		accepted = append(accepted, strings.TrimSpace(name))
+	}
 	return err == nil && media == "application/json" && slices.Contains(accepted, "application/json") &&
 		slices.Contains(accepted, "text/event-stream")
+}
+
+// flat reports whether a body cannot be nested deeper than the SDK reads it, which is 1,000 levels.
+func flat(body []byte) bool {
+	return bytes.Count(body, []byte("{"))+bytes.Count(body, []byte("[")) < 1000
 }
 
 // plainID reports whether an id is a string or a whole number.
@@ -105,21 +115,18 @@ const (
 // plainMeta reports whether a call's _meta asks for nothing, and says what the revision wants it to say.
 func plainMeta(meta map[string]jsontext.Value, modern bool) bool {
 	for name, v := range meta {
-		known := true
+		var known bool
 		switch {
 		case name == metaProgress:
-			known = false
 		case !strings.HasPrefix(name, metaOwn):
+			known = fast.Unmarshal(v, new(any)) == nil // a number may be too large
 		case !modern:
-			known = false
 		case name == metaVersion:
 			known = string(v) == `"`+revisionStateless+`"`
 		case name == metaClient:
-			known = fast.Unmarshal(v, new(sdk.Implementation)) == nil && v.Kind() == jsontext.KindBeginObject
+			known = v.Kind() == jsontext.KindBeginObject && fast.Unmarshal(v, new(sdk.Implementation)) == nil
 		case name == metaCapabilities:
-			known = fast.Unmarshal(v, new(sdk.ClientCapabilities)) == nil && v.Kind() == jsontext.KindBeginObject
-		default:
-			known = false
+			known = v.Kind() == jsontext.KindBeginObject && fast.Unmarshal(v, new(sdk.ClientCapabilities)) == nil
 		}
 		if !known {
 			return false
@@ -157,7 +164,11 @@ type directError struct {
 // answer makes the call and answers it.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, g grantOf, d *directCall) {
 	a := directAnswer{Version: "2.0", ID: d.id}
-	if text, structured, failed, ok := s.carryOut(r.Context(), g, d); ok {
+	ctx := r.Context()
+	if !d.modern {
+		ctx = context.WithoutCancel(ctx) // a client that has gone away has not cancelled (2025-11-25, transports)
+	}
+	if text, structured, failed, ok := s.carryOut(ctx, g, d); ok {
 		a.Result = &directResult{
 			Content: []directText{{"text", text}}, Structured: structured, IsError: failed,
 		}
@@ -167,7 +178,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, g grantOf, d *di
 	} else {
 		a.Error = &directError{Code: -32603, Message: "internal error"}
 	}
-	written, err := fast.Marshal(a)
+	// What was hidden in two names of a record may have been all that told them apart.
+	written, err := fast.Marshal(a, jsontext.AllowDuplicateNames(true))
 	if err != nil {
 		s.log.Error("an answer cannot be written", zap.String("tool", d.tool.name), zap.Error(err))
 		writeError(w, http.StatusInternalServerError, []byte(d.id), -32603, "internal error")

@@ -133,6 +133,7 @@ func TestWhatIsNotOrdinaryIsLeftToTheSDK(t *testing.T) {
 			func(r *http.Request) { r.Header.Set("Accept", "application/json") },
 			func(r *http.Request) { r.Header.Set("Accept", "text/event-stream") },
 			func(r *http.Request) { r.Header.Set("Accept", "*/*") },
+			func(r *http.Request) { r.Header.Set("Accept", "application/ json, text/event-stream") },
 			func(r *http.Request) { r.Header.Del("Accept") },
 			func(r *http.Request) { r.Header.Set("Last-Event-Id", "1") },
 			func(r *http.Request) { r.Header.Del(headerProtocol) },
@@ -147,7 +148,8 @@ func TestWhatIsNotOrdinaryIsLeftToTheSDK(t *testing.T) {
 	}
 	for _, meta := range []string{
 		`{"progressToken":"p"}`, `{"progressToken":0}`, `{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}`,
-		`{"io.modelcontextprotocol/related-task":{"taskId":"x"}}`, `[]`, `"x"`,
+		`{"io.modelcontextprotocol/related-task":{"taskId":"x"}}`, `[]`, `"x"`, `{"a":1e999}`, `{"a":` + strings.Repeat(`[`, 1000) +
+			strings.Repeat(`]`, 1000) + `}`,
 	} {
 		changed := strings.Replace(ordinary, `{"limit":2}`, `{"limit":2},"_meta":`+meta, 1)
 		require.False(t, direct(t, ordinaryRequest(t, "2025-11-25"), changed), changed)
@@ -205,6 +207,11 @@ func FuzzOrdinaryCalls(f *testing.F) {
 		f.Add(body, "2025-11-25", "contacts_search", "application/json", "application/json, text/event-stream")
 	}
 	f.Add(inNewest, "2026-07-28", "contacts_search", "application/json; charset=utf-8", "text/event-stream,application/json")
+	for _, meta := range []string{`{"a":1e999}`, `{"a":` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`} {
+		f.Add(strings.Replace(ordinary, `{"limit":2}`, `{},"_meta":`+meta, 1), "2025-11-25", "", "application/json",
+			"application/json, text/event-stream")
+	}
+	f.Add(ordinary, "2025-11-25", "", "application/json", "application/ json, text/event-stream")
 	f.Fuzz(func(t *testing.T, body, revision, name, contentType, accept string) {
 		r := ordinaryRequest(t, revision)
 		r.Header.Set(headerName, name)
@@ -218,7 +225,12 @@ func FuzzOrdinaryCalls(f *testing.F) {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
 		require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
-		require.Equal(t, seen{d.tool.name, string(d.request.Params.Arguments)}, <-calls)
+		select {
+		case called := <-calls:
+			require.Equal(t, seen{d.tool.name, string(d.request.Params.Arguments)}, called)
+		default:
+			require.Fail(t, "the SDK has not made the call", "%s", w.Body)
+		}
 		var answer struct {
 			ID     any
 			Result any
@@ -244,24 +256,39 @@ func (always) Account(_ context.Context, id string) (account.Account, error) {
 	return account.Account{ID: id, BusinessID: "b", Role: account.RoleOwner}, nil
 }
 
-func TestAPanicInAnOrdinaryCallIsAnswered(t *testing.T) {
-	t.Parallel()
+// carriedOut is the answer to an ordinary call of a tool that does run and answers with fields of any kind.
+func carriedOut(t *testing.T, run func() (*outcome, error)) *httptest.ResponseRecorder {
+	t.Helper()
 	accounts, err := newAccounts(always{}, -1)
 	require.NoError(t, err)
-	broken := &tool{name: "contacts_search", scope: scope.Read, run: func(context.Context, *call, json.RawMessage) (*outcome, error) {
-		return &outcome{value: unwritable{}}, nil
-	}}
+	made := &tool{
+		name: "contacts_search", scope: scope.Read, in: object(), out: object(must("fields", node{"type", "object"})),
+		run: func(context.Context, *call, json.RawMessage) (*outcome, error) { return run() },
+	}
+	require.NoError(t, made.prepare())
 	s := &Server{
 		o: Options{Limiter: always{}}, log: zap.NewNop(), now: time.Now, accounts: accounts,
-		tools: map[string]*tool{broken.name: broken},
+		tools: map[string]*tool{made.name: made},
 	}
-	broken.in, broken.out = object(), object()
-	require.NoError(t, broken.prepare())
-	d := s.direct(ordinaryRequest(t, "2025-11-25"), []byte(strings.Replace(ordinary, `{"limit":2}`, `{}`, 1)))
+	r := ordinaryRequest(t, "2025-11-25")
+	d := s.direct(r, []byte(strings.Replace(ordinary, `{"limit":2}`, `{}`, 1)))
 	require.NotNil(t, d)
 	w := httptest.NewRecorder()
-	s.answer(w, httptest.NewRequest(http.MethodPost, "/mcp", http.NoBody), grantOf{Grant: oauth.Grant{
-		ID: "g", BusinessID: "b", AccountID: "a", Scopes: scope.Everything(),
-	}}, d)
+	s.answer(w, r, grantOf{Grant: oauth.Grant{ID: "g", BusinessID: "b", AccountID: "a", Scopes: scope.Everything()}}, d)
+	return w
+}
+
+func TestAPanicInAnOrdinaryCallIsAnswered(t *testing.T) {
+	t.Parallel()
+	w := carriedOut(t, func() (*outcome, error) { return &outcome{value: unwritable{}}, nil })
 	require.JSONEq(t, `{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"internal error"}}`, w.Body.String())
+}
+
+func TestNamesThatOnlyWhatIsHiddenTellsApartAreAnswered(t *testing.T) {
+	t.Parallel()
+	w := carriedOut(t, func() (*outcome, error) {
+		return &outcome{value: map[string]any{"fields": map[string]any{"a": 1, "a\u200b": 1}}}, nil
+	})
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Contains(t, w.Body.String(), `"structuredContent":{"fields":{"a":1,"a":1}}`)
 }

@@ -86,7 +86,7 @@ func writeError(w http.ResponseWriter, status int, id json.RawMessage, code int,
 	_, _ = w.Write(body)
 }
 
-// message is what has to be known of a JSON-RPC message before the SDK sees it. The SDK reads it anew, and the scopes are
+// message is what has to be known of a JSON-RPC message before it is served. Who serves it reads it anew, and the scopes are
 // checked again then: nothing depends on both reading the same.
 type message struct {
 	ID     json.RawMessage `json:"id"`
@@ -136,7 +136,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if modern {
 		id = "" // of no meaning
 	}
-	if id != "" && s.sessions.hasEnded(id) && !s.sessions.has(grant.ID, id) {
+	if id != "" && !s.sessions.has(grant.ID, id) && s.sessions.hasEnded(id) {
 		writeError(w, http.StatusNotFound, nil, -32001, "this session has ended")
 		return
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// kind is what a tool does to the account.
+// kind is what a tool does to the account. The last two may ask the person or tell of their progress; the others must not, as
+// most of their calls have no session to do it in.
 type kind int
 
 const (

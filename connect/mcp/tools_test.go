@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
+	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 )
 
 func TestEveryToolOfTheTableIsListedWithSchemasAndHints(t *testing.T) {
@@ -382,16 +383,15 @@ func TestWhatAToolAnswersStandsInTextAsWell(t *testing.T) {
 // which the call is no ordinary one and goes through the SDK.
 func TestACallIsAnsweredTheSameWithTheSDKAndWithoutIt(t *testing.T) {
 	t.Parallel()
-	s := newSetup(t, shared, func(o *mcp.Options) {
-		o.RequestID = func(*http.Request) string { return "the-same" }
-		o.Limiter = mcp.NewLimiter(o.Redis, "", 100_000)
-	})
-	c := s.connect(modern, "bearer", nil)
-	listed, err := c.ListTools(t.Context(), nil)
-	require.NoError(t, err)
-	contact := call(t, c, "contacts_create", object{"first_name": "Both", "last_name": rand.Text()})["contact"].(object)["id"]
 	eachEra(t, func(t *testing.T, era string) {
 		t.Helper()
+		s := newSetup(t, fresh(t, demo.Options{}), func(o *mcp.Options) {
+			o.RequestID = func(*http.Request) string { return "the-same" }
+		})
+		c := s.connect(modern, "bearer", nil)
+		listed, err := c.ListTools(t.Context(), nil)
+		require.NoError(t, err)
+		contact := call(t, c, "contacts_create", object{"first_name": "Both"})["contact"].(object)["id"]
 		answered := map[bool]int{} // by whether it is an error
 		both := func(tool string, arguments object) {
 			ordinary := callMessage(era, tool, arguments)

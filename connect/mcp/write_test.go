@@ -318,19 +318,54 @@ func TestWhatAnAssistantWritesIsThereAfterARestart(t *testing.T) {
 	require.Equal(t, "Durable", contact["first_name"])
 }
 
-// waitingMemory waits, the first time, until it is told to go on.
-type waitingMemory struct {
-	mcp.Memory
-
-	once         sync.Once
-	asked, going chan struct{}
+// leaving is a client that sends a call and leaves while the gateway is at something: ask is called there, and returns when the
+// gateway has noticed.
+type leaving struct {
+	once     sync.Once
+	asked    chan struct{}
+	requests chan context.Context // of all the requests
 }
 
-func (m *waitingMemory) Key(ctx context.Context, grantID, area, fingerprint string) (string, error) {
-	m.once.Do(func() {
-		close(m.asked)
-		<-m.going
+func newLeaving(o *mcp.Options) *leaving {
+	l := &leaving{asked: make(chan struct{}), requests: make(chan context.Context, 100)}
+	o.RequestID = func(r *http.Request) string {
+		l.requests <- r.Context()
+		return rand.Text()
+	}
+	return l
+}
+
+func (l *leaving) ask() {
+	l.once.Do(func() {
+		close(l.asked)
+		<-(<-l.requests).Done()
 	})
+}
+
+func (l *leaving) sendAndLeave(s *setup, era, message string) {
+	s.t.Helper()
+	ctx, leave := context.WithCancel(s.t.Context())
+	left := make(chan error, 1)
+	go func() {
+		res, err := (&http.Client{Transport: bearer{token: "bearer"}}).Do(s.message(ctx, era, message))
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		left <- err
+	}()
+	<-l.asked
+	leave()
+	require.ErrorIs(s.t, <-left, context.Canceled)
+}
+
+type leftMemory struct {
+	mcp.Memory
+
+	client *leaving
+}
+
+func (m leftMemory) Key(ctx context.Context, grantID, area, fingerprint string) (string, error) {
+	m.client.ask()
 	return m.Memory.Key(ctx, grantID, area, fingerprint)
 }
 
@@ -338,36 +373,50 @@ func TestACallOfAClientThatGoesAwayAndComesBackIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	eachEra(t, func(t *testing.T, era string) {
 		t.Helper()
-		memory := &waitingMemory{asked: make(chan struct{}), going: make(chan struct{})}
-		requests := make(chan context.Context, 100)
+		var client *leaving
 		s := newSetup(t, shared, func(o *mcp.Options) {
-			memory.Memory = mcp.NewMemory(o.Redis, "")
-			o.Memory = memory
-			o.RequestID = func(r *http.Request) string {
-				requests <- r.Context()
-				return rand.Text()
-			}
+			client = newLeaving(o)
+			o.Memory = leftMemory{mcp.NewMemory(o.Redis, ""), client}
 		})
 		name := rand.Text()
 		message := callMessage(era, "contacts_create", object{"first_name": name})
-		ctx, leave := context.WithCancel(t.Context())
-		left := make(chan error, 1)
-		go func() {
-			res, err := (&http.Client{Transport: bearer{token: "bearer"}}).Do(s.message(ctx, era, message))
-			if err == nil {
-				_ = res.Body.Close()
-			}
-			left <- err
-		}()
-		<-memory.asked
-		leave()
-		require.ErrorIs(t, <-left, context.Canceled)
-		<-(<-requests).Done() // the gateway has noticed
-		close(memory.going)
-		require.Eventually(t, func() bool { return s.upstream.count(http.MethodPost, "/contacts") == 1 }, patience, tick)
+		client.sendAndLeave(s, era, message)
+		require.Eventually(t, func() bool { return len(s.trail.all()) == 1 }, patience, tick)
+		require.Equal(t, audit.OutcomeOK, s.trail.all()[0].Outcome)
 
 		require.Contains(t, read(t, s.post("bearer", era, message, nil)), `"repeated":true`)
 		c := s.connect(era, "bearer", nil)
 		require.Len(t, call(t, c, "contacts_search", object{"query": name})["contacts"], 1)
+	})
+}
+
+type leftLimiter struct {
+	mcp.Limiter
+
+	client *leaving
+	over   chan struct{} // gets one for each call
+}
+
+func (l leftLimiter) Allow(ctx context.Context, grantID string) (time.Duration, error) {
+	defer func() { l.over <- struct{}{} }()
+	l.client.ask()
+	return l.Limiter.Allow(ctx, grantID)
+}
+
+func TestACallOfAClientThatGoesAwayIsCounted(t *testing.T) {
+	t.Parallel()
+	eachEra(t, func(t *testing.T, era string) {
+		t.Helper()
+		for _, tool := range []string{"contacts_create", "contacts_delete"} {
+			var client *leaving
+			over := make(chan struct{}, 100)
+			s := newSetup(t, shared, func(o *mcp.Options) {
+				client = newLeaving(o)
+				o.Limiter = leftLimiter{mcp.NewLimiter(o.Redis, "", 1), client, over}
+			})
+			client.sendAndLeave(s, era, callMessage(era, tool, object{}))
+			<-over
+			require.Contains(t, read(t, s.post("bearer", era, callMessage(era, tool, object{}), nil)), "RATE_LIMITED", tool)
+		}
 	})
 }
