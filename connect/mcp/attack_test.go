@@ -13,6 +13,9 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
@@ -460,4 +463,14 @@ func TestStrangersWordsAreMarkedAndFenced(t *testing.T) {
 	require.Len(t, mark, 26)
 	require.Equal(t, "UNTRUSTED "+mark+">>>", lines[len(lines)-1])
 	require.Len(t, lines, 5, "a stranger's text has lines of its own outside of JSON")
+}
+
+func TestNoLevelOfTheLogIsComplainedAbout(t *testing.T) {
+	t.Parallel()
+	for _, level := range []zapcore.Level{zap.DebugLevel, zap.InfoLevel, zap.WarnLevel, zap.ErrorLevel} {
+		var complaints zaptest.Buffer
+		core, _ := observer.New(level)
+		newSetup(t, shared, func(o *mcp.Options) { o.Log = zap.New(core, zap.ErrorOutput(&complaints)) })
+		require.Empty(t, complaints.String(), "%s", level)
+	}
 }

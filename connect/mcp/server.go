@@ -158,9 +158,7 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 	s.sessions.init(o.MaxSessions, o.SessionIdle)
 	options := &sdk.ServerOptions{
 		Instructions: instructions,
-		// the SDK tells of each request at level info, which is the gateway's own line's to do
-		Logger: slog.New(zapslog.NewHandler(o.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel)).Core(),
-			zapslog.WithName("mcp.sdk"), zapslog.AddStacktraceAt(slog.LevelError+1))),
+		Logger:       logOfSDK(o.Log),
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
 		GetSessionID: rand.Text,
 		SetCacheable: setCacheable,
@@ -193,6 +191,14 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 	s.sessions.stateless, s.sessions.stateful = s.transports()
 	s.handler = s.Guard(http.HandlerFunc(s.serve))
 	return s, nil
+}
+
+// logOfSDK is the SDK's log. It tells of each request at level info, which is the gateway's own line's to do.
+func logOfSDK(log *zap.Logger) *slog.Logger {
+	if log.Core().Enabled(zap.InfoLevel) { // of a log of less, zap would complain
+		log = log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
+	}
+	return slog.New(zapslog.NewHandler(log.Core(), zapslog.WithName("mcp.sdk"), zapslog.AddStacktraceAt(slog.LevelError+1)))
 }
 
 func (o *Options) complete() error {
