@@ -62,10 +62,10 @@ func TestTheTokenIsRenewedBeforeItEnds(t *testing.T) {
 
 func TestWhenTheTokenHasReachedItsMaximumANewOneIsThereInTime(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{role: map[string]any{"token_ttl": "5s", "token_max_ttl": "9s"}})
+	b := newBench(t, setup{role: map[string]any{"token_ttl": "10s", "token_max_ttl": "18s"}})
 	b.store(t, testKey, nil)
 	stop := b.keepLooking(t)
-	b.events.waitFor(t, vault.EventLogin, 3)
+	b.events.waitFor(t, vault.EventLogin, 2)
 	looked, err := stop()
 	require.NoError(t, err, "not one look-up may fail")
 	require.Greater(t, looked, 10)
