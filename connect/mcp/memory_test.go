@@ -1,0 +1,66 @@
+package mcp_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+)
+
+// busiest is how many calls a connection can make within [mcp.RepeatWindow]: its rate of ten minutes, and a burst.
+const busiest = 11 * 120
+
+// adds makes calls that add something, from the first to the one before the end, and returns their keys.
+func adds(t *testing.T, m mcp.Memory, first, end int) []string {
+	t.Helper()
+	var keys []string
+	for i := first; i < end; i++ {
+		key, err := m.Key(t.Context(), "g", "contacts", fmt.Sprint("call ", i))
+		require.NoError(t, err)
+		require.NoError(t, m.Made(t.Context(), "g", "contacts", fmt.Sprint("call ", i), fmt.Sprint("contact ", i)))
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+func TestNoCallOfTheBusiestConnectionIsForgottenWithinTheWindow(t *testing.T) {
+	t.Parallel()
+	m := mcp.NewMemory(redistest.Start(t).Client(t), "")
+	keys := adds(t, m, 0, busiest)
+	require.Equal(t, keys, adds(t, m, 0, busiest))
+}
+
+func TestWhatIsOlderThanTheWindowIsForgottenAndNothingElse(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	m := mcp.NewMemory(client, "")
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	server.SetTime(now)
+	size := func() int64 {
+		keys := server.Keys()
+		require.Len(t, keys, 1)
+		n, err := client.HLen(t.Context(), keys[0]).Result()
+		require.NoError(t, err)
+		return n
+	}
+	old := adds(t, m, 0, busiest)
+	server.SetTime(now.Add(mcp.RepeatWindow / 2))
+	recent := adds(t, m, busiest, 3*busiest/2)
+	server.SetTime(now.Add(mcp.RepeatWindow + time.Second))
+	later := adds(t, m, 3*busiest/2, 5*busiest/2)
+	require.Less(t, size(), int64(4*busiest))
+	require.Equal(t, recent, adds(t, m, busiest, 3*busiest/2))
+	require.Equal(t, later, adds(t, m, 3*busiest/2, 5*busiest/2))
+	require.NotEqual(t, old[0], adds(t, m, 0, 1)[0])
+	// what the recent ones made can still be forgotten, so that it can be made anew
+	require.NoError(t, m.Forget(t.Context(), "g", "contacts", fmt.Sprint("contact ", busiest)))
+	require.NotEqual(t, recent[0], adds(t, m, busiest, busiest+1)[0])
+}
