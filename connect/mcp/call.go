@@ -171,12 +171,12 @@ func (c *call) log(p *toolError, took time.Duration) {
 		return
 	}
 	fields = append(fields, zap.String("code", p.code), zap.Error(p.cause))
-	switch p.code {
-	case codeInternal, codeUnusable:
+	switch {
+	case p.code == codeInternal, p.code == codeUnusable:
 		c.server.log.Error("tool failed", fields...)
-	case codeUnavailable, codeTimeout:
+	case (p.code == codeUnavailable || p.code == codeTimeout) && !errors.Is(p.cause, context.Canceled):
 		c.server.log.Warn("tool failed", fields...)
-	default:
+	default: // cancelled: the client has gone away
 		if e := c.server.log.Check(zap.DebugLevel, "tool refused"); e != nil {
 			e.Write(fields...)
 		}

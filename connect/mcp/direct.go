@@ -139,8 +139,7 @@ func plainMeta(meta map[string]jsontext.Value, modern bool) bool {
 type directAnswer struct {
 	Version string         `json:"jsonrpc"`
 	ID      jsontext.Value `json:"id"`
-	Result  *directResult  `json:"result,omitzero"`
-	Error   *directError   `json:"error,omitzero"`
+	Result  directResult   `json:"result"`
 }
 
 type directResult struct {
@@ -156,32 +155,28 @@ type directText struct {
 	Text string `json:"text"`
 }
 
-type directError struct {
-	Code    int    `json:"code"`
-	Message string `json:"message"`
-}
-
 // answer makes the call and answers it.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, g grantOf, d *directCall) {
-	a := directAnswer{Version: "2.0", ID: d.id}
 	ctx := r.Context()
 	if !d.modern {
 		ctx = context.WithoutCancel(ctx) // a client that has gone away has not cancelled (2025-11-25, transports)
 	}
-	if text, structured, failed, ok := s.carryOut(ctx, g, d); ok {
-		a.Result = &directResult{
-			Content: []directText{{"text", text}}, Structured: structured, IsError: failed,
-		}
-		if d.modern {
-			a.Result.Type, a.Result.Meta = "complete", map[string]any{metaServer: s.about}
-		}
-	} else {
-		a.Error = &directError{Code: -32603, Message: "internal error"}
+	text, structured, failed, ok := s.carryOut(ctx, g, d)
+	if !ok {
+		writeError(w, http.StatusOK, []byte(d.id), -32603, "internal error")
+		return
+	}
+	a := directAnswer{Version: "2.0", ID: d.id, Result: directResult{
+		Content: []directText{{"text", text}}, Structured: structured, IsError: failed,
+	}}
+	if d.modern {
+		a.Result.Type, a.Result.Meta = "complete", map[string]any{metaServer: s.about}
 	}
 	// What was hidden in two names of a record may have been all that told them apart.
 	written, err := fast.Marshal(a, jsontext.AllowDuplicateNames(true))
 	if err != nil {
-		s.log.Error("an answer cannot be written", zap.String("tool", d.tool.name), zap.Error(err))
+		s.log.Error("an answer cannot be written", zap.String("tool", d.tool.name), zap.String("request_id", g.requestID),
+			zap.Error(err))
 		writeError(w, http.StatusInternalServerError, []byte(d.id), -32603, "internal error")
 		return
 	}

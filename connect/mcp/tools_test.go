@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
-	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 )
 
 func TestEveryToolOfTheTableIsListedWithSchemasAndHints(t *testing.T) {
@@ -385,7 +384,7 @@ func TestACallIsAnsweredTheSameWithTheSDKAndWithoutIt(t *testing.T) {
 	t.Parallel()
 	eachEra(t, func(t *testing.T, era string) {
 		t.Helper()
-		s := newSetup(t, fresh(t, demo.Options{}), func(o *mcp.Options) {
+		s := newSetup(t, untouched(t), func(o *mcp.Options) {
 			o.RequestID = func(*http.Request) string { return "the-same" }
 		})
 		c := s.connect(modern, "bearer", nil)

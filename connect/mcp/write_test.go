@@ -13,6 +13,8 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
@@ -239,6 +241,12 @@ func enabled(t *testing.T, c *sdk.ClientSession) string {
 	return ""
 }
 
+// untouched is a data service that no other test changes.
+func untouched(t *testing.T) *demo.Service {
+	t.Helper()
+	return fresh(t, demo.Options{})
+}
+
 func fresh(t *testing.T, o demo.Options) *demo.Service {
 	t.Helper()
 	service, err := demo.Open(t.Context(), filepath.Join(t.TempDir(), "demo.db"), o)
@@ -419,4 +427,29 @@ func TestACallOfAClientThatGoesAwayIsCounted(t *testing.T) {
 			require.Contains(t, read(t, s.post("bearer", era, callMessage(era, tool, object{}), nil)), "RATE_LIMITED", tool)
 		}
 	})
+}
+
+func TestAClientThatLeavesIsNoFailureOfTheDataService(t *testing.T) {
+	t.Parallel()
+	var client *leaving
+	core, seen := observer.New(zap.DebugLevel)
+	s := newSetup(t, shared, func(o *mcp.Options) {
+		client = newLeaving(o)
+		o.Log = zap.New(core)
+	})
+	s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
+		client.ask()
+		return nil, r.Context().Err()
+	})
+	client.sendAndLeave(s, modern, callMessage(modern, "contacts_search", object{}))
+	about := func() []observer.LoggedEntry {
+		return seen.FilterField(zap.String("tool", "contacts_search")).AllUntimed()
+	}
+	require.Eventually(t, func() bool { return len(about()) == 1 }, patience, tick)
+	require.Equal(t, zap.DebugLevel, about()[0].Level, about()[0].Message)
+
+	// while a data service that is away is one
+	s.upstream.breakWith(func(*http.Request) (*http.Response, error) { return nil, errBroken })
+	require.Contains(t, read(t, s.post("bearer", modern, callMessage(modern, "contacts_search", object{}), nil)), "DATA_SERVICE_UNAVAILABLE")
+	require.Equal(t, zap.WarnLevel, about()[1].Level)
 }
