@@ -312,6 +312,8 @@ func TestABrokenConfigurationLeavesTheOldOneInForce(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, taken.Close()) })
 	requireJSON(t, w.acme.Get(t, g.URL, "/api/v1/events"))
+	// An answer may be here before it is counted.
+	require.Eventually(t, func() bool { return requestsServed(t, g) == 1 }, patience, 10*time.Millisecond)
 
 	for name, broken := range map[string]string{
 		"it cannot be read":      strings.Replace(string(good), "gateway_api {", "gateway_api {\n\t\tno_such_option", 1),

@@ -90,10 +90,12 @@ func TestClusterHoldsTheLimitWhileASlotMovesAndANodeDies(t *testing.T) {
 	// It comes back empty (a Cluster's node remembers its slots).
 	require.NoError(t, cl.Nodes[2].Restart())
 	require.Eventually(t, func() bool { return fleets[0].Down() == nil }, 2*back, 10*time.Millisecond)
+	// Too few round trips may have failed for the key's own slots to be given up: then its debts are entered when the
+	// gateway next looks around. Who waits for that charges nothing.
 	fresh := newFleet(t, cl.Options(), patient())
 	require.Eventually(t, func() bool {
-		r := take(t, fresh, dead, l)
-		return r.By == ratelimit.ByRedis && !r.Allowed
+		r, err := fresh.Peek(ctx, dead, ratelimit.Bucket{Key: dead, Limit: l})
+		return err == nil && r.By == ratelimit.ByRedis && !r.Allowed
 	}, back, 10*time.Millisecond, "what was admitted while the node was away has been entered")
 }
 
