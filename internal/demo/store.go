@@ -244,17 +244,7 @@ func (s *store) ping(ctx context.Context) error {
 
 // read runs fn in a snapshot: all it reads is of one moment.
 func (s *store) read(ctx context.Context, fn func(tx *sql.Tx) error) error {
-	return s.use(func() error {
-		tx, err := s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-		if err != nil {
-			return fmt.Errorf("beginning to read: %w", err)
-		}
-		err = fn(tx)
-		// There is nothing to keep of a snapshot, and what a failed end of it
-		// could say, fn's error has said.
-		_ = tx.Rollback()
-		return err
-	})
+	return s.use(func() error { return transact(ctx, s.readers, &sql.TxOptions{ReadOnly: true}, fn) })
 }
 
 // write runs fn in a transaction that is kept when fn returns nil and is
@@ -264,17 +254,37 @@ func (s *store) write(ctx context.Context, fn func(tx *sql.Tx) error) error {
 }
 
 func inTx(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx) error) error {
-	tx, err := db.BeginTx(ctx, nil)
+	return transact(ctx, db, nil, func(tx *sql.Tx) error {
+		if err := fn(tx); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err // nobody waits for it any more
+		}
+		if err := tx.Commit(); err != nil {
+			return fmt.Errorf("committing: %w", err)
+		}
+		return nil
+	})
+}
+
+// transact runs fn in a transaction that is undone unless fn commits it. ctx
+// bounds the wait for a connection, and fn's statements ask about it. It does not
+// end the transaction: database/sql does that in the background, where the
+// connection can outlive the database's end.
+func transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql.Tx) error) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("waiting for a connection: %w", err)
+	}
+	defer conn.Close()
+	tx, err := conn.BeginTx(context.WithoutCancel(ctx), o)
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)
 	}
-	if err := fn(tx); err != nil {
-		return errors.Join(err, tx.Rollback())
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("committing: %w", err)
-	}
-	return nil
+	// What a failed end of it could say, fn's error has said.
+	defer func() { _ = tx.Rollback() }()
+	return fn(tx)
 }
 
 // insert adds records to a table.

@@ -156,7 +156,7 @@ func TestClosingWaitsForReadsThatHaveBegun(t *testing.T) {
 						s.store.gate.RUnlock()
 					}
 					return !free
-				}, 10*time.Second, time.Millisecond)
+				}, patience, time.Millisecond)
 				jobs, n, err := s.store.jobs.page(t.Context(), tx, inactive().ID, page{1, 100})
 				require.Len(t, jobs, int(n))
 				require.NotEmpty(t, jobs)
@@ -167,6 +167,47 @@ func TestClosingWaitsForReadsThatHaveBegun(t *testing.T) {
 			require.ErrorIs(t, s.store.ping(t.Context()), errClosed)
 		})
 	}
+}
+
+// A connection that is still at the end of a transaction when the others are closed
+// keeps the log beside the file, and the file open.
+func TestClosingWaitsForTransactionsThatAreGivenUp(t *testing.T) {
+	t.Parallel()
+	for name, use := range map[string]func(*store, context.Context, func(*sql.Tx) error) error{"read": (*store).read, "write": (*store).write} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for range 10 {
+				path := filepath.Join(t.TempDir(), "demo.db")
+				st, err := openStore(t.Context(), path)
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				_ = use(st, ctx, func(tx *sql.Tx) error {
+					time.AfterFunc(time.Millisecond, cancel)
+					var n int // in most cases it is cut off in the middle of this
+					err := tx.QueryRowContext(ctx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+						SELECT count(*) FROM n`).Scan(&n)
+					<-ctx.Done()
+					return err
+				})
+				require.NoError(t, st.close())
+				require.NoFileExists(t, path+"-wal")
+			}
+		})
+	}
+}
+
+func TestAWriteThatIsGivenUpAtItsEndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := small(t, Memory, Options{})
+	before := everything(t, s, inactive().ID, "events")
+	ctx, cancel := context.WithCancel(t.Context())
+	err := s.store.write(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM event_media")
+		cancel()
+		return err
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, before, everything(t, s, inactive().ID, "events"))
 }
 
 func TestReadersCannotWrite(t *testing.T) {
