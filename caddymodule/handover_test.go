@@ -2,9 +2,11 @@ package caddymodule
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,9 +15,10 @@ import (
 	"go.uber.org/zap"
 )
 
-const handoverPatience = 20 * time.Second
+// handoverPatience bounds what is waited for. None of these tests waits for so long when all is well.
+const handoverPatience = time.Minute
 
-// handedOver is a server behind a Handover, and a connection to it that has sent nothing.
+// handedOver is a server behind a Handover, and a connection to it that has sent nothing and that the server knows.
 func handedOver(t *testing.T, wait time.Duration) (*Handover, *http.Server, net.Conn, chan error) {
 	t.Helper()
 	h := &Handover{Wait: caddy.Duration(wait), logger: zap.NewNop()}
@@ -36,7 +39,13 @@ func handedOver(t *testing.T, wait time.Duration) (*Handover, *http.Server, net.
 		_ = server.Close()
 	})
 	require.NoError(t, conn.SetDeadline(time.Now().Add(handoverPatience)))
-	require.Eventually(t, func() bool { return h.waiting.Load() == 1 }, handoverPatience, time.Millisecond)
+	// A connection that has been accepted is not yet the server's to close.
+	require.Eventually(t, func() bool {
+		known := 0
+		h.fresh.Range(func(any, any) bool { known++; return true })
+		return known == 1
+	}, handoverPatience, time.Millisecond)
+	require.EqualValues(t, 1, h.waiting.Load())
 	return h, server, conn, served
 }
 
@@ -46,11 +55,11 @@ func TestAHandoverLetsInNobodyAndWaitsForTheRequestOfWhoeverIsIn(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- h.Handle(t.Context(), caddy.Event{}) }()
 	require.Eventually(t, func() bool {
-		another, err := net.DialTimeout("tcp", conn.RemoteAddr().String(), time.Second)
+		another, err := net.DialTimeout("tcp", conn.RemoteAddr().String(), handoverPatience)
 		if err == nil {
 			_ = another.Close()
 		}
-		return err != nil
+		return errors.Is(err, syscall.ECONNREFUSED)
 	}, handoverPatience, time.Millisecond)
 	require.Empty(t, done)
 	require.Empty(t, served, "the server does not know yet")
