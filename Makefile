@@ -45,7 +45,7 @@ GOLANGCI_LINT = $(CACHE_BIN)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell g
 RACE := -race -trimpath '-gcflags=modernc.org/...=-race=false -d=checkptr=0'
 
 # -count=1: these tests talk to servers, and a cached answer would say nothing about them.
-TEST_FLAGS ?= $(RACE) '-ldflags=-s -w' -p=3 -shuffle=on -count=1 -vet=off -timeout=20m -tags=$(GOTAGS)
+TEST_FLAGS ?= $(RACE) '-ldflags=-s -w' -p=3 -shuffle=on -count=1 -vet=off -timeout=40m -tags=$(GOTAGS)
 TEST_PACKAGES ?= ./...
 # Which of them begin first. They wait for servers much of the time; three packages at a time (-p) make two processors busy.
 SLOW_PACKAGES := e2e e2e/connect
@@ -86,7 +86,7 @@ bench: ## whole job against plain Caddy with wrk and a real Redis (BENCH_FLAGS="
 ##@ Holding it to its promises
 
 .PHONY: test
-test: packages test-servers clients verify lint vet fuzz-short unit ## everything CI checks: linters, fuzzing for seconds, every test with the race detector; fails if one was skipped
+test: packages modules test-servers clients verify lint vet fuzz-short unit ## everything CI checks: linters, fuzzing for seconds, every test with the race detector; fails if one was skipped
 
 .PHONY: unit
 unit: packages test-servers clients ## only the tests (TEST_PACKAGES=./ratelimit/... TEST_FLAGS="-race -run TestX")
@@ -107,7 +107,7 @@ verify: ## go.mod and go.sum of every module: tidy, and (but for the test server
 lint: $(GOLANGCI_LINT) ## golangci-lint with gofumpt over every module
 	@for module in $(MODULES); do \
 		echo "linting $$module"; \
-		(cd $(ROOT)/$$module && $(SHARED) $(GOLANGCI_LINT) run --config $(ROOT)/.golangci.yml --build-tags $(GOTAGS) ./...) || exit 1; \
+		(cd $(ROOT)/$$module && $(SHARED) $(GOLANGCI_LINT) run --config $(ROOT)/.golangci.yml --timeout 1h --build-tags $(GOTAGS) ./...) || exit 1; \
 	done
 
 .PHONY: vet
@@ -156,6 +156,15 @@ vuln: ## known vulnerabilities that our code reaches (asks an online database, s
 packages: ## install the Debian packages that the tests need, where missing
 	@$(ROOT)/scripts/packages.sh gcc redis-server redis-sentinel redis-cli openssl curl node npm chromium
 
+# What comes after this asks no registry for modules. `go mod tidy` wants more of them than `go mod download` brings; that it
+# finds something to do is for `make verify` to say, and is no failed download.
+.PHONY: modules
+modules: ## download the Go modules that every module of the repository needs, where missing
+	@for module in $(MODULES); do \
+		(cd $(ROOT)/$$module && $(ROOT)/scripts/retry.sh go mod download && \
+			$(ROOT)/scripts/retry.sh sh -c 'diff=$$(go mod tidy -diff) || [ -n "$$diff" ]') || exit 1; \
+	done
+
 .PHONY: test-servers
 test-servers: ## build the Vault server for the tests into .cache/bin, once
 	@echo "the Vault server for the tests (built once, which takes a few minutes):"
@@ -166,7 +175,7 @@ clients: packages $(CLIENTS)/node_modules/.package-lock.json ## install the othe
 
 $(CLIENTS)/node_modules/.package-lock.json: $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(CLIENTS)/.npmrc
 	@echo "installing the clients that the connection server is tested with"
-	@cd $(CLIENTS) && npm ci --loglevel=error
+	@cd $(CLIENTS) && $(ROOT)/scripts/retry.sh npm ci --loglevel=error
 	@touch $@
 
 .PHONY: clean
@@ -176,5 +185,6 @@ clean: ## remove everything built, the kept linter and test servers too
 $(GOLANGCI_LINT):
 	@echo "building golangci-lint $(LINT_VERSION), once; this takes a few minutes"
 	@mkdir -p $(CACHE_BIN)
-	@go -C $(ROOT)/tools build -ldflags "-s -w -X main.version=$(LINT_VERSION)" -o $@ \
+	@go -C $(ROOT)/tools build -ldflags "-s -w -X main.version=$(LINT_VERSION)" -o $@.new \
 		github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@mv $@.new $@

@@ -49,12 +49,13 @@ fi
 echo "installing:$missing"
 # RUNLEVEL=1 keeps a System V init from starting the packages' services. Where one starts all the same it does no harm:
 # the tests start servers of their own on free ports.
-# shellcheck disable=SC2086 # the list is to be split
+# A list that could not be fetched is an error (Error-Mode), so that it is fetched again.
 apt() {
-	$sudo env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
+	"$(dirname "$0")/retry.sh" $sudo env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+		apt-get -qq -o DPkg::Lock::Timeout=300 -o APT::Update::Error-Mode=any "$@"
 }
 apt update || echo "packages.sh: the package lists could not be refreshed; trying with what is there" >&2
-# shellcheck disable=SC2086
+# shellcheck disable=SC2086 # the list is to be split
 apt install -y --no-install-recommends $missing >/dev/null
 
 for command in "$@"; do
