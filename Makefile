@@ -86,7 +86,7 @@ bench: ## whole job against plain Caddy with wrk and a real Redis (BENCH_FLAGS="
 ##@ Holding it to its promises
 
 .PHONY: test
-test: packages modules test-servers clients verify lint vet fuzz-short unit ## everything CI checks: linters, fuzzing for seconds, every test with the race detector; fails if one was skipped
+test: packages modules test-servers clients verify lint vet fuzz-short compiled unit ## everything CI checks: linters, fuzzing for seconds, every test with the race detector; fails if one was skipped
 
 .PHONY: unit
 unit: packages test-servers clients ## only the tests (TEST_PACKAGES=./ratelimit/... TEST_FLAGS="-race -run TestX")
@@ -94,6 +94,14 @@ unit: packages test-servers clients ## only the tests (TEST_PACKAGES=./ratelimit
 	@cd $(ROOT) && $(GO_BUILD) -o $(CACHE_BIN)/gatehouse-test ./cmd/gatehouse
 	@cd $(ROOT) && CGO_ENABLED=1 GATEHOUSE_TEST_BINARY=$(CACHE_BIN)/gatehouse-test $(CACHE_BIN)/testreport \
 		$(addprefix -module ,$(TESTED_MODULES)) $(addprefix -first ,$(SLOW_PACKAGES)) -- $(TEST_FLAGS) $(TEST_PACKAGES)
+
+# Compilers beside the tests take the processors from servers that tests wait for.
+.PHONY: compiled
+compiled: ## compile what the tests need, where that has changed
+	@for module in $(TESTED_MODULES); do \
+		echo "compiling $$module for its tests"; \
+		(cd $(ROOT)/$$module && CGO_ENABLED=1 go list -export -deps -test $(RACE) -tags=$(GOTAGS) ./... >/dev/null) || exit 1; \
+	done
 
 .PHONY: verify
 verify: ## go.mod and go.sum of every module: tidy, and (but for the test servers') the downloaded modules unchanged
