@@ -209,7 +209,7 @@ func TestVectorsAgreeWithVerifyOverTheWire(t *testing.T) {
 // sendRaw sends the vector over a connection of its own and returns the verdict, empty if there was none.
 func sendRaw(t *testing.T, address string, i int, v *vector) string {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", address, 10*time.Second)
+	conn, err := net.DialTimeout("tcp", address, time.Minute)
 	require.NoError(t, err)
 	defer conn.Close()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))

@@ -469,14 +469,15 @@ func (l *lane) tell(e Event) {
 
 // lookAround looks in the background whether Redis has lost its memory, and
 // enters into it again what this gateway knows; also what single requests that
-// had no answer in time have left to enter.
+// had no answer in time have left to enter. Once a lane is given up, that is the
+// prober's, which tells how much it has entered.
 func (l *lane) lookAround() {
 	if !l.looking.CompareAndSwap(false, true) {
 		return
 	}
 	l.fleet.spawn(func() {
 		defer l.looking.Store(false)
-		if l.lookInTime() == nil && (l.forgotten() || l.owing.Load()) {
+		if l.lookInTime() == nil && !l.down.Load() && (l.forgotten() || l.owing.Load()) {
 			_, _ = l.settle() // what is left over stays noted
 		}
 	})

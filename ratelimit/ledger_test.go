@@ -237,11 +237,12 @@ func TestTenThousandAddressesAtOnce(t *testing.T) {
 	ctx := context.Background()
 	s := redistest.Start(t)
 	o := s.Options()
-	o.ReadTimeout = 10 * time.Second
+	const patience = 30 * time.Second
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = patience, patience, patience
 	TuneClient(o)
 	client := redis.NewUniversalClient(o)
 	defer func() { require.NoError(t, client.Close()) }()
-	f, err := New(client, Options{MaxEntries: 4000, Timeout: 10 * time.Second})
+	f, err := New(client, Options{MaxEntries: 4000, Timeout: patience})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
 	require.NoError(t, f.Ping(ctx))

@@ -15,6 +15,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
+// patience bounds what a test waits for. It is long because other tests want the processors too.
+const patience = time.Minute
+
 // gateway publishes the keys of one Asserter after another, and can be down.
 type gateway struct {
 	*httptest.Server
@@ -101,7 +104,7 @@ func TestRemoteKeysGoOnForAnHourWithoutTheGateway(t *testing.T) {
 		_, err := keys.Key(t.Context(), kidOf(t, 1))
 		c.advance(time.Second)
 		return err != nil
-	}, 5*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	_, err = keys.Key(t.Context(), kidOf(t, 1))
 	require.Error(t, err)
 	require.NotErrorIs(t, err, upstream.ErrUnknownAssertionKey, "an outage is never taken for an unknown key")
@@ -135,7 +138,7 @@ func TestManyRequestsWaitForOneReading(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return g.asked.Load() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return g.asked.Load() == 1 }, patience, time.Millisecond)
 	close(g.hold)
 	wg.Wait()
 	require.EqualValues(t, 1, g.asked.Load())

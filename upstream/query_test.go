@@ -170,7 +170,7 @@ func TestThousandsOfParametersAndVeryLongNamesStayCheap(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, "page=1&per_page=25", q.Raw, name)
 		// Some milliseconds, tens of them with the race detector; anything quadratic would take minutes.
-		require.Less(t, time.Since(start), 10*time.Second, name)
+		require.Less(t, time.Since(start), time.Minute, name)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +25,19 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(unhurried{m}) }
+
+// unhurried gives what ends by itself after the last test the time that it takes on a busy machine, before what is left
+// counts as left behind.
+type unhurried struct{ *testing.M }
+
+func (u unhurried) Run() int {
+	code := u.M.Run()
+	for until := time.Now().Add(patience); goleak.Find() != nil && time.Now().Before(until); {
+		runtime.Gosched() // Find waits a while each time
+	}
+	return code
+}
 
 const (
 	testKey  = "pk_live_0123456789abcdef"
@@ -221,7 +234,7 @@ func (l *eventLog) count(kind vault.EventKind) int {
 
 func (l *eventLog) waitFor(t *testing.T, kind vault.EventKind, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return l.count(kind) >= n }, patience, tick)
+	require.Eventually(t, func() bool { return l.count(kind) >= n }, 2*patience, tick)
 }
 
 func (l *eventLog) lastError() string {
@@ -286,6 +299,17 @@ func (r *recorder) all() []*http.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]*http.Request(nil), r.requests...)
+}
+
+// count says how many requests there were with that method and path.
+func (r *recorder) count(path string) int {
+	n := 0
+	for _, p := range r.paths() {
+		if p == path {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *recorder) paths() []string {

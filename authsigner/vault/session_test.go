@@ -47,12 +47,15 @@ func (b *bench) keepLooking(t *testing.T) (stop func() (int, error)) {
 	}
 }
 
+// The tokens of these tests live for seconds, and what has to happen to them in time has some to spare: neither Vault nor
+// the source may get to run at once.
+
 func TestTheTokenIsRenewedBeforeItEnds(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{role: map[string]any{"token_ttl": "2s", "token_max_ttl": "1h"}})
+	b := newBench(t, setup{role: map[string]any{"token_ttl": "10s", "token_max_ttl": "1h"}})
 	b.store(t, testKey, nil)
 	stop := b.keepLooking(t)
-	b.events.waitFor(t, vault.EventRenewed, 3) // the token would have ended
+	b.events.waitFor(t, vault.EventRenewed, 2) // the token would have ended
 	looked, err := stop()
 	require.NoError(t, err)
 	require.Greater(t, looked, 10)
@@ -62,7 +65,8 @@ func TestTheTokenIsRenewedBeforeItEnds(t *testing.T) {
 
 func TestWhenTheTokenHasReachedItsMaximumANewOneIsThereInTime(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{role: map[string]any{"token_ttl": "10s", "token_max_ttl": "18s"}})
+	// Its renewal after 12 to 14 s brings less than half, and a new one has 6 s at least.
+	b := newBench(t, setup{role: map[string]any{"token_ttl": "20s", "token_max_ttl": "21s"}})
 	b.store(t, testKey, nil)
 	stop := b.keepLooking(t)
 	b.events.waitFor(t, vault.EventLogin, 2)
@@ -76,8 +80,8 @@ func TestWhenTheTokenHasReachedItsMaximumANewOneIsThereInTime(t *testing.T) {
 func TestATokenThatCannotBeRenewedIsReplacedInTime(t *testing.T) {
 	t.Parallel()
 	for name, role := range map[string]map[string]any{
-		"a batch token":              {"token_type": "batch", "token_ttl": "3s"},
-		"without the default policy": {"token_no_default_policy": true, "token_ttl": "3s"}, // it may not renew itself
+		"a batch token":              {"token_type": "batch", "token_ttl": "10s"},
+		"without the default policy": {"token_no_default_policy": true, "token_ttl": "10s"}, // it may not renew itself
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,6 +103,7 @@ func TestARevokedTokenIsReplacedWithinTheSameLookup(t *testing.T) {
 	b.requireFound(t, testKey)
 	b.revokeTokens(t, "approle")
 	b.requireFound(t, testKey)
+	b.events.waitFor(t, vault.EventLogin, 2) // it is told of after the look-ups have got their new session
 	require.Equal(t, 1, b.events.count(vault.EventDenied))
 	require.Equal(t, 2, b.events.count(vault.EventLogin))
 }
@@ -119,6 +124,7 @@ func TestARevokedTokenIsReplacedOnceForAllWhoAreRefused(t *testing.T) {
 	for range cap(errs) {
 		require.NoError(t, <-errs)
 	}
+	b.events.waitFor(t, vault.EventLogin, 2)
 	require.Equal(t, 2, b.events.count(vault.EventLogin))
 }
 
@@ -129,6 +135,7 @@ func TestATokenWithFewUsesIsReplacedWhenTheyAreUsedUp(t *testing.T) {
 	for range 6 {
 		b.requireFound(t, testKey)
 	}
+	b.events.waitFor(t, vault.EventLogin, 2)
 	require.Equal(t, 2, b.events.count(vault.EventLogin))
 }
 
@@ -136,10 +143,12 @@ func TestARefusalByPolicyIsAnOutageAndCausesFewSignIns(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{policy: `path "kv/data/somewhere/else" { capabilities = ["read"] }`})
 	b.store(t, testKey, nil)
+	began := time.Now()
 	for range 50 {
 		b.requireUnavailable(t)
 	}
-	require.LessOrEqual(t, b.events.count(vault.EventLogin), 2+int(patience/(10*time.Second)))
+	logins := b.events.count(vault.EventLogin)
+	require.LessOrEqual(t, logins, 2+int(time.Since(began)/(10*time.Second)), "the first, one at once, and one each 10 s")
 	require.Error(t, b.Ready())
 
 	// Policies count at once, without a new token.
@@ -185,8 +194,7 @@ func TestAKilledVaultIsAnOutageThatPasses(t *testing.T) {
 func TestAVaultThatComesBackAfterTheTokenHasEndedIsSignedInToAnew(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{
-		server: vaulttest.Options{Persistent: true}, role: map[string]any{"token_ttl": "1s", "token_max_ttl": "1h"},
-		change: func(_ *vaulttest.Server, o *vault.Options) { o.Timeout = time.Second },
+		server: vaulttest.Options{Persistent: true}, role: map[string]any{"token_ttl": "5s", "token_max_ttl": "1h"},
 	})
 	b.store(t, testKey, nil)
 	b.Kill(t)
@@ -211,7 +219,7 @@ func TestAPausedVaultHoldsNobodyLongerThanTheirDeadline(t *testing.T) {
 		cancel()
 		requireUnavailable(t, err)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Less(t, time.Since(began), 2*time.Second)
+		require.Less(t, time.Since(began), patience/2, "not as long as the timeout of the source")
 	}
 	b.Resume(t)
 	b.eventuallyFound(t)
@@ -224,7 +232,7 @@ func TestTheTimeoutBoundsALookupWithoutADeadline(t *testing.T) {
 	began := time.Now()
 	_, err := b.Lookup(t.Context(), testKey)
 	requireUnavailable(t, err)
-	require.Less(t, time.Since(began), 5*time.Second)
+	require.Less(t, time.Since(began), patience, "it would take for ever")
 	b.Resume(t)
 }
 
@@ -234,7 +242,7 @@ func TestCloseDoesNotWaitForAPausedVault(t *testing.T) {
 	b.Pause(t)
 	began := time.Now()
 	require.NoError(t, b.Close())
-	require.Less(t, time.Since(began), 5*time.Second)
+	require.Less(t, time.Since(began), patience/2, "not as long as the timeout of the source")
 	_, err := b.Lookup(t.Context(), testKey)
 	requireUnavailable(t, err)
 	require.Error(t, b.Ready())
@@ -249,7 +257,7 @@ func TestAVaultThatIsNotThereAtTheStartIsFoundLater(t *testing.T) {
 	server.Stop(t)
 	b := &bench{Server: server, events: new(eventLog), secretID: secretID}
 	b.Source = newSource(t, vault.Options{
-		Address: server.Addr, OnEvent: b.events.add,
+		Address: server.Addr, OnEvent: b.events.add, Timeout: patience,
 		Auth: vault.Auth{AppRole: &vault.AppRole{RoleID: roleID, SecretID: authsigner.Secret(secretID)}},
 	})
 	b.requireUnavailable(t)
@@ -267,11 +275,18 @@ func TestAVaultThatIsNotThereAtTheStartIsFoundLater(t *testing.T) {
 
 func TestTokensAreNotLeftBehindInVault(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{role: map[string]any{"token_ttl": "2s", "token_max_ttl": "3s"}})
+	var proxy *recorder
+	b := newBench(t, setup{role: map[string]any{"token_ttl": "5s", "token_max_ttl": "5s"}, change: func(s *vaulttest.Server, o *vault.Options) {
+		proxy = newRecorder(t, s.Addr)
+		o.Address = proxy.URL
+	}})
 	b.events.waitFor(t, vault.EventLogin, 3)
-	require.LessOrEqual(t, b.tokens(t), 3, "root's, the current one, and perhaps one that is being replaced")
 	require.NoError(t, b.Close())
-	require.Equal(t, 1, b.tokens(t))
+	// A Vault that is slow to revoke is not waited for: it does so all the same, or the token ends.
+	logins := proxy.count("PUT auth/approle/login")
+	require.GreaterOrEqual(t, logins, 3)
+	require.Equal(t, logins, proxy.count("PUT auth/token/revoke-self"), "each token is revoked by whom it was made for")
+	require.Eventually(t, func() bool { return b.tokens(t) == 1 }, patience, tick, "none is left but root's")
 }
 
 func TestASecretIDThatIsReplacedInItsFileIsFoundWhenTheOldOneIsOver(t *testing.T) {
@@ -279,10 +294,16 @@ func TestASecretIDThatIsReplacedInItsFileIsFoundWhenTheOldOneIsOver(t *testing.T
 	var file string
 	b := newBench(t, setup{
 		absent: true,
-		role:   map[string]any{"secret_id_num_uses": 1, "token_ttl": "2s", "token_max_ttl": "3s"},
+		role:   map[string]any{"secret_id_num_uses": 1, "token_ttl": "8s", "token_max_ttl": "9s"},
 		change: func(s *vaulttest.Server, o *vault.Options) {
 			file = writeFile(t, "secret-id", s.SecretID(t, "gateway")+"\n")
 			o.Auth.AppRole.SecretID, o.Auth.AppRole.SecretIDFile = "", file
+			// By default Vault locks a role out for 15 minutes once it has refused five sign-ins, which the source gets to
+			// before long, and then refuses the new secret id as well. This test is not about that.
+			_, err := s.Client(t).Logical().WriteWithContext(t.Context(), "sys/auth/approle/tune", map[string]any{
+				"user_lockout_config": map[string]any{"lockout_disable": true},
+			})
+			require.NoError(t, err)
 		},
 	})
 	b.waitReady(t)
@@ -302,10 +323,10 @@ func TestASecretIDThatIsReplacedInItsFileIsFoundWhenTheOldOneIsOver(t *testing.T
 
 func TestASecretIDThatExpiresIsNoHarmWhileTheTokenLives(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{role: map[string]any{"secret_id_ttl": "1s", "token_ttl": "2s", "token_max_ttl": "1h"}})
+	b := newBench(t, setup{role: map[string]any{"secret_id_ttl": "10s", "token_ttl": "10s", "token_max_ttl": "1h"}})
 	b.store(t, testKey, nil)
 	stop := b.keepLooking(t)
-	b.events.waitFor(t, vault.EventRenewed, 2)
+	b.events.waitFor(t, vault.EventRenewed, 2) // after 12 s at least
 	_, err := stop()
 	require.NoError(t, err)
 }
@@ -314,11 +335,11 @@ func TestAGivenTokenIsRenewedAndNeverRevoked(t *testing.T) {
 	t.Parallel()
 	var token string
 	b := newBench(t, setup{change: func(s *vaulttest.Server, o *vault.Options) {
-		token = newToken(t, s, "2s", nil)
+		token = newToken(t, s, "10s", nil)
 		o.Auth = vault.Auth{Token: authsigner.Secret(token)}
 	}})
 	b.store(t, testKey, nil)
-	b.events.waitFor(t, vault.EventRenewed, 3)
+	b.events.waitFor(t, vault.EventRenewed, 2) // it would have ended
 	b.requireFound(t, testKey)
 	require.NoError(t, b.Close())
 	_, err := b.ClientWithToken(t, token).Auth().Token().LookupSelfWithContext(t.Context())
@@ -414,7 +435,7 @@ func TestSignInByCertificateGoesOnWithARenewedCertificate(t *testing.T) {
 		ca, err := os.ReadFile(s.CA.Path)
 		require.NoError(t, err)
 		_, err = s.Client(t).Logical().WriteWithContext(t.Context(), "auth/cert/certs/gateway", map[string]any{
-			"certificate": string(ca), "allowed_common_names": "gateway-1", "token_policies": "gateway", "token_ttl": "2s",
+			"certificate": string(ca), "allowed_common_names": "gateway-1", "token_policies": "gateway", "token_ttl": "8s",
 		})
 		require.NoError(t, err)
 		o.TLS.Cert, o.TLS.Key = s.CA.ClientCert(t, "gateway-1")

@@ -67,7 +67,7 @@ func LaunchCluster(dir string, masters, replicas int, options ...Option) (c *Clu
 		if err := os.Mkdir(nodeDir, 0o700); err != nil {
 			return nil, fmt.Errorf("making a node's directory: %w", err)
 		}
-		bus, err := freePort()
+		bus, held, err := ReservePort()
 		if err != nil {
 			return nil, err
 		}
@@ -85,6 +85,7 @@ func LaunchCluster(dir string, masters, replicas int, options ...Option) (c *Clu
 			return nil, err
 		}
 		node.busPort = bus
+		node.reserved = append(node.reserved, held)
 		c.Nodes = append(c.Nodes, node)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*startTimeout)
@@ -202,6 +203,23 @@ func (c *Cluster) MoveSlot(ctx context.Context, slot, to int) error {
 	for _, i := range []int{to, from} {
 		if err := clients[i].Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", ids[to]).Err(); err != nil {
 			return fmt.Errorf("handing slot %d over: %w", slot, err)
+		}
+	}
+	return nil
+}
+
+// SetNodeTimeout sets, on the nodes that run, for how long a node has to be silent before it counts as failed and its
+// replica takes over. It says when a test is ready for that, and keeps a node that just does not get to run from being
+// given up meanwhile.
+func (c *Cluster) SetNodeTimeout(ctx context.Context, silent time.Duration) error {
+	clients, closeAll := c.clients()
+	defer closeAll()
+	for i, n := range c.Nodes {
+		if n.Pid() == 0 {
+			continue
+		}
+		if err := clients[i].ConfigSet(ctx, "cluster-node-timeout", strconv.FormatInt(silent.Milliseconds(), 10)).Err(); err != nil {
+			return fmt.Errorf("setting up node %d: %w", i, err)
 		}
 	}
 	return nil

@@ -37,7 +37,7 @@ var ErrNoRedis = errors.New("redis-server is not in PATH: install Debian's packa
 
 const (
 	loopback     = "127.0.0.1"
-	startTimeout = 15 * time.Second
+	startTimeout = time.Minute // on a machine that has much else to do
 	pollInterval = 5 * time.Millisecond
 	portAttempts = 5
 )
@@ -90,6 +90,8 @@ type Server struct {
 	settings settings
 	tls      *tls.Config
 	busPort  int // of a Cluster node
+	// Its ports, for as long as the Server is in use: closed by the test's cleanup or with the garbage.
+	reserved []*os.File
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd
@@ -122,10 +124,12 @@ func Launch(dir string, options ...Option) (*Server, error) {
 	}
 	var err error
 	for range portAttempts {
-		// A free port may be taken by someone else before Redis binds it.
-		if s.settings.port, err = freePort(); err != nil {
+		// Where it cannot be reserved, a free port may be taken by someone else before Redis binds it.
+		var held *os.File
+		if s.settings.port, held, err = ReservePort(); err != nil {
 			return nil, err
 		}
+		s.reserved = append(s.reserved, held)
 		s.Addr = net.JoinHostPort(loopback, strconv.Itoa(s.settings.port))
 		if err = s.run(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
 			break
@@ -248,6 +252,9 @@ func (s *Server) cleanup(tb testing.TB) {
 		if err := s.Kill(); err != nil {
 			tb.Errorf("redistest: %v", err)
 		}
+	}
+	for _, held := range s.reserved {
+		_ = held.Close()
 	}
 	if tb.Failed() {
 		tb.Logf("redistest: end of the log of %s:\n%s", s.Addr, s.logTail())

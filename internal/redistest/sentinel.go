@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -94,6 +95,20 @@ func (s *Sentinel) Options() *redis.UniversalOptions {
 		o.Addrs = append(o.Addrs, p.Addr)
 	}
 	return o
+}
+
+// ReplaceAfter sets for how long a master has to be silent before it is replaced. It says when a test is ready for that,
+// and keeps a master that just does not get to run from being replaced meanwhile.
+func (s *Sentinel) ReplaceAfter(ctx context.Context, silent time.Duration) error {
+	for _, p := range s.Sentinels {
+		c := redis.NewSentinelClient(&redis.Options{Addr: p.Addr})
+		err := c.Set(ctx, MasterName, "down-after-milliseconds", strconv.FormatInt(silent.Milliseconds(), 10)).Err()
+		_ = c.Close()
+		if err != nil {
+			return fmt.Errorf("setting up %s: %w", p.Addr, err)
+		}
+	}
+	return nil
 }
 
 // MasterAddr asks the first running Sentinel who the master is now.

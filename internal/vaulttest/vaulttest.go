@@ -15,10 +15,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,10 +29,12 @@ import (
 
 	"github.com/hashicorp/vault/api"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 )
 
 // patience bounds everything that a server of ours is waited for.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // Options say which Vault to start. The zero value is one in memory, without TLS.
 type Options struct {
@@ -90,9 +94,13 @@ func Start(tb testing.TB, o Options) *Server {
 		s.args = append(s.args, "-tls-cert", cert, "-tls-key", key)
 	}
 
-	line, err := s.start("127.0.0.1:0", "")
+	// The port stays the server's own while it is down.
+	port, held, err := redistest.ReservePort()
+	require.NoError(tb, err)
+	line, err := s.start(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), "")
 	require.NoError(tb, err)
 	tb.Cleanup(func() {
+		defer held.Close()
 		if p := s.process(); p != nil {
 			p.kill()
 			if tb.Failed() {
