@@ -2,10 +2,13 @@ package vault
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,7 +92,7 @@ func (a Auth) method() (loginFunc, error) {
 		if (a.AppRole.SecretID == "") == (a.AppRole.SecretIDFile == "") {
 			return nil, errors.New("sign-in by AppRole needs a secret id, or a file that holds it, and not both")
 		}
-		methods = append(methods, a.AppRole.login)
+		methods = append(methods, (&appRoleLogin{AppRole: *a.AppRole}).login)
 	}
 	if a.Kubernetes != nil {
 		if a.Kubernetes.Role == "" {
@@ -132,13 +135,32 @@ func (a Auth) checkMounts() error {
 	return nil
 }
 
-func (a *AppRole) login(ctx context.Context, client *api.Client) (grant, error) {
+// overInterval is how often a secret id that is over is tried all the same.
+const overInterval = time.Hour
+
+// appRoleLogin signs in by AppRole, one call at a time. Vault locks a role out for 15 minutes, whatever the secret id,
+// once five sign-ins in 15 minutes were refused. So a secret id that was good and is refused now is over: it is not sent
+// again (but once in a long while, should Vault have been restored from a copy), and the next one, when it is in the file,
+// finds the role open.
+type appRoleLogin struct {
+	AppRole
+
+	good   [sha256.Size]byte // the sum of the secret id that Vault has taken last
+	over   error             // how Vault has refused it since; nil: it has not
+	overAt time.Time
+}
+
+func (a *appRoleLogin) login(ctx context.Context, client *api.Client) (grant, error) {
 	secretID := a.SecretID.Reveal()
 	if a.SecretIDFile != "" {
 		var err error
 		if secretID, err = readSecretFile(a.SecretIDFile); err != nil {
 			return grant{}, fmt.Errorf("reading the secret id: %w", err)
 		}
+	}
+	sum := sha256.Sum256([]byte(secretID))
+	if a.over != nil && sum == a.good && time.Since(a.overAt) < overInterval {
+		return grant{}, fmt.Errorf("the secret id is over, and waits to be replaced: %w", a.over)
 	}
 	var options []approle.LoginOption
 	if a.Mount != "" {
@@ -148,7 +170,23 @@ func (a *AppRole) login(ctx context.Context, client *api.Client) (grant, error) 
 	if err != nil {
 		return grant{}, err
 	}
-	return granted(client.Auth().Login(ctx, method))
+	g, err := granted(client.Auth().Login(ctx, method))
+	switch {
+	case err == nil:
+		a.good, a.over = sum, nil
+	case sum == a.good && refusesSecretID(err):
+		a.over, a.overAt = readable(err), time.Now()
+	}
+	return g, err
+}
+
+// refusesSecretID says whether an error is Vault's answer that a secret id is not, or no longer, one of the role's: 400,
+// or, of Vault 1.13, 500 with "invalid secret id".
+func refusesSecretID(err error) bool {
+	answer, ok := errors.AsType[*api.ResponseError](err)
+	return ok && (answer.StatusCode == http.StatusBadRequest || slices.ContainsFunc(answer.Errors, func(e string) bool {
+		return strings.Contains(strings.ToLower(e), "invalid secret id")
+	}))
 }
 
 func (k *Kubernetes) login(ctx context.Context, client *api.Client) (grant, error) {

@@ -31,6 +31,9 @@ func (e answerError) Unwrap() error { return e.ResponseError }
 
 // readable makes an error of the client fit for one line of a log.
 func readable(err error) error {
+	if _, ok := errors.AsType[answerError](err); ok {
+		return err // it is already
+	}
 	if answer := (*api.ResponseError)(nil); errors.As(err, &answer) {
 		return answerError{answer}
 	}

@@ -292,25 +292,24 @@ func TestTokensAreNotLeftBehindInVault(t *testing.T) {
 func TestASecretIDThatIsReplacedInItsFileIsFoundWhenTheOldOneIsOver(t *testing.T) {
 	t.Parallel()
 	var file string
+	var proxy *recorder
 	b := newBench(t, setup{
 		absent: true,
 		role:   map[string]any{"secret_id_num_uses": 1, "token_ttl": "8s", "token_max_ttl": "9s"},
 		change: func(s *vaulttest.Server, o *vault.Options) {
 			file = writeFile(t, "secret-id", s.SecretID(t, "gateway")+"\n")
 			o.Auth.AppRole.SecretID, o.Auth.AppRole.SecretIDFile = "", file
-			// By default Vault locks a role out for 15 minutes once it has refused five sign-ins, which the source gets to
-			// before long, and then refuses the new secret id as well. This test is not about that.
-			_, err := s.Client(t).Logical().WriteWithContext(t.Context(), "sys/auth/approle/tune", map[string]any{
-				"user_lockout_config": map[string]any{"lockout_disable": true},
-			})
-			require.NoError(t, err)
+			proxy = newRecorder(t, s.Addr)
+			o.Address = proxy.URL
 		},
 	})
 	b.waitReady(t)
 	b.store(t, testKey, nil)
 	b.requireFound(t, testKey)
-	b.events.waitFor(t, vault.EventLoginFailed, 1)
-	require.Contains(t, b.events.lastError(), "invalid")
+	// Vault locks a role out once it has refused five sign-ins, and would refuse the new secret id as well.
+	b.events.waitFor(t, vault.EventLoginFailed, 6)
+	require.Equal(t, 2, proxy.count("PUT auth/approle/login"), "what is over is not sent again")
+	require.Contains(t, b.events.lastError(), "the secret id is over, and waits to be replaced: vault answered ")
 	require.Eventually(t, func() bool {
 		_, err := b.Lookup(t.Context(), testKey)
 		return errors.Is(err, authsigner.ErrUnavailable)
