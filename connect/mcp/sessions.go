@@ -33,7 +33,8 @@ type sessions struct {
 // session is one that is kept.
 type session struct {
 	grantID string
-	busy    int // requests under way
+	busy    int  // requests under way
+	ended   bool // by its client
 	unused  *time.Timer
 }
 
@@ -57,7 +58,7 @@ func (s *sessions) has(grantID, id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kept, ok := s.open[id]
-	return ok && kept.grantID == grantID
+	return ok && kept.grantID == grantID && !kept.ended
 }
 
 // use says that a request of a session begins, if the connection has it here, and returns what says that it is over.
@@ -87,6 +88,9 @@ func (s *sessions) end(id string) {
 		s.ended = slices.Clone(s.ended[maxEnded/2:])
 	}
 	s.ended = append(s.ended, id)
+	if kept, ok := s.open[id]; ok {
+		kept.ended = true // it leaves open a moment later, when its client may have its answer already
+	}
 }
 
 // hasEnded reports whether a client has ended the session.
