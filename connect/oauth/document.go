@@ -69,13 +69,7 @@ func (s *Server) documentClient(ctx context.Context, id, address string) (Client
 	}
 	sum := sha256.Sum256([]byte(id))
 	key := s.store.documentKey(encoding().EncodeToString(sum[:]))
-	var data string
-	err := s.store.ask(ctx, "reading a metadata document", func(ctx context.Context) (err error) {
-		data, err = s.o.Redis.Get(ctx, key).Result()
-		return err
-	})
-	c, err := decodeClient(data, err)
-	if err == nil && c.ID == id || errors.Is(err, ErrUnavailable) {
+	if c, err := s.keptDocument(ctx, id, key); !errors.Is(err, errUnknownClient) {
 		return c, err
 	}
 	if err := s.charge(ctx, "fetch", address, s.o.Limits.Fetches); err != nil {
@@ -95,7 +89,25 @@ func (s *Server) documentClient(ctx context.Context, id, address string) (Client
 	}
 }
 
+// keptDocument finds the client in Redis; errUnknownClient says that its document has to be fetched.
+func (s *Server) keptDocument(ctx context.Context, id, key string) (Client, error) {
+	var data string
+	err := s.store.ask(ctx, "reading a metadata document", func(ctx context.Context) (err error) {
+		data, err = s.o.Redis.Get(ctx, key).Result()
+		return err
+	})
+	c, err := decodeClient(data, err)
+	if err == nil && c.ID != id {
+		return Client{}, errUnknownClient
+	}
+	return c, err
+}
+
 func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error) {
+	// It may have been fetched since the caller looked for it.
+	if c, err := s.keptDocument(ctx, id, key); !errors.Is(err, errUnknownClient) {
+		return c, err
+	}
 	body, header, err := s.fetcher.fetch(ctx, id)
 	if err != nil {
 		s.o.Log.Info("metadata document not fetched", zap.String("client_id", printable(id)), zap.Error(err))
