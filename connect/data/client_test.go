@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,7 +22,27 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if code == 0 {
+		if err := leaks(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// leaks says which goroutines are left. Those of what was closed just now end by themselves, but on a busy machine later than
+// goleak looks for them, which is for less than half a second.
+func leaks() error {
+	began := time.Now()
+	for {
+		if err := goleak.Find(); err == nil || time.Since(began) > 30*time.Second {
+			return err
+		}
+	}
+}
 
 func caller() data.Caller {
 	return data.Caller{BusinessID: "biz_1", AccountID: "acc_1", RequestID: "req_1"}

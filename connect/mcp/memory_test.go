@@ -31,7 +31,7 @@ func adds(t *testing.T, m mcp.Memory, first, end int) []string {
 
 func TestNoCallOfTheBusiestConnectionIsForgottenWithinTheWindow(t *testing.T) {
 	t.Parallel()
-	m := mcp.NewMemory(redistest.Start(t).Client(t), "")
+	m := mcp.NewMemory(patient(t, redistest.Start(t).Options().Simple()), "")
 	keys := adds(t, m, 0, busiest)
 	require.Equal(t, keys, adds(t, m, 0, busiest))
 }
@@ -39,8 +39,7 @@ func TestNoCallOfTheBusiestConnectionIsForgottenWithinTheWindow(t *testing.T) {
 func TestWhatIsOlderThanTheWindowIsForgottenAndNothingElse(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	client := patient(t, &redis.Options{Addr: server.Addr()})
 	m := mcp.NewMemory(client, "")
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	server.SetTime(now)

@@ -395,7 +395,7 @@ func TestChallenges(t *testing.T) {
 
 func TestTheWaitingAreToldHowLong(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, func(o *oauth.Options) { o.Limits.Authorizations = limit(2, time.Minute) })
+	s := newServer(t, func(o *oauth.Options) { o.Limits.Authorizations = limit(2, time.Hour) })
 	c := oauthtest.Register(t, s)
 	_, challenge := oauthtest.PKCE()
 	c.Request(challenge, nil)

@@ -58,7 +58,11 @@ func TestNothingIsKeptForeverAndNoTokenIsKeptAtAll(t *testing.T) {
 	ctx := context.Background()
 	server := redistest.Start(t)
 	client := clientOf(t, server.Options())
-	s := newServer(t, func(o *oauth.Options) { o.Redis, o.Prefix = client, "" })
+	s := newServer(t, func(o *oauth.Options) {
+		o.Redis, o.Prefix = client, ""
+		// counters that are there when this looks: of 120 a minute, one is forgotten after half a second
+		o.Limits.Registrations, o.Limits.AllRegistrations, o.Limits.Authorizations = limit(12, time.Hour), limit(12, time.Hour), limit(12, time.Hour)
+	})
 	c := oauthtest.Register(t, s)
 	verifier, challenge := oauthtest.PKCE()
 	waiting := c.Request(challenge, nil)
@@ -138,7 +142,8 @@ func TestTheIndexForgetsWhatHasEnded(t *testing.T) {
 func TestKeysOfAConnectionShareAClusterSlot(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	cluster := redistest.StartCluster(t)
+	// a node that is slow with its answer is not taken for lost
+	cluster := redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "15000"))
 	client := cluster.Client(t)
 	servers := []*oauth.Server{}
 	prefix := prefixOf(t)
@@ -214,9 +219,9 @@ func TestRedisAwayIs503AndNeverInvalid(t *testing.T) {
 	ctx := context.Background()
 	server := redistest.Start(t, redistest.WithConfig("appendonly", "yes"), redistest.WithConfig("appendfsync", "always"))
 	o := server.Options()
-	o.MaxRetries, o.DialerRetries = -1, 1
+	o.MaxRetries, o.DialerRetries = -1, 1 // nothing listens while it is away, which is known at once
 	client := clientOf(t, o)
-	s := newServer(t, func(o *oauth.Options) { o.Redis, o.Timeout = client, 300*time.Millisecond })
+	s := newServer(t, func(o *oauth.Options) { o.Redis = client })
 	c := oauthtest.Register(t, s)
 	verifier, challenge := oauthtest.PKCE()
 	waiting := c.Request(challenge, nil)
@@ -270,7 +275,7 @@ func TestRedisAwayIs503AndNeverInvalid(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := s.Authenticate(ctx, tokens.Access)
 		return err == nil
-	}, 15*time.Second, 20*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	require.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status)
 	require.Equal(t, http.StatusOK, c.Exchange(code, verifier, nil).Status)
 

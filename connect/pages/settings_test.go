@@ -35,7 +35,7 @@ func TestConnectedAppsShowsWhatEachMayDo(t *testing.T) {
 	w := connected(t)
 	p := w.signIn(ownerEmail).get(pages.ConnectionsPath)
 	require.Equal(t, http.StatusOK, p.StatusCode)
-	created := w.clock.now().Add(-48 * time.Hour).UTC().Format("2 January 2006")
+	created := w.oauth.grants[0].CreatedAt.UTC().Format("2 January 2006")
 	for _, want := range []string{
 		"claude claude.example Disconnect claude Connected " + created + " by Ada Okafor Last used 3 hours ago Can see Business profile, Contacts,",
 		"Can change Add, change and delete contacts",
@@ -122,9 +122,9 @@ func TestNoAppIsDisconnectedByAnotherSite(t *testing.T) {
 }
 
 // withKeys is a world with keys of two businesses.
-func withKeys(t *testing.T) *world {
+func withKeys(t *testing.T, changes ...func(*pages.Options)) *world {
 	t.Helper()
-	w := newWorld(t)
+	w := newWorld(t, changes...)
 	w.keys.keys = []fakeKey{
 		{Key: pages.Key{PublicKey: "pk_live_saltbush", Active: true}, business: owner.BusinessID, private: "sk_old"},
 		{Key: pages.Key{PublicKey: "pk_test_kestrel", Active: true, Test: true}, business: rival.BusinessID, private: "sk_rival"},
@@ -373,7 +373,7 @@ func TestABusinessWithTooManyKeysIsToldSo(t *testing.T) {
 
 func TestNobodyChangesKeysWithoutEnd(t *testing.T) {
 	t.Parallel()
-	w := withKeys(t)
+	w := withKeys(t, nothingGivenBack)
 	b := w.signIn(ownerEmail)
 	for range 20 {
 		require.Equal(t, http.StatusOK, b.post(pages.KeysPath, b.keyForm("issue", "")).StatusCode)

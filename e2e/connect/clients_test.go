@@ -21,8 +21,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
 )
 
-// driverPatience bounds a whole driver, which is many calls and a process or two.
-const driverPatience = 3 * time.Minute
+// driverPatience bounds a whole driver, which is many calls and a process or two, on a machine that is busy with others.
+const driverPatience = 8 * time.Minute
 
 // clients is the folder of the clients, once it is known to hold what its lock file says.
 var clients = sync.OnceValues(func() (string, error) {
@@ -56,14 +56,17 @@ func node(ctx context.Context, t *testing.T, env []string, args ...string) *exec
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(home)) })
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "CLIENT_HOME=" + home, "TMPDIR=" + home, "NO_COLOR=1"}, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	cmd.WaitDelay = 5 * time.Second
-	t.Cleanup(func() { end(t, home) })
+	cmd.WaitDelay = patience
+	t.Cleanup(func() {
+		// one that was killed goes on for a moment, and writes into the folder that is to be removed
+		require.Eventually(t, func() bool { return !end(t, home) }, patience, 20*time.Millisecond)
+	})
 	return cmd
 }
 
 // end ends what a client has left behind: clients start browsers as daemons, which no process group holds. They are known
-// by the folder in their environment, which is the test's own.
-func end(t *testing.T, home string) {
+// by the folder in their environment, which is the test's own. It reports whether there were any.
+func end(t *testing.T, home string) (found bool) {
 	t.Helper()
 	environments, err := filepath.Glob("/proc/[0-9]*/environ")
 	require.NoError(t, err)
@@ -75,7 +78,9 @@ func end(t *testing.T, home string) {
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 		require.NoError(t, err)
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+		found = true
 	}
+	return found
 }
 
 // stepsOf is what a driver has done, and how long each part took.
@@ -133,15 +138,21 @@ func TestADesktopApplicationConnectsThroughMCPRemote(t *testing.T) {
 	for _, era := range []string{"legacy", "auto"} {
 		t.Run(era, func(t *testing.T) {
 			t.Parallel()
-			drive(t, newWorld(t), "remote.mjs", "MCP_ERA="+era)
+			drive(t, newWorld(t), "remote.mjs", "MCP_ERA="+era, callbackPort(t))
 		})
 	}
 }
 
 func TestTheInspectorSignsInAndFindsNoFlawInTheTools(t *testing.T) {
 	t.Parallel()
+	drive(t, newWorld(t), "inspector.mjs", callbackPort(t))
+}
+
+// callbackPort tells a driver the port that its client is to be sent back to.
+func callbackPort(t *testing.T) string {
+	t.Helper()
 	_, port, _ := strings.Cut(gatewaytest.FreeAddr(t), ":")
-	drive(t, newWorld(t), "inspector.mjs", "CALLBACK_PORT="+port)
+	return "CALLBACK_PORT=" + port
 }
 
 func TestAStrictOAuthClientFindsNothingToObjectToOverHTTPS(t *testing.T) {

@@ -15,12 +15,13 @@ const person = new Person();
 // run runs the command line to its end.
 async function run(args, { era = 'auto' } = {}) {
   const argv = ['--cli', '--server-url', endpoint, '--transport', 'http', '--protocol-era', era, '--format', 'json'];
+  argv.push('--connect-timeout', '60000');
   argv.push('--callback-url', `http://127.0.0.1:${process.env.CALLBACK_PORT}/oauth/callback`, ...args);
   const child = spawn(process.execPath, [launcher, ...argv], {
     env: { ...desktop.env(), MCP_AUTO_OPEN_ENABLED: 'true', MCP_INSPECTOR_SECRET_STORE: 'file' },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
-  const timer = setTimeout(() => child.kill('SIGKILL'), 60_000);
+  const timer = setTimeout(() => child.kill('SIGKILL'), 180_000);
   let out = '';
   let err = '';
   child.stdout.on('data', (d) => (out += d));

@@ -6,7 +6,7 @@ import { base, callback, endpoint, report, step } from './steps.mjs';
 
 const person = new Person();
 const back = await callback();
-const signal = () => AbortSignal.timeout(20_000);
+const signal = () => AbortSignal.timeout(60_000);
 const name = 'Strict client';
 
 // call sends a request of the protocol of 2025-11-25 as JSON, and reads the answer in either form.

@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url';
 import { parse } from 'node-html-parser';
 import { CookieJar } from 'tough-cookie';
 
-const patience = 20_000;
+const patience = 60_000;
 
 export class Person {
   constructor({ email, password } = {}) {

@@ -11,12 +11,13 @@ import { base, content, endpoint, report, step } from './steps.mjs';
 
 const proxy = fileURLToPath(new URL('node_modules/mcp-remote/dist/proxy.js', import.meta.url));
 const desktop = new Desktop();
-const patience = { timeout: 60_000 };
+const patience = { timeout: 180_000 };
 
 async function start() {
   const transport = new StdioClientTransport({
     command: process.execPath,
-    args: [proxy, endpoint, '--transport', 'http-only', '--protocol', process.env.MCP_ERA ?? 'legacy'],
+    // left to itself it takes its port from the server's address, and that may be one that a connection has at the moment
+    args: [proxy, endpoint, process.env.CALLBACK_PORT, '--transport', 'http-only', '--protocol', process.env.MCP_ERA ?? 'legacy', '--auth-timeout', '120'],
     env: { ...desktop.env(), MCP_REMOTE_CONFIG_DIR: desktop.home },
     stderr: 'pipe',
   });

@@ -3,7 +3,7 @@ import * as oauth from 'oauth4webapi';
 import { Person } from './person.mjs';
 import { base, callback, endpoint, fact, report, step } from './steps.mjs';
 
-const insecure = { [oauth.allowInsecureRequests]: true, signal: AbortSignal.timeout(60_000) };
+const insecure = { [oauth.allowInsecureRequests]: true, signal: () => AbortSignal.timeout(60_000) };
 
 await step('everything is allowed', async () => {
   const back = await callback();
