@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"net"
-	"runtime"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -13,28 +12,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// A Cluster client's reload of its slots sleeps on for 200 ms after Close.
-var mayStay = goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9.(*clusterStateHolder).LazyReload.func1")
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(unhurried{m}, mayStay) }
-
-// unhurried gives what ends by itself after the last test the time that it takes on
-// a busy machine, before what is left counts as left behind.
-type unhurried struct{ *testing.M }
-
-func (u unhurried) Run() int {
-	code := u.M.Run()
-	for until := time.Now().Add(patience); goleak.Find(mayStay) != nil && time.Now().Before(until); {
-		runtime.Gosched() // Find waits a while each time
-	}
-	return code
-}
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const (
 	// patience is how long the tests wait for Redis where no outage is what they are

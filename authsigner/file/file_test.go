@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,10 +16,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
+	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
 )
 
 // envHelper makes the test binary another process that changes the file which it names.
@@ -30,19 +29,7 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(envHelper); path != "" {
 		os.Exit(countUp(path))
 	}
-	goleak.VerifyTestMain(unhurried{m})
-}
-
-// unhurried gives what ends by itself after the last test the time that it takes on a busy machine, before what is left
-// counts as left behind.
-type unhurried struct{ *testing.M }
-
-func (u unhurried) Run() int {
-	code := u.M.Run()
-	for until := time.Now().Add(patience); goleak.Find() != nil && time.Now().Before(until); {
-		runtime.Gosched() // Find waits a while each time
-	}
-	return code
+	leaktest.Main(m)
 }
 
 const (

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -18,26 +17,14 @@ import (
 
 	"github.com/hashicorp/vault/api"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(unhurried{m}) }
-
-// unhurried gives what ends by itself after the last test the time that it takes on a busy machine, before what is left
-// counts as left behind.
-type unhurried struct{ *testing.M }
-
-func (u unhurried) Run() int {
-	code := u.M.Run()
-	for until := time.Now().Add(patience); goleak.Find() != nil && time.Now().Before(until); {
-		runtime.Gosched() // Find waits a while each time
-	}
-	return code
-}
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const (
 	testKey  = "pk_live_0123456789abcdef"

@@ -12,12 +12,12 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 )
 
@@ -47,24 +47,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if code == 0 {
-		if err := leaks(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	return code
-}
-
-// leaks says which goroutines are left. Those of what was closed just now end by themselves, but on a busy machine later than
-// goleak looks for them, which is for less than half a second.
-func leaks() error {
-	began := time.Now()
-	for {
-		if err := goleak.Find(); err == nil || time.Since(began) > patience {
-			return err
-		}
-	}
+	return leaktest.Check(code)
 }
 
 // prefix is a test's own part of Redis.

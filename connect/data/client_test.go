@@ -4,44 +4,24 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		if err := leaks(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-// leaks says which goroutines are left. Those of what was closed just now end by themselves, but on a busy machine later than
-// goleak looks for them, which is for less than half a second.
-func leaks() error {
-	began := time.Now()
-	for {
-		if err := goleak.Find(); err == nil || time.Since(began) > 30*time.Second {
-			return err
-		}
-	}
+	leaktest.Main(m)
 }
 
 func caller() data.Caller {

@@ -20,7 +20,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
@@ -30,6 +29,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
+	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
 )
 
 // The eras of the protocol.
@@ -59,24 +59,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
-	if code == 0 {
-		if err := leaks(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-// leaks says which goroutines are left. Those of what was closed just now end by themselves, but on a busy machine, or while
-// a client looks once a second whether its Redis is back, later than goleak looks for them: that is less than half a second.
-func leaks() error {
-	began := time.Now()
-	for {
-		if err := goleak.Find(); err == nil || time.Since(began) > patience {
-			return err
-		}
-	}
+	os.Exit(leaktest.Check(code))
 }
 
 // trail is an audit trail in memory.

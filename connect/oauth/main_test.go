@@ -11,10 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 )
 
@@ -39,29 +39,11 @@ func run(m *testing.M) int {
 	defer func() { _ = shared.Kill() }()
 	code := m.Run()
 	_ = shared.Kill()
-	if code == 0 {
-		if err := leaks(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	return code
+	return leaktest.Check(code)
 }
 
 // patience is how long tests wait for what comes by itself.
 const patience = 30 * time.Second
-
-// leaks says which goroutines are left. Those of what was closed just now end by themselves, but later than goleak looks for
-// them, which is for less than half a second: a Cluster client's reload of its slots sleeps on for 200 ms after Close, and who
-// looks whether a Redis is back does so once a second.
-func leaks() error {
-	began := time.Now()
-	for {
-		if err := goleak.Find(); err == nil || time.Since(began) > patience {
-			return err
-		}
-	}
-}
 
 // A clock that tests set forward.
 type clock struct {

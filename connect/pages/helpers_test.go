@@ -20,7 +20,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -31,6 +30,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 )
 
@@ -57,24 +57,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if code == 0 {
-		if err := leaks(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	return code
-}
-
-// leaks says which goroutines are left. Those of what was closed just now end by themselves, but on a busy machine later than
-// goleak looks for them, which is for less than half a second.
-func leaks() error {
-	began := time.Now()
-	for {
-		if err := goleak.Find(); err == nil || time.Since(began) > patience {
-			return err
-		}
-	}
+	return leaktest.Check(code)
 }
 
 // The people of the tests, in two businesses.

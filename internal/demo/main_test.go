@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
 )
 
 // testNow is the present of the tests: a Wednesday in September.
@@ -35,23 +36,8 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "closing the shared service:", err)
 			return 1
 		}
-		if err := leaks(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return code
+		return leaktest.Check(code)
 	}())
-}
-
-// leaks says which goroutines are left. Those of a connection that has just been closed end by themselves, but on a busy
-// machine later than goleak looks for them, which is for less than half a second.
-func leaks() error {
-	began := time.Now()
-	for {
-		if err := goleak.Find(); err == nil || time.Since(began) > patience {
-			return err
-		}
-	}
 }
 
 // active and inactive are the seeded businesses.

@@ -1,0 +1,40 @@
+// Package leaktest finds goroutines that a package's tests have left behind.
+package leaktest
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// patience is how long what ends by itself may take. Without a leak nobody waits for it.
+const patience = 30 * time.Second
+
+// Main is all of a TestMain that has nothing else to do.
+func Main(m *testing.M) { os.Exit(Check(m.Run())) }
+
+// Check returns the exit code of tests that ended with code: 1 if they passed and goroutines are left, which it lists.
+func Check(code int) int {
+	if code != 0 {
+		return code
+	}
+	if err := find(patience); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// find asks goleak again and again for as long as it is patient. Goleak looks for less than half a second itself, and on a busy machine a connection that has
+// been closed, or a client that looks for its Redis once a second, ends later than that.
+func find(patience time.Duration) error {
+	began := time.Now()
+	for {
+		if err := goleak.Find(); err == nil || time.Since(began) > patience {
+			return err
+		}
+	}
+}
