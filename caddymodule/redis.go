@@ -112,6 +112,9 @@ func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 		DialTimeout:     time.Duration(c.DialTimeout),
 		DisableIdentity: true, ClientName: "gatehouse",
 	}
+	if timeout := time.Duration(c.Timeout); timeout > time.Second { // the client's own patience, which is for all commands
+		o.ReadTimeout, o.WriteTimeout = timeout, timeout
+	}
 	ratelimit.TuneClient(o)
 	for i, u := range c.URLs {
 		one, err := redis.ParseURL(u)
