@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"regexp"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
 // fromAddress are headers with the proxy's word on the caller's address.
@@ -102,9 +104,13 @@ func TestBreakingOffEscapesNoLimit(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, conn.Close())
 	}
+	// Looking costs nothing: by asking the gateway the test would use the budget up itself.
+	fleet, address := limitsIn(t, w.redis.Options()), ratelimit.AddressKey(netip.MustParseAddr("127.0.0.1"))
 	require.Eventually(t, func() bool {
-		return send(t, g, "/api/v1/me", rubbish("pk_live_yet_another_one")).Status == http.StatusTooManyRequests
+		res, err := fleet.Peek(t.Context(), address, ratelimit.UnverifiedAddress(address))
+		return err == nil && res.By == ratelimit.ByRedis && !res.Allowed
 	}, patience, 50*time.Millisecond)
+	require.Equal(t, http.StatusTooManyRequests, send(t, g, "/api/v1/me", rubbish("pk_live_yet_another_one")).Status)
 	// the businesses are none the poorer
 	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/status").Status)
 }
@@ -156,13 +162,15 @@ func TestNoWindowOfAMinuteHoldsMoreThanSixtyAndRefusalsExtendNothing(t *testing.
 	t.Parallel()
 	w := newWorld(t, nil)
 	gateways := []*gatewaytest.Gateway{w.gateway(t), w.gateway(t), w.gateway(t)}
-	type passed struct{ sent, answered time.Time }
+	// Each was decided upon at some moment between when it was sent and when it was answered, however long that took.
+	type decided struct {
+		sent, answered time.Time
+		after          time.Duration // Retry-After, of a refusal
+	}
 	var (
-		mu       sync.Mutex
-		admitted []passed
-		refused  atomic.Int64
-		promised []time.Time // when a refusal said that there would be room
-		wg       sync.WaitGroup
+		mu                sync.Mutex
+		admitted, refused []decided
+		wg                sync.WaitGroup
 	)
 	const duration = 75 * time.Second
 	ctx, cancel := context.WithTimeout(t.Context(), duration)
@@ -181,22 +189,22 @@ func TestNoWindowOfAMinuteHoldsMoreThanSixtyAndRefusalsExtendNothing(t *testing.
 					return
 				case <-tick.C:
 				}
-				p := passed{sent: time.Now()}
+				d := decided{sent: time.Now()}
 				a, err := caller.Try(context.WithoutCancel(ctx), "GET", g.URL, "/api/v1/me", nil)
-				p.answered = time.Now()
+				d.answered = time.Now()
 				mu.Lock()
 				switch {
 				case err != nil:
 					t.Errorf("a request failed: %v", err)
 				case a.Status == http.StatusOK:
-					admitted = append(admitted, p)
+					admitted = append(admitted, d)
 				case a.Status == http.StatusTooManyRequests:
-					refused.Add(1)
 					seconds, err := strconv.Atoi(a.Header.Get("Retry-After"))
 					if err != nil {
 						t.Errorf("Retry-After: %v", err)
 					}
-					promised = append(promised, p.answered.Add(time.Duration(seconds)*time.Second))
+					d.after = time.Duration(seconds) * time.Second
+					refused = append(refused, d)
 				default:
 					t.Errorf("another answer: %d %s", a.Status, a.Body)
 				}
@@ -206,21 +214,45 @@ func TestNoWindowOfAMinuteHoldsMoreThanSixtyAndRefusalsExtendNothing(t *testing.
 	}
 	wg.Wait()
 	require.False(t, t.Failed())
-	slices.SortFunc(admitted, func(a, b passed) int { return a.sent.Compare(b.sent) })
-	for i := 60; i < len(admitted); i++ {
-		// each was admitted between when it was sent and when it was answered: at the least, the window of these 61 is
-		require.GreaterOrEqual(t, admitted[i].answered.Sub(admitted[i-60].sent), time.Minute, "61 have passed within a minute")
+	slices.SortFunc(admitted, func(a, b decided) int { return a.sent.Compare(b.sent) })
+	// a request that has no answer of Redis's in time, on a busy machine, is its gateway's
+	most := keyLimit + decidedAlone(t, gateways)
+	for i := most; i < len(admitted); i++ {
+		// at the least, the window of these 61 is
+		require.GreaterOrEqual(t, admitted[i].answered.Sub(admitted[i-most].sent), limitWindow, "%d have passed within a minute", most+1)
 	}
 	require.Greater(t, len(admitted), 65, "refused requests have extended the refusal")
-	require.Greater(t, refused.Load(), int64(100))
-	again := admitted[60].answered
-	late := again.Sub(admitted[0].sent) - time.Minute
-	require.Less(t, late, 2*time.Second, "the next is admitted when the first has left the window")
-	// all first refusals spoke of that moment
-	for _, at := range promised[:min(20, len(promised))] {
-		require.WithinDuration(t, again, at, 3*time.Second, "Retry-After told the truth")
+	require.Greater(t, len(refused), 100)
+	// Nobody is refused but for 60 that may have been within the window: the next is admitted when the first has left it.
+	const clocks = 100 * time.Millisecond // by which Redis's clock and this one may differ over a minute
+	for _, r := range refused {
+		within := 0
+		for _, a := range admitted {
+			if a.sent.Before(r.answered) && !a.answered.Add(limitWindow+clocks).Before(r.sent) {
+				within++
+			}
+		}
+		require.GreaterOrEqual(t, within, keyLimit, "refused %s after the first was admitted, though there was room", r.sent.Sub(admitted[0].answered))
 	}
-	t.Logf("%d admitted, %d refused in %s; the 61st %s after the first had left the window", len(admitted), refused.Load(), duration, late)
+	// All first refusals spoke of that moment, in whole seconds.
+	first := admitted[0]
+	for _, a := range admitted {
+		if a.answered.Before(first.answered) {
+			first.answered = a.answered
+		}
+	}
+	spoke := 0
+	for _, r := range refused {
+		if !r.answered.Before(first.sent.Add(limitWindow)) {
+			continue // the first may have left the window
+		}
+		spoke++
+		require.False(t, r.answered.Add(r.after+clocks).Before(first.sent.Add(limitWindow)), "Retry-After told the truth: %s", r.after)
+		require.False(t, r.sent.Add(r.after).After(first.answered.Add(limitWindow+time.Second+clocks)), "Retry-After told the truth: %s", r.after)
+	}
+	require.Greater(t, spoke, 20)
+	t.Logf("%d admitted, %d refused in %s; the 61st %s after the first had left the window", len(admitted), len(refused), duration,
+		admitted[keyLimit].answered.Sub(first.sent)-limitWindow)
 }
 
 // residentMiB is how much memory a process has in use.
@@ -314,8 +346,10 @@ func TestTenThousandAddressesAtOnceTakeBoundedMemory(t *testing.T) {
 		seen++
 	}
 	require.NoError(t, iter.Err())
-	// the business has paid for one request
+	// The business has paid for its own requests and no others: for this one, and for the first, if that was within a minute.
 	a := w.acme.Get(t, g.URL, "/api/v1/me")
 	require.Equal(t, http.StatusOK, a.Status)
-	require.Equal(t, "58", a.Header.Get("X-RateLimit-Remaining"))
+	remaining, err := strconv.Atoi(a.Header.Get("X-RateLimit-Remaining"))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, remaining, keyLimit-2)
 }

@@ -69,7 +69,7 @@ func startDemoOn(t *testing.T, addr string, flags ...string) *demoProcess {
 		default:
 			return strings.Contains(d.stdout.String(), "Ctrl-C stops it")
 		}
-	}, patience, 10*time.Millisecond)
+	}, 3*patience, 10*time.Millisecond) // it fills a database, which takes long on a machine with much else to do
 	require.Contains(t, d.stdout.String(), "Ctrl-C stops it", "stderr: %s", d.stderr.String())
 	return d
 }

@@ -50,7 +50,7 @@ func TestFaultTheGatewaysOwnClockIsSteppedByTenMinutesBothWays(t *testing.T) {
 		p := requireProblem(t, w.acme.Get(t, g.URL, target), http.StatusUnauthorized, "REQUEST_EXPIRED")
 		require.InDelta(t, time.Now().Add(step.by).Unix(), p.ServerTime, 60)
 		l.during(scale.away)
-		require.Contains(t, anonymous().Get(t, g.AdminURL, "/gateway/ready").Body, `"limits":"ok"`)
+		requireLimitsShared(t, g)
 		g.StepClock(t, 0)
 		l.phase("right")
 		requireJSON(t, w.acme.Get(t, g.URL, target))

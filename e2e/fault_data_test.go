@@ -204,14 +204,14 @@ func dataFaults(t *testing.T) []dataFault {
 func TestFaultADataServiceThatIsBrokenInEveryWay(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
-	each := 250 * time.Millisecond
+	each, timeout := 250*time.Millisecond, 5*time.Second
 	if scale.long {
-		each = 4 * time.Second
+		each, timeout = 4*time.Second, 2*time.Second // the machine is this test's alone
 	}
 	data := startDataService(t)
 	w := newWorld(t, nil)
 	w.dataURL = data.url()
-	g := gatewaytest.New(t, w.options(roomyLimits, "timeout 2s"))
+	g := gatewaytest.New(t, w.options(roomyLimits, "timeout "+timeout.String()))
 	callers := w.addKeys(t, 20, 3)
 	g.Run(t)
 

@@ -52,6 +52,7 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 			return "there are successes, and refusals for those over the limit"
 		},
 	})
+	first := time.Now()
 	for range through {
 		require.Equal(t, http.StatusOK, key.Get(t, gateways[cut].URL, "/api/v1/me").Status)
 	}
@@ -62,8 +63,7 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 	wires[cut].severed.Store(true)
 	l.phase("away")
 	require.Eventually(t, func() bool { return metric(t, gateways[cut], "gatehouse_limits_shared") == 0 }, patience, 25*time.Millisecond)
-	began := time.Now()
-	l.also("greedy", greedy[:1], 150)
+	l.also("greedy", greedy[:1], 150, "/api/v1/me")
 	// each gateway has refused the key by now, and so has used up all that it may admit
 	require.Eventually(t, func() bool {
 		refused := map[int]bool{}
@@ -71,8 +71,7 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 			refused[s.Gateway] = true
 		}
 		return len(refused) == len(gateways)
-	}, patience, 50*time.Millisecond)
-	usedUpIn := time.Since(began)
+	}, 3*patience, 50*time.Millisecond)
 	l.during(c.away)
 	servedBy := map[int]int{}
 	for _, s := range l.report().some(func(s *sample) bool { return s.Key == key.PublicKey && s.Status == http.StatusOK }) {
@@ -80,7 +79,9 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 	}
 	// a request that has no answer of Redis's in time, on a busy machine, is its gateway's
 	others = decidedAlone(t, gateways[:cut]) - others
-	if aloneBefore == 0 && usedUpIn+c.away+c.before < limitWindow {
+	// on a machine too slow for that, some have left the window meanwhile, and others have passed instead
+	withinWindow := time.Since(first) < limitWindow
+	if aloneBefore == 0 && withinWindow {
 		require.Equal(t, keyLimit-through, servedBy[cut], "the one that is cut off counts what it has admitted before")
 		require.GreaterOrEqual(t, servedBy[0]+servedBy[1], keyLimit-through)
 		require.LessOrEqual(t, servedBy[0]+servedBy[1], keyLimit-through+others, "the others count it too")
@@ -97,9 +98,15 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 	l.also("greedy after", greedy[1:], 150)
 	fleet := limitsIn(t, w.redis.Options())
 	group, bucket := ratelimit.ForKey(key.PublicKey, ratelimit.KeyLimit(0))
-	v, err := fleet.Peek(t.Context(), group, bucket)
-	require.NoError(t, err)
-	require.False(t, v.Allowed, "Redis was told before it was asked again")
+	var v ratelimit.Result
+	require.Eventually(t, func() bool {
+		var err error
+		v, err = fleet.Peek(t.Context(), group, bucket)
+		return err == nil && v.By != ratelimit.ByLocal // it has answered
+	}, patience, time.Millisecond)
+	if time.Since(first) < limitWindow {
+		require.False(t, v.Allowed, "Redis was told before it was asked again")
+	}
 	l.during(c.back)
 	if c.long {
 		// until what was admitted has left the window, and the window is full again
@@ -110,7 +117,9 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 
 	require.Zero(t, report.overLimit(), "%s", report)
 	worst := through + report.admitted(byFleet, func(s *sample) bool { return s.Key == key.PublicKey })
-	require.LessOrEqual(t, worst, 2*keyLimit-through+others+alone, "%s", report)
+	if withinWindow {
+		require.LessOrEqual(t, worst, 2*keyLimit-through+others+alone, "%s", report)
+	}
 	after := report.admitted(byFleet, func(s *sample) bool { return s.Sent.After(shared) })
 	require.LessOrEqual(t, after, keyLimit+alone, "%s", report)
 	report.figure(t,

@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -329,14 +331,23 @@ func TestARunningGatewayTakesUpWhatIsDoneToItsCredentialFile(t *testing.T) {
 	requireNowhere(t, g.Output(), v.PrivateKey, rotated.PrivateKey, again.PrivateKey)
 }
 
-// requireSoon waits until a caller gets an answer of this status.
+// waiters gives each requireSoon an address of its own.
+var waiters atomic.Uint32
+
+// requireSoon waits until a caller gets an answer of this status. It asks from an address of its own: what an address may send
+// unverified is for others too.
 func requireSoon(t *testing.T, status int, c gatewaytest.Caller, g *gatewaytest.Gateway) gatewaytest.Answer {
 	t.Helper()
+	n := waiters.Add(1)
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(n>>8), byte(n))}}
+	transport := &http.Transport{DialContext: dialer.DialContext}
+	defer transport.CloseIdleConnections()
+	c.Client = &http.Client{Transport: transport, Timeout: patience}
 	var a gatewaytest.Answer
 	require.Eventually(t, func() bool {
 		var err error
 		a, err = c.Try(t.Context(), http.MethodGet, g.URL, "/api/v1/me", nil)
 		return err == nil && a.Status == status
-	}, patience, 150*time.Millisecond, "no %d", status) // 60 refusals a minute, and the answers would be another
+	}, patience, 350*time.Millisecond, "no %d", status) // 60 in a minute, and the answers would be another
 	return a
 }

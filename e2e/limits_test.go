@@ -88,7 +88,18 @@ func TestThreeGatewaysOnOneRedisAdmitWhatOneWould(t *testing.T) {
 			require.Fail(t, "another answer", "%d %s", a.Status, a.Body)
 		}
 	}
-	require.Equal(t, 60, passed)
+	requireFleetsLimit(t, gateways, passed)
+}
+
+// requireFleetsLimit holds gateways on one Redis to having admitted as many as one would.
+func requireFleetsLimit(t *testing.T, gateways []*gatewaytest.Gateway, passed int) {
+	t.Helper()
+	// a request that has no answer of Redis's in time, on a busy machine, is its gateway's
+	if alone := decidedAlone(t, gateways); alone > 0 {
+		require.LessOrEqual(t, passed, keyLimit+alone)
+		return
+	}
+	require.Equal(t, keyLimit, passed)
 }
 
 func TestTwoHundredAtATimeOverThreeGatewaysAdmitSixty(t *testing.T) {
@@ -111,7 +122,8 @@ func TestTwoHundredAtATimeOverThreeGatewaysAdmitSixty(t *testing.T) {
 	for _, s := range statuses {
 		counts[s]++
 	}
-	require.Equal(t, map[int]int{200: 60, 429: 140}, counts)
+	require.Equal(t, len(statuses), counts[http.StatusOK]+counts[http.StatusTooManyRequests], "%v", counts)
+	requireFleetsLimit(t, gateways, counts[http.StatusOK])
 }
 
 func TestAStrangerWithRubbishSignaturesCostsTheBusinessNothing(t *testing.T) {
@@ -185,6 +197,16 @@ func TestShadowModeOnlyReports(t *testing.T) {
 	requireLogged(t, g, "not enforced in shadow mode")
 }
 
+func TestARequestWaitsForRedisAsLongAsTheTimeoutSays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.gateway(t) // it waits for 5 s
+	requireReady(t, g)
+	require.NoError(t, w.redis.Client(t).Do(t.Context(), "CLIENT", "PAUSE", "2000").Err())
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+	require.Zero(t, decidedAlone(t, []*gatewaytest.Gateway{g}))
+}
+
 func TestLimitsHoldWhileRedisIsAwayAndAreSharedAgainAfter(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -207,7 +229,7 @@ func TestLimitsHoldWhileRedisIsAwayAndAreSharedAgainAfter(t *testing.T) {
 	require.NoError(t, w.redis.Restart())
 	require.Eventually(t, func() bool {
 		return strings.Contains(g.Output(), "the store is back")
-	}, 5*time.Second, 50*time.Millisecond)
+	}, patience, 50*time.Millisecond)
 	require.Equal(t, http.StatusTooManyRequests, w.acme.Get(t, g.URL, "/api/v1/me").Status)
 	require.Equal(t, http.StatusOK, w.other.Get(t, g.URL, "/api/v1/me").Status)
 }

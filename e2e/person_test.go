@@ -245,8 +245,7 @@ func (a *assistant) token(t *testing.T, form url.Values) (int, error) {
 		return 0, err
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Close = true
-	res, err := (&http.Client{Timeout: patience}).Do(req)
+	res, err := onceClient().Do(req)
 	if err != nil {
 		return 0, err
 	}
@@ -354,6 +353,12 @@ func (a *assistant) keepSession(ctx context.Context, client *http.Client) error 
 	return nil
 }
 
+// onceClient makes a connection for each request: one that is kept, and that a reload closes just when a POST is sent on it, is
+// an error of HTTP/1.1, and not what is tried here.
+func onceClient() *http.Client {
+	return &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+}
+
 // postJSON posts JSON and decodes the answer, whether it comes as JSON or as one event.
 func postJSON(t *testing.T, target, bearer, body string, out any) int {
 	t.Helper()
@@ -365,9 +370,7 @@ func postJSON(t *testing.T, target, bearer, body string, out any) int {
 	if bearer != "" {
 		req.Header.Set("Authorization", "Bearer "+bearer)
 	}
-	// a connection that a reload closes just when a POST is sent on it is an error of HTTP/1.1, and not what is tried here
-	req.Close = true
-	res, err := (&http.Client{Timeout: patience}).Do(req)
+	res, err := onceClient().Do(req)
 	require.NoError(t, err)
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)

@@ -86,11 +86,18 @@ func (w *vaultWorld) setMount(t *testing.T, mount string) {
 	w.keys = keysCLI{source: []string{"--config", config, "--adapter", "caddyfile"}, env: w.env}
 }
 
+// patientWithVault has a gateway wait for Vault, as an option of the block cache: on a busy machine, one that takes its time
+// is not away. What is asked of Vault beside look-ups has as long (options).
+const patientWithVault = "load_timeout 10s"
+
 // options are the usual gateway over Vault; app is put into the block gateway.
 func (w *vaultWorld) options(app string) gatewaytest.Options {
+	if !strings.Contains(app, "cache {") {
+		app += "\n\t\tcache {\n\t\t\t" + patientWithVault + "\n\t\t}"
+	}
 	o := w.world.options(app, "")
 	o.Global = strings.Replace(o.Global, "secrets file "+w.keyFile, fmt.Sprintf(
-		"secrets vault %s {\n\t\t\tmount %s\n\t\t\tauth approle {env.TEST_ROLE_ID} {file.%s}\n\t\t\ttimeout 1s\n\t\t}",
+		"secrets vault %s {\n\t\t\tmount %s\n\t\t\tauth approle {env.TEST_ROLE_ID} {file.%s}\n\t\t\ttimeout 10s\n\t\t}",
 		w.proxy.URL, w.mount, w.secretIDFile), 1)
 	o.Env = w.env
 	return o
@@ -184,7 +191,8 @@ func TestAKeyInVaultLivesFromIssueToRevocation(t *testing.T) {
 func TestARevokedKeyIsRefusedByEveryGatewayAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
-	gateways := []*gatewaytest.Gateway{w.gateway(t, "cache {\n\t\t\tttl 1h\n\t\t}"), w.gateway(t, "cache {\n\t\t\tttl 1h\n\t\t}"), w.gateway(t, "cache {\n\t\t\tttl 1h\n\t\t}")}
+	const cache = "cache {\n\t\t\tttl 1h\n\t\t\t" + patientWithVault + "\n\t\t}"
+	gateways := []*gatewaytest.Gateway{w.gateway(t, cache), w.gateway(t, cache), w.gateway(t, cache)}
 	key := w.keys.issue(t)
 	for _, g := range gateways {
 		requireReady(t, g)
@@ -203,8 +211,8 @@ func TestARevokedKeyIsRefusedWithinTheTTLWhenNobodyCanBeTold(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	const ttl = 3 * time.Second
-	g := w.gateway(t, "cache {\n\t\t\tttl 3s\n\t\t}")
-	long := w.gateway(t, "cache {\n\t\t\tttl 1h\n\t\t}")
+	g := w.gateway(t, "cache {\n\t\t\tttl 3s\n\t\t\t"+patientWithVault+"\n\t\t}")
+	long := w.gateway(t, "cache {\n\t\t\tttl 1h\n\t\t\t"+patientWithVault+"\n\t\t}")
 	requireReady(t, g)
 	requireReady(t, long)
 	require.NoError(t, w.redis.Kill())
@@ -215,7 +223,8 @@ func TestARevokedKeyIsRefusedWithinTheTTLWhenNobodyCanBeTold(t *testing.T) {
 	revoked := time.Now()
 	require.Contains(t, o.stdout, "when their cache's TTL ends")
 	requireSoon(t, http.StatusUnauthorized, key.caller(), g)
-	require.Less(t, time.Since(revoked), ttl+2*time.Second)
+	// A Vault that takes longer than stale_wait, as one does on a busy machine, is not waited for.
+	require.Less(t, time.Since(revoked), ttl+patience/2)
 
 	// what was missed is made up for when Redis is back: every key is asked for again
 	require.Equal(t, http.StatusOK, key.caller().Get(t, long.URL, "/api/v1/me").Status, "the stated worst case")
@@ -235,8 +244,8 @@ func TestKnownKeysGoOnWhileVaultIsAwayAndAllIsWellOnceItIsBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newVaultWorld(t, vaulttest.Options{Persistent: true})
-			const ttl = time.Second
-			g := w.gateway(t, "cache {\n\t\t\tttl 1s\n\t\t\tload_timeout 1s\n\t\t}")
+			const ttl, loadTimeout = time.Second, 5 * time.Second
+			g := w.gateway(t, fmt.Sprintf("cache {\n\t\t\tttl %s\n\t\t\tload_timeout %s\n\t\t}", ttl, loadTimeout))
 			requireReady(t, g)
 			known, other, unseen := w.keys.issue(t), w.keys.issue(t), w.keys.issue(t)
 			require.Equal(t, http.StatusOK, known.caller().Get(t, g.URL, "/api/v1/me").Status)
@@ -249,7 +258,7 @@ func TestKnownKeysGoOnWhileVaultIsAwayAndAllIsWellOnceItIsBack(t *testing.T) {
 				start := time.Now()
 				a := known.caller().Get(t, g.URL, "/api/v1/me")
 				require.Equal(t, http.StatusOK, a.Status, "%s after the outage: %s", time.Since(away), a.Body)
-				require.Less(t, time.Since(start), 2*time.Second, "nobody waits for a Vault that does not answer")
+				require.Less(t, time.Since(start), loadTimeout, "nobody waits for a Vault that does not answer")
 				requests++
 				<-time.After(100 * time.Millisecond)
 			}
@@ -260,9 +269,12 @@ func TestKnownKeysGoOnWhileVaultIsAwayAndAllIsWellOnceItIsBack(t *testing.T) {
 			require.Positive(t, p.RetryAfter)
 			require.Equal(t, http.StatusOK, other.caller().Get(t, g.URL, "/api/v1/me").Status)
 
-			ready := anonymous().Get(t, g.URL, "/readyz")
+			var ready gatewaytest.Answer
+			require.Eventually(t, func() bool { // it may also take a Redis for away for a moment, on a busy machine
+				ready = anonymous().Get(t, g.URL, "/readyz")
+				return ready.Body == `{"status":"degraded","checks":{"limits":"ok","secrets":"degraded"}}`
+			}, patience/4, 25*time.Millisecond)
 			require.Equal(t, http.StatusOK, ready.Status, "a gateway that serves its callers stays in service")
-			require.JSONEq(t, `{"status":"degraded","checks":{"limits":"ok","secrets":"degraded"}}`, ready.Body)
 			require.Contains(t, anonymous().Get(t, g.AdminURL, "/gateway/ready").Body, `"causes":{"secrets":`)
 
 			outage.back(w.vault, t)
@@ -279,7 +291,7 @@ func TestKnownKeysGoOnWhileVaultIsAwayAndAllIsWellOnceItIsBack(t *testing.T) {
 func TestKnownKeysEndWithMaxStaleWhileVaultIsAway(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{Persistent: true})
-	g := w.gateway(t, "cache {\n\t\t\tttl 1s\n\t\t\tmax_stale 3s\n\t\t\tload_timeout 1s\n\t\t}")
+	g := w.gateway(t, "cache {\n\t\t\tttl 1s\n\t\t\tmax_stale 3s\n\t\t\t"+patientWithVault+"\n\t\t}")
 	requireReady(t, g)
 	key := w.keys.issue(t)
 	require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status)

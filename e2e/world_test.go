@@ -105,9 +105,14 @@ func (w *world) options(app, api string) gatewaytest.Options {
 	}
 }
 
-// redisLine is the usual gateway's option redis. These tests run beside many others on few processors: what they hold is
-// who is admitted, and not that Redis answers within the default 50 ms, which package ratelimit's tests do.
-func (w *world) redisLine() string { return "redis " + w.redis.URL() + " {\n\t\t\ttimeout 1s\n\t\t}" }
+// redisLine is the usual gateway's option redis.
+func (w *world) redisLine() string {
+	return "redis " + w.redis.URL() + " {\n\t\t\t" + patientWithRedis + "\n\t\t}"
+}
+
+// patientWithRedis has a gateway wait for Redis. These tests run beside many others on few processors: what they hold is who
+// is admitted, and not that Redis answers within the default 50 ms, which package ratelimit's tests do.
+const patientWithRedis = "timeout 5s"
 
 // gateway starts the usual gateway.
 func (w *world) gateway(t *testing.T) *gatewaytest.Gateway {

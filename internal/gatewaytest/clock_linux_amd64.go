@@ -58,6 +58,12 @@ func (g *Gateway) StepClock(tb testing.TB, ahead time.Duration) {
 	require.Eventually(tb, func() bool {
 		g.Signal(tb, syscall.SIGSTOP)
 		defer g.Signal(tb, syscall.SIGCONT)
+		// A thread that is to run stops when it next does, and on a busy machine that takes its time.
+		for deadline := time.Now().Add(5 * time.Second); !g.allStopped(); <-time.After(time.Millisecond) {
+			if time.Now().After(deadline) {
+				return false
+			}
+		}
 		if !g.allOutside(at, at+max(size, uint64(len(code)))) {
 			return false
 		}
@@ -74,6 +80,25 @@ func steppedClock() []byte {
 	return []byte{
 		0xb8, 0xe4, 0, 0, 0, 0x0f, 0x05, 0x85, 0xff, 0x75, 0x0a, 0x48, 0x8b, 0x0d, 6, 0, 0, 0, 0x48, 0x01, 0x0e, 0xc3, 0x90, 0x90,
 	}
+}
+
+// allStopped reports whether all of the gateway's threads have stopped.
+func (g *Gateway) allStopped() bool {
+	threads, err := filepath.Glob(g.proc("task/*/stat"))
+	if err != nil || len(threads) == 0 {
+		return false
+	}
+	for _, t := range threads {
+		stat, err := os.ReadFile(t)
+		if err != nil {
+			return false
+		}
+		// the state is behind the program's name
+		if _, state, ok := bytes.Cut(stat, []byte(") ")); !ok || !bytes.HasPrefix(state, []byte("T")) {
+			return false
+		}
+	}
+	return true
 }
 
 // allOutside reports whether all of the gateway's threads have stopped, and none in a range of its code.

@@ -28,9 +28,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
+// What a machine that is slow, or busy with other tests, may take: none of it is a promise of the gateway's.
 const (
-	startTimeout = 30 * time.Second
-	stopTimeout  = 20 * time.Second
+	startTimeout = time.Minute
+	stopTimeout  = time.Minute
 	pollInterval = 10 * time.Millisecond
 )
 
@@ -223,22 +224,56 @@ func (g *Gateway) Run(tb testing.TB) {
 			tb.Logf("what the gateway %s wrote:\n%s", g.Addr, g.out.Tail(16<<10))
 		}
 	})
+	g.await(tb, "serve", func() error {
+		conn, err := net.DialTimeout("tcp", g.Addr, time.Second)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+	// The site may be served before the other parts of the configuration have started, metrics and readiness among them. The
+	// admin API shows no configuration before all of it is in force.
+	g.await(tb, "show its configuration", func() error {
+		req, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, g.AdminURL+"/config/", http.NoBody)
+		if err != nil {
+			return err
+		}
+		res, err := onceClient().Do(req)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = res.Body.Close() }()
+		if res.StatusCode != http.StatusOK {
+			return fmt.Errorf("status %d", res.StatusCode)
+		}
+		return nil
+	})
+}
+
+// await tries until something works that a gateway is to do once it has started.
+func (g *Gateway) await(tb testing.TB, what string, try func() error) {
+	tb.Helper()
 	deadline := time.Now().Add(startTimeout)
 	for {
-		conn, err := net.DialTimeout("tcp", g.Addr, time.Second)
+		err := try()
 		if err == nil {
-			require.NoError(tb, conn.Close())
 			return
 		}
 		select {
-		case <-exited:
+		case <-g.exited:
 			require.FailNow(tb, "the gateway did not start", "%s", g.out.String())
 		case <-time.After(pollInterval):
 		}
 		if time.Now().After(deadline) {
-			require.FailNow(tb, "the gateway does not serve", "%s", g.out.String())
+			require.FailNow(tb, "the gateway does not "+what, "%v\n%s", err, g.out.String())
 		}
 	}
+}
+
+// onceClient makes a connection for each request. A reload replaces the admin API's server too, which closes the connections
+// that are kept to it; one that is sent a POST at that moment is an error of HTTP/1.1, and not the gateway's.
+func onceClient() *http.Client {
+	return &http.Client{Timeout: startTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 }
 
 // Stop ends the gateway in order (SIGTERM), and with SIGKILL if it does not go.
@@ -318,19 +353,35 @@ const (
 	lastPort  = 32_000
 )
 
-// FreeAddr is a loopback address that nobody listens on at the moment.
+// FreeAddr is a loopback address that nobody listens on at the moment, and that no other test is given before this one has
+// ended: a gateway would listen beside another one at the same port (SO_REUSEPORT), and each would get half of the requests.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
 	for {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort)))
-		ln, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", addr)
+		port := strconv.Itoa(firstPort + rand.IntN(lastPort-firstPort))
+		claim, err := claimPort(tb, port)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue
 		}
 		require.NoError(tb, err)
+		addr := net.JoinHostPort("127.0.0.1", port)
+		ln, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", addr)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			require.NoError(tb, claim.Close())
+			continue
+		}
+		require.NoError(tb, err)
 		require.NoError(tb, ln.Close())
+		tb.Cleanup(func() { _ = claim.Close() })
 		return addr
 	}
+}
+
+// claimPort holds a port against other tests, those of other processes too: by a name of Linux's abstract namespace of
+// sockets, of which the kernel lets go with the process at the latest.
+func claimPort(tb testing.TB, port string) (io.Closer, error) {
+	tb.Helper()
+	return new(net.ListenConfig).Listen(tb.Context(), "unix", "@gatehouse-test-port-"+port)
 }
 
 // Output collects what a process writes.

@@ -89,7 +89,7 @@ func (g *Gateway) Load(tb testing.TB) {
 	require.NoError(tb, err)
 	req.Header.Set("Content-Type", "text/caddyfile")
 	req.Header.Set("Cache-Control", "must-revalidate") // although it is the same
-	res, err := http.DefaultClient.Do(req)
+	res, err := onceClient().Do(req)
 	require.NoError(tb, err)
 	var body bytes.Buffer
 	_, err = body.ReadFrom(res.Body)
