@@ -84,38 +84,31 @@ func steppedClock() []byte {
 
 // allStopped reports whether all of the gateway's threads have stopped.
 func (g *Gateway) allStopped() bool {
-	threads, err := filepath.Glob(g.proc("task/*/stat"))
-	if err != nil || len(threads) == 0 {
-		return false
-	}
-	for _, t := range threads {
-		stat, err := os.ReadFile(t)
-		if err != nil {
-			return false
-		}
+	return g.everyThread("stat", func(stat []byte) bool {
 		// the state is behind the program's name
-		if _, state, ok := bytes.Cut(stat, []byte(") ")); !ok || !bytes.HasPrefix(state, []byte("T")) {
-			return false
-		}
-	}
-	return true
+		_, state, ok := bytes.Cut(stat, []byte(") "))
+		return ok && bytes.HasPrefix(state, []byte("T"))
+	})
 }
 
 // allOutside reports whether all of the gateway's threads have stopped, and none in a range of its code.
 func (g *Gateway) allOutside(from, to uint64) bool {
-	threads, err := filepath.Glob(g.proc("task/*/syscall"))
-	if err != nil || len(threads) == 0 {
-		return false
-	}
-	for _, t := range threads {
-		where, err := os.ReadFile(t)
-		if err != nil {
-			return false
-		}
+	return g.everyThread("syscall", func(where []byte) bool {
 		// "running", or what of a system call there is, and the stack pointer and the program counter
 		fields := strings.Fields(string(where))
 		pc, err := strconv.ParseUint(fields[len(fields)-1], 0, 64)
-		if err != nil || pc >= from && pc < to {
+		return err == nil && (pc < from || pc >= to)
+	})
+}
+
+// everyThread reports whether what the kernel says of a thread, in a file of proc(5), is as wanted for all of the gateway's.
+func (g *Gateway) everyThread(file string, wanted func([]byte) bool) bool {
+	files, err := filepath.Glob(g.proc("task/*/" + file))
+	if err != nil || len(files) == 0 {
+		return false
+	}
+	for _, name := range files {
+		if content, err := os.ReadFile(name); err != nil || !wanted(content) {
 			return false
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/porttest"
 )
 
 const (
@@ -67,7 +69,7 @@ func LaunchCluster(dir string, masters, replicas int, options ...Option) (c *Clu
 		if err := os.Mkdir(nodeDir, 0o700); err != nil {
 			return nil, fmt.Errorf("making a node's directory: %w", err)
 		}
-		bus, held, err := ReservePort()
+		bus, held, err := porttest.Reserve()
 		if err != nil {
 			return nil, err
 		}

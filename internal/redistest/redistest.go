@@ -30,6 +30,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/porttest"
 )
 
 // ErrNoRedis says that redis-server is not installed.
@@ -126,7 +128,7 @@ func Launch(dir string, options ...Option) (*Server, error) {
 	for range portAttempts {
 		// Where it cannot be reserved, a free port may be taken by someone else before Redis binds it.
 		var held *os.File
-		if s.settings.port, held, err = ReservePort(); err != nil {
+		if s.settings.port, held, err = porttest.Reserve(); err != nil {
 			return nil, err
 		}
 		s.reserved = append(s.reserved, held)
@@ -384,28 +386,4 @@ func (s *Server) logTail() string {
 		data = data[len(data)-limit:]
 	}
 	return string(data)
-}
-
-// FreePort finds a port of the loopback interface that nobody listens on.
-func FreePort(tb testing.TB) int {
-	tb.Helper()
-	port, err := freePort()
-	if err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
-	return port
-}
-
-func freePort() (int, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(context.Background(), "tcp4", net.JoinHostPort(loopback, "0"))
-	if err != nil {
-		return 0, fmt.Errorf("looking for a free port: %w", err)
-	}
-	defer func() { _ = l.Close() }()
-	addr, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		return 0, fmt.Errorf("unexpected address %v", l.Addr())
-	}
-	return addr.Port, nil
 }

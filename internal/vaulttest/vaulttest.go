@@ -30,7 +30,7 @@ import (
 	"github.com/hashicorp/vault/api"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/porttest"
 )
 
 // patience bounds everything that a server of ours is waited for.
@@ -95,7 +95,7 @@ func Start(tb testing.TB, o Options) *Server {
 	}
 
 	// The port stays the server's own while it is down.
-	port, held, err := redistest.ReservePort()
+	port, held, err := porttest.Reserve()
 	require.NoError(tb, err)
 	line, err := s.start(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), "")
 	require.NoError(tb, err)

@@ -1,4 +1,5 @@
-package redistest
+// Package porttest keeps ports for the servers that tests start, stop and start again.
+package porttest
 
 import (
 	"fmt"
@@ -6,11 +7,11 @@ import (
 	"syscall"
 )
 
-// ReservePort finds a free port of the loopback interface and keeps it for a server that listens with SO_REUSEADDR, as
+// Reserve finds a free port of the loopback interface and keeps it for a server that listens with SO_REUSEADDR, as
 // Redis does, until the file is closed: a socket of ours stays bound to it and never listens. The kernel gives such a
 // port to nobody who asks for any, neither to listen nor to connect from, also while the server is down. So nobody is
 // taken for the server in its place, and it finds its port free when it comes back.
-func ReservePort() (int, *os.File, error) {
+func Reserve() (int, *os.File, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, nil, fmt.Errorf("reserving a port: %w", err)
