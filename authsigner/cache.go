@@ -19,7 +19,6 @@ const (
 	DefaultNegativeTTL       = 10 * time.Second
 	DefaultMaxStale          = time.Hour
 	DefaultLoadTimeout       = 2 * time.Second
-	DefaultStaleWait         = 250 * time.Millisecond
 	DefaultRetryAfterFailure = time.Second
 	DefaultMaxLoads          = 64
 	DefaultMaxEntries        = 100_000
@@ -31,7 +30,7 @@ const storeResolution = time.Second
 // CacheOptions configure a [Cache]. The zero value is every default.
 type CacheOptions struct {
 	// TTL is how long a credential is used without asking the source again: what a revocation that nobody
-	// announced takes at most to be noticed while the source answers. Default 1 min.
+	// announced takes at most to be noticed while the source answers within LoadTimeout. Default 1 min.
 	TTL time.Duration
 
 	// RefreshBefore is how long before the end of its TTL a credential that is asked for is loaded again, in the
@@ -46,12 +45,8 @@ type CacheOptions struct {
 	// not answer. It is not shorter than TTL. Default 1 h. Negative: not beyond TTL.
 	MaxStale time.Duration
 
-	// LoadTimeout bounds one look-up in the source. Default 2 s.
+	// LoadTimeout bounds one look-up in the source, and so what a request waits for it. Default 2 s.
 	LoadTimeout time.Duration
-
-	// StaleWait is how long a request waits for the source although there is a credential past its TTL that would
-	// be used if the source did not answer. Default 250 ms, but at most LoadTimeout.
-	StaleWait time.Duration
 
 	// RetryAfterFailure is the shortest time between a failed look-up of a key and the next, and, while the
 	// source is known to be away, between any two look-ups. Default 1 s.
@@ -109,18 +104,25 @@ type CacheStats struct {
 //
 //   - A credential is used for 1 min without asking. One that is in use is loaded again in the background 15 s
 //     before, so that no request waits for it.
-//   - When the minute is over, a request asks the source and waits. So a key that was revoked or changed is noticed
-//     within TTL, plus what one look-up takes, as long as the source answers; and at once where Invalidate is called.
-//   - If the source does not answer, the credential is used for up to 1 h after the source's last word. One request
-//     for each key waits, for 250 ms at most; then look-ups go to the background, once a second, until the source is
-//     back. Once several keys in a row have failed, no request waits any more and one look-up a second is made for all.
+//   - When the minute is over, a request asks the source and waits for its answer, however long the key was not used.
+//     So no request that arrives later than TTL after a revocation finds the key, as long as the source answers within
+//     LoadTimeout; where Invalidate is called, none that arrives after the call does.
+//   - A credential past its TTL is used only if a look-up has failed: the source returned an error, it did not answer
+//     within LoadTimeout, or MaxLoads look-ups of known keys left no room for another within half of LoadTimeout. It is
+//     then used for up to 1 h after the source's last word, and not by a request whose context has ended.
+//   - Once the look-up of a key has failed, requests for that key do not wait: look-ups go to the background, once a
+//     second, until the source answers. Once those of two different keys have failed with no answer in between, the
+//     source is away: no request for a known key waits, and one look-up a second is made for all keys together.
 //   - A key never seen gets ErrUnavailable meanwhile, promptly. Only ErrUnknownKey is remembered as "no such key".
 //   - An entry that is malformed is not used in its earlier form: its key gets ErrUnavailable, for the key may well
 //     be right, and the entry is looked at again every second. Other keys are not affected.
 //   - All who ask for a key at the same time share one look-up; it goes on when one of them gives up.
 //
-// That the source was seen failing counts until it answers for any key, and for LoadTimeout + 2 RetryAfterFailure at
-// most: a request after that waits for the source before it trusts a credential past its TTL.
+// A failure counts until the source answers for any key, and for LoadTimeout + 2 RetryAfterFailure at most after the
+// last failure or the last look-up that was made meanwhile: a request after that waits for the source before it uses a
+// credential past its TTL. So requests that are never further apart than that wait for the source once. When it is
+// available again, a credential past its TTL is used for at most 2 LoadTimeout + 2 RetryAfterFailure more, and one
+// look-up.
 //
 // A Cache is safe for concurrent use. Finding a fresh credential, or a remembered absence, allocates nothing.
 type Cache struct {
@@ -220,7 +222,6 @@ func (o *CacheOptions) setDefaults() error {
 	}{
 		{"TTL", o.TTL},
 		{"LoadTimeout", o.LoadTimeout},
-		{"StaleWait", o.StaleWait},
 		{"RetryAfterFailure", o.RetryAfterFailure},
 	} {
 		if d.value < 0 {
@@ -229,7 +230,6 @@ func (o *CacheOptions) setDefaults() error {
 	}
 	o.TTL = cmp.Or(o.TTL, DefaultCacheTTL)
 	o.LoadTimeout = cmp.Or(o.LoadTimeout, DefaultLoadTimeout)
-	o.StaleWait = cmp.Or(o.StaleWait, min(DefaultStaleWait, o.LoadTimeout))
 	o.RetryAfterFailure = cmp.Or(o.RetryAfterFailure, DefaultRetryAfterFailure)
 	// For these, negative means none.
 	o.RefreshBefore = max(0, cmp.Or(o.RefreshBefore, min(DefaultRefreshBefore, o.TTL/4)))
@@ -240,8 +240,6 @@ func (o *CacheOptions) setDefaults() error {
 		return fmt.Errorf("credential cache: RefreshBefore (%s) is not shorter than TTL (%s)", o.RefreshBefore, o.TTL)
 	case o.MaxStale > 0 && o.MaxStale < o.TTL:
 		return fmt.Errorf("credential cache: MaxStale (%s) is shorter than TTL (%s)", o.MaxStale, o.TTL)
-	case o.StaleWait > o.LoadTimeout:
-		return fmt.Errorf("credential cache: StaleWait (%s) is longer than LoadTimeout (%s)", o.StaleWait, o.LoadTimeout)
 	case o.MaxEntries < 0 || o.MaxLoads < 0:
 		return errors.New("credential cache: MaxEntries or MaxLoads is negative")
 	}
@@ -278,6 +276,13 @@ func (c *Cache) Known(publicKey string) bool {
 	}
 	a, ok := c.absent.GetIfPresent(publicKey)
 	return ok && c.holds(a, now)
+}
+
+// Has reports whether the cache holds a credential, fresh or past its TTL, that Lookup may return. The look-up of any other
+// key takes one of the MaxLoads places that all keys never seen share.
+func (c *Cache) Has(publicKey string) bool {
+	e, ok := c.entries.GetIfPresent(publicKey)
+	return ok && c.usable(e, c.now())
 }
 
 // Invalidate forgets the key, because it was revoked or changed: its credential is not used again before the source

@@ -21,7 +21,6 @@ var (
 // flight is a look-up under way.
 type flight struct {
 	ctx      context.Context //nolint:containedctx // ends with the look-up's deadline
-	began    time.Time       // real time, for StaleWait
 	known    bool            // there is a credential to fall back on
 	outdated bool            // invalidated meanwhile, so its answer is not to be used; under Cache.mu
 	done     chan struct{}
@@ -65,34 +64,20 @@ func (c *Cache) loadOnce(ctx context.Context, publicKey string) (*Credential, er
 		return c.loadUnknown(ctx, publicKey, now)
 	}
 
-	// There is a credential past its TTL. Is there reason to believe that the source would not answer?
-	retry := int64(c.o.RetryAfterFailure)
+	// There is a credential past its TTL. It is used only if a look-up has failed, or if the source is known to be
+	// unavailable, and then look-ups go on in the background.
 	if c.justFailed(e, now) {
 		return c.stale(publicKey, e)
 	}
-	if c.health.stillFails(e.failedAt.Load(), now) || c.health.isSlow(now) {
-		if c.health.mayAsk(now, retry) {
+	if c.health.isAway(now) || c.health.stillFails(e.failedAt.Load(), now) {
+		if c.health.mayAsk(now, int64(c.o.RetryAfterFailure)) {
 			c.fly(publicKey, true)
 		}
 		return c.stale(publicKey, e)
 	}
-
-	f := c.fly(publicKey, true)
-	if f == nil {
-		return c.stale(publicKey, e)
-	}
-	timer := time.NewTimer(c.o.StaleWait - time.Since(f.began))
-	defer timer.Stop()
-	select {
-	case <-f.done:
-	case <-timer.C:
-		c.health.noteSlow(publicKey, c.now())
-		return c.stale(publicKey, e)
-	case <-ctx.Done():
-		return c.stale(publicKey, e)
-	}
-	if definite(f.err) || errors.Is(f.err, errInvalidated) {
-		return f.cred, f.err
+	cred, err := c.await(ctx, publicKey, c.fly(publicKey, true))
+	if definite(err) || errors.Is(err, errInvalidated) || ctx.Err() != nil {
+		return cred, err
 	}
 	return c.stale(publicKey, e)
 }
@@ -103,7 +88,11 @@ func (c *Cache) loadUnknown(ctx context.Context, publicKey string, now int64) (*
 		c.event(CacheEvent{Kind: CacheRefused, PublicKey: publicKey})
 		return nil, fmt.Errorf("%w: it has not answered lately", ErrUnavailable)
 	}
-	f := c.fly(publicKey, false)
+	return c.await(ctx, publicKey, c.fly(publicKey, false))
+}
+
+// await waits for a look-up, which is nil if the cache is closed.
+func (c *Cache) await(ctx context.Context, publicKey string, f *flight) (*Credential, error) {
 	if f == nil {
 		return nil, errClosed
 	}
@@ -117,6 +106,9 @@ func (c *Cache) loadUnknown(ctx context.Context, publicKey string, now int64) (*
 		case <-f.done:
 		case <-time.After(c.o.LoadTimeout/4 + time.Millisecond):
 			err := fmt.Errorf("%w: no answer within %s", ErrUnavailable, c.o.LoadTimeout)
+			if e, ok := c.entries.GetIfPresent(publicKey); ok {
+				e.failedAt.Store(max(c.now(), 1))
+			}
 			c.noteFailure(publicKey, err)
 			return nil, err
 		}
@@ -145,7 +137,7 @@ func (c *Cache) fly(publicKey string, known bool) *flight {
 	}
 	publicKey = strings.Clone(publicKey) // it may be part of a request's buffer
 	ctx, cancel := context.WithTimeout(c.ctx, c.o.LoadTimeout)
-	f := &flight{ctx: ctx, began: time.Now(), known: known, done: make(chan struct{})}
+	f := &flight{ctx: ctx, known: known, done: make(chan struct{})}
 	c.flights[publicKey] = f
 	c.wg.Go(func() {
 		defer cancel()
@@ -161,6 +153,7 @@ func (c *Cache) run(publicKey string, f *flight) {
 		places = c.reloads
 	}
 	// Half of the time is the source's own, or else a crowd would make it look as if it did not answer.
+	queued := time.Now()
 	crowded := time.NewTimer(c.o.LoadTimeout / 2)
 	defer crowded.Stop()
 	select {
@@ -172,7 +165,7 @@ func (c *Cache) run(publicKey string, f *flight) {
 	case <-crowded.C:
 		err := fmt.Errorf("%w: too many look-ups at once", ErrUnavailable)
 		c.land(publicKey, f, func() { f.err = err })
-		c.event(CacheEvent{Kind: CacheFailed, PublicKey: publicKey, Err: err, Took: time.Since(f.began)})
+		c.event(CacheEvent{Kind: CacheFailed, PublicKey: publicKey, Err: err, Took: time.Since(queued)})
 		return
 	}
 
@@ -213,7 +206,7 @@ func (c *Cache) run(publicKey string, f *flight) {
 
 	if kind == CacheFailed {
 		c.noteFailure(publicKey, err)
-	} else if c.health.noteAnswer(took < c.o.StaleWait, now) {
+	} else if c.health.noteAnswer(now) {
 		c.event(CacheEvent{Kind: CacheBack, PublicKey: publicKey})
 	}
 	c.event(CacheEvent{Kind: kind, PublicKey: publicKey, Err: err, Took: took})

@@ -281,6 +281,69 @@ func TestARevokedKeyIsRefusedAfterTTLThoughItWasNotUsedForLong(t *testing.T) {
 	})
 }
 
+// A source that answers within LoadTimeout is available, however slow it is: no credential past its TTL is used.
+func TestARevokedKeyIsRefusedOnTheFirstRequestAfterItsTTLByASlowSource(t *testing.T) {
+	t.Parallel()
+	for _, latency := range []time.Duration{251 * time.Millisecond, 400 * time.Millisecond, 1999 * time.Millisecond} {
+		for _, idle := range []time.Duration{time.Minute, 5 * time.Minute, 59 * time.Minute} {
+			t.Run(fmt.Sprintf("latency=%s,idle=%s", latency, idle), func(t *testing.T) {
+				t.Parallel()
+				src := newFakeSource(testKey)
+				var events eventLog
+				withCache(t, src, authsigner.CacheOptions{OnEvent: events.add}, func(b bubble) {
+					b.requireFound(testKey, testSecret)
+					src.remove(testKey)
+					src.set(func() { src.latency = latency })
+					pass(idle)
+					_, took, err := b.settled(testKey)
+					require.ErrorIs(b, err, authsigner.ErrUnknownKey)
+					require.Equal(b, latency, took)
+					require.Zero(b, events.count(authsigner.CacheStale))
+				})
+			})
+		}
+	}
+}
+
+func TestSlowLookupsDoNotPutOffTheRevocationOfOtherKeys(t *testing.T) {
+	t.Parallel()
+	keys := make([]string, 10)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("pk_live_key%05d", i)
+	}
+	src := newFakeSource(keys...)
+	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
+		for _, key := range keys {
+			b.requireFound(key, testSecret)
+			src.remove(key)
+		}
+		src.set(func() { src.latency = 400 * time.Millisecond })
+		pass(time.Minute)
+		for _, key := range keys { // one after the other, and each learns that the source is slow
+			_, _, err := b.settled(key)
+			require.ErrorIs(b, err, authsigner.ErrUnknownKey)
+		}
+	})
+}
+
+// A caller who half-closes the connection ends the request's context, and can still read what is answered.
+func TestARequestThatStopsWaitingDoesNotUseACredentialPastItsTTL(t *testing.T) {
+	t.Parallel()
+	src := newFakeSource(testKey)
+	src.latency = 100 * time.Millisecond
+	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
+		_, _, err := b.lookup(testKey)
+		require.NoError(b, err)
+		src.remove(testKey)
+		pass(time.Minute)
+		ctx, cancel := context.WithCancel(b.Context())
+		time.AfterFunc(50*time.Millisecond, cancel)
+		_, err = b.Lookup(ctx, testKey)
+		require.ErrorIs(b, err, authsigner.ErrUnavailable)
+		require.ErrorIs(b, err, context.Canceled)
+	})
+}
+
 func TestNoSuchKeyIsRememberedBriefly(t *testing.T) {
 	t.Parallel()
 	src := newFakeSource()
@@ -343,7 +406,7 @@ func TestKnownKeysGoOnForMaxStaleWhileTheSourceRefuses(t *testing.T) {
 	})
 }
 
-func TestAHungSourceDelaysOneMomentOnlyAndNoRequestAfterwards(t *testing.T) {
+func TestAHungSourceDelaysRequestsUntilItsLookupsHaveFailedAndNoneAfterwards(t *testing.T) {
 	t.Parallel()
 	keys := make([]string, 100)
 	for i := range keys {
@@ -360,15 +423,15 @@ func TestAHungSourceDelaysOneMomentOnlyAndNoRequestAfterwards(t *testing.T) {
 		began := time.Now()
 		var wg sync.WaitGroup
 		var late atomic.Int32
-		for range 20 { // every 50 ms, each key
+		for range 60 { // every 50 ms, each key
 			for _, key := range keys {
 				wg.Go(func() {
-					arrived := time.Now()
+					arrived := time.Since(began)
 					secret, took, err := b.lookup(key)
-					if err != nil || secret != testSecret || took > authsigner.DefaultStaleWait {
+					if err != nil || secret != testSecret || took > authsigner.DefaultLoadTimeout {
 						late.Add(1)
 					}
-					if took > 0 && arrived.Sub(began) > authsigner.DefaultStaleWait {
+					if took > 0 && arrived > authsigner.DefaultLoadTimeout {
 						late.Add(1)
 					}
 				})
@@ -378,7 +441,7 @@ func TestAHungSourceDelaysOneMomentOnlyAndNoRequestAfterwards(t *testing.T) {
 		wg.Wait()
 		require.Zero(b, late.Load())
 
-		// Once look-ups have run into their deadline the source is away: one look-up a second, for all keys together.
+		// Look-ups have run into their deadline, so the source is away: one look-up a second, for all keys together.
 		pass(2 * time.Second)
 		before := src.totalCount()
 		for range 100 {
@@ -427,6 +490,51 @@ func TestASourceThatHeedsNoDeadlineHoldsNobodyUp(t *testing.T) {
 		require.ErrorIs(b, err, authsigner.ErrUnavailable)
 		require.Less(b, took, 3*time.Second)
 		close(src.resume)
+	})
+}
+
+func TestASourceThatHeedsNoDeadlineDelaysAKnownKeyOnce(t *testing.T) {
+	t.Parallel()
+	src := newFakeSource(testKey)
+	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
+		b.requireFound(testKey, testSecret)
+		pass(time.Minute)
+		src.set(func() { src.deaf = true })
+		secret, took, err := b.lookup(testKey)
+		require.NoError(b, err)
+		require.Equal(b, testSecret, secret)
+		require.Less(b, took, 3*time.Second)
+		for range 4 {
+			b.requireFound(testKey, testSecret)
+			pass(900 * time.Millisecond)
+		}
+		close(src.resume)
+	})
+}
+
+// Without traffic of other keys, one key's own failures are all that is known of the source.
+func TestAHungSourceDelaysTheOnlyKeyOnce(t *testing.T) {
+	t.Parallel()
+	src := newFakeSource(testKey)
+	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
+		b.requireFound(testKey, testSecret)
+		pass(time.Minute)
+		src.set(func() { src.hung = true })
+		secret, took, err := b.lookup(testKey)
+		require.NoError(b, err)
+		require.Equal(b, testSecret, secret)
+		require.Equal(b, authsigner.DefaultLoadTimeout, took)
+		for i := range 600 {
+			b.requireFound(testKey, testSecret)
+			pass(time.Duration(1+i%39) * 100 * time.Millisecond)
+		}
+		require.Greater(b, src.count(testKey), 200, "look-ups go on in the background")
+
+		// The source answers again: a look-up that it has swallowed runs into its deadline, and counts for a while.
+		src.set(func() { src.hung = false })
+		src.remove(testKey)
+		pass(2*authsigner.DefaultLoadTimeout + 2*authsigner.DefaultRetryAfterFailure)
+		b.requireRefused(testKey, authsigner.ErrUnknownKey)
 	})
 }
 
@@ -733,6 +841,26 @@ func TestKnownSaysWhetherALookupWouldAskTheSource(t *testing.T) {
 	})
 }
 
+func TestHasSaysWhetherThereIsACredentialToFallBackOn(t *testing.T) {
+	t.Parallel()
+	src := newFakeSource(testKey)
+	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
+		require.False(b, b.Has(testKey))
+		b.requireFound(testKey, testSecret)
+		b.requireRefused(otherKey, authsigner.ErrUnknownKey)
+		require.True(b, b.Has(testKey))
+		require.False(b, b.Has(otherKey), "a remembered absence is not a credential")
+		pass(time.Hour - time.Nanosecond)
+		require.True(b, b.Has(testKey))
+		pass(time.Nanosecond)
+		require.False(b, b.Has(testKey))
+		b.requireFound(testKey, testSecret)
+		b.Invalidate(testKey)
+		require.False(b, b.Has(testKey))
+		require.Equal(b, 2, src.count(testKey), "Has never asks")
+	})
+}
+
 func TestOutagesAndRecoveriesAreReported(t *testing.T) {
 	t.Parallel()
 	src := newFakeSource(testKey, otherKey)
@@ -803,11 +931,9 @@ func TestContradictingOptionsAreRefused(t *testing.T) {
 	for name, o := range map[string]authsigner.CacheOptions{
 		"negative TTL":               {TTL: -1},
 		"negative LoadTimeout":       {LoadTimeout: -1},
-		"negative StaleWait":         {StaleWait: -1},
 		"negative RetryAfterFailure": {RetryAfterFailure: -1},
 		"RefreshBefore >= TTL":       {TTL: time.Second, RefreshBefore: time.Second},
 		"MaxStale < TTL":             {TTL: time.Minute, MaxStale: time.Second},
-		"StaleWait > LoadTimeout":    {LoadTimeout: time.Second, StaleWait: 2 * time.Second},
 		"negative MaxEntries":        {MaxEntries: -1},
 		"negative MaxLoads":          {MaxLoads: -1},
 	} {
@@ -834,7 +960,7 @@ func TestARevocationIsNeverOvertakenUnderLoad(t *testing.T) {
 	}
 	src := newFakeSource(keys...)
 	c, err := authsigner.NewCache(jittery{src}, authsigner.CacheOptions{
-		TTL: 5 * time.Millisecond, RefreshBefore: 4 * time.Millisecond, NegativeTTL: 2 * time.Millisecond, StaleWait: 2 * time.Millisecond,
+		TTL: 5 * time.Millisecond, RefreshBefore: 4 * time.Millisecond, NegativeTTL: 2 * time.Millisecond,
 	})
 	require.NoError(t, err)
 	defer c.Close()

@@ -529,7 +529,7 @@ func TestKnownKeysGoOnWhileVaultIsAway(t *testing.T) {
 	b.store(t, otherKey, nil)
 	cache, err := authsigner.NewCache(b.Source, authsigner.CacheOptions{
 		TTL: 500 * time.Millisecond, NegativeTTL: 100 * time.Millisecond, LoadTimeout: time.Second,
-		StaleWait: 100 * time.Millisecond, RetryAfterFailure: 100 * time.Millisecond,
+		RetryAfterFailure: 100 * time.Millisecond,
 	})
 	require.NoError(t, err)
 	defer cache.Close()
