@@ -19,14 +19,15 @@ import (
 
 // options are the command's flags.
 type options struct {
-	rounds      int
-	duration    time.Duration
-	connections int
-	threads     int
-	upstream    string
-	target      string
-	assertion   bool
-	profile     string
+	throughputRounds int
+	latencyRounds    int
+	duration         time.Duration
+	connections      int
+	threads          int
+	upstream         string
+	target           string
+	assertion        bool
+	profile          string
 }
 
 func main() {
@@ -38,7 +39,8 @@ func main() {
 		return
 	}
 	var o options
-	flag.IntVar(&o.rounds, "rounds", 20, "rounds, each of one run against plain Caddy and one against the whole job")
+	flag.IntVar(&o.throughputRounds, "rounds", 20, "rounds, each of one run against plain Caddy and one against the whole job")
+	flag.IntVar(&o.latencyRounds, "latency-rounds", 10, "rounds with one connection, after the others")
 	flag.DurationVar(&o.duration, "duration", 2*time.Second, "length of a run: short, so that both servers see the same machine")
 	flag.IntVar(&o.connections, "connections", 64, "wrk's connections")
 	flag.IntVar(&o.threads, "threads", 1, "wrk's threads")
@@ -78,9 +80,31 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	printMachine(o)
-	var plain, whole []result
+	plain, whole, err := b.rounds(ctx, o.throughputRounds)
+	if err != nil {
+		return err
+	}
+	if err := report(plain, whole, &b.plain, &b.whole); err != nil {
+		return err
+	}
+	// what a request takes that waits for no other
+	b.connections = 1
+	fmt.Printf("\nat one connection\n")
+	if plain, whole, err = b.rounds(ctx, o.latencyRounds); err != nil {
+		return err
+	}
+	reportLatency(plain, whole)
+	if o.profile != "" {
+		b.connections = o.connections
+		return b.profileUnderLoad(ctx, o.profile)
+	}
+	return nil
+}
+
+// rounds loads both servers so many times, in turn.
+func (b *bench) rounds(ctx context.Context, rounds int) (plain, whole []result, err error) {
 	fmt.Printf("%-6s %-10s %12s %10s %10s %14s %12s\n", "round", "", "requests/s", "p50 ms", "p99 ms", "CPU µs/req", "errors")
-	for i := range o.rounds {
+	for i := range rounds {
 		// who goes first changes with each round
 		order := []*server{&b.plain, &b.whole}
 		if i%2 == 1 {
@@ -89,7 +113,7 @@ func run(ctx context.Context, o options) (err error) {
 		for _, s := range order {
 			r, err := b.load(ctx, s)
 			if err != nil {
-				return err
+				return nil, nil, err
 			}
 			fmt.Printf("%-6d %-10s %12.0f %10.2f %10.2f %14.0f %12d\n", i+1, s.name, r.rate, r.p50, r.p99, r.cpu, r.errors)
 			if s == &b.plain {
@@ -99,11 +123,5 @@ func run(ctx context.Context, o options) (err error) {
 			}
 		}
 	}
-	if err := report(plain, whole, &b.plain, &b.whole); err != nil {
-		return err
-	}
-	if o.profile != "" {
-		return b.profileUnderLoad(ctx, o.profile)
-	}
-	return nil
+	return plain, whole, nil
 }

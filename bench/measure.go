@@ -158,7 +158,7 @@ func peakMemory(pid int) (float64, error) {
 
 func printMachine(o options) {
 	fmt.Printf("\n%d CPUs, %s, wrk with %d connections for %s, %d rounds, data service: %s, target %s, hop assertion: %t\n\n",
-		runtime.NumCPU(), runtime.Version(), o.connections, o.duration, o.rounds, o.upstream, o.target, o.assertion)
+		runtime.NumCPU(), runtime.Version(), o.connections, o.duration, o.throughputRounds, o.upstream, o.target, o.assertion)
 }
 
 // report prints medians, and ratios as medians of the rounds' own ratios.
@@ -201,6 +201,17 @@ func report(plain, whole []result, ps, ws *server) error {
 		return fmt.Errorf("%d requests failed: the figures count for nothing", failed)
 	}
 	return nil
+}
+
+// reportLatency prints what a request takes at one connection.
+func reportLatency(plain, whole []result) {
+	var p, w, ratios []float64
+	for i := range plain {
+		p, w, ratios = append(p, plain[i].p50), append(w, whole[i].p50), append(ratios, whole[i].p50/plain[i].p50)
+	}
+	if len(ratios) > 0 {
+		fmt.Printf("\n%-14s p50 %.2f ms, plain Caddy %.2f ms, ratio %.2f\n", "median", median(w), median(p), median(ratios))
+	}
 }
 
 func median(v []float64) float64 {

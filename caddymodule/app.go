@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -46,7 +47,8 @@ type App struct {
 	limits      limits
 	asserter    *upstream.Asserter
 	sink        *sink
-	sinkBefore  [2]*sink // of credentials and limits
+	sinkBefore  [2]*sink                   // of credentials and limits
+	servers     map[*caddyhttp.Server]bool // that pass "OPTIONS *" on to their routes
 }
 
 // CacheConfig bounds the use of cached credentials. Zero means the default everywhere.
@@ -62,10 +64,11 @@ type CacheConfig struct {
 	// Default: 15s, or a quarter of a shorter TTL.
 	RefreshBefore caddy.Duration `json:"refresh_before,omitempty"`
 
-	// MaxStale is how long a known credential goes on working while its source is away. Default: 1h.
+	// MaxStale is how long a known credential goes on working while its source is away. While the source answers, none is
+	// used past its TTL. Default: 1h.
 	MaxStale caddy.Duration `json:"max_stale,omitempty"`
 
-	// LoadTimeout bounds one look-up. Default: 2s.
+	// LoadTimeout bounds one look-up, and so how long a request waits for the source. Default: 2s.
 	LoadTimeout caddy.Duration `json:"load_timeout,omitempty"`
 
 	// MaxEntries bounds the number of cached credentials. Default: 100000.

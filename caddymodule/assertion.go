@@ -11,7 +11,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -68,15 +67,16 @@ func (c *AssertionConfig) asserter(repl *caddy.Replacer) (*upstream.Asserter, er
 
 // JWKS publishes the public keys of the hop assertion, for data services that verify it.
 type JWKS struct {
+	frontDoor
+
 	// Path is where. Default: /.well-known/gatehouse-jwks.json.
 	Path string `json:"path,omitempty"`
 
-	handler http.Handler
-	logger  *zap.Logger
+	endpoint *endpoint
 }
 
 // CaddyModule returns the Caddy module information.
-func (JWKS) CaddyModule() caddy.ModuleInfo {
+func (*JWKS) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  "http.handlers.gateway_jwks",
 		New: func() caddy.Module { return new(JWKS) },
@@ -95,22 +95,16 @@ func (h *JWKS) Provision(ctx caddy.Context) error {
 	if h.Path == "" {
 		h.Path = JWKSPath
 	}
-	h.handler, h.logger = app.asserter, ctx.Logger()
-	return nil
+	h.endpoint = &endpoint{name: "jwks", serve: readOnly(app.asserter.ServeHTTP)}
+	return h.provision(ctx, h)
 }
 
-// ServeHTTP implements caddyhttp.MiddlewareHandler.
-func (h *JWKS) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if wireTarget(r) != h.Path {
-		return next.ServeHTTP(w, r)
-	}
-	w.Header().Del("Server") // no banner
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		refuseOutside(w, r, errMethodNotAllowed, "", h.logger)
+// match implements route.
+func (h *JWKS) match(_ *http.Request, req *request) *endpoint {
+	if req.target != h.Path {
 		return nil
 	}
-	h.handler.ServeHTTP(w, r)
-	return nil
+	return h.endpoint
 }
 
 // UnmarshalCaddyfile reads the directive. Syntax:

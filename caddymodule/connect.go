@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -14,9 +13,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/google/uuid"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
@@ -26,6 +22,8 @@ import (
 // Connect is the connection server for AI assistants: OAuth 2.0 with PKCE, MCP, and the pages on which people sign in,
 // approve and end connections. It answers its own paths and leaves every other request to the next handler.
 type Connect struct {
+	frontDoor
+
 	// Issuer is the origin under which everybody reaches this site, byte for byte, without a slash at its end:
 	// "https://api.example.com". It is the issuer of tokens; with /mcp behind it, it is what assistants connect to. http
 	// is for loopback names and addresses only. Placeholders are resolved. Required.
@@ -55,13 +53,13 @@ type Connect struct {
 	// own module embeds this one.
 	Extensions []mcp.Extension `json:"-"`
 
-	server  *connect.Server
-	metrics *metrics
-	logger  *zap.Logger
+	server    *connect.Server
+	service   *dataService
+	endpoints map[*connect.Endpoint]*endpoint
 }
 
 // CaddyModule returns the Caddy module information.
-func (Connect) CaddyModule() caddy.ModuleInfo {
+func (*Connect) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  "http.handlers.gateway_connect",
 		New: func() caddy.Module { return new(Connect) },
@@ -77,7 +75,6 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	if app.redis == nil {
 		return errors.New(`gateway_connect keeps connections in Redis: set "redis" in the global option "gateway"`)
 	}
-	h.logger, h.metrics = ctx.Logger(), app.metrics
 	issuer := h.Issuer
 	if err := resolve(caddy.NewReplacer(), &issuer); err != nil {
 		return err
@@ -85,34 +82,49 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	if h.UpstreamRaw == nil {
 		return errors.New("gateway_connect has no upstream")
 	}
-	mod, err := ctx.LoadModule(h, "UpstreamRaw")
-	if err != nil {
-		return fmt.Errorf("loading the upstream: %w", err)
+	if h.service, err = loadDataService(ctx, h, "UpstreamRaw"); err != nil {
+		return err
 	}
-	proxy, ok := mod.(caddyhttp.MiddlewareHandler)
-	if !ok {
-		return fmt.Errorf("loading the upstream: module %T is no handler", mod)
-	}
+	logger := ctx.Logger()
 	o := connect.Options{
 		Issuer: issuer, Redis: app.redis.client, Name: h.Name, Version: caddy.CustomVersion,
-		// reverse_proxy knows where the data service is; this is the Host that it sees, unless header_up says otherwise
+		// the transport knows where the data service is; this is the Host that it sees, unless header_up says otherwise
 		Upstream:  strings.Replace(issuer, "https://", "http://", 1),
-		Transport: &proxyTransport{proxy: proxy, asserter: app.asserter, maxAnswer: data.DefaultMaxAnswer},
+		Transport: &connectTransport{service: h.service, asserter: app.asserter, maxSize: data.DefaultMaxAnswer},
 		Timeout:   time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
 		ClientAddr: func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
 		Extensions: h.Extensions,
-		Log:        h.logger,
+		Log:        logger,
 	}
 	if h.ManageKeys {
 		if app.credentials == nil {
 			return errors.New(`manage_keys needs a source of credentials: set "secrets" in the global option "gateway"`)
 		}
-		o.Keys = &businessKeys{credentials: app.credentials, redis: app.redis, logger: h.logger}
+		o.Keys = &businessKeys{credentials: app.credentials, redis: app.redis, logger: logger}
 	}
 	if h.server, err = connect.New(o); err != nil {
 		return fmt.Errorf("gateway_connect: %w", err)
 	}
-	return nil
+	h.endpoints = map[*connect.Endpoint]*endpoint{}
+	for _, e := range h.server.Endpoints() {
+		h.endpoints[e] = h.endpoint(e)
+	}
+	return h.provision(ctx, h)
+}
+
+// endpoint is the front door's view of an endpoint of the connection server.
+func (h *Connect) endpoint(e *connect.Endpoint) *endpoint {
+	return &endpoint{
+		name: e.Name, hosts: h.server.Hosts(), maxBody: e.MaxBody,
+		serve: func(w http.ResponseWriter, r *http.Request, req *request) error {
+			e.ServeHTTP(w, r.WithContext(connect.WithRequestID(r.Context(), req.id())))
+			return nil
+		},
+		fail: func(w http.ResponseWriter, r *http.Request, req *request, p problem) {
+			p.setHeaders(w.Header())
+			e.Fail(w, r.WithContext(connect.WithRequestID(r.Context(), req.id())), p.Status, p.Error)
+		},
+	}
 }
 
 // Validate checks the bounds.
@@ -125,63 +137,21 @@ func (h *Connect) Validate() error {
 
 // Cleanup lets go of the server, if Provision got so far as to make one.
 func (h *Connect) Cleanup() error {
+	h.service.close()
 	if h.server == nil {
 		return nil
 	}
 	return h.server.Close()
 }
 
-// ServeHTTP implements caddyhttp.MiddlewareHandler. Paths are matched exactly as they were sent: what is encoded, doubled
-// or in another case is somebody else's.
-func (h *Connect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	path, _, _ := strings.Cut(wireTarget(r), "?")
-	endpoint := h.server.Endpoint(path)
-	if endpoint == "" || r.URL.Path != path {
-		return next.ServeHTTP(w, r)
+// match implements route. Paths are matched exactly as they were sent: what is encoded, doubled or in another case is
+// not the connection server's.
+func (h *Connect) match(r *http.Request, req *request) *endpoint {
+	path, _, _ := strings.Cut(req.target, "?")
+	if r.URL.Path != path {
+		return nil
 	}
-	id, start := uuid.NewString(), time.Now()
-	w.Header().Set(headerRequestID, id)
-	w.Header().Del("Server") // no banner
-	rec := &statusWriter{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}}
-	h.serve(rec, r.WithContext(connect.WithRequestID(r.Context(), id)))
-	status := rec.status
-	if status == 0 {
-		status = http.StatusOK
-	}
-	took := time.Since(start)
-	h.metrics.connected(endpoint, status, took)
-	level := zapcore.InfoLevel
-	if status >= 500 {
-		level = zapcore.ErrorLevel
-	}
-	if e := h.logger.Check(level, "request"); e != nil {
-		e.Write(zap.String("request_id", id), zap.String("method", loggableMethod(r.Method)), zap.String("endpoint", endpoint),
-			zap.Int("status", status), zap.String("client_ip", clientAddr(r.Context()).String()), zap.Duration("duration", took))
-	}
-	return nil
-}
-
-// serve makes an error of a panic.
-func (h *Connect) serve(w *statusWriter, r *http.Request) {
-	defer func() {
-		v := recover()
-		if v == nil {
-			return
-		}
-		if v == http.ErrAbortHandler { //nolint:errorlint,err113 // a panic's value, compared as net/http does
-			panic(v)
-		}
-		h.logger.Error("panic in the connection server", zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
-		if w.status != 0 {
-			panic(http.ErrAbortHandler) // the answer has begun: a part must not be taken for the whole
-		}
-		problemOfStatus(http.StatusInternalServerError).write(w, w.Header().Get(headerRequestID), "")
-	}()
-	if isEarlyData(r) {
-		problemOfStatus(http.StatusTooEarly).write(w, w.Header().Get(headerRequestID), "")
-		return
-	}
-	h.server.ServeHTTP(w, r)
+	return h.endpoints[h.server.Endpoint(path)]
 }
 
 // ParseConnect reads the directive gateway_connect, as a *Connect, for a build whose own module embeds that.

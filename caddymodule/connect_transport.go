@@ -7,36 +7,41 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // errNoIdentity says that a call of the connection server lacks what the hop assertion is about.
 var errNoIdentity = errors.New("the call names no business or no request")
 
-// proxyTransport makes the connection server's calls through Caddy's reverse_proxy, so that they have all of its options:
-// several addresses, health checks, retries, TLS. It puts the hop assertion on. It is safe for concurrent use.
-type proxyTransport struct {
-	proxy     caddyhttp.MiddlewareHandler
-	asserter  *upstream.Asserter // nil: no assertion
-	maxAnswer int64
+// connectTransport makes the connection server's calls to the data service, with the hop assertion on them. It is safe for
+// concurrent use.
+type connectTransport struct {
+	service  *dataService
+	asserter *upstream.Asserter // nil: no assertion
+	maxSize  int64              // of a response, in bytes
 
-	// reverse_proxy asks its server how much to log; these calls belong to none of the configured ones.
+	// server is whose requests these are to Caddy's selection policies and placeholders: none of the configured ones.
 	server caddyhttp.Server
 }
 
-// RoundTrip implements http.RoundTripper. The answer is read whole.
-func (t *proxyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper. The response is read whole.
+func (t *connectTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
 		defer func() { _ = r.Body.Close() }()
 	}
-	// http.RoundTripper: the request is not to be changed
-	out := r.Clone(r.Context())
+	out := r.Clone(r.Context()) // http.RoundTripper: the request is not to be changed
 	out.RequestURI = r.URL.RequestURI()
 	out.Header.Set("Accept-Encoding", "identity")
+	out.Header["Via"] = via[1]
+	if _, ok := out.Header["User-Agent"]; !ok {
+		out.Header["User-Agent"] = noUserAgent
+	}
 	out.Header.Del(upstream.HeaderAssertion)
 	if t.asserter != nil {
 		business, request := out.Header.Get(upstream.HeaderBusinessID), out.Header.Get(upstream.HeaderRequestID)
@@ -49,28 +54,23 @@ func (t *proxyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		out.Header.Set(upstream.HeaderAssertion, assertion)
 	}
-
-	w := new(captureWriter)
-	w.reset(r.Context(), t.maxAnswer, nil)
-	out = caddyhttp.PrepareRequest(out, caddy.NewReplacer(), w, &t.server)
-	if err := ask(caddyhttp.HandlerFunc(t.serve), w, out); err != nil {
+	if out.Context().Value(caddy.ReplacerCtxKey) == nil { // not on behalf of a request to this server
+		out = caddyhttp.PrepareRequest(out, caddy.NewReplacer(), discard{}, &t.server)
+	}
+	res := &response{maxSize: t.maxSize}
+	deadline, ok := r.Context().Deadline()
+	if !ok {
+		deadline = time.Now().Add(data.DefaultTimeout)
+	}
+	if err := t.service.do(out, deadline, res); err != nil {
 		return nil, err
 	}
-	if w.status == 0 {
-		return nil, errAnswerBrokenOff
-	}
 	return &http.Response{
-		Status: strconv.Itoa(w.status) + " " + http.StatusText(w.status), StatusCode: w.status,
+		Status: strconv.Itoa(res.status) + " " + http.StatusText(res.status), StatusCode: res.status,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: w.header, Body: io.NopCloser(bytes.NewReader(w.body.Bytes())), ContentLength: int64(w.body.Len()), Request: r,
+		Header: res.header, Body: io.NopCloser(bytes.NewReader(res.body.Bytes())), ContentLength: int64(res.body.Len()), Request: r,
 	}, nil
 }
 
-func (t *proxyTransport) serve(w http.ResponseWriter, r *http.Request) error {
-	return t.proxy.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
-		return errAnswerBrokenOff // reverse_proxy answers every request
-	}))
-}
-
 // Interface guard.
-var _ http.RoundTripper = (*proxyTransport)(nil)
+var _ http.RoundTripper = (*connectTransport)(nil)

@@ -4,62 +4,52 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/google/uuid"
-	"go.uber.org/zap"
 )
 
-// Errors answers errors that were raised outside the API's own route in the contract's shape: what Caddy refuses
-// before any route (a missing Host, an overlong method) and what other handlers of the site return. It belongs in
-// handle_errors; gateway_api brings it along for its own site. Reached as an ordinary handler, it answers 404.
+// Errors responds in the contract's shape to errors that were raised outside our routes: what Caddy refuses before any
+// route (a missing Host, an overlong method) and what other handlers of the site return. It belongs in handle_errors;
+// gateway_api brings it along for its own site. As an ordinary handler it responds with 404.
 type Errors struct {
+	frontDoor
+
 	// Docs is a URL that every error names in its member "docs". Default: none.
 	Docs string `json:"docs,omitempty"`
 
-	logger *zap.Logger
+	everything *endpoint
 }
 
 // CaddyModule returns the Caddy module information.
-func (Errors) CaddyModule() caddy.ModuleInfo {
+func (*Errors) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  "http.handlers.gateway_errors",
 		New: func() caddy.Module { return new(Errors) },
 	}
 }
 
-// Provision sets the logger.
+// Provision makes the endpoint.
 func (h *Errors) Provision(ctx caddy.Context) error {
-	h.logger = ctx.Logger()
-	return nil
+	h.everything = &endpoint{
+		name:  "none",
+		serve: raised,
+		fail:  func(w http.ResponseWriter, _ *http.Request, req *request, p problem) { p.write(w, req.id(), h.Docs) },
+	}
+	return h.provision(ctx, h)
 }
 
-// ServeHTTP implements caddyhttp.MiddlewareHandler.
-func (h *Errors) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
-	err, ok := r.Context().Value(caddyhttp.ErrorCtxKey).(error)
-	if !ok {
-		err = errNotFound
-	}
-	refuseOutside(w, r, err, h.Docs, h.logger)
-	return nil
-}
+// match implements route.
+func (h *Errors) match(*http.Request, *request) *endpoint { return h.everything }
 
-// refuseOutside answers for an error outside the API's own route. Handlers that know their error use it instead of
-// returning it to Caddy, whose debug log would write down all of the request's headers.
-func refuseOutside(w http.ResponseWriter, r *http.Request, err error, docs string, logger *zap.Logger) {
-	id := uuid.NewString()
-	w.Header().Set(headerRequestID, id)
-	w.Header().Del("Server") // no banner
-	p := problemOf(err, time.Now())
-	if e := logger.Check(zap.InfoLevel, "request refused outside the API"); e != nil {
-		e.Write(zap.String("request_id", id), zap.String("method", loggableMethod(r.Method)),
-			zap.Int("status", p.Status), zap.String("code", p.Code), zap.NamedError("cause", err))
+// raised returns the error that Caddy handles, or that there is nothing at the request's path.
+func raised(_ http.ResponseWriter, r *http.Request, _ *request) error {
+	if err, ok := r.Context().Value(caddyhttp.ErrorCtxKey).(error); ok {
+		return err
 	}
-	p.write(w, id, docs)
+	return errNotFound
 }
 
 // UnmarshalCaddyfile reads the directive. Syntax:

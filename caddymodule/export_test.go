@@ -1,4 +1,6 @@
 package caddymodule
 
-// APITarget is apiTarget, for tests.
-func APITarget(target, basePath string) (string, bool) { return apiTarget(target, basePath) }
+// APITarget is what the API sees of a request target, for tests.
+func APITarget(target, basePath string) (string, bool) {
+	return signedTarget(originForm(target), basePath)
+}

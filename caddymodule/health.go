@@ -2,7 +2,6 @@ package caddymodule
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -10,18 +9,19 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"go.uber.org/zap"
 )
 
-// Health answers load balancers, outside the limits: /healthz says that the process serves requests, /readyz that it
+// Health responds to load balancers, outside the limits: /healthz says that the process serves requests, /readyz that it
 // can serve signed ones. Other paths go on to the next handler.
 type Health struct {
-	app    *App
-	logger *zap.Logger
+	frontDoor
+
+	app       *App
+	endpoints map[string]*endpoint // by path
 }
 
 // CaddyModule returns the Caddy module information.
-func (Health) CaddyModule() caddy.ModuleInfo {
+func (*Health) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  "http.handlers.gateway_health",
 		New: func() caddy.Module { return new(Health) },
@@ -34,36 +34,45 @@ func (h *Health) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	h.app, h.logger = app, ctx.Logger()
-	return nil
+	h.app = app
+	h.endpoints = map[string]*endpoint{
+		"/healthz": {name: "health", quiet: true, serve: readOnly(serveHealth)},
+		"/readyz":  {name: "ready", quiet: true, serve: readOnly(h.serveReady)},
+	}
+	return h.provision(ctx, h)
 }
 
-// ServeHTTP implements caddyhttp.MiddlewareHandler.
-func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	path, _, _ := strings.Cut(wireTarget(r), "?") // some probes add a query against caches
-	if path != "/healthz" && path != "/readyz" {
-		return next.ServeHTTP(w, r)
-	}
-	w.Header().Del("Server") // no banner
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		refuseOutside(w, r, errMethodNotAllowed, "", h.logger)
+// match implements route. Some probes add a query against caches.
+func (h *Health) match(_ *http.Request, req *request) *endpoint {
+	path, _, _ := strings.Cut(req.target, "?")
+	return h.endpoints[path]
+}
+
+// readOnly refuses other methods than GET and HEAD.
+func readOnly(serve http.HandlerFunc) func(http.ResponseWriter, *http.Request, *request) error {
+	return func(w http.ResponseWriter, r *http.Request, _ *request) error {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			return errMethodNotAllowed
+		}
+		serve(w, r)
 		return nil
 	}
-	if path == "/healthz" {
-		return writeJSON(w, []byte(`{"status":"ok"}`))
-	}
+}
+
+func serveHealth(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`))
+}
+
+func (h *Health) serveReady(w http.ResponseWriter, _ *http.Request) {
 	status, state := http.StatusOK, h.app.readiness()
 	if state.Status == stateUnavailable {
 		status = http.StatusServiceUnavailable
 	}
 	body, err := json.Marshal(state)
-	if err != nil {
-		return fmt.Errorf("encoding readiness: %w", err)
+	if err != nil { // strings only: cannot happen
+		panic(err)
 	}
-	setJSONHeaders(w.Header(), len(body))
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // the prober may be gone: nobody is left to tell
-	return nil
+	writeJSON(w, status, body)
 }
 
 // UnmarshalCaddyfile reads the directive. Syntax:

@@ -41,12 +41,12 @@ func listenForInvalidations(client redis.UniversalClient, cache *authsigner.Cach
 	l := &invalidation{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
-		for missed := false; ; missed = true {
-			subscribed, err := receiveInvalidations(ctx, client, cache, missed)
+		for reported := false; ; reported = true {
+			subscribed, err := receiveInvalidations(ctx, client, cache)
 			if ctx.Err() != nil {
 				return
 			}
-			if subscribed || !missed {
+			if subscribed || !reported {
 				report("push_lost", err) // once for each outage
 			}
 			select {
@@ -58,13 +58,13 @@ func listenForInvalidations(client redis.UniversalClient, cache *authsigner.Cach
 	return l
 }
 
-// receiveInvalidations runs one subscription until it breaks. What was published while there was none is not known, so
-// that every cached credential is asked for again after a gap.
-func receiveInvalidations(ctx context.Context, client redis.UniversalClient, cache *authsigner.Cache, missed bool) (subscribed bool, err error) {
+// receiveInvalidations runs one subscription until it breaks. What was published before it is not known, so every
+// credential that was cached by then is asked for again: also before the first one, since requests do not wait for it.
+func receiveInvalidations(ctx context.Context, client redis.UniversalClient, cache *authsigner.Cache) (subscribed bool, err error) {
 	sub := client.Subscribe(ctx, invalidationChannel)
 	// a read that is under way does not heed the context: closing the subscription ends it
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
-	defer func() { _ = sub.Close() }() // twice is no harm
+	defer func() { _ = sub.Close() }() // closing it twice is harmless
 	for pinged := false; ; {
 		msg, err := sub.ReceiveTimeout(ctx, invalidationPing)
 		switch {
@@ -80,9 +80,7 @@ func receiveInvalidations(ctx context.Context, client redis.UniversalClient, cac
 		pinged = false
 		switch msg := msg.(type) {
 		case *redis.Subscription:
-			if !subscribed && missed {
-				cache.InvalidateAll()
-			}
+			cache.InvalidateAll() // the client may also subscribe again by itself
 			subscribed = true
 		case *redis.Message:
 			cache.Invalidate(msg.Payload)

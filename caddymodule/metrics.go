@@ -27,8 +27,6 @@ type metrics struct {
 	records          *prometheus.CounterVec
 	credentialEvents *prometheus.CounterVec
 	limiterEvents    *prometheus.CounterVec
-	connections      *prometheus.CounterVec
-	connectDuration  *prometheus.HistogramVec
 
 	limitsShared, secretsReady, credentialsCached *prometheus.Desc
 }
@@ -63,8 +61,8 @@ func newMetrics() *metrics {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, nil, nil)
 	}
 	return &metrics{
-		requests: counter("requests_total", "API requests by resource, status and error code.", "resource", "status", "code"),
-		duration: histogram("request_duration_seconds", "Time to answer an API request.", "resource"),
+		requests: counter("requests_total", "Requests by route, status and the contract's error code.", "route", "status", "code"),
+		duration: histogram("request_duration_seconds", "Time to respond to a request.", "route"),
 		upstreamDuration: histogram("upstream_duration_seconds",
 			"Time in which the data services answered, retries included.", "resource"),
 		verdicts: counter("verdicts_total", "Verdicts on the callers of API requests.", "verdict"),
@@ -78,8 +76,6 @@ func newMetrics() *metrics {
 		credentialEvents: counter("credential_events_total",
 			"Events of the credential cache and its source.", "event"),
 		limiterEvents:     counter("limiter_events_total", "Events of the limiter's connection to its store.", "event"),
-		connections:       counter("connect_requests_total", "Requests to the connection server by endpoint and status.", "endpoint", "status"),
-		connectDuration:   histogram("connect_request_duration_seconds", "Time to answer a request to the connection server.", "endpoint"),
 		limitsShared:      gauge("limits_shared", "1 while the fleet's shared limits are in force, 0 while the store is away."),
 		secretsReady:      gauge("secrets_ready", "1 while the source of credentials answers."),
 		credentialsCached: gauge("credentials_cached", "Credentials in the cache."),
@@ -89,7 +85,7 @@ func newMetrics() *metrics {
 func (m *metrics) counted() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.requests, m.duration, m.upstreamDuration, m.verdicts, m.decisions, m.shadow, m.answers, m.records,
-		m.credentialEvents, m.limiterEvents, m.connections, m.connectDuration,
+		m.credentialEvents, m.limiterEvents,
 	}
 }
 
@@ -125,23 +121,18 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// observe counts an answer.
-func (m *metrics) observe(c *call, status int, code string, d time.Duration) {
-	resource := resourceName(c)
-	m.requests.WithLabelValues(resource, strconv.Itoa(status), code).Inc()
-	m.duration.WithLabelValues(resource).Observe(d.Seconds())
-	if c.upstreamTime > 0 {
-		m.upstreamDuration.WithLabelValues(resource).Observe(c.upstreamTime.Seconds())
-	}
-	if c.identified {
-		m.verdicts.WithLabelValues(verdictName(c)).Inc()
-	}
+// request counts a response.
+func (m *metrics) request(route string, status int, code string, took time.Duration) {
+	m.requests.WithLabelValues(route, strconv.Itoa(status), code).Inc()
+	m.duration.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// connected counts an answer of the connection server.
-func (m *metrics) connected(endpoint string, status int, d time.Duration) {
-	m.connections.WithLabelValues(endpoint, strconv.Itoa(status)).Inc()
-	m.connectDuration.WithLabelValues(endpoint).Observe(d.Seconds())
+// authenticated counts the result of authentication of an API request.
+func (m *metrics) authenticated(result string) { m.verdicts.WithLabelValues(result).Inc() }
+
+// called counts a call to a data service.
+func (m *metrics) called(resource string, took time.Duration) {
+	m.upstreamDuration.WithLabelValues(resource).Observe(took.Seconds())
 }
 
 // limited counts a decision on a limit.

@@ -36,18 +36,22 @@ const (
 	codeUpstreamFailed     = "UPSTREAM_FAILED"
 	codeServiceUnavailable = "SERVICE_UNAVAILABLE"
 	codeUpstreamTimeout    = "UPSTREAM_TIMEOUT"
+
+	// In the log and metrics only: a client that is gone reads nothing.
+	codeClientClosed   = "CLIENT_CLOSED_REQUEST"
+	statusClientClosed = 499
 )
 
 // Sentinel errors of the handlers; problemOf maps them, and those of the domain packages, to what a caller reads.
 var (
-	errNotFound         = errors.New("no such path")
-	errMethodNotAllowed = errors.New("method not allowed")
-	errLimitUnavailable = errors.New("rate limits cannot be checked")
-	errAnswerTooLarge   = errors.New("the data service's answer is larger than the gateway accepts")
-	errAnswerBrokenOff  = errors.New("the data service broke off in the middle of its answer")
-	errClientGone       = errors.New("the caller closed the connection before the answer")
-	errUpstreamTimeout  = errors.New("the data service did not answer in time")
-	errEarlyData        = errors.New("the request came as early data, before its sender's address was proved")
+	errNotFound          = errors.New("no such path")
+	errMethodNotAllowed  = errors.New("method not allowed")
+	errLimitUnavailable  = errors.New("rate limits cannot be checked")
+	errResponseTooLarge  = errors.New("the data service's response is larger than the gateway accepts")
+	errResponseBrokenOff = errors.New("the data service's response broke off")
+	errClientGone        = errors.New("the client closed the connection before the response")
+	errUpstreamTimeout   = errors.New("the data service did not respond in time")
+	errEarlyData         = errors.New("the request came as early data, before its sender's address was proved")
 )
 
 // rateLimitedError refuses a request whose payer has used up a limit.
@@ -97,6 +101,8 @@ func problemOf(err error, now time.Time) problem {
 		dial    reverseproxy.DialError
 		handler caddyhttp.HandlerError
 		maxBody *http.MaxBytesError
+
+		exchange *exchangeError
 	)
 	switch {
 	case errors.As(err, &param):
@@ -149,7 +155,14 @@ func problemOf(err error, now time.Time) problem {
 			Error:   "Too many requests: the limit is used up.",
 			Message: "Rate limit exceeded. Try again in " + strconv.Itoa(s) + " seconds.",
 		}
-	case errors.Is(err, authsigner.ErrUnavailable), errors.Is(err, errLimitUnavailable),
+	case errors.Is(err, errMisdirected):
+		return problem{
+			Status: http.StatusMisdirectedRequest, Code: codeBadRequest,
+			Error: "This host is not served here.",
+		}
+	case errors.Is(err, errEarlyData):
+		return problemOfStatus(http.StatusTooEarly)
+	case errors.Is(err, authsigner.ErrUnavailable), errors.Is(err, errLimitUnavailable), errors.Is(err, errNoTarget),
 		errors.As(err, &dial):
 		return unavailable()
 	case errors.Is(err, upstream.ErrUpstreamUnavailable):
@@ -158,12 +171,14 @@ func problemOf(err error, now time.Time) problem {
 			p.RetryAfter = ceilSeconds(later.after)
 		}
 		return p
-	case errors.Is(err, errUpstreamTimeout), errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+	case errors.Is(err, errUpstreamTimeout), errors.Is(err, upstream.ErrResponseHeaderTimeout),
+		errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		return problem{
 			Status: http.StatusGatewayTimeout, Code: codeUpstreamTimeout,
 			Error: "The data service did not answer in time.",
 		}
-	case errors.Is(err, upstream.ErrNotContract), errors.Is(err, errAnswerTooLarge), errors.Is(err, errAnswerBrokenOff):
+	case errors.Is(err, upstream.ErrNotContract), errors.Is(err, errResponseTooLarge), errors.Is(err, errResponseBrokenOff),
+		errors.As(err, &exchange):
 		return problem{
 			Status: http.StatusBadGateway, Code: codeUpstreamFailed,
 			Error: "The data service did not give a usable answer.",
@@ -217,7 +232,7 @@ func problemOfStatus(status int) problem {
 	}
 }
 
-// write sends p as the whole answer. Whatever body headers an earlier handler has set are taken back.
+// write sends p as the whole response. Whatever body headers an earlier handler has set are taken back.
 func (p problem) write(w http.ResponseWriter, requestID, docs string) {
 	p.RequestID = requestID
 	p.Docs = docs
@@ -229,27 +244,38 @@ func (p problem) write(w http.ResponseWriter, requestID, docs string) {
 	h.Del("Content-Encoding")
 	h.Del("Etag")
 	h.Del("Last-Modified")
+	p.setHeaders(h)
+	if p.Status == http.StatusUnauthorized {
+		// RFC 9110, section 15.5.2: a 401 names the scheme that would be accepted
+		h.Set("Www-Authenticate", `HMAC-SHA256 realm="gatehouse", headers="X-Public-Key X-Timestamp X-Signature"`)
+	}
+	writeJSON(w, p.Status, body)
+}
+
+// setHeaders sets the header fields that an error has in every format.
+func (p problem) setHeaders(h http.Header) {
 	if p.Allow != "" {
 		h.Set("Allow", p.Allow)
 	}
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
-	if p.Status == http.StatusUnauthorized {
-		// RFC 9110, section 15.5.2: a 401 names the scheme that would be accepted
-		h.Set("Www-Authenticate", `HMAC-SHA256 realm="gatehouse", headers="X-Public-Key X-Timestamp X-Signature"`)
-	}
-	setJSONHeaders(h, len(body))
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // the caller may be gone: nobody is left to tell
 }
 
-// setJSONHeaders sets what every answer of the API bears.
-func setJSONHeaders(h http.Header, length int) {
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(length))
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
+//nolint:gochecknoglobals // constants
+var (
+	contentTypeJSON = []string{"application/json"}
+	noStore         = []string{"no-store"}
+)
+
+// writeJSON sends a complete response.
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	h := w.Header()
+	h["Content-Type"] = contentTypeJSON
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	h["Cache-Control"] = noStore
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client may be gone: nobody is left to tell
 }
 
 // ceilSeconds rounds up to whole seconds, one at least: a caller told to wait 0 s would be refused again.

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,11 +83,12 @@ func (s *sinkRef) credentialEvent(level zapcore.Level, kind string, err error, f
 
 // pooledCredentials is an open source with its cache and the subscription that keeps it current.
 type pooledCredentials struct {
-	key    string
-	store  CredentialStore
-	cache  *authsigner.Cache
-	listen *invalidation
-	sink   sinkRef
+	key     string
+	store   CredentialStore
+	cache   *authsigner.Cache
+	lookups *lookupLimiter
+	listen  *invalidation
+	sink    sinkRef
 }
 
 func acquireCredentials(source SecretsSource, c CacheConfig, r *pooledRedis) (*pooledCredentials, error) {
@@ -149,6 +151,7 @@ func (p *pooledCredentials) open(source SecretsSource, c CacheConfig, r *pooledR
 		return fmt.Errorf("making the credential cache: %w", err)
 	}
 	cache.Store(p.cache)
+	p.lookups = newLookupLimiter(cmp.Or(time.Duration(c.LoadTimeout), authsigner.DefaultLoadTimeout))
 	if r != nil {
 		p.listen = listenForInvalidations(r.client, p.cache, func(kind string, err error) {
 			p.sink.credentialEvent(zap.WarnLevel, kind, err)

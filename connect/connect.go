@@ -1,14 +1,17 @@
 // Package connect puts the connection server together: the authorization server (oauth), the MCP server with its tools
-// (mcp), and what people see of it (pages), over one Redis and one data service. It is an [http.Handler] that knows
-// nothing of Caddy.
+// (mcp), and what people see of it (pages), over one Redis and one data service. It knows nothing of
+// Caddy: its endpoints are [http.Handler]s.
 package connect
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,15 +83,27 @@ type Options struct {
 
 // Server is the connection server.
 type Server struct {
-	endpoints map[string]endpoint // by exact path
-	assets    endpoint
-	settings  endpoint
+	hosts     []string
+	endpoints map[string]*Endpoint // by exact path
+	assets    *Endpoint
+	settings  *Endpoint
 	tools     *mcp.Server
 }
 
-type endpoint struct {
-	name    string
-	handler http.Handler
+// Endpoint serves one path, or all below one. The server in front of it checks Host (see [Server.Hosts]) and bounds
+// request bodies; Fail is for what that refuses.
+type Endpoint struct {
+	http.Handler
+
+	// Name is for logs and metrics: mcp, metadata, authorize, token, revoke, register, pages or assets.
+	Name string
+
+	// MaxBody is how large a request body may be, in bytes. Zero: none is read.
+	MaxBody int64
+
+	// Fail responds with an error in the endpoint's format: JSON-RPC, the JSON of RFC 6749, or a page. detail is a sentence
+	// for people. It adds to the header that is there.
+	Fail func(w http.ResponseWriter, r *http.Request, status int, detail string)
 }
 
 // New makes a server. It asks neither Redis nor the data service anything yet.
@@ -148,10 +163,32 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// who calls from elsewhere is refused before anything is said of tokens
-	s := &Server{tools: tools, endpoints: map[string]endpoint{MCPPath: {"mcp", tools.Guard(auth.Protect(tools.Handler()))}}}
+	issued, err := url.Parse(o.Issuer)
+	if err != nil {
+		return nil, fmt.Errorf("reading the issuer: %w", err)
+	}
+	s := &Server{hosts: hosts(issued), tools: tools}
+	// a call from another origin is refused before anything is said of tokens
+	s.endpoints = map[string]*Endpoint{
+		MCPPath: {tools.Guard(auth.Protect(tools.Handler())), "mcp", mcp.DefaultMaxBody, mcp.Fail},
+	}
 	for _, path := range auth.Paths() {
-		s.endpoints[path] = endpoint{nameOf(path), auth.Handler()}
+		e := &Endpoint{auth.Handler(), nameOf(path), 0, oauth.Fail}
+		switch e.Name {
+		case "metadata":
+		case "authorize":
+			e.MaxBody = oauth.MaxBody
+			e.Fail = func(w http.ResponseWriter, r *http.Request, status int, detail string) {
+				if strings.Contains(r.Header.Get("Accept"), "text/html") { // a person's browser, as in package oauth
+					p.Fail(w, r, status, detail)
+					return
+				}
+				oauth.Fail(w, r, status, detail)
+			}
+		default:
+			e.MaxBody = oauth.MaxBody
+		}
+		s.endpoints[path] = e
 	}
 	paths := []string{
 		pages.SignInPath, pages.SignOutPath, pages.ApprovePath, pages.SettingsPath, pages.ConnectionsPath, pages.ActivityPath,
@@ -160,9 +197,10 @@ func New(o Options) (*Server, error) {
 		paths = append(paths, pages.KeysPath)
 	}
 	for _, path := range paths {
-		s.endpoints[path] = endpoint{"pages", p.Handler()}
+		s.endpoints[path] = &Endpoint{p.Handler(), "pages", pages.MaxBody, p.Fail}
 	}
-	s.assets, s.settings = endpoint{"assets", p.Handler()}, endpoint{"pages", p.Handler()}
+	s.assets = &Endpoint{p.Handler(), "assets", 0, p.Fail}
+	s.settings = &Endpoint{p.Handler(), "pages", 0, p.Fail} // a page says that there is none
 	return s, nil
 }
 
@@ -175,11 +213,18 @@ func nameOf(path string) string {
 	return "metadata"
 }
 
-// Endpoint names what answers a path, exactly as it was sent: mcp, metadata, authorize, token, revoke, register, pages or
-// assets. It is "" for a path that is not this server's.
-func (s *Server) Endpoint(path string) string { return s.find(path).name }
+// Hosts are the values of Host that the server is for, in lower case: the issuer's, also with its scheme's default port.
+// Every endpoint is for the issuer's host alone, so that no page of another name that leads here can act for a person (DNS
+// rebinding), and no client gets a token from a name that is not the issuer's.
+func (s *Server) Hosts() []string { return slices.Clone(s.hosts) }
 
-func (s *Server) find(path string) endpoint {
+// Endpoints lists the endpoints.
+func (s *Server) Endpoints() []*Endpoint {
+	return append(slices.Collect(maps.Values(s.endpoints)), s.assets, s.settings)
+}
+
+// Endpoint returns what serves a path, exactly as it was sent; nil for a path that is not this server's.
+func (s *Server) Endpoint(path string) *Endpoint {
 	if e, ok := s.endpoints[path]; ok {
 		return e
 	}
@@ -187,19 +232,21 @@ func (s *Server) find(path string) endpoint {
 	case strings.HasPrefix(path, pages.AssetsPrefix):
 		return s.assets
 	case strings.HasPrefix(path, pages.SettingsPath+"/"):
-		return s.settings // a page says that there is none
+		return s.settings
 	}
-	return endpoint{}
+	return nil
 }
 
-// ServeHTTP answers the paths that [Server.Endpoint] has a name for, and 404 for the others.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e := s.find(r.URL.Path)
-	if e.handler == nil {
-		http.NotFound(w, r)
-		return
+func hosts(issuer *url.URL) []string {
+	host := strings.ToLower(issuer.Host)
+	if issuer.Port() != "" {
+		return []string{host}
 	}
-	e.handler.ServeHTTP(w, r)
+	port := ":443"
+	if issuer.Scheme == "http" {
+		port = ":80"
+	}
+	return []string{host, host + port}
 }
 
 // Close ends the sessions that assistants of older revisions have here; their next requests are served without one. What

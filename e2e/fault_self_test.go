@@ -250,6 +250,7 @@ func reloadUnderLoad(t *testing.T, given bool) {
 	for _, target := range loadTargets() { // each has time series of its own, from its first answer on
 		require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, target).Status)
 	}
+	require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/healthz").Status)
 
 	ctx, stop := context.WithCancel(t.Context())
 	c := &crowd{t: t, w: w, g: g, ctx: ctx}

@@ -140,12 +140,13 @@ func TestMetricsCountEverythingUnderBoundedLabels(t *testing.T) {
 	requireLimitsShared(t, g)
 	body := anonymous().Get(t, g.AdminURL, "/metrics").Body
 	for _, line := range []string{
-		`gatehouse_requests_total{code="",resource="me",status="200"} 3`,
-		`gatehouse_requests_total{code="INVALID_CREDENTIALS",resource="me",status="401"} 1`,
-		`gatehouse_requests_total{code="ACCOUNT_INACTIVE",resource="me",status="403"} 1`,
-		`gatehouse_requests_total{code="METHOD_NOT_ALLOWED",resource="me",status="405"} 1`,
+		`gatehouse_requests_total{code="",route="me",status="200"} 3`,
+		`gatehouse_requests_total{code="INVALID_CREDENTIALS",route="me",status="401"} 1`,
+		`gatehouse_requests_total{code="ACCOUNT_INACTIVE",route="me",status="403"} 1`,
+		`gatehouse_requests_total{code="METHOD_NOT_ALLOWED",route="me",status="405"} 1`,
 		`gatehouse_verdicts_total{verdict="inactive"} 1`,
 		`gatehouse_limits_shared 1`,
+		`gatehouse_limiter_queue_length 0`,
 		`gatehouse_secrets_ready 1`,
 		`gatehouse_credentials_cached 3`,
 	} {
@@ -153,7 +154,8 @@ func TestMetricsCountEverythingUnderBoundedLabels(t *testing.T) {
 	}
 	for _, name := range []string{
 		"gatehouse_request_duration_seconds_bucket", "gatehouse_upstream_duration_seconds_count", "gatehouse_limit_decisions_total",
-		"gatehouse_upstream_answers_total", "gatehouse_credential_events_total",
+		"gatehouse_upstream_answers_total", "gatehouse_credential_events_total", "gatehouse_limiter_round_trips_total",
+		"gatehouse_limiter_queue_wait_seconds_count",
 	} {
 		require.Contains(t, body, name)
 	}
@@ -199,7 +201,7 @@ type logLine struct {
 	Msg       string   `json:"msg"`
 	RequestID string   `json:"request_id"`
 	Method    string   `json:"method"`
-	Resource  string   `json:"resource"`
+	Route     string   `json:"route"`
 	Status    int      `json:"status"`
 	Code      string   `json:"code"`
 	Business  string   `json:"business"`
@@ -240,7 +242,7 @@ func TestTheLogHasOneLineForEachRequestUnderTheIDOfItsAnswer(t *testing.T) {
 	line := lineOf(t, g, a.Header.Get("X-Request-Id"))
 	require.Equal(t, "info", line.Level)
 	require.Equal(t, "GET", line.Method)
-	require.Equal(t, "events", line.Resource)
+	require.Equal(t, "events", line.Route)
 	require.Equal(t, http.StatusOK, line.Status)
 	require.Equal(t, w.acmeID, line.Business)
 	require.Equal(t, w.acme.PublicKey, line.PublicKey)
@@ -345,14 +347,14 @@ func TestABrokenConfigurationLeavesTheOldOneInForce(t *testing.T) {
 			"%s: the metrics go on counting what is served", name)
 	}
 	// what the stores report still reaches the log and the metrics of the configuration in force
-	outages := func() float64 { return metric(t, g, "gatehouse_limiter_events_total", `event="store_away"`) }
+	outages := func() float64 { return metric(t, g, "gatehouse_limiter_events_total", `event="unavailable"`) }
 	before := outages()
 	require.NoError(t, w.redis.Kill())
 	require.Eventually(t, func() bool {
 		_ = w.acme.Get(t, g.URL, "/api/v1/me")
 		return outages() > before
 	}, patience, 100*time.Millisecond)
-	requireLogged(t, g, "limits: the store is away")
+	requireLogged(t, g, "rate limits: Redis is unavailable")
 	require.NoError(t, w.redis.Restart())
 
 	g.Write(t, string(good))
@@ -361,12 +363,12 @@ func TestABrokenConfigurationLeavesTheOldOneInForce(t *testing.T) {
 	requireReady(t, g)
 }
 
-// requestsServed reads the sum of all requests off the metrics.
+// requestsServed reads the sum of all requests but the probes off the metrics.
 func requestsServed(t *testing.T, g *gatewaytest.Gateway) int {
 	t.Helper()
 	sum := 0
 	for l := range strings.Lines(anonymous().Get(t, g.AdminURL, "/metrics").Body) {
-		if strings.HasPrefix(l, "gatehouse_requests_total{") {
+		if strings.HasPrefix(l, "gatehouse_requests_total{") && !strings.Contains(l, `route="health"`) && !strings.Contains(l, `route="ready"`) {
 			n, err := strconv.Atoi(strings.TrimSpace(l[strings.LastIndexByte(l, ' '):]))
 			require.NoError(t, err)
 			sum += n
@@ -543,8 +545,7 @@ func TestTheBinarySaysItsVersionAndItsModules(t *testing.T) {
 	require.NotEmpty(t, strings.TrimSpace(cli(t, nil, "version").requireOK(t).stdout))
 	modules := strings.Fields(cli(t, nil, "list-modules").requireOK(t).stdout)
 	for _, id := range []string{
-		"gateway", "gateway.secrets.vault", "gateway.secrets.file", "admin.api.gateway", "http.handlers.gateway_edge",
-		"http.handlers.gateway_caller", "http.handlers.gateway_resource", "http.handlers.gateway_errors",
+		"gateway", "gateway.secrets.vault", "gateway.secrets.file", "admin.api.gateway", "http.handlers.gatehouse_api", "http.handlers.gateway_errors",
 		"http.handlers.gateway_health", "http.handlers.gateway_jwks", "http.handlers.reverse_proxy",
 	} {
 		require.True(t, slices.Contains(modules, id), id)

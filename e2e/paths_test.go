@@ -233,7 +233,8 @@ func TestTheAbsoluteFormIsServedAndSignedAsTheOriginForm(t *testing.T) {
 	requireProblem(t, send("POST", "http://x/api/v1/me", from.from(signedFields(w.acme, "POST", "/api/v1/me", ""))), http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
 }
 
-// CONNECT and OPTIONS have target forms of their own (authority-form and *). net/http answers OPTIONS * itself.
+// CONNECT and OPTIONS have target forms of their own (authority-form and *). net/http would answer OPTIONS * itself,
+// whatever its framing.
 func TestAuthorityFormAndAsteriskReachNothing(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
@@ -249,10 +250,6 @@ func TestAuthorityFormAndAsteriskReachNothing(t *testing.T) {
 			answers, closed := converse(t, g.Addr, line+" HTTP/1.1\r\nHost: api.example.com\r\nConnection: close\r\n"+lines+"\r\n", method)
 			require.True(t, closed, line)
 			require.LessOrEqual(t, len(answers), 1, line)
-			if line == "OPTIONS *" {
-				require.Empty(t, answers[0].Body)
-				continue
-			}
 			for _, a := range answers {
 				require.GreaterOrEqual(t, a.Status, 400, line)
 			}

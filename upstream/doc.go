@@ -7,9 +7,10 @@
 //	res, raw, ok := upstream.Match(target)        // exact, or 404
 //	q, err := res.CleanQuery(raw)                 // *ParameterError is the contract's 400
 //	r2, err := upstream.PrepareRequest(r, res, q, id) // method, path, query, body and headers as the service gets them
+//	response, err := client.RoundTrip(r2)              // one address, cleartext HTTP/1.1
 //	err = upstream.CheckHead(res, status, header)      // 200 and JSON, or which of the contract's errors it becomes
 //	report, err := contract.Check(&buf, res, q, businessID, body)
-//	upstream.ScrubResponse(header, buf.Len())     // none of the service's headers but the documented ones
+//	upstream.ForwardHeaders(w.Header(), header)   // none of the service's header fields but the documented ones
 //
 // Everything here is default deny: a path, parameter, header or record member that no table of this package names
 // does not pass. What platform teams need to know about it is in docs/data-services.md.

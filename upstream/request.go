@@ -72,8 +72,7 @@ func travels(h http.Header, name string) bool {
 // ScrubRequest leaves, and the gateway's own: Accept, Accept-Encoding (identity: the answer is read here, and a
 // compressed one could grow without bound), X-Request-Id, X-Business-Id and X-Gateway-Assertion.
 //
-// The result shares r's context, Host, peer address and TLS state, for the reverse proxy, which adds X-Forwarded-* and
-// Via of its own. r itself stays as it is: a server reads its method again when it writes the answer to a HEAD.
+// The result shares r's context, Host, peer address and TLS state, to which a proxy adds X-Forwarded-* and Via. r itself stays as it is: a server reads its method again when it writes the answer to a HEAD.
 //
 // The error is ErrIdentity.
 func PrepareRequest(r *http.Request, res *Resource, q Query, id Identity) (*http.Request, error) {
@@ -82,22 +81,29 @@ func PrepareRequest(r *http.Request, res *Resource, q Query, id Identity) (*http
 	}
 	out := r.WithContext(r.Context()) // a shallow copy
 	out.Method = http.MethodGet
-	out.URL = &url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: res.Path, RawQuery: q.Raw}
+	parts := &struct { // in one piece of memory
+		url    url.URL
+		values [5]string
+	}{
+		url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: res.Path, RawQuery: q.Raw},
+		[...]string{"application/json", "identity", id.RequestID, id.BusinessID, id.Assertion},
+	}
+	out.URL = &parts.url
 	out.RequestURI = res.Path
 	if q.Raw != "" {
 		out.RequestURI += "?" + q.Raw
 	}
-	out.Body, out.GetBody, out.ContentLength = http.NoBody, nil, 0
-	out.TransferEncoding, out.Trailer = nil, nil
+	out.Body, out.GetBody, out.ContentLength = nil, nil, 0
+	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
 	out.Form, out.PostForm, out.MultipartForm = nil, nil, nil
 
-	out.Header = make(http.Header, 9)
+	out.Header = make(http.Header, 16) // with room for a proxy's
 	for _, name := range [...]string{"Accept-Language", "User-Agent", "Traceparent", "Tracestate"} {
 		if travels(r.Header, name) {
 			out.Header[name] = r.Header[name]
 		}
 	}
-	values := []string{"application/json", "identity", id.RequestID, id.BusinessID, id.Assertion}
+	values := parts.values[:]
 	out.Header["Accept"] = values[0:1:1]
 	out.Header["Accept-Encoding"] = values[1:2:2]
 	out.Header[HeaderRequestID] = values[2:3:3]

@@ -3,7 +3,6 @@ package upstream_test
 import (
 	"crypto/tls"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -122,9 +121,7 @@ func TestADataServiceGetsTheGatewaysRequestAndNotTheCallers(t *testing.T) {
 		"Accept": {"application/json"}, "Accept-Encoding": {"identity"}, "X-Request-Id": {"req-1"}, "X-Business-Id": {mine},
 		"X-Gateway-Assertion": {"a.b.c"}, "User-Agent": {"Acme/1.0"}, "Traceparent": {traceparent},
 	}, out.Header)
-	body, err := io.ReadAll(out.Body)
-	require.NoError(t, err)
-	require.Empty(t, body)
+	require.Nil(t, out.Body)
 	require.Zero(t, out.ContentLength)
 	require.Empty(t, out.TransferEncoding)
 	require.Empty(t, out.Trailer)

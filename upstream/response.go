@@ -97,34 +97,22 @@ func isDigits(s string) bool {
 	return s != ""
 }
 
-// ScrubResponse removes all headers of a data service's answer but Deprecation (RFC 9745: "@" and a Unix time) and
-// Sunset (RFC 8594: an HTTP date), each given once and well formed, and sets those of the checked answer: Content-Type,
-// Content-Length, Cache-Control: no-store and X-Content-Type-Options: nosniff. length is the checked body's; when it is
-// negative no Content-Length is set.
-//
-// h is to hold the data service's headers only: headers of the gateway's own are added after this. Link does not
-// travel, as it could name an internal address; nor do cookies, validators, banners and trailers.
-func ScrubResponse(h http.Header, length int) {
-	for name, values := range h {
-		keep := false
-		if len(values) == 1 {
-			switch name {
-			case "Deprecation":
-				keep = isDeprecation(values[0])
-			case "Sunset":
-				_, err := http.ParseTime(values[0])
-				keep = err == nil
-			}
+// ForwardHeaders copies from a data service's response header, src, to a caller's, dst, what may travel: Deprecation (RFC
+// 9745: "@" and a Unix time) and Sunset (RFC 8594: an HTTP date), each given once and well formed, unless dst has it
+// already. Link does not travel, as it could name an internal address; nor do cookies, validators, banners and trailers.
+func ForwardHeaders(dst, src http.Header) {
+	for _, name := range [...]string{"Deprecation", "Sunset"} {
+		values := src[name]
+		if _, own := dst[name]; own || len(values) != 1 {
+			continue
 		}
-		if !keep {
-			delete(h, name)
+		if name == "Deprecation" && !isDeprecation(values[0]) {
+			continue
 		}
-	}
-	h["Content-Type"] = []string{"application/json"}
-	h["Cache-Control"] = []string{"no-store"}
-	h["X-Content-Type-Options"] = []string{"nosniff"}
-	if length >= 0 {
-		h["Content-Length"] = []string{strconv.Itoa(length)}
+		if _, err := http.ParseTime(values[0]); name == "Sunset" && err != nil {
+			continue
+		}
+		dst[name] = values
 	}
 }
 

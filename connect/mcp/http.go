@@ -38,16 +38,12 @@ const (
 	corsExposed = "WWW-Authenticate, Mcp-Session-Id, Mcp-Protocol-Version, X-Request-Id, Retry-After"
 )
 
-// Guard lets only requests for the resource's host through to next, and only pages of the resource's own origin and of
-// those in Options.Origins; for the latter it answers preflights and says what they may read. A page of any other origin
-// is refused, preflight or not: a browser's user must not be led here by somebody else's page (DNS rebinding included).
+// Guard lets only pages of the resource's own origin and of those in Options.Origins through to next; for the latter it
+// answers preflights and says what they may read. A page of any other origin is refused, preflight or not: a browser's
+// user must not be led here by somebody else's page. Whoever serves it lets only requests for the resource's host through
+// (DNS rebinding).
 func (s *Server) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		scheme, _, _ := strings.Cut(s.o.Resource, ":")
-		if !slices.Contains(s.hosts, canonicalHost(scheme, r.Host)) {
-			writeError(w, http.StatusMisdirectedRequest, nil, -32600, "this host is not served here")
-			return
-		}
 		origins := r.Header.Values("Origin")
 		w.Header().Add("Vary", "Origin")
 		if len(origins) > 0 {
@@ -67,6 +63,16 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// Fail responds with a JSON-RPC error to a request that was refused before its message was read.
+func Fail(w http.ResponseWriter, _ *http.Request, status int, detail string) {
+	code := -32600 // invalid request
+	if status >= http.StatusInternalServerError {
+		code = -32603 // internal error
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	writeError(w, status, nil, code, detail)
 }
 
 // writeError answers with a JSON-RPC error.
@@ -107,7 +113,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	requestID := s.o.RequestID(r)
-	w.Header().Set("X-Request-Id", requestID)
 	w.Header().Set("Cache-Control", "no-store")
 	var messages []message
 	var body []byte
@@ -128,9 +133,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if r.ProtoMajor >= 2 {
-		w = &withoutConnection{ResponseWriter: w}
-	}
 	caller := grantOf{Grant: grant, requestID: requestID}
 	id := r.Header.Get(headerSession)
 	if modern {
@@ -148,30 +150,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.route(r, grant, messages, id).ServeHTTP(w, s.identify(r, caller))
-}
-
-// withoutConnection keeps back the SDK's Connection header, which makes an answer over HTTP/3 malformed (RFC 9114,
-// section 4.2).
-type withoutConnection struct{ http.ResponseWriter }
-
-// WriteHeader implements http.ResponseWriter.
-func (w *withoutConnection) WriteHeader(status int) {
-	w.Header().Del("Connection")
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *withoutConnection) Write(b []byte) (int, error) {
-	w.Header().Del("Connection") // too late, and without effect, once the header is written
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap is for http.ResponseController.
-func (w *withoutConnection) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// Flush sends what was written so far, and the header before it.
-func (w *withoutConnection) Flush() {
-	w.Header().Del("Connection")
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // what cannot flush does not buffer either
 }
 
 // readBody reads a request's body into memory, so that it can be read again.
@@ -252,7 +230,7 @@ func (s *Server) offers(method string) bool {
 // asked questions, which need one.
 func (s *Server) transports() (stateless, stateful http.Handler) {
 	get := func(*http.Request) *sdk.Server { return s.sdk }
-	// The host is checked here, by name.
+	// Whoever serves this checks the host, by name.
 	common := sdk.StreamableHTTPOptions{DisableLocalhostProtection: true, MaxRequestBodyBytes: s.o.MaxBody}
 	without, with := common, common // the sessions' own ends are in sessions.go
 	without.Stateless = true

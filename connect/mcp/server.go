@@ -59,11 +59,8 @@ var (
 
 // Options of a [Server].
 type Options struct {
-	// Resource is the URL of the endpoint, "https://api.example.com/mcp". Requests for other hosts are refused. Required.
+	// Resource is the URL of the endpoint, "https://api.example.com/mcp". Required.
 	Resource string
-
-	// Hosts are further values of Host to accept, with the port where it is not the scheme's. Default: none.
-	Hosts []string
 
 	// Origins are web origins whose pages may call, beside the resource's own. Default: none.
 	Origins []string
@@ -125,7 +122,6 @@ type Server struct {
 	sdk       *sdk.Server
 	handler   http.Handler
 	sessions  sessions
-	hosts     []string
 	origins   []string
 	extension *Extension
 }
@@ -147,10 +143,6 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 	}
 	s := &Server{o: o, log: o.Log, now: o.Now, tools: map[string]*tool{}}
 	origin := u.Scheme + "://" + canonicalHost(u.Scheme, u.Host)
-	s.hosts = append(s.hosts, canonicalHost(u.Scheme, u.Host))
-	for _, h := range o.Hosts {
-		s.hosts = append(s.hosts, canonicalHost(u.Scheme, h))
-	}
 	s.origins = append([]string{origin}, o.Origins...)
 	if s.accounts, err = newAccounts(o.Accounts, o.AccountTTL); err != nil {
 		return nil, err

@@ -36,9 +36,12 @@ const (
 	codeTooMany            = "too_many_requests"         // of no RFC, and what the MCP SDKs know
 )
 
+// MaxBody is how large a form or a registration may be, in bytes.
+const MaxBody = 64 << 10
+
 const (
-	maxForm     = 64 << 10 // bytes of a form
-	maxMetadata = 64 << 10 // bytes of a registration
+	maxForm     = MaxBody
+	maxMetadata = MaxBody
 
 	// retryAfter is when to come back while Redis is away.
 	retryAfter = 5 * time.Second
@@ -157,6 +160,18 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 		w.Header().Set("Retry-After", seconds(p.retry))
 	}
 	writeJSON(w, p.status, errorBody{Error: p.code, Description: p.description})
+}
+
+// Fail responds with the JSON of RFC 6749, section 5.2 to a request that was refused before an endpoint saw it.
+func Fail(w http.ResponseWriter, _ *http.Request, status int, detail string) {
+	p := &problem{status: status, code: codeInvalidRequest, description: printable(detail)}
+	switch {
+	case status == http.StatusServiceUnavailable:
+		p.code = codeUnavailable
+	case status >= http.StatusInternalServerError:
+		p.code = codeServerError
+	}
+	writeProblem(w, p)
 }
 
 // seconds rounds up.

@@ -73,12 +73,22 @@ func fault(cause error) *pageError {
 	}
 }
 
-func (p *Pages) misdirected() *pageError {
-	return &pageError{
-		status: http.StatusMisdirectedRequest, title: "This is not the address of this page",
-		detail: "These pages are at " + p.issuer + " and nowhere else.", link: p.issuer + ConnectionsPath,
-		label: "Go to " + p.issuer,
+// Fail responds with a page to a request that was refused before a page saw it. detail is a sentence.
+func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
+	secure(w.Header())
+	pr := &pageError{status: status, title: "That did not work", detail: detail}
+	switch {
+	case status == http.StatusMisdirectedRequest:
+		pr = &pageError{
+			status: status, title: "This is not the address of this page",
+			detail: "These pages are at " + p.issuer + " and nowhere else.", link: p.issuer + ConnectionsPath,
+			label: "Go to " + p.issuer,
+		}
+	case status >= http.StatusInternalServerError:
+		pr = fault(nil)
+		pr.status = status
 	}
+	p.answerProblem(w, r, pr)
 }
 
 // Error answers with a page for people: the authorization server shows it instead of sending somebody to a client that it

@@ -10,11 +10,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// Bounds of what a form and a query may hold, in bytes.
-const (
-	maxForm  = 16 << 10
-	maxQuery = 4 << 10
-)
+// MaxBody is how large a form may be, in bytes.
+const MaxBody = 16 << 10
+
+const maxQuery = 4 << 10 // bytes
 
 // Every page's policies. A page loads the style sheet and the icon, from here, and nothing else.
 const (
@@ -75,9 +74,6 @@ func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return notFound()
 	}
-	if !strings.EqualFold(r.Host, p.host) {
-		return p.misdirected()
-	}
 	if len(r.URL.RawQuery) > maxQuery {
 		return badRequest("The address of this page is too long.", nil)
 	}
@@ -107,7 +103,7 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 			detail: "This page takes only what its own form sends.", cause: err,
 		}
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 	if err := r.ParseForm(); err != nil {
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
 			return &pageError{

@@ -108,13 +108,13 @@ func TestOtherPathsAreNoPages(t *testing.T) {
 	}
 }
 
-func TestPagesAreAtTheIssuersAddressOnly(t *testing.T) {
+func TestTheErrorForAnotherHostLeadsToTheIssuersAddress(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		rec := httptest.NewRecorder()
 		req := httptest.NewRequest(method, "http://rebound.example"+pages.SignInPath, http.NoBody)
-		w.pages.Handler().ServeHTTP(rec, req)
+		w.pages.Fail(rec, req, http.StatusMisdirectedRequest, "This host is not served here.")
 		require.Equal(t, http.StatusMisdirectedRequest, rec.Code)
 		require.Contains(t, rec.Body.String(), w.url)
 		require.NotContains(t, rec.Body.String(), "rebound.example")

@@ -109,7 +109,6 @@ type Options struct {
 // Pages serves the pages. It is safe for concurrent use.
 type Pages struct {
 	issuer   string
-	host     string // the issuer's, as in a Host header
 	oauth    OAuth
 	accounts account.Service
 	trail    Trail
@@ -166,7 +165,7 @@ func New(o Options) (*Pages, error) {
 		return nil, err
 	}
 	p := &Pages{
-		issuer: o.Issuer, host: u.Host, oauth: o.OAuth, accounts: o.Accounts, trail: o.Audit, keys: o.Keys,
+		issuer: o.Issuer, oauth: o.OAuth, accounts: o.Accounts, trail: o.Audit, keys: o.Keys,
 		sessions:   &sessions{redis: o.Redis, prefix: o.Prefix, idle: o.SessionIdle, max: o.SessionMax, now: o.Now},
 		once:       once{redis: o.Redis, prefix: o.Prefix, keep: o.SessionMax},
 		attempts:   attempts{limiter: o.Limiter, redis: o.Redis, prefix: o.Prefix},

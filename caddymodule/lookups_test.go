@@ -1,0 +1,98 @@
+package caddymodule
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+)
+
+func TestOneClientIPLooksUpNoMoreThanItsShareOfKeysAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lookup = 100 * time.Millisecond
+		l := newLookupLimiter(2 * time.Second)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		running, most, done := 0, 0, 0
+		count := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			running += n
+			most = max(most, running)
+			done += max(0, n)
+		}
+		for range 10 * maxLookupsPerIP {
+			wg.Go(func() {
+				release, err := l.acquire(t.Context(), "192.0.2.1")
+				if err != nil {
+					return
+				}
+				defer release()
+				count(1)
+				<-time.After(lookup)
+				count(-1)
+			})
+		}
+		synctest.Wait()
+		began := time.Now()
+		release, err := l.acquire(t.Context(), "192.0.2.2")
+		require.NoError(t, err)
+		require.Zero(t, time.Since(began), "another client IP does not wait")
+		release()
+		release() // a second time does nothing
+		wg.Wait()
+		require.Equal(t, maxLookupsPerIP, most)
+		require.Equal(t, 10*maxLookupsPerIP, done)
+		require.Equal(t, 10*lookup, time.Since(began))
+		require.Empty(t, l.byIP)
+	})
+}
+
+func TestARequestWaitsForLookupsOfItsClientIPNoLongerThanItMay(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		end  time.Duration // of the request
+		took time.Duration
+		err  error
+	}{
+		"the timeout ends":     {end: time.Hour, took: 2 * time.Second, err: context.DeadlineExceeded},
+		"the request is ended": {end: time.Second, took: time.Second, err: context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLookupLimiter(2 * time.Second)
+				var release [maxLookupsPerIP]func()
+				for i := range release {
+					var err error
+					release[i], err = l.acquire(t.Context(), "192.0.2.1")
+					require.NoError(t, err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				defer time.AfterFunc(test.end, cancel).Stop()
+				began := time.Now()
+				_, err := l.acquire(ctx, "192.0.2.1")
+				require.ErrorIs(t, err, authsigner.ErrUnavailable)
+				require.ErrorIs(t, err, test.err)
+				require.NotErrorIs(t, err, authsigner.ErrUnknownKey)
+				require.Equal(t, test.took, time.Since(began))
+
+				release[0]()
+				again, err := l.acquire(t.Context(), "192.0.2.1")
+				require.NoError(t, err)
+				again()
+				for _, r := range release {
+					r()
+				}
+				require.Empty(t, l.byIP)
+			})
+		})
+	}
+}

@@ -1,0 +1,133 @@
+package caddymodule
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+)
+
+// selectionPolicy chooses the address for a request by the operator's lb_policy. Caddy does not export the counters of
+// requests and failures that its policies read, so those that depend on them, or on positions in the whole list, are here
+// (least_conn, random_choose, weighted_round_robin). All others are Caddy's own, over the addresses that are available.
+type selectionPolicy struct {
+	proxy *reverseproxy.Handler
+	turn  atomic.Uint64 // of weighted_round_robin
+}
+
+// choose returns nil if no target is available.
+func (p *selectionPolicy) choose(req *http.Request, all []*target) *target {
+	if len(all) == 1 {
+		if !p.available(all[0]) {
+			return nil
+		}
+		return all[0]
+	}
+	switch policy := p.proxy.LoadBalancing.SelectionPolicy.(type) {
+	case *reverseproxy.LeastConnSelection:
+		return leastBusy(p.onlyAvailable(all))
+	case *reverseproxy.RandomChoiceSelection:
+		some := p.onlyAvailable(all)
+		rand.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] }) //nolint:gosec // G404: load is balanced, nothing is kept secret
+		return leastBusy(some[:min(len(some), policy.Choose)])
+	case *reverseproxy.WeightedRoundRobinSelection:
+		return p.weighted(all, policy.Weights)
+	default:
+		targets := p.onlyAvailable(all)
+		pool := make(reverseproxy.UpstreamPool, len(targets))
+		for i, t := range targets {
+			pool[i] = t.upstream
+		}
+		chosen := p.proxy.LoadBalancing.SelectionPolicy.Select(pool, req, discard{})
+		for i, u := range pool {
+			if u == chosen {
+				return targets[i]
+			}
+		}
+		return nil
+	}
+}
+
+// available reports whether a target is healthy, by active and passive checks, and not full.
+func (p *selectionPolicy) available(t *target) bool {
+	if limit := t.upstream.MaxRequests; limit > 0 && t.inFlight.Load() >= int64(limit) {
+		return false
+	}
+	if checks := p.proxy.HealthChecks; checks != nil && checks.Passive != nil && t.fails.Load() >= int64(checks.Passive.MaxFails) {
+		return false
+	}
+	return t.upstream.Healthy()
+}
+
+func (p *selectionPolicy) onlyAvailable(all []*target) []*target {
+	available := make([]*target, 0, len(all))
+	for _, t := range all {
+		if p.available(t) {
+			available = append(available, t)
+		}
+	}
+	return available
+}
+
+// leastBusy returns a target with the fewest requests in flight, any of several.
+func leastBusy(targets []*target) *target {
+	var (
+		best  *target
+		least int64
+		ties  int
+	)
+	for _, t := range targets {
+		n := t.inFlight.Load()
+		if best == nil || n < least {
+			best, least, ties = t, n, 0
+		}
+		if n == least {
+			if ties++; rand.IntN(ties) == 0 { //nolint:gosec // G404: as above
+				best = t
+			}
+		}
+	}
+	return best
+}
+
+// weighted returns the targets in turn, each as often as its weight says. A target without a weight has none.
+func (p *selectionPolicy) weighted(all []*target, weights []int) *target {
+	if len(weights) < 2 { // as Caddy does
+		weights = []int{1}
+	}
+	var (
+		total     int
+		effective []int // weights, 0 for a target that is not available
+	)
+	for i, t := range all {
+		weight := 0
+		if i < len(weights) && p.available(t) {
+			weight = weights[i]
+		}
+		effective = append(effective, weight)
+		total += weight
+	}
+	if total == 0 {
+		return nil
+	}
+	at := int(p.turn.Add(1) % uint64(total)) //nolint:gosec // G115: total is positive, and what is left is less
+	i := 0
+	for at >= effective[i] {
+		at -= effective[i]
+		i++
+	}
+	return all[i]
+}
+
+// discard is a response that nobody reads: policies may set cookies for a caller, who is told nothing of addresses.
+type discard struct{}
+
+// Header implements http.ResponseWriter.
+func (discard) Header() http.Header { return http.Header{} }
+
+// Write implements io.Writer.
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// WriteHeader implements http.ResponseWriter.
+func (discard) WriteHeader(int) {}

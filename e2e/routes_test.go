@@ -1,0 +1,435 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/demo"
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+)
+
+// routeCase is one route of the gateway, as the attacks of this file see it. A new route is attacked by adding a line.
+type routeCase struct {
+	name   string // of the route in logs and metrics
+	host   string // Host; "" is a host that is not served
+	method string
+	target string
+	fields []field
+	body   string // what the route reads; it reads none if this is empty
+	status int    // of the response to this request
+	format func(gatewaytest.Answer) bool
+	host1  bool // the route is for one host only
+}
+
+// The formats of errors.
+func contractJSON(a gatewaytest.Answer) bool {
+	var p problem
+	return json.Unmarshal([]byte(a.Body), &p) == nil && p.Code != "" && p.RequestID == a.Header.Get("X-Request-Id")
+}
+
+func oauthJSON(a gatewaytest.Answer) bool {
+	var p map[string]string
+	return json.Unmarshal([]byte(a.Body), &p) == nil && p["error"] != "" && p["code"] == ""
+}
+
+func jsonRPC(a gatewaytest.Answer) bool {
+	var p struct {
+		JSONRPC string `json:"jsonrpc"`
+		Error   struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	return json.Unmarshal([]byte(a.Body), &p) == nil && p.JSONRPC == "2.0" && p.Error.Message != ""
+}
+
+func htmlPage(a gatewaytest.Answer) bool {
+	return strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") && strings.Contains(a.Body, "<title>") &&
+		a.Header.Get("Content-Security-Policy") != ""
+}
+
+// routes are all routes of the gateway. own is the connection server's host, token an access token for it.
+func routes(own, token string, signed []field) []routeCase {
+	const message = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
+	form := []field{{"Content-Type", "application/x-www-form-urlencoded"}}
+	page := routeCase{name: "pages", host: own, method: "GET", status: 200, format: htmlPage, host1: true}
+	at := func(c routeCase, method, target string, status int) routeCase {
+		c.method, c.target, c.status = method, target, status
+		return c
+	}
+	metadata := routeCase{name: "metadata", host: own, method: "GET", status: 200, format: oauthJSON, host1: true}
+	api := routeCase{host: apiHost, method: "GET", format: contractJSON}
+	named := func(c routeCase, name string) routeCase { c.name = name; return c }
+	mcp := routeCase{
+		name: "mcp", host: own, method: "POST", target: "/mcp", body: message, status: 200, format: jsonRPC, host1: true,
+		fields: []field{
+			{"Authorization", "Bearer " + token},
+			{"Content-Type", "application/json"},
+			{"Accept", "application/json, text/event-stream"},
+			{"Mcp-Protocol-Version", "2025-11-25"},
+		},
+	}
+	anonymous := mcp
+	anonymous.fields, anonymous.status, anonymous.format = mcp.fields[1:], 401, oauthJSON
+	events := named(at(api, "GET", eventsPath, 200), "events")
+	events.fields = signed
+	return []routeCase{
+		named(at(api, "GET", "/api/v1/status", 200), "status"),
+		events,
+		named(at(api, "GET", "/api/v1/me", 401), "me"),
+		named(at(api, "POST", "/api/v1/status", 405), "status"),
+		named(at(api, "GET", "/api/v1/nothing", 404), "none"),
+		named(at(api, "GET", "/elsewhere", 404), "none"),
+		named(at(api, "GET", "/healthz", 200), "health"),
+		named(at(api, "GET", "/readyz", 200), "ready"),
+		named(at(api, "POST", "/healthz", 405), "health"),
+		named(at(api, "GET", "/.well-known/gatehouse-jwks.json", 200), "jwks"),
+		mcp, anonymous,
+		at(metadata, "GET", "/.well-known/oauth-protected-resource", 200),
+		at(metadata, "GET", "/.well-known/oauth-protected-resource/mcp", 200),
+		at(metadata, "GET", "/.well-known/oauth-authorization-server", 200),
+		at(metadata, "GET", "/.well-known/openid-configuration", 200),
+		{name: "authorize", host: own, method: "GET", target: "/oauth/authorize", fields: []field{{"Accept", "text/html"}}, status: 400, format: htmlPage, host1: true},
+		{name: "token", host: own, method: "POST", target: "/oauth/token", fields: form, body: "grant_type=refresh_token&client_id=x&refresh_token=x", status: 401, format: oauthJSON, host1: true},
+		{name: "revoke", host: own, method: "POST", target: "/oauth/revoke", fields: form, body: "token=x&client_id=x", status: 200, format: oauthJSON, host1: true},
+		{name: "register", host: own, method: "POST", target: "/oauth/register", fields: []field{{"Content-Type", "application/json"}}, body: `{"redirect_uris":["gopher://x"]}`, status: 400, format: oauthJSON, host1: true},
+		at(page, "GET", "/sign-in", 200),
+		{name: "pages", host: own, method: "POST", target: "/sign-in", fields: form, body: "email=x&password=y", status: 403, format: htmlPage, host1: true},
+		at(page, "GET", "/sign-out", 303),
+		at(page, "GET", "/oauth/approve", 404),
+		at(page, "GET", "/settings", 303),
+		at(page, "GET", "/settings/connected-apps", 303),
+		at(page, "GET", "/settings/api", 303),
+		at(page, "GET", "/settings/activity", 303),
+		at(page, "GET", "/settings/nowhere", 404),
+		named(at(page, "GET", "/assets/nothing.css", 404), "assets"),
+		named(at(api, "OPTIONS", "*", 404), "none"),
+		{name: "none", method: "OPTIONS", target: "*", status: 404, format: contractJSON},
+		{name: "none", method: "GET", target: "/", status: 404, format: contractJSON},
+		{name: "none", method: "POST", target: "/mcp", status: 404, format: contractJSON},
+		{name: "none", method: "POST", target: "/oauth/token", fields: form, status: 404, format: contractJSON},
+		{name: "none", method: "GET", target: "/api/v1/status", status: 404, format: contractJSON},
+	}
+}
+
+// String names the route in a failure.
+func (c routeCase) String() string { return c.method + " " + c.hostOr("unserved.example") + c.target }
+
+func (c routeCase) hostOr(other string) string {
+	if c.host == "" {
+		return other
+	}
+	return c.host
+}
+
+// head is the request line and the header without a body's framing, and without its end.
+func (c routeCase) head() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", c.method, c.target, c.hostOr("unserved.example"))
+	for _, f := range c.fields {
+		fmt.Fprintf(&b, "%s: %s\r\n", f.name, f.value)
+	}
+	return b.String()
+}
+
+func (c routeCase) framed() string {
+	if c.body == "" {
+		return c.head() + "\r\n"
+	}
+	return c.head() + "Content-Length: " + strconv.Itoa(len(c.body)) + "\r\n\r\n" + c.body
+}
+
+// front is a gateway with every route that there is, for its hosts and with a catch-all for all others.
+type front struct {
+	*smuggler
+	h3     *h3Client
+	routes []routeCase
+}
+
+func newFront(t *testing.T) *front {
+	t.Helper()
+	data, connect := &recorder{}, demoService(t).Handler()
+	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/connect/") {
+			connect.ServeHTTP(rw, r)
+			return
+		}
+		data.ServeHTTP(rw, r)
+	}))
+	f := &front{smuggler: &smuggler{world: w, data: data}}
+	o := w.options(roomyLimits+"\n\t\tassertion "+writeAssertionKey(t), "")
+	f.g = gatewaytest.New(t, o)
+	site := func(issuer string) string {
+		return "gateway_jwks\n\tgateway_connect {\n\t\tissuer " + issuer + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t" + o.Site
+	}
+	_, port, _ := strings.Cut(f.g.Addr, ":")
+	secure := gatewaytest.FreeAddr(t)
+	_, securePort, _ := strings.Cut(secure, ":")
+	all := o
+	all.Site = "gateway_errors\n\thandle_errors {\n\t\tgateway_errors\n\t}"
+	all.Extra = "http://127.0.0.1:" + port + ", http://" + apiHost + ":" + port + " {\n\t" + site(f.g.URL) + "\n}\n" +
+		"https://" + apiHost + ":" + securePort + " {\n\ttls internal\n\t" + site("https://"+apiHost) + "\n}\n"
+	f.h3 = startSecure(t, f.g, all, secure)
+
+	owner := newPerson(t, f.g.URL)
+	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
+	a := register(t, f.g.URL, "Test Assistant")
+	a.connect(t, owner, "mcp:read")
+	f.routes = routes(f.g.Addr, a.Access, signedFields(w.acme, "GET", eventsPath, ""))
+	return f
+}
+
+// Every line is a request as it is meant to be: the attacks below would prove nothing if their requests were refused for
+// another reason.
+func TestEveryRouteRespondsOverEveryWireWithAnIDAndOneLogLine(t *testing.T) { //nolint:paralleltest // its routes are tried in turn, in a second or two
+	f := newFront(t)
+	seen := map[string]bool{}
+	for _, c := range f.routes {
+		t.Run(c.String(), func(t *testing.T) {
+			answers, closed := converse(t, f.g.Addr, c.framed()+lastRequest, c.method)
+			require.True(t, closed)
+			keep := c.status != http.StatusUnauthorized || c.body == ""
+			require.Len(t, answers, map[bool]int{true: 2, false: 1}[keep], "a request that is well framed and read to its end is followed by another")
+			over := map[string]gatewaytest.Answer{overHTTP1: answers[0]}
+			fields := lowerCase(c.fields)
+			over[overHTTP2] = dialH2(t, f.g.Addr).do(c.body, append(authority("http", c.method, c.hostOr("unserved.example"), c.target), fields...)...)
+			if c.host1 && !strings.Contains(fmt.Sprint(c.fields), "Bearer") || c.host == apiHost {
+				over[overHTTP3] = f.h3.do(c.body, append(h3Request(c.method, c.target), fields...)...)
+			}
+			for wire, a := range over {
+				assert.Equal(t, c.status, a.Status, "%s: %s", wire, a.Body)
+				assert.Len(t, a.Header.Values("X-Request-Id"), 1, wire)
+				assert.Equal(t, "nosniff", a.Header.Get("X-Content-Type-Options"), wire)
+				assert.Empty(t, a.Header.Values("Server"), wire)
+				if wire != overHTTP1 {
+					assert.Empty(t, a.Header.Values("Connection"), "malformed over %s", wire)
+				}
+				if a.Status >= 400 {
+					assert.True(t, c.format(a), "%s: %s", wire, a.Body)
+				}
+				id := a.Header.Get("X-Request-Id")
+				assert.False(t, seen[id], "an ID of its own")
+				seen[id] = true
+				if c.name != "health" && c.name != "ready" { // whose lines are at level debug
+					line := lineOf(t, f.g, id)
+					assert.Equal(t, c.name, line.Route, wire)
+					assert.Equal(t, c.status, line.Status, wire)
+				}
+			}
+		})
+	}
+	body := anonymous().Get(t, f.g.AdminURL, "/metrics").Body
+	for _, c := range f.routes {
+		assert.Contains(t, body, fmt.Sprintf(`route=%q,status="%d"`, c.name, c.status))
+	}
+}
+
+// framings are header lines that one server reads as chunked and another does not.
+var framings = []string{
+	"Transfer-Encoding: chunked", "transfer-encoding: chunked", "Transfer-Encoding: CHUNKED", "Transfer-Encoding:chunked",
+	"Transfer-Encoding:\tchunked", "Transfer-Encoding: chunked ", "Transfer-Encoding:\r\n chunked", "Transfer-Encoding: chun\r\n ked",
+	// TE.TE: forms that one server takes for chunked and another does not
+	"Transfer-Encoding : chunked", " Transfer-Encoding: chunked", "Transfer-Encoding\t: chunked", "Transfer-Encoding: xchunked",
+	"Transfer-Encoding: chunkedx", "Transfer-Encoding: x chunked", "Transfer-Encoding: identity", "Transfer-Encoding: ",
+	`Transfer-Encoding: "chunked"`, "Transfer-Encoding: 'chunked'", "Transfer-Encoding: chunked;q=1", "Transfer-Encoding: ,chunked",
+	"Transfer-Encoding: chunked,", "Transfer-Encoding: chunked, identity", "Transfer-Encoding: identity, chunked",
+	"Transfer-Encoding: gzip, chunked", "Transfer-Encoding: chunked, chunked", "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+	"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+	"Transfer-Encoding: x\r\nTransfer-Encoding: chunked", "Transfer-Encoding:\x0bchunked", "Transfer-Encoding: chunked\x0b",
+	"Transfer-Encoding: chunked\x00", "Transfer-Encoding:\x00chunked", "Transfer-Encoding: \xe1\x9a\x80chunked", "X: x\nTransfer-Encoding: chunked",
+	"X: x\rTransfer-Encoding: chunked", "Transfer-Encoding\r\n: chunked", "Connection: Transfer-Encoding\r\nTransfer-Encoding: chunked",
+	"Connection: Content-Length\r\nTransfer-Encoding: chunked", "X: x\r\n Transfer-Encoding: chunked", "X: x\r\n\tContent-Length: 0",
+	"Connection: Content-Length",
+}
+
+// Behind a proxy that frames by Content-Length, a second response to what is one request to the proxy goes to another
+// caller. So there is one response at most, and the connection ends, whatever the route and the host.
+func TestOnNoRouteIsAPartOfABodyARequest(t *testing.T) { //nolint:paralleltest // its routes are tried in turn, in a second or two
+	f := newFront(t)
+	hidden := f.hidden()
+	clte := "0\r\n\r\n" + hidden
+	size := fmt.Sprintf("%x\r\n", len(hidden))
+	tecl := size + hidden + "\r\n0\r\n\r\n"
+	attempts := 0
+	for _, c := range f.routes {
+		t.Run(c.String(), func(t *testing.T) {
+			attack := func(what, request string, most int) {
+				attempts++
+				answers, closed := converse(t, f.g.Addr, request+lastRequest, c.method)
+				assert.True(t, closed, "%q", what)
+				assert.LessOrEqual(t, len(answers), most, "%q", what)
+				f.requireNothingSmuggled(t, what)
+			}
+			for _, line := range framings {
+				for _, a := range []struct {
+					body   string
+					length int
+				}{{clte, len(clte)}, {tecl, len(size)}, {c.body + hidden, len(c.body)}} {
+					if a.length == 0 {
+						continue // nothing is declared, and the hidden request is a pipelined one
+					}
+					what := fmt.Sprintf("%s\r\nContent-Length: %d\r\n\r\n%s", line, a.length, a.body)
+					attack(what, c.head()+what, 1)
+				}
+			}
+			// an HTTP/1.0 request may have had a Transfer-Encoding that nobody sees
+			old := strings.Replace(c.head(), "HTTP/1.1", "HTTP/1.0", 1) + "Connection: keep-alive\r\n"
+			attack("1.0 chunked", old+"Transfer-Encoding: chunked\r\n\r\n"+clte, 1)
+			attack("1.0 both", old+"Transfer-Encoding: chunked\r\nContent-Length: "+strconv.Itoa(len(clte))+"\r\n\r\n"+clte, 1)
+			// what begins an HTTP/2 connection if nothing follows it
+			attack("PRI", "PRI * HTTP/2.0\r\nHost: "+c.hostOr("unserved.example")+"\r\nTransfer-Encoding: chunked\r\nContent-Length: "+
+				strconv.Itoa(len(clte))+"\r\n\r\n"+clte, 1)
+			// a body that nobody reads, larger than what net/http reads on its own
+			for _, fill := range []int{0, 300 << 10} {
+				body := strings.Repeat("x", fill) + hidden
+				attack(fmt.Sprint("unread ", fill), c.head()+"Content-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body, 2)
+			}
+		})
+	}
+	t.Logf("%d attempts on %d routes", attempts, len(f.routes))
+}
+
+// A refusal, or a response that needs no body, leaves before the body has come: it is not waited for.
+func TestNoRouteWaitsForABodyThatItDoesNotNeed(t *testing.T) {
+	t.Parallel()
+	f := newFront(t)
+	for _, c := range f.routes {
+		switch {
+		case c.name == "events":
+			continue // its signature is of its body: see TestABodyThatIsTrickledInIsRefusedInTime
+		case c.name == "mcp" && c.status == http.StatusOK, c.name == "register":
+			continue // they need their bodies: see TestEveryBodyHasADeadlineAndABound
+		case c.body != "" && c.name != "mcp":
+			c.fields = []field{{"Content-Type", "text/plain"}} // refused by the header alone
+		}
+		t.Run(c.String(), func(t *testing.T) {
+			t.Parallel()
+			h3 := newH3Client(t, f.h3.addr, f.h3.tls.RootCAs)
+			for how, rest := range map[string]string{
+				"expect":  "Expect: 100-continue\r\nContent-Length: 50000\r\n\r\n",
+				"nothing": "Content-Length: 50000\r\n\r\n", "chunked": "Transfer-Encoding: chunked\r\n\r\n5000\r\n",
+				"trickle": "Content-Length: 50000\r\n\r\n",
+			} {
+				beforeTheBody(t, how, func() time.Duration {
+					start := time.Now()
+					d := dial(t, f.g.Addr, c.head()+rest)
+					stop := make(chan struct{})
+					defer close(stop)
+					if how == "trickle" {
+						go trickle(d, stop)
+					}
+					a, err := readAnswer(d.r, c.method)
+					took := time.Since(start)
+					require.NoError(t, err, how)
+					require.GreaterOrEqual(t, a.Status, 200, how)
+					require.Equal(t, "close", a.Header.Get("Connection"), how)
+					require.NoError(t, d.Close()) // or else the gateway would wait a little for the rest
+					return took
+				})
+			}
+			fields := lowerCase(c.fields)
+			beforeTheBody(t, "over HTTP/2", func() time.Duration {
+				start := time.Now()
+				h2 := dialH2(t, f.g.Addr)
+				a := h2.read(h2.open(append(authority("http", c.method, c.hostOr("unserved.example"), c.target), append(fields, field{"content-length", "50000"})...)...))
+				require.NotZero(t, a.Status)
+				return time.Since(start)
+			})
+			if c.host == "" || strings.Contains(fmt.Sprint(c.fields), "Bearer") {
+				return
+			}
+			beforeTheBody(t, "over HTTP/3", func() time.Duration {
+				start := time.Now()
+				_, err := h3.exchange(h3Headers(append(h3Request(c.method, c.target), append(fields, field{"content-length", "50000"})...)...), false)
+				require.NoError(t, err)
+				return time.Since(start)
+			})
+		})
+	}
+}
+
+// Whoever reads a body gives up on one that does not arrive, after 10 s unless the operator says otherwise, and on one
+// that is too large.
+func TestEveryBodyHasADeadlineAndABound(t *testing.T) {
+	t.Parallel()
+	f := newFront(t)
+	for _, c := range f.routes {
+		if c.body == "" || c.name == "mcp" && c.status == http.StatusUnauthorized {
+			continue
+		}
+		t.Run(c.String(), func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			d := dial(t, f.g.Addr, c.head()+"Content-Length: 5000\r\n\r\n")
+			require.NoError(t, d.SetDeadline(start.Add(3*patience)))
+			stop := make(chan struct{})
+			go trickle(d, stop)
+			a, err := readAnswer(d.r, c.method)
+			close(stop)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, time.Since(start), 9*time.Second)
+			require.Contains(t, []int{400, 403, 408}, a.Status)
+			requireHungUp(t, d)
+
+			large := c.head() + "Content-Length: 100000000\r\n\r\n" + strings.Repeat("x", 1<<20)
+			answers, closed := converse(t, f.g.Addr, large, c.method)
+			require.True(t, closed)
+			require.Len(t, answers, 1)
+			require.Equal(t, http.StatusRequestEntityTooLarge, answers[0].Status, answers[0].Body)
+		})
+	}
+}
+
+// The host of a request is its Host header's, or that of an absolute-form target (RFC 9112, section 3.2.2): the same
+// request either way. Routes that are for one host refuse every other, in their own format, and do nothing.
+func TestEveryRouteIsForItsHostsOnlyHoweverTheTargetIsWritten(t *testing.T) { //nolint:paralleltest // its routes are tried in turn, in a second or two
+	f := newFront(t)
+	for _, c := range f.routes {
+		t.Run(c.String(), func(t *testing.T) {
+			absolute := c
+			absolute.target = "http://" + c.hostOr("unserved.example") + c.target
+			if c.name != "events" && c.target != "*" { // the signature is of the origin form: see TestTheAbsoluteFormIsServedAndSignedAsTheOriginForm
+				absolute.host = "other.example" // counts for nothing
+				answers, _ := converse(t, f.g.Addr, absolute.framed()+lastRequest, c.method)
+				require.NotEmpty(t, answers)
+				assert.Equal(t, c.status, answers[0].Status, "absolute form: %s", answers[0].Body)
+			}
+			if !c.host1 {
+				return
+			}
+			// a site for all hosts does not serve the connection server for all
+			for _, host := range []string{apiHost, apiHost + ":80", "127.0.0.1", c.host + ".", c.host + "@" + apiHost} {
+				other := c
+				other.host = host
+				answers, closed := converse(t, f.g.Addr, other.framed()+lastRequest, c.method)
+				require.True(t, closed)
+				require.NotEmpty(t, answers)
+				a := answers[0]
+				assert.Contains(t, []int{http.StatusMisdirectedRequest, http.StatusNotFound, http.StatusBadRequest}, a.Status, "%s: %s", host, a.Body)
+				assert.Empty(t, a.Header.Get("Set-Cookie"))
+				if a.Status == http.StatusMisdirectedRequest {
+					format := c.format
+					if c.name == "mcp" {
+						format = jsonRPC
+					}
+					assert.True(t, format(a), "%s: %s", host, a.Body)
+				}
+				if host == apiHost {
+					assert.Equal(t, http.StatusMisdirectedRequest, a.Status, a.Body)
+				}
+			}
+		})
+	}
+}
+
+// authority are pseudo-headers for a host.
+func authority(scheme, method, host, target string) []field {
+	return []field{{":method", method}, {":scheme", scheme}, {":authority", host}, {":path", target}}
+}

@@ -1,0 +1,316 @@
+package e2e_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+)
+
+// backends starts data services that count what they receive.
+func backends(t *testing.T, n int) (services []*recorder, addresses []string) {
+	t.Helper()
+	for range n {
+		r := &recorder{}
+		srv := httptest.NewServer(r)
+		t.Cleanup(srv.Close)
+		services, addresses = append(services, r), append(addresses, srv.URL)
+	}
+	return services, addresses
+}
+
+// upstreamTo starts a gateway whose events come from an upstream with options.
+func upstreamTo(t *testing.T, addresses, options string, env ...string) (*world, *gatewaytest.Gateway) {
+	t.Helper()
+	w := newWorld(t, &recorder{})
+	o := w.options(roomyLimits, "upstream events "+addresses+" {\n\t\t\t"+options+"\n\t\t}")
+	o.Env = env
+	return w, gatewaytest.Start(t, o)
+}
+
+func counts(services []*recorder) []int {
+	n := make([]int, len(services))
+	for i, s := range services {
+		n[i] = s.count()
+	}
+	return n
+}
+
+func TestEverySelectionPolicySpreadsRequestsAsItSays(t *testing.T) {
+	t.Parallel()
+	const requests = 60
+	one := func(n []int) bool { return n[0]+n[1]+n[2] == requests && max(n[0], n[1], n[2]) == requests }
+	all := func(n []int) bool { return min(n[0], n[1], n[2]) > 0 }
+	for policy, ok := range map[string]func([]int) bool{
+		"":                           all,
+		"random":                     all,
+		"random_choose 2":            all,
+		"least_conn":                 all,
+		"round_robin":                func(n []int) bool { return n[0] == 20 && n[1] == 20 && n[2] == 20 },
+		"weighted_round_robin 3 2 1": func(n []int) bool { return n[0] == 30 && n[1] == 20 && n[2] == 10 },
+		"weighted_round_robin 1 0 1": func(n []int) bool { return n[0] == 30 && n[1] == 0 && n[2] == 30 },
+		"first":                      func(n []int) bool { return n[0] == requests },
+		"ip_hash":                    one,
+		"client_ip_hash":             one,
+		"uri_hash":                   one,
+		"query count":                one,
+		"header User-Agent":          one,
+		"cookie":                     all, // a caller keeps none
+	} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			services, addresses := backends(t, 3)
+			option := ""
+			if policy != "" {
+				option = "lb_policy " + policy
+			}
+			w, g := upstreamTo(t, strings.Join(addresses, " "), option)
+			for range requests {
+				a := w.acme.Get(t, g.URL, eventsPath+"?count=3")
+				requireJSON(t, a)
+				require.Empty(t, a.Header.Values("Set-Cookie"), "a caller is told nothing of addresses")
+			}
+			require.True(t, ok(counts(services)), "%v", counts(services))
+		})
+	}
+}
+
+func TestLeastConnLeavesABusyAddressAlone(t *testing.T) {
+	t.Parallel()
+	services, addresses := backends(t, 2)
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) }) // before the services are closed, which waits for their requests
+	services[0].will(func(http.ResponseWriter, *http.Request) { <-stop })
+	for _, policy := range []string{"lb_policy least_conn", "lb_policy random_choose 2", "max_fails 1\n\t\t\tunhealthy_request_count 1"} {
+		w, g := upstreamTo(t, strings.Join(addresses, " "), policy)
+		before := services[0].count()
+		for services[0].count() == before { // one request after the other, until one waits there
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _ = w.acme.Try(t.Context(), http.MethodGet, g.URL, eventsPath, nil)
+			}()
+			require.Eventually(t, func() bool {
+				select {
+				case <-done:
+					return true
+				default:
+					return services[0].count() > before
+				}
+			}, patience, time.Millisecond)
+		}
+		held := services[0].count()
+		for range 30 {
+			requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
+		}
+		assert.Equal(t, held, services[0].count(), policy)
+	}
+}
+
+func TestAnUnhealthyAddressIsLeftAloneAndComesBack(t *testing.T) {
+	t.Parallel()
+	broken := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	for name, tc := range map[string]struct {
+		options string
+		answer  http.HandlerFunc
+	}{
+		"passive": {"fail_duration 1s\n\t\t\tlb_retries 1", broken},
+		"status":  {"fail_duration 5s\n\t\t\tunhealthy_status 5xx\n\t\t\tlb_retries 1", typed(500, "application/json", "{}")},
+		"latency": {"fail_duration 5s\n\t\t\tunhealthy_latency 3s", func(w http.ResponseWriter, r *http.Request) {
+			<-time.After(3500 * time.Millisecond)
+			jsonAnswer(`{"events":[]}`)(w, r)
+		}},
+		"active":            {"health_uri /healthz\n\t\t\thealth_interval 50ms\n\t\t\tlb_retries 1", broken},
+		"active, by status": {"health_uri /healthz\n\t\t\thealth_interval 50ms\n\t\t\thealth_status 200", typed(503, "text/plain", "")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			services, addresses := backends(t, 2)
+			w, g := upstreamTo(t, strings.Join(addresses, " "), "lb_policy first\n\t\t\t"+tc.options)
+			requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
+			services[0].will(tc.answer)
+			require.Eventually(t, func() bool { // noticed, by a request or a check
+				w.acme.Get(t, g.URL, eventsPath)
+				return asked(services[1]) > 0
+			}, patience, 10*time.Millisecond)
+			before := asked(services[1])
+			requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
+			require.Equal(t, before+1, asked(services[1]))
+			services[0].will(nil)
+			require.Eventually(t, func() bool {
+				before := asked(services[1])
+				requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
+				return before == asked(services[1])
+			}, patience, 50*time.Millisecond, "it comes back")
+		})
+	}
+}
+
+// asked is how often a service was asked for events, and not for its health.
+func asked(r *recorder) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, req := range r.requests {
+		if req.URL.Path == eventsPath {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAGetIsRetriedAtAnotherAddressAsTheOptionsSay(t *testing.T) {
+	t.Parallel()
+	services, addresses := backends(t, 2)
+	services[0].will(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	down := "http://" + gatewaytest.FreeAddr(t)
+	for name, tc := range map[string]struct {
+		addresses, options string
+		status             int
+	}{
+		"by default, broken":      {addresses[0] + " " + addresses[1], "lb_policy round_robin", 200},
+		"by default, unreachable": {down + " " + addresses[1], "lb_policy first", 200},
+		"for a time":              {addresses[0] + " " + addresses[1], "lb_policy round_robin\n\t\t\tlb_try_duration 5s\n\t\t\tlb_try_interval 1ms", 200},
+		"no other address":        {addresses[0], "lb_retries 3", 502},
+		"unreachable":             {down, "lb_retries 3", 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, g := upstreamTo(t, tc.addresses, tc.options)
+			for range 4 {
+				require.Equal(t, tc.status, w.acme.Get(t, g.URL, eventsPath).Status)
+			}
+		})
+	}
+}
+
+func TestAddressesMayBeDynamicPlaceholdersOrSockets(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "s")
+	for name, tc := range map[string]struct {
+		network, addresses, options string
+	}{
+		"dynamic":     {"tcp", "", "dynamic a {\n\t\t\t\tname localhost\n\t\t\t\tport %s\n\t\t\t\tversions ipv4\n\t\t\t}"},
+		"placeholder": {"tcp", "{env.DATA_SERVICE}", ""},
+		"socket":      {"unix", "unix/" + socket, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service := &recorder{}
+			address := "127.0.0.1:0"
+			if tc.network == "unix" {
+				address = socket
+			}
+			ln, err := net.Listen(tc.network, address)
+			require.NoError(t, err)
+			srv := &httptest.Server{Listener: ln, Config: &http.Server{Handler: service}}
+			srv.Start()
+			t.Cleanup(srv.Close)
+			_, port, _ := strings.Cut(ln.Addr().String(), ":")
+			options := tc.options
+			if strings.Contains(options, "%s") {
+				options = fmt.Sprintf(options, port)
+			}
+			w, g := upstreamTo(t, tc.addresses, options, "DATA_SERVICE="+ln.Addr().String())
+			for range 3 {
+				requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
+			}
+			require.Equal(t, 3, service.count())
+		})
+	}
+}
+
+func TestTheTransportToADataServiceMayHaveTLSAndHTTP2(t *testing.T) { //nolint:paralleltest // one service is asked in turn
+	dir := t.TempDir()
+	service := &recorder{}
+	secure := httptest.NewUnstartedServer(service)
+	secure.EnableHTTP2 = true
+	secure.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	ca := filepath.Join(dir, "ca.pem")
+	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
+	// the server's own certificate will do as the client's
+	key, err := x509.MarshalPKCS8PrivateKey(secure.TLS.Certificates[0].PrivateKey)
+	require.NoError(t, err)
+	keyFile := filepath.Join(dir, "key.pem")
+	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600))
+
+	plain := httptest.NewUnstartedServer(service)
+	plain.Config.Protocols = new(http.Protocols)
+	plain.Config.Protocols.SetHTTP1(true)
+	plain.Config.Protocols.SetUnencryptedHTTP2(true)
+	plain.Start()
+	t.Cleanup(plain.Close)
+
+	trust := "\n\t\t\t\ttls_trust_pool file " + ca + "\n\t\t\t\ttls_server_name example.com"
+	for name, tc := range map[string]struct {
+		url, transport string
+		proto          string
+		client         bool
+	}{
+		"TLS":                  {secure.URL, trust, "HTTP/2.0", false},
+		"TLS, HTTP/1.1":        {secure.URL, trust + "\n\t\t\t\tversions 1.1", "HTTP/1.1", false},
+		"a client certificate": {secure.URL, trust + "\n\t\t\t\ttls_client_auth " + ca + " " + keyFile, "HTTP/2.0", true},
+		"h2c":                  {plain.URL, "\n\t\t\t\tversions h2c", "HTTP/2.0", false},
+		"HTTP/1.1":             {plain.URL, "\n\t\t\t\tdial_timeout 1s\n\t\t\t\tkeepalive 5s", "HTTP/1.1", false},
+		"no keepalive":         {plain.URL, "\n\t\t\t\tkeepalive off", "HTTP/1.1", false},
+		"read_timeout":         {plain.URL, "\n\t\t\t\tread_timeout 5s", "HTTP/1.1", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, g := upstreamTo(t, tc.url, "transport http {"+tc.transport+"\n\t\t\t}")
+			for range 3 {
+				requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
+			}
+			got := service.last(t)
+			require.Equal(t, tc.proto, got.Proto)
+			if tc.client {
+				require.Len(t, got.TLS.PeerCertificates, 1)
+			}
+			require.Equal(t, []string{w.acmeID}, got.Header["X-Business-Id"])
+		})
+	}
+	t.Run("a certificate that nobody trusts", func(t *testing.T) {
+		before := service.count()
+		w, g := upstreamTo(t, secure.URL, "transport http {\n\t\t\t\ttls_server_name example.com\n\t\t\t}")
+		require.Equal(t, http.StatusBadGateway, w.acme.Get(t, g.URL, eventsPath).Status)
+		require.Equal(t, before, service.count())
+		requireLogged(t, g, "certificate signed by unknown authority")
+	})
+}
+
+func TestHeaderUpAndTimeoutsApply(t *testing.T) {
+	t.Parallel()
+	services, addresses := backends(t, 1)
+	w, g := upstreamTo(t, addresses[0], "header_up X-Tenant main\n\t\t\theader_up Host {upstream_hostport}\n\t\t\theader_up -Accept-Language\n\t\t\t"+
+		"transport http {\n\t\t\t\tresponse_header_timeout 3s\n\t\t\t}")
+	header := http.Header{"Accept-Language": {"de"}}
+	for _, f := range signedFields(w.acme, http.MethodGet, eventsPath, "") {
+		header.Set(f.name, f.value)
+	}
+	a, err := anonymous().Send(t.Context(), http.MethodGet, g.URL, eventsPath, header, nil)
+	require.NoError(t, err)
+	requireJSON(t, a)
+	got := services[0].last(t)
+	require.Equal(t, "main", got.Header.Get("X-Tenant"))
+	require.Equal(t, strings.TrimPrefix(addresses[0], "http://"), got.Host)
+	require.Empty(t, got.Header.Values("Accept-Language"))
+	require.Equal(t, []string{w.acmeID}, got.Header["X-Business-Id"])
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	services[0].will(func(http.ResponseWriter, *http.Request) { <-stop })
+	requireProblem(t, w.acme.Get(t, g.URL, eventsPath), http.StatusGatewayTimeout, "UPSTREAM_TIMEOUT")
+}

@@ -1,0 +1,395 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Defaults of a [Client].
+const (
+	DefaultMaxIdleConns      = 256
+	DefaultIdleTimeout       = 2 * time.Minute
+	DefaultMaxResponseHeader = 64 << 10 // bytes
+
+	// maxInformational is how many 1xx responses may precede a final one, as in net/http's Transport.
+	maxInformational = 5
+
+	writeBufferSize = 4 << 10
+	readBufferSize  = 16 << 10
+)
+
+// The errors of a [Client], beside those of the network and of net/http's reader.
+var (
+	// ErrResponseHeaderTimeout says that no response header arrived within Client.ResponseHeaderTimeout.
+	ErrResponseHeaderTimeout = errors.New("the data service sent no response header in time")
+
+	// ErrResponseHeaderTooLarge says that the response header exceeds Client.MaxResponseHeader.
+	ErrResponseHeaderTooLarge = errors.New("the data service's response header is too large")
+
+	// ErrUnexpectedInformational says that the data service switched protocols, which no request asks for, or sent more
+	// than five 1xx responses.
+	ErrUnexpectedInformational = errors.New("the data service sent an unexpected 1xx response")
+)
+
+// Client is an [http.RoundTripper] for one cleartext HTTP/1.1 address of a data service.
+//
+// Each exchange runs on the goroutine that calls RoundTrip: it writes the request with [http.Request.Write] and reads the
+// response with [http.ReadResponse]. net/http's Transport uses two more goroutines for each connection, and hands each
+// request to one and each response back from the other (docs/performance.md). In exchange, a response that
+// arrives before the request has been written is noticed only afterwards, so a Client is for requests with small bodies.
+//
+// Connections are kept and reused. One that the service has closed, or on which it has sent anything after the end of a
+// response, is not reused. As closing can cross with the next request on the wire, a GET or HEAD that fails on a reused
+// connection before the first byte of a response is sent once more on a new one. Every other request uses a new
+// connection, and is sent once.
+//
+// A Client is safe for concurrent use and must not be copied after first use. RoundTrip ignores req.URL's scheme and
+// host; the request's Host header is req.Host.
+type Client struct {
+	// Dial opens a connection to the service. Required.
+	Dial func(ctx context.Context) (net.Conn, error)
+
+	// MaxIdleConns is how many idle connections are kept. Default: DefaultMaxIdleConns. Zero means the default, and a
+	// negative number that no connection is reused.
+	MaxIdleConns int
+
+	// IdleTimeout closes a connection that has been idle for so long. Default: DefaultIdleTimeout. Zero means the default.
+	IdleTimeout time.Duration
+
+	// MaxResponseHeader is how many bytes a response's status line and header fields may have, those of the 1xx responses
+	// before it included. Default: DefaultMaxResponseHeader. Zero means the default.
+	MaxResponseHeader int64
+
+	// ResponseHeaderTimeout bounds the time from the end of the request to the end of the response header. Default: no
+	// bound beside the request's context. Zero means the default.
+	ResponseHeaderTimeout time.Duration
+
+	mu     sync.Mutex
+	idle   []*clientConn // the one that was used last comes last
+	prune  *time.Timer   // closes idle connections; nil while there are none
+	closed bool
+}
+
+// clientConn is a connection to a data service. It belongs to one exchange, or to Client.idle.
+type clientConn struct {
+	net.Conn
+	client *Client
+	reader *bufio.Reader // of the clientConn itself
+	quiet  func() bool   // says that nothing, not even the end, waits to be read from the socket
+	abort  func()        // ends an exchange
+	since  time.Time     // idle since
+	limit  int64         // bytes that may still be read
+	began  bool          // a byte of the response to the current request has arrived
+	hit    bool          // limit was exceeded
+}
+
+// Read implements io.Reader for reader, and bounds how much it reads of a response header.
+func (c *clientConn) Read(p []byte) (int, error) {
+	if c.limit <= 0 {
+		c.hit = true
+		return 0, ErrResponseHeaderTooLarge
+	}
+	if int64(len(p)) > c.limit {
+		p = p[:c.limit]
+	}
+	n, err := c.Conn.Read(p)
+	c.limit -= int64(n)
+	c.began = c.began || n > 0
+	return n, err //nolint:wrapcheck // the caller is bufio, which hands it on
+}
+
+// RoundTrip implements [http.RoundTripper]: see [Client.Exchange]. The exchange ends at the context's deadline.
+func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
+	deadline, _ := req.Context().Deadline()
+	return c.Exchange(req, deadline)
+}
+
+// Exchange sends a request and reads the response's header. The response's body must be closed; reading it to its end keeps
+// the connection. The exchange ends with an error at the deadline, if there is one, or when the request's context does: the
+// time of the deadline is for reading the body, too. An error may quote what the service sent.
+//
+// A deadline costs less than a context that has one.
+func (c *Client) Exchange(req *http.Request, deadline time.Time) (*http.Response, error) {
+	replayable := req.Method == http.MethodGet || req.Method == http.MethodHead
+	if replayable && (req.Body == nil || req.Body == http.NoBody) {
+		for conn := c.take(); conn != nil; conn = c.take() {
+			if conn.SetDeadline(deadline) != nil || !conn.quiet() {
+				_ = conn.Close()
+				continue
+			}
+			res, err := conn.exchange(req, deadline)
+			if err == nil {
+				return res, nil
+			}
+			_ = conn.Close()
+			if conn.began || req.Context().Err() != nil || timedOut(err) {
+				return nil, err
+			}
+			break // the service has closed it meanwhile
+		}
+	} else if req.Body != nil {
+		defer func() { _ = req.Body.Close() }()
+	}
+	conn, err := c.dial(req.Context(), deadline)
+	if err != nil {
+		return nil, err
+	}
+	if err = conn.SetDeadline(deadline); err == nil {
+		var res *http.Response
+		if res, err = conn.exchange(req, deadline); err == nil {
+			return res, nil
+		}
+	}
+	_ = conn.Close()
+	return nil, err
+}
+
+func timedOut(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout()
+}
+
+func (c *Client) dial(ctx context.Context, deadline time.Time) (*clientConn, error) {
+	if !deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	inner, err := c.Dial(ctx)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // Dial's own, by which callers tell that nothing was sent
+	}
+	conn := &clientConn{Conn: inner, client: c, quiet: quietSocket(inner)}
+	conn.abort = func() { _ = inner.SetDeadline(past) }
+	conn.reader = bufio.NewReaderSize(conn, readBufferSize)
+	return conn, nil
+}
+
+//nolint:gochecknoglobals // a pool of scratch memory: no state that anybody could observe
+var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeBufferSize) }}
+
+// past is a deadline that ends whatever waits for a connection.
+var past = time.Unix(1, 0) //nolint:gochecknoglobals // a constant
+
+// exchange sends a request and reads the response's header. Whoever calls it has set the deadline, and closes the connection
+// after an error.
+func (c *clientConn) exchange(req *http.Request, deadline time.Time) (*http.Response, error) {
+	ctx := req.Context()
+	stop := neverStarted
+	if ctx.Done() != nil {
+		stop = context.AfterFunc(ctx, c.abort)
+	}
+	res, err := c.send(req, deadline)
+	if err != nil {
+		if !stop() || ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, err
+	}
+	body := &clientBody{inner: res.Body, conn: c, stop: stop, reuse: !res.Close && !req.Close}
+	if res.Body == http.NoBody {
+		body.end(true)
+		return res, nil
+	}
+	res.Body = body
+	return res, nil
+}
+
+func neverStarted() bool { return true }
+
+// send writes a request and reads the header of the final response to it.
+func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response, error) {
+	c.began, c.hit, c.limit = false, false, c.client.MaxResponseHeader
+	if c.limit == 0 {
+		c.limit = DefaultMaxResponseHeader
+	}
+	w, _ := writers.Get().(*bufio.Writer)
+	w.Reset(c.Conn)
+	err := req.Write(w)
+	if err == nil {
+		err = w.Flush()
+	}
+	w.Reset(nil)
+	writers.Put(w)
+	if err != nil {
+		return nil, fmt.Errorf("sending the request: %w", err)
+	}
+	timeout := c.client.ResponseHeaderTimeout
+	if timeout == 0 {
+		res, err := c.readHeader(req)
+		c.limit = math.MaxInt64 // whoever reads the body bounds it
+		return res, err
+	}
+	until := time.Now().Add(timeout)
+	if !deadline.IsZero() && deadline.Before(until) {
+		until = deadline
+	}
+	if err := c.extend(req.Context(), until); err != nil {
+		return nil, err
+	}
+	res, err := c.readHeader(req)
+	c.limit = math.MaxInt64
+	switch {
+	case err != nil && timedOut(err) && !until.Equal(deadline):
+		return nil, fmt.Errorf("%w: %w", ErrResponseHeaderTimeout, err)
+	case err != nil:
+		return nil, err
+	default:
+		return res, c.extend(req.Context(), deadline)
+	}
+}
+
+// extend sets the deadline for reading, unless the context has ended: its end has set one that must stay.
+func (c *clientConn) extend(ctx context.Context, deadline time.Time) error {
+	_ = c.SetReadDeadline(deadline)
+	return ctx.Err() //nolint:wrapcheck // exchange looks for the cause
+}
+
+func (c *clientConn) readHeader(req *http.Request) (*http.Response, error) {
+	for range maxInformational + 1 {
+		res, err := http.ReadResponse(c.reader, req)
+		switch {
+		case err != nil && c.hit:
+			return nil, ErrResponseHeaderTooLarge
+		case errors.Is(err, io.EOF):
+			return nil, fmt.Errorf("reading the response: %w", io.ErrUnexpectedEOF)
+		case err != nil:
+			return nil, fmt.Errorf("reading the response: %w", err)
+		case res.StatusCode == http.StatusSwitchingProtocols:
+			return nil, ErrUnexpectedInformational
+		case res.StatusCode >= http.StatusOK:
+			return res, nil
+		}
+	}
+	return nil, ErrUnexpectedInformational
+}
+
+// clientBody is a response's body. Its end gives the connection back.
+type clientBody struct {
+	inner io.ReadCloser
+	conn  *clientConn
+	stop  func() bool // ends the watch on the request's context; false if that has ended
+	reuse bool        // both sides keep the connection
+	ended bool
+	err   error // of the read that was the last
+}
+
+// Read implements io.Reader.
+func (b *clientBody) Read(p []byte) (int, error) {
+	if b.ended {
+		return 0, b.err
+	}
+	n, err := b.inner.Read(p)
+	if err != nil {
+		b.err = err
+		b.end(err == io.EOF) // itself: one that is wrapped is a failure
+	}
+	return n, err //nolint:wrapcheck // an io.Reader's error
+}
+
+// Close implements io.Closer. What was not read is not waited for.
+func (b *clientBody) Close() error {
+	if !b.ended {
+		b.err = http.ErrBodyReadAfterClose
+		b.end(false)
+	}
+	return nil
+}
+
+// end keeps the connection for the next request if nothing about it is unclear, and closes it otherwise.
+func (b *clientBody) end(complete bool) {
+	b.ended = true
+	watched := b.stop()
+	if complete && watched && b.reuse && b.conn.reader.Buffered() == 0 && b.conn.client.put(b.conn) {
+		return
+	}
+	_ = b.conn.Close()
+}
+
+// take returns the idle connection that was used last, nil if there is none.
+func (c *Client) take() *clientConn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := len(c.idle) - 1
+	if last < 0 {
+		return nil
+	}
+	conn := c.idle[last]
+	c.idle[last] = nil
+	c.idle = c.idle[:last]
+	return conn
+}
+
+// put keeps a connection, and reports whether it did.
+func (c *Client) put(conn *clientConn) bool {
+	limit := c.MaxIdleConns
+	if limit == 0 {
+		limit = DefaultMaxIdleConns
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || len(c.idle) >= limit {
+		return false
+	}
+	conn.since = time.Now()
+	c.idle = append(c.idle, conn)
+	if c.prune == nil {
+		c.prune = time.AfterFunc(c.idleTimeout(), c.closeExpired)
+	}
+	return true
+}
+
+func (c *Client) idleTimeout() time.Duration {
+	if c.IdleTimeout > 0 {
+		return c.IdleTimeout
+	}
+	return DefaultIdleTimeout
+}
+
+// closeExpired closes the connections that have been idle for too long, and runs again when the next one will be.
+func (c *Client) closeExpired() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	oldest := time.Now().Add(-c.idleTimeout())
+	expired := 0
+	for expired < len(c.idle) && !c.idle[expired].since.After(oldest) {
+		_ = c.idle[expired].Close()
+		expired++
+	}
+	rest := copy(c.idle, c.idle[expired:])
+	clear(c.idle[rest:])
+	c.idle = c.idle[:rest]
+	if rest == 0 {
+		c.prune = nil
+		return
+	}
+	c.prune.Reset(c.idle[0].since.Sub(oldest))
+}
+
+// Close closes the idle connections, and every other one when its exchange ends. It does not wait.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.prune != nil {
+		c.prune.Stop()
+	}
+	for _, conn := range c.idle {
+		_ = conn.Close()
+	}
+	c.idle = nil
+	return nil
+}
+
+var _ http.RoundTripper = (*Client)(nil)

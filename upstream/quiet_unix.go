@@ -1,0 +1,36 @@
+//go:build unix
+
+package upstream
+
+import (
+	"net"
+	"syscall"
+)
+
+// quietSocket returns a function that reports whether nothing waits to be read from conn's socket: no bytes that belong
+// to no response, not the end of the connection, no error. It does not wait itself. A connection without a socket is
+// never quiet.
+func quietSocket(conn net.Conn) func() bool {
+	never := func() bool { return false }
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return never
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return never
+	}
+	var (
+		quiet bool
+		one   [1]byte
+	)
+	peek := func(fd uintptr) bool {
+		_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		quiet = err == syscall.EAGAIN || err == syscall.EWOULDBLOCK
+		return true
+	}
+	return func() bool {
+		quiet = false
+		return raw.Read(peek) == nil && quiet
+	}
+}
