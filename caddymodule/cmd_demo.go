@@ -19,7 +19,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/redis/go-redis/v9"
@@ -28,6 +27,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
+	"github.com/gatehouse-gateway/gatehouse/internal/embeddedredis"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -96,9 +96,9 @@ func (c *demoCommand) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	redisURL := c.redis
 	if redisURL == "" {
-		store := miniredis.NewMiniRedis()
-		if err := store.StartAddr("127.0.0.1:0"); err != nil {
-			return fmt.Errorf("starting the embedded store: %w", err)
+		store, err := embeddedredis.Start()
+		if err != nil {
+			return err
 		}
 		closers = append(closers, func() error { store.Close(); return nil })
 		redisURL = "redis://" + store.Addr()

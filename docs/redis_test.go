@@ -67,7 +67,7 @@ func holds(t *testing.T, client redis.UniversalClient) {
 		require.NoError(t, fleet.Ping(t.Context()))
 		for _, key := range []string{"a", "b", "c", "d", "e", "f"} { // on several nodes of a Cluster
 			group, bucket := ratelimit.ForKey(key, ratelimit.KeyLimit(1))
-			res, err := fleet.Take(t.Context(), group, bucket)
+			res, err := fleet.Allow(t.Context(), group, bucket)
 			require.NoError(t, err)
 			require.True(t, res.Allowed)
 		}

@@ -1,0 +1,78 @@
+// Package embeddedredis is a Redis within the process, for the demo and for tests: miniredis, with the library struct that a
+// real Redis gives to Lua scripts.
+package embeddedredis
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+)
+
+// prelude is what the rate limit script needs of Redis's struct: big-endian unsigned integers.
+const prelude = `local struct = {
+  unpack = function(format, data, pos)
+    local out, n = {}, 0
+    pos = pos or 1
+    for size in string.gmatch(format, '%d+') do
+      local v = 0
+      size = tonumber(size)
+      for i = pos, pos + size - 1 do
+        v = v * 256 + string.byte(data, i)
+      end
+      n, pos = n + 1, pos + size
+      out[n] = v
+    end
+    out[n + 1] = pos
+    return unpack(out)
+  end,
+  pack = function(format, ...)
+    local out, n = {}, 0
+    for size in string.gmatch(format, '%d+') do
+      n = n + 1
+      local v, s = select(n, ...), ''
+      for _ = 1, tonumber(size) do
+        s, v = string.char(v % 256) .. s, math.floor(v / 256)
+      end
+      out[n] = s
+    end
+    return table.concat(out)
+  end,
+}
+`
+
+// Start returns a running server on a free port of 127.0.0.1. The caller closes it.
+func Start() (*miniredis.Miniredis, error) {
+	m := miniredis.NewMiniRedis()
+	if err := m.StartAddr("127.0.0.1:0"); err != nil {
+		return nil, fmt.Errorf("starting the embedded Redis: %w", err)
+	}
+	var scripts sync.Map // SHA1 of scripts that need struct, to that with the prelude
+	m.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+		if len(args) == 0 {
+			return false
+		}
+		switch cmd {
+		case "EVAL":
+			if strings.HasPrefix(args[0], prelude) || !strings.Contains(args[0], "struct.") {
+				return false
+			}
+			complete := prelude + args[0]
+			m.Server().Dispatch(c, append([]string{cmd, complete}, args[1:]...))
+			scripts.Store(redis.NewScript(args[0]).Hash(), redis.NewScript(complete).Hash())
+			return true
+		case "EVALSHA":
+			v, _ := scripts.Load(args[0])
+			complete, ok := v.(string)
+			if ok {
+				m.Server().Dispatch(c, append([]string{cmd, complete}, args[1:]...))
+			}
+			return ok
+		}
+		return false
+	})
+	return m, nil
+}
