@@ -42,7 +42,7 @@ GOLANGCI_LINT = $(CACHE_BIN)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell g
 # The race detector watches our code and what shares memory with it, not the inside of SQLite, which is C made into Go
 # and takes three times as long under it: 117 s of processor time for internal/demo's tests with it, 46 s without.
 # -trimpath: another clone of the repository uses what this one has compiled.
-RACE := -race -trimpath '-gcflags=modernc.org/...=-race=false -d=checkptr=0'
+RACE := -race -trimpath '-gcflags=modernc.org/...=-race=false -d=checkptr=0' '-gcflags=github.com/yuin/gopher-lua/...=-race=false'
 
 # -count=1: these tests talk to servers, and a cached answer would say nothing about them.
 TEST_FLAGS ?= $(RACE) '-ldflags=-s -w' -p=3 -shuffle=on -count=1 -vet=off -timeout=40m -tags=$(GOTAGS)
@@ -139,14 +139,23 @@ fuzz: ## fuzz every target, each for FUZZTIME=10m (FUZZ_PACKAGES=./upstream for 
 fuzz-short: ## fuzz every target for a few seconds
 	@cd $(ROOT) && $(SHARED) FUZZCACHE= LANES=2 UNGUIDED="./caddymodule ./connect/mcp ./internal/demo" scripts/fuzz.sh $(FUZZTIME_SHORT)
 
+# Scenarios of the rate limiter that `make chaos` simulates.
+SIM_SEEDS ?= 100000
+
 # One after the other, so that the figures are those of one fault on an otherwise idle machine.
 .PHONY: chaos
-chaos: packages test-servers ## break everything around the gateway under load, at length (half an hour), and print the figures (CHAOS=TestFaultVault)
+chaos: packages test-servers ## break everything around the gateway under load, at length (an hour), and print the figures (CHAOS=TestFaultVault)
 	@mkdir -p $(CACHE)
+	@cd $(ROOT) && GATEHOUSE_CHAOS=1 GATEHOUSE_SIM_SEEDS=$(SIM_SEEDS) go test -count=1 -vet=off -timeout=3h -tags=$(GOTAGS) \
+		-run '^TestSimulation$$|^TestScenariosOnARealRedis$$' ./ratelimit
 	@cd $(ROOT) && { GATEHOUSE_CHAOS=1 CGO_ENABLED=1 go test -v $(RACE) -count=1 -vet=off -parallel=1 -timeout=3h -tags=$(GOTAGS) \
 		-run '$(CHAOS)' ./e2e 2>&1; echo $$? >$(CACHE)/chaos.status; } | tee $(CACHE)/chaos.log | \
 		grep --line-buffered -E 'figure: |^ *--- |^(ok|FAIL|panic)'; \
 		status=$$(cat $(CACHE)/chaos.status); [ $$status = 0 ] || echo "failed: see $(CACHE)/chaos.log"; exit $$status
+
+.PHONY: mutants
+mutants: packages ## plant known defects into the rate limiter, one at a time, and see that its simulation finds each (some minutes)
+	@$(ROOT)/scripts/mutants.sh
 
 .PHONY: soak
 soak: packages ## hold a gateway under a steady mixed load and see that its memory stays flat (SOAK=30m)

@@ -498,7 +498,7 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 		group, req.bucket[0] = h.app.limits.address(req.clientIP)
 		buckets = req.bucket[:]
 	}
-	res, err := h.app.limiter.Take(ctx, group, buckets...)
+	res, err := h.app.limiter.Allow(ctx, group, buckets...)
 	req.limited = true
 	h.metrics.authenticated(req.authResult())
 	if err != nil {

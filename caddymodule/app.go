@@ -121,7 +121,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		if a.pooledLimit, err = acquireLimiter(a.redis, a.Limits, time.Duration(a.Redis.Timeout)); err != nil {
 			return fmt.Errorf("setting up limits: %w", err)
 		}
-		a.limiter = a.pooledLimit.fleet
+		a.limiter = a.pooledLimit.limiter
 	}
 	if a.SecretsRaw != nil {
 		source, err := loadSource(ctx, a)

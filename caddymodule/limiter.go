@@ -15,12 +15,12 @@ import (
 // limiterPrefix begins the names of all keys that the limits use in Redis.
 const limiterPrefix = "gatehouse:limit:"
 
-// pooledLimiter is a limiter that several configurations may hold. It must survive reloads: in its memory is what this
-// gateway has admitted, which is what keeps the limits while Redis is away.
+// pooledLimiter is a limiter that several configurations may hold. It must survive reloads: its local windows are what this
+// gateway enforces the limits by while Redis is unavailable.
 type pooledLimiter struct {
-	key   string
-	fleet *ratelimit.Fleet
-	sink  sinkRef
+	key     string
+	limiter ratelimit.Limiter
+	sink    sinkRef
 
 	// startErr is why the store could not be tried out when the limiter was made; nil once it was.
 	startErr atomic.Pointer[error]
@@ -36,14 +36,14 @@ func acquireLimiter(r *pooledRedis, c LimitsConfig, timeout time.Duration) (*poo
 	}
 	v, loaded, err := limiterPool.LoadOrNew(key, func() (caddy.Destructor, error) {
 		p := &pooledLimiter{key: key}
-		fleet, err := ratelimit.New(r.client, ratelimit.Options{
+		limiter, err := ratelimit.New(r.client, ratelimit.Options{
 			Algorithm: ratelimit.Algorithm(c.Algorithm), OnOutage: ratelimit.Policy(c.OnOutage),
 			Prefix: limiterPrefix, Timeout: timeout, OnEvent: p.event,
 		})
 		if err != nil {
 			return nil, err
 		}
-		p.fleet = fleet
+		p.limiter = limiter
 		return p, nil
 	})
 	if err != nil {
@@ -61,9 +61,8 @@ const (
 	warmUpRetry   = time.Second
 )
 
-// warmUp opens the connections, so that the first requests do not pay for them. A store that is away is no reason not to
-// start. It is then tried again until it answers: readiness must not hang on requests that a load balancer may not send
-// before it.
+// warmUp opens the connections, so that the first requests need not. An unavailable Redis does not prevent startup. It is tried
+// again until it answers: readiness must not depend on requests, which a load balancer may not send before it.
 func (p *pooledLimiter) warmUp() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
@@ -79,7 +78,7 @@ func (p *pooledLimiter) warmUp() {
 			}
 		}
 		if out := p.sink.Load(); out != nil {
-			out.logger.Info("limits: the store that was away at the start answers, the fleet's shared limits are in force")
+			out.logger.Info("rate limits: Redis was unavailable at startup and is available now, the limits are shared by the fleet")
 		}
 	})
 }
@@ -88,7 +87,7 @@ func (p *pooledLimiter) warmUp() {
 func (p *pooledLimiter) tryOut(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, warmUpTimeout)
 	defer cancel()
-	err := p.fleet.Ping(ctx)
+	err := p.limiter.Ping(ctx)
 	if err != nil {
 		p.startErr.Store(&err)
 		return false
@@ -98,36 +97,40 @@ func (p *pooledLimiter) tryOut(ctx context.Context) bool {
 }
 
 func (p *pooledLimiter) event(e ratelimit.Event) {
-	kind := "store_back"
-	if e.Down {
-		kind = "store_away"
-	}
 	out := p.sink.Load()
 	if out == nil {
 		return
 	}
-	out.metrics.limiterEvents.WithLabelValues(kind).Inc()
-	if e.Down {
-		out.logger.Warn("limits: the store is away, this gateway goes on as on_outage says",
+	out.metrics.limiterEvents.WithLabelValues(string(e.Kind)).Inc()
+	switch e.Kind {
+	case ratelimit.Unavailable:
+		out.logger.Warn("rate limits: Redis is unavailable, this gateway decides as on_outage says",
 			zap.Error(e.Cause), zap.Int("part", e.Part), zap.Int("parts", e.Parts))
-		return
+	case ratelimit.Shared:
+		out.logger.Info("rate limits: Redis is available again, the limits are shared by the fleet",
+			zap.Duration("outage", e.Lasted), zap.Int("synced", e.Synced), zap.Int("part", e.Part), zap.Int("parts", e.Parts))
+	case ratelimit.DataLost:
+		out.logger.Warn("rate limits: Redis has lost data, this gateway tells it again of the requests that it allowed")
+	case ratelimit.Overloaded:
+		out.logger.Warn("rate limits: most requests have no answer from Redis in time, this gateway decides by itself. "+
+			"Redis, the network or the gateway is overloaded", zap.Int("queue", p.limiter.Stats().Queue))
+	case ratelimit.OverloadEnded:
+		out.logger.Info("rate limits: requests have their answers from Redis in time again")
 	}
-	out.logger.Info("limits: the store is back, the fleet's shared limits are in force again",
-		zap.Duration("away", e.Lasted), zap.Int("settled", e.Settled), zap.Int("part", e.Part), zap.Int("parts", e.Parts))
 }
 
 // start makes s the sink, says there what the start has found, and returns the sink before.
 func (p *pooledLimiter) start(s *sink) (before *sink) {
 	before = p.sink.Swap(s)
 	if err := p.startErr.Load(); err != nil && !p.said.Swap(true) {
-		s.logger.Warn("limits: the store was away at the start, this gateway goes on as on_outage says", zap.Error(*err))
+		s.logger.Warn("rate limits: Redis was unavailable at startup, this gateway decides as on_outage says", zap.Error(*err))
 	}
 	return before
 }
 
 // down is why the fleet's shared limits are not in force, or nil.
 func (p *pooledLimiter) down() error {
-	if err := p.fleet.Down(); err != nil {
+	if err := p.limiter.Unavailable(); err != nil {
 		return err
 	}
 	if err := p.startErr.Load(); err != nil {
@@ -140,7 +143,7 @@ func (p *pooledLimiter) down() error {
 func (p *pooledLimiter) Destruct() error {
 	p.cancel()
 	p.trying.Wait()
-	return p.fleet.Close()
+	return p.limiter.Close()
 }
 
 func (p *pooledLimiter) release() error {

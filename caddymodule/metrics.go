@@ -17,16 +17,17 @@ import (
 // whichever configuration that belongs to. Every label takes its value from a fixed set: resources of the contract,
 // statuses, codes and verdicts; never a key, a business or an address.
 type metrics struct {
-	requests         *prometheus.CounterVec
-	duration         *prometheus.HistogramVec
-	upstreamDuration *prometheus.HistogramVec
-	verdicts         *prometheus.CounterVec
-	decisions        *prometheus.CounterVec
-	shadow           *prometheus.CounterVec
-	answers          *prometheus.CounterVec
-	records          *prometheus.CounterVec
-	credentialEvents *prometheus.CounterVec
-	limiterEvents    *prometheus.CounterVec
+	requests                                *prometheus.CounterVec
+	duration                                *prometheus.HistogramVec
+	upstreamDuration                        *prometheus.HistogramVec
+	verdicts                                *prometheus.CounterVec
+	decisions                               *prometheus.CounterVec
+	shadow                                  *prometheus.CounterVec
+	answers                                 *prometheus.CounterVec
+	records                                 *prometheus.CounterVec
+	credentialEvents                        *prometheus.CounterVec
+	limiterEvents                           *prometheus.CounterVec
+	limiterQueue, limiterWait, limiterTrips *prometheus.Desc
 
 	limitsShared, secretsReady, credentialsCached *prometheus.Desc
 }
@@ -75,7 +76,10 @@ func newMetrics() *metrics {
 			"Records that the gateway had to leave out or put in order, by resource and reason.", "resource", "reason"),
 		credentialEvents: counter("credential_events_total",
 			"Events of the credential cache and its source.", "event"),
-		limiterEvents:     counter("limiter_events_total", "Events of the limiter's connection to its store.", "event"),
+		limiterEvents:     counter("limiter_events_total", "Events of the limiter: unavailable, shared, data_lost, overloaded, overload_ended.", "event"),
+		limiterQueue:      gauge("limiter_queue_length", "Requests that wait for a round trip to Redis."),
+		limiterWait:       gauge("limiter_queue_wait_seconds", "Time that requests have waited for a round trip to Redis to begin."),
+		limiterTrips:      gauge("limiter_round_trips_total", "Round trips to Redis for requests."),
 		limitsShared:      gauge("limits_shared", "1 while the fleet's shared limits are in force, 0 while the store is away."),
 		secretsReady:      gauge("secrets_ready", "1 while the source of credentials answers."),
 		credentialsCached: gauge("credentials_cached", "Credentials in the cache."),
@@ -94,7 +98,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.counted() {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{m.limitsShared, m.secretsReady, m.credentialsCached} {
+	for _, d := range []*prometheus.Desc{m.limiterQueue, m.limiterWait, m.limiterTrips, m.limitsShared, m.secretsReady, m.credentialsCached} {
 		ch <- d
 	}
 }
@@ -114,6 +118,10 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	truth := map[bool]float64{true: 1}
 	if a.pooledLimit != nil {
 		gauge(m.limitsShared, truth[a.pooledLimit.down() == nil])
+		stats := a.pooledLimit.limiter.Stats()
+		gauge(m.limiterQueue, float64(stats.Queue))
+		ch <- prometheus.MustNewConstSummary(m.limiterWait, stats.Waits, stats.Waited.Seconds(), nil)
+		ch <- prometheus.MustNewConstMetric(m.limiterTrips, prometheus.CounterValue, float64(stats.RoundTrips))
 	}
 	if a.credentials != nil {
 		gauge(m.secretsReady, truth[a.credentials.ready() == nil])

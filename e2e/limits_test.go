@@ -228,7 +228,7 @@ func TestLimitsHoldWhileRedisIsAwayAndAreSharedAgainAfter(t *testing.T) {
 	require.Equal(t, 40, passed, "what it admitted before the outage still counts")
 	require.NoError(t, w.redis.Restart())
 	require.Eventually(t, func() bool {
-		return strings.Contains(g.Output(), "the store is back")
+		return strings.Contains(g.Output(), "Redis is available again")
 	}, patience, 50*time.Millisecond)
 	require.Equal(t, http.StatusTooManyRequests, w.acme.Get(t, g.URL, "/api/v1/me").Status)
 	require.Equal(t, http.StatusOK, w.other.Get(t, g.URL, "/api/v1/me").Status)

@@ -33,7 +33,7 @@ func cpuTime(ctx context.Context, b *testing.B, client redis.UniversalClient) ti
 	return total
 }
 
-// runParallel makes b.N takes of 1,000 keys by so many goroutines, and reports
+// runParallel makes b.N requests of 1,000 keys by so many goroutines, and reports
 // the processor time of both sides for each.
 func runParallel(ctx context.Context, b *testing.B, parallel int, client redis.UniversalClient, take func(key string) error) {
 	b.Helper()
@@ -72,16 +72,9 @@ func benchClient(b *testing.B, s *redistest.Server, parallel int) redis.Universa
 	return client
 }
 
-// BenchmarkTakeAdmitted is a request that passes, against a real Redis on the
-// same machine. On two cores that had other work too (load 8), processor time of
-// the gateway and Redis together for each take, in microseconds:
-//
-//	              one at a time   8 at once   64 at once
-//	exact, 60        82, 22 allocs   30, 7        23, 5      7.6 and 30 takes a round trip
-//	gcra, 60         76, 29 allocs   74, 29       89, 30     1
-//
-//	go test -run '^$' -bench 'TakeAdmitted' ./ratelimit
-func BenchmarkTakeAdmitted(b *testing.B) {
+// BenchmarkAllowed is a request that is allowed, against a real Redis on the same machine, by so many callers at once. It
+// reports the processor time of the gateway and Redis together.
+func BenchmarkAllowed(b *testing.B) {
 	ctx := context.Background()
 	s := redistest.Start(b)
 	for _, alg := range []Algorithm{Exact, GCRA} {
@@ -90,7 +83,7 @@ func BenchmarkTakeAdmitted(b *testing.B) {
 				b.Run(fmt.Sprintf("%s/limit=%d/parallel=%d", alg, requests, parallel), func(b *testing.B) {
 					client := benchClient(b, s, parallel)
 					require.NoError(b, client.FlushAll(ctx).Err())
-					f, err := New(client, Options{Algorithm: alg, Timeout: 10 * time.Second})
+					f, err := New(client, Options{Algorithm: alg, Timeout: 10 * time.Second}) //nolint:contextcheck // its background work has a context of its own
 					require.NoError(b, err)
 					defer func() { require.NoError(b, f.Close()) }()
 					require.NoError(b, f.Ping(ctx))
@@ -100,98 +93,33 @@ func BenchmarkTakeAdmitted(b *testing.B) {
 					}
 					runParallel(ctx, b, parallel, client, func(key string) error {
 						group, bucket := ForKey(key, l)
-						r, err := f.Take(ctx, group, bucket)
+						r, err := f.Allow(ctx, group, bucket)
 						if err == nil && (!r.Allowed || r.By != ByRedis) {
 							err = fmt.Errorf("%+v", r)
 						}
 						return err
 					})
 					stats := f.Stats()
-					b.ReportMetric(float64(stats.Asked)/float64(max(1, stats.RoundTrips)), "takes/trip")
+					b.ReportMetric(float64(stats.Asked)/float64(max(1, stats.RoundTrips)), "requests/trip")
 				})
 			}
 		}
 	}
 }
 
-// BenchmarkWaysToRedis compares the ways in which 64 requests at a time can put
-// the script's question: each by itself, by go-redis's AutoPipeline (which keeps
-// no deadline of a request), in pipelines of scripts (what a Cluster has to use)
-// and in one script for all that wait (what a single server is asked). In one run
-// on the same two busy cores: 68, 34, 36 and 21 microseconds of processor time of
-// both sides.
-//
-//	go test -run '^$' -bench WaysToRedis ./ratelimit
-func BenchmarkWaysToRedis(b *testing.B) {
-	const parallel = 64
-	ctx := context.Background()
-	s := redistest.Start(b)
-	sha := redis.NewScript(exactScript).Hash()
-	args := func(key string) []any {
-		return []any{"evalsha", sha, 1, key, 4, 10_000_000, time.Minute.Microseconds()}
-	}
-	prepare := func(b *testing.B) *redis.Client {
-		b.Helper()
-		client, ok := benchClient(b, s, parallel).(*redis.Client)
-		require.True(b, ok)
-		require.NoError(b, client.FlushAll(ctx).Err())
-		require.NoError(b, client.ScriptLoad(ctx, exactScript).Err())
-		return client
-	}
-	b.Run("each", func(b *testing.B) {
-		client := prepare(b)
-		runParallel(ctx, b, parallel, client, func(key string) error {
-			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-			defer cancel()
-			return client.Process(ctx, redis.NewIntSliceCmd(ctx, args(key)...))
-		})
-	})
-	b.Run("autopipeline", func(b *testing.B) {
-		client := prepare(b)
-		ap, err := client.AutoPipeline()
-		require.NoError(b, err)
-		defer func() { require.NoError(b, ap.Close()) }()
-		runParallel(ctx, b, parallel, client, func(key string) error {
-			cmd := redis.NewIntSliceCmd(ctx, args(key)...)
-			_ = ap.Process(ctx, cmd)
-			return cmd.Err()
-		})
-	})
-	for name, cluster := range map[string]bool{"pipelines": true, "scripts": false} {
-		b.Run(name, func(b *testing.B) {
-			client := prepare(b)
-			f, err := New(client, Options{Timeout: 10 * time.Second})
-			require.NoError(b, err)
-			defer func() { require.NoError(b, f.Close()) }()
-			require.NoError(b, f.Ping(ctx))
-			f.cluster = cluster
-			runParallel(ctx, b, parallel, client, func(key string) error {
-				c := f.getCall()
-				c.n, c.keys[0], c.limits[0], c.spans[0] = 1, key, 10_000_000, time.Minute.Microseconds()
-				if err := f.lanes[0].do(ctx, c); err != nil {
-					return err
-				}
-				f.putCall(c)
-				return nil
-			})
-		})
-	}
-}
-
-// BenchmarkTakeRefused is a request over its limit, answered from memory: 1.1
-// microseconds, 2 allocations (the states, and the caller's buckets).
-func BenchmarkTakeRefused(b *testing.B) {
+// BenchmarkDeniedFromMemory is a request over its limit for which Redis is not asked.
+func BenchmarkDeniedFromMemory(b *testing.B) {
 	s := redistest.Start(b)
 	f, err := New(benchClient(b, s, 1), Options{Timeout: time.Second})
 	require.NoError(b, err)
 	defer func() { require.NoError(b, f.Close()) }()
 	group, bucket := ForKey("pk_live_abcdefgh", Limit{Name: "key", Requests: 1, Window: 24 * time.Hour})
 	ctx := context.Background()
-	_, err = f.Take(ctx, group, bucket)
+	_, err = f.Allow(ctx, group, bucket)
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
-		if r, err := f.Take(ctx, group, bucket); err != nil || r.By != ByMemory {
+		if r, err := f.Allow(ctx, group, bucket); err != nil || r.By != ByMemory {
 			b.Fatal(r, err)
 		}
 	}

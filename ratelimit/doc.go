@@ -1,59 +1,43 @@
-// Package ratelimit holds limits such as "60 requests a minute for each key" over
-// a fleet of gateways that share a Redis.
+// Package ratelimit enforces limits such as "60 requests a minute for each key" over a fleet of gateways that share a Redis.
 //
-//	f, err := ratelimit.New(client, ratelimit.Options{})
+//	limiter, err := ratelimit.New(client, ratelimit.Options{})
 //	...
 //	group, bucket := ratelimit.ForKey(publicKey, ratelimit.KeyLimit(0))
-//	verdict, err := f.Take(ctx, group, bucket)
-//	verdict.SetHeaders(w.Header(), time.Now())
+//	result, err := limiter.Allow(ctx, group, bucket)
+//	result.SetHeaders(w.Header(), time.Now())
 //
 // # What is promised
 //
-// With the exact algorithm, which is the default, no span of a limit's window
-// ever holds more admitted requests than the limit allows, wherever the span
-// begins: counted by Redis's clock, by one script that charges all of a request's
-// buckets or none. A refused request is not counted. Limits above 256 count
-// requests in groups of up to a 256th of the window and let a group's budget
-// return when its last request has left: they can refuse up to a 256th of the
-// window longer than they must, never shorter. A bucket takes 7 bytes of Redis
-// for each request (or group) and some 200 besides, and goes with its last one.
+// With the exact algorithm, which is the default, no span of a limit's window ever holds more requests than the limit allows,
+// wherever the span begins: counted by Redis's clock, by one script that charges all of a request's buckets or none. A denied
+// request is not counted. Limits above 256 count requests in groups of up to a 256th of the window, which leave with their last
+// request: they can deny up to a 256th of the window longer than they must, never shorter.
 //
-// If Redis's clock is set back, budgets neither return early nor late: a bucket's
-// time goes on from its newest request. If it is set forward, what is in Redis
-// expires early, and each gateway still holds the limit by its own clock.
+// A bucket takes 7 bytes of Redis for each request (or group), 24 for each gateway and some 200 besides, and expires with its
+// last request. If Redis's clock is set back, a bucket's time goes on from its newest request. If it is set forward, what is in
+// Redis leaves early, and each gateway still enforces the limit by its own clock.
 //
-// # What a gateway knows by itself
+// # Local windows
 //
-// Each admission is recorded in memory too, under the same rule, and is looked at
-// first: a gateway never admits more than the limit by itself, whatever happens
-// to Redis. So is each refusal of Redis's, until the moment to which it applies:
-// whoever is known to be over the limit costs no round trip. Both are bounded
-// (Options.MaxEntries).
+// Each gateway keeps its own requests in memory too, under the same rule, and until when Redis has denied a bucket: a caller
+// that is known to be over the limit costs no round trip. A gateway by itself never allows more than the limit, whatever
+// happens to Redis. Both are bounded (Options.MaxEntries).
 //
 // # When Redis fails
 //
-// A request waits for Redis as long as Options.Timeout says. Any failure of Redis counts, be it
-// a refused connection, silence or an error such as LOADING, READONLY, OOM,
-// CLUSTERDOWN and NOAUTH; a caller that goes away does not. After
-// Options.MaxFailures failed round trips in a row a breaker opens: no request
-// waits any more, Options.OnOutage decides, and Redis is tried in the background
-// once in Options.ProbeInterval. A Cluster has a breaker for each 16th of its
-// slots.
+// A request waits for Redis as long as Options.Timeout says. Any failure of Redis counts: a refused connection, silence, or an
+// error such as LOADING, READONLY, OOM, CLUSTERDOWN and NOAUTH. A caller that goes away does not. After Options.MaxFailures
+// failed round trips in a row Redis is unavailable: no request waits any more, Options.OnOutage decides, and Redis is probed in
+// the background every Options.ProbeInterval. The 16ths of a Cluster's slots become unavailable each by itself.
 //
-// With OnOutage Local a fleet of N gateways may admit N times the limit while it
-// lasts, and no gateway more than the limit in any window. When Redis is back,
-// before it is asked again, each gateway enters what it has admitted meanwhile,
-// and if Redis has come back empty, all that it knows. From then on the limit is
-// the fleet's again: a bucket that holds the limit or more admits nothing until
-// enough has left. What a replica that takes over had not received yet is lost.
+// With OnOutage Local a fleet of N gateways may allow N times the limit meanwhile, and no gateway more than the limit in any
+// window. When Redis is back, each gateway tells it of the requests that it has allowed, before it asks again. From then on
+// the limit is the fleet's: a bucket that holds the limit or more admits nothing until enough has left.
 //
-// That Redis has come back empty is seen by a marker, one key that does not
-// expire (in a Cluster 16). It holds the time from when on Redis remembers, so
-// that just what came before is entered again. Every round trip looks at it (in a
-// Cluster none does), and each gateway once in ProbeInterval: for that long what
-// another one has admitted may be missing. In a Cluster what came between the
-// loss and the first look at it is entered although it has been counted.
-// It follows that who empties Redis to set limits back has to wait for a window, or
-// to restart the gateways. Redis should not evict (maxmemory-policy noeviction):
-// a full Redis is an outage, an evicted bucket a limit forgotten.
+// Requests are numbered, so that each of them enters Redis once, whatever is sent twice or runs late; and so that a gateway
+// knows which of its requests Redis has lost, be it after an empty restart, with an older snapshot or after a failover. It
+// notices with the next request for the bucket, and within Options.ProbeInterval without one. It follows that emptying Redis
+// does not reset limits: wait for a window, or restart the gateways too. Redis should not evict (maxmemory-policy noeviction).
+//
+// docs/adr/0001-rate-limits.md has the reasons for this design and the layers that it is made of.
 package ratelimit

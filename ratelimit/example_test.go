@@ -7,14 +7,14 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/embeddedredis"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-func ExampleFleet_Take() {
-	server, err := miniredis.Run() // in production a real Redis
+func ExampleLimiter() {
+	server, err := embeddedredis.Start() // in production a real Redis
 	if err != nil {
 		panic(err)
 	}
@@ -32,13 +32,13 @@ func ExampleFleet_Take() {
 	address := ratelimit.AddressKey(netip.MustParseAddr("2001:db8::1"))
 	group, bucket := ratelimit.ForAddress(address, ratelimit.AddressLimit(2))
 	for range 3 {
-		verdict, err := limits.Take(context.Background(), group, bucket)
+		result, err := limits.Allow(context.Background(), group, bucket)
 		if err != nil {
 			panic(err)
 		}
 		header := http.Header{}
-		verdict.SetHeaders(header, time.Now())
-		fmt.Println(verdict.Allowed, header.Get("RateLimit-Policy"), header.Get("X-RateLimit-Remaining"))
+		result.SetHeaders(header, time.Now())
+		fmt.Println(result.Allowed, header.Get("RateLimit-Policy"), header.Get("X-RateLimit-Remaining"))
 	}
 	// Output:
 	// true "address";q=2;w=60 1

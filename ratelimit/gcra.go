@@ -2,92 +2,305 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
+	"github.com/maypok86/otter/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/sony/gobreaker/v2"
 )
 
-// askGCRA asks redis_rate about each bucket in turn. Several buckets are looked
-// at first and charged only if all would admit one; between the two another
-// request may get ahead, and then the buckets before the one that refuses have
-// been charged for nothing. Each question is a round trip of its own.
-func (f *Fleet) askGCRA(ctx context.Context, l *lane, o *op, states []State, charge bool) error {
-	done, err := l.breaker.Allow()
-	if err != nil {
-		return err
+// gcra is the Limiter on redis_rate: a leaky bucket. Each bucket of a request is a round trip of its own. Several buckets are
+// looked at first and charged only if all would admit one; between the two another request may get ahead, and then the buckets
+// before the one that denies have been charged.
+//
+// In an outage each gateway holds the same rule in its memory.
+type gcra struct {
+	*background
+	o       Options
+	client  redis.UniversalClient
+	limiter *redis_rate.Limiter
+	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
+	cause   atomic.Pointer[error] // of the last failure
+
+	mu    sync.Mutex
+	local *otter.Cache[id, gcraLocal]
+
+	asked, trips, outages atomic.Uint64
+	began                 atomic.Int64 // of the outage, in Unix nanoseconds
+}
+
+// gcraLocal is what a gateway knows of one bucket by itself.
+type gcraLocal struct {
+	full        time.Time // when the bucket is unused again, by this gateway's requests alone
+	deniedUntil time.Time // by Redis
+	limit       int       // the limit that this was about
+}
+
+var errGone = errors.New("the caller has gone")
+
+func newGCRA(client redis.UniversalClient, o Options) *gcra {
+	g := &gcra{background: newBackground(), o: o, client: client, limiter: redis_rate.NewLimiter(client)}
+	g.local = otter.Must(&otter.Options[id, gcraLocal]{MaximumSize: o.MaxEntries})
+	g.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Timeout:     o.ProbeInterval / 2, // the prober comes later than that
+		ReadyToTrip: func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(o.MaxFailures) },
+		IsExcluded:  func(err error) bool { return errors.Is(err, errGone) },
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			switch {
+			case to == gobreaker.StateClosed:
+				g.tell(Event{Kind: Shared, Cause: g.lastError(), Lasted: time.Since(time.Unix(0, g.began.Load()))})
+			case from == gobreaker.StateClosed:
+				g.began.Store(time.Now().UnixNano())
+				g.outages.Add(1)
+				g.tell(Event{Kind: Unavailable, Cause: g.lastError()})
+			}
+		},
+	})
+	g.spawn(g.probe)
+	return g
+}
+
+var _ Limiter = (*gcra)(nil)
+
+func (g *gcra) tell(e Event) {
+	e.Parts = 1
+	if g.o.OnEvent != nil {
+		g.spawn(func() { g.o.OnEvent(e) }) // the breaker is locked
 	}
-	f.stats.asked.Add(1)
-	inner, cancel := context.WithTimeout(ctx, f.o.Timeout)
-	defer cancel()
-	err = f.takeGCRA(inner, o, states, charge)
+}
+
+// probe probes Redis while it is unavailable: the limits are shared again without a request.
+func (g *gcra) probe() {
+	for g.sleep(g.o.ProbeInterval) {
+		if g.breaker.State() == gobreaker.StateClosed {
+			continue
+		}
+		done, err := g.breaker.Allow()
+		if err != nil {
+			continue // a request is trying
+		}
+		ctx, cancel := context.WithTimeout(g.ctx, g.o.Timeout)
+		g.ended(done, g.Ping(ctx))
+		cancel()
+	}
+}
+
+// ended tells the breaker how an attempt ended. Its events have the cause from before a success.
+func (g *gcra) ended(done func(error), err error) {
+	if err != nil {
+		g.cause.Store(&err)
+	}
+	if done(err); err == nil {
+		g.cause.Store(nil)
+	}
+}
+
+func (g *gcra) lastError() error {
+	if err := g.cause.Load(); err != nil {
+		return *err
+	}
+	return gobreaker.ErrOpenState
+}
+
+// Allow implements Limiter.
+func (g *gcra) Allow(ctx context.Context, group string, buckets ...Bucket) (Result, error) {
+	return g.decide(ctx, group, buckets, 1)
+}
+
+// Peek implements Limiter.
+func (g *gcra) Peek(ctx context.Context, group string, buckets ...Bucket) (Result, error) {
+	return g.decide(ctx, group, buckets, 0)
+}
+
+func (g *gcra) decide(ctx context.Context, group string, buckets []Bucket, n int) (Result, error) {
 	switch {
-	case err == nil:
-		done(nil)
+	case g.ctx.Err() != nil:
+		return Result{}, ErrClosed
 	case ctx.Err() != nil:
+		return Result{}, fmt.Errorf("checking a rate limit: %w", ctx.Err())
+	case len(buckets) == 0 || len(buckets) > MaxBuckets:
+		return Result{}, fmt.Errorf("%w: %d buckets, must be 1 to %d", ErrInvalid, len(buckets), MaxBuckets)
+	}
+	q := gcraRequest{g: g, tag: hashGroup(group), buckets: buckets, states: make([]State, len(buckets))}
+	for i := range buckets {
+		if err := buckets[i].Limit.validate(); err != nil {
+			return Result{}, err
+		}
+		q.ids[i] = hashBucket(GCRA, q.tag, &buckets[i])
+		for j := range i {
+			if q.ids[j] == q.ids[i] {
+				return Result{}, fmt.Errorf("%w %q: the same bucket twice", ErrInvalid, buckets[i].Limit.Name)
+			}
+		}
+	}
+	res := Result{States: q.states}
+	certain := g.o.OnOutage != Allow || g.breaker.State() == gobreaker.StateClosed && g.cause.Load() == nil
+	if certain && q.denied() {
+		res.finish(ByMemory)
+		return res, nil
+	}
+	err := q.ask(ctx, n)
+	if err == nil {
+		res.finish(ByRedis)
+		q.remember(n == 1 && res.Allowed)
+		return res, nil
+	}
+	switch {
+	case ctx.Err() != nil:
+		return Result{}, fmt.Errorf("checking a rate limit: %w", context.Cause(ctx))
+	case g.ctx.Err() != nil:
+		return Result{}, ErrClosed
+	case g.o.OnOutage == Refuse:
+		return Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	q.decide(n, g.o.OnOutage == Allow)
+	res.finish(ByLocal)
+	return res, nil
+}
+
+// Ping implements Limiter.
+func (g *gcra) Ping(ctx context.Context) error {
+	probe := redis_rate.Limit{Rate: 1, Burst: 1, Period: MinWindow}
+	if _, err := g.limiter.Allow(ctx, g.o.Prefix+"probe", probe); err != nil {
+		return fmt.Errorf("trying out Redis: %w", err)
+	}
+	return nil
+}
+
+// Unavailable implements Limiter.
+func (g *gcra) Unavailable() error {
+	if g.breaker.State() == gobreaker.StateClosed {
+		return nil
+	}
+	return g.lastError()
+}
+
+// Stats implements Limiter.
+func (g *gcra) Stats() Stats {
+	st := Stats{
+		Asked: g.asked.Load(), RoundTrips: g.trips.Load(), Outages: g.outages.Load(),
+		Parts: 1, Entries: g.local.EstimatedSize(),
+	}
+	if g.Unavailable() != nil {
+		st.Down = 1
+	}
+	return st
+}
+
+// KeyName implements Limiter.
+func (g *gcra) KeyName(group string, b Bucket) string {
+	t := hashGroup(group)
+	i := hashBucket(GCRA, t, &b)
+	return "rate:" + redisKey(g.o.Prefix, t, b.Limit.Name, &i) // redis_rate's own prefix
+}
+
+// Close implements Limiter.
+func (g *gcra) Close() error {
+	_ = g.background.Close()
+	g.local.StopAllGoroutines()
+	return nil
+}
+
+// gcraRequest is one Allow or Peek.
+type gcraRequest struct {
+	g       *gcra
+	tag     tag
+	buckets []Bucket
+	states  []State
+	ids     [MaxBuckets]id
+}
+
+// denied reports whether Redis has denied a bucket until a moment that has not come yet, and has the states if so.
+func (q *gcraRequest) denied() (denied bool) {
+	now := q.g.o.Now()
+	for i := range q.buckets {
+		w, _ := q.g.local.GetIfPresent(q.ids[i])
+		limit := q.buckets[i].Limit
+		q.states[i] = stateGCRA(limit, 0)
+		if left := w.deniedUntil.Sub(now); left > 0 && limit.Requests <= w.limit {
+			q.states[i] = State{Limit: limit, Reset: left, RetryAfter: left}
+			denied = true
+		}
+	}
+	return denied
+}
+
+// ask asks redis_rate, if the breaker allows.
+func (q *gcraRequest) ask(ctx context.Context, n int) error {
+	done, err := q.g.breaker.Allow()
+	if err != nil {
+		return q.g.lastError()
+	}
+	q.g.asked.Add(1)
+	inner, cancel := context.WithTimeout(ctx, q.g.o.Timeout)
+	defer cancel()
+	err = q.take(inner, n)
+	if err != nil && ctx.Err() != nil {
 		done(errGone)
-	default:
-		l.cause.Store(&err)
-		done(err)
+	} else {
+		q.g.ended(done, err)
 	}
 	return err
 }
 
-func (f *Fleet) takeGCRA(ctx context.Context, o *op, states []State, charge bool) error {
-	if len(o.buckets) > 1 || !charge {
-		refused := false
-		for i := range o.buckets {
-			if err := f.oneGCRA(ctx, o, i, 0, states); err != nil {
+func (q *gcraRequest) take(ctx context.Context, n int) error {
+	if len(q.buckets) > 1 || n == 0 {
+		denied := false
+		for i := range q.buckets {
+			if err := q.one(ctx, i, 0); err != nil {
 				return err
 			}
-			refused = refused || states[i].RetryAfter > 0
+			denied = denied || q.states[i].RetryAfter > 0
 		}
-		if refused || !charge {
+		if denied || n == 0 {
 			return nil
 		}
 	}
-	for i := range o.buckets {
-		if err := f.oneGCRA(ctx, o, i, 1, states); err != nil {
+	for i := range q.buckets {
+		if err := q.one(ctx, i, 1); err != nil || q.states[i].RetryAfter > 0 {
 			return err
-		}
-		if states[i].RetryAfter > 0 {
-			return nil
 		}
 	}
 	return nil
 }
 
-func (f *Fleet) oneGCRA(ctx context.Context, o *op, i, n int, states []State) error {
-	limit := o.buckets[i].Limit
-	key := redisKey(f.o.Prefix, o.tag, limit.Name, &o.ids[i])
+func (q *gcraRequest) one(ctx context.Context, i, n int) error {
+	limit := q.buckets[i].Limit
+	key := redisKey(q.g.o.Prefix, q.tag, limit.Name, &q.ids[i])
 	rate := redis_rate.Limit{Rate: limit.Requests, Burst: limit.Requests, Period: limit.Window}
 	interval := limit.Window / time.Duration(limit.Requests)
-	f.stats.flights.Add(1)
-	r, err := f.gcra.AllowN(ctx, key, rate, n)
+	q.g.trips.Add(1)
+	r, err := q.g.limiter.AllowN(ctx, key, rate, n)
 	if err != nil {
 		return err //nolint:wrapcheck // the caller says what it is about
 	}
 	if r.ResetAfter > limit.Window+interval {
-		if r, err = f.fillGCRA(ctx, key, rate); err != nil {
+		if r, err = q.fill(ctx, key, rate); err != nil {
 			return err
 		}
 	}
-	states[i] = stateGCRA(limit, r.ResetAfter)
-	if r.Allowed < n || n == 0 && states[i].Remaining == 0 {
-		s := &states[i]
+	q.states[i] = stateGCRA(limit, r.ResetAfter)
+	if r.Allowed < n || n == 0 && q.states[i].Remaining == 0 {
+		s := &q.states[i]
 		s.Remaining = 0
 		s.RetryAfter = max(time.Microsecond, r.ResetAfter-limit.Window+interval)
 	}
 	return nil
 }
 
-// fillGCRA makes a bucket that is further ahead of Redis's clock than it can be, because the clock was set back, a full
-// one, of which the first unit is free after one interval. redis_rate would refuse until the clock is where it was.
-func (f *Fleet) fillGCRA(ctx context.Context, key string, rate redis_rate.Limit) (*redis_rate.Result, error) {
-	f.stats.flights.Add(2)
-	if err := f.gcra.Reset(ctx, key); err != nil {
+// fill makes a bucket that is further ahead of Redis's clock than it can be, because the clock was set back, a full one, of
+// which the first unit is free after one interval. redis_rate would deny until the clock is where it was.
+func (q *gcraRequest) fill(ctx context.Context, key string, rate redis_rate.Limit) (*redis_rate.Result, error) {
+	q.g.trips.Add(2)
+	if err := q.g.limiter.Reset(ctx, key); err != nil {
 		return nil, err //nolint:wrapcheck // the caller says what it is about
 	}
-	r, err := f.gcra.AllowN(ctx, key, rate, rate.Burst)
+	r, err := q.g.limiter.AllowN(ctx, key, rate, rate.Burst)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the caller says what it is about
 	}
@@ -95,8 +308,61 @@ func (f *Fleet) fillGCRA(ctx context.Context, key string, rate redis_rate.Limit)
 	return r, nil
 }
 
-// stateGCRA derives the state from how far ahead of the clock the bucket is: one
-// interval for each unit that is used, the newest of them begun.
+// remember keeps what Redis has decided.
+func (q *gcraRequest) remember(allowed bool) {
+	now := q.g.o.Now()
+	q.g.mu.Lock()
+	defer q.g.mu.Unlock()
+	for i, s := range q.states {
+		if !allowed && s.RetryAfter == 0 {
+			continue
+		}
+		w, _ := q.g.local.GetIfPresent(q.ids[i])
+		if allowed {
+			w.charge(now, s.Limit)
+		} else {
+			w.deniedUntil, w.limit = now.Add(s.RetryAfter), s.Limit.Requests
+		}
+		q.g.local.Set(q.ids[i], w)
+	}
+}
+
+// decide decides in an outage; with force, to allow.
+func (q *gcraRequest) decide(n int, force bool) {
+	now := q.g.o.Now()
+	q.g.mu.Lock()
+	defer q.g.mu.Unlock()
+	var windows [MaxBuckets]gcraLocal
+	denied := false
+	for i, b := range q.buckets {
+		w, _ := q.g.local.GetIfPresent(q.ids[i])
+		windows[i] = w
+		ahead := max(0, w.full.Sub(now))
+		interval := b.Limit.Window / time.Duration(b.Limit.Requests)
+		q.states[i] = stateGCRA(b.Limit, ahead)
+		if retry := ahead + interval - b.Limit.Window; retry > 0 && !force {
+			q.states[i].Remaining, q.states[i].RetryAfter, denied = 0, retry, true
+		}
+	}
+	if denied || n == 0 {
+		return
+	}
+	for i, b := range q.buckets {
+		windows[i].charge(now, b.Limit)
+		q.states[i] = stateGCRA(b.Limit, windows[i].full.Sub(now))
+		q.g.local.Set(q.ids[i], windows[i])
+	}
+}
+
+func (w *gcraLocal) charge(now time.Time, limit Limit) {
+	if w.full.Before(now) {
+		w.full = now
+	}
+	w.full = w.full.Add(limit.Window / time.Duration(limit.Requests))
+}
+
+// stateGCRA derives the state from how far ahead of the clock the bucket is: one interval for each unit that is used, the
+// newest of them begun.
 func stateGCRA(limit Limit, ahead time.Duration) State {
 	s := State{Limit: limit, Remaining: limit.Requests, Reset: limit.Window}
 	interval := limit.Window / time.Duration(limit.Requests)

@@ -51,7 +51,7 @@ func (c *movedClock) set(t testing.TB, ahead time.Duration) {
 
 // newFleet makes a gateway's limiter with a client of its own, which is as patient;
 // both end with the test.
-func newFleet(t testing.TB, options *redis.UniversalOptions, o ratelimit.Options) *ratelimit.Fleet {
+func newFleet(t testing.TB, options *redis.UniversalOptions, o ratelimit.Options) ratelimit.Limiter {
 	t.Helper()
 	for _, d := range []*time.Duration{&options.DialTimeout, &options.ReadTimeout, &options.WriteTimeout} {
 		if *d == 0 && o.Timeout > time.Second {
@@ -70,9 +70,9 @@ func newFleet(t testing.TB, options *redis.UniversalOptions, o ratelimit.Options
 }
 
 // newFleets makes n gateways that share a Redis.
-func newFleets(t testing.TB, n int, options func() *redis.UniversalOptions, o ratelimit.Options) []*ratelimit.Fleet {
+func newFleets(t testing.TB, n int, options func() *redis.UniversalOptions, o ratelimit.Options) []ratelimit.Limiter {
 	t.Helper()
-	fleets := make([]*ratelimit.Fleet, n)
+	fleets := make([]ratelimit.Limiter, n)
 	for i := range fleets {
 		fleets[i] = newFleet(t, options(), o)
 	}
@@ -83,9 +83,9 @@ func limit(requests int, window time.Duration) ratelimit.Limit {
 	return ratelimit.Limit{Name: "test", Requests: requests, Window: window}
 }
 
-func take(t testing.TB, f *ratelimit.Fleet, key string, l ratelimit.Limit) ratelimit.Result {
+func take(t testing.TB, f ratelimit.Limiter, key string, l ratelimit.Limit) ratelimit.Result {
 	t.Helper()
-	r, err := f.Take(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
+	r, err := f.Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
 	require.NoError(t, err)
 	require.Len(t, r.States, 1)
 	require.Equal(t, r.Allowed, r.RetryAfter == 0)
@@ -94,7 +94,7 @@ func take(t testing.TB, f *ratelimit.Fleet, key string, l ratelimit.Limit) ratel
 
 // takeAtOnce has n requests taken at the same moment, in turn by the gateways,
 // and returns how many were admitted.
-func takeAtOnce(t testing.TB, fleets []*ratelimit.Fleet, n int, key string, l ratelimit.Limit) int {
+func takeAtOnce(t testing.TB, fleets []ratelimit.Limiter, n int, key string, l ratelimit.Limit) int {
 	t.Helper()
 	var admitted atomic.Int64
 	var wg sync.WaitGroup
@@ -102,7 +102,7 @@ func takeAtOnce(t testing.TB, fleets []*ratelimit.Fleet, n int, key string, l ra
 	for i := range n {
 		wg.Go(func() {
 			<-start
-			r, err := fleets[i%len(fleets)].Take(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
+			r, err := fleets[i%len(fleets)].Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
 			if err != nil {
 				t.Errorf("taking: %v", err)
 			}
@@ -117,11 +117,11 @@ func takeAtOnce(t testing.TB, fleets []*ratelimit.Fleet, n int, key string, l ra
 }
 
 // eventuallyBy waits until the gateway's verdicts are the decider's.
-func eventuallyBy(t testing.TB, f *ratelimit.Fleet, by ratelimit.Decider) {
+func eventuallyBy(t testing.TB, f ratelimit.Limiter, by ratelimit.Decider) {
 	t.Helper()
 	l := limit(ratelimit.MaxRequests, time.Millisecond)
 	require.Eventually(t, func() bool {
-		r, err := f.Take(context.Background(), "eventually", ratelimit.Bucket{Key: "eventually", Limit: l})
+		r, err := f.Allow(context.Background(), "eventually", ratelimit.Bucket{Key: "eventually", Limit: l})
 		return err == nil && r.By == by
 	}, patience, 5*time.Millisecond)
 }
@@ -178,7 +178,7 @@ func (r *record) total(key string) int {
 
 // storm has workers take from random buckets through random gateways until done,
 // and records what is admitted. Pauses between requests are up to pause.
-func storm(t testing.TB, done <-chan struct{}, workers int, pause time.Duration, fleets []*ratelimit.Fleet, keys []string, l ratelimit.Limit) *record {
+func storm(t testing.TB, done <-chan struct{}, workers int, pause time.Duration, fleets []ratelimit.Limiter, keys []string, l ratelimit.Limit) *record {
 	t.Helper()
 	rec := &record{}
 	var wg sync.WaitGroup
@@ -193,7 +193,7 @@ func storm(t testing.TB, done <-chan struct{}, workers int, pause time.Duration,
 				}
 				key := keys[r.IntN(len(keys))]
 				from := time.Now()
-				res, err := fleets[r.IntN(len(fleets))].Take(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
+				res, err := fleets[r.IntN(len(fleets))].Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
 				if err != nil {
 					t.Errorf("taking: %v", err)
 					return

@@ -56,8 +56,8 @@ func ForUnverified(publicKey, address string) (group string, buckets []Bucket) {
 	}
 }
 
-// UnverifiedAddress is the second bucket of ForUnverified by itself. While
-// Fleet.Refused says so of it, its sender's credentials need not be looked up.
+// UnverifiedAddress is the second bucket of ForUnverified by itself. While Peek denies it, credentials that its sender names
+// need not be looked up.
 func UnverifiedAddress(address string) Bucket {
 	return Bucket{Key: address, Limit: perMinute(PolicyUnverifiedAddress, 0, UnverifiedAddressRequests)}
 }

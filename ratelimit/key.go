@@ -24,7 +24,7 @@ func hashGroup(group string) tag {
 // hashBucket also covers the algorithm, whose values in Redis are not alike, and
 // the format of the exact one's: another format is another bucket.
 func hashBucket(a Algorithm, t tag, b *Bucket) id {
-	const format = 1
+	const format = 2
 	var stack [192]byte
 	buf := append(stack[:0], format)
 	buf = append(buf, a...)

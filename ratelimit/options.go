@@ -18,7 +18,8 @@ const (
 	// GCRA is redis_rate's leaky bucket: a burst of Limit.Requests that refills
 	// evenly over Limit.Window. It is smoother and takes a fixed 70 bytes or so of
 	// Redis for a caller, but a full burst and the refill can pass in one window:
-	// 60 a minute admit up to 119 in the first. See Fleet for what it does not do.
+	// 60 a minute admit up to 119 in the first. In an outage each gateway holds it by itself, and what is allowed
+	// meanwhile is not entered into Redis afterwards.
 	GCRA Algorithm = "gcra"
 )
 
@@ -44,7 +45,7 @@ const (
 	DefaultMaxEntries    = 65536
 )
 
-// Options configure a Fleet. The zero value means the defaults.
+// Options configure a Limiter. The zero value means the defaults.
 type Options struct {
 	// Algorithm is Exact (the default) or GCRA.
 	Algorithm Algorithm
@@ -53,10 +54,9 @@ type Options struct {
 	// Prefix begins every key in Redis; "" means DefaultPrefix. It holds neither
 	// brace. Fleets that share limits have the same one.
 	Prefix string
-	// Timeout is how long a round trip to Redis may take, and how long a request
-	// may wait for its turn to join one; 0 means 50 ms. So on a machine that is
-	// short of time itself a request can wait for almost twice as long; from the
-	// first round trip that fails on, none waits longer than this in all.
+	// Timeout is how long a round trip to Redis may take, and how long a request may wait in the queue for one; 0 means
+	// 50 ms. So a request can wait for almost twice as long; from the first round trip that fails on, none waits longer than
+	// this in all.
 	Timeout time.Duration
 	// MaxFailures is after how many failed round trips in a row Redis is not asked
 	// any more (or after half of 20 and more within 10 s); 0 means 3.
@@ -64,34 +64,44 @@ type Options struct {
 	// ProbeInterval is how often it is tried then, in the background, whether
 	// Redis is back; 0 means 1 s.
 	ProbeInterval time.Duration
-	// MaxEntries bounds the callers remembered in memory for each policy; 0 means
-	// 65,536. A caller of whom 1 request is remembered takes about 170 bytes, one
-	// with 10 about 280, one with 60 about 670. Above the bound those are forgotten who have used the
-	// least of their limit: nothing is lost while Redis answers, and in an outage
-	// they may use that little again.
+	// MaxEntries bounds the local windows of each policy, with GCRA of all policies together; 0 means 65,536. Above the bound
+	// those are forgotten that have used the least of their limit, with GCRA those that were used least: nothing is lost while
+	// Redis answers, and in an outage their callers may use that again.
 	MaxEntries int
-	// Now is the clock behind the memory; nil means time.Now. Only differences
-	// count, by the monotonic clock where there is one.
+	// Now is the clock of the local windows; nil means time.Now. Only differences count, by the monotonic clock where there is
+	// one.
 	Now func() time.Time
-	// OnEvent, if set, is told of outages, one call at a time for each part of
-	// Redis and never on a request's path.
+	// OnEvent, if set, is told of outages and the like. Calls may be concurrent, and are never on a request's path.
 	OnEvent func(Event)
 }
 
-// Event is the beginning or the end of an outage.
+// EventKind says what an Event is about.
+type EventKind string
+
+// The kinds of events.
+const (
+	// Unavailable is the beginning of an outage: Redis is not asked any more, and Options.OnOutage decides.
+	Unavailable EventKind = "unavailable"
+	// Shared is its end: the limits are the fleet's again.
+	Shared EventKind = "shared"
+	// DataLost says that Redis does not have requests that it had. Each gateway tells it of its own.
+	DataLost EventKind = "data_lost"
+	// Overloaded says that of the requests of the last ProbeInterval most had no answer in time although Redis answers, so that
+	// this gateway decided by itself. OverloadEnded is the end of that.
+	Overloaded    EventKind = "overloaded"
+	OverloadEnded EventKind = "overload_ended"
+)
+
+// Event is something that operators want to know.
 type Event struct {
-	// Down says that Redis is not asked any more, and false that it is again.
-	Down bool
+	Kind EventKind
 	// Cause is the failure that began the outage. It may name Redis's address.
 	Cause error
-	// Lasted is the time since the beginning; 0 there.
-	Lasted time.Duration
-	// Part and Parts say which part of Redis it is about: 0 of 1, or for a Cluster
-	// one of its equal ranges of slots.
+	// Part and Parts say which part of Redis an outage is about: 0 of 1, or for a Cluster one of its equal ranges of slots.
 	Part, Parts int
-	// Settled is, at the end, how many admissions of this gateway were entered
-	// into Redis that it had not known of.
-	Settled int
+	// Lasted is the time since the beginning, and Synced how many requests of this gateway Redis was told of; of Shared.
+	Lasted time.Duration
+	Synced int
 }
 
 func (o *Options) complete() error {
@@ -121,9 +131,9 @@ func (o *Options) complete() error {
 	}
 	switch {
 	case o.Algorithm != Exact && o.Algorithm != GCRA:
-		return fmt.Errorf("algorithm %q: allowed are %q and %q", o.Algorithm, Exact, GCRA)
+		return fmt.Errorf("algorithm %q: must be %q or %q", o.Algorithm, Exact, GCRA)
 	case o.OnOutage != Local && o.OnOutage != Refuse && o.OnOutage != Allow:
-		return fmt.Errorf("policy for outages %q: allowed are %q, %q and %q", o.OnOutage, Local, Refuse, Allow)
+		return fmt.Errorf("policy for outages %q: must be %q, %q or %q", o.OnOutage, Local, Refuse, Allow)
 	case strings.ContainsAny(o.Prefix, "{}"):
 		return fmt.Errorf("prefix %q: braces would decide the Cluster slot", o.Prefix)
 	case o.Timeout < 0:
@@ -138,11 +148,10 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// TuneClient sets what a Fleet needs of its client, where the options leave it
-// open: deadlines of contexts are obeyed, nothing is retried behind the Fleet's
-// back (a charge could be made twice), a dead server is noticed within a second
-// and answers are not awaited for longer than that, and all commands share one
-// pool of connections, so that what Ping has opened serves the first request.
+// TuneClient sets what a Limiter needs of its client, where the options leave it open: deadlines of contexts are obeyed, failed
+// commands are not sent again (a request does not wait that long), a dead server is noticed within a second and answers are not
+// awaited for longer than that, and all commands share one pool of connections, so that those that Ping has opened serve the
+// first request.
 func TuneClient(o *redis.UniversalOptions) {
 	const patience = time.Second
 	o.ContextTimeoutEnabled = true

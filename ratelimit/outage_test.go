@@ -29,24 +29,25 @@ func (e *events) on(ev ratelimit.Event) {
 	e.list = append(e.list, ev)
 }
 
-func (e *events) all() []ratelimit.Event {
+// outages are the events but for those of lost data.
+func (e *events) outages() []ratelimit.Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]ratelimit.Event(nil), e.list...)
+	return slices.DeleteFunc(slices.Clone(e.list), func(e ratelimit.Event) bool { return e.Kind == ratelimit.DataLost })
 }
 
 // givenUp puts requests until Redis is not asked any more.
-func givenUp(t testing.TB, f *ratelimit.Fleet) {
+func givenUp(t testing.TB, f ratelimit.Limiter) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		take(t, f, "eventually", limit(ratelimit.MaxRequests, time.Millisecond))
-		return f.Down() != nil
+		return f.Unavailable() != nil
 	}, patience, time.Millisecond)
 }
 
 // verdictOfRedis is the first verdict that is not the gateway's own, because it had no answer in time. Asking charges
 // nothing.
-func verdictOfRedis(t testing.TB, f *ratelimit.Fleet, key string, l ratelimit.Limit) (r ratelimit.Result) {
+func verdictOfRedis(t testing.TB, f ratelimit.Limiter, key string, l ratelimit.Limit) (r ratelimit.Result) {
 	t.Helper()
 	for until := time.Now().Add(patience); ; {
 		var err error
@@ -163,13 +164,13 @@ func TestEveryFailureOfRedisIsAnOutageAndEnds(t *testing.T) {
 			o.OnEvent = told.on
 			a := newFleet(t, gateway(), o)
 			l := limit(20, time.Hour)
-			require.Equal(t, 5, takeAtOnce(t, []*ratelimit.Fleet{a}, 5, "k", l))
-			require.Equal(t, 5, takeAtOnce(t, []*ratelimit.Fleet{b}, 5, "k", l))
+			require.Equal(t, 5, takeAtOnce(t, []ratelimit.Limiter{a}, 5, "k", l))
+			require.Equal(t, 5, takeAtOnce(t, []ratelimit.Limiter{b}, 5, "k", l))
 
 			w.breakIt(t, s)
 			began := time.Now()
 			var wg sync.WaitGroup
-			for _, f := range []*ratelimit.Fleet{a, b} {
+			for _, f := range []ratelimit.Limiter{a, b} {
 				wg.Go(func() {
 					eventuallyBy(t, f, ratelimit.ByLocal)
 					givenUp(t, f)
@@ -178,7 +179,7 @@ func TestEveryFailureOfRedisIsAnOutageAndEnds(t *testing.T) {
 			wg.Wait()
 			if w.cause != "" {
 				// Of the last try: some other may have had no answer in time.
-				require.Eventually(t, func() bool { return strings.Contains(a.Down().Error(), w.cause) }, patience, time.Millisecond)
+				require.Eventually(t, func() bool { return strings.Contains(a.Unavailable().Error(), w.cause) }, patience, time.Millisecond)
 			}
 			// Nobody waits any more: nobody asks.
 			asked := a.Stats().Asked
@@ -189,8 +190,8 @@ func TestEveryFailureOfRedisIsAnOutageAndEnds(t *testing.T) {
 			}
 			require.Equal(t, asked, a.Stats().Asked)
 			// Each gateway holds the limit by itself, counting what it admitted before.
-			require.Equal(t, 15, takeAtOnce(t, []*ratelimit.Fleet{a}, 60, "k", l))
-			require.Equal(t, 3, takeAtOnce(t, []*ratelimit.Fleet{b}, 3, "k", l))
+			require.Equal(t, 15, takeAtOnce(t, []ratelimit.Limiter{a}, 60, "k", l))
+			require.Equal(t, 3, takeAtOnce(t, []ratelimit.Limiter{b}, 3, "k", l))
 			require.Equal(t, 1, a.Stats().Down)
 
 			w.mend(t, s)
@@ -198,7 +199,7 @@ func TestEveryFailureOfRedisIsAnOutageAndEnds(t *testing.T) {
 			eventuallyBy(t, a, ratelimit.ByRedis)
 			eventuallyBy(t, b, ratelimit.ByRedis)
 			t.Logf("away %v, back after %v", mended.Sub(began).Round(time.Millisecond), time.Since(mended).Round(time.Millisecond))
-			require.NoError(t, a.Down())
+			require.NoError(t, a.Unavailable())
 			// What the gateways admitted alone is the fleet's again: 28 of 20.
 			r := verdictOfRedis(t, b, "k", l)
 			require.False(t, r.Allowed)
@@ -206,18 +207,18 @@ func TestEveryFailureOfRedisIsAnOutageAndEnds(t *testing.T) {
 			fresh := newFleet(t, gateway(), patient())
 			require.False(t, take(t, fresh, "k", l).Allowed)
 			// What had not been used up is neither lost nor given twice.
-			require.Equal(t, 20, takeAtOnce(t, []*ratelimit.Fleet{a, b, fresh}, 100, "unused", l))
+			require.Equal(t, 20, takeAtOnce(t, []ratelimit.Limiter{a, b, fresh}, 100, "unused", l))
 
 			// Requests are let through before it is told that they are.
-			require.Eventually(t, func() bool { return len(told.all()) >= 2 }, patience, time.Millisecond)
-			list := told.all()
+			require.Eventually(t, func() bool { return len(told.outages()) >= 2 }, patience, time.Millisecond)
+			list := told.outages()
 			require.Len(t, list, 2)
-			require.True(t, list[0].Down)
+			require.Equal(t, ratelimit.Unavailable, list[0].Kind)
 			require.Error(t, list[0].Cause)
-			require.False(t, list[1].Down)
+			require.Equal(t, ratelimit.Shared, list[1].Kind)
 			require.Positive(t, list[1].Lasted)
 			if w.keeps {
-				require.GreaterOrEqual(t, list[1].Settled, 15)
+				require.GreaterOrEqual(t, list[1].Synced, 15)
 			}
 			require.EqualValues(t, 1, a.Stats().Outages)
 		})
@@ -241,7 +242,7 @@ func TestSilenceIsWaitedForNoLongerThanTheTimeout(t *testing.T) {
 			key := fmt.Sprint(i)
 			for j := range each {
 				from := time.Now()
-				_, err := f.Take(context.Background(), key, ratelimit.Bucket{Key: key, Limit: limit(1000, time.Minute)})
+				_, err := f.Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: limit(1000, time.Minute)})
 				waits[i*each+j] = time.Since(from)
 				if err != nil {
 					t.Error(err)
@@ -259,7 +260,7 @@ func TestSilenceIsWaitedForNoLongerThanTheTimeout(t *testing.T) {
 	first, _ := slices.BinarySearch(waits, timeout/2)
 	require.Less(t, first, len(waits), "nobody has waited for Redis")
 	require.Less(t, waits[first], timeout+time.Second)
-	require.Error(t, f.Down())
+	require.Error(t, f.Unavailable())
 	require.NoError(t, s.Resume())
 	eventuallyBy(t, f, ratelimit.ByRedis)
 }
@@ -307,7 +308,7 @@ func TestACallerWhoLeavesIsNoFailureOfRedis(t *testing.T) {
 						cancel(gone)
 					}()
 				}
-				_, err := f.Take(ctx, "c", ratelimit.Bucket{Key: "c", Limit: l})
+				_, err := f.Allow(ctx, "c", ratelimit.Bucket{Key: "c", Limit: l})
 				switch {
 				case i%2 == 0:
 					require.ErrorIs(t, err, context.Canceled)
@@ -317,7 +318,7 @@ func TestACallerWhoLeavesIsNoFailureOfRedis(t *testing.T) {
 				}
 			}
 			p.delay.Store(0)
-			require.NoError(t, f.Down())
+			require.NoError(t, f.Unavailable())
 			require.Zero(t, f.Stats().Outages)
 			require.Equal(t, ratelimit.ByRedis, take(t, f, "d", l).By)
 		})
@@ -337,13 +338,13 @@ func TestOutagePolicies(t *testing.T) {
 			ctx := context.Background()
 			b := ratelimit.Bucket{Key: "k", Limit: limit(2, time.Hour)}
 			for i := range 30 {
-				_, err := refuse.Take(ctx, "k", b)
+				_, err := refuse.Allow(ctx, "k", b)
 				require.ErrorIs(t, err, ratelimit.ErrUnavailable)
 				require.ErrorContains(t, err, "refused")
 				_, err = refuse.Peek(ctx, "k", b)
 				require.ErrorIs(t, err, ratelimit.ErrUnavailable)
 
-				if allow.Down() != nil || i < 2 {
+				if allow.Unavailable() != nil || i < 2 {
 					r := take(t, allow, "k", b.Limit)
 					require.True(t, r.Allowed)
 					require.Equal(t, ratelimit.ByLocal, r.By)
@@ -360,7 +361,7 @@ func TestOutagePolicies(t *testing.T) {
 			}
 			require.Error(t, refuse.Ping(ctx))
 			require.NoError(t, s.Restart())
-			for _, f := range []*ratelimit.Fleet{refuse, allow, local} {
+			for _, f := range []ratelimit.Limiter{refuse, allow, local} {
 				eventuallyBy(t, f, ratelimit.ByRedis)
 			}
 			// What was let pass counts when the limit is back, where it is known of.
@@ -392,8 +393,8 @@ func TestARestartThatNobodyNoticedLosesNothing(t *testing.T) {
 	l := limit(30, time.Hour)
 	for i, f := range fleets {
 		require.NoError(t, f.Ping(context.Background()))
-		require.Equal(t, 10, takeAtOnce(t, []*ratelimit.Fleet{f}, 10, "k", l))
-		require.Equal(t, i+1, takeAtOnce(t, []*ratelimit.Fleet{f}, i+1, "half", l))
+		require.Equal(t, 10, takeAtOnce(t, []ratelimit.Limiter{f}, 10, "k", l))
+		require.Equal(t, i+1, takeAtOnce(t, []ratelimit.Limiter{f}, i+1, "half", l))
 	}
 	require.NoError(t, s.Kill())
 	require.NoError(t, s.Restart())
@@ -468,7 +469,7 @@ func TestStormThroughOutages(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, f := range fleets {
 		wg.Go(func() {
-			records[i] = storm(t, done, 8, 10*time.Millisecond, []*ratelimit.Fleet{f}, keys, l)
+			records[i] = storm(t, done, 8, 10*time.Millisecond, []ratelimit.Limiter{f}, keys, l)
 		})
 	}
 	<-after(500 * time.Millisecond)
@@ -483,7 +484,7 @@ func TestStormThroughOutages(t *testing.T) {
 		<-after(600 * time.Millisecond)
 	}
 	for _, f := range fleets {
-		require.Eventually(t, func() bool { return f.Down() == nil }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return f.Unavailable() == nil }, patience, time.Millisecond)
 	}
 	mended := time.Now()
 	<-after(2 * window)

@@ -15,7 +15,7 @@ import (
 )
 
 // keysOf finds n keys whose buckets each of the cluster's masters has.
-func keysOf(t testing.TB, cl *redistest.Cluster, f *ratelimit.Fleet, client *redis.ClusterClient, n int, l ratelimit.Limit) [][]string {
+func keysOf(t testing.TB, cl *redistest.Cluster, f ratelimit.Limiter, client *redis.ClusterClient, n int, l ratelimit.Limit) [][]string {
 	t.Helper()
 	keys := make([][]string, len(cl.Nodes))
 	full := 0
@@ -53,7 +53,7 @@ func TestClusterHoldsTheLimitWhileASlotMovesAndANodeDies(t *testing.T) {
 	}
 	// Several buckets of one group.
 	group, buckets := ratelimit.ForUnverified("pk_live_abcdefgh", "192.0.2.1")
-	r, err := fleets[0].Take(ctx, group, buckets...)
+	r, err := fleets[0].Allow(ctx, group, buckets...)
 	require.NoError(t, err)
 	require.True(t, r.Allowed)
 	require.Equal(t, ratelimit.ByRedis, r.By)
@@ -84,14 +84,14 @@ func TestClusterHoldsTheLimitWhileASlotMovesAndANodeDies(t *testing.T) {
 		return r.By == ratelimit.ByRedis
 	}, patience, time.Millisecond)
 	require.Equal(t, 30, takeAtOnce(t, fleets, 100, keys[1][1], l))
-	require.Eventually(t, func() bool { take(t, fleets[0], keys[2][1], l); return fleets[0].Down() != nil }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { take(t, fleets[0], keys[2][1], l); return fleets[0].Unavailable() != nil }, patience, time.Millisecond)
 	down := fleets[0].Stats()
 	require.Equal(t, 16, down.Parts)
 	require.LessOrEqual(t, down.Down, 6, "only the dead node's slots are given up")
 
 	// It comes back empty (a Cluster's node remembers its slots).
 	require.NoError(t, cl.Nodes[2].Restart())
-	require.Eventually(t, func() bool { return fleets[0].Down() == nil }, 2*patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return fleets[0].Unavailable() == nil }, 2*patience, 10*time.Millisecond)
 	// Too few round trips may have failed for the key's own slots to be given up: then its debts are entered when the
 	// gateway next looks around. Who waits for that charges nothing.
 	fresh := newFleet(t, cl.Options(), patient())
@@ -127,7 +127,7 @@ func TestClusterReplicaTakesOverWithTheCounts(t *testing.T) {
 	for _, f := range fleets {
 		require.Eventually(t, func() bool {
 			r, err := f.Peek(ctx, key, ratelimit.Bucket{Key: key, Limit: l})
-			return err == nil && r.By == ratelimit.ByRedis && f.Down() == nil
+			return err == nil && r.By == ratelimit.ByRedis && f.Unavailable() == nil
 		}, patience, 10*time.Millisecond)
 	}
 	t.Logf("shared again %v after the replica took over", time.Since(promoted).Round(time.Millisecond))
@@ -161,7 +161,7 @@ func TestSentinelFailoverKeepsTheCounts(t *testing.T) {
 	promoted := time.Now()
 	for _, f := range fleets {
 		eventuallyBy(t, f, ratelimit.ByRedis)
-		require.Eventually(t, func() bool { return f.Down() == nil }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return f.Unavailable() == nil }, patience, time.Millisecond)
 	}
 	t.Logf("shared again %v after the replica took over", time.Since(promoted).Round(time.Millisecond))
 	require.Equal(t, 8, takeAtOnce(t, fleets, 60, "k", l))

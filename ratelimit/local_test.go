@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/script"
 )
 
 // A fakeClock is set by the test, in microseconds.
@@ -25,27 +26,68 @@ func bucketOf(key string, requests int, w time.Duration) Bucket {
 	return Bucket{Key: key, Limit: Limit{Name: "test", Requests: requests, Window: w}}
 }
 
-// decideLocally is a Take in an outage, without the Fleet.
-func decideLocally(t testing.TB, l *ledger, group string, buckets ...Bucket) Result {
+const sec = int64(1_000_000)
+
+// decideLocally is an Allow in an outage, without the rest of the limiter.
+func decideLocally(t testing.TB, l *locals, group string, buckets ...Bucket) Result {
 	t.Helper()
-	var o op
-	require.NoError(t, o.prepare(l, Exact, group, buckets))
-	r := Result{States: make([]State, len(buckets))}
-	if refused, _ := o.begin(r.States, true, false, false); !refused {
-		o.local(r.States, nil, false, true, 50_000)
+	var r request
+	require.NoError(t, r.prepare(l, group, buckets, true))
+	res := Result{States: make([]State, len(buckets))}
+	r.states = res.States
+	if !r.begin(true) {
+		r.decide(false, false, 50*time.Millisecond)
 	}
-	r.finish(ByLocal)
-	return r
+	res.finish(ByLocal)
+	return res
 }
 
-// TestTheLedgerGivesTheVerdictsOfTheRule is the twin of the script's test.
-func TestTheLedgerGivesTheVerdictsOfTheRule(t *testing.T) {
+// A model is the rule by itself: all requests, each at its time.
+type model struct{ at []int64 }
+
+func (m *model) used(now, span int64) (n int, oldest int64) {
+	for _, at := range m.at {
+		if at+span > now {
+			if n == 0 {
+				oldest = at
+			}
+			n++
+		}
+	}
+	return n, oldest
+}
+
+// state is what the state of a bucket should be.
+func (m *model) state(now, span int64, limit int) (remaining, reset, retry int64) {
+	n, oldest := m.used(now, span)
+	remaining, reset = int64(max(0, limit-n)), span
+	if n > 0 {
+		reset = oldest + span - now
+	}
+	if n >= limit {
+		excess := n - limit
+		for _, at := range m.at {
+			if at+span <= now {
+				continue
+			}
+			if excess == 0 {
+				retry = at + span - now
+				break
+			}
+			excess--
+		}
+	}
+	return remaining, reset, retry
+}
+
+// TestLocalWindowsFollowTheRule is the twin of the script's test.
+func TestLocalWindowsFollowTheRule(t *testing.T) {
 	t.Parallel()
 	const span = 2 * sec
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		var clock fakeClock
-		l := newLedger(1000, clock.now)
+		l := newLocals(1000, clock.now)
 		models := make([]model, 3)
 		limits := []int{1 + r.IntN(3), 2 + r.IntN(10), 1 + r.IntN(256)}
 		for step := range 400 {
@@ -96,11 +138,11 @@ func TestTheLedgerGivesTheVerdictsOfTheRule(t *testing.T) {
 	}
 }
 
-func TestTheLedgersClockMayBeSetBack(t *testing.T) {
+func TestTheClockOfLocalWindowsMayBeSetBack(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
 	clock.us.Store(1000 * sec)
-	l := newLedger(100, clock.now)
+	l := newLocals(100, clock.now)
 	b := bucketOf("k", 2, time.Minute)
 	require.True(t, decideLocally(t, l, "k", b).Allowed)
 	clock.us.Store(400 * sec) // Now is a field: it may not be monotonic
@@ -112,59 +154,104 @@ func TestTheLedgersClockMayBeSetBack(t *testing.T) {
 	require.True(t, decideLocally(t, l, "k", b).Allowed)
 }
 
-// TestTakesUnderWayCountInAnOutage: Redis may still admit them.
-func TestTakesUnderWayCountInAnOutage(t *testing.T) {
+// TestRequestsUnderWayCountInAnOutage: Redis may still admit them.
+func TestRequestsUnderWayCountInAnOutage(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
-	l := newLedger(100, clock.now)
+	l := newLocals(100, clock.now)
 	b := []Bucket{bucketOf("k", 3, time.Minute)}
-	states := make([]State, 1)
-	var asked [2]op
+	var asked [2]request
 	for i := range asked {
-		require.NoError(t, asked[i].prepare(l, Exact, "k", b))
-		refused, _ := asked[i].begin(states, true, true, false)
-		require.False(t, refused)
+		require.NoError(t, asked[i].prepare(l, "k", b, true))
+		asked[i].states = make([]State, 1)
+		require.False(t, asked[i].begin(true))
+		asked[i].ask(uint64(2*i+2), "p", 0, 0)
 	}
 	require.True(t, decideLocally(t, l, "k", b...).Allowed)
 	r := decideLocally(t, l, "k", b...)
-	require.False(t, r.Allowed, "two are under way and one is admitted")
+	require.False(t, r.Allowed, "two are under way and one is allowed")
 	require.Equal(t, 50*time.Millisecond, r.RetryAfter, "until they are answered")
-	asked[0].cancel(nil)
-	require.True(t, asked[1].admitted(states, true))
+	asked[0].cancel()
+	asked[1].call.Replies[0] = script.Reply{Remaining: 2, Reset: 60 * sec, Stored: 1}
+	asked[1].answered()
 	require.True(t, decideLocally(t, l, "k", b...).Allowed)
 	require.False(t, decideLocally(t, l, "k", b...).Allowed)
 }
 
-// TestRedisCannotAdmitBeyondWhatThisGatewayKnows: it has come back empty while a
-// take was under way.
-func TestRedisCannotAdmitBeyondWhatThisGatewayKnows(t *testing.T) {
+// TestARequestWithoutAnAnswerCountsOnce: Redis may have counted it, or not.
+func TestARequestWithoutAnAnswerCountsOnce(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
-	l := newLedger(100, clock.now)
-	b := []Bucket{bucketOf("k", 2, time.Minute), bucketOf("other", 2, time.Minute)}
-	asked := make([]op, 3)
-	for i := range asked {
-		require.NoError(t, asked[i].prepare(l, Exact, "k", b))
-		refused, _ := asked[i].begin(make([]State, 2), true, true, false)
-		require.False(t, refused)
+	l := newLocals(100, clock.now)
+	b := []Bucket{bucketOf("k", 3, time.Minute)}
+	for stored := range uint64(2) {
+		var r request
+		require.NoError(t, r.prepare(l, "k", b, true))
+		r.states = make([]State, 1)
+		require.False(t, r.begin(true))
+		r.ask(2, "p", 0, 0)
+		r.decide(false, true, time.Second)
+		require.Equal(t, ByLocal, r.by)
+		require.Zero(t, r.states[0].RetryAfter)
+		require.Equal(t, 2-int(stored), r.states[0].Remaining)
+		require.NoError(t, r.prepare(l, "k", b, true))
+		r.ask(4, "p", 0, 0)
+		require.Equal(t, stored+1, r.call.Buckets[0].Seq)
+		require.Zero(t, r.call.Buckets[0].Base)
+		require.Equal(t, []script.Unsynced{{Count: 1 + int(stored)}}, r.call.Buckets[0].Unsynced)
 	}
-	for i := range asked {
-		states := []State{{Remaining: 1, Reset: time.Minute}, {Remaining: 1, Reset: time.Minute}}
-		require.Equal(t, i < 2, asked[i].admitted(states, true))
-		if i == 2 {
-			require.Equal(t, time.Minute, states[0].RetryAfter)
-			require.Zero(t, states[0].Remaining)
-		} else {
-			require.Equal(t, 1-i, states[0].Remaining, "the less of what the two know")
-		}
+}
+
+// TestMostDecisionsBeingLocalIsAnOverload, once, until it is over; a few are not.
+func TestMostDecisionsBeingLocalIsAnOverload(t *testing.T) {
+	t.Parallel()
+	var o overload
+	redis, local := uint64(0), uint64(0)
+	for i, step := range []struct {
+		redis, local uint64
+		want         EventKind
+	}{
+		{1000, 400, ""}, {0, 19, ""}, {9, 11, Overloaded}, {100, 101, ""}, {0, 3, ""}, {5, 5, OverloadEnded}, {0, 0, ""}, {0, 50, Overloaded}, {0, 0, OverloadEnded},
+	} {
+		redis, local = redis+step.redis, local+step.local
+		e, changed := o.look(redis, local)
+		require.Equal(t, step.want, e.Kind, "step %d", i)
+		require.Equal(t, step.want != "", changed)
 	}
+}
+
+// TestDenialsFromMemoryTellRedissTimes: when the first unit comes back, and not when this gateway's own does.
+func TestDenialsFromMemoryTellRedissTimes(t *testing.T) {
+	t.Parallel()
+	var clock fakeClock
+	l := newLocals(100, clock.now)
+	b := []Bucket{bucketOf("k", 3, time.Minute)}
+	clock.us.Add(sec)
+	require.True(t, decideLocally(t, l, "k", b...).Allowed)
+	var r request
+	r.states = make([]State, 1)
+	require.NoError(t, r.prepare(l, "k", b, true))
+	require.False(t, r.begin(true))
+	r.ask(2, "p", 0, 0)
+	r.call.Replies[0] = script.Reply{Reset: 20 * sec, Retry: 30 * sec, Stored: 1}
+	r.answered()
+	for _, at := range []struct{ passed, reset, retry int64 }{{0, 20, 30}, {5, 15, 25}, {25, 5, 5}} {
+		clock.us.Store((1 + at.passed) * sec)
+		res := decideLocally(t, l, "k", b...)
+		require.False(t, res.Allowed)
+		require.Equal(t, State{
+			Limit: b[0].Limit, Reset: time.Duration(at.reset) * time.Second, RetryAfter: time.Duration(at.retry) * time.Second,
+		}, res.States[0])
+	}
+	clock.us.Store(31 * sec)
+	require.True(t, decideLocally(t, l, "k", b...).Allowed)
 }
 
 func TestMemoryIsBoundedAndForgetsWhoUsedLeast(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
 	const maxEntries = 3200 // 100 a shard
-	l := newLedger(maxEntries, clock.now)
+	l := newLocals(maxEntries, clock.now)
 	// 320 callers have used up their limit.
 	for i := range 320 {
 		for range 5 {
@@ -196,8 +283,8 @@ func TestMemoryIsBoundedAndForgetsWhoUsedLeast(t *testing.T) {
 	l.sweep()
 	require.Zero(t, l.size())
 	for _, tb := range *l.tables.Load() {
-		for i := range tb.shards {
-			require.False(t, tb.shards[i].grown)
+		for i := range tb.stripes {
+			require.False(t, tb.stripes[i].grown)
 		}
 	}
 }
@@ -216,7 +303,7 @@ func TestBytesPerCaller(t *testing.T) {
 	for requests, limit := range map[int]uint64{1: 250, 10: 380, 60: 780} {
 		before := heap()
 		var clock fakeClock
-		l := newLedger(DefaultMaxEntries, clock.now)
+		l := newLocals(DefaultMaxEntries, clock.now)
 		for i := range callers {
 			for range requests {
 				clock.us.Add(1)
@@ -254,7 +341,7 @@ func TestTenThousandAddressesAtOnce(t *testing.T) {
 			for i := w; i < addresses; i += 100 {
 				for range 2 {
 					group, b := ForAddress(fmt.Sprintf("10.0.%d.%d", i/256, i%256), AddressLimit(0))
-					r, err := f.Take(ctx, group, b)
+					r, err := f.Allow(ctx, group, b)
 					if err != nil || !r.Allowed || r.By != ByRedis {
 						t.Errorf("%+v %v", r, err)
 					}
@@ -263,7 +350,7 @@ func TestTenThousandAddressesAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.LessOrEqual(t, f.Stats().Entries, 4000+shardCount)
+	require.LessOrEqual(t, f.Stats().Entries, 4000+stripeCount)
 	each := (usedMemory(t, client) - before) / addresses
 	t.Logf("an address with 2 requests takes %d bytes of Redis, all told", each)
 	require.Less(t, each, int64(320))
@@ -273,7 +360,7 @@ func TestTenThousandAddressesAtOnce(t *testing.T) {
 	for requests, limit := range map[int]int64{1: 180, 10: 260, 60: 640} {
 		b := bucketOf(fmt.Sprint("usage", requests), 100, time.Minute)
 		for range requests {
-			_, err := f.Take(ctx, "u", b)
+			_, err := f.Allow(ctx, "u", b)
 			require.NoError(t, err)
 		}
 		usage, err := client.MemoryUsage(ctx, f.KeyName("u", b)).Result()
@@ -302,15 +389,15 @@ func TestSlotsAreThoseOfACluster(t *testing.T) {
 	}
 }
 
-// FuzzLedgerAgainstRule plays takes at times of the fuzzer's choice.
-func FuzzLedgerAgainstRule(f *testing.F) {
+// FuzzLocalWindowsAgainstTheRule plays takes at times of the fuzzer's choice.
+func FuzzLocalWindowsAgainstTheRule(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 1, 0, 1, 255, 2, 3}, uint8(2))
 	f.Add([]byte("the clock goes on and now and then back"), uint8(60))
 	f.Fuzz(func(t *testing.T, steps []byte, requests uint8) {
 		const span = 1000 // microseconds
 		limit := int(requests) + 1
 		var clock fakeClock
-		l := newLedger(10, clock.now)
+		l := newLocals(10, clock.now)
 		var m model
 		for _, step := range steps[:min(len(steps), 4000)] {
 			clock.us.Add(int64(step) * int64(step) / 64)
@@ -334,22 +421,24 @@ func FuzzLedgerAgainstRule(f *testing.F) {
 	})
 }
 
-// BenchmarkLedgerLocal is a verdict in an outage without the Fleet around it: 0.65
-// microseconds, no allocation.
-func BenchmarkLedgerLocal(b *testing.B) {
+// BenchmarkDecideLocally is a decision in an outage, without the rest of the limiter.
+func BenchmarkDecideLocally(b *testing.B) {
 	var clock fakeClock
-	l := newLedger(DefaultMaxEntries, clock.now)
+	l := newLocals(DefaultMaxEntries, clock.now)
 	buckets := []Bucket{bucketOf("k", 60, time.Minute)}
-	states := make([]State, 1)
+	var r request
+	r.states = make([]State, 1)
 	b.ReportAllocs()
 	for b.Loop() {
 		clock.us.Add(1_100_000)
-		var o op
-		if err := o.prepare(l, Exact, "k", buckets); err != nil {
+		if err := r.prepare(l, "k", buckets, true); err != nil {
 			b.Fatal(err)
 		}
-		if refused, _ := o.begin(states, true, false, false); refused || !o.local(states, nil, false, true, 50_000) {
-			b.Fatal("refused")
+		if r.begin(true) {
+			b.Fatal("denied")
+		}
+		if r.decide(false, false, 0); r.states[0].RetryAfter > 0 {
+			b.Fatal("denied")
 		}
 	}
 }

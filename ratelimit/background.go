@@ -1,0 +1,53 @@
+package ratelimit
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// background is work that goes on beside requests, until it is closed.
+type background struct {
+	ctx    context.Context //nolint:containedctx // it ends the work, not a request's
+	cancel context.CancelFunc
+	mu     sync.RWMutex // held to close
+	closed bool
+	work   sync.WaitGroup
+}
+
+func newBackground() *background {
+	b := new(background)
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	return b
+}
+
+// spawn starts work, unless the background is closed.
+func (b *background) spawn(work func()) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if !b.closed {
+		b.work.Go(work)
+	}
+}
+
+// sleep waits; false if the background is closed meanwhile.
+func (b *background) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-b.ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// Close implements Limiter.
+func (b *background) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.cancel()
+	b.work.Wait()
+	return nil
+}

@@ -1,0 +1,227 @@
+-- The exact limiter: requests charged to buckets, each request to all of its buckets or to none.
+--
+-- A bucket is one string: a header, a table of writers and a log of entries, oldest first. Times are Redis's own (TIME), in
+-- microseconds. Integers are unsigned and big-endian.
+--
+--   header  total    3 bytes  requests in the log
+--           skew     7 bytes  added to TIME so that a bucket's time never goes back
+--           first    7 bytes  time of the oldest entry
+--           span     5 bytes  from there to the newest entry
+--           open     5 bytes  how long the newest entry has been taking requests
+--           writers  2 bytes  number of writers
+--   writer  id       5 bytes  a gateway's window for this bucket
+--           stored   6 bytes  how many requests of this writer have been entered, ever
+--           call     6 bytes  number of the call that charged the bucket last; one less if it only entered unsynced ones
+--           at       7 bytes  when that was
+--   entry   delta    5 bytes  time since the entry before (unused in the oldest)
+--           count    2 bytes  requests, all counted as if they had come at its time
+--
+-- KEYS     the buckets of all calls, in order
+-- ARGV[1]  for each call: flags (1 byte: 1 charges the buckets), number of buckets (1 byte), number of the call (6 bytes);
+--          then for each bucket: limit (3), window (5), writer (5), base (6), seq (6), number of unsynced entries (2), and for
+--          each of those, oldest first: count (2), age (5)
+-- reply    for each bucket: status (1), remaining (3), reset (5), retry (5), stored (6)
+--
+-- A writer numbers the requests that it allows; seq is the number of its last one. If fewer are stored, the newest of its
+-- unsynced entries are entered until seq is reached: whatever was entered before is not entered twice. The writer knows that
+-- at least base are stored. If they are not, Redis has lost data: the bucket is left as it is, with status LOST.
+--
+-- Numbers of calls are even and rise. A call with a number below the stored one has come late, after one that took it for
+-- lost, and changes nothing: its status is STALE. A call whose number is stored has come before, and was allowed.
+--
+-- A value that cannot be decoded is treated as absent.
+local sub, floor, min, max = string.sub, math.floor, math.min, math.max
+local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
+local HEADER, HEAD = '>I3I7I7I5I5I2', 29
+local WRITER, WRITE = '>I5I6I6I7', 24
+local ENTRY, SIZE, TAIL, MAX, TOTAL = '>I5I2', 7, '>I2I5', 65535, 16777215
+local CALL, BUCKET, UNSYNCED, UNIT, REPLY = '>I1I1I6', '>I3I5I5I6I6I2', '>I2I5', 7, '>I1I3I5I5I6'
+local OK, LOST, STALE = 0, 1, 2
+
+local input, number = ARGV[1], 0
+local time = call('TIME')
+local clock = time[1] * 1000000 + time[2]
+
+-- width is for how long an entry takes requests: a 256th of the window bounds the log, whatever the limit.
+local function width(limit, window)
+  return limit > 256 and floor(window / 256) or 1
+end
+
+-- merge enters the newest n of a writer's unsynced requests, of which there are `entries` at `list`, into a log. It returns the
+-- log, its total, the times of its oldest and newest entry and since when the newest takes requests, and the writer's newest
+-- time.
+local function merge(log, total, first, last, open, now, at, limit, window, list, entries, n)
+  local all, count, time = {}, 0, first
+  for pos = 1, #log, SIZE do
+    local delta, held = unpack(ENTRY, log, pos)
+    if pos > 1 then
+      time = time + delta
+    end
+    count = count + 1
+    all[count] = {time, held}
+  end
+  for i = entries - 1, 0, -1 do
+    local held, age = unpack(UNSYNCED, input, list + UNIT * i)
+    held = min(held, n)
+    n = n - held
+    if held > 0 and age < window then
+      total, count = total + held, count + 1
+      all[count] = {now - age, held}
+      at = max(at, now - age)
+    end
+  end
+  if count == 0 then
+    return log, total, first, last, open, at
+  end
+  table.sort(all, function(x, y) return x[1] < y[1] end)
+  local oldest = 1
+  while total > TOTAL do
+    local e, excess = all[oldest], total - TOTAL
+    if e[2] > excess then
+      e[2], total = e[2] - excess, TOTAL
+    else
+      total, oldest = total - e[2], oldest + 1
+    end
+  end
+  -- Gateways may have allowed more than the limit together. The log stays bounded.
+  local wide = width(count > 512 and TOTAL or limit, window)
+  local out, o, before, held = {}, 0, 0, 0
+  last = 0
+  for i = oldest, count do
+    local time, n = all[i][1], all[i][2]
+    if o == 0 or time - open >= wide or held + n > MAX then
+      o, open, held, before = o + 1, time, 0, last
+    end
+    held, last = held + n, time
+    if o == 1 then
+      first, before = last, last
+    end
+    out[o] = pack(ENTRY, last - before, held)
+  end
+  return table.concat(out), total, first, last, open, at
+end
+
+-- take enters a writer's unsynced requests into the bucket at key, and one more if charge and it fits. The arguments are at p.
+-- It returns the position behind them, and status, remaining, reset, retry, stored of the reply.
+local function take(key, p, charge)
+  local limit, window, id, base, seq, entries, list = unpack(BUCKET, input, p)
+  local total, skew, first, last, open, now, log = 0, 0, 0, 0, 0, clock, ''
+  local writers, own, stored, seen, at = '', nil, 0, 0, 0
+  local dirty, merged, status, repeated = false, false, OK, false
+
+  local raw = pcall('GET', key)
+  if type(raw) == 'table' then
+    if sub(raw.err, 1, 9) ~= 'WRONGTYPE' then
+      error(raw.err, 0)
+    end
+  elseif raw and #raw >= HEAD + SIZE then
+    local size, t, s, f, span, o, n = #raw, unpack(HEADER, raw)
+    local l, pos = f + span, HEAD + n * WRITE + 1
+    local at_end = clock + s
+    if at_end < l then
+      -- The clock was set back: time goes on from the newest entry.
+      s, at_end, dirty = s + l - at_end, l, true
+    end
+    local oldest = pos
+    if l + window > at_end and (size - pos + 1) % SIZE == 0 then
+      -- Requests that have left the window are dropped. A log that ends before its newest request is malformed.
+      while f + window <= at_end and pos + 2 * SIZE - 1 <= size do
+        local count, delta = unpack(TAIL, raw, pos + 5)
+        t, f, pos = t - count, f + delta, pos + SIZE
+      end
+      if t > 0 and f + window > at_end and pos + SIZE - 1 <= size then
+        total, skew, first, last, open, now = t, s, f, l, l - o, at_end
+        log, writers = sub(raw, pos), sub(raw, HEAD + 1, oldest - 1)
+        for w = 1, #writers, WRITE do
+          local i, st, se, a = unpack(WRITER, writers, w)
+          if i == id then
+            own, stored, seen, at = w, st, se, a
+          end
+        end
+      end
+    end
+  end
+
+  if seen > number then
+    status = STALE
+  elseif seen == number then
+    repeated = true
+  elseif stored < base then
+    status = LOST
+  elseif stored < seq then
+    log, total, first, last, open, at = merge(log, total, first, last, open, now, at, limit, window, list, entries, seq - stored)
+    stored, merged = seq, true
+  end
+
+  local retry, charged = 0, false
+  if repeated then
+    charge = false
+  elseif total >= limit then
+    -- So many of the oldest have to leave that one more fits.
+    local excess, time, pos = total - limit, first, 1
+    local _, count = unpack(ENTRY, log)
+    while count <= excess and pos + 2 * SIZE - 1 <= #log do
+      local delta
+      excess, pos = excess - count, pos + SIZE
+      delta, count = unpack(ENTRY, log, pos)
+      time = time + delta
+    end
+    retry = min(time + window - now, window)
+  elseif charge and status == OK then
+    local delta, held = 0, MAX
+    if total == 0 then
+      first, last, open = now, now, now
+    else
+      delta, held = unpack(ENTRY, log, #log - SIZE + 1)
+    end
+    if held < MAX and now - open < width(limit, window) then
+      if #log == SIZE then
+        first = now
+      end
+      log = sub(log, 1, -SIZE - 1) .. pack(ENTRY, delta + now - last, held + 1)
+    else
+      log, open = log .. pack(ENTRY, now - last, 1), now
+    end
+    total, last, at, stored, charged = total + 1, now, now, stored + 1, true
+  end
+
+  if total > 0 and status == OK and (charged or merged or dirty) then
+    -- Writers whose last request has left the window are forgotten.
+    local w = pack(WRITER, id, stored, charged and number or max(seen, number - 1), at)
+    for i = 1, #writers, WRITE do
+      if i ~= own then
+        local _, _, _, a = unpack(WRITER, writers, i)
+        if a + window > now then
+          w = w .. sub(writers, i, i + WRITE - 1)
+        end
+      end
+    end
+    call('SET', key, pack(HEADER, total, skew, first, last - first, last - open, #w / WRITE) .. w .. log,
+      'PX', floor((last + window - now) / 1000) + 1)
+  end
+  return list + UNIT * entries, status, limit > total and limit - total or 0,
+    total > 0 and first + window - now or window, retry, stored, repeated
+end
+
+local out, o, k, p, size = {}, 0, 1, 1, #input
+while p <= size do
+  local flags, n
+  flags, n, number, p = unpack(CALL, input, p)
+  local charge = flags == 1
+  if n > 1 and charge then
+    -- All or nothing: every bucket is looked at before any is charged.
+    local q, status, retry, repeated, _ = p
+    for i = k, k + n - 1 do
+      q, status, _, _, retry, _, repeated = take(KEYS[i], q, false)
+      charge = charge and status == OK and retry == 0 and not repeated
+    end
+  end
+  for i = k, k + n - 1 do
+    local status, remaining, reset, retry, stored
+    p, status, remaining, reset, retry, stored = take(KEYS[i], p, charge)
+    o = o + 1
+    out[o] = pack(REPLY, status, remaining, reset, retry, stored)
+  end
+  k = k + n
+end
+return table.concat(out)

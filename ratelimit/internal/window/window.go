@@ -1,0 +1,131 @@
+// Package window is the exact sliding window as a data structure: no Redis, no clock, no locks.
+//
+// Times are microseconds from any beginning, below 1<<47 (four years). A window's span and the limit are the caller's to
+// pass, the same span each time; limits may differ from call to call.
+package window
+
+import "slices"
+
+// Window is a log of requests, oldest first. A request counts in the span of time that begins with it. The zero value is an
+// empty window.
+type Window struct {
+	entries []int64 // time and count
+	open    int64   // when the newest entry took its first request
+	head    int32   // entries before it have left
+	total   int32   // requests in entries[head:]
+}
+
+// Entry is requests of one time.
+type Entry struct {
+	At    int64
+	Count int
+}
+
+const (
+	countBits = 16
+	maxCount  = 1<<countBits - 1
+	// groups is into how many groups a span is divided where a limit is higher than that, or the log longer than twice that
+	// because more was allowed: it bounds the log. A request then counts as if it had come with the last of its group, so that
+	// it never leaves early.
+	groups = 256
+)
+
+func pack(at int64, count int) int64 { return at<<countBits | int64(count) }
+
+func timeOf(e int64) int64 { return e >> countBits }
+
+func countOf(e int64) int { return int(e & maxCount) }
+
+// width is for how long an entry takes requests.
+func (w *Window) width(limit int, span int64) int64 {
+	if limit > groups || len(w.entries)-int(w.head) > 2*groups {
+		return max(1, span/groups)
+	}
+	return 1
+}
+
+// Total is the number of requests in the window, as of the last Prune.
+func (w *Window) Total() int { return int(w.total) }
+
+// Newest is the time of the newest request. The window must not be empty.
+func (w *Window) Newest() int64 { return timeOf(w.entries[len(w.entries)-1]) }
+
+// Before is the time of the newest request before the newest n; false if the window has none.
+func (w *Window) Before(n int) (int64, bool) {
+	for i := len(w.entries) - 1; i >= int(w.head); i-- {
+		if n -= countOf(w.entries[i]); n < 0 {
+			return timeOf(w.entries[i]), true
+		}
+	}
+	return 0, false
+}
+
+// Prune forgets what has left the span that ends now.
+func (w *Window) Prune(now, span int64) {
+	if w.total > 0 && w.Newest()+span <= now {
+		w.entries, w.head, w.total = w.entries[:0], 0, 0
+		return
+	}
+	for w.total > 0 && timeOf(w.entries[w.head])+span <= now {
+		w.total -= int32(countOf(w.entries[w.head])) //nolint:gosec // 16 bits
+		w.head++
+	}
+}
+
+// Add counts one request. A time before the newest request's is taken for that.
+func (w *Window) Add(now int64, limit int, span int64) {
+	if w.total > 0 {
+		last := len(w.entries) - 1
+		now = max(now, timeOf(w.entries[last]))
+		if held := countOf(w.entries[last]); held < maxCount && now-w.open < w.width(limit, span) {
+			w.entries[last] = pack(now, held+1)
+			w.total++
+			return
+		}
+	}
+	if len(w.entries) == cap(w.entries) && w.head > 0 {
+		w.entries = w.entries[:copy(w.entries, w.entries[w.head:])]
+		w.head = 0
+	}
+	w.entries = append(w.entries, pack(now, 1))
+	w.total++
+	w.open = now
+}
+
+// Retry is the time until one more request fits; 0 if it does now.
+func (w *Window) Retry(now int64, limit int, span int64) int64 {
+	excess := int(w.total) - limit
+	if excess < 0 {
+		return 0
+	}
+	for _, e := range w.entries[w.head:] {
+		excess -= countOf(e)
+		if excess < 0 {
+			return max(1, timeOf(e)+span-now)
+		}
+	}
+	return span
+}
+
+// Reset is the time until the oldest request leaves; span if there is none.
+func (w *Window) Reset(now, span int64) int64 {
+	if w.total == 0 {
+		return span
+	}
+	return max(1, timeOf(w.entries[w.head])+span-now)
+}
+
+// Last lists the newest n requests, oldest first.
+func (w *Window) Last(n int) []Entry {
+	if n <= 0 {
+		return nil
+	}
+	var list []Entry
+	for i := len(w.entries) - 1; i >= int(w.head) && n > 0; i-- {
+		e := Entry{timeOf(w.entries[i]), min(n, countOf(w.entries[i]))}
+		n -= e.Count
+		list = append(list, e)
+	}
+	slices.Reverse(list)
+	return list
+}

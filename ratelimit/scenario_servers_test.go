@@ -1,0 +1,201 @@
+package ratelimit
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+)
+
+// serverWorld is a world of a real Redis and a real network.
+type serverWorld struct {
+	t      *testing.T
+	server *redistest.Server
+	links  []*serverLink // by gateway
+}
+
+// serverLink is a gateway's network: a proxy.
+type serverLink struct {
+	addr  string
+	cut   atomic.Bool
+	delay atomic.Int64
+}
+
+func startLink(t *testing.T, target string) *serverLink {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := &serverLink{addr: listener.Addr().String()}
+	var work sync.WaitGroup
+	var mu sync.Mutex
+	var open []net.Conn
+	over := make(chan struct{})
+	pump := func(to, from net.Conn) {
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := from.Read(buf)
+			select {
+			case <-time.After(time.Duration(l.delay.Load())):
+			case <-over:
+			}
+			if n > 0 && !l.cut.Load() {
+				if _, err := to.Write(buf[:n]); err != nil {
+					break
+				}
+			}
+			if err != nil {
+				break
+			}
+		}
+		_ = to.Close()
+		_ = from.Close()
+	}
+	work.Go(func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			out, err := new(net.Dialer).DialContext(context.Background(), "tcp", target)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			mu.Lock()
+			open = append(open, in, out)
+			mu.Unlock()
+			work.Go(func() { pump(out, in) })
+			work.Go(func() { pump(in, out) })
+		}
+	})
+	t.Cleanup(func() {
+		close(over)
+		_ = listener.Close()
+		mu.Lock()
+		for _, c := range open {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		work.Wait()
+	})
+	return l
+}
+
+// plays reports whether the world knows a scenario's faults.
+func (w *serverWorld) plays(s *scenario) bool {
+	for _, f := range s.faults {
+		switch f.kind {
+		case slowRedis, loseAnswers, stall, failover:
+			return false
+		}
+	}
+	return s.nodes == 1
+}
+
+func (w *serverWorld) snapshot() string { return filepath.Join(w.server.Dir, "dump.rdb") }
+
+func (w *serverWorld) save(int) {
+	o := w.server.Options().Simple()
+	o.ReadTimeout = time.Minute
+	c := redis.NewClient(o)
+	defer func() { _ = c.Close() }()
+	assert.NoError(w.t, c.Save(context.Background()).Err())
+}
+
+func (w *serverWorld) begin(f fault) {
+	switch f.kind {
+	case slowLink:
+		w.links[f.gateway].delay.Store(int64(f.by))
+	case cutLink:
+		w.links[f.gateway].cut.Store(true)
+	case freezeRedis:
+		assert.NoError(w.t, w.server.Pause())
+	case stopRedis:
+		w.save(0)
+		assert.NoError(w.t, w.server.Kill())
+	case emptyRedis:
+		assert.NoError(w.t, w.server.Kill())
+		assert.NoError(w.t, os.RemoveAll(w.snapshot()))
+	case oldRedis:
+		assert.NoError(w.t, w.server.Kill())
+	case clockForward:
+		assert.NoError(w.t, w.server.StepClock(f.by))
+	case clockBack:
+		assert.NoError(w.t, w.server.StepClock(-f.by))
+	}
+}
+
+func (w *serverWorld) end(f fault) {
+	switch f.kind {
+	case slowLink:
+		w.links[f.gateway].delay.Store(0)
+	case cutLink:
+		w.links[f.gateway].cut.Store(false)
+	case freezeRedis:
+		assert.NoError(w.t, w.server.Resume())
+	case stopRedis, emptyRedis, oldRedis:
+		assert.NoError(w.t, w.server.Restart())
+	case clockForward, clockBack:
+		assert.NoError(w.t, w.server.StepClock(0))
+	}
+}
+
+// TestScenariosOnARealRedis plays scenarios of the simulation on real servers, in real time, all at once: they mostly wait.
+func TestScenariosOnARealRedis(t *testing.T) {
+	t.Parallel()
+	scenarios := 4
+	if os.Getenv("GATEHOUSE_CHAOS") == "1" {
+		scenarios = 24
+	}
+	var work sync.WaitGroup
+	for seed := uint64(1); scenarios > 0; seed++ {
+		s := makeScenario(seed)
+		w := &serverWorld{t: t}
+		if len(s.faults) == 0 || !w.plays(s) {
+			continue
+		}
+		scenarios--
+		s.timeout = 500 * time.Millisecond // a busy machine
+		s.length = s.healed + s.recovery() + 2*s.window
+		w.server = redistest.Start(t, redistest.WithClock())
+		limiters := make([]Limiter, s.gateways)
+		for g := range limiters {
+			w.links = append(w.links, startLink(t, w.server.Addr))
+			o := w.server.Options()
+			o.Addrs = []string{w.links[g].addr}
+			TuneClient(o)
+			client := redis.NewUniversalClient(o)
+			l, err := New(client, Options{Timeout: s.timeout, ProbeInterval: s.probe})
+			require.NoError(t, err)
+			t.Cleanup(func() {
+				require.NoError(t, l.Close())
+				require.NoError(t, client.Close())
+			})
+			require.NoError(t, l.Ping(t.Context()))
+			limiters[g] = l
+		}
+		work.Go(func() {
+			began := time.Now()
+			loaded := make(chan history, 1)
+			go func() { loaded <- s.load(limiters, began) }()
+			s.play(w, began)
+			all := <-loaded
+			for _, l := range limiters {
+				assert.Eventually(t, func() bool { return l.Unavailable() == nil }, 20*time.Second, 10*time.Millisecond)
+			}
+			t.Logf("%d requests\n%s", len(all), s)
+			assert.NoError(t, s.checkBounds(all), "%s", s)
+		})
+	}
+	work.Wait()
+}

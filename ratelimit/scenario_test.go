@@ -1,0 +1,416 @@
+package ratelimit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A scenario is a fleet, what it limits, how much comes, and what goes wrong. It says nothing of whether Redis is simulated.
+type scenario struct {
+	seed     uint64
+	gateways int
+	nodes    int // of a Cluster; 1: a single Redis
+	window   time.Duration
+	timeout  time.Duration
+	probe    time.Duration
+	keys     []scenarioKey
+	rate     float64 // requests of the fleet for each key, in units of the limit and window
+	faults   []fault
+	healed   time.Duration // when the last fault is over
+	length   time.Duration
+}
+
+// A scenarioKey is a bucket that requests are charged to.
+type scenarioKey struct {
+	name   string
+	group  string
+	limits []int // by gateway: they may disagree
+	wide   int   // index of a second bucket of every request; -1: none
+}
+
+// A fault begins and ends.
+type fault struct {
+	kind    faultKind
+	at      time.Duration
+	lasts   time.Duration
+	gateway int // whose network; -1: all
+	node    int
+	by      time.Duration
+	share   float64
+}
+
+type faultKind string
+
+const (
+	slowLink     faultKind = "slow link"      // by, for one gateway
+	cutLink      faultKind = "cut link"       // of one gateway
+	slowRedis    faultKind = "slow Redis"     // by, for all
+	freezeRedis  faultKind = "freeze"         // what arrives is run when it is over
+	stopRedis    faultKind = "stop"           // and start with all data
+	emptyRedis   faultKind = "stop and empty" // and start without any
+	oldRedis     faultKind = "older snapshot" // stop, and start with what was saved by earlier
+	failover     faultKind = "failover"       // to a replica that has not received the writes of the last by
+	loseAnswers  faultKind = "lose answers"   // of a share of the calls; a client may send them again
+	stall        faultKind = "stall"          // of one gateway: it goes on up to by after an answer
+	clockForward faultKind = "clock forward"  // by, and back when it is over
+	clockBack    faultKind = "clock back"
+)
+
+// losesData says that requests which Redis has counted may be missing, from the fault's beginning on. A clock that steps ahead,
+// also to where it was, ends their window.
+func (k faultKind) losesData() bool {
+	return k == emptyRedis || k == oldRedis || k == failover || k.stepsClock()
+}
+
+func (k faultKind) stepsClock() bool { return k == clockForward || k == clockBack }
+
+func (s *scenario) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %d gateways, %d nodes, window %v, timeout %v, rate %.1f, keys", s.seed, s.gateways, s.nodes, s.window, s.timeout, s.rate)
+	for _, k := range s.keys {
+		fmt.Fprintf(&b, " %s%v", k.name, k.limits)
+	}
+	for _, f := range s.faults {
+		fmt.Fprintf(&b, "\n  %v for %v: %s, gateway %d, node %d, by %v, share %.2f", f.at, f.lasts, f.kind, f.gateway, f.node, f.by, f.share)
+	}
+	return b.String()
+}
+
+// makeScenario makes the scenario of a seed. Times are divided by hurry.
+func makeScenario(seed uint64) *scenario {
+	r := rand.New(rand.NewPCG(seed, 11))
+	s := &scenario{
+		seed: seed, gateways: 2 + r.IntN(4), nodes: 1, window: time.Duration(1500+r.IntN(2500)) * time.Millisecond,
+		timeout: 50 * time.Millisecond, probe: 500 * time.Millisecond, rate: 0.4 + 2.6*r.Float64(),
+	}
+	if seed%4 == 3 {
+		s.nodes = 3
+	}
+	keys := 1 + r.IntN(3)
+	if seed%7 == 6 { // callers who come rarely, and replicas that take over
+		keys += 3
+	}
+	for i := range keys {
+		k := scenarioKey{name: fmt.Sprint("key", i), wide: -1}
+		k.group = k.name
+		limit := 1 + r.IntN(12)
+		for range s.gateways {
+			l := limit
+			if seed%5 == 4 { // an operator's override has not reached all yet
+				l = 1 + r.IntN(12)
+			}
+			k.limits = append(k.limits, l)
+		}
+		s.keys = append(s.keys, k)
+	}
+	if seed%3 == 1 { // as for unverified requests: a key of an address, and the address
+		wide := scenarioKey{name: "wide", group: s.keys[0].group, wide: -1}
+		for range s.gateways {
+			wide.limits = append(wide.limits, 8)
+		}
+		s.keys = append(s.keys, wide)
+		s.keys[0].wide = len(s.keys) - 1
+	}
+	kinds := []faultKind{
+		slowLink, cutLink, slowRedis, freezeRedis, stopRedis, emptyRedis, oldRedis, failover, loseAnswers, stall, clockForward,
+		clockBack,
+	}
+	if seed%7 == 6 {
+		kinds = []faultKind{failover}
+	}
+	at := 2 * s.window
+	if seed%6 > 0 { // the others have no fault
+		for range 1 + r.IntN(4) {
+			f := fault{
+				kind: kinds[r.IntN(len(kinds))], at: at + time.Duration(r.Int64N(int64(s.window))),
+				lasts: time.Duration(r.Int64N(int64(s.window))) + time.Millisecond, gateway: r.IntN(s.gateways), node: r.IntN(s.nodes),
+				by: time.Duration(r.Int64N(int64(3 * s.timeout))), share: r.Float64() / 2,
+			}
+			switch f.kind {
+			case oldRedis, failover:
+				f.by = time.Duration(r.Int64N(int64(s.window)))
+			case stall:
+				f.by = time.Duration(r.Int64N(int64(2 * s.timeout)))
+			case clockForward, clockBack:
+				f.by = time.Duration(r.Int64N(int64(3 * s.window)))
+			}
+			if f.kind == failover {
+				f.lasts = 0
+			}
+			s.faults = append(s.faults, f)
+			at = f.at + f.lasts
+			s.healed = at
+		}
+	}
+	s.length = s.healed + s.recovery() + 3*s.window
+	return s
+}
+
+// recovery is the documented time after which the limits are the fleet's again: a probe fails at the last moment, and the next
+// one comes; the requests that are still unsynced then are told of at the next look.
+func (s *scenario) recovery() time.Duration { return 3*s.probe + 4*s.timeout }
+
+// A moment is a request and what became of it.
+type moment struct {
+	gateway  int
+	key      int
+	from, to time.Duration
+	allowed  bool
+	by       Decider
+	retry    time.Duration
+	states   []State
+}
+
+// history is what the requests of a scenario have seen, by their end.
+type history []moment
+
+// load has requests come until the scenario is over.
+func (s *scenario) load(limiters []Limiter, began time.Time) history {
+	var mu sync.Mutex
+	var all history
+	var work sync.WaitGroup
+	for g, l := range limiters {
+		for k, key := range s.keys {
+			if key.name == "wide" {
+				continue
+			}
+			r := rand.New(rand.NewPCG(s.seed, uint64(g*100+k)))
+			buckets := []Bucket{{Key: key.name, Limit: Limit{Name: "key", Requests: key.limits[g], Window: s.window}}}
+			if key.wide >= 0 {
+				wide := s.keys[key.wide]
+				buckets = append(buckets, Bucket{Key: wide.name, Limit: Limit{Name: "wide", Requests: wide.limits[g], Window: s.window}})
+			}
+			pause := float64(s.window) / s.rate * float64(s.gateways) / float64(key.limits[g])
+			work.Go(func() {
+				for time.Since(began) < s.length {
+					<-time.After(time.Duration(r.ExpFloat64()*pause) + time.Duration(r.Int64N(int64(time.Millisecond))))
+					for range 1 + r.IntN(2)*r.IntN(4) { // some at once
+						work.Go(func() {
+							from := time.Since(began)
+							res, err := l.Allow(context.Background(), key.group, buckets...)
+							if err != nil {
+								panic(err)
+							}
+							mu.Lock()
+							defer mu.Unlock()
+							all = append(all, moment{g, k, from, time.Since(began), res.Allowed, res.By, res.RetryAfter, res.States})
+						})
+						<-time.After(1 + time.Duration(r.Int64N(int64(time.Microsecond))))
+					}
+				}
+			})
+		}
+	}
+	work.Wait()
+	slices.SortStableFunc(all, func(a, b moment) int {
+		return cmp.Or(cmp.Compare(a.to, b.to), cmp.Compare(a.gateway, b.gateway), cmp.Compare(a.key, b.key), cmp.Compare(a.from, b.from))
+	})
+	return all
+}
+
+// far is a time that does not come.
+const far = time.Duration(1 << 62)
+
+// spans are what a scenario's faults mean for its history.
+type spans struct {
+	local  time.Duration // from when on decisions may be local,
+	shared time.Duration // until they are Redis's again
+	lossy  time.Duration // from when on data may be missing,
+	calm   time.Duration // until the fleet allows no more than the limit again
+	fair   time.Duration // until what was counted in a fault has left
+	known  time.Duration // until every loss of data is known
+	steps  time.Duration // from when on Redis's clock may have stepped
+	late   time.Duration // for how long a call of the script may be under way
+}
+
+func (s *scenario) spans() spans {
+	if len(s.faults) == 0 {
+		return spans{local: far, lossy: far, steps: far, late: time.Second}
+	}
+	back := s.healed + s.recovery()
+	t := spans{local: far, shared: back, lossy: far, calm: back, fair: back + s.window, known: back, steps: far, late: time.Second}
+	if !slices.ContainsFunc(s.faults, func(f fault) bool { return f.kind != failover }) {
+		t.known = s.healed + 2*s.probe // there is no outage: the next look finds it
+	}
+	for _, f := range s.faults {
+		t.local = min(t.local, f.at)
+		if f.kind.losesData() {
+			t.lossy = min(t.lossy, f.at-f.by)
+		}
+		if f.kind == freezeRedis {
+			t.late += f.lasts
+		}
+		if f.kind.stepsClock() {
+			t.steps = min(t.steps, f.at)
+			t.calm = back + s.window // what was counted before the step leaves early
+		}
+	}
+	return t
+}
+
+// check holds a history against the plain rule. slack is for how long a moment may seem to last longer than it does.
+func (s *scenario) check(all history, slack time.Duration) error {
+	t := s.spans()
+	if err := s.checkBounds(all); err != nil {
+		return err
+	}
+	for i, m := range all {
+		if m.to < t.steps {
+			if err := s.checkReason(all, i, t.late); err != nil {
+				return err
+			}
+		}
+		if m.by == ByLocal && (m.to < t.local || m.from > t.shared) {
+			return fmt.Errorf("gateway %d decided by itself at %v", m.gateway, m.from)
+		}
+		if m.allowed || m.to >= t.local && m.from < s.fair(all, m, t)+slack {
+			continue
+		}
+		if err := s.checkDenial(all, m, slack); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fair is from when on a request is not denied because of what was counted in a fault. If Redis's clock has stepped back, a
+// bucket's time goes on when somebody next asks.
+func (s *scenario) fair(all history, m moment, t spans) time.Duration {
+	fair := t.fair
+	for _, f := range s.faults {
+		if !f.kind.stepsClock() {
+			continue
+		}
+		for _, k := range s.buckets(m) {
+			next := far
+			for _, o := range all {
+				if o.by == ByRedis && o.from >= s.healed && slices.Contains(s.buckets(o), k) {
+					next = min(next, o.to)
+				}
+			}
+			fair = max(fair, min(next, m.to)+s.window)
+		}
+	}
+	return fair
+}
+
+// buckets are the keys that a request is charged to.
+func (s *scenario) buckets(m moment) []int {
+	if wide := s.keys[m.key].wide; wide >= 0 {
+		return []int{m.key, wide}
+	}
+	return []int{m.key}
+}
+
+// checkBounds wants no more allowed than the documented bounds.
+func (s *scenario) checkBounds(all history) error {
+	t := s.spans()
+	for k := range s.keys {
+		var on history // that were charged to the key
+		for _, m := range all {
+			if slices.Contains(s.buckets(m), k) {
+				on = append(on, m)
+			}
+		}
+		for i, m := range on {
+			limit := s.keys[k].limits[m.gateway]
+			// Those that were certainly allowed within the window that ends with m: before it, or at the same time by the same rule.
+			sure := func(of func(o moment) bool) int {
+				n := 0
+				for _, o := range on[:i] {
+					before := o.to < m.from || m.to < t.steps && limit == s.keys[k].limits[o.gateway]
+					if o.allowed && before && o.from > m.to-s.window && of(o) {
+						n++
+					}
+				}
+				return n
+			}
+			own := func(o moment) bool { return o.gateway == m.gateway }
+			redis := func(o moment) bool { return o.by == ByRedis }
+			told := func(o moment) bool { return o.by == ByRedis || o.to < t.calm }
+			switch {
+			case !m.allowed:
+				continue
+			case sure(own) >= limit:
+				return fmt.Errorf("gateway %d by itself allowed more than %d of %s at %v", m.gateway, limit, s.keys[k].name, m.to)
+			case m.by == ByRedis && (m.to < t.lossy || m.from > t.calm) && sure(redis) >= limit:
+				return fmt.Errorf("redis allowed gateway %d more than %d of %s at %v", m.gateway, limit, s.keys[k].name, m.to)
+			case m.by == ByRedis && m.from > t.calm && sure(told) >= limit:
+				return fmt.Errorf("the fleet allowed gateway %d more than %d of %s at %v", m.gateway, limit, s.keys[k].name, m.to)
+			}
+		}
+	}
+	return nil
+}
+
+// checkReason wants a reason for a denial, also in a fault: as many requests as the limit that may have been counted. Each of
+// them counts once, also one that was denied because Redis had not answered.
+func (s *scenario) checkReason(all history, i int, late time.Duration) error {
+	m := all[i]
+	for b, k := range s.buckets(m) {
+		if m.states[b].RetryAfter == 0 {
+			continue
+		}
+		n := 0
+		for j, o := range all {
+			if j == i || o.from > m.to || o.to+s.window+late <= m.from || !slices.Contains(s.buckets(o), k) {
+				continue
+			}
+			if o.allowed || o.by == ByLocal || o.to >= m.from {
+				n++
+			}
+		}
+		if limit := s.keys[k].limits[m.gateway]; n < limit {
+			return fmt.Errorf("gateway %d denied %s by %s at %v, and at most %d of %d can have been counted",
+				m.gateway, s.keys[k].name, m.by, m.from, n, limit)
+		}
+	}
+	return nil
+}
+
+// checkDenial wants a reason for a denial, and the right RetryAfter.
+func (s *scenario) checkDenial(all history, m moment, slack time.Duration) error {
+	buckets := s.buckets(m)
+	least, most, full := time.Duration(0), time.Duration(0), false
+	for i, k := range buckets {
+		limit := s.keys[k].limits[m.gateway]
+		var sure, possible []moment
+		for _, o := range all {
+			if !o.allowed || !slices.Contains(s.buckets(o), k) {
+				continue
+			}
+			if o.to < m.from {
+				sure = append(sure, o)
+			}
+			if o.from <= m.to && o.to+s.window+slack > m.from {
+				possible = append(possible, o)
+			}
+		}
+		slices.SortFunc(sure, func(a, b moment) int { return cmp.Compare(a.from, b.from) })
+		slices.SortFunc(possible, func(a, b moment) int { return cmp.Compare(a.to, b.to) })
+		// A gateway with a lower limit than others does not hear of what they allow meanwhile.
+		if n := len(sure) - limit; n >= 0 && slices.Max(s.keys[k].limits) == limit {
+			least = max(least, sure[n].from+s.window-m.to-slack)
+		}
+		if n := len(possible) - limit; n >= 0 {
+			full = true
+			most = max(most, possible[n].to+s.window-m.from+slack)
+		} else if m.states[i].RetryAfter > 0 {
+			return fmt.Errorf("gateway %d denied %s by %s at %v, and %d of %d were used", m.gateway, s.keys[k].name, m.by, m.from, len(possible), limit)
+		}
+	}
+	switch {
+	case !full:
+		return fmt.Errorf("gateway %d denied %s at %v for no reason", m.gateway, s.keys[m.key].name, m.from)
+	case m.retry < least || m.retry > most:
+		return fmt.Errorf("gateway %d denied %s by %s at %v for %v, and it would be %v to %v",
+			m.gateway, s.keys[m.key].name, m.by, m.from, m.retry, least, most)
+	}
+	return nil
+}

@@ -1,0 +1,331 @@
+package ratelimit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/parse"
+
+	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/script"
+)
+
+// simRedis is a Redis in virtual time: it runs the real script on its own data. Whoever uses it holds its lock, and everything
+// happens at a time of its own, so that a run depends on nothing but its seed.
+type simRedis struct {
+	mu     sync.Mutex
+	state  *lua.LState
+	script *lua.LFunction
+	data   map[string]simValue
+	seed   uint64
+
+	step   time.Duration       // of its clock
+	down   bool                // refuses connections
+	frozen chan struct{}       // closed when it goes on; nil: it runs
+	saved  map[string]simValue // a snapshot
+	slow   time.Duration       // of answers, on average
+	lose   float64             // share of answers that are lost
+	links  map[int]*simLink    // by gateway
+	began  time.Time           // of virtual time
+	calls  int                 // of the script
+}
+
+// simLink is a gateway's network.
+type simLink struct {
+	cut   bool // nothing arrives
+	slow  time.Duration
+	stall time.Duration // until the gateway goes on after an answer
+}
+
+type simValue struct {
+	value   string
+	expires time.Time
+}
+
+// simClock is where Redis's clock begins: like Redis's, in microseconds since 1970.
+const simClock = int64(1_795_000_000_000_000)
+
+func newSimRedis(seed uint64) *simRedis {
+	r := &simRedis{
+		state: lua.NewState(lua.Options{SkipOpenLibs: true, RegistrySize: 1024, CallStackSize: 16}), data: make(map[string]simValue), links: make(map[int]*simLink),
+		seed: seed, began: time.Now(),
+	}
+	l := r.state
+	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenString, lua.OpenMath, lua.OpenTable} {
+		l.Push(l.NewFunction(open))
+		l.Call(0, 0)
+	}
+	redis := l.NewTable()
+	call := l.NewFunction(r.command)
+	redis.RawSetString("call", call)
+	redis.RawSetString("pcall", call)
+	l.SetGlobal("redis", redis)
+	pack := l.NewTable()
+	pack.RawSetString("pack", l.NewFunction(simPack))
+	pack.RawSetString("unpack", l.NewFunction(simUnpack))
+	l.SetGlobal("struct", pack)
+	r.script = l.NewFunctionFromProto(compiled())
+	return r
+}
+
+// compiled is the script, compiled once.
+var compiled = sync.OnceValue(func() *lua.FunctionProto {
+	chunk, err := parse.Parse(strings.NewReader(script.Source), "exact.lua")
+	if err != nil {
+		panic(err)
+	}
+	proto, err := lua.Compile(chunk, "exact.lua")
+	if err != nil {
+		panic(err)
+	}
+	return proto
+})
+
+func (r *simRedis) close() { r.state.Close() }
+
+// now is Redis's time.
+func (r *simRedis) now() int64 { return simClock + (time.Since(r.began) + r.step).Microseconds() }
+
+// command is redis.call for what the script uses.
+func (r *simRedis) command(l *lua.LState) int {
+	key := ""
+	if l.GetTop() > 1 {
+		key = l.CheckString(2)
+	}
+	switch name := l.CheckString(1); name {
+	case "TIME":
+		t := l.NewTable()
+		us := r.now()
+		t.Append(lua.LString(fmt.Sprint(us / 1_000_000)))
+		t.Append(lua.LString(fmt.Sprint(us % 1_000_000)))
+		l.Push(t)
+	case "GET":
+		v, ok := r.data[key]
+		if !ok || time.Now().Add(r.step).After(v.expires) {
+			delete(r.data, key)
+			l.Push(lua.LFalse)
+			break
+		}
+		l.Push(lua.LString(v.value))
+	case "SET":
+		value := l.CheckString(3)
+		r.data[key] = simValue{value, time.Now().Add(r.step + time.Duration(l.CheckInt64(5))*time.Millisecond)}
+		l.Push(lua.LTrue)
+	default:
+		l.RaiseError("unknown command %s", name)
+	}
+	return 1
+}
+
+// sizes are those of a format of struct's.
+func simSizes(format string, buf []int) []int {
+	for _, part := range strings.Split(format, "I")[1:] {
+		buf = append(buf, int(part[0]-'0'))
+	}
+	return buf
+}
+
+func simUnpack(l *lua.LState) int {
+	var stack [8]int
+	data, pos := l.CheckString(2), l.OptInt(3, 1)-1
+	n := 0
+	for _, size := range simSizes(l.CheckString(1), stack[:0]) {
+		v := uint64(0)
+		for _, b := range []byte(data[pos : pos+size]) {
+			v = v<<8 | uint64(b)
+		}
+		l.Push(lua.LNumber(v))
+		pos += size
+		n++
+	}
+	l.Push(lua.LNumber(pos + 1))
+	return n + 1
+}
+
+func simPack(l *lua.LState) int {
+	var stack [8]int
+	var out []byte
+	for i, size := range simSizes(l.CheckString(1), stack[:0]) {
+		v := uint64(l.CheckNumber(2 + i))
+		for s := size - 1; s >= 0; s-- {
+			out = append(out, byte(v>>(8*s)))
+		}
+	}
+	l.Push(lua.LString(out))
+	return 1
+}
+
+// run runs the script.
+func (r *simRedis) run(calls []*script.Call) (string, error) {
+	l := r.state
+	keys, argv := l.NewTable(), l.NewTable()
+	var input []byte
+	for _, c := range calls {
+		for i := range c.N {
+			keys.Append(lua.LString(c.Buckets[i].Key))
+		}
+		input = c.Append(input)
+	}
+	argv.Append(lua.LString(input))
+	l.SetGlobal("KEYS", keys)
+	l.SetGlobal("ARGV", argv)
+	r.calls += len(calls)
+	l.Push(r.script)
+	if err := l.PCall(0, 1, nil); err != nil {
+		panic(err) // the script is wrong
+	}
+	reply := lua.LVAsString(l.Get(-1))
+	l.Pop(1)
+	return reply, nil
+}
+
+// stored is how many requests of a writer a bucket says it has.
+func (r *simRedis) stored(key string, writer uint64) (n uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	v := r.data[key]
+	if time.Now().Add(r.step).After(v.expires) {
+		return 0
+	}
+	const header, size = 29, 24
+	number := func(s string) (n uint64) {
+		for _, b := range []byte(s) {
+			n = n<<8 | uint64(b)
+		}
+		return n
+	}
+	for i := range int(number(v.value[header-2 : header])) {
+		if w := v.value[header+i*size:]; number(w[:5]) == writer {
+			return number(w[5:11])
+		}
+	}
+	return 0
+}
+
+// save takes a snapshot; restore goes back to it, or to nothing if there is none.
+func (r *simRedis) save() { r.saved = maps.Clone(r.data) }
+
+func (r *simRedis) restore() {
+	r.data = maps.Clone(r.saved)
+	if r.data == nil {
+		r.data = make(map[string]simValue)
+	}
+}
+
+// simRunner is a connection of a gateway to a simRedis, or to those that have the keys.
+type simRunner struct {
+	gateway int
+	node    func(key string) *simRedis
+	one     bool // all keys are on one node
+}
+
+var errCut = errors.New("no route to Redis")
+
+// Run implements runner.
+func (c *simRunner) Run(ctx context.Context, calls []*script.Call) {
+	if c.one {
+		c.node("").serve(ctx, c.gateway, calls)
+		return
+	}
+	var work sync.WaitGroup
+	for node, some := range groupBy(calls, func(call *script.Call) *simRedis { return c.node(call.Buckets[0].Key) }) {
+		work.Go(func() { node.serve(ctx, c.gateway, some) })
+	}
+	work.Wait()
+}
+
+func groupBy[K comparable, V any](list []V, key func(V) K) map[K][]V {
+	groups := make(map[K][]V)
+	for _, v := range list {
+		groups[key(v)] = append(groups[key(v)], v)
+	}
+	return groups
+}
+
+// serve is a round trip.
+func (r *simRedis) serve(ctx context.Context, gateway int, calls []*script.Call) {
+	// What happens depends on what is asked and when, and not on the order of what happens at the same time.
+	hash := fnv.New64a()
+	first := slices.MinFunc(calls, func(a, b *script.Call) int { return cmp.Compare(a.Buckets[0].Key, b.Buckets[0].Key) })
+	fmt.Fprint(hash, gateway, first.Charge, first.Buckets[0].Key, time.Since(r.began))
+	random := rand.New(rand.NewPCG(r.seed, hash.Sum64()))
+	delay := func(d time.Duration) time.Duration {
+		return 20*time.Microsecond + time.Duration(random.Int64N(int64(time.Millisecond))) + time.Duration(random.ExpFloat64()*float64(d))
+	}
+	r.mu.Lock()
+	link := *r.links[gateway]
+	there, back, down := delay(link.slow/2), delay(r.slow+link.slow/2), r.down
+	thaw := time.Duration(random.Int64N(int64(time.Millisecond)))
+	lost, again := random.Float64() < r.lose, random.IntN(2) == 0
+	r.mu.Unlock()
+	if link.stall > 0 {
+		pause := time.Duration(random.Int64N(int64(link.stall)))
+		defer func() { <-time.After(pause) }()
+	}
+	if down {
+		for _, c := range calls {
+			c.Err, c.NotRun = &net.OpError{Op: "dial", Err: errCut}, true
+		}
+		return
+	}
+	if link.cut || ctx.Err() != nil {
+		<-ctx.Done()
+		script.Read(calls, "", ctx.Err())
+		return
+	}
+	// Redis runs it whatever becomes of the caller, on a copy: the caller's own may be used again by then.
+	copies := make([]*script.Call, len(calls))
+	for i, call := range calls {
+		c := *call
+		for j := range c.N {
+			c.Buckets[j].Unsynced = append([]script.Unsynced(nil), c.Buckets[j].Unsynced...)
+		}
+		copies[i] = &c
+	}
+	answer := make(chan string, 1)
+	go func() {
+		<-time.After(there)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for r.frozen != nil {
+			frozen := r.frozen
+			r.mu.Unlock()
+			<-frozen
+			<-time.After(thaw) // in any order
+			r.mu.Lock()
+		}
+		if r.down {
+			return
+		}
+		reply, _ := r.run(copies)
+		if lost {
+			if !again {
+				return
+			}
+			r.mu.Unlock()
+			<-time.After(back)
+			r.mu.Lock()
+			if r.down {
+				return
+			}
+			reply, _ = r.run(copies)
+		}
+		time.AfterFunc(back, func() { answer <- reply })
+	}()
+	select {
+	case reply := <-answer:
+		script.Read(calls, reply, nil)
+	case <-ctx.Done():
+		script.Read(calls, "", ctx.Err())
+	}
+}

@@ -1,0 +1,85 @@
+#!/bin/sh
+# Plants known defects into the rate limiter, one at a time, and wants the tests to find each of them.
+#
+#   scripts/mutants.sh [PATCH ...]      by default ratelimit/testdata/mutants/*.patch
+#
+# A patch is a unified diff against the root of the repository, and changes no test; its first line says what the defect is.
+# The simulation runs first, with SEEDS seeds, by default 3000, and the tests of ratelimit/internal if it finds nothing.
+#
+# Patches are applied to a copy of the files that git knows, as they are in the working directory. Without any patch both have
+# to pass.
+set -eu
+
+SEEDS=${SEEDS:-3000}
+
+cd "$(dirname "$0")/.."
+[ "$#" -gt 0 ] || set -- ratelimit/testdata/mutants/*.patch
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+log=$work/log
+mkdir "$work/copy"
+git ls-files -z | tar --null --files-from=- --ignore-failed-read -cf - 2>"$work/missing" | tar -C "$work/copy" -xf -
+
+# tests ARGUMENT ...: go test in the copy.
+tests() {
+	(cd "$work/copy" && go test -vet=off -count=1 -failfast ${GOTAGS:+-tags="$GOTAGS"} "$@") >"$log" 2>&1
+}
+
+# simulation begins with few seeds: its parts do not end when one of them has failed.
+simulation() {
+	for seeds in 100 1000 "$SEEDS"; do
+		if [ "$seeds" -le "$SEEDS" ]; then
+			GATEHOUSE_SIM_SEEDS=$seeds tests -run '^TestSimulation$' ./ratelimit || return
+		fi
+	done
+}
+
+# failure: the lowest seed that has failed, and why; or the panic.
+failure() {
+	awk '
+		/Received unexpected error:/ { getline; sub(/^[ \t]+/, ""); reason = $0 }
+		/GATEHOUSE_SIM_SEED=[0-9]/ {
+			sub(/.*GATEHOUSE_SIM_SEED=/, "")
+			if (seed == "" || $1 + 0 < seed) { seed = $1 + 0; first = reason }
+		}
+		/^(panic|fatal error): / && other == "" { other = $0 }
+		END { if (seed != "") print ", seed " seed ": " first; else print ": " (other == "" ? "no reason given" : other) }
+	' "$log"
+}
+
+unset GATEHOUSE_SIM_SEED
+if ! simulation || ! tests ./ratelimit/internal/...; then
+	echo "the tests fail without any mutant:" >&2
+	cat "$log" >&2
+	exit 1
+fi
+missed=0
+for file; do
+	name=$(basename "$file" .patch)
+	if ! patch -d "$work/copy" -s -f -p1 <"$file" >"$log" 2>&1; then
+		echo "$name: DOES NOT APPLY"
+		cat "$log"
+		exit 1
+	fi
+	if ! (cd "$work/copy" && go build ${GOTAGS:+-tags="$GOTAGS"} ./ratelimit/...) >"$log" 2>&1; then
+		echo "$name: DOES NOT COMPILE"
+		cat "$log"
+		exit 1
+	fi
+	if ! simulation; then
+		echo "$name: found by simulation$(failure)"
+	elif ! tests ./ratelimit/internal/...; then
+		echo "$name: found by $(sed -n 's/^--- FAIL: \([^ ]*\).*/\1/p' "$log" | head -n 1)"
+	else
+		echo "$name: NOT FOUND"
+		missed=$((missed + 1))
+	fi
+	patch -d "$work/copy" -s -f -R -p1 <"$file"
+done
+if [ "$missed" -gt 0 ]; then
+	echo "$missed of $# mutants not found" >&2
+	exit 1
+fi
+echo "all $# mutants found"
