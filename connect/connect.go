@@ -120,7 +120,7 @@ func New(o Options) (*Server, error) {
 	if o.ClientAddr == nil {
 		o.ClientAddr = peer
 	}
-	trail, err := audit.New(audit.Options{Redis: o.Redis, Prefix: o.Prefix, Log: o.Log.Named("audit"), Now: o.Now})
+	trail, err := audit.New(audit.Options{Redis: o.Redis, Prefix: o.Prefix, Log: o.Log.Named("audit")})
 	if err != nil {
 		return nil, fmt.Errorf("audit trail: %w", err)
 	}
@@ -254,9 +254,9 @@ func hosts(issuer *url.URL) []string {
 func (s *Server) Close() error { return s.tools.Close() }
 
 // record enters what happened to a connection without anybody on a page into its business's trail.
-func record(ctx context.Context, trail *audit.Trail, e oauth.Event) {
+func record(ctx context.Context, trail *audit.Log, e oauth.Event) {
 	entry := audit.Entry{
-		Time: e.Time, BusinessID: e.Grant.BusinessID, AccountID: e.Grant.AccountID, GrantID: e.Grant.ID,
+		BusinessID: e.Grant.BusinessID, AccountID: e.Grant.AccountID, GrantID: e.Grant.ID,
 		ClientName: e.Grant.ClientName, Target: e.Grant.ClientHost, Action: audit.ConnectionRevoked, Detail: string(e.Action),
 		RequestID: RequestID(ctx),
 	}

@@ -1,35 +1,42 @@
-// Package audit keeps the trail of what was done with a business's connections and keys: who, through which client, what,
-// when, and how it ended. Each entry goes to the log, for the operator's own systems, and to a Redis stream of the
-// business, bounded in length and age, for the owner's page.
+// Package audit keeps the audit log of what was done with a business's connections, keys and data: who did it, through
+// which client, when, and how it ended. Each entry is written to the process's log, for the operator's own systems, and to
+// Redis streams of the business, bounded in length and age, for the owner's page.
+//
+// An entry about a change is stored as pending before the change is made, and resolved afterwards: no change is without
+// an entry, even if the gateway dies in between.
 package audit
 
 import (
 	"context"
+	"crypto/rand"
+	_ "embed" // the script
 	"errors"
 	"fmt"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 )
 
-// The actions. There are no others: Record refuses what is not in this list.
+// The actions. There are no others: Begin and Record refuse what is not in this list.
 const (
 	ConnectionApproved = "connection.approved" // Target: the client's host; Detail: the scopes
 	ConnectionDenied   = "connection.denied"
 	ConnectionStarted  = "connection.started" // the client redeemed its code
 	ConnectionRevoked  = "connection.revoked"
-	KeyIssued          = "key.issued"      // Target: the public key
-	KeyRotated         = "key.rotated"     // Target: the public key; Detail: how long the old secret stays good
-	KeyRevoked         = "key.revoked"     // Target: the public key
-	SessionStarted     = "session.started" // signed in
-	SessionRefused     = "session.refused" // wrong credentials, or too many attempts; known to the log only
-	SessionEnded       = "session.ended"   // signed out
-	ToolCalled         = "tool.called"     // a tool that writes; Target: the tool's name
+
+	KeyIssued  = "key.issued"  // Target: the public key
+	KeyRotated = "key.rotated" // Target: the public key; Detail: how long the old secret stays good
+	KeyRevoked = "key.revoked" // Target: the public key
+
+	SessionStarted = "session.started" // signed in
+	SessionRefused = "session.refused" // wrong credentials, or too many attempts; of no business, so in the log only
+	SessionEnded   = "session.ended"   // signed out
+
+	ToolCalled = "tool.called" // a tool that writes; Target: the tool's name
 )
 
 // The outcomes.
@@ -37,6 +44,7 @@ const (
 	OutcomeOK      = "ok"
 	OutcomeRefused = "refused" // not allowed, or the person said no
 	OutcomeFailed  = "failed"  // allowed, and did not work
+	OutcomeUnknown = "unknown" // it was tried, and whether it was done could not be established
 )
 
 // Defaults and bounds.
@@ -45,69 +53,72 @@ const (
 	DefaultMaxEntries = 10_000
 	DefaultMaxAge     = 400 * 24 * time.Hour // a year, and some time to look back on it
 
+	// ResolveWithin is how long a change may take: an entry that is pending for longer becomes OutcomeUnknown.
+	ResolveWithin = 10 * time.Minute
+
 	defaultTimeout = 2 * time.Second
 	maxField       = 256 // bytes
 	maxDetail      = 1024
-	maxPage        = 100
-	defaultPage    = 25
-	maxBatch       = 500 // entries that are looked through at once
 )
 
 // The errors of this package.
 var (
-	// ErrUnavailable says that the trail could not be written or read. An entry that could not be written is in the
-	// log all the same.
-	ErrUnavailable = errors.New("the audit trail is unavailable")
+	// ErrUnavailable says that Redis did not store or return entries. A resolved entry that Redis did not store is in the
+	// process's log all the same.
+	ErrUnavailable = errors.New("the audit log is unavailable")
 
 	// ErrInvalidEntry says that an entry names none of the actions or outcomes.
-	ErrInvalidEntry = errors.New("not an audit entry")
+	ErrInvalidEntry = errors.New("invalid audit entry")
 
 	// ErrBadCursor says that a cursor is not one that List has returned.
-	ErrBadCursor = errors.New("not a cursor of the audit trail")
+	ErrBadCursor = errors.New("invalid cursor of the audit log")
 )
 
-// Entry is one record of the trail. Texts are bounded when they are recorded: 1024 bytes for Detail, 256 for the others,
-// and hold no control characters.
+// Entry is one record of the audit log. When it is stored, texts are cut to 1024 bytes (Detail) or 256 bytes (the others)
+// and lose control characters.
 type Entry struct {
-	Time        time.Time // UTC, to the millisecond; zero: the time of recording
-	BusinessID  string    // whose trail; "" for what belongs to no business, which is logged only
-	AccountID   string    // who did it, or on whose behalf
-	AccountName string
-	GrantID     string // the connection, if it is about one
-	ClientName  string // the assistant's name as it calls itself
-	Action      string // one of the actions
-	Target      string // what it was done to
-	Outcome     string // one of the outcomes; "": OutcomeOK
-	Detail      string // a sentence for people; never a secret, never what a tool was told
-	RequestID   string
+	Time        time.Time `json:"-"`                     // set by Redis: when the entry was resolved, or, if unknown, begun
+	BusinessID  string    `json:"business_id,omitempty"` // whose log; "" for what belongs to no business, which is logged only
+	AccountID   string    `json:"account_id,omitempty"`  // who did it, or on whose behalf
+	AccountName string    `json:"account_name,omitempty"`
+	GrantID     string    `json:"grant_id,omitempty"`    // the connection, if it is about one
+	ClientName  string    `json:"client_name,omitempty"` // the assistant's name as it calls itself
+	Action      string    `json:"action"`                // one of the actions
+	Target      string    `json:"target,omitempty"`      // what it was done to
+	Outcome     string    `json:"outcome"`               // one of the outcomes
+	Detail      string    `json:"detail,omitempty"`      // a sentence for people; never a secret, never what a tool was told
+	RequestID   string    `json:"request_id,omitempty"`
 }
 
-// Options of a [Trail].
+// Options of a [Log].
 type Options struct {
 	Redis      redis.UniversalClient // required
 	Prefix     string                // of the keys in Redis; default: DefaultPrefix
-	MaxEntries int64                 // kept for each business, about; default: DefaultMaxEntries
+	MaxEntries int64                 // kept in each stream of a business, about; default: DefaultMaxEntries
 	MaxAge     time.Duration         // an entry's; default: DefaultMaxAge
-	Timeout    time.Duration         // for Redis to take or give entries; default: 2s
-	Log        *zap.Logger           // required: it is half of the trail
-	Now        func() time.Time      // default: time.Now
+	Timeout    time.Duration         // for Redis to store or return entries; default: 2s
+	Log        *zap.Logger           // required: every entry is written to it as well
 }
 
-// Trail is the audit trail of all businesses. It is safe for concurrent use.
-type Trail struct {
-	redis      redis.UniversalClient
-	prefix     string
-	maxEntries int64
-	maxAge     time.Duration
-	timeout    time.Duration
-	log        *zap.Logger
-	now        func() time.Time
+// Log is the audit log of all businesses. It is safe for concurrent use.
+//
+// Redis holds for each business, in one slot:
+//
+//	{prefix}audit:{business}:access   stream: connections, keys and sign-ins
+//	{prefix}audit:{business}:tools    stream: tool calls, which cannot push out the others
+//	{prefix}audit:{business}:pending  hash: entries whose change is being made
+type Log struct {
+	o      Options
+	script *redis.Script
 }
 
-// New makes a trail.
-func New(o Options) (*Trail, error) {
+//go:embed audit.lua
+var script string
+
+// New makes an audit log. It asks Redis nothing yet.
+func New(o Options) (*Log, error) {
 	if o.Redis == nil || o.Log == nil {
-		return nil, errors.New("the audit trail needs both Redis and a log")
+		return nil, errors.New("the audit log needs both Redis and a log")
 	}
 	if o.Prefix == "" {
 		o.Prefix = DefaultPrefix
@@ -121,112 +132,131 @@ func New(o Options) (*Trail, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
 	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return &Trail{
-		redis: o.Redis, prefix: o.Prefix + "audit:", maxEntries: o.MaxEntries, maxAge: o.MaxAge, timeout: o.Timeout,
-		log: o.Log, now: o.Now,
-	}, nil
+	return &Log{o: o, script: redis.NewScript(script)}, nil
 }
 
-// Record writes an entry to the log and then to the business's stream. It does not end with the caller's context: what
-// was done is recorded even if nobody waits for the answer any more. An error (ErrUnavailable, ErrInvalidEntry) says
-// that the stream does not have the entry; the log has it in any case.
-func (t *Trail) Record(ctx context.Context, e Entry) error {
-	if e.Time.IsZero() {
-		e.Time = t.now()
+// Change is a change that is being made. Resolve or Drop ends it; whatever comes first counts.
+type Change struct {
+	Entry // its fields may be completed until Resolve
+
+	log   *Log
+	id    string
+	ended atomic.Bool
+}
+
+// Begin stores an entry as pending. With an error (ErrUnavailable, ErrInvalidEntry) the change must not be made.
+func (l *Log) Begin(ctx context.Context, e Entry) (*Change, error) {
+	c := &Change{Entry: e, log: l, id: rand.Text()}
+	e.Outcome = OutcomeUnknown // unless it is resolved
+	e.clean()
+	if !e.valid() || e.BusinessID == "" {
+		return nil, ErrInvalidEntry
 	}
-	e.Time = e.Time.UTC().Truncate(time.Millisecond)
+	if err := l.run(ctx, "begin", c.id, e); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Resolve says how the change ended. It does not end with ctx: what was done is recorded even if nobody waits for the
+// response any more. An entry that cannot be stored is in the process's log, and later in the business's as OutcomeUnknown.
+func (c *Change) Resolve(ctx context.Context, outcome string) {
+	if c.ended.Swap(true) {
+		return
+	}
+	c.Outcome = outcome
+	_ = c.log.store(ctx, c.id, c.Entry) // has written why
+}
+
+// Drop removes the entry: nothing was changed, and nothing was refused.
+func (c *Change) Drop(ctx context.Context) {
+	if c.ended.Swap(true) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.log.o.Timeout)
+	defer cancel()
+	_ = c.log.run(ctx, "drop", c.id, c.Entry) // it then becomes unknown
+}
+
+// Record stores an entry about something that changes nothing, such as a refused attempt. It does not end with the
+// caller's context. An error (ErrUnavailable, ErrInvalidEntry) says that Redis does not have the entry; the log has it.
+func (l *Log) Record(ctx context.Context, e Entry) error {
 	if e.Outcome == "" {
 		e.Outcome = OutcomeOK
 	}
+	return l.store(ctx, rand.Text(), e)
+}
+
+func (l *Log) store(ctx context.Context, id string, e Entry) error {
 	e.clean()
-	t.log.Info("audit", e.logFields()...)
-	if !e.valid() {
-		t.log.Error("audit entry not stored", zap.String("action", e.Action), zap.String("outcome", e.Outcome),
-			zap.String("request_id", e.RequestID), zap.Error(ErrInvalidEntry))
-		return ErrInvalidEntry
+	l.write(e)
+	err := ErrInvalidEntry
+	if e.valid() {
+		if e.BusinessID == "" {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.Timeout)
+		defer cancel()
+		err = l.run(ctx, "end", id, e)
 	}
-	if e.BusinessID == "" {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.timeout)
-	defer cancel()
-	key := t.key(e.BusinessID)
-	_, err := t.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.XAdd(ctx, &redis.XAddArgs{Stream: key, MaxLen: t.maxEntries, Approx: true, Values: e.values()})
-		p.XTrimMinIDApprox(ctx, key, t.oldest(), 0)
-		p.PExpire(ctx, key, t.maxAge)
-		return nil
-	})
 	if err != nil {
-		t.log.Error("audit entry not stored", zap.String("action", e.Action), zap.String("business_id", e.BusinessID),
-			zap.String("request_id", e.RequestID), zap.Error(err))
-		return fmt.Errorf("%w: recording: %w", ErrUnavailable, err)
+		l.o.Log.Error("audit entry not stored", zap.String("action", e.Action), zap.String("outcome", e.Outcome),
+			zap.String("business_id", e.BusinessID), zap.String("request_id", e.RequestID), zap.Error(err))
+	}
+	return err
+}
+
+// run takes a step of audit.lua, and logs the entries that it has found to be unresolved.
+func (l *Log) run(ctx context.Context, step, id string, e Entry) error {
+	entry, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("%w: encoding: %w", ErrInvalidEntry, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.o.Timeout)
+	defer cancel()
+	keys := []string{l.key(e.BusinessID, "pending"), l.key(e.BusinessID, streamAccess), l.key(e.BusinessID, streamTools)}
+	stream := 2
+	if streamOf(e.Action) == streamTools {
+		stream = 3
+	}
+	unresolved, err := l.script.Run(ctx, l.o.Redis, keys, step, stream, id, entry, l.o.MaxEntries, l.o.MaxAge.Milliseconds(),
+		ResolveWithin.Milliseconds()).StringSlice()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	for _, entry := range unresolved {
+		l.write(decode(e.BusinessID, entry))
 	}
 	return nil
 }
 
-// List returns a business's entries, newest first: the first page for an empty cursor, and otherwise the one after that
-// which returned the cursor. Where actions are given, it returns entries of these only. limit is clamped into 1 to 100 and
-// is 25 if it is 0. next is empty at the end. It fails with ErrBadCursor or ErrUnavailable.
-func (t *Trail) List(ctx context.Context, businessID, cursor string, limit int, actions ...string) (
-	entries []Entry, next string, err error,
-) {
-	if limit == 0 {
-		limit = defaultPage
+// The streams of a business.
+const (
+	streamAccess = "access"
+	streamTools  = "tools"
+)
+
+func streamOf(action string) string {
+	if strings.HasPrefix(action, "tool.") {
+		return streamTools
 	}
-	limit = min(max(limit, 1), maxPage)
-	from := "+"
-	if cursor != "" {
-		if !validCursor(cursor) {
-			return nil, "", ErrBadCursor
-		}
-		from = "(" + cursor
-	}
-	batch := limit + 1
-	if len(actions) > 0 {
-		batch = maxBatch
-	}
-	ctx, cancel := context.WithTimeout(ctx, t.timeout)
-	defer cancel()
-	entries = make([]Entry, 0, limit)
-	for last := ""; ; {
-		messages, err := t.redis.XRevRangeN(ctx, t.key(businessID), from, t.oldest(), int64(batch)).Result()
-		if err != nil {
-			return nil, "", fmt.Errorf("%w: listing: %w", ErrUnavailable, err)
-		}
-		for _, m := range messages {
-			e := readEntry(businessID, m)
-			if len(actions) > 0 && !slices.Contains(actions, e.Action) {
-				continue
-			}
-			if len(entries) == limit { // there is one more
-				return entries, last, nil
-			}
-			entries, last = append(entries, e), m.ID
-		}
-		if len(messages) < batch {
-			return entries, "", nil
-		}
-		from = "(" + messages[len(messages)-1].ID
-	}
+	return streamAccess
 }
 
-func (t *Trail) key(businessID string) string { return t.prefix + businessID }
-
-// oldest is the id of the stream before which everything is too old.
-func (t *Trail) oldest() string {
-	return strconv.FormatInt(max(t.now().Add(-t.maxAge).UnixMilli(), 0), 10)
+// key is a key of a business. Braces in its ID would decide the Cluster slot.
+func (l *Log) key(businessID, name string) string {
+	return l.o.Prefix + "audit:{" + strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D").Replace(businessID) + "}:" + name
 }
 
-// cursorForm is that of a stream's ids.
-const cursorForm = `^[0-9]{1,19}-[0-9]{1,19}$`
-
-func validCursor(s string) bool {
-	ok, err := regexp.MatchString(cursorForm, s)
-	return ok && err == nil
+// write writes an entry to the process's log.
+func (l *Log) write(e Entry) {
+	var fields []zap.Field
+	for _, f := range e.texts() {
+		if *f.value != "" {
+			fields = append(fields, zap.String(f.name, *f.value))
+		}
+	}
+	l.o.Log.Info("audit", fields...)
 }
 
 func (e *Entry) valid() bool {
@@ -237,14 +267,14 @@ func (e *Entry) valid() bool {
 		return false
 	}
 	switch e.Outcome {
-	case OutcomeOK, OutcomeRefused, OutcomeFailed:
+	case OutcomeOK, OutcomeRefused, OutcomeFailed, OutcomeUnknown:
 		return true
 	default:
 		return false
 	}
 }
 
-// texts are the fields as they are stored.
+// texts are the fields with their names in the log.
 func (e *Entry) texts() []struct {
 	name  string
 	value *string
@@ -253,6 +283,7 @@ func (e *Entry) texts() []struct {
 		name  string
 		value *string
 	}{
+		{"business_id", &e.BusinessID},
 		{"account_id", &e.AccountID},
 		{"account_name", &e.AccountName},
 		{"grant_id", &e.GrantID},
@@ -275,46 +306,10 @@ func (e *Entry) clean() {
 	}
 }
 
-func (e *Entry) logFields() []zap.Field {
-	fields := []zap.Field{zap.Time("time", e.Time)}
-	if e.BusinessID != "" {
-		fields = append(fields, zap.String("business_id", e.BusinessID))
-	}
-	for _, f := range e.texts() {
-		if *f.value != "" {
-			fields = append(fields, zap.String(f.name, *f.value))
-		}
-	}
-	return fields
-}
-
-func (e *Entry) values() []string {
-	values := []string{"time", strconv.FormatInt(e.Time.UnixMilli(), 10)}
-	for _, f := range e.texts() {
-		if *f.value != "" {
-			values = append(values, f.name, *f.value)
-		}
-	}
-	return values
-}
-
-// readEntry reads what values wrote. What cannot be read is left out: it is a record of the past, not a command.
-func readEntry(businessID string, m redis.XMessage) Entry {
-	e := Entry{BusinessID: businessID}
-	text := func(name string) string {
-		s, _ := m.Values[name].(string)
-		return s
-	}
-	for _, f := range e.texts() {
-		*f.value = text(f.name)
-	}
-	ms, err := strconv.ParseInt(text("time"), 10, 64)
-	if err != nil { // the id of an entry begins with when it was stored
-		stored, _, _ := strings.Cut(m.ID, "-")
-		ms, err = strconv.ParseInt(stored, 10, 64)
-	}
-	if err == nil {
-		e.Time = time.UnixMilli(ms).UTC()
-	}
+// decode reads an entry that run has stored. What cannot be read is left out: it is a record of the past, not a command.
+func decode(businessID, entry string) Entry {
+	var e Entry
+	_ = json.Unmarshal([]byte(entry), &e)
+	e.BusinessID = businessID
 	return e
 }

@@ -189,7 +189,7 @@ func (c *call) record(ctx context.Context, o *outcome, p *toolError) {
 		return
 	}
 	e := audit.Entry{
-		Time: c.server.now(), BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID,
+		BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID,
 		AccountName: c.account.DisplayName(), GrantID: c.grant.ID, ClientName: c.grant.ClientName,
 		Action: audit.ToolCalled, Target: c.tool.name, Outcome: audit.OutcomeOK, RequestID: c.grant.requestID,
 	}

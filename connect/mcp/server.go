@@ -36,7 +36,7 @@ const (
 	toolListTTL        = 5 * time.Minute
 )
 
-// Auditor keeps the trail of what tools change. *audit.Trail is one.
+// Auditor keeps the trail of what tools change. *audit.Log is one.
 type Auditor interface {
 	Record(ctx context.Context, e audit.Entry) error
 }
@@ -52,7 +52,7 @@ type Challenger interface {
 }
 
 var (
-	_ Auditor    = (*audit.Trail)(nil)
+	_ Auditor    = (*audit.Log)(nil)
 	_ Accounts   = account.Service(nil)
 	_ Challenger = (*oauth.Server)(nil)
 )

@@ -383,7 +383,7 @@ type world struct {
 	accounts *fakeAccounts
 	oauth    *fakeOAuth
 	keys     *fakeKeys
-	trail    *audit.Trail
+	trail    *audit.Log
 	redis    *redis.Client
 	prefix   string
 	clock    *clock
@@ -412,7 +412,7 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 	}
 	w.keys = &fakeKeys{now: w.clock.now}
 	var err error
-	w.trail, err = audit.New(audit.Options{Redis: w.redis, Prefix: w.prefix, Log: zap.New(core), Now: w.clock.now})
+	w.trail, err = audit.New(audit.Options{Redis: w.redis, Prefix: w.prefix, Log: zap.New(core)})
 	require.NoError(tb, err)
 	server := httptest.NewUnstartedServer(nil)
 	w.url = "http://" + server.Listener.Addr().String()

@@ -49,7 +49,7 @@ type OAuth interface {
 	Revoke(ctx context.Context, businessID, grantID string) error
 }
 
-// Trail is what the pages need of the audit trail: see [audit.Trail].
+// Trail is what the pages need of the audit trail: see [audit.Log].
 type Trail interface {
 	Record(ctx context.Context, e audit.Entry) error
 	List(ctx context.Context, businessID, cursor string, limit int, actions ...string) (
@@ -64,7 +64,7 @@ type Limiter interface {
 
 var (
 	_ OAuth   = (*oauth.Server)(nil)
-	_ Trail   = (*audit.Trail)(nil)
+	_ Trail   = (*audit.Log)(nil)
 	_ Limiter = (*redis_rate.Limiter)(nil)
 )
 

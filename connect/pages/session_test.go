@@ -166,12 +166,12 @@ func TestSessionsWorkOnEveryRedis(t *testing.T) {
 func TestAFewRightsInRedisAreEnough(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithUser("gateway", "s3cret", "resetchannels -@all ~gatehouse:* ~rate:gatehouse:* "+
-		"+@connection +@scripting +get +set +del +pexpire +time +multi +exec +xadd +xtrim +xrevrange"))
+		"+@connection +@scripting +get +set +del +pexpire +time +multi +exec +xadd +xtrim +xrevrange +hsetnx +hdel +hlen +hgetall"))
 	client := server.Client(t)
 	w := newWorld(t, func(o *pages.Options) {
-		trail, err := audit.New(audit.Options{Redis: client, Log: o.Log})
+		log, err := audit.New(audit.Options{Redis: client, Log: o.Log})
 		require.NoError(t, err)
-		o.Redis, o.Prefix, o.Audit = client, "", trail
+		o.Redis, o.Prefix, o.Audit = client, "", log
 	})
 	b := w.signIn(ownerEmail)
 	require.Equal(t, http.StatusOK, b.post(pages.KeysPath, b.keyForm("issue", "")).StatusCode)

@@ -1,0 +1,55 @@
+-- One step of the life of an entry. Running it again with the same arguments changes nothing more.
+--
+-- KEYS   pending, streams...
+-- ARGV   1 step: "begin", "end", "drop" or "sweep"   2 number of the entry's stream among KEYS   3 id of the entry
+--        4 the entry as JSON                         5 length of a stream, about                 6 age of an entry, ms
+--        7 age at which a pending entry is taken for one that nobody resolves any more, ms
+-- reply  the entries that nobody has resolved in time, as JSON
+local call, step, stream, id = redis.call, ARGV[1], KEYS[tonumber(ARGV[2])], ARGV[3]
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local function add(to, begun, entry)
+  call('XADD', to, 'MAXLEN', '~', ARGV[5], '*', 'id', id, 'time', string.format('%.0f', begun), 'entry', entry)
+  call('PEXPIRE', to, ARGV[6])
+end
+
+if step == 'begin' then
+  call('HSETNX', KEYS[1], id, string.format('%.0f %s %s', now, ARGV[2], ARGV[4]))
+  call('PEXPIRE', KEYS[1], ARGV[6])
+elseif step == 'drop' then
+  call('HDEL', KEYS[1], id)
+elseif step == 'end' then
+  if call('HDEL', KEYS[1], id) == 1 then
+    add(stream, now, ARGV[4])
+  else -- never pending, or this step's first reply was lost
+    local found = false
+    for _, entry in ipairs(call('XREVRANGE', stream, '+', '-', 'COUNT', 64)) do
+      found = found or entry[2][2] == id
+    end
+    if not found then
+      add(stream, now, ARGV[4])
+    end
+  end
+end
+
+if step == 'sweep' then
+  for i = 2, #KEYS do
+    call('XTRIM', KEYS[i], 'MINID', string.format('%.0f', now - ARGV[6]))
+  end
+end
+
+local unresolved = {}
+if call('HLEN', KEYS[1]) > 0 then
+  local pending = call('HGETALL', KEYS[1])
+  for i = 1, #pending, 2 do
+    local begun, to, entry = string.match(pending[i + 1], '^(%d+) (%d+) (.*)$')
+    if now - begun > tonumber(ARGV[7]) then
+      id = pending[i]
+      call('HDEL', KEYS[1], id)
+      add(KEYS[tonumber(to)], begun, entry)
+      unresolved[#unresolved + 1] = entry
+    end
+  end
+end
+return unresolved

@@ -1,0 +1,154 @@
+package audit_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+)
+
+func listed(t *testing.T, log *audit.Log) []string {
+	t.Helper()
+	entries, _, err := log.List(t.Context(), "biz_1", "", 100)
+	require.NoError(t, err)
+	texts := make([]string, len(entries))
+	for i, e := range entries {
+		texts[i] = e.Action + " " + e.Target + " " + e.Outcome
+	}
+	return texts
+}
+
+// abandon makes pending entries look as if they had been begun some time ago.
+func abandon(t *testing.T, client redis.UniversalClient, ago time.Duration) {
+	t.Helper()
+	key := prefix(t) + "audit:{biz_1}:pending"
+	pending, err := client.HGetAll(t.Context(), key).Result()
+	require.NoError(t, err)
+	require.NotEmpty(t, pending)
+	for id, value := range pending {
+		var begun int64
+		_, err := fmt.Sscan(value, &begun)
+		require.NoError(t, err)
+		old := fmt.Sprint(begun - ago.Milliseconds())
+		require.NoError(t, client.HSet(t.Context(), key, id, old+value[len(old):]).Err())
+	}
+}
+
+func TestAChangeIsListedOnceItIsResolved(t *testing.T) {
+	t.Parallel()
+	log, logs := newLog(t, shared.Client(t))
+	ctx := t.Context()
+	issued, err := log.Begin(ctx, entry(audit.KeyIssued, ""))
+	require.NoError(t, err)
+	dropped, err := log.Begin(ctx, entry(audit.ConnectionDenied, "other"))
+	require.NoError(t, err)
+	require.Empty(t, listed(t, log))
+	issued.Target = "pk_live_1"
+	issued.Resolve(ctx, audit.OutcomeOK)
+	issued.Resolve(ctx, audit.OutcomeFailed)
+	issued.Drop(ctx)
+	dropped.Drop(ctx)
+	dropped.Resolve(ctx, audit.OutcomeOK)
+	require.Equal(t, []string{"key.issued pk_live_1 ok"}, listed(t, log), "the first end counts")
+	require.Equal(t, 1, logs.FilterMessage("audit").Len())
+}
+
+func TestAChangeThatNobodyResolvesIsListedAsUnknown(t *testing.T) {
+	t.Parallel()
+	client := shared.Client(t)
+	log, logs := newLog(t, client)
+	ctx := t.Context()
+	_, err := log.Begin(ctx, entry(audit.KeyIssued, "of a gateway that died"))
+	require.NoError(t, err)
+	_, err = log.Begin(ctx, entry(audit.ToolCalled, "contacts_delete"))
+	require.NoError(t, err)
+	abandon(t, client, audit.ResolveWithin-time.Minute)
+	require.Empty(t, listed(t, log), "it may still be under way")
+	abandon(t, client, 2*time.Minute)
+	require.ElementsMatch(t, []string{"key.issued of a gateway that died unknown", "tool.called contacts_delete unknown"}, listed(t, log))
+	require.Len(t, listed(t, log), 2, "once each")
+	require.Equal(t, 2, logs.FilterMessage("audit").Len())
+	entries, _, err := log.List(ctx, "biz_1", "", 0)
+	require.NoError(t, err)
+	for _, e := range entries {
+		require.WithinDuration(t, time.Now().Add(-audit.ResolveWithin-time.Minute), e.Time, 30*time.Second, "when it was begun")
+	}
+}
+
+// again is a hook that runs every script twice, as go-redis does after a reply is lost.
+type again struct{ redis.Hook }
+
+func (again) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (again) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := next(ctx, cmd); err != nil || cmd.Name() != "evalsha" {
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (again) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+
+func TestALostReplyNeitherDoublesNorLosesAnEntry(t *testing.T) {
+	t.Parallel()
+	client := shared.Client(t)
+	client.AddHook(again{})
+	log, _ := newLog(t, client)
+	ctx := t.Context()
+	var want []string
+	for i := range 5 {
+		c, err := log.Begin(ctx, entry(audit.KeyIssued, fmt.Sprint(i)))
+		require.NoError(t, err)
+		c.Resolve(ctx, audit.OutcomeOK)
+		d, err := log.Begin(ctx, entry(audit.KeyIssued, "dropped"))
+		require.NoError(t, err)
+		d.Drop(ctx)
+		require.NoError(t, log.Record(ctx, entry(audit.ToolCalled, fmt.Sprint(i))))
+		want = append(want, fmt.Sprintf("key.issued %d ok", i), fmt.Sprintf("tool.called %d ok", i))
+	}
+	require.ElementsMatch(t, want, listed(t, log))
+}
+
+func TestNoChangeIsBegunWithoutItsEntry(t *testing.T) {
+	t.Parallel()
+	t.Run("Redis unavailable", func(t *testing.T) {
+		t.Parallel()
+		client := shared.Client(t)
+		require.NoError(t, client.Close())
+		log, _ := newLog(t, client)
+		_, err := log.Begin(t.Context(), entry(audit.KeyIssued, "x"))
+		require.ErrorIs(t, err, audit.ErrUnavailable)
+	})
+	for name, e := range map[string]audit.Entry{
+		"no business":    {Action: audit.KeyIssued},
+		"unknown action": {BusinessID: "biz_1", Action: "key.stolen"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log, _ := newLog(t, shared.Client(t))
+			_, err := log.Begin(t.Context(), e)
+			require.ErrorIs(t, err, audit.ErrInvalidEntry)
+		})
+	}
+}
+
+// An assistant that calls without end must not push the owner's connections and keys out of the log.
+func TestToolCallsDoNotPushOutOtherEntries(t *testing.T) {
+	t.Parallel()
+	log, _ := newLog(t, shared.Client(t), func(o *audit.Options) { o.MaxEntries = 100 })
+	ctx := t.Context()
+	require.NoError(t, log.Record(ctx, entry(audit.KeyIssued, "pk_live_1")))
+	for range 1000 {
+		require.NoError(t, log.Record(ctx, entry(audit.ToolCalled, "contacts_update")))
+	}
+	entries, _, err := log.List(ctx, "biz_1", "", 10, audit.KeyIssued)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+}
