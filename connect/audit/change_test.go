@@ -94,7 +94,9 @@ func (again) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (again) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+func (again) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 func TestALostReplyNeitherDoublesNorLosesAnEntry(t *testing.T) {
 	t.Parallel()
