@@ -27,7 +27,7 @@ import (
 )
 
 // patience bounds what a test waits for.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // world is everything around a gateway: a Redis, a data service and the keys of two businesses and an inactive one.
 type world struct {
