@@ -3,6 +3,7 @@ package mcp_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 )
@@ -44,15 +46,70 @@ func TestAToolBeyondTheScopesIs403NamingAllScopesNeeded(t *testing.T) {
 	s := newSetup(t, shared)
 	s.allow("narrow", s.owner, "mcp:read")
 	for _, era := range []string{modern, legacy, "2025-03-26"} {
-		body := callMessage(era, "contacts_create", object{"first_name": "X"})
-		if era == "2025-03-26" { // the only revision with batches
-			body = "[" + callMessage(era, "contacts_search", object{}) + "," + body + "]"
-		}
-		res := s.post("narrow", era, body, nil)
+		res := s.post("narrow", era, callMessage(era, "contacts_create", object{"first_name": "X"}), nil)
 		require.Equal(t, http.StatusForbidden, res.StatusCode)
 		require.Equal(t, `Bearer error="insufficient_scope", scope="mcp:read contacts:write"`, res.Header.Get("WWW-Authenticate"))
 	}
 	require.Zero(t, s.upstream.count(http.MethodPost, ""))
+	entries := s.audit.all()
+	require.Len(t, entries, 3, "the owner sees that it was tried")
+	require.Equal(t, audit.OutcomeRefused, entries[0].Outcome)
+	require.Equal(t, "INSUFFICIENT_SCOPE", entries[0].Detail)
+}
+
+// JSON-RPC ids come back exactly as sent, whoever serves the message.
+func TestIDsComeBackAsSent(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	for _, id := range []string{`7`, `-7`, `0`, `1.5`, `1e308`, `-0`, `1000000000000000000000000000000`, `9007199254740993`, `"a \u00e9"`, `""`} {
+		for _, method := range []string{"tools/call", "tools/list", "ping", "no/such"} {
+			body := strings.Replace(callMessage(legacy, "calendars_list", object{}), `"tools/call"`, `"`+method+`"`, 1)
+			body = strings.Replace(body, `"id":7`, `"id":`+id, 1)
+			text := read(t, s.post("bearer", legacy, body, nil))
+			if strings.HasPrefix(id, `"`) {
+				id = strings.ReplaceAll(id, `\u00e9`, "é")
+			}
+			if method == "no/such" && !strings.Contains(text, "jsonrpc") {
+				continue // refused by a status alone
+			}
+			require.Contains(t, text, `"id":`+id, method)
+		}
+	}
+}
+
+func TestAHeaderGivenTwiceIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	for _, name := range []string{"Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version"} {
+		res := s.post("bearer", modern, callMessage(modern, "calendars_list", object{}), func(r *http.Request) {
+			r.Header.Add(name, r.Header.Get(name))
+		})
+		require.Equal(t, http.StatusBadRequest, res.StatusCode, name)
+	}
+}
+
+func TestBatchesAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	for _, era := range []string{modern, legacy, "2025-03-26"} {
+		res := s.post("bearer", era, "["+callMessage(era, "calendars_list", object{})+"]", nil)
+		require.Equal(t, http.StatusBadRequest, res.StatusCode)
+		require.Contains(t, read(t, res), "batches are not supported")
+	}
+}
+
+// A number that is whole is an integer to a schema, however it is written.
+func TestWholeNumbersInEveryFormAreIDs(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	c := s.connect(modern, "bearer", nil)
+	id := fmt.Sprintf("%.0f", call(t, c, "contacts_create", object{"first_name": "Whole"})["contact"].(object)["id"])
+	for _, form := range []string{id, id + ".0", id + "0e-1"} {
+		body := strings.Replace(callMessage(legacy, "contacts_get", object{"id": 1}), `"id":1}`, `"id":`+form+`}`, 1)
+		require.Contains(t, read(t, s.post("bearer", legacy, body, nil)), `"first_name":"Whole"`, form)
+	}
+	body := strings.Replace(callMessage(legacy, "contacts_get", object{"id": 1}), `"id":1}`, `"id":1.5}`, 1)
+	require.Contains(t, read(t, s.post("bearer", legacy, body, nil)), "INVALID_ARGUMENTS")
 }
 
 func TestTheAuthorizationServerNamesTheScopesOfAStepUp(t *testing.T) {
@@ -313,10 +370,10 @@ func TestAnAccountThatIsGoneOrLessThanItWasCanDoNothing(t *testing.T) {
 		"another business": func(known map[string]account.Account) { a := was; a.BusinessID = s.other.BusinessID; known[was.ID] = a },
 	} {
 		s.people.set(change)
-		before := len(s.trail.all())
+		before := len(s.audit.all())
 		require.Contains(t, fails(t, c, "calendars_list", nil), "ACCOUNT_NOT_ALLOWED", name)
 		require.Contains(t, fails(t, c, "contacts_create", object{"first_name": "No"}), "ACCOUNT_NOT_ALLOWED", name)
-		require.Equal(t, "refused", s.trail.all()[before].Outcome)
+		require.Equal(t, "refused", s.audit.all()[before].Outcome)
 		s.people.set(func(known map[string]account.Account) { known[was.ID] = was })
 	}
 	s.people.mu.Lock()

@@ -2,13 +2,15 @@ package mcp
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/zap"
@@ -18,17 +20,27 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
-// call is one call of a tool, on its way.
-type call struct {
-	server  *Server
-	tool    *tool
-	grant   grantOf
+// toolCall is one call of a tool, as its message was read. What is validated, done, recorded and sent upstream comes from these
+// values.
+type toolCall struct {
+	server *Server
+	tool   *tool
+	grant  grantOf
+
+	id            jsontext.Value // of the JSON-RPC message
+	modern        bool           // of a revision without initialization
+	arguments     jsontext.Value // an object
+	progressToken jsontext.Value // nil: the client wants no progress notifications
+	asks          bool           // the client can put questions to the person
+	response      *elicited      // the person's, nil if there is none
+	state         string         // which question it answers
+
 	account account.Account
-	request *sdk.CallToolRequest
 	by      data.Caller
+	stream  *eventStream
 }
 
-func (c *call) data() *data.Client { return c.server.o.Data }
+func (c *toolCall) data() *data.Client { return c.server.o.Data }
 
 // receive stands in front of all of the SDK's methods.
 func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
@@ -49,24 +61,12 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 				Code: jsonrpc.CodeMethodNotFound, Message: "this server does not offer " + method,
 			}
 		}
-		if method == methodCall {
-			return next(ctx, method, r) // counted in callTool, where the answer is one that an assistant reads
-		}
 		if wait := s.limit(ctx, g); wait > 0 && !strings.HasPrefix(method, "notifications/") {
 			return nil, &jsonrpc.Error{Code: codeTooMany, Message: "too many calls; " + retryIn(wait)}
 		}
 		result, err = next(ctx, method, r)
-		switch result := result.(type) {
-		case *sdk.InitializeResult:
-			if session, ok := r.GetSession().(*sdk.ServerSession); ok && session.ID() != "" && err == nil &&
-				!s.sessions.add(g.ID, session) {
-				go func() { _ = session.Close() }() // which waits for this very request to end
-				return nil, &jsonrpc.Error{Code: codeTooMany, Message: "too many sessions; " + retrySoon}
-			}
-		case *sdk.ListToolsResult:
-			if result != nil {
-				result.Tools = s.allowed(result.Tools, g)
-			}
+		if listed, ok := result.(*sdk.ListToolsResult); ok && listed != nil {
+			listed.Tools = s.allowed(listed.Tools, g)
 		}
 		return result, err
 	}
@@ -96,70 +96,94 @@ func (s *Server) limit(ctx context.Context, g grantOf) time.Duration {
 	return wait
 }
 
-// callTool takes a call through everything that it has to pass.
-func (s *Server) callTool(ctx context.Context, t *tool, g grantOf, r *sdk.CallToolRequest) *sdk.CallToolResult {
-	began := s.now()
-	c := &call{
-		server: s, tool: t, grant: g, request: r,
-		by: data.Caller{BusinessID: g.BusinessID, AccountID: g.AccountID, RequestID: g.requestID},
+// refuseScope refuses a call of a tool that the connection has no scope for, so that the client can ask the person for it.
+func (s *Server) refuseScope(ctx context.Context, w http.ResponseWriter, c *toolCall) {
+	if c.tool.writes() && s.limit(ctx, c.grant) == 0 {
+		e := c.entry()
+		e.Outcome, e.Detail = audit.OutcomeRefused, strings.TrimSpace(e.Detail+" "+codeScope)
+		_ = s.o.Audit.Record(ctx, e) // has logged why
 	}
-	o, err := c.admitted(ctx)
-	var result *sdk.CallToolResult
+	s.o.Challenge.InsufficientScope(w, c.tool.needs(c.grant.Grant)...)
+}
+
+// do takes a call through everything that it has to pass.
+func (c *toolCall) do(ctx context.Context) *callResult {
+	began := c.server.now()
+	c.by = data.Caller{BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, RequestID: c.grant.requestID}
+	var result *callResult
+	o, err := c.run(ctx)
 	if err == nil {
 		if o.input != nil {
 			return o.input.result()
 		}
-		result, err = t.success(o)
+		result, err = c.tool.success(o)
 	}
 	var p *toolError
 	if err != nil {
-		p = toolErrorOf(err, t, t.about)
-		result = p.result(g.requestID)
+		p = toolErrorOf(err, c.tool, c.tool.about)
+		result = p.result(c.grant.requestID)
 	}
-	c.log(p, s.now().Sub(began))
-	c.record(ctx, o, p)
+	c.log(p, c.server.now().Sub(began))
 	return result
 }
 
-// admitted checks whether the call may be made, and makes it.
-func (c *call) admitted(ctx context.Context) (o *outcome, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			c.server.log.Error("panic in a tool", zap.String("tool", c.tool.name),
-				zap.String("request_id", c.grant.requestID), zap.Any("panic", v), zap.Stack("stack"))
-			o, err = nil, errors.New("panic in a tool")
-		}
-	}()
-	if !c.grant.Scopes.Allows(c.tool.scope) {
-		return nil, &toolError{
-			code:     codeScope,
-			sentence: fmt.Sprintf("This connection does not include %s.", c.tool.scope),
-			done:     c.tool.untouched(),
-			next:     "The person can allow it by connecting again, under Settings, Connected apps.",
-		}
-	}
+// run checks whether the call may be made, and makes it.
+func (c *toolCall) run(ctx context.Context) (o *outcome, err error) {
+	defer c.recovered(&err)
 	if wait := c.server.limit(ctx, c.grant); wait > 0 {
 		return nil, &toolError{
 			code: codeRate, sentence: "This connection makes too many calls.", done: c.tool.untouched(),
 			next: retryIn(time.Duration(math.Ceil(wait.Seconds())) * time.Second),
 		}
 	}
-	if p := c.tool.checkArguments(c.request.Params.Arguments); p != nil {
+	if p := c.tool.checkArguments(c.arguments); p != nil {
 		return nil, p
+	}
+	if c.arguments, err = c.tool.withDefaults(c.arguments); err != nil {
+		return nil, err
 	}
 	var p *toolError
 	if c.account, p = c.server.accounts.check(ctx, c.grant); p != nil {
 		p.done = c.tool.untouched()
+		if c.tool.writes() && p.code == codeAccount {
+			e := c.entry()
+			e.Outcome, e.Detail = audit.OutcomeRefused, strings.TrimSpace(e.Detail+" "+p.code)
+			_ = c.server.o.Audit.Record(ctx, e) // has logged why
+		}
 		return nil, p
 	}
-	return c.tool.run(ctx, c, c.request.Params.Arguments)
+	if !c.tool.writes() {
+		return c.work(ctx)
+	}
+	change, err := c.server.o.Audit.Begin(write(ctx), c.entry())
+	if err != nil {
+		return nil, c.unavailable("The gateway cannot record changes at the moment, and makes none without a record.", err)
+	}
+	o, err = c.work(ctx)
+	c.resolve(ctx, change, o, err)
+	return o, err
+}
+
+// work has the tool do its work.
+func (c *toolCall) work(ctx context.Context) (o *outcome, err error) {
+	defer c.recovered(&err)
+	return c.tool.run(ctx, c, c.arguments)
+}
+
+// recovered makes an error of a panic.
+func (c *toolCall) recovered(err *error) {
+	if v := recover(); v != nil {
+		c.server.log.Error("panic in a tool", zap.String("tool", c.tool.name),
+			zap.String("request_id", c.grant.requestID), zap.Any("panic", v), zap.Stack("stack"))
+		*err = errors.New("panic in a tool")
+	}
 }
 
 // write is the context of a call that changes something: once it is on its way it does not end because nobody waits for
 // the answer any more. The data service's client bounds it.
 func write(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
 
-func (c *call) log(p *toolError, took time.Duration) {
+func (c *toolCall) log(p *toolError, took time.Duration) {
 	fields := []zap.Field{
 		zap.String("tool", c.tool.name), zap.String("grant_id", c.grant.ID), zap.String("business_id", c.grant.BusinessID),
 		zap.String("request_id", c.grant.requestID), zap.Duration("took", took),
@@ -183,51 +207,54 @@ func (c *call) log(p *toolError, took time.Duration) {
 	}
 }
 
-// record leaves an entry in the audit trail for a tool that changes something, unless nothing was tried.
-func (c *call) record(ctx context.Context, o *outcome, p *toolError) {
-	if !c.tool.writes() {
+// entry is the call in the audit log.
+func (c *toolCall) entry() audit.Entry {
+	return audit.Entry{
+		BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, AccountName: c.account.DisplayName(), GrantID: c.grant.ID,
+		ClientName: c.grant.ClientName, Action: audit.ToolCalled, Target: c.tool.name, Detail: c.target(),
+		RequestID: c.grant.requestID,
+	}
+}
+
+// resolve says in the audit log how a call ended that changes something.
+func (c *toolCall) resolve(ctx context.Context, change *audit.Change, o *outcome, err error) {
+	if o != nil && o.target != "" {
+		change.Detail = o.target
+	}
+	if err == nil {
+		switch {
+		case o.input != nil: // the person is asked first
+			change.Drop(ctx)
+		case o.refused:
+			change.Resolve(ctx, audit.OutcomeRefused)
+		default:
+			change.Resolve(ctx, audit.OutcomeOK)
+		}
 		return
 	}
-	e := audit.Entry{
-		BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID,
-		AccountName: c.account.DisplayName(), GrantID: c.grant.ID, ClientName: c.grant.ClientName,
-		Action: audit.ToolCalled, Target: c.tool.name, Outcome: audit.OutcomeOK, RequestID: c.grant.requestID,
-	}
-	if o != nil && o.refused {
-		e.Outcome = audit.OutcomeRefused
-	}
-	if o != nil && o.target != "" {
-		e.Detail = o.target
-	} else {
-		e.Detail = c.target()
-	}
-	if p != nil {
-		e.Outcome = audit.OutcomeFailed
-		e.Detail = strings.TrimSpace(e.Detail + " " + p.code)
-		switch p.code {
-		case codeArguments, codeRate, codeConfirm:
-			return
-		case codeScope, codeForbidden, codeAccount:
-			e.Outcome = audit.OutcomeRefused
-		}
-		if f, ok := errors.AsType[*data.Error](p.cause); ok && f.Uncertain {
-			e.Detail += " (it is not known whether it was done)"
-		}
-	}
-	if err := c.server.o.Audit.Record(ctx, e); err != nil {
-		c.server.log.Error("audit entry not kept", zap.String("tool", c.tool.name),
-			zap.String("request_id", c.grant.requestID), zap.Error(err))
+	p := toolErrorOf(err, c.tool, c.tool.about)
+	change.Detail = strings.TrimSpace(change.Detail + " " + p.code)
+	f, _ := errors.AsType[*data.Error](p.cause)
+	switch {
+	case p.code == codeArguments && f == nil, p.code == codeConfirm, p.code == codeStore:
+		change.Drop(ctx) // nothing was tried
+	case f != nil && f.Uncertain, p.code == codeInternal:
+		change.Resolve(ctx, audit.OutcomeUnknown)
+	case p.code == codeForbidden, p.code == codeAccount:
+		change.Resolve(ctx, audit.OutcomeRefused)
+	default:
+		change.Resolve(ctx, audit.OutcomeFailed)
 	}
 }
 
 // target is the record that the arguments name, for the audit trail.
-func (c *call) target() string {
+func (c *toolCall) target() string {
 	var named struct {
 		ID         any    `json:"id"`
 		Type       string `json:"type"`
 		Automation string `json:"automation_id"`
 	}
-	if json.Unmarshal(c.request.Params.Arguments, &named) != nil {
+	if json.Unmarshal(c.arguments, &named) != nil {
 		return ""
 	}
 	var parts []string

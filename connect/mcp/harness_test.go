@@ -62,23 +62,21 @@ func TestMain(m *testing.M) {
 	os.Exit(leaktest.Check(code))
 }
 
-// trail is an audit trail in memory.
-type trail struct {
-	mu      sync.Mutex
-	entries []audit.Entry
+// auditLog reads the audit log of the tests' businesses.
+type auditLog struct {
+	t   *testing.T
+	log *audit.Log
 }
 
-func (t *trail) Record(_ context.Context, e audit.Entry) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.entries = append(t.entries, e)
-	return nil
-}
-
-func (t *trail) all() []audit.Entry {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.entries)
+// all returns the entries of the business of the connection "bearer", oldest first.
+func (a *auditLog) all() []audit.Entry {
+	a.t.Helper()
+	owner, _ := owners(a.t)
+	entries, next, err := a.log.List(context.Background(), owner.BusinessID, "", 100)
+	require.NoError(a.t, err)
+	require.Empty(a.t, next)
+	slices.Reverse(entries)
+	return entries
 }
 
 // people is the accounts service.
@@ -120,7 +118,7 @@ type setup struct {
 	t      *testing.T
 	server *mcp.Server
 	url    string
-	trail  *trail
+	audit  *auditLog
 	people *people
 	redis  *miniredis.Miniredis
 	owner  demo.Account // of the business that the connection "bearer" belongs to
@@ -199,7 +197,7 @@ func asAccount(a demo.Account) account.Account {
 func newSetup(t *testing.T, service *demo.Service, change ...func(*mcp.Options)) *setup {
 	t.Helper()
 	s := &setup{
-		t: t, trail: &trail{}, people: &people{known: map[string]account.Account{}}, redis: miniredis.RunT(t),
+		t: t, people: &people{known: map[string]account.Account{}}, redis: miniredis.RunT(t),
 		upstream: &upstream{}, grants: map[string]oauth.Grant{},
 	}
 	s.owner, s.other = owners(t)
@@ -212,12 +210,16 @@ func newSetup(t *testing.T, service *demo.Service, change ...func(*mcp.Options))
 	require.NoError(t, err)
 	rdb := patient(t, &redis.Options{Addr: s.redis.Addr()})
 
+	log, err := audit.New(audit.Options{Redis: rdb, Log: zap.NewNop()})
+	require.NoError(t, err)
+	s.audit = &auditLog{t, log}
+
 	var handler http.Handler
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
 	t.Cleanup(front.Close)
 	s.url = front.URL + "/mcp"
 	o := mcp.Options{
-		Resource: s.url, Data: client, Accounts: s.people, Audit: s.trail, Challenge: challenge{}, Log: zap.NewNop(),
+		Resource: s.url, Data: client, Accounts: s.people, Audit: s.audit.log, Challenge: challenge{}, Log: zap.NewNop(),
 		Redis: rdb, AccountTTL: -1, Limiter: mcp.NewLimiter(rdb, "", 100_000), Version: "test",
 	}
 	for _, f := range change {

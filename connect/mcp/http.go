@@ -3,13 +3,14 @@ package mcp
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/zap"
@@ -48,7 +49,7 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 		w.Header().Add("Vary", "Origin")
 		if len(origins) > 0 {
 			if len(origins) > 1 || !slices.Contains(s.origins, origins[0]) {
-				writeError(w, http.StatusForbidden, nil, -32600, "pages of this origin may not call")
+				writeError(w, http.StatusForbidden, nil, codeInvalidRequest, "pages of this origin may not call")
 				return
 			}
 			w.Header().Set("Access-Control-Allow-Origin", origins[0])
@@ -67,22 +68,17 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 
 // Fail responds with a JSON-RPC error to a request that was refused before its message was read.
 func Fail(w http.ResponseWriter, _ *http.Request, status int, detail string) {
-	code := -32600 // invalid request
+	code := codeInvalidRequest
 	if status >= http.StatusInternalServerError {
-		code = -32603 // internal error
+		code = codeRPCInternal
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	writeError(w, status, nil, code, detail)
 }
 
-// writeError answers with a JSON-RPC error.
-func writeError(w http.ResponseWriter, status int, id json.RawMessage, code int, message string) {
-	if len(id) == 0 {
-		id = json.RawMessage("null")
-	}
-	body, err := json.Marshal(map[string]any{
-		"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message},
-	})
+// writeError responds with a JSON-RPC error.
+func writeError(w http.ResponseWriter, status int, id jsontext.Value, code int, message string) {
+	body, err := json.Marshal(errorMessage(id, code, message))
 	if err != nil {
 		http.Error(w, "", http.StatusInternalServerError)
 		return
@@ -92,64 +88,75 @@ func writeError(w http.ResponseWriter, status int, id json.RawMessage, code int,
 	_, _ = w.Write(body)
 }
 
-// message is what has to be known of a JSON-RPC message before it is served. Who serves it reads it anew, and the scopes are
-// checked again then: nothing depends on both reading the same.
-type message struct {
-	ID     json.RawMessage `json:"id"`
-	Method string          `json:"method"`
-	Params struct {
-		Name         string `json:"name"`
-		Capabilities struct {
-			Elicitation *json.RawMessage `json:"elicitation"`
-		} `json:"capabilities"`
-	} `json:"params"`
+func errorMessage(id jsontext.Value, code int, text string) any {
+	type rpcError struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+	}
+	if len(id) == 0 {
+		id = jsontext.Value("null")
+	}
+	return struct {
+		Version string         `json:"jsonrpc"`
+		ID      jsontext.Value `json:"id"`
+		Error   rpcError       `json:"error"`
+	}{"2.0", id, rpcError{code, text}}
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	grant, ok := oauth.GrantFrom(r.Context())
 	if !ok || grant.ID == "" || grant.BusinessID == "" || grant.AccountID == "" {
 		s.log.Error("a request without a connection reached the MCP server")
-		writeError(w, http.StatusInternalServerError, nil, -32603, "internal error")
+		writeError(w, http.StatusInternalServerError, nil, codeRPCInternal, "internal error")
 		return
 	}
-	requestID := s.o.RequestID(r)
+	g := grantOf{Grant: grant, requestID: s.o.RequestID(r)}
 	w.Header().Set("Cache-Control", "no-store")
-	var messages []message
-	var body []byte
-	if r.Method == http.MethodPost {
-		if body, ok = s.readBody(w, r); !ok {
-			return
-		}
-		messages = parse(body)
-	}
-	modern := r.Header.Get(headerProtocol) >= revisionStateless
-	for _, m := range messages {
-		if t, ok := s.tools[m.Params.Name]; ok && m.Method == methodCall && !grant.Scopes.Allows(t.scope) {
-			s.o.Challenge.InsufficientScope(w, t.needs(grant)...)
-			return
-		}
-		if modern && !s.offers(m.Method) {
-			writeError(w, http.StatusNotFound, m.ID, -32601, "this server does not offer "+m.Method)
+	for _, name := range []string{headerProtocol, headerMethod, headerName, headerSession, "Content-Type", "Last-Event-Id"} {
+		if len(r.Header.Values(name)) > 1 {
+			writeError(w, http.StatusBadRequest, nil, sdk.CodeHeaderMismatch, name+" is given more than once")
 			return
 		}
 	}
-	caller := grantOf{Grant: grant, requestID: requestID}
-	id := r.Header.Get(headerSession)
-	if modern {
-		id = "" // of no meaning
-	}
-	if id != "" && !s.sessions.has(grant.ID, id) && s.sessions.hasEnded(id) {
-		writeError(w, http.StatusNotFound, nil, -32001, "this session has ended")
+	if r.Method != http.MethodPost {
+		s.handler.ServeHTTP(w, s.identify(r, g))
 		return
 	}
-	if r.Method == http.MethodPost {
-		defer s.sessions.use(grant.ID, id)()
-	}
-	if d := s.direct(r, body); d != nil {
-		s.answer(w, r, caller, d)
+	body, ok := s.readBody(w, r)
+	if !ok {
 		return
 	}
-	s.route(r, grant, messages, id).ServeHTTP(w, s.identify(r, caller))
+	m, err := readMessage(body)
+	if err != nil {
+		writeError(w, http.StatusBadRequest, nil, codeParse, err.Error())
+		return
+	}
+	if r.Header.Get(headerProtocol) >= revisionStateless && !s.offers(m.Method) {
+		writeError(w, http.StatusNotFound, m.ID, codeMethodNotFound, "this server does not offer "+m.Method)
+		return
+	}
+	c, err := s.readCall(r, m)
+	var refused *protocolError
+	switch {
+	case !supported(r.Header): // as the SDK says
+	case errors.As(err, &refused):
+		writeError(w, refused.status, m.ID, refused.code, refused.reason)
+		return
+	case c != nil:
+		c.grant = g
+		if !grant.Scopes.Allows(c.tool.scope) {
+			s.refuseScope(r.Context(), w, c)
+			return
+		}
+		s.serveCall(w, r, c)
+		return
+	}
+	r = s.identify(r, g)
+	if m.ID != nil && !plainID(m.ID) {
+		withID(s.handler, w, r, m)
+		return
+	}
+	s.handler.ServeHTTP(w, r)
 }
 
 // readBody reads a request's body into memory, so that it can be read again.
@@ -157,39 +164,15 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool)
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBody))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		s.log.Debug("body too large", zap.Int64("limit", tooLarge.Limit))
-		writeError(w, http.StatusRequestEntityTooLarge, nil, -32600, "the body is too large")
+		writeError(w, http.StatusRequestEntityTooLarge, nil, codeInvalidRequest, "the body is too large")
 		return nil, false
 	}
 	if err != nil {
-		writeError(w, http.StatusBadRequest, nil, -32700, "the body cannot be read")
+		writeError(w, http.StatusBadRequest, nil, codeParse, "the body cannot be read")
 		return nil, false
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return body, true
-}
-
-// parse reads a message or a batch of them. What is neither is left to the SDK to refuse.
-func parse(body []byte) []message {
-	var batch []json.RawMessage
-	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
-		if json.Unmarshal(body, &batch) != nil {
-			return nil
-		}
-	} else {
-		batch = []json.RawMessage{body}
-	}
-	messages := make([]message, 0, len(batch))
-	for _, b := range batch {
-		var m message
-		// A member of another type than expected leaves the others readable.
-		if err := json.Unmarshal(b, &m); err != nil {
-			if _, ok := errors.AsType[*json.UnmarshalTypeError](err); !ok {
-				continue
-			}
-		}
-		messages = append(messages, m)
-	}
-	return messages
 }
 
 // identify puts the connection where the SDK's handlers find it for each request.
@@ -226,14 +209,13 @@ func (s *Server) offers(method string) bool {
 	return true
 }
 
-// transports makes the SDK's two handlers: one that knows no sessions, and one for clients of older revisions that can be
-// asked questions, which need one.
-func (s *Server) transports() (stateless, stateful http.Handler) {
+// transport makes the SDK's handler, without sessions: gateways of a fleet share nothing but Redis.
+func (s *Server) transport() http.Handler {
 	get := func(*http.Request) *sdk.Server { return s.sdk }
-	// Whoever serves this checks the host, by name.
-	common := sdk.StreamableHTTPOptions{DisableLocalhostProtection: true, MaxRequestBodyBytes: s.o.MaxBody}
-	without, with := common, common // the sessions' own ends are in sessions.go
-	without.Stateless = true
-	without.PropagateRequestCancellation = true
-	return known(sdk.NewStreamableHTTPHandler(get, &without)), known(sdk.NewStreamableHTTPHandler(get, &with))
+	return known(sdk.NewStreamableHTTPHandler(get, &sdk.StreamableHTTPOptions{
+		DisableLocalhostProtection:   true, // whoever serves this checks the host, by name
+		MaxRequestBodyBytes:          s.o.MaxBody,
+		Stateless:                    s.extension == nil || !s.extension.Sessions,
+		PropagateRequestCancellation: s.extension == nil || !s.extension.Sessions,
+	}))
 }

@@ -28,18 +28,10 @@ import (
 const (
 	DefaultMaxBody        = 256 << 10 // bytes
 	DefaultAccountTTL     = 15 * time.Second
-	DefaultSessionIdle    = 30 * time.Minute
-	DefaultMaxSessions    = 2000
 	DefaultConfirmTimeout = 5 * time.Minute
 
-	maxSessionsOfGrant = 8
-	toolListTTL        = 5 * time.Minute
+	toolListTTL = 5 * time.Minute
 )
-
-// Auditor keeps the trail of what tools change. *audit.Log is one.
-type Auditor interface {
-	Record(ctx context.Context, e audit.Entry) error
-}
 
 // Accounts tells who a connection belongs to. An account.Service is one.
 type Accounts interface {
@@ -52,7 +44,6 @@ type Challenger interface {
 }
 
 var (
-	_ Auditor    = (*audit.Log)(nil)
 	_ Accounts   = account.Service(nil)
 	_ Challenger = (*oauth.Server)(nil)
 )
@@ -70,14 +61,12 @@ type Options struct {
 
 	Data      *data.Client // required
 	Accounts  Accounts     // required
-	Audit     Auditor      // required
+	Audit     *audit.Log   // required
 	Challenge Challenger   // required
 	Log       *zap.Logger  // required
 
-	// Redis remembers calls for a while, so that a repeated one is done once; see [Memory]. Required unless Memory is set.
-	Redis  redis.UniversalClient
-	Prefix string // of the keys in Redis; default: oauth.DefaultPrefix
-	Memory Memory // default: NewMemory(Redis, Prefix)
+	Redis  redis.UniversalClient // holds idempotency keys and questions; see [Store]. Required
+	Prefix string                // of the keys in Redis; default: oauth.DefaultPrefix
 
 	// Limiter bounds the calls of a connection. Default: NewLimiter(Redis, Prefix, DefaultRate).
 	Limiter Limiter
@@ -92,11 +81,6 @@ type Options struct {
 	// MaxBody bounds a request's body. Default: DefaultMaxBody.
 	MaxBody int64
 
-	// SessionIdle and MaxSessions bound the sessions that are kept for clients of revisions before 2026-07-28 that can be
-	// asked questions. Default: DefaultSessionIdle, DefaultMaxSessions; a negative MaxSessions: none are kept.
-	SessionIdle time.Duration
-	MaxSessions int
-
 	// ConfirmTimeout is how long a person may think about a question. Default: DefaultConfirmTimeout.
 	ConfirmTimeout time.Duration
 
@@ -108,7 +92,7 @@ type Options struct {
 type Extension struct {
 	Options  func(*sdk.ServerOptions) // changes the SDK's options before the server is made
 	Register func(*sdk.Server)        // adds tools, prompts and resources
-	Sessions bool                     // keep a session for every client of an older revision
+	Sessions bool                     // serve with the SDK's sessions
 }
 
 // Server is the MCP server. It is safe for concurrent use.
@@ -117,11 +101,11 @@ type Server struct {
 	log       *zap.Logger
 	now       func() time.Time
 	tools     map[string]*tool
+	store     *Store
 	accounts  *accounts
 	about     *sdk.Implementation
 	sdk       *sdk.Server
-	handler   http.Handler
-	sessions  sessions
+	handler   http.Handler // the SDK's
 	origins   []string
 	extension *Extension
 }
@@ -141,13 +125,12 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 	if len(extensions) > 1 {
 		return nil, errors.New("a server takes one extension")
 	}
-	s := &Server{o: o, log: o.Log, now: o.Now, tools: map[string]*tool{}}
+	s := &Server{o: o, log: o.Log, now: o.Now, tools: map[string]*tool{}, store: NewStore(o.Redis, o.Prefix)}
 	origin := u.Scheme + "://" + canonicalHost(u.Scheme, u.Host)
 	s.origins = append([]string{origin}, o.Origins...)
 	if s.accounts, err = newAccounts(o.Accounts, o.AccountTTL); err != nil {
 		return nil, err
 	}
-	s.sessions.init(o.MaxSessions, o.SessionIdle)
 	options := &sdk.ServerOptions{
 		Instructions: instructions,
 		Logger:       logOfSDK(o.Log),
@@ -168,20 +151,15 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 			return nil, fmt.Errorf("preparing the tool %s: %w", t.name, err)
 		}
 		s.tools[t.name] = t
-		s.sdk.AddTool(t.declaration(), func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			g, ok := callerOf(r)
-			if !ok {
-				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
-			}
-			return s.callTool(ctx, t, g, r), nil
+		s.sdk.AddTool(t.declaration(), func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "the call cannot be read"} // see message.go
 		})
 	}
 	if s.extension != nil && s.extension.Register != nil {
 		s.extension.Register(s.sdk)
 	}
 	s.sdk.AddReceivingMiddleware(s.receive)
-	s.sessions.stateless, s.sessions.stateful = s.transports()
-	s.handler = s.Guard(http.HandlerFunc(s.serve))
+	s.handler = s.transport()
 	return s, nil
 }
 
@@ -197,13 +175,10 @@ func (o *Options) complete() error {
 	switch {
 	case o.Data == nil, o.Accounts == nil, o.Audit == nil, o.Challenge == nil, o.Log == nil:
 		return errors.New("the MCP server needs Data, Accounts, Audit, Challenge and Log")
-	case o.Redis == nil && (o.Memory == nil || o.Limiter == nil):
-		return errors.New("the MCP server needs Redis, or a Memory and a Limiter")
+	case o.Redis == nil:
+		return errors.New("the MCP server needs Redis")
 	}
 	o.Prefix = orElse(o.Prefix, oauth.DefaultPrefix)
-	if o.Memory == nil {
-		o.Memory = NewMemory(o.Redis, o.Prefix)
-	}
 	if o.Limiter == nil {
 		o.Limiter = NewLimiter(o.Redis, o.Prefix, DefaultRate)
 	}
@@ -218,7 +193,7 @@ func (o *Options) complete() error {
 		value     *time.Duration
 		otherwise time.Duration
 	}{
-		{&o.AccountTTL, DefaultAccountTTL}, {&o.SessionIdle, DefaultSessionIdle}, {&o.ConfirmTimeout, DefaultConfirmTimeout},
+		{&o.AccountTTL, DefaultAccountTTL}, {&o.ConfirmTimeout, DefaultConfirmTimeout},
 	} {
 		if *d.value == 0 {
 			*d.value = d.otherwise
@@ -227,19 +202,15 @@ func (o *Options) complete() error {
 	if o.MaxBody <= 0 {
 		o.MaxBody = DefaultMaxBody
 	}
-	if o.MaxSessions == 0 {
-		o.MaxSessions = DefaultMaxSessions
-	}
 	return nil
 }
 
 // Handler serves the endpoint, whatever its path. In front of it stands oauth.Server.Protect, which puts the connection
 // into the request's context; and in front of that [Server.Guard], if pages of other origins may call.
-func (s *Server) Handler() http.Handler { return s.handler }
+func (s *Server) Handler() http.Handler { return s.Guard(http.HandlerFunc(s.serve)) }
 
-// Close ends the sessions that are kept, and with them the calls that wait for a person. Calls after it keep none.
+// Close ends what the server keeps in memory.
 func (s *Server) Close() error {
-	s.sessions.close()
 	s.accounts.close()
 	var errs []error
 	for session := range s.sdk.Sessions() {

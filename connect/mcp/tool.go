@@ -2,17 +2,16 @@ package mcp
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
-	fast "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// kind is what a tool does to the account. The last two may ask the person or tell of their progress; the others must not, as
-// most of their calls have no session to do it in.
+// kind is what a tool does to the account.
 type kind int
 
 const (
@@ -33,12 +32,13 @@ type tool struct {
 	idempotent  bool   // doing it twice with the same arguments is as good as once
 	about       string // the kind of record, for errors: "contact"
 	in, out     node
-	run         func(ctx context.Context, c *call, arguments json.RawMessage) (*outcome, error)
+	run         func(ctx context.Context, c *toolCall, arguments jsontext.Value) (*outcome, error)
 
 	// set by prepare
 	input, output *jsonschema.Schema
-	quick         *shape   // of the output, nil if there is none
-	arguments     []string // their names, in the schema's order
+	quick         *shape                    // of the output, nil if there is none
+	arguments     []string                  // their names, in the schema's order
+	defaults      map[string]jsontext.Value // of arguments
 }
 
 // outcome is what a tool that did its work has to say.
@@ -76,10 +76,53 @@ func (t *tool) prepare() error {
 			continue
 		}
 		for j := 0; j+1 < len(properties); j += 2 {
-			t.arguments = append(t.arguments, fmt.Sprint(properties[j]))
+			name := fmt.Sprint(properties[j])
+			t.arguments = append(t.arguments, name)
+			if err := t.readDefault(name, properties[j+1]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+func (t *tool) readDefault(name string, schema any) error {
+	n, _ := schema.(node)
+	for i := 0; i+1 < len(n); i += 2 {
+		if n[i] != "default" {
+			continue
+		}
+		value, err := json.Marshal(n[i+1])
+		if err != nil {
+			return fmt.Errorf("encoding the default of %s: %w", name, err)
+		}
+		if t.defaults == nil {
+			t.defaults = map[string]jsontext.Value{}
+		}
+		t.defaults[name] = value
+	}
+	return nil
+}
+
+// withDefaults returns arguments with the defaults of those that are absent: a call that spells a default out is the same call.
+func (t *tool) withDefaults(arguments jsontext.Value) (jsontext.Value, error) {
+	if len(t.defaults) == 0 {
+		return arguments, nil
+	}
+	var given map[string]jsontext.Value
+	if err := json.Unmarshal(arguments, &given); err != nil {
+		return nil, fmt.Errorf("reading arguments: %w", err)
+	}
+	for name, value := range t.defaults {
+		if _, ok := given[name]; !ok {
+			given[name] = value
+		}
+	}
+	all, err := json.Marshal(given)
+	if err != nil {
+		return nil, fmt.Errorf("encoding arguments: %w", err)
+	}
+	return all, nil
 }
 
 // declaration is the tool as clients see it.
@@ -101,17 +144,15 @@ func (t *tool) declaration() *sdk.Tool {
 }
 
 // handle makes a tool's run of a function with typed arguments. They have met the input schema.
-func handle[A any](f func(ctx context.Context, c *call, arguments A) (*outcome, error)) func(
-	context.Context, *call, json.RawMessage,
+func handle[A any](f func(ctx context.Context, c *toolCall, arguments A) (*outcome, error)) func(
+	context.Context, *toolCall, jsontext.Value,
 ) (*outcome, error) {
-	return func(ctx context.Context, c *call, raw json.RawMessage) (*outcome, error) {
+	return func(ctx context.Context, c *toolCall, raw jsontext.Value) (*outcome, error) {
 		var arguments A
-		if len(raw) > 0 {
-			if err := json.Unmarshal(raw, &arguments); err != nil {
-				return nil, &toolError{
-					code: codeArguments, sentence: "The arguments cannot be read.", done: c.tool.untouched(),
-					next: correctAndCall, cause: err,
-				}
+		if err := json.Unmarshal(raw, &arguments); err != nil {
+			return nil, &toolError{
+				code: codeArguments, sentence: "The arguments cannot be read.", done: c.tool.untouched(),
+				next: correctAndCall, cause: err,
 			}
 		}
 		return f(ctx, c, arguments)
@@ -119,7 +160,7 @@ func handle[A any](f func(ctx context.Context, c *call, arguments A) (*outcome, 
 }
 
 // members are arguments as they were sent: what is absent stays out, null is null.
-type members map[string]json.RawMessage
+type members map[string]jsontext.Value
 
 // except returns the members without some.
 func (m members) except(names ...string) map[string]any {
@@ -145,8 +186,8 @@ func (m members) read(name string, into any) error {
 }
 
 // success makes a tool's result of its outcome. The structured content has to meet the output schema: clients check it.
-func (t *tool) success(o *outcome) (*sdk.CallToolResult, error) {
-	written, err := fast.Marshal(o.value)
+func (t *tool) success(o *outcome) (*callResult, error) {
+	written, err := json.Marshal(o.value)
 	if err != nil {
 		return nil, fmt.Errorf("writing what %s answers: %w", t.name, err)
 	}
@@ -164,10 +205,9 @@ func (t *tool) success(o *outcome) (*sdk.CallToolResult, error) {
 	if o.untrusted {
 		text = fence(text)
 	}
-	return &sdk.CallToolResult{
-		Content:           []sdk.Content{&sdk.TextContent{Text: text}},
-		StructuredContent: json.RawMessage(written),
-	}, nil
+	result := textResult(text)
+	result.Structured = written
+	return result, nil
 }
 
 // checkOutput returns why an answer does not meet the output schema.
@@ -176,7 +216,7 @@ func (t *tool) checkOutput(written []byte) error {
 		return nil
 	}
 	var doc any
-	if err := fast.Unmarshal(written, &doc); err != nil {
+	if err := json.Unmarshal(written, &doc); err != nil {
 		return fmt.Errorf("reading what %s answers: %w", t.name, err)
 	}
 	return t.output.Validate(doc)

@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -10,7 +9,8 @@ import (
 	"strings"
 	"time"
 
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	wrong "github.com/santhosh-tekuri/jsonschema/v6/kind"
 
@@ -33,6 +33,7 @@ const (
 	codeTimeout     = "DATA_SERVICE_TIMEOUT"
 	codeUnusable    = "DATA_SERVICE_ANSWER_UNUSABLE"
 	codeRunFailed   = "RUN_FAILED"
+	codeStore       = "GATEWAY_UNAVAILABLE"
 	codeInternal    = "INTERNAL"
 )
 
@@ -59,7 +60,7 @@ func (p *toolError) Unwrap() error { return p.cause }
 
 // result is the error as a tool's result. There is no structured content: it would have to be what the output schema
 // says.
-func (p *toolError) result(requestID string) *sdk.CallToolResult {
+func (p *toolError) result(requestID string) *callResult {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Error %s: %s", p.code, p.sentence)
 	for _, d := range p.details {
@@ -82,9 +83,8 @@ func (p *toolError) result(requestID string) *sdk.CallToolResult {
 	if requestID != "" {
 		b.WriteString("\nRequest id, for support: " + requestID)
 	}
-	res := &sdk.CallToolResult{}
-	res.Content = []sdk.Content{&sdk.TextContent{Text: b.String()}}
-	res.SetError(p)
+	res := textResult(b.String())
+	res.IsError = true
 	return res
 }
 
@@ -177,11 +177,8 @@ func orElse(s, otherwise string) string {
 	return s
 }
 
-// checkArguments holds arguments against a tool's input schema and names everything that is wrong with them.
-func (t *tool) checkArguments(arguments json.RawMessage) *toolError {
-	if len(arguments) == 0 || string(arguments) == "null" {
-		arguments = json.RawMessage("{}")
-	}
+// checkArguments validates arguments against a tool's input schema and names everything that is wrong with them.
+func (t *tool) checkArguments(arguments jsontext.Value) *toolError {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(arguments))
 	if err != nil {
 		return &toolError{

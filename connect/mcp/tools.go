@@ -132,7 +132,7 @@ func added(name string, record node) node {
 	)
 }
 
-func (c *call) added(ctx context.Context, name string, record any, o *once, target string) *outcome {
+func (c *toolCall) added(ctx context.Context, name string, record any, o *once, target string) *outcome {
 	c.remember(write(ctx), o, target)
 	return &outcome{
 		value: node{name, record, "repeated", o.replayed, "idempotency_key", o.shown}, target: target,
@@ -163,7 +163,7 @@ type removal struct {
 }
 
 // delete has the person confirm and then deletes.
-func (c *call) delete(ctx context.Context, r removal) (*outcome, error) {
+func (c *toolCall) delete(ctx context.Context, r removal) (*outcome, error) {
 	question := "Delete " + visible(r.named) + " for good?"
 	// The person's answer is about the record as it is.
 	subject := r.record + " version " + number(r.version)

@@ -41,7 +41,7 @@ func appointmentTools() []*tool {
 			out: part("calendars", object(
 				must("id", id()), must("name", free(255)), must("owner_name", words(255)), must("time_zone", free(64)),
 			)),
-			run: handle(func(ctx context.Context, c *call, a listArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a listArguments) (*outcome, error) {
 				page, err := c.data().Calendars(ctx, c.by, a.list())
 				return listed("calendars", page, err)
 			}),
@@ -62,7 +62,7 @@ func appointmentTools() []*tool {
 				may("limit", limitArgument()), may("cursor", cursorArgument()),
 			),
 			out: part("appointments", appointmentSchema()),
-			run: handle(func(ctx context.Context, c *call, a appointmentSearch) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a appointmentSearch) (*outcome, error) {
 				page, err := c.data().Appointments(ctx, c.by, data.AppointmentFilter{
 					CalendarID: a.CalendarID, ContactID: a.ContactID, Status: a.Status, From: a.From, To: a.To, List: a.list(),
 				})
@@ -76,7 +76,7 @@ func appointmentTools() []*tool {
 			scope:       "appointments:read", about: "appointment",
 			in:  object(must("id", idArgument("appointment", "appointments_search"))),
 			out: object(must("appointment", appointmentSchema())),
-			run: handle(func(ctx context.Context, c *call, a idArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a idArguments) (*outcome, error) {
 				appointment, err := c.data().Appointment(ctx, c.by, a.ID)
 				return found("appointment", appointment, err)
 			}),

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
@@ -47,7 +46,7 @@ func presented(r data.Run) data.Run {
 type runArguments struct {
 	AutomationID   string         `json:"automation_id"`
 	Input          jsontext.Value `json:"input"`
-	WaitSeconds    *int           `json:"wait_seconds"`
+	WaitSeconds    int            `json:"wait_seconds"`
 	IdempotencyKey string         `json:"idempotency_key"`
 }
 
@@ -67,7 +66,7 @@ func automationTools() []*tool {
 					must("id", id()), must("status", runStatuses()), must("finished_at", whenever()),
 				).orNull()),
 			)),
-			run: handle(func(ctx context.Context, c *call, a listArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a listArguments) (*outcome, error) {
 				page, err := c.data().Automations(ctx, c.by, a.list())
 				for i := range page.Items {
 					page.Items[i].InputSchema = orObject(page.Items[i].InputSchema)
@@ -83,7 +82,7 @@ func automationTools() []*tool {
 			scope: "automations:read", about: "run",
 			in:  object(must("id", idArgument("run", "automations_run"))),
 			out: object(must("run", runSchema())),
-			run: handle(func(ctx context.Context, c *call, a idArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a idArguments) (*outcome, error) {
 				run, err := c.data().Run(ctx, c.by, a.ID)
 				return found("run", presented(run), err)
 			}),
@@ -116,18 +115,20 @@ func automationTools() []*tool {
 	}
 }
 
-func runAutomation(ctx context.Context, c *call, a runArguments) (*outcome, error) {
-	w, o := c.once(ctx, a.IdempotencyKey)
-	run, err := c.data().StartRun(write(ctx), c.by, w, a.AutomationID, orObject(a.Input))
+func runAutomation(ctx context.Context, c *toolCall, a runArguments) (*outcome, error) {
+	input := orObject(a.Input)
+	w, o, err := c.once(ctx, a.IdempotencyKey, a.AutomationID, input)
 	if err != nil {
 		return nil, err
 	}
-	wait := defaultRunWait
-	if a.WaitSeconds != nil {
-		wait = *a.WaitSeconds
+	wait := time.Duration(a.WaitSeconds) * time.Second
+	c.stream.open(wait)
+	run, err := c.data().StartRun(write(ctx), c.by, w, a.AutomationID, input)
+	if err != nil {
+		return nil, err
 	}
 	if o.replayed || wait > 0 {
-		run = c.follow(ctx, run, time.Duration(wait)*time.Second)
+		run = c.follow(ctx, run, wait)
 	}
 	target := fmt.Sprintf("automation %s, run %s", a.AutomationID, run.ID)
 	if run.Status == data.RunFailed {
@@ -172,10 +173,10 @@ func failedRun(run data.Run, o *once) *toolError {
 
 // follow waits for a run's end, but not longer than wait, and reports its progress to clients that asked for it. A run
 // that cannot be looked at is given as it was last seen: it was started, and that is what matters.
-func (c *call) follow(ctx context.Context, run data.Run, wait time.Duration) data.Run {
+func (c *toolCall) follow(ctx context.Context, run data.Run, wait time.Duration) data.Run {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, time.Second))
 	defer cancel()
-	c.progress(ctx, run)
+	c.progress(run)
 	pause := time.NewTimer(firstLook)
 	defer pause.Stop()
 	// the first look comes at once: what a repeated call gives is the run as it was when it started
@@ -189,7 +190,7 @@ func (c *call) follow(ctx context.Context, run data.Run, wait time.Duration) dat
 		case err != nil:
 			return run
 		case seen.Progress > run.Progress || seen.Status != run.Status:
-			c.progress(ctx, seen)
+			c.progress(seen)
 		}
 		run = seen
 		if run.Ended() || wait <= 0 {
@@ -204,20 +205,28 @@ func (c *call) follow(ctx context.Context, run data.Run, wait time.Duration) dat
 	}
 }
 
-func (c *call) progress(ctx context.Context, run data.Run) {
-	token := c.request.Params.GetProgressToken()
-	if token == nil {
+// progress sends a progress notification (MCP, progress) if the client has asked for it.
+func (c *toolCall) progress(run data.Run) {
+	if c.progressToken == nil {
 		return
 	}
 	message := run.Status
 	if run.Message != nil && *run.Message != "" {
 		message = *run.Message
 	}
-	err := c.request.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{
-		ProgressToken: token, Progress: float64(run.Progress), Total: 100, Message: message,
-	})
+	type params struct {
+		Token    jsontext.Value `json:"progressToken"`
+		Progress int            `json:"progress"`
+		Total    int            `json:"total"`
+		Message  string         `json:"message"`
+	}
+	err := c.stream.notify(struct {
+		Version string `json:"jsonrpc"`
+		Method  string `json:"method"`
+		Params  params `json:"params"`
+	}{"2.0", "notifications/progress", params{c.progressToken, int(run.Progress), 100, message}})
 	if err != nil {
-		if e := c.server.log.Check(zap.DebugLevel, "progress not delivered"); e != nil {
+		if e := c.server.log.Check(zap.DebugLevel, "progress not sent"); e != nil {
 			e.Write(zap.String("request_id", c.grant.requestID), zap.Error(err))
 		}
 	}

@@ -71,7 +71,7 @@ func businessTools() []*tool {
 				must("opening_hours", object(hoursMembers()...).because("A day that is not named is closed.")),
 				must("service_areas", object(areasMembers()...)),
 			),
-			run: handle(func(ctx context.Context, c *call, _ struct{}) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, _ struct{}) (*outcome, error) {
 				var business data.Business
 				var hours data.Hours
 				var areas data.ServiceAreas
@@ -104,7 +104,7 @@ func businessTools() []*tool {
 				may("if_version", versionArgument()),
 			).with("minProperties", 1),
 			out: object(must("business", businessSchema())),
-			run: handle(func(ctx context.Context, c *call, m members) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, m members) (*outcome, error) {
 				var v int64
 				if err := m.read("if_version", &v); err != nil {
 					return nil, err
@@ -128,7 +128,7 @@ func businessTools() []*tool {
 				node{"day", "monday", "open", "13:30", "close", "17:00"},
 			}}}),
 			out: object(hoursMembers()...),
-			run: handle(func(ctx context.Context, c *call, a hoursArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a hoursArguments) (*outcome, error) {
 				hours, err := c.data().SetHours(write(ctx), c.by, fresh(a.IfVersion), a.Hours)
 				if err != nil {
 					return nil, err
@@ -147,7 +147,7 @@ func businessTools() []*tool {
 				may("if_version", versionArgument()),
 			),
 			out: object(areasMembers()...),
-			run: handle(func(ctx context.Context, c *call, a areasArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a areasArguments) (*outcome, error) {
 				areas, err := c.data().SetServiceAreas(write(ctx), c.by, fresh(a.IfVersion), a.ServiceAreas)
 				if err != nil {
 					return nil, err

@@ -78,7 +78,7 @@ func contactTools() []*tool {
 				may("limit", limitArgument()), may("cursor", cursorArgument()),
 			),
 			out: part("contacts", contactSchema()),
-			run: handle(func(ctx context.Context, c *call, a contactSearch) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a contactSearch) (*outcome, error) {
 				page, err := c.data().Contacts(ctx, c.by, data.ContactFilter{
 					Query: a.Query, Status: a.Status, Type: a.Type, List: a.list(),
 				})
@@ -92,7 +92,7 @@ func contactTools() []*tool {
 			scope:       "contacts:read", about: "contact",
 			in:  object(must("id", contactArgument())),
 			out: object(must("contact", contactSchema())),
-			run: handle(func(ctx context.Context, c *call, a contactReference) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a contactReference) (*outcome, error) {
 				contact, err := c.data().Contact(ctx, c.by, a.ID)
 				return found("contact", contact, err)
 			}),
@@ -109,13 +109,17 @@ func contactTools() []*tool {
 					"contact_type", "customer",
 				}}),
 			out: added("contact", contactSchema()),
-			run: handle(func(ctx context.Context, c *call, m members) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, m members) (*outcome, error) {
 				var named string
 				if err := m.read("idempotency_key", &named); err != nil {
 					return nil, err
 				}
-				w, o := c.once(ctx, named)
-				contact, err := c.data().CreateContact(write(ctx), c.by, w, m.except("idempotency_key"))
+				patch := m.except("idempotency_key")
+				w, o, err := c.once(ctx, named, patch)
+				if err != nil {
+					return nil, err
+				}
+				contact, err := c.data().CreateContact(write(ctx), c.by, w, patch)
 				if err != nil {
 					return nil, err
 				}
@@ -133,7 +137,7 @@ func contactTools() []*tool {
 				[]field{may("if_version", versionArgument())},
 			)...).with("minProperties", 2),
 			out: object(must("contact", contactSchema())),
-			run: handle(func(ctx context.Context, c *call, m members) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, m members) (*outcome, error) {
 				var id, v int64
 				if err := m.read("id", &id); err != nil {
 					return nil, err
@@ -153,7 +157,7 @@ func contactTools() []*tool {
 			scope: "contacts:write", kind: deletes, idempotent: true, about: "contact",
 			in:  object(must("id", contactArgument()), may("confirm", confirmArgument())),
 			out: deleted(contactID()),
-			run: handle(func(ctx context.Context, c *call, a contactReference) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a contactReference) (*outcome, error) {
 				contact, err := c.data().Contact(ctx, c.by, a.ID)
 				if err != nil {
 					return nil, err

@@ -85,7 +85,7 @@ func conversationTools() []*tool {
 				must("warning", warningSchema()), must("conversations", list(conversationSchema(), 100)),
 				must("next_cursor", nextCursor()),
 			),
-			run: handle(func(ctx context.Context, c *call, a conversationSearch) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a conversationSearch) (*outcome, error) {
 				page, err := c.data().Conversations(ctx, c.by, data.ConversationFilter{
 					Query: a.Query, Channel: a.Channel, Since: a.Since, Until: a.Until, List: a.list(),
 				})
@@ -124,7 +124,7 @@ func conversationTools() []*tool {
 					"type", []string{"string", "null"}, "description", "Send it as message_cursor to get more; null at the end.",
 				}),
 			),
-			run: handle(func(ctx context.Context, c *call, a struct {
+			run: handle(func(ctx context.Context, c *toolCall, a struct {
 				ID     string `json:"id"`
 				Limit  int    `json:"message_limit"`
 				Cursor string `json:"message_cursor"`

@@ -49,7 +49,7 @@ func objectTools() []*tool {
 			scope: "objects:read", about: "object type",
 			in:  object(may("limit", limitArgument()), may("cursor", cursorArgument())),
 			out: part("object_types", object(typeMembers()...)),
-			run: handle(func(ctx context.Context, c *call, a listArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a listArguments) (*outcome, error) {
 				page, err := c.data().ObjectTypes(ctx, c.by, a.list())
 				for i := range page.Items {
 					page.Items[i].Schema = nil
@@ -64,7 +64,7 @@ func objectTools() []*tool {
 			scope:       "objects:read", about: "object type",
 			in:  object(must("type", typeArgument())),
 			out: object(must("object_type", object(append(typeMembers(), must("schema", anything()))...))),
-			run: handle(func(ctx context.Context, c *call, a objectArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a objectArguments) (*outcome, error) {
 				kind, err := c.data().ObjectType(ctx, c.by, a.Type)
 				kind.Schema = orObject(kind.Schema)
 				return found("object_type", kind, err)
@@ -80,7 +80,7 @@ func objectTools() []*tool {
 				may("limit", limitArgument()), may("cursor", cursorArgument()),
 			),
 			out: part("objects", objectSchema()),
-			run: handle(func(ctx context.Context, c *call, a objectArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a objectArguments) (*outcome, error) {
 				page, err := c.data().Objects(ctx, c.by, a.Type, a.search())
 				return listed("objects", page, err)
 			}),
@@ -92,7 +92,7 @@ func objectTools() []*tool {
 			scope:       "objects:read", about: "object",
 			in:  object(must("type", typeArgument()), must("id", idArgument("object", "objects_search"))),
 			out: object(must("object", objectSchema())),
-			run: handle(func(ctx context.Context, c *call, a objectArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a objectArguments) (*outcome, error) {
 				o, err := c.data().Object(ctx, c.by, a.Type, a.ID)
 				return found("object", o, err)
 			}),
@@ -110,8 +110,11 @@ func objectTools() []*tool {
 				may("idempotency_key", keyArgument()),
 			),
 			out: added("object", objectSchema()),
-			run: handle(func(ctx context.Context, c *call, a objectArguments) (*outcome, error) {
-				w, o := c.once(ctx, a.IdempotencyKey)
+			run: handle(func(ctx context.Context, c *toolCall, a objectArguments) (*outcome, error) {
+				w, o, err := c.once(ctx, a.IdempotencyKey, a.Type, a.Fields)
+				if err != nil {
+					return nil, err
+				}
 				created, err := c.data().CreateObject(write(ctx), c.by, w, a.Type, a.Fields)
 				if err != nil {
 					return nil, err
@@ -131,7 +134,7 @@ func objectTools() []*tool {
 				may("if_version", versionArgument()),
 			),
 			out: object(must("object", objectSchema())),
-			run: handle(func(ctx context.Context, c *call, a objectArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a objectArguments) (*outcome, error) {
 				changed, err := c.data().UpdateObject(write(ctx), c.by, fresh(a.IfVersion), a.Type, a.ID, a.Fields)
 				return done("object", changed, "object "+a.Type+" "+a.ID, err)
 			}),
@@ -145,7 +148,7 @@ func objectTools() []*tool {
 				must("type", typeArgument()), must("id", idArgument("object", "objects_search")), may("confirm", confirmArgument()),
 			),
 			out: deleted(id()),
-			run: handle(func(ctx context.Context, c *call, a objectArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a objectArguments) (*outcome, error) {
 				found, err := c.data().Object(ctx, c.by, a.Type, a.ID)
 				if err != nil {
 					return nil, err

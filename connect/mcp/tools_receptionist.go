@@ -70,7 +70,7 @@ func receptionistTools() []*tool {
 				"tools of their own.",
 			scope: "receptionist:read", about: "receptionist", in: object(),
 			out: object(must("receptionist", receptionistSchema())),
-			run: handle(func(ctx context.Context, c *call, _ struct{}) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, _ struct{}) (*outcome, error) {
 				receptionist, err := c.data().Receptionist(ctx, c.by)
 				return found("receptionist", receptionist, err)
 			}),
@@ -92,7 +92,7 @@ func receptionistTools() []*tool {
 				may("if_version", versionArgument()),
 			).with("minProperties", 1),
 			out: object(must("receptionist", receptionistSchema())),
-			run: handle(func(ctx context.Context, c *call, m members) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, m members) (*outcome, error) {
 				var v int64
 				if err := m.read("if_version", &v); err != nil {
 					return nil, err
@@ -113,7 +113,7 @@ func receptionistTools() []*tool {
 				may("if_version", versionArgument()),
 			),
 			out: object(must("receptionist", receptionistSchema())),
-			run: handle(func(ctx context.Context, c *call, a rulesArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a rulesArguments) (*outcome, error) {
 				rules := make([]data.Rule, 0, len(a.Rules))
 				for _, r := range a.Rules {
 					rules = append(rules, data.Rule{
@@ -129,7 +129,7 @@ func receptionistTools() []*tool {
 
 // upsert is a tool's way to add a record or to replace the one that has the id.
 func upsert[T any](
-	ctx context.Context, c *call, m members, name string,
+	ctx context.Context, c *toolCall, m members, name string,
 	create func(context.Context, data.Write, data.Patch) (T, error),
 	replace func(context.Context, data.Write, string, data.Patch) (T, error),
 	idOf func(T) string,
@@ -154,7 +154,9 @@ func upsert[T any](
 			}
 		}
 		var w data.Write
-		w, o = c.once(ctx, named)
+		if w, o, err = c.once(ctx, named, rest); err != nil {
+			return nil, err
+		}
 		record, err = create(write(ctx), w, rest)
 	} else {
 		w := fresh(v)
@@ -179,7 +181,7 @@ func faqTools() []*tool {
 				may("query", queryArgument("questions and answers")), may("limit", limitArgument()), may("cursor", cursorArgument()),
 			),
 			out: part("faqs", faqSchema()),
-			run: handle(func(ctx context.Context, c *call, a listArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a listArguments) (*outcome, error) {
 				page, err := c.data().FAQs(ctx, c.by, a.search())
 				return listed("faqs", page, err)
 			}),
@@ -199,7 +201,7 @@ func faqTools() []*tool {
 				may("if_version", versionArgument()), may("idempotency_key", keyArgument()),
 			),
 			out: added("faq", faqSchema()),
-			run: handle(func(ctx context.Context, c *call, m members) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, m members) (*outcome, error) {
 				return upsert(
 					ctx, c, m, "faq",
 					func(ctx context.Context, w data.Write, p data.Patch) (data.FAQ, error) {
@@ -220,7 +222,7 @@ func faqTools() []*tool {
 			scope: "receptionist:write", kind: deletes, idempotent: true, about: "FAQ",
 			in:  object(must("id", idArgument("FAQ", "receptionist_faqs_list")), may("confirm", confirmArgument())),
 			out: deleted(id()),
-			run: handle(func(ctx context.Context, c *call, a deleteArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a deleteArguments) (*outcome, error) {
 				faq, err := c.data().FAQ(ctx, c.by, a.ID)
 				if err != nil {
 					return nil, err
@@ -249,7 +251,7 @@ func serviceTools() []*tool {
 				may("query", queryArgument("names and descriptions")), may("limit", limitArgument()), may("cursor", cursorArgument()),
 			),
 			out: part("services", serviceSchema()),
-			run: handle(func(ctx context.Context, c *call, a listArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a listArguments) (*outcome, error) {
 				page, err := c.data().Services(ctx, c.by, a.search())
 				return listed("services", page, err)
 			}),
@@ -272,7 +274,7 @@ func serviceTools() []*tool {
 				may("if_version", versionArgument()), may("idempotency_key", keyArgument()),
 			),
 			out: added("service", serviceSchema()),
-			run: handle(func(ctx context.Context, c *call, m members) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, m members) (*outcome, error) {
 				return upsert(
 					ctx, c, m, "service",
 					func(ctx context.Context, w data.Write, p data.Patch) (data.Offering, error) {
@@ -293,7 +295,7 @@ func serviceTools() []*tool {
 			scope: "receptionist:write", kind: deletes, idempotent: true, about: "service",
 			in:  object(must("id", idArgument("service", "receptionist_services_list")), may("confirm", confirmArgument())),
 			out: deleted(id()),
-			run: handle(func(ctx context.Context, c *call, a deleteArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a deleteArguments) (*outcome, error) {
 				service, err := c.data().Service(ctx, c.by, a.ID)
 				if err != nil {
 					return nil, err

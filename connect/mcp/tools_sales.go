@@ -105,7 +105,7 @@ func salesTools() []*tool {
 			scope:       "sales:read", about: "invoice",
 			in:  searching("the invoice's number and title and the contact's name", may("status", invoiceStatuses())),
 			out: part("invoices", invoiceSchema()),
-			run: handle(func(ctx context.Context, c *call, a salesSearch) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a salesSearch) (*outcome, error) {
 				page, err := c.data().Invoices(ctx, c.by, a.filter())
 				return listed("invoices", page, err)
 			}),
@@ -117,7 +117,7 @@ func salesTools() []*tool {
 			scope:       "sales:read", about: "invoice",
 			in:  object(must("id", idArgument("invoice", "invoices_search"))),
 			out: object(must("invoice", invoiceSchema())),
-			run: handle(func(ctx context.Context, c *call, a idArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a idArguments) (*outcome, error) {
 				invoice, err := c.data().Invoice(ctx, c.by, a.ID)
 				return found("invoice", invoice, err)
 			}),
@@ -130,7 +130,7 @@ func salesTools() []*tool {
 			in: searching("the estimate's number and title and the contact's name",
 				may("status", estimateStatuses()), may("payment_status", paymentStatuses())),
 			out: part("estimates", estimateSchema()),
-			run: handle(func(ctx context.Context, c *call, a salesSearch) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a salesSearch) (*outcome, error) {
 				page, err := c.data().Estimates(ctx, c.by, a.filter())
 				return listed("estimates", page, err)
 			}),
@@ -142,7 +142,7 @@ func salesTools() []*tool {
 			scope:       "sales:read", about: "estimate",
 			in:  object(must("id", idArgument("estimate", "estimates_search"))),
 			out: object(must("estimate", estimateSchema())),
-			run: handle(func(ctx context.Context, c *call, a idArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a idArguments) (*outcome, error) {
 				estimate, err := c.data().Estimate(ctx, c.by, a.ID)
 				return found("estimate", estimate, err)
 			}),
@@ -155,7 +155,7 @@ func salesTools() []*tool {
 			in: searching("the job's number, name and description and the contact's name",
 				may("status", jobStatuses().because("The work's status."))),
 			out: part("jobs", jobSchema()),
-			run: handle(func(ctx context.Context, c *call, a salesSearch) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a salesSearch) (*outcome, error) {
 				page, err := c.data().Jobs(ctx, c.by, a.filter())
 				return listed("jobs", page, err)
 			}),
@@ -167,7 +167,7 @@ func salesTools() []*tool {
 			scope:       "sales:read", about: "job",
 			in:  object(must("id", idArgument("job", "jobs_search"))),
 			out: object(must("job", jobSchema())),
-			run: handle(func(ctx context.Context, c *call, a idArguments) (*outcome, error) {
+			run: handle(func(ctx context.Context, c *toolCall, a idArguments) (*outcome, error) {
 				job, err := c.data().Job(ctx, c.by, a.ID)
 				return found("job", job, err)
 			}),

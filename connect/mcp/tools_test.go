@@ -2,12 +2,7 @@ package mcp_test
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
-	"io"
-	"net/http"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -15,7 +10,6 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 )
 
 func TestEveryToolOfTheTableIsListedWithSchemasAndHints(t *testing.T) {
@@ -380,75 +374,3 @@ func TestWhatAToolAnswersStandsInTextAsWell(t *testing.T) {
 
 // TestACallIsAnsweredTheSameWithTheSDKAndWithoutIt makes each call twice: as it is, and with a member that means nothing, for
 // which the call is no ordinary one and goes through the SDK.
-func TestACallIsAnsweredTheSameWithTheSDKAndWithoutIt(t *testing.T) {
-	t.Parallel()
-	eachEra(t, func(t *testing.T, era string) {
-		t.Helper()
-		s := newSetup(t, untouched(t), func(o *mcp.Options) {
-			o.RequestID = func(*http.Request) string { return "the-same" }
-		})
-		c := s.connect(modern, "bearer", nil)
-		listed, err := c.ListTools(t.Context(), nil)
-		require.NoError(t, err)
-		contact := call(t, c, "contacts_create", object{"first_name": "Both"})["contact"].(object)["id"]
-		answered := map[bool]int{} // by whether it is an error
-		both := func(tool string, arguments object) {
-			ordinary := callMessage(era, tool, arguments)
-			other := strings.Replace(ordinary, `"params":{`, `"params":{"means":"nothing",`, 1)
-			require.NotEqual(t, ordinary, other)
-			res := s.post("bearer", era, ordinary, nil)
-			text, err := io.ReadAll(res.Body)
-			require.NoError(t, err)
-			require.Equal(t, http.StatusOK, res.StatusCode)
-			require.Equal(t, "application/json", res.Header.Get("Content-Type"))
-			require.Equal(t, strconv.Itoa(len(text)), res.Header.Get("Content-Length"))
-			require.Equal(t, "no-store, no-transform", res.Header.Get("Cache-Control"))
-			got := alike(t, text)
-			if key, ok := arguments["idempotency_key"]; ok {
-				other = strings.Replace(other, key.(string), rand.Text(), 1) // to do it a second time
-			}
-			res = s.post("bearer", era, other, nil)
-			text, err = io.ReadAll(res.Body)
-			require.NoError(t, err)
-			require.Equal(t, http.StatusOK, res.StatusCode)
-			require.Equal(t, "text/event-stream", res.Header.Get("Content-Type"))
-			_, data, ok := strings.Cut(string(text), "data: ")
-			require.True(t, ok, "%s", text)
-			require.Equal(t, alike(t, []byte(data)), got, ordinary)
-			require.NotNil(t, got["result"])
-			answered[got["result"].(object)["isError"] == true]++
-		}
-		for _, tool := range listed.Tools {
-			if *tool.Annotations.OpenWorldHint || strings.HasSuffix(tool.Name, "_delete") {
-				continue // they may ask, or tell of their progress
-			}
-			for _, arguments := range []object{
-				{"nonsense": []any{1, nil}}, {"limit": "a <b> & \u2028 \\ \"c\""}, {"id": []any{}}, {"limit": 0},
-			} {
-				both(tool.Name, arguments)
-			}
-			if tool.Annotations.ReadOnlyHint {
-				for _, arguments := range []object{
-					{}, {"limit": 2}, {"limit": 2, "cursor": "nonsense"}, {"id": contact}, {"id": "x"},
-				} {
-					both(tool.Name, arguments)
-				}
-			}
-		}
-		key := rand.Text()
-		both("contacts_create", object{"first_name": "Zoë <b>", "notes": "\\ \"q\" & \n</script>", "idempotency_key": key})
-		both("contacts_update", object{"id": contact, "notes": "both say " + key})
-		require.Greater(t, answered[false], 10)
-		require.Greater(t, answered[true], 100)
-	})
-}
-
-// alike is an answer without what no two answers have in common.
-func alike(t *testing.T, text []byte) object {
-	t.Helper()
-	text = regexp.MustCompile(`\b[A-Z2-7]{26}\b`).ReplaceAll(text, []byte("RANDOM"))
-	text = regexp.MustCompile(`(\\?"(?:id|version|date_created|date_modified)\\?":)(?:\d+|\\?"20[^"]*")`).ReplaceAll(text, []byte("${1}0"))
-	var v object
-	require.NoError(t, json.Unmarshal(text, &v), "%s", text)
-	return v
-}

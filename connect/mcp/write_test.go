@@ -3,6 +3,7 @@ package mcp_test
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -109,9 +111,8 @@ func TestALostAnswerIsToldAndTheRepetitionDoesNothingTwice(t *testing.T) {
 	again := call(t, c, "contacts_create", object{"first_name": name})
 	require.Equal(t, true, again["repeated"])
 	require.Len(t, call(t, c, "contacts_search", object{"query": name})["contacts"], 1)
-	entries := s.trail.all()
-	require.Equal(t, audit.OutcomeFailed, entries[0].Outcome)
-	require.Contains(t, entries[0].Detail, "not known")
+	entries := s.audit.all()
+	require.Equal(t, audit.OutcomeUnknown, entries[0].Outcome)
 }
 
 func TestAWriteGoesOnWhenNobodyWaitsForIt(t *testing.T) {
@@ -137,8 +138,8 @@ func TestAWriteGoesOnWhenNobodyWaitsForIt(t *testing.T) {
 	cancel()
 	require.Error(t, <-ended)
 	close(leave)
-	require.Eventually(t, func() bool { return len(s.trail.all()) == 1 }, patience, tick)
-	require.Equal(t, audit.OutcomeOK, s.trail.all()[0].Outcome)
+	require.Eventually(t, func() bool { return len(s.audit.all()) == 1 }, patience, tick)
+	require.Equal(t, audit.OutcomeOK, s.audit.all()[0].Outcome)
 	s.upstream.breakWith(nil)
 	require.Len(t, call(t, c, "contacts_search", object{"query": name})["contacts"], 1)
 }
@@ -151,7 +152,7 @@ func TestEveryWriteLeavesAnEntryInTheTrail(t *testing.T) {
 	call(t, c, "contacts_get", object{"id": id})
 	fails(t, c, "contacts_update", object{"id": 1, "notes": "private words"})
 	fails(t, c, "contacts_update", object{"id": id, "contact_type": "nonsense"})
-	entries := s.trail.all()
+	entries := s.audit.all()
 	require.Len(t, entries, 2)
 	created, failed := entries[0], entries[1]
 	require.Equal(t, audit.ToolCalled, created.Action)
@@ -292,7 +293,7 @@ func TestARunThatFailsHalfWaySaysWhatWasDone(t *testing.T) {
 	require.Contains(t, said, "MAILER: The mail service refused.")
 	require.Contains(t, said, "Done: Find invoices. Not done: Write reminders (failed).")
 	require.Contains(t, said, `"written":2`)
-	entries := s.trail.all()
+	entries := s.audit.all()
 	require.Equal(t, audit.OutcomeFailed, entries[0].Outcome)
 	require.Equal(t, "automation a1, run r1 RUN_FAILED", entries[0].Detail)
 }
@@ -313,16 +314,50 @@ func TestARunThatCannotBeFollowedIsStartedAllTheSame(t *testing.T) {
 	require.NotEmpty(t, content["run"].(object)["id"])
 }
 
-func TestNothingFailsWhileRedisIsAwayButWhatNeedsIt(t *testing.T) {
+// Without Redis a repetition would not be known for one, and a change would have no entry in the audit log.
+func TestNothingIsChangedWhileRedisIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	asking := s.connect(modern, "bearer", (&person{action: "accept", content: object{"confirm": true}}).options())
 	c := s.connect(modern, "bearer", nil)
+	id := call(t, c, "contacts_create", object{"first_name": "Before"})["contact"].(object)["id"]
 	s.redis.Close()
-	id := call(t, c, "contacts_create", object{"first_name": "No Redis"})["contact"].(object)["id"]
-	said := fails(t, asking, "contacts_delete", object{"id": id})
-	require.Contains(t, said, "Nothing was changed")
-	require.Equal(t, true, call(t, c, "contacts_delete", object{"id": id, "confirm": true})["deleted"])
+	call(t, c, "contacts_get", object{"id": id})
+	for _, said := range []string{
+		fails(t, c, "contacts_create", object{"first_name": "No Redis"}),
+		fails(t, asking, "contacts_delete", object{"id": id}),
+		fails(t, c, "contacts_delete", object{"id": id, "confirm": true}),
+		fails(t, c, "contacts_update", object{"id": id, "first_name": "After"}),
+	} {
+		require.Contains(t, said, "GATEWAY_UNAVAILABLE")
+		require.Contains(t, said, "Nothing was changed")
+	}
+	require.Equal(t, 1, s.upstream.count(http.MethodPost, ""))
+	require.Zero(t, s.upstream.count(http.MethodDelete, "")+s.upstream.count(http.MethodPatch, ""))
+}
+
+// The identity of a call is what goes upstream.
+func TestACallThatOnlyReadsDifferentlyIsTheSameCall(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, fresh(t, demo.Options{}))
+	c := s.connect(modern, "bearer", nil)
+	automation := enabled(t, c)
+	runs := map[any]bool{}
+	for _, arguments := range []object{
+		{"automation_id": automation, "wait_seconds": 0},
+		{"automation_id": automation, "wait_seconds": 1},
+		{"automation_id": automation, "wait_seconds": 20},
+		{"automation_id": automation},
+		{"automation_id": automation, "input": object{}},
+		{"automation_id": automation, "input": object{}, "wait_seconds": 0},
+	} {
+		runs[call(t, c, "automations_run", arguments)["run"].(object)["id"]] = true
+	}
+	require.Len(t, runs, 1)
+	one := call(t, c, "receptionist_faq_upsert", object{"question": "Defaults?", "answer": "Yes."})
+	two := call(t, c, "receptionist_faq_upsert", object{"answer": "Yes.", "question": "Defaults?", "enabled": true})
+	require.Equal(t, true, two["repeated"])
+	require.Equal(t, one["faq"], two["faq"])
 }
 
 func TestWhatAnAssistantWritesIsThereAfterARestart(t *testing.T) {
@@ -381,15 +416,26 @@ func (l *leaving) sendAndLeave(s *setup, era, message string) {
 	require.ErrorIs(s.t, <-left, context.Canceled)
 }
 
-type leftMemory struct {
-	mcp.Memory
+// leftStore has a client leave while its idempotency key is looked up.
+type leftStore struct {
+	redis.Hook
 
 	client *leaving
 }
 
-func (m leftMemory) Key(ctx context.Context, grantID, area, fingerprint string) (string, error) {
-	m.client.ask()
-	return m.Memory.Key(ctx, grantID, area, fingerprint)
+func (leftStore) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l leftStore) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.Contains(fmt.Sprint(cmd.Args()...), "mcp:calls:") {
+			l.client.ask()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (leftStore) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 func TestACallOfAClientThatGoesAwayAndComesBackIsDoneOnce(t *testing.T) {
@@ -399,13 +445,13 @@ func TestACallOfAClientThatGoesAwayAndComesBackIsDoneOnce(t *testing.T) {
 		var client *leaving
 		s := newSetup(t, shared, func(o *mcp.Options) {
 			client = newLeaving(o)
-			o.Memory = leftMemory{mcp.NewMemory(o.Redis, ""), client}
+			o.Redis.AddHook(leftStore{client: client})
 		})
 		name := rand.Text()
 		message := callMessage(era, "contacts_create", object{"first_name": name})
 		client.sendAndLeave(s, era, message)
-		require.Eventually(t, func() bool { return len(s.trail.all()) == 1 }, patience, tick)
-		require.Equal(t, audit.OutcomeOK, s.trail.all()[0].Outcome)
+		require.Eventually(t, func() bool { return len(s.audit.all()) == 1 }, patience, tick)
+		require.Equal(t, audit.OutcomeOK, s.audit.all()[0].Outcome)
 
 		require.Contains(t, read(t, s.post("bearer", era, message, nil)), `"repeated":true`)
 		c := s.connect(era, "bearer", nil)

@@ -17,7 +17,7 @@ import (
 const busiest = 11 * 120
 
 // adds makes calls that add something, from the first to the one before the end, and returns their keys.
-func adds(t *testing.T, m mcp.Memory, first, end int) []string {
+func adds(t *testing.T, m *mcp.Store, first, end int) []string {
 	t.Helper()
 	var keys []string
 	for i := first; i < end; i++ {
@@ -31,7 +31,7 @@ func adds(t *testing.T, m mcp.Memory, first, end int) []string {
 
 func TestNoCallOfTheBusiestConnectionIsForgottenWithinTheWindow(t *testing.T) {
 	t.Parallel()
-	m := mcp.NewMemory(patient(t, redistest.Start(t).Options().Simple()), "")
+	m := mcp.NewStore(patient(t, redistest.Start(t).Options().Simple()), "")
 	keys := adds(t, m, 0, busiest)
 	require.Equal(t, keys, adds(t, m, 0, busiest))
 }
@@ -40,7 +40,7 @@ func TestWhatIsOlderThanTheWindowIsForgottenAndNothingElse(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
 	client := patient(t, &redis.Options{Addr: server.Addr()})
-	m := mcp.NewMemory(client, "")
+	m := mcp.NewStore(client, "")
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	server.SetTime(now)
 	size := func() int64 {

@@ -1,0 +1,244 @@
+package mcp
+
+import (
+	stdjson "encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+)
+
+// Calls of both revisions that tests change.
+const (
+	older = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"contacts_search","arguments":{"limit":2}}}`
+	newer = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"contacts_search","arguments":{"limit":2},"_meta":{` +
+		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"a","version":"1"},` +
+		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}}`
+)
+
+// withTools is a server that reads calls of all tools.
+func withTools(tb testing.TB) *Server {
+	tb.Helper()
+	s := &Server{tools: map[string]*tool{}}
+	for _, t := range allTools() {
+		s.tools[t.name] = t
+	}
+	return s
+}
+
+func callRequest(revision string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/mcp", http.NoBody)
+	for name, value := range map[string]string{
+		"Content-Type": "application/json", "Accept": "application/json, text/event-stream", headerProtocol: revision,
+		headerMethod: methodCall, headerName: "contacts_search",
+	} {
+		r.Header.Set(name, value)
+	}
+	return r
+}
+
+func read(tb testing.TB, r *http.Request, body string) (*toolCall, error) {
+	tb.Helper()
+	m, err := readMessage([]byte(body))
+	if err != nil {
+		return nil, err
+	}
+	return withTools(tb).readCall(r, m)
+}
+
+type change struct{ from, to string }
+
+func TestACallIsReadInEveryFormThatTheProtocolAllows(t *testing.T) {
+	t.Parallel()
+	for revision, body := range map[string]string{"2025-06-18": older, "2025-11-25": older, revisionStateless: newer} {
+		for _, form := range []change{
+			{"", ""},
+			{`"id":7`, `"id":"a string"`},
+			{`"id":7`, `"id":0`},
+			{`"id":7`, `"id":-7`},
+			{`"id":7`, `"id":1.5`},
+			{`"id":7`, `"id":1e308`},
+			{`"id":7`, `"id":1000000000000000000000000000000`},
+			{`,"arguments":{"limit":2}`, ``},
+			{`{"limit":2}`, `null`},
+			{`"params":{`, `"params":{"of a later revision":[{}],`},
+			{`{"limit":2}`, `{"limit":"[[{{\""}`},
+		} {
+			changed := strings.Replace(body, form.from, form.to, 1)
+			c, err := read(t, callRequest(revision), changed)
+			require.NoError(t, err, changed)
+			require.Equal(t, "contacts_search", c.tool.name)
+			require.Equal(t, revision == revisionStateless, c.modern)
+			require.Equal(t, revision == revisionStateless, c.asks)
+			require.Contains(t, changed, `"id":`+string(c.id), "byte for byte")
+		}
+	}
+	c, err := read(t, callRequest("2025-11-25"), strings.Replace(older, `{"limit":2}`, `{},"_meta":{"progressToken":1.50,"x/y":1e999}`, 1))
+	require.NoError(t, err)
+	require.Equal(t, "1.50", string(c.progressToken))
+}
+
+func TestAMessageThatCouldBeReadInTwoWaysIsRefused(t *testing.T) {
+	t.Parallel()
+	for revision, body := range map[string]string{"2025-11-25": older, revisionStateless: newer} {
+		for _, form := range []change{
+			{`"2.0"`, `"1.0"`},
+			{`"jsonrpc":"2.0",`, ``},
+			{`"id":7,`, ``},
+			{`"id":7`, `"id":null`},
+			{`"id":7`, `"id":[7]`},
+			{`"id":7`, `"id":true`},
+			{`"id":7`, `"id":7,"id":8`},
+			{`"id":7`, `"id":7,"ID":8`},
+			{`"id":7`, `"id":"\ud800"`},
+			{`"id":7`, `"id":"` + strings.Repeat("x", 300) + `"`},
+			{`"id":7`, `"id":7,"result":{}`},
+			{`"id":7`, `"id":7,"error":{"code":1,"message":""}`},
+			{`"id":7`, `"id":7,"Method":"ping"`},
+			{`"name":"contacts_search"`, `"name":"contacts_search","name":"contacts_search"`},
+			{`"name":"contacts_search"`, `"name":"contacts_search","Name":"jobs_search"`},
+			{`"name":"contacts_search"`, `"name":["contacts_search"]`},
+			{`"arguments":`, `"Arguments":{},"arguments":`},
+			{`{"limit":2}`, `[{"limit":2}]`},
+			{`{"limit":2}`, `"limit"`},
+			{`{"limit":2}`, `{"limit":2,"limit":3}`},
+			{`{"limit":2}`, `{"query":{"a":1,"\u0061":2}}`},
+			{`{"limit":2}`, "{\"limit\":\"\xff\"}"},
+			{`{"limit":2}`, `{"limit":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}`},
+			{`"params":{`, `"params":{"_meta":{"progressToken":[]},"_META":{},`},
+			{`"2.0"`, `"2.0"` + "\x00"},
+		} {
+			changed := strings.Replace(body, form.from, form.to, 1)
+			require.NotEqual(t, body, changed)
+			_, err := read(t, callRequest(revision), changed)
+			require.Error(t, err, changed)
+		}
+		for _, other := range []string{"[" + body + "]", " [" + body + "]", body + body, body + "x", "", "null", "7", `"x"`} {
+			_, err := read(t, callRequest(revision), other)
+			require.Error(t, err, other)
+		}
+	}
+}
+
+func TestACallWhoseHeadersSaySomethingElseIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, form := range []change{
+		{`"2026-07-28"`, `"2025-11-25"`},
+		{`"2026-07-28"`, `7`},
+		{`"io.modelcontextprotocol/protocolVersion":"2026-07-28",`, ``},
+		{`"io.modelcontextprotocol/clientCapabilities"`, `"io.modelcontextprotocol/clientcapabilities"`},
+		{`{"elicitation":{}}`, `null`},
+		{`{"elicitation":{}}`, `["elicitation"]`},
+		{`{"elicitation":{}}`, `{"elicitation":7}`},
+		{`{"name":"a","version":"1"}`, `null`},
+		{`{"name":"a","version":"1"}`, `{"name":7}`},
+		{`"_meta":{`, `"_meta":{"progressToken":{},`},
+	} {
+		changed := strings.Replace(newer, form.from, form.to, 1)
+		require.NotEqual(t, newer, changed)
+		_, err := read(t, callRequest(revisionStateless), changed)
+		require.Error(t, err, changed)
+	}
+	for _, edit := range []func(h http.Header){
+		func(h http.Header) { h.Del(headerMethod) },
+		func(h http.Header) { h.Set(headerMethod, "tools/list") },
+		func(h http.Header) { h.Del(headerName) },
+		func(h http.Header) { h.Set(headerName, "jobs_search") },
+	} {
+		r := callRequest(revisionStateless)
+		edit(r.Header)
+		_, err := read(t, r, newer)
+		require.Error(t, err, "%v", r.Header)
+	}
+	_, err := read(t, callRequest("2025-11-25"), newer)
+	require.Error(t, err, "a call of 2026-07-28 as one of an older revision")
+}
+
+func TestOtherMessagesAreTheSDKs(t *testing.T) {
+	t.Parallel()
+	for _, form := range []change{
+		{`tools/call`, `tools/list`},
+		{`tools/call`, `Tools/call`},
+		{`contacts_search`, `no_such_tool`},
+	} {
+		c, err := read(t, callRequest("2025-11-25"), strings.Replace(older, form.from, form.to, 1))
+		require.NoError(t, err)
+		require.Nil(t, c)
+	}
+}
+
+func TestOnlyRequestsOfTheTransportsFormAreServed(t *testing.T) {
+	t.Parallel()
+	for name, values := range map[string]map[string]bool{
+		"Content-Type": {"application/json": true, "application/json; charset=utf-8": true, "text/plain": false, "": false, "application/jsonx": false},
+		"Accept": {
+			"text/event-stream;q=0.5, application/json": true, "*/*": true, "application/*, text/*": true, "application/json": false,
+			"text/event-stream": false, "": false, "application/ json, text/event-stream": false,
+		},
+		headerProtocol:  {"": true, "2024-11-05": true, "2025-03-26": true, "2099-01-01": false, "x": false},
+		"Last-Event-Id": {"": true, "1": false},
+	} {
+		for value, want := range values {
+			r := callRequest("2025-11-25")
+			r.Header.Set(name, value)
+			if value == "" {
+				r.Header.Del(name)
+			}
+			require.Equal(t, want, supported(r.Header), "%s: %q", name, value)
+		}
+	}
+}
+
+func TestWholeNumbersAreWrittenAsSuch(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		`{"id":10403.0,"x":[1.5,-2e3,1.0e0],"s":"1.0 e"}`: `{"id":10403,"x":[1.5,-2000,1],"s":"1.0 e"}`,
+		`{"n":1e308,"m":1e400,"k":-0.0}`:                  `{"n":1e308,"m":1e400,"k":0}`,
+		`{"n":123456789012345678901234567890}`:            `{"n":123456789012345678901234567890}`,
+		`{"n":9007199254740993.0,"small":1e-9}`:           `{"n":9007199254740993.0,"small":1e-9}`,
+	} {
+		require.Equal(t, want, string(wholeNumbers(jsontext.Value(in))))
+	}
+}
+
+// FuzzCalls: what is read of a call is what any other reader reads.
+func FuzzCalls(f *testing.F) {
+	s := withTools(f)
+	for _, body := range []string{older, newer, strings.Replace(older, "7", `"seven"`, 1), strings.Replace(older, `{"limit":2}`, `{"a":{"b":[1.0,"\u00e9"]}}`, 1)} {
+		f.Add(body, "2025-11-25")
+		f.Add(body, revisionStateless)
+	}
+	f.Fuzz(func(t *testing.T, body, revision string) {
+		m, err := readMessage([]byte(body))
+		if err != nil {
+			return
+		}
+		r := callRequest("")
+		r.Header.Set(headerProtocol, revision)
+		c, err := s.readCall(r, m)
+		if err != nil || c == nil {
+			return
+		}
+		var other struct {
+			ID     stdjson.RawMessage
+			Method string
+			Params struct {
+				Name      string
+				Arguments map[string]any
+			}
+		}
+		require.NoError(t, stdjson.Unmarshal([]byte(body), &other))
+		require.Equal(t, methodCall, other.Method)
+		require.Equal(t, other.Params.Name, c.tool.name)
+		require.Equal(t, string(other.ID), string(c.id))
+		var arguments map[string]any
+		require.NoError(t, stdjson.Unmarshal(c.arguments, &arguments))
+		if len(arguments)+len(other.Params.Arguments) > 0 {
+			require.True(t, reflect.DeepEqual(other.Params.Arguments, arguments), "%s\n%s", body, c.arguments)
+		}
+	})
+}
