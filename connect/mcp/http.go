@@ -209,13 +209,25 @@ func (s *Server) offers(method string) bool {
 	return true
 }
 
-// transport makes the SDK's handler, without sessions: gateways of a fleet share nothing but Redis.
+// transport makes the SDK's handler. It keeps no sessions: gateways of a fleet share nothing but Redis.
 func (s *Server) transport() http.Handler {
 	get := func(*http.Request) *sdk.Server { return s.sdk }
-	return known(sdk.NewStreamableHTTPHandler(get, &sdk.StreamableHTTPOptions{
-		DisableLocalhostProtection:   true, // whoever serves this checks the host, by name
-		MaxRequestBodyBytes:          s.o.MaxBody,
-		Stateless:                    s.extension == nil || !s.extension.Sessions,
-		PropagateRequestCancellation: s.extension == nil || !s.extension.Sessions,
-	}))
+	o := sdk.StreamableHTTPOptions{
+		DisableLocalhostProtection: true, // whoever serves this checks the host, by name
+		MaxRequestBodyBytes:        s.o.MaxBody,
+	}
+	with := o
+	o.Stateless, o.PropagateRequestCancellation = true, true
+	stateless := known(sdk.NewStreamableHTTPHandler(get, &o))
+	if s.extension == nil || !s.extension.Sessions {
+		return stateless
+	}
+	stateful := known(sdk.NewStreamableHTTPHandler(get, &with))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(headerProtocol) >= revisionStateless {
+			stateless.ServeHTTP(w, r)
+			return
+		}
+		stateful.ServeHTTP(w, r)
+	})
 }

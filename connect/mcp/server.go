@@ -92,7 +92,7 @@ type Options struct {
 type Extension struct {
 	Options  func(*sdk.ServerOptions) // changes the SDK's options before the server is made
 	Register func(*sdk.Server)        // adds tools, prompts and resources
-	Sessions bool                     // serve with the SDK's sessions
+	Sessions bool                     // serve older revisions with the SDK's sessions
 }
 
 // Server is the MCP server. It is safe for concurrent use.

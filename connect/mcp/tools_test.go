@@ -9,7 +9,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
-
 )
 
 func TestEveryToolOfTheTableIsListedWithSchemasAndHints(t *testing.T) {
