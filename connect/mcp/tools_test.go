@@ -9,6 +9,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 )
 
 func TestEveryToolOfTheTableIsListedWithSchemasAndHints(t *testing.T) {
@@ -104,7 +106,7 @@ func strict(t *testing.T, name string, schema any) {
 
 func TestReadingToolsAnswerFromTheDataService(t *testing.T) {
 	t.Parallel()
-	s := newSetup(t, untouched(t)) // the newest records of the shared one may be another test's, which deletes them
+	s := newSetup(t, fresh(t, demo.Options{})) // the newest records of the shared one may be another test's, which deletes them
 	eachEra(t, func(t *testing.T, era string) {
 		t.Helper()
 		c := s.connect(era, "bearer", nil)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -257,11 +258,6 @@ func enabled(t *testing.T, c *sdk.ClientSession) string {
 	return ""
 }
 
-// untouched is a data service that no other test changes.
-func untouched(t *testing.T) *demo.Service {
-	t.Helper()
-	return fresh(t, demo.Options{})
-}
 
 func fresh(t *testing.T, o demo.Options) *demo.Service {
 	t.Helper()
@@ -514,4 +510,21 @@ func TestAClientThatLeavesIsNoFailureOfTheDataService(t *testing.T) {
 	s.upstream.breakWith(func(*http.Request) (*http.Response, error) { return nil, errBroken })
 	require.Contains(t, read(t, s.post("bearer", modern, callMessage(modern, "contacts_search", object{}), nil)), "DATA_SERVICE_UNAVAILABLE")
 	require.Equal(t, zap.WarnLevel, about()[1].Level)
+}
+
+// A server's write timeout is shorter than a run may take, and than a client waits for one.
+func TestAResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {
+	t.Parallel()
+	eachEra(t, func(t *testing.T, era string) {
+		t.Helper()
+		s := newSetup(t, fresh(t, demo.Options{Pace: 500 * time.Millisecond}))
+		server := httptest.NewUnstartedServer(s.protect(s.server.Handler()))
+		server.Config.WriteTimeout = 300 * time.Millisecond
+		server.Start()
+		t.Cleanup(server.Close)
+		s.url = server.URL + "/mcp"
+		automation := enabled(t, s.connect(era, "bearer", nil))
+		text := read(t, s.post("bearer", era, callMessage(era, "automations_run", object{"automation_id": automation, "wait_seconds": 60}), nil))
+		require.Contains(t, text, `"ended":true`)
+	})
 }

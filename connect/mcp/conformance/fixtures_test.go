@@ -25,8 +25,6 @@ import (
 // nothing stands for all that fixtures do not need.
 type nothing struct{}
 
-func (nothing) Record(context.Context, audit.Entry) error { return nil }
-
 func (nothing) Account(context.Context, string) (account.Account, error) {
 	return account.Account{}, account.ErrUnknown
 }
@@ -45,8 +43,10 @@ func connect(t *testing.T, era string) *sdk.ClientSession {
 	require.NoError(t, err)
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	log, err := audit.New(audit.Options{Redis: rdb, Log: zap.NewNop()})
+	require.NoError(t, err)
 	server, err := mcp.New(mcp.Options{
-		Resource: front.URL + "/mcp", Data: client, Accounts: nothing{}, Audit: nothing{}, Challenge: nothing{},
+		Resource: front.URL + "/mcp", Data: client, Accounts: nothing{}, Audit: log, Challenge: nothing{},
 		Log: zap.NewNop(), Redis: rdb,
 	}, conformance.Fixtures())
 	require.NoError(t, err)
