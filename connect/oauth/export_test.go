@@ -1,6 +1,12 @@
 package oauth
 
-import "github.com/gatehouse-gateway/gatehouse/connect/audit"
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+)
 
 // What tests of the parts need.
 var (
@@ -33,3 +39,14 @@ func (s *Server) ClientKey(id string) string   { return s.store.clientKey(id) }
 
 // Audit is the server's audit log.
 func (s *Server) Audit() *audit.Log { return s.o.Audit }
+
+// LoadScripts makes the scripts known to every server.
+func (s *Server) LoadScripts(ctx context.Context) error {
+	t := s.store
+	for _, script := range []*redis.Script{t.approve, t.deny, t.redeem, t.refresh, t.end, t.revoke, t.authenticate} {
+		if err := script.Load(ctx, s.o.Redis).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -220,6 +220,28 @@ func TestTheRefreshTokenBeforeIsGoodForTwoMinutes(t *testing.T) {
 	require.Equal(t, []string{"approved", "started", reused}, recorded(t, s))
 }
 
+func TestARevokedAccessTokenDoesNotComeBackWithItsRefresh(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	c, first := oauthtest.Connect(t, s, oauthtest.Owner(), "mcp:write")
+	second := c.Refresh(first.Refresh, nil)
+	require.Equal(t, http.StatusOK, c.Revoke(second.Access))
+	for _, asked := range []string{"", "contacts:read", ""} {
+		again := c.Refresh(first.Refresh, url.Values{"scope": {asked}})
+		require.Equal(t, second.Refresh, again.Refresh)
+		_, err := s.Authenticate(t.Context(), second.Access)
+		require.ErrorIs(t, err, oauth.ErrInvalidToken)
+	}
+	third := c.Refresh(second.Refresh, nil)
+	_, err := s.Authenticate(t.Context(), third.Access)
+	require.NoError(t, err, "the connection goes on")
+	for range 3 {
+		require.Equal(t, http.StatusOK, c.Refresh(second.Refresh, nil).Status)
+		_, err = s.Authenticate(t.Context(), second.Access)
+		require.ErrorIs(t, err, oauth.ErrInvalidToken)
+	}
+}
+
 func TestARefreshTokenOfLongAgoEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
