@@ -25,8 +25,8 @@ const (
 	maxName = 80   // characters
 	maxURI  = 1024 // bytes
 
-	// maxClient is how large a client may be as it is stored, in bytes of JSON.
-	maxClient = 4096
+	// maxClient is how large a client may be as it is stored, in bytes of JSON: what Redis keeps in 4 KiB.
+	maxClient = 4000
 )
 
 // Grant types of the token endpoint.

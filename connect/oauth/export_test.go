@@ -50,3 +50,6 @@ func (s *Server) LoadScripts(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Limits are the server's limits.
+func (s *Server) Limits() Limits { return s.o.Limits }
