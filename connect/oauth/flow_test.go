@@ -272,6 +272,34 @@ func TestLifetimes(t *testing.T) {
 	require.Equal(t, "invalid_grant", c.Refresh(idle.Refresh, nil).Error)
 }
 
+func TestAGatewayWithAWrongClockWorksLikeAnyOther(t *testing.T) {
+	t.Parallel()
+	for name, wrong := range map[string]time.Duration{
+		"a minute behind": 61 * time.Second, "two minutes behind": 121 * time.Second, "two months behind": 61 * 24 * time.Hour,
+		"a minute ahead": -61 * time.Second, "two minutes ahead": -121 * time.Second, "two months ahead": -61 * 24 * time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := newClock(t)
+			now.Add(wrong)
+			s := newServer(t, withClock(now))
+			c, first := oauthtest.Connect(t, s, oauthtest.Owner(), "")
+			require.Equal(t, 3600, first.ExpiresIn)
+			second := c.Refresh(first.Refresh, nil)
+			require.Equal(t, http.StatusOK, second.Status)
+			require.InDelta(t, 3600, second.ExpiresIn, 60)
+			require.Equal(t, second.Refresh, c.Refresh(first.Refresh, nil).Refresh)
+			grant, err := s.Authenticate(t.Context(), second.Access)
+			require.NoError(t, err)
+			grants, err := s.Grants(t.Context(), "biz-1")
+			require.NoError(t, err)
+			require.Equal(t, []oauth.Grant{grant}, grants)
+			require.NoError(t, s.Revoke(t.Context(), grant.ID, oauthtest.Owner()))
+			require.Equal(t, []string{"approved", "started", "revoked"}, recorded(t, s))
+		})
+	}
+}
+
 func TestAClientWithoutRefreshTokensGetsNone(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
