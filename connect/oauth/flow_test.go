@@ -218,14 +218,14 @@ func TestLifetimes(t *testing.T) {
 	now.Add(oauth.RequestLifetime - soon)
 	_, err := s.Pending(ctx, id)
 	require.NoError(t, err)
-	now.Add(soon)
+	now.Add(2 * soon)
 	_, err = s.Pending(ctx, id)
 	require.ErrorIs(t, err, oauth.ErrNoRequest)
 	_, err = s.Approve(ctx, id, oauthtest.Owner(), scopes(t, "mcp:read"))
 	require.ErrorIs(t, err, oauth.ErrNoRequest)
 
 	code := c.Code(oauthtest.Owner(), challenge, nil)
-	now.Add(oauth.CodeLifetime)
+	now.Add(oauth.CodeLifetime + soon)
 	require.Equal(t, "invalid_grant", c.Exchange(code, verifier, nil).Error)
 
 	code = c.Code(oauthtest.Owner(), challenge, nil)
@@ -236,7 +236,7 @@ func TestLifetimes(t *testing.T) {
 	now.Add(oauth.AccessLifetime - soon)
 	_, err = s.Authenticate(ctx, tokens.Access)
 	require.NoError(t, err)
-	now.Add(soon)
+	now.Add(2 * soon)
 	_, err = s.Authenticate(ctx, tokens.Access)
 	require.ErrorIs(t, err, oauth.ErrInvalidToken)
 
@@ -258,7 +258,7 @@ func TestLifetimes(t *testing.T) {
 	tokens = c.Refresh(tokens.Refresh, nil)
 	require.Equal(t, http.StatusOK, tokens.Status)
 	require.LessOrEqual(t, tokens.ExpiresIn, 60)
-	now.Add(time.Minute)
+	now.Add(time.Minute + soon)
 	require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
 	_, err = s.Authenticate(ctx, tokens.Access)
 	require.ErrorIs(t, err, oauth.ErrInvalidToken)
@@ -268,7 +268,7 @@ func TestLifetimes(t *testing.T) {
 
 	c = oauthtest.Register(t, s) // the first one has not been used for too long, too
 	idle := c.Connect(oauthtest.Owner(), "")
-	now.Add(oauth.RefreshIdle)
+	now.Add(oauth.RefreshIdle + soon)
 	require.Equal(t, "invalid_grant", c.Refresh(idle.Refresh, nil).Error)
 }
 
