@@ -74,6 +74,10 @@ type Options struct {
 	// ClientDocuments fetches the metadata documents of clients. Default: a client that reaches public addresses only.
 	ClientDocuments *http.Client
 
+	// ClientSchemes are the private-use URI schemes that clients may be sent back to beside reverse domain names. Default:
+	// those of oauth.DefaultClientSchemes.
+	ClientSchemes []string
+
 	// Extensions add to the MCP server what a test suite asks of it. Default: nothing; only test builds set it.
 	Extensions []mcp.Extension
 
@@ -88,6 +92,7 @@ type Server struct {
 	assets    *Endpoint
 	settings  *Endpoint
 	tools     *mcp.Server
+	accounts  *account.Cache
 }
 
 // Endpoint serves one path, or all below one. The server in front of it checks Host (see [Server.Hosts]) and bounds
@@ -107,7 +112,7 @@ type Endpoint struct {
 }
 
 // New makes a server. It asks neither Redis nor the data service anything yet.
-func New(o Options) (*Server, error) {
+func New(o Options) (_ *Server, err error) {
 	if o.Log == nil || o.Redis == nil {
 		return nil, errors.New("the connection server needs both Redis and a log")
 	}
@@ -132,6 +137,15 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	cached, err := account.NewCache(accounts.Account)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			cached.Close()
+		}
+	}()
 	var p *pages.Pages // the authorization server shows its errors with them
 	auth, err := oauth.New(oauth.Options{
 		Issuer: o.Issuer, Redis: o.Redis, Prefix: o.Prefix, ResourcePath: MCPPath, ResourceName: o.Name,
@@ -140,8 +154,7 @@ func New(o Options) (*Server, error) {
 			p.Error(w, r, status, title, detail)
 		},
 		ClientAddress: func(r *http.Request) string { return sender(o.ClientAddr(r)) },
-		Notify:        func(ctx context.Context, e oauth.Event) { record(ctx, trail, e) },
-		Log:           o.Log.Named("oauth"), Now: o.Now,
+		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: trail, RequestID: RequestID, Log: o.Log.Named("oauth"),
 	})
 	if err != nil {
 		return nil, err
@@ -167,7 +180,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the issuer: %w", err)
 	}
-	s := &Server{hosts: hosts(issued), tools: tools}
+	s := &Server{hosts: hosts(issued), tools: tools, accounts: cached}
 	// a call from another origin is refused before anything is said of tokens
 	s.endpoints = map[string]*Endpoint{
 		MCPPath: {tools.Guard(auth.Protect(tools.Handler())), "mcp", mcp.DefaultMaxBody, mcp.Fail},
@@ -251,20 +264,9 @@ func hosts(issuer *url.URL) []string {
 
 // Close ends the sessions that assistants of older revisions have here; their next requests are served without one. What
 // is under way goes on.
-func (s *Server) Close() error { return s.tools.Close() }
-
-// record enters what happened to a connection without anybody on a page into its business's trail.
-func record(ctx context.Context, trail *audit.Log, e oauth.Event) {
-	entry := audit.Entry{
-		BusinessID: e.Grant.BusinessID, AccountID: e.Grant.AccountID, GrantID: e.Grant.ID,
-		ClientName: e.Grant.ClientName, Target: e.Grant.ClientHost, Action: audit.ConnectionRevoked, Detail: string(e.Action),
-		RequestID: RequestID(ctx),
-	}
-	if e.Action == oauth.ActionConnected {
-		entry.Action = audit.ConnectionStarted
-		entry.Detail = e.Grant.Scopes.String()
-	}
-	_ = trail.Record(ctx, entry) // it says in the log what went wrong
+func (s *Server) Close() error {
+	s.accounts.Close()
+	return s.tools.Close()
 }
 
 // sender is whose budget a request is counted in: an address, or of IPv6 the /64 that a subscriber has. "" is everybody

@@ -115,7 +115,11 @@ func TestWholeNumbersInEveryFormAreIDs(t *testing.T) {
 func TestTheAuthorizationServerNamesTheScopesOfAStepUp(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared, func(o *mcp.Options) {
-		server, err := oauth.New(oauth.Options{Issuer: strings.TrimSuffix(o.Resource, "/mcp"), Redis: o.Redis, Log: zap.NewNop()})
+		log, err := audit.New(audit.Options{Redis: o.Redis, Log: zap.NewNop()})
+		require.NoError(t, err)
+		server, err := oauth.New(oauth.Options{
+			Issuer: strings.TrimSuffix(o.Resource, "/mcp"), Redis: o.Redis, Accounts: o.Accounts, Audit: log,
+		})
 		require.NoError(t, err)
 		o.Challenge = server
 	})

@@ -9,13 +9,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
 // Fields of a request that are read.
 const (
-	fieldSecret = "secret" // digest of the secret in the request's id
-	fieldData   = "data"   // a pending as JSON
+	fieldSecret      = "secret"       // digest of the secret in the request's id
+	fieldData        = "data"         // a pending as JSON
+	fieldClientState = "client_state" // what the client wants back, byte for byte
 	// fieldState is here "pending", "approved" or "denied".
 )
 
@@ -23,7 +25,6 @@ const requestPending = "pending"
 
 // hold stores a request until a person has decided, and returns its id.
 func (s *Server) hold(ctx context.Context, request *pending) (string, error) {
-	request.Ends = s.o.Now().Add(RequestLifetime).UnixMilli()
 	data, err := json.Marshal(request)
 	if err != nil {
 		return "", err
@@ -32,7 +33,8 @@ func (s *Server) hold(ctx context.Context, request *pending) (string, error) {
 	key := s.store.requestKey(id)
 	err = s.store.ask(ctx, "storing an authorization request", func(ctx context.Context) error {
 		_, err := s.o.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
-			p.HSet(ctx, key, fieldSecret, digest(secret), fieldData, data, fieldState, requestPending)
+			p.HSet(ctx, key, fieldSecret, digest(secret), fieldData, data, fieldClientState, request.State,
+				fieldState, requestPending)
 			p.PExpire(ctx, key, RequestLifetime)
 			return nil
 		})
@@ -48,8 +50,11 @@ func (s *Server) hold(ctx context.Context, request *pending) (string, error) {
 type held struct {
 	pending
 
-	id     string // of the connection that may come of it
-	secret []byte
+	id       string // of the connection that may come of it
+	secret   []byte
+	uri      redirectURI
+	decision string // requestPending, or what was decided
+	left     time.Duration
 }
 
 // find looks a request up, whatever was decided.
@@ -58,23 +63,30 @@ func (s *Server) find(ctx context.Context, requestID string) (held, error) {
 	if !ok {
 		return held{}, ErrNoRequest
 	}
-	var values []any
-	err := s.store.ask(ctx, "reading an authorization request", func(ctx context.Context) (err error) {
-		values, err = s.o.Redis.HMGet(ctx, s.store.requestKey(id), fieldSecret, fieldData).Result()
+	var values *redis.SliceCmd
+	var left *redis.DurationCmd
+	err := s.store.ask(ctx, "reading an authorization request", func(ctx context.Context) error {
+		_, err := s.o.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+			key := s.store.requestKey(id)
+			values = p.HMGet(ctx, key, fieldSecret, fieldData, fieldClientState, fieldState)
+			left = p.PTTL(ctx, key)
+			return nil
+		})
 		return err
 	})
 	if err != nil {
 		return held{}, err
 	}
-	text := texts(values)
+	text := texts(values.Val())
 	if !same(text(0), digest(secret)) {
 		return held{}, ErrNoRequest
 	}
-	h := held{id: id, secret: secret}
-	if err := json.Unmarshal([]byte(text(1)), &h.pending); err != nil {
+	h := held{id: id, secret: secret, decision: text(3), left: max(0, left.Val())}
+	if err := json.Unmarshal([]byte(text(1)), &h.pending); err != nil || h.Resource != s.resource {
 		return held{}, ErrNoRequest
 	}
-	if !s.o.Now().Before(time.UnixMilli(h.Ends)) || h.Resource != s.resource {
+	h.State = text(2)
+	if h.uri, err = parseRedirectURI(h.RedirectURI); err != nil {
 		return held{}, ErrNoRequest
 	}
 	return h, nil
@@ -87,47 +99,47 @@ func (s *Server) Pending(ctx context.Context, id string) (Request, error) {
 	if err != nil {
 		return Request{}, err
 	}
-	uri, err := parseRedirectURI(h.RedirectURI)
-	if err != nil {
-		return Request{}, ErrNoRequest
-	}
 	return Request{
 		ID:            id,
 		Client:        h.Client,
 		RedirectURI:   h.RedirectURI,
-		RedirectHost:  uri.display(),
-		RedirectLocal: uri.local(),
+		RedirectHost:  h.uri.display(),
+		RedirectLocal: h.uri.local(),
 		Scopes:        known(h.Scopes),
 		Resource:      h.Resource,
-		ExpiresAt:     time.UnixMilli(h.Ends).UTC(),
+		ExpiresIn:     h.left,
 	}, nil
 }
 
-// Approve lets the client have granted, some of what it asked for, and returns where to send the person: with the code.
-// Of several calls at once one wins; a second one by the same account gets the same address as long as the code has
-// not been redeemed, whatever it grants. ErrNotOwner, ErrScopes, ErrNoRequest, ErrUnavailable.
-func (s *Server) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (redirect string, err error) {
-	if !by.IsOwner() || by.ID == "" || by.BusinessID == "" {
-		return "", ErrNotOwner
-	}
+// Decision is what holds of a request after [Server.Approve] or [Server.Deny].
+type Decision struct {
+	Redirect string    // where to send the person
+	GrantID  string    // of the connection; "" if the request was denied
+	Scopes   scope.Set // that the connection has, which a call that was not the first has not decided
+	Decided  bool      // by this call
+}
+
+// Approve lets the client have granted, some of what it asked for; the person is sent back with the code. Of several
+// calls at once one decides; a second one by the same account gets the same address as long as the code has not been
+// redeemed, whatever it grants. The audit log has an entry of the one that has decided. ErrNotOwner, ErrScopes,
+// ErrNoRequest, ErrUnavailable.
+func (s *Server) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (Decision, error) {
 	h, err := s.find(ctx, id)
 	if err != nil {
-		return "", err
+		return Decision{}, err
+	}
+	e := s.decisionEntry(ctx, &h, by, audit.ConnectionApproved)
+	if !by.IsOwner() || by.ID == "" || by.BusinessID == "" {
+		e.Outcome, e.Detail = audit.OutcomeRefused, "Not an owner"
+		_ = s.o.Audit.Record(ctx, e) // it reports failures itself, and nothing was changed
+		return Decision{}, ErrNotOwner
 	}
 	if granted.IsZero() || !known(h.Scopes).Contains(granted) {
-		return "", ErrScopes
+		return Decision{}, ErrScopes
 	}
-	uri, err := parseRedirectURI(h.RedirectURI)
-	if err != nil {
-		return "", ErrNoRequest
-	}
-	now := s.o.Now()
-	if err := s.store.enter(ctx, by.BusinessID, h.id, now, now.Add(CodeLifetime)); err != nil {
-		return "", err
-	}
-	// The code follows from the request's secret, which only the person's browser has, and the nonce, which only Redis
+	// The code follows from the request's secret, which only the person's browser has, and the attempt, which only Redis
 	// has: so a second submission gets the same one, and who stole either half gets none.
-	nonce := encoding().EncodeToString(randomBytes(secretBytes))
+	attempt := encoding().EncodeToString(randomBytes(secretBytes))
 	named := ""
 	if h.Named {
 		named = h.RedirectURI
@@ -136,50 +148,84 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	if h.Client.Refreshes {
 		refreshes = "1"
 	}
-	won, err := s.store.runText(ctx, "approving", s.store.approve,
-		[]string{s.store.requestKey(h.id), s.store.grantKey(h.id)},
-		nonce, by.ID, milliseconds(CodeLifetime),
-		fieldState, stateCode,
-		fieldCode, digest(derive(h.secret, "code", nonce)),
-		fieldClient, h.Client.ID,
-		fieldName, h.Client.Name,
-		fieldHost, uri.display(),
-		fieldAccount, by.ID,
-		fieldBusiness, by.BusinessID,
-		fieldScopes, granted.String(),
-		fieldResource, h.Resource,
-		fieldRedirect, named,
-		fieldChallenge, h.Challenge,
-		fieldRefreshes, refreshes,
-		fieldCreated, millis(now),
-		fieldUsed, millis(now),
-		fieldEnds, millis(now.Add(CodeLifetime)),
-	)
-	if err != nil {
-		return "", err
+	var won, scopes string
+	approve := func() (bool, error) {
+		values, ok, err := s.store.runList(ctx, 2, "approving", s.store.approve, s.store.keys(h.id),
+			attempt, by.ID, milliseconds(CodeLifetime),
+			fieldState, stateCode,
+			fieldCode, digest(derive(h.secret, "code", attempt)),
+			fieldClient, h.Client.ID,
+			fieldName, h.Client.Name,
+			fieldHost, h.uri.display(),
+			fieldAccount, by.ID,
+			fieldBusiness, by.BusinessID,
+			fieldScopes, granted.String(),
+			fieldResource, h.Resource,
+			fieldRedirect, named,
+			fieldChallenge, h.Challenge,
+			fieldRefreshes, refreshes,
+		)
+		if ok {
+			won, scopes = texts(values)(0), texts(values)(1)
+		}
+		return won == attempt, err
 	}
-	if won == "" {
-		return "", ErrNoRequest
+	d := Decision{GrantID: h.id, Scopes: granted}
+	if h.decision == requestPending {
+		e.GrantID, e.Detail = h.id, granted.String()
+		d.Decided, err = s.change(ctx, e, audit.OutcomeOK, approve)
+	} else {
+		_, err = approve()
 	}
-	code := format(kindCode, h.id, derive(h.secret, "code", won))
-	return s.response(&h.pending, url.Values{"code": {code}}), nil
+	switch {
+	case err != nil:
+		return Decision{}, err
+	case won == "":
+		return Decision{}, ErrNoRequest
+	case !d.Decided:
+		d.Scopes = known(scopes)
+	}
+	d.Redirect = s.response(&h.pending, url.Values{"code": {format(kindCode, h.id, derive(h.secret, "code", won))}})
+	return d, nil
 }
 
-// Deny ends the request and returns where to send the person: with the error access_denied. A second call gets the same
-// address for a minute. ErrNoRequest, ErrUnavailable.
-func (s *Server) Deny(ctx context.Context, id string) (redirect string, err error) {
+// Deny ends the request; the person is sent back with the error access_denied. A second call gets the same address for a
+// minute. The audit log has an entry of the one that has decided. ErrNoRequest, ErrUnavailable.
+func (s *Server) Deny(ctx context.Context, id string, by account.Account) (Decision, error) {
 	h, err := s.find(ctx, id)
 	if err != nil {
-		return "", err
+		return Decision{}, err
 	}
-	denied, err := s.store.runCount(ctx, "denying", s.store.deny, []string{s.store.requestKey(h.id)}, milliseconds(CodeLifetime))
-	if err != nil {
-		return "", err
+	attempt, won := newID(), ""
+	deny := func() (bool, error) {
+		reply, err := s.store.run(ctx, "denying", s.store.deny, []string{s.store.requestKey(h.id)},
+			attempt, milliseconds(CodeLifetime))
+		won, _ = reply.(string)
+		return won == attempt, err
 	}
-	if denied != 1 {
-		return "", ErrNoRequest
+	var d Decision
+	if h.decision == requestPending {
+		d.Decided, err = s.change(ctx, s.decisionEntry(ctx, &h, by, audit.ConnectionDenied), audit.OutcomeRefused, deny)
+	} else {
+		_, err = deny()
 	}
-	return s.response(&h.pending, url.Values{
+	switch {
+	case err != nil:
+		return Decision{}, err
+	case won == "":
+		return Decision{}, ErrNoRequest
+	}
+	d.Redirect = s.response(&h.pending, url.Values{
 		"error": {codeAccessDenied}, "error_description": {"the person has denied the request"},
-	}), nil
+	})
+	return d, nil
+}
+
+// decisionEntry is about a person's decision.
+func (s *Server) decisionEntry(ctx context.Context, h *held, by account.Account, action string) audit.Entry {
+	e := s.entry(ctx, Grant{
+		ClientName: h.Client.Name, ClientHost: h.uri.display(), AccountID: by.ID, BusinessID: by.BusinessID,
+	}, action, "")
+	e.AccountName = by.DisplayName()
+	return e
 }

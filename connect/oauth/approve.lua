@@ -1,20 +1,25 @@
 -- Approves a request once.
 --
--- KEYS   request, connection
--- ARGV   nonce, account, milliseconds that the code lives, fields and values of the connection
--- reply  nonce of the approval that holds, or "" if there is none for this account
-local state = redis.call('HMGET', KEYS[1], 'secret', 'state', 'nonce', 'account')
-if not state[1] then
-  return ''
+-- KEYS   connection, request, attempts
+-- ARGV   attempt, account, lifetime of the code, fields and values of the connection
+-- reply  the attempt whose approval holds, or "" if there is none for this account; the scopes that it granted
+if did(KEYS[3], ARGV[1]) then
+  return {ARGV[1], ''}
 end
-if state[2] == 'pending' then
-  redis.call('HSET', KEYS[1], 'state', 'approved', 'nonce', ARGV[1], 'account', ARGV[2])
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
-  redis.call('HSET', KEYS[2], unpack(ARGV, 4))
-  redis.call('PEXPIRE', KEYS[2], ARGV[3])
-  return ARGV[1]
+local request = call('HMGET', KEYS[2], 'state', 'approval', 'account')
+if request[1] == 'pending' then
+  local now = text(time())
+  call('HSET', KEYS[2], 'state', 'approved', 'approval', ARGV[1], 'account', ARGV[2])
+  call('PEXPIRE', KEYS[2], ARGV[3])
+  call('HSET', KEYS[1], 'created', now, 'used', now, unpack(ARGV, 4))
+  call('PEXPIRE', KEYS[1], ARGV[3])
+  remember(KEYS[3], ARGV[1])
+  return {ARGV[1], ''}
 end
-if state[2] == 'approved' and state[4] == ARGV[2] and redis.call('HGET', KEYS[2], 'state') == 'code' then
-  return state[3]
+if request[1] == 'approved' and request[3] == ARGV[2] then
+  local connection = call('HMGET', KEYS[1], 'state', 'scopes')
+  if connection[1] == 'code' then
+    return {request[2], connection[2]}
+  end
 end
-return ''
+return {'', ''}

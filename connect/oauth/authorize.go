@@ -11,18 +11,17 @@ import (
 )
 
 // maxState bounds the state that a client wants back, in bytes.
-const maxState = 4096
+const maxState = 2048
 
-// pending is an authorization request as it is stored.
+// pending is an authorization request as it is stored. Of the client there is what the pages show.
 type pending struct {
 	Client      Client `json:"client"`
 	RedirectURI string `json:"redirect_uri"`
 	Named       bool   `json:"named"` // the request named the redirect URI, and so has the token request to
-	State       string `json:"state,omitempty"`
+	State       string `json:"-"`     // stored beside the JSON, which would need up to six bytes for one
 	Scopes      string `json:"scopes"`
 	Resource    string `json:"resource"`
 	Challenge   string `json:"challenge"`
-	Ends        int64  `json:"ends"` // milliseconds
 }
 
 // serveAuthorize takes an authorization request and sends the person to the approval page.
@@ -102,15 +101,19 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target strin
 		return "", err
 	}
 	if err := s.complete(request, values); err != nil {
-		// Everybody can register a client and have it misuse this endpoint to send people from here to anywhere
-		// (RFC 9700, section 4.11.2). On the person's own machine there is nobody to send them to.
+		// Everybody can register a client and have it misuse this endpoint to send people from here to anywhere, or to
+		// have their browser open any application (RFC 9700, section 4.11.2). A loopback address leads to neither.
 		var p *problem
 		uri, bad := parseRedirectURI(request.RedirectURI)
-		if errors.As(err, &p) && bad == nil && uri.local() {
+		if errors.As(err, &p) && bad == nil && uri.loopback != "" {
 			return "", &toldClientError{problem: p, location: s.response(request, url.Values{
 				"error": {p.code}, "error_description": {p.description},
 			})}
 		}
+		return "", err
+	}
+	// What is in order is counted for everybody, so that those who send nonsense do not use that up.
+	if err := s.charge(ctx, "authorize", everybody, s.o.Limits.AllAuthorizations); err != nil {
 		return "", err
 	}
 	requestID, err := s.hold(ctx, request)
@@ -147,12 +150,14 @@ func (s *Server) requestOf(r *http.Request, values url.Values) (*pending, error)
 	var p *problem
 	if errors.Is(err, errUnknownClient) && !errors.As(err, &p) {
 		return nil, refuse(codeInvalidClient,
-			"the app is not registered here, or was not used for 90 days: remove the connection there and connect it again")
+			"the app is not registered here any more, which happens after a day if it was never connected and after 90 days "+
+				"without use: remove the connection there and connect it again")
 	}
 	if err != nil {
 		return nil, err
 	}
 	request := &pending{Client: client, RedirectURI: redirect, Named: redirect != ""}
+	request.Client.URI, request.Client.LogoURI, request.Client.RedirectURIs = "", "", nil
 	switch {
 	case redirect == "" && len(client.RedirectURIs) == 1:
 		request.RedirectURI = client.RedirectURIs[0]
@@ -160,6 +165,9 @@ func (s *Server) requestOf(r *http.Request, values url.Values) (*pending, error)
 		return nil, refuse(codeInvalidRequest, "redirect_uri is missing")
 	case !matchRedirect(client.RedirectURIs, redirect):
 		return nil, refuse(codeInvalidRequest, "the redirect_uri is not one that the app has registered")
+	}
+	if _, err := s.redirectURI(request.RedirectURI); err != nil { // of a scheme that was allowed before
+		return nil, refuse(codeInvalidRequest, "the redirect_uri cannot be used: "+err.Error())
 	}
 	return request, nil
 }

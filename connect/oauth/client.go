@@ -24,6 +24,9 @@ const kindClient = "gcl_"
 const (
 	maxName = 80   // characters
 	maxURI  = 1024 // bytes
+
+	// maxClient is how large a client may be as it is stored, in bytes of JSON: what Redis keeps in 4 KiB.
+	maxClient = 4000
 )
 
 // Grant types of the token endpoint.
@@ -48,15 +51,15 @@ type clientMetadata struct {
 	AuthMethod    string   `json:"token_endpoint_auth_method,omitzero"`
 }
 
-// client makes a client of what it says. Redirect URIs are checked by the caller.
-func (m *clientMetadata) client(id string, kind ClientKind, redirects []string) (Client, error) {
+// newClient makes a client of what it says of itself, and encodes it as it is stored.
+func (s *Server) newClient(m *clientMetadata, id string, kind ClientKind, redirects []string) (c Client, data []byte, err error) {
 	if m.GrantTypes != nil && !slices.Contains(m.GrantTypes, grantCode) {
-		return Client{}, refuse(codeInvalidMetadata, "grant_types has to include authorization_code")
+		return Client{}, nil, refuse(codeInvalidMetadata, "grant_types has to include authorization_code")
 	}
 	if m.ResponseTypes != nil && !slices.Contains(m.ResponseTypes, "code") {
-		return Client{}, refuse(codeInvalidMetadata, "response_types has to include code")
+		return Client{}, nil, refuse(codeInvalidMetadata, "response_types has to include code")
 	}
-	c := Client{
+	c = Client{
 		ID:           id,
 		Kind:         kind,
 		Name:         cleanName(m.ClientName),
@@ -72,9 +75,9 @@ func (m *clientMetadata) client(id string, kind ClientKind, redirects []string) 
 	}
 	shown := c.Host
 	for _, raw := range redirects {
-		u, err := parseRedirectURI(raw)
+		u, err := s.redirectURI(raw)
 		if err != nil {
-			return Client{}, refuse(codeInvalidRedirectURI, "a redirect URI cannot be used: "+err.Error())
+			return Client{}, nil, refuse(codeInvalidRedirectURI, "a redirect URI cannot be used: "+err.Error())
 		}
 		c.LocalOnly = c.LocalOnly && u.local()
 		if shown == "" {
@@ -84,7 +87,13 @@ func (m *clientMetadata) client(id string, kind ClientKind, redirects []string) 
 	if c.Name == "" {
 		c.Name = shown
 	}
-	return c, nil
+	if data, err = json.Marshal(c); err != nil {
+		return Client{}, nil, err
+	}
+	if len(data) > maxClient {
+		return Client{}, nil, refuse(codeInvalidMetadata, "the metadata is too long: use fewer or shorter redirect_uris")
+	}
+	return c, data, nil
 }
 
 // cleanName keeps a name from looking like what it is not: no controls, no characters that nobody sees or that turn the
@@ -141,14 +150,14 @@ func (s *Server) client(r *http.Request, id string) (Client, error) {
 	return Client{}, errUnknownClient
 }
 
-// registeredClient reads a registration, which lives on by being used.
+// registeredClient reads a registration.
 func (s *Server) registeredClient(ctx context.Context, id string) (Client, error) {
 	if !validID(strings.TrimPrefix(id, kindClient)) {
 		return Client{}, errUnknownClient
 	}
 	var data string
 	err := s.store.ask(ctx, "reading a client", func(ctx context.Context) (err error) {
-		data, err = s.o.Redis.GetEx(ctx, s.store.clientKey(id), RegistrationLifetime).Result()
+		data, err = s.o.Redis.Get(ctx, s.store.clientKey(id)).Result()
 		return err
 	})
 	return decodeClient(data, err)
@@ -181,18 +190,7 @@ func (s *Server) knows(ctx context.Context, id string) (bool, error) {
 	return err == nil, err
 }
 
-// keepClient stores a client for as long as it is used.
-func (s *Server) keepClient(ctx context.Context, c Client) error {
-	data, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	return s.store.ask(ctx, "storing a client", func(ctx context.Context) error {
-		return s.o.Redis.Set(ctx, s.store.clientKey(c.ID), data, RegistrationLifetime).Err()
-	})
-}
-
-// useClient prolongs a registration. It is no harm if that fails.
+// useClient prolongs a registration after a successful token request. It is no harm if that fails.
 func (s *Server) useClient(ctx context.Context, id string) {
 	if !strings.HasPrefix(id, kindClient) {
 		return

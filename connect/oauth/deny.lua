@@ -1,12 +1,12 @@
 -- Denies a request once.
 --
 -- KEYS   request
--- ARGV   milliseconds for which the denial is remembered
--- reply  1 if the request is denied, else 0
-local state = redis.call('HGET', KEYS[1], 'state')
-if state == 'pending' then
-  redis.call('HSET', KEYS[1], 'state', 'denied')
-  redis.call('PEXPIRE', KEYS[1], ARGV[1])
-  return 1
+-- ARGV   attempt, how long the denial is remembered
+-- reply  the attempt that has denied the request, or "" if it is not denied
+local request = call('HMGET', KEYS[1], 'state', 'denial')
+if request[1] == 'pending' then
+  call('HSET', KEYS[1], 'state', 'denied', 'denial', ARGV[1])
+  call('PEXPIRE', KEYS[1], ARGV[2])
+  return ARGV[1]
 end
-return state == 'denied' and 1 or 0
+return request[2] or ''

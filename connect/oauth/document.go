@@ -20,9 +20,8 @@ import (
 
 // How long a metadata document is kept.
 const (
-	documentLeast   = time.Minute
-	documentDefault = time.Hour // if its headers say nothing
-	documentMost    = 24 * time.Hour
+	documentLeast = time.Minute
+	documentMost  = time.Hour // also if its headers say nothing
 )
 
 // validDocumentURL says what keeps a URL from being a client's id (client-id metadata document draft, section 3).
@@ -75,6 +74,9 @@ func (s *Server) documentClient(ctx context.Context, id, address string) (Client
 	if err := s.charge(ctx, "fetch", address, s.o.Limits.Fetches); err != nil {
 		return Client{}, err
 	}
+	if err := s.charge(ctx, "fetch", everybody, s.o.Limits.AllFetches); err != nil {
+		return Client{}, err
+	}
 	// The others go on waiting if the one who came first goes away.
 	fetched := s.fetches.DoChan(id, func() (any, error) { return s.fetchClient(context.WithoutCancel(ctx), id, key) })
 	select {
@@ -113,17 +115,13 @@ func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error
 		s.o.Log.Info("metadata document not fetched", zap.String("client_id", printable(id)), zap.Error(err))
 		return Client{}, documentProblem("the client's metadata document could not be fetched", err)
 	}
-	c, err := readDocument(id, body)
+	c, data, err := s.readDocument(id, body)
 	if err != nil {
 		s.o.Log.Info("metadata document refused", zap.String("client_id", printable(id)), zap.Error(err))
 		return Client{}, documentProblem("the client's metadata document cannot be used: "+err.Error(), nil)
 	}
-	data, err := json.Marshal(c)
-	if err != nil {
-		return Client{}, err
-	}
 	err = s.store.ask(ctx, "storing a metadata document", func(ctx context.Context) error {
-		return s.o.Redis.Set(ctx, key, data, freshness(header, s.o.Now())).Err()
+		return s.o.Redis.Set(ctx, key, data, freshness(header)).Err()
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return Client{}, err
@@ -132,32 +130,32 @@ func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error
 }
 
 // readDocument reads a document. Errors hold nothing that was in it.
-func readDocument(id string, body []byte) (Client, error) {
+func (s *Server) readDocument(id string, body []byte) (c Client, data []byte, err error) {
 	var m clientMetadata
 	if err := json.Unmarshal(body, &m); err != nil {
-		return Client{}, errors.New("it is not JSON of the expected form")
+		return Client{}, nil, errors.New("it is not JSON of the expected form")
 	}
 	switch {
 	case m.ClientID != id:
-		return Client{}, errors.New("its client_id is not its URL")
+		return Client{}, nil, errors.New("its client_id is not its URL")
 	case m.ClientSecret != nil || strings.HasPrefix(m.AuthMethod, "client_secret"):
-		return Client{}, errors.New("it uses a client secret, which a public document cannot")
+		return Client{}, nil, errors.New("it uses a client secret, which a public document cannot")
 	case len(m.RedirectURIs) > maxRedirectURIs:
-		return Client{}, errors.New("it has too many redirect_uris")
+		return Client{}, nil, errors.New("it has too many redirect_uris")
 	}
 	// Those that are not for us, such as other schemes of the same application, nobody is ever sent to.
 	usable := slices.DeleteFunc(slices.Clone(m.RedirectURIs), func(raw string) bool {
-		_, err := parseRedirectURI(raw)
+		_, err := s.redirectURI(raw)
 		return err != nil
 	})
 	if len(usable) == 0 {
-		return Client{}, errors.New("it has no redirect_uris that can be used")
+		return Client{}, nil, errors.New("it has no redirect_uris that can be used")
 	}
-	c, err := m.client(id, KindMetadata, usable)
+	c, data, err = s.newClient(&m, id, KindMetadata, usable)
 	if p, ok := errors.AsType[*problem](err); ok {
-		return Client{}, errors.New(p.description)
+		return Client{}, nil, errors.New(p.description)
 	}
-	return c, err
+	return c, data, err
 }
 
 func documentProblem(description string, cause error) error {
@@ -173,9 +171,10 @@ func isJSON(contentType string) bool {
 	return kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
 }
 
-// freshness is how long an answer may be kept (RFC 9111, section 4.2), within bounds.
-func freshness(header http.Header, now time.Time) time.Duration {
-	lifetime := documentDefault
+// freshness is how long a response may be kept (RFC 9111, section 4.2), within bounds. Expires counts from Date: a response
+// that has only one of them does not say how long.
+func freshness(header http.Header) time.Duration {
+	lifetime := documentMost
 	var shared, private time.Duration = -1, -1
 	for directive := range strings.SplitSeq(strings.Join(header.Values("Cache-Control"), ","), ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(directive), "=")
@@ -197,9 +196,8 @@ func freshness(header http.Header, now time.Time) time.Duration {
 		lifetime = 0
 		if at, err := http.ParseTime(header.Get("Expires")); err == nil {
 			if date, err := http.ParseTime(header.Get("Date")); err == nil {
-				now = date
+				lifetime = at.Sub(date)
 			}
-			lifetime = at.Sub(now)
 		}
 	}
 	if age := deltaSeconds(header.Get("Age")); age > 0 {

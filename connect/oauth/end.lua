@@ -1,10 +1,14 @@
--- Ends a connection if a field of it has a value.
+-- Ends a connection.
 --
--- KEYS   connection, request
--- ARGV   field, value
--- reply  1 if it was ended, else 0
-if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then
+-- KEYS   connection, request, attempts
+-- ARGV   attempt, business
+-- reply  1 if this attempt has ended it, else 0
+if did(KEYS[3], ARGV[1]) then
+  return 1
+end
+if call('HGET', KEYS[1], 'business') ~= ARGV[2] then
   return 0
 end
-redis.call('DEL', KEYS[1], KEYS[2])
+call('DEL', KEYS[1], KEYS[2])
+remember(KEYS[3], ARGV[1])
 return 1

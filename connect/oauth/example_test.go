@@ -7,7 +7,10 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 )
 
@@ -22,7 +25,17 @@ func Example() {
 	client := redis.NewClient(&redis.Options{Addr: store.Addr()})
 	defer func() { _ = client.Close() }()
 
-	server, err := oauth.New(oauth.Options{Issuer: "https://api.example.com", Redis: client})
+	log, err := audit.New(audit.Options{Redis: client, Log: zap.NewNop()})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	accounts, err := account.NewClient(account.ClientOptions{BaseURL: "http://data.internal:8080"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	server, err := oauth.New(oauth.Options{Issuer: "https://api.example.com", Redis: client, Accounts: accounts, Audit: log})
 	if err != nil {
 		fmt.Println(err)
 		return

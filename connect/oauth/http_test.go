@@ -409,8 +409,7 @@ func TestTheWaitingAreToldHowLong(t *testing.T) {
 func TestAClientGivesItsConnectionBack(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	var seen events
-	s := newServer(t, seen.option)
+	s := newServer(t)
 	c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
 	other := oauthtest.Register(t, s)
 	next := c.Refresh(tokens.Refresh, nil)
@@ -450,7 +449,7 @@ func TestAClientGivesItsConnectionBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, grants)
 	require.Equal(t, http.StatusOK, c.Revoke(next.Refresh))
-	require.Equal(t, []oauth.Action{oauth.ActionConnected, oauth.ActionRevoked}, seen.actions())
+	require.Equal(t, []string{"approved", "started", givenBack}, recorded(t, s))
 
 	again := c.Connect(oauthtest.Owner(), "")
 	c.Refresh(again.Refresh, nil)

@@ -8,7 +8,7 @@ import (
 	"github.com/go-redis/redis_rate/v10"
 )
 
-// everybody is the budget that all addresses share.
+// everybody is counted against the limits for all addresses together.
 const everybody = "*"
 
 // charge counts something against a budget. It refuses with 429 what the budget does not hold.

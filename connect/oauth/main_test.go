@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,10 +12,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 )
 
@@ -45,24 +50,67 @@ func run(m *testing.M) int {
 // patience is how long tests wait for what comes by itself.
 const patience = 30 * time.Second
 
-// A clock that tests set forward.
+// clock is the time of day of a Redis, which a test sets forward.
 type clock struct {
-	mu  sync.Mutex
-	now time.Time
+	t      testing.TB
+	server *redistest.Server
+	offset time.Duration
 }
 
-func newClock() *clock { return &clock{now: time.Now()} }
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
+func newClock(t testing.TB) *clock {
+	t.Helper()
+	return &clock{t: t, server: redistest.Start(t, redistest.WithClock())}
 }
 
 func (c *clock) Add(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
+	c.t.Helper()
+	c.offset += d
+	require.NoError(c.t, c.server.StepClock(c.offset))
+}
+
+// Until is how long it is by this clock until a time.
+func (c *clock) Until(at time.Time) time.Duration { return time.Until(at) - c.offset }
+
+// accounts is an accounts service: owners of "biz-1" and "biz-2".
+type accounts struct {
+	mu   sync.Mutex
+	all  map[string]account.Account
+	down bool
+}
+
+func newAccounts() *accounts {
+	a := &accounts{all: map[string]account.Account{}}
+	for id, business := range map[string]string{"acc-1": "biz-1", "acc-2": "biz-1", "acc-3": "biz-2"} {
+		owner := oauthtest.Owner()
+		owner.ID, owner.BusinessID = id, business
+		a.all[id] = owner
+	}
+	return a
+}
+
+func (a *accounts) Account(_ context.Context, id string) (account.Account, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.down {
+		return account.Account{}, fmt.Errorf("%w: made up", account.ErrUnavailable)
+	}
+	if found, ok := a.all[id]; ok {
+		return found, nil
+	}
+	return account.Account{}, account.ErrUnknown
+}
+
+// change changes what is known.
+func (a *accounts) change(apply func(all map[string]account.Account)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	apply(a.all)
+}
+
+func (a *accounts) setDown(down bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.down = down
 }
 
 // prefixOf is a prefix that no other test has.
@@ -89,36 +137,64 @@ func newServer(t testing.TB, change ...func(*oauth.Options)) *oauth.Server {
 	if o.Redis == nil {
 		o.Redis = clientOf(t, shared.Options())
 	}
+	if o.Accounts == nil {
+		o.Accounts = newAccounts()
+	}
+	if o.Audit == nil {
+		o.Audit = newLog(t, o.Redis, o.Prefix)
+	}
 	s, err := oauth.New(o)
 	require.NoError(t, err)
 	return s
 }
 
-func withClock(c *clock) func(*oauth.Options) { return func(o *oauth.Options) { o.Now = c.Now } }
-
-// events collects what the server notifies of.
-type events struct {
-	mu   sync.Mutex
-	list []oauth.Event
+func newLog(t testing.TB, client redis.UniversalClient, prefix string) *audit.Log {
+	t.Helper()
+	log, err := audit.New(audit.Options{Redis: client, Prefix: prefix, Log: zap.NewNop()})
+	require.NoError(t, err)
+	return log
 }
 
-func (e *events) option(o *oauth.Options) {
-	o.Notify = func(_ context.Context, event oauth.Event) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.list = append(e.list, event)
+func withClock(c *clock) func(*oauth.Options) {
+	return func(o *oauth.Options) { o.Redis = clientOf(c.t, c.server.Options()) }
+}
+
+// recorded is what the audit log says of the connections of "biz-1", the oldest first: the action without "connection.",
+// and the outcome unless it is ok.
+func recorded(t testing.TB, s *oauth.Server) []string {
+	t.Helper()
+	var all []string
+	for _, e := range entries(t, s) {
+		text := strings.TrimPrefix(e.Action, "connection.")
+		if e.Outcome != audit.OutcomeOK {
+			text += " " + e.Outcome
+		}
+		if e.Action == audit.ConnectionRevoked && e.Detail != "" {
+			text += ": " + e.Detail
+		}
+		all = append(all, text)
 	}
+	return all
 }
 
-func (e *events) actions() []oauth.Action {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var actions []oauth.Action
-	for _, event := range e.list {
-		actions = append(actions, event.Action)
-	}
-	return actions
+// entries is what the audit log has of "biz-1", the oldest first.
+func entries(t testing.TB, s *oauth.Server) []audit.Entry {
+	t.Helper()
+	list, _, err := s.Audit().List(t.Context(), "biz-1", "", 100)
+	require.NoError(t, err)
+	slices.Reverse(list)
+	return list
 }
+
+// What the audit log says of connections that ended by themselves.
+const (
+	replayed   = "revoked: Its authorization code was used twice"
+	reused     = "revoked: An old refresh token of it was used"
+	givenBack  = "revoked: The app has revoked it"
+	unknown    = "revoked: The account that approved it does not exist any more or may not sign in"
+	moved      = "revoked: The account that approved it does not belong to the business any more"
+	notAnOwner = "revoked: The account that approved it is not an owner of the business any more"
+)
 
 func scopes(t testing.TB, s string) scope.Set {
 	t.Helper()

@@ -59,7 +59,7 @@ type Client struct {
 	Host         string     `json:"host,omitempty"`     // of KindMetadata: the host of its id, which vouches for it
 	URI          string     `json:"uri,omitempty"`      // https, or ""
 	LogoURI      string     `json:"logo_uri,omitempty"` // https, or ""; not fetched, and not to be loaded by a page
-	RedirectURIs []string   `json:"redirect_uris"`
+	RedirectURIs []string   `json:"redirect_uris,omitempty"`
 	// LocalOnly says that every redirect URI leads to the person's own machine (a loopback address, or a scheme that an
 	// application there has claimed): whoever runs something on it can pose as this client.
 	LocalOnly bool `json:"local_only,omitempty"`
@@ -70,7 +70,7 @@ type Client struct {
 // Request is an authorization request that was found to be in order and waits for a person's decision.
 type Request struct {
 	ID          string // of the request, unguessable; good for nothing but Pending, Approve and Deny
-	Client      Client
+	Client      Client // without URI, LogoURI and RedirectURIs
 	RedirectURI string
 	// RedirectHost is where the person will be sent back to, for people: the host with its port, or, of a scheme that an
 	// application has claimed, the scheme and a colon ("cursor:").
@@ -79,10 +79,11 @@ type Request struct {
 	RedirectLocal bool
 	Scopes        scope.Set
 	Resource      string
-	ExpiresAt     time.Time
+	ExpiresIn     time.Duration
 }
 
-// Grant is a connection: what a person has approved, from the moment that the client redeemed its code.
+// Grant is a connection: what a person has approved, from the moment that the client redeemed its code. Its times are of
+// Redis's clock.
 type Grant struct {
 	ID         string
 	ClientID   string
@@ -95,28 +96,6 @@ type Grant struct {
 	CreatedAt  time.Time
 	LastUsedAt time.Time // to a minute; CreatedAt if never
 	ExpiresAt  time.Time // unless it is refreshed before
-}
-
-// Action is what an Event is about.
-type Action string
-
-// The actions.
-const (
-	// ActionConnected is a client that redeemed its code: the connection begins.
-	ActionConnected Action = "connected"
-	// ActionRevoked is a client that gave its connection back (RFC 7009).
-	ActionRevoked Action = "revoked by the client"
-	// ActionCodeReplayed is a code that was redeemed a second time: the connection is ended.
-	ActionCodeReplayed Action = "ended: its authorization code was used twice"
-	// ActionRefreshReused is a refresh token that was used again after its time: the connection is ended.
-	ActionRefreshReused Action = "ended: an old refresh token was used"
-)
-
-// Event is something that happened to a connection without anybody on a page.
-type Event struct {
-	Time   time.Time
-	Action Action
-	Grant  Grant
 }
 
 // Server is the authorization server. Its methods may be called from many goroutines.

@@ -14,6 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
@@ -25,7 +27,8 @@ const (
 	RefreshIdle          = 60 * 24 * time.Hour  // a refresh token that is not used
 	GrantLifetime        = 365 * 24 * time.Hour // a connection, however much it is used
 	RefreshGrace         = 2 * time.Minute      // how long the refresh token before the current one stays good
-	RegistrationLifetime = 90 * 24 * time.Hour  // a dynamic registration that is not used
+	RegistrationLifetime = 90 * 24 * time.Hour  // a dynamic registration since its last successful token request
+	UnusedLifetime       = 24 * time.Hour       // a dynamic registration that had none yet
 )
 
 // Bounds.
@@ -95,28 +98,48 @@ type Options struct {
 	// a proxy it has to be the address that the proxy names.
 	ClientAddress func(r *http.Request) string
 
+	// ClientSchemes are the private-use URI schemes that clients may be sent back to beside reverse domain names such as
+	// com.example.app (RFC 8252, section 7.1), which are always allowed: in lower case, without a colon, and none that
+	// browsers or operating systems act on. nil means those of DefaultClientSchemes.
+	ClientSchemes []string
+
+	// Accounts finds the account that has approved a connection; errors are account.ErrUnknown and
+	// account.ErrUnavailable. Required. It is asked for each request that Protect lets through: see account.Cache.
+	Accounts Accounts
+
+	// Audit has an entry of each connection that was approved, denied, begun or ended. Required: without a place for the
+	// entry nothing of that is done.
+	Audit *audit.Log
+
+	// RequestID gives the id of a request for the audit log; nil means that there is none.
+	RequestID func(ctx context.Context) string
+
 	// Limits for each client address, and for all of them together; the zero value of each means its default.
 	Limits Limits
 
-	// Notify is told of what nobody on a page has decided: a client that redeemed its code, a connection that the client
-	// ended, and one that ended because a code or a refresh token was used again. It is called while the client waits.
-	// nil means nobody.
-	Notify func(ctx context.Context, event Event)
-
 	// Log gets what operators should know; nil means nowhere. It never gets a token, a code or a state.
 	Log *zap.Logger
-
-	// Now is the clock; nil means time.Now.
-	Now func() time.Time
 }
 
-// Limits say how often clients may ask for what costs room or reaches out. They are redis_rate's: a burst of Burst,
-// refilled with Rate in Period.
+// Accounts is what a [Server] needs of the accounts service.
+type Accounts interface {
+	Account(ctx context.Context, id string) (account.Account, error)
+}
+
+// DefaultClientSchemes are the schemes of MCP clients that are known to be sent back to one.
+func DefaultClientSchemes() []string {
+	return []string{"claude", "cursor", "raycast", "vscode", "vscode-insiders", "warp", "windsurf"}
+}
+
+// Limits say how often clients may ask for what costs room or reaches out, and so what those whom nobody knows can have
+// Redis hold: docs/connect.md has the figures. They are redis_rate's: a burst of Burst, refilled with Rate in Period.
 type Limits struct {
-	Registrations    redis_rate.Limit // dynamic registrations of an address; 30 an hour
-	AllRegistrations redis_rate.Limit // dynamic registrations of everybody; 1,000 an hour
-	Authorizations   redis_rate.Limit // authorization requests of an address; 120 a minute
-	Fetches          redis_rate.Limit // metadata documents fetched for an address; 30 a minute
+	Registrations     redis_rate.Limit // dynamic registrations of an address; 30 an hour
+	AllRegistrations  redis_rate.Limit // dynamic registrations of everybody; 1,000 an hour
+	Authorizations    redis_rate.Limit // authorization requests of an address; 60 a minute
+	AllAuthorizations redis_rate.Limit // authorization requests of everybody; 1,000 a minute
+	Fetches           redis_rate.Limit // metadata documents fetched for an address; 10 a minute
+	AllFetches        redis_rate.Limit // metadata documents fetched for everybody; 300 a minute
 }
 
 func (o *Options) complete() error {
@@ -144,20 +167,22 @@ func (o *Options) complete() error {
 	if o.ClientAddress == nil {
 		o.ClientAddress = peerAddress
 	}
-	if o.Notify == nil {
-		o.Notify = func(context.Context, Event) {}
+	if o.ClientSchemes == nil {
+		o.ClientSchemes = DefaultClientSchemes()
+	}
+	if o.RequestID == nil {
+		o.RequestID = func(context.Context) string { return "" }
 	}
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	for limit, fallback := range map[*redis_rate.Limit]redis_rate.Limit{
-		&o.Limits.Registrations:    redis_rate.PerHour(30),
-		&o.Limits.AllRegistrations: redis_rate.PerHour(1000),
-		&o.Limits.Authorizations:   redis_rate.PerMinute(120),
-		&o.Limits.Fetches:          redis_rate.PerMinute(30),
+		&o.Limits.Registrations:     redis_rate.PerHour(30),
+		&o.Limits.AllRegistrations:  redis_rate.PerHour(1000),
+		&o.Limits.Authorizations:    redis_rate.PerMinute(60),
+		&o.Limits.AllAuthorizations: redis_rate.PerMinute(1000),
+		&o.Limits.Fetches:           redis_rate.PerMinute(10),
+		&o.Limits.AllFetches:        redis_rate.PerMinute(300),
 	} {
 		if limit.IsZero() {
 			*limit = fallback
@@ -167,8 +192,8 @@ func (o *Options) complete() error {
 		}
 	}
 	switch {
-	case o.Redis == nil:
-		return errors.New("no Redis client")
+	case o.Redis == nil || o.Accounts == nil || o.Audit == nil:
+		return errors.New("missing option: Redis, Accounts and Audit are required")
 	case strings.ContainsAny(o.Prefix, "{}"):
 		return fmt.Errorf("prefix %q: braces would decide the Cluster slot", o.Prefix)
 	case o.Timeout < 0:
@@ -177,6 +202,11 @@ func (o *Options) complete() error {
 		return fmt.Errorf("path of the approval page %q: want an absolute path", o.ApprovePath)
 	case len(o.ResourcePath) < 2 || o.ResourcePath[0] != '/' || strings.ContainsAny(o.ResourcePath, "?#%\"\\ "):
 		return fmt.Errorf("path of the resource %q: want an absolute path", o.ResourcePath)
+	}
+	for _, scheme := range o.ClientSchemes {
+		if err := checkClientScheme(scheme); err != nil {
+			return err
+		}
 	}
 	return checkIssuer(o.Issuer)
 }

@@ -6,12 +6,16 @@ import (
 	"net/http"
 	"strings"
 
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
-// Protect lets only requests with a good access token through to next, which finds the connection with [GrantFrom]. The
-// others get the challenges of RFC 6750 and RFC 9728, with a JSON body. OPTIONS passes without a token: preflights carry
-// none.
+// Protect lets only requests with a good access token through to next, which finds the connection with [GrantFrom] and
+// the account that has approved it with [AccountFrom]. If the account may not have connections any more, the connection
+// ends here. The others get the challenges of RFC 6750 and RFC 9728, with a JSON body. OPTIONS passes without a token:
+// preflights carry none.
 func (s *Server) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodOptions {
@@ -23,7 +27,17 @@ func (s *Server) Protect(next http.Handler) http.Handler {
 			s.refuseRequest(w, err)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(WithGrant(r.Context(), grant)))
+		ctx := WithGrant(r.Context(), grant)
+		switch by, err := s.checkAccount(ctx, grant); {
+		case err == nil:
+			ctx = WithAccount(ctx, by)
+		case errors.Is(err, account.ErrUnavailable): // what does not need the account works on
+			s.o.Log.Warn("account not checked", zap.String("grant_id", grant.ID), zap.Error(err))
+		default:
+			s.refuseRequest(w, err)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
@@ -56,7 +70,7 @@ func (s *Server) refuseRequest(w http.ResponseWriter, err error) {
 	case errors.Is(err, errNoToken):
 		// RFC 6750, section 3.1: no error code for a request without any authentication.
 		p.description = "an access token is required"
-	case errors.Is(err, ErrInvalidToken):
+	case errors.Is(err, ErrInvalidToken), errors.Is(err, errAccount):
 		p.description = "the access token is unknown, expired or revoked, or for something else"
 		challenge = append([]string{"error", p.code, "error_description", p.description}, challenge...)
 	case errors.As(err, &refused):
@@ -116,4 +130,21 @@ func GrantFrom(ctx context.Context) (Grant, bool) {
 // WithGrant returns a context from which [GrantFrom] gets the connection.
 func WithGrant(ctx context.Context, g Grant) context.Context {
 	return context.WithValue(ctx, grantKey{}, g)
+}
+
+type accountKey struct{}
+
+// AccountFrom returns the account that has approved the connection of a request, as it was at most [account.CacheTTL] ago.
+// account.ErrUnavailable says that it could not be asked for.
+func AccountFrom(ctx context.Context) (account.Account, error) {
+	a, ok := ctx.Value(accountKey{}).(account.Account)
+	if !ok {
+		return account.Account{}, account.ErrUnavailable
+	}
+	return a, nil
+}
+
+// WithAccount returns a context from which [AccountFrom] gets the account.
+func WithAccount(ctx context.Context, a account.Account) context.Context {
+	return context.WithValue(ctx, accountKey{}, a)
 }

@@ -1,20 +1,25 @@
--- Redeems a code once. The second attempt ends the connection.
+-- Redeems a code once.
 --
--- KEYS   connection, request
--- ARGV   digest of the code, id of the attempt, milliseconds that the connection lives, fields and values
--- reply  "redeemed", "replayed" or "gone"
-local grant = redis.call('HMGET', KEYS[1], 'code', 'state', 'attempt')
-if grant[1] ~= ARGV[1] then
-  return 'gone'
-end
-if grant[2] == 'code' then
-  redis.call('HSET', KEYS[1], 'state', 'live', 'attempt', ARGV[2], unpack(ARGV, 4))
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
-  redis.call('DEL', KEYS[2])
+-- KEYS   connection, request, attempts
+-- ARGV   attempt, digest of the code, field of the access token, its lifetime, lifetime of the connection,
+--        fields and values
+-- reply  "redeemed"
+--        "used"  another attempt has redeemed it
+--        "gone"  there is no such code
+if did(KEYS[3], ARGV[1]) then
   return 'redeemed'
 end
-if grant[3] == ARGV[2] then
-  return 'redeemed' -- the same attempt, whose first answer was lost on the way to the gateway
+local connection = call('HMGET', KEYS[1], 'code', 'state', 'scopes')
+if connection[1] ~= ARGV[2] then
+  return 'gone'
 end
-redis.call('DEL', KEYS[1])
-return 'replayed'
+if connection[2] ~= 'code' then
+  return 'used'
+end
+local now = time()
+call('HSET', KEYS[1], 'state', 'live', 'ends', text(now + ARGV[5]),
+  ARGV[3], text(now + ARGV[4]) .. ' ' .. connection[3], unpack(ARGV, 6))
+call('PEXPIRE', KEYS[1], ARGV[5])
+call('DEL', KEYS[2])
+remember(KEYS[3], ARGV[1])
+return 'redeemed'

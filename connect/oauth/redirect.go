@@ -11,29 +11,63 @@ import (
 
 // Bounds of redirect URIs.
 const (
-	maxRedirectURI  = 2048 // characters
-	maxRedirectURIs = 32   // of a client
+	maxRedirectURI  = 1024 // characters
+	maxRedirectURIs = 16   // of a client
 )
 
 // loopbackHosts are the hosts for which the port is free, as they stand in a URI.
 func loopbackHosts() []string { return []string{"localhost", "127.0.0.1", "[::1]"} }
 
-// claimed reports whether a scheme may be one that an application on the person's machine has claimed. Those that
-// browsers, mail programs and operating systems give a meaning of their own are not.
-func claimed(scheme string) bool {
-	switch scheme {
-	case "http", "https", "javascript", "data", "vbscript", "livescript", "mocha", "blob", "file", "filesystem", "about",
-		"view-source", "chrome", "chrome-extension", "chrome-search", "edge", "brave", "opera", "moz-extension",
-		"moz-icon", "safari-extension", "safari-web-extension", "ms-browser-extension", "resource", "jar", "wyciwyg",
-		"intent", "android-app", "android", "content", "ws", "wss", "ftp", "ftps", "sftp", "ssh", "telnet", "gopher",
-		"ldap", "ldaps", "nfs", "smb", "cifs", "afp", "rtsp", "git", "svn", "mailto", "tel", "telprompt", "facetime",
-		"facetime-audio", "sms", "mms", "sip", "sips", "callto", "geo", "maps", "market", "itms", "itms-apps",
-		"itms-services", "urn", "cid", "mid", "news", "nntp", "irc", "ircs", "magnet", "feed", "search", "search-ms",
-		"shell", "help", "hcp", "ms-help", "mk", "res", "ms-appinstaller", "ms-settings", "ms-msdt", "ms-officecmd",
-		"ms-word", "ms-excel", "ms-powerpoint", "ms-its", "x-apple-helpbasic", "x-man-page", "applescript":
-		return false
+// checkClientScheme says what keeps a scheme from being one that clients may be sent back to, if anything does: browsers,
+// office suites and operating systems act on some by themselves.
+func checkClientScheme(scheme string) error {
+	if len(scheme) < 3 || scheme[0] < 'a' || scheme[0] > 'z' ||
+		strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz0123456789+-.") != "" {
+		return fmt.Errorf("invalid client scheme %q: must be lower case without a colon, such as cursor", scheme)
 	}
-	return len(scheme) >= 3
+	for _, prefix := range []string{
+		"android", "chrome", "edge", "ext+", "facetime", "file", "itms", "microsoft-", "moz-", "ms-", "safari-", "search", "view-",
+		"web+", "x-",
+	} {
+		if strings.HasPrefix(scheme, prefix) {
+			return fmt.Errorf("invalid client scheme %q: schemes that begin with %s belong to browsers or operating systems",
+				scheme, prefix)
+		}
+	}
+	switch scheme {
+	case "http", "https", "javascript", "data", "vbscript", "livescript", "mocha", "blob", "about", "brave", "opera", "vivaldi",
+		"resource", "jar", "wyciwyg", "intent", "content", "ws", "wss", "ftp", "ftps", "sftp", "ssh", "telnet", "gopher", "ldap",
+		"ldaps", "nfs", "smb", "cifs", "afp", "vnc", "rdp", "rtsp", "git", "svn", "mailto", "tel", "telprompt", "sms", "smsto", "mms",
+		"sip", "sips", "callto", "geo", "maps", "market", "webcal", "xmpp", "matrix", "bitcoin", "openpgp4fpr", "wtai", "urn", "cid",
+		"mid", "news", "nntp", "irc", "ircs", "magnet", "feed", "shell", "help", "hcp", "mk", "res", "its", "applescript", "shortcuts",
+		"prefs", "app-prefs", "message", "onenote", "outlook", "launchpad", "steam", "bingmaps", "windowsdefender":
+		return fmt.Errorf("invalid client scheme %q: browsers or operating systems act on it", scheme)
+	}
+	return nil
+}
+
+// reverseDomain reports whether a scheme is a domain name in reverse order, as RFC 8252, section 7.1, wants them: two
+// labels or more, the first a top-level domain.
+func reverseDomain(scheme string) bool {
+	labels := strings.Split(scheme, ".")
+	for _, label := range labels {
+		if label == "" || label[0] == '-' || strings.HasSuffix(label, "-") || strings.Contains(label, "+") {
+			return false
+		}
+	}
+	return len(labels) > 1 && len(labels[0]) > 1 && strings.Trim(labels[0], "abcdefghijklmnopqrstuvwxyz") == ""
+}
+
+// redirectURI is parseRedirectURI for a URI that a client may be sent back to by its scheme, too.
+func (s *Server) redirectURI(raw string) (redirectURI, error) {
+	u, err := parseRedirectURI(raw)
+	if err != nil {
+		return redirectURI{}, err
+	}
+	if u.scheme != "https" && u.loopback == "" && !reverseDomain(u.scheme) && !slices.Contains(s.o.ClientSchemes, u.scheme) {
+		return redirectURI{}, fmt.Errorf("the scheme %s is not one of those allowed here", u.scheme)
+	}
+	return u, nil
 }
 
 // responseParameters are those of an authorization response, none of which may be in it twice.
@@ -44,13 +78,13 @@ func responseParameters() []string {
 // redirectURI is what a redirect URI is taken apart into.
 type redirectURI struct {
 	scheme string
-	host   string // as it stands there, with the port: "example.com:8443"; may be "" for a claimed scheme
+	host   string // as it stands there, with the port: "example.com:8443"; may be "" for a private-use scheme
 	// Of a loopback URI: the host without its port, and what comes after the port, as they stand there.
 	loopback, rest string
 }
 
 // local reports whether the URI leads to the person's own machine.
-func (u redirectURI) local() bool { return u.loopback != "" || u.scheme != "https" }
+func (u redirectURI) local() bool { return u.scheme != "https" }
 
 // display is where the person is sent back to, for people.
 func (u redirectURI) display() string {
@@ -96,9 +130,6 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	case u.User != nil:
 		return redirectURI{}, errors.New("it holds user information")
 	case scheme != "https" && scheme != "http":
-		if !claimed(scheme) {
-			return redirectURI{}, fmt.Errorf("the scheme %s is not for redirects", scheme)
-		}
 		if after == "" || strings.Contains(u.Host, "@") {
 			return redirectURI{}, errors.New("it leads nowhere")
 		}

@@ -1,65 +1,71 @@
 -- Uses a refresh token: the current one, or the one before within its grace.
 --
--- KEYS   connection
--- ARGV   1 digest of the token         2 nonce, from which the tokens in the answer were derived
---        3 digest of the next token    4 digest of the access token
---        5 now                         6 end of the access token
---        7 its scopes                  8 end of the connection if the token is the current one
---        9 grace                      10 most repetitions
---       11 most access tokens       12 milliseconds that the connection lives then
--- All times are in milliseconds.
--- reply  "rotated"   the token was the current one
---        "repeated"  it was the one before, and the nonce is the one of its use
---        "often"     that, once too often
---        "moved"     it is neither with this nonce: look again
---        "reused"    it is an old one: the connection is ended
---        "gone"      there is no such connection
-local call, now = redis.call, tonumber(ARGV[5])
-local grant = call('HMGET', KEYS[1], 'state', 'current', 'previous', 'nonce', 'rotated', 'repeats', 'ends')
-if grant[1] ~= 'live' or not grant[2] then
-  return 'gone'
-end
-local verdict
-if grant[2] == ARGV[1] then
-  call('HSET', KEYS[1], 'current', ARGV[3], 'previous', ARGV[1], 'nonce', ARGV[2], 'rotated', ARGV[5], 'repeats', 0,
-    'ends', ARGV[8])
-  call('PEXPIRE', KEYS[1], ARGV[12])
-  verdict = 'rotated'
-elseif grant[3] == ARGV[1] and now - grant[5] <= tonumber(ARGV[9]) then
-  if grant[4] ~= ARGV[2] then
-    return 'moved'
+-- KEYS   connection, attempts
+-- ARGV   1 attempt                      2 digest of the token
+--        3 nonce, from which the tokens in the response were derived
+--        4 digest of the next token     5 field of the access token
+--        6 its scopes                   7 its lifetime
+--        8 idle time of the connection  9 most time since it was approved
+--       10 grace                       11 most repetitions
+--       12 most access tokens
+-- reply  "used" and how long the access token is good
+--        "often"   the token before was used too often
+--        "moved"   the token is neither with this nonce: look again
+--        "reused"  the token is an old one
+--        "gone"    there is no such connection
+local now, again = time(), did(KEYS[2], ARGV[1])
+local c = call('HMGET', KEYS[1], 'state', 'current', 'previous', 'nonce', 'rotated', 'repeats', 'created', 'ends', ARGV[5])
+local ends, access = tonumber(c[8]), c[9]
+if not again then
+  if c[1] ~= 'live' or not c[2] then
+    return {'gone'}
   end
-  if tonumber(grant[6]) >= tonumber(ARGV[10]) then
-    return 'often'
+  if c[2] == ARGV[2] then
+    ends = math.min(now + ARGV[8], c[7] + ARGV[9])
+    if ends <= now then
+      return {'gone'}
+    end
+    call('HSET', KEYS[1], 'current', ARGV[4], 'previous', ARGV[2], 'nonce', ARGV[3], 'rotated', text(now), 'repeats', 0,
+      'ends', text(ends))
+    call('PEXPIRE', KEYS[1], text(ends - now))
+  elseif c[3] == ARGV[2] and now - c[5] <= tonumber(ARGV[10]) then
+    if c[4] ~= ARGV[3] then
+      return {'moved'}
+    end
+    if tonumber(c[6]) >= tonumber(ARGV[11]) then
+      return {'often'}
+    end
+    call('HINCRBY', KEYS[1], 'repeats', 1)
+  else
+    return {'reused'}
   end
-  call('HINCRBY', KEYS[1], 'repeats', 1)
-  verdict = 'repeated'
-else
-  call('DEL', KEYS[1])
-  return 'reused'
-end
+  remember(KEYS[2], ARGV[1])
 
--- Forget the access tokens that have ended, and of the others the oldest if there are too many.
-local field = 'a:' .. ARGV[4]
-local count, oldest, first = 0, nil, nil
-local all = call('HGETALL', KEYS[1])
-for i = 1, #all, 2 do
-  if string.sub(all[i], 1, 2) == 'a:' then
-    local ends = tonumber(string.match(all[i + 1], '^%d+'))
-    if all[i] == field then
-      return verdict -- the answer that was given before
-    elseif ends <= now then
-      call('HDEL', KEYS[1], all[i])
-    else
-      count = count + 1
-      if not first or ends < first then
-        oldest, first = all[i], ends
+  if not access then
+    -- Forget the access tokens that have ended and those that were revoked before this rotation, which no repetition can
+    -- bring back. Of the others the oldest ends if there are too many.
+    local count, oldest, first = 0, nil, nil
+    local all = call('HGETALL', KEYS[1])
+    for i = 1, #all, 2 do
+      if string.sub(all[i], 1, 2) == 'a:' then
+        local stop, scopes = string.match(all[i + 1], '^(%d+) ?(.*)$')
+        if tonumber(stop) <= now or scopes == '' and c[2] == ARGV[2] then
+          call('HDEL', KEYS[1], all[i])
+        elseif scopes ~= '' then
+          count = count + 1
+          if not first or tonumber(stop) < first then
+            oldest, first = all[i], tonumber(stop)
+          end
+        end
       end
     end
+    if count >= tonumber(ARGV[12]) then
+      call('HDEL', KEYS[1], oldest)
+    end
+    access = text(math.min(now + ARGV[7], ends)) .. ' ' .. ARGV[6]
+    call('HSET', KEYS[1], ARGV[5], access)
   end
 end
-if count >= tonumber(ARGV[11]) then
-  call('HDEL', KEYS[1], oldest)
-end
-call('HSET', KEYS[1], field, ARGV[6] .. ' ' .. ARGV[7])
-return verdict
+-- A token that was revoked since its first response is good for no time, and so is one of a connection that has ended.
+local good = string.match(access or '', '^(%d+) ')
+return {'used', good and math.max(0, good - now) or 0}

@@ -1,8 +1,10 @@
 package oauth
 
 import (
+	"context"
 	"mime"
 	"net/http"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"go.uber.org/zap"
@@ -57,7 +59,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) (registration,
 	case len(m.RedirectURIs) > maxRedirectURIs:
 		return registration{}, refuse(codeInvalidRedirectURI, "there are too many redirect_uris")
 	}
-	c, err := m.client(kindClient+newID(), KindRegistered, m.RedirectURIs)
+	c, data, err := s.newClient(&m, kindClient+newID(), KindRegistered, m.RedirectURIs)
 	if err != nil {
 		return registration{}, err
 	}
@@ -65,7 +67,10 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) (registration,
 	if err := s.charge(ctx, "register", everybody, s.o.Limits.AllRegistrations); err != nil {
 		return registration{}, err
 	}
-	if err := s.keepClient(ctx, c); err != nil {
+	err = s.store.ask(ctx, "storing a client", func(ctx context.Context) error {
+		return s.o.Redis.Set(ctx, s.store.clientKey(c.ID), data, UnusedLifetime).Err()
+	})
+	if err != nil {
 		return registration{}, err
 	}
 	s.o.Log.Info("client registered", zap.String("client_id", c.ID), zap.String("client_name", c.Name),
@@ -76,7 +81,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) (registration,
 	}
 	return registration{
 		ClientID:      c.ID,
-		IssuedAt:      s.o.Now().Unix(),
+		IssuedAt:      time.Now().Unix(),
 		ClientName:    c.Name,
 		ClientURI:     c.URI,
 		LogoURI:       c.LogoURI,

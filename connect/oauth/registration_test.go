@@ -79,7 +79,7 @@ func TestRegistrationsThatAreNotInOrder(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, func(o *oauth.Options) { o.Limits.Registrations = limit(1000, time.Minute) })
 	c := oauthtest.Register(t, s)
-	long := "https://app.example.org/" + strings.Repeat("a", 2048)
+	long := "https://app.example.org/" + strings.Repeat("a", 1024)
 	for body, code := range map[string]string{
 		``:                      "invalid_client_metadata",
 		`[]`:                    "invalid_client_metadata",

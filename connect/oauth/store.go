@@ -14,6 +14,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
+//go:embed common.lua
+var commonScript string
+
 //go:embed approve.lua
 var approveScript string
 
@@ -26,14 +29,14 @@ var redeemScript string
 //go:embed refresh.lua
 var refreshScript string
 
-//go:embed index.lua
-var indexScript string
-
 //go:embed end.lua
 var endScript string
 
-//go:embed touch.lua
-var touchScript string
+//go:embed revoke.lua
+var revokeScript string
+
+//go:embed authenticate.lua
+var authenticateScript string
 
 // store is Redis as this package uses it. Every error is an ErrUnavailable.
 type store struct {
@@ -41,26 +44,28 @@ type store struct {
 	prefix  string
 	timeout time.Duration
 
-	approve, deny, redeem, refresh, index, end, touch *redis.Script
+	approve, deny, redeem, refresh, end, revoke, authenticate *redis.Script
 }
 
 func newStore(o *Options) *store {
+	script := func(source string) *redis.Script { return redis.NewScript(commonScript + source) }
 	return &store{
-		client:  o.Redis,
-		prefix:  o.Prefix,
-		timeout: o.Timeout,
-		approve: redis.NewScript(approveScript),
-		deny:    redis.NewScript(denyScript),
-		redeem:  redis.NewScript(redeemScript),
-		refresh: redis.NewScript(refreshScript),
-		index:   redis.NewScript(indexScript),
-		end:     redis.NewScript(endScript),
-		touch:   redis.NewScript(touchScript),
+		client:       o.Redis,
+		prefix:       o.Prefix,
+		timeout:      o.Timeout,
+		approve:      script(approveScript),
+		deny:         script(denyScript),
+		redeem:       script(redeemScript),
+		refresh:      script(refreshScript),
+		end:          script(endScript),
+		revoke:       script(revokeScript),
+		authenticate: script(authenticateScript),
 	}
 }
 
 func (s *store) grantKey(id string) string        { return s.prefix + "{" + id + "}" }
 func (s *store) requestKey(id string) string      { return s.prefix + "{" + id + "}:request" }
+func (s *store) attemptsKey(id string) string     { return s.prefix + "{" + id + "}:attempts" }
 func (s *store) businessKey(id string) string     { return s.prefix + "business:" + id }
 func (s *store) clientKey(id string) string       { return s.prefix + "client:" + id }
 func (s *store) documentKey(digest string) string { return s.prefix + "document:" + digest }
@@ -69,17 +74,20 @@ func unavailable(doing string, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrUnavailable, doing, err)
 }
 
-// run executes a script. If no answer came it is tried once more, while the caller still waits: all scripts may be run
-// again with the same arguments.
+// keys are those of the scripts that begin, redeem and end a connection.
+func (s *store) keys(id string) []string {
+	return []string{s.grantKey(id), s.requestKey(id), s.attemptsKey(id)}
+}
+
+// run executes a script. If no reply came it is sent once more: every script may run again with the same arguments. A
+// caller that has gone does not stop it, so that what is recorded is what was done.
 func (s *store) run(ctx context.Context, doing string, script *redis.Script, keys []string, args ...any) (any, error) {
+	ctx = context.WithoutCancel(ctx)
 	var err error
 	for range 2 {
 		var reply any
-		if reply, err = s.runOnce(ctx, script, keys, args); err == nil || errors.Is(err, redis.Nil) {
+		if reply, err = s.runOnce(ctx, script, keys, args); err == nil {
 			return reply, nil
-		}
-		if ctx.Err() != nil {
-			break
 		}
 	}
 	return nil, unavailable(doing, err)
@@ -91,16 +99,13 @@ func (s *store) runOnce(ctx context.Context, script *redis.Script, keys []string
 	return script.Run(ctx, s.client, keys, args...).Result()
 }
 
-func (s *store) runText(ctx context.Context, doing string, script *redis.Script, keys []string, args ...any) (string, error) {
+// runList is run for a script that replies with a list of n or more; ok is false if it replied with none.
+func (s *store) runList(
+	ctx context.Context, n int, doing string, script *redis.Script, keys []string, args ...any,
+) (values []any, ok bool, err error) {
 	reply, err := s.run(ctx, doing, script, keys, args...)
-	text, _ := reply.(string)
-	return text, err
-}
-
-func (s *store) runCount(ctx context.Context, doing string, script *redis.Script, keys []string, args ...any) (int64, error) {
-	reply, err := s.run(ctx, doing, script, keys, args...)
-	n, _ := reply.(int64)
-	return n, err
+	values, _ = reply.([]any)
+	return values, len(values) >= n, err
 }
 
 // ask runs one command within the deadline. A missing value is redis.Nil.
@@ -121,7 +126,7 @@ const (
 )
 
 // The fields of a connection that are read. Access tokens are fields as well: "a:" and the digest, with their end and
-// their scopes.
+// their scopes, without scopes if it was revoked.
 const (
 	fieldClient    = "client"    // id
 	fieldName      = "name"      // of the client
@@ -130,9 +135,9 @@ const (
 	fieldBusiness  = "business"  // id
 	fieldScopes    = "scopes"    // granted
 	fieldResource  = "resource"  // the audience
-	fieldCreated   = "created"   // when it was approved
+	fieldCreated   = "created"   // when it was approved; all times are Redis's, in milliseconds
 	fieldUsed      = "used"      // when it was last used, to a minute
-	fieldEnds      = "ends"      // when it ends unless it is refreshed
+	fieldEnds      = "ends"      // when it ends unless it is refreshed, as the key's TTL says
 	fieldState     = "state"     // stateCode or stateLive
 	fieldCode      = "code"      // digest
 	fieldRedirect  = "redirect"  // URI in the authorization request; "" if it named none
@@ -162,6 +167,7 @@ type record struct {
 	code, redirect, challenge        string
 	refreshes                        bool
 	family, current, previous, nonce string
+	access                           string
 }
 
 // readGrant reads the fields of shown; ok is false if there is no such connection.
@@ -186,13 +192,14 @@ func readGrant(id string, values []any) (rec record, ok bool) {
 	return rec, true
 }
 
-// load reads a connection with all that is needed to redeem its code or to refresh it.
-func (s *store) load(ctx context.Context, id string) (record, bool, error) {
+// load reads a connection with all that is needed to redeem its code or to refresh it, and perhaps the field of an access
+// token.
+func (s *store) load(ctx context.Context, id string, access ...string) (record, bool, error) {
 	fields := append(shown(), fieldCode, fieldRedirect, fieldChallenge, fieldRefreshes, fieldFamily, fieldCurrent,
 		fieldPrevious, fieldNonce)
 	var values []any
 	err := s.ask(ctx, "reading a connection", func(ctx context.Context) (err error) {
-		values, err = s.client.HMGet(ctx, s.grantKey(id), fields...).Result()
+		values, err = s.client.HMGet(ctx, s.grantKey(id), append(fields, access...)...).Result()
 		return err
 	})
 	if err != nil {
@@ -205,21 +212,22 @@ func (s *store) load(ctx context.Context, id string) (record, bool, error) {
 	text := texts(values[len(shown()):])
 	rec.code, rec.redirect, rec.challenge, rec.refreshes = text(0), text(1), text(2), text(3) == "1"
 	rec.family, rec.current, rec.previous, rec.nonce = text(4), text(5), text(6), text(7)
+	rec.access = text(8)
 	return rec, true, nil
 }
 
-// enter makes sure that the business's index names the connection until ends. It comes before what it is about: a
-// connection that a person cannot see is one that nobody can end.
-func (s *store) enter(ctx context.Context, businessID, id string, now, ends time.Time) error {
-	_, err := s.run(ctx, "entering a connection into the index", s.index, []string{s.businessKey(businessID)},
-		id, millis(ends), millis(now), milliseconds(ends.Sub(now)+time.Hour))
-	return err
-}
-
-// endIf ends a connection if its field has the value, and says whether it did.
-func (s *store) endIf(ctx context.Context, id, field, value string) (bool, error) {
-	n, err := s.runCount(ctx, "ending a connection", s.end, []string{s.grantKey(id), s.requestKey(id)}, field, value)
-	return n == 1, err
+// enter makes sure that the business's index names a connection. It comes before the connection is live or is prolonged:
+// one that a person cannot see is one that nobody can end.
+func (s *store) enter(ctx context.Context, businessID, id string) error {
+	key := s.businessKey(businessID)
+	return s.ask(ctx, "entering a connection into the index", func(ctx context.Context) error {
+		_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.SAdd(ctx, key, id)
+			p.PExpire(ctx, key, RefreshIdle+time.Hour) // a connection that lives longer is entered again
+			return nil
+		})
+		return err
+	})
 }
 
 // leave takes connections that have ended out of the index. What is left behind is found by the next who looks.
@@ -228,7 +236,7 @@ func (s *store) leave(ctx context.Context, businessID string, ids ...any) {
 		return
 	}
 	_ = s.ask(ctx, "taking connections out of the index", func(ctx context.Context) error {
-		return s.client.ZRem(ctx, s.businessKey(businessID), ids...).Err()
+		return s.client.SRem(ctx, s.businessKey(businessID), ids...).Err()
 	})
 }
 
@@ -248,20 +256,22 @@ func known(scopes string) scope.Set {
 	return set
 }
 
+// texts returns the texts in a reply; "" for what is not there.
 func texts(values []any) func(i int) string {
 	return func(i int) string {
+		if i >= len(values) {
+			return ""
+		}
 		text, _ := values[i].(string)
 		return text
 	}
 }
 
-func millis(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
-
 func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(max(1, d.Milliseconds()), 10)
 }
 
-// moment is the inverse of millis; the zero time for anything else.
+// moment reads a time of Redis's clock in milliseconds; the zero time for anything else.
 func moment(s string) time.Time {
 	ms, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {

@@ -37,8 +37,10 @@ func dump(t testing.TB, client redis.UniversalClient) map[string]string {
 				all[key] = c.Get(ctx, key).Val()
 			case "hash":
 				all[key] = fmt.Sprint(c.HGetAll(ctx, key).Val())
-			case "zset":
-				all[key] = fmt.Sprint(c.ZRangeWithScores(ctx, key, 0, -1).Val())
+			case "set":
+				all[key] = fmt.Sprint(c.SMembers(ctx, key).Val())
+			case "list":
+				all[key] = fmt.Sprint(c.LRange(ctx, key, 0, -1).Val())
 			default:
 				return fmt.Errorf("key %s is a %s", key, kind)
 			}
@@ -60,8 +62,10 @@ func TestNothingIsKeptForeverAndNoTokenIsKeptAtAll(t *testing.T) {
 	client := clientOf(t, server.Options())
 	s := newServer(t, func(o *oauth.Options) {
 		o.Redis, o.Prefix = client, ""
-		// counters that are there when this looks: of 120 a minute, one is forgotten after half a second
+		o.Audit = newLog(t, clientOf(t, shared.Options()), prefixOf(t))
+		// counters that are there when this looks: of 60 a minute, one is forgotten after a second
 		o.Limits.Registrations, o.Limits.AllRegistrations, o.Limits.Authorizations = limit(12, time.Hour), limit(12, time.Hour), limit(12, time.Hour)
+		o.Limits.AllAuthorizations = limit(12, time.Hour)
 	})
 	c := oauthtest.Register(t, s)
 	verifier, challenge := oauthtest.PKCE()
@@ -75,17 +79,17 @@ func TestNothingIsKeptForeverAndNoTokenIsKeptAtAll(t *testing.T) {
 
 	longest := map[string]time.Duration{
 		"client:": oauth.RegistrationLifetime, "business:": oauth.RefreshIdle + time.Hour, "}:request": oauth.RequestLifetime,
-		"rate:": time.Hour, "}": oauth.RefreshIdle,
+		"rate:": time.Hour, "}": oauth.RefreshIdle, "}:attempts": 2 * time.Minute,
 	}
 	all := dump(t, client)
-	require.Len(t, all, 1+1+2+2+3, "client, index, requests, connections, counters: %v", all)
+	require.Len(t, all, 1+1+2+2+2+4, "client, index, requests, connections, their attempts, counters: %v", all)
 	for key, value := range all {
 		ttl := client.PTTL(ctx, key).Val()
 		require.Positive(t, ttl, "%s has no end", key)
-		bound := time.Duration(0)
+		bound, length := time.Duration(0), 0
 		for part, lifetime := range longest {
-			if strings.Contains(key, part) {
-				bound = max(bound, lifetime)
+			if strings.Contains(key, part) && len(part) > length {
+				bound, length = lifetime, len(part)
 			}
 		}
 		require.LessOrEqual(t, ttl, bound, key)
@@ -102,11 +106,11 @@ func TestNothingIsKeptForeverAndNoTokenIsKeptAtAll(t *testing.T) {
 		require.NotContains(t, value, verifier)
 	}
 
-	// What has ended leaves nothing but its counters and its client.
+	// What has ended leaves nothing but its counters, its client and, for two minutes, the ids of what was attempted.
 	grants, err := s.Grants(ctx, "biz-1")
 	require.NoError(t, err)
 	require.Len(t, grants, 1)
-	require.NoError(t, s.Revoke(ctx, "biz-1", grants[0].ID))
+	require.NoError(t, s.Revoke(ctx, grants[0].ID, oauthtest.Owner()))
 	all = dump(t, client)
 	require.NotContains(t, all, s.GrantKey(grants[0].ID))
 	require.NotContains(t, all[s.BusinessKey("biz-1")], grants[0].ID)
@@ -115,20 +119,16 @@ func TestNothingIsKeptForeverAndNoTokenIsKeptAtAll(t *testing.T) {
 func TestTheIndexForgetsWhatHasEnded(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	now := newClock()
 	client := clientOf(t, shared.Options())
-	s := newServer(t, withClock(now), func(o *oauth.Options) { o.Redis = client })
+	s := newServer(t, func(o *oauth.Options) { o.Redis = client })
 	_, challenge := oauthtest.PKCE()
 	c := oauthtest.Register(t, s)
 	for range 3 {
 		c.Code(oauthtest.Owner(), challenge, nil) // never redeemed
 	}
-	tokens := c.Connect(oauthtest.Owner(), "")
-	size := func() int64 { return client.ZCard(ctx, s.BusinessKey("biz-1")).Val() }
-	require.Equal(t, int64(4), size())
-	now.Add(oauth.CodeLifetime)
-	require.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status)
-	require.Equal(t, int64(1), size(), "codes that were not redeemed leave with the next change")
+	c.Connect(oauthtest.Owner(), "")
+	size := func() int64 { return client.SCard(ctx, s.BusinessKey("biz-1")).Val() }
+	require.Equal(t, int64(1), size(), "codes that were not redeemed are not in it")
 	grants, err := s.Grants(ctx, "biz-1")
 	require.NoError(t, err)
 	require.Len(t, grants, 1)
@@ -169,9 +169,11 @@ func TestKeysOfAConnectionShareAClusterSlot(t *testing.T) {
 	grants, err := a.Grants(ctx, "biz-1")
 	require.NoError(t, err)
 	require.Len(t, grants, 6)
-	n, err := b.RevokeAccount(ctx, "biz-1", "acc-1")
-	require.NoError(t, err)
-	require.Equal(t, 6, n)
+	for _, g := range grants {
+		slot := client.ClusterKeySlot(ctx, a.GrantKey(g.ID)).Val()
+		require.Equal(t, slot, client.ClusterKeySlot(ctx, a.AttemptsKey(g.ID)).Val())
+		require.NoError(t, b.Revoke(ctx, g.ID, oauthtest.Owner()))
+	}
 
 	// A connection's slot moves while it is used: nothing is lost and nothing is refused.
 	tokens := c.Connect(oauthtest.Owner(), "")
@@ -208,7 +210,7 @@ func TestItRunsOnTheEmbeddedStandIn(t *testing.T) {
 	grants, err := s.Grants(ctx, "biz-1")
 	require.NoError(t, err)
 	require.Len(t, grants, 1)
-	require.NoError(t, s.Revoke(ctx, "biz-1", grant.ID))
+	require.NoError(t, s.Revoke(ctx, grant.ID, oauthtest.Owner()))
 	_, err = s.Authenticate(ctx, next.Access)
 	require.ErrorIs(t, err, oauth.ErrInvalidToken)
 }
@@ -257,13 +259,11 @@ func TestRedisAwayIs503AndNeverInvalid(t *testing.T) {
 		require.ErrorIs(t, err, oauth.ErrUnavailable)
 		_, err = s.Approve(ctx, waiting, oauthtest.Owner(), scopes(t, "mcp:read"))
 		require.ErrorIs(t, err, oauth.ErrUnavailable)
-		_, err = s.Deny(ctx, waiting)
+		_, err = s.Deny(ctx, waiting, oauthtest.Owner())
 		require.ErrorIs(t, err, oauth.ErrUnavailable)
 		_, err = s.Grants(ctx, "biz-1")
 		require.ErrorIs(t, err, oauth.ErrUnavailable)
-		require.ErrorIs(t, s.Revoke(ctx, "biz-1", grants[0].ID), oauth.ErrUnavailable)
-		_, err = s.RevokeAccount(ctx, "biz-1", "acc-1")
-		require.ErrorIs(t, err, oauth.ErrUnavailable)
+		require.ErrorIs(t, s.Revoke(ctx, grants[0].ID, oauthtest.Owner()), oauth.ErrUnavailable)
 		_, err = s.Authenticate(ctx, tokens.Access)
 		require.ErrorIs(t, err, oauth.ErrUnavailable)
 	}
@@ -315,50 +315,80 @@ func TestALostRegistrationIsToldApartFromALostConnection(t *testing.T) {
 	require.Equal(t, "invalid_grant", other.Refresh(tokens.Refresh, nil).Error)
 }
 
-func TestARegistrationLivesAsLongAsItIsUsed(t *testing.T) {
+func TestARegistrationLivesByBeingUsedAndNotByBeingNamed(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	client := clientOf(t, shared.Options())
 	s := newServer(t, func(o *oauth.Options) { o.Redis = client })
-	c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
-	_, challenge := oauthtest.PKCE()
-	for name, use := range map[string]func(){
-		"authorizing": func() { c.Request(challenge, nil) },
-		"refreshing":  func() { require.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status) },
+	c := oauthtest.Register(t, s)
+	verifier, challenge := oauthtest.PKCE()
+	left := func() time.Duration { return client.PTTL(ctx, s.ClientKey(c.ID)).Val() }
+	require.LessOrEqual(t, left(), oauth.UnusedLifetime)
+	require.Greater(t, left(), oauth.UnusedLifetime-time.Hour)
+
+	short := func() { require.NoError(t, client.Expire(ctx, s.ClientKey(c.ID), time.Hour).Err()) }
+	short()
+	code := c.Code(oauthtest.Owner(), challenge, nil)
+	for name, attempt := range map[string]func() oauthtest.Tokens{
+		"a made-up code":          func() oauthtest.Tokens { return c.Exchange("gac_x", verifier, nil) },
+		"another verifier":        func() oauthtest.Tokens { return c.Exchange(code, strings.Repeat("a", 43), nil) },
+		"a made-up refresh token": func() oauthtest.Tokens { return c.Refresh("grt_x", nil) },
 	} {
-		require.NoError(t, client.Expire(ctx, s.ClientKey(c.ID), time.Hour).Err())
-		use()
-		require.Greater(t, client.TTL(ctx, s.ClientKey(c.ID)).Val(), oauth.RegistrationLifetime-time.Hour, name)
+		require.Equal(t, "invalid_grant", attempt().Error, name)
 	}
+	require.LessOrEqual(t, left(), time.Hour, "neither an authorization request nor a failed token request prolongs it")
+
+	tokens := c.Exchange(code, verifier, nil)
+	require.Equal(t, http.StatusOK, tokens.Status)
+	require.Greater(t, left(), oauth.RegistrationLifetime-time.Hour)
+	short()
+	require.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status)
+	require.Greater(t, left(), oauth.RegistrationLifetime-time.Hour)
 }
 
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	client := clientOf(t, shared.Options())
+	complete := oauth.Options{
+		Issuer: issuer, Redis: client, Accounts: newAccounts(), Audit: newLog(t, client, prefixOf(t)),
+	}
+	_, err := oauth.New(complete)
+	require.NoError(t, err)
 	for _, bad := range []string{
 		"", "gateway.example.com", "https://gateway.example.com/", "https://gateway.example.com/x", "https://", "https://:8443",
 		"https://GATEWAY.example.com", "HTTPS://gateway.example.com", "https://u@gateway.example.com", "https://gateway.example.com:",
 		"https://gateway.example.com:443", "http://gateway.example.com", "http://localhost:80", "ftp://gateway.example.com",
 		"https://gateway.example.com?x", "https://gateway.example.com#x", "https:gateway.example.com", "http://10.0.0.1",
 	} {
-		_, err := oauth.New(oauth.Options{Issuer: bad, Redis: client})
-		require.Error(t, err, bad)
+		o := complete
+		o.Issuer = bad
+		_, err := oauth.New(o)
+		require.ErrorContains(t, err, "issuer", bad)
 	}
 	for _, good := range []string{
 		"https://gateway.example.com", "https://gateway.example.com:8443", "http://localhost:8080", "http://127.0.0.1:8080",
 		"http://[::1]:8080", "http://demo.localhost:8080", "https://[2001:db8::1]",
 	} {
-		s, err := oauth.New(oauth.Options{Issuer: good, Redis: client})
+		o := complete
+		o.Issuer = good
+		s, err := oauth.New(o)
 		require.NoError(t, err, good)
 		require.Equal(t, good, s.Issuer())
 		require.Equal(t, good+"/mcp", s.Resource())
 	}
-	for name, o := range map[string]oauth.Options{
-		"no Redis": {}, "braces": {Redis: client, Prefix: "a{b}:"}, "time": {Redis: client, Timeout: -1},
-		"approve": {Redis: client, ApprovePath: "approve"}, "resource": {Redis: client, ResourcePath: "/"},
-		"limit": {Redis: client, Limits: oauth.Limits{Fetches: limit(1, -1)}},
+	for name, change := range map[string]func(*oauth.Options){
+		"no Redis":     func(o *oauth.Options) { o.Redis = nil },
+		"no accounts":  func(o *oauth.Options) { o.Accounts = nil },
+		"no audit log": func(o *oauth.Options) { o.Audit = nil },
+		"braces":       func(o *oauth.Options) { o.Prefix = "a{b}:" },
+		"time":         func(o *oauth.Options) { o.Timeout = -1 },
+		"approve":      func(o *oauth.Options) { o.ApprovePath = "approve" },
+		"resource":     func(o *oauth.Options) { o.ResourcePath = "/" },
+		"limit":        func(o *oauth.Options) { o.Limits.Fetches = limit(1, -1) },
+		"scheme":       func(o *oauth.Options) { o.ClientSchemes = []string{"cursor", "javascript"} },
 	} {
-		o.Issuer = issuer
+		o := complete
+		change(&o)
 		_, err := oauth.New(o)
 		require.Error(t, err, name)
 	}

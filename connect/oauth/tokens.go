@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
-
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
@@ -110,44 +110,39 @@ func (s *Server) redeemCode(ctx context.Context, f form) (tokenResponse, error) 
 		!sameRedirect(rec.redirect, f.get("redirect_uri")) {
 		return tokenResponse{}, invalid
 	}
-	now := s.o.Now()
-	if rec.state == stateCode && !now.Before(rec.ExpiresAt) {
-		return tokenResponse{}, invalid
-	}
 	if err := s.checkResource(f); err != nil {
 		return tokenResponse{}, err
+	}
+	if rec.state != stateCode {
+		return tokenResponse{}, s.misused(ctx, rec, "Its authorization code was used twice", invalid)
 	}
 
 	access := randomBytes(secretBytes)
 	refresh := refreshToken{family: newFamily(), own: randomBytes(secretBytes)}
-	ends := now.Add(AccessLifetime)
-	fields := []any{accessField(digest(access)), millis(ends) + " " + rec.Scopes.String()}
+	lifetime := AccessLifetime
+	var fields []any
 	if rec.refreshes {
-		ends = now.Add(RefreshIdle)
-		fields = append(fields, fieldFamily, digest(refresh.family), fieldCurrent, digest(refresh.own))
+		lifetime = RefreshIdle
+		fields = []any{fieldFamily, digest(refresh.family), fieldCurrent, digest(refresh.own)}
 	}
-	fields = append(fields, fieldEnds, millis(ends))
-	if rec.state == stateCode {
-		if err := s.store.enter(ctx, rec.BusinessID, id, now, ends); err != nil {
-			return tokenResponse{}, err
-		}
-	}
-	verdict, err := s.store.runText(ctx, "redeeming a code", s.store.redeem,
-		[]string{s.store.grantKey(id), s.store.requestKey(id)},
-		append([]any{rec.code, newID(), milliseconds(ends.Sub(now))}, fields...)...)
-	if err != nil {
+	if err := s.store.enter(ctx, rec.BusinessID, id); err != nil {
 		return tokenResponse{}, err
 	}
-	rec.ExpiresAt = ends
-	switch verdict {
-	case "redeemed":
-		s.notify(ctx, ActionConnected, rec.Grant)
-	case "replayed":
-		s.store.leave(ctx, rec.BusinessID, id)
-		s.notify(ctx, ActionCodeReplayed, rec.Grant)
-		return tokenResponse{}, invalid
-	default:
-		s.store.leave(ctx, rec.BusinessID, id)
+	var verdict any
+	args := append([]any{
+		newID(), rec.code, accessField(digest(access)), milliseconds(AccessLifetime), milliseconds(lifetime),
+	}, fields...)
+	redeemed, err := s.change(ctx, s.entry(ctx, rec.Grant, audit.ConnectionStarted, rec.Scopes.String()), audit.OutcomeOK,
+		func() (_ bool, err error) {
+			verdict, err = s.store.run(ctx, "redeeming a code", s.store.redeem, s.store.keys(id), args...)
+			return verdict == "redeemed", err
+		})
+	switch {
+	case err != nil:
+		return tokenResponse{}, err
+	case verdict == "used": // at the same time
+		return tokenResponse{}, s.misused(ctx, rec, "Its authorization code was used twice", invalid)
+	case !redeemed:
 		return tokenResponse{}, invalid
 	}
 	answer := tokenResponse{
@@ -160,6 +155,14 @@ func (s *Server) redeemCode(ctx context.Context, f form) (tokenResponse, error) 
 		answer.RefreshToken = refresh.format(id)
 	}
 	return answer, nil
+}
+
+// misused ends a connection of which a code or a refresh token was used once too often: one of the users has stolen it.
+func (s *Server) misused(ctx context.Context, rec record, how string, invalid error) error {
+	if _, err := s.end(ctx, s.entry(ctx, rec.Grant, audit.ConnectionRevoked, how)); err != nil {
+		return err
+	}
+	return invalid
 }
 
 // sameRedirect compares the redirect URI of the authorization request, "" if it named none, with that of the token
@@ -184,9 +187,8 @@ func (s *Server) useRefreshToken(ctx context.Context, f form) (tokenResponse, er
 		if err != nil {
 			return tokenResponse{}, err
 		}
-		now := s.o.Now()
 		if !ok || rec.state != stateLive || !same(rec.family, digest(token.family)) || rec.resource != s.resource ||
-			!same(rec.ClientID, f.get("client_id")) || !now.Before(rec.ExpiresAt) {
+			!same(rec.ClientID, f.get("client_id")) {
 			return tokenResponse{}, invalid
 		}
 		if err := s.checkResource(f); err != nil {
@@ -199,23 +201,25 @@ func (s *Server) useRefreshToken(ctx context.Context, f form) (tokenResponse, er
 		if !rec.Scopes.Contains(scopes) {
 			return tokenResponse{}, refuse(codeInvalidScope, "scope holds more than was granted")
 		}
-		answer, verdict, err := s.rotate(ctx, rec, token, scopes, now)
+		switch _, err := s.checkAccount(ctx, rec.Grant); {
+		case errors.Is(err, errAccount):
+			return tokenResponse{}, invalid
+		case errors.Is(err, account.ErrUnavailable):
+			return tokenResponse{}, away(err)
+		case err != nil:
+			return tokenResponse{}, err
+		}
+		answer, verdict, err := s.rotate(ctx, rec, token, scopes)
 		if err != nil {
 			return tokenResponse{}, err
 		}
 		switch verdict {
-		case "rotated":
-			return answer, nil
-		case "repeated":
-			// The access token is as old as the first answer; how old is not worth knowing more exactly.
-			answer.ExpiresIn = max(1, answer.ExpiresIn-int64(RefreshGrace/time.Second))
+		case "used":
 			return answer, nil
 		case "often":
 			return tokenResponse{}, errInvalidGrant("the refresh token was used too often")
 		case "reused":
-			s.store.leave(ctx, rec.BusinessID, id)
-			s.notify(ctx, ActionRefreshReused, rec.Grant)
-			return tokenResponse{}, invalid
+			return tokenResponse{}, s.misused(ctx, rec, "An old refresh token of it was used", invalid)
 		case "gone":
 			return tokenResponse{}, invalid
 		}
@@ -226,51 +230,34 @@ func (s *Server) useRefreshToken(ctx context.Context, f form) (tokenResponse, er
 // rotate has the store use a refresh token. What it would answer is derived before: of the current token with a new
 // nonce, of the one before with the nonce of its first use.
 func (s *Server) rotate(
-	ctx context.Context, rec record, token refreshToken, scopes scope.Set, now time.Time,
+	ctx context.Context, rec record, token refreshToken, scopes scope.Set,
 ) (answer tokenResponse, verdict string, err error) {
-	presented := digest(token.own)
-	nonce := rec.nonce
-	ends := rec.ExpiresAt
+	presented, nonce := digest(token.own), rec.nonce
 	if !same(presented, rec.previous) {
 		nonce = encoding().EncodeToString(randomBytes(secretBytes))
-		if ends = now.Add(RefreshIdle); ends.After(rec.CreatedAt.Add(GrantLifetime)) {
-			ends = rec.CreatedAt.Add(GrantLifetime)
-		}
-		if same(presented, rec.current) {
-			if err := s.store.enter(ctx, rec.BusinessID, rec.ID, now, ends); err != nil {
-				return tokenResponse{}, "", err
-			}
-		}
 	}
-	accessEnds := now.Add(AccessLifetime)
-	if accessEnds.After(ends) {
-		accessEnds = ends
+	if same(presented, rec.current) {
+		if err := s.store.enter(ctx, rec.BusinessID, rec.ID); err != nil {
+			return tokenResponse{}, "", err
+		}
 	}
 	next, access := token.next(nonce), token.access(nonce, scopes.String())
-	verdict, err = s.store.runText(ctx, "using a refresh token", s.store.refresh, []string{s.store.grantKey(rec.ID)},
-		presented, nonce, digest(next.own), digest(access), millis(now), millis(accessEnds), scopes.String(), millis(ends),
-		milliseconds(RefreshGrace), MaxRepeats, MaxAccessTokens, milliseconds(ends.Sub(now)))
+	values, _, err := s.store.runList(ctx, 1, "using a refresh token", s.store.refresh,
+		[]string{s.store.grantKey(rec.ID), s.store.attemptsKey(rec.ID)},
+		newID(), presented, nonce, digest(next.own), accessField(digest(access)), scopes.String(), milliseconds(AccessLifetime),
+		milliseconds(RefreshIdle), milliseconds(GrantLifetime), milliseconds(RefreshGrace), MaxRepeats, MaxAccessTokens)
 	if err != nil {
 		return tokenResponse{}, "", err
 	}
-	return tokenResponse{
-		AccessToken:  format(kindAccess, rec.ID, access),
-		TokenType:    "Bearer",
-		ExpiresIn:    int64(accessEnds.Sub(now) / time.Second),
-		RefreshToken: next.format(rec.ID),
-		Scope:        scopes.String(),
-	}, verdict, nil
-}
-
-// notify tells what nobody on a page has decided.
-func (s *Server) notify(ctx context.Context, action Action, g Grant) {
-	log := s.o.Log.Info
-	if action == ActionCodeReplayed || action == ActionRefreshReused {
-		log = s.o.Log.Warn
+	verdict = texts(values)(0)
+	if len(values) > 1 {
+		good, _ := values[1].(int64)
+		// Some clients take 0 for a token without an end.
+		answer.ExpiresIn = max(1, good/int64(time.Second/time.Millisecond))
 	}
-	log("connection "+string(action), zap.String("grant_id", g.ID), zap.String("business_id", g.BusinessID),
-		zap.String("client_id", g.ClientID))
-	s.o.Notify(context.WithoutCancel(ctx), Event{Time: s.o.Now(), Action: action, Grant: g})
+	answer.AccessToken, answer.TokenType = format(kindAccess, rec.ID, access), "Bearer"
+	answer.RefreshToken, answer.Scope = next.format(rec.ID), scopes.String()
+	return answer, verdict, nil
 }
 
 // serveRevoke takes tokens back (RFC 7009). It says the same of a token that was never there as of one that was.
@@ -310,16 +297,16 @@ func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return nil
 	}
-	rec, _, ok, err := s.findAccess(ctx, id, secret)
-	if err != nil || !ok {
+	rec, found, err := s.store.load(ctx, id, accessField(digest(secret)))
+	if err != nil || !found || rec.access == "" {
 		return err
 	}
 	if err := mine(rec); err != nil {
 		return err
 	}
-	return s.store.ask(ctx, "revoking an access token", func(ctx context.Context) error {
-		return s.o.Redis.HDel(ctx, s.store.grantKey(id), accessField(digest(secret))).Err()
-	})
+	_, err = s.store.run(ctx, "revoking an access token", s.store.revoke, []string{s.store.grantKey(id)},
+		accessField(digest(secret)))
+	return err
 }
 
 // revokeRefreshToken ends the connection that a refresh token is of, current or not.
@@ -335,11 +322,6 @@ func (s *Server) revokeRefreshToken(ctx context.Context, token string, mine func
 	if err := mine(rec); err != nil {
 		return err
 	}
-	ended, err := s.store.endIf(ctx, id, fieldFamily, rec.family)
-	if err != nil || !ended {
-		return err
-	}
-	s.store.leave(ctx, rec.BusinessID, id)
-	s.notify(ctx, ActionRevoked, rec.Grant)
-	return nil
+	_, err = s.end(ctx, s.entry(ctx, rec.Grant, audit.ConnectionRevoked, "The app has revoked it"))
+	return err
 }

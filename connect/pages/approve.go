@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
-	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
@@ -119,7 +118,7 @@ func (p *Pages) approveView(s *session, req oauth.Request) approveView {
 		Request: req.ID, Token: s.token(formApprove + " " + req.ID), SignOut: s.token(formSignOut), Return: approveURL(req.ID),
 		Client: name, Initial: initial(name), Local: req.RedirectLocal || req.Client.LocalOnly,
 		Account: s.account.DisplayName(), Address: s.account.Email, Business: s.account.BusinessName,
-		Minutes: max(int((req.ExpiresAt.Sub(p.now())+time.Minute-1)/time.Minute), 1),
+		Minutes: max(int((req.ExpiresIn+time.Minute-1)/time.Minute), 1),
 	}
 	if req.Client.Kind == oauth.KindMetadata {
 		v.Vouched = clean(req.Client.Host, 2*maxLabel)
@@ -147,50 +146,30 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	token := r.PostForm.Get(tokenField)
-	if !checkToken(s.id, formApprove+" "+id, token) {
+	if !checkToken(s.id, formApprove+" "+id, r.PostForm.Get(tokenField)) {
 		pr := forged()
 		pr.link, pr.label = approveURL(id), "Open the page again"
 		return pr
 	}
 	switch r.PostForm.Get("decision") {
 	case "deny":
-		return p.deny(r, s, id, token)
+		return p.deny(r, s, id)
 	case "approve":
 	default:
 		return badRequest("The form does not say what you have decided. Go back and choose again.", nil)
 	}
-	if !s.account.IsOwner() {
-		req, err := p.pending(r, id)
-		if err != nil {
-			return err
-		}
-		p.record(r, s.account, approval(req, audit.OutcomeRefused, "Not an owner"))
-		p.answerNotOwner(w, r, s, req)
-		return nil
-	}
-	return p.grant(w, r, s, id, token)
+	return p.grant(w, r, s, id)
 }
 
-func (p *Pages) deny(r *http.Request, s *session, id, token string) error {
-	req, err := p.pending(r, id)
-	if err != nil {
-		return err
-	}
-	to, err := p.oauth.Deny(r.Context(), id)
+func (p *Pages) deny(r *http.Request, s *session, id string) error {
+	d, err := p.oauth.Deny(r.Context(), id, s.account)
 	if err != nil {
 		return decisionProblem(err)
 	}
-	if p.once.again(r.Context(), token) {
-		return &redirectError{to: to}
-	}
-	e := approval(req, audit.OutcomeRefused, "")
-	e.Action = audit.ConnectionDenied
-	p.record(r, s.account, e)
-	return &redirectError{to: to}
+	return &redirectError{to: d.Redirect}
 }
 
-func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id, token string) error {
+func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id string) error {
 	req, err := p.pending(r, id)
 	if err != nil {
 		return err
@@ -206,38 +185,26 @@ func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id, to
 		}
 		return given(a, verb)
 	})
-	if granted.IsZero() {
+	if granted.IsZero() && s.account.IsOwner() {
 		p.answerApprove(w, r, http.StatusUnprocessableEntity, s, req, allowed,
 			"Choose at least one thing that the app may do, or choose “Don’t connect”.")
 		return nil
 	}
-	to, err := p.oauth.Approve(r.Context(), id, s.account, granted)
+	d, err := p.oauth.Approve(r.Context(), id, s.account, granted)
+	if errors.Is(err, oauth.ErrNotOwner) {
+		p.answerNotOwner(w, r, s, req)
+		return nil
+	}
 	if err != nil {
 		return decisionProblem(err)
 	}
-	if p.once.again(r.Context(), token) {
-		return &redirectError{to: to}
-	}
-	p.record(r, s.account, approval(req, audit.OutcomeOK, granted.String()))
-	return &redirectError{to: to}
-}
-
-func approval(req oauth.Request, outcome, detail string) audit.Entry {
-	return audit.Entry{
-		Action: audit.ConnectionApproved, Outcome: outcome, ClientName: clean(req.Client.Name, maxLabel),
-		Target: req.RedirectHost, Detail: detail,
-	}
+	return &redirectError{to: d.Redirect}
 }
 
 func decisionProblem(err error) error {
 	switch {
 	case errors.Is(err, oauth.ErrNoRequest):
 		return requestOver()
-	case errors.Is(err, oauth.ErrNotOwner):
-		return &pageError{
-			status: http.StatusForbidden, title: "Only an owner can connect apps",
-			detail: "Ask an owner of the business to connect the app.", cause: err,
-		}
 	case errors.Is(err, oauth.ErrUnavailable):
 		return unavailable(err)
 	default:

@@ -11,7 +11,6 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
-	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
@@ -79,7 +78,6 @@ func (p *Pages) askToDisconnect(w http.ResponseWriter, r *http.Request, s *sessi
 }
 
 func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error {
-	ctx := r.Context()
 	s, err := p.signedIn(r, ConnectionsPath)
 	if err != nil {
 		return err
@@ -97,22 +95,12 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error 
 	if !plausibleID(id) {
 		return p.done(w, noticeNoConnection, ConnectionsPath)
 	}
-	entry := audit.Entry{Action: audit.ConnectionRevoked, GrantID: id}
-	// What it is called, for the trail. Ending it does not depend on that.
-	if grants, err := p.oauth.Grants(ctx, s.account.BusinessID); err == nil {
-		if i := slices.IndexFunc(grants, func(g oauth.Grant) bool { return g.ID == id }); i >= 0 {
-			entry.ClientName, entry.Target = clean(grants[i].ClientName, maxLabel), grants[i].ClientHost
-		}
-	}
-	switch err := p.oauth.Revoke(ctx, s.account.BusinessID, id); {
+	switch err := p.oauth.Revoke(r.Context(), id, s.account); {
 	case errors.Is(err, oauth.ErrNoGrant): // also the second of two clicks
 		return p.done(w, noticeNoConnection, ConnectionsPath)
 	case err != nil:
-		entry.Outcome = audit.OutcomeFailed
-		p.record(r, s.account, entry)
 		return unavailable(err)
 	}
-	p.record(r, s.account, entry)
 	return p.done(w, noticeDisconnected, ConnectionsPath)
 }
 

@@ -174,34 +174,34 @@ func (f *fakeOAuth) Pending(_ context.Context, id string) (oauth.Request, error)
 	return r, nil
 }
 
-func (f *fakeOAuth) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (string, error) {
+func (f *fakeOAuth) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (oauth.Decision, error) {
 	r, err := f.Pending(ctx, id)
 	if err != nil {
-		return "", err
+		return oauth.Decision{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case by.Role != account.RoleOwner:
-		return "", oauth.ErrNotOwner
+		return oauth.Decision{}, oauth.ErrNotOwner
 	case granted.IsZero() || !r.Scopes.Contains(granted):
-		return "", oauth.ErrScopes
+		return oauth.Decision{}, oauth.ErrScopes
 	}
 	if _, ok := f.approved[id]; !ok {
 		f.approved[id] = approved{by: by, granted: granted}
 	}
-	return r.RedirectURI + "?code=made-up&iss=x", nil
+	return oauth.Decision{Redirect: r.RedirectURI + "?code=made-up&iss=x"}, nil
 }
 
-func (f *fakeOAuth) Deny(ctx context.Context, id string) (string, error) {
+func (f *fakeOAuth) Deny(ctx context.Context, id string, _ account.Account) (oauth.Decision, error) {
 	r, err := f.Pending(ctx, id)
 	if err != nil {
-		return "", err
+		return oauth.Decision{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.denied[id] = true
-	return r.RedirectURI + "?error=access_denied&iss=x", nil
+	return oauth.Decision{Redirect: r.RedirectURI + "?error=access_denied&iss=x"}, nil
 }
 
 func (f *fakeOAuth) Grants(_ context.Context, businessID string) ([]oauth.Grant, error) {
@@ -219,14 +219,14 @@ func (f *fakeOAuth) Grants(_ context.Context, businessID string) ([]oauth.Grant,
 	return own, nil
 }
 
-func (f *fakeOAuth) Revoke(_ context.Context, businessID, grantID string) error {
+func (f *fakeOAuth) Revoke(_ context.Context, grantID string, by account.Account) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down {
 		return fmt.Errorf("%w: made up", oauth.ErrUnavailable)
 	}
 	for i, g := range f.grants {
-		if g.BusinessID == businessID && g.ID == grantID {
+		if g.BusinessID == by.BusinessID && g.ID == grantID {
 			f.grants = append(f.grants[:i:i], f.grants[i+1:]...)
 			return nil
 		}
@@ -452,7 +452,7 @@ func (w *world) request(id, scopes string, changes ...func(*oauth.Request)) oaut
 			RedirectURIs: []string{"https://assistant.example/callback"},
 		},
 		RedirectURI: "https://assistant.example/callback", RedirectHost: "assistant.example",
-		Scopes: set, Resource: w.url + "/mcp", ExpiresAt: w.clock.now().Add(10 * time.Minute),
+		Scopes: set, Resource: w.url + "/mcp", ExpiresIn: 10 * time.Minute,
 	}
 	for _, change := range changes {
 		change(&r)

@@ -174,10 +174,3 @@ func (o once) first(ctx context.Context, token string) (bool, error) {
 	}
 	return ok, nil
 }
-
-// again reports whether the form with this token has done its work before. If that is not known, it has not: this is for
-// records, of which two are better than none.
-func (o once) again(ctx context.Context, token string) bool {
-	first, err := o.first(ctx, token)
-	return err == nil && !first
-}

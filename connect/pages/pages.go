@@ -43,10 +43,10 @@ const (
 // OAuth is what the pages need of the authorization server: see [oauth.Server], whose methods and errors these are.
 type OAuth interface {
 	Pending(ctx context.Context, id string) (oauth.Request, error)
-	Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (redirect string, err error)
-	Deny(ctx context.Context, id string) (redirect string, err error)
+	Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (oauth.Decision, error)
+	Deny(ctx context.Context, id string, by account.Account) (oauth.Decision, error)
 	Grants(ctx context.Context, businessID string) ([]oauth.Grant, error)
-	Revoke(ctx context.Context, businessID, grantID string) error
+	Revoke(ctx context.Context, grantID string, by account.Account) error
 }
 
 // Trail is what the pages need of the audit trail: see [audit.Log].

@@ -1,11 +1,12 @@
-// Package embeddedredis is a Redis within the process, for the demo and for tests: miniredis, with the library struct that a
-// real Redis gives to Lua scripts.
+// Package embeddedredis is a Redis within the process, for the demo and for tests: miniredis, with keys that expire and the
+// library struct that a real Redis gives to Lua scripts.
 package embeddedredis
 
 import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
@@ -74,5 +75,21 @@ func Start() (*miniredis.Miniredis, error) {
 		}
 		return false
 	})
+	go expire(m)
 	return m, nil
+}
+
+// expire lets keys expire as time goes by, which miniredis leaves to its caller, until the server is closed.
+func expire(m *miniredis.Miniredis) {
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for last := time.Now(); ; {
+		select {
+		case <-m.Ctx.Done():
+			return
+		case now := <-ticker.C:
+			m.FastForward(now.Sub(last))
+			last = now
+		}
+	}
 }

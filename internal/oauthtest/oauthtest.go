@@ -140,9 +140,9 @@ func (c *Client) Code(by account.Account, challenge string, parameters url.Value
 // Approve approves a request and returns where the person is sent.
 func (c *Client) Approve(id string, by account.Account, granted scope.Set) string {
 	c.TB.Helper()
-	redirect, err := c.Server.Approve(context.Background(), id, by, granted)
+	decision, err := c.Server.Approve(context.Background(), id, by, granted)
 	require.NoError(c.TB, err)
-	return redirect
+	return decision.Redirect
 }
 
 // CodeOf is the code in an authorization response.

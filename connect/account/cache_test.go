@@ -1,0 +1,48 @@
+package account_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+)
+
+func TestACacheKeepsAccountsAndNoErrors(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	var answer atomic.Pointer[error]
+	c, err := account.NewCache(func(_ context.Context, id string) (account.Account, error) {
+		asked.Add(1)
+		if err := answer.Load(); err != nil {
+			return account.Account{}, *err
+		}
+		return account.Account{ID: id}, nil
+	})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	ctx := t.Context()
+	for i, want := range []error{account.ErrUnknown, fmt.Errorf("%w: made up", account.ErrUnavailable), account.ErrUnknown} {
+		answer.Store(&want)
+		_, err := c.Account(ctx, "acc_1")
+		require.ErrorIs(t, err, want)
+		require.Equal(t, int32(i+1), asked.Load(), "an error is not kept")
+	}
+	answer.Store(nil)
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = c.Account(gone, "acc_1")
+	require.NoError(t, err, "one caller's departure is not the others'")
+	for range 3 {
+		a, err := c.Account(ctx, "acc_1")
+		require.NoError(t, err)
+		require.Equal(t, "acc_1", a.ID)
+	}
+	require.Equal(t, int32(4), asked.Load(), "an account is")
+	_, err = c.Account(ctx, "acc_2")
+	require.NoError(t, err)
+	require.Equal(t, int32(5), asked.Load())
+}

@@ -1,0 +1,10 @@
+-- Revokes an access token. Its field stays without scopes, so that no repetition of the refresh that it came with brings
+-- it back.
+--
+-- KEYS   connection
+-- ARGV   field of the access token
+local ends = string.match(call('HGET', KEYS[1], ARGV[1]) or '', '^(%d+) ')
+if ends then
+  call('HSET', KEYS[1], ARGV[1], ends)
+end
+return 1
