@@ -258,7 +258,6 @@ func enabled(t *testing.T, c *sdk.ClientSession) string {
 	return ""
 }
 
-
 func fresh(t *testing.T, o demo.Options) *demo.Service {
 	t.Helper()
 	service, err := demo.Open(t.Context(), filepath.Join(t.TempDir(), "demo.db"), o)
