@@ -28,7 +28,7 @@ const (
 //   - the fifth and every further nonspacing or enclosing mark in a row
 //
 // A joiner (U+200C, U+200D) stays where it has an effect: a single one after a virama, between a letter of a script that uses
-// joiners and a visible character, or between two emoji. A line or paragraph separator becomes a line feed, an invalid byte
+// joiners and a visible character, or between two emoji. A line or paragraph separator becomes a line feed, invalid UTF-8
 // U+FFFD. Other text is unchanged, and Text(Text(s)) is Text(s).
 func Text(s string) string {
 	if ordinary([]byte(s)) {
@@ -206,7 +206,7 @@ func clean(s string, maxMarks int) []byte {
 		joined = true // no joiner may follow
 		marks  int
 	)
-	for _, r := range s {
+	for _, r := range strings.ToValidUTF8(s, "\ufffd") {
 		mark := false
 		switch {
 		case common(r):

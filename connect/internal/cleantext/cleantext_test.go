@@ -142,7 +142,7 @@ func TestWhatIsHiddenIsRemoved(t *testing.T) {
 		"marks stacked in Thai":               {"ก" + strings.Repeat("\u0e47", 50), "ก" + strings.Repeat("\u0e47", 4)},
 		"marks parted by hidden characters":   {"Z" + strings.Repeat("\u0300\u200b\u200d", 50), "Z" + strings.Repeat("\u0300", 4)},
 		"enclosing marks":                     {"Z" + strings.Repeat("\u20dd", 50), "Z" + strings.Repeat("\u20dd", 4)},
-		"bytes that are not UTF-8":            {"a\xffb", "a\ufffdb"},
+		"bytes that are not UTF-8":            {"a\xff\xfeb\xff", "a\ufffdb\ufffd"},
 		"nothing left":                        {"\u200b\u3164\u00ad", ""},
 		"nothing at all":                      {"", ""},
 		"hidden after a lot of ordinary text": {strings.Repeat("é", 1000) + "\u200b", strings.Repeat("é", 1000)},
@@ -252,7 +252,7 @@ func FuzzCleanText(f *testing.F) {
 				require.LessOrEqual(t, marks, 4)
 			}
 		}
-		quoted, err := json.Marshal([]string{s})
+		quoted, err := json.Marshal([]string{strings.ToValidUTF8(s, "\ufffd")})
 		require.NoError(t, err)
 		cleaned := cleantext.JSON(quoted)
 		var back []string
