@@ -38,42 +38,39 @@ func setTime(v url.Values, name string, t time.Time) {
 	}
 }
 
+// list reads a page of a list. is reports whether a record may be in it; nil: any of the business's.
 func list[T record](
-	ctx context.Context, c *Client, by Caller, name string, query url.Values, path ...string,
+	ctx context.Context, c *Client, by Caller, name string, query url.Values, is func(T) bool, path ...string,
 ) (Page[T], error) {
-	answer := page[T]{name: name}
-	if err := c.do(ctx, by, request{method: http.MethodGet, path: path, query: query}, &answer); err != nil {
+	response := page[T]{name: name, is: is}
+	if err := c.do(ctx, by, request{method: http.MethodGet, path: path, query: query}, &response); err != nil {
 		return Page[T]{}, err
 	}
-	return Page[T]{Items: answer.items, Next: answer.next}, nil
+	return Page[T]{Items: response.items, Next: response.next}, nil
 }
 
-func one[T record](ctx context.Context, c *Client, by Caller, name string, path ...string) (T, error) {
-	return change[T](ctx, c, by, name, http.MethodGet, nil, Write{}, path...)
-}
-
-func change[T record](
-	ctx context.Context, c *Client, by Caller, name, method string, body any, w Write, path ...string,
+// one reads a record. is reports whether it is the one that the path names; nil: a business has only one.
+func one[T record](
+	ctx context.Context, c *Client, by Caller, name string, is func(T) bool, path ...string,
 ) (T, error) {
-	r := request{method: method, path: path, body: body, write: w}
-	if name == "" {
-		var answer bare[T]
-		err := c.do(ctx, by, r, &answer)
-		if err != nil {
-			answer = bare[T]{}
-		}
-		return answer.record, err
-	}
-	answer := single[T]{name: name}
-	err := c.do(ctx, by, r, &answer)
-	if err != nil {
-		answer = single[T]{}
-	}
-	return answer.record, err
+	return change(ctx, c, by, name, http.MethodGet, nil, Write{}, is, path...)
 }
 
-func (c *Client) remove(ctx context.Context, by Caller, w Write, path ...string) error {
-	return c.do(ctx, by, request{method: http.MethodDelete, path: path, write: w}, &gone{})
+// change creates or changes a record and reads it; is as for one.
+func change[T record](
+	ctx context.Context, c *Client, by Caller, name, method string, body any, w Write, is func(T) bool, path ...string,
+) (T, error) {
+	response := single[T]{name: name, is: is}
+	if err := c.do(ctx, by, request{method: method, path: path, body: body, write: w}, &response); err != nil {
+		var none T
+		return none, err
+	}
+	return response.record, nil
+}
+
+// remove deletes the record with the id that the path names.
+func remove[ID comparable](ctx context.Context, c *Client, by Caller, w Write, id ID, path ...string) error {
+	return c.do(ctx, by, request{method: http.MethodDelete, path: path, write: w}, &gone[ID]{id: id})
 }
 
 // Patch holds the members to change, and null for those to clear.
@@ -81,34 +78,37 @@ type Patch map[string]any
 
 // Business returns the business.
 func (c *Client) Business(ctx context.Context, by Caller) (Business, error) {
-	return one[Business](ctx, c, by, "business", "business")
+	return one(ctx, c, by, "business", by.owns, "business")
 }
 
 // UpdateBusiness changes the business: name, email, phone, website_url, time_zone.
 func (c *Client) UpdateBusiness(ctx context.Context, by Caller, w Write, p Patch) (Business, error) {
-	return change[Business](ctx, c, by, "business", http.MethodPatch, p, w, "business")
+	return change(ctx, c, by, "business", http.MethodPatch, p, w, by.owns, "business")
 }
+
+// owns reports whether a business is the caller's.
+func (by Caller) owns(b Business) bool { return b.ID == by.BusinessID }
 
 // Hours returns the opening hours.
 func (c *Client) Hours(ctx context.Context, by Caller) (Hours, error) {
-	return one[Hours](ctx, c, by, "", "business", "hours")
+	return one[Hours](ctx, c, by, "", nil, "business", "hours")
 }
 
 // SetHours replaces the opening hours.
 func (c *Client) SetHours(ctx context.Context, by Caller, w Write, hours []Span) (Hours, error) {
 	body := map[string]any{"hours": orEmpty(hours)}
-	return change[Hours](ctx, c, by, "", http.MethodPut, body, w, "business", "hours")
+	return change[Hours](ctx, c, by, "", http.MethodPut, body, w, nil, "business", "hours")
 }
 
 // ServiceAreas returns where the business works.
 func (c *Client) ServiceAreas(ctx context.Context, by Caller) (ServiceAreas, error) {
-	return one[ServiceAreas](ctx, c, by, "", "business", "service-areas")
+	return one[ServiceAreas](ctx, c, by, "", nil, "business", "service-areas")
 }
 
 // SetServiceAreas replaces where the business works.
 func (c *Client) SetServiceAreas(ctx context.Context, by Caller, w Write, areas []ServiceArea) (ServiceAreas, error) {
 	body := map[string]any{"service_areas": orEmpty(areas)}
-	return change[ServiceAreas](ctx, c, by, "", http.MethodPut, body, w, "business", "service-areas")
+	return change[ServiceAreas](ctx, c, by, "", http.MethodPut, body, w, nil, "business", "service-areas")
 }
 
 func orEmpty[T any](s []T) []T {
@@ -130,27 +130,29 @@ func (c *Client) Contacts(ctx context.Context, by Caller, f ContactFilter) (Page
 	set(v, "query", f.Query)
 	set(v, "status", f.Status)
 	set(v, "type", f.Type)
-	return list[Contact](ctx, c, by, "contacts", v, "contacts")
+	return list[Contact](ctx, c, by, "contacts", v, nil, "contacts")
 }
 
 // Contact returns a contact.
 func (c *Client) Contact(ctx context.Context, by Caller, id int64) (Contact, error) {
-	return one[Contact](ctx, c, by, "contact", "contacts", strconv.FormatInt(id, 10))
+	is := func(r Contact) bool { return r.ID == id }
+	return one(ctx, c, by, "contact", is, "contacts", strconv.FormatInt(id, 10))
 }
 
 // CreateContact adds a contact.
 func (c *Client) CreateContact(ctx context.Context, by Caller, w Write, p Patch) (Contact, error) {
-	return change[Contact](ctx, c, by, "contact", http.MethodPost, p, w, "contacts")
+	return change[Contact](ctx, c, by, "contact", http.MethodPost, p, w, nil, "contacts")
 }
 
 // UpdateContact changes a contact.
 func (c *Client) UpdateContact(ctx context.Context, by Caller, w Write, id int64, p Patch) (Contact, error) {
-	return change[Contact](ctx, c, by, "contact", http.MethodPatch, p, w, "contacts", strconv.FormatInt(id, 10))
+	is := func(r Contact) bool { return r.ID == id }
+	return change(ctx, c, by, "contact", http.MethodPatch, p, w, is, "contacts", strconv.FormatInt(id, 10))
 }
 
 // DeleteContact deletes a contact.
 func (c *Client) DeleteContact(ctx context.Context, by Caller, w Write, id int64) error {
-	return c.remove(ctx, by, w, "contacts", strconv.FormatInt(id, 10))
+	return remove(ctx, c, by, w, id, "contacts", strconv.FormatInt(id, 10))
 }
 
 // ConversationFilter says which conversations are asked for; what is empty does not matter.
@@ -167,17 +169,18 @@ func (c *Client) Conversations(ctx context.Context, by Caller, f ConversationFil
 	set(v, "channel", f.Channel)
 	setTime(v, "since", f.Since)
 	setTime(v, "until", f.Until)
-	return list[Conversation](ctx, c, by, "conversations", v, "conversations")
+	return list[Conversation](ctx, c, by, "conversations", v, nil, "conversations")
 }
 
 // Conversation returns a conversation with its messages.
 func (c *Client) Conversation(ctx context.Context, by Caller, id string) (Conversation, error) {
-	return one[Conversation](ctx, c, by, "conversation", "conversations", id)
+	is := func(r Conversation) bool { return r.ID == id }
+	return one(ctx, c, by, "conversation", is, "conversations", id)
 }
 
 // Calendars returns the calendars in the order of their names.
 func (c *Client) Calendars(ctx context.Context, by Caller, l List) (Page[Calendar], error) {
-	return list[Calendar](ctx, c, by, "calendars", l.values(), "calendars")
+	return list[Calendar](ctx, c, by, "calendars", l.values(), nil, "calendars")
 }
 
 // AppointmentFilter says which appointments are asked for; what is empty does not matter.
@@ -198,30 +201,30 @@ func (c *Client) Appointments(ctx context.Context, by Caller, f AppointmentFilte
 	}
 	setTime(v, "from", f.From)
 	setTime(v, "to", f.To)
-	return list[Appointment](ctx, c, by, "appointments", v, "appointments")
+	return list[Appointment](ctx, c, by, "appointments", v, nil, "appointments")
 }
 
 // Appointment returns an appointment.
 func (c *Client) Appointment(ctx context.Context, by Caller, id string) (Appointment, error) {
-	return one[Appointment](ctx, c, by, "appointment", "appointments", id)
+	return one(ctx, c, by, "appointment", func(r Appointment) bool { return r.ID == id }, "appointments", id)
 }
 
 // Receptionist returns the receptionist's personality and rules.
 func (c *Client) Receptionist(ctx context.Context, by Caller) (Receptionist, error) {
-	return one[Receptionist](ctx, c, by, "receptionist", "receptionist")
+	return one[Receptionist](ctx, c, by, "receptionist", nil, "receptionist")
 }
 
 // UpdatePersonality changes the receptionist's personality.
 func (c *Client) UpdatePersonality(ctx context.Context, by Caller, w Write, p Patch) (Receptionist, error) {
 	return change[Receptionist](
-		ctx, c, by, "receptionist", http.MethodPatch, p, w, "receptionist", "personality",
+		ctx, c, by, "receptionist", http.MethodPatch, p, w, nil, "receptionist", "personality",
 	)
 }
 
 // SetRules replaces the receptionist's rules. One that has the ID of a rule that is there keeps it.
 func (c *Client) SetRules(ctx context.Context, by Caller, w Write, rules []Rule) (Receptionist, error) {
 	body := map[string]any{"rules": orEmpty(rules)}
-	return change[Receptionist](ctx, c, by, "receptionist", http.MethodPut, body, w, "receptionist", "rules")
+	return change[Receptionist](ctx, c, by, "receptionist", http.MethodPut, body, w, nil, "receptionist", "rules")
 }
 
 // Search is a list that words can be looked for in.
@@ -238,52 +241,55 @@ func (s Search) values() url.Values {
 
 // FAQs finds questions that the receptionist can answer.
 func (c *Client) FAQs(ctx context.Context, by Caller, s Search) (Page[FAQ], error) {
-	return list[FAQ](ctx, c, by, "faqs", s.values(), "receptionist", "faqs")
+	return list[FAQ](ctx, c, by, "faqs", s.values(), nil, "receptionist", "faqs")
 }
 
 // FAQ returns one of them.
 func (c *Client) FAQ(ctx context.Context, by Caller, id string) (FAQ, error) {
-	return one[FAQ](ctx, c, by, "faq", "receptionist", "faqs", id)
+	return one(ctx, c, by, "faq", func(r FAQ) bool { return r.ID == id }, "receptionist", "faqs", id)
 }
 
 // CreateFAQ adds one.
 func (c *Client) CreateFAQ(ctx context.Context, by Caller, w Write, p Patch) (FAQ, error) {
-	return change[FAQ](ctx, c, by, "faq", http.MethodPost, p, w, "receptionist", "faqs")
+	return change[FAQ](ctx, c, by, "faq", http.MethodPost, p, w, nil, "receptionist", "faqs")
 }
 
 // ReplaceFAQ replaces one.
 func (c *Client) ReplaceFAQ(ctx context.Context, by Caller, w Write, id string, p Patch) (FAQ, error) {
-	return change[FAQ](ctx, c, by, "faq", http.MethodPut, p, w, "receptionist", "faqs", id)
+	is := func(r FAQ) bool { return r.ID == id }
+	return change(ctx, c, by, "faq", http.MethodPut, p, w, is, "receptionist", "faqs", id)
 }
 
 // DeleteFAQ deletes one.
 func (c *Client) DeleteFAQ(ctx context.Context, by Caller, w Write, id string) error {
-	return c.remove(ctx, by, w, "receptionist", "faqs", id)
+	return remove(ctx, c, by, w, id, "receptionist", "faqs", id)
 }
 
 // Services finds services that the receptionist can offer.
 func (c *Client) Services(ctx context.Context, by Caller, s Search) (Page[Offering], error) {
-	return list[Offering](ctx, c, by, "services", s.values(), "receptionist", "services")
+	return list[Offering](ctx, c, by, "services", s.values(), nil, "receptionist", "services")
 }
 
 // Service returns one of them.
 func (c *Client) Service(ctx context.Context, by Caller, id string) (Offering, error) {
-	return one[Offering](ctx, c, by, "service", "receptionist", "services", id)
+	is := func(r Offering) bool { return r.ID == id }
+	return one(ctx, c, by, "service", is, "receptionist", "services", id)
 }
 
 // CreateService adds one.
 func (c *Client) CreateService(ctx context.Context, by Caller, w Write, p Patch) (Offering, error) {
-	return change[Offering](ctx, c, by, "service", http.MethodPost, p, w, "receptionist", "services")
+	return change[Offering](ctx, c, by, "service", http.MethodPost, p, w, nil, "receptionist", "services")
 }
 
 // ReplaceService replaces one.
 func (c *Client) ReplaceService(ctx context.Context, by Caller, w Write, id string, p Patch) (Offering, error) {
-	return change[Offering](ctx, c, by, "service", http.MethodPut, p, w, "receptionist", "services", id)
+	is := func(r Offering) bool { return r.ID == id }
+	return change(ctx, c, by, "service", http.MethodPut, p, w, is, "receptionist", "services", id)
 }
 
 // DeleteService deletes one.
 func (c *Client) DeleteService(ctx context.Context, by Caller, w Write, id string) error {
-	return c.remove(ctx, by, w, "receptionist", "services", id)
+	return remove(ctx, c, by, w, id, "receptionist", "services", id)
 }
 
 // SalesFilter says which invoices, estimates or jobs are asked for; what is empty does not matter.
@@ -303,37 +309,37 @@ func (f SalesFilter) values() url.Values {
 
 // Invoices finds invoices, newest first.
 func (c *Client) Invoices(ctx context.Context, by Caller, f SalesFilter) (Page[Invoice], error) {
-	return list[Invoice](ctx, c, by, "invoices", f.values(), "invoices")
+	return list[Invoice](ctx, c, by, "invoices", f.values(), nil, "invoices")
 }
 
 // Invoice returns an invoice.
 func (c *Client) Invoice(ctx context.Context, by Caller, id string) (Invoice, error) {
-	return one[Invoice](ctx, c, by, "invoice", "invoices", id)
+	return one(ctx, c, by, "invoice", func(r Invoice) bool { return r.ID == id }, "invoices", id)
 }
 
 // Estimates finds estimates, newest first.
 func (c *Client) Estimates(ctx context.Context, by Caller, f SalesFilter) (Page[Estimate], error) {
-	return list[Estimate](ctx, c, by, "estimates", f.values(), "estimates")
+	return list[Estimate](ctx, c, by, "estimates", f.values(), nil, "estimates")
 }
 
 // Estimate returns an estimate.
 func (c *Client) Estimate(ctx context.Context, by Caller, id string) (Estimate, error) {
-	return one[Estimate](ctx, c, by, "estimate", "estimates", id)
+	return one(ctx, c, by, "estimate", func(r Estimate) bool { return r.ID == id }, "estimates", id)
 }
 
 // Jobs finds jobs, newest first.
 func (c *Client) Jobs(ctx context.Context, by Caller, f SalesFilter) (Page[Job], error) {
-	return list[Job](ctx, c, by, "jobs", f.values(), "jobs")
+	return list[Job](ctx, c, by, "jobs", f.values(), nil, "jobs")
 }
 
 // Job returns a job.
 func (c *Client) Job(ctx context.Context, by Caller, id string) (Job, error) {
-	return one[Job](ctx, c, by, "job", "jobs", id)
+	return one(ctx, c, by, "job", func(r Job) bool { return r.ID == id }, "jobs", id)
 }
 
 // Automations returns what can be run, in the order of names.
 func (c *Client) Automations(ctx context.Context, by Caller, l List) (Page[Automation], error) {
-	return list[Automation](ctx, c, by, "automations", l.values(), "automations")
+	return list[Automation](ctx, c, by, "automations", l.values(), nil, "automations")
 }
 
 // StartRun starts a run of an automation. The input is a JSON object; nil is an empty one.
@@ -344,32 +350,36 @@ func (c *Client) StartRun(
 		input = jsontext.Value("{}")
 	}
 	body := map[string]any{"input": input}
-	return change[Run](ctx, c, by, "run", http.MethodPost, body, w, "automations", automationID, "runs")
+	is := func(r Run) bool { return r.AutomationID == automationID }
+	return change(ctx, c, by, "run", http.MethodPost, body, w, is, "automations", automationID, "runs")
 }
 
 // Run returns a run as it is now.
 func (c *Client) Run(ctx context.Context, by Caller, id string) (Run, error) {
-	return one[Run](ctx, c, by, "run", "automation-runs", id)
+	return one(ctx, c, by, "run", func(r Run) bool { return r.ID == id }, "automation-runs", id)
 }
 
 // ObjectTypes returns the business's own kinds of records, without their schemas, in the order of names.
 func (c *Client) ObjectTypes(ctx context.Context, by Caller, l List) (Page[ObjectType], error) {
-	return list[ObjectType](ctx, c, by, "object_types", l.values(), "object-types")
+	return list[ObjectType](ctx, c, by, "object_types", l.values(), nil, "object-types")
 }
 
 // ObjectType returns a kind of records with its schema.
 func (c *Client) ObjectType(ctx context.Context, by Caller, name string) (ObjectType, error) {
-	return one[ObjectType](ctx, c, by, "object_type", "object-types", name)
+	is := func(t ObjectType) bool { return t.Name == name }
+	return one(ctx, c, by, "object_type", is, "object-types", name)
 }
 
 // Objects finds records of a kind, newest first.
 func (c *Client) Objects(ctx context.Context, by Caller, objectType string, s Search) (Page[Object], error) {
-	return list[Object](ctx, c, by, "objects", s.values(), "objects", objectType)
+	is := func(o Object) bool { return o.Type == objectType }
+	return list(ctx, c, by, "objects", s.values(), is, "objects", objectType)
 }
 
 // Object returns a record of a kind.
 func (c *Client) Object(ctx context.Context, by Caller, objectType, id string) (Object, error) {
-	return one[Object](ctx, c, by, "object", "objects", objectType, id)
+	is := func(o Object) bool { return o.Type == objectType && o.ID == id }
+	return one(ctx, c, by, "object", is, "objects", objectType, id)
 }
 
 // CreateObject adds a record of a kind. The fields are a JSON object.
@@ -377,7 +387,8 @@ func (c *Client) CreateObject(
 	ctx context.Context, by Caller, w Write, objectType string, fields jsontext.Value,
 ) (Object, error) {
 	body := map[string]any{"fields": fields}
-	return change[Object](ctx, c, by, "object", http.MethodPost, body, w, "objects", objectType)
+	is := func(o Object) bool { return o.Type == objectType }
+	return change(ctx, c, by, "object", http.MethodPost, body, w, is, "objects", objectType)
 }
 
 // UpdateObject changes fields of a record: a JSON Merge Patch (RFC 7396).
@@ -385,10 +396,11 @@ func (c *Client) UpdateObject(
 	ctx context.Context, by Caller, w Write, objectType, id string, fields jsontext.Value,
 ) (Object, error) {
 	body := map[string]any{"fields": fields}
-	return change[Object](ctx, c, by, "object", http.MethodPatch, body, w, "objects", objectType, id)
+	is := func(o Object) bool { return o.Type == objectType && o.ID == id }
+	return change(ctx, c, by, "object", http.MethodPatch, body, w, is, "objects", objectType, id)
 }
 
 // DeleteObject deletes a record of a kind.
 func (c *Client) DeleteObject(ctx context.Context, by Caller, w Write, objectType, id string) error {
-	return c.remove(ctx, by, w, "objects", objectType, id)
+	return remove(ctx, c, by, w, id, "objects", objectType, id)
 }

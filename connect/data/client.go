@@ -12,10 +12,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
 // Headers of the calls.
@@ -36,6 +37,7 @@ const (
 	maxError      = 64 << 10 // bytes of an error's body that are read
 	maxDetails    = 32
 	maxText       = 500 // bytes of one text in an error
+	maxDepth      = 64  // of JSON that is passed on as it is
 	maxRetryAfter = time.Hour
 )
 
@@ -48,7 +50,7 @@ type Options struct {
 	// business and the request in the headers X-Business-Id and X-Request-Id. Default: http.DefaultTransport.
 	Transport http.RoundTripper
 
-	// Timeout bounds one call with everything in it. Default: DefaultTimeout.
+	// Timeout bounds one call with everything in it, the second attempt included. Default: DefaultTimeout.
 	Timeout time.Duration
 
 	// MaxAnswer is how many bytes of an answer are read; a longer one is ErrUnexpected. Default: DefaultMaxAnswer.
@@ -64,6 +66,7 @@ type Options struct {
 type Client struct {
 	base      string
 	http      *http.Client
+	timeout   time.Duration
 	maxAnswer int64
 	log       *zap.Logger
 }
@@ -90,9 +93,9 @@ func New(o Options) (*Client, error) {
 		base: strings.TrimSuffix(u.String(), "/") + "/connect/v1",
 		http: &http.Client{
 			Transport:     o.Transport,
-			Timeout:       o.Timeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
+		timeout:   o.Timeout,
 		maxAnswer: o.MaxAnswer,
 		log:       o.Log,
 	}, nil
@@ -126,10 +129,10 @@ type request struct {
 	write  Write
 }
 
-// reply is an answer's JSON, as a type of this package.
+// reply is what a response's JSON is decoded into, more than once if need be.
 type reply interface {
-	// owners calls yield with the business of every record in the answer.
-	owners(yield func(Owner))
+	// check returns ErrForeign, ErrWrongRecord or ErrUnexpected for a record that the call cannot have asked for.
+	check(business string) error
 }
 
 func (c *Client) do(ctx context.Context, by Caller, r request, into reply) error {
@@ -143,37 +146,57 @@ func (c *Client) do(ctx context.Context, by Caller, r request, into reply) error
 			return fmt.Errorf("encoding a call to the data service: %w", err)
 		}
 	}
-	status, answer, err := c.deliver(ctx, by, r, body)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	status, response, err := c.deliver(ctx, by, r, body)
 	if err != nil {
 		return err
 	}
-	write := r.method != http.MethodGet
-	if json.Unmarshal(answer, into) != nil {
-		return &Error{Kind: ErrUnexpected, Status: status, Uncertain: write}
+	err = read(response, by.BusinessID, into)
+	if cleaned := cleantext.JSON(response); err == nil && !bytes.Equal(cleaned, response) {
+		// The ids were compared before the text is cleaned: "7" and "7\u200b" are two records.
+		err = read(cleaned, by.BusinessID, into)
 	}
-	foreign := false
-	into.owners(func(o Owner) { foreign = foreign || string(o) != by.BusinessID })
-	if foreign {
-		c.log.Error("ALARM: the data service answered with another business's record",
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, ErrForeign) || errors.Is(err, ErrWrongRecord) {
+		c.log.Error("ALARM: "+err.Error(),
 			zap.String("business_id", by.BusinessID), zap.String("request_id", by.RequestID),
 			zap.String("method", r.method), zap.Strings("path", r.path))
-		return &Error{Kind: ErrForeign, Status: status, Uncertain: write}
 	}
-	return nil
+	return &Error{Kind: err, Status: status, Uncertain: r.method != http.MethodGet}
+}
+
+// read decodes and checks a response. A member name that an object has twice is ErrUnexpected.
+func read(response []byte, business string, into reply) error {
+	if json.Unmarshal(response, into) != nil {
+		return ErrUnexpected
+	}
+	return into.check(business)
 }
 
 // deliver makes the call, twice if the first time was in vain and that is safe.
 func (c *Client) deliver(ctx context.Context, by Caller, r request, body []byte) (int, []byte, error) {
+	uncertain := false
 	for attempt := 1; ; attempt++ {
-		status, answer, err := c.send(ctx, by, r, body)
+		status, response, err := c.send(ctx, by, r, body)
 		if err == nil {
-			return status, answer, nil
+			return status, response, nil
 		}
 		again := attempt == 1 && ctx.Err() == nil && (r.method == http.MethodGet || r.write.Key != "") &&
 			errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrTimeout)
-		if e, ok := errors.AsType[*Error](err); !ok || !again || e.RetryAfter > 0 {
+		e, ok := errors.AsType[*Error](err)
+		if !ok {
 			return 0, nil, err
 		}
+		// These responses say that the key is unknown, and so that the first attempt changed nothing.
+		e.Uncertain = e.Uncertain ||
+			uncertain && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrConflict)
+		if !again || e.RetryAfter > 0 {
+			return 0, nil, e
+		}
+		uncertain = e.Uncertain
 	}
 }
 
@@ -248,7 +271,10 @@ func unreachable(err error, write bool) error {
 
 // failure makes an error of an answer that is not a success.
 func (c *Client) failure(res *http.Response, by Caller, r request) error {
-	body, _ := io.ReadAll(io.LimitReader(res.Body, maxError))
+	var body []byte
+	if res.StatusCode >= 200 { // 101 is followed by another protocol, which need not end
+		body, _ = io.ReadAll(io.LimitReader(res.Body, maxError))
+	}
 	var said struct {
 		Error   string   `json:"error"`
 		Code    string   `json:"code"`
@@ -265,6 +291,8 @@ func (c *Client) failure(res *http.Response, by Caller, r request) error {
 	}
 	write := r.method != http.MethodGet
 	switch status := res.StatusCode; {
+	case status < http.StatusBadRequest:
+		e.Kind, e.Uncertain = ErrUnexpected, write
 	case status == http.StatusUnauthorized, status == http.StatusForbidden && e.Code == "":
 		e.Kind = ErrRefused
 	case status == http.StatusForbidden:
@@ -306,7 +334,7 @@ func retryAfter(h string) time.Duration {
 	if err != nil || seconds <= 0 {
 		return 0
 	}
-	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+	return time.Duration(min(seconds, int(maxRetryAfter/time.Second))) * time.Second
 }
 
 func cleanCode(code string) string {
@@ -332,14 +360,10 @@ func clean(details []Detail) []Detail {
 	return details
 }
 
+// cleanText returns s as one line of at most maxText bytes.
 func cleanText(s string) string {
 	if len(s) > maxText {
 		s = strings.ToValidUTF8(s[:maxText], "")
 	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
+	return cleantext.Line(s, maxText)
 }

@@ -50,6 +50,10 @@ var (
 	// ErrForeign says that the service's answer holds records of another business. None of it is returned, and it is
 	// logged as an alarm. It is an ErrUnexpected as well.
 	ErrForeign = fmt.Errorf("%w: it holds another business's records", ErrUnexpected)
+
+	// ErrWrongRecord says that the service's response is about another record than the one that the call names. It is
+	// not returned, and it is logged as an alarm. It is an ErrUnexpected as well.
+	ErrWrongRecord = fmt.Errorf("%w: it is about another record", ErrUnexpected)
 )
 
 // Detail is what is wrong with one field of what was sent.
@@ -64,7 +68,7 @@ type Error struct {
 	Kind    error    // one of this package's sentinels
 	Status  int      // of the answer; 0 if there was none
 	Code    string   // the service's, if it gave one
-	Message string   // the service's sentence for people, if it gave one: at most 500 bytes, without control characters
+	Message string   // the service's sentence for people, if it gave one: one line of at most 500 bytes
 	Details []Detail // at most 32
 
 	// Uncertain says that a call that changes something may have done so all the same: it was sent, and no answer that

@@ -1,8 +1,10 @@
 package data
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -23,7 +25,47 @@ type Owned struct {
 
 func (o Owned) owner() Owner { return o.BusinessID }
 
-type record interface{ owner() Owner }
+// values are the members of a record that the client passes on as JSON.
+func (Owned) values() []jsontext.Value { return nil }
+
+type record interface {
+	owner() Owner
+	values() []jsontext.Value
+}
+
+// check compares a record with the call: ErrForeign, ErrWrongRecord, ErrUnexpected.
+func check[T record](r T, business string, is func(T) bool) error {
+	switch {
+	case string(r.owner()) != business:
+		return ErrForeign
+	case is != nil && !is(r):
+		return ErrWrongRecord
+	}
+	for _, v := range r.values() {
+		if !readable(v) {
+			return ErrUnexpected
+		}
+	}
+	return nil
+}
+
+// readable reports whether a parser may be expected to read v: it is not nested deeper than maxDepth, and its numbers are within
+// the range of a double (RFC 7493, section 2.2).
+func readable(v jsontext.Value) bool {
+	d := jsontext.NewDecoder(bytes.NewReader(v))
+	for {
+		token, err := d.ReadToken()
+		if err != nil {
+			return errors.Is(err, io.EOF) // the whole value has been read as JSON before
+		}
+		if token.Kind() == jsontext.KindNumber {
+			_, err = token.Float()
+		}
+		if err != nil || d.StackDepth() > maxDepth {
+			return false
+		}
+	}
+}
 
 // Page is a part of a list.
 type Page[T any] struct {
@@ -34,12 +76,14 @@ type Page[T any] struct {
 // page reads {"<name>":[…],"next_cursor":…}.
 type page[T record] struct {
 	name  string
+	is    func(T) bool
 	items []T
 	next  string
 }
 
 // UnmarshalJSONFrom reads the list in one go.
 func (p *page[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	p.items, p.next = nil, ""
 	err := eachMember(d, func(name string) error {
 		switch name {
 		case p.name:
@@ -56,6 +100,15 @@ func (p *page[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 		return fmt.Errorf("there is no list %q", p.name)
 	case !validCursor(p.next):
 		return errors.New("next_cursor is no cursor")
+	}
+	return nil
+}
+
+func (p *page[T]) check(business string) error {
+	for _, r := range p.items {
+		if err := check(r, business, p.is); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -82,12 +135,6 @@ func eachMember(d *jsontext.Decoder, read func(name string) error) error {
 	return err
 }
 
-func (p *page[T]) owners(yield func(Owner)) {
-	for _, r := range p.items {
-		yield(r.owner())
-	}
-}
-
 func validCursor(s string) bool {
 	if len(s) > 512 {
 		return false
@@ -100,14 +147,20 @@ func validCursor(s string) bool {
 	return true
 }
 
-// single reads {"<name>":{…}}.
+// single reads {"<name>":{…}}, or a record that stands for itself if there is no name.
 type single[T record] struct {
 	name   string
+	is     func(T) bool
 	record T
 }
 
 // UnmarshalJSONFrom reads the record in one go.
 func (s *single[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	var none T
+	s.record = none
+	if s.name == "" {
+		return json.UnmarshalDecode(d, &s.record)
+	}
 	return eachMember(d, func(name string) error {
 		if name == s.name {
 			return json.UnmarshalDecode(d, &s.record)
@@ -116,35 +169,36 @@ func (s *single[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	})
 }
 
-func (s *single[T]) owners(yield func(Owner)) { yield(s.record.owner()) }
+func (s *single[T]) check(business string) error { return check(s.record, business, s.is) }
 
-// bare reads a record that stands for itself.
-type bare[T record] struct{ record T }
-
-// UnmarshalJSONFrom reads the record.
-func (s *bare[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	return json.UnmarshalDecode(d, &s.record)
-}
-func (s *bare[T]) owners(yield func(Owner)) { yield(s.record.owner()) }
-
-// gone reads the answer to a DELETE, which names nobody's records.
-type gone struct {
-	Deleted bool `json:"deleted"`
+// gone reads the response to a DELETE, {"deleted":true,"id":…}.
+type gone[ID comparable] struct {
+	id   ID
+	same bool // the response is about the record with this id
 }
 
-// UnmarshalJSONFrom reads the answer, which has to say so.
-func (g *gone) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	type plain gone
-	if err := json.UnmarshalDecode(d, (*plain)(g)); err != nil {
+// UnmarshalJSONFrom reads the response, which has to say that the record was deleted.
+func (g *gone[ID]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	var said struct {
+		Deleted bool `json:"deleted"`
+		ID      ID   `json:"id"`
+	}
+	if err := json.UnmarshalDecode(d, &said); err != nil {
 		return err
 	}
-	if !g.Deleted {
+	if !said.Deleted {
 		return errors.New("it does not say that anything was deleted")
 	}
+	g.same = said.ID == g.id
 	return nil
 }
 
-func (*gone) owners(func(Owner)) {}
+func (g *gone[ID]) check(string) error {
+	if !g.same {
+		return ErrWrongRecord
+	}
+	return nil
+}
 
 // Business is the business itself.
 type Business struct {
@@ -406,6 +460,8 @@ type Automation struct {
 	LastRun     *LastRun       `json:"last_run"`
 }
 
+func (a Automation) values() []jsontext.Value { return []jsontext.Value{a.InputSchema} }
+
 // LastRun is what an automation did last.
 type LastRun struct {
 	ID         string     `json:"id"`
@@ -442,6 +498,8 @@ type Run struct {
 // Ended reports whether nothing more will happen in the run.
 func (r Run) Ended() bool { return r.Status == RunSucceeded || r.Status == RunFailed }
 
+func (r Run) values() []jsontext.Value { return []jsontext.Value{r.Input, r.Result} }
+
 // Step is a part of a run: Status is "pending", "running", "succeeded", "failed" or "skipped".
 type Step struct {
 	Name       string     `json:"name"`
@@ -468,6 +526,8 @@ type ObjectType struct {
 	Schema      jsontext.Value `json:"schema,omitzero"` // JSON Schema of the fields; only where one type was asked for
 }
 
+func (t ObjectType) values() []jsontext.Value { return []jsontext.Value{t.Schema} }
+
 // Object is a record of such a kind.
 type Object struct {
 	Owned
@@ -479,3 +539,5 @@ type Object struct {
 	CreatedAt time.Time      `json:"created_at"`
 	UpdatedAt time.Time      `json:"updated_at"`
 }
+
+func (o Object) values() []jsontext.Value { return []jsontext.Value{o.Fields} }

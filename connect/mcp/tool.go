@@ -191,7 +191,6 @@ func (t *tool) success(o *outcome) (*callResult, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing what %s answers: %w", t.name, err)
 	}
-	written = withoutHidden(written)
 	if err := t.checkOutput(written); err != nil {
 		return nil, &toolError{
 			code:     codeUnusable,

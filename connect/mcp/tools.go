@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
 // allTools are the tools, 39 at most: some clients send an assistant the first 40 only.
@@ -164,7 +165,7 @@ type removal struct {
 
 // delete has the person confirm and then deletes.
 func (c *toolCall) delete(ctx context.Context, r removal) (*outcome, error) {
-	question := "Delete " + visible(r.named) + " for good?"
+	question := "Delete " + r.named + " for good?"
 	// The person's answer is about the record as it is.
 	subject := r.record + " version " + number(r.version)
 	said, input, err := c.confirm(ctx, r.confirm, subject, question)
@@ -193,14 +194,8 @@ func (c *toolCall) delete(ctx context.Context, r removal) (*outcome, error) {
 	}, nil
 }
 
-// shortened keeps what a question quotes short.
-func shortened(s string) string {
-	const most = 80
-	if runes := []rune(s); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return s
-}
+// quoted returns a name for a question to the person: quoted on one line, at most 80 characters of it.
+func quoted(name string) string { return cleantext.Quote(name, 80) }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 

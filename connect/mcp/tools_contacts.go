@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
@@ -61,7 +60,7 @@ func contactName(c data.Contact) string {
 	if c.Email != nil {
 		name += ", " + *c.Email
 	}
-	return fmt.Sprintf("the contact %q", shortened(name))
+	return "the contact " + quoted(name)
 }
 
 func contactTools() []*tool {

@@ -32,9 +32,9 @@ type said struct {
 
 func marked(c data.Conversation) conversation {
 	return conversation{
-		ID: c.ID, Channel: c.Channel, ContactID: c.ContactID, CallerName: visiblePtr(c.CallerName),
-		CallerAddress: visiblePtr(c.CallerAddress), StartedAt: c.StartedAt, EndedAt: c.EndedAt, Outcome: c.Outcome,
-		Summary: visiblePtr(c.Summary), MessageCount: c.MessageCount,
+		ID: c.ID, Channel: c.Channel, ContactID: c.ContactID, CallerName: c.CallerName,
+		CallerAddress: c.CallerAddress, StartedAt: c.StartedAt, EndedAt: c.EndedAt, Outcome: c.Outcome,
+		Summary: c.Summary, MessageCount: c.MessageCount,
 	}
 }
 
@@ -142,7 +142,7 @@ func conversationTools() []*tool {
 				to := min(from+a.Limit, len(found.Messages))
 				messages := make([]said, 0, to-from)
 				for _, m := range found.Messages[from:to] {
-					messages = append(messages, said{ID: m.ID, At: m.At, From: m.From, Text: visible(m.Text)})
+					messages = append(messages, said{ID: m.ID, At: m.At, From: m.From, Text: m.Text})
 				}
 				var next any
 				if to < len(found.Messages) {

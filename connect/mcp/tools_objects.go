@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -155,7 +154,7 @@ func objectTools() []*tool {
 				}
 				return c.delete(ctx, removal{
 					id: a.ID, record: "object " + a.Type + " " + a.ID, version: found.Version, confirm: a.Confirm,
-					named: fmt.Sprintf("the record %s of %q", shortened(string(found.Fields)), a.Type),
+					named: "the record " + quoted(string(found.Fields)) + " of " + quoted(a.Type),
 					remove: func(ctx context.Context, w data.Write) error {
 						return c.data().DeleteObject(ctx, c.by, w, a.Type, a.ID)
 					},

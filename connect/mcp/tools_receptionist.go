@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
@@ -229,7 +228,7 @@ func faqTools() []*tool {
 				}
 				return c.delete(ctx, removal{
 					id: a.ID, record: "faq " + a.ID, version: faq.Version, confirm: a.Confirm,
-					named: fmt.Sprintf("the question %q of the AI receptionist", shortened(faq.Question)),
+					named: "the question " + quoted(faq.Question) + " of the AI receptionist",
 					remove: func(ctx context.Context, w data.Write) error {
 						return c.data().DeleteFAQ(ctx, c.by, w, a.ID)
 					},
@@ -302,7 +301,7 @@ func serviceTools() []*tool {
 				}
 				return c.delete(ctx, removal{
 					id: a.ID, record: "service " + a.ID, version: service.Version, confirm: a.Confirm,
-					named: fmt.Sprintf("the service %q of the AI receptionist", shortened(service.Name)),
+					named: "the service " + quoted(service.Name) + " of the AI receptionist",
 					remove: func(ctx context.Context, w data.Write) error {
 						return c.data().DeleteService(ctx, c.by, w, a.ID)
 					},

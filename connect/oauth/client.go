@@ -7,11 +7,11 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
 // errUnknownClient says that there is no such client.
@@ -96,37 +96,8 @@ func (s *Server) newClient(m *clientMetadata, id string, kind ClientKind, redire
 	return c, data, nil
 }
 
-// cleanName keeps a name from looking like what it is not: no controls, no characters that nobody sees or that turn the
-// direction of writing, single spaces, bounded.
-func cleanName(name string) string {
-	if !utf8.ValidString(name) {
-		return ""
-	}
-	var b strings.Builder
-	n := 0
-	for word := range strings.FieldsSeq(name) {
-		word = strings.Map(func(r rune) rune {
-			if !unicode.IsPrint(r) || unicode.Is(unicode.Bidi_Control, r) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) {
-				return -1
-			}
-			return r
-		}, word)
-		if word == "" {
-			continue
-		}
-		if b.Len() > 0 {
-			word = " " + word
-		}
-		for _, r := range word {
-			if n == maxName {
-				return strings.TrimSpace(b.String()) + "…"
-			}
-			b.WriteRune(r)
-			n++
-		}
-	}
-	return b.String()
-}
+// cleanName returns the name that a client gives itself as one line of at most maxName characters, without invisible ones.
+func cleanName(name string) string { return cleantext.Line(name, maxName) }
 
 // cleanURI keeps https addresses and drops everything else.
 func cleanURI(raw string) string {

@@ -154,7 +154,7 @@ func TestNamesOfClientsLookLikeWhatTheyAre(t *testing.T) {
 		"a\u202eb\u2066c\u200bd":    "abcd",
 		"\u200b\u3164\u00ad":        "",
 		"\x00\x07\x1b[31mred":       "[31mred",
-		"bad\xff":                   "",
+		"bad\xff":                   "bad\ufffd",
 		"\U000e0041\U000e0042tags":  "tags",
 		strings.Repeat("é", 200):    strings.Repeat("é", 80) + "…",
 		strings.Repeat("ab ", 100):  strings.Repeat("ab ", 26) + "ab…",

@@ -1,0 +1,156 @@
+package data_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+)
+
+// raw writes bytes for a response and then closes the connection, or leaves it open until the test ends.
+func raw(t *testing.T, response string, open bool) http.HandlerFunc {
+	t.Helper()
+	ended := t.Context().Done()
+	return func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, response)
+		if open {
+			<-ended
+		}
+	}
+}
+
+func TestARedirectIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	var followed atomic.Int64
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		followed.Add(1)
+		says(200, record("contact", `"id":7`))(w, r)
+	}))
+	t.Cleanup(elsewhere.Close)
+	for _, status := range []int{300, 301, 302, 303, 304, 305, 307, 308} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			t.Parallel()
+			c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Location", elsewhere.URL+r.URL.Path)
+				w.WriteHeader(status)
+			})
+			_, err := c.Contact(t.Context(), caller(), 7)
+			require.ErrorIs(t, err, data.ErrUnexpected)
+			_, err = c.UpdateContact(t.Context(), caller(), data.Write{Key: "k"}, 7, data.Patch{})
+			require.ErrorIs(t, err, data.ErrUnexpected)
+			e, ok := errors.AsType[*data.Error](err)
+			require.True(t, ok)
+			require.True(t, e.Uncertain)
+			require.Zero(t, followed.Load())
+		})
+	}
+}
+
+func TestAResponseThatIsNotWholeIsNotUsed(t *testing.T) {
+	t.Parallel()
+	body := record("job", `"id":"a"`)
+	const json = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+	length := func(n int) string { return json + "Content-Length: " + strconv.Itoa(n) + "\r\n\r\n" }
+	for name, test := range map[string]struct {
+		response string
+		want     error
+	}{
+		"as it should be":          {length(len(body)) + body, nil},
+		"shorter than its length":  {length(len(body)+1) + body, data.ErrUnavailable},
+		"longer than its length":   {length(len(body)-1) + body, data.ErrUnexpected},
+		"two lengths":              {json + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n" + body, data.ErrUnavailable},
+		"a length that is not one": {json + "Content-Length: -1\r\n\r\n" + body, data.ErrUnavailable},
+		"chunks without an end":    {json + "Transfer-Encoding: chunked\r\n\r\n" + strconv.FormatInt(int64(len(body)), 16) + "\r\n" + body + "\r\n", data.ErrUnavailable},
+		"a head that breaks off":   {"HTTP/1.1 200 OK\r\nContent-Ty", data.ErrUnavailable},
+		"no HTTP":                  {"220 mail.example ESMTP\r\n", data.ErrUnavailable},
+		"early hints before it":    {"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + length(len(body)) + body, nil},
+		"nothing but 1xx":          {strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 1000), data.ErrUnavailable},
+		"1xx without bound":        {strings.Repeat("HTTP/1.1 103 Early Hints\r\nX-Padding: "+strings.Repeat("x", 1000)+"\r\n\r\n", 20_000), data.ErrUnavailable},
+		"no content":               {"HTTP/1.1 204 No Content\r\n\r\n", data.ErrUnexpected},
+		"a part":                   {"HTTP/1.1 206 Partial Content\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n" + body[:10], data.ErrUnexpected},
+		"two types":                {"HTTP/1.1 200 OK\r\nContent-Type: text/html, application/json\r\n\r\n" + body, data.ErrUnexpected},
+		"a head of 11 MiB":         {"HTTP/1.1 200 OK\r\nX-Padding: " + strings.Repeat("x", 11<<20) + "\r\n\r\n", data.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, _ := serve(t, raw(t, test.response, false))
+			job, err := c.Job(t.Context(), caller(), "a")
+			require.ErrorIs(t, err, test.want)
+			require.Equal(t, test.want == nil, job.ID == "a")
+		})
+	}
+}
+
+func TestSwitchingProtocolsEndsTheCall(t *testing.T) {
+	t.Parallel()
+	c, _ := serve(t, raw(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", true), func(o *data.Options) {
+		o.Timeout = time.Hour // nothing but the status ends the call
+	})
+	_, err := c.UpdateContact(t.Context(), caller(), data.Write{Key: "k"}, 7, data.Patch{})
+	require.ErrorIs(t, err, data.ErrUnexpected)
+	e, ok := errors.AsType[*data.Error](err)
+	require.True(t, ok)
+	require.True(t, e.Uncertain)
+}
+
+func TestACompressedResponseIsNotExpanded(t *testing.T) {
+	t.Parallel()
+	var small bytes.Buffer
+	z := gzip.NewWriter(&small)
+	_, err := io.WriteString(z, `{"calendars":[],"next_cursor":null,"x":"`)
+	require.NoError(t, err)
+	_, err = z.Write(bytes.Repeat([]byte("x"), 64<<20))
+	require.NoError(t, err)
+	_, err = io.WriteString(z, `"}`)
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	require.Less(t, small.Len(), data.DefaultMaxAnswer)
+	accepted := make(chan string, 1)
+	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		accepted <- strings.Join(r.Header.Values("Accept-Encoding"), ",")
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(small.Bytes())
+	})
+	_, err = c.Calendars(t.Context(), caller(), data.List{})
+	require.ErrorIs(t, err, data.ErrUnexpected)
+	require.Equal(t, "identity", <-accepted)
+}
+
+func TestRetryAfterIsBounded(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]time.Duration{
+		"7": 7 * time.Second, "3600": time.Hour, "3601": time.Hour, "999999999": time.Hour,
+		"10000000000":         time.Hour, // in nanoseconds more than an int64
+		"9223372036854775807": time.Hour,
+		"0":                   0, "-5": 0, "-9223372036854775808": 0, "1.5": 0, "soon": 0, "": 0, "+7 s": 0,
+		"Wed, 21 Oct 2026 07:28:00 GMT": 0,
+	} {
+		c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", header)
+			says(429, `{"error":"x","code":"BUSY"}`)(w, r)
+		})
+		_, err := c.Job(t.Context(), caller(), "a")
+		require.ErrorIs(t, err, data.ErrBusy)
+		e, ok := errors.AsType[*data.Error](err)
+		require.True(t, ok)
+		require.Equal(t, want, e.RetryAfter, "%q", header)
+	}
+}

@@ -1,0 +1,286 @@
+// Package cleantext removes invisible characters from text: those that a person does not see and that an assistant reads.
+package cleantext
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/text/unicode/norm"
+)
+
+// The most nonspacing and enclosing marks in a row. Four are enough for the text of every living script: a letter of the
+// Hebrew Bible has as many. More than two could cover the lines above and below a [Line].
+const (
+	maxMarks     = 4
+	maxLineMarks = 2
+)
+
+// Text returns s without invisible characters. It removes:
+//
+//   - control characters except line feed and tab
+//   - every Default_Ignorable_Code_Point (Unicode Standard Annex 44) such as soft hyphens, zero width spaces, bidirectional
+//     controls, invisible operators, variation selectors, tags and fillers
+//   - interlinear annotation characters, noncharacters, private use characters and the object replacement character
+//   - the fifth and every further nonspacing or enclosing mark in a row
+//
+// A joiner (U+200C, U+200D) stays where it has an effect: a single one after a virama, between a letter of a script that uses
+// joiners and a visible character, or between two emoji. A line or paragraph separator becomes a line feed, invalid UTF-8
+// U+FFFD. Other text is unchanged, and Text(Text(s)) is Text(s).
+func Text(s string) string {
+	if ordinary([]byte(s)) {
+		return s
+	}
+	return string(clean(s, maxMarks))
+}
+
+// Line returns s as [Text] on one line, of at most limit characters and an ellipsis in place of the rest. White space is
+// trimmed and each run of it is a single space; a mark at the beginning and the third and every further one in a row is removed.
+func Line(s string, limit int) string {
+	if !ordinary([]byte(s)) {
+		s = string(clean(s, maxLineMarks))
+	}
+	out := make([]byte, 0, min(len(s), 4*limit))
+	space := false
+	n := 0
+	for _, r := range s {
+		switch {
+		case blank(r):
+			space = n > 0
+			continue
+		case n == 0 && (joiner(r) || unicode.Is(unicode.M, r)):
+			continue
+		}
+		if n++; space {
+			n++
+		}
+		if n > limit {
+			return strings.TrimRight(string(out), "\u200c\u200d") + "…"
+		}
+		if space {
+			out = append(out, ' ')
+			space = false
+		}
+		out = utf8.AppendRune(out, r)
+	}
+	return string(out)
+}
+
+// Quote returns s as a [Line] in quotation marks. Quotation marks within s become apostrophes, so that a name cannot end the
+// quotation and continue the sentence that it is quoted in.
+func Quote(s string, limit int) string {
+	return `"` + strings.Map(func(r rune) rune {
+		switch r {
+		case '"', '\u02ba', '\u02dd', '\u02ee', '\u05f4', '\u201c', '\u201d', '\u201e', '\u201f', '\u2033', '\u2036', '\u275d',
+			'\u275e', '\u2760', '\u301d', '\u301e', '\u301f', '\U0001f676', '\U0001f677', '\U0001f678', '\uff02':
+			return '\''
+		}
+		return r
+	}, Line(s, limit)) + `"`
+}
+
+// JSON returns b with [Text] applied to every string, member names included; two names of one object may become the same.
+// Invalid JSON stays invalid. If there is nothing to remove, JSON usually returns b itself.
+func JSON(b []byte) []byte {
+	if !suspect(b) {
+		return b
+	}
+	out, scratch := make([]byte, 0, len(b)), []byte(nil)
+	for {
+		begin := bytes.IndexByte(b, '"')
+		if begin < 0 {
+			return append(out, b...)
+		}
+		n, plain := quoted(b[begin:])
+		end := begin + n
+		if plain {
+			out = append(out, b[:end]...)
+		} else {
+			out = append(out, b[:begin]...)
+			out, scratch = appendString(out, b[begin:end], scratch[:0])
+		}
+		b = b[end:]
+	}
+}
+
+// suspect reports whether JSON has characters that are not printable ASCII, or escapes that may stand for one.
+func suspect(b []byte) bool {
+	if bytes.IndexByte(b, 0x7f) >= 0 || !ascii(b) {
+		return true
+	}
+	for {
+		i := bytes.IndexByte(b, '\\') + 1
+		switch {
+		case i == 0 || i == len(b):
+			return false
+		case escapes(b[i]):
+			return true
+		}
+		b = b[i+1:]
+	}
+}
+
+func ascii(b []byte) bool {
+	for ; len(b) >= 8; b = b[8:] {
+		if binary.NativeEndian.Uint64(b)&0x8080808080808080 != 0 {
+			return false
+		}
+	}
+	for _, c := range b {
+		if c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// escapes reports whether c after a backslash may stand for a character that is not printable ASCII, line feed or tab.
+func escapes(c byte) bool { return c == 'u' || c == 'b' || c == 'f' || c == 'r' }
+
+// quoted returns the length of the string literal that b begins with, all of b if the literal does not end, and whether it is
+// not suspect.
+func quoted(b []byte) (n int, plain bool) {
+	plain = true
+	for i := 1; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '"':
+			return i + 1, plain
+		case c >= 0x7f:
+			plain = false
+		case c == '\\':
+			if i++; i < len(b) && escapes(b[i]) {
+				plain = false
+			}
+		}
+	}
+	return len(b), plain
+}
+
+// appendString appends a string literal of JSON, cleaned; an invalid one is unchanged. unquoted is scratch to use again.
+func appendString(out, literal, scratch []byte) (appended, unquoted []byte) {
+	s, err := jsontext.AppendUnquote(scratch, literal)
+	if err != nil || ordinary(s) {
+		return append(out, literal...), s
+	}
+	cleaned, err := jsontext.AppendQuote(out, clean(string(s), maxMarks))
+	if err != nil {
+		return append(out, literal...), s
+	}
+	return cleaned, s
+}
+
+// ordinary reports whether all characters of a text are [common].
+func ordinary(s []byte) bool {
+	for i := 0; i < len(s); {
+		if s[i] >= ' ' && s[i] < 0x7f {
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRune(s[i:])
+		if !common(r) {
+			return false
+		}
+		i += n
+	}
+	return true
+}
+
+// common reports whether r is one of the most frequent visible characters that are not marks. Most texts have no others.
+func common(r rune) bool {
+	return r >= ' ' && r < 0x7f || r == '\n' || r == '\t' ||
+		r >= 0xa0 && r < 0x300 && r != 0xad || // Latin
+		r >= 0x370 && r < 0x483 || // Greek, Cyrillic
+		r >= 0x4e00 && r < 0xa000 || r >= 0xac00 && r < 0xd7a4 // Han, Hangul
+}
+
+// clean is [Text] with a limit for marks. What it keeps depends only on what it kept before, so that it is idempotent.
+func clean(s string, maxMarks int) []byte {
+	out := make([]byte, 0, len(s))
+	var (
+		base   rune   // last character that is neither a mark nor a joiner; 0 after white space
+		last   rune   // last character that is not a joiner
+		held   rune   // joiner that the next character decides about
+		joined = true // no joiner may follow
+		marks  int
+	)
+	for _, r := range strings.ToValidUTF8(s, "\ufffd") {
+		mark := false
+		switch {
+		case common(r):
+			marks = 0
+		case joiner(r):
+			if !joined {
+				held, joined = r, true
+			}
+			continue
+		case r == '\u2028' || r == '\u2029':
+			r, marks = '\n', 0
+		case unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector):
+			continue
+		case unicode.IsLetter(r):
+			marks = 0
+		case unicode.In(r, unicode.Mn, unicode.Me):
+			if marks++; marks > maxMarks {
+				continue
+			}
+			mark = true
+		case hidden(r):
+			continue
+		default:
+			mark, marks = unicode.Is(unicode.Mc, r), 0
+		}
+		if held != 0 && joins(base, last, r) {
+			out = utf8.AppendRune(out, held)
+		}
+		out = utf8.AppendRune(out, r)
+		last, held, joined = r, 0, false
+		switch {
+		case mark:
+		case blank(r):
+			base = 0
+		default:
+			base = r
+		}
+	}
+	if held != 0 && virama(last) {
+		out = utf8.AppendRune(out, held)
+	}
+	return out
+}
+
+// hidden reports whether r, which is neither a letter nor a mark, is invisible or a private use character.
+func hidden(r rune) bool {
+	switch {
+	case r == '\ufffc', r == '\U0001d159': // object replacement character, musical null notehead
+		return true
+	case unicode.Is(unicode.Prepended_Concatenation_Mark, r): // format characters that are visible
+		return false
+	}
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Noncharacter_Code_Point)
+}
+
+// blank reports whether r is white space or the blank pattern of Braille.
+func blank(r rune) bool { return unicode.IsSpace(r) || r == '\u2800' }
+
+func joiner(r rune) bool { return r == '\u200c' || r == '\u200d' }
+
+// joins reports whether a joiner between last and next has a visible effect (RFC 5892, appendix A, extended by emoji, Bengali and
+// Khmer).
+func joins(base, last, next rune) bool {
+	return virama(last) || emoji(last) && emoji(next) || !blank(next) && joining(base)
+}
+
+func virama(r rune) bool { return norm.NFC.PropertiesString(string(r)).CCC() == 9 }
+
+func emoji(r rune) bool { return r >= 0x2190 && r < 0x2c00 || r >= 0x1f000 && r < 0x1fb00 }
+
+// joining reports whether r is a letter of a script in which joiners select the forms of letters.
+func joining(r rune) bool {
+	return unicode.IsLetter(r) && unicode.In(r, unicode.Adlam, unicode.Arabic, unicode.Bengali, unicode.Devanagari,
+		unicode.Gujarati, unicode.Gurmukhi, unicode.Hanifi_Rohingya, unicode.Kannada, unicode.Khmer, unicode.Malayalam,
+		unicode.Mandaic, unicode.Mongolian, unicode.Nko, unicode.Oriya, unicode.Phags_Pa, unicode.Sinhala, unicode.Sogdian,
+		unicode.Syriac, unicode.Tamil, unicode.Telugu)
+}
