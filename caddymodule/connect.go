@@ -49,6 +49,11 @@ type Connect struct {
 	// SessionMax ends a person's session so long after signing in. Default: 12h. Zero means the default.
 	SessionMax caddy.Duration `json:"session_max,omitempty"`
 
+	// ClientSchemes are the private-use URI schemes that clients may be sent back to, beside reverse domain names such as
+	// com.example.app (RFC 8252, section 7.1): lower case, without a colon. Default: those of known assistants, see
+	// oauth.DefaultClientSchemes. Empty means the default.
+	ClientSchemes []string `json:"client_schemes,omitempty"`
+
 	// Extensions add to the MCP server what a test suite asks of it. No configuration sets them: a test build does, whose
 	// own module embeds this one.
 	Extensions []mcp.Extension `json:"-"`
@@ -93,8 +98,8 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 		Transport: &connectTransport{service: h.service, asserter: app.asserter, maxSize: data.DefaultMaxAnswer},
 		Timeout:   time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
 		ClientAddr: func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
-		Extensions: h.Extensions,
-		Log:        logger,
+		Extensions: h.Extensions, ClientSchemes: h.ClientSchemes,
+		Log: logger,
 	}
 	if h.ManageKeys {
 		if app.credentials == nil {
@@ -171,6 +176,7 @@ func ParseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 //	    timeout      <duration>
 //	    session_idle <duration>
 //	    session_max  <duration>
+//	    client_schemes <schemes...>
 //	}
 func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	h.Next() // consume the directive's name
@@ -190,7 +196,13 @@ func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 		"timeout":      durationOption("timeout", &m.Timeout),
 		"session_idle": durationOption("session_idle", &m.SessionIdle),
 		"session_max":  durationOption("session_max", &m.SessionMax),
-	}, []string{"issuer", "upstream", "name", "manage_keys", "timeout", "session_idle", "session_max"})
+		"client_schemes": func(d *caddyfile.Dispenser) error {
+			if m.ClientSchemes = d.RemainingArgs(); len(m.ClientSchemes) == 0 {
+				return d.ArgErr()
+			}
+			return nil
+		},
+	}, []string{"issuer", "upstream", "name", "manage_keys", "timeout", "session_idle", "session_max", "client_schemes"})
 	switch {
 	case err != nil:
 		return nil, err

@@ -169,7 +169,7 @@ func New(o Options) (_ *Server, err error) {
 	}
 	tools, err := mcp.New(mcp.Options{
 		Resource: auth.Resource(), Title: o.Name, Version: o.Version,
-		Data: calls, Accounts: accounts, Audit: trail, Challenge: auth, Redis: o.Redis, Prefix: o.Prefix,
+		Data: calls, Audit: trail, Challenge: auth, Redis: o.Redis, Prefix: o.Prefix,
 		RequestID: func(r *http.Request) string { return RequestID(r.Context()) },
 		Log:       o.Log.Named("mcp"), Now: o.Now,
 	}, o.Extensions...)

@@ -46,18 +46,18 @@ func BenchmarkToolCall(b *testing.B) {
 	var handler http.Handler
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
 	defer front.Close()
-	known := &people{known: map[string]account.Account{"acc_1": {ID: "acc_1", BusinessID: "biz_1", Role: account.RoleOwner}}}
 	auditing, err := audit.New(audit.Options{Redis: rdb, Log: zap.NewNop()})
 	require.NoError(b, err)
 	server, err := mcp.New(mcp.Options{
-		Resource: front.URL + "/mcp", Data: client, Accounts: known, Audit: auditing, Challenge: challenge{}, Log: zap.NewNop(),
+		Resource: front.URL + "/mcp", Data: client, Audit: auditing, Challenge: challenge{}, Log: zap.NewNop(),
 		Redis: rdb, Limiter: mcp.NewLimiter(rdb, "", 100_000_000),
 	})
 	require.NoError(b, err)
 	defer server.Close()
+	owner := account.Account{ID: "acc_1", BusinessID: "biz_1", Role: account.RoleOwner}
 	grant := oauth.Grant{ID: "g", AccountID: "acc_1", BusinessID: "biz_1", Scopes: scope.Everything()}
 	handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		server.Handler().ServeHTTP(w, r.WithContext(oauth.WithGrant(r.Context(), grant)))
+		server.Handler().ServeHTTP(w, r.WithContext(oauth.WithAccount(oauth.WithGrant(r.Context(), grant), owner)))
 	})
 	for _, era := range []string{modern, legacy} {
 		b.Run(era, func(b *testing.B) {

@@ -18,6 +18,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 )
 
 // toolCall is one call of a tool, as its message was read. What is validated, done, recorded and sent upstream comes from these
@@ -142,15 +143,11 @@ func (c *toolCall) run(ctx context.Context) (o *outcome, err error) {
 	if c.arguments, err = c.tool.withDefaults(c.arguments); err != nil {
 		return nil, err
 	}
-	var p *toolError
-	if c.account, p = c.server.accounts.check(ctx, c.grant); p != nil {
-		p.done = c.tool.untouched()
-		if c.tool.writes() && p.code == codeAccount {
-			e := c.entry()
-			e.Outcome, e.Detail = audit.OutcomeRefused, strings.TrimSpace(e.Detail+" "+p.code)
-			_ = c.server.o.Audit.Record(ctx, e) // has logged why
+	if c.account, err = oauth.AccountFrom(ctx); err != nil {
+		return nil, &toolError{
+			code: codeUnavailable, sentence: "The service that knows the business's accounts cannot be reached at the moment.",
+			done: c.tool.untouched(), next: retrySoon, cause: err,
 		}
-		return nil, p
 	}
 	if !c.tool.writes() {
 		return c.work(ctx)

@@ -219,8 +219,8 @@ func newSetup(t *testing.T, service *demo.Service, change ...func(*mcp.Options))
 	t.Cleanup(front.Close)
 	s.url = front.URL + "/mcp"
 	o := mcp.Options{
-		Resource: s.url, Data: client, Accounts: s.people, Audit: s.audit.log, Challenge: challenge{}, Log: zap.NewNop(),
-		Redis: rdb, AccountTTL: -1, Limiter: mcp.NewLimiter(rdb, "", 100_000), Version: "test",
+		Resource: s.url, Data: client, Audit: s.audit.log, Challenge: challenge{}, Log: zap.NewNop(),
+		Redis: rdb, Limiter: mcp.NewLimiter(rdb, "", 100_000), Version: "test",
 	}
 	for _, f := range change {
 		f(&o)
@@ -280,7 +280,11 @@ func (s *setup) protect(next http.Handler) http.Handler {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(oauth.WithGrant(r.Context(), g)))
+		ctx := oauth.WithGrant(r.Context(), g)
+		if a, err := s.people.Account(ctx, g.AccountID); err == nil {
+			ctx = oauth.WithAccount(ctx, a)
+		}
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 

@@ -18,7 +18,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/exp/zapslog"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
@@ -27,16 +26,10 @@ import (
 // Defaults and bounds.
 const (
 	DefaultMaxBody        = 256 << 10 // bytes
-	DefaultAccountTTL     = 15 * time.Second
 	DefaultConfirmTimeout = 5 * time.Minute
 
 	toolListTTL = 5 * time.Minute
 )
-
-// Accounts tells who a connection belongs to. An account.Service is one.
-type Accounts interface {
-	Account(ctx context.Context, id string) (account.Account, error)
-}
 
 // Challenger refuses a call whose connection has too few scopes. *oauth.Server is one.
 type Challenger interface {
@@ -44,7 +37,6 @@ type Challenger interface {
 }
 
 var (
-	_ Accounts   = account.Service(nil)
 	_ Challenger = (*oauth.Server)(nil)
 )
 
@@ -60,7 +52,6 @@ type Options struct {
 	Name, Title, Version string
 
 	Data      *data.Client // required
-	Accounts  Accounts     // required
 	Audit     *audit.Log   // required
 	Challenge Challenger   // required
 	Log       *zap.Logger  // required
@@ -73,10 +64,6 @@ type Options struct {
 
 	// RequestID gives an HTTP request's id, for logs, the audit trail and the data service. Default: a random one.
 	RequestID func(*http.Request) string
-
-	// AccountTTL is for how long an account is taken to be what it was: the longest time for which a connection outlives
-	// its account. Default: DefaultAccountTTL; negative: it is asked for at each call.
-	AccountTTL time.Duration
 
 	// MaxBody bounds a request's body. Default: DefaultMaxBody.
 	MaxBody int64
@@ -102,7 +89,6 @@ type Server struct {
 	now       func() time.Time
 	tools     map[string]*tool
 	store     *Store
-	accounts  *accounts
 	about     *sdk.Implementation
 	sdk       *sdk.Server
 	handler   http.Handler // the SDK's
@@ -128,9 +114,6 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 	s := &Server{o: o, log: o.Log, now: o.Now, tools: map[string]*tool{}, store: NewStore(o.Redis, o.Prefix)}
 	origin := u.Scheme + "://" + canonicalHost(u.Scheme, u.Host)
 	s.origins = append([]string{origin}, o.Origins...)
-	if s.accounts, err = newAccounts(o.Accounts, o.AccountTTL); err != nil {
-		return nil, err
-	}
 	options := &sdk.ServerOptions{
 		Instructions: instructions,
 		Logger:       logOfSDK(o.Log),
@@ -173,8 +156,8 @@ func logOfSDK(log *zap.Logger) *slog.Logger {
 
 func (o *Options) complete() error {
 	switch {
-	case o.Data == nil, o.Accounts == nil, o.Audit == nil, o.Challenge == nil, o.Log == nil:
-		return errors.New("the MCP server needs Data, Accounts, Audit, Challenge and Log")
+	case o.Data == nil, o.Audit == nil, o.Challenge == nil, o.Log == nil:
+		return errors.New("the MCP server needs Data, Audit, Challenge and Log")
 	case o.Redis == nil:
 		return errors.New("the MCP server needs Redis")
 	}
@@ -189,15 +172,8 @@ func (o *Options) complete() error {
 		o.Now = time.Now
 	}
 	o.Name, o.Title, o.Version = orElse(o.Name, "gatehouse"), orElse(o.Title, "Gatehouse"), orElse(o.Version, "0")
-	for _, d := range []struct {
-		value     *time.Duration
-		otherwise time.Duration
-	}{
-		{&o.AccountTTL, DefaultAccountTTL}, {&o.ConfirmTimeout, DefaultConfirmTimeout},
-	} {
-		if *d.value == 0 {
-			*d.value = d.otherwise
-		}
+	if o.ConfirmTimeout == 0 {
+		o.ConfirmTimeout = DefaultConfirmTimeout
 	}
 	if o.MaxBody <= 0 {
 		o.MaxBody = DefaultMaxBody
@@ -211,7 +187,6 @@ func (s *Server) Handler() http.Handler { return s.Guard(http.HandlerFunc(s.serv
 
 // Close ends what the server keeps in memory.
 func (s *Server) Close() error {
-	s.accounts.close()
 	var errs []error
 	for session := range s.sdk.Sessions() {
 		errs = append(errs, session.Close())

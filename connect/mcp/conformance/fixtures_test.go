@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
@@ -24,10 +23,6 @@ import (
 
 // nothing stands for all that fixtures do not need.
 type nothing struct{}
-
-func (nothing) Account(context.Context, string) (account.Account, error) {
-	return account.Account{}, account.ErrUnknown
-}
 
 func (nothing) InsufficientScope(w http.ResponseWriter, _ ...string) {
 	w.WriteHeader(http.StatusForbidden)
@@ -46,7 +41,7 @@ func connect(t *testing.T, era string) *sdk.ClientSession {
 	log, err := audit.New(audit.Options{Redis: rdb, Log: zap.NewNop()})
 	require.NoError(t, err)
 	server, err := mcp.New(mcp.Options{
-		Resource: front.URL + "/mcp", Data: client, Accounts: nothing{}, Audit: log, Challenge: nothing{},
+		Resource: front.URL + "/mcp", Data: client, Audit: log, Challenge: nothing{},
 		Log: zap.NewNop(), Redis: rdb,
 	}, conformance.Fixtures())
 	require.NoError(t, err)
