@@ -31,7 +31,7 @@ func (b *browser) decision(id, decision string, allow ...string) map[string][]st
 
 func (w *world) entries(business string) []audit.Entry {
 	w.tb.Helper()
-	entries, _, err := w.trail.List(w.tb.Context(), business, "", 100)
+	entries, _, err := w.audit.List(w.tb.Context(), business, "", 100)
 	require.NoError(w.tb, err)
 	return entries
 }
