@@ -375,3 +375,45 @@ func TestALostReplyOfVaultMakesNoKeyTwiceAndHidesNone(t *testing.T) {
 		require.ErrorIs(t, err, authsigner.ErrUnknownKey)
 	}
 }
+
+// Whichever reply of Redis is lost, each change is made once.
+func TestALostReplyOfRedisHindersNoChangeOfKeys(t *testing.T) {
+	t.Parallel()
+	lossy := losttest.NewRedis(t, redistest.Start(t).Options().Addrs[0])
+	client := redis.NewClient(&redis.Options{Addr: lossy.Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	store := &mapStore{creds: map[string]*authsigner.Credential{}}
+	other := operators(t, store, "biz_other", 1)
+	k := newBusinessKeys(t, store, client)
+	ctx := t.Context()
+	for n, lost := 1, true; lost; n++ {
+		require.Less(t, n, 30)
+		lost = false
+		lose := func(change func() error) {
+			lossy.Lose(n)
+			err := change()
+			lost = lost || lossy.Replies() >= n
+			lossy.Lose(0)
+			require.NoError(t, err, "reply %d", n)
+		}
+		var issued pages.IssuedKey
+		lose(func() (err error) {
+			issued, err = k.Issue(ctx, pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, fmt.Sprint("attempt ", n), false)
+			return err
+		})
+		lose(func() error {
+			keys, err := k.List(ctx, acme)
+			require.Equal(t, []string{issued.PublicKey}, publicKeys(keys))
+			return err
+		})
+		lose(func() error {
+			_, err := k.Rotate(ctx, acme, issued.PublicKey, issued.Version, 0)
+			return err
+		})
+		lose(func() error { return k.Revoke(ctx, acme, issued.PublicKey) })
+		require.ErrorIs(t, k.Revoke(ctx, acme, issued.PublicKey), pages.ErrAlreadyDone)
+		names, err := store.List(ctx)
+		require.NoError(t, err)
+		require.Equal(t, other, names)
+	}
+}

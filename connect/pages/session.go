@@ -57,19 +57,20 @@ func (s *sessions) keepGeneration() time.Duration { return s.max + time.Hour }
 func (s *sessions) start(ctx context.Context, a account.Account, email string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
+	// One command at a time: each is sent again if its reply is lost.
 	key := s.generationKey(a.ID)
-	var current *redis.StringCmd
-	_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.SetNX(ctx, key, newRandom(), s.keepGeneration())
-		p.PExpire(ctx, key, s.keepGeneration())
-		current = p.Get(ctx, key)
-		return nil
-	})
+	generation, err := s.redis.GetEx(ctx, key, s.keepGeneration()).Result()
+	if errors.Is(err, redis.Nil) {
+		if err := s.redis.SetNX(ctx, key, newRandom(), s.keepGeneration()).Err(); err != nil {
+			return "", fmt.Errorf("beginning a session: %w", err)
+		}
+		generation, err = s.redis.Get(ctx, key).Result()
+	}
 	if err != nil {
 		return "", fmt.Errorf("beginning a session: %w", err)
 	}
 	value, err := json.Marshal(record{
-		AccountID: a.ID, BusinessID: a.BusinessID, Generation: current.Val(), Started: s.now().UnixMilli(),
+		AccountID: a.ID, BusinessID: a.BusinessID, Generation: generation, Started: s.now().UnixMilli(),
 		Devices: accountDigest(email),
 	})
 	if err != nil {
@@ -134,11 +135,10 @@ func (s *sessions) end(ctx context.Context, id string) error {
 func (s *sessions) endAll(ctx context.Context, rec record) error {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Set(ctx, s.generationKey(rec.AccountID), newRandom(), s.keepGeneration())
-		p.Del(ctx, devicesKey(s.prefix, rec.Devices))
-		return nil
-	})
+	err := s.redis.Set(ctx, s.generationKey(rec.AccountID), newRandom(), s.keepGeneration()).Err()
+	if err == nil {
+		err = s.redis.Del(ctx, devicesKey(s.prefix, rec.Devices)).Err()
+	}
 	if err != nil {
 		return fmt.Errorf("ending an account's sessions: %w", err)
 	}

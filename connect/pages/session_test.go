@@ -193,7 +193,7 @@ func TestSessionsWorkOnEveryRedis(t *testing.T) {
 func TestAFewRightsInRedisAreEnough(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithUser("gateway", "s3cret", "resetchannels -@all ~gatehouse:* ~rate:gatehouse:* "+
-		"+@connection +@scripting +get +set +del +pexpire +time +multi +exec +xadd +xtrim +xrevrange +hsetnx +hdel +hlen +hgetall "+
+		"+@connection +@scripting +get +getex +set +del +pexpire +time +multi +exec +xadd +xtrim +xrevrange +hsetnx +hdel +hlen +hgetall "+
 		"+zadd +zcard +zrange +zrem +zremrangebyscore +zscore +lpush +lrange +lrem +ltrim"))
 	client := server.Client(t)
 	w := newWorld(t, func(o *pages.Options) {

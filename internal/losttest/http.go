@@ -1,4 +1,3 @@
-// Package losttest loses replies for tests: what was asked for is done, and whoever asked does not learn it.
 package losttest
 
 import (
