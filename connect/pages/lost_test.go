@@ -15,7 +15,7 @@ import (
 )
 
 // Whichever reply of Redis is lost, what the page says was done is done, once, and the audit log says so once.
-func TestALostReplyOfRedisChangesNothingAboutAnyPage(t *testing.T) {
+func TestALostReplyOfRedisChangesNothingAboutAnyPage(t *testing.T) { //nolint:tparallel // the proxy loses one reply at a time
 	t.Parallel()
 	lossy := losttest.NewRedis(t, shared.Options().Addrs[0])
 	client := redis.NewClient(&redis.Options{Addr: lossy.Addr()})
@@ -23,7 +23,7 @@ func TestALostReplyOfRedisChangesNothingAboutAnyPage(t *testing.T) {
 	for n, lost := 1, true; lost; n++ {
 		require.Less(t, n, 40)
 		lost = false
-		t.Run(strconv.Itoa(n), func(t *testing.T) { //nolint:paralleltest // the proxy loses one reply at a time
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			w := withKeys(t, func(o *pages.Options) {
 				log, err := audit.New(audit.Options{Redis: client, Prefix: o.Prefix, Log: o.Log})
 				require.NoError(t, err)

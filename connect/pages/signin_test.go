@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
@@ -180,7 +181,7 @@ func TestThereAreTenAttemptsInAnyFifteenMinutes(t *testing.T) {
 	// age makes the newest n attempts older.
 	age := func(n int64, by time.Duration) {
 		key := w.prefix + "sign-in:account:" + pages.AccountDigest(ownerEmail)
-		newest, err := w.redis.ZRevRange(t.Context(), key, 0, n-1).Result()
+		newest, err := w.redis.ZRangeArgs(t.Context(), redis.ZRangeArgs{Key: key, Start: 0, Stop: n - 1, Rev: true}).Result()
 		require.NoError(t, err)
 		require.Len(t, newest, int(n))
 		for _, id := range newest {

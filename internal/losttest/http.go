@@ -1,6 +1,7 @@
 package losttest
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -44,9 +45,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if lost {
 		panic(http.ErrAbortHandler) // net/http closes the connection, and logs nothing
 	}
-	for name, values := range recorded.Header() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), recorded.Header())
 	w.WriteHeader(recorded.Code)
 	_, _ = w.Write(recorded.Body.Bytes())
 }
