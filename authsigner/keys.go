@@ -3,14 +3,17 @@ package authsigner
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/big"
 	"strings"
 	"time"
 )
 
-// What issued keys look like: a prefix that says what the key is for, then 24 base62 characters (public; 142 bits) or
+// What issued keys look like: a prefix that says what the key is for, then 24 base62 characters (public) or
 // 32 random bytes as 43 characters of base64url without padding (private).
 const (
 	prefixPublicLive  = "pk_live_"
@@ -31,6 +34,13 @@ var (
 	// ErrConflict says that somebody else kept changing the same key.
 	ErrConflict = errors.New("the key was changed by somebody else at the same time")
 
+	// ErrVersionMismatch says that the key's secret is no longer the one that the change was meant for.
+	ErrVersionMismatch = errors.New("the key was rotated since")
+
+	// ErrOutcomeUnknown says that the store's reply to a change was lost, so that the change may or may not have been made,
+	// or may still be made. Without it, an error says that nothing was changed.
+	ErrOutcomeUnknown = errors.New("whether the key was changed is not known")
+
 	// ErrGracePending says that the secret before the current one is still promised to verify for a while.
 	ErrGracePending = errors.New("the key was rotated lately and its previous secret is still valid")
 )
@@ -43,15 +53,16 @@ type KeyStore interface {
 	// name is no public key.
 	List(ctx context.Context) ([]string, error)
 
-	// Create stores a new credential, which must satisfy Credential.Validate. ErrKeyExists if there is an entry.
+	// Create stores a new credential, which must satisfy Credential.Validate. ErrKeyExists if there is an entry;
+	// ErrOutcomeUnknown.
 	Create(ctx context.Context, cred *Credential) error
 
 	// Update replaces the credential of publicKey by what change makes of it. change gets a copy, which it may alter
 	// and return, and is called again if somebody else changed the entry meanwhile. The public key stays. It returns
-	// what is stored now. ErrUnknownKey, ErrConflict, or the error of change as it is.
+	// what is stored now. ErrUnknownKey, ErrConflict, ErrOutcomeUnknown, or the error of change as it is.
 	Update(ctx context.Context, publicKey string, change func(*Credential) (*Credential, error)) (*Credential, error)
 
-	// Delete removes the credential and its history for good. ErrUnknownKey if there is none.
+	// Delete removes the credential and its history for good. ErrUnknownKey if there is none; ErrOutcomeUnknown.
 	Delete(ctx context.Context, publicKey string) error
 }
 
@@ -62,17 +73,29 @@ type IssueOptions struct {
 	Slug       string // required, visible ASCII
 	Limit      int    // requests a minute; 0: the contract's default
 	Test       bool   // pk_test_… instead of pk_live_…; the gateway makes no other difference
+
+	// Attempt makes issuing idempotent: the public key is [IssuedKey] of it, so that the store has one key at most for one
+	// attempt. A value that nobody else uses. Default: the public key is random.
+	Attempt string
+}
+
+// IssuedKey is the public key that Issue gives to an attempt.
+func IssuedKey(attempt string, test bool) string {
+	prefix := prefixPublicLive
+	if test {
+		prefix = prefixPublicTest
+	}
+	return prefix + inBase62(sha256.Sum256([]byte("gatehouse key\x00"+attempt)))
 }
 
 // Issue makes a new pair of keys for a business, active at once, and stores it. The returned credential is the one
-// chance to show the private key to anybody.
+// chance to show the private key to anybody. ErrKeyExists says that this attempt has issued its key before.
 func Issue(ctx context.Context, store KeyStore, o IssueOptions) (*Credential, error) {
-	prefix := prefixPublicLive
-	if o.Test {
-		prefix = prefixPublicTest
+	if o.Attempt == "" {
+		o.Attempt = rand.Text()
 	}
 	cred := &Credential{
-		PublicKey:    prefix + randomBase62(publicKeyChars),
+		PublicKey:    IssuedKey(o.Attempt, o.Test),
 		PrivateKey:   newPrivateKey(o.Test),
 		BusinessID:   o.BusinessID,
 		BusinessName: o.Name,
@@ -96,10 +119,21 @@ func Issue(ctx context.Context, store KeyStore, o IssueOptions) (*Credential, er
 // Only two secrets can be valid. While the one before the current is, a rotation with grace would cut short what its
 // holder was promised, and is refused with ErrGracePending.
 func Rotate(ctx context.Context, store KeyStore, publicKey string, grace time.Duration, now time.Time) (*Credential, error) {
+	return RotateVersion(ctx, store, publicKey, "", grace, now)
+}
+
+// RotateVersion is Rotate for a key whose [Credential.Version] is version, and otherwise ErrVersionMismatch: repeated, it
+// rotates once. An empty version is any.
+func RotateVersion(
+	ctx context.Context, store KeyStore, publicKey, version string, grace time.Duration, now time.Time,
+) (*Credential, error) {
 	if grace < 0 {
 		return nil, fmt.Errorf("rotating a key: the grace period %s is negative", grace)
 	}
 	cred, err := store.Update(ctx, publicKey, func(cred *Credential) (*Credential, error) {
+		if version != "" && cred.Version() != version {
+			return nil, ErrVersionMismatch
+		}
 		if grace > 0 && cred.PreviousPrivateKey != "" && now.Before(cred.PreviousExpiresAt) {
 			return nil, fmt.Errorf("%w: until %s", ErrGracePending, cred.PreviousExpiresAt.UTC().Format(time.RFC3339))
 		}
@@ -115,6 +149,12 @@ func Rotate(ctx context.Context, store KeyStore, publicKey string, grace time.Du
 		return nil, fmt.Errorf("rotating a key: %w", err)
 	}
 	return cred, nil
+}
+
+// Version names the current secret without telling it: 16 hexadecimal characters that change when the key is rotated.
+func (c *Credential) Version() string {
+	sum := sha256.Sum256([]byte("gatehouse key version\x00" + string(c.PrivateKey)))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Revoke removes the key with all its secrets. Gateways notice within their cache's TTL, or at once if they are told.
@@ -150,17 +190,13 @@ func newPrivateKey(test bool) Secret {
 	return Secret(prefix + base64.RawURLEncoding.EncodeToString(random[:]))
 }
 
-// randomBase62 draws each character with the same probability: bytes past the last multiple of 62 are thrown away.
-func randomBase62(n int) string {
-	out := make([]byte, 0, n)
-	var random [64]byte
-	for len(out) < n {
-		_, _ = rand.Read(random[:])
-		for _, b := range random {
-			if int(b) < 256/len(base62)*len(base62) && len(out) < n {
-				out = append(out, base62[int(b)%len(base62)])
-			}
-		}
+// inBase62 writes a seed of 256 bits as a public key's characters, 142 bits: each is as likely as any other.
+func inBase62(seed [sha256.Size]byte) string {
+	n, base, digit := new(big.Int).SetBytes(seed[:]), big.NewInt(int64(len(base62))), new(big.Int)
+	out := make([]byte, publicKeyChars)
+	for i := range out {
+		n.DivMod(n, base, digit)
+		out[i] = base62[digit.Int64()]
 	}
 	return string(out)
 }

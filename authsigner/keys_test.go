@@ -231,3 +231,34 @@ func TestMergingARecordKeepsNotesAndNothingElseOfTheOldOne(t *testing.T) {
 	require.Equal(t, want, authsigner.MergeRecord(old, cred))
 	require.Equal(t, cred.Record(), authsigner.MergeRecord(nil, cred))
 }
+
+func TestAnAttemptIssuesOneKey(t *testing.T) {
+	t.Parallel()
+	store := memoryStore{}
+	o := testBusiness
+	o.Attempt = "form 1"
+	issued, err := authsigner.Issue(t.Context(), store, o)
+	require.NoError(t, err)
+	require.Equal(t, authsigner.IssuedKey("form 1", false), issued.PublicKey)
+	_, err = authsigner.Issue(t.Context(), store, o)
+	require.ErrorIs(t, err, authsigner.ErrKeyExists)
+	o.Attempt = "form 2"
+	_, err = authsigner.Issue(t.Context(), store, o)
+	require.NoError(t, err)
+	require.Len(t, store, 2)
+}
+
+func TestARotationForAVersionIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	store := memoryStore{}
+	issued, err := authsigner.Issue(t.Context(), store, testBusiness)
+	require.NoError(t, err)
+	version := issued.Version()
+	require.Regexp(t, `^[0-9a-f]{16}$`, version)
+	rotated, err := authsigner.RotateVersion(t.Context(), store, issued.PublicKey, version, 0, time.Now())
+	require.NoError(t, err)
+	require.NotEqual(t, version, rotated.Version())
+	_, err = authsigner.RotateVersion(t.Context(), store, issued.PublicKey, version, 0, time.Now())
+	require.ErrorIs(t, err, authsigner.ErrVersionMismatch)
+	require.Equal(t, rotated.PrivateKey, store[issued.PublicKey].PrivateKey)
+}

@@ -100,10 +100,10 @@ func (c *keysCommand) rotate() *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
 			cred, err := authsigner.Rotate(ctx, s.store, args[0], grace, time.Now())
+			s.announce(ctx, args[0]) // with an error as well: the change may have been made
 			if err != nil {
 				return fmt.Errorf("rotating the key: %w", err)
 			}
-			s.announce(ctx, cred.PublicKey)
 			return c.printIssued(out, cred)
 		}),
 	}
@@ -117,10 +117,11 @@ func (c *keysCommand) revoke() *cobra.Command {
 		Short: "Deletes a key: the gateways refuse it at once, or when their cache's TTL ends at the latest",
 		Args:  cobra.ExactArgs(1),
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
-			if err := authsigner.Revoke(ctx, s.store, args[0]); err != nil {
+			err := authsigner.Revoke(ctx, s.store, args[0])
+			pushed := s.announce(ctx, args[0]) // with an error as well: the change may have been made
+			if err != nil {
 				return fmt.Errorf("revoking the key: %w", err)
 			}
-			pushed := s.announce(ctx, args[0])
 			if c.json {
 				return printJSON(out, map[string]any{"public_key": args[0], "revoked": true, "pushed": pushed})
 			}
@@ -128,7 +129,7 @@ func (c *keysCommand) revoke() *cobra.Command {
 			if !pushed {
 				note = "running gateways refuse it when their cache's TTL ends (no Redis could be told)"
 			}
-			_, err := fmt.Fprintf(out, "%s is revoked; %s\n", args[0], note)
+			_, err = fmt.Fprintf(out, "%s is revoked; %s\n", args[0], note)
 			return err
 		}),
 	}
@@ -231,11 +232,13 @@ type openStore struct {
 	redis *pooledRedis
 }
 
-// announce tells running gateways to ask anew for a key, and says if it could.
+// announce tells running gateways to ask anew for a key, and says if it could. It does so after the command's deadline too.
 func (s *openStore) announce(ctx context.Context, publicKey string) bool {
-	if s.redis == nil {
+	if s.redis == nil || !authsigner.ValidPublicKey(publicKey) {
 		return false
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysRedisTimeout)
+	defer cancel()
 	return publishInvalidation(ctx, s.redis.client, publicKey) == nil
 }
 

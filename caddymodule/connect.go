@@ -105,7 +105,9 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 		if app.credentials == nil {
 			return errors.New(`manage_keys needs a source of credentials: set "secrets" in the global option "gateway"`)
 		}
-		o.Keys = &businessKeys{credentials: app.credentials, redis: app.redis, logger: logger}
+		o.Keys = &businessKeys{
+			store: app.credentials.store, cache: app.credentials.cache, redis: app.redis.client, logger: logger,
+		}
 	}
 	if h.server, err = connect.New(o); err != nil {
 		return fmt.Errorf("gateway_connect: %w", err)

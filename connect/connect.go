@@ -52,7 +52,7 @@ type Options struct {
 	// http.DefaultTransport.
 	Transport http.RoundTripper
 
-	// Timeout bounds one call to the data service. Default: data.DefaultTimeout.
+	// Timeout bounds one call to the data service, those about accounts included. Default: data.DefaultTimeout.
 	Timeout time.Duration
 
 	// Keys manages the keys of the public API. Default: none, and no page for it.
@@ -125,11 +125,16 @@ func New(o Options) (_ *Server, err error) {
 	if o.ClientAddr == nil {
 		o.ClientAddr = peer
 	}
+	if o.Timeout <= 0 {
+		o.Timeout = data.DefaultTimeout
+	}
 	trail, err := audit.New(audit.Options{Redis: o.Redis, Prefix: o.Prefix, Log: o.Log.Named("audit")})
 	if err != nil {
 		return nil, fmt.Errorf("audit trail: %w", err)
 	}
-	accounts, err := account.NewClient(account.ClientOptions{BaseURL: o.Upstream, Transport: o.Transport, RequestID: RequestID})
+	accounts, err := account.NewClient(account.ClientOptions{
+		BaseURL: o.Upstream, Transport: o.Transport, Timeout: o.Timeout, RequestID: RequestID,
+	})
 	if err != nil {
 		return nil, err
 	}

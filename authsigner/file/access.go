@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
 const (
@@ -126,7 +128,10 @@ func writeFile(path string, data []byte) error {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	if err := syncDir(dir); err != nil { // readers see the new content, and a crash may undo it
+		return fmt.Errorf("%w: %w", authsigner.ErrOutcomeUnknown, err)
+	}
+	return nil
 }
 
 // keepAccess gives the new file the owner, group and mode of the one that it replaces, so that the gateway can go on

@@ -109,5 +109,6 @@ func (s *Source) change(ctx context.Context, change func(document) error) error 
 	if err := writeFile(s.path, data); err != nil {
 		return unavailable(fmt.Errorf("writing the key file: %w", err))
 	}
-	return s.load(false)
+	_ = s.load(false) // reported; the change is made, and the next look at the file finds it
+	return nil
 }

@@ -3,6 +3,7 @@ package vault
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -70,6 +71,22 @@ func statusOf(err error) int {
 		return answer.StatusCode
 	}
 	return 0
+}
+
+// replyLost says whether a change that failed with err may have been made all the same: Vault got the request, or may have,
+// and has not refused it.
+func replyLost(err error) bool {
+	if err == nil {
+		return false
+	}
+	switch statusOf(err) {
+	case 0:
+		failed := (*net.OpError)(nil)
+		return !errors.As(err, &failed) || failed.Op != "dial"
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
 }
 
 func unavailable(err error) error {

@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -162,10 +163,7 @@ func (s *Source) Delete(ctx context.Context, publicKey string) error {
 		if found.fields == nil && found.version == 0 {
 			return authsigner.ErrUnknownKey
 		}
-		ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
-		defer cancel()
-		_, err = current.client.Logical().DeleteWithContext(ctx, s.path(current, "metadata", publicKey))
-		return err
+		return s.remove(ctx, current, publicKey)
 	})
 	if err != nil {
 		return fmt.Errorf("deleting %s: %w", publicKey, err)
@@ -249,30 +247,67 @@ func versionOf(a answer) (int, error) {
 	return version, nil
 }
 
-// write stores an entry, with KV version 2 only if its latest version is still that; ErrConflict otherwise.
+// write stores an entry, with KV version 2 only if its latest version is still that; ErrConflict otherwise. If the reply is
+// lost, it writes the same again, which with KV version 2 stores it once: the second write finds the first one's version.
 func (s *Source) write(
-	ctx context.Context, current *session, publicKey string, body map[string]any, version int,
+	ctx context.Context, current *session, publicKey string, record map[string]any, version int,
 ) error {
-	path := s.path(current, "data", publicKey)
+	path, body := s.path(current, "data", publicKey), record
 	if current.version == 2 {
-		body = map[string]any{"options": map[string]any{"cas": version}, "data": body}
+		body = map[string]any{"options": map[string]any{"cas": version}, "data": record}
 	}
 	err := s.put(ctx, current, path, body)
-	if statusOf(err) != http.StatusBadRequest || current.version == 1 {
+	lost := replyLost(err)
+	if lost {
+		err = s.put(ctx, current, path, body)
+	}
+	if err == nil || !lost && (statusOf(err) != http.StatusBadRequest || current.version == 1) {
 		return err
 	}
-	// A bad request: that is what Vault says if another version is there. Is it?
+	// A bad request is what Vault says if another version is there. Is it, and is it ours?
 	now, readErr := s.read(ctx, current, publicKey)
-	if readErr == nil && now.version != version {
+	switch {
+	case readErr == nil && lost && sameRecord(now.fields, record):
+		return nil
+	case readErr == nil && now.version != version:
 		return authsigner.ErrConflict
+	case lost:
+		return fmt.Errorf("%w: %w", authsigner.ErrOutcomeUnknown, err)
 	}
 	return err
+}
+
+// remove deletes an entry. If the reply is lost, it deletes the entry again.
+func (s *Source) remove(ctx context.Context, current *session, publicKey string) error {
+	path := s.path(current, "metadata", publicKey)
+	err := s.delete(ctx, current, path)
+	if !replyLost(err) {
+		return err
+	}
+	if err = s.delete(ctx, current, path); err != nil {
+		return fmt.Errorf("%w: %w", authsigner.ErrOutcomeUnknown, err)
+	}
+	return nil
+}
+
+// sameRecord compares what was read with what was written. JSON knows fewer types than Go.
+func sameRecord(read, written map[string]any) bool {
+	a, errA := json.Marshal(read)
+	b, errB := json.Marshal(written)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
 func (s *Source) put(ctx context.Context, current *session, path string, body map[string]any) error {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
 	_, err := current.client.Logical().WriteWithContext(ctx, path, body)
+	return err
+}
+
+func (s *Source) delete(ctx context.Context, current *session, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	defer cancel()
+	_, err := current.client.Logical().DeleteWithContext(ctx, path)
 	return err
 }
 

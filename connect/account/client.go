@@ -33,7 +33,8 @@ type ClientOptions struct {
 	// request in the header X-Request-Id, and "-" for the business in X-Business-Id. Default: http.DefaultTransport.
 	Transport http.RoundTripper
 
-	// Timeout bounds one call with everything in it. Checking a password is slow on purpose. Default: 10s.
+	// Timeout bounds one call with everything in it, the retries of the transport included: it is the deadline of the context
+	// that the transport gets. Checking a password is slow on purpose. Default: 10s.
 	Timeout time.Duration
 
 	// RequestID gives the id of the request that a call belongs to; it travels as X-Request-Id. Where it is "", and by
@@ -54,6 +55,7 @@ type ClientOptions struct {
 type Client struct {
 	base      string
 	http      *http.Client
+	timeout   time.Duration
 	requestID func(context.Context) string
 }
 
@@ -78,9 +80,9 @@ func NewClient(o ClientOptions) (*Client, error) {
 		base: strings.TrimSuffix(u.String(), "/") + "/connect/v1",
 		http: &http.Client{
 			Transport:     o.Transport,
-			Timeout:       o.Timeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
+		timeout:   o.Timeout,
 		requestID: o.RequestID,
 	}, nil
 }
@@ -135,6 +137,8 @@ func (r *refusal) String() string { return fmt.Sprintf("status %d %q", r.status,
 
 // do makes a call. Without an error and a refusal there is an account.
 func (c *Client) do(ctx context.Context, method, path string, body []byte) (Account, *refusal, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return Account{}, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)

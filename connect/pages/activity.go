@@ -10,7 +10,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 )
 
-// activityView is a page of the audit trail.
+// activityView is a page of the audit log.
 type activityView struct {
 	Days   []activityDay
 	Kinds  []navItem
@@ -27,15 +27,16 @@ type activityDay struct {
 
 // activityEntry is an entry in words.
 type activityEntry struct {
-	Time                  time.Time
-	What, Who, Through    string
-	Target, Detail        string
-	Refused, Failed, Code bool // Code: the target is a name of a key or a tool
+	Time               time.Time
+	What, Who, Through string
+	Target, Detail     string
+	Outcome            string // "" if it was done
+	Code               bool   // the target is a name of a key or a tool
 }
 
 const activityPage = 50
 
-// kind is a part of the trail that can be looked at by itself.
+// kind is a part of the audit log that can be looked at by itself.
 type kind struct {
 	name, text string
 	actions    []string // none: all
@@ -53,7 +54,7 @@ func kinds() []kind {
 	}
 }
 
-// activityURL is the address of a page of the trail.
+// activityURL is the address of a page of the audit log.
 func activityURL(kind, before string) string {
 	q := make(url.Values)
 	if kind != "" {
@@ -82,7 +83,7 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request) error {
 	if i < 0 {
 		return &redirectError{to: ActivityPath}
 	}
-	entries, next, err := p.trail.List(r.Context(), s.account.BusinessID, cursor, activityPage, all[i].actions...)
+	entries, next, err := p.audit.List(r.Context(), s.account.BusinessID, cursor, activityPage, all[i].actions...)
 	switch {
 	case errors.Is(err, audit.ErrBadCursor):
 		return &redirectError{to: activityURL(all[i].name, "")}
@@ -112,7 +113,14 @@ func inPlainWords(e audit.Entry) activityEntry {
 	out := activityEntry{
 		Time: e.Time, Who: clean(e.AccountName, maxLabel), Through: clean(e.ClientName, maxLabel),
 		Target: clean(e.Target, 2*maxLabel), Detail: clean(e.Detail, maxText),
-		Refused: e.Outcome == audit.OutcomeRefused, Failed: e.Outcome == audit.OutcomeFailed,
+	}
+	switch e.Outcome {
+	case audit.OutcomeRefused:
+		out.Outcome = "Refused"
+	case audit.OutcomeFailed:
+		out.Outcome = "Failed"
+	case audit.OutcomeUnknown:
+		out.Outcome = "Not known whether it was done"
 	}
 	switch e.Action {
 	case audit.ConnectionApproved:
@@ -122,7 +130,10 @@ func inPlainWords(e audit.Entry) activityEntry {
 		}
 		out.Detail = grantedInWords(e.Detail, out.Detail)
 	case audit.ConnectionDenied:
-		out.What, out.Refused = "Declined to connect an app", false
+		out.What = "Declined to connect an app"
+		if e.Outcome == audit.OutcomeRefused {
+			out.Outcome = "" // by the person
+		}
 	case audit.ConnectionStarted:
 		out.What = "The app began to use its connection"
 		out.Detail = grantedInWords(e.Detail, out.Detail)

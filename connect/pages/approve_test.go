@@ -31,7 +31,7 @@ func (b *browser) decision(id, decision string, allow ...string) map[string][]st
 
 func (w *world) entries(business string) []audit.Entry {
 	w.tb.Helper()
-	entries, _, err := w.trail.List(w.tb.Context(), business, "", 100)
+	entries, _, err := w.audit.List(w.tb.Context(), business, "", 100)
 	require.NoError(w.tb, err)
 	return entries
 }
@@ -360,7 +360,7 @@ func TestAConnectedClientsNameIsAsHarmlessOnTheOtherPages(t *testing.T) {
 	g.ClientName, g.ClientHost = "<img src=x onerror=alert(1)>\u202e", `evil.example"><script>`
 	w.oauth.grants = []oauth.Grant{g}
 	b := w.signIn(ownerEmail)
-	require.NoError(t, w.trail.Record(t.Context(), audit.Entry{
+	require.NoError(t, w.audit.Record(t.Context(), audit.Entry{
 		BusinessID: owner.BusinessID, AccountName: owner.Name, Action: audit.ConnectionRevoked, ClientName: g.ClientName, Target: g.ClientHost,
 	}))
 	for _, path := range []string{pages.ConnectionsPath, pages.ConnectionsPath + "?revoke=g1", pages.ActivityPath} {

@@ -66,6 +66,15 @@ func unavailable(cause error) *pageError {
 	}
 }
 
+// notKnown is for a change that may or may not have been made. toDo says in sentences what the person can do.
+func notKnown(toDo string, cause error) *pageError {
+	return &pageError{
+		status: http.StatusServiceUnavailable, title: "It is not known whether this was done",
+		detail: "What this page needs did not respond in time, so that the change may or may not have been made. " + toDo,
+		cause:  cause, retry: retrySoon,
+	}
+}
+
 func fault(cause error) *pageError {
 	return &pageError{
 		status: http.StatusInternalServerError, title: "Something went wrong",

@@ -2,8 +2,9 @@ package pages
 
 // For tests of what the pages are made of.
 var (
-	Clean   = clean
-	OwnPage = ownPage
+	Clean         = clean
+	OwnPage       = ownPage
+	AccountDigest = accountDigest
 )
 
 // MaxLabel is the longest name that a page shows, in characters.

@@ -267,12 +267,46 @@ type fakeKeys struct {
 	most int
 	now  func() time.Time
 	down bool
+
+	attempts map[string]string // the public keys of those that have issued one
+	lost     bool              // changes are made, and nobody learns it
 }
 
 type fakeKey struct {
 	pages.Key
 	business string
 	private  string
+	revoked  bool
+}
+
+// reply is what a change that was made returns.
+func (f *fakeKeys) reply() error {
+	if f.lost {
+		return fmt.Errorf("%w: made up", pages.ErrOutcomeUnknown)
+	}
+	return nil
+}
+
+// find returns the business's key, nil if it has none.
+func (f *fakeKeys) find(businessID, publicKey string) *fakeKey {
+	i := slices.IndexFunc(f.keys, func(k fakeKey) bool { return k.business == businessID && k.PublicKey == publicKey })
+	if i < 0 {
+		return nil
+	}
+	return &f.keys[i]
+}
+
+func (f *fakeKeys) Get(_ context.Context, businessID, publicKey string) (pages.Key, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return pages.Key{}, io.ErrUnexpectedEOF
+	}
+	k := f.find(businessID, publicKey)
+	if k == nil || k.revoked {
+		return pages.Key{}, pages.ErrNoKey
+	}
+	return k.Key, nil
 }
 
 func (f *fakeKeys) List(_ context.Context, businessID string) ([]pages.Key, error) {
@@ -283,18 +317,21 @@ func (f *fakeKeys) List(_ context.Context, businessID string) ([]pages.Key, erro
 	}
 	var keys []pages.Key
 	for _, k := range f.keys {
-		if k.business == businessID {
+		if k.business == businessID && !k.revoked {
 			keys = append(keys, k.Key)
 		}
 	}
 	return keys, nil
 }
 
-func (f *fakeKeys) Issue(_ context.Context, b pages.Business, test bool) (pages.IssuedKey, error) {
+func (f *fakeKeys) Issue(_ context.Context, b pages.Business, attempt string, test bool) (pages.IssuedKey, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down {
 		return pages.IssuedKey{}, io.ErrUnexpectedEOF
+	}
+	if publicKey, ok := f.attempts[attempt]; ok {
+		return pages.IssuedKey{Key: pages.Key{PublicKey: publicKey}}, pages.ErrAlreadyDone
 	}
 	if f.most > 0 && len(f.keys) >= f.most {
 		return pages.IssuedKey{}, pages.ErrTooManyKeys
@@ -305,35 +342,45 @@ func (f *fakeKeys) Issue(_ context.Context, b pages.Business, test bool) (pages.
 		kind = "test"
 	}
 	k := fakeKey{
-		Key:      pages.Key{PublicKey: fmt.Sprintf("pk_%s_%024d", kind, f.made), Active: true, Test: test},
+		Key: pages.Key{
+			PublicKey: fmt.Sprintf("pk_%s_%024d", kind, f.made), Version: fmt.Sprint("v", f.made), Active: true, Test: test,
+		},
 		business: b.ID, private: fmt.Sprintf("sk_%s_%043d", kind, f.made),
 	}
 	f.keys = append(f.keys, k)
+	if f.attempts == nil {
+		f.attempts = make(map[string]string)
+	}
+	f.attempts[attempt] = k.PublicKey
+	if err := f.reply(); err != nil {
+		return pages.IssuedKey{Key: pages.Key{PublicKey: k.PublicKey}}, err
+	}
 	return pages.IssuedKey{Key: k.Key, PrivateKey: pages.PrivateKey(k.private)}, nil
 }
 
-func (f *fakeKeys) Rotate(_ context.Context, businessID, publicKey string, grace time.Duration) (pages.IssuedKey, error) {
+func (f *fakeKeys) Rotate(
+	_ context.Context, businessID, publicKey, version string, grace time.Duration,
+) (pages.IssuedKey, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down {
 		return pages.IssuedKey{}, io.ErrUnexpectedEOF
 	}
-	for i := range f.keys {
-		k := &f.keys[i]
-		if k.business != businessID || k.PublicKey != publicKey {
-			continue
-		}
-		if grace > 0 && f.now().Before(k.PreviousUntil) {
-			return pages.IssuedKey{}, &pages.GraceError{Until: k.PreviousUntil}
-		}
-		f.made++
-		k.private, k.PreviousUntil = fmt.Sprintf("sk_live_%043d", f.made), time.Time{}
-		if grace > 0 {
-			k.PreviousUntil = f.now().Add(grace)
-		}
-		return pages.IssuedKey{Key: k.Key, PrivateKey: pages.PrivateKey(k.private)}, nil
+	k := f.find(businessID, publicKey)
+	switch {
+	case k == nil || k.revoked:
+		return pages.IssuedKey{}, pages.ErrNoKey
+	case k.Version != version:
+		return pages.IssuedKey{}, pages.ErrAlreadyDone
+	case grace > 0 && f.now().Before(k.PreviousUntil):
+		return pages.IssuedKey{}, &pages.GraceError{Until: k.PreviousUntil}
 	}
-	return pages.IssuedKey{}, pages.ErrNoKey
+	f.made++
+	k.private, k.Version, k.PreviousUntil = fmt.Sprintf("sk_live_%043d", f.made), fmt.Sprint("v", f.made), time.Time{}
+	if grace > 0 {
+		k.PreviousUntil = f.now().Add(grace)
+	}
+	return pages.IssuedKey{Key: k.Key, PrivateKey: pages.PrivateKey(k.private)}, f.reply()
 }
 
 func (f *fakeKeys) Revoke(_ context.Context, businessID, publicKey string) error {
@@ -342,19 +389,27 @@ func (f *fakeKeys) Revoke(_ context.Context, businessID, publicKey string) error
 	if f.down {
 		return io.ErrUnexpectedEOF
 	}
-	for i, k := range f.keys {
-		if k.business == businessID && k.PublicKey == publicKey {
-			f.keys = append(f.keys[:i:i], f.keys[i+1:]...)
-			return nil
-		}
+	k := f.find(businessID, publicKey)
+	switch {
+	case k == nil:
+		return pages.ErrNoKey
+	case k.revoked:
+		return pages.ErrAlreadyDone
 	}
-	return pages.ErrNoKey
+	k.revoked = true
+	return f.reply()
 }
 
 func (f *fakeKeys) all() []fakeKey {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.keys)
+	return slices.DeleteFunc(slices.Clone(f.keys), func(k fakeKey) bool { return k.revoked })
+}
+
+func (f *fakeKeys) set(change func(*fakeKeys)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
 }
 
 // clock is a clock that tests set.
@@ -383,7 +438,7 @@ type world struct {
 	accounts *fakeAccounts
 	oauth    *fakeOAuth
 	keys     *fakeKeys
-	trail    *audit.Log
+	audit    *audit.Log
 	redis    *redis.Client
 	prefix   string
 	clock    *clock
@@ -412,12 +467,12 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 	}
 	w.keys = &fakeKeys{now: w.clock.now}
 	var err error
-	w.trail, err = audit.New(audit.Options{Redis: w.redis, Prefix: w.prefix, Log: zap.New(core)})
+	w.audit, err = audit.New(audit.Options{Redis: w.redis, Prefix: w.prefix, Log: zap.New(core)})
 	require.NoError(tb, err)
 	server := httptest.NewUnstartedServer(nil)
 	w.url = "http://" + server.Listener.Addr().String()
 	o := pages.Options{
-		Issuer: w.url, OAuth: w.oauth, Accounts: w.accounts, Audit: w.trail, Keys: w.keys, Redis: w.redis, Prefix: w.prefix,
+		Issuer: w.url, OAuth: w.oauth, Accounts: w.accounts, Audit: w.audit, Keys: w.keys, Redis: w.redis, Prefix: w.prefix,
 		Log: zap.New(core), Now: w.clock.now,
 		RequestID: func(context.Context) string { return "req-1" },
 		ClientAddr: func(r *http.Request) netip.Addr {

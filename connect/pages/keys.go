@@ -13,20 +13,26 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 )
 
-// Keys manages the keys of the public API. Its errors are those below in the sense of errors.Is; any other is taken for
-// an outage.
+// Keys manages the keys of the public API. Its errors are those below in the sense of errors.Is; any other is an outage, and
+// says that nothing was changed.
 type Keys interface {
-	// List returns the keys of a business.
+	// List returns the keys of a business, sorted by public key.
 	List(ctx context.Context, businessID string) ([]Key, error)
 
-	// Issue makes a new pair of keys. ErrTooManyKeys.
-	Issue(ctx context.Context, business Business, test bool) (IssuedKey, error)
+	// Get returns a key of the business as it is now. ErrNoKey, also for another business's.
+	Get(ctx context.Context, businessID, publicKey string) (Key, error)
 
-	// Rotate gives a key of the business a new private key. The old one goes on working for grace, or, if grace is 0,
-	// ends at once with any before it. ErrNoKey, also for another business's; a *GraceError.
-	Rotate(ctx context.Context, businessID, publicKey string, grace time.Duration) (IssuedKey, error)
+	// Issue makes a new pair of keys, one for one attempt however often it is called. ErrAlreadyDone if the attempt has its
+	// key or had it, ErrTooManyKeys, ErrOutcomeUnknown. With the first and the last comes the public key.
+	Issue(ctx context.Context, business Business, attempt string, test bool) (IssuedKey, error)
 
-	// Revoke ends a key of the business for good. ErrNoKey, also for another business's.
+	// Rotate gives a key of the business a new private key if version is still the key's. The old one goes on working for
+	// grace, or, if grace is 0, ends at once with any before it. ErrNoKey, also for another business's; ErrAlreadyDone if
+	// the key has another version; a *GraceError; ErrOutcomeUnknown.
+	Rotate(ctx context.Context, businessID, publicKey, version string, grace time.Duration) (IssuedKey, error)
+
+	// Revoke ends a key of the business for good. ErrAlreadyDone if it is revoked; ErrNoKey if the business has never had
+	// it, as far as is known; ErrOutcomeUnknown.
 	Revoke(ctx context.Context, businessID, publicKey string) error
 }
 
@@ -37,6 +43,12 @@ var (
 
 	// ErrTooManyKeys says that the business has as many keys as it may.
 	ErrTooManyKeys = errors.New("too many keys")
+
+	// ErrAlreadyDone says that this call changed nothing, because what it asks for was done before.
+	ErrAlreadyDone = errors.New("this was done already")
+
+	// ErrOutcomeUnknown says that the change may or may not have been made.
+	ErrOutcomeUnknown = errors.New("whether the key was changed is not known")
 )
 
 // GraceError says that the private key before the current one was promised to work for a while, and only two can.
@@ -53,6 +65,7 @@ type Business struct{ ID, Name, Slug string }
 // Key is a key as it is listed.
 type Key struct {
 	PublicKey     string
+	Version       string // changes when the private key does
 	Test          bool
 	Active        bool      // false: the account is inactive, and the key is refused
 	PreviousUntil time.Time // until when the private key before the last rotation works; zero: none does
@@ -113,6 +126,7 @@ type keyItem struct {
 // keyView is a page about one key: to rotate it, to revoke it, or to show its private key.
 type keyView struct {
 	Token, PublicKey, PrivateKey string
+	Version                      string
 	Test                         bool
 	Graces                       []grace
 	Until                        time.Time // the end of the private key before
@@ -121,8 +135,11 @@ type keyView struct {
 }
 
 func (p *Pages) showKeys(w http.ResponseWriter, r *http.Request) error {
-	s, err := p.keyOwner(r)
+	s, err := p.signedIn(r, KeysPath)
 	if err != nil {
+		return err
+	}
+	if err := ownerOnly(s.account, "manage keys"); err != nil {
 		return err
 	}
 	q := r.URL.Query()
@@ -134,18 +151,6 @@ func (p *Pages) showKeys(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return p.answerKeys(w, r, http.StatusOK, s, keysView{})
 	}
-}
-
-// keyOwner returns who is signed in if they may manage keys.
-func (p *Pages) keyOwner(r *http.Request) (*session, error) {
-	s, err := p.signedIn(r, KeysPath)
-	if err != nil {
-		return nil, err
-	}
-	if err := ownerOnly(s.account, "manage keys"); err != nil {
-		return nil, err
-	}
-	return s, nil
 }
 
 func (p *Pages) answerKeys(w http.ResponseWriter, r *http.Request, status int, s *session, v keysView) error {
@@ -179,17 +184,16 @@ func (p *Pages) askAboutKey(w http.ResponseWriter, r *http.Request, s *session, 
 }
 
 func (p *Pages) keyView(r *http.Request, s *session, publicKey string) (keyView, error) {
-	keys, err := p.keys.List(r.Context(), s.account.BusinessID)
-	if err != nil {
+	key, err := p.keys.Get(r.Context(), s.account.BusinessID, publicKey)
+	switch {
+	case errors.Is(err, ErrNoKey):
+		return keyView{}, noKey()
+	case err != nil:
 		return keyView{}, unavailable(err)
 	}
-	i := slices.IndexFunc(keys, func(k Key) bool { return k.PublicKey == publicKey })
-	if i < 0 {
-		return keyView{}, noKey()
-	}
-	v := keyView{Token: s.token(formKeys), PublicKey: publicKey, Test: keys[i].Test, Graces: graces()}
-	if p.now().Before(keys[i].PreviousUntil) {
-		v.Until = keys[i].PreviousUntil
+	v := keyView{Token: s.token(formKeys), PublicKey: publicKey, Version: key.Version, Test: key.Test, Graces: graces()}
+	if p.now().Before(key.PreviousUntil) {
+		v.Until = key.PreviousUntil
 	}
 	return v, nil
 }
@@ -201,49 +205,48 @@ func noKey() *pageError {
 	}
 }
 
+// changeTimeout bounds a change of keys with all that belongs to it.
+const changeTimeout = 20 * time.Second
+
 func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request) error {
-	s, err := p.keyOwner(r)
+	s, err := p.signedIn(r, KeysPath)
 	if err != nil {
 		return err
 	}
-	token := r.PostForm.Get(tokenField)
-	if !checkToken(s.id, formKeys, token) {
+	entry := audit.Entry{Target: clean(r.PostForm.Get("key"), 2*maxLabel)}
+	var change func(context.Context, http.ResponseWriter, *http.Request, *session, audit.Entry) error
+	switch r.PostForm.Get("action") {
+	case "issue":
+		entry.Action, entry.Target, change = audit.KeyIssued, "", p.issueKey
+	case "rotate":
+		entry.Action, change = audit.KeyRotated, p.rotateKey
+	case "revoke":
+		entry.Action, change = audit.KeyRevoked, p.revokeKey
+	default:
+		return badRequest("The form does not say what to do. Go back and choose again.", nil)
+	}
+	if err := ownerOnly(s.account, "manage keys"); err != nil {
+		// As many are recorded as owners may make changes: nobody fills the audit log by what is refused.
+		if wait, err := p.attempts.change(r.Context(), s.account.ID); err == nil && wait == 0 {
+			entry.Outcome, entry.Detail = audit.OutcomeRefused, "Not an owner"
+			p.record(r, s.account, entry)
+		}
+		return err
+	}
+	if !checkToken(s.id, formKeys, r.PostForm.Get(tokenField)) {
 		pr := forged()
 		pr.link, pr.label = KeysPath, "Open the page again"
 		return pr
 	}
-	publicKey := r.PostForm.Get("key")
-	switch action := r.PostForm.Get("action"); action {
-	case "issue", "rotate":
-		if err := p.oncePerForm(r, s, token); err != nil {
-			return err
-		}
-		if action == "issue" {
-			return p.issueKey(w, r, s)
-		}
-		return p.rotateKey(w, r, s, publicKey)
-	case "revoke":
-		return p.revokeKey(w, r, s, publicKey)
-	default:
-		return badRequest("The form does not say what to do. Go back and choose again.", nil)
-	}
+	// A change goes on if the browser leaves: it is either made and recorded, or neither.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTimeout)
+	defer cancel()
+	return change(ctx, w, r, s, entry)
 }
 
-// oncePerForm stops forms that were sent before, and accounts that change keys without end.
-func (p *Pages) oncePerForm(r *http.Request, s *session, token string) error {
-	first, err := p.once.first(r.Context(), token)
-	if err != nil {
-		return unavailable(err)
-	}
-	if !first {
-		return &pageError{
-			status: http.StatusConflict, title: "This was done already",
-			detail: "The form was sent twice, and has done its work the first time. A private key is shown only once: " +
-				"if you did not see it, rotate the key to get a new one.",
-			link: KeysPath, label: "See your keys",
-		}
-	}
-	wait, err := p.attempts.change(r.Context(), s.account.ID)
+// fewChanges stops accounts that change keys without end.
+func (p *Pages) fewChanges(ctx context.Context, s *session) error {
+	wait, err := p.attempts.change(ctx, s.account.ID)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -257,39 +260,61 @@ func (p *Pages) oncePerForm(r *http.Request, s *session, token string) error {
 	return nil
 }
 
-func (p *Pages) issueKey(w http.ResponseWriter, r *http.Request, s *session) error {
+func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, entry audit.Entry) error {
+	if err := p.fewChanges(ctx, s); err != nil {
+		return err
+	}
+	change, err := p.beginChange(ctx, s.account, entry)
+	if err != nil {
+		return err
+	}
 	test := r.PostForm.Get("kind") == "test"
 	a := s.account
-	issued, err := p.keys.Issue(r.Context(), Business{ID: a.BusinessID, Name: a.BusinessName, Slug: a.BusinessSlug}, test)
+	issued, err := p.keys.Issue(ctx, Business{ID: a.BusinessID, Name: a.BusinessName, Slug: a.BusinessSlug},
+		digest(r.PostForm.Get(tokenField)), test)
+	change.Target = issued.PublicKey
 	if errors.Is(err, ErrTooManyKeys) {
+		change.Detail = "The business has as many keys as it can have"
+		change.Resolve(ctx, audit.OutcomeRefused)
 		return p.answerKeys(w, r, http.StatusConflict, s, keysView{
 			Problem: "Your business has as many keys as it can have. Revoke one that is not used any more first.", Testing: test,
 		})
 	}
 	if err != nil {
-		p.record(r, a, audit.Entry{Action: audit.KeyIssued, Outcome: audit.OutcomeFailed})
-		return unavailable(err)
+		return notChanged(ctx, change, err,
+			"The form was sent before, and has issued the key "+issued.PublicKey+". A private key is shown only once: "+
+				"if you did not see it, rotate the key to get a new one.",
+			"Look at your keys in a moment. If "+issued.PublicKey+" is there, it was issued, and rotating it gives you a private key. "+
+				"If it is not, issue another one.")
 	}
-	p.record(r, a, audit.Entry{Action: audit.KeyIssued, Target: issued.PublicKey})
+	change.Resolve(ctx, audit.OutcomeOK)
 	p.render(w, r, http.StatusOK, viewNewKey, p.settings(w, r, s, "Your new key", KeysPath),
 		keyView{PublicKey: issued.PublicKey, PrivateKey: issued.PrivateKey.Reveal(), Test: issued.Test})
 	return nil
 }
 
-func (p *Pages) rotateKey(w http.ResponseWriter, r *http.Request, s *session, publicKey string) error {
-	chosen := r.PostForm.Get("grace")
+func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, entry audit.Entry) error {
 	choices := graces()
-	i := slices.IndexFunc(choices, func(g grace) bool { return g.Value == chosen })
+	i := slices.IndexFunc(choices, func(g grace) bool { return g.Value == r.PostForm.Get("grace") })
 	if i < 0 {
 		return badRequest("The form does not say how long the old key goes on working. Go back and choose again.", nil)
 	}
-	entry := audit.Entry{Action: audit.KeyRotated, Target: publicKey}
-	issued, err := p.keys.Rotate(r.Context(), s.account.BusinessID, publicKey, choices[i].length)
-	var pending *GraceError
-	switch {
-	case errors.Is(err, ErrNoKey):
-		return noKey()
-	case errors.As(err, &pending):
+	version := r.PostForm.Get("version")
+	if version == "" {
+		return badRequest("The form does not say which private key to replace. Go back and open it again.", nil)
+	}
+	if err := p.fewChanges(ctx, s); err != nil {
+		return err
+	}
+	change, err := p.beginChange(ctx, s.account, entry)
+	if err != nil {
+		return err
+	}
+	publicKey := r.PostForm.Get("key")
+	issued, err := p.keys.Rotate(ctx, s.account.BusinessID, publicKey, version, choices[i].length)
+	if pending, ok := errors.AsType[*GraceError](err); ok {
+		change.Detail = "The private key before still works until " + moment(pending.Until)
+		change.Resolve(ctx, audit.OutcomeRefused)
 		v, err := p.keyView(r, s, publicKey)
 		if err != nil {
 			return err
@@ -301,17 +326,18 @@ func (p *Pages) rotateKey(w http.ResponseWriter, r *http.Request, s *session, pu
 		}
 		p.render(w, r, http.StatusConflict, viewRotate, p.settings(w, r, s, "Rotate a key", KeysPath), v)
 		return nil
-	case err != nil:
-		entry.Outcome = audit.OutcomeFailed
-		entry.Target = clean(publicKey, 2*maxLabel)
-		p.record(r, s.account, entry)
-		return unavailable(err)
 	}
-	entry.Detail = "The old private key ended at once"
+	if err != nil {
+		return notChanged(ctx, change, err,
+			"The key has been rotated since this form was opened. A private key is shown only once: "+
+				"if you did not see it, rotate the key again to get a new one.",
+			"The old private key may have ended, and the new one cannot be shown. Rotate the key again in a moment to be sure.")
+	}
+	change.Detail = "The old private key ended at once"
 	if !issued.PreviousUntil.IsZero() {
-		entry.Detail = "The old private key works until " + moment(issued.PreviousUntil)
+		change.Detail = "The old private key works until " + moment(issued.PreviousUntil)
 	}
-	p.record(r, s.account, entry)
+	change.Resolve(ctx, audit.OutcomeOK)
 	p.render(w, r, http.StatusOK, viewNewKey, p.settings(w, r, s, "Your new private key", KeysPath), keyView{
 		PublicKey: issued.PublicKey, PrivateKey: issued.PrivateKey.Reveal(), Test: issued.Test,
 		Rotated: true, Until: issued.PreviousUntil, AtOnce: issued.PreviousUntil.IsZero(),
@@ -319,19 +345,46 @@ func (p *Pages) rotateKey(w http.ResponseWriter, r *http.Request, s *session, pu
 	return nil
 }
 
-func (p *Pages) revokeKey(w http.ResponseWriter, r *http.Request, s *session, publicKey string) error {
-	err := p.keys.Revoke(r.Context(), s.account.BusinessID, publicKey)
+func (p *Pages) revokeKey(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, entry audit.Entry) error {
+	change, err := p.beginChange(ctx, s.account, entry)
+	if err != nil {
+		return err
+	}
+	err = p.keys.Revoke(ctx, s.account.BusinessID, r.PostForm.Get("key"))
 	switch {
-	case errors.Is(err, ErrNoKey): // also the second of two clicks
+	case errors.Is(err, ErrAlreadyDone): // also the second of two clicks
+		change.Drop(ctx)
+		return p.done(w, noticeKeyRevoked, KeysPath)
+	case errors.Is(err, ErrNoKey):
+		change.Drop(ctx)
 		return p.done(w, noticeNoKey, KeysPath)
 	case err != nil:
-		p.record(r, s.account, audit.Entry{
-			Action: audit.KeyRevoked, Target: clean(publicKey, 2*maxLabel), Outcome: audit.OutcomeFailed,
-		})
-		return unavailable(err)
+		return notChanged(ctx, change, err, "", "Revoke the key again in a moment. Until then it may be accepted.")
 	}
-	p.record(r, s.account, audit.Entry{Action: audit.KeyRevoked, Target: publicKey})
+	change.Resolve(ctx, audit.OutcomeOK)
 	return p.done(w, noticeKeyRevoked, KeysPath)
+}
+
+// notChanged resolves a change that was not made, or of which that is not known, and returns the page that says so: already
+// if it was made before, and what to do if it is not known.
+func notChanged(ctx context.Context, change *audit.Change, err error, already, toDo string) *pageError {
+	switch {
+	case errors.Is(err, ErrNoKey):
+		change.Drop(ctx)
+		return noKey()
+	case errors.Is(err, ErrAlreadyDone):
+		change.Drop(ctx)
+		return &pageError{
+			status: http.StatusConflict, title: "This was done already", detail: already, link: KeysPath, label: "See your keys",
+		}
+	case errors.Is(err, ErrOutcomeUnknown):
+		change.Resolve(ctx, audit.OutcomeUnknown)
+		pr := notKnown(toDo, err)
+		pr.link, pr.label = KeysPath, "See your keys"
+		return pr
+	}
+	change.Resolve(ctx, audit.OutcomeFailed)
+	return unavailable(err)
 }
 
 // moment writes a point in time for people.

@@ -2,17 +2,22 @@ package pages
 
 import (
 	"context"
-	"errors"
+	_ "embed"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 
-	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/text/cases"
+	"golang.org/x/text/collate"
+	"golang.org/x/text/language"
+	"golang.org/x/text/unicode/norm"
 )
 
-// How many attempts there may be. What is over is refused before any password is looked at.
+// How many attempts there may be in any window of that length. What is over is refused before any password is looked at.
 const (
 	attemptsWindow     = 15 * time.Minute
 	attemptsPerAccount = 10 // by whomever, whether the account exists or not
@@ -20,126 +25,132 @@ const (
 	attemptsPerAddress = 30 // for whatever account
 
 	changesWindow     = time.Hour
-	changesPerAccount = 20 // keys issued and rotated
+	changesPerAccount = 20 // keys issued and rotated, and attempts of members
 
-	deviceAge = 180 * 24 * time.Hour
+	deviceAge  = 180 * 24 * time.Hour // since the last time that anybody signed in to the account
+	maxDevices = 20                   // browsers remembered for an account
 )
 
-// attempts limits attempts to sign in, and changes of keys. In Redis, beside what the limiter keeps:
+//go:embed attempt.lua
+var attemptScript string
+
+// attempts limits attempts to sign in, and changes of keys. In Redis:
 //
-//	{prefix}device:{sha256 of the cookie}  the digest of the account's address
+//	{prefix}sign-in:…, {prefix}keys:…  the attempts within the window: a sorted set of their ids by time
+//	{prefix}devices:{account digest}   the digests of the browsers that have signed in to the account, newest first
 //
-// An account's budget can be used up by anybody who knows the address. So that this does not lock its owner out, a browser
-// that has signed in to the account before has a budget of its own there.
+// Anybody who knows an account's address can use up its attempts. So that this does not lock its owner out, a browser
+// that has signed in to the account before has attempts of its own there.
 type attempts struct {
-	limiter Limiter
-	redis   redis.UniversalClient
-	prefix  string
+	redis  redis.UniversalClient
+	prefix string
+	script *redis.Script
 }
 
-// signIn counts an attempt. It returns how long to wait, 0 if the attempt may be made. account is what forgive takes.
-func (a attempts) signIn(ctx context.Context, email string, addr netip.Addr, device string) (wait time.Duration, account string,
-	err error,
-) {
+// attempt is one that was taken, and may be given back.
+type attempt struct{ key, id string }
+
+// take takes one of most attempts in the window. It returns how long to wait, 0 if the attempt may be made.
+func (a attempts) take(ctx context.Context, name string, most int, window time.Duration) (taken attempt, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
-	who := accountDigest(email)
-	account, limit := "account:"+who, attemptsPerAccount
-	known, err := a.knows(ctx, device, who)
+	taken = attempt{key: a.prefix + name, id: newRandom()}
+	ms, err := a.script.Run(ctx, a.redis, []string{taken.key}, window.Milliseconds(), most, taken.id).Int64()
 	if err != nil {
-		return 0, "", err
+		return attempt{}, 0, fmt.Errorf("counting an attempt: %w", err)
 	}
-	if known {
-		account, limit = "device:"+digest(device), attemptsPerDevice
-	}
-	for _, b := range []struct {
-		key   string
-		limit int
-	}{
-		// The sender first: what it is refused for its own sake costs the account nothing.
-		{"address:" + addressKey(addr), attemptsPerAddress},
-		{account, limit},
-	} {
-		r, err := a.limiter.Allow(ctx, a.key("sign-in:"+b.key),
-			redis_rate.Limit{Rate: b.limit, Burst: b.limit, Period: attemptsWindow})
-		if err != nil {
-			return 0, "", fmt.Errorf("counting an attempt to sign in: %w", err)
-		}
-		if r.Allowed == 0 {
-			return max(r.RetryAfter, time.Second), account, nil
-		}
-	}
-	return 0, account, nil
+	return taken, time.Duration(ms) * time.Millisecond, nil
 }
 
-// forgive forgets an account's attempts once one has succeeded. The sender's stay: it may have an account of its own.
-func (a attempts) forgive(ctx context.Context, account string) error {
+// giveBack makes an attempt one that was never made.
+func (a attempts) giveBack(ctx context.Context, taken attempt) error {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
-	if err := a.limiter.Reset(ctx, a.key("sign-in:"+account)); err != nil {
-		return fmt.Errorf("forgetting attempts to sign in: %w", err)
+	if err := a.redis.ZRem(ctx, taken.key, taken.id).Err(); err != nil {
+		return fmt.Errorf("giving an attempt back: %w", err)
 	}
 	return nil
 }
 
+// signIn counts an attempt. It returns how long to wait, 0 if the attempt may be made, and what of it counts against the
+// account.
+func (a attempts) signIn(ctx context.Context, email string, addr netip.Addr, device string) (
+	taken attempt, wait time.Duration, err error,
+) {
+	known, err := a.knows(ctx, email, device)
+	if err != nil {
+		return attempt{}, 0, err
+	}
+	// The sender first: what it is refused for its own sake costs the account nothing.
+	if _, wait, err = a.take(ctx, "sign-in:address:"+addressKey(addr), attemptsPerAddress, attemptsWindow); err != nil || wait > 0 {
+		return attempt{}, wait, err
+	}
+	if known {
+		return a.take(ctx, "sign-in:device:"+digest(device), attemptsPerDevice, attemptsWindow)
+	}
+	return a.take(ctx, "sign-in:account:"+accountDigest(email), attemptsPerAccount, attemptsWindow)
+}
+
 // change counts a change of keys by an account. It returns how long to wait, 0 if the change may be made.
 func (a attempts) change(ctx context.Context, accountID string) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
-	defer cancel()
-	r, err := a.limiter.Allow(ctx, a.key("keys:"+accountID),
-		redis_rate.Limit{Rate: changesPerAccount, Burst: changesPerAccount, Period: changesWindow})
-	if err != nil {
-		return 0, fmt.Errorf("counting a change of keys: %w", err)
-	}
-	if r.Allowed == 0 {
-		return max(r.RetryAfter, time.Second), nil
-	}
-	return 0, nil
+	_, wait, err := a.take(ctx, "keys:"+accountID, changesPerAccount, changesWindow)
+	return wait, err
 }
 
 // knows reports whether device has signed in to the account before.
-func (a attempts) knows(ctx context.Context, device, who string) (bool, error) {
+func (a attempts) knows(ctx context.Context, email, device string) (bool, error) {
 	if !wellFormed(device) {
 		return false, nil
 	}
-	known, err := a.redis.Get(ctx, a.deviceKey(device)).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	devices, err := a.redis.LRange(ctx, devicesKey(a.prefix, accountDigest(email)), 0, -1).Result()
+	if err != nil {
 		return false, fmt.Errorf("looking a browser up: %w", err)
 	}
-	return known == who, nil
+	return slices.Contains(devices, deviceDigest(email, device)), nil
 }
 
-// remember makes a browser one that has signed in to the account, and returns its cookie's value.
-func (a attempts) remember(ctx context.Context, email string) (string, error) {
+// remember makes a browser one that has signed in to the account, in place of old, and returns its cookie's value.
+func (a attempts) remember(ctx context.Context, email, old string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	device := newRandom()
-	if err := a.redis.Set(ctx, a.deviceKey(device), accountDigest(email), deviceAge).Err(); err != nil {
+	key := devicesKey(a.prefix, accountDigest(email))
+	_, err := a.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.LRem(ctx, key, 0, deviceDigest(email, old))
+		p.LPush(ctx, key, deviceDigest(email, device))
+		p.LTrim(ctx, key, 0, maxDevices-1)
+		p.PExpire(ctx, key, deviceAge)
+		return nil
+	})
+	if err != nil {
 		return "", fmt.Errorf("remembering a browser: %w", err)
 	}
 	return device, nil
 }
 
-// forgetDevice is for a browser that gets another cookie.
-func (a attempts) forgetDevice(ctx context.Context, device string) error {
-	if !wellFormed(device) {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
-	defer cancel()
-	if err := a.redis.Del(ctx, a.deviceKey(device)).Err(); err != nil {
-		return fmt.Errorf("forgetting a browser: %w", err)
-	}
-	return nil
+func devicesKey(prefix, account string) string { return prefix + "devices:" + account }
+
+// deviceDigest is a browser's for an address exactly as typed: whoever has an account whose address is spelt similarly gets
+// no attempts at this one by it.
+func deviceDigest(email, device string) string {
+	return digest(device + " " + strings.TrimSpace(email))
 }
 
-func (a attempts) key(name string) string         { return a.prefix + name }
-func (a attempts) deviceKey(device string) string { return a.prefix + "device:" + digest(device) }
-
 // accountDigest names an account by what was typed, in Redis and in logs: people type passwords there, too. Spellings that
-// an accounts service may take for the same are the same here.
+// an accounts service may take for the same are the same here: whatever differs in case, width, accents, compatibility
+// forms, spaces or invisible characters only, and whatever collations of databases compare equal, such as ø and o.
 func accountDigest(email string) string {
-	return digest(strings.ToLower(strings.TrimSpace(email)))[:32]
+	folded := cases.Fold().String(norm.NFKD.String(strings.ToUpper(email))) // dotless i is I in upper case only
+	folded = strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.M, unicode.Z, unicode.C, unicode.Other_Default_Ignorable_Code_Point) {
+			return -1
+		}
+		return r
+	}, norm.NFKD.String(folded))
+	var b collate.Buffer
+	return digest(string(collate.New(language.Und, collate.Loose).KeyFromString(&b, folded)))[:32]
 }
 
 // addressKey is the sender: one IPv4 address, or the /64 that a customer of a network usually has.
@@ -154,23 +165,4 @@ func addressKey(addr netip.Addr) string {
 		}
 	}
 	return addr.String()
-}
-
-// once lets a form do its work once, so that sending it again by mistake or by reloading the answer does nothing. In
-// Redis, {prefix}once:{sha256 of the form's token} says that it was done.
-type once struct {
-	redis  redis.UniversalClient
-	prefix string
-	keep   time.Duration // a token's longest life
-}
-
-// first reports whether the form with this token is seen for the first time.
-func (o once) first(ctx context.Context, token string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
-	defer cancel()
-	ok, err := o.redis.SetNX(ctx, o.prefix+"once:"+digest(token), 1, o.keep).Result()
-	if err != nil {
-		return false, fmt.Errorf("remembering a form: %w", err)
-	}
-	return ok, nil
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
@@ -49,23 +48,17 @@ type OAuth interface {
 	Revoke(ctx context.Context, grantID string, by account.Account) error
 }
 
-// Trail is what the pages need of the audit trail: see [audit.Log].
-type Trail interface {
+// AuditLog is what the pages need of the audit log: see [audit.Log].
+type AuditLog interface {
+	Begin(ctx context.Context, e audit.Entry) (*audit.Change, error)
 	Record(ctx context.Context, e audit.Entry) error
 	List(ctx context.Context, businessID, cursor string, limit int, actions ...string) (
 		entries []audit.Entry, next string, err error)
 }
 
-// Limiter counts attempts; redis_rate's Limiter is one.
-type Limiter interface {
-	Allow(ctx context.Context, key string, limit redis_rate.Limit) (*redis_rate.Result, error)
-	Reset(ctx context.Context, key string) error
-}
-
 var (
-	_ OAuth   = (*oauth.Server)(nil)
-	_ Trail   = (*audit.Log)(nil)
-	_ Limiter = (*redis_rate.Limiter)(nil)
+	_ OAuth    = (*oauth.Server)(nil)
+	_ AuditLog = (*audit.Log)(nil)
 )
 
 // Options of the pages.
@@ -76,14 +69,13 @@ type Options struct {
 
 	OAuth    OAuth                 // required
 	Accounts account.Service       // required
-	Audit    Trail                 // required
+	Audit    AuditLog              // required
 	Redis    redis.UniversalClient // sessions; required
 
 	// Keys manages the keys of the public API. Default: none, and no page for it.
 	Keys Keys
 
-	// Prefix begins the names of all keys in Redis; those of the limiter begin with "rate:" and Prefix. Default:
-	// DefaultPrefix.
+	// Prefix begins the names of all keys in Redis. Default: DefaultPrefix.
 	Prefix string
 
 	// SessionIdle ends a session that was not used for so long. Default: 1h.
@@ -92,14 +84,11 @@ type Options struct {
 	// SessionMax ends a session so long after signing in. Default: 12h.
 	SessionMax time.Duration
 
-	// Limiter counts attempts to sign in and changes of keys. Default: redis_rate's on Redis.
-	Limiter Limiter
-
 	// ClientAddr gives a request's sender, the zero Addr if it has no IP address. Default: the peer, without asking
 	// any proxy's headers.
 	ClientAddr func(*http.Request) netip.Addr
 
-	// RequestID gives a request's id for the audit trail and error pages. Default: none.
+	// RequestID gives a request's id for the audit log and error pages. Default: none.
 	RequestID func(context.Context) string
 
 	Log *zap.Logger      // default: nothing is logged
@@ -111,10 +100,9 @@ type Pages struct {
 	issuer   string
 	oauth    OAuth
 	accounts account.Service
-	trail    Trail
+	audit    AuditLog
 	keys     Keys
 	sessions *sessions
-	once     once
 	attempts attempts
 	cookies  cookies
 	views    *views
@@ -130,7 +118,7 @@ type Pages struct {
 // passwords may be on.
 func New(o Options) (*Pages, error) {
 	if o.OAuth == nil || o.Accounts == nil || o.Audit == nil || o.Redis == nil {
-		return nil, errors.New("the pages need the authorization server, the accounts, the audit trail and Redis")
+		return nil, errors.New("the pages need the authorization server, the accounts, the audit log and Redis")
 	}
 	u, err := checkIssuer(o.Issuer)
 	if err != nil {
@@ -144,9 +132,6 @@ func New(o Options) (*Pages, error) {
 	}
 	if o.SessionMax <= 0 {
 		o.SessionMax = DefaultSessionMax
-	}
-	if o.Limiter == nil {
-		o.Limiter = redis_rate.NewLimiter(o.Redis)
 	}
 	if o.ClientAddr == nil {
 		o.ClientAddr = peer
@@ -165,10 +150,9 @@ func New(o Options) (*Pages, error) {
 		return nil, err
 	}
 	p := &Pages{
-		issuer: o.Issuer, oauth: o.OAuth, accounts: o.Accounts, trail: o.Audit, keys: o.Keys,
+		issuer: o.Issuer, oauth: o.OAuth, accounts: o.Accounts, audit: o.Audit, keys: o.Keys,
 		sessions:   &sessions{redis: o.Redis, prefix: o.Prefix, idle: o.SessionIdle, max: o.SessionMax, now: o.Now},
-		once:       once{redis: o.Redis, prefix: o.Prefix, keep: o.SessionMax},
-		attempts:   attempts{limiter: o.Limiter, redis: o.Redis, prefix: o.Prefix},
+		attempts:   attempts{redis: o.Redis, prefix: o.Prefix, script: redis.NewScript(attemptScript)},
 		cookies:    cookies{secure: u.Scheme == "https"},
 		views:      v,
 		clientAddr: o.ClientAddr, requestID: o.RequestID, log: o.Log, now: o.Now,

@@ -43,7 +43,8 @@ type record struct {
 	AccountID  string `json:"account_id"`
 	BusinessID string `json:"business_id"`
 	Generation string `json:"generation"`
-	Started    int64  `json:"started"` // Unix time in milliseconds
+	Started    int64  `json:"started"`           // Unix time in milliseconds
+	Devices    string `json:"devices,omitempty"` // digest of the address that was typed; see attempts
 }
 
 func (s *sessions) key(id string) string            { return s.prefix + "session:" + digest(id) }
@@ -52,23 +53,25 @@ func (s *sessions) generationKey(acc string) string { return s.prefix + "session
 // keepGeneration outlives every session that was begun under it.
 func (s *sessions) keepGeneration() time.Duration { return s.max + time.Hour }
 
-// start begins a session and returns its id, which nobody has seen before.
-func (s *sessions) start(ctx context.Context, a account.Account) (string, error) {
+// start begins a session for whoever typed email, and returns its id, which nobody has seen before.
+func (s *sessions) start(ctx context.Context, a account.Account, email string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
+	// One command at a time: each is sent again if its reply is lost.
 	key := s.generationKey(a.ID)
-	var current *redis.StringCmd
-	_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.SetNX(ctx, key, newRandom(), s.keepGeneration())
-		p.PExpire(ctx, key, s.keepGeneration())
-		current = p.Get(ctx, key)
-		return nil
-	})
+	generation, err := s.redis.GetEx(ctx, key, s.keepGeneration()).Result()
+	if errors.Is(err, redis.Nil) {
+		if err := s.redis.SetNX(ctx, key, newRandom(), s.keepGeneration()).Err(); err != nil {
+			return "", fmt.Errorf("beginning a session: %w", err)
+		}
+		generation, err = s.redis.Get(ctx, key).Result()
+	}
 	if err != nil {
 		return "", fmt.Errorf("beginning a session: %w", err)
 	}
 	value, err := json.Marshal(record{
-		AccountID: a.ID, BusinessID: a.BusinessID, Generation: current.Val(), Started: s.now().UnixMilli(),
+		AccountID: a.ID, BusinessID: a.BusinessID, Generation: generation, Started: s.now().UnixMilli(),
+		Devices: accountDigest(email),
 	})
 	if err != nil {
 		return "", fmt.Errorf("encoding a session: %w", err)
@@ -128,11 +131,15 @@ func (s *sessions) end(ctx context.Context, id string) error {
 	return nil
 }
 
-// endAll ends every session of an account, also those that are just being begun.
-func (s *sessions) endAll(ctx context.Context, accountID string) error {
+// endAll ends every session of the account that rec is of, also those that are just being begun, and forgets its browsers.
+func (s *sessions) endAll(ctx context.Context, rec record) error {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
-	if err := s.redis.Set(ctx, s.generationKey(accountID), newRandom(), s.keepGeneration()).Err(); err != nil {
+	err := s.redis.Set(ctx, s.generationKey(rec.AccountID), newRandom(), s.keepGeneration()).Err()
+	if err == nil {
+		err = s.redis.Del(ctx, devicesKey(s.prefix, rec.Devices)).Err()
+	}
+	if err != nil {
 		return fmt.Errorf("ending an account's sessions: %w", err)
 	}
 	return nil
@@ -156,7 +163,7 @@ func (p *Pages) session(r *http.Request) (*session, error) {
 	switch {
 	case errors.Is(err, account.ErrUnknown):
 		// Gone: whoever else is signed in with it is not, either.
-		err = p.sessions.endAll(ctx, rec.AccountID)
+		err = p.sessions.endAll(ctx, rec)
 	case err != nil:
 		return nil, unavailable(err)
 	case a.BusinessID != rec.BusinessID:

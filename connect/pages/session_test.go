@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,9 +108,35 @@ func TestSigningOutEverywhereEndsEverySessionOfTheAccount(t *testing.T) {
 	require.False(t, phone.signedIn())
 	require.True(t, colleague.signedIn())
 	require.True(t, w.signIn(ownerEmail).signedIn(), "signing in again works")
-	entries, _, err := w.trail.List(t.Context(), owner.BusinessID, "", 100)
+	entries, _, err := w.audit.List(t.Context(), owner.BusinessID, "", 100)
 	require.NoError(t, err)
 	require.Equal(t, audit.SessionEnded, entries[1].Action)
+}
+
+func TestSigningOutEverywhereForgetsEveryBrowserOfTheAccount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b, phone, colleague := w.signIn(ownerEmail), w.signIn(ownerEmail), w.signIn(memberEmail)
+	w.browser().trySignIn(strings.ToUpper(ownerEmail), ownerPassword) // and one that typed it differently
+	devices := func() []string {
+		keys, err := w.redis.Keys(t.Context(), w.prefix+"devices:*").Result()
+		require.NoError(t, err)
+		return keys
+	}
+	require.Len(t, devices(), 2)
+	form := b.get(pages.SignOutPath).forms(pages.SignOutPath, 1)
+	form.Set("where", "everywhere")
+	w.accounts.setDown(true)
+	require.Equal(t, http.StatusSeeOther, b.post(pages.SignOutPath, form).StatusCode)
+	w.accounts.setDown(false)
+	require.Len(t, devices(), 1, "the colleague's")
+	for i := range 10 {
+		guesser := w.browser()
+		guesser.from = "203.0.113." + strconv.Itoa(i)
+		require.Equal(t, http.StatusForbidden, guesser.trySignIn(ownerEmail, "guess").StatusCode)
+	}
+	require.Equal(t, http.StatusTooManyRequests, b2(phone).trySignIn(ownerEmail, ownerPassword).StatusCode, "it is not known any more")
+	require.Equal(t, http.StatusSeeOther, b2(colleague).trySignIn(memberEmail, ownerPassword).StatusCode)
 }
 
 func TestSigningOutWorksWhileTheAccountsServiceDoesNot(t *testing.T) {
@@ -145,7 +172,7 @@ func TestSessionsWorkOnEveryRedis(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(o *pages.Options) { o.Redis = client(t) }, nothingGivenBack)
+			w := newWorld(t, func(o *pages.Options) { o.Redis = client(t) })
 			b, phone := w.signIn(ownerEmail), w.signIn(ownerEmail)
 			require.True(t, b.signedIn())
 			require.True(t, phone.signedIn())
@@ -166,7 +193,8 @@ func TestSessionsWorkOnEveryRedis(t *testing.T) {
 func TestAFewRightsInRedisAreEnough(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithUser("gateway", "s3cret", "resetchannels -@all ~gatehouse:* ~rate:gatehouse:* "+
-		"+@connection +@scripting +get +set +del +pexpire +time +multi +exec +xadd +xtrim +xrevrange +hsetnx +hdel +hlen +hgetall"))
+		"+@connection +@scripting +get +getex +set +del +pexpire +time +multi +exec +xadd +xtrim +xrevrange +hsetnx +hdel +hlen +hgetall "+
+		"+zadd +zcard +zrange +zrem +zremrangebyscore +zscore +lpush +lrange +lrem +ltrim"))
 	client := server.Client(t)
 	w := newWorld(t, func(o *pages.Options) {
 		log, err := audit.New(audit.Options{Redis: client, Log: o.Log})
@@ -256,7 +284,7 @@ func TestAPageWithoutTheAccountsServiceOrRedisSaysToComeBack(t *testing.T) {
 
 	closed := shared.Client(t)
 	require.NoError(t, closed.Close())
-	away := newWorld(t, func(o *pages.Options) { o.Redis, o.Limiter = closed, nil })
+	away := newWorld(t, func(o *pages.Options) { o.Redis = closed })
 	lost := away.browser()
 	require.Equal(t, http.StatusServiceUnavailable, lost.trySignIn(ownerEmail, ownerPassword).StatusCode)
 	require.Zero(t, away.accounts.passwords(), "no password is looked at that cannot be counted")
@@ -368,7 +396,7 @@ func TestPagesWithPasswordsAreNotServedInTheClear(t *testing.T) {
 		"":                             false,
 		"api.example.com":              false,
 	} {
-		_, err := pages.New(pages.Options{Issuer: issuer, OAuth: w.oauth, Accounts: w.accounts, Audit: w.trail, Redis: w.redis})
+		_, err := pages.New(pages.Options{Issuer: issuer, OAuth: w.oauth, Accounts: w.accounts, Audit: w.audit, Redis: w.redis})
 		if ok {
 			require.NoError(t, err, issuer)
 		} else {

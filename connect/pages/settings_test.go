@@ -120,8 +120,8 @@ func withKeys(t *testing.T, changes ...func(*pages.Options)) *world {
 	t.Helper()
 	w := newWorld(t, changes...)
 	w.keys.keys = []fakeKey{
-		{Key: pages.Key{PublicKey: "pk_live_saltbush", Active: true}, business: owner.BusinessID, private: "sk_old"},
-		{Key: pages.Key{PublicKey: "pk_test_kestrel", Active: true, Test: true}, business: rival.BusinessID, private: "sk_rival"},
+		{Key: pages.Key{PublicKey: "pk_live_saltbush", Version: "v0", Active: true}, business: owner.BusinessID, private: "sk_old"},
+		{Key: pages.Key{PublicKey: "pk_test_kestrel", Version: "v0", Active: true, Test: true}, business: rival.BusinessID, private: "sk_rival"},
 	}
 	return w
 }
@@ -274,6 +274,9 @@ func TestAKeyIsRevokedAfterBeingAsked(t *testing.T) {
 	require.Contains(t, p.text(), "The key is revoked.")
 	require.Len(t, w.keys.all(), 1)
 	require.Equal(t, audit.KeyRevoked, w.actions(owner.BusinessID)[0].Action)
+	require.Contains(t, b.follow(b.post(pages.KeysPath, form)).text(), "The key is revoked.", "so it is")
+	require.Len(t, w.actions(owner.BusinessID), 1, "by the first of the two")
+	form.Set("key", "pk_live_never")
 	require.Contains(t, b.follow(b.post(pages.KeysPath, form)).text(), "There is no such key, or not any more.")
 	require.Equal(t, http.StatusNotFound, b.get(pages.KeysPath+"?revoke=pk_live_saltbush").StatusCode)
 	require.Contains(t, b.get(pages.KeysPath).text(), "Your business has no keys yet.")
@@ -367,7 +370,7 @@ func TestABusinessWithTooManyKeysIsToldSo(t *testing.T) {
 
 func TestNobodyChangesKeysWithoutEnd(t *testing.T) {
 	t.Parallel()
-	w := withKeys(t, nothingGivenBack)
+	w := withKeys(t)
 	b := w.signIn(ownerEmail)
 	for range 20 {
 		require.Equal(t, http.StatusOK, b.post(pages.KeysPath, b.keyForm("issue", "")).StatusCode)
@@ -431,10 +434,10 @@ func TestTheActivityPageSaysWhatWasDoneInPlainWords(t *testing.T) {
 		{Action: audit.SessionEnded},
 	} {
 		e.BusinessID, e.AccountName = owner.BusinessID, "Ada Okafor"
-		require.NoError(t, w.trail.Record(ctx, e))
+		require.NoError(t, w.audit.Record(ctx, e))
 	}
-	require.NoError(t, w.trail.Record(ctx, audit.Entry{Action: audit.KeyIssued, BusinessID: rival.BusinessID, Target: "pk_rival"}))
-	entries, _, err := w.trail.List(ctx, owner.BusinessID, "", 100)
+	require.NoError(t, w.audit.Record(ctx, audit.Entry{Action: audit.KeyIssued, BusinessID: rival.BusinessID, Target: "pk_rival"}))
+	entries, _, err := w.audit.List(ctx, owner.BusinessID, "", 100)
 	require.NoError(t, err)
 	at := entries[len(entries)-1].Time
 	p := w.signIn(ownerEmail).get(pages.ActivityPath)
@@ -457,7 +460,7 @@ func TestTheActivityPageIsPaged(t *testing.T) {
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
 	for i := range 120 {
-		require.NoError(t, w.trail.Record(t.Context(),
+		require.NoError(t, w.audit.Record(t.Context(),
 			audit.Entry{BusinessID: owner.BusinessID, Action: audit.ToolCalled, Target: fmt.Sprintf("tool-%03d.", i)}))
 	}
 	seen := 0

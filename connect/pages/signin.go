@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -108,7 +109,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	}
 
 	device := p.cookies.get(r, deviceCookie)
-	wait, counted, err := p.attempts.signIn(ctx, email, p.clientAddr(r), device)
+	taken, wait, err := p.attempts.signIn(ctx, email, p.clientAddr(r), device)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -127,47 +128,58 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 		p.answerSignIn(w, r, http.StatusForbidden, v)
 		return nil
 	case err != nil:
-		p.log.Warn("sign-in not possible", zap.String("request_id", p.requestID(ctx)), zap.Error(err))
-		w.Header().Set("Retry-After", strconv.Itoa(int(retrySoon/time.Second)))
-		v.Problem = "Signing in does not work right now. Please try again in a moment."
-		p.answerSignIn(w, r, http.StatusServiceUnavailable, v)
+		if ctx.Err() == nil { // the service has failed, and not the person left
+			p.giveBack(ctx, taken)
+		}
+		p.signInUnavailable(w, r, v, err)
 		return nil
 	}
-	if err := p.begin(w, r, a, email, counted, device); err != nil {
-		return err
+	p.giveBack(ctx, taken)
+	if err := p.startSession(w, r, a, email, device); err != nil {
+		p.signInUnavailable(w, r, v, err)
+		return nil
 	}
 	return &redirectError{to: v.Return}
 }
 
-// begin begins a session in place of whatever the browser had.
-func (p *Pages) begin(w http.ResponseWriter, r *http.Request, a account.Account, email, counted, device string) error {
-	ctx := r.Context()
-	if err := p.sessions.end(ctx, p.cookies.get(r, sessionCookie)); err != nil {
-		return unavailable(err)
+// giveBack makes an attempt one that does not count against the account. The sender's stays: it may have an account of its
+// own.
+func (p *Pages) giveBack(ctx context.Context, taken attempt) {
+	if err := p.attempts.giveBack(ctx, taken); err != nil {
+		p.log.Warn("attempt to sign in counts against the account", zap.Error(err))
 	}
-	id, err := p.sessions.start(ctx, a)
-	if err != nil {
-		return unavailable(err)
-	}
-	p.cookies.set(w, sessionCookie, id, 0)
-	// These two are a kindness. Signing in does not fail for them.
-	if err := p.attempts.forgive(ctx, counted); err != nil {
-		p.log.Warn("attempts not forgotten", zap.Error(err))
-	}
-	if err := p.renewDevice(w, r, email, device); err != nil {
-		p.log.Warn("browser not remembered", zap.Error(err))
-	}
-	p.record(r, a, audit.Entry{Action: audit.SessionStarted, Target: p.sender(r)})
-	return nil
 }
 
-func (p *Pages) renewDevice(w http.ResponseWriter, r *http.Request, email, device string) error {
-	if err := p.attempts.forgetDevice(r.Context(), device); err != nil {
-		return err
-	}
-	value, err := p.attempts.remember(r.Context(), email)
+func (p *Pages) signInUnavailable(w http.ResponseWriter, r *http.Request, v signInView, cause error) {
+	p.log.Warn("sign-in not possible", zap.String("request_id", p.requestID(r.Context())), zap.Error(cause))
+	w.Header().Set("Retry-After", strconv.Itoa(int(retrySoon/time.Second)))
+	v.Problem = "Signing in does not work right now. Please try again in a moment."
+	p.answerSignIn(w, r, http.StatusServiceUnavailable, v)
+}
+
+// startSession begins a session in place of whatever the browser had.
+func (p *Pages) startSession(w http.ResponseWriter, r *http.Request, a account.Account, email, device string) error {
+	ctx := r.Context()
+	change, err := p.beginChange(ctx, a, audit.Entry{Action: audit.SessionStarted, Target: p.sender(r)})
 	if err != nil {
 		return err
+	}
+	err = p.sessions.end(ctx, p.cookies.get(r, sessionCookie))
+	var id string
+	if err == nil {
+		id, err = p.sessions.start(ctx, a, email)
+	}
+	if err != nil { // if there is a session all the same, nobody has its id
+		change.Resolve(ctx, audit.OutcomeFailed)
+		return err
+	}
+	change.Resolve(ctx, audit.OutcomeOK)
+	p.cookies.set(w, sessionCookie, id, 0)
+	// Signing in does not fail for this.
+	value, err := p.attempts.remember(ctx, email, device)
+	if err != nil {
+		p.log.Warn("browser not remembered", zap.Error(err))
+		return nil
 	}
 	p.cookies.set(w, deviceCookie, value, deviceAge)
 	return nil
@@ -219,33 +231,48 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 	}
 	done := noticeSignedOut
 	entry := audit.Entry{Action: audit.SessionEnded}
+	end := func() error { return p.sessions.end(ctx, id) }
 	if r.PostForm.Get("where") == "everywhere" {
 		done, entry.Detail = noticeSignedOutEverywhere, "Signed out everywhere"
-		if err := p.sessions.endAll(ctx, rec.AccountID); err != nil {
-			return unavailable(err)
-		}
+		end = func() error { return errors.Join(p.sessions.endAll(ctx, rec), p.sessions.end(ctx, id)) }
 	}
-	if err := p.sessions.end(ctx, id); err != nil {
-		return unavailable(err)
+	change, err := p.beginChange(ctx, account.Account{ID: rec.AccountID, BusinessID: rec.BusinessID}, entry)
+	if err != nil {
+		return err
 	}
+	if err := end(); err != nil {
+		change.Resolve(ctx, audit.OutcomeUnknown)
+		pr := notKnown("Sign out again in a moment.", err)
+		pr.link, pr.label = SignOutPath, "Sign out"
+		return pr
+	}
+	// Without the name, the id is there.
+	if a, err := p.accounts.Account(ctx, rec.AccountID); err == nil && a.BusinessID == rec.BusinessID {
+		change.AccountName = a.DisplayName()
+	}
+	change.Resolve(ctx, audit.OutcomeOK)
 	p.cookies.clear(w, sessionCookie)
 	p.cookies.set(w, noticeCookie, done, noticeAge)
-	// The name is for the trail. Without it, the id is there.
-	a, err := p.accounts.Account(ctx, rec.AccountID)
-	if err != nil || a.BusinessID != rec.BusinessID {
-		a = account.Account{ID: rec.AccountID, BusinessID: rec.BusinessID}
-	}
-	p.record(r, a, entry)
 	return &redirectError{to: signInURL(back)}
 }
 
-// record puts what an account did on the trail. That the stream did not take it is in the log, with the entry itself, and
-// undoes nothing.
+// beginChange enters what an account is about to do into the audit log. Its errors are pages.
+func (p *Pages) beginChange(ctx context.Context, a account.Account, e audit.Entry) (*audit.Change, error) {
+	e.BusinessID, e.AccountID, e.AccountName = a.BusinessID, a.ID, a.DisplayName()
+	e.RequestID = p.requestID(ctx)
+	change, err := p.audit.Begin(ctx, e)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return change, nil
+}
+
+// record enters what an account did, or was refused, into the audit log. If that is unavailable, the log has the entry.
 func (p *Pages) record(r *http.Request, a account.Account, e audit.Entry) {
 	e.BusinessID, e.AccountID, e.AccountName = a.BusinessID, a.ID, a.DisplayName()
 	e.RequestID = p.requestID(r.Context())
-	if err := p.trail.Record(r.Context(), e); err != nil {
-		p.log.Error("audit trail incomplete", zap.String("action", e.Action), zap.Error(err))
+	if err := p.audit.Record(r.Context(), e); err != nil {
+		p.log.Error("audit log incomplete", zap.String("action", e.Action), zap.Error(err))
 	}
 }
 
@@ -256,12 +283,12 @@ func (p *Pages) refused(r *http.Request, email, why string) {
 		Detail:    fmt.Sprintf("%s, account %s", why, accountDigest(email)[:12]),
 		RequestID: p.requestID(r.Context()),
 	}
-	if err := p.trail.Record(r.Context(), e); err != nil {
-		p.log.Error("audit trail incomplete", zap.String("action", e.Action), zap.Error(err))
+	if err := p.audit.Record(r.Context(), e); err != nil {
+		p.log.Error("audit log incomplete", zap.String("action", e.Action), zap.Error(err))
 	}
 }
 
-// sender is the request's address, for the trail.
+// sender is the request's address, for the audit log.
 func (p *Pages) sender(r *http.Request) string {
 	if addr := p.clientAddr(r); addr.IsValid() {
 		return addr.Unmap().String()

@@ -1,7 +1,6 @@
 package pages_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,10 +9,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
-	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 )
@@ -30,7 +31,7 @@ func TestSigningInBeginsASession(t *testing.T) {
 	require.Contains(t, p.text(), "Saltbush Plumbing Ada Okafor , owner")
 
 	require.Equal(t, pages.ConnectionsPath, b.get(pages.SignInPath).Header.Get("Location"), "signed in already")
-	entries, _, err := w.trail.List(t.Context(), owner.BusinessID, "", 10)
+	entries, _, err := w.audit.List(t.Context(), owner.BusinessID, "", 10)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	require.Equal(t, audit.SessionStarted, entries[0].Action)
@@ -77,23 +78,12 @@ func TestAttemptsAreLoggedWithoutWhatWasTyped(t *testing.T) {
 	}
 }
 
-// nothingGivenBack counts as ever, in windows a thousand times as long: however slow a test is, no attempt is given back to
-// it, which is otherwise done after half a minute.
-func nothingGivenBack(o *pages.Options) { o.Limiter = slowly{redis_rate.NewLimiter(o.Redis)} }
-
-type slowly struct{ pages.Limiter }
-
-func (s slowly) Allow(ctx context.Context, key string, limit redis_rate.Limit) (*redis_rate.Result, error) {
-	limit.Period *= 1000
-	return s.Limiter.Allow(ctx, key, limit)
-}
-
 func TestManyPasswordsForOneAccountAreStopped(t *testing.T) {
 	t.Parallel()
 	for name, email := range map[string]string{"known": ownerEmail, "unknown": "nobody@saltbush.example"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, nothingGivenBack)
+			w := newWorld(t)
 			for i := range 10 {
 				b := w.browser()
 				b.from = fmt.Sprintf("203.0.113.%d", i)
@@ -119,9 +109,120 @@ func TestManyPasswordsForOneAccountAreStopped(t *testing.T) {
 	}
 }
 
+func TestNoSpellingOfAnAddressHasAttemptsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	const email = "ossian.diaz-lah@kilo.example"
+	for name, spelling := range map[string]string{
+		"upper case": "OSSIAN.Diaz-Lah@KILO.example", "a long s": "oſſian.diaz-lah@kilo.example", "a sharp s": "oßian.diaz-lah@kilo.example",
+		"a Kelvin sign": "ossian.diaz-lah@\u212ailo.example", "a dotless i": "ossıan.diaz-lah@kilo.example",
+		"a dotted I": "ossİan.diaz-lah@kilo.example", "accents": "össián.dïåz-låh@kilo.example",
+		"combining marks": "o\u0308ssian.diaz\u0301-lah@kilo.example", "strokes": "øssian.điaz-łaħ@kilo.example",
+		"full width": "ｏｓｓｉａｎ．ｄｉａｚ－ｌａｈ＠ｋｉｌｏ．ｅｘａｍｐｌｅ", "circled letters": "ⓞⓢⓢⓘⓐⓝ.diaz-lah@kilo.example",
+		"mathematical letters": "𝐨𝐬𝐬𝐢𝐚𝐧.diaz-lah@kilo.example", "a soft hyphen": "os\u00adsian.diaz-lah@kilo.example",
+		"a zero-width joiner": "os\u200dsian.diaz-lah@kilo.example", "a grapheme joiner": "os\u034fsian.diaz-lah@kilo.example",
+		"a variation selector": "ossian.diaz-lah@kilo.example\ufe0f", "spaces": " os sian.diaz-lah@ kilo.example\u00a0",
+		"a tag": "ossian.diaz-lah@kilo.example\U000e0061", "a control character": "ossian.diaz-lah@kilo.example\x01",
+	} {
+		require.Equal(t, pages.AccountDigest(email), pages.AccountDigest(spelling), name)
+	}
+	for _, other := range []string{
+		"ossian.diazlah@kilo.example", "ossiandiaz-lah@kilo.example", "ossian.diaz-lah@kilo.examples", "ossian.diaz+lah@kilo.example",
+		"osian.diaz-lah@kilo.example", "ossian.diaz-lah2@kilo.example", "оssian.diaz-lah@kilo.example" /* Cyrillic */, "",
+	} {
+		require.NotEqual(t, pages.AccountDigest(email), pages.AccountDigest(other), other)
+	}
+
+	w := newWorld(t)
+	guess := func(i int, email string) int {
+		b := w.browser()
+		b.from = fmt.Sprintf("203.0.113.%d", i)
+		return b.trySignIn(email, "guess").StatusCode
+	}
+	spellings := []string{"ada@saltbush.example", "adà@ſaltbush.example", "ÅDA@saltbuſh.example"}
+	for i := range 10 {
+		require.Equal(t, http.StatusForbidden, guess(i, spellings[i%3]))
+	}
+	for i, spelling := range spellings {
+		require.Equal(t, http.StatusTooManyRequests, guess(10+i, spelling))
+	}
+}
+
+func TestWhoeverHasASimilarAddressGainsNothingByIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const similar = "adá@saltbush.example"
+	w.accounts.change("acc_similar", func(a *account.Account) {
+		*a = rival
+		a.ID, a.Email = "acc_similar", similar
+	})
+	attacker := w.signIn(similar)
+	guess := func(i int) int {
+		b := b2(attacker)
+		b.from = fmt.Sprintf("203.0.113.%d", i)
+		return b.trySignIn(ownerEmail, "guess").StatusCode
+	}
+	for i := range 10 {
+		require.Equal(t, http.StatusForbidden, guess(i))
+	}
+	require.Equal(t, http.StatusSeeOther, b2(attacker).trySignIn(similar, ownerPassword).StatusCode, "in a browser that is known")
+	require.Equal(t, http.StatusTooManyRequests, guess(11), "this gave no attempts back")
+}
+
+func TestThereAreTenAttemptsInAnyFifteenMinutes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := 0
+	guess := func() int {
+		i++
+		b := w.browser()
+		b.from = fmt.Sprintf("203.0.113.%d", i)
+		return b.trySignIn(ownerEmail, "guess").StatusCode
+	}
+	// age makes the newest n attempts older.
+	age := func(n int64, by time.Duration) {
+		key := w.prefix + "sign-in:account:" + pages.AccountDigest(ownerEmail)
+		newest, err := w.redis.ZRangeArgs(t.Context(), redis.ZRangeArgs{Key: key, Start: 0, Stop: n - 1, Rev: true}).Result()
+		require.NoError(t, err)
+		require.Len(t, newest, int(n))
+		for _, id := range newest {
+			require.NoError(t, w.redis.ZIncrBy(t.Context(), key, -float64(by.Milliseconds()), id).Err())
+		}
+	}
+	require.Equal(t, http.StatusForbidden, guess())
+	age(1, 2*time.Minute)
+	for range 9 {
+		require.Equal(t, http.StatusForbidden, guess())
+	}
+	require.Equal(t, http.StatusTooManyRequests, guess())
+	age(10, 10*time.Minute)
+	require.Equal(t, http.StatusTooManyRequests, guess(), "nothing is given back by and by")
+	age(10, 3*time.Minute+time.Second)
+	require.Equal(t, http.StatusForbidden, guess(), "the first was more than fifteen minutes ago")
+	require.Equal(t, http.StatusTooManyRequests, guess())
+}
+
+func TestAnAccountsServiceThatFailsCountsAgainstNoAccount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	guess := func(i int) int {
+		b := w.browser()
+		b.from = fmt.Sprintf("203.0.113.%d", i)
+		return b.trySignIn(ownerEmail, "guess").StatusCode
+	}
+	w.accounts.setDown(true)
+	for i := range 12 {
+		require.Equal(t, http.StatusServiceUnavailable, guess(i))
+	}
+	w.accounts.setDown(false)
+	for i := range 10 {
+		require.Equal(t, http.StatusForbidden, guess(i))
+	}
+	require.Equal(t, http.StatusTooManyRequests, guess(11))
+}
+
 func TestGuessesAtOnceAreCountedOneByOne(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nothingGivenBack)
+	w := newWorld(t)
 	var group sync.WaitGroup
 	for i := range 40 {
 		b := w.browser()
@@ -144,7 +245,7 @@ func TestOnePasswordForManyAccountsIsStopped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, nothingGivenBack)
+			w := newWorld(t)
 			b := w.browser()
 			for i := range 30 {
 				b.from = sender(i)
@@ -164,7 +265,7 @@ func TestOnePasswordForManyAccountsIsStopped(t *testing.T) {
 
 func TestAnOwnerIsNotLockedOutOfTheirOwnBrowserByOthersGuesses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nothingGivenBack)
+	w := newWorld(t)
 	own := w.signIn(ownerEmail)
 	own.post(pages.SignOutPath, own.get(pages.ConnectionsPath).form(pages.SignOutPath))
 	for i := range 11 {
@@ -233,7 +334,7 @@ func TestSigningInLeadsToOwnPagesOnly(t *testing.T) {
 		form.Set("password", ownerPassword)
 		p := b.post(pages.SignInPath, form)
 		if p.StatusCode == http.StatusTooManyRequests { // this test is not about that
-			require.NoError(t, w.redis.Del(t.Context(), "rate:"+w.prefix+"sign-in:address:198.51.100.1").Err())
+			require.NoError(t, w.redis.Del(t.Context(), w.prefix+"sign-in:address:198.51.100.1").Err())
 			p = b.post(pages.SignInPath, form)
 		}
 		require.Equal(t, http.StatusSeeOther, p.StatusCode)

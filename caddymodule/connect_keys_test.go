@@ -1,0 +1,419 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/internal/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+)
+
+// countedStore counts the look-ups of a store, and fails them or its changes where a test wants it to.
+type countedStore struct {
+	authsigner.KeyStore
+
+	mu        sync.Mutex
+	looked    map[string]int
+	afterward func() error // of a change that was made
+}
+
+func (s *countedStore) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
+	s.mu.Lock()
+	s.looked[publicKey]++
+	s.mu.Unlock()
+	return s.KeyStore.Lookup(ctx, publicKey)
+}
+
+func (s *countedStore) Delete(ctx context.Context, publicKey string) error {
+	return errors.Join(s.KeyStore.Delete(ctx, publicKey), s.reply())
+}
+
+func (s *countedStore) reply() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.afterward == nil {
+		return nil
+	}
+	return s.afterward()
+}
+
+// lookups returns how often each key was looked up since the last call.
+func (s *countedStore) lookups() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	looked := s.looked
+	s.looked = make(map[string]int)
+	return looked
+}
+
+// mapStore is a store in memory. Its methods give the store's mutex up where another call may come between.
+type mapStore struct {
+	mu    sync.Mutex
+	creds map[string]*authsigner.Credential
+}
+
+func (s *mapStore) Lookup(_ context.Context, publicKey string) (*authsigner.Credential, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cred := s.creds[publicKey]; cred != nil {
+		return cred, nil
+	}
+	return nil, authsigner.ErrUnknownKey
+}
+
+func (s *mapStore) List(context.Context) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.creds)), nil
+}
+
+func (s *mapStore) Create(_ context.Context, cred *authsigner.Credential) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.creds[cred.PublicKey] != nil {
+		return authsigner.ErrKeyExists
+	}
+	s.creds[cred.PublicKey] = cred
+	return nil
+}
+
+func (s *mapStore) Update(
+	_ context.Context, publicKey string, change func(*authsigner.Credential) (*authsigner.Credential, error),
+) (*authsigner.Credential, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cred := s.creds[publicKey]
+	if cred == nil {
+		return nil, authsigner.ErrUnknownKey
+	}
+	next, err := change(cred.Clone())
+	if err == nil {
+		s.creds[publicKey] = next
+	}
+	return next, err
+}
+
+func (s *mapStore) Delete(_ context.Context, publicKey string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.creds[publicKey] == nil {
+		return authsigner.ErrUnknownKey
+	}
+	delete(s.creds, publicKey)
+	return nil
+}
+
+// operators issues keys as operators do: past the pages.
+func operators(t *testing.T, store authsigner.KeyStore, business string, n int) []string {
+	t.Helper()
+	var issued []string
+	for range n {
+		cred, err := authsigner.Issue(t.Context(), store, authsigner.IssueOptions{BusinessID: business, Name: business, Slug: business})
+		require.NoError(t, err)
+		issued = append(issued, cred.PublicKey)
+	}
+	slices.Sort(issued)
+	return issued
+}
+
+// newBusinessKeys is a gateway's keys page over a store and a Redis.
+func newBusinessKeys(t *testing.T, store authsigner.KeyStore, client redis.UniversalClient) *businessKeys {
+	t.Helper()
+	cache, err := authsigner.NewCache(store, authsigner.CacheOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cache.Close()) })
+	return &businessKeys{store: store, cache: cache, redis: client, logger: zap.NewNop()}
+}
+
+func publicKeys(keys []pages.Key) []string {
+	var names []string
+	for _, k := range keys {
+		names = append(names, k.PublicKey)
+	}
+	return names
+}
+
+const acme = "biz_acme"
+
+func TestAListOfABusinesssKeysReadsNoOtherBusinesssTwice(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	store := &countedStore{KeyStore: &mapStore{creds: map[string]*authsigner.Credential{}}, looked: map[string]int{}}
+	own := operators(t, store, acme, 3)
+	operators(t, store, "biz_other", 500)
+	k := newBusinessKeys(t, store, client)
+	list := func(k *businessKeys) []string {
+		keys, err := k.List(t.Context(), acme)
+		require.NoError(t, err)
+		return publicKeys(keys)
+	}
+	require.Equal(t, own, list(k))
+	require.Len(t, store.lookups(), 503, "it is not known whose any of them is")
+
+	require.Equal(t, own, list(k))
+	require.Len(t, store.lookups(), 3)
+	require.Equal(t, own, list(newBusinessKeys(t, store, client)), "another gateway, or one that was started anew")
+	require.Len(t, store.lookups(), 3)
+
+	added := operators(t, store, acme, 1)
+	operators(t, store, "biz_other", 1)
+	require.ElementsMatch(t, append(added, own...), list(k), "what operators add is found")
+	require.Len(t, store.lookups(), 5)
+
+	_, err := k.Get(t.Context(), acme, own[0])
+	require.NoError(t, err)
+	require.Len(t, store.lookups(), 1, "a page about one key reads that one")
+	require.NoError(t, store.KeyStore.Delete(t.Context(), own[0]))
+	require.NotContains(t, list(k), own[0])
+
+	ttl, err := client.TTL(t.Context(), ownerKey(own[1])).Result()
+	require.NoError(t, err)
+	require.Positive(t, ttl, "nothing is kept for good")
+}
+
+func TestAnEntryThatIsNotACredentialIsFoundOnceItIs(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	memory := &mapStore{creds: map[string]*authsigner.Credential{}}
+	name := operators(t, memory, acme, 1)[0]
+	store := &malformedStore{countedStore: &countedStore{KeyStore: memory, looked: map[string]int{}}, malformed: name}
+	k := newBusinessKeys(t, store, client)
+	for range 2 {
+		keys, err := k.List(t.Context(), acme)
+		require.NoError(t, err)
+		require.Empty(t, keys)
+	}
+	require.Equal(t, map[string]int{name: 1}, store.lookups())
+	ttl, err := client.TTL(t.Context(), ownerKey(name)).Result()
+	require.NoError(t, err)
+	require.LessOrEqual(t, ttl, time.Minute)
+	require.NoError(t, client.Del(t.Context(), ownerKey(name)).Err()) // the minute is over
+	store.malformed = ""
+	keys, err := k.List(t.Context(), acme)
+	require.NoError(t, err)
+	require.Equal(t, []string{name}, publicKeys(keys))
+}
+
+// malformedStore is a store with a malformed entry.
+type malformedStore struct {
+	*countedStore
+	malformed string
+}
+
+func (s *malformedStore) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
+	cred, err := s.countedStore.Lookup(ctx, publicKey)
+	if publicKey == s.malformed {
+		return nil, fmt.Errorf("%w: %w", authsigner.ErrUnavailable, authsigner.ErrMalformedCredential)
+	}
+	return cred, err
+}
+
+func TestNoTwoIssuesAtOnceExceedTheBound(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	store := &mapStore{creds: map[string]*authsigner.Credential{}}
+	operators(t, store, acme, maxBusinessKeys-2)
+	gateways := []*businessKeys{newBusinessKeys(t, store, client), newBusinessKeys(t, store, client)}
+	var group sync.WaitGroup
+	results := make(chan error, 12)
+	for i := range cap(results) {
+		group.Go(func() {
+			_, err := gateways[i%2].Issue(t.Context(), pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, fmt.Sprint("attempt ", i), false)
+			results <- err
+		})
+	}
+	group.Wait()
+	close(results)
+	issued := 0
+	for err := range results {
+		if err == nil {
+			issued++
+			continue
+		}
+		require.ErrorIs(t, err, pages.ErrTooManyKeys)
+	}
+	require.Equal(t, 2, issued)
+	require.Len(t, store.creds, maxBusinessKeys)
+	held, err := client.Exists(t.Context(), "gatehouse:connect:issuing:"+acme).Result()
+	require.NoError(t, err)
+	require.Zero(t, held)
+}
+
+// A source that responds late, or whose reply is lost, leaves it open whether a key is revoked: no gateway goes on with what
+// it has.
+func TestARevocationOfUnknownOutcomeIsNoticedByEveryGateway(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	store := &countedStore{KeyStore: &mapStore{creds: map[string]*authsigner.Credential{}}, looked: map[string]int{}}
+	key := operators(t, store, acme, 1)[0]
+	here, there := newBusinessKeys(t, store, client), newBusinessKeys(t, store, client)
+	listen := listenForInvalidations(client, there.cache, func(string, error) {})
+	t.Cleanup(listen.stop)
+	require.Eventually(t, func() bool {
+		n, err := client.PubSubNumSub(t.Context(), invalidationChannel).Result()
+		return err == nil && n[invalidationChannel] == 1
+	}, time.Minute, time.Millisecond)
+	for _, k := range []*businessKeys{here, there} {
+		_, err := k.cache.Lookup(t.Context(), key)
+		require.NoError(t, err)
+	}
+
+	store.mu.Lock()
+	store.afterward = func() error { return authsigner.ErrOutcomeUnknown }
+	store.mu.Unlock()
+	require.ErrorIs(t, here.Revoke(t.Context(), acme, key), pages.ErrOutcomeUnknown)
+	_, err := here.cache.Lookup(t.Context(), key)
+	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+	require.Eventually(t, func() bool {
+		_, err := there.cache.Lookup(t.Context(), key)
+		return errors.Is(err, authsigner.ErrUnknownKey)
+	}, time.Minute, time.Millisecond)
+
+	for _, k := range []*businessKeys{here, there} {
+		require.ErrorIs(t, k.Revoke(t.Context(), acme, key), pages.ErrAlreadyDone)
+		require.ErrorIs(t, k.Revoke(t.Context(), "biz_other", key), pages.ErrNoKey, "it was another's")
+		require.ErrorIs(t, k.Revoke(t.Context(), acme, "pk_live_never_there"), pages.ErrNoKey)
+	}
+}
+
+func TestARevokedKeyIsNotIssuedAgainByTheFormThatIssuedIt(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	k := newBusinessKeys(t, &mapStore{creds: map[string]*authsigner.Credential{}}, client)
+	issue := func() (pages.IssuedKey, error) {
+		return k.Issue(t.Context(), pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, "attempt", false)
+	}
+	issued, err := issue()
+	require.NoError(t, err)
+	require.NoError(t, k.Revoke(t.Context(), acme, issued.PublicKey))
+	again, err := issue()
+	require.ErrorIs(t, err, pages.ErrAlreadyDone)
+	require.Equal(t, issued.PublicKey, again.PublicKey)
+	require.Empty(t, again.PrivateKey.Reveal())
+	_, err = k.Get(t.Context(), acme, issued.PublicKey)
+	require.ErrorIs(t, err, pages.ErrNoKey)
+}
+
+// Whichever reply of Vault is lost, each change is made once, and what the pages are told is so.
+func TestALostReplyOfVaultMakesNoKeyTwiceAndHidesNone(t *testing.T) {
+	t.Parallel()
+	server := vaulttest.Start(t, vaulttest.Options{})
+	target, err := url.Parse(server.Addr)
+	require.NoError(t, err)
+	lossy := losttest.NewHandler(&httputil.ReverseProxy{
+		Transport: &http.Transport{DisableKeepAlives: true},
+		Rewrite:   func(p *httputil.ProxyRequest) { p.SetURL(target) },
+	})
+	proxy := httptest.NewServer(lossy)
+	t.Cleanup(proxy.Close)
+	store, err := vault.New(t.Context(), vault.Options{
+		Address: proxy.URL, Auth: vault.Auth{Token: authsigner.Secret(server.RootToken)}, Timeout: time.Minute,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	require.Eventually(t, func() bool { return store.Ready() == nil }, time.Minute, time.Millisecond)
+	k := newBusinessKeys(t, store, redistest.Start(t).Client(t))
+	ctx, business := t.Context(), pages.Business{ID: acme, Name: "Acme", Slug: "acme"}
+	for n, lost := 1, true; lost; n++ {
+		require.Less(t, n, 30)
+		lost = false
+		lose := func(change func() error) {
+			lossy.Lose(n)
+			err := change()
+			lost = lost || lossy.Replies() >= n
+			lossy.Lose(0)
+			require.NoError(t, err, "reply %d", n)
+		}
+		attempt := fmt.Sprint("attempt ", n)
+		var issued, rotated pages.IssuedKey
+		lose(func() (err error) { issued, err = k.Issue(ctx, business, attempt, true); return err })
+		found, err := store.Lookup(ctx, issued.PublicKey)
+		require.NoError(t, err)
+		require.Equal(t, issued.PrivateKey.Reveal(), found.PrivateKey.Reveal())
+		_, err = k.Issue(ctx, business, attempt, true)
+		require.ErrorIs(t, err, pages.ErrAlreadyDone)
+
+		lose(func() (err error) {
+			rotated, err = k.Rotate(ctx, acme, issued.PublicKey, issued.Version, time.Hour)
+			return err
+		})
+		found, err = store.Lookup(ctx, issued.PublicKey)
+		require.NoError(t, err)
+		require.Equal(t, rotated.PrivateKey.Reveal(), found.PrivateKey.Reveal())
+		require.Equal(t, issued.PrivateKey.Reveal(), found.PreviousPrivateKey.Reveal())
+		_, err = k.Rotate(ctx, acme, issued.PublicKey, issued.Version, time.Hour)
+		require.ErrorIs(t, err, pages.ErrAlreadyDone)
+
+		lose(func() error {
+			keys, err := k.List(ctx, acme)
+			if err == nil {
+				require.Equal(t, []string{issued.PublicKey}, publicKeys(keys))
+			}
+			return err
+		})
+		lose(func() error { return k.Revoke(ctx, acme, issued.PublicKey) })
+		require.ErrorIs(t, k.Revoke(ctx, acme, issued.PublicKey), pages.ErrAlreadyDone)
+		_, err = store.Lookup(ctx, issued.PublicKey)
+		require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+	}
+}
+
+// Whichever reply of Redis is lost, each change is made once.
+func TestALostReplyOfRedisHindersNoChangeOfKeys(t *testing.T) {
+	t.Parallel()
+	lossy := losttest.NewRedis(t, redistest.Start(t).Options().Addrs[0])
+	client := redis.NewClient(&redis.Options{Addr: lossy.Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	store := &mapStore{creds: map[string]*authsigner.Credential{}}
+	other := operators(t, store, "biz_other", 1)
+	k := newBusinessKeys(t, store, client)
+	ctx := t.Context()
+	for n, lost := 1, true; lost; n++ {
+		require.Less(t, n, 30)
+		lost = false
+		lose := func(change func() error) {
+			lossy.Lose(n)
+			err := change()
+			lost = lost || lossy.Replies() >= n
+			lossy.Lose(0)
+			require.NoError(t, err, "reply %d", n)
+		}
+		var issued pages.IssuedKey
+		lose(func() (err error) {
+			issued, err = k.Issue(ctx, pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, fmt.Sprint("attempt ", n), false)
+			return err
+		})
+		lose(func() error {
+			keys, err := k.List(ctx, acme)
+			require.Equal(t, []string{issued.PublicKey}, publicKeys(keys))
+			return err
+		})
+		lose(func() error {
+			_, err := k.Rotate(ctx, acme, issued.PublicKey, issued.Version, 0)
+			return err
+		})
+		lose(func() error { return k.Revoke(ctx, acme, issued.PublicKey) })
+		require.ErrorIs(t, k.Revoke(ctx, acme, issued.PublicKey), pages.ErrAlreadyDone)
+		names, err := store.List(ctx)
+		require.NoError(t, err)
+		require.Equal(t, other, names)
+	}
+}

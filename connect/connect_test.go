@@ -1,0 +1,76 @@
+package connect_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect"
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// roundTripper is a function that carries calls.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// The transport retries until the deadline, so that a timeout holds for a call with its retries only if it is a deadline.
+func TestCallsAboutAccountsHaveTheTimeoutOfTheDirective(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	for name, timeout := range map[string]time.Duration{"configured": time.Hour, "default": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			deadlines := make(chan time.Time, 1)
+			const issuer = "http://localhost"
+			s, err := connect.New(connect.Options{
+				Issuer: issuer, Redis: client, Prefix: "test:" + name + ":", Upstream: "http://data.internal", Timeout: timeout, Log: zap.NewNop(),
+				Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+					deadline, ok := r.Context().Deadline()
+					if ok {
+						deadlines <- deadline
+					}
+					return nil, errors.New("made up")
+				}),
+			})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+
+			form := httptest.NewRecorder()
+			s.Endpoint(pages.SignInPath).ServeHTTP(form, httptest.NewRequest(http.MethodGet, issuer+pages.SignInPath, http.NoBody))
+			token := regexp.MustCompile(`name="csrf" value="([^"]*)"`).FindStringSubmatch(form.Body.String())
+			require.NotNil(t, token)
+			fields := url.Values{"csrf": {token[1]}, "email": {"ada@saltbush.example"}, "password": {"made up"}}
+			req := httptest.NewRequest(http.MethodPost, issuer+pages.SignInPath, strings.NewReader(fields.Encode()))
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			for _, cookie := range form.Result().Cookies() {
+				req.AddCookie(cookie)
+			}
+			rec := httptest.NewRecorder()
+			before := time.Now()
+			s.Endpoint(pages.SignInPath).ServeHTTP(rec, req)
+			after := time.Now()
+			require.Equal(t, http.StatusServiceUnavailable, rec.Code)
+			if timeout == 0 {
+				timeout = data.DefaultTimeout
+			}
+			require.Len(t, deadlines, 1)
+			deadline := <-deadlines
+			require.False(t, deadline.Before(before.Add(timeout)))
+			require.False(t, deadline.After(after.Add(timeout)))
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package pages_test
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+)
+
+// keyForms are the forms that change keys, and what each does to pk_live_saltbush and its business.
+func keyForms(b *browser) map[string]url.Values {
+	b.w.tb.Helper()
+	return map[string]url.Values{
+		"issue": b.keyForm("issue", ""), "rotate": b.keyForm("rotate", "pk_live_saltbush"), "revoke": b.keyForm("revoke", "pk_live_saltbush"),
+	}
+}
+
+// requireDoneOnce says that the form's change was made once, and that sending the form again says so and changes nothing.
+func requireDoneOnce(t *testing.T, w *world, b *browser, action string, form url.Values) {
+	t.Helper()
+	before, entries := w.keys.all(), len(w.actions(owner.BusinessID))
+	switch action {
+	case "issue":
+		require.Len(t, before, 3)
+		p := b.post(pages.KeysPath, form)
+		require.Equal(t, http.StatusConflict, p.StatusCode)
+		require.Contains(t, p.text(), "has issued the key "+before[2].PublicKey)
+	case "rotate":
+		require.Equal(t, "v1", before[0].Version)
+		p := b.post(pages.KeysPath, form)
+		require.Equal(t, http.StatusConflict, p.StatusCode)
+		require.Contains(t, p.text(), "The key has been rotated since this form was opened.")
+	case "revoke":
+		require.Len(t, before, 1)
+		require.Contains(t, b.follow(b.post(pages.KeysPath, form)).text(), "The key is revoked.")
+	}
+	require.Equal(t, before, w.keys.all())
+	require.Len(t, w.actions(owner.BusinessID), entries, "what was done before is recorded before")
+}
+
+func TestAFormWhoseChangeFailedWorksWhenItIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for _, action := range []string{"issue", "rotate", "revoke"} {
+		t.Run(action, func(t *testing.T) {
+			t.Parallel()
+			w := withKeys(t)
+			b := w.signIn(ownerEmail)
+			form := keyForms(b)[action]
+			w.keys.set(func(k *fakeKeys) { k.down = true })
+			p := b.post(pages.KeysPath, form)
+			require.Equal(t, http.StatusServiceUnavailable, p.StatusCode)
+			require.Contains(t, p.text(), "Nothing was changed.")
+			require.Equal(t, audit.OutcomeFailed, w.actions(owner.BusinessID)[0].Outcome)
+
+			w.keys.set(func(k *fakeKeys) { k.down = false })
+			p = b.follow(b.post(pages.KeysPath, form))
+			require.Equal(t, http.StatusOK, p.StatusCode, p.body)
+			got := w.actions(owner.BusinessID)
+			require.Len(t, got, 2)
+			require.Equal(t, audit.OutcomeOK, got[0].Outcome)
+			requireDoneOnce(t, w, b, action, form)
+		})
+	}
+}
+
+func TestAChangeWhoseReplyIsLostIsNeitherClaimedNorDenied(t *testing.T) {
+	t.Parallel()
+	for action, toDo := range map[string]string{
+		"issue":  "If pk_live_000000000000000000000001 is there, it was issued, and rotating it gives you a private key.",
+		"rotate": "Rotate the key again",
+		"revoke": "Revoke the key again",
+	} {
+		t.Run(action, func(t *testing.T) {
+			t.Parallel()
+			w := withKeys(t)
+			b := w.signIn(ownerEmail)
+			form := keyForms(b)[action]
+			w.keys.set(func(k *fakeKeys) { k.lost = true })
+			p := b.post(pages.KeysPath, form)
+			require.Equal(t, http.StatusServiceUnavailable, p.StatusCode)
+			require.Contains(t, p.text(), "It is not known whether this was done")
+			require.Contains(t, p.text(), toDo)
+			require.NotContains(t, p.text(), "Nothing was changed")
+			require.NotContains(t, p.body, "sk_", "a private key that may not be the key's is not shown")
+			require.NotContains(t, p.body, "made up")
+			got := w.actions(owner.BusinessID)
+			require.Len(t, got, 1)
+			require.Equal(t, audit.OutcomeUnknown, got[0].Outcome)
+			require.Contains(t, b.get(pages.ActivityPath).text(), "Not known whether it was done")
+
+			w.keys.set(func(k *fakeKeys) { k.lost = false })
+			requireDoneOnce(t, w, b, action, form)
+		})
+	}
+}
+
+func TestRefusedChangesOfKeysAreRecorded(t *testing.T) {
+	t.Parallel()
+	for name, attempt := range map[string]struct {
+		action, detail string
+		make           func(*world) *page
+	}{
+		"by a member": {audit.KeyRevoked, "Not an owner", func(w *world) *page {
+			form := w.signIn(ownerEmail).keyForm("revoke", "pk_live_saltbush")
+			return w.signIn(memberEmail).post(pages.KeysPath, form)
+		}},
+		"beyond the bound": {audit.KeyIssued, "The business has as many keys as it can have", func(w *world) *page {
+			w.keys.set(func(k *fakeKeys) { k.most = 2 })
+			b := w.signIn(ownerEmail)
+			return b.post(pages.KeysPath, b.keyForm("issue", ""))
+		}},
+		"within the grace": {audit.KeyRotated, "The private key before still works until ", func(w *world) *page {
+			w.keys.set(func(k *fakeKeys) { k.keys[0].PreviousUntil = w.clock.now().Add(time.Hour) })
+			b := w.signIn(ownerEmail)
+			return b.post(pages.KeysPath, b.keyForm("rotate", "pk_live_saltbush"))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := withKeys(t)
+			before := len(w.keys.all())
+			require.Contains(t, []int{http.StatusForbidden, http.StatusConflict}, attempt.make(w).StatusCode)
+			require.Len(t, w.keys.all(), before)
+			got := w.actions(owner.BusinessID)
+			require.Len(t, got, 1)
+			require.Equal(t, attempt.action, got[0].Action)
+			require.Equal(t, audit.OutcomeRefused, got[0].Outcome)
+			require.Contains(t, got[0].Detail, attempt.detail)
+		})
+	}
+}
+
+func TestAMemberDoesNotFillTheAuditLogWithRefusals(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	b := w.signIn(memberEmail)
+	for range 30 {
+		require.Equal(t, http.StatusForbidden, b.post(pages.KeysPath, url.Values{"action": {"issue"}}).StatusCode)
+	}
+	require.Len(t, w.actions(owner.BusinessID), 20)
+}
+
+// failingLog is an audit log that can be made unavailable for what is begun.
+type failingLog struct {
+	pages.AuditLog
+	down atomic.Bool
+}
+
+func (l *failingLog) Begin(ctx context.Context, e audit.Entry) (*audit.Change, error) {
+	if l.down.Load() {
+		return nil, audit.ErrUnavailable
+	}
+	return l.AuditLog.Begin(ctx, e)
+}
+
+func TestNothingIsChangedThatCannotBeRecorded(t *testing.T) {
+	t.Parallel()
+	var log failingLog
+	w := withKeys(t, func(o *pages.Options) {
+		log.AuditLog = o.Audit
+		o.Audit = &log
+	})
+	b := w.signIn(ownerEmail)
+	forms := keyForms(b)
+	log.down.Store(true)
+	for action, form := range forms {
+		p := b.post(pages.KeysPath, form)
+		require.Equal(t, http.StatusServiceUnavailable, p.StatusCode, action)
+		require.Contains(t, p.text(), "Nothing was changed.", action)
+	}
+	require.Len(t, w.keys.all(), 2)
+	require.Equal(t, "sk_old", w.keys.all()[0].private)
+	require.Equal(t, http.StatusServiceUnavailable, w.browser().trySignIn(ownerEmail, ownerPassword).StatusCode)
+	p := b.post(pages.SignOutPath, b.get(pages.ConnectionsPath).form(pages.SignOutPath))
+	require.Equal(t, http.StatusServiceUnavailable, p.StatusCode)
+	require.True(t, b.signedIn())
+	log.down.Store(false)
+	require.Equal(t, http.StatusOK, b.post(pages.KeysPath, forms["issue"]).StatusCode, "the form is still good")
+}

@@ -1,0 +1,89 @@
+package pages_test
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/internal/losttest"
+)
+
+// Whichever reply of Redis is lost, what the page says was done is done, once, and the audit log says so once.
+func TestALostReplyOfRedisChangesNothingAboutAnyPage(t *testing.T) { //nolint:tparallel // the proxy loses one reply at a time
+	t.Parallel()
+	lossy := losttest.NewRedis(t, shared.Options().Addrs[0])
+	client := redis.NewClient(&redis.Options{Addr: lossy.Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	for n, lost := 1, true; lost; n++ {
+		require.Less(t, n, 40)
+		lost = false
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			w := withKeys(t, func(o *pages.Options) {
+				log, err := audit.New(audit.Options{Redis: client, Prefix: o.Prefix, Log: o.Log})
+				require.NoError(t, err)
+				o.Redis, o.Audit = client, log
+			})
+			b := w.browser()
+			lose := func(what string, status int, f func() *page) *page {
+				t.Helper()
+				lossy.Lose(n)
+				p := f()
+				lost = lost || lossy.Replies() >= n
+				lossy.Lose(0)
+				require.Equal(t, status, p.StatusCode, "%s: %s", what, p.body)
+				return p
+			}
+			entry := func(count int, action string) {
+				t.Helper()
+				got := w.entries(owner.BusinessID)
+				require.Len(t, got, count)
+				require.Equal(t, action, got[0].Action)
+				require.Equal(t, audit.OutcomeOK, got[0].Outcome)
+			}
+			lose("a wrong password", http.StatusForbidden, func() *page { return b.trySignIn(ownerEmail, "guess") })
+			attempts, err := w.redis.ZCard(t.Context(), w.prefix+"sign-in:account:"+pages.AccountDigest(ownerEmail)).Result()
+			require.NoError(t, err)
+			require.Equal(t, int64(1), attempts, "counted once")
+			lose("sign in", http.StatusSeeOther, func() *page { return b.trySignIn(ownerEmail, ownerPassword) })
+			entry(1, audit.SessionStarted)
+			attempts, err = w.redis.ZCard(t.Context(), w.prefix+"sign-in:account:"+pages.AccountDigest(ownerEmail)).Result()
+			require.NoError(t, err)
+			require.Equal(t, int64(1), attempts, "and given back once")
+
+			form := b.keyForm("issue", "")
+			issued := lose("issue", http.StatusOK, func() *page { return b.post(pages.KeysPath, form) })
+			require.Len(t, w.keys.all(), 3)
+			require.Contains(t, issued.body, w.keys.all()[2].private)
+			entry(2, audit.KeyIssued)
+			form = b.keyForm("rotate", "pk_live_saltbush")
+			rotated := lose("rotate", http.StatusOK, func() *page { return b.post(pages.KeysPath, form) })
+			require.Contains(t, rotated.body, w.keys.all()[0].private)
+			entry(3, audit.KeyRotated)
+			form = b.keyForm("revoke", "pk_live_saltbush")
+			lose("revoke", http.StatusSeeOther, func() *page { return b.post(pages.KeysPath, form) })
+			require.Len(t, w.keys.all(), 2)
+			entry(4, audit.KeyRevoked)
+
+			for i, where := range []string{"here", "everywhere"} {
+				form := b.get(pages.SignOutPath).forms(pages.SignOutPath, 1)
+				form.Set("where", where)
+				lose("sign out "+where, http.StatusSeeOther, func() *page { return b.post(pages.SignOutPath, form) })
+				require.False(t, b.signedIn())
+				entry(5+2*i, audit.SessionEnded)
+				require.Equal(t, http.StatusSeeOther, b.trySignIn(ownerEmail, ownerPassword).StatusCode)
+			}
+			for _, path := range []string{pages.SignOutPath, pages.KeysPath, pages.ActivityPath} {
+				lose(path, http.StatusOK, func() *page { return b.get(path) })
+			}
+			pending, err := w.redis.HLen(t.Context(), fmt.Sprintf("%saudit:{%s}:pending", w.prefix, owner.BusinessID)).Result()
+			require.NoError(t, err)
+			require.Zero(t, pending)
+		})
+	}
+}
