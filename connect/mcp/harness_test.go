@@ -99,12 +99,6 @@ func (p *people) Account(_ context.Context, id string) (account.Account, error) 
 	return a, nil
 }
 
-func (p *people) set(change func(map[string]account.Account)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	change(p.known)
-}
-
 // challenge answers as the authorization server does.
 type challenge struct{}
 

@@ -98,7 +98,7 @@ type callParams struct {
 	Meta         map[string]jsontext.Value `json:"_meta"`
 	Responses    map[string]elicited       `json:"inputResponses"`
 	RequestState string                    `json:"requestState"`
-	Others       map[string]jsontext.Value `json:",embed"`
+	Others       map[string]jsontext.Value `json:",embed"` //nolint:revive // an option of this library's
 }
 
 // elicited is a person's response to a question (MCP 2026-07-28, elicitation).
@@ -251,7 +251,7 @@ func supported(h http.Header) bool {
 	}
 	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	var inJSON, inEvents bool
-	for _, accepted := range strings.Split(strings.Join(h.Values("Accept"), ","), ",") {
+	for accepted := range strings.SplitSeq(strings.Join(h.Values("Accept"), ","), ",") {
 		accepted, _, _ = strings.Cut(accepted, ";")
 		switch strings.ToLower(strings.TrimSpace(accepted)) {
 		case "application/json", "application/*":
@@ -353,7 +353,7 @@ func (e *eventStream) event(v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = e.w.Write(slices.Concat([]byte("event: message\ndata: "), body, []byte("\n\n")))
+	_, err = e.w.Write(slices.Concat([]byte("event: message\ndata: "), body, []byte("\n\n"))) //nolint:gosec // not HTML
 	return err
 }
 
@@ -378,7 +378,7 @@ func (e *eventStream) respond(log *zap.Logger, v any) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store, no-transform")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = e.w.Write(body)
+	_, _ = e.w.Write(body) //nolint:gosec // not HTML
 }
 
 // plainID reports whether the SDK gives an id back as it was sent: it reads numbers as floating point, and writes integers.
@@ -410,10 +410,17 @@ type keptResponse struct {
 	body   bytes.Buffer
 }
 
-func (k *keptResponse) Header() http.Header         { return k.header }
-func (k *keptResponse) WriteHeader(status int)      { k.status = status }
+// Header implements http.ResponseWriter.
+func (k *keptResponse) Header() http.Header { return k.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (k *keptResponse) WriteHeader(status int) { k.status = status }
+
+// Write implements http.ResponseWriter.
 func (k *keptResponse) Write(b []byte) (int, error) { return k.body.Write(b) }
-func (k *keptResponse) Flush()                      {}
+
+// Flush implements http.Flusher, which the SDK wants for events.
+func (k *keptResponse) Flush() {}
 
 // printable is a text of the client's for an error: short, and ASCII.
 func printable(s string) string {

@@ -36,9 +36,7 @@ type Challenger interface {
 	InsufficientScope(w http.ResponseWriter, required ...string)
 }
 
-var (
-	_ Challenger = (*oauth.Server)(nil)
-)
+var _ Challenger = (*oauth.Server)(nil)
 
 // Options of a [Server].
 type Options struct {

@@ -224,7 +224,7 @@ func (c *toolCall) progress(run data.Run) {
 		Version string `json:"jsonrpc"`
 		Method  string `json:"method"`
 		Params  params `json:"params"`
-	}{"2.0", "notifications/progress", params{c.progressToken, int(run.Progress), 100, message}})
+	}{"2.0", "notifications/progress", params{c.progressToken, run.Progress, 100, message}})
 	if err != nil {
 		if e := c.server.log.Check(zap.DebugLevel, "progress not sent"); e != nil {
 			e.Write(zap.String("request_id", c.grant.requestID), zap.Error(err))

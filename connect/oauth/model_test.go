@@ -225,7 +225,7 @@ type trial struct {
 	history []string
 }
 
-func (r *trial) fail(format string, args ...any) {
+func (r *trial) failf(format string, args ...any) {
 	r.t.Helper()
 	r.t.Fatalf("%s\nafter\n%s\nrepeat it: GATEHOUSE_OAUTH_SEED=%d go test -run %s ./connect/oauth", fmt.Sprintf(format, args...), strings.Join(r.history, "\n"), r.seed, r.t.Name())
 }
@@ -352,7 +352,7 @@ func (r *trial) round() {
 		after = explain(after, before, acts, got)
 	}
 	if len(after) == 0 {
-		r.fail("no order of the last acts explains what was told, with %+v before", c.possible)
+		r.failf("no order of the last acts explains what was told, with %+v before", c.possible)
 	}
 	c.possible = after
 }
@@ -396,7 +396,7 @@ func (r *trial) check() {
 			return listed != (after.state == "live")
 		})
 		if len(c.possible) == 0 {
-			r.fail("connection %d is listed: %v, its access tokens are good: %v, with %+v", i, listed, good, before)
+			r.failf("connection %d is listed: %v, its access tokens are good: %v, with %+v", i, listed, good, before)
 		}
 	}
 }
@@ -424,7 +424,7 @@ func (r *trial) checkLog() {
 	slices.Sort(want)
 	slices.Sort(got)
 	if !slices.Equal(want, got) {
-		r.fail("the audit log has\n%q\ninstead of\n%q", got, want)
+		r.failf("the audit log has\n%q\ninstead of\n%q", got, want)
 	}
 }
 
