@@ -53,7 +53,8 @@ type held struct {
 	id       string // of the connection that may come of it
 	secret   []byte
 	uri      redirectURI
-	decision string // requestPending, or what was decided
+	scopes   scope.Set // asked for
+	decision string    // requestPending, or what was decided
 	left     time.Duration
 }
 
@@ -89,6 +90,9 @@ func (s *Server) find(ctx context.Context, requestID string) (held, error) {
 	if h.uri, err = parseRedirectURI(h.RedirectURI); err != nil {
 		return held{}, ErrNoRequest
 	}
+	if h.scopes, err = scope.Parse(h.Scopes); err != nil {
+		return held{}, ErrNoRequest
+	}
 	return h, nil
 }
 
@@ -105,7 +109,7 @@ func (s *Server) Pending(ctx context.Context, id string) (Request, error) {
 		RedirectURI:   h.RedirectURI,
 		RedirectHost:  h.uri.display(),
 		RedirectLocal: h.uri.local(),
-		Scopes:        known(h.Scopes),
+		Scopes:        h.scopes,
 		Resource:      h.Resource,
 		ExpiresIn:     h.left,
 	}, nil
@@ -134,7 +138,7 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 		_ = s.o.Audit.Record(ctx, e) // it reports failures itself, and nothing was changed
 		return Decision{}, ErrNotOwner
 	}
-	if granted.IsZero() || !known(h.Scopes).Contains(granted) {
+	if granted.IsZero() || !h.scopes.Contains(granted) {
 		return Decision{}, ErrScopes
 	}
 	// The code follows from the request's secret, which only the person's browser has, and the attempt, which only Redis
@@ -159,7 +163,7 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 			fieldHost, h.uri.display(),
 			fieldAccount, by.ID,
 			fieldBusiness, by.BusinessID,
-			fieldScopes, granted.String(),
+			fieldScopes, granted.Pin(),
 			fieldResource, h.Resource,
 			fieldRedirect, named,
 			fieldChallenge, h.Challenge,
@@ -183,7 +187,7 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	case won == "":
 		return Decision{}, ErrNoRequest
 	case !d.Decided:
-		d.Scopes = known(scopes)
+		d.Scopes = scope.Unpin(scopes)
 	}
 	d.Redirect = s.response(&h.pending, url.Values{"code": {format(kindCode, h.id, derive(h.secret, "code", won))}})
 	return d, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
 // usedEvery is how exactly Grant.LastUsedAt is kept after the first use.
@@ -39,7 +40,7 @@ func (s *Server) Authenticate(ctx context.Context, bearer string) (Grant, error)
 	if !ok {
 		return Grant{}, ErrInvalidToken
 	}
-	rec.Scopes = known(texts(values)(len(shown())))
+	rec.Scopes = scope.Unpin(texts(values)(len(shown())))
 	return rec.Grant, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -183,7 +182,7 @@ func readGrant(id string, values []any) (rec record, ok bool) {
 		ClientHost: text(2),
 		AccountID:  text(3),
 		BusinessID: text(4),
-		Scopes:     known(text(5)),
+		Scopes:     scope.Unpin(text(5)),
 		CreatedAt:  moment(text(7)),
 		LastUsedAt: moment(text(8)),
 		ExpiresAt:  moment(text(9)),
@@ -238,22 +237,6 @@ func (s *store) leave(ctx context.Context, businessID string, ids ...any) {
 	_ = s.ask(ctx, "taking connections out of the index", func(ctx context.Context) error {
 		return s.client.SRem(ctx, s.businessKey(businessID), ids...).Err()
 	})
-}
-
-// known reads scopes that were stored. A name that this version does not know any more gives nothing.
-func known(scopes string) scope.Set {
-	set, err := scope.Parse(scopes)
-	if err == nil {
-		return set
-	}
-	var names []string
-	for name := range strings.FieldsSeq(scopes) {
-		if _, err := scope.Parse(name); err == nil {
-			names = append(names, name)
-		}
-	}
-	set, _ = scope.Parse(strings.Join(names, " "))
-	return set
 }
 
 // texts returns the texts in a reply; "" for what is not there.

@@ -244,7 +244,7 @@ func (s *Server) rotate(
 	next, access := token.next(nonce), token.access(nonce, scopes.String())
 	values, _, err := s.store.runList(ctx, 1, "using a refresh token", s.store.refresh,
 		[]string{s.store.grantKey(rec.ID), s.store.attemptsKey(rec.ID)},
-		newID(), presented, nonce, digest(next.own), accessField(digest(access)), scopes.String(), milliseconds(AccessLifetime),
+		newID(), presented, nonce, digest(next.own), accessField(digest(access)), scopes.Pin(), milliseconds(AccessLifetime),
 		milliseconds(RefreshIdle), milliseconds(GrantLifetime), milliseconds(RefreshGrace), MaxRepeats, MaxAccessTokens)
 	if err != nil {
 		return tokenResponse{}, "", err

@@ -264,6 +264,52 @@ func (s Set) Narrow(keep func(area Area, verb string) bool) Set {
 	return of(names)
 }
 
+// Pin returns the set as it is to be kept when a person has approved it: its names and those of the areas that its published
+// scopes cover. A published scope may cover further areas in a later version, which nobody was asked about.
+func (s Set) Pin() string {
+	names := s.Names()
+	for _, name := range names {
+		if !slices.Contains(Published(), name) {
+			continue
+		}
+		for _, a := range Areas() {
+			for _, verb := range Verbs() {
+				if own := a.Scope(verb); own != "" && rightsOf(own)&^rightsOf(name) == 0 {
+					names = append(names, own)
+				}
+			}
+		}
+	}
+	return of(names).String()
+}
+
+// Unpin reads what Pin returned: the rights of the areas, under the names that were approved. A name that this version does not
+// know gives no right.
+func Unpin(pinned string) Set {
+	var set Set
+	var names []string
+	for name := range strings.FieldsSeq(pinned) {
+		if !slices.Contains(Published(), name) {
+			set.rights |= rightsOf(name)
+		}
+	}
+	var said rights
+	for name := range strings.FieldsSeq(pinned) {
+		if r := rightsOf(name); slices.Contains(Published(), name) && r&^set.rights == 0 {
+			names = append(names, name)
+			said |= r
+		}
+	}
+	for name := range strings.FieldsSeq(pinned) {
+		if rightsOf(name)&^said != 0 && !slices.Contains(Published(), name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	set.names = strings.Join(slices.Compact(names), " ")
+	return set
+}
+
 // rights are bits, three for each area: read, write, run.
 type rights uint32
 

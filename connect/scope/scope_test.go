@@ -133,6 +133,26 @@ func TestRefreshNeverGivesMore(t *testing.T) {
 	}
 }
 
+// A published scope may cover further areas in a later version.
+func TestWhatIsKeptOfAGrantNamesItsAreas(t *testing.T) {
+	t.Parallel()
+	for _, have := range []string{
+		"", "mcp:use", "mcp:write", "mcp:read", "mcp:read mcp:write", "contacts:write mcp:read", "automations:run mcp:write",
+		"contacts:read contacts:write", "automations:run",
+	} {
+		set, err := scope.Parse(have)
+		require.NoError(t, err)
+		back := scope.Unpin(set.Pin())
+		require.Equal(t, set, back, "the same rights under the same names")
+	}
+	// as if mcp:use had covered no more than two areas when it was approved
+	older := scope.Unpin("contacts:read contacts:write mcp:use of:another sales:read")
+	require.Equal(t, "contacts:read contacts:write sales:read", older.String())
+	require.True(t, older.Allows("contacts:write"))
+	require.False(t, older.Allows("objects:read"))
+	require.Zero(t, scope.Unpin("mcp:use"), "which names no area")
+}
+
 func TestNarrowKeepsNoMoreThanThePersonLeft(t *testing.T) {
 	t.Parallel()
 	all := func(scope.Area, string) bool { return true }
