@@ -38,7 +38,7 @@ type Options struct {
 	// and addresses only. Required.
 	Issuer string
 
-	// Redis holds grants, sessions and the audit trail. Required. What it loses is lost: see the package oauth.
+	// Redis holds grants, sessions and the audit log. Required. What it loses is lost: see the package oauth.
 	Redis redis.UniversalClient
 
 	// Prefix begins the name of every key in Redis. Default: DefaultPrefix.
@@ -81,7 +81,7 @@ type Options struct {
 	// Extensions add to the MCP server what a test suite asks of it. Default: nothing; only test builds set it.
 	Extensions []mcp.Extension
 
-	Log *zap.Logger      // required: half of the audit trail is here
+	Log *zap.Logger      // required: half of the audit log is here
 	Now func() time.Time // default: time.Now
 }
 
@@ -128,9 +128,9 @@ func New(o Options) (_ *Server, err error) {
 	if o.Timeout <= 0 {
 		o.Timeout = data.DefaultTimeout
 	}
-	trail, err := audit.New(audit.Options{Redis: o.Redis, Prefix: o.Prefix, Log: o.Log.Named("audit")})
+	auditLog, err := audit.New(audit.Options{Redis: o.Redis, Prefix: o.Prefix, Log: o.Log.Named("audit")})
 	if err != nil {
-		return nil, fmt.Errorf("audit trail: %w", err)
+		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	accounts, err := account.NewClient(account.ClientOptions{
 		BaseURL: o.Upstream, Transport: o.Transport, Timeout: o.Timeout, RequestID: RequestID,
@@ -159,13 +159,13 @@ func New(o Options) (_ *Server, err error) {
 			p.Error(w, r, status, title, detail)
 		},
 		ClientAddress: func(r *http.Request) string { return sender(o.ClientAddr(r)) },
-		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: trail, RequestID: RequestID, Log: o.Log.Named("oauth"),
+		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: auditLog, RequestID: RequestID, Log: o.Log.Named("oauth"),
 	})
 	if err != nil {
 		return nil, err
 	}
 	p, err = pages.New(pages.Options{
-		Issuer: o.Issuer, OAuth: auth, Accounts: accounts, Audit: trail, Redis: o.Redis, Keys: o.Keys, Prefix: o.Prefix,
+		Issuer: o.Issuer, OAuth: auth, Accounts: accounts, Audit: auditLog, Redis: o.Redis, Keys: o.Keys, Prefix: o.Prefix,
 		SessionIdle: o.SessionIdle, SessionMax: o.SessionMax, ClientAddr: o.ClientAddr, RequestID: RequestID,
 		Log: o.Log.Named("pages"), Now: o.Now,
 	})
@@ -174,7 +174,7 @@ func New(o Options) (_ *Server, err error) {
 	}
 	tools, err := mcp.New(mcp.Options{
 		Resource: auth.Resource(), Title: o.Name, Version: o.Version,
-		Data: calls, Audit: trail, Challenge: auth, Redis: o.Redis, Prefix: o.Prefix,
+		Data: calls, Audit: auditLog, Challenge: auth, Redis: o.Redis, Prefix: o.Prefix,
 		RequestID: func(r *http.Request) string { return RequestID(r.Context()) },
 		Log:       o.Log.Named("mcp"), Now: o.Now,
 	}, o.Extensions...)
@@ -302,7 +302,7 @@ func peer(r *http.Request) netip.Addr {
 
 type requestIDKey struct{}
 
-// WithRequestID returns a context whose request has an id, for logs, the audit trail and the data service.
+// WithRequestID returns a context whose request has an id, for logs, the audit log and the data service.
 func WithRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, id)
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
 // The actions. There are no others: Begin and Record refuse what is not in this list.
@@ -57,7 +59,7 @@ const (
 	ResolveWithin = 10 * time.Minute
 
 	defaultTimeout = 2 * time.Second
-	maxField       = 256 // bytes
+	maxField       = 256 // characters
 	maxDetail      = 1024
 )
 
@@ -74,8 +76,8 @@ var (
 	ErrBadCursor = errors.New("invalid cursor of the audit log")
 )
 
-// Entry is one record of the audit log. When it is stored, texts are cut to 1024 bytes (Detail) or 256 bytes (the others)
-// and lose control characters.
+// Entry is one record of the audit log. When it is stored, texts become one line without invisible characters, of at most
+// 1024 characters (Detail) or 256 (the others).
 type Entry struct {
 	Time        time.Time `json:"-"`                     // set by Redis: when the entry was resolved, or, if unknown, begun
 	BusinessID  string    `json:"business_id,omitempty"` // whose log; "" for what belongs to no business, which is logged only
@@ -302,7 +304,7 @@ func (e *Entry) clean() {
 		if f.value == &e.Detail {
 			bound = maxDetail
 		}
-		*f.value = cleanText(*f.value, bound)
+		*f.value = cleantext.Line(*f.value, bound)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -309,10 +310,10 @@ func TestTextsAreBoundedAndCleaned(t *testing.T) {
 	entries, _, err := log.List(ctx, "biz_1", "", 10)
 	require.NoError(t, err)
 	got := entries[0]
-	require.Equal(t, "Evil {\"level\":\"error\"}[31mName\uFFFD", got.ClientName)
-	require.LessOrEqual(t, len(got.Target), 256)
+	require.Equal(t, "Evil {\"level\":\"error\"}[31mName \uFFFD", got.ClientName)
+	require.LessOrEqual(t, utf8.RuneCountInString(got.Target), 257)
 	require.True(t, strings.HasSuffix(got.Target, "ä…"))
-	require.LessOrEqual(t, len(got.Detail), 1024)
+	require.LessOrEqual(t, utf8.RuneCountInString(got.Detail), 1025)
 	require.Equal(t, got.ClientName, logs.FilterMessage("audit").All()[0].ContextMap()["client_name"])
 }
 

@@ -244,7 +244,7 @@ func (c *toolCall) resolve(ctx context.Context, change *audit.Change, o *outcome
 	}
 }
 
-// target is the record that the arguments name, for the audit trail.
+// target is the record that the arguments name, for the audit log.
 func (c *toolCall) target() string {
 	var named struct {
 		ID         any    `json:"id"`

@@ -60,7 +60,7 @@ type Options struct {
 	// Limiter bounds the calls of a connection. Default: NewLimiter(Redis, Prefix, DefaultRate).
 	Limiter Limiter
 
-	// RequestID gives an HTTP request's id, for logs, the audit trail and the data service. Default: a random one.
+	// RequestID gives an HTTP request's id, for logs, the audit log and the data service. Default: a random one.
 	RequestID func(*http.Request) string
 
 	// MaxBody bounds a request's body. Default: DefaultMaxBody.

@@ -160,7 +160,7 @@ func wholeNumber(n *big.Rat) (*int64, bool) {
 
 // fits reports that an answer meets the schema. If it does not report so, the answer may still meet it.
 func (sh *shape) fits(written []byte) bool {
-	d := jsontext.NewDecoder(bytes.NewBuffer(written), jsontext.AllowDuplicateNames(true))
+	d := jsontext.NewDecoder(bytes.NewBuffer(written))
 	return sh.value(d)
 }
 

@@ -44,7 +44,7 @@ type tool struct {
 // outcome is what a tool that did its work has to say.
 type outcome struct {
 	value     any    // the structured content
-	target    string // what it was done to, for the audit trail
+	target    string // what it was done to, for the audit log
 	untrusted bool   // the value holds strangers' texts
 	refused   bool   // the person said no: nothing was done
 	input     *inputNeeded

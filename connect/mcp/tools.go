@@ -195,7 +195,10 @@ func (c *toolCall) delete(ctx context.Context, r removal) (*outcome, error) {
 }
 
 // quoted returns a name for a question to the person: quoted on one line, at most 80 characters of it.
-func quoted(name string) string { return cleantext.Quote(name, 80) }
+func quoted(name string) string { return cleantext.Quote(name, maxName) }
+
+// maxName is how many characters of a name are quoted.
+const maxName = 80
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 

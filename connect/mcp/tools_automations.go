@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
 const (
@@ -151,10 +152,11 @@ func runAutomation(ctx context.Context, c *toolCall, a runArguments) (*outcome, 
 func failedRun(run data.Run, o *once) *toolError {
 	var did, not []string
 	for _, s := range run.Steps {
+		name := cleantext.Line(s.Name, maxName)
 		if s.Status == "succeeded" {
-			did = append(did, s.Name)
+			did = append(did, name)
 		} else {
-			not = append(not, s.Name+" ("+s.Status+")")
+			not = append(not, name+" ("+s.Status+")")
 		}
 	}
 	p := &toolError{
@@ -166,7 +168,7 @@ func failedRun(run data.Run, o *once) *toolError {
 		detail: node{"run", presented(run), "idempotency_key", o.shown, "repeated", o.replayed},
 	}
 	if run.Error != nil {
-		p.sentence += " " + run.Error.Code + ": " + run.Error.Message
+		p.sentence += " " + cleantext.Line(run.Error.Code, maxName) + ": " + cleantext.Line(run.Error.Message, 500)
 	}
 	return p
 }
