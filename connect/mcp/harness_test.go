@@ -30,6 +30,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/losttest"
 )
 
 // The eras of the protocol.
@@ -119,6 +120,7 @@ type setup struct {
 	other  demo.Account // an owner of another business
 
 	upstream *upstream
+	lost     *losttest.Handler // in front of the data service
 
 	mu     sync.Mutex
 	grants map[string]oauth.Grant // by token
@@ -198,7 +200,8 @@ func newSetup(t *testing.T, service *demo.Service, change ...func(*mcp.Options))
 	for _, a := range demo.Accounts() {
 		s.people.known[a.ID] = asAccount(a)
 	}
-	backend := httptest.NewServer(service.Handler())
+	s.lost = losttest.NewHandler(service.Handler())
+	backend := httptest.NewServer(s.lost)
 	t.Cleanup(backend.Close)
 	client, err := data.New(data.Options{BaseURL: backend.URL, Transport: s.upstream, Log: zap.NewNop()})
 	require.NoError(t, err)
@@ -206,19 +209,19 @@ func newSetup(t *testing.T, service *demo.Service, change ...func(*mcp.Options))
 
 	log, err := audit.New(audit.Options{Redis: rdb, Log: zap.NewNop()})
 	require.NoError(t, err)
-	s.audit = &auditLog{t, log}
 
 	var handler http.Handler
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
 	t.Cleanup(front.Close)
 	s.url = front.URL + "/mcp"
 	o := mcp.Options{
-		Resource: s.url, Data: client, Audit: s.audit.log, Challenge: challenge{}, Log: zap.NewNop(),
+		Resource: s.url, Data: client, Audit: log, Challenge: challenge{}, Log: zap.NewNop(),
 		Redis: rdb, Limiter: mcp.NewLimiter(rdb, "", 100_000), Version: "test",
 	}
 	for _, f := range change {
 		f(&o)
 	}
+	s.audit = &auditLog{t, o.Audit}
 	s.server, err = mcp.New(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.server.Close()) })
