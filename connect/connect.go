@@ -176,7 +176,7 @@ func New(o Options) (_ *Server, err error) {
 		Resource: auth.Resource(), Title: o.Name, Version: o.Version,
 		Data: calls, Audit: auditLog, Challenge: auth, Redis: o.Redis, Prefix: o.Prefix,
 		RequestID: func(r *http.Request) string { return RequestID(r.Context()) },
-		Log:       o.Log.Named("mcp"), Now: o.Now,
+		Log:       o.Log.Named("mcp"),
 	}, o.Extensions...)
 	if err != nil {
 		return nil, err

@@ -109,7 +109,7 @@ func (s *Server) refuseScope(ctx context.Context, w http.ResponseWriter, c *tool
 
 // do takes a call through everything that it has to pass.
 func (c *toolCall) do(ctx context.Context) *callResult {
-	began := c.server.now()
+	began := time.Now()
 	c.by = data.Caller{BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, RequestID: c.grant.requestID}
 	var result *callResult
 	o, err := c.run(ctx)
@@ -124,7 +124,7 @@ func (c *toolCall) do(ctx context.Context) *callResult {
 		p = toolErrorOf(err, c.tool, c.tool.about)
 		result = p.result(c.grant.requestID)
 	}
-	c.log(p, c.server.now().Sub(began))
+	c.log(p, time.Since(began))
 	return result
 }
 

@@ -68,8 +68,6 @@ type Options struct {
 
 	// ConfirmTimeout is how long a person may think about a question. Default: DefaultConfirmTimeout.
 	ConfirmTimeout time.Duration
-
-	Now func() time.Time // default: time.Now
 }
 
 // Extension adds to a server what is not the product's: the fixtures that conformance tests call. Nothing but a test build
@@ -84,7 +82,6 @@ type Extension struct {
 type Server struct {
 	o         Options
 	log       *zap.Logger
-	now       func() time.Time
 	tools     map[string]*tool
 	store     *Store
 	about     *sdk.Implementation
@@ -109,7 +106,7 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 	if len(extensions) > 1 {
 		return nil, errors.New("a server takes one extension")
 	}
-	s := &Server{o: o, log: o.Log, now: o.Now, tools: map[string]*tool{}, store: NewStore(o.Redis, o.Prefix)}
+	s := &Server{o: o, log: o.Log, tools: map[string]*tool{}, store: NewStore(o.Redis, o.Prefix)}
 	origin := u.Scheme + "://" + canonicalHost(u.Scheme, u.Host)
 	s.origins = append([]string{origin}, o.Origins...)
 	options := &sdk.ServerOptions{
@@ -165,9 +162,6 @@ func (o *Options) complete() error {
 	}
 	if o.RequestID == nil {
 		o.RequestID = func(*http.Request) string { return rand.Text() }
-	}
-	if o.Now == nil {
-		o.Now = time.Now
 	}
 	o.Name, o.Title, o.Version = orElse(o.Name, "gatehouse"), orElse(o.Title, "Gatehouse"), orElse(o.Version, "0")
 	if o.ConfirmTimeout == 0 {
