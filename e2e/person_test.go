@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -182,7 +181,6 @@ func (p *person) signIn(a demo.Account) page {
 // assistant is a client of the connection server.
 type assistant struct {
 	base, clientID, redirect, verifier string
-	session                            string // of the protocol's, if the assistant keeps one
 
 	Access  string `json:"access_token"`
 	Refresh string `json:"refresh_token"`
@@ -305,9 +303,6 @@ func (a *assistant) post(ctx context.Context, client *http.Client, revision, too
 	} {
 		req.Header.Set(name, value)
 	}
-	if a.session != "" {
-		req.Header.Set("Mcp-Session-Id", a.session)
-	}
 	res, err := client.Do(req)
 	if err != nil {
 		return "", err
@@ -315,42 +310,6 @@ func (a *assistant) post(ctx context.Context, client *http.Client, revision, too
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
 	return string(text), err
-}
-
-// keepSession begins a session, as an assistant of an older revision does that can ask its person.
-func (a *assistant) keepSession(ctx context.Context, client *http.Client) error {
-	for _, message := range []string{
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},` +
-			`"clientInfo":{"name":"test","version":"1"}}}`,
-		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
-	} {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base+"/mcp", strings.NewReader(message))
-		if err != nil {
-			return err
-		}
-		for name, value := range map[string]string{
-			"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + a.Access,
-			"Mcp-Protocol-Version": "2025-11-25", "Mcp-Session-Id": a.session,
-		} {
-			req.Header.Set(name, value)
-		}
-		res, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(io.Discard, res.Body)
-		_ = res.Body.Close()
-		if err != nil {
-			return err
-		}
-		if a.session == "" {
-			a.session = res.Header.Get("Mcp-Session-Id")
-		}
-		if a.session == "" || res.StatusCode >= http.StatusBadRequest {
-			return fmt.Errorf("status %d, session %q", res.StatusCode, a.session)
-		}
-	}
-	return nil
 }
 
 // onceClient makes a connection for each request: one that is kept, and that a reload closes just when a POST is sent on it, is
