@@ -91,6 +91,9 @@ func TestALostReplyNeitherHidesAChangeNorMakesItTwice(t *testing.T) {
 	server := redistest.Start(t)
 	for _, f := range flows() {
 		for _, retries := range []int{-1, 2} {
+			if retries > 0 && f.tool != "contacts_create" {
+				continue // go-redis hides the loss, whatever the tool
+			}
 			t.Run(fmt.Sprintf("%s with %d retries", f.tool, retries), func(t *testing.T) {
 				t.Parallel()
 				service := fresh(t, demo.Options{})
