@@ -189,12 +189,12 @@ func (h *API) Validate() error {
 	}
 	for _, name := range h.PassUnknownFields {
 		if !isProxied(name) {
-			return fmt.Errorf("pass_unknown_fields: no data service answers %q: allowed are %s", name, proxiedNames())
+			return fmt.Errorf("pass_unknown_fields: unknown resource %q: must be one of %s", name, proxiedNames())
 		}
 	}
 	for name, d := range h.Deprecated {
 		if !isResource(name) {
-			return fmt.Errorf("deprecated: there is no resource %q: allowed are %s", name, resourceNames())
+			return fmt.Errorf("deprecated: unknown resource %q: must be one of %s", name, resourceNames())
 		}
 		if !d.Sunset.IsZero() && d.Sunset.Before(d.Since) {
 			return fmt.Errorf("deprecated %s: the sunset is before the deprecation", name)
@@ -223,7 +223,7 @@ func (h *API) served() (map[string]bool, error) {
 		for _, name := range names {
 			switch {
 			case name != "" && !isProxied(name):
-				return nil, fmt.Errorf("upstream: no data service answers %q: must be one of %s", name, proxiedNames())
+				return nil, fmt.Errorf("upstream: unknown resource %q: must be one of %s", name, proxiedNames())
 			case served[name] && name == "":
 				return nil, errors.New("upstream: there are two upstreams without a resource")
 			case served[name]:
@@ -259,7 +259,7 @@ func (d Deprecation) headers() http.Header {
 
 // operation is what a path of the API names.
 type operation struct {
-	resource *upstream.Resource // nil: there is no such path
+	resource *upstream.Resource // nil: the path is unknown
 	service  *dataService       // nil: the gateway responds itself
 	headers  http.Header        // that announce its deprecation
 }
@@ -586,7 +586,8 @@ func setForwarded(out *http.Request, clientIP netip.Addr) {
 	peer, _, err := net.SplitHostPort(out.RemoteAddr)
 	peer, _, _ = strings.Cut(peer, "%")
 	trusted, _ := caddyhttp.GetVar(out.Context(), caddyhttp.TrustedProxyVarKey).(bool)
-	values := []string{peer, out.Host}
+	// Not shared with other requests: whoever changes a header may do so in place.
+	values := []string{peer, out.Host, "http", viaCaddy(out.ProtoMajor), ""}
 	switch {
 	case trusted && clientIP.IsValid() && err == nil:
 		values[0] = clientIP.String() + ", " + peer
@@ -597,27 +598,27 @@ func setForwarded(out *http.Request, clientIP netip.Addr) {
 		out.Header[name] = values[:1:1]
 	}
 	if err == nil || trusted {
-		out.Header["X-Forwarded-Proto"] = schemeHTTP
 		if out.TLS != nil {
-			out.Header["X-Forwarded-Proto"] = schemeHTTPS
+			values[2] = "https"
 		}
-		out.Header["X-Forwarded-Host"] = values[1:2:2]
+		out.Header["X-Forwarded-Host"], out.Header["X-Forwarded-Proto"] = values[1:2:2], values[2:3:3]
 	}
-	out.Header["Via"] = via[min(max(out.ProtoMajor, 1), len(via)-1)]
+	out.Header["Via"] = values[3:4:4]
 	if _, ok := out.Header["User-Agent"]; !ok {
-		out.Header["User-Agent"] = noUserAgent
+		out.Header["User-Agent"] = values[4:5:5] // keeps net/http from sending its own
 	}
 }
 
-//nolint:gochecknoglobals // constants
-var (
-	schemeHTTP, schemeHTTPS = []string{"http"}, []string{"https"}
-
-	// noUserAgent keeps net/http from sending its own.
-	noUserAgent = []string{""}
-
-	via = [][]string{1: {"1.1 Caddy"}, 2: {"2.0 Caddy"}, 3: {"3.0 Caddy"}}
-)
+// viaCaddy is a proxy's Via (RFC 9110, section 7.6.3), as reverse_proxy sends it.
+func viaCaddy(protoMajor int) string {
+	switch protoMajor {
+	case 2:
+		return "2.0 Caddy"
+	case 3:
+		return "3.0 Caddy"
+	}
+	return "1.1 Caddy"
+}
 
 // check writes to x.checked what of a response the contract defines for this tenant.
 func (h *API) check(x *exchange, req *apiRequest, query upstream.Query) error {

@@ -38,9 +38,9 @@ func (t *connectTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	out := r.Clone(r.Context()) // http.RoundTripper: the request is not to be changed
 	out.RequestURI = r.URL.RequestURI()
 	out.Header.Set("Accept-Encoding", "identity")
-	out.Header["Via"] = via[1]
+	out.Header.Set("Via", viaCaddy(1))
 	if _, ok := out.Header["User-Agent"]; !ok {
-		out.Header["User-Agent"] = noUserAgent
+		out.Header.Set("User-Agent", "") // keeps net/http from sending its own
 	}
 	out.Header.Del(upstream.HeaderAssertion)
 	if t.asserter != nil {

@@ -68,13 +68,14 @@ type endpoint struct {
 
 // request is what the front door knows of a request.
 type request struct {
-	ids      [1]string // see id
-	start    time.Time
-	target   string // the request target in origin form, as it came over the wire; below a base path from there on
-	query    string // the part of target behind the first '?', where match has set it
-	clientIP netip.Addr
-	code     string // of the error that the response is, for log and metrics
-	cause    error  // of it, for the log
+	requestID string
+	headers   [2]string // values of the response header
+	start     time.Time
+	target    string // the request target in origin form, as it came over the wire; below a base path from there on
+	query     string // the part of target behind the first '?', where match has set it
+	clientIP  netip.Addr
+	code      string // of the error that the response is, for log and metrics
+	cause     error  // of it, for the log
 
 	// details has what the endpoint knows of the request for its log line. Nil: nothing.
 	details interface {
@@ -86,7 +87,7 @@ type request struct {
 }
 
 // id is the request's ID.
-func (req *request) id() string { return req.ids[0] }
+func (req *request) id() string { return req.requestID }
 
 // defaultBodyTimeout is the time in which a request body must arrive, unless the endpoint has another.
 const defaultBodyTimeout = 10 * time.Second
@@ -138,10 +139,10 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	if e == nil {
 		return next.ServeHTTP(w, r)
 	}
-	req.ids[0], req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r.Context())
+	req.requestID, req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r.Context())
+	req.headers = [...]string{req.requestID, "nosniff"}
 	h := w.Header()
-	h[headerRequestID] = req.ids[:]
-	h["X-Content-Type-Options"] = nosniff
+	h[headerRequestID], h["X-Content-Type-Options"] = req.headers[0:1:1], req.headers[1:2:2]
 	delete(h, "Server") // no banner
 	req.frame(w, r, e)
 
@@ -152,9 +153,6 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	req.body.linger()
 	return nil
 }
-
-//nolint:gochecknoglobals // a constant
-var nosniff = []string{"nosniff"}
 
 // respond runs the endpoint and returns the status for log and metrics.
 func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
@@ -201,7 +199,7 @@ func (e *endpoint) problem(w http.ResponseWriter, r *http.Request, req *request,
 func (d *frontDoor) serve(r *http.Request, req *request, e *endpoint) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			if v == http.ErrAbortHandler { //nolint:errorlint,err113 // a panic's value, compared as net/http does
+			if v == http.ErrAbortHandler { //nolint:errorlint // a panic's value, compared as net/http does
 				panic(v)
 			}
 			d.logger.Error("panic in a handler", zap.String("request_id", req.id()), zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
@@ -382,11 +380,11 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		b.unread = err != io.EOF // itself: one that is wrapped is a failure
 		_ = b.rc.SetReadDeadline(time.Time{})
 	}
-	return n, err //nolint:wrapcheck // an io.Reader's error
+	return n, err
 }
 
 // Close implements io.Closer.
-func (b *requestBody) Close() error { return b.inner.Close() } //nolint:wrapcheck // an io.Closer's error
+func (b *requestBody) Close() error { return b.inner.Close() }
 
 // endConnection has an HTTP/1 connection end with the response if it is not certain where the request ended. Nor does a
 // client that could not be authenticated get another request on the connection if this one had a body.
@@ -434,7 +432,7 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	return w.ResponseWriter.Write(b) //nolint:wrapcheck // an io.Writer's error
+	return w.ResponseWriter.Write(b)
 }
 
 // Flush implements http.Flusher, for handlers that do not use http.ResponseController.

@@ -262,18 +262,12 @@ func (p problem) setHeaders(h http.Header) {
 	}
 }
 
-//nolint:gochecknoglobals // constants
-var (
-	contentTypeJSON = []string{"application/json"}
-	noStore         = []string{"no-store"}
-)
-
 // writeJSON sends a complete response.
 func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
-	h["Content-Type"] = contentTypeJSON
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	h["Cache-Control"] = noStore
+	// Not shared with other responses: Caddy's header directive replaces text in place.
+	values := []string{"application/json", strconv.Itoa(len(body)), "no-store"}
+	h["Content-Type"], h["Content-Length"], h["Cache-Control"] = values[0:1:1], values[1:2:2], values[2:3:3]
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may be gone: nobody is left to tell
 }

@@ -233,7 +233,7 @@ func TestAddressesMayBeDynamicPlaceholdersOrSockets(t *testing.T) {
 	}
 }
 
-func TestTheTransportToADataServiceMayHaveTLSAndHTTP2(t *testing.T) { //nolint:paralleltest // one service is asked in turn
+func TestTheTransportToADataServiceMayHaveTLSAndHTTP2(t *testing.T) {
 	dir := t.TempDir()
 	service := &recorder{}
 	secure := httptest.NewUnstartedServer(service)
@@ -313,4 +313,30 @@ func TestHeaderUpAndTimeoutsApply(t *testing.T) {
 	t.Cleanup(func() { close(stop) })
 	services[0].will(func(http.ResponseWriter, *http.Request) { <-stop })
 	requireProblem(t, w.acme.Get(t, g.URL, eventsPath), http.StatusGatewayTimeout, "UPSTREAM_TIMEOUT")
+}
+
+// Caddy's header directive replaces text in the values of a header in place: no two responses may share them, or what one caller
+// has sent is in the responses to all others for as long as the process lives.
+func TestWhatTheHeaderDirectiveReplacesInAResponseIsInNoOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, &recorder{})
+	o := w.options(roomyLimits, "")
+	o.Site = "header {\n\t\tdefer\n\t\tContent-Type json \"json {http.request.header.X-Probe}\"\n" +
+		"\t\tCache-Control no-store \"no-store {http.request.header.X-Probe}\"\n" +
+		"\t\tX-Content-Type-Options nosniff \"nosniff {http.request.header.X-Probe}\"\n\t}\n\t" + o.Site
+	g := gatewaytest.Start(t, o)
+	for _, path := range []string{"/healthz", "/api/v1/status", "/api/v1/nothing"} {
+		for i := range 3 {
+			probe := fmt.Sprint("probe-", i)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.URL+path, http.NoBody)
+			require.NoError(t, err)
+			r.Header.Set("X-Probe", probe)
+			res, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			require.Equal(t, "application/json "+probe, res.Header.Get("Content-Type"), path)
+			require.Equal(t, "no-store "+probe, res.Header.Get("Cache-Control"), path)
+			require.Equal(t, "nosniff "+probe, res.Header.Get("X-Content-Type-Options"), path)
+		}
+	}
 }
