@@ -3,12 +3,8 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/linktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
@@ -263,11 +260,11 @@ func TestFaultRedisSlow(t *testing.T) {
 	t.Parallel()
 	c := chaosScale(t)
 	w := newLoadWorld(t)
-	p := startWire(t, w.redis.Addr)
+	p := linktest.Start(t, w.redis.Addr)
 	holdTheLimits(t, c, w, &brokenRedis{
-		option: c.redis("redis://" + p.addr), addrs: []string{w.redis.Addr, p.addr}, client: w.redis.Options(),
-		away: func() { p.delay.Store(int64(2 * c.redisTimeout)) }, // 100 ms, at the default of 50
-		back: func() { p.delay.Store(0) },
+		option: c.redis("redis://" + p.Addr), addrs: []string{w.redis.Addr, p.Addr}, client: w.redis.Options(),
+		away: func() { p.Slow(0, 2*c.redisTimeout) }, // 100 ms, at the default of 50
+		back: func() { p.Slow(0, 0) },
 	})
 }
 
@@ -335,109 +332,4 @@ func TestFaultRedisClusterSlotsWithoutANode(t *testing.T) {
 	r.away = func() { require.NoError(t, cl.Nodes[1].Kill()) }
 	r.back = func() { require.NoError(t, cl.Nodes[1].Restart()) }
 	holdTheLimits(t, c, newLoadWorld(t), r)
-}
-
-// A wire stands between gateways and a store. It can be slow, and it can be cut.
-type wire struct {
-	addr   string
-	target string
-	// delay holds back each answer, in nanoseconds.
-	delay atomic.Int64
-	// severed lets nothing pass any more: connections stay, new ones are accepted, and nothing ever comes of them.
-	severed atomic.Bool
-
-	mu    sync.Mutex
-	ended bool
-	open  map[net.Conn]bool
-	work  sync.WaitGroup
-	over  chan struct{}
-}
-
-func startWire(t *testing.T, target string) *wire {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := &wire{addr: l.Addr().String(), target: target, open: map[net.Conn]bool{}, over: make(chan struct{})}
-	p.work.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			p.work.Go(func() { p.carry(in) })
-		}
-	})
-	t.Cleanup(func() {
-		close(p.over)
-		_ = l.Close()
-		p.mu.Lock()
-		p.ended = true
-		for c := range p.open {
-			_ = c.Close()
-		}
-		p.mu.Unlock()
-		p.work.Wait()
-	})
-	return p
-}
-
-func (p *wire) carry(in net.Conn) {
-	out, err := new(net.Dialer).DialContext(context.Background(), "tcp", p.target)
-	if err != nil {
-		_ = in.Close()
-		return
-	}
-	defer p.keep(in)()
-	defer p.keep(out)()
-	var both sync.WaitGroup
-	pump := func(to, from net.Conn, delayed bool) {
-		defer func() { _ = to.Close() }() // which ends the other direction too
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := from.Read(buf)
-			if d := time.Duration(p.delay.Load()); delayed && d > 0 && !p.wait(time.After(d)) {
-				return
-			}
-			if p.severed.Load() {
-				_, _ = io.Copy(io.Discard, from)
-				return
-			}
-			if n > 0 {
-				if _, err := to.Write(buf[:n]); err != nil {
-					return
-				}
-			}
-			if err != nil {
-				return
-			}
-		}
-	}
-	both.Go(func() { pump(out, in, false) })
-	both.Go(func() { pump(in, out, true) })
-	both.Wait()
-}
-
-func (p *wire) wait(c <-chan time.Time) bool {
-	select {
-	case <-c:
-		return true
-	case <-p.over:
-		return false
-	}
-}
-
-// keep notes a connection, and returns what closes and forgets it.
-func (p *wire) keep(c net.Conn) func() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.open[c] = true
-	if p.ended {
-		_ = c.Close()
-	}
-	return func() {
-		_ = c.Close()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.open, c)
-	}
 }

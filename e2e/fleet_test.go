@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/linktest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
@@ -28,14 +29,14 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 	const cut, through = 2, 10 // the gateway that is cut off, and what it has admitted through Redis before
 	var (
 		gateways [3]*gatewaytest.Gateway
-		wires    [3]*wire
+		wires    [3]*linktest.Link
 		hide     = []string{w.redis.Addr, strings.TrimPrefix(w.dataURL, "http://")}
 	)
 	for i := range gateways {
-		wires[i] = startWire(t, w.redis.Addr)
-		hide = append(hide, wires[i].addr)
+		wires[i] = linktest.Start(t, w.redis.Addr)
+		hide = append(hide, wires[i].Addr)
 		o := w.options("", "")
-		o.Global = strings.Replace(o.Global, w.redisLine(), c.redis("redis://"+wires[i].addr), 1)
+		o.Global = strings.Replace(o.Global, w.redisLine(), c.redis("redis://"+wires[i].Addr), 1)
 		gateways[i] = gatewaytest.Start(t, o)
 		requireReady(t, gateways[i])
 	}
@@ -60,7 +61,7 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 	aloneBefore := decidedAlone(t, gateways[cut:])
 	l.during(c.before)
 
-	wires[cut].severed.Store(true)
+	wires[cut].Cut()
 	l.phase("away")
 	require.Eventually(t, func() bool { return metric(t, gateways[cut], "gatehouse_limits_shared") == 0 }, patience, 25*time.Millisecond)
 	l.also("greedy", greedy[:1], 150, "/api/v1/me")
@@ -87,7 +88,7 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 		require.LessOrEqual(t, servedBy[0]+servedBy[1], keyLimit-through+others, "the others count it too")
 	}
 
-	wires[cut].severed.Store(false)
+	wires[cut].Mend()
 	l.phase("back")
 	mended := time.Now()
 	require.Eventually(t, func() bool { return metric(t, gateways[cut], "gatehouse_limits_shared") == 1 }, patience, 25*time.Millisecond)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/linktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
@@ -288,10 +289,10 @@ func TestARevokedKeyIsRefusedWithinTheTTLWhenNobodyCanBeTold(t *testing.T) {
 func TestAnIdleRevokedKeyIsRefusedOnItsFirstRequestAfterTheTTLThoughVaultIsSlow(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
-	slow := startWire(t, strings.TrimPrefix(w.vault.Addr, "http://"))
+	slow := linktest.Start(t, strings.TrimPrefix(w.vault.Addr, "http://"))
 	const ttl = 2 * time.Second
 	o := w.options(fmt.Sprintf("cache {\n\t\t\tttl %s\n\t\t\t%s\n\t\t}", ttl, patientWithVault))
-	o.Global = strings.ReplaceAll(o.Global, w.proxy.URL, "http://"+slow.addr)
+	o.Global = strings.ReplaceAll(o.Global, w.proxy.URL, "http://"+slow.Addr)
 	g := gatewaytest.Start(t, o)
 	requireReady(t, g)
 	keys := w.addKeys(t, 4, 2)
@@ -301,7 +302,7 @@ func TestAnIdleRevokedKeyIsRefusedOnItsFirstRequestAfterTheTTLThoughVaultIsSlow(
 	for _, k := range keys { // nobody tells the gateway
 		require.NoError(t, w.vault.Client(t).KVv2("kv").DeleteMetadata(t.Context(), "gateway/keys/"+k.PublicKey))
 	}
-	slow.delay.Store(int64(400 * time.Millisecond))
+	slow.Slow(0, 400*time.Millisecond)
 	<-time.After(ttl)
 	for _, k := range keys {
 		requireProblem(t, k.Get(t, g.URL, "/api/v1/me"), http.StatusUnauthorized, "INVALID_CREDENTIALS")

@@ -3,7 +3,6 @@ package ratelimit_test
 import (
 	"context"
 	"math/rand/v2"
-	"net"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -213,71 +212,4 @@ func after(d time.Duration) <-chan struct{} {
 	ch := make(chan struct{})
 	time.AfterFunc(d, func() { close(ch) })
 	return ch
-}
-
-// A slowProxy stands before a server and holds back its answers.
-type slowProxy struct {
-	addr  string
-	delay atomic.Int64
-}
-
-func startSlowProxy(t testing.TB, target string) *slowProxy {
-	t.Helper()
-	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := &slowProxy{addr: l.Addr().String()}
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var open []net.Conn
-	pump := func(to, from net.Conn, delayed bool) {
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := from.Read(buf)
-			if delayed {
-				if d := p.delay.Load(); d > 0 {
-					<-after(time.Duration(d))
-				}
-			}
-			if n > 0 {
-				if _, err := to.Write(buf[:n]); err != nil {
-					break
-				}
-			}
-			if err != nil {
-				break
-			}
-		}
-		_ = to.Close()
-		_ = from.Close()
-	}
-	wg.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			var d net.Dialer
-			out, err := d.DialContext(context.Background(), "tcp", target)
-			if err != nil {
-				_ = in.Close()
-				continue
-			}
-			mu.Lock()
-			open = append(open, in, out)
-			mu.Unlock()
-			wg.Go(func() { pump(out, in, false) })
-			wg.Go(func() { pump(in, out, true) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		mu.Lock()
-		for _, c := range open {
-			_ = c.Close()
-		}
-		mu.Unlock()
-		wg.Wait()
-	})
-	return p
 }

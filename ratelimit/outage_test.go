@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/linktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
@@ -268,16 +269,16 @@ func TestSilenceIsWaitedForNoLongerThanTheTimeout(t *testing.T) {
 func TestSlowRedisIsAnOutage(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	p := startSlowProxy(t, s.Addr)
+	p := linktest.Start(t, s.Addr)
 	o := s.Options()
-	o.Addrs = []string{p.addr}
+	o.Addrs = []string{p.Addr}
 	const timeout = 500 * time.Millisecond // as above
 	f := newFleet(t, o, ratelimit.Options{Timeout: timeout})
 	eventuallyBy(t, f, ratelimit.ByRedis)
-	p.delay.Store(int64(2 * timeout))
+	p.Slow(0, 2*timeout)
 	eventuallyBy(t, f, ratelimit.ByLocal)
 	givenUp(t, f)
-	p.delay.Store(0)
+	p.Slow(0, 0)
 	eventuallyBy(t, f, ratelimit.ByRedis)
 }
 
@@ -287,12 +288,12 @@ func TestACallerWhoLeavesIsNoFailureOfRedis(t *testing.T) {
 	for _, alg := range []ratelimit.Algorithm{ratelimit.Exact, ratelimit.GCRA} {
 		t.Run(string(alg), func(t *testing.T) {
 			t.Parallel()
-			p := startSlowProxy(t, s.Addr)
+			p := linktest.Start(t, s.Addr)
 			o := s.Options()
-			o.Addrs = []string{p.addr}
+			o.Addrs = []string{p.Addr}
 			f := newFleet(t, o, ratelimit.Options{Algorithm: alg, Timeout: patience})
 			eventuallyBy(t, f, ratelimit.ByRedis)
-			p.delay.Store(int64(300 * time.Millisecond))
+			p.Slow(0, 300*time.Millisecond)
 			l := limit(1000, time.Minute)
 			gone := errors.New("gone")
 			for i := range 12 {
@@ -317,7 +318,7 @@ func TestACallerWhoLeavesIsNoFailureOfRedis(t *testing.T) {
 					require.ErrorIs(t, err, gone)
 				}
 			}
-			p.delay.Store(0)
+			p.Slow(0, 0)
 			require.NoError(t, f.Unavailable())
 			require.Zero(t, f.Stats().Outages)
 			require.Equal(t, ratelimit.ByRedis, take(t, f, "d", l).By)

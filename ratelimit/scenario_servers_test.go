@@ -2,11 +2,9 @@ package ratelimit
 
 import (
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/linktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 )
 
@@ -21,74 +20,7 @@ import (
 type serverWorld struct {
 	t      *testing.T
 	server *redistest.Server
-	links  []*serverLink // by gateway
-}
-
-// serverLink is a gateway's network: a proxy.
-type serverLink struct {
-	addr  string
-	cut   atomic.Bool
-	delay atomic.Int64
-}
-
-func startLink(t *testing.T, target string) *serverLink {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	l := &serverLink{addr: listener.Addr().String()}
-	var work sync.WaitGroup
-	var mu sync.Mutex
-	var open []net.Conn
-	over := make(chan struct{})
-	pump := func(to, from net.Conn) {
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := from.Read(buf)
-			select {
-			case <-time.After(time.Duration(l.delay.Load())):
-			case <-over:
-			}
-			if n > 0 && !l.cut.Load() {
-				if _, err := to.Write(buf[:n]); err != nil {
-					break
-				}
-			}
-			if err != nil {
-				break
-			}
-		}
-		_ = to.Close()
-		_ = from.Close()
-	}
-	work.Go(func() {
-		for {
-			in, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			out, err := new(net.Dialer).DialContext(context.Background(), "tcp", target)
-			if err != nil {
-				_ = in.Close()
-				continue
-			}
-			mu.Lock()
-			open = append(open, in, out)
-			mu.Unlock()
-			work.Go(func() { pump(out, in) })
-			work.Go(func() { pump(in, out) })
-		}
-	})
-	t.Cleanup(func() {
-		close(over)
-		_ = listener.Close()
-		mu.Lock()
-		for _, c := range open {
-			_ = c.Close()
-		}
-		mu.Unlock()
-		work.Wait()
-	})
-	return l
+	links  []*linktest.Link // by gateway
 }
 
 // plays reports whether the world knows a scenario's faults.
@@ -115,9 +47,9 @@ func (w *serverWorld) save(int) {
 func (w *serverWorld) begin(f fault) {
 	switch f.kind {
 	case slowLink:
-		w.links[f.gateway].delay.Store(int64(f.by))
+		w.links[f.gateway].Slow(f.by, f.by)
 	case cutLink:
-		w.links[f.gateway].cut.Store(true)
+		w.links[f.gateway].Cut()
 	case freezeRedis:
 		assert.NoError(w.t, w.server.Pause())
 	case stopRedis:
@@ -138,9 +70,9 @@ func (w *serverWorld) begin(f fault) {
 func (w *serverWorld) end(f fault) {
 	switch f.kind {
 	case slowLink:
-		w.links[f.gateway].delay.Store(0)
+		w.links[f.gateway].Slow(0, 0)
 	case cutLink:
-		w.links[f.gateway].cut.Store(false)
+		w.links[f.gateway].Mend()
 	case freezeRedis:
 		assert.NoError(w.t, w.server.Resume())
 	case stopRedis, emptyRedis, oldRedis:
@@ -170,9 +102,9 @@ func TestScenariosOnARealRedis(t *testing.T) {
 		w.server = redistest.Start(t, redistest.WithClock())
 		limiters := make([]Limiter, s.gateways)
 		for g := range limiters {
-			w.links = append(w.links, startLink(t, w.server.Addr))
+			w.links = append(w.links, linktest.Start(t, w.server.Addr))
 			o := w.server.Options()
-			o.Addrs = []string{w.links[g].addr}
+			o.Addrs = []string{w.links[g].Addr}
 			TuneClient(o)
 			client := redis.NewUniversalClient(o)
 			l, err := New(client, Options{Timeout: s.timeout, ProbeInterval: s.probe})
