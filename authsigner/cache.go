@@ -141,7 +141,7 @@ type Cache struct {
 	flights map[string]*flight
 	closed  bool
 
-	ctx    context.Context //nolint:containedctx // the life of the look-ups, which outlive the requests that started them
+	ctx    context.Context // the life of the look-ups, which outlive the requests that started them
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	// Places for look-ups of keys never seen, and of known ones.

@@ -20,7 +20,7 @@ var (
 
 // flight is a look-up under way.
 type flight struct {
-	ctx      context.Context //nolint:containedctx // ends with the look-up's deadline
+	ctx      context.Context // ends with the look-up's deadline
 	known    bool            // there is a credential to fall back on
 	outdated bool            // invalidated meanwhile, so its answer is not to be used; under Cache.mu
 	done     chan struct{}

@@ -34,7 +34,7 @@ var (
 	// ErrConflict says that somebody else kept changing the same key.
 	ErrConflict = errors.New("the key was changed by somebody else at the same time")
 
-	// ErrVersionMismatch says that the key's secret is no longer the one that the change was meant for.
+	// ErrVersionMismatch says that the private key is no longer the one that the change was meant for.
 	ErrVersionMismatch = errors.New("the key was rotated since")
 
 	// ErrOutcomeUnknown says that the store's reply to a change was lost, so that the change may or may not have been made,

@@ -31,7 +31,7 @@ func serveUpstream(kind string) error {
 	case "canned":
 		handler = canned(data.Handler())
 	default:
-		return errors.New(`-upstream: allowed are "demo" and "canned"`)
+		return errors.New(`-upstream must be "demo" or "canned"`)
 	}
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

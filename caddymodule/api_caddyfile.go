@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
-	"github.com/dustin/go-humanize"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -115,7 +113,7 @@ func parseAPIBlock(h httpcaddyfile.Helper, api *API) error {
 				return err
 			}
 		case options[name] == nil:
-			return h.Errf("unknown option %q of gateway_api: allowed are %s", name, strings.Join(order, ", "))
+			return h.Errf("unknown option %q of gateway_api: must be one of %s", name, strings.Join(order, ", "))
 		case seen[name]:
 			return h.Errf("option %q of gateway_api is given twice", name)
 		default:
@@ -144,7 +142,7 @@ func parseAPIUpstream(h httpcaddyfile.Helper, api *API) error {
 			tokens = append(tokens, segment[1+i:]...)
 		case !addresses && isResource(t.Text):
 			if !isProxied(t.Text) {
-				return h.Errf("upstream: %q is answered by the gateway itself: allowed are %s", t.Text, proxiedNames())
+				return h.Errf("upstream: the gateway itself responds to %q: must be one of %s", t.Text, proxiedNames())
 			}
 			names = append(names, t.Text)
 			continue
@@ -359,7 +357,7 @@ func parseDeprecated(d *caddyfile.Dispenser, api *API) error {
 			continue
 		}
 		if i != 0 {
-			return d.Errf("deprecated: %q is no link such as https://docs.example.com/events", arg)
+			return d.Errf("deprecated: invalid link %q: must be a URL such as https://docs.example.com/events", arg)
 		}
 		if dep.Sunset, err = timeArg(d, "deprecated", arg); err != nil {
 			return err
@@ -370,19 +368,4 @@ func parseDeprecated(d *caddyfile.Dispenser, api *API) error {
 	}
 	api.Deprecated[name] = dep
 	return nil
-}
-
-func sizeOption(what string, dst *int64) option {
-	return func(d *caddyfile.Dispenser) error {
-		v, err := oneArg(d, what)
-		if err != nil {
-			return err
-		}
-		n, err := humanize.ParseBytes(v)
-		if err != nil || n == 0 || n > 1<<40 {
-			return d.Errf("%s: %q is no size above zero such as 64KiB or 8MiB", what, v)
-		}
-		*dst, err = strconv.ParseInt(strconv.FormatUint(n, 10), 10, 64)
-		return err
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/dustin/go-humanize"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -27,7 +28,7 @@ func parseBlock(d *caddyfile.Dispenser, what string, options map[string]option, 
 		name := d.Val()
 		parse, ok := options[name]
 		if !ok {
-			return d.Errf("unknown option %q of %s: allowed are %s", name, what, strings.Join(order, ", "))
+			return d.Errf("unknown option %q of %s: must be one of %s", name, what, strings.Join(order, ", "))
 		}
 		if seen[name] {
 			return d.Errf("option %q of %s is given twice", name, what)
@@ -57,48 +58,58 @@ func oneArg(d *caddyfile.Dispenser, what string) (string, error) {
 	return args[0], nil
 }
 
-func stringOption(what string, dst *string) option {
+// argOption is an option with one argument, which set reads.
+func argOption(what string, set func(d *caddyfile.Dispenser, v string) error) option {
 	return func(d *caddyfile.Dispenser) error {
 		v, err := oneArg(d, what)
 		if err != nil {
 			return err
 		}
+		return set(d, v)
+	}
+}
+
+func stringOption(what string, dst *string) option {
+	return argOption(what, func(d *caddyfile.Dispenser, v string) error {
 		if v == "" {
 			return d.Errf("%s must not be empty", what)
 		}
 		*dst = v
 		return nil
-	}
+	})
 }
 
 func durationOption(what string, dst *caddy.Duration) option {
-	return func(d *caddyfile.Dispenser) error {
-		v, err := oneArg(d, what)
-		if err != nil {
-			return err
-		}
+	return argOption(what, func(d *caddyfile.Dispenser, v string) error {
 		dur, err := caddy.ParseDuration(v)
 		if err != nil || dur <= 0 {
-			return d.Errf("%s: %q is no duration above zero such as 50ms, 10s or 1h", what, v)
+			return d.Errf("invalid %s %q: must be a positive duration such as 50ms, 10s or 1h", what, v)
 		}
 		*dst = caddy.Duration(dur)
 		return nil
-	}
+	})
 }
 
 func intOption(what string, dst *int) option {
-	return func(d *caddyfile.Dispenser) error {
-		v, err := oneArg(d, what)
-		if err != nil {
-			return err
-		}
+	return argOption(what, func(d *caddyfile.Dispenser, v string) error {
 		n, err := strconv.Atoi(v)
 		if err != nil || n <= 0 {
-			return d.Errf("%s: %q is no whole number above zero", what, v)
+			return d.Errf("invalid %s %q: must be a positive whole number", what, v)
 		}
 		*dst = n
 		return nil
-	}
+	})
+}
+
+func sizeOption(what string, dst *int64) option {
+	return argOption(what, func(d *caddyfile.Dispenser, v string) error {
+		n, err := humanize.ParseBytes(v)
+		if err != nil || n == 0 || n > 1<<40 {
+			return d.Errf("invalid %s %q: must be a positive size such as 64KiB or 8MiB", what, v)
+		}
+		*dst = int64(n)
+		return nil
+	})
 }
 
 func flagOption(what string, dst *bool) option {
@@ -112,17 +123,13 @@ func flagOption(what string, dst *bool) option {
 }
 
 func choiceOption(what string, dst *string, allowed ...string) option {
-	return func(d *caddyfile.Dispenser) error {
-		v, err := oneArg(d, what)
-		if err != nil {
-			return err
+	return argOption(what, func(d *caddyfile.Dispenser, v string) error {
+		if !slices.Contains(allowed, v) {
+			return d.Errf("invalid %s %q: must be one of %s", what, v, strings.Join(allowed, ", "))
 		}
-		if slices.Contains(allowed, v) {
-			*dst = v
-			return nil
-		}
-		return d.Errf("%s: %q is not known: allowed are %s", what, v, strings.Join(allowed, ", "))
-	}
+		*dst = v
+		return nil
+	})
 }
 
 func pathsOption(what string, dst *[]string) option {
@@ -257,11 +264,11 @@ func (a *App) parseRedis(d *caddyfile.Dispenser) error {
 
 func (a *App) parseSecrets(d *caddyfile.Dispenser) error {
 	if !d.NextArg() {
-		return d.Errf("secrets needs the kind of its source: allowed are %s", strings.Join(secretsSources(), ", "))
+		return d.Errf("secrets needs the kind of its source: must be one of %s", strings.Join(secretsSources(), ", "))
 	}
 	kind := d.Val()
 	if _, err := caddy.GetModule(secretsNamespace + "." + kind); err != nil {
-		return d.Errf("secrets: there is no source %q: allowed are %s", kind, strings.Join(secretsSources(), ", "))
+		return d.Errf("secrets: unknown source %q: must be one of %s", kind, strings.Join(secretsSources(), ", "))
 	}
 	mod, err := caddyfile.UnmarshalModule(d, secretsNamespace+"."+kind)
 	if err != nil {

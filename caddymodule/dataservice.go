@@ -487,7 +487,7 @@ func (r *response) readUpTo(body io.Reader, bytes int64) (int64, error) {
 	r.limited = io.LimitedReader{R: body, N: bytes}
 	_, err := r.body.ReadFrom(&r.limited)
 	r.limited.R = nil
-	return int64(r.body.Len()), err //nolint:wrapcheck // read does
+	return int64(r.body.Len()), err
 }
 
 // takeTurn waits until the response may be a large one.

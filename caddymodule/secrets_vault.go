@@ -99,7 +99,7 @@ func (s *VaultSource) Validate() error {
 		return errors.New("secrets vault: there is no address")
 	}
 	if s.Auth == nil || !slices.Contains(vaultMethods(), s.Auth.Method) {
-		return fmt.Errorf("secrets vault: no way to log in: allowed are auth %s", strings.Join(vaultMethods(), ", auth "))
+		return fmt.Errorf("secrets vault: no way to log in: must be one of auth %s", strings.Join(vaultMethods(), ", auth "))
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func vaultMethods() []string { return []string{"token", "token_file", "approle",
 func (s *VaultSource) parseAuth(d *caddyfile.Dispenser) error {
 	args := d.RemainingArgs()
 	if len(args) == 0 {
-		return d.Errf("auth needs a method: allowed are %s", strings.Join(vaultMethods(), ", "))
+		return d.Errf("auth needs a method: must be one of %s", strings.Join(vaultMethods(), ", "))
 	}
 	a := &VaultAuth{Method: args[0]}
 	var (
@@ -224,7 +224,7 @@ func (s *VaultSource) parseAuth(d *caddyfile.Dispenser) error {
 		targets = []*string{&a.Role, &a.Mount}
 	default:
 		// it is not quoted: who forgets the method has written the token in its place
-		return d.Errf("auth: the first argument is no method: allowed are %s", strings.Join(vaultMethods(), ", "))
+		return d.Errf("auth: the first argument is not a method: must be one of %s", strings.Join(vaultMethods(), ", "))
 	}
 	args = args[1:]
 	if len(args) < required || len(args) > len(targets) {

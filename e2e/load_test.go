@@ -252,7 +252,7 @@ type load struct {
 	t       *testing.T
 	o       loadOptions
 	clients [][]*http.Client // for each gateway, for each address
-	ctx     context.Context  //nolint:containedctx // ends the streams, each of which is a goroutine
+	ctx     context.Context  // ends the streams, each of which is a goroutine
 	cancel  context.CancelFunc
 	streams sync.WaitGroup
 	work    sync.WaitGroup

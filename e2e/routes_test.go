@@ -188,7 +188,7 @@ func newFront(t *testing.T) *front {
 
 // Every line is a request as it is meant to be: the attacks below would prove nothing if their requests were refused for
 // another reason.
-func TestEveryRouteRespondsOverEveryWireWithAnIDAndOneLogLine(t *testing.T) { //nolint:paralleltest // its routes are tried in turn, in a second or two
+func TestEveryRouteRespondsOverEveryWireWithAnIDAndOneLogLine(t *testing.T) {
 	f := newFront(t)
 	seen := map[string]bool{}
 	for _, c := range f.routes {
@@ -251,7 +251,7 @@ var framings = []string{
 
 // Behind a proxy that frames by Content-Length, a second response to what is one request to the proxy goes to another
 // caller. So there is one response at most, and the connection ends, whatever the route and the host.
-func TestOnNoRouteIsAPartOfABodyARequest(t *testing.T) { //nolint:paralleltest // its routes are tried in turn, in a second or two
+func TestOnNoRouteIsAPartOfABodyARequest(t *testing.T) {
 	f := newFront(t)
 	hidden := f.hidden()
 	clte := "0\r\n\r\n" + hidden
@@ -389,7 +389,7 @@ func TestEveryBodyHasADeadlineAndABound(t *testing.T) {
 
 // The host of a request is its Host header's, or that of an absolute-form target (RFC 9112, section 3.2.2): the same
 // request either way. Routes that are for one host refuse every other, in their own format, and do nothing.
-func TestEveryRouteIsForItsHostsOnlyHoweverTheTargetIsWritten(t *testing.T) { //nolint:paralleltest // its routes are tried in turn, in a second or two
+func TestEveryRouteIsForItsHostsOnlyHoweverTheTargetIsWritten(t *testing.T) {
 	f := newFront(t)
 	for _, c := range f.routes {
 		t.Run(c.String(), func(t *testing.T) {

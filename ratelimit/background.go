@@ -8,7 +8,7 @@ import (
 
 // background is work that goes on beside requests, until it is closed.
 type background struct {
-	ctx    context.Context //nolint:containedctx // it ends the work, not a request's
+	ctx    context.Context // it ends the work, not a request's
 	cancel context.CancelFunc
 	mu     sync.RWMutex // held to close
 	closed bool

@@ -277,7 +277,7 @@ func (q *gcraRequest) one(ctx context.Context, i, n int) error {
 	q.g.trips.Add(1)
 	r, err := q.g.limiter.AllowN(ctx, key, rate, n)
 	if err != nil {
-		return err //nolint:wrapcheck // the caller says what it is about
+		return err
 	}
 	if r.ResetAfter > limit.Window+interval {
 		if r, err = q.fill(ctx, key, rate); err != nil {
@@ -298,11 +298,11 @@ func (q *gcraRequest) one(ctx context.Context, i, n int) error {
 func (q *gcraRequest) fill(ctx context.Context, key string, rate redis_rate.Limit) (*redis_rate.Result, error) {
 	q.g.trips.Add(2)
 	if err := q.g.limiter.Reset(ctx, key); err != nil {
-		return nil, err //nolint:wrapcheck // the caller says what it is about
+		return nil, err
 	}
 	r, err := q.g.limiter.AllowN(ctx, key, rate, rate.Burst)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller says what it is about
+		return nil, err
 	}
 	r.Allowed = 0 // to whoever asked
 	return r, nil

@@ -54,9 +54,9 @@ func (l Limit) validate() error {
 	case l.Name == "":
 		return fmt.Errorf("%w: it has no name", ErrInvalid)
 	case l.Requests < 1 || l.Requests > MaxRequests:
-		return fmt.Errorf("%w %q: %d requests, allowed are 1 to %d", ErrInvalid, l.Name, l.Requests, MaxRequests)
+		return fmt.Errorf("%w %q: %d requests, must be 1 to %d", ErrInvalid, l.Name, l.Requests, MaxRequests)
 	case l.Window < MinWindow || l.Window > MaxWindow || l.Window%time.Microsecond != 0:
-		return fmt.Errorf("%w %q: window %v, allowed are %v to %v in whole microseconds",
+		return fmt.Errorf("%w %q: window %v, must be %v to %v in whole microseconds",
 			ErrInvalid, l.Name, l.Window, MinWindow, MaxWindow)
 	}
 	return nil

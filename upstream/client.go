@@ -103,7 +103,7 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.limit -= int64(n)
 	c.began = c.began || n > 0
-	return n, err //nolint:wrapcheck // the caller is bufio, which hands it on
+	return n, err
 }
 
 // RoundTrip implements [http.RoundTripper]: see [Client.Exchange]. The exchange ends at the context's deadline.
@@ -165,7 +165,7 @@ func (c *Client) dial(ctx context.Context, deadline time.Time) (*clientConn, err
 	}
 	inner, err := c.Dial(ctx)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // Dial's own, by which callers tell that nothing was sent
+		return nil, err // Dial's own, by which callers tell that nothing was sent
 	}
 	conn := &clientConn{Conn: inner, client: c, quiet: quietSocket(inner)}
 	conn.abort = func() { _ = inner.SetDeadline(past) }
@@ -250,7 +250,7 @@ func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response
 // extend sets the deadline for reading, unless the context has ended: its end has set one that must stay.
 func (c *clientConn) extend(ctx context.Context, deadline time.Time) error {
 	_ = c.SetReadDeadline(deadline)
-	return ctx.Err() //nolint:wrapcheck // exchange looks for the cause
+	return ctx.Err() // exchange looks for the cause
 }
 
 func (c *clientConn) readHeader(req *http.Request) (*http.Response, error) {
@@ -292,7 +292,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 		b.err = err
 		b.end(err == io.EOF) // itself: one that is wrapped is a failure
 	}
-	return n, err //nolint:wrapcheck // an io.Reader's error
+	return n, err
 }
 
 // Close implements io.Closer. What was not read is not waited for.

@@ -137,7 +137,7 @@ func headerMismatch(reason string) error {
 // readCall reads the call of a tool; nil if the message is none, or is of a tool that this server does not have.
 func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 	if m.Method != methodCall {
-		return nil, nil //nolint:nilnil // not a call
+		return nil, nil // not a call
 	}
 	var p callParams
 	if err := json.Unmarshal(m.Params, &p); err != nil {
@@ -152,7 +152,7 @@ func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 	}
 	t, ok := s.tools[p.Name]
 	if !ok {
-		return nil, nil //nolint:nilnil // the SDK says so
+		return nil, nil // the SDK says so
 	}
 	revision := r.Header.Get(headerProtocol)
 	c := &toolCall{server: s, tool: t, id: m.ID, modern: revision == revisionStateless, arguments: jsontext.Value("{}")}

@@ -167,7 +167,7 @@ func TestEveryRecordHasExactlyTheContractsFieldsAndTheServicesOwn(t *testing.T) 
 func TestSchedulesAndMediaHaveTheContractsFields(t *testing.T) {
 	t.Parallel()
 	for _, b := range active() {
-		var schedule, media []map[string]any //nolint:prealloc // several of each in an event
+		var schedule, media []map[string]any // several of each in an event
 		for _, e := range everything(t, shared, b.ID, "events") {
 			sessions := records(t, e, "schedule")
 			require.NotEmpty(t, sessions)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-//nolint:paralleltest // other tests' goroutines would be found
+// Not parallel: other tests' goroutines would be found.
 func TestAGoroutineThatIsLeftIsFoundAndOneThatEndsByItselfIsNot(t *testing.T) {
 	end := make(chan struct{})
 	go func() { <-end }()
