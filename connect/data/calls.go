@@ -2,48 +2,58 @@ package data
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// Filters are the arguments of the tools that search, too: their tags are keywords of the tools' input schemas. What is empty
+// is not sent, and does not matter.
+
 // List is what every list is asked with.
 type List struct {
-	Limit  int    // 1 to 100; 0: the service's own default, 25
-	Cursor string // the one that the part before gave; "" for the first part
+	Limit  int    `json:"limit,omitzero" minimum:"1" maximum:"100" default:"25" jsonschema:"How many to return at most."`
+	Cursor string `json:"cursor,omitzero" minLength:"1" maxLength:"512" pattern:"^[\\x21-\\x7e]+$"` // the one that the part before gave
 }
 
-func (l List) values() url.Values {
+// Search is asked with words, all of which a record must have.
+type Search struct {
+	Query string `json:"query,omitzero" minLength:"1" maxLength:"200"`
+	List
+}
+
+// values are a filter as query parameters.
+func values(filter any) url.Values {
 	v := url.Values{}
-	if l.Limit > 0 {
-		v.Set("limit", strconv.Itoa(l.Limit))
+	r := reflect.ValueOf(filter)
+	for _, f := range reflect.VisibleFields(r.Type()) {
+		member := r.FieldByIndex(f.Index)
+		if f.Anonymous || member.IsZero() {
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch value := member.Interface().(type) {
+		case time.Time:
+			v.Set(name, value.UTC().Format(time.RFC3339))
+		default:
+			v.Set(name, fmt.Sprint(value))
+		}
 	}
-	set(v, "cursor", l.Cursor)
 	return v
-}
-
-// set leaves out what is empty.
-func set(v url.Values, name, value string) {
-	if value != "" {
-		v.Set(name, value)
-	}
-}
-
-func setTime(v url.Values, name string, t time.Time) {
-	if !t.IsZero() {
-		v.Set(name, t.UTC().Format(time.RFC3339))
-	}
 }
 
 // list reads a page of a list. is reports whether a record may be in it; nil: any of the business's.
 func list[T record](
-	ctx context.Context, c *Client, by Caller, name string, query url.Values, is func(T) bool, path ...string,
+	ctx context.Context, c *Client, by Caller, name string, filter any, is func(T) bool, path ...string,
 ) (Page[T], error) {
 	response := page[T]{name: name, is: is}
-	if err := c.do(ctx, by, request{method: http.MethodGet, path: path, query: query}, &response); err != nil {
+	if err := c.do(ctx, by, request{method: http.MethodGet, path: path, query: values(filter)}, &response); err != nil {
 		return Page[T]{}, err
 	}
 	return Page[T]{Items: response.items, Next: response.next}, nil
@@ -118,19 +128,17 @@ func orEmpty[T any](s []T) []T {
 	return s
 }
 
-// ContactFilter says which contacts are asked for; what is empty does not matter.
+// ContactFilter says which contacts are asked for.
 type ContactFilter struct {
-	Query, Status, Type string
+	Query  string        `json:"query,omitzero" minLength:"1" maxLength:"200" example:"halvorsen"`
+	Status ContactStatus `json:"status,omitzero"`
+	Type   ContactType   `json:"type,omitzero"`
 	List
 }
 
 // Contacts finds contacts, newest first.
 func (c *Client) Contacts(ctx context.Context, by Caller, f ContactFilter) (Page[Contact], error) {
-	v := f.values()
-	set(v, "query", f.Query)
-	set(v, "status", f.Status)
-	set(v, "type", f.Type)
-	return list[Contact](ctx, c, by, "contacts", v, nil, "contacts")
+	return list[Contact](ctx, c, by, "contacts", f, nil, "contacts")
 }
 
 // Contact returns a contact.
@@ -155,21 +163,18 @@ func (c *Client) DeleteContact(ctx context.Context, by Caller, w Write, id int64
 	return remove(ctx, c, by, w, id, "contacts", strconv.FormatInt(id, 10))
 }
 
-// ConversationFilter says which conversations are asked for; what is empty does not matter.
+// ConversationFilter says which conversations are asked for.
 type ConversationFilter struct {
-	Query, Channel string
-	Since, Until   time.Time // of the start: from, and before
+	Query   string    `json:"query,omitzero" minLength:"1" maxLength:"200" example:"water heater"`
+	Channel Channel   `json:"channel,omitzero"`
+	Since   time.Time `json:"since,omitzero" jsonschema:"Only conversations that began at this instant or later." example:"2026-03-01T00:00:00-06:00"`
+	Until   time.Time `json:"until,omitzero" jsonschema:"Only conversations that began before this instant."`
 	List
 }
 
 // Conversations finds conversations, the last begun first.
 func (c *Client) Conversations(ctx context.Context, by Caller, f ConversationFilter) (Page[Conversation], error) {
-	v := f.values()
-	set(v, "query", f.Query)
-	set(v, "channel", f.Channel)
-	setTime(v, "since", f.Since)
-	setTime(v, "until", f.Until)
-	return list[Conversation](ctx, c, by, "conversations", v, nil, "conversations")
+	return list[Conversation](ctx, c, by, "conversations", f, nil, "conversations")
 }
 
 // Conversation returns a conversation with its messages.
@@ -180,28 +185,22 @@ func (c *Client) Conversation(ctx context.Context, by Caller, id string) (Conver
 
 // Calendars returns the calendars in the order of their names.
 func (c *Client) Calendars(ctx context.Context, by Caller, l List) (Page[Calendar], error) {
-	return list[Calendar](ctx, c, by, "calendars", l.values(), nil, "calendars")
+	return list[Calendar](ctx, c, by, "calendars", l, nil, "calendars")
 }
 
-// AppointmentFilter says which appointments are asked for; what is empty does not matter.
+// AppointmentFilter says which appointments are asked for.
 type AppointmentFilter struct {
-	CalendarID, Status string
-	ContactID          int64     // 0: anybody's
-	From, To           time.Time // of the start: from, and before
+	From       time.Time         `json:"from,omitzero" jsonschema:"Only appointments that start at this instant or later." example:"2026-03-10T00:00:00-05:00"`
+	To         time.Time         `json:"to,omitzero" jsonschema:"Only appointments that start before this instant."`
+	CalendarID string            `json:"calendar_id,omitzero" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$"`
+	ContactID  int64             `json:"contact_id,omitzero" minimum:"1" maximum:"9007199254740991" example:"10403"`
+	Status     AppointmentStatus `json:"status,omitzero"`
 	List
 }
 
 // Appointments finds appointments, the earliest first.
 func (c *Client) Appointments(ctx context.Context, by Caller, f AppointmentFilter) (Page[Appointment], error) {
-	v := f.values()
-	set(v, "calendar_id", f.CalendarID)
-	set(v, "status", f.Status)
-	if f.ContactID != 0 {
-		v.Set("contact_id", strconv.FormatInt(f.ContactID, 10))
-	}
-	setTime(v, "from", f.From)
-	setTime(v, "to", f.To)
-	return list[Appointment](ctx, c, by, "appointments", v, nil, "appointments")
+	return list[Appointment](ctx, c, by, "appointments", f, nil, "appointments")
 }
 
 // Appointment returns an appointment.
@@ -227,21 +226,9 @@ func (c *Client) SetRules(ctx context.Context, by Caller, w Write, rules []Rule)
 	return change[Receptionist](ctx, c, by, "receptionist", http.MethodPut, body, w, nil, "receptionist", "rules")
 }
 
-// Search is a list that words can be looked for in.
-type Search struct {
-	Query string
-	List
-}
-
-func (s Search) values() url.Values {
-	v := s.List.values()
-	set(v, "query", s.Query)
-	return v
-}
-
 // FAQs finds questions that the receptionist can answer.
 func (c *Client) FAQs(ctx context.Context, by Caller, s Search) (Page[FAQ], error) {
-	return list[FAQ](ctx, c, by, "faqs", s.values(), nil, "receptionist", "faqs")
+	return list[FAQ](ctx, c, by, "faqs", s, nil, "receptionist", "faqs")
 }
 
 // FAQ returns one of them.
@@ -267,7 +254,7 @@ func (c *Client) DeleteFAQ(ctx context.Context, by Caller, w Write, id string) e
 
 // Services finds services that the receptionist can offer.
 func (c *Client) Services(ctx context.Context, by Caller, s Search) (Page[Offering], error) {
-	return list[Offering](ctx, c, by, "services", s.values(), nil, "receptionist", "services")
+	return list[Offering](ctx, c, by, "services", s, nil, "receptionist", "services")
 }
 
 // Service returns one of them.
@@ -292,24 +279,31 @@ func (c *Client) DeleteService(ctx context.Context, by Caller, w Write, id strin
 	return remove(ctx, c, by, w, id, "receptionist", "services", id)
 }
 
-// SalesFilter says which invoices, estimates or jobs are asked for; what is empty does not matter.
-type SalesFilter struct {
-	Query, Status string
-	PaymentStatus string // of estimates only
+// InvoiceFilter says which invoices are asked for.
+type InvoiceFilter struct {
+	Query  string        `json:"query,omitzero" minLength:"1" maxLength:"200"`
+	Status InvoiceStatus `json:"status,omitzero"`
 	List
 }
 
-func (f SalesFilter) values() url.Values {
-	v := f.List.values()
-	set(v, "query", f.Query)
-	set(v, "status", f.Status)
-	set(v, "payment_status", f.PaymentStatus)
-	return v
+// EstimateFilter says which estimates are asked for.
+type EstimateFilter struct {
+	Query         string         `json:"query,omitzero" minLength:"1" maxLength:"200"`
+	Status        EstimateStatus `json:"status,omitzero"`
+	PaymentStatus PaymentStatus  `json:"payment_status,omitzero"`
+	List
+}
+
+// JobFilter says which jobs are asked for.
+type JobFilter struct {
+	Query  string    `json:"query,omitzero" minLength:"1" maxLength:"200"`
+	Status JobStatus `json:"status,omitzero" jsonschema:"The work's status."`
+	List
 }
 
 // Invoices finds invoices, newest first.
-func (c *Client) Invoices(ctx context.Context, by Caller, f SalesFilter) (Page[Invoice], error) {
-	return list[Invoice](ctx, c, by, "invoices", f.values(), nil, "invoices")
+func (c *Client) Invoices(ctx context.Context, by Caller, f InvoiceFilter) (Page[Invoice], error) {
+	return list[Invoice](ctx, c, by, "invoices", f, nil, "invoices")
 }
 
 // Invoice returns an invoice.
@@ -318,8 +312,8 @@ func (c *Client) Invoice(ctx context.Context, by Caller, id string) (Invoice, er
 }
 
 // Estimates finds estimates, newest first.
-func (c *Client) Estimates(ctx context.Context, by Caller, f SalesFilter) (Page[Estimate], error) {
-	return list[Estimate](ctx, c, by, "estimates", f.values(), nil, "estimates")
+func (c *Client) Estimates(ctx context.Context, by Caller, f EstimateFilter) (Page[Estimate], error) {
+	return list[Estimate](ctx, c, by, "estimates", f, nil, "estimates")
 }
 
 // Estimate returns an estimate.
@@ -328,8 +322,8 @@ func (c *Client) Estimate(ctx context.Context, by Caller, id string) (Estimate, 
 }
 
 // Jobs finds jobs, newest first.
-func (c *Client) Jobs(ctx context.Context, by Caller, f SalesFilter) (Page[Job], error) {
-	return list[Job](ctx, c, by, "jobs", f.values(), nil, "jobs")
+func (c *Client) Jobs(ctx context.Context, by Caller, f JobFilter) (Page[Job], error) {
+	return list[Job](ctx, c, by, "jobs", f, nil, "jobs")
 }
 
 // Job returns a job.
@@ -339,7 +333,7 @@ func (c *Client) Job(ctx context.Context, by Caller, id string) (Job, error) {
 
 // Automations returns what can be run, in the order of names.
 func (c *Client) Automations(ctx context.Context, by Caller, l List) (Page[Automation], error) {
-	return list[Automation](ctx, c, by, "automations", l.values(), nil, "automations")
+	return list[Automation](ctx, c, by, "automations", l, nil, "automations")
 }
 
 // StartRun starts a run of an automation. The input is a JSON object; nil is an empty one.
@@ -361,19 +355,19 @@ func (c *Client) Run(ctx context.Context, by Caller, id string) (Run, error) {
 
 // ObjectTypes returns the business's own kinds of records, without their schemas, in the order of names.
 func (c *Client) ObjectTypes(ctx context.Context, by Caller, l List) (Page[ObjectType], error) {
-	return list[ObjectType](ctx, c, by, "object_types", l.values(), nil, "object-types")
+	return list[ObjectType](ctx, c, by, "object_types", l, nil, "object-types")
 }
 
 // ObjectType returns a kind of records with its schema.
-func (c *Client) ObjectType(ctx context.Context, by Caller, name string) (ObjectType, error) {
-	is := func(t ObjectType) bool { return t.Name == name }
+func (c *Client) ObjectType(ctx context.Context, by Caller, name string) (DescribedType, error) {
+	is := func(t DescribedType) bool { return t.Name == name }
 	return one(ctx, c, by, "object_type", is, "object-types", name)
 }
 
 // Objects finds records of a kind, newest first.
 func (c *Client) Objects(ctx context.Context, by Caller, objectType string, s Search) (Page[Object], error) {
 	is := func(o Object) bool { return o.Type == objectType }
-	return list(ctx, c, by, "objects", s.values(), is, "objects", objectType)
+	return list(ctx, c, by, "objects", s, is, "objects", objectType)
 }
 
 // Object returns a record of a kind.

@@ -256,7 +256,7 @@ func TestWhatIsHiddenInARecordNeverLeavesTheClient(t *testing.T) {
 		require.Equal(t, "Ines", contact.FirstName)
 		require.Equal(t, "Halvorsen", *contact.LastName)
 		require.Equal(t, "two\nlines, \U0001F469\u200d\U0001F527", *contact.Notes)
-		require.Equal(t, "active", contact.ContactStatus)
+		require.Equal(t, data.ContactStatus("active"), contact.ContactStatus)
 	})
 	t.Run("lists", func(t *testing.T) {
 		t.Parallel()

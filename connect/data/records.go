@@ -200,19 +200,22 @@ func (g *gone[ID]) check(string) error {
 	return nil
 }
 
+// The tags of records and of what they are made of are keywords of JSON Schema: the schemas of the tools that an assistant calls
+// are derived from these types, and no record that does not meet its schema reaches an assistant.
+
 // Business is the business itself.
 type Business struct {
 	Owned
 
-	ID            string    `json:"id"`
-	Name          string    `json:"name"`
-	Slug          string    `json:"slug"`
-	Email         *string   `json:"email"`
-	Phone         *string   `json:"phone"`
-	WebsiteURL    *string   `json:"website_url"`
-	TimeZone      string    `json:"time_zone"`
-	AccountStatus string    `json:"account_status"`
-	Version       int64     `json:"version"`
+	ID            string    `json:"id" maxLength:"255"`
+	Name          string    `json:"name" maxLength:"255"`
+	Slug          string    `json:"slug" maxLength:"255"`
+	Email         *string   `json:"email" maxLength:"254"`
+	Phone         *string   `json:"phone" maxLength:"40" jsonschema:"E.164."`
+	WebsiteURL    *string   `json:"website_url" maxLength:"2000"`
+	TimeZone      string    `json:"time_zone" maxLength:"64" jsonschema:"An IANA time zone." example:"America/Chicago"`
+	AccountStatus string    `json:"account_status" maxLength:"40"`
+	Version       int64     `json:"version" minimum:"0" maximum:"9007199254740991" jsonschema:"For if_version."`
 	UpdatedAt     time.Time `json:"updated_at"`
 }
 
@@ -220,74 +223,74 @@ type Business struct {
 type Hours struct {
 	Owned
 
-	Hours     []Span    `json:"hours"`
-	Version   int64     `json:"version"`
+	Hours     []Span    `json:"hours" maxItems:"42"`
+	Version   int64     `json:"version" minimum:"0" maximum:"9007199254740991" jsonschema:"For if_version."`
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// Span is a time on one day of the week: Day "monday" to "sunday", Open and Close "HH:MM", Close up to "24:00".
+// Span is a time on one day of the week.
 type Span struct {
-	Day   string `json:"day"`
-	Open  string `json:"open"`
-	Close string `json:"close"`
+	Day   Day    `json:"day"`
+	Open  string `json:"open" pattern:"^([01][0-9]|2[0-3]):[0-5][0-9]$" jsonschema:"HH:MM on the business's clocks." example:"09:00"`
+	Close string `json:"close" pattern:"^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$" jsonschema:"HH:MM, after open; 24:00 is the end of the day." example:"17:00"`
 }
 
 // ServiceAreas are where a business works.
 type ServiceAreas struct {
 	Owned
 
-	ServiceAreas []ServiceArea `json:"service_areas"`
-	Version      int64         `json:"version"`
+	ServiceAreas []ServiceArea `json:"service_areas" maxItems:"100"`
+	Version      int64         `json:"version" minimum:"0" maximum:"9007199254740991" jsonschema:"For if_version."`
 	UpdatedAt    time.Time     `json:"updated_at"`
 }
 
-// ServiceArea is one of them: Kind is "city", "postal_code" or "region".
+// ServiceArea is one of them.
 type ServiceArea struct {
-	Name     string   `json:"name"`
-	Kind     string   `json:"kind"`
-	RadiusKm *float64 `json:"radius_km"`
+	Name     string   `json:"name" minLength:"1" maxLength:"120" example:"Madison"`
+	Kind     AreaKind `json:"kind"`
+	RadiusKm *float64 `json:"radius_km" required:"false" exclusiveMinimum:"0" maximum:"500" jsonschema:"How far around it the business works; null or absent for a region."`
 }
 
 // Contact is a person whom the business knows.
 type Contact struct {
 	Owned
 
-	ID            int64     `json:"id"`
-	FirstName     string    `json:"first_name"`
-	LastName      *string   `json:"last_name"`
-	Email         *string   `json:"email"`
-	PhoneNumber   *string   `json:"phone_number"`
-	CountryCode   *string   `json:"country_code"`
-	ContactType   string    `json:"contact_type"`
-	ContactStatus string    `json:"contact_status"`
-	Notes         *string   `json:"notes"`
-	DateCreated   time.Time `json:"date_created"`
-	DateModified  time.Time `json:"date_modified"`
-	Version       int64     `json:"version"`
+	ID            int64         `json:"id" minimum:"1" maximum:"9007199254740991"`
+	FirstName     string        `json:"first_name" maxLength:"255"`
+	LastName      *string       `json:"last_name" maxLength:"255"`
+	Email         *string       `json:"email" maxLength:"254"`
+	PhoneNumber   *string       `json:"phone_number" maxLength:"40"`
+	CountryCode   *string       `json:"country_code" maxLength:"8"`
+	ContactType   ContactType   `json:"contact_type"`
+	ContactStatus ContactStatus `json:"contact_status"`
+	Notes         *string       `json:"notes" maxLength:"20000"`
+	DateCreated   time.Time     `json:"date_created"`
+	DateModified  time.Time     `json:"date_modified"`
+	Version       int64         `json:"version" minimum:"0" maximum:"9007199254740991" jsonschema:"For if_version."`
 }
 
 // Conversation is one that the receptionist had. What callers said, their names and the summary are strangers' texts.
 type Conversation struct {
 	Owned
 
-	ID            string     `json:"id"`
-	Channel       string     `json:"channel"`
-	ContactID     *int64     `json:"contact_id"`
-	CallerName    *string    `json:"caller_name"`
-	CallerAddress *string    `json:"caller_address"`
-	StartedAt     time.Time  `json:"started_at"`
-	EndedAt       *time.Time `json:"ended_at"`
-	Outcome       string     `json:"outcome"`
-	Summary       *string    `json:"summary"`
-	MessageCount  int        `json:"message_count"`
-	Messages      []Message  `json:"messages,omitzero"` // only where one conversation was asked for
+	ID            string              `json:"id"`
+	Channel       Channel             `json:"channel"`
+	ContactID     *int64              `json:"contact_id"`
+	CallerName    *string             `json:"caller_name"`
+	CallerAddress *string             `json:"caller_address"`
+	StartedAt     time.Time           `json:"started_at"`
+	EndedAt       *time.Time          `json:"ended_at"`
+	Outcome       ConversationOutcome `json:"outcome"`
+	Summary       *string             `json:"summary"`
+	MessageCount  int                 `json:"message_count"`
+	Messages      []Message           `json:"messages,omitzero"` // only where one conversation was asked for
 }
 
-// Message is what was said: From is "caller", "receptionist" or "staff".
+// Message is what was said.
 type Message struct {
 	ID   string    `json:"id"`
 	At   time.Time `json:"at"`
-	From string    `json:"from"`
+	From Speaker   `json:"from"`
 	Text string    `json:"text"`
 }
 
@@ -295,30 +298,30 @@ type Message struct {
 type Calendar struct {
 	Owned
 
-	ID        string  `json:"id"`
-	Name      string  `json:"name"`
-	OwnerName *string `json:"owner_name"`
-	TimeZone  string  `json:"time_zone"`
+	ID        string  `json:"id" maxLength:"255"`
+	Name      string  `json:"name" maxLength:"255"`
+	OwnerName *string `json:"owner_name" maxLength:"255"`
+	TimeZone  string  `json:"time_zone" maxLength:"64"`
 }
 
 // Appointment is one in a calendar.
 type Appointment struct {
 	Owned
 
-	ID           string    `json:"id"`
-	CalendarID   string    `json:"calendar_id"`
-	CalendarName string    `json:"calendar_name"`
-	ContactID    *int64    `json:"contact_id"`
-	ContactName  *string   `json:"contact_name"`
-	Title        string    `json:"title"`
-	Notes        *string   `json:"notes"`
-	Location     *string   `json:"location"`
-	StartsAt     time.Time `json:"starts_at"`
-	EndsAt       time.Time `json:"ends_at"`
-	Status       string    `json:"status"`
-	BookedBy     string    `json:"booked_by"`
-	CreatedAt    time.Time `json:"created_at"`
-	UpdatedAt    time.Time `json:"updated_at"`
+	ID           string            `json:"id" maxLength:"255"`
+	CalendarID   string            `json:"calendar_id" maxLength:"255"`
+	CalendarName string            `json:"calendar_name" maxLength:"255"`
+	ContactID    *int64            `json:"contact_id" minimum:"1" maximum:"9007199254740991"`
+	ContactName  *string           `json:"contact_name" maxLength:"512"`
+	Title        string            `json:"title" maxLength:"1000"`
+	Notes        *string           `json:"notes" maxLength:"20000"`
+	Location     *string           `json:"location" maxLength:"1000"`
+	StartsAt     time.Time         `json:"starts_at"`
+	EndsAt       time.Time         `json:"ends_at"`
+	Status       AppointmentStatus `json:"status"`
+	BookedBy     BookedBy          `json:"booked_by"`
+	CreatedAt    time.Time         `json:"created_at"`
+	UpdatedAt    time.Time         `json:"updated_at"`
 }
 
 // Receptionist is how the AI receptionist is set up.
@@ -326,25 +329,25 @@ type Receptionist struct {
 	Owned
 
 	Personality Personality `json:"personality"`
-	Rules       []Rule      `json:"rules"`
-	Version     int64       `json:"version"`
+	Rules       []Rule      `json:"rules" maxItems:"100" jsonschema:"In the order in which they apply."`
+	Version     int64       `json:"version" minimum:"0" maximum:"9007199254740991" jsonschema:"For if_version."`
 	UpdatedAt   time.Time   `json:"updated_at"`
 }
 
 // Personality is how the receptionist speaks.
 type Personality struct {
-	Name         string  `json:"name"`
-	Tone         string  `json:"tone"`
-	Greeting     string  `json:"greeting"`
-	Language     string  `json:"language"`
-	Instructions *string `json:"instructions"`
+	Name         string  `json:"name" maxLength:"255"`
+	Tone         Tone    `json:"tone"`
+	Greeting     string  `json:"greeting" maxLength:"2000"`
+	Language     string  `json:"language" maxLength:"40"`
+	Instructions *string `json:"instructions" maxLength:"20000"`
 }
 
 // Rule is what the receptionist does in a certain case.
 type Rule struct {
-	ID      string `json:"id,omitzero"`
-	When    string `json:"when"`
-	Then    string `json:"then"`
+	ID      string `json:"id,omitzero" required:"true" maxLength:"255"`
+	When    string `json:"when" maxLength:"2000"`
+	Then    string `json:"then" maxLength:"2000"`
 	Enabled bool   `json:"enabled"`
 }
 
@@ -352,11 +355,11 @@ type Rule struct {
 type FAQ struct {
 	Owned
 
-	ID        string    `json:"id"`
-	Question  string    `json:"question"`
-	Answer    string    `json:"answer"`
+	ID        string    `json:"id" maxLength:"255"`
+	Question  string    `json:"question" maxLength:"2000"`
+	Answer    string    `json:"answer" maxLength:"20000"`
 	Enabled   bool      `json:"enabled"`
-	Version   int64     `json:"version"`
+	Version   int64     `json:"version" minimum:"0" maximum:"9007199254740991" jsonschema:"For if_version."`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
 }
@@ -365,13 +368,13 @@ type FAQ struct {
 type Offering struct {
 	Owned
 
-	ID              string    `json:"id"`
-	Name            string    `json:"name"`
-	Description     *string   `json:"description"`
-	DurationMinutes *int      `json:"duration_minutes"`
-	Price           *string   `json:"price"`
+	ID              string    `json:"id" maxLength:"255"`
+	Name            string    `json:"name" maxLength:"255"`
+	Description     *string   `json:"description" maxLength:"20000"`
+	DurationMinutes *int      `json:"duration_minutes" minimum:"0" maximum:"100000"`
+	Price           *string   `json:"price" maxLength:"32" example:"9471.88" jsonschema:"null: on request."`
 	Bookable        bool      `json:"bookable"`
-	Version         int64     `json:"version"`
+	Version         int64     `json:"version" minimum:"0" maximum:"9007199254740991" jsonschema:"For if_version."`
 	CreatedAt       time.Time `json:"created_at"`
 	UpdatedAt       time.Time `json:"updated_at"`
 }
@@ -380,70 +383,70 @@ type Offering struct {
 type Invoice struct {
 	Owned
 
-	ID            string     `json:"id"`
-	InvoiceNumber string     `json:"invoice_number"`
-	Title         *string    `json:"title"`
-	Status        string     `json:"status"`
-	ContactID     *int64     `json:"contact_id"`
-	ContactName   *string    `json:"contact_name"`
-	JobID         *string    `json:"job_id"`
-	Subtotal      *string    `json:"subtotal"`
-	DiscountType  *string    `json:"discount_type"`
-	DiscountValue *string    `json:"discount_value"`
-	TaxRate       *string    `json:"tax_rate"`
-	TaxAmount     *string    `json:"tax_amount"`
-	TotalAmount   *string    `json:"total_amount"`
-	PaidAmount    *string    `json:"paid_amount"`
-	DueAt         *time.Time `json:"due_at"`
-	IssuedAt      *time.Time `json:"issued_at"`
-	SentAt        *time.Time `json:"sent_at"`
-	PaidAt        *time.Time `json:"paid_at"`
-	CreatedAt     time.Time  `json:"created_at"`
-	UpdatedAt     time.Time  `json:"updated_at"`
+	ID            string        `json:"id" maxLength:"255"`
+	InvoiceNumber string        `json:"invoice_number" maxLength:"64"`
+	Title         *string       `json:"title" maxLength:"1000"`
+	Status        InvoiceStatus `json:"status"`
+	ContactID     *int64        `json:"contact_id" minimum:"1" maximum:"9007199254740991"`
+	ContactName   *string       `json:"contact_name" maxLength:"512"`
+	JobID         *string       `json:"job_id" maxLength:"255"`
+	Subtotal      *string       `json:"subtotal" maxLength:"32" example:"9471.88"`
+	DiscountType  *string       `json:"discount_type" maxLength:"40"`
+	DiscountValue *string       `json:"discount_value" maxLength:"32" example:"9471.88"`
+	TaxRate       *string       `json:"tax_rate" maxLength:"32" example:"9471.88" jsonschema:"Per cent."`
+	TaxAmount     *string       `json:"tax_amount" maxLength:"32" example:"9471.88"`
+	TotalAmount   *string       `json:"total_amount" maxLength:"32" example:"9471.88"`
+	PaidAmount    *string       `json:"paid_amount" maxLength:"32" example:"9471.88" jsonschema:"Paid so far; what is open is total_amount less this."`
+	DueAt         *time.Time    `json:"due_at"`
+	IssuedAt      *time.Time    `json:"issued_at"`
+	SentAt        *time.Time    `json:"sent_at"`
+	PaidAt        *time.Time    `json:"paid_at"`
+	CreatedAt     time.Time     `json:"created_at"`
+	UpdatedAt     time.Time     `json:"updated_at"`
 }
 
 // Estimate is one that the business has made. Money is decimal text.
 type Estimate struct {
 	Owned
 
-	ID              string     `json:"id"`
-	EstimateNumber  string     `json:"estimate_number"`
-	Title           *string    `json:"title"`
-	Status          string     `json:"status"`
-	PaymentStatus   *string    `json:"payment_status"`
-	ContactID       *int64     `json:"contact_id"`
-	ContactName     *string    `json:"contact_name"`
-	JobID           *string    `json:"job_id"`
-	Subtotal        *string    `json:"subtotal"`
-	DiscountType    *string    `json:"discount_type"`
-	DiscountValue   *string    `json:"discount_value"`
-	TaxRate         *string    `json:"tax_rate"`
-	TaxAmount       *string    `json:"tax_amount"`
-	TotalAmount     *string    `json:"total_amount"`
-	DepositRequired *bool      `json:"deposit_required"`
-	DepositAmount   *string    `json:"deposit_amount"`
-	AmountPaid      *string    `json:"amount_paid"`
-	ExpiresAt       *time.Time `json:"expires_at"`
-	SentAt          *time.Time `json:"sent_at"`
-	ApprovedAt      *time.Time `json:"approved_at"`
-	CreatedAt       time.Time  `json:"created_at"`
-	UpdatedAt       time.Time  `json:"updated_at"`
+	ID              string         `json:"id" maxLength:"255"`
+	EstimateNumber  string         `json:"estimate_number" maxLength:"64"`
+	Title           *string        `json:"title" maxLength:"1000"`
+	Status          EstimateStatus `json:"status"`
+	PaymentStatus   *PaymentStatus `json:"payment_status"`
+	ContactID       *int64         `json:"contact_id" minimum:"1" maximum:"9007199254740991"`
+	ContactName     *string        `json:"contact_name" maxLength:"512"`
+	JobID           *string        `json:"job_id" maxLength:"255"`
+	Subtotal        *string        `json:"subtotal" maxLength:"32" example:"9471.88"`
+	DiscountType    *string        `json:"discount_type" maxLength:"40"`
+	DiscountValue   *string        `json:"discount_value" maxLength:"32" example:"9471.88"`
+	TaxRate         *string        `json:"tax_rate" maxLength:"32" example:"9471.88" jsonschema:"Per cent."`
+	TaxAmount       *string        `json:"tax_amount" maxLength:"32" example:"9471.88"`
+	TotalAmount     *string        `json:"total_amount" maxLength:"32" example:"9471.88"`
+	DepositRequired *bool          `json:"deposit_required"`
+	DepositAmount   *string        `json:"deposit_amount" maxLength:"32" example:"9471.88"`
+	AmountPaid      *string        `json:"amount_paid" maxLength:"32" example:"9471.88"`
+	ExpiresAt       *time.Time     `json:"expires_at"`
+	SentAt          *time.Time     `json:"sent_at"`
+	ApprovedAt      *time.Time     `json:"approved_at"`
+	CreatedAt       time.Time      `json:"created_at"`
+	UpdatedAt       time.Time      `json:"updated_at"`
 }
 
 // Job is a piece of work. Money is decimal text.
 type Job struct {
 	Owned
 
-	ID                 string    `json:"id"`
-	JobNumber          string    `json:"job_number"`
-	Name               *string   `json:"name"`
-	Description        *string   `json:"description"`
-	WorkStatus         string    `json:"work_status"`
-	ContactID          *int64    `json:"contact_id"`
-	ContactName        *string   `json:"contact_name"`
-	TotalAmount        *string   `json:"total_amount"`
-	OutstandingBalance *string   `json:"outstanding_balance"`
-	LeadSource         *string   `json:"lead_source"`
+	ID                 string    `json:"id" maxLength:"255"`
+	JobNumber          string    `json:"job_number" maxLength:"64"`
+	Name               *string   `json:"name" maxLength:"1000"`
+	Description        *string   `json:"description" maxLength:"20000"`
+	WorkStatus         JobStatus `json:"work_status"`
+	ContactID          *int64    `json:"contact_id" minimum:"1" maximum:"9007199254740991"`
+	ContactName        *string   `json:"contact_name" maxLength:"512"`
+	TotalAmount        *string   `json:"total_amount" maxLength:"32" example:"9471.88"`
+	OutstandingBalance *string   `json:"outstanding_balance" maxLength:"32" example:"9471.88"`
+	LeadSource         *string   `json:"lead_source" maxLength:"255"`
 	CreatedAt          time.Time `json:"created_at"`
 	UpdatedAt          time.Time `json:"updated_at"`
 }
@@ -452,10 +455,10 @@ type Job struct {
 type Automation struct {
 	Owned
 
-	ID          string         `json:"id"`
-	Name        string         `json:"name"`
-	Description *string        `json:"description"`
-	Enabled     bool           `json:"enabled"`
+	ID          string         `json:"id" maxLength:"255"`
+	Name        string         `json:"name" maxLength:"255"`
+	Description *string        `json:"description" maxLength:"4000"`
+	Enabled     bool           `json:"enabled" jsonschema:"Only an enabled one can be run."`
 	InputSchema jsontext.Value `json:"input_schema"` // JSON Schema
 	LastRun     *LastRun       `json:"last_run"`
 }
@@ -464,34 +467,34 @@ func (a Automation) values() []jsontext.Value { return []jsontext.Value{a.InputS
 
 // LastRun is what an automation did last.
 type LastRun struct {
-	ID         string     `json:"id"`
-	Status     string     `json:"status"`
+	ID         string     `json:"id" maxLength:"255"`
+	Status     RunStatus  `json:"status"`
 	FinishedAt *time.Time `json:"finished_at"`
 }
 
 // The states of a run.
 const (
-	RunQueued    = "queued"
-	RunRunning   = "running"
-	RunSucceeded = "succeeded"
-	RunFailed    = "failed"
+	RunQueued    RunStatus = "queued"
+	RunRunning   RunStatus = "running"
+	RunSucceeded RunStatus = "succeeded"
+	RunFailed    RunStatus = "failed"
 )
 
 // Run is an automation at work, or what it did.
 type Run struct {
 	Owned
 
-	ID           string         `json:"id"`
-	AutomationID string         `json:"automation_id"`
-	Status       string         `json:"status"`
-	Progress     int            `json:"progress"` // 0 to 100
-	Message      *string        `json:"message"`
-	Steps        []Step         `json:"steps"`
+	ID           string         `json:"id" maxLength:"255"`
+	AutomationID string         `json:"automation_id" maxLength:"255"`
+	Status       RunStatus      `json:"status"`
+	Progress     int            `json:"progress" minimum:"0" maximum:"100" jsonschema:"Per cent."`
+	Message      *string        `json:"message" maxLength:"2000"`
+	Steps        []Step         `json:"steps" maxItems:"200"`
 	Input        jsontext.Value `json:"input,omitzero"`
 	CreatedAt    *time.Time     `json:"created_at"`
 	StartedAt    *time.Time     `json:"started_at"`
 	FinishedAt   *time.Time     `json:"finished_at"`
-	Result       jsontext.Value `json:"result,omitzero"` // an object
+	Result       jsontext.Value `json:"result,omitzero"`
 	Error        *RunError      `json:"error"`
 }
 
@@ -500,42 +503,48 @@ func (r Run) Ended() bool { return r.Status == RunSucceeded || r.Status == RunFa
 
 func (r Run) values() []jsontext.Value { return []jsontext.Value{r.Input, r.Result} }
 
-// Step is a part of a run: Status is "pending", "running", "succeeded", "failed" or "skipped".
+// Step is a part of a run.
 type Step struct {
-	Name       string     `json:"name"`
-	Status     string     `json:"status"`
-	Message    *string    `json:"message"`
+	Name       string     `json:"name" maxLength:"255"`
+	Status     StepStatus `json:"status"`
+	Message    *string    `json:"message" maxLength:"2000"`
 	StartedAt  *time.Time `json:"started_at"`
 	FinishedAt *time.Time `json:"finished_at"`
 }
 
 // RunError is why a run failed.
 type RunError struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
+	Code    string `json:"code" maxLength:"64"`
+	Message string `json:"message" maxLength:"2000"`
 }
 
 // ObjectType is a kind of records that a business has made up itself.
 type ObjectType struct {
 	Owned
 
-	Name        string         `json:"name"`
-	Title       string         `json:"title"`
-	Description *string        `json:"description"`
-	ObjectCount int            `json:"object_count"`
-	Schema      jsontext.Value `json:"schema,omitzero"` // JSON Schema of the fields; only where one type was asked for
+	Name        string  `json:"name" maxLength:"60"`
+	Title       string  `json:"title" maxLength:"255"`
+	Description *string `json:"description" maxLength:"4000"`
+	ObjectCount int     `json:"object_count" minimum:"0" maximum:"9007199254740991"`
 }
 
-func (t ObjectType) values() []jsontext.Value { return []jsontext.Value{t.Schema} }
+// DescribedType is one with the JSON Schema of its fields.
+type DescribedType struct {
+	ObjectType
+
+	Schema jsontext.Value `json:"schema"`
+}
+
+func (t DescribedType) values() []jsontext.Value { return []jsontext.Value{t.Schema} }
 
 // Object is a record of such a kind.
 type Object struct {
 	Owned
 
-	ID        string         `json:"id"`
-	Type      string         `json:"type"`
-	Fields    jsontext.Value `json:"fields"` // an object
-	Version   int64          `json:"version"`
+	ID        string         `json:"id" maxLength:"255"`
+	Type      string         `json:"type" maxLength:"60"`
+	Fields    jsontext.Value `json:"fields" jsonschema:"As the type's schema describes them."`
+	Version   int64          `json:"version" minimum:"0" maximum:"9007199254740991" jsonschema:"For if_version."`
 	CreatedAt time.Time      `json:"created_at"`
 	UpdatedAt time.Time      `json:"updated_at"`
 }

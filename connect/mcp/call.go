@@ -39,6 +39,11 @@ type toolCall struct {
 	account account.Account
 	by      data.Caller
 	stream  *eventStream
+
+	// What came of it, beside a result or an error.
+	target  string       // what it was done to, for the audit log
+	refused bool         // the person said no: nothing was done
+	input   *inputNeeded // the person has to be asked first: there is no result
 }
 
 func (c *toolCall) data() *data.Client { return c.server.o.Data }
@@ -112,12 +117,13 @@ func (c *toolCall) do(ctx context.Context) *callResult {
 	began := time.Now()
 	c.by = data.Caller{BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, RequestID: c.grant.requestID}
 	var result *callResult
-	o, err := c.run(ctx)
-	if err == nil {
-		if o.input != nil {
-			return o.input.result()
-		}
-		result, err = c.tool.success(o)
+	content, err := c.run(ctx)
+	switch {
+	case err != nil:
+	case c.input != nil:
+		return c.input.result()
+	default:
+		result, err = c.tool.success(content)
 	}
 	var p *toolError
 	if err != nil {
@@ -129,7 +135,7 @@ func (c *toolCall) do(ctx context.Context) *callResult {
 }
 
 // run checks whether the call may be made, and makes it.
-func (c *toolCall) run(ctx context.Context) (o *outcome, err error) {
+func (c *toolCall) run(ctx context.Context) (content any, err error) {
 	defer c.recovered(&err)
 	if wait := c.server.limit(ctx, c.grant); wait > 0 {
 		return nil, &toolError{
@@ -156,15 +162,15 @@ func (c *toolCall) run(ctx context.Context) (o *outcome, err error) {
 	if err != nil {
 		return nil, c.unavailable("The gateway cannot record changes at the moment, and makes none without a record.", err)
 	}
-	o, err = c.work(ctx)
-	c.resolve(ctx, change, o, err)
-	return o, err
+	content, err = c.work(ctx)
+	c.resolve(ctx, change, err)
+	return content, err
 }
 
 // work has the tool do its work.
-func (c *toolCall) work(ctx context.Context) (o *outcome, err error) {
+func (c *toolCall) work(ctx context.Context) (content any, err error) {
 	defer c.recovered(&err)
-	return c.tool.run(ctx, c, c.arguments)
+	return c.tool.run(ctx, c)
 }
 
 // recovered makes an error of a panic.
@@ -208,21 +214,21 @@ func (c *toolCall) log(p *toolError, took time.Duration) {
 func (c *toolCall) entry() audit.Entry {
 	return audit.Entry{
 		BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, AccountName: c.account.DisplayName(), GrantID: c.grant.ID,
-		ClientName: c.grant.ClientName, Action: audit.ToolCalled, Target: c.tool.name, Detail: c.target(),
+		ClientName: c.grant.ClientName, Action: audit.ToolCalled, Target: c.tool.name, Detail: c.named(),
 		RequestID: c.grant.requestID,
 	}
 }
 
 // resolve says in the audit log how a call ended that changes something.
-func (c *toolCall) resolve(ctx context.Context, change *audit.Change, o *outcome, err error) {
-	if o != nil && o.target != "" {
-		change.Detail = o.target
+func (c *toolCall) resolve(ctx context.Context, change *audit.Change, err error) {
+	if c.target != "" {
+		change.Detail = c.target
 	}
 	if err == nil {
 		switch {
-		case o.input != nil: // the person is asked first
+		case c.input != nil: // the person is asked first
 			change.Drop(ctx)
-		case o.refused:
+		case c.refused:
 			change.Resolve(ctx, audit.OutcomeRefused)
 		default:
 			change.Resolve(ctx, audit.OutcomeOK)
@@ -244,8 +250,8 @@ func (c *toolCall) resolve(ctx context.Context, change *audit.Change, o *outcome
 	}
 }
 
-// target is the record that the arguments name, for the audit log.
-func (c *toolCall) target() string {
+// named is the record that the arguments name, for the audit log.
+func (c *toolCall) named() string {
 	var named struct {
 		ID         any    `json:"id"`
 		Type       string `json:"type"`

@@ -3,12 +3,17 @@ package mcp
 import (
 	"context"
 
+	"github.com/go-json-experiment/json/jsontext"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 const (
 	questionID   = "confirm"
 	confirmField = "confirm"
+
+	// agreement is the schema of the person's answer.
+	agreement = `{"type":"object","properties":{"confirm":{"type":"boolean","title":"Delete it",` +
+		`"description":"It cannot be brought back.","default":false}},"required":["confirm"]}`
 )
 
 // inputNeeded is a question that the client has to put to the person before the call can go on: revision 2026-07-28 asks
@@ -31,7 +36,7 @@ type answer int
 const (
 	yes answer = iota
 	no
-	later // the client has to ask: see the inputNeeded
+	later // the client has to ask: see toolCall.input
 )
 
 // confirm has a person say that what cannot be undone shall be done. Where the client can ask, which takes revision
@@ -40,28 +45,13 @@ const (
 //
 // subject is what the answer is about, with the record's version: an answer for another record, or for the record as it
 // was before somebody changed it, is no answer.
-func (c *toolCall) confirm(ctx context.Context, said bool, subject, question string) (answer, *inputNeeded, error) {
-	params := &sdk.ElicitParams{
-		Mode:    "form",
-		Message: question,
-		RequestedSchema: node{
-			"type", "object",
-			"properties",
-			node{
-				confirmField, node{
-					"type", "boolean", "title", "Delete it",
-					"description", "It cannot be brought back.", "default", false,
-				},
-			},
-			"required",
-			[]string{confirmField},
-		},
-	}
+func (c *toolCall) confirm(ctx context.Context, said bool, subject, question string) (answer, error) {
+	params := &sdk.ElicitParams{Mode: "form", Message: question, RequestedSchema: jsontext.Value(agreement)}
 	if !c.asks {
 		if said {
-			return yes, nil, nil
+			return yes, nil
 		}
-		return no, nil, &toolError{
+		return no, &toolError{
 			code:     codeConfirm,
 			sentence: "Deleting cannot be undone, and this client cannot ask the person.",
 			done:     nothingDone,
@@ -72,18 +62,19 @@ func (c *toolCall) confirm(ctx context.Context, said bool, subject, question str
 	if c.response != nil {
 		asked, err := c.server.store.Answered(ctx, c.grant.ID, c.state, c.tool.name+" "+subject)
 		if err != nil {
-			return no, nil, c.unavailable("The gateway cannot look the person's answer up at the moment.", err)
+			return no, c.unavailable("The gateway cannot look the person's answer up at the moment.", err)
 		}
 		if asked {
-			return answered(c.response), nil, nil
+			return answered(c.response), nil
 		}
 		params.Message = "This has changed since you were asked, or too much time has passed. " + params.Message
 	}
 	state, err := c.server.store.Ask(ctx, c.grant.ID, c.tool.name+" "+subject, c.server.o.ConfirmTimeout)
 	if err != nil {
-		return no, nil, c.unavailable("The gateway cannot ask the person at the moment.", err)
+		return no, c.unavailable("The gateway cannot ask the person at the moment.", err)
 	}
-	return later, &inputNeeded{question: params, state: state}, nil
+	c.input = &inputNeeded{question: params, state: state}
+	return later, nil
 }
 
 func answered(r *elicited) answer {

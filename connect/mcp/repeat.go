@@ -22,18 +22,6 @@ type once struct {
 	replayed    bool   // the data service had done it before
 }
 
-// key is the argument that names a call.
-func keyArgument() node {
-	return node{
-		"type", "string", "minLength", 8, "maxLength", 100, "pattern", "^[\\x21-\\x7e]+$",
-		"description", "Names this one call. Leave it out normally: the same call with the same arguments within 10 minutes is " +
-			"then taken for a repetition and gives the first result again. To do the same thing deliberately twice, give a " +
-			"key of your own that you have not used before.",
-		"examples",
-		[]string{"reminders-2026-03-05-second"},
-	}
-}
-
 // once gives the idempotency key of a call: the one that the assistant names, or the one that this call was given when it
 // was first made a short while ago, or a fresh one. upstream is what the call sends to the data service, which is what it is
 // known by: what else is in its arguments makes it no other call. Without the store nothing is done: a call whose response

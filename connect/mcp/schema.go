@@ -4,117 +4,137 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
+	"time"
 
-	fast "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	inferred "github.com/google/jsonschema-go/jsonschema"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
-// node is a JSON object whose members stand in the order in which they were written: assistants read schemas from the
-// top. Its entries are names and values in turn.
-type node []any
-
-// MarshalJSON writes the members in their order.
-func (n node) MarshalJSON() ([]byte, error) {
-	b, err := fast.Marshal(n)
+// schemaOf derives a schema from a type: what github.com/google/jsonschema-go infers, and the keywords in the tags of its fields.
+// A tag is named as its keyword is.
+func schemaOf(t reflect.Type) (*inferred.Schema, error) {
+	s, err := inferred.ForType(t, &inferred.ForOptions{TypeSchemas: typeSchemas()})
 	if err != nil {
-		return nil, fmt.Errorf("writing JSON: %w", err)
+		return nil, err
 	}
-	return b, nil
+	return s, constrain(s, t)
 }
 
-// MarshalJSONTo writes the members in their order, in one go.
-func (n node) MarshalJSONTo(e *jsontext.Encoder) error {
-	if err := e.WriteToken(jsontext.BeginObject); err != nil {
-		return err
+// typeSchemas are the schemas of types that say more than their kind.
+func typeSchemas() map[reflect.Type]*inferred.Schema {
+	return map[reflect.Type]*inferred.Schema{
+		reflect.TypeFor[data.Owned]():     {Type: "object"}, // not shown: an assistant knows one business only
+		reflect.TypeFor[jsontext.Value](): {Type: "object"},
+		reflect.TypeFor[time.Time]():      {Type: "string", Format: "date-time", MaxLength: new(40)},
+
+		reflect.TypeFor[data.Day]():                 oneOf("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
+		reflect.TypeFor[data.AreaKind]():            oneOf("city", "postal_code", "region"),
+		reflect.TypeFor[data.ContactType]():         oneOf("customer", "lead", "vendor"),
+		reflect.TypeFor[data.ContactStatus]():       oneOf("active", "inactive"),
+		reflect.TypeFor[data.Channel]():             oneOf("call", "sms", "chat", "email"),
+		reflect.TypeFor[data.ConversationOutcome](): oneOf("answered", "appointment_booked", "message_taken", "transferred", "abandoned"),
+		reflect.TypeFor[data.Speaker]():             oneOf("caller", "receptionist", "staff"),
+		reflect.TypeFor[data.AppointmentStatus]():   oneOf("scheduled", "confirmed", "completed", "cancelled", "no_show"),
+		reflect.TypeFor[data.BookedBy]():            oneOf("receptionist", "staff", "online"),
+		reflect.TypeFor[data.Tone]():                oneOf("friendly", "professional", "formal", "warm", "playful"),
+		reflect.TypeFor[data.InvoiceStatus]():       oneOf("draft", "sent", "viewed", "paid", "overdue", "voided"),
+		reflect.TypeFor[data.EstimateStatus]():      oneOf("draft", "sent", "approved", "declined", "expired"),
+		reflect.TypeFor[data.PaymentStatus]():       oneOf("unpaid", "partial", "paid"),
+		reflect.TypeFor[data.JobStatus]():           oneOf("draft", "sent", "scheduled", "in_progress", "completed", "cancelled"),
+		reflect.TypeFor[data.RunStatus]():           oneOf("queued", "running", "succeeded", "failed"),
+		reflect.TypeFor[data.StepStatus]():          oneOf("pending", "running", "succeeded", "failed", "skipped"),
 	}
-	for _, v := range n {
-		if err := fast.MarshalEncode(e, v); err != nil {
+}
+
+func oneOf(values ...any) *inferred.Schema { return &inferred.Schema{Type: "string", Enum: values} }
+
+// constrain adds the keywords in the tags of a type's fields to its schema.
+func constrain(s *inferred.Schema, t reflect.Type) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	slices.Reverse(s.Types) // null last
+	if s.Enum != nil && slices.Contains(s.Types, "null") {
+		s.Enum = append(slices.Clone(s.Enum), nil)
+	}
+	switch {
+	case s.Items != nil:
+		s.Type, s.Types = "array", nil // no list is null
+		return constrain(s.Items, t.Elem())
+	case t.Kind() != reflect.Struct || s.AdditionalProperties == nil:
+		return nil
+	case len(s.Properties) == 0:
+		s.Properties = map[string]*inferred.Schema{} // which some clients want to see
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name := memberName(f)
+		of := s.Properties[name]
+		if of == nil || f.Anonymous {
+			continue
+		}
+		if err := constrain(of, f.Type); err != nil {
 			return err
 		}
-	}
-	return e.WriteToken(jsontext.EndObject)
-}
-
-// with returns the schema with more members.
-func (n node) with(more ...any) node { return slices.Concat(n, node(more)) }
-
-// because returns the schema with a description.
-func (n node) because(description string) node { return n.with("description", description) }
-
-// example returns the schema with examples.
-func (n node) example(values ...any) node { return n.with("examples", values) }
-
-// field is a member of an object's schema.
-type field struct {
-	name     string
-	schema   node
-	optional bool
-}
-
-func must(name string, schema node) field { return field{name: name, schema: schema} }
-func may(name string, schema node) field  { return field{name: name, schema: schema, optional: true} }
-
-// object is the schema of an object with these members and no others.
-func object(fields ...field) node {
-	properties, required := node{}, []string{}
-	for _, f := range fields {
-		properties = append(properties, f.name, f.schema)
-		if !f.optional {
-			required = append(required, f.name)
+		if err := keywords(of, f.Tag); err != nil {
+			return fmt.Errorf("reading the tags of %s.%s: %w", t, f.Name, err)
+		}
+		switch f.Tag.Get("required") {
+		case "true":
+			s.Required = append(s.Required, name)
+		case "false":
+			s.Required = slices.DeleteFunc(s.Required, func(r string) bool { return r == name })
 		}
 	}
-	n := node{"type", "object", "properties", properties}
-	if len(required) > 0 {
-		n = append(n, "required", required)
-	}
-	return append(n, "additionalProperties", false)
+	return nil
 }
 
-func list(items node, most int) node {
-	return node{"type", "array", "items", items, "maxItems", most}
+// memberName is the name of a field in JSON.
+func memberName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }
 
-// text is a string of 1 to most characters.
-func text(most int) node {
-	return node{"type", "string", "minLength", 1, "maxLength", most}
-}
-
-func oneOf(values ...string) node { return node{"type", "string", "enum", values} }
-
-func boolean() node { return node{"type", "boolean"} }
-
-func integer(least, most int64) node {
-	return node{"type", "integer", "minimum", least, "maximum", most}
-}
-
-func instant() node { return node{"type", "string", "format", "date-time", "maxLength", 40} }
-
-// anything is the schema of an object that another schema describes.
-func anything() node { return node{"type", "object"} }
-
-// orNull lets a schema's value be null as well.
-func (n node) orNull() node {
-	m := slices.Clone(n)
-	for i := 0; i+1 < len(m); i += 2 {
-		switch m[i] {
-		case "type":
-			m[i+1] = []any{m[i+1], "null"}
-		case "enum":
-			values := []any{}
-			for _, v := range m[i+1].([]string) { //nolint:forcetypeassert,errcheck // oneOf writes no others
-				values = append(values, v)
+// keywords reads the keywords in a field's tag.
+func keywords(s *inferred.Schema, tag reflect.StructTag) error {
+	for name, into := range map[string]any{
+		"minLength": &s.MinLength, "maxLength": &s.MaxLength, "minItems": &s.MinItems, "maxItems": &s.MaxItems,
+		"minProperties": &s.MinProperties, "minimum": &s.Minimum, "maximum": &s.Maximum, "exclusiveMinimum": &s.ExclusiveMinimum,
+		"default": &s.Default,
+	} {
+		if v, ok := tag.Lookup(name); ok {
+			if err := json.Unmarshal([]byte(v), into); err != nil {
+				return fmt.Errorf("reading %s: %w", name, err)
 			}
-			m[i+1] = append(values, nil)
 		}
 	}
-	return m
+	if s.Default != nil && len(s.Types) == 2 {
+		s.Type, s.Types = s.Types[0], nil // the pointer tells what is absent from a zero value
+	}
+	if v, ok := tag.Lookup("pattern"); ok {
+		s.Pattern = v
+	}
+	if v, ok := tag.Lookup("format"); ok {
+		s.Format = v
+	}
+	if v, ok := tag.Lookup("example"); ok {
+		var example any = v
+		if !slices.Contains(append(s.Types, s.Type), "string") {
+			example = json.RawMessage(v)
+		}
+		s.Examples = []any{example}
+	}
+	return nil
 }
 
 // compile makes a schema ready to validate with, formats included.
-func compile(name string, n node) (*jsonschema.Schema, error) {
-	written, err := json.Marshal(n)
+func compile(name string, schema *inferred.Schema) (*jsonschema.Schema, error) {
+	written, err := json.Marshal(schema)
 	if err != nil {
 		return nil, err
 	}

@@ -3,12 +3,16 @@ package mcp
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	inferred "github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
 // kind is what a tool does to the account.
@@ -29,25 +33,40 @@ type tool struct {
 	description string
 	scope       string // what a connection needs for it
 	kind        kind
-	idempotent  bool   // doing it twice with the same arguments is as good as once
-	about       string // the kind of record, for errors: "contact"
-	in, out     node
-	run         func(ctx context.Context, c *toolCall, arguments jsontext.Value) (*outcome, error)
+	idempotent  bool              // doing it twice with the same arguments is as good as once
+	untrusted   bool              // its results hold strangers' texts
+	about       string            // the kind of record, for errors: "contact"
+	arguments   map[string]string // descriptions of arguments that their type does not have
+	least       int               // so many arguments have to be given
+	example     string            // arguments, JSON
+	function
 
 	// set by prepare
-	input, output *jsonschema.Schema
-	quick         *shape                    // of the output, nil if there is none
-	arguments     []string                  // their names, in the schema's order
-	defaults      map[string]jsontext.Value // of arguments
+	in, out  *inferred.Schema
+	input    *jsonschema.Schema
+	check    check                     // of results
+	defaults map[string]jsontext.Value // of arguments
 }
 
-// outcome is what a tool that did its work has to say.
-type outcome struct {
-	value     any    // the structured content
-	target    string // what it was done to, for the audit log
-	untrusted bool   // the value holds strangers' texts
-	refused   bool   // the person said no: nothing was done
-	input     *inputNeeded
+// function is what a tool does, with the types that its schemas are derived from.
+type function struct {
+	takes, gives reflect.Type
+	run          func(ctx context.Context, c *toolCall) (any, error)
+}
+
+// handle makes a tool's function of one with typed arguments and a typed result, which is the structured content. The arguments
+// have met the input schema.
+func handle[A, R any](f func(ctx context.Context, c *toolCall, arguments A) (R, error)) function {
+	return function{reflect.TypeFor[A](), reflect.TypeFor[R](), func(ctx context.Context, c *toolCall) (any, error) {
+		var arguments A
+		if err := json.Unmarshal(c.arguments, &arguments); err != nil {
+			return nil, &toolError{
+				code: codeArguments, sentence: "The arguments cannot be read.", done: c.tool.untouched(),
+				next: correctAndCall, cause: err,
+			}
+		}
+		return f(ctx, c, arguments)
+	}}
 }
 
 func (t *tool) writes() bool { return t.kind != reads }
@@ -60,48 +79,38 @@ func (t *tool) untouched() string {
 	return nothingRead
 }
 
-// prepare compiles the schemas.
+// prepare derives the schemas.
 func (t *tool) prepare() error {
 	var err error
+	if t.in, err = schemaOf(t.takes); err != nil {
+		return err
+	}
+	for name, description := range t.arguments {
+		if t.in.Properties[name] == nil {
+			return fmt.Errorf("there is no argument %q", name)
+		}
+		t.in.Properties[name].Description = description
+	}
+	if t.least > 0 {
+		t.in.MinProperties = &t.least
+	}
+	if t.example != "" {
+		t.in.Examples = []any{jsontext.Value(t.example)}
+	}
+	t.defaults = map[string]jsontext.Value{}
+	for name, p := range t.in.Properties {
+		if p.Default != nil {
+			t.defaults[name] = jsontext.Value(p.Default)
+		}
+	}
 	if t.input, err = compile(t.name+".input.json", t.in); err != nil {
 		return err
 	}
-	if t.output, err = compile(t.name+".output.json", t.out); err != nil {
+	if t.out, err = schemaOf(t.gives); err != nil {
 		return err
 	}
-	t.quick = shapeOf(t.output)
-	for i := 0; i+1 < len(t.in); i += 2 {
-		properties, ok := t.in[i+1].(node)
-		if t.in[i] != "properties" || !ok {
-			continue
-		}
-		for j := 0; j+1 < len(properties); j += 2 {
-			name := fmt.Sprint(properties[j])
-			t.arguments = append(t.arguments, name)
-			if err := t.readDefault(name, properties[j+1]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (t *tool) readDefault(name string, schema any) error {
-	n, _ := schema.(node)
-	for i := 0; i+1 < len(n); i += 2 {
-		if n[i] != "default" {
-			continue
-		}
-		value, err := json.Marshal(n[i+1])
-		if err != nil {
-			return fmt.Errorf("encoding the default of %s: %w", name, err)
-		}
-		if t.defaults == nil {
-			t.defaults = map[string]jsontext.Value{}
-		}
-		t.defaults[name] = value
-	}
-	return nil
+	t.check, err = checkOf(t.out, t.gives)
+	return err
 }
 
 // withDefaults returns arguments with the defaults of those that are absent: a call that spells a default out is the same call.
@@ -143,55 +152,29 @@ func (t *tool) declaration() *sdk.Tool {
 	}
 }
 
-// handle makes a tool's run of a function with typed arguments. They have met the input schema.
-func handle[A any](f func(ctx context.Context, c *toolCall, arguments A) (*outcome, error)) func(
-	context.Context, *toolCall, jsontext.Value,
-) (*outcome, error) {
-	return func(ctx context.Context, c *toolCall, raw jsontext.Value) (*outcome, error) {
-		var arguments A
-		if err := json.Unmarshal(raw, &arguments); err != nil {
-			return nil, &toolError{
-				code: codeArguments, sentence: "The arguments cannot be read.", done: c.tool.untouched(),
-				next: correctAndCall, cause: err,
-			}
-		}
-		return f(ctx, c, arguments)
+// patch are the arguments as they were sent, without some: what is absent stays out, null is null.
+func (c *toolCall) patch(without ...string) (data.Patch, error) {
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(c.arguments, &members); err != nil {
+		return nil, fmt.Errorf("reading the arguments: %w", err)
 	}
-}
-
-// members are arguments as they were sent: what is absent stays out, null is null.
-type members map[string]jsontext.Value
-
-// except returns the members without some.
-func (m members) except(names ...string) map[string]any {
-	rest := map[string]any{}
-	for name, v := range m {
-		if !slices.Contains(names, name) {
-			rest[name] = v
+	patch := data.Patch{}
+	for name, value := range members {
+		if !slices.Contains(without, name) {
+			patch[name] = value
 		}
 	}
-	return rest
+	return patch, nil
 }
 
-// read reads one member, if it is there.
-func (m members) read(name string, into any) error {
-	v, ok := m[name]
-	if !ok {
-		return nil
+// success makes a tool's result of its structured content, which has to meet the output schema: clients check it.
+func (t *tool) success(content any) (*callResult, error) {
+	err := t.check(reflect.ValueOf(content))
+	var written jsontext.Value
+	if err == nil {
+		written, err = json.Marshal(content)
 	}
-	if err := json.Unmarshal(v, into); err != nil {
-		return fmt.Errorf("reading the argument %s: %w", name, err)
-	}
-	return nil
-}
-
-// success makes a tool's result of its outcome. The structured content has to meet the output schema: clients check it.
-func (t *tool) success(o *outcome) (*callResult, error) {
-	written, err := json.Marshal(o.value)
 	if err != nil {
-		return nil, fmt.Errorf("writing what %s answers: %w", t.name, err)
-	}
-	if err := t.checkOutput(written); err != nil {
 		return nil, &toolError{
 			code:     codeUnusable,
 			sentence: "The business's data service gave an answer that cannot be used. This is not the fault of your arguments.",
@@ -201,24 +184,12 @@ func (t *tool) success(o *outcome) (*callResult, error) {
 		}
 	}
 	text := string(written)
-	if o.untrusted {
+	if t.untrusted {
 		text = fence(text)
 	}
 	result := textResult(text)
 	result.Structured = written
 	return result, nil
-}
-
-// checkOutput returns why an answer does not meet the output schema.
-func (t *tool) checkOutput(written []byte) error {
-	if t.quick != nil && t.quick.fits(written) {
-		return nil
-	}
-	var doc any
-	if err := json.Unmarshal(written, &doc); err != nil {
-		return fmt.Errorf("reading what %s answers: %w", t.name, err)
-	}
-	return t.output.Validate(doc)
 }
 
 func (t *tool) doneUnusably() string {

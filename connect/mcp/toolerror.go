@@ -206,7 +206,7 @@ func (t *tool) checkArguments(arguments jsontext.Value) *toolError {
 	}
 	for _, d := range p.details {
 		if d.Problem == unknownArgument {
-			p.next = "The arguments of " + t.name + " are: " + strings.Join(t.arguments, ", ") + ". " + correctAndCall
+			p.next = "The arguments of " + t.name + " are: " + strings.Join(t.in.PropertyOrder, ", ") + ". " + correctAndCall
 			break
 		}
 	}

@@ -19,143 +19,95 @@ func allTools() []*tool {
 	)
 }
 
-// What many arguments and answers have in common.
-
-func limitArgument() node {
-	return integer(1, 100).with("default", 25, "description", "How many to return at most.")
-}
-
-func cursorArgument() node {
-	return node{
-		"type", "string", "minLength", 1, "maxLength", 512, "pattern", "^[\\x21-\\x7e]+$",
-		"description", "next_cursor of the answer before, to get the next part. Keep all other arguments the same.",
-	}
-}
-
-func queryArgument(looksAt string) node {
-	return text(200).because("Words to look for, in " + looksAt +
-		". Every word has to occur, in any order, whatever its case. Leave it out to list everything.")
-}
-
-func idText() node {
-	return node{"type", "string", "minLength", 1, "maxLength", 128, "pattern", "^[\\x21-\\x7e]+$"}
-}
-
-func idArgument(of, from string) node {
-	return idText().because("The id of the " + of + ", as " + from + " gives it.")
-}
-
-func replacedArgument(of, from string) node {
-	return idText().because("The id of the " + of + " to replace, as " + from + " gives it. Leave it out to add one.")
-}
-
-func versionArgument() node {
-	return integer(1, 1<<53-1).because("The record's version as you read it. If it has changed since, nothing is done and you " +
-		"are told. Leave it out to overwrite whatever is there.")
-}
-
-func confirmArgument() node {
-	return boolean().with("default", false, "description", "Only for clients that cannot ask the person themselves: true says "+
-		"that you have asked the person about this very record and they agreed. Leave it out at first; the tool says whether "+
-		"it is needed.")
-}
-
-func nextCursor() node {
-	return node{
-		"type",
-		[]string{"string", "null"},
-		"maxLength", 512,
-		"description", "Send it as cursor to get the next part; null at the end.",
-	}
-}
-
-func id() node         { return node{"type", "string", "maxLength", 255} }
-func contactID() node  { return integer(1, 1<<53-1) }
-func version() node    { return integer(0, 1<<53-1).because("For if_version.") }
-func free(n int) node  { return node{"type", "string", "maxLength", n} }
-func words(n int) node { return free(n).orNull() }
-func money() node {
-	return node{"type", []string{"string", "null"}, "maxLength", 32}.example("9471.88")
-}
-func whenever() node { return instant().orNull() }
-
-// part is the schema of a part of a list.
-func part(name string, item node) node {
-	return object(must(name, list(item, 100)), must("next_cursor", nextCursor()))
-}
-
-func deleted(what node) node {
-	return object(
-		must("deleted", boolean().because("false: the person did not agree, and nothing was deleted.")),
-		must("id", what),
-		must("message", free(300)),
-	)
-}
-
-// listed is what a list tool answers.
-func listed[T any](name string, page data.Page[T], err error) (*outcome, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &outcome{value: pageValue(name, page.Items, page.Next)}, nil
-}
-
-func pageValue(name string, items any, next string) node {
-	var cursor any
-	if next != "" {
-		cursor = next
-	}
-	return node{name, items, "next_cursor", cursor}
-}
-
-// found is what a tool answers that reads one record.
-func found(name string, record any, err error) (*outcome, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &outcome{value: node{name, record}}, nil
-}
-
-// done is what a tool answers that changed one record.
-func done(name string, record any, target string, err error) (*outcome, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &outcome{value: node{name, record}, target: target}, nil
-}
-
-// added is the schema of what a tool answers that adds one record.
-func added(name string, record node) node {
-	return object(
-		must(name, record),
-		must("repeated", boolean().because("true: this call was made before, and this is what came of it then.")),
-		must("idempotency_key", free(100).because("Names this call. Send it to repeat the call with certainty.")),
-	)
-}
-
-func (c *toolCall) added(ctx context.Context, name string, record any, o *once, target string) *outcome {
-	c.remember(write(ctx), o, target)
-	return &outcome{
-		value: node{name, record, "repeated", o.replayed, "idempotency_key", o.shown}, target: target,
-	}
-}
-
-type listArguments struct {
-	Query  string `json:"query"`
-	Limit  int    `json:"limit"`
-	Cursor string `json:"cursor"`
-}
-
-func (a listArguments) list() data.List     { return data.List{Limit: a.Limit, Cursor: a.Cursor} }
-func (a listArguments) search() data.Search { return data.Search{Query: a.Query, List: a.list()} }
+// Arguments that several tools have, and their descriptions.
 
 type idArguments struct {
-	ID string `json:"id"`
+	ID string `json:"id" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$"`
+}
+
+type deleteArguments struct {
+	idArguments
+	confirmArgument
+}
+
+type versionArgument struct {
+	IfVersion int64 `json:"if_version,omitzero" minimum:"1" maximum:"9007199254740991" jsonschema:"The record's version as you read it. If it has changed since, nothing is done and you are told. Leave it out to overwrite whatever is there."`
+}
+
+type keyArgument struct {
+	IdempotencyKey string `json:"idempotency_key,omitzero" minLength:"8" maxLength:"100" pattern:"^[\\x21-\\x7e]+$" example:"reminders-2026-03-05-second" jsonschema:"Names this one call. Leave it out normally: the same call with the same arguments within 10 minutes is then taken for a repetition and gives the first result again. To do the same thing deliberately twice, give a key of your own that you have not used before."`
+}
+
+type confirmArgument struct {
+	Confirm bool `json:"confirm,omitzero" default:"false" jsonschema:"Only for clients that cannot ask the person themselves: true says that you have asked the person about this very record and they agreed. Leave it out at first; the tool says whether it is needed."`
+}
+
+const aboutCursor = "next_cursor of the answer before, to get the next part. Keep all other arguments the same."
+
+const (
+	ifVersion      = "if_version"
+	idempotencyKey = "idempotency_key"
+)
+
+// listing describes the arguments of a tool that lists; looksAt is what a query looks at, "" if it takes none.
+func listing(looksAt string) map[string]string {
+	described := map[string]string{"cursor": aboutCursor}
+	if looksAt != "" {
+		described["query"] = "Words to look for, in " + looksAt +
+			". Every word has to occur, in any order, whatever its case. Leave it out to list everything."
+	}
+	return described
+}
+
+// naming describes the argument id of a tool.
+func naming(of, from string) map[string]string { return map[string]string{"id": theID(of, from)} }
+
+func theID(of, from string) string { return "The id of the " + of + ", as " + from + " gives it." }
+
+// replacing describes the argument id of a tool that adds or replaces.
+func replacing(of, from string) map[string]string {
+	return map[string]string{"id": "The id of the " + of + " to replace, as " + from + " gives it. Leave it out to add one."}
+}
+
+// Parts of results.
+
+type nextCursor struct {
+	NextCursor *string `json:"next_cursor" maxLength:"512" jsonschema:"Send it as cursor to get the next part; null at the end."`
+}
+
+func next(cursor string) nextCursor {
+	if cursor == "" {
+		return nextCursor{}
+	}
+	return nextCursor{&cursor}
+}
+
+// repetition says of a call that adds something whether it was made before.
+type repetition struct {
+	Repeated       bool   `json:"repeated" jsonschema:"true: this call was made before, and this is what came of it then."`
+	IdempotencyKey string `json:"idempotency_key" maxLength:"100" jsonschema:"Names this call. Send it to repeat the call with certainty."`
+}
+
+// added records that the call has made a record.
+func (c *toolCall) added(ctx context.Context, o *once, record string) repetition {
+	c.target = record
+	c.remember(write(ctx), o, record)
+	return repetition{o.replayed, o.shown}
+}
+
+// deletion is what came of a deletion.
+type deletion struct {
+	Deleted bool   `json:"deleted" jsonschema:"false: the person did not agree, and nothing was deleted."`
+	Message string `json:"message" maxLength:"300"`
+}
+
+type deleted struct {
+	ID string `json:"id" maxLength:"255"`
+	deletion
 }
 
 // removal is a deletion as a tool describes it.
 type removal struct {
-	id      any
 	record  string // kind and id
 	version int64
 	named   string // for people: `the contact "Ines Halvorsen"`
@@ -164,34 +116,22 @@ type removal struct {
 }
 
 // delete has the person confirm and then deletes.
-func (c *toolCall) delete(ctx context.Context, r removal) (*outcome, error) {
-	question := "Delete " + r.named + " for good?"
+func (c *toolCall) delete(ctx context.Context, r removal) (deletion, error) {
+	c.target = r.record
 	// The person's answer is about the record as it is.
-	subject := r.record + " version " + number(r.version)
-	said, input, err := c.confirm(ctx, r.confirm, subject, question)
-	if err != nil {
-		return nil, err
-	}
-	switch said {
-	case later:
-		return &outcome{input: input}, nil
-	case no:
-		return &outcome{
-			value: node{
-				"deleted", false, "id", r.id,
-				"message", "The person was asked and did not agree. Nothing was deleted. Do not ask again unless they bring it up.",
-			},
-			target: r.record, refused: true,
-		}, nil
-	case yes:
+	said, err := c.confirm(ctx, r.confirm, r.record+" version "+number(r.version), "Delete "+r.named+" for good?")
+	switch {
+	case err != nil || said == later:
+		return deletion{}, err
+	case said == no:
+		c.refused = true
+		return deletion{Message: "The person was asked and did not agree. Nothing was deleted. Do not ask again unless they bring it up."}, nil
 	}
 	if err := r.remove(write(ctx), fresh(r.version)); err != nil {
-		return nil, err
+		return deletion{}, err
 	}
 	c.forget(write(ctx), r.record)
-	return &outcome{
-		value: node{"deleted", true, "id", r.id, "message", "Deleted."}, target: r.record,
-	}, nil
+	return deletion{true, "Deleted."}, nil
 }
 
 // quoted returns a name for a question to the person: quoted on one line, at most 80 characters of it.

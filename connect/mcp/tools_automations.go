@@ -14,41 +14,40 @@ import (
 )
 
 const (
-	defaultRunWait = 20 // seconds
-	maxRunWait     = 60
-	firstLook      = 200 * time.Millisecond
-	slowestLook    = 2 * time.Second
+	firstLook   = 200 * time.Millisecond
+	slowestLook = 2 * time.Second
 )
 
-func runStatuses() node { return oneOf("queued", "running", "succeeded", "failed") }
-
-func runSchema() node {
-	return object(
-		must("id", id()), must("automation_id", id()), must("status", runStatuses()),
-		must("progress", integer(0, 100).because("Per cent.")), must("message", words(2000)),
-		must("steps", list(object(
-			must("name", free(255)), must("status", oneOf("pending", "running", "succeeded", "failed", "skipped")),
-			must("message", words(2000)), must("started_at", whenever()), must("finished_at", whenever()),
-		), 200)),
-		may("input", anything()), must("created_at", whenever()), must("started_at", whenever()),
-		must("finished_at", whenever()), may("result", anything().orNull()),
-		must("error", object(must("code", free(64)), must("message", free(2000))).orNull()),
-	)
+type automationPage struct {
+	Automations []data.Automation `json:"automations" maxItems:"100"`
+	nextCursor
 }
 
-// presented is a run with lists that are never null.
-func presented(r data.Run) data.Run {
-	if r.Steps == nil {
-		r.Steps = []data.Step{}
-	}
-	return r
+type runResult struct {
+	Run data.Run `json:"run"`
 }
 
 type runArguments struct {
-	AutomationID   string         `json:"automation_id"`
-	Input          jsontext.Value `json:"input"`
-	WaitSeconds    int            `json:"wait_seconds"`
-	IdempotencyKey string         `json:"idempotency_key"`
+	AutomationID string         `json:"automation_id" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$" example:"overdue-reminders"`
+	Input        jsontext.Value `json:"input,omitzero" example:"{\"minimum_days_overdue\":7}" jsonschema:"What the automation's input_schema describes. Default: {}."`
+	WaitSeconds  int            `json:"wait_seconds,omitzero" minimum:"0" maximum:"60" default:"20" jsonschema:"How long to wait for the end. 0 answers as soon as the run is started."`
+	keyArgument
+}
+
+type startedRun struct {
+	Run            data.Run `json:"run"`
+	Ended          bool     `json:"ended" jsonschema:"false: it is still going on; ask with automations_run_get."`
+	Message        string   `json:"message" maxLength:"500"`
+	Repeated       bool     `json:"repeated" jsonschema:"true: this call was made before, and this is the run that it started then."`
+	IdempotencyKey string   `json:"idempotency_key" maxLength:"100" jsonschema:"Names this call. Send it to repeat the call with certainty."`
+}
+
+// presented is a run without a result that is null.
+func presented(r data.Run) data.Run {
+	if r.Result.Kind() == jsontext.KindNull {
+		r.Result = nil
+	}
+	return r
 }
 
 func automationTools() []*tool {
@@ -59,20 +58,13 @@ func automationTools() []*tool {
 			description: "What the business can have done at a word: reminders, reports and the like. Each has an input_schema (JSON " +
 				"Schema) that says what input automations_run takes for it.",
 			scope: "automations:read", about: "automation",
-			in: object(may("limit", limitArgument()), may("cursor", cursorArgument())),
-			out: part("automations", object(
-				must("id", id()), must("name", free(255)), must("description", words(4000)),
-				must("enabled", boolean().because("Only an enabled one can be run.")), must("input_schema", anything()),
-				must("last_run", object(
-					must("id", id()), must("status", runStatuses()), must("finished_at", whenever()),
-				).orNull()),
-			)),
-			run: handle(func(ctx context.Context, c *toolCall, a listArguments) (*outcome, error) {
-				page, err := c.data().Automations(ctx, c.by, a.list())
+			arguments: listing(""),
+			function: handle(func(ctx context.Context, c *toolCall, l data.List) (automationPage, error) {
+				page, err := c.data().Automations(ctx, c.by, l)
 				for i := range page.Items {
 					page.Items[i].InputSchema = orObject(page.Items[i].InputSchema)
 				}
-				return listed("automations", page, err)
+				return automationPage{page.Items, next(page.Next)}, err
 			}),
 		},
 		{
@@ -81,11 +73,10 @@ func automationTools() []*tool {
 			description: "How a run is doing or what came of it: its status, progress, steps and result. Ask every few seconds, not " +
 				"more often, while it is queued or running.",
 			scope: "automations:read", about: "run",
-			in:  object(must("id", idArgument("run", "automations_run"))),
-			out: object(must("run", runSchema())),
-			run: handle(func(ctx context.Context, c *toolCall, a idArguments) (*outcome, error) {
+			arguments: naming("run", "automations_run"),
+			function: handle(func(ctx context.Context, c *toolCall, a idArguments) (runResult, error) {
 				run, err := c.data().Run(ctx, c.by, a.ID)
-				return found("run", presented(run), err)
+				return runResult{presented(run)}, err
 			}),
 		},
 		{
@@ -96,56 +87,36 @@ func automationTools() []*tool {
 				"itself, and automations_run_get tells how it is doing. Never run an automation again because an answer was slow or " +
 				"lost: the same call within 10 minutes gives the run that was started, and after that look at its last_run first.",
 			scope: "automations:run", kind: runs, about: "automation",
-			in: object(
-				must("automation_id", idArgument("automation", "automations_list").example("overdue-reminders")),
-				may("input", anything().because("What the automation's input_schema describes. Default: {}.").
-					example(node{"minimum_days_overdue", 7})),
-				may("wait_seconds", integer(0, maxRunWait).with("default", defaultRunWait, "description",
-					"How long to wait for the end. 0 answers as soon as the run is started.")),
-				may("idempotency_key", keyArgument()),
-			),
-			out: object(
-				must("run", runSchema()),
-				must("ended", boolean().because("false: it is still going on; ask with automations_run_get.")),
-				must("message", free(500)),
-				must("repeated", boolean().because("true: this call was made before, and this is the run that it started then.")),
-				must("idempotency_key", free(100).because("Names this call. Send it to repeat the call with certainty.")),
-			),
-			run: handle(runAutomation),
+			arguments: map[string]string{"automation_id": theID("automation", "automations_list")},
+			function:  handle(runAutomation),
 		},
 	}
 }
 
-func runAutomation(ctx context.Context, c *toolCall, a runArguments) (*outcome, error) {
+func runAutomation(ctx context.Context, c *toolCall, a runArguments) (startedRun, error) {
 	input := orObject(a.Input)
 	w, o, err := c.once(ctx, a.IdempotencyKey, a.AutomationID, input)
 	if err != nil {
-		return nil, err
+		return startedRun{}, err
 	}
 	wait := time.Duration(a.WaitSeconds) * time.Second
 	c.stream.open(wait)
 	run, err := c.data().StartRun(write(ctx), c.by, w, a.AutomationID, input)
 	if err != nil {
-		return nil, err
+		return startedRun{}, err
 	}
 	if o.replayed || wait > 0 {
 		run = c.follow(ctx, run, wait)
 	}
-	target := fmt.Sprintf("automation %s, run %s", a.AutomationID, run.ID)
+	c.target = fmt.Sprintf("automation %s, run %s", a.AutomationID, run.ID)
 	if run.Status == data.RunFailed {
-		return &outcome{target: target}, failedRun(run, o)
+		return startedRun{}, failedRun(run, o)
 	}
 	message := "The run has ended."
 	if !run.Ended() {
 		message = "The run was started and is still going on. Ask with automations_run_get and the run's id; do not start it again."
 	}
-	return &outcome{
-		value: node{
-			"run", presented(run), "ended", run.Ended(), "message", message, "repeated", o.replayed,
-			"idempotency_key", o.shown,
-		},
-		target: target,
-	}, nil
+	return startedRun{presented(run), run.Ended(), message, o.replayed, o.shown}, nil
 }
 
 // failedRun says what of a run was done and what was not.
@@ -156,7 +127,7 @@ func failedRun(run data.Run, o *once) *toolError {
 		if s.Status == "succeeded" {
 			did = append(did, name)
 		} else {
-			not = append(not, name+" ("+s.Status+")")
+			not = append(not, name+" ("+string(s.Status)+")")
 		}
 	}
 	p := &toolError{
@@ -165,7 +136,7 @@ func failedRun(run data.Run, o *once) *toolError {
 			orElse(strings.Join(not, ", "), "nothing")),
 		next: "Tell the person what was and was not done. To run it anew, if they want that, give an idempotency_key of your own: " +
 			"what was done may then be done again.",
-		detail: node{"run", presented(run), "idempotency_key", o.shown, "repeated", o.replayed},
+		detail: startedRun{Run: presented(run), Ended: true, Repeated: o.replayed, IdempotencyKey: o.shown},
 	}
 	if run.Error != nil {
 		p.sentence += " " + cleantext.Line(run.Error.Code, maxName) + ": " + cleantext.Line(run.Error.Message, 500)
@@ -212,7 +183,7 @@ func (c *toolCall) progress(run data.Run) {
 	if c.progressToken == nil {
 		return
 	}
-	message := run.Status
+	message := string(run.Status)
 	if run.Message != nil && *run.Message != "" {
 		message = *run.Message
 	}

@@ -8,54 +8,33 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
-func daySchema() node {
-	return oneOf("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+type profile struct {
+	Business     data.Business     `json:"business"`
+	OpeningHours data.Hours        `json:"opening_hours" jsonschema:"A day that is not named is closed."`
+	ServiceAreas data.ServiceAreas `json:"service_areas"`
 }
 
-func spanSchema() node {
-	clock := "^([01][0-9]|2[0-3]):[0-5][0-9]$"
-	return object(
-		must("day", daySchema()),
-		must("open", node{"type", "string", "pattern", clock}.because("HH:MM on the business's clocks.").example("09:00")),
-		must("close", node{"type", "string", "pattern", "^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$"}.
-			because("HH:MM, after open; 24:00 is the end of the day.").example("17:00")),
-	)
+type businessResult struct {
+	Business data.Business `json:"business"`
 }
 
-func areaSchema() node {
-	return object(
-		must("name", text(120).example("Madison", "53593")),
-		must("kind", oneOf("city", "postal_code", "region")),
-		may("radius_km", node{"type", []string{"number", "null"}, "exclusiveMinimum", 0, "maximum", 500}.
-			because("How far around it the business works; null or absent for a region.")),
-	)
-}
-
-func businessSchema() node {
-	return object(
-		must("id", id()), must("name", free(255)), must("slug", free(255)),
-		must("email", words(254)), must("phone", words(40).because("E.164.")), must("website_url", words(2000)),
-		must("time_zone", free(64).because("An IANA time zone.").example("America/Chicago")),
-		must("account_status", free(40)), must("version", version()), must("updated_at", instant()),
-	)
-}
-
-func hoursMembers() []field {
-	return []field{must("hours", list(spanSchema(), 42)), must("version", version()), must("updated_at", instant())}
-}
-
-func areasMembers() []field {
-	return []field{must("service_areas", list(areaSchema(), 100)), must("version", version()), must("updated_at", instant())}
+type businessUpdate struct {
+	Name       string  `json:"name,omitzero" minLength:"1" maxLength:"120"`
+	Email      *string `json:"email,omitzero" format:"email" maxLength:"254" jsonschema:"null removes it."`
+	Phone      *string `json:"phone,omitzero" pattern:"^\\+[0-9]{7,15}$" example:"+16085550123" jsonschema:"E.164: + and 7 to 15 digits. null removes it."`
+	WebsiteURL *string `json:"website_url,omitzero" format:"uri" pattern:"^https?://" maxLength:"2000" example:"https://fernhollow.example.com/" jsonschema:"null removes it."`
+	TimeZone   string  `json:"time_zone,omitzero" minLength:"1" maxLength:"64" example:"Europe/London" jsonschema:"An IANA time zone."`
+	versionArgument
 }
 
 type hoursArguments struct {
-	Hours     []data.Span `json:"hours"`
-	IfVersion int64       `json:"if_version"`
+	Hours []data.Span `json:"hours" maxItems:"42" jsonschema:"[] closes the whole week."`
+	versionArgument
 }
 
 type areasArguments struct {
-	ServiceAreas []data.ServiceArea `json:"service_areas"`
-	IfVersion    int64              `json:"if_version"`
+	ServiceAreas []data.ServiceArea `json:"service_areas" maxItems:"100" jsonschema:"[] removes all."`
+	versionArgument
 }
 
 func businessTools() []*tool {
@@ -65,26 +44,14 @@ func businessTools() []*tool {
 			title: "Get business profile",
 			description: "The business itself: name, contact details, website, time zone, opening hours by day of the week, and the " +
 				"areas that it serves. Read this first when times, opening hours or places matter.",
-			scope: "business:read", about: "business", in: object(),
-			out: object(
-				must("business", businessSchema()),
-				must("opening_hours", object(hoursMembers()...).because("A day that is not named is closed.")),
-				must("service_areas", object(areasMembers()...)),
-			),
-			run: handle(func(ctx context.Context, c *toolCall, _ struct{}) (*outcome, error) {
-				var business data.Business
-				var hours data.Hours
-				var areas data.ServiceAreas
+			scope: "business:read", about: "business",
+			function: handle(func(ctx context.Context, c *toolCall, _ struct{}) (p profile, err error) {
 				group, ctx := errgroup.WithContext(ctx)
-				group.Go(func() (err error) { business, err = c.data().Business(ctx, c.by); return err })
-				group.Go(func() (err error) { hours, err = c.data().Hours(ctx, c.by); return err })
-				group.Go(func() (err error) { areas, err = c.data().ServiceAreas(ctx, c.by); return err })
-				if err := group.Wait(); err != nil {
-					return nil, err
-				}
-				return &outcome{
-					value: node{"business", business, "opening_hours", hours, "service_areas", areas},
-				}, nil
+				group.Go(func() (err error) { p.Business, err = c.data().Business(ctx, c.by); return err })
+				group.Go(func() (err error) { p.OpeningHours, err = c.data().Hours(ctx, c.by); return err })
+				group.Go(func() (err error) { p.ServiceAreas, err = c.data().ServiceAreas(ctx, c.by); return err })
+				err = group.Wait()
+				return p, err
 			}),
 		},
 		{
@@ -93,24 +60,14 @@ func businessTools() []*tool {
 			description: "Change the business's name, e-mail address, telephone number, website or time zone. Only what you send is " +
 				"changed. Opening hours and service areas have tools of their own.",
 			scope: "business:write", kind: changes, idempotent: true, about: "business",
-			in: object(
-				may("name", text(120)),
-				may("email", node{"type", "string", "format", "email", "maxLength", 254}.orNull().because("null removes it.")),
-				may("phone", node{"type", "string", "pattern", "^\\+[0-9]{7,15}$"}.orNull().
-					because("E.164: + and 7 to 15 digits. null removes it.").example("+16085550123")),
-				may("website_url", node{"type", "string", "format", "uri", "pattern", "^https?://", "maxLength", 2000}.orNull().
-					because("null removes it.").example("https://fernhollow.example.com/")),
-				may("time_zone", text(64).because("An IANA time zone.").example("Europe/London")),
-				may("if_version", versionArgument()),
-			).with("minProperties", 1),
-			out: object(must("business", businessSchema())),
-			run: handle(func(ctx context.Context, c *toolCall, m members) (*outcome, error) {
-				var v int64
-				if err := m.read("if_version", &v); err != nil {
-					return nil, err
+			least: 1,
+			function: handle(func(ctx context.Context, c *toolCall, a businessUpdate) (businessResult, error) {
+				patch, err := c.patch(ifVersion)
+				if err != nil {
+					return businessResult{}, err
 				}
-				changed, err := c.data().UpdateBusiness(write(ctx), c.by, fresh(v), m.except("if_version"))
-				return done("business", changed, "", err)
+				changed, err := c.data().UpdateBusiness(write(ctx), c.by, fresh(a.IfVersion), patch)
+				return businessResult{changed}, err
 			}),
 		},
 		{
@@ -120,20 +77,9 @@ func businessTools() []*tool {
 				"change them, send all. A day that is not named is closed; a day may have several spans (a lunch break), which must " +
 				"not overlap.",
 			scope: "business:write", kind: changes, idempotent: true, about: "business",
-			in: object(
-				must("hours", list(spanSchema(), 42).because("[] closes the whole week.")),
-				may("if_version", versionArgument()),
-			).with("examples", []any{node{"hours", []any{
-				node{"day", "monday", "open", "09:00", "close", "12:30"},
-				node{"day", "monday", "open", "13:30", "close", "17:00"},
-			}}}),
-			out: object(hoursMembers()...),
-			run: handle(func(ctx context.Context, c *toolCall, a hoursArguments) (*outcome, error) {
-				hours, err := c.data().SetHours(write(ctx), c.by, fresh(a.IfVersion), a.Hours)
-				if err != nil {
-					return nil, err
-				}
-				return &outcome{value: hours}, nil
+			example: `{"hours":[{"day":"monday","open":"09:00","close":"12:30"},{"day":"monday","open":"13:30","close":"17:00"}]}`,
+			function: handle(func(ctx context.Context, c *toolCall, a hoursArguments) (data.Hours, error) {
+				return c.data().SetHours(write(ctx), c.by, fresh(a.IfVersion), a.Hours)
 			}),
 		},
 		{
@@ -142,17 +88,8 @@ func businessTools() []*tool {
 			description: "Replace the list of places that the business serves. Send the whole list as it shall be: read the present " +
 				"one with business_get, change it, send all.",
 			scope: "business:write", kind: changes, idempotent: true, about: "business",
-			in: object(
-				must("service_areas", list(areaSchema(), 100).because("[] removes all.")),
-				may("if_version", versionArgument()),
-			),
-			out: object(areasMembers()...),
-			run: handle(func(ctx context.Context, c *toolCall, a areasArguments) (*outcome, error) {
-				areas, err := c.data().SetServiceAreas(write(ctx), c.by, fresh(a.IfVersion), a.ServiceAreas)
-				if err != nil {
-					return nil, err
-				}
-				return &outcome{value: areas}, nil
+			function: handle(func(ctx context.Context, c *toolCall, a areasArguments) (data.ServiceAreas, error) {
+				return c.data().SetServiceAreas(write(ctx), c.by, fresh(a.IfVersion), a.ServiceAreas)
 			}),
 		},
 	}

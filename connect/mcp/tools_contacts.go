@@ -2,54 +2,60 @@ package mcp
 
 import (
 	"context"
-	"slices"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
-func contactTypes() node    { return oneOf("customer", "lead", "vendor") }
-func contactStatuses() node { return oneOf("active", "inactive") }
-
-func contactSchema() node {
-	return object(
-		must("id", contactID()), must("first_name", free(255)), must("last_name", words(255)), must("email", words(254)),
-		must("phone_number", words(40)), must("country_code", words(8)), must("contact_type", contactTypes()),
-		must("contact_status", contactStatuses()), must("notes", words(20_000)), must("date_created", instant()),
-		must("date_modified", instant()), must("version", version()),
-	)
+type contactPage struct {
+	Contacts []data.Contact `json:"contacts" maxItems:"100"`
+	nextCursor
 }
 
-func contactArgument() node {
-	return contactID().because("The contact's id, as contacts_search gives it.").example(10403)
+type contactResult struct {
+	Contact data.Contact `json:"contact"`
 }
 
-// contactMembers are what can be written of a contact.
-func contactMembers(name field) []field {
-	return []field{
-		name,
-		may("last_name", text(80).orNull()),
-		may("email", node{"type", "string", "format", "email", "maxLength", 254}.orNull().example("ines@example.com")),
-		may("phone_number", node{"type", "string", "pattern", "^[0-9]{4,14}$"}.orNull().
-			because("Digits only, without the country's code, which goes into country_code: send both or neither.").
-			example("6085550123")),
-		may("country_code", node{"type", "string", "pattern", "^\\+[0-9]{1,3}$"}.orNull().
-			because("+ and 1 to 3 digits, together with phone_number.").example("+1")),
-		may("contact_type", contactTypes()),
-		may("contact_status", contactStatuses()),
-		may("notes", text(4000).orNull().because("Several lines are fine. They replace the notes that are there.")),
-	}
+type contactAdded struct {
+	Contact data.Contact `json:"contact"`
+	repetition
 }
 
-type contactSearch struct {
-	listArguments
-
-	Status string `json:"status"`
-	Type   string `json:"type"`
+type contactArguments struct {
+	ID int64 `json:"id" minimum:"1" maximum:"9007199254740991" example:"10403" jsonschema:"The contact's id, as contacts_search gives it."`
 }
 
-type contactReference struct {
-	ID      int64 `json:"id"`
-	Confirm bool  `json:"confirm"`
+// contactDetails are what can be written of a contact, beside the first name.
+type contactDetails struct {
+	LastName    *string            `json:"last_name,omitzero" minLength:"1" maxLength:"80"`
+	Email       *string            `json:"email,omitzero" format:"email" maxLength:"254" example:"ines@example.com"`
+	PhoneNumber *string            `json:"phone_number,omitzero" pattern:"^[0-9]{4,14}$" example:"6085550123" jsonschema:"Digits only, without the country's code, which goes into country_code: send both or neither."`
+	CountryCode *string            `json:"country_code,omitzero" pattern:"^\\+[0-9]{1,3}$" example:"+1" jsonschema:"+ and 1 to 3 digits, together with phone_number."`
+	Type        data.ContactType   `json:"contact_type,omitzero"`
+	Status      data.ContactStatus `json:"contact_status,omitzero"`
+	Notes       *string            `json:"notes,omitzero" minLength:"1" maxLength:"4000" jsonschema:"Several lines are fine. They replace the notes that are there."`
+}
+
+type contactCreation struct {
+	FirstName string `json:"first_name" minLength:"1" maxLength:"80"`
+	contactDetails
+	keyArgument
+}
+
+type contactUpdate struct {
+	contactArguments
+	FirstName string `json:"first_name,omitzero" minLength:"1" maxLength:"80"`
+	contactDetails
+	versionArgument
+}
+
+type contactDeletion struct {
+	contactArguments
+	confirmArgument
+}
+
+type contactDeleted struct {
+	ID int64 `json:"id" minimum:"1" maximum:"9007199254740991"`
+	deletion
 }
 
 func contactName(c data.Contact) string {
@@ -71,17 +77,10 @@ func contactTools() []*tool {
 			description: "Find customers, leads and vendors of the business, newest first. Without a query it lists all. Use the id of " +
 				"a result with the other contacts_ tools.",
 			scope: "contacts:read", about: "contact",
-			in: object(
-				may("query", queryArgument("names, e-mail address, telephone number and notes").example("halvorsen")),
-				may("status", contactStatuses()), may("type", contactTypes()),
-				may("limit", limitArgument()), may("cursor", cursorArgument()),
-			),
-			out: part("contacts", contactSchema()),
-			run: handle(func(ctx context.Context, c *toolCall, a contactSearch) (*outcome, error) {
-				page, err := c.data().Contacts(ctx, c.by, data.ContactFilter{
-					Query: a.Query, Status: a.Status, Type: a.Type, List: a.list(),
-				})
-				return listed("contacts", page, err)
+			arguments: listing("names, e-mail address, telephone number and notes"),
+			function: handle(func(ctx context.Context, c *toolCall, f data.ContactFilter) (contactPage, error) {
+				page, err := c.data().Contacts(ctx, c.by, f)
+				return contactPage{page.Items, next(page.Next)}, err
 			}),
 		},
 		{
@@ -89,11 +88,9 @@ func contactTools() []*tool {
 			title:       "Get contact",
 			description: "One contact with all of its details and its version.",
 			scope:       "contacts:read", about: "contact",
-			in:  object(must("id", contactArgument())),
-			out: object(must("contact", contactSchema())),
-			run: handle(func(ctx context.Context, c *toolCall, a contactReference) (*outcome, error) {
+			function: handle(func(ctx context.Context, c *toolCall, a contactArguments) (contactResult, error) {
 				contact, err := c.data().Contact(ctx, c.by, a.ID)
-				return found("contact", contact, err)
+				return contactResult{contact}, err
 			}),
 		},
 		{
@@ -102,27 +99,22 @@ func contactTools() []*tool {
 			description: "Add a contact. Search first, so that nobody is added twice. A new contact is an active lead unless you say " +
 				"otherwise.",
 			scope: "contacts:write", kind: adds, about: "contact",
-			in: object(slices.Concat(contactMembers(must("first_name", text(80))), []field{may("idempotency_key", keyArgument())})...).
-				with("examples", []any{node{
-					"first_name", "Ines", "last_name", "Halvorsen", "country_code", "+1", "phone_number", "6085550123",
-					"contact_type", "customer",
-				}}),
-			out: added("contact", contactSchema()),
-			run: handle(func(ctx context.Context, c *toolCall, m members) (*outcome, error) {
-				var named string
-				if err := m.read("idempotency_key", &named); err != nil {
-					return nil, err
-				}
-				patch := m.except("idempotency_key")
-				w, o, err := c.once(ctx, named, patch)
+			example: `{"first_name":"Ines","last_name":"Halvorsen","country_code":"+1","phone_number":"6085550123",` +
+				`"contact_type":"customer"}`,
+			function: handle(func(ctx context.Context, c *toolCall, a contactCreation) (contactAdded, error) {
+				patch, err := c.patch(idempotencyKey)
 				if err != nil {
-					return nil, err
+					return contactAdded{}, err
+				}
+				w, o, err := c.once(ctx, a.IdempotencyKey, patch)
+				if err != nil {
+					return contactAdded{}, err
 				}
 				contact, err := c.data().CreateContact(write(ctx), c.by, w, patch)
 				if err != nil {
-					return nil, err
+					return contactAdded{}, err
 				}
-				return c.added(ctx, "contact", contact, o, "contact "+number(contact.ID)), nil
+				return contactAdded{contact, c.added(ctx, o, "contact "+number(contact.ID))}, nil
 			}),
 		},
 		{
@@ -131,21 +123,14 @@ func contactTools() []*tool {
 			description: "Change a contact. Only what you send is changed; null clears a member. To add to the notes, read them first " +
 				"and send the old and the new text together.",
 			scope: "contacts:write", kind: changes, idempotent: true, about: "contact",
-			in: object(slices.Concat(
-				[]field{must("id", contactArgument())}, contactMembers(may("first_name", text(80))),
-				[]field{may("if_version", versionArgument())},
-			)...).with("minProperties", 2),
-			out: object(must("contact", contactSchema())),
-			run: handle(func(ctx context.Context, c *toolCall, m members) (*outcome, error) {
-				var id, v int64
-				if err := m.read("id", &id); err != nil {
-					return nil, err
+			least: 2,
+			function: handle(func(ctx context.Context, c *toolCall, a contactUpdate) (contactResult, error) {
+				patch, err := c.patch("id", ifVersion)
+				if err != nil {
+					return contactResult{}, err
 				}
-				if err := m.read("if_version", &v); err != nil {
-					return nil, err
-				}
-				contact, err := c.data().UpdateContact(write(ctx), c.by, fresh(v), id, m.except("id", "if_version"))
-				return done("contact", contact, "contact "+number(id), err)
+				contact, err := c.data().UpdateContact(write(ctx), c.by, fresh(a.IfVersion), a.ID, patch)
+				return contactResult{contact}, err
 			}),
 		},
 		{
@@ -154,20 +139,18 @@ func contactTools() []*tool {
 			description: "Delete a contact for good. It is refused while jobs, estimates, invoices or appointments to come refer to the " +
 				"contact; make it inactive with contacts_update instead. The person is asked to confirm.",
 			scope: "contacts:write", kind: deletes, idempotent: true, about: "contact",
-			in:  object(must("id", contactArgument()), may("confirm", confirmArgument())),
-			out: deleted(contactID()),
-			run: handle(func(ctx context.Context, c *toolCall, a contactReference) (*outcome, error) {
+			function: handle(func(ctx context.Context, c *toolCall, a contactDeletion) (contactDeleted, error) {
 				contact, err := c.data().Contact(ctx, c.by, a.ID)
 				if err != nil {
-					return nil, err
+					return contactDeleted{}, err
 				}
-				return c.delete(ctx, removal{
-					id: a.ID, record: "contact " + number(a.ID), version: contact.Version, named: contactName(contact),
-					confirm: a.Confirm,
+				d, err := c.delete(ctx, removal{
+					record: "contact " + number(a.ID), version: contact.Version, named: contactName(contact), confirm: a.Confirm,
 					remove: func(ctx context.Context, w data.Write) error {
 						return c.data().DeleteContact(ctx, c.by, w, a.ID)
 					},
 				})
+				return contactDeleted{a.ID, d}, err
 			}),
 		},
 	}

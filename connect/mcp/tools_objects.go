@@ -8,34 +8,58 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
-func typeArgument() node {
-	return node{"type", "string", "pattern", "^[a-z0-9_-]{1,60}$"}.
-		because("The kind of records, as object_types_list names it.").example("vehicles")
+type objectTypePage struct {
+	ObjectTypes []data.ObjectType `json:"object_types" maxItems:"100"`
+	nextCursor
 }
 
-func typeMembers() []field {
-	return []field{
-		must("name", free(60)), must("title", free(255)), must("description", words(4000)),
-		must("object_count", integer(0, 1<<53-1)),
-	}
+type objectTypeResult struct {
+	ObjectType data.DescribedType `json:"object_type"`
 }
 
-func objectSchema() node {
-	return object(
-		must("id", id()), must("type", free(60)), must("fields", anything().because("As the type's schema describes them.")),
-		must("version", version()), must("created_at", instant()), must("updated_at", instant()),
-	)
+type objectPage struct {
+	Objects []data.Object `json:"objects" maxItems:"100"`
+	nextCursor
+}
+
+type objectResult struct {
+	Object data.Object `json:"object"`
+}
+
+type objectAdded struct {
+	Object data.Object `json:"object"`
+	repetition
+}
+
+type typeArgument struct {
+	Type string `json:"type" pattern:"^[a-z0-9_-]{1,60}$" example:"vehicles" jsonschema:"The kind of records, as object_types_list names it."`
+}
+
+type objectSearch struct {
+	typeArgument
+	data.Search
 }
 
 type objectArguments struct {
-	listArguments
+	typeArgument
+	idArguments
+}
 
-	Type           string         `json:"type"`
-	ID             string         `json:"id"`
-	Fields         jsontext.Value `json:"fields"`
-	IfVersion      int64          `json:"if_version"`
-	IdempotencyKey string         `json:"idempotency_key"`
-	Confirm        bool           `json:"confirm"`
+type objectCreation struct {
+	typeArgument
+	Fields jsontext.Value `json:"fields" example:"{\"plate\":\"FH 1042\",\"make\":\"Calder\",\"year\":2023}" jsonschema:"What the kind's schema describes."`
+	keyArgument
+}
+
+type objectUpdate struct {
+	objectArguments
+	Fields jsontext.Value `json:"fields" minProperties:"1" jsonschema:"The fields to change."`
+	versionArgument
+}
+
+type objectDeletion struct {
+	objectArguments
+	confirmArgument
 }
 
 func objectTools() []*tool {
@@ -46,14 +70,10 @@ func objectTools() []*tool {
 			description: "The business's own kinds of records (custom objects): vehicles, pets, boilers and the like. Get a kind's " +
 				"schema with object_type_get before you write one.",
 			scope: "objects:read", about: "object type",
-			in:  object(may("limit", limitArgument()), may("cursor", cursorArgument())),
-			out: part("object_types", object(typeMembers()...)),
-			run: handle(func(ctx context.Context, c *toolCall, a listArguments) (*outcome, error) {
-				page, err := c.data().ObjectTypes(ctx, c.by, a.list())
-				for i := range page.Items {
-					page.Items[i].Schema = nil
-				}
-				return listed("object_types", page, err)
+			arguments: listing(""),
+			function: handle(func(ctx context.Context, c *toolCall, l data.List) (objectTypePage, error) {
+				page, err := c.data().ObjectTypes(ctx, c.by, l)
+				return objectTypePage{page.Items, next(page.Next)}, err
 			}),
 		},
 		{
@@ -61,12 +81,10 @@ func objectTools() []*tool {
 			title:       "Get object type",
 			description: "One kind of custom objects with the JSON Schema of its fields. objects_create and objects_update hold to it.",
 			scope:       "objects:read", about: "object type",
-			in:  object(must("type", typeArgument())),
-			out: object(must("object_type", object(append(typeMembers(), must("schema", anything()))...))),
-			run: handle(func(ctx context.Context, c *toolCall, a objectArguments) (*outcome, error) {
+			function: handle(func(ctx context.Context, c *toolCall, a typeArgument) (objectTypeResult, error) {
 				kind, err := c.data().ObjectType(ctx, c.by, a.Type)
 				kind.Schema = orObject(kind.Schema)
-				return found("object_type", kind, err)
+				return objectTypeResult{kind}, err
 			}),
 		},
 		{
@@ -74,14 +92,10 @@ func objectTools() []*tool {
 			title:       "Search objects",
 			description: "Find custom objects of one kind, newest first. Without a query it lists all of the kind.",
 			scope:       "objects:read", about: "object type",
-			in: object(
-				must("type", typeArgument()), may("query", queryArgument("all texts and numbers of the object's fields")),
-				may("limit", limitArgument()), may("cursor", cursorArgument()),
-			),
-			out: part("objects", objectSchema()),
-			run: handle(func(ctx context.Context, c *toolCall, a objectArguments) (*outcome, error) {
-				page, err := c.data().Objects(ctx, c.by, a.Type, a.search())
-				return listed("objects", page, err)
+			arguments: listing("all texts and numbers of the object's fields"),
+			function: handle(func(ctx context.Context, c *toolCall, a objectSearch) (objectPage, error) {
+				page, err := c.data().Objects(ctx, c.by, a.Type, a.Search)
+				return objectPage{page.Items, next(page.Next)}, err
 			}),
 		},
 		{
@@ -89,11 +103,10 @@ func objectTools() []*tool {
 			title:       "Get object",
 			description: "One custom object with its fields and its version.",
 			scope:       "objects:read", about: "object",
-			in:  object(must("type", typeArgument()), must("id", idArgument("object", "objects_search"))),
-			out: object(must("object", objectSchema())),
-			run: handle(func(ctx context.Context, c *toolCall, a objectArguments) (*outcome, error) {
+			arguments: naming("object", "objects_search"),
+			function: handle(func(ctx context.Context, c *toolCall, a objectArguments) (objectResult, error) {
 				o, err := c.data().Object(ctx, c.by, a.Type, a.ID)
-				return found("object", o, err)
+				return objectResult{o}, err
 			}),
 		},
 		{
@@ -102,23 +115,16 @@ func objectTools() []*tool {
 			description: "Add a custom object of a kind. Its fields have to meet the kind's schema (object_type_get); what does not is " +
 				"refused with every wrong field named. Search first, so that nothing is added twice.",
 			scope: "objects:write", kind: adds, about: "object type",
-			in: object(
-				must("type", typeArgument()),
-				must("fields", anything().because("What the kind's schema describes.").
-					example(node{"plate", "FH 1042", "make", "Calder", "year", 2023})),
-				may("idempotency_key", keyArgument()),
-			),
-			out: added("object", objectSchema()),
-			run: handle(func(ctx context.Context, c *toolCall, a objectArguments) (*outcome, error) {
+			function: handle(func(ctx context.Context, c *toolCall, a objectCreation) (objectAdded, error) {
 				w, o, err := c.once(ctx, a.IdempotencyKey, a.Type, a.Fields)
 				if err != nil {
-					return nil, err
+					return objectAdded{}, err
 				}
 				created, err := c.data().CreateObject(write(ctx), c.by, w, a.Type, a.Fields)
 				if err != nil {
-					return nil, err
+					return objectAdded{}, err
 				}
-				return c.added(ctx, "object", created, o, "object "+a.Type+" "+created.ID), nil
+				return objectAdded{created, c.added(ctx, o, "object "+a.Type+" "+created.ID)}, nil
 			}),
 		},
 		{
@@ -127,15 +133,10 @@ func objectTools() []*tool {
 			description: "Change fields of a custom object. Only the fields that you send are changed; null takes a field out. The outcome " +
 				"has to meet the kind's schema (object_type_get).",
 			scope: "objects:write", kind: changes, idempotent: true, about: "object",
-			in: object(
-				must("type", typeArgument()), must("id", idArgument("object", "objects_search")),
-				must("fields", anything().with("minProperties", 1).because("The fields to change.")),
-				may("if_version", versionArgument()),
-			),
-			out: object(must("object", objectSchema())),
-			run: handle(func(ctx context.Context, c *toolCall, a objectArguments) (*outcome, error) {
+			arguments: naming("object", "objects_search"),
+			function: handle(func(ctx context.Context, c *toolCall, a objectUpdate) (objectResult, error) {
 				changed, err := c.data().UpdateObject(write(ctx), c.by, fresh(a.IfVersion), a.Type, a.ID, a.Fields)
-				return done("object", changed, "object "+a.Type+" "+a.ID, err)
+				return objectResult{changed}, err
 			}),
 		},
 		{
@@ -143,22 +144,20 @@ func objectTools() []*tool {
 			title:       "Delete object",
 			description: "Delete a custom object for good. The person is asked to confirm.",
 			scope:       "objects:write", kind: deletes, idempotent: true, about: "object",
-			in: object(
-				must("type", typeArgument()), must("id", idArgument("object", "objects_search")), may("confirm", confirmArgument()),
-			),
-			out: deleted(id()),
-			run: handle(func(ctx context.Context, c *toolCall, a objectArguments) (*outcome, error) {
+			arguments: naming("object", "objects_search"),
+			function: handle(func(ctx context.Context, c *toolCall, a objectDeletion) (deleted, error) {
 				found, err := c.data().Object(ctx, c.by, a.Type, a.ID)
 				if err != nil {
-					return nil, err
+					return deleted{}, err
 				}
-				return c.delete(ctx, removal{
-					id: a.ID, record: "object " + a.Type + " " + a.ID, version: found.Version, confirm: a.Confirm,
+				d, err := c.delete(ctx, removal{
+					record: "object " + a.Type + " " + a.ID, version: found.Version, confirm: a.Confirm,
 					named: "the record " + quoted(string(found.Fields)) + " of " + quoted(a.Type),
 					remove: func(ctx context.Context, w data.Write) error {
 						return c.data().DeleteObject(ctx, c.by, w, a.Type, a.ID)
 					},
 				})
+				return deleted{a.ID, d}, err
 			}),
 		},
 	}

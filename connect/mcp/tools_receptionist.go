@@ -6,58 +6,73 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
-func tones() node { return oneOf("friendly", "professional", "formal", "warm", "playful") }
-
-func ruleSchema(id field) node {
-	return object(
-		id,
-		must("when", text(500).because("The case, in plain words.").example("the caller reports water running")),
-		must("then", text(500).because("What the receptionist does then.").example("transfer to the emergency number")),
-		may("enabled", boolean().with("default", true)),
-	)
+type receptionistResult struct {
+	Receptionist data.Receptionist `json:"receptionist"`
 }
 
-func receptionistSchema() node {
-	return object(
-		must("personality", object(
-			must("name", free(255)), must("tone", tones()), must("greeting", free(2000)), must("language", free(40)),
-			must("instructions", words(20_000)),
-		)),
-		must("rules", list(object(
-			must("id", id()), must("when", free(2000)), must("then", free(2000)), must("enabled", boolean()),
-		), 100).because("In the order in which they apply.")),
-		must("version", version()), must("updated_at", instant()),
-	)
-}
-
-func faqSchema() node {
-	return object(
-		must("id", id()), must("question", free(2000)), must("answer", free(20_000)), must("enabled", boolean()),
-		must("version", version()), must("created_at", instant()), must("updated_at", instant()),
-	)
-}
-
-func serviceSchema() node {
-	return object(
-		must("id", id()), must("name", free(255)), must("description", words(20_000)),
-		must("duration_minutes", integer(0, 100_000).orNull()), must("price", money().because("null: on request.")),
-		must("bookable", boolean()), must("version", version()), must("created_at", instant()), must("updated_at", instant()),
-	)
+type personalityUpdate struct {
+	Name         string    `json:"name,omitzero" minLength:"1" maxLength:"60"`
+	Tone         data.Tone `json:"tone,omitzero"`
+	Greeting     string    `json:"greeting,omitzero" minLength:"1" maxLength:"500" example:"Fernhollow, this is Fern. How can I help?" jsonschema:"What it says first."`
+	Language     string    `json:"language,omitzero" pattern:"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$" maxLength:"35" example:"en-GB" jsonschema:"A BCP 47 tag."`
+	Instructions *string   `json:"instructions,omitzero" minLength:"1" maxLength:"4000" jsonschema:"Standing instructions, several lines; null removes them."`
+	versionArgument
 }
 
 type rulesArguments struct {
-	Rules []struct {
-		ID      string `json:"id"`
-		When    string `json:"when"`
-		Then    string `json:"then"`
-		Enabled *bool  `json:"enabled"`
-	} `json:"rules"`
-	IfVersion int64 `json:"if_version"`
+	Rules []rule `json:"rules" maxItems:"50" jsonschema:"[] removes all."`
+	versionArgument
 }
 
-type deleteArguments struct {
-	ID      string `json:"id"`
-	Confirm bool   `json:"confirm"`
+type rule struct {
+	ID      string `json:"id,omitzero" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$" jsonschema:"The id of the rule, as receptionist_get gives it."`
+	When    string `json:"when" minLength:"1" maxLength:"500" example:"the caller reports water running" jsonschema:"The case, in plain words."`
+	Then    string `json:"then" minLength:"1" maxLength:"500" example:"transfer to the emergency number" jsonschema:"What the receptionist does then."`
+	Enabled *bool  `json:"enabled,omitzero" default:"true"`
+}
+
+// upsertArguments are those of a tool that adds a record, or replaces the one that has the id.
+type upsertArguments struct {
+	versionArgument
+	keyArgument
+}
+
+type faqPage struct {
+	FAQs []data.FAQ `json:"faqs" maxItems:"100"`
+	nextCursor
+}
+
+type faqUpsert struct {
+	ID       string `json:"id,omitzero" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$"`
+	Question string `json:"question" minLength:"1" maxLength:"300" example:"Do you work on Saturdays?"`
+	Answer   string `json:"answer" minLength:"1" maxLength:"2000" example:"Until noon."`
+	Enabled  bool   `json:"enabled,omitzero" default:"true" jsonschema:"false keeps it without using it."`
+	upsertArguments
+}
+
+type faqAdded struct {
+	FAQ data.FAQ `json:"faq"`
+	repetition
+}
+
+type servicePage struct {
+	Services []data.Offering `json:"services" maxItems:"100"`
+	nextCursor
+}
+
+type serviceUpsert struct {
+	ID              string  `json:"id,omitzero" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$"`
+	Name            string  `json:"name" minLength:"1" maxLength:"120" example:"Boiler service"`
+	Description     *string `json:"description,omitzero" minLength:"1" maxLength:"2000"`
+	DurationMinutes *int    `json:"duration_minutes,omitzero" minimum:"5" maximum:"1440" jsonschema:"Required where bookable is true."`
+	Price           *string `json:"price,omitzero" pattern:"^[0-9]{1,7}(\\.[0-9]{1,2})?$" example:"120.00" jsonschema:"In the business's currency; null: on request."`
+	Bookable        bool    `json:"bookable,omitzero" default:"false" jsonschema:"Whether the receptionist may book it."`
+	upsertArguments
+}
+
+type serviceAdded struct {
+	Service data.Offering `json:"service"`
+	repetition
 }
 
 func receptionistTools() []*tool {
@@ -67,11 +82,10 @@ func receptionistTools() []*tool {
 			title: "Get AI receptionist",
 			description: "How the business's AI receptionist is set up: its personality and its rules. Its FAQs and services have list " +
 				"tools of their own.",
-			scope: "receptionist:read", about: "receptionist", in: object(),
-			out: object(must("receptionist", receptionistSchema())),
-			run: handle(func(ctx context.Context, c *toolCall, _ struct{}) (*outcome, error) {
+			scope: "receptionist:read", about: "receptionist",
+			function: handle(func(ctx context.Context, c *toolCall, _ struct{}) (receptionistResult, error) {
 				receptionist, err := c.data().Receptionist(ctx, c.by)
-				return found("receptionist", receptionist, err)
+				return receptionistResult{receptionist}, err
 			}),
 		},
 		{
@@ -81,23 +95,15 @@ func receptionistTools() []*tool {
 				"instructions. Only what you send is changed, and it holds from the next conversation on. Show the person the new " +
 				"wording before you set it.",
 			scope: "receptionist:write", kind: changes, idempotent: true, about: "receptionist",
-			in: object(
-				may("name", text(60)), may("tone", tones()),
-				may("greeting", text(500).because("What it says first.").
-					example("Fernhollow, this is Fern. How can I help?")),
-				may("language", node{"type", "string", "pattern", "^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$", "maxLength", 35}.
-					because("A BCP 47 tag.").example("en-GB")),
-				may("instructions", text(4000).orNull().because("Standing instructions, several lines; null removes them.")),
-				may("if_version", versionArgument()),
-			).with("minProperties", 1),
-			out: object(must("receptionist", receptionistSchema())),
-			run: handle(func(ctx context.Context, c *toolCall, m members) (*outcome, error) {
-				var v int64
-				if err := m.read("if_version", &v); err != nil {
-					return nil, err
+			least: 1,
+			function: handle(func(ctx context.Context, c *toolCall, a personalityUpdate) (receptionistResult, error) {
+				c.target = "personality"
+				patch, err := c.patch(ifVersion)
+				if err != nil {
+					return receptionistResult{}, err
 				}
-				changed, err := c.data().UpdatePersonality(write(ctx), c.by, fresh(v), m.except("if_version"))
-				return done("receptionist", changed, "personality", err)
+				changed, err := c.data().UpdatePersonality(write(ctx), c.by, fresh(a.IfVersion), patch)
+				return receptionistResult{changed}, err
 			}),
 		},
 		{
@@ -107,12 +113,8 @@ func receptionistTools() []*tool {
 				"they apply: read the present ones with receptionist_get, keep the ids of those that stay, leave the id out of new " +
 				"ones. A rule that you do not send is gone.",
 			scope: "receptionist:write", kind: changes, about: "receptionist",
-			in: object(
-				must("rules", list(ruleSchema(may("id", idArgument("rule", "receptionist_get"))), 50).because("[] removes all.")),
-				may("if_version", versionArgument()),
-			),
-			out: object(must("receptionist", receptionistSchema())),
-			run: handle(func(ctx context.Context, c *toolCall, a rulesArguments) (*outcome, error) {
+			function: handle(func(ctx context.Context, c *toolCall, a rulesArguments) (receptionistResult, error) {
+				c.target = "rules"
 				rules := make([]data.Rule, 0, len(a.Rules))
 				for _, r := range a.Rules {
 					rules = append(rules, data.Rule{
@@ -120,52 +122,46 @@ func receptionistTools() []*tool {
 					})
 				}
 				changed, err := c.data().SetRules(write(ctx), c.by, fresh(a.IfVersion), rules)
-				return done("receptionist", changed, "rules", err)
+				return receptionistResult{changed}, err
 			}),
 		},
 	}, append(faqTools(), serviceTools()...)...)
 }
 
-// upsert is a tool's way to add a record or to replace the one that has the id.
+// upsert adds a record, or replaces the one that has the id.
 func upsert[T any](
-	ctx context.Context, c *toolCall, m members, name string,
+	ctx context.Context, c *toolCall, kind, id string, a upsertArguments,
 	create func(context.Context, data.Write, data.Patch) (T, error),
 	replace func(context.Context, data.Write, string, data.Patch) (T, error),
 	idOf func(T) string,
-) (*outcome, error) {
-	var id, named string
-	var v int64
-	for member, into := range map[string]any{"id": &id, "idempotency_key": &named, "if_version": &v} {
-		if err := m.read(member, into); err != nil {
-			return nil, err
-		}
+) (record T, r repetition, err error) {
+	patch, err := c.patch("id", idempotencyKey, ifVersion)
+	if err != nil {
+		return record, r, err
 	}
-	rest := m.except("id", "idempotency_key", "if_version")
-	var record T
-	var err error
-	o := &once{shown: named}
-	if id == "" {
-		if v != 0 {
-			return nil, &toolError{
-				code: codeArguments, sentence: "The arguments do not fit " + c.tool.name + ".", done: nothingDone,
-				details: []data.Detail{{Field: "if_version", Problem: "means nothing without id: a new record has no version"}},
-				next:    correctAndCall,
-			}
+	o := &once{shown: a.IdempotencyKey}
+	switch {
+	case id != "":
+		w := fresh(a.IfVersion)
+		o.shown = orElse(a.IdempotencyKey, string(w.Key))
+		record, err = replace(write(ctx), w, id, patch)
+	case a.IfVersion != 0:
+		err = &toolError{
+			code: codeArguments, sentence: "The arguments do not fit " + c.tool.name + ".", done: nothingDone,
+			details: []data.Detail{{Field: ifVersion, Problem: "means nothing without id: a new record has no version"}},
+			next:    correctAndCall,
 		}
+	default:
 		var w data.Write
-		if w, o, err = c.once(ctx, named, rest); err != nil {
-			return nil, err
+		if w, o, err = c.once(ctx, a.IdempotencyKey, patch); err != nil {
+			return record, r, err
 		}
-		record, err = create(write(ctx), w, rest)
-	} else {
-		w := fresh(v)
-		o.shown = orElse(named, string(w.Key))
-		record, err = replace(write(ctx), w, id, rest)
+		record, err = create(write(ctx), w, patch)
 	}
 	if err != nil {
-		return nil, err
+		return record, r, err
 	}
-	return c.added(ctx, name, record, o, name+" "+idOf(record)), nil
+	return record, c.added(ctx, o, kind+" "+idOf(record)), nil
 }
 
 func faqTools() []*tool {
@@ -176,13 +172,10 @@ func faqTools() []*tool {
 			description: "The questions that the AI receptionist can answer, with the answers, in the order in which they were made; " +
 				"with a query those that hold its words.",
 			scope: "receptionist:read", about: "FAQ",
-			in: object(
-				may("query", queryArgument("questions and answers")), may("limit", limitArgument()), may("cursor", cursorArgument()),
-			),
-			out: part("faqs", faqSchema()),
-			run: handle(func(ctx context.Context, c *toolCall, a listArguments) (*outcome, error) {
-				page, err := c.data().FAQs(ctx, c.by, a.search())
-				return listed("faqs", page, err)
+			arguments: listing("questions and answers"),
+			function: handle(func(ctx context.Context, c *toolCall, s data.Search) (faqPage, error) {
+				page, err := c.data().FAQs(ctx, c.by, s)
+				return faqPage{page.Items, next(page.Next)}, err
 			}),
 		},
 		{
@@ -192,25 +185,19 @@ func faqTools() []*tool {
 				"and the answer as they shall be. Look with receptionist_faqs_list first whether the question is there already; the " +
 				"same question twice is refused.",
 			scope: "receptionist:write", kind: changes, idempotent: true, about: "FAQ",
-			in: object(
-				may("id", replacedArgument("FAQ", "receptionist_faqs_list")),
-				must("question", text(300).example("Do you work on Saturdays?")),
-				must("answer", text(2000).example("Until noon.")),
-				may("enabled", boolean().with("default", true, "description", "false keeps it without using it.")),
-				may("if_version", versionArgument()), may("idempotency_key", keyArgument()),
-			),
-			out: added("faq", faqSchema()),
-			run: handle(func(ctx context.Context, c *toolCall, m members) (*outcome, error) {
-				return upsert(
-					ctx, c, m, "faq",
+			arguments: replacing("FAQ", "receptionist_faqs_list"),
+			function: handle(func(ctx context.Context, c *toolCall, a faqUpsert) (faqAdded, error) {
+				faq, r, err := upsert(
+					ctx, c, "faq", a.ID, a.upsertArguments,
 					func(ctx context.Context, w data.Write, p data.Patch) (data.FAQ, error) {
 						return c.data().CreateFAQ(ctx, c.by, w, p)
 					},
 					func(ctx context.Context, w data.Write, id string, p data.Patch) (data.FAQ, error) {
 						return c.data().ReplaceFAQ(ctx, c.by, w, id, p)
 					},
-					func(f data.FAQ) string { return f.ID },
+					func(record data.FAQ) string { return record.ID },
 				)
+				return faqAdded{faq, r}, err
 			}),
 		},
 		{
@@ -219,20 +206,20 @@ func faqTools() []*tool {
 			description: "Delete a question from what the AI receptionist knows, for good. To keep it without using it, set enabled to " +
 				"false with receptionist_faq_upsert instead. The person is asked to confirm.",
 			scope: "receptionist:write", kind: deletes, idempotent: true, about: "FAQ",
-			in:  object(must("id", idArgument("FAQ", "receptionist_faqs_list")), may("confirm", confirmArgument())),
-			out: deleted(id()),
-			run: handle(func(ctx context.Context, c *toolCall, a deleteArguments) (*outcome, error) {
+			arguments: naming("FAQ", "receptionist_faqs_list"),
+			function: handle(func(ctx context.Context, c *toolCall, a deleteArguments) (deleted, error) {
 				faq, err := c.data().FAQ(ctx, c.by, a.ID)
 				if err != nil {
-					return nil, err
+					return deleted{}, err
 				}
-				return c.delete(ctx, removal{
-					id: a.ID, record: "faq " + a.ID, version: faq.Version, confirm: a.Confirm,
+				d, err := c.delete(ctx, removal{
+					record: "faq " + a.ID, version: faq.Version, confirm: a.Confirm,
 					named: "the question " + quoted(faq.Question) + " of the AI receptionist",
 					remove: func(ctx context.Context, w data.Write) error {
 						return c.data().DeleteFAQ(ctx, c.by, w, a.ID)
 					},
 				})
+				return deleted{a.ID, d}, err
 			}),
 		},
 	}
@@ -246,13 +233,10 @@ func serviceTools() []*tool {
 			description: "The services that the AI receptionist can offer to callers, with their length and price; with a query those " +
 				"that hold its words.",
 			scope: "receptionist:read", about: "service",
-			in: object(
-				may("query", queryArgument("names and descriptions")), may("limit", limitArgument()), may("cursor", cursorArgument()),
-			),
-			out: part("services", serviceSchema()),
-			run: handle(func(ctx context.Context, c *toolCall, a listArguments) (*outcome, error) {
-				page, err := c.data().Services(ctx, c.by, a.search())
-				return listed("services", page, err)
+			arguments: listing("names and descriptions"),
+			function: handle(func(ctx context.Context, c *toolCall, s data.Search) (servicePage, error) {
+				page, err := c.data().Services(ctx, c.by, s)
+				return servicePage{page.Items, next(page.Next)}, err
 			}),
 		},
 		{
@@ -262,28 +246,19 @@ func serviceTools() []*tool {
 				"be, for what you leave out takes its default. Look with receptionist_services_list first whether it is there " +
 				"already; the same name twice is refused.",
 			scope: "receptionist:write", kind: changes, idempotent: true, about: "service",
-			in: object(
-				may("id", replacedArgument("service", "receptionist_services_list")),
-				must("name", text(120).example("Boiler service")),
-				may("description", text(2000).orNull()),
-				may("duration_minutes", integer(5, 1440).orNull().because("Required where bookable is true.")),
-				may("price", node{"type", "string", "pattern", "^[0-9]{1,7}(\\.[0-9]{1,2})?$"}.orNull().
-					because("In the business's currency; null: on request.").example("120.00")),
-				may("bookable", boolean().with("default", false, "description", "Whether the receptionist may book it.")),
-				may("if_version", versionArgument()), may("idempotency_key", keyArgument()),
-			),
-			out: added("service", serviceSchema()),
-			run: handle(func(ctx context.Context, c *toolCall, m members) (*outcome, error) {
-				return upsert(
-					ctx, c, m, "service",
+			arguments: replacing("service", "receptionist_services_list"),
+			function: handle(func(ctx context.Context, c *toolCall, a serviceUpsert) (serviceAdded, error) {
+				service, r, err := upsert(
+					ctx, c, "service", a.ID, a.upsertArguments,
 					func(ctx context.Context, w data.Write, p data.Patch) (data.Offering, error) {
 						return c.data().CreateService(ctx, c.by, w, p)
 					},
 					func(ctx context.Context, w data.Write, id string, p data.Patch) (data.Offering, error) {
 						return c.data().ReplaceService(ctx, c.by, w, id, p)
 					},
-					func(o data.Offering) string { return o.ID },
+					func(record data.Offering) string { return record.ID },
 				)
+				return serviceAdded{service, r}, err
 			}),
 		},
 		{
@@ -292,20 +267,20 @@ func serviceTools() []*tool {
 			description: "Delete a service from what the AI receptionist can offer, for good. The person is asked to " +
 				"confirm.",
 			scope: "receptionist:write", kind: deletes, idempotent: true, about: "service",
-			in:  object(must("id", idArgument("service", "receptionist_services_list")), may("confirm", confirmArgument())),
-			out: deleted(id()),
-			run: handle(func(ctx context.Context, c *toolCall, a deleteArguments) (*outcome, error) {
+			arguments: naming("service", "receptionist_services_list"),
+			function: handle(func(ctx context.Context, c *toolCall, a deleteArguments) (deleted, error) {
 				service, err := c.data().Service(ctx, c.by, a.ID)
 				if err != nil {
-					return nil, err
+					return deleted{}, err
 				}
-				return c.delete(ctx, removal{
-					id: a.ID, record: "service " + a.ID, version: service.Version, confirm: a.Confirm,
+				d, err := c.delete(ctx, removal{
+					record: "service " + a.ID, version: service.Version, confirm: a.Confirm,
 					named: "the service " + quoted(service.Name) + " of the AI receptionist",
 					remove: func(ctx context.Context, w data.Write) error {
 						return c.data().DeleteService(ctx, c.by, w, a.ID)
 					},
 				})
+				return deleted{a.ID, d}, err
 			}),
 		},
 	}
