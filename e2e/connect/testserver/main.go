@@ -13,7 +13,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
-	"github.com/gatehouse-gateway/gatehouse/connect/mcp/conformance"
+	"github.com/gatehouse-gateway/gatehouse/e2e/connect/conformance"
 )
 
 const directive = "gateway_connect_with_fixtures"

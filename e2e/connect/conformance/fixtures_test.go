@@ -16,9 +16,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
-	"github.com/gatehouse-gateway/gatehouse/connect/mcp/conformance"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/e2e/connect/conformance"
 )
 
 // nothing stands for all that fixtures do not need.
