@@ -66,12 +66,12 @@ help: ## this list
 
 .PHONY: demo
 demo: build ## build and start the whole gateway with embedded stores on http://localhost:8080 (DEMO_FLAGS="--listen ADDR ...")
-	@exec $(BIN)/gatehouse demo $(DEMO_FLAGS)
+	@exec $(BIN)/gatehouse-demo $(DEMO_FLAGS)
 
 .PHONY: build
-build: ## write bin/gatehouse, the version stamped in
+build: ## write bin/gatehouse and bin/gatehouse-demo, the version stamped in
 	@mkdir -p $(BIN)
-	cd $(ROOT) && $(GO_BUILD) -o $(BIN)/gatehouse ./cmd/gatehouse
+	cd $(ROOT) && $(GO_BUILD) -o $(BIN)/ ./cmd/gatehouse ./cmd/gatehouse-demo
 
 .PHONY: xcaddy
 xcaddy: build ## build bin/gatehouse-xcaddy with the xcaddy tool from xcaddy.json, and hold it against bin/gatehouse

@@ -17,7 +17,7 @@ const (
 	DefaultCacheTTL          = time.Minute
 	DefaultRefreshBefore     = 15 * time.Second
 	DefaultNegativeTTL       = 10 * time.Second
-	DefaultMaxStale          = time.Hour
+	DefaultStaleIfError      = time.Hour
 	DefaultLoadTimeout       = 2 * time.Second
 	DefaultRetryAfterFailure = time.Second
 	DefaultMaxLoads          = 64
@@ -41,9 +41,9 @@ type CacheOptions struct {
 	// remembered as that. Default 10 s. Negative: not at all.
 	NegativeTTL time.Duration
 
-	// MaxStale is how long, counted from the source's last word, a credential may be used while the source does
+	// StaleIfError is how long, counted from the source's last word, a credential may be used while the source does
 	// not answer. It is not shorter than TTL. Default 1 h. Negative: not beyond TTL.
-	MaxStale time.Duration
+	StaleIfError time.Duration
 
 	// LoadTimeout bounds one look-up in the source, and so what a request waits for it. Default 2 s.
 	LoadTimeout time.Duration
@@ -180,7 +180,7 @@ func NewCache(src CredentialSource, o CacheOptions) (*Cache, error) {
 		src:        src,
 		o:          o,
 		refreshAge: int64(o.TTL - o.RefreshBefore),
-		maxAge:     int64(max(o.TTL, o.MaxStale)),
+		maxAge:     int64(max(o.TTL, o.StaleIfError)),
 		start:      o.Now(),
 		flights:    make(map[string]*flight),
 		firstLoads: make(chan struct{}, o.MaxLoads),
@@ -234,12 +234,12 @@ func (o *CacheOptions) setDefaults() error {
 	// For these, negative means none.
 	o.RefreshBefore = max(0, cmp.Or(o.RefreshBefore, min(DefaultRefreshBefore, o.TTL/4)))
 	o.NegativeTTL = max(0, cmp.Or(o.NegativeTTL, DefaultNegativeTTL))
-	o.MaxStale = max(0, cmp.Or(o.MaxStale, max(DefaultMaxStale, o.TTL)))
+	o.StaleIfError = max(0, cmp.Or(o.StaleIfError, max(DefaultStaleIfError, o.TTL)))
 	switch {
 	case o.RefreshBefore >= o.TTL:
 		return fmt.Errorf("credential cache: RefreshBefore (%s) is not shorter than TTL (%s)", o.RefreshBefore, o.TTL)
-	case o.MaxStale > 0 && o.MaxStale < o.TTL:
-		return fmt.Errorf("credential cache: MaxStale (%s) is shorter than TTL (%s)", o.MaxStale, o.TTL)
+	case o.StaleIfError > 0 && o.StaleIfError < o.TTL:
+		return fmt.Errorf("credential cache: StaleIfError (%s) is shorter than TTL (%s)", o.StaleIfError, o.TTL)
 	case o.MaxEntries < 0 || o.MaxLoads < 0:
 		return errors.New("credential cache: MaxEntries or MaxLoads is negative")
 	}
@@ -346,7 +346,7 @@ func (c *Cache) fresh(e *cacheEntry, now int64) bool {
 
 // usable says whether the entry may be used if the source does not answer.
 func (c *Cache) usable(e *cacheEntry, now int64) bool {
-	return now-e.confirmed < c.maxAge && (c.o.MaxStale > 0 || c.fresh(e, now))
+	return now-e.confirmed < c.maxAge && (c.o.StaleIfError > 0 || c.fresh(e, now))
 }
 
 func (c *Cache) justFailed(e *cacheEntry, now int64) bool {

@@ -915,7 +915,7 @@ func (l *eventLog) count(kind authsigner.CacheEventKind) int {
 func TestWithoutStaleUseAnOutageIsNoticedAtTTL(t *testing.T) {
 	t.Parallel()
 	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{MaxStale: -1}, func(b bubble) {
+	withCache(t, src, authsigner.CacheOptions{StaleIfError: -1}, func(b bubble) {
 		b.requireFound(testKey, testSecret)
 		src.set(func() { src.down = errSourceDown })
 		pass(time.Minute - time.Nanosecond)
@@ -933,7 +933,7 @@ func TestContradictingOptionsAreRefused(t *testing.T) {
 		"negative LoadTimeout":       {LoadTimeout: -1},
 		"negative RetryAfterFailure": {RetryAfterFailure: -1},
 		"RefreshBefore >= TTL":       {TTL: time.Second, RefreshBefore: time.Second},
-		"MaxStale < TTL":             {TTL: time.Minute, MaxStale: time.Second},
+		"StaleIfError < TTL":         {TTL: time.Minute, StaleIfError: time.Second},
 		"negative MaxEntries":        {MaxEntries: -1},
 		"negative MaxLoads":          {MaxLoads: -1},
 	} {
@@ -943,7 +943,7 @@ func TestContradictingOptionsAreRefused(t *testing.T) {
 	_, err := authsigner.NewCache(nil, authsigner.CacheOptions{})
 	require.Error(t, err)
 	for _, o := range []authsigner.CacheOptions{
-		{TTL: time.Second}, {TTL: 2 * time.Hour}, {LoadTimeout: time.Millisecond}, {NegativeTTL: -1, RefreshBefore: -1, MaxStale: -1},
+		{TTL: time.Second}, {TTL: 2 * time.Hour}, {LoadTimeout: time.Millisecond}, {NegativeTTL: -1, RefreshBefore: -1, StaleIfError: -1},
 	} {
 		c, err := authsigner.NewCache(src, o)
 		require.NoError(t, err)
@@ -1043,7 +1043,7 @@ func BenchmarkCache(b *testing.B) {
 		keys[i] = fmt.Sprintf("pk_live_key%05d", i)
 	}
 	src := newFakeSource(keys...)
-	c, err := authsigner.NewCache(src, authsigner.CacheOptions{TTL: time.Hour, MaxStale: time.Hour})
+	c, err := authsigner.NewCache(src, authsigner.CacheOptions{TTL: time.Hour, StaleIfError: time.Hour})
 	require.NoError(b, err)
 	defer c.Close()
 	absent := make([]string, 100)

@@ -96,12 +96,12 @@ func start(ctx context.Context, p *processes, o options, dir, binary string) (*b
 		}
 		assertion = "assertion " + name
 	}
-	gateway := fmt.Sprintf("gateway {\n\t\tredis redis://127.0.0.1:%s\n\t\tsecrets file %s\n\t\tlimits {\n\t\t\tkey 16000000\n\t\t}\n\t\t%s\n\t}",
+	gateway := fmt.Sprintf("gatehouse {\n\t\tredis redis://127.0.0.1:%s\n\t\tcredentials file %s\n\t\tlimits {\n\t\t\tper_key 16000000\n\t\t}\n\t\t%s\n\t}",
 		redisPort, keys, assertion)
 	if b.plain, err = startServer(ctx, p, dir, binary, "plain", "", "reverse_proxy "+data); err != nil {
 		return nil, err
 	}
-	if b.whole, err = startServer(ctx, p, dir, binary, "whole", gateway, "gateway_api {\n\t\tupstream "+data+"\n\t}"); err != nil {
+	if b.whole, err = startServer(ctx, p, dir, binary, "whole", gateway, "gatehouse_api {\n\t\tupstream "+data+"\n\t}"); err != nil {
 		return nil, err
 	}
 	return b, nil

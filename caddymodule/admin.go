@@ -10,13 +10,13 @@ import (
 
 // Admin adds routes to Caddy's admin API, which is for operators and stays on loopback:
 //
-//	GET /gateway/ready   200 or 503, as /readyz, with the cause of what is amiss
+//	GET /gatehouse/ready   200 or 503, as /readyz, with the cause of what is amiss
 type Admin struct{}
 
 // CaddyModule returns the Caddy module information.
 func (Admin) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
-		ID:  "admin.api.gateway",
+		ID:  "admin.api.gatehouse",
 		New: func() caddy.Module { return new(Admin) },
 	}
 }
@@ -30,7 +30,7 @@ func (a *Admin) Provision(ctx caddy.Context) error {
 
 // Routes implements caddy.AdminRouter.
 func (a *Admin) Routes() []caddy.AdminRoute {
-	return []caddy.AdminRoute{{Pattern: "/gateway/ready", Handler: caddy.AdminHandlerFunc(a.serveReady)}}
+	return []caddy.AdminRoute{{Pattern: "/gatehouse/ready", Handler: caddy.AdminHandlerFunc(a.serveReady)}}
 }
 
 // adminReadiness is the readiness with what operators want to know beyond it.
@@ -54,7 +54,7 @@ func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
 	if app.credentials != nil {
 		state.Credentials = app.credentials.cache.Stats().Credentials
 		if err := app.credentials.ready(); err != nil {
-			state.Causes["secrets"] = err.Error()
+			state.Causes["credentials"] = err.Error()
 		}
 	}
 	if app.pooledLimit != nil {

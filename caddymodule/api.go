@@ -46,18 +46,18 @@ type API struct {
 	// Timeout bounds the whole exchange with a data service, retries included. Default: 10s. Zero means the default.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
-	// MaxAnswer is the largest response of a data service that is accepted, in bytes. Default: 8 MiB.
+	// MaxResponseSize is the largest response of a data service that is accepted, in bytes. Default: 8 MiB.
 	// Zero means the default. Responses above 256 KiB are read a few at a time, as many as the largest of them fill 64
 	// MiB; others wait, and no longer than Timeout.
-	MaxAnswer int64 `json:"max_answer,omitempty"`
+	MaxResponseSize int64 `json:"max_response_size,omitempty"`
 
 	// PassUnknownFields names the resources whose records may have fields that the contract does not define.
 	// Default: none.
 	PassUnknownFields []string `json:"pass_unknown_fields,omitempty"`
 
-	// AllowUnmarked accepts records that do not say which business they belong to. Then nothing but the data
+	// AllowMissingTenant accepts records that do not say which business they belong to. Then nothing but the data
 	// service keeps one business's records from another. Default: false.
-	AllowUnmarked bool `json:"allow_unmarked,omitempty"`
+	AllowMissingTenant bool `json:"allow_missing_tenant,omitempty"`
 
 	// Deprecated announces the end of resources, by name (contract, section 6). Default: none.
 	Deprecated map[string]Deprecation `json:"deprecated,omitempty"`
@@ -105,7 +105,7 @@ const (
 	apiPrefix = "/api/v1"
 
 	defaultUpstreamTimeout       = 10 * time.Second
-	defaultMaxAnswer       int64 = 8 << 20
+	defaultMaxResponseSize int64 = 8 << 20
 )
 
 // CaddyModule returns the Caddy module information.
@@ -123,10 +123,10 @@ func (h *API) Provision(ctx caddy.Context) error {
 		return err
 	}
 	if app.credentials == nil {
-		return errors.New(`the signed API needs credentials: set "secrets" in the global option "gateway"`)
+		return errors.New(`the signed API needs credentials: set "credentials" in the global option "gatehouse"`)
 	}
 	if app.limiter == nil {
-		return errors.New(`the signed API needs a store for its rate limits: set "redis" in the global option "gateway"`)
+		return errors.New(`the signed API needs a store for its rate limits: set "redis" in the global option "gatehouse"`)
 	}
 	h.app = app
 	if h.MaxBody == 0 {
@@ -138,17 +138,17 @@ func (h *API) Provision(ctx caddy.Context) error {
 	if h.Timeout == 0 {
 		h.Timeout = caddy.Duration(defaultUpstreamTimeout)
 	}
-	if h.MaxAnswer == 0 {
-		h.MaxAnswer = defaultMaxAnswer
+	if h.MaxResponseSize == 0 {
+		h.MaxResponseSize = defaultMaxResponseSize
 	}
 	h.verifier = &authsigner.Verifier{Source: app.credentials.cache, MaxBody: h.MaxBody, Now: time.Now}
-	h.large = semaphore.NewWeighted(max(1, largeResponsesBytes/h.MaxAnswer))
-	h.contract = &upstream.Contract{AllowUnmarked: h.AllowUnmarked, PassUnknownFields: map[string]bool{}}
+	h.large = semaphore.NewWeighted(max(1, largeResponsesBytes/h.MaxResponseSize))
+	h.contract = &upstream.Contract{AllowMissingTenant: h.AllowMissingTenant, PassUnknownFields: map[string]bool{}}
 	for _, name := range h.PassUnknownFields {
 		h.contract.PassUnknownFields[name] = true
 	}
 	h.exchanges.New = func() any {
-		return &exchange{response: response{maxSize: h.MaxAnswer, large: h.large}}
+		return &exchange{response: response{maxSize: h.MaxResponseSize, large: h.large}}
 	}
 	services := map[string]*dataService{}
 	for _, u := range h.Upstreams {
@@ -179,8 +179,8 @@ func (h *API) Provision(ctx caddy.Context) error {
 
 // Validate checks the bounds, the base path, the names of resources, and that each has its upstream.
 func (h *API) Validate() error {
-	if h.MaxBody < 0 || h.BodyTimeout < 0 || h.Timeout < 0 || h.MaxAnswer < 0 {
-		return errors.New("max_body, body_timeout, timeout and max_answer must not be negative")
+	if h.MaxBody < 0 || h.BodyTimeout < 0 || h.Timeout < 0 || h.MaxResponseSize < 0 {
+		return errors.New("max_body, body_timeout, timeout and max_response_size must not be negative")
 	}
 	if h.BasePath != "" && (!strings.HasPrefix(h.BasePath, "/") || strings.HasSuffix(h.BasePath, "/") ||
 		strings.ContainsAny(h.BasePath, "?#%*{} ")) {
@@ -206,7 +206,7 @@ func (h *API) Validate() error {
 	}
 	for _, res := range upstream.Resources() {
 		if !res.ByGateway && !served[res.Name] && !served[""] {
-			return fmt.Errorf("gateway_api: no upstream serves %q: add an upstream without a resource, which serves all that is left", res.Name)
+			return fmt.Errorf("gatehouse_api: no upstream serves %q: add an upstream without a resource, which serves all that is left", res.Name)
 		}
 	}
 	return nil
@@ -649,7 +649,7 @@ func (req *apiRequest) appendLogFields(fields []zap.Field) []zap.Field {
 		fields = append(fields, zap.String("business", c.BusinessID), zap.String("public_key", c.PublicKey))
 	}
 	if req.limited {
-		fields = append(fields, zap.String("verdict", req.authResult()), zap.Duration("verify", req.verifyTime),
+		fields = append(fields, zap.String("authentication", req.authResult()), zap.Duration("verify", req.verifyTime),
 			zap.Duration("limit", req.limitTime))
 	}
 	if req.upstreamTime > 0 {

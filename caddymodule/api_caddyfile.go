@@ -33,7 +33,7 @@ const (
 
 // parseAPI reads the directive. Syntax:
 //
-//	gateway_api [<matcher>] {
+//	gatehouse_api [<matcher>] {
 //	    upstream [<resources...>] <addresses...> {
 //	        <options of reverse_proxy>
 //	    }
@@ -42,9 +42,9 @@ const (
 //	    max_body            <size>
 //	    body_timeout        <duration>
 //	    timeout             <duration>
-//	    max_answer          <size>
+//	    max_response_size          <size>
 //	    pass_unknown_fields <resources...>
-//	    allow_unmarked
+//	    allow_missing_tenant
 //	    deprecated <resource> <since> [<sunset>] [<link>]
 //	}
 //
@@ -60,7 +60,7 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	}
 	h.Next() // the matcher is gone: onto the directive's name again
 	if args := h.RemainingArgs(); len(args) > 0 {
-		return nil, h.Errf("gateway_api takes a block, and no argument but a matcher: %s", strings.Join(args, " "))
+		return nil, h.Errf("gatehouse_api takes a block, and no argument but a matcher: %s", strings.Join(args, " "))
 	}
 	api := new(API)
 	if err := parseAPIBlock(h, api); err != nil {
@@ -87,18 +87,18 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 
 func parseAPIBlock(h httpcaddyfile.Helper, api *API) error {
 	order := []string{
-		"upstream", "base_path", "docs", "max_body", "body_timeout", "timeout", "max_answer",
-		"pass_unknown_fields", "allow_unmarked", "deprecated",
+		"upstream", "base_path", "docs", "max_body", "body_timeout", "timeout", "max_response_size",
+		"pass_unknown_fields", "allow_missing_tenant", "deprecated",
 	}
 	options := map[string]option{
-		"base_path":           stringOption("base_path", &api.BasePath),
-		"docs":                stringOption("docs", &api.Docs),
-		"max_body":            sizeOption("max_body", &api.MaxBody),
-		"body_timeout":        durationOption("body_timeout", &api.BodyTimeout),
-		"timeout":             durationOption("timeout", &api.Timeout),
-		"max_answer":          sizeOption("max_answer", &api.MaxAnswer),
-		"pass_unknown_fields": pathsOption("pass_unknown_fields", &api.PassUnknownFields),
-		"allow_unmarked":      flagOption("allow_unmarked", &api.AllowUnmarked),
+		"base_path":            stringOption("base_path", &api.BasePath),
+		"docs":                 stringOption("docs", &api.Docs),
+		"max_body":             sizeOption("max_body", &api.MaxBody),
+		"body_timeout":         durationOption("body_timeout", &api.BodyTimeout),
+		"timeout":              durationOption("timeout", &api.Timeout),
+		"max_response_size":    sizeOption("max_response_size", &api.MaxResponseSize),
+		"pass_unknown_fields":  pathsOption("pass_unknown_fields", &api.PassUnknownFields),
+		"allow_missing_tenant": flagOption("allow_missing_tenant", &api.AllowMissingTenant),
 	}
 	seen := map[string]bool{}
 	for nesting := h.Nesting(); h.NextBlock(nesting); {
@@ -113,9 +113,9 @@ func parseAPIBlock(h httpcaddyfile.Helper, api *API) error {
 				return err
 			}
 		case options[name] == nil:
-			return h.Errf("unknown option %q of gateway_api: must be one of %s", name, strings.Join(order, ", "))
+			return h.Errf("unknown option %q of gatehouse_api: must be one of %s", name, strings.Join(order, ", "))
 		case seen[name]:
-			return h.Errf("option %q of gateway_api is given twice", name)
+			return h.Errf("option %q of gatehouse_api is given twice", name)
 		default:
 			if err := options[name](h.Dispenser); err != nil {
 				return err

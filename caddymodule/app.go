@@ -17,7 +17,7 @@ import (
 )
 
 // appName is the app's module ID and the name of its global option in a Caddyfile.
-const appName = "gateway"
+const appName = "gatehouse"
 
 // App holds what all routes of a gateway share: the credentials and their cache, Redis and the limits, and the key
 // that signs the hop assertion. Stores that are away do not keep it from starting; settings that are wrong do.
@@ -25,9 +25,9 @@ type App struct {
 	// Redis is the store of the rate limits. Default: none; the signed API then does not start.
 	Redis *RedisConfig `json:"redis,omitempty"`
 
-	// SecretsRaw is the source of credentials: a module of the namespace gateway.secrets, named by "source".
+	// CredentialsRaw is the source of credentials: a module of the namespace gatehouse.credentials, named by "source".
 	// Default: none; the signed API then does not start.
-	SecretsRaw json.RawMessage `json:"secrets,omitempty" caddy:"namespace=gateway.secrets inline_key=source"`
+	CredentialsRaw json.RawMessage `json:"credentials,omitempty" caddy:"namespace=gatehouse.credentials inline_key=source"`
 
 	// Cache says how long credentials are used without asking their source.
 	Cache CacheConfig `json:"cache,omitzero"`
@@ -64,9 +64,9 @@ type CacheConfig struct {
 	// Default: 15s, or a quarter of a shorter TTL.
 	RefreshBefore caddy.Duration `json:"refresh_before,omitempty"`
 
-	// MaxStale is how long a known credential goes on working while its source is away. While the source answers, none is
+	// StaleIfError is how long a known credential goes on working while its source is away. While the source answers, none is
 	// used past its TTL. Default: 1h.
-	MaxStale caddy.Duration `json:"max_stale,omitempty"`
+	StaleIfError caddy.Duration `json:"stale_if_error,omitempty"`
 
 	// LoadTimeout bounds one look-up, and so how long a request waits for the source. Default: 2s.
 	LoadTimeout caddy.Duration `json:"load_timeout,omitempty"`
@@ -77,18 +77,18 @@ type CacheConfig struct {
 
 // LimitsConfig is what a minute admits. Zero means the contract's number everywhere.
 type LimitsConfig struct {
-	// Key is the number of requests a minute for each public key, unless its credential says otherwise. Default: 60.
-	Key int `json:"key,omitempty"`
+	// PerKey is the number of requests a minute for each public key, unless its credential says otherwise. Default: 60.
+	PerKey int `json:"per_key,omitempty"`
 
-	// Address is the number of requests a minute without a public key, for each address. Default: 10.
-	Address int `json:"address,omitempty"`
+	// PerIP is the number of requests a minute without a public key, for each client IP. Default: 10.
+	PerIP int `json:"per_ip,omitempty"`
 
 	// Algorithm is "exact" (no minute ever holds more than the limit) or "gcra" (smoother; a full burst and the
 	// refill can pass within the first minute: up to 119 for 60). Default: exact.
 	Algorithm string `json:"algorithm,omitempty"`
 
 	// OnOutage says what a gateway does while Redis is away: "local" (each gateway enforces the limits by itself),
-	// "refuse" (503) or "allow" (no limits). Default: local.
+	// "deny" (503) or "allow" (no limits). Default: local.
 	OnOutage string `json:"on_outage,omitempty"`
 
 	// Shadow only reports: nobody is refused, headers, logs and metrics say who would have been. Default: false.
@@ -123,13 +123,13 @@ func (a *App) Provision(ctx caddy.Context) error {
 		}
 		a.limiter = a.pooledLimit.limiter
 	}
-	if a.SecretsRaw != nil {
+	if a.CredentialsRaw != nil {
 		source, err := loadSource(ctx, a)
 		if err != nil {
 			return err
 		}
 		if a.credentials, err = acquireCredentials(source, a.Cache, a.redis); err != nil {
-			return fmt.Errorf("setting up secrets: %w", err)
+			return fmt.Errorf("setting up credentials: %w", err)
 		}
 	}
 	if a.Assertion != nil {
@@ -144,11 +144,11 @@ func (a *App) Provision(ctx caddy.Context) error {
 // Validate checks the numbers.
 func (a *App) Validate() error {
 	l := a.Limits
-	if l.Key < 0 || l.Key > ratelimit.MaxRequests || l.Address < 0 || l.Address > ratelimit.MaxRequests {
+	if l.PerKey < 0 || l.PerKey > ratelimit.MaxRequests || l.PerIP < 0 || l.PerIP > ratelimit.MaxRequests {
 		return fmt.Errorf("limits: a limit must be between 1 and %d requests a minute", ratelimit.MaxRequests)
 	}
 	c := a.Cache
-	if c.TTL < 0 || c.NegativeTTL < 0 || c.RefreshBefore < 0 || c.MaxStale < 0 || c.LoadTimeout < 0 || c.MaxEntries < 0 {
+	if c.TTL < 0 || c.NegativeTTL < 0 || c.RefreshBefore < 0 || c.StaleIfError < 0 || c.LoadTimeout < 0 || c.MaxEntries < 0 {
 		return errors.New("cache: a bound must not be negative")
 	}
 	return nil
@@ -217,7 +217,7 @@ type limits struct {
 }
 
 func (c LimitsConfig) limits() limits {
-	return limits{perKey: c.Key, perAddress: ratelimit.AddressLimit(c.Address)}
+	return limits{perKey: c.PerKey, perAddress: ratelimit.AddressLimit(c.PerIP)}
 }
 
 // key is the bucket of a verified caller.

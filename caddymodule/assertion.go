@@ -34,7 +34,7 @@ type AssertionConfig struct {
 
 const (
 	defaultAssertionIssuer = "gatehouse"
-	// JWKSPath is where gateway_jwks publishes the keys, unless it is told otherwise.
+	// JWKSPath is where gatehouse_jwks publishes the keys, unless it is told otherwise.
 	JWKSPath = "/.well-known/gatehouse-jwks.json"
 )
 
@@ -78,7 +78,7 @@ type JWKS struct {
 // CaddyModule returns the Caddy module information.
 func (*JWKS) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
-		ID:  "http.handlers.gateway_jwks",
+		ID:  "http.handlers.gatehouse_jwks",
 		New: func() caddy.Module { return new(JWKS) },
 	}
 }
@@ -90,7 +90,7 @@ func (h *JWKS) Provision(ctx caddy.Context) error {
 		return err
 	}
 	if app.asserter == nil {
-		return errors.New(`gateway_jwks has no keys to publish: set "assertion" in the global option "gateway"`)
+		return errors.New(`gatehouse_jwks has no keys to publish: set "assertion" in the global option "gatehouse"`)
 	}
 	if h.Path == "" {
 		h.Path = JWKSPath
@@ -109,7 +109,7 @@ func (h *JWKS) match(_ *http.Request, req *request) *endpoint {
 
 // UnmarshalCaddyfile reads the directive. Syntax:
 //
-//	gateway_jwks [<path>]
+//	gatehouse_jwks [<path>]
 //
 // As a path, and not a matcher, follows the directive's name, it takes no matcher.
 func (h *JWKS) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
@@ -117,13 +117,13 @@ func (h *JWKS) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		h.Path = d.Val()
 		if h.Path == "" || h.Path[0] != '/' {
-			return d.Errf("gateway_jwks: %q is no path", h.Path)
+			return d.Errf("gatehouse_jwks: %q is no path", h.Path)
 		}
 	}
 	if d.CountRemainingArgs() > 0 {
-		return d.Err("gateway_jwks takes one path at most")
+		return d.Err("gatehouse_jwks takes one path at most")
 	}
-	return noBlock(d, "gateway_jwks")
+	return noBlock(d, "gatehouse_jwks")
 }
 
 func parseJWKS(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {

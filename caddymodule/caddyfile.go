@@ -171,7 +171,7 @@ func tlsOption(what string, dst **TLSConfig) option {
 
 // parseAppOption reads the global option. Syntax:
 //
-//	gateway {
+//	gatehouse {
 //	    redis <urls...> {
 //	        sentinel <master> [<username> <password>]
 //	        cluster
@@ -187,21 +187,21 @@ func tlsOption(what string, dst **TLSConfig) option {
 //	        dial_timeout <duration>
 //	        pool_size    <n>
 //	    }
-//	    secrets vault <address> { ... }
-//	    secrets file <path>
+//	    credentials vault <address> { ... }
+//	    credentials file <path>
 //	    cache {
 //	        ttl            <duration>
 //	        negative_ttl   <duration>
 //	        refresh_before <duration>
-//	        max_stale      <duration>
+//	        stale_if_error <duration>
 //	        load_timeout   <duration>
 //	        max_entries    <n>
 //	    }
 //	    limits {
-//	        key       <n>
-//	        address   <n>
+//	        per_key   <n>
+//	        per_ip    <n>
 //	        algorithm exact|gcra
-//	        on_outage local|refuse|allow
+//	        on_outage local|deny|allow
 //	        shadow
 //	    }
 //	    assertion <key files...> {
@@ -220,12 +220,12 @@ func parseAppOption(d *caddyfile.Dispenser, existing any) (any, error) {
 		return nil, d.Errf("the global option %q takes a block, and no argument", appName)
 	}
 	err := parseBlock(d, appName, map[string]option{
-		"redis":     a.parseRedis,
-		"secrets":   a.parseSecrets,
-		"cache":     a.parseCache,
-		"limits":    a.parseLimits,
-		"assertion": a.parseAssertion,
-	}, []string{"redis", "secrets", "cache", "limits", "assertion"})
+		"redis":       a.parseRedis,
+		"credentials": a.parseCredentials,
+		"cache":       a.parseCache,
+		"limits":      a.parseLimits,
+		"assertion":   a.parseAssertion,
+	}, []string{"redis", "credentials", "cache", "limits", "assertion"})
 	if err != nil {
 		return nil, err
 	}
@@ -262,19 +262,19 @@ func (a *App) parseRedis(d *caddyfile.Dispenser) error {
 	return err
 }
 
-func (a *App) parseSecrets(d *caddyfile.Dispenser) error {
+func (a *App) parseCredentials(d *caddyfile.Dispenser) error {
 	if !d.NextArg() {
-		return d.Errf("secrets needs the kind of its source: must be one of %s", strings.Join(secretsSources(), ", "))
+		return d.Errf("credentials needs the kind of its source: must be one of %s", strings.Join(credentialSources(), ", "))
 	}
 	kind := d.Val()
-	if _, err := caddy.GetModule(secretsNamespace + "." + kind); err != nil {
-		return d.Errf("secrets: unknown source %q: must be one of %s", kind, strings.Join(secretsSources(), ", "))
+	if _, err := caddy.GetModule(credentialsNamespace + "." + kind); err != nil {
+		return d.Errf("credentials: unknown source %q: must be one of %s", kind, strings.Join(credentialSources(), ", "))
 	}
-	mod, err := caddyfile.UnmarshalModule(d, secretsNamespace+"."+kind)
+	mod, err := caddyfile.UnmarshalModule(d, credentialsNamespace+"."+kind)
 	if err != nil {
 		return err
 	}
-	a.SecretsRaw = caddyconfig.JSONModuleObject(mod, "source", kind, nil)
+	a.CredentialsRaw = caddyconfig.JSONModuleObject(mod, "source", kind, nil)
 	return nil
 }
 
@@ -287,10 +287,10 @@ func (a *App) parseCache(d *caddyfile.Dispenser) error {
 		"ttl":            durationOption("ttl", &c.TTL),
 		"negative_ttl":   durationOption("negative_ttl", &c.NegativeTTL),
 		"refresh_before": durationOption("refresh_before", &c.RefreshBefore),
-		"max_stale":      durationOption("max_stale", &c.MaxStale),
+		"stale_if_error": durationOption("stale_if_error", &c.StaleIfError),
 		"load_timeout":   durationOption("load_timeout", &c.LoadTimeout),
 		"max_entries":    intOption("max_entries", &c.MaxEntries),
-	}, []string{"ttl", "negative_ttl", "refresh_before", "max_stale", "load_timeout", "max_entries"})
+	}, []string{"ttl", "negative_ttl", "refresh_before", "stale_if_error", "load_timeout", "max_entries"})
 }
 
 func (a *App) parseLimits(d *caddyfile.Dispenser) error {
@@ -299,12 +299,12 @@ func (a *App) parseLimits(d *caddyfile.Dispenser) error {
 	}
 	c := &a.Limits
 	return parseBlock(d, "limits", map[string]option{
-		"key":       intOption("key", &c.Key),
-		"address":   intOption("address", &c.Address),
+		"per_key":   intOption("per_key", &c.PerKey),
+		"per_ip":    intOption("per_ip", &c.PerIP),
 		"algorithm": choiceOption("algorithm", &c.Algorithm, "exact", "gcra"),
-		"on_outage": choiceOption("on_outage", &c.OnOutage, "local", "refuse", "allow"),
+		"on_outage": choiceOption("on_outage", &c.OnOutage, "local", "deny", "allow"),
 		"shadow":    flagOption("shadow", &c.Shadow),
-	}, []string{"key", "address", "algorithm", "on_outage", "shadow"})
+	}, []string{"per_key", "per_ip", "algorithm", "on_outage", "shadow"})
 }
 
 func (a *App) parseAssertion(d *caddyfile.Dispenser) error {
@@ -329,10 +329,10 @@ func (a *App) parseAssertion(d *caddyfile.Dispenser) error {
 	return err
 }
 
-// secretsSources are the names of the sources compiled in.
-func secretsSources() []string {
+// credentialSources are the names of the sources compiled in.
+func credentialSources() []string {
 	var names []string
-	for _, m := range caddy.GetModules(secretsNamespace) {
+	for _, m := range caddy.GetModules(credentialsNamespace) {
 		names = append(names, m.ID.Name())
 	}
 	return names

@@ -270,7 +270,7 @@ func (c *keysCommand) open(ctx context.Context) (*openStore, func() error, error
 			cancel()
 			return nil, nil, fmt.Errorf("encoding the file's name: %w", err)
 		}
-		app.SecretsRaw = raw
+		app.CredentialsRaw = raw
 	} else if err := c.loadApp(app); err != nil {
 		cancel()
 		return nil, nil, err
@@ -319,8 +319,8 @@ func (c *keysCommand) loadApp(app *App) error {
 	if err := caddy.StrictUnmarshalJSON(cfg.Apps[appName], app); err != nil {
 		return fmt.Errorf("reading the configuration %s: %w", name, err)
 	}
-	if app.SecretsRaw == nil {
-		return fmt.Errorf("the configuration %s names no credential source: set \"secrets\" in the global option %q", name, appName)
+	if app.CredentialsRaw == nil {
+		return fmt.Errorf("the configuration %s names no credential source: set \"credentials\" in the global option %q", name, appName)
 	}
 	return nil
 }

@@ -7,18 +7,6 @@ import (
 // registerCommands adds the sub-commands to Caddy's own.
 func registerCommands() {
 	caddycmd.RegisterCommand(caddycmd.Command{
-		Name:  "demo",
-		Usage: "[--listen <address>] [--redis <url>] [--no-rate-limit]",
-		Short: "Runs a whole gateway with embedded stores and a demo data service",
-		Long: `
-Starts the gateway with everything it needs inside one process: a credential
-file with fresh keys for the demo businesses, an embedded store for the rate
-limits (or a real Redis with --redis), and a data service with invented
-records. It prints the keys, and commands to try them, and runs until it is
-interrupted. Nothing is kept.`,
-		CobraFunc: configureDemo,
-	})
-	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "sign",
 		Usage: "[--key <public key>] [--secret-env <name>] <method> <url>",
 		Short: "Signs a request: prints the headers or a curl command, or sends it",

@@ -66,7 +66,7 @@ type Connect struct {
 // CaddyModule returns the Caddy module information.
 func (*Connect) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
-		ID:  "http.handlers.gateway_connect",
+		ID:  "http.handlers.gatehouse_connect",
 		New: func() caddy.Module { return new(Connect) },
 	}
 }
@@ -78,14 +78,14 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 		return err
 	}
 	if app.redis == nil {
-		return errors.New(`gateway_connect keeps connections in Redis: set "redis" in the global option "gateway"`)
+		return errors.New(`gatehouse_connect keeps connections in Redis: set "redis" in the global option "gatehouse"`)
 	}
 	issuer := h.Issuer
 	if err := resolve(caddy.NewReplacer(), &issuer); err != nil {
 		return err
 	}
 	if h.UpstreamRaw == nil {
-		return errors.New("gateway_connect has no upstream")
+		return errors.New("gatehouse_connect has no upstream")
 	}
 	if h.service, err = loadDataService(ctx, h, "UpstreamRaw"); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 		Issuer: issuer, Redis: app.redis.client, Name: h.Name, Version: caddy.CustomVersion,
 		// the transport knows where the data service is; this is the Host that it sees, unless header_up says otherwise
 		Upstream:  strings.Replace(issuer, "https://", "http://", 1),
-		Transport: &connectTransport{service: h.service, asserter: app.asserter, maxSize: data.DefaultMaxAnswer},
+		Transport: &connectTransport{service: h.service, asserter: app.asserter, maxSize: data.DefaultMaxResponseSize},
 		Timeout:   time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
 		ClientAddr: func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
 		Extensions: h.Extensions, ClientSchemes: h.ClientSchemes,
@@ -103,14 +103,14 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	}
 	if h.ManageKeys {
 		if app.credentials == nil {
-			return errors.New(`manage_keys needs a source of credentials: set "secrets" in the global option "gateway"`)
+			return errors.New(`manage_keys needs a source of credentials: set "credentials" in the global option "gatehouse"`)
 		}
 		o.Keys = &businessKeys{
 			store: app.credentials.store, cache: app.credentials.cache, redis: app.redis.client, logger: logger,
 		}
 	}
 	if h.server, err = connect.New(o); err != nil {
-		return fmt.Errorf("gateway_connect: %w", err)
+		return fmt.Errorf("gatehouse_connect: %w", err)
 	}
 	h.endpoints = map[*connect.Endpoint]*endpoint{}
 	for _, e := range h.server.Endpoints() {
@@ -161,14 +161,14 @@ func (h *Connect) match(r *http.Request, req *request) *endpoint {
 	return h.endpoints[h.server.Endpoint(path)]
 }
 
-// ParseConnect reads the directive gateway_connect, as a *Connect, for a build whose own module embeds that.
+// ParseConnect reads the directive gatehouse_connect, as a *Connect, for a build whose own module embeds that.
 func ParseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	return parseConnect(h)
 }
 
 // parseConnect reads the directive. Syntax:
 //
-//	gateway_connect [<matcher>] {
+//	gatehouse_connect [<matcher>] {
 //	    issuer       <origin>
 //	    upstream     <addresses...> {
 //	        <options of reverse_proxy>
@@ -183,10 +183,10 @@ func ParseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	h.Next() // consume the directive's name
 	if args := h.RemainingArgs(); len(args) > 0 {
-		return nil, h.Errf("gateway_connect takes a block, and no argument but a matcher: %s", strings.Join(args, " "))
+		return nil, h.Errf("gatehouse_connect takes a block, and no argument but a matcher: %s", strings.Join(args, " "))
 	}
 	m := new(Connect)
-	err := parseBlock(h.Dispenser, "gateway_connect", map[string]option{
+	err := parseBlock(h.Dispenser, "gatehouse_connect", map[string]option{
 		"issuer": stringOption("issuer", &m.Issuer),
 		"upstream": func(d *caddyfile.Dispenser) error {
 			raw, err := parseProxy(h.WithDispenser(d), d.NextSegment())
@@ -209,9 +209,9 @@ func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	case err != nil:
 		return nil, err
 	case m.Issuer == "":
-		return nil, h.Err("gateway_connect needs its issuer, the origin of this site, such as https://api.example.com")
+		return nil, h.Err("gatehouse_connect needs its issuer, the origin of this site, such as https://api.example.com")
 	case m.UpstreamRaw == nil:
-		return nil, h.Err("gateway_connect needs an upstream, such as http://data.internal:8080")
+		return nil, h.Err("gatehouse_connect needs an upstream, such as http://data.internal:8080")
 	}
 	return m, nil
 }

@@ -16,21 +16,21 @@ func init() {
 	caddy.RegisterModule(new(Health))
 	caddy.RegisterModule(new(JWKS))
 	caddy.RegisterModule(Admin{})
-	caddy.RegisterModule(new(Handover))
+	caddy.RegisterModule(new(Drain))
 
 	httpcaddyfile.RegisterGlobalOption(appName, parseAppOption)
 
 	// The probes, the keys and the connection server come before what else a site answers; the API comes last, as it answers all that is left.
-	httpcaddyfile.RegisterHandlerDirective("gateway_health", parseHealth)
-	httpcaddyfile.RegisterDirectiveOrder("gateway_health", httpcaddyfile.Before, "respond")
-	httpcaddyfile.RegisterDirective("gateway_jwks", parseJWKS)
-	httpcaddyfile.RegisterDirectiveOrder("gateway_jwks", httpcaddyfile.Before, "respond")
-	httpcaddyfile.RegisterHandlerDirective("gateway_connect", parseConnect)
-	httpcaddyfile.RegisterDirectiveOrder("gateway_connect", httpcaddyfile.Before, "respond")
-	httpcaddyfile.RegisterDirective("gateway_api", parseAPI)
-	httpcaddyfile.RegisterDirectiveOrder("gateway_api", httpcaddyfile.After, "file_server")
-	httpcaddyfile.RegisterHandlerDirective("gateway_errors", parseErrors)
-	httpcaddyfile.RegisterDirectiveOrder("gateway_errors", httpcaddyfile.After, "file_server")
+	httpcaddyfile.RegisterHandlerDirective("gatehouse_health", parseHealth)
+	httpcaddyfile.RegisterDirectiveOrder("gatehouse_health", httpcaddyfile.Before, "respond")
+	httpcaddyfile.RegisterDirective("gatehouse_jwks", parseJWKS)
+	httpcaddyfile.RegisterDirectiveOrder("gatehouse_jwks", httpcaddyfile.Before, "respond")
+	httpcaddyfile.RegisterHandlerDirective("gatehouse_connect", parseConnect)
+	httpcaddyfile.RegisterDirectiveOrder("gatehouse_connect", httpcaddyfile.Before, "respond")
+	httpcaddyfile.RegisterDirective("gatehouse_api", parseAPI)
+	httpcaddyfile.RegisterDirectiveOrder("gatehouse_api", httpcaddyfile.After, "file_server")
+	httpcaddyfile.RegisterHandlerDirective("gatehouse_errors", parseErrors)
+	httpcaddyfile.RegisterDirectiveOrder("gatehouse_errors", httpcaddyfile.After, "file_server")
 
 	registerCommands()
 	if caddy.CustomBinaryName == "" { // a build that has not stamped it

@@ -1,4 +1,4 @@
-// Package caddymodule is Gatehouse as Caddy sees it: the app "gateway", the HTTP handlers, the Caddyfile directives, the
+// Package caddymodule is Gatehouse as Caddy sees it: the app "gatehouse", the HTTP handlers, the Caddyfile directives, the
 // admin routes, the metrics and the sub-commands. It is the only package of the project that imports Caddy; what it adapts
 // lives in authsigner, ratelimit, upstream and connect.
 //

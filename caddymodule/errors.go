@@ -13,7 +13,7 @@ import (
 
 // Errors responds in the contract's shape to errors that were raised outside our routes: what Caddy refuses before any
 // route (a missing Host, an overlong method) and what other handlers of the site return. It belongs in handle_errors;
-// gateway_api brings it along for its own site. As an ordinary handler it responds with 404.
+// gatehouse_api brings it along for its own site. As an ordinary handler it responds with 404.
 type Errors struct {
 	frontDoor
 
@@ -26,7 +26,7 @@ type Errors struct {
 // CaddyModule returns the Caddy module information.
 func (*Errors) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
-		ID:  "http.handlers.gateway_errors",
+		ID:  "http.handlers.gatehouse_errors",
 		New: func() caddy.Module { return new(Errors) },
 	}
 }
@@ -54,20 +54,20 @@ func raised(_ http.ResponseWriter, r *http.Request, _ *request) error {
 
 // UnmarshalCaddyfile reads the directive. Syntax:
 //
-//	gateway_errors [<matcher>] {
+//	gatehouse_errors [<matcher>] {
 //	    docs <url>
 //	}
 func (h *Errors) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume the directive's name
 	if d.CountRemainingArgs() > 0 {
-		return d.Err("gateway_errors takes no argument but a matcher")
+		return d.Err("gatehouse_errors takes no argument but a matcher")
 	}
-	return parseBlock(d, "gateway_errors", map[string]option{"docs": stringOption("docs", &h.Docs)}, []string{"docs"})
+	return parseBlock(d, "gatehouse_errors", map[string]option{"docs": stringOption("docs", &h.Docs)}, []string{"docs"})
 }
 
-// errorsRoute is the error route that gateway_api brings along.
+// errorsRoute is the error route that gatehouse_api brings along.
 func errorsRoute(docs string) (*caddyhttp.Subroute, error) {
-	raw, err := moduleJSON(&Errors{Docs: docs}, "gateway_errors")
+	raw, err := moduleJSON(&Errors{Docs: docs}, "gatehouse_errors")
 	if err != nil {
 		return nil, fmt.Errorf("building the error route: %w", err)
 	}

@@ -253,7 +253,7 @@ func (w *writer) file() {
 }
 
 func (w *writer) app() {
-	w.block([]string{"gateway"},
+	w.block([]string{"gatehouse"},
 		func() {
 			w.block([]string{"redis", w.url()},
 				func() {
@@ -269,23 +269,23 @@ func (w *writer) app() {
 		func() {
 			switch w.choose(8) {
 			case 6:
-				w.line("secrets", "file", w.path())
+				w.line("credentials", "file", w.path())
 			case 7:
-				w.line("secrets", w.of("etcd", "", "vault", "file"), w.path())
+				w.line("credentials", w.of("etcd", "", "vault", "file"), w.path())
 			default:
-				w.block([]string{"secrets", "vault", w.mostly("https://vault.internal:8200", `""`, "")},
+				w.block([]string{"credentials", "vault", w.mostly("https://vault.internal:8200", `""`, "")},
 					w.auth, w.option("namespace", w.name), w.option("mount", w.name), w.option("path", w.name),
 					w.option("version", func() string { return w.mostly("2", "1", "3") }), w.option("timeout", w.duration), w.tls)
 			}
 		},
 		func() {
 			w.block([]string{"cache"}, w.option("ttl", w.duration), w.option("negative_ttl", w.duration), w.option("refresh_before", w.duration),
-				w.option("max_stale", w.duration), w.option("load_timeout", w.duration), w.option("max_entries", w.number))
+				w.option("stale_if_error", w.duration), w.option("load_timeout", w.duration), w.option("max_entries", w.number))
 		},
 		func() {
 			w.block([]string{"limits"}, w.option("key", w.number), w.option("address", w.number), w.option("shadow"),
 				w.option("algorithm", func() string { return w.mostly("exact", "gcra", "leaky") }),
-				w.option("on_outage", func() string { return w.mostly("local", "refuse", "allow", "panic") }))
+				w.option("on_outage", func() string { return w.mostly("local", "deny", "allow", "panic") }))
 		},
 		func() {
 			w.block([]string{"assertion", w.path()}, w.option("issuer", w.name), w.option("audience_prefix", w.name),
@@ -319,8 +319,8 @@ func (w *writer) site(n int) {
 		head = []string{"http://other" + string(rune('a'+n)) + ".example.com"}
 	}
 	w.block(head,
-		w.option("gateway_health"),
-		func() { w.line("gateway_jwks", w.mostly("/keys.json", "keys", "/a /b")) },
+		w.option("gatehouse_health"),
+		func() { w.line("gatehouse_jwks", w.mostly("/keys.json", "keys", "/a /b")) },
 		func() {
 			if w.choose(4) != 3 {
 				w.api()
@@ -334,7 +334,7 @@ func (w *writer) site(n int) {
 		},
 		func() {
 			if w.choose(2) == 1 {
-				w.block([]string{"gateway_errors"}, w.option("docs", w.name))
+				w.block([]string{"gatehouse_errors"}, w.option("docs", w.name))
 			}
 		},
 		func() {
@@ -346,14 +346,14 @@ func (w *writer) site(n int) {
 }
 
 func (w *writer) api() {
-	w.block([]string{"gateway_api" + w.mostly("", " /api/*", " *", " @nobody")},
+	w.block([]string{"gatehouse_api" + w.mostly("", " /api/*", " *", " @nobody")},
 		func() { w.upstream() },
 		func() { w.upstream(w.resource()) },
 		func() { w.upstream(w.resource(), w.resource()) },
 		w.option("base_path", func() string { return w.mostly("/gw", "gw", "/gw/", "/", "/%2f") }),
 		w.option("docs", func() string { return w.mostly("https://docs.example.com", `""`) }),
-		w.option("max_body", w.size), w.option("body_timeout", w.duration), w.option("timeout", w.duration), w.option("max_answer", w.size),
-		w.option("pass_unknown_fields", w.resource), w.option("allow_unmarked"),
+		w.option("max_body", w.size), w.option("body_timeout", w.duration), w.option("timeout", w.duration), w.option("max_response_size", w.size),
+		w.option("pass_unknown_fields", w.resource), w.option("allow_missing_tenant"),
 		func() {
 			w.line("deprecated", w.resource(), w.mostly("2027-01-31", "tomorrow", "2027-01-31T12:00:00Z"),
 				w.mostly("", "2027-07-31", "2026-01-01", "https://docs.example.com"), w.mostly("", "https://docs.example.com", "x"))

@@ -23,7 +23,7 @@ type Health struct {
 // CaddyModule returns the Caddy module information.
 func (*Health) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
-		ID:  "http.handlers.gateway_health",
+		ID:  "http.handlers.gatehouse_health",
 		New: func() caddy.Module { return new(Health) },
 	}
 }
@@ -77,13 +77,13 @@ func (h *Health) serveReady(w http.ResponseWriter, _ *http.Request) {
 
 // UnmarshalCaddyfile reads the directive. Syntax:
 //
-//	gateway_health
+//	gatehouse_health
 func (h *Health) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume the directive's name
 	if d.CountRemainingArgs() > 0 {
-		return d.Err("gateway_health takes no argument: it answers /healthz and /readyz")
+		return d.Err("gatehouse_health takes no argument: it answers /healthz and /readyz")
 	}
-	return noBlock(d, "gateway_health")
+	return noBlock(d, "gatehouse_health")
 }
 
 func parseHealth(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
@@ -113,22 +113,22 @@ func (a *App) readiness() readiness {
 		s.Checks["limits"] = stateOK
 		if a.pooledLimit.down() != nil {
 			s.Checks["limits"], s.Status = stateDegraded, stateDegraded
-			if a.Limits.OnOutage == "refuse" {
+			if a.Limits.OnOutage == "deny" {
 				s.Checks["limits"], s.Status = stateUnavailable, stateUnavailable
 			}
 		}
 	}
 	if a.credentials != nil {
-		s.Checks["secrets"] = stateOK
+		s.Checks["credentials"] = stateOK
 		if err := a.credentials.ready(); err != nil {
 			// known keys go on from the cache, so that a gateway in use is not taken out of service
 			if a.credentials.cache.Stats().Credentials > 0 {
-				s.Checks["secrets"] = stateDegraded
+				s.Checks["credentials"] = stateDegraded
 				if s.Status == stateOK {
 					s.Status = stateDegraded
 				}
 			} else {
-				s.Checks["secrets"], s.Status = stateUnavailable, stateUnavailable
+				s.Checks["credentials"], s.Status = stateUnavailable, stateUnavailable
 			}
 		}
 	}

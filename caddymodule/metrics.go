@@ -15,12 +15,12 @@ import (
 
 // metrics are the gateway's own, one set for the process: they go on counting over reloads, and are in Caddy's registry
 // whichever configuration that belongs to. Every label takes its value from a fixed set: resources of the contract,
-// statuses, codes and verdicts; never a key, a business or an address.
+// statuses, codes and results; never a key, a business or an address.
 type metrics struct {
 	requests                                *prometheus.CounterVec
 	duration                                *prometheus.HistogramVec
 	upstreamDuration                        *prometheus.HistogramVec
-	verdicts                                *prometheus.CounterVec
+	authentications                         *prometheus.CounterVec
 	decisions                               *prometheus.CounterVec
 	shadow                                  *prometheus.CounterVec
 	answers                                 *prometheus.CounterVec
@@ -29,7 +29,7 @@ type metrics struct {
 	limiterEvents                           *prometheus.CounterVec
 	limiterQueue, limiterWait, limiterTrips *prometheus.Desc
 
-	limitsShared, secretsReady, credentialsCached *prometheus.Desc
+	limitsShared, credentialsReady, credentialsCached *prometheus.Desc
 }
 
 // sharedMetrics is the set.
@@ -66,11 +66,11 @@ func newMetrics() *metrics {
 		duration: histogram("request_duration_seconds", "Time to respond to a request.", "route"),
 		upstreamDuration: histogram("upstream_duration_seconds",
 			"Time in which the data services answered, retries included.", "resource"),
-		verdicts: counter("verdicts_total", "Verdicts on the callers of API requests.", "verdict"),
+		authentications: counter("authentications_total", "API requests by result of authentication.", "result"),
 		decisions: counter("limit_decisions_total",
 			"Decisions on rate limits by limit, by who decided (redis, local, memory) and by outcome.", "limit", "by", "outcome"),
 		shadow: counter("limit_shadow_total", "Requests let through in shadow mode that a limit would have refused.", "limit"),
-		answers: counter("upstream_answers_total",
+		answers: counter("upstream_responses_total",
 			"Answers of data services held against the contract, by resource and outcome.", "resource", "outcome"),
 		records: counter("upstream_records_total",
 			"Records that the gateway had to leave out or put in order, by resource and reason.", "resource", "reason"),
@@ -81,14 +81,14 @@ func newMetrics() *metrics {
 		limiterWait:       gauge("limiter_queue_wait_seconds", "Time that requests have waited for a round trip to Redis to begin."),
 		limiterTrips:      gauge("limiter_round_trips_total", "Round trips to Redis for requests."),
 		limitsShared:      gauge("limits_shared", "1 while the fleet's shared limits are in force, 0 while the store is away."),
-		secretsReady:      gauge("secrets_ready", "1 while the source of credentials answers."),
+		credentialsReady:  gauge("credentials_ready", "1 while the source of credentials answers."),
 		credentialsCached: gauge("credentials_cached", "Credentials in the cache."),
 	}
 }
 
 func (m *metrics) counted() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.requests, m.duration, m.upstreamDuration, m.verdicts, m.decisions, m.shadow, m.answers, m.records,
+		m.requests, m.duration, m.upstreamDuration, m.authentications, m.decisions, m.shadow, m.answers, m.records,
 		m.credentialEvents, m.limiterEvents,
 	}
 }
@@ -98,7 +98,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.counted() {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{m.limiterQueue, m.limiterWait, m.limiterTrips, m.limitsShared, m.secretsReady, m.credentialsCached} {
+	for _, d := range []*prometheus.Desc{m.limiterQueue, m.limiterWait, m.limiterTrips, m.limitsShared, m.credentialsReady, m.credentialsCached} {
 		ch <- d
 	}
 }
@@ -124,7 +124,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(m.limiterTrips, prometheus.CounterValue, float64(stats.RoundTrips))
 	}
 	if a.credentials != nil {
-		gauge(m.secretsReady, truth[a.credentials.ready() == nil])
+		gauge(m.credentialsReady, truth[a.credentials.ready() == nil])
 		gauge(m.credentialsCached, float64(a.credentials.cache.Stats().Credentials))
 	}
 }
@@ -136,7 +136,7 @@ func (m *metrics) request(route string, status int, code string, took time.Durat
 }
 
 // authenticated counts the result of authentication of an API request.
-func (m *metrics) authenticated(result string) { m.verdicts.WithLabelValues(result).Inc() }
+func (m *metrics) authenticated(result string) { m.authentications.WithLabelValues(result).Inc() }
 
 // called counts a call to a data service.
 func (m *metrics) called(resource string, took time.Duration) {

@@ -48,11 +48,11 @@ func BenchmarkRequest(b *testing.B) {
 		log {
 			level ERROR
 		}
-		gateway {
+		gatehouse {
 			redis %s
-			secrets file %s
+			credentials file %s
 			limits {
-				key 16000000
+				per_key 16000000
 			}
 		}
 	}
@@ -60,7 +60,7 @@ func BenchmarkRequest(b *testing.B) {
 		reverse_proxy %s
 	}
 	http://%s {
-		gateway_api {
+		gatehouse_api {
 			upstream %s
 		}
 	}`, redis.URL(), keys, plain, data, whole, data), nil)

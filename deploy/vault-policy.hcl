@@ -1,5 +1,5 @@
 # What a gateway may do in Vault: read the credential of a key that a request names. It can neither list keys nor change
-# one, and sees nothing else. Mount `kv` and path `gateway/keys` as in the Caddyfile's `secrets vault` block.
+# one, and sees nothing else. Mount `kv` and path `gateway/keys` as in the Caddyfile's `credentials vault` block.
 
 # KV version 2.
 path "kv/data/gateway/keys/*" {

@@ -49,7 +49,7 @@ func runDemo(t *testing.T, addr string) (printed, complaint string, err error) {
 	// How long its start takes depends on what else the machine does; somebody is to be told if it hangs.
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, gatewaytest.Binary(t), "demo", "--listen", addr)
+	cmd := exec.CommandContext(ctx, gatewaytest.Demo(t), "--listen", addr)
 	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+t.TempDir(), "XDG_CONFIG_HOME="+t.TempDir())
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -61,7 +61,7 @@ func holds(t *testing.T, client redis.UniversalClient) {
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	for _, algorithm := range []ratelimit.Algorithm{ratelimit.Exact, ratelimit.GCRA} {
 		fleet, err := ratelimit.New(client, ratelimit.Options{
-			Algorithm: algorithm, OnOutage: ratelimit.Refuse, Prefix: "gatehouse:limit:", Timeout: redisPatience,
+			Algorithm: algorithm, OnOutage: ratelimit.Deny, Prefix: "gatehouse:limit:", Timeout: redisPatience,
 		})
 		require.NoError(t, err)
 		require.NoError(t, fleet.Ping(t.Context()))

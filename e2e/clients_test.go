@@ -216,7 +216,7 @@ func TestABusinessCallsWithTheGoTransportOverHTTP1AndHTTP2(t *testing.T) {
 // secure is a gateway that serves HTTPS with a certificate of Caddy's internal CA, which it returns.
 func (w *world) secure(t *testing.T) (*gatewaytest.Gateway, *x509.CertPool) {
 	t.Helper()
-	o := w.options("limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}", "")
+	o := w.options("limits {\n\t\t\tper_key 1000000\n\t\t\tper_ip 1000000\n\t\t}", "")
 	g := gatewaytest.New(t, o)
 	text := o.Caddyfile(g.Addr, strings.TrimPrefix(g.AdminURL, "http://"))
 	_, port, _ := strings.Cut(g.Addr, ":")

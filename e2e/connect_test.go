@@ -30,7 +30,7 @@ import (
 
 // connectSite is a site with the connection server, for a gateway at an address.
 func (w *world) connectSite(g *gatewaytest.Gateway) string {
-	return "gateway_connect {\n\t\tissuer " + g.URL + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t"
+	return "gatehouse_connect {\n\t\tissuer " + g.URL + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t"
 }
 
 // startWith writes the configuration of a gateway that was prepared, and starts it.

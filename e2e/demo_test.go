@@ -24,7 +24,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 )
 
-// demoProcess is a running `gatehouse demo`.
+// demoProcess is a running gatehouse-demo.
 type demoProcess struct {
 	cmd    *exec.Cmd
 	temp   string // its folder for temporary files
@@ -45,7 +45,7 @@ func startDemoOn(t *testing.T, addr string, flags ...string) *demoProcess {
 	t.Helper()
 	d := &demoProcess{temp: t.TempDir(), url: "http://" + addr, exited: make(chan struct{})}
 	// not the test's context: the process is to be stopped in order when the test ends
-	d.cmd = exec.CommandContext(context.Background(), gatewaytest.Binary(t), append([]string{"demo", "--listen", addr}, flags...)...)
+	d.cmd = exec.CommandContext(context.Background(), gatewaytest.Demo(t), append([]string{"--listen", addr}, flags...)...)
 	d.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + d.temp, "HOME=" + d.temp}
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	d.cmd.Stdout, d.cmd.Stderr = &d.stdout, &d.stderr
@@ -264,17 +264,25 @@ func TestTheDemoLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// demoCLI runs a demo that ends by itself.
+func demoCLI(t *testing.T, args ...string) outcome {
+	t.Helper()
+	o, err := tryCLI(t.Context(), t.TempDir(), gatewaytest.Demo(t), nil, args...)
+	require.NoError(t, err)
+	return o
+}
+
 func TestTheDemoSaysWhenItsAddressIsTaken(t *testing.T) {
 	t.Parallel()
 	// by another program
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ln.Close()) })
-	cli(t, nil, "demo", "--listen", ln.Addr().String()).requireError(t, "address already in use", ln.Addr().String())
+	demoCLI(t, "--listen", ln.Addr().String()).requireError(t, "address already in use", ln.Addr().String())
 
 	// by another demo: two that shared a port would each answer half of the requests, with different keys
 	d := startDemo(t)
-	cli(t, nil, "demo", "--listen", strings.TrimPrefix(d.url, "http://")).requireError(t, "address already in use")
+	demoCLI(t, "--listen", strings.TrimPrefix(d.url, "http://")).requireError(t, "address already in use")
 	for range 5 {
 		require.Equal(t, http.StatusOK, d.caller(t).Get(t, d.url, "/api/v1/me").Status)
 	}
@@ -293,7 +301,7 @@ func TestTheDemoSaysWhatIsWrongWithItsFlags(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cli(t, nil, append([]string{"demo"}, tc.args...)...).requireError(t, tc.words...)
+			demoCLI(t, tc.args...).requireError(t, tc.words...)
 		})
 	}
 }

@@ -293,7 +293,7 @@ func TestFaultHugeAnswersTakeBoundedMemory(t *testing.T) {
 	w := newWorld(t, nil)
 	w.dataURL = data.url()
 	// as long as it takes on a busy machine
-	g := gatewaytest.Start(t, w.options("limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}", "timeout 1m"))
+	g := gatewaytest.Start(t, w.options("limits {\n\t\t\tper_key 1000000\n\t\t\tper_ip 1000000\n\t\t}", "timeout 1m"))
 	huge.WriteString(`{"events":[],"x":[`)
 	for huge.Len() < 8<<20-100 {
 		huge.WriteString(`{"canary-body":"` + strings.Repeat("x", 1000) + `"},`)

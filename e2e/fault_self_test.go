@@ -683,7 +683,7 @@ func TestFaultSlowClientsByTheThousand(t *testing.T) {
 func requireLimitsShared(t *testing.T, g *gatewaytest.Gateway) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		return strings.Contains(anonymous().Get(t, g.AdminURL, "/gateway/ready").Body, `"limits":"ok"`)
+		return strings.Contains(anonymous().Get(t, g.AdminURL, "/gatehouse/ready").Body, `"limits":"ok"`)
 	}, patience, 25*time.Millisecond)
 }
 

@@ -152,7 +152,7 @@ func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
 	endUnseen := l.also(unseen, fresh, 2, "/api/v1/me")
 	endInvented := l.also(invented, nowhere, 1, "/api/v1/me")
 	if !v.answers {
-		require.Eventually(t, func() bool { return metric(t, g, "gatehouse_secrets_ready") == 0 }, 2*patience, 25*time.Millisecond)
+		require.Eventually(t, func() bool { return metric(t, g, "gatehouse_credentials_ready") == 0 }, 2*patience, 25*time.Millisecond)
 	}
 	noticed := time.Since(began)
 	require.NoError(t, w.redis.Client(t).Publish(t.Context(), "gatehouse:credentials", revoked[0].PublicKey).Err())
@@ -289,7 +289,7 @@ func TestFaultVaultStandbyWithoutAnActiveNode(t *testing.T) {
 		other := w.stepDown(t)
 		requireStandby(t, other, false)
 		require.NoError(t, other.Sys().SealWithContext(t.Context()))
-		require.Eventually(t, func() bool { return metric(t, v.gateway, "gatehouse_secrets_ready") == 0 }, patience, 25*time.Millisecond)
+		require.Eventually(t, func() bool { return metric(t, v.gateway, "gatehouse_credentials_ready") == 0 }, patience, 25*time.Millisecond)
 	}
 	v.back = func(w *vaultWorld) { requireStandby(t, w.vault.Client(t), false) }
 	holdTheKeys(t, chaosScale(t), v)
@@ -395,7 +395,7 @@ func TestFaultVaultSecretIDExpired(t *testing.T) {
 			return err != nil
 		}, patience, 100*time.Millisecond, "it has not expired")
 		// the token that was made with the one before is good for a while
-		require.Eventually(t, func() bool { return metric(t, v.gateway, "gatehouse_secrets_ready") == 0 }, 2*patience, 25*time.Millisecond)
+		require.Eventually(t, func() bool { return metric(t, v.gateway, "gatehouse_credentials_ready") == 0 }, 2*patience, 25*time.Millisecond)
 	}
 	v.back = func(w *vaultWorld) {
 		w.liveLong(t)
@@ -517,13 +517,13 @@ func TestFaultVaultVersionDestroyed(t *testing.T) {
 }
 
 // TestFaultVaultAwayForLongerThanMaxStale is the stated worst case: a gateway that can reach neither Vault nor whoever
-// tells it of revocations goes on for max_stale, and not for longer.
+// tells it of revocations goes on for stale_if_error, and not for longer.
 func TestFaultVaultAwayForLongerThanMaxStale(t *testing.T) {
 	t.Parallel()
 	c := chaosScale(t)
-	const maxStale = 3 * time.Second
+	const staleIfError = 3 * time.Second
 	w := newVaultLoadWorld(t, &brokenVault{options: vaulttest.Options{Persistent: true}})
-	g := w.direct(t, c, fmt.Sprintf("cache {\n\t\t\tttl 1s\n\t\t\tmax_stale %s\n\t\t\t%s\n\t\t}", maxStale, patientWithVault))
+	g := w.direct(t, c, fmt.Sprintf("cache {\n\t\t\tttl 1s\n\t\t\tstale_if_error %s\n\t\t\t%s\n\t\t}", staleIfError, patientWithVault))
 	known := w.addKeys(t, 2*c.rate, 5)
 	for _, k := range known {
 		require.Equal(t, http.StatusOK, k.Get(t, g.URL, "/api/v1/me").Status)
@@ -539,14 +539,14 @@ func TestFaultVaultAwayForLongerThanMaxStale(t *testing.T) {
 				s.Status == http.StatusServiceUnavailable && (s.Phase != "before" || s.Ended != "before"):
 				return ""
 			}
-			return "known keys end with max_stale, and not before"
+			return "known keys end with stale_if_error, and not before"
 		},
 	})
 	l.during(c.before)
 	l.phase("away")
 	w.vault.Kill(t)
 	killed := time.Now()
-	l.during(maxStale)
+	l.during(staleIfError)
 	last := time.Time{}
 	for _, s := range l.report().some(func(s *sample) bool { return s.Status == http.StatusOK && s.Phase == "away" }) {
 		if s.Done.After(last) {
@@ -563,6 +563,6 @@ func TestFaultVaultAwayForLongerThanMaxStale(t *testing.T) {
 	took := time.Since(mended)
 	report := l.stop()
 	require.Zero(t, report.overLimit())
-	report.figure(t, "max_stale="+maxStale.String(), fmt.Sprintf("last_served_after=%s", last.Sub(killed).Round(time.Millisecond)),
+	report.figure(t, "stale_if_error="+staleIfError.String(), fmt.Sprintf("last_served_after=%s", last.Sub(killed).Round(time.Millisecond)),
 		fmt.Sprintf("healthy_after=%s", took.Round(time.Millisecond)))
 }

@@ -276,7 +276,7 @@ func behindOne(o gatewaytest.Options) gatewaytest.Options {
 }
 
 // roomyLimits are limits that nobody reaches.
-const roomyLimits = "limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}"
+const roomyLimits = "limits {\n\t\t\tper_key 1000000\n\t\t\tper_ip 1000000\n\t\t}"
 
 // deaf is a socket on which nothing is heard until it is allowed. What a QUIC client sends meanwhile proves nothing of
 // where it is: whoever can write an address into a packet could have sent it.
@@ -301,7 +301,7 @@ func TestEarlyDataFromAnUnprovedAddressIsNeitherServedNorCharged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	o := w.options("assertion "+writeAssertionKey(t), "")
-	o.Site = "gateway_connect {\n\t\tissuer https://" + apiHost + "\n\t\tupstream " + w.dataURL + "\n\t}\n\t" + o.Site
+	o.Site = "gatehouse_connect {\n\t\tissuer https://" + apiHost + "\n\t\tupstream " + w.dataURL + "\n\t}\n\t" + o.Site
 	g, first := startEverywhere(t, o)
 	first.tls.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	status := h3Request("GET", "/api/v1/status")

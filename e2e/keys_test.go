@@ -230,7 +230,7 @@ func TestKeysCommandsSayWhatIsWrongAndExitWithAnError(t *testing.T) {
 	k := keysCLI{source: []string{"--file", name}}
 	key := k.issue(t)
 	k.run(t, "rotate", key.PublicKey, "--grace", "1h").requireOK(t)
-	noSecrets := write("NoSecrets", "{\n\tgateway {\n\t\tredis redis://127.0.0.1:1\n\t}\n}\n", 0o600)
+	noSecrets := write("NoSecrets", "{\n\tgatehouse {\n\t\tredis redis://127.0.0.1:1\n\t}\n}\n", 0o600)
 	noGateway := write("NoGateway", "http://:1 {\n\trespond hi\n}\n", 0o600)
 	business := []string{"--business-id", "1", "--business-name", "A", "--business-slug", "a"}
 	for name, tc := range map[string]struct {
@@ -255,7 +255,7 @@ func TestKeysCommandsSayWhatIsWrongAndExitWithAnError(t *testing.T) {
 		"no JSON in it":               {[]string{"list", "--file", write("text", "hello", 0o600)}, []string{"not valid JSON"}},
 		"for everybody to read":       {[]string{"list", "--file", write("open", `{"keys":{}}`, 0o644)}, []string{"chmod"}},
 		"no configuration there":      {[]string{"list", "--config", filepath.Join(dir, "none")}, []string{"no such file"}},
-		"no credential source in it":  {[]string{"list", "--config", noSecrets, "--adapter", "caddyfile"}, []string{"secrets"}},
+		"no credential source in it":  {[]string{"list", "--config", noSecrets, "--adapter", "caddyfile"}, []string{"credentials"}},
 		"no gateway in it":            {[]string{"list", "--config", noGateway, "--adapter", "caddyfile"}, []string{"gateway"}},
 		"neither file nor Caddyfile":  {[]string{"list"}, []string{"--config", "--file"}},
 	} {

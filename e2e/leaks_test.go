@@ -35,7 +35,7 @@ func malformed(c gatewaytest.Caller) []string {
 		"GET " + eventsPath + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: canary-caller\r\n" + signed + "\r\n",
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\ncanary-caller", "GET /" + strings.Repeat("canary-caller", 5000) + " HTTP/1.1\r\nHost: x\r\n\r\n",
 		"GET /debug/pprof/ HTTP/1.1\r\nHost: x\r\n\r\n", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "GET /config/ HTTP/1.1\r\nHost: localhost:2019\r\n\r\n",
-		"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", "GET /gateway/ready HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", "GET /gatehouse/ready HTTP/1.1\r\nHost: x\r\n\r\n",
 	}
 }
 
@@ -117,8 +117,8 @@ func TestAttacksBringNoSecretAddressTraceOrBannerToLight(t *testing.T) {
 	require.NoError(t, err)
 
 	o := w.world.options(roomyLimits+"\n\t\tassertion "+assertion, "timeout 2s\n\t\tbody_timeout 1s")
-	o.Global = fmt.Sprintf("gateway {\n\t\tredis redis://%s {\n\t\t\tusername gateway\n\t\t\tpassword {env.TEST_PASSWORD}\n\t\t\ttimeout 1s\n\t\t}\n"+
-		"\t\tsecrets vault %s {\n\t\t\tauth token {env.TEST_TOKEN}\n\t\t\ttimeout 1s\n\t\t}\n\t\t%s\n\t\tassertion %s\n\t}", w.redis.Addr, w.vault.Addr, roomyLimits, assertion)
+	o.Global = fmt.Sprintf("gatehouse {\n\t\tredis redis://%s {\n\t\t\tusername gateway\n\t\t\tpassword {env.TEST_PASSWORD}\n\t\t\ttimeout 1s\n\t\t}\n"+
+		"\t\tcredentials vault %s {\n\t\t\tauth token {env.TEST_TOKEN}\n\t\t\ttimeout 1s\n\t\t}\n\t\t%s\n\t\tassertion %s\n\t}", w.redis.Addr, w.vault.Addr, roomyLimits, assertion)
 	o.Env = []string{"TEST_PASSWORD=canary-redis-password", "TEST_TOKEN=" + w.vault.RootToken}
 	g, all := everywhere(t, behindOne(o))
 	requireReady(t, g)

@@ -28,7 +28,7 @@ func documented(t *testing.T, a gatewaytest.Answer) gatewaytest.Answer {
 func TestEverySuccessIsWhatTheOpenAPIDocumentSays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	g := gatewaytest.Start(t, w.options("limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}",
+	g := gatewaytest.Start(t, w.options("limits {\n\t\t\tper_key 1000000\n\t\t\tper_ip 1000000\n\t\t}",
 		"deprecated jobs 2027-01-31 2027-07-31 https://docs.example.com/jobs"))
 	for _, c := range []gatewaytest.Caller{w.acme, w.other} {
 		for _, res := range upstream.Resources() {
@@ -165,7 +165,7 @@ func TestEveryErrorIsWhatTheOpenAPIDocumentSays(t *testing.T) {
 	expect(send(small, "GET", "/api/v1/me", rubbish(w.other.PublicKey), nil), 429, "RATE_LIMITED")
 
 	// stores away
-	refusing := gatewaytest.Start(t, w.options("limits {\n\t\t\ton_outage refuse\n\t\t}", ""))
+	refusing := gatewaytest.Start(t, w.options("limits {\n\t\t\ton_outage deny\n\t\t}", ""))
 	require.NoError(t, w.redis.Kill())
 	for _, target := range []string{"/api/v1/status", "/api/v1/me", "/api/v1/jobs", "/api/v1/nothing"} {
 		expect(w.acme.Get(t, refusing.URL, target), 503, "SERVICE_UNAVAILABLE")

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"crypto/tls"
+	"debug/buildinfo"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,7 +38,7 @@ func TestProbesAreAnsweredOutsideTheLimits(t *testing.T) {
 		require.Empty(t, a.Header.Get("X-RateLimit-Limit"))
 		a = anonymous().Get(t, g.URL, "/readyz")
 		require.Equal(t, http.StatusOK, a.Status)
-		require.JSONEq(t, `{"status":"ok","checks":{"limits":"ok","secrets":"ok"}}`, a.Body)
+		require.JSONEq(t, `{"status":"ok","checks":{"credentials":"ok","limits":"ok"}}`, a.Body)
 		require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
 	}
 	for _, path := range []string{"/healthz", "/readyz"} {
@@ -61,16 +63,16 @@ func TestTheAdminAPISaysWhyAPartIsAmiss(t *testing.T) {
 	g := w.gateway(t)
 	requireReady(t, g)
 	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
-	a := anonymous().Get(t, g.AdminURL, "/gateway/ready")
+	a := anonymous().Get(t, g.AdminURL, "/gatehouse/ready")
 	require.Equal(t, http.StatusOK, a.Status)
-	require.JSONEq(t, `{"status":"ok","checks":{"limits":"ok","secrets":"ok"},"credentials_cached":1}`, a.Body)
-	require.Equal(t, http.StatusMethodNotAllowed, anonymous().Do(t, http.MethodPost, g.AdminURL, "/gateway/ready", nil).Status)
+	require.JSONEq(t, `{"status":"ok","checks":{"credentials":"ok","limits":"ok"},"credentials_cached":1}`, a.Body)
+	require.Equal(t, http.StatusMethodNotAllowed, anonymous().Do(t, http.MethodPost, g.AdminURL, "/gatehouse/ready", nil).Status)
 
 	require.NoError(t, w.redis.Kill())
 	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
 	require.Eventually(t, func() bool {
 		_ = w.acme.Get(t, g.URL, "/api/v1/me")
-		a = anonymous().Get(t, g.AdminURL, "/gateway/ready")
+		a = anonymous().Get(t, g.AdminURL, "/gatehouse/ready")
 		return strings.Contains(a.Body, `"limits":"degraded"`)
 	}, patience, 100*time.Millisecond)
 	require.Equal(t, http.StatusOK, a.Status)
@@ -144,17 +146,17 @@ func TestMetricsCountEverythingUnderBoundedLabels(t *testing.T) {
 		`gatehouse_requests_total{code="INVALID_CREDENTIALS",route="me",status="401"} 1`,
 		`gatehouse_requests_total{code="ACCOUNT_INACTIVE",route="me",status="403"} 1`,
 		`gatehouse_requests_total{code="METHOD_NOT_ALLOWED",route="me",status="405"} 1`,
-		`gatehouse_verdicts_total{verdict="inactive"} 1`,
+		`gatehouse_authentications_total{result="inactive"} 1`,
 		`gatehouse_limits_shared 1`,
 		`gatehouse_limiter_queue_length 0`,
-		`gatehouse_secrets_ready 1`,
+		`gatehouse_credentials_ready 1`,
 		`gatehouse_credentials_cached 3`,
 	} {
 		require.Contains(t, body, line+"\n")
 	}
 	for _, name := range []string{
 		"gatehouse_request_duration_seconds_bucket", "gatehouse_upstream_duration_seconds_count", "gatehouse_limit_decisions_total",
-		"gatehouse_upstream_answers_total", "gatehouse_credential_events_total", "gatehouse_limiter_round_trips_total",
+		"gatehouse_upstream_responses_total", "gatehouse_credential_events_total", "gatehouse_limiter_round_trips_total",
 		"gatehouse_limiter_queue_wait_seconds_count",
 	} {
 		require.Contains(t, body, name)
@@ -197,22 +199,22 @@ func ourSeries(t *testing.T, metrics string) map[string]bool {
 
 // logLine is the line that a gateway writes about a request.
 type logLine struct {
-	Level     string   `json:"level"`
-	Msg       string   `json:"msg"`
-	RequestID string   `json:"request_id"`
-	Method    string   `json:"method"`
-	Route     string   `json:"route"`
-	Status    int      `json:"status"`
-	Code      string   `json:"code"`
-	Business  string   `json:"business"`
-	PublicKey string   `json:"public_key"`
-	Verdict   string   `json:"verdict"`
-	ClientIP  string   `json:"client_ip"`
-	Duration  *float64 `json:"duration"`
-	Verify    *float64 `json:"verify"`
-	Limit     *float64 `json:"limit"`
-	Upstream  *float64 `json:"upstream"`
-	Cause     string   `json:"cause"`
+	Level          string   `json:"level"`
+	Msg            string   `json:"msg"`
+	RequestID      string   `json:"request_id"`
+	Method         string   `json:"method"`
+	Route          string   `json:"route"`
+	Status         int      `json:"status"`
+	Code           string   `json:"code"`
+	Business       string   `json:"business"`
+	PublicKey      string   `json:"public_key"`
+	Authentication string   `json:"authentication"`
+	ClientIP       string   `json:"client_ip"`
+	Duration       *float64 `json:"duration"`
+	Verify         *float64 `json:"verify"`
+	Limit          *float64 `json:"limit"`
+	Upstream       *float64 `json:"upstream"`
+	Cause          string   `json:"cause"`
 }
 
 // lineOf finds the one line about a request.
@@ -246,7 +248,7 @@ func TestTheLogHasOneLineForEachRequestUnderTheIDOfItsAnswer(t *testing.T) {
 	require.Equal(t, http.StatusOK, line.Status)
 	require.Equal(t, w.acmeID, line.Business)
 	require.Equal(t, w.acme.PublicKey, line.PublicKey)
-	require.Equal(t, "verified", line.Verdict)
+	require.Equal(t, "verified", line.Authentication)
 	require.Equal(t, "127.0.0.1", line.ClientIP)
 	for name, d := range map[string]*float64{"duration": line.Duration, "verify": line.Verify, "limit": line.Limit, "upstream": line.Upstream} {
 		require.NotNil(t, d, name)
@@ -257,7 +259,7 @@ func TestTheLogHasOneLineForEachRequestUnderTheIDOfItsAnswer(t *testing.T) {
 	a = send(t, g, "/api/v1/me", rubbish(w.acme.PublicKey))
 	line = lineOf(t, g, a.Header.Get("X-Request-Id"))
 	require.Equal(t, "INVALID_CREDENTIALS", line.Code)
-	require.Equal(t, "invalid", line.Verdict)
+	require.Equal(t, "invalid", line.Authentication)
 	require.Empty(t, line.Business, "nobody has proved to be that business")
 	require.Empty(t, line.PublicKey)
 
@@ -325,8 +327,8 @@ func TestABrokenConfigurationLeavesTheOldOneInForce(t *testing.T) {
 	require.Eventually(t, func() bool { return requestsServed(t, g) == 1 }, patience, 10*time.Millisecond)
 
 	for name, broken := range map[string]string{
-		"it cannot be read":      strings.Replace(string(good), "gateway_api {", "gateway_api {\n\t\tno_such_option", 1),
-		"it cannot be set up":    strings.Replace(string(good), "secrets file "+w.keyFile, "secrets file "+w.keyFile+"-none", 1),
+		"it cannot be read":      strings.Replace(string(good), "gatehouse_api {", "gatehouse_api {\n\t\tno_such_option", 1),
+		"it cannot be set up":    strings.Replace(string(good), "credentials file "+w.keyFile, "credentials file "+w.keyFile+"-none", 1),
 		"it has no gateway":      strings.Replace(string(good), w.redisLine(), "", 1),
 		"its address is taken":   string(good) + "\nhttp://" + taken.Addr().String() + " {\n\tbind 127.0.0.1\n\trespond hi\n}\n",
 		"another part is broken": string(good) + "\nhttps://broken.test {\n\ttls /none.pem /none.key\n}\n",
@@ -340,7 +342,7 @@ func TestABrokenConfigurationLeavesTheOldOneInForce(t *testing.T) {
 
 		requireJSON(t, w.acme.Get(t, g.URL, "/api/v1/events"))
 		require.Equal(t, config, anonymous().Get(t, g.AdminURL, "/config/").Body, name)
-		a := anonymous().Get(t, g.AdminURL, "/gateway/ready")
+		a := anonymous().Get(t, g.AdminURL, "/gatehouse/ready")
 		require.Equal(t, http.StatusOK, a.Status, "%s: %s", name, a.Body)
 		require.Contains(t, a.Body, `"status":"ok"`, name)
 		require.Eventually(t, func() bool { return requestsServed(t, g) == counted+1 }, patience, 10*time.Millisecond,
@@ -545,15 +547,30 @@ func TestTheBinarySaysItsVersionAndItsModules(t *testing.T) {
 	require.NotEmpty(t, strings.TrimSpace(cli(t, nil, "version").requireOK(t).stdout))
 	modules := strings.Fields(cli(t, nil, "list-modules").requireOK(t).stdout)
 	for _, id := range []string{
-		"gateway", "gateway.secrets.vault", "gateway.secrets.file", "admin.api.gateway", "http.handlers.gatehouse_api", "http.handlers.gateway_errors",
-		"http.handlers.gateway_health", "http.handlers.gateway_jwks", "http.handlers.reverse_proxy",
+		"gatehouse", "gatehouse.credentials.vault", "gatehouse.credentials.file", "admin.api.gatehouse", "http.handlers.gatehouse_api", "http.handlers.gatehouse_errors",
+		"http.handlers.gatehouse_health", "http.handlers.gatehouse_jwks", "http.handlers.reverse_proxy",
 	} {
 		require.True(t, slices.Contains(modules, id), id)
 	}
 	help := cli(t, nil, "help").requireOK(t).stdout
-	for _, command := range []string{"demo", "keys", "sign", "run", "adapt", "validate", "reload", "fmt"} {
+	for _, command := range []string{"keys", "sign", "run", "adapt", "validate", "reload", "fmt"} {
 		require.Contains(t, help, "\n  "+command+" ")
 	}
+}
+
+// What only the demo needs would be more to attack, and to keep up to date, in production.
+func TestTheProductHasNothingOfTheDemoInIt(t *testing.T) {
+	t.Parallel()
+	product, err := buildinfo.ReadFile(gatewaytest.Binary(t))
+	require.NoError(t, err)
+	demo, err := buildinfo.ReadFile(gatewaytest.Demo(t))
+	require.NoError(t, err)
+	for _, module := range []string{"modernc.org/sqlite", "github.com/alicebob/miniredis/v2"} {
+		is := func(m *debug.Module) bool { return m.Path == module }
+		require.False(t, slices.ContainsFunc(product.Deps, is), module)
+		require.True(t, slices.ContainsFunc(demo.Deps, is), module)
+	}
+	require.NotContains(t, strings.Fields(cli(t, nil, "help").requireOK(t).stdout), "demo")
 }
 
 func TestEveryRedisTopologyAdmitsSixtyOfSixtyOne(t *testing.T) {
@@ -637,7 +654,7 @@ func TestALimitInTheCredentialIsTheKeysLimit(t *testing.T) {
 func TestOperatorsChooseWhatHappensWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	refuse := gatewaytest.Start(t, w.options("limits {\n\t\t\ton_outage refuse\n\t\t}", ""))
+	refuse := gatewaytest.Start(t, w.options("limits {\n\t\t\ton_outage deny\n\t\t}", ""))
 	allow := gatewaytest.Start(t, w.options("limits {\n\t\t\ton_outage allow\n\t\t}", ""))
 	require.Equal(t, http.StatusOK, w.acme.Get(t, refuse.URL, "/api/v1/me").Status)
 	require.NoError(t, w.redis.Kill())

@@ -167,13 +167,13 @@ func newFront(t *testing.T) *front {
 	o := w.options(roomyLimits+"\n\t\tassertion "+writeAssertionKey(t), "")
 	f.g = gatewaytest.New(t, o)
 	site := func(issuer string) string {
-		return "gateway_jwks\n\tgateway_connect {\n\t\tissuer " + issuer + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t" + o.Site
+		return "gatehouse_jwks\n\tgatehouse_connect {\n\t\tissuer " + issuer + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t" + o.Site
 	}
 	_, port, _ := strings.Cut(f.g.Addr, ":")
 	secure := gatewaytest.FreeAddr(t)
 	_, securePort, _ := strings.Cut(secure, ":")
 	all := o
-	all.Site = "gateway_errors\n\thandle_errors {\n\t\tgateway_errors\n\t}"
+	all.Site = "gatehouse_errors\n\thandle_errors {\n\t\tgatehouse_errors\n\t}"
 	all.Extra = "http://127.0.0.1:" + port + ", http://" + apiHost + ":" + port + " {\n\t" + site(f.g.URL) + "\n}\n" +
 		"https://" + apiHost + ":" + securePort + " {\n\ttls internal\n\t" + site("https://"+apiHost) + "\n}\n"
 	f.h3 = startSecure(t, f.g, all, secure)

@@ -411,7 +411,7 @@ func TestASignatureIsGoodForItsRequestAlone(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	g := w.behindProxy(t, "limits {\n\t\t\tkey 1000000\n\t\t}", "")
+	g := w.behindProxy(t, "limits {\n\t\t\tper_key 1000000\n\t\t}", "")
 	var from visitors
 	use := func(method, target, sent string, signed []field) gatewaytest.Answer {
 		h := http.Header{}

@@ -223,7 +223,7 @@ func TestNoTimeTellsAnUnknownKeyFromAWrongSignature(t *testing.T) {
 	cred := timedCredential(t)
 	now := time.Now().Unix()
 	first, last, all := guesses(cred.PrivateKey, now, eventsPath)
-	cache, err := authsigner.NewCache(oneKey{cred: cred}, authsigner.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour, MaxStale: 2 * time.Hour})
+	cache, err := authsigner.NewCache(oneKey{cred: cred}, authsigner.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour, StaleIfError: 2 * time.Hour})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cache.Close()) })
 	clock := func() time.Time { return time.Unix(now, 0) }

@@ -160,7 +160,7 @@ func TestTheHopAssertionVerifiesWithThePublishedKeys(t *testing.T) {
 	w := newWorld(t, data)
 	key := writeAssertionKey(t)
 	o := w.options("assertion "+key+" {\n\t\t\tissuer https://api.example.com\n\t\t}", "")
-	o.Site = "gateway_jwks\n\t" + o.Site
+	o.Site = "gatehouse_jwks\n\t" + o.Site
 	g := gatewaytest.Start(t, o)
 	a := w.acme.Get(t, g.URL, "/api/v1/events")
 	require.Equal(t, http.StatusOK, a.Status)
@@ -230,10 +230,10 @@ func TestWhatIsNoContractAnswerBecomesTheContractsError(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	const limits = "limits {\n\t\t\tkey 1000000\n\t\t}"
-	g := gatewaytest.Start(t, w.options(limits, "max_answer 64KiB"))
+	const limits = "limits {\n\t\t\tper_key 1000000\n\t\t}"
+	g := gatewaytest.Start(t, w.options(limits, "max_response_size 64KiB"))
 	// for those who stall: on a busy machine, others may take a second too
-	impatient := gatewaytest.Start(t, w.options(limits, "timeout 1s\n\t\tmax_answer 64KiB"))
+	impatient := gatewaytest.Start(t, w.options(limits, "timeout 1s\n\t\tmax_response_size 64KiB"))
 	typed := func(status int, contentType, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", contentType)

@@ -26,7 +26,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// What docs/directives/gateway.md gives the two roles, for both versions of the KV engine.
+// What docs/directives/gatehouse.md gives the two roles, for both versions of the KV engine.
 const (
 	gatewayPolicy = `
 path "kv/data/gateway/keys/*" { capabilities = ["read"] }
@@ -79,9 +79,9 @@ func (w *vaultWorld) setMount(t *testing.T, mount string) {
 	w.mount = mount
 	config := filepath.Join(t.TempDir(), "operator.caddyfile")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `{
-	gateway {
+	gatehouse {
 		redis %s
-		secrets vault %s {
+		credentials vault %s {
 			mount %s
 			auth approle {env.TEST_OPERATOR} {env.TEST_OPERATOR_SECRET}
 		}
@@ -101,8 +101,8 @@ func (w *vaultWorld) options(app string) gatewaytest.Options {
 		app += "\n\t\tcache {\n\t\t\t" + patientWithVault + "\n\t\t}"
 	}
 	o := w.world.options(app, "")
-	o.Global = strings.Replace(o.Global, "secrets file "+w.keyFile, fmt.Sprintf(
-		"secrets vault %s {\n\t\t\tmount %s\n\t\t\tauth approle {env.TEST_ROLE_ID} {file.%s}\n\t\t\ttimeout 10s\n\t\t}",
+	o.Global = strings.Replace(o.Global, "credentials file "+w.keyFile, fmt.Sprintf(
+		"credentials vault %s {\n\t\t\tmount %s\n\t\t\tauth approle {env.TEST_ROLE_ID} {file.%s}\n\t\t\ttimeout 10s\n\t\t}",
 		w.proxy.URL, w.mount, w.secretIDFile), 1)
 	o.Env = w.env
 	return o
@@ -345,10 +345,10 @@ func TestKnownKeysGoOnWhileVaultIsAwayAndAllIsWellOnceItIsBack(t *testing.T) {
 			var ready gatewaytest.Answer
 			require.Eventually(t, func() bool { // it may also take a Redis for away for a moment, on a busy machine
 				ready = anonymous().Get(t, g.URL, "/readyz")
-				return ready.Body == `{"status":"degraded","checks":{"limits":"ok","secrets":"degraded"}}`
+				return ready.Body == `{"status":"degraded","checks":{"credentials":"degraded","limits":"ok"}}`
 			}, patience/4, 25*time.Millisecond)
 			require.Equal(t, http.StatusOK, ready.Status, "a gateway that serves its callers stays in service")
-			require.Contains(t, anonymous().Get(t, g.AdminURL, "/gateway/ready").Body, `"causes":{"secrets":`)
+			require.Contains(t, anonymous().Get(t, g.AdminURL, "/gatehouse/ready").Body, `"causes":{"credentials":`)
 
 			outage.back(w.vault, t)
 			requireSoon(t, http.StatusOK, unseen.caller(), g)
@@ -364,7 +364,7 @@ func TestKnownKeysGoOnWhileVaultIsAwayAndAllIsWellOnceItIsBack(t *testing.T) {
 func TestKnownKeysEndWithMaxStaleWhileVaultIsAway(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{Persistent: true})
-	g := w.gateway(t, "cache {\n\t\t\tttl 1s\n\t\t\tmax_stale 3s\n\t\t\t"+patientWithVault+"\n\t\t}")
+	g := w.gateway(t, "cache {\n\t\t\tttl 1s\n\t\t\tstale_if_error 3s\n\t\t\t"+patientWithVault+"\n\t\t}")
 	requireReady(t, g)
 	key := w.keys.issue(t)
 	require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status)
@@ -511,7 +511,7 @@ func TestSecretsOfPlaceholdersShowUpNowhere(t *testing.T) {
 	} {
 		o := w.options("")
 		o.Env = source.env
-		o.Global = fmt.Sprintf("gateway {\n\t\tredis redis://%s {\n\t\t\tusername gateway\n\t\t\t%s\n\t\t}\n\t\tsecrets vault %s {\n\t\t\t%s\n\t\t}\n\t}",
+		o.Global = fmt.Sprintf("gatehouse {\n\t\tredis redis://%s {\n\t\t\tusername gateway\n\t\t\t%s\n\t\t}\n\t\tcredentials vault %s {\n\t\t\t%s\n\t\t}\n\t}",
 			w.redis.Addr, source.password, w.vault.Addr, source.auth)
 		g := gatewaytest.Start(t, o)
 		requireReady(t, g)
@@ -529,7 +529,7 @@ func TestSecretsOfPlaceholdersShowUpNowhere(t *testing.T) {
 func everything(t *testing.T, g *gatewaytest.Gateway) string {
 	t.Helper()
 	var b strings.Builder
-	for _, path := range []string{"/config/", "/metrics", "/gateway/ready", "/reverse_proxy/upstreams", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2", "/debug/vars"} {
+	for _, path := range []string{"/config/", "/metrics", "/gatehouse/ready", "/reverse_proxy/upstreams", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2", "/debug/vars"} {
 		a := anonymous().Get(t, g.AdminURL, path)
 		require.Equal(t, http.StatusOK, a.Status, path)
 		b.WriteString(a.Body)
@@ -555,7 +555,7 @@ func TestAGatewayStartsWhileItsStoresAreAwayAndSaysSo(t *testing.T) {
 	require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/healthz").Status)
 	a := anonymous().Get(t, g.URL, "/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, a.Status, a.Body)
-	require.Contains(t, a.Body, `"secrets":"unavailable"`)
+	require.Contains(t, a.Body, `"credentials":"unavailable"`)
 	require.NotContains(t, a.Body, "127.0.0.1", "causes are for operators")
 	// without a request that needs them, the log says what is missing
 	require.Eventually(t, func() bool {
@@ -563,7 +563,7 @@ func TestAGatewayStartsWhileItsStoresAreAwayAndSaysSo(t *testing.T) {
 		return strings.Contains(out, "credentials: login_failed") && strings.Contains(out, "rate limits: Redis was unavailable at startup")
 	}, patience, 50*time.Millisecond, "the log does not say that Vault and Redis are away")
 	require.Eventually(t, func() bool {
-		return anonymous().Get(t, g.URL, "/readyz").Body == `{"status":"unavailable","checks":{"limits":"degraded","secrets":"unavailable"}}`
+		return anonymous().Get(t, g.URL, "/readyz").Body == `{"status":"unavailable","checks":{"credentials":"unavailable","limits":"degraded"}}`
 	}, patience, 50*time.Millisecond)
 
 	require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/api/v1/status").Status, "what needs no key is served")
@@ -584,7 +584,7 @@ func requireReady(t *testing.T, g *gatewaytest.Gateway) {
 	var body string
 	require.Eventually(t, func() bool {
 		body = anonymous().Get(t, g.URL, "/readyz").Body
-		return body == `{"status":"ok","checks":{"limits":"ok","secrets":"ok"}}`
+		return body == `{"status":"ok","checks":{"credentials":"ok","limits":"ok"}}`
 	}, patience, 50*time.Millisecond, "not ready")
 }
 
@@ -600,10 +600,10 @@ func TestAWrongConfigurationDoesNotStartAndSaysWhyOnOneLine(t *testing.T) {
 	empty := write("keys.json", `{"keys":{}}`, 0o600)
 	noPEM := write("no.pem", "canary: this is no key", 0o600)
 	const redis = "redis redis://127.0.0.1:1\n\t\t"
-	keys := "secrets file " + empty
-	const api = "gateway_api {\n\t\tupstream http://127.0.0.1:1\n\t}"
+	keys := "credentials file " + empty
+	const api = "gatehouse_api {\n\t\tupstream http://127.0.0.1:1\n\t}"
 	vault := func(address, block string) string {
-		return redis + "secrets vault " + address + " {\n\t\t\t" + block + "\n\t\t}"
+		return redis + "credentials vault " + address + " {\n\t\t\t" + block + "\n\t\t}"
 	}
 	for name, tc := range map[string]struct {
 		app, site string
@@ -624,25 +624,25 @@ func TestAWrongConfigurationDoesNotStartAndSaysWhyOnOneLine(t *testing.T) {
 		"a Redis URL with a password":                 {"redis redis://u:canary-password@[::1\n\t\t" + keys, api, []string{"redis"}},
 		"an assertion key that is not":                {redis + keys + "\n\t\tassertion " + dir + "/none.pem", api, []string{"signing key", "none.pem"}},
 		"an assertion key that is bad":                {redis + keys + "\n\t\tassertion " + noPEM, api, []string{"signing key", "no.pem"}},
-		"no credential file":                          {redis + "secrets file " + dir + "/none.json", api, []string{"none.json"}},
-		"a credential file that is no JSON":           {redis + "secrets file " + noPEM, api, []string{"key file", "JSON"}},
-		"a credential file for everybody":             {redis + "secrets file " + write("open.json", `{"keys":{}}`, 0o644), api, []string{"open.json", "chmod"}},
-		"a credential file that is a folder":          {redis + "secrets file " + dir, api, []string{"key file"}},
-		"no credentials":                              {redis, api, []string{"secrets"}},
+		"no credential file":                          {redis + "credentials file " + dir + "/none.json", api, []string{"none.json"}},
+		"a credential file that is no JSON":           {redis + "credentials file " + noPEM, api, []string{"key file", "JSON"}},
+		"a credential file for everybody":             {redis + "credentials file " + write("open.json", `{"keys":{}}`, 0o644), api, []string{"open.json", "chmod"}},
+		"a credential file that is a folder":          {redis + "credentials file " + dir, api, []string{"key file"}},
+		"no credentials":                              {redis, api, []string{"credentials"}},
 		"no store for the limits":                     {keys, api, []string{"redis"}},
-		"keys to publish and none there":              {redis + keys, "gateway_jwks\n\t" + api, []string{"assertion"}},
-		"a limit past all bounds":                     {redis + keys + "\n\t\tlimits {\n\t\t\tkey 99999999999\n\t\t}", api, []string{"limit"}},
+		"keys to publish and none there":              {redis + keys, "gatehouse_jwks\n\t" + api, []string{"assertion"}},
+		"a limit past all bounds":                     {redis + keys + "\n\t\tlimits {\n\t\t\tper_key 99999999999\n\t\t}", api, []string{"limit"}},
 		"refreshed before it is there":                {redis + keys + "\n\t\tcache {\n\t\t\tttl 1s\n\t\t\trefresh_before 1m\n\t\t}", api, []string{"refresh"}},
-		"the gateway twice":                           {redis + keys + "\n\t}\n\tgateway {\n\t\t" + redis + keys, api, []string{"twice"}},
+		"the gateway twice":                           {redis + keys + "\n\t}\n\tgatehouse {\n\t\t" + redis + keys, api, []string{"twice"}},
 		"an unknown option, with what there is":       {redis + keys + "\n\t\tcash", api, []string{"Caddyfile:", "cash", "cache"}},
-		"an upstream that is none":                    {redis + keys, "gateway_api {\n\t\tupstream\n\t}", []string{"Caddyfile:", "address"}},
-		"a resource that there is not":                {redis + keys, "gateway_api {\n\t\tupstream http://127.0.0.1:1\n\t\tdeprecated evnts 2027-01-01\n\t}", []string{"evnts", "events"}},
-		"an upstream that sets the caller's identity": {redis + keys, "gateway_api {\n\t\tupstream http://127.0.0.1:1 {\n\t\t\theader_up X-Business-Id 1\n\t\t}\n\t}", []string{"X-Business-Id"}},
+		"an upstream that is none":                    {redis + keys, "gatehouse_api {\n\t\tupstream\n\t}", []string{"Caddyfile:", "address"}},
+		"a resource that there is not":                {redis + keys, "gatehouse_api {\n\t\tupstream http://127.0.0.1:1\n\t\tdeprecated evnts 2027-01-01\n\t}", []string{"evnts", "events"}},
+		"an upstream that sets the caller's identity": {redis + keys, "gatehouse_api {\n\t\tupstream http://127.0.0.1:1 {\n\t\t\theader_up X-Business-Id 1\n\t\t}\n\t}", []string{"X-Business-Id"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config := filepath.Join(t.TempDir(), "Caddyfile")
-			caddyfile := gatewaytest.Options{Global: "gateway {\n\t\t" + tc.app + "\n\t}", Site: tc.site}.
+			caddyfile := gatewaytest.Options{Global: "gatehouse {\n\t\t" + tc.app + "\n\t}", Site: tc.site}.
 				Caddyfile(gatewaytest.FreeAddr(t), gatewaytest.FreeAddr(t))
 			require.NoError(t, os.WriteFile(config, []byte(caddyfile), 0o600))
 			o := cli(t, nil, "run", "--config", config, "--adapter", "caddyfile")

@@ -97,11 +97,11 @@ var sharedDemo = sync.OnceValues(func() (*demo.Service, error) {
 	return demo.Open(context.Background(), demo.Memory, demo.Options{})
 })
 
-// options are the usual gateway in this world; app and api are put into the blocks gateway and gateway_api.
+// options are the usual gateway in this world; app and api are put into the blocks gateway and gatehouse_api.
 func (w *world) options(app, api string) gatewaytest.Options {
 	return gatewaytest.Options{
-		Global: fmt.Sprintf("gateway {\n\t\t%s\n\t\tsecrets file %s\n\t\t%s\n\t}", w.redisLine(), w.keyFile, app),
-		Site:   fmt.Sprintf("gateway_health\n\tgateway_api {\n\t\tupstream %s\n\t\t%s\n\t}", w.dataURL, api),
+		Global: fmt.Sprintf("gatehouse {\n\t\t%s\n\t\tcredentials file %s\n\t\t%s\n\t}", w.redisLine(), w.keyFile, app),
+		Site:   fmt.Sprintf("gatehouse_health\n\tgatehouse_api {\n\t\tupstream %s\n\t\t%s\n\t}", w.dataURL, api),
 	}
 }
 
@@ -123,7 +123,7 @@ func (w *world) gateway(t *testing.T) *gatewaytest.Gateway {
 // roomy is a gateway whose limits nobody reaches.
 func (w *world) roomy(t *testing.T) *gatewaytest.Gateway {
 	t.Helper()
-	return gatewaytest.Start(t, w.options("limits {\n\t\t\tkey 1000000\n\t\t\taddress 1000000\n\t\t}", ""))
+	return gatewaytest.Start(t, w.options("limits {\n\t\t\tper_key 1000000\n\t\t\tper_ip 1000000\n\t\t}", ""))
 }
 
 // problem is the body of an error.

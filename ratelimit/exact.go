@@ -101,7 +101,7 @@ func (x *exact) decide(ctx context.Context, group string, buckets []Bucket, char
 	switch {
 	case by != ByRedis && x.ctx.Err() != nil:
 		return Result{}, ErrClosed
-	case by != ByRedis && x.o.OnOutage == Refuse:
+	case by != ByRedis && x.o.OnOutage == Deny:
 		return Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	res.finish(by)

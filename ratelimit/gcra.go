@@ -155,7 +155,7 @@ func (g *gcra) decide(ctx context.Context, group string, buckets []Bucket, n int
 		return Result{}, fmt.Errorf("checking a rate limit: %w", context.Cause(ctx))
 	case g.ctx.Err() != nil:
 		return Result{}, ErrClosed
-	case g.o.OnOutage == Refuse:
+	case g.o.OnOutage == Deny:
 		return Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	q.decide(n, g.o.OnOutage == Allow)

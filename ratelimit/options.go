@@ -30,8 +30,8 @@ type Policy string
 const (
 	// Local has each gateway hold the limits by itself, exactly.
 	Local Policy = "local"
-	// Refuse returns ErrUnavailable.
-	Refuse Policy = "refuse"
+	// Deny returns ErrUnavailable.
+	Deny Policy = "deny"
 	// Allow admits everything, and counts it.
 	Allow Policy = "allow"
 )
@@ -49,7 +49,7 @@ const (
 type Options struct {
 	// Algorithm is Exact (the default) or GCRA.
 	Algorithm Algorithm
-	// OnOutage is Local (the default), Refuse or Allow.
+	// OnOutage is Local (the default), Deny or Allow.
 	OnOutage Policy
 	// Prefix begins every key in Redis; "" means DefaultPrefix. It holds neither
 	// brace. Fleets that share limits have the same one.
@@ -132,8 +132,8 @@ func (o *Options) complete() error {
 	switch {
 	case o.Algorithm != Exact && o.Algorithm != GCRA:
 		return fmt.Errorf("algorithm %q: must be %q or %q", o.Algorithm, Exact, GCRA)
-	case o.OnOutage != Local && o.OnOutage != Refuse && o.OnOutage != Allow:
-		return fmt.Errorf("policy for outages %q: must be %q, %q or %q", o.OnOutage, Local, Refuse, Allow)
+	case o.OnOutage != Local && o.OnOutage != Deny && o.OnOutage != Allow:
+		return fmt.Errorf("policy for outages %q: must be %q, %q or %q", o.OnOutage, Local, Deny, Allow)
 	case strings.ContainsAny(o.Prefix, "{}"):
 		return fmt.Errorf("prefix %q: braces would decide the Cluster slot", o.Prefix)
 	case o.Timeout < 0:

@@ -332,7 +332,7 @@ func TestOutagePolicies(t *testing.T) {
 		t.Run(string(alg), func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t)
-			refuse := newFleet(t, s.Options(), ratelimit.Options{Algorithm: alg, OnOutage: ratelimit.Refuse, Timeout: patience})
+			refuse := newFleet(t, s.Options(), ratelimit.Options{Algorithm: alg, OnOutage: ratelimit.Deny, Timeout: patience})
 			allow := newFleet(t, s.Options(), ratelimit.Options{Algorithm: alg, OnOutage: ratelimit.Allow, Timeout: patience})
 			local := newFleet(t, s.Options(), ratelimit.Options{Algorithm: alg, Timeout: patience})
 			require.NoError(t, s.Kill())

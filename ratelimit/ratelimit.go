@@ -27,7 +27,7 @@ var (
 	ErrInvalid = errors.New("invalid limit")
 
 	// ErrUnavailable is returned when Redis cannot be asked and Options.OnOutage
-	// is Refuse. It wraps the cause, which may name Redis's address: for the log,
+	// is Deny. It wraps the cause, which may name Redis's address: for the log,
 	// not for a caller.
 	ErrUnavailable = errors.New("rate limits unavailable")
 

@@ -134,7 +134,7 @@ func (s *shard) run(slot int, requests []*request, oldest time.Time) {
 // decide decides about a request without Redis, as OnOutage says. With unknown, Redis may have counted it.
 func (s *shard) decide(r *request, cause error, unknown bool) {
 	r.err = cause
-	if s.x.o.OnOutage == Refuse && !unknown {
+	if s.x.o.OnOutage == Deny && !unknown {
 		r.cancel()
 		return
 	}

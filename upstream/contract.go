@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// DefaultMaxAnswer is how large an answer of a data service may be, in bytes, where an operator sets nothing
+	// DefaultMaxResponseSize is how large an answer of a data service may be, in bytes, where an operator sets nothing
 	// else. Check does not bound the size; whoever reads the answer does.
-	DefaultMaxAnswer int64 = 8 << 20
+	DefaultMaxResponseSize int64 = 8 << 20
 
 	// MaxDepth is how deep the objects and arrays of an answer may be nested, the outermost counted.
 	MaxDepth = 64
@@ -24,10 +24,10 @@ const (
 // Contract is what the answers of data services must meet before a caller sees them. The zero value is the strict
 // contract. It is safe for concurrent use and must not be copied after its first use.
 type Contract struct {
-	// AllowUnmarked lets records pass that do not carry business_id, for data services that cannot send it yet. The
+	// AllowMissingTenant lets records pass that do not carry business_id, for data services that cannot send it yet. The
 	// gateway then cannot tell whether they are the caller's. Records that do carry it are still checked. Default:
 	// such an answer is refused.
-	AllowUnmarked bool
+	AllowMissingTenant bool
 
 	// PassUnknownFields names the resources whose records may hold members that the contract does not document; they
 	// follow the documented ones, in the upstream's order. Internal members (business_id and the like), and names
@@ -52,7 +52,7 @@ func (c *Contract) Validate() error {
 type Report struct {
 	Records     int  // records that leave
 	Foreign     int  // another business's: left out of /events, refused elsewhere; an alarm
-	Unmarked    int  // without business_id: let pass under AllowUnmarked, refused otherwise
+	Unmarked    int  // without business_id: let pass under AllowMissingTenant, refused otherwise
 	Unpublished int  // events that are not published, left out
 	Surplus     int  // published events beyond count, left out
 	Reordered   bool // records were not newest first, and were put in order
@@ -61,7 +61,7 @@ type Report struct {
 // Check holds an answer of a data service against the contract and appends to dst what the caller gets: compact JSON
 // with the documented members of the documented records, in the contract's order, null where the service sent
 // nothing. q is what was asked, businessID the authenticated business, body the service's whole answer of status 200,
-// whose size the caller has bounded (DefaultMaxAnswer). Nothing is appended when there is an error, which is always a
+// whose size the caller has bounded (DefaultMaxResponseSize). Nothing is appended when there is an error, which is always a
 // *ContractError (ErrNotContract, ErrForeignRecord, ErrUnmarkedRecord), or ErrIdentity when businessID is empty.
 //
 //   - What leaves is at most twice as large as the body and 1 MiB, however many members are missing.
@@ -499,7 +499,7 @@ func (k *checker) mine() error {
 	}
 	if mark == (span{}) {
 		k.report.Unmarked++
-		if k.contract.AllowUnmarked {
+		if k.contract.AllowMissingTenant {
 			return nil
 		}
 		return k.refuse(ErrUnmarkedRecord, BusinessMark, "the id of the business that the record belongs to")

@@ -114,7 +114,7 @@ func TestAnotherBusinesssRecordIsStoppedAndReported(t *testing.T) {
 	} {
 		rs := records(5, invoice)
 		rs[3] = rs[3].with("business_id", mark)
-		_, report, err := check(t, &upstream.Contract{AllowUnmarked: true}, "invoices", "", page("invoices", rs...))
+		_, report, err := check(t, &upstream.Contract{AllowMissingTenant: true}, "invoices", "", page("invoices", rs...))
 		require.ErrorIs(t, err, upstream.ErrForeignRecord, name)
 		require.ErrorIs(t, err, upstream.ErrNotContract, name)
 		require.Equal(t, 1, report.Foreign, name)
@@ -123,7 +123,7 @@ func TestAnotherBusinesssRecordIsStoppedAndReported(t *testing.T) {
 
 		es := records(5, event)
 		es[3] = es[3].with("business_id", mark)
-		out, report, err := check(t, &upstream.Contract{AllowUnmarked: true}, "events", "", eventsAnswer(es...))
+		out, report, err := check(t, &upstream.Contract{AllowMissingTenant: true}, "events", "", eventsAnswer(es...))
 		require.NoError(t, err, name)
 		require.Equal(t, []string{uuid(0), uuid(1), uuid(2), uuid(4)}, ids(t, "events", out), name)
 		require.Equal(t, upstream.Report{Records: 4, Foreign: 1}, report, name)
@@ -158,7 +158,7 @@ func TestARecordWithoutAMarkIsRefusedUnlessTheOperatorAllowsIt(t *testing.T) {
 		require.ErrorIs(t, err, upstream.ErrNotContract)
 		require.Equal(t, 1, report.Unmarked)
 		require.Contains(t, err.Error(), "contacts: record 1: business_id")
-		_, report, err = check(t, &upstream.Contract{AllowUnmarked: true}, "contacts", "", page("contacts", r))
+		_, report, err = check(t, &upstream.Contract{AllowMissingTenant: true}, "contacts", "", page("contacts", r))
 		require.NoError(t, err)
 		require.Equal(t, upstream.Report{Records: 1, Unmarked: 1}, report)
 	}
@@ -170,7 +170,7 @@ func TestAnOwnerIsNeverGuessedFromAnEmptyBusiness(t *testing.T) {
 	t.Parallel()
 	res := upstream.ByName("contacts")
 	var dst bytes.Buffer
-	_, err := (&upstream.Contract{AllowUnmarked: true}).Check(&dst, res, upstream.Query{Page: 1, PerPage: 25}, "",
+	_, err := (&upstream.Contract{AllowMissingTenant: true}).Check(&dst, res, upstream.Query{Page: 1, PerPage: 25}, "",
 		page("contacts", contact(0).with("business_id", `""`)))
 	require.ErrorIs(t, err, upstream.ErrIdentity)
 	require.Zero(t, dst.Len())
@@ -200,7 +200,7 @@ func TestTheBusinessIsTheAuthenticatedOne(t *testing.T) {
 	for _, b := range []object{
 		business.with("id", quoted(theirs)), business.with("id", "3"), business.with("business_id", quoted(theirs)),
 	} {
-		_, report, err := check(t, &upstream.Contract{AllowUnmarked: true}, "business", "", answer(b))
+		_, report, err := check(t, &upstream.Contract{AllowMissingTenant: true}, "business", "", answer(b))
 		require.ErrorIs(t, err, upstream.ErrForeignRecord)
 		require.Equal(t, 1, report.Foreign)
 	}
@@ -215,7 +215,7 @@ func TestTheBusinessIsTheAuthenticatedOne(t *testing.T) {
 		business.String(): "business: expected the member business",
 		`{"business":` + business.String() + `,"x":1e}`: "valid JSON",
 	} {
-		_, _, err := check(t, &upstream.Contract{AllowUnmarked: true}, "business", "", []byte(body))
+		_, _, err := check(t, &upstream.Contract{AllowMissingTenant: true}, "business", "", []byte(body))
 		require.ErrorIs(t, err, upstream.ErrNotContract, body)
 		require.NotErrorIs(t, err, upstream.ErrForeignRecord, body)
 		require.ErrorContains(t, err, where, body)
@@ -671,7 +671,7 @@ func TestHugeAnswersAreLinear(t *testing.T) {
 		start := time.Now()
 		res := upstream.ByName("events")
 		var dst bytes.Buffer
-		_, err := (&upstream.Contract{AllowUnmarked: true}).Check(&dst, res, upstream.Query{Count: 100}, mine, []byte(body))
+		_, err := (&upstream.Contract{AllowMissingTenant: true}).Check(&dst, res, upstream.Query{Count: 100}, mine, []byte(body))
 		if name == "names" {
 			require.ErrorIs(t, err, upstream.ErrNotContract)
 		} else {

@@ -174,7 +174,7 @@ func FuzzVerifyAssertion(f *testing.F) {
 
 // The settings of FuzzCheck, as bits.
 const (
-	allowUnmarked = 1 << iota
+	allowMissingTenant = 1 << iota
 	passUnknown
 )
 
@@ -324,7 +324,7 @@ func (m *maker) value(f upstream.Field) string {
 func fuzzCheck(t *testing.T, res *upstream.Resource, size, flags uint8, body []byte) {
 	t.Helper()
 	q := upstream.Query{Page: 1, PerPage: int(size%100) + 1, Count: int(size%100) + 1}
-	c := upstream.Contract{AllowUnmarked: flags&allowUnmarked != 0}
+	c := upstream.Contract{AllowMissingTenant: flags&allowMissingTenant != 0}
 	if flags&passUnknown != 0 {
 		c.PassUnknownFields = map[string]bool{res.Name: true}
 	}
@@ -400,7 +400,7 @@ func checkAnswer(t *testing.T, c *upstream.Contract, res *upstream.Resource, q u
 			owner = r["id"]
 		}
 		switch {
-		case owner == nil && c.AllowUnmarked:
+		case owner == nil && c.AllowMissingTenant:
 		case owner == mine:
 		default:
 			require.Equal(t, "events", res.Name, "a foreign record in a list that passed")

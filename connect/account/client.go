@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	defaultTimeout = 10 * time.Second
-	maxAnswer      = 64 << 10
-	maxID          = 255
-	maxText        = 1024
+	defaultTimeout  = 10 * time.Second
+	maxResponseSize = 64 << 10
+	maxID           = 255
+	maxText         = 1024
 )
 
 // ClientOptions say how to reach an accounts service.
@@ -158,15 +158,15 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (Acco
 		return Account{}, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseSize+1))
 	if err != nil {
 		return Account{}, nil, fmt.Errorf("%w: reading the answer: %w", ErrUnavailable, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return Account{}, &refusal{status: resp.StatusCode, code: codeOf(data)}, nil
 	}
-	if len(data) > maxAnswer {
-		return Account{}, nil, fmt.Errorf("%w: the answer is longer than %d bytes", ErrUnavailable, maxAnswer)
+	if len(data) > maxResponseSize {
+		return Account{}, nil, fmt.Errorf("%w: the answer is longer than %d bytes", ErrUnavailable, maxResponseSize)
 	}
 	a, err := decode(data)
 	if err != nil { // the cause names a field, never a value

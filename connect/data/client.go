@@ -31,8 +31,8 @@ const (
 
 // Defaults and bounds.
 const (
-	DefaultTimeout   = 15 * time.Second
-	DefaultMaxAnswer = 1 << 20 // bytes; a service is asked not to send more
+	DefaultTimeout         = 15 * time.Second
+	DefaultMaxResponseSize = 1 << 20 // bytes; a service is asked not to send more
 
 	maxError      = 64 << 10 // bytes of an error's body that are read
 	maxDetails    = 32
@@ -53,8 +53,8 @@ type Options struct {
 	// Timeout bounds one call with everything in it, the second attempt included. Default: DefaultTimeout.
 	Timeout time.Duration
 
-	// MaxAnswer is how many bytes of an answer are read; a longer one is ErrUnexpected. Default: DefaultMaxAnswer.
-	MaxAnswer int64
+	// MaxResponseSize is how many bytes of an answer are read; a longer one is ErrUnexpected. Default: DefaultMaxResponseSize.
+	MaxResponseSize int64
 
 	// Log receives the alarms. Required.
 	Log *zap.Logger
@@ -64,11 +64,11 @@ type Options struct {
 //
 // A call that could not be delivered is made once more if that is safe: reads, and writes under their idempotency key.
 type Client struct {
-	base      string
-	http      *http.Client
-	timeout   time.Duration
-	maxAnswer int64
-	log       *zap.Logger
+	base            string
+	http            *http.Client
+	timeout         time.Duration
+	maxResponseSize int64
+	log             *zap.Logger
 }
 
 // New makes a client. It fails if BaseURL is not an absolute http or https URL without query and fragment.
@@ -86,8 +86,8 @@ func New(o Options) (*Client, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
 	}
-	if o.MaxAnswer <= 0 {
-		o.MaxAnswer = DefaultMaxAnswer
+	if o.MaxResponseSize <= 0 {
+		o.MaxResponseSize = DefaultMaxResponseSize
 	}
 	return &Client{
 		base: strings.TrimSuffix(u.String(), "/") + "/connect/v1",
@@ -95,9 +95,9 @@ func New(o Options) (*Client, error) {
 			Transport:     o.Transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		timeout:   o.Timeout,
-		maxAnswer: o.MaxAnswer,
-		log:       o.Log,
+		timeout:         o.Timeout,
+		maxResponseSize: o.MaxResponseSize,
+		log:             o.Log,
 	}, nil
 }
 
@@ -247,12 +247,12 @@ func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (i
 	if r.write.Replayed != nil {
 		*r.write.Replayed = res.Header.Get(HeaderReplayed) == "true"
 	}
-	answer, err := io.ReadAll(io.LimitReader(res.Body, c.maxAnswer+1))
+	answer, err := io.ReadAll(io.LimitReader(res.Body, c.maxResponseSize+1))
 	if err != nil {
 		return 0, nil, unreachable(err, write)
 	}
 	if media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err != nil || media != "application/json" ||
-		int64(len(answer)) > c.maxAnswer {
+		int64(len(answer)) > c.maxResponseSize {
 		return 0, nil, &Error{Kind: ErrUnexpected, Status: res.StatusCode, Uncertain: write}
 	}
 	return res.StatusCode, answer, nil

@@ -131,7 +131,7 @@ func TestAnswersThatAreNotTheDocumentedShapeAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, _ := serve(t, says(200, body), func(o *data.Options) { o.MaxAnswer = 4096 })
+			c, _ := serve(t, says(200, body), func(o *data.Options) { o.MaxResponseSize = 4096 })
 			page, err := c.Calendars(t.Context(), caller(), data.List{})
 			require.ErrorIs(t, err, data.ErrUnexpected)
 			require.Empty(t, page)

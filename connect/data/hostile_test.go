@@ -121,7 +121,7 @@ func TestACompressedResponseIsNotExpanded(t *testing.T) {
 	_, err = io.WriteString(z, `"}`)
 	require.NoError(t, err)
 	require.NoError(t, z.Close())
-	require.Less(t, small.Len(), data.DefaultMaxAnswer)
+	require.Less(t, small.Len(), data.DefaultMaxResponseSize)
 	accepted := make(chan string, 1)
 	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		accepted <- strings.Join(r.Header.Values("Accept-Encoding"), ",")

@@ -132,7 +132,7 @@ func conformanceWorld(t *testing.T) (w *world, connect func(*testing.T)) {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, nil, 0o600))
-	w = start(t, options{program: "./e2e/connect/testserver", directive: "gateway_connect_with_fixtures", token: token})
+	w = start(t, options{program: "./e2e/connect/testserver", directive: "gatehouse_connect_with_fixtures", token: token})
 	return w, func(t *testing.T) {
 		t.Helper()
 		granted, _ := drive(t, w, "token.mjs").Facts["access token"].(string)

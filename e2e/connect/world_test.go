@@ -62,7 +62,7 @@ func newSecureWorld(t *testing.T) *world {
 func start(t *testing.T, o options) *world {
 	t.Helper()
 	if o.directive == "" {
-		o.directive = "gateway_connect"
+		o.directive = "gatehouse_connect"
 	}
 	service, err := sharedDemo()
 	require.NoError(t, err)
@@ -101,19 +101,19 @@ func start(t *testing.T, o options) *world {
 	require.NoError(t, err)
 	require.NoError(t, store.Close())
 	text := gatewaytest.Options{
-		Global: fmt.Sprintf(`gateway {
+		Global: fmt.Sprintf(`gatehouse {
 		redis %s {
 			timeout 1s
 		}
-		secrets file %s
+		credentials file %s
 	}`, redistest.Start(t).URL(), keys),
-		Site: fmt.Sprintf(`gateway_health
+		Site: fmt.Sprintf(`gatehouse_health
 	%s {
 		issuer %s
 		upstream %s
 		manage_keys
 	}
-	gateway_api {
+	gatehouse_api {
 		upstream %s
 	}`, o.directive, w.url, data.URL, data.URL),
 		Extra: extra,

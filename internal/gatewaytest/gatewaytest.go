@@ -48,6 +48,12 @@ func Binary(tb testing.TB) string {
 	return build(tb, product)
 }
 
+// Demo returns the path of the gatehouse-demo binary.
+func Demo(tb testing.TB) string {
+	tb.Helper()
+	return build(tb, "./cmd/gatehouse-demo")
+}
+
 func build(tb testing.TB, mainPackage string) string {
 	tb.Helper()
 	once, _ := builds.LoadOrStore(mainPackage, sync.OnceValues(func() (string, error) { return buildBinary(mainPackage) }))
@@ -125,7 +131,7 @@ type Gateway struct {
 
 // Options are the parts of a gateway's Caddyfile.
 type Options struct {
-	// Global is put into the global options: the block "gateway { … }" and what else the test needs.
+	// Global is put into the global options: the block "gatehouse { … }" and what else the test needs.
 	Global string
 	// Servers is put into the global option servers: timeouts, say.
 	Servers string
@@ -149,7 +155,7 @@ func (o Options) Caddyfile(addr, admin string) string {
 	servers {
 		protocols h1 h2 h2c
 		listener_wrappers {
-			gateway_handover
+			gatehouse_drain
 		}
 		%s
 	}

@@ -1,4 +1,4 @@
-// Command testserver is gatehouse with one module more: gateway_connect_with_fixtures, which is gateway_connect with the
+// Command testserver is gatehouse with one module more: gatehouse_connect_with_fixtures, which is gatehouse_connect with the
 // tools, prompts and resources that the MCP conformance suite asks a server for.
 package main
 
@@ -16,9 +16,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/e2e/connect/conformance"
 )
 
-const directive = "gateway_connect_with_fixtures"
+const directive = "gatehouse_connect_with_fixtures"
 
-// withFixtures is gateway_connect with the fixtures.
+// withFixtures is gatehouse_connect with the fixtures.
 type withFixtures struct {
 	caddymodule.Connect
 }
@@ -44,7 +44,7 @@ func parse(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	}
 	m, ok := handler.(*caddymodule.Connect)
 	if !ok {
-		return nil, fmt.Errorf("gateway_connect is a %T", handler)
+		return nil, fmt.Errorf("gatehouse_connect is a %T", handler)
 	}
 	return &withFixtures{Connect: *m}, nil
 }
