@@ -22,6 +22,7 @@ type keysCommand struct {
 	file            string
 	json            bool
 	timeout         time.Duration
+	create          bool // a credential file, if there is none
 }
 
 func configureKeys(cmd *cobra.Command) {
@@ -80,6 +81,7 @@ func (c *keysCommand) issue() *cobra.Command {
 			return c.printIssued(out, cred)
 		}),
 	}
+	cmd.PreRun = func(*cobra.Command, []string) { c.create = true }
 	f := cmd.Flags()
 	f.StringVar(&o.BusinessID, "business-id", "", "the business's id, as the data services know it")
 	f.StringVar(&o.Name, "business-name", "", "the business's name")
@@ -286,6 +288,9 @@ func (c *keysCommand) open(ctx context.Context) (*openStore, func() error, error
 	source, err := loadSource(caddyCtx, app)
 	if err != nil {
 		return nil, nil, errors.Join(err, closeAll())
+	}
+	if f, ok := source.(*FileSource); ok {
+		f.create = c.create
 	}
 	if s.store, err = source.Open(ctx, func(SourceEvent) {}); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("opening the credential source: %w", err), closeAll())

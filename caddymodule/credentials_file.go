@@ -15,6 +15,8 @@ import (
 type FileSource struct {
 	// Path of the file. Placeholders are resolved. Required.
 	Path string `json:"path"`
+
+	create bool // the file, if there is none
 }
 
 // CaddyModule returns the Caddy module information.
@@ -42,6 +44,7 @@ func (s *FileSource) Settings() any { return []string{"file", s.Path} }
 // Open implements SecretsSource.
 func (s *FileSource) Open(_ context.Context, report func(SourceEvent)) (CredentialStore, error) {
 	store, err := file.Open(s.Path, file.Options{ //nolint:contextcheck // it watches for longer than the context lives
+		Create:  s.create,
 		OnEvent: func(e file.Event) { report(SourceEvent{Kind: string(e.Kind), Err: e.Err}) },
 	})
 	if err != nil {

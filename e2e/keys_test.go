@@ -138,6 +138,17 @@ func newKeyFile(t *testing.T) string {
 	return name
 }
 
+func TestIssuingTheFirstKeyMakesTheCredentialFileForItsOwnerAlone(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "keys.json")
+	cli(t, nil, "keys", "list", "--file", name).requireError(t, "no such file")
+	cli(t, nil, "keys", "issue", "--file", name, "--business-id", "b1", "--business-name", "B", "--business-slug", "b").requireOK(t)
+	info, err := os.Stat(name)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	require.Contains(t, cli(t, nil, "keys", "list", "--file", name).requireOK(t).stdout, "b1")
+}
+
 func TestAPrivateKeyIsPrintedOnceAtIssueAndRotationAndNeverAfter(t *testing.T) {
 	t.Parallel()
 	k := keysCLI{source: []string{"--file", newKeyFile(t)}}
