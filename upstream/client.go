@@ -263,6 +263,8 @@ func (c *clientConn) readHeader(req *http.Request) (*http.Response, error) {
 			return nil, fmt.Errorf("reading the response: %w", io.ErrUnexpectedEOF)
 		case err != nil:
 			return nil, fmt.Errorf("reading the response: %w", err)
+		case res.StatusCode < http.StatusContinue: // not a status (RFC 9110, section 15); what follows may be no response to req
+			return nil, fmt.Errorf("reading the response: invalid status %03d", res.StatusCode)
 		case res.StatusCode == http.StatusSwitchingProtocols:
 			return nil, ErrUnexpectedInformational
 		case res.StatusCode >= http.StatusOK:

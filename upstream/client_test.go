@@ -175,6 +175,7 @@ func TestNothingUnclearIsTakenForTheNextResponse(t *testing.T) {
 		"switching protocols":    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n" + stolen,
 		"too many informational": strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 7) + stolen,
 		"not HTTP":               "SSH-2.0-OpenSSH\r\n" + stolen,
+		"a status below 100":     "HTTP/1.1 099 Odd\r\n\r\n" + stolen,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -511,8 +512,8 @@ func outcomeOf(tb testing.TB, rt http.RoundTripper) outcome {
 		return outcome{failed: true}
 	}
 	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		return outcome{failed: true} // the gateway refuses it, whoever brings it
+	if res.StatusCode == http.StatusSwitchingProtocols || res.StatusCode < http.StatusContinue {
+		return outcome{failed: true} // the gateway refuses both; net/http has the second as a response
 	}
 	body, err := io.ReadAll(res.Body)
 	if err != nil {
