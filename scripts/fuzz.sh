@@ -6,12 +6,11 @@
 # FUZZCACHE is where inputs that found something new are kept; by default that is Go's cache, where `go test -fuzz` finds
 # them too. If it is empty they are forgotten, so that a short run spends its time on new inputs, not on the old ones.
 #
-# UNGUIDED names packages (./caddymodule) that are fuzzed without the fuzzer's instrumentation, with inputs that nothing
-# guides: to instrument what a package imports takes minutes where that is the whole of Caddy, and makes SQLite so slow that
-# nothing is tried, which a short run cannot afford. Their seeds are part of every run of the tests anyway.
+# With UNGUIDED=yes, targets are built without the fuzzer's instrumentation, and nothing guides the mutation of their seeds. That is
+# for short runs: a guided one spends its first seconds, and minutes of compiling, before it tries anything new.
 #
-# Each other package is built once with the fuzzer's instrumentation, and its targets are the ones that the test binary lists.
-# A failing input is written to the package's testdata/fuzz, to be committed with the mend.
+# Each package is built once, and its targets are the ones that the test binary lists.
+# A failing input is written to the package's testdata/fuzz, to be committed with the fix.
 #
 # LANES is how many packages are fuzzed at a time, by default 1, whose targets then have all processors to themselves; with
 # more each target has one.
@@ -29,9 +28,7 @@ one() {
 	dir=$(go list -f '{{.Dir}}' "$package")
 	binary=$work/$(basename "$package").test
 	guide=-fuzz=.
-	case " ${UNGUIDED-} " in
-	*" ./${package#"$module"/} "*) guide= ;;
-	esac
+	[ -z "${UNGUIDED-}" ] || guide=
 	workers=
 	[ "${LANES:-1}" = 1 ] || workers=-test.parallel=1
 	go test -c $guide -vet=off ${GOTAGS:+-tags="$GOTAGS"} -o "$binary" "$package"
