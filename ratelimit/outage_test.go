@@ -85,7 +85,7 @@ func TestEveryRedisFailureIsAnOutageWithRecovery(t *testing.T) {
 			breakIt: func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Stop()) },
 			fix:     func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Restart()) },
 		},
-		"accepting and never answering": {
+		"paused": {
 			breakIt: func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Pause()) },
 			fix:     func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Resume()) },
 			keeps:   true,
@@ -95,12 +95,12 @@ func TestEveryRedisFailureIsAnOutageWithRecovery(t *testing.T) {
 			fix:     admin("CONFIG", "SET", "maxmemory", "0"),
 			cause:   "OOM", keeps: true,
 		},
-		"a read-only replica": {
+		"read-only replica": {
 			breakIt: admin("REPLICAOF", "127.0.0.1", "1"),
 			fix:     admin("REPLICAOF", "NO", "ONE"),
 			cause:   "READONLY", keeps: true,
 		},
-		"a replica that is behind": {
+		"replica without its master": {
 			breakIt: func(t *testing.T, s *redistest.Server) {
 				t.Helper()
 				c := s.Client(t)
@@ -110,12 +110,12 @@ func TestEveryRedisFailureIsAnOutageWithRecovery(t *testing.T) {
 			fix:   admin("REPLICAOF", "NO", "ONE"),
 			cause: "MASTERDOWN", keeps: true,
 		},
-		"without the right": {
+		"missing permission": {
 			breakIt: admin("ACL", "SETUSER", "gateway", "-evalsha", "-eval"),
 			fix:     admin("ACL", "SETUSER", "gateway", "+evalsha", "+eval"),
 			cause:   "NOPERM", keeps: true,
 		},
-		"another password": {
+		"changed password": {
 			breakIt: func(t *testing.T, s *redistest.Server) {
 				t.Helper()
 				c := s.Client(t)

@@ -226,7 +226,7 @@ func TestRestoredSnapshotIsResynced(t *testing.T) {
 				require.NoError(t, s.Restart())
 			}}
 		},
-		"sentinel fails over to a replica that is behind": func(t *testing.T) broken {
+		"sentinel failover to a lagging replica": func(t *testing.T) broken {
 			t.Helper()
 			s := redistest.StartSentinel(t)
 			require.NoError(t, s.ReplaceAfter(t.Context(), 10*time.Minute))

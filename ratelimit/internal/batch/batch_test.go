@@ -127,7 +127,7 @@ func TestPanickingFlushDoesNotBlockOthers(t *testing.T) {
 				if broken {
 					broken = false
 					<-time.After(time.Millisecond)
-					panic("a hook of the client's")
+					panic("panic in a client hook")
 				}
 			},
 		})
