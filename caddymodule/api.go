@@ -437,7 +437,7 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 		req.authErr = authsigner.ErrMissingCredentials
 		return req.authErr, nil
 	case authsigner.ValidPublicKey(key) && !h.app.credentials.cache.Known(key):
-		ip := ratelimit.AddressKey(req.clientIP)
+		ip := ratelimit.IPKey(req.clientIP)
 		if !h.app.credentials.cache.Has(key) {
 			if req.endLookup, req.authErr = h.app.credentials.lookups.acquire(r.Context(), ip); req.authErr != nil {
 				return req.authErr, nil
@@ -446,7 +446,7 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 				req.leaveLookups()
 			}
 		}
-		res, err := h.app.limiter.Peek(r.Context(), ip, ratelimit.UnverifiedAddress(ip))
+		res, err := h.app.limiter.Peek(r.Context(), ip, ratelimit.UnverifiedIP(ip))
 		if err == nil && !res.Allowed {
 			if err := h.deny(w, req, res); err != nil { // nil in shadow mode
 				return nil, err
@@ -493,7 +493,7 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 		group, req.bucket[0] = h.app.limits.key(req.credential)
 		buckets = req.bucket[:]
 	case named:
-		group, buckets = ratelimit.ForUnverified(key, ratelimit.AddressKey(req.clientIP))
+		group, buckets = ratelimit.ForUnverified(key, ratelimit.IPKey(req.clientIP))
 	default:
 		group, req.bucket[0] = h.app.limits.address(req.clientIP)
 		buckets = req.bucket[:]

@@ -217,7 +217,7 @@ type limits struct {
 }
 
 func (c LimitsConfig) limits() limits {
-	return limits{perKey: c.PerKey, perAddress: ratelimit.AddressLimit(c.PerIP)}
+	return limits{perKey: c.PerKey, perAddress: ratelimit.IPLimit(c.PerIP)}
 }
 
 // key is the bucket of a verified caller.
@@ -231,7 +231,7 @@ func (l *limits) key(c *authsigner.Credential) (string, ratelimit.Bucket) {
 
 // address is the bucket of a caller who names no key.
 func (l *limits) address(a netip.Addr) (string, ratelimit.Bucket) {
-	return ratelimit.ForAddress(ratelimit.AddressKey(a), l.perAddress)
+	return ratelimit.ForIP(ratelimit.IPKey(a), l.perAddress)
 }
 
 // Interface guards

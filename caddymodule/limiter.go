@@ -105,17 +105,17 @@ func (p *pooledLimiter) event(e ratelimit.Event) {
 	switch e.Kind {
 	case ratelimit.Unavailable:
 		out.logger.Warn("rate limits: Redis is unavailable, this gateway decides as on_outage says",
-			zap.Error(e.Cause), zap.Int("part", e.Part), zap.Int("parts", e.Parts))
+			zap.Error(e.Cause), zap.Int("shard", e.Shard), zap.Int("shards", e.Shards))
 	case ratelimit.Shared:
 		out.logger.Info("rate limits: Redis is available again, the limits are shared by the fleet",
-			zap.Duration("outage", e.Lasted), zap.Int("synced", e.Synced), zap.Int("part", e.Part), zap.Int("parts", e.Parts))
+			zap.Duration("outage", e.Duration), zap.Int("synced", e.Synced), zap.Int("shard", e.Shard), zap.Int("shards", e.Shards))
 	case ratelimit.DataLost:
-		out.logger.Warn("rate limits: Redis has lost data, this gateway tells it again of the requests that it allowed")
+		out.logger.Warn("rate limits: Redis has lost data, this gateway resyncs the requests that it allowed")
 	case ratelimit.Overloaded:
-		out.logger.Warn("rate limits: most requests have no answer from Redis in time, this gateway decides by itself. "+
+		out.logger.Warn("rate limits: Redis does not respond to most requests in time, this gateway decides locally. "+
 			"Redis, the network or the gateway is overloaded", zap.Int("queue", p.limiter.Stats().Queue))
 	case ratelimit.OverloadEnded:
-		out.logger.Info("rate limits: requests have their answers from Redis in time again")
+		out.logger.Info("rate limits: Redis responds in time again")
 	}
 }
 

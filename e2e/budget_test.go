@@ -105,9 +105,9 @@ func TestBreakingOffEscapesNoLimit(t *testing.T) {
 		require.NoError(t, conn.Close())
 	}
 	// Looking costs nothing: by asking the gateway the test would use the budget up itself.
-	fleet, address := limitsIn(t, w.redis.Options()), ratelimit.AddressKey(netip.MustParseAddr("127.0.0.1"))
+	fleet, address := limitsIn(t, w.redis.Options()), ratelimit.IPKey(netip.MustParseAddr("127.0.0.1"))
 	require.Eventually(t, func() bool {
-		res, err := fleet.Peek(t.Context(), address, ratelimit.UnverifiedAddress(address))
+		res, err := fleet.Peek(t.Context(), address, ratelimit.UnverifiedIP(address))
 		return err == nil && res.By == ratelimit.ByRedis && !res.Allowed
 	}, patience, 50*time.Millisecond)
 	require.Equal(t, http.StatusTooManyRequests, send(t, g, "/api/v1/me", rubbish("pk_live_yet_another_one")).Status)

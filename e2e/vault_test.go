@@ -439,7 +439,7 @@ func TestAnAddressWithoutBudgetCausesNoLookUp(t *testing.T) {
 // which the keys of others are looked up for the first time.
 func TestAFloodOfInventedKeysFromOneAddressHoldsUpNoNewKeyOfAnother(t *testing.T) {
 	t.Parallel()
-	const flood, share, limit = 300, authsigner.DefaultMaxLoads / 8, ratelimit.UnverifiedAddressRequests
+	const flood, share, limit = 300, authsigner.DefaultMaxLoads / 8, ratelimit.UnverifiedIPRequests
 	w := newVaultWorld(t, vaulttest.Options{})
 	g := proxied(t, w.options("cache {\n\t\t\tload_timeout 1m\n\t\t}"))
 	requireReady(t, g)

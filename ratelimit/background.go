@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// background is work that goes on beside requests, until it is closed.
+// background runs goroutines until it is closed.
 type background struct {
-	ctx    context.Context // it ends the work, not a request's
+	ctx    context.Context // ends when the background is closed
 	cancel context.CancelFunc
-	mu     sync.RWMutex // held to close
+	mu     sync.RWMutex // guards closed
 	closed bool
 	work   sync.WaitGroup
 }
@@ -21,7 +21,7 @@ func newBackground() *background {
 	return b
 }
 
-// spawn starts work, unless the background is closed.
+// spawn runs work on a goroutine, unless the background is closed.
 func (b *background) spawn(work func()) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -30,7 +30,7 @@ func (b *background) spawn(work func()) {
 	}
 }
 
-// sleep waits; false if the background is closed meanwhile.
+// sleep waits for d. It returns false if the background was closed meanwhile.
 func (b *background) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

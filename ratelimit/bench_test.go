@@ -16,7 +16,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 )
 
-// cpuTime is what this process and Redis have used of the processors.
+// cpuTime returns the processor time that this process and Redis have used.
 func cpuTime(ctx context.Context, b *testing.B, client redis.UniversalClient) time.Duration {
 	b.Helper()
 	var own syscall.Rusage
@@ -33,9 +33,9 @@ func cpuTime(ctx context.Context, b *testing.B, client redis.UniversalClient) ti
 	return total
 }
 
-// runParallel makes b.N requests of 1,000 keys by so many goroutines, and reports
-// the processor time of both sides for each.
-func runParallel(ctx context.Context, b *testing.B, parallel int, client redis.UniversalClient, take func(key string) error) {
+// runParallel sends b.N requests for 1,000 keys from parallel goroutines, and reports the processor time of both sides for
+// each.
+func runParallel(ctx context.Context, b *testing.B, parallel int, client redis.UniversalClient, allow func(key string) error) {
 	b.Helper()
 	keys := make([]string, 1000)
 	for i := range keys {
@@ -49,7 +49,7 @@ func runParallel(ctx context.Context, b *testing.B, parallel int, client redis.U
 	for range parallel {
 		wg.Go(func() {
 			for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
-				if take(keys[n%int64(len(keys))]) != nil {
+				if allow(keys[n%int64(len(keys))]) != nil {
 					failed.Add(1)
 				}
 			}
@@ -72,8 +72,8 @@ func benchClient(b *testing.B, s *redistest.Server, parallel int) redis.Universa
 	return client
 }
 
-// BenchmarkAllowed is a request that is allowed, against a real Redis on the same machine, by so many callers at once. It
-// reports the processor time of the gateway and Redis together.
+// BenchmarkAllowed measures allowed requests by concurrent callers, with a real Redis on the same machine. It reports the
+// processor time of gateway and Redis together.
 func BenchmarkAllowed(b *testing.B) {
 	ctx := context.Background()
 	s := redistest.Start(b)
@@ -89,7 +89,7 @@ func BenchmarkAllowed(b *testing.B) {
 					require.NoError(b, f.Ping(ctx))
 					l := KeyLimit(requests)
 					if requests == DefaultKeyRequests {
-						l.Window = 10 * time.Millisecond // nobody reaches it
+						l.Window = 10 * time.Millisecond // so short that the limit is never reached
 					}
 					runParallel(ctx, b, parallel, client, func(key string) error {
 						group, bucket := ForKey(key, l)
@@ -100,15 +100,15 @@ func BenchmarkAllowed(b *testing.B) {
 						return err
 					})
 					stats := f.Stats()
-					b.ReportMetric(float64(stats.Asked)/float64(max(1, stats.RoundTrips)), "requests/trip")
+					b.ReportMetric(float64(stats.Requests)/float64(max(1, stats.RoundTrips)), "requests/trip")
 				})
 			}
 		}
 	}
 }
 
-// BenchmarkDeniedFromMemory is a request over its limit for which Redis is not asked.
-func BenchmarkDeniedFromMemory(b *testing.B) {
+// BenchmarkDeniedLocally measures requests that are denied without asking Redis.
+func BenchmarkDeniedLocally(b *testing.B) {
 	s := redistest.Start(b)
 	f, err := New(benchClient(b, s, 1), Options{Timeout: time.Second})
 	require.NoError(b, err)

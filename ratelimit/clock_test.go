@@ -10,9 +10,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// TestRedissClockIsSteppedByTenMinutesBothWays: back, nobody gains anything and nobody is kept waiting for as long as the
-// step; ahead, everybody's window is over, which is worth one more limit, once.
-func TestRedissClockIsSteppedByTenMinutesBothWays(t *testing.T) {
+// TestRedisClockStepsTenMinutesBothWays: a clock set back neither allows more requests nor denies them for longer than the
+// window. A clock set forward ends the window, which allows at most one more limit, once.
+func TestRedisClockStepsTenMinutesBothWays(t *testing.T) {
 	t.Parallel()
 	const step, window, requests = 10 * time.Minute, 5 * time.Minute, 20
 	for _, algorithm := range []ratelimit.Algorithm{ratelimit.Exact, ratelimit.GCRA} {
@@ -20,41 +20,42 @@ func TestRedissClockIsSteppedByTenMinutesBothWays(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t, redistest.WithClock())
 			l := limit(requests, window)
-			// of how many more than the limit; the gateway has just started and remembers nothing
-			admitted := func(key string, n int) int {
+			// countAllowed sends n requests through a new limiter, which has no local windows, and returns how many were
+			// allowed.
+			countAllowed := func(key string, n int) int {
 				t.Helper()
-				f := newFleet(t, s.Options(), ratelimit.Options{Algorithm: algorithm, Timeout: patience})
+				f := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm, Timeout: longTimeout})
 				allowed := 0
 				for range n {
-					r := take(t, f, key, l)
+					r := allow(t, f, key, l)
 					require.NotEqual(t, ratelimit.ByLocal, r.By)
 					require.LessOrEqual(t, r.States[0].Reset, window)
 					if r.Allowed {
 						allowed++
 						continue
 					}
-					require.LessOrEqual(t, r.RetryAfter, window, "nobody waits for the clock to be right again")
+					require.LessOrEqual(t, r.RetryAfter, window, "a denial must not last until the clock has caught up")
 					break
 				}
 				return allowed
 			}
-			// gcra gives a unit back every 15 s
+			// gcra refills one request every 15 s.
 			slack := 0
 			if algorithm == ratelimit.GCRA {
 				slack = 2
 			}
-			require.InDelta(t, requests, admitted("full", 2*requests), float64(slack))
-			require.Equal(t, requests/2, admitted("half", requests/2))
+			require.InDelta(t, requests, countAllowed("full", 2*requests), float64(slack))
+			require.Equal(t, requests/2, countAllowed("half", requests/2))
 			for _, offset := range []time.Duration{-step, -2 * step} {
 				require.NoError(t, s.StepClock(offset))
-				require.LessOrEqual(t, admitted("full", 2*requests), slack)
+				require.LessOrEqual(t, countAllowed("full", 2*requests), slack)
 			}
-			require.LessOrEqual(t, admitted("half", 2*requests), requests/2+slack)
+			require.LessOrEqual(t, countAllowed("half", 2*requests), requests/2+slack)
 
 			require.NoError(t, s.StepClock(step))
-			require.InDelta(t, requests, admitted("full", 2*requests), float64(slack))
+			require.InDelta(t, requests, countAllowed("full", 2*requests), float64(slack))
 			require.NoError(t, s.StepClock(0))
-			require.LessOrEqual(t, admitted("full", 2*requests), slack)
+			require.LessOrEqual(t, countAllowed("full", 2*requests), slack)
 		})
 	}
 }

@@ -1,4 +1,4 @@
-// Package ratelimit enforces limits such as "60 requests a minute for each key" over a fleet of gateways that share a Redis.
+// Package ratelimit enforces limits such as "60 requests per minute per key" for a fleet of gateways that share a Redis.
 //
 //	limiter, err := ratelimit.New(client, ratelimit.Options{})
 //	...
@@ -6,38 +6,46 @@
 //	result, err := limiter.Allow(ctx, group, bucket)
 //	result.SetHeaders(w.Header(), time.Now())
 //
-// # What is promised
+// A [Limiter] answers one question: may this request pass? Allow counts the request in one or more buckets and returns the
+// decision with the values for the RateLimit response headers. A request is counted in all of its buckets or in none. Denied
+// requests are not counted.
 //
-// With the exact algorithm, which is the default, no span of a limit's window ever holds more requests than the limit allows,
-// wherever the span begins: counted by Redis's clock, by one script that charges all of a request's buckets or none. A denied
-// request is not counted. Limits above 256 count requests in groups of up to a 256th of the window, which leave with their last
-// request: they can deny up to a 256th of the window longer than they must, never shorter.
+// # Exactness
 //
-// A bucket takes 7 bytes of Redis for each request (or group), 24 for each gateway and some 200 besides, and expires with its
-// last request. If Redis's clock is set back, a bucket's time goes on from its newest request. If it is set forward, what is in
-// Redis leaves early, and each gateway still enforces the limit by its own clock.
+// Limits use a sliding window. No interval of the window's length ever contains more allowed requests than the limit, no
+// matter where the interval starts or which gateway received the requests. Redis keeps the window, and its clock decides.
+//
+// For limits above 256, requests are grouped by 256ths of the window, and all requests of a group expire with its last one. Such
+// a limit can deny requests for up to a 256th of the window longer than necessary, but never allows more than the limit.
+//
+// A bucket takes about 200 bytes of Redis memory, plus 24 for each gateway and 7 for each request or group. It expires with its
+// last request. If Redis's clock is set back, the bucket's time continues from its newest request. If the clock is set forward,
+// requests in Redis expire early, but each gateway still enforces the limit by its own clock.
+//
+// [GCRA] is an alternative algorithm without this guarantee.
 //
 // # Local windows
 //
-// Each gateway keeps its own requests in memory too, under the same rule, and until when Redis has denied a bucket: a caller
-// that is known to be over the limit costs no round trip. A gateway by itself never allows more than the limit, whatever
-// happens to Redis. Both are bounded (Options.MaxEntries).
+// Each gateway also keeps a local window of the requests that it allowed, and remembers for how long Redis denied a bucket.
+// Requests that are known to be over the limit are denied without a round trip. Whatever happens to Redis, a single gateway
+// never allows more than the limit. [Options.MaxEntries] bounds the memory.
 //
-// # When Redis fails
+// # Outages
 //
-// A request waits for Redis as long as Options.Timeout says. Any failure of Redis counts: a refused connection, silence, or an
-// error such as LOADING, READONLY, OOM, CLUSTERDOWN and NOAUTH. A caller that goes away does not. After Options.MaxFailures
-// failed round trips in a row Redis is unavailable: no request waits any more, Options.OnOutage decides, and Redis is probed in
-// the background every Options.ProbeInterval. The 16ths of a Cluster's slots become unavailable each by itself.
+// A request waits for Redis no longer than [Options.Timeout]. Refused connections, timeouts and error replies (LOADING, READONLY,
+// OOM, CLUSTERDOWN, NOAUTH and others) are failures; a request cancelled by its caller is not. After [Options.MaxFailures]
+// consecutive failures Redis is unavailable: [Options.OnOutage] decides without waiting, and a background probe runs every
+// [Options.ProbeInterval]. A Cluster is divided into 16 shards by slot, which become unavailable independently.
 //
-// With OnOutage Local a fleet of N gateways may allow N times the limit meanwhile, and no gateway more than the limit in any
-// window. When Redis is back, each gateway tells it of the requests that it has allowed, before it asks again. From then on
-// the limit is the fleet's: a bucket that holds the limit or more admits nothing until enough has left.
+// With OnOutage [Local], a fleet of N gateways can then allow up to N times the limit; a single gateway never exceeds it. When
+// Redis returns, each gateway reports what it allowed in the meantime before shared decisions resume.
 //
-// Requests are numbered, so that each of them enters Redis once, whatever is sent twice or runs late; and so that a gateway
-// knows which of its requests Redis has lost, be it after an empty restart, with an older snapshot or after a failover. It
-// notices with the next request for the bucket, and within Options.ProbeInterval without one. It follows that emptying Redis
-// does not reset limits: wait for a window, or restart the gateways too. Redis should not evict (maxmemory-policy noeviction).
+// # Data loss
 //
-// docs/adr/0001-rate-limits.md has the reasons for this design and the layers that it is made of.
+// Each gateway numbers the requests that it allows. Redis therefore counts each of them once, even if it is sent twice or
+// arrives late, and a gateway notices when Redis lost some of them in a restart or failover: with the next request for the
+// bucket, or within Options.ProbeInterval without one. It then sends them again. Hence emptying Redis does not reset limits:
+// wait for one window, or restart the gateways too. Redis should not evict keys (maxmemory-policy noeviction).
+//
+// docs/adr/0001-rate-limits.md explains the design.
 package ratelimit

@@ -10,18 +10,18 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/resync"
 )
 
-// sweepInterval is how often local windows are forgotten that do not matter any more.
+// sweepInterval is how often idle local windows are removed.
 const sweepInterval = 5 * time.Second
 
-// exact is the Limiter that never admits more than a limit's requests in any span of its window.
+// exact is the Limiter of Algorithm Exact.
 type exact struct {
 	*background
 	o        Options
 	store    store
-	locals   *locals
+	windows  *localWindows
 	shards   []*shard
-	losses   resync.Losses
-	slack    int64 // microseconds for which a script run may be under way, and its reply unread
+	epoch    resync.Epoch
+	slack    int64 // microseconds within which a call is built, run and its reply read
 	began    time.Time
 	numbers  atomic.Uint64
 	requests sync.Pool
@@ -30,15 +30,15 @@ type exact struct {
 }
 
 type counters struct {
-	runs, asked, outages, losses atomic.Uint64
-	byRedis, byLocal             atomic.Uint64 // while Redis could be asked
+	roundTrips, requests, outages, dataLosses atomic.Uint64
+	byRedis, byLocal                          atomic.Uint64 // while Redis was available
 }
 
 var _ Limiter = (*exact)(nil)
 
 func newExact(s store, o Options) *exact {
 	x := &exact{background: newBackground(), o: o, store: s, began: o.Now(), slack: 4 * o.Timeout.Microseconds()}
-	x.locals = newLocals(o.MaxEntries, x.clock)
+	x.windows = newLocalWindows(o.MaxEntries, x.clock)
 	x.requests.New = func() any { return new(request) }
 	shards := 1
 	if s.cluster {
@@ -51,8 +51,8 @@ func newExact(s store, o Options) *exact {
 	return x
 }
 
-// Allow implements Limiter. A request that is allowed costs one round trip to Redis, shared with others that come at the same
-// time, and waits for it as Options.Timeout says; while Redis is unavailable it does not wait at all.
+// Allow implements Limiter. An allowed request waits for one round trip to Redis, which it shares with concurrent requests.
+// While Redis is unavailable it does not wait.
 func (x *exact) Allow(ctx context.Context, group string, buckets ...Bucket) (Result, error) {
 	return x.decide(ctx, group, buckets, true)
 }
@@ -70,29 +70,29 @@ func (x *exact) decide(ctx context.Context, group string, buckets []Bucket, char
 		return Result{}, fmt.Errorf("checking a rate limit: %w", err)
 	}
 	r, _ := x.requests.Get().(*request)
-	if err := r.prepare(x.locals, group, buckets, charge); err != nil {
+	if err := r.prepare(x.windows, group, buckets, charge); err != nil {
 		return Result{}, err
 	}
 	res := Result{States: make([]State, len(buckets))}
 	r.states = res.States
 	s := x.shards[x.shardOf(r.tag)]
-	cause := s.machine.Cause()
+	cause := s.breaker.Cause()
 
-	// What is known from before is not certain if Redis may have been replaced. That matters to who would rather allow.
-	if r.begin(x.o.OnOutage != Allow || cause == nil && !s.machine.Failing()) {
+	// With OnOutage Allow, a denial from before must not outlive the Redis that decided it.
+	if r.denyOrMarkPending(x.o.OnOutage != Allow || cause == nil && !s.breaker.Failing()) {
 		res.finish(ByMemory)
 		x.requests.Put(r)
 		return res, nil
 	}
 	if cause != nil {
-		s.decide(r, cause, false)
-	} else if err := s.batch.Do(ctx, r); err != nil { // the queue has it, and another one is to go on with
-		r = r.again()
-		if ctx.Err() != nil { // the caller has gone: that is nobody's failure
+		s.decideLocally(r, cause, false)
+	} else if err := s.batcher.Do(ctx, r); err != nil { // r is still in the queue: continue with a copy
+		r = r.clone()
+		if ctx.Err() != nil { // cancelled by the caller, not a failure of Redis
 			r.cancel()
 			return Result{}, fmt.Errorf("checking a rate limit: %w", err)
 		}
-		s.decide(r, fmt.Errorf("%w after %v", err, x.o.Timeout), false)
+		s.decideLocally(r, fmt.Errorf("%w after %v", err, x.o.Timeout), false)
 		x.stats.byLocal.Add(1)
 	}
 	by, err := r.by, r.err
@@ -108,10 +108,10 @@ func (x *exact) decide(ctx context.Context, group string, buckets []Bucket, char
 	return res, nil
 }
 
-// again is a copy of a request to go on with, without the question to the script.
-func (r *request) again() *request {
+// clone returns a copy of the request without its call.
+func (r *request) clone() *request {
 	return &request{
-		locals: r.locals, buckets: r.buckets, states: r.states, charge: r.charge, pending: r.pending, tag: r.tag,
+		windows: r.windows, buckets: r.buckets, states: r.states, charge: r.charge, pending: r.pending, tag: r.tag,
 		ids: r.ids, tables: r.tables, stripes: r.stripes, order: r.order, locks: r.locks,
 	}
 }
@@ -122,15 +122,15 @@ func (x *exact) Ping(ctx context.Context) error {
 		select {
 		case s.busy <- struct{}{}:
 		case <-ctx.Done():
-			return fmt.Errorf("trying out Redis: %w", ctx.Err())
+			return fmt.Errorf("probing Redis: %w", ctx.Err())
 		}
-		err := s.try(ctx)
+		err := s.probeOnce(ctx)
 		if err == nil {
-			err = s.sync(s.machine.State() == resync.Shared) //nolint:contextcheck // its round trips have deadlines of their own
+			err = s.sync(s.breaker.State() == resync.Shared) //nolint:contextcheck // sets its own deadlines
 		}
 		<-s.busy
 		if err != nil {
-			return fmt.Errorf("trying out Redis: %w", err)
+			return fmt.Errorf("probing Redis: %w", err)
 		}
 	}
 	return nil
@@ -139,7 +139,7 @@ func (x *exact) Ping(ctx context.Context) error {
 // Unavailable implements Limiter.
 func (x *exact) Unavailable() error {
 	for _, s := range x.shards {
-		if err := s.machine.Cause(); err != nil {
+		if err := s.breaker.Cause(); err != nil {
 			return err
 		}
 	}
@@ -149,15 +149,15 @@ func (x *exact) Unavailable() error {
 // Stats implements Limiter.
 func (x *exact) Stats() Stats {
 	st := Stats{
-		Asked: x.stats.asked.Load(), RoundTrips: x.stats.runs.Load(),
-		Outages: x.stats.outages.Load(), Losses: x.stats.losses.Load(),
-		Parts: len(x.shards), Entries: x.locals.size(), Evicted: x.locals.evicted.Load(),
+		Requests: x.stats.requests.Load(), RoundTrips: x.stats.roundTrips.Load(),
+		Outages: x.stats.outages.Load(), DataLosses: x.stats.dataLosses.Load(),
+		Shards: len(x.shards), Entries: x.windows.size(), Evicted: x.windows.evicted.Load(),
 	}
 	for _, s := range x.shards {
-		if s.machine.State() != resync.Shared {
-			st.Down++
+		if s.breaker.State() != resync.Shared {
+			st.UnavailableShards++
 		}
-		b := s.batch.Stats()
+		b := s.batcher.Stats()
 		st.Queue += b.Queue
 		st.Waited += b.Waited
 		st.Waits += b.Calls
@@ -172,7 +172,7 @@ func (x *exact) KeyName(group string, b Bucket) string {
 	return redisKey(x.o.Prefix, t, b.Limit.Name, &i)
 }
 
-// shardOf is the index of the shard of a tag.
+// shardOf returns the index of a tag's shard.
 func (x *exact) shardOf(t tag) int {
 	if !x.store.cluster {
 		return 0
@@ -180,64 +180,64 @@ func (x *exact) shardOf(t tag) int {
 	return t.slot() * clusterShards / slots
 }
 
-// number is the number of the next call of the script.
-func (x *exact) number() uint64 { return 2 * x.numbers.Add(1) }
+// nextNumber returns the number of the next call of the script.
+func (x *exact) nextNumber() uint64 { return 2 * x.numbers.Add(1) }
 
-// found records that Redis has lost data, unless that is known since losses was counted, and has every shard tell it what it
-// may have lost.
-func (x *exact) found(losses uint32) {
-	if !x.losses.Found(losses) {
+// dataLost begins a new epoch because data that was stored in epoch is missing, and syncs what may have been lost. It does
+// nothing if epoch has ended already.
+func (x *exact) dataLost(epoch uint32) {
+	if !x.epoch.Advance(epoch) {
 		return
 	}
-	x.stats.losses.Add(1)
-	x.spawn(func() { x.tell(Event{Kind: DataLost}) })
+	x.stats.dataLosses.Add(1)
+	x.spawn(func() { x.emit(Event{Kind: DataLost}) })
 	for _, s := range x.shards {
 		s.unsynced.Store(true)
-		s.lookAround()
+		s.syncInBackground()
 	}
 }
 
-func (x *exact) tell(e Event) {
+func (x *exact) emit(e Event) {
 	if x.o.OnEvent != nil {
 		x.o.OnEvent(e)
 	}
 }
 
-// clock is the time since the limiter began, in microseconds.
+// clock returns the time since the limiter was created, in microseconds.
 func (x *exact) clock() int64 { return max(0, x.o.Now().Sub(x.began).Microseconds()) }
 
 func (x *exact) housekeeping() {
 	sweep := time.NewTicker(sweepInterval)
 	defer sweep.Stop()
-	look := time.NewTicker(x.o.ProbeInterval)
-	defer look.Stop()
+	probe := time.NewTicker(x.o.ProbeInterval)
+	defer probe.Stop()
 	for {
 		select {
 		case <-x.ctx.Done():
 			return
 		case <-sweep.C:
-			x.locals.sweep()
-		case <-look.C:
+			x.windows.sweep()
+		case <-probe.C:
 			for _, s := range x.shards {
-				s.lookAround()
+				s.syncInBackground()
 			}
-			if e, changed := x.overload.look(x.stats.byRedis.Load(), x.stats.byLocal.Load()); changed {
-				x.tell(e)
+			if e, changed := x.overload.update(x.stats.byRedis.Load(), x.stats.byLocal.Load()); changed {
+				x.emit(e)
 			}
 		}
 	}
 }
 
-// overload finds out when most decisions are local although Redis answers.
+// overload detects when most decisions are local although Redis is available.
 type overload struct {
-	redis, local uint64 // counted so far
+	redis, local uint64 // counters at the last update
 	on           bool
 }
 
-// overloadDecisions is how many decisions there must be between two looks.
+// overloadDecisions is the minimum number of decisions between two updates for an overload to begin.
 const overloadDecisions = 20
 
-func (o *overload) look(redis, local uint64) (e Event, changed bool) {
+func (o *overload) update(redis, local uint64) (e Event, changed bool) {
 	byRedis, byLocal := redis-o.redis, local-o.local
 	o.redis, o.local = redis, local
 	was := o.on

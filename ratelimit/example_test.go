@@ -29,8 +29,8 @@ func ExampleLimiter() {
 	}
 	defer func() { _ = limits.Close() }()
 
-	address := ratelimit.AddressKey(netip.MustParseAddr("2001:db8::1"))
-	group, bucket := ratelimit.ForAddress(address, ratelimit.AddressLimit(2))
+	address := ratelimit.IPKey(netip.MustParseAddr("2001:db8::1"))
+	group, bucket := ratelimit.ForIP(address, ratelimit.IPLimit(2))
 	for range 3 {
 		result, err := limits.Allow(context.Background(), group, bucket)
 		if err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// gcra is the Limiter on redis_rate: a leaky bucket. Each bucket of a request is a round trip of its own. Several buckets are
-// looked at first and charged only if all would admit one; between the two another request may get ahead, and then the buckets
-// before the one that denies have been charged.
+// gcra is the Limiter of Algorithm GCRA, on redis_rate. Each bucket of a request takes its own round trip. With several
+// buckets, all are checked first and counted only if each would allow the request. A concurrent request can interfere
+// between the two steps; then the buckets before the denying one have been counted.
 //
-// In an outage each gateway holds the same rule in its memory.
+// During an outage each gateway applies the same algorithm to its own requests.
 type gcra struct {
 	*background
 	o       Options
@@ -30,34 +30,34 @@ type gcra struct {
 	mu    sync.Mutex
 	local *otter.Cache[id, gcraLocal]
 
-	asked, trips, outages atomic.Uint64
-	began                 atomic.Int64 // of the outage, in Unix nanoseconds
+	requests, roundTrips, outages atomic.Uint64
+	began                         atomic.Int64 // of the outage, in Unix nanoseconds
 }
 
 // gcraLocal is what a gateway knows of one bucket by itself.
 type gcraLocal struct {
-	full        time.Time // when the bucket is unused again, by this gateway's requests alone
+	full        time.Time // when the bucket is unused again, considering only this gateway's requests
 	deniedUntil time.Time // by Redis
-	limit       int       // the limit that this was about
+	limit       int       // the limit that was denied
 }
 
-var errGone = errors.New("the caller has gone")
+var errCanceled = errors.New("request cancelled by the caller")
 
 func newGCRA(client redis.UniversalClient, o Options) *gcra {
 	g := &gcra{background: newBackground(), o: o, client: client, limiter: redis_rate.NewLimiter(client)}
 	g.local = otter.Must(&otter.Options[id, gcraLocal]{MaximumSize: o.MaxEntries})
 	g.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Timeout:     o.ProbeInterval / 2, // the prober comes later than that
+		Timeout:     o.ProbeInterval / 2, // elapses before the next probe
 		ReadyToTrip: func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(o.MaxFailures) },
-		IsExcluded:  func(err error) bool { return errors.Is(err, errGone) },
+		IsExcluded:  func(err error) bool { return errors.Is(err, errCanceled) },
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			switch {
 			case to == gobreaker.StateClosed:
-				g.tell(Event{Kind: Shared, Cause: g.lastError(), Lasted: time.Since(time.Unix(0, g.began.Load()))})
+				g.emit(Event{Kind: Shared, Cause: g.lastError(), Duration: time.Since(time.Unix(0, g.began.Load()))})
 			case from == gobreaker.StateClosed:
 				g.began.Store(time.Now().UnixNano())
 				g.outages.Add(1)
-				g.tell(Event{Kind: Unavailable, Cause: g.lastError()})
+				g.emit(Event{Kind: Unavailable, Cause: g.lastError()})
 			}
 		},
 	})
@@ -67,14 +67,14 @@ func newGCRA(client redis.UniversalClient, o Options) *gcra {
 
 var _ Limiter = (*gcra)(nil)
 
-func (g *gcra) tell(e Event) {
-	e.Parts = 1
+func (g *gcra) emit(e Event) {
+	e.Shards = 1
 	if g.o.OnEvent != nil {
-		g.spawn(func() { g.o.OnEvent(e) }) // the breaker is locked
+		g.spawn(func() { g.o.OnEvent(e) }) // the breaker holds its lock
 	}
 }
 
-// probe probes Redis while it is unavailable: the limits are shared again without a request.
+// probe probes Redis while it is unavailable, so that recovery does not depend on requests.
 func (g *gcra) probe() {
 	for g.sleep(g.o.ProbeInterval) {
 		if g.breaker.State() == gobreaker.StateClosed {
@@ -82,16 +82,16 @@ func (g *gcra) probe() {
 		}
 		done, err := g.breaker.Allow()
 		if err != nil {
-			continue // a request is trying
+			continue // a request probes Redis
 		}
 		ctx, cancel := context.WithTimeout(g.ctx, g.o.Timeout)
-		g.ended(done, g.Ping(ctx))
+		g.report(done, g.Ping(ctx))
 		cancel()
 	}
 }
 
-// ended tells the breaker how an attempt ended. Its events have the cause from before a success.
-func (g *gcra) ended(done func(error), err error) {
+// report reports the outcome of an attempt to the breaker. cause is cleared after that, because the breaker's events use it.
+func (g *gcra) report(done func(error), err error) {
 	if err != nil {
 		g.cause.Store(&err)
 	}
@@ -124,7 +124,7 @@ func (g *gcra) decide(ctx context.Context, group string, buckets []Bucket, n int
 	case ctx.Err() != nil:
 		return Result{}, fmt.Errorf("checking a rate limit: %w", ctx.Err())
 	case len(buckets) == 0 || len(buckets) > MaxBuckets:
-		return Result{}, fmt.Errorf("%w: %d buckets, must be 1 to %d", ErrInvalid, len(buckets), MaxBuckets)
+		return Result{}, fmt.Errorf("%w: invalid number of buckets %d: must be from 1 to %d", ErrInvalid, len(buckets), MaxBuckets)
 	}
 	q := gcraRequest{g: g, tag: hashGroup(group), buckets: buckets, states: make([]State, len(buckets))}
 	for i := range buckets {
@@ -134,20 +134,20 @@ func (g *gcra) decide(ctx context.Context, group string, buckets []Bucket, n int
 		q.ids[i] = hashBucket(GCRA, q.tag, &buckets[i])
 		for j := range i {
 			if q.ids[j] == q.ids[i] {
-				return Result{}, fmt.Errorf("%w %q: the same bucket twice", ErrInvalid, buckets[i].Limit.Name)
+				return Result{}, fmt.Errorf("%w %q: duplicate bucket", ErrInvalid, buckets[i].Limit.Name)
 			}
 		}
 	}
 	res := Result{States: q.states}
-	certain := g.o.OnOutage != Allow || g.breaker.State() == gobreaker.StateClosed && g.cause.Load() == nil
-	if certain && q.denied() {
+	useLocal := g.o.OnOutage != Allow || g.breaker.State() == gobreaker.StateClosed && g.cause.Load() == nil
+	if useLocal && q.denied() {
 		res.finish(ByMemory)
 		return res, nil
 	}
-	err := q.ask(ctx, n)
+	err := q.allowInRedis(ctx, n)
 	if err == nil {
 		res.finish(ByRedis)
-		q.remember(n == 1 && res.Allowed)
+		q.recordLocally(n == 1 && res.Allowed)
 		return res, nil
 	}
 	switch {
@@ -158,7 +158,7 @@ func (g *gcra) decide(ctx context.Context, group string, buckets []Bucket, n int
 	case g.o.OnOutage == Deny:
 		return Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	q.decide(n, g.o.OnOutage == Allow)
+	q.decideLocally(n, g.o.OnOutage == Allow)
 	res.finish(ByLocal)
 	return res, nil
 }
@@ -167,7 +167,7 @@ func (g *gcra) decide(ctx context.Context, group string, buckets []Bucket, n int
 func (g *gcra) Ping(ctx context.Context) error {
 	probe := redis_rate.Limit{Rate: 1, Burst: 1, Period: MinWindow}
 	if _, err := g.limiter.Allow(ctx, g.o.Prefix+"probe", probe); err != nil {
-		return fmt.Errorf("trying out Redis: %w", err)
+		return fmt.Errorf("probing Redis: %w", err)
 	}
 	return nil
 }
@@ -183,11 +183,11 @@ func (g *gcra) Unavailable() error {
 // Stats implements Limiter.
 func (g *gcra) Stats() Stats {
 	st := Stats{
-		Asked: g.asked.Load(), RoundTrips: g.trips.Load(), Outages: g.outages.Load(),
-		Parts: 1, Entries: g.local.EstimatedSize(),
+		Requests: g.requests.Load(), RoundTrips: g.roundTrips.Load(), Outages: g.outages.Load(),
+		Shards: 1, Entries: g.local.EstimatedSize(),
 	}
 	if g.Unavailable() != nil {
-		st.Down = 1
+		st.UnavailableShards = 1
 	}
 	return st
 }
@@ -215,7 +215,7 @@ type gcraRequest struct {
 	ids     [MaxBuckets]id
 }
 
-// denied reports whether Redis has denied a bucket until a moment that has not come yet, and has the states if so.
+// denied reports whether an earlier denial by Redis still applies. If so, it sets the states.
 func (q *gcraRequest) denied() (denied bool) {
 	now := q.g.o.Now()
 	for i := range q.buckets {
@@ -230,29 +230,29 @@ func (q *gcraRequest) denied() (denied bool) {
 	return denied
 }
 
-// ask asks redis_rate, if the breaker allows.
-func (q *gcraRequest) ask(ctx context.Context, n int) error {
+// allowInRedis decides by redis_rate, unless the breaker is open.
+func (q *gcraRequest) allowInRedis(ctx context.Context, n int) error {
 	done, err := q.g.breaker.Allow()
 	if err != nil {
 		return q.g.lastError()
 	}
-	q.g.asked.Add(1)
+	q.g.requests.Add(1)
 	inner, cancel := context.WithTimeout(ctx, q.g.o.Timeout)
 	defer cancel()
-	err = q.take(inner, n)
+	err = q.allowAll(inner, n)
 	if err != nil && ctx.Err() != nil {
-		done(errGone)
+		done(errCanceled)
 	} else {
-		q.g.ended(done, err)
+		q.g.report(done, err)
 	}
 	return err
 }
 
-func (q *gcraRequest) take(ctx context.Context, n int) error {
+func (q *gcraRequest) allowAll(ctx context.Context, n int) error {
 	if len(q.buckets) > 1 || n == 0 {
 		denied := false
 		for i := range q.buckets {
-			if err := q.one(ctx, i, 0); err != nil {
+			if err := q.allowOne(ctx, i, 0); err != nil {
 				return err
 			}
 			denied = denied || q.states[i].RetryAfter > 0
@@ -262,25 +262,25 @@ func (q *gcraRequest) take(ctx context.Context, n int) error {
 		}
 	}
 	for i := range q.buckets {
-		if err := q.one(ctx, i, 1); err != nil || q.states[i].RetryAfter > 0 {
+		if err := q.allowOne(ctx, i, 1); err != nil || q.states[i].RetryAfter > 0 {
 			return err
 		}
 	}
 	return nil
 }
 
-func (q *gcraRequest) one(ctx context.Context, i, n int) error {
+func (q *gcraRequest) allowOne(ctx context.Context, i, n int) error {
 	limit := q.buckets[i].Limit
 	key := redisKey(q.g.o.Prefix, q.tag, limit.Name, &q.ids[i])
 	rate := redis_rate.Limit{Rate: limit.Requests, Burst: limit.Requests, Period: limit.Window}
 	interval := limit.Window / time.Duration(limit.Requests)
-	q.g.trips.Add(1)
+	q.g.roundTrips.Add(1)
 	r, err := q.g.limiter.AllowN(ctx, key, rate, n)
 	if err != nil {
 		return err
 	}
 	if r.ResetAfter > limit.Window+interval {
-		if r, err = q.fill(ctx, key, rate); err != nil {
+		if r, err = q.fillUp(ctx, key, rate); err != nil {
 			return err
 		}
 	}
@@ -293,10 +293,10 @@ func (q *gcraRequest) one(ctx context.Context, i, n int) error {
 	return nil
 }
 
-// fill makes a bucket that is further ahead of Redis's clock than it can be, because the clock was set back, a full one, of
-// which the first unit is free after one interval. redis_rate would deny until the clock is where it was.
-func (q *gcraRequest) fill(ctx context.Context, key string, rate redis_rate.Limit) (*redis_rate.Result, error) {
-	q.g.trips.Add(2)
+// fillUp replaces a bucket that is further ahead of Redis's clock than possible, because the clock was set back, by a full
+// one. Otherwise redis_rate would deny requests until the clock has caught up.
+func (q *gcraRequest) fillUp(ctx context.Context, key string, rate redis_rate.Limit) (*redis_rate.Result, error) {
+	q.g.roundTrips.Add(2)
 	if err := q.g.limiter.Reset(ctx, key); err != nil {
 		return nil, err
 	}
@@ -304,12 +304,12 @@ func (q *gcraRequest) fill(ctx context.Context, key string, rate redis_rate.Limi
 	if err != nil {
 		return nil, err
 	}
-	r.Allowed = 0 // to whoever asked
+	r.Allowed = 0 // filling up does not allow the request
 	return r, nil
 }
 
-// remember keeps what Redis has decided.
-func (q *gcraRequest) remember(allowed bool) {
+// recordLocally records the decision of Redis in the local windows.
+func (q *gcraRequest) recordLocally(allowed bool) {
 	now := q.g.o.Now()
 	q.g.mu.Lock()
 	defer q.g.mu.Unlock()
@@ -327,8 +327,8 @@ func (q *gcraRequest) remember(allowed bool) {
 	}
 }
 
-// decide decides in an outage; with force, to allow.
-func (q *gcraRequest) decide(n int, force bool) {
+// decideLocally decides during an outage. With force, it allows the request.
+func (q *gcraRequest) decideLocally(n int, force bool) {
 	now := q.g.o.Now()
 	q.g.mu.Lock()
 	defer q.g.mu.Unlock()
@@ -361,8 +361,8 @@ func (w *gcraLocal) charge(now time.Time, limit Limit) {
 	w.full = w.full.Add(limit.Window / time.Duration(limit.Requests))
 }
 
-// stateGCRA derives the state from how far ahead of the clock the bucket is: one interval for each unit that is used, the
-// newest of them begun.
+// stateGCRA derives the state from how far the bucket is ahead of the clock: one interval for each unit in use, of which the
+// newest has just begun.
 func stateGCRA(limit Limit, ahead time.Duration) State {
 	s := State{Limit: limit, Remaining: limit.Requests, Reset: limit.Window}
 	interval := limit.Window / time.Duration(limit.Requests)

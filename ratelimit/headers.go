@@ -16,7 +16,7 @@ const (
 	headerRetry     = "Retry-After"
 )
 
-// SetHeaders sets the verdict's response headers, replacing earlier ones:
+// SetHeaders sets the response headers for the decision, replacing earlier ones:
 //
 //	RateLimit-Policy: "key";q=60;w=60
 //	RateLimit: "key";r=59;t=12
@@ -25,16 +25,10 @@ const (
 //	X-RateLimit-Reset: 1764000012
 //	Retry-After: 12
 //
-// The first two are those of draft-ietf-httpapi-ratelimit-headers (from its
-// revision 08 on: lists of structured field strings), with an item for each
-// bucket. The X- headers speak of Tightest; their reset is a time by now's clock,
-// in Unix seconds, when one more request passes after a refusal and when the next
-// unit comes back otherwise. Retry-After is set for a refusal and is 1 at least.
-// All seconds are rounded up, so that who waits as told does not come early.
-//
-// It makes 3 allocations beside the map's own:
-//
-//	go test -run '^$' -bench SetHeaders ./ratelimit
+// The first two follow draft-ietf-httpapi-ratelimit-headers (revision 08 and later: lists of structured field strings), with an
+// item for each bucket. The X- headers describe Tightest. X-RateLimit-Reset is a Unix time by the clock of now: after a denial,
+// when the next request is allowed, otherwise when Remaining next increases. Retry-After is set only for denials and is at least
+// 1. All seconds are rounded up, so that clients that wait as told are not too early.
 func (r Result) SetHeaders(h http.Header, now time.Time) {
 	if len(r.States) == 0 {
 		return
@@ -87,7 +81,7 @@ func (r Result) SetHeaders(h http.Header, now time.Time) {
 	}
 	mark(5)
 
-	// One string and one slice hold all the values.
+	// All values share one string and one slice to save allocations.
 	text, values, from := string(buf), make([]string, len(ends)), 0
 	for i, name := range [...]string{headerPolicy, headerState, headerLimit, headerRemaining, headerReset, headerRetry} {
 		if from < ends[i] {
@@ -98,8 +92,7 @@ func (r Result) SetHeaders(h http.Header, now time.Time) {
 	}
 }
 
-// RetryAfterSeconds is RetryAfter in whole seconds, rounded up: 0 if Allowed,
-// else 1 at least.
+// RetryAfterSeconds returns RetryAfter in whole seconds, rounded up: 0 if Allowed, otherwise at least 1.
 func (r Result) RetryAfterSeconds() int64 {
 	if r.Allowed {
 		return 0
@@ -107,7 +100,7 @@ func (r Result) RetryAfterSeconds() int64 {
 	return max(1, Seconds(r.RetryAfter))
 }
 
-// Seconds rounds up to whole seconds; 0 for what is not above 0.
+// Seconds returns d in whole seconds, rounded up; 0 if d is not positive.
 func Seconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -115,8 +108,8 @@ func Seconds(d time.Duration) int64 {
 	return int64((d-1)/time.Second) + 1
 }
 
-// appendString appends a structured field's string (RFC 9651). It has no syntax
-// for what is not printable ASCII: that becomes a question mark.
+// appendString appends a structured field string (RFC 9651). Characters other than printable ASCII, which it cannot
+// represent, become question marks.
 func appendString(buf []byte, s string) []byte {
 	buf = append(buf, '"')
 	for i := range len(s) {

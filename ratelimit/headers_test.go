@@ -12,15 +12,15 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-func TestHeadersOfOneBucket(t *testing.T) {
+func TestSetHeadersOneBucket(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_764_000_000, 0)
-	admitted := ratelimit.Result{
+	allowed := ratelimit.Result{
 		Allowed: true,
 		States:  []ratelimit.State{{Limit: ratelimit.KeyLimit(0), Remaining: 59, Reset: 11*time.Second + 1}},
 	}
 	h := http.Header{}
-	admitted.SetHeaders(h, now)
+	allowed.SetHeaders(h, now)
 	require.Equal(t, http.Header{
 		"Ratelimit-Policy":      {`"key";q=60;w=60`},
 		"Ratelimit":             {`"key";r=59;t=12`},
@@ -29,13 +29,13 @@ func TestHeadersOfOneBucket(t *testing.T) {
 		"X-Ratelimit-Reset":     {"1764000012"},
 	}, h)
 
-	refused := ratelimit.Result{
+	denied := ratelimit.Result{
 		RetryAfter: 300 * time.Millisecond,
 		States: []ratelimit.State{{
-			Limit: ratelimit.AddressLimit(0), Reset: 300 * time.Millisecond, RetryAfter: 300 * time.Millisecond,
+			Limit: ratelimit.IPLimit(0), Reset: 300 * time.Millisecond, RetryAfter: 300 * time.Millisecond,
 		}},
 	}
-	refused.SetHeaders(h, now.Add(900*time.Millisecond))
+	denied.SetHeaders(h, now.Add(900*time.Millisecond))
 	require.Equal(t, http.Header{
 		"Ratelimit-Policy":      {`"address";q=10;w=60`},
 		"Ratelimit":             {`"address";r=0;t=1`},
@@ -46,7 +46,7 @@ func TestHeadersOfOneBucket(t *testing.T) {
 	}, h)
 }
 
-func TestHeadersOfSeveralBucketsSpeakOfTheTightest(t *testing.T) {
+func TestSetHeadersUsesTightestBucket(t *testing.T) {
 	t.Parallel()
 	_, buckets := ratelimit.ForUnverified("pk_live_abcdefgh", "192.0.2.1")
 	perKey, perAddress := buckets[0].Limit, buckets[1].Limit
@@ -62,37 +62,36 @@ func TestHeadersOfSeveralBucketsSpeakOfTheTightest(t *testing.T) {
 	require.Equal(t, "102", h.Get("X-RateLimit-Reset"))
 	require.Empty(t, h.Values("Retry-After"))
 
-	// Of two that refuse, the one that does for longer; and an admission's
-	// headers do not outlive a refusal, nor the other way round.
-	refused := ratelimit.Result{RetryAfter: 30 * time.Second, States: []ratelimit.State{
+	// Two denials: the longer one counts. Headers of an earlier response do not remain.
+	denied := ratelimit.Result{RetryAfter: 30 * time.Second, States: []ratelimit.State{
 		{Limit: perKey, Reset: 30 * time.Second, RetryAfter: 30 * time.Second},
 		{Limit: perAddress, Reset: 2 * time.Second, RetryAfter: 2 * time.Second},
 	}}
-	refused.SetHeaders(h, time.Unix(100, 1))
+	denied.SetHeaders(h, time.Unix(100, 1))
 	require.Equal(t, "60", h.Get("X-RateLimit-Limit"))
 	require.Equal(t, "131", h.Get("X-RateLimit-Reset"))
 	require.Equal(t, "30", h.Get("Retry-After"))
-	require.EqualValues(t, 30, refused.RetryAfterSeconds())
+	require.EqualValues(t, 30, denied.RetryAfterSeconds())
 }
 
-// structured is what RFC 9651 allows of a list of strings with integer parameters.
+// structured matches a list of strings with integer parameters as of RFC 9651.
 var structured = regexp.MustCompile(`^"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*"(?:;[a-z]+=(?:0|[1-9][0-9]{0,14}))*` +
 	`(?:, "(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*"(?:;[a-z]+=(?:0|[1-9][0-9]{0,14}))*)*$`)
 
-func TestHeadersAreStructuredFields(t *testing.T) {
+func TestSetHeadersWritesStructuredFields(t *testing.T) {
 	t.Parallel()
 	h := http.Header{}
 	ratelimit.Result{Allowed: true, States: []ratelimit.State{
 		{Limit: ratelimit.Limit{Name: "a \"b\" \\ c\r\nX: é", Requests: 7, Window: 1500 * time.Millisecond}, Remaining: 6, Reset: time.Microsecond},
 		{Limit: ratelimit.Limit{Name: "plain", Requests: 1, Window: time.Millisecond}, Remaining: 0, Reset: 0},
 	}}.SetHeaders(h, time.Unix(100, 0))
-	require.Equal(t, `"a \"b\" \\ c??X: ??";q=7;w=2, "plain";q=1;w=1`, h.Get("RateLimit-Policy"), "a window is never 0 seconds")
+	require.Equal(t, `"a \"b\" \\ c??X: ??";q=7;w=2, "plain";q=1;w=1`, h.Get("RateLimit-Policy"), "a window must not be 0 seconds")
 	require.Equal(t, `"a \"b\" \\ c??X: ??";r=6;t=1, "plain";r=0;t=0`, h.Get("RateLimit"))
 	require.Regexp(t, structured, h.Get("RateLimit-Policy"))
 	require.Regexp(t, structured, h.Get("RateLimit"))
 }
 
-func FuzzHeadersAreStructuredFields(f *testing.F) {
+func FuzzSetHeadersWritesStructuredFields(f *testing.F) {
 	f.Add("key", 60, int64(time.Minute), 59, int64(11*time.Second), true)
 	f.Add("\"\\\r\n\x00\xff", ratelimit.MaxRequests, int64(ratelimit.MaxWindow), 0, int64(1), false)
 	f.Fuzz(func(t *testing.T, name string, requests int, window int64, remaining int, reset int64, allowed bool) {
@@ -115,13 +114,13 @@ func FuzzHeadersAreStructuredFields(f *testing.F) {
 		require.Regexp(t, structured, h.Get("RateLimit"))
 		at, err := strconv.ParseInt(h.Get("X-RateLimit-Reset"), 10, 64)
 		require.NoError(t, err)
-		require.False(t, time.Unix(at, 0).Before(now.Add(r.States[0].Reset)), "who waits for it does not come early")
+		require.False(t, time.Unix(at, 0).Before(now.Add(r.States[0].Reset)), "a client that waits until then must not be early")
 		require.Equal(t, allowed, h.Get("Retry-After") == "")
 		require.NotEqual(t, "0", h.Get("Retry-After"))
 	})
 }
 
-func TestNoStatesNoHeaders(t *testing.T) {
+func TestSetHeadersWithoutStates(t *testing.T) {
 	t.Parallel()
 	h := http.Header{}
 	ratelimit.Result{}.SetHeaders(h, time.Now())
@@ -129,14 +128,14 @@ func TestNoStatesNoHeaders(t *testing.T) {
 	require.Zero(t, ratelimit.Result{}.Tightest())
 }
 
-func TestSecondsAreRoundedUp(t *testing.T) {
+func TestSecondsRoundsUp(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]int64{
 		-time.Second: 0, 0: 0, 1: 1, time.Second: 1, time.Second + 1: 2, time.Minute: 60,
 	} {
 		require.Equal(t, want, ratelimit.Seconds(d), d)
 	}
-	require.EqualValues(t, 1, ratelimit.Result{RetryAfter: 0}.RetryAfterSeconds(), "a refusal is never retried at once")
+	require.EqualValues(t, 1, ratelimit.Result{RetryAfter: 0}.RetryAfterSeconds(), "a denied request must not be retried immediately")
 	require.EqualValues(t, 0, ratelimit.Result{Allowed: true}.RetryAfterSeconds())
 }
 

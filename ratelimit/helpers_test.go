@@ -20,37 +20,34 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const (
-	// patience is how long the tests wait for Redis where no outage is what they are
-	// about, and for whatever else has to come: they run on busy machines, which may
-	// not get to an answer for seconds.
-	patience = 20 * time.Second
-	// haste is how long those about outages wait for a Redis that does not answer.
-	// Three round trips in a row have to fail for an outage.
-	haste = 2 * time.Second
+	// longTimeout is used by tests without an outage, and to wait for any other event: a busy machine can take seconds to
+	// respond.
+	longTimeout = 20 * time.Second
+	// shortTimeout is used by tests with outages, which take three consecutive failed round trips.
+	shortTimeout = 2 * time.Second
 )
 
-func patient() ratelimit.Options { return ratelimit.Options{Timeout: patience} }
+func withLongTimeout() ratelimit.Options { return ratelimit.Options{Timeout: longTimeout} }
 
-func hasty() ratelimit.Options { return ratelimit.Options{Timeout: haste} }
+func withShortTimeout() ratelimit.Options { return ratelimit.Options{Timeout: shortTimeout} }
 
-// A movedClock is the gateways' clock, moved ahead together with Redis's.
-type movedClock struct {
+// testClock is the gateways' clock, set forward together with Redis's.
+type testClock struct {
 	server *redistest.Server
 	ahead  atomic.Int64
 }
 
-func (c *movedClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *testClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-// set moves both to so much ahead of the machine's.
-func (c *movedClock) set(t testing.TB, ahead time.Duration) {
+// set sets both clocks to ahead of the machine's.
+func (c *testClock) set(t testing.TB, ahead time.Duration) {
 	t.Helper()
 	c.ahead.Store(int64(ahead))
 	require.NoError(t, c.server.StepClock(ahead))
 }
 
-// newFleet makes a gateway's limiter with a client of its own, which is as patient;
-// both end with the test.
-func newFleet(t testing.TB, options *redis.UniversalOptions, o ratelimit.Options) ratelimit.Limiter {
+// newLimiter returns a limiter with a client of its own and the same timeout; both are closed when the test ends.
+func newLimiter(t testing.TB, options *redis.UniversalOptions, o ratelimit.Options) ratelimit.Limiter {
 	t.Helper()
 	for _, d := range []*time.Duration{&options.DialTimeout, &options.ReadTimeout, &options.WriteTimeout} {
 		if *d == 0 && o.Timeout > time.Second {
@@ -68,21 +65,21 @@ func newFleet(t testing.TB, options *redis.UniversalOptions, o ratelimit.Options
 	return f
 }
 
-// newFleets makes n gateways that share a Redis.
-func newFleets(t testing.TB, n int, options func() *redis.UniversalOptions, o ratelimit.Options) []ratelimit.Limiter {
+// newLimiters returns the limiters of n gateways that share a Redis.
+func newLimiters(t testing.TB, n int, options func() *redis.UniversalOptions, o ratelimit.Options) []ratelimit.Limiter {
 	t.Helper()
-	fleets := make([]ratelimit.Limiter, n)
-	for i := range fleets {
-		fleets[i] = newFleet(t, options(), o)
+	limiters := make([]ratelimit.Limiter, n)
+	for i := range limiters {
+		limiters[i] = newLimiter(t, options(), o)
 	}
-	return fleets
+	return limiters
 }
 
 func limit(requests int, window time.Duration) ratelimit.Limit {
 	return ratelimit.Limit{Name: "test", Requests: requests, Window: window}
 }
 
-func take(t testing.TB, f ratelimit.Limiter, key string, l ratelimit.Limit) ratelimit.Result {
+func allow(t testing.TB, f ratelimit.Limiter, key string, l ratelimit.Limit) ratelimit.Result {
 	t.Helper()
 	r, err := f.Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
 	require.NoError(t, err)
@@ -91,72 +88,71 @@ func take(t testing.TB, f ratelimit.Limiter, key string, l ratelimit.Limit) rate
 	return r
 }
 
-// takeAtOnce has n requests taken at the same moment, in turn by the gateways,
-// and returns how many were admitted.
-func takeAtOnce(t testing.TB, fleets []ratelimit.Limiter, n int, key string, l ratelimit.Limit) int {
+// allowConcurrently sends n concurrent requests, in turn through each limiter, and returns how many were allowed.
+func allowConcurrently(t testing.TB, limiters []ratelimit.Limiter, n int, key string, l ratelimit.Limit) int {
 	t.Helper()
-	var admitted atomic.Int64
+	var allowed atomic.Int64
 	var wg sync.WaitGroup
 	start := make(chan struct{})
 	for i := range n {
 		wg.Go(func() {
 			<-start
-			r, err := fleets[i%len(fleets)].Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
+			r, err := limiters[i%len(limiters)].Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
 			if err != nil {
-				t.Errorf("taking: %v", err)
+				t.Errorf("Allow: %v", err)
 			}
 			if r.Allowed {
-				admitted.Add(1)
+				allowed.Add(1)
 			}
 		})
 	}
 	close(start)
 	wg.Wait()
-	return int(admitted.Load())
+	return int(allowed.Load())
 }
 
-// eventuallyBy waits until the gateway's verdicts are the decider's.
-func eventuallyBy(t testing.TB, f ratelimit.Limiter, by ratelimit.Decider) {
+// awaitDecisionBy waits until decisions are made by the given decider.
+func awaitDecisionBy(t testing.TB, f ratelimit.Limiter, by ratelimit.Decider) {
 	t.Helper()
 	l := limit(ratelimit.MaxRequests, time.Millisecond)
 	require.Eventually(t, func() bool {
 		r, err := f.Allow(context.Background(), "eventually", ratelimit.Bucket{Key: "eventually", Limit: l})
 		return err == nil && r.By == by
-	}, patience, 5*time.Millisecond)
+	}, longTimeout, 5*time.Millisecond)
 }
 
-// An admission is some moment between the call and the answer.
-type admission struct {
+// allowedRequest was allowed at some time between the call and the response.
+type allowedRequest struct {
 	from, to time.Time
 	by       ratelimit.Decider
 }
 
-// A record is what a fleet has admitted, by key.
-type record struct {
-	mu         sync.Mutex
-	admissions map[string][]admission
+// allowedLog records allowed requests by key.
+type allowedLog struct {
+	mu       sync.Mutex
+	requests map[string][]allowedRequest
 }
 
-func (r *record) add(key string, a admission) {
+func (r *allowedLog) add(key string, a allowedRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.admissions == nil {
-		r.admissions = make(map[string][]admission)
+	if r.requests == nil {
+		r.requests = make(map[string][]allowedRequest)
 	}
-	r.admissions[key] = append(r.admissions[key], a)
+	r.requests[key] = append(r.requests[key], a)
 }
 
-// worst is the most that any window of any key certainly held.
-func (r *record) worst(window time.Duration) int {
+// worst returns the highest number of requests that were certainly within one window of any key.
+func (r *allowedLog) worst(window time.Duration) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	worst := 0
-	for _, list := range r.admissions {
-		byStart := append([]admission(nil), list...)
+	for _, list := range r.requests {
+		byStart := append([]allowedRequest(nil), list...)
 		sort.Slice(byStart, func(i, j int) bool { return byStart[i].from.Before(byStart[j].from) })
 		for i, first := range byStart {
-			// Whoever began no earlier than the first and had ended before its
-			// beginning and a window was within one window with it.
+			// Requests that began no earlier than the first one, and ended before the first one's start plus the window, are
+			// certainly within one window.
 			n := 0
 			for _, a := range byStart[i:] {
 				if a.to.Before(first.from.Add(window)) {
@@ -169,17 +165,17 @@ func (r *record) worst(window time.Duration) int {
 	return worst
 }
 
-func (r *record) total(key string) int {
+func (r *allowedLog) total(key string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.admissions[key])
+	return len(r.requests[key])
 }
 
-// storm has workers take from random buckets through random gateways until done,
-// and records what is admitted. Pauses between requests are up to pause.
-func storm(t testing.TB, done <-chan struct{}, workers int, pause time.Duration, fleets []ratelimit.Limiter, keys []string, l ratelimit.Limit) *record {
+// load has workers send requests for random keys through random gateways until done, and records the allowed ones. They
+// pause for up to pause between requests.
+func load(t testing.TB, done <-chan struct{}, workers int, pause time.Duration, limiters []ratelimit.Limiter, keys []string, l ratelimit.Limit) *allowedLog {
 	t.Helper()
-	rec := &record{}
+	rec := &allowedLog{}
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
@@ -192,13 +188,13 @@ func storm(t testing.TB, done <-chan struct{}, workers int, pause time.Duration,
 				}
 				key := keys[r.IntN(len(keys))]
 				from := time.Now()
-				res, err := fleets[r.IntN(len(fleets))].Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
+				res, err := limiters[r.IntN(len(limiters))].Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
 				if err != nil {
-					t.Errorf("taking: %v", err)
+					t.Errorf("Allow: %v", err)
 					return
 				}
 				if res.Allowed {
-					rec.add(key, admission{from, time.Now(), res.By})
+					rec.add(key, allowedRequest{from, time.Now(), res.By})
 				}
 			}
 		})
@@ -207,7 +203,7 @@ func storm(t testing.TB, done <-chan struct{}, workers int, pause time.Duration,
 	return rec
 }
 
-// after closes its channel after a time.
+// after returns a channel that is closed after d.
 func after(d time.Duration) <-chan struct{} {
 	ch := make(chan struct{})
 	time.AfterFunc(d, func() { close(ch) })

@@ -18,22 +18,22 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// early is how long before a unit comes back a test sees that it has not: longer than any test takes.
+// early is how long before an expiry a test checks that it has not happened yet: longer than any test takes.
 const early = 10 * time.Minute
 
-func TestSixtyOfTwoHundredAtOncePassThroughThreeGateways(t *testing.T) {
+func TestThreeGatewaysAllowSixtyOfTwoHundredConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	fleets := newFleets(t, 3, s.Options, patient())
-	require.Equal(t, 60, takeAtOnce(t, fleets, 200, "a", limit(60, time.Minute)))
-	require.Zero(t, takeAtOnce(t, fleets, 50, "a", limit(60, time.Minute)))
-	require.Equal(t, 10, takeAtOnce(t, fleets, 200, "b", limit(10, time.Minute)))
+	limiters := newLimiters(t, 3, s.Options, withLongTimeout())
+	require.Equal(t, 60, allowConcurrently(t, limiters, 200, "a", limit(60, time.Minute)))
+	require.Zero(t, allowConcurrently(t, limiters, 50, "a", limit(60, time.Minute)))
+	require.Equal(t, 10, allowConcurrently(t, limiters, 200, "b", limit(10, time.Minute)))
 }
 
-func TestOneByOneTheSixtyFirstIsRefused(t *testing.T) {
+func TestSixtyFirstRequestIsDenied(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	f := newFleet(t, s.Options(), patient())
+	f := newLimiter(t, s.Options(), withLongTimeout())
 	group, bucket := ratelimit.ForKey("pk_live_abcdefgh", ratelimit.KeyLimit(0))
 	began := time.Now()
 	for i := range 61 {
@@ -47,7 +47,7 @@ func TestOneByOneTheSixtyFirstIsRefused(t *testing.T) {
 			require.Equal(t, ratelimit.ByRedis, r.By)
 			require.Zero(t, r.RetryAfter)
 		} else {
-			// A minute from the first one, which came after began; 100 ms for Redis's clock, which is another one.
+			// A minute after the first request, which came after began; 100 ms tolerance, because Redis has another clock.
 			require.LessOrEqual(t, r.RetryAfter, time.Minute)
 			require.GreaterOrEqual(t, r.RetryAfter, time.Minute-time.Since(began)-100*time.Millisecond)
 			require.Equal(t, r.RetryAfter, r.States[0].RetryAfter)
@@ -55,23 +55,22 @@ func TestOneByOneTheSixtyFirstIsRefused(t *testing.T) {
 	}
 }
 
-// TestNoWindowHoldsMoreThanTheLimit puts random loads on three gateways and looks
-// at every window.
-func TestNoWindowHoldsMoreThanTheLimit(t *testing.T) {
+// TestNoWindowExceedsTheLimit sends random load through three gateways and checks every window.
+func TestNoWindowExceedsTheLimit(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	fleets := newFleets(t, 3, s.Options, patient())
+	limiters := newLimiters(t, 3, s.Options, withLongTimeout())
 	const window = 700 * time.Millisecond
 	var wg sync.WaitGroup
 	for _, n := range []int{1, 7, 60, 400} {
 		wg.Go(func() {
 			keys := []string{fmt.Sprint("a", n), fmt.Sprint("b", n)}
-			// The smaller limits are used up, too, at least once in a few times: a machine that does not let
-			// these workers run for a while has them ask for less.
+			// The smaller limits must be exhausted in at least one of a few rounds: on a busy machine the workers may send
+			// less.
 			usedUp := n > 7
 			for rounds := 0; rounds == 0 || !usedUp && rounds < 5; rounds++ {
 				began := time.Now()
-				rec := storm(t, after(4*window), 16, 4*time.Millisecond, fleets, keys, limit(n, window))
+				rec := load(t, after(4*window), 16, 4*time.Millisecond, limiters, keys, limit(n, window))
 				windows := int(time.Since(began)/window) + 1
 				assert.LessOrEqual(t, rec.worst(window), n)
 				least := math.MaxInt
@@ -87,40 +86,40 @@ func TestNoWindowHoldsMoreThanTheLimit(t *testing.T) {
 	wg.Wait()
 }
 
-func TestRefusedRequestsAreNotCounted(t *testing.T) {
+func TestDeniedRequestsAreNotCounted(t *testing.T) {
 	t.Parallel()
-	clock := movedClock{server: redistest.Start(t, redistest.WithClock())}
-	o := patient()
+	clock := testClock{server: redistest.Start(t, redistest.WithClock())}
+	o := withLongTimeout()
 	o.Now = clock.now
 	const window = time.Hour
 	l := limit(2, window)
-	f := newFleet(t, clock.server.Options(), o)
-	require.True(t, take(t, f, "a", l).Allowed)
-	require.True(t, take(t, f, "a", l).Allowed)
-	// Without a memory in between: each gateway is asked once, in the course of the window.
+	f := newLimiter(t, clock.server.Options(), o)
+	require.True(t, allow(t, f, "a", l).Allowed)
+	require.True(t, allow(t, f, "a", l).Allowed)
+	// New limiters have no local window, so each one asks Redis.
 	const times = 20
 	for i := range times {
 		clock.set(t, time.Duration(i)*((window-early)/(times-1)))
-		r := take(t, newFleet(t, clock.server.Options(), o), "a", l)
+		r := allow(t, newLimiter(t, clock.server.Options(), o), "a", l)
 		require.False(t, r.Allowed)
 		require.Equal(t, ratelimit.ByRedis, r.By)
 		require.LessOrEqual(t, r.RetryAfter, window-time.Duration(clock.ahead.Load()))
 	}
-	// Both units come back when the first two have left, not later.
+	// Both requests expire together with the first two, not later.
 	clock.set(t, window)
-	require.True(t, take(t, f, "a", l).Allowed)
-	require.True(t, take(t, f, "a", l).Allowed)
-	require.False(t, take(t, f, "a", l).Allowed)
+	require.True(t, allow(t, f, "a", l).Allowed)
+	require.True(t, allow(t, f, "a", l).Allowed)
+	require.False(t, allow(t, f, "a", l).Allowed)
 }
 
-func TestEveryBucketOfATakeIsChargedOrNone(t *testing.T) {
+func TestAllowCountsInAllBucketsOrNone(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	for _, o := range []ratelimit.Options{patient(), {Algorithm: ratelimit.GCRA, Timeout: patience}} {
+	for _, o := range []ratelimit.Options{withLongTimeout(), {Algorithm: ratelimit.GCRA, Timeout: longTimeout}} {
 		t.Run("algorithm "+string(o.Algorithm), func(t *testing.T) {
 			t.Parallel()
-			f, other := newFleet(t, s.Options(), o), newFleet(t, s.Options(), o)
-			// gcra gives a unit back within the window: not before the test is over.
+			f, other := newLimiter(t, s.Options(), o), newLimiter(t, s.Options(), o)
+			// gcra refills within the window, but not before the test is over.
 			wide := ratelimit.Bucket{Key: "address", Limit: ratelimit.Limit{Name: "wide", Requests: 5, Window: time.Hour}}
 			narrow := func(key string) ratelimit.Bucket {
 				return ratelimit.Bucket{Key: key, Limit: ratelimit.Limit{Name: "narrow", Requests: 2, Window: time.Hour}}
@@ -143,27 +142,27 @@ func TestEveryBucketOfATakeIsChargedOrNone(t *testing.T) {
 					require.Zero(t, r.States[1].RetryAfter)
 				}
 			}
-			// The wide one has been charged twice only: new keys get what is left.
-			admitted := 0
+			// The wide bucket was charged only twice: the rest is available to new keys.
+			allowed := 0
 			for i := range 10 {
 				r, err := other.Allow(ctx, "g", narrow(fmt.Sprint("new", i)), wide)
 				require.NoError(t, err)
 				if r.Allowed {
-					admitted++
+					allowed++
 				}
 			}
-			require.Equal(t, 3, admitted)
+			require.Equal(t, 3, allowed)
 		})
 	}
 }
 
-func TestPeekChargesNothing(t *testing.T) {
+func TestPeekCountsNothing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	for _, o := range []ratelimit.Options{patient(), {Algorithm: ratelimit.GCRA, Timeout: patience}} {
+	for _, o := range []ratelimit.Options{withLongTimeout(), {Algorithm: ratelimit.GCRA, Timeout: longTimeout}} {
 		t.Run("algorithm "+string(o.Algorithm), func(t *testing.T) {
 			t.Parallel()
-			f, other := newFleet(t, s.Options(), o), newFleet(t, s.Options(), o)
+			f, other := newLimiter(t, s.Options(), o), newLimiter(t, s.Options(), o)
 			b := ratelimit.Bucket{Key: "p", Limit: limit(2, time.Hour)}
 			for range 5 {
 				r, err := f.Peek(context.Background(), "p", b)
@@ -173,9 +172,9 @@ func TestPeekChargesNothing(t *testing.T) {
 					States: []ratelimit.State{{Limit: b.Limit, Remaining: 2, Reset: time.Hour}},
 				}, r)
 			}
-			require.Zero(t, f.Stats().Entries, "a peek leaves nothing behind")
-			require.True(t, take(t, f, "p", b.Limit).Allowed)
-			require.True(t, take(t, f, "p", b.Limit).Allowed)
+			require.Zero(t, f.Stats().Entries, "Peek must not create local windows")
+			require.True(t, allow(t, f, "p", b.Limit).Allowed)
+			require.True(t, allow(t, f, "p", b.Limit).Allowed)
 			for _, g := range []ratelimit.Limiter{f, other, other} {
 				r, err := g.Peek(context.Background(), "p", b)
 				require.NoError(t, err)
@@ -183,27 +182,27 @@ func TestPeekChargesNothing(t *testing.T) {
 				require.Zero(t, r.States[0].Remaining)
 				require.Positive(t, r.RetryAfter)
 			}
-			require.EqualValues(t, 1, other.Stats().Asked, "the second peek was answered from memory")
+			require.EqualValues(t, 1, other.Stats().Requests, "the second Peek must not ask Redis")
 		})
 	}
 }
 
-func TestRefusedCallersCostNoRoundTrip(t *testing.T) {
+func TestDeniedCallersCostNoRoundTrip(t *testing.T) {
 	t.Parallel()
-	clock := movedClock{server: redistest.Start(t, redistest.WithClock())}
-	o := patient()
+	clock := testClock{server: redistest.Start(t, redistest.WithClock())}
+	o := withLongTimeout()
 	o.Now = clock.now
-	fleets := newFleets(t, 2, clock.server.Options, o)
+	limiters := newLimiters(t, 2, clock.server.Options, o)
 	b := ratelimit.Bucket{Key: "m", Limit: limit(3, time.Hour)}
-	require.Equal(t, 3, takeAtOnce(t, fleets[:1], 3, "m", b.Limit))
-	first := take(t, fleets[1], "m", b.Limit)
+	require.Equal(t, 3, allowConcurrently(t, limiters[:1], 3, "m", b.Limit))
+	first := allow(t, limiters[1], "m", b.Limit)
 	require.Equal(t, ratelimit.ByRedis, first.By)
-	asked := []uint64{fleets[0].Stats().Asked, fleets[1].Stats().Asked}
+	asked := []uint64{limiters[0].Stats().Requests, limiters[1].Stats().Requests}
 	for i := range 200 {
 		if i == 100 {
 			clock.set(t, b.Limit.Window-early)
 		}
-		r := take(t, fleets[i%2], "m", b.Limit)
+		r := allow(t, limiters[i%2], "m", b.Limit)
 		require.False(t, r.Allowed)
 		require.Equal(t, ratelimit.ByMemory, r.By)
 		require.Zero(t, r.States[0].Remaining)
@@ -211,58 +210,58 @@ func TestRefusedCallersCostNoRoundTrip(t *testing.T) {
 		require.Positive(t, r.States[0].Reset)
 		require.Positive(t, r.RetryAfter)
 		require.LessOrEqual(t, r.RetryAfter, b.Limit.Window)
-		r, err := fleets[i%2].Peek(context.Background(), "m", b)
+		r, err := limiters[i%2].Peek(context.Background(), "m", b)
 		require.NoError(t, err)
 		require.Equal(t, ratelimit.ByMemory, r.By)
 	}
-	require.Equal(t, asked[0], fleets[0].Stats().Asked)
-	require.Equal(t, asked[1], fleets[1].Stats().Asked)
-	// And it ends when it should.
+	require.Equal(t, asked[0], limiters[0].Stats().Requests)
+	require.Equal(t, asked[1], limiters[1].Stats().Requests)
+	// The denials end on time.
 	clock.set(t, b.Limit.Window)
-	require.True(t, take(t, fleets[1], "m", b.Limit).Allowed)
-	require.True(t, take(t, fleets[0], "m", b.Limit).Allowed)
+	require.True(t, allow(t, limiters[1], "m", b.Limit).Allowed)
+	require.True(t, allow(t, limiters[0], "m", b.Limit).Allowed)
 }
 
-func TestARaisedLimitIsNotRefusedFromMemory(t *testing.T) {
+func TestRaisedLimitIsNotDeniedLocally(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	f, other := newFleet(t, s.Options(), patient()), newFleet(t, s.Options(), patient())
+	f, other := newLimiter(t, s.Options(), withLongTimeout()), newLimiter(t, s.Options(), withLongTimeout())
 	low, high := limit(2, time.Minute), limit(5, time.Minute)
-	require.Equal(t, 2, takeAtOnce(t, []ratelimit.Limiter{f}, 4, "o", low))
-	require.False(t, take(t, other, "o", low).Allowed)
+	require.Equal(t, 2, allowConcurrently(t, []ratelimit.Limiter{f}, 4, "o", low))
+	require.False(t, allow(t, other, "o", low).Allowed)
 	for _, g := range []ratelimit.Limiter{f, other} {
-		r := take(t, g, "o", high)
-		require.True(t, r.Allowed, "what was refused was the lower limit")
+		r := allow(t, g, "o", high)
+		require.True(t, r.Allowed, "only the lower limit was denied")
 		require.Equal(t, ratelimit.ByRedis, r.By)
 	}
-	require.Equal(t, 0, take(t, f, "o", high).States[0].Remaining)
-	require.False(t, take(t, f, "o", high).Allowed)
-	require.False(t, take(t, other, "o", low).Allowed)
+	require.Equal(t, 0, allow(t, f, "o", high).States[0].Remaining)
+	require.False(t, allow(t, f, "o", high).Allowed)
+	require.False(t, allow(t, other, "o", low).Allowed)
 }
 
-func TestPoliciesAndWindowsDoNotShareABucket(t *testing.T) {
+func TestPoliciesAndWindowsHaveSeparateBuckets(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	f := newFleet(t, s.Options(), patient())
+	f := newLimiter(t, s.Options(), withLongTimeout())
 	for _, l := range []ratelimit.Limit{
 		{Name: "a", Requests: 1, Window: time.Minute},
 		{Name: "b", Requests: 1, Window: time.Minute},
 		{Name: "a", Requests: 1, Window: time.Hour},
 	} {
-		require.True(t, take(t, f, "same", l).Allowed)
-		require.False(t, take(t, f, "same", l).Allowed)
+		require.True(t, allow(t, f, "same", l).Allowed)
+		require.False(t, allow(t, f, "same", l).Allowed)
 	}
 }
 
-func TestHostileKeysStayInTheirBucket(t *testing.T) {
+func TestHostileKeysHaveSeparateBuckets(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	f := newFleet(t, s.Options(), patient())
+	f := newLimiter(t, s.Options(), withLongTimeout())
 	l := limit(1, time.Minute)
 	keys := []string{"", "{", "}", "{}", "a{b}c", "\x00", "a\x00b", "a b\r\nSET x y", "ключ", string(make([]byte, 4096))}
 	for _, k := range keys {
-		require.True(t, take(t, f, k, l).Allowed, "%q", k)
-		require.False(t, take(t, f, k, l).Allowed, "%q", k)
+		require.True(t, allow(t, f, k, l).Allowed, "%q", k)
+		require.False(t, allow(t, f, k, l).Allowed, "%q", k)
 	}
 	ctx := context.Background()
 	names, err := s.Client(t).Keys(ctx, "*").Result()
@@ -271,16 +270,16 @@ func TestHostileKeysStayInTheirBucket(t *testing.T) {
 	for _, n := range names {
 		require.Regexp(t, `^gatehouse:rl:\{[A-Za-z0-9_-]{11}\}test:[A-Za-z0-9_-]{22}$`, n)
 		buckets++
-		require.Positive(t, s.Client(t).PTTL(ctx, n).Val(), "a bucket ends by itself")
+		require.Positive(t, s.Client(t).PTTL(ctx, n).Val(), "a bucket must expire")
 	}
 	require.Equal(t, len(keys), buckets)
 	require.Contains(t, names, f.KeyName("", ratelimit.Bucket{Key: "", Limit: l}))
 }
 
-func TestInvalidTakesChargeNothing(t *testing.T) {
+func TestInvalidCallsCountNothing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	f := newFleet(t, s.Options(), patient())
+	f := newLimiter(t, s.Options(), withLongTimeout())
 	ok := ratelimit.Bucket{Key: "k", Limit: limit(1, time.Minute)}
 	for name, buckets := range map[string][]ratelimit.Bucket{
 		"none":              {},
@@ -299,30 +298,30 @@ func TestInvalidTakesChargeNothing(t *testing.T) {
 		_, err = f.Peek(context.Background(), "g", buckets...)
 		require.ErrorIs(t, err, ratelimit.ErrInvalid, name)
 	}
-	require.Zero(t, f.Stats().Asked)
+	require.Zero(t, f.Stats().Requests)
 	require.Zero(t, f.Stats().Entries)
 	for i := range 100 {
 		_, err := f.Allow(context.Background(), "g", ratelimit.Bucket{Limit: ratelimit.Limit{Name: fmt.Sprint(i), Requests: 1, Window: time.Second}})
 		if i < 63 { // and "test"
 			require.NoError(t, err)
 		} else {
-			require.ErrorIs(t, err, ratelimit.ErrInvalid, "policies are bounded")
+			require.ErrorIs(t, err, ratelimit.ErrInvalid, "the number of policies must be bounded")
 		}
 	}
 }
 
-func TestWrongOptionsAreErrors(t *testing.T) {
+func TestInvalidOptionsAreRejected(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true})
 	defer func() { _ = client.Close() }()
 	for want, o := range map[string]ratelimit.Options{
-		"algorithm": {Algorithm: "fixed"},
-		"outages":   {OnOutage: "panic"},
-		"braces":    {Prefix: "a{b}"},
-		"timeout":   {Timeout: -1},
-		"failures":  {MaxFailures: -1},
-		"interval":  {ProbeInterval: -1},
-		"entries":   {MaxEntries: -1},
+		"algorithm":     {Algorithm: "fixed"},
+		"outage policy": {OnOutage: "panic"},
+		"braces":        {Prefix: "a{b}"},
+		"timeout":       {Timeout: -1},
+		"failures":      {MaxFailures: -1},
+		"interval":      {ProbeInterval: -1},
+		"entries":       {MaxEntries: -1},
 	} {
 		_, err := ratelimit.New(client, o)
 		require.ErrorContains(t, err, want)
@@ -340,22 +339,22 @@ func TestWrongOptionsAreErrors(t *testing.T) {
 	}
 }
 
-func TestClosedFleetTakesNothing(t *testing.T) {
+func TestAllowAfterCloseReturnsErrClosed(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	f := newFleet(t, s.Options(), patient())
-	require.True(t, take(t, f, "a", limit(1, time.Minute)).Allowed)
+	f := newLimiter(t, s.Options(), withLongTimeout())
+	require.True(t, allow(t, f, "a", limit(1, time.Minute)).Allowed)
 	require.NoError(t, f.Close())
 	_, err := f.Allow(context.Background(), "b", ratelimit.Bucket{Key: "b", Limit: limit(1, time.Minute)})
 	require.ErrorIs(t, err, ratelimit.ErrClosed)
-	require.NoError(t, f.Close(), "closing twice is no harm")
+	require.NoError(t, f.Close(), "closing twice must be harmless")
 }
 
-func TestClosingUnderLoadEndsEveryTake(t *testing.T) {
+func TestCloseUnderLoadEndsEveryCall(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	// Those who have no place on a round trip when it is closed learn it by their timeout.
-	f := newFleet(t, s.Options(), hasty())
+	// Requests that are still in the queue when it is closed end with their timeout.
+	f := newLimiter(t, s.Options(), withShortTimeout())
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
@@ -377,32 +376,32 @@ func TestClosingUnderLoadEndsEveryTake(t *testing.T) {
 	wg.Wait()
 }
 
-func TestUserWithFewRightsAndTLS(t *testing.T) {
+func TestRestrictedUserOverTLS(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithTLS(),
 		redistest.WithUser("gateway", "s3cret", "~gatehouse:rl:* ~rate:gatehouse:rl:* resetchannels -@all +evalsha +eval +time +get +set +hello +client +auth +ping"))
-	for _, o := range []ratelimit.Options{patient(), {Algorithm: ratelimit.GCRA, Timeout: patience}} {
-		f := newFleet(t, s.Options(), o)
+	for _, o := range []ratelimit.Options{withLongTimeout(), {Algorithm: ratelimit.GCRA, Timeout: longTimeout}} {
+		f := newLimiter(t, s.Options(), o)
 		require.NoError(t, f.Ping(context.Background()))
-		r := take(t, f, "a", limit(5, time.Minute))
+		r := allow(t, f, "a", limit(5, time.Minute))
 		require.True(t, r.Allowed)
 		require.Equal(t, ratelimit.ByRedis, r.By)
 		require.NoError(t, f.Unavailable())
 	}
 }
 
-func TestTheEmbeddedStandInServesBothAlgorithms(t *testing.T) {
+func TestEmbeddedRedisServesBothAlgorithms(t *testing.T) {
 	t.Parallel()
-	for _, o := range []ratelimit.Options{patient(), {Algorithm: ratelimit.GCRA, Timeout: patience}} {
+	for _, o := range []ratelimit.Options{withLongTimeout(), {Algorithm: ratelimit.GCRA, Timeout: longTimeout}} {
 		t.Run("algorithm "+string(o.Algorithm), func(t *testing.T) {
 			t.Parallel()
 			m, err := embeddedredis.Start()
 			require.NoError(t, err)
 			t.Cleanup(m.Close)
-			f := newFleet(t, &redis.UniversalOptions{Addrs: []string{m.Addr()}}, o)
+			f := newLimiter(t, &redis.UniversalOptions{Addrs: []string{m.Addr()}}, o)
 			require.NoError(t, f.Ping(context.Background()))
 			for i := range 12 {
-				r := take(t, f, "a", limit(10, time.Hour)) // gcra gives a unit back every 6 min
+				r := allow(t, f, "a", limit(10, time.Hour)) // gcra refills one request every 6 min
 				require.Equal(t, i < 10, r.Allowed)
 				require.Equal(t, max(0, 9-i), r.States[0].Remaining)
 			}
@@ -410,31 +409,31 @@ func TestTheEmbeddedStandInServesBothAlgorithms(t *testing.T) {
 	}
 }
 
-func TestGCRASpreadsItsBurst(t *testing.T) {
+func TestGCRARefillsOneRequestPerInterval(t *testing.T) {
 	t.Parallel()
-	clock := movedClock{server: redistest.Start(t, redistest.WithClock())}
-	f := newFleet(t, clock.server.Options(), ratelimit.Options{Algorithm: ratelimit.GCRA, Timeout: patience, Now: clock.now})
+	clock := testClock{server: redistest.Start(t, redistest.WithClock())}
+	f := newLimiter(t, clock.server.Options(), ratelimit.Options{Algorithm: ratelimit.GCRA, Timeout: longTimeout, Now: clock.now})
 	const interval = time.Hour
 	l := limit(10, 10*interval)
 	for i := range 10 {
-		r := take(t, f, "g", l)
+		r := allow(t, f, "g", l)
 		require.True(t, r.Allowed)
 		require.Equal(t, ratelimit.ByRedis, r.By)
 		require.Equal(t, 9-i, r.States[0].Remaining)
 		require.LessOrEqual(t, r.States[0].Reset, interval)
 		require.Positive(t, r.States[0].Reset)
 	}
-	r := take(t, f, "g", l)
+	r := allow(t, f, "g", l)
 	require.False(t, r.Allowed)
 	require.Zero(t, r.States[0].Remaining)
 	require.LessOrEqual(t, r.RetryAfter, interval)
-	require.Equal(t, ratelimit.ByMemory, take(t, f, "g", l).By)
+	require.Equal(t, ratelimit.ByMemory, allow(t, f, "g", l).By)
 	for n := range 3 {
 		clock.set(t, time.Duration(n+1)*interval-early)
-		require.False(t, take(t, f, "g", l).Allowed, "not before the interval is over")
+		require.False(t, allow(t, f, "g", l).Allowed, "must not refill before the interval is over")
 		clock.set(t, time.Duration(n+1)*interval)
-		require.True(t, take(t, f, "g", l).Allowed)
-		require.False(t, take(t, f, "g", l).Allowed, "one each interval")
+		require.True(t, allow(t, f, "g", l).Allowed)
+		require.False(t, allow(t, f, "g", l).Allowed, "must refill only one request per interval")
 	}
 	require.Contains(t, f.KeyName("g", ratelimit.Bucket{Key: "g", Limit: l}), "rate:gatehouse:rl:{")
 	require.EqualValues(t, 1, clock.server.Client(t).Exists(context.Background(), f.KeyName("g", ratelimit.Bucket{Key: "g", Limit: l})).Val())

@@ -8,31 +8,30 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Algorithm is a way to hold a limit.
+// Algorithm selects how a limit is enforced.
 type Algorithm string
 
-// The algorithms.
+// Values of Algorithm.
 const (
-	// Exact admits no more than Limit.Requests in any span of Limit.Window.
+	// Exact never allows more than Limit.Requests in any interval of length Limit.Window.
 	Exact Algorithm = "exact"
-	// GCRA is redis_rate's leaky bucket: a burst of Limit.Requests that refills
-	// evenly over Limit.Window. It is smoother and takes a fixed 70 bytes or so of
-	// Redis for a caller, but a full burst and the refill can pass in one window:
-	// 60 a minute admit up to 119 in the first. In an outage each gateway holds it by itself, and what is allowed
-	// meanwhile is not entered into Redis afterwards.
+	// GCRA is redis_rate's leaky bucket: a burst of Limit.Requests that refills evenly over Limit.Window. It is smoother and
+	// takes a fixed, small amount of Redis memory per bucket, but a full burst and the refill can pass within one window: a
+	// limit of 60 per minute allows up to 119 requests in the first minute. During an outage each gateway enforces it
+	// locally, and what is allowed then is not synced to Redis afterwards.
 	GCRA Algorithm = "gcra"
 )
 
-// Policy is what to do while Redis cannot be asked.
+// Policy selects what happens while Redis is unavailable.
 type Policy string
 
-// The policies.
+// Values of Policy.
 const (
-	// Local has each gateway hold the limits by itself, exactly.
+	// Local enforces limits on each gateway by its local window.
 	Local Policy = "local"
 	// Deny returns ErrUnavailable.
 	Deny Policy = "deny"
-	// Allow admits everything, and counts it.
+	// Allow allows every request and counts it.
 	Allow Policy = "allow"
 )
 
@@ -45,63 +44,64 @@ const (
 	DefaultMaxEntries    = 65536
 )
 
-// Options configure a Limiter. The zero value means the defaults.
+// Options configure a Limiter. The zero value selects the defaults.
 type Options struct {
 	// Algorithm is Exact (the default) or GCRA.
 	Algorithm Algorithm
 	// OnOutage is Local (the default), Deny or Allow.
 	OnOutage Policy
-	// Prefix begins every key in Redis; "" means DefaultPrefix. It holds neither
-	// brace. Fleets that share limits have the same one.
+	// Prefix is the prefix of every key in Redis; "" means DefaultPrefix. It must not contain braces. Fleets that share
+	// limits must use the same prefix.
 	Prefix string
-	// Timeout is how long a round trip to Redis may take, and how long a request may wait in the queue for one; 0 means
-	// 50 ms. So a request can wait for almost twice as long; from the first round trip that fails on, none waits longer than
-	// this in all.
+	// Timeout is how long a round trip to Redis may take, and how long a request may wait in the queue for one; 0 means 50
+	// ms. A request can therefore wait for almost twice as long. As soon as round trips fail, none waits longer than Timeout
+	// in total.
 	Timeout time.Duration
-	// MaxFailures is after how many failed round trips in a row Redis is not asked
-	// any more (or after half of 20 and more within 10 s); 0 means 3.
+	// MaxFailures is the number of consecutive failed round trips after which Redis is unavailable; 0 means 3. Redis is also
+	// unavailable after at least half of 20 or more round trips within 10 s failed.
 	MaxFailures int
-	// ProbeInterval is how often it is tried then, in the background, whether
-	// Redis is back; 0 means 1 s.
+	// ProbeInterval is the interval of background probes while Redis is unavailable; 0 means 1 s.
 	ProbeInterval time.Duration
-	// MaxEntries bounds the local windows of each policy, with GCRA of all policies together; 0 means 65,536. Above the bound
-	// those are forgotten that have used the least of their limit, with GCRA those that were used least: nothing is lost while
-	// Redis answers, and in an outage their callers may use that again.
+	// MaxEntries bounds the local windows of each policy (with GCRA, of all policies together); 0 means 65,536. Above the
+	// bound, windows with the lowest share of their limit in use are evicted first; with GCRA, those used least. While Redis
+	// is available, eviction loses nothing. During an outage, requests that an evicted window had counted no longer count.
 	MaxEntries int
-	// Now is the clock of the local windows; nil means time.Now. Only differences count, by the monotonic clock where there is
-	// one.
+	// Now is the clock of the local windows; nil means time.Now. Only differences between its times matter; the monotonic
+	// clock is used if they have one.
 	Now func() time.Time
-	// OnEvent, if set, is told of outages and the like. Calls may be concurrent, and are never on a request's path.
+	// OnEvent, if set, is called when an outage begins or ends, and for similar events. Calls may be concurrent, and never
+	// delay a request.
 	OnEvent func(Event)
 }
 
-// EventKind says what an Event is about.
+// EventKind is the kind of an Event.
 type EventKind string
 
-// The kinds of events.
+// Values of EventKind.
 const (
-	// Unavailable is the beginning of an outage: Redis is not asked any more, and Options.OnOutage decides.
+	// Unavailable is the beginning of an outage: Options.OnOutage decides from now on.
 	Unavailable EventKind = "unavailable"
-	// Shared is its end: the limits are the fleet's again.
+	// Shared is the end of an outage: limits are shared by the fleet again.
 	Shared EventKind = "shared"
-	// DataLost says that Redis does not have requests that it had. Each gateway tells it of its own.
+	// DataLost means that Redis lost requests that it had stored. Each gateway sends its own again.
 	DataLost EventKind = "data_lost"
-	// Overloaded says that of the requests of the last ProbeInterval most had no answer in time although Redis answers, so that
-	// this gateway decided by itself. OverloadEnded is the end of that.
+	// Overloaded means that most requests of the last ProbeInterval were decided locally although Redis is available,
+	// because it did not respond in time. OverloadEnded is the end of that.
 	Overloaded    EventKind = "overloaded"
 	OverloadEnded EventKind = "overload_ended"
 )
 
-// Event is something that operators want to know.
+// Event reports a change that operators should know about.
 type Event struct {
 	Kind EventKind
-	// Cause is the failure that began the outage. It may name Redis's address.
+	// Cause is the failure that began the outage. It may contain the address of Redis.
 	Cause error
-	// Part and Parts say which part of Redis an outage is about: 0 of 1, or for a Cluster one of its equal ranges of slots.
-	Part, Parts int
-	// Lasted is the time since the beginning, and Synced how many requests of this gateway Redis was told of; of Shared.
-	Lasted time.Duration
-	Synced int
+	// Shard is the shard that the outage concerns, from 0 to Shards-1. A Redis that is not a Cluster has only one.
+	Shard, Shards int
+	// Duration is how long the outage lasted, and Synced the number of requests that this gateway synced after it. They are
+	// set if Kind is Shared.
+	Duration time.Duration
+	Synced   int
 }
 
 func (o *Options) complete() error {
@@ -131,29 +131,28 @@ func (o *Options) complete() error {
 	}
 	switch {
 	case o.Algorithm != Exact && o.Algorithm != GCRA:
-		return fmt.Errorf("algorithm %q: must be %q or %q", o.Algorithm, Exact, GCRA)
+		return fmt.Errorf("invalid algorithm %q: must be %q or %q", o.Algorithm, Exact, GCRA)
 	case o.OnOutage != Local && o.OnOutage != Deny && o.OnOutage != Allow:
-		return fmt.Errorf("policy for outages %q: must be %q, %q or %q", o.OnOutage, Local, Deny, Allow)
+		return fmt.Errorf("invalid outage policy %q: must be %q, %q or %q", o.OnOutage, Local, Deny, Allow)
 	case strings.ContainsAny(o.Prefix, "{}"):
-		return fmt.Errorf("prefix %q: braces would decide the Cluster slot", o.Prefix)
+		return fmt.Errorf("invalid prefix %q: must not contain braces, which would determine the Cluster slot", o.Prefix)
 	case o.Timeout < 0:
-		return fmt.Errorf("timeout %v is negative", o.Timeout)
+		return fmt.Errorf("invalid timeout %v: must not be negative", o.Timeout)
 	case o.MaxFailures < 0:
-		return fmt.Errorf("number of failures %d is negative", o.MaxFailures)
+		return fmt.Errorf("invalid number of failures %d: must not be negative", o.MaxFailures)
 	case o.ProbeInterval < 0:
-		return fmt.Errorf("interval of probes %v is negative", o.ProbeInterval)
+		return fmt.Errorf("invalid probe interval %v: must not be negative", o.ProbeInterval)
 	case o.MaxEntries < 0:
-		return fmt.Errorf("number of entries %d is negative", o.MaxEntries)
+		return fmt.Errorf("invalid number of entries %d: must not be negative", o.MaxEntries)
 	}
 	return nil
 }
 
-// TuneClient sets what a Limiter needs of its client, where the options leave it open: deadlines of contexts are obeyed, failed
-// commands are not sent again (a request does not wait that long), a dead server is noticed within a second and answers are not
-// awaited for longer than that, and all commands share one pool of connections, so that those that Ping has opened serve the
-// first request.
+// TuneClient sets the options that a Limiter needs of its client: context deadlines are respected, and, unless the options
+// say otherwise, failed commands are not retried, dialing, reading and writing time out after a second, and all commands
+// share one connection pool, so that the first request can use a connection that Ping opened.
 func TuneClient(o *redis.UniversalOptions) {
-	const patience = time.Second
+	const timeout = time.Second
 	o.ContextTimeoutEnabled = true
 	if o.MaxRetries == 0 {
 		o.MaxRetries = -1
@@ -166,13 +165,12 @@ func TuneClient(o *redis.UniversalOptions) {
 	}
 	for _, d := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {
 		if *d == 0 {
-			*d = patience
+			*d = timeout
 		}
 	}
 }
 
-// obeysDeadlines says whether the client's calls end with their context, as far
-// as that can be seen.
+// obeysDeadlines reports whether the client respects context deadlines, as far as its type allows to find out.
 func obeysDeadlines(client redis.UniversalClient) bool {
 	switch c := client.(type) {
 	case *redis.Client:

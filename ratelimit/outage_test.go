@@ -18,7 +18,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// events collects what a Fleet tells.
+// events records a limiter's events.
 type events struct {
 	mu   sync.Mutex
 	list []ratelimit.Event
@@ -30,47 +30,45 @@ func (e *events) on(ev ratelimit.Event) {
 	e.list = append(e.list, ev)
 }
 
-// outages are the events but for those of lost data.
+// outages returns the events other than DataLost.
 func (e *events) outages() []ratelimit.Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(e.list), func(e ratelimit.Event) bool { return e.Kind == ratelimit.DataLost })
 }
 
-// givenUp puts requests until Redis is not asked any more.
-func givenUp(t testing.TB, f ratelimit.Limiter) {
+// awaitUnavailable sends requests until Redis is unavailable.
+func awaitUnavailable(t testing.TB, f ratelimit.Limiter) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		take(t, f, "eventually", limit(ratelimit.MaxRequests, time.Millisecond))
+		allow(t, f, "eventually", limit(ratelimit.MaxRequests, time.Millisecond))
 		return f.Unavailable() != nil
-	}, patience, time.Millisecond)
+	}, longTimeout, time.Millisecond)
 }
 
-// verdictOfRedis is the first verdict that is not the gateway's own, because it had no answer in time. Asking charges
-// nothing.
-func verdictOfRedis(t testing.TB, f ratelimit.Limiter, key string, l ratelimit.Limit) (r ratelimit.Result) {
+// decisionOfRedis peeks until the decision is not local.
+func decisionOfRedis(t testing.TB, f ratelimit.Limiter, key string, l ratelimit.Limit) (r ratelimit.Result) {
 	t.Helper()
-	for until := time.Now().Add(patience); ; {
+	for until := time.Now().Add(longTimeout); ; {
 		var err error
 		r, err = f.Peek(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
 		require.NoError(t, err)
 		if r.By != ratelimit.ByLocal {
 			return r
 		}
-		require.Less(t, time.Now(), until, "Redis is not asked")
+		require.Less(t, time.Now(), until, "Redis must decide")
 	}
 }
 
-// TestEveryFailureOfRedisIsAnOutageAndEnds breaks Redis in turn in every way and
-// wants the same of each: limits held by the gateway, no error, nobody who waits, and
-// the shared limit again soon (within 5 s on a machine that is not busy: the log has it).
-func TestEveryFailureOfRedisIsAnOutageAndEnds(t *testing.T) {
+// TestEveryRedisFailureIsAnOutageWithRecovery breaks Redis in various ways. Each time, gateways must enforce limits locally
+// without errors or waiting, and share them again soon after the repair (the log shows how soon).
+func TestEveryRedisFailureIsAnOutageWithRecovery(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	type way struct {
-		breakIt, mend func(t *testing.T, s *redistest.Server)
-		cause         string
-		keeps         bool // Redis keeps what it had
+	type failure struct {
+		breakIt, fix func(t *testing.T, s *redistest.Server)
+		cause        string
+		keeps        bool // no data is lost
 	}
 	admin := func(args ...any) func(*testing.T, *redistest.Server) {
 		return func(t *testing.T, s *redistest.Server) {
@@ -78,54 +76,54 @@ func TestEveryFailureOfRedisIsAnOutageAndEnds(t *testing.T) {
 			require.NoError(t, s.Client(t).Do(ctx, args...).Err())
 		}
 	}
-	ways := map[string]way{
+	failures := map[string]failure{
 		"killed and restarted empty": {
 			breakIt: func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Kill()) },
-			mend:    func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Restart()) },
+			fix:     func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Restart()) },
 		},
 		"shut down and restarted empty": {
 			breakIt: func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Stop()) },
-			mend:    func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Restart()) },
+			fix:     func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Restart()) },
 		},
-		"accepting and never answering": {
+		"paused": {
 			breakIt: func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Pause()) },
-			mend:    func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Resume()) },
+			fix:     func(t *testing.T, s *redistest.Server) { t.Helper(); require.NoError(t, s.Resume()) },
 			keeps:   true,
 		},
 		"out of memory": {
 			breakIt: admin("CONFIG", "SET", "maxmemory", "1"),
-			mend:    admin("CONFIG", "SET", "maxmemory", "0"),
+			fix:     admin("CONFIG", "SET", "maxmemory", "0"),
 			cause:   "OOM", keeps: true,
 		},
-		"a read-only replica": {
+		"read-only replica": {
 			breakIt: admin("REPLICAOF", "127.0.0.1", "1"),
-			mend:    admin("REPLICAOF", "NO", "ONE"),
+			fix:     admin("REPLICAOF", "NO", "ONE"),
 			cause:   "READONLY", keeps: true,
 		},
-		"a replica that is behind": {
+		"replica without its master": {
 			breakIt: func(t *testing.T, s *redistest.Server) {
 				t.Helper()
 				c := s.Client(t)
 				require.NoError(t, c.ConfigSet(ctx, "replica-serve-stale-data", "no").Err())
 				require.NoError(t, c.Do(ctx, "REPLICAOF", "127.0.0.1", "1").Err())
 			},
-			mend:  admin("REPLICAOF", "NO", "ONE"),
+			fix:   admin("REPLICAOF", "NO", "ONE"),
 			cause: "MASTERDOWN", keeps: true,
 		},
-		"without the right": {
+		"missing permission": {
 			breakIt: admin("ACL", "SETUSER", "gateway", "-evalsha", "-eval"),
-			mend:    admin("ACL", "SETUSER", "gateway", "+evalsha", "+eval"),
+			fix:     admin("ACL", "SETUSER", "gateway", "+evalsha", "+eval"),
 			cause:   "NOPERM", keeps: true,
 		},
-		"another password": {
+		"changed password": {
 			breakIt: func(t *testing.T, s *redistest.Server) {
 				t.Helper()
 				c := s.Client(t)
-				// The gateway's connections are closed, this one is not.
+				// Closes the gateway's connections, but not this one.
 				require.NoError(t, c.Do(ctx, "ACL", "SETUSER", "gateway", "resetpass", ">other").Err())
 				require.NoError(t, c.Do(ctx, "CLIENT", "KILL", "USER", "gateway", "SKIPME", "no").Err())
 			},
-			mend:  admin("ACL", "SETUSER", "gateway", ">s3cret"),
+			fix:   admin("ACL", "SETUSER", "gateway", ">s3cret"),
 			cause: "WRONGPASS", keeps: true,
 		},
 		"busy with another script": {
@@ -134,20 +132,20 @@ func TestEveryFailureOfRedisIsAnOutageAndEnds(t *testing.T) {
 				c := s.Client(t)
 				require.NoError(t, c.ConfigSet(ctx, "busy-reply-threshold", "1").Err())
 				o := s.Options().Simple()
-				o.ReadTimeout, o.MaxRetries = time.Minute, -1 // who tries again after the end keeps it busy for ever
+				o.ReadTimeout, o.MaxRetries = time.Minute, -1 // a retry would keep Redis busy for ever
 				once := redis.NewClient(o)
 				t.Cleanup(func() { _ = once.Close() })
 				go func() { _ = once.Eval(ctx, "while true do end", nil).Err() }()
 				require.Eventually(t, func() bool {
 					err := c.Set(ctx, "x", "1", 0).Err()
 					return err != nil && strings.HasPrefix(err.Error(), "BUSY")
-				}, patience, 10*time.Millisecond)
+				}, longTimeout, 10*time.Millisecond)
 			},
-			mend:  admin("SCRIPT", "KILL"),
+			fix:   admin("SCRIPT", "KILL"),
 			cause: "BUSY", keeps: true,
 		},
 	}
-	for name, w := range ways {
+	for name, fault := range failures {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t, redistest.WithUser("admin", "adm1n", "~* &* +@all"), redistest.WithUser("gateway", "s3cret", "~* &* +@all"))
@@ -156,69 +154,69 @@ func TestEveryFailureOfRedisIsAnOutageAndEnds(t *testing.T) {
 				o.Username, o.Password = "gateway", "s3cret"
 				return o
 			}
-			var told events
-			o := hasty()
-			if w.cause != "" {
-				o.ProbeInterval = 250 * time.Millisecond // the others have the default
+			var got events
+			o := withShortTimeout()
+			if fault.cause != "" {
+				o.ProbeInterval = 250 * time.Millisecond // the others use the default
 			}
-			b := newFleet(t, gateway(), o)
-			o.OnEvent = told.on
-			a := newFleet(t, gateway(), o)
+			b := newLimiter(t, gateway(), o)
+			o.OnEvent = got.on
+			a := newLimiter(t, gateway(), o)
 			l := limit(20, time.Hour)
-			require.Equal(t, 5, takeAtOnce(t, []ratelimit.Limiter{a}, 5, "k", l))
-			require.Equal(t, 5, takeAtOnce(t, []ratelimit.Limiter{b}, 5, "k", l))
+			require.Equal(t, 5, allowConcurrently(t, []ratelimit.Limiter{a}, 5, "k", l))
+			require.Equal(t, 5, allowConcurrently(t, []ratelimit.Limiter{b}, 5, "k", l))
 
-			w.breakIt(t, s)
+			fault.breakIt(t, s)
 			began := time.Now()
 			var wg sync.WaitGroup
 			for _, f := range []ratelimit.Limiter{a, b} {
 				wg.Go(func() {
-					eventuallyBy(t, f, ratelimit.ByLocal)
-					givenUp(t, f)
+					awaitDecisionBy(t, f, ratelimit.ByLocal)
+					awaitUnavailable(t, f)
 				})
 			}
 			wg.Wait()
-			if w.cause != "" {
-				// Of the last try: some other may have had no answer in time.
-				require.Eventually(t, func() bool { return strings.Contains(a.Unavailable().Error(), w.cause) }, patience, time.Millisecond)
+			if fault.cause != "" {
+				// Eventually, because an earlier attempt may have timed out.
+				require.Eventually(t, func() bool { return strings.Contains(a.Unavailable().Error(), fault.cause) }, longTimeout, time.Millisecond)
 			}
-			// Nobody waits any more: nobody asks.
-			asked := a.Stats().Asked
+			// Requests no longer wait for Redis.
+			requests := a.Stats().Requests
 			for i := range 20 {
-				r := take(t, a, fmt.Sprint("free", i), l)
+				r := allow(t, a, fmt.Sprint("free", i), l)
 				require.True(t, r.Allowed)
 				require.Equal(t, ratelimit.ByLocal, r.By)
 			}
-			require.Equal(t, asked, a.Stats().Asked)
-			// Each gateway holds the limit by itself, counting what it admitted before.
-			require.Equal(t, 15, takeAtOnce(t, []ratelimit.Limiter{a}, 60, "k", l))
-			require.Equal(t, 3, takeAtOnce(t, []ratelimit.Limiter{b}, 3, "k", l))
-			require.Equal(t, 1, a.Stats().Down)
+			require.Equal(t, requests, a.Stats().Requests)
+			// Each gateway enforces the limit locally, including what it allowed before.
+			require.Equal(t, 15, allowConcurrently(t, []ratelimit.Limiter{a}, 60, "k", l))
+			require.Equal(t, 3, allowConcurrently(t, []ratelimit.Limiter{b}, 3, "k", l))
+			require.Equal(t, 1, a.Stats().UnavailableShards)
 
-			w.mend(t, s)
-			mended := time.Now()
-			eventuallyBy(t, a, ratelimit.ByRedis)
-			eventuallyBy(t, b, ratelimit.ByRedis)
-			t.Logf("away %v, back after %v", mended.Sub(began).Round(time.Millisecond), time.Since(mended).Round(time.Millisecond))
+			fault.fix(t, s)
+			fixed := time.Now()
+			awaitDecisionBy(t, a, ratelimit.ByRedis)
+			awaitDecisionBy(t, b, ratelimit.ByRedis)
+			t.Logf("unavailable for %v, recovered after %v", fixed.Sub(began).Round(time.Millisecond), time.Since(fixed).Round(time.Millisecond))
 			require.NoError(t, a.Unavailable())
-			// What the gateways admitted alone is the fleet's again: 28 of 20.
-			r := verdictOfRedis(t, b, "k", l)
+			// What the gateways allowed locally now counts for the fleet: 28 of 20.
+			r := decisionOfRedis(t, b, "k", l)
 			require.False(t, r.Allowed)
 			require.Equal(t, ratelimit.ByRedis, r.By)
-			fresh := newFleet(t, gateway(), patient())
-			require.False(t, take(t, fresh, "k", l).Allowed)
-			// What had not been used up is neither lost nor given twice.
-			require.Equal(t, 20, takeAtOnce(t, []ratelimit.Limiter{a, b, fresh}, 100, "unused", l))
+			fresh := newLimiter(t, gateway(), withLongTimeout())
+			require.False(t, allow(t, fresh, "k", l).Allowed)
+			// Unused requests are neither lost nor allowed twice.
+			require.Equal(t, 20, allowConcurrently(t, []ratelimit.Limiter{a, b, fresh}, 100, "unused", l))
 
-			// Requests are let through before it is told that they are.
-			require.Eventually(t, func() bool { return len(told.outages()) >= 2 }, patience, time.Millisecond)
-			list := told.outages()
+			// The event comes after the first shared decisions.
+			require.Eventually(t, func() bool { return len(got.outages()) >= 2 }, longTimeout, time.Millisecond)
+			list := got.outages()
 			require.Len(t, list, 2)
 			require.Equal(t, ratelimit.Unavailable, list[0].Kind)
 			require.Error(t, list[0].Cause)
 			require.Equal(t, ratelimit.Shared, list[1].Kind)
-			require.Positive(t, list[1].Lasted)
-			if w.keeps {
+			require.Positive(t, list[1].Duration)
+			if fault.keeps {
 				require.GreaterOrEqual(t, list[1].Synced, 15)
 			}
 			require.EqualValues(t, 1, a.Stats().Outages)
@@ -226,14 +224,14 @@ func TestEveryFailureOfRedisIsAnOutageAndEnds(t *testing.T) {
 	}
 }
 
-func TestSilenceIsWaitedForNoLongerThanTheTimeout(t *testing.T) {
+func TestUnresponsiveRedisDelaysRequestsUntilTimeout(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	o := s.Options()
 	o.ReadTimeout, o.WriteTimeout, o.DialTimeout = time.Minute, time.Minute, time.Minute
-	const timeout = 500 * time.Millisecond // the default is less than a busy machine needs to say that Redis is well
-	f := newFleet(t, o, ratelimit.Options{Timeout: timeout})
-	eventuallyBy(t, f, ratelimit.ByRedis)
+	const timeout = 500 * time.Millisecond // on a busy machine the default is too short even without an outage
+	f := newLimiter(t, o, ratelimit.Options{Timeout: timeout})
+	awaitDecisionBy(t, f, ratelimit.ByRedis)
 	require.NoError(t, s.Pause())
 	const callers, each = 100, 20
 	waits := make([]time.Duration, callers*each)
@@ -252,37 +250,37 @@ func TestSilenceIsWaitedForNoLongerThanTheTimeout(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// On an idle machine the longest is the timeout and a millisecond. A busy one has some wait for the processor, but
-	// not all who waited for Redis, and it would be a minute by the client's own patience.
+	// On an idle machine the longest wait exceeds the timeout by about a millisecond. On a busy one some wait for the
+	// processor, but not all that waited for Redis. The client's own timeout would be a minute.
 	slices.Sort(waits)
 	longest := waits[len(waits)-1]
 	t.Logf("longest wait: %v", longest)
-	require.Less(t, longest, patience)
+	require.Less(t, longest, longTimeout)
 	first, _ := slices.BinarySearch(waits, timeout/2)
-	require.Less(t, first, len(waits), "nobody has waited for Redis")
+	require.Less(t, first, len(waits), "no request waited for Redis")
 	require.Less(t, waits[first], timeout+time.Second)
 	require.Error(t, f.Unavailable())
 	require.NoError(t, s.Resume())
-	eventuallyBy(t, f, ratelimit.ByRedis)
+	awaitDecisionBy(t, f, ratelimit.ByRedis)
 }
 
-func TestSlowRedisIsAnOutage(t *testing.T) {
+func TestSlowRedisIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	p := linktest.Start(t, s.Addr)
 	o := s.Options()
 	o.Addrs = []string{p.Addr}
-	const timeout = 500 * time.Millisecond // as above
-	f := newFleet(t, o, ratelimit.Options{Timeout: timeout})
-	eventuallyBy(t, f, ratelimit.ByRedis)
+	const timeout = 500 * time.Millisecond // see above
+	f := newLimiter(t, o, ratelimit.Options{Timeout: timeout})
+	awaitDecisionBy(t, f, ratelimit.ByRedis)
 	p.Slow(0, 2*timeout)
-	eventuallyBy(t, f, ratelimit.ByLocal)
-	givenUp(t, f)
+	awaitDecisionBy(t, f, ratelimit.ByLocal)
+	awaitUnavailable(t, f)
 	p.Slow(0, 0)
-	eventuallyBy(t, f, ratelimit.ByRedis)
+	awaitDecisionBy(t, f, ratelimit.ByRedis)
 }
 
-func TestACallerWhoLeavesIsNoFailureOfRedis(t *testing.T) {
+func TestCancelledRequestIsNotARedisFailure(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	for _, alg := range []ratelimit.Algorithm{ratelimit.Exact, ratelimit.GCRA} {
@@ -291,8 +289,8 @@ func TestACallerWhoLeavesIsNoFailureOfRedis(t *testing.T) {
 			p := linktest.Start(t, s.Addr)
 			o := s.Options()
 			o.Addrs = []string{p.Addr}
-			f := newFleet(t, o, ratelimit.Options{Algorithm: alg, Timeout: patience})
-			eventuallyBy(t, f, ratelimit.ByRedis)
+			f := newLimiter(t, o, ratelimit.Options{Algorithm: alg, Timeout: longTimeout})
+			awaitDecisionBy(t, f, ratelimit.ByRedis)
 			p.Slow(0, 300*time.Millisecond)
 			l := limit(1000, time.Minute)
 			gone := errors.New("gone")
@@ -301,9 +299,9 @@ func TestACallerWhoLeavesIsNoFailureOfRedis(t *testing.T) {
 				if i%2 == 0 {
 					cancel(gone)
 				} else {
-					asked := f.Stats().Asked
-					go func() { // once Redis is being asked
-						for f.Stats().Asked == asked {
+					sent := f.Stats().Requests
+					go func() { // as soon as the request was sent to Redis
+						for f.Stats().Requests == sent {
 							<-after(time.Millisecond)
 						}
 						cancel(gone)
@@ -314,14 +312,14 @@ func TestACallerWhoLeavesIsNoFailureOfRedis(t *testing.T) {
 				case i%2 == 0:
 					require.ErrorIs(t, err, context.Canceled)
 				case err != nil:
-					// Who makes the round trip itself, for others too, may get the answer.
+					// A request that flushes the batch itself waits for the reply.
 					require.ErrorIs(t, err, gone)
 				}
 			}
 			p.Slow(0, 0)
 			require.NoError(t, f.Unavailable())
 			require.Zero(t, f.Stats().Outages)
-			require.Equal(t, ratelimit.ByRedis, take(t, f, "d", l).By)
+			require.Equal(t, ratelimit.ByRedis, allow(t, f, "d", l).By)
 		})
 	}
 }
@@ -332,92 +330,91 @@ func TestOutagePolicies(t *testing.T) {
 		t.Run(string(alg), func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t)
-			refuse := newFleet(t, s.Options(), ratelimit.Options{Algorithm: alg, OnOutage: ratelimit.Deny, Timeout: patience})
-			allow := newFleet(t, s.Options(), ratelimit.Options{Algorithm: alg, OnOutage: ratelimit.Allow, Timeout: patience})
-			local := newFleet(t, s.Options(), ratelimit.Options{Algorithm: alg, Timeout: patience})
+			denying := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: alg, OnOutage: ratelimit.Deny, Timeout: longTimeout})
+			allowing := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: alg, OnOutage: ratelimit.Allow, Timeout: longTimeout})
+			local := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: alg, Timeout: longTimeout})
 			require.NoError(t, s.Kill())
 			ctx := context.Background()
 			b := ratelimit.Bucket{Key: "k", Limit: limit(2, time.Hour)}
 			for i := range 30 {
-				_, err := refuse.Allow(ctx, "k", b)
+				_, err := denying.Allow(ctx, "k", b)
 				require.ErrorIs(t, err, ratelimit.ErrUnavailable)
 				require.ErrorContains(t, err, "refused")
-				_, err = refuse.Peek(ctx, "k", b)
+				_, err = denying.Peek(ctx, "k", b)
 				require.ErrorIs(t, err, ratelimit.ErrUnavailable)
 
-				if allow.Unavailable() != nil || i < 2 {
-					r := take(t, allow, "k", b.Limit)
+				if allowing.Unavailable() != nil || i < 2 {
+					r := allow(t, allowing, "k", b.Limit)
 					require.True(t, r.Allowed)
 					require.Equal(t, ratelimit.ByLocal, r.By)
 				} else {
-					take(t, allow, "other", b.Limit)
+					allow(t, allowing, "other", b.Limit)
 				}
 
 				peek, err := local.Peek(ctx, "k", b)
 				require.NoError(t, err)
-				r := take(t, local, "k", b.Limit)
+				r := allow(t, local, "k", b.Limit)
 				require.Equal(t, i < 2, r.Allowed)
 				require.Equal(t, peek.Allowed, r.Allowed)
 				require.Equal(t, max(0, 1-i), r.States[0].Remaining)
 			}
-			require.Error(t, refuse.Ping(ctx))
+			require.Error(t, denying.Ping(ctx))
 			require.NoError(t, s.Restart())
-			for _, f := range []ratelimit.Limiter{refuse, allow, local} {
-				eventuallyBy(t, f, ratelimit.ByRedis)
+			for _, f := range []ratelimit.Limiter{denying, allowing, local} {
+				awaitDecisionBy(t, f, ratelimit.ByRedis)
 			}
-			// What was let pass counts when the limit is back, where it is known of.
-			require.Equal(t, alg != ratelimit.Exact, take(t, allow, "k", b.Limit).Allowed)
+			// With exact, what was allowed during the outage counts after it.
+			require.Equal(t, alg != ratelimit.Exact, allow(t, allowing, "k", b.Limit).Allowed)
 		})
 	}
 }
 
-func TestScriptIsLoadedAgainWithoutAFailedRequest(t *testing.T) {
+func TestScriptIsReloadedWithoutFailedRequests(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	fleets := newFleets(t, 2, s.Options, patient())
+	limiters := newLimiters(t, 2, s.Options, withLongTimeout())
 	c := s.Client(t)
 	for i := range 20 {
 		require.NoError(t, c.ScriptFlush(context.Background()).Err())
-		r := take(t, fleets[i%2], "k", limit(100, time.Hour))
+		r := allow(t, limiters[i%2], "k", limit(100, time.Hour))
 		require.Equal(t, ratelimit.ByRedis, r.By)
 		require.Equal(t, 99-i, r.States[0].Remaining)
 	}
-	require.Zero(t, fleets[0].Stats().Losses, "nothing but the script was lost")
+	require.Zero(t, limiters[0].Stats().DataLosses, "only the script was lost")
 }
 
-// TestARestartThatNobodyNoticedLosesNothing: Redis comes back empty while the
-// gateways are idle, so that no breaker opens.
-func TestARestartThatNobodyNoticedLosesNothing(t *testing.T) {
+// TestUnnoticedRestartLosesNoRequests restarts Redis empty while the gateways are idle, so that there is no outage.
+func TestUnnoticedRestartLosesNoRequests(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	fleets := newFleets(t, 3, s.Options, patient())
+	limiters := newLimiters(t, 3, s.Options, withLongTimeout())
 	l := limit(30, time.Hour)
-	for i, f := range fleets {
+	for i, f := range limiters {
 		require.NoError(t, f.Ping(context.Background()))
-		require.Equal(t, 10, takeAtOnce(t, []ratelimit.Limiter{f}, 10, "k", l))
-		require.Equal(t, i+1, takeAtOnce(t, []ratelimit.Limiter{f}, i+1, "half", l))
+		require.Equal(t, 10, allowConcurrently(t, []ratelimit.Limiter{f}, 10, "k", l))
+		require.Equal(t, i+1, allowConcurrently(t, []ratelimit.Limiter{f}, i+1, "half", l))
 	}
 	require.NoError(t, s.Kill())
 	require.NoError(t, s.Restart())
-	fresh := newFleet(t, s.Options(), patient())
+	fresh := newLimiter(t, s.Options(), withLongTimeout())
 	require.Eventually(t, func() bool {
 		r, err := fresh.Peek(context.Background(), "half", ratelimit.Bucket{Key: "half", Limit: l})
 		return err == nil && r.States[0].Remaining == 24
-	}, patience, 20*time.Millisecond, "what gateways without any traffic have admitted is entered too")
+	}, longTimeout, 20*time.Millisecond, "gateways without traffic must resync too")
 	require.Eventually(t, func() bool {
 		r, err := fresh.Peek(context.Background(), "k", ratelimit.Bucket{Key: "k", Limit: l})
 		return err == nil && !r.Allowed
-	}, patience, 20*time.Millisecond)
-	for _, f := range fleets {
-		require.EqualValues(t, 1, f.Stats().Losses)
+	}, longTimeout, 20*time.Millisecond)
+	for _, f := range limiters {
+		require.EqualValues(t, 1, f.Stats().DataLosses)
 		require.Zero(t, f.Stats().Outages)
-		require.False(t, take(t, f, "k", l).Allowed)
+		require.False(t, allow(t, f, "k", l).Allowed)
 	}
 }
 
-// TestWhatAnEmptiedRedisHasCountedIsNotEnteredAgain: requests that come between the
-// loss of Redis's memory and the moment at which a gateway sees it are in Redis.
-func TestWhatAnEmptiedRedisHasCountedIsNotEnteredAgain(t *testing.T) {
+// TestResyncAfterDataLossCountsRequestsOnce sends requests between the loss of data and its detection, which Redis therefore
+// has.
+func TestResyncAfterDataLossCountsRequestsOnce(t *testing.T) {
 	t.Parallel()
 	for name, empty := range map[string]func(t *testing.T, s *redistest.Server){
 		"restarted": func(t *testing.T, s *redistest.Server) {
@@ -433,44 +430,43 @@ func TestWhatAnEmptiedRedisHasCountedIsNotEnteredAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t)
-			fleets := newFleets(t, 3, s.Options, patient())
+			limiters := newLimiters(t, 3, s.Options, withLongTimeout())
 			l := limit(90, time.Hour)
 			for i, n := range []int{5, 7, 1} {
-				require.Equal(t, n, takeAtOnce(t, fleets[i:i+1], n, "k", l))
+				require.Equal(t, n, allowConcurrently(t, limiters[i:i+1], n, "k", l))
 			}
 			empty(t, s)
 			for i, n := range []int{11, 17, 0} {
-				require.Equal(t, n, takeAtOnce(t, fleets[i:i+1], n, "k", l))
+				require.Equal(t, n, allowConcurrently(t, limiters[i:i+1], n, "k", l))
 			}
 			left := 0
 			require.Eventually(t, func() bool {
-				r, err := fleets[2].Peek(context.Background(), "k", ratelimit.Bucket{Key: "k", Limit: l})
+				r, err := limiters[2].Peek(context.Background(), "k", ratelimit.Bucket{Key: "k", Limit: l})
 				left = r.States[0].Remaining
 				return err == nil && left == 90-5-7-1-11-17
-			}, patience, 20*time.Millisecond)
-			for _, f := range fleets {
-				require.EqualValues(t, 1, f.Stats().Losses)
+			}, longTimeout, 20*time.Millisecond)
+			for _, f := range limiters {
+				require.EqualValues(t, 1, f.Stats().DataLosses)
 			}
 		})
 	}
 }
 
-// TestStormThroughOutages keeps three gateways loaded while Redis is killed,
-// comes back empty, is stopped and goes on. No window of a gateway may hold more
-// than the limit; after the last outage none of the fleet may.
-func TestStormThroughOutages(t *testing.T) {
+// TestLimitsUnderLoadDuringOutages keeps three gateways under load while Redis is killed, restarted empty, paused and
+// resumed. No window of a gateway may exceed the limit; after the last outage, no window of the fleet may either.
+func TestLimitsUnderLoadDuringOutages(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	const window = 800 * time.Millisecond
 	l := limit(25, window)
-	fleets := newFleets(t, 3, s.Options, ratelimit.Options{ProbeInterval: 300 * time.Millisecond})
+	limiters := newLimiters(t, 3, s.Options, ratelimit.Options{ProbeInterval: 300 * time.Millisecond})
 	keys := []string{"a", "b", "c"}
 	done := make(chan struct{})
-	records := make([]*record, len(fleets))
+	records := make([]*allowedLog, len(limiters))
 	var wg sync.WaitGroup
-	for i, f := range fleets {
+	for i, f := range limiters {
 		wg.Go(func() {
-			records[i] = storm(t, done, 8, 10*time.Millisecond, []ratelimit.Limiter{f}, keys, l)
+			records[i] = load(t, done, 8, 10*time.Millisecond, []ratelimit.Limiter{f}, keys, l)
 		})
 	}
 	<-after(500 * time.Millisecond)
@@ -484,19 +480,19 @@ func TestStormThroughOutages(t *testing.T) {
 		require.NoError(t, s.Resume())
 		<-after(600 * time.Millisecond)
 	}
-	for _, f := range fleets {
-		require.Eventually(t, func() bool { return f.Unavailable() == nil }, patience, time.Millisecond)
+	for _, f := range limiters {
+		require.Eventually(t, func() bool { return f.Unavailable() == nil }, longTimeout, time.Millisecond)
 	}
-	mended := time.Now()
+	fixed := time.Now()
 	<-after(2 * window)
 	close(done)
 	wg.Wait()
-	together, local := &record{}, 0
-	for i := range fleets {
+	together, local := &allowedLog{}, 0
+	for i := range limiters {
 		require.LessOrEqual(t, records[i].worst(window), l.Requests, "gateway %d by itself", i)
-		for key, list := range records[i].admissions {
+		for key, list := range records[i].requests {
 			for _, a := range list {
-				if a.from.After(mended) {
+				if a.from.After(fixed) {
 					together.add(key, a)
 					if a.by != ratelimit.ByRedis {
 						local++
@@ -505,8 +501,8 @@ func TestStormThroughOutages(t *testing.T) {
 			}
 		}
 	}
-	// A request that has no answer in time, on a busy machine, is its gateway's.
-	require.LessOrEqual(t, together.worst(window), l.Requests+local, "the fleet, since Redis is back")
-	t.Logf("%d local verdicts since Redis is back", local)
+	// On a busy machine some requests may time out, which are decided locally.
+	require.LessOrEqual(t, together.worst(window), l.Requests+local, "the fleet after the outages")
+	t.Logf("%d local decisions after the outages", local)
 	require.NotZero(t, together.total("a"))
 }

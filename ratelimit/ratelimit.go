@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/script"
 )
 
-// MaxBuckets is how many buckets one request may be charged to.
+// MaxBuckets is the maximum number of buckets of a request.
 const MaxBuckets = script.MaxBuckets
 
 // Bounds of a Limit.
@@ -22,28 +22,26 @@ const (
 )
 
 var (
-	// ErrInvalid is returned for a limit outside the bounds, for no bucket, for
-	// more than MaxBuckets and for the same bucket twice. Nothing was charged.
+	// ErrInvalid is returned for a limit out of bounds, and for no buckets, more than MaxBuckets or the same bucket twice.
+	// Nothing was counted.
 	ErrInvalid = errors.New("invalid limit")
 
-	// ErrUnavailable is returned when Redis cannot be asked and Options.OnOutage
-	// is Deny. It wraps the cause, which may name Redis's address: for the log,
-	// not for a caller.
+	// ErrUnavailable is returned if Redis is unavailable and Options.OnOutage is Deny. It wraps the cause, which may contain
+	// the address of Redis and must not be shown to callers.
 	ErrUnavailable = errors.New("rate limits unavailable")
 
 	// ErrClosed is returned after Limiter.Close.
 	ErrClosed = errors.New("rate limiter closed")
 )
 
-// Limit is a rule: in no span of Window are more than Requests admitted (with
-// Algorithm GCRA: a burst of Requests, refilled over Window).
+// Limit is the maximum number of requests in any interval of length Window. With Algorithm GCRA it is a burst that refills
+// over Window.
 type Limit struct {
-	// Name is the policy's name in the response headers, for example "key". Names
-	// are few and chosen by the operator, never by a caller. Two limits of
-	// different names or windows never share a bucket, whatever its key.
+	// Name identifies the policy in response headers, for example "key". Names must come from the operator, never from a
+	// caller, and there may be at most 64. Limits with different names or windows never share a bucket.
 	Name string
-	// Requests is from 1 to MaxRequests. It may differ from call to call for the
-	// same bucket (an override): what was admitted before keeps counting.
+	// Requests is from 1 to MaxRequests. It may change between calls for the same bucket: requests that were allowed before
+	// still count.
 	Requests int
 	// Window is from MinWindow to MaxWindow, in whole microseconds.
 	Window time.Duration
@@ -52,113 +50,114 @@ type Limit struct {
 func (l Limit) validate() error {
 	switch {
 	case l.Name == "":
-		return fmt.Errorf("%w: it has no name", ErrInvalid)
+		return fmt.Errorf("%w: missing name", ErrInvalid)
 	case l.Requests < 1 || l.Requests > MaxRequests:
-		return fmt.Errorf("%w %q: %d requests, must be 1 to %d", ErrInvalid, l.Name, l.Requests, MaxRequests)
+		return fmt.Errorf("%w %q: invalid number of requests %d: must be from 1 to %d", ErrInvalid, l.Name, l.Requests, MaxRequests)
 	case l.Window < MinWindow || l.Window > MaxWindow || l.Window%time.Microsecond != 0:
-		return fmt.Errorf("%w %q: window %v, must be %v to %v in whole microseconds",
+		return fmt.Errorf("%w %q: invalid window %v: must be from %v to %v in whole microseconds",
 			ErrInvalid, l.Name, l.Window, MinWindow, MaxWindow)
 	}
 	return nil
 }
 
-// Bucket is what a request is counted in.
+// Bucket counts the requests of one rate limit key.
 type Bucket struct {
-	// Key says whose budget it is. It is opaque and may hold text that a caller
-	// controls: only its hash travels and is kept.
+	// Key identifies who the request counts against. It may contain text controlled by a caller: only its hash is stored or
+	// sent.
 	Key   string
 	Limit Limit
 }
 
-// Decider says where a result comes from.
+// Decider says where a decision was made.
 type Decider string
 
-// The deciders.
+// Values of Decider.
 const (
-	// ByRedis is the shared decision of the fleet.
+	// ByRedis is a decision of Redis for the whole fleet.
 	ByRedis Decider = "redis"
-	// ByLocal is this gateway's own decision because Redis could not be asked, or did not answer in time.
+	// ByLocal is a decision of this gateway alone, because Redis was unavailable or did not respond in time.
 	ByLocal Decider = "local"
-	// ByMemory is a denial for which Redis was not asked: it had denied this bucket until a moment that has not come yet, or
-	// the requests that this gateway alone has allowed fill the limit.
+	// ByMemory is a denial without a round trip to Redis: Redis denied the bucket earlier and the retry time has not come,
+	// or the local window is full.
 	ByMemory Decider = "memory"
 )
 
-// State is a bucket after the decision.
+// State is the state of a bucket after the decision.
 type State struct {
 	Limit Limit
-	// Remaining is how many more requests the bucket would admit now. Where Result.By is ByMemory or ByLocal it knows of this
-	// gateway's requests only.
+	// Remaining is the number of further requests that would be allowed now. If Result.By is ByMemory or ByLocal, it takes
+	// only this gateway's requests into account.
 	Remaining int
-	// Reset is the time until the next unit comes back; Limit.Window if nothing is used.
+	// Reset is the time until Remaining next increases; Limit.Window if no request is counted.
 	Reset time.Duration
-	// RetryAfter is the time until the bucket admits one request again; 0 if it would have admitted this one. Limits of which
-	// this gateway decides by itself can admit one up to Options.Timeout later.
+	// RetryAfter is the time until the bucket allows another request; 0 if it did not deny this one. With ByLocal, the
+	// actual time can be up to Options.Timeout longer.
 	RetryAfter time.Duration
 }
 
-// Result is the decision about a request. To observe only (a shadow mode), let the request pass and report Allowed. A denied request is not counted anywhere, unless Redis did not answer and may have counted it.
+// Result is the decision about a request. To observe limits without enforcing them, ignore Allowed. A denied request is not
+// counted, unless Redis did not respond and may have counted it.
 type Result struct {
 	Allowed bool
-	// States has one entry for each bucket, in their order.
+	// States has one entry for each bucket, in the order of the arguments.
 	States []State
-	// RetryAfter is the time until all denying buckets admit one; 0 if Allowed.
+	// RetryAfter is the time until all buckets allow another request; 0 if Allowed.
 	RetryAfter time.Duration
 	By         Decider
 }
 
-// Limiter decides whether a request may pass, for a fleet of gateways that share a Redis. Its methods may be called from many
-// goroutines.
+// Limiter decides whether requests may pass. It is safe for concurrent use.
 type Limiter interface {
-	// Allow charges every bucket by one or none at all. group names the Redis Cluster slot that the buckets share; a bucket is
-	// always used with the same group. An error means that there is no decision: the context was cancelled, or one of
-	// ErrInvalid, ErrUnavailable and ErrClosed.
+	// Allow counts the request in all buckets or in none. All buckets of a group are stored in the same Redis Cluster slot;
+	// a bucket must always be used with the same group. An error means that there is no decision: ctx was cancelled, or the
+	// error is ErrInvalid, ErrUnavailable or ErrClosed.
 	Allow(ctx context.Context, group string, buckets ...Bucket) (Result, error)
-	// Peek says what Allow would, charging nothing.
+	// Peek returns what Allow would, without counting the request.
 	Peek(ctx context.Context, group string, buckets ...Bucket) (Result, error)
-	// Ping tries out every part of Redis, as it is done after an outage, and says what keeps the shared limits from working,
-	// if anything does. It waits until ctx is done or the client gives up, whatever Options.Timeout.
+	// Ping checks that every shard of Redis can serve the limiter, and resyncs requests that Redis lost. It waits until ctx
+	// is done or the client times out, regardless of Options.Timeout.
 	Ping(ctx context.Context) error
-	// Unavailable is the cause of an outage that Redis, or a part of it, is in; nil if there is none.
+	// Unavailable returns why Redis, or one of its shards, is unavailable; nil if none is.
 	Unavailable() error
-	// Stats returns figures.
+	// Stats returns the limiter's counters and gauges.
 	Stats() Stats
-	// KeyName is the bucket's key in Redis, for whoever has to look one up.
+	// KeyName returns the name of the bucket's key in Redis, for debugging.
 	KeyName(group string, b Bucket) string
-	// Close ends the background work and waits for it. It does not close the client.
+	// Close stops the background goroutines and waits for them. It does not close the client.
 	Close() error
 }
 
-// Stats are a Limiter's figures since its beginning, and its state.
+// Stats holds counters since New, and gauges.
 type Stats struct {
-	// Asked is the number of requests that Redis was asked about, and RoundTrips in how many round trips.
-	Asked, RoundTrips uint64
-	// Outages is how often Redis, or a part of it, became unavailable; Down how many of its Parts are unavailable now.
-	Outages     uint64
-	Down, Parts int
-	// Losses is how often Redis was found to have lost data.
-	Losses uint64
-	// Entries is the number of local windows, and Evicted how many were forgotten for want of room.
+	// Requests is the number of requests sent to Redis, and RoundTrips the number of round trips that took.
+	Requests, RoundTrips uint64
+	// Outages counts how often a shard became unavailable.
+	Outages uint64
+	// Shards is the number of shards (1, or 16 for a Cluster) and UnavailableShards how many of them are unavailable now.
+	Shards, UnavailableShards int
+	// DataLosses counts how often Redis was found to have lost data.
+	DataLosses uint64
+	// Entries is the number of local windows, and Evicted counts those that were evicted to make room for others.
 	Entries int
 	Evicted uint64
-	// Queue is how many requests wait for a round trip now. Waited is for how long Waits requests have waited, altogether.
+	// Queue is the number of requests that wait for a round trip now. Waits counts requests that have waited, and Waited is
+	// their total waiting time.
 	Queue  int
 	Waits  uint64
 	Waited time.Duration
 }
 
-// New returns a Limiter on a client, which stays the caller's to close, after the Limiter. It asks nothing yet: an
-// unreachable Redis is an outage like any other (see Limiter.Ping). A client that does not obey the deadlines of contexts is
-// an error; see TuneClient.
+// New returns a Limiter that uses client. Close the client after the Limiter. New does not connect: an unreachable Redis is
+// an outage like any other; see Limiter.Ping. New returns an error if the client ignores context deadlines; see TuneClient.
 func New(client redis.UniversalClient, o Options) (Limiter, error) {
 	if client == nil {
-		return nil, errors.New("rate limits need a Redis client")
+		return nil, errors.New("creating rate limiter: no Redis client given")
 	}
 	if err := o.complete(); err != nil {
-		return nil, fmt.Errorf("rate limits: %w", err)
+		return nil, fmt.Errorf("creating rate limiter: %w", err)
 	}
 	if !obeysDeadlines(client) {
-		return nil, errors.New("rate limits: the Redis client ignores the deadlines of contexts: set ContextTimeoutEnabled")
+		return nil, errors.New("creating rate limiter: the Redis client ignores context deadlines: set ContextTimeoutEnabled")
 	}
 	if o.Algorithm == GCRA {
 		return newGCRA(client, o), nil
@@ -166,9 +165,8 @@ func New(client redis.UniversalClient, o Options) (Limiter, error) {
 	return newExact(storeOf(client), o), nil
 }
 
-// Tightest is the state that a caller has to heed: of a refusal the one that
-// lasts longest, else the one with the least remaining. It is the zero State if
-// there are none.
+// Tightest returns the state that a caller has to respect: after a denial the one with the longest RetryAfter, otherwise the
+// one with the fewest Remaining. Without any states it returns the zero State.
 func (r Result) Tightest() State {
 	var tightest State
 	for i, s := range r.States {

@@ -7,34 +7,34 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/script"
 )
 
-// request is one Allow or Peek: the buckets, where their local windows are, the question to the script, and the result. It
-// locks the stripes of all its buckets at once, so that here too all of them are charged or none.
+// request is one Allow or Peek: its buckets, their local windows, the call of the script, and the result. It locks the
+// stripes of all its buckets at once, so that a local decision also counts in all buckets or in none.
 type request struct {
-	locals  *locals
+	windows *localWindows
 	buckets []Bucket
-	states  []State // the result's, one for each bucket
+	states  []State // of the Result
 	charge  bool
-	pending bool // the windows count it as under way
+	pending bool // the local windows count it as pending
 	tag     tag
 	ids     [MaxBuckets]id
 	tables  [MaxBuckets]*table
 	stripes [MaxBuckets]*stripe
-	order   [MaxBuckets]*stripe // distinct, in locking order
+	order   [MaxBuckets]*stripe // without duplicates, in locking order
 	locks   int
 
-	call   script.Call
-	sent   int64  // when the script was run
-	losses uint32 // known then
-	by     Decider
-	err    error // why there is no result of Redis's
+	call  script.Call
+	sent  int64  // when the call was built
+	epoch uint32 // in which the call was built
+	by    Decider
+	err   error // why Redis did not decide
 }
 
-// prepare hashes the buckets and finds their stripes.
-func (r *request) prepare(l *locals, group string, buckets []Bucket, charge bool) error {
+// prepare validates and hashes the buckets and finds their stripes.
+func (r *request) prepare(l *localWindows, group string, buckets []Bucket, charge bool) error {
 	if len(buckets) == 0 || len(buckets) > MaxBuckets {
-		return fmt.Errorf("%w: %d buckets, must be 1 to %d", ErrInvalid, len(buckets), MaxBuckets)
+		return fmt.Errorf("%w: invalid number of buckets %d: must be from 1 to %d", ErrInvalid, len(buckets), MaxBuckets)
 	}
-	r.locals, r.buckets, r.charge, r.tag = l, buckets, charge, hashGroup(group)
+	r.windows, r.buckets, r.charge, r.tag = l, buckets, charge, hashGroup(group)
 	r.locks, r.pending, r.by, r.err = 0, false, "", nil
 	for i := range buckets {
 		b := &buckets[i]
@@ -44,7 +44,7 @@ func (r *request) prepare(l *locals, group string, buckets []Bucket, charge bool
 		r.ids[i] = hashBucket(Exact, r.tag, b)
 		for j := range i {
 			if r.ids[j] == r.ids[i] {
-				return fmt.Errorf("%w %q: the same bucket twice", ErrInvalid, b.Limit.Name)
+				return fmt.Errorf("%w %q: duplicate bucket", ErrInvalid, b.Limit.Name)
 			}
 		}
 		var err error
@@ -67,12 +67,12 @@ func (r *request) prepare(l *locals, group string, buckets []Bucket, charge bool
 	return nil
 }
 
-// lock takes the locks and reads the clock under them.
+// lock locks the stripes and then reads the clock.
 func (r *request) lock() int64 {
 	for _, s := range r.order[:r.locks] {
 		s.mu.Lock()
 	}
-	return r.locals.clock()
+	return r.windows.clock()
 }
 
 func (r *request) unlock() {
@@ -81,8 +81,8 @@ func (r *request) unlock() {
 	}
 }
 
-// find is the bucket's window, pruned, or nil.
-func (r *request) find(i int, now int64) *local {
+// find returns the bucket's window, pruned, or nil.
+func (r *request) find(i int, now int64) *localWindow {
 	w := r.stripes[i].windows[r.ids[i]]
 	if w != nil {
 		w.Prune(now, w.span)
@@ -90,24 +90,25 @@ func (r *request) find(i int, now int64) *local {
 	return w
 }
 
-// make is the bucket's window, pruned; a new one if need be.
-func (r *request) make(i int, now int64) *local {
-	return r.locals.window(r.stripes[i], &r.ids[i], now, &r.buckets[i], r.tag)
+// findOrCreate returns the bucket's window, pruned.
+func (r *request) findOrCreate(i int, now int64) *localWindow {
+	return r.windows.window(r.stripes[i], &r.ids[i], now, &r.buckets[i], r.tag)
 }
 
-// drop forgets the bucket's window if it does not matter any more.
-func (r *request) drop(i int, w *local, now int64) {
+// dropIfIdle removes the bucket's window if it is idle.
+func (r *request) dropIfIdle(i int, w *localWindow, now int64) {
 	if w.idle(now) {
 		delete(r.stripes[i].windows, r.ids[i])
 	}
 }
 
-// begin denies the request from memory, unless certain is false, or marks its buckets as being asked about.
-func (r *request) begin(certain bool) (denied bool) {
+// denyOrMarkPending denies the request if the local windows suffice for that and useLocal is set. Otherwise it marks the
+// request as pending.
+func (r *request) denyOrMarkPending(useLocal bool) (denied bool) {
 	now := r.lock()
 	defer r.unlock()
 	for i := range r.buckets {
-		if !certain {
+		if !useLocal {
 			break
 		}
 		if w := r.find(i, now); w != nil && w.state(r.buckets[i].Limit, now).RetryAfter > 0 {
@@ -119,68 +120,69 @@ func (r *request) begin(certain bool) (denied bool) {
 	}
 	if r.charge {
 		for i := range r.buckets {
-			r.make(i, now).pending++
+			r.findOrCreate(i, now).pending++
 		}
 		r.pending = true
 	}
 	return false
 }
 
-// end ends that its windows count the request as under way. They may have been evicted meanwhile. The stripes are locked.
-func (r *request) end(now int64) {
+// clearPending undoes the marking as pending. The caller holds the locks. A window may have been evicted meanwhile.
+func (r *request) clearPending(now int64) {
 	if !r.pending {
 		return
 	}
 	r.pending = false
 	for i := range r.buckets {
-		w := r.make(i, now)
+		w := r.findOrCreate(i, now)
 		w.pending = max(0, w.pending-1)
 	}
 }
 
-// failed records that the script run has failed.
-func (r *request) failed() {
+// runFailed records that the script run failed.
+func (r *request) runFailed() {
 	now := r.lock()
-	r.end(now)
+	r.clearPending(now)
 	r.unlock()
 }
 
-// cancel ends a request without a result, which Redis has not counted.
+// cancel ends a request that was not counted and has no result.
 func (r *request) cancel() {
 	now := r.lock()
 	r.by = ByLocal
-	r.end(now)
+	r.clearPending(now)
 	for i := range r.buckets {
 		if w := r.find(i, now); w != nil {
-			r.drop(i, w, now)
+			r.dropIfIdle(i, w, now)
 		}
 	}
 	r.unlock()
 }
 
-// ask makes the question to the script, with what it must be told of the buckets. No request is longer under way than slack.
-func (r *request) ask(number uint64, prefix string, slack int64, losses uint32) {
+// buildCall builds the call of the script, with the unsynced requests of the buckets. slack bounds how long the call can
+// take.
+func (r *request) buildCall(number uint64, prefix string, slack int64, epoch uint32) {
 	c := &r.call
 	c.Number, c.Charge, c.N = number, r.charge, len(r.buckets)
 	now := r.lock()
-	r.sent, r.losses = now, losses
+	r.sent, r.epoch = now, epoch
 	for i := range r.buckets {
 		b := &r.buckets[i]
 		to := &c.Buckets[i]
 		to.Key = redisKey(prefix, r.tag, b.Limit.Name, &r.ids[i])
 		to.Limit, to.Window = b.Limit.Requests, b.Limit.Window.Microseconds()
 		if w := r.find(i, now); w != nil {
-			w.tell(to, now, slack, losses)
-		} else { // a Peek of a bucket that this gateway does not know
+			w.fillBucket(to, now, slack, epoch)
+		} else { // a Peek of a bucket without a local window
 			to.Writer, to.Base, to.Seq, to.Unsynced = newWriter(), 0, 0, to.Unsynced[:0]
 		}
 	}
 	r.unlock()
 }
 
-// tell puts into b what Redis must be told.
-func (w *local) tell(b *script.Bucket, now, slack int64, losses uint32) {
-	b.Writer, b.Seq, b.Base = w.Writer, w.Seq, w.base(now, slack, losses)
+// fillBucket sets the fields of b that describe the window's requests.
+func (w *localWindow) fillBucket(b *script.Bucket, now, slack int64, epoch uint32) {
+	b.Writer, b.Seq, b.Base = w.Writer, w.Seq, w.base(now, slack, epoch)
 	b.Unsynced = b.Unsynced[:0]
 	n := int(min(b.Seq-b.Base, uint64(w.Total()))) //nolint:gosec // not negative
 	for _, e := range w.Last(n) {
@@ -188,12 +190,12 @@ func (w *local) tell(b *script.Bucket, now, slack int64, losses uint32) {
 	}
 }
 
-// answered records the script's reply.
-func (r *request) answered() {
+// applyReplies records the script's replies.
+func (r *request) applyReplies() {
 	now := r.lock()
 	defer r.unlock()
 	r.by = ByRedis
-	r.end(now)
+	r.clearPending(now)
 	allowed := true
 	for i := range r.buckets {
 		reply := &r.call.Replies[i]
@@ -212,27 +214,27 @@ func (r *request) answered() {
 			if !r.charge && reply.Retry == 0 {
 				continue
 			}
-			w = r.make(i, now)
+			w = r.findOrCreate(i, now)
 		}
 		if w.Writer != r.call.Buckets[i].Writer && w.Seq == 0 {
-			w.Writer, w.Seq = r.call.Buckets[i].Writer, max(reply.Stored, 1)-1 // it was evicted meanwhile
+			w.Writer, w.Seq = r.call.Buckets[i].Writer, max(reply.Stored, 1)-1 // the window was evicted meanwhile
 		}
 		if r.charge && allowed {
-			w.allowed(now)
+			w.add(now)
 		}
 		if w.Writer == r.call.Buckets[i].Writer {
-			w.Confirm(reply.Stored, r.losses)
+			w.Confirm(reply.Stored, r.epoch)
 		}
 		if reply.Retry > 0 {
-			// From when the script was asked on, which is never longer than Redis meant.
+			// Counting from when the call was built, the denial never lasts longer than Redis intended.
 			w.deniedUntil, w.deniedReset = r.sent+reply.Retry, r.sent+reply.Reset
 			w.deniedLimit = int32(r.buckets[i].Limit.Requests) //nolint:gosec // at most MaxRequests
 		}
-		r.drop(i, w, now)
+		r.dropIfIdle(i, w, now)
 	}
 }
 
-// stored returns a bucket into which the script has entered something: this request, or unsynced ones.
+// stored returns a bucket in which the script stored something: this request, or unsynced ones.
 func (r *request) stored() (bucket int, ok bool) {
 	if r.err != nil {
 		return 0, false
@@ -249,21 +251,21 @@ func (r *request) stored() (bucket int, ok bool) {
 	return 0, false
 }
 
-// lost records that Redis has less of the buckets than was known.
-func (r *request) lost() {
+// applyDataLoss records that Redis has fewer requests of the buckets than expected.
+func (r *request) applyDataLoss() {
 	now := r.lock()
 	for i := range r.buckets {
 		if w := r.find(i, now); w != nil && w.Writer == r.call.Buckets[i].Writer {
-			w.Confirm(r.call.Replies[i].Stored, r.losses)
+			w.Confirm(r.call.Replies[i].Stored, r.epoch)
 		}
 	}
 	r.unlock()
 }
 
-// decide decides without Redis: by the local windows, or, with force, to allow. Requests that Redis is being asked about
-// count as if they were allowed: a denial because of them lasts until they have their answers, which soon is. With unknown,
-// Redis may have counted this request: then it is counted here in any case.
-func (r *request) decide(force, unknown bool, soon time.Duration) {
+// decideLocally decides by the local windows, or, with force, allows the request. Pending requests count like allowed ones:
+// a denial because of them lasts for retry, by when they have their replies. With mayBeCounted, Redis may have counted this
+// request, so it is counted here even if it is denied.
+func (r *request) decideLocally(force, mayBeCounted bool, retry time.Duration) {
 	now := r.lock()
 	defer r.unlock()
 	r.by = ByLocal
@@ -276,28 +278,28 @@ func (r *request) decide(force, unknown bool, soon time.Duration) {
 		}
 		return
 	}
-	r.end(now)
-	var windows [MaxBuckets]*local
+	r.clearPending(now)
+	var windows [MaxBuckets]*localWindow
 	allowed := true
 	for i := range r.buckets {
-		w := r.make(i, now)
+		w := r.findOrCreate(i, now)
 		windows[i] = w
 		s := w.state(r.buckets[i].Limit, now)
 		if s.RetryAfter == 0 && w.Total()+int(w.pending) >= s.Limit.Requests {
-			s.Remaining, s.RetryAfter = 0, soon
+			s.Remaining, s.RetryAfter = 0, retry
 		}
 		allowed = allowed && s.RetryAfter == 0
 		r.states[i] = s
 	}
 	allowed = allowed || force
 	for i, w := range windows[:len(r.buckets)] {
-		if allowed || unknown {
-			w.allowed(now)
+		if allowed || mayBeCounted {
+			w.add(now)
 		}
 		if allowed {
 			r.states[i] = w.state(r.buckets[i].Limit, now)
 			r.states[i].RetryAfter = 0
 		}
-		r.drop(i, w, now)
+		r.dropIfIdle(i, w, now)
 	}
 }

@@ -16,27 +16,27 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 )
 
-// serverWorld is a world of a real Redis and a real network.
-type serverWorld struct {
+// realEnvironment has a real Redis and real connections.
+type realEnvironment struct {
 	t      *testing.T
 	server *redistest.Server
 	links  []*linktest.Link // by gateway
 }
 
-// plays reports whether the world knows a scenario's faults.
-func (w *serverWorld) plays(s *scenario) bool {
+// supports reports whether the environment can inject all faults of a scenario.
+func (w *realEnvironment) supports(s *scenario) bool {
 	for _, f := range s.faults {
 		switch f.kind {
-		case slowRedis, loseAnswers, stall, failover:
+		case slowRedis, loseReplies, stall, failover:
 			return false
 		}
 	}
 	return s.nodes == 1
 }
 
-func (w *serverWorld) snapshot() string { return filepath.Join(w.server.Dir, "dump.rdb") }
+func (w *realEnvironment) snapshot() string { return filepath.Join(w.server.Dir, "dump.rdb") }
 
-func (w *serverWorld) save(int) {
+func (w *realEnvironment) save(int) {
 	o := w.server.Options().Simple()
 	o.ReadTimeout = time.Minute
 	c := redis.NewClient(o)
@@ -44,7 +44,7 @@ func (w *serverWorld) save(int) {
 	assert.NoError(w.t, c.Save(context.Background()).Err())
 }
 
-func (w *serverWorld) begin(f fault) {
+func (w *realEnvironment) begin(f fault) {
 	switch f.kind {
 	case slowLink:
 		w.links[f.gateway].Slow(f.by, f.by)
@@ -67,7 +67,7 @@ func (w *serverWorld) begin(f fault) {
 	}
 }
 
-func (w *serverWorld) end(f fault) {
+func (w *realEnvironment) end(f fault) {
 	switch f.kind {
 	case slowLink:
 		w.links[f.gateway].Slow(0, 0)
@@ -82,8 +82,9 @@ func (w *serverWorld) end(f fault) {
 	}
 }
 
-// TestScenariosOnARealRedis plays scenarios of the simulation on real servers, in real time, all at once: they mostly wait.
-func TestScenariosOnARealRedis(t *testing.T) {
+// TestScenariosOnRealRedis plays some of the simulation's scenarios on real servers, in real time and concurrently, because
+// they mostly wait.
+func TestScenariosOnRealRedis(t *testing.T) {
 	t.Parallel()
 	scenarios := 4
 	if os.Getenv("GATEHOUSE_CHAOS") == "1" {
@@ -92,13 +93,13 @@ func TestScenariosOnARealRedis(t *testing.T) {
 	var work sync.WaitGroup
 	for seed := uint64(1); scenarios > 0; seed++ {
 		s := makeScenario(seed)
-		w := &serverWorld{t: t}
-		if len(s.faults) == 0 || !w.plays(s) {
+		w := &realEnvironment{t: t}
+		if len(s.faults) == 0 || !w.supports(s) {
 			continue
 		}
 		scenarios--
-		s.timeout = 500 * time.Millisecond // a busy machine
-		s.length = s.healed + s.recovery() + 2*s.window
+		s.timeout = 500 * time.Millisecond // tolerates a busy machine
+		s.length = s.repaired + s.recovery() + 2*s.window
 		w.server = redistest.Start(t, redistest.WithClock())
 		limiters := make([]Limiter, s.gateways)
 		for g := range limiters {

@@ -11,59 +11,59 @@ import (
 	"time"
 )
 
-// A scenario is a fleet, what it limits, how much comes, and what goes wrong. It says nothing of whether Redis is simulated.
+// scenario describes a fleet, its limits, its load and its faults, for a simulated or a real Redis.
 type scenario struct {
 	seed     uint64
 	gateways int
-	nodes    int // of a Cluster; 1: a single Redis
+	nodes    int // 1: a single Redis; more: a Cluster
 	window   time.Duration
 	timeout  time.Duration
 	probe    time.Duration
 	keys     []scenarioKey
-	rate     float64 // requests of the fleet for each key, in units of the limit and window
+	rate     float64 // load of each key, relative to its limit
 	faults   []fault
-	healed   time.Duration // when the last fault is over
+	repaired time.Duration // when the last fault is over
 	length   time.Duration
 }
 
-// A scenarioKey is a bucket that requests are charged to.
+// scenarioKey is a bucket that requests count against.
 type scenarioKey struct {
 	name   string
 	group  string
-	limits []int // by gateway: they may disagree
+	limits []int // by gateway, which may disagree
 	wide   int   // index of a second bucket of every request; -1: none
 }
 
-// A fault begins and ends.
+// fault is an injected fault, from at on for lasts.
 type fault struct {
 	kind    faultKind
 	at      time.Duration
 	lasts   time.Duration
 	gateway int // whose network; -1: all
 	node    int
-	by      time.Duration
+	by      time.Duration // delay, lag, age or step, by kind
 	share   float64
 }
 
 type faultKind string
 
 const (
-	slowLink     faultKind = "slow link"      // by, for one gateway
-	cutLink      faultKind = "cut link"       // of one gateway
-	slowRedis    faultKind = "slow Redis"     // by, for all
-	freezeRedis  faultKind = "freeze"         // what arrives is run when it is over
-	stopRedis    faultKind = "stop"           // and start with all data
-	emptyRedis   faultKind = "stop and empty" // and start without any
-	oldRedis     faultKind = "older snapshot" // stop, and start with what was saved by earlier
-	failover     faultKind = "failover"       // to a replica that has not received the writes of the last by
-	loseAnswers  faultKind = "lose answers"   // of a share of the calls; a client may send them again
-	stall        faultKind = "stall"          // of one gateway: it goes on up to by after an answer
-	clockForward faultKind = "clock forward"  // by, and back when it is over
+	slowLink     faultKind = "slow link"      // delays one gateway
+	cutLink      faultKind = "cut link"       // cuts off one gateway
+	slowRedis    faultKind = "slow Redis"     // delays all gateways
+	freezeRedis  faultKind = "freeze"         // calls that arrive meanwhile are run afterwards
+	stopRedis    faultKind = "stop"           // and restart with all data
+	emptyRedis   faultKind = "stop and empty" // and restart without any
+	oldRedis     faultKind = "older snapshot" // stop, and restart with an older snapshot
+	failover     faultKind = "failover"       // to a replica that lags
+	loseReplies  faultKind = "lose replies"   // of a share of the calls, some of which are retried
+	stall        faultKind = "stall"          // one gateway processes replies late
+	clockForward faultKind = "clock forward"  // and back afterwards
 	clockBack    faultKind = "clock back"
 )
 
-// losesData says that requests which Redis has counted may be missing, from the fault's beginning on. A clock that steps ahead,
-// also to where it was, ends their window.
+// losesData reports whether requests that Redis has counted may be missing from the beginning of the fault on. A clock that
+// steps forward, even if only back to the correct time, expires them.
 func (k faultKind) losesData() bool {
 	return k == emptyRedis || k == oldRedis || k == failover || k.stepsClock()
 }
@@ -82,7 +82,7 @@ func (s *scenario) String() string {
 	return b.String()
 }
 
-// makeScenario makes the scenario of a seed. Times are divided by hurry.
+// makeScenario returns the scenario of a seed.
 func makeScenario(seed uint64) *scenario {
 	r := rand.New(rand.NewPCG(seed, 11))
 	s := &scenario{
@@ -93,7 +93,7 @@ func makeScenario(seed uint64) *scenario {
 		s.nodes = 3
 	}
 	keys := 1 + r.IntN(3)
-	if seed%7 == 6 { // callers who come rarely, and replicas that take over
+	if seed%7 == 6 { // rare callers, and failovers
 		keys += 3
 	}
 	for i := range keys {
@@ -102,14 +102,14 @@ func makeScenario(seed uint64) *scenario {
 		limit := 1 + r.IntN(12)
 		for range s.gateways {
 			l := limit
-			if seed%5 == 4 { // an operator's override has not reached all yet
+			if seed%5 == 4 { // gateways disagree on the limit
 				l = 1 + r.IntN(12)
 			}
 			k.limits = append(k.limits, l)
 		}
 		s.keys = append(s.keys, k)
 	}
-	if seed%3 == 1 { // as for unverified requests: a key of an address, and the address
+	if seed%3 == 1 { // two buckets, as for unverified requests
 		wide := scenarioKey{name: "wide", group: s.keys[0].group, wide: -1}
 		for range s.gateways {
 			wide.limits = append(wide.limits, 8)
@@ -118,14 +118,14 @@ func makeScenario(seed uint64) *scenario {
 		s.keys[0].wide = len(s.keys) - 1
 	}
 	kinds := []faultKind{
-		slowLink, cutLink, slowRedis, freezeRedis, stopRedis, emptyRedis, oldRedis, failover, loseAnswers, stall, clockForward,
+		slowLink, cutLink, slowRedis, freezeRedis, stopRedis, emptyRedis, oldRedis, failover, loseReplies, stall, clockForward,
 		clockBack,
 	}
 	if seed%7 == 6 {
 		kinds = []faultKind{failover}
 	}
 	at := 2 * s.window
-	if seed%6 > 0 { // the others have no fault
+	if seed%6 > 0 { // the others have no faults
 		for range 1 + r.IntN(4) {
 			f := fault{
 				kind: kinds[r.IntN(len(kinds))], at: at + time.Duration(r.Int64N(int64(s.window))),
@@ -145,19 +145,19 @@ func makeScenario(seed uint64) *scenario {
 			}
 			s.faults = append(s.faults, f)
 			at = f.at + f.lasts
-			s.healed = at
+			s.repaired = at
 		}
 	}
-	s.length = s.healed + s.recovery() + 3*s.window
+	s.length = s.repaired + s.recovery() + 3*s.window
 	return s
 }
 
-// recovery is the documented time after which the limits are the fleet's again: a probe fails at the last moment, and the next
-// one comes; the requests that are still unsynced then are told of at the next look.
+// recovery returns the documented time within which the fleet shares its limits again: a probe fails at the last moment, the
+// next one succeeds, and requests that are still unsynced then are synced in the background.
 func (s *scenario) recovery() time.Duration { return 3*s.probe + 4*s.timeout }
 
-// A moment is a request and what became of it.
-type moment struct {
+// outcome is a request and the decision about it.
+type outcome struct {
 	gateway  int
 	key      int
 	from, to time.Duration
@@ -167,10 +167,10 @@ type moment struct {
 	states   []State
 }
 
-// history is what the requests of a scenario have seen, by their end.
-type history []moment
+// history lists the requests of a scenario in the order of their ends.
+type history []outcome
 
-// load has requests come until the scenario is over.
+// load sends requests until the scenario ends.
 func (s *scenario) load(limiters []Limiter, began time.Time) history {
 	var mu sync.Mutex
 	var all history
@@ -190,7 +190,7 @@ func (s *scenario) load(limiters []Limiter, began time.Time) history {
 			work.Go(func() {
 				for time.Since(began) < s.length {
 					<-time.After(time.Duration(r.ExpFloat64()*pause) + time.Duration(r.Int64N(int64(time.Millisecond))))
-					for range 1 + r.IntN(2)*r.IntN(4) { // some at once
+					for range 1 + r.IntN(2)*r.IntN(4) { // some concurrently
 						work.Go(func() {
 							from := time.Since(began)
 							res, err := l.Allow(context.Background(), key.group, buckets...)
@@ -199,7 +199,7 @@ func (s *scenario) load(limiters []Limiter, began time.Time) history {
 							}
 							mu.Lock()
 							defer mu.Unlock()
-							all = append(all, moment{g, k, from, time.Since(began), res.Allowed, res.By, res.RetryAfter, res.States})
+							all = append(all, outcome{g, k, from, time.Since(began), res.Allowed, res.By, res.RetryAfter, res.States})
 						})
 						<-time.After(1 + time.Duration(r.Int64N(int64(time.Microsecond))))
 					}
@@ -208,35 +208,35 @@ func (s *scenario) load(limiters []Limiter, began time.Time) history {
 		}
 	}
 	work.Wait()
-	slices.SortStableFunc(all, func(a, b moment) int {
+	slices.SortStableFunc(all, func(a, b outcome) int {
 		return cmp.Or(cmp.Compare(a.to, b.to), cmp.Compare(a.gateway, b.gateway), cmp.Compare(a.key, b.key), cmp.Compare(a.from, b.from))
 	})
 	return all
 }
 
-// far is a time that does not come.
-const far = time.Duration(1 << 62)
+// never is a time that does not come.
+const never = time.Duration(1 << 62)
 
-// spans are what a scenario's faults mean for its history.
-type spans struct {
-	local  time.Duration // from when on decisions may be local,
-	shared time.Duration // until they are Redis's again
+// timeline says what to expect of a history, and when.
+type timeline struct {
+	local  time.Duration // from when on decisions may be local
+	shared time.Duration // until when they may be
 	lossy  time.Duration // from when on data may be missing,
-	calm   time.Duration // until the fleet allows no more than the limit again
-	fair   time.Duration // until what was counted in a fault has left
-	known  time.Duration // until every loss of data is known
+	calm   time.Duration // until when the fleet may exceed the limit
+	fair   time.Duration // until what was counted during a fault has expired
+	known  time.Duration // until every data loss has been detected
 	steps  time.Duration // from when on Redis's clock may have stepped
-	late   time.Duration // for how long a call of the script may be under way
+	late   time.Duration // how long a call of the script may take
 }
 
-func (s *scenario) spans() spans {
+func (s *scenario) timeline() timeline {
 	if len(s.faults) == 0 {
-		return spans{local: far, lossy: far, steps: far, late: time.Second}
+		return timeline{local: never, lossy: never, steps: never, late: time.Second}
 	}
-	back := s.healed + s.recovery()
-	t := spans{local: far, shared: back, lossy: far, calm: back, fair: back + s.window, known: back, steps: far, late: time.Second}
+	back := s.repaired + s.recovery()
+	t := timeline{local: never, shared: back, lossy: never, calm: back, fair: back + s.window, known: back, steps: never, late: time.Second}
 	if !slices.ContainsFunc(s.faults, func(f fault) bool { return f.kind != failover }) {
-		t.known = s.healed + 2*s.probe // there is no outage: the next look finds it
+		t.known = s.repaired + 2*s.probe // without an outage, the next background check detects it
 	}
 	for _, f := range s.faults {
 		t.local = min(t.local, f.at)
@@ -248,15 +248,15 @@ func (s *scenario) spans() spans {
 		}
 		if f.kind.stepsClock() {
 			t.steps = min(t.steps, f.at)
-			t.calm = back + s.window // what was counted before the step leaves early
+			t.calm = back + s.window // what was counted before the step expires early
 		}
 	}
 	return t
 }
 
-// check holds a history against the plain rule. slack is for how long a moment may seem to last longer than it does.
+// check checks a history against the rule of the sliding window. slack is the tolerance of times.
 func (s *scenario) check(all history, slack time.Duration) error {
-	t := s.spans()
+	t := s.timeline()
 	if err := s.checkBounds(all); err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func (s *scenario) check(all history, slack time.Duration) error {
 			}
 		}
 		if m.by == ByLocal && (m.to < t.local || m.from > t.shared) {
-			return fmt.Errorf("gateway %d decided by itself at %v", m.gateway, m.from)
+			return fmt.Errorf("unexpected local decision of gateway %d at %v", m.gateway, m.from)
 		}
 		if m.allowed || m.to >= t.local && m.from < s.fair(all, m, t)+slack {
 			continue
@@ -279,18 +279,18 @@ func (s *scenario) check(all history, slack time.Duration) error {
 	return nil
 }
 
-// fair is from when on a request is not denied because of what was counted in a fault. If Redis's clock has stepped back, a
-// bucket's time goes on when somebody next asks.
-func (s *scenario) fair(all history, m moment, t spans) time.Duration {
+// fair returns from when on a request must not be denied because of what was counted during a fault. If Redis's clock was
+// set back, a bucket's time continues only with its next request.
+func (s *scenario) fair(all history, m outcome, t timeline) time.Duration {
 	fair := t.fair
 	for _, f := range s.faults {
 		if !f.kind.stepsClock() {
 			continue
 		}
 		for _, k := range s.buckets(m) {
-			next := far
+			next := never
 			for _, o := range all {
-				if o.by == ByRedis && o.from >= s.healed && slices.Contains(s.buckets(o), k) {
+				if o.by == ByRedis && o.from >= s.repaired && slices.Contains(s.buckets(o), k) {
 					next = min(next, o.to)
 				}
 			}
@@ -300,19 +300,19 @@ func (s *scenario) fair(all history, m moment, t spans) time.Duration {
 	return fair
 }
 
-// buckets are the keys that a request is charged to.
-func (s *scenario) buckets(m moment) []int {
+// buckets returns the keys that a request counts against.
+func (s *scenario) buckets(m outcome) []int {
 	if wide := s.keys[m.key].wide; wide >= 0 {
 		return []int{m.key, wide}
 	}
 	return []int{m.key}
 }
 
-// checkBounds wants no more allowed than the documented bounds.
+// checkBounds checks that no more was allowed than the documented bounds.
 func (s *scenario) checkBounds(all history) error {
-	t := s.spans()
+	t := s.timeline()
 	for k := range s.keys {
-		var on history // that were charged to the key
+		var on history // requests that count against the key
 		for _, m := range all {
 			if slices.Contains(s.buckets(m), k) {
 				on = append(on, m)
@@ -320,8 +320,9 @@ func (s *scenario) checkBounds(all history) error {
 		}
 		for i, m := range on {
 			limit := s.keys[k].limits[m.gateway]
-			// Those that were certainly allowed within the window that ends with m: before it, or at the same time by the same rule.
-			sure := func(of func(o moment) bool) int {
+			// Requests that were certainly allowed within the window that ends with m: earlier, or concurrently with the
+			// same limit.
+			sure := func(of func(o outcome) bool) int {
 				n := 0
 				for _, o := range on[:i] {
 					before := o.to < m.from || m.to < t.steps && limit == s.keys[k].limits[o.gateway]
@@ -331,17 +332,17 @@ func (s *scenario) checkBounds(all history) error {
 				}
 				return n
 			}
-			own := func(o moment) bool { return o.gateway == m.gateway }
-			redis := func(o moment) bool { return o.by == ByRedis }
-			told := func(o moment) bool { return o.by == ByRedis || o.to < t.calm }
+			own := func(o outcome) bool { return o.gateway == m.gateway }
+			redis := func(o outcome) bool { return o.by == ByRedis }
+			known := func(o outcome) bool { return o.by == ByRedis || o.to < t.calm }
 			switch {
 			case !m.allowed:
 				continue
 			case sure(own) >= limit:
-				return fmt.Errorf("gateway %d by itself allowed more than %d of %s at %v", m.gateway, limit, s.keys[k].name, m.to)
+				return fmt.Errorf("gateway %d alone allowed more than %d of %s at %v", m.gateway, limit, s.keys[k].name, m.to)
 			case m.by == ByRedis && (m.to < t.lossy || m.from > t.calm) && sure(redis) >= limit:
 				return fmt.Errorf("redis allowed gateway %d more than %d of %s at %v", m.gateway, limit, s.keys[k].name, m.to)
-			case m.by == ByRedis && m.from > t.calm && sure(told) >= limit:
+			case m.by == ByRedis && m.from > t.calm && sure(known) >= limit:
 				return fmt.Errorf("the fleet allowed gateway %d more than %d of %s at %v", m.gateway, limit, s.keys[k].name, m.to)
 			}
 		}
@@ -349,8 +350,8 @@ func (s *scenario) checkBounds(all history) error {
 	return nil
 }
 
-// checkReason wants a reason for a denial, also in a fault: as many requests as the limit that may have been counted. Each of
-// them counts once, also one that was denied because Redis had not answered.
+// checkReason checks that every denial has a reason, even during a fault: at least as many requests as the limit may have
+// been counted. Each counts once, including those that were denied locally because Redis did not reply.
 func (s *scenario) checkReason(all history, i int, late time.Duration) error {
 	m := all[i]
 	for b, k := range s.buckets(m) {
@@ -367,20 +368,20 @@ func (s *scenario) checkReason(all history, i int, late time.Duration) error {
 			}
 		}
 		if limit := s.keys[k].limits[m.gateway]; n < limit {
-			return fmt.Errorf("gateway %d denied %s by %s at %v, and at most %d of %d can have been counted",
+			return fmt.Errorf("gateway %d denied %s by %s at %v, but at most %d of %d can have been counted",
 				m.gateway, s.keys[k].name, m.by, m.from, n, limit)
 		}
 	}
 	return nil
 }
 
-// checkDenial wants a reason for a denial, and the right RetryAfter.
-func (s *scenario) checkDenial(all history, m moment, slack time.Duration) error {
+// checkDenial checks that a denial has a reason and the correct RetryAfter.
+func (s *scenario) checkDenial(all history, m outcome, slack time.Duration) error {
 	buckets := s.buckets(m)
 	least, most, full := time.Duration(0), time.Duration(0), false
 	for i, k := range buckets {
 		limit := s.keys[k].limits[m.gateway]
-		var sure, possible []moment
+		var sure, possible []outcome
 		for _, o := range all {
 			if !o.allowed || !slices.Contains(s.buckets(o), k) {
 				continue
@@ -392,9 +393,9 @@ func (s *scenario) checkDenial(all history, m moment, slack time.Duration) error
 				possible = append(possible, o)
 			}
 		}
-		slices.SortFunc(sure, func(a, b moment) int { return cmp.Compare(a.from, b.from) })
-		slices.SortFunc(possible, func(a, b moment) int { return cmp.Compare(a.to, b.to) })
-		// A gateway with a lower limit than others does not hear of what they allow meanwhile.
+		slices.SortFunc(sure, func(a, b outcome) int { return cmp.Compare(a.from, b.from) })
+		slices.SortFunc(possible, func(a, b outcome) int { return cmp.Compare(a.to, b.to) })
+		// A gateway with a lower limit than others does not learn what they allow meanwhile.
 		if n := len(sure) - limit; n >= 0 && slices.Max(s.keys[k].limits) == limit {
 			least = max(least, sure[n].from+s.window-m.to-slack)
 		}
@@ -402,14 +403,14 @@ func (s *scenario) checkDenial(all history, m moment, slack time.Duration) error
 			full = true
 			most = max(most, possible[n].to+s.window-m.from+slack)
 		} else if m.states[i].RetryAfter > 0 {
-			return fmt.Errorf("gateway %d denied %s by %s at %v, and %d of %d were used", m.gateway, s.keys[k].name, m.by, m.from, len(possible), limit)
+			return fmt.Errorf("gateway %d denied %s by %s at %v, but only %d of %d were used", m.gateway, s.keys[k].name, m.by, m.from, len(possible), limit)
 		}
 	}
 	switch {
 	case !full:
 		return fmt.Errorf("gateway %d denied %s at %v for no reason", m.gateway, s.keys[m.key].name, m.from)
 	case m.retry < least || m.retry > most:
-		return fmt.Errorf("gateway %d denied %s by %s at %v for %v, and it would be %v to %v",
+		return fmt.Errorf("gateway %d denied %s by %s at %v for %v instead of %v to %v",
 			m.gateway, s.keys[m.key].name, m.by, m.from, m.retry, least, most)
 	}
 	return nil

@@ -20,10 +20,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// A topology is real servers, and what a test does to them.
+// topology is a set of real servers.
 type topology struct {
 	options func() *redis.UniversalOptions
-	servers []*redistest.Server // that may have keys
+	servers []*redistest.Server // that can store keys
 	cluster *redistest.Cluster
 }
 
@@ -51,11 +51,12 @@ var topologies = map[string]func(t *testing.T) topology{
 	"single": singleServer, "sentinel": sentinels, "cluster": clusterOfThree,
 }
 
-// counted waits until Redis has counted as many requests of each key as passed, and no more a moment later.
-func requireCounted(t *testing.T, top topology, l ratelimit.Limit, passed map[string]int) {
+// requireCounted waits until Redis has counted the given number of allowed requests for each key, and requires that it has
+// not counted more.
+func requireCounted(t *testing.T, top topology, l ratelimit.Limit, allowed map[string]int) {
 	t.Helper()
-	fresh := newFleet(t, top.options(), patient())
-	for key, want := range passed {
+	fresh := newLimiter(t, top.options(), withLongTimeout())
+	for key, want := range allowed {
 		last := -1
 		require.Eventually(t, func() bool {
 			r, err := fresh.Peek(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
@@ -64,15 +65,16 @@ func requireCounted(t *testing.T, top topology, l ratelimit.Limit, passed map[st
 			}
 			last = l.Requests - r.States[0].Remaining
 			return last >= want
-		}, patience, 20*time.Millisecond, "of %d requests that passed Redis knows fewer", want)
-		require.Equal(t, want, last, "requests that passed, and requests that were counted, of %s", key)
+		}, longTimeout, 20*time.Millisecond, "Redis has counted fewer than the %d allowed requests", want)
+		require.Equal(t, want, last, "allowed and counted requests of %s", key)
 	}
 }
 
-// passThrough has requests of so many callers at once pass until done, and returns how many did of each key.
-func passThrough(t *testing.T, done <-chan struct{}, fleets []ratelimit.Limiter, callers int, pause time.Duration, keys []string, l ratelimit.Limit) (passed map[string]int, by map[ratelimit.Decider]int) {
+// allowUntil sends requests from concurrent callers until done, all of which must be allowed. It returns their number by
+// key and by decider.
+func allowUntil(t *testing.T, done <-chan struct{}, limiters []ratelimit.Limiter, callers int, pause time.Duration, keys []string, l ratelimit.Limit) (allowed map[string]int, by map[ratelimit.Decider]int) {
 	t.Helper()
-	passed, by = make(map[string]int), make(map[ratelimit.Decider]int)
+	allowed, by = make(map[string]int), make(map[ratelimit.Decider]int)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for i := range callers {
@@ -84,23 +86,23 @@ func passThrough(t *testing.T, done <-chan struct{}, fleets []ratelimit.Limiter,
 				case <-time.After(pause):
 				}
 				key := keys[n%len(keys)]
-				r, err := fleets[i%len(fleets)].Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
+				r, err := limiters[i%len(limiters)].Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
 				if err != nil || !r.Allowed {
 					t.Errorf("%+v %v", r, err)
 					return
 				}
 				mu.Lock()
-				passed[key]++
+				allowed[key]++
 				by[r.By]++
 				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
-	return passed, by
+	return allowed, by
 }
 
-// slowConn is a connection whose answers come late.
+// slowConn is a connection on which replies arrive late.
 type slowConn struct {
 	net.Conn
 	delay    *atomic.Int64
@@ -130,7 +132,7 @@ func (c *slowConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// slowed has answers on connections come later by delay.
+// slowed delays replies on the client's connections.
 func slowed(o *redis.UniversalOptions, delay *atomic.Int64) *redis.UniversalOptions {
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
@@ -144,40 +146,40 @@ func slowed(o *redis.UniversalOptions, delay *atomic.Int64) *redis.UniversalOpti
 	return o
 }
 
-// TestASlowRedisCountsWhatPassesOnceAndIsAskedOn has more callers at once than a slow Redis has answers for in time. Those in
-// the queue are decided without it and told once; the others go on sharing their limits, and all do when it is quick again.
-func TestASlowRedisCountsWhatPassesOnceAndIsAskedOn(t *testing.T) {
+// TestSlowRedisCountsRequestsOnce has more concurrent callers than a slow Redis can serve in time. Requests that time out in
+// the queue are decided locally and synced once, while Redis decides about the others.
+func TestSlowRedisCountsRequestsOnce(t *testing.T) {
 	t.Parallel()
 	for name, start := range topologies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			top := start(t)
 			var delay atomic.Int64
-			f := newFleet(t, slowed(top.options(), &delay), ratelimit.Options{Timeout: 500 * time.Millisecond})
+			f := newLimiter(t, slowed(top.options(), &delay), ratelimit.Options{Timeout: 500 * time.Millisecond})
 			require.NoError(t, f.Ping(t.Context()))
 			delay.Store(int64(400 * time.Millisecond))
 			l := limit(ratelimit.MaxRequests, time.Hour)
 			keys := []string{"a", "b", "c", "d", "e", "f"}
-			passed, by := passThrough(t, after(3*time.Second), []ratelimit.Limiter{f}, 1500, 0, keys, l)
+			allowed, by := allowUntil(t, after(3*time.Second), []ratelimit.Limiter{f}, 1500, 0, keys, l)
 			t.Logf("%v, queue %d", by, f.Stats().Queue)
 			delay.Store(0)
-			eventuallyBy(t, f, ratelimit.ByRedis)
-			require.Zero(t, f.Stats().Queue, "nobody waits any more")
-			requireCounted(t, top, l, passed)
+			awaitDecisionBy(t, f, ratelimit.ByRedis)
+			require.Zero(t, f.Stats().Queue, "no request may wait any longer")
+			requireCounted(t, top, l, allowed)
 		})
 	}
 }
 
-// TestConnectionsThatBreakCountWhatPassesOnce cuts all connections again and again, while requests are under way on them.
-// go-redis would send a Cluster's again, whether they were counted or not.
-func TestConnectionsThatBreakCountWhatPassesOnce(t *testing.T) {
+// TestBrokenConnectionsCountRequestsOnce closes all connections repeatedly while requests wait for replies. By default
+// go-redis would retry commands in a Cluster, whether they were counted or not.
+func TestBrokenConnectionsCountRequestsOnce(t *testing.T) {
 	t.Parallel()
 	for name, start := range topologies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			top := start(t)
-			fleets := newFleets(t, 2, top.options, hasty())
-			for _, f := range fleets {
+			limiters := newLimiters(t, 2, top.options, withShortTimeout())
+			for _, f := range limiters {
 				require.NoError(t, f.Ping(context.Background()))
 			}
 			done := make(chan struct{})
@@ -194,17 +196,17 @@ func TestConnectionsThatBreakCountWhatPassesOnce(t *testing.T) {
 				}
 			}()
 			l := limit(ratelimit.MaxRequests, time.Hour)
-			passed, by := passThrough(t, done, fleets, 16, time.Millisecond, []string{"a", "b", "c"}, l)
+			allowed, by := allowUntil(t, done, limiters, 16, time.Millisecond, []string{"a", "b", "c"}, l)
 			t.Logf("%d cuts, %v", cuts.Load(), by)
 			require.Positive(t, cuts.Load())
-			requireCounted(t, top, l, passed)
+			requireCounted(t, top, l, allowed)
 		})
 	}
 }
 
-// TestAnOlderSnapshotIsToldWhatItMisses: Redis comes back with what it had some time ago, at once, so that no gateway need
-// have noticed that it was gone; one of the gateways has no request meanwhile.
-func TestAnOlderSnapshotIsToldWhatItMisses(t *testing.T) {
+// TestRestoredSnapshotIsResynced replaces the data of Redis by an older snapshot so quickly that gateways need not notice
+// the outage. One of the gateways is idle meanwhile.
+func TestRestoredSnapshotIsResynced(t *testing.T) {
 	t.Parallel()
 	type broken struct {
 		topology
@@ -224,7 +226,7 @@ func TestAnOlderSnapshotIsToldWhatItMisses(t *testing.T) {
 				require.NoError(t, s.Restart())
 			}}
 		},
-		"sentinel fails over to a replica that is behind": func(t *testing.T) broken {
+		"sentinel failover to a lagging replica": func(t *testing.T) broken {
 			t.Helper()
 			s := redistest.StartSentinel(t)
 			require.NoError(t, s.ReplaceAfter(t.Context(), 10*time.Minute))
@@ -232,7 +234,7 @@ func TestAnOlderSnapshotIsToldWhatItMisses(t *testing.T) {
 				t.Helper()
 				redistest.AwaitReplica(t, s.Master, s.Replica)
 				require.NoError(t, s.Replica.Pause())
-				// What is in its buffers would still arrive.
+				// Discards what is in the master's buffers, which would arrive later.
 				require.NoError(t, s.Master.Client(t).Do(t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err())
 			}, func(t *testing.T) {
 				t.Helper()
@@ -242,7 +244,7 @@ func TestAnOlderSnapshotIsToldWhatItMisses(t *testing.T) {
 				require.Eventually(t, func() bool {
 					addr, err := s.MasterAddr(t.Context())
 					return err == nil && addr == s.Replica.Addr
-				}, 2*patience, 10*time.Millisecond)
+				}, 2*longTimeout, 10*time.Millisecond)
 			}}
 		},
 		"cluster": func(t *testing.T) broken {
@@ -265,16 +267,16 @@ func TestAnOlderSnapshotIsToldWhatItMisses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := start(t)
-			fleets := newFleets(t, 2, b.options, hasty())
+			limiters := newLimiters(t, 2, b.options, withShortTimeout())
 			l := limit(60, time.Hour)
 			keys := []string{"a", "b", "c", "d"}
-			passed := make(map[string]int)
+			allowed := make(map[string]int)
 			pass := func(n ...int) {
 				t.Helper()
-				for i, f := range fleets {
+				for i, f := range limiters {
 					for _, key := range keys {
-						require.Equal(t, n[i], takeAtOnce(t, fleets[i:i+1], n[i], key, l))
-						passed[key] += n[i]
+						require.Equal(t, n[i], allowConcurrently(t, limiters[i:i+1], n[i], key, l))
+						allowed[key] += n[i]
 					}
 					require.NoError(t, f.Unavailable())
 				}
@@ -283,31 +285,31 @@ func TestAnOlderSnapshotIsToldWhatItMisses(t *testing.T) {
 			b.snapshot(t)
 			pass(4, 7)
 			b.restore(t)
-			// Within its limit, and told what it misses.
+			// Redis has the missing requests again.
 			require.Eventually(t, func() bool {
-				return fleets[0].Unavailable() == nil && fleets[1].Unavailable() == nil
-			}, 2*patience, 10*time.Millisecond)
-			requireCounted(t, b.topology, l, passed)
+				return limiters[0].Unavailable() == nil && limiters[1].Unavailable() == nil
+			}, 2*longTimeout, 10*time.Millisecond)
+			requireCounted(t, b.topology, l, allowed)
 			for _, key := range keys {
-				require.Equal(t, 60-46, takeAtOnce(t, fleets, 200, key, l), "no more than the limit, of %s", key)
+				require.Equal(t, 60-46, allowConcurrently(t, limiters, 200, key, l), "no more than the limit, of %s", key)
 			}
 		})
 	}
 }
 
-// TestTheKeysOfALostNodeAreToldAgainWhereAShardSpansTwo: the newest requests of the shard are on the other one.
-func TestTheKeysOfALostNodeAreToldAgainWhereAShardSpansTwo(t *testing.T) {
+// TestLostNodeIsResyncedIfShardSpansTwoNodes loses a node while the newest requests of the shard are on the other one.
+func TestLostNodeIsResyncedIfShardSpansTwoNodes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	top := clusterOfThree(t)
 	client := top.cluster.Client(t)
-	fleets := newFleets(t, 2, top.options, hasty())
+	limiters := newLimiters(t, 2, top.options, withShortTimeout())
 	l := limit(30, time.Hour)
-	// A shard is a 16th of the slots, and a node a third of them.
+	// A shard is a 16th of the slots, a node a third.
 	var first, second []string
 	for i := 0; len(first) < 5 || len(second) < 5; i++ {
 		key := fmt.Sprint("key", i)
-		slot := int(client.ClusterKeySlot(ctx, fleets[0].KeyName(key, ratelimit.Bucket{Key: key, Limit: l})).Val())
+		slot := int(client.ClusterKeySlot(ctx, limiters[0].KeyName(key, ratelimit.Bucket{Key: key, Limit: l})).Val())
 		switch {
 		case slot/1024 != 5:
 		case top.cluster.Owner(slot) == 0:
@@ -316,115 +318,115 @@ func TestTheKeysOfALostNodeAreToldAgainWhereAShardSpansTwo(t *testing.T) {
 			second = append(second, key)
 		}
 	}
-	passed := make(map[string]int)
-	for i, f := range fleets {
+	allowed := make(map[string]int)
+	for i, f := range limiters {
 		for _, key := range append(append([]string(nil), first[:5]...), second[:5]...) {
-			require.Equal(t, 6+i, takeAtOnce(t, []ratelimit.Limiter{f}, 6+i, key, l))
-			passed[key] += 6 + i
+			require.Equal(t, 6+i, allowConcurrently(t, []ratelimit.Limiter{f}, 6+i, key, l))
+			allowed[key] += 6 + i
 		}
 	}
 	require.NoError(t, top.servers[0].Kill())
 	require.NoError(t, top.servers[0].Restart())
-	requireCounted(t, top, l, passed)
+	requireCounted(t, top, l, allowed)
 }
 
-// TestALowerLimitOfAnotherGatewayErasesNothing when Redis is told again what it has lost.
-func TestALowerLimitOfAnotherGatewayErasesNothing(t *testing.T) {
+// TestResyncWithLowerLimitKeepsAllRequests resyncs after data loss while gateways disagree on the limit.
+func TestResyncWithLowerLimitKeepsAllRequests(t *testing.T) {
 	t.Parallel()
 	for name, start := range topologies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			top := start(t)
-			fleets := newFleets(t, 2, top.options, patient())
+			limiters := newLimiters(t, 2, top.options, withLongTimeout())
 			high, low := limit(60, time.Hour), limit(10, time.Hour)
-			require.Equal(t, 4, takeAtOnce(t, fleets[1:], 4, "k", low))
-			require.Equal(t, 37, takeAtOnce(t, fleets[:1], 37, "k", high))
+			require.Equal(t, 4, allowConcurrently(t, limiters[1:], 4, "k", low))
+			require.Equal(t, 37, allowConcurrently(t, limiters[:1], 37, "k", high))
 			for _, s := range top.servers {
 				require.NoError(t, s.Client(t).FlushAll(context.Background()).Err())
 			}
 			requireCounted(t, top, high, map[string]int{"k": 41})
-			require.Equal(t, 19, takeAtOnce(t, fleets[:1], 100, "k", high))
+			require.Equal(t, 19, allowConcurrently(t, limiters[:1], 100, "k", high))
 		})
 	}
 }
 
-// TestThousandsOfBusyCallersAreToldAfterAnOutage: what one script run is told of is bounded, and the next one goes on.
-func TestThousandsOfBusyCallersAreToldAfterAnOutage(t *testing.T) {
+// TestThousandsOfBusyCallersAreResyncedAfterOutage has more unsynced requests than fit into one script run.
+func TestThousandsOfBusyCallersAreResyncedAfterOutage(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	var told events
-	f := newFleet(t, s.Options(), ratelimit.Options{Timeout: haste, OnEvent: told.on})
+	var got events
+	f := newLimiter(t, s.Options(), ratelimit.Options{Timeout: shortTimeout, OnEvent: got.on})
 	require.NoError(t, s.Kill())
-	givenUp(t, f)
+	awaitUnavailable(t, f)
 	const callers, each = 1500, 280
 	l := limit(1000, time.Hour)
 	for i := range callers {
 		key := fmt.Sprint("busy", i)
 		for range each {
-			take(t, f, key, l)
+			allow(t, f, key, l)
 		}
 	}
 	require.NoError(t, s.Restart())
-	require.Eventually(t, func() bool { return f.Unavailable() == nil }, 2*patience, 10*time.Millisecond)
-	passed := make(map[string]int)
+	require.Eventually(t, func() bool { return f.Unavailable() == nil }, 2*longTimeout, 10*time.Millisecond)
+	allowed := make(map[string]int)
 	for i := 0; i < callers; i += 97 {
-		passed[fmt.Sprint("busy", i)] = each
+		allowed[fmt.Sprint("busy", i)] = each
 	}
-	requireCounted(t, topology{options: s.Options}, l, passed)
-	require.EqualValues(t, 1, f.Stats().Outages, "nothing was too much at once")
+	requireCounted(t, topology{options: s.Options}, l, allowed)
+	require.EqualValues(t, 1, f.Stats().Outages, "the sync must not cause another outage")
 }
 
-// TestHoweverMuchWasAllowedIsTold: with on_outage allow that is far more than the limit, and must not keep others from theirs.
-func TestHoweverMuchWasAllowedIsTold(t *testing.T) {
+// TestResyncFarAboveTheLimit allows far more than the limit during an outage, with on_outage allow.
+func TestResyncFarAboveTheLimit(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	f := newFleet(t, s.Options(), ratelimit.Options{OnOutage: ratelimit.Allow, Timeout: haste})
+	f := newLimiter(t, s.Options(), ratelimit.Options{OnOutage: ratelimit.Allow, Timeout: shortTimeout})
 	require.NoError(t, s.Kill())
-	givenUp(t, f)
+	awaitUnavailable(t, f)
 	l, busy := limit(20, time.Hour), 0
 	for last := time.Now().UnixMicro(); busy < 70_000; {
-		if now := time.Now().UnixMicro(); now != last { // each at a microsecond of its own
+		if now := time.Now().UnixMicro(); now != last { // each in another microsecond
 			last, busy = now, busy+1
-			require.True(t, take(t, f, "busy", l).Allowed)
+			require.True(t, allow(t, f, "busy", l).Allowed)
 		}
 	}
-	require.True(t, take(t, f, "other", l).Allowed)
+	require.True(t, allow(t, f, "other", l).Allowed)
 	require.NoError(t, s.Restart())
-	require.Eventually(t, func() bool { return f.Unavailable() == nil }, 2*patience, 10*time.Millisecond)
-	fresh := newFleet(t, s.Options(), patient())
-	require.False(t, take(t, fresh, "busy", l).Allowed)
-	require.Equal(t, 18, take(t, fresh, "other", l).States[0].Remaining)
+	require.Eventually(t, func() bool { return f.Unavailable() == nil }, 2*longTimeout, 10*time.Millisecond)
+	fresh := newLimiter(t, s.Options(), withLongTimeout())
+	require.False(t, allow(t, fresh, "busy", l).Allowed)
+	require.Equal(t, 18, allow(t, fresh, "other", l).States[0].Remaining)
 }
 
-// TestAllowAllowsAsSoonAsRedisIsGone: also what Redis had denied before, and before the gateway gives it up.
-func TestAllowAllowsAsSoonAsRedisIsGone(t *testing.T) {
+// TestOnOutageAllowTakesEffectImmediately allows what Redis had denied before, even before Redis counts as unavailable.
+func TestOnOutageAllowTakesEffectImmediately(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []ratelimit.Algorithm{ratelimit.Exact, ratelimit.GCRA} {
 		t.Run(string(algorithm), func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t)
-			f := newFleet(t, s.Options(), ratelimit.Options{Algorithm: algorithm, OnOutage: ratelimit.Allow, Timeout: patience, MaxFailures: 1000})
+			f := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm, OnOutage: ratelimit.Allow, Timeout: longTimeout, MaxFailures: 1000})
 			l := limit(2, time.Hour)
-			require.Equal(t, 2, takeAtOnce(t, []ratelimit.Limiter{f}, 5, "k", l))
-			require.False(t, take(t, f, "k", l).Allowed)
+			require.Equal(t, 2, allowConcurrently(t, []ratelimit.Limiter{f}, 5, "k", l))
+			require.False(t, allow(t, f, "k", l).Allowed)
 			require.NoError(t, s.Kill())
-			take(t, f, "other", l) // finds out
+			allow(t, f, "other", l) // the first failure
 			require.NoError(t, f.Unavailable())
 			for range 5 {
 				r, err := f.Peek(context.Background(), "k", ratelimit.Bucket{Key: "k", Limit: l})
 				require.NoError(t, err)
 				require.True(t, r.Allowed)
-				require.True(t, take(t, f, "k", l).Allowed)
+				require.True(t, allow(t, f, "k", l).Allowed)
 			}
 		})
 	}
 }
 
-// TestAnUndecodableValueTakesNoOtherCallersDecision, which shares a script run with it.
-func TestAnUndecodableValueTakesNoOtherCallersDecision(t *testing.T) {
+// TestUndecodableValueDoesNotAffectOtherKeys has keys with invalid values in the same script runs as others.
+func TestUndecodableValueDoesNotAffectOtherKeys(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	f := newFleet(t, s.Options(), patient())
+	f := newLimiter(t, s.Options(), withLongTimeout())
 	c := s.Client(t)
 	l := limit(5, time.Hour)
 	values := []string{"x", strings.Repeat("\xff", 60), strings.Repeat("\x00", 89)}
@@ -449,7 +451,7 @@ func TestAnUndecodableValueTakesNoOtherCallersDecision(t *testing.T) {
 	}
 	wg.Wait()
 	for i := range 4 {
-		require.False(t, take(t, f, fmt.Sprint("bad", i), l).Allowed, "it is counted like any other")
+		require.False(t, allow(t, f, fmt.Sprint("bad", i), l).Allowed, "an undecodable value must be replaced by a count")
 	}
 	require.GreaterOrEqual(t, byRedis.Load(), int64(400-40+4*5))
 }

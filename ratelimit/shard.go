@@ -18,42 +18,42 @@ import (
 )
 
 const (
-	// clusterShards is into how many ranges of slots a Cluster is divided.
+	// clusterShards is the number of slot ranges that a Cluster is divided into.
 	clusterShards = 16
-	// maxCalls is how many requests one script run takes: it bounds for how long it keeps Redis from others, to some 2 ms.
+	// maxCalls bounds the requests of one script run, and thereby for how long it blocks Redis.
 	maxCalls = 256
-	// maxSync is how many calls, by weight, a script run takes that only tells Redis of unsynced requests.
+	// maxSync bounds the calls, by weight, of a script run that only syncs requests.
 	maxSync = 256
-	// syncTimeout bounds such a run if Options.Timeout is less: nobody waits for it.
+	// syncTimeout is the timeout of such a run if Options.Timeout is less, because no request waits for it.
 	syncTimeout = time.Second
 )
 
-// A shard is the way to one part of Redis that fails by itself: all of a single server, or a range of a Cluster's slots. When
-// a Cluster loses a node, only the callers on its slots notice.
+// shard is a part of Redis that can fail independently: a single server, or a range of a Cluster's slots. When a Cluster
+// loses a node, only requests for its slots are affected.
 type shard struct {
 	x       *exact
 	index   int
-	probe   script.Bucket // which a probe charges
-	machine *resync.Machine
-	batch   *batch.Batch[request]
-	ways    [2]way
+	probe   script.Bucket // counts probes
+	breaker *resync.Breaker
+	batcher *batch.Batcher[request]
+	workers [2]worker
 
-	random   func(n int64) int64 // spreads what would otherwise happen at once
-	unsynced atomic.Bool         // some window may be
-	synced   atomic.Int64        // requests that Redis was told of, since the last outage began
-	busy     chan struct{}       // has room for whoever probes, looks or syncs
-	spare    runner              // for that
+	random     func(n int64) int64 // spreads the load of a fleet's gateways over time
+	unsynced   atomic.Bool         // whether there may be unsynced requests
+	synced     atomic.Int64        // number of requests synced since the last outage began
+	busy       chan struct{}       // semaphore for background: held to probe, check or sync
+	background runner
 
-	canaries canaries
+	checkpoints checkpoints
 }
 
-// A way is what the script runs of one slot of the batch use.
-type way struct {
+// worker is the state of one of the batcher's two workers.
+type worker struct {
 	runner runner
 	calls  []*script.Call
 }
 
-// runner runs the script, as script.Runner does.
+// runner runs the script; see script.Runner.
 type runner interface {
 	Run(ctx context.Context, calls []*script.Call)
 }
@@ -61,7 +61,7 @@ type runner interface {
 var errPanicked = errors.New("the Redis client panicked")
 
 func newShard(x *exact, index int) *shard {
-	s := &shard{x: x, index: index, spare: x.store.newRunner(), busy: make(chan struct{}, 1), random: x.store.random(index)}
+	s := &shard{x: x, index: index, background: x.store.newRunner(), busy: make(chan struct{}, 1), random: x.store.random(index)}
 	t := tag(0)
 	for x.shardOf(t) != index {
 		t++
@@ -69,94 +69,94 @@ func newShard(x *exact, index int) *shard {
 	s.probe = script.Bucket{
 		Key: x.o.Prefix + "{" + string(t.append(nil)) + "}probe", Limit: MaxRequests, Window: MinWindow.Microseconds(), Writer: newWriter(),
 	}
-	s.machine = resync.NewMachine(x.o.MaxFailures)
-	for i := range s.ways {
-		s.ways[i].runner = x.store.newRunner()
+	s.breaker = resync.NewBreaker(x.o.MaxFailures)
+	for i := range s.workers {
+		s.workers[i].runner = x.store.newRunner()
 	}
-	s.batch = batch.New(batch.Options[request]{
-		Max: maxCalls, Timeout: x.o.Timeout, Run: s.run, Go: x.spawn,
-		Lane: func(r *request) int { return int(r.tag & 1) },
+	s.batcher = batch.New(batch.Options[request]{
+		Max: maxCalls, Timeout: x.o.Timeout, Flush: s.decide, Go: x.spawn,
+		Partition: func(r *request) int { return int(r.tag & 1) },
 	})
 	return s
 }
 
-// run has a decision about each of the requests: Redis's, or without it.
-func (s *shard) run(slot int, requests []*request, oldest time.Time) {
-	if cause := s.machine.Cause(); cause != nil {
+// decide decides a batch of requests: by Redis if it is available, otherwise locally.
+func (s *shard) decide(worker int, requests []*request, oldest time.Time) {
+	if cause := s.breaker.Cause(); cause != nil {
 		for _, r := range requests {
-			s.decide(r, cause, false)
+			s.decideLocally(r, cause, false)
 		}
 		return
 	}
-	// Once runs fail no request waits longer than Timeout in all.
+	// As soon as round trips fail, no request waits longer than Timeout in total.
 	began := time.Now()
-	if s.machine.Failing() {
+	if s.breaker.Failing() {
 		began = oldest
 	}
 	ctx, cancel := context.WithDeadline(s.x.ctx, began.Add(s.x.o.Timeout))
 	defer cancel()
-	asked := requests
-	for first := true; len(asked) > 0; first = false {
-		losses := s.x.losses.Count()
-		s.ask(ctx, &s.ways[slot], asked, losses)
-		asked = s.lost(asked, losses)
+	toSend := requests
+	for first := true; len(toSend) > 0; first = false {
+		epoch := s.x.epoch.Current()
+		s.flush(ctx, &s.workers[worker], toSend, epoch)
+		toSend = s.handleDataLoss(toSend, epoch)
 		if !first {
 			break
 		}
 	}
 	for _, r := range requests {
-		if r.call.Err != nil { // none of them is under way any more
-			r.failed()
+		if r.call.Err != nil { // first clear all of them: the decisions below count pending requests
+			r.runFailed()
 		}
 	}
 	failed, err := 0, error(nil)
 	for _, r := range requests {
 		if r.call.Err == nil {
-			r.answered()
+			r.applyReplies()
 			s.x.stats.byRedis.Add(1)
 			continue
 		}
-		s.decide(r, r.call.Err, !r.call.NotRun)
+		s.decideLocally(r, r.call.Err, !r.call.NotRun)
 		s.x.stats.byLocal.Add(1)
 		if !errors.Is(r.err, script.ErrStale) && !errors.Is(r.err, script.ErrLost) {
 			failed, err = failed+1, r.err
 		}
 	}
-	s.remember(requests)
-	if 2*failed < len(requests) { // of a Cluster, some part may answer
+	s.addCheckpoints(requests)
+	if 2*failed < len(requests) { // in a Cluster, another node may be available
 		err = nil
 	}
-	if s.x.ctx.Err() == nil && s.machine.Ran(time.Now(), err) {
-		s.x.spawn(s.recover)
+	if s.x.ctx.Err() == nil && s.breaker.FlushDone(time.Now(), err) {
+		s.x.spawn(s.recoverFromOutage)
 	}
 }
 
-// decide decides about a request without Redis, as OnOutage says. With unknown, Redis may have counted it.
-func (s *shard) decide(r *request, cause error, unknown bool) {
+// decideLocally decides about a request as OnOutage says. With mayBeCounted, Redis may have counted it.
+func (s *shard) decideLocally(r *request, cause error, mayBeCounted bool) {
 	r.err = cause
-	if s.x.o.OnOutage == Deny && !unknown {
+	if s.x.o.OnOutage == Deny && !mayBeCounted {
 		r.cancel()
 		return
 	}
-	r.decide(s.x.o.OnOutage == Allow, unknown, s.x.o.Timeout)
+	r.decideLocally(s.x.o.OnOutage == Allow, mayBeCounted, s.x.o.Timeout)
 	s.unsynced.Store(true)
 }
 
-// ask runs the script.
-func (s *shard) ask(ctx context.Context, w *way, requests []*request, losses uint32) {
+// flush runs the script for the requests.
+func (s *shard) flush(ctx context.Context, w *worker, requests []*request, epoch uint32) {
 	w.calls = w.calls[:0]
 	for _, r := range requests {
-		r.ask(s.x.number(), s.x.o.Prefix, s.x.slack, losses)
+		r.buildCall(s.x.nextNumber(), s.x.o.Prefix, s.x.slack, epoch)
 		r.call.Err = errPanicked
 		w.calls = append(w.calls, &r.call)
 	}
-	s.x.stats.runs.Add(1)
-	s.x.stats.asked.Add(uint64(len(w.calls)))
+	s.x.stats.roundTrips.Add(1)
+	s.x.stats.requests.Add(uint64(len(w.calls)))
 	run(ctx, w.runner, w.calls)
 	clear(w.calls)
 }
 
-// run has the runner answer the calls. A panic is an error of theirs.
+// run runs the script. A panic of the client becomes the error of all calls.
 func run(ctx context.Context, r runner, calls []*script.Call) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -168,22 +168,22 @@ func run(ctx context.Context, r runner, calls []*script.Call) {
 	r.Run(ctx, calls)
 }
 
-// lost returns the requests to ask about again because Redis has lost data.
-func (s *shard) lost(requests []*request, losses uint32) (again []*request) {
+// handleDataLoss returns the requests to send again because Redis had lost data.
+func (s *shard) handleDataLoss(requests []*request, epoch uint32) (retry []*request) {
 	for _, r := range requests {
 		if errors.Is(r.call.Err, script.ErrLost) {
-			r.lost()
-			again = append(again, r)
+			r.applyDataLoss()
+			retry = append(retry, r)
 		}
 	}
-	if len(again) > 0 {
-		s.x.found(losses)
+	if len(retry) > 0 {
+		s.x.dataLost(epoch)
 	}
-	return again
+	return retry
 }
 
-// remember makes a canary of the last window of each node in which something was stored.
-func (s *shard) remember(requests []*request) {
+// addCheckpoints makes the last window of each node in which something was stored a checkpoint.
+func (s *shard) addCheckpoints(requests []*request) {
 	var nodes map[string]bool
 	for _, r := range slices.Backward(requests) {
 		i, stored := r.stored()
@@ -194,9 +194,9 @@ func (s *shard) remember(requests []*request) {
 		if nodes[node] {
 			continue
 		}
-		// Its last request came now, at the latest.
+		// Its last request is not newer than the call.
 		until := r.sent + r.buckets[i].Limit.Window.Microseconds()
-		s.canaries.add(node, canary{r.stripes[i], r.buckets[i].Limit.Name, r.ids[i], until})
+		s.checkpoints.add(node, checkpoint{r.stripes[i], r.buckets[i].Limit.Name, r.ids[i], until})
 		if !s.x.store.cluster {
 			return
 		}
@@ -207,19 +207,19 @@ func (s *shard) remember(requests []*request) {
 	}
 }
 
-// recover probes Redis until it can be asked again.
-func (s *shard) recover() {
+// recoverFromOutage probes Redis until it is available and all requests are synced.
+func (s *shard) recoverFromOutage() {
 	x := s.x
-	began, cause := time.Now(), s.machine.Cause()
+	began, cause := time.Now(), s.breaker.Cause()
 	s.synced.Store(0)
 	x.stats.outages.Add(1)
-	s.tell(Event{Kind: Unavailable, Cause: cause})
-	for s.machine.State() != resync.Shared {
-		// Gateways that lost Redis together do not come back to it together.
+	s.emit(Event{Kind: Unavailable, Cause: cause})
+	for s.breaker.State() != resync.Shared {
+		// Jitter keeps the fleet's gateways from reconnecting at the same moment.
 		wait := x.o.ProbeInterval * time.Duration(90+s.random(20)) / 100
 		if x.store.refresh != nil {
-			// A node that refuses connections does not make the client look for the one that took over. It looks in the
-			// background: ask early.
+			// Refused connections do not make the client look for a node's replacement. The refresh runs in the background,
+			// so start it some time before the probe.
 			early := wait / 5
 			if !x.sleep(wait - early) {
 				return
@@ -232,44 +232,44 @@ func (s *shard) recover() {
 		}
 		s.busy <- struct{}{}
 		ctx, cancel := context.WithTimeout(x.ctx, x.o.Timeout)
-		err := s.try(ctx)
+		err := s.probeOnce(ctx)
 		cancel()
-		s.machine.Probed(err)
+		s.breaker.ProbeDone(err)
 		if err == nil {
 			err = s.sync(false)
-			s.machine.Synced(err)
+			s.breaker.SyncDone(err)
 			if err == nil {
-				s.tell(Event{Kind: Shared, Cause: cause, Lasted: time.Since(began), Synced: int(s.synced.Load())})
+				s.emit(Event{Kind: Shared, Cause: cause, Duration: time.Since(began), Synced: int(s.synced.Load())})
 			}
 		}
 		<-s.busy
 	}
 }
 
-func (s *shard) tell(e Event) {
-	e.Part, e.Parts = s.index, len(s.x.shards)
-	s.x.tell(e)
+func (s *shard) emit(e Event) {
+	e.Shard, e.Shards = s.index, len(s.x.shards)
+	s.x.emit(e)
 }
 
-// try finds out all that can keep a request from being charged: a replica, memory that is full, a missing permission. Then it
-// looks.
-func (s *shard) try(ctx context.Context) error {
-	c := &script.Call{Number: s.x.number(), Charge: true, N: 1}
+// probeOnce checks that Redis can count requests, which a read-only replica, a lack of memory or a missing permission
+// prevents. Then it checks for data loss.
+func (s *shard) probeOnce(ctx context.Context) error {
+	c := &script.Call{Number: s.x.nextNumber(), Charge: true, N: 1}
 	c.Buckets[0] = s.probe
-	run(ctx, s.spare, []*script.Call{c})
+	run(ctx, s.background, []*script.Call{c})
 	if c.Err != nil {
 		return fmt.Errorf("running the script: %w", c.Err)
 	}
-	return s.look(ctx)
+	return s.checkForDataLoss(ctx)
 }
 
-// look finds out whether Redis has lost data: it looks at the canaries, and tells Redis of their unsynced requests.
-func (s *shard) look(ctx context.Context) error {
-	losses := s.x.losses.Count()
+// checkForDataLoss detects whether Redis has lost data by syncing the windows of the checkpoints.
+func (s *shard) checkForDataLoss(ctx context.Context) error {
+	epoch := s.x.epoch.Current()
 	now := s.x.clock()
 	var calls []*syncCall
-	asked := make(map[id]bool)
-	s.canaries.visit(func(c canary) (alive bool) {
+	checked := make(map[id]bool)
+	s.checkpoints.visit(func(c checkpoint) (alive bool) {
 		c.stripe.mu.Lock()
 		defer c.stripe.mu.Unlock()
 		w := c.stripe.windows[c.id]
@@ -279,24 +279,24 @@ func (s *shard) look(ctx context.Context) error {
 		if w.Prune(now, w.span); w.Total() == 0 {
 			return false
 		}
-		if w.pending == 0 { // otherwise a request finds out
-			if !asked[c.id] {
-				calls = append(calls, s.syncCall(c.stripe, c.policy, c.id, w, losses))
+		if w.pending == 0 { // otherwise the pending request detects the loss
+			if !checked[c.id] {
+				calls = append(calls, s.syncCall(c.stripe, c.policy, c.id, w, epoch))
 			}
-			asked[c.id] = true
+			checked[c.id] = true
 		}
 		return true
 	})
-	err := s.send(ctx, calls, losses)
+	err := s.runSync(ctx, calls, epoch)
 	if err == nil {
-		s.canaries.seen(asked)
+		s.checkpoints.markChecked(checked)
 	}
 	return err
 }
 
-// lookAround looks, in the background, whether Redis has lost data, and tells it of unsynced requests.
-func (s *shard) lookAround() {
-	if s.machine.State() != resync.Shared || s.canaries.none() && !s.unsynced.Load() {
+// syncInBackground checks for data loss and syncs unsynced requests, in the background.
+func (s *shard) syncInBackground() {
+	if s.breaker.State() != resync.Shared || s.checkpoints.empty() && !s.unsynced.Load() {
 		return
 	}
 	s.x.spawn(func() {
@@ -310,15 +310,15 @@ func (s *shard) lookAround() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(s.x.ctx, s.x.o.Timeout)
-		err := s.look(ctx)
+		err := s.checkForDataLoss(ctx)
 		cancel()
 		if err == nil {
-			_ = s.sync(true) // what is left stays unsynced
+			_ = s.sync(true) // on error they stay unsynced
 		}
 	})
 }
 
-// A syncCall tells Redis of a window's unsynced requests.
+// syncCall is a call that only syncs a window's unsynced requests.
 type syncCall struct {
 	script.Call
 	stripe *stripe
@@ -326,39 +326,39 @@ type syncCall struct {
 	id     id
 }
 
-// syncCall makes the call for a window. The stripe is locked.
-func (s *shard) syncCall(st *stripe, policy string, i id, w *local, losses uint32) *syncCall {
+// syncCall returns the call for a window. The caller holds the stripe's lock.
+func (s *shard) syncCall(st *stripe, policy string, i id, w *localWindow, epoch uint32) *syncCall {
 	c := &syncCall{stripe: st, policy: policy, id: i}
-	c.Number, c.N = s.x.number(), 1
+	c.Number, c.N = s.x.nextNumber(), 1
 	b := &c.Buckets[0]
 	b.Key, b.Limit, b.Window = redisKey(s.x.o.Prefix, w.tag, policy, &i), int(w.limit), w.span
-	w.tell(b, s.x.clock(), s.x.slack, losses)
+	w.fillBucket(b, s.x.clock(), s.x.slack, epoch)
 	return c
 }
 
-// sync tells Redis of all requests that are unsynced. While requests go on being asked about, asking, those of windows with
-// requests under way are left to them.
-func (s *shard) sync(asking bool) error {
+// sync sends all unsynced requests to Redis. With shared, while Redis decides about requests, windows with pending requests
+// are skipped, because those requests sync them.
+func (s *shard) sync(shared bool) error {
 	if !s.unsynced.Swap(false) {
 		return nil
 	}
-	losses := s.x.losses.Count()
+	epoch := s.x.epoch.Current()
 	var calls []*syncCall
 	weight := 0
 	send := func() error {
-		// It may take longer than a request would wait: nobody waits for it.
+		// No request waits for this, so it may take longer than Options.Timeout.
 		ctx, cancel := context.WithTimeout(s.x.ctx, max(s.x.o.Timeout, syncTimeout))
 		defer cancel()
-		err := s.send(ctx, calls, losses)
+		err := s.runSync(ctx, calls, epoch)
 		if err != nil {
 			s.unsynced.Store(true)
 		}
 		calls, weight = calls[:0], 0
 		return err
 	}
-	for _, t := range *s.x.locals.tables.Load() {
+	for _, t := range *s.x.windows.tables.Load() {
 		for i := range t.stripes {
-			for _, c := range s.pending(t, &t.stripes[i], asking, losses) {
+			for _, c := range s.syncCalls(t, &t.stripes[i], shared, epoch) {
 				if calls, weight = append(calls, c), weight+c.Weight(); weight < maxSync {
 					continue
 				}
@@ -371,39 +371,39 @@ func (s *shard) sync(asking bool) error {
 	return send()
 }
 
-// pending makes the calls for a stripe's unsynced windows on this shard.
-func (s *shard) pending(t *table, st *stripe, asking bool, losses uint32) (calls []*syncCall) {
+// syncCalls returns the calls for a stripe's unsynced windows in this shard.
+func (s *shard) syncCalls(t *table, st *stripe, shared bool, epoch uint32) (calls []*syncCall) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	now := s.x.clock()
 	for i, w := range st.windows {
-		if w.Unsynced(losses) == 0 || s.x.shardOf(w.tag) != s.index {
+		if w.Unsynced(epoch) == 0 || s.x.shardOf(w.tag) != s.index {
 			continue
 		}
 		w.Prune(now, w.span)
 		switch {
 		case w.Total() == 0:
-		case asking && w.pending > 0:
+		case shared && w.pending > 0:
 			s.unsynced.Store(true)
 		default:
-			calls = append(calls, s.syncCall(st, t.policy, i, w, losses))
+			calls = append(calls, s.syncCall(st, t.policy, i, w, epoch))
 		}
 	}
 	return calls
 }
 
-// send makes a script run for calls.
-func (s *shard) send(ctx context.Context, calls []*syncCall, losses uint32) (err error) {
+// runSync runs the script for calls and records the replies.
+func (s *shard) runSync(ctx context.Context, calls []*syncCall, epoch uint32) (err error) {
 	if len(calls) == 0 {
 		return nil
 	}
-	// Windows come in the order of maps: a simulation could not repeat itself.
+	// Map order is random: sort, so that simulations are deterministic.
 	slices.SortFunc(calls, func(a, b *syncCall) int { return strings.Compare(a.Buckets[0].Key, b.Buckets[0].Key) })
 	batch := make([]*script.Call, len(calls))
 	for i, c := range calls {
 		batch[i] = &c.Call
 	}
-	run(ctx, s.spare, batch)
+	run(ctx, s.background, batch)
 	lost := false
 	for _, c := range calls {
 		b := &c.Buckets[0]
@@ -414,38 +414,38 @@ func (s *shard) send(ctx context.Context, calls []*syncCall, losses uint32) (err
 			}
 			if last := len(b.Unsynced) - 1; last >= 0 {
 				until := s.x.clock() - b.Unsynced[last].Age + b.Window
-				s.canaries.add(s.x.store.node(b.Key), canary{c.stripe, c.policy, c.id, until})
+				s.checkpoints.add(s.x.store.node(b.Key), checkpoint{c.stripe, c.policy, c.id, until})
 			}
 		case errors.Is(c.Err, script.ErrLost):
 			lost = true
 		case errors.Is(c.Err, script.ErrStale):
 			continue
 		default:
-			err = fmt.Errorf("telling Redis of requests: %w", c.Err)
+			err = fmt.Errorf("syncing requests: %w", c.Err)
 			continue
 		}
 		c.stripe.mu.Lock()
 		if w := c.stripe.windows[c.id]; w != nil && w.Writer == b.Writer {
-			w.Confirm(c.Replies[0].Stored, losses)
+			w.Confirm(c.Replies[0].Stored, epoch)
 		}
 		c.stripe.mu.Unlock()
 	}
 	if lost {
-		s.x.found(losses) //nolint:contextcheck // what follows goes on in the background
+		s.x.dataLost(epoch) //nolint:contextcheck // continues in the background
 	}
 	return err
 }
 
-// store is what a limiter needs to know of its Redis.
+// store is what a limiter needs to know about its Redis.
 type store struct {
 	cluster   bool
 	newRunner func() runner
-	node      func(key string) string   // names the node that has a key
-	refresh   func(ctx context.Context) // has a Cluster's client look at its nodes again
+	node      func(key string) string   // identifies the node that stores a key
+	refresh   func(ctx context.Context) // makes a Cluster client reload the cluster's topology
 	random    func(shard int) func(n int64) int64
 }
 
-// storeOf is the store behind a client.
+// storeOf returns the store of a client.
 func storeOf(client redis.UniversalClient) store {
 	_, single := client.(*redis.Client)
 	s := store{
@@ -459,7 +459,7 @@ func storeOf(client redis.UniversalClient) store {
 		s.node = func(key string) string {
 			node, err := c.MasterForKey(context.Background(), key)
 			if err != nil {
-				return key // by itself
+				return key // treat the key as a node of its own
 			}
 			return node.Options().Addr
 		}

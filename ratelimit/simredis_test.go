@@ -20,8 +20,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/script"
 )
 
-// simRedis is a Redis in virtual time: it runs the real script on its own data. Whoever uses it holds its lock, and everything
-// happens at a time of its own, so that a run depends on nothing but its seed.
+// simRedis is a simulated Redis in virtual time, which runs the real script. Callers hold mu. No two events happen at the
+// same time, so that a run depends only on its seed.
 type simRedis struct {
 	mu     sync.Mutex
 	state  *lua.LState
@@ -31,20 +31,20 @@ type simRedis struct {
 
 	step   time.Duration       // of its clock
 	down   bool                // refuses connections
-	frozen chan struct{}       // closed when it goes on; nil: it runs
+	frozen chan struct{}       // closed on resume; nil while running
 	saved  map[string]simValue // a snapshot
-	slow   time.Duration       // of answers, on average
-	lose   float64             // share of answers that are lost
+	slow   time.Duration       // average delay of replies
+	lose   float64             // share of replies that are lost
 	links  map[int]*simLink    // by gateway
-	began  time.Time           // of virtual time
-	calls  int                 // of the script
+	began  time.Time           // start of virtual time
+	calls  int                 // of the script, so never
 }
 
-// simLink is a gateway's network.
+// simLink is the network between a gateway and Redis.
 type simLink struct {
 	cut   bool // nothing arrives
 	slow  time.Duration
-	stall time.Duration // until the gateway goes on after an answer
+	stall time.Duration // maximum delay between a reply and its processing
 }
 
 type simValue struct {
@@ -52,7 +52,7 @@ type simValue struct {
 	expires time.Time
 }
 
-// simClock is where Redis's clock begins: like Redis's, in microseconds since 1970.
+// simClock is the start of Redis's clock, in microseconds since 1970.
 const simClock = int64(1_795_000_000_000_000)
 
 func newSimRedis(seed uint64) *simRedis {
@@ -78,7 +78,7 @@ func newSimRedis(seed uint64) *simRedis {
 	return r
 }
 
-// compiled is the script, compiled once.
+// compiled returns the script, which is compiled only once.
 var compiled = sync.OnceValue(func() *lua.FunctionProto {
 	chunk, err := parse.Parse(strings.NewReader(script.Source), "exact.lua")
 	if err != nil {
@@ -93,10 +93,10 @@ var compiled = sync.OnceValue(func() *lua.FunctionProto {
 
 func (r *simRedis) close() { r.state.Close() }
 
-// now is Redis's time.
+// now returns the time of Redis's clock.
 func (r *simRedis) now() int64 { return simClock + (time.Since(r.began) + r.step).Microseconds() }
 
-// command is redis.call for what the script uses.
+// command implements redis.call for the commands that the script uses.
 func (r *simRedis) command(l *lua.LState) int {
 	key := ""
 	if l.GetTop() > 1 {
@@ -127,7 +127,7 @@ func (r *simRedis) command(l *lua.LState) int {
 	return 1
 }
 
-// sizes are those of a format of struct's.
+// simSizes returns the field sizes of a struct format.
 func simSizes(format string, buf []int) []int {
 	for _, part := range strings.Split(format, "I")[1:] {
 		buf = append(buf, int(part[0]-'0'))
@@ -182,14 +182,14 @@ func (r *simRedis) run(calls []*script.Call) (string, error) {
 	r.calls += len(calls)
 	l.Push(r.script)
 	if err := l.PCall(0, 1, nil); err != nil {
-		panic(err) // the script is wrong
+		panic(err) // a bug in the script
 	}
 	reply := lua.LVAsString(l.Get(-1))
 	l.Pop(1)
 	return reply, nil
 }
 
-// stored is how many requests of a writer a bucket says it has.
+// stored returns how many requests of a writer the bucket contains.
 func (r *simRedis) stored(key string, writer uint64) (n uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,7 +212,7 @@ func (r *simRedis) stored(key string, writer uint64) (n uint64) {
 	return 0
 }
 
-// save takes a snapshot; restore goes back to it, or to nothing if there is none.
+// save takes a snapshot. restore returns to it, or to an empty database if there is none.
 func (r *simRedis) save() { r.saved = maps.Clone(r.data) }
 
 func (r *simRedis) restore() {
@@ -222,7 +222,7 @@ func (r *simRedis) restore() {
 	}
 }
 
-// simRunner is a connection of a gateway to a simRedis, or to those that have the keys.
+// simRunner is a gateway's connection to a simRedis, or to several that share the keys.
 type simRunner struct {
 	gateway int
 	node    func(key string) *simRedis
@@ -252,9 +252,9 @@ func groupBy[K comparable, V any](list []V, key func(V) K) map[K][]V {
 	return groups
 }
 
-// serve is a round trip.
+// serve handles one round trip.
 func (r *simRedis) serve(ctx context.Context, gateway int, calls []*script.Call) {
-	// What happens depends on what is asked and when, and not on the order of what happens at the same time.
+	// Delays depend on the calls and the time, but not on the order of simultaneous events.
 	hash := fnv.New64a()
 	first := slices.MinFunc(calls, func(a, b *script.Call) int { return cmp.Compare(a.Buckets[0].Key, b.Buckets[0].Key) })
 	fmt.Fprint(hash, gateway, first.Charge, first.Buckets[0].Key, time.Since(r.began))
@@ -283,7 +283,7 @@ func (r *simRedis) serve(ctx context.Context, gateway int, calls []*script.Call)
 		script.Read(calls, "", ctx.Err())
 		return
 	}
-	// Redis runs it whatever becomes of the caller, on a copy: the caller's own may be used again by then.
+	// Redis runs the calls even if the caller gives up, so it needs copies: the caller may reuse its own.
 	copies := make([]*script.Call, len(calls))
 	for i, call := range calls {
 		c := *call
@@ -301,7 +301,7 @@ func (r *simRedis) serve(ctx context.Context, gateway int, calls []*script.Call)
 			frozen := r.frozen
 			r.mu.Unlock()
 			<-frozen
-			<-time.After(thaw) // in any order
+			<-time.After(thaw) // in random order
 			r.mu.Lock()
 		}
 		if r.down {

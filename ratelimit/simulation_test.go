@@ -16,15 +16,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// world is what faults happen to.
-type world interface {
+// environment is what faults are injected into.
+type environment interface {
 	begin(f fault)
 	end(f fault)
 	save(node int)
 }
 
-// play has the faults happen.
-func (s *scenario) play(w world, began time.Time) {
+// play injects the scenario's faults.
+func (s *scenario) play(w environment, began time.Time) {
 	for _, f := range s.faults {
 		if f.kind == oldRedis || f.kind == failover {
 			<-time.After(f.at - f.by - time.Since(began))
@@ -37,13 +37,13 @@ func (s *scenario) play(w world, began time.Time) {
 	}
 }
 
-// simulated is a world in virtual time.
-type simulated struct {
+// simEnvironment is a simulated environment in virtual time.
+type simEnvironment struct {
 	nodes []*simRedis
 }
 
-func simulate(s *scenario) *simulated {
-	w := new(simulated)
+func simulate(s *scenario) *simEnvironment {
+	w := new(simEnvironment)
 	for i := range s.nodes {
 		r := newSimRedis(s.seed*10 + uint64(i))
 		for g := range s.gateways {
@@ -54,12 +54,12 @@ func simulate(s *scenario) *simulated {
 	return w
 }
 
-// node is where a key is: slots are in the middle of a shard's, so that a shard spans two nodes.
-func (w *simulated) node(t tag) *simRedis {
+// node returns the node of a tag. Nodes begin in the middle of a shard, so that some shards span two nodes.
+func (w *simEnvironment) node(t tag) *simRedis {
 	return w.nodes[(t.slot()+slots/clusterShards/2)*len(w.nodes)/(slots+slots/clusterShards)]
 }
 
-func (w *simulated) limiter(s *scenario, gateway int, o Options) *exact {
+func (w *simEnvironment) limiter(s *scenario, gateway int, o Options) *exact {
 	nodeOf := func(key string) *simRedis {
 		if len(w.nodes) == 1 {
 			return w.nodes[0]
@@ -86,18 +86,18 @@ func (w *simulated) limiter(s *scenario, gateway int, o Options) *exact {
 	}, o)
 }
 
-func (w *simulated) save(node int) {
+func (w *simEnvironment) save(node int) {
 	r := w.nodes[node]
 	r.mu.Lock()
 	r.save()
 	r.mu.Unlock()
 }
 
-func (w *simulated) begin(f fault) { w.change(f, true) }
+func (w *simEnvironment) begin(f fault) { w.change(f, true) }
 
-func (w *simulated) end(f fault) { w.change(f, false) }
+func (w *simEnvironment) end(f fault) { w.change(f, false) }
 
-func (w *simulated) change(f fault, on bool) {
+func (w *simEnvironment) change(f fault, on bool) {
 	by, share := time.Duration(0), 0.0
 	if on {
 		by, share = f.by, f.share
@@ -143,7 +143,7 @@ func (r *simRedis) change(f fault, on bool, by time.Duration, share float64) {
 		if on {
 			r.restore()
 		}
-	case loseAnswers:
+	case loseReplies:
 		r.lose = share
 	case clockForward:
 		r.step = by
@@ -186,7 +186,7 @@ func simulateSeed(seed uint64) (history, error) {
 		var err error
 		for g, x := range fleet {
 			if e := x.Unavailable(); e != nil {
-				err = fmt.Errorf("gateway %d does not share its limits again: %w", g, e)
+				err = fmt.Errorf("gateway %d has not recovered: %w", g, e)
 			}
 		}
 		faults <- err
@@ -196,7 +196,7 @@ func simulateSeed(seed uint64) (history, error) {
 		var err error
 		for err == nil && time.Since(began) < s.length {
 			<-time.After(s.probe / 2)
-			err = w.compare(fleet, s.spans(), time.Since(began))
+			err = w.compare(fleet, s.timeline(), time.Since(began))
 		}
 		watched <- err
 	}()
@@ -206,38 +206,38 @@ func simulateSeed(seed uint64) (history, error) {
 		err = s.check(all, 3*time.Millisecond)
 	}
 	if err == nil {
-		err = outages.check(all, func(m moment) int { return fleet[m.gateway].shardOf(hashGroup(s.keys[m.key].group)) })
+		err = outages.check(all, func(m outcome) int { return fleet[m.gateway].shardOf(hashGroup(s.keys[m.key].group)) })
 	}
 	<-time.After(s.window + sweepInterval)
 	for g, x := range fleet {
 		if st := x.Stats(); err == nil && (st.Entries > 0 || st.Queue > 0) {
-			err = fmt.Errorf("gateway %d remembers requests that have left: %+v", g, st)
+			err = fmt.Errorf("gateway %d keeps expired requests: %+v", g, st)
 		}
 		_ = x.Close()
 	}
 	if err != nil {
-		err = fmt.Errorf("%w\n%s\nrepeat it: GATEHOUSE_SIM_SEED=%d go test -run 'TestSimulation$' ./ratelimit", err, s, seed)
+		err = fmt.Errorf("%w\n%s\nreproduce with GATEHOUSE_SIM_SEED=%d go test -run 'TestSimulation$' ./ratelimit", err, s, seed)
 	}
 	return all, err
 }
 
-// compare holds what Redis has stored against what gateways know of their requests: no more than they have allowed, and once
-// losses of data are known no less than they take for certain.
-func (w *simulated) compare(fleet []*exact, t spans, at time.Duration) error {
-	known := t.steps == far && at > t.known
+// compare compares what Redis has stored with the gateways' records: never more than they have allowed, and, once all data
+// losses have been detected, never less than they rely on.
+func (w *simEnvironment) compare(fleet []*exact, t timeline, at time.Duration) error {
+	known := t.steps == never && at > t.known
 	for g, x := range fleet {
-		losses := x.losses.Count()
-		for _, table := range *x.locals.tables.Load() {
+		epoch := x.epoch.Current()
+		for _, table := range *x.windows.tables.Load() {
 			for i := range table.stripes {
 				st := &table.stripes[i]
 				st.mu.Lock()
 				for i, l := range st.windows {
 					l.Prune(x.clock(), l.span)
 					stored := w.node(l.tag).stored(redisKey(x.o.Prefix, l.tag, table.policy, &i), l.Writer)
-					base := l.base(x.clock(), x.slack, losses)
+					base := l.base(x.clock(), x.slack, epoch)
 					if l.pending == 0 && (stored > l.Seq || stored < base && known) {
 						st.mu.Unlock()
-						return fmt.Errorf("redis has %d requests of gateway %d, which has allowed %d and takes %d for stored", stored, g, l.Seq, base)
+						return fmt.Errorf("redis has %d requests of gateway %d, which has allowed %d and relies on %d", stored, g, l.Seq, base)
 					}
 				}
 				st.mu.Unlock()
@@ -247,15 +247,15 @@ func (w *simulated) compare(fleet []*exact, t spans, at time.Duration) error {
 	return nil
 }
 
-// outages are when gateways could not ask Redis, by what they told.
+// outages records when gateways considered Redis unavailable, by their events.
 type outages struct {
 	mu   sync.Mutex
 	list []outage
 }
 
 type outage struct {
-	gateway, part int
-	from, to      time.Duration
+	gateway, shard int
+	from, to       time.Duration
 }
 
 func (o *outages) event(gateway int, e Event, at time.Duration) {
@@ -263,24 +263,24 @@ func (o *outages) event(gateway int, e Event, at time.Duration) {
 	defer o.mu.Unlock()
 	switch e.Kind {
 	case Unavailable:
-		o.list = append(o.list, outage{gateway, e.Part, at, 1 << 62})
+		o.list = append(o.list, outage{gateway, e.Shard, at, 1 << 62})
 	case Shared:
 		for i, one := range o.list {
-			if one.gateway == gateway && one.part == e.Part {
+			if one.gateway == gateway && one.shard == e.Shard {
 				o.list[i].to = min(one.to, at)
 			}
 		}
 	}
 }
 
-// check wants no decision of Redis's before it has been told what was allowed in the outage.
-func (o *outages) check(all history, part func(moment) int) error {
+// check verifies that no gateway asked Redis during an outage, before it had synced its requests.
+func (o *outages) check(all history, shardOf func(outcome) int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, m := range all {
 		for _, one := range o.list {
-			if m.by == ByRedis && m.gateway == one.gateway && part(m) == one.part && m.from > one.from && m.from < one.to {
-				return fmt.Errorf("gateway %d asked Redis at %v, and was not ready for that from %v to %v", m.gateway, m.from, one.from, one.to)
+			if m.by == ByRedis && m.gateway == one.gateway && shardOf(m) == one.shard && m.from > one.from && m.from < one.to {
+				return fmt.Errorf("gateway %d asked Redis at %v, although it was unavailable or not synced from %v to %v", m.gateway, m.from, one.from, one.to)
 			}
 		}
 	}
@@ -294,9 +294,9 @@ func mustComplete(o Options) Options {
 	return o
 }
 
-// TestSimulation runs fleets in virtual time against simulated Redis servers that are slow, cut off, frozen, restarted and
-// wrong, and holds every history against the plain rule. GATEHOUSE_SIM_SEEDS is how many (`make chaos`: 100,000), and
-// GATEHOUSE_SIM_SEED one of them.
+// TestSimulation runs fleets in virtual time against simulated Redis servers with faults, and checks every history against
+// the rule of the sliding window. GATEHOUSE_SIM_SEEDS is the number of scenarios (`make chaos`: 100,000), and
+// GATEHOUSE_SIM_SEED selects a single one.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	if seed, err := strconv.ParseUint(os.Getenv("GATEHOUSE_SIM_SEED"), 10, 64); err == nil {
@@ -323,8 +323,8 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// TestASeedRepeatsItsHistory, so that a failure can be looked at.
-func TestASeedRepeatsItsHistory(t *testing.T) {
+// TestSimulationIsDeterministic: failures must be reproducible by their seed.
+func TestSimulationIsDeterministic(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
 		first, _ := simulation(t, seed)

@@ -1,6 +1,6 @@
-// Package batch joins concurrent calls into one run: calls that come while a run is under way wait in a queue, and the next
-// run takes them all. When the queue is long, two runs are under way at once, each for one lane, so that calls of the same
-// lane are run in the order in which they came. It knows nothing of Redis.
+// Package batch groups concurrent calls. Calls that arrive while a flush is in progress wait in a queue, and the next flush
+// handles all of them. When the queue is long, two flushes run concurrently, one for each partition, so that calls of the same
+// partition are handled in the order in which they arrived.
 package batch
 
 import (
@@ -12,83 +12,83 @@ import (
 	"time"
 )
 
-// ErrTimeout is returned for a call that has waited for Options.Timeout without being part of a run.
+// ErrTimeout is returned for a call that waited in the queue for Options.Timeout and was not flushed.
 var ErrTimeout = errors.New("timed out in the queue")
 
-// Options configure a Batch. All fields are required.
+// Options configure a Batcher. All fields are required.
 type Options[C any] struct {
-	// Max is how many calls one run takes.
+	// Max is the maximum number of calls in one flush.
 	Max int
 	// Timeout is how long a call may wait in the queue.
 	Timeout time.Duration
-	// Lane is the lane of a call: 0 or 1.
-	Lane func(call *C) int
-	// Run answers calls. It may be called for both lanes at once; slot, 0 or 1, is not that of another run under way. Calls
-	// are in the order in which they came; oldest is when the first of them did.
-	Run func(slot int, calls []*C, oldest time.Time)
+	// Partition returns the partition of a call: 0 or 1.
+	Partition func(call *C) int
+	// Flush handles calls, in the order in which they arrived; oldest is when the first of them did. It may run concurrently
+	// for the two partitions. worker, 0 or 1, differs between concurrent flushes.
+	Flush func(worker int, calls []*C, oldest time.Time)
 	// Go runs a function on another goroutine.
 	Go func(func())
 }
 
-// Batch is a queue and its runs.
-type Batch[C any] struct {
+// Batcher queues calls and flushes them.
+type Batcher[C any] struct {
 	o     Options[C]
 	items sync.Pool
 
-	mu      sync.Mutex
-	queue   []*item[C]
-	running lanes
+	mu       sync.Mutex
+	queue    []*item[C]
+	flushing partitions
 
-	slots  [2]slot[C]   // of the runs under way, by their first lane
-	length atomic.Int64 // of the queue
-	runs   atomic.Uint64
-	taken  atomic.Uint64
-	waited atomic.Int64 // nanoseconds that calls have spent in the queue
+	scratch [2]scratch[C] // by worker
+	length  atomic.Int64  // of the queue
+	flushes atomic.Uint64
+	flushed atomic.Uint64
+	waited  atomic.Int64 // nanoseconds that calls have spent in the queue
 }
 
-// Stats are figures since the beginning, and the queue's length now.
+// Stats holds counters since New, and the current length of the queue.
 type Stats struct {
-	Queue       int
-	Runs, Calls uint64
-	Waited      time.Duration // by all calls together, before their runs
+	Queue          int
+	Flushes, Calls uint64
+	Waited         time.Duration // total time that flushed calls spent in the queue
 }
 
-// lanes is a set of lanes.
-type lanes uint8
+// partitions is a set of partitions.
+type partitions uint8
 
 const (
-	noLane    lanes = 0
-	bothLanes lanes = 1<<0 | 1<<1
-	// splitAt is from which length of the queue on a run takes one lane only.
+	noPartition    partitions = 0
+	bothPartitions partitions = 1<<0 | 1<<1
+	// splitAt is the queue length from which a flush handles only one partition.
 	splitAt = 32
 )
 
-// slot is the scratch memory of a run.
-type slot[C any] struct {
+// scratch is the reusable memory of a worker.
+type scratch[C any] struct {
 	items []*item[C]
 	calls []*C
 }
 
 type item[C any] struct {
-	call  *C
-	lane  lanes
-	since time.Time
-	state state // under Batch.mu
-	done  chan struct{}
-	timer *time.Timer
+	call      *C
+	partition partitions
+	since     time.Time
+	state     state // guarded by Batcher.mu
+	done      chan struct{}
+	timer     *time.Timer
 }
 
 type state int
 
 const (
-	queued state = iota
-	taken        // by a run, which answers it
-	gone         // the caller has: it will not be part of a run
+	queued    state = iota
+	dequeued        // by a flush, which will complete it
+	abandoned       // by its caller: it must not be flushed
 )
 
-// New returns a Batch.
-func New[C any](o Options[C]) *Batch[C] {
-	b := &Batch[C]{o: o}
+// New returns a Batcher.
+func New[C any](o Options[C]) *Batcher[C] {
+	b := &Batcher[C]{o: o}
 	b.items.New = func() any {
 		i := &item[C]{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 		i.timer.Stop()
@@ -97,30 +97,30 @@ func New[C any](o Options[C]) *Batch[C] {
 	return b
 }
 
-// Do has a call answered. It returns an error, ErrTimeout or the cause of ctx's end, only if the call was not part of any run
-// and will not be. A call that is part of a run waits for its end.
+// Do queues a call and waits until a flush has handled it. It returns ErrTimeout or the cause of ctx's cancellation only if the
+// call was not flushed and never will be. Once a flush has started, Do waits for its end.
 //
-// A call that finds no run under way makes one on its own goroutine: it need not wait for another to be scheduled.
-func (b *Batch[C]) Do(ctx context.Context, call *C) error {
+// If no flush is in progress, Do flushes on its own goroutine, which saves waiting for another one to be scheduled.
+func (b *Batcher[C]) Do(ctx context.Context, call *C) error {
 	i, _ := b.items.Get().(*item[C])
-	i.call, i.lane, i.since, i.state = call, 1<<b.o.Lane(call), time.Now(), queued
+	i.call, i.partition, i.since, i.state = call, 1<<b.o.Partition(call), time.Now(), queued
 	b.mu.Lock()
 	b.queue = append(b.queue, i)
 	b.length.Add(1)
-	mine := b.claim(i.lane)
+	claimed := b.claim(i.partition)
 	b.mu.Unlock()
-	if mine != noLane {
-		b.runAll(mine, true)
+	if claimed != noPartition {
+		b.flushAll(claimed, true)
 	}
 	err := b.wait(ctx, i)
-	if err == nil { // otherwise the queue still has it
+	if err == nil { // otherwise the item is still in the queue
 		i.call = nil
 		b.items.Put(i)
 	}
 	return err
 }
 
-func (b *Batch[C]) wait(ctx context.Context, i *item[C]) error {
+func (b *Batcher[C]) wait(ctx context.Context, i *item[C]) error {
 	select {
 	case <-i.done:
 		return nil
@@ -140,7 +140,7 @@ func (b *Batch[C]) wait(ctx context.Context, i *item[C]) error {
 	b.mu.Lock()
 	left := i.state == queued
 	if left {
-		i.state = gone
+		i.state = abandoned
 	}
 	b.mu.Unlock()
 	if left {
@@ -150,44 +150,46 @@ func (b *Batch[C]) wait(ctx context.Context, i *item[C]) error {
 	return nil
 }
 
-// claim returns the lanes that a run may take now, with the given one among them; none if that is under way. b is locked.
-func (b *Batch[C]) claim(lane lanes) lanes {
-	free := bothLanes &^ b.running
+// claim marks the partitions that a flush may handle now as being flushed and returns them. They include p, unless p is being
+// flushed already: then it returns noPartition. The caller holds b.mu.
+func (b *Batcher[C]) claim(p partitions) partitions {
+	free := bothPartitions &^ b.flushing
 	switch {
-	case free&lane == noLane:
-		return noLane
-	case free != bothLanes || len(b.queue) >= splitAt:
-		free = lane
+	case free&p == noPartition:
+		return noPartition
+	case free != bothPartitions || len(b.queue) >= splitAt:
+		free = p
 	}
-	b.running |= free
+	b.flushing |= free
 	return free
 }
 
-// runAll makes runs until nobody waits. With own, the first is on this goroutine and the others are on another one.
-func (b *Batch[C]) runAll(mine lanes, own bool) {
-	for mine != noLane {
-		next, other := b.run(mine)
-		if other != noLane {
-			b.o.Go(func() { b.runAll(other, false) })
+// flushAll flushes until the queue is empty. With inline, only the first flush runs on the caller's goroutine.
+func (b *Batcher[C]) flushAll(claimed partitions, inline bool) {
+	for claimed != noPartition {
+		next, other := b.flush(claimed)
+		if other != noPartition {
+			b.o.Go(func() { b.flushAll(other, false) })
 		}
-		if own && next != noLane {
-			b.o.Go(func() { b.runAll(next, false) })
+		if inline && next != noPartition {
+			b.o.Go(func() { b.flushAll(next, false) })
 			return
 		}
-		mine = next
+		claimed = next
 	}
 }
 
-// run makes one run, and returns the lanes to run next: for this goroutine and, if the queue is long, for another one.
-func (b *Batch[C]) run(mine lanes) (next, other lanes) {
-	// On a busy machine others are about to join: they get the processor first. On an idle one this costs nothing.
+// flush flushes once and claims the partitions to flush next: next for this goroutine, other for an additional one if the
+// queue is long.
+func (b *Batcher[C]) flush(claimed partitions) (next, other partitions) {
+	// On a busy machine, let callers that are about to queue calls run first. On an idle one this costs nothing.
 	runtime.Gosched()
-	n := 0
-	if mine == 1<<1 {
-		n = 1
+	worker := 0
+	if claimed == 1<<1 {
+		worker = 1
 	}
-	s := &b.slots[n]
-	b.take(s, mine)
+	s := &b.scratch[worker]
+	b.dequeue(s, claimed)
 	ended := false
 	defer func() {
 		for _, i := range s.items {
@@ -197,22 +199,22 @@ func (b *Batch[C]) run(mine lanes) (next, other lanes) {
 		clear(s.calls)
 		s.items, s.calls = s.items[:0], s.calls[:0]
 		b.mu.Lock()
-		b.running &^= mine
+		b.flushing &^= claimed
 		for _, i := range b.queue {
-			if lane := b.claim(i.lane); lane != noLane && next == noLane {
-				next = lane
-			} else if lane != noLane {
-				other = lane
+			if p := b.claim(i.partition); p != noPartition && next == noPartition {
+				next = p
+			} else if p != noPartition {
+				other = p
 			}
-			if b.running == bothLanes {
+			if b.flushing == bothPartitions {
 				break
 			}
 		}
 		b.mu.Unlock()
-		if !ended { // Run has panicked, and others may wait
-			for _, l := range []lanes{next, other} {
-				if l != noLane {
-					b.o.Go(func() { b.runAll(l, false) })
+		if !ended { // Flush panicked: this goroutine does not flush again
+			for _, p := range []partitions{next, other} {
+				if p != noPartition {
+					b.o.Go(func() { b.flushAll(p, false) })
 				}
 			}
 		}
@@ -222,24 +224,24 @@ func (b *Batch[C]) run(mine lanes) (next, other lanes) {
 		for _, i := range s.items {
 			b.waited.Add(int64(now.Sub(i.since)))
 		}
-		b.runs.Add(1)
-		b.taken.Add(uint64(len(s.items)))
-		b.o.Run(n, s.calls, s.items[0].since)
+		b.flushes.Add(1)
+		b.flushed.Add(uint64(len(s.items)))
+		b.o.Flush(worker, s.calls, s.items[0].since)
 	}
 	ended = true
 	return next, other
 }
 
-// take moves calls of the lanes from the queue to s.
-func (b *Batch[C]) take(s *slot[C], mine lanes) {
+// dequeue moves up to Options.Max calls of the claimed partitions from the queue to s, and removes abandoned ones.
+func (b *Batcher[C]) dequeue(s *scratch[C], claimed partitions) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	rest := b.queue[:0]
 	for _, i := range b.queue {
 		switch {
-		case i.state == gone:
-		case i.lane&mine != noLane && len(s.items) < b.o.Max:
-			i.state = taken
+		case i.state == abandoned:
+		case i.partition&claimed != noPartition && len(s.items) < b.o.Max:
+			i.state = dequeued
 			s.items, s.calls = append(s.items, i), append(s.calls, i.call)
 		default:
 			rest = append(rest, i)
@@ -250,10 +252,10 @@ func (b *Batch[C]) take(s *slot[C], mine lanes) {
 	b.length.Store(int64(len(rest)))
 }
 
-// Stats returns the figures.
-func (b *Batch[C]) Stats() Stats {
+// Stats returns the current figures.
+func (b *Batcher[C]) Stats() Stats {
 	return Stats{
-		Queue: int(b.length.Load()), Runs: b.runs.Load(), Calls: b.taken.Load(),
+		Queue: int(b.length.Load()), Flushes: b.flushes.Load(), Calls: b.flushed.Load(),
 		Waited: time.Duration(b.waited.Load()),
 	}
 }

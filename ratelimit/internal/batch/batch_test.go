@@ -14,28 +14,28 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/batch"
 )
 
-type call struct{ lane, runs int }
+type call struct{ partition, flushes int }
 
-func laneOf(c *call) int { return c.lane }
+func partitionOf(c *call) int { return c.partition }
 
 const timeout = 50 * time.Millisecond
 
-// start returns a batch whose runs take so long, and the sizes of its runs.
-func start(took time.Duration, most int) (*batch.Batch[call], *[]int) {
+// start returns a Batcher whose flushes take duration, and the sizes of its flushes.
+func start(duration time.Duration, most int) (*batch.Batcher[call], *[]int) {
 	sizes := new([]int)
 	return batch.New(batch.Options[call]{
-		Max: most, Timeout: timeout, Go: func(f func()) { go f() }, Lane: laneOf,
-		Run: func(_ int, calls []*call, _ time.Time) {
+		Max: most, Timeout: timeout, Go: func(f func()) { go f() }, Partition: partitionOf,
+		Flush: func(_ int, calls []*call, _ time.Time) {
 			*sizes = append(*sizes, len(calls))
-			<-time.After(took)
+			<-time.After(duration)
 			for _, c := range calls {
-				c.runs++
+				c.flushes++
 			}
 		},
 	}), sizes
 }
 
-func TestCallsThatComeDuringARunShareTheNext(t *testing.T) {
+func TestCallsDuringFlushShareTheNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, sizes := start(10*time.Millisecond, 64)
@@ -51,20 +51,19 @@ func TestCallsThatComeDuringARunShareTheNext(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []int{1, 64, 35}, *sizes)
 		for i := range calls {
-			require.Equal(t, 1, calls[i].runs)
+			require.Equal(t, 1, calls[i].flushes)
 		}
 		s := b.Stats()
-		require.Equal(t, batch.Stats{Runs: 3, Calls: 100, Waited: 64*9*time.Millisecond + 35*19*time.Millisecond}, s)
+		require.Equal(t, batch.Stats{Flushes: 3, Calls: 100, Waited: 64*9*time.Millisecond + 35*19*time.Millisecond}, s)
 	})
 }
 
-// TestACallThatTimesOutInTheQueueIsNeverRun: its caller has decided without it. Runs go on at full size, and the queue does
-// not grow, however many callers give up.
-func TestACallThatTimesOutInTheQueueIsNeverRun(t *testing.T) {
+// TestTimedOutCallIsNeverFlushed: flushes stay at full size and the queue does not grow, however many calls time out.
+func TestTimedOutCallIsNeverFlushed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const most = 4
-		b, sizes := start(40*time.Millisecond, most) // 100 a second; 1,000 come
+		b, sizes := start(40*time.Millisecond, most) // 100 calls per second; 1,000 arrive
 		var wg sync.WaitGroup
 		calls := make([]call, 2000)
 		errs := make([]error, len(calls))
@@ -84,11 +83,11 @@ func TestACallThatTimesOutInTheQueueIsNeverRun(t *testing.T) {
 		for i, err := range errs {
 			if err == nil {
 				answered++
-				require.Equal(t, 1, calls[i].runs)
+				require.Equal(t, 1, calls[i].flushes)
 				continue
 			}
 			require.ErrorIs(t, err, batch.ErrTimeout)
-			require.Zero(t, calls[i].runs)
+			require.Zero(t, calls[i].flushes)
 		}
 		require.Greater(t, answered, 190)
 		for _, size := range (*sizes)[2:50] {
@@ -98,7 +97,7 @@ func TestACallThatTimesOutInTheQueueIsNeverRun(t *testing.T) {
 	})
 }
 
-func TestACancelledCallIsNotRunAndOneThatIsRunIsAwaited(t *testing.T) {
+func TestCancelDropsQueuedCallAndAwaitsRunningFlush(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, _ := start(10*time.Millisecond, 64)
@@ -113,22 +112,22 @@ func TestACancelledCallIsNotRunAndOneThatIsRunIsAwaited(t *testing.T) {
 		cancel(errLeft)
 		wg.Wait()
 		synctest.Wait()
-		require.Equal(t, 1, first.runs)
-		require.Zero(t, second.runs)
+		require.Equal(t, 1, first.flushes)
+		require.Zero(t, second.flushes)
 	})
 }
 
-func TestNobodyWaitsForEverForARunThatPanics(t *testing.T) {
+func TestPanickingFlushDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		broken := true
 		b := batch.New(batch.Options[call]{
-			Max: 1, Timeout: timeout, Go: func(f func()) { go f() }, Lane: laneOf,
-			Run: func(int, []*call, time.Time) {
+			Max: 1, Timeout: timeout, Go: func(f func()) { go f() }, Partition: partitionOf,
+			Flush: func(int, []*call, time.Time) {
 				if broken {
 					broken = false
 					<-time.After(time.Millisecond)
-					panic("a hook of the client's")
+					panic("panic in a client hook")
 				}
 			},
 		})
@@ -141,26 +140,26 @@ func TestNobodyWaitsForEverForARunThatPanics(t *testing.T) {
 	})
 }
 
-// TestALongQueueIsRunInTwoLanesAtOnce, and calls of one lane in the order in which they came; a short one in one run.
-func TestALongQueueIsRunInTwoLanesAtOnce(t *testing.T) {
+// TestLongQueueFlushesBothPartitionsConcurrently, and keeps the order of each partition. A short queue is flushed at once.
+func TestLongQueueFlushesBothPartitionsConcurrently(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		type numbered struct{ lane, n int }
+		type numbered struct{ partition, n int }
 		var mu sync.Mutex
 		atOnce, most, both := 0, 0, 0
 		last := map[int]int{}
 		b := batch.New(batch.Options[numbered]{
-			Max: 20, Timeout: time.Second, Go: func(f func()) { go f() }, Lane: func(c *numbered) int { return c.lane },
-			Run: func(_ int, calls []*numbered, _ time.Time) {
+			Max: 20, Timeout: time.Second, Go: func(f func()) { go f() }, Partition: func(c *numbered) int { return c.partition },
+			Flush: func(_ int, calls []*numbered, _ time.Time) {
 				mu.Lock()
 				atOnce++
 				most = max(most, atOnce)
-				if calls[0].lane != calls[len(calls)-1].lane {
+				if calls[0].partition != calls[len(calls)-1].partition {
 					both++
 				}
 				for _, c := range calls {
-					assert.Greater(t, c.n, last[c.lane])
-					last[c.lane] = c.n
+					assert.Greater(t, c.n, last[c.partition])
+					last[c.partition] = c.n
 				}
 				mu.Unlock()
 				<-time.After(5 * time.Millisecond)

@@ -1,24 +1,24 @@
-// Package resync decides what Redis must be told, and when it may be asked, after an outage or a loss of data. It has no
-// clock, no goroutine and no Redis.
+// Package resync decides which requests a gateway has to report to Redis after an outage or data loss, and when Redis may be
+// asked for decisions again. It contains no I/O, clock or goroutine.
 //
-// A Record is what a gateway knows of one window in Redis: how many of the requests that it allowed are stored there. The
-// requests after those are unsynced. Redis enters each of them once, whatever is sent twice, because they are numbered.
+// A [Record] tracks how many of the requests that a gateway allowed in one window are stored in Redis. The later ones are
+// unsynced. Requests are numbered, so Redis adds each of them once, even if it is sent twice.
 //
-// A Machine is the state of one part of Redis:
+// A [Breaker] is the circuit breaker of one shard:
 //
-//	         too many runs fail
-//	Shared ──────────────────────▶ Unavailable ◀─┐
-//	  ▲                              │           │ a run fails
-//	  │                              │ a probe   │
-//	  │ all unsynced                 ▼ succeeds  │
-//	  └────────────────────────── Resyncing ─────┘
+//	         too many flushes fail
+//	Shared ────────────────────────▶ Unavailable ◀─┐
+//	  ▲                                │           │ a sync fails
+//	  │                                │ a probe   │
+//	  │ all unsynced                   ▼ succeeds  │
+//	  └──────────────────────────── Resyncing ─────┘
 //	    requests are stored
 //
-// Redis is asked about requests in state Shared only. In the other two each gateway decides by itself, and what it allows is
-// unsynced. So the first request that Redis is asked about after an outage finds everything there that was allowed in it.
+// Redis is asked for decisions only in state Shared. In the other states each gateway decides locally, and the requests that it
+// allows are unsynced. Hence the first decision after an outage takes every request into account that was allowed during it.
 //
-// A loss of data does not change the state: it makes every request unsynced that was stored before it (Losses), and the
-// gateway sends them while it goes on asking.
+// Data loss does not change the state. It begins a new [Epoch], in which every request stored before is unsynced again, and the
+// gateway syncs them while it goes on asking Redis.
 package resync
 
 import (
@@ -28,15 +28,15 @@ import (
 	"time"
 )
 
-// Record is what a gateway knows of one of its windows in Redis.
+// Record tracks which requests of a gateway's local window are stored in Redis.
 type Record struct {
-	// Writer identifies the window in Redis: a random number of 40 bits, above 0.
+	// Writer identifies the window in Redis: a random number from 1 to 1<<40 - 1.
 	Writer uint64
 	// Seq is the number of the last request that this gateway has allowed.
 	Seq uint64
 
-	unsynced uint32 // how many of the newest Redis did not have, by its last reply
-	losses   uint32 // the losses of data that were known when that reply was asked for
+	unsynced uint32 // how many of the newest requests were not stored according to the last reply
+	epoch    uint32 // in which that reply's call was sent
 }
 
 // Allowed numbers one more request, which is unsynced.
@@ -45,32 +45,32 @@ func (r *Record) Allowed() {
 	r.unsynced++
 }
 
-// Confirm records a reply of Redis: so many requests are stored. Losses is what Losses.Count was when Redis was asked.
-func (r *Record) Confirm(stored uint64, losses uint32) {
-	r.unsynced, r.losses = uint32(min(r.Seq-min(stored, r.Seq), math.MaxUint32)), losses
+// Confirm records a reply of Redis to a call sent in epoch: requests up to number stored are stored.
+func (r *Record) Confirm(stored uint64, epoch uint32) {
+	r.unsynced, r.epoch = uint32(min(r.Seq-min(stored, r.Seq), math.MaxUint32)), epoch
 }
 
-// Unsynced is how many of the newest requests Redis does not have for certain: all, after a loss of data.
-func (r *Record) Unsynced(losses uint32) uint64 {
-	if r.losses != losses {
+// Unsynced returns how many of the newest requests may be missing in Redis: all, if none were confirmed in epoch.
+func (r *Record) Unsynced(epoch uint32) uint64 {
+	if r.epoch != epoch {
 		return r.Seq
 	}
 	return uint64(r.unsynced)
 }
 
-// Losses counts how often Redis was found to have lost data. It is for all windows of a gateway.
-type Losses struct{ n atomic.Uint32 }
+// Epoch counts how often a gateway found that Redis had lost data.
+type Epoch struct{ n atomic.Uint32 }
 
-// Count is how many losses are known.
-func (l *Losses) Count() uint32 { return l.n.Load() }
+// Current returns the current epoch.
+func (e *Epoch) Current() uint32 { return e.n.Load() }
 
-// Found records that a window is not stored as it was when known losses were known. It reports whether that is news.
-func (l *Losses) Found(known uint32) bool { return l.n.CompareAndSwap(known, known+1) }
+// Advance begins a new epoch unless epoch, in which the data loss was found, has ended already. It reports whether it did.
+func (e *Epoch) Advance(epoch uint32) bool { return e.n.CompareAndSwap(epoch, epoch+1) }
 
-// State is whether a part of Redis may be asked.
+// State is the state of a Breaker.
 type State int32
 
-// The states.
+// The states of a Breaker.
 const (
 	Shared State = iota
 	Unavailable
@@ -81,94 +81,94 @@ const (
 func (s State) String() string { return [...]string{"shared", "unavailable", "resyncing"}[s] }
 
 const (
-	// ratioInterval is how long runs are counted for the second rule of Machine.Ran.
+	// ratioInterval is the interval over which the ratio of failed flushes is measured.
 	ratioInterval = 10 * time.Second
-	// ratioRuns is from how many runs on that rule applies.
-	ratioRuns = 20
+	// ratioFlushes is the minimum number of flushes for that ratio to count.
+	ratioFlushes = 20
 )
 
-// Machine is the state of one part of Redis. Its methods may be called from many goroutines.
-type Machine struct {
+// Breaker is the circuit breaker of one shard. It is safe for concurrent use.
+type Breaker struct {
 	maxFailures int
 
 	state   atomic.Int32
 	failing atomic.Bool
 
-	mu       sync.Mutex
-	cause    error
-	inARow   int
-	runs     int
-	failures int
-	since    time.Time // of runs and failures
+	mu          sync.Mutex
+	cause       error
+	consecutive int // failures
+	flushes     int
+	failures    int
+	since       time.Time // when counting flushes and failures began
 }
 
-// NewMachine returns a Machine in state Shared. It leaves that state after maxFailures failed runs in a row, or after at
-// least 20 runs within ten seconds of which half have failed.
-func NewMachine(maxFailures int) *Machine { return &Machine{maxFailures: maxFailures} }
+// NewBreaker returns a Breaker in state Shared. It becomes Unavailable after maxFailures consecutive failed flushes, or when at
+// least half of 20 or more flushes within ten seconds failed.
+func NewBreaker(maxFailures int) *Breaker { return &Breaker{maxFailures: maxFailures} }
 
 // State returns the state.
-func (m *Machine) State() State { return State(m.state.Load()) }
+func (b *Breaker) State() State { return State(b.state.Load()) }
 
-// Failing reports whether the last run failed.
-func (m *Machine) Failing() bool { return m.failing.Load() }
+// Failing reports whether the last flush failed.
+func (b *Breaker) Failing() bool { return b.failing.Load() }
 
-// Cause is why the state is not Shared; nil if it is.
-func (m *Machine) Cause() error {
-	if m.State() == Shared {
+// Cause returns why the state is not Shared; nil if it is.
+func (b *Breaker) Cause() error {
+	if b.State() == Shared {
 		return nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.cause
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cause
 }
 
-// Ran records how a run for requests ended. It reports whether Redis has become unavailable with it: then the caller probes it
-// from now on.
-func (m *Machine) Ran(now time.Time, err error) (unavailable bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.failing.Store(err != nil)
-	if m.State() != Shared {
+// FlushDone records the outcome of a flush. It reports whether the Breaker became Unavailable, in which case the caller must
+// start to probe Redis.
+func (b *Breaker) FlushDone(now time.Time, err error) (unavailable bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failing.Store(err != nil)
+	if b.State() != Shared {
 		return false
 	}
-	if now.Sub(m.since) > ratioInterval {
-		m.since, m.runs, m.failures = now, 0, 0
+	if now.Sub(b.since) > ratioInterval {
+		b.since, b.flushes, b.failures = now, 0, 0
 	}
-	m.runs++
+	b.flushes++
 	if err == nil {
-		m.inARow = 0
+		b.consecutive = 0
 		return false
 	}
-	m.inARow, m.failures, m.cause = m.inARow+1, m.failures+1, err
-	if m.inARow < m.maxFailures && (m.runs < ratioRuns || 2*m.failures < m.runs) {
+	b.consecutive, b.failures, b.cause = b.consecutive+1, b.failures+1, err
+	if b.consecutive < b.maxFailures && (b.flushes < ratioFlushes || 2*b.failures < b.flushes) {
 		return false
 	}
-	m.enter(Unavailable)
+	b.enter(Unavailable)
 	return true
 }
 
-// Probed records how a probe in state Unavailable ended.
-func (m *Machine) Probed(err error) { m.next(Unavailable, Resyncing, err) }
+// ProbeDone records the outcome of a probe in state Unavailable.
+func (b *Breaker) ProbeDone(err error) { b.next(Unavailable, Resyncing, err) }
 
-// Synced records how it ended to send every unsynced request in state Resyncing.
-func (m *Machine) Synced(err error) { m.next(Resyncing, Shared, err) }
+// SyncDone records the outcome of sending all unsynced requests in state Resyncing.
+func (b *Breaker) SyncDone(err error) { b.next(Resyncing, Shared, err) }
 
-func (m *Machine) next(from, to State, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.State() != from {
+func (b *Breaker) next(from, to State, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.State() != from {
 		return
 	}
 	if err != nil {
-		m.cause, to = err, Unavailable
+		b.cause, to = err, Unavailable
 	}
-	m.enter(to)
+	b.enter(to)
 }
 
-func (m *Machine) enter(s State) {
+func (b *Breaker) enter(s State) {
 	if s == Shared {
-		m.failing.Store(false)
+		b.failing.Store(false)
 	}
-	m.inARow, m.runs, m.failures = 0, 0, 0
-	m.state.Store(int32(s))
+	b.consecutive, b.flushes, b.failures = 0, 0, 0
+	b.state.Store(int32(s))
 }

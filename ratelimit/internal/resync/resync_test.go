@@ -12,53 +12,53 @@ import (
 
 var errDown = errors.New("down")
 
-func TestTheMachineFollowsItsDiagram(t *testing.T) {
+func TestBreakerTransitions(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1, 0)
-	m := resync.NewMachine(3)
-	require.Equal(t, resync.Shared, m.State())
-	require.NoError(t, m.Cause())
-	for range 5 { // what does not belong to the state changes nothing
-		m.Probed(nil)
-		m.Synced(errDown)
-		require.False(t, m.Ran(now, errDown))
-		require.True(t, m.Failing())
-		require.False(t, m.Ran(now, errDown))
-		require.False(t, m.Ran(now, nil), "two failures in a row are not three")
-		require.False(t, m.Failing())
+	b := resync.NewBreaker(3)
+	require.Equal(t, resync.Shared, b.State())
+	require.NoError(t, b.Cause())
+	for range 5 { // methods of other states change nothing
+		b.ProbeDone(nil)
+		b.SyncDone(errDown)
+		require.False(t, b.FlushDone(now, errDown))
+		require.True(t, b.Failing())
+		require.False(t, b.FlushDone(now, errDown))
+		require.False(t, b.FlushDone(now, nil), "two consecutive failures are not three")
+		require.False(t, b.Failing())
 	}
-	require.False(t, m.Ran(now, errDown))
-	require.False(t, m.Ran(now, errDown))
-	require.True(t, m.Ran(now, errDown))
-	require.Equal(t, resync.Unavailable, m.State())
-	require.ErrorIs(t, m.Cause(), errDown)
-	require.False(t, m.Ran(now, errDown), "of a run that began before")
-	require.False(t, m.Ran(now, nil))
-	require.Equal(t, resync.Unavailable, m.State())
+	require.False(t, b.FlushDone(now, errDown))
+	require.False(t, b.FlushDone(now, errDown))
+	require.True(t, b.FlushDone(now, errDown))
+	require.Equal(t, resync.Unavailable, b.State())
+	require.ErrorIs(t, b.Cause(), errDown)
+	require.False(t, b.FlushDone(now, errDown), "a flush that began before")
+	require.False(t, b.FlushDone(now, nil))
+	require.Equal(t, resync.Unavailable, b.State())
 
 	errLoading := errors.New("loading")
-	m.Probed(errLoading)
-	require.Equal(t, resync.Unavailable, m.State())
-	require.ErrorIs(t, m.Cause(), errLoading)
-	m.Synced(nil)
-	require.Equal(t, resync.Unavailable, m.State())
-	m.Probed(nil)
-	require.Equal(t, resync.Resyncing, m.State())
-	require.Error(t, m.Cause(), "it is not asked before it has been told")
-	m.Synced(errDown)
-	require.Equal(t, resync.Unavailable, m.State())
-	m.Probed(nil)
-	m.Synced(nil)
-	require.Equal(t, resync.Shared, m.State())
-	require.False(t, m.Failing())
-	require.False(t, m.Ran(now, errDown), "failures are counted from the beginning")
+	b.ProbeDone(errLoading)
+	require.Equal(t, resync.Unavailable, b.State())
+	require.ErrorIs(t, b.Cause(), errLoading)
+	b.SyncDone(nil)
+	require.Equal(t, resync.Unavailable, b.State())
+	b.ProbeDone(nil)
+	require.Equal(t, resync.Resyncing, b.State())
+	require.Error(t, b.Cause(), "not shared before all requests are synced")
+	b.SyncDone(errDown)
+	require.Equal(t, resync.Unavailable, b.State())
+	b.ProbeDone(nil)
+	b.SyncDone(nil)
+	require.Equal(t, resync.Shared, b.State())
+	require.False(t, b.Failing())
+	require.False(t, b.FlushDone(now, errDown), "failures must be counted from 0 again")
 }
 
-func TestHalfOfTheRunsFailing(t *testing.T) {
+func TestBreakerTripsOnFailureRatio(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		every int           // so many runs succeed after each failure
-		pause time.Duration // between runs
+		every int           // successful flushes after each failure
+		pause time.Duration // between flushes
 		want  bool
 	}{
 		"every other one":         {1, time.Millisecond, true},
@@ -67,41 +67,41 @@ func TestHalfOfTheRunsFailing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			now, m, unavailable := time.Unix(1, 0), resync.NewMachine(3), false
+			now, b, unavailable := time.Unix(1, 0), resync.NewBreaker(3), false
 			for i := range 60 {
 				now = now.Add(c.pause)
 				err := errDown
 				if i%(c.every+1) > 0 {
 					err = nil
 				}
-				unavailable = m.Ran(now, err) || unavailable
+				unavailable = b.FlushDone(now, err) || unavailable
 			}
 			require.Equal(t, c.want, unavailable)
 		})
 	}
 }
 
-func TestRecordsKnowWhatRedisHas(t *testing.T) {
+func TestRecordTracksUnsyncedRequests(t *testing.T) {
 	t.Parallel()
-	var losses resync.Losses
+	var epoch resync.Epoch
 	var r resync.Record
 	for range 5 {
 		r.Allowed()
 	}
-	require.EqualValues(t, 5, r.Unsynced(losses.Count()))
-	r.Confirm(3, losses.Count())
-	require.EqualValues(t, 2, r.Unsynced(losses.Count()))
+	require.EqualValues(t, 5, r.Unsynced(epoch.Current()))
+	r.Confirm(3, epoch.Current())
+	require.EqualValues(t, 2, r.Unsynced(epoch.Current()))
 	r.Allowed()
-	require.EqualValues(t, 3, r.Unsynced(losses.Count()))
-	r.Confirm(9, losses.Count())
-	require.Zero(t, r.Unsynced(losses.Count()), "Redis may have run a call whose answer was lost")
+	require.EqualValues(t, 3, r.Unsynced(epoch.Current()))
+	r.Confirm(9, epoch.Current())
+	require.Zero(t, r.Unsynced(epoch.Current()), "Redis may have run a call whose reply was lost")
 
-	known := losses.Count()
-	require.True(t, losses.Found(known))
-	require.False(t, losses.Found(known), "several calls notice the same loss")
-	require.EqualValues(t, 6, r.Unsynced(losses.Count()), "any of them may be lost")
-	r.Confirm(6, known)
-	require.EqualValues(t, 6, r.Unsynced(losses.Count()), "by a reply from before")
-	r.Confirm(2, losses.Count())
-	require.EqualValues(t, 4, r.Unsynced(losses.Count()))
+	first := epoch.Current()
+	require.True(t, epoch.Advance(first))
+	require.False(t, epoch.Advance(first), "several calls may detect the same loss")
+	require.EqualValues(t, 6, r.Unsynced(epoch.Current()), "each of them may be lost")
+	r.Confirm(6, first)
+	require.EqualValues(t, 6, r.Unsynced(epoch.Current()), "a reply of the earlier epoch")
+	r.Confirm(2, epoch.Current())
+	require.EqualValues(t, 4, r.Unsynced(epoch.Current()))
 }

@@ -1,33 +1,34 @@
--- The exact limiter: requests charged to buckets, each request to all of its buckets or to none.
+-- The script of the exact limiter. A call is counted in all of its buckets or in none.
 --
--- A bucket is one string: a header, a table of writers and a log of entries, oldest first. Times are Redis's own (TIME), in
+-- A bucket is one string: a header, a table of writers and a log of entries, oldest first. Times are those of Redis (TIME), in
 -- microseconds. Integers are unsigned and big-endian.
 --
 --   header  total    3 bytes  requests in the log
 --           skew     7 bytes  added to TIME so that a bucket's time never goes back
 --           first    7 bytes  time of the oldest entry
 --           span     5 bytes  from there to the newest entry
---           open     5 bytes  how long the newest entry has been taking requests
+--           open     5 bytes  time from the first request of the newest entry to its last
 --           writers  2 bytes  number of writers
---   writer  id       5 bytes  a gateway's window for this bucket
---           stored   6 bytes  how many requests of this writer have been entered, ever
---           call     6 bytes  number of the call that charged the bucket last; one less if it only entered unsynced ones
---           at       7 bytes  when that was
---   entry   delta    5 bytes  time since the entry before (unused in the oldest)
---           count    2 bytes  requests, all counted as if they had come at its time
+--   writer  id       5 bytes  a gateway's local window for this bucket
+--           stored   6 bytes  number of the writer's last stored request
+--           call     6 bytes  number of the last call that was counted; one less if it only added unsynced requests
+--           at       7 bytes  time of the writer's last request
+--   entry   delta    5 bytes  time since the previous entry (unused in the oldest)
+--           count    2 bytes  number of requests, which all count from this time on
 --
 -- KEYS     the buckets of all calls, in order
--- ARGV[1]  for each call: flags (1 byte: 1 charges the buckets), number of buckets (1 byte), number of the call (6 bytes);
---          then for each bucket: limit (3), window (5), writer (5), base (6), seq (6), number of unsynced entries (2), and for
---          each of those, oldest first: count (2), age (5)
+-- ARGV[1]  for each call: flags (1 byte; 1 = charge), number of buckets (1 byte), number of the call (6 bytes); then for each
+--          bucket: limit (3), window (5), writer (5), base (6), seq (6), number of unsynced entries (2), and for each of those,
+--          oldest first: count (2), age (5)
 -- reply    for each bucket: status (1), remaining (3), reset (5), retry (5), stored (6)
 --
--- A writer numbers the requests that it allows; seq is the number of its last one. If fewer are stored, the newest of its
--- unsynced entries are entered until seq is reached: whatever was entered before is not entered twice. The writer knows that
--- at least base are stored. If they are not, Redis has lost data: the bucket is left as it is, with status LOST.
+-- A writer numbers the requests that it allows; seq is the number of the last one. If stored is less than seq, the newest
+-- seq - stored of its unsynced requests are added, so that none is added twice. The writer knows that requests up to base were
+-- stored. If stored is less than base, Redis has lost data: the bucket is not changed, and the status is LOST.
 --
--- Numbers of calls are even and rise. A call with a number below the stored one has come late, after one that took it for
--- lost, and changes nothing: its status is STALE. A call whose number is stored has come before, and was allowed.
+-- Numbers of calls are even and increase. A call with a lower number than the bucket's is late: the writer has sent another one
+-- since, assuming that this one was lost. It changes nothing, and the status is STALE. A call with the bucket's number is a
+-- repetition of one that was allowed.
 --
 -- A value that cannot be decoded is treated as absent.
 local sub, floor, min, max = string.sub, math.floor, math.min, math.max
@@ -42,14 +43,14 @@ local input, number = ARGV[1], 0
 local time = call('TIME')
 local clock = time[1] * 1000000 + time[2]
 
--- width is for how long an entry takes requests: a 256th of the window bounds the log, whatever the limit.
+-- width returns for how long an entry accepts requests. For high limits, a 256th of the window bounds the log.
 local function width(limit, window)
   return limit > 256 and floor(window / 256) or 1
 end
 
--- merge enters the newest n of a writer's unsynced requests, of which there are `entries` at `list`, into a log. It returns the
--- log, its total, the times of its oldest and newest entry and since when the newest takes requests, and the writer's newest
--- time.
+-- merge adds the newest n of a writer's unsynced requests to a log. `entries` entries of them are at `list`. It returns the log,
+-- its total, the times of its oldest and newest entry and of the newest entry's first request, and the time of the writer's
+-- last request.
 local function merge(log, total, first, last, open, now, at, limit, window, list, entries, n)
   local all, count, time = {}, 0, first
   for pos = 1, #log, SIZE do
@@ -83,7 +84,7 @@ local function merge(log, total, first, last, open, now, at, limit, window, list
       total, oldest = total - e[2], oldest + 1
     end
   end
-  -- Gateways may have allowed more than the limit together. The log stays bounded.
+  -- Together the gateways may have allowed far more than the limit. Wider entries keep the log bounded.
   local wide = width(count > 512 and TOTAL or limit, window)
   local out, o, before, held = {}, 0, 0, 0
   last = 0
@@ -101,9 +102,10 @@ local function merge(log, total, first, last, open, now, at, limit, window, list
   return table.concat(out), total, first, last, open, at
 end
 
--- take enters a writer's unsynced requests into the bucket at key, and one more if charge and it fits. The arguments are at p.
--- It returns the position behind them, and status, remaining, reset, retry, stored of the reply.
-local function take(key, p, charge)
+-- apply adds a writer's unsynced requests to the bucket at key, and with charge one more if it fits. The arguments are at p. It
+-- returns the position after them; status, remaining, reset, retry and stored of the reply; and whether the call is a
+-- repetition.
+local function apply(key, p, charge)
   local limit, window, id, base, seq, entries, list = unpack(BUCKET, input, p)
   local total, skew, first, last, open, now, log = 0, 0, 0, 0, 0, clock, ''
   local writers, own, stored, seen, at = '', nil, 0, 0, 0
@@ -119,12 +121,12 @@ local function take(key, p, charge)
     local l, pos = f + span, HEAD + n * WRITE + 1
     local at_end = clock + s
     if at_end < l then
-      -- The clock was set back: time goes on from the newest entry.
+      -- The clock was set back: the bucket's time continues from the newest entry.
       s, at_end, dirty = s + l - at_end, l, true
     end
     local oldest = pos
     if l + window > at_end and (size - pos + 1) % SIZE == 0 then
-      -- Requests that have left the window are dropped. A log that ends before its newest request is malformed.
+      -- Drop expired requests. A log that ends before its newest request is malformed.
       while f + window <= at_end and pos + 2 * SIZE - 1 <= size do
         local count, delta = unpack(TAIL, raw, pos + 5)
         t, f, pos = t - count, f + delta, pos + SIZE
@@ -157,7 +159,7 @@ local function take(key, p, charge)
   if repeated then
     charge = false
   elseif total >= limit then
-    -- So many of the oldest have to leave that one more fits.
+    -- Find the entry whose expiry makes room for another request.
     local excess, time, pos = total - limit, first, 1
     local _, count = unpack(ENTRY, log)
     while count <= excess and pos + 2 * SIZE - 1 <= #log do
@@ -186,7 +188,7 @@ local function take(key, p, charge)
   end
 
   if total > 0 and status == OK and (charged or merged or dirty) then
-    -- Writers whose last request has left the window are forgotten.
+    -- Remove writers whose last request has expired.
     local w = pack(WRITER, id, stored, charged and number or max(seen, number - 1), at)
     for i = 1, #writers, WRITE do
       if i ~= own then
@@ -209,16 +211,16 @@ while p <= size do
   flags, n, number, p = unpack(CALL, input, p)
   local charge = flags == 1
   if n > 1 and charge then
-    -- All or nothing: every bucket is looked at before any is charged.
+    -- All or nothing: check every bucket before changing any.
     local q, status, retry, repeated, _ = p
     for i = k, k + n - 1 do
-      q, status, _, _, retry, _, repeated = take(KEYS[i], q, false)
+      q, status, _, _, retry, _, repeated = apply(KEYS[i], q, false)
       charge = charge and status == OK and retry == 0 and not repeated
     end
   end
   for i = k, k + n - 1 do
     local status, remaining, reset, retry, stored
-    p, status, remaining, reset, retry, stored = take(KEYS[i], p, charge)
+    p, status, remaining, reset, retry, stored = apply(KEYS[i], p, charge)
     o = o + 1
     out[o] = pack(REPLY, status, remaining, reset, retry, stored)
   end

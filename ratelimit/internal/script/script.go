@@ -1,5 +1,5 @@
-// Package script runs the exact limiter's Lua script in Redis: many calls in one script run, each charging all of its buckets
-// or none. The script's own comment has the format of a bucket and of the messages.
+// Package script runs the exact limiter's Lua script in Redis. One script run handles many calls, each of which is counted
+// in all of its buckets or in none. The comment in exact.lua describes the format of buckets and messages.
 package script
 
 import (
@@ -13,71 +13,71 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Source is the script's text.
+// Source is the text of the script.
 //
 //go:embed exact.lua
 var Source string
 
-// MaxBuckets is how many buckets one Call may charge.
+// MaxBuckets is the maximum number of buckets of a Call.
 const MaxBuckets = 8
 
 var (
-	// ErrStale is the error of a call that came after a later one of the same writer. It has not charged anything, unless
-	// it came earlier as well.
-	ErrStale = errors.New("the call was overtaken by a later one")
+	// ErrStale is returned for a call that Redis ran after a later call of the same writer. It was not counted, unless Redis
+	// ran it earlier as well.
+	ErrStale = errors.New("rate limit call was run after a later one")
 
-	// ErrLost is the error of a call on a bucket of which Redis has lost what the writer knows to have been stored. Stored
-	// has what is left. It has not charged anything.
+	// ErrLost is returned for a call on a bucket that lacks requests which the writer knows were stored. It was not counted.
+	// Reply.Stored says what is left.
 	ErrLost = errors.New("redis has lost data")
 
-	// errReply is a reply that the script cannot have written.
-	errReply = errors.New("malformed reply of the rate limit script")
+	// errReply is returned for a reply that the script cannot have written.
+	errReply = errors.New("malformed reply from the rate limit script")
 )
 
-// Unsynced is requests of a writer that Redis may not have.
+// Unsynced is a number of requests of a writer that Redis may not have.
 type Unsynced struct {
 	Count int   // 1 to 65,535
 	Age   int64 // microseconds
 }
 
-// Bucket is a bucket of a Call.
+// Bucket is one bucket of a Call.
 type Bucket struct {
 	Key    string
 	Limit  int
 	Window int64 // microseconds
 
-	// Writer is the gateway's window for this bucket, a random number of 40 bits.
+	// Writer identifies the gateway's local window for this bucket: a random number of 40 bits.
 	Writer uint64
-	// Seq is the number of the writer's last request, Base one up to which Redis has all for certain. Unsynced are those
-	// after Base that are still in the window, oldest first; at most 65,535 entries, and a window.Window has far fewer.
+	// Seq is the number of the writer's last request. All requests up to Base are known to be stored. Unsynced are the later
+	// ones that are still in the window, oldest first: at most 65,535 entries; a window.Window has far fewer.
 	Base, Seq uint64
 	Unsynced  []Unsynced
 }
 
-// Reply is a bucket after the call.
+// Reply is the state of a bucket after a call.
 type Reply struct {
 	Remaining int
-	Reset     int64  // microseconds until the oldest request leaves the window; the window if there is none
-	Retry     int64  // microseconds until one more request fits; 0 if it does, or did
-	Stored    uint64 // how many requests of the writer have been entered
+	Reset     int64  // microseconds until the oldest request expires; the window if there is none
+	Retry     int64  // microseconds until another request fits; 0 if this one was counted or would fit
+	Stored    uint64 // number of the writer's last stored request
 }
 
-// Call is a question to the script and its answer.
+// Call is a request to the script and its reply.
 type Call struct {
-	// Number is even, and higher than that of every earlier call on the same buckets.
+	// Number is even and greater than that of every earlier call on the same buckets.
 	Number uint64
-	// Charge enters one request into every bucket if it fits into all. Otherwise only unsynced requests are entered.
+	// Charge counts one request in every bucket if it fits into all of them. Without it, only unsynced requests are added.
 	Charge  bool
-	N       int // buckets
+	N       int // number of buckets
 	Buckets [MaxBuckets]Bucket
 
 	Replies [MaxBuckets]Reply
-	Err     error // ErrStale, ErrLost, or why there is no reply
-	// NotRun says that the script has certainly not run. Otherwise a call with an error may have been charged.
+	Err     error // ErrStale, ErrLost, or the reason for the missing reply
+	// NotRun is true if the script certainly did not run. Otherwise a call with an error may have been counted.
 	NotRun bool
 }
 
-// Weight estimates how much work a call is for the script, in requests.
+// Weight estimates the script's work for the call, in units of one request.
 func (c *Call) Weight() int {
 	weight := 1
 	for i := range c.N {
@@ -86,27 +86,27 @@ func (c *Call) Weight() int {
 	return weight
 }
 
-// Runner runs the script. It may be used by one goroutine at a time.
+// Runner runs the script. It is not safe for concurrent use.
 type Runner struct {
 	client  redis.UniversalClient
-	each    bool // a Cluster's script has keys of one slot only
+	perCall bool // in a Cluster, the keys of a script must be in one slot
 	source  string
 	sha     string
 	args    []any
 	input   []byte
-	batches [1]*Call
+	single  [1]*Call
 }
 
-// NewRunner returns a Runner for a single server (also behind Sentinel) or, with each, for a Cluster.
-func NewRunner(client redis.UniversalClient, each bool) *Runner {
-	return &Runner{client: client, each: each, source: Source, sha: redis.NewScript(Source).Hash()}
+// NewRunner returns a Runner. With perCall, which a Cluster needs, each call is a script run of its own.
+func NewRunner(client redis.UniversalClient, perCall bool) *Runner {
+	return &Runner{client: client, perCall: perCall, source: Source, sha: redis.NewScript(Source).Hash()}
 }
 
-// Run has the calls answered, in their order, in one round trip: by one run of the script, or, in a Cluster, by a pipeline of
-// one run for each. Each call has a reply or an error afterwards.
+// Run sends calls to Redis in one round trip and sets their Replies or Err. Redis handles them in order: in one script run,
+// or with perCall in a pipeline.
 func (r *Runner) Run(ctx context.Context, calls []*Call) {
-	if r.each {
-		r.runEach(ctx, calls)
+	if r.perCall {
+		r.runPerCall(ctx, calls)
 		return
 	}
 	cmd := r.command(ctx, "evalsha", r.sha, calls)
@@ -119,40 +119,41 @@ func (r *Runner) Run(ctx context.Context, calls []*Call) {
 	Read(calls, cmd.Val(), err)
 }
 
-// notRun reports whether an error means that a command has not been run: there was no connection, or Redis has refused it.
+// notRun reports whether err means that Redis did not run the command: there was no connection, or Redis replied with an
+// error.
 func notRun(err error) bool {
 	var dial *net.OpError
 	return err != nil && (errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) || redis.HasErrorPrefix(err, ""))
 }
 
-// runEach is Run for a Cluster.
-func (r *Runner) runEach(ctx context.Context, calls []*Call) {
+// runPerCall is Run for a Cluster.
+func (r *Runner) runPerCall(ctx context.Context, calls []*Call) {
 	cmds := make([]*command, len(calls))
 	send := func(name, script string, wanted func(*command) bool) {
 		pipe := r.client.Pipeline()
 		for i, c := range calls {
 			if wanted(cmds[i]) {
-				r.batches[0] = c
-				r.args, r.input = nil, nil // the pipeline keeps them
-				cmds[i] = r.command(ctx, name, script, r.batches[:])
-				_ = pipe.Process(ctx, cmds[i]) // it only queues
+				r.single[0] = c
+				r.args, r.input = nil, nil // the pipeline retains them
+				cmds[i] = r.command(ctx, name, script, r.single[:])
+				_ = pipe.Process(ctx, cmds[i]) // only queues the command
 			}
 		}
 		if pipe.Len() > 0 {
-			_, _ = pipe.Exec(ctx) // each command has its own error
+			_, _ = pipe.Exec(ctx) // every command has its own error
 		}
 	}
 	send("evalsha", r.sha, func(*command) bool { return true })
-	// A node was restarted, or another one has taken over.
+	// A node was restarted or replaced.
 	send("eval", r.source, func(cmd *command) bool { return redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") })
 	for i, cmd := range cmds {
-		r.batches[0] = calls[i]
-		Read(r.batches[:], cmd.Val(), cmd.Err())
+		r.single[0] = calls[i]
+		Read(r.single[:], cmd.Val(), cmd.Err())
 	}
-	r.batches[0] = nil
+	r.single[0] = nil
 }
 
-// A command is one that the client does not send again when its fate is unknown, or when that takes long.
+// command is a Redis command that the client never retries: it may have been run already, and the request cannot wait.
 type command struct{ *redis.StringCmd }
 
 // NoRetry implements redis.Cmder.
@@ -172,7 +173,7 @@ func (r *Runner) command(ctx context.Context, name, script string, calls []*Call
 	return &command{redis.NewStringCmd(ctx, r.args...)}
 }
 
-// Append appends the call in the script's format.
+// Append appends the call in the script's format to out.
 func (c *Call) Append(out []byte) []byte {
 	charge := byte(0)
 	if c.Charge {
@@ -196,17 +197,17 @@ func (c *Call) Append(out []byte) []byte {
 	return out
 }
 
-// appendUint appends the low bytes of v, big-endian.
-func appendUint(out []byte, bytes int, v uint64) []byte {
+// appendUint appends the low n bytes of v in big-endian order.
+func appendUint(out []byte, n int, v uint64) []byte {
 	var raw [8]byte
 	binary.BigEndian.PutUint64(raw[:], v)
-	return append(out, raw[8-bytes:]...)
+	return append(out, raw[8-n:]...)
 }
 
-// replySize is the length of a bucket's reply.
+// replySize is the length of one bucket's reply.
 const replySize = 1 + 3 + 5 + 5 + 6
 
-// Read sets the replies and errors of calls from what the script returned, or from the error of the command.
+// Read sets the Replies and Err of calls from the script's reply, or from the command's error.
 func Read(calls []*Call, reply string, err error) {
 	notRun := notRun(err)
 	for _, c := range calls {

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// server is one on which the script runs under the test's clock: the list "clock" takes the place of TIME.
+// server is a server on which the script uses the test's clock: the list "clock" replaces TIME.
 type server struct {
 	t      testing.TB
 	client *redis.Client
@@ -49,7 +49,7 @@ func (s *server) at(us int64) {
 	require.NoError(s.t, err)
 }
 
-// run runs calls with numbers of their own, and wants no other errors than the script's.
+// run assigns increasing numbers to calls and runs them. Only the script's own errors are expected.
 func (s *server) run(calls ...*Call) {
 	s.t.Helper()
 	for _, c := range calls {
@@ -85,10 +85,10 @@ func realAndEmbedded(t testing.TB) map[string]*server {
 
 const sec = int64(1_000_000)
 
-// noon is a time like Redis's.
+// noon is a realistic time of Redis's clock.
 const noon = int64(1_795_000_000) * sec
 
-// A model is the rule by itself: all requests, each at its time.
+// model keeps every request with its exact time.
 type model struct{ at []int64 }
 
 func (m *model) inside(now, span int64) []int64 {
@@ -104,7 +104,7 @@ func (m *model) add(at int64) {
 	m.at = slices.Insert(m.at, i, at)
 }
 
-// reply is what the script should reply for a bucket.
+// reply returns the expected reply for a bucket.
 func (m *model) reply(now, span int64, limit int) (r Reply) {
 	inside := m.inside(now, span)
 	r.Remaining, r.Reset = max(0, limit-len(inside)), span
@@ -122,9 +122,9 @@ func (m *model) retry(now, span int64, limit int) int64 {
 	return 0
 }
 
-// TestScriptFollowsTheRule runs random calls of several writers over shared buckets, with changing limits, requests that were
-// allowed without Redis, repeated and late calls, and wants the replies of the model to the microsecond.
-func TestScriptFollowsTheRule(t *testing.T) {
+// TestScriptMatchesModel runs random calls of several writers on shared buckets, with changing limits, unsynced requests and
+// repeated calls, and requires the model's replies to the microsecond.
+func TestScriptMatchesModel(t *testing.T) {
 	t.Parallel()
 	for name, s := range realAndEmbedded(t) {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestScriptFollowsTheRule(t *testing.T) {
 			s.t = t
 			seeds := uint64(12)
 			if name == "embedded" {
-				seeds = 3 // it takes 50 times as long
+				seeds = 3 // which is much slower
 			}
 			for seed := range seeds {
 				checkAgainstModel(t, s, rand.New(rand.NewPCG(seed, 7)), fmt.Sprintf("s%d", seed))
@@ -141,7 +141,7 @@ func TestScriptFollowsTheRule(t *testing.T) {
 	}
 }
 
-// writer is a gateway's window: the times of its requests, of which Redis has been told of the first stored.
+// writer is a gateway's local window: the times of its requests, of which the first ones are stored.
 type writer struct {
 	id     uint64
 	at     []int64
@@ -151,7 +151,7 @@ type writer struct {
 func (w *writer) bucket(key string, limit int, span, now int64) Bucket {
 	b := Bucket{Key: key, Limit: limit, Window: span, Writer: w.id, Base: uint64(w.stored), Seq: uint64(len(w.at))}
 	if w.stored == 0 || w.at[w.stored-1]+span <= now {
-		b.Base = 0 // the script has forgotten a writer whose last request has left
+		b.Base = 0 // the script has removed a writer whose last request has expired
 	}
 	for _, at := range w.at[w.stored:] {
 		if now-at < span {
@@ -163,7 +163,7 @@ func (w *writer) bucket(key string, limit int, span, now int64) Bucket {
 
 func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 	t.Helper()
-	const span = 1200 * sec // the keys' end is by Redis's own clock, and comes after the test's
+	const span = 1200 * sec // keys expire by Redis's own clock, which must be after the test
 	now := noon
 	models := make([]model, 3)
 	limits := []int{1 + r.IntN(3), 2 + r.IntN(10), 1 + r.IntN(256)}
@@ -191,7 +191,7 @@ func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 		s.at(now)
 		who := &writers[r.IntN(2)]
 		which := r.Perm(3)[:1+r.IntN(3)]
-		if r.IntN(8) == 0 { // without Redis
+		if r.IntN(8) == 0 { // allowed without Redis
 			w := &who[which[0]]
 			w.at = append(w.at, now)
 			continue
@@ -230,7 +230,7 @@ func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 			}
 		}
 		check(false)
-		if r.IntN(4) == 0 { // the client sends it again
+		if r.IntN(4) == 0 { // a retry
 			s.again(c)
 			require.NoError(t, c.Err)
 			check(true)
@@ -238,8 +238,8 @@ func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 	}
 }
 
-// TestACallThatComesLateChangesNothing: a frozen Redis runs it when the gateway has long told it otherwise.
-func TestACallThatComesLateChangesNothing(t *testing.T) {
+// TestLateCallChangesNothing: a frozen Redis runs a call after the gateway has synced its request.
+func TestLateCallChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, s := range realAndEmbedded(t) {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestACallThatComesLateChangesNothing(t *testing.T) {
 				return [MaxBuckets]Bucket{{Key: "k", Limit: 10, Window: 60 * sec, Writer: 7, Base: base, Seq: seq, Unsynced: unsynced}}
 			}
 			late := &Call{Charge: true, N: 1, Buckets: bucket(0, 0), Number: 2}
-			// The gateway took it for lost, and has allowed it by itself.
+			// The gateway assumed that the call was lost, and allowed the request locally.
 			s.number = 2
 			next := &Call{Charge: true, N: 1, Buckets: bucket(0, 1, Unsynced{1, 5})}
 			s.run(next)
@@ -260,18 +260,18 @@ func TestACallThatComesLateChangesNothing(t *testing.T) {
 			require.ErrorIs(t, late.Err, ErrStale)
 			require.Equal(t, 8, late.Replies[0].Remaining)
 
-			// It was not lost, and the next one says what it knows.
+			// The call was not lost, and the next one syncs the request.
 			early := &Call{Charge: true, N: 1, Buckets: bucket(2, 2)}
 			s.run(early)
 			next = &Call{N: 1, Buckets: bucket(2, 3, Unsynced{1, 5})}
 			s.run(next)
-			require.Equal(t, Reply{Remaining: 7, Reset: 60*sec - 5, Stored: 3}, next.Replies[0], "entered once")
+			require.Equal(t, Reply{Remaining: 7, Reset: 60*sec - 5, Stored: 3}, next.Replies[0], "must be added once")
 		})
 	}
 }
 
-// TestDataThatIsMissingIsNoticedAndEnteredOnce is a Redis with an older snapshot, or without any.
-func TestDataThatIsMissingIsNoticedAndEnteredOnce(t *testing.T) {
+// TestDataLossIsDetectedAndResyncedOnce restores an older snapshot, or an empty database.
+func TestDataLossIsDetectedAndResyncedOnce(t *testing.T) {
 	t.Parallel()
 	for name, s := range realAndEmbedded(t) {
 		t.Run(name, func(t *testing.T) {
@@ -306,7 +306,7 @@ func TestDataThatIsMissingIsNoticedAndEnteredOnce(t *testing.T) {
 				require.Equal(t, have, c.Replies[0].Stored)
 				n, err := s.client.Exists(ctx, "k").Result()
 				require.NoError(t, err)
-				require.EqualValues(t, min(have, 1), n, "it is left as it is")
+				require.EqualValues(t, min(have, 1), n, "the bucket must not change")
 				all := []Unsynced{{3, 4 * sec}, {1, 3 * sec}, {1, 2 * sec}, {1, sec}}
 				c = call(0, 6, all...)
 				require.NoError(t, c.Err)
@@ -318,8 +318,8 @@ func TestDataThatIsMissingIsNoticedAndEnteredOnce(t *testing.T) {
 	}
 }
 
-// TestALowerLimitErasesNothingThatOthersCounted: gateways may disagree on a key's limit.
-func TestALowerLimitErasesNothingThatOthersCounted(t *testing.T) {
+// TestLowerLimitKeepsOtherWritersRequests: gateways may disagree on a key's limit.
+func TestLowerLimitKeepsOtherWritersRequests(t *testing.T) {
 	t.Parallel()
 	for name, s := range realAndEmbedded(t) {
 		t.Run(name, func(t *testing.T) {
@@ -342,8 +342,8 @@ func TestALowerLimitErasesNothingThatOthersCounted(t *testing.T) {
 	}
 }
 
-// TestAMalformedBucketIsAnAbsentOne, and takes no other call's reply away.
-func TestAMalformedBucketIsAnAbsentOne(t *testing.T) {
+// TestMalformedBucketIsTreatedAsAbsent, and does not affect other calls of the script run.
+func TestMalformedBucketIsTreatedAsAbsent(t *testing.T) {
 	t.Parallel()
 	for name, s := range realAndEmbedded(t) {
 		t.Run(name, func(t *testing.T) {
@@ -388,7 +388,8 @@ func TestAMalformedBucketIsAnAbsentOne(t *testing.T) {
 	}
 }
 
-// TestClockSteps: back, a bucket's time goes on from its newest request; ahead, its requests have left.
+// TestClockSteps: after a step back a bucket's time continues from its newest request; after a step forward its requests
+// have expired.
 func TestClockSteps(t *testing.T) {
 	t.Parallel()
 	for name, s := range realAndEmbedded(t) {
@@ -410,7 +411,7 @@ func TestClockSteps(t *testing.T) {
 			require.Zero(t, charge(noon-1000*sec).Retry)
 			require.Equal(t, span, charge(noon-1000*sec).Retry)
 			require.Equal(t, span-5*sec, charge(noon-995*sec).Retry)
-			require.Equal(t, span, charge(noon-1995*sec).Retry, "back again: nobody waits for longer than a window")
+			require.Equal(t, span, charge(noon-1995*sec).Retry, "back again: a denial must not last longer than a window")
 			require.Equal(t, int64(1), charge(noon-1995*sec+span-1).Retry)
 			require.Zero(t, charge(noon-1995*sec+span).Retry)
 			require.Zero(t, charge(noon+2000*sec).Retry, "ahead")
@@ -418,8 +419,8 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
-// TestBucketsStayBounded: high limits, many writers, and more requests than the limit after an outage of many gateways.
-func TestBucketsStayBounded(t *testing.T) {
+// TestBucketSizeIsBounded: high limits, many writers, and more requests than the limit after an outage.
+func TestBucketSizeIsBounded(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, redistest.Start(t).Client(t))
 	ctx := context.Background()
@@ -456,7 +457,7 @@ func TestBucketsStayBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, size, int64(29+20*24+520*7))
 
-	// Gateways that come and go leave nothing behind for longer than a window.
+	// Writers are removed a window after their last request.
 	for writer := range uint64(200) {
 		now += span / 4
 		s.at(now)

@@ -1,21 +1,21 @@
-// Package window is the exact sliding window as a data structure: no Redis, no clock, no locks.
+// Package window implements the exact sliding window as a data structure without I/O, clock or locks.
 //
-// Times are microseconds from any beginning, below 1<<47 (four years). A window's span and the limit are the caller's to
-// pass, the same span each time; limits may differ from call to call.
+// Times are microseconds since an arbitrary start and must be below 1<<47 (four years). The caller passes the window's span,
+// the same one each time, and the limit, which may differ between calls.
 package window
 
 import "slices"
 
-// Window is a log of requests, oldest first. A request counts in the span of time that begins with it. The zero value is an
-// empty window.
+// Window is a log of requests, oldest first. A request counts for one span from its time on. The zero value is an empty
+// window.
 type Window struct {
-	entries []int64 // time and count
-	open    int64   // when the newest entry took its first request
-	head    int32   // entries before it have left
+	entries []int64 // packed time and count
+	open    int64   // when the first request was added to the newest entry
+	head    int32   // entries before it have expired
 	total   int32   // requests in entries[head:]
 }
 
-// Entry is requests of one time.
+// Entry is a number of requests that count from the same time on.
 type Entry struct {
 	At    int64
 	Count int
@@ -24,9 +24,9 @@ type Entry struct {
 const (
 	countBits = 16
 	maxCount  = 1<<countBits - 1
-	// groups is into how many groups a span is divided where a limit is higher than that, or the log longer than twice that
-	// because more was allowed: it bounds the log. A request then counts as if it had come with the last of its group, so that
-	// it never leaves early.
+	// groups is the number of groups that a span is divided into if the limit is higher than that, or if the log has more
+	// than twice as many entries because more was allowed. It bounds the log. All requests of a group count from the time of
+	// its last one, so that none expires early.
 	groups = 256
 )
 
@@ -36,7 +36,7 @@ func timeOf(e int64) int64 { return e >> countBits }
 
 func countOf(e int64) int { return int(e & maxCount) }
 
-// width is for how long an entry takes requests.
+// width returns for how long the newest entry accepts further requests.
 func (w *Window) width(limit int, span int64) int64 {
 	if limit > groups || len(w.entries)-int(w.head) > 2*groups {
 		return max(1, span/groups)
@@ -44,13 +44,13 @@ func (w *Window) width(limit int, span int64) int64 {
 	return 1
 }
 
-// Total is the number of requests in the window, as of the last Prune.
+// Total returns the number of requests in the window, as of the last Prune.
 func (w *Window) Total() int { return int(w.total) }
 
-// Newest is the time of the newest request. The window must not be empty.
+// Newest returns the time of the newest request. The window must not be empty.
 func (w *Window) Newest() int64 { return timeOf(w.entries[len(w.entries)-1]) }
 
-// Before is the time of the newest request before the newest n; false if the window has none.
+// Before returns the time of the newest request other than the newest n; false if there is none.
 func (w *Window) Before(n int) (int64, bool) {
 	for i := len(w.entries) - 1; i >= int(w.head); i-- {
 		if n -= countOf(w.entries[i]); n < 0 {
@@ -60,7 +60,7 @@ func (w *Window) Before(n int) (int64, bool) {
 	return 0, false
 }
 
-// Prune forgets what has left the span that ends now.
+// Prune removes requests that have expired at now.
 func (w *Window) Prune(now, span int64) {
 	if w.total > 0 && w.Newest()+span <= now {
 		w.entries, w.head, w.total = w.entries[:0], 0, 0
@@ -72,7 +72,7 @@ func (w *Window) Prune(now, span int64) {
 	}
 }
 
-// Add counts one request. A time before the newest request's is taken for that.
+// Add counts one request. If now is before the newest request's time, that time is used instead.
 func (w *Window) Add(now int64, limit int, span int64) {
 	if w.total > 0 {
 		last := len(w.entries) - 1
@@ -92,7 +92,7 @@ func (w *Window) Add(now int64, limit int, span int64) {
 	w.open = now
 }
 
-// Retry is the time until one more request fits; 0 if it does now.
+// Retry returns the time until another request fits; 0 if it fits now.
 func (w *Window) Retry(now int64, limit int, span int64) int64 {
 	excess := int(w.total) - limit
 	if excess < 0 {
@@ -107,7 +107,7 @@ func (w *Window) Retry(now int64, limit int, span int64) int64 {
 	return span
 }
 
-// Reset is the time until the oldest request leaves; span if there is none.
+// Reset returns the time until the oldest request expires; span if the window is empty.
 func (w *Window) Reset(now, span int64) int64 {
 	if w.total == 0 {
 		return span
@@ -115,7 +115,7 @@ func (w *Window) Reset(now, span int64) int64 {
 	return max(1, timeOf(w.entries[w.head])+span-now)
 }
 
-// Last lists the newest n requests, oldest first.
+// Last returns the newest n requests, oldest first.
 func (w *Window) Last(n int) []Entry {
 	if n <= 0 {
 		return nil

@@ -8,10 +8,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/window"
 )
 
-// rule is the naive rule: every request at its time.
-type rule struct{ at []int64 }
+// model is the naive implementation, which keeps the time of every request.
+type model struct{ at []int64 }
 
-func (r *rule) inside(now, span int64) []int64 {
+func (r *model) inside(now, span int64) []int64 {
 	for i, at := range r.at {
 		if at+span > now {
 			return r.at[i:]
@@ -20,16 +20,16 @@ func (r *rule) inside(now, span int64) []int64 {
 	return nil
 }
 
-// FuzzWindowAgainstTheNaiveRule plays requests at times of the fuzzer's choice, some of them over the limit.
-func FuzzWindowAgainstTheNaiveRule(f *testing.F) {
+// FuzzWindowMatchesModel compares a Window with the naive implementation at times chosen by the fuzzer.
+func FuzzWindowMatchesModel(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 1, 0, 1, 255, 2, 3}, uint8(2))
 	f.Add([]byte("now and then the clock steps back, and forward again"), uint8(60))
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0}, uint8(255))
 	f.Fuzz(func(t *testing.T, steps []byte, requests uint8) {
 		const span = 1000
-		limit := int(requests) + 1 // to 256: each request by itself
+		limit := int(requests) + 1 // up to 256, so that requests are not grouped
 		var w window.Window
-		var r rule
+		var r model
 		now := int64(1)
 		for _, step := range steps[:min(len(steps), 4000)] {
 			now += int64(step) * int64(step) / 64
@@ -55,7 +55,7 @@ func FuzzWindowAgainstTheNaiveRule(f *testing.F) {
 				listed += e.Count
 			}
 			require.Equal(t, min(n, len(inside)), listed)
-			if len(inside) < limit || step%16 == 0 { // a gateway may have to count more than the limit
+			if len(inside) < limit || step%16 == 0 { // a gateway may have to count requests above the limit
 				w.Add(now, limit, span)
 				r.at = append(r.at, now)
 				require.Equal(t, now, w.Newest())
@@ -64,20 +64,20 @@ func FuzzWindowAgainstTheNaiveRule(f *testing.F) {
 	})
 }
 
-// TestGroupedRequestsNeverLeaveEarly holds windows of more than 256 requests to the naive rule from one side, and to a 256th
-// of the span from the other.
-func TestGroupedRequestsNeverLeaveEarly(t *testing.T) {
+// TestGroupedRequestsNeverExpireEarly bounds windows of more than 256 requests by the naive implementation on one side, and
+// by a 256th of the span on the other.
+func TestGroupedRequestsNeverExpireEarly(t *testing.T) {
 	t.Parallel()
 	const span, limit = int64(256_000), 1000
 	var w window.Window
-	var r rule
+	var r model
 	now := int64(1)
 	for i := range int64(20_000) {
 		now += i * 7919 % 300
 		w.Prune(now, span)
 		require.GreaterOrEqual(t, w.Total(), len(r.inside(now, span)))
 		require.LessOrEqual(t, w.Total(), len(r.inside(now, span+span/256)))
-		require.LessOrEqual(t, len(w.Last(w.Total())), 258, "the log is bounded")
+		require.LessOrEqual(t, len(w.Last(w.Total())), 258, "the log must be bounded")
 		if w.Retry(now, limit, span) == 0 {
 			w.Add(now, limit, span)
 			r.at = append(r.at, now)
@@ -85,12 +85,13 @@ func TestGroupedRequestsNeverLeaveEarly(t *testing.T) {
 	}
 }
 
-// TestTheLogIsBoundedWhateverIsAllowed: in an outage with on_outage allow, far more than the limit.
-func TestTheLogIsBoundedWhateverIsAllowed(t *testing.T) {
+// TestLogIsBoundedAboveTheLimit: during an outage with on_outage allow, a window may contain far more requests than the
+// limit.
+func TestLogIsBoundedAboveTheLimit(t *testing.T) {
 	t.Parallel()
 	const span, limit = int64(1_000_000), 2
 	var w window.Window
-	var r rule
+	var r model
 	for now := int64(1); now < 3*span; now += 7 {
 		w.Prune(now, span)
 		w.Add(now, limit, span)
@@ -99,11 +100,11 @@ func TestTheLogIsBoundedWhateverIsAllowed(t *testing.T) {
 	require.LessOrEqual(t, len(w.Last(w.Total())), 1024)
 	now := 3 * span
 	w.Prune(now, span)
-	require.GreaterOrEqual(t, w.Total(), len(r.inside(now, span)), "no request leaves early")
+	require.GreaterOrEqual(t, w.Total(), len(r.inside(now, span)), "no request may expire early")
 	require.LessOrEqual(t, w.Total(), len(r.inside(now, span+span/256)))
 }
 
-func TestAClockThatStepsBackCountsFromTheNewestRequest(t *testing.T) {
+func TestClockSetBackCountsFromNewestRequest(t *testing.T) {
 	t.Parallel()
 	const span, limit = 60, 2
 	var w window.Window
@@ -116,7 +117,7 @@ func TestAClockThatStepsBackCountsFromTheNewestRequest(t *testing.T) {
 	require.Zero(t, w.Retry(1060, limit, span))
 }
 
-func TestAnEntryHoldsNoMoreThanItsCountHas(t *testing.T) {
+func TestEntryCountDoesNotOverflow(t *testing.T) {
 	t.Parallel()
 	var w window.Window
 	for range 1<<16 + 5 {

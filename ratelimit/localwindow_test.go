@@ -17,7 +17,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/script"
 )
 
-// A fakeClock is set by the test, in microseconds.
+// fakeClock is set by the test, in microseconds.
 type fakeClock struct{ us atomic.Int64 }
 
 func (c *fakeClock) now() int64 { return c.us.Load() }
@@ -28,21 +28,21 @@ func bucketOf(key string, requests int, w time.Duration) Bucket {
 
 const sec = int64(1_000_000)
 
-// decideLocally is an Allow in an outage, without the rest of the limiter.
-func decideLocally(t testing.TB, l *locals, group string, buckets ...Bucket) Result {
+// decideLocally is Allow during an outage, without the rest of the limiter.
+func decideLocally(t testing.TB, l *localWindows, group string, buckets ...Bucket) Result {
 	t.Helper()
 	var r request
 	require.NoError(t, r.prepare(l, group, buckets, true))
 	res := Result{States: make([]State, len(buckets))}
 	r.states = res.States
-	if !r.begin(true) {
-		r.decide(false, false, 50*time.Millisecond)
+	if !r.denyOrMarkPending(true) {
+		r.decideLocally(false, false, 50*time.Millisecond)
 	}
 	res.finish(ByLocal)
 	return res
 }
 
-// A model is the rule by itself: all requests, each at its time.
+// model keeps every request with its exact time.
 type model struct{ at []int64 }
 
 func (m *model) used(now, span int64) (n int, oldest int64) {
@@ -57,7 +57,7 @@ func (m *model) used(now, span int64) (n int, oldest int64) {
 	return n, oldest
 }
 
-// state is what the state of a bucket should be.
+// state returns the expected state of a bucket.
 func (m *model) state(now, span int64, limit int) (remaining, reset, retry int64) {
 	n, oldest := m.used(now, span)
 	remaining, reset = int64(max(0, limit-n)), span
@@ -80,14 +80,14 @@ func (m *model) state(now, span int64, limit int) (remaining, reset, retry int64
 	return remaining, reset, retry
 }
 
-// TestLocalWindowsFollowTheRule is the twin of the script's test.
-func TestLocalWindowsFollowTheRule(t *testing.T) {
+// TestLocalWindowMatchesModel is the counterpart of the script's TestScriptMatchesModel.
+func TestLocalWindowMatchesModel(t *testing.T) {
 	t.Parallel()
 	const span = 2 * sec
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		var clock fakeClock
-		l := newLocals(1000, clock.now)
+		l := newLocalWindows(1000, clock.now)
 		models := make([]model, 3)
 		limits := []int{1 + r.IntN(3), 2 + r.IntN(10), 1 + r.IntN(256)}
 		for step := range 400 {
@@ -138,14 +138,14 @@ func TestLocalWindowsFollowTheRule(t *testing.T) {
 	}
 }
 
-func TestTheClockOfLocalWindowsMayBeSetBack(t *testing.T) {
+func TestLocalWindowToleratesClockSetBack(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
 	clock.us.Store(1000 * sec)
-	l := newLocals(100, clock.now)
+	l := newLocalWindows(100, clock.now)
 	b := bucketOf("k", 2, time.Minute)
 	require.True(t, decideLocally(t, l, "k", b).Allowed)
-	clock.us.Store(400 * sec) // Now is a field: it may not be monotonic
+	clock.us.Store(400 * sec) // Options.Now need not be monotonic
 	require.True(t, decideLocally(t, l, "k", b).Allowed)
 	require.False(t, decideLocally(t, l, "k", b).Allowed)
 	clock.us.Store(1060*sec - 1)
@@ -154,56 +154,56 @@ func TestTheClockOfLocalWindowsMayBeSetBack(t *testing.T) {
 	require.True(t, decideLocally(t, l, "k", b).Allowed)
 }
 
-// TestRequestsUnderWayCountInAnOutage: Redis may still admit them.
-func TestRequestsUnderWayCountInAnOutage(t *testing.T) {
+// TestPendingRequestsCountDuringOutage: Redis may still allow them.
+func TestPendingRequestsCountDuringOutage(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
-	l := newLocals(100, clock.now)
+	l := newLocalWindows(100, clock.now)
 	b := []Bucket{bucketOf("k", 3, time.Minute)}
-	var asked [2]request
-	for i := range asked {
-		require.NoError(t, asked[i].prepare(l, "k", b, true))
-		asked[i].states = make([]State, 1)
-		require.False(t, asked[i].begin(true))
-		asked[i].ask(uint64(2*i+2), "p", 0, 0)
+	var pending [2]request
+	for i := range pending {
+		require.NoError(t, pending[i].prepare(l, "k", b, true))
+		pending[i].states = make([]State, 1)
+		require.False(t, pending[i].denyOrMarkPending(true))
+		pending[i].buildCall(uint64(2*i+2), "p", 0, 0)
 	}
 	require.True(t, decideLocally(t, l, "k", b...).Allowed)
 	r := decideLocally(t, l, "k", b...)
-	require.False(t, r.Allowed, "two are under way and one is allowed")
-	require.Equal(t, 50*time.Millisecond, r.RetryAfter, "until they are answered")
-	asked[0].cancel()
-	asked[1].call.Replies[0] = script.Reply{Remaining: 2, Reset: 60 * sec, Stored: 1}
-	asked[1].answered()
+	require.False(t, r.Allowed, "two are pending and one is allowed")
+	require.Equal(t, 50*time.Millisecond, r.RetryAfter, "until they have their replies")
+	pending[0].cancel()
+	pending[1].call.Replies[0] = script.Reply{Remaining: 2, Reset: 60 * sec, Stored: 1}
+	pending[1].applyReplies()
 	require.True(t, decideLocally(t, l, "k", b...).Allowed)
 	require.False(t, decideLocally(t, l, "k", b...).Allowed)
 }
 
-// TestARequestWithoutAnAnswerCountsOnce: Redis may have counted it, or not.
-func TestARequestWithoutAnAnswerCountsOnce(t *testing.T) {
+// TestRequestWithoutReplyCountsOnce: Redis may or may not have counted it.
+func TestRequestWithoutReplyCountsOnce(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
-	l := newLocals(100, clock.now)
+	l := newLocalWindows(100, clock.now)
 	b := []Bucket{bucketOf("k", 3, time.Minute)}
 	for stored := range uint64(2) {
 		var r request
 		require.NoError(t, r.prepare(l, "k", b, true))
 		r.states = make([]State, 1)
-		require.False(t, r.begin(true))
-		r.ask(2, "p", 0, 0)
-		r.decide(false, true, time.Second)
+		require.False(t, r.denyOrMarkPending(true))
+		r.buildCall(2, "p", 0, 0)
+		r.decideLocally(false, true, time.Second)
 		require.Equal(t, ByLocal, r.by)
 		require.Zero(t, r.states[0].RetryAfter)
 		require.Equal(t, 2-int(stored), r.states[0].Remaining)
 		require.NoError(t, r.prepare(l, "k", b, true))
-		r.ask(4, "p", 0, 0)
+		r.buildCall(4, "p", 0, 0)
 		require.Equal(t, stored+1, r.call.Buckets[0].Seq)
 		require.Zero(t, r.call.Buckets[0].Base)
 		require.Equal(t, []script.Unsynced{{Count: 1 + int(stored)}}, r.call.Buckets[0].Unsynced)
 	}
 }
 
-// TestMostDecisionsBeingLocalIsAnOverload, once, until it is over; a few are not.
-func TestMostDecisionsBeingLocalIsAnOverload(t *testing.T) {
+// TestOverloadWhenMostDecisionsAreLocal expects one event when it begins and one when it ends, and none for a few decisions.
+func TestOverloadWhenMostDecisionsAreLocal(t *testing.T) {
 	t.Parallel()
 	var o overload
 	redis, local := uint64(0), uint64(0)
@@ -214,27 +214,27 @@ func TestMostDecisionsBeingLocalIsAnOverload(t *testing.T) {
 		{1000, 400, ""}, {0, 19, ""}, {9, 11, Overloaded}, {100, 101, ""}, {0, 3, ""}, {5, 5, OverloadEnded}, {0, 0, ""}, {0, 50, Overloaded}, {0, 0, OverloadEnded},
 	} {
 		redis, local = redis+step.redis, local+step.local
-		e, changed := o.look(redis, local)
+		e, changed := o.update(redis, local)
 		require.Equal(t, step.want, e.Kind, "step %d", i)
 		require.Equal(t, step.want != "", changed)
 	}
 }
 
-// TestDenialsFromMemoryTellRedissTimes: when the first unit comes back, and not when this gateway's own does.
-func TestDenialsFromMemoryTellRedissTimes(t *testing.T) {
+// TestLocalDenialsReturnRedisTimes: the times of Redis's reply, not those of the local window.
+func TestLocalDenialsReturnRedisTimes(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
-	l := newLocals(100, clock.now)
+	l := newLocalWindows(100, clock.now)
 	b := []Bucket{bucketOf("k", 3, time.Minute)}
 	clock.us.Add(sec)
 	require.True(t, decideLocally(t, l, "k", b...).Allowed)
 	var r request
 	r.states = make([]State, 1)
 	require.NoError(t, r.prepare(l, "k", b, true))
-	require.False(t, r.begin(true))
-	r.ask(2, "p", 0, 0)
+	require.False(t, r.denyOrMarkPending(true))
+	r.buildCall(2, "p", 0, 0)
 	r.call.Replies[0] = script.Reply{Reset: 20 * sec, Retry: 30 * sec, Stored: 1}
-	r.answered()
+	r.applyReplies()
 	for _, at := range []struct{ passed, reset, retry int64 }{{0, 20, 30}, {5, 15, 25}, {25, 5, 5}} {
 		clock.us.Store((1 + at.passed) * sec)
 		res := decideLocally(t, l, "k", b...)
@@ -247,18 +247,18 @@ func TestDenialsFromMemoryTellRedissTimes(t *testing.T) {
 	require.True(t, decideLocally(t, l, "k", b...).Allowed)
 }
 
-func TestMemoryIsBoundedAndForgetsWhoUsedLeast(t *testing.T) {
+func TestEvictionBoundsMemoryAndKeepsExhaustedLimits(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
-	const maxEntries = 3200 // 100 a shard
-	l := newLocals(maxEntries, clock.now)
-	// 320 callers have used up their limit.
+	const maxEntries = 3200 // 100 per stripe
+	l := newLocalWindows(maxEntries, clock.now)
+	// 320 callers have exhausted their limit.
 	for i := range 320 {
 		for range 5 {
 			require.True(t, decideLocally(t, l, "g", bucketOf(fmt.Sprint("full", i), 5, time.Minute)).Allowed)
 		}
 	}
-	// A flood of addresses, each once.
+	// A flood of client IPs with one request each.
 	for i := range 30_000 {
 		decideLocally(t, l, "g", bucketOf(fmt.Sprint("flood", i), 5, time.Minute))
 		if i%3000 == 0 {
@@ -273,8 +273,8 @@ func TestMemoryIsBoundedAndForgetsWhoUsedLeast(t *testing.T) {
 			forgotten++
 		}
 	}
-	require.LessOrEqual(t, forgotten, 3, "who has used up the limit is remembered")
-	// Another policy's table is not touched by the flood.
+	require.LessOrEqual(t, forgotten, 3, "exhausted limits must be kept")
+	// The flood does not affect another policy's table.
 	other := Bucket{Key: "k", Limit: Limit{Name: "key", Requests: 2, Window: time.Minute}}
 	require.True(t, decideLocally(t, l, "k", other).Allowed)
 	require.Equal(t, 0, decideLocally(t, l, "k", other).States[0].Remaining)
@@ -289,8 +289,7 @@ func TestMemoryIsBoundedAndForgetsWhoUsedLeast(t *testing.T) {
 	}
 }
 
-// TestBytesPerCaller measures what a remembered caller takes of memory, for the
-// documentation of Options.MaxEntries.
+// TestBytesPerCaller measures and bounds the memory of a local window.
 func TestBytesPerCaller(t *testing.T) {
 	heap := func() uint64 {
 		runtime.GC()
@@ -303,7 +302,7 @@ func TestBytesPerCaller(t *testing.T) {
 	for requests, limit := range map[int]uint64{1: 250, 10: 380, 60: 780} {
 		before := heap()
 		var clock fakeClock
-		l := newLocals(DefaultMaxEntries, clock.now)
+		l := newLocalWindows(DefaultMaxEntries, clock.now)
 		for i := range callers {
 			for range requests {
 				clock.us.Add(1)
@@ -318,29 +317,29 @@ func TestBytesPerCaller(t *testing.T) {
 	}
 }
 
-// TestTenThousandAddressesAtOnce: bounded here and in Redis.
-func TestTenThousandAddressesAtOnce(t *testing.T) {
+// TestTenThousandClientIPsTakeBoundedMemory bounds the memory here and in Redis.
+func TestTenThousandClientIPsTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := redistest.Start(t)
 	o := s.Options()
-	const patience = 30 * time.Second
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = patience, patience, patience
+	const timeout = 30 * time.Second
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = timeout, timeout, timeout
 	TuneClient(o)
 	client := redis.NewUniversalClient(o)
 	defer func() { require.NoError(t, client.Close()) }()
-	f, err := New(client, Options{MaxEntries: 4000, Timeout: patience})
+	f, err := New(client, Options{MaxEntries: 4000, Timeout: timeout})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
 	require.NoError(t, f.Ping(ctx))
 	before := usedMemory(t, client)
-	const addresses = 10_000
+	const clients = 10_000
 	var wg sync.WaitGroup
 	for w := range 100 {
 		wg.Go(func() {
-			for i := w; i < addresses; i += 100 {
+			for i := w; i < clients; i += 100 {
 				for range 2 {
-					group, b := ForAddress(fmt.Sprintf("10.0.%d.%d", i/256, i%256), AddressLimit(0))
+					group, b := ForIP(fmt.Sprintf("10.0.%d.%d", i/256, i%256), IPLimit(0))
 					r, err := f.Allow(ctx, group, b)
 					if err != nil || !r.Allowed || r.By != ByRedis {
 						t.Errorf("%+v %v", r, err)
@@ -351,11 +350,11 @@ func TestTenThousandAddressesAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	require.LessOrEqual(t, f.Stats().Entries, 4000+stripeCount)
-	each := (usedMemory(t, client) - before) / addresses
-	t.Logf("an address with 2 requests takes %d bytes of Redis, all told", each)
+	each := (usedMemory(t, client) - before) / clients
+	t.Logf("a client IP with 2 requests takes %d bytes of Redis in total", each)
 	require.Less(t, each, int64(320))
 	stats := f.Stats()
-	t.Logf("%.1f takes a round trip", float64(stats.Asked)/float64(stats.RoundTrips))
+	t.Logf("%.1f requests per round trip", float64(stats.Requests)/float64(stats.RoundTrips))
 
 	for requests, limit := range map[int]int64{1: 180, 10: 260, 60: 640} {
 		b := bucketOf(fmt.Sprint("usage", requests), 100, time.Minute)
@@ -379,9 +378,9 @@ func usedMemory(t testing.TB, client redis.UniversalClient) int64 {
 	return used
 }
 
-func TestSlotsAreThoseOfACluster(t *testing.T) {
+func TestSlotMatchesClusterKeySlot(t *testing.T) {
 	t.Parallel()
-	// What CLUSTER KEYSLOT says of the tags' texts.
+	// CLUSTER KEYSLOT of the tags' texts.
 	client := redistest.Start(t, redistest.WithConfig("cluster-enabled", "yes")).Client(t)
 	for _, tg := range []tag{0, 1, 2, 1 << 63, hashGroup("a"), hashGroup("b")} {
 		want := client.ClusterKeySlot(context.Background(), "x{"+string(tg.append(nil))+"}y").Val()
@@ -389,15 +388,15 @@ func TestSlotsAreThoseOfACluster(t *testing.T) {
 	}
 }
 
-// FuzzLocalWindowsAgainstTheRule plays takes at times of the fuzzer's choice.
-func FuzzLocalWindowsAgainstTheRule(f *testing.F) {
+// FuzzLocalWindowMatchesModel sends requests at times chosen by the fuzzer.
+func FuzzLocalWindowMatchesModel(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 1, 0, 1, 255, 2, 3}, uint8(2))
 	f.Add([]byte("the clock goes on and now and then back"), uint8(60))
 	f.Fuzz(func(t *testing.T, steps []byte, requests uint8) {
 		const span = 1000 // microseconds
 		limit := int(requests) + 1
 		var clock fakeClock
-		l := newLocals(10, clock.now)
+		l := newLocalWindows(10, clock.now)
 		var m model
 		for _, step := range steps[:min(len(steps), 4000)] {
 			clock.us.Add(int64(step) * int64(step) / 64)
@@ -414,17 +413,17 @@ func FuzzLocalWindowsAgainstTheRule(f *testing.F) {
 				clock.us.Add(r.RetryAfter.Microseconds() - 1)
 				require.False(t, decideLocally(t, l, "k", bucketOf("k", limit, span*time.Microsecond)).Allowed)
 				clock.us.Add(1)
-				require.True(t, decideLocally(t, l, "k", bucketOf("k", limit, span*time.Microsecond)).Allowed, "RetryAfter is exact")
+				require.True(t, decideLocally(t, l, "k", bucketOf("k", limit, span*time.Microsecond)).Allowed, "RetryAfter must be exact")
 				m.at = append(m.at, clock.now())
 			}
 		}
 	})
 }
 
-// BenchmarkDecideLocally is a decision in an outage, without the rest of the limiter.
+// BenchmarkDecideLocally measures a decision during an outage, without the rest of the limiter.
 func BenchmarkDecideLocally(b *testing.B) {
 	var clock fakeClock
-	l := newLocals(DefaultMaxEntries, clock.now)
+	l := newLocalWindows(DefaultMaxEntries, clock.now)
 	buckets := []Bucket{bucketOf("k", 60, time.Minute)}
 	var r request
 	r.states = make([]State, 1)
@@ -434,10 +433,10 @@ func BenchmarkDecideLocally(b *testing.B) {
 		if err := r.prepare(l, "k", buckets, true); err != nil {
 			b.Fatal(err)
 		}
-		if r.begin(true) {
+		if r.denyOrMarkPending(true) {
 			b.Fatal("denied")
 		}
-		if r.decide(false, false, 0); r.states[0].RetryAfter > 0 {
+		if r.decideLocally(false, false, 0); r.states[0].RetryAfter > 0 {
 			b.Fatal("denied")
 		}
 	}

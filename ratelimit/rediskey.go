@@ -7,12 +7,11 @@ import (
 	"strconv"
 )
 
-// An id is a bucket's hash. A caller can neither choose nor meet another's: it is
-// cut from SHA-256, over the group, the policy and the key.
+// id is the hash of a bucket. As a truncated SHA-256 it can neither be chosen by a caller nor collide with another's.
 type id [16]byte
 
-// tag is a group's hash. It becomes the hash tag that decides the Cluster slot,
-// so that no text of a caller's does.
+// tag is the hash of a group. It becomes the hash tag that determines the Cluster slot, so that no text controlled by a
+// caller does.
 type tag uint64
 
 func hashGroup(group string) tag {
@@ -21,8 +20,8 @@ func hashGroup(group string) tag {
 	return tag(binary.BigEndian.Uint64(sum[:]))
 }
 
-// hashBucket also covers the algorithm, whose values in Redis are not alike, and
-// the format of the exact one's: another format is another bucket.
+// hashBucket includes the algorithm and the format of the exact one's values, because values of different algorithms or
+// formats must not share a key.
 func hashBucket(a Algorithm, t tag, b *Bucket) id {
 	const format = 2
 	var stack [192]byte
@@ -30,7 +29,7 @@ func hashBucket(a Algorithm, t tag, b *Bucket) id {
 	buf = append(buf, a...)
 	buf = binary.BigEndian.AppendUint64(append(buf, 0), uint64(t))
 	buf = strconv.AppendInt(buf, int64(b.Limit.Window), 10)
-	// The name's length keeps it apart from the key.
+	// The length separates the name from the key.
 	buf = strconv.AppendInt(append(buf, 0), int64(len(b.Limit.Name)), 10)
 	buf = append(append(buf, 0), b.Limit.Name...)
 	buf = append(buf, b.Key...)
@@ -38,7 +37,7 @@ func hashBucket(a Algorithm, t tag, b *Bucket) id {
 	return id(sum[:len(id{})])
 }
 
-// redisKey is the bucket's key, prefix{tag}policy:id.
+// redisKey returns a bucket's key in Redis: prefix{tag}policy:id.
 func redisKey(prefix string, t tag, policy string, i *id) string {
 	var stack [160]byte
 	buf := append(stack[:0], prefix...)
@@ -60,7 +59,7 @@ func (t tag) append(buf []byte) []byte {
 // slots is the number of slots of a Redis Cluster.
 const slots = 16384
 
-// slot is the Cluster slot of a tag: CRC16 (XMODEM) of its text.
+// slot returns the Cluster slot of a tag: CRC16 (XMODEM) of its text.
 func (t tag) slot() int {
 	var stack [16]byte
 	var crc uint16

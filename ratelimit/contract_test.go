@@ -10,7 +10,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-func TestAddressKey(t *testing.T) {
+func TestIPKey(t *testing.T) {
 	t.Parallel()
 	for addr, want := range map[string]string{
 		"192.0.2.7":                 "192.0.2.7",
@@ -25,9 +25,9 @@ func TestAddressKey(t *testing.T) {
 		"::1":                       "::/64",
 		"::ffff:192.0.2.7%whatever": "192.0.2.7",
 	} {
-		require.Equal(t, want, ratelimit.AddressKey(netip.MustParseAddr(addr)), addr)
+		require.Equal(t, want, ratelimit.IPKey(netip.MustParseAddr(addr)), addr)
 	}
-	require.Equal(t, "unknown", ratelimit.AddressKey(netip.Addr{}))
+	require.Equal(t, "unknown", ratelimit.IPKey(netip.Addr{}))
 }
 
 func TestContractLimits(t *testing.T) {
@@ -38,15 +38,15 @@ func TestContractLimits(t *testing.T) {
 	require.Equal(t, minute("key", 60), ratelimit.KeyLimit(0))
 	require.Equal(t, minute("key", 60), ratelimit.KeyLimit(-1))
 	require.Equal(t, minute("key", 600), ratelimit.KeyLimit(600))
-	require.Equal(t, minute("address", 10), ratelimit.AddressLimit(0))
-	require.Equal(t, minute("address", 20), ratelimit.AddressLimit(20))
+	require.Equal(t, minute("address", 10), ratelimit.IPLimit(0))
+	require.Equal(t, minute("address", 20), ratelimit.IPLimit(20))
 
 	group, buckets := ratelimit.ForUnverified("pk_live_abcdefgh", "192.0.2.7")
 	require.Equal(t, "192.0.2.7", group)
 	require.Len(t, buckets, 2)
 	require.Equal(t, minute("unverified-key", 60), buckets[0].Limit)
 	require.Equal(t, minute("unverified-address", 120), buckets[1].Limit)
-	require.Equal(t, ratelimit.UnverifiedAddress("192.0.2.7"), buckets[1])
+	require.Equal(t, ratelimit.UnverifiedIP("192.0.2.7"), buckets[1])
 	_, other := ratelimit.ForUnverified("pk_live_other123", "192.0.2.7")
 	require.NotEqual(t, buckets[0], other[0])
 	require.Equal(t, buckets[1], other[1])
@@ -54,7 +54,7 @@ func TestContractLimits(t *testing.T) {
 	group, bucket := ratelimit.ForKey("pk_live_abcdefgh", ratelimit.KeyLimit(0))
 	require.Equal(t, "pk_live_abcdefgh", group)
 	require.Equal(t, ratelimit.Bucket{Key: "pk_live_abcdefgh", Limit: ratelimit.KeyLimit(0)}, bucket)
-	group, bucket = ratelimit.ForAddress("192.0.2.7", ratelimit.AddressLimit(0))
+	group, bucket = ratelimit.ForIP("192.0.2.7", ratelimit.IPLimit(0))
 	require.Equal(t, "192.0.2.7", group)
-	require.Equal(t, ratelimit.Bucket{Key: "192.0.2.7", Limit: ratelimit.AddressLimit(0)}, bucket)
+	require.Equal(t, ratelimit.Bucket{Key: "192.0.2.7", Limit: ratelimit.IPLimit(0)}, bucket)
 }

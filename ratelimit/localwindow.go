@@ -1,0 +1,237 @@
+package ratelimit
+
+import (
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/resync"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/window"
+)
+
+const (
+	// stripeCount is the number of stripes, each with a lock of its own, that the local windows of a policy are spread over.
+	stripeCount = 32
+	// maxPolicies bounds the number of tables. Policy names come from the operator.
+	maxPolicies = 64
+	// evictionSample is how many windows of a full stripe are examined, twice, to find the one whose loss matters least.
+	evictionSample = 8
+	// largeMap is the size from which a stripe's map is replaced once most windows are gone, because maps do not shrink.
+	largeMap = 256
+)
+
+// localWindows is a gateway's own view of recent requests: those that it allowed, and for how long Redis has denied a
+// bucket. Each policy has its own table, so that a flood of client IPs cannot evict the windows of keys.
+type localWindows struct {
+	seed      maphash.Seed
+	perStripe int // maximum number of windows of a stripe
+	clock     func() int64
+
+	tables  atomic.Pointer[map[string]*table]
+	mu      sync.Mutex // serializes adding a table
+	evicted atomic.Uint64
+}
+
+type table struct {
+	policy  string
+	stripes [stripeCount]stripe
+}
+
+type stripe struct {
+	mu      sync.Mutex
+	order   int // in which stripes are locked
+	windows map[id]*localWindow
+	grown   bool // the map has reached largeMap
+}
+
+// localWindow is the local window of one bucket. It is removed as soon as it is idle.
+type localWindow struct {
+	window.Window
+	resync.Record
+	span        int64 // the limit's window in microseconds
+	tag         tag
+	deniedUntil int64 // by Redis
+	deniedReset int64 // when the oldest request expires, by the same reply
+	deniedLimit int32 // the limit that was denied
+	limit       int32 // of the latest request
+	pending     int32 // requests waiting for a reply of Redis
+}
+
+func newLocalWindows(maxEntries int, clock func() int64) *localWindows {
+	l := &localWindows{
+		seed:      maphash.MakeSeed(),
+		perStripe: max(1, (maxEntries+stripeCount-1)/stripeCount),
+		clock:     clock,
+	}
+	l.tables.Store(&map[string]*table{})
+	return l
+}
+
+// table returns a policy's table, and creates it if necessary.
+func (l *localWindows) table(policy string) (*table, error) {
+	if t := (*l.tables.Load())[policy]; t != nil {
+		return t, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := *l.tables.Load()
+	if t := old[policy]; t != nil {
+		return t, nil
+	}
+	if len(old) >= maxPolicies {
+		return nil, fmt.Errorf("%w %q: there must be at most %d policies", ErrInvalid, policy, maxPolicies)
+	}
+	t := &table{policy: policy}
+	for i := range t.stripes {
+		t.stripes[i].order = len(old)*stripeCount + i
+		t.stripes[i].windows = make(map[id]*localWindow)
+	}
+	tables := maps.Clone(old)
+	tables[policy] = t
+	l.tables.Store(&tables)
+	return t, nil
+}
+
+// stripe returns the stripe of a bucket. The hash is seeded, so that callers cannot overload a single stripe.
+func (l *localWindows) stripe(t *table, i *id) *stripe {
+	return &t.stripes[maphash.Bytes(l.seed, i[:])%stripeCount]
+}
+
+// window returns a bucket's window, pruned, and creates it if necessary. The caller holds the stripe's lock.
+func (l *localWindows) window(s *stripe, i *id, now int64, b *Bucket, t tag) *localWindow {
+	w := s.windows[*i]
+	if w == nil {
+		if len(s.windows) >= l.perStripe {
+			l.evict(s, now)
+		}
+		w = &localWindow{span: b.Limit.Window.Microseconds(), tag: t, Record: resync.Record{Writer: newWriter()}}
+		s.windows[*i] = w
+		s.grown = s.grown || len(s.windows) >= largeMap
+	}
+	w.limit = int32(b.Limit.Requests) //nolint:gosec // at most MaxRequests
+	w.Prune(now, w.span)
+	return w
+}
+
+// newWriter returns a random number from 1 to 1<<40 - 1. It only has to differ from the few other writers of the same
+// bucket.
+func newWriter() uint64 { return 1 + rand.Uint64N(1<<40-1) } //nolint:gosec // need not be secret
+
+// evict removes a window: of a few candidates an idle one, otherwise the one with the lowest share of its limit in use.
+// While Redis is available nothing is lost. During an outage, that share becomes available to its caller again.
+func (l *localWindows) evict(s *stripe, now int64) {
+	var victim id
+	least := math.Inf(1)
+	// Map iteration starts at a random place but then visits neighbours, which are of similar age: hence two iterations.
+	for range 2 {
+		seen := 0
+		for i, w := range s.windows {
+			w.Prune(now, w.span)
+			if w.idle(now) {
+				delete(s.windows, i)
+				return
+			}
+			used := float64(w.Total()) / float64(max(1, w.limit))
+			if w.deniedUntil > now {
+				used = max(used, 1)
+			}
+			// Pending requests would recreate their window.
+			used += float64(w.pending)
+			if used < least {
+				victim, least = i, used
+			}
+			if seen++; seen == evictionSample {
+				break
+			}
+		}
+	}
+	delete(s.windows, victim)
+	l.evicted.Add(1)
+}
+
+// sweep removes idle windows.
+func (l *localWindows) sweep() {
+	for _, t := range *l.tables.Load() {
+		for i := range t.stripes {
+			s := &t.stripes[i]
+			s.mu.Lock()
+			now := l.clock()
+			for i, w := range s.windows {
+				w.Prune(now, w.span)
+				if w.idle(now) {
+					delete(s.windows, i)
+				}
+			}
+			if s.grown && len(s.windows) < largeMap/8 {
+				kept := make(map[id]*localWindow, len(s.windows))
+				maps.Copy(kept, s.windows)
+				s.windows, s.grown = kept, false
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// size returns the number of windows.
+func (l *localWindows) size() int {
+	n := 0
+	for _, t := range *l.tables.Load() {
+		for i := range t.stripes {
+			s := &t.stripes[i]
+			s.mu.Lock()
+			n += len(s.windows)
+			s.mu.Unlock()
+		}
+	}
+	return n
+}
+
+// idle reports whether the window has no effect on further decisions.
+func (w *localWindow) idle(now int64) bool {
+	return w.Total() == 0 && w.pending == 0 && w.deniedUntil <= now
+}
+
+// base returns up to which of this window's requests Redis has certainly stored, and will still know after slack. Redis
+// removes a writer when its last request expires. If it does so earlier than expected, the requests are sent again.
+func (w *localWindow) base(now, slack int64, epoch uint32) uint64 {
+	unsynced := w.Unsynced(epoch)
+	if unsynced >= uint64(w.Total()) { //nolint:gosec // not negative
+		return 0
+	}
+	if at, ok := w.Before(int(unsynced)); !ok || at+w.span <= now+min(slack, w.span/4) { //nolint:gosec // below Total
+		return 0
+	}
+	return w.Seq - unsynced
+}
+
+// add counts one request.
+func (w *localWindow) add(now int64) {
+	w.Add(now, int(w.limit), w.span)
+	w.Record.Allowed()
+}
+
+// state returns the state of the bucket according to the local window alone. w may be nil.
+func (w *localWindow) state(limit Limit, now int64) State {
+	s := State{Limit: limit, Remaining: limit.Requests, Reset: limit.Window}
+	if w == nil {
+		return s
+	}
+	s.Remaining = max(0, limit.Requests-w.Total())
+	s.Reset = microseconds(w.Reset(now, w.span))
+	s.RetryAfter = microseconds(w.Retry(now, limit.Requests, w.span))
+	// A denial of a lower limit does not apply to this one.
+	if w.deniedUntil > now && limit.Requests <= int(w.deniedLimit) {
+		retry, reset := microseconds(w.deniedUntil-now), microseconds(w.deniedReset-now)
+		s.Remaining = 0
+		s.RetryAfter = max(s.RetryAfter, retry)
+		if reset <= 0 {
+			reset = retry
+		}
+		s.Reset = min(s.Reset, reset)
+	}
+	return s
+}
