@@ -30,25 +30,14 @@ const (
 
 // Account is a person's account in a business of a new database.
 type Account struct {
-	ID         string // UUID
-	BusinessID string
-	Email      string
-	Name       string
-	Role       string // RoleOwner or RoleMember
+	ID         string `json:"id"` // UUID
+	BusinessID string `json:"-"`
+	Email      string `json:"email"`
+	Name       string `json:"name"`
+	Role       string `json:"role"` // RoleOwner or RoleMember
 
-	// Password is in this source, for everybody to read: these accounts are for
-	// demonstrations and tests, and hold invented records only.
-	Password string
-}
-
-// Accounts gives the accounts that a new database is filled with: an owner and a
-// member for each business, in the order of Businesses.
-func Accounts() []Account {
-	var all []Account
-	for _, p := range connectProfiles() {
-		all = append(all, p.accounts...)
-	}
-	return all
+	// Password is public: these accounts are for demonstrations and tests, and hold invented records only.
+	Password string `json:"password"`
 }
 
 type accountRow struct {

@@ -9,14 +9,14 @@ const (
 // Business is an account of the platform: whose keys sign, and whose records
 // the service holds.
 type Business struct {
-	ID            string // UUID
-	Name          string
-	Slug          string // unique, lower-case words joined by dashes
-	Email         string // empty: none
-	Phone         string // E.164; empty: none
-	WebsiteURL    string // empty: none
-	TimeZone      string // IANA name
-	AccountStatus string // AccountActive or AccountInactive
+	ID            string `json:"id"` // UUID
+	Name          string `json:"name"`
+	Slug          string `json:"slug"`           // unique, lower-case words joined by dashes
+	Email         string `json:"email"`          // empty: none
+	Phone         string `json:"phone"`          // E.164; empty: none
+	WebsiteURL    string `json:"website_url"`    // empty: none
+	TimeZone      string `json:"time_zone"`      // IANA name
+	AccountStatus string `json:"account_status"` // AccountActive or AccountInactive
 }
 
 // businessRow is a Business as the database keeps it.

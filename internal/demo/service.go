@@ -55,11 +55,7 @@ func Open(ctx context.Context, path string, o Options) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := o.Now()
-	if err := seed(ctx, st, now); err != nil {
-		return nil, errors.Join(fmt.Errorf("filling database %s: %w", path, err), st.close())
-	}
-	if err := seedConnect(ctx, st, now, hashPassword); err != nil {
+	if err := seed(ctx, st, o.Now(), hashPassword, seedFolders()...); err != nil {
 		return nil, errors.Join(fmt.Errorf("filling database %s: %w", path, err), st.close())
 	}
 	s := newService(st, o)

@@ -324,7 +324,7 @@ func (s *store) businesses(ctx context.Context) (all []businessRow, err error) {
 		if err != nil {
 			return err
 		}
-		all, err = collect(rows, s.businessFields, businessCount)
+		all, err = collect(rows, s.businessFields, 0)
 		return err
 	})
 	if err != nil {

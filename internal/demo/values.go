@@ -23,9 +23,6 @@ func (d decimal) append(b []byte) []byte {
 	return append(b, '.', byte('0'+cents/10), byte('0'+cents%10))
 }
 
-// percent gives rate percent of d, rounded half up, for amounts of zero and more.
-func (d decimal) percent(rate decimal) decimal { return (d*rate + 5000) / 10000 }
-
 // Scan reads the integer that the schema keeps for a decimal. It implements
 // sql.Scanner.
 func (d *decimal) Scan(src any) error {
@@ -40,6 +37,11 @@ func (d *decimal) Scan(src any) error {
 // instant writes t as the schema keeps instants: RFC 3339 in UTC to the second,
 // which sorts as text in the order of time.
 func instant(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// at is an instant that a record may lack.
+func at(t time.Time) *string { return new(instant(t)) }
+
+const day = 24 * time.Hour
 
 // nullable scans a column that may be NULL into a pointer, which is nil then.
 // database/sql would do it too, by reflection, which is felt on a page of records.
