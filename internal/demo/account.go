@@ -41,35 +41,20 @@ type Account struct {
 }
 
 type accountRow struct {
-	ID           string
-	BusinessID   string
-	Email        string
-	EmailKey     string
-	Name         string
-	Role         string
-	Status       string
-	PasswordHash string
-	CreatedAt    string
-}
-
-func accountFields() []field[accountRow] {
-	type r = accountRow
-	return []field[r]{
-		text("id", func(r *r) *string { return &r.ID }),
-		internal(text("business_id", func(r *r) *string { return &r.BusinessID })), // beside the name, in the member business
-		text("email", func(r *r) *string { return &r.Email }),
-		internal(text("email_key", func(r *r) *string { return &r.EmailKey })),
-		text("name", func(r *r) *string { return &r.Name }),
-		text("role", func(r *r) *string { return &r.Role }),
-		internal(text("status", func(r *r) *string { return &r.Status })),
-		internal(text("password_hash", func(r *r) *string { return &r.PasswordHash })),
-		internal(text("created_at", func(r *r) *string { return &r.CreatedAt })),
-	}
+	ID           string `db:"id"`
+	BusinessID   string `db:"business_id" json:"-"`
+	Email        string `db:"email"`
+	EmailKey     string `db:"email_key" json:"-"`
+	Name         string `db:"name"`
+	Role         string `db:"role"`
+	Status       string `db:"status" json:"-"`
+	PasswordHash string `db:"password_hash" json:"-"`
+	CreatedAt    string `db:"created_at" json:"-"`
 }
 
 // accountWhere gives the account with a value in a column that is unique, or sql.ErrNoRows.
 func accountWhere(ctx context.Context, tx *sql.Tx, column, value string) (row accountRow, err error) {
-	fields := accountFields()
+	fields := fieldsOf[accountRow]()
 	err = tx.QueryRowContext(ctx, "SELECT "+columns(fields)+" FROM accounts WHERE "+column+" = ?", value).
 		Scan(destinations(fields, &row)...)
 	return row, err
@@ -164,7 +149,7 @@ func (a *connectAPI) account(r *http.Request, id string) (int, []byte, error) {
 }
 
 func appendAccount(b []byte, row *accountRow, business *connectBusiness) []byte {
-	b = appendRecord(append(b, `{"account":`...), accountFields(), row)
+	b = appendRecord(append(b, `{"account":`...), fieldsOf[accountRow](), row)
 	b = append(b[:len(b)-1], `,"business":{"id":`...)
 	b = appendString(b, business.ID)
 	b = append(b, `,"name":`...)

@@ -17,20 +17,12 @@ import (
 // connectBusiness is a business with what its owner's assistant may know.
 type connectBusiness struct {
 	businessRow
-	Version int64
-}
-
-func connectBusinessFields() []field[connectBusiness] {
-	type r = connectBusiness
-	return append(
-		shown(embedded(businessFields(), func(r *r) *businessRow { return &r.businessRow }), "updated_at"),
-		integer("version", func(r *r) *int64 { return &r.Version }),
-	)
+	Version int64 `db:"version"`
 }
 
 // findBusiness gives a business, or sql.ErrNoRows.
 func findBusiness(ctx context.Context, tx *sql.Tx, id string) (row connectBusiness, err error) {
-	fields := connectBusinessFields()
+	fields := fieldsOf[connectBusiness]()
 	err = tx.QueryRowContext(ctx, "SELECT "+columns(fields)+" FROM businesses WHERE id = ?", id).Scan(destinations(fields, &row)...)
 	return row, err
 }
@@ -50,7 +42,7 @@ func businessRoutes() []route {
 }
 
 func appendBusiness(row *connectBusiness) []byte {
-	b := appendRecord([]byte(`{"business":`), connectBusinessFields(), row)
+	b := appendRecord([]byte(`{"business":`), shown(fieldsOf[connectBusiness](), "updated_at"), row)
 	b = append(b[:len(b)-1], `,"business_id":`...)
 	return append(appendString(b, row.ID), "}}"...)
 }

@@ -11,16 +11,14 @@ import (
 // connectContact is a contact as it is changed.
 type connectContact struct {
 	contact
-	Version int64
+	Version int64 `db:"version"`
 }
 
 func contactKind() *kindOf[connectContact] {
-	type r = connectContact
-	return &kindOf[r]{
+	return &kindOf[connectContact]{
 		one: "contact", many: "contacts", what: "contact", table: "contacts",
-		fields: append(embedded(contactFields(), func(r *r) *contact { return &r.contact }),
-			integer("version", func(r *r) *int64 { return &r.Version })),
-		key: "date_created", id: "id", newest: true,
+		fields: fieldsOf[connectContact](),
+		key:    "date_created", id: "id", newest: true,
 		search: "first_name || ' ' || coalesce(last_name, '') || ' ' || coalesce(email, '') || ' ' || coalesce(phone_number, '')" +
 			" || ' ' || coalesce(country_code || phone_number, '') || ' ' || coalesce(notes, '')",
 	}

@@ -22,23 +22,9 @@ import (
 
 // detail says of one field or parameter what is wrong with it.
 type detail struct {
-	Field   string // the path of the member, or the name of the parameter or header
-	Problem string // completes a sentence that begins with the field
-	Allowed string // what is accepted; "": null
-}
-
-func detailFields() []field[detail] {
-	type r = detail
-	return []field[r]{
-		text("field", func(r *r) *string { return &r.Field }),
-		text("problem", func(r *r) *string { return &r.Problem }),
-		{name: "allowed", json: func(b []byte, r *r) []byte {
-			if r.Allowed == "" {
-				return append(b, "null"...)
-			}
-			return appendString(b, r.Allowed)
-		}},
-	}
+	Field   string `db:"field"`            // the path of the member, or the name of the parameter or header
+	Problem string `db:"problem"`          // completes a sentence that begins with the field
+	Allowed string `db:"allowed,optional"` // what is accepted; "": null
 }
 
 // problems collects what is wrong with a request, so that all of it is said at once.

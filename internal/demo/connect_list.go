@@ -155,8 +155,8 @@ func (k *kindOf[T]) beyond() string {
 	return ">"
 }
 
-func (k *kindOf[T]) column(name string) field[T] {
-	return k.fields[slices.IndexFunc(k.fields, func(f field[T]) bool { return f.name == name })]
+func (k *kindOf[T]) column(name string) *field[T] {
+	return &k.fields[slices.IndexFunc(k.fields, func(f field[T]) bool { return f.name == name })]
 }
 
 // idValue gives an id as it is in the database: the ids of contacts are integers.
@@ -233,8 +233,8 @@ func (k *kindOf[T]) answer(record *T) []byte {
 func (k *kindOf[T]) update(ctx context.Context, c *connectCall, record *T) error {
 	var set []string
 	var args []any
-	for _, f := range k.fields {
-		if f.name != k.id && f.name != "business_id" {
+	for i := range k.fields {
+		if f := &k.fields[i]; f.name != k.id && f.name != "business_id" {
 			set, args = append(set, f.name+" = ?"), append(args, f.value(record))
 		}
 	}

@@ -155,61 +155,29 @@ func setRules(ctx context.Context, c *connectCall) (int, []byte, error) {
 
 // head is what FAQs and services have in common.
 type head struct {
-	ID         string
-	BusinessID string
-	Key        string // the folded text that only one of a business has
-	Version    int64
-	CreatedAt  string
-	UpdatedAt  string
+	ID         string `db:"id"`
+	BusinessID string `db:"business_id"`
+	Key        string `db:"lookup_key" json:"-"` // the folded text that only one of a business has
+	Version    int64  `db:"version"`
+	CreatedAt  string `db:"created_at"`
+	UpdatedAt  string `db:"updated_at"`
 }
 
 type faq struct {
 	head
-	Question string
-	Answer   string
-	Enabled  bool
+	Question string `db:"question"`
+	Answer   string `db:"answer"`
+	Enabled  bool   `db:"enabled"`
 }
 
 // bookable is a service as the receptionist offers it.
 type bookable struct {
 	head
-	Name            string
-	Description     *string
-	DurationMinutes *int64
-	Price           *decimal
-	Bookable        bool
-}
-
-func faqFields() []field[faq] {
-	type r = faq
-	return []field[r]{
-		text("id", func(r *r) *string { return &r.ID }),
-		text("business_id", func(r *r) *string { return &r.BusinessID }),
-		text("question", func(r *r) *string { return &r.Question }),
-		internal(text("question_key", func(r *r) *string { return &r.Key })),
-		text("answer", func(r *r) *string { return &r.Answer }),
-		boolean("enabled", func(r *r) *bool { return &r.Enabled }),
-		integer("version", func(r *r) *int64 { return &r.Version }),
-		text("created_at", func(r *r) *string { return &r.CreatedAt }),
-		text("updated_at", func(r *r) *string { return &r.UpdatedAt }),
-	}
-}
-
-func serviceFields() []field[bookable] {
-	type r = bookable
-	return []field[r]{
-		text("id", func(r *r) *string { return &r.ID }),
-		text("business_id", func(r *r) *string { return &r.BusinessID }),
-		text("name", func(r *r) *string { return &r.Name }),
-		internal(text("name_key", func(r *r) *string { return &r.Key })),
-		optText("description", func(r *r) **string { return &r.Description }),
-		optInteger("duration_minutes", func(r *r) **int64 { return &r.DurationMinutes }),
-		optAmount("price", func(r *r) **decimal { return &r.Price }),
-		boolean("bookable", func(r *r) *bool { return &r.Bookable }),
-		integer("version", func(r *r) *int64 { return &r.Version }),
-		text("created_at", func(r *r) *string { return &r.CreatedAt }),
-		text("updated_at", func(r *r) *string { return &r.UpdatedAt }),
-	}
+	Name            string   `db:"name"`
+	Description     *string  `db:"description"`
+	DurationMinutes *int64   `db:"duration_minutes"`
+	Price           *decimal `db:"price"`
+	Bookable        bool     `db:"bookable"`
 }
 
 // entries is a list of the receptionist's whose entries are written whole.
@@ -224,7 +192,7 @@ type entries[T any] struct {
 func faqEntries() *entries[faq] {
 	return &entries[faq]{
 		kindOf: kindOf[faq]{
-			one: "faq", many: "faqs", what: "question", table: "receptionist_faqs", fields: faqFields(),
+			one: "faq", many: "faqs", what: "question", table: "receptionist_faqs", fields: fieldsOf[faq](),
 			key: "created_at", id: "id", search: "question || ' ' || answer",
 		},
 		most: maxFAQs, head: func(r *faq) *head { return &r.head }, keyOf: "question",
@@ -241,7 +209,7 @@ func faqEntries() *entries[faq] {
 func serviceEntries() *entries[bookable] {
 	return &entries[bookable]{
 		kindOf: kindOf[bookable]{
-			one: "service", many: "services", what: "service", table: "receptionist_services", fields: serviceFields(),
+			one: "service", many: "services", what: "service", table: "receptionist_services", fields: fieldsOf[bookable](),
 			key: "created_at", id: "id", search: "name || ' ' || coalesce(description, '')",
 		},
 		most: maxServices, head: func(r *bookable) *head { return &r.head }, keyOf: "name",
@@ -337,7 +305,7 @@ func (e *entries[T]) readInto(ctx context.Context, c *connectCall, row *T) error
 	h.Key = key
 	var other string
 	if err := c.tx.QueryRowContext(ctx, "SELECT coalesce((SELECT id FROM "+e.table+
-		" WHERE business_id = ? AND "+e.keyOf+"_key = ? AND id <> ?), '')", c.business.ID, key, h.ID).Scan(&other); err != nil {
+		" WHERE business_id = ? AND lookup_key = ? AND id <> ?), '')", c.business.ID, key, h.ID).Scan(&other); err != nil {
 		return fmt.Errorf("looking for the same %s: %w", e.keyOf, err)
 	}
 	if other != "" {

@@ -164,7 +164,7 @@ func appendError(b []byte, e *httpError) []byte {
 	}
 	if len(e.Details) > 0 {
 		b = append(b, `,"details":`...)
-		b = appendList(b, detailFields(), e.Details)
+		b = appendList(b, fieldsOf[detail](), e.Details)
 	}
 	return append(b, '}')
 }

@@ -152,7 +152,7 @@ func readEverything(t testing.TB, s *Service, businessID, resource string) []map
 	if resource == "events" {
 		events := everyEvent(t, s, businessID)
 		all := make([]map[string]any, len(events))
-		shape := eventJSON{eventFields(), sessionFields(), mediumFields()}
+		shape := eventJSON{fieldsOf[event](), fieldsOf[session](), fieldsOf[medium]()}
 		for i := range events {
 			require.NoError(t, json.Unmarshal(shape.append(nil, &events[i]), &all[i]))
 		}

@@ -22,33 +22,21 @@ import (
 
 // objectType is one of a business's own kinds of records.
 type objectType struct {
-	Name        string // unique within the business
-	BusinessID  string
-	Title       string
-	Description *string
-	Schema      string // JSON Schema of the fields
-	ObjectCount int64  // by the view
-}
-
-func objectTypeFields() []field[objectType] {
-	type r = objectType
-	return []field[r]{
-		text("name", func(r *r) *string { return &r.Name }),
-		text("business_id", func(r *r) *string { return &r.BusinessID }),
-		text("title", func(r *r) *string { return &r.Title }),
-		optText("description", func(r *r) **string { return &r.Description }),
-		raw("schema", func(r *r) *string { return &r.Schema }),
-	}
+	Name        string  `db:"name"` // unique within the business
+	BusinessID  string  `db:"business_id"`
+	Title       string  `db:"title"`
+	Description *string `db:"description"`
+	Schema      string  `db:"schema,json"`  // JSON Schema of the fields
+	ObjectCount int64   `db:"object_count"` // by the view
 }
 
 // objectTypeKind is of the list, which does not have the schemas.
 func objectTypeKind() *kindOf[objectType] {
-	type r = objectType
-	fields := append(objectTypeFields(), integer("object_count", func(r *r) *int64 { return &r.ObjectCount }))
+	fields := fieldsOf[objectType]()
 	for i := range fields {
 		fields[i].hidden = fields[i].name == "schema"
 	}
-	return &kindOf[r]{
+	return &kindOf[objectType]{
 		one: "object_type", many: "object_types", what: "type of objects", table: "connect_object_types", fields: fields,
 		key: "name", id: "name",
 	}
@@ -56,31 +44,21 @@ func objectTypeKind() *kindOf[objectType] {
 
 // object is a record of an objectType.
 type object struct {
-	ID         string
-	BusinessID string
-	Type       string
-	Fields     string // JSON
-	SearchText string // what words are looked for in, folded
-	Version    int64
-	CreatedAt  string
-	UpdatedAt  string
+	ID         string `db:"id"`
+	BusinessID string `db:"business_id"`
+	Type       string `db:"type"`
+	Fields     string `db:"fields,json"`          // JSON
+	SearchText string `db:"search_text" json:"-"` // what words are looked for in, folded
+	Version    int64  `db:"version"`
+	CreatedAt  string `db:"created_at"`
+	UpdatedAt  string `db:"updated_at"`
 }
 
 func objectKind() *kindOf[object] {
-	type r = object
-	return &kindOf[r]{
+	return &kindOf[object]{
 		one: "object", many: "objects", what: "object", table: "objects", key: "created_at", id: "id", newest: true,
 		search: "search_text",
-		fields: []field[r]{
-			text("id", func(r *r) *string { return &r.ID }),
-			text("business_id", func(r *r) *string { return &r.BusinessID }),
-			text("type", func(r *r) *string { return &r.Type }),
-			raw("fields", func(r *r) *string { return &r.Fields }),
-			internal(text("search_text", func(r *r) *string { return &r.SearchText })),
-			integer("version", func(r *r) *int64 { return &r.Version }),
-			text("created_at", func(r *r) *string { return &r.CreatedAt }),
-			text("updated_at", func(r *r) *string { return &r.UpdatedAt }),
-		},
+		fields: fieldsOf[object](),
 	}
 }
 

@@ -200,9 +200,9 @@ func (s *seeder) derive(table string, row seedRow) {
 		row["password_hash"] = s.hash(text("password"))
 		delete(row, "password")
 	case "receptionist_faqs":
-		row["question_key"] = foldedKey(text("question"))
+		row["lookup_key"] = foldedKey(text("question"))
 	case "receptionist_services":
-		row["name_key"] = foldedKey(text("name"))
+		row["lookup_key"] = foldedKey(text("name"))
 	case "objects":
 		row["search_text"] = searchText(text("fields"))
 	}

@@ -86,14 +86,14 @@ func seedAt(now time.Time) (all []*dataset, err error) {
 		}
 		if err := st.read(ctx, func(tx *sql.Tx) error {
 			return errors.Join(
-				readAll(tx, &d.contacts, "contacts", "date_created", contactFields(), b.ID),
-				readAll(tx, &d.jobs, "jobs", "created_at", jobFields(), b.ID),
-				readAll(tx, &d.estimates, "estimates", "created_at", estimateFields(), b.ID),
-				readAll(tx, &d.invoices, "invoices", "created_at", invoiceFields(), b.ID),
-				readAll(tx, &d.offerings, "offerings", "created_at", offeringFields(), b.ID),
-				readAll(tx, &d.equipment, "equipment", "created_at", equipmentFields(), b.ID),
-				readAll(tx, &d.conversations, "connect_conversations", "started_at", conversationFields(), b.ID),
-				readAll(tx, &d.appointments, "connect_appointments", "starts_at", appointmentFields(), b.ID))
+				readAll(tx, &d.contacts, "contacts", "date_created", fieldsOf[contact](), b.ID),
+				readAll(tx, &d.jobs, "jobs", "created_at", fieldsOf[job](), b.ID),
+				readAll(tx, &d.estimates, "estimates", "created_at", fieldsOf[estimate](), b.ID),
+				readAll(tx, &d.invoices, "invoices", "created_at", fieldsOf[invoice](), b.ID),
+				readAll(tx, &d.offerings, "offerings", "created_at", fieldsOf[offering](), b.ID),
+				readAll(tx, &d.equipment, "equipment", "created_at", fieldsOf[equipment](), b.ID),
+				readAll(tx, &d.conversations, "connect_conversations", "started_at", fieldsOf[conversation](), b.ID),
+				readAll(tx, &d.appointments, "connect_appointments", "starts_at", fieldsOf[appointment](), b.ID))
 		}); err != nil {
 			return nil, err
 		}
@@ -264,10 +264,10 @@ func TestMoneyAgreesBetweenEstimateJobAndInvoice(t *testing.T) {
 		}
 		billed := map[string]decimal{}
 		for _, inv := range d.invoices {
-			requirePriceAddsUp(t, inv.Price)
+			requirePriceAddsUp(t, inv.price)
 			j := jobs[*inv.JobID]
 			require.Equal(t, "completed", j.Status, "only finished work is billed")
-			require.Equal(t, j.TotalAmount, inv.Price.Total)
+			require.Equal(t, j.TotalAmount, inv.price.Total)
 			require.Equal(t, j.ContactID, inv.ContactID)
 			if inv.Status == "voided" {
 				require.Zero(t, inv.PaidAmount)
@@ -276,10 +276,10 @@ func TestMoneyAgreesBetweenEstimateJobAndInvoice(t *testing.T) {
 			require.NotContains(t, billed, j.ID, "work is billed once")
 			billed[j.ID] = inv.PaidAmount
 			require.Equal(t, j.TotalAmount-inv.PaidAmount, j.OutstandingBalance)
-			require.Equal(t, inv.Status == "paid", inv.PaidAmount == inv.Price.Total)
+			require.Equal(t, inv.Status == "paid", inv.PaidAmount == inv.price.Total)
 		}
 		for _, e := range d.estimates {
-			requirePriceAddsUp(t, e.Price)
+			requirePriceAddsUp(t, e.price)
 			require.Equal(t, e.DepositRequired, e.DepositAmount != nil)
 			require.Equal(t, e.Status == "approved", e.JobID != nil)
 			if e.JobID == nil {
@@ -288,7 +288,7 @@ func TestMoneyAgreesBetweenEstimateJobAndInvoice(t *testing.T) {
 				continue
 			}
 			j := jobs[*e.JobID]
-			require.Equal(t, j.TotalAmount, e.Price.Total)
+			require.Equal(t, j.TotalAmount, e.price.Total)
 			require.Equal(t, j.ContactID, e.ContactID)
 			if j.Status != "cancelled" {
 				require.Equal(t, j.TotalAmount-j.OutstandingBalance, e.AmountPaid)
@@ -298,9 +298,9 @@ func TestMoneyAgreesBetweenEstimateJobAndInvoice(t *testing.T) {
 				require.Zero(t, e.AmountPaid)
 			case "partial":
 				require.Positive(t, e.AmountPaid)
-				require.Less(t, e.AmountPaid, e.Price.Total)
+				require.Less(t, e.AmountPaid, e.price.Total)
 			default:
-				require.Equal(t, e.Price.Total, e.AmountPaid)
+				require.Equal(t, e.price.Total, e.AmountPaid)
 			}
 		}
 		for _, j := range d.jobs {

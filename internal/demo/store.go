@@ -61,7 +61,7 @@ func openStore(ctx context.Context, path string) (_ *store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &store{businessFields: businessFields()}
+	s := &store{businessFields: fieldsOf[businessRow]()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("opening database %s: %w", path, err), s.close())
@@ -169,39 +169,39 @@ func (s *store) prepare(ctx context.Context) (err error) {
 
 	const newest = "created_at DESC, id DESC"
 	if s.contacts, err = prepareList(ctx, s.readers, "contacts", "date_created DESC, id DESC",
-		contactFields(), "contact_status", "contact_type"); err != nil {
+		fieldsOf[contact](), "contact_status", "contact_type"); err != nil {
 		return err
 	}
 	if s.equipment, err = prepareList(ctx, s.readers, "equipment", newest,
-		equipmentFields(), "status", "category"); err != nil {
+		fieldsOf[equipment](), "status", "category"); err != nil {
 		return err
 	}
 	if s.estimates, err = prepareList(ctx, s.readers, "estimates", newest,
-		estimateFields(), "status", "payment_status"); err != nil {
+		fieldsOf[estimate](), "status", "payment_status"); err != nil {
 		return err
 	}
 	if s.invoices, err = prepareList(ctx, s.readers, "invoices", newest,
-		invoiceFields(), "status"); err != nil {
+		fieldsOf[invoice](), "status"); err != nil {
 		return err
 	}
 	if s.jobs, err = prepareList(ctx, s.readers, "jobs", newest,
-		jobFields(), "work_status"); err != nil {
+		fieldsOf[job](), "work_status"); err != nil {
 		return err
 	}
 	if s.offerings, err = prepareList(ctx, s.readers, "offerings", newest,
-		offeringFields(), "status"); err != nil {
+		fieldsOf[offering](), "status"); err != nil {
 		return err
 	}
 	// What never was published comes last: SQLite sorts NULL below all else.
 	if s.events, err = prepareList(ctx, s.readers, "events", "published_at DESC, "+newest,
-		eventFields(), "status"); err != nil {
+		fieldsOf[event](), "status"); err != nil {
 		return err
 	}
 	if s.sessions, err = prepareChildren(ctx, s.readers, "event_sessions", "event_id",
-		sessionFields()); err != nil {
+		fieldsOf[session]()); err != nil {
 		return err
 	}
-	s.media, err = prepareChildren(ctx, s.readers, "event_media", "event_id", mediumFields())
+	s.media, err = prepareChildren(ctx, s.readers, "event_media", "event_id", fieldsOf[medium]())
 	return err
 }
 

@@ -103,13 +103,13 @@ CREATE TABLE receptionist_faqs (
 	id           TEXT PRIMARY KEY,
 	business_id  TEXT NOT NULL REFERENCES businesses (id),
 	question     TEXT NOT NULL,
-	question_key TEXT NOT NULL,
+	lookup_key   TEXT NOT NULL,
 	answer       TEXT NOT NULL,
 	enabled      INTEGER NOT NULL CHECK (enabled IN (0, 1)),
 	version      INTEGER NOT NULL DEFAULT 1,
 	created_at   TEXT NOT NULL,
 	updated_at   TEXT NOT NULL,
-	UNIQUE (business_id, question_key)
+	UNIQUE (business_id, lookup_key)
 ) STRICT;
 
 CREATE INDEX receptionist_faqs_oldest ON receptionist_faqs (business_id, created_at, id);
@@ -118,7 +118,7 @@ CREATE TABLE receptionist_services (
 	id               TEXT PRIMARY KEY,
 	business_id      TEXT NOT NULL REFERENCES businesses (id),
 	name             TEXT NOT NULL,
-	name_key         TEXT NOT NULL,
+	lookup_key       TEXT NOT NULL,
 	description      TEXT,
 	duration_minutes INTEGER CHECK (duration_minutes BETWEEN 5 AND 1440),
 	price            INTEGER CHECK (price >= 0),
@@ -126,7 +126,7 @@ CREATE TABLE receptionist_services (
 	version          INTEGER NOT NULL DEFAULT 1,
 	created_at       TEXT NOT NULL,
 	updated_at       TEXT NOT NULL,
-	UNIQUE (business_id, name_key),
+	UNIQUE (business_id, lookup_key),
 	CHECK (bookable = 0 OR duration_minutes IS NOT NULL)
 ) STRICT;
 
