@@ -22,7 +22,7 @@ const (
 	RoleMember = "member"
 )
 
-// The states of an account. A disabled one may not sign in.
+// The states of an account. A disabled account cannot sign in.
 const (
 	accountEnabled  = "active"
 	accountDisabled = "disabled"
@@ -52,7 +52,7 @@ type accountRow struct {
 	CreatedAt    string `db:"created_at" json:"-"`
 }
 
-// accountWhere gives the account with a value in a column that is unique, or sql.ErrNoRows.
+// accountWhere returns the account with a value in a unique column, or sql.ErrNoRows.
 func accountWhere(ctx context.Context, tx *sql.Tx, column, value string) (row accountRow, err error) {
 	fields := fieldsOf[accountRow]()
 	err = tx.QueryRowContext(ctx, "SELECT "+columns(fields)+" FROM accounts WHERE "+column+" = ?", value).
@@ -60,8 +60,7 @@ func accountWhere(ctx context.Context, tx *sql.Tx, column, value string) (row ac
 	return row, err
 }
 
-// answerAboutAccounts serves the calls that the sign-in page makes, for which no
-// business is known yet.
+// answerAboutAccounts serves the calls of the sign-in page, which belong to no business yet.
 func (a *connectAPI) answerAboutAccounts(r *http.Request, segments []string) (int, []byte, error) {
 	switch {
 	case len(segments) == 1 && segments[0] == "sign-in":
@@ -78,7 +77,7 @@ func (a *connectAPI) answerAboutAccounts(r *http.Request, segments []string) (in
 	return 0, nil, &httpError{Status: http.StatusNotFound, Code: "NOT_FOUND", Message: "There is nothing at this path."}
 }
 
-// maxPassword is how long a password can be, in bytes.
+// maxPassword is the maximum length of a password in bytes.
 const maxPassword = 1024
 
 func (a *connectAPI) signIn(r *http.Request) (int, []byte, error) {
@@ -108,15 +107,14 @@ func (a *connectAPI) signIn(r *http.Request) (int, []byte, error) {
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		// Looked for in any case, as everything is that takes time.
+		// Looked up even for an unknown address, so that both cases take equally long.
 		business, err = findBusiness(ctx, tx, row.BusinessID)
 		return err
 	})
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return 0, nil, err
 	}
-	// The work is the same whether or not there is such an account: where there is
-	// none, it is done for a password that nobody has.
+	// Unknown addresses are checked against a dummy hash, so that response times do not reveal accounts.
 	right, checkErr := a.service.passwords.check(r.Context(), row.PasswordHash, password)
 	if checkErr != nil {
 		return 0, nil, checkErr
@@ -159,8 +157,8 @@ func appendAccount(b []byte, row *accountRow, business *connectBusiness) []byte 
 	return append(b, "}}}"...)
 }
 
-// The cost of a password: the first of OWASP's recommendations for Argon2id with
-// little memory (m=19 MiB, t=2, p=1), and RFC 9106's lengths of salt and tag.
+// The cost of a password: OWASP's first recommendation for Argon2id with little memory (m=19 MiB, t=2, p=1), and RFC
+// 9106's lengths of salt and tag.
 const (
 	passwordMemory = 19 << 10 // KiB
 	passwordPasses = 2
@@ -185,7 +183,7 @@ func newPasswords() *passwords {
 	}
 }
 
-// hashPassword gives what is kept of a password, in the form of PHC strings.
+// hashPassword returns the hash of a password as a PHC string.
 func hashPassword(password string) string {
 	salt := make([]byte, passwordSalt)
 	_, _ = rand.Read(salt) // never fails
@@ -204,8 +202,8 @@ func encodePassword(salt, tag []byte) string {
 	return passwordPrefix() + base64.RawStdEncoding.EncodeToString(salt) + "$" + base64.RawStdEncoding.EncodeToString(tag)
 }
 
-// check holds a password against a hash; "" is nobody's and never right. It takes
-// as long for every hash, and gives an answer for the caller when too many wait.
+// check compares a password with a hash. An empty hash never matches, but takes as long. If too many checks are
+// waiting, check fails with 429.
 func (p *passwords) check(ctx context.Context, hash, password string) (bool, error) {
 	if hash == "" {
 		hash = p.nobody

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// automation is something that a business can have done.
+// automation is a task that a business can have done in the background.
 type automation struct {
 	ID          string  `db:"id"` // unique within the business
 	BusinessID  string  `db:"business_id"`
@@ -92,7 +92,7 @@ func automationRoutes(wake func()) []route {
 	}
 }
 
-// startRun queues a run: the service's runner takes it up when it is kept.
+// startRun queues a run. The runner starts it when the transaction is committed.
 func startRun(ctx context.Context, c *connectCall) (int, []byte, error) {
 	a, err := automationKind().find(ctx, c, c.path[0])
 	if err != nil {
@@ -138,7 +138,7 @@ func startRun(ctx context.Context, c *connectCall) (int, []byte, error) {
 	return http.StatusAccepted, k.answer(&run), nil
 }
 
-// compact takes the white space out of a value that has been found to be JSON.
+// compact removes white space from valid JSON.
 func compact(v jsontext.Value) jsontext.Value {
 	v = v.Clone()
 	_ = v.Compact()

@@ -6,8 +6,7 @@ const (
 	AccountInactive = "inactive"
 )
 
-// Business is an account of the platform: whose keys sign, and whose records
-// the service holds.
+// Business is a customer of the platform. Keys, accounts and records belong to one.
 type Business struct {
 	ID            string `json:"id"` // UUID
 	Name          string `json:"name"`
@@ -19,7 +18,7 @@ type Business struct {
 	AccountStatus string `json:"account_status"` // AccountActive or AccountInactive
 }
 
-// businessRow is a Business as the database keeps it.
+// businessRow is a row of businesses.
 type businessRow struct {
 	ID            string  `db:"id"`
 	Name          string  `db:"name"`

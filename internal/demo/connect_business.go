@@ -14,13 +14,13 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// connectBusiness is a business with what its owner's assistant may know.
+// connectBusiness is a business as /connect/v1 shows it.
 type connectBusiness struct {
 	businessRow
 	Version int64 `db:"version"`
 }
 
-// findBusiness gives a business, or sql.ErrNoRows.
+// findBusiness returns a business, or sql.ErrNoRows.
 func findBusiness(ctx context.Context, tx *sql.Tx, id string) (row connectBusiness, err error) {
 	fields := fieldsOf[connectBusiness]()
 	err = tx.QueryRowContext(ctx, "SELECT "+columns(fields)+" FROM businesses WHERE id = ?", id).Scan(destinations(fields, &row)...)
@@ -71,22 +71,21 @@ func updateBusiness(ctx context.Context, c *connectCall) (int, []byte, error) {
 	return http.StatusOK, appendBusiness(&row), nil
 }
 
-// The documents of a business, by their names.
+// The names of documents.
 const (
 	documentHours        = "hours"
 	documentServiceAreas = "service-areas"
 	documentReceptionist = "receptionist"
 )
 
-// document is what is always read and written as a whole.
+// document is a value that is read and written as a whole.
 type document[T any] struct {
 	Content   T
 	Version   int64
 	UpdatedAt string
 }
 
-// readDocument gives a document of the call's business. One that was never
-// written is empty, of version 0 and as old as the business.
+// readDocument returns a document of the business: empty, with version 0, if it was never written.
 func readDocument[T any](ctx context.Context, c *connectCall, name string) (d document[T], err error) {
 	var content string
 	err = c.tx.QueryRowContext(ctx, "SELECT content, version, updated_at FROM documents WHERE business_id = ? AND name = ?",
@@ -104,7 +103,7 @@ func readDocument[T any](ctx context.Context, c *connectCall, name string) (d do
 	return d, nil
 }
 
-// writeDocument writes a document that was read before.
+// write stores a document under its next version.
 func (d *document[T]) write(ctx context.Context, c *connectCall, name string) error {
 	d.Version++
 	d.UpdatedAt = instant(c.now)
@@ -124,7 +123,7 @@ func insertDocument[T any](ctx context.Context, tx *sql.Tx, businessID, name str
 	return nil
 }
 
-// answerDocument answers with the members of a document and what every record has.
+// answerDocument returns the response with a document.
 func answerDocument[T any](c *connectCall, d *document[T], member string) (int, []byte, error) {
 	content, err := json.Marshal(d.Content)
 	if err != nil {
@@ -141,7 +140,7 @@ func (d *document[T]) appendHead(b []byte, c *connectCall) []byte {
 	return appendString(append(b, `,"updated_at":`...), d.UpdatedAt)
 }
 
-// openSpan is one span of opening hours, on the clocks of the business.
+// openSpan is a span of opening hours in the business's time zone.
 type openSpan struct {
 	Day   string `json:"day"`
 	Open  string `json:"open"`
@@ -210,7 +209,7 @@ func compareSpans(a, b openSpan) int {
 	return cmp.Or(cmp.Compare(slices.Index(days(), a.Day), slices.Index(days(), b.Day)), cmp.Compare(a.Open, b.Open))
 }
 
-// checkSpans refuses spans of a day that overlap, and too many of them.
+// checkSpans rejects overlapping spans, and too many on one day.
 func checkSpans(p *problems, spans []openSpan) {
 	count := map[string]int{}
 	for i, s := range spans {

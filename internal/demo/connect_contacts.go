@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// connectContact is a contact as it is changed.
+// connectContact is a contact with its version.
 type connectContact struct {
 	contact
 	Version int64 `db:"version"`
@@ -107,7 +107,7 @@ func updateContact(ctx context.Context, c *connectCall) (int, []byte, error) {
 	return http.StatusOK, k.answer(row), nil
 }
 
-// deleteContact keeps a contact whom papers refer to: they would say nothing any more.
+// deleteContact rejects the deletion of contacts that other records refer to.
 func deleteContact(ctx context.Context, c *connectCall) (int, []byte, error) {
 	k := contactKind()
 	row, err := k.find(ctx, c, c.path[0])

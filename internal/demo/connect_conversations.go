@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// conversation is one that the receptionist has had.
+// conversation is a conversation of the AI receptionist.
 type conversation struct {
 	ID            string  `db:"id"`
 	BusinessID    string  `db:"business_id"`
@@ -31,7 +31,7 @@ func conversationKind() *kindOf[conversation] {
 	}
 }
 
-// message is what somebody said in a conversation.
+// message is one message of a conversation.
 type message struct {
 	ConversationID string `db:"conversation_id" json:"-"`
 	Position       int64  `db:"position" json:"-"`
@@ -41,7 +41,7 @@ type message struct {
 	Text           string `db:"text"`
 }
 
-// maxMessages is how many messages of a conversation are sent.
+// maxMessages limits the messages in a response.
 const maxMessages = 500
 
 func conversationRoutes() []route {
@@ -57,7 +57,7 @@ func conversationRoutes() []route {
 	}
 }
 
-// between gives the filters for an instant from one parameter on and before another.
+// between returns the filters for a half-open interval [from, before).
 func between(q *parameters, column, from, before string) (filters []filter) {
 	begin, end := q.instant(from), q.instant(before)
 	if begin != "" {

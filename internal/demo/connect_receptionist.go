@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// receptionist is how the AI receptionist speaks, and what it holds to.
+// receptionist is the configuration of the AI receptionist.
 type receptionist struct {
 	Personality personality `json:"personality"`
 	Rules       []rule      `json:"rules"`
@@ -58,8 +58,7 @@ func getReceptionist(ctx context.Context, c *connectCall) (int, []byte, error) {
 	return answerReceptionist(c, &d)
 }
 
-// readReceptionist gives a business's receptionist. One that nobody has set up
-// speaks for the business all the same.
+// readReceptionist returns the business's receptionist, with defaults if it was never configured.
 func readReceptionist(ctx context.Context, c *connectCall) (document[receptionist], error) {
 	d, err := readDocument[receptionist](ctx, c, documentReceptionist)
 	if err != nil {
@@ -170,7 +169,7 @@ type faq struct {
 	Enabled  bool   `db:"enabled"`
 }
 
-// bookable is a service as the receptionist offers it.
+// bookable is a service that the receptionist offers.
 type bookable struct {
 	head
 	Name            string   `db:"name"`
@@ -180,7 +179,7 @@ type bookable struct {
 	Bookable        bool     `db:"bookable"`
 }
 
-// entries is a list of the receptionist's whose entries are written whole.
+// entries is a list of the receptionist whose entries are replaced as a whole.
 type entries[T any] struct {
 	kindOf[T]
 	most  int
@@ -293,7 +292,7 @@ func (e *entries[T]) delete(ctx context.Context, c *connectCall) (int, []byte, e
 	return e.remove(ctx, c, row)
 }
 
-// readInto reads the body into a row and refuses a key that another one has.
+// readInto reads the body into a row and rejects a duplicate key.
 func (e *entries[T]) readInto(ctx context.Context, c *connectCall, row *T) error {
 	in := c.input(false)
 	key := foldedKey(e.read(in, row))

@@ -20,7 +20,7 @@ import (
 	textmessage "golang.org/x/text/message"
 )
 
-// objectType is one of a business's own kinds of records.
+// objectType is one of a business's own types of records.
 type objectType struct {
 	Name        string  `db:"name"` // unique within the business
 	BusinessID  string  `db:"business_id"`
@@ -30,7 +30,7 @@ type objectType struct {
 	ObjectCount int64   `db:"object_count"` // by the view
 }
 
-// objectTypeKind is of the list, which does not have the schemas.
+// objectTypeKind describes the list, which omits the schemas.
 func objectTypeKind() *kindOf[objectType] {
 	fields := fieldsOf[objectType]()
 	for i := range fields {
@@ -94,7 +94,7 @@ func objectRoutes() []route {
 	}
 }
 
-// findObject gives the type and the object that the path names.
+// findObject returns the type and the object that the path names.
 func findObject(ctx context.Context, c *connectCall) (*objectType, *object, error) {
 	t, err := objectTypeKind().find(ctx, c, c.path[0])
 	if err != nil {
@@ -176,7 +176,7 @@ func deleteObject(ctx context.Context, c *connectCall) (int, []byte, error) {
 	return objectKind().remove(ctx, c, row)
 }
 
-// check holds the fields against the type's schema, and makes the text that is searched.
+// check validates the fields against the type's schema and updates the search text.
 func (o *object) check(c *connectCall, t *objectType) error {
 	if len(o.Fields) > maxConnectBody {
 		c.problems.add("fields", "would be larger than an object can be", "at most 64 KiB in all")
@@ -189,12 +189,12 @@ func (o *object) check(c *connectCall, t *objectType) error {
 	return c.problems.err()
 }
 
-// searchText gives the texts and numbers in a value, for words to be looked for in.
+// searchText returns the strings and numbers in a JSON value.
 func searchText(value string) string {
 	var words []string
 	d := jsontext.NewDecoder(strings.NewReader(value))
 	for {
-		// Names of members are no values.
+		// The names of members are not searched.
 		kind, names := d.StackIndex(d.StackDepth())
 		isName := kind == '{' && names%2 == 0
 		token, err := d.ReadToken()
@@ -207,7 +207,7 @@ func searchText(value string) string {
 	}
 }
 
-// mergePatch changes a JSON object as RFC 7396 says.
+// mergePatch applies a JSON Merge Patch (RFC 7396).
 func mergePatch(target string, patch []byte) (string, error) {
 	var t, p any
 	for _, part := range []struct {
@@ -248,8 +248,7 @@ func merge(target, patch any) any {
 	return t
 }
 
-// compileSchema reads a JSON Schema (2020-12). Formats are checked; nothing is
-// fetched from anywhere.
+// compileSchema compiles a JSON Schema (2020-12). Formats are checked; references are not fetched.
 func compileSchema(schema string) (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(schema))
 	if err != nil {
@@ -269,8 +268,8 @@ func compileSchema(schema string) (*jsonschema.Schema, error) {
 	return compiled, nil
 }
 
-// checkSchema holds a value against a schema and adds what is wrong with it, each
-// under its own path below at. The error is a fault of the schema.
+// checkSchema validates a value and adds each problem with its path below at. An error means that the schema is
+// invalid.
 func checkSchema(p *problems, at, schema string, value []byte) error {
 	compiled, err := compileSchema(schema)
 	if err != nil {
@@ -291,7 +290,7 @@ func checkSchema(p *problems, at, schema string, value []byte) error {
 	return nil
 }
 
-// schemaProblems says in our words what a schema has against a value.
+// schemaProblems describes validation errors.
 type schemaProblems struct {
 	p    *problems
 	at   string
@@ -299,7 +298,7 @@ type schemaProblems struct {
 }
 
 func (s *schemaProblems) add(e *jsonschema.ValidationError) {
-	// The alternatives of a choice would be told as if all of them had to hold.
+	// The causes of these are alternatives, of which not all have to hold.
 	switch e.ErrorKind.(type) {
 	case *schemakind.AnyOf, *schemakind.OneOf, *schemakind.Not, *schemakind.Contains:
 	default:
@@ -356,7 +355,7 @@ func (s *schemaProblems) add(e *jsonschema.ValidationError) {
 	}
 }
 
-// object gives the schema of the object that an error is about, if it is the whole value.
+// object returns the schema of the object that an error is about, if it is the whole value.
 func (s *schemaProblems) object(e *jsonschema.ValidationError) *jsonschema.Schema {
 	if len(e.InstanceLocation) == 0 {
 		return s.root

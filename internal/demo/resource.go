@@ -30,8 +30,7 @@ type job struct {
 	UpdatedAt          string  `db:"updated_at"`
 }
 
-// price is how an estimate or an invoice adds up:
-// subtotal - discount + tax = total, and tax is a percentage of what is left
+// price is the sum of an estimate or invoice: subtotal - discount + tax = total. Tax is a percentage of what remains
 // after the discount.
 type price struct {
 	Subtotal       decimal  `db:"subtotal"`
@@ -114,7 +113,7 @@ type equipment struct {
 	UpdatedAt               string  `db:"updated_at"`
 }
 
-// The states of an event. Only published ones are for the public.
+// The states of an event. The public API serves published ones only.
 const (
 	eventDraft     = "draft"
 	eventPublished = "published"
@@ -142,7 +141,7 @@ type event struct {
 	UpdatedAt    string  `db:"updated_at" json:"-"`
 }
 
-// session is one sitting of an event, on the clocks of the business.
+// session is one session of an event, in the business's time zone.
 type session struct {
 	EventID   string `db:"event_id" json:"-"`
 	Position  int64  `db:"position" json:"-"`
@@ -151,7 +150,7 @@ type session struct {
 	EndTime   string `db:"end_time"`
 }
 
-// medium is one picture, film or document of an event.
+// medium is a picture, video or document of an event.
 type medium struct {
 	EventID  string  `db:"event_id" json:"-"`
 	Position int64   `db:"position" json:"-"`
@@ -161,7 +160,7 @@ type medium struct {
 	Featured bool    `db:"featured"`
 }
 
-// eventJSON appends an event with what belongs to it.
+// eventJSON appends an event with its sessions and media.
 type eventJSON struct {
 	event   []field[event]
 	session []field[session]
