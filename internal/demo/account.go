@@ -94,8 +94,7 @@ func (a *connectAPI) signIn(r *http.Request) (int, []byte, error) {
 	} else if v.Kind() != '"' || json.Unmarshal(v, &password) != nil || password == "" || len(password) > maxPassword {
 		in.p.add("password", "is not a password that can be", "a text of 1 to 1024 bytes")
 	}
-	in.end()
-	if err := c.problems.err(); err != nil {
+	if err := in.done(); err != nil {
 		return 0, nil, err
 	}
 

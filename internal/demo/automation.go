@@ -84,7 +84,7 @@ func runKind() *kindOf[automationRun] {
 func automationRoutes(wake func()) []route {
 	k, runs := automationKind(), runKind()
 	return []route{
-		{method: http.MethodGet, path: "automations", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "automations", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			return k.page(ctx, c, c.parameters())
 		}},
 		{method: http.MethodPost, path: "automations/{id}/runs", serve: startRun, after: wake},
@@ -100,8 +100,7 @@ func startRun(ctx context.Context, c *connectCall) (int, []byte, error) {
 	}
 	in := c.input(false)
 	given := in.object("input", false)
-	in.end()
-	if err := c.problems.err(); err != nil {
+	if err := in.done(); err != nil {
 		return 0, nil, err
 	}
 	if err := checkSchema(&c.problems, "input", a.InputSchema, given); err != nil {

@@ -61,6 +61,7 @@ type route struct {
 	method string
 	path   string // below the prefix, with braces for what varies
 	owner  bool   // only an owner may
+	query  bool   // a GET with parameters, which serve reads
 	serve  func(context.Context, *connectCall) (status int, body []byte, err error)
 	after  func() // called when what it wrote is kept
 }
@@ -159,9 +160,15 @@ func (a *connectAPI) answer(out http.Header, r *http.Request) (int, []byte, erro
 	var status int
 	var body []byte
 	err = a.st.read(ctx, func(tx *sql.Tx) (err error) {
-		if err = admit(tx); err == nil {
-			status, body, err = rt.serve(ctx, c)
+		if err := admit(tx); err != nil {
+			return err
 		}
+		if !rt.query {
+			if c.parameters().end(); len(c.problems.all) > 0 {
+				return c.problems.err()
+			}
+		}
+		status, body, err = rt.serve(ctx, c)
 		return err
 	})
 	return status, body, err

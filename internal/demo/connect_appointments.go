@@ -58,10 +58,10 @@ func appointmentKind() *kindOf[appointment] {
 func appointmentRoutes() []route {
 	k, calendars := appointmentKind(), calendarKind()
 	return []route{
-		{method: http.MethodGet, path: "calendars", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "calendars", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			return calendars.page(ctx, c, c.parameters())
 		}},
-		{method: http.MethodGet, path: "appointments", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "appointments", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			filters, q, err := appointmentFilters(ctx, c)
 			if err != nil {
 				return 0, nil, err

@@ -30,7 +30,7 @@ func contactStatuses() []string { return []string{"active", "inactive"} }
 func contactRoutes() []route {
 	k := contactKind()
 	return []route{
-		{method: http.MethodGet, path: "contacts", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "contacts", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			q := c.parameters()
 			return k.page(ctx, c, q, append(
 				equal("contact_status", q.word("status", contactStatuses()...)),
@@ -92,9 +92,6 @@ func updateContact(ctx context.Context, c *connectCall) (int, []byte, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := c.matches(row.Version); err != nil {
-		return 0, nil, err
-	}
 	c.input(true).contact(&row.contact)
 	if err := c.problems.err(); err != nil {
 		return 0, nil, err
@@ -112,9 +109,6 @@ func deleteContact(ctx context.Context, c *connectCall) (int, []byte, error) {
 	k := contactKind()
 	row, err := k.find(ctx, c, c.path[0])
 	if err != nil {
-		return 0, nil, err
-	}
-	if err := c.matches(row.Version); err != nil {
 		return 0, nil, err
 	}
 	var reasons []string

@@ -47,7 +47,7 @@ const maxMessages = 500
 func conversationRoutes() []route {
 	k := conversationKind()
 	return []route{
-		{method: http.MethodGet, path: "conversations", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "conversations", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			q := c.parameters()
 			filters := equal("channel", q.word("channel", "call", "sms", "chat", "email"))
 			filters = append(filters, between(q, "started_at", "since", "until")...)
@@ -73,10 +73,6 @@ func between(q *parameters, column, from, before string) (filters []filter) {
 }
 
 func getConversation(ctx context.Context, c *connectCall) (int, []byte, error) {
-	c.parameters().end()
-	if err := c.problems.err(); err != nil {
-		return 0, nil, err
-	}
 	k, fields := conversationKind(), fieldsOf[message]()
 	row, err := k.find(ctx, c, c.path[0])
 	if err != nil {

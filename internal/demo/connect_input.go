@@ -113,6 +113,12 @@ func (in *input) end() {
 	}
 }
 
+// done ends the input and returns the error that lists all problems.
+func (in *input) done() error {
+	in.end()
+	return in.p.err()
+}
+
 func (in *input) missing(name, allowed string) {
 	if !in.partial {
 		in.p.add(in.path+name, "is required", allowed)

@@ -190,7 +190,7 @@ func readCursor(s, list string) (c cursor, ok bool) {
 	return c, c.List == list
 }
 
-// find returns a record of the business, or a 404 error.
+// find returns a record of the business if it exists and has the version that If-Match asks for.
 func (k *kindOf[T]) find(ctx context.Context, c *connectCall, id string, filters ...filter) (*T, error) {
 	conditions, args := "business_id = ? AND "+k.id+" = ?", []any{c.business.ID, k.idValue(id)}
 	for _, f := range filters {
@@ -205,15 +205,16 @@ func (k *kindOf[T]) find(ctx context.Context, c *connectCall, id string, filters
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", k.table, err)
 	}
+	for i := range k.fields {
+		if version, ok := k.fields[i].value(record).(int64); ok && k.fields[i].name == "version" {
+			return record, c.matches(version)
+		}
+	}
 	return record, nil
 }
 
 // get returns the record that the last path parameter names.
 func (k *kindOf[T]) get(ctx context.Context, c *connectCall) (int, []byte, error) {
-	c.parameters().end()
-	if err := c.problems.err(); err != nil {
-		return 0, nil, err
-	}
 	record, err := k.find(ctx, c, c.path[len(c.path)-1])
 	if err != nil {
 		return 0, nil, err
@@ -241,6 +242,15 @@ func (k *kindOf[T]) update(ctx context.Context, c *connectCall, record *T) error
 		return fmt.Errorf("updating %s: %w", k.table, err)
 	}
 	return nil
+}
+
+// delete deletes the record that the last path parameter names.
+func (k *kindOf[T]) delete(ctx context.Context, c *connectCall) (int, []byte, error) {
+	record, err := k.find(ctx, c, c.path[len(c.path)-1])
+	if err != nil {
+		return 0, nil, err
+	}
+	return k.remove(ctx, c, record)
 }
 
 // remove deletes a record.

@@ -39,18 +39,14 @@ const (
 func receptionistRoutes() []route {
 	routes := []route{
 		{method: http.MethodGet, path: "receptionist", serve: getReceptionist},
-		{method: http.MethodPatch, path: "receptionist/personality", owner: true, serve: updatePersonality},
-		{method: http.MethodPut, path: "receptionist/rules", owner: true, serve: setRules},
+		{method: http.MethodPatch, path: "receptionist/personality", owner: true, serve: changeReceptionist(readPersonality)},
+		{method: http.MethodPut, path: "receptionist/rules", owner: true, serve: changeReceptionist(readRules)},
 	}
 	routes = append(routes, entryRoutes("receptionist/faqs", faqEntries())...)
 	return append(routes, entryRoutes("receptionist/services", serviceEntries())...)
 }
 
 func getReceptionist(ctx context.Context, c *connectCall) (int, []byte, error) {
-	c.parameters().end()
-	if err := c.problems.err(); err != nil {
-		return 0, nil, err
-	}
 	d, err := readReceptionist(ctx, c)
 	if err != nil {
 		return 0, nil, err
@@ -60,7 +56,7 @@ func getReceptionist(ctx context.Context, c *connectCall) (int, []byte, error) {
 
 // readReceptionist returns the business's receptionist, with defaults if it was never configured.
 func readReceptionist(ctx context.Context, c *connectCall) (document[receptionist], error) {
-	d, err := readDocument[receptionist](ctx, c, documentReceptionist)
+	d, err := readDocument[receptionist](ctx, c, "receptionist")
 	if err != nil {
 		return d, err
 	}
@@ -85,41 +81,38 @@ func answerReceptionist(c *connectCall, d *document[receptionist]) (int, []byte,
 	return http.StatusOK, append(append(b, content[1:]...), '}'), nil
 }
 
-func updatePersonality(ctx context.Context, c *connectCall) (int, []byte, error) {
-	d, err := readReceptionist(ctx, c)
-	if err != nil {
-		return 0, nil, err
+// changeReceptionist serves a change that read makes.
+func changeReceptionist(read func(*connectCall, *receptionist)) func(context.Context, *connectCall) (int, []byte, error) {
+	return func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		d, err := readReceptionist(ctx, c)
+		if err != nil {
+			return 0, nil, err
+		}
+		read(c, &d.Content)
+		if err := c.problems.err(); err != nil {
+			return 0, nil, err
+		}
+		if err := d.write(ctx, c, "receptionist"); err != nil {
+			return 0, nil, err
+		}
+		return answerReceptionist(c, &d)
 	}
-	if err := c.matches(d.Version); err != nil {
-		return 0, nil, err
-	}
-	p, in := &d.Content.Personality, c.input(true)
+}
+
+func readPersonality(c *connectCall, r *receptionist) {
+	p, in := &r.Personality, c.input(true)
 	in.text("name", &p.Name, line(60))
 	in.word("tone", &p.Tone, "friendly", "professional", "formal", "warm", "playful")
 	in.text("greeting", &p.Greeting, line(500))
 	in.text("language", &p.Language, languageRule())
 	in.optText("instructions", &p.Instructions, lines(4000))
 	in.end()
-	if err := c.problems.err(); err != nil {
-		return 0, nil, err
-	}
-	if err := d.write(ctx, c, documentReceptionist); err != nil {
-		return 0, nil, err
-	}
-	return answerReceptionist(c, &d)
 }
 
-func setRules(ctx context.Context, c *connectCall) (int, []byte, error) {
-	d, err := readReceptionist(ctx, c)
-	if err != nil {
-		return 0, nil, err
-	}
-	if err := c.matches(d.Version); err != nil {
-		return 0, nil, err
-	}
+func readRules(c *connectCall, r *receptionist) {
 	there := map[string]bool{}
-	for _, r := range d.Content.Rules {
-		there[r.ID] = true
+	for _, rule := range r.Rules {
+		there[rule.ID] = true
 	}
 	in := c.input(false)
 	rules := []rule{}
@@ -142,14 +135,7 @@ func setRules(ctx context.Context, c *connectCall) (int, []byte, error) {
 		rules = append(rules, r)
 	})
 	in.end()
-	if err := c.problems.err(); err != nil {
-		return 0, nil, err
-	}
-	d.Content.Rules = rules
-	if err := d.write(ctx, c, documentReceptionist); err != nil {
-		return 0, nil, err
-	}
-	return answerReceptionist(c, &d)
+	r.Rules = rules
 }
 
 // head is what FAQs and services have in common.
@@ -228,7 +214,7 @@ func serviceEntries() *entries[bookable] {
 
 func entryRoutes[T any](path string, e *entries[T]) []route {
 	return []route{
-		{method: http.MethodGet, path: path, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: path, query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			return e.page(ctx, c, c.parameters())
 		}},
 		{method: http.MethodPost, path: path, serve: e.create},
@@ -264,9 +250,6 @@ func (e *entries[T]) replace(ctx context.Context, c *connectCall) (int, []byte, 
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := c.matches(e.head(old).Version); err != nil {
-		return 0, nil, err
-	}
 	row := new(T)
 	h := e.head(row)
 	*h = *e.head(old)
@@ -281,23 +264,11 @@ func (e *entries[T]) replace(ctx context.Context, c *connectCall) (int, []byte, 
 	return http.StatusOK, e.answer(row), nil
 }
 
-func (e *entries[T]) delete(ctx context.Context, c *connectCall) (int, []byte, error) {
-	row, err := e.find(ctx, c, c.path[0])
-	if err != nil {
-		return 0, nil, err
-	}
-	if err := c.matches(e.head(row).Version); err != nil {
-		return 0, nil, err
-	}
-	return e.remove(ctx, c, row)
-}
-
 // readInto reads the body into a row and rejects a duplicate key.
 func (e *entries[T]) readInto(ctx context.Context, c *connectCall, row *T) error {
 	in := c.input(false)
 	key := foldedKey(e.read(in, row))
-	in.end()
-	if err := c.problems.err(); err != nil {
+	if err := in.done(); err != nil {
 		return err
 	}
 	h := e.head(row)

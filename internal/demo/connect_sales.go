@@ -36,20 +36,20 @@ func saleRoutes() []route {
 		search: "job_number || ' ' || name || ' ' || coalesce(description, '') || ' ' || contact_name",
 	}
 	return []route{
-		{method: http.MethodGet, path: "invoices", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "invoices", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			q := c.parameters()
 			return invoices.page(ctx, c, q,
 				equal("status", q.word("status", "draft", "sent", "viewed", "paid", "overdue", "voided"))...)
 		}},
 		{method: http.MethodGet, path: "invoices/{id}", serve: invoices.get},
-		{method: http.MethodGet, path: "estimates", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "estimates", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			q := c.parameters()
 			return estimates.page(ctx, c, q, append(
 				equal("status", q.word("status", "draft", "sent", "approved", "declined", "expired")),
 				equal("payment_status", q.word("payment_status", "unpaid", "partial", "paid"))...)...)
 		}},
 		{method: http.MethodGet, path: "estimates/{id}", serve: estimates.get},
-		{method: http.MethodGet, path: "jobs", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "jobs", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			q := c.parameters()
 			return jobs.page(ctx, c, q, equal("work_status",
 				q.word("status", "draft", "sent", "scheduled", "in_progress", "completed", "cancelled"))...)

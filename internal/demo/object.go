@@ -66,11 +66,11 @@ func objectRoutes() []route {
 	types, single, k := objectTypeKind(), objectTypeKind(), objectKind()
 	single.fields = shown(single.fields, "schema")
 	return []route{
-		{method: http.MethodGet, path: "object-types", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "object-types", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			return types.page(ctx, c, c.parameters())
 		}},
 		{method: http.MethodGet, path: "object-types/{name}", serve: single.get},
-		{method: http.MethodGet, path: "objects/{type}", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "objects/{type}", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			t, err := types.find(ctx, c, c.path[0])
 			if err != nil {
 				return 0, nil, err
@@ -79,10 +79,6 @@ func objectRoutes() []route {
 		}},
 		{method: http.MethodPost, path: "objects/{type}", serve: createObject},
 		{method: http.MethodGet, path: "objects/{type}/{id}", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
-			c.parameters().end()
-			if err := c.problems.err(); err != nil {
-				return 0, nil, err
-			}
 			_, row, err := findObject(ctx, c)
 			if err != nil {
 				return 0, nil, err
@@ -114,8 +110,7 @@ func createObject(ctx context.Context, c *connectCall) (int, []byte, error) {
 	}
 	in := c.input(false)
 	given := in.object("fields", true)
-	in.end()
-	if err := c.problems.err(); err != nil {
+	if err := in.done(); err != nil {
 		return 0, nil, err
 	}
 	k, now := objectKind(), instant(c.now)
@@ -134,9 +129,6 @@ func createObject(ctx context.Context, c *connectCall) (int, []byte, error) {
 func updateObject(ctx context.Context, c *connectCall) (int, []byte, error) {
 	t, row, err := findObject(ctx, c)
 	if err != nil {
-		return 0, nil, err
-	}
-	if err := c.matches(row.Version); err != nil {
 		return 0, nil, err
 	}
 	in := c.input(false)
@@ -168,9 +160,6 @@ func updateObject(ctx context.Context, c *connectCall) (int, []byte, error) {
 func deleteObject(ctx context.Context, c *connectCall) (int, []byte, error) {
 	_, row, err := findObject(ctx, c)
 	if err != nil {
-		return 0, nil, err
-	}
-	if err := c.matches(row.Version); err != nil {
 		return 0, nil, err
 	}
 	return objectKind().remove(ctx, c, row)
