@@ -74,7 +74,7 @@ func (a *connectAPI) answerAboutAccounts(r *http.Request, segments []string) (in
 		}
 		return a.account(r, segments[1])
 	}
-	return 0, nil, &httpError{Status: http.StatusNotFound, Code: "NOT_FOUND", Message: "There is nothing at this path."}
+	return 0, nil, newError(http.StatusNotFound, "NOT_FOUND", "There is nothing at this path.")
 }
 
 // maxPassword is the maximum length of a password in bytes.
@@ -119,9 +119,7 @@ func (a *connectAPI) signIn(r *http.Request) (int, []byte, error) {
 		return 0, nil, checkErr
 	}
 	if err != nil || !right || row.Status != accountEnabled || business.AccountStatus != AccountActive {
-		return 0, nil, &httpError{
-			Status: http.StatusUnauthorized, Code: "INVALID_CREDENTIALS", Message: "The e-mail address or the password is wrong.",
-		}
+		return 0, nil, newError(http.StatusUnauthorized, "INVALID_CREDENTIALS", "The e-mail address or the password is wrong.")
 	}
 	return http.StatusOK, appendAccount(nil, &row, &business), nil
 }
@@ -140,7 +138,7 @@ func (a *connectAPI) account(r *http.Request, id string) (int, []byte, error) {
 		return 0, nil, err
 	}
 	if err != nil || row.Status != accountEnabled || business.AccountStatus != AccountActive {
-		return 0, nil, &httpError{Status: http.StatusNotFound, Code: "NOT_FOUND", Message: "There is no such account that may sign in."}
+		return 0, nil, newError(http.StatusNotFound, "NOT_FOUND", "There is no such account that may sign in.")
 	}
 	return http.StatusOK, appendAccount(nil, &row, &business), nil
 }

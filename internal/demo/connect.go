@@ -113,9 +113,7 @@ func (a *connectAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (a *connectAPI) answer(out http.Header, r *http.Request) (int, []byte, error) {
 	if err := a.service.authorize(r); err != nil {
 		a.service.logRequest(r, slog.LevelWarn, "request refused", err)
-		return 0, nil, &httpError{
-			Status: http.StatusUnauthorized, Code: "UNAUTHORIZED", Message: "The request is not shown to come from the gateway.",
-		}
+		return 0, nil, newError(http.StatusUnauthorized, "UNAUTHORIZED", "The request is not shown to come from the gateway.")
 	}
 	segments, ok := splitPath(r.URL.EscapedPath())
 	if ok && (segments[0] == "sign-in" || segments[0] == "accounts") {
@@ -147,10 +145,7 @@ func (a *connectAPI) answer(out http.Header, r *http.Request) (int, []byte, erro
 			return routeErr
 		}
 		if rt.owner && c.account.Role != RoleOwner {
-			return &httpError{
-				Status: http.StatusForbidden, Code: "FORBIDDEN",
-				Message: "Only an owner of the business may do this; the account behind this connection is a member.",
-			}
+			return newError(http.StatusForbidden, "FORBIDDEN", "Only an owner of the business may do this; the account behind this connection is a member.")
 		}
 		return requestErr
 	}
@@ -220,7 +215,7 @@ func (a *connectAPI) find(method string, segments []string, c *connectCall) (*ro
 		}
 	}
 	if len(allowed) == 0 {
-		return nil, &httpError{Status: http.StatusNotFound, Code: "NOT_FOUND", Message: "There is nothing at this path."}
+		return nil, newError(http.StatusNotFound, "NOT_FOUND", "There is nothing at this path.")
 	}
 	return nil, notAllowed(allowed...)
 }
@@ -292,14 +287,14 @@ func (c *connectCall) identify(ctx context.Context, businessID, accountID string
 	case err != nil:
 		return err
 	case c.business.AccountStatus != AccountActive:
-		return &httpError{Status: http.StatusForbidden, Code: "ACCOUNT_INACTIVE", Message: "The account of the business is not active."}
+		return newError(http.StatusForbidden, "ACCOUNT_INACTIVE", "The account of the business is not active.")
 	}
 	c.account, err = accountWhere(ctx, c.tx, "id", accountID)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
 	if err != nil || c.account.BusinessID != c.business.ID || c.account.Status != accountEnabled {
-		return &httpError{Status: http.StatusForbidden, Code: "UNKNOWN_ACCOUNT", Message: "The business has no such account."}
+		return newError(http.StatusForbidden, "UNKNOWN_ACCOUNT", "The business has no such account.")
 	}
 	return nil
 }
@@ -347,18 +342,14 @@ func readRequest(r *http.Request, rt *route, c *connectCall) (req writeID, err e
 // readBody reads a body that must be a JSON object.
 func readBody(r *http.Request) ([]byte, error) {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return nil, &httpError{
-			Status: http.StatusUnsupportedMediaType, Code: "UNSUPPORTED_MEDIA_TYPE", Message: "The body has to be application/json.",
-		}
+		return nil, newError(http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "The body has to be application/json.")
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxConnectBody+1))
 	if err != nil {
 		return nil, invalidRequest(detail{"body", "ended too early", ""})
 	}
 	if len(body) > maxConnectBody {
-		return nil, &httpError{
-			Status: http.StatusRequestEntityTooLarge, Code: "BODY_TOO_LARGE", Message: "The body is larger than 64 KiB.",
-		}
+		return nil, newError(http.StatusRequestEntityTooLarge, "BODY_TOO_LARGE", "The body is larger than 64 KiB.")
 	}
 	if v := jsontext.Value(body); v.Kind() != '{' || !v.IsValid() {
 		return nil, invalidRequest(detail{"body", "is not one JSON object", "one JSON object in UTF-8, no member twice"})
@@ -429,10 +420,7 @@ func keptAnswer(ctx context.Context, c *connectCall, req *writeID) (status int, 
 	case err != nil:
 		return 0, nil, err
 	case !bytes.Equal(hash, req.hash[:]):
-		return 0, nil, &httpError{
-			Status: http.StatusUnprocessableEntity, Code: "IDEMPOTENCY_KEY_REUSED",
-			Message: "The idempotency key belongs to another request. Use a new one for a new request.",
-		}
+		return 0, nil, newError(http.StatusUnprocessableEntity, "IDEMPOTENCY_KEY_REUSED", "The idempotency key belongs to another request. Use a new one for a new request.")
 	}
 	return status, body, nil
 }

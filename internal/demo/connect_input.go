@@ -3,7 +3,6 @@ package demo
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"net/http"
 	"net/mail"
 	"net/url"
@@ -66,7 +65,7 @@ func conflict(message string, details ...detail) error {
 }
 
 func notFound(what string) error {
-	return &httpError{Status: http.StatusNotFound, Code: "NOT_FOUND", Message: "The business has no such " + what + "."}
+	return newError(http.StatusNotFound, "NOT_FOUND", "The business has no such "+what+".")
 }
 
 // input reads the members of a JSON object. Its methods leave the destination unchanged if a member is missing or
@@ -287,68 +286,53 @@ func (in *input) flag(name string, to *bool) {
 	}
 }
 
-// optInteger reads an integer that may be null.
-func (in *input) optInteger(name string, to **int64, from, until int64) {
+// optional reads a value that may be null. kind is that of its JSON, wanted the kind's name.
+func optional[T any](in *input, name string, to **T, kind jsontext.Kind, wanted, allowed, problem string, parse func(jsontext.Value) (T, bool)) {
 	v, ok := in.take(name)
-	allowed := fmt.Sprintf("a whole number from %d to %d, or null", from, until)
 	switch {
 	case !ok:
 	case v.Kind() == 'n':
 		*to = nil
-	case v.Kind() != '0':
-		in.wrongKind(name, v, "number", allowed)
+	case v.Kind() != kind:
+		in.wrongKind(name, v, wanted, allowed)
 	default:
-		n, err := strconv.ParseInt(string(v), 10, 64)
-		if err != nil || n < from || n > until {
-			in.p.add(in.path+name, "is out of range or not whole", allowed)
+		parsed, ok := parse(v)
+		if !ok {
+			in.p.add(in.path+name, problem, allowed)
 			return
 		}
-		*to = &n
+		*to = &parsed
 	}
+}
+
+// optInteger reads an integer that may be null.
+func (in *input) optInteger(name string, to **int64, from, until int64) {
+	allowed := fmt.Sprintf("a whole number from %d to %d, or null", from, until)
+	optional(in, name, to, '0', "number", allowed, "is out of range or not whole", func(v jsontext.Value) (int64, bool) {
+		n, err := strconv.ParseInt(string(v), 10, 64)
+		return n, err == nil && n >= from && n <= until
+	})
 }
 
 // optNumber reads a positive number that may be null.
 func (in *input) optNumber(name string, to **float64, most float64) {
-	v, ok := in.take(name)
 	allowed := fmt.Sprintf("a number above 0, at most %g, or null", most)
-	switch {
-	case !ok:
-	case v.Kind() == 'n':
-		*to = nil
-	case v.Kind() != '0':
-		in.wrongKind(name, v, "number", allowed)
-	default:
+	optional(in, name, to, '0', "number", allowed, "is out of range", func(v jsontext.Value) (float64, bool) {
 		n, err := strconv.ParseFloat(string(v), 64)
-		if err != nil || math.IsInf(n, 0) || n <= 0 || n > most {
-			in.p.add(in.path+name, "is out of range", allowed)
-			return
-		}
-		*to = &n
-	}
+		return n, err == nil && n > 0 && n <= most
+	})
 }
 
 // optMoney reads an amount of money that may be null.
 func (in *input) optMoney(name string, to **decimal) {
 	const allowed = `money in a text, such as "120.00", from 0 to 9999999.99 with at most two decimals, or null`
-	v, ok := in.take(name)
-	if !ok {
-		return
-	}
-	if v.Kind() == 'n' {
-		*to = nil
-		return
-	}
-	var s string
-	if v.Kind() != '"' || json.Unmarshal(v, &s) != nil {
-		in.wrongKind(name, v, "text", allowed)
-		return
-	}
-	n, ok := parseMoney(s)
-	if !ok {
-		in.p.add(in.path+name, "is not an amount of money that is allowed", allowed)
-		return
-	}
-	*to = &n
+	optional(in, name, to, '"', "text", allowed, "is not an amount of money that is allowed", func(v jsontext.Value) (decimal, bool) {
+		var s string
+		if json.Unmarshal(v, &s) != nil {
+			return 0, false
+		}
+		return parseMoney(s)
+	})
 }
 
 // parseMoney parses up to seven digits and at most two decimals.

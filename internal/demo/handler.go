@@ -39,6 +39,10 @@ type httpError struct {
 	Allow      string // the methods that there are
 }
 
+func newError(status int, code, message string) *httpError {
+	return &httpError{Status: status, Code: code, Message: message}
+}
+
 func (e *httpError) Error() string { return e.Message }
 
 // endpoint serves one path: it appends the JSON of a business to b.
@@ -98,11 +102,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *handler) answer(b []byte, header http.Header, r *http.Request) ([]byte, error) {
 	serve, ok := h.endpoints[r.URL.Path]
 	if !ok && r.URL.Path != "/healthz" {
-		return nil, &httpError{Status: http.StatusNotFound, Code: "NOT_FOUND", Message: "There is nothing at this path."}
+		return nil, newError(http.StatusNotFound, "NOT_FOUND", "There is nothing at this path.")
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
-		return nil, &httpError{Status: http.StatusMethodNotAllowed, Code: "METHOD_NOT_ALLOWED", Message: "Only GET and HEAD are answered here."}
+		return nil, newError(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "Only GET and HEAD are answered here.")
 	}
 	if serve == nil {
 		return h.health(r.Context(), b)
@@ -110,11 +114,11 @@ func (h *handler) answer(b []byte, header http.Header, r *http.Request) ([]byte,
 
 	if err := h.service.authorize(r); err != nil {
 		h.service.logRequest(r, slog.LevelWarn, "request refused", err)
-		return nil, &httpError{Status: http.StatusUnauthorized, Code: "UNAUTHORIZED", Message: "The request is not shown to come from the gateway."}
+		return nil, newError(http.StatusUnauthorized, "UNAUTHORIZED", "The request is not shown to come from the gateway.")
 	}
 	ids := r.Header[HeaderBusinessID]
 	if len(ids) != 1 || ids[0] == "" {
-		return nil, &httpError{Status: http.StatusBadRequest, Code: "MISSING_BUSINESS", Message: "The header " + HeaderBusinessID + " must be there, once."}
+		return nil, newError(http.StatusBadRequest, "MISSING_BUSINESS", "The header "+HeaderBusinessID+" must be there, once.")
 	}
 	q, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -137,12 +141,12 @@ func (s *Service) problem(r *http.Request, err error) *httpError {
 	case errors.As(err, &known):
 		return known
 	case errors.Is(err, errUnknownBusiness):
-		return &httpError{Status: http.StatusForbidden, Code: "UNKNOWN_BUSINESS", Message: "There is no such business."}
+		return newError(http.StatusForbidden, "UNKNOWN_BUSINESS", "There is no such business.")
 	case errors.Is(err, errClosed), r.Context().Err() != nil:
-		return &httpError{Status: http.StatusServiceUnavailable, Code: "SERVICE_UNAVAILABLE", Message: "The service is shutting down."}
+		return newError(http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", "The service is shutting down.")
 	}
 	s.logRequest(r, slog.LevelError, "request failed", err)
-	return &httpError{Status: http.StatusInternalServerError, Code: "INTERNAL", Message: "Something went wrong in the data service."}
+	return newError(http.StatusInternalServerError, "INTERNAL", "Something went wrong in the data service.")
 }
 
 func (s *Service) logRequest(r *http.Request, level slog.Level, message string, err error) {
@@ -270,7 +274,7 @@ func parseQuery(raw string) (query, error) {
 	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return nil, &httpError{Status: http.StatusBadRequest, Code: "INVALID_PARAMETER", Message: "The query string cannot be read."}
+		return nil, newError(http.StatusBadRequest, "INVALID_PARAMETER", "The query string cannot be read.")
 	}
 	return query(values), nil
 }

@@ -149,57 +149,23 @@ func whileBusy(ctx context.Context, try func() error) error {
 	}
 }
 
-func (s *store) prepare(ctx context.Context) (err error) {
-	prepareBusiness := func(rest string) *sql.Stmt {
-		if err != nil {
-			return nil
-		}
-		var stmt *sql.Stmt
-		stmt, err = s.readers.PrepareContext(ctx, "SELECT "+columns(s.businessFields)+" FROM businesses "+rest)
-		return stmt
-	}
-	s.oneBusiness = prepareBusiness("WHERE id = ?")
-	s.allBusinesses = prepareBusiness("ORDER BY created_at, id")
-	if err != nil {
-		return fmt.Errorf("preparing businesses: %w", err)
-	}
-
+func (s *store) prepare(ctx context.Context) error {
+	p := &preparer{ctx: ctx, db: s.readers}
+	business := "SELECT " + columns(s.businessFields) + " FROM businesses "
+	s.oneBusiness = p.prepare(business + "WHERE id = ?")
+	s.allBusinesses = p.prepare(business + "ORDER BY created_at, id")
 	const newest = "created_at DESC, id DESC"
-	if s.contacts, err = prepareList(ctx, s.readers, "contacts", "date_created DESC, id DESC",
-		fieldsOf[contact](), "contact_status", "contact_type"); err != nil {
-		return err
-	}
-	if s.equipment, err = prepareList(ctx, s.readers, "equipment", newest,
-		fieldsOf[equipment](), "status", "category"); err != nil {
-		return err
-	}
-	if s.estimates, err = prepareList(ctx, s.readers, "estimates", newest,
-		fieldsOf[estimate](), "status", "payment_status"); err != nil {
-		return err
-	}
-	if s.invoices, err = prepareList(ctx, s.readers, "invoices", newest,
-		fieldsOf[invoice](), "status"); err != nil {
-		return err
-	}
-	if s.jobs, err = prepareList(ctx, s.readers, "jobs", newest,
-		fieldsOf[job](), "work_status"); err != nil {
-		return err
-	}
-	if s.offerings, err = prepareList(ctx, s.readers, "offerings", newest,
-		fieldsOf[offering](), "status"); err != nil {
-		return err
-	}
+	s.contacts = prepareList[contact](p, "contacts", "date_created DESC, id DESC", "contact_status", "contact_type")
+	s.equipment = prepareList[equipment](p, "equipment", newest, "status", "category")
+	s.estimates = prepareList[estimate](p, "estimates", newest, "status", "payment_status")
+	s.invoices = prepareList[invoice](p, "invoices", newest, "status")
+	s.jobs = prepareList[job](p, "jobs", newest, "work_status")
+	s.offerings = prepareList[offering](p, "offerings", newest, "status")
 	// Unpublished events come last: SQLite sorts NULL below everything.
-	if s.events, err = prepareList(ctx, s.readers, "events", "published_at DESC, "+newest,
-		fieldsOf[event](), "status"); err != nil {
-		return err
-	}
-	if s.sessions, err = prepareChildren(ctx, s.readers, "event_sessions", "event_id",
-		fieldsOf[session]()); err != nil {
-		return err
-	}
-	s.media, err = prepareChildren(ctx, s.readers, "event_media", "event_id", fieldsOf[medium]())
-	return err
+	s.events = prepareList[event](p, "events", "published_at DESC, "+newest, "status")
+	s.sessions = prepareChildren[session](p, "event_sessions", "event_id")
+	s.media = prepareChildren[medium](p, "event_media", "event_id")
+	return p.err
 }
 
 // close waits for current users and rejects later ones. The writer closes last, which folds the write-ahead log into
