@@ -22,7 +22,7 @@ const (
 	RoleMember = "member"
 )
 
-// The states of an account. A disabled one may not sign in.
+// The states of an account. A disabled account cannot sign in.
 const (
 	accountEnabled  = "active"
 	accountDisabled = "disabled"
@@ -30,64 +30,37 @@ const (
 
 // Account is a person's account in a business of a new database.
 type Account struct {
-	ID         string // UUID
-	BusinessID string
-	Email      string
-	Name       string
-	Role       string // RoleOwner or RoleMember
+	ID         string `json:"id"` // UUID
+	BusinessID string `json:"-"`
+	Email      string `json:"email"`
+	Name       string `json:"name"`
+	Role       string `json:"role"` // RoleOwner or RoleMember
 
-	// Password is in this source, for everybody to read: these accounts are for
-	// demonstrations and tests, and hold invented records only.
-	Password string
-}
-
-// Accounts gives the accounts that a new database is filled with: an owner and a
-// member for each business, in the order of Businesses.
-func Accounts() []Account {
-	var all []Account
-	for _, p := range connectProfiles() {
-		all = append(all, p.accounts...)
-	}
-	return all
+	// Password is public: these accounts are for demonstrations and tests, and hold invented records only.
+	Password string `json:"password"`
 }
 
 type accountRow struct {
-	ID           string
-	BusinessID   string
-	Email        string
-	EmailKey     string
-	Name         string
-	Role         string
-	Status       string
-	PasswordHash string
-	CreatedAt    string
+	ID           string `db:"id"`
+	BusinessID   string `db:"business_id" json:"-"`
+	Email        string `db:"email"`
+	EmailKey     string `db:"email_key" json:"-"`
+	Name         string `db:"name"`
+	Role         string `db:"role"`
+	Status       string `db:"status" json:"-"`
+	PasswordHash string `db:"password_hash" json:"-"`
+	CreatedAt    string `db:"created_at" json:"-"`
 }
 
-func accountFields() []field[accountRow] {
-	type r = accountRow
-	return []field[r]{
-		text("id", func(r *r) *string { return &r.ID }),
-		internal(text("business_id", func(r *r) *string { return &r.BusinessID })), // beside the name, in the member business
-		text("email", func(r *r) *string { return &r.Email }),
-		internal(text("email_key", func(r *r) *string { return &r.EmailKey })),
-		text("name", func(r *r) *string { return &r.Name }),
-		text("role", func(r *r) *string { return &r.Role }),
-		internal(text("status", func(r *r) *string { return &r.Status })),
-		internal(text("password_hash", func(r *r) *string { return &r.PasswordHash })),
-		internal(text("created_at", func(r *r) *string { return &r.CreatedAt })),
-	}
-}
-
-// accountWhere gives the account with a value in a column that is unique, or sql.ErrNoRows.
+// accountWhere returns the account with a value in a unique column, or sql.ErrNoRows.
 func accountWhere(ctx context.Context, tx *sql.Tx, column, value string) (row accountRow, err error) {
-	fields := accountFields()
+	fields := fieldsOf[accountRow]()
 	err = tx.QueryRowContext(ctx, "SELECT "+columns(fields)+" FROM accounts WHERE "+column+" = ?", value).
 		Scan(destinations(fields, &row)...)
 	return row, err
 }
 
-// answerAboutAccounts serves the calls that the sign-in page makes, for which no
-// business is known yet.
+// answerAboutAccounts serves the calls of the sign-in page, which belong to no business yet.
 func (a *connectAPI) answerAboutAccounts(r *http.Request, segments []string) (int, []byte, error) {
 	switch {
 	case len(segments) == 1 && segments[0] == "sign-in":
@@ -101,10 +74,10 @@ func (a *connectAPI) answerAboutAccounts(r *http.Request, segments []string) (in
 		}
 		return a.account(r, segments[1])
 	}
-	return 0, nil, &httpError{Status: http.StatusNotFound, Code: "NOT_FOUND", Message: "There is nothing at this path."}
+	return 0, nil, newError(http.StatusNotFound, "NOT_FOUND", "There is nothing at this path.")
 }
 
-// maxPassword is how long a password can be, in bytes.
+// maxPassword is the maximum length of a password in bytes.
 const maxPassword = 1024
 
 func (a *connectAPI) signIn(r *http.Request) (int, []byte, error) {
@@ -121,8 +94,7 @@ func (a *connectAPI) signIn(r *http.Request) (int, []byte, error) {
 	} else if v.Kind() != '"' || json.Unmarshal(v, &password) != nil || password == "" || len(password) > maxPassword {
 		in.p.add("password", "is not a password that can be", "a text of 1 to 1024 bytes")
 	}
-	in.end()
-	if err := c.problems.err(); err != nil {
+	if err := in.done(); err != nil {
 		return 0, nil, err
 	}
 
@@ -134,23 +106,20 @@ func (a *connectAPI) signIn(r *http.Request) (int, []byte, error) {
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		// Looked for in any case, as everything is that takes time.
+		// Looked up even for an unknown address, so that both cases take equally long.
 		business, err = findBusiness(ctx, tx, row.BusinessID)
 		return err
 	})
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return 0, nil, err
 	}
-	// The work is the same whether or not there is such an account: where there is
-	// none, it is done for a password that nobody has.
+	// Unknown addresses are checked against a dummy hash, so that response times do not reveal accounts.
 	right, checkErr := a.service.passwords.check(r.Context(), row.PasswordHash, password)
 	if checkErr != nil {
 		return 0, nil, checkErr
 	}
 	if err != nil || !right || row.Status != accountEnabled || business.AccountStatus != AccountActive {
-		return 0, nil, &httpError{
-			Status: http.StatusUnauthorized, Code: "INVALID_CREDENTIALS", Message: "The e-mail address or the password is wrong.",
-		}
+		return 0, nil, newError(http.StatusUnauthorized, "INVALID_CREDENTIALS", "The e-mail address or the password is wrong.")
 	}
 	return http.StatusOK, appendAccount(nil, &row, &business), nil
 }
@@ -169,13 +138,13 @@ func (a *connectAPI) account(r *http.Request, id string) (int, []byte, error) {
 		return 0, nil, err
 	}
 	if err != nil || row.Status != accountEnabled || business.AccountStatus != AccountActive {
-		return 0, nil, &httpError{Status: http.StatusNotFound, Code: "NOT_FOUND", Message: "There is no such account that may sign in."}
+		return 0, nil, newError(http.StatusNotFound, "NOT_FOUND", "There is no such account that may sign in.")
 	}
 	return http.StatusOK, appendAccount(nil, &row, &business), nil
 }
 
 func appendAccount(b []byte, row *accountRow, business *connectBusiness) []byte {
-	b = appendRecord(append(b, `{"account":`...), accountFields(), row)
+	b = appendRecord(append(b, `{"account":`...), fieldsOf[accountRow](), row)
 	b = append(b[:len(b)-1], `,"business":{"id":`...)
 	b = appendString(b, business.ID)
 	b = append(b, `,"name":`...)
@@ -185,8 +154,8 @@ func appendAccount(b []byte, row *accountRow, business *connectBusiness) []byte 
 	return append(b, "}}}"...)
 }
 
-// The cost of a password: the first of OWASP's recommendations for Argon2id with
-// little memory (m=19 MiB, t=2, p=1), and RFC 9106's lengths of salt and tag.
+// The cost of a password: OWASP's first recommendation for Argon2id with little memory (m=19 MiB, t=2, p=1), and RFC
+// 9106's lengths of salt and tag.
 const (
 	passwordMemory = 19 << 10 // KiB
 	passwordPasses = 2
@@ -211,7 +180,7 @@ func newPasswords() *passwords {
 	}
 }
 
-// hashPassword gives what is kept of a password, in the form of PHC strings.
+// hashPassword returns the hash of a password as a PHC string.
 func hashPassword(password string) string {
 	salt := make([]byte, passwordSalt)
 	_, _ = rand.Read(salt) // never fails
@@ -230,8 +199,8 @@ func encodePassword(salt, tag []byte) string {
 	return passwordPrefix() + base64.RawStdEncoding.EncodeToString(salt) + "$" + base64.RawStdEncoding.EncodeToString(tag)
 }
 
-// check holds a password against a hash; "" is nobody's and never right. It takes
-// as long for every hash, and gives an answer for the caller when too many wait.
+// check compares a password with a hash. An empty hash never matches, but takes as long. If too many checks are
+// waiting, check fails with 429.
 func (p *passwords) check(ctx context.Context, hash, password string) (bool, error) {
 	if hash == "" {
 		hash = p.nobody

@@ -12,36 +12,22 @@ import (
 	"github.com/google/uuid"
 )
 
-// automation is something that a business can have done.
+// automation is a task that a business can have done in the background.
 type automation struct {
-	ID          string // unique within the business
-	BusinessID  string
-	Action      string // the code that does it
-	Name        string
-	Description string
-	Enabled     bool
-	InputSchema string  // JSON Schema
-	LastRun     *string // JSON, by the view
-}
-
-func automationFields() []field[automation] {
-	type r = automation
-	return []field[r]{
-		text("id", func(r *r) *string { return &r.ID }),
-		text("business_id", func(r *r) *string { return &r.BusinessID }),
-		internal(text("action", func(r *r) *string { return &r.Action })),
-		text("name", func(r *r) *string { return &r.Name }),
-		text("description", func(r *r) *string { return &r.Description }),
-		boolean("enabled", func(r *r) *bool { return &r.Enabled }),
-		raw("input_schema", func(r *r) *string { return &r.InputSchema }),
-	}
+	ID          string  `db:"id"` // unique within the business
+	BusinessID  string  `db:"business_id"`
+	Action      string  `db:"action" json:"-"` // the code that does it
+	Name        string  `db:"name"`
+	Description string  `db:"description"`
+	Enabled     bool    `db:"enabled"`
+	InputSchema string  `db:"input_schema,json"` // JSON Schema
+	LastRun     *string `db:"last_run,json"`     // JSON, by the view
 }
 
 func automationKind() *kindOf[automation] {
-	type r = automation
-	return &kindOf[r]{
+	return &kindOf[automation]{
 		one: "automation", many: "automations", what: "automation", table: "connect_automations", key: "name", id: "id",
-		fields: append(automationFields(), optRaw("last_run", func(r *r) **string { return &r.LastRun })),
+		fields: fieldsOf[automation](),
 	}
 }
 
@@ -59,21 +45,21 @@ const (
 // automationRun is one run of an automation.
 type automationRun struct {
 	Sequence     int64
-	ID           string
-	BusinessID   string
-	AutomationID string
-	Status       string
-	Progress     int64 // 0 to 100
-	Message      *string
-	Steps        string // JSON, a list of step
-	Input        string // JSON
-	StartedBy    string // an account
-	CreatedAt    string
-	StartedAt    *string
-	FinishedAt   *string
-	Result       *string // JSON
-	Error        *string // JSON, a runError
-	LeaseUntil   *string
+	ID           string  `db:"id"`
+	BusinessID   string  `db:"business_id"`
+	AutomationID string  `db:"automation_id"`
+	Status       string  `db:"status"`
+	Progress     int64   `db:"progress"` // 0 to 100
+	Message      *string `db:"message"`
+	Steps        string  `db:"steps,json"` // JSON, a list of step
+	Input        string  `db:"input,json"` // JSON
+	StartedBy    string  `db:"started_by"` // an account
+	CreatedAt    string  `db:"created_at"`
+	StartedAt    *string `db:"started_at"`
+	FinishedAt   *string `db:"finished_at"`
+	Result       *string `db:"result,json"` // JSON
+	Error        *string `db:"error,json"`  // JSON, a runError
+	LeaseUntil   *string `db:"lease_until" json:"-"`
 }
 
 type step struct {
@@ -89,37 +75,16 @@ type runError struct {
 	Message string `json:"message"`
 }
 
-func runFields() []field[automationRun] {
-	type r = automationRun
-	return []field[r]{
-		text("id", func(r *r) *string { return &r.ID }),
-		text("business_id", func(r *r) *string { return &r.BusinessID }),
-		text("automation_id", func(r *r) *string { return &r.AutomationID }),
-		text("status", func(r *r) *string { return &r.Status }),
-		integer("progress", func(r *r) *int64 { return &r.Progress }),
-		optText("message", func(r *r) **string { return &r.Message }),
-		raw("steps", func(r *r) *string { return &r.Steps }),
-		raw("input", func(r *r) *string { return &r.Input }),
-		text("started_by", func(r *r) *string { return &r.StartedBy }),
-		text("created_at", func(r *r) *string { return &r.CreatedAt }),
-		optText("started_at", func(r *r) **string { return &r.StartedAt }),
-		optText("finished_at", func(r *r) **string { return &r.FinishedAt }),
-		optRaw("result", func(r *r) **string { return &r.Result }),
-		optRaw("error", func(r *r) **string { return &r.Error }),
-		internal(optText("lease_until", func(r *r) **string { return &r.LeaseUntil })),
-	}
-}
-
 func runKind() *kindOf[automationRun] {
 	return &kindOf[automationRun]{
-		one: "run", what: "run", table: "automation_runs", fields: runFields(), id: "id",
+		one: "run", what: "run", table: "automation_runs", fields: fieldsOf[automationRun](), id: "id",
 	}
 }
 
 func automationRoutes(wake func()) []route {
 	k, runs := automationKind(), runKind()
 	return []route{
-		{method: http.MethodGet, path: "automations", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "automations", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			return k.page(ctx, c, c.parameters())
 		}},
 		{method: http.MethodPost, path: "automations/{id}/runs", serve: startRun, after: wake},
@@ -127,7 +92,7 @@ func automationRoutes(wake func()) []route {
 	}
 }
 
-// startRun queues a run: the service's runner takes it up when it is kept.
+// startRun queues a run. The runner starts it when the transaction is committed.
 func startRun(ctx context.Context, c *connectCall) (int, []byte, error) {
 	a, err := automationKind().find(ctx, c, c.path[0])
 	if err != nil {
@@ -135,8 +100,7 @@ func startRun(ctx context.Context, c *connectCall) (int, []byte, error) {
 	}
 	in := c.input(false)
 	given := in.object("input", false)
-	in.end()
-	if err := c.problems.err(); err != nil {
+	if err := in.done(); err != nil {
 		return 0, nil, err
 	}
 	if err := checkSchema(&c.problems, "input", a.InputSchema, given); err != nil {
@@ -173,7 +137,7 @@ func startRun(ctx context.Context, c *connectCall) (int, []byte, error) {
 	return http.StatusAccepted, k.answer(&run), nil
 }
 
-// compact takes the white space out of a value that has been found to be JSON.
+// compact removes white space from valid JSON.
 func compact(v jsontext.Value) jsontext.Value {
 	v = v.Clone()
 	_ = v.Compact()

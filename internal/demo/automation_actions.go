@@ -10,13 +10,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// action is what an automation does.
+// action is the code of an automation.
 type action struct {
 	steps []string
 	do    func(context.Context, *execution) error
 }
 
-// The actions by the names that the database has for them.
+// The actions by their names in the database.
 const (
 	actionOverdueReminders = "overdue-reminders"
 	actionAppointments     = "appointment-confirmations"
@@ -24,7 +24,7 @@ const (
 	actionWeeklyReport     = "weekly-report"
 )
 
-// The steps of the actions that write to people.
+// The steps of the actions that send messages.
 const (
 	stepFind  = "Find whom to write to"
 	stepWrite = "Write the messages"
@@ -51,7 +51,7 @@ func plannedSteps(name string) []step {
 	return steps
 }
 
-// candidate is someone to write to, about an invoice, an estimate or an appointment.
+// candidate is a person to write to about an invoice, an estimate or an appointment.
 type candidate struct {
 	SubjectID string
 	ContactID *int64
@@ -64,7 +64,7 @@ type candidate struct {
 	Recent    bool    // was written to about it not long ago
 }
 
-// mailing is an action that writes to people.
+// mailing is an action that sends messages.
 type mailing struct {
 	kind   string // in the outbox
 	query  string // gives the candidates, without Recent
@@ -187,7 +187,7 @@ func (m *mailing) candidates(ctx context.Context, e *execution) (all []candidate
 	return all, nil
 }
 
-// post puts a message into the outbox.
+// post inserts a message into the outbox.
 func (e *execution) post(ctx context.Context, tx *sql.Tx, kind string, to *candidate, subject, body string) error {
 	if _, err := tx.ExecContext(context.WithoutCancel(ctx), "INSERT INTO outbox"+
 		" (id, business_id, run_id, kind, subject_id, contact_id, recipient, subject, body, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -197,8 +197,8 @@ func (e *execution) post(ctx context.Context, tx *sql.Tx, kind string, to *candi
 	return nil
 }
 
-// mailingInput is the input of the actions that write to people. It has been held
-// against the automation's schema, which has the defaults as well.
+// mailingInput is the input of the actions that send messages, valid by the automation's schema, which also has the
+// defaults.
 type mailingInput struct {
 	MinimumDaysOverdue int  `json:"minimum_days_overdue"`
 	DaysAhead          int  `json:"days_ahead"`
@@ -285,7 +285,7 @@ func followUpEstimates(ctx context.Context, e *execution) error {
 	return m.run(ctx, e)
 }
 
-// weekly is the result of the report on the last seven days.
+// weekly is the result of the weekly report.
 type weekly struct {
 	Since            string `json:"since"`
 	Until            string `json:"until"`

@@ -6,47 +6,30 @@ const (
 	AccountInactive = "inactive"
 )
 
-// Business is an account of the platform: whose keys sign, and whose records
-// the service holds.
+// Business is a customer of the platform. Keys, accounts and records belong to one.
 type Business struct {
-	ID            string // UUID
-	Name          string
-	Slug          string // unique, lower-case words joined by dashes
-	Email         string // empty: none
-	Phone         string // E.164; empty: none
-	WebsiteURL    string // empty: none
-	TimeZone      string // IANA name
-	AccountStatus string // AccountActive or AccountInactive
+	ID            string `json:"id"` // UUID
+	Name          string `json:"name"`
+	Slug          string `json:"slug"`           // unique, lower-case words joined by dashes
+	Email         string `json:"email"`          // empty: none
+	Phone         string `json:"phone"`          // E.164; empty: none
+	WebsiteURL    string `json:"website_url"`    // empty: none
+	TimeZone      string `json:"time_zone"`      // IANA name
+	AccountStatus string `json:"account_status"` // AccountActive or AccountInactive
 }
 
-// businessRow is a Business as the database keeps it.
+// businessRow is a row of businesses.
 type businessRow struct {
-	ID            string
-	Name          string
-	Slug          string
-	Email         *string
-	Phone         *string
-	WebsiteURL    *string
-	TimeZone      string
-	AccountStatus string
-	CreatedAt     string
-	UpdatedAt     string
-}
-
-func businessFields() []field[businessRow] {
-	type r = businessRow
-	return []field[r]{
-		text("id", func(r *r) *string { return &r.ID }),
-		text("name", func(r *r) *string { return &r.Name }),
-		text("slug", func(r *r) *string { return &r.Slug }),
-		optText("email", func(r *r) **string { return &r.Email }),
-		optText("phone", func(r *r) **string { return &r.Phone }),
-		optText("website_url", func(r *r) **string { return &r.WebsiteURL }),
-		text("time_zone", func(r *r) *string { return &r.TimeZone }),
-		text("account_status", func(r *r) *string { return &r.AccountStatus }),
-		internal(text("created_at", func(r *r) *string { return &r.CreatedAt })),
-		internal(text("updated_at", func(r *r) *string { return &r.UpdatedAt })),
-	}
+	ID            string  `db:"id"`
+	Name          string  `db:"name"`
+	Slug          string  `db:"slug"`
+	Email         *string `db:"email"`
+	Phone         *string `db:"phone"`
+	WebsiteURL    *string `db:"website_url"`
+	TimeZone      string  `db:"time_zone"`
+	AccountStatus string  `db:"account_status"`
+	CreatedAt     string  `db:"created_at" json:"-"`
+	UpdatedAt     string  `db:"updated_at" json:"-"`
 }
 
 func (r *businessRow) business() Business {

@@ -20,20 +20,19 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The headers of /connect/v1. docs/data-services.md, "What the connection
-// server asks", says what each is for.
+// The headers of /connect/v1, see "What the connection server asks" in docs/data-services.md.
 const (
 	HeaderAccountID      = "X-Account-Id"
 	HeaderIdempotencyKey = "Idempotency-Key"
 
-	// HeaderReplayed marks an answer that was given before.
+	// HeaderReplayed marks a stored response to a repeated request.
 	HeaderReplayed = "Idempotency-Replayed"
 )
 
 // NoBusiness is the X-Business-Id of calls that belong to no business yet.
 const NoBusiness = "-"
 
-// The bounds of /connect/v1.
+// The limits of /connect/v1.
 const (
 	maxConnectBody  = 64 << 10
 	maxDepth        = 32
@@ -43,7 +42,7 @@ const (
 
 const connectPrefix = "/connect/v1/"
 
-// connectCall is one call of /connect/v1 for somebody.
+// connectCall is a request to /connect/v1 on behalf of an account.
 type connectCall struct {
 	tx       *sql.Tx
 	now      time.Time
@@ -57,11 +56,12 @@ type connectCall struct {
 	problems problems
 }
 
-// route is one call that there is.
+// route is an operation of /connect/v1.
 type route struct {
 	method string
 	path   string // below the prefix, with braces for what varies
 	owner  bool   // only an owner may
+	query  bool   // a GET with parameters, which serve reads
 	serve  func(context.Context, *connectCall) (status int, body []byte, err error)
 	after  func() // called when what it wrote is kept
 }
@@ -106,16 +106,14 @@ func (a *connectAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out.Set("Content-Length", strconv.Itoa(len(body)))
 	out.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	// The only way to fail is a caller that has gone away.
+	// A write fails only if the client is gone.
 	_, _ = w.Write(body)
 }
 
 func (a *connectAPI) answer(out http.Header, r *http.Request) (int, []byte, error) {
 	if err := a.service.authorize(r); err != nil {
 		a.service.logRequest(r, slog.LevelWarn, "request refused", err)
-		return 0, nil, &httpError{
-			Status: http.StatusUnauthorized, Code: "UNAUTHORIZED", Message: "The request is not shown to come from the gateway.",
-		}
+		return 0, nil, newError(http.StatusUnauthorized, "UNAUTHORIZED", "The request is not shown to come from the gateway.")
 	}
 	segments, ok := splitPath(r.URL.EscapedPath())
 	if ok && (segments[0] == "sign-in" || segments[0] == "accounts") {
@@ -134,7 +132,7 @@ func (a *connectAPI) answer(out http.Header, r *http.Request) (int, []byte, erro
 	var req writeID
 	var requestErr error
 	if routeErr == nil {
-		// Before the database is used, so that a slow sender holds nobody up.
+		// Before the transaction begins, so that a slow client does not hold it open.
 		req, requestErr = readRequest(r, rt, c)
 	}
 	ctx := r.Context()
@@ -147,10 +145,7 @@ func (a *connectAPI) answer(out http.Header, r *http.Request) (int, []byte, erro
 			return routeErr
 		}
 		if rt.owner && c.account.Role != RoleOwner {
-			return &httpError{
-				Status: http.StatusForbidden, Code: "FORBIDDEN",
-				Message: "Only an owner of the business may do this; the account behind this connection is a member.",
-			}
+			return newError(http.StatusForbidden, "FORBIDDEN", "Only an owner of the business may do this; the account behind this connection is a member.")
 		}
 		return requestErr
 	}
@@ -160,17 +155,22 @@ func (a *connectAPI) answer(out http.Header, r *http.Request) (int, []byte, erro
 	var status int
 	var body []byte
 	err = a.st.read(ctx, func(tx *sql.Tx) (err error) {
-		if err = admit(tx); err == nil {
-			status, body, err = rt.serve(ctx, c)
+		if err := admit(tx); err != nil {
+			return err
 		}
+		if !rt.query {
+			if c.parameters().end(); len(c.problems.all) > 0 {
+				return c.problems.err()
+			}
+		}
+		status, body, err = rt.serve(ctx, c)
 		return err
 	})
 	return status, body, err
 }
 
-// write does a write once for each idempotency key. The answer is kept in the
-// transaction that does what it says, so that there is never one without the
-// other. Who may not call any more is not given what was kept, either.
+// write executes a write once per idempotency key. The response is stored in the same transaction. Stored responses are
+// returned only to callers that are still allowed to make the call.
 func (a *connectAPI) write(
 	ctx context.Context, out http.Header, rt *route, c *connectCall, req *writeID, admit func(*sql.Tx) error,
 ) (status int, body []byte, err error) {
@@ -199,7 +199,7 @@ func (a *connectAPI) write(
 	return status, body, nil
 }
 
-// find gives the route of a request and puts what varies in its path into c.
+// find returns the route of a request and stores its path parameters in c.
 func (a *connectAPI) find(method string, segments []string, c *connectCall) (*route, error) {
 	var allowed []string
 	for i := range a.routes {
@@ -215,7 +215,7 @@ func (a *connectAPI) find(method string, segments []string, c *connectCall) (*ro
 		}
 	}
 	if len(allowed) == 0 {
-		return nil, &httpError{Status: http.StatusNotFound, Code: "NOT_FOUND", Message: "There is nothing at this path."}
+		return nil, newError(http.StatusNotFound, "NOT_FOUND", "There is nothing at this path.")
 	}
 	return nil, notAllowed(allowed...)
 }
@@ -227,7 +227,7 @@ func notAllowed(methods ...string) error {
 	}
 }
 
-// splitPath gives the decoded segments of an escaped path below the prefix.
+// splitPath returns the decoded segments of an escaped path below the prefix.
 func splitPath(escaped string) ([]string, bool) {
 	rest, ok := strings.CutPrefix(escaped, connectPrefix)
 	segments := strings.Split(rest, "/")
@@ -241,8 +241,7 @@ func splitPath(escaped string) ([]string, bool) {
 	return segments, ok
 }
 
-// matchPath holds segments against a path like "contacts/{id}" and gives what
-// stands where the braces are.
+// matchPath matches segments against a path such as "contacts/{id}" and returns the parameters.
 func matchPath(path string, segments []string) ([]string, bool) {
 	parts := strings.Split(path, "/")
 	if len(parts) != len(segments) {
@@ -260,7 +259,7 @@ func matchPath(path string, segments []string) ([]string, bool) {
 	return values, true
 }
 
-// headerText gives a header that has to be there once, with visible ASCII.
+// headerText returns a header that must be present once and be visible ASCII.
 func headerText(r *http.Request, name string) (string, error) {
 	values := r.Header.Values(name)
 	if len(values) == 1 && isVisible(values[0]) {
@@ -279,7 +278,7 @@ func invalidRequest(d detail) error {
 	}
 }
 
-// identify looks up the business and the account, which has to be the business's.
+// identify loads the business and the account, which must belong to it.
 func (c *connectCall) identify(ctx context.Context, businessID, accountID string) error {
 	var err error
 	switch c.business, err = findBusiness(ctx, c.tx, businessID); {
@@ -288,19 +287,19 @@ func (c *connectCall) identify(ctx context.Context, businessID, accountID string
 	case err != nil:
 		return err
 	case c.business.AccountStatus != AccountActive:
-		return &httpError{Status: http.StatusForbidden, Code: "ACCOUNT_INACTIVE", Message: "The account of the business is not active."}
+		return newError(http.StatusForbidden, "ACCOUNT_INACTIVE", "The account of the business is not active.")
 	}
 	c.account, err = accountWhere(ctx, c.tx, "id", accountID)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
 	if err != nil || c.account.BusinessID != c.business.ID || c.account.Status != accountEnabled {
-		return &httpError{Status: http.StatusForbidden, Code: "UNKNOWN_ACCOUNT", Message: "The business has no such account."}
+		return newError(http.StatusForbidden, "UNKNOWN_ACCOUNT", "The business has no such account.")
 	}
 	return nil
 }
 
-// writeID is what identifies a write: the same key and the same hash are the same one.
+// writeID identifies a write. Requests with the same key and hash are repetitions.
 type writeID struct {
 	key  string
 	hash [sha256.Size]byte
@@ -312,7 +311,7 @@ func readRequest(r *http.Request, rt *route, c *connectCall) (req writeID, err e
 		return req, invalidRequest(detail{"query", "cannot be read", "percent-encoded UTF-8"})
 	}
 	if !rt.hasBody() {
-		// A body that nobody expects is more likely a mistake than meant.
+		// An unexpected body is more likely a mistake than intended.
 		if n, err := io.ReadFull(r.Body, make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
 			return req, invalidRequest(detail{"body", "is not expected here", ""})
 		}
@@ -340,21 +339,17 @@ func readRequest(r *http.Request, rt *route, c *connectCall) (req writeID, err e
 	return req, nil
 }
 
-// readBody reads a body that has to be one JSON object.
+// readBody reads a body that must be a JSON object.
 func readBody(r *http.Request) ([]byte, error) {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return nil, &httpError{
-			Status: http.StatusUnsupportedMediaType, Code: "UNSUPPORTED_MEDIA_TYPE", Message: "The body has to be application/json.",
-		}
+		return nil, newError(http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "The body has to be application/json.")
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxConnectBody+1))
 	if err != nil {
 		return nil, invalidRequest(detail{"body", "ended too early", ""})
 	}
 	if len(body) > maxConnectBody {
-		return nil, &httpError{
-			Status: http.StatusRequestEntityTooLarge, Code: "BODY_TOO_LARGE", Message: "The body is larger than 64 KiB.",
-		}
+		return nil, newError(http.StatusRequestEntityTooLarge, "BODY_TOO_LARGE", "The body is larger than 64 KiB.")
 	}
 	if v := jsontext.Value(body); v.Kind() != '{' || !v.IsValid() {
 		return nil, invalidRequest(detail{"body", "is not one JSON object", "one JSON object in UTF-8, no member twice"})
@@ -365,7 +360,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// isDeep says whether valid JSON is nested deeper than anybody needs.
+// isDeep reports whether valid JSON is nested deeper than maxDepth.
 func isDeep(body []byte) bool {
 	d := jsontext.NewDecoder(bytes.NewReader(body))
 	for {
@@ -378,16 +373,15 @@ func isDeep(body []byte) bool {
 	}
 }
 
-// canonical writes JSON so that the same values are the same bytes. Numbers stay
-// as they are: two that a float cannot tell apart are not the same request.
+// canonical writes equal JSON as equal bytes. Numbers keep their text, as two different numbers may be the same float.
 func canonical(body []byte) []byte {
 	v := jsontext.Value(bytes.Clone(body))
-	// What fails has been refused before.
+	// Invalid JSON was rejected before.
 	_ = v.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
 	return v
 }
 
-// ifMatch reads the version that a write is meant for.
+// ifMatch reads the version that a write requires.
 func ifMatch(r *http.Request, rt *route) (int64, error) {
 	values := r.Header.Values("If-Match")
 	if len(values) == 0 {
@@ -402,7 +396,7 @@ func ifMatch(r *http.Request, rt *route) (int64, error) {
 	return version, nil
 }
 
-// matches holds the version of a record against If-Match.
+// matches compares the version of a record with If-Match.
 func (c *connectCall) matches(version int64) error {
 	if c.ifMatch == 0 || c.ifMatch == version {
 		return nil
@@ -414,8 +408,7 @@ func (c *connectCall) matches(version int64) error {
 	}
 }
 
-// keptAnswer gives the answer to an earlier request with the same key, status 0
-// if there was none.
+// keptAnswer returns the stored response to an earlier request with the same key, or status 0.
 func keptAnswer(ctx context.Context, c *connectCall, req *writeID) (status int, body []byte, err error) {
 	var hash []byte
 	err = c.tx.QueryRowContext(ctx, "SELECT hash, status, body FROM idempotency_keys"+
@@ -427,16 +420,12 @@ func keptAnswer(ctx context.Context, c *connectCall, req *writeID) (status int, 
 	case err != nil:
 		return 0, nil, err
 	case !bytes.Equal(hash, req.hash[:]):
-		return 0, nil, &httpError{
-			Status: http.StatusUnprocessableEntity, Code: "IDEMPOTENCY_KEY_REUSED",
-			Message: "The idempotency key belongs to another request. Use a new one for a new request.",
-		}
+		return 0, nil, newError(http.StatusUnprocessableEntity, "IDEMPOTENCY_KEY_REUSED", "The idempotency key belongs to another request. Use a new one for a new request.")
 	}
 	return status, body, nil
 }
 
-// keepAnswer keeps an answer for as long as the request may be repeated, and
-// forgets those whose time is over.
+// keepAnswer stores a response and deletes expired ones.
 func keepAnswer(ctx context.Context, c *connectCall, req *writeID, status int, body []byte) error {
 	if _, err := c.tx.ExecContext(ctx, "DELETE FROM idempotency_keys WHERE created_at <= ?",
 		instant(c.now.Add(-idempotencyLife))); err != nil {

@@ -7,43 +7,36 @@ import (
 )
 
 type calendar struct {
-	ID         string
-	BusinessID string
-	Name       string
-	OwnerName  *string
-	TimeZone   string
+	ID         string  `db:"id"`
+	BusinessID string  `db:"business_id"`
+	Name       string  `db:"name"`
+	OwnerName  *string `db:"owner_name"`
+	TimeZone   string  `db:"time_zone"`
 }
 
 func calendarKind() *kindOf[calendar] {
-	type r = calendar
-	return &kindOf[r]{
+	return &kindOf[calendar]{
 		one: "calendar", many: "calendars", what: "calendar", table: "calendars", key: "name", id: "id",
-		fields: []field[r]{
-			text("id", func(r *r) *string { return &r.ID }),
-			text("business_id", func(r *r) *string { return &r.BusinessID }),
-			text("name", func(r *r) *string { return &r.Name }),
-			optText("owner_name", func(r *r) **string { return &r.OwnerName }),
-			text("time_zone", func(r *r) *string { return &r.TimeZone }),
-		},
+		fields: fieldsOf[calendar](),
 	}
 }
 
 type appointment struct {
-	ID           string
-	BusinessID   string
-	CalendarID   string
-	CalendarName string // by the view
-	ContactID    *int64
-	ContactName  *string // by the view
-	Title        string
-	Notes        *string
-	Location     *string
-	StartsAt     string
-	EndsAt       string
-	Status       string
-	BookedBy     string // "receptionist", "staff" or "online"
-	CreatedAt    string
-	UpdatedAt    string
+	ID           string  `db:"id"`
+	BusinessID   string  `db:"business_id"`
+	CalendarID   string  `db:"calendar_id"`
+	CalendarName string  `db:"calendar_name"` // by the view
+	ContactID    *int64  `db:"contact_id"`
+	ContactName  *string `db:"contact_name"` // by the view
+	Title        string  `db:"title"`
+	Notes        *string `db:"notes"`
+	Location     *string `db:"location"`
+	StartsAt     string  `db:"starts_at"`
+	EndsAt       string  `db:"ends_at"`
+	Status       string  `db:"status"`
+	BookedBy     string  `db:"booked_by"` // "receptionist", "staff" or "online"
+	CreatedAt    string  `db:"created_at"`
+	UpdatedAt    string  `db:"updated_at"`
 }
 
 // The states of an appointment.
@@ -55,42 +48,20 @@ const (
 	appointmentNoShow    = "no_show"
 )
 
-func appointmentFields() []field[appointment] {
-	type r = appointment
-	return []field[r]{
-		text("id", func(r *r) *string { return &r.ID }),
-		text("business_id", func(r *r) *string { return &r.BusinessID }),
-		text("calendar_id", func(r *r) *string { return &r.CalendarID }),
-		optInteger("contact_id", func(r *r) **int64 { return &r.ContactID }),
-		text("title", func(r *r) *string { return &r.Title }),
-		optText("notes", func(r *r) **string { return &r.Notes }),
-		optText("location", func(r *r) **string { return &r.Location }),
-		text("starts_at", func(r *r) *string { return &r.StartsAt }),
-		text("ends_at", func(r *r) *string { return &r.EndsAt }),
-		text("status", func(r *r) *string { return &r.Status }),
-		text("booked_by", func(r *r) *string { return &r.BookedBy }),
-		text("created_at", func(r *r) *string { return &r.CreatedAt }),
-		text("updated_at", func(r *r) *string { return &r.UpdatedAt }),
-	}
-}
-
 func appointmentKind() *kindOf[appointment] {
-	type r = appointment
-	return &kindOf[r]{
+	return &kindOf[appointment]{
 		one: "appointment", many: "appointments", what: "appointment", table: "connect_appointments", key: "starts_at", id: "id",
-		fields: append(appointmentFields(),
-			text("calendar_name", func(r *r) *string { return &r.CalendarName }),
-			optText("contact_name", func(r *r) **string { return &r.ContactName })),
+		fields: fieldsOf[appointment](),
 	}
 }
 
 func appointmentRoutes() []route {
 	k, calendars := appointmentKind(), calendarKind()
 	return []route{
-		{method: http.MethodGet, path: "calendars", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "calendars", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			return calendars.page(ctx, c, c.parameters())
 		}},
-		{method: http.MethodGet, path: "appointments", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "appointments", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			filters, q, err := appointmentFilters(ctx, c)
 			if err != nil {
 				return 0, nil, err

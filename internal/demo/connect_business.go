@@ -14,43 +14,57 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// connectBusiness is a business with what its owner's assistant may know.
+// connectBusiness is a business as /connect/v1 shows it.
 type connectBusiness struct {
 	businessRow
-	Version int64
+	Version int64 `db:"version"`
 }
 
-func connectBusinessFields() []field[connectBusiness] {
-	type r = connectBusiness
-	return append(
-		shown(embedded(businessFields(), func(r *r) *businessRow { return &r.businessRow }), "updated_at"),
-		integer("version", func(r *r) *int64 { return &r.Version }),
-	)
-}
-
-// findBusiness gives a business, or sql.ErrNoRows.
+// findBusiness returns a business, or sql.ErrNoRows.
 func findBusiness(ctx context.Context, tx *sql.Tx, id string) (row connectBusiness, err error) {
-	fields := connectBusinessFields()
+	fields := fieldsOf[connectBusiness]()
 	err = tx.QueryRowContext(ctx, "SELECT "+columns(fields)+" FROM businesses WHERE id = ?", id).Scan(destinations(fields, &row)...)
 	return row, err
 }
 
 func businessRoutes() []route {
-	return []route{
+	return slices.Concat([]route{
 		{method: http.MethodGet, path: "business", serve: func(_ context.Context, c *connectCall) (int, []byte, error) {
-			c.parameters().end()
-			return http.StatusOK, appendBusiness(&c.business), c.problems.err()
+			return http.StatusOK, appendBusiness(&c.business), nil
 		}},
 		{method: http.MethodPatch, path: "business", owner: true, serve: updateBusiness},
-		{method: http.MethodGet, path: "business/hours", serve: getHours},
-		{method: http.MethodPut, path: "business/hours", owner: true, serve: setHours},
-		{method: http.MethodGet, path: "business/service-areas", serve: getServiceAreas},
-		{method: http.MethodPut, path: "business/service-areas", owner: true, serve: setServiceAreas},
+	}, documentRoutes("hours", "hours", readHours), documentRoutes("service-areas", "service_areas", readServiceAreas))
+}
+
+// documentRoutes serves a document of the business. read reads a new one from the body.
+func documentRoutes[T any](name, member string, read func(*input) T) []route {
+	return []route{
+		{method: http.MethodGet, path: "business/" + name, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+			d, err := readDocument[T](ctx, c, name)
+			if err != nil {
+				return 0, nil, err
+			}
+			return answerDocument(c, &d, member)
+		}},
+		{method: http.MethodPut, path: "business/" + name, owner: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+			d, err := readDocument[T](ctx, c, name)
+			if err != nil {
+				return 0, nil, err
+			}
+			d.Content = read(c.input(false))
+			if err := c.problems.err(); err != nil {
+				return 0, nil, err
+			}
+			if err := d.write(ctx, c, name); err != nil {
+				return 0, nil, err
+			}
+			return answerDocument(c, &d, member)
+		}},
 	}
 }
 
 func appendBusiness(row *connectBusiness) []byte {
-	b := appendRecord([]byte(`{"business":`), connectBusinessFields(), row)
+	b := appendRecord([]byte(`{"business":`), shown(fieldsOf[connectBusiness](), "updated_at"), row)
 	b = append(b[:len(b)-1], `,"business_id":`...)
 	return append(appendString(b, row.ID), "}}"...)
 }
@@ -65,8 +79,7 @@ func updateBusiness(ctx context.Context, c *connectCall) (int, []byte, error) {
 	in.optText("phone", &row.Phone, patternRule(`\+[1-9]\d{6,14}`, "E.164: + and 7 to 15 digits"))
 	in.optText("website_url", &row.WebsiteURL, urlRule())
 	in.text("time_zone", &row.TimeZone, timeZoneRule())
-	in.end()
-	if err := c.problems.err(); err != nil {
+	if err := in.done(); err != nil {
 		return 0, nil, err
 	}
 	row.Version++
@@ -79,29 +92,22 @@ func updateBusiness(ctx context.Context, c *connectCall) (int, []byte, error) {
 	return http.StatusOK, appendBusiness(&row), nil
 }
 
-// The documents of a business, by their names.
-const (
-	documentHours        = "hours"
-	documentServiceAreas = "service-areas"
-	documentReceptionist = "receptionist"
-)
-
-// document is what is always read and written as a whole.
+// document is a value that is read and written as a whole.
 type document[T any] struct {
 	Content   T
 	Version   int64
 	UpdatedAt string
 }
 
-// readDocument gives a document of the call's business. One that was never
-// written is empty, of version 0 and as old as the business.
+// readDocument returns a document of the business if it has the version that If-Match asks for. A document that was
+// never written is empty and has version 0.
 func readDocument[T any](ctx context.Context, c *connectCall, name string) (d document[T], err error) {
 	var content string
 	err = c.tx.QueryRowContext(ctx, "SELECT content, version, updated_at FROM documents WHERE business_id = ? AND name = ?",
 		c.business.ID, name).Scan(&content, &d.Version, &d.UpdatedAt)
 	if errors.Is(err, sql.ErrNoRows) {
 		d.UpdatedAt = c.business.CreatedAt
-		return d, nil
+		return d, c.matches(0)
 	}
 	if err != nil {
 		return d, fmt.Errorf("reading the document %s: %w", name, err)
@@ -109,30 +115,26 @@ func readDocument[T any](ctx context.Context, c *connectCall, name string) (d do
 	if err := json.Unmarshal([]byte(content), &d.Content); err != nil {
 		return d, fmt.Errorf("reading the document %s: %w", name, err)
 	}
-	return d, nil
+	return d, c.matches(d.Version)
 }
 
-// writeDocument writes a document that was read before.
+// write stores a document under its next version.
 func (d *document[T]) write(ctx context.Context, c *connectCall, name string) error {
 	d.Version++
 	d.UpdatedAt = instant(c.now)
-	return insertDocument(ctx, c.tx, c.business.ID, name, d)
-}
-
-func insertDocument[T any](ctx context.Context, tx *sql.Tx, businessID, name string, d *document[T]) error {
 	content, err := json.Marshal(d.Content)
 	if err != nil {
 		return fmt.Errorf("writing the document %s: %w", name, err)
 	}
-	if _, err := tx.ExecContext(ctx, "INSERT INTO documents (business_id, name, content, version, updated_at) VALUES (?, ?, ?, ?, ?)"+
+	if _, err := c.tx.ExecContext(ctx, "INSERT INTO documents (business_id, name, content, version, updated_at) VALUES (?, ?, ?, ?, ?)"+
 		" ON CONFLICT DO UPDATE SET content = excluded.content, version = excluded.version, updated_at = excluded.updated_at",
-		businessID, name, string(content), d.Version, d.UpdatedAt); err != nil {
+		c.business.ID, name, string(content), d.Version, d.UpdatedAt); err != nil {
 		return fmt.Errorf("writing the document %s: %w", name, err)
 	}
 	return nil
 }
 
-// answerDocument answers with the members of a document and what every record has.
+// answerDocument returns the response with a document.
 func answerDocument[T any](c *connectCall, d *document[T], member string) (int, []byte, error) {
 	content, err := json.Marshal(d.Content)
 	if err != nil {
@@ -149,7 +151,7 @@ func (d *document[T]) appendHead(b []byte, c *connectCall) []byte {
 	return appendString(append(b, `,"updated_at":`...), d.UpdatedAt)
 }
 
-// openSpan is one span of opening hours, on the clocks of the business.
+// openSpan is a span of opening hours in the business's time zone.
 type openSpan struct {
 	Day   string `json:"day"`
 	Open  string `json:"open"`
@@ -162,27 +164,7 @@ func days() []string {
 	return []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 }
 
-func getHours(ctx context.Context, c *connectCall) (int, []byte, error) {
-	c.parameters().end()
-	if err := c.problems.err(); err != nil {
-		return 0, nil, err
-	}
-	d, err := readDocument[[]openSpan](ctx, c, documentHours)
-	if err != nil {
-		return 0, nil, err
-	}
-	return answerDocument(c, &d, "hours")
-}
-
-func setHours(ctx context.Context, c *connectCall) (int, []byte, error) {
-	d, err := readDocument[[]openSpan](ctx, c, documentHours)
-	if err != nil {
-		return 0, nil, err
-	}
-	if err := c.matches(d.Version); err != nil {
-		return 0, nil, err
-	}
-	in := c.input(false)
+func readHours(in *input) []openSpan {
 	spans := []openSpan{}
 	openTime := patternRule(`([01]\d|2[0-3]):[0-5]\d`, "HH:MM from 00:00 to 23:59")
 	closeTime := patternRule(`([01]\d|2[0-3]):[0-5]\d|24:00`, "HH:MM, after open, up to 24:00")
@@ -199,26 +181,18 @@ func setHours(ctx context.Context, c *connectCall) (int, []byte, error) {
 		}
 		spans = append(spans, s)
 	})
-	in.end()
-	if len(c.problems.all) == 0 {
-		checkSpans(&c.problems, spans)
-	}
-	if err := c.problems.err(); err != nil {
-		return 0, nil, err
+	if in.done() == nil {
+		checkSpans(in.p, spans)
 	}
 	slices.SortFunc(spans, compareSpans)
-	d.Content = spans
-	if err := d.write(ctx, c, documentHours); err != nil {
-		return 0, nil, err
-	}
-	return answerDocument(c, &d, "hours")
+	return spans
 }
 
 func compareSpans(a, b openSpan) int {
 	return cmp.Or(cmp.Compare(slices.Index(days(), a.Day), slices.Index(days(), b.Day)), cmp.Compare(a.Open, b.Open))
 }
 
-// checkSpans refuses spans of a day that overlap, and too many of them.
+// checkSpans rejects overlapping spans, and too many on one day.
 func checkSpans(p *problems, spans []openSpan) {
 	count := map[string]int{}
 	for i, s := range spans {
@@ -249,27 +223,7 @@ const (
 
 func areaKinds() []string { return []string{"city", "postal_code", areaRegion} }
 
-func getServiceAreas(ctx context.Context, c *connectCall) (int, []byte, error) {
-	c.parameters().end()
-	if err := c.problems.err(); err != nil {
-		return 0, nil, err
-	}
-	d, err := readDocument[[]serviceArea](ctx, c, documentServiceAreas)
-	if err != nil {
-		return 0, nil, err
-	}
-	return answerDocument(c, &d, "service_areas")
-}
-
-func setServiceAreas(ctx context.Context, c *connectCall) (int, []byte, error) {
-	d, err := readDocument[[]serviceArea](ctx, c, documentServiceAreas)
-	if err != nil {
-		return 0, nil, err
-	}
-	if err := c.matches(d.Version); err != nil {
-		return 0, nil, err
-	}
-	in := c.input(false)
+func readServiceAreas(in *input) []serviceArea {
 	areas := []serviceArea{}
 	taken := map[[2]string]bool{}
 	in.objects("service_areas", maxServiceAreas, func(item *input, _ int) {
@@ -291,12 +245,5 @@ func setServiceAreas(ctx context.Context, c *connectCall) (int, []byte, error) {
 		areas = append(areas, a)
 	})
 	in.end()
-	if err := c.problems.err(); err != nil {
-		return 0, nil, err
-	}
-	d.Content = areas
-	if err := d.write(ctx, c, documentServiceAreas); err != nil {
-		return 0, nil, err
-	}
-	return answerDocument(c, &d, "service_areas")
+	return areas
 }

@@ -3,7 +3,6 @@ package demo
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"net/http"
 	"net/mail"
 	"net/url"
@@ -20,32 +19,17 @@ import (
 	"golang.org/x/text/language"
 )
 
-// detail says of one field or parameter what is wrong with it.
+// detail describes what is wrong with a field, parameter or header.
 type detail struct {
-	Field   string // the path of the member, or the name of the parameter or header
-	Problem string // completes a sentence that begins with the field
-	Allowed string // what is accepted; "": null
+	Field   string `db:"field"`            // the path of the member, or the name of the parameter or header
+	Problem string `db:"problem"`          // completes a sentence that begins with the field
+	Allowed string `db:"allowed,optional"` // what is accepted; "": null
 }
 
-func detailFields() []field[detail] {
-	type r = detail
-	return []field[r]{
-		text("field", func(r *r) *string { return &r.Field }),
-		text("problem", func(r *r) *string { return &r.Problem }),
-		{name: "allowed", json: func(b []byte, r *r) []byte {
-			if r.Allowed == "" {
-				return append(b, "null"...)
-			}
-			return appendString(b, r.Allowed)
-		}},
-	}
-}
-
-// problems collects what is wrong with a request, so that all of it is said at once.
+// problems collects everything that is wrong with a request.
 type problems struct{ all []detail }
 
-// What is told of them: so many, and so many characters of each part. A field's
-// name is the caller's, and can be of any length.
+// Limits of an error response. A field's name comes from the request and may have any length.
 const (
 	maxDetails = 30
 	maxField   = 100
@@ -65,7 +49,7 @@ func shorten(s string, most int) string {
 	return string([]rune(s)[:most-1]) + "…"
 }
 
-// err gives the answer that names the problems, or nil if there are none.
+// err returns the error that lists the problems, or nil if there are none.
 func (p *problems) err() error {
 	if len(p.all) == 0 {
 		return nil
@@ -81,11 +65,11 @@ func conflict(message string, details ...detail) error {
 }
 
 func notFound(what string) error {
-	return &httpError{Status: http.StatusNotFound, Code: "NOT_FOUND", Message: "The business has no such " + what + "."}
+	return newError(http.StatusNotFound, "NOT_FOUND", "The business has no such "+what+".")
 }
 
-// input reads the members of a JSON object. Each reader leaves its destination
-// as it is when the member is absent or wrong.
+// input reads the members of a JSON object. Its methods leave the destination unchanged if a member is missing or
+// invalid.
 type input struct {
 	members map[string]jsontext.Value
 	known   []string
@@ -94,11 +78,10 @@ type input struct {
 	p       *problems
 }
 
-// input gives the call's body, of which nothing is required if it is a change of
-// something that is there.
+// input returns the body of the request. No member is required if partial is set.
 func (c *connectCall) input(partial bool) *input {
 	in := &input{partial: partial, p: &c.problems}
-	// The body has been found to be an object.
+	// The body is known to be an object.
 	if err := json.Unmarshal(c.body, &in.members); err != nil {
 		in.p.add("body", "cannot be read", "one JSON object")
 	}
@@ -111,7 +94,7 @@ func (in *input) take(name string) (jsontext.Value, bool) {
 	return v, ok
 }
 
-// end refuses members that nobody has asked for, and a change of nothing.
+// end rejects unknown members, and a partial update without members.
 func (in *input) end() {
 	known := strings.Join(in.known, ", ")
 	var unknown []string
@@ -129,14 +112,20 @@ func (in *input) end() {
 	}
 }
 
+// done ends the input and returns the error that lists all problems.
+func (in *input) done() error {
+	in.end()
+	return in.p.err()
+}
+
 func (in *input) missing(name, allowed string) {
 	if !in.partial {
 		in.p.add(in.path+name, "is required", allowed)
 	}
 }
 
-// textRule says what a text may be: 1 to max characters after the white space
-// around it is taken off, on one line unless lines is set.
+// textRule describes a valid text: 1 to max characters without surrounding white space, on one line unless lines is
+// set.
 type textRule struct {
 	max   int
 	lines bool
@@ -155,7 +144,7 @@ func (r textRule) allowed() string {
 	}
 }
 
-// clean gives the text as it is kept, or what is wrong with it.
+// clean returns the text to store, or what is wrong with it.
 func (r textRule) clean(s string) (clean, problem string) {
 	s = strings.TrimSpace(s)
 	if r.lines {
@@ -239,7 +228,7 @@ func (in *input) wrongKind(name string, v jsontext.Value, wanted, allowed string
 	in.p.add(in.path+name, "is not a "+wanted, allowed)
 }
 
-// text reads a text that has to be there.
+// text reads a required text.
 func (in *input) text(name string, to *string, r textRule) {
 	v, ok := in.take(name)
 	if !ok {
@@ -265,7 +254,7 @@ func (in *input) optText(name string, to **string, r textRule) {
 	}
 }
 
-// word reads one of some words. It has a default.
+// word reads an enum value. The destination holds the default.
 func (in *input) word(name string, to *string, words ...string) {
 	v, ok := in.take(name)
 	if !ok {
@@ -283,7 +272,7 @@ func (in *input) word(name string, to *string, words ...string) {
 	}
 }
 
-// flag reads a boolean. It has a default.
+// flag reads a boolean. The destination holds the default.
 func (in *input) flag(name string, to *bool) {
 	v, ok := in.take(name)
 	switch {
@@ -297,71 +286,56 @@ func (in *input) flag(name string, to *bool) {
 	}
 }
 
-// optInteger reads a whole number that may be null.
-func (in *input) optInteger(name string, to **int64, from, until int64) {
+// optional reads a value that may be null. kind is that of its JSON, wanted the kind's name.
+func optional[T any](in *input, name string, to **T, kind jsontext.Kind, wanted, allowed, problem string, parse func(jsontext.Value) (T, bool)) {
 	v, ok := in.take(name)
-	allowed := fmt.Sprintf("a whole number from %d to %d, or null", from, until)
 	switch {
 	case !ok:
 	case v.Kind() == 'n':
 		*to = nil
-	case v.Kind() != '0':
-		in.wrongKind(name, v, "number", allowed)
+	case v.Kind() != kind:
+		in.wrongKind(name, v, wanted, allowed)
 	default:
-		n, err := strconv.ParseInt(string(v), 10, 64)
-		if err != nil || n < from || n > until {
-			in.p.add(in.path+name, "is out of range or not whole", allowed)
+		parsed, ok := parse(v)
+		if !ok {
+			in.p.add(in.path+name, problem, allowed)
 			return
 		}
-		*to = &n
+		*to = &parsed
 	}
 }
 
-// optNumber reads a number above zero that may be null.
+// optInteger reads an integer that may be null.
+func (in *input) optInteger(name string, to **int64, from, until int64) {
+	allowed := fmt.Sprintf("a whole number from %d to %d, or null", from, until)
+	optional(in, name, to, '0', "number", allowed, "is out of range or not whole", func(v jsontext.Value) (int64, bool) {
+		n, err := strconv.ParseInt(string(v), 10, 64)
+		return n, err == nil && n >= from && n <= until
+	})
+}
+
+// optNumber reads a positive number that may be null.
 func (in *input) optNumber(name string, to **float64, most float64) {
-	v, ok := in.take(name)
 	allowed := fmt.Sprintf("a number above 0, at most %g, or null", most)
-	switch {
-	case !ok:
-	case v.Kind() == 'n':
-		*to = nil
-	case v.Kind() != '0':
-		in.wrongKind(name, v, "number", allowed)
-	default:
+	optional(in, name, to, '0', "number", allowed, "is out of range", func(v jsontext.Value) (float64, bool) {
 		n, err := strconv.ParseFloat(string(v), 64)
-		if err != nil || math.IsInf(n, 0) || n <= 0 || n > most {
-			in.p.add(in.path+name, "is out of range", allowed)
-			return
-		}
-		*to = &n
-	}
+		return n, err == nil && n > 0 && n <= most
+	})
 }
 
 // optMoney reads an amount of money that may be null.
 func (in *input) optMoney(name string, to **decimal) {
 	const allowed = `money in a text, such as "120.00", from 0 to 9999999.99 with at most two decimals, or null`
-	v, ok := in.take(name)
-	if !ok {
-		return
-	}
-	if v.Kind() == 'n' {
-		*to = nil
-		return
-	}
-	var s string
-	if v.Kind() != '"' || json.Unmarshal(v, &s) != nil {
-		in.wrongKind(name, v, "text", allowed)
-		return
-	}
-	n, ok := parseMoney(s)
-	if !ok {
-		in.p.add(in.path+name, "is not an amount of money that is allowed", allowed)
-		return
-	}
-	*to = &n
+	optional(in, name, to, '"', "text", allowed, "is not an amount of money that is allowed", func(v jsontext.Value) (decimal, bool) {
+		var s string
+		if json.Unmarshal(v, &s) != nil {
+			return 0, false
+		}
+		return parseMoney(s)
+	})
 }
 
-// parseMoney reads up to seven digits and at most two decimals.
+// parseMoney parses up to seven digits and at most two decimals.
 func parseMoney(s string) (decimal, bool) {
 	whole, cents, point := strings.Cut(s, ".")
 	if whole == "" || len(whole) > 7 || len(cents) > 2 || point && cents == "" || strings.ContainsAny(s, "+-") {
@@ -371,7 +345,7 @@ func parseMoney(s string) (decimal, bool) {
 	return decimal(n), err == nil
 }
 
-// objects reads a list of objects that has to be there, with read for each of them.
+// objects reads a required list of objects and calls read for each.
 func (in *input) objects(name string, most int, read func(item *input, i int)) {
 	allowed := fmt.Sprintf("a list of at most %d objects", most)
 	v, ok := in.take(name)
@@ -399,7 +373,7 @@ func (in *input) objects(name string, most int, read func(item *input, i int)) {
 	}
 }
 
-// object reads an object as it is, "{}" when it is absent and need not be there.
+// object reads an object. A missing optional object is "{}".
 func (in *input) object(name string, required bool) jsontext.Value {
 	v, ok := in.take(name)
 	switch {
@@ -423,7 +397,7 @@ type parameters struct {
 
 func (c *connectCall) parameters() *parameters { return &parameters{values: c.query, p: &c.problems} }
 
-// end refuses parameters that nobody has asked for.
+// end rejects unknown parameters.
 func (q *parameters) end() {
 	var unknown []string
 	for name := range q.values {
@@ -437,7 +411,7 @@ func (q *parameters) end() {
 	}
 }
 
-// text gives a parameter that is a text, "" when it is absent.
+// text returns a text parameter, "" if it is missing.
 func (q *parameters) text(name string, most int) string {
 	q.known = append(q.known, name)
 	values := q.values[name]
@@ -466,8 +440,7 @@ func (q *parameters) word(name string, words ...string) string {
 	return s
 }
 
-// integer gives a parameter that is a whole number from 1 on, absent when it is not
-// there or wrong.
+// integer returns a positive integer parameter, absent if it is missing or invalid.
 func (q *parameters) integer(name string, absent, until int64) int64 {
 	s := q.text(name, 100)
 	if s == "" {
@@ -481,9 +454,8 @@ func (q *parameters) integer(name string, absent, until int64) int64 {
 	return n
 }
 
-// instant gives a parameter that is an instant as the schema keeps them, "" when
-// it is absent. A fraction of a second is rounded up: what is kept has none, and
-// so "from" and "before" mean what they say.
+// instant returns a time parameter as the database stores it, "" if it is missing. Fractions of a second are rounded
+// up, as stored times have none.
 func (q *parameters) instant(name string) string {
 	s := q.text(name, 100)
 	if s == "" {

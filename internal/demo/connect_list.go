@@ -29,13 +29,11 @@ const (
 	maxQuery     = 200 // characters
 	maxCursor    = 512 // bytes
 
-	// maxPart is the size of a list's part, in bytes, after which no more records
-	// are put into it.
+	// maxPart is the size in bytes from which on a page gets no more records.
 	maxPart = 512 << 10
 )
 
-// The SQL function fold is the Go function of that name, so that words are looked
-// for in the way in which they are kept.
+// fold is also available in SQL.
 func init() {
 	sqlite.MustRegisterDeterministicScalarFunction("fold", 1,
 		func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
@@ -46,7 +44,7 @@ func init() {
 		})
 }
 
-// fold writes a text so that differences of case and accents disappear.
+// fold removes differences of case and accents.
 func fold(s string) string {
 	plain, _, err := transform.String(transform.Chain(
 		norm.NFKD, runes.Remove(runes.In(unicode.Mn)), cases.Fold(), norm.NFC), s)
@@ -56,10 +54,10 @@ func fold(s string) string {
 	return strings.NewReplacer("ł", "l", "ø", "o", "đ", "d", "æ", "ae", "œ", "oe").Replace(plain)
 }
 
-// foldedKey is the form in which names are compared with each other.
+// foldedKey returns the form in which names are compared.
 func foldedKey(s string) string { return strings.Join(strings.Fields(fold(s)), " ") }
 
-// kindOf describes one kind of record of /connect/v1.
+// kindOf describes a resource of /connect/v1.
 type kindOf[T any] struct {
 	one, many string // the member of an answer
 	what      string // in sentences
@@ -77,7 +75,7 @@ type filter struct {
 	value     any
 }
 
-// equal gives a filter by a column where the value is not empty.
+// equal returns a filter by a column unless the value is empty.
 func equal(column, value string) []filter {
 	if value == "" {
 		return nil
@@ -85,15 +83,14 @@ func equal(column, value string) []filter {
 	return []filter{{column + " = ?", value}}
 }
 
-// cursor is where a list goes on.
+// cursor is the position after a page.
 type cursor struct {
 	Key  string `json:"k"`
 	ID   string `json:"i"`
 	List string `json:"l"` // whose it is
 }
 
-// page answers a list: the limit, the cursor and the words are read from q,
-// which is ended.
+// page returns a page of a list. It reads the limit, the cursor and the search words from q and ends it.
 func (k *kindOf[T]) page(ctx context.Context, c *connectCall, q *parameters, filters ...filter) (int, []byte, error) {
 	limit := q.integer("limit", defaultLimit, maxLimit)
 	from := q.text("cursor", maxCursor)
@@ -155,11 +152,11 @@ func (k *kindOf[T]) beyond() string {
 	return ">"
 }
 
-func (k *kindOf[T]) column(name string) field[T] {
-	return k.fields[slices.IndexFunc(k.fields, func(f field[T]) bool { return f.name == name })]
+func (k *kindOf[T]) column(name string) *field[T] {
+	return &k.fields[slices.IndexFunc(k.fields, func(f field[T]) bool { return f.name == name })]
 }
 
-// idValue gives an id as it is in the database: the ids of contacts are integers.
+// idValue converts an ID to its database type: the IDs of contacts are integers.
 func (k *kindOf[T]) idValue(id string) any {
 	if _, isInteger := k.column(k.id).value(new(T)).(int64); !isInteger {
 		return id
@@ -171,7 +168,7 @@ func (k *kindOf[T]) idValue(id string) any {
 	return n
 }
 
-// listName names a list with its filters.
+// listName identifies a list with its filters.
 func listName(list string, conditions []string, args []any) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", list, conditions, args))
 	return hex.EncodeToString(sum[:6])
@@ -193,7 +190,7 @@ func readCursor(s, list string) (c cursor, ok bool) {
 	return c, c.List == list
 }
 
-// find gives one record of the business, or the answer that there is none.
+// find returns a record of the business if it exists and has the version that If-Match asks for.
 func (k *kindOf[T]) find(ctx context.Context, c *connectCall, id string, filters ...filter) (*T, error) {
 	conditions, args := "business_id = ? AND "+k.id+" = ?", []any{c.business.ID, k.idValue(id)}
 	for _, f := range filters {
@@ -208,15 +205,16 @@ func (k *kindOf[T]) find(ctx context.Context, c *connectCall, id string, filters
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", k.table, err)
 	}
+	for i := range k.fields {
+		if version, ok := k.fields[i].value(record).(int64); ok && k.fields[i].name == "version" {
+			return record, c.matches(version)
+		}
+	}
 	return record, nil
 }
 
-// get answers with the record that the path names last.
+// get returns the record that the last path parameter names.
 func (k *kindOf[T]) get(ctx context.Context, c *connectCall) (int, []byte, error) {
-	c.parameters().end()
-	if err := c.problems.err(); err != nil {
-		return 0, nil, err
-	}
 	record, err := k.find(ctx, c, c.path[len(c.path)-1])
 	if err != nil {
 		return 0, nil, err
@@ -224,17 +222,17 @@ func (k *kindOf[T]) get(ctx context.Context, c *connectCall) (int, []byte, error
 	return http.StatusOK, k.answer(record), nil
 }
 
-// answer is a record under its name.
+// answer returns the response with a record.
 func (k *kindOf[T]) answer(record *T) []byte {
 	return append(appendRecord([]byte(`{"`+k.one+`":`), k.fields, record), '}')
 }
 
-// update writes a record back to a table.
+// update stores a changed record.
 func (k *kindOf[T]) update(ctx context.Context, c *connectCall, record *T) error {
 	var set []string
 	var args []any
-	for _, f := range k.fields {
-		if f.name != k.id && f.name != "business_id" {
+	for i := range k.fields {
+		if f := &k.fields[i]; f.name != k.id && f.name != "business_id" {
 			set, args = append(set, f.name+" = ?"), append(args, f.value(record))
 		}
 	}
@@ -246,7 +244,16 @@ func (k *kindOf[T]) update(ctx context.Context, c *connectCall, record *T) error
 	return nil
 }
 
-// remove deletes a record and answers that it is gone.
+// delete deletes the record that the last path parameter names.
+func (k *kindOf[T]) delete(ctx context.Context, c *connectCall) (int, []byte, error) {
+	record, err := k.find(ctx, c, c.path[len(c.path)-1])
+	if err != nil {
+		return 0, nil, err
+	}
+	return k.remove(ctx, c, record)
+}
+
+// remove deletes a record.
 func (k *kindOf[T]) remove(ctx context.Context, c *connectCall, record *T) (int, []byte, error) {
 	id := k.column(k.id)
 	if _, err := c.tx.ExecContext(ctx, "DELETE FROM "+k.table+" WHERE business_id = ? AND "+k.id+" = ?",
@@ -256,7 +263,7 @@ func (k *kindOf[T]) remove(ctx context.Context, c *connectCall, record *T) (int,
 	return http.StatusOK, append(id.json([]byte(`{"deleted":true,"id":`), record), '}'), nil
 }
 
-// exists says whether the business has a record with that id in a table.
+// exists reports whether the business has a record with that ID.
 func (c *connectCall) exists(ctx context.Context, table string, id any) (found bool, err error) {
 	err = c.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+table+" WHERE business_id = ? AND id = ?)", c.business.ID, id).Scan(&found)
 	if err != nil {

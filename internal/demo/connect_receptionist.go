@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// receptionist is how the AI receptionist speaks, and what it holds to.
+// receptionist is the configuration of the AI receptionist.
 type receptionist struct {
 	Personality personality `json:"personality"`
 	Rules       []rule      `json:"rules"`
@@ -39,18 +39,14 @@ const (
 func receptionistRoutes() []route {
 	routes := []route{
 		{method: http.MethodGet, path: "receptionist", serve: getReceptionist},
-		{method: http.MethodPatch, path: "receptionist/personality", owner: true, serve: updatePersonality},
-		{method: http.MethodPut, path: "receptionist/rules", owner: true, serve: setRules},
+		{method: http.MethodPatch, path: "receptionist/personality", owner: true, serve: changeReceptionist(readPersonality)},
+		{method: http.MethodPut, path: "receptionist/rules", owner: true, serve: changeReceptionist(readRules)},
 	}
 	routes = append(routes, entryRoutes("receptionist/faqs", faqEntries())...)
 	return append(routes, entryRoutes("receptionist/services", serviceEntries())...)
 }
 
 func getReceptionist(ctx context.Context, c *connectCall) (int, []byte, error) {
-	c.parameters().end()
-	if err := c.problems.err(); err != nil {
-		return 0, nil, err
-	}
 	d, err := readReceptionist(ctx, c)
 	if err != nil {
 		return 0, nil, err
@@ -58,10 +54,9 @@ func getReceptionist(ctx context.Context, c *connectCall) (int, []byte, error) {
 	return answerReceptionist(c, &d)
 }
 
-// readReceptionist gives a business's receptionist. One that nobody has set up
-// speaks for the business all the same.
+// readReceptionist returns the business's receptionist, with defaults if it was never configured.
 func readReceptionist(ctx context.Context, c *connectCall) (document[receptionist], error) {
-	d, err := readDocument[receptionist](ctx, c, documentReceptionist)
+	d, err := readDocument[receptionist](ctx, c, "receptionist")
 	if err != nil {
 		return d, err
 	}
@@ -86,41 +81,38 @@ func answerReceptionist(c *connectCall, d *document[receptionist]) (int, []byte,
 	return http.StatusOK, append(append(b, content[1:]...), '}'), nil
 }
 
-func updatePersonality(ctx context.Context, c *connectCall) (int, []byte, error) {
-	d, err := readReceptionist(ctx, c)
-	if err != nil {
-		return 0, nil, err
+// changeReceptionist serves a change that read makes.
+func changeReceptionist(read func(*connectCall, *receptionist)) func(context.Context, *connectCall) (int, []byte, error) {
+	return func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		d, err := readReceptionist(ctx, c)
+		if err != nil {
+			return 0, nil, err
+		}
+		read(c, &d.Content)
+		if err := c.problems.err(); err != nil {
+			return 0, nil, err
+		}
+		if err := d.write(ctx, c, "receptionist"); err != nil {
+			return 0, nil, err
+		}
+		return answerReceptionist(c, &d)
 	}
-	if err := c.matches(d.Version); err != nil {
-		return 0, nil, err
-	}
-	p, in := &d.Content.Personality, c.input(true)
+}
+
+func readPersonality(c *connectCall, r *receptionist) {
+	p, in := &r.Personality, c.input(true)
 	in.text("name", &p.Name, line(60))
 	in.word("tone", &p.Tone, "friendly", "professional", "formal", "warm", "playful")
 	in.text("greeting", &p.Greeting, line(500))
 	in.text("language", &p.Language, languageRule())
 	in.optText("instructions", &p.Instructions, lines(4000))
 	in.end()
-	if err := c.problems.err(); err != nil {
-		return 0, nil, err
-	}
-	if err := d.write(ctx, c, documentReceptionist); err != nil {
-		return 0, nil, err
-	}
-	return answerReceptionist(c, &d)
 }
 
-func setRules(ctx context.Context, c *connectCall) (int, []byte, error) {
-	d, err := readReceptionist(ctx, c)
-	if err != nil {
-		return 0, nil, err
-	}
-	if err := c.matches(d.Version); err != nil {
-		return 0, nil, err
-	}
+func readRules(c *connectCall, r *receptionist) {
 	there := map[string]bool{}
-	for _, r := range d.Content.Rules {
-		there[r.ID] = true
+	for _, rule := range r.Rules {
+		there[rule.ID] = true
 	}
 	in := c.input(false)
 	rules := []rule{}
@@ -143,76 +135,37 @@ func setRules(ctx context.Context, c *connectCall) (int, []byte, error) {
 		rules = append(rules, r)
 	})
 	in.end()
-	if err := c.problems.err(); err != nil {
-		return 0, nil, err
-	}
-	d.Content.Rules = rules
-	if err := d.write(ctx, c, documentReceptionist); err != nil {
-		return 0, nil, err
-	}
-	return answerReceptionist(c, &d)
+	r.Rules = rules
 }
 
 // head is what FAQs and services have in common.
 type head struct {
-	ID         string
-	BusinessID string
-	Key        string // the folded text that only one of a business has
-	Version    int64
-	CreatedAt  string
-	UpdatedAt  string
+	ID         string `db:"id"`
+	BusinessID string `db:"business_id"`
+	Key        string `db:"lookup_key" json:"-"` // the folded text that only one of a business has
+	Version    int64  `db:"version"`
+	CreatedAt  string `db:"created_at"`
+	UpdatedAt  string `db:"updated_at"`
 }
 
 type faq struct {
 	head
-	Question string
-	Answer   string
-	Enabled  bool
+	Question string `db:"question"`
+	Answer   string `db:"answer"`
+	Enabled  bool   `db:"enabled"`
 }
 
-// bookable is a service as the receptionist offers it.
+// bookable is a service that the receptionist offers.
 type bookable struct {
 	head
-	Name            string
-	Description     *string
-	DurationMinutes *int64
-	Price           *decimal
-	Bookable        bool
+	Name            string   `db:"name"`
+	Description     *string  `db:"description"`
+	DurationMinutes *int64   `db:"duration_minutes"`
+	Price           *decimal `db:"price"`
+	Bookable        bool     `db:"bookable"`
 }
 
-func faqFields() []field[faq] {
-	type r = faq
-	return []field[r]{
-		text("id", func(r *r) *string { return &r.ID }),
-		text("business_id", func(r *r) *string { return &r.BusinessID }),
-		text("question", func(r *r) *string { return &r.Question }),
-		internal(text("question_key", func(r *r) *string { return &r.Key })),
-		text("answer", func(r *r) *string { return &r.Answer }),
-		boolean("enabled", func(r *r) *bool { return &r.Enabled }),
-		integer("version", func(r *r) *int64 { return &r.Version }),
-		text("created_at", func(r *r) *string { return &r.CreatedAt }),
-		text("updated_at", func(r *r) *string { return &r.UpdatedAt }),
-	}
-}
-
-func serviceFields() []field[bookable] {
-	type r = bookable
-	return []field[r]{
-		text("id", func(r *r) *string { return &r.ID }),
-		text("business_id", func(r *r) *string { return &r.BusinessID }),
-		text("name", func(r *r) *string { return &r.Name }),
-		internal(text("name_key", func(r *r) *string { return &r.Key })),
-		optText("description", func(r *r) **string { return &r.Description }),
-		optInteger("duration_minutes", func(r *r) **int64 { return &r.DurationMinutes }),
-		optAmount("price", func(r *r) **decimal { return &r.Price }),
-		boolean("bookable", func(r *r) *bool { return &r.Bookable }),
-		integer("version", func(r *r) *int64 { return &r.Version }),
-		text("created_at", func(r *r) *string { return &r.CreatedAt }),
-		text("updated_at", func(r *r) *string { return &r.UpdatedAt }),
-	}
-}
-
-// entries is a list of the receptionist's whose entries are written whole.
+// entries is a list of the receptionist whose entries are replaced as a whole.
 type entries[T any] struct {
 	kindOf[T]
 	most  int
@@ -224,7 +177,7 @@ type entries[T any] struct {
 func faqEntries() *entries[faq] {
 	return &entries[faq]{
 		kindOf: kindOf[faq]{
-			one: "faq", many: "faqs", what: "question", table: "receptionist_faqs", fields: faqFields(),
+			one: "faq", many: "faqs", what: "question", table: "receptionist_faqs", fields: fieldsOf[faq](),
 			key: "created_at", id: "id", search: "question || ' ' || answer",
 		},
 		most: maxFAQs, head: func(r *faq) *head { return &r.head }, keyOf: "question",
@@ -241,7 +194,7 @@ func faqEntries() *entries[faq] {
 func serviceEntries() *entries[bookable] {
 	return &entries[bookable]{
 		kindOf: kindOf[bookable]{
-			one: "service", many: "services", what: "service", table: "receptionist_services", fields: serviceFields(),
+			one: "service", many: "services", what: "service", table: "receptionist_services", fields: fieldsOf[bookable](),
 			key: "created_at", id: "id", search: "name || ' ' || coalesce(description, '')",
 		},
 		most: maxServices, head: func(r *bookable) *head { return &r.head }, keyOf: "name",
@@ -261,7 +214,7 @@ func serviceEntries() *entries[bookable] {
 
 func entryRoutes[T any](path string, e *entries[T]) []route {
 	return []route{
-		{method: http.MethodGet, path: path, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: path, query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			return e.page(ctx, c, c.parameters())
 		}},
 		{method: http.MethodPost, path: path, serve: e.create},
@@ -297,9 +250,6 @@ func (e *entries[T]) replace(ctx context.Context, c *connectCall) (int, []byte, 
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := c.matches(e.head(old).Version); err != nil {
-		return 0, nil, err
-	}
 	row := new(T)
 	h := e.head(row)
 	*h = *e.head(old)
@@ -314,30 +264,18 @@ func (e *entries[T]) replace(ctx context.Context, c *connectCall) (int, []byte, 
 	return http.StatusOK, e.answer(row), nil
 }
 
-func (e *entries[T]) delete(ctx context.Context, c *connectCall) (int, []byte, error) {
-	row, err := e.find(ctx, c, c.path[0])
-	if err != nil {
-		return 0, nil, err
-	}
-	if err := c.matches(e.head(row).Version); err != nil {
-		return 0, nil, err
-	}
-	return e.remove(ctx, c, row)
-}
-
-// readInto reads the body into a row and refuses a key that another one has.
+// readInto reads the body into a row and rejects a duplicate key.
 func (e *entries[T]) readInto(ctx context.Context, c *connectCall, row *T) error {
 	in := c.input(false)
 	key := foldedKey(e.read(in, row))
-	in.end()
-	if err := c.problems.err(); err != nil {
+	if err := in.done(); err != nil {
 		return err
 	}
 	h := e.head(row)
 	h.Key = key
 	var other string
 	if err := c.tx.QueryRowContext(ctx, "SELECT coalesce((SELECT id FROM "+e.table+
-		" WHERE business_id = ? AND "+e.keyOf+"_key = ? AND id <> ?), '')", c.business.ID, key, h.ID).Scan(&other); err != nil {
+		" WHERE business_id = ? AND lookup_key = ? AND id <> ?), '')", c.business.ID, key, h.ID).Scan(&other); err != nil {
 		return fmt.Errorf("looking for the same %s: %w", e.keyOf, err)
 	}
 	if other != "" {

@@ -22,8 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// connected opens a service with few records of the two active businesses and all
-// that /connect/v1 needs. It is closed at the end of the test. A file that exists
+// connected opens a service with the records of the two active businesses. It is closed at the end of the test. A file that exists
 // is opened as it is; "" is one of the test's own.
 func connected(t *testing.T, path string, o Options) *Service {
 	t.Helper()
@@ -53,7 +52,7 @@ func inMemory(t *testing.T) *Service {
 	t.Helper()
 	st, err := openStore(t.Context(), Memory)
 	require.NoError(t, err)
-	require.NoError(t, fillFew(t.Context(), st))
+	require.NoError(t, fillActive(t.Context(), st))
 	s := serving(t, st, Options{})
 	s.runner.start()
 	return s
@@ -86,27 +85,15 @@ var template = sync.OnceValues(func() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(fillFew(context.Background(), st), st.close()); err != nil {
+	if err := errors.Join(fillActive(context.Background(), st), st.close()); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(path)
 })
 
-func fillFew(ctx context.Context, st *store) error {
-	if err := fill(ctx, st, func() (all []*dataset, err error) {
-		for i, p := range []*profile{fernhollow(), kestrelRow()} {
-			p.contacts, p.estimates, p.directJobs, p.events = 40, 40, 50, 4
-			d, err := makeUp(p, i, testNow)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, d)
-		}
-		return all, nil
-	}); err != nil {
-		return err
-	}
-	return seedConnect(ctx, st, testNow, demoHash)
+// fillActive fills a database with the records of the two active businesses.
+func fillActive(ctx context.Context, st *store) error {
+	return seed(ctx, st, testNow, demoHash, "fernhollow", "kestrelrow")
 }
 
 // demoHash is hashPassword, once for each password: it costs on purpose.

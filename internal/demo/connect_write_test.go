@@ -323,6 +323,7 @@ func TestTheBusinessIsChangedFieldByField(t *testing.T) {
 	after := record(t, c.ok("PATCH", "business", `{"name":"New Name","email":null,"phone":"+442071838750","website_url":"https://münchen.example/path?q=1","time_zone":"Europe/London"}`), "business")
 	maps.Copy(before, map[string]any{
 		"name": "New Name", "email": nil, "phone": "+442071838750", "website_url": "https://münchen.example/path?q=1", "time_zone": "Europe/London", "version": 2.0,
+		"updated_at": instant(testNow),
 	})
 	require.Equal(t, before, after)
 	public := record(t, get(t, s, owner().BusinessID, "/api/v1/business"), "business")

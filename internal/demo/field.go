@@ -2,6 +2,7 @@ package demo
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,159 +10,98 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// field ties one member of a record to its column and its JSON. A resource is
-// a struct and the list of its fields, from which its SELECT, its INSERT and
-// its JSON are made, so that the three cannot drift apart, and no request
-// pays for reflection.
+// field ties a field of a record's struct to its column and its JSON member. The struct tag db names the column. The
+// member has the same name unless the tag json gives another one; json:"-" keeps a column out of responses.
 type field[T any] struct {
-	name   string                  // of the column, and of the JSON member
-	dest   func(*T) any            // where a row is scanned to
-	value  func(*T) any            // what is written to the database
-	json   func([]byte, *T) []byte // appends the JSON value
-	member string                  // the JSON member's name where it is not the column's
-	hidden bool                    // kept in the database, not sent
+	name   string
+	member string
+	hidden bool
+	option string // "json": text that is JSON; "optional": empty text is null
+	index  []int
 }
 
-// internal gives f as a field that is kept but not sent.
-func internal[T any](f field[T]) field[T] {
-	f.hidden = true
-	return f
+// fieldsOf returns the fields of T that have a column.
+func fieldsOf[T any]() (all []field[T]) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		column, option, _ := strings.Cut(f.Tag.Get("db"), ",")
+		if column == "" {
+			continue
+		}
+		member := f.Tag.Get("json")
+		hidden := member == "-"
+		if hidden {
+			member = column
+		}
+		all = append(all, field[T]{column, cmp.Or(member, column), hidden, option, f.Index})
+	}
+	return all
 }
 
-// shown gives the fields with the named ones sent that were not.
+// shown returns the fields with the named ones included in responses.
 func shown[T any](fields []field[T], names ...string) []field[T] {
-	all := slices.Clone(fields)
-	for i := range all {
-		if slices.Contains(names, all[i].name) {
-			all[i].hidden = false
+	for i := range fields {
+		if slices.Contains(names, fields[i].name) {
+			fields[i].hidden = false
 		}
 	}
-	return all
+	return fields
 }
 
-// embedded gives the fields of a part of a record as fields of the record.
-func embedded[T, P any](fields []field[P], part func(*T) *P) []field[T] {
-	all := make([]field[T], len(fields))
-	for i, f := range fields {
-		all[i] = field[T]{
-			name:   f.name,
-			dest:   func(r *T) any { return f.dest(part(r)) },
-			value:  func(r *T) any { return f.value(part(r)) },
-			json:   func(b []byte, r *T) []byte { return f.json(b, part(r)) },
-			member: f.member,
-			hidden: f.hidden,
+func (f *field[T]) of(r *T) reflect.Value { return reflect.ValueOf(r).Elem().FieldByIndex(f.index) }
+
+// value returns what is written to the database.
+func (f *field[T]) value(r *T) any { return f.of(r).Interface() }
+
+// dest returns the destination of a Scan.
+func (f *field[T]) dest(r *T) any {
+	switch p := f.of(r).Addr().Interface().(type) {
+	case **string:
+		return nullable[string]{p}
+	case **int64:
+		return nullable[int64]{p}
+	case **decimal:
+		return nullableDecimal{p}
+	default:
+		return p
+	}
+}
+
+// json appends the member's value.
+func (f *field[T]) json(b []byte, r *T) []byte {
+	switch p := f.of(r).Addr().Interface().(type) {
+	case *string:
+		return f.text(b, *p)
+	case **string:
+		if *p != nil {
+			return f.text(b, **p)
 		}
-	}
-	return all
-}
-
-func text[T any](name string, at func(*T) *string) field[T] {
-	return field[T]{
-		name:  name,
-		dest:  func(r *T) any { return at(r) },
-		value: func(r *T) any { return *at(r) },
-		json:  func(b []byte, r *T) []byte { return appendString(b, *at(r)) },
-	}
-}
-
-func optText[T any](name string, at func(*T) **string) field[T] {
-	return field[T]{
-		name:  name,
-		dest:  func(r *T) any { return nullable[string]{at(r)} },
-		value: func(r *T) any { return valueOrNil(*at(r)) },
-		json: func(b []byte, r *T) []byte {
-			if p := *at(r); p != nil {
-				return appendString(b, *p)
-			}
-			return append(b, "null"...)
-		},
-	}
-}
-
-// raw is a text field that holds JSON, which is sent as it is.
-func raw[T any](name string, at func(*T) *string) field[T] {
-	f := text(name, at)
-	f.json = func(b []byte, r *T) []byte { return append(b, *at(r)...) }
-	return f
-}
-
-// optRaw is raw for what may be missing.
-func optRaw[T any](name string, at func(*T) **string) field[T] {
-	f := optText(name, at)
-	f.json = func(b []byte, r *T) []byte {
-		if p := *at(r); p != nil {
-			return append(b, *p...)
+	case *int64:
+		return strconv.AppendInt(b, *p, 10)
+	case **int64:
+		if *p != nil {
+			return strconv.AppendInt(b, **p, 10)
 		}
+	case *decimal:
+		return appendAmount(b, *p)
+	case **decimal:
+		if *p != nil {
+			return appendAmount(b, **p)
+		}
+	case *bool:
+		return strconv.AppendBool(b, *p)
+	}
+	return append(b, "null"...)
+}
+
+func (f *field[T]) text(b []byte, s string) []byte {
+	switch {
+	case f.option == "json":
+		return append(b, s...)
+	case f.option == "optional" && s == "":
 		return append(b, "null"...)
+	default:
+		return appendString(b, s)
 	}
-	return f
-}
-
-func integer[T any](name string, at func(*T) *int64) field[T] {
-	return field[T]{
-		name:  name,
-		dest:  func(r *T) any { return at(r) },
-		value: func(r *T) any { return *at(r) },
-		json:  func(b []byte, r *T) []byte { return strconv.AppendInt(b, *at(r), 10) },
-	}
-}
-
-func optInteger[T any](name string, at func(*T) **int64) field[T] {
-	return field[T]{
-		name:  name,
-		dest:  func(r *T) any { return nullable[int64]{at(r)} },
-		value: func(r *T) any { return valueOrNil(*at(r)) },
-		json: func(b []byte, r *T) []byte {
-			if p := *at(r); p != nil {
-				return strconv.AppendInt(b, *p, 10)
-			}
-			return append(b, "null"...)
-		},
-	}
-}
-
-func amount[T any](name string, at func(*T) *decimal) field[T] {
-	return field[T]{
-		name:  name,
-		dest:  func(r *T) any { return at(r) },
-		value: func(r *T) any { return int64(*at(r)) },
-		json:  func(b []byte, r *T) []byte { return appendAmount(b, *at(r)) },
-	}
-}
-
-func optAmount[T any](name string, at func(*T) **decimal) field[T] {
-	return field[T]{
-		name: name,
-		dest: func(r *T) any { return nullableDecimal{at(r)} },
-		value: func(r *T) any {
-			if p := *at(r); p != nil {
-				return int64(*p)
-			}
-			return nil
-		},
-		json: func(b []byte, r *T) []byte {
-			if p := *at(r); p != nil {
-				return appendAmount(b, *p)
-			}
-			return append(b, "null"...)
-		},
-	}
-}
-
-func boolean[T any](name string, at func(*T) *bool) field[T] {
-	return field[T]{
-		name:  name,
-		dest:  func(r *T) any { return at(r) },
-		value: func(r *T) any { return *at(r) },
-		json:  func(b []byte, r *T) []byte { return strconv.AppendBool(b, *at(r)) },
-	}
-}
-
-func valueOrNil[T any](p *T) any {
-	if p == nil {
-		return nil
-	}
-	return *p
 }
 
 func columns[T any](fields []field[T]) string {
@@ -181,16 +121,16 @@ func insertSQL[T any](table string, fields []field[T]) string {
 // for every row that is scanned into the same r.
 func destinations[T any](fields []field[T], r *T) []any {
 	dest := make([]any, len(fields))
-	for i, f := range fields {
-		dest[i] = f.dest(r)
+	for i := range fields {
+		dest[i] = fields[i].dest(r)
 	}
 	return dest
 }
 
 func values[T any](fields []field[T], r *T) []any {
 	vals := make([]any, len(fields))
-	for i, f := range fields {
-		vals[i] = f.value(r)
+	for i := range fields {
+		vals[i] = fields[i].value(r)
 	}
 	return vals
 }
@@ -204,7 +144,7 @@ func appendRecord[T any](b []byte, fields []field[T], r *T) []byte {
 			continue
 		}
 		b = append(b, sep, '"')
-		b = append(b, cmp.Or(f.member, f.name)...)
+		b = append(b, f.member...)
 		b = append(b, '"', ':')
 		b = f.json(b, r)
 		sep = ','

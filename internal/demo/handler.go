@@ -12,11 +12,10 @@ import (
 	"sync"
 )
 
-// HeaderBusinessID names the business whose records are asked for. The gateway
-// sets it, once, after it has verified who is calling.
+// HeaderBusinessID names the business. The gateway sets it after it has authenticated the caller.
 const HeaderBusinessID = "X-Business-Id"
 
-// The contract's bounds.
+// The contract's limits.
 const (
 	defaultPerPage = 25
 	maxPerPage     = 100
@@ -24,10 +23,10 @@ const (
 	maxCount       = 100
 )
 
-// allEvents as the status of /events asks for events of every state.
+// allEvents as the status of /events selects events of every status.
 const allEvents = "all"
 
-// httpError is an answer other than 200.
+// httpError is an error response.
 type httpError struct {
 	Status    int
 	Code      string
@@ -40,13 +39,17 @@ type httpError struct {
 	Allow      string // the methods that there are
 }
 
+func newError(status int, code, message string) *httpError {
+	return &httpError{Status: status, Code: code, Message: message}
+}
+
 func (e *httpError) Error() string { return e.Message }
 
-// endpoint answers for one path: it appends the JSON of a business to b.
+// endpoint serves one path: it appends the JSON of a business to b.
 type endpoint func(ctx context.Context, b []byte, businessID string, q query) ([]byte, error)
 
-// handler serves the API. Paths are looked up as they are: http.ServeMux would
-// redirect to cleaned ones and answers in plain text.
+// handler serves the API. Paths are matched as they are: http.ServeMux would redirect to cleaned ones and respond in
+// plain text.
 type handler struct {
 	service   *Service
 	endpoints map[string]endpoint
@@ -54,7 +57,7 @@ type handler struct {
 	buffers   sync.Pool // of *[]byte
 }
 
-// Handler gives the service's HTTP interface. It is good for concurrent use.
+// Handler returns the service's HTTP handler.
 func (s *Service) Handler() http.Handler {
 	st := s.store
 	h := &handler{service: s, endpoints: map[string]endpoint{
@@ -92,18 +95,18 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	// The only way to fail is a caller that has gone away.
+	// A write fails only if the client is gone.
 	_, _ = w.Write(body)
 }
 
 func (h *handler) answer(b []byte, header http.Header, r *http.Request) ([]byte, error) {
 	serve, ok := h.endpoints[r.URL.Path]
 	if !ok && r.URL.Path != "/healthz" {
-		return nil, &httpError{Status: http.StatusNotFound, Code: "NOT_FOUND", Message: "There is nothing at this path."}
+		return nil, newError(http.StatusNotFound, "NOT_FOUND", "There is nothing at this path.")
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
-		return nil, &httpError{Status: http.StatusMethodNotAllowed, Code: "METHOD_NOT_ALLOWED", Message: "Only GET and HEAD are answered here."}
+		return nil, newError(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "Only GET and HEAD are answered here.")
 	}
 	if serve == nil {
 		return h.health(r.Context(), b)
@@ -111,11 +114,11 @@ func (h *handler) answer(b []byte, header http.Header, r *http.Request) ([]byte,
 
 	if err := h.service.authorize(r); err != nil {
 		h.service.logRequest(r, slog.LevelWarn, "request refused", err)
-		return nil, &httpError{Status: http.StatusUnauthorized, Code: "UNAUTHORIZED", Message: "The request is not shown to come from the gateway."}
+		return nil, newError(http.StatusUnauthorized, "UNAUTHORIZED", "The request is not shown to come from the gateway.")
 	}
 	ids := r.Header[HeaderBusinessID]
 	if len(ids) != 1 || ids[0] == "" {
-		return nil, &httpError{Status: http.StatusBadRequest, Code: "MISSING_BUSINESS", Message: "The header " + HeaderBusinessID + " must be there, once."}
+		return nil, newError(http.StatusBadRequest, "MISSING_BUSINESS", "The header "+HeaderBusinessID+" must be there, once.")
 	}
 	q, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -131,19 +134,19 @@ func (h *handler) health(ctx context.Context, b []byte) ([]byte, error) {
 	return append(b, `{"status":"ok"}`...), nil
 }
 
-// problem turns an error into the answer that the caller gets.
+// problem maps an error to a response.
 func (s *Service) problem(r *http.Request, err error) *httpError {
 	var known *httpError
 	switch {
 	case errors.As(err, &known):
 		return known
 	case errors.Is(err, errUnknownBusiness):
-		return &httpError{Status: http.StatusForbidden, Code: "UNKNOWN_BUSINESS", Message: "There is no such business."}
+		return newError(http.StatusForbidden, "UNKNOWN_BUSINESS", "There is no such business.")
 	case errors.Is(err, errClosed), r.Context().Err() != nil:
-		return &httpError{Status: http.StatusServiceUnavailable, Code: "SERVICE_UNAVAILABLE", Message: "The service is shutting down."}
+		return newError(http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", "The service is shutting down.")
 	}
 	s.logRequest(r, slog.LevelError, "request failed", err)
-	return &httpError{Status: http.StatusInternalServerError, Code: "INTERNAL", Message: "Something went wrong in the data service."}
+	return newError(http.StatusInternalServerError, "INTERNAL", "Something went wrong in the data service.")
 }
 
 func (s *Service) logRequest(r *http.Request, level slog.Level, message string, err error) {
@@ -164,7 +167,7 @@ func appendError(b []byte, e *httpError) []byte {
 	}
 	if len(e.Details) > 0 {
 		b = append(b, `,"details":`...)
-		b = appendList(b, detailFields(), e.Details)
+		b = appendList(b, fieldsOf[detail](), e.Details)
 	}
 	return append(b, '}')
 }
@@ -183,8 +186,8 @@ func businessEndpoint(st *store) endpoint {
 	}
 }
 
-// listEndpoint serves a list in pages. The parameters filter by the columns that
-// the list was prepared with, in their order.
+// listEndpoint serves a list in pages. The parameters filter by the columns that the list was prepared with, in their
+// order.
 func listEndpoint[T any](st *store, name string, l *list[T], parameters ...string) endpoint {
 	return func(ctx context.Context, b []byte, businessID string, q query) ([]byte, error) {
 		number, err := q.integer("page", 1)
@@ -228,9 +231,8 @@ func listEndpoint[T any](st *store, name string, l *list[T], parameters ...strin
 	}
 }
 
-// eventsEndpoint serves published events, or those in the state that the
-// parameter status names: draft, archived, or all. The public API does not
-// know that parameter, so that the gateway never passes it on.
+// eventsEndpoint serves published events, or those with the status that the parameter names: draft, archived, or all.
+// The gateway never forwards that parameter, as the public API does not define it.
 func eventsEndpoint(st *store) endpoint {
 	shape := eventJSON{event: st.events.fields, session: st.sessions.fields, medium: st.media.fields}
 	return func(ctx context.Context, b []byte, businessID string, q query) ([]byte, error) {
@@ -263,7 +265,7 @@ func eventsEndpoint(st *store) endpoint {
 	}
 }
 
-// query is a request's query string. Parameters that nobody asks for are let be.
+// query is a request's query string. Unknown parameters are ignored.
 type query url.Values
 
 func parseQuery(raw string) (query, error) {
@@ -272,12 +274,12 @@ func parseQuery(raw string) (query, error) {
 	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return nil, &httpError{Status: http.StatusBadRequest, Code: "INVALID_PARAMETER", Message: "The query string cannot be read."}
+		return nil, newError(http.StatusBadRequest, "INVALID_PARAMETER", "The query string cannot be read.")
 	}
 	return query(values), nil
 }
 
-// text gives a parameter's value, "" when it is absent.
+// text returns a parameter's value, "" if it is missing.
 func (q query) text(name string) (string, error) {
 	switch values := q[name]; len(values) {
 	case 0:
@@ -289,8 +291,7 @@ func (q query) text(name string) (string, error) {
 	}
 }
 
-// integer gives a parameter's value, absent when it is not there. A number that
-// does not fit becomes the nearest one that does.
+// integer returns a parameter's value, absent if it is missing. Numbers out of range are clamped.
 func (q query) integer(name string, absent int64) (int64, error) {
 	if _, ok := q[name]; !ok {
 		return absent, nil

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// page is which part of a list is wanted.
+// page selects a part of a list.
 type page struct {
 	Number int64 // from 1
 	Size   int64 // from 1
@@ -22,8 +22,8 @@ func (p page) offset() int64 {
 	return (p.Number - 1) * p.Size
 }
 
-// list reads one table page by page. There is a pair of prepared statements for
-// every set of filters, so that each can use the index made for it.
+// list reads one table page by page. It has a pair of prepared statements for every set of filters, so that each can
+// use its index.
 type list[T any] struct {
 	table  string
 	fields []field[T]
@@ -31,9 +31,27 @@ type list[T any] struct {
 	totals []*sql.Stmt // likewise; gives whether the business exists, and the count
 }
 
+// preparer prepares statements until the first error.
+type preparer struct {
+	ctx context.Context
+	db  *sql.DB
+	err error
+}
+
+func (p *preparer) prepare(query string) *sql.Stmt {
+	if p.err != nil {
+		return nil
+	}
+	stmt, err := p.db.PrepareContext(p.ctx, query)
+	if err != nil {
+		p.err = fmt.Errorf("preparing %q: %w", query, err)
+	}
+	return stmt
+}
+
 // prepareList prepares the statements of a table that is filtered by columns.
-func prepareList[T any](ctx context.Context, db *sql.DB, table, order string, fields []field[T], filters ...string) (*list[T], error) {
-	l := &list[T]{table: table, fields: fields}
+func prepareList[T any](p *preparer, table, order string, filters ...string) *list[T] {
+	l := &list[T]{table: table, fields: fieldsOf[T]()}
 	for set := range 1 << len(filters) {
 		conditions := []string{"business_id = ?"}
 		for i, column := range filters {
@@ -42,26 +60,15 @@ func prepareList[T any](ctx context.Context, db *sql.DB, table, order string, fi
 			}
 		}
 		from := " FROM " + table + " WHERE " + strings.Join(conditions, " AND ")
-		// SQLite looks at the value of a bare parameter here to choose its plan,
-		// and plans anew for every value. A sum it leaves alone.
-		pages, err := db.PrepareContext(ctx, "SELECT "+columns(fields)+from+" ORDER BY "+order+" LIMIT ? + 0 OFFSET ? + 0")
-		if err != nil {
-			return nil, fmt.Errorf("preparing the list of %s: %w", table, err)
-		}
-		totals, err := db.PrepareContext(ctx,
-			"SELECT EXISTS (SELECT 1 FROM businesses WHERE id = ?), (SELECT count(*)"+from+")")
-		if err != nil {
-			return nil, fmt.Errorf("preparing the count of %s: %w", table, err)
-		}
-		l.pages = append(l.pages, pages)
-		l.totals = append(l.totals, totals)
+		// SQLite inspects the value of a bare parameter here and plans anew for every value, but not that of an expression.
+		l.pages = append(l.pages, p.prepare("SELECT "+columns(l.fields)+from+" ORDER BY "+order+" LIMIT ? + 0 OFFSET ? + 0"))
+		l.totals = append(l.totals, p.prepare("SELECT EXISTS (SELECT 1 FROM businesses WHERE id = ?), (SELECT count(*)"+from+")"))
 	}
-	return l, nil
+	return l
 }
 
-// page gives the records of a page and how many there are on all pages. The
-// values of the filters stand in the order in which they were prepared; an
-// empty one does not filter.
+// page returns the records of a page and their number on all pages. Filters are in the order in which they were
+// prepared; an empty value does not filter.
 func (l *list[T]) page(ctx context.Context, tx *sql.Tx, businessID string, p page, filters ...string) ([]T, int64, error) {
 	set := 0
 	args := append(make([]any, 0, len(filters)+4), businessID, businessID)
@@ -104,16 +111,13 @@ type children[T any] struct {
 	stmt   *sql.Stmt
 }
 
-func prepareChildren[T any](ctx context.Context, db *sql.DB, table, parent string, fields []field[T]) (*children[T], error) {
-	stmt, err := db.PrepareContext(ctx, "SELECT "+columns(fields)+" FROM "+table+
-		" WHERE "+parent+" IN (SELECT value FROM json_each(?)) ORDER BY "+parent+", position")
-	if err != nil {
-		return nil, fmt.Errorf("preparing %s: %w", table, err)
-	}
-	return &children[T]{table: table, fields: fields, stmt: stmt}, nil
+func prepareChildren[T any](p *preparer, table, parent string) *children[T] {
+	fields := fieldsOf[T]()
+	return &children[T]{table, fields, p.prepare("SELECT " + columns(fields) + " FROM " + table +
+		" WHERE " + parent + " IN (SELECT value FROM json_each(?)) ORDER BY " + parent + ", position")}
 }
 
-// of gives the children of all these parents, each parent's in their order.
+// of returns the children of these parents, in their order.
 func (c *children[T]) of(ctx context.Context, tx *sql.Tx, parents []string) ([]T, error) {
 	ids, err := json.Marshal(parents)
 	if err != nil {
@@ -130,8 +134,7 @@ func (c *children[T]) of(ctx context.Context, tx *sql.Tx, parents []string) ([]T
 	return records, nil
 }
 
-// collect reads all rows and closes them. expected is how many there will be,
-// as far as is known.
+// collect reads all rows and closes them. expected is their number, as far as it is known.
 func collect[T any](rows *sql.Rows, fields []field[T], expected int64) (_ []T, err error) {
 	defer func() {
 		if closeErr := rows.Close(); err == nil {

@@ -51,15 +51,13 @@ func small(t *testing.T, path string, o Options) *Service {
 	st, err := openStore(t.Context(), path)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.close()) })
-	require.NoError(t, fill(t.Context(), st, smallData))
+	require.NoError(t, fillSmall(t.Context(), st))
 	return newService(st, o)
 }
 
-func smallData() ([]*dataset, error) {
-	p := saltbush()
-	p.contacts, p.estimates, p.directJobs, p.events = 30, 10, 10, 6
-	d, err := makeUp(p, 2, testNow)
-	return []*dataset{d}, err
+// fillSmall fills a database with the records of the smallest business.
+func fillSmall(ctx context.Context, st *store) error {
+	return seed(ctx, st, testNow, demoHash, "saltbush")
 }
 
 // call sends a request for a business.
@@ -154,7 +152,7 @@ func readEverything(t testing.TB, s *Service, businessID, resource string) []map
 	if resource == "events" {
 		events := everyEvent(t, s, businessID)
 		all := make([]map[string]any, len(events))
-		shape := eventJSON{eventFields(), sessionFields(), mediumFields()}
+		shape := eventJSON{fieldsOf[event](), fieldsOf[session](), fieldsOf[medium]()}
 		for i := range events {
 			require.NoError(t, json.Unmarshal(shape.append(nil, &events[i]), &all[i]))
 		}

@@ -9,11 +9,10 @@ import (
 	"io/fs"
 )
 
-// ErrNewerSchema says that a database was written by a later version of this
-// service, which this one must not touch.
+// ErrNewerSchema is returned for a database that was written by a later version of this service.
 var ErrNewerSchema = errors.New("the database's schema is newer than this program")
 
-// ErrForeignDatabase says that a file is a database of some other program.
+// ErrForeignDatabase is returned for a database of another program.
 var ErrForeignDatabase = errors.New("the database belongs to another program")
 
 // applicationID marks our databases in SQLite's file header ("GtHs").
@@ -22,10 +21,8 @@ const applicationID = 0x47744873
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// migrate brings the database's schema to the newest version. The files of
-// migrations/ are applied in the order of their names, each in a transaction
-// of its own together with its number, which PRAGMA user_version keeps: a
-// migration once released is never changed, later ones are added.
+// migrate applies the files of migrations/ in the order of their names, each in its own transaction. PRAGMA
+// user_version counts them. A released migration is never changed.
 func migrate(ctx context.Context, db *sql.DB) error {
 	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
 	if err != nil {
@@ -46,7 +43,7 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// adopt refuses what is not ours and what is ahead of us, before anything is written.
+// adopt rejects foreign and newer databases before anything is written.
 func adopt(ctx context.Context, db *sql.DB, newest int) error {
 	return inTx(ctx, db, func(tx *sql.Tx) error {
 		var id, version, tables int
@@ -75,7 +72,7 @@ func adopt(ctx context.Context, db *sql.DB, newest int) error {
 
 func applyMigration(ctx context.Context, db *sql.DB, version int, script string) error {
 	return inTx(ctx, db, func(tx *sql.Tx) error {
-		// Read again under the write lock: another process may have been faster.
+		// Read again under the write lock: another process may have applied it.
 		var current int
 		if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&current); err != nil {
 			return fmt.Errorf("reading the schema's version: %w", err)

@@ -20,35 +20,23 @@ import (
 	textmessage "golang.org/x/text/message"
 )
 
-// objectType is one of a business's own kinds of records.
+// objectType is one of a business's own types of records.
 type objectType struct {
-	Name        string // unique within the business
-	BusinessID  string
-	Title       string
-	Description *string
-	Schema      string // JSON Schema of the fields
-	ObjectCount int64  // by the view
+	Name        string  `db:"name"` // unique within the business
+	BusinessID  string  `db:"business_id"`
+	Title       string  `db:"title"`
+	Description *string `db:"description"`
+	Schema      string  `db:"schema,json"`  // JSON Schema of the fields
+	ObjectCount int64   `db:"object_count"` // by the view
 }
 
-func objectTypeFields() []field[objectType] {
-	type r = objectType
-	return []field[r]{
-		text("name", func(r *r) *string { return &r.Name }),
-		text("business_id", func(r *r) *string { return &r.BusinessID }),
-		text("title", func(r *r) *string { return &r.Title }),
-		optText("description", func(r *r) **string { return &r.Description }),
-		raw("schema", func(r *r) *string { return &r.Schema }),
-	}
-}
-
-// objectTypeKind is of the list, which does not have the schemas.
+// objectTypeKind describes the list, which omits the schemas.
 func objectTypeKind() *kindOf[objectType] {
-	type r = objectType
-	fields := append(objectTypeFields(), integer("object_count", func(r *r) *int64 { return &r.ObjectCount }))
+	fields := fieldsOf[objectType]()
 	for i := range fields {
 		fields[i].hidden = fields[i].name == "schema"
 	}
-	return &kindOf[r]{
+	return &kindOf[objectType]{
 		one: "object_type", many: "object_types", what: "type of objects", table: "connect_object_types", fields: fields,
 		key: "name", id: "name",
 	}
@@ -56,31 +44,21 @@ func objectTypeKind() *kindOf[objectType] {
 
 // object is a record of an objectType.
 type object struct {
-	ID         string
-	BusinessID string
-	Type       string
-	Fields     string // JSON
-	SearchText string // what words are looked for in, folded
-	Version    int64
-	CreatedAt  string
-	UpdatedAt  string
+	ID         string `db:"id"`
+	BusinessID string `db:"business_id"`
+	Type       string `db:"type"`
+	Fields     string `db:"fields,json"`          // JSON
+	SearchText string `db:"search_text" json:"-"` // what words are looked for in, folded
+	Version    int64  `db:"version"`
+	CreatedAt  string `db:"created_at"`
+	UpdatedAt  string `db:"updated_at"`
 }
 
 func objectKind() *kindOf[object] {
-	type r = object
-	return &kindOf[r]{
+	return &kindOf[object]{
 		one: "object", many: "objects", what: "object", table: "objects", key: "created_at", id: "id", newest: true,
 		search: "search_text",
-		fields: []field[r]{
-			text("id", func(r *r) *string { return &r.ID }),
-			text("business_id", func(r *r) *string { return &r.BusinessID }),
-			text("type", func(r *r) *string { return &r.Type }),
-			raw("fields", func(r *r) *string { return &r.Fields }),
-			internal(text("search_text", func(r *r) *string { return &r.SearchText })),
-			integer("version", func(r *r) *int64 { return &r.Version }),
-			text("created_at", func(r *r) *string { return &r.CreatedAt }),
-			text("updated_at", func(r *r) *string { return &r.UpdatedAt }),
-		},
+		fields: fieldsOf[object](),
 	}
 }
 
@@ -88,11 +66,11 @@ func objectRoutes() []route {
 	types, single, k := objectTypeKind(), objectTypeKind(), objectKind()
 	single.fields = shown(single.fields, "schema")
 	return []route{
-		{method: http.MethodGet, path: "object-types", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "object-types", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			return types.page(ctx, c, c.parameters())
 		}},
 		{method: http.MethodGet, path: "object-types/{name}", serve: single.get},
-		{method: http.MethodGet, path: "objects/{type}", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		{method: http.MethodGet, path: "objects/{type}", query: true, serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			t, err := types.find(ctx, c, c.path[0])
 			if err != nil {
 				return 0, nil, err
@@ -101,10 +79,6 @@ func objectRoutes() []route {
 		}},
 		{method: http.MethodPost, path: "objects/{type}", serve: createObject},
 		{method: http.MethodGet, path: "objects/{type}/{id}", serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
-			c.parameters().end()
-			if err := c.problems.err(); err != nil {
-				return 0, nil, err
-			}
 			_, row, err := findObject(ctx, c)
 			if err != nil {
 				return 0, nil, err
@@ -116,7 +90,7 @@ func objectRoutes() []route {
 	}
 }
 
-// findObject gives the type and the object that the path names.
+// findObject returns the type and the object that the path names.
 func findObject(ctx context.Context, c *connectCall) (*objectType, *object, error) {
 	t, err := objectTypeKind().find(ctx, c, c.path[0])
 	if err != nil {
@@ -136,8 +110,7 @@ func createObject(ctx context.Context, c *connectCall) (int, []byte, error) {
 	}
 	in := c.input(false)
 	given := in.object("fields", true)
-	in.end()
-	if err := c.problems.err(); err != nil {
+	if err := in.done(); err != nil {
 		return 0, nil, err
 	}
 	k, now := objectKind(), instant(c.now)
@@ -156,9 +129,6 @@ func createObject(ctx context.Context, c *connectCall) (int, []byte, error) {
 func updateObject(ctx context.Context, c *connectCall) (int, []byte, error) {
 	t, row, err := findObject(ctx, c)
 	if err != nil {
-		return 0, nil, err
-	}
-	if err := c.matches(row.Version); err != nil {
 		return 0, nil, err
 	}
 	in := c.input(false)
@@ -192,13 +162,10 @@ func deleteObject(ctx context.Context, c *connectCall) (int, []byte, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := c.matches(row.Version); err != nil {
-		return 0, nil, err
-	}
 	return objectKind().remove(ctx, c, row)
 }
 
-// check holds the fields against the type's schema, and makes the text that is searched.
+// check validates the fields against the type's schema and updates the search text.
 func (o *object) check(c *connectCall, t *objectType) error {
 	if len(o.Fields) > maxConnectBody {
 		c.problems.add("fields", "would be larger than an object can be", "at most 64 KiB in all")
@@ -211,12 +178,12 @@ func (o *object) check(c *connectCall, t *objectType) error {
 	return c.problems.err()
 }
 
-// searchText gives the texts and numbers in a value, for words to be looked for in.
+// searchText returns the strings and numbers in a JSON value.
 func searchText(value string) string {
 	var words []string
 	d := jsontext.NewDecoder(strings.NewReader(value))
 	for {
-		// Names of members are no values.
+		// The names of members are not searched.
 		kind, names := d.StackIndex(d.StackDepth())
 		isName := kind == '{' && names%2 == 0
 		token, err := d.ReadToken()
@@ -229,7 +196,7 @@ func searchText(value string) string {
 	}
 }
 
-// mergePatch changes a JSON object as RFC 7396 says.
+// mergePatch applies a JSON Merge Patch (RFC 7396).
 func mergePatch(target string, patch []byte) (string, error) {
 	var t, p any
 	for _, part := range []struct {
@@ -270,8 +237,7 @@ func merge(target, patch any) any {
 	return t
 }
 
-// compileSchema reads a JSON Schema (2020-12). Formats are checked; nothing is
-// fetched from anywhere.
+// compileSchema compiles a JSON Schema (2020-12). Formats are checked; references are not fetched.
 func compileSchema(schema string) (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(schema))
 	if err != nil {
@@ -291,8 +257,8 @@ func compileSchema(schema string) (*jsonschema.Schema, error) {
 	return compiled, nil
 }
 
-// checkSchema holds a value against a schema and adds what is wrong with it, each
-// under its own path below at. The error is a fault of the schema.
+// checkSchema validates a value and adds each problem with its path below at. An error means that the schema is
+// invalid.
 func checkSchema(p *problems, at, schema string, value []byte) error {
 	compiled, err := compileSchema(schema)
 	if err != nil {
@@ -313,7 +279,7 @@ func checkSchema(p *problems, at, schema string, value []byte) error {
 	return nil
 }
 
-// schemaProblems says in our words what a schema has against a value.
+// schemaProblems describes validation errors.
 type schemaProblems struct {
 	p    *problems
 	at   string
@@ -321,7 +287,7 @@ type schemaProblems struct {
 }
 
 func (s *schemaProblems) add(e *jsonschema.ValidationError) {
-	// The alternatives of a choice would be told as if all of them had to hold.
+	// The causes of these are alternatives, of which not all have to hold.
 	switch e.ErrorKind.(type) {
 	case *schemakind.AnyOf, *schemakind.OneOf, *schemakind.Not, *schemakind.Contains:
 	default:
@@ -378,7 +344,7 @@ func (s *schemaProblems) add(e *jsonschema.ValidationError) {
 	}
 }
 
-// object gives the schema of the object that an error is about, if it is the whole value.
+// object returns the schema of the object that an error is about, if it is the whole value.
 func (s *schemaProblems) object(e *jsonschema.ValidationError) *jsonschema.Schema {
 	if len(e.InstanceLocation) == 0 {
 		return s.root

@@ -14,19 +14,18 @@ import (
 )
 
 const (
-	// runLease is for how long a run that says nothing is taken to be alive.
+	// runLease is how long a run may go without progress before its process is considered dead.
 	runLease = 30 * time.Second
 
-	// sweepEvery is how often the runner looks for runs that nobody works on any more.
+	// sweepEvery is how often the runner looks for abandoned runs.
 	sweepEvery = 5 * time.Second
 )
 
-// errRunEnded says that a run was ended by somebody else.
+// errRunEnded says that another process has ended the run.
 var errRunEnded = errors.New("the run has been ended already")
 
-// runner does the runs of automations, one after the other, in the background.
-// What it has to do and how far it is stands in the database, so that it goes on
-// after a restart with what was queued, and says of what was cut off that it was.
+// runner executes the runs of automations in the background, one at a time. Queue and progress are in the database:
+// queued runs survive a restart, interrupted ones are marked as failed.
 type runner struct {
 	st   *store
 	now  func() time.Time
@@ -42,16 +41,15 @@ func newRunner(st *store, now func() time.Time, pace time.Duration, log *slog.Lo
 	return &runner{st: st, now: now, rest: resting(pace), log: log, wake: make(chan struct{}, 1)}
 }
 
-// start begins to work. end has to be called then.
+// start starts the runner. end must be called afterwards.
 func (r *runner) start() {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	r.done.Go(func() { r.work(ctx) })
 }
 
-// end lets the item that is being worked on be finished, says of its run that it
-// was cut off, and returns when all is written. It does no harm twice, or
-// without start.
+// end finishes the current item, marks its run as interrupted and waits until that is stored. It may be called twice,
+// or without start.
 func (r *runner) end() {
 	if r.stop != nil {
 		r.stop()
@@ -59,7 +57,7 @@ func (r *runner) end() {
 	r.done.Wait()
 }
 
-// wakeUp says that there is something to do.
+// wakeUp makes the runner look for queued runs.
 func (r *runner) wakeUp() {
 	select {
 	case r.wake <- struct{}{}:
@@ -92,7 +90,7 @@ func (r *runner) work(ctx context.Context) {
 	}
 }
 
-// sweep ends the runs whose process has gone away in the middle of them.
+// sweep fails the runs whose process died.
 func (r *runner) sweep(ctx context.Context) error {
 	const abandoned = " FROM automation_runs WHERE status = 'running' AND lease_until < ?"
 	if found, err := r.any(ctx, "SELECT EXISTS (SELECT 1"+abandoned+")", instant(r.now())); err != nil || !found {
@@ -122,8 +120,7 @@ func (r *runner) sweep(ctx context.Context) error {
 	})
 }
 
-// any gives the answer to a question of yes or no. It is asked before a write, so
-// that there is none when there is nothing to do.
+// any evaluates a query for true or false. It is asked before a write, so that an idle runner does not write.
 func (r *runner) any(ctx context.Context, query string, args ...any) (yes bool, err error) {
 	err = r.st.read(ctx, func(tx *sql.Tx) error { return tx.QueryRowContext(ctx, query, args...).Scan(&yes) })
 	if err != nil {
@@ -132,7 +129,7 @@ func (r *runner) any(ctx context.Context, query string, args ...any) (yes bool, 
 	return yes, nil
 }
 
-// next does the run that has waited longest, if there is one.
+// next executes the oldest queued run, if there is one.
 func (r *runner) next(ctx context.Context) (found bool, err error) {
 	if found, err := r.any(ctx, "SELECT EXISTS (SELECT 1 FROM automation_runs WHERE status = 'queued')"); err != nil || !found {
 		return false, err
@@ -178,7 +175,7 @@ func (r *runner) next(ctx context.Context) (found bool, err error) {
 		r.log.LogAttrs(ctx, slog.LevelError, "an automation's run failed", slog.String("run", e.run.ID), slog.Any("error", err))
 		e.failed("INTERNAL", "Something went wrong in the data service. What was done until then is kept.")
 	}
-	// Written even when the service is stopping: that is when it matters.
+	// Stored even if the service is stopping.
 	keep := context.WithoutCancel(ctx)
 	if err := r.st.write(keep, func(tx *sql.Tx) error { return e.save(keep, tx) }); err != nil {
 		return true, fmt.Errorf("ending a run: %w", err)
@@ -186,7 +183,7 @@ func (r *runner) next(ctx context.Context) (found bool, err error) {
 	return true, nil
 }
 
-// execution is a run while it is worked on.
+// execution is a run in progress.
 type execution struct {
 	*runner
 	run      *automationRun
@@ -206,7 +203,7 @@ func (e *execution) load() error {
 	return nil
 }
 
-// save writes the run as it is now.
+// save stores the run.
 func (e *execution) save(ctx context.Context, tx *sql.Tx) error {
 	steps, err := json.Marshal(e.steps)
 	if err != nil {
@@ -221,8 +218,7 @@ func (e *execution) save(ctx context.Context, tx *sql.Tx) error {
 		e.run.Result = new(string(result))
 	}
 	e.run.LeaseUntil = at(e.now().Add(runLease))
-	// Only a run that is running: another process may have taken this one for dead,
-	// and has told people so.
+	// Only a running one: another process may have ended this run after its lease.
 	r := e.run
 	done, err := tx.ExecContext(ctx, "UPDATE automation_runs SET status = ?, progress = ?, message = ?, steps = ?, finished_at = ?,"+
 		" result = ?, error = ?, lease_until = ? WHERE id = ? AND status = 'running'",
@@ -236,7 +232,7 @@ func (e *execution) save(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// begin ends the step before and begins one, at a part of the whole.
+// begin ends the previous step and begins the named one.
 func (e *execution) begin(ctx context.Context, name string, progress int64) error {
 	for i := range e.steps {
 		s := &e.steps[i]
@@ -249,7 +245,7 @@ func (e *execution) begin(ctx context.Context, name string, progress int64) erro
 	return e.tell(ctx, progress, "", nil)
 }
 
-// tell keeps how far the run is together with what do writes, all or nothing.
+// tell stores the progress in one transaction with what do writes.
 func (e *execution) tell(ctx context.Context, progress int64, message string, do func(tx *sql.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -258,7 +254,7 @@ func (e *execution) tell(ctx context.Context, progress int64, message string, do
 	if message != "" {
 		e.run.Message, e.steps[e.at].Message = &message, &message
 	}
-	// What has begun is finished: one item is quick.
+	// An item that has begun is finished, even if the service is stopping.
 	keep := context.WithoutCancel(ctx)
 	return e.st.write(keep, func(tx *sql.Tx) error {
 		if do != nil {
@@ -270,7 +266,7 @@ func (e *execution) tell(ctx context.Context, progress int64, message string, do
 	})
 }
 
-// resting gives a wait for the pace, or until there is no more to wait for.
+// resting returns a function that waits for the pace, or until the context is done.
 func resting(pace time.Duration) func(context.Context) {
 	return func(ctx context.Context) {
 		if pace <= 0 {
@@ -313,7 +309,7 @@ func (e *execution) failed(code, message string) {
 	e.run.Status, e.run.FinishedAt, e.run.Error = runFailed, at(e.now()), new(string(text))
 }
 
-// interrupted says what was done and what was not.
+// interrupted fails the run and says which steps are missing.
 func (e *execution) interrupted() {
 	var open []string
 	for _, s := range e.steps {

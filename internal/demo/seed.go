@@ -1,293 +1,267 @@
 package demo
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
-	"encoding/binary"
+	"embed"
+	"encoding/csv"
 	"fmt"
-	"math"
-	"math/rand/v2"
+	"maps"
+	"path"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
-	_ "time/tzdata" // a minimal image has no time zones of its own
+	_ "time/tzdata" // a minimal image has no time zone files
 
-	"github.com/google/uuid"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// profiles are the businesses that a new database is filled with.
-func profiles() [businessCount]*profile {
-	return [...]*profile{fernhollow(), kestrelRow(), saltbush()}
-}
+// seedFiles are the records of a new database: a folder for each business, and in it a file for each table, which
+// seed/README.md describes.
+//
+//go:embed seed
+var seedFiles embed.FS
 
-const businessCount = 3
+// seedFolders gives the folders of seed/ in the order of Businesses.
+func seedFolders() []string { return []string{"fernhollow", "kestrelrow", "saltbush"} }
 
-// Businesses gives the accounts that a new database is filled with: two active
-// ones, then an inactive one. They are the same at every time.
+// Businesses returns the businesses that a new database is filled with: two active ones, then an inactive one.
 func Businesses() []Business {
-	all := profiles()
-	businesses := make([]Business, len(all))
-	for i, p := range all {
-		businesses[i] = p.business
+	var all []Business
+	for _, folder := range seedFolders() {
+		all = append(all, decodeSeed[Business](folder, "businesses")...)
 	}
-	return businesses
+	return all
 }
 
-// dataset is the records of one business.
-type dataset struct {
-	business  businessRow
-	contacts  []contact
-	jobs      []job
-	estimates []estimate
-	invoices  []invoice
-	offerings []offering
-	equipment []equipment
-	events    []event
-}
-
-// seed fills a database that has no businesses yet, all or nothing.
-func seed(ctx context.Context, st *store, now time.Time) error {
-	return fill(ctx, st, func() ([]*dataset, error) {
-		var all []*dataset
-		for i, p := range profiles() {
-			d, err := makeUp(p, i, now)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, d)
+// Accounts returns the accounts that a new database is filled with: an owner and a member for each business, in the
+// order of Businesses.
+func Accounts() []Account {
+	var all []Account
+	for i, b := range Businesses() {
+		for _, a := range decodeSeed[Account](seedFolders()[i], "accounts") {
+			a.BusinessID = b.ID
+			all = append(all, a)
 		}
-		return all, nil
-	})
+	}
+	return all
 }
 
-// fill writes what makeAll gives into a database that has no businesses yet.
-func fill(ctx context.Context, st *store, makeAll func() ([]*dataset, error)) error {
-	if existing, err := st.businesses(ctx); err != nil || len(existing) > 0 {
-		return err
+// decodeSeed reads a JSON file of seed/. It panics if the file is missing or invalid: the files are part of the program.
+func decodeSeed[T any](folder, table string) (records []T) {
+	text, err := seedFiles.ReadFile(path.Join("seed", folder, table+".json"))
+	if err == nil {
+		err = json.Unmarshal(text, &records)
 	}
-	all, err := makeAll()
 	if err != nil {
-		return err
+		panic(fmt.Sprintf("reading seed/%s/%s.json: %v", folder, table, err))
 	}
+	return records
+}
+
+// resourceTables are the tables of the public API's records. Tables come after those that they refer to.
+func resourceTables() []string {
+	return []string{
+		"businesses", "contacts", "jobs", "estimates", "invoices", "offerings", "equipment", "events", "event_sessions", "event_media",
+	}
+}
+
+// connectTables are the tables that only /connect/v1 uses.
+func connectTables() []string {
+	return []string{
+		"accounts", "documents", "receptionist_faqs", "receptionist_services", "calendars", "appointments", "conversations",
+		"messages", "automations", "object_types", "objects",
+	}
+}
+
+// seed fills a database that has no businesses with the records of the given folders, and gives those of the businesses
+// that have no accounts yet, as in a database of schema version 1, the records of connectTables. hash hashes passwords.
+func seed(ctx context.Context, st *store, now time.Time, hash func(string) string, folders ...string) error {
 	return st.write(ctx, func(tx *sql.Tx) error {
-		// Look again, now that nobody else can write: another process may have
-		// opened the same file.
-		var filled bool
-		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM businesses)").Scan(&filled); err != nil || filled {
+		var empty bool
+		if err := tx.QueryRowContext(ctx, "SELECT NOT EXISTS (SELECT 1 FROM businesses)").Scan(&empty); err != nil {
 			return err
 		}
-		for _, d := range all {
-			if err := d.insert(ctx, tx, st); err != nil {
+		for _, folder := range folders {
+			b := decodeSeed[Business](folder, "businesses")[0]
+			zone, err := time.LoadLocation(b.TimeZone)
+			if err != nil {
+				return fmt.Errorf("reading seed/%s: %w", folder, err)
+			}
+			s := &seeder{tx: tx, folder: folder, businessID: b.ID, today: now.In(zone), hash: hash}
+			if empty {
+				if err := s.insert(ctx, resourceTables()); err != nil {
+					return err
+				}
+			}
+			var lacksAccounts bool
+			if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM businesses WHERE id = ?1)"+
+				" AND NOT EXISTS (SELECT 1 FROM accounts WHERE business_id = ?1)", b.ID).Scan(&lacksAccounts); err != nil {
 				return err
+			}
+			if lacksAccounts {
+				if err := s.insert(ctx, connectTables()); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
 	})
 }
 
-func (d *dataset) insert(ctx context.Context, tx *sql.Tx, st *store) error {
-	var sessions []session
-	var media []medium
-	for i := range d.events {
-		sessions = append(sessions, d.events[i].Schedule...)
-		media = append(media, d.events[i].Media...)
+// seeder inserts the records of one business.
+type seeder struct {
+	tx         *sql.Tx
+	folder     string
+	businessID string
+	today      time.Time // in the business's time zone
+	hash       func(string) string
+}
+
+// seedRow is a record of a seed file by column. A column that is missing is NULL.
+type seedRow map[string]any
+
+func (s *seeder) insert(ctx context.Context, tables []string) error {
+	for _, table := range tables {
+		rows, err := s.read(table)
+		if err != nil {
+			return fmt.Errorf("reading seed/%s/%s: %w", s.folder, table, err)
+		}
+		if err := s.insertRows(ctx, table, rows); err != nil {
+			return fmt.Errorf("inserting seed/%s/%s: %w", s.folder, table, err)
+		}
 	}
-	// In this order, so that what is referred to is there.
-	steps := []func() error{
-		func() error { return insert(ctx, tx, "businesses", st.businessFields, []businessRow{d.business}) },
-		func() error { return insert(ctx, tx, st.contacts.table, st.contacts.fields, d.contacts) },
-		func() error { return insert(ctx, tx, st.jobs.table, st.jobs.fields, d.jobs) },
-		func() error { return insert(ctx, tx, st.estimates.table, st.estimates.fields, d.estimates) },
-		func() error { return insert(ctx, tx, st.invoices.table, st.invoices.fields, d.invoices) },
-		func() error { return insert(ctx, tx, st.offerings.table, st.offerings.fields, d.offerings) },
-		func() error { return insert(ctx, tx, st.equipment.table, st.equipment.fields, d.equipment) },
-		func() error { return insert(ctx, tx, st.events.table, st.events.fields, d.events) },
-		func() error { return insert(ctx, tx, st.sessions.table, st.sessions.fields, sessions) },
-		func() error { return insert(ctx, tx, st.media.table, st.media.fields, media) },
+	return nil
+}
+
+func (s *seeder) insertRows(ctx context.Context, table string, rows []seedRow) error {
+	used := seedRow{}
+	for _, row := range rows {
+		maps.Copy(used, row)
 	}
-	for _, step := range steps {
-		if err := step(); err != nil {
+	names := slices.Sorted(maps.Keys(used))
+	places := make([]string, len(names))
+	for i, name := range names {
+		places[i] = "?"
+		if name == "contact_id" && slices.Contains(connectTables(), table) {
+			// A database of version 1 may have other contacts.
+			places[i] = "(SELECT id FROM contacts WHERE id = ?)"
+		}
+	}
+	stmt, err := s.tx.PrepareContext(ctx,
+		"INSERT INTO "+table+" ("+strings.Join(names, ", ")+") VALUES ("+strings.Join(places, ", ")+")")
+	if err != nil {
+		return err
+	}
+	defer stmt.Close()
+	values := make([]any, len(names))
+	for _, row := range rows {
+		for i, name := range names {
+			values[i] = row[name]
+		}
+		if _, err := stmt.ExecContext(ctx, values...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// seeder makes up the records of one business. It draws from a sequence of its
-// own, so that a change to one business leaves the others as they were.
-type seeder struct {
-	*profile
-	*rand.Rand
-	index int // of the business
-
-	zone  *time.Location
-	now   time.Time // what is due by then is overdue
-	start time.Time // when the records begin
-	end   time.Time // when people stopped working with them: now, or before
-
-	people  []person // customers and leads, oldest first
-	sites   *deck
-	numbers map[string]bool
-	emails  map[string]bool
-	slugs   map[string]bool
-	data    dataset
-}
-
-func makeUp(p *profile, index int, now time.Time) (*dataset, error) {
-	zone, err := time.LoadLocation(p.business.TimeZone)
-	if err != nil {
-		return nil, fmt.Errorf("making up %s: %w", p.business.Name, err)
-	}
-	now = now.UTC().Truncate(time.Second)
-	s := &seeder{
-		profile: p,
-		Rand:    rand.New(rand.NewPCG(p.random, 20)), //nolint:gosec // G404: reproducible on purpose, nothing is secret here
-		index:   index,
-		zone:    zone,
-		now:     now,
-		start:   now.AddDate(0, 0, -p.foundedAgo),
-		end:     now.AddDate(0, 0, -p.closedAgo),
-		sites:   &deck{cards: p.siteNotes},
-		numbers: map[string]bool{p.business.Phone: true},
-		emails:  map[string]bool{},
-		slugs:   map[string]bool{},
-	}
-	s.data.business = businessRow{
-		ID: p.business.ID, Name: p.business.Name, Slug: p.business.Slug,
-		Email: &p.business.Email, Phone: &p.business.Phone, WebsiteURL: &p.business.WebsiteURL,
-		TimeZone: p.business.TimeZone, AccountStatus: p.business.AccountStatus,
-		// An hour apart, so that they keep their order.
-		CreatedAt: instant(s.start.Add(time.Duration(index-24) * time.Hour)),
-		UpdatedAt: instant(s.end),
-	}
-	s.makeContacts()
-	s.makeSales()
-	s.finishContacts()
-	s.makeOfferings()
-	s.makeEquipment()
-	s.makeEvents()
-	return &s.data, nil
-}
-
-// The dice.
-
-func pick[T any](s *seeder, from []T) T { return from[s.IntN(len(from))] }
-
-// deck gives its cards in random order, all of them before the first comes again.
-type deck struct{ cards, left []string }
-
-func (d *deck) draw(s *seeder) string {
-	if len(d.left) == 0 {
-		d.left = slices.Clone(d.cards)
-	}
-	i := s.IntN(len(d.left))
-	card := d.left[i]
-	d.left = slices.Delete(d.left, i, i+1)
-	return card
-}
-
-func (s *seeder) chance(percent int) bool { return s.IntN(100) < percent }
-
-func (s *seeder) in(r span) int { return r.from + s.IntN(r.to-r.from+1) }
-
-// between gives a duration from a up to b.
-func (s *seeder) between(a, b time.Duration) time.Duration {
-	return a + time.Duration(s.Int64N(int64(b-a)+1))
-}
-
-// wait gives a duration that is mostly about mean, and now and then long.
-func (s *seeder) wait(mean time.Duration) time.Duration {
-	return time.Duration(s.ExpFloat64() * float64(mean))
-}
-
-func (s *seeder) uuid() string {
-	var id uuid.UUID
-	binary.BigEndian.PutUint64(id[:8], s.Uint64())
-	binary.BigEndian.PutUint64(id[8:], s.Uint64())
-	id[6] = id[6]&0x0f | 0x40
-	id[8] = id[8]&0x3f | 0x80
-	return id.String()
-}
-
-// The calendar.
-
-const day = 24 * time.Hour
-
-// office moves t to office hours: a time of a working day near t.
-func (s *seeder) office(t time.Time) time.Time {
-	local := t.In(s.zone)
-	switch local.Weekday() {
-	case time.Sunday:
-		local = local.AddDate(0, 0, 1)
-	case time.Saturday:
-		if s.chance(70) {
-			local = local.AddDate(0, 0, -1)
-		}
-	}
-	second := 7*3600 + 1800 + s.IntN(10*3600)
-	return time.Date(local.Year(), local.Month(), local.Day(), 0, 0, second, 0, s.zone).UTC()
-}
-
-// after gives a time in office hours about d after t.
-func (s *seeder) after(t time.Time, d time.Duration) time.Time {
-	next := s.office(t.Add(d))
-	if !next.After(t) {
-		next = t.Add(s.between(3*time.Minute, 50*time.Minute))
-	}
-	return next
-}
-
-// sometime gives a time at which a record was made: business has grown, and a
-// quarter of it all is of the last two months.
-func (s *seeder) sometime() time.Time {
-	span := s.end.Sub(s.start)
-	var t time.Time
-	if s.chance(25) {
-		t = s.end.Add(-s.between(0, 60*day))
+// read returns the rows of a table as they are inserted.
+func (s *seeder) read(table string) (rows []seedRow, err error) {
+	if text, readErr := seedFiles.ReadFile(path.Join("seed", s.folder, table+".csv")); readErr == nil {
+		rows, err = parseCSV(string(text))
 	} else {
-		t = s.start.Add(time.Duration(math.Pow(s.Float64(), 0.7) * float64(span)))
+		rows, err = parseJSON(decodeSeed[map[string]jsontext.Value](s.folder, table))
 	}
-	return s.notLater(s.office(t))
-}
-
-// notLater moves t before the end of the records when it is after it.
-func (s *seeder) notLater(t time.Time) time.Time {
-	if t.After(s.end) {
-		return s.end.Add(-s.between(time.Minute, 3*time.Hour)).Truncate(time.Second)
+	for _, row := range rows {
+		for name, v := range row {
+			if text, ok := v.(string); ok {
+				row[name] = resolveTime(text, s.today)
+			}
+		}
+		s.derive(table, row)
 	}
-	return t
+	return rows, err
 }
 
-// follows gives a time in office hours about d after t at which someone came back
-// to a record, or t itself when that is still to come.
-func (s *seeder) follows(t time.Time, d time.Duration) time.Time {
-	if next := s.after(t, d); !next.After(s.end) {
-		return next
+// derive adds the columns that follow from others.
+func (s *seeder) derive(table string, row seedRow) {
+	text := func(column string) string { return fmt.Sprint(row[column]) }
+	switch table {
+	case "businesses", "event_sessions", "event_media", "messages":
+	default:
+		row["business_id"] = s.businessID
 	}
-	return t
-}
-
-// endOfDay gives the last second of the local day that is so many days after t.
-func (s *seeder) endOfDay(t time.Time, days int) time.Time {
-	local := t.In(s.zone)
-	return time.Date(local.Year(), local.Month(), local.Day()+days, 23, 59, 59, 0, s.zone).UTC()
-}
-
-// morning gives the beginning of work on the working day that is so many days after t.
-func (s *seeder) morning(t time.Time, days int) time.Time {
-	local := t.In(s.zone).AddDate(0, 0, days)
-	if local.Weekday() == time.Sunday {
-		local = local.AddDate(0, 0, 1)
+	switch table {
+	case "accounts":
+		row["email_key"] = fold(text("email"))
+		row["password_hash"] = s.hash(text("password"))
+		delete(row, "password")
+	case "receptionist_faqs":
+		row["lookup_key"] = foldedKey(text("question"))
+	case "receptionist_services":
+		row["lookup_key"] = foldedKey(text("name"))
+	case "objects":
+		row["search_text"] = searchText(text("fields"))
 	}
-	return time.Date(local.Year(), local.Month(), local.Day(), 8, 0, 0, 0, s.zone).UTC()
 }
 
-func date(t time.Time) string { return t.Format(time.DateOnly) }
+// parseCSV reads rows below a line of column names. An empty cell is NULL.
+func parseCSV(text string) ([]seedRow, error) {
+	lines, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	var rows []seedRow
+	for _, cells := range lines[1:] {
+		row := seedRow{}
+		for i, cell := range cells {
+			if row[lines[0][i]] = nil; cell != "" {
+				row[lines[0][i]] = cell
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
 
-// at is an instant that a record may lack.
-func at(t time.Time) *string { return new(instant(t)) }
+// parseJSON takes objects and lists as the JSON that is stored, and other members as their values.
+func parseJSON(records []map[string]jsontext.Value) ([]seedRow, error) {
+	var rows []seedRow
+	for _, record := range records {
+		row := seedRow{}
+		for name, v := range record {
+			if kind := v.Kind(); kind == '{' || kind == '[' {
+				row[name] = string(compact(v))
+				continue
+			}
+			var scalar any
+			if err := json.Unmarshal(v, &scalar); err != nil {
+				return nil, err
+			}
+			row[name] = scalar
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
 
-// oldestFirst orders records by when they were made, as papers are numbered.
-func oldestFirst[T any](records []T, created func(*T) string) {
-	slices.SortStableFunc(records, func(a, b T) int { return cmp.Compare(created(&a), created(&b)) })
+// resolveTime turns "-3d 09:00:00" into the instant at which it was nine o'clock three days before today, and "+7d" into
+// the date in a week. Any other text stays as it is.
+func resolveTime(text string, today time.Time) string {
+	days, clock, found := strings.Cut(text, "d")
+	offset, err := strconv.Atoi(days)
+	if !found || err != nil {
+		return text
+	}
+	if clock == "" {
+		return today.AddDate(0, 0, offset).Format(time.DateOnly)
+	}
+	at, err := time.Parse(" "+time.TimeOnly, clock)
+	if err != nil {
+		return text
+	}
+	return instant(time.Date(today.Year(), today.Month(), today.Day()+offset, at.Hour(), at.Minute(), at.Second(), 0, today.Location()))
 }

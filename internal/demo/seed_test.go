@@ -1,7 +1,9 @@
 package demo
 
 import (
-	"encoding/json"
+	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 )
 
 // seasons are presents all over the year, at odd hours and on holidays too.
@@ -25,29 +28,101 @@ func seasons() []time.Time {
 	}
 }
 
-// madeUp is every business at every season, made up once for all tests.
-var madeUp = sync.OnceValues(func() (all []seasonal, err error) {
-	for _, now := range seasons() {
-		for i, p := range profiles() {
-			d, err := makeUp(p, i, now)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, seasonal{now.Format(time.DateOnly) + " " + p.business.Slug, instant(now), d})
-		}
-	}
-	return all, nil
-})
+// dataset is the records of one business as they are stored, oldest first.
+type dataset struct {
+	business      businessRow
+	contacts      []contact
+	jobs          []job
+	estimates     []estimate
+	invoices      []invoice
+	offerings     []offering
+	equipment     []equipment
+	events        []event
+	conversations []conversation
+	appointments  []appointment
+}
 
 type seasonal struct {
 	name, now string
 	data      *dataset
 }
 
+// seeded is every business at every season, seeded once for all tests.
+var seeded = sync.OnceValues(func() ([]seasonal, error) {
+	all := make([]seasonal, len(seasons())*len(Businesses()))
+	var group errgroup.Group
+	for i, now := range seasons() {
+		group.Go(func() error {
+			data, err := seedAt(now)
+			for j, d := range data {
+				all[i*len(data)+j] = seasonal{now.Format(time.DateOnly) + " " + d.business.Slug, instant(now), d}
+			}
+			return err
+		})
+	}
+	return all, group.Wait()
+})
+
+// seedAt fills a database at the given time and reads it.
+func seedAt(now time.Time) (all []*dataset, err error) {
+	ctx := context.Background()
+	st, err := openStore(ctx, Memory)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.close()) }()
+	if err := seed(ctx, st, now, demoHash, seedFolders()...); err != nil {
+		return nil, err
+	}
+	businesses, err := st.businesses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range businesses {
+		d := &dataset{business: b}
+		all = append(all, d)
+		if d.events, err = st.eventPage(ctx, b.ID, "", 10000); err != nil {
+			return nil, err
+		}
+		if err := st.read(ctx, func(tx *sql.Tx) error {
+			return errors.Join(
+				readAll(tx, &d.contacts, "contacts", "date_created", fieldsOf[contact](), b.ID),
+				readAll(tx, &d.jobs, "jobs", "created_at", fieldsOf[job](), b.ID),
+				readAll(tx, &d.estimates, "estimates", "created_at", fieldsOf[estimate](), b.ID),
+				readAll(tx, &d.invoices, "invoices", "created_at", fieldsOf[invoice](), b.ID),
+				readAll(tx, &d.offerings, "offerings", "created_at", fieldsOf[offering](), b.ID),
+				readAll(tx, &d.equipment, "equipment", "created_at", fieldsOf[equipment](), b.ID),
+				readAll(tx, &d.conversations, "connect_conversations", "started_at", fieldsOf[conversation](), b.ID),
+				readAll(tx, &d.appointments, "connect_appointments", "starts_at", fieldsOf[appointment](), b.ID))
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func readAll[T any](tx *sql.Tx, to *[]T, table, order string, fields []field[T], businessID string) error {
+	rows, err := tx.Query("SELECT "+columns(fields)+" FROM "+table+" WHERE business_id = ? ORDER BY "+order, businessID)
+	if err != nil {
+		return err
+	}
+	*to, err = collect(rows, fields, 0)
+	return err
+}
+
+// atTestTime is every business at testNow.
+func atTestTime(t *testing.T) []*dataset {
+	t.Helper()
+	all, err := seeded()
+	require.NoError(t, err)
+	require.Equal(t, instant(testNow), all[0].now)
+	return []*dataset{all[0].data, all[1].data, all[2].data}
+}
+
 // forAll checks every business at every season.
 func forAll(t *testing.T, check func(t *testing.T, now string, d *dataset)) {
 	t.Helper()
-	all, err := madeUp()
+	all, err := seeded()
 	require.NoError(t, err)
 	for _, s := range all {
 		t.Run(s.name, func(t *testing.T) {
@@ -59,54 +134,55 @@ func forAll(t *testing.T, check func(t *testing.T, now string, d *dataset)) {
 
 func TestTheSameTimeGivesTheSameRecords(t *testing.T) {
 	t.Parallel()
-	for i := range profiles() {
-		first, err := makeUp(profiles()[i], i, testNow)
-		require.NoError(t, err)
-		second, err := makeUp(profiles()[i], i, testNow.In(time.FixedZone("elsewhere", -5*3600)))
-		require.NoError(t, err)
-		require.Equal(t, first, second)
-		later, err := makeUp(profiles()[i], i, testNow.AddDate(0, 0, 1))
-		require.NoError(t, err)
-		require.NotEqual(t, first.jobs, later.jobs)
-		require.Equal(t, first.business.ID, later.business.ID)
+	first := atTestTime(t)
+	second, err := seedAt(testNow.In(time.FixedZone("elsewhere", -5*3600)))
+	require.NoError(t, err)
+	require.Equal(t, first, second)
+	later, err := seedAt(testNow.AddDate(0, 0, 1))
+	require.NoError(t, err)
+	for i := range first {
+		require.NotEqual(t, first[i].jobs, later[i].jobs)
+		require.Equal(t, first[i].business.ID, later[i].business.ID)
 	}
 }
 
-func TestTheStoredRecordsAreTheMadeUpOnes(t *testing.T) {
+func TestTheStoredRecordsAreThoseOfTheFiles(t *testing.T) {
 	t.Parallel()
-	for i, p := range profiles() {
-		d, err := makeUp(p, i, testNow)
+	for i, b := range Businesses() {
+		zone, err := time.LoadLocation(b.TimeZone)
 		require.NoError(t, err)
-		requireStored(t, p, "contacts", contactFields(), d.contacts)
-		requireStored(t, p, "equipment", equipmentFields(), d.equipment)
-		requireStored(t, p, "estimates", estimateFields(), d.estimates)
-		requireStored(t, p, "invoices", invoiceFields(), d.invoices)
-		requireStored(t, p, "jobs", jobFields(), d.jobs)
-		requireStored(t, p, "offerings", offeringFields(), d.offerings)
-		events := everyEvent(t, shared, p.business.ID)
-		require.Len(t, events, len(d.events))
-		byID := map[string]*event{}
-		for i := range d.events {
-			byID[d.events[i].ID] = &d.events[i]
-		}
-		for i := range events {
-			require.Equal(t, byID[events[i].ID], &events[i])
+		s := &seeder{folder: seedFolders()[i], businessID: b.ID, today: testNow.In(zone)}
+		for _, resource := range append(lists(), "events") {
+			rows, err := s.read(resource)
+			require.NoError(t, err)
+			byID := map[string]map[string]any{}
+			for _, record := range everything(t, shared, b.ID, resource) {
+				byID[jsonID(record["id"])] = record
+			}
+			require.Len(t, byID, len(rows), resource)
+			for _, row := range rows {
+				record := byID[fmt.Sprint(row["id"])]
+				require.NotNil(t, record, "%s %v", resource, row["id"])
+				for name, v := range row {
+					if stored, ok := record[name].(string); ok && !regexp.MustCompile(`^\d+\.\d\d$`).MatchString(stored) {
+						require.Equal(t, v, stored, "%s %v: %s", resource, row["id"], name)
+					}
+				}
+			}
 		}
 	}
 }
 
-func requireStored[T any](t *testing.T, p *profile, resource string, fields []field[T], made []T) {
-	t.Helper()
-	stored := everything(t, shared, p.business.ID, resource)
-	require.Len(t, stored, len(made))
-	byID := map[any]map[string]any{}
-	for _, record := range stored {
-		byID[record["id"]] = record
-	}
-	for i := range made {
-		var record map[string]any
-		require.NoError(t, json.Unmarshal(appendRecord(nil, fields, &made[i]), &record))
-		require.Equal(t, record, byID[record["id"]])
+func TestTimesInSeedFilesAreRelativeToTheDayOfTheBusiness(t *testing.T) {
+	t.Parallel()
+	zone, err := time.LoadLocation("America/Chicago")
+	require.NoError(t, err)
+	today := time.Date(2026, 3, 9, 2, 0, 0, 0, time.UTC).In(zone) // the evening of the 8th, when clocks were set forward
+	for text, want := range map[string]string{
+		"-1d 09:00:00": "2026-03-07T15:00:00Z", "+0d 23:59:59": "2026-03-09T04:59:59Z", "+1d 09:00:00": "2026-03-09T14:00:00Z",
+		"-8d": "2026-02-28", "+30d": "2026-04-07", "-1d9": "-1d9", "+1": "+1", "d": "d", "10 days": "10 days",
+	} {
+		require.Equal(t, want, resolveTime(text, today), text)
 	}
 }
 
@@ -158,19 +234,22 @@ func TestEveryStateOccursAtAnyTimeOfTheYear(t *testing.T) {
 	})
 }
 
+// percent returns rate percent of d, rounded half up.
+func percent(d, rate decimal) decimal { return (d*rate + 5000) / 10000 }
+
 func requirePriceAddsUp(t *testing.T, p price) {
 	t.Helper()
 	require.Equal(t, p.Total, p.Subtotal-p.DiscountAmount+p.TaxAmount)
-	require.Equal(t, (p.Subtotal - p.DiscountAmount).percent(p.TaxRate), p.TaxAmount)
+	require.Equal(t, percent(p.Subtotal-p.DiscountAmount, p.TaxRate), p.TaxAmount)
 	require.Positive(t, p.Total)
 	require.Equal(t, p.DiscountType == nil, p.DiscountValue == nil)
 	switch {
 	case p.DiscountType == nil:
 		require.Zero(t, p.DiscountAmount)
-	case *p.DiscountType == discountPercentage:
-		require.Equal(t, p.Subtotal.percent(*p.DiscountValue), p.DiscountAmount)
+	case *p.DiscountType == "percentage":
+		require.Equal(t, percent(p.Subtotal, *p.DiscountValue), p.DiscountAmount)
 	default:
-		require.Equal(t, discountFixed, *p.DiscountType)
+		require.Equal(t, "fixed", *p.DiscountType)
 		require.Equal(t, *p.DiscountValue, p.DiscountAmount)
 	}
 }
@@ -185,10 +264,10 @@ func TestMoneyAgreesBetweenEstimateJobAndInvoice(t *testing.T) {
 		}
 		billed := map[string]decimal{}
 		for _, inv := range d.invoices {
-			requirePriceAddsUp(t, inv.Price)
+			requirePriceAddsUp(t, inv.price)
 			j := jobs[*inv.JobID]
 			require.Equal(t, "completed", j.Status, "only finished work is billed")
-			require.Equal(t, j.TotalAmount, inv.Price.Total)
+			require.Equal(t, j.TotalAmount, inv.price.Total)
 			require.Equal(t, j.ContactID, inv.ContactID)
 			if inv.Status == "voided" {
 				require.Zero(t, inv.PaidAmount)
@@ -197,10 +276,10 @@ func TestMoneyAgreesBetweenEstimateJobAndInvoice(t *testing.T) {
 			require.NotContains(t, billed, j.ID, "work is billed once")
 			billed[j.ID] = inv.PaidAmount
 			require.Equal(t, j.TotalAmount-inv.PaidAmount, j.OutstandingBalance)
-			require.Equal(t, inv.Status == "paid", inv.PaidAmount == inv.Price.Total)
+			require.Equal(t, inv.Status == "paid", inv.PaidAmount == inv.price.Total)
 		}
 		for _, e := range d.estimates {
-			requirePriceAddsUp(t, e.Price)
+			requirePriceAddsUp(t, e.price)
 			require.Equal(t, e.DepositRequired, e.DepositAmount != nil)
 			require.Equal(t, e.Status == "approved", e.JobID != nil)
 			if e.JobID == nil {
@@ -209,7 +288,7 @@ func TestMoneyAgreesBetweenEstimateJobAndInvoice(t *testing.T) {
 				continue
 			}
 			j := jobs[*e.JobID]
-			require.Equal(t, j.TotalAmount, e.Price.Total)
+			require.Equal(t, j.TotalAmount, e.price.Total)
 			require.Equal(t, j.ContactID, e.ContactID)
 			if j.Status != "cancelled" {
 				require.Equal(t, j.TotalAmount-j.OutstandingBalance, e.AmountPaid)
@@ -219,9 +298,9 @@ func TestMoneyAgreesBetweenEstimateJobAndInvoice(t *testing.T) {
 				require.Zero(t, e.AmountPaid)
 			case "partial":
 				require.Positive(t, e.AmountPaid)
-				require.Less(t, e.AmountPaid, e.Price.Total)
+				require.Less(t, e.AmountPaid, e.price.Total)
 			default:
-				require.Equal(t, e.Price.Total, e.AmountPaid)
+				require.Equal(t, e.price.Total, e.AmountPaid)
 			}
 		}
 		for _, j := range d.jobs {
@@ -346,9 +425,8 @@ func TestThereIsSomethingComingUpAndSomethingRecent(t *testing.T) {
 
 func TestAClosedAccountHasNothingNew(t *testing.T) {
 	t.Parallel()
-	closed := instant(testNow.AddDate(0, 0, -saltbush().closedAgo))
-	d, err := makeUp(saltbush(), 2, testNow)
-	require.NoError(t, err)
+	closed := instant(testNow.AddDate(0, 0, -150))
+	d := atTestTime(t)[2]
 	for _, j := range d.jobs {
 		require.LessOrEqual(t, j.CreatedAt, closed)
 		require.NotContains(t, []string{"scheduled", "in_progress"}, j.Status)
@@ -413,11 +491,9 @@ var fictitious = regexp.MustCompile(`^(\+1\d{3}55501\d\d|\+44(1614960|1134960|77
 func TestNobodyRealCanBeReached(t *testing.T) {
 	t.Parallel()
 	host := regexp.MustCompile(`^([a-z0-9-]+\.)*(example\.com|[a-z0-9-]+\.test)$`)
-	for i, p := range profiles() {
-		require.Regexp(t, fictitious, p.business.Phone)
-		require.Regexp(t, host, after(p.business.Email, "@"))
-		d, err := makeUp(p, i, testNow)
-		require.NoError(t, err)
+	for _, d := range atTestTime(t) {
+		require.Regexp(t, fictitious, *d.business.Phone)
+		require.Regexp(t, host, after(*d.business.Email, "@"))
 		for _, c := range d.contacts {
 			if c.PhoneNumber != nil {
 				require.Regexp(t, fictitious, *c.CountryCode+*c.PhoneNumber)
@@ -452,7 +528,7 @@ func TestDecimalsHaveTwoPlaces(t *testing.T) {
 	for d, want := range map[decimal]string{0: "0.00", 5: "0.05", 50: "0.50", 100: "1.00", 947188: "9471.88", -7: "-0.07", -12345: "-123.45"} {
 		require.Equal(t, want, d.String())
 	}
-	require.Equal(t, decimal(712), decimal(12950).percent(550))
-	require.Equal(t, decimal(1), decimal(10).percent(500), "half a cent is rounded up")
-	require.Equal(t, decimal(0), decimal(9).percent(500))
+	require.Equal(t, decimal(712), percent(12950, 550))
+	require.Equal(t, decimal(1), percent(10, 500), "half a cent is rounded up")
+	require.Equal(t, decimal(0), percent(9, 500))
 }

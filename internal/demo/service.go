@@ -9,24 +9,21 @@ import (
 	"time"
 )
 
-// Options are a Service's choices. The zero value is usable.
+// Options configure a Service. The zero value is usable.
 type Options struct {
-	// Now is the clock. A new database's records are made up around the time that
-	// it gives first: the same time, the same records. Default: time.Now.
+	// Now is the clock. The times of a new database's records are relative to it. Default: time.Now.
 	Now func() time.Time
 
-	// Authorize is asked about every request to the API before anything else
-	// is done with it, but not about /healthz. An error refuses the request with
-	// 401; it is logged and not shown to the caller. It has to hold the
-	// X-Business-Id header against what it verifies. Default: every request is
-	// let in, which is right only where nothing but the gateway can connect.
+	// Authorize is called for every request except /healthz. If it fails, the request is answered with 401 and the
+	// error is logged. It must compare the X-Business-Id header with what it verifies. Default: every request is
+	// accepted, which is safe only if nothing but the gateway can connect.
 	Authorize func(*http.Request) error
 
-	// Pace is how long an automation takes at least for each of its items, so that
-	// its progress can be watched; at most 5 s. Default: none, as fast as it goes.
+	// Pace is the minimum time that an automation takes for each item, so that its progress can be watched; at most 5
+	// s. Default: 0.
 	Pace time.Duration
 
-	// Logger receives refusals and faults. Default: none are logged.
+	// Logger receives rejected requests and errors. Default: no logs.
 	Logger *slog.Logger
 }
 
@@ -42,11 +39,9 @@ type Service struct {
 
 const maxPace = 5 * time.Second
 
-// Open opens the service on the SQLite database file at path, creating it in an
-// existing directory, or on a database of its own in memory when path is Memory.
-// A database without businesses is filled with the demo's. It fails with
-// ErrForeignDatabase or ErrNewerSchema for a file that it must not touch.
-// Close the service when it is no longer needed.
+// Open opens the SQLite database at path, or a private one in memory if path is Memory. It creates the file, but not its
+// directory, and fills a database without businesses. It fails with ErrForeignDatabase or ErrNewerSchema for files that
+// it must not touch.
 func Open(ctx context.Context, path string, o Options) (*Service, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -55,11 +50,7 @@ func Open(ctx context.Context, path string, o Options) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := o.Now()
-	if err := seed(ctx, st, now); err != nil {
-		return nil, errors.Join(fmt.Errorf("filling database %s: %w", path, err), st.close())
-	}
-	if err := seedConnect(ctx, st, now, hashPassword); err != nil {
+	if err := seed(ctx, st, o.Now(), hashPassword, seedFolders()...); err != nil {
 		return nil, errors.Join(fmt.Errorf("filling database %s: %w", path, err), st.close())
 	}
 	s := newService(st, o)
@@ -82,8 +73,7 @@ func newService(st *store, o Options) *Service {
 	return s
 }
 
-// Businesses gives the accounts in the database, oldest first, those of a new
-// database in the order of the function Businesses.
+// Businesses returns the businesses in the database, oldest first.
 func (s *Service) Businesses(ctx context.Context) ([]Business, error) {
 	rows, err := s.store.businesses(ctx)
 	if err != nil {
@@ -96,10 +86,8 @@ func (s *Service) Businesses(ctx context.Context) ([]Business, error) {
 	return all, nil
 }
 
-// Close ends the service: requests that have begun are finished, later ones are
-// answered with 503, and an automation that is running ends after the item that
-// it is at and is kept as failed, with what it did. A service in memory is gone
-// with it.
+// Close finishes requests that have begun; later ones are answered with 503. A running automation ends after its
+// current item and is marked as failed.
 func (s *Service) Close() error {
 	s.runner.end()
 	return s.store.close()

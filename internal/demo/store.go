@@ -18,7 +18,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Memory is the path of a database that lives in the process and ends with it.
+// Memory is the path of a database in memory.
 const Memory = ":memory:"
 
 // errClosed says that the store has been closed.
@@ -27,12 +27,12 @@ var errClosed = errors.New("the store is closed")
 // errUnknownBusiness says that no business has the id that was asked for.
 var errUnknownBusiness = errors.New("unknown business")
 
-// busyTimeout is how long a connection waits for a lock. In a file (WAL)
-// readers never wait; in memory they wait for a writer's transaction to end.
+// busyTimeout is how long a connection waits for a lock. With a file (WAL) readers never wait; in memory they wait for
+// the end of a write.
 const busyTimeout = 5 * time.Second
 
-// store keeps the records. Reads run in snapshots on a pool of connections
-// that cannot write; writes run one at a time on a connection of their own.
+// store holds the records. Reads run in snapshots on a pool of read-only connections; writes run one at a time on their
+// own connection.
 type store struct {
 	writer  *sql.DB
 	readers *sql.DB
@@ -54,14 +54,13 @@ type store struct {
 	media     *children[medium]
 }
 
-// openStore opens the database at path, creates it where there is none, and
-// brings its schema up to date.
+// openStore opens or creates the database at path and migrates its schema.
 func openStore(ctx context.Context, path string) (_ *store, err error) {
 	name, journal, err := databaseName(path)
 	if err != nil {
 		return nil, err
 	}
-	s := &store{businessFields: businessFields()}
+	s := &store{businessFields: fieldsOf[businessRow]()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("opening database %s: %w", path, err), s.close())
@@ -85,8 +84,7 @@ func openStore(ctx context.Context, path string) (_ *store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// More readers than processors only queue in the scheduler, where they
-	// cannot be seen, but a slow one must not stop the rest.
+	// More readers than processors only move the queue into the scheduler, but a slow one must not stop the rest.
 	if s.readers, err = openPool(name, common, url.Values{
 		"_query_only": {"on"},
 	}, max(4, runtime.GOMAXPROCS(0))); err != nil {
@@ -99,11 +97,11 @@ func openStore(ctx context.Context, path string) (_ *store, err error) {
 	return s, nil
 }
 
-// memoryName begins the names of databases in memory. What follows is random:
-// all connections of one store share one database, and no two stores do.
+// memoryName is the prefix of in-memory database names. The rest is random: the connections of a store share one
+// database, two stores do not.
 const memoryName = "file:/gatehouse-demo-"
 
-// databaseName gives the URI of a database and the journal that suits it.
+// databaseName returns the URI of a database and its journal mode.
 func databaseName(path string) (name, journal string, err error) {
 	switch path {
 	case "":
@@ -123,16 +121,15 @@ func openPool(name string, common, own url.Values, size int) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Idle connections stay open: their prepared statements are what makes a
-	// request cheap, and a database in memory ends with its last connection.
+	// Idle connections stay open: they hold the prepared statements, and a database in memory ends with its last
+	// connection.
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db, nil
 }
 
-// whileBusy repeats try for as long as the database is locked, up to the busy
-// timeout. Two processes that turn the same new file to WAL at once need it:
-// SQLite refuses one of them at once, without the wait of its own.
+// whileBusy retries while the database is locked, up to the busy timeout. SQLite does not wait by itself if two
+// processes switch the same new file to WAL at once.
 func whileBusy(ctx context.Context, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
@@ -152,61 +149,27 @@ func whileBusy(ctx context.Context, try func() error) error {
 	}
 }
 
-func (s *store) prepare(ctx context.Context) (err error) {
-	prepareBusiness := func(rest string) *sql.Stmt {
-		if err != nil {
-			return nil
-		}
-		var stmt *sql.Stmt
-		stmt, err = s.readers.PrepareContext(ctx, "SELECT "+columns(s.businessFields)+" FROM businesses "+rest)
-		return stmt
-	}
-	s.oneBusiness = prepareBusiness("WHERE id = ?")
-	s.allBusinesses = prepareBusiness("ORDER BY created_at, id")
-	if err != nil {
-		return fmt.Errorf("preparing businesses: %w", err)
-	}
-
+func (s *store) prepare(ctx context.Context) error {
+	p := &preparer{ctx: ctx, db: s.readers}
+	business := "SELECT " + columns(s.businessFields) + " FROM businesses "
+	s.oneBusiness = p.prepare(business + "WHERE id = ?")
+	s.allBusinesses = p.prepare(business + "ORDER BY created_at, id")
 	const newest = "created_at DESC, id DESC"
-	if s.contacts, err = prepareList(ctx, s.readers, "contacts", "date_created DESC, id DESC",
-		contactFields(), "contact_status", "contact_type"); err != nil {
-		return err
-	}
-	if s.equipment, err = prepareList(ctx, s.readers, "equipment", newest,
-		equipmentFields(), "status", "category"); err != nil {
-		return err
-	}
-	if s.estimates, err = prepareList(ctx, s.readers, "estimates", newest,
-		estimateFields(), "status", "payment_status"); err != nil {
-		return err
-	}
-	if s.invoices, err = prepareList(ctx, s.readers, "invoices", newest,
-		invoiceFields(), "status"); err != nil {
-		return err
-	}
-	if s.jobs, err = prepareList(ctx, s.readers, "jobs", newest,
-		jobFields(), "work_status"); err != nil {
-		return err
-	}
-	if s.offerings, err = prepareList(ctx, s.readers, "offerings", newest,
-		offeringFields(), "status"); err != nil {
-		return err
-	}
-	// What never was published comes last: SQLite sorts NULL below all else.
-	if s.events, err = prepareList(ctx, s.readers, "events", "published_at DESC, "+newest,
-		eventFields(), "status"); err != nil {
-		return err
-	}
-	if s.sessions, err = prepareChildren(ctx, s.readers, "event_sessions", "event_id",
-		sessionFields()); err != nil {
-		return err
-	}
-	s.media, err = prepareChildren(ctx, s.readers, "event_media", "event_id", mediumFields())
-	return err
+	s.contacts = prepareList[contact](p, "contacts", "date_created DESC, id DESC", "contact_status", "contact_type")
+	s.equipment = prepareList[equipment](p, "equipment", newest, "status", "category")
+	s.estimates = prepareList[estimate](p, "estimates", newest, "status", "payment_status")
+	s.invoices = prepareList[invoice](p, "invoices", newest, "status")
+	s.jobs = prepareList[job](p, "jobs", newest, "work_status")
+	s.offerings = prepareList[offering](p, "offerings", newest, "status")
+	// Unpublished events come last: SQLite sorts NULL below everything.
+	s.events = prepareList[event](p, "events", "published_at DESC, "+newest, "status")
+	s.sessions = prepareChildren[session](p, "event_sessions", "event_id")
+	s.media = prepareChildren[medium](p, "event_media", "event_id")
+	return p.err
 }
 
-// close waits for those who use the database, and refuses later ones. The
-// writer goes last, so that it is the one to fold the write-ahead log into the file.
+// close waits for current users and rejects later ones. The writer closes last, which folds the write-ahead log into
+// the file.
 func (s *store) close() error {
 	s.gate.Lock()
 	defer s.gate.Unlock()
@@ -226,8 +189,7 @@ func (s *store) close() error {
 	return nil
 }
 
-// use runs fn while the database is sure to stay open, or gives errClosed. What
-// fn calls must not use it again.
+// use runs fn while the database cannot be closed, or returns errClosed. fn must not call use.
 func (s *store) use(fn func() error) error {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
@@ -237,18 +199,17 @@ func (s *store) use(fn func() error) error {
 	return fn()
 }
 
-// ping says whether the database can be read.
+// ping checks that the database is readable.
 func (s *store) ping(ctx context.Context) error {
 	return s.use(func() error { return s.readers.PingContext(ctx) })
 }
 
-// read runs fn in a snapshot: all it reads is of one moment.
+// read runs fn in a snapshot.
 func (s *store) read(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return s.use(func() error { return transact(ctx, s.readers, &sql.TxOptions{ReadOnly: true}, fn) })
 }
 
-// write runs fn in a transaction that is kept when fn returns nil and is
-// undone otherwise. Writes wait for each other.
+// write runs fn in a transaction that is committed if fn returns nil. Writes wait for each other.
 func (s *store) write(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return s.use(func() error { return inTx(ctx, s.writer, fn) })
 }
@@ -268,10 +229,9 @@ func inTx(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx) error) error {
 	})
 }
 
-// transact runs fn in a transaction that is undone unless fn commits it. ctx
-// bounds the wait for a connection, and fn's statements ask about it. It does not
-// end the transaction: database/sql does that in the background, where the
-// connection can outlive the database's end.
+// transact runs fn in a transaction that is rolled back unless fn commits it. ctx bounds the wait for a connection and
+// the statements, but does not end the transaction: database/sql would do that in the background, where the connection
+// can outlive the database.
 func transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql.Tx) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -282,7 +242,7 @@ func transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)
 	}
-	// What a failed end of it could say, fn's error has said.
+	// fn's error already says why.
 	defer func() { _ = tx.Rollback() }()
 	return fn(tx)
 }
@@ -302,7 +262,7 @@ func insert[T any](ctx context.Context, tx *sql.Tx, table string, fields []field
 	return nil
 }
 
-// business gives one business, or errUnknownBusiness.
+// business returns one business, or errUnknownBusiness.
 func (s *store) business(ctx context.Context, id string) (*businessRow, error) {
 	var row businessRow
 	err := s.use(func() error {
@@ -317,14 +277,14 @@ func (s *store) business(ctx context.Context, id string) (*businessRow, error) {
 	return &row, nil
 }
 
-// businesses gives all of them, oldest first.
+// businesses returns all businesses, oldest first.
 func (s *store) businesses(ctx context.Context) (all []businessRow, err error) {
 	err = s.use(func() error {
 		rows, err := s.allBusinesses.QueryContext(ctx)
 		if err != nil {
 			return err
 		}
-		all, err = collect(rows, s.businessFields, businessCount)
+		all, err = collect(rows, s.businessFields, 0)
 		return err
 	})
 	if err != nil {
@@ -333,8 +293,8 @@ func (s *store) businesses(ctx context.Context) (all []businessRow, err error) {
 	return all, nil
 }
 
-// eventPage gives at most count events of a business in a state ("": in any),
-// the most recently published first, with their sessions and media.
+// eventPage returns at most count events with a status ("": any), the most recently published first, with their
+// sessions and media.
 func (s *store) eventPage(ctx context.Context, businessID, status string, count int64) ([]event, error) {
 	var events []event
 	err := s.read(ctx, func(tx *sql.Tx) (err error) {

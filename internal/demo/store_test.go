@@ -331,7 +331,7 @@ func TestProcessesThatStartAtOnceFillAFileOnce(t *testing.T) {
 	for i := range opened {
 		group.Go(func() {
 			if opened[i], errs[i] = openStore(t.Context(), path); errs[i] == nil {
-				errs[i] = fill(t.Context(), opened[i], smallData)
+				errs[i] = fillSmall(t.Context(), opened[i])
 			}
 		})
 	}

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// decimal is a number of hundredths: 947188 is "9471.88". Amounts of money, tax
-// rates and discounts are kept in it, and leave the service as decimal strings.
+// decimal is a number of hundredths: 947188 is "9471.88". Money, tax rates and discounts are stored as integers and
+// sent as decimal strings.
 type decimal int64
 
-// String gives d with exactly two decimals.
+// String returns d with two decimals.
 func (d decimal) String() string { return string(d.append(nil)) }
 
 func (d decimal) append(b []byte) []byte {
@@ -23,11 +23,7 @@ func (d decimal) append(b []byte) []byte {
 	return append(b, '.', byte('0'+cents/10), byte('0'+cents%10))
 }
 
-// percent gives rate percent of d, rounded half up, for amounts of zero and more.
-func (d decimal) percent(rate decimal) decimal { return (d*rate + 5000) / 10000 }
-
-// Scan reads the integer that the schema keeps for a decimal. It implements
-// sql.Scanner.
+// Scan implements sql.Scanner.
 func (d *decimal) Scan(src any) error {
 	n, ok := src.(int64)
 	if !ok {
@@ -37,12 +33,15 @@ func (d *decimal) Scan(src any) error {
 	return nil
 }
 
-// instant writes t as the schema keeps instants: RFC 3339 in UTC to the second,
-// which sorts as text in the order of time.
+// instant formats t as the database stores times: RFC 3339 in UTC to the second, which sorts by time.
 func instant(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// nullable scans a column that may be NULL into a pointer, which is nil then.
-// database/sql would do it too, by reflection, which is felt on a page of records.
+// at returns a time for a column that may be NULL.
+func at(t time.Time) *string { return new(instant(t)) }
+
+const day = 24 * time.Hour
+
+// nullable scans a column that may be NULL. database/sql does so by reflection, which is noticeably slower.
 type nullable[T any] struct{ to **T }
 
 // Scan implements sql.Scanner.
@@ -59,7 +58,7 @@ func (n nullable[T]) Scan(src any) error {
 	return nil
 }
 
-// nullableDecimal is nullable for a decimal, which is an integer in the database.
+// nullableDecimal is nullable for a decimal.
 type nullableDecimal struct{ to **decimal }
 
 // Scan implements sql.Scanner.

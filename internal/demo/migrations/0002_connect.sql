@@ -37,7 +37,7 @@ CREATE TABLE documents (
 	business_id TEXT NOT NULL REFERENCES businesses (id),
 	name        TEXT NOT NULL CHECK (name IN ('hours', 'service-areas', 'receptionist')),
 	content     TEXT NOT NULL CHECK (json_valid(content)),
-	version     INTEGER NOT NULL,
+	version     INTEGER NOT NULL DEFAULT 1,
 	updated_at  TEXT NOT NULL,
 	PRIMARY KEY (business_id, name)
 ) STRICT, WITHOUT ROWID;
@@ -103,13 +103,13 @@ CREATE TABLE receptionist_faqs (
 	id           TEXT PRIMARY KEY,
 	business_id  TEXT NOT NULL REFERENCES businesses (id),
 	question     TEXT NOT NULL,
-	question_key TEXT NOT NULL,
+	lookup_key   TEXT NOT NULL,
 	answer       TEXT NOT NULL,
 	enabled      INTEGER NOT NULL CHECK (enabled IN (0, 1)),
-	version      INTEGER NOT NULL,
+	version      INTEGER NOT NULL DEFAULT 1,
 	created_at   TEXT NOT NULL,
 	updated_at   TEXT NOT NULL,
-	UNIQUE (business_id, question_key)
+	UNIQUE (business_id, lookup_key)
 ) STRICT;
 
 CREATE INDEX receptionist_faqs_oldest ON receptionist_faqs (business_id, created_at, id);
@@ -118,15 +118,15 @@ CREATE TABLE receptionist_services (
 	id               TEXT PRIMARY KEY,
 	business_id      TEXT NOT NULL REFERENCES businesses (id),
 	name             TEXT NOT NULL,
-	name_key         TEXT NOT NULL,
+	lookup_key       TEXT NOT NULL,
 	description      TEXT,
 	duration_minutes INTEGER CHECK (duration_minutes BETWEEN 5 AND 1440),
 	price            INTEGER CHECK (price >= 0),
 	bookable         INTEGER NOT NULL CHECK (bookable IN (0, 1)),
-	version          INTEGER NOT NULL,
+	version          INTEGER NOT NULL DEFAULT 1,
 	created_at       TEXT NOT NULL,
 	updated_at       TEXT NOT NULL,
-	UNIQUE (business_id, name_key),
+	UNIQUE (business_id, lookup_key),
 	CHECK (bookable = 0 OR duration_minutes IS NOT NULL)
 ) STRICT;
 
@@ -206,7 +206,7 @@ CREATE TABLE objects (
 	type        TEXT NOT NULL,
 	fields      TEXT NOT NULL CHECK (json_valid(fields)),
 	search_text TEXT NOT NULL,
-	version     INTEGER NOT NULL,
+	version     INTEGER NOT NULL DEFAULT 1,
 	created_at  TEXT NOT NULL,
 	updated_at  TEXT NOT NULL,
 	FOREIGN KEY (business_id, type) REFERENCES object_types (business_id, name)
