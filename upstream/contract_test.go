@@ -320,9 +320,9 @@ func TestMoreRecordsThanAPageHoldsAreRefused(t *testing.T) {
 func TestPaginationIsWhatWasAsked(t *testing.T) {
 	t.Parallel()
 	for pagination, where := range map[string]string{
-		`{"current_page":2,"per_page":25,"total_items":0,"total_pages":0}`:                   "pagination.current_page: expected the page that was asked for, 1",
+		`{"current_page":2,"per_page":25,"total_items":0,"total_pages":0}`:                   "pagination.current_page: expected the requested page, 1",
 		`{"current_page":1,"per_page":24,"total_items":0,"total_pages":0}`:                   "pagination.per_page: expected the requested per_page",
-		`{"current_page":1,"per_page":25,"total_items":-1,"total_pages":0}`:                  "pagination.total_items: expected an integer that is not negative",
+		`{"current_page":1,"per_page":25,"total_items":-1,"total_pages":0}`:                  "pagination.total_items: expected a non-negative integer",
 		`{"current_page":1,"per_page":25,"total_items":0,"total_pages":-0}`:                  "pagination.total_pages",
 		`{"current_page":1,"per_page":25,"total_items":0.0,"total_pages":0}`:                 "pagination.total_items",
 		`{"current_page":1,"per_page":25,"total_items":1e3,"total_pages":0}`:                 "pagination.total_items",
