@@ -129,7 +129,7 @@ type outcome struct {
 // errClosed is returned after Close.
 var errClosed = errors.New("the Vault source is closed")
 
-// New returns a source and logs in in the background. It returns an error for invalid options, but not if Vault is unavailable. ctx
+// New returns a source, which logs in asynchronously. It returns an error for invalid options, but not if Vault is unavailable. ctx
 // applies to New only.
 func New(ctx context.Context, o Options) (*Source, error) {
 	if err := ctx.Err(); err != nil {
