@@ -2,65 +2,64 @@ package authsigner
 
 import "sync"
 
-// sourceHealth is what the look-ups of all keys together say about the source.
+// sourceHealth tracks whether the source is available, from the lookups of all keys.
 //
-// One key's failures say little: a policy may deny just that one. So the source is away when two different keys have
-// failed with no answer between. A failure counts until the source answers for any key, and for window at most after
-// the last failure or the last look-up that was made to see whether it goes on. A source that answers is not away,
-// however slow it is.
+// The source is considered unavailable after lookups of two different keys have failed with no success in between; a single key
+// may fail because of a policy. A failure counts until any lookup succeeds, but for at most window after the last failure or
+// the last lookup allowed since.
 type sourceHealth struct {
 	window int64 // ns; set before use
 
-	mu       sync.Mutex
-	away     bool
-	failed   string // the key that failed last; "" once the source has answered
-	until    int64  // when that no longer counts
-	answered int64  // when it last answered, for any key
-	nextAsk  int64  // while away: when the next look-up may be made
+	mu          sync.Mutex
+	unavailable bool
+	failed      string // the key that failed last; "" after a success
+	until       int64  // when that failure stops counting
+	succeeded   int64  // time of the last success, for any key
+	nextLookup  int64  // while unavailable: when the next lookup is allowed
 }
 
-// noteFailure reports whether the source has just become away.
+// noteFailure records a failed lookup. It reports whether the source has just become unavailable.
 func (h *sourceHealth) noteFailure(publicKey string, now int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	was := h.awayLocked(now)
-	h.away = was || h.failsLocked(now) && h.failed != publicKey
+	was := h.unavailableLocked(now)
+	h.unavailable = was || h.failsLocked(now) && h.failed != publicKey
 	h.failed, h.until = publicKey, now+h.window
-	return h.away && !was
+	return h.unavailable && !was
 }
 
-// noteAnswer reports whether the source was away until now.
-func (h *sourceHealth) noteAnswer(now int64) bool {
+// noteSuccess records a successful lookup. It reports whether the source was unavailable until now.
+func (h *sourceHealth) noteSuccess(now int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	was := h.away
-	h.away, h.failed, h.answered = false, "", now
+	was := h.unavailable
+	h.unavailable, h.failed, h.succeeded = false, "", now
 	return was
 }
 
-// isAway says whether look-ups are expected to fail.
-func (h *sourceHealth) isAway(now int64) bool {
+// isUnavailable reports whether the source is considered unavailable.
+func (h *sourceHealth) isUnavailable(now int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.awayLocked(now)
+	return h.unavailableLocked(now)
 }
 
-// stillFails says whether failures are recent, and the source has not answered for any key since failedAt.
+// stillFails reports whether a failure counts and no lookup has succeeded since failedAt.
 func (h *sourceHealth) stillFails(failedAt, now int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return failedAt > h.answered && h.failsLocked(now)
+	return failedAt > h.succeeded && h.failsLocked(now)
 }
 
-// mayAsk says whether a look-up may be made now: always, but while the source is away only every retry nanoseconds.
-func (h *sourceHealth) mayAsk(now, retry int64) bool {
+// allowLookup reports whether a lookup may begin: always while the source is available, otherwise every retry nanoseconds.
+func (h *sourceHealth) allowLookup(now, retry int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.awayLocked(now) {
-		if now < h.nextAsk && h.nextAsk-now <= retry {
+	if h.unavailableLocked(now) {
+		if now < h.nextLookup && h.nextLookup-now <= retry {
 			return false
 		}
-		h.nextAsk = now + retry
+		h.nextLookup = now + retry
 	}
 	if h.failsLocked(now) {
 		h.until = now + h.window
@@ -68,7 +67,7 @@ func (h *sourceHealth) mayAsk(now, retry int64) bool {
 	return true
 }
 
-func (h *sourceHealth) awayLocked(now int64) bool { return h.away && h.failsLocked(now) }
+func (h *sourceHealth) unavailableLocked(now int64) bool { return h.unavailable && h.failsLocked(now) }
 
 func (h *sourceHealth) failsLocked(now int64) bool {
 	left := h.until - now

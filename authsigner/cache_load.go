@@ -8,38 +8,38 @@ import (
 	"time"
 )
 
-// lookupAttempts is how often a Lookup starts over because its key was invalidated while it was being looked up.
+// lookupAttempts is the number of attempts of a Lookup whose key is invalidated during the lookup.
 const lookupAttempts = 3
 
 var (
-	// errInvalidated is the outcome of a look-up whose key was invalidated meanwhile.
-	errInvalidated = fmt.Errorf("%w: the key is being changed", ErrUnavailable)
+	// errInvalidated is the result of a lookup whose key was invalidated in the meantime.
+	errInvalidated = fmt.Errorf("%w: the key was changed during the lookup", ErrUnavailable)
 
 	errClosed = fmt.Errorf("%w: the cache is closed", ErrUnavailable)
 )
 
-// flight is a look-up under way.
-type flight struct {
-	ctx      context.Context // ends with the look-up's deadline
-	known    bool            // there is a credential to fall back on
-	outdated bool            // invalidated meanwhile, so its answer is not to be used; under Cache.mu
+// pendingLookup is a lookup in progress.
+type pendingLookup struct {
+	ctx      context.Context // with the lookup's deadline
+	known    bool            // there is a cached credential
+	outdated bool            // the key was invalidated, so the result must be discarded; guarded by Cache.mu
 	done     chan struct{}
-	cred     *Credential // set before done is closed, as is err
+	cred     *Credential // set before done is closed, like err
 	err      error
 }
 
-// refresh starts a look-up of a fresh entry in the background, unless one was started less than RetryAfterFailure ago.
+// refresh starts a lookup in the background, unless one was started less than RetryAfterFailure ago.
 func (c *Cache) refresh(publicKey string, e *cacheEntry, now int64) {
 	at := e.refreshAt.Load()
 	if now < at || !e.refreshAt.CompareAndSwap(at, now+int64(c.o.RetryAfterFailure)) {
 		return
 	}
-	if c.health.mayAsk(now, int64(c.o.RetryAfterFailure)) {
-		c.fly(publicKey, true)
+	if c.health.allowLookup(now, int64(c.o.RetryAfterFailure)) {
+		c.lookup(publicKey, true)
 	}
 }
 
-// load answers when nothing fresh is at hand.
+// load returns a credential that is not in the cache or past its TTL.
 func (c *Cache) load(ctx context.Context, publicKey string) (*Credential, error) {
 	if !ValidPublicKey(publicKey) {
 		return nil, ErrUnknownKey
@@ -53,7 +53,7 @@ func (c *Cache) load(ctx context.Context, publicKey string) (*Credential, error)
 	return c.loadOnce(ctx, publicKey)
 }
 
-// loadOnce returns errInvalidated if the key was invalidated meanwhile.
+// loadOnce is one attempt of load. It returns errInvalidated if the key was invalidated in the meantime.
 func (c *Cache) loadOnce(ctx context.Context, publicKey string) (*Credential, error) {
 	now := c.now()
 	e, ok := c.entries.GetIfPresent(publicKey)
@@ -61,38 +61,38 @@ func (c *Cache) loadOnce(ctx context.Context, publicKey string) (*Credential, er
 		return e.cred, nil
 	}
 	if !ok || !c.usable(e, now) {
-		return c.loadUnknown(ctx, publicKey, now)
+		return c.loadUncached(ctx, publicKey, now)
 	}
 
-	// There is a credential past its TTL. It is used only if a look-up has failed, or if the source is known to be
-	// unavailable, and then look-ups go on in the background.
+	// There is a credential past its TTL. It is used only if a lookup has failed or the source is unavailable; lookups then
+	// continue in the background.
 	if c.justFailed(e, now) {
 		return c.stale(publicKey, e)
 	}
-	if c.health.isAway(now) || c.health.stillFails(e.failedAt.Load(), now) {
-		if c.health.mayAsk(now, int64(c.o.RetryAfterFailure)) {
-			c.fly(publicKey, true)
+	if c.health.isUnavailable(now) || c.health.stillFails(e.failedAt.Load(), now) {
+		if c.health.allowLookup(now, int64(c.o.RetryAfterFailure)) {
+			c.lookup(publicKey, true)
 		}
 		return c.stale(publicKey, e)
 	}
-	cred, err := c.await(ctx, publicKey, c.fly(publicKey, true))
+	cred, err := c.await(ctx, publicKey, c.lookup(publicKey, true))
 	if definite(err) || errors.Is(err, errInvalidated) || ctx.Err() != nil {
 		return cred, err
 	}
 	return c.stale(publicKey, e)
 }
 
-// loadUnknown answers for a key without a credential to fall back on.
-func (c *Cache) loadUnknown(ctx context.Context, publicKey string, now int64) (*Credential, error) {
-	if !c.health.mayAsk(now, int64(c.o.RetryAfterFailure)) {
-		c.event(CacheEvent{Kind: CacheRefused, PublicKey: publicKey})
-		return nil, fmt.Errorf("%w: it has not answered lately", ErrUnavailable)
+// loadUncached looks up a key without a cached credential.
+func (c *Cache) loadUncached(ctx context.Context, publicKey string, now int64) (*Credential, error) {
+	if !c.health.allowLookup(now, int64(c.o.RetryAfterFailure)) {
+		c.event(CacheEvent{Kind: CacheSkipped, PublicKey: publicKey})
+		return nil, fmt.Errorf("%w: recent lookups have failed", ErrUnavailable)
 	}
-	return c.await(ctx, publicKey, c.fly(publicKey, false))
+	return c.await(ctx, publicKey, c.lookup(publicKey, false))
 }
 
-// await waits for a look-up, which is nil if the cache is closed.
-func (c *Cache) await(ctx context.Context, publicKey string, f *flight) (*Credential, error) {
+// await waits for a lookup, which is nil if the cache is closed.
+func (c *Cache) await(ctx context.Context, publicKey string, f *pendingLookup) (*Credential, error) {
 	if f == nil {
 		return nil, errClosed
 	}
@@ -101,11 +101,11 @@ func (c *Cache) await(ctx context.Context, publicKey string, f *flight) (*Creden
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
 	case <-f.ctx.Done():
-		// A source that does not heed its deadline must not hold up whoever asks. One that does answers now.
+		// A source that respects its deadline returns now. Do not wait for one that ignores it.
 		select {
 		case <-f.done:
 		case <-time.After(c.o.LoadTimeout/4 + time.Millisecond):
-			err := fmt.Errorf("%w: no answer within %s", ErrUnavailable, c.o.LoadTimeout)
+			err := fmt.Errorf("%w: no response within %s", ErrUnavailable, c.o.LoadTimeout)
 			if e, ok := c.entries.GetIfPresent(publicKey); ok {
 				e.failedAt.Store(max(c.now(), 1))
 			}
@@ -116,7 +116,7 @@ func (c *Cache) await(ctx context.Context, publicKey string, f *flight) (*Creden
 	return f.cred, f.err
 }
 
-// stale answers with an entry past its TTL, if it has not been taken away meanwhile.
+// stale returns a credential past its TTL, or errInvalidated if the entry was removed in the meantime.
 func (c *Cache) stale(publicKey string, e *cacheEntry) (*Credential, error) {
 	if current, ok := c.entries.GetIfPresent(publicKey); !ok || current != e {
 		return nil, errInvalidated
@@ -125,20 +125,20 @@ func (c *Cache) stale(publicKey string, e *cacheEntry) (*Credential, error) {
 	return e.cred, nil
 }
 
-// fly returns the look-up of the key that is under way, or starts one. It returns nil if the cache is closed.
-func (c *Cache) fly(publicKey string, known bool) *flight {
+// lookup returns the pending lookup of the key, or starts one. It returns nil if the cache is closed.
+func (c *Cache) lookup(publicKey string, known bool) *pendingLookup {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f, ok := c.flights[publicKey]; ok {
+	if f, ok := c.pending[publicKey]; ok {
 		return f
 	}
 	if c.closed {
 		return nil
 	}
-	publicKey = strings.Clone(publicKey) // it may be part of a request's buffer
+	publicKey = strings.Clone(publicKey) // may reference a larger buffer of the request
 	ctx, cancel := context.WithTimeout(c.ctx, c.o.LoadTimeout)
-	f := &flight{ctx: ctx, known: known, done: make(chan struct{})}
-	c.flights[publicKey] = f
+	f := &pendingLookup{ctx: ctx, known: known, done: make(chan struct{})}
+	c.pending[publicKey] = f
 	c.wg.Go(func() {
 		defer cancel()
 		c.run(publicKey, f)
@@ -146,40 +146,40 @@ func (c *Cache) fly(publicKey string, known bool) *flight {
 	return f
 }
 
-// run does the look-up, stores what came of it, and tells who waits.
-func (c *Cache) run(publicKey string, f *flight) {
+// run performs the lookup, stores the result, and wakes the waiting requests.
+func (c *Cache) run(publicKey string, f *pendingLookup) {
 	places := c.firstLoads
 	if f.known {
 		places = c.reloads
 	}
-	// Half of the time is the source's own, or else a crowd would make it look as if it did not answer.
+	// Half of the timeout is reserved for the source, or else a long queue would look like an outage.
 	queued := time.Now()
-	crowded := time.NewTimer(c.o.LoadTimeout / 2)
-	defer crowded.Stop()
+	queueTimeout := time.NewTimer(c.o.LoadTimeout / 2)
+	defer queueTimeout.Stop()
 	select {
 	case places <- struct{}{}:
 		defer func() { <-places }()
 	case <-f.ctx.Done():
-		c.land(publicKey, f, func() { f.err = errClosed })
+		c.finish(publicKey, f, func() { f.err = errClosed })
 		return
-	case <-crowded.C:
-		err := fmt.Errorf("%w: too many look-ups at once", ErrUnavailable)
-		c.land(publicKey, f, func() { f.err = err })
+	case <-queueTimeout.C:
+		err := fmt.Errorf("%w: too many concurrent lookups", ErrUnavailable)
+		c.finish(publicKey, f, func() { f.err = err })
 		c.event(CacheEvent{Kind: CacheFailed, PublicKey: publicKey, Err: err, Took: time.Since(queued)})
 		return
 	}
 
 	began, started, epoch := time.Now(), c.now(), c.epoch.Load()
-	cred, err := c.ask(f.ctx, publicKey)
+	cred, err := c.query(f.ctx, publicKey)
 	took, now := time.Since(began), c.now()
 	kind := kindOf(err)
 	if kind == CacheFailed && c.ctx.Err() != nil {
-		// It failed because the cache is being closed, which says nothing about the source.
-		c.land(publicKey, f, func() { f.err = err })
+		// It failed because the cache is being closed: do not record it as a failure of the source.
+		c.finish(publicKey, f, func() { f.err = err })
 		return
 	}
 
-	c.land(publicKey, f, func() {
+	c.finish(publicKey, f, func() {
 		if f.outdated {
 			f.err = errInvalidated
 			return
@@ -206,37 +206,37 @@ func (c *Cache) run(publicKey string, f *flight) {
 
 	if kind == CacheFailed {
 		c.noteFailure(publicKey, err)
-	} else if c.health.noteAnswer(now) {
-		c.event(CacheEvent{Kind: CacheBack, PublicKey: publicKey})
+	} else if c.health.noteSuccess(now) {
+		c.event(CacheEvent{Kind: CacheAvailable, PublicKey: publicKey})
 	}
 	c.event(CacheEvent{Kind: kind, PublicKey: publicKey, Err: err, Took: took})
 }
 
-// land ends a look-up. store runs under c.mu, after which nobody finds the look-up any more.
-func (c *Cache) land(publicKey string, f *flight, store func()) {
+// finish ends a lookup. store runs under c.mu.
+func (c *Cache) finish(publicKey string, f *pendingLookup, store func()) {
 	c.mu.Lock()
-	if c.flights[publicKey] == f {
-		delete(c.flights, publicKey)
+	if c.pending[publicKey] == f {
+		delete(c.pending, publicKey)
 	}
 	store()
 	c.mu.Unlock()
 	close(f.done)
 }
 
-// ask asks the source and brings its answer into one of four forms: a credential, ErrUnknownKey, an error that wraps
-// both ErrMalformedCredential and ErrUnavailable, or one that wraps ErrUnavailable.
-func (c *Cache) ask(ctx context.Context, publicKey string) (cred *Credential, err error) {
+// query calls the source. It returns a credential, ErrUnknownKey, an error that wraps both ErrMalformedCredential and
+// ErrUnavailable, or one that wraps only ErrUnavailable.
+func (c *Cache) query(ctx context.Context, publicKey string) (cred *Credential, err error) {
 	defer func() {
-		if p := recover(); p != nil { // on this goroutine it would end the whole process
+		if p := recover(); p != nil { // nothing else on this goroutine recovers
 			cred, err = nil, fmt.Errorf("%w: the source panicked: %v", ErrUnavailable, p)
 		}
 	}()
 	cred, err = c.src.Lookup(ctx, publicKey)
 	switch {
 	case err == nil && cred == nil:
-		return nil, fmt.Errorf("%w: the source answered nothing", ErrUnavailable)
+		return nil, fmt.Errorf("%w: the source returned neither a credential nor an error", ErrUnavailable)
 	case err == nil && cred.PublicKey != publicKey:
-		return nil, fmt.Errorf("%w: the source answered with another key's credential", ErrUnavailable)
+		return nil, fmt.Errorf("%w: the source returned the credential of another key", ErrUnavailable)
 	case err == nil:
 		return cred, nil
 	case errors.Is(err, ErrMalformedCredential):
@@ -244,7 +244,7 @@ func (c *Cache) ask(ctx context.Context, publicKey string) (cred *Credential, er
 	case errors.Is(err, ErrUnknownKey) && !errors.Is(err, ErrUnavailable):
 		return nil, ErrUnknownKey
 	case errors.Is(err, ErrUnknownKey):
-		return nil, fmt.Errorf("%w: %s", ErrUnavailable, err.Error()) // whoever is not certain does not know
+		return nil, fmt.Errorf("%w: %s", ErrUnavailable, err.Error()) // not wrapped: an outage that also says unknown is an outage
 	case errors.Is(err, ErrUnavailable):
 		return nil, err
 	default:
@@ -252,7 +252,7 @@ func (c *Cache) ask(ctx context.Context, publicKey string) (cred *Credential, er
 	}
 }
 
-// kindOf sorts what ask returned.
+// kindOf classifies the error of query.
 func kindOf(err error) CacheEventKind {
 	switch {
 	case err == nil:
@@ -266,11 +266,11 @@ func kindOf(err error) CacheEventKind {
 	}
 }
 
-// definite says whether the error, one of ask's, is the source's word on the key, so that no earlier one counts.
+// definite reports whether an error of query is about the key itself, so that a cached credential must not be used.
 func definite(err error) bool { return kindOf(err) != CacheFailed }
 
 func (c *Cache) noteFailure(publicKey string, err error) {
 	if c.health.noteFailure(publicKey, c.now()) {
-		c.event(CacheEvent{Kind: CacheAway, PublicKey: publicKey, Err: err})
+		c.event(CacheEvent{Kind: CacheUnavailable, PublicKey: publicKey, Err: err})
 	}
 }

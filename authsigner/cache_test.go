@@ -450,7 +450,7 @@ func TestAHungSourceDelaysRequestsUntilItsLookupsHaveFailedAndNoneAfterwards(t *
 			}
 			pass(100 * time.Millisecond)
 		}
-		require.True(b, b.Stats().Away)
+		require.True(b, b.Stats().Unavailable)
 		require.LessOrEqual(b, src.totalCount()-before, 11)
 		// Keys never seen do not wait either, but for the one that asks.
 		var waited, wrong atomic.Int32
@@ -477,7 +477,7 @@ func TestAHungSourceDelaysRequestsUntilItsLookupsHaveFailedAndNoneAfterwards(t *
 		pass(time.Second)
 		b.requireFound("pk_live_never_seen_yet", testSecret)
 		b.requireRefused(keys[0], authsigner.ErrUnknownKey)
-		require.False(b, b.Stats().Away)
+		require.False(b, b.Stats().Unavailable)
 	})
 }
 
@@ -548,13 +548,13 @@ func TestAfterAQuietTimeTheSourceIsAskedBeforeAnOldCredentialIsTrusted(t *testin
 		src.set(func() { src.down = errSourceDown })
 		b.requireFound(testKey, testSecret)
 		b.requireFound(otherKey, testSecret)
-		require.True(b, b.Stats().Away)
+		require.True(b, b.Stats().Unavailable)
 
 		// Nobody calls, the source comes back, the key is revoked.
 		src.set(func() { src.down = nil })
 		src.remove(testKey)
 		pass(10 * time.Minute)
-		require.False(b, b.Stats().Away)
+		require.False(b, b.Stats().Unavailable)
 		b.requireRefused(testKey, authsigner.ErrUnknownKey)
 	})
 }
@@ -572,7 +572,7 @@ func TestOneFailingKeyDoesNotPutOffTheRevocationOfOthers(t *testing.T) {
 		}
 		src.remove(otherKey)
 		b.requireRefused(otherKey, authsigner.ErrUnknownKey)
-		require.False(b, b.Stats().Away)
+		require.False(b, b.Stats().Unavailable)
 	})
 }
 
@@ -596,7 +596,7 @@ func TestAMalformedEntryIsUnavailableAtOnceAndAlone(t *testing.T) {
 				_, _, err := b.lookup(testKey)
 				require.ErrorIs(b, err, authsigner.ErrMalformedCredential)
 				b.requireFound(otherKey, testSecret)
-				require.False(b, b.Stats().Away)
+				require.False(b, b.Stats().Unavailable)
 				require.Equal(b, 1, events.count(authsigner.CacheMalformed))
 
 				src.set(func() { delete(src.errs, testKey) })
@@ -743,7 +743,7 @@ func TestAFloodOfInventedKeysNeitherFloodsASlowSourceNorHoldsUpKnownKeys(t *test
 		require.Equal(b, 100*time.Millisecond, took)
 		wg.Wait()
 		require.LessOrEqual(b, src.most, 9)
-		require.False(b, b.Stats().Away, "a crowd before the source says nothing about it")
+		require.False(b, b.Stats().Unavailable, "a crowd before the source says nothing about it")
 	})
 }
 
@@ -882,7 +882,7 @@ func TestOutagesAndRecoveriesAreReported(t *testing.T) {
 		synctest.Wait()
 		for kind, want := range map[authsigner.CacheEventKind]int{
 			authsigner.CacheLoaded: 3, authsigner.CacheUnknown: 1, authsigner.CacheFailed: 3, authsigner.CacheStale: 3,
-			authsigner.CacheAway: 1, authsigner.CacheBack: 1, authsigner.CacheRefused: 1, authsigner.CacheMalformed: 0,
+			authsigner.CacheUnavailable: 1, authsigner.CacheAvailable: 1, authsigner.CacheSkipped: 1, authsigner.CacheMalformed: 0,
 		} {
 			require.Equal(b, want, events.count(kind), string(kind))
 		}

@@ -14,18 +14,17 @@ import (
 	"unicode/utf8"
 )
 
-// The bounds of what a credential record may hold, in bytes. They are far above anything issued and keep an entry
-// that was filled with something else from becoming a header or a key.
+// Maximum lengths in a credential record, in bytes. Issued values are much shorter.
 const (
 	maxSecretBytes = 4096
 	maxIDBytes     = 255
 	maxNameBytes   = 1024
 )
 
-// MaxLimit is the highest Limit that a credential may carry, in requests a minute.
+// MaxLimit is the maximum of Credential.Limit, in requests per minute.
 const MaxLimit = math.MaxInt32
 
-// The field names of a credential record, one KV entry for each public key.
+// The field names of a credential record.
 const (
 	fieldPrivateKey         = "private_key"
 	fieldPreviousPrivateKey = "previous_private_key"
@@ -40,45 +39,43 @@ const (
 // Status is the state of a business's account.
 type Status string
 
-// The states of an account. Whatever is not StatusActive is treated as inactive.
+// The states of an account.
 const (
 	StatusActive   Status = "active"
 	StatusInactive Status = "inactive"
 )
 
-// Credential is what the gateway knows about one public key. It is immutable once handed out, because concurrent
-// requests share it; [Credential.Clone] makes a copy that may be changed. It must not be copied otherwise.
+// Credential is a business's key pair and the business that it belongs to. Credentials are shared by concurrent requests and must
+// not be modified or copied; use [Credential.Clone].
 type Credential struct {
-	PublicKey  string // [A-Za-z0-9_-]{8,128}, see ValidPublicKey
+	PublicKey  string // see ValidPublicKey
 	PrivateKey Secret // the HMAC key, its bytes as issued; never empty
 
-	// PreviousPrivateKey, if not empty, is the secret before the last rotation. It verifies as well, as long as the
-	// clock is before PreviousExpiresAt.
+	// PreviousPrivateKey, if not empty, is the private key before the last rotation. It is valid until PreviousExpiresAt.
 	PreviousPrivateKey Secret
-	PreviousExpiresAt  time.Time // UTC; zero when there is no previous secret
+	PreviousExpiresAt  time.Time // UTC; zero if there is no previous private key
 
 	BusinessID   string // visible ASCII, opaque
-	BusinessName string // for people, UTF-8
+	BusinessName string // display name, UTF-8
 	BusinessSlug string // visible ASCII
 
-	Status Status // only StatusActive may call
+	Status Status // only StatusActive may call the API
 
-	// Limit is the key's own limit in requests a minute, 1 to MaxLimit; 0 stands for the contract's default.
+	// Limit is the key's rate limit in requests per minute, 1 to MaxLimit. Zero means the gateway's default.
 	Limit int
 
-	current, previous macs // ready HMAC states of the two secrets
+	current, previous macs // HMAC states of the two private keys
 }
 
-// CredentialSource finds the credential of a public key.
+// CredentialSource provides credentials.
 type CredentialSource interface {
-	// Lookup returns the credential of publicKey, which satisfies ValidPublicKey. It returns an error that wraps
-	// ErrUnknownKey if it knows for certain that there is no such key, and any other error (ErrUnavailable,
-	// ErrMalformedCredential, the context's) if it does not know. The credential is shared: nobody changes it.
+	// Lookup returns the credential of publicKey, which satisfies ValidPublicKey. The error wraps ErrUnknownKey only if the
+	// key certainly does not exist; any other error means that this is not known. The credential must not be modified.
 	Lookup(ctx context.Context, publicKey string) (*Credential, error)
 }
 
-// ValidPublicKey reports whether s may be a public key: ^[A-Za-z0-9_-]{8,128}$. Nothing else ever becomes part of a
-// path or of a cache's key. Issued keys start with pk_live_ or pk_test_; the prefix is not required.
+// ValidPublicKey reports whether s matches ^[A-Za-z0-9_-]{8,128}$. Only such strings are looked up. Issued keys begin with
+// pk_live_ or pk_test_, but the prefix is not required.
 func ValidPublicKey(s string) bool {
 	if len(s) < 8 || len(s) > 128 {
 		return false
@@ -93,21 +90,20 @@ func ValidPublicKey(s string) bool {
 	return true
 }
 
-// DecodeCredential reads the record of publicKey as a store holds it. Its fields:
+// DecodeCredential decodes a stored record of publicKey. Its fields are:
 //
 //	private_key           string, required, not empty
-//	previous_private_key  string, optional; only with an end
-//	previous_expires_at   RFC 3339, the end of previous_private_key
+//	previous_private_key  string, optional
+//	previous_expires_at   RFC 3339, required with previous_private_key
 //	business_id           string, required, visible ASCII
 //	business_name         string, required, text without control characters
 //	business_slug         string, required, visible ASCII
 //	status                "active" or "inactive", required
-//	limit                 optional integer of at least 1, requests a minute; a JSON number, or its digits as a string
+//	limit                 optional integer of at least 1, requests per minute; a JSON number, or a string of digits
 //	                      as `vault kv put limit=120` writes it
 //
-// Null is the same as absent, and an empty string the same as absent for the optional fields. Fields that it does
-// not know are left alone. Everything else is an error that wraps ErrMalformedCredential, names the field and holds
-// none of the values. An expired previous secret is kept; it just verifies nothing.
+// Null means absent, and so does an empty string in optional fields. Unknown fields are ignored. Errors wrap
+// ErrMalformedCredential and name the field, but contain no values. An expired previous private key is kept, but is not valid.
 func DecodeCredential(publicKey string, data map[string]any) (*Credential, error) {
 	if !ValidPublicKey(publicKey) {
 		return nil, malformed("public key", "does not match [A-Za-z0-9_-]{8,128}")
@@ -140,7 +136,7 @@ func DecodeCredential(publicKey string, data map[string]any) (*Credential, error
 		if err != nil { // err would quote the value
 			return nil, malformed(fieldPreviousExpiresAt, "is not an RFC 3339 instant")
 		}
-		if c.PreviousPrivateKey != "" { // a date left over from a secret that was removed means nothing
+		if c.PreviousPrivateKey != "" { // ignore a date without a key
 			c.PreviousExpiresAt = at.UTC()
 		}
 	}
@@ -156,8 +152,8 @@ func DecodeCredential(publicKey string, data map[string]any) (*Credential, error
 	return c, nil
 }
 
-// Validate says whether the credential is one that DecodeCredential would return: it wraps ErrMalformedCredential,
-// names the first field that is wrong, and never quotes a value. Stores call it before they write.
+// Validate returns an error unless DecodeCredential would return the same credential. The error wraps ErrMalformedCredential
+// and names the first invalid field, but contains no values. Stores call it before they write.
 func (c *Credential) Validate() error {
 	if !ValidPublicKey(c.PublicKey) {
 		return malformed("public key", "does not match [A-Za-z0-9_-]{8,128}")
@@ -170,7 +166,7 @@ func (c *Credential) Validate() error {
 			return err
 		}
 		if c.PreviousExpiresAt.IsZero() {
-			return malformed(fieldPreviousExpiresAt, "is missing, and there is a "+fieldPreviousPrivateKey)
+			return malformed(fieldPreviousExpiresAt, "is required with "+fieldPreviousPrivateKey)
 		}
 		if y := c.PreviousExpiresAt.UTC().Year(); y < 0 || y > 9999 {
 			return malformed(fieldPreviousExpiresAt, "is not an RFC 3339 instant")
@@ -190,16 +186,16 @@ func (c *Credential) Validate() error {
 	case "":
 		return malformed(fieldStatus, "is missing")
 	default:
-		return malformed(fieldStatus, "is neither active nor inactive")
+		return malformed(fieldStatus, "must be active or inactive")
 	}
 	if c.Limit < 0 || c.Limit > MaxLimit {
-		return malformed(fieldLimit, "is not an integer from 1 to "+strconv.Itoa(MaxLimit))
+		return malformed(fieldLimit, "must be an integer from 1 to "+strconv.Itoa(MaxLimit))
 	}
 	return nil
 }
 
-// Record returns the record that DecodeCredential reads, its secrets revealed: for stores only. Optional fields that
-// are not set are left out. Values are strings, and an int for limit.
+// Record returns the record for DecodeCredential, with its private keys revealed. It is only for stores. Unset optional fields are
+// omitted. Values are strings, except for limit, which is an int.
 func (c *Credential) Record() map[string]any {
 	record := map[string]any{
 		fieldPrivateKey:   c.PrivateKey.Reveal(),
@@ -218,7 +214,7 @@ func (c *Credential) Record() map[string]any {
 	return record
 }
 
-// Clone returns a copy that nobody else holds, for a store's Update to change.
+// Clone returns a copy that may be modified.
 func (c *Credential) Clone() *Credential {
 	return &Credential{
 		PublicKey:          c.PublicKey,
@@ -233,16 +229,15 @@ func (c *Credential) Clone() *Credential {
 	}
 }
 
-// String says which credential it is: its public key, business and status.
+// String returns the public key, business and status.
 func (c *Credential) String() string {
 	return "credential " + c.PublicKey + " of business " + c.BusinessID + " (" + string(c.Status) + ")"
 }
 
-// Format writes what String returns for every verb. fmt would otherwise print the states that concurrent requests are
-// using.
+// Format writes the result of String for every verb, so that fmt does not read states used by concurrent requests.
 func (c *Credential) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
 
-// LogValue shows log/slog what may be in a log.
+// LogValue implements [slog.LogValuer] without secrets.
 func (c *Credential) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("public_key", c.PublicKey),
@@ -269,15 +264,15 @@ func decodeLimit(v any) (int, error) {
 		digits = strconv.FormatInt(v, 10)
 	case float64: // encoding/json without UseNumber
 		if v != math.Trunc(v) || math.Abs(v) > MaxLimit {
-			return 0, malformed(fieldLimit, "is not an integer from 1 to "+strconv.Itoa(MaxLimit))
+			return 0, malformed(fieldLimit, "must be an integer from 1 to "+strconv.Itoa(MaxLimit))
 		}
 		digits = strconv.FormatInt(int64(v), 10)
 	default:
 		return 0, malformed(fieldLimit, fmt.Sprintf("is a %T, not an integer", v))
 	}
-	n, err := strconv.ParseUint(digits, 10, 31) // refuses signs, spaces, fractions and exponents
+	n, err := strconv.ParseUint(digits, 10, 31) // rejects signs, spaces, fractions and exponents
 	if err != nil || n == 0 {
-		return 0, malformed(fieldLimit, "is not an integer from 1 to "+strconv.Itoa(MaxLimit))
+		return 0, malformed(fieldLimit, "must be an integer from 1 to "+strconv.Itoa(MaxLimit))
 	}
 	return int(n), nil
 }
@@ -288,17 +283,17 @@ func checkSecret(field string, s Secret) error {
 		return malformed(field, "is missing or empty")
 	case len(v) > maxSecretBytes:
 		return malformed(field, "is longer than "+strconv.Itoa(maxSecretBytes)+" bytes")
-	case v == redacted: // somebody wrote back what a Secret shows of itself
-		return malformed(field, "is the placeholder of a secret, not a secret")
-	case strings.TrimSpace(v) != v: // a line feed out of a file, as `vault kv put private_key=@file` leaves it
+	case v == redacted: // somebody stored a printed Secret
+		return malformed(field, "is the placeholder "+redacted+", not a private key")
+	case strings.TrimSpace(v) != v: // such as the line feed from `vault kv put private_key=@file`
 		return malformed(field, "begins or ends with white space")
 	case !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl):
-		return malformed(field, "holds control characters or is not UTF-8")
+		return malformed(field, "contains control characters or is not UTF-8")
 	}
 	return nil
 }
 
-// checkID is strict because the ids travel as header values towards the data services.
+// checkID is strict because IDs are sent to data services as header values.
 func checkID(field, s string) error {
 	switch {
 	case s == "":
@@ -308,7 +303,7 @@ func checkID(field, s string) error {
 	}
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
-			return malformed(field, "holds something else than visible ASCII")
+			return malformed(field, "contains characters other than visible ASCII")
 		}
 	}
 	return nil
@@ -321,7 +316,7 @@ func checkName(field, s string) error {
 	case len(s) > maxNameBytes:
 		return malformed(field, "is longer than "+strconv.Itoa(maxNameBytes)+" bytes")
 	case !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl):
-		return malformed(field, "holds control characters or is not UTF-8")
+		return malformed(field, "contains control characters or is not UTF-8")
 	}
 	return nil
 }

@@ -1,5 +1,4 @@
-// Package authsigner is what a signed request is: the signing string, verification on the server's side, signing
-// on the caller's, the credentials of the calling businesses and the sources that they come from.
+// Package authsigner implements signed requests: signing, verification, and the credentials of calling businesses.
 //
 // A signed request carries three headers, each exactly once:
 //
@@ -11,17 +10,14 @@
 //
 //	timestamp LF METHOD LF target LF body
 //
-// keyed with the bytes of the business's private key as issued. The target is the request target as it came over
-// the wire, from /api/v1 on, query string included: neither decoded, nor re-ordered, nor cleaned.
+// The HMAC key is the business's private key, its bytes as issued. The target is the request target as sent, from /api/v1 on,
+// including the query; it is not decoded or normalised.
 //
-// A server verifies with [Verifier], over any [CredentialSource], usually behind the [Cache]:
+// A server verifies requests with a [Verifier], which finds credentials in a [CredentialSource], usually a [Cache]:
 //
 //	v := &authsigner.Verifier{Source: source}
 //	cred, err := v.Verify(r, r.RequestURI)
 //
-// A calling business signs with [Transport], an [http.RoundTripper], or with [Sign] if it builds its requests
-// itself. Test vectors for clients in other languages are in testdata/vectors.json, explained by the README.md
-// beside it.
-//
-// The package knows net/http and nothing of Caddy.
+// A caller signs with [Transport], an [http.RoundTripper], or with [Sign]. Test vectors for clients in other languages are in
+// testdata/vectors.json; testdata/README.md explains them.
 package authsigner

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// What issued keys look like: a prefix that says what the key is for, then 24 base62 characters (public) or
-// 32 random bytes as 43 characters of base64url without padding (private).
+// The format of issued keys: a prefix, then 24 base62 characters (public) or 32 random bytes in base64url (private).
 const (
 	prefixPublicLive  = "pk_live_"
 	prefixPublicTest  = "pk_test_"
@@ -26,60 +25,59 @@ const (
 	base62          = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
-// What a [KeyStore] and the functions over it say beside ErrUnknownKey and ErrUnavailable.
+// Errors of a [KeyStore] and of the functions that use it, in addition to ErrUnknownKey and ErrUnavailable.
 var (
-	// ErrKeyExists says that a key to be created is there already.
-	ErrKeyExists = errors.New("the key exists already")
+	// ErrKeyExists means that a key to be created already exists.
+	ErrKeyExists = errors.New("the key already exists")
 
-	// ErrConflict says that somebody else kept changing the same key.
-	ErrConflict = errors.New("the key was changed by somebody else at the same time")
+	// ErrConflict means that the key was changed concurrently, too often to retry.
+	ErrConflict = errors.New("the key was changed concurrently")
 
-	// ErrVersionMismatch says that the private key is no longer the one that the change was meant for.
-	ErrVersionMismatch = errors.New("the key was rotated since")
+	// ErrVersionMismatch means that the key was rotated since its version was read.
+	ErrVersionMismatch = errors.New("the key was rotated in the meantime")
 
-	// ErrOutcomeUnknown says that the store's reply to a change was lost, so that the change may or may not have been made,
-	// or may still be made. Without it, an error says that nothing was changed.
-	ErrOutcomeUnknown = errors.New("whether the key was changed is not known")
+	// ErrOutcomeUnknown means that the store's response to a change was lost: the change may have been made, or may still be
+	// made. All other errors mean that nothing was changed.
+	ErrOutcomeUnknown = errors.New("it is unknown whether the key was changed")
 
-	// ErrGracePending says that the secret before the current one is still promised to verify for a while.
-	ErrGracePending = errors.New("the key was rotated lately and its previous secret is still valid")
+	// ErrGracePending means that the grace period of the previous private key has not ended.
+	ErrGracePending = errors.New("the grace period of the last rotation has not ended")
 )
 
-// KeyStore is a source whose keys can be managed.
+// KeyStore is a credential source whose keys can be managed.
 type KeyStore interface {
 	CredentialSource
 
-	// List returns every public key, sorted. It says nothing of what their entries hold, and leaves out entries whose
-	// name is no public key.
+	// List returns all public keys, sorted. Their entries may be malformed. Entries without a valid public key are omitted.
 	List(ctx context.Context) ([]string, error)
 
-	// Create stores a new credential, which must satisfy Credential.Validate. ErrKeyExists if there is an entry;
+	// Create stores a new credential, which must satisfy Credential.Validate. Errors include ErrKeyExists and
 	// ErrOutcomeUnknown.
 	Create(ctx context.Context, cred *Credential) error
 
-	// Update replaces the credential of publicKey by what change makes of it. change gets a copy, which it may alter
-	// and return, and is called again if somebody else changed the entry meanwhile. The public key stays. It returns
-	// what is stored now. ErrUnknownKey, ErrConflict, ErrOutcomeUnknown, or the error of change as it is.
+	// Update replaces the credential of publicKey by the result of change, and returns the stored credential. change gets a
+	// copy that it may modify, must not change the public key, and is called again after a concurrent change. Errors include
+	// ErrUnknownKey, ErrConflict and ErrOutcomeUnknown; an error of change is returned unwrapped.
 	Update(ctx context.Context, publicKey string, change func(*Credential) (*Credential, error)) (*Credential, error)
 
-	// Delete removes the credential and its history for good. ErrUnknownKey if there is none; ErrOutcomeUnknown.
+	// Delete permanently removes the credential and its history. Errors include ErrUnknownKey and ErrOutcomeUnknown.
 	Delete(ctx context.Context, publicKey string) error
 }
 
-// IssueOptions say whose key to issue.
+// IssueOptions are the options of [Issue].
 type IssueOptions struct {
-	BusinessID string // required, visible ASCII
-	Name       string // the business's name for people, required
-	Slug       string // required, visible ASCII
-	Limit      int    // requests a minute; 0: the contract's default
-	Test       bool   // pk_test_… instead of pk_live_…; the gateway makes no other difference
+	BusinessID string // visible ASCII; required
+	Name       string // the display name of the business; required
+	Slug       string // visible ASCII; required
+	Limit      int    // requests per minute; 0 means the gateway's default
+	Test       bool   // issue pk_test_… instead of pk_live_…; the gateway treats both alike
 
-	// Attempt makes issuing idempotent: the public key is [IssuedKey] of it, so that the store has one key at most for one
-	// attempt. A value that nobody else uses. Default: the public key is random.
+	// Attempt is a unique value that makes issuing idempotent: the public key is IssuedKey(Attempt, Test), so an attempt issues
+	// at most one key. Default: a random value.
 	Attempt string
 }
 
-// IssuedKey is the public key that Issue gives to an attempt.
+// IssuedKey returns the public key that Issue gives to an attempt.
 func IssuedKey(attempt string, test bool) string {
 	prefix := prefixPublicLive
 	if test {
@@ -88,8 +86,8 @@ func IssuedKey(attempt string, test bool) string {
 	return prefix + inBase62(sha256.Sum256([]byte("gatehouse key\x00"+attempt)))
 }
 
-// Issue makes a new pair of keys for a business, active at once, and stores it. The returned credential is the one
-// chance to show the private key to anybody. ErrKeyExists says that this attempt has issued its key before.
+// Issue creates and stores an active key pair for a business. The private key should be shown only from the returned credential.
+// ErrKeyExists means that the same attempt has issued its key before.
 func Issue(ctx context.Context, store KeyStore, o IssueOptions) (*Credential, error) {
 	if o.Attempt == "" {
 		o.Attempt = rand.Text()
@@ -112,23 +110,22 @@ func Issue(ctx context.Context, store KeyStore, o IssueOptions) (*Credential, er
 	return cred, nil
 }
 
-// Rotate gives the key a new secret, which is in the returned credential. The one that was current until now goes on
-// verifying until now+grace, or, if grace is 0, stops at once together with any before it: that is for a secret that
-// has leaked.
+// Rotate replaces the private key of a key pair and returns the new credential. The old private key remains valid until now+grace.
+// If grace is 0, all older private keys become invalid immediately; use this if one has leaked.
 //
-// Only two secrets can be valid. While the one before the current is, a rotation with grace would cut short what its
-// holder was promised, and is refused with ErrGracePending.
+// Only two private keys can be valid. A rotation with a grace period fails with ErrGracePending while the previous one is valid,
+// because it would shorten that grace period.
 func Rotate(ctx context.Context, store KeyStore, publicKey string, grace time.Duration, now time.Time) (*Credential, error) {
 	return RotateVersion(ctx, store, publicKey, "", grace, now)
 }
 
-// RotateVersion is Rotate for a key whose [Credential.Version] is version, and otherwise ErrVersionMismatch: repeated, it
-// rotates once. An empty version is any.
+// RotateVersion is like [Rotate], but fails with ErrVersionMismatch unless version is the key's [Credential.Version] or empty. It
+// is idempotent: repeated with the same version, it rotates once.
 func RotateVersion(
 	ctx context.Context, store KeyStore, publicKey, version string, grace time.Duration, now time.Time,
 ) (*Credential, error) {
 	if grace < 0 {
-		return nil, fmt.Errorf("rotating a key: the grace period %s is negative", grace)
+		return nil, fmt.Errorf("rotating a key: invalid grace period %s: must not be negative", grace)
 	}
 	cred, err := store.Update(ctx, publicKey, func(cred *Credential) (*Credential, error) {
 		if version != "" && cred.Version() != version {
@@ -151,13 +148,13 @@ func RotateVersion(
 	return cred, nil
 }
 
-// Version names the current secret without telling it: 16 hexadecimal characters that change when the key is rotated.
+// Version identifies the current private key without revealing it. It has 16 hexadecimal characters.
 func (c *Credential) Version() string {
 	sum := sha256.Sum256([]byte("gatehouse key version\x00" + string(c.PrivateKey)))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Revoke removes the key with all its secrets. Gateways notice within their cache's TTL, or at once if they are told.
+// Revoke deletes a key. Gateways reject it when their cache's TTL ends, or immediately if they are notified.
 func Revoke(ctx context.Context, store KeyStore, publicKey string) error {
 	if err := store.Delete(ctx, publicKey); err != nil {
 		return fmt.Errorf("revoking a key: %w", err)
@@ -165,8 +162,7 @@ func Revoke(ctx context.Context, store KeyStore, publicKey string) error {
 	return nil
 }
 
-// MergeRecord returns the record of cred for a store that is to replace the entry old by it: with those fields of old
-// that a credential does not have, which are somebody's notes, and none of the others.
+// MergeRecord returns the record of cred with the unknown fields of old, the entry that it replaces.
 func MergeRecord(old map[string]any, cred *Credential) map[string]any {
 	merged := cred.Record()
 	for name, value := range old {
@@ -186,11 +182,11 @@ func newPrivateKey(test bool) Secret {
 		prefix = prefixPrivateTest
 	}
 	var random [privateKeyBytes]byte
-	_, _ = rand.Read(random[:]) // never fails: it ends the process instead
+	_, _ = rand.Read(random[:]) // never returns an error
 	return Secret(prefix + base64.RawURLEncoding.EncodeToString(random[:]))
 }
 
-// inBase62 writes a seed of 256 bits as a public key's characters, 142 bits: each is as likely as any other.
+// inBase62 converts a seed of 256 bits to uniformly distributed characters with 142 bits.
 func inBase62(seed [sha256.Size]byte) string {
 	n, base, digit := new(big.Int).SetBytes(seed[:]), big.NewInt(int64(len(base62))), new(big.Int)
 	out := make([]byte, publicKeyChars)

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// redacted is what a Secret shows of itself, in every form.
+// redacted is the printed form of a Secret.
 const redacted = "[redacted]"
 
-// Secret is a private key. However it is printed, logged or encoded (fmt with any verb, slog, zap, JSON, text) it
-// shows "[redacted]"; Reveal is the one way to its bytes. An empty Secret is no secret: it verifies nothing. It must
-// not be the key of a map: encoding/json writes such keys as they are.
+// Secret is a private key. It is printed, logged and encoded as "[redacted]" by fmt, slog, zap, JSON and text encoders; Reveal
+// returns its bytes. An empty Secret never verifies. A Secret must not be used as a map key, because encoding/json does not call
+// MarshalJSON for string keys.
 type Secret string
 
 var (
@@ -27,22 +27,22 @@ var (
 	} = Secret("")
 )
 
-// Reveal returns the secret itself, for signing and for the stores that keep it.
+// Reveal returns the secret.
 func (s Secret) Reveal() string { return string(s) }
 
 // String returns "[redacted]".
 func (Secret) String() string { return redacted }
 
-// GoString returns "[redacted]", so that %#v shows nothing either.
+// GoString returns "[redacted]".
 func (Secret) GoString() string { return redacted }
 
-// Format writes "[redacted]" for every verb, those included (%x, %q, %d) that would not ask String.
+// Format writes "[redacted]" for every verb, including those that do not call String.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 
 // MarshalJSON returns the JSON string "[redacted]".
 func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
 
-// MarshalText returns "[redacted]"; encoders of XML, YAML and TOML use it.
+// MarshalText returns "[redacted]".
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // LogValue returns "[redacted]" to log/slog.

@@ -11,30 +11,29 @@ import (
 	"time"
 )
 
-// Transport signs the requests of a calling business: use it as the Transport of an http.Client. It signs each
-// request anew when it is sent, redirects included, but refuses to follow one to another scheme or host, where the
-// signature would be given to somebody else. It is safe for concurrent use if Base is.
+// Transport is an [http.RoundTripper] that signs requests. It signs redirected requests too, but fails for redirects to another
+// scheme or host, which must not get a signature. It is safe for concurrent use if Base is.
 //
-// A request's body is read into memory, because it has to be signed before it is sent.
+// Transport reads a request's body into memory to sign it.
 type Transport struct {
-	// Base sends the signed request. Default http.DefaultTransport.
+	// Base sends the signed request. Default: http.DefaultTransport.
 	Base http.RoundTripper
 
-	// PublicKey and PrivateKey are the business's, as issued. Both are needed.
+	// PublicKey and PrivateKey are the key pair as issued. Required.
 	PublicKey  string
 	PrivateKey Secret
 
-	// BasePath is the path below which the gateway is mounted, if it is: "/gw" if the API is at
-	// https://host/gw/api/v1. It is not signed. Default none.
+	// BasePath is the path below which the gateway is mounted, such as "/gw" for https://host/gw/api/v1. It is not signed.
+	// Default: none.
 	BasePath string
 
-	// Now is the caller's clock, which must be within 5 minutes of the gateway's. Default time.Now.
+	// Now is the clock, which must be within 5 minutes of the gateway's. Default: time.Now.
 	Now func() time.Time
 }
 
 var _ http.RoundTripper = (*Transport)(nil)
 
-// RoundTrip signs a copy of the request and sends it. Signing headers that the request already carries are replaced.
+// RoundTrip signs a copy of the request and sends it. It replaces existing signing headers.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	signed, err := t.sign(r)
 	if err != nil {
@@ -53,15 +52,15 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 func (t *Transport) sign(r *http.Request) (*http.Request, error) {
 	switch {
 	case t.PublicKey == "":
-		return nil, errors.New("no public key")
+		return nil, errors.New("public key must not be empty")
 	case !t.PrivateKey.usable():
-		return nil, errors.New("no private key")
+		return nil, errors.New("private key must not be empty")
 	}
-	// Response is the redirect that caused this request, if one did.
+	// Response is the redirect that caused this request, if any.
 	if r.Response != nil && r.Response.Request != nil {
 		from := r.Response.Request.URL
 		if from.Scheme != r.URL.Scheme || !strings.EqualFold(from.Host, r.URL.Host) {
-			return nil, fmt.Errorf("redirected to another host, %s://%s", r.URL.Scheme, r.URL.Host)
+			return nil, fmt.Errorf("redirect to another scheme or host, %s://%s", r.URL.Scheme, r.URL.Host)
 		}
 	}
 	target, err := Target(r.URL, t.BasePath)
@@ -88,7 +87,7 @@ func (t *Transport) sign(r *http.Request) (*http.Request, error) {
 	return signed, nil
 }
 
-// bufferBody reads and closes r's body and gives signed one of its own that can be sent again.
+// bufferBody reads and closes r's body, and sets a replayable body on signed.
 func bufferBody(r, signed *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -98,7 +97,7 @@ func bufferBody(r, signed *http.Request) ([]byte, error) {
 		return nil, fmt.Errorf("reading the body: %w", err)
 	}
 	if r.ContentLength > 0 && r.ContentLength != int64(len(body)) {
-		return nil, fmt.Errorf("the body has %d bytes, ContentLength says %d", len(body), r.ContentLength)
+		return nil, fmt.Errorf("the body has %d bytes, but ContentLength is %d", len(body), r.ContentLength)
 	}
 	if err := r.Body.Close(); err != nil {
 		return nil, fmt.Errorf("closing the body: %w", err)
@@ -115,7 +114,7 @@ func bufferBody(r, signed *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// setSole sets the header, and removes every other spelling of it that would reach the gateway as a second value.
+// setSole sets the header and removes all other spellings of it, which the gateway would see as further values.
 func setSole(r *http.Request, name, value string) {
 	if r.Header == nil {
 		r.Header = make(http.Header)

@@ -132,7 +132,7 @@ func TestARedirectElsewhereIsNotGivenASignature(t *testing.T) {
 	if err == nil {
 		_ = response.Body.Close()
 	}
-	require.ErrorContains(t, err, "redirected to another host")
+	require.ErrorContains(t, err, "redirect to another scheme or host")
 }
 
 func TestTheCallersRequestIsNotChanged(t *testing.T) {
@@ -192,8 +192,8 @@ func TestWhatCannotBeSignedIsNotSent(t *testing.T) {
 		change func(*authsigner.Transport, *http.Request)
 		want   string
 	}{
-		"no public key":  {func(s *authsigner.Transport, _ *http.Request) { s.PublicKey = "" }, "no public key"},
-		"no private key": {func(s *authsigner.Transport, _ *http.Request) { s.PrivateKey = "" }, "no private key"},
+		"no public key":  {func(s *authsigner.Transport, _ *http.Request) { s.PublicKey = "" }, "public key must not be empty"},
+		"no private key": {func(s *authsigner.Transport, _ *http.Request) { s.PrivateKey = "" }, "private key must not be empty"},
 		"wrong base":     {func(s *authsigner.Transport, _ *http.Request) { s.BasePath = "/gw" }, "base path"},
 		"broken body": {func(_ *authsigner.Transport, r *http.Request) {
 			r.Body = &closeCounter{Reader: failingReader{broken}}

@@ -23,101 +23,91 @@ const (
 	HeaderSignature = "X-Signature"
 )
 
-// The defaults of [Verifier], which are the public contract's numbers.
+// Defaults of a [Verifier].
 const (
-	// DefaultMaxSkew is how far a timestamp may be from the server's clock on either side; exactly 300 s is accepted.
+	// DefaultMaxSkew is the default of Verifier.MaxSkew.
 	DefaultMaxSkew = 5 * time.Minute
 
-	// DefaultMaxBody is how many bytes of body may be signed: 1 MiB.
+	// DefaultMaxBody is the default of Verifier.MaxBody: 1 MiB.
 	DefaultMaxBody int64 = 1 << 20
 )
 
 const (
-	// maxTimestampDigits is how long a timestamp may be and still be one. It holds nanoseconds and whatever fits
-	// into 64 bits, so that a caller with the wrong unit learns that its clock, not its signature, is the matter.
+	// maxTimestampDigits is the maximum length of a timestamp. It allows milliseconds to nanoseconds, so that a caller with the
+	// wrong unit gets ErrExpired instead of ErrInvalidCredentials.
 	maxTimestampDigits = 20
 
-	// farFuture stands for every instant beyond it, in Unix seconds: 34,800 years after 1970.
+	// farFuture is the Unix time from which timestamps are not parsed further, to avoid overflow.
 	farFuture = 1 << 40
 
-	// dummySecret keys the signatures that are computed for keys that do not exist. What comes of it is thrown
-	// away whatever it is, so that it need not be a secret.
+	// dummySecret is the HMAC key used for unknown keys. Its results are discarded, so it need not be secret.
 	dummySecret = Secret("computed for an unknown key, never accepted")
 
-	// firstScratch is room for the signing heads of nearly all requests, in bytes.
+	// firstScratch is the initial capacity of scratch.head in bytes.
 	firstScratch = 512
 
-	// keptScratch is the largest signing head, in bytes, whose buffer is kept for the next request.
+	// keptScratch is the largest capacity of scratch.head that is reused, in bytes.
 	keptScratch = 8 << 10
 
-	// firstRead is the most that is set aside for a body before any of it has arrived, in bytes.
+	// firstRead is the maximum number of bytes allocated for a body before any of it has arrived.
 	firstRead = 8 << 10
 )
 
-// Verifier verifies signed requests. Only Source is needed; the zero value of every other field is its default. It is
-// safe for concurrent use, its fields are not changed after the first use, and it must not be copied.
-//
-// The verification of a body-less request whose credential is cached allocates nothing and, although it computes two
-// HMACs, takes about as long as one out of crypto/hmac with its key schedule: 1.4 µs against 1.4 µs (and 512 bytes in
-// 6 allocations) on one core of a 2-core Xeon, go1.26; a wrong signature and an unknown key take the same. Measured by
-//
-//	go test -run '^$' -bench 'BareHMAC|Verify/' -count 5 -cpu 1 ./authsigner
+// Verifier verifies signed requests. It is safe for concurrent use. Its fields must not be changed after the first use, and it
+// must not be copied.
 type Verifier struct {
-	// Source finds the credentials; usually a Cache.
+	// Source provides the credentials; usually a Cache. Required.
 	Source CredentialSource
 
-	// MaxSkew is how far the timestamp may be from the clock, on either side, counted in whole seconds.
-	// Default DefaultMaxSkew. Negative: nothing is accepted.
+	// MaxSkew is the maximum difference between the timestamp and the clock, in either direction, in whole seconds. A
+	// difference of exactly MaxSkew is accepted. Default: 5m. Zero means the default, and a negative value rejects all
+	// requests.
 	MaxSkew time.Duration
 
-	// MaxBody is how many bytes a body may have. Default DefaultMaxBody. Negative: only an empty one is accepted.
+	// MaxBody is the maximum size of a body in bytes. Default: 1 MiB. Zero means the default, and a negative value allows only
+	// empty bodies.
 	MaxBody int64
 
-	// BodyTimeout bounds the time from the first read of the body to its end, looked at whenever a part of it
-	// arrives: a body that trickles in is given up. One that does not arrive at all can only be given up by whoever
-	// holds the connection, with http.ResponseController.SetReadDeadline. Default: no bound.
+	// BodyTimeout limits the time from the first read of the body to its end. It is checked after each read, so it does not
+	// end a read that blocks; use http.ResponseController.SetReadDeadline for that. Default: 0, which means no limit.
 	BodyTimeout time.Duration
 
-	// Now is the server's clock. Default time.Now.
+	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 
 	dummy   macs      // of dummySecret
 	scratch sync.Pool // of *scratch
 }
 
-// scratch is what a verification needs beside the HMAC states.
+// scratch holds the buffers of a verification.
 type scratch struct {
 	head    []byte // timestamp LF METHOD LF target LF
 	sum     [sha256.Size]byte
 	claimed [sha256.Size]byte
 }
 
-// Verify says whose request r is. The target is the request target exactly as it came over the wire, from /api/v1 on,
-// query string included; behind a plain http.Server that is r.RequestURI.
+// Verify authenticates r. target is the request target as sent, from /api/v1 on, including the query; in a plain http.Server, it
+// is r.RequestURI.
 //
-// The checks, in this order, and the error of each:
+// The checks and their errors, in this order:
 //
-//  1. each of the three headers exactly once and not empty: ErrMissingCredentials (a *HeaderError);
-//  2. the timestamp is 1 to 20 ASCII digits: ErrInvalidCredentials;
-//     it is at most MaxSkew from the clock, either side, in whole seconds: ErrExpired;
-//  3. the declared body is not over MaxBody: ErrBodyTooLarge, nothing is looked up or read;
-//  4. the credential is looked up: any answer but a credential or ErrUnknownKey is ErrUnavailable, wrapping the cause;
+//  1. each of the three headers is given exactly once and not empty: ErrMissingCredentials (a *HeaderError);
+//  2. the timestamp has 1 to 20 ASCII digits: ErrInvalidCredentials;
+//     it differs from the clock by at most MaxSkew: ErrExpired;
+//  3. Content-Length is at most MaxBody: ErrBodyTooLarge;
+//  4. the credential is looked up: ErrUnavailable for all errors except ErrUnknownKey;
 //  5. the body is read: ErrBodyTooLarge, ErrBodyUnreadable;
-//  6. the signature is that of the current secret, or of the previous one until it ends: ErrInvalidCredentials;
+//  6. the signature matches the current private key, or the previous one until it expires: ErrInvalidCredentials;
 //  7. the account is active: ErrAccountInactive.
 //
-// A credential is returned only if its signature verified: (cred, nil), or (cred, ErrAccountInactive).
+// The credential is returned if the signature is valid, so also with ErrAccountInactive.
 //
-// An unknown key cannot be told from a wrong signature. From step 3 on, a key that does not exist, a key that is none
-// (ValidPublicKey; it is never looked up) and a signature that is none take the way of a well-formed wrong one: the
-// body is read, or refused as too large, in the same manner, and two signatures are computed in any case, the second
-// for the previous secret or else for nothing. The look-up comes before the body, so that nothing is buffered while,
-// or because, the credentials are out of reach; and what is buffered grows with what has arrived, never with what has
-// been declared. Whether the source itself answers equally fast for known and unknown keys is the source's matter:
-// the Cache remembers both.
+// An unknown key cannot be distinguished from a wrong signature. From step 3 on, unknown keys, malformed keys and malformed
+// signatures are processed like a wrong signature: the body is read, and two HMACs are always computed. The lookup precedes the
+// body, so that no bodies are buffered while the source is unavailable. The source must be equally fast for known and unknown
+// keys, as [Cache] is.
 //
-// On return r.Body is again the whole body, whatever the verdict, unless reading it failed. Nothing else of r is
-// changed; ContentLength stays -1 for a chunked body.
+// Afterwards, r.Body is the complete body again, unless reading it failed. Nothing else of r is modified.
 func (v *Verifier) Verify(r *http.Request, target string) (*Credential, error) {
 	publicKey, err := soleHeader(r.Header, HeaderPublicKey)
 	if err != nil {
@@ -156,8 +146,7 @@ func (v *Verifier) Verify(r *http.Request, target string) (*Credential, error) {
 	return cred, nil
 }
 
-// soleHeader returns the value of the header if it is there exactly once and not empty. Only the canonical name is
-// looked at: net/http canonicalises what arrives, and X_Public_Key is another header.
+// soleHeader returns the value of a header that must be given exactly once and not be empty.
 func soleHeader(h http.Header, name string) (string, error) {
 	values := h[name]
 	if len(values) > 1 {
@@ -183,8 +172,7 @@ func (v *Verifier) maxBody() int64 {
 	return max(v.MaxBody, 0)
 }
 
-// checkTimestamp compares whole seconds: the caller has dropped the fraction of its clock, so the server drops that
-// of its own, or else 300 s would be more than 300 s for all but an instant of the last second.
+// checkTimestamp compares whole seconds, because the timestamp has no fraction.
 func (v *Verifier) checkTimestamp(timestamp string, now time.Time) error {
 	if len(timestamp) > maxTimestampDigits {
 		return ErrInvalidCredentials
@@ -195,7 +183,7 @@ func (v *Verifier) checkTimestamp(timestamp string, now time.Time) error {
 		if digit > 9 {
 			return ErrInvalidCredentials
 		}
-		if seconds < farFuture { // and so never overflows
+		if seconds < farFuture { // avoids overflow
 			seconds = seconds*10 + int64(digit)
 		}
 	}
@@ -213,17 +201,17 @@ func (v *Verifier) checkTimestamp(timestamp string, now time.Time) error {
 // lookUp returns a nil credential for a key that does not exist.
 func (v *Verifier) lookUp(ctx context.Context, publicKey string) (*Credential, error) {
 	if !ValidPublicKey(publicKey) {
-		return nil, nil // no error here: it takes the way of a wrong signature
+		return nil, nil // processed like a wrong signature
 	}
 	if v.Source == nil {
-		return nil, fmt.Errorf("looking up the credential: %w: no source is configured", ErrUnavailable)
+		return nil, fmt.Errorf("looking up the credential: %w: Verifier.Source is nil", ErrUnavailable)
 	}
 	cred, err := v.Source.Lookup(ctx, publicKey)
 	switch {
 	case err == nil && cred == nil:
-		return nil, fmt.Errorf("looking up the credential: %w: the source answered nothing", ErrUnavailable)
+		return nil, fmt.Errorf("looking up the credential: %w: the source returned neither a credential nor an error", ErrUnavailable)
 	case err == nil && cred.PublicKey != publicKey:
-		return nil, fmt.Errorf("looking up the credential: %w: the source answered with another key's", ErrUnavailable)
+		return nil, fmt.Errorf("looking up the credential: %w: the source returned the credential of another key", ErrUnavailable)
 	case err == nil:
 		return cred, nil
 	case errors.Is(err, ErrUnavailable): // first: an outage that also says unknown is an outage
@@ -235,14 +223,14 @@ func (v *Verifier) lookUp(ctx context.Context, publicKey string) (*Credential, e
 	}
 }
 
-// readBody reads the whole body and puts it back.
+// readBody reads the body and restores it. The buffer grows with the data that has arrived, not with Content-Length.
 func (v *Verifier) readBody(r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
 	limit := min(v.maxBody(), math.MaxInt-1)
 	start := v.now()
-	// One byte more than is expected, so that the end is seen without growing.
+	// One extra byte lets Read return io.EOF without growing the buffer.
 	body := make([]byte, 0, min(max(r.ContentLength, 0), firstRead)+1)
 	for idle := 0; ; {
 		if len(body) == cap(body) {
@@ -257,7 +245,7 @@ func (v *Verifier) readBody(r *http.Request) ([]byte, error) {
 		if int64(len(body)) > limit {
 			return nil, ErrBodyTooLarge
 		}
-		if err == io.EOF { // itself; one that is wrapped is a failure
+		if err == io.EOF { // not errors.Is: a wrapped EOF is a failure
 			break
 		}
 		if err != nil {
@@ -283,14 +271,14 @@ func (v *Verifier) readBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// bufferedBody is a body that has been read, closed as the original one.
+// bufferedBody is a restored body. Close closes the original one.
 type bufferedBody struct {
 	io.Reader
 	io.Closer
 }
 
-// authentic reports whether the signature is one of the credential's. It does the same work in the same order for
-// every credential, nil included, and every signature; nothing branches on a secret or on what was computed from it.
+// authentic reports whether the signature is valid for the credential. It does the same work for every credential, including nil,
+// and every signature, and does not branch on secrets or values derived from them.
 func (v *Verifier) authentic(
 	cred *Credential, now time.Time, timestamp, method, target string, body []byte, signature string,
 ) bool {
@@ -298,8 +286,8 @@ func (v *Verifier) authentic(
 	if s == nil {
 		s = &scratch{head: make([]byte, 0, firstScratch)}
 	}
-	// The signing string is unambiguous because only its last part may hold a line feed. net/http never delivers
-	// another one; whoever calls this without it must not gain by that.
+	// The signing string is unambiguous only if no part except the last contains a line feed. net/http ensures this, but
+	// other callers may not.
 	acceptable := decodeSignature(&s.claimed, signature)
 	if strings.Contains(method, "\n") || strings.Contains(target, "\n") {
 		acceptable = 0
@@ -327,10 +315,10 @@ func (v *Verifier) authentic(
 	}
 	matched := 0
 	for _, k := range [...]key{current, previous} {
-		m := k.macs.take(k.secret)
+		m := k.macs.get(k.secret)
 		sum := m.sum(s.sum[:0], head, body)
 		matched |= k.acceptable & subtle.ConstantTimeCompare(sum, s.claimed[:])
-		k.macs.giveBack(m)
+		k.macs.put(m)
 	}
 
 	if cap(head) <= keptScratch {
@@ -340,7 +328,7 @@ func (v *Verifier) authentic(
 	return matched&acceptable == 1
 }
 
-// decodeSignature decodes 64 hex digits of either case and returns 1, or 0 if the signature is anything else.
+// decodeSignature decodes 64 hex digits of either case. It returns 1, or 0 if the signature is malformed.
 func decodeSignature(dst *[sha256.Size]byte, signature string) int {
 	if len(signature) != 2*sha256.Size {
 		return 0
@@ -355,7 +343,7 @@ func decodeSignature(dst *[sha256.Size]byte, signature string) int {
 	return 1
 }
 
-// hexDigit returns the value of a hex digit, and more than 15 for anything else.
+// hexDigit returns the value of a hex digit, or 255.
 func hexDigit(c byte) byte {
 	switch {
 	case c >= '0' && c <= '9':

@@ -8,9 +8,9 @@ import (
 	"github.com/caddyserver/caddy/v2"
 )
 
-// Admin adds routes to Caddy's admin API, which is for operators and stays on loopback:
+// Admin adds a route to Caddy's admin API:
 //
-//	GET /gatehouse/ready   200 or 503, as /readyz, with the cause of what is amiss
+//	GET /gatehouse/ready   200 or 503, as /readyz, with the causes of failing checks
 type Admin struct{}
 
 // CaddyModule returns the Caddy module information.
@@ -21,8 +21,8 @@ func (Admin) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision puts the metrics into the registry that this admin API serves. The app does so too, but in a configuration
-// that fails may never come to it, and what has failed leaves its admin API behind.
+// Provision registers the metrics with the registry that this admin API serves. The app does so too, but a configuration can
+// fail to load before its app is provisioned, and its admin API then keeps running.
 func (a *Admin) Provision(ctx caddy.Context) error {
 	_, err := registerMetrics(ctx.GetMetricsRegistry())
 	return err
@@ -33,10 +33,10 @@ func (a *Admin) Routes() []caddy.AdminRoute {
 	return []caddy.AdminRoute{{Pattern: "/gatehouse/ready", Handler: caddy.AdminHandlerFunc(a.serveReady)}}
 }
 
-// adminReadiness is the readiness with what operators want to know beyond it.
+// adminReadiness extends readiness with details for operators.
 type adminReadiness struct {
 	readiness
-	// Causes say why a part is not ok, by the part's name.
+	// Causes has the reason of each check that is not ok, by the check's name.
 	Causes map[string]string `json:"causes,omitempty"`
 	// Credentials is the number of cached credentials.
 	Credentials int `json:"credentials_cached"`
@@ -46,7 +46,7 @@ func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: errMethodNotAllowed}
 	}
-	app, err := appInForce()
+	app, err := activeApp()
 	if err != nil {
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("no gateway is configured")}
 	}

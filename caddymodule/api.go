@@ -25,44 +25,44 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// API serves the signed API: it authenticates requests, enforces rate limits, asks the data services, and responds with what
-// of their responses the contract defines. It responds to every request that reaches it, with 404 outside the API.
+// API serves the signed API: it authenticates requests, enforces rate limits, calls the data services, and returns the parts of
+// their responses that the contract defines. It responds to every request that reaches it; paths outside the API get 404.
 type API struct {
 	frontDoor
 
-	// BasePath is the path under which the API is mounted: "/gw" for https://example.com/gw/api/v1.
-	// Signatures do not cover it. Default: none.
+	// BasePath is the path under which the API is mounted, such as "/gw" for https://example.com/gw/api/v1.
+	// Signatures do not cover it. Default: the API is mounted at the root.
 	BasePath string `json:"base_path,omitempty"`
 
-	// Docs is a URL that every error names in its member "docs". Default: none, and no such member.
+	// Docs is a URL that every error response has in its member "docs". Default: the member is omitted.
 	Docs string `json:"docs,omitempty"`
 
-	// MaxBody is the largest body that is read to verify its signature, in bytes. Default: 1 MiB. Zero means the default.
+	// MaxBody is the maximum size of a request body in bytes; a larger one gets 413. Default: 1 MiB. Zero means the default.
 	MaxBody int64 `json:"max_body,omitempty"`
 
-	// BodyTimeout bounds the time in which a signed body must arrive. Default: 10s. Zero means the default.
+	// BodyTimeout is the time in which a request body must arrive. Default: 10s. Zero means the default.
 	BodyTimeout caddy.Duration `json:"body_timeout,omitempty"`
 
-	// Timeout bounds the whole exchange with a data service, retries included. Default: 10s. Zero means the default.
+	// Timeout limits the exchange with a data service, retries included. Default: 10s. Zero means the default.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
-	// MaxResponseSize is the largest response of a data service that is accepted, in bytes. Default: 8 MiB.
-	// Zero means the default. Responses above 256 KiB are read a few at a time, as many as the largest of them fill 64
-	// MiB; others wait, and no longer than Timeout.
+	// MaxResponseSize is the maximum size of a data service's response in bytes; a larger one becomes a 502. At most 64 MiB
+	// divided by MaxResponseSize responses above 256 KiB are read at a time; others wait, up to Timeout. Default: 8 MiB.
+	// Zero means the default.
 	MaxResponseSize int64 `json:"max_response_size,omitempty"`
 
-	// PassUnknownFields names the resources whose records may have fields that the contract does not define.
-	// Default: none.
+	// PassUnknownFields lists the resources whose records may keep fields that the contract does not define. Default: none;
+	// such fields are stripped.
 	PassUnknownFields []string `json:"pass_unknown_fields,omitempty"`
 
-	// AllowMissingTenant accepts records that do not say which business they belong to. Then nothing but the data
-	// service keeps one business's records from another. Default: false.
+	// AllowMissingTenant accepts records without a tenant field. The gateway can then not detect cross-tenant records: the
+	// data service alone keeps tenants apart. Default: false.
 	AllowMissingTenant bool `json:"allow_missing_tenant,omitempty"`
 
-	// Deprecated announces the end of resources, by name (contract, section 6). Default: none.
+	// Deprecated holds the deprecated resources, by name. Default: none.
 	Deprecated map[string]Deprecation `json:"deprecated,omitempty"`
 
-	// Upstreams are the data services. Every resource of a data service needs exactly one.
+	// Upstreams are the data services. Each resource must be served by exactly one of them. Required.
 	Upstreams []*APIUpstream `json:"upstreams,omitempty"`
 
 	app       *App
@@ -76,32 +76,32 @@ type API struct {
 
 // APIUpstream is a data service.
 type APIUpstream struct {
-	// Resources are the names of the resources that it serves. Default: all that no other upstream names.
+	// Resources are the names of the resources that it serves. Default: all resources that no other upstream names.
 	Resources []string `json:"resources,omitempty"`
 
-	// HandlerRaw is a reverse_proxy, whose options for addresses, selection policies, health checks, retries, header_up and
-	// the transport http apply. Required.
+	// HandlerRaw is a reverse_proxy handler. Its options for addresses, selection policies, health checks, retries,
+	// header_up and the transport http are supported. Required.
 	HandlerRaw json.RawMessage `json:"handler" caddy:"namespace=http.handlers inline_key=handler"`
 
 	service *dataService
 }
 
-// Deprecation is what a caller of a resource on its way out is told.
+// Deprecation announces that a resource will be removed.
 type Deprecation struct {
-	// Since is when the resource became, or will become, deprecated: the Deprecation header (RFC 9745).
+	// Since is when the resource became, or will become, deprecated: the Deprecation header (RFC 9745). Required.
 	Since time.Time `json:"since"`
 
-	// Sunset is when it will be gone: the Sunset header (RFC 8594). Default: none.
+	// Sunset is when the resource will be removed: the Sunset header (RFC 8594). Default: no such header.
 	Sunset time.Time `json:"sunset,omitzero"`
 
-	// Link is a page that says what to use instead. Default: none.
+	// Link is the URL of a page about the deprecation: the Link header. Default: no such header.
 	Link string `json:"link,omitempty"`
 }
 
 const (
 	apiName = "gatehouse_api"
 
-	// apiPrefix is where the contract's paths begin (contract, section 1).
+	// apiPrefix is the prefix of the API's paths.
 	apiPrefix = "/api/v1"
 
 	defaultUpstreamTimeout       = 10 * time.Second
@@ -116,7 +116,7 @@ func (*API) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision sets the defaults, takes credentials and limits from the app, and loads the upstreams.
+// Provision sets defaults and loads the upstreams.
 func (h *API) Provision(ctx caddy.Context) error {
 	app, err := appOf(ctx)
 	if err != nil {
@@ -126,7 +126,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 		return errors.New(`the signed API needs credentials: set "credentials" in the global option "gatehouse"`)
 	}
 	if app.limiter == nil {
-		return errors.New(`the signed API needs a store for its rate limits: set "redis" in the global option "gatehouse"`)
+		return errors.New(`the signed API needs Redis for its rate limits: set "redis" in the global option "gatehouse"`)
 	}
 	h.app = app
 	if h.MaxBody == 0 {
@@ -177,14 +177,14 @@ func (h *API) Provision(ctx caddy.Context) error {
 	return h.provision(ctx, h)
 }
 
-// Validate checks the bounds, the base path, the names of resources, and that each has its upstream.
+// Validate implements caddy.Validator.
 func (h *API) Validate() error {
 	if h.MaxBody < 0 || h.BodyTimeout < 0 || h.Timeout < 0 || h.MaxResponseSize < 0 {
 		return errors.New("max_body, body_timeout, timeout and max_response_size must not be negative")
 	}
 	if h.BasePath != "" && (!strings.HasPrefix(h.BasePath, "/") || strings.HasSuffix(h.BasePath, "/") ||
 		strings.ContainsAny(h.BasePath, "?#%*{} ")) {
-		return fmt.Errorf("base_path %q: must begin with a slash, must not end with one, and must hold plain path characters only",
+		return fmt.Errorf("invalid base_path %q: must begin with a slash, must not end with one, and must not contain spaces or any of ?#%%*{}",
 			h.BasePath)
 	}
 	for _, name := range h.PassUnknownFields {
@@ -197,7 +197,7 @@ func (h *API) Validate() error {
 			return fmt.Errorf("deprecated: unknown resource %q: must be one of %s", name, resourceNames())
 		}
 		if !d.Sunset.IsZero() && d.Sunset.Before(d.Since) {
-			return fmt.Errorf("deprecated %s: the sunset is before the deprecation", name)
+			return fmt.Errorf("invalid deprecation of %q: the sunset must not be before the deprecation", name)
 		}
 	}
 	served, err := h.served()
@@ -206,13 +206,13 @@ func (h *API) Validate() error {
 	}
 	for _, res := range upstream.Resources() {
 		if !res.ByGateway && !served[res.Name] && !served[""] {
-			return fmt.Errorf("gatehouse_api: no upstream serves %q: add an upstream without a resource, which serves all that is left", res.Name)
+			return fmt.Errorf("gatehouse_api: no upstream serves %q: add it to an upstream, or add an upstream without resources, which serves all others", res.Name)
 		}
 	}
 	return nil
 }
 
-// served returns the names of the resources that upstreams serve, "" for all that no other names. None may be there twice.
+// served returns the names of the resources that upstreams serve; "" is the upstream without resources. Each may occur once.
 func (h *API) served() (map[string]bool, error) {
 	served := map[string]bool{}
 	for _, u := range h.Upstreams {
@@ -225,9 +225,9 @@ func (h *API) served() (map[string]bool, error) {
 			case name != "" && !isProxied(name):
 				return nil, fmt.Errorf("upstream: unknown resource %q: must be one of %s", name, proxiedNames())
 			case served[name] && name == "":
-				return nil, errors.New("upstream: there are two upstreams without a resource")
+				return nil, errors.New("upstream: more than one upstream without resources: at most one may serve all resources that no other names")
 			case served[name]:
-				return nil, fmt.Errorf("upstream: two upstreams serve %q", name)
+				return nil, fmt.Errorf("upstream: more than one upstream serves %q: each resource must have exactly one", name)
 			}
 			served[name] = true
 		}
@@ -257,11 +257,11 @@ func (d Deprecation) headers() http.Header {
 	return h
 }
 
-// operation is what a path of the API names.
+// operation is how a path of the API is served.
 type operation struct {
 	resource *upstream.Resource // nil: the path is unknown
 	service  *dataService       // nil: the gateway responds itself
-	headers  http.Header        // that announce its deprecation
+	headers  http.Header        // of a deprecated resource
 }
 
 // apiRequest is one API request and what the steps of serve know of it.
@@ -270,15 +270,15 @@ type apiRequest struct {
 	op *operation
 
 	credential *authsigner.Credential // set if and only if the signature verified
-	authErr    error                  // why it did not, or why the account may not call
-	endLookup  func()                 // lets others of the client IP look up keys; nil if this request need not
-	limited    bool                   // a rate limit has decided
+	authErr    error                  // why authentication failed
+	endLookup  func()                 // releases this request's place in the lookupLimiter; nil if it has none
+	limited    bool                   // the rate limiter was asked
 	bucket     [1]ratelimit.Bucket    // scratch
 
 	verifyTime, limitTime, upstreamTime time.Duration
 }
 
-// endpoint is the front door's view of an operation. Nil stands for everything that is not below /api/v1.
+// endpoint returns the endpoint of an operation. A nil operation stands for all paths outside /api/v1.
 func (h *API) endpoint(op *operation) *endpoint {
 	e := &endpoint{
 		name: "none", maxBody: h.MaxBody, bodyTimeout: time.Duration(h.BodyTimeout),
@@ -311,7 +311,7 @@ func (h *API) match(_ *http.Request, req *request) *endpoint {
 	return h.endpoints[res]
 }
 
-// signedTarget cuts the base path off a target in origin form, and reports whether what is left is below /api/v1.
+// signedTarget strips the base path from a target in origin form, and reports whether the result is below /api/v1.
 func signedTarget(target, basePath string) (string, bool) {
 	target, ok := strings.CutPrefix(target, basePath)
 	if !ok {
@@ -325,11 +325,11 @@ func signedTarget(target, basePath string) (string, bool) {
 func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
 	req.details = req
 
-	// 1. Route. A request for what does not exist counts against a rate limit like any other, so it is refused below.
+	// 1. Route. The error is returned after step 3, because requests for unknown paths count against a rate limit too.
 	routeErr := req.op.allows(r.Method)
 
 	// 2. Authenticate.
-	defer req.leaveLookups()
+	defer req.releaseLookup()
 	start := time.Now()
 	authErr, err := h.authenticate(w, r, req)
 	if err != nil {
@@ -340,7 +340,7 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 	// 3. Rate limit.
 	start = time.Now()
 	err = h.rateLimit(w, r, req)
-	req.leaveLookups() // now that it is counted
+	req.releaseLookup() // the request is counted now
 	req.limitTime = time.Since(start)
 	switch {
 	case err != nil:
@@ -387,7 +387,7 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 	if err := h.check(x, req, query); err != nil {
 		return err
 	}
-	x.response.release() // what is left is this caller's, who may be slow to read it
+	x.response.release() // free the memory before writing, because the client may read slowly
 
 	// 7. Respond.
 	upstream.ForwardHeaders(w.Header(), x.response.header)
@@ -395,26 +395,25 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 	return nil
 }
 
-// exchange is the working memory of one exchange with a data service, pooled.
+// exchange holds the buffers of one exchange with a data service. It is pooled.
 type exchange struct {
 	response response
 	checked  bytes.Buffer
 }
 
-// keptChecked is the capacity, in bytes, of a checked body's buffer that is kept for the next exchange, so that one large
-// response does not hold its memory for ever.
-const keptChecked = 256 << 10
+// maxPooledChecked is the largest capacity, in bytes, of a buffer that returns to the pool.
+const maxPooledChecked = 256 << 10
 
 func (x *exchange) release() {
 	x.response.release()
 	x.response.header = nil
 	x.checked.Reset()
-	if x.checked.Cap() > keptChecked {
+	if x.checked.Cap() > maxPooledChecked {
 		x.checked = bytes.Buffer{}
 	}
 }
 
-// allows reports an error unless the operation exists and has the method.
+// allows returns an error unless the operation exists and supports the method.
 func (op *operation) allows(method string) error {
 	switch {
 	case op.resource == nil:
@@ -426,10 +425,10 @@ func (op *operation) allows(method string) error {
 	}
 }
 
-// authenticate sets the credential if the signature verifies, and returns why it does not otherwise. The second error is a
-// refusal before anything was looked up: a client IP that has exhausted its limit for unauthenticated requests causes no
-// lookup of unknown keys. Of one that has not, only a few requests at once may look up keys that are not cached. Each of them
-// is counted before another takes its place, so that requests sent at once cannot all pass the check of the limit.
+// authenticate sets req.credential if the signature verifies, and otherwise returns the reason as authErr. It returns err,
+// without a lookup, if the key is not cached and the client IP has exhausted its limit for unauthenticated requests. A client
+// IP may have only a few lookups of uncached keys in progress; each ends when its request has been counted, so that
+// concurrent requests cannot all pass the check of the limit.
 func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiRequest) (authErr, err error) {
 	key, named := namedKey(r)
 	switch {
@@ -442,8 +441,8 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 			if req.endLookup, req.authErr = h.app.credentials.lookups.acquire(r.Context(), ip); req.authErr != nil {
 				return req.authErr, nil
 			}
-			if h.app.credentials.cache.Known(key) { // another request has looked it up meanwhile
-				req.leaveLookups()
+			if h.app.credentials.cache.Known(key) { // another request has looked it up in the meantime
+				req.releaseLookup()
 			}
 		}
 		res, err := h.app.limiter.Peek(r.Context(), ip, ratelimit.UnverifiedIP(ip))
@@ -457,14 +456,14 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 	return req.authErr, nil
 }
 
-// leaveLookups ends what acquire has begun, if it has.
-func (req *apiRequest) leaveLookups() {
+// releaseLookup releases the request's place in the lookupLimiter, if it has one.
+func (req *apiRequest) releaseLookup() {
 	if req.endLookup != nil {
 		req.endLookup()
 	}
 }
 
-// namedKey returns the public key that a request names, and whether it names one.
+// namedKey returns the public key in the request's header, and whether there is one.
 func namedKey(r *http.Request) (string, bool) {
 	switch keys := r.Header[authsigner.HeaderPublicKey]; len(keys) {
 	case 0:
@@ -472,11 +471,11 @@ func namedKey(r *http.Request) (string, bool) {
 	case 1:
 		return keys[0], keys[0] != ""
 	default:
-		return "several", true // not a public key: it is too short
+		return "several", true // too short to be a valid public key
 	}
 }
 
-// rateLimit counts the request against its rate limit key (contract, section 4), and sets the headers that tell of it.
+// rateLimit counts the request against its rate limit key and sets the RateLimit response headers.
 func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
 	var (
 		ctx     = r.Context()
@@ -484,8 +483,8 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 		buckets []ratelimit.Bucket
 	)
 	if req.credential == nil {
-		// A client that cannot sign is charged whether or not it waits for the response, or else naming a key and breaking
-		// off would cause lookups at no cost.
+		// An unauthenticated request counts even if the client closes the connection, or else it could cause lookups without
+		// ever reaching its limit.
 		ctx = context.WithoutCancel(ctx)
 	}
 	switch key, named := namedKey(r); {
@@ -515,13 +514,13 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	return nil
 }
 
-// deny refuses a request over its limit. In shadow mode it only reports it.
+// deny returns the error of a request over its limit. In shadow mode it reports the request and returns nil.
 func (h *API) deny(w http.ResponseWriter, req *apiRequest, res ratelimit.Result) error {
 	res.SetHeaders(w.Header(), time.Now())
 	if h.app.Limits.Shadow {
 		w.Header().Del("Retry-After") // the request is served
 		h.metrics.shadowed(res)
-		if e := h.logger.Check(zap.InfoLevel, "limit used up, not enforced in shadow mode"); e != nil {
+		if e := h.logger.Check(zap.InfoLevel, "rate limit exceeded, not enforced in shadow mode"); e != nil {
 			e.Write(zap.String("request_id", req.id()), zap.String("limit", res.Tightest().Limit.Name))
 		}
 		return nil
@@ -529,15 +528,14 @@ func (h *API) deny(w http.ResponseWriter, req *apiRequest, res ratelimit.Result)
 	return &rateLimitedError{retryAfter: res.RetryAfter, limit: res.Tightest().Limit.Name}
 }
 
-// clientGone reports whether the client closed the connection before it was authenticated. net/http ends the request's
-// context with the first read of the connection that fails. One that failed because of its deadline does not mean that:
-// that client is there, and slow.
+// clientGone reports whether the client closed the connection before it was authenticated. net/http cancels the request's
+// context when a read from the connection fails. A read that failed because of its deadline means a slow client instead.
 func clientGone(ctx context.Context, authErr error) bool {
 	return authErr != nil && ctx.Err() != nil && !errors.Is(authErr, os.ErrDeadlineExceeded)
 }
 
-// respondItself responds without a data service: to /status, and to /me from the credential record, so that keys can be
-// checked while data services are down.
+// respondItself responds without a data service: to /status, and to /me from the credential, so that callers can check their
+// keys while data services are down.
 func (h *API) respondItself(w http.ResponseWriter, req *apiRequest) error {
 	if req.op.resource.Auth == upstream.AuthNone {
 		writeJSON(w, http.StatusOK, []byte(`{"status":"ok","api_version":"v1"}`))
@@ -550,7 +548,7 @@ func (h *API) respondItself(w http.ResponseWriter, req *apiRequest) error {
 	}
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
-	enc.SetEscapeHTML(false) // it is not HTML
+	enc.SetEscapeHTML(false)
 	c := req.credential
 	if err := enc.Encode(struct {
 		Business business `json:"business"`
@@ -561,7 +559,7 @@ func (h *API) respondItself(w http.ResponseWriter, req *apiRequest) error {
 	return nil
 }
 
-// prepare makes the request that the data service gets.
+// prepare returns the request for the data service.
 func (h *API) prepare(r *http.Request, req *apiRequest, query upstream.Query) (*http.Request, error) {
 	id := upstream.Identity{BusinessID: req.credential.BusinessID, RequestID: req.id()}
 	if h.app.asserter != nil {
@@ -579,14 +577,14 @@ func (h *API) prepare(r *http.Request, req *apiRequest, query upstream.Query) (*
 	return out, nil
 }
 
-// setForwarded tells the data service of the client's side of the gateway. A trusted proxy between them is listed behind
-// the client's IP, as a reverse proxy does.
+// setForwarded sets X-Forwarded-*, Via and User-Agent as reverse_proxy does. X-Forwarded-For lists a trusted proxy behind the
+// client's IP.
 func setForwarded(out *http.Request, clientIP netip.Addr) {
 	const name = "X-Forwarded-For"
 	peer, _, err := net.SplitHostPort(out.RemoteAddr)
 	peer, _, _ = strings.Cut(peer, "%")
 	trusted, _ := caddyhttp.GetVar(out.Context(), caddyhttp.TrustedProxyVarKey).(bool)
-	// Not shared with other requests: whoever changes a header may do so in place.
+	// The values are not shared with other requests, because header operations may change them in place.
 	values := []string{peer, out.Host, "http", viaCaddy(out.ProtoMajor), ""}
 	switch {
 	case trusted && clientIP.IsValid() && err == nil:
@@ -609,7 +607,7 @@ func setForwarded(out *http.Request, clientIP netip.Addr) {
 	}
 }
 
-// viaCaddy is a proxy's Via (RFC 9110, section 7.6.3), as reverse_proxy sends it.
+// viaCaddy returns the value of Via (RFC 9110, section 7.6.3) as reverse_proxy sends it.
 func viaCaddy(protoMajor int) string {
 	switch protoMajor {
 	case 2:
@@ -620,7 +618,7 @@ func viaCaddy(protoMajor int) string {
 	return "1.1 Caddy"
 }
 
-// check writes to x.checked what of a response the contract defines for this tenant.
+// check checks a response against the contract and writes the body for the caller to x.checked.
 func (h *API) check(x *exchange, req *apiRequest, query upstream.Query) error {
 	res := req.op.resource
 	if err := upstream.CheckHead(res, x.response.status, x.response.header); err != nil {
@@ -635,15 +633,15 @@ func (h *API) check(x *exchange, req *apiRequest, query upstream.Query) error {
 	if err != nil {
 		return err
 	}
-	if report.Foreign > 0 {
-		h.logger.Error("the data service sent records of another business, they were left out",
+	if report.CrossTenant > 0 {
+		h.logger.Error("removed cross-tenant records from a data service's response",
 			zap.String("request_id", req.id()), zap.String("resource", res.Name),
-			zap.String("business", req.credential.BusinessID), zap.Int("records", report.Foreign))
+			zap.String("business", req.credential.BusinessID), zap.Int("records", report.CrossTenant))
 	}
 	return nil
 }
 
-// appendLogFields adds who called and where the time went to the request's log line.
+// appendLogFields adds the caller and the durations of the steps to the request's log line.
 func (req *apiRequest) appendLogFields(fields []zap.Field) []zap.Field {
 	if c := req.credential; c != nil {
 		fields = append(fields, zap.String("business", c.BusinessID), zap.String("public_key", c.PublicKey))
@@ -658,7 +656,7 @@ func (req *apiRequest) appendLogFields(fields []zap.Field) []zap.Field {
 	return fields
 }
 
-// authResult is the result of authentication in a log line or a label: one of a fixed few.
+// authResult returns the result of authentication as a log field and metric label: one of a fixed set.
 func (req *apiRequest) authResult() string {
 	switch {
 	case req.credential != nil && req.authErr == nil:

@@ -19,19 +19,19 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// Defaults of an upstream with several addresses, unless the operator says otherwise: a GET that fails at one goes
-// to the next, and an address that failed is left alone for a while.
+// Defaults of upstreams.
 const (
+	// With several addresses, a failed GET is retried at another one, and a failed address is avoided for a while.
 	defaultRetries      = 2
 	defaultTryDuration  = 5 * time.Second
 	defaultFailDuration = 10 * time.Second
 
-	// defaultIdleConns is how many idle connections are kept to each address. All traffic of a gateway goes to a few
-	// addresses; with Caddy's own 32, more than 32 requests at a time open and close connections all the while.
+	// defaultIdleConns is the number of idle connections to keep for each address. Caddy's default is 32; above 32
+	// concurrent requests, connections would be opened and closed all the time.
 	defaultIdleConns = 256
 )
 
-// parseAPI reads the directive. Syntax:
+// parseAPI parses the directive. Syntax:
 //
 //	gatehouse_api [<matcher>] {
 //	    upstream [<resources...>] <addresses...> {
@@ -42,25 +42,25 @@ const (
 //	    max_body            <size>
 //	    body_timeout        <duration>
 //	    timeout             <duration>
-//	    max_response_size          <size>
+//	    max_response_size   <size>
 //	    pass_unknown_fields <resources...>
 //	    allow_missing_tenant
 //	    deprecated <resource> <since> [<sunset>] [<link>]
 //	}
 //
-// "upstream" and "deprecated" can be given several times. An upstream without resources serves those that no other
-// upstream names.
+// "upstream" and "deprecated" may be repeated. An upstream without resources serves all resources that no other upstream
+// names.
 func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	if !h.Next() {
 		return nil, h.ArgErr()
 	}
 	matcher, err := h.ExtractMatcherSet()
 	if err != nil {
-		return nil, h.WrapErr(err) // it names no line
+		return nil, h.WrapErr(err) // adds file and line
 	}
-	h.Next() // the matcher is gone: onto the directive's name again
+	h.Next() // ExtractMatcherSet has reset the dispenser: consume the directive name again
 	if args := h.RemainingArgs(); len(args) > 0 {
-		return nil, h.Errf("gatehouse_api takes a block, and no argument but a matcher: %s", strings.Join(args, " "))
+		return nil, h.Errf("gatehouse_api takes no arguments except a matcher, got: %s", strings.Join(args, " "))
 	}
 	api := new(API)
 	if err := parseAPIBlock(h, api); err != nil {
@@ -80,7 +80,7 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	}
 	return []httpcaddyfile.ConfigValue{
 		{Class: "route", Value: route},
-		// what Caddy refuses before any route is reached is to have the contract's shape as well
+		// errors that Caddy raises before any route must have the contract's format too
 		{Class: "error_route", Value: errorRoute},
 	}, nil
 }
@@ -115,7 +115,7 @@ func parseAPIBlock(h httpcaddyfile.Helper, api *API) error {
 		case options[name] == nil:
 			return h.Errf("unknown option %q of gatehouse_api: must be one of %s", name, strings.Join(order, ", "))
 		case seen[name]:
-			return h.Errf("option %q of gatehouse_api is given twice", name)
+			return h.Errf("duplicate option %q of gatehouse_api", name)
 		default:
 			if err := options[name](h.Dispenser); err != nil {
 				return err
@@ -129,7 +129,7 @@ func parseAPIBlock(h httpcaddyfile.Helper, api *API) error {
 	return nil
 }
 
-// parseAPIUpstream reads one upstream: what follows the resources is Caddy's own reverse_proxy.
+// parseAPIUpstream parses one upstream. After the resources, the syntax is that of reverse_proxy.
 func parseAPIUpstream(h httpcaddyfile.Helper, api *API) error {
 	segment := h.NextSegment()
 	tokens := caddyfile.Segment{segment[0]}
@@ -142,7 +142,7 @@ func parseAPIUpstream(h httpcaddyfile.Helper, api *API) error {
 			tokens = append(tokens, segment[1+i:]...)
 		case !addresses && isResource(t.Text):
 			if !isProxied(t.Text) {
-				return h.Errf("upstream: the gateway itself responds to %q: must be one of %s", t.Text, proxiedNames())
+				return h.Errf("upstream: resource %q is served by the gateway itself: must be one of %s", t.Text, proxiedNames())
 			}
 			names = append(names, t.Text)
 			continue
@@ -163,12 +163,12 @@ func parseAPIUpstream(h httpcaddyfile.Helper, api *API) error {
 	}
 	api.Upstreams = append(api.Upstreams, &APIUpstream{Resources: names, HandlerRaw: raw})
 	if _, err := api.served(); err != nil {
-		return h.WrapErr(err) // which names the line
+		return h.WrapErr(err)
 	}
 	return nil
 }
 
-// parseProxy reads an upstream as reverse_proxy does, and gives the handler.
+// parseProxy parses the tokens of an upstream as a reverse_proxy handler and returns its JSON.
 func parseProxy(h httpcaddyfile.Helper, tokens caddyfile.Segment) (json.RawMessage, error) {
 	d := caddyfile.NewDispenser(tokens)
 	proxy := new(reverseproxy.Handler)
@@ -184,7 +184,7 @@ func parseProxy(h httpcaddyfile.Helper, tokens caddyfile.Segment) (json.RawMessa
 	if err := checkProxy(proxy); err != nil {
 		return nil, h.Errf("upstream: %v", err)
 	}
-	defaults(proxy)
+	setRetryDefaults(proxy)
 	if err := setIdleConns(proxy); err != nil {
 		return nil, h.WrapErr(err)
 	}
@@ -195,8 +195,8 @@ func parseProxy(h httpcaddyfile.Helper, tokens caddyfile.Segment) (json.RawMessa
 	return raw, nil
 }
 
-// defaults makes several addresses stand in for each other, where the operator has not said how.
-func defaults(proxy *reverseproxy.Handler) {
+// setRetryDefaults enables retries and passive health checks for an upstream with several addresses, unless configured.
+func setRetryDefaults(proxy *reverseproxy.Handler) {
 	if len(proxy.Upstreams) < 2 {
 		return
 	}
@@ -215,7 +215,7 @@ func defaults(proxy *reverseproxy.Handler) {
 	}
 }
 
-// setIdleConns has the transport keep enough idle connections, where the operator has not said how many.
+// setIdleConns sets the transport's number of idle connections, unless configured.
 func setIdleConns(proxy *reverseproxy.Handler) error {
 	transport := new(reverseproxy.HTTPTransport)
 	if proxy.TransportRaw != nil {
@@ -233,9 +233,9 @@ func setIdleConns(proxy *reverseproxy.Handler) error {
 	return nil
 }
 
-// checkProxy reports an option of reverse_proxy that an upstream cannot have: because the response is read whole and
-// checked before any of it leaves, because the gateway sets the header itself, or because a request that may have
-// reached a data service is repeated only if it is a GET.
+// checkProxy returns an error if an option of reverse_proxy is not supported: because responses are buffered and checked
+// before they are sent, because the gateway sets the header itself, or because a request that may have reached a data
+// service is retried only if it is a GET.
 func checkProxy(proxy *reverseproxy.Handler) error {
 	var (
 		lb        reverseproxy.LoadBalancing
@@ -290,16 +290,15 @@ func checkProxy(proxy *reverseproxy.Handler) error {
 		}
 	}
 	if name := protectedHeaderOp(proxy); name != "" {
-		return fmt.Errorf("header_up %s is not allowed: the gateway sets it for every request", name)
+		return fmt.Errorf("header_up %s is not allowed: only the gateway may set its identity headers", name)
 	}
 	return nil
 }
 
-// errUpstreamOption says which options there are.
-var errUpstreamOption = errors.New("an upstream has reverse_proxy's options for addresses, lb_policy and retries, " +
-	"health checks, header_up and transport http")
+var errUpstreamOption = errors.New("must be one of reverse_proxy's options for addresses, lb_policy, retries, " +
+	"health checks, header_up or transport http")
 
-// protectedHeaderOp names a header of the gateway's own that the proxy was told to change, if there is one.
+// protectedHeaderOp returns the name of a header that header_up changes and only the gateway may set, or "".
 func protectedHeaderOp(proxy *reverseproxy.Handler) string {
 	if proxy.Headers == nil || proxy.Headers.Request == nil {
 		return ""
@@ -323,7 +322,7 @@ func protectedHeaderOp(proxy *reverseproxy.Handler) string {
 	return ""
 }
 
-// isGatewayHeader says if a data service takes a header as the gateway's word.
+// isGatewayHeader reports whether data services trust a header as set by the gateway.
 func isGatewayHeader(name string) bool {
 	switch http.CanonicalHeaderKey(name) {
 	case upstream.HeaderBusinessID, upstream.HeaderRequestID, upstream.HeaderAssertion,
@@ -337,11 +336,11 @@ func isGatewayHeader(name string) bool {
 func parseDeprecated(d *caddyfile.Dispenser, api *API) error {
 	args := d.RemainingArgs()
 	if len(args) < 2 || len(args) > 4 {
-		return d.Err("deprecated takes a resource, the date since when, and, if known, the date of its end and a link")
+		return d.Err("deprecated takes a resource and a date, optionally followed by a sunset date and a link")
 	}
 	name := args[0]
 	if _, twice := api.Deprecated[name]; twice {
-		return d.Errf("deprecated: %q is given twice", name)
+		return d.Errf("deprecated: duplicate resource %q", name)
 	}
 	since, err := timeArg(d, "deprecated", args[1])
 	if err != nil {
@@ -351,7 +350,7 @@ func parseDeprecated(d *caddyfile.Dispenser, api *API) error {
 	for i, arg := range args[2:] {
 		if strings.Contains(arg, "://") {
 			if i+3 != len(args) {
-				return d.Err("deprecated: the link comes last")
+				return d.Err("deprecated: the link must be the last argument")
 			}
 			dep.Link = arg
 			continue

@@ -19,23 +19,24 @@ import (
 // appName is the app's module ID and the name of its global option in a Caddyfile.
 const appName = "gatehouse"
 
-// App holds what all routes of a gateway share: the credentials and their cache, Redis and the limits, and the key
-// that signs the hop assertion. Stores that are away do not keep it from starting; settings that are wrong do.
+// App holds what all routes share: the credential source and its cache, Redis, the rate limits, and the keys that sign the
+// hop assertion. An unreachable store does not prevent startup; invalid settings do.
 type App struct {
-	// Redis is the store of the rate limits. Default: none; the signed API then does not start.
+	// Redis stores rate limits and the connection server's data. Required by gatehouse_api and gatehouse_connect.
 	Redis *RedisConfig `json:"redis,omitempty"`
 
-	// CredentialsRaw is the source of credentials: a module of the namespace gatehouse.credentials, named by "source".
-	// Default: none; the signed API then does not start.
+	// CredentialsRaw is the credential source: a module in the namespace gatehouse.credentials, selected by "source".
+	// Required by gatehouse_api.
 	CredentialsRaw json.RawMessage `json:"credentials,omitempty" caddy:"namespace=gatehouse.credentials inline_key=source"`
 
-	// Cache says how long credentials are used without asking their source.
+	// Cache configures the credential cache.
 	Cache CacheConfig `json:"cache,omitzero"`
 
-	// Limits are the rate limits. Default: the contract's.
+	// Limits configures the rate limits.
 	Limits LimitsConfig `json:"limits,omitzero"`
 
-	// Assertion lets data services verify that a request came through this gateway. Default: none, and no assertion.
+	// Assertion configures the hop assertion, with which data services verify that a request came through this gateway.
+	// Default: no assertion is sent.
 	Assertion *AssertionConfig `json:"assertion,omitempty"`
 
 	logger      *zap.Logger
@@ -47,51 +48,51 @@ type App struct {
 	limits      limits
 	asserter    *upstream.Asserter
 	sink        *sink
-	sinkBefore  [2]*sink                   // of credentials and limits
-	servers     map[*caddyhttp.Server]bool // that pass "OPTIONS *" on to their routes
+	oldSinks    [2]*sink                   // the sinks of credentials and limits that this app's sink has replaced
+	servers     map[*caddyhttp.Server]bool // servers that pass "OPTIONS *" to their routes
 }
 
-// CacheConfig bounds the use of cached credentials. Zero means the default everywhere.
+// CacheConfig configures the credential cache. In each field, zero means the default.
 type CacheConfig struct {
-	// TTL is how long a credential is used without asking again: the time within which a revoked key stops working
-	// even if the push over Redis is lost. Default: 1m.
+	// TTL is how long a credential is used before it is looked up again. A revoked key stops working within this time
+	// even if its invalidation message over Redis is lost. Default: 1m.
 	TTL caddy.Duration `json:"ttl,omitempty"`
 
-	// NegativeTTL is how long "no such key" is remembered. Default: 10s.
+	// NegativeTTL is how long an unknown key is cached as unknown. Default: 10s.
 	NegativeTTL caddy.Duration `json:"negative_ttl,omitempty"`
 
-	// RefreshBefore is how long before its TTL ends a credential in use is refreshed, off the request's path.
-	// Default: 15s, or a quarter of a shorter TTL.
+	// RefreshBefore is how long before the end of its TTL a credential in use is refreshed in the background.
+	// Default: 15s, or a quarter of the TTL if that is less.
 	RefreshBefore caddy.Duration `json:"refresh_before,omitempty"`
 
-	// StaleIfError is how long a known credential goes on working while its source is away. While the source answers, none is
-	// used past its TTL. Default: 1h.
+	// StaleIfError is how long a cached credential keeps working while the credential source is unavailable. Default: 1h.
 	StaleIfError caddy.Duration `json:"stale_if_error,omitempty"`
 
-	// LoadTimeout bounds one look-up, and so how long a request waits for the source. Default: 2s.
+	// LoadTimeout limits one lookup, and so how long a request waits for the credential source. Default: 2s.
 	LoadTimeout caddy.Duration `json:"load_timeout,omitempty"`
 
-	// MaxEntries bounds the number of cached credentials. Default: 100000.
+	// MaxEntries is the maximum number of cached credentials. Default: 100000.
 	MaxEntries int `json:"max_entries,omitempty"`
 }
 
-// LimitsConfig is what a minute admits. Zero means the contract's number everywhere.
+// LimitsConfig configures the rate limits. In each field, zero means the default.
 type LimitsConfig struct {
-	// PerKey is the number of requests a minute for each public key, unless its credential says otherwise. Default: 60.
+	// PerKey is the limit of each public key in requests per minute. A limit in the key's credential overrides it.
+	// Default: 60.
 	PerKey int `json:"per_key,omitempty"`
 
-	// PerIP is the number of requests a minute without a public key, for each client IP. Default: 10.
+	// PerIP is the limit of each client IP in requests per minute, for requests without a public key. Default: 10.
 	PerIP int `json:"per_ip,omitempty"`
 
-	// Algorithm is "exact" (no minute ever holds more than the limit) or "gcra" (smoother; a full burst and the
-	// refill can pass within the first minute: up to 119 for 60). Default: exact.
+	// Algorithm is "exact" (a sliding window: no interval of one minute contains more than the limit) or "gcra"
+	// (smoother, but allows up to 119 requests in the first minute of a limit of 60). Default: exact.
 	Algorithm string `json:"algorithm,omitempty"`
 
-	// OnOutage says what a gateway does while Redis is away: "local" (each gateway enforces the limits by itself),
-	// "deny" (503) or "allow" (no limits). Default: local.
+	// OnOutage is what the gateway does while Redis is unavailable: "local" (each gateway enforces the limits on its
+	// own), "deny" (respond with 503) or "allow" (no limits). Default: local.
 	OnOutage string `json:"on_outage,omitempty"`
 
-	// Shadow only reports: nobody is refused, headers, logs and metrics say who would have been. Default: false.
+	// Shadow reports requests over a limit in headers, logs and metrics instead of denying them. Default: false.
 	Shadow bool `json:"shadow,omitempty"`
 }
 
@@ -103,7 +104,7 @@ func (App) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision opens the shared clients, or takes the running ones if their settings have not changed.
+// Provision opens the shared clients, or reuses the running ones if their settings have not changed.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.logger = ctx.Logger()
 	m, err := registerMetrics(ctx.GetMetricsRegistry())
@@ -141,44 +142,44 @@ func (a *App) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// Validate checks the numbers.
+// Validate implements caddy.Validator.
 func (a *App) Validate() error {
 	l := a.Limits
 	if l.PerKey < 0 || l.PerKey > ratelimit.MaxRequests || l.PerIP < 0 || l.PerIP > ratelimit.MaxRequests {
-		return fmt.Errorf("limits: a limit must be between 1 and %d requests a minute", ratelimit.MaxRequests)
+		return fmt.Errorf("invalid limits: per_key and per_ip must be from 1 to %d requests per minute, or 0 for the default", ratelimit.MaxRequests)
 	}
 	c := a.Cache
 	if c.TTL < 0 || c.NegativeTTL < 0 || c.RefreshBefore < 0 || c.StaleIfError < 0 || c.LoadTimeout < 0 || c.MaxEntries < 0 {
-		return errors.New("cache: a bound must not be negative")
+		return errors.New("invalid cache: durations and max_entries must not be negative")
 	}
 	return nil
 }
 
-// Start makes this app the one that the shared clients report to.
+// Start makes the shared clients report to this app.
 func (a *App) Start() error {
 	if a.credentials != nil {
-		a.sinkBefore[0] = a.credentials.sink.Swap(a.sink)
+		a.oldSinks[0] = a.credentials.sink.Swap(a.sink)
 	}
 	if a.pooledLimit != nil {
-		a.sinkBefore[1] = a.pooledLimit.start(a.sink)
+		a.oldSinks[1] = a.pooledLimit.start(a.sink)
 	}
 	return nil
 }
 
-// Stop implements caddy.App. If another app of this configuration failed to start, the configuration before goes on, and
-// is reported to again. What is held is released in Cleanup, which also runs when a later app failed to start.
+// Stop implements caddy.App. If another app of this configuration failed to start, the previous configuration keeps
+// running, so the shared clients report to it again. Cleanup releases them.
 func (a *App) Stop() error {
-	a.sink.over.Store(true)
+	a.sink.stopped.Store(true)
 	if a.credentials != nil {
-		a.credentials.sink.giveBack(a.sink, a.sinkBefore[0])
+		a.credentials.sink.restore(a.sink, a.oldSinks[0])
 	}
 	if a.pooledLimit != nil {
-		a.pooledLimit.sink.giveBack(a.sink, a.sinkBefore[1])
+		a.pooledLimit.sink.restore(a.sink, a.oldSinks[1])
 	}
 	return nil
 }
 
-// Cleanup releases what Provision took, and only that: it also runs after a Provision that stopped half-way.
+// Cleanup releases the shared clients. It also runs after a Provision that failed, so it releases only what was acquired.
 func (a *App) Cleanup() error {
 	return errors.Join(a.credentials.release(), a.pooledLimit.release(), a.redis.release())
 }
@@ -196,9 +197,9 @@ func appOf(ctx caddy.Context) (*App, error) {
 	return app, nil
 }
 
-// appInForce returns the app of the configuration that is running, whichever was loaded or tried since: one that failed
-// leaves its admin API behind.
-func appInForce() (*App, error) {
+// activeApp returns the app of the running configuration. It is for the admin API and metrics: those of a configuration that
+// failed to load stay registered, but must report on the running one.
+func activeApp() (*App, error) {
 	mod, err := caddy.ActiveContext().AppIfConfigured(appName)
 	if err != nil {
 		return nil, fmt.Errorf("finding the app %q: %w", appName, err)
@@ -210,7 +211,7 @@ func appInForce() (*App, error) {
 	return app, nil
 }
 
-// limits turns callers into buckets.
+// limits maps callers to rate limit keys.
 type limits struct {
 	perKey     int
 	perAddress ratelimit.Limit
@@ -220,7 +221,7 @@ func (c LimitsConfig) limits() limits {
 	return limits{perKey: c.PerKey, perAddress: ratelimit.IPLimit(c.PerIP)}
 }
 
-// key is the bucket of a verified caller.
+// key returns the rate limit key of an authenticated caller.
 func (l *limits) key(c *authsigner.Credential) (string, ratelimit.Bucket) {
 	requests := l.perKey
 	if c.Limit > 0 {
@@ -229,7 +230,7 @@ func (l *limits) key(c *authsigner.Credential) (string, ratelimit.Bucket) {
 	return ratelimit.ForKey(c.PublicKey, ratelimit.KeyLimit(requests))
 }
 
-// address is the bucket of a caller who names no key.
+// address returns the rate limit key of a request without a public key.
 func (l *limits) address(a netip.Addr) (string, ratelimit.Bucket) {
 	return ratelimit.ForIP(ratelimit.IPKey(a), l.perAddress)
 }

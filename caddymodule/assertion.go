@@ -15,26 +15,26 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// AssertionConfig says how the hop assertion is signed. All gateways of a fleet need the same keys.
+// AssertionConfig configures the hop assertion. All gateways of a fleet need the same keys.
 type AssertionConfig struct {
-	// KeyFiles hold an Ed25519 private key each (PEM, PKCS #8). The first signs, all are published: a key is rotated
-	// by adding the new one behind the old, putting it in front once the data services have it (they may keep the
-	// published keys for 5 minutes), and taking the old one away after the lifetime. Placeholders are resolved.
+	// KeyFiles are files with one Ed25519 private key each (PEM, PKCS #8). The first key signs; all are published. To rotate
+	// a key, append the new one; move it to the front once data services have fetched it (they may cache the published keys
+	// for 5 minutes); remove the old one after Lifetime. Placeholders are resolved. Required.
 	KeyFiles []string `json:"key_files"`
 
-	// Issuer is the claim "iss". Default: gatehouse.
+	// Issuer is the value of the claim "iss". Placeholders are resolved. Default: gatehouse.
 	Issuer string `json:"issuer,omitempty"`
 
-	// AudiencePrefix stands before the resource's name in the claim "aud". Default: none.
+	// AudiencePrefix precedes the resource's name in the claim "aud". Placeholders are resolved. Default: no prefix.
 	AudiencePrefix string `json:"audience_prefix,omitempty"`
 
-	// Lifetime is how long an assertion is good, at most 60s. Default: 30s.
+	// Lifetime is how long an assertion is valid, in whole seconds, at most 60s. Default: 30s. Zero means the default.
 	Lifetime caddy.Duration `json:"lifetime,omitempty"`
 }
 
 const (
 	defaultAssertionIssuer = "gatehouse"
-	// JWKSPath is where gatehouse_jwks publishes the keys, unless it is told otherwise.
+	// JWKSPath is the default path of gatehouse_jwks.
 	JWKSPath = "/.well-known/gatehouse-jwks.json"
 )
 
@@ -65,11 +65,11 @@ func (c *AssertionConfig) asserter(repl *caddy.Replacer) (*upstream.Asserter, er
 	return upstream.NewAsserter(o)
 }
 
-// JWKS publishes the public keys of the hop assertion, for data services that verify it.
+// JWKS serves the public keys of the hop assertion as a JSON Web Key Set (RFC 7517).
 type JWKS struct {
 	frontDoor
 
-	// Path is where. Default: /.well-known/gatehouse-jwks.json.
+	// Path is the path of the key set. Default: /.well-known/gatehouse-jwks.json.
 	Path string `json:"path,omitempty"`
 
 	endpoint *endpoint
@@ -83,7 +83,7 @@ func (*JWKS) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision takes the keys from the app.
+// Provision implements caddy.Provisioner.
 func (h *JWKS) Provision(ctx caddy.Context) error {
 	app, err := appOf(ctx)
 	if err != nil {
@@ -107,21 +107,21 @@ func (h *JWKS) match(_ *http.Request, req *request) *endpoint {
 	return h.endpoint
 }
 
-// UnmarshalCaddyfile reads the directive. Syntax:
+// UnmarshalCaddyfile parses the directive. Syntax:
 //
 //	gatehouse_jwks [<path>]
 //
-// As a path, and not a matcher, follows the directive's name, it takes no matcher.
+// The path is not a matcher; the directive takes none.
 func (h *JWKS) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume the directive's name
 	if d.NextArg() {
 		h.Path = d.Val()
 		if h.Path == "" || h.Path[0] != '/' {
-			return d.Errf("gatehouse_jwks: %q is no path", h.Path)
+			return d.Errf("gatehouse_jwks: invalid path %q: must begin with a slash", h.Path)
 		}
 	}
 	if d.CountRemainingArgs() > 0 {
-		return d.Err("gatehouse_jwks takes one path at most")
+		return d.Err("gatehouse_jwks takes at most one path")
 	}
 	return noBlock(d, "gatehouse_jwks")
 }

@@ -17,11 +17,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// option reads one option of a block; the dispenser stands on its name.
+// option parses one option of a block. The dispenser's current token is the option's name.
 type option func(d *caddyfile.Dispenser) error
 
-// parseBlock reads a block of options, each at most once. What is unknown or given twice is an error that says what
-// is allowed.
+// parseBlock parses a block of options. Unknown and duplicate options are errors.
 func parseBlock(d *caddyfile.Dispenser, what string, options map[string]option, order []string) error {
 	seen := make(map[string]bool, len(options))
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
@@ -31,7 +30,7 @@ func parseBlock(d *caddyfile.Dispenser, what string, options map[string]option, 
 			return d.Errf("unknown option %q of %s: must be one of %s", name, what, strings.Join(order, ", "))
 		}
 		if seen[name] {
-			return d.Errf("option %q of %s is given twice", name, what)
+			return d.Errf("duplicate option %q of %s", name, what)
 		}
 		seen[name] = true
 		if err := parse(d); err != nil {
@@ -41,7 +40,7 @@ func parseBlock(d *caddyfile.Dispenser, what string, options map[string]option, 
 	return nil
 }
 
-// noBlock refuses a block where none is allowed.
+// noBlock returns an error if a block follows.
 func noBlock(d *caddyfile.Dispenser, what string) error {
 	if d.NextBlock(d.Nesting()) {
 		return d.Errf("%s takes no block", what)
@@ -49,16 +48,16 @@ func noBlock(d *caddyfile.Dispenser, what string) error {
 	return nil
 }
 
-// oneArg reads exactly one argument.
+// oneArg parses exactly one argument.
 func oneArg(d *caddyfile.Dispenser, what string) (string, error) {
 	args := d.RemainingArgs()
 	if len(args) != 1 {
-		return "", d.Errf("%s takes exactly one argument, not %d", what, len(args))
+		return "", d.Errf("%s takes exactly one argument, got %d", what, len(args))
 	}
 	return args[0], nil
 }
 
-// argOption is an option with one argument, which set reads.
+// argOption returns an option with one argument, which it passes to set.
 func argOption(what string, set func(d *caddyfile.Dispenser, v string) error) option {
 	return func(d *caddyfile.Dispenser) error {
 		v, err := oneArg(d, what)
@@ -115,7 +114,7 @@ func sizeOption(what string, dst *int64) option {
 func flagOption(what string, dst *bool) option {
 	return func(d *caddyfile.Dispenser) error {
 		if d.CountRemainingArgs() > 0 {
-			return d.Errf("%s takes no argument", what)
+			return d.Errf("%s takes no arguments", what)
 		}
 		*dst = true
 		return nil
@@ -149,13 +148,13 @@ func timeArg(d *caddyfile.Dispenser, what, v string) (time.Time, error) {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, d.Errf("%s: %q is no date such as 2027-01-31, and no instant such as 2027-01-31T12:00:00Z", what, v)
+	return time.Time{}, d.Errf("%s: invalid date %q: must be a date such as 2027-01-31 or a time such as 2027-01-31T12:00:00Z", what, v)
 }
 
 func tlsOption(what string, dst **TLSConfig) option {
 	return func(d *caddyfile.Dispenser) error {
 		if d.CountRemainingArgs() > 0 {
-			return d.Errf("%s takes a block, and no argument", what)
+			return d.Errf("%s takes no arguments, only a block", what)
 		}
 		c := new(TLSConfig)
 		err := parseBlock(d, what, map[string]option{
@@ -169,7 +168,7 @@ func tlsOption(what string, dst **TLSConfig) option {
 	}
 }
 
-// parseAppOption reads the global option. Syntax:
+// parseAppOption parses the global option. Syntax:
 //
 //	gatehouse {
 //	    redis <urls...> {
@@ -213,11 +212,11 @@ func tlsOption(what string, dst **TLSConfig) option {
 func parseAppOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	d.Next() // consume the option's name
 	if existing != nil {
-		return nil, d.Errf("the global option %q is given twice", appName)
+		return nil, d.Errf("duplicate global option %q", appName)
 	}
 	a := new(App)
 	if d.CountRemainingArgs() > 0 {
-		return nil, d.Errf("the global option %q takes a block, and no argument", appName)
+		return nil, d.Errf("the global option %q takes no arguments, only a block", appName)
 	}
 	err := parseBlock(d, appName, map[string]option{
 		"redis":       a.parseRedis,
@@ -248,7 +247,7 @@ func (a *App) parseRedis(d *caddyfile.Dispenser) error {
 				c.SentinelMaster = args[0]
 				return nil
 			}
-			return d.Err("sentinel takes the name of the master set, and after it a user name and a password, or neither")
+			return d.Err("sentinel takes a master name, optionally followed by a username and a password")
 		},
 		"cluster":      flagOption("cluster", &c.Cluster),
 		"username":     stringOption("username", &c.Username),
@@ -264,7 +263,7 @@ func (a *App) parseRedis(d *caddyfile.Dispenser) error {
 
 func (a *App) parseCredentials(d *caddyfile.Dispenser) error {
 	if !d.NextArg() {
-		return d.Errf("credentials needs the kind of its source: must be one of %s", strings.Join(credentialSources(), ", "))
+		return d.Errf("credentials needs a source: must be one of %s", strings.Join(credentialSources(), ", "))
 	}
 	kind := d.Val()
 	if _, err := caddy.GetModule(credentialsNamespace + "." + kind); err != nil {
@@ -280,7 +279,7 @@ func (a *App) parseCredentials(d *caddyfile.Dispenser) error {
 
 func (a *App) parseCache(d *caddyfile.Dispenser) error {
 	if d.CountRemainingArgs() > 0 {
-		return d.Err("cache takes a block, and no argument")
+		return d.Err("cache takes no arguments, only a block")
 	}
 	c := &a.Cache
 	return parseBlock(d, "cache", map[string]option{
@@ -295,7 +294,7 @@ func (a *App) parseCache(d *caddyfile.Dispenser) error {
 
 func (a *App) parseLimits(d *caddyfile.Dispenser) error {
 	if d.CountRemainingArgs() > 0 {
-		return d.Err("limits takes a block, and no argument")
+		return d.Err("limits takes no arguments, only a block")
 	}
 	c := &a.Limits
 	return parseBlock(d, "limits", map[string]option{
@@ -320,7 +319,7 @@ func (a *App) parseAssertion(d *caddyfile.Dispenser) error {
 				return err
 			}
 			if l := time.Duration(c.Lifetime); l > upstream.MaxAssertionTTL || l%time.Second != 0 {
-				return d.Errf("lifetime: %s is not between 1s and %s in whole seconds", l, upstream.MaxAssertionTTL)
+				return d.Errf("invalid lifetime %q: must be a whole number of seconds from 1s to %s", l, upstream.MaxAssertionTTL)
 			}
 			return nil
 		},
@@ -329,7 +328,7 @@ func (a *App) parseAssertion(d *caddyfile.Dispenser) error {
 	return err
 }
 
-// credentialSources are the names of the sources compiled in.
+// credentialSources returns the names of the registered credential sources.
 func credentialSources() []string {
 	var names []string
 	for _, m := range caddy.GetModules(credentialsNamespace) {
@@ -338,7 +337,7 @@ func credentialSources() []string {
 	return names
 }
 
-// moduleJSON encodes a handler for a route.
+// moduleJSON encodes a handler module.
 func moduleJSON(handler any, name string) (json.RawMessage, error) {
 	var warnings []caddyconfig.Warning
 	raw := caddyconfig.JSONModuleObject(handler, "handler", name, &warnings)

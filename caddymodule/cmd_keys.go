@@ -16,7 +16,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// keysCommand holds the flags that all of `gatehouse keys` share.
+// keysCommand holds the flags shared by the subcommands of `gatehouse keys`.
 type keysCommand struct {
 	config, adapter string
 	file            string
@@ -28,19 +28,19 @@ type keysCommand struct {
 func configureKeys(cmd *cobra.Command) {
 	c := new(keysCommand)
 	f := cmd.PersistentFlags()
-	f.StringVarP(&c.config, "config", "c", "", "configuration whose credential source is meant (default: the Caddyfile of this folder)")
-	f.StringVarP(&c.adapter, "adapter", "a", "", "name of the configuration's adapter")
-	f.StringVar(&c.file, "file", "", "credential file to work on, instead of a configuration's source")
+	f.StringVarP(&c.config, "config", "c", "", "configuration file whose credential source to use (default: the Caddyfile in the current directory)")
+	f.StringVarP(&c.adapter, "adapter", "a", "", "name of the config adapter to use")
+	f.StringVar(&c.file, "file", "", "credential file to use, instead of a configuration")
 	f.BoolVar(&c.json, "json", false, "print JSON")
-	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long to wait for the credential source")
+	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "timeout of the whole command")
 	cmd.MarkFlagsMutuallyExclusive("config", "file")
 	cmd.SilenceUsage = true
-	cmd.Args = cobra.NoArgs // a misspelt sub-command is an error, and no reason to print help and succeed
+	cmd.Args = cobra.NoArgs // without it, a misspelled subcommand would print help and exit with 0
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(c.issue(), c.rotate(), c.revoke(), c.list(), c.show())
 }
 
-// keyView is a credential as the command prints it: with the private key only where it has just been made.
+// keyView is a credential as the commands print it. PrivateKey is set only for a key that was just issued or rotated.
 type keyView struct {
 	PublicKey         string            `json:"public_key"`
 	PrivateKey        string            `json:"private_key,omitempty"`
@@ -52,7 +52,7 @@ type keyView struct {
 	PreviousExpiresAt *time.Time        `json:"previous_expires_at,omitempty"`
 }
 
-// statusMalformed stands in a list for an entry that is no credential, which must not hide the others.
+// statusMalformed marks an entry that is not a valid credential, so that one bad entry does not break the list.
 const statusMalformed authsigner.Status = "malformed"
 
 func viewOf(c *authsigner.Credential) keyView {
@@ -70,7 +70,7 @@ func (c *keysCommand) issue() *cobra.Command {
 	var o authsigner.IssueOptions
 	cmd := &cobra.Command{
 		Use:   "issue --business-id <id> --business-name <name> --business-slug <slug>",
-		Short: "Issues a key pair for a business and prints the private key, once",
+		Short: "Issues a key pair for a business and prints the private key once",
 		Args:  cobra.NoArgs,
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, _ []string) error {
 			cred, err := authsigner.Issue(ctx, s.store, o)
@@ -83,13 +83,13 @@ func (c *keysCommand) issue() *cobra.Command {
 	}
 	cmd.PreRun = func(*cobra.Command, []string) { c.create = true }
 	f := cmd.Flags()
-	f.StringVar(&o.BusinessID, "business-id", "", "the business's id, as the data services know it")
-	f.StringVar(&o.Name, "business-name", "", "the business's name")
-	f.StringVar(&o.Slug, "business-slug", "", "the business's short name")
-	f.IntVar(&o.Limit, "limit", 0, "requests a minute (default: the gateway's)")
-	f.BoolVar(&o.Test, "test", false, "mark the key as one for tests: pk_test_…")
+	f.StringVar(&o.BusinessID, "business-id", "", "ID of the business, as in the data services' records")
+	f.StringVar(&o.Name, "business-name", "", "name of the business")
+	f.StringVar(&o.Slug, "business-slug", "", "short name of the business")
+	f.IntVar(&o.Limit, "limit", 0, "requests per minute (default: the gateway's per_key limit)")
+	f.BoolVar(&o.Test, "test", false, "issue a test key: pk_test_…")
 	for _, name := range []string{"business-id", "business-name", "business-slug"} {
-		_ = cmd.MarkFlagRequired(name) // fails for an unknown flag only
+		_ = cmd.MarkFlagRequired(name) // cannot fail: the flag exists
 	}
 	return cmd
 }
@@ -98,38 +98,38 @@ func (c *keysCommand) rotate() *cobra.Command {
 	var grace time.Duration
 	cmd := &cobra.Command{
 		Use:   "rotate <public key> [--grace <duration>]",
-		Short: "Makes a new private key and prints it, once; the old one stays good for the grace time",
+		Short: "Makes a new private key and prints it once; the old one stays valid for the grace period",
 		Args:  cobra.ExactArgs(1),
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
 			cred, err := authsigner.Rotate(ctx, s.store, args[0], grace, time.Now())
-			s.announce(ctx, args[0]) // with an error as well: the change may have been made
+			s.announce(ctx, args[0]) // even after an error, because the change may have been made
 			if err != nil {
 				return fmt.Errorf("rotating the key: %w", err)
 			}
 			return c.printIssued(out, cred)
 		}),
 	}
-	cmd.Flags().DurationVar(&grace, "grace", 24*time.Hour, "how long the old private key stays good; 0 ends it at once")
+	cmd.Flags().DurationVar(&grace, "grace", 24*time.Hour, "how long the old private key stays valid; 0 invalidates it immediately")
 	return cmd
 }
 
 func (c *keysCommand) revoke() *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke <public key>",
-		Short: "Deletes a key: the gateways refuse it at once, or when their cache's TTL ends at the latest",
+		Short: "Deletes a key: gateways reject it immediately, or when their cache's TTL ends at the latest",
 		Args:  cobra.ExactArgs(1),
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
 			err := authsigner.Revoke(ctx, s.store, args[0])
-			pushed := s.announce(ctx, args[0]) // with an error as well: the change may have been made
+			pushed := s.announce(ctx, args[0]) // even after an error, because the change may have been made
 			if err != nil {
 				return fmt.Errorf("revoking the key: %w", err)
 			}
 			if c.json {
 				return printJSON(out, map[string]any{"public_key": args[0], "revoked": true, "pushed": pushed})
 			}
-			note := "running gateways refuse it now"
+			note := "running gateways reject it now"
 			if !pushed {
-				note = "running gateways refuse it when their cache's TTL ends (no Redis could be told)"
+				note = "running gateways reject it when their cache's TTL ends (they could not be notified through Redis)"
 			}
 			_, err = fmt.Fprintf(out, "%s is revoked; %s\n", args[0], note)
 			return err
@@ -140,7 +140,7 @@ func (c *keysCommand) revoke() *cobra.Command {
 func (c *keysCommand) list() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "Lists the public keys and whose they are",
+		Short: "Lists the public keys and their businesses",
 		Args:  cobra.NoArgs,
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, _ []string) error {
 			names, err := s.store.List(ctx)
@@ -151,10 +151,10 @@ func (c *keysCommand) list() *cobra.Command {
 			for _, name := range names {
 				cred, err := s.store.Lookup(ctx, name)
 				if errors.Is(err, authsigner.ErrUnknownKey) {
-					continue // revoked since
+					continue // revoked in the meantime
 				}
 				if errors.Is(err, authsigner.ErrMalformedCredential) {
-					views = append(views, keyView{PublicKey: name, Status: statusMalformed}) // show says what is wrong
+					views = append(views, keyView{PublicKey: name, Status: statusMalformed}) // "keys show" prints the reason
 					continue
 				}
 				if err != nil {
@@ -177,7 +177,7 @@ func (c *keysCommand) show() *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
 			if !authsigner.ValidPublicKey(args[0]) {
-				return errors.New("that is no public key")
+				return fmt.Errorf("invalid public key %q: must be 8 to 128 letters, digits, hyphens or underscores", args[0])
 			}
 			cred, err := s.store.Lookup(ctx, args[0])
 			if err != nil {
@@ -197,10 +197,10 @@ func (c *keysCommand) printIssued(out io.Writer, cred *authsigner.Credential) er
 	if c.json {
 		return printJSON(out, v)
 	}
-	_, err := fmt.Fprintf(out, "public key:  %s\nprivate key: %s\n\nKeep the private key now: it is not shown again.\n",
+	_, err := fmt.Fprintf(out, "public key:  %s\nprivate key: %s\n\nStore the private key now: it is not shown again.\n",
 		v.PublicKey, v.PrivateKey)
 	if err == nil && v.PreviousExpiresAt != nil {
-		_, err = fmt.Fprintf(out, "The previous private key stays good until %s.\n", v.PreviousExpiresAt.Format(time.RFC3339))
+		_, err = fmt.Fprintf(out, "The previous private key stays valid until %s.\n", v.PreviousExpiresAt.Format(time.RFC3339))
 	}
 	return err
 }
@@ -228,13 +228,14 @@ func printTable(out io.Writer, views []keyView) error {
 	return w.Flush()
 }
 
-// openStore is a credential source opened for a command, and the Redis through which gateways are told of a change.
+// openStore is the open credential source of a command, and the Redis through which it notifies gateways of changes.
 type openStore struct {
 	store CredentialStore
 	redis *pooledRedis
 }
 
-// announce tells running gateways to ask anew for a key, and says if it could. It does so after the command's deadline too.
+// announce makes running gateways look up a key again, and reports whether it could notify them. It works after the command's
+// deadline too.
 func (s *openStore) announce(ctx context.Context, publicKey string) bool {
 	if s.redis == nil || !authsigner.ValidPublicKey(publicKey) {
 		return false
@@ -262,7 +263,7 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 	}
 }
 
-// open loads the configuration and opens its credential source, without starting anything else of it.
+// open loads the configuration and opens its credential source. It does not start the configuration.
 func (c *keysCommand) open(ctx context.Context) (*openStore, func() error, error) {
 	caddyCtx, cancel := caddy.NewContext(caddy.Context{Context: ctx})
 	app := new(App)
@@ -270,7 +271,7 @@ func (c *keysCommand) open(ctx context.Context) (*openStore, func() error, error
 		raw, err := json.Marshal(map[string]string{"source": "file", "path": c.file})
 		if err != nil {
 			cancel()
-			return nil, nil, fmt.Errorf("encoding the file's name: %w", err)
+			return nil, nil, fmt.Errorf("encoding the file name: %w", err)
 		}
 		app.CredentialsRaw = raw
 	} else if err := c.loadApp(app); err != nil {
@@ -303,14 +304,14 @@ func (c *keysCommand) open(ctx context.Context) (*openStore, func() error, error
 	return s, closeAll, nil
 }
 
-// loadApp reads the app's settings out of a configuration.
+// loadApp loads the app's settings from the configuration.
 func (c *keysCommand) loadApp(app *App) error {
 	raw, name, _, err := caddycmd.LoadConfig(c.config, c.adapter)
 	if err != nil {
 		return fmt.Errorf("loading the configuration: %w", err)
 	}
 	if raw == nil {
-		return errors.New("no configuration: name one with --config, or a credential file with --file")
+		return errors.New("no configuration found: set --config or --file")
 	}
 	var cfg struct {
 		Apps map[string]json.RawMessage `json:"apps"`
@@ -325,7 +326,7 @@ func (c *keysCommand) loadApp(app *App) error {
 		return fmt.Errorf("reading the configuration %s: %w", name, err)
 	}
 	if app.CredentialsRaw == nil {
-		return fmt.Errorf("the configuration %s names no credential source: set \"credentials\" in the global option %q", name, appName)
+		return fmt.Errorf("the configuration %s has no credential source: set \"credentials\" in the global option %q", name, appName)
 	}
 	return nil
 }

@@ -31,16 +31,16 @@ func configureSign(cmd *cobra.Command) {
 	cmd.Args = cobra.ExactArgs(2)
 	cmd.SilenceUsage = true
 	f := cmd.Flags()
-	f.StringVar(&c.key, "key", os.Getenv("GATEHOUSE_KEY"), "public key (default: the environment's GATEHOUSE_KEY)")
+	f.StringVar(&c.key, "key", os.Getenv("GATEHOUSE_KEY"), "public key (default: $GATEHOUSE_KEY)")
 	f.StringVar(&c.secretEnv, "secret-env", "GATEHOUSE_SECRET", "name of the environment variable that holds the private key")
-	f.StringVar(&c.secretFile, "secret-file", "", "file that holds the private key, - for standard input (instead of --secret-env)")
-	f.StringVar(&c.basePath, "base-path", "", "path under which the gateway is mounted; it is not signed")
+	f.StringVar(&c.secretFile, "secret-file", "", "file that holds the private key, or - for standard input (instead of --secret-env)")
+	f.StringVar(&c.basePath, "base-path", "", "path under which the gateway is mounted, which is not signed")
 	f.StringVar(&c.data, "data", "", "request body")
 	f.StringVar(&c.dataFile, "data-file", "", "file that holds the request body (instead of --data)")
 	f.BoolVar(&c.curl, "curl", false, "print a curl command instead of the headers")
-	f.BoolVar(&c.send, "send", false, "send the request and print the answer instead of the headers")
+	f.BoolVar(&c.send, "send", false, "send the request and print the response instead of the headers")
 	f.Int64Var(&c.timestamp, "timestamp", 0, "Unix time to sign for (default: now)")
-	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long to wait for the answer, with --send")
+	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long to wait for the response with --send")
 	cmd.MarkFlagsMutuallyExclusive("curl", "send")
 	cmd.MarkFlagsMutuallyExclusive("data", "data-file")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd, args[0], args[1]) }
@@ -82,7 +82,7 @@ func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
 		_, err = fmt.Fprintln(out, strings.Join(headers, "\n"))
 		return err
 	}
-	// curl must send the target as it was signed: neither dot segments nor brackets may be its own business
+	// curl must send the target as it was signed: it must not resolve dot segments or expand brackets
 	line := []string{"curl -sS --path-as-is --globoff"}
 	switch {
 	case method == http.MethodHead:
@@ -103,12 +103,12 @@ func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
 	return err
 }
 
-// secret reads the private key; it is never an argument, which other users of the machine could see.
+// secret reads the private key. It is not an argument, because other users of the machine can see arguments.
 func (c *signCommand) secret(stdin io.Reader) (authsigner.Secret, error) {
 	if c.secretFile == "" {
 		s := os.Getenv(c.secretEnv)
 		if s == "" {
-			return "", fmt.Errorf("no private key: the environment variable %s is empty (name another with --secret-env, or use --secret-file)",
+			return "", fmt.Errorf("no private key: the environment variable %s is empty (set it, or use --secret-env or --secret-file)",
 				c.secretEnv)
 		}
 		return authsigner.Secret(s), nil
@@ -132,7 +132,7 @@ func (c *signCommand) secret(stdin io.Reader) (authsigner.Secret, error) {
 	return authsigner.Secret(s), nil
 }
 
-// sendRequest sends the request through the same Transport that calling businesses can use.
+// sendRequest sends the request with authsigner.Transport and prints the response.
 func (c *signCommand) sendRequest(cmd *cobra.Command, secret authsigner.Secret, method, rawURL string, body []byte) error {
 	req, err := http.NewRequestWithContext(cmd.Context(), method, rawURL, bytes.NewReader(body))
 	if err != nil {
@@ -153,26 +153,26 @@ func (c *signCommand) sendRequest(cmd *cobra.Command, secret authsigner.Secret, 
 		return err
 	}
 	if err := res.Header.Write(out); err != nil {
-		return fmt.Errorf("printing the answer: %w", err)
+		return fmt.Errorf("printing the response: %w", err)
 	}
 	if _, err := fmt.Fprintln(out); err != nil {
 		return err
 	}
 	if _, err := io.Copy(out, res.Body); err != nil {
-		return fmt.Errorf("reading the answer: %w", err)
+		return fmt.Errorf("reading the response: %w", err)
 	}
 	_, err = fmt.Fprintln(out)
 	return err
 }
 
-// rawTarget is the request target that curl sends for rawURL, as it stands: neither decoded nor cleaned.
+// rawTarget returns the request target that curl sends for rawURL, neither decoded nor normalised.
 func rawTarget(rawURL, basePath string) (string, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return "", fmt.Errorf("reading the URL: %w", err)
+		return "", fmt.Errorf("parsing the URL: %w", err)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return "", fmt.Errorf("reading the URL: %q is not of the form https://host/path", rawURL)
+		return "", fmt.Errorf("invalid URL %q: must be of the form https://host/path", rawURL)
 	}
 	_, rest, _ := strings.Cut(rawURL, "://")
 	rest, _, _ = strings.Cut(rest, "#")

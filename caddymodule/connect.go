@@ -19,43 +19,43 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 )
 
-// Connect is the connection server for AI assistants: OAuth 2.0 with PKCE, MCP, and the pages on which people sign in,
-// approve and end connections. It answers its own paths and leaves every other request to the next handler.
+// Connect serves the connection server for AI assistants: OAuth 2.0 with PKCE, MCP, and the pages on which users sign in, and
+// approve and end connections. Requests for other paths go to the next handler.
 type Connect struct {
 	frontDoor
 
-	// Issuer is the origin under which everybody reaches this site, byte for byte, without a slash at its end:
-	// "https://api.example.com". It is the issuer of tokens; with /mcp behind it, it is what assistants connect to. http
-	// is for loopback names and addresses only. Placeholders are resolved. Required.
+	// Issuer is the public origin of this site, without a trailing slash, such as "https://api.example.com". It is the issuer
+	// of tokens; assistants connect to its path /mcp. The scheme http is allowed for loopback hosts only. Placeholders are
+	// resolved. Required.
 	Issuer string `json:"issuer"`
 
-	// UpstreamRaw is the handler that carries calls to the data service: a reverse_proxy with all of its options.
-	// Required.
+	// UpstreamRaw is the reverse_proxy handler that sends calls to the data service. It supports the same options as an
+	// upstream of gatehouse_api. Required.
 	UpstreamRaw json.RawMessage `json:"upstream" caddy:"namespace=http.handlers inline_key=handler"`
 
-	// Name is what this server calls itself to assistants and people. Default: Gatehouse.
+	// Name is the name of this server that assistants and users see. Default: Gatehouse.
 	Name string `json:"name,omitempty"`
 
-	// ManageKeys lets owners issue, rotate and revoke their business's keys for the public API on a page. The gateway's
-	// login at the credential source must be allowed to list, write and delete. Default: false, and no such page.
+	// ManageKeys adds a page on which owners issue, rotate and revoke their business's keys for the public API. The gateway
+	// must have permission to list, write and delete in the credential source. Default: false.
 	ManageKeys bool `json:"manage_keys,omitempty"`
 
-	// Timeout bounds one call to the data service, retries included. Default: 15s. Zero means the default.
+	// Timeout limits one call to the data service, retries included. Default: 15s. Zero means the default.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
-	// SessionIdle ends a person's session on the pages that was not used for so long. Default: 1h. Zero means the default.
+	// SessionIdle is how long a user's session on the pages may be unused before it ends. Default: 1h. Zero means the
+	// default.
 	SessionIdle caddy.Duration `json:"session_idle,omitempty"`
 
-	// SessionMax ends a person's session so long after signing in. Default: 12h. Zero means the default.
+	// SessionMax is how long after sign-in a user's session ends. Default: 12h. Zero means the default.
 	SessionMax caddy.Duration `json:"session_max,omitempty"`
 
-	// ClientSchemes are the private-use URI schemes that clients may be sent back to, beside reverse domain names such as
-	// com.example.app (RFC 8252, section 7.1): lower case, without a colon. Default: those of known assistants, see
-	// oauth.DefaultClientSchemes. Empty means the default.
+	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in addition to reverse domain names such as
+	// com.example.app (RFC 8252, section 7.1): lower case, without a colon. Default: oauth.DefaultClientSchemes.
 	ClientSchemes []string `json:"client_schemes,omitempty"`
 
-	// Extensions add to the MCP server what a test suite asks of it. No configuration sets them: a test build does, whose
-	// own module embeds this one.
+	// Extensions add features to the MCP server that conformance tests need. They are set by a test build whose own module
+	// embeds this one, not by configuration.
 	Extensions []mcp.Extension `json:"-"`
 
 	server    *connect.Server
@@ -71,21 +71,21 @@ func (*Connect) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision puts the server together over the app's Redis, credentials and signing key.
+// Provision creates the server with the app's Redis, credentials and signing key.
 func (h *Connect) Provision(ctx caddy.Context) error {
 	app, err := appOf(ctx)
 	if err != nil {
 		return err
 	}
 	if app.redis == nil {
-		return errors.New(`gatehouse_connect keeps connections in Redis: set "redis" in the global option "gatehouse"`)
+		return errors.New(`gatehouse_connect needs Redis to store connections: set "redis" in the global option "gatehouse"`)
 	}
 	issuer := h.Issuer
 	if err := resolve(caddy.NewReplacer(), &issuer); err != nil {
 		return err
 	}
 	if h.UpstreamRaw == nil {
-		return errors.New("gatehouse_connect has no upstream")
+		return errors.New("gatehouse_connect needs an upstream")
 	}
 	if h.service, err = loadDataService(ctx, h, "UpstreamRaw"); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	logger := ctx.Logger()
 	o := connect.Options{
 		Issuer: issuer, Redis: app.redis.client, Name: h.Name, Version: caddy.CustomVersion,
-		// the transport knows where the data service is; this is the Host that it sees, unless header_up says otherwise
+		// the transport has the address of the data service; this sets the Host header, which header_up can change
 		Upstream:  strings.Replace(issuer, "https://", "http://", 1),
 		Transport: &connectTransport{service: h.service, asserter: app.asserter, maxSize: data.DefaultMaxResponseSize},
 		Timeout:   time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
@@ -103,7 +103,7 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	}
 	if h.ManageKeys {
 		if app.credentials == nil {
-			return errors.New(`manage_keys needs a source of credentials: set "credentials" in the global option "gatehouse"`)
+			return errors.New(`manage_keys needs a credential source: set "credentials" in the global option "gatehouse"`)
 		}
 		o.Keys = &businessKeys{
 			store: app.credentials.store, cache: app.credentials.cache, redis: app.redis.client, logger: logger,
@@ -119,7 +119,7 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	return h.provision(ctx, h)
 }
 
-// endpoint is the front door's view of an endpoint of the connection server.
+// endpoint adapts an endpoint of the connection server to the front door.
 func (h *Connect) endpoint(e *connect.Endpoint) *endpoint {
 	return &endpoint{
 		name: e.Name, hosts: h.server.Hosts(), maxBody: e.MaxBody,
@@ -134,7 +134,7 @@ func (h *Connect) endpoint(e *connect.Endpoint) *endpoint {
 	}
 }
 
-// Validate checks the bounds.
+// Validate implements caddy.Validator.
 func (h *Connect) Validate() error {
 	if h.Timeout < 0 || h.SessionIdle < 0 || h.SessionMax < 0 {
 		return errors.New("timeout, session_idle and session_max must not be negative")
@@ -142,7 +142,7 @@ func (h *Connect) Validate() error {
 	return nil
 }
 
-// Cleanup lets go of the server, if Provision got so far as to make one.
+// Cleanup closes the server. It also runs if Provision failed before it created one.
 func (h *Connect) Cleanup() error {
 	h.service.close()
 	if h.server == nil {
@@ -151,8 +151,7 @@ func (h *Connect) Cleanup() error {
 	return h.server.Close()
 }
 
-// match implements route. Paths are matched exactly as they were sent: what is encoded, doubled or in another case is
-// not the connection server's.
+// match implements route. Paths are matched exactly as sent; nothing is decoded or normalised.
 func (h *Connect) match(r *http.Request, req *request) *endpoint {
 	path, _, _ := strings.Cut(req.target, "?")
 	if r.URL.Path != path {
@@ -161,12 +160,12 @@ func (h *Connect) match(r *http.Request, req *request) *endpoint {
 	return h.endpoints[h.server.Endpoint(path)]
 }
 
-// ParseConnect reads the directive gatehouse_connect, as a *Connect, for a build whose own module embeds that.
+// ParseConnect parses the directive gatehouse_connect into a *Connect, for builds whose own module embeds it.
 func ParseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	return parseConnect(h)
 }
 
-// parseConnect reads the directive. Syntax:
+// parseConnect parses the directive. Syntax:
 //
 //	gatehouse_connect [<matcher>] {
 //	    issuer       <origin>
@@ -183,7 +182,7 @@ func ParseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	h.Next() // consume the directive's name
 	if args := h.RemainingArgs(); len(args) > 0 {
-		return nil, h.Errf("gatehouse_connect takes a block, and no argument but a matcher: %s", strings.Join(args, " "))
+		return nil, h.Errf("gatehouse_connect takes no arguments except a matcher, got: %s", strings.Join(args, " "))
 	}
 	m := new(Connect)
 	err := parseBlock(h.Dispenser, "gatehouse_connect", map[string]option{
@@ -209,7 +208,7 @@ func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	case err != nil:
 		return nil, err
 	case m.Issuer == "":
-		return nil, h.Err("gatehouse_connect needs its issuer, the origin of this site, such as https://api.example.com")
+		return nil, h.Err("gatehouse_connect needs an issuer: must be the origin of this site, such as https://api.example.com")
 	case m.UpstreamRaw == nil:
 		return nil, h.Err("gatehouse_connect needs an upstream, such as http://data.internal:8080")
 	}

@@ -19,34 +19,35 @@ import (
 )
 
 const (
-	// maxBusinessKeys is how many keys a business may have by way of the pages. Operators may issue more.
+	// maxBusinessKeys is the number of keys that a business can have before the pages refuse to issue more. Operators are
+	// not limited.
 	maxBusinessKeys = 20
 
-	// keyReaders is how many entries of the credential source are read at a time for a list.
+	// keyReaders is the number of concurrent lookups in the credential source for a list.
 	keyReaders = 8
 
-	// keyOwnerTTL is how long it is remembered whose a key is; and keyNobodyTTL, that an entry is not a credential.
-	keyOwnerTTL  = 24 * time.Hour
-	keyNobodyTTL = time.Minute
+	// keyOwnerTTL is how long the owner of a key is cached; invalidKeyTTL, that an entry is not a valid credential.
+	keyOwnerTTL   = 24 * time.Hour
+	invalidKeyTTL = time.Minute
 
-	// issuingTTL ends the lock of a gateway that died. It outlives the deadline that the pages set.
+	// issuingTTL expires the lock of a gateway that died. It is longer than the deadline that the pages set.
 	issuingTTL   = 30 * time.Second
 	issuingRetry = 50 * time.Millisecond
 
 	keysRedisTimeout = 3 * time.Second
 )
 
-// errRevoked says that the business had the key, and that it is gone.
+// errRevoked means that the key belonged to the business and has been revoked.
 var errRevoked = fmt.Errorf("%w: it was revoked", pages.ErrNoKey)
 
-// businessKeys lets the owner of a business manage its keys on the pages: those of the credential source whose entry
-// names the business, and no others. In Redis:
+// businessKeys implements the keys page: the owner of a business manages the credentials with the ID of that business. It
+// keeps in Redis:
 //
-//	{prefix}key:{public key}        the id of its business, "" if the entry is not a credential; for a day or a minute
-//	{prefix}issuing:{business id}   a lock: one key at a time is issued for a business, so that the bound holds
+//	{prefix}key:{public key}        the ID of its business, or "" if the entry is not a valid credential
+//	{prefix}issuing:{business id}   a lock: keys of a business are issued one at a time, so that maxBusinessKeys holds
 //
-// A source cannot be asked for the keys of one business. So a list reads the entries of the business and those that no
-// gateway has read within a day, and of all others just the names: a key never changes its business.
+// Credential sources cannot list the keys of one business. Because a key never changes its business, a list reads only the
+// entries of the business and those whose owner is not cached.
 type businessKeys struct {
 	store  authsigner.KeyStore
 	cache  *authsigner.Cache
@@ -77,7 +78,7 @@ func (k *businessKeys) List(ctx context.Context, businessID string) ([]pages.Key
 			cred, err := k.store.Lookup(ctx, name)
 			switch {
 			case errors.Is(err, authsigner.ErrUnknownKey), errors.Is(err, authsigner.ErrMalformedCredential):
-				cred = new(authsigner.Credential) // deleted by hand; or it is nobody's
+				cred = new(authsigner.Credential) // deleted in the meantime, or it belongs to no business
 			case err != nil:
 				return fmt.Errorf("reading a key: %w", err)
 			}
@@ -91,9 +92,9 @@ func (k *businessKeys) List(ctx context.Context, businessID string) ([]pages.Key
 		})
 	}
 	err = g.Wait()
-	// What was read is remembered even if not all was, so that the next list gets further.
-	if err := k.remember(ctx, learned); err != nil {
-		k.logger.Warn("keys are read again for the next list", zap.Error(err))
+	// Cache what was read even after an error, so that the next list gets further.
+	if err := k.cacheOwners(ctx, learned); err != nil {
+		k.logger.Warn("caching the owners of keys failed, the next list reads them again", zap.Error(err))
 	}
 	if err != nil {
 		return nil, err
@@ -109,7 +110,7 @@ func (k *businessKeys) List(ctx context.Context, businessID string) ([]pages.Key
 
 // Get implements pages.Keys.
 func (k *businessKeys) Get(ctx context.Context, businessID, publicKey string) (pages.Key, error) {
-	cred, err := k.own(ctx, businessID, publicKey)
+	cred, err := k.ownCredential(ctx, businessID, publicKey)
 	if err != nil {
 		return pages.Key{}, err
 	}
@@ -124,7 +125,7 @@ func (k *businessKeys) Issue(ctx context.Context, business pages.Business, attem
 	}
 	defer unlock()
 	publicKey := authsigner.IssuedKey(attempt, test)
-	switch _, err := k.own(ctx, business.ID, publicKey); {
+	switch _, err := k.ownCredential(ctx, business.ID, publicKey); {
 	case err == nil, errors.Is(err, errRevoked):
 		return pages.IssuedKey{Key: pages.Key{PublicKey: publicKey}}, pages.ErrAlreadyDone
 	case !errors.Is(err, pages.ErrNoKey):
@@ -142,10 +143,10 @@ func (k *businessKeys) Issue(ctx context.Context, business pages.Business, attem
 	})
 	k.invalidate(ctx, publicKey)
 	if err != nil {
-		return pages.IssuedKey{Key: pages.Key{PublicKey: publicKey}}, outcome(err)
+		return pages.IssuedKey{Key: pages.Key{PublicKey: publicKey}}, pagesError(err)
 	}
-	if err := k.remember(ctx, map[string]string{publicKey: business.ID}); err != nil {
-		k.logger.Warn("the next list reads the new key again", zap.Error(err))
+	if err := k.cacheOwners(ctx, map[string]string{publicKey: business.ID}); err != nil {
+		k.logger.Warn("caching the owner of a new key failed, the next list reads it again", zap.Error(err))
 	}
 	return issued(cred), nil
 }
@@ -154,38 +155,38 @@ func (k *businessKeys) Issue(ctx context.Context, business pages.Business, attem
 func (k *businessKeys) Rotate(
 	ctx context.Context, businessID, publicKey, version string, grace time.Duration,
 ) (pages.IssuedKey, error) {
-	if _, err := k.own(ctx, businessID, publicKey); err != nil {
+	if _, err := k.ownCredential(ctx, businessID, publicKey); err != nil {
 		return pages.IssuedKey{}, err
 	}
 	k.invalidate(ctx, publicKey)
 	defer k.invalidate(ctx, publicKey)
 	cred, err := authsigner.RotateVersion(ctx, k.store, publicKey, version, grace, time.Now())
 	if errors.Is(err, authsigner.ErrGracePending) {
-		before, err := k.own(ctx, businessID, publicKey)
+		before, err := k.ownCredential(ctx, businessID, publicKey)
 		if err != nil {
 			return pages.IssuedKey{}, err
 		}
 		return pages.IssuedKey{}, &pages.GraceError{Until: before.PreviousExpiresAt}
 	}
 	if err != nil {
-		return pages.IssuedKey{}, outcome(err)
+		return pages.IssuedKey{}, pagesError(err)
 	}
 	return issued(cred), nil
 }
 
-// Revoke implements pages.Keys. It has the gateways forget the key before it is deleted and afterwards, whatever the source
-// says: then none uses it again before the source has confirmed it, also if the source is slow or unavailable.
+// Revoke implements pages.Keys. It invalidates the key in all gateways before and after the deletion, even if the deletion
+// fails: no gateway uses the key again until the source confirms it, even if the source is slow or unavailable.
 func (k *businessKeys) Revoke(ctx context.Context, businessID, publicKey string) error {
-	_, err := k.own(ctx, businessID, publicKey)
+	_, err := k.ownCredential(ctx, businessID, publicKey)
 	if errors.Is(err, errRevoked) {
-		k.invalidate(ctx, publicKey) // the gateway that revoked it may not have got that far
+		k.invalidate(ctx, publicKey) // the gateway that revoked it may have failed before this step
 		return pages.ErrAlreadyDone
 	}
 	if err != nil {
 		return err
 	}
-	// Whoever revokes it again is told that it is gone.
-	if err := k.remember(ctx, map[string]string{publicKey: businessID}); err != nil {
+	// A second attempt must find out that the key was revoked.
+	if err := k.cacheOwners(ctx, map[string]string{publicKey: businessID}); err != nil {
 		return err
 	}
 	k.invalidate(ctx, publicKey)
@@ -194,11 +195,11 @@ func (k *businessKeys) Revoke(ctx context.Context, businessID, publicKey string)
 	if errors.Is(err, authsigner.ErrUnknownKey) {
 		return pages.ErrAlreadyDone
 	}
-	return outcome(err)
+	return pagesError(err)
 }
 
 // own returns the key's credential as the source has it now, and not the cache, if it is the business's.
-func (k *businessKeys) own(ctx context.Context, businessID, publicKey string) (*authsigner.Credential, error) {
+func (k *businessKeys) ownCredential(ctx context.Context, businessID, publicKey string) (*authsigner.Credential, error) {
 	if !authsigner.ValidPublicKey(publicKey) {
 		return nil, pages.ErrNoKey
 	}
@@ -221,7 +222,7 @@ func (k *businessKeys) own(ctx context.Context, businessID, publicKey string) (*
 	return cred, nil
 }
 
-// owners returns whose the keys are, as far as that is remembered.
+// owners returns the cached owners of keys.
 func (k *businessKeys) owners(ctx context.Context, names []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, keysRedisTimeout)
 	defer cancel()
@@ -233,7 +234,7 @@ func (k *businessKeys) owners(ctx context.Context, names []string) (map[string]s
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("reading whose keys these are: %w", err)
+		return nil, fmt.Errorf("reading the owners of keys: %w", err)
 	}
 	owners := make(map[string]string)
 	for i, reply := range replies {
@@ -242,14 +243,14 @@ func (k *businessKeys) owners(ctx context.Context, names []string) (map[string]s
 		case err == nil:
 			owners[names[i]] = owner
 		case !errors.Is(err, redis.Nil):
-			return nil, fmt.Errorf("reading whose keys these are: %w", err)
+			return nil, fmt.Errorf("reading the owners of keys: %w", err)
 		}
 	}
 	return owners, nil
 }
 
-// remember stores whose keys are, by public key.
-func (k *businessKeys) remember(ctx context.Context, owners map[string]string) error {
+// cacheOwners stores the owners of keys, by public key.
+func (k *businessKeys) cacheOwners(ctx context.Context, owners map[string]string) error {
 	if len(owners) == 0 {
 		return nil
 	}
@@ -259,14 +260,14 @@ func (k *businessKeys) remember(ctx context.Context, owners map[string]string) e
 		for name, owner := range owners {
 			ttl := keyOwnerTTL
 			if owner == "" {
-				ttl = keyNobodyTTL
+				ttl = invalidKeyTTL
 			}
 			p.Set(ctx, ownerKey(name), owner, ttl)
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("remembering whose keys these are: %w", err)
+		return fmt.Errorf("caching the owners of keys: %w", err)
 	}
 	return nil
 }
@@ -276,7 +277,7 @@ func (k *businessKeys) lock(ctx context.Context, businessID string) (unlock func
 	key, mine := connect.DefaultPrefix+"issuing:"+businessID, rand.Text()
 	for {
 		began := time.Now()
-		// GET tells our own lock, whose reply was lost, from another's.
+		// The reply of SETNX may have been lost: GET shows whether the lock is ours.
 		if err := k.redis.SetNX(ctx, key, mine, issuingTTL).Err(); err != nil {
 			return nil, fmt.Errorf("waiting to issue a key: %w", err)
 		}
@@ -287,12 +288,12 @@ func (k *businessKeys) lock(ctx context.Context, businessID string) (unlock func
 		if holder == mine {
 			return func() {
 				if time.Since(began) >= issuingTTL {
-					return // it has ended, and the next may be another's
+					return // it has expired, and another request may hold the lock now
 				}
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysRedisTimeout)
 				defer cancel()
 				if err := k.redis.Del(ctx, key).Err(); err != nil {
-					k.logger.Warn("keys of a business cannot be issued until a lock ends", zap.Duration("in", issuingTTL), zap.Error(err))
+					k.logger.Warn("releasing the lock for issuing keys failed, it expires by itself", zap.Duration("in", issuingTTL), zap.Error(err))
 				}
 			}, nil
 		}
@@ -304,22 +305,21 @@ func (k *businessKeys) lock(ctx context.Context, businessID string) (unlock func
 	}
 }
 
-// invalidate has this gateway and all others ask anew for a key. Those that Redis does not reach notice when their cache's TTL
-// ends.
+// invalidate makes all gateways look up a key again. Those that the message does not reach do so when their cache's TTL ends.
 func (k *businessKeys) invalidate(ctx context.Context, publicKey string) {
 	k.cache.Invalidate(publicKey)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysRedisTimeout)
 	defer cancel()
 	if err := publishInvalidation(ctx, k.redis, publicKey); err != nil {
-		k.logger.Warn("other gateways could not be told of a changed key: they notice when their cache's TTL ends",
+		k.logger.Warn("publishing the change of a key failed, other gateways use the old credential until their cache's TTL ends",
 			zap.String("public_key", publicKey), zap.Error(err))
 	}
 }
 
 func ownerKey(publicKey string) string { return connect.DefaultPrefix + "key:" + publicKey }
 
-// outcome says in the words of the pages how a change ended.
-func outcome(err error) error {
+// pagesError maps an error of a change to the errors of package pages.
+func pagesError(err error) error {
 	switch {
 	case errors.Is(err, authsigner.ErrKeyExists), errors.Is(err, authsigner.ErrVersionMismatch):
 		return pages.ErrAlreadyDone

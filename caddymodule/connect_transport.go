@@ -16,17 +16,16 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// errNoIdentity says that a call of the connection server lacks what the hop assertion is about.
-var errNoIdentity = errors.New("the call names no business or no request")
+var errNoIdentity = errors.New("missing business ID or request ID for the hop assertion")
 
-// connectTransport makes the connection server's calls to the data service, with the hop assertion on them. It is safe for
-// concurrent use.
+// connectTransport sends the connection server's calls to the data service with a hop assertion. It is safe for concurrent
+// use.
 type connectTransport struct {
 	service  *dataService
 	asserter *upstream.Asserter // nil: no assertion
 	maxSize  int64              // of a response, in bytes
 
-	// server is whose requests these are to Caddy's selection policies and placeholders: none of the configured ones.
+	// server is a placeholder for Caddy's selection policies and replacer, which need a server.
 	server caddyhttp.Server
 }
 
@@ -35,7 +34,7 @@ func (t *connectTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
 		defer func() { _ = r.Body.Close() }()
 	}
-	out := r.Clone(r.Context()) // http.RoundTripper: the request is not to be changed
+	out := r.Clone(r.Context()) // http.RoundTripper must not modify the request
 	out.RequestURI = r.URL.RequestURI()
 	out.Header.Set("Accept-Encoding", "identity")
 	out.Header.Set("Via", viaCaddy(1))
@@ -54,7 +53,7 @@ func (t *connectTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		out.Header.Set(upstream.HeaderAssertion, assertion)
 	}
-	if out.Context().Value(caddy.ReplacerCtxKey) == nil { // not on behalf of a request to this server
+	if out.Context().Value(caddy.ReplacerCtxKey) == nil { // not part of a request to this server
 		out = caddyhttp.PrepareRequest(out, caddy.NewReplacer(), discard{}, &t.server)
 	}
 	res := &response{maxSize: t.maxSize}

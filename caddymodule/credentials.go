@@ -15,58 +15,58 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// credentialsNamespace is where the modules live that know where credentials are kept.
+// credentialsNamespace is the module namespace of credential sources.
 const credentialsNamespace = "gatehouse.credentials"
 
-// SecretsSource is a module of the namespace gatehouse.credentials. It opens the store in which credentials are kept.
-type SecretsSource interface {
-	// Settings are everything that makes two sources differ, with placeholders resolved. It may hold secrets: it is
-	// only ever hashed. Configurations with equal settings share one open store.
+// CredentialSource is a module in the namespace gatehouse.credentials.
+type CredentialSource interface {
+	// Settings returns all settings, with placeholders resolved. Configurations with equal settings share one open store.
+	// The value may hold secrets; it is only hashed.
 	Settings() any
 
-	// Open opens the store. One that is away opens all the same, and is tried again in the background; settings that
-	// can never work are an error. What happens later is reported, from any goroutine.
+	// Open opens the store. If the store is unreachable, Open succeeds and the store retries in the background; invalid
+	// settings are an error. report is called for later events, from any goroutine.
 	Open(ctx context.Context, report func(SourceEvent)) (CredentialStore, error)
 }
 
-// CredentialStore is an open source of credentials.
+// CredentialStore is an open credential source.
 type CredentialStore interface {
 	authsigner.KeyStore
 
-	// Ready says why the store cannot answer at the moment, or nil.
+	// Ready returns an error if the store is currently unavailable.
 	Ready() error
 
-	// Close lets go of connections and background work.
+	// Close closes connections and stops background work.
 	Close() error
 }
 
-// SourceEvent is something that an operator may want to know of a source.
+// SourceEvent is an event of a credential source, for logs and metrics.
 type SourceEvent struct {
-	// Kind is one of a fixed few words, fit for a metric's label.
+	// Kind is the value of a metric label: one of a small fixed set.
 	Kind string
 
-	// Err is the cause, if something failed. It names no secret.
+	// Err is the cause, if something failed. It must not contain secrets.
 	Err error
 
-	// Changed are public keys whose credentials have changed, if the source noticed.
+	// Changed are the public keys whose credentials have changed.
 	Changed []string
 }
 
-// sink is where shared parts report to: the logger and the metrics of the configuration in force. Shared parts outlive
-// configurations, so they reach it through an atomic pointer that each start replaces.
+// sink is the logger and the metrics of a configuration. Pooled resources outlive configurations, so they report to the sink
+// of the active one through a sinkRef.
 type sink struct {
 	logger  *zap.Logger
 	metrics *metrics
-	over    atomic.Bool // the configuration was stopped
+	stopped atomic.Bool // the configuration was stopped
 }
 
-// sinkRef is the pointer to the sink in force; before the first start there is none, and nothing is reported.
+// sinkRef points to the sink of the active configuration. It is nil before the first one starts.
 type sinkRef struct{ atomic.Pointer[sink] }
 
-// giveBack puts the sink before in place of this one, if that is still the one in force and its configuration goes on.
-func (s *sinkRef) giveBack(this, before *sink) {
-	if before != nil && !before.over.Load() {
-		s.CompareAndSwap(this, before)
+// restore replaces the sink current by old, unless current has been replaced already or old's configuration was stopped.
+func (s *sinkRef) restore(current, old *sink) {
+	if old != nil && !old.stopped.Load() {
+		s.CompareAndSwap(current, old)
 	}
 }
 
@@ -81,7 +81,7 @@ func (s *sinkRef) credentialEvent(level zapcore.Level, kind string, err error, f
 	}
 }
 
-// pooledCredentials is an open source with its cache and the subscription that keeps it current.
+// pooledCredentials is an open credential source, its cache, and the subscription to invalidations.
 type pooledCredentials struct {
 	key     string
 	store   CredentialStore
@@ -91,7 +91,7 @@ type pooledCredentials struct {
 	sink    sinkRef
 }
 
-func acquireCredentials(source SecretsSource, c CacheConfig, r *pooledRedis) (*pooledCredentials, error) {
+func acquireCredentials(source CredentialSource, c CacheConfig, r *pooledRedis) (*pooledCredentials, error) {
 	redisKey := ""
 	if r != nil {
 		redisKey = r.key
@@ -114,12 +114,12 @@ func acquireCredentials(source SecretsSource, c CacheConfig, r *pooledRedis) (*p
 	return p, nil
 }
 
-func (p *pooledCredentials) open(source SecretsSource, c CacheConfig, r *pooledRedis) error {
+func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pooledRedis) error {
 	var (
-		cache atomic.Pointer[authsigner.Cache] // the store may report before the cache is made
+		cache atomic.Pointer[authsigner.Cache] // the store may report before the cache exists
 		err   error
 	)
-	// the store lives as long as the pool's entry, and not as long as the configuration that came first
+	// context.Background, because the store lives as long as the pool's entry, which outlives the configuration
 	p.store, err = source.Open(context.Background(), func(e SourceEvent) {
 		level := zap.InfoLevel
 		if e.Err != nil {
@@ -141,14 +141,14 @@ func (p *pooledCredentials) open(source SecretsSource, c CacheConfig, r *pooledR
 		LoadTimeout: time.Duration(c.LoadTimeout), MaxEntries: c.MaxEntries,
 		OnEvent: func(e authsigner.CacheEvent) {
 			fields := []zap.Field{zap.String("public_key", e.PublicKey)}
-			if e.Kind == authsigner.CacheAway || e.Kind == authsigner.CacheBack {
-				fields = nil // it is about the source, and not about the key that happened to be asked for
+			if e.Kind == authsigner.CacheUnavailable || e.Kind == authsigner.CacheAvailable {
+				fields = nil // the event is about the source, not about the key
 			}
 			p.sink.credentialEvent(cacheEventLevel(e.Kind), string(e.Kind), e.Err, fields...)
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("making the credential cache: %w", err)
+		return fmt.Errorf("creating the credential cache: %w", err)
 	}
 	cache.Store(p.cache)
 	p.lookups = newLookupLimiter(cmp.Or(time.Duration(c.LoadTimeout), authsigner.DefaultLoadTimeout))
@@ -160,23 +160,22 @@ func (p *pooledCredentials) open(source SecretsSource, c CacheConfig, r *pooledR
 	return nil
 }
 
-// cacheEventLevel is loud where an operator has something to do or to know, and quiet about what any caller can bring
-// about by naming keys.
+// cacheEventLevel returns debug for events that any caller can cause by sending keys.
 func cacheEventLevel(kind authsigner.CacheEventKind) zapcore.Level {
 	switch kind {
-	case authsigner.CacheMalformed, authsigner.CacheAway:
+	case authsigner.CacheMalformed, authsigner.CacheUnavailable:
 		return zap.WarnLevel
-	case authsigner.CacheBack:
+	case authsigner.CacheAvailable:
 		return zap.InfoLevel
 	default:
 		return zap.DebugLevel
 	}
 }
 
-// ready says why new keys cannot be looked up at the moment, or nil.
+// ready returns an error if new keys cannot be looked up.
 func (p *pooledCredentials) ready() error { return p.store.Ready() }
 
-// Destruct closes everything when the last configuration has let go of it.
+// Destruct implements caddy.Destructor: the last configuration has released the credentials.
 func (p *pooledCredentials) Destruct() error {
 	p.listen.stop()
 	var errs []error
@@ -197,13 +196,13 @@ func (p *pooledCredentials) release() error {
 	return err
 }
 
-// loadSource loads the app's source without its cache, for commands.
-func loadSource(ctx caddy.Context, a *App) (SecretsSource, error) {
+// loadSource loads the app's credential source, without a cache.
+func loadSource(ctx caddy.Context, a *App) (CredentialSource, error) {
 	mod, err := ctx.LoadModule(a, "CredentialsRaw")
 	if err != nil {
 		return nil, fmt.Errorf("loading credential source: %w", err)
 	}
-	source, ok := mod.(SecretsSource)
+	source, ok := mod.(CredentialSource)
 	if !ok {
 		return nil, fmt.Errorf("loading credential source: module %T is not a credential source", mod)
 	}

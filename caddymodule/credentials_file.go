@@ -10,10 +10,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 )
 
-// FileSource keeps credentials in one local JSON file, for development and small installs. A change to the file is
-// noticed within about a second.
+// FileSource reads credentials from a local JSON file, for development and small installations. It reloads a changed file
+// within about a second.
 type FileSource struct {
-	// Path of the file. Placeholders are resolved. Required.
+	// Path is the path of the file. Placeholders are resolved. Required.
 	Path string `json:"path"`
 
 	create bool // the file, if there is none
@@ -30,20 +30,20 @@ func (FileSource) CaddyModule() caddy.ModuleInfo {
 // Provision resolves placeholders.
 func (s *FileSource) Provision(caddy.Context) error { return resolve(caddy.NewReplacer(), &s.Path) }
 
-// Validate checks that there is a path.
+// Validate implements caddy.Validator.
 func (s *FileSource) Validate() error {
 	if s.Path == "" {
-		return errors.New("the credential file has no path")
+		return errors.New("credentials file: path must not be empty")
 	}
 	return nil
 }
 
-// Settings implements SecretsSource.
+// Settings implements CredentialSource.
 func (s *FileSource) Settings() any { return []string{"file", s.Path} }
 
-// Open implements SecretsSource.
+// Open implements CredentialSource.
 func (s *FileSource) Open(_ context.Context, report func(SourceEvent)) (CredentialStore, error) {
-	store, err := file.Open(s.Path, file.Options{ //nolint:contextcheck // it watches for longer than the context lives
+	store, err := file.Open(s.Path, file.Options{ //nolint:contextcheck // the store outlives the context
 		Create:  s.create,
 		OnEvent: func(e file.Event) { report(SourceEvent{Kind: string(e.Kind), Err: e.Err}) },
 	})
@@ -54,7 +54,7 @@ func (s *FileSource) Open(_ context.Context, report func(SourceEvent)) (Credenti
 	return store, nil
 }
 
-// UnmarshalCaddyfile reads the source. Syntax:
+// UnmarshalCaddyfile parses the source. Syntax:
 //
 //	credentials file <path>
 func (s *FileSource) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
@@ -72,5 +72,5 @@ var (
 	_ caddy.Provisioner     = (*FileSource)(nil)
 	_ caddy.Validator       = (*FileSource)(nil)
 	_ caddyfile.Unmarshaler = (*FileSource)(nil)
-	_ SecretsSource         = (*FileSource)(nil)
+	_ CredentialSource      = (*FileSource)(nil)
 )

@@ -15,57 +15,57 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
 )
 
-// VaultSource keeps credentials in the KV engine of HashiCorp Vault or OpenBao, one entry for each public key. All
-// strings may hold placeholders such as {env.VAULT_ROLE_ID} or {file./run/secrets/vault-token}. None of Vault's own
-// environment variables is read.
+// VaultSource reads credentials from the KV secrets engine of HashiCorp Vault or OpenBao, one secret for each public key. All
+// strings may contain placeholders such as {env.VAULT_ROLE_ID} or {file./run/secrets/vault-token}. Vault's own environment
+// variables, such as VAULT_ADDR, are ignored.
 type VaultSource struct {
-	// Address is Vault's URL. Required.
+	// Address is the URL of Vault. Required.
 	Address string `json:"address"`
 
-	// Namespace is the Vault Enterprise or OpenBao namespace. Default: none.
+	// Namespace is the Vault Enterprise or OpenBao namespace. Default: no namespace.
 	Namespace string `json:"namespace,omitempty"`
 
-	// Mount is where the KV engine is mounted. Default: kv.
+	// Mount is the mount path of the KV engine. Default: kv.
 	Mount string `json:"mount,omitempty"`
 
-	// Path is the folder of the entries under the mount. Default: gateway/keys.
+	// Path is the path of the secrets below the mount. Default: gateway/keys.
 	Path string `json:"path,omitempty"`
 
-	// Version of the KV engine, 1 or 2. Default: 0, which asks Vault.
+	// Version is the version of the KV engine, 1 or 2. Default: 0, which detects it.
 	Version int `json:"version,omitempty"`
 
-	// Timeout bounds one call to Vault. Default: 2s.
+	// Timeout limits one call to Vault. Default: 2s. Zero means the default.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
-	// TLS settings for an https address. Default: the system's authorities.
+	// TLS has the TLS settings for an https address. Default: the system's certificate authorities.
 	TLS *TLSConfig `json:"tls,omitempty"`
 
-	// Auth says how the gateway logs in. Required.
+	// Auth is how the gateway logs in. Required.
 	Auth *VaultAuth `json:"auth"`
 }
 
-// VaultAuth is one way to log in to Vault.
+// VaultAuth is an auth method of Vault.
 type VaultAuth struct {
-	// Method is "token", "token_file", "approle", "kubernetes" or "cert".
+	// Method is "token", "token_file", "approle", "kubernetes" or "cert". Required.
 	Method string `json:"method"`
 
-	// Mount is where the auth method is mounted. Default: the method's name.
+	// Mount is the mount path of the auth method. Default: the method's name.
 	Mount string `json:"mount,omitempty"`
 
-	// Token is for "token": best a placeholder.
+	// Token is the token for the method token. Use a placeholder to keep it out of the configuration.
 	Token string `json:"token,omitempty"`
 
-	// TokenFile is for "token_file": a file that something else keeps current, such as Vault Agent.
+	// TokenFile is the path of a file with a token for the method token_file, such as one that Vault Agent renews.
 	TokenFile string `json:"token_file,omitempty"`
 
-	// RoleID and SecretID are for "approle". A SecretID of the form {file.<path>} is read anew at each login.
+	// RoleID and SecretID are for the method approle. If SecretID has the form {file.<path>}, the file is read at each login.
 	RoleID   string `json:"role_id,omitempty"`
 	SecretID string `json:"secret_id,omitempty"`
 
-	// Role is for "kubernetes" and, optionally, "cert".
+	// Role is the role for the method kubernetes and, optionally, cert.
 	Role string `json:"role,omitempty"`
 
-	// JWTFile is for "kubernetes". Default: the pod's service account token.
+	// JWTFile is the path of the service account token for the method kubernetes. Default: the pod's.
 	JWTFile string `json:"jwt_file,omitempty"`
 
 	secretIDFile string
@@ -85,7 +85,7 @@ func (s *VaultSource) Provision(caddy.Context) error {
 	fields := []*string{&s.Address, &s.Namespace, &s.Mount, &s.Path}
 	if a := s.Auth; a != nil {
 		if path, ok := strings.CutPrefix(a.SecretID, "{file."); ok && strings.HasSuffix(path, "}") {
-			// secret ids expire and are replaced: the file is read at each login, not once
+			// secret IDs expire and are replaced, so the file is read at each login
 			a.secretIDFile, a.SecretID = strings.TrimSuffix(path, "}"), ""
 		}
 		fields = append(fields, &a.Mount, &a.Token, &a.TokenFile, &a.RoleID, &a.SecretID, &a.Role, &a.JWTFile)
@@ -93,18 +93,18 @@ func (s *VaultSource) Provision(caddy.Context) error {
 	return resolve(repl, fields...)
 }
 
-// Validate checks that there is an address and a known way to log in; Open refuses what else can never work.
+// Validate implements caddy.Validator. Open checks the remaining settings.
 func (s *VaultSource) Validate() error {
 	if s.Address == "" {
-		return errors.New("credentials vault: there is no address")
+		return errors.New("credentials vault: address must not be empty")
 	}
 	if s.Auth == nil || !slices.Contains(vaultMethods(), s.Auth.Method) {
-		return fmt.Errorf("credentials vault: no way to log in: must be one of auth %s", strings.Join(vaultMethods(), ", auth "))
+		return fmt.Errorf("credentials vault: invalid auth method: must be one of %s", strings.Join(vaultMethods(), ", "))
 	}
 	return nil
 }
 
-// Settings implements SecretsSource.
+// Settings implements CredentialSource.
 func (s *VaultSource) Settings() any {
 	file := ""
 	if s.Auth != nil {
@@ -113,7 +113,7 @@ func (s *VaultSource) Settings() any {
 	return []any{"vault", s, file}
 }
 
-// Open implements SecretsSource.
+// Open implements CredentialSource.
 func (s *VaultSource) Open(ctx context.Context, report func(SourceEvent)) (CredentialStore, error) {
 	store, err := vault.New(ctx, s.options(report))
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *VaultSource) options(report func(SourceEvent)) vault.Options {
 	return o
 }
 
-// UnmarshalCaddyfile reads the source. Syntax:
+// UnmarshalCaddyfile parses the source. Syntax:
 //
 //	credentials vault <address> {
 //	    auth token      <token>
@@ -194,7 +194,7 @@ func (s *VaultSource) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		s.Version = int(version[0] - '0')
 	}
 	if s.Auth == nil {
-		return d.Errf("credentials vault needs a way to log in: auth %s", strings.Join(vaultMethods(), ", auth "))
+		return d.Errf("credentials vault needs the option auth: its method must be one of %s", strings.Join(vaultMethods(), ", "))
 	}
 	return nil
 }
@@ -223,16 +223,16 @@ func (s *VaultSource) parseAuth(d *caddyfile.Dispenser) error {
 	case "cert":
 		targets = []*string{&a.Role, &a.Mount}
 	default:
-		// it is not quoted: who forgets the method has written the token in its place
-		return d.Errf("auth: the first argument is not a method: must be one of %s", strings.Join(vaultMethods(), ", "))
+		// not quoted, because it may be a token without the method before it
+		return d.Errf("auth: invalid method: must be one of %s", strings.Join(vaultMethods(), ", "))
 	}
 	args = args[1:]
 	if len(args) < required || len(args) > len(targets) {
-		return d.Errf("auth %s takes %d to %d arguments, not %d", a.Method, required, len(targets), len(args))
+		return d.Errf("auth %s takes %d to %d arguments, got %d", a.Method, required, len(targets), len(args))
 	}
 	for i, arg := range args {
 		if arg == "" {
-			return d.Errf("auth %s: an argument is empty", a.Method)
+			return d.Errf("auth %s: arguments must not be empty", a.Method)
 		}
 		*targets[i] = arg
 	}
@@ -245,5 +245,5 @@ var (
 	_ caddy.Provisioner     = (*VaultSource)(nil)
 	_ caddy.Validator       = (*VaultSource)(nil)
 	_ caddyfile.Unmarshaler = (*VaultSource)(nil)
-	_ SecretsSource         = (*VaultSource)(nil)
+	_ CredentialSource      = (*VaultSource)(nil)
 )

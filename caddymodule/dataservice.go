@@ -26,24 +26,23 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// dataService sends requests to the addresses of one upstream and reads each response whole.
+// dataService sends requests to the addresses of one upstream and buffers each response.
 //
-// The upstream is configured, provisioned and actively health-checked as Caddy's reverse_proxy. The requests do not go
-// through its handler, which is made for streams: it hands a response on as it comes, and has work for each request that is
-// not needed here (docs/performance.md). What it would do with a request is here: it chooses an address by the selection
+// The upstream is configured, provisioned and actively health-checked as Caddy's reverse_proxy. Requests do not go through its
+// ServeHTTP, which streams responses and costs more (docs/performance.md). dataService itself selects an address by the
 // policy, counts requests and failures for policies and passive health checks, and retries.
 type dataService struct {
 	proxy     *reverseproxy.Handler
 	transport *reverseproxy.HTTPTransport
 	headerOps []*headers.HeaderOps // the transport's and the operator's, in the order in which they apply
-	plain     bool                 // exchanges use an upstream.Client for each address, not transport
-	fixed     []*target            // parallel to proxy.Upstreams; nil if addresses hold placeholders or are dynamic
+	plain     bool                 // each address has an upstream.Client, used instead of transport
+	static    []*target            // parallel to proxy.Upstreams; nil if addresses have placeholders or are dynamic
 	policy    selectionPolicy
 	ctx       caddy.Context // of the configuration: retries end with it
 	logger    *zap.Logger
 
-	mu    sync.Mutex
-	found map[string]*target // by dial address, where they are not fixed
+	mu      sync.Mutex
+	dynamic map[string]*target // by dial address, if static is nil
 }
 
 // target is an address of a data service.
@@ -53,19 +52,19 @@ type target struct {
 	client   *upstream.Client // nil: exchanges use the transport
 
 	inFlight atomic.Int64
-	fails    atomic.Int64 // recent ones, for passive health checks
+	fails    atomic.Int64 // recent failures, for passive health checks
 }
 
 const (
-	// defaultMaxResponseHeader is how many bytes a response's header may have, where the operator has not said. net/http
-	// would take 10 MiB, which many times that are in memory.
+	// defaultMaxResponseHeader is the default limit of a response's header in bytes. net/http's is 10 MiB, which is too much
+	// memory per request.
 	defaultMaxResponseHeader = upstream.DefaultMaxResponseHeader
 
-	// maxFound is how many addresses are remembered that are not fixed in the configuration. Idle ones make room.
-	maxFound = 256
+	// maxDynamicTargets is the number of dynamic addresses above which idle ones are removed.
+	maxDynamicTargets = 256
 )
 
-// loadDataService provisions an upstream: a reverse_proxy handler in the field of a module's struct.
+// loadDataService loads the reverse_proxy handler in the given field of a module's struct.
 func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataService, error) {
 	mod, err := ctx.LoadModule(structPointer, field)
 	if err != nil {
@@ -87,7 +86,7 @@ func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataS
 	}
 	s := &dataService{
 		proxy: proxy, transport: transport, plain: speaksPlainHTTP1(transport), policy: selectionPolicy{proxy: proxy},
-		ctx: ctx, logger: ctx.Logger(), found: map[string]*target{},
+		ctx: ctx, logger: ctx.Logger(), dynamic: map[string]*target{},
 	}
 	if ops := transport.RequestHeaderOps(); ops != nil {
 		if err := ops.Provision(ctx); err != nil {
@@ -104,7 +103,7 @@ func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataS
 			if err != nil {
 				return nil, err
 			}
-			s.fixed = append(s.fixed, t)
+			s.static = append(s.static, t)
 		}
 	}
 	return s, nil
@@ -112,10 +111,9 @@ func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataS
 
 func hasPlaceholder(u *reverseproxy.Upstream) bool { return strings.Contains(u.Dial, "{") }
 
-// speaksPlainHTTP1 reports whether a transport makes cleartext HTTP/1.1 connections to the addresses themselves, with no
-// setting that upstream.Client does not have. Such exchanges use an upstream.Client. All others use Caddy's transport: TLS
-// and HTTP/2 need readers of their own on each connection, as what a data service sends unasked is hidden in their records
-// and frames.
+// speaksPlainHTTP1 reports whether an upstream.Client can replace the transport: cleartext HTTP/1.1 directly to the addresses,
+// and only settings that the client has. TLS and HTTP/2 use Caddy's transport, because they need a reader on each idle
+// connection to notice unsolicited data inside records and frames.
 func speaksPlainHTTP1(t *reverseproxy.HTTPTransport) bool {
 	forwardProxy := len(t.NetworkProxyRaw) > 0
 	for _, name := range []string{"HTTP_PROXY", "http_proxy"} { // as http.ProxyFromEnvironment
@@ -154,17 +152,17 @@ func (s *dataService) newTarget(u *reverseproxy.Upstream, address string) (*targ
 	return t, nil
 }
 
-// close closes idle connections. Caddy's own transport closes its own.
+// close closes idle connections. Caddy's transport closes its own.
 func (s *dataService) close() {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.fixed {
+	for _, t := range s.static {
 		t.close()
 	}
-	for _, t := range s.found {
+	for _, t := range s.dynamic {
 		t.close()
 	}
 }
@@ -175,8 +173,8 @@ func (t *target) close() {
 	}
 }
 
-// do sends a request and reads the response whole into res. It gives up at the deadline, retries included. A request that
-// may have reached a data service is repeated only if it is a GET.
+// do sends a request and reads the response into res. The deadline includes retries. A request that may have reached a data
+// service is retried only if it is a GET.
 func (s *dataService) do(req *http.Request, deadline time.Time, res *response) error {
 	var (
 		start   = time.Now()
@@ -187,14 +185,14 @@ func (s *dataService) do(req *http.Request, deadline time.Time, res *response) e
 		if err == nil {
 			return nil
 		}
-		if !s.tryAgain(req, start, deadline, retries, err) {
+		if !s.retry(req, start, deadline, retries, err) {
 			return err
 		}
 		lastErr = err
 	}
 }
 
-// errNoTarget says that every address is unhealthy or has too many requests.
+// errNoTarget means that every address is unhealthy or at its maximum of requests.
 var errNoTarget = errors.New("no address of the data service is available")
 
 func (s *dataService) try(req *http.Request, deadline time.Time, res *response, retries int, lastErr error) error {
@@ -205,7 +203,7 @@ func (s *dataService) try(req *http.Request, deadline time.Time, res *response, 
 	t := s.policy.choose(req, targets)
 	if t == nil {
 		if lastErr != nil {
-			return lastErr // it says more
+			return lastErr // more specific than errNoTarget
 		}
 		return errNoTarget
 	}
@@ -215,7 +213,7 @@ func (s *dataService) try(req *http.Request, deadline time.Time, res *response, 
 	status, err := s.exchange(req, deadline, t, res)
 	took := time.Since(start)
 	if err != nil {
-		if !errors.Is(err, context.Canceled) && !errors.Is(err, errResponseTooLarge) { // the caller's, or no failure to answer
+		if !errors.Is(err, context.Canceled) && !errors.Is(err, errResponseTooLarge) { // not failures of the address
 			s.countFailure(t)
 		}
 		if e := s.logger.Check(zap.DebugLevel, "request to data service failed"); e != nil {
@@ -261,7 +259,7 @@ func (s *dataService) exchange(req *http.Request, deadline time.Time, t *target,
 
 // addressed returns the request with its URL pointing at the target, for Caddy's transport.
 func (t *target) addressed(req *http.Request) *http.Request {
-	// The transport finds the network in the context; it is not in the URL. Caddy exports the key's type and the value's.
+	// Caddy's transport reads the network from this context key, whose name Caddy does not export.
 	ctx := context.WithValue(req.Context(), caddy.CtxKey("reverse_proxy.dial_info"), t.dial)
 	out := req.WithContext(ctx)
 	u := *req.URL
@@ -270,7 +268,7 @@ func (t *target) addressed(req *http.Request) *http.Request {
 	return out
 }
 
-// applyHeaderOps returns the request with the changes of header_up and of the transport.
+// applyHeaderOps returns a copy of the request with the header operations of header_up and of the transport applied.
 func (s *dataService) applyHeaderOps(req *http.Request, t *target) *http.Request {
 	repl, ok := req.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	if !ok {
@@ -290,16 +288,16 @@ func (s *dataService) applyHeaderOps(req *http.Request, t *target) *http.Request
 	return req
 }
 
-// targets lists the addresses that a request may be sent to.
+// targets returns the addresses that a request may be sent to.
 func (s *dataService) targets(req *http.Request, retries int) ([]*target, error) {
-	if s.fixed != nil {
-		return s.fixed, nil
+	if s.static != nil {
+		return s.static, nil
 	}
 	upstreams := []*reverseproxy.Upstream(s.proxy.Upstreams)
 	if dynamic := s.proxy.DynamicUpstreams; dynamic != nil {
 		if cache, ok := dynamic.(reverseproxy.CachingUpstreamSource); ok && retries > 0 {
 			if err := cache.ResetCache(req); err != nil {
-				s.logger.Error("clearing the cache of dynamic upstreams", zap.Error(err))
+				s.logger.Error("clearing the cache of dynamic upstreams failed", zap.Error(err))
 			}
 		}
 		found, err := dynamic.GetUpstreams(req)
@@ -315,7 +313,7 @@ func (s *dataService) targets(req *http.Request, retries int) ([]*target, error)
 	}
 	targets := make([]*target, 0, len(upstreams))
 	for _, u := range upstreams {
-		t, err := s.find(u, repl.ReplaceAll(u.Dial, ""))
+		t, err := s.dynamicTarget(u, repl.ReplaceAll(u.Dial, ""))
 		if err != nil {
 			return nil, err
 		}
@@ -324,33 +322,33 @@ func (s *dataService) targets(req *http.Request, retries int) ([]*target, error)
 	return targets, nil
 }
 
-// find returns the target of an address that is not fixed, so that its counts and connections outlast a request.
-func (s *dataService) find(u *reverseproxy.Upstream, address string) (*target, error) {
+// dynamicTarget returns the target of a dynamic address. Targets are kept, so that counts and connections outlive a request.
+func (s *dataService) dynamicTarget(u *reverseproxy.Upstream, address string) (*target, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.found[address]; t != nil {
+	if t := s.dynamic[address]; t != nil {
 		return t, nil
 	}
-	if len(s.found) >= maxFound {
-		for name, t := range s.found {
+	if len(s.dynamic) >= maxDynamicTargets {
+		for name, t := range s.dynamic {
 			if t.inFlight.Load() == 0 && t.fails.Load() == 0 {
 				t.close()
-				delete(s.found, name)
+				delete(s.dynamic, name)
 			}
 		}
 	}
-	if u.Host == nil { // of a dynamic source, and not provisioned: Caddy's policies read it
+	if u.Host == nil { // dynamic sources do not set it, but Caddy's policies read it
 		u.Host = new(reverseproxy.Host)
 	}
 	t, err := s.newTarget(u, address)
 	if err != nil {
 		return nil, err
 	}
-	s.found[address] = t
+	s.dynamic[address] = t
 	return t, nil
 }
 
-// countFailure remembers a failure for as long as passive health checks say.
+// countFailure counts a failure for FailDuration of the passive health checks.
 func (s *dataService) countFailure(t *target) {
 	if s.proxy.HealthChecks == nil || s.proxy.HealthChecks.Passive == nil {
 		return
@@ -361,8 +359,8 @@ func (s *dataService) countFailure(t *target) {
 	}
 }
 
-// tryAgain reports whether a failed request is to be sent again, and waits until it is time to.
-func (s *dataService) tryAgain(req *http.Request, start, deadline time.Time, retries int, err error) bool {
+// retry reports whether to retry a failed request. It waits for the retry interval.
+func (s *dataService) retry(req *http.Request, start, deadline time.Time, retries int, err error) bool {
 	lb := s.proxy.LoadBalancing
 	switch {
 	case lb.TryDuration == 0 && lb.Retries == 0,
@@ -391,9 +389,8 @@ func (s *dataService) tryAgain(req *http.Request, start, deadline time.Time, ret
 	return false
 }
 
-// exchangeError is a failed exchange with a data service. Its text is fit for the log: net/http puts what it cannot read
-// into its errors, a banner for instance, so of those that are not known to come from this side, from the network or
-// from TLS, the text is withheld.
+// exchangeError is the error of a failed exchange with a data service. Its text is safe to log: net/http quotes malformed
+// responses in its errors, so the text is hidden unless the error is known to come from the gateway, the network or TLS.
 type exchangeError struct{ err error }
 
 func (e *exchangeError) Error() string {
@@ -414,52 +411,52 @@ func (e *exchangeError) Error() string {
 	if errors.As(e.err, &dial) || errors.As(e.err, &network) || errors.As(e.err, &certificate) || errors.As(e.err, &record) {
 		return e.err.Error()
 	}
-	return "the data service's response could not be read as HTTP (what it sent is withheld)"
+	return "the data service's response is not valid HTTP (details are not logged because they may quote the response)"
 }
 
 func (e *exchangeError) Unwrap() error { return e.err }
 
-// response is a data service's response, read whole.
+// response is a buffered response of a data service.
 type response struct {
 	status int
 	header http.Header
 	body   bytes.Buffer
 
 	maxSize int64               // of the body, in bytes
-	large   *semaphore.Weighted // bounds how many large bodies there are at once; nil: nothing does
-	isLarge bool                // counts among them
+	large   *semaphore.Weighted // limits the number of concurrent large bodies; nil: no limit
+	isLarge bool                // holds the semaphore
 
 	limited io.LimitedReader // scratch
 }
 
 const (
-	// largeResponse is the size, in bytes, above which a response waits for its turn, and largeResponsesBytes the size of
-	// all that have theirs. A page of the contract's records is far smaller; a data service that sends large responses to
-	// everybody at once would otherwise take as much memory as there are requests.
+	// Of responses above largeResponse bytes, only so many are read at a time that they fit into largeResponsesBytes. A page
+	// of records is much smaller. Without this limit, a data service that sends large responses to all requests could
+	// exhaust the memory.
 	largeResponse       = 256 << 10
 	largeResponsesBytes = 64 << 20
 
-	// keptBody is the capacity, in bytes, of a body's buffer that is kept for the next response.
-	keptBody = 32 << 10
+	// maxPooledBody is the largest capacity, in bytes, of a body's buffer that is reused.
+	maxPooledBody = 32 << 10
 )
 
-// read reads a response into r, or leaves no body and says why.
+// read reads a response into r. After an error, r has no body.
 func (r *response) read(ctx context.Context, deadline time.Time, res *http.Response) error {
 	r.status, r.header = res.StatusCode, res.Header
 	r.body.Reset()
 	if n := res.ContentLength; n > r.maxSize {
 		return errResponseTooLarge
 	} else if n > 0 && n <= largeResponse {
-		r.body.Grow(int(n) + bytes.MinRead) // so that it is read in one piece
+		r.body.Grow(int(n) + bytes.MinRead) // to read it without growing
 	}
-	// Each step takes the memory of the next at once: growing by doubling takes four times as much.
-	n, err := r.readUpTo(res.Body, min(r.maxSize, keptBody)+1)
-	if limit := min(r.maxSize, largeResponse); err == nil && n > keptBody && n <= limit {
+	// Grow to the next limit in one step: doubling the buffer would take four times as much memory.
+	n, err := r.readUpTo(res.Body, min(r.maxSize, maxPooledBody)+1)
+	if limit := min(r.maxSize, largeResponse); err == nil && n > maxPooledBody && n <= limit {
 		r.body.Grow(int(limit+1-n) + bytes.MinRead)
 		n, err = r.readUpTo(res.Body, limit+1-n)
 	}
 	if err == nil && n > largeResponse && n <= r.maxSize {
-		if err = r.takeTurn(ctx, deadline); err == nil {
+		if err = r.acquireLarge(ctx, deadline); err == nil {
 			rest := r.maxSize + 1 - n
 			if res.ContentLength > n {
 				rest = res.ContentLength + 1 - n
@@ -472,7 +469,7 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 	case err != nil && ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case err != nil:
-		err = fmt.Errorf("%w: %w", errResponseBrokenOff, &exchangeError{err})
+		err = fmt.Errorf("%w: %w", errResponseTruncated, &exchangeError{err})
 	case n > r.maxSize:
 		err = errResponseTooLarge
 	default:
@@ -482,16 +479,16 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 	return err
 }
 
-// readUpTo reads at most so many bytes more, and returns how many there are now.
-func (r *response) readUpTo(body io.Reader, bytes int64) (int64, error) {
-	r.limited = io.LimitedReader{R: body, N: bytes}
+// readUpTo reads up to n more bytes and returns the length of the body.
+func (r *response) readUpTo(body io.Reader, n int64) (int64, error) {
+	r.limited = io.LimitedReader{R: body, N: n}
 	_, err := r.body.ReadFrom(&r.limited)
 	r.limited.R = nil
 	return int64(r.body.Len()), err
 }
 
-// takeTurn waits until the response may be a large one.
-func (r *response) takeTurn(ctx context.Context, deadline time.Time) error {
+// acquireLarge waits until another large response may be read.
+func (r *response) acquireLarge(ctx context.Context, deadline time.Time) error {
 	if r.isLarge || r.large == nil {
 		return nil
 	}
@@ -504,10 +501,10 @@ func (r *response) takeTurn(ctx context.Context, deadline time.Time) error {
 	return nil
 }
 
-// release forgets the body, and its memory unless it is small, and lets the next large response have its turn.
+// release drops the body, frees a large buffer, and releases the semaphore of large responses.
 func (r *response) release() {
 	r.body.Reset()
-	if r.body.Cap() > keptBody {
+	if r.body.Cap() > maxPooledBody {
 		r.body = bytes.Buffer{}
 	}
 	if r.isLarge {

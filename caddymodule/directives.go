@@ -5,7 +5,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 )
 
-// Everything that this package registers with Caddy is registered here.
 func init() {
 	caddy.RegisterModule(App{})
 	caddy.RegisterModule(VaultSource{})
@@ -20,7 +19,8 @@ func init() {
 
 	httpcaddyfile.RegisterGlobalOption(appName, parseAppOption)
 
-	// The probes, the keys and the connection server come before what else a site answers; the API comes last, as it answers all that is left.
+	// Health checks, JWKS and the connection server handle only their own paths. The API responds to every request, so it
+	// comes last.
 	httpcaddyfile.RegisterHandlerDirective("gatehouse_health", parseHealth)
 	httpcaddyfile.RegisterDirectiveOrder("gatehouse_health", httpcaddyfile.Before, "respond")
 	httpcaddyfile.RegisterDirective("gatehouse_jwks", parseJWKS)
@@ -33,7 +33,7 @@ func init() {
 	httpcaddyfile.RegisterDirectiveOrder("gatehouse_errors", httpcaddyfile.After, "file_server")
 
 	registerCommands()
-	if caddy.CustomBinaryName == "" { // a build that has not stamped it
+	if caddy.CustomBinaryName == "" { // not set with -ldflags
 		caddy.CustomBinaryName = "gatehouse"
 	}
 }

@@ -1,10 +1,10 @@
-// Package caddymodule is Gatehouse as Caddy sees it: the app "gatehouse", the HTTP handlers, the Caddyfile directives, the
-// admin routes, the metrics and the sub-commands. It is the only package of the project that imports Caddy; what it adapts
-// lives in authsigner, ratelimit, upstream and connect.
+// Package caddymodule provides Gatehouse's Caddy modules: the app "gatehouse", HTTP handlers, Caddyfile directives, admin
+// routes, metrics and subcommands. It is the only package of the project that imports Caddy; it configures the libraries
+// authsigner, ratelimit, upstream and connect.
 //
-// Every handler embeds frontDoor, which is its ServeHTTP, and provides a route: which requests are for it, and for each
-// endpoint how it is served, which body it reads and how its errors look. What protects one route so protects all.
+// Every handler embeds frontDoor, which implements ServeHTTP and applies the same protections to all routes. The handler
+// itself implements route: it matches requests to endpoints, and each endpoint declares its body limit and error format.
 //
-// API is the signed API. Its serve method reads as the steps of one request. Data services are called by dataService, which
-// takes its options from Caddy's reverse_proxy.
+// [API] serves the signed API; its serve method lists the steps of a request. dataService calls data services; it is
+// configured with the options of Caddy's reverse_proxy.
 package caddymodule

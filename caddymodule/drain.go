@@ -17,32 +17,31 @@ import (
 	"go.uber.org/zap"
 )
 
-// Drain is a listener wrapper that keeps a reload, or a stop, from dropping connections that have just been made.
-// net/http sends away without an answer whoever has been accepted by a server that is shut down before it has read the
-// request (http.Server's Shutdown). So the listeners are closed first, which leaves new connections to those of the new
-// configuration; those that were accepted before are given time for their first request; and then the server is shut
-// down, as ever.
+// Drain is a listener wrapper that keeps a reload or a stop from dropping new connections. http.Server.Shutdown closes
+// accepted connections whose first request has not been read. So Drain first closes the listeners, which leaves new
+// connections to the listeners of the new configuration; then waits for the first request on each accepted connection; and
+// then lets Caddy shut the server down.
 //
-// What nobody has accepted is the kernel's: it goes over to the new listener if net.ipv4.tcp_migrate_req is 1, or stays
-// where it is if the socket is one that Caddy was given (bind fd/3).
+// Connections that were not accepted yet move to the new listener if the sysctl net.ipv4.tcp_migrate_req is 1, or stay in the
+// queue if Caddy inherited the socket (bind fd/3).
 type Drain struct {
-	// Wait bounds for how long a reload waits for the first requests. Default: 1s. Zero means the default.
+	// Wait limits how long a reload waits for first requests. Default: 1s. Zero means the default.
 	Wait caddy.Duration `json:"wait,omitempty"`
 
 	logger *zap.Logger
 
 	mu        sync.Mutex
 	listeners []*drainListener
-	// waiting counts connections that were accepted and of whose first request nothing is known yet.
-	waiting atomic.Int64
-	fresh   sync.Map // those of them, by net.Conn, that net/http knows
+	// waiting counts accepted connections whose first request has not begun.
+	waiting  atomic.Int64
+	newConns sync.Map // the connections in http.StateNew, by net.Conn
 }
 
 const (
 	defaultDrainWait = time.Second
 
-	// drainPoll is how often it is seen whether all first requests have come. net/http asks whether the server is shut
-	// down a moment after it has said that a request has come: one poll more is that moment.
+	// drainPoll is the interval of the checks whether connections are waiting. Two checks in a row must find none, because
+	// net/http reports that a request has begun shortly before it checks whether the server is shut down.
 	drainPoll = 5 * time.Millisecond
 )
 
@@ -54,7 +53,7 @@ func (*Drain) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision has the server tell of its connections, and Caddy of the end of the configuration.
+// Provision subscribes to the server's connection states and to the event that the configuration stops.
 func (h *Drain) Provision(ctx caddy.Context) error {
 	if h.Wait == 0 {
 		h.Wait = caddy.Duration(defaultDrainWait)
@@ -62,24 +61,24 @@ func (h *Drain) Provision(ctx caddy.Context) error {
 	h.logger = ctx.Logger()
 	server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok {
-		return errors.New("gatehouse_drain is a listener wrapper of HTTP servers")
+		return errors.New("gatehouse_drain must be a listener wrapper of an HTTP server")
 	}
 	module, err := ctx.App("events")
 	if err != nil {
-		return fmt.Errorf("loading the events: %w", err)
+		return fmt.Errorf("loading the events app: %w", err)
 	}
 	events, ok := module.(*caddyevents.App)
 	if !ok {
-		return fmt.Errorf("loading the events: unexpected %T", module)
+		return fmt.Errorf("loading the events app: unexpected type %T", module)
 	}
 	server.RegisterConnState(h.observe)
 	if err := events.On("stopping", h); err != nil {
-		return fmt.Errorf("subscribing to the end of the configuration: %w", err)
+		return fmt.Errorf("subscribing to the event stopping: %w", err)
 	}
 	return nil
 }
 
-// Validate checks the bound.
+// Validate implements caddy.Validator.
 func (h *Drain) Validate() error {
 	if h.Wait < 0 {
 		return errors.New("wait must not be negative")
@@ -102,16 +101,15 @@ func (h *Drain) WrapListener(inner net.Listener) net.Listener {
 // observe implements http.Server's ConnState.
 func (h *Drain) observe(conn net.Conn, state http.ConnState) {
 	if state == http.StateNew {
-		h.fresh.Store(conn, struct{}{}) // it is among those waiting since it was accepted
+		h.newConns.Store(conn, struct{}{}) // Accept has counted it
 		return
 	}
-	if _, was := h.fresh.LoadAndDelete(conn); was {
+	if _, ok := h.newConns.LoadAndDelete(conn); ok {
 		h.waiting.Add(-1)
 	}
 }
 
-// Handle implements caddyevents.Handler: the configuration ends, and what is to follow it is in force already. Its server
-// is shut down after this.
+// Handle implements caddyevents.Handler. The new configuration is running already; Caddy shuts the old server down after this.
 func (h *Drain) Handle(ctx context.Context, _ caddy.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(h.Wait))
 	defer cancel()
@@ -129,21 +127,21 @@ func (h *Drain) Handle(ctx context.Context, _ caddy.Event) error {
 	}
 	poll := time.NewTicker(drainPoll)
 	defer poll.Stop()
-	for quiet := false; ; {
-		was := quiet
-		if quiet = h.waiting.Load() <= 0; quiet && was {
+	for idle := false; ; {
+		wasIdle := idle
+		if idle = h.waiting.Load() <= 0; idle && wasIdle {
 			return nil
 		}
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
-			h.logger.Info("connections without a request are closed", zap.Int64("connections", h.waiting.Load()))
+			h.logger.Info("closing connections without a request", zap.Int64("connections", h.waiting.Load()))
 			return nil
 		}
 	}
 }
 
-// UnmarshalCaddyfile reads the listener wrapper. Syntax:
+// UnmarshalCaddyfile parses the listener wrapper. Syntax:
 //
 //	gatehouse_drain {
 //	    wait <duration>
@@ -151,12 +149,12 @@ func (h *Drain) Handle(ctx context.Context, _ caddy.Event) error {
 func (h *Drain) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume the wrapper's name
 	if d.CountRemainingArgs() > 0 {
-		return d.Err("gatehouse_drain takes a block, and no argument")
+		return d.Err("gatehouse_drain takes no arguments, only a block")
 	}
 	return parseBlock(d, "gatehouse_drain", map[string]option{"wait": durationOption("wait", &h.Wait)}, []string{"wait"})
 }
 
-// drainListener can be closed for new connections before its server knows: Accept then waits for Close.
+// drainListener can stop accepting connections before its server is shut down: Accept then blocks until Close.
 type drainListener struct {
 	net.Listener
 	waiting *atomic.Int64
@@ -164,7 +162,7 @@ type drainListener struct {
 	once     sync.Once
 	closeErr error
 	retired  chan struct{}
-	drained  chan struct{} // no Accept can return a connection any more
+	drained  chan struct{} // closed when Accept cannot return a connection any more
 	drain    sync.Once
 	closed   chan struct{}
 	end      sync.Once
@@ -186,7 +184,7 @@ func (l *drainListener) Accept() (net.Conn, error) {
 	return nil, err
 }
 
-// retire closes the listener for new connections.
+// retire stops accepting connections.
 func (l *drainListener) retire() {
 	l.once.Do(func() {
 		close(l.retired)
@@ -198,7 +196,7 @@ func (l *drainListener) retire() {
 func (l *drainListener) Close() error {
 	l.end.Do(func() { close(l.closed) })
 	l.retire()
-	l.drain.Do(func() { close(l.drained) }) // nobody may be accepting
+	l.drain.Do(func() { close(l.drained) }) // there may be no call of Accept to do it
 	return l.closeErr
 }
 

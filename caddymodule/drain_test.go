@@ -42,7 +42,7 @@ func handedOver(t *testing.T, wait time.Duration) (*Drain, *http.Server, net.Con
 	// A connection that has been accepted is not yet the server's to close.
 	require.Eventually(t, func() bool {
 		known := 0
-		h.fresh.Range(func(any, any) bool { known++; return true })
+		h.newConns.Range(func(any, any) bool { known++; return true })
 		return known == 1
 	}, drainPatience, time.Millisecond)
 	require.EqualValues(t, 1, h.waiting.Load())

@@ -11,13 +11,13 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// Errors responds in the contract's shape to errors that were raised outside our routes: what Caddy refuses before any
-// route (a missing Host, an overlong method) and what other handlers of the site return. It belongs in handle_errors;
-// gatehouse_api brings it along for its own site. As an ordinary handler it responds with 404.
+// Errors responds in the contract's format to errors raised outside Gatehouse's routes: by Caddy before any route (such as a
+// missing Host) and by other handlers. It is for handle_errors; gatehouse_api adds it to its own site. Outside handle_errors
+// it responds with 404.
 type Errors struct {
 	frontDoor
 
-	// Docs is a URL that every error names in its member "docs". Default: none.
+	// Docs is a URL that every error response has in its member "docs". Default: the member is omitted.
 	Docs string `json:"docs,omitempty"`
 
 	everything *endpoint
@@ -31,7 +31,7 @@ func (*Errors) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision makes the endpoint.
+// Provision implements caddy.Provisioner.
 func (h *Errors) Provision(ctx caddy.Context) error {
 	h.everything = &endpoint{
 		name:  "none",
@@ -44,7 +44,7 @@ func (h *Errors) Provision(ctx caddy.Context) error {
 // match implements route.
 func (h *Errors) match(*http.Request, *request) *endpoint { return h.everything }
 
-// raised returns the error that Caddy handles, or that there is nothing at the request's path.
+// raised returns the error that Caddy is handling, or errNotFound.
 func raised(_ http.ResponseWriter, r *http.Request, _ *request) error {
 	if err, ok := r.Context().Value(caddyhttp.ErrorCtxKey).(error); ok {
 		return err
@@ -52,7 +52,7 @@ func raised(_ http.ResponseWriter, r *http.Request, _ *request) error {
 	return errNotFound
 }
 
-// UnmarshalCaddyfile reads the directive. Syntax:
+// UnmarshalCaddyfile parses the directive. Syntax:
 //
 //	gatehouse_errors [<matcher>] {
 //	    docs <url>
@@ -60,12 +60,12 @@ func raised(_ http.ResponseWriter, r *http.Request, _ *request) error {
 func (h *Errors) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume the directive's name
 	if d.CountRemainingArgs() > 0 {
-		return d.Err("gatehouse_errors takes no argument but a matcher")
+		return d.Err("gatehouse_errors takes no arguments except a matcher")
 	}
 	return parseBlock(d, "gatehouse_errors", map[string]option{"docs": stringOption("docs", &h.Docs)}, []string{"docs"})
 }
 
-// errorsRoute is the error route that gatehouse_api brings along.
+// errorsRoute returns the error route that gatehouse_api adds to its site.
 func errorsRoute(docs string) (*caddyhttp.Subroute, error) {
 	raw, err := moduleJSON(&Errors{Docs: docs}, "gatehouse_errors")
 	if err != nil {

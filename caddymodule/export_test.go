@@ -1,6 +1,6 @@
 package caddymodule
 
-// APITarget is what the API sees of a request target, for tests.
+// APITarget exports signedTarget for tests.
 func APITarget(target, basePath string) (string, bool) {
 	return signedTarget(originForm(target), basePath)
 }

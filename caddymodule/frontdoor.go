@@ -21,63 +21,62 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// frontDoor is the outermost handler of every route of ours. Each handler module embeds it, and has no other ServeHTTP:
-// a route without the front door does not compile into a handler (TestEveryHandlerIsBehindTheFrontDoor).
+// frontDoor is the outermost handler of all of Gatehouse's routes. Each handler module embeds it and has no ServeHTTP of its
+// own (TestEveryHandlerEmbedsTheFrontDoor).
 //
-// It assigns the request ID; ends an HTTP/1 connection after a request whose framing could be read in two ways; bounds how
-// large a request body may be and how long it may take; sends a response that comes before the end of the body at once;
-// refuses hosts that the route is not served for, and early data; turns errors and panics into responses in the route's own
-// format; writes one log line and records metrics.
+// It assigns the request ID; closes HTTP/1 connections after requests with ambiguous framing; limits the size and duration of
+// request bodies; sends early responses without waiting for the body; rejects other hosts and early data; turns errors and
+// panics into responses in the route's format; writes one log line and records metrics.
 type frontDoor struct {
 	route   route
 	logger  *zap.Logger
 	metrics *metrics
 }
 
-// route is what a handler module has behind its front door.
+// route is implemented by handler modules.
 type route interface {
-	// match returns the endpoint that serves a request, nil if the request is not for this route. It may set
+	// match returns the endpoint that serves a request, or nil if the request is not for this route. It may set
 	// req.target and req.query.
 	match(r *http.Request, req *request) *endpoint
 }
 
-// endpoint serves the requests for one path, or for paths that have everything below in common.
+// endpoint serves one path, or several with the same settings.
 type endpoint struct {
-	// name is the endpoint's in logs and metrics. Names are few and fixed.
+	// name identifies the endpoint in logs and metrics: one of a small fixed set.
 	name string
 
-	// hosts are the values of Host that the endpoint is served for, in lower case; of an absolute-form target its own host
-	// counts (RFC 9112, section 3.2.2). Default: every host that Caddy routes here.
+	// hosts are the allowed values of Host, in lower case. The host of an absolute-form target takes precedence (RFC 9112,
+	// section 3.2.2). Default: every host that Caddy routes here.
 	hosts []string
 
-	// maxBody is how large a request body may be, in bytes. Zero: the endpoint reads none.
+	// maxBody is the maximum size of a request body in bytes. Zero means that the endpoint does not read a body.
 	maxBody int64
 
-	// bodyTimeout bounds the time from the first read of a request body to its end. Zero means defaultBodyTimeout.
+	// bodyTimeout limits the time from the first read of a request body to its end. Zero means defaultBodyTimeout.
 	bodyTimeout time.Duration
 
-	// quiet logs successful requests at level debug, for probes.
+	// quiet logs successful requests at debug level, for probes.
 	quiet bool
 
-	// serve responds to a request, or returns an error before it has begun to. It must not keep w or req.
+	// serve responds to a request, or returns an error before it has written anything. It must not keep w or req.
 	serve func(w http.ResponseWriter, r *http.Request, req *request) error
 
 	// fail responds with an error. Default: the contract's JSON.
 	fail func(w http.ResponseWriter, r *http.Request, req *request, p problem)
 }
 
-// request is what the front door knows of a request.
+// request is the state of one request.
 type request struct {
 	requestID string
-	headers   [2]string // values of the response header
+	headers   [2]string // backing array of response header values
 	start     time.Time
-	target    string // the request target in origin form, as it came over the wire; below a base path from there on
-	query     string // the part of target behind the first '?', where match has set it
+	target    string // the request target in origin form as sent, after match without the base path
+	query     string // the part of target after the first '?', if match has set it
 	clientIP  netip.Addr
-	code      string // of the error that the response is, for log and metrics
-	cause     error  // of it, for the log
+	code      string // the error's code, for log and metrics
+	cause     error  // the error, for the log
 
-	// details has what the endpoint knows of the request for its log line. Nil: nothing.
+	// details adds the endpoint's fields to the log line. It may be nil.
 	details interface {
 		appendLogFields(fields []zap.Field) []zap.Field
 	}
@@ -86,16 +85,16 @@ type request struct {
 	body     requestBody
 }
 
-// id is the request's ID.
+// id returns the request ID.
 func (req *request) id() string { return req.requestID }
 
-// defaultBodyTimeout is the time in which a request body must arrive, unless the endpoint has another.
+// defaultBodyTimeout is the default of endpoint.bodyTimeout.
 const defaultBodyTimeout = 10 * time.Second
 
-// headerRequestID is the response header that names the request in the log.
+// headerRequestID is the response header with the request ID.
 const headerRequestID = "X-Request-Id"
 
-// errMisdirected refuses a host that the route is not served for (RFC 9110, section 15.5.20).
+// errMisdirected becomes a 421 (RFC 9110, section 15.5.20).
 var errMisdirected = errors.New("the route is not served for this host")
 
 func (d *frontDoor) provision(ctx caddy.Context, route route) error {
@@ -108,8 +107,8 @@ func (d *frontDoor) provision(ctx caddy.Context, route route) error {
 	return nil
 }
 
-// serveAsterisk has the server of a route pass "OPTIONS *" on to its routes, like any other request. net/http would respond
-// to it itself, wait for its body, and keep the connection whatever its framing is.
+// serveAsterisk makes the server pass "OPTIONS *" to its routes like any other request. net/http would otherwise respond
+// itself, wait for the body, and keep the connection even if the framing is ambiguous.
 func (a *App) serveAsterisk(ctx caddy.Context) {
 	server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok || a.servers[server] {
@@ -119,7 +118,7 @@ func (a *App) serveAsterisk(ctx caddy.Context) {
 		a.servers = map[*caddyhttp.Server]bool{}
 	}
 	a.servers[server] = true
-	// Caddy shows the net/http server to nobody else. Every connection waits for the first one, and is served after this.
+	// The connection's context is the only way to Caddy's net/http server. ConnContext runs before the first request.
 	var once sync.Once
 	server.RegisterConnContext(func(ctx context.Context, _ net.Conn) context.Context {
 		once.Do(func() {
@@ -131,8 +130,8 @@ func (a *App) serveAsterisk(ctx caddy.Context) {
 	})
 }
 
-// ServeHTTP implements caddyhttp.MiddlewareHandler. It returns an error only if the request is for another route: the
-// response is complete otherwise.
+// ServeHTTP implements caddyhttp.MiddlewareHandler. It returns an error only from the next handler; otherwise, the response is
+// complete.
 func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	req := &request{target: originForm(wireTarget(r))}
 	e := d.route.match(r, req)
@@ -143,7 +142,7 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	req.headers = [...]string{req.requestID, "nosniff"}
 	h := w.Header()
 	h[headerRequestID], h["X-Content-Type-Options"] = req.headers[0:1:1], req.headers[1:2:2]
-	delete(h, "Server") // no banner
+	delete(h, "Server")
 	req.frame(w, r, e)
 
 	status := d.respond(r, req, e)
@@ -154,7 +153,7 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	return nil
 }
 
-// respond runs the endpoint and returns the status for log and metrics.
+// respond runs the endpoint and writes its error response. It returns the status for log and metrics.
 func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
 	err := d.serve(r, req, e)
 	w := &req.response
@@ -166,7 +165,7 @@ func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
 	}
 	req.cause = err
 	if w.status != 0 {
-		// The response has begun: the connection must end, or the client would take a part of it for the whole.
+		// The response has begun: abort the connection, or the client would take the partial response as complete.
 		took := time.Since(req.start)
 		d.metrics.request(e.name, w.status, req.code, took)
 		d.log(r, req, e, w.status, took)
@@ -175,8 +174,7 @@ func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
 	p := problemOf(err, req.start)
 	status := p.Status
 	if errors.Is(err, errClientGone) {
-		// It may have closed its own side only, or net/http has taken a read deadline for its end. Without a response, a
-		// half-closed client would see an implicit empty 200.
+		// The client may have closed only its sending side. Without a response, it would see an implicit empty 200.
 		status, p = statusClientClosed, unavailable()
 		req.code = codeClientClosed
 	} else {
@@ -195,11 +193,11 @@ func (e *endpoint) problem(w http.ResponseWriter, r *http.Request, req *request,
 	p.write(w, req.id(), "")
 }
 
-// serve runs the endpoint unless the request is refused before it, and turns a panic into an error.
+// serve checks host and early data, runs the endpoint, and turns a panic into an error.
 func (d *frontDoor) serve(r *http.Request, req *request, e *endpoint) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			if v == http.ErrAbortHandler { //nolint:errorlint // a panic's value, compared as net/http does
+			if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it like this too
 				panic(v)
 			}
 			d.logger.Error("panic in a handler", zap.String("request_id", req.id()), zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
@@ -215,7 +213,8 @@ func (d *frontDoor) serve(r *http.Request, req *request, e *endpoint) (err error
 	return e.serve(&req.response, r, req)
 }
 
-// log writes the request's line. It has neither the query nor any header field, and of the path only the endpoint's name.
+// log writes the request's log line. It contains neither the query nor header fields, and instead of the path the endpoint's
+// name.
 func (d *frontDoor) log(r *http.Request, req *request, e *endpoint, status int, took time.Duration) {
 	level := zapcore.InfoLevel
 	switch {
@@ -252,12 +251,11 @@ func loggableMethod(m string) string {
 	return m
 }
 
-// isEarlyData reports whether a request came as early data of HTTP/3 (0-RTT), before anything has proved that its sender is
-// at its address. Such a request would count against any client IP that its sender writes there; and what others have sent
-// can be sent again.
+// isEarlyData reports whether a request arrived as HTTP/3 early data (0-RTT). The client IP of early data is not validated, so
+// it could count against anybody's limit, and early data can be replayed.
 func isEarlyData(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComplete }
 
-// wireTarget returns the request target as the client sent it, whatever rewrite handlers did to the request since.
+// wireTarget returns the request target as the client sent it, before any rewrite handler.
 func wireTarget(r *http.Request) string {
 	if original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok {
 		return original.RequestURI
@@ -265,8 +263,8 @@ func wireTarget(r *http.Request) string {
 	return r.RequestURI
 }
 
-// originForm cuts the scheme and authority of an absolute-form target off (RFC 9112, section 3.2.2): the path, from its
-// slash on, and the query are left. Nothing is decoded or normalised. Targets without a path stay as they are.
+// originForm strips scheme and authority from an absolute-form target (RFC 9112, section 3.2.2). Nothing is decoded or
+// normalised. Targets without a path are returned unchanged.
 func originForm(target string) string {
 	if strings.HasPrefix(target, "/") {
 		return target
@@ -281,8 +279,8 @@ func originForm(target string) string {
 	return target
 }
 
-// clientAddr is the client's address as Caddy determined it: the peer's, or what a trusted proxy says.
-// The zero Addr stands for a peer without an IP (a Unix socket that is not trusted).
+// clientAddr returns the client IP that Caddy determined: the peer's, or the one that a trusted proxy sent. It is the zero Addr
+// for a peer without an IP, such as an untrusted Unix socket.
 func clientAddr(ctx context.Context) netip.Addr {
 	s, _ := caddyhttp.GetVar(ctx, caddyhttp.ClientIPVarKey).(string)
 	if a, err := netip.ParseAddr(s); err == nil {
@@ -292,21 +290,21 @@ func clientAddr(ctx context.Context) netip.Addr {
 	return ap.Addr()
 }
 
-// frame puts the request's body behind its bounds, and decides whether an HTTP/1 connection can serve another request.
+// frame limits the request's body and decides whether an HTTP/1 connection can serve another request.
 func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint) {
 	req.response.ResponseWriter = w
 	b := &req.body
-	hasBody := r.ContentLength != 0 // Caddy wraps an absent body too
-	// net/http takes "PRI * HTTP/2.0" with header fields for a request over HTTP/1.
+	hasBody := r.ContentLength != 0 // not r.Body, because Caddy wraps absent bodies too
+	// net/http accepts "PRI * HTTP/2.0" with header fields as an HTTP/1 request.
 	if r.ProtoMajor == 1 || r.Method == "PRI" {
 		req.response.framing = b
 		b.http1 = true
-		// An HTTP/1.0 request may have had a Transfer-Encoding, which net/http ignores without saying so. RFC 9112, section
-		// 6.1 has the connection end.
+		// net/http silently ignores Transfer-Encoding in HTTP/1.0 requests. RFC 9112, section 6.1 requires closing the
+		// connection.
 		b.mustClose = r.ProtoMajor != 1 || r.ProtoMinor != 1
 		if hasBody {
-			// net/http does not say whether a chunked request had a Content-Length as well, after which the connection must
-			// end (RFC 9112, section 6.1).
+			// net/http does not tell whether a chunked request also had a Content-Length, which requires closing the connection
+			// (RFC 9112, section 6.1).
 			b.mustClose = b.mustClose || r.ContentLength < 0 || namesFraming(r.Header)
 			b.unread = true
 		}
@@ -317,8 +315,7 @@ func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint) {
 	b.inner = r.Body
 	b.rc = http.NewResponseController(w)
 	if b.http1 {
-		// net/http reads what is left of a request's body before it sends a response. A client could hold back its own
-		// refusal so; in full duplex the response leaves at once.
+		// net/http reads the rest of a request's body before it sends the response, unless full duplex is enabled.
 		_ = b.rc.EnableFullDuplex()
 	}
 	if e.maxBody == 0 {
@@ -332,8 +329,8 @@ func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint) {
 	r.Body = http.MaxBytesReader(w, b, e.maxBody)
 }
 
-// namesFraming reports whether a header field's value names a header field that frames a body. That is how one looks which
-// was folded into the line before it (RFC 9112, section 5.2), so that a proxy in front may have read it as a field.
+// namesFraming reports whether a header field's value contains the name of a framing header field. It may be a field that
+// net/http unfolded into the previous line (RFC 9112, section 5.2) and a proxy in front read as a field.
 func namesFraming(h http.Header) bool {
 	for _, values := range h {
 		for _, v := range values {
@@ -348,28 +345,27 @@ func namesFraming(h http.Header) bool {
 	return false
 }
 
-// How long, and for how many bytes, a connection that ends with the response is read from after it: a client that is still
-// sending its body must be able to read the response first, which is lost when the connection is reset.
+// The limits of linger.
 const (
 	lingerTimeout = 2 * time.Second
 	lingerBytes   = 8 << 20
 )
 
-// requestBody is a request's body behind the front door.
+// requestBody is a request body with a read deadline.
 type requestBody struct {
 	inner   io.ReadCloser
 	rc      *http.ResponseController
 	timeout time.Duration
 	reading bool // the deadline is set
 
-	// Of an HTTP/1 connection:
+	// For HTTP/1 connections:
 	http1     bool
-	mustClose bool // it ends with the response in any case
+	mustClose bool // the connection must close after the response
 	unread    bool // the body has not been read to its end
-	ending    bool // it ends with the response
+	closing   bool // the connection closes after the response
 }
 
-// Read implements io.Reader. The first read sets the deadline of the whole body, its end or an error takes it away.
+// Read implements io.Reader. The first read sets the deadline for the whole body; the end of the body clears it.
 func (b *requestBody) Read(p []byte) (int, error) {
 	if !b.reading {
 		b.reading = true
@@ -377,7 +373,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.inner.Read(p)
 	if err != nil {
-		b.unread = err != io.EOF // itself: one that is wrapped is a failure
+		b.unread = err != io.EOF // not errors.Is: a wrapped EOF is a failure
 		_ = b.rc.SetReadDeadline(time.Time{})
 	}
 	return n, err
@@ -386,34 +382,35 @@ func (b *requestBody) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (b *requestBody) Close() error { return b.inner.Close() }
 
-// endConnection has an HTTP/1 connection end with the response if it is not certain where the request ended. Nor does a
-// client that could not be authenticated get another request on the connection if this one had a body.
+// endConnection makes an HTTP/1 connection close after the response if the end of the request is ambiguous, or if an
+// unauthenticated request had a body.
 func (b *requestBody) endConnection(h http.Header, status int) {
 	if b.mustClose || b.unread || b.inner != nil && status == http.StatusUnauthorized {
 		h["Connection"] = []string{"close"}
-		b.ending = true
+		b.closing = true
 	}
 }
 
-// linger sends the response off and reads on for a while if the connection ends and the client may still be sending.
+// linger flushes the response and keeps reading for a while if the connection closes and the client may still be sending.
+// Otherwise the connection could be reset before the client has read the response.
 func (b *requestBody) linger() {
-	if !b.ending || b.inner == nil {
+	if !b.closing || b.inner == nil {
 		return
 	}
-	// whatever fails, the connection ends next
+	// errors do not matter, because the connection closes next
 	_ = b.rc.Flush()
 	_ = b.rc.SetReadDeadline(time.Now().Add(lingerTimeout))
 	_, _ = io.CopyN(io.Discard, b.inner, lingerBytes)
 }
 
-// responseWriter remembers the status of the response, and ends the connection where framing says so.
+// responseWriter records the response's status and closes ambiguous connections.
 type responseWriter struct {
 	http.ResponseWriter
 	status  int
-	framing *requestBody // nil over HTTP/2 and HTTP/3, where a stream ends by itself
+	framing *requestBody // nil for HTTP/2 and HTTP/3
 }
 
-// WriteHeader remembers the first final status.
+// WriteHeader records the first final status.
 func (w *responseWriter) WriteHeader(status int) {
 	if w.status == 0 && status >= http.StatusOK {
 		w.status = status
@@ -440,7 +437,7 @@ func (w *responseWriter) Flush() {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // what cannot flush does not buffer either
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // a writer that cannot flush does not buffer
 }
 
 // Unwrap is for http.ResponseController.

@@ -16,7 +16,7 @@ import (
 )
 
 // A handler of ours that has a ServeHTTP of its own would have none of the front door's defences.
-func TestEveryHandlerIsBehindTheFrontDoor(t *testing.T) {
+func TestEveryHandlerEmbedsTheFrontDoor(t *testing.T) {
 	t.Parallel()
 	names := 0
 	for _, name := range caddy.Modules() {

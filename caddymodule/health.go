@@ -11,8 +11,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// Health responds to load balancers, outside the limits: /healthz says that the process serves requests, /readyz that it
-// can serve signed ones. Other paths go on to the next handler.
+// Health serves health checks, which do not count against rate limits: /healthz is 200 if the process serves requests, /readyz
+// if it can serve signed requests. Requests for other paths go to the next handler.
 type Health struct {
 	frontDoor
 
@@ -28,7 +28,7 @@ func (*Health) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision finds the app.
+// Provision implements caddy.Provisioner.
 func (h *Health) Provision(ctx caddy.Context) error {
 	app, err := appOf(ctx)
 	if err != nil {
@@ -42,13 +42,13 @@ func (h *Health) Provision(ctx caddy.Context) error {
 	return h.provision(ctx, h)
 }
 
-// match implements route. Some probes add a query against caches.
+// match implements route. It ignores the query, because some probes add one against caches.
 func (h *Health) match(_ *http.Request, req *request) *endpoint {
 	path, _, _ := strings.Cut(req.target, "?")
 	return h.endpoints[path]
 }
 
-// readOnly refuses other methods than GET and HEAD.
+// readOnly rejects methods other than GET and HEAD.
 func readOnly(serve http.HandlerFunc) func(http.ResponseWriter, *http.Request, *request) error {
 	return func(w http.ResponseWriter, r *http.Request, _ *request) error {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -69,19 +69,19 @@ func (h *Health) serveReady(w http.ResponseWriter, _ *http.Request) {
 		status = http.StatusServiceUnavailable
 	}
 	body, err := json.Marshal(state)
-	if err != nil { // strings only: cannot happen
+	if err != nil { // cannot happen: it has only strings
 		panic(err)
 	}
 	writeJSON(w, status, body)
 }
 
-// UnmarshalCaddyfile reads the directive. Syntax:
+// UnmarshalCaddyfile parses the directive. Syntax:
 //
 //	gatehouse_health
 func (h *Health) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume the directive's name
 	if d.CountRemainingArgs() > 0 {
-		return d.Err("gatehouse_health takes no argument: it answers /healthz and /readyz")
+		return d.Err("gatehouse_health takes no arguments: it serves /healthz and /readyz")
 	}
 	return noBlock(d, "gatehouse_health")
 }
@@ -91,22 +91,22 @@ func parseHealth(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	return m, m.UnmarshalCaddyfile(h.Dispenser)
 }
 
-// The states of a part, and of the whole.
+// The states of a check and of the gateway.
 const (
 	stateOK          = "ok"
 	stateDegraded    = "degraded"
 	stateUnavailable = "unavailable"
 )
 
-// readiness is the state of the gateway and of what it leans on, without names or addresses.
+// readiness is the public state of the gateway and its dependencies, without names or addresses.
 type readiness struct {
-	// Status is "ok"; "degraded" while a store is away that the gateway can do without for a time; or "unavailable"
-	// when signed requests cannot be served.
+	// Status is "ok"; "degraded" if a store is unavailable that the gateway can do without for a time; or "unavailable" if
+	// signed requests cannot be served.
 	Status string            `json:"status"`
 	Checks map[string]string `json:"checks"`
 }
 
-// readiness asks nobody: it says what the last requests and the background renewals have found.
+// readiness returns the state that recent requests and background tasks have found. It does not contact any store.
 func (a *App) readiness() readiness {
 	s := readiness{Status: stateOK, Checks: map[string]string{}}
 	if a.pooledLimit != nil {
@@ -121,7 +121,7 @@ func (a *App) readiness() readiness {
 	if a.credentials != nil {
 		s.Checks["credentials"] = stateOK
 		if err := a.credentials.ready(); err != nil {
-			// known keys go on from the cache, so that a gateway in use is not taken out of service
+			// cached keys keep working, so a gateway in use must stay in service
 			if a.credentials.cache.Stats().Credentials > 0 {
 				s.Checks["credentials"] = stateDegraded
 				if s.Status == stateOK {

@@ -12,17 +12,16 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// invalidationChannel is the Redis channel on which gateways learn that a key has been rotated or revoked. A message
-// is the public key, and only makes a gateway ask the credential source again: who can write to Redis can neither make
-// a key nor keep a revoked one alive.
+// invalidationChannel is the Redis channel for rotated and revoked keys. A message is a public key. It only makes gateways look
+// the key up again, so write access to Redis does not allow anyone to create a key or keep a revoked one alive.
 const invalidationChannel = "gatehouse:credentials"
 
 const (
-	invalidationPing  = 10 * time.Second // without a message for so long, the connection is tried
+	invalidationPing  = 10 * time.Second // ping the connection after this time without a message
 	invalidationRetry = time.Second
 )
 
-// publishInvalidation tells all gateways on the same Redis to ask anew for a key.
+// publishInvalidation makes all gateways on the same Redis look up a key again.
 func publishInvalidation(ctx context.Context, client redis.UniversalClient, publicKey string) error {
 	if err := client.Publish(ctx, invalidationChannel, publicKey).Err(); err != nil {
 		return fmt.Errorf("publishing the change of a key: %w", err)
@@ -30,7 +29,7 @@ func publishInvalidation(ctx context.Context, client redis.UniversalClient, publ
 	return nil
 }
 
-// invalidation listens on the channel for as long as a credential cache lives.
+// invalidation is a subscription to invalidationChannel for a credential cache.
 type invalidation struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -58,11 +57,11 @@ func listenForInvalidations(client redis.UniversalClient, cache *authsigner.Cach
 	return l
 }
 
-// receiveInvalidations runs one subscription until it breaks. What was published before it is not known, so every
-// credential that was cached by then is asked for again: also before the first one, since requests do not wait for it.
+// receiveInvalidations runs one subscription until it fails. Messages published before it are lost, so it invalidates all
+// cached credentials when it begins, the first time too, because requests do not wait for the subscription.
 func receiveInvalidations(ctx context.Context, client redis.UniversalClient, cache *authsigner.Cache) (subscribed bool, err error) {
 	sub := client.Subscribe(ctx, invalidationChannel)
-	// a read that is under way does not heed the context: closing the subscription ends it
+	// reads ignore the context: closing the subscription ends them
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
 	defer func() { _ = sub.Close() }() // closing it twice is harmless
 	for pinged := false; ; {
@@ -72,15 +71,15 @@ func receiveInvalidations(ctx context.Context, client redis.UniversalClient, cac
 			if err := sub.Ping(ctx); err != nil {
 				return subscribed, fmt.Errorf("keeping the subscription alive: %w", err)
 			}
-			pinged = true // an answer of any kind must come before the next deadline
+			pinged = true // any message must arrive before the next deadline
 			continue
 		case err != nil:
-			return subscribed, fmt.Errorf("listening for changes of keys: %w", err)
+			return subscribed, fmt.Errorf("receiving changes of keys: %w", err)
 		}
 		pinged = false
 		switch msg := msg.(type) {
 		case *redis.Subscription:
-			cache.InvalidateAll() // the client may also subscribe again by itself
+			cache.InvalidateAll() // also after the client has resubscribed by itself
 			subscribed = true
 		case *redis.Message:
 			cache.Invalidate(msg.Payload)

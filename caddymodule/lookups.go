@@ -11,31 +11,31 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// maxLookupsPerIP is how many requests of one client IP may look up keys at once that the cache does not hold: an eighth of
-// the lookups that the cache makes at once for such keys, so that no client IP takes the room of all others.
+// maxLookupsPerIP is the number of concurrent lookups of uncached keys for one client IP: an eighth of the cache's limit, so
+// that one client IP cannot use it up.
 const maxLookupsPerIP = authsigner.DefaultMaxLoads / 8
 
-// lookupLimiter bounds how many requests of each client IP look up keys at once. It lives as long as the cache of
-// credentials. What it holds is bounded by the requests under way.
+// lookupLimiter limits the concurrent lookups of uncached keys for each client IP. It lives as long as the credential cache and
+// holds only client IPs with requests in progress.
 type lookupLimiter struct {
-	timeout time.Duration // bounds the wait of acquire
+	timeout time.Duration // of acquire
 
 	mu   sync.Mutex
 	byIP map[string]*ipLookups
 }
 
-// ipLookups are those of one client IP.
+// ipLookups is the semaphore of one client IP.
 type ipLookups struct {
 	*semaphore.Weighted
-	requests int // that hold it or wait for it; under lookupLimiter.mu
+	requests int // that hold the semaphore or wait for it; guarded by lookupLimiter.mu
 }
 
 func newLookupLimiter(timeout time.Duration) *lookupLimiter {
 	return &lookupLimiter{timeout: timeout, byIP: map[string]*ipLookups{}}
 }
 
-// acquire waits until fewer than maxLookupsPerIP requests of the client IP look up keys, and returns the function that ends
-// the caller's own. It wraps authsigner.ErrUnavailable if ctx or the timeout ends first.
+// acquire waits until the client IP has fewer than maxLookupsPerIP lookups in progress. The caller must call release when its
+// lookup is done. The error wraps authsigner.ErrUnavailable if ctx or the timeout ends first.
 func (l *lookupLimiter) acquire(ctx context.Context, ip string) (release func(), err error) {
 	l.mu.Lock()
 	own := l.byIP[ip]
@@ -58,7 +58,7 @@ func (l *lookupLimiter) acquire(ctx context.Context, ip string) (release func(),
 	}), nil
 }
 
-// leave forgets the client IP with its last request.
+// leave removes the client IP after its last request.
 func (l *lookupLimiter) leave(ip string, own *ipLookups) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

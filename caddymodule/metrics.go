@@ -13,9 +13,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// metrics are the gateway's own, one set for the process: they go on counting over reloads, and are in Caddy's registry
-// whichever configuration that belongs to. Every label takes its value from a fixed set: resources of the contract,
-// statuses, codes and results; never a key, a business or an address.
+// metrics are Gatehouse's Prometheus metrics. There is one set per process, so that counters survive reloads; each
+// configuration registers it in its own registry. All label values are from fixed sets, never keys, businesses or addresses.
 type metrics struct {
 	requests                                *prometheus.CounterVec
 	duration                                *prometheus.HistogramVec
@@ -23,7 +22,7 @@ type metrics struct {
 	authentications                         *prometheus.CounterVec
 	decisions                               *prometheus.CounterVec
 	shadow                                  *prometheus.CounterVec
-	answers                                 *prometheus.CounterVec
+	responses                               *prometheus.CounterVec
 	records                                 *prometheus.CounterVec
 	credentialEvents                        *prometheus.CounterVec
 	limiterEvents                           *prometheus.CounterVec
@@ -32,12 +31,10 @@ type metrics struct {
 	limitsShared, credentialsReady, credentialsCached *prometheus.Desc
 }
 
-// sharedMetrics is the set.
-//
-//nolint:gochecknoglobals // a registry of Caddy's lives as long as a configuration, the process's counters longer
+//nolint:gochecknoglobals // counters must outlive configurations, and Caddy's registries do not
 var sharedMetrics = sync.OnceValue(newMetrics)
 
-// registerMetrics puts the set into a configuration's registry, once, and returns it.
+// registerMetrics registers the metrics in a configuration's registry and returns them.
 func registerMetrics(registry *prometheus.Registry) (*metrics, error) {
 	m := sharedMetrics()
 	var already prometheus.AlreadyRegisteredError
@@ -62,40 +59,40 @@ func newMetrics() *metrics {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, nil, nil)
 	}
 	return &metrics{
-		requests: counter("requests_total", "Requests by route, status and the contract's error code.", "route", "status", "code"),
-		duration: histogram("request_duration_seconds", "Time to respond to a request.", "route"),
+		requests: counter("requests_total", "Requests by route, status and error code.", "route", "status", "code"),
+		duration: histogram("request_duration_seconds", "Time from the start of a request to the end of its response.", "route"),
 		upstreamDuration: histogram("upstream_duration_seconds",
-			"Time in which the data services answered, retries included.", "resource"),
-		authentications: counter("authentications_total", "API requests by result of authentication.", "result"),
+			"Duration of exchanges with data services, including retries.", "resource"),
+		authentications: counter("authentications_total", "API requests by authentication result.", "result"),
 		decisions: counter("limit_decisions_total",
-			"Decisions on rate limits by limit, by who decided (redis, local, memory) and by outcome.", "limit", "by", "outcome"),
-		shadow: counter("limit_shadow_total", "Requests let through in shadow mode that a limit would have refused.", "limit"),
-		answers: counter("upstream_responses_total",
-			"Answers of data services held against the contract, by resource and outcome.", "resource", "outcome"),
+			"Rate limit decisions by limit, decider (redis, local, memory) and outcome.", "limit", "by", "outcome"),
+		shadow: counter("limit_shadow_total", "Requests over a limit that were allowed in shadow mode.", "limit"),
+		responses: counter("upstream_responses_total",
+			"Responses of data services by resource and outcome of the contract check.", "resource", "outcome"),
 		records: counter("upstream_records_total",
-			"Records that the gateway had to leave out or put in order, by resource and reason.", "resource", "reason"),
+			"Records of data services that the gateway removed or reordered, by resource and reason.", "resource", "reason"),
 		credentialEvents: counter("credential_events_total",
-			"Events of the credential cache and its source.", "event"),
+			"Events of the credential cache and the credential source.", "event"),
 		limiterEvents:     counter("limiter_events_total", "Events of the limiter: unavailable, shared, data_lost, overloaded, overload_ended.", "event"),
-		limiterQueue:      gauge("limiter_queue_length", "Requests that wait for a round trip to Redis."),
-		limiterWait:       gauge("limiter_queue_wait_seconds", "Time that requests have waited for a round trip to Redis to begin."),
+		limiterQueue:      gauge("limiter_queue_length", "Requests waiting for a round trip to Redis."),
+		limiterWait:       gauge("limiter_queue_wait_seconds", "Time that requests waited before their round trip to Redis began."),
 		limiterTrips:      gauge("limiter_round_trips_total", "Round trips to Redis for requests."),
-		limitsShared:      gauge("limits_shared", "1 while the fleet's shared limits are in force, 0 while the store is away."),
-		credentialsReady:  gauge("credentials_ready", "1 while the source of credentials answers."),
-		credentialsCached: gauge("credentials_cached", "Credentials in the cache."),
+		limitsShared:      gauge("limits_shared", "1 if Redis enforces the limits of the whole fleet, 0 while Redis is unavailable."),
+		credentialsReady:  gauge("credentials_ready", "1 if the credential source is available, otherwise 0."),
+		credentialsCached: gauge("credentials_cached", "Number of cached credentials."),
 	}
 }
 
-func (m *metrics) counted() []prometheus.Collector {
+func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.requests, m.duration, m.upstreamDuration, m.authentications, m.decisions, m.shadow, m.answers, m.records,
+		m.requests, m.duration, m.upstreamDuration, m.authentications, m.decisions, m.shadow, m.responses, m.records,
 		m.credentialEvents, m.limiterEvents,
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.counted() {
+	for _, c := range m.collectors() {
 		c.Describe(ch)
 	}
 	for _, d := range []*prometheus.Desc{m.limiterQueue, m.limiterWait, m.limiterTrips, m.limitsShared, m.credentialsReady, m.credentialsCached} {
@@ -103,12 +100,12 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. The gauges are read off the app in force.
+// Collect implements prometheus.Collector. The gauges are those of the active app.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.counted() {
+	for _, c := range m.collectors() {
 		c.Collect(ch)
 	}
-	a, err := appInForce()
+	a, err := activeApp()
 	if err != nil {
 		return
 	}
@@ -135,15 +132,15 @@ func (m *metrics) request(route string, status int, code string, took time.Durat
 	m.duration.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// authenticated counts the result of authentication of an API request.
+// authenticated counts an authentication result.
 func (m *metrics) authenticated(result string) { m.authentications.WithLabelValues(result).Inc() }
 
-// called counts a call to a data service.
+// called records the duration of an exchange with a data service.
 func (m *metrics) called(resource string, took time.Duration) {
 	m.upstreamDuration.WithLabelValues(resource).Observe(took.Seconds())
 }
 
-// limited counts a decision on a limit.
+// limited counts a rate limit decision.
 func (m *metrics) limited(res ratelimit.Result) {
 	outcome := "allowed"
 	if !res.Allowed {
@@ -156,23 +153,23 @@ func (m *metrics) shadowed(res ratelimit.Result) {
 	m.shadow.WithLabelValues(res.Tightest().Limit.Name).Inc()
 }
 
-// checked counts what became of a data service's answer.
+// checked counts the result of a contract check.
 func (m *metrics) checked(resource string, report upstream.Report, err error) {
 	outcome := "passed"
 	switch {
-	case errors.Is(err, upstream.ErrForeignRecord):
+	case errors.Is(err, upstream.ErrCrossTenantRecord):
 		outcome = "foreign_record"
-	case errors.Is(err, upstream.ErrUnmarkedRecord):
+	case errors.Is(err, upstream.ErrMissingTenant):
 		outcome = "unmarked_record"
 	case err != nil:
 		outcome = "not_contract"
 	}
-	m.answers.WithLabelValues(resource, outcome).Inc()
+	m.responses.WithLabelValues(resource, outcome).Inc()
 	for _, r := range [...]struct {
 		reason string
 		n      int
 	}{
-		{"foreign", report.Foreign},
+		{"foreign", report.CrossTenant},
 		{"unpublished", report.Unpublished},
 		{"surplus", report.Surplus},
 	} {

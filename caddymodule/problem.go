@@ -19,13 +19,13 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// The codes of the contract's errors (contract, section 3).
+// The error codes of the API.
 const (
 	codeInvalidParameter   = "INVALID_PARAMETER"
 	codeBadRequest         = "BAD_REQUEST"
 	codeMissingCredentials = "MISSING_CREDENTIALS"
 	codeRequestExpired     = "REQUEST_EXPIRED"
-	codeInvalidCredentials = "INVALID_CREDENTIALS" //nolint:gosec // G101: the name of an error, no credential
+	codeInvalidCredentials = "INVALID_CREDENTIALS" //nolint:gosec // G101: an error code, not a credential
 	codeAccountInactive    = "ACCOUNT_INACTIVE"
 	codeNotFound           = "NOT_FOUND"
 	codeMethodNotAllowed   = "METHOD_NOT_ALLOWED"
@@ -37,34 +37,34 @@ const (
 	codeServiceUnavailable = "SERVICE_UNAVAILABLE"
 	codeUpstreamTimeout    = "UPSTREAM_TIMEOUT"
 
-	// In the log and metrics only: a client that is gone reads nothing.
+	// Only in the log and metrics, because the client has closed the connection.
 	codeClientClosed   = "CLIENT_CLOSED_REQUEST"
 	statusClientClosed = 499
 )
 
-// Sentinel errors of the handlers; problemOf maps them, and those of the domain packages, to what a caller reads.
+// The handlers' sentinel errors. problemOf maps them, and those of other packages, to responses.
 var (
 	errNotFound          = errors.New("no such path")
 	errMethodNotAllowed  = errors.New("method not allowed")
-	errLimitUnavailable  = errors.New("rate limits cannot be checked")
-	errResponseTooLarge  = errors.New("the data service's response is larger than the gateway accepts")
-	errResponseBrokenOff = errors.New("the data service's response broke off")
+	errLimitUnavailable  = errors.New("checking the rate limit failed")
+	errResponseTooLarge  = errors.New("the data service's response exceeds max_response_size")
+	errResponseTruncated = errors.New("the data service's response ended early")
 	errClientGone        = errors.New("the client closed the connection before the response")
 	errUpstreamTimeout   = errors.New("the data service did not respond in time")
-	errEarlyData         = errors.New("the request came as early data, before its sender's address was proved")
+	errEarlyData         = errors.New("the request arrived as early data, before its client IP was validated")
 )
 
-// rateLimitedError refuses a request whose payer has used up a limit.
+// rateLimitedError means that a request exceeds a rate limit.
 type rateLimitedError struct {
 	retryAfter time.Duration
 	limit      string
 }
 
 func (e *rateLimitedError) Error() string {
-	return fmt.Sprintf("limit %q is used up, retry after %s", e.limit, e.retryAfter)
+	return fmt.Sprintf("rate limit %q exceeded, retry after %s", e.limit, e.retryAfter)
 }
 
-// retryLaterError is a data service's refusal that says when to come back.
+// retryLaterError is an error response of a data service with Retry-After.
 type retryLaterError struct {
 	after time.Duration
 	err   error
@@ -74,7 +74,7 @@ func (e *retryLaterError) Error() string { return e.err.Error() }
 
 func (e *retryLaterError) Unwrap() error { return e.err }
 
-// problem is an error as a caller sees it. The cause travels apart, for the log only.
+// problem is the body of an error response. It never contains the cause, which is only logged.
 type problem struct {
 	Status     int    `json:"-"`
 	Allow      string `json:"-"`
@@ -88,11 +88,10 @@ type problem struct {
 	Docs       string `json:"docs,omitempty"`
 }
 
-// unavailableRetryAfter is what a caller is told to wait, in seconds, when something behind the gateway is away and
-// nobody knows for how long.
+// unavailableRetryAfter is the Retry-After, in seconds, of an outage of unknown length.
 const unavailableRetryAfter = 5
 
-// problemOf maps an error to the contract's answer. It is the only place that does.
+// problemOf maps an error to its response. It is the only function that does.
 func problemOf(err error, now time.Time) problem {
 	var (
 		param   *upstream.ParameterError
@@ -177,7 +176,7 @@ func problemOf(err error, now time.Time) problem {
 			Status: http.StatusGatewayTimeout, Code: codeUpstreamTimeout,
 			Error: "The data service did not answer in time.",
 		}
-	case errors.Is(err, upstream.ErrNotContract), errors.Is(err, errResponseTooLarge), errors.Is(err, errResponseBrokenOff),
+	case errors.Is(err, upstream.ErrContractViolation), errors.Is(err, errResponseTooLarge), errors.Is(err, errResponseTruncated),
 		errors.As(err, &exchange):
 		return problem{
 			Status: http.StatusBadGateway, Code: codeUpstreamFailed,
@@ -203,7 +202,7 @@ func unavailable() problem {
 	}
 }
 
-// problemOfStatus is for errors that only bear a status: those that Caddy itself and its handlers raise.
+// problemOfStatus returns the response for errors with only a status: those of Caddy and its handlers.
 func problemOfStatus(status int) problem {
 	switch status {
 	case http.StatusNotFound:
@@ -217,7 +216,7 @@ func problemOfStatus(status int) problem {
 	case http.StatusTooManyRequests:
 		return problemOf(&rateLimitedError{retryAfter: time.Minute}, time.Time{})
 	case http.StatusBadGateway:
-		return problemOf(upstream.ErrNotContract, time.Time{})
+		return problemOf(upstream.ErrContractViolation, time.Time{})
 	case http.StatusServiceUnavailable:
 		return unavailable()
 	case http.StatusGatewayTimeout:
@@ -232,12 +231,12 @@ func problemOfStatus(status int) problem {
 	}
 }
 
-// write sends p as the whole response. Whatever body headers an earlier handler has set are taken back.
+// write sends p as the response. It removes the body headers that earlier handlers may have set.
 func (p problem) write(w http.ResponseWriter, requestID, docs string) {
 	p.RequestID = requestID
 	p.Docs = docs
 	body, err := json.Marshal(p)
-	if err != nil { // strings and integers only: cannot happen, and must not leak if it does
+	if err != nil { // cannot happen: it has only strings and integers
 		body = []byte(`{"error":"Something went wrong inside the gateway.","code":"INTERNAL"}`)
 	}
 	h := w.Header()
@@ -246,13 +245,13 @@ func (p problem) write(w http.ResponseWriter, requestID, docs string) {
 	h.Del("Last-Modified")
 	p.setHeaders(h)
 	if p.Status == http.StatusUnauthorized {
-		// RFC 9110, section 15.5.2: a 401 names the scheme that would be accepted
+		// required by RFC 9110, section 15.5.2
 		h.Set("Www-Authenticate", `HMAC-SHA256 realm="gatehouse", headers="X-Public-Key X-Timestamp X-Signature"`)
 	}
 	writeJSON(w, p.Status, body)
 }
 
-// setHeaders sets the header fields that an error has in every format.
+// setHeaders sets the headers that are the same in every format.
 func (p problem) setHeaders(h http.Header) {
 	if p.Allow != "" {
 		h.Set("Allow", p.Allow)
@@ -265,19 +264,19 @@ func (p problem) setHeaders(h http.Header) {
 // writeJSON sends a complete response.
 func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
-	// Not shared with other responses: Caddy's header directive replaces text in place.
+	// The values are not shared with other responses, because Caddy's header directive replaces text in place.
 	values := []string{"application/json", strconv.Itoa(len(body)), "no-store"}
 	h["Content-Type"], h["Content-Length"], h["Cache-Control"] = values[0:1:1], values[1:2:2], values[2:3:3]
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may be gone: nobody is left to tell
+	_, _ = w.Write(body) // fails only if the client has gone
 }
 
-// ceilSeconds rounds up to whole seconds, one at least: a caller told to wait 0 s would be refused again.
+// ceilSeconds rounds up to whole seconds, at least 1.
 func ceilSeconds(d time.Duration) int {
 	return max(1, int(math.Ceil(d.Seconds())))
 }
 
-// sentence begins with a capital and ends with a full stop.
+// sentence capitalises s and adds a full stop.
 func sentence(s string) string {
 	if s == "" {
 		return s

@@ -18,57 +18,58 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// RedisConfig says how to reach Redis: one server, a Sentinel set or a Cluster.
-// Every string may hold placeholders such as {env.REDIS_PASSWORD} or {file./run/secrets/redis}, which are resolved when
-// the configuration is loaded and so stay out of what the admin API shows.
+// RedisConfig configures the connection to Redis: one server, Sentinels or a Cluster. All strings may contain placeholders such
+// as {env.REDIS_PASSWORD} or {file./run/secrets/redis}. They are resolved when the configuration is loaded, so the admin API
+// does not show their values.
 type RedisConfig struct {
-	// URLs are redis://[user[:password]@]host[:port][/db], rediss:// for TLS, or unix:///path. Several belong to the
-	// nodes of a Cluster or to Sentinels; user, password, database and TLS are taken from the first.
+	// URLs are redis://[user[:password]@]host[:port][/db], rediss:// for TLS, or unix:///path. Several are allowed for
+	// Cluster nodes and Sentinels; user, password, database and TLS are those of the first. Required.
 	URLs []string `json:"urls"`
 
-	// SentinelMaster is the name of the master set; the URLs are then those of Sentinels. Default: no Sentinel.
+	// SentinelMaster is the master name. If set, the URLs are those of Sentinels. Default: no Sentinel.
 	SentinelMaster string `json:"sentinel_master,omitempty"`
 
-	// SentinelUsername and SentinelPassword authenticate to the Sentinels. Default: none.
+	// SentinelUsername and SentinelPassword authenticate to the Sentinels. Default: no authentication.
 	SentinelUsername string `json:"sentinel_username,omitempty"`
 	SentinelPassword string `json:"sentinel_password,omitempty"`
 
-	// Cluster says that the URLs are nodes of a Redis Cluster. One URL is enough to find the others. Default: false.
+	// Cluster means that the URLs are nodes of a Redis Cluster. One is enough to discover the others. Default: false.
 	Cluster bool `json:"cluster,omitempty"`
 
-	// Username is an ACL user. Default: the URL's, else the default user.
+	// Username is the ACL user. Default: the one in the URL, or else Redis's default user.
 	Username string `json:"username,omitempty"`
 
-	// Password is that user's. Default: the URL's, else none.
+	// Password is the user's password. Default: the one in the URL, or else no password.
 	Password string `json:"password,omitempty"`
 
-	// TLS settings; their presence turns TLS on, whatever the URL's scheme. Default: the scheme's.
+	// TLS has the TLS settings. If set, TLS is used whatever the URL's scheme is. Default: TLS for rediss URLs only.
 	TLS *TLSConfig `json:"tls,omitempty"`
 
-	// Timeout is how long a request waits for Redis before the gateway decides by itself. Default: 50ms.
+	// Timeout is how long a request waits for Redis before the gateway decides as configured by on_outage. Default: 50ms.
+	// Zero means the default.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
-	// DialTimeout bounds the making of a connection. Default: 1s.
+	// DialTimeout limits opening a connection. Default: 1s. Zero means the default.
 	DialTimeout caddy.Duration `json:"dial_timeout,omitempty"`
 
-	// PoolSize is the number of connections to each node. Default: 10 for each CPU.
+	// PoolSize is the maximum number of connections to each node. Default: 10 for each CPU. Zero means the default.
 	PoolSize int `json:"pool_size,omitempty"`
 }
 
-// TLSConfig is how to trust a store, and how to be trusted by it. All fields are paths or plain names.
+// TLSConfig is the TLS configuration of a connection to a store.
 type TLSConfig struct {
-	// CA is a PEM file of the authorities to trust. Default: the system's.
+	// CA is the path of a PEM file with the trusted certificate authorities. Default: the system's.
 	CA string `json:"ca,omitempty"`
 
-	// Cert and Key are PEM files of a client certificate. Default: none.
+	// Cert and Key are the paths of PEM files with a client certificate and its key. Default: no client certificate.
 	Cert string `json:"cert,omitempty"`
 	Key  string `json:"key,omitempty"`
 
-	// ServerName is the name to expect in the server's certificate. Default: the address's host.
+	// ServerName is the expected name in the server's certificate. Default: the host of the address.
 	ServerName string `json:"server_name,omitempty"`
 }
 
-// resolved returns a copy with every placeholder replaced.
+// resolved returns a copy with all placeholders replaced.
 func (c *RedisConfig) resolved(repl *caddy.Replacer) (*RedisConfig, error) {
 	out := *c
 	out.URLs = make([]string, len(c.URLs))
@@ -83,7 +84,7 @@ func (c *RedisConfig) resolved(repl *caddy.Replacer) (*RedisConfig, error) {
 	return &out, nil
 }
 
-// resolve replaces the placeholders in each field. One that has no value is an error that names the placeholder.
+// resolve replaces the placeholders in each field. A placeholder without a value is an error.
 func resolve(repl *caddy.Replacer, fields ...*string) error {
 	for _, f := range fields {
 		v, err := repl.ReplaceOrErr(*f, true, true)
@@ -95,16 +96,16 @@ func resolve(repl *caddy.Replacer, fields ...*string) error {
 	return nil
 }
 
-// options are go-redis's for these settings.
+// options returns the settings as go-redis options.
 func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 	if len(c.URLs) == 0 {
-		return nil, errors.New("no address: redis needs at least one URL")
+		return nil, errors.New("redis needs at least one URL")
 	}
 	if c.Cluster && c.SentinelMaster != "" {
 		return nil, errors.New("cluster and sentinel exclude each other")
 	}
 	if len(c.URLs) > 1 && !c.Cluster && c.SentinelMaster == "" {
-		return nil, errors.New("several addresses need either cluster or sentinel")
+		return nil, errors.New("several URLs need either cluster or sentinel")
 	}
 	o := &redis.UniversalOptions{
 		MasterName: c.SentinelMaster, SentinelUsername: c.SentinelUsername, SentinelPassword: c.SentinelPassword,
@@ -112,15 +113,15 @@ func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 		DialTimeout:     time.Duration(c.DialTimeout),
 		DisableIdentity: true, ClientName: "gatehouse",
 	}
-	if timeout := time.Duration(c.Timeout); timeout > time.Second { // the client's own patience, which is for all commands
+	if timeout := time.Duration(c.Timeout); timeout > time.Second { // the client's timeouts apply to all commands
 		o.ReadTimeout, o.WriteTimeout = timeout, timeout
 	}
 	ratelimit.TuneClient(o)
 	for i, u := range c.URLs {
 		one, err := redis.ParseURL(u)
 		if err != nil {
-			// the parser's error may quote the URL, and with it a password
-			return nil, fmt.Errorf("address %d of redis is no URL of the form redis://[user:password@]host:port[/db]", i+1)
+			// err may quote the URL, which may contain a password
+			return nil, fmt.Errorf("invalid redis URL %d: must be of the form redis://[user:password@]host:port[/db]", i+1)
 		}
 		o.Addrs = append(o.Addrs, one.Addr)
 		if i == 0 {
@@ -128,7 +129,7 @@ func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 		}
 	}
 	if c.Cluster && o.DB != 0 {
-		return nil, errors.New("a redis cluster has no database but 0")
+		return nil, errors.New("invalid redis database: a cluster has only database 0")
 	}
 	if c.Username != "" {
 		o.Username = c.Username
@@ -179,16 +180,16 @@ func (t *TLSConfig) config() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// pools share what must survive a reload, each under a key of its whole resolved settings.
+// The pools of resources that survive a reload, by a hash of all their resolved settings.
 //
-//nolint:gochecknoglobals // Caddy's own way to share clients between two configurations while one replaces the other
+//nolint:gochecknoglobals // a caddy.UsagePool must be global to be shared by configurations
 var (
 	redisPool       = caddy.NewUsagePool()
 	credentialsPool = caddy.NewUsagePool()
 	limiterPool     = caddy.NewUsagePool()
 )
 
-// poolKey makes a key of settings that may hold secrets: it can be compared, not read.
+// poolKey returns a hash of settings, which may contain secrets.
 func poolKey(parts ...any) (string, error) {
 	b, err := json.Marshal(parts)
 	if err != nil {
@@ -198,7 +199,7 @@ func poolKey(parts ...any) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// pooledRedis is a Redis client that several configurations may hold.
+// pooledRedis is a Redis client shared by configurations.
 type pooledRedis struct {
 	key    string
 	client redis.UniversalClient
@@ -228,7 +229,7 @@ func acquireRedis(c *RedisConfig, repl *caddy.Replacer) (*pooledRedis, error) {
 	return p, nil
 }
 
-// Destruct closes the client when the last configuration has let go of it.
+// Destruct implements caddy.Destructor: the last configuration has released the client.
 func (p *pooledRedis) Destruct() error { return p.client.Close() }
 
 func (p *pooledRedis) release() error {

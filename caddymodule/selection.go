@@ -8,12 +8,12 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 )
 
-// selectionPolicy chooses the address for a request by the operator's lb_policy. Caddy does not export the counters of
-// requests and failures that its policies read, so those that depend on them, or on positions in the whole list, are here
-// (least_conn, random_choose, weighted_round_robin). All others are Caddy's own, over the addresses that are available.
+// selectionPolicy selects the address for a request by lb_policy. It implements least_conn, random_choose and
+// weighted_round_robin itself, because they need counters that Caddy does not export, or positions in the whole list. For all
+// other policies, it passes the available addresses to Caddy's implementation.
 type selectionPolicy struct {
 	proxy *reverseproxy.Handler
-	turn  atomic.Uint64 // of weighted_round_robin
+	turn  atomic.Uint64 // counter of weighted_round_robin
 }
 
 // choose returns nil if no target is available.
@@ -29,7 +29,7 @@ func (p *selectionPolicy) choose(req *http.Request, all []*target) *target {
 		return leastBusy(p.onlyAvailable(all))
 	case *reverseproxy.RandomChoiceSelection:
 		some := p.onlyAvailable(all)
-		rand.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] }) //nolint:gosec // G404: load is balanced, nothing is kept secret
+		rand.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] }) //nolint:gosec // G404: not security-relevant
 		return leastBusy(some[:min(len(some), policy.Choose)])
 	case *reverseproxy.WeightedRoundRobinSelection:
 		return p.weighted(all, policy.Weights)
@@ -49,7 +49,7 @@ func (p *selectionPolicy) choose(req *http.Request, all []*target) *target {
 	}
 }
 
-// available reports whether a target is healthy, by active and passive checks, and not full.
+// available reports whether a target is healthy, by active and passive checks, and below its maximum of requests.
 func (p *selectionPolicy) available(t *target) bool {
 	if limit := t.upstream.MaxRequests; limit > 0 && t.inFlight.Load() >= int64(limit) {
 		return false
@@ -70,7 +70,7 @@ func (p *selectionPolicy) onlyAvailable(all []*target) []*target {
 	return available
 }
 
-// leastBusy returns a target with the fewest requests in flight, any of several.
+// leastBusy returns a target with the fewest requests in flight, at random if there are several.
 func leastBusy(targets []*target) *target {
 	var (
 		best  *target
@@ -91,9 +91,9 @@ func leastBusy(targets []*target) *target {
 	return best
 }
 
-// weighted returns the targets in turn, each as often as its weight says. A target without a weight has none.
+// weighted returns the targets in turn, each as often as its weight. A target without a weight is never chosen.
 func (p *selectionPolicy) weighted(all []*target, weights []int) *target {
-	if len(weights) < 2 { // as Caddy does
+	if len(weights) < 2 { // like Caddy
 		weights = []int{1}
 	}
 	var (
@@ -111,7 +111,7 @@ func (p *selectionPolicy) weighted(all []*target, weights []int) *target {
 	if total == 0 {
 		return nil
 	}
-	at := int(p.turn.Add(1) % uint64(total)) //nolint:gosec // G115: total is positive, and what is left is less
+	at := int(p.turn.Add(1) % uint64(total)) //nolint:gosec // G115: total is a positive int
 	i := 0
 	for at >= effective[i] {
 		at -= effective[i]
@@ -120,7 +120,7 @@ func (p *selectionPolicy) weighted(all []*target, weights []int) *target {
 	return all[i]
 }
 
-// discard is a response that nobody reads: policies may set cookies for a caller, who is told nothing of addresses.
+// discard is a response writer for policies that set cookies, which callers must not see.
 type discard struct{}
 
 // Header implements http.ResponseWriter.

@@ -609,7 +609,7 @@ func TestAWrongConfigurationDoesNotStartAndSaysWhyOnOneLine(t *testing.T) {
 		app, site string
 		words     []string
 	}{
-		"no way to log in":                            {vault("http://127.0.0.1:1", "mount kv"), api, []string{":", "log in", "approle"}},
+		"no way to log in":                            {vault("http://127.0.0.1:1", "mount kv"), api, []string{":", "auth", "approle"}},
 		"no URL of Vault":                             {vault("vault.internal", "auth token x"), api, []string{"Vault", "address"}},
 		"another scheme for Vault":                    {vault("ftp://127.0.0.1", "auth token x"), api, []string{"address", "http"}},
 		"a placeholder without value":                 {vault("http://127.0.0.1:1", "auth token {env.TEST_IS_NOT_SET}"), api, []string{"env.TEST_IS_NOT_SET"}},
@@ -625,15 +625,15 @@ func TestAWrongConfigurationDoesNotStartAndSaysWhyOnOneLine(t *testing.T) {
 		"an assertion key that is not":                {redis + keys + "\n\t\tassertion " + dir + "/none.pem", api, []string{"signing key", "none.pem"}},
 		"an assertion key that is bad":                {redis + keys + "\n\t\tassertion " + noPEM, api, []string{"signing key", "no.pem"}},
 		"no credential file":                          {redis + "credentials file " + dir + "/none.json", api, []string{"none.json"}},
-		"a credential file that is no JSON":           {redis + "credentials file " + noPEM, api, []string{"key file", "JSON"}},
-		"a credential file for everybody":             {redis + "credentials file " + write("open.json", `{"keys":{}}`, 0o644), api, []string{"open.json", "chmod"}},
-		"a credential file that is a folder":          {redis + "credentials file " + dir, api, []string{"key file"}},
+		"a credential file that is no JSON":           {redis + "credentials file " + noPEM, api, []string{"credential file", "JSON"}},
+		"a credential file for everybody":             {redis + "credentials file " + write("open.json", `{"keys":{}}`, 0o644), api, []string{"open.json", "must be 0600"}},
+		"a credential file that is a folder":          {redis + "credentials file " + dir, api, []string{"credential file"}},
 		"no credentials":                              {redis, api, []string{"credentials"}},
 		"no store for the limits":                     {keys, api, []string{"redis"}},
 		"keys to publish and none there":              {redis + keys, "gatehouse_jwks\n\t" + api, []string{"assertion"}},
 		"a limit past all bounds":                     {redis + keys + "\n\t\tlimits {\n\t\t\tper_key 99999999999\n\t\t}", api, []string{"limit"}},
 		"refreshed before it is there":                {redis + keys + "\n\t\tcache {\n\t\t\tttl 1s\n\t\t\trefresh_before 1m\n\t\t}", api, []string{"refresh"}},
-		"the gateway twice":                           {redis + keys + "\n\t}\n\tgatehouse {\n\t\t" + redis + keys, api, []string{"twice"}},
+		"the gateway twice":                           {redis + keys + "\n\t}\n\tgatehouse {\n\t\t" + redis + keys, api, []string{"duplicate"}},
 		"an unknown option, with what there is":       {redis + keys + "\n\t\tcash", api, []string{"Caddyfile:", "cash", "cache"}},
 		"an upstream that is none":                    {redis + keys, "gatehouse_api {\n\t\tupstream\n\t}", []string{"Caddyfile:", "address"}},
 		"a resource that there is not":                {redis + keys, "gatehouse_api {\n\t\tupstream http://127.0.0.1:1\n\t\tdeprecated evnts 2027-01-01\n\t}", []string{"evnts", "events"}},

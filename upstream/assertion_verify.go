@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// DefaultAssertionLeeway is by how much the clocks of gateway and data service may differ.
+	// DefaultAssertionLeeway is the default of AssertionVerifier.Leeway.
 	DefaultAssertionLeeway = 5 * time.Second
 
-	// maxAssertion is how long an assertion can be, in bytes, before it is not even looked at.
+	// maxAssertion is the maximum length of an assertion in bytes.
 	maxAssertion = 4096
 )
 
-// KeySource finds the gateway's public keys. The error is ErrUnknownAssertionKey when there certainly is no such key.
+// KeySource provides the gateway's public keys. Key returns ErrUnknownAssertionKey if the key does not exist.
 type KeySource interface {
 	Key(ctx context.Context, kid string) (ed25519.PublicKey, error)
 }
 
-// Assertion is what a verified assertion says.
+// Assertion holds the claims of a verified assertion.
 type Assertion struct {
-	BusinessID string    // sub: answer for this business and no other
-	RequestID  string    // jti: the request's id, unique for each request
+	BusinessID string    // sub: the only business whose data may be returned
+	RequestID  string    // jti: unique for each request
 	Issuer     string    // iss
 	Audience   string    // aud
 	KeyID      string    // kid
@@ -38,26 +38,26 @@ type Assertion struct {
 	Expires    time.Time // exp, UTC
 }
 
-// AssertionVerifier is for data services written in Go: it holds a request's assertion against what the service
-// expects. It is safe for concurrent use.
+// AssertionVerifier verifies hop assertions in data services. It is safe for concurrent use.
 type AssertionVerifier struct {
-	Issuer   string    // required: the gateway's issuer, exactly
-	Audience string    // required: the resource that this handler serves ("events"), with the gateway's prefix
-	Keys     KeySource // required: a *RemoteKeys or StaticKeys
+	Issuer   string    // the gateway's issuer; required
+	Audience string    // the gateway's audience prefix and the resource's name, such as "events"; required
+	Keys     KeySource // a *RemoteKeys or StaticKeys; required
 
-	// Leeway is by how much the clocks may differ, in either direction. Default: 5 s. Negative: not at all.
+	// Leeway is the allowed difference between the clocks of gateway and data service, in either direction. Default: 5s.
+	// Zero means the default, and a negative value means no leeway.
 	Leeway time.Duration
 
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 }
 
-// VerifyRequest verifies the assertion of a request: there is one X-Gateway-Assertion, VerifyAssertion accepts it, and
-// X-Business-Id and X-Request-Id, each given once, say the same. Errors as for VerifyAssertion.
+// VerifyRequest verifies the assertion of a request: it must have exactly one X-Gateway-Assertion, which VerifyAssertion accepts,
+// and exactly one X-Business-Id and X-Request-Id with the asserted values. Errors are those of VerifyAssertion.
 func (v *AssertionVerifier) VerifyRequest(r *http.Request) (Assertion, error) {
 	tokens := r.Header.Values(HeaderAssertion)
 	if len(tokens) != 1 {
-		return Assertion{}, fmt.Errorf("%w: %s must be given once", ErrInvalidAssertion, HeaderAssertion)
+		return Assertion{}, fmt.Errorf("%w: %s must be given exactly once", ErrInvalidAssertion, HeaderAssertion)
 	}
 	a, err := v.VerifyAssertion(r.Context(), tokens[0])
 	if err != nil {
@@ -65,16 +65,16 @@ func (v *AssertionVerifier) VerifyRequest(r *http.Request) (Assertion, error) {
 	}
 	for _, want := range [...][2]string{{HeaderBusinessID, a.BusinessID}, {HeaderRequestID, a.RequestID}} {
 		if got := r.Header.Values(want[0]); len(got) != 1 || got[0] != want[1] {
-			return Assertion{}, fmt.Errorf("%w: %s is not what is asserted", ErrInvalidAssertion, want[0])
+			return Assertion{}, fmt.Errorf("%w: %s does not match the assertion", ErrInvalidAssertion, want[0])
 		}
 	}
 	return a, nil
 }
 
-// VerifyAssertion verifies one assertion: a compact JWS with alg EdDSA, typ AssertionType and a known kid; the exact
-// issuer and audience; sub and jti not empty; issued neither in the future nor longer than MaxAssertionTTL before its
-// end; valid now. The error is ErrInvalidAssertion for whatever is wrong with it, and otherwise the KeySource's, when
-// keys cannot be had: a data service answers the first with 401, the second with 503.
+// VerifyAssertion verifies an assertion: it must be a compact JWS with alg EdDSA, typ AssertionType and a known kid; issuer and
+// audience must match; sub and jti must not be empty; it must be valid now, and for at most MaxAssertionTTL. The error wraps
+// ErrInvalidAssertion if the assertion is invalid; a data service should respond with 401. Otherwise it is the error of the
+// KeySource, for which a data service should respond with 503.
 func (v *AssertionVerifier) VerifyAssertion(ctx context.Context, token string) (Assertion, error) {
 	if v.Issuer == "" || v.Audience == "" || v.Keys == nil {
 		return Assertion{}, errors.New("assertion verifier: issuer, audience and keys are required")
@@ -83,22 +83,22 @@ func (v *AssertionVerifier) VerifyAssertion(ctx context.Context, token string) (
 	if len(token) > maxAssertion {
 		return Assertion{}, invalid("too long")
 	}
-	// go-jose passes over white space and unused bits. There is to be one way only to write an assertion.
+	// go-jose accepts white space and unused bits; the strict decoding makes the encoding unique.
 	for part := range strings.SplitSeq(token, ".") {
 		if _, err := base64.RawURLEncoding.Strict().DecodeString(part); err != nil || strings.ContainsAny(part, "\r\n") {
-			return Assertion{}, invalid("no base64url")
+			return Assertion{}, invalid("not base64url")
 		}
 	}
 	jws, err := jose.ParseSignedCompact(token, []jose.SignatureAlgorithm{jose.EdDSA})
 	if err != nil || len(jws.Signatures) != 1 {
-		return Assertion{}, invalid("no compact JWS with alg EdDSA")
+		return Assertion{}, invalid("not a compact JWS with alg EdDSA")
 	}
 	header := jws.Signatures[0].Protected
 	if typ, ok := header.ExtraHeaders[jose.HeaderType].(string); !ok || typ != AssertionType {
 		return Assertion{}, invalid("typ is not " + AssertionType)
 	}
 	if header.KeyID == "" {
-		return Assertion{}, invalid("no kid")
+		return Assertion{}, invalid("missing kid")
 	}
 	key, err := v.Keys.Key(ctx, header.KeyID)
 	if errors.Is(err, ErrUnknownAssertionKey) {
@@ -121,17 +121,17 @@ func (v *AssertionVerifier) VerifyAssertion(ctx context.Context, token string) (
 		Expires  *int64 `json:"exp"`
 	}
 	if err := json.Unmarshal(payload, &c); err != nil || c.IssuedAt == nil || c.Begin == nil || c.Expires == nil {
-		return Assertion{}, invalid("claims are missing or of another kind")
+		return Assertion{}, invalid("missing or malformed claims")
 	}
 	switch {
 	case c.Issuer != v.Issuer:
-		return Assertion{}, invalid("another issuer")
+		return Assertion{}, invalid("wrong issuer")
 	case c.Audience != v.Audience:
-		return Assertion{}, invalid("another audience")
+		return Assertion{}, invalid("wrong audience")
 	case c.Subject == "" || c.ID == "":
 		return Assertion{}, invalid("sub or jti is empty")
 	case *c.Expires-*c.IssuedAt > int64(MaxAssertionTTL/time.Second) || *c.Expires <= *c.IssuedAt:
-		return Assertion{}, invalid("valid for longer than a minute, or never")
+		return Assertion{}, invalid("exp must be after iat, by at most a minute")
 	}
 	leeway := v.Leeway
 	if leeway == 0 {

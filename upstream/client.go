@@ -26,30 +26,27 @@ const (
 	readBufferSize  = 16 << 10
 )
 
-// The errors of a [Client], beside those of the network and of net/http's reader.
+// Errors of a [Client], in addition to those of the network and net/http.
 var (
-	// ErrResponseHeaderTimeout says that no response header arrived within Client.ResponseHeaderTimeout.
+	// ErrResponseHeaderTimeout means that no response header arrived within Client.ResponseHeaderTimeout.
 	ErrResponseHeaderTimeout = errors.New("the data service sent no response header in time")
 
-	// ErrResponseHeaderTooLarge says that the response header exceeds Client.MaxResponseHeader.
+	// ErrResponseHeaderTooLarge means that the response header exceeds Client.MaxResponseHeader.
 	ErrResponseHeaderTooLarge = errors.New("the data service's response header is too large")
 
-	// ErrUnexpectedInformational says that the data service switched protocols, which no request asks for, or sent more
-	// than five 1xx responses.
+	// ErrUnexpectedInformational means that the data service sent 101 or more than five other 1xx responses.
 	ErrUnexpectedInformational = errors.New("the data service sent an unexpected 1xx response")
 )
 
 // Client is an [http.RoundTripper] for one cleartext HTTP/1.1 address of a data service.
 //
 // Each exchange runs on the goroutine that calls RoundTrip: it writes the request with [http.Request.Write] and reads the
-// response with [http.ReadResponse]. net/http's Transport uses two more goroutines for each connection, and hands each
-// request to one and each response back from the other (docs/performance.md). In exchange, a response that
-// arrives before the request has been written is noticed only afterwards, so a Client is for requests with small bodies.
+// response with [http.ReadResponse]. This is faster than net/http's Transport, which uses two goroutines for each connection
+// (docs/performance.md). But a Client does not read while it writes, so it is only for requests with small bodies.
 //
-// Connections are kept and reused. One that the service has closed, or on which it has sent anything after the end of a
-// response, is not reused. As closing can cross with the next request on the wire, a GET or HEAD that fails on a reused
-// connection before the first byte of a response is sent once more on a new one. Every other request uses a new
-// connection, and is sent once.
+// Connections are reused, unless the service has closed the connection or sent data after the end of a response. The service
+// may close a connection while the next request is on its way, so a GET or HEAD that fails on a reused connection before the
+// first byte of the response is retried once on a new connection. All other requests use a new connection and are sent once.
 //
 // A Client is safe for concurrent use and must not be copied after first use. RoundTrip ignores req.URL's scheme and
 // host; the request's Host header is req.Host.
@@ -57,41 +54,41 @@ type Client struct {
 	// Dial opens a connection to the service. Required.
 	Dial func(ctx context.Context) (net.Conn, error)
 
-	// MaxIdleConns is how many idle connections are kept. Default: DefaultMaxIdleConns. Zero means the default, and a
-	// negative number that no connection is reused.
+	// MaxIdleConns is the maximum number of idle connections. Default: 256. Zero means the default, and a negative value
+	// disables reuse.
 	MaxIdleConns int
 
-	// IdleTimeout closes a connection that has been idle for so long. Default: DefaultIdleTimeout. Zero means the default.
+	// IdleTimeout is how long a connection may be idle before it is closed. Default: 2m. Zero means the default.
 	IdleTimeout time.Duration
 
-	// MaxResponseHeader is how many bytes a response's status line and header fields may have, those of the 1xx responses
-	// before it included. Default: DefaultMaxResponseHeader. Zero means the default.
+	// MaxResponseHeader is the maximum size of a response's header in bytes, including preceding 1xx responses. Default:
+	// 64 KiB. Zero means the default.
 	MaxResponseHeader int64
 
-	// ResponseHeaderTimeout bounds the time from the end of the request to the end of the response header. Default: no
-	// bound beside the request's context. Zero means the default.
+	// ResponseHeaderTimeout limits the time from the end of the request to the end of the response header. Default: 0, which
+	// means no limit.
 	ResponseHeaderTimeout time.Duration
 
 	mu     sync.Mutex
-	idle   []*clientConn // the one that was used last comes last
-	prune  *time.Timer   // closes idle connections; nil while there are none
+	idle   []*clientConn // the most recently used last
+	prune  *time.Timer   // closes idle connections; nil if there are none
 	closed bool
 }
 
-// clientConn is a connection to a data service. It belongs to one exchange, or to Client.idle.
+// clientConn is a connection to a data service. It is owned by one exchange or by Client.idle.
 type clientConn struct {
 	net.Conn
 	client *Client
-	reader *bufio.Reader // of the clientConn itself
-	quiet  func() bool   // says that nothing, not even the end, waits to be read from the socket
-	abort  func()        // ends an exchange
+	reader *bufio.Reader // reads from the clientConn itself
+	quiet  func() bool   // reports whether the socket has neither data nor EOF to read
+	abort  func()        // aborts the exchange
 	since  time.Time     // idle since
 	limit  int64         // bytes that may still be read
-	began  bool          // a byte of the response to the current request has arrived
+	began  bool          // a byte of the current response has arrived
 	hit    bool          // limit was exceeded
 }
 
-// Read implements io.Reader for reader, and bounds how much it reads of a response header.
+// Read implements io.Reader for reader. It enforces limit.
 func (c *clientConn) Read(p []byte) (int, error) {
 	if c.limit <= 0 {
 		c.hit = true
@@ -106,17 +103,17 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// RoundTrip implements [http.RoundTripper]: see [Client.Exchange]. The exchange ends at the context's deadline.
+// RoundTrip implements [http.RoundTripper]. It calls [Client.Exchange] with the context's deadline.
 func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	deadline, _ := req.Context().Deadline()
 	return c.Exchange(req, deadline)
 }
 
-// Exchange sends a request and reads the response's header. The response's body must be closed; reading it to its end keeps
-// the connection. The exchange ends with an error at the deadline, if there is one, or when the request's context does: the
-// time of the deadline is for reading the body, too. An error may quote what the service sent.
+// Exchange sends a request and reads the response's header. The caller must close the response's body; the connection is reused
+// if the body was read to its end. Exchange and reading the body fail at the deadline, unless it is zero, and when the request's
+// context is done. Errors may quote the response.
 //
-// A deadline costs less than a context that has one.
+// A deadline is cheaper than a context with a deadline.
 func (c *Client) Exchange(req *http.Request, deadline time.Time) (*http.Response, error) {
 	replayable := req.Method == http.MethodGet || req.Method == http.MethodHead
 	if replayable && (req.Body == nil || req.Body == http.NoBody) {
@@ -133,7 +130,7 @@ func (c *Client) Exchange(req *http.Request, deadline time.Time) (*http.Response
 			if conn.began || req.Context().Err() != nil || timedOut(err) {
 				return nil, err
 			}
-			break // the service has closed it meanwhile
+			break // the service has closed the connection
 		}
 	} else if req.Body != nil {
 		defer func() { _ = req.Body.Close() }()
@@ -165,7 +162,7 @@ func (c *Client) dial(ctx context.Context, deadline time.Time) (*clientConn, err
 	}
 	inner, err := c.Dial(ctx)
 	if err != nil {
-		return nil, err // Dial's own, by which callers tell that nothing was sent
+		return nil, err // not wrapped, so that callers recognise errors before anything was sent
 	}
 	conn := &clientConn{Conn: inner, client: c, quiet: quietSocket(inner)}
 	conn.abort = func() { _ = inner.SetDeadline(past) }
@@ -173,13 +170,13 @@ func (c *Client) dial(ctx context.Context, deadline time.Time) (*clientConn, err
 	return conn, nil
 }
 
-//nolint:gochecknoglobals // a pool of scratch memory: no state that anybody could observe
+//nolint:gochecknoglobals // a pool of buffers has no observable state
 var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeBufferSize) }}
 
-// past is a deadline that ends whatever waits for a connection.
+// past is a deadline that aborts all reads and writes of a connection.
 var past = time.Unix(1, 0) //nolint:gochecknoglobals // a constant
 
-// exchange sends a request and reads the response's header. Whoever calls it has set the deadline, and closes the connection
+// exchange sends a request and reads the response's header. The caller must set the deadline before, and close the connection
 // after an error.
 func (c *clientConn) exchange(req *http.Request, deadline time.Time) (*http.Response, error) {
 	ctx := req.Context()
@@ -205,7 +202,7 @@ func (c *clientConn) exchange(req *http.Request, deadline time.Time) (*http.Resp
 
 func neverStarted() bool { return true }
 
-// send writes a request and reads the header of the final response to it.
+// send writes a request and reads the header of its final response.
 func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response, error) {
 	c.began, c.hit, c.limit = false, false, c.client.MaxResponseHeader
 	if c.limit == 0 {
@@ -225,7 +222,7 @@ func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response
 	timeout := c.client.ResponseHeaderTimeout
 	if timeout == 0 {
 		res, err := c.readHeader(req)
-		c.limit = math.MaxInt64 // whoever reads the body bounds it
+		c.limit = math.MaxInt64 // the caller limits the body
 		return res, err
 	}
 	until := time.Now().Add(timeout)
@@ -247,10 +244,10 @@ func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response
 	}
 }
 
-// extend sets the deadline for reading, unless the context has ended: its end has set one that must stay.
+// extend sets the read deadline. If the context is done, it returns an error, because it may have overwritten abort's deadline.
 func (c *clientConn) extend(ctx context.Context, deadline time.Time) error {
 	_ = c.SetReadDeadline(deadline)
-	return ctx.Err() // exchange looks for the cause
+	return ctx.Err() // exchange returns the cause
 }
 
 func (c *clientConn) readHeader(req *http.Request) (*http.Response, error) {
@@ -274,14 +271,14 @@ func (c *clientConn) readHeader(req *http.Request) (*http.Response, error) {
 	return nil, ErrUnexpectedInformational
 }
 
-// clientBody is a response's body. Its end gives the connection back.
+// clientBody is a response's body. At its end, the connection becomes idle.
 type clientBody struct {
 	inner io.ReadCloser
 	conn  *clientConn
-	stop  func() bool // ends the watch on the request's context; false if that has ended
-	reuse bool        // both sides keep the connection
+	stop  func() bool // stops watching the request's context; false if the context was done
+	reuse bool        // neither side has asked to close the connection
 	ended bool
-	err   error // of the read that was the last
+	err   error // of the last read
 }
 
 // Read implements io.Reader.
@@ -292,12 +289,12 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	n, err := b.inner.Read(p)
 	if err != nil {
 		b.err = err
-		b.end(err == io.EOF) // itself: one that is wrapped is a failure
+		b.end(err == io.EOF) // not errors.Is: a wrapped EOF is a failure
 	}
 	return n, err
 }
 
-// Close implements io.Closer. What was not read is not waited for.
+// Close implements io.Closer. It does not read the rest of the body.
 func (b *clientBody) Close() error {
 	if !b.ended {
 		b.err = http.ErrBodyReadAfterClose
@@ -306,7 +303,7 @@ func (b *clientBody) Close() error {
 	return nil
 }
 
-// end keeps the connection for the next request if nothing about it is unclear, and closes it otherwise.
+// end makes the connection idle if it can be reused, and closes it otherwise.
 func (b *clientBody) end(complete bool) {
 	b.ended = true
 	watched := b.stop()
@@ -316,7 +313,7 @@ func (b *clientBody) end(complete bool) {
 	_ = b.conn.Close()
 }
 
-// take returns the idle connection that was used last, nil if there is none.
+// take returns the most recently used idle connection, or nil if there is none.
 func (c *Client) take() *clientConn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -330,7 +327,7 @@ func (c *Client) take() *clientConn {
 	return conn
 }
 
-// put keeps a connection, and reports whether it did.
+// put adds an idle connection, and reports whether it did.
 func (c *Client) put(conn *clientConn) bool {
 	limit := c.MaxIdleConns
 	if limit == 0 {
@@ -356,7 +353,7 @@ func (c *Client) idleTimeout() time.Duration {
 	return DefaultIdleTimeout
 }
 
-// closeExpired closes the connections that have been idle for too long, and runs again when the next one will be.
+// closeExpired closes the connections that have reached IdleTimeout, and schedules its next run.
 func (c *Client) closeExpired() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -379,7 +376,7 @@ func (c *Client) closeExpired() {
 	c.prune.Reset(c.idle[0].since.Sub(oldest))
 }
 
-// Close closes the idle connections, and every other one when its exchange ends. It does not wait.
+// Close closes idle connections at once, and the others when their exchanges end. It does not wait for them.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,83 +13,78 @@ import (
 )
 
 const (
-	// DefaultMaxResponseSize is how large an answer of a data service may be, in bytes, where an operator sets nothing
-	// else. Check does not bound the size; whoever reads the answer does.
+	// DefaultMaxResponseSize is the default limit of a response's size in bytes. Check does not enforce it; the code that
+	// reads the response does.
 	DefaultMaxResponseSize int64 = 8 << 20
 
-	// MaxDepth is how deep the objects and arrays of an answer may be nested, the outermost counted.
+	// MaxDepth is the maximum nesting depth of objects and arrays in a response, including the outermost.
 	MaxDepth = 64
 )
 
-// Contract is what the answers of data services must meet before a caller sees them. The zero value is the strict
-// contract. It is safe for concurrent use and must not be copied after its first use.
+// Contract checks the responses of data services. The zero value is the strictest configuration. A Contract is safe for
+// concurrent use and must not be copied after first use.
 type Contract struct {
-	// AllowMissingTenant lets records pass that do not carry business_id, for data services that cannot send it yet. The
-	// gateway then cannot tell whether they are the caller's. Records that do carry it are still checked. Default:
-	// such an answer is refused.
+	// AllowMissingTenant accepts records without business_id, for data services that cannot send it yet. The gateway then
+	// cannot tell whether such records belong to the caller. Records with business_id are still checked. Default: responses
+	// with such records are rejected.
 	AllowMissingTenant bool
 
-	// PassUnknownFields names the resources whose records may hold members that the contract does not document; they
-	// follow the documented ones, in the upstream's order. Internal members (business_id and the like), and names
-	// that differ from a known one by their case only, never pass. Must not change while the Contract is in use.
-	// Default: unknown members are dropped.
+	// PassUnknownFields lists the resources whose records may keep members that the contract does not define. They follow
+	// the documented ones, in the order in which the data service sent them. Internal members such as business_id, and names
+	// that differ from a known one only in case, are always removed. It must not change while the Contract is in use.
+	// Default: unknown members are removed.
 	PassUnknownFields map[string]bool
 
 	pool sync.Pool // of *checker
 }
 
-// Validate reports names in PassUnknownFields that are no resource with an upstream.
+// Validate returns an error if PassUnknownFields has a name that is not a resource of a data service.
 func (c *Contract) Validate() error {
 	for name := range c.PassUnknownFields {
 		if r := ByName(name); r == nil || r.ByGateway {
-			return fmt.Errorf("passing unknown fields: %q is not a resource of a data service", name)
+			return fmt.Errorf("invalid name %q in PassUnknownFields: must be a resource of a data service", name)
 		}
 	}
 	return nil
 }
 
-// Report is what Check noticed in an answer, also in one that it refused.
+// Report describes what Check found in a response, including one that it rejected.
 type Report struct {
-	Records     int  // records that leave
-	Foreign     int  // another business's: left out of /events, refused elsewhere; an alarm
-	Unmarked    int  // without business_id: let pass under AllowMissingTenant, refused otherwise
-	Unpublished int  // events that are not published, left out
-	Surplus     int  // published events beyond count, left out
-	Reordered   bool // records were not newest first, and were put in order
+	Records       int  // records in the result
+	CrossTenant   int  // records of another business: removed from /events; elsewhere, the response is rejected
+	MissingTenant int  // records without business_id: kept with AllowMissingTenant; otherwise, the response is rejected
+	Unpublished   int  // unpublished events, removed
+	Surplus       int  // published events beyond count, removed
+	Reordered     bool // records were not newest first, and were sorted
 }
 
-// Check holds an answer of a data service against the contract and appends to dst what the caller gets: compact JSON
-// with the documented members of the documented records, in the contract's order, null where the service sent
-// nothing. q is what was asked, businessID the authenticated business, body the service's whole answer of status 200,
-// whose size the caller has bounded (DefaultMaxResponseSize). Nothing is appended when there is an error, which is always a
-// *ContractError (ErrNotContract, ErrForeignRecord, ErrUnmarkedRecord), or ErrIdentity when businessID is empty.
+// Check checks the body of a data service's 200 response against the contract and appends the result for the caller to dst:
+// compact JSON with only the documented members, in the contract's order, and null for missing ones. q is the query of the
+// request, and businessID the authenticated business. The caller must have limited the size of body. After an error, nothing
+// is appended; the error is a *ContractError, or wraps ErrIdentity if businessID is empty.
 //
-//   - What leaves is at most twice as large as the body and 1 MiB, however many members are missing.
-//   - The answer is one JSON object (RFC 8259) in UTF-8, no member name twice in any object, at most MaxDepth deep,
-//     nothing after it. It has the resource's list of objects, or its object; and, where the resource has it,
-//     `pagination` with the four integers, none negative, for the page that was asked. Other top-level members are
-//     dropped.
-//   - Each record's business_id is the authenticated business, as a string or an integer. A list or object with
-//     another's record is refused as a whole; in /events such a record is left out. For /business the id is the mark.
-//   - Fields have their documented kind or are null; the id is never null. Enumerations may hold values that are not
-//     documented yet. What is wrong in an event that does not leave does not matter.
-//   - /events: each record has the internal member status, and only "published" ones leave, at most q.Count, most
-//     recent first by published_at, or created_at where that is null.
-//   - Lists: at most per_page records, newest created first; a record without that instant counts as the oldest.
-//     Records that come in another order are sorted, those of one instant staying as they were.
+//   - The result is at most twice as large as the body plus 1 MiB, however many members are missing.
+//   - The body must be one JSON object (RFC 8259) in UTF-8, with no duplicate names, at most MaxDepth deep, and with nothing
+//     after it. It must contain the resource's list or object, and the object `pagination` if the resource has it, with four
+//     non-negative integers, for the requested page. Other top-level members are removed.
+//   - Each record's business_id must be the authenticated business, as a string or an integer. A response with another
+//     business's record is rejected; from /events, such a record is removed. In /business, id is the tenant field.
+//   - Fields must have their documented kind or be null; an id must not be null. Enumerations may have undocumented values.
+//     Invalid fields of removed events are ignored.
+//   - /events: each record must have the internal member status. Only published events are kept, at most q.Count, most recent
+//     first by published_at, or by created_at if that is null.
+//   - Lists must have at most per_page records. They are sorted newest first by their creation; the sort is stable, and records
+//     without that instant count as oldest.
 //
-// One pass over the bytes picks the documented members and holds everything to the JSON grammar on the way; members that
-// are not documented, and strings with escapes, are the library jsontext's to judge, and so is the error of an answer
-// that is refused. The fuzz tests hold the pass to what the library takes for JSON. Buffers come from a pool. BenchmarkCheck
-// (go test -run '^$' -bench Check -cpu 1 ./upstream/) on one core of a shared Xeon: 10 events (9.4 kB) 16 µs, 25 invoices
-// (12.5 kB) 26 µs, without an allocation; with the library's pass before ours it was 26 µs and 35 µs.
+// Check reads the body in one pass of its own, which is faster than a library's. It uses the library jsontext for undocumented
+// members, for strings with escapes, and for the error of a rejected body. The fuzz tests compare the pass with the library.
 func (c *Contract) Check(dst *bytes.Buffer, res *Resource, q Query, businessID string, body []byte) (Report, error) {
 	if businessID == "" {
 		return Report{}, fmt.Errorf("%w: no business", ErrIdentity)
 	}
-	if res.plan == nil {
+	if res.schema == nil {
 		return Report{}, &ContractError{
-			Kind: ErrNotContract, Resource: res.Name, Record: -1, Expected: "no upstream for this resource",
+			Kind: ErrContractViolation, Resource: res.Name, Record: -1, Expected: "no upstream for this resource",
 		}
 	}
 	k, _ := c.pool.Get().(*checker)
@@ -103,10 +98,10 @@ func (c *Contract) Check(dst *bytes.Buffer, res *Resource, q Query, businessID s
 	k.start(c, res, q, businessID, body)
 
 	dst.Grow(len(body) + 64)
-	out, err := k.answer(dst.AvailableBuffer())
+	out, err := k.document(dst.AvailableBuffer())
 	if err != nil {
-		if invalid := k.valid(); invalid != nil {
-			return Report{}, invalid // whatever was noticed, this is no answer
+		if invalid := k.validate(); invalid != nil {
+			return Report{}, invalid // takes precedence over err
 		}
 		return k.report, err
 	}
@@ -114,15 +109,15 @@ func (c *Contract) Check(dst *bytes.Buffer, res *Resource, q Query, businessID s
 	return k.report, nil
 }
 
-// span is where a value stands in the body, or in the checker's scratch. The zero span is null.
+// span is the position of a value in the body, or in the checker's scratch. The zero span is null.
 type span struct {
 	start, end int
 	scratch    bool
 }
 
-// record is a record of a list that stands in the answer already.
+// record is a record of a list that has been appended to the result.
 type record struct {
-	start, end int // in the answer, without the comma before it
+	start, end int // in the result, without the preceding comma
 	created    moment
 }
 
@@ -133,30 +128,30 @@ type checker struct {
 
 	contract *Contract
 	res      *Resource
-	plan     *plan
+	schema   *schema
 	q        Query
 	business string
 	body     []byte
 	pos      int  // in body
-	broken   bool // the body is not JSON, and nothing more is read
-	escapes  bool // there are backslashes in the body
-	controls bool // there are control characters in the body, which may be white space
-	pass     bool // unknown fields pass
+	broken   bool // the body is not valid JSON; reading has stopped
+	escapes  bool // the body contains backslashes
+	controls bool // the body contains control characters, which may be white space
+	pass     bool // keep unknown fields
 	report   Report
 
 	at       int     // index of the record being read, -1 outside of the list
-	fault    *member // the first member of the record that is not of its kind
+	invalid  *member // the first invalid or missing member of the record
 	ordered  bool    // all records so far are newest first
 	records  []record
 	spans    [maxMembers]span
-	guess    [2*maxMembers + numPagination]int // which member came at each position in the object before: services keep to one order
+	guess    [2*maxMembers + numPagination]int // the member at each position of the previous object, as services usually keep one order
 	scratch  []byte                            // arrays of objects and of strings, compact
-	extra    []byte                            // unknown members that pass
+	extra    []byte                            // unknown members to keep
 	unquoted []byte
-	escaped  []byte // what a string with escapes stands for, to see whether it stands for anything
+	escaped  []byte // scratch for validating strings with escapes
 }
 
-// maxPooled is how large a buffer may be, in bytes, to be kept for the next answer.
+// maxPooled is the largest capacity, in bytes, of a buffer that returns to the pool.
 const maxPooled = 1 << 20
 
 func newChecker() *checker {
@@ -166,18 +161,18 @@ func newChecker() *checker {
 }
 
 func (k *checker) start(c *Contract, res *Resource, q Query, business string, body []byte) {
-	k.contract, k.res, k.plan, k.q, k.business, k.body = c, res, res.plan, q, business, body
+	k.contract, k.res, k.schema, k.q, k.business, k.body = c, res, res.schema, q, business, body
 	k.pass = c.PassUnknownFields[res.Name]
-	k.pos, k.report, k.at, k.fault, k.ordered = 0, Report{}, -1, nil, true
+	k.pos, k.report, k.at, k.invalid, k.ordered = 0, Report{}, -1, nil, true
 	k.records = k.records[:0]
 	clear(k.guess[:])
 }
 
-// release lets go of everything that belongs to the request.
+// release drops all references to the request's data and frees large buffers.
 func (k *checker) release() {
 	k.src = bytes.Buffer{}
 	k.dec.Reset(&k.src)
-	k.contract, k.res, k.plan, k.business, k.body, k.fault = nil, nil, nil, "", nil, nil
+	k.contract, k.res, k.schema, k.business, k.body, k.invalid = nil, nil, nil, "", nil, nil
 	if cap(k.scratch) > maxPooled {
 		k.scratch = nil
 	}
@@ -195,21 +190,21 @@ func (k *checker) release() {
 	}
 }
 
-// refuse makes the error for what is being read.
-func (k *checker) refuse(kind error, field, expected string) error {
+// violation returns the error for the current record.
+func (k *checker) violation(kind error, field, expected string) error {
 	if field == k.res.Name {
-		field = "" // the list or the object itself: the error names it already
+		field = "" // the error has the resource's name already
 	}
 	return &ContractError{Kind: kind, Resource: k.res.Name, Record: k.at, Field: field, Expected: expected}
 }
 
-// maxRecursion is how many objects and arrays an answer may have, in total, before their depth is measured ahead of the
-// decoder, whose own limit is 10,000 levels of recursion.
+// maxRecursion is the number of objects and arrays above which valid measures the depth before it calls the decoder, which
+// recurses up to 10,000 levels.
 const maxRecursion = 4096
 
-// valid is nil when the body is one JSON object in UTF-8 with nothing after it, and says where it is not. Whether a name
-// is there twice does not matter here. It is for the error of an answer that is refused anyway.
-func (k *checker) valid() error {
+// validate returns an error with the position if the body is not one JSON object in UTF-8. It ignores duplicate names. It runs
+// only for bodies that are rejected anyway.
+func (k *checker) validate() error {
 	k.at = -1
 	if bytes.Count(k.body, []byte{'{'})+bytes.Count(k.body, []byte{'['}) > maxRecursion && tooDeep(k.body) {
 		return k.tooDeep()
@@ -221,15 +216,15 @@ func (k *checker) valid() error {
 		return k.syntax(err)
 	}
 	if _, err := k.dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return k.refuse(ErrNotContract, "", "nothing after the JSON document")
+		return k.violation(ErrContractViolation, "", "nothing after the JSON document")
 	}
 	if v[0] != '{' {
-		return k.refuse(ErrNotContract, "", "a JSON object")
+		return k.violation(ErrContractViolation, "", "a JSON object")
 	}
 	return nil
 }
 
-// syntax turns the decoder's error, which quotes what was sent, into one that does not.
+// syntax converts the decoder's error, which quotes the body, into one that does not.
 func (k *checker) syntax(err error) error {
 	expected, where := "valid JSON in UTF-8", k.dec.InputOffset()
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -238,19 +233,19 @@ func (k *checker) syntax(err error) error {
 	if syn, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		where = syn.ByteOffset
 	}
-	return k.refuse(ErrNotContract, "", expected+" (byte "+strconv.FormatInt(where, 10)+")")
+	return k.violation(ErrContractViolation, "", expected+" (byte "+strconv.FormatInt(where, 10)+")")
 }
 
 func (k *checker) tooDeep() error {
-	return k.refuse(ErrNotContract, "", "objects and arrays at most "+strconv.Itoa(MaxDepth)+" deep")
+	return k.violation(ErrContractViolation, "", "objects and arrays at most "+strconv.Itoa(MaxDepth)+" deep")
 }
 
-func (k *checker) twice() error {
-	return k.refuse(ErrNotContract, "", "each member name once in an object")
+func (k *checker) duplicate() error {
+	return k.violation(ErrContractViolation, "", "no duplicate names in an object")
 }
 
-// answer reads the members of the document and appends what the caller gets.
-func (k *checker) answer(out []byte) ([]byte, error) {
+// document reads the members of the document and appends the result.
+func (k *checker) document(out []byte) ([]byte, error) {
 	content := k.res.List
 	if content == "" {
 		content = k.res.Object
@@ -258,9 +253,9 @@ func (k *checker) answer(out []byte) ([]byte, error) {
 	out = append(append(append(out, `{"`...), content...), `":`...)
 	var pagination [numPagination]span
 	var found, foundPagination, unknown bool
-	k.survey()
+	k.scan()
 	if k.kind() != '{' {
-		return nil, k.refuse(ErrNotContract, "", "a JSON object")
+		return nil, k.violation(ErrContractViolation, "", "a JSON object")
 	}
 	start := k.pos
 	k.pos++
@@ -270,7 +265,7 @@ func (k *checker) answer(out []byte) ([]byte, error) {
 		switch {
 		case string(name) == content:
 			if found {
-				return nil, k.twice()
+				return nil, k.duplicate()
 			}
 			found = true
 			if k.res.List != "" {
@@ -280,7 +275,7 @@ func (k *checker) answer(out []byte) ([]byte, error) {
 			}
 		case k.res.Paginated && string(name) == "pagination":
 			if foundPagination {
-				return nil, k.twice()
+				return nil, k.duplicate()
 			}
 			foundPagination = true
 			err = k.pagination(pagination[:])
@@ -301,18 +296,18 @@ func (k *checker) answer(out []byte) ([]byte, error) {
 		}
 	}
 	if k.kind() != 0 || k.pos < len(k.body) {
-		return nil, k.refuse(ErrNotContract, "", "nothing after the JSON document")
+		return nil, k.violation(ErrContractViolation, "", "nothing after the JSON document")
 	}
 	if !found {
-		return nil, k.refuse(ErrNotContract, content, "the member "+content)
+		return nil, k.violation(ErrContractViolation, content, "the member "+content)
 	}
 	if k.res.Paginated {
 		if !foundPagination {
-			return nil, k.refuse(ErrNotContract, "pagination", "the member pagination")
+			return nil, k.violation(ErrContractViolation, "pagination", "the member pagination")
 		}
 		out = append(out, `,"pagination":`...)
 		for i := range pagination {
-			out = append(out, paginationPlan.members[i].head...)
+			out = append(out, paginationSchema.members[i].head...)
 			out = k.appendSpan(out, pagination[i])
 		}
 		out = append(out, '}')
@@ -320,54 +315,54 @@ func (k *checker) answer(out []byte) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// pagination reads the object of that name and compares it with what was asked.
+// pagination reads the object pagination and compares it with the query.
 func (k *checker) pagination(spans []span) error {
 	if k.kind() != '{' {
-		return k.refuse(ErrNotContract, "pagination", "an object")
+		return k.violation(ErrContractViolation, "pagination", "an object")
 	}
-	k.fault = nil
-	seen, err := k.members(paginationPlan, spans, 2)
+	k.invalid = nil
+	seen, err := k.members(paginationSchema, spans, 2)
 	if err != nil {
 		return err
 	}
-	k.faultOfMissing(paginationPlan, seen)
-	if k.fault != nil {
-		return k.refuseFault()
+	k.checkRequired(paginationSchema, seen)
+	if k.invalid != nil {
+		return k.invalidMember()
 	}
 	for i := range spans {
 		raw := k.body[spans[i].start:spans[i].end]
-		field := paginationPlan.members[i].path
+		field := paginationSchema.members[i].path
 		n, err := strconv.Atoi(string(raw))
 		switch {
 		case err != nil || n < 0 || raw[0] == '-':
-			return k.refuse(ErrNotContract, field, "an integer that is not negative")
+			return k.violation(ErrContractViolation, field, "a non-negative integer")
 		case i == currentPage && n != k.q.Page:
-			return k.refuse(ErrNotContract, field, "the page that was asked for, "+strconv.Itoa(k.q.Page))
+			return k.violation(ErrContractViolation, field, "the requested page, "+strconv.Itoa(k.q.Page))
 		case i == perPage && n != k.q.PerPage:
-			return k.refuse(ErrNotContract, field, "the per_page that was asked for, "+strconv.Itoa(k.q.PerPage))
+			return k.violation(ErrContractViolation, field, "the requested per_page, "+strconv.Itoa(k.q.PerPage))
 		}
 	}
 	return nil
 }
 
-// list reads the array of records, and appends those that leave, in order.
+// list reads the array of records and appends those to keep, sorted.
 func (k *checker) list(out []byte) ([]byte, error) {
 	if k.kind() != '[' {
-		return nil, k.refuse(ErrNotContract, k.res.List, "an array of objects")
+		return nil, k.violation(ErrContractViolation, k.res.List, "an array of objects")
 	}
 	k.pos++
 	out = append(out, '[')
 	first := len(out)
 	for k.at = 0; k.next(']', k.at); k.at++ {
 		if k.kind() != '{' {
-			return nil, k.refuse(ErrNotContract, "", "an object")
+			return nil, k.violation(ErrContractViolation, "", "an object")
 		}
 		if k.res.Paginated && k.at == k.q.PerPage {
 			k.at = -1
-			return nil, k.refuse(ErrNotContract, k.res.List, "at most per_page records, "+strconv.Itoa(k.q.PerPage))
+			return nil, k.violation(ErrContractViolation, k.res.List, "at most per_page records, "+strconv.Itoa(k.q.PerPage))
 		}
 		var err error
-		if out, err = k.listed(out); err != nil {
+		if out, err = k.listRecord(out); err != nil {
 			return nil, err
 		}
 	}
@@ -380,7 +375,7 @@ func (k *checker) list(out []byte) ([]byte, error) {
 		k.sort(out[first:], first)
 	}
 	k.report.Records = len(k.records)
-	if k.plan.status >= 0 && len(k.records) > k.q.Count {
+	if k.schema.status >= 0 && len(k.records) > k.q.Count {
 		k.report.Surplus = len(k.records) - k.q.Count
 		k.report.Records = k.q.Count
 		out = out[:first]
@@ -391,7 +386,7 @@ func (k *checker) list(out []byte) ([]byte, error) {
 	return append(out, ']'), nil
 }
 
-// sort puts the records of a list, which stand in region at the offset first of the answer, in order.
+// sort sorts the records of a list. They are in region, which begins at offset first of the result.
 func (k *checker) sort(region []byte, first int) {
 	slices.SortStableFunc(k.records, func(a, b record) int { return b.created.compare(a.created) })
 	k.scratch = k.scratch[:0]
@@ -407,44 +402,44 @@ func (k *checker) sort(region []byte, first int) {
 	copy(region, k.scratch)
 }
 
-// listed reads one record of a list and appends it if it leaves.
-func (k *checker) listed(out []byte) ([]byte, error) {
+// listRecord reads one record of a list and appends it unless it must be removed.
+func (k *checker) listRecord(out []byte) ([]byte, error) {
 	seen, err := k.read(3)
 	if err != nil {
 		return nil, err
 	}
-	events := k.plan.status >= 0
-	if err := k.mine(); err != nil {
-		if events && errors.Is(err, ErrForeignRecord) {
+	events := k.schema.status >= 0
+	if err := k.checkTenant(); err != nil {
+		if events && errors.Is(err, ErrCrossTenantRecord) {
 			return out, nil
 		}
 		return nil, err
 	}
 	if events {
-		status := k.text(k.spans[k.plan.status])
+		status := k.text(k.spans[k.schema.status])
 		if status == nil {
-			return nil, k.refuse(ErrNotContract, statusMark, "a string: published, draft or archived")
+			return nil, k.violation(ErrContractViolation, statusField, "a string: published, draft or archived")
 		}
 		if string(status) != publishedStatus {
 			k.report.Unpublished++
 			return out, nil
 		}
 	}
-	k.faultOfMissing(k.plan, seen)
-	if k.fault != nil {
-		return nil, k.refuseFault()
+	k.checkRequired(k.schema, seen)
+	if k.invalid != nil {
+		return nil, k.invalidMember()
 	}
 
 	var created moment
 	known := false
-	for _, i := range k.plan.order {
+	for _, i := range k.schema.order {
 		if text := k.text(k.spans[i]); text != nil {
 			created, known = parseInstant(text)
 			break
 		}
 	}
 	if events && !known {
-		return nil, k.refuse(ErrNotContract, "published_at", "published_at or created_at of a published event")
+		return nil, k.violation(ErrContractViolation, "published_at", "published_at or created_at in a published event")
 	}
 	if n := len(k.records); n > 0 {
 		out = append(out, ',')
@@ -456,96 +451,95 @@ func (k *checker) listed(out []byte) ([]byte, error) {
 	out = k.appendRecord(out)
 	r.end = len(out)
 	k.records = append(k.records, r)
-	return out, k.grown(len(out))
+	return out, k.checkSize(len(out))
 }
 
-// object reads the one record of a resource without a list.
+// object reads the record of a resource without a list and appends it.
 func (k *checker) object(out []byte) ([]byte, error) {
 	if k.kind() != '{' {
-		return nil, k.refuse(ErrNotContract, k.res.Object, "an object")
+		return nil, k.violation(ErrContractViolation, k.res.Object, "an object")
 	}
 	seen, err := k.read(2)
 	if err != nil {
 		return nil, err
 	}
-	if err := k.mine(); err != nil {
+	if err := k.checkTenant(); err != nil {
 		return nil, err
 	}
-	k.faultOfMissing(k.plan, seen)
-	if k.fault != nil {
-		return nil, k.refuseFault()
+	k.checkRequired(k.schema, seen)
+	if k.invalid != nil {
+		return nil, k.invalidMember()
 	}
 	k.report.Records = 1
 	return k.appendRecord(out), nil
 }
 
-// read reads the members of a record, an object at a depth, into k.spans.
+// read reads the members of a record into k.spans. depth is the record's.
 func (k *checker) read(depth int) (seen uint64, err error) {
-	k.fault = nil
+	k.invalid = nil
 	k.scratch, k.extra = k.scratch[:0], k.extra[:0]
-	clear(k.spans[:len(k.plan.members)])
-	return k.members(k.plan, k.spans[:len(k.plan.members)], depth)
+	clear(k.spans[:len(k.schema.members)])
+	return k.members(k.schema, k.spans[:len(k.schema.members)], depth)
 }
 
-// mine is nil when the record that was read is the authenticated business's, and otherwise says why the contract takes
-// it for another's. It counts what it finds.
-func (k *checker) mine() error {
-	mark := k.spans[k.plan.mark]
-	if id := k.plan.id; id >= 0 {
-		// The record is the business: its id is the mark, and a further mark must not contradict it.
-		if err := k.sameBusiness(k.spans[id], k.plan.members[id].path); err != nil || mark == (span{}) {
+// checkTenant returns an error unless the record belongs to the authenticated business. It updates the report.
+func (k *checker) checkTenant() error {
+	tenant := k.spans[k.schema.tenant]
+	if id := k.schema.id; id >= 0 {
+		// The record is the business: its id is the tenant field. If it has business_id too, both must match.
+		if err := k.sameBusiness(k.spans[id], k.schema.members[id].path); err != nil || tenant == (span{}) {
 			return err
 		}
 	}
-	if mark == (span{}) {
-		k.report.Unmarked++
+	if tenant == (span{}) {
+		k.report.MissingTenant++
 		if k.contract.AllowMissingTenant {
 			return nil
 		}
-		return k.refuse(ErrUnmarkedRecord, BusinessMark, "the id of the business that the record belongs to")
+		return k.violation(ErrMissingTenant, TenantField, "the ID of the business that the record belongs to")
 	}
-	return k.sameBusiness(mark, BusinessMark)
+	return k.sameBusiness(tenant, TenantField)
 }
 
-// sameBusiness compares a value with the authenticated business's id.
+// sameBusiness returns an error unless a value is the authenticated business's ID.
 func (k *checker) sameBusiness(s span, field string) error {
 	text := k.text(s)
 	if text == nil {
 		if text = k.body[s.start:s.end]; !isInteger(text) {
-			return k.refuse(ErrNotContract, field, KindBusiness.String())
+			return k.violation(ErrContractViolation, field, KindBusiness.String())
 		}
 	}
 	if string(text) == k.business {
 		return nil
 	}
-	k.report.Foreign++
-	return k.refuse(ErrForeignRecord, field, "the authenticated business")
+	k.report.CrossTenant++
+	return k.violation(ErrCrossTenantRecord, field, "the authenticated business")
 }
 
-func (k *checker) refuseFault() error {
-	return k.refuse(ErrNotContract, k.fault.path, k.fault.kind.String())
+func (k *checker) invalidMember() error {
+	return k.violation(ErrContractViolation, k.invalid.path, k.invalid.kind.String())
 }
 
-// faultOfMissing notes required members that are not there.
-func (k *checker) faultOfMissing(p *plan, seen uint64) {
-	if k.fault != nil {
+// checkRequired records the first missing required member in k.invalid, unless it is set already.
+func (k *checker) checkRequired(p *schema, seen uint64) {
+	if k.invalid != nil {
 		return
 	}
 	for i := range p.members {
 		if p.members[i].required && seen&(1<<i) == 0 {
-			k.fault = &p.members[i]
+			k.invalid = &p.members[i]
 			return
 		}
 	}
 }
 
-// appendRecord appends the documented members of the record that was read.
+// appendRecord appends the documented members of the current record.
 func (k *checker) appendRecord(out []byte) []byte {
-	for i := range k.plan.fields {
-		out = append(out, k.plan.members[i].head...)
-		if i == k.plan.id {
-			// The same on every endpoint, whatever form the data service keeps it in. It cannot fail but for
-			// invalid UTF-8, which no value in the body could have been equal to.
+	for i := range k.schema.fields {
+		out = append(out, k.schema.members[i].head...)
+		if i == k.schema.id {
+			// The same form on every endpoint, even if the data service uses integers. It cannot fail, because
+			// k.business equals a value in the body, which is valid UTF-8.
 			out, _ = jsontext.AppendQuote(out, k.business)
 			continue
 		}

@@ -115,10 +115,10 @@ func TestAnotherBusinesssRecordIsStoppedAndReported(t *testing.T) {
 		rs := records(5, invoice)
 		rs[3] = rs[3].with("business_id", mark)
 		_, report, err := check(t, &upstream.Contract{AllowMissingTenant: true}, "invoices", "", page("invoices", rs...))
-		require.ErrorIs(t, err, upstream.ErrForeignRecord, name)
-		require.ErrorIs(t, err, upstream.ErrNotContract, name)
-		require.Equal(t, 1, report.Foreign, name)
-		require.Equal(t, "upstream answer is not the contract: a record of another business: invoices: record 3: "+
+		require.ErrorIs(t, err, upstream.ErrCrossTenantRecord, name)
+		require.ErrorIs(t, err, upstream.ErrContractViolation, name)
+		require.Equal(t, 1, report.CrossTenant, name)
+		require.Equal(t, "upstream response violates the contract: cross-tenant record: invoices: record 3: "+
 			"business_id: expected the authenticated business", err.Error())
 
 		es := records(5, event)
@@ -126,7 +126,7 @@ func TestAnotherBusinesssRecordIsStoppedAndReported(t *testing.T) {
 		out, report, err := check(t, &upstream.Contract{AllowMissingTenant: true}, "events", "", eventsAnswer(es...))
 		require.NoError(t, err, name)
 		require.Equal(t, []string{uuid(0), uuid(1), uuid(2), uuid(4)}, ids(t, "events", out), name)
-		require.Equal(t, upstream.Report{Records: 4, Foreign: 1}, report, name)
+		require.Equal(t, upstream.Report{Records: 4, CrossTenant: 1}, report, name)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestTheMarkMayBeAnIntegerOrEscaped(t *testing.T) {
 	for business, mark := range map[string]string{"42": "42.0", "4": "4e0", "true": "true", "042": "42", "{}": "{}", "[]": "[42]"} {
 		var dst bytes.Buffer
 		_, err := c.Check(&dst, res, q, business, page("contacts", contact(0).with("business_id", mark)))
-		require.ErrorIs(t, err, upstream.ErrNotContract, "%s %s", business, mark)
+		require.ErrorIs(t, err, upstream.ErrContractViolation, "%s %s", business, mark)
 		require.Zero(t, dst.Len())
 	}
 }
@@ -154,16 +154,16 @@ func TestARecordWithoutAMarkIsRefusedUnlessTheOperatorAllowsIt(t *testing.T) {
 	for _, r := range []object{contact(0).without("business_id"), contact(0).with("business_id", "null")} {
 		body := page("contacts", contact(1), r)
 		_, report, err := check(t, &upstream.Contract{}, "contacts", "", body)
-		require.ErrorIs(t, err, upstream.ErrUnmarkedRecord)
-		require.ErrorIs(t, err, upstream.ErrNotContract)
-		require.Equal(t, 1, report.Unmarked)
+		require.ErrorIs(t, err, upstream.ErrMissingTenant)
+		require.ErrorIs(t, err, upstream.ErrContractViolation)
+		require.Equal(t, 1, report.MissingTenant)
 		require.Contains(t, err.Error(), "contacts: record 1: business_id")
 		_, report, err = check(t, &upstream.Contract{AllowMissingTenant: true}, "contacts", "", page("contacts", r))
 		require.NoError(t, err)
-		require.Equal(t, upstream.Report{Records: 1, Unmarked: 1}, report)
+		require.Equal(t, upstream.Report{Records: 1, MissingTenant: 1}, report)
 	}
 	_, _, err := check(t, &upstream.Contract{}, "events", "", eventsAnswer(event(0).without("business_id")))
-	require.ErrorIs(t, err, upstream.ErrUnmarkedRecord, "also in events")
+	require.ErrorIs(t, err, upstream.ErrMissingTenant, "also in events")
 }
 
 func TestAnOwnerIsNeverGuessedFromAnEmptyBusiness(t *testing.T) {
@@ -201,8 +201,8 @@ func TestTheBusinessIsTheAuthenticatedOne(t *testing.T) {
 		business.with("id", quoted(theirs)), business.with("id", "3"), business.with("business_id", quoted(theirs)),
 	} {
 		_, report, err := check(t, &upstream.Contract{AllowMissingTenant: true}, "business", "", answer(b))
-		require.ErrorIs(t, err, upstream.ErrForeignRecord)
-		require.Equal(t, 1, report.Foreign)
+		require.ErrorIs(t, err, upstream.ErrCrossTenantRecord)
+		require.Equal(t, 1, report.CrossTenant)
 	}
 	for body, where := range map[string]string{
 		string(answer(business.without("id"))):      "id: expected",
@@ -216,8 +216,8 @@ func TestTheBusinessIsTheAuthenticatedOne(t *testing.T) {
 		`{"business":` + business.String() + `,"x":1e}`: "valid JSON",
 	} {
 		_, _, err := check(t, &upstream.Contract{AllowMissingTenant: true}, "business", "", []byte(body))
-		require.ErrorIs(t, err, upstream.ErrNotContract, body)
-		require.NotErrorIs(t, err, upstream.ErrForeignRecord, body)
+		require.ErrorIs(t, err, upstream.ErrContractViolation, body)
+		require.NotErrorIs(t, err, upstream.ErrCrossTenantRecord, body)
 		require.ErrorContains(t, err, where, body)
 	}
 	// The id leaves as the string that /me answers with, also when the service keeps integers.
@@ -241,11 +241,11 @@ func TestDraftsAndArchivedEventsNeverLeave(t *testing.T) {
 	require.Equal(t, upstream.Report{Records: 3, Unpublished: 5}, report)
 	for _, status := range []string{"null", "true", "1", `["published"]`, `{"published":true}`} {
 		_, _, err := check(t, &upstream.Contract{}, "events", "", eventsAnswer(event(0), event(1).with("status", status)))
-		require.ErrorIs(t, err, upstream.ErrNotContract, status)
+		require.ErrorIs(t, err, upstream.ErrContractViolation, status)
 		require.ErrorContains(t, err, "events: record 1: status: expected a string", status)
 	}
 	_, _, err = check(t, &upstream.Contract{}, "events", "", eventsAnswer(event(0).without("status")))
-	require.ErrorIs(t, err, upstream.ErrNotContract)
+	require.ErrorIs(t, err, upstream.ErrContractViolation)
 }
 
 func TestEventsAreMostRecentFirstAndNeverMoreThanCount(t *testing.T) {
@@ -273,7 +273,7 @@ func TestEventsAreMostRecentFirstAndNeverMoreThanCount(t *testing.T) {
 	_, _, err = check(t, &upstream.Contract{}, "events", "",
 		eventsAnswer(event(0).without("published_at").without("created_at")))
 	require.ErrorContains(t, err, "published_at or created_at")
-	require.ErrorIs(t, err, upstream.ErrNotContract)
+	require.ErrorIs(t, err, upstream.ErrContractViolation)
 }
 
 func TestListsAreNewestCreatedFirstAndStable(t *testing.T) {
@@ -313,16 +313,16 @@ func TestMoreRecordsThanAPageHoldsAreRefused(t *testing.T) {
 		return object{{"id", uuid(i)}, {"business_id", quoted(mine)}}
 	})...) + `,"pagination":{"current_page":1,"per_page":3,"total_items":4,"total_pages":2}}`)
 	_, _, err := check(t, &upstream.Contract{}, "jobs", "per_page=3", body)
-	require.ErrorIs(t, err, upstream.ErrNotContract)
-	require.Equal(t, "upstream answer is not the contract: jobs: expected at most per_page records, 3", err.Error())
+	require.ErrorIs(t, err, upstream.ErrContractViolation)
+	require.Equal(t, "upstream response violates the contract: jobs: expected at most per_page records, 3", err.Error())
 }
 
 func TestPaginationIsWhatWasAsked(t *testing.T) {
 	t.Parallel()
 	for pagination, where := range map[string]string{
-		`{"current_page":2,"per_page":25,"total_items":0,"total_pages":0}`:                   "pagination.current_page: expected the page that was asked for, 1",
-		`{"current_page":1,"per_page":24,"total_items":0,"total_pages":0}`:                   "pagination.per_page: expected the per_page",
-		`{"current_page":1,"per_page":25,"total_items":-1,"total_pages":0}`:                  "pagination.total_items: expected an integer that is not negative",
+		`{"current_page":2,"per_page":25,"total_items":0,"total_pages":0}`:                   "pagination.current_page: expected the requested page, 1",
+		`{"current_page":1,"per_page":24,"total_items":0,"total_pages":0}`:                   "pagination.per_page: expected the requested per_page",
+		`{"current_page":1,"per_page":25,"total_items":-1,"total_pages":0}`:                  "pagination.total_items: expected a non-negative integer",
 		`{"current_page":1,"per_page":25,"total_items":0,"total_pages":-0}`:                  "pagination.total_pages",
 		`{"current_page":1,"per_page":25,"total_items":0.0,"total_pages":0}`:                 "pagination.total_items",
 		`{"current_page":1,"per_page":25,"total_items":1e3,"total_pages":0}`:                 "pagination.total_items",
@@ -336,7 +336,7 @@ func TestPaginationIsWhatWasAsked(t *testing.T) {
 		`[]`:   "pagination: expected an object",
 	} {
 		_, _, err := check(t, &upstream.Contract{}, "jobs", "", []byte(`{"jobs":[],"pagination":`+pagination+`}`))
-		require.ErrorIs(t, err, upstream.ErrNotContract, pagination)
+		require.ErrorIs(t, err, upstream.ErrContractViolation, pagination)
 		require.ErrorContains(t, err, where, pagination)
 	}
 	_, _, err := check(t, &upstream.Contract{}, "jobs", "", []byte(`{"jobs":[]}`))
@@ -415,7 +415,7 @@ func TestEachKindAdmitsItsFormsAndNoOthers(t *testing.T) {
 		}
 		for _, value := range c.bad {
 			_, _, err := check(t, &upstream.Contract{}, c.resource, "", answerOf(c.resource, c.one(0).with(c.field, value)))
-			require.ErrorIs(t, err, upstream.ErrNotContract, "%s.%s = %s", c.resource, c.field, value)
+			require.ErrorIs(t, err, upstream.ErrContractViolation, "%s.%s = %s", c.resource, c.field, value)
 			require.ErrorContains(t, err, c.resource+": record 0: "+c.field, "%s.%s = %s", c.resource, c.field, value)
 		}
 	}
@@ -493,7 +493,7 @@ func TestBrokenJSONIsRefusedWithoutQuotingIt(t *testing.T) {
 	}
 	for name, body := range bodies {
 		_, _, err := check(t, &upstream.Contract{}, "events", "", []byte(body))
-		require.ErrorIs(t, err, upstream.ErrNotContract, name)
+		require.ErrorIs(t, err, upstream.ErrContractViolation, name)
 		require.NotContains(t, err.Error(), canary, name)
 		require.Less(t, len(err.Error()), 200, name)
 	}
@@ -516,7 +516,7 @@ func TestTenThousandLevelsCostNeitherStackNorMemory(t *testing.T) {
 				runtime.ReadMemStats(&before)
 				_, _, err := check(t, c, "events", "", []byte(body))
 				runtime.ReadMemStats(&after)
-				require.ErrorIs(t, err, upstream.ErrNotContract)
+				require.ErrorIs(t, err, upstream.ErrContractViolation)
 				require.Less(t, after.StackInuse, before.StackInuse+16<<20)
 			}
 		}
@@ -589,7 +589,7 @@ func TestNamesMayBeEscaped(t *testing.T) {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, `"events"`, `"\u0065vents"`), `"title"`, `"titl\u0065"`)
 	out, report, err := check(t, &upstream.Contract{}, "events", "", []byte(text))
 	require.NoError(t, err)
-	require.Equal(t, upstream.Report{Records: 1, Foreign: 1}, report)
+	require.Equal(t, upstream.Report{Records: 1, CrossTenant: 1}, report)
 	require.Contains(t, out, `"title":"Spring`)
 }
 
@@ -597,7 +597,7 @@ func TestAnswersOfTheGatewaysOwnResourcesHaveNoUpstream(t *testing.T) {
 	t.Parallel()
 	for _, resource := range []string{"status", "me"} {
 		_, _, err := check(t, &upstream.Contract{}, resource, "", []byte(`{"business":{"id":"biz_7f3a"}}`))
-		require.ErrorIs(t, err, upstream.ErrNotContract)
+		require.ErrorIs(t, err, upstream.ErrContractViolation)
 	}
 }
 
@@ -644,7 +644,7 @@ func TestSmallAnswersDoNotGrowLarge(t *testing.T) {
 		"unknown names": []byte(`{"x":{` + strings.Repeat(`"":0,`, 1<<20) + `"y":1},"events":[]}`),
 	} {
 		_, _, err := check(t, &upstream.Contract{}, "events", "", body)
-		require.ErrorIs(t, err, upstream.ErrNotContract, name)
+		require.ErrorIs(t, err, upstream.ErrContractViolation, name)
 	}
 	// Records that say no more than they must are no attack.
 	minimal := records(1000, func(i int) object {
@@ -673,7 +673,7 @@ func TestHugeAnswersAreLinear(t *testing.T) {
 		var dst bytes.Buffer
 		_, err := (&upstream.Contract{AllowMissingTenant: true}).Check(&dst, res, upstream.Query{Count: 100}, mine, []byte(body))
 		if name == "names" {
-			require.ErrorIs(t, err, upstream.ErrNotContract)
+			require.ErrorIs(t, err, upstream.ErrContractViolation)
 		} else {
 			require.NoError(t, err, name)
 		}

@@ -1,19 +1,16 @@
-// Package upstream is the gateway's side towards the internal data services: which resources exist, what of a
-// caller's request may travel on to the service behind one, how the service can tell that the gateway sent it, and
-// what its answer must be before a caller sees any of it.
+// Package upstream connects the gateway to internal data services. It defines the API's resources, cleans callers' requests,
+// proves to a data service that a request comes from the gateway, and checks responses against the contract.
 //
-// The way of one request through this package:
+// The steps of one request:
 //
-//	res, raw, ok := upstream.Match(target)        // exact, or 404
-//	q, err := res.CleanQuery(raw)                 // *ParameterError is the contract's 400
-//	r2, err := upstream.PrepareRequest(r, res, q, id) // method, path, query, body and headers as the service gets them
+//	res, raw, ok := upstream.Match(target)             // exact match, or 404
+//	q, err := res.CleanQuery(raw)                      // *ParameterError: 400
+//	r2, err := upstream.PrepareRequest(r, res, q, id)  // the request for the data service
 //	response, err := client.RoundTrip(r2)              // one address, cleartext HTTP/1.1
-//	err = upstream.CheckHead(res, status, header)      // 200 and JSON, or which of the contract's errors it becomes
+//	err = upstream.CheckHead(res, status, header)      // status and headers
 //	report, err := contract.Check(&buf, res, q, businessID, body)
-//	upstream.ForwardHeaders(w.Header(), header)   // none of the service's header fields but the documented ones
+//	upstream.ForwardHeaders(w.Header(), header)        // documented response headers only
 //
-// Everything here is default deny: a path, parameter, header or record member that no table of this package names
-// does not pass. What platform teams need to know about it is in docs/data-services.md.
-//
-// The package is an ordinary net/http library and knows nothing of the server around it.
+// Everything is default deny: paths, parameters, headers and fields that the contract does not define are rejected or removed.
+// docs/data-services.md describes the requirements for data services.
 package upstream

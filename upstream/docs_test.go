@@ -58,7 +58,7 @@ func TestTheExamplesForPlatformTeamsMeetTheContract(t *testing.T) {
 					seen[res.Name]++
 					continue
 				}
-				require.Equal(t, upstream.Report{Records: 2, Foreign: 1, Unpublished: 1, Surplus: 1, Reordered: true}, report)
+				require.Equal(t, upstream.Report{Records: 2, CrossTenant: 1, Unpublished: 1, Surplus: 1, Reordered: true}, report)
 				require.Equal(t, []string{
 					`"0190f3a2-7c4b-7d11-9e55-000000000102"`, `"0190f3a2-7c4b-7d11-9e55-000000000101"`,
 				}, ids(t, "events", dst.String()))

@@ -6,46 +6,44 @@ import (
 	"strconv"
 )
 
-// The errors of this package. Every error that Check, CheckHead, CleanQuery, PrepareRequest or VerifyAssertion
-// returns is one of these in the sense of errors.Is.
+// Errors returned by Check, CheckHead, CleanQuery, PrepareRequest and VerifyAssertion wrap one of these.
 var (
-	// ErrInvalidParameter is under every ParameterError: the contract's 400 INVALID_PARAMETER.
+	// ErrInvalidParameter is wrapped by every ParameterError. The API responds with 400 INVALID_PARAMETER.
 	ErrInvalidParameter = errors.New("invalid query parameter")
 
-	// ErrNotContract says that a data service's answer is not what the contract asks for: 502 UPSTREAM_FAILED.
-	ErrNotContract = errors.New("upstream answer is not the contract")
+	// ErrContractViolation means that a data service's response violates the contract. The API responds with 502
+	// UPSTREAM_FAILED.
+	ErrContractViolation = errors.New("upstream response violates the contract")
 
-	// ErrForeignRecord says that an answer held another business's record. It is also an ErrNotContract, and worth
-	// an alarm: the data service's own isolation has failed.
-	ErrForeignRecord = fmt.Errorf("%w: a record of another business", ErrNotContract)
+	// ErrCrossTenantRecord means that a response contains a record of another business. It wraps ErrContractViolation. It
+	// should raise an alert, because the data service's tenant isolation has failed.
+	ErrCrossTenantRecord = fmt.Errorf("%w: cross-tenant record", ErrContractViolation)
 
-	// ErrUnmarkedRecord says that a record does not name the business that it belongs to. It is also an
-	// ErrNotContract.
-	ErrUnmarkedRecord = fmt.Errorf("%w: a record without business_id", ErrNotContract)
+	// ErrMissingTenant means that a record has no tenant field. It wraps ErrContractViolation.
+	ErrMissingTenant = fmt.Errorf("%w: record without business_id", ErrContractViolation)
 
-	// ErrUpstreamUnavailable says that a data service asked callers to come back later, by 503 with Retry-After:
-	// 503 SERVICE_UNAVAILABLE.
-	ErrUpstreamUnavailable = errors.New("upstream is not available")
+	// ErrUpstreamUnavailable means that a data service responded with 503 and Retry-After. The API responds with 503
+	// SERVICE_UNAVAILABLE.
+	ErrUpstreamUnavailable = errors.New("upstream is unavailable")
 
-	// ErrIdentity says that a request cannot be prepared, because the business or the request id is empty or
-	// cannot stand in a header. It is a fault of the gateway: 500 INTERNAL.
-	ErrIdentity = errors.New("unusable identity")
+	// ErrIdentity means that the business ID or the request ID is empty or not valid in a header. It is a fault of the
+	// gateway, which responds with 500 INTERNAL.
+	ErrIdentity = errors.New("invalid identity")
 
-	// ErrInvalidAssertion says that a hop assertion does not verify. A data service answers it with 401.
+	// ErrInvalidAssertion means that a hop assertion is invalid. A data service should respond with 401.
 	ErrInvalidAssertion = errors.New("invalid gateway assertion")
 
-	// ErrUnknownAssertionKey says that a KeySource knows for certain that it has no such key.
+	// ErrUnknownAssertionKey is returned by a KeySource if the key does not exist. It must not be used for outages.
 	ErrUnknownAssertionKey = errors.New("unknown assertion key")
 
-	// ErrAssertionKeys says that a signing key or a published key set cannot be used.
-	ErrAssertionKeys = errors.New("unusable assertion keys")
+	// ErrAssertionKeys means that a signing key or a published key set is invalid.
+	ErrAssertionKeys = errors.New("invalid assertion keys")
 )
 
-// ParameterError is a query parameter that cannot be read: the contract's 400 INVALID_PARAMETER. It never holds what
-// the caller sent.
+// ParameterError reports an invalid query parameter. It never contains the value.
 type ParameterError struct {
-	Parameter string // the parameter's name, one of the table's: "count"
-	Reason    string // a sentence for people, without a full stop: "count must be a whole number"
+	Parameter string // the name of the parameter, such as "count"
+	Reason    string // for callers, without a full stop, such as "count must be a whole number"
 }
 
 // Error returns the reason.
@@ -54,17 +52,17 @@ func (e *ParameterError) Error() string { return e.Reason }
 // Unwrap makes errors.Is(err, ErrInvalidParameter) hold.
 func (e *ParameterError) Unwrap() error { return ErrInvalidParameter }
 
-// ContractError says where an answer left the contract and what was expected there, for the operator's log. It holds
-// nothing that the data service sent: no value, and no name but the documented ones.
+// ContractError reports where a response violates the contract, for the log. It contains no values that the data service sent,
+// and only documented field names.
 type ContractError struct {
-	Kind     error  // ErrNotContract, ErrForeignRecord, ErrUnmarkedRecord or ErrUpstreamUnavailable
-	Resource string // the resource's name, "events"; empty where no resource is known
-	Record   int    // index in the list as sent, from 0; -1 when the fault is not in a record of a list
-	Field    string // the documented name, nested ones with a dot: "schedule.date"; empty when it is none of them
-	Expected string // what the contract asks for: "a date (YYYY-MM-DD)"
+	Kind     error  // ErrContractViolation, ErrCrossTenantRecord, ErrMissingTenant or ErrUpstreamUnavailable
+	Resource string // the resource's name, such as "events"; empty if unknown
+	Record   int    // index of the record in the list as sent, from 0; -1 if the error is not in a record of a list
+	Field    string // the documented name of the field, such as "schedule.date"; empty if the error is not in one
+	Expected string // what the contract requires, such as "a date (YYYY-MM-DD)"
 }
 
-// Error is one line: "upstream answer is not the contract: events: record 3: schedule.date: expected a date".
+// Error returns one line, such as "upstream response violates the contract: events: record 3: schedule.date: expected a date".
 func (e *ContractError) Error() string {
 	b := append([]byte(nil), e.Kind.Error()...)
 	if e.Resource != "" {

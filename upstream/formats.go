@@ -1,13 +1,13 @@
 package upstream
 
-// The formats of scalar values. Each takes the text of a JSON string without quotes and escapes, or of a JSON number.
+// This file checks the formats of scalar values: of decoded JSON strings and of JSON numbers.
 
-// maxIntegerDigits keeps integers within 64 bits, whatever a caller's language reads them into.
+// maxIntegerDigits keeps integers within 64 bits.
 const maxIntegerDigits = 18
 
 func digit(c byte) bool { return c >= '0' && c <= '9' }
 
-// isInteger: -?[0-9]{1,18}; what is before it has made sure that it is a JSON number.
+// isInteger reports whether a JSON number matches -?[0-9]{1,18}.
 func isInteger(s []byte) bool {
 	if len(s) > 0 && s[0] == '-' {
 		s = s[1:]
@@ -23,7 +23,7 @@ func isInteger(s []byte) bool {
 	return true
 }
 
-// isLiteral reports whether s is a number, true, false or null as RFC 8259 sections 3 and 6 write them.
+// isLiteral reports whether s is a number, true, false or null (RFC 8259, sections 3 and 6).
 func isLiteral(s []byte) bool {
 	if len(s) == 0 {
 		return false
@@ -64,7 +64,7 @@ func isLiteral(s []byte) bool {
 	return len(s) == 0
 }
 
-// digits is the number of decimal digits that s begins with.
+// digits returns the number of decimal digits at the start of s.
 func digits(s []byte) int {
 	n := 0
 	for n < len(s) && digit(s[n]) {
@@ -73,7 +73,7 @@ func digits(s []byte) int {
 	return n
 }
 
-// isDecimal: -?[0-9]+(\.[0-9]+)?
+// isDecimal reports whether s matches -?[0-9]+(\.[0-9]+)?
 func isDecimal(s []byte) bool {
 	if len(s) > 0 && s[0] == '-' {
 		s = s[1:]
@@ -96,7 +96,7 @@ func isDecimal(s []byte) bool {
 	return true
 }
 
-// isUUID: 8-4-4-4-12 hexadecimal digits of either case, any version.
+// isUUID reports whether s is a UUID of any version, in either case.
 func isUUID(s []byte) bool {
 	if len(s) != 36 {
 		return false
@@ -113,7 +113,7 @@ func isUUID(s []byte) bool {
 	return true
 }
 
-// two reads two digits, 255 when they are none.
+// two parses two digits. It returns 255 if they are invalid.
 func two(s []byte) uint8 {
 	if !digit(s[0]) || !digit(s[1]) {
 		return 255
@@ -121,7 +121,7 @@ func two(s []byte) uint8 {
 	return (s[0]-'0')*10 + s[1] - '0'
 }
 
-// parseDate reads YYYY-MM-DD of the Gregorian calendar into a number that grows with the date.
+// parseDate parses YYYY-MM-DD into a number that increases with the date.
 func parseDate(s []byte) (n uint64, ok bool) {
 	if len(s) != 10 || s[4] != '-' || s[7] != '-' {
 		return 0, false
@@ -142,18 +142,18 @@ func parseDate(s []byte) (n uint64, ok bool) {
 	return ((uint64(c)*100+uint64(y))*12+uint64(m))*31 + uint64(d), ok
 }
 
-// isTime: HH:MM, 00:00 to 23:59.
+// isTime reports whether s is a time of day, 00:00 to 23:59.
 func isTime(s []byte) bool {
 	return len(s) == 5 && s[2] == ':' && two(s) < 24 && two(s[3:]) < 60
 }
 
-// moment is an instant in UTC as two numbers that can be compared. It is no count of seconds: months have 31 days.
+// moment is an instant in UTC. It can only be compared: second counts all months as 31 days.
 type moment struct {
 	second uint64
 	nano   uint32
 }
 
-// compare is negative when m is earlier than o.
+// compare returns a negative number if m is earlier than o, 0 if they are equal, and otherwise a positive number.
 func (m moment) compare(o moment) int {
 	switch {
 	case m == o:
@@ -165,8 +165,8 @@ func (m moment) compare(o moment) int {
 	}
 }
 
-// parseInstant reads RFC 3339 in UTC: "2026-03-05T14:30:00Z", one to nine decimals of a second, "Z" or "+00:00". Leap
-// seconds are refused, as most readers do.
+// parseInstant parses an RFC 3339 timestamp in UTC ("Z" or "+00:00"), with at most nine decimals of a second. Like most parsers,
+// it rejects leap seconds.
 func parseInstant(s []byte) (m moment, ok bool) {
 	const seconds = len("2006-01-02T15:04:05")
 	if len(s) < seconds+1 || s[10] != 'T' || s[13] != ':' || s[16] != ':' {

@@ -332,10 +332,10 @@ func fuzzCheck(t *testing.T, res *upstream.Resource, size, flags uint8, body []b
 	report, err := c.Check(&dst, res, q, mine, body)
 	requireLibraryAgrees(t, body, err)
 	if err != nil {
-		require.ErrorIs(t, err, upstream.ErrNotContract)
+		require.ErrorIs(t, err, upstream.ErrContractViolation)
 		require.Zero(t, dst.Len())
-		if errors.Is(err, upstream.ErrForeignRecord) {
-			require.Positive(t, report.Foreign)
+		if errors.Is(err, upstream.ErrCrossTenantRecord) {
+			require.Positive(t, report.CrossTenant)
 		}
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -16,10 +15,10 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// StaticKeys are public keys by their kid: a KeySource for tests and for keys that are handed over by hand.
+// StaticKeys is a fixed KeySource: public keys by kid.
 type StaticKeys map[string]ed25519.PublicKey
 
-// Key finds a key.
+// Key implements KeySource.
 func (s StaticKeys) Key(_ context.Context, kid string) (ed25519.PublicKey, error) {
 	if key, ok := s[kid]; ok {
 		return key, nil
@@ -27,12 +26,12 @@ func (s StaticKeys) Key(_ context.Context, kid string) (ed25519.PublicKey, error
 	return nil, ErrUnknownAssertionKey
 }
 
-// ParseJWKS reads a JSON Web Key Set as the gateway publishes it. Keys that are not for verifying Ed25519 signatures
-// are passed over. The error is ErrAssertionKeys, also when no key is left.
+// ParseJWKS parses a JSON Web Key Set. It ignores keys that are not for Ed25519 signatures. The error wraps ErrAssertionKeys,
+// also if no key is left.
 func ParseJWKS(text []byte) (StaticKeys, error) {
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal(text, &set); err != nil {
-		return nil, fmt.Errorf("%w: no JSON Web Key Set", ErrAssertionKeys)
+		return nil, fmt.Errorf("%w: not a JSON Web Key Set", ErrAssertionKeys)
 	}
 	keys := make(StaticKeys)
 	for _, k := range set.Keys {
@@ -50,18 +49,18 @@ func ParseJWKS(text []byte) (StaticKeys, error) {
 
 // The timing of RemoteKeys.
 const (
-	keysFresh    = 5 * time.Minute  // read again after
-	keysUsable   = time.Hour        // trusted while the gateway cannot be asked
-	keysInterval = 10 * time.Second // between two readings, whatever kids turn up
+	keysFresh    = 5 * time.Minute  // age at which keys are fetched again
+	keysUsable   = time.Hour        // maximum age of keys while they cannot be fetched
+	keysInterval = 10 * time.Second // minimum time between fetches
 	keysTimeout  = 5 * time.Second
 	maxJWKS      = 64 << 10 // bytes
 )
 
-// RemoteKeys reads the gateway's keys from its JWKS: at first use, in the background when they are older than five
-// minutes, and when an unknown kid turns up, but never more often than every ten seconds. While the gateway does not answer, keys that were
-// read go on for an hour. It is safe for concurrent use and must not be copied.
+// RemoteKeys is a KeySource that fetches the gateway's keys from its JWKS: at first use, in the background when they are five
+// minutes old, and for an unknown kid, but at most every ten seconds. While the JWKS cannot be fetched, keys remain valid for an
+// hour. It is safe for concurrent use and must not be copied.
 type RemoteKeys struct {
-	// URL is the gateway's JWKS: "https://api.example.com/.well-known/gateway-jwks.json". Required.
+	// URL is the URL of the JWKS, such as "https://api.example.com/.well-known/gatehouse-jwks.json". Required.
 	URL string
 
 	// Client sends the requests. Default: a client with a timeout of five seconds that follows no redirects.
@@ -70,37 +69,37 @@ type RemoteKeys struct {
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 
-	flight singleflight.Group
-	mu     sync.Mutex
-	keys   StaticKeys
-	readAt time.Time // the last success
-	tried  time.Time // the last attempt
-	err    error     // of the last attempt
+	fetches singleflight.Group
+	mu      sync.Mutex
+	keys    StaticKeys
+	readAt  time.Time // the last success
+	tried   time.Time // the last attempt
+	err     error     // of the last attempt
 }
 
-// Key finds a key.
+// Key implements KeySource.
 func (s *RemoteKeys) Key(ctx context.Context, kid string) (ed25519.PublicKey, error) {
-	key, found, due := s.look(kid)
+	key, found, due := s.lookup(kid)
 	if !due {
-		return s.verdict(key, found)
+		return s.result(key, found)
 	}
-	done := s.flight.DoChan("", func() (any, error) {
-		// Not the request's context: others wait for the same answer.
+	done := s.fetches.DoChan("", func() (any, error) {
+		// Not canceled with the request's context, because other requests wait for the same fetch.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysTimeout)
 		defer cancel()
 		s.refresh(ctx)
 		return struct{}{}, nil
 	})
 	if found {
-		return key, nil // the keys are read again beside the request
+		return key, nil // the keys are refreshed in the background
 	}
 	select {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting for the gateway's keys: %w", ctx.Err())
 	case <-done:
 	}
-	key, found, _ = s.look(kid)
-	return s.verdict(key, found)
+	key, found, _ = s.lookup(kid)
+	return s.result(key, found)
 }
 
 func (s *RemoteKeys) now() time.Time {
@@ -110,8 +109,8 @@ func (s *RemoteKeys) now() time.Time {
 	return time.Now()
 }
 
-// look finds a key in what is there, and says whether the keys are to be read again first.
-func (s *RemoteKeys) look(kid string) (key ed25519.PublicKey, found, due bool) {
+// lookup returns a cached key, and reports whether the keys are due to be fetched.
+func (s *RemoteKeys) lookup(kid string) (key ed25519.PublicKey, found, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -124,15 +123,15 @@ func (s *RemoteKeys) look(kid string) (key ed25519.PublicKey, found, due bool) {
 	return key, found, due
 }
 
-// verdict tells a key that is not there from keys that could not be read.
-func (s *RemoteKeys) verdict(key ed25519.PublicKey, found bool) (ed25519.PublicKey, error) {
+// result returns the key, or an error that distinguishes an unknown key from a failed fetch.
+func (s *RemoteKeys) result(key ed25519.PublicKey, found bool) (ed25519.PublicKey, error) {
 	if found {
 		return key, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
-		return nil, fmt.Errorf("reading the gateway's keys: %w", s.err)
+		return nil, fmt.Errorf("fetching the gateway's keys: %w", s.err)
 	}
 	return nil, ErrUnknownAssertionKey
 }
@@ -172,7 +171,7 @@ func (s *RemoteKeys) fetch(ctx context.Context) (StaticKeys, error) {
 		return nil, err
 	}
 	if len(text) > maxJWKS {
-		return nil, errors.New("the key set is too large")
+		return nil, fmt.Errorf("the key set is larger than %d bytes", maxJWKS)
 	}
 	return ParseJWKS(text)
 }

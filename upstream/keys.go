@@ -11,9 +11,9 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// ParseKeys reads Ed25519 private keys from PEM: one or more "PRIVATE KEY" blocks (PKCS#8, not encrypted), as
-// `openssl genpkey -algorithm ed25519` writes them. Any other block and any other kind of key is refused. The error
-// is ErrAssertionKeys and holds nothing of the key.
+// ParseKeys parses Ed25519 private keys in PEM form: one or more "PRIVATE KEY" blocks (PKCS #8, not encrypted), as written by
+// `openssl genpkey -algorithm ed25519`. Other blocks and keys are errors. The error wraps ErrAssertionKeys and contains nothing
+// of the keys.
 func ParseKeys(text []byte) ([]ed25519.PrivateKey, error) {
 	var keys []ed25519.PrivateKey
 	for {
@@ -22,15 +22,15 @@ func ParseKeys(text []byte) ([]ed25519.PrivateKey, error) {
 			break
 		}
 		if block.Type != "PRIVATE KEY" {
-			return nil, fmt.Errorf("%w: PEM block %d is no PRIVATE KEY (PKCS#8, not encrypted)", ErrAssertionKeys, len(keys)+1)
+			return nil, fmt.Errorf("%w: PEM block %d is not an unencrypted PRIVATE KEY (PKCS #8)", ErrAssertionKeys, len(keys)+1)
 		}
 		parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("%w: PEM block %d is not PKCS#8", ErrAssertionKeys, len(keys)+1)
+			return nil, fmt.Errorf("%w: PEM block %d is not PKCS #8", ErrAssertionKeys, len(keys)+1)
 		}
 		key, ok := parsed.(ed25519.PrivateKey)
 		if !ok {
-			return nil, fmt.Errorf("%w: PEM block %d is no Ed25519 key", ErrAssertionKeys, len(keys)+1)
+			return nil, fmt.Errorf("%w: PEM block %d is not an Ed25519 key", ErrAssertionKeys, len(keys)+1)
 		}
 		keys = append(keys, key)
 	}
@@ -40,7 +40,7 @@ func ParseKeys(text []byte) ([]ed25519.PrivateKey, error) {
 	return keys, nil
 }
 
-// KeyID is the RFC 7638 thumbprint (SHA-256, base64url) of a public key: the kid of assertions and of the JWKS.
+// KeyID returns the kid of a public key: its RFC 7638 thumbprint (SHA-256, base64url).
 func KeyID(key ed25519.PublicKey) (string, error) {
 	sum, err := (&jose.JSONWebKey{Key: key}).Thumbprint(crypto.SHA256)
 	if err != nil {

@@ -9,18 +9,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The reading of an answer: one pass over its bytes, which finds the documented members and makes sure on the way that
-// what it reads is JSON. Where it is not, the reader breaks off: every loop ends, and what has read says so by an error.
-// What the byte offset and the cause are is then found by the library, see (*checker).valid.
+// This file reads a response's body in one pass. The pass finds the documented members and checks the JSON syntax. At a syntax
+// error, it sets k.broken, which ends all loops; (*checker).validate then finds position and cause.
 
-// survey looks at the whole body for what would make each string of it worth a second look.
-func (k *checker) survey() {
+// scan checks the UTF-8 of the body, and whether any string can contain escapes or control characters.
+func (k *checker) scan() {
 	k.broken = !utf8.Valid(k.body)
 	k.escapes = bytes.IndexByte(k.body, '\\') >= 0
 	k.controls = hasControl(k.body)
 }
 
-// hasControl reports whether any byte is below 0x20, eight of them at a time. A compact answer has none.
+// hasControl reports whether any byte is below 0x20. It checks eight bytes at a time.
 func hasControl(b []byte) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for ; len(b) >= 8; b = b[8:] {
@@ -37,17 +36,17 @@ func hasControl(b []byte) bool {
 	return false
 }
 
-// breakOff ends the reading: this is not JSON.
-func (k *checker) breakOff() {
+// abort stops reading, because the body is not valid JSON.
+func (k *checker) abort() {
 	k.broken, k.pos = true, len(k.body)
 }
 
-// notJSON is the error of a reading that has broken off.
+// notJSON returns the error after abort.
 func (k *checker) notJSON() error {
-	return k.refuse(ErrNotContract, "", "valid JSON in UTF-8")
+	return k.violation(ErrContractViolation, "", "valid JSON in UTF-8")
 }
 
-// space moves to the next byte that is no white space.
+// space skips white space.
 func (k *checker) space() {
 	for k.pos < len(k.body) {
 		switch k.body[k.pos] {
@@ -59,7 +58,7 @@ func (k *checker) space() {
 	}
 }
 
-// kind moves to the next value and returns its first byte, 0 at the end of the body.
+// kind moves to the next value and returns its first byte, or 0 at the end of the body.
 func (k *checker) kind() byte {
 	k.space()
 	if k.pos == len(k.body) {
@@ -68,8 +67,8 @@ func (k *checker) kind() byte {
 	return k.body[k.pos]
 }
 
-// next moves to the next member or element, the n-th of its object or array counted from 0, or behind the end of the
-// object or array, which it reports by false. So it does when the reading breaks off.
+// next moves to the n-th member or element of an object or array, counted from 0. It returns false after the last one, when it
+// has moved past the end, and after abort.
 func (k *checker) next(end byte, n int) bool {
 	c := k.kind()
 	switch {
@@ -85,13 +84,12 @@ func (k *checker) next(end byte, n int) bool {
 		k.space()
 		return true
 	default:
-		k.breakOff()
+		k.abort()
 		return false
 	}
 }
 
-// string moves behind the string that begins here and returns it as it was sent, quotes included; an empty one when
-// there is none.
+// string reads a string and returns it as sent, with its quotes. If there is no valid string, it aborts and returns `""`.
 func (k *checker) string() []byte {
 	start := k.pos
 	if start == len(k.body) || k.body[start] != '"' {
@@ -103,7 +101,7 @@ func (k *checker) string() []byte {
 			return k.noString()
 		}
 		i += n
-		// The quote ends the string unless an odd number of backslashes stands before it.
+		// An odd number of backslashes before the quote escapes it.
 		backslashes := 0
 		for k.escapes && k.body[i-1-backslashes] == '\\' {
 			backslashes++
@@ -128,35 +126,35 @@ func (k *checker) string() []byte {
 }
 
 func (k *checker) noString() []byte {
-	k.breakOff()
+	k.abort()
 	return []byte(`""`)
 }
 
-// name moves to the value of the member whose name begins here, and returns the name as it was sent.
+// name reads a member's name and its colon, and returns the name as sent.
 func (k *checker) name() []byte {
 	raw := k.string()
 	k.colon()
 	return raw
 }
 
-// colon moves from the end of a name to the member's value.
+// colon reads the colon between a name and its value.
 func (k *checker) colon() {
 	if k.kind() != ':' {
-		k.breakOff()
+		k.abort()
 		return
 	}
 	k.pos++
 	k.space()
 }
 
-// skip moves behind a value of any kind within an object or array at a depth, and says where it stands.
+// skip reads a value of any kind and returns its span. depth is that of the surrounding object or array.
 func (k *checker) skip(depth int) (span, error) {
 	first, start := k.kind(), k.pos
 	switch first {
 	case '"':
 		k.string()
 	case '{', '[':
-		if err := k.within(depth); err != nil {
+		if err := k.skipNested(depth); err != nil {
 			return span{}, err
 		}
 		if k.broken {
@@ -174,77 +172,76 @@ func (k *checker) skip(depth int) (span, error) {
 	return span{start: start, end: k.pos}, nil
 }
 
-// within moves behind the object or array that begins here, in one at a depth. It counts brackets; whoever calls it asks
-// the library whether what is between them is JSON.
-func (k *checker) within(depth int) error {
-	for within := depth; k.pos < len(k.body); {
+// skipNested skips an object or array by counting brackets. The caller must validate its content with the library. depth is that
+// of the surrounding object or array.
+func (k *checker) skipNested(depth int) error {
+	for nested := depth; k.pos < len(k.body); {
 		switch k.body[k.pos] {
 		case '"':
 			k.string()
 			continue
 		case '{', '[':
-			if within++; within > MaxDepth {
+			if nested++; nested > MaxDepth {
 				return k.tooDeep()
 			}
 		case '}', ']':
-			within--
+			nested--
 		}
 		k.pos++
-		if within == depth {
+		if nested == depth {
 			return nil
 		}
 	}
-	k.breakOff()
+	k.abort()
 	return nil
 }
 
-// literal moves behind a number, true, false or null.
+// literal reads a number, true, false or null.
 func (k *checker) literal() {
 	start := k.pos
 	for k.pos < len(k.body) {
 		switch k.body[k.pos] {
 		case ',', ']', '}', ' ', '\t', '\r', '\n':
 			if !isLiteral(k.body[start:k.pos]) {
-				k.breakOff()
+				k.abort()
 			}
 			return
 		}
 		k.pos++
 	}
-	k.breakOff() // the document is an object: something stands behind every literal
+	k.abort() // the outermost value is an object, so a literal cannot be last
 }
 
-// maxNames is about how many members a value may have that is asked for names that are there twice: the decoder keeps a
-// map of them.
+// maxNames is the approximate number of members of a value that distinct checks, because the decoder keeps their names in a map.
 const maxNames = 1 << 17
 
-// distinct is nil when every name from start to k.pos is there once in its object. It asks the decoder, and is for what
-// the tables do not know: names that they do know are compared by their bit.
+// distinct returns an error if the value from start to k.pos is not valid JSON or has duplicate names. It is for values with
+// undocumented members; duplicates of documented ones are found by their bit in seen.
 func (k *checker) distinct(start int) error {
 	value := k.body[start:k.pos]
 	switch {
 	case bytes.Count(value, []byte{':'}) > maxNames:
-		return k.refuse(ErrNotContract, "", "fewer members that are not documented")
+		return k.violation(ErrContractViolation, "", "fewer undocumented members")
 	case !jsontext.Value(value).IsValid():
-		return k.twice()
+		return k.duplicate()
 	default:
 		return nil
 	}
 }
 
-// grown is nil as long as what stands in the answer and in the scratch is in proportion to the body. Missing members
-// become null: without a bound, `{},{},…` would make of every three bytes twenty times as many.
-func (k *checker) grown(answer int) error {
-	if answer+len(k.scratch) > 2*len(k.body)+1<<20 {
-		return k.refuse(ErrNotContract, "", "an answer that missing members do not make more than twice as large")
+// checkSize returns an error if the result and the scratch are too large for the body. Missing members become null, so without a
+// limit, a body such as `{},{},…` would grow about twentyfold.
+func (k *checker) checkSize(result int) error {
+	if result+len(k.scratch) > 2*len(k.body)+1<<20 {
+		return k.violation(ErrContractViolation, "", "fewer missing members: they make the result more than twice as large")
 	}
 	return nil
 }
 
-// members reads the object that begins here, which is at a depth: where the value of each member of p stands. seen has a
-// bit for each member that is there. A value that is not of its kind is noted in k.fault, the first one only, and read
-// over; the error is for what is wrong whatever becomes of the record.
-func (k *checker) members(p *plan, spans []span, depth int) (seen uint64, err error) {
+// members reads an object at the given depth and stores the spans of p's members. seen has a bit for each member of p in the
+// object. The first value of the wrong kind is recorded in k.invalid and is not an error here, because the record may be
+// removed.
+func (k *checker) members(p *schema, spans []span, depth int) (seen uint64, err error) {
 	start, unknown := k.pos, false
 	guess := k.guess[p.guess : p.guess+len(p.members)]
 	k.pos++
@@ -258,7 +255,7 @@ func (k *checker) members(p *plan, spans []span, depth int) (seen uint64, err er
 			continue
 		}
 		if seen&(1<<i) != 0 {
-			return 0, k.twice()
+			return 0, k.duplicate()
 		}
 		seen |= 1 << i
 		if spans[i], err = k.value(&p.members[i], depth); err != nil {
@@ -275,9 +272,9 @@ func (k *checker) members(p *plan, spans []span, depth int) (seen uint64, err er
 	}
 }
 
-// member moves to the value of the member that begins here, the at-th of its object, and says which of p's it is: -1
-// for none of them, whose name raw is as it was sent.
-func (k *checker) member(p *plan, at int, guess []int) (i int, raw []byte) {
+// member reads the name of the at-th member of an object and returns its index in p. If p does not have it, i is -1 and raw is
+// the name as sent.
+func (k *checker) member(p *schema, at int, guess []int) (i int, raw []byte) {
 	guessing := at < len(guess)
 	if guessing && k.named(p.members[guess[at]].name) {
 		return guess[at], nil
@@ -293,7 +290,7 @@ func (k *checker) member(p *plan, at int, guess []int) (i int, raw []byte) {
 	return i, nil
 }
 
-// named reports whether the name that begins here is the given one, written without escapes, and moves to its value.
+// named reports whether the next name is the given one, without escapes. If it is, named moves to its value.
 func (k *checker) named(name string) bool {
 	start := k.pos + 1
 	end := start + len(name)
@@ -305,18 +302,17 @@ func (k *checker) named(name string) bool {
 	return true
 }
 
-// unquote returns what a JSON string stands for. It is valid until the next call of unquote.
+// unquote decodes a JSON string. The result is valid until the next call of unquote.
 func (k *checker) unquote(raw []byte) []byte {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw[1 : len(raw)-1]
 	}
-	// (*checker).string has read it, so there is nothing left to fail.
+	// It cannot fail, because (*checker).string has validated it.
 	k.unquoted, _ = jsontext.AppendUnquote(k.unquoted[:0], raw)
 	return k.unquoted
 }
 
-// text returns what the string at s stands for, nil when there is no string. It is valid until the next call of
-// unquote.
+// text decodes the string at s, or returns nil if the value is not a string. The result is valid until the next call of unquote.
 func (k *checker) text(s span) []byte {
 	if s.end == 0 || s.scratch || k.body[s.start] != '"' {
 		return nil
@@ -324,7 +320,7 @@ func (k *checker) text(s span) []byte {
 	return k.unquote(k.body[s.start:s.end])
 }
 
-// value reads the value of a member of an object at a depth.
+// value reads the value of a member. depth is that of the object.
 func (k *checker) value(m *member, depth int) (span, error) {
 	first, start := k.kind(), k.pos
 	switch {
@@ -335,7 +331,7 @@ func (k *checker) value(m *member, depth int) (span, error) {
 	case first == '[' && m.kind == KindObjects:
 		return k.objects(m, depth+1)
 	case first == '[' || first == '{':
-		k.wrong(m)
+		k.noteInvalid(m)
 		_, err := k.skip(depth)
 		return span{}, err
 	default:
@@ -346,26 +342,26 @@ func (k *checker) value(m *member, depth int) (span, error) {
 	}
 	if first == 'n' {
 		if m.required {
-			k.wrong(m)
+			k.noteInvalid(m)
 		}
 		return span{}, nil
 	}
 	s := span{start: start, end: k.pos}
-	if !k.is(m.kind, first, s) {
-		k.wrong(m)
+	if !k.hasKind(m.kind, first, s) {
+		k.noteInvalid(m)
 	}
 	return s, nil
 }
 
-// wrong notes that a member is not of its kind.
-func (k *checker) wrong(m *member) {
-	if k.fault == nil {
-		k.fault = m
+// noteInvalid records the first member with a value of the wrong kind.
+func (k *checker) noteInvalid(m *member) {
+	if k.invalid == nil {
+		k.invalid = m
 	}
 }
 
-// is reports whether a value that is neither null nor object nor array, and begins with first, is of a kind.
-func (k *checker) is(want Kind, first byte, s span) bool {
+// hasKind reports whether a scalar other than null has a kind. first is its first byte.
+func (k *checker) hasKind(want Kind, first byte, s span) bool {
 	if first != '"' {
 		switch want {
 		case KindInteger, KindKey, KindBusiness:
@@ -398,14 +394,14 @@ func (k *checker) is(want Kind, first byte, s span) bool {
 	}
 }
 
-// texts reads an array of strings, which is at a depth, and states it anew in the scratch.
+// texts reads an array of strings and writes it to the scratch. depth is the array's.
 func (k *checker) texts(m *member, depth int) (span, error) {
 	k.pos++
 	start := len(k.scratch)
 	k.scratch = append(k.scratch, '[')
 	for n := 0; k.next(']', n); n++ {
 		if k.kind() != '"' {
-			k.wrong(m)
+			k.noteInvalid(m)
 			if _, err := k.skip(depth); err != nil {
 				return span{}, err
 			}
@@ -423,18 +419,17 @@ func (k *checker) texts(m *member, depth int) (span, error) {
 	return span{start: start, end: len(k.scratch), scratch: true}, nil
 }
 
-// maxNested is the most members that an object within a record has.
+// maxNested is the maximum number of documented members of an object within a record.
 const maxNested = 8
 
-// objects reads an array of objects, which is at a depth, and states it anew in the scratch, with its documented
-// members only.
+// objects reads an array of objects and writes it to the scratch with only the documented members. depth is the array's.
 func (k *checker) objects(m *member, depth int) (span, error) {
 	k.pos++
 	start := len(k.scratch)
 	k.scratch = append(k.scratch, '[')
 	for n := 0; k.next(']', n); n++ {
 		if k.kind() != '{' {
-			k.wrong(m)
+			k.noteInvalid(m)
 			if _, err := k.skip(depth); err != nil {
 				return span{}, err
 			}
@@ -452,7 +447,7 @@ func (k *checker) objects(m *member, depth int) (span, error) {
 			k.scratch = k.appendSpan(k.scratch, spans[i])
 		}
 		k.scratch = append(k.scratch, '}')
-		if err := k.grown(0); err != nil {
+		if err := k.checkSize(0); err != nil {
 			return span{}, err
 		}
 	}
@@ -463,21 +458,20 @@ func (k *checker) objects(m *member, depth int) (span, error) {
 	return span{start: start, end: len(k.scratch), scratch: true}, nil
 }
 
-// unknown reads over a member that p does not have, or keeps it if the operator says so. depth is its object's.
-func (k *checker) unknown(p *plan, rawName []byte, depth int) error {
+// unknown skips the value of an undocumented member, or keeps it as configured. depth is that of the object.
+func (k *checker) unknown(p *schema, rawName []byte, depth int) error {
 	s, err := k.skip(depth)
-	if err != nil || !k.pass || p != k.plan || p.similar(k.unquote(rawName)) {
+	if err != nil || !k.pass || p != k.schema || p.similar(k.unquote(rawName)) {
 		return err
 	}
 	k.extra = append(append(append(k.extra, ','), rawName...), ':')
-	// Compact. It has been read as JSON, so there is nothing left to fail.
+	// Compacts the value. It cannot fail, because the value has been validated.
 	k.extra, err = jsontext.AppendFormat(k.extra, k.body[s.start:s.end])
 	return err
 }
 
-// similar reports whether a name differs from a known one by its case at most. Readers that match names without
-// regard to case would take one for the other.
-func (p *plan) similar(name []byte) bool {
+// similar reports whether a name equals a known one, ignoring case. Case-insensitive readers would confuse the two.
+func (p *schema) similar(name []byte) bool {
 	for i := range p.members {
 		if strings.EqualFold(p.members[i].name, string(name)) {
 			return true
@@ -486,8 +480,8 @@ func (p *plan) similar(name []byte) bool {
 	return false
 }
 
-// tooDeep reports whether objects and arrays are nested deeper than MaxDepth. It may be given what is not JSON: up to
-// where that shows it counts as the decoder does, and the decoder goes no further.
+// tooDeep reports whether objects and arrays are nested deeper than MaxDepth. body may be invalid JSON: up to the first syntax
+// error, where the decoder stops, it counts like the decoder.
 func tooDeep(body []byte) bool {
 	depth, inString := 0, false
 	for i := 0; i < len(body); i++ {

@@ -7,27 +7,23 @@ import (
 	"unicode/utf8"
 )
 
-// Query is a request's query after CleanQuery. Numbers are within their bounds; those that the resource has no
-// parameter for are 0.
+// Query is a query returned by CleanQuery. Numbers for which the resource has no parameter are 0.
 type Query struct {
-	Raw     string // what is forwarded, without the '?'; empty when the resource has no parameters
+	Raw     string // the query for the data service, without the '?'; empty if the resource has no parameters
 	Page    int    // from 1, for resources with pagination
 	PerPage int    // 1 to MaxPerPage, for resources with pagination
 	Count   int    // 1 to MaxCount, for /events
 }
 
-// CleanQuery reads a query as it came over the wire and states anew what of it may travel on: the parameters of the
-// resource's table, each once, in the table's order, numbers always stated and within their bounds, percent-encoding
-// in its one canonical form (RFC 3986 unreserved characters as they are, everything else as %XX in upper case). What
-// is not in the table is dropped whatever it holds, broken encoding included.
+// CleanQuery parses a raw query and returns its canonical form: the resource's parameters, each once, in the order of Params;
+// numbers always present and within their bounds; RFC 3986 unreserved characters unencoded, and everything else as upper case
+// %XX. Unknown parameters are removed, even if their encoding is invalid.
 //
-// The error is a *ParameterError when a known parameter is given twice (its name may be encoded), is not valid
-// percent-encoding, is no whole number (`-?[0-9]+`, of any length) where one is asked for, or is text that is not
-// UTF-8, holds a control character or is longer than MaxText bytes. Names and values are percent-decoded with '+' as
-// a space; ';' is an ordinary character.
+// The error is a *ParameterError if a known parameter is given twice (its name may be encoded), has an invalid
+// percent-encoding, is not a whole number (`-?[0-9]+`, of any length) where one is required, or is text that is not UTF-8,
+// contains a control character or is longer than MaxText bytes. '+' is decoded as a space; ';' is an ordinary character.
 //
-// CleanQuery(CleanQuery(q)) = CleanQuery(q). A query that is clean already is returned as it is, and nothing is
-// allocated (BenchmarkCleanQuery). The time is linear in the query's length.
+// CleanQuery is idempotent. It runs in linear time and does not allocate if the query is canonical already.
 func (r *Resource) CleanQuery(raw string) (Query, error) {
 	var q Query
 	if len(r.Params) == 0 {
@@ -49,7 +45,7 @@ func (r *Resource) CleanQuery(raw string) (Query, error) {
 		given[i], values[i] = true, value
 	}
 
-	// Room for the longest clean query, so that it stays on the stack: two filters of MaxText encoded bytes.
+	// Large enough for the longest query, so that it stays on the stack: two filters of MaxText encoded bytes.
 	var room [1024]byte
 	clean := room[:0]
 	for i := range r.Params {
@@ -89,7 +85,7 @@ func (r *Resource) CleanQuery(raw string) (Query, error) {
 	return q, nil
 }
 
-// numbers are a number's value when it is absent, and the greatest it may have.
+// numbers returns the default and the maximum of a number.
 func (k ParamKind) numbers() (absent, bound int) {
 	switch k {
 	case ParamPage:
@@ -105,7 +101,7 @@ func badParam(name, reason string) error {
 	return &ParameterError{Parameter: name, Reason: name + " " + reason}
 }
 
-// paramIndex finds the parameter that an encoded name stands for, -1 when there is none.
+// paramIndex returns the index of the parameter with an encoded name, or -1.
 func (r *Resource) paramIndex(encoded string) int {
 	for i := range r.Params {
 		if decodesTo(encoded, r.Params[i].Name) {
@@ -115,8 +111,7 @@ func (r *Resource) paramIndex(encoded string) int {
 	return -1
 }
 
-// decodesTo reports whether encoded is name, percent-encoded in any way. It looks at no more of encoded than name
-// could need, so that very long names cost nothing.
+// decodesTo reports whether encoded is an encoding of name. It rejects by length first, so that very long names are cheap.
 func decodesTo(encoded, name string) bool {
 	if len(encoded) <= len(name) || len(encoded) > 3*len(name) {
 		return encoded == name
@@ -132,8 +127,8 @@ func decodesTo(encoded, name string) bool {
 	return i == len(encoded)
 }
 
-// decodeByte returns the byte at s[i:] after percent-decoding, and how many characters it took: 0 at the end of s and
-// where the encoding is broken.
+// decodeByte decodes the byte at s[i:] and returns the number of characters read, or 0 at the end of s and for an invalid
+// encoding.
 func decodeByte(s string, i int) (c byte, n int) {
 	if i >= len(s) {
 		return 0, 0
@@ -170,7 +165,7 @@ func unhex(c byte) (value byte, ok bool) {
 	}
 }
 
-// cleanInteger reads `-?[0-9]+` and moves it into 1 to bound.
+// cleanInteger parses `-?[0-9]+` and clamps it to the range 1 to bound.
 func cleanInteger(name, value string, bound int) (int, error) {
 	n, digits, negative := 0, 0, false
 	for i := 0; i < len(value); {
@@ -181,7 +176,7 @@ func cleanInteger(name, value string, bound int) (int, error) {
 		switch {
 		case c >= '0' && c <= '9':
 			digits++
-			// Once past the bound, further digits cannot bring it back, nor overflow.
+			// ignoring further digits beyond the bound avoids overflow
 			if n <= bound {
 				n = n*10 + int(c-'0')
 			}
@@ -236,8 +231,8 @@ func appendParam(dst []byte, name string) []byte {
 	return append(append(dst, name...), '=')
 }
 
-// appendEscaped percent-encodes everything but RFC 3986's unreserved characters. A space becomes %20, which every
-// reader decodes, not '+', which only form readers do.
+// appendEscaped percent-encodes everything except RFC 3986's unreserved characters. A space becomes %20, because not all parsers
+// decode '+'.
 func appendEscaped(dst, text []byte) []byte {
 	const hex = "0123456789ABCDEF"
 	for _, c := range text {

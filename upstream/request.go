@@ -6,51 +6,45 @@ import (
 	"net/url"
 )
 
-// The headers by which the gateway speaks to a data service. A caller's own are always removed.
+// The identity headers of a request to a data service. Those sent by callers are removed.
 const (
-	HeaderRequestID  = "X-Request-Id"        // the id in the caller's answer and in the gateway's log
-	HeaderBusinessID = "X-Business-Id"       // the authenticated business: answer for this one and no other
-	HeaderAssertion  = "X-Gateway-Assertion" // the proof of both, see Asserter; absent without one
+	HeaderRequestID  = "X-Request-Id"        // the request ID, as in the response to the caller and in the log
+	HeaderBusinessID = "X-Business-Id"       // the only business whose data may be returned
+	HeaderAssertion  = "X-Gateway-Assertion" // the proof of both, see Asserter; optional
 )
 
-// Bounds on what travels on of a caller's headers, in bytes.
+// Limits in bytes.
 const (
 	maxForwarded  = 256 // Accept-Language, User-Agent
-	maxTracestate = 512 // the least that W3C Trace Context asks intermediaries to keep
+	maxTracestate = 512 // the minimum that W3C Trace Context requires intermediaries to forward
 	maxIdentity   = 256
 )
 
-// Identity is on whose behalf, and as which request, a data service is asked.
+// Identity identifies the business and the request to a data service.
 type Identity struct {
-	BusinessID string // the authenticated business; visible ASCII, at most 256 bytes
-	RequestID  string // the request's id; visible ASCII, at most 256 bytes
-	Assertion  string // what Asserter.Assert made for this request; empty when the operator has no Asserter
+	BusinessID string // the authenticated business; 1 to 256 bytes of visible ASCII
+	RequestID  string // the request ID; 1 to 256 bytes of visible ASCII
+	Assertion  string // the result of Asserter.Assert; optional
 }
 
-// ScrubRequest removes from a caller's headers everything that is not on a short list. What stays:
+// ScrubRequest removes all headers of a caller's request except:
 //
 //   - Accept-Language and User-Agent, given once, at most 256 bytes of visible ASCII and spaces;
-//   - Traceparent as W3C Trace Context version 00 writes it, given once; and with it Tracestate, given once, at most
-//     512 bytes of visible ASCII, spaces and tabs.
+//   - Traceparent, given once, in the format of W3C Trace Context version 00; and with it Tracestate, given once, at most 512
+//     bytes of visible ASCII, spaces and tabs.
 //
-// Everything else goes, known or not: credentials (the three signing headers, Authorization, Cookie), identity and
-// assertion headers a caller may have forged in whatever spelling, X-Forwarded-*, Forwarded and X-Real-Ip, method
-// overrides, conditions (If-*), Range, Expect, TE, Accept-Encoding, and whatever describes a body.
-//
-// Connection goes as well. A reverse proxy removes the headers that Connection nominates before it sends a request on,
-// also those that handlers before it have set, so that a caller could have the gateway's own identity headers taken
-// away. With Connection gone nothing is nominated.
+// It removes Connection too: a reverse proxy removes the headers that Connection names, so a caller could otherwise have the
+// gateway's identity headers removed.
 func ScrubRequest(h http.Header) {
 	for name := range h {
-		if !travels(h, name) {
+		if !forwardable(h, name) {
 			delete(h, name)
 		}
 	}
 }
 
-// travels reports whether a header of the caller's is there and may travel on. It looks at the exact name: other
-// spellings are other headers, and none of them is on the list.
-func travels(h http.Header, name string) bool {
+// forwardable reports whether h has the header and it may be forwarded. The name must be canonical.
+func forwardable(h http.Header, name string) bool {
 	values := h[name]
 	if len(values) != 1 {
 		return false
@@ -61,27 +55,25 @@ func travels(h http.Header, name string) bool {
 	case "Traceparent":
 		return isTraceparent(values[0])
 	case "Tracestate":
-		return printable(values[0], maxTracestate, true) && travels(h, "Traceparent")
+		return printable(values[0], maxTracestate, true) && forwardable(h, "Traceparent")
 	default:
 		return false
 	}
 }
 
-// PrepareRequest makes of a caller's request the one that a data service gets: GET (for the caller's HEAD, too, so that
-// the same answer is checked), the resource's path, the clean query, no body and no trailers, of the headers what
-// ScrubRequest leaves, and the gateway's own: Accept, Accept-Encoding (identity: the answer is read here, and a
-// compressed one could grow without bound), X-Request-Id, X-Business-Id and X-Gateway-Assertion.
+// PrepareRequest returns the request for a data service: the method GET, for HEAD too, so that the same response is checked; the
+// resource's path; the clean query; no body; the headers that ScrubRequest keeps; and the gateway's own headers Accept,
+// Accept-Encoding (identity, because a compressed response could expand without limit), X-Request-Id, X-Business-Id and
+// X-Gateway-Assertion.
 //
-// The result shares r's context, Host, peer address and TLS state, to which a proxy adds X-Forwarded-* and Via. r itself stays as it is: a server reads its method again when it writes the answer to a HEAD.
-//
-// The error is ErrIdentity.
+// The result shares r's context, Host, peer address and TLS state. r is not modified. The error wraps ErrIdentity.
 func PrepareRequest(r *http.Request, res *Resource, q Query, id Identity) (*http.Request, error) {
 	if !visible(id.BusinessID) || !visible(id.RequestID) {
-		return nil, fmt.Errorf("%w: the business's or the request's id is empty, too long or not visible ASCII", ErrIdentity)
+		return nil, fmt.Errorf("%w: business ID and request ID must be 1 to 256 bytes of visible ASCII", ErrIdentity)
 	}
 	out := r.WithContext(r.Context()) // a shallow copy
 	out.Method = http.MethodGet
-	parts := &struct { // in one piece of memory
+	parts := &struct { // one allocation
 		url    url.URL
 		values [5]string
 	}{
@@ -97,9 +89,9 @@ func PrepareRequest(r *http.Request, res *Resource, q Query, id Identity) (*http
 	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
 	out.Form, out.PostForm, out.MultipartForm = nil, nil, nil
 
-	out.Header = make(http.Header, 16) // with room for a proxy's
+	out.Header = make(http.Header, 16) // with room for the headers that a proxy adds
 	for _, name := range [...]string{"Accept-Language", "User-Agent", "Traceparent", "Tracestate"} {
-		if travels(r.Header, name) {
+		if forwardable(r.Header, name) {
 			out.Header[name] = r.Header[name]
 		}
 	}
@@ -114,7 +106,7 @@ func PrepareRequest(r *http.Request, res *Resource, q Query, id Identity) (*http
 	return out, nil
 }
 
-// printable reports whether s is at most limit bytes of visible ASCII and spaces, and tabs where they are allowed.
+// printable reports whether s is at most limit bytes of visible ASCII, spaces and, if allowed, tabs.
 func printable(s string, limit int, tabs bool) bool {
 	if len(s) > limit {
 		return false
@@ -140,7 +132,7 @@ func visible(s string) bool {
 	return true
 }
 
-// isTraceparent: 00-<32 hex>-<16 hex>-<2 hex>, lower case, neither id all zeros.
+// isTraceparent reports whether s is 00-<32 hex>-<16 hex>-<2 hex> in lower case, with neither ID all zeros.
 func isTraceparent(s string) bool {
 	const traceID, parentID, flags, end = 3, 36, 53, 55
 	if len(s) != end || s[:traceID] != "00-" || s[parentID-1] != '-' || s[flags-1] != '-' {

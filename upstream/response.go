@@ -8,35 +8,34 @@ import (
 	"time"
 )
 
-// CheckHead says from its status and headers what becomes of a data service's answer, before its body is read.
+// CheckHead checks the status and header of a data service's response.
 //
-//   - 200, Content-Type application/json (charset utf-8 or none), no Content-Encoding but identity: nil, go on with
-//     Check.
-//   - 503 with a Retry-After that can be read: ErrUpstreamUnavailable, the contract's 503 SERVICE_UNAVAILABLE; for how
-//     long RetryAfter says.
-//   - Everything else, other 2xx, redirects, 4xx and 5xx alike: ErrNotContract, the contract's 502 UPSTREAM_FAILED. The
-//     gateway asks only what the contract allows, so that a 404 of the service is not the caller's mistake.
+//   - 200 with Content-Type application/json (charset utf-8 or none) and no Content-Encoding except identity: nil. The body is
+//     for Check.
+//   - 503 with a valid Retry-After: ErrUpstreamUnavailable.
+//   - Everything else: ErrContractViolation. The gateway sends only requests that the contract allows, so even a 404 is not the
+//     caller's mistake.
 //
-// Errors are *ContractError and hold nothing that was sent but the status.
+// Errors are *ContractError and contain nothing of the response except the status.
 func CheckHead(res *Resource, status int, h http.Header) error {
 	refuse := func(kind error, expected string) error {
 		return &ContractError{Kind: kind, Resource: res.Name, Record: -1, Expected: expected}
 	}
 	if status == http.StatusServiceUnavailable {
-		// Whether the instant is still ahead does not matter here.
+		// only the syntax matters here, not the current time
 		if _, ok := RetryAfter(h, time.Time{}); ok {
 			return refuse(ErrUpstreamUnavailable, "status 200, not 503 with Retry-After")
 		}
 	}
 	if status != http.StatusOK {
-		return refuse(ErrNotContract, "status 200, not "+strconv.Itoa(status))
+		return refuse(ErrContractViolation, "status 200, not "+strconv.Itoa(status))
 	}
 	if values := h["Content-Type"]; len(values) != 1 || !isJSON(values[0]) {
-		return refuse(ErrNotContract, "Content-Type application/json")
+		return refuse(ErrContractViolation, "Content-Type application/json")
 	}
 	for _, v := range h["Content-Encoding"] {
 		if v != "" && !strings.EqualFold(v, "identity") {
-			return refuse(ErrNotContract, "no Content-Encoding, as identity was asked for")
+			return refuse(ErrContractViolation, "no Content-Encoding, because the request accepts only identity")
 		}
 	}
 	return nil
@@ -55,14 +54,14 @@ func isJSON(contentType string) bool {
 	return !ok || strings.EqualFold(charset, "utf-8")
 }
 
-// The bounds into which RetryAfter moves what a data service asks for.
+// The range to which RetryAfter clamps.
 const (
 	MinRetryAfter = time.Second
 	MaxRetryAfter = time.Hour
 )
 
-// RetryAfter reads a data service's Retry-After, seconds or an HTTP date, moved into MinRetryAfter to MaxRetryAfter and
-// rounded up to whole seconds. ok is false when there is none, more than one, or one that cannot be read.
+// RetryAfter parses the header Retry-After, seconds or an HTTP date. It rounds up to whole seconds and clamps to the range
+// MinRetryAfter to MaxRetryAfter. ok is false if there is not exactly one, or if it is invalid.
 func RetryAfter(h http.Header, now time.Time) (d time.Duration, ok bool) {
 	values := h["Retry-After"]
 	if len(values) != 1 || len(values[0]) > 64 {
@@ -71,7 +70,7 @@ func RetryAfter(h http.Header, now time.Time) (d time.Duration, ok bool) {
 	if isDigits(values[0]) {
 		seconds, err := strconv.ParseUint(values[0], 10, 32)
 		if err != nil {
-			return MaxRetryAfter, true // more digits than make sense
+			return MaxRetryAfter, true // too large for 32 bits
 		}
 		d = time.Duration(seconds) * time.Second
 	} else {
@@ -97,9 +96,9 @@ func isDigits(s string) bool {
 	return s != ""
 }
 
-// ForwardHeaders copies from a data service's response header, src, to a caller's, dst, what may travel: Deprecation (RFC
-// 9745: "@" and a Unix time) and Sunset (RFC 8594: an HTTP date), each given once and well formed, unless dst has it
-// already. Link does not travel, as it could name an internal address; nor do cookies, validators, banners and trailers.
+// ForwardHeaders copies the headers that callers may see from a data service's response, src, to dst: Deprecation (RFC 9745) and
+// Sunset (RFC 8594), if each is given once, is well formed and is not in dst already. Link is not copied, because it could
+// contain an internal address.
 func ForwardHeaders(dst, src http.Header) {
 	for _, name := range [...]string{"Deprecation", "Sunset"} {
 		values := src[name]
@@ -116,7 +115,7 @@ func ForwardHeaders(dst, src http.Header) {
 	}
 }
 
-// isDeprecation: a structured field date, "@1688169599".
+// isDeprecation reports whether s is a structured field date such as "@1688169599".
 func isDeprecation(s string) bool {
 	s, ok := strings.CutPrefix(s, "@")
 	s = strings.TrimPrefix(s, "-")

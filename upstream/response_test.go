@@ -35,14 +35,14 @@ func TestOnlyStatus200WithJSONIsAnAnswer(t *testing.T) {
 		{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}},
 		{"Content-Type": {"application/json"}, "Content-Encoding": {"identity", "br"}},
 	} {
-		require.ErrorIs(t, upstream.CheckHead(res, 200, h), upstream.ErrNotContract, "%v", h)
+		require.ErrorIs(t, upstream.CheckHead(res, 200, h), upstream.ErrContractViolation, "%v", h)
 	}
 	for _, status := range []int{100, 201, 202, 204, 206, 301, 302, 304, 307, 400, 401, 403, 404, 405, 410, 422, 429, 500, 502, 503, 504, 599} {
 		err := upstream.CheckHead(res, status, http.Header{"Content-Type": {"application/json"}, "Location": {"http://10.0.0.7/"}})
-		require.ErrorIs(t, err, upstream.ErrNotContract, status)
+		require.ErrorIs(t, err, upstream.ErrContractViolation, status)
 		require.NotContains(t, err.Error(), "10.0.0.7")
 	}
-	require.Equal(t, "upstream answer is not the contract: events: expected status 200, not 404",
+	require.Equal(t, "upstream response violates the contract: events: expected status 200, not 404",
 		upstream.CheckHead(res, 404, nil).Error())
 }
 
@@ -62,8 +62,8 @@ func TestAServiceMayAskCallersToComeBackLater(t *testing.T) {
 		require.Equal(t, want, d, value)
 		err := upstream.CheckHead(upstream.ByName("jobs"), 503, h)
 		require.ErrorIs(t, err, upstream.ErrUpstreamUnavailable, value)
-		require.NotErrorIs(t, err, upstream.ErrNotContract)
-		require.ErrorIs(t, upstream.CheckHead(upstream.ByName("jobs"), 500, h), upstream.ErrNotContract)
+		require.NotErrorIs(t, err, upstream.ErrContractViolation)
+		require.ErrorIs(t, upstream.CheckHead(upstream.ByName("jobs"), 500, h), upstream.ErrContractViolation)
 	}
 	d, ok := upstream.RetryAfter(http.Header{"Retry-After": {now.Add(time.Minute).Format(http.TimeFormat)}}, now.Add(-500*time.Millisecond))
 	require.True(t, ok)
@@ -80,7 +80,7 @@ func TestAServiceMayAskCallersToComeBackLater(t *testing.T) {
 	} {
 		_, ok := upstream.RetryAfter(h, now)
 		require.False(t, ok, "%v", h)
-		require.ErrorIs(t, upstream.CheckHead(upstream.ByName("jobs"), 503, h), upstream.ErrNotContract, "%v", h)
+		require.ErrorIs(t, upstream.CheckHead(upstream.ByName("jobs"), 503, h), upstream.ErrContractViolation, "%v", h)
 	}
 }
 

@@ -18,14 +18,14 @@ const (
 	// maxFile is the largest file that is read, in bytes: about 100 000 keys.
 	maxFile = 64 << 20
 
-	// raceWindow is how long after a change another one might leave a file's times as they are.
+	// raceWindow is how long after a change a second one might not change the modification time.
 	raceWindow = 2 * time.Second
 
-	// lockRetry is how often a lock that somebody else holds is asked for.
+	// lockRetry is the interval of attempts to lock.
 	lockRetry = 10 * time.Millisecond
 )
 
-// identity tells one state of a file from another.
+// identity identifies a version of a file.
 type identity struct {
 	inode    uint64
 	size     int64
@@ -41,7 +41,7 @@ func identityOf(info fs.FileInfo) identity {
 	return id
 }
 
-// settled says whether a change from now on would show.
+// settled reports whether any later change will change the identity.
 func (id identity) settled(now time.Time) bool {
 	age := now.Sub(id.modified)
 	return age > raceWindow || age < -raceWindow
@@ -55,9 +55,9 @@ func identify(path string) (identity, error) {
 	return identityOf(info), nil
 }
 
-// readFile reads the file if it is one that may hold secrets.
+// readFile reads the file if its permissions are safe for secrets.
 func readFile(path string) ([]byte, identity, error) {
-	// Not to hang on a named pipe.
+	// O_NONBLOCK avoids blocking on a named pipe.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, identity{}, withoutPath(err)
@@ -70,21 +70,21 @@ func readFile(path string) ([]byte, identity, error) {
 	id := identityOf(info)
 	switch {
 	case !info.Mode().IsRegular():
-		return nil, id, errors.New("it is not a regular file")
+		return nil, id, errors.New("not a regular file")
 	case info.Mode().Perm()&0o027 != 0:
-		return nil, id, fmt.Errorf("its permissions are %#o: %w", info.Mode().Perm(), ErrPermissions)
+		return nil, id, fmt.Errorf("permissions are %#o: %w", info.Mode().Perm(), ErrPermissions)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	switch {
 	case err != nil:
 		return nil, id, withoutPath(err)
 	case len(data) > maxFile:
-		return nil, id, fmt.Errorf("it is larger than %d bytes", maxFile)
+		return nil, id, fmt.Errorf("larger than %d bytes", maxFile)
 	}
 	return data, id, nil
 }
 
-// createFile makes an empty set of keys if there is no file.
+// createFile creates a file without keys if there is no file.
 func createFile(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -100,9 +100,9 @@ func createFile(path string) error {
 	return f.Close()
 }
 
-// writeFile replaces the file in one step: whoever reads it finds the old content or the new, whatever happens.
+// writeFile replaces the file atomically.
 func writeFile(path string, data []byte) error {
-	// A link stays a link.
+	// keep symbolic links
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
@@ -111,7 +111,7 @@ func writeFile(path string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // fails once it has been renamed
+	defer os.Remove(f.Name()) // fails after the rename
 	defer f.Close()
 	if err := keepAccess(f, path); err != nil {
 		return err
@@ -128,14 +128,14 @@ func writeFile(path string, data []byte) error {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	if err := syncDir(dir); err != nil { // readers see the new content, and a crash may undo it
+	if err := syncDir(dir); err != nil { // the change is visible, but a crash may undo it
 		return fmt.Errorf("%w: %w", authsigner.ErrOutcomeUnknown, err)
 	}
 	return nil
 }
 
-// keepAccess gives the new file the owner, group and mode of the one that it replaces, so that the gateway can go on
-// reading what an administrator has written. A file that is new stays 0600.
+// keepAccess gives the new file the owner, group and mode of the one that it replaces, so that the gateway can still read the file
+// after an administrator has changed it.
 func keepAccess(f *os.File, path string) error {
 	info, err := os.Stat(path)
 	if isMissing(err) {
@@ -168,8 +168,8 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// lock keeps other processes from changing the file, until the returned function is called. The lock is on a file of
-// its own beside it, which stays: the key file itself is replaced by every change.
+// lock prevents other processes from changing the file until unlock is called. It locks a separate file, because changes replace
+// the credential file.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
@@ -192,13 +192,13 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		select {
 		case <-ctx.Done():
 			_ = f.Close()
-			return nil, fmt.Errorf("waiting for whoever else is changing keys: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("waiting for the lock of the credential file: %w", context.Cause(ctx))
 		case <-ticker.C:
 		}
 	}
 }
 
-// withoutPath leaves the path to whoever reports the error.
+// withoutPath removes the path from err, because callers add it.
 func withoutPath(err error) error {
 	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
 		return fmt.Errorf("%s: %w", failed.Op, failed.Err)

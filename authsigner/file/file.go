@@ -1,5 +1,4 @@
-// Package file keeps the credentials of the calling businesses in one local JSON file, for development and small
-// installations:
+// Package file is a credential source that reads a local JSON file, for development and small installations:
 //
 //	{
 //	  "keys": {
@@ -13,12 +12,11 @@
 //	  }
 //	}
 //
-// The fields are those of authsigner.DecodeCredential. Changes to the file are found within a second, whether it is
-// replaced or written in place. A file that is broken as a whole leaves the last good set of keys in force; one
-// malformed entry just takes its own key out of service. Both are reported.
+// The fields are those of authsigner.DecodeCredential. Changes are noticed within a second, whether the file is replaced or written
+// in place. If the file becomes invalid, the last valid set of keys stays in use; a malformed entry affects only its own key.
+// Both are reported.
 //
-// Because the file holds secrets, one that everybody on the machine may read or write is refused, as ssh refuses a key,
-// and so is one that the group may write.
+// The file must not be accessible to others, or writable by its group.
 package file
 
 import (
@@ -36,54 +34,53 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// DefaultPollInterval is how often the file is looked at.
+// DefaultPollInterval is the default of Options.PollInterval.
 const DefaultPollInterval = time.Second
 
-// ErrPermissions says that too many may read or change the file. It is not used then.
-var ErrPermissions = errors.New("too many may read or change the file: use chmod 600, or 640 for a group that may read it")
+// ErrPermissions means that the file is accessible to others, or writable by its group.
+var ErrPermissions = errors.New("must be 0600, or 0640 to let a group read the file")
 
-// Options configure a [Source]. The zero value is every default.
+// Options configure a [Source]. The zero value has all defaults.
 type Options struct {
-	// PollInterval is how often the file is looked at for changes. Default 1 s.
+	// PollInterval is the interval of checks for changes. Default: 1s. Zero means the default.
 	PollInterval time.Duration
 
-	// Create makes an empty file, for its owner alone, if there is none. By default a missing file is an error.
+	// Create creates an empty file with mode 0600 if the file does not exist. Default: a missing file is an error.
 	Create bool
 
-	// OnEvent, if set, is told of what an operator may want to know, one call at a time.
+	// OnEvent, if set, is called for each event, one call at a time.
 	OnEvent func(Event)
 }
 
-// EventKind says what an [Event] is about; a bounded set, good as a metric's label.
+// EventKind is the kind of an [Event]: one of a fixed set, suitable as a metric label.
 type EventKind string
 
-// What a source reports.
+// The kinds of events.
 const (
-	Reloaded  EventKind = "file_reloaded"        // a changed file is in use
-	Broken    EventKind = "file_unreadable"      // the file cannot be used as it is now; the last good set stays in force
-	Malformed EventKind = "file_malformed_entry" // an entry is no credential, and its key out of service
+	Reloaded  EventKind = "file_reloaded"        // a changed file was loaded
+	Invalid   EventKind = "file_unreadable"      // the file is invalid; the last valid set of keys stays in use
+	Malformed EventKind = "file_malformed_entry" // an entry is malformed; its key cannot be used
 )
 
-// Event is one thing that happened.
+// Event is an event of a [Source].
 type Event struct {
 	Kind EventKind
-	Err  error // of Broken and Malformed; names lines, keys and fields, and never values
+	Err  error // for Invalid and Malformed; contains line numbers, keys and field names, but no values
 }
 
-// Source is an authsigner.KeyStore over one file. It is safe for concurrent use, and so is the file: several processes
-// may change keys at the same time.
+// Source is an authsigner.KeyStore in a file. It is safe for concurrent use, also by several processes.
 type Source struct {
 	path     string
 	o        Options
 	onChange atomic.Pointer[func([]string)]
 
 	current atomic.Pointer[set]
-	broken  atomic.Pointer[brokenError] // nil: what is in the file is in use
+	invalid atomic.Pointer[fileError] // why the file's current content is not in use; nil if it is
 
-	mu      sync.Mutex // held while the file is loaded, and what came of it told
+	mu      sync.Mutex // held while the file is loaded and events are reported
 	seen    identity   // of the file when it was last read
-	settled bool       // and a later change would show in it
-	pending string     // what was wrong at the last look, if it is not reported yet
+	settled bool       // seen.settled at that time
+	pending string     // an error that is not reported yet
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -91,12 +88,12 @@ type Source struct {
 
 var _ authsigner.KeyStore = (*Source)(nil)
 
-// Open reads the file and begins to watch it. A file that is missing, broken as a whole, or open to too many is an
-// error; a malformed entry is not.
+// Open loads the file and watches it for changes. It returns an error if the file is missing, is invalid or has unsafe
+// permissions, but not for malformed entries.
 func Open(path string, o Options) (*Source, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
-		return nil, fmt.Errorf("opening the key file: %w", err)
+		return nil, fmt.Errorf("opening the credential file: %w", err)
 	}
 	if o.PollInterval <= 0 {
 		o.PollInterval = DefaultPollInterval
@@ -105,7 +102,7 @@ func Open(path string, o Options) (*Source, error) {
 	s.current.Store(&set{})
 	if o.Create {
 		if err := createFile(absolute); err != nil {
-			return nil, fmt.Errorf("creating the key file: %w", err)
+			return nil, fmt.Errorf("creating the credential file: %w", err)
 		}
 	}
 	if err := s.load(true); err != nil {
@@ -117,9 +114,8 @@ func Open(path string, o Options) (*Source, error) {
 	return s, nil
 }
 
-// OnChange sets the function that is told which keys were added, changed or removed, sorted, one call at a time; a
-// cache in front invalidates them. It may look keys up and must not change any. There is one such function; nil takes
-// it away.
+// OnChange sets the function that is called with the sorted keys that were added, changed or removed, one call at a time, for
+// example to invalidate a cache. f may look up keys but must not change any. It replaces the previous function; nil removes it.
 func (s *Source) OnChange(f func(publicKeys []string)) {
 	if f == nil {
 		s.onChange.Store(nil)
@@ -128,24 +124,23 @@ func (s *Source) OnChange(f func(publicKeys []string)) {
 	s.onChange.Store(&f)
 }
 
-// Close ends the watching. Keys that were loaded can still be looked up.
+// Close stops watching the file. Loaded keys can still be looked up.
 func (s *Source) Close() error {
 	s.cancel()
 	<-s.done
 	return nil
 }
 
-// Ready says what is wrong with the file, if it cannot be used as it is now, and wraps authsigner.ErrUnavailable.
-// Look-ups go on with the last good set all the same.
+// Ready returns an error that wraps authsigner.ErrUnavailable if the file is invalid. Lookups still use the last valid set of keys.
 func (s *Source) Ready() error {
-	if broken := s.broken.Load(); broken != nil {
-		return unavailable(broken)
+	if err := s.invalid.Load(); err != nil {
+		return unavailable(err)
 	}
 	return nil
 }
 
-// Lookup returns the credential of publicKey; authsigner.ErrUnknownKey if there is no such entry, and
-// authsigner.ErrMalformedCredential, beside authsigner.ErrUnavailable, if there is one that is no credential.
+// Lookup implements authsigner.CredentialSource. For a malformed entry, the error wraps both authsigner.ErrMalformedCredential and
+// authsigner.ErrUnavailable.
 func (s *Source) Lookup(_ context.Context, publicKey string) (*authsigner.Credential, error) {
 	current := s.current.Load()
 	if cred := current.creds[publicKey]; cred != nil {
@@ -157,7 +152,7 @@ func (s *Source) Lookup(_ context.Context, publicKey string) (*authsigner.Creden
 	return nil, authsigner.ErrUnknownKey
 }
 
-// List returns every public key that has an entry, sorted, malformed ones included.
+// List implements authsigner.KeyStore. It includes malformed entries.
 func (s *Source) List(context.Context) ([]string, error) {
 	current := s.current.Load()
 	keys := slices.Collect(maps.Keys(current.creds))
@@ -170,7 +165,7 @@ func (s *Source) List(context.Context) ([]string, error) {
 	return keys, nil
 }
 
-// watch looks at the file from time to time: that sees every way of changing it, on every file system.
+// watch polls the file, which notices all changes on all file systems.
 func (s *Source) watch(ctx context.Context) {
 	defer close(s.done)
 	ticker := time.NewTicker(s.o.PollInterval)
@@ -180,13 +175,13 @@ func (s *Source) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			_ = s.load(false) // reported
+			_ = s.load(false) // load reports the error
 		}
 	}
 }
 
-// load reads the file if it may have changed, and puts its keys to use. What is wrong is reported once, and only if it
-// was the same at two looks: whoever writes the file in place may not be done yet. The first time it is an error.
+// load reads the file if it may have changed, and uses its keys. It reports an error once, and only if two attempts in a row find
+// the same error, because a process may be writing the file in place. On the first load, errors are only returned.
 func (s *Source) load(first bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,32 +198,32 @@ func (s *Source) load(first bool) error {
 		s.use(next, first)
 		return nil
 	}
-	broken := &brokenError{s.path, err}
+	failed := &fileError{s.path, err}
 	if first {
-		return broken
+		return failed
 	}
-	if known := s.broken.Load(); known != nil && known.Error() == broken.Error() {
-		return broken
+	if known := s.invalid.Load(); known != nil && known.Error() == failed.Error() {
+		return failed
 	}
-	if s.pending != broken.Error() {
-		s.pending, s.settled = broken.Error(), false
-		return broken
+	if s.pending != failed.Error() {
+		s.pending, s.settled = failed.Error(), false
+		return failed
 	}
-	s.broken.Store(broken)
-	s.event(Event{Kind: Broken, Err: broken})
-	return broken
+	s.invalid.Store(failed)
+	s.event(Event{Kind: Invalid, Err: failed})
+	return failed
 }
 
-// use puts a set to use and tells what has changed.
+// use replaces the current set and reports the changes.
 func (s *Source) use(next *set, first bool) {
 	last := s.current.Load()
-	mended := s.broken.Swap(nil) != nil
+	fixed := s.invalid.Swap(nil) != nil
 	s.pending = ""
-	if !first && !mended && next.hash == last.hash {
+	if !first && !fixed && next.hash == last.hash {
 		return
 	}
 	changed := next.differences(last)
-	next.keep(last)
+	next.reuse(last)
 	s.current.Store(next)
 	if !first {
 		s.event(Event{Kind: Reloaded})
@@ -236,7 +231,7 @@ func (s *Source) use(next *set, first bool) {
 	for _, key := range slices.Sorted(maps.Keys(next.malformed)) {
 		err := next.malformed[key]
 		if old := last.malformed[key]; old == nil || old.Error() != err.Error() {
-			s.event(Event{Kind: Malformed, Err: &brokenError{s.path, err}})
+			s.event(Event{Kind: Malformed, Err: &fileError{s.path, err}})
 		}
 	}
 	if f := s.onChange.Load(); f != nil && !first && len(changed) > 0 {
@@ -250,14 +245,14 @@ func (s *Source) event(e Event) {
 	}
 }
 
-// brokenError says which file something is wrong with.
-type brokenError struct {
+// fileError adds the path to an error.
+type fileError struct {
 	path string
 	err  error
 }
 
-func (e *brokenError) Error() string { return "the key file " + e.path + ": " + e.err.Error() }
-func (e *brokenError) Unwrap() error { return e.err }
+func (e *fileError) Error() string { return "reading credential file " + e.path + ": " + e.err.Error() }
+func (e *fileError) Unwrap() error { return e.err }
 
 func unavailable(err error) error {
 	if errors.Is(err, authsigner.ErrUnavailable) {

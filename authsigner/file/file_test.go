@@ -233,19 +233,19 @@ func TestOnlyWhatChangedIsTold(t *testing.T) {
 func TestABrokenFileKeepsTheLastGoodSetAndIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	for name, try := range map[string]struct{ text, want string }{
-		"no JSON":           {"{\n\"keys\": {\n" + testSecret + "\n", "line 3: this is not valid JSON"},
-		"empty":             {"", "not valid JSON"},
-		"truncated":         {oneKey()[:len(oneKey())/2], "not valid JSON"},
-		"two values":        {oneKey() + oneKey(), "not valid JSON"},
-		"an array":          {`["` + testSecret + `"]`, "line 1: this is not JSON as expected"},
-		"no keys":           {`{}`, `"keys" is missing`},
-		"null keys":         {`{"keys":null}`, `"keys" is missing`},
+		"no JSON":           {"{\n\"keys\": {\n" + testSecret + "\n", "line 3: invalid JSON"},
+		"empty":             {"", "invalid JSON"},
+		"truncated":         {oneKey()[:len(oneKey())/2], "invalid JSON"},
+		"two values":        {oneKey() + oneKey(), "invalid JSON"},
+		"an array":          {`["` + testSecret + `"]`, "line 1: unexpected JSON"},
+		"no keys":           {`{}`, `missing member "keys"`},
+		"null keys":         {`{"keys":null}`, `missing member "keys"`},
 		"keys a string":     {`{"keys":"` + testSecret + `"}`, "line 1"},
-		"another member":    {`{"keys":{},"` + testSecret + `":1}`, `beside "keys"`},
-		"a key twice":       {`{"keys":{"` + testKey + `":{},` + "\n" + `"` + testKey + `":{}}}`, "line 2: a name is given twice"},
-		"not UTF-8":         {`{"keys":{"` + testKey + "\xff" + `":{}}}`, "not valid JSON"},
-		"readable by all":   {"", "0644: too many may read"},
-		"group may write":   {"", "0660: too many may read or change"},
+		"another member":    {`{"keys":{},"` + testSecret + `":1}`, `must be "keys"`},
+		"a key twice":       {`{"keys":{"` + testKey + `":{},` + "\n" + `"` + testKey + `":{}}}`, "line 2: duplicate name"},
+		"not UTF-8":         {`{"keys":{"` + testKey + "\xff" + `":{}}}`, "invalid JSON"},
+		"readable by all":   {"", "0644: must be 0600"},
+		"group may write":   {"", "0660: must be 0600"},
 		"gone":              {"", "no such file"},
 		"a directory":       {"", "not a regular file"},
 		"a pipe, no writer": {"", "not a regular file"},
@@ -275,14 +275,14 @@ func TestABrokenFileKeepsTheLastGoodSetAndIsReportedOnce(t *testing.T) {
 				}
 			}
 			breakIt()
-			w.eventually(t, func() bool { return w.count(file.Broken) == 1 })
+			w.eventually(t, func() bool { return w.count(file.Invalid) == 1 })
 			require.Contains(t, w.lastError(), try.want)
 			require.Contains(t, w.lastError(), w.path)
 			require.NotContains(t, w.lastError(), testSecret)
 			require.ErrorIs(t, w.Ready(), authsigner.ErrUnavailable)
 			w.requireFound(t)
 			<-time.After(5 * poll)
-			require.Equal(t, 1, w.count(file.Broken))
+			require.Equal(t, 1, w.count(file.Invalid))
 
 			// Nobody writes over what somebody broke.
 			require.ErrorIs(t, w.Delete(t.Context(), testKey), authsigner.ErrUnavailable)

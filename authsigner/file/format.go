@@ -14,30 +14,30 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// document is the file, its entries as they are written there.
+// document is the content of the file, with raw entries.
 type document struct {
 	Keys map[string]jsontext.Value `json:"keys"`
 }
 
-// parseDocument reads the file's content strictly: a name that is given twice, or an unknown one beside "keys", is an
-// error. Errors say where, and quote nothing that could be a secret.
+// parseDocument parses the file. Duplicate names, and top-level names other than "keys", are errors. Errors contain the line
+// number, but quote nothing, because it could be a secret.
 func parseDocument(data []byte) (document, error) {
 	var d document
 	if err := json.Unmarshal(data, &d, json.RejectUnknownMembers(true)); err != nil {
 		return document{}, located(data, err)
 	}
 	if d.Keys == nil {
-		return document{}, errors.New(`the member "keys" is missing`)
+		return document{}, errors.New(`missing member "keys"`)
 	}
 	return d, nil
 }
 
-// record reads one entry.
+// record decodes an entry.
 func (d document) record(publicKey string) (map[string]any, error) {
 	var fields map[string]any
 	entry := d.Keys[publicKey]
 	if entry.Kind() != '{' || json.Unmarshal(entry, &fields) != nil {
-		return nil, fmt.Errorf("%w: it is not a JSON object", authsigner.ErrMalformedCredential)
+		return nil, fmt.Errorf("%w: not a JSON object", authsigner.ErrMalformedCredential)
 	}
 	return fields, nil
 }
@@ -50,33 +50,33 @@ func (d document) credential(publicKey string) (*authsigner.Credential, error) {
 			return cred, nil
 		}
 	}
-	return nil, fmt.Errorf("the entry %.140q: %w", publicKey, err)
+	return nil, fmt.Errorf("entry %.140q: %w", publicKey, err)
 }
 
-// put writes one entry.
+// put sets an entry.
 func (d document) put(publicKey string, fields map[string]any) error {
 	entry, err := json.Marshal(fields, json.Deterministic(true))
 	if err != nil {
-		return fmt.Errorf("writing the entry of %s: %w", publicKey, err)
+		return fmt.Errorf("encoding the entry of %s: %w", publicKey, err)
 	}
 	d.Keys[publicKey] = entry
 	return nil
 }
 
-// bytes is the file's content, sorted and indented.
+// bytes encodes the document, sorted and indented.
 func (d document) bytes() ([]byte, error) {
 	data, err := json.Marshal(d, json.Deterministic(true), jsontext.WithIndent("  "))
 	if err != nil {
-		return nil, fmt.Errorf("writing the keys: %w", err)
+		return nil, fmt.Errorf("encoding the keys: %w", err)
 	}
 	return append(data, '\n'), nil
 }
 
-// set is what a file says.
+// set is the decoded content of a file.
 type set struct {
 	hash      [sha256.Size]byte
 	creds     map[string]*authsigner.Credential
-	malformed map[string]error // entries that are no credentials, and why
+	malformed map[string]error // the errors of malformed entries
 }
 
 func parseSet(data []byte) (*set, error) {
@@ -99,7 +99,7 @@ func parseSet(data []byte) (*set, error) {
 	return s, nil
 }
 
-// differences returns the keys whose entries say something else than in last, sorted.
+// differences returns the sorted keys whose entries differ from last.
 func (s *set) differences(last *set) []string {
 	var keys []string
 	for key, cred := range s.creds {
@@ -126,8 +126,8 @@ func (s *set) differences(last *set) []string {
 	return keys
 }
 
-// keep takes over from last the credentials that are the same, for they have their HMAC states ready.
-func (s *set) keep(last *set) {
+// reuse replaces unchanged credentials by those of last, which have their HMAC states already.
+func (s *set) reuse(last *set) {
 	for key, cred := range s.creds {
 		if old := last.creds[key]; old != nil && maps.Equal(old.Record(), cred.Record()) {
 			s.creds[key] = old
@@ -135,21 +135,21 @@ func (s *set) keep(last *set) {
 	}
 }
 
-// located says on which line of the data the error is. The texts of the JSON package are not used: they may quote.
+// located returns an error with the line number of err. It does not use the JSON package's messages, which may quote the data.
 func located(data []byte, err error) error {
-	what, offset := "this is not JSON as expected", int64(0)
+	what, offset := "unexpected JSON", int64(0)
 	syntactic, semantic := (*jsontext.SyntacticError)(nil), (*json.SemanticError)(nil)
 	switch {
 	case errors.Is(err, jsontext.ErrDuplicateName):
-		what = "a name is given twice in one object"
+		what = "duplicate name in an object"
 	case errors.Is(err, json.ErrUnknownName):
-		what = `there is something beside "keys"`
+		what = `unknown member: must be "keys"`
 	}
 	switch {
 	case errors.As(err, &syntactic):
 		offset = syntactic.ByteOffset
-		if what == "this is not JSON as expected" {
-			what = "this is not valid JSON"
+		if what == "unexpected JSON" {
+			what = "invalid JSON"
 		}
 	case errors.As(err, &semantic):
 		offset = semantic.ByteOffset

@@ -25,7 +25,7 @@ func FuzzParseSet(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
-	line := regexp.MustCompile(`^line [0-9]+: |^the member "keys" is missing$`)
+	line := regexp.MustCompile(`^line [0-9]+: |^missing member "keys"$`)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := parseSet(data)
 		if err != nil {

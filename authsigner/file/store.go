@@ -8,7 +8,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// Create stores a new credential; see authsigner.KeyStore.
+// Create implements authsigner.KeyStore.
 func (s *Source) Create(ctx context.Context, cred *authsigner.Credential) error {
 	if err := cred.Validate(); err != nil {
 		return fmt.Errorf("creating %s: %w", cred.PublicKey, err)
@@ -25,13 +25,12 @@ func (s *Source) Create(ctx context.Context, cred *authsigner.Credential) error 
 	return nil
 }
 
-// Update replaces the credential by what change makes of it; see authsigner.KeyStore. Nobody else changes the file
-// meanwhile, so that change is called once.
+// Update implements authsigner.KeyStore. It locks the file, so change is called only once.
 func (s *Source) Update(
 	ctx context.Context, publicKey string, change func(*authsigner.Credential) (*authsigner.Credential, error),
 ) (*authsigner.Credential, error) {
 	var stored *authsigner.Credential
-	var refused error
+	var changeErr error
 	err := s.change(ctx, func(d document) error {
 		if _, ok := d.Keys[publicKey]; !ok {
 			return authsigner.ErrUnknownKey
@@ -46,11 +45,11 @@ func (s *Source) Update(
 		}
 		next, err := change(cred)
 		if err != nil {
-			refused = err
+			changeErr = err
 			return err
 		}
 		if next.PublicKey != publicKey {
-			return errors.New("the public key cannot be changed")
+			return errors.New("the public key must not change")
 		}
 		if stored, err = authsigner.DecodeCredential(publicKey, next.Record()); err != nil {
 			return err
@@ -58,15 +57,15 @@ func (s *Source) Update(
 		return d.put(publicKey, authsigner.MergeRecord(fields, stored))
 	})
 	switch {
-	case refused != nil:
-		return nil, refused
+	case changeErr != nil:
+		return nil, changeErr
 	case err != nil:
 		return nil, fmt.Errorf("changing %s: %w", publicKey, err)
 	}
 	return stored, nil
 }
 
-// Delete removes the credential; authsigner.ErrUnknownKey if there is none.
+// Delete implements authsigner.KeyStore.
 func (s *Source) Delete(ctx context.Context, publicKey string) error {
 	err := s.change(ctx, func(d document) error {
 		if _, ok := d.Keys[publicKey]; !ok {
@@ -81,8 +80,8 @@ func (s *Source) Delete(ctx context.Context, publicKey string) error {
 	return nil
 }
 
-// change changes the file as it is now, under the lock, and puts the result to use. Entries that are not concerned stay
-// as they are written, malformed ones too; a file that is broken as a whole is left for whoever broke it.
+// change locks the file, applies change to its current content, and loads the result. It preserves all other entries, including
+// malformed ones. It fails if the file is invalid.
 func (s *Source) change(ctx context.Context, change func(document) error) error {
 	unlock, err := lock(ctx, s.path)
 	if err != nil {
@@ -94,11 +93,11 @@ func (s *Source) change(ctx context.Context, change func(document) error) error 
 		data, err = []byte(`{"keys":{}}`), nil
 	}
 	if err != nil {
-		return unavailable(&brokenError{s.path, err})
+		return unavailable(&fileError{s.path, err})
 	}
 	d, err := parseDocument(data)
 	if err != nil {
-		return unavailable(&brokenError{s.path, err})
+		return unavailable(&fileError{s.path, err})
 	}
 	if err := change(d); err != nil {
 		return err
@@ -107,8 +106,8 @@ func (s *Source) change(ctx context.Context, change func(document) error) error 
 		return err
 	}
 	if err := writeFile(s.path, data); err != nil {
-		return unavailable(fmt.Errorf("writing the key file: %w", err))
+		return unavailable(fmt.Errorf("writing the credential file: %w", err))
 	}
-	_ = s.load(false) // reported; the change is made, and the next look at the file finds it
+	_ = s.load(false) // after an error, watch tries again
 	return nil
 }

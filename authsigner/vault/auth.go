@@ -19,16 +19,15 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// DefaultJWTPath is where Kubernetes puts a pod's service account token.
+// DefaultJWTPath is the path of a pod's service account token.
 const DefaultJWTPath = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
-// Auth is how to sign in: exactly one method.
+// Auth is the auth method. Exactly one field must be set.
 type Auth struct {
-	// Token is used as it is, and renewed as long as Vault allows.
+	// Token is a token. It is renewed as long as Vault allows.
 	Token authsigner.Secret
 
-	// TokenFile holds a token, as Vault Agent's file sink writes it. It is read at each sign-in, so that a new one is
-	// found when the old one is over.
+	// TokenFile is the path of a file with a token, such as one from Vault Agent's file sink. It is read at each login.
 	TokenFile string
 
 	AppRole    *AppRole
@@ -36,39 +35,39 @@ type Auth struct {
 	Cert       *Cert
 }
 
-// AppRole signs in with a role id and a secret id, one of SecretID and SecretIDFile.
+// AppRole logs in with a role ID, and with either SecretID or SecretIDFile.
 type AppRole struct {
 	RoleID       string
 	SecretID     authsigner.Secret
-	SecretIDFile string // read at each sign-in
+	SecretIDFile string // read at each login
 	Mount        string // default "approle"
 }
 
-// Kubernetes signs in with the pod's service account token.
+// Kubernetes logs in with the pod's service account token.
 type Kubernetes struct {
 	Role    string
-	JWTPath string // read at each sign-in; default DefaultJWTPath
+	JWTPath string // read at each login; default DefaultJWTPath
 	Mount   string // default "kubernetes"
 }
 
-// Cert signs in with the TLS certificate of Options.TLS.
+// Cert logs in with the TLS certificate of Options.TLS.
 type Cert struct {
-	Name  string // of the role in Vault; empty: whichever role the certificate matches
+	Name  string // the role; if empty, Vault tries all roles
 	Mount string // default "cert"
 }
 
-// grant is what a sign-in has brought.
+// grant is the token of a login.
 type grant struct {
 	token     string
-	ttl       time.Duration // 0: for ever
+	ttl       time.Duration // 0 means no expiry
 	renewable bool
-	ours      bool // made by this sign-in, so that it may be revoked when it is no longer needed
+	ours      bool // created by the login, so it should be revoked when it is no longer needed
 }
 
-// loginFunc signs in; the client has no token, and is the caller's own.
+// loginFunc logs in. client has no token and is not shared.
 type loginFunc func(ctx context.Context, client *api.Client) (grant, error)
 
-// method checks the settings and returns the one method.
+// method validates the settings and returns the login function.
 func (a Auth) method() (loginFunc, error) {
 	var methods []loginFunc
 	if a.Token != "" {
@@ -87,16 +86,16 @@ func (a Auth) method() (loginFunc, error) {
 	}
 	if a.AppRole != nil {
 		if a.AppRole.RoleID == "" {
-			return nil, errors.New("sign-in by AppRole needs a role id")
+			return nil, errors.New("auth method approle needs a role ID")
 		}
 		if (a.AppRole.SecretID == "") == (a.AppRole.SecretIDFile == "") {
-			return nil, errors.New("sign-in by AppRole needs a secret id, or a file that holds it, and not both")
+			return nil, errors.New("auth method approle needs either a secret ID or a secret ID file")
 		}
 		methods = append(methods, (&appRoleLogin{AppRole: *a.AppRole}).login)
 	}
 	if a.Kubernetes != nil {
 		if a.Kubernetes.Role == "" {
-			return nil, errors.New("sign-in by Kubernetes service account needs a role")
+			return nil, errors.New("auth method kubernetes needs a role")
 		}
 		methods = append(methods, a.Kubernetes.login)
 	}
@@ -108,11 +107,11 @@ func (a Auth) method() (loginFunc, error) {
 	}
 	switch len(methods) {
 	case 0:
-		return nil, errors.New("no sign-in method is given: token, token file, AppRole, Kubernetes or certificate")
+		return nil, errors.New("missing auth method: must be one of token, token file, approle, kubernetes, cert")
 	case 1:
 		return methods[0], nil
 	default:
-		return nil, errors.New("more than one sign-in method is given")
+		return nil, errors.New("more than one auth method")
 	}
 }
 
@@ -129,25 +128,24 @@ func (a Auth) checkMounts() error {
 	}
 	for _, mount := range mounts {
 		if mount != "" && !validPath(mount) {
-			return fmt.Errorf("the mount %q of the sign-in method is not segments of letters, digits, '.', '_' and '-'", mount)
+			return fmt.Errorf("invalid mount %q of the auth method: must be segments of letters, digits, '.', '_' and '-' separated by slashes", mount)
 		}
 	}
 	return nil
 }
 
-// overInterval is how often a secret id that is over is tried all the same.
-const overInterval = time.Hour
+// expiredRetry is the interval of attempts with an expired secret ID.
+const expiredRetry = time.Hour
 
-// appRoleLogin signs in by AppRole, one call at a time. Vault locks a role out for 15 minutes, whatever the secret id,
-// once five sign-ins in 15 minutes were refused. So a secret id that was good and is refused now is over: it is not sent
-// again (but once in a long while, should Vault have been restored from a copy), and the next one, when it is in the file,
-// finds the role open.
+// appRoleLogin logs in with AppRole, one call at a time. Vault locks a role for 15 minutes after five failed logins, whatever the
+// secret ID. So a secret ID that was accepted before and is rejected now is considered expired, and is retried only after
+// expiredRetry, in case Vault was restored from a backup. The role then is not locked when the file has a new secret ID.
 type appRoleLogin struct {
 	AppRole
 
-	good   [sha256.Size]byte // the sum of the secret id that Vault has taken last
-	over   error             // how Vault has refused it since; nil: it has not
-	overAt time.Time
+	accepted  [sha256.Size]byte // hash of the secret ID that Vault accepted last
+	expired   error             // Vault's error for it since then; nil if there was none
+	expiredAt time.Time
 }
 
 func (a *appRoleLogin) login(ctx context.Context, client *api.Client) (grant, error) {
@@ -155,12 +153,12 @@ func (a *appRoleLogin) login(ctx context.Context, client *api.Client) (grant, er
 	if a.SecretIDFile != "" {
 		var err error
 		if secretID, err = readSecretFile(a.SecretIDFile); err != nil {
-			return grant{}, fmt.Errorf("reading the secret id: %w", err)
+			return grant{}, fmt.Errorf("reading the secret ID: %w", err)
 		}
 	}
 	sum := sha256.Sum256([]byte(secretID))
-	if a.over != nil && sum == a.good && time.Since(a.overAt) < overInterval {
-		return grant{}, fmt.Errorf("the secret id is over, and waits to be replaced: %w", a.over)
+	if a.expired != nil && sum == a.accepted && time.Since(a.expiredAt) < expiredRetry {
+		return grant{}, fmt.Errorf("the secret ID has expired and must be replaced: %w", a.expired)
 	}
 	var options []approle.LoginOption
 	if a.Mount != "" {
@@ -173,18 +171,17 @@ func (a *appRoleLogin) login(ctx context.Context, client *api.Client) (grant, er
 	g, err := granted(client.Auth().Login(ctx, method))
 	switch {
 	case err == nil:
-		a.good, a.over = sum, nil
-	case sum == a.good && refusesSecretID(err):
-		a.over, a.overAt = readable(err), time.Now()
+		a.accepted, a.expired = sum, nil
+	case sum == a.accepted && rejectsSecretID(err):
+		a.expired, a.expiredAt = readable(err), time.Now()
 	}
 	return g, err
 }
 
-// refusesSecretID says whether an error is Vault's answer that a secret id is not, or no longer, one of the role's: 400,
-// or, of Vault 1.13, 500 with "invalid secret id".
-func refusesSecretID(err error) bool {
-	answer, ok := errors.AsType[*api.ResponseError](err)
-	return ok && (answer.StatusCode == http.StatusBadRequest || slices.ContainsFunc(answer.Errors, func(e string) bool {
+// rejectsSecretID reports whether Vault rejected a secret ID: it responds with 400, or Vault 1.13 with 500 and "invalid secret id".
+func rejectsSecretID(err error) bool {
+	response, ok := errors.AsType[*api.ResponseError](err)
+	return ok && (response.StatusCode == http.StatusBadRequest || slices.ContainsFunc(response.Errors, func(e string) bool {
 		return strings.Contains(strings.ToLower(e), "invalid secret id")
 	}))
 }
@@ -222,7 +219,7 @@ func granted(secret *api.Secret, err error) (grant, error) {
 	case err != nil:
 		return grant{}, err
 	case secret == nil || secret.Auth == nil || secret.Auth.ClientToken == "":
-		return grant{}, errors.New("the answer holds no token (is a second factor asked for?)")
+		return grant{}, errors.New("the response has no token (does the login require multi-factor authentication?)")
 	}
 	return grant{
 		token:     secret.Auth.ClientToken,
@@ -232,8 +229,8 @@ func granted(secret *api.Secret, err error) (grant, error) {
 	}, nil
 }
 
-// adoptToken asks Vault what the token is good for. One that may not look itself up is taken as it is: that it is
-// accepted at all is seen when the engine's version is asked for, or at the first look-up.
+// adoptToken returns the grant of an existing token. If the token may not look itself up, its TTL is unknown; an invalid token is
+// then noticed by the next request.
 func adoptToken(ctx context.Context, client *api.Client, token string) (grant, error) {
 	client.SetToken(token)
 	secret, err := client.Auth().Token().LookupSelfWithContext(ctx)
@@ -245,10 +242,10 @@ func adoptToken(ctx context.Context, client *api.Client, token string) (grant, e
 	}
 	ttl, err := secret.TokenTTL()
 	if err != nil {
-		return grant{}, fmt.Errorf("reading the token's time to live: %w", err)
+		return grant{}, fmt.Errorf("reading the token's TTL: %w", err)
 	}
 	if ttl <= 0 && secret.Data["expire_time"] != nil {
-		ttl = time.Second // it counts whole seconds, and 0 stands for ever
+		ttl = time.Second // less than a second; 0 would mean no expiry
 	}
 	renewable, err := secret.TokenIsRenewable()
 	if err != nil {
@@ -257,7 +254,7 @@ func adoptToken(ctx context.Context, client *api.Client, token string) (grant, e
 	return grant{token: token, ttl: ttl, renewable: renewable}, nil
 }
 
-// readSecretFile drops the white space around, which editors and echo leave behind.
+// readSecretFile reads a file and trims white space, such as a final line feed.
 func readSecretFile(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -270,20 +267,20 @@ func readSecretFile(path string) (string, error) {
 	return secret, nil
 }
 
-// engineVersion asks Vault which version the KV engine at the mount has.
+// engineVersion returns the version of the KV engine at the mount.
 func engineVersion(ctx context.Context, client *api.Client, mount string, configured int) (int, error) {
 	secret, err := client.Logical().ReadWithContext(ctx, "sys/internal/ui/mounts/"+mount)
 	if statusOf(err) == 403 && configured != 0 {
 		return configured, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("asking for the version of the KV engine at %s/: %w", mount, err)
+		return 0, fmt.Errorf("reading the version of the KV engine at %s/: %w", mount, err)
 	}
 	if secret == nil {
-		return 0, fmt.Errorf("there is no engine at %s/", mount)
+		return 0, fmt.Errorf("no secrets engine at %s/", mount)
 	}
 	if at, _ := secret.Data["path"].(string); at != mount+"/" {
-		return 0, fmt.Errorf("there is no engine at %s/, but one at %s", mount, at)
+		return 0, fmt.Errorf("no secrets engine at %s/, but at %s", mount, at)
 	}
 	version := 1
 	switch kind, _ := secret.Data["type"].(string); kind {
@@ -293,10 +290,10 @@ func engineVersion(ctx context.Context, client *api.Client, mount string, config
 			version = 2
 		}
 	default:
-		return 0, fmt.Errorf("the engine at %s/ is not KV but %s", mount, kind)
+		return 0, fmt.Errorf("the secrets engine at %s/ is %s: must be kv", mount, kind)
 	}
 	if configured != 0 && configured != version {
-		return 0, fmt.Errorf("the KV engine at %s/ has version %d, and version %d is configured", mount, version, configured)
+		return 0, fmt.Errorf("the KV engine at %s/ has version %d, but version %d is configured", mount, version, configured)
 	}
 	return version, nil
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/hashicorp/vault/api"
 )
 
-// TLS says how to speak TLS with Vault. Each field may be empty. The files are PEM.
+// TLS is the TLS configuration. All fields are optional.
 type TLS struct {
-	CA         string // path of the authorities to trust, and no others; default: the system's
-	Cert, Key  string // paths of our certificate and its key, read anew for each connection; both or none
-	ServerName string // the name to expect in Vault's certificate, instead of the address's host
+	CA         string // path of a PEM file with the trusted certificate authorities; default: the system's
+	Cert, Key  string // paths of PEM files with a client certificate and its key, read for each connection
+	ServerName string // expected name in Vault's certificate; default: the host of the address
 }
 
-// newTransport speaks HTTP/1.1 only. A look-up that was given up takes its connection with it, so that the next one
-// gets a new one; a connection of HTTP/2 whose peer has silently gone would be shared by all for minutes.
+// newTransport returns a transport for HTTP/1.1 only. With HTTP/2, all requests would share a dead connection for minutes; with
+// HTTP/1.1, a canceled request closes its connection.
 func newTransport(o Options) (*http.Transport, error) {
 	config, err := o.TLS.config()
 	if err != nil {
@@ -46,16 +46,16 @@ func (t TLS) config() (*tls.Config, error) {
 	if t.CA != "" {
 		pem, err := os.ReadFile(t.CA)
 		if err != nil {
-			return nil, fmt.Errorf("reading the authorities to trust: %w", err)
+			return nil, fmt.Errorf("reading the certificate authorities: %w", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("reading the authorities to trust: no PEM certificate in %s", t.CA)
+			return nil, fmt.Errorf("reading the certificate authorities: no PEM certificate in %s", t.CA)
 		}
 	}
 	switch {
 	case (t.Cert == "") != (t.Key == ""):
-		return nil, errors.New("of the TLS certificate and its key only one is given")
+		return nil, errors.New("a TLS client certificate needs both cert and key")
 	case t.Cert != "":
 		if _, err := tls.LoadX509KeyPair(t.Cert, t.Key); err != nil {
 			return nil, fmt.Errorf("loading the TLS certificate: %w", err)
@@ -71,16 +71,16 @@ func (t TLS) config() (*tls.Config, error) {
 	return config, nil
 }
 
-// newClient returns a client without a token, and undoes what api.NewClient has taken from the environment.
+// newClient returns a client without a token. It resets the settings that api.NewClient takes from the environment.
 func newClient(o Options, transport *http.Transport) (*api.Client, error) {
 	client, err := api.NewClient(&api.Config{
 		Address: o.Address,
 		HttpClient: &http.Client{
 			Transport: transport,
-			// The client follows Vault's redirects itself, once, and keeps the token with it.
+			// api.Client itself follows one redirect, with the token.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		// Deadlines are the contexts'.
+		// deadlines are set by contexts
 		Timeout:      0,
 		MaxRetries:   1,
 		MinRetryWait: 50 * time.Millisecond,
@@ -88,7 +88,7 @@ func newClient(o Options, transport *http.Transport) (*api.Client, error) {
 		CheckRetry:   retryReads,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the client: %w", err)
+		return nil, fmt.Errorf("creating the client: %w", err)
 	}
 	client.SetHeaders(http.Header{api.RequestHeaderName: {"true"}})
 	client.ClearToken()
@@ -96,8 +96,8 @@ func newClient(o Options, transport *http.Transport) (*api.Client, error) {
 	return client.WithNamespace(o.Namespace), nil
 }
 
-// retryReads repeats what changes nothing, if Vault or what is before it failed; that helps when another node takes
-// over. Refusals, 429 among them, are not repeated: the caller has a deadline, and whoever is overloaded is left alone.
+// retryReads retries GET requests after network and server errors, which helps during a failover. It does not retry 429 and other
+// client errors.
 func retryReads(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()

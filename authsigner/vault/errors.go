@@ -13,48 +13,46 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// answerError is an error that Vault answered, in one line. What it could not be read as is left out: it need not have
-// come from Vault.
-type answerError struct{ *api.ResponseError }
+// responseError formats an error response in one line. It omits a body that is not JSON, which may not be from Vault.
+type responseError struct{ *api.ResponseError }
 
-func (e answerError) Error() string {
+func (e responseError) Error() string {
 	what := strings.Join(e.Errors, "; ")
 	switch {
 	case e.RawError:
-		what = "and nothing that can be read"
+		what = "unreadable body"
 	case what == "":
 		what = http.StatusText(e.StatusCode)
 	}
-	return fmt.Sprintf("vault answered %d to %s %s: %s", e.StatusCode, e.HTTPMethod, e.URL, strings.Join(strings.Fields(what), " "))
+	return fmt.Sprintf("vault responded with %d to %s %s: %s", e.StatusCode, e.HTTPMethod, e.URL, strings.Join(strings.Fields(what), " "))
 }
 
-func (e answerError) Unwrap() error { return e.ResponseError }
+func (e responseError) Unwrap() error { return e.ResponseError }
 
-// readable makes an error of the client fit for one line of a log.
+// readable formats an error of the client in one line.
 func readable(err error) error {
-	if _, ok := errors.AsType[answerError](err); ok {
-		return err // it is already
+	if _, ok := errors.AsType[responseError](err); ok {
+		return err
 	}
-	if answer := (*api.ResponseError)(nil); errors.As(err, &answer) {
-		return answerError{answer}
+	if response := (*api.ResponseError)(nil); errors.As(err, &response) {
+		return responseError{response}
 	}
 	return err
 }
 
-// keyless is an error without the path that was asked for. Readiness shows the last error, and the path ends in a key that
-// any stranger may have named.
+// keyless returns an error without the request's path, which contains a public key. Readiness shows the last error, and a caller may
+// have invented the key.
 func keyless(err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("%s: %w", strings.ToLower(failed.Op), failed.Err)
 	}
-	if answer, ok := errors.AsType[answerError](err); ok {
-		return fmt.Errorf("vault answered %d to %s", answer.StatusCode, answer.HTTPMethod)
+	if response, ok := errors.AsType[responseError](err); ok {
+		return fmt.Errorf("vault responded with %d to %s", response.StatusCode, response.HTTPMethod)
 	}
 	return err
 }
 
-// keylessError is an error of a look-up that does not say which key was looked up, in the path that was asked for, say:
-// whoever asked knows, and any stranger may have named it.
+// keylessError hides the public key in an error of a lookup, such as in the request's path, because a caller may have invented it.
 type keylessError struct {
 	error
 
@@ -65,16 +63,16 @@ func (e keylessError) Error() string { return strings.ReplaceAll(e.error.Error()
 
 func (e keylessError) Unwrap() error { return e.error }
 
-// statusOf is the status of Vault's answer if it was an error, and 0 otherwise.
+// statusOf returns the status of Vault's error response, or 0.
 func statusOf(err error) int {
-	if answer := (*api.ResponseError)(nil); errors.As(err, &answer) {
-		return answer.StatusCode
+	if response := (*api.ResponseError)(nil); errors.As(err, &response) {
+		return response.StatusCode
 	}
 	return 0
 }
 
-// replyLost says whether a change that failed with err may have been made all the same: Vault got the request, or may have,
-// and has not refused it.
+// replyLost reports whether a change may have been made although it failed with err: Vault may have received the request and has
+// not rejected it.
 func replyLost(err error) bool {
 	if err == nil {
 		return false

@@ -19,18 +19,18 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// updateAttempts is how often Update starts over when somebody else changed the entry meanwhile.
+// updateAttempts is the number of attempts of Update after concurrent changes.
 const updateAttempts = 5
 
-// entry is what is stored for a key.
+// entry is the stored secret of a key.
 type entry struct {
-	fields  map[string]any // nil: nothing, or deleted
-	version int            // KV version 2: of the latest version, 0 if there is none at all
+	fields  map[string]any // nil if it does not exist or was deleted
+	version int            // KV version 2: number of the latest version, 0 if there is none
 }
 
-// Lookup reads the credential of publicKey. The error wraps authsigner.ErrUnknownKey if Vault says that there is no
-// such entry, or that its latest version was deleted or destroyed; authsigner.ErrMalformedCredential, beside
-// authsigner.ErrUnavailable, if there is one that is no credential; and authsigner.ErrUnavailable for everything else.
+// Lookup implements authsigner.CredentialSource. The error wraps authsigner.ErrUnknownKey if the entry does not exist, or if its
+// latest version was deleted or destroyed; authsigner.ErrMalformedCredential and authsigner.ErrUnavailable if the entry is
+// malformed; and authsigner.ErrUnavailable in all other cases.
 func (s *Source) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
 	cred, _, err := s.lookup(ctx, publicKey)
 	return cred, err
@@ -58,22 +58,22 @@ func (s *Source) lookup(ctx context.Context, publicKey string) (*authsigner.Cred
 	return cred, found, nil
 }
 
-// List returns every public key that has an entry, sorted. With KV version 2 that includes entries whose latest version
-// was deleted by hand; Lookup says ErrUnknownKey of them.
+// List implements authsigner.KeyStore. With KV version 2, it includes entries whose latest version was deleted by hand, for which
+// Lookup returns ErrUnknownKey.
 func (s *Source) List(ctx context.Context) ([]string, error) {
 	var keys []string
 	err := s.with(ctx, func(current *session) error {
-		answer, err := s.get(ctx, current, s.path(current, "metadata", ""), url.Values{"list": {"true"}})
+		res, err := s.get(ctx, current, s.path(current, "metadata", ""), url.Values{"list": {"true"}})
 		if err != nil {
 			return err
 		}
 		keys = nil
-		if answer.missing {
+		if res.missing {
 			return nil
 		}
-		names, _ := answer.Data["keys"].([]any)
+		names, _ := res.Data["keys"].([]any)
 		for _, name := range names {
-			// A name that ends in a slash is a folder.
+			// names of folders end in a slash and are not valid keys
 			if key, _ := name.(string); authsigner.ValidPublicKey(key) {
 				keys = append(keys, key)
 			}
@@ -87,7 +87,7 @@ func (s *Source) List(ctx context.Context) ([]string, error) {
 	return keys, nil
 }
 
-// Create stores a new credential. authsigner.ErrKeyExists if there is an entry, be it one that was deleted by hand.
+// Create implements authsigner.KeyStore. ErrKeyExists includes entries that were deleted by hand.
 func (s *Source) Create(ctx context.Context, cred *authsigner.Credential) error {
 	if err := cred.Validate(); err != nil {
 		return fmt.Errorf("creating %s: %w", cred.PublicKey, err)
@@ -114,7 +114,7 @@ func (s *Source) Create(ctx context.Context, cred *authsigner.Credential) error 
 	return nil
 }
 
-// Update replaces the credential by what change makes of it; see authsigner.KeyStore.
+// Update implements authsigner.KeyStore.
 func (s *Source) Update(
 	ctx context.Context, publicKey string, change func(*authsigner.Credential) (*authsigner.Credential, error),
 ) (*authsigner.Credential, error) {
@@ -128,9 +128,9 @@ func (s *Source) Update(
 			return nil, err
 		}
 		if next.PublicKey != publicKey {
-			return nil, fmt.Errorf("changing %s: the public key cannot be changed", publicKey)
+			return nil, fmt.Errorf("changing %s: the public key must not change", publicKey)
 		}
-		// What is stored is what a look-up would find.
+		// normalises the credential as a lookup would
 		stored, err := authsigner.DecodeCredential(publicKey, next.Record())
 		if err != nil {
 			return nil, fmt.Errorf("changing %s: %w", publicKey, err)
@@ -149,8 +149,7 @@ func (s *Source) Update(
 	return nil, fmt.Errorf("changing %s: %w", publicKey, authsigner.ErrConflict)
 }
 
-// Delete removes the entry, with KV version 2 all its versions and its metadata. authsigner.ErrUnknownKey if there is
-// nothing at all.
+// Delete implements authsigner.KeyStore. With KV version 2, it removes all versions and the metadata.
 func (s *Source) Delete(ctx context.Context, publicKey string) error {
 	if !authsigner.ValidPublicKey(publicKey) {
 		return authsigner.ErrUnknownKey
@@ -171,7 +170,7 @@ func (s *Source) Delete(ctx context.Context, publicKey string) error {
 	return nil
 }
 
-// path joins mount, the part of KV version 2's API, and the entry's name, none for the folder.
+// path returns the API path of a key, or of the folder if publicKey is empty. part is "data" or "metadata", used by KV version 2.
 func (s *Source) path(current *session, part, publicKey string) string {
 	var b strings.Builder
 	b.WriteString(s.o.Mount)
@@ -185,8 +184,8 @@ func (s *Source) path(current *session, part, publicKey string) string {
 	return b.String()
 }
 
-// with runs a request with the current session, and once more with a new one if Vault refused it: the token may have
-// been revoked, or its role may have got other policies. Errors come back as the package documents them.
+// with runs a request with the current session. If Vault responds with 403, it retries once with a new session, because the token
+// may have been revoked or the role's policies may have changed.
 func (s *Source) with(ctx context.Context, request func(*session) error) error {
 	current, err := s.acquire(ctx)
 	if err != nil {
@@ -205,36 +204,36 @@ func (s *Source) with(ctx context.Context, request func(*session) error) error {
 		return err
 	}
 	err = unavailable(readable(err))
-	if !errors.Is(context.Cause(ctx), context.Canceled) { // whoever asked has gone: that says nothing of Vault
+	if !errors.Is(context.Cause(ctx), context.Canceled) { // a canceled request is not a failure of Vault
 		s.last.Store(&outcome{at: time.Now(), err: err})
 	}
 	return err
 }
 
-// read reads an entry. One that does not exist is no error.
+// read reads an entry. A missing entry is not an error.
 func (s *Source) read(ctx context.Context, current *session, publicKey string) (entry, error) {
-	answer, err := s.get(ctx, current, s.path(current, "data", publicKey), nil)
+	res, err := s.get(ctx, current, s.path(current, "data", publicKey), nil)
 	if err != nil {
 		return entry{}, err
 	}
-	found := entry{fields: answer.Data}
+	found := entry{fields: res.Data}
 	if current.version == 2 {
-		found.fields, _ = answer.Data["data"].(map[string]any)
-		if found.version, err = versionOf(answer); err != nil {
+		found.fields, _ = res.Data["data"].(map[string]any)
+		if found.version, err = versionOf(res); err != nil {
 			return entry{}, err
 		}
 	}
 	switch {
-	case answer.missing:
+	case res.missing:
 		found.fields = nil
 	case found.fields == nil:
-		return entry{}, errors.New("the answer is not one of the KV engine's")
+		return entry{}, errors.New("the response is not from a KV engine")
 	}
 	return found, nil
 }
 
-// versionOf returns the version that KV version 2 says an entry has, and 0 where it says nothing.
-func versionOf(a answer) (int, error) {
+// versionOf returns the version of an entry in KV version 2, or 0 if the entry has never existed.
+func versionOf(a response) (int, error) {
 	metadata, ok := a.Data["metadata"].(map[string]any)
 	if !ok && a.missing {
 		return 0, nil
@@ -242,13 +241,13 @@ func versionOf(a answer) (int, error) {
 	number, _ := metadata["version"].(json.Number)
 	version, err := strconv.Atoi(number.String())
 	if err != nil || version <= 0 {
-		return 0, errors.New("the answer does not tell the entry's version")
+		return 0, errors.New("the response has no version of the entry")
 	}
 	return version, nil
 }
 
-// write stores an entry, with KV version 2 only if its latest version is still that; ErrConflict otherwise. If the reply is
-// lost, it writes the same again, which with KV version 2 stores it once: the second write finds the first one's version.
+// write stores an entry. With KV version 2, it returns ErrConflict unless version is the latest version. If the response is lost, it
+// writes again; with KV version 2, the entry is stored only once, because the second write conflicts with the first.
 func (s *Source) write(
 	ctx context.Context, current *session, publicKey string, record map[string]any, version int,
 ) error {
@@ -264,7 +263,7 @@ func (s *Source) write(
 	if err == nil || !lost && (statusOf(err) != http.StatusBadRequest || current.version == 1) {
 		return err
 	}
-	// A bad request is what Vault says if another version is there. Is it, and is it ours?
+	// Vault responds with 400 to a version conflict. Check whether there is one, and whether our first write caused it.
 	now, readErr := s.read(ctx, current, publicKey)
 	switch {
 	case readErr == nil && lost && sameRecord(now.fields, record):
@@ -277,7 +276,7 @@ func (s *Source) write(
 	return err
 }
 
-// remove deletes an entry. If the reply is lost, it deletes the entry again.
+// remove deletes an entry. If the response is lost, it tries again.
 func (s *Source) remove(ctx context.Context, current *session, publicKey string) error {
 	path := s.path(current, "metadata", publicKey)
 	err := s.delete(ctx, current, path)
@@ -290,7 +289,7 @@ func (s *Source) remove(ctx context.Context, current *session, publicKey string)
 	return nil
 }
 
-// sameRecord compares what was read with what was written. JSON knows fewer types than Go.
+// sameRecord compares the JSON encodings, because the Go types of read and written values may differ.
 func sameRecord(read, written map[string]any) bool {
 	a, errA := json.Marshal(read)
 	b, errB := json.Marshal(written)
@@ -311,53 +310,52 @@ func (s *Source) delete(ctx context.Context, current *session, path string) erro
 	return err
 }
 
-// answer is what Vault answered to a GET.
-type answer struct {
+// response is a response of Vault to a GET.
+type response struct {
 	Data     map[string]any `json:"data"`
 	Errors   *[]string      `json:"errors"`
 	Warnings []string       `json:"warnings"`
 
-	missing bool // 404, and truly so
+	missing bool // the entry does not exist
 }
 
-// get reads from Vault. A 404 is taken for "there is no such thing" only if Vault itself said so of the entry: not if it
-// says that nothing is mounted there or that the path is not one of the engine's, and not if it came from whatever else
-// may be answering in Vault's place.
-func (s *Source) get(ctx context.Context, current *session, path string, query url.Values) (answer, error) {
+// get reads from Vault. It sets missing only for a 404 by which the KV engine reports that the entry does not exist. A 404 because of
+// a wrong mount or path, or from another server, is an error.
+func (s *Source) get(ctx context.Context, current *session, path string, query url.Values) (response, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
-	response, err := current.client.Logical().ReadRawWithDataWithContext(ctx, path, query)
-	if response != nil {
-		defer response.Body.Close()
+	raw, err := current.client.Logical().ReadRawWithDataWithContext(ctx, path, query)
+	if raw != nil {
+		defer raw.Body.Close()
 	}
 	if err != nil && statusOf(err) != http.StatusNotFound {
-		return answer{}, err
+		return response{}, err
 	}
-	parsed, parseErr := parse(response)
+	parsed, parseErr := parse(raw)
 	if err == nil {
 		return parsed, parseErr
 	}
 	if parseErr != nil || !parsed.saysMissing() {
-		return answer{}, err
+		return response{}, err
 	}
 	parsed.missing = true
 	return parsed, nil
 }
 
-func parse(response *api.Response) (answer, error) {
-	var a answer
-	if err := response.DecodeJSON(&a); err != nil {
+func parse(raw *api.Response) (response, error) {
+	var a response
+	if err := raw.DecodeJSON(&a); err != nil {
 		if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return a, errors.New("the answer is not JSON of Vault's") // the cause would quote it
+			return a, errors.New("the response is not JSON from Vault") // err would quote it
 		}
 		return a, err
 	}
 	return a, nil
 }
 
-// saysMissing tells a 404 about the entry from any other: KV answers {"errors":[]} where there has never been one, and
-// the metadata of the latest version where that has been deleted or destroyed.
-func (a answer) saysMissing() bool {
+// saysMissing reports whether a 404 is about the entry. The KV engine responds with {"errors":[]} if it has never existed, and with
+// the metadata of the latest version if that was deleted or destroyed.
+func (a response) saysMissing() bool {
 	if len(a.Warnings) > 0 {
 		return false
 	}

@@ -252,11 +252,11 @@ func TestAConfigurationThatVaultContradictsSaysSo(t *testing.T) {
 		change func(o *vault.Options)
 		want   string
 	}{
-		"version 1 for 2": {func(o *vault.Options) { o.KVVersion = 1 }, "has version 2, and version 1 is configured"},
-		"version 2 for 1": {func(o *vault.Options) { o.Mount, o.KVVersion = "kv1", 2 }, "has version 1, and version 2 is configured"},
+		"version 1 for 2": {func(o *vault.Options) { o.KVVersion = 1 }, "has version 2, but version 1 is configured"},
+		"version 2 for 1": {func(o *vault.Options) { o.Mount, o.KVVersion = "kv1", 2 }, "has version 1, but version 2 is configured"},
 		"no such mount":   {func(o *vault.Options) { o.Mount = "nowhere" }, "nowhere"},
-		"not a KV mount":  {func(o *vault.Options) { o.Mount = "transit" }, "is not KV but transit"},
-		"below the mount": {func(o *vault.Options) { o.Mount = "kv/team" }, "there is no engine at kv/team/, but one at kv/"},
+		"not a KV mount":  {func(o *vault.Options) { o.Mount = "transit" }, "is transit: must be kv"},
+		"below the mount": {func(o *vault.Options) { o.Mount = "kv/team" }, "no secrets engine at kv/team/, but at kv/"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -11,40 +11,40 @@ import (
 )
 
 const (
-	// The waits between sign-ins that fail: they double, and half of each is left to chance, so that a fleet whose
-	// Vault is back does not come all at once.
+	// The exponential backoff between failed logins. It has jitter, so that a fleet does not log in all at once when Vault
+	// recovers.
 	minBackoff = 250 * time.Millisecond
 	maxBackoff = 4 * time.Second
 
-	// forceInterval is how often a refused request may cause a sign-in: the token was revoked, or else the policy
-	// simply does not allow it, which no sign-in helps against.
+	// forceInterval is the minimum time between logins caused by a 403, because a new login does not help if the policy denies
+	// the request.
 	forceInterval = 10 * time.Second
 
-	// minHold is how long a token that was given, and not made by a sign-in, is kept before it is looked at again.
+	// minHold is the minimum time between renewals of a configured token.
 	minHold = time.Second
 )
 
-// session is what a sign-in has made possible. But for ends it does not change once others see it.
+// session is the result of a login. It is immutable except for ends.
 type session struct {
 	client  *api.Client // with the token
 	version int         // of the KV engine
 	grant   grant
-	ends    time.Time // when the token ends, as far as is known; zero: never. Under Source.mu
+	ends    time.Time // expiry of the token, zero if none is known; guarded by Source.mu
 }
 
-// run keeps the source signed in.
+// run logs in, and keeps the source logged in.
 func (s *Source) run(ctx context.Context) {
 	defer close(s.done)
 	backoff := minBackoff
 	for {
-		next, err := s.signIn(ctx)
+		next, err := s.logIn(ctx)
 		if ctx.Err() != nil {
 			if next != nil {
-				s.signOff(ctx, next)
+				s.revoke(ctx, next)
 			}
 			break
 		}
-		old := s.settle(next, err)
+		old := s.publish(next, err)
 		if err != nil {
 			s.event(Event{Kind: EventLoginFailed, Err: err})
 			if !s.pause(ctx, jittered(backoff)) {
@@ -56,7 +56,7 @@ func (s *Source) run(ctx context.Context) {
 		s.event(Event{Kind: EventLogin, TTL: next.grant.ttl})
 		backoff = minBackoff
 		if old != nil && old.grant.token != next.grant.token {
-			s.signOff(ctx, old)
+			s.revoke(ctx, old)
 		}
 		if !s.hold(ctx, next) {
 			break
@@ -69,15 +69,15 @@ func (s *Source) run(ctx context.Context) {
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
 	if last != nil {
-		s.signOff(ctx, last)
+		s.revoke(ctx, last)
 	}
 }
 
-// signIn signs in and finds out what look-ups need to know.
-func (s *Source) signIn(ctx context.Context) (*session, error) {
+// logIn logs in and reads the version of the KV engine.
+func (s *Source) logIn(ctx context.Context) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*s.o.Timeout) // it takes two requests
 	defer cancel()
-	// A certificate is shown when a connection is made, and may have been replaced since.
+	// Use a new connection to present a renewed client certificate.
 	if s.o.Auth.Cert != nil {
 		s.transport.CloseIdleConnections()
 	}
@@ -85,7 +85,7 @@ func (s *Source) signIn(ctx context.Context) (*session, error) {
 	began := time.Now()
 	granted, err := s.login(ctx, client)
 	if err != nil {
-		return nil, fmt.Errorf("signing in to Vault: %w", readable(err))
+		return nil, fmt.Errorf("logging in to Vault: %w", readable(err))
 	}
 	client.SetToken(granted.token)
 	next := &session{client: client, grant: granted}
@@ -93,14 +93,14 @@ func (s *Source) signIn(ctx context.Context) (*session, error) {
 		next.ends = began.Add(granted.ttl)
 	}
 	if next.version, err = engineVersion(ctx, client, s.o.Mount, s.o.KVVersion); err != nil {
-		s.signOff(ctx, next)
-		return nil, fmt.Errorf("signing in to Vault: %w", readable(err))
+		s.revoke(ctx, next)
+		return nil, fmt.Errorf("logging in to Vault: %w", readable(err))
 	}
 	return next, nil
 }
 
-// settle makes the outcome of a sign-in known and returns the session before.
-func (s *Source) settle(next *session, err error) (old *session) {
+// publish stores the result of a login, wakes waiting requests, and returns the previous session.
+func (s *Source) publish(next *session, err error) (old *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old = s.session
@@ -109,7 +109,7 @@ func (s *Source) settle(next *session, err error) (old *session) {
 	}
 	s.failure, s.forced = err, false
 	select {
-	case <-s.again: // this was it
+	case <-s.again: // this login has fulfilled the request
 	default:
 	}
 	close(s.changed)
@@ -117,9 +117,8 @@ func (s *Source) settle(next *session, err error) (old *session) {
 	return old
 }
 
-// signOff revokes a token that was made for the source, so that none is left behind in Vault. If it cannot be, it ends
-// by itself.
-func (s *Source) signOff(ctx context.Context, old *session) {
+// revoke revokes a token that the source has created. If that fails, the token expires by itself.
+func (s *Source) revoke(ctx context.Context, old *session) {
 	if !old.grant.ours {
 		return
 	}
@@ -128,13 +127,13 @@ func (s *Source) signOff(ctx context.Context, old *session) {
 	_ = old.client.Auth().Token().RevokeSelfWithContext(ctx, "")
 }
 
-// hold renews the session's token for as long as that is possible, and returns true when it is time to sign in anew.
-// The session stays in use until then and on, until there is a new one.
+// hold renews the session's token as long as possible. It returns true when a new login is needed; the session stays in use until
+// then. It returns false when the source is closed.
 func (s *Source) hold(ctx context.Context, current *session) bool {
 	whole, ttl := current.grant.ttl, current.grant.ttl
 	for {
 		if ttl > 0 {
-			// Between 60 and 70 percent of its time, so that a fleet that was started at once does not renew at once.
+			// at 60 to 70 percent of the TTL, so that a fleet does not renew all at once
 			in := time.Duration(float64(ttl) * (0.6 + 0.1*rand.Float64())) //nolint:gosec // not for security
 			if !current.grant.ours {
 				in = max(in, minHold)
@@ -164,8 +163,7 @@ func (s *Source) hold(ctx context.Context, current *session) bool {
 		if err != nil {
 			return ctx.Err() == nil
 		}
-		// When the token nears the longest that it may live, each renewal brings less. A token that is to be used as
-		// long as possible is held on to; otherwise a new one costs no more.
+		// Near the token's maximum TTL, renewals get shorter. Then log in again, except with a configured token.
 		if renewed <= 0 || current.grant.ours && renewed < whole/2 {
 			return true
 		}
@@ -173,18 +171,18 @@ func (s *Source) hold(ctx context.Context, current *session) bool {
 	}
 }
 
-// renew tries until it works, Vault refuses, or the token has ended.
+// renew renews the token. It retries until Vault rejects the renewal or the token expires.
 func (s *Source) renew(ctx context.Context, current *session, ends time.Time) (time.Duration, error) {
 	backoff := minBackoff
 	for {
 		began := time.Now()
 		secret, err := s.renewOnce(ctx, current)
 		if err == nil && (secret == nil || secret.Auth == nil) {
-			err = errors.New("no token in the answer")
+			err = errors.New("the response has no token")
 		}
 		if err == nil {
 			ttl := time.Duration(secret.Auth.LeaseDuration) * time.Second
-			s.prolong(current, began.Add(ttl))
+			s.setEnd(current, began.Add(ttl))
 			s.event(Event{Kind: EventRenewed, TTL: ttl})
 			return ttl, nil
 		}
@@ -209,14 +207,14 @@ func (s *Source) renewOnce(ctx context.Context, current *session) (*api.Secret, 
 	return current.client.Auth().Token().RenewSelfWithContext(ctx, 0)
 }
 
-// prolong notes that the token lives longer.
-func (s *Source) prolong(current *session, ends time.Time) {
+// setEnd updates the expiry of the token.
+func (s *Source) setEnd(current *session, ends time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	current.ends = ends
 }
 
-// acquire returns the current session. Before the first sign-in has ended it waits for that.
+// acquire returns the current session. It waits for the first login to succeed or fail.
 func (s *Source) acquire(ctx context.Context) (*session, error) {
 	s.mu.Lock()
 	session, failure, changed := s.session, s.failure, s.changed
@@ -237,11 +235,10 @@ func (s *Source) acquire(ctx context.Context) (*session, error) {
 	return session, nil
 }
 
-// replace asks for a sign-in because a request of the session was refused, and waits for its end. It returns nil if
-// there is no new session to try with.
-func (s *Source) replace(ctx context.Context, refused *session, why error) *session {
+// replace requests a new login after a 403, and waits for it. It returns nil if there is no new session.
+func (s *Source) replace(ctx context.Context, denied *session, why error) *session {
 	s.mu.Lock()
-	if s.session == nil || s.session.grant.token != refused.grant.token {
+	if s.session == nil || s.session.grant.token != denied.grant.token {
 		defer s.mu.Unlock()
 		return s.session
 	}
@@ -275,7 +272,7 @@ func (s *Source) replace(ctx context.Context, refused *session, why error) *sess
 	return s.session
 }
 
-// pause waits, less long if a sign-in is asked for. It returns false when the source is closed.
+// pause waits for d, or until a login is requested. It returns false when the source is closed.
 func (s *Source) pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -288,5 +285,5 @@ func (s *Source) pause(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// jittered leaves half of d to chance.
+// jittered returns a random duration from d/2 to d.
 func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2) } //nolint:gosec // not for security

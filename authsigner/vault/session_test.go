@@ -309,7 +309,7 @@ func TestASecretIDThatIsReplacedInItsFileIsFoundWhenTheOldOneIsOver(t *testing.T
 	// Vault locks a role out once it has refused five sign-ins, and would refuse the new secret id as well.
 	b.events.waitFor(t, vault.EventLoginFailed, 6)
 	require.Equal(t, 2, proxy.count("PUT auth/approle/login"), "what is over is not sent again")
-	require.Contains(t, b.events.lastError(), "the secret id is over, and waits to be replaced: vault answered ")
+	require.Contains(t, b.events.lastError(), "the secret ID has expired and must be replaced: vault responded with ")
 	require.Eventually(t, func() bool {
 		_, err := b.Lookup(t.Context(), testKey)
 		return errors.Is(err, authsigner.ErrUnavailable)
@@ -550,7 +550,7 @@ func TestKnownKeysGoOnWhileVaultIsAway(t *testing.T) {
 			<-time.After(tick)
 		}
 		outage.end(t)
-		require.Eventually(t, func() bool { return found("pk_live_never_there") != nil && !cache.Stats().Away }, patience, tick)
+		require.Eventually(t, func() bool { return found("pk_live_never_there") != nil && !cache.Stats().Unavailable }, patience, tick)
 		var err error
 		require.Eventually(t, func() bool {
 			err = found("pk_live_never_there_2")

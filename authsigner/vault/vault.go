@@ -1,24 +1,22 @@
-// Package vault keeps the credentials of the calling businesses in a KV secrets engine of HashiCorp Vault, or of
-// OpenBao: one entry for each public key, by the fields of authsigner.DecodeCredential.
+// Package vault is a credential source on the KV secrets engine of HashiCorp Vault or OpenBao. Each public key has one secret with
+// the fields of authsigner.DecodeCredential.
 //
-// A [Source] signs in by token, AppRole, Kubernetes service account or TLS certificate, renews its token before it
-// ends, and signs in anew when renewal is over, is refused, or the token turns out to be revoked. Vault may be away
-// when it is made and at any time after: it keeps trying, and answers authsigner.ErrUnavailable meanwhile. It caches
-// nothing; that is authsigner.Cache's part.
+// A [Source] logs in by token, AppRole, Kubernetes service account or TLS certificate, and renews its token. It logs in again when
+// the token cannot be renewed or was revoked. While Vault is unavailable, including at startup, it keeps trying and returns
+// authsigner.ErrUnavailable. It does not cache; use authsigner.Cache.
 //
-// What the gateway needs, for the default mount and path and KV version 2, is this policy; for version 1 without data/:
+// With the default mount and path and KV version 2, the gateway needs this policy (without data/ for version 1):
 //
 //	path "kv/data/gateway/keys/*" { capabilities = ["read"] }
 //
-// and whoever manages keys needs
+// To manage keys, this is needed in addition:
 //
 //	path "kv/data/gateway/keys/*"     { capabilities = ["create", "read", "update"] }
 //	path "kv/metadata/gateway/keys/*" { capabilities = ["delete"] }
 //	path "kv/metadata/gateway/keys"   { capabilities = ["list"] }
 //
-// The environment's VAULT_ variables are not used: the whole configuration is in [Options]. (A malformed one among
-// them makes New fail all the same, as Vault's client library looks at them first.) HTTPS_PROXY, HTTP_PROXY and
-// NO_PROXY are heeded as everywhere.
+// VAULT_ environment variables are ignored, but New fails if one is malformed, because Vault's client library parses them first.
+// HTTPS_PROXY, HTTP_PROXY and NO_PROXY are used.
 package vault
 
 import (
@@ -37,68 +35,68 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// The defaults of [Options].
+// Defaults of [Options].
 const (
 	DefaultMount   = "kv"
 	DefaultPath    = "gateway/keys"
 	DefaultTimeout = 2 * time.Second
 )
 
-// Options say where the credentials are and how to sign in. Address and one method of Auth are required.
+// Options configure a [Source].
 type Options struct {
-	// Address is the URL of Vault, http or https, possibly with a path in front of /v1. No user, query or fragment.
+	// Address is the http or https URL of Vault, with the path in front of /v1 if there is one. Required.
 	Address string
 
-	// Namespace is sent as X-Vault-Namespace with every request, sign-in included (Vault Enterprise, OpenBao).
+	// Namespace is sent as X-Vault-Namespace with every request (Vault Enterprise, OpenBao). Default: no namespace.
 	Namespace string
 
-	// Mount is where the KV engine is mounted. Default "kv".
+	// Mount is the mount path of the KV engine. Default: kv.
 	Mount string
 
-	// Path is the folder of the entries in it. Default "gateway/keys".
+	// Path is the path of the secrets below the mount. Default: gateway/keys.
 	Path string
 
-	// KVVersion is the engine's version, 1 or 2. 0: Vault is asked at each sign-in. If it is set, Vault is asked all
-	// the same, and a difference is an error; only if Vault refuses to say is the value relied on.
+	// KVVersion is the version of the KV engine, 1 or 2. Default: 0, which detects it at each login. Another value must match
+	// the detected version; it is used as it is if detection is denied.
 	KVVersion int
 
-	TLS  TLS
-	Auth Auth
+	TLS  TLS  // default: the system's certificate authorities
+	Auth Auth // required
 
-	// Timeout bounds each request to Vault, unless the caller's context ends earlier. Default 2 s.
+	// Timeout limits each request to Vault. Default: 2s. Zero means the default.
 	Timeout time.Duration
 
-	// OnEvent, if set, is told of sign-ins and renewals and their failures, one call at a time.
+	// OnEvent, if set, is called for logins, renewals and their failures, one call at a time.
 	OnEvent func(Event)
 }
 
-// EventKind says what an [Event] is about; a bounded set, good as a metric's label.
+// EventKind is the kind of an [Event]: one of a fixed set, suitable as a metric label.
 type EventKind string
 
-// What a source reports.
+// The kinds of events.
 const (
-	EventLogin         EventKind = "login"          // signed in; TTL says for how long, 0 for ever
-	EventLoginFailed   EventKind = "login_failed"   // could not; it tries again by itself
-	EventRenewed       EventKind = "renewed"        // the token was renewed, for TTL
-	EventRenewalFailed EventKind = "renewal_failed" // it was not: tried again while it lives, then a new sign-in
-	EventDenied        EventKind = "denied"         // a request was refused (403), so the token may have been revoked: a new sign-in
+	EventLogin         EventKind = "login"          // logged in; the token is valid for TTL, or does not expire if it is 0
+	EventLoginFailed   EventKind = "login_failed"   // a login failed and will be retried
+	EventRenewed       EventKind = "renewed"        // the token was renewed for TTL
+	EventRenewalFailed EventKind = "renewal_failed" // a renewal failed and will be retried until the token expires
+	EventDenied        EventKind = "denied"         // a request got a 403, so a new login follows
 )
 
-// Event is one thing that happened between the source and Vault.
+// Event is an event of a [Source].
 type Event struct {
 	Kind EventKind
-	TTL  time.Duration // of EventLogin, EventRenewed
-	Err  error         // of the failures; holds addresses and paths of Vault, never a token or secret
+	TTL  time.Duration // for EventLogin and EventRenewed
+	Err  error         // for failures; it may contain addresses and paths of Vault, but no secrets
 }
 
-// Source is an authsigner.KeyStore over Vault. It is safe for concurrent use.
+// Source is an authsigner.KeyStore on Vault. It is safe for concurrent use.
 //
-// A request that Vault refuses (403) is repeated once with a new sign-in, since the token may have been revoked or its
-// role changed; that happens every 10 s at most. Sign-ins that fail are tried again after 250 ms at first and 4 s at
-// most. A token is renewed at 60 to 70 percent of its time, and replaced in time when it nears its maximum.
+// After a 403, a request is retried once with a new login, at most every 10 seconds, because the token may have been revoked or its
+// policies may have changed. Failed logins are retried after 250 ms to 4 s. A token is renewed at 60 to 70 percent of its TTL, and
+// replaced before its maximum TTL.
 //
-// With KV version 2, Create and Update use check-and-set: of two who change a key at the same time, one starts over.
-// KV version 1 has nothing of the kind: there the last one wins, so that only one process should manage its keys.
+// With KV version 2, Create and Update use check-and-set, so concurrent changes are safe. KV version 1 does not have it: the last
+// write wins, so only one process should manage its keys.
 type Source struct {
 	o         Options
 	login     loginFunc
@@ -107,32 +105,32 @@ type Source struct {
 
 	cancel context.CancelFunc
 	done   chan struct{}
-	again  chan struct{} // asks for a new sign-in
+	again  chan struct{} // requests a new login
 
 	mu      sync.Mutex
-	session *session      // the current one; nil before the first
-	failure error         // of the last sign-in; nil after a success
-	changed chan struct{} // closed and replaced whenever a sign-in has ended
-	forced  bool          // a sign-in was asked for and has not ended
-	forceAt time.Time     // when one may be asked for again
+	session *session      // nil before the first login
+	failure error         // of the last login; nil after a success
+	changed chan struct{} // closed and replaced after each login attempt
+	forced  bool          // a login was requested and has not ended
+	forceAt time.Time     // when the next login may be requested
 
 	last   atomic.Pointer[outcome]
-	events sync.Mutex // held while OnEvent is told
+	events sync.Mutex // held during calls of OnEvent
 }
 
 var _ authsigner.KeyStore = (*Source)(nil)
 
-// outcome is how a request ended.
+// outcome is the result of a request.
 type outcome struct {
 	at  time.Time
 	err error
 }
 
-// errClosed is what is answered after Close.
+// errClosed is returned after Close.
 var errClosed = errors.New("the Vault source is closed")
 
-// New returns a source and begins to sign in, in the background. It returns an error for a configuration that cannot
-// work, never because Vault does not answer. ctx bounds New only.
+// New returns a source, which logs in asynchronously. It returns an error for invalid options, but not if Vault is unavailable. ctx
+// applies to New only.
 func New(ctx context.Context, o Options) (*Source, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -161,7 +159,7 @@ func New(ctx context.Context, o Options) (*Source, error) {
 	return s, nil
 }
 
-// Close signs off, if the source has signed in with more than a given token, and ends everything.
+// Close stops the source. It revokes the token if the source has created it.
 func (s *Source) Close() error {
 	s.cancel()
 	<-s.done
@@ -169,8 +167,8 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// Ready says why look-ups are expected to fail: the source has not signed in, its token has ended, or the last request,
-// within the last 10 s, failed. A key that does not exist is no failure. The error wraps authsigner.ErrUnavailable.
+// Ready returns an error that wraps authsigner.ErrUnavailable if lookups are likely to fail: the source is not logged in, its token
+// has expired, or the last request failed within the last 10 seconds. An unknown key is not a failure.
 func (s *Source) Ready() error {
 	s.mu.Lock()
 	session, failure := s.session, s.failure
@@ -179,11 +177,11 @@ func (s *Source) Ready() error {
 	s.mu.Unlock()
 	switch {
 	case session == nil && failure == nil:
-		return fmt.Errorf("%w: not signed in to Vault yet", authsigner.ErrUnavailable)
+		return fmt.Errorf("%w: not logged in to Vault yet", authsigner.ErrUnavailable)
 	case failure != nil && (session == nil || ended):
 		return unavailable(failure)
 	case ended:
-		return fmt.Errorf("%w: the token has ended", authsigner.ErrUnavailable)
+		return fmt.Errorf("%w: the Vault token has expired", authsigner.ErrUnavailable)
 	}
 	if last := s.last.Load(); last != nil && last.err != nil && now.Sub(last.at) < failureCounts {
 		return unavailable(keyless(last.err))
@@ -191,22 +189,22 @@ func (s *Source) Ready() error {
 	return nil
 }
 
-// failureCounts is how long a failed request is held against the source, which may have no other for a while.
+// failureCounts is how long after a failed request the source is not ready, unless a later one succeeds.
 const failureCounts = 10 * time.Second
 
 func (o *Options) normalize() error {
 	u, err := url.Parse(o.Address)
 	switch {
 	case o.Address == "":
-		return errors.New("the address is missing")
+		return errors.New("address must not be empty")
 	case err != nil:
-		return errors.New("the address is not a URL") // err would quote it
+		return errors.New("invalid address: must be an http or https URL") // err would quote it
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return errors.New("the address is not an http or https URL")
+		return errors.New("invalid address: must be an http or https URL")
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return errors.New("the address has more than a scheme, a host and a path")
+		return errors.New("invalid address: must have only a scheme, a host and a path")
 	case o.TLS != TLS{} && u.Scheme != "https":
-		return errors.New("there are TLS settings, and the address is not https")
+		return errors.New("TLS settings need an https address")
 	}
 	o.Address = strings.TrimSuffix(o.Address, "/")
 	if o.Mount == "" {
@@ -220,22 +218,22 @@ func (o *Options) normalize() error {
 	}
 	switch {
 	case !validPath(o.Mount):
-		return fmt.Errorf("the mount %q is not segments of letters, digits, '.', '_' and '-' between slashes", o.Mount)
+		return fmt.Errorf("invalid mount %q: must be segments of letters, digits, '.', '_' and '-' separated by slashes", o.Mount)
 	case !validPath(o.Path):
-		return fmt.Errorf("the path %q is not segments of letters, digits, '.', '_' and '-' between slashes", o.Path)
+		return fmt.Errorf("invalid path %q: must be segments of letters, digits, '.', '_' and '-' separated by slashes", o.Path)
 	case o.Namespace != "" && !validPath(strings.TrimSuffix(o.Namespace, "/")):
-		return fmt.Errorf("the namespace %q is not segments of letters, digits, '.', '_' and '-' between slashes", o.Namespace)
+		return fmt.Errorf("invalid namespace %q: must be segments of letters, digits, '.', '_' and '-' separated by slashes", o.Namespace)
 	case o.KVVersion < 0 || o.KVVersion > 2:
-		return fmt.Errorf("the KV version %d is neither 1 nor 2", o.KVVersion)
+		return fmt.Errorf("invalid KV version %d: must be 1 or 2", o.KVVersion)
 	case o.Timeout < 0:
-		return fmt.Errorf("the timeout %s is negative", o.Timeout)
+		return fmt.Errorf("invalid timeout %q: must not be negative", o.Timeout)
 	case o.Auth.Cert != nil && (o.TLS.Cert == "" || u.Scheme != "https"):
-		return errors.New("sign-in by certificate needs an https address, and the certificate and its key in the TLS settings")
+		return errors.New("auth method cert needs an https address and a TLS client certificate")
 	}
 	return nil
 }
 
-// validPath accepts what can be joined with slashes and stays what it is.
+// validPath reports whether a path consists of safe segments, without dot segments.
 func validPath(path string) bool {
 	for segment := range strings.SplitSeq(path, "/") {
 		if strings.Trim(segment, ".") == "" {

@@ -4,5 +4,5 @@ package upstream
 
 import "net"
 
-// quietSocket cannot look into a socket here, so that no connection is reused.
+// quietSocket is not implemented on this platform, so connections are not reused.
 func quietSocket(net.Conn) func() bool { return func() bool { return false } }

@@ -5,30 +5,30 @@ import (
 	"strings"
 )
 
-// Prefix is what every public path starts with. The version is part of it.
+// Prefix is the prefix of all public paths.
 const Prefix = "/api/v1/"
 
-// Auth says who may call a resource.
+// Auth is the authentication that a resource requires.
 type Auth uint8
 
-// The two kinds of resources.
+// The values of [Auth].
 const (
-	AuthNone   Auth = iota // anyone
-	AuthSigned             // requests signed by an active business
+	AuthNone   Auth = iota // none
+	AuthSigned             // a request signed by an active business
 )
 
-// ParamKind says how a query parameter is read.
+// ParamKind is the type of a query parameter.
 type ParamKind uint8
 
-// The kinds of query parameters. Whole numbers outside their range are moved to the nearest bound.
+// The types of query parameters. Whole numbers are clamped to their range.
 const (
-	ParamPage    ParamKind = iota // a whole number from 1 to MaxPage, 1 when absent
-	ParamPerPage                  // a whole number from 1 to MaxPerPage, DefaultPerPage when absent
-	ParamCount                    // a whole number from 1 to MaxCount, DefaultCount when absent
-	ParamText                     // UTF-8 text without control characters, at most MaxText bytes; empty is absent
+	ParamPage    ParamKind = iota // a whole number from 1 to MaxPage; default 1
+	ParamPerPage                  // a whole number from 1 to MaxPerPage; default DefaultPerPage
+	ParamCount                    // a whole number from 1 to MaxCount; default DefaultCount
+	ParamText                     // UTF-8 text without control characters, at most MaxText bytes; empty means absent
 )
 
-// The bounds and defaults of query parameters.
+// The limits and defaults of query parameters.
 const (
 	MaxPage        = 1<<31 - 1
 	DefaultPerPage = 25
@@ -38,22 +38,22 @@ const (
 	MaxText        = 128 // bytes, decoded
 )
 
-// maxParams is the most parameters that a resource has; CleanQuery keeps its state on the stack.
+// maxParams is the maximum number of parameters of a resource. It lets CleanQuery keep its state on the stack.
 const maxParams = 4
 
-// Param is a query parameter that a resource knows.
+// Param is a query parameter of a resource.
 type Param struct {
 	Name string
 	Kind ParamKind
 }
 
-// Kind is the JSON that a field holds. Every kind admits null unless the field is Required.
+// Kind is the type of a field. Every kind allows null unless the field is Required.
 type Kind uint8
 
-// The kinds of fields.
+// The types of fields.
 const (
 	KindText     Kind = iota // a string
-	KindKey                  // a string that is not empty, or an integer: an id or a number whose form is the platform's
+	KindKey                  // a non-empty string or an integer: an ID or number in the platform's own format
 	KindUUID                 // a string, 8-4-4-4-12 hexadecimal digits
 	KindInteger              // a number without fraction and exponent, at most 18 digits
 	KindBool                 // true or false
@@ -63,16 +63,16 @@ const (
 	KindTime                 // a string, HH:MM, 00:00 to 23:59
 	KindTexts                // an array of strings
 	KindObjects              // an array of objects with fields of their own
-	KindBusiness             // the authenticated business's id, as a string or an integer; leaves as a string
+	KindBusiness             // the authenticated business's ID, as a string or an integer; callers get a string
 )
 
-// String says in words what the kind is: the "expected" of a ContractError.
+// String returns the description of the kind in a ContractError.
 func (k Kind) String() string {
 	switch k {
 	case KindText:
 		return "a string"
 	case KindKey:
-		return "a string that is not empty, or an integer of at most 18 digits"
+		return "a non-empty string or an integer of at most 18 digits"
 	case KindUUID:
 		return "a UUID"
 	case KindInteger:
@@ -92,7 +92,7 @@ func (k Kind) String() string {
 	case KindObjects:
 		return "an array of objects"
 	case KindBusiness:
-		return "the business's id as a string or an integer"
+		return "the business ID as a string or an integer"
 	default:
 		return "unknown kind"
 	}
@@ -102,53 +102,51 @@ func (k Kind) String() string {
 type Field struct {
 	Name     string
 	Kind     Kind
-	Required bool     // null, and the member's absence, are not allowed
-	Values   []string // the documented values of an enumeration; others pass too, as the contract may add some
+	Required bool     // must be present and not null
+	Values   []string // the documented values of an enumeration; others are allowed, as the contract may add values
 	Fields   []Field  // the members of each object, for KindObjects
 }
 
 // Resource is one endpoint of the public API. The package's resources are shared by all requests: they must not be
 // changed.
 type Resource struct {
-	Name      string  // "events": the last part of the path, and the name in logs, metrics and assertions
+	Name      string  // the last segment of the path, such as "events"; also used in logs, metrics and assertions
 	Path      string  // "/api/v1/events"
 	Auth      Auth    // who may call it
-	ByGateway bool    // answered by the gateway itself; there is no upstream
-	Params    []Param // the query parameters it knows, in the order in which they are forwarded
-	List      string  // the top-level member that holds the records; empty when there is no list
-	Object    string  // the top-level member that holds the one record; empty when there is none
-	Paginated bool    // the answer has `pagination`
-	Fields    []Field // the documented members of a record, in the order in which they leave
+	ByGateway bool    // the gateway responds itself, without an upstream
+	Params    []Param // the query parameters, in the order in which they are forwarded
+	List      string  // the top-level member with the records; empty if there is no list
+	Object    string  // the top-level member with the single record; empty if there is none
+	Paginated bool    // the response has the member pagination
+	Fields    []Field // the documented members of a record, in the order of the response
 
-	order    []string // the members that a list is ordered by, newest first; the first that is not null counts
-	internal []string // further members that the data service sends for the gateway only
-	plan     *plan    // what Check compiles from the above; nil when ByGateway
+	order    []string // the members by which a list is sorted, newest first; the first that is not null is used
+	internal []string // members that the data service sends only for the gateway
+	schema   *schema  // compiled from the above; nil if ByGateway
 }
 
-// Match finds the resource that a request target names. The target is what came over the wire, from the path on; it
-// is split at the first '?', and the path must be that of a resource byte for byte. Nothing is normalised: another
-// case, a trailing slash, an encoded character, a dot segment, a `;parameter` or a fragment is no match. rawQuery is
-// what follows the '?', as it was sent. It does not allocate.
+// Match returns the resource and the raw query of a request target in origin form, as sent. The path must equal that of a
+// resource byte for byte: nothing is decoded or normalised.
 func Match(target string) (res *Resource, rawQuery string, ok bool) {
 	path, rawQuery, _ := strings.Cut(target, "?")
 	if len(path) <= len(Prefix) || path[:len(Prefix)] != Prefix {
 		return nil, "", false
 	}
 	res = byName[path[len(Prefix):]]
-	// A request target has no fragment (RFC 9112 section 3.2). One that has would be read in two ways by two readers.
+	// A request target must not have a fragment (RFC 9112, section 3.2). Parsers disagree about targets with one.
 	if res == nil || strings.IndexByte(rawQuery, '#') >= 0 {
 		return nil, "", false
 	}
 	return res, rawQuery, true
 }
 
-// Resources lists all resources in the order of the contract.
+// Resources returns all resources in the order of the contract.
 func Resources() []*Resource { return slices.Clone(resources) }
 
-// ByName finds a resource by its name: "events". Nil when there is none.
+// ByName returns the resource with a name such as "events", or nil.
 func ByName(name string) *Resource { return byName[name] }
 
-//nolint:gochecknoglobals // read-only tables, filled once when the program starts
+//nolint:gochecknoglobals // read-only
 var (
 	resources = compile(table())
 	byName    = indexByName(resources)
@@ -168,14 +166,14 @@ func compile(rs []Resource) []*Resource {
 		r := &rs[i]
 		r.Path = Prefix + r.Name
 		if !r.ByGateway {
-			r.plan = newPlan(r)
+			r.schema = compileSchema(r)
 		}
 		out[i] = r
 	}
 	return out
 }
 
-// table is the contract's section 1.
+// table returns the resources of the contract.
 func table() []Resource {
 	list := func(name string, filters []string, order string, fields ...Field) Resource {
 		params := make([]Param, 0, maxParams)

@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// quietSocket returns a function that reports whether nothing waits to be read from conn's socket: no bytes that belong
-// to no response, not the end of the connection, no error. It does not wait itself. A connection without a socket is
-// never quiet.
+// quietSocket returns a function that reports whether a read from conn's socket would block: it has no data, EOF or error. For a
+// connection without a socket, it returns false.
 func quietSocket(conn net.Conn) func() bool {
 	never := func() bool { return false }
 	socket, ok := conn.(syscall.Conn)
