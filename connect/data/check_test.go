@@ -224,11 +224,11 @@ func TestIdsAreComparedAsTheyCame(t *testing.T) {
 	for body, want := range map[string]error{
 		record("job", `"id":"a\u200b"`):                             data.ErrWrongRecord,
 		record("job", "\"id\":\"a\U000e0041\""):                     data.ErrWrongRecord,
-		`{"job":{"business_id":"biz_1\u200b","id":"a"}}`:            data.ErrForeign,
-		`{"job":{"business_id":"\u2060biz_1","id":"a"}}`:            data.ErrForeign,
-		`{"job":{"business_id\u200b":"biz_1","id":"a"}}`:            data.ErrForeign,
+		`{"job":{"business_id":"biz_1\u200b","id":"a"}}`:            data.ErrCrossTenant,
+		`{"job":{"business_id":"\u2060biz_1","id":"a"}}`:            data.ErrCrossTenant,
+		`{"job":{"business_id\u200b":"biz_1","id":"a"}}`:            data.ErrCrossTenant,
 		`{"job":{"business_id":"biz_1","id\u200b":"a","id":"b"}}`:   data.ErrWrongRecord,
-		`{"job\u200b":{"business_id":"biz_1","id":"a"}}`:            data.ErrForeign,
+		`{"job\u200b":{"business_id":"biz_1","id":"a"}}`:            data.ErrCrossTenant,
 		`{"job":{"business_id":"biz_1","id":"a","id\u200b":"b"}}`:   data.ErrUnexpected,
 		`{"job":{"business_id":"biz_1","id":"\u0061","name":"ok"}}`: nil,
 	} {

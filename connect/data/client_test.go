@@ -153,7 +153,7 @@ func TestAnotherBusinesssRecordsAreRefusedWithAnAlarm(t *testing.T) {
 			theirs := `{"id":"2",` + owner + `"name":"Theirs","owner_name":null,"time_zone":"UTC"}`
 			c, logs := serve(t, says(200, `{"calendars":[`+mine+`,`+theirs+`],"next_cursor":null}`))
 			page, err := c.Calendars(t.Context(), caller(), data.List{})
-			require.ErrorIs(t, err, data.ErrForeign)
+			require.ErrorIs(t, err, data.ErrCrossTenant)
 			require.ErrorIs(t, err, data.ErrUnexpected)
 			require.Empty(t, page)
 			require.Equal(t, 1, logs.FilterMessageSnippet("ALARM").Len())
@@ -162,7 +162,7 @@ func TestAnotherBusinesssRecordsAreRefusedWithAnAlarm(t *testing.T) {
 	}
 	c, logs := serve(t, says(200, `{"business_id":"biz_2","hours":[],"version":1,"updated_at":"2026-03-05T14:30:00Z"}`))
 	hours, err := c.Hours(t.Context(), caller())
-	require.ErrorIs(t, err, data.ErrForeign)
+	require.ErrorIs(t, err, data.ErrCrossTenant)
 	require.Empty(t, hours)
 	require.Equal(t, 1, logs.FilterMessageSnippet("ALARM").Len())
 }

@@ -42,7 +42,7 @@ const (
 
 // Defaults of Options.
 const (
-	DefaultPrefix      = "gatehouse:connect:"
+	DefaultPrefix      = audit.DefaultPrefix
 	DefaultApprovePath = "/oauth/approve"
 	DefaultTimeout     = 2 * time.Second
 )
