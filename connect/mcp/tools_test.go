@@ -372,6 +372,3 @@ func TestStructuredContentIsAlsoReturnedAsText(t *testing.T) {
 		})
 	}
 }
-
-// TestACallIsAnsweredTheSameWithTheSDKAndWithoutIt makes each call twice: as it is, and with a member that means nothing, for
-// which the call is no ordinary one and goes through the SDK.

@@ -13,10 +13,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
-// What the methods of a [Server] have to say beside success.
+// Errors of a [Server]'s methods.
 var (
-	// ErrUnavailable says that Redis could not be asked. It wraps the cause, which may name Redis's address: for the
-	// log, not for a caller. Nothing is known of what was asked for; a caller may try again.
+	// ErrUnavailable is returned if Redis is unavailable. It wraps the cause, which may contain Redis's address and is for the
+	// log only.
 	ErrUnavailable = errors.New("the store of connections is unavailable")
 
 	// ErrNoRequest is returned for an authorization request that does not exist, has expired, was decided otherwise, or

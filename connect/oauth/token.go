@@ -75,8 +75,8 @@ func digest(secret []byte) string {
 	return encoding().EncodeToString(sum[:])
 }
 
-// derive derives a secret from another one and a stored nonce. It allows to repeat a response without storing its tokens, and
-// neither input alone reveals the result.
+// derive derives a secret from another one and a stored nonce. A response can thus be repeated without storing its tokens,
+// and neither input alone reveals the result.
 func derive(secret []byte, purpose, nonce string) []byte {
 	mac := hmac.New(sha256.New, secret)
 	_, _ = mac.Write([]byte(purpose + "\x00" + nonce))
