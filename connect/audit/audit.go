@@ -49,6 +49,7 @@ const (
 	OutcomeUnknown = "unknown" // attempted, but the result is not known
 )
 
+// Defaults and limits.
 const (
 	DefaultPrefix     = "gatehouse:connect:"
 	DefaultMaxEntries = 10_000

@@ -29,6 +29,7 @@ const (
 	HeaderReplayed       = "Idempotency-Replayed"
 )
 
+// Defaults and limits.
 const (
 	DefaultTimeout         = 15 * time.Second
 	DefaultMaxResponseSize = 1 << 20 // bytes
