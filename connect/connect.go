@@ -1,6 +1,5 @@
-// Package connect puts the connection server together: the authorization server (oauth), the MCP server with its tools
-// (mcp), and what people see of it (pages), over one Redis and one data service. It knows nothing of
-// Caddy: its endpoints are [http.Handler]s.
+// Package connect assembles the connection server from the authorization server (oauth), the MCP server (mcp) and the web
+// pages (pages), with one Redis and one data service. Its endpoints are [http.Handler]s.
 package connect
 
 import (
@@ -27,61 +26,59 @@ import (
 )
 
 // DefaultPrefix begins the name of every key in Redis.
-const DefaultPrefix = "gatehouse:connect:"
+const DefaultPrefix = audit.DefaultPrefix
 
-// MCPPath is where the MCP server answers: the resource of every token is the issuer with this path.
+// MCPPath is the path of the MCP endpoint. The issuer with this path is the resource of every token.
 const MCPPath = "/mcp"
 
 // Options of a [Server].
 type Options struct {
-	// Issuer is the public origin, byte for byte as clients see it: "https://api.example.com". http is for loopback names
-	// and addresses only. Required.
+	// Issuer is the public origin, byte for byte as clients see it, such as "https://api.example.com". http is allowed for
+	// loopback names and addresses only. Required.
 	Issuer string
 
-	// Redis holds grants, sessions and the audit log. Required. What it loses is lost: see the package oauth.
+	// Redis holds grants, sessions and the audit log. It must be durable; see package oauth. Required.
 	Redis redis.UniversalClient
 
 	// Prefix begins the name of every key in Redis. Default: DefaultPrefix.
 	Prefix string
 
-	// Upstream is the origin of the data service, "http://data.internal:8080", whose calls under /connect/v1 these are.
-	// Required.
+	// Upstream is the origin of the data service, such as "http://data.internal:8080". Required.
 	Upstream string
 
-	// Transport carries the calls to the data service, and puts the gateway's own identity on them. Default:
-	// http.DefaultTransport.
+	// Transport sends requests to the data service and adds the hop assertion. Default: http.DefaultTransport.
 	Transport http.RoundTripper
 
-	// Timeout bounds one call to the data service, those about accounts included. Default: data.DefaultTimeout.
+	// Timeout is the timeout of one call to the data service or its accounts. Default: data.DefaultTimeout.
 	Timeout time.Duration
 
-	// Keys manages the keys of the public API. Default: none, and no page for it.
+	// Keys manages the keys of the public API. Default: none, and no page for them.
 	Keys pages.Keys
 
-	// Name is what assistants call this server. Default: "Gatehouse".
+	// Name is the server's name in MCP and OAuth metadata. Default: "Gatehouse".
 	Name string
 
-	// Version is the server's own. Default: "".
+	// Version is the server's version in MCP. Default: "0".
 	Version string
 
-	// SessionIdle and SessionMax end a person's session: unused for so long, or so long after signing in. Defaults:
+	// SessionIdle and SessionMax are the idle timeout and the maximum age of a person's session. Defaults:
 	// pages.DefaultSessionIdle and pages.DefaultSessionMax.
 	SessionIdle, SessionMax time.Duration
 
-	// ClientAddr gives a request's sender, the zero Addr if it has no IP address. Default: the peer.
+	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
 	ClientAddr func(*http.Request) netip.Addr
 
 	// ClientDocuments fetches the metadata documents of clients. Default: a client that reaches public addresses only.
 	ClientDocuments *http.Client
 
-	// ClientSchemes are the private-use URI schemes that clients may be sent back to beside reverse domain names. Default:
-	// those of oauth.DefaultClientSchemes.
+	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in addition to reverse domain names. Default:
+	// oauth.DefaultClientSchemes.
 	ClientSchemes []string
 
-	// Extensions add to the MCP server what a test suite asks of it. Default: nothing; only test builds set it.
+	// Extensions add conformance test fixtures to the MCP server. Only test builds set it.
 	Extensions []mcp.Extension
 
-	Log *zap.Logger      // required: half of the audit log is here
+	Log *zap.Logger      // gets the audit log too; required
 	Now func() time.Time // default: time.Now
 }
 
@@ -95,26 +92,26 @@ type Server struct {
 	accounts  *account.Cache
 }
 
-// Endpoint serves one path, or all below one. The server in front of it checks Host (see [Server.Hosts]) and bounds
-// request bodies; Fail is for what that refuses.
+// Endpoint serves one path, or all paths below one. The caller checks Host (see [Server.Hosts]) and limits request bodies, and
+// refuses requests with Fail.
 type Endpoint struct {
 	http.Handler
 
 	// Name is for logs and metrics: mcp, metadata, authorize, token, revoke, register, pages or assets.
 	Name string
 
-	// MaxBody is how large a request body may be, in bytes. Zero: none is read.
+	// MaxBody is the maximum size of a request body in bytes. Zero: no body is read.
 	MaxBody int64
 
 	// Fail responds with an error in the endpoint's format: JSON-RPC, the JSON of RFC 6749, or a page. detail is a sentence
-	// for people. It adds to the header that is there.
+	// for people. Headers that are already set are kept.
 	Fail func(w http.ResponseWriter, r *http.Request, status int, detail string)
 }
 
-// New makes a server. It asks neither Redis nor the data service anything yet.
+// New returns a server. It contacts neither Redis nor the data service.
 func New(o Options) (_ *Server, err error) {
 	if o.Log == nil || o.Redis == nil {
-		return nil, errors.New("the connection server needs both Redis and a log")
+		return nil, errors.New("connection server: Redis and Log are required")
 	}
 	if o.Prefix == "" {
 		o.Prefix = DefaultPrefix
@@ -151,14 +148,14 @@ func New(o Options) (_ *Server, err error) {
 			cached.Close()
 		}
 	}()
-	var p *pages.Pages // the authorization server shows its errors with them
+	var p *pages.Pages // set below; used by ErrorPage
 	auth, err := oauth.New(oauth.Options{
 		Issuer: o.Issuer, Redis: o.Redis, Prefix: o.Prefix, ResourcePath: MCPPath, ResourceName: o.Name,
 		ApprovePath: pages.ApprovePath, HTTPClient: o.ClientDocuments,
 		ErrorPage: func(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
 			p.Error(w, r, status, title, detail)
 		},
-		ClientAddress: func(r *http.Request) string { return sender(o.ClientAddr(r)) },
+		ClientAddress: func(r *http.Request) string { return rateLimitKey(o.ClientAddr(r)) },
 		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: auditLog, RequestID: RequestID, Log: o.Log.Named("oauth"),
 	})
 	if err != nil {
@@ -186,7 +183,7 @@ func New(o Options) (_ *Server, err error) {
 		return nil, fmt.Errorf("reading the issuer: %w", err)
 	}
 	s := &Server{hosts: hosts(issued), tools: tools, accounts: cached}
-	// a call from another origin is refused before anything is said of tokens
+	// Guard comes first, so that requests from other origins get no token challenge.
 	s.endpoints = map[string]*Endpoint{
 		MCPPath: {tools.Guard(auth.Protect(tools.Handler())), "mcp", mcp.DefaultMaxBody, mcp.Fail},
 	}
@@ -197,7 +194,7 @@ func New(o Options) (_ *Server, err error) {
 		case "authorize":
 			e.MaxBody = oauth.MaxBody
 			e.Fail = func(w http.ResponseWriter, r *http.Request, status int, detail string) {
-				if strings.Contains(r.Header.Get("Accept"), "text/html") { // a person's browser, as in package oauth
+				if strings.Contains(r.Header.Get("Accept"), "text/html") { // as in package oauth
 					p.Fail(w, r, status, detail)
 					return
 				}
@@ -218,12 +215,11 @@ func New(o Options) (_ *Server, err error) {
 		s.endpoints[path] = &Endpoint{p.Handler(), "pages", pages.MaxBody, p.Fail}
 	}
 	s.assets = &Endpoint{p.Handler(), "assets", 0, p.Fail}
-	s.settings = &Endpoint{p.Handler(), "pages", 0, p.Fail} // a page says that there is none
+	s.settings = &Endpoint{p.Handler(), "pages", 0, p.Fail} // a 404 page
 	return s, nil
 }
 
-// nameOf names an endpoint of the authorization server for logs and metrics: authorize, token, revoke, register, or
-// metadata.
+// nameOf returns the [Endpoint.Name] of a path of the authorization server.
 func nameOf(path string) string {
 	if name, ok := strings.CutPrefix(path, "/oauth/"); ok {
 		return name
@@ -231,17 +227,16 @@ func nameOf(path string) string {
 	return "metadata"
 }
 
-// Hosts are the values of Host that the server is for, in lower case: the issuer's, also with its scheme's default port.
-// Every endpoint is for the issuer's host alone, so that no page of another name that leads here can act for a person (DNS
-// rebinding), and no client gets a token from a name that is not the issuer's.
+// Hosts returns the allowed values of the Host header, in lower case: the issuer's host, also with the default port. The caller
+// must refuse requests for other hosts, against DNS rebinding and tokens issued under another name.
 func (s *Server) Hosts() []string { return slices.Clone(s.hosts) }
 
-// Endpoints lists the endpoints.
+// Endpoints returns all endpoints.
 func (s *Server) Endpoints() []*Endpoint {
 	return append(slices.Collect(maps.Values(s.endpoints)), s.assets, s.settings)
 }
 
-// Endpoint returns what serves a path, exactly as it was sent; nil for a path that is not this server's.
+// Endpoint returns the endpoint of a path, which is matched as sent, without normalisation. It returns nil for other paths.
 func (s *Server) Endpoint(path string) *Endpoint {
 	if e, ok := s.endpoints[path]; ok {
 		return e
@@ -267,16 +262,14 @@ func hosts(issuer *url.URL) []string {
 	return []string{host, host + port}
 }
 
-// Close ends the sessions that assistants of older revisions have here; their next requests are served without one. What
-// is under way goes on.
+// Close stops the account cache and ends MCP sessions, which only test builds have. Requests in progress continue.
 func (s *Server) Close() error {
 	s.accounts.Close()
 	return s.tools.Close()
 }
 
-// sender is whose budget a request is counted in: an address, or of IPv6 the /64 that a subscriber has. "" is everybody
-// without an IP address.
-func sender(addr netip.Addr) string {
+// rateLimitKey returns the rate limit key of an address: the address, for IPv6 its /64, or "" if there is none.
+func rateLimitKey(addr netip.Addr) string {
 	addr = addr.Unmap().WithZone("")
 	if !addr.Is6() {
 		if !addr.IsValid() {
@@ -285,13 +278,13 @@ func sender(addr netip.Addr) string {
 		return addr.String()
 	}
 	prefix, err := addr.Prefix(64)
-	if err != nil { // 64 bits are not too many
+	if err != nil { // cannot happen
 		return addr.String()
 	}
 	return prefix.String()
 }
 
-// peer is the address of the connection's other end.
+// peer returns the peer's address.
 func peer(r *http.Request) netip.Addr {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -302,12 +295,12 @@ func peer(r *http.Request) netip.Addr {
 
 type requestIDKey struct{}
 
-// WithRequestID returns a context whose request has an id, for logs, the audit log and the data service.
+// WithRequestID returns a context with a request ID for logs, the audit log and the data service.
 func WithRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, id)
 }
 
-// RequestID is the request's id, "" if it has none.
+// RequestID returns the context's request ID, or "".
 func RequestID(ctx context.Context) string {
 	id, _ := ctx.Value(requestIDKey{}).(string)
 	return id

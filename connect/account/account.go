@@ -1,6 +1,5 @@
-// Package account says who is signed in: the accounts of a business, their roles, and a client for the accounts service
-// that holds them. The service is the platform's (in the demo, the demo data service's); passwords are checked there and
-// are nowhere kept here.
+// Package account defines the accounts of a business and a client for the platform's accounts service, which stores them and
+// checks passwords. In the demo, the demo data service is the accounts service.
 package account
 
 import (
@@ -11,12 +10,12 @@ import (
 // Role is what an account may do in its business.
 type Role string
 
-// The roles. Whatever an accounts service calls anything else than RoleOwner is a RoleMember here.
+// Roles. All roles of the accounts service other than RoleOwner become RoleMember.
 const (
-	// RoleOwner may approve connections, see and end everybody's, and manage keys.
+	// RoleOwner may approve connections, see and end those of the whole business, and manage keys.
 	RoleOwner Role = "owner"
 
-	// RoleMember may sign in and look, and do none of that.
+	// RoleMember may sign in and view.
 	RoleMember Role = "member"
 )
 
@@ -24,18 +23,18 @@ const (
 type Account struct {
 	ID    string // opaque, visible ASCII
 	Email string
-	Name  string // the person's, for people; may be empty
+	Name  string // of the person; may be empty
 	Role  Role
 
 	BusinessID   string // opaque, visible ASCII
-	BusinessName string // for people
+	BusinessName string
 	BusinessSlug string // visible ASCII
 }
 
 // IsOwner reports whether the account may approve connections and manage keys.
 func (a Account) IsOwner() bool { return a.Role == RoleOwner }
 
-// DisplayName is what people call the account: its name, or its address if it has none.
+// DisplayName returns the account's name, or its email address if it has none.
 func (a Account) DisplayName() string {
 	if a.Name != "" {
 		return a.Name
@@ -43,25 +42,25 @@ func (a Account) DisplayName() string {
 	return a.Email
 }
 
-// What a [Service] has to say when it has no account to give.
+// Errors of a [Service].
 var (
-	// ErrWrongCredentials says that there is no such account, or that the password is another: never which of them.
+	// ErrWrongCredentials is returned if there is no such account or the password is wrong.
 	ErrWrongCredentials = errors.New("the email address or the password is wrong")
 
-	// ErrUnknown says that the service knows for certain that there is no such account, or none any more.
+	// ErrUnknown is returned if the account does not exist or may no longer sign in.
 	ErrUnknown = errors.New("no such account")
 
-	// ErrUnavailable says that the service could not be asked, or gave no answer that can be used.
+	// ErrUnavailable is returned if the service is unreachable or its response is invalid.
 	ErrUnavailable = errors.New("the accounts service is unavailable")
 )
 
-// Service finds accounts. Every error is one of ErrWrongCredentials, ErrUnknown and ErrUnavailable in the sense of
-// errors.Is; where the context ended, its error is in the chain as well.
+// Service looks up accounts. Every error wraps one of ErrWrongCredentials, ErrUnknown and ErrUnavailable, and the context's
+// error if it ended.
 type Service interface {
-	// SignIn returns the account that email and password belong to, or ErrWrongCredentials. It takes as long for an
-	// address that it does not know as for a wrong password.
+	// SignIn checks a password and returns the account, or ErrWrongCredentials. An unknown address takes as long as a wrong
+	// password.
 	SignIn(ctx context.Context, email, password string) (Account, error)
 
-	// Account returns the account as it is now, or ErrUnknown if it is gone or may not sign in any more.
+	// Account returns the account, or ErrUnknown.
 	Account(ctx context.Context, id string) (Account, error)
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/maypok86/otter/v2"
 )
 
-// CacheTTL is how long a [Cache] keeps an account: so long may an account that is gone, moved or demoted go on.
+// CacheTTL is how long a [Cache] keeps an account, and so the delay until a closed or demoted account loses access.
 const CacheTTL = 15 * time.Second
 
 const maxCached = 10_000
 
-// Cache asks for accounts and keeps them for CacheTTL, so that a call of an assistant costs one call to the data service
-// instead of two. Errors are not kept. It is safe for concurrent use.
+// Cache looks up accounts and caches them for CacheTTL, so that a tool call takes one data service call instead of two. Errors
+// are not cached. It is safe for concurrent use.
 type Cache struct {
 	find  func(ctx context.Context, id string) (Account, error)
 	cache *otter.Cache[string, Account]
 }
 
-// NewCache makes a cache in front of find, which is [Service.Account]. The caller closes it.
+// NewCache returns a cache in front of find, which is [Service.Account]. The caller must close it.
 func NewCache(find func(ctx context.Context, id string) (Account, error)) (*Cache, error) {
 	cache, err := otter.New(&otter.Options[string, Account]{
 		MaximumSize: maxCached, ExpiryCalculator: otter.ExpiryWriting[string, Account](CacheTTL),
@@ -31,9 +31,9 @@ func NewCache(find func(ctx context.Context, id string) (Account, error)) (*Cach
 	return &Cache{find: find, cache: cache}, nil
 }
 
-// Account returns an account as it was at most CacheTTL ago, or the error of the service.
+// Account returns an account that is at most CacheTTL old, or the service's error.
 func (c *Cache) Account(ctx context.Context, id string) (Account, error) {
-	// Callers that come together share one call; the first one's departure must not fail the others'.
+	// Concurrent callers share one call, which must not be cancelled with the first one's request.
 	return c.cache.Get(context.WithoutCancel(ctx), id, otter.LoaderFunc[string, Account](c.find))
 }
 

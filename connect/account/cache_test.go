@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 )
 
-func TestACacheKeepsAccountsAndNoErrors(t *testing.T) {
+func TestCacheKeepsAccountsButNoErrors(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	var answer atomic.Pointer[error]

@@ -24,21 +24,19 @@ const (
 	maxText         = 1024
 )
 
-// ClientOptions say how to reach an accounts service.
+// ClientOptions configure a [Client].
 type ClientOptions struct {
-	// BaseURL is the data service's origin, without the path of the calls: "http://data.internal:8080". Required.
+	// BaseURL is the data service's origin, such as "http://data.internal:8080". Required.
 	BaseURL string
 
-	// Transport carries the calls; it is where the gateway's own identity (the hop assertion) is put on. It finds the
-	// request in the header X-Request-Id, and "-" for the business in X-Business-Id. Default: http.DefaultTransport.
+	// Transport sends the requests and adds the hop assertion, for the request ID in X-Request-Id and the business "-" in
+	// X-Business-Id. Default: http.DefaultTransport.
 	Transport http.RoundTripper
 
-	// Timeout bounds one call with everything in it, the retries of the transport included: it is the deadline of the context
-	// that the transport gets. Checking a password is slow on purpose. Default: 10s.
+	// Timeout is the timeout of one call, including the transport's retries. Password checks are slow by design. Default: 10s.
 	Timeout time.Duration
 
-	// RequestID gives the id of the request that a call belongs to; it travels as X-Request-Id. Where it is "", and by
-	// default, a call has a random one.
+	// RequestID returns the value of X-Request-Id. Default, also if it returns "": a random one.
 	RequestID func(context.Context) string
 }
 
@@ -50,8 +48,8 @@ type ClientOptions struct {
 //	GET {BaseURL}/connect/v1/accounts/{id}
 //	  200 as above; 404 NOT_FOUND there is no such account
 //
-// Errors are {"error","code"}; docs/data-services.md describes the calls.
-// Everything else, an answer that is not this included, is ErrUnavailable. It follows no redirects.
+// Errors are {"error","code"}; docs/data-services.md describes the calls. All other responses, redirects included, are
+// ErrUnavailable.
 type Client struct {
 	base      string
 	http      *http.Client
@@ -61,14 +59,14 @@ type Client struct {
 
 var _ Service = (*Client)(nil)
 
-// NewClient makes a client. It fails if BaseURL is not an absolute http or https URL without query and fragment.
+// NewClient returns a client.
 func NewClient(o ClientOptions) (*Client, error) {
 	u, err := url.Parse(o.BaseURL)
 	if err != nil {
-		return nil, fmt.Errorf("reading the accounts service's address: %w", err)
+		return nil, fmt.Errorf("parsing the accounts service's URL: %w", err)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("the accounts service's address %q is not an absolute http or https URL", u.Redacted())
+		return nil, fmt.Errorf("invalid accounts service URL %q: must be an absolute http or https URL without query", u.Redacted())
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
@@ -87,7 +85,7 @@ func NewClient(o ClientOptions) (*Client, error) {
 	}, nil
 }
 
-// SignIn asks the service to check a password; see [Service].
+// SignIn implements [Service].
 func (c *Client) SignIn(ctx context.Context, email, password string) (Account, error) {
 	body, err := json.Marshal(map[string]string{"email": email, "password": password})
 	if err != nil {
@@ -106,7 +104,7 @@ func (c *Client) SignIn(ctx context.Context, email, password string) (Account, e
 	}
 }
 
-// Account asks the service for an account; see [Service].
+// Account implements [Service].
 func (c *Client) Account(ctx context.Context, id string) (Account, error) {
 	if !validID(id) {
 		return Account{}, ErrUnknown
@@ -114,18 +112,18 @@ func (c *Client) Account(ctx context.Context, id string) (Account, error) {
 	a, no, err := c.do(ctx, http.MethodGet, "/accounts/"+url.PathEscape(id), nil)
 	switch {
 	case err != nil:
-		return Account{}, fmt.Errorf("looking an account up: %w", err)
-	case no != nil && no.is(http.StatusNotFound, "NOT_FOUND"): // not any 404: that may be a wrong address
+		return Account{}, fmt.Errorf("looking up an account: %w", err)
+	case no != nil && no.is(http.StatusNotFound, "NOT_FOUND"): // another 404 may mean a wrong BaseURL
 		return Account{}, ErrUnknown
 	case no != nil:
-		return Account{}, fmt.Errorf("%w: looking an account up: %s", ErrUnavailable, no)
+		return Account{}, fmt.Errorf("%w: looking up an account: %s", ErrUnavailable, no)
 	case a.ID != id:
-		return Account{}, fmt.Errorf("%w: looking an account up: the answer is another account's", ErrUnavailable)
+		return Account{}, fmt.Errorf("%w: looking up an account: the response is about another account", ErrUnavailable)
 	}
 	return a, nil
 }
 
-// refusal is an answer that is not 200.
+// refusal is a response other than 200.
 type refusal struct {
 	status int
 	code   string // "" if it could not be read
@@ -135,7 +133,7 @@ func (r *refusal) is(status int, code string) bool { return r.status == status &
 
 func (r *refusal) String() string { return fmt.Sprintf("status %d %q", r.status, r.code) }
 
-// do makes a call. Without an error and a refusal there is an account.
+// do makes a call. It returns an account if there is neither a refusal nor an error.
 func (c *Client) do(ctx context.Context, method, path string, body []byte) (Account, *refusal, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -160,34 +158,34 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (Acco
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseSize+1))
 	if err != nil {
-		return Account{}, nil, fmt.Errorf("%w: reading the answer: %w", ErrUnavailable, err)
+		return Account{}, nil, fmt.Errorf("%w: reading the response: %w", ErrUnavailable, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return Account{}, &refusal{status: resp.StatusCode, code: codeOf(data)}, nil
 	}
 	if len(data) > maxResponseSize {
-		return Account{}, nil, fmt.Errorf("%w: the answer is longer than %d bytes", ErrUnavailable, maxResponseSize)
+		return Account{}, nil, fmt.Errorf("%w: the response exceeds %d bytes", ErrUnavailable, maxResponseSize)
 	}
 	a, err := decode(data)
-	if err != nil { // the cause names a field, never a value
+	if err != nil { // err names a field, never a value
 		return Account{}, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return a, nil, nil
 }
 
-// codeOf is the code of an error, "" if it has none that can be shown.
+// codeOf returns the code of an error response, or "" if it is missing or invalid.
 func codeOf(data []byte) string {
-	var answer struct {
+	var response struct {
 		Code string `json:"code"`
 	}
-	if json.Unmarshal(data, &answer) != nil || !validID(answer.Code) || len(answer.Code) > 64 {
+	if json.Unmarshal(data, &response) != nil || !validID(response.Code) || len(response.Code) > 64 {
 		return ""
 	}
-	return answer.Code
+	return response.Code
 }
 
 func decode(data []byte) (Account, error) {
-	var answer struct {
+	var response struct {
 		Account *struct {
 			ID       string `json:"id"`
 			Email    string `json:"email"`
@@ -200,15 +198,15 @@ func decode(data []byte) (Account, error) {
 			} `json:"business"`
 		} `json:"account"`
 	}
-	if err := json.Unmarshal(data, &answer); err != nil || answer.Account == nil {
-		return Account{}, errors.New("the answer is not an account in JSON")
+	if err := json.Unmarshal(data, &response); err != nil || response.Account == nil {
+		return Account{}, errors.New("the response is not an account in JSON")
 	}
-	in := answer.Account
+	in := response.Account
 	a := Account{
 		ID: in.ID, Email: in.Email, Name: in.Name, Role: in.Role,
 		BusinessID: in.Business.ID, BusinessName: in.Business.Name, BusinessSlug: in.Business.Slug,
 	}
-	if a.Role != RoleOwner { // whatever it is called, it may no more than a member
+	if a.Role != RoleOwner {
 		a.Role = RoleMember
 	}
 	for _, f := range []struct {
@@ -223,13 +221,13 @@ func decode(data []byte) (Account, error) {
 		{"business.name", a.BusinessName != "" && validText(a.BusinessName)},
 	} {
 		if !f.ok {
-			return Account{}, fmt.Errorf("the account's %s is missing or not usable", f.name)
+			return Account{}, fmt.Errorf("the account's %s is missing or invalid", f.name)
 		}
 	}
 	return a, nil
 }
 
-// validID is as strict as credentials are about ids: they become headers and parts of keys.
+// validID reports whether an ID can be used in headers and Redis keys. Credentials have the same rule.
 func validID(s string) bool {
 	if s == "" || len(s) > maxID {
 		return false

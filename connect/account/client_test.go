@@ -56,7 +56,7 @@ func always(status int, body string) http.HandlerFunc {
 	}
 }
 
-func TestTheClientAsksAsTheServicesDocumentationSays(t *testing.T) {
+func TestRequestsAreAsDocumented(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var seen []*http.Request
@@ -99,7 +99,7 @@ func TestTheClientAsksAsTheServicesDocumentationSays(t *testing.T) {
 	}
 }
 
-func TestACallWithoutARequestsIDHasOneOfItsOwn(t *testing.T) {
+func TestCallWithoutRequestIDGetsARandomOne(t *testing.T) {
 	t.Parallel()
 	ids := make(chan string, 2)
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -116,7 +116,7 @@ func TestACallWithoutARequestsIDHasOneOfItsOwn(t *testing.T) {
 	require.NotEqual(t, first, second)
 }
 
-func TestWhatTheServiceRefuses(t *testing.T) {
+func TestErrorResponses(t *testing.T) {
 	t.Parallel()
 	code := func(code string) string { return `{"error": "No.", "code": "` + code + `"}` }
 	for _, test := range []struct {
@@ -148,7 +148,7 @@ func TestWhatTheServiceRefuses(t *testing.T) {
 	}
 }
 
-func TestARedirectIsNotFollowedWithAPassword(t *testing.T) {
+func TestSignInFollowsNoRedirect(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -160,7 +160,7 @@ func TestARedirectIsNotFollowedWithAPassword(t *testing.T) {
 	require.Equal(t, int32(1), asked.Load())
 }
 
-func TestAnAnswerThatIsNoAccountIsNone(t *testing.T) {
+func TestInvalidAccountIsRejected(t *testing.T) {
 	t.Parallel()
 	changed := func(path, value string) string {
 		var v map[string]map[string]any
@@ -191,7 +191,7 @@ func TestAnAnswerThatIsNoAccountIsNone(t *testing.T) {
 	require.Equal(t, a.Email, a.DisplayName())
 }
 
-func TestWhoeverIsNotAnOwnerIsAMember(t *testing.T) {
+func TestUnknownRoleIsMember(t *testing.T) {
 	t.Parallel()
 	for _, role := range []string{`"member"`, `"Owner"`, `"OWNER"`, `"admin"`, `""`, `null`} {
 		body := strings.Replace(answer, `"owner"`, role, 1)
@@ -202,13 +202,13 @@ func TestWhoeverIsNotAnOwnerIsAMember(t *testing.T) {
 	}
 }
 
-func TestAnAccountIsNotAnsweredWithAnother(t *testing.T) {
+func TestOtherAccountThanRequestedIsRejected(t *testing.T) {
 	t.Parallel()
 	_, err := serve(t, always(http.StatusOK, answer)).Account(t.Context(), "acc_2")
 	require.ErrorIs(t, err, account.ErrUnavailable)
 }
 
-func TestIDsStayWithinTheirPartOfThePath(t *testing.T) {
+func TestIDCannotEscapeThePath(t *testing.T) {
 	t.Parallel()
 	paths := make(chan string, 10)
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -231,7 +231,7 @@ func TestIDsStayWithinTheirPartOfThePath(t *testing.T) {
 	require.Empty(t, paths, "what cannot be an id is not asked for")
 }
 
-func TestAServiceThatDoesNotAnswerIsUnavailable(t *testing.T) {
+func TestTimeoutIsUnavailable(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	c := serve(t, func(http.ResponseWriter, *http.Request) { <-release },
@@ -247,7 +247,7 @@ func TestAServiceThatDoesNotAnswerIsUnavailable(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestTheClientWantsAnAddress(t *testing.T) {
+func TestInvalidBaseURLIsRejected(t *testing.T) {
 	t.Parallel()
 	for _, base := range []string{"", "data.internal", "ftp://data.internal", "http://", "http://a?b", "http://a#b", "http://a b", ":"} {
 		_, err := account.NewClient(account.ClientOptions{BaseURL: base})

@@ -1,9 +1,9 @@
-// Package audit keeps the audit log of what was done with a business's connections, keys and data: who did it, through
-// which client, when, and how it ended. Each entry is written to the process's log, for the operator's own systems, and to
-// Redis streams of the business, bounded in length and age, for the owner's page.
+// Package audit is the audit log of a business's connections, keys and data: who did what, through which client, when, and with
+// what outcome. Each entry is written to the process log for the operator, and to Redis streams of the business, limited in
+// length and age, for the owners' activity page.
 //
-// An entry about a change is stored as pending before the change is made, and resolved afterwards: no change is without
-// an entry, even if the gateway dies in between.
+// The entry of a change is stored as pending before the change is made and resolved afterwards, so that every change has an entry
+// even if the gateway crashes in between.
 package audit
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
-// The actions. There are no others: Begin and Record refuse what is not in this list.
+// Actions. Begin and Record refuse others.
 const (
 	ConnectionApproved = "connection.approved" // Target: the client's host; Detail: the scopes
 	ConnectionDenied   = "connection.denied"
@@ -31,31 +31,31 @@ const (
 	ConnectionRevoked  = "connection.revoked"
 
 	KeyIssued  = "key.issued"  // Target: the public key
-	KeyRotated = "key.rotated" // Target: the public key; Detail: how long the old secret stays good
+	KeyRotated = "key.rotated" // Target: the public key; Detail: how long the old private key keeps working
 	KeyRevoked = "key.revoked" // Target: the public key
 
 	SessionStarted = "session.started" // signed in
-	SessionRefused = "session.refused" // wrong credentials, or too many attempts; of no business, so in the log only
+	SessionRefused = "session.refused" // wrong credentials or too many attempts; without a business, so in the process log only
 	SessionEnded   = "session.ended"   // signed out
 
 	ToolCalled = "tool.called" // a tool that writes; Target: the tool's name
 )
 
-// The outcomes.
+// Outcomes.
 const (
 	OutcomeOK      = "ok"
-	OutcomeRefused = "refused" // not allowed, or the person said no
-	OutcomeFailed  = "failed"  // allowed, and did not work
-	OutcomeUnknown = "unknown" // it was tried, and whether it was done could not be established
+	OutcomeRefused = "refused" // not allowed, or declined by the person
+	OutcomeFailed  = "failed"
+	OutcomeUnknown = "unknown" // attempted, but the result is not known
 )
 
-// Defaults and bounds.
+// Defaults and limits.
 const (
 	DefaultPrefix     = "gatehouse:connect:"
 	DefaultMaxEntries = 10_000
-	DefaultMaxAge     = 400 * 24 * time.Hour // a year, and some time to look back on it
+	DefaultMaxAge     = 400 * 24 * time.Hour // a year and a month
 
-	// ResolveWithin is how long a change may take: an entry that is pending for longer becomes OutcomeUnknown.
+	// ResolveWithin is the maximum time of a change. An entry that is pending for longer becomes OutcomeUnknown.
 	ResolveWithin = 10 * time.Minute
 
 	defaultTimeout = 2 * time.Second
@@ -63,32 +63,31 @@ const (
 	maxDetail      = 1024
 )
 
-// The errors of this package.
 var (
-	// ErrUnavailable says that Redis did not store or return entries. A resolved entry that Redis did not store is in the
-	// process's log all the same.
+	// ErrUnavailable is returned if Redis did not store or return entries. Resolved entries are in the process log
+	// nevertheless.
 	ErrUnavailable = errors.New("the audit log is unavailable")
 
-	// ErrInvalidEntry says that an entry names none of the actions or outcomes.
+	// ErrInvalidEntry is returned for an entry with an unknown action or outcome.
 	ErrInvalidEntry = errors.New("invalid audit entry")
 
-	// ErrBadCursor says that a cursor is not one that List has returned.
+	// ErrBadCursor is returned for a cursor that List has not returned.
 	ErrBadCursor = errors.New("invalid cursor of the audit log")
 )
 
-// Entry is one record of the audit log. When it is stored, texts become one line without invisible characters, of at most
-// 1024 characters (Detail) or 256 (the others).
+// Entry is one entry of the audit log. Before it is stored, each text becomes one line without invisible characters, of at most
+// 1024 (Detail) or 256 characters.
 type Entry struct {
-	Time        time.Time `json:"-"`                     // set by Redis: when the entry was resolved, or, if unknown, begun
-	BusinessID  string    `json:"business_id,omitempty"` // whose log; "" for what belongs to no business, which is logged only
+	Time        time.Time `json:"-"`                     // by Redis's clock, when the entry was resolved, or begun if unknown
+	BusinessID  string    `json:"business_id,omitempty"` // if "", the entry is written to the process log only
 	AccountID   string    `json:"account_id,omitempty"`  // who did it, or on whose behalf
 	AccountName string    `json:"account_name,omitempty"`
-	GrantID     string    `json:"grant_id,omitempty"`    // the connection, if it is about one
-	ClientName  string    `json:"client_name,omitempty"` // the assistant's name as it calls itself
-	Action      string    `json:"action"`                // one of the actions
-	Target      string    `json:"target,omitempty"`      // what it was done to
-	Outcome     string    `json:"outcome"`               // one of the outcomes
-	Detail      string    `json:"detail,omitempty"`      // a sentence for people; never a secret, never what a tool was told
+	GrantID     string    `json:"grant_id,omitempty"`    // the connection, if any
+	ClientName  string    `json:"client_name,omitempty"` // from the client's metadata
+	Action      string    `json:"action"`
+	Target      string    `json:"target,omitempty"` // what was affected
+	Outcome     string    `json:"outcome"`
+	Detail      string    `json:"detail,omitempty"` // for people; never a secret or a tool's arguments
 	RequestID   string    `json:"request_id,omitempty"`
 }
 
@@ -96,10 +95,10 @@ type Entry struct {
 type Options struct {
 	Redis      redis.UniversalClient // required
 	Prefix     string                // of the keys in Redis; default: DefaultPrefix
-	MaxEntries int64                 // kept in each stream of a business, about; default: DefaultMaxEntries
-	MaxAge     time.Duration         // an entry's; default: DefaultMaxAge
-	Timeout    time.Duration         // for Redis to store or return entries; default: 2s
-	Log        *zap.Logger           // required: every entry is written to it as well
+	MaxEntries int64                 // approximate length of each stream; default: DefaultMaxEntries
+	MaxAge     time.Duration         // of an entry; default: DefaultMaxAge
+	Timeout    time.Duration         // of a Redis call; default: 2s
+	Log        *zap.Logger           // gets every entry; required
 }
 
 // Log is the audit log of all businesses. It is safe for concurrent use.
@@ -107,8 +106,8 @@ type Options struct {
 // Redis holds for each business, in one slot:
 //
 //	{prefix}audit:{business}:access   stream: connections, keys and sign-ins
-//	{prefix}audit:{business}:tools    stream: tool calls, which cannot push out the others
-//	{prefix}audit:{business}:pending  hash: entries whose change is being made
+//	{prefix}audit:{business}:tools    stream: tool calls, apart so that they do not push out the others
+//	{prefix}audit:{business}:pending  hash: pending entries
 type Log struct {
 	o      Options
 	script *redis.Script
@@ -117,10 +116,10 @@ type Log struct {
 //go:embed audit.lua
 var script string
 
-// New makes an audit log. It asks Redis nothing yet.
+// New returns an audit log. It does not contact Redis.
 func New(o Options) (*Log, error) {
 	if o.Redis == nil || o.Log == nil {
-		return nil, errors.New("the audit log needs both Redis and a log")
+		return nil, errors.New("audit log: Redis and Log are required")
 	}
 	if o.Prefix == "" {
 		o.Prefix = DefaultPrefix
@@ -137,7 +136,7 @@ func New(o Options) (*Log, error) {
 	return &Log{o: o, script: redis.NewScript(script)}, nil
 }
 
-// Change is a change that is being made. Resolve or Drop ends it; whatever comes first counts.
+// Change is a pending change. The first call of Resolve or Drop ends it.
 type Change struct {
 	Entry // its fields may be completed until Resolve
 
@@ -146,7 +145,7 @@ type Change struct {
 	ended atomic.Bool
 }
 
-// Begin stores an entry as pending. With an error (ErrUnavailable, ErrInvalidEntry) the change must not be made.
+// Begin stores an entry as pending. If it returns an error (ErrUnavailable, ErrInvalidEntry), the change must not be made.
 func (l *Log) Begin(ctx context.Context, e Entry) (*Change, error) {
 	c := &Change{Entry: e, log: l, id: rand.Text()}
 	e.Outcome = OutcomeUnknown // unless it is resolved
@@ -160,28 +159,28 @@ func (l *Log) Begin(ctx context.Context, e Entry) (*Change, error) {
 	return c, nil
 }
 
-// Resolve says how the change ended. It does not end with ctx: what was done is recorded even if nobody waits for the
-// response any more. An entry that cannot be stored is in the process's log, and later in the business's as OutcomeUnknown.
+// Resolve stores the change's outcome. It ignores ctx's cancellation, so that a change is recorded even if the client has
+// disconnected. If it fails, the outcome is in the process log, and the business's log later has OutcomeUnknown.
 func (c *Change) Resolve(ctx context.Context, outcome string) {
 	if c.ended.Swap(true) {
 		return
 	}
 	c.Outcome = outcome
-	_ = c.log.store(ctx, c.id, c.Entry) // has written why
+	_ = c.log.store(ctx, c.id, c.Entry) // logs its own failures
 }
 
-// Drop removes the entry: nothing was changed, and nothing was refused.
+// Drop removes the entry of a change that was not made.
 func (c *Change) Drop(ctx context.Context) {
 	if c.ended.Swap(true) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.log.o.Timeout)
 	defer cancel()
-	_ = c.log.run(ctx, "drop", c.id, c.Entry) // it then becomes unknown
+	_ = c.log.run(ctx, "drop", c.id, c.Entry) // if it fails, the entry becomes OutcomeUnknown
 }
 
-// Record stores an entry about something that changes nothing, such as a refused attempt. It does not end with the
-// caller's context. An error (ErrUnavailable, ErrInvalidEntry) says that Redis does not have the entry; the log has it.
+// Record stores an entry that is not about a change, such as a refused attempt. It ignores ctx's cancellation. If it returns an
+// error (ErrUnavailable, ErrInvalidEntry), the entry is in the process log only.
 func (l *Log) Record(ctx context.Context, e Entry) error {
 	if e.Outcome == "" {
 		e.Outcome = OutcomeOK
@@ -208,7 +207,7 @@ func (l *Log) store(ctx context.Context, id string, e Entry) error {
 	return err
 }
 
-// run takes a step of audit.lua, and logs the entries that it has found to be unresolved.
+// run runs a step of audit.lua, and logs the entries that it found unresolved.
 func (l *Log) run(ctx context.Context, step, id string, e Entry) error {
 	entry, err := json.Marshal(e)
 	if err != nil {
@@ -245,12 +244,12 @@ func streamOf(action string) string {
 	return streamAccess
 }
 
-// key is a key of a business. Braces in its ID would decide the Cluster slot.
+// key returns a key of a business. It escapes braces in the ID, which would change the hash tag.
 func (l *Log) key(businessID, name string) string {
 	return l.o.Prefix + "audit:{" + strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D").Replace(businessID) + "}:" + name
 }
 
-// write writes an entry to the process's log.
+// write writes an entry to the process log.
 func (l *Log) write(e Entry) {
 	var fields []zap.Field
 	for _, f := range e.texts() {
@@ -276,7 +275,7 @@ func (e *Entry) valid() bool {
 	}
 }
 
-// texts are the fields with their names in the log.
+// texts returns the text fields with their names in the process log.
 func (e *Entry) texts() []struct {
 	name  string
 	value *string
@@ -308,7 +307,7 @@ func (e *Entry) clean() {
 	}
 }
 
-// decode reads an entry that run has stored. What cannot be read is left out: it is a record of the past, not a command.
+// decode decodes a stored entry, leaving out what is invalid.
 func decode(businessID, entry string) Entry {
 	var e Entry
 	_ = json.Unmarshal([]byte(entry), &e)

@@ -1,10 +1,10 @@
--- One step of the life of an entry. Running it again with the same arguments changes nothing more.
+-- Runs one step of an entry's life cycle. Running it again with the same arguments changes nothing.
 --
 -- KEYS   pending, streams...
 -- ARGV   1 step: "begin", "end", "drop" or "sweep"   2 number of the entry's stream among KEYS   3 id of the entry
---        4 the entry as JSON                         5 length of a stream, about                 6 age of an entry, ms
---        7 age at which a pending entry is taken for one that nobody resolves any more, ms
--- reply  the entries that nobody has resolved in time, as JSON
+--        4 the entry as JSON                         5 approximate maximum length of a stream
+--        6 maximum age of an entry, ms               7 age at which a pending entry becomes unknown, ms
+-- reply  the entries that became unknown, as JSON
 local call, step, stream, id = redis.call, ARGV[1], KEYS[tonumber(ARGV[2])], ARGV[3]
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -74,7 +74,7 @@ func entry(action, target string) audit.Entry {
 	return audit.Entry{BusinessID: "biz_1", AccountID: "acc_1", AccountName: "Ada", Action: action, Target: target}
 }
 
-func TestAnEntryComesBackAsItWasRecorded(t *testing.T) {
+func TestEntryRoundTrip(t *testing.T) {
 	t.Parallel()
 	log, logs := newLog(t, shared.Client(t))
 	ctx := t.Context()
@@ -105,7 +105,7 @@ func TestAnEntryComesBackAsItWasRecorded(t *testing.T) {
 	}
 }
 
-func TestABusinessSeesItsOwnEntriesOnly(t *testing.T) {
+func TestListReturnsOnlyTheBusinesssEntries(t *testing.T) {
 	t.Parallel()
 	log, _ := newLog(t, shared.Client(t))
 	ctx := t.Context()
@@ -117,7 +117,7 @@ func TestABusinessSeesItsOwnEntriesOnly(t *testing.T) {
 	}
 }
 
-func TestPagesHoldEachEntryOnce(t *testing.T) {
+func TestPaginationReturnsEachEntryOnce(t *testing.T) {
 	t.Parallel()
 	log, _ := newLog(t, shared.Client(t))
 	ctx := t.Context()
@@ -195,7 +195,7 @@ func TestListReturnsEntriesOfTheActionsGiven(t *testing.T) {
 	require.Empty(t, next, "a full last page says that it is the last")
 }
 
-func TestInvalidCursorsAreRefused(t *testing.T) {
+func TestInvalidCursorIsRejected(t *testing.T) {
 	t.Parallel()
 	log, _ := newLog(t, shared.Client(t))
 	for _, cursor := range []string{
@@ -208,7 +208,7 @@ func TestInvalidCursorsAreRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestEachStreamIsBoundedInLength(t *testing.T) {
+func TestStreamLengthIsLimited(t *testing.T) {
 	t.Parallel()
 	client := shared.Client(t)
 	log, _ := newLog(t, client, func(o *audit.Options) { o.MaxEntries = 100 })
@@ -226,7 +226,7 @@ func TestEachStreamIsBoundedInLength(t *testing.T) {
 	require.Equal(t, "999", entries[0].Target)
 }
 
-func TestEntriesAreBoundedInAge(t *testing.T) {
+func TestEntryAgeIsLimited(t *testing.T) {
 	t.Parallel()
 	client := shared.Client(t)
 	log, _ := newLog(t, client, func(o *audit.Options) { o.MaxAge = time.Hour })
@@ -249,7 +249,7 @@ func TestEntriesAreBoundedInAge(t *testing.T) {
 	require.LessOrEqual(t, left, time.Hour)
 }
 
-func TestTheLogHasWhatRedisDoesNotStore(t *testing.T) {
+func TestProcessLogHasEntriesThatRedisLost(t *testing.T) {
 	t.Parallel()
 	client := shared.Client(t)
 	require.NoError(t, client.Close())
@@ -262,7 +262,7 @@ func TestTheLogHasWhatRedisDoesNotStore(t *testing.T) {
 	require.ErrorIs(t, err, audit.ErrUnavailable)
 }
 
-func TestRecordDoesNotEndWithTheContext(t *testing.T) {
+func TestRecordIgnoresCancellation(t *testing.T) {
 	t.Parallel()
 	log, _ := newLog(t, shared.Client(t))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -273,7 +273,7 @@ func TestRecordDoesNotEndWithTheContext(t *testing.T) {
 	require.Len(t, entries, 1)
 }
 
-func TestAnEntryOfNoBusinessIsLoggedOnly(t *testing.T) {
+func TestEntryWithoutBusinessIsOnlyLogged(t *testing.T) {
 	t.Parallel()
 	client := shared.Client(t)
 	log, logs := newLog(t, client)
@@ -299,7 +299,7 @@ func TestOnlyKnownActionsAndOutcomesAreRecorded(t *testing.T) {
 	require.Empty(t, entries)
 }
 
-func TestTextsAreBoundedAndCleaned(t *testing.T) {
+func TestTextsAreLimitedAndCleaned(t *testing.T) {
 	t.Parallel()
 	log, logs := newLog(t, shared.Client(t))
 	ctx := t.Context()

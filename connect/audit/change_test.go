@@ -39,7 +39,7 @@ func abandon(t *testing.T, client redis.UniversalClient, ago time.Duration) {
 	}
 }
 
-func TestAChangeIsListedOnceItIsResolved(t *testing.T) {
+func TestResolvedChangeIsListed(t *testing.T) {
 	t.Parallel()
 	log, logs := newLog(t, shared.Client(t))
 	ctx := t.Context()
@@ -58,7 +58,7 @@ func TestAChangeIsListedOnceItIsResolved(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("audit").Len())
 }
 
-func TestAChangeThatNobodyResolvesIsListedAsUnknown(t *testing.T) {
+func TestUnresolvedChangeBecomesUnknown(t *testing.T) {
 	t.Parallel()
 	client := shared.Client(t)
 	log, logs := newLog(t, client)
@@ -98,7 +98,7 @@ func (again) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 	return next
 }
 
-func TestALostReplyNeitherDoublesNorLosesAnEntry(t *testing.T) {
+func TestLostReplyNeitherDuplicatesNorLosesAnEntry(t *testing.T) {
 	t.Parallel()
 	client := shared.Client(t)
 	client.AddHook(again{})
@@ -118,7 +118,7 @@ func TestALostReplyNeitherDoublesNorLosesAnEntry(t *testing.T) {
 	require.ElementsMatch(t, want, listed(t, log))
 }
 
-func TestNoChangeIsBegunWithoutItsEntry(t *testing.T) {
+func TestBeginFailsIfTheEntryIsNotStored(t *testing.T) {
 	t.Parallel()
 	t.Run("Redis unavailable", func(t *testing.T) {
 		t.Parallel()

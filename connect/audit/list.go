@@ -15,12 +15,12 @@ import (
 const (
 	maxPage     = 100
 	defaultPage = 25
-	batch       = 500 // entries of a stream that are read at once
+	batch       = 500 // entries per read of a stream
 )
 
-// List returns a business's entries, newest first: the first page for an empty cursor, and otherwise the one after that
-// which returned the cursor. Where actions are given, it returns entries of these only. limit is clamped into 1 to 100 and
-// is 25 if it is 0. next is empty at the end. It fails with ErrBadCursor or ErrUnavailable.
+// List returns a page of a business's entries, newest first, optionally of some actions only. cursor is the previous page's
+// next, or "" for the first page; next is "" at the end. limit is clamped to 1 to 100; 0 means 25. Its errors are ErrBadCursor
+// and ErrUnavailable.
 func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, actions ...string) (
 	entries []Entry, next string, err error,
 ) {
@@ -66,10 +66,10 @@ func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, ac
 type reader struct {
 	business string
 	key      string
-	actions  []string // none: all
-	at       string   // the ID of the last entry that was taken; "" at the beginning
-	read     string   // the ID of the last entry that was read
-	batch    []stored // read and not taken
+	actions  []string // empty: all
+	at       string   // ID of the last returned entry; "" at the beginning
+	read     string   // ID of the last entry read
+	batch    []stored // read but not returned
 	end      bool
 }
 
@@ -91,10 +91,10 @@ func parseID(id string) (parts [2]uint64) {
 	return parts
 }
 
-// position is that of a reader in a cursor.
+// position is the pattern of a reader's position in a cursor.
 const position = `([0-9]{1,19}-[0-9]{1,19})?`
 
-// readers are those of both streams. A stream that has none of the actions is not read.
+// readers returns the readers of both streams. A stream without any of the actions is not read.
 func (l *Log) readers(businessID, cursor string, actions []string) ([2]*reader, bool) {
 	var readers [2]*reader
 	at := []string{"", ""}
@@ -113,7 +113,7 @@ func (l *Log) readers(businessID, cursor string, actions []string) ([2]*reader, 
 	return readers, true
 }
 
-// fill reads on until there is an entry to take.
+// fill reads until the batch has an entry or the stream ends.
 func (r *reader) fill(ctx context.Context, l *Log) error {
 	for len(r.batch) == 0 && !r.end {
 		from := "+"
@@ -135,7 +135,7 @@ func (r *reader) fill(ctx context.Context, l *Log) error {
 	return nil
 }
 
-// decode reads an entry and when it was stored, or, if nobody resolved it, begun.
+// decode decodes an entry with its time.
 func (r *reader) decode(m redis.XMessage) Entry {
 	entry, _ := m.Values["entry"].(string)
 	e := decode(r.business, entry)

@@ -13,22 +13,21 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Filters are the arguments of the tools that search, too: their tags are keywords of the tools' input schemas. What is empty
-// is not sent, and does not matter.
+// Filters are also the arguments of search tools: their tags are keywords of the input schemas. Empty members are not sent.
 
-// List is what every list is asked with.
+// List is the arguments of every list.
 type List struct {
 	Limit  int    `json:"limit,omitzero" minimum:"1" maximum:"100" default:"25" jsonschema:"How many to return at most."`
-	Cursor string `json:"cursor,omitzero" minLength:"1" maxLength:"512" pattern:"^[\\x21-\\x7e]+$"` // the one that the part before gave
+	Cursor string `json:"cursor,omitzero" minLength:"1" maxLength:"512" pattern:"^[\\x21-\\x7e]+$"` // Page.Next
 }
 
-// Search is asked with words, all of which a record must have.
+// Search is the arguments of a list with a full-text query.
 type Search struct {
 	Query string `json:"query,omitzero" minLength:"1" maxLength:"200"`
 	List
 }
 
-// values are a filter as query parameters.
+// values encodes a filter as query parameters.
 func values(filter any) url.Values {
 	v := url.Values{}
 	r := reflect.ValueOf(filter)
@@ -48,7 +47,7 @@ func values(filter any) url.Values {
 	return v
 }
 
-// list reads a page of a list. is reports whether a record may be in it; nil: any of the business's.
+// list reads a page of a list. is reports whether a record may be in it; nil: any record of the business.
 func list[T record](
 	ctx context.Context, c *Client, by Caller, name string, filter any, is func(T) bool, path ...string,
 ) (Page[T], error) {
@@ -59,14 +58,14 @@ func list[T record](
 	return Page[T]{Items: response.items, Next: response.next}, nil
 }
 
-// one reads a record. is reports whether it is the one that the path names; nil: a business has only one.
+// one reads a record. is reports whether it is the one that the path names; nil if a business has only one.
 func one[T record](
 	ctx context.Context, c *Client, by Caller, name string, is func(T) bool, path ...string,
 ) (T, error) {
 	return change(ctx, c, by, name, http.MethodGet, nil, Write{}, is, path...)
 }
 
-// change creates or changes a record and reads it; is as for one.
+// change creates or changes a record and decodes it; is as in one.
 func change[T record](
 	ctx context.Context, c *Client, by Caller, name, method string, body any, w Write, is func(T) bool, path ...string,
 ) (T, error) {
@@ -78,12 +77,12 @@ func change[T record](
 	return response.record, nil
 }
 
-// remove deletes the record with the id that the path names.
+// remove deletes the record that the path names.
 func remove[ID comparable](ctx context.Context, c *Client, by Caller, w Write, id ID, path ...string) error {
 	return c.do(ctx, by, request{method: http.MethodDelete, path: path, write: w}, &gone[ID]{id: id})
 }
 
-// Patch holds the members to change, and null for those to clear.
+// Patch is a JSON merge patch (RFC 7396).
 type Patch map[string]any
 
 // Business returns the business.
@@ -96,7 +95,7 @@ func (c *Client) UpdateBusiness(ctx context.Context, by Caller, w Write, p Patch
 	return change(ctx, c, by, "business", http.MethodPatch, p, w, by.owns, "business")
 }
 
-// owns reports whether a business is the caller's.
+// owns returns a check whether a business is the caller's.
 func (by Caller) owns(b Business) bool { return b.ID == by.BusinessID }
 
 // Hours returns the opening hours.
@@ -128,7 +127,7 @@ func orEmpty[T any](s []T) []T {
 	return s
 }
 
-// ContactFilter says which contacts are asked for.
+// ContactFilter filters contacts.
 type ContactFilter struct {
 	Query  string        `json:"query,omitzero" minLength:"1" maxLength:"200" example:"halvorsen"`
 	Status ContactStatus `json:"status,omitzero"`
@@ -163,7 +162,7 @@ func (c *Client) DeleteContact(ctx context.Context, by Caller, w Write, id int64
 	return remove(ctx, c, by, w, id, "contacts", strconv.FormatInt(id, 10))
 }
 
-// ConversationFilter says which conversations are asked for.
+// ConversationFilter filters conversations.
 type ConversationFilter struct {
 	Query   string    `json:"query,omitzero" minLength:"1" maxLength:"200" example:"water heater"`
 	Channel Channel   `json:"channel,omitzero"`
@@ -172,7 +171,7 @@ type ConversationFilter struct {
 	List
 }
 
-// Conversations finds conversations, the last begun first.
+// Conversations finds conversations, newest first.
 func (c *Client) Conversations(ctx context.Context, by Caller, f ConversationFilter) (Page[Conversation], error) {
 	return list[Conversation](ctx, c, by, "conversations", f, nil, "conversations")
 }
@@ -188,7 +187,7 @@ func (c *Client) Calendars(ctx context.Context, by Caller, l List) (Page[Calenda
 	return list[Calendar](ctx, c, by, "calendars", l, nil, "calendars")
 }
 
-// AppointmentFilter says which appointments are asked for.
+// AppointmentFilter filters appointments.
 type AppointmentFilter struct {
 	From       time.Time         `json:"from,omitzero" jsonschema:"Only appointments that start at this instant or later." example:"2026-03-10T00:00:00-05:00"`
 	To         time.Time         `json:"to,omitzero" jsonschema:"Only appointments that start before this instant."`
@@ -220,7 +219,7 @@ func (c *Client) UpdatePersonality(ctx context.Context, by Caller, w Write, p Pa
 	)
 }
 
-// SetRules replaces the receptionist's rules. One that has the ID of a rule that is there keeps it.
+// SetRules replaces the receptionist's rules. Rules with the ID of an existing rule keep it.
 func (c *Client) SetRules(ctx context.Context, by Caller, w Write, rules []Rule) (Receptionist, error) {
 	body := map[string]any{"rules": orEmpty(rules)}
 	return change[Receptionist](ctx, c, by, "receptionist", http.MethodPut, body, w, nil, "receptionist", "rules")
@@ -231,23 +230,23 @@ func (c *Client) FAQs(ctx context.Context, by Caller, s Search) (Page[FAQ], erro
 	return list[FAQ](ctx, c, by, "faqs", s, nil, "receptionist", "faqs")
 }
 
-// FAQ returns one of them.
+// FAQ returns an FAQ.
 func (c *Client) FAQ(ctx context.Context, by Caller, id string) (FAQ, error) {
 	return one(ctx, c, by, "faq", func(r FAQ) bool { return r.ID == id }, "receptionist", "faqs", id)
 }
 
-// CreateFAQ adds one.
+// CreateFAQ adds an FAQ.
 func (c *Client) CreateFAQ(ctx context.Context, by Caller, w Write, p Patch) (FAQ, error) {
 	return change[FAQ](ctx, c, by, "faq", http.MethodPost, p, w, nil, "receptionist", "faqs")
 }
 
-// ReplaceFAQ replaces one.
+// ReplaceFAQ replaces an FAQ.
 func (c *Client) ReplaceFAQ(ctx context.Context, by Caller, w Write, id string, p Patch) (FAQ, error) {
 	is := func(r FAQ) bool { return r.ID == id }
 	return change(ctx, c, by, "faq", http.MethodPut, p, w, is, "receptionist", "faqs", id)
 }
 
-// DeleteFAQ deletes one.
+// DeleteFAQ deletes an FAQ.
 func (c *Client) DeleteFAQ(ctx context.Context, by Caller, w Write, id string) error {
 	return remove(ctx, c, by, w, id, "receptionist", "faqs", id)
 }
@@ -257,36 +256,36 @@ func (c *Client) Services(ctx context.Context, by Caller, s Search) (Page[Offeri
 	return list[Offering](ctx, c, by, "services", s, nil, "receptionist", "services")
 }
 
-// Service returns one of them.
+// Service returns a service.
 func (c *Client) Service(ctx context.Context, by Caller, id string) (Offering, error) {
 	is := func(r Offering) bool { return r.ID == id }
 	return one(ctx, c, by, "service", is, "receptionist", "services", id)
 }
 
-// CreateService adds one.
+// CreateService adds a service.
 func (c *Client) CreateService(ctx context.Context, by Caller, w Write, p Patch) (Offering, error) {
 	return change[Offering](ctx, c, by, "service", http.MethodPost, p, w, nil, "receptionist", "services")
 }
 
-// ReplaceService replaces one.
+// ReplaceService replaces a service.
 func (c *Client) ReplaceService(ctx context.Context, by Caller, w Write, id string, p Patch) (Offering, error) {
 	is := func(r Offering) bool { return r.ID == id }
 	return change(ctx, c, by, "service", http.MethodPut, p, w, is, "receptionist", "services", id)
 }
 
-// DeleteService deletes one.
+// DeleteService deletes a service.
 func (c *Client) DeleteService(ctx context.Context, by Caller, w Write, id string) error {
 	return remove(ctx, c, by, w, id, "receptionist", "services", id)
 }
 
-// InvoiceFilter says which invoices are asked for.
+// InvoiceFilter filters invoices.
 type InvoiceFilter struct {
 	Query  string        `json:"query,omitzero" minLength:"1" maxLength:"200"`
 	Status InvoiceStatus `json:"status,omitzero"`
 	List
 }
 
-// EstimateFilter says which estimates are asked for.
+// EstimateFilter filters estimates.
 type EstimateFilter struct {
 	Query         string         `json:"query,omitzero" minLength:"1" maxLength:"200"`
 	Status        EstimateStatus `json:"status,omitzero"`
@@ -294,7 +293,7 @@ type EstimateFilter struct {
 	List
 }
 
-// JobFilter says which jobs are asked for.
+// JobFilter filters jobs.
 type JobFilter struct {
 	Query  string    `json:"query,omitzero" minLength:"1" maxLength:"200"`
 	Status JobStatus `json:"status,omitzero" jsonschema:"The work's status."`
@@ -331,7 +330,7 @@ func (c *Client) Job(ctx context.Context, by Caller, id string) (Job, error) {
 	return one(ctx, c, by, "job", func(r Job) bool { return r.ID == id }, "jobs", id)
 }
 
-// Automations returns what can be run, in the order of names.
+// Automations returns the automations, by name.
 func (c *Client) Automations(ctx context.Context, by Caller, l List) (Page[Automation], error) {
 	return list[Automation](ctx, c, by, "automations", l, nil, "automations")
 }
@@ -348,35 +347,35 @@ func (c *Client) StartRun(
 	return change(ctx, c, by, "run", http.MethodPost, body, w, is, "automations", automationID, "runs")
 }
 
-// Run returns a run as it is now.
+// Run returns a run.
 func (c *Client) Run(ctx context.Context, by Caller, id string) (Run, error) {
 	return one(ctx, c, by, "run", func(r Run) bool { return r.ID == id }, "automation-runs", id)
 }
 
-// ObjectTypes returns the business's own kinds of records, without their schemas, in the order of names.
+// ObjectTypes returns the types of custom objects without their schemas, by name.
 func (c *Client) ObjectTypes(ctx context.Context, by Caller, l List) (Page[ObjectType], error) {
 	return list[ObjectType](ctx, c, by, "object_types", l, nil, "object-types")
 }
 
-// ObjectType returns a kind of records with its schema.
+// ObjectType returns a type of custom objects with its schema.
 func (c *Client) ObjectType(ctx context.Context, by Caller, name string) (DescribedType, error) {
 	is := func(t DescribedType) bool { return t.Name == name }
 	return one(ctx, c, by, "object_type", is, "object-types", name)
 }
 
-// Objects finds records of a kind, newest first.
+// Objects finds custom objects of a type, newest first.
 func (c *Client) Objects(ctx context.Context, by Caller, objectType string, s Search) (Page[Object], error) {
 	is := func(o Object) bool { return o.Type == objectType }
 	return list(ctx, c, by, "objects", s, is, "objects", objectType)
 }
 
-// Object returns a record of a kind.
+// Object returns a custom object.
 func (c *Client) Object(ctx context.Context, by Caller, objectType, id string) (Object, error) {
 	is := func(o Object) bool { return o.Type == objectType && o.ID == id }
 	return one(ctx, c, by, "object", is, "objects", objectType, id)
 }
 
-// CreateObject adds a record of a kind. The fields are a JSON object.
+// CreateObject adds a custom object. The fields are a JSON object.
 func (c *Client) CreateObject(
 	ctx context.Context, by Caller, w Write, objectType string, fields jsontext.Value,
 ) (Object, error) {
@@ -385,7 +384,7 @@ func (c *Client) CreateObject(
 	return change(ctx, c, by, "object", http.MethodPost, body, w, is, "objects", objectType)
 }
 
-// UpdateObject changes fields of a record: a JSON Merge Patch (RFC 7396).
+// UpdateObject changes fields of a custom object by a JSON merge patch.
 func (c *Client) UpdateObject(
 	ctx context.Context, by Caller, w Write, objectType, id string, fields jsontext.Value,
 ) (Object, error) {
@@ -394,7 +393,7 @@ func (c *Client) UpdateObject(
 	return change(ctx, c, by, "object", http.MethodPatch, body, w, is, "objects", objectType, id)
 }
 
-// DeleteObject deletes a record of a kind.
+// DeleteObject deletes a custom object.
 func (c *Client) DeleteObject(ctx context.Context, by Caller, w Write, objectType, id string) error {
 	return remove(ctx, c, by, w, id, "objects", objectType, id)
 }

@@ -25,7 +25,7 @@ func record(name, members string) string {
 	return `{"` + name + `":{"business_id":"biz_1",` + members + `}}`
 }
 
-func TestAnotherRecordThanTheOneAskedForIsRefusedWithAnAlarm(t *testing.T) {
+func TestWrongRecordIsRejectedWithAnAlarm(t *testing.T) {
 	t.Parallel()
 	write := data.Write{Key: "k"}
 	// drop makes a test of a method that returns a record.
@@ -219,16 +219,16 @@ func TestAnotherRecordThanTheOneAskedForIsRefusedWithAnAlarm(t *testing.T) {
 }
 
 // Text that is hidden in an id does not make it the id that was asked for.
-func TestIdsAreComparedAsTheyCame(t *testing.T) {
+func TestIDsAreComparedBeforeCleaning(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]error{
 		record("job", `"id":"a\u200b"`):                             data.ErrWrongRecord,
 		record("job", "\"id\":\"a\U000e0041\""):                     data.ErrWrongRecord,
-		`{"job":{"business_id":"biz_1\u200b","id":"a"}}`:            data.ErrForeign,
-		`{"job":{"business_id":"\u2060biz_1","id":"a"}}`:            data.ErrForeign,
-		`{"job":{"business_id\u200b":"biz_1","id":"a"}}`:            data.ErrForeign,
+		`{"job":{"business_id":"biz_1\u200b","id":"a"}}`:            data.ErrCrossTenant,
+		`{"job":{"business_id":"\u2060biz_1","id":"a"}}`:            data.ErrCrossTenant,
+		`{"job":{"business_id\u200b":"biz_1","id":"a"}}`:            data.ErrCrossTenant,
 		`{"job":{"business_id":"biz_1","id\u200b":"a","id":"b"}}`:   data.ErrWrongRecord,
-		`{"job\u200b":{"business_id":"biz_1","id":"a"}}`:            data.ErrForeign,
+		`{"job\u200b":{"business_id":"biz_1","id":"a"}}`:            data.ErrCrossTenant,
 		`{"job":{"business_id":"biz_1","id":"a","id\u200b":"b"}}`:   data.ErrUnexpected,
 		`{"job":{"business_id":"biz_1","id":"\u0061","name":"ok"}}`: nil,
 	} {
@@ -239,7 +239,7 @@ func TestIdsAreComparedAsTheyCame(t *testing.T) {
 	}
 }
 
-func TestWhatIsHiddenInARecordNeverLeavesTheClient(t *testing.T) {
+func TestHiddenCharactersAreRemovedFromResponses(t *testing.T) {
 	t.Parallel()
 	const hidden = "\u202e\u200b\u00ad\ufe01\U000e0041\u2063\u3164\x07\x1b"
 	dirty := func(s string) string {
@@ -319,7 +319,7 @@ func TestWhatIsHiddenInARecordNeverLeavesTheClient(t *testing.T) {
 	})
 }
 
-func TestAResponseThatCanBeReadInTwoWaysIsRefused(t *testing.T) {
+func TestAmbiguousResponseIsRejected(t *testing.T) {
 	t.Parallel()
 	deep := func(n int) string { return strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n) }
 	object := func(members string) string { return record("object", `"id":"a","type":"pets",`+members) }
@@ -378,8 +378,8 @@ func TestAResponseThatCanBeReadInTwoWaysIsRefused(t *testing.T) {
 	}
 }
 
-// TestEveryMemberThatIsPassedOnAsItIsHasABound: what is JSON of the service's own must not be deeper than others can read.
-func TestEveryMemberThatIsPassedOnAsItIsHasABound(t *testing.T) {
+// TestRawMembersAreLimited: what is JSON of the service's own must not be deeper than others can read.
+func TestRawMembersAreLimited(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", 65) + strings.Repeat("]", 65)
 	for name, test := range map[string]struct {
@@ -454,7 +454,7 @@ func TestOneDeadlineCoversBothAttempts(t *testing.T) {
 	require.WithinRange(t, transport.deadlines[0], began.Add(time.Hour), time.Now().Add(time.Hour))
 }
 
-func TestAWriteWhoseFirstAttemptWasLostStaysUncertain(t *testing.T) {
+func TestRetriedWriteStaysUncertain(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		status    int
@@ -498,7 +498,7 @@ func TestAWriteWhoseFirstAttemptWasLostStaysUncertain(t *testing.T) {
 	}
 }
 
-func TestAnErrorHoldsNothingButWhatItIsFor(t *testing.T) {
+func TestErrorContainsOnlyDocumentedParts(t *testing.T) {
 	t.Parallel()
 	const secret = "Jane of biz_2"
 	for name, test := range map[string]struct {

@@ -19,7 +19,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
-// Headers of the calls.
+// Request and response headers.
 const (
 	HeaderBusinessID     = "X-Business-Id"
 	HeaderAccountID      = "X-Account-Id"
@@ -29,40 +29,40 @@ const (
 	HeaderReplayed       = "Idempotency-Replayed"
 )
 
-// Defaults and bounds.
+// Defaults and limits.
 const (
 	DefaultTimeout         = 15 * time.Second
-	DefaultMaxResponseSize = 1 << 20 // bytes; a service is asked not to send more
+	DefaultMaxResponseSize = 1 << 20 // bytes
 
-	maxError      = 64 << 10 // bytes of an error's body that are read
+	maxError      = 64 << 10 // bytes of an error's body
 	maxDetails    = 32
 	maxText       = 500 // bytes of one text in an error
-	maxDepth      = 64  // of JSON that is passed on as it is
+	maxDepth      = 64  // of JSON that is passed on unchanged
 	maxRetryAfter = time.Hour
 )
 
-// Options say how to reach a data service.
+// Options of a [Client].
 type Options struct {
-	// BaseURL is the service's origin, without the path of the calls: "http://data.internal:8080". Required.
+	// BaseURL is the service's origin, such as "http://data.internal:8080". Required.
 	BaseURL string
 
-	// Transport carries the calls; it is where the gateway's own identity (the hop assertion) is put on. It finds the
-	// business and the request in the headers X-Business-Id and X-Request-Id. Default: http.DefaultTransport.
+	// Transport sends the requests and adds the hop assertion, for the business and request ID in X-Business-Id and
+	// X-Request-Id. Default: http.DefaultTransport.
 	Transport http.RoundTripper
 
-	// Timeout bounds one call with everything in it, the second attempt included. Default: DefaultTimeout.
+	// Timeout is the timeout of one call, including the retry. Default: DefaultTimeout.
 	Timeout time.Duration
 
-	// MaxResponseSize is how many bytes of an answer are read; a longer one is ErrUnexpected. Default: DefaultMaxResponseSize.
+	// MaxResponseSize is the maximum size of a response in bytes. Default: DefaultMaxResponseSize.
 	MaxResponseSize int64
 
-	// Log receives the alarms. Required.
+	// Log gets an error for every invalid response. Required.
 	Log *zap.Logger
 }
 
-// Client makes the calls of /connect/v1. It is safe for concurrent use, follows no redirects and keeps no cookies.
+// Client makes the calls of /connect/v1. It is safe for concurrent use.
 //
-// A call that could not be delivered is made once more if that is safe: reads, and writes under their idempotency key.
+// It retries reads, and writes with an idempotency key, once if the service is unavailable. It follows no redirects.
 type Client struct {
 	base            string
 	http            *http.Client
@@ -71,17 +71,17 @@ type Client struct {
 	log             *zap.Logger
 }
 
-// New makes a client. It fails if BaseURL is not an absolute http or https URL without query and fragment.
+// New returns a client.
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(o.BaseURL)
 	if err != nil {
-		return nil, fmt.Errorf("reading the data service's address: %w", err)
+		return nil, fmt.Errorf("parsing the data service's URL: %w", err)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("the data service's address %q is not an absolute http or https URL", u.Redacted())
+		return nil, fmt.Errorf("invalid data service URL %q: must be an absolute http or https URL without query", u.Redacted())
 	}
 	if o.Log == nil {
-		return nil, errors.New("the data service's client needs a log")
+		return nil, errors.New("data service client: Log is required")
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
@@ -101,22 +101,22 @@ func New(o Options) (*Client, error) {
 	}, nil
 }
 
-// Caller is whom a call is made for.
+// Caller identifies on whose behalf a call is made.
 type Caller struct {
 	BusinessID string // visible ASCII; required
 	AccountID  string // visible ASCII; required
 	RequestID  string // visible ASCII; for the service's log
 }
 
-// Key is an idempotency key: 1 to 255 visible ASCII characters. The same write under the same key is done once, for a day.
+// Key is an idempotency key: 1 to 255 visible ASCII characters. Services keep it for a day.
 type Key string
 
-// Write says how to do a call that changes something.
+// Write is the options of a call that changes something.
 type Write struct {
 	Key     Key   // required
-	Version int64 // do it only if the record still has this version; 0: whatever its version is
+	Version int64 // If-Match: change the record only if it has this version; 0: any
 
-	// Replayed is set to whether the answer is that of an earlier call under the same key. It may be nil.
+	// Replayed is set to whether the response is that of an earlier call with the same key. It may be nil.
 	Replayed *bool
 }
 
@@ -129,15 +129,15 @@ type request struct {
 	write  Write
 }
 
-// reply is what a response's JSON is decoded into, more than once if need be.
+// reply is what a response's JSON is decoded into, possibly twice.
 type reply interface {
-	// check returns ErrForeign, ErrWrongRecord or ErrUnexpected for a record that the call cannot have asked for.
+	// check returns ErrCrossTenant, ErrWrongRecord or ErrUnexpected for records that the call did not ask for.
 	check(business string) error
 }
 
 func (c *Client) do(ctx context.Context, by Caller, r request, into reply) error {
 	if by.BusinessID == "" || by.AccountID == "" {
-		return errors.New("a call to the data service for nobody")
+		return errors.New("calling the data service: business or account ID is missing")
 	}
 	var body []byte
 	if r.body != nil {
@@ -154,13 +154,13 @@ func (c *Client) do(ctx context.Context, by Caller, r request, into reply) error
 	}
 	err = read(response, by.BusinessID, into)
 	if cleaned := cleantext.JSON(response); err == nil && !bytes.Equal(cleaned, response) {
-		// The ids were compared before the text is cleaned: "7" and "7\u200b" are two records.
+		// IDs were checked before cleaning, because "7" and "7\u200b" are different records.
 		err = read(cleaned, by.BusinessID, into)
 	}
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, ErrForeign) || errors.Is(err, ErrWrongRecord) {
+	if errors.Is(err, ErrCrossTenant) || errors.Is(err, ErrWrongRecord) {
 		c.log.Error("ALARM: "+err.Error(),
 			zap.String("business_id", by.BusinessID), zap.String("request_id", by.RequestID),
 			zap.String("method", r.method), zap.Strings("path", r.path))
@@ -168,7 +168,7 @@ func (c *Client) do(ctx context.Context, by Caller, r request, into reply) error
 	return &Error{Kind: err, Status: status, Uncertain: r.method != http.MethodGet}
 }
 
-// read decodes and checks a response. A member name that an object has twice is ErrUnexpected.
+// read decodes and checks a response. Duplicate members are ErrUnexpected.
 func read(response []byte, business string, into reply) error {
 	if json.Unmarshal(response, into) != nil {
 		return ErrUnexpected
@@ -176,7 +176,7 @@ func read(response []byte, business string, into reply) error {
 	return into.check(business)
 }
 
-// deliver makes the call, twice if the first time was in vain and that is safe.
+// deliver makes the call and retries it once if that is safe.
 func (c *Client) deliver(ctx context.Context, by Caller, r request, body []byte) (int, []byte, error) {
 	uncertain := false
 	for attempt := 1; ; attempt++ {
@@ -190,7 +190,7 @@ func (c *Client) deliver(ctx context.Context, by Caller, r request, body []byte)
 		if !ok {
 			return 0, nil, err
 		}
-		// These responses say that the key is unknown, and so that the first attempt changed nothing.
+		// These errors imply that the service does not know the key, so that the first attempt changed nothing.
 		e.Uncertain = e.Uncertain ||
 			uncertain && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrConflict)
 		if !again || e.RetryAfter > 0 {
@@ -203,7 +203,7 @@ func (c *Client) deliver(ctx context.Context, by Caller, r request, body []byte)
 func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (int, []byte, error) {
 	escaped := make([]string, 0, len(r.path))
 	for _, p := range r.path {
-		// A dot segment would be cleaned away on the way, and be another path.
+		// Proxies would remove dot segments, which would result in another path.
 		if p == "" || p == "." || p == ".." {
 			return 0, nil, &Error{Kind: ErrNotFound}
 		}
@@ -219,7 +219,7 @@ func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (i
 	}
 	req, err := http.NewRequestWithContext(ctx, r.method, target, content)
 	if err != nil {
-		return 0, nil, fmt.Errorf("making a call to the data service: %w", err)
+		return 0, nil, fmt.Errorf("creating a request to the data service: %w", err)
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Accept-Encoding", "identity")
@@ -247,15 +247,15 @@ func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (i
 	if r.write.Replayed != nil {
 		*r.write.Replayed = res.Header.Get(HeaderReplayed) == "true"
 	}
-	answer, err := io.ReadAll(io.LimitReader(res.Body, c.maxResponseSize+1))
+	response, err := io.ReadAll(io.LimitReader(res.Body, c.maxResponseSize+1))
 	if err != nil {
 		return 0, nil, unreachable(err, write)
 	}
 	if media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err != nil || media != "application/json" ||
-		int64(len(answer)) > c.maxResponseSize {
+		int64(len(response)) > c.maxResponseSize {
 		return 0, nil, &Error{Kind: ErrUnexpected, Status: res.StatusCode, Uncertain: write}
 	}
-	return res.StatusCode, answer, nil
+	return res.StatusCode, response, nil
 }
 
 func unreachable(err error, write bool) error {
@@ -269,10 +269,10 @@ func unreachable(err error, write bool) error {
 	return &Error{Kind: kind, Uncertain: write, cause: err}
 }
 
-// failure makes an error of an answer that is not a success.
+// failure converts an error response.
 func (c *Client) failure(res *http.Response, by Caller, r request) error {
 	var body []byte
-	if res.StatusCode >= 200 { // 101 is followed by another protocol, which need not end
+	if res.StatusCode >= 200 { // the body of a 101 response may never end
 		body, _ = io.ReadAll(io.LimitReader(res.Body, maxError))
 	}
 	var said struct {
@@ -322,7 +322,7 @@ func (c *Client) failure(res *http.Response, by Caller, r request) error {
 	}
 	e.Details = clean(said.Details)
 	if e.Kind == ErrRefused || e.Kind == ErrUnexpected { //nolint:errorlint // set just above
-		c.log.Error("the data service's answer cannot be used", zap.Int("status", e.Status), zap.String("code", e.Code),
+		c.log.Error("invalid response from the data service", zap.Int("status", e.Status), zap.String("code", e.Code),
 			zap.String("method", r.method), zap.Strings("path", r.path), zap.String("business_id", by.BusinessID),
 			zap.String("request_id", by.RequestID))
 	}
@@ -349,7 +349,7 @@ func cleanCode(code string) string {
 	return code
 }
 
-// clean bounds what a service says about fields: it is shown to an assistant.
+// clean limits and cleans details, which are shown to an assistant.
 func clean(details []Detail) []Detail {
 	details = details[:min(len(details), maxDetails)]
 	for i := range details {

@@ -53,7 +53,7 @@ func says(status int, body string) http.HandlerFunc {
 	}
 }
 
-func TestACallCarriesWhoItIsForAndNothingElse(t *testing.T) {
+func TestCallCarriesOnlyTheCallersIdentity(t *testing.T) {
 	t.Parallel()
 	requests, bodies := make(chan *http.Request, 1), make(chan []byte, 1)
 	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +88,7 @@ func TestACallCarriesWhoItIsForAndNothingElse(t *testing.T) {
 	require.NotContains(t, string(written), "biz_1")
 }
 
-func TestListsAreAskedWithTheirFilters(t *testing.T) {
+func TestFiltersBecomeQueryParameters(t *testing.T) {
 	t.Parallel()
 	uris := make(chan string, 1)
 	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -105,7 +105,7 @@ func TestListsAreAskedWithTheirFilters(t *testing.T) {
 	require.Equal(t, "/connect/v1/appointments?calendar_id=c%261&contact_id=7&cursor=abc&from=2026-03-05T14%3A00%3A00Z&limit=10", <-uris)
 }
 
-func TestAPathIsNeverLeftByAnID(t *testing.T) {
+func TestIDCannotEscapeThePath(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("a call was made") })
 	for _, id := range []string{"", ".", ".."} {
@@ -116,7 +116,7 @@ func TestAPathIsNeverLeftByAnID(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestAnswersThatAreNotTheDocumentedShapeAreRefused(t *testing.T) {
+func TestUndocumentedResponseIsRejected(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
 		"not JSON":              "<html>",
@@ -142,7 +142,7 @@ func TestAnswersThatAreNotTheDocumentedShapeAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, data.ErrUnexpected)
 }
 
-func TestAnotherBusinesssRecordsAreRefusedWithAnAlarm(t *testing.T) {
+func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
 	t.Parallel()
 	for name, owner := range map[string]string{
 		"another": `"business_id":"biz_2",`, "none": "", "an empty one": `"business_id":"",`, "another case": `"business_id":"BIZ_1",`,
@@ -153,7 +153,7 @@ func TestAnotherBusinesssRecordsAreRefusedWithAnAlarm(t *testing.T) {
 			theirs := `{"id":"2",` + owner + `"name":"Theirs","owner_name":null,"time_zone":"UTC"}`
 			c, logs := serve(t, says(200, `{"calendars":[`+mine+`,`+theirs+`],"next_cursor":null}`))
 			page, err := c.Calendars(t.Context(), caller(), data.List{})
-			require.ErrorIs(t, err, data.ErrForeign)
+			require.ErrorIs(t, err, data.ErrCrossTenant)
 			require.ErrorIs(t, err, data.ErrUnexpected)
 			require.Empty(t, page)
 			require.Equal(t, 1, logs.FilterMessageSnippet("ALARM").Len())
@@ -162,12 +162,12 @@ func TestAnotherBusinesssRecordsAreRefusedWithAnAlarm(t *testing.T) {
 	}
 	c, logs := serve(t, says(200, `{"business_id":"biz_2","hours":[],"version":1,"updated_at":"2026-03-05T14:30:00Z"}`))
 	hours, err := c.Hours(t.Context(), caller())
-	require.ErrorIs(t, err, data.ErrForeign)
+	require.ErrorIs(t, err, data.ErrCrossTenant)
 	require.Empty(t, hours)
 	require.Equal(t, 1, logs.FilterMessageSnippet("ALARM").Len())
 }
 
-func TestErrorsAreWhatTheServiceMeans(t *testing.T) {
+func TestErrorResponsesAreMapped(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		status int
@@ -208,7 +208,7 @@ func TestErrorsAreWhatTheServiceMeans(t *testing.T) {
 	}
 }
 
-func TestWhatAnErrorSaysIsBounded(t *testing.T) {
+func TestErrorTextIsLimited(t *testing.T) {
 	t.Parallel()
 	details := make([]data.Detail, 100)
 	for i := range details {
@@ -232,7 +232,7 @@ func TestWhatAnErrorSaysIsBounded(t *testing.T) {
 	require.NotContains(t, err.Error(), "xxx")
 }
 
-func TestACallThatWasNotDeliveredIsMadeOnceMore(t *testing.T) {
+func TestUndeliveredCallIsRetriedOnce(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		key  data.Key
@@ -264,7 +264,7 @@ func TestACallThatWasNotDeliveredIsMadeOnceMore(t *testing.T) {
 	}
 }
 
-func TestASlowServiceIsNotWaitedForTwice(t *testing.T) {
+func TestTimeoutIsNotRetried(t *testing.T) {
 	t.Parallel()
 	var n atomic.Int64
 	leave := make(chan struct{})
@@ -287,7 +287,7 @@ func TestASlowServiceIsNotWaitedForTwice(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestAnAddressThatIsNoneIsRefused(t *testing.T) {
+func TestInvalidBaseURLIsRejected(t *testing.T) {
 	t.Parallel()
 	for _, base := range []string{"", "data.internal:8080", "ftp://data.internal", "http://", "http://data.internal?x=1", "http://d/#f"} {
 		_, err := data.New(data.Options{BaseURL: base, Log: zap.NewNop()})

@@ -1,7 +1,5 @@
-// Package data is the connection server's client to a business's data service: the calls under /connect/v1 that
-// docs/data-services.md describes, typed, bounded and checked.
+// Package data is a typed client for the calls under /connect/v1 of a data service, which docs/data-services.md describes.
 //
-// Every call is made for a [Caller]: one business, and the account on whose behalf it is done. Whatever a service sends
-// back that belongs to another business is refused ([ErrForeign]), and what is not the documented shape is refused as
-// well ([ErrUnexpected]); a service's own error pages never get past this package.
+// Every call is made for a [Caller]: a business and the account on whose behalf it is made. Responses with records of another
+// business ([ErrCrossTenant]) or of an undocumented form ([ErrUnexpected]) are refused, and error texts are limited and cleaned.
 package data

@@ -7,80 +7,79 @@ import (
 	"time"
 )
 
-// What a call can end with. Every error of a [Client]'s methods is one of these in the sense of errors.Is; most of them
-// are an [*Error], which says more.
+// Errors of a [Client]'s methods. Most of them are wrapped in an [*Error].
 var (
-	// ErrNotFound says that the business has no such record.
+	// ErrNotFound is returned if the business has no such record.
 	ErrNotFound = errors.New("no such record")
 
-	// ErrInvalid says that the service does not take what it was given; [Error.Details] name the fields.
+	// ErrInvalid is returned if the service does not accept the arguments; [Error.Details] name the fields.
 	ErrInvalid = errors.New("not accepted by the data service")
 
-	// ErrConflict says that the record, or what it depends on, is in a state in which this cannot be done.
-	ErrConflict = errors.New("in conflict with what is there")
+	// ErrConflict is returned if the state of the record, or of one that it depends on, does not allow the call.
+	ErrConflict = errors.New("in conflict with the state of the record")
 
-	// ErrVersion says that the record has changed since the version that the caller knows. It is an ErrConflict as well.
-	ErrVersion = fmt.Errorf("%w: the record has changed meanwhile", ErrConflict)
+	// ErrVersion is returned if the record does not have the version of the [Write]. It wraps ErrConflict.
+	ErrVersion = fmt.Errorf("%w: the record has changed", ErrConflict)
 
-	// ErrKeyReused says that an idempotency key was used before, for something else.
-	ErrKeyReused = errors.New("the idempotency key was used for something else")
+	// ErrKeyReused is returned if the idempotency key was used for another call.
+	ErrKeyReused = errors.New("the idempotency key was used for another call")
 
-	// ErrForbidden says that the account may not do this in its business.
+	// ErrForbidden is returned if the account may not do this in its business.
 	ErrForbidden = errors.New("not allowed for this account")
 
-	// ErrNoAccount says that the account is gone, may not sign in any more or belongs to another business now; or that
-	// the business is not active. It is an ErrForbidden as well.
+	// ErrNoAccount is returned if the account does not exist, may not sign in or belongs to another business, or if the
+	// business is not active. It wraps ErrForbidden.
 	ErrNoAccount = fmt.Errorf("%w: the account or its business is not active", ErrForbidden)
 
-	// ErrRefused says that the service does not accept the gateway itself: a fault of the installation.
+	// ErrRefused is returned if the service does not accept the gateway, which is a configuration error.
 	ErrRefused = errors.New("the data service refuses the gateway")
 
-	// ErrBusy says that the service wants fewer calls; [Error.RetryAfter] says when to come back.
+	// ErrBusy is returned if the service limits the rate of calls; see [Error.RetryAfter].
 	ErrBusy = errors.New("the data service is busy")
 
-	// ErrUnavailable says that the service could not be reached, or could not answer.
+	// ErrUnavailable is returned if the service is unreachable or failed.
 	ErrUnavailable = errors.New("the data service is unavailable")
 
-	// ErrTimeout says that the service did not answer in time. It is an ErrUnavailable as well.
-	ErrTimeout = fmt.Errorf("%w: it did not answer in time", ErrUnavailable)
+	// ErrTimeout is returned if the service did not respond in time. It wraps ErrUnavailable.
+	ErrTimeout = fmt.Errorf("%w: timeout", ErrUnavailable)
 
-	// ErrUnexpected says that the service's answer is not what docs/data-services.md describes.
-	ErrUnexpected = errors.New("the data service's answer cannot be used")
+	// ErrUnexpected is returned if the response is not as docs/data-services.md describes.
+	ErrUnexpected = errors.New("invalid response from the data service")
 
-	// ErrForeign says that the service's answer holds records of another business. None of it is returned, and it is
-	// logged as an alarm. It is an ErrUnexpected as well.
-	ErrForeign = fmt.Errorf("%w: it holds another business's records", ErrUnexpected)
+	// ErrCrossTenant is returned if the response contains records of another business. It is logged as an alarm. It wraps
+	// ErrUnexpected.
+	ErrCrossTenant = fmt.Errorf("%w: records of another business", ErrUnexpected)
 
-	// ErrWrongRecord says that the service's response is about another record than the one that the call names. It is
-	// not returned, and it is logged as an alarm. It is an ErrUnexpected as well.
-	ErrWrongRecord = fmt.Errorf("%w: it is about another record", ErrUnexpected)
+	// ErrWrongRecord is returned if the response is not about the record that the call names. It is logged as an alarm. It
+	// wraps ErrUnexpected.
+	ErrWrongRecord = fmt.Errorf("%w: another record than requested", ErrUnexpected)
 )
 
-// Detail is what is wrong with one field of what was sent.
+// Detail is an error in one field of a request.
 type Detail struct {
-	Field   string `json:"field"`             // the member's name, dotted where nested
-	Problem string `json:"problem"`           // for people
-	Allowed string `json:"allowed,omitempty"` // what would be accepted, for people
+	Field   string `json:"field"` // dotted path
+	Problem string `json:"problem"`
+	Allowed string `json:"allowed,omitempty"`
 }
 
-// Error is a call that did not succeed.
+// Error is the error of a failed call.
 type Error struct {
 	Kind    error    // one of this package's sentinels
-	Status  int      // of the answer; 0 if there was none
-	Code    string   // the service's, if it gave one
-	Message string   // the service's sentence for people, if it gave one: one line of at most 500 bytes
+	Status  int      // of the response; 0 if there was none
+	Code    string   // from the response, if any
+	Message string   // from the response, if any: one line of at most 500 bytes
 	Details []Detail // at most 32
 
-	// Uncertain says that a call that changes something may have done so all the same: it was sent, and no answer that
-	// can be used came back. Repeating it with the same idempotency key is safe.
+	// Uncertain is true if the call may have changed something, because it was sent and no valid response came back. Retrying
+	// it with the same idempotency key is safe.
 	Uncertain bool
 
-	RetryAfter time.Duration // 0 if the service said nothing
+	RetryAfter time.Duration // 0 if absent
 
 	cause error
 }
 
-// Error is a text for logs. It holds nothing of the service's answer but its status and code.
+// Error returns a text for logs, which contains nothing of the response except status and code.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Kind.Error())
@@ -97,7 +96,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the kind, and the cause if there is one.
+// Unwrap returns the kind and the cause.
 func (e *Error) Unwrap() []error {
 	if e.cause == nil {
 		return []error{e.Kind}

@@ -63,7 +63,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestAResponseThatIsNotWholeIsNotUsed(t *testing.T) {
+func TestTruncatedResponseIsRejected(t *testing.T) {
 	t.Parallel()
 	body := record("job", `"id":"a"`)
 	const json = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -110,7 +110,7 @@ func TestSwitchingProtocolsEndsTheCall(t *testing.T) {
 	require.True(t, e.Uncertain)
 }
 
-func TestACompressedResponseIsNotExpanded(t *testing.T) {
+func TestCompressedResponseIsNotDecompressed(t *testing.T) {
 	t.Parallel()
 	var small bytes.Buffer
 	z := gzip.NewWriter(&small)

@@ -11,11 +11,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Owner is the business that a record belongs to. It is read and checked; it is never written, so that it does not travel
-// on to an assistant, which knows one business only.
+// Owner is the business that a record belongs to. It is decoded and checked but never encoded, because assistants must not see
+// it.
 type Owner string
 
-// IsZero is always true: "omitzero" leaves the owner out of everything that is written.
+// IsZero returns true, so that "omitzero" always omits the owner.
 func (Owner) IsZero() bool { return true }
 
 // Owned is embedded in every record.
@@ -25,7 +25,7 @@ type Owned struct {
 
 func (o Owned) owner() Owner { return o.BusinessID }
 
-// values are the members of a record that the client passes on as JSON.
+// values returns the members of a record that are passed on as raw JSON.
 func (Owned) values() []jsontext.Value { return nil }
 
 type record interface {
@@ -33,11 +33,11 @@ type record interface {
 	values() []jsontext.Value
 }
 
-// check compares a record with the call: ErrForeign, ErrWrongRecord, ErrUnexpected.
+// check returns ErrCrossTenant, ErrWrongRecord or ErrUnexpected if the record does not match the call.
 func check[T record](r T, business string, is func(T) bool) error {
 	switch {
 	case string(r.owner()) != business:
-		return ErrForeign
+		return ErrCrossTenant
 	case is != nil && !is(r):
 		return ErrWrongRecord
 	}
@@ -49,14 +49,14 @@ func check[T record](r T, business string, is func(T) bool) error {
 	return nil
 }
 
-// readable reports whether a parser may be expected to read v: it is not nested deeper than maxDepth, and its numbers are within
-// the range of a double (RFC 7493, section 2.2).
+// readable reports whether v is nested at most maxDepth levels and its numbers fit a double (RFC 7493, section 2.2), which all
+// parsers can be expected to support.
 func readable(v jsontext.Value) bool {
 	d := jsontext.NewDecoder(bytes.NewReader(v))
 	for {
 		token, err := d.ReadToken()
 		if err != nil {
-			return errors.Is(err, io.EOF) // the whole value has been read as JSON before
+			return errors.Is(err, io.EOF) // v is known to be valid JSON
 		}
 		if token.Kind() == jsontext.KindNumber {
 			_, err = token.Float()
@@ -67,13 +67,13 @@ func readable(v jsontext.Value) bool {
 	}
 }
 
-// Page is a part of a list.
+// Page is a page of a list.
 type Page[T any] struct {
 	Items []T
-	Next  string // the cursor of the next part; "" at the end
+	Next  string // cursor of the next page; "" at the end
 }
 
-// page reads {"<name>":[…],"next_cursor":…}.
+// page decodes {"<name>":[…],"next_cursor":…}.
 type page[T record] struct {
 	name  string
 	is    func(T) bool
@@ -81,7 +81,7 @@ type page[T record] struct {
 	next  string
 }
 
-// UnmarshalJSONFrom reads the list in one go.
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (p *page[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	p.items, p.next = nil, ""
 	err := eachMember(d, func(name string) error {
@@ -97,9 +97,9 @@ func (p *page[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	case err != nil:
 		return err
 	case p.items == nil:
-		return fmt.Errorf("there is no list %q", p.name)
+		return fmt.Errorf("missing list %q", p.name)
 	case !validCursor(p.next):
-		return errors.New("next_cursor is no cursor")
+		return errors.New("invalid next_cursor")
 	}
 	return nil
 }
@@ -113,14 +113,14 @@ func (p *page[T]) check(business string) error {
 	return nil
 }
 
-// eachMember reads an object and calls read for the value of each of its members.
+// eachMember decodes an object and calls read for the value of each member.
 func eachMember(d *jsontext.Decoder, read func(name string) error) error {
 	token, err := d.ReadToken()
 	if err != nil {
 		return err
 	}
 	if token.Kind() != jsontext.KindBeginObject {
-		return errors.New("it is no object")
+		return errors.New("not an object")
 	}
 	for d.PeekKind() != jsontext.KindEndObject {
 		name, err := d.ReadToken()
@@ -147,14 +147,14 @@ func validCursor(s string) bool {
 	return true
 }
 
-// single reads {"<name>":{…}}, or a record that stands for itself if there is no name.
+// single decodes {"<name>":{…}}, or the record itself if there is no name.
 type single[T record] struct {
 	name   string
 	is     func(T) bool
 	record T
 }
 
-// UnmarshalJSONFrom reads the record in one go.
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (s *single[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	var none T
 	s.record = none
@@ -171,13 +171,13 @@ func (s *single[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 
 func (s *single[T]) check(business string) error { return check(s.record, business, s.is) }
 
-// gone reads the response to a DELETE, {"deleted":true,"id":…}.
+// gone decodes the response to a DELETE, {"deleted":true,"id":…}.
 type gone[ID comparable] struct {
 	id   ID
 	same bool // the response is about the record with this id
 }
 
-// UnmarshalJSONFrom reads the response, which has to say that the record was deleted.
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (g *gone[ID]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	var said struct {
 		Deleted bool `json:"deleted"`
@@ -187,7 +187,7 @@ func (g *gone[ID]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 		return err
 	}
 	if !said.Deleted {
-		return errors.New("it does not say that anything was deleted")
+		return errors.New("deleted is not true")
 	}
 	g.same = said.ID == g.id
 	return nil
@@ -200,8 +200,8 @@ func (g *gone[ID]) check(string) error {
 	return nil
 }
 
-// The tags of records and of what they are made of are keywords of JSON Schema: the schemas of the tools that an assistant calls
-// are derived from these types, and no record that does not meet its schema reaches an assistant.
+// The tags of records are JSON Schema keywords: package mcp derives the output schemas of tools from these types, and records
+// that violate them do not reach an assistant.
 
 // Business is the business itself.
 type Business struct {
@@ -219,7 +219,7 @@ type Business struct {
 	UpdatedAt     time.Time `json:"updated_at"`
 }
 
-// Hours are when a business is open, on its own clocks.
+// Hours are the opening hours of a business, in its time zone.
 type Hours struct {
 	Owned
 
@@ -269,7 +269,7 @@ type Contact struct {
 	Version       int64         `json:"version" minimum:"0" maximum:"9007199254740991" jsonschema:"For if_version."`
 }
 
-// Conversation is one that the receptionist had. What callers said, their names and the summary are strangers' texts.
+// Conversation is a conversation of the receptionist. Messages, callers' names and the summary are untrusted.
 type Conversation struct {
 	Owned
 
@@ -283,7 +283,7 @@ type Conversation struct {
 	Outcome       ConversationOutcome `json:"outcome"`
 	Summary       *string             `json:"summary"`
 	MessageCount  int                 `json:"message_count"`
-	Messages      []Message           `json:"messages,omitzero"` // only where one conversation was asked for
+	Messages      []Message           `json:"messages,omitzero"` // only from Client.Conversation
 }
 
 // Message is what was said.
@@ -294,7 +294,7 @@ type Message struct {
 	Text string    `json:"text"`
 }
 
-// Calendar is one that appointments stand in.
+// Calendar is a calendar of appointments.
 type Calendar struct {
 	Owned
 
@@ -304,7 +304,7 @@ type Calendar struct {
 	TimeZone  string  `json:"time_zone" maxLength:"64"`
 }
 
-// Appointment is one in a calendar.
+// Appointment is an appointment in a calendar.
 type Appointment struct {
 	Owned
 
@@ -379,7 +379,7 @@ type Offering struct {
 	UpdatedAt       time.Time `json:"updated_at"`
 }
 
-// Invoice is one that the business has written. Money is decimal text.
+// Invoice is an invoice of the business. Money is decimal text.
 type Invoice struct {
 	Owned
 
@@ -405,7 +405,7 @@ type Invoice struct {
 	UpdatedAt     time.Time     `json:"updated_at"`
 }
 
-// Estimate is one that the business has made. Money is decimal text.
+// Estimate is an estimate of the business. Money is decimal text.
 type Estimate struct {
 	Owned
 
@@ -451,7 +451,7 @@ type Job struct {
 	UpdatedAt          time.Time `json:"updated_at"`
 }
 
-// Automation is something that the business can have done.
+// Automation is an automation of the business.
 type Automation struct {
 	Owned
 
@@ -465,7 +465,7 @@ type Automation struct {
 
 func (a Automation) values() []jsontext.Value { return []jsontext.Value{a.InputSchema} }
 
-// LastRun is what an automation did last.
+// LastRun is the last run of an automation.
 type LastRun struct {
 	ID         string     `json:"id" maxLength:"255"`
 	Status     RunStatus  `json:"status"`
@@ -480,7 +480,7 @@ const (
 	RunFailed    RunStatus = "failed"
 )
 
-// Run is an automation at work, or what it did.
+// Run is a run of an automation.
 type Run struct {
 	Owned
 
@@ -498,12 +498,12 @@ type Run struct {
 	Error        *RunError      `json:"error"`
 }
 
-// Ended reports whether nothing more will happen in the run.
+// Ended reports whether the run has succeeded or failed.
 func (r Run) Ended() bool { return r.Status == RunSucceeded || r.Status == RunFailed }
 
 func (r Run) values() []jsontext.Value { return []jsontext.Value{r.Input, r.Result} }
 
-// Step is a part of a run.
+// Step is a step of a run.
 type Step struct {
 	Name       string     `json:"name" maxLength:"255"`
 	Status     StepStatus `json:"status"`
@@ -518,7 +518,7 @@ type RunError struct {
 	Message string `json:"message" maxLength:"2000"`
 }
 
-// ObjectType is a kind of records that a business has made up itself.
+// ObjectType is a type of custom objects.
 type ObjectType struct {
 	Owned
 
@@ -528,7 +528,7 @@ type ObjectType struct {
 	ObjectCount int     `json:"object_count" minimum:"0" maximum:"9007199254740991"`
 }
 
-// DescribedType is one with the JSON Schema of its fields.
+// DescribedType is an object type with the JSON Schema of its fields.
 type DescribedType struct {
 	ObjectType
 
@@ -537,7 +537,7 @@ type DescribedType struct {
 
 func (t DescribedType) values() []jsontext.Value { return []jsontext.Value{t.Schema} }
 
-// Object is a record of such a kind.
+// Object is a custom object.
 type Object struct {
 	Owned
 

@@ -1,6 +1,6 @@
 package data
 
-// Strings that are one of a few, which tools list in their schemas.
+// Enumerations. Package mcp has their values in its schemas.
 type (
 	// Day is a day of the week.
 	Day string

@@ -24,7 +24,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 )
 
-func TestOnlyWhatTheScopesAllowIsListed(t *testing.T) {
+func TestToolsListContainsOnlyToolsTheScopesAllow(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	s.allow("narrow", s.owner, "contacts:read receptionist:write")
@@ -41,7 +41,7 @@ func TestOnlyWhatTheScopesAllowIsListed(t *testing.T) {
 	})
 }
 
-func TestAToolBeyondTheScopesIs403NamingAllScopesNeeded(t *testing.T) {
+func TestMissingScopeIs403WithAllRequiredScopes(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	s.allow("narrow", s.owner, "mcp:read")
@@ -58,7 +58,7 @@ func TestAToolBeyondTheScopesIs403NamingAllScopesNeeded(t *testing.T) {
 }
 
 // JSON-RPC ids come back exactly as sent, whoever serves the message.
-func TestIDsComeBackAsSent(t *testing.T) {
+func TestResponseIDEqualsRequestID(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	for _, id := range []string{`7`, `-7`, `0`, `1.5`, `1e308`, `-0`, `1000000000000000000000000000000`, `9007199254740993`, `"a \u00e9"`, `""`} {
@@ -77,7 +77,7 @@ func TestIDsComeBackAsSent(t *testing.T) {
 	}
 }
 
-func TestAHeaderGivenTwiceIsRefused(t *testing.T) {
+func TestDuplicateTransportHeaderIsRejected(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	for _, name := range []string{"Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version"} {
@@ -88,7 +88,7 @@ func TestAHeaderGivenTwiceIsRefused(t *testing.T) {
 	}
 }
 
-func TestBatchesAreRefused(t *testing.T) {
+func TestBatchesAreRejected(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	for _, era := range []string{modern, legacy, "2025-03-26"} {
@@ -99,7 +99,7 @@ func TestBatchesAreRefused(t *testing.T) {
 }
 
 // A number that is whole is an integer to a schema, however it is written.
-func TestWholeNumbersInEveryFormAreIDs(t *testing.T) {
+func TestIntegersInEveryNotationAreAccepted(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
@@ -112,7 +112,7 @@ func TestWholeNumbersInEveryFormAreIDs(t *testing.T) {
 	require.Contains(t, read(t, s.post("bearer", legacy, body, nil)), "INVALID_ARGUMENTS")
 }
 
-func TestTheAuthorizationServerNamesTheScopesOfAStepUp(t *testing.T) {
+func TestStepUpChallengeNamesRequiredScopes(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared, func(o *mcp.Options) {
 		log, err := audit.New(audit.Options{Redis: o.Redis, Log: zap.NewNop()})
@@ -130,7 +130,7 @@ func TestTheAuthorizationServerNamesTheScopesOfAStepUp(t *testing.T) {
 	require.Contains(t, res.Header.Get("WWW-Authenticate"), `scope="contacts:read receptionist:read receptionist:write"`)
 }
 
-func TestAMessageThatTwoReadersReadDifferentlyGetsNoFurther(t *testing.T) {
+func TestAmbiguousMessageIsNotPassedOn(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	s.allow("narrow", s.owner, "mcp:read")
@@ -147,7 +147,7 @@ func TestAMessageThatTwoReadersReadDifferentlyGetsNoFurther(t *testing.T) {
 	require.Zero(t, s.upstream.count(http.MethodPost, ""))
 }
 
-func TestAnotherBusinesssIDsAreLikeNone(t *testing.T) {
+func TestIDOfAnotherBusinessIsNotFound(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	s.allow("other", s.other, "mcp:use")
@@ -180,7 +180,7 @@ func TestAnotherBusinesssIDsAreLikeNone(t *testing.T) {
 	require.Contains(t, fails(t, mine, "receptionist_service_delete", object{"id": service, "confirm": true}), "NOT_FOUND")
 }
 
-func TestARecordOfAnotherBusinessNeverReachesAnAssistant(t *testing.T) {
+func TestCrossTenantRecordNeverReachesAnAssistant(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
@@ -198,7 +198,7 @@ func TestARecordOfAnotherBusinessNeverReachesAnAssistant(t *testing.T) {
 	}
 }
 
-func TestADataServicesOwnWordsDoNotLeak(t *testing.T) {
+func TestDataServiceErrorTextDoesNotLeak(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
@@ -233,7 +233,7 @@ func TestADataServicesOwnWordsDoNotLeak(t *testing.T) {
 	require.NotContains(t, said, "on purpose")
 }
 
-func TestTheClientsTokenNeverGoesUpstream(t *testing.T) {
+func TestAccessTokenIsNeverSentUpstream(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
@@ -253,7 +253,7 @@ func TestTheClientsTokenNeverGoesUpstream(t *testing.T) {
 	}
 }
 
-func TestOtherOriginsAreRefused(t *testing.T) {
+func TestForeignOriginIsRejected(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared, func(o *mcp.Options) { o.Origins = []string{"https://inspector.example"} })
 	own := strings.TrimSuffix(s.url, "/mcp")
@@ -284,7 +284,7 @@ func TestOtherOriginsAreRefused(t *testing.T) {
 	}
 }
 
-func TestPreflightsOfOriginsThatMayCallAreAnswered(t *testing.T) {
+func TestPreflightOfAllowedOriginSucceeds(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared, func(o *mcp.Options) { o.Origins = []string{"https://inspector.example"} })
 	front := s.server.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
@@ -306,7 +306,7 @@ func TestPreflightsOfOriginsThatMayCallAreAnswered(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, ask(http.MethodOptions, "https://evil.example").Code)
 }
 
-func TestBodiesAreBounded(t *testing.T) {
+func TestOversizedBodyIsRejected(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared, func(o *mcp.Options) { o.MaxBody = 4096 })
 	for _, edit := range []func(*http.Request){nil, func(r *http.Request) { r.ContentLength = -1 }} {
@@ -315,7 +315,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 }
 
-func TestDeepArgumentsAreRefused(t *testing.T) {
+func TestDeeplyNestedArgumentsAreRejected(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	eachEra(t, func(t *testing.T, era string) {
@@ -332,7 +332,7 @@ func TestDeepArgumentsAreRefused(t *testing.T) {
 	})
 }
 
-func TestMethodsThatAreNotOfferedAreNotFound(t *testing.T) {
+func TestUnsupportedMethodIsNotFound(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	for _, method := range []string{"prompts/list", "resources/list", "resources/templates/list", "completion/complete"} {
@@ -363,7 +363,7 @@ func TestMethodsThatAreNotOfferedAreNotFound(t *testing.T) {
 }
 
 // That an account is gone ends the connection before a call gets here: see package oauth.
-func TestAnAccountsServiceThatIsUnavailableIsNoneOfTheAssistantsDoing(t *testing.T) {
+func TestAccountsServiceOutageIsReportedAsTemporary(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
@@ -379,7 +379,7 @@ func TestAnAccountsServiceThatIsUnavailableIsNoneOfTheAssistantsDoing(t *testing
 	require.Zero(t, s.upstream.count(http.MethodPost, "contacts"))
 }
 
-func TestWhatAMemberMayNotDoTheDataServiceRefuses(t *testing.T) {
+func TestDataServiceDecidesWhatAMemberMayDo(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
@@ -398,7 +398,7 @@ func (brokenLimiter) Allow(context.Context, string) (time.Duration, error) {
 	panic("an answer of no known kind")
 }
 
-func TestALimiterThatPanicsFailsTheCallAndNothingElse(t *testing.T) {
+func TestLimiterPanicFailsOnlyTheCall(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared, func(o *mcp.Options) { o.Limiter = brokenLimiter{} })
 	for _, era := range []string{modern, legacy} {
@@ -413,7 +413,7 @@ func TestALimiterThatPanicsFailsTheCallAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestAConnectionsCallsAreCounted(t *testing.T) {
+func TestCallsAreRateLimitedPerConnection(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	limited := newSetup(t, shared, func(o *mcp.Options) { o.Limiter = mcp.NewLimiter(o.Redis, "", 5) })
@@ -437,7 +437,7 @@ func TestAConnectionsCallsAreCounted(t *testing.T) {
 	call(t, s.connect(modern, "bearer", nil), "calendars_list", nil)
 }
 
-func TestWhatIsHiddenInARecordIsTakenOut(t *testing.T) {
+func TestHiddenCharactersAreRemovedFromRecords(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
@@ -449,7 +449,7 @@ func TestWhatIsHiddenInARecordIsTakenOut(t *testing.T) {
 	require.Equal(t, "Seen, and 👩\u200d🔧 too", contact["notes"])
 }
 
-func TestStrangersWordsAreMarkedAndFenced(t *testing.T) {
+func TestUntrustedTextIsMarkedAndFenced(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
@@ -483,7 +483,7 @@ func TestStrangersWordsAreMarkedAndFenced(t *testing.T) {
 	require.Len(t, lines, 5, "a stranger's text has lines of its own outside of JSON")
 }
 
-func TestNoLevelOfTheLogIsComplainedAbout(t *testing.T) {
+func TestEveryLogLevelWorksWithTheSDKLogger(t *testing.T) {
 	t.Parallel()
 	for _, level := range []zapcore.Level{zap.DebugLevel, zap.InfoLevel, zap.WarnLevel, zap.ErrorLevel} {
 		var complaints zaptest.Buffer

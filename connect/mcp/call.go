@@ -21,37 +21,37 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 )
 
-// toolCall is one call of a tool, as its message was read. What is validated, done, recorded and sent upstream comes from these
-// values.
+// toolCall is one call of a tool. Validation, the audit log and the request to the data service all use these values, so that
+// they cannot disagree about what the client sent.
 type toolCall struct {
 	server *Server
 	tool   *tool
-	grant  grantOf
+	grant  requestGrant
 
 	id            jsontext.Value // of the JSON-RPC message
-	modern        bool           // of a revision without initialization
+	modern        bool           // of revision 2026-07-28
 	arguments     jsontext.Value // an object
-	progressToken jsontext.Value // nil: the client wants no progress notifications
-	asks          bool           // the client can put questions to the person
-	response      *elicited      // the person's, nil if there is none
-	state         string         // which question it answers
+	progressToken jsontext.Value // nil if the client did not ask for progress notifications
+	canElicit     bool           // the client supports form elicitation
+	elicitResult  *elicitResult  // the person's response to a question, nil if there is none
+	requestState  string         // identifies the question that elicitResult answers
 
 	account account.Account
 	by      data.Caller
 	stream  *eventStream
 
-	// What came of it, beside a result or an error.
-	target  string       // what it was done to, for the audit log
-	refused bool         // the person said no: nothing was done
-	input   *inputNeeded // the person has to be asked first: there is no result
+	// Set while the tool runs.
+	target        string         // the affected record, for the audit log
+	refused       bool           // the person declined and nothing was changed
+	inputRequired *inputRequired // set instead of a result if the person has to confirm first
 }
 
 func (c *toolCall) data() *data.Client { return c.server.o.Data }
 
-// receive stands in front of all of the SDK's methods.
-func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
+// receivingMiddleware wraps every method that the SDK serves.
+func (s *Server) receivingMiddleware(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, r sdk.Request) (result sdk.Result, err error) {
-		g, ok := callerOf(r)
+		g, ok := grantFromRequest(r)
 		defer func() {
 			if v := recover(); v != nil {
 				s.log.Error("panic while serving a request", zap.String("method", method),
@@ -62,27 +62,27 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 		switch {
 		case !ok:
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
-		case !s.offers(method):
+		case !s.supportsMethod(method):
 			return nil, &jsonrpc.Error{
 				Code: jsonrpc.CodeMethodNotFound, Message: "this server does not offer " + method,
 			}
 		}
 		if wait := s.limit(ctx, g); wait > 0 && !strings.HasPrefix(method, "notifications/") {
-			return nil, &jsonrpc.Error{Code: codeTooMany, Message: "too many calls; " + retryIn(wait)}
+			return nil, &jsonrpc.Error{Code: codeRateLimited, Message: "too many calls; " + retryIn(wait)}
 		}
 		result, err = next(ctx, method, r)
 		if listed, ok := result.(*sdk.ListToolsResult); ok && listed != nil {
-			listed.Tools = s.allowed(listed.Tools, g)
+			listed.Tools = s.filterTools(listed.Tools, g)
 		}
 		return result, err
 	}
 }
 
-// codeTooMany is the JSON-RPC error of what is not a tool's call and comes too often. It is the server's own.
-const codeTooMany = -32050
+// codeRateLimited is the JSON-RPC error code for rate limited requests other than tool calls. The specification defines none.
+const codeRateLimited = -32050
 
-// allowed leaves the tools that the connection's scopes allow, and those that are not the product's.
-func (s *Server) allowed(tools []*sdk.Tool, g grantOf) []*sdk.Tool {
+// filterTools returns the tools that the connection's scopes allow, and all tools of extensions.
+func (s *Server) filterTools(tools []*sdk.Tool, g requestGrant) []*sdk.Tool {
 	kept := make([]*sdk.Tool, 0, len(tools))
 	for _, declared := range tools {
 		if t, ok := s.tools[declared.Name]; !ok || g.Scopes.Allows(t.scope) {
@@ -92,42 +92,43 @@ func (s *Server) allowed(tools []*sdk.Tool, g grantOf) []*sdk.Tool {
 	return kept
 }
 
-// limit counts a call; it returns how long to wait if it is one too many.
-func (s *Server) limit(ctx context.Context, g grantOf) time.Duration {
-	wait, err := s.o.Limiter.Allow(write(ctx), g.ID) // of a client that has gone away, too: it may have its call made still
+// limit counts a request and returns 0 if it is allowed, or else how long to wait. A request whose client has disconnected is
+// counted too, because it may still be executed.
+func (s *Server) limit(ctx context.Context, g requestGrant) time.Duration {
+	wait, err := s.o.Limiter.Allow(detached(ctx), g.ID)
 	if err != nil {
-		s.log.Warn("a connection's calls cannot be counted", zap.String("grant_id", g.ID), zap.Error(err))
+		s.log.Warn("rate limiter failed, allowing the request", zap.String("grant_id", g.ID), zap.Error(err))
 		return 0
 	}
 	return wait
 }
 
-// refuseScope refuses a call of a tool that the connection has no scope for, so that the client can ask the person for it.
+// refuseScope responds with the scope challenge that lets the client request the missing scope (step-up authorization).
 func (s *Server) refuseScope(ctx context.Context, w http.ResponseWriter, c *toolCall) {
 	if c.tool.writes() && s.limit(ctx, c.grant) == 0 {
-		e := c.entry()
+		e := c.auditEntry()
 		e.Outcome, e.Detail = audit.OutcomeRefused, strings.TrimSpace(e.Detail+" "+codeScope)
-		_ = s.o.Audit.Record(ctx, e) // has logged why
+		_ = s.o.Audit.Record(ctx, e) // logs its own failures
 	}
-	s.o.Challenge.InsufficientScope(w, c.tool.needs(c.grant.Grant)...)
+	s.o.Challenge.InsufficientScope(w, c.tool.requiredScopes(c.grant.Grant)...)
 }
 
-// do takes a call through everything that it has to pass.
-func (c *toolCall) do(ctx context.Context) *callResult {
+// execute checks and makes the call and logs its outcome.
+func (c *toolCall) execute(ctx context.Context) *callResult {
 	began := time.Now()
 	c.by = data.Caller{BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, RequestID: c.grant.requestID}
 	var result *callResult
 	content, err := c.run(ctx)
 	switch {
 	case err != nil:
-	case c.input != nil:
-		return c.input.result()
+	case c.inputRequired != nil:
+		return c.inputRequired.result()
 	default:
 		result, err = c.tool.success(content)
 	}
 	var p *toolError
 	if err != nil {
-		p = toolErrorOf(err, c.tool, c.tool.about)
+		p = newToolError(err, c.tool, c.tool.about)
 		result = p.result(c.grant.requestID)
 	}
 	c.log(p, time.Since(began))
@@ -136,10 +137,10 @@ func (c *toolCall) do(ctx context.Context) *callResult {
 
 // run checks whether the call may be made, and makes it.
 func (c *toolCall) run(ctx context.Context) (content any, err error) {
-	defer c.recovered(&err)
+	defer c.recoverPanic(&err)
 	if wait := c.server.limit(ctx, c.grant); wait > 0 {
 		return nil, &toolError{
-			code: codeRate, sentence: "This connection makes too many calls.", done: c.tool.untouched(),
+			code: codeRate, sentence: "This connection makes too many calls.", done: c.tool.notDone(),
 			next: retryIn(time.Duration(math.Ceil(wait.Seconds())) * time.Second),
 		}
 	}
@@ -152,29 +153,29 @@ func (c *toolCall) run(ctx context.Context) (content any, err error) {
 	if c.account, err = oauth.AccountFrom(ctx); err != nil {
 		return nil, &toolError{
 			code: codeUnavailable, sentence: "The service that knows the business's accounts cannot be reached at the moment.",
-			done: c.tool.untouched(), next: retrySoon, cause: err,
+			done: c.tool.notDone(), next: retrySoon, cause: err,
 		}
 	}
 	if !c.tool.writes() {
 		return c.work(ctx)
 	}
-	change, err := c.server.o.Audit.Begin(write(ctx), c.entry())
+	change, err := c.server.o.Audit.Begin(detached(ctx), c.auditEntry())
 	if err != nil {
 		return nil, c.unavailable("The gateway cannot record changes at the moment, and makes none without a record.", err)
 	}
 	content, err = c.work(ctx)
-	c.resolve(ctx, change, err)
+	c.resolveAudit(ctx, change, err)
 	return content, err
 }
 
-// work has the tool do its work.
+// work runs the tool. It recovers panics itself, so that run still resolves the audit entry.
 func (c *toolCall) work(ctx context.Context) (content any, err error) {
-	defer c.recovered(&err)
+	defer c.recoverPanic(&err)
 	return c.tool.run(ctx, c)
 }
 
-// recovered makes an error of a panic.
-func (c *toolCall) recovered(err *error) {
+// recoverPanic turns a panic into an error.
+func (c *toolCall) recoverPanic(err *error) {
 	if v := recover(); v != nil {
 		c.server.log.Error("panic in a tool", zap.String("tool", c.tool.name),
 			zap.String("request_id", c.grant.requestID), zap.Any("panic", v), zap.Stack("stack"))
@@ -182,9 +183,9 @@ func (c *toolCall) recovered(err *error) {
 	}
 }
 
-// write is the context of a call that changes something: once it is on its way it does not end because nobody waits for
-// the answer any more. The data service's client bounds it.
-func write(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
+// detached returns ctx without its cancellation: a change that has begun must not be interrupted when the client disconnects.
+// The clients of Redis and of the data service set their own timeouts.
+func detached(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
 
 func (c *toolCall) log(p *toolError, took time.Duration) {
 	fields := []zap.Field{
@@ -203,30 +204,30 @@ func (c *toolCall) log(p *toolError, took time.Duration) {
 		c.server.log.Error("tool failed", fields...)
 	case (p.code == codeUnavailable || p.code == codeTimeout) && !errors.Is(p.cause, context.Canceled):
 		c.server.log.Warn("tool failed", fields...)
-	default: // cancelled: the client has gone away
+	default:
 		if e := c.server.log.Check(zap.DebugLevel, "tool refused"); e != nil {
 			e.Write(fields...)
 		}
 	}
 }
 
-// entry is the call in the audit log.
-func (c *toolCall) entry() audit.Entry {
+// auditEntry returns the call's entry for the audit log.
+func (c *toolCall) auditEntry() audit.Entry {
 	return audit.Entry{
 		BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, AccountName: c.account.DisplayName(), GrantID: c.grant.ID,
-		ClientName: c.grant.ClientName, Action: audit.ToolCalled, Target: c.tool.name, Detail: c.named(),
+		ClientName: c.grant.ClientName, Action: audit.ToolCalled, Target: c.tool.name, Detail: c.recordName(),
 		RequestID: c.grant.requestID,
 	}
 }
 
-// resolve says in the audit log how a call ended that changes something.
-func (c *toolCall) resolve(ctx context.Context, change *audit.Change, err error) {
+// resolveAudit records how a change ended.
+func (c *toolCall) resolveAudit(ctx context.Context, change *audit.Change, err error) {
 	if c.target != "" {
 		change.Detail = c.target
 	}
 	if err == nil {
 		switch {
-		case c.input != nil: // the person is asked first
+		case c.inputRequired != nil: // nothing was changed yet
 			change.Drop(ctx)
 		case c.refused:
 			change.Resolve(ctx, audit.OutcomeRefused)
@@ -235,12 +236,12 @@ func (c *toolCall) resolve(ctx context.Context, change *audit.Change, err error)
 		}
 		return
 	}
-	p := toolErrorOf(err, c.tool, c.tool.about)
+	p := newToolError(err, c.tool, c.tool.about)
 	change.Detail = strings.TrimSpace(change.Detail + " " + p.code)
 	f, _ := errors.AsType[*data.Error](p.cause)
 	switch {
 	case p.code == codeArguments && f == nil, p.code == codeConfirm, p.code == codeStore:
-		change.Drop(ctx) // nothing was tried
+		change.Drop(ctx) // the change was not attempted
 	case f != nil && f.Uncertain, p.code == codeInternal:
 		change.Resolve(ctx, audit.OutcomeUnknown)
 	case p.code == codeForbidden, p.code == codeAccount:
@@ -250,8 +251,8 @@ func (c *toolCall) resolve(ctx context.Context, change *audit.Change, err error)
 	}
 }
 
-// named is the record that the arguments name, for the audit log.
-func (c *toolCall) named() string {
+// recordName returns the record that the arguments name, for the audit log.
+func (c *toolCall) recordName() string {
 	var named struct {
 		ID         any    `json:"id"`
 		Type       string `json:"type"`

@@ -11,15 +11,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
-	inferred "github.com/google/jsonschema-go/jsonschema"
+	gschema "github.com/google/jsonschema-go/jsonschema"
 )
 
-// check returns why a value does not meet the schema of its type. It looks at the value itself, which takes a fraction of the time
-// that encoding it, reading it again and validating it would (docs/performance.md).
+// check returns an error if a value violates the schema of its type. It inspects the Go value, which is much faster than
+// validating its JSON (docs/performance.md).
 type check func(v reflect.Value) error
 
-// checkOf makes the check of a schema that schemaOf derived from t; nil if every value meets it.
-func checkOf(s *inferred.Schema, t reflect.Type) (check, error) {
+// checkOf returns the check for the schema s that schemaOf derived from t, or nil if every value of t is valid.
+func checkOf(s *gschema.Schema, t reflect.Type) (check, error) {
 	switch t {
 	case reflect.TypeFor[time.Time]():
 		return nil, nil
@@ -88,7 +88,7 @@ func (c check) ofAll(most int) check {
 	}
 }
 
-func checkStruct(s *inferred.Schema, t reflect.Type) (check, error) {
+func checkStruct(s *gschema.Schema, t reflect.Type) (check, error) {
 	type member struct {
 		name     string
 		index    []int
@@ -123,7 +123,7 @@ func checkStruct(s *inferred.Schema, t reflect.Type) (check, error) {
 	}, nil
 }
 
-func checkString(s *inferred.Schema) (check, error) {
+func checkString(s *gschema.Schema) (check, error) {
 	pattern, err := regexp.Compile(s.Pattern)
 	if err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func checkString(s *inferred.Schema) (check, error) {
 	}, nil
 }
 
-func checkNumber(s *inferred.Schema) check {
+func checkNumber(s *gschema.Schema) check {
 	return func(v reflect.Value) error {
 		n := v.Convert(reflect.TypeFor[float64]()).Float()
 		if s.Minimum != nil && n < *s.Minimum || s.Maximum != nil && n > *s.Maximum ||

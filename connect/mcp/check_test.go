@@ -11,7 +11,7 @@ import (
 
 	fast "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	inferred "github.com/google/jsonschema-go/jsonschema"
+	gschema "github.com/google/jsonschema-go/jsonschema"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
@@ -20,7 +20,7 @@ import (
 
 // Clients refuse a result that does not meet the tool's output schema. Every place of every tool's result is spoiled in every way
 // that a data service could: the check and the schema have to say the same.
-func TestAResultIsCheckedAsItsSchemaSays(t *testing.T) {
+func TestResultCheckAgreesWithTheSchema(t *testing.T) {
 	t.Parallel()
 	for _, tool := range allTools() {
 		t.Run(tool.name, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestAResultIsCheckedAsItsSchemaSays(t *testing.T) {
 			output, err := compile("output.json", tool.out)
 			require.NoError(t, err)
 			for _, full := range []bool{true, false} {
-				result := reflect.New(tool.gives).Elem()
+				result := reflect.New(tool.resultType).Elem()
 				fill(result, tool.out, full)
 				require.NoError(t, tool.check(result))
 				require.NoError(t, validate(t, output, result))
@@ -56,7 +56,7 @@ func validate(t *testing.T, s *jsonschema.Schema, v reflect.Value) error {
 }
 
 // fill sets a value that meets a schema: as full as it may be, or as empty.
-func fill(v reflect.Value, s *inferred.Schema, full bool) {
+func fill(v reflect.Value, s *gschema.Schema, full bool) {
 	switch v.Interface().(type) {
 	case time.Time:
 		v.Set(reflect.ValueOf(time.Date(2026, 3, 5, 14, 30, 0, 0, time.UTC)))
@@ -107,7 +107,7 @@ func fill(v reflect.Value, s *inferred.Schema, full bool) {
 }
 
 // spoil makes a value wrong at one place after the other, and calls try for each.
-func spoil(v reflect.Value, s *inferred.Schema, try func(how string)) {
+func spoil(v reflect.Value, s *gschema.Schema, try func(how string)) {
 	was := reflect.New(v.Type()).Elem()
 	was.Set(v)
 	set := func(wrong any) {
@@ -164,7 +164,7 @@ func spoil(v reflect.Value, s *inferred.Schema, try func(how string)) {
 }
 
 // A keyword that is misspelled in a tag, or that the check does not know, would be a bound that nobody enforces.
-func TestEveryTagOfAToolsTypesIsAKeyword(t *testing.T) {
+func TestEveryFieldTagIsASchemaKeyword(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{"json": true, "jsonschema": true, "required": true, "example": true}
 	for _, keyword := range []string{
@@ -193,13 +193,13 @@ func TestEveryTagOfAToolsTypesIsAKeyword(t *testing.T) {
 		}
 	}
 	for _, tool := range allTools() {
-		look(tool.takes)
-		look(tool.gives)
+		look(tool.argumentsType)
+		look(tool.resultType)
 	}
 	require.Greater(t, seen, 500)
 }
 
-func TestATagThatCannotBeReadIsAnError(t *testing.T) {
+func TestInvalidFieldTagIsAnError(t *testing.T) {
 	t.Parallel()
 	for _, of := range []any{
 		struct {

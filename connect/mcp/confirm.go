@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -11,47 +12,48 @@ const (
 	questionID   = "confirm"
 	confirmField = "confirm"
 
-	// agreement is the schema of the person's answer.
-	agreement = `{"type":"object","properties":{"confirm":{"type":"boolean","title":"Delete it",` +
+	confirmTimeout = 5 * time.Minute
+
+	// confirmationSchema is the requestedSchema of the elicitation.
+	confirmationSchema = `{"type":"object","properties":{"confirm":{"type":"boolean","title":"Delete it",` +
 		`"description":"It cannot be brought back.","default":false}},"required":["confirm"]}`
 )
 
-// inputNeeded is a question that the client has to put to the person before the call can go on: revision 2026-07-28 asks
-// by responding with it, and the client calls again with the person's answer (MCP 2026-07-28, multi round-trip requests).
-type inputNeeded struct {
+// inputRequired is a result that asks the client to put a question to the person and to call again with the response
+// (MCP 2026-07-28, multi round-trip requests).
+type inputRequired struct {
 	question *sdk.ElicitParams
 	state    string
 }
 
-func (n *inputNeeded) result() *callResult {
+func (n *inputRequired) result() *callResult {
 	return &callResult{
 		Content:       []textContent{},
 		InputRequests: map[string]inputRequest{questionID: {"elicitation/create", n.question}}, RequestState: n.state,
 	}
 }
 
-// answer is what became of a question.
-type answer int
+// confirmation is the outcome of asking the person to confirm.
+type confirmation int
 
 const (
-	yes answer = iota
-	no
-	later // the client has to ask: see toolCall.input
+	confirmed confirmation = iota
+	declined
+	awaiting // the client has to ask: see toolCall.inputRequired
 )
 
-// confirm has a person say that what cannot be undone shall be done. Where the client can ask, which takes revision
-// 2026-07-28, the person is asked, and nothing the assistant says counts for it. Where it cannot, the assistant has to say by
-// the argument confirm that the person agreed.
+// confirm obtains a person's confirmation of an irreversible change. If the client supports elicitation, which takes revision
+// 2026-07-28, only the person's response counts. Otherwise the assistant states with the argument confirm (claimed) that the
+// person agreed.
 //
-// subject is what the answer is about, with the record's version: an answer for another record, or for the record as it
-// was before somebody changed it, is no answer.
-func (c *toolCall) confirm(ctx context.Context, said bool, subject, question string) (answer, error) {
-	params := &sdk.ElicitParams{Mode: "form", Message: question, RequestedSchema: jsontext.Value(agreement)}
-	if !c.asks {
-		if said {
-			return yes, nil
+// subject identifies the record and its version. A response counts only for the subject that the person was asked about.
+func (c *toolCall) confirm(ctx context.Context, claimed bool, subject, question string) (confirmation, error) {
+	params := &sdk.ElicitParams{Mode: "form", Message: question, RequestedSchema: jsontext.Value(confirmationSchema)}
+	if !c.canElicit {
+		if claimed {
+			return confirmed, nil
 		}
-		return no, &toolError{
+		return declined, &toolError{
 			code:     codeConfirm,
 			sentence: "Deleting cannot be undone, and this client cannot ask the person.",
 			done:     nothingDone,
@@ -59,27 +61,27 @@ func (c *toolCall) confirm(ctx context.Context, said bool, subject, question str
 				"arguments and \"confirm\": true. Do not decide it for them.",
 		}
 	}
-	if c.response != nil {
-		asked, err := c.server.store.Answered(ctx, c.grant.ID, c.state, c.tool.name+" "+subject)
+	if c.elicitResult != nil {
+		open, err := c.server.store.ConsumeConfirmation(ctx, c.grant.ID, c.requestState, c.tool.name+" "+subject)
 		if err != nil {
-			return no, c.unavailable("The gateway cannot look the person's answer up at the moment.", err)
+			return declined, c.unavailable("The gateway cannot look the person's answer up at the moment.", err)
 		}
-		if asked {
-			return answered(c.response), nil
+		if open {
+			return confirmationOf(c.elicitResult), nil
 		}
 		params.Message = "This has changed since you were asked, or too much time has passed. " + params.Message
 	}
-	state, err := c.server.store.Ask(ctx, c.grant.ID, c.tool.name+" "+subject, c.server.o.ConfirmTimeout)
+	state, err := c.server.store.CreateConfirmation(ctx, c.grant.ID, c.tool.name+" "+subject, confirmTimeout)
 	if err != nil {
-		return no, c.unavailable("The gateway cannot ask the person at the moment.", err)
+		return declined, c.unavailable("The gateway cannot ask the person at the moment.", err)
 	}
-	c.input = &inputNeeded{question: params, state: state}
-	return later, nil
+	c.inputRequired = &inputRequired{question: params, state: state}
+	return awaiting, nil
 }
 
-func answered(r *elicited) answer {
+func confirmationOf(r *elicitResult) confirmation {
 	if ok, _ := r.Content[confirmField].(bool); ok && r.Action == "accept" {
-		return yes
+		return confirmed
 	}
-	return no
+	return declined
 }

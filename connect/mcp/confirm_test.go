@@ -32,7 +32,7 @@ func (p *person) options() *sdk.ClientOptions {
 	}
 }
 
-func TestDeletingAsksThePersonWhereTheClientCan(t *testing.T) {
+func TestDeleteAsksThePersonIfTheClientSupportsElicitation(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	plain := s.connect(modern, "bearer", nil)
@@ -58,7 +58,7 @@ func TestDeletingAsksThePersonWhereTheClientCan(t *testing.T) {
 	require.Contains(t, fails(t, plain, "contacts_get", object{"id": contact["id"]}), "NOT_FOUND")
 }
 
-func TestARecordThatChangesWhileThePersonThinksIsNotDeletedUnseen(t *testing.T) {
+func TestConfirmationOfAChangedRecordDeletesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	plain := s.connect(modern, "bearer", nil)
@@ -80,7 +80,7 @@ func TestARecordThatChangesWhileThePersonThinksIsNotDeletedUnseen(t *testing.T) 
 	require.Contains(t, again.asked[1].Message, "After")
 }
 
-func TestAnAnswerToAnotherQuestionIsNone(t *testing.T) {
+func TestConfirmationOfAnotherRecordDeletesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	s.allow("second", s.owner, "mcp:use")
@@ -120,7 +120,7 @@ func TestAnAnswerToAnotherQuestionIsNone(t *testing.T) {
 }
 
 // A person who has said no once must not be taken to have said yes by a second answer to the same question.
-func TestAQuestionIsAnsweredOnce(t *testing.T) {
+func TestConfirmationCannotBeReused(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	plain := s.connect(modern, "bearer", nil)
@@ -147,7 +147,7 @@ func TestAQuestionIsAnsweredOnce(t *testing.T) {
 }
 
 // A fleet shares nothing but Redis: what one gateway asks, another takes the answer to.
-func TestAQuestionIsAnsweredAtAnyGateway(t *testing.T) {
+func TestConfirmationWorksAtAnyGateway(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	other := newSetup(t, shared, func(o *mcp.Options) { o.Redis = patient(t, &redis.Options{Addr: s.redis.Addr()}) })
@@ -165,7 +165,7 @@ func TestAQuestionIsAnsweredAtAnyGateway(t *testing.T) {
 	require.Equal(t, true, res.StructuredContent.(object)["deleted"])
 }
 
-func TestClientsOfOlderRevisionsConfirmExplicitly(t *testing.T) {
+func TestClientsOfOlderRevisionsConfirmByArgument(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	yes := &person{action: "accept", content: object{"confirm": true}}

@@ -18,31 +18,28 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 )
 
-// The revision from which on there are no sessions.
-const revisionStateless = "2026-07-28"
+// revisionModern is the first revision of MCP without initialization and sessions.
+const revisionModern = "2026-07-28"
 
-// methodCall is the method of a tool's call.
-const methodCall = "tools/call"
+const methodToolsCall = "tools/call"
 
 // Headers of the transport.
 const (
-	headerProtocol = "Mcp-Protocol-Version"
-	headerSession  = "Mcp-Session-Id"
-	headerMethod   = "Mcp-Method"
-	headerName     = "Mcp-Name"
+	headerProtocolVersion = "Mcp-Protocol-Version"
+	headerSession         = "Mcp-Session-Id"
+	headerMethod          = "Mcp-Method"
+	headerName            = "Mcp-Name"
 )
 
-// What scripts of an origin that may call can send and read.
+// CORS response headers for allowed origins.
 const (
 	corsMethods = "POST, GET, DELETE, OPTIONS"
 	corsHeaders = "Authorization, Content-Type, Accept, Last-Event-Id, Mcp-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name"
 	corsExposed = "WWW-Authenticate, Mcp-Session-Id, Mcp-Protocol-Version, X-Request-Id, Retry-After"
 )
 
-// Guard lets only pages of the resource's own origin and of those in Options.Origins through to next; for the latter it
-// answers preflights and says what they may read. A page of any other origin is refused, preflight or not: a browser's
-// user must not be led here by somebody else's page. Whoever serves it lets only requests for the resource's host through
-// (DNS rebinding).
+// Guard refuses requests with an Origin other than the resource's own and those in Options.Origins, sets the CORS headers
+// and answers preflight requests. The caller has to check the Host header, against DNS rebinding.
 func (s *Server) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origins := r.Header.Values("Origin")
@@ -66,17 +63,16 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 	})
 }
 
-// Fail responds with a JSON-RPC error to a request that was refused before its message was read.
+// Fail responds with a JSON-RPC error to a request whose message was not read.
 func Fail(w http.ResponseWriter, _ *http.Request, status int, detail string) {
 	code := codeInvalidRequest
 	if status >= http.StatusInternalServerError {
-		code = codeRPCInternal
+		code = codeInternalError
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	writeError(w, status, nil, code, detail)
 }
 
-// writeError responds with a JSON-RPC error.
 func writeError(w http.ResponseWriter, status int, id jsontext.Value, code int, message string) {
 	body, err := json.Marshal(errorMessage(id, code, message))
 	if err != nil {
@@ -106,20 +102,20 @@ func errorMessage(id jsontext.Value, code int, text string) any {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	grant, ok := oauth.GrantFrom(r.Context())
 	if !ok || grant.ID == "" || grant.BusinessID == "" || grant.AccountID == "" {
-		s.log.Error("a request without a connection reached the MCP server")
-		writeError(w, http.StatusInternalServerError, nil, codeRPCInternal, "internal error")
+		s.log.Error("request without a grant reached the MCP server")
+		writeError(w, http.StatusInternalServerError, nil, codeInternalError, "internal error")
 		return
 	}
-	g := grantOf{Grant: grant, requestID: s.o.RequestID(r)}
+	g := requestGrant{Grant: grant, requestID: s.o.RequestID(r)}
 	w.Header().Set("Cache-Control", "no-store")
-	for _, name := range []string{headerProtocol, headerMethod, headerName, headerSession, "Content-Type", "Last-Event-Id"} {
+	for _, name := range []string{headerProtocolVersion, headerMethod, headerName, headerSession, "Content-Type", "Last-Event-Id"} {
 		if len(r.Header.Values(name)) > 1 {
 			writeError(w, http.StatusBadRequest, nil, sdk.CodeHeaderMismatch, name+" is given more than once")
 			return
 		}
 	}
 	if r.Method != http.MethodPost {
-		s.handler.ServeHTTP(w, s.identify(r, g))
+		s.handler.ServeHTTP(w, s.withGrant(r, g))
 		return
 	}
 	body, ok := s.readBody(w, r)
@@ -131,14 +127,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, nil, codeParse, err.Error())
 		return
 	}
-	if r.Header.Get(headerProtocol) >= revisionStateless && !s.offers(m.Method) {
+	if r.Header.Get(headerProtocolVersion) >= revisionModern && !s.supportsMethod(m.Method) {
 		writeError(w, http.StatusNotFound, m.ID, codeMethodNotFound, "this server does not offer "+m.Method)
 		return
 	}
 	c, err := s.readCall(r, m)
 	var refused *protocolError
 	switch {
-	case !supported(r.Header): // as the SDK says
+	case !validTransport(r.Header): // the SDK refuses it
 	case errors.As(err, &refused):
 		writeError(w, refused.status, m.ID, refused.code, refused.reason)
 		return
@@ -151,15 +147,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.serveCall(w, r, c)
 		return
 	}
-	r = s.identify(r, g)
-	if m.ID != nil && !plainID(m.ID) {
-		withID(s.handler, w, r, m)
+	r = s.withGrant(r, g)
+	if m.ID != nil && !sdkPreservesID(m.ID) {
+		serveWithSafeID(s.handler, w, r, m)
 		return
 	}
 	s.handler.ServeHTTP(w, r)
 }
 
-// readBody reads a request's body into memory, so that it can be read again.
+// readBody reads the request body and replaces it with a copy for the SDK.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBody))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -175,16 +171,17 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool)
 	return body, true
 }
 
-// identify puts the connection where the SDK's handlers find it for each request.
-func (s *Server) identify(r *http.Request, g grantOf) *http.Request {
+// withGrant puts the grant into the request's context, where bearerToken finds it.
+func (s *Server) withGrant(r *http.Request, g requestGrant) *http.Request {
 	info := &auth.TokenInfo{UserID: g.ID, Extra: map[string]any{extraGrant: g}}
 	return r.WithContext(context.WithValue(r.Context(), infoKey{}, info))
 }
 
 type infoKey struct{}
 
-// known is the SDK's middleware for bearer tokens with a verifier that repeats what is known already.
-func known(next http.Handler) http.Handler {
+// bearerToken is the SDK's bearer token middleware, which hands the token info to the SDK's methods. The token has been
+// verified before.
+func bearerToken(next http.Handler) http.Handler {
 	verify := func(ctx context.Context, _ string, _ *http.Request) (*auth.TokenInfo, error) {
 		info, ok := ctx.Value(infoKey{}).(*auth.TokenInfo)
 		if !ok {
@@ -195,8 +192,8 @@ func known(next http.Handler) http.Handler {
 	return auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(next)
 }
 
-// offers reports whether the server has a method of the protocol.
-func (s *Server) offers(method string) bool {
+// supportsMethod reports whether the server offers a method of the protocol.
+func (s *Server) supportsMethod(method string) bool {
 	if s.extension != nil {
 		return true
 	}
@@ -209,22 +206,23 @@ func (s *Server) offers(method string) bool {
 	return true
 }
 
-// transport makes the SDK's handler. It keeps no sessions: gateways of a fleet share nothing but Redis.
+// transport returns the SDK's handler. It is stateless, because the gateways of a fleet share nothing but Redis; only test
+// fixtures use sessions.
 func (s *Server) transport() http.Handler {
 	get := func(*http.Request) *sdk.Server { return s.sdk }
 	o := sdk.StreamableHTTPOptions{
-		DisableLocalhostProtection: true, // whoever serves this checks the host, by name
+		DisableLocalhostProtection: true, // the caller checks the Host header
 		MaxRequestBodyBytes:        s.o.MaxBody,
 	}
 	with := o
 	o.Stateless, o.PropagateRequestCancellation = true, true
-	stateless := known(sdk.NewStreamableHTTPHandler(get, &o))
+	stateless := bearerToken(sdk.NewStreamableHTTPHandler(get, &o))
 	if s.extension == nil || !s.extension.Sessions {
 		return stateless
 	}
-	stateful := known(sdk.NewStreamableHTTPHandler(get, &with))
+	stateful := bearerToken(sdk.NewStreamableHTTPHandler(get, &with))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(headerProtocol) >= revisionStateless {
+		if r.Header.Get(headerProtocolVersion) >= revisionModern {
 			stateless.ServeHTTP(w, r)
 			return
 		}

@@ -9,16 +9,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// DefaultRate is how many calls a connection may make in a minute.
+// DefaultRate is the number of requests per minute that a connection may make.
 const DefaultRate = 120
 
-// redisTimeout is how long Redis is waited for. A call goes on without it where it can.
-const redisTimeout = 500 * time.Millisecond
+const limiterTimeout = 500 * time.Millisecond
 
-// Limiter bounds the calls of a connection.
+// Limiter limits the rate of a connection's requests.
 type Limiter interface {
-	// Allow counts one call. It returns 0 if the call may go on, or else how long to wait before the next try. With an
-	// error the call goes on: an assistant that a person has let in is not the attack that a limit stops.
+	// Allow counts one request. It returns 0 if the request is allowed, or else how long to wait before the next try. If
+	// it returns an error, the request is allowed, because a person has approved the connection.
 	Allow(ctx context.Context, grantID string) (retryAfter time.Duration, err error)
 }
 
@@ -28,8 +27,7 @@ type rateLimiter struct {
 	limit   redis_rate.Limit
 }
 
-// NewLimiter makes a limiter for a whole fleet on Redis: perMinute calls a minute for each connection, with a burst of as
-// many. Its keys are in the connection's slot.
+// NewLimiter returns a limiter on Redis that allows each connection perMinute requests per minute, with a burst of as many.
 func NewLimiter(client redis.UniversalClient, prefix string, perMinute int) Limiter {
 	return &rateLimiter{
 		limiter: redis_rate.NewLimiter(client), prefix: prefix, limit: redis_rate.PerMinute(perMinute),
@@ -38,11 +36,11 @@ func NewLimiter(client redis.UniversalClient, prefix string, perMinute int) Limi
 
 // Allow implements Limiter.
 func (l *rateLimiter) Allow(ctx context.Context, grantID string) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limiterTimeout)
 	defer cancel()
 	result, err := l.limiter.Allow(ctx, l.prefix+"mcp:{"+grantID+"}", l.limit)
 	if err != nil {
-		return 0, fmt.Errorf("counting a call: %w", err)
+		return 0, fmt.Errorf("counting a request: %w", err)
 	}
 	if result.Allowed > 0 {
 		return 0, nil

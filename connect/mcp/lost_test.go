@@ -86,7 +86,7 @@ func flows() []flow {
 
 // Whatever reply is lost between the gateway and Redis or the data service: what the assistant was told, what was done and what is
 // in the audit log agree, and the same call made again does nothing a second time.
-func TestALostReplyNeitherHidesAChangeNorMakesItTwice(t *testing.T) {
+func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for _, f := range flows() {
@@ -167,7 +167,7 @@ func TestALostReplyNeitherHidesAChangeNorMakesItTwice(t *testing.T) {
 }
 
 // An answer of the person must not be lost with a reply, so that it counts for another deletion, nor count twice.
-func TestALostReplyNeverDeletesWithoutTheAnswer(t *testing.T) {
+func TestLostReplyNeverDeletesWithoutConfirmation(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := losttest.NewRedis(t, server.Addr)

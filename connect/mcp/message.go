@@ -19,9 +19,6 @@ import (
 	"go.uber.org/zap"
 )
 
-// A message is read once, strictly: see message. Calls of tools are served here, every form of them, and all other messages by
-// the SDK, which serves no call of a tool. docs/adr/0002-tool-calls.md says why.
-
 // message is a JSON-RPC message (JSON-RPC 2.0, sections 4 and 5).
 type message struct {
 	Version string         `json:"jsonrpc"`
@@ -32,9 +29,8 @@ type message struct {
 	Error   jsontext.Value `json:"error,omitzero"`
 }
 
-// Bounds of a message.
 const (
-	maxDepth = 1000 // levels of nesting, the SDK's own bound
+	maxDepth = 1000 // levels of nesting, as in the SDK
 	maxID    = 256  // bytes of a JSON-RPC id
 )
 
@@ -44,11 +40,11 @@ const (
 	codeInvalidRequest = -32600
 	codeMethodNotFound = -32601
 	codeInvalidParams  = -32602
-	codeRPCInternal    = -32603
+	codeInternalError  = -32603
 )
 
-// readMessage reads a message. It refuses whatever two readers could read in two ways: members given twice or spelled in
-// another case, invalid UTF-8, and batches, which the protocol has given up.
+// readMessage parses a message. It refuses what two parsers could read differently (duplicate members, members in another
+// case, invalid UTF-8) and batches, which the protocol has dropped.
 func readMessage(body []byte) (message, error) {
 	var m message
 	if depth(body) >= maxDepth {
@@ -71,7 +67,7 @@ func readMessage(body []byte) (message, error) {
 	return m, nil
 }
 
-// depth is how deep JSON is nested.
+// depth returns how deep JSON is nested.
 func depth(body []byte) int {
 	most, now, text := 0, 0, false
 	for i := 0; i < len(body); i++ {
@@ -96,18 +92,18 @@ type callParams struct {
 	Name         string                    `json:"name"`
 	Arguments    jsontext.Value            `json:"arguments"`
 	Meta         map[string]jsontext.Value `json:"_meta"`
-	Responses    map[string]elicited       `json:"inputResponses"`
+	Responses    map[string]elicitResult   `json:"inputResponses"`
 	RequestState string                    `json:"requestState"`
 	Others       map[string]jsontext.Value `json:",embed"` //nolint:revive // an option of this library's
 }
 
-// elicited is a person's response to a question (MCP 2026-07-28, elicitation).
-type elicited struct {
+// elicitResult is a person's response to an elicitation (MCP 2026-07-28, elicitation).
+type elicitResult struct {
 	Action  string         `json:"action"`
 	Content map[string]any `json:"content"`
 }
 
-// Members of _meta that say something to a server.
+// Members of _meta.
 const (
 	metaOwn          = "io.modelcontextprotocol/"
 	metaVersion      = metaOwn + "protocolVersion"
@@ -117,7 +113,7 @@ const (
 	metaProgress     = "progressToken"
 )
 
-// protocolError is a message that is refused as the protocol wants it.
+// protocolError is a JSON-RPC error with its HTTP status.
 type protocolError struct {
 	status int
 	code   int
@@ -134,10 +130,10 @@ func headerMismatch(reason string) error {
 	return &protocolError{http.StatusBadRequest, sdk.CodeHeaderMismatch, reason}
 }
 
-// readCall reads the call of a tool; nil if the message is none, or is of a tool that this server does not have.
+// readCall parses a tools/call. It returns nil for other methods and for tools that this server does not have.
 func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
-	if m.Method != methodCall {
-		return nil, nil // not a call
+	if m.Method != methodToolsCall {
+		return nil, nil
 	}
 	var p callParams
 	if err := json.Unmarshal(m.Params, &p); err != nil {
@@ -152,10 +148,10 @@ func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 	}
 	t, ok := s.tools[p.Name]
 	if !ok {
-		return nil, nil // the SDK says so
+		return nil, nil // the SDK responds
 	}
-	revision := r.Header.Get(headerProtocol)
-	c := &toolCall{server: s, tool: t, id: m.ID, modern: revision == revisionStateless, arguments: jsontext.Value("{}")}
+	revision := r.Header.Get(headerProtocolVersion)
+	c := &toolCall{server: s, tool: t, id: m.ID, modern: revision == revisionModern, arguments: jsontext.Value("{}")}
 	switch kind := p.Arguments.Kind(); {
 	case m.ID == nil:
 		return nil, &protocolError{http.StatusBadRequest, codeInvalidRequest, "tools/call is a request, and needs an id"}
@@ -172,23 +168,23 @@ func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 	}
 	if !c.modern {
 		if _, ok := p.Meta[metaVersion]; ok {
-			return nil, headerMismatch(headerProtocol + " does not match " + metaVersion)
+			return nil, headerMismatch(headerProtocolVersion + " does not match " + metaVersion)
 		}
 		return c, nil
 	}
 	return c, c.readModern(r.Header, p)
 }
 
-// readModern reads what revision 2026-07-28 adds to a call.
+// readModern checks and reads the headers and parameters that revision 2026-07-28 adds.
 func (c *toolCall) readModern(h http.Header, p callParams) error {
 	var version string
 	var capabilities sdk.ClientCapabilities
 	switch {
 	case json.Unmarshal(p.Meta[metaVersion], &version) != nil:
 		return invalidParams("missing or invalid _meta member " + metaVersion)
-	case version != revisionStateless:
-		return headerMismatch(headerProtocol + " does not match " + metaVersion)
-	case h.Get(headerMethod) != methodCall:
+	case version != revisionModern:
+		return headerMismatch(headerProtocolVersion + " does not match " + metaVersion)
+	case h.Get(headerMethod) != methodToolsCall:
 		return headerMismatch(headerMethod + " does not match the message's method")
 	case h.Get(headerName) != p.Name:
 		return headerMismatch(headerName + " does not match the tool's name")
@@ -201,16 +197,16 @@ func (c *toolCall) readModern(h http.Header, p callParams) error {
 		return invalidParams("invalid _meta member " + metaClient)
 	}
 	if e := capabilities.Elicitation; e != nil {
-		c.asks = e.Form != nil || e.URL == nil
+		c.canElicit = e.Form != nil || e.URL == nil
 	}
 	if response, ok := p.Responses[questionID]; ok {
-		c.response, c.state = &response, p.RequestState
+		c.elicitResult, c.requestState = &response, p.RequestState
 	}
 	return nil
 }
 
-// wholeNumbers writes whole numbers of JSON as such: 10403.0 and 1.0403e4 as 10403. They are the same number, and integers
-// to a schema, and would not be read into one.
+// wholeNumbers rewrites whole numbers without fraction and exponent: 10403.0 and 1.0403e4 become 10403. JSON Schema takes
+// them for integers, but encoding/json does not decode them into one.
 func wholeNumbers(v jsontext.Value) jsontext.Value {
 	if !bytes.ContainsAny(v, ".eE") {
 		return v
@@ -237,15 +233,15 @@ func wholeNumbers(v jsontext.Value) jsontext.Value {
 		if errors.Is(err, io.EOF) {
 			return bytes.TrimSpace(out.Bytes())
 		}
-		if err != nil { // it was valid JSON before
+		if err != nil {
 			return v
 		}
 	}
 }
 
-// supported reports whether the request is of the transport's form. What is not is the SDK's to refuse.
-func supported(h http.Header) bool {
-	revision := h.Get(headerProtocol)
+// validTransport reports whether the headers meet the rules of Streamable HTTP.
+func validTransport(h http.Header) bool {
+	revision := h.Get(headerProtocolVersion)
 	if revision != "" && !slices.Contains(sdk.SupportedProtocolVersions(), revision) || h.Get("Last-Event-Id") != "" {
 		return false
 	}
@@ -265,7 +261,7 @@ func supported(h http.Header) bool {
 	return err == nil && media == "application/json" && inJSON && inEvents
 }
 
-// callResult is the result of a call.
+// callResult is the result of tools/call.
 type callResult struct {
 	Meta          map[string]any          `json:"_meta,omitzero"`
 	Content       []textContent           `json:"content"`
@@ -283,26 +279,25 @@ type textContent struct {
 
 func textResult(text string) *callResult { return &callResult{Content: []textContent{{"text", text}}} }
 
-// inputRequest is a question to the person.
 type inputRequest struct {
 	Method string            `json:"method"`
 	Params *sdk.ElicitParams `json:"params"`
 }
 
-// serveCall makes the call and responds.
+// serveCall executes the call and responds.
 func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) {
 	ctx := r.Context()
 	if !c.modern {
-		ctx = context.WithoutCancel(ctx) // a client that has gone away has not cancelled (2025-11-25, transports)
+		ctx = context.WithoutCancel(ctx) // disconnecting is not a cancellation (2025-11-25, transports)
 	}
 	c.stream = &eventStream{w: w}
-	result := s.carryOut(ctx, c)
+	result := s.execute(ctx, c)
 	if result == nil {
-		c.stream.respond(s.log, errorMessage(c.id, codeRPCInternal, "internal error"))
+		c.stream.respond(s.log, errorMessage(c.id, codeInternalError, "internal error"))
 		return
 	}
 	if c.modern {
-		result.Meta = map[string]any{metaServer: s.about}
+		result.Meta = map[string]any{metaServer: s.implementation}
 		result.Type = "complete"
 		if result.InputRequests != nil {
 			result.Type = "input_required"
@@ -315,19 +310,19 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 	}{"2.0", c.id, result})
 }
 
-// carryOut makes the call. It returns nil if that panicked.
-func (s *Server) carryOut(ctx context.Context, c *toolCall) (result *callResult) {
+// execute executes the call. It returns nil if that panicked.
+func (s *Server) execute(ctx context.Context, c *toolCall) (result *callResult) {
 	defer func() {
 		if v := recover(); v != nil {
-			s.log.Error("panic while serving a request", zap.String("method", methodCall), zap.String("tool", c.tool.name),
+			s.log.Error("panic while serving a request", zap.String("method", methodToolsCall), zap.String("tool", c.tool.name),
 				zap.String("request_id", c.grant.requestID), zap.Any("panic", v), zap.Stack("stack"))
 			result = nil
 		}
 	}()
-	return c.do(ctx)
+	return c.execute(ctx)
 }
 
-// eventStream is the response to a call: one JSON message, or, if there are notifications before it, server-sent events.
+// eventStream writes the response to a call: one JSON message, or server-sent events if notifications precede it.
 type eventStream struct {
 	w     http.ResponseWriter
 	begun bool
@@ -340,7 +335,7 @@ func (e *eventStream) notify(v any) error {
 		e.begun = true
 		h.Set("Content-Type", "text/event-stream")
 		h.Set("Cache-Control", "no-store, no-transform")
-		h.Set("X-Accel-Buffering", "no") // a proxy that keeps events back defeats them
+		h.Set("X-Accel-Buffering", "no") // tells proxies such as nginx not to buffer
 	}
 	if err := e.event(v); err != nil {
 		return err
@@ -357,21 +352,21 @@ func (e *eventStream) event(v any) error {
 	return err
 }
 
-// open keeps the response open for so long and some time to write it, whatever write timeout the server has.
-func (e *eventStream) open(d time.Duration) {
-	_ = http.NewResponseController(e.w).SetWriteDeadline(time.Now().Add(d + 30*time.Second)) // a wire without has no timeout
+// extendDeadline lets the response take d, and some time to write it, whatever the server's write timeout.
+func (e *eventStream) extendDeadline(d time.Duration) {
+	_ = http.NewResponseController(e.w).SetWriteDeadline(time.Now().Add(d + 30*time.Second)) // not all writers support it
 }
 
 // respond sends the last message.
 func (e *eventStream) respond(log *zap.Logger, v any) {
 	if e.begun {
-		_ = e.event(v) // the client is gone
+		_ = e.event(v) // fails only if the client has disconnected
 		return
 	}
 	body, err := json.Marshal(v)
 	if err != nil {
-		log.Error("a response cannot be encoded", zap.Error(err))
-		writeError(e.w, http.StatusInternalServerError, nil, codeRPCInternal, "internal error")
+		log.Error("encoding a response failed", zap.Error(err))
+		writeError(e.w, http.StatusInternalServerError, nil, codeInternalError, "internal error")
 		return
 	}
 	h := e.w.Header()
@@ -381,48 +376,48 @@ func (e *eventStream) respond(log *zap.Logger, v any) {
 	_, _ = e.w.Write(body) //nolint:gosec // not HTML
 }
 
-// plainID reports whether the SDK gives an id back as it was sent: it reads numbers as floating point, and writes integers.
-func plainID(id jsontext.Value) bool {
+// sdkPreservesID reports whether the SDK returns an id as it was sent. It reads numbers as floating point and writes integers.
+func sdkPreservesID(id jsontext.Value) bool {
 	return id.Kind() != jsontext.KindNumber || len(id) <= 15 && !bytes.ContainsAny(id, ".eE") && string(id) != "-0"
 }
 
-// withID serves a message with an id that the SDK would change, under another, and gives the client's own back.
-func withID(next http.Handler, w http.ResponseWriter, r *http.Request, m message) {
+// serveWithSafeID serves a message under a random id and replaces it with the client's in the response.
+func serveWithSafeID(next http.Handler, w http.ResponseWriter, r *http.Request, m message) {
 	id := m.ID
 	m.ID = jsontext.Value(strconv.Quote(rand.Text()))
 	body, err := json.Marshal(m)
 	if err != nil {
-		writeError(w, http.StatusInternalServerError, id, codeRPCInternal, "internal error")
+		writeError(w, http.StatusInternalServerError, id, codeInternalError, "internal error")
 		return
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	kept := &keptResponse{header: w.Header(), status: http.StatusOK}
+	kept := &bufferedResponse{header: w.Header(), status: http.StatusOK}
 	next.ServeHTTP(kept, r)
 	kept.header.Del("Content-Length")
 	w.WriteHeader(kept.status)
 	_, _ = w.Write(bytes.ReplaceAll(kept.body.Bytes(), m.ID, id))
 }
 
-// keptResponse is a response that is not sent yet.
-type keptResponse struct {
+// bufferedResponse is an [http.ResponseWriter] that keeps the response in memory.
+type bufferedResponse struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
 // Header implements http.ResponseWriter.
-func (k *keptResponse) Header() http.Header { return k.header }
+func (k *bufferedResponse) Header() http.Header { return k.header }
 
 // WriteHeader implements http.ResponseWriter.
-func (k *keptResponse) WriteHeader(status int) { k.status = status }
+func (k *bufferedResponse) WriteHeader(status int) { k.status = status }
 
 // Write implements http.ResponseWriter.
-func (k *keptResponse) Write(b []byte) (int, error) { return k.body.Write(b) }
+func (k *bufferedResponse) Write(b []byte) (int, error) { return k.body.Write(b) }
 
-// Flush implements http.Flusher, which the SDK wants for events.
-func (k *keptResponse) Flush() {}
+// Flush implements http.Flusher, which the SDK needs for events.
+func (k *bufferedResponse) Flush() {}
 
-// printable is a text of the client's for an error: short, and ASCII.
+// printable quotes a client's text for an error message, shortened and in ASCII.
 func printable(s string) string {
 	return strconv.QuoteToASCII(s[:min(len(s), 40)])
 }

@@ -33,8 +33,8 @@ func withTools(tb testing.TB) *Server {
 func callRequest(revision string) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/mcp", http.NoBody)
 	for name, value := range map[string]string{
-		"Content-Type": "application/json", "Accept": "application/json, text/event-stream", headerProtocol: revision,
-		headerMethod: methodCall, headerName: "contacts_search",
+		"Content-Type": "application/json", "Accept": "application/json, text/event-stream", headerProtocolVersion: revision,
+		headerMethod: methodToolsCall, headerName: "contacts_search",
 	} {
 		r.Header.Set(name, value)
 	}
@@ -52,9 +52,9 @@ func read(tb testing.TB, r *http.Request, body string) (*toolCall, error) {
 
 type change struct{ from, to string }
 
-func TestACallIsReadInEveryFormThatTheProtocolAllows(t *testing.T) {
+func TestToolCallIsReadInEveryValidForm(t *testing.T) {
 	t.Parallel()
-	for revision, body := range map[string]string{"2025-06-18": older, "2025-11-25": older, revisionStateless: newer} {
+	for revision, body := range map[string]string{"2025-06-18": older, "2025-11-25": older, revisionModern: newer} {
 		for _, form := range []change{
 			{"", ""},
 			{`"id":7`, `"id":"a string"`},
@@ -72,8 +72,8 @@ func TestACallIsReadInEveryFormThatTheProtocolAllows(t *testing.T) {
 			c, err := read(t, callRequest(revision), changed)
 			require.NoError(t, err, changed)
 			require.Equal(t, "contacts_search", c.tool.name)
-			require.Equal(t, revision == revisionStateless, c.modern)
-			require.Equal(t, revision == revisionStateless, c.asks)
+			require.Equal(t, revision == revisionModern, c.modern)
+			require.Equal(t, revision == revisionModern, c.canElicit)
 			require.Contains(t, changed, `"id":`+string(c.id), "byte for byte")
 		}
 	}
@@ -82,9 +82,9 @@ func TestACallIsReadInEveryFormThatTheProtocolAllows(t *testing.T) {
 	require.Equal(t, "1.50", string(c.progressToken))
 }
 
-func TestAMessageThatCouldBeReadInTwoWaysIsRefused(t *testing.T) {
+func TestAmbiguousMessageIsRejected(t *testing.T) {
 	t.Parallel()
-	for revision, body := range map[string]string{"2025-11-25": older, revisionStateless: newer} {
+	for revision, body := range map[string]string{"2025-11-25": older, revisionModern: newer} {
 		for _, form := range []change{
 			{`"2.0"`, `"1.0"`},
 			{`"jsonrpc":"2.0",`, ``},
@@ -124,7 +124,7 @@ func TestAMessageThatCouldBeReadInTwoWaysIsRefused(t *testing.T) {
 	}
 }
 
-func TestACallWhoseHeadersSaySomethingElseIsRefused(t *testing.T) {
+func TestCallWithMismatchedHeadersIsRejected(t *testing.T) {
 	t.Parallel()
 	for _, form := range []change{
 		{`"2026-07-28"`, `"2025-11-25"`},
@@ -140,7 +140,7 @@ func TestACallWhoseHeadersSaySomethingElseIsRefused(t *testing.T) {
 	} {
 		changed := strings.Replace(newer, form.from, form.to, 1)
 		require.NotEqual(t, newer, changed)
-		_, err := read(t, callRequest(revisionStateless), changed)
+		_, err := read(t, callRequest(revisionModern), changed)
 		require.Error(t, err, changed)
 	}
 	for _, edit := range []func(h http.Header){
@@ -149,7 +149,7 @@ func TestACallWhoseHeadersSaySomethingElseIsRefused(t *testing.T) {
 		func(h http.Header) { h.Del(headerName) },
 		func(h http.Header) { h.Set(headerName, "jobs_search") },
 	} {
-		r := callRequest(revisionStateless)
+		r := callRequest(revisionModern)
 		edit(r.Header)
 		_, err := read(t, r, newer)
 		require.Error(t, err, "%v", r.Header)
@@ -158,7 +158,7 @@ func TestACallWhoseHeadersSaySomethingElseIsRefused(t *testing.T) {
 	require.Error(t, err, "a call of 2026-07-28 as one of an older revision")
 }
 
-func TestOtherMessagesAreTheSDKs(t *testing.T) {
+func TestOtherMessagesAreLeftToTheSDK(t *testing.T) {
 	t.Parallel()
 	for _, form := range []change{
 		{`tools/call`, `tools/list`},
@@ -171,7 +171,7 @@ func TestOtherMessagesAreTheSDKs(t *testing.T) {
 	}
 }
 
-func TestOnlyRequestsOfTheTransportsFormAreServed(t *testing.T) {
+func TestInvalidTransportHeadersAreNotServed(t *testing.T) {
 	t.Parallel()
 	for name, values := range map[string]map[string]bool{
 		"Content-Type": {"application/json": true, "application/json; charset=utf-8": true, "text/plain": false, "": false, "application/jsonx": false},
@@ -179,8 +179,8 @@ func TestOnlyRequestsOfTheTransportsFormAreServed(t *testing.T) {
 			"text/event-stream;q=0.5, application/json": true, "*/*": true, "application/*, text/*": true, "application/json": false,
 			"text/event-stream": false, "": false, "application/ json, text/event-stream": false,
 		},
-		headerProtocol:  {"": true, "2024-11-05": true, "2025-03-26": true, "2099-01-01": false, "x": false},
-		"Last-Event-Id": {"": true, "1": false},
+		headerProtocolVersion: {"": true, "2024-11-05": true, "2025-03-26": true, "2099-01-01": false, "x": false},
+		"Last-Event-Id":       {"": true, "1": false},
 	} {
 		for value, want := range values {
 			r := callRequest("2025-11-25")
@@ -188,12 +188,12 @@ func TestOnlyRequestsOfTheTransportsFormAreServed(t *testing.T) {
 			if value == "" {
 				r.Header.Del(name)
 			}
-			require.Equal(t, want, supported(r.Header), "%s: %q", name, value)
+			require.Equal(t, want, validTransport(r.Header), "%s: %q", name, value)
 		}
 	}
 }
 
-func TestWholeNumbersAreWrittenAsSuch(t *testing.T) {
+func TestWholeNumbersLoseFractionAndExponent(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		`{"id":10403.0,"x":[1.5,-2e3,1.0e0],"s":"1.0 e"}`: `{"id":10403,"x":[1.5,-2000,1],"s":"1.0 e"}`,
@@ -210,7 +210,7 @@ func FuzzCalls(f *testing.F) {
 	s := withTools(f)
 	for _, body := range []string{older, newer, strings.Replace(older, "7", `"seven"`, 1), strings.Replace(older, `{"limit":2}`, `{"a":{"b":[1.0,"\u00e9"]}}`, 1)} {
 		f.Add(body, "2025-11-25")
-		f.Add(body, revisionStateless)
+		f.Add(body, revisionModern)
 	}
 	f.Fuzz(func(t *testing.T, body, revision string) {
 		m, err := readMessage([]byte(body))
@@ -218,7 +218,7 @@ func FuzzCalls(f *testing.F) {
 			return
 		}
 		r := callRequest("")
-		r.Header.Set(headerProtocol, revision)
+		r.Header.Set(headerProtocolVersion, revision)
 		c, err := s.readCall(r, m)
 		if err != nil || c == nil {
 			return
@@ -232,7 +232,7 @@ func FuzzCalls(f *testing.F) {
 			}
 		}
 		require.NoError(t, stdjson.Unmarshal([]byte(body), &other))
-		require.Equal(t, methodCall, other.Method)
+		require.Equal(t, methodToolsCall, other.Method)
 		require.Equal(t, other.Params.Name, c.tool.name)
 		require.Equal(t, string(other.ID), string(c.id))
 		var arguments map[string]any

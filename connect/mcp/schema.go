@@ -10,26 +10,26 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	inferred "github.com/google/jsonschema-go/jsonschema"
+	gschema "github.com/google/jsonschema-go/jsonschema"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
-// schemaOf derives a schema from a type: what github.com/google/jsonschema-go infers, and the keywords in the tags of its fields.
-// A tag is named as its keyword is.
-func schemaOf(t reflect.Type) (*inferred.Schema, error) {
-	s, err := inferred.ForType(t, &inferred.ForOptions{TypeSchemas: typeSchemas()})
+// schemaOf derives a schema from a type with github.com/google/jsonschema-go. Field tags add JSON Schema keywords of the same
+// name.
+func schemaOf(t reflect.Type) (*gschema.Schema, error) {
+	s, err := gschema.ForType(t, &gschema.ForOptions{TypeSchemas: typeSchemas()})
 	if err != nil {
 		return nil, err
 	}
 	return s, constrain(s, t)
 }
 
-// typeSchemas are the schemas of types that say more than their kind.
-func typeSchemas() map[reflect.Type]*inferred.Schema {
-	return map[reflect.Type]*inferred.Schema{
-		reflect.TypeFor[data.Owned]():     {Type: "object"}, // not shown: an assistant knows one business only
+// typeSchemas returns the schemas of types that cannot be inferred.
+func typeSchemas() map[reflect.Type]*gschema.Schema {
+	return map[reflect.Type]*gschema.Schema{
+		reflect.TypeFor[data.Owned]():     {Type: "object"}, // not encoded
 		reflect.TypeFor[jsontext.Value](): {Type: "object"},
 		reflect.TypeFor[time.Time]():      {Type: "string", Format: "date-time", MaxLength: new(40)},
 
@@ -52,10 +52,10 @@ func typeSchemas() map[reflect.Type]*inferred.Schema {
 	}
 }
 
-func oneOf(values ...any) *inferred.Schema { return &inferred.Schema{Type: "string", Enum: values} }
+func oneOf(values ...any) *gschema.Schema { return &gschema.Schema{Type: "string", Enum: values} }
 
 // constrain adds the keywords in the tags of a type's fields to its schema.
-func constrain(s *inferred.Schema, t reflect.Type) error {
+func constrain(s *gschema.Schema, t reflect.Type) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -65,12 +65,12 @@ func constrain(s *inferred.Schema, t reflect.Type) error {
 	}
 	switch {
 	case s.Items != nil:
-		s.Type, s.Types = "array", nil // no list is null
+		s.Type, s.Types = "array", nil // lists are never null
 		return constrain(s.Items, t.Elem())
 	case t.Kind() != reflect.Struct || s.AdditionalProperties == nil:
 		return nil
 	case len(s.Properties) == 0:
-		s.Properties = map[string]*inferred.Schema{} // which some clients want to see
+		s.Properties = map[string]*gschema.Schema{} // some clients require it
 	}
 	for _, f := range reflect.VisibleFields(t) {
 		name := memberName(f)
@@ -94,14 +94,14 @@ func constrain(s *inferred.Schema, t reflect.Type) error {
 	return nil
 }
 
-// memberName is the name of a field in JSON.
+// memberName returns the name of a field in JSON.
 func memberName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
 }
 
 // keywords reads the keywords in a field's tag.
-func keywords(s *inferred.Schema, tag reflect.StructTag) error {
+func keywords(s *gschema.Schema, tag reflect.StructTag) error {
 	for name, into := range map[string]any{
 		"minLength": &s.MinLength, "maxLength": &s.MaxLength, "minItems": &s.MinItems, "maxItems": &s.MaxItems,
 		"minProperties": &s.MinProperties, "minimum": &s.Minimum, "maximum": &s.Maximum, "exclusiveMinimum": &s.ExclusiveMinimum,
@@ -114,7 +114,7 @@ func keywords(s *inferred.Schema, tag reflect.StructTag) error {
 		}
 	}
 	if s.Default != nil && len(s.Types) == 2 {
-		s.Type, s.Types = s.Types[0], nil // the pointer tells what is absent from a zero value
+		s.Type, s.Types = s.Types[0], nil // the pointer only distinguishes absent from zero
 	}
 	if v, ok := tag.Lookup("pattern"); ok {
 		s.Pattern = v
@@ -132,8 +132,8 @@ func keywords(s *inferred.Schema, tag reflect.StructTag) error {
 	return nil
 }
 
-// compile makes a schema ready to validate with, formats included.
-func compile(name string, schema *inferred.Schema) (*jsonschema.Schema, error) {
+// compile compiles a schema, with formats asserted.
+func compile(name string, schema *gschema.Schema) (*jsonschema.Schema, error) {
 	written, err := json.Marshal(schema)
 	if err != nil {
 		return nil, err

@@ -25,13 +25,12 @@ import (
 
 // Defaults and bounds.
 const (
-	DefaultMaxBody        = 256 << 10 // bytes
-	DefaultConfirmTimeout = 5 * time.Minute
+	DefaultMaxBody = 256 << 10 // bytes
 
 	toolListTTL = 5 * time.Minute
 )
 
-// Challenger refuses a call whose connection has too few scopes. *oauth.Server is one.
+// Challenger responds to calls that need more scopes. *oauth.Server implements it.
 type Challenger interface {
 	InsufficientScope(w http.ResponseWriter, required ...string)
 }
@@ -43,10 +42,10 @@ type Options struct {
 	// Resource is the URL of the endpoint, "https://api.example.com/mcp". Required.
 	Resource string
 
-	// Origins are web origins whose pages may call, beside the resource's own. Default: none.
+	// Origins are the web origins that may call, in addition to the resource's own. Default: none.
 	Origins []string
 
-	// Name, Title and Version are what the server calls itself. Default: "gatehouse", "Gatehouse", "0".
+	// Name, Title and Version are the serverInfo. Default: "gatehouse", "Gatehouse", "0".
 	Name, Title, Version string
 
 	Data      *data.Client // required
@@ -54,24 +53,20 @@ type Options struct {
 	Challenge Challenger   // required
 	Log       *zap.Logger  // required
 
-	Redis  redis.UniversalClient // holds idempotency keys and questions; see [Store]. Required
+	Redis  redis.UniversalClient // holds the [Store]; required
 	Prefix string                // of the keys in Redis; default: oauth.DefaultPrefix
 
-	// Limiter bounds the calls of a connection. Default: NewLimiter(Redis, Prefix, DefaultRate).
+	// Limiter limits the rate of a connection's requests. Default: NewLimiter(Redis, Prefix, DefaultRate).
 	Limiter Limiter
 
-	// RequestID gives an HTTP request's id, for logs, the audit log and the data service. Default: a random one.
+	// RequestID returns an HTTP request's ID, for logs, the audit log and the data service. Default: a random one.
 	RequestID func(*http.Request) string
 
-	// MaxBody bounds a request's body. Default: DefaultMaxBody.
+	// MaxBody is the maximum size of a request body in bytes. Default: DefaultMaxBody.
 	MaxBody int64
-
-	// ConfirmTimeout is how long a person may think about a question. Default: DefaultConfirmTimeout.
-	ConfirmTimeout time.Duration
 }
 
-// Extension adds to a server what is not the product's: the fixtures that conformance tests call. Nothing but a test build
-// makes one.
+// Extension adds the fixtures of conformance tests to a server. Only test builds use it.
 type Extension struct {
 	Options  func(*sdk.ServerOptions) // changes the SDK's options before the server is made
 	Register func(*sdk.Server)        // adds tools, prompts and resources
@@ -80,18 +75,18 @@ type Extension struct {
 
 // Server is the MCP server. It is safe for concurrent use.
 type Server struct {
-	o         Options
-	log       *zap.Logger
-	tools     map[string]*tool
-	store     *Store
-	about     *sdk.Implementation
-	sdk       *sdk.Server
-	handler   http.Handler // the SDK's
-	origins   []string
-	extension *Extension
+	o              Options
+	log            *zap.Logger
+	tools          map[string]*tool
+	store          *Store
+	implementation *sdk.Implementation
+	sdk            *sdk.Server
+	handler        http.Handler // the SDK's
+	origins        []string
+	extension      *Extension
 }
 
-// New makes a server.
+// New returns a server.
 func New(o Options, extensions ...Extension) (*Server, error) {
 	u, err := url.Parse(o.Resource)
 	if err != nil {
@@ -104,14 +99,14 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 		return nil, err
 	}
 	if len(extensions) > 1 {
-		return nil, errors.New("a server takes one extension")
+		return nil, errors.New("more than one extension")
 	}
 	s := &Server{o: o, log: o.Log, tools: map[string]*tool{}, store: NewStore(o.Redis, o.Prefix)}
 	origin := u.Scheme + "://" + canonicalHost(u.Scheme, u.Host)
 	s.origins = append([]string{origin}, o.Origins...)
 	options := &sdk.ServerOptions{
 		Instructions: instructions,
-		Logger:       logOfSDK(o.Log),
+		Logger:       sdkLogger(o.Log),
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
 		GetSessionID: rand.Text,
 		SetCacheable: setCacheable,
@@ -122,28 +117,28 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 			s.extension.Options(options)
 		}
 	}
-	s.about = &sdk.Implementation{Name: o.Name, Title: o.Title, Version: o.Version}
-	s.sdk = sdk.NewServer(s.about, options)
+	s.implementation = &sdk.Implementation{Name: o.Name, Title: o.Title, Version: o.Version}
+	s.sdk = sdk.NewServer(s.implementation, options)
 	for _, t := range allTools() {
 		if err := t.prepare(); err != nil {
 			return nil, fmt.Errorf("preparing the tool %s: %w", t.name, err)
 		}
 		s.tools[t.name] = t
 		s.sdk.AddTool(t.declaration(), func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "the call cannot be read"} // see message.go
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "the call cannot be read"} // serveCall serves all valid calls
 		})
 	}
 	if s.extension != nil && s.extension.Register != nil {
 		s.extension.Register(s.sdk)
 	}
-	s.sdk.AddReceivingMiddleware(s.receive)
+	s.sdk.AddReceivingMiddleware(s.receivingMiddleware)
 	s.handler = s.transport()
 	return s, nil
 }
 
-// logOfSDK is the SDK's log. It tells of each request at level info, which is the gateway's own line's to do.
-func logOfSDK(log *zap.Logger) *slog.Logger {
-	if log.Core().Enabled(zap.InfoLevel) { // of a log of less, zap would complain
+// sdkLogger returns the SDK's logger. It drops level info, at which the SDK logs each request: the gateway does that already.
+func sdkLogger(log *zap.Logger) *slog.Logger {
+	if log.Core().Enabled(zap.InfoLevel) { // zap reports an error if the level would decrease
 		log = log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
 	}
 	return slog.New(zapslog.NewHandler(log.Core(), zapslog.WithName("mcp.sdk"), zapslog.AddStacktraceAt(slog.LevelError+1)))
@@ -152,9 +147,9 @@ func logOfSDK(log *zap.Logger) *slog.Logger {
 func (o *Options) complete() error {
 	switch {
 	case o.Data == nil, o.Audit == nil, o.Challenge == nil, o.Log == nil:
-		return errors.New("the MCP server needs Data, Audit, Challenge and Log")
+		return errors.New("MCP server: Data, Audit, Challenge and Log are required")
 	case o.Redis == nil:
-		return errors.New("the MCP server needs Redis")
+		return errors.New("MCP server: Redis is required")
 	}
 	o.Prefix = orElse(o.Prefix, oauth.DefaultPrefix)
 	if o.Limiter == nil {
@@ -164,20 +159,17 @@ func (o *Options) complete() error {
 		o.RequestID = func(*http.Request) string { return rand.Text() }
 	}
 	o.Name, o.Title, o.Version = orElse(o.Name, "gatehouse"), orElse(o.Title, "Gatehouse"), orElse(o.Version, "0")
-	if o.ConfirmTimeout == 0 {
-		o.ConfirmTimeout = DefaultConfirmTimeout
-	}
 	if o.MaxBody <= 0 {
 		o.MaxBody = DefaultMaxBody
 	}
 	return nil
 }
 
-// Handler serves the endpoint, whatever its path. In front of it stands oauth.Server.Protect, which puts the connection
-// into the request's context; and in front of that [Server.Guard], if pages of other origins may call.
+// Handler returns the endpoint's handler. It must be wrapped by oauth.Server.Protect, which puts the grant into the
+// request's context.
 func (s *Server) Handler() http.Handler { return s.Guard(http.HandlerFunc(s.serve)) }
 
-// Close ends what the server keeps in memory.
+// Close ends the SDK's sessions.
 func (s *Server) Close() error {
 	var errs []error
 	for session := range s.sdk.Sessions() {
@@ -186,15 +178,15 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// setCacheable says for how long clients may keep a list: what is in it depends on the connection.
+// setCacheable sets how long clients may cache a list. It is private, because it depends on the connection's scopes.
 func setCacheable(_ context.Context, _ sdk.Request, c *sdk.Cacheable) {
 	c.TTLMs = int(toolListTTL.Milliseconds())
 	c.CacheScope = "private"
 }
 
-// grantOf is what a request knows about its connection; it travels in the token's info, which is each request's own,
-// while a context of the SDK may be that of the request that began the session.
-type grantOf struct {
+// requestGrant is the grant of a request. It travels in the token info, because a context of the SDK may belong to the request
+// that began the session.
+type requestGrant struct {
 	oauth.Grant
 
 	requestID string
@@ -202,18 +194,17 @@ type grantOf struct {
 
 const extraGrant = "gatehouse/grant"
 
-func callerOf(r sdk.Request) (grantOf, bool) {
+func grantFromRequest(r sdk.Request) (requestGrant, bool) {
 	extra := r.GetExtra()
 	if extra == nil || extra.TokenInfo == nil {
-		return grantOf{}, false
+		return requestGrant{}, false
 	}
-	g, ok := extra.TokenInfo.Extra[extraGrant].(grantOf)
+	g, ok := extra.TokenInfo.Extra[extraGrant].(requestGrant)
 	return g, ok
 }
 
-// needs returns all the scopes that a call of the tool needs to be granted, beside those that the connection has: a
-// client that asks for them anew must not lose the others.
-func (t *tool) needs(g oauth.Grant) []string {
+// requiredScopes returns the tool's scope and those that the connection has: a client that requests them must not lose any.
+func (t *tool) requiredScopes(g oauth.Grant) []string {
 	names := slices.Clone(g.Scopes.Names())
 	if !slices.Contains(names, t.scope) {
 		names = append(names, t.scope)

@@ -13,73 +13,70 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RepeatWindow is for how long a call that adds something, made again with the same arguments, is taken for the same call.
-const RepeatWindow = 10 * time.Minute
+// IdempotencyWindow is how long a call that creates something, made again with the same arguments, counts as a retry.
+const IdempotencyWindow = 10 * time.Minute
 
-// storeTimeout is how long a call waits for the store. Without it, nothing is added, run or asked.
 const storeTimeout = 2 * time.Second
 
-//go:embed remember.lua
-var rememberSource string
+//go:embed idempotency.lua
+var idempotencyScript string
 
-// Store keeps in Redis the idempotency keys of calls that add or run something, so that a call which an assistant repeats
-// because it got no response is done once, and the questions that persons are asked. All that it keeps of a connection is in
-// the connection's slot and expires.
+// Store keeps idempotency keys and pending confirmations in Redis. All keys of a connection are in one slot and expire.
 type Store struct {
-	client   redis.UniversalClient
-	prefix   string
-	remember *redis.Script
+	client redis.UniversalClient
+	prefix string
+	script *redis.Script
 }
 
-// NewStore makes a store. prefix begins the names of its keys.
+// NewStore returns a store whose keys in Redis begin with prefix.
 func NewStore(client redis.UniversalClient, prefix string) *Store {
-	return &Store{client: client, prefix: prefix + "mcp:", remember: redis.NewScript(rememberSource)}
+	return &Store{client: client, prefix: prefix + "mcp:", script: redis.NewScript(idempotencyScript)}
 }
 
-func (s *Store) key(grantID, area string) string {
+func (s *Store) idempotencyKey(grantID, area string) string {
 	return s.prefix + "calls:{" + grantID + "}:" + area
 }
 
-// Key returns the idempotency key of a call: the same for the same connection, area and fingerprint within RepeatWindow of
-// the first, unless what it made was forgotten between.
+// Key returns the idempotency key of a call. It is the same for the same connection, area and fingerprint within
+// IdempotencyWindow of the first call, unless ForgetCreated removed it.
 func (s *Store) Key(ctx context.Context, grantID, area, fingerprint string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	key, err := s.remember.Run(ctx, s.client, []string{s.key(grantID, area)}, fieldOf(fingerprint), rand.Text(),
-		RepeatWindow.Milliseconds()).Text()
+	key, err := s.script.Run(ctx, s.client, []string{s.idempotencyKey(grantID, area)}, fieldOf(fingerprint), rand.Text(),
+		IdempotencyWindow.Milliseconds()).Text()
 	if err != nil {
-		return "", fmt.Errorf("remembering a call: %w", err)
+		return "", fmt.Errorf("storing an idempotency key: %w", err)
 	}
 	return key, nil
 }
 
-// fieldOf is a fingerprint's field; records' fields begin with a space.
+// fieldOf returns the hash field of a fingerprint. The fields of records begin with a space.
 func fieldOf(fingerprint string) string {
 	digest := sha256.Sum256([]byte(fingerprint))
 	return base64.RawURLEncoding.EncodeToString(digest[:])
 }
 
-// Made stores which record the call with the fingerprint made.
-func (s *Store) Made(ctx context.Context, grantID, area, fingerprint, record string) error {
+// RecordCreated stores which record the call with the fingerprint created.
+func (s *Store) RecordCreated(ctx context.Context, grantID, area, fingerprint, record string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	key := s.key(grantID, area)
+	key := s.idempotencyKey(grantID, area)
 	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.HSet(ctx, key, " "+record, fieldOf(fingerprint))
-		p.PExpire(ctx, key, RepeatWindow)
+		p.PExpire(ctx, key, IdempotencyWindow)
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("remembering what a call made: %w", err)
+		return fmt.Errorf("storing a created record: %w", err)
 	}
 	return nil
 }
 
-// Forget removes the call that made a record: the record is gone, and may be made anew.
-func (s *Store) Forget(ctx context.Context, grantID, area, record string) error {
+// ForgetCreated removes the idempotency key of the call that created a record.
+func (s *Store) ForgetCreated(ctx context.Context, grantID, area, record string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	key := s.key(grantID, area)
+	key := s.idempotencyKey(grantID, area)
 	field, err := s.client.HGet(ctx, key, " "+record).Result()
 	switch {
 	case errors.Is(err, redis.Nil):
@@ -88,34 +85,33 @@ func (s *Store) Forget(ctx context.Context, grantID, area, record string) error 
 		err = s.client.HDel(ctx, key, field, " "+record).Err()
 	}
 	if err != nil {
-		return fmt.Errorf("forgetting a call: %w", err)
+		return fmt.Errorf("removing an idempotency key: %w", err)
 	}
 	return nil
 }
 
-// Ask stores a question about subject, and returns the secret that its answer has to come with.
-func (s *Store) Ask(ctx context.Context, grantID, subject string, lifetime time.Duration) (string, error) {
+// CreateConfirmation stores a pending confirmation of subject and returns the secret that the person's response must carry.
+func (s *Store) CreateConfirmation(ctx context.Context, grantID, subject string, lifetime time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	id := rand.Text()
-	if err := s.client.Set(ctx, s.question(grantID, id, subject), 1, lifetime).Err(); err != nil {
-		return "", fmt.Errorf("storing a question: %w", err)
+	if err := s.client.Set(ctx, s.confirmationKey(grantID, id, subject), 1, lifetime).Err(); err != nil {
+		return "", fmt.Errorf("storing a confirmation: %w", err)
 	}
 	return id, nil
 }
 
-// Answered reports whether there is such a question about subject, and removes it: each is answered once, whatever the answer
-// is.
-func (s *Store) Answered(ctx context.Context, grantID, id, subject string) (bool, error) {
+// ConsumeConfirmation reports whether the confirmation is pending, and removes it: each accepts one response.
+func (s *Store) ConsumeConfirmation(ctx context.Context, grantID, id, subject string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	n, err := s.client.Del(ctx, s.question(grantID, id, subject)).Result()
+	n, err := s.client.Del(ctx, s.confirmationKey(grantID, id, subject)).Result()
 	if err != nil {
-		return false, fmt.Errorf("reading a question: %w", err)
+		return false, fmt.Errorf("reading a confirmation: %w", err)
 	}
 	return n == 1, nil
 }
 
-func (s *Store) question(grantID, id, subject string) string {
+func (s *Store) confirmationKey(grantID, id, subject string) string {
 	return s.prefix + "question:{" + grantID + "}:" + fieldOf(id+" "+subject)
 }

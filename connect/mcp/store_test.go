@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
 )
 
-// busiest is how many calls a connection can make within [mcp.RepeatWindow]: its rate of ten minutes, and a burst.
+// busiest is how many calls a connection can make within [mcp.IdempotencyWindow]: its rate of ten minutes, and a burst.
 const busiest = 11 * 120
 
 // adds makes calls that add something, from the first to the one before the end, and returns their keys.
@@ -23,20 +23,20 @@ func adds(t *testing.T, m *mcp.Store, first, end int) []string {
 	for i := first; i < end; i++ {
 		key, err := m.Key(t.Context(), "g", "contacts", fmt.Sprint("call ", i))
 		require.NoError(t, err)
-		require.NoError(t, m.Made(t.Context(), "g", "contacts", fmt.Sprint("call ", i), fmt.Sprint("contact ", i)))
+		require.NoError(t, m.RecordCreated(t.Context(), "g", "contacts", fmt.Sprint("call ", i), fmt.Sprint("contact ", i)))
 		keys = append(keys, key)
 	}
 	return keys
 }
 
-func TestNoCallOfTheBusiestConnectionIsForgottenWithinTheWindow(t *testing.T) {
+func TestIdempotencyKeysOfABusyConnectionSurviveTheWindow(t *testing.T) {
 	t.Parallel()
 	m := mcp.NewStore(patient(t, redistest.Start(t).Options().Simple()), "")
 	keys := adds(t, m, 0, busiest)
 	require.Equal(t, keys, adds(t, m, 0, busiest))
 }
 
-func TestWhatIsOlderThanTheWindowIsForgottenAndNothingElse(t *testing.T) {
+func TestOnlyExpiredIdempotencyKeysAreRemoved(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
 	client := patient(t, &redis.Options{Addr: server.Addr()})
@@ -51,15 +51,15 @@ func TestWhatIsOlderThanTheWindowIsForgottenAndNothingElse(t *testing.T) {
 		return n
 	}
 	old := adds(t, m, 0, busiest)
-	server.SetTime(now.Add(mcp.RepeatWindow / 2))
+	server.SetTime(now.Add(mcp.IdempotencyWindow / 2))
 	recent := adds(t, m, busiest, 3*busiest/2)
-	server.SetTime(now.Add(mcp.RepeatWindow + time.Second))
+	server.SetTime(now.Add(mcp.IdempotencyWindow + time.Second))
 	later := adds(t, m, 3*busiest/2, 5*busiest/2)
 	require.Less(t, size(), int64(4*busiest))
 	require.Equal(t, recent, adds(t, m, busiest, 3*busiest/2))
 	require.Equal(t, later, adds(t, m, 3*busiest/2, 5*busiest/2))
 	require.NotEqual(t, old[0], adds(t, m, 0, 1)[0])
 	// what the recent ones made can still be forgotten, so that it can be made anew
-	require.NoError(t, m.Forget(t.Context(), "g", "contacts", fmt.Sprint("contact ", busiest)))
+	require.NoError(t, m.ForgetCreated(t.Context(), "g", "contacts", fmt.Sprint("contact ", busiest)))
 	require.NotEqual(t, recent[0], adds(t, m, busiest, busiest+1)[0])
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	inferred "github.com/google/jsonschema-go/jsonschema"
+	gschema "github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -19,49 +19,48 @@ import (
 type kind int
 
 const (
-	reads   kind = iota
-	adds         // creates something, and leaves what is there
-	changes      // changes or replaces what is there
-	deletes      // removes something for good
-	runs         // has something done, which may reach the world outside
+	reads kind = iota
+	adds
+	changes // or replaces
+	deletes // for good
+	runs    // an automation, which may reach people outside
 )
 
-// tool is one tool, before and after it is registered.
+// tool is one MCP tool.
 type tool struct {
-	name        string
-	title       string
-	description string
-	scope       string // what a connection needs for it
-	kind        kind
-	idempotent  bool              // doing it twice with the same arguments is as good as once
-	untrusted   bool              // its results hold strangers' texts
-	about       string            // the kind of record, for errors: "contact"
-	arguments   map[string]string // descriptions of arguments that their type does not have
-	least       int               // so many arguments have to be given
-	example     string            // arguments, JSON
+	name         string
+	title        string
+	description  string
+	scope        string
+	kind         kind
+	idempotent   bool
+	untrusted    bool              // its results contain text from outside the business
+	about        string            // the kind of record, for errors: "contact"
+	arguments    map[string]string // descriptions of arguments that are not in their type's tags
+	minArguments int               // so many arguments have to be given
+	example      string            // arguments, JSON
 	function
 
 	// set by prepare
-	in, out  *inferred.Schema
+	in, out  *gschema.Schema
 	input    *jsonschema.Schema
 	check    check                     // of results
 	defaults map[string]jsontext.Value // of arguments
 }
 
-// function is what a tool does, with the types that its schemas are derived from.
+// function is a tool's implementation with the types that its schemas are derived from.
 type function struct {
-	takes, gives reflect.Type
-	run          func(ctx context.Context, c *toolCall) (any, error)
+	argumentsType, resultType reflect.Type
+	run                       func(ctx context.Context, c *toolCall) (any, error)
 }
 
-// handle makes a tool's function of one with typed arguments and a typed result, which is the structured content. The arguments
-// have met the input schema.
+// handle makes a function of f, which gets valid arguments and returns the structured content.
 func handle[A, R any](f func(ctx context.Context, c *toolCall, arguments A) (R, error)) function {
 	return function{reflect.TypeFor[A](), reflect.TypeFor[R](), func(ctx context.Context, c *toolCall) (any, error) {
 		var arguments A
 		if err := json.Unmarshal(c.arguments, &arguments); err != nil {
 			return nil, &toolError{
-				code: codeArguments, sentence: "The arguments cannot be read.", done: c.tool.untouched(),
+				code: codeArguments, sentence: "The arguments cannot be read.", done: c.tool.notDone(),
 				next: correctAndCall, cause: err,
 			}
 		}
@@ -71,18 +70,18 @@ func handle[A, R any](f func(ctx context.Context, c *toolCall, arguments A) (R, 
 
 func (t *tool) writes() bool { return t.kind != reads }
 
-// untouched says that a call was turned away before anything happened.
-func (t *tool) untouched() string {
+// notDone returns what an error says about a call that was refused before anything happened.
+func (t *tool) notDone() string {
 	if t.writes() {
 		return nothingDone
 	}
 	return nothingRead
 }
 
-// prepare derives the schemas.
+// prepare derives the schemas and the result check.
 func (t *tool) prepare() error {
 	var err error
-	if t.in, err = schemaOf(t.takes); err != nil {
+	if t.in, err = schemaOf(t.argumentsType); err != nil {
 		return err
 	}
 	for name, description := range t.arguments {
@@ -91,8 +90,8 @@ func (t *tool) prepare() error {
 		}
 		t.in.Properties[name].Description = description
 	}
-	if t.least > 0 {
-		t.in.MinProperties = &t.least
+	if t.minArguments > 0 {
+		t.in.MinProperties = &t.minArguments
 	}
 	if t.example != "" {
 		t.in.Examples = []any{jsontext.Value(t.example)}
@@ -106,14 +105,14 @@ func (t *tool) prepare() error {
 	if t.input, err = compile(t.name+".input.json", t.in); err != nil {
 		return err
 	}
-	if t.out, err = schemaOf(t.gives); err != nil {
+	if t.out, err = schemaOf(t.resultType); err != nil {
 		return err
 	}
-	t.check, err = checkOf(t.out, t.gives)
+	t.check, err = checkOf(t.out, t.resultType)
 	return err
 }
 
-// withDefaults returns arguments with the defaults of those that are absent: a call that spells a default out is the same call.
+// withDefaults adds the defaults of absent arguments, so that a call that states a default has the same fingerprint.
 func (t *tool) withDefaults(arguments jsontext.Value) (jsontext.Value, error) {
 	if len(t.defaults) == 0 {
 		return arguments, nil
@@ -134,7 +133,7 @@ func (t *tool) withDefaults(arguments jsontext.Value) (jsontext.Value, error) {
 	return all, nil
 }
 
-// declaration is the tool as clients see it.
+// declaration returns the tool as tools/list shows it.
 func (t *tool) declaration() *sdk.Tool {
 	return &sdk.Tool{
 		Name:         t.name,
@@ -152,7 +151,7 @@ func (t *tool) declaration() *sdk.Tool {
 	}
 }
 
-// patch are the arguments as they were sent, without some: what is absent stays out, null is null.
+// patch returns the arguments as a JSON merge patch, without those named.
 func (c *toolCall) patch(without ...string) (data.Patch, error) {
 	var members map[string]jsontext.Value
 	if err := json.Unmarshal(c.arguments, &members); err != nil {
@@ -167,7 +166,7 @@ func (c *toolCall) patch(without ...string) (data.Patch, error) {
 	return patch, nil
 }
 
-// success makes a tool's result of its structured content, which has to meet the output schema: clients check it.
+// success returns the result with the structured content, which must match the output schema because clients check it.
 func (t *tool) success(content any) (*callResult, error) {
 	err := t.check(reflect.ValueOf(content))
 	var written jsontext.Value

@@ -12,12 +12,12 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	wrong "github.com/santhosh-tekuri/jsonschema/v6/kind"
+	schemakind "github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
-// What a tool's error begins with.
+// Codes that the errors of tools begin with.
 const (
 	codeArguments   = "INVALID_ARGUMENTS"
 	codeNotFound    = "NOT_FOUND"
@@ -37,8 +37,7 @@ const (
 	codeInternal    = "INTERNAL"
 )
 
-// toolError is a tool's error, as an assistant can act on it: what was wrong, what is allowed, what was done, and whether
-// calling again helps.
+// toolError is an error for the assistant: what was wrong, what is allowed, what was done, and whether to call again.
 type toolError struct {
 	code     string
 	sentence string
@@ -58,8 +57,7 @@ func (p *toolError) Error() string {
 
 func (p *toolError) Unwrap() error { return p.cause }
 
-// result is the error as a tool's result. There is no structured content: it would have to be what the output schema
-// says.
+// result returns the error as a tool result, without structured content, which would have to match the output schema.
 func (p *toolError) result(requestID string) *callResult {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Error %s: %s", p.code, p.sentence)
@@ -95,8 +93,8 @@ const (
 	correctAndCall = "Correct the arguments and call again."
 )
 
-// toolErrorOf makes a tool's error of whatever a tool ended with. what is the kind of record it was about, "" if none.
-func toolErrorOf(err error, t *tool, what string) *toolError {
+// newToolError converts the error of a tool. what is the kind of record, "" if none.
+func newToolError(err error, t *tool, what string) *toolError {
 	if p, ok := errors.AsType[*toolError](err); ok {
 		return p
 	}
@@ -177,12 +175,12 @@ func orElse(s, otherwise string) string {
 	return s
 }
 
-// checkArguments validates arguments against a tool's input schema and names everything that is wrong with them.
+// checkArguments validates arguments against the input schema and reports every violation, up to maxDetails.
 func (t *tool) checkArguments(arguments jsontext.Value) *toolError {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(arguments))
 	if err != nil {
 		return &toolError{
-			code: codeArguments, sentence: "The arguments are not a JSON object.", done: t.untouched(), next: correctAndCall,
+			code: codeArguments, sentence: "The arguments are not a JSON object.", done: t.notDone(), next: correctAndCall,
 			cause: err,
 		}
 	}
@@ -191,18 +189,18 @@ func (t *tool) checkArguments(arguments jsontext.Value) *toolError {
 		return nil
 	}
 	p := &toolError{
-		code: codeArguments, sentence: "The arguments do not fit " + t.name + ".", done: t.untouched(), next: correctAndCall,
+		code: codeArguments, sentence: "The arguments do not fit " + t.name + ".", done: t.notDone(), next: correctAndCall,
 	}
 	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
 	if !ok {
 		p.cause = err
 		return p
 	}
-	p.details = wrongs(invalid, nil)
+	p.details = validationDetails(invalid, nil)
 	slices.SortFunc(p.details, func(a, b data.Detail) int { return strings.Compare(a.Field, b.Field) })
 	p.details = slices.Compact(p.details)
-	if len(p.details) > maxWrongs {
-		p.details = p.details[:maxWrongs]
+	if len(p.details) > maxDetails {
+		p.details = p.details[:maxDetails]
 	}
 	for _, d := range p.details {
 		if d.Problem == unknownArgument {
@@ -214,62 +212,62 @@ func (t *tool) checkArguments(arguments jsontext.Value) *toolError {
 }
 
 const (
-	maxWrongs       = 20
+	maxDetails      = 20
 	unknownArgument = "is not an argument"
 )
 
-// wrongs are the leaves of a validation error.
-func wrongs(e *jsonschema.ValidationError, all []data.Detail) []data.Detail {
+// validationDetails appends the leaves of a validation error to all.
+func validationDetails(e *jsonschema.ValidationError, all []data.Detail) []data.Detail {
 	for _, c := range e.Causes {
-		all = wrongs(c, all)
+		all = validationDetails(c, all)
 	}
 	if len(e.Causes) > 0 {
 		return all
 	}
-	at := place(e.InstanceLocation)
+	at := pathString(e.InstanceLocation)
 	add := func(field, problem, allowed string) {
 		all = append(all, data.Detail{Field: orElse(field, "the arguments"), Problem: problem, Allowed: allowed})
 	}
 	switch k := e.ErrorKind.(type) {
-	case *wrong.Required:
+	case *schemakind.Required:
 		for _, name := range k.Missing {
-			add(place(append(slices.Clone(e.InstanceLocation), name)), "is required", "")
+			add(pathString(append(slices.Clone(e.InstanceLocation), name)), "is required", "")
 		}
-	case *wrong.AdditionalProperties:
+	case *schemakind.AdditionalProperties:
 		for _, name := range k.Properties {
-			add(place(append(slices.Clone(e.InstanceLocation), name)), unknownArgument, "")
+			add(pathString(append(slices.Clone(e.InstanceLocation), name)), unknownArgument, "")
 		}
-	case *wrong.Enum:
+	case *schemakind.Enum:
 		allowed := make([]string, 0, len(k.Want))
 		for _, v := range k.Want {
 			allowed = append(allowed, fmt.Sprint(orNullText(v)))
 		}
 		add(at, "is not one of the allowed values", strings.Join(allowed, ", "))
-	case *wrong.Const:
+	case *schemakind.Const:
 		add(at, "is not the allowed value", fmt.Sprint(k.Want))
-	case *wrong.Type:
+	case *schemakind.Type:
 		add(at, "is "+article(k.Got), strings.Join(k.Want, " or "))
-	case *wrong.Format:
+	case *schemakind.Format:
 		add(at, "is not a valid "+formatName(k.Want), formatExample(k.Want))
-	case *wrong.Pattern:
+	case *schemakind.Pattern:
 		add(at, "does not have the right form", "what matches "+k.Want)
-	case *wrong.MinLength:
+	case *schemakind.MinLength:
 		add(at, "is too short", fmt.Sprintf("at least %d characters", k.Want))
-	case *wrong.MaxLength:
+	case *schemakind.MaxLength:
 		add(at, "is too long", fmt.Sprintf("at most %d characters", k.Want))
-	case *wrong.Minimum:
+	case *schemakind.Minimum:
 		add(at, "is too small", "at least "+k.Want.RatString())
-	case *wrong.Maximum:
+	case *schemakind.Maximum:
 		add(at, "is too large", "at most "+k.Want.RatString())
-	case *wrong.ExclusiveMinimum:
+	case *schemakind.ExclusiveMinimum:
 		add(at, "is too small", "more than "+k.Want.RatString())
-	case *wrong.MinItems:
+	case *schemakind.MinItems:
 		add(at, "has too few entries", fmt.Sprintf("at least %d", k.Want))
-	case *wrong.MaxItems:
+	case *schemakind.MaxItems:
 		add(at, "has too many entries", fmt.Sprintf("at most %d", k.Want))
-	case *wrong.MinProperties:
+	case *schemakind.MinProperties:
 		add(at, "says nothing to change", fmt.Sprintf("at least %d members", k.Want))
-	case *wrong.MaxProperties:
+	case *schemakind.MaxProperties:
 		add(at, "has too many members", fmt.Sprintf("at most %d", k.Want))
 	default:
 		add(at, "is not what the tool's input schema allows", "")
@@ -320,8 +318,8 @@ func formatExample(format string) string {
 	return ""
 }
 
-// place writes where something is: rules[2].when.
-func place(path []string) string {
+// pathString formats an instance location: rules[2].when.
+func pathString(path []string) string {
 	var b strings.Builder
 	for i, p := range path {
 		if len(p) > 100 {

@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
-// allTools are the tools, 39 at most: some clients send an assistant the first 40 only.
+// allTools returns the tools. There must be fewer than 40, because some clients show an assistant only the first 40.
 func allTools() []*tool {
 	return slices.Concat(
 		businessTools(), contactTools(), conversationTools(), appointmentTools(), receptionistTools(), salesTools(),
@@ -19,7 +19,7 @@ func allTools() []*tool {
 	)
 }
 
-// Arguments that several tools have, and their descriptions.
+// Arguments of several tools, and their descriptions.
 
 type idArguments struct {
 	ID string `json:"id" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$"`
@@ -45,11 +45,11 @@ type confirmArgument struct {
 const aboutCursor = "next_cursor of the answer before, to get the next part. Keep all other arguments the same."
 
 const (
-	ifVersion      = "if_version"
-	idempotencyKey = "idempotency_key"
+	argIfVersion      = "if_version"
+	argIdempotencyKey = "idempotency_key"
 )
 
-// listing describes the arguments of a tool that lists; looksAt is what a query looks at, "" if it takes none.
+// listing describes the arguments of a list tool; looksAt is what a query searches, "" if the tool takes none.
 func listing(looksAt string) map[string]string {
 	described := map[string]string{"cursor": aboutCursor}
 	if looksAt != "" {
@@ -59,12 +59,12 @@ func listing(looksAt string) map[string]string {
 	return described
 }
 
-// naming describes the argument id of a tool.
+// naming describes the argument id.
 func naming(of, from string) map[string]string { return map[string]string{"id": theID(of, from)} }
 
 func theID(of, from string) string { return "The id of the " + of + ", as " + from + " gives it." }
 
-// replacing describes the argument id of a tool that adds or replaces.
+// replacing describes the argument id of an upsert.
 func replacing(of, from string) map[string]string {
 	return map[string]string{"id": "The id of the " + of + " to replace, as " + from + " gives it. Leave it out to add one."}
 }
@@ -82,20 +82,20 @@ func next(cursor string) nextCursor {
 	return nextCursor{&cursor}
 }
 
-// repetition says of a call that adds something whether it was made before.
-type repetition struct {
+// idempotencyResult tells whether a call that creates something was a retry.
+type idempotencyResult struct {
 	Repeated       bool   `json:"repeated" jsonschema:"true: this call was made before, and this is what came of it then."`
 	IdempotencyKey string `json:"idempotency_key" maxLength:"100" jsonschema:"Names this call. Send it to repeat the call with certainty."`
 }
 
-// added records that the call has made a record.
-func (c *toolCall) added(ctx context.Context, o *once, record string) repetition {
+// created records that the call created a record.
+func (c *toolCall) created(ctx context.Context, o *idempotency, record string) idempotencyResult {
 	c.target = record
-	c.remember(write(ctx), o, record)
-	return repetition{o.replayed, o.shown}
+	c.recordCreated(detached(ctx), o, record)
+	return idempotencyResult{o.replayed, o.key}
 }
 
-// deletion is what came of a deletion.
+// deletion is the outcome of a deletion.
 type deletion struct {
 	Deleted bool   `json:"deleted" jsonschema:"false: the person did not agree, and nothing was deleted."`
 	Message string `json:"message" maxLength:"300"`
@@ -106,43 +106,41 @@ type deleted struct {
 	deletion
 }
 
-// removal is a deletion as a tool describes it.
+// removal describes what a tool deletes.
 type removal struct {
 	record  string // kind and id
 	version int64
 	named   string // for people: `the contact "Ines Halvorsen"`
-	confirm bool   // what the assistant says
+	confirm bool   // the argument
 	remove  func(ctx context.Context, w data.Write) error
 }
 
-// delete has the person confirm and then deletes.
+// delete deletes a record if the person confirms.
 func (c *toolCall) delete(ctx context.Context, r removal) (deletion, error) {
 	c.target = r.record
-	// The person's answer is about the record as it is.
-	said, err := c.confirm(ctx, r.confirm, r.record+" version "+number(r.version), "Delete "+r.named+" for good?")
+	decision, err := c.confirm(ctx, r.confirm, r.record+" version "+number(r.version), "Delete "+r.named+" for good?")
 	switch {
-	case err != nil || said == later:
+	case err != nil || decision == awaiting:
 		return deletion{}, err
-	case said == no:
+	case decision == declined:
 		c.refused = true
 		return deletion{Message: "The person was asked and did not agree. Nothing was deleted. Do not ask again unless they bring it up."}, nil
 	}
-	if err := r.remove(write(ctx), fresh(r.version)); err != nil {
+	if err := r.remove(detached(ctx), newWrite(r.version)); err != nil {
 		return deletion{}, err
 	}
-	c.forget(write(ctx), r.record)
+	c.forgetCreated(detached(ctx), r.record)
 	return deletion{true, "Deleted."}, nil
 }
 
-// quoted returns a name for a question to the person: quoted on one line, at most 80 characters of it.
+// quoted returns a record's name for a question to the person, quoted on one line.
 func quoted(name string) string { return cleantext.Quote(name, maxName) }
 
-// maxName is how many characters of a name are quoted.
-const maxName = 80
+const maxName = 80 // characters
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
-// orObject is raw JSON, or an empty object.
+// orObject returns raw, or an empty object if it is empty or null.
 func orObject(raw jsontext.Value) jsontext.Value {
 	if len(raw) == 0 || string(raw) == "null" {
 		return jsontext.Value("{}")

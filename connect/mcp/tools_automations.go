@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	firstLook   = 200 * time.Millisecond
-	slowestLook = 2 * time.Second
+	initialPollInterval = 200 * time.Millisecond
+	maxPollInterval     = 2 * time.Second
 )
 
 type automationPage struct {
@@ -42,8 +42,7 @@ type startedRun struct {
 	IdempotencyKey string   `json:"idempotency_key" maxLength:"100" jsonschema:"Names this call. Send it to repeat the call with certainty."`
 }
 
-// presented is a run without a result that is null.
-func presented(r data.Run) data.Run {
+func withoutNullResult(r data.Run) data.Run {
 	if r.Result.Kind() == jsontext.KindNull {
 		r.Result = nil
 	}
@@ -76,7 +75,7 @@ func automationTools() []*tool {
 			arguments: naming("run", "automations_run"),
 			function: handle(func(ctx context.Context, c *toolCall, a idArguments) (runResult, error) {
 				run, err := c.data().Run(ctx, c.by, a.ID)
-				return runResult{presented(run)}, err
+				return runResult{withoutNullResult(run)}, err
 			}),
 		},
 		{
@@ -95,13 +94,13 @@ func automationTools() []*tool {
 
 func runAutomation(ctx context.Context, c *toolCall, a runArguments) (startedRun, error) {
 	input := orObject(a.Input)
-	w, o, err := c.once(ctx, a.IdempotencyKey, a.AutomationID, input)
+	w, o, err := c.idempotentWrite(ctx, a.IdempotencyKey, a.AutomationID, input)
 	if err != nil {
 		return startedRun{}, err
 	}
 	wait := time.Duration(a.WaitSeconds) * time.Second
-	c.stream.open(wait)
-	run, err := c.data().StartRun(write(ctx), c.by, w, a.AutomationID, input)
+	c.stream.extendDeadline(wait)
+	run, err := c.data().StartRun(detached(ctx), c.by, w, a.AutomationID, input)
 	if err != nil {
 		return startedRun{}, err
 	}
@@ -116,11 +115,11 @@ func runAutomation(ctx context.Context, c *toolCall, a runArguments) (startedRun
 	if !run.Ended() {
 		message = "The run was started and is still going on. Ask with automations_run_get and the run's id; do not start it again."
 	}
-	return startedRun{presented(run), run.Ended(), message, o.replayed, o.shown}, nil
+	return startedRun{withoutNullResult(run), run.Ended(), message, o.replayed, o.key}, nil
 }
 
-// failedRun says what of a run was done and what was not.
-func failedRun(run data.Run, o *once) *toolError {
+// failedRun returns the error of a failed run, with the steps that were and were not done.
+func failedRun(run data.Run, o *idempotency) *toolError {
 	var did, not []string
 	for _, s := range run.Steps {
 		name := cleantext.Line(s.Name, maxName)
@@ -136,7 +135,7 @@ func failedRun(run data.Run, o *once) *toolError {
 			orElse(strings.Join(not, ", "), "nothing")),
 		next: "Tell the person what was and was not done. To run it anew, if they want that, give an idempotency_key of your own: " +
 			"what was done may then be done again.",
-		detail: startedRun{Run: presented(run), Ended: true, Repeated: o.replayed, IdempotencyKey: o.shown},
+		detail: startedRun{Run: withoutNullResult(run), Ended: true, Repeated: o.replayed, IdempotencyKey: o.key},
 	}
 	if run.Error != nil {
 		p.sentence += " " + cleantext.Line(run.Error.Code, maxName) + ": " + cleantext.Line(run.Error.Message, 500)
@@ -144,20 +143,20 @@ func failedRun(run data.Run, o *once) *toolError {
 	return p
 }
 
-// follow waits for a run's end, but not longer than wait, and reports its progress to clients that asked for it. A run
-// that cannot be looked at is given as it was last seen: it was started, and that is what matters.
+// follow polls a run until it ends, for at most wait, and sends progress notifications. If polling fails, it returns the run
+// as last seen.
 func (c *toolCall) follow(ctx context.Context, run data.Run, wait time.Duration) data.Run {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, time.Second))
 	defer cancel()
 	c.progress(run)
-	pause := time.NewTimer(firstLook)
+	pause := time.NewTimer(initialPollInterval)
 	defer pause.Stop()
-	// the first look comes at once: what a repeated call gives is the run as it was when it started
-	for between := firstLook; ; between = min(between*3/2, slowestLook) {
+	// Poll once without a pause: the response to a retried call holds the run as it was when it started.
+	for between := initialPollInterval; ; between = min(between*3/2, maxPollInterval) {
 		seen, err := c.data().Run(ctx, c.by, run.ID)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			c.server.log.Warn("a run cannot be followed", zap.String("run_id", run.ID),
+			c.server.log.Warn("polling a run failed", zap.String("run_id", run.ID),
 				zap.String("request_id", c.grant.requestID), zap.Error(err))
 			return run
 		case err != nil:
@@ -178,7 +177,7 @@ func (c *toolCall) follow(ctx context.Context, run data.Run, wait time.Duration)
 	}
 }
 
-// progress sends a progress notification (MCP, progress) if the client has asked for it.
+// progress sends a progress notification if the client asked for it.
 func (c *toolCall) progress(run data.Run) {
 	if c.progressToken == nil {
 		return

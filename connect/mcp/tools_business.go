@@ -60,13 +60,13 @@ func businessTools() []*tool {
 			description: "Change the business's name, e-mail address, telephone number, website or time zone. Only what you send is " +
 				"changed. Opening hours and service areas have tools of their own.",
 			scope: "business:write", kind: changes, idempotent: true, about: "business",
-			least: 1,
+			minArguments: 1,
 			function: handle(func(ctx context.Context, c *toolCall, a businessUpdate) (businessResult, error) {
-				patch, err := c.patch(ifVersion)
+				patch, err := c.patch(argIfVersion)
 				if err != nil {
 					return businessResult{}, err
 				}
-				changed, err := c.data().UpdateBusiness(write(ctx), c.by, fresh(a.IfVersion), patch)
+				changed, err := c.data().UpdateBusiness(detached(ctx), c.by, newWrite(a.IfVersion), patch)
 				return businessResult{changed}, err
 			}),
 		},
@@ -79,7 +79,7 @@ func businessTools() []*tool {
 			scope: "business:write", kind: changes, idempotent: true, about: "business",
 			example: `{"hours":[{"day":"monday","open":"09:00","close":"12:30"},{"day":"monday","open":"13:30","close":"17:00"}]}`,
 			function: handle(func(ctx context.Context, c *toolCall, a hoursArguments) (data.Hours, error) {
-				return c.data().SetHours(write(ctx), c.by, fresh(a.IfVersion), a.Hours)
+				return c.data().SetHours(detached(ctx), c.by, newWrite(a.IfVersion), a.Hours)
 			}),
 		},
 		{
@@ -89,7 +89,7 @@ func businessTools() []*tool {
 				"one with business_get, change it, send all.",
 			scope: "business:write", kind: changes, idempotent: true, about: "business",
 			function: handle(func(ctx context.Context, c *toolCall, a areasArguments) (data.ServiceAreas, error) {
-				return c.data().SetServiceAreas(write(ctx), c.by, fresh(a.IfVersion), a.ServiceAreas)
+				return c.data().SetServiceAreas(detached(ctx), c.by, newWrite(a.IfVersion), a.ServiceAreas)
 			}),
 		},
 	}

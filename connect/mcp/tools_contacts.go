@@ -17,14 +17,14 @@ type contactResult struct {
 
 type contactAdded struct {
 	Contact data.Contact `json:"contact"`
-	repetition
+	idempotencyResult
 }
 
 type contactArguments struct {
 	ID int64 `json:"id" minimum:"1" maximum:"9007199254740991" example:"10403" jsonschema:"The contact's id, as contacts_search gives it."`
 }
 
-// contactDetails are what can be written of a contact, beside the first name.
+// contactDetails are the writable members of a contact, except the first name.
 type contactDetails struct {
 	LastName    *string            `json:"last_name,omitzero" minLength:"1" maxLength:"80"`
 	Email       *string            `json:"email,omitzero" format:"email" maxLength:"254" example:"ines@example.com"`
@@ -102,19 +102,19 @@ func contactTools() []*tool {
 			example: `{"first_name":"Ines","last_name":"Halvorsen","country_code":"+1","phone_number":"6085550123",` +
 				`"contact_type":"customer"}`,
 			function: handle(func(ctx context.Context, c *toolCall, a contactCreation) (contactAdded, error) {
-				patch, err := c.patch(idempotencyKey)
+				patch, err := c.patch(argIdempotencyKey)
 				if err != nil {
 					return contactAdded{}, err
 				}
-				w, o, err := c.once(ctx, a.IdempotencyKey, patch)
+				w, o, err := c.idempotentWrite(ctx, a.IdempotencyKey, patch)
 				if err != nil {
 					return contactAdded{}, err
 				}
-				contact, err := c.data().CreateContact(write(ctx), c.by, w, patch)
+				contact, err := c.data().CreateContact(detached(ctx), c.by, w, patch)
 				if err != nil {
 					return contactAdded{}, err
 				}
-				return contactAdded{contact, c.added(ctx, o, "contact "+number(contact.ID))}, nil
+				return contactAdded{contact, c.created(ctx, o, "contact "+number(contact.ID))}, nil
 			}),
 		},
 		{
@@ -123,13 +123,13 @@ func contactTools() []*tool {
 			description: "Change a contact. Only what you send is changed; null clears a member. To add to the notes, read them first " +
 				"and send the old and the new text together.",
 			scope: "contacts:write", kind: changes, idempotent: true, about: "contact",
-			least: 2,
+			minArguments: 2,
 			function: handle(func(ctx context.Context, c *toolCall, a contactUpdate) (contactResult, error) {
-				patch, err := c.patch("id", ifVersion)
+				patch, err := c.patch("id", argIfVersion)
 				if err != nil {
 					return contactResult{}, err
 				}
-				contact, err := c.data().UpdateContact(write(ctx), c.by, fresh(a.IfVersion), a.ID, patch)
+				contact, err := c.data().UpdateContact(detached(ctx), c.by, newWrite(a.IfVersion), a.ID, patch)
 				return contactResult{contact}, err
 			}),
 		},

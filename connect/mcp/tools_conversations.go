@@ -9,7 +9,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
-// conversation is one as an assistant sees it: whatever a stranger may have had a hand in is named so.
+// conversation is a conversation as an assistant sees it. The names of members with text from outside begin with untrusted_.
 type conversation struct {
 	ID            string                   `json:"id" maxLength:"255"`
 	Channel       data.Channel             `json:"channel"`
@@ -30,7 +30,7 @@ type said struct {
 	Text string       `json:"untrusted_text" maxLength:"100000"`
 }
 
-func marked(c data.Conversation) conversation {
+func untrustedConversation(c data.Conversation) conversation {
 	return conversation{
 		ID: c.ID, Channel: c.Channel, ContactID: c.ContactID, CallerName: c.CallerName,
 		CallerAddress: c.CallerAddress, StartedAt: c.StartedAt, EndedAt: c.EndedAt, Outcome: c.Outcome,
@@ -38,12 +38,12 @@ func marked(c data.Conversation) conversation {
 	}
 }
 
-type warned struct {
+type untrustedWarning struct {
 	Warning string `json:"warning" maxLength:"1000" jsonschema:"How to treat the members whose names begin with untrusted_."`
 }
 
 type conversationPage struct {
-	warned
+	untrustedWarning
 	Conversations []conversation `json:"conversations" maxItems:"100"`
 	nextCursor
 }
@@ -55,7 +55,7 @@ type conversationArguments struct {
 }
 
 type conversationResult struct {
-	warned
+	untrustedWarning
 	Conversation conversation `json:"conversation"`
 	Messages     []said       `json:"messages" maxItems:"200"`
 	NextCursor   *string      `json:"next_message_cursor" jsonschema:"Send it as message_cursor to get more; null at the end."`
@@ -78,9 +78,9 @@ func conversationTools() []*tool {
 				page, err := c.data().Conversations(ctx, c.by, f)
 				items := make([]conversation, 0, len(page.Items))
 				for _, item := range page.Items {
-					items = append(items, marked(item))
+					items = append(items, untrustedConversation(item))
 				}
-				return conversationPage{warned{warning}, items, next(page.Next)}, err
+				return conversationPage{untrustedWarning{warning}, items, next(page.Next)}, err
 			}),
 		},
 		{
@@ -93,7 +93,7 @@ func conversationTools() []*tool {
 			arguments: naming("conversation", "conversations_search"),
 			function: handle(func(ctx context.Context, c *toolCall, a conversationArguments) (conversationResult, error) {
 				found, err := c.data().Conversation(ctx, c.by, a.ID)
-				from, _ := strconv.Atoi(strings.TrimPrefix(a.Cursor, "m")) // "" is the beginning; the schema has seen it
+				from, _ := strconv.Atoi(strings.TrimPrefix(a.Cursor, "m")) // 0 if empty; the schema has checked the form
 				from = min(from, len(found.Messages))
 				to := min(from+a.Limit, len(found.Messages))
 				messages := make([]said, 0, to-from)
@@ -104,7 +104,7 @@ func conversationTools() []*tool {
 				if to < len(found.Messages) {
 					next = new("m" + strconv.Itoa(to))
 				}
-				return conversationResult{warned{warning}, marked(found), messages, next}, err
+				return conversationResult{untrustedWarning{warning}, untrustedConversation(found), messages, next}, err
 			}),
 		},
 	}

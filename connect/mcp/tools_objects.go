@@ -28,7 +28,7 @@ type objectResult struct {
 
 type objectAdded struct {
 	Object data.Object `json:"object"`
-	repetition
+	idempotencyResult
 }
 
 type typeArgument struct {
@@ -116,15 +116,15 @@ func objectTools() []*tool {
 				"refused with every wrong field named. Search first, so that nothing is added twice.",
 			scope: "objects:write", kind: adds, about: "object type",
 			function: handle(func(ctx context.Context, c *toolCall, a objectCreation) (objectAdded, error) {
-				w, o, err := c.once(ctx, a.IdempotencyKey, a.Type, a.Fields)
+				w, o, err := c.idempotentWrite(ctx, a.IdempotencyKey, a.Type, a.Fields)
 				if err != nil {
 					return objectAdded{}, err
 				}
-				created, err := c.data().CreateObject(write(ctx), c.by, w, a.Type, a.Fields)
+				created, err := c.data().CreateObject(detached(ctx), c.by, w, a.Type, a.Fields)
 				if err != nil {
 					return objectAdded{}, err
 				}
-				return objectAdded{created, c.added(ctx, o, "object "+a.Type+" "+created.ID)}, nil
+				return objectAdded{created, c.created(ctx, o, "object "+a.Type+" "+created.ID)}, nil
 			}),
 		},
 		{
@@ -135,7 +135,7 @@ func objectTools() []*tool {
 			scope: "objects:write", kind: changes, idempotent: true, about: "object",
 			arguments: naming("object", "objects_search"),
 			function: handle(func(ctx context.Context, c *toolCall, a objectUpdate) (objectResult, error) {
-				changed, err := c.data().UpdateObject(write(ctx), c.by, fresh(a.IfVersion), a.Type, a.ID, a.Fields)
+				changed, err := c.data().UpdateObject(detached(ctx), c.by, newWrite(a.IfVersion), a.Type, a.ID, a.Fields)
 				return objectResult{changed}, err
 			}),
 		},

@@ -31,7 +31,7 @@ type rule struct {
 	Enabled *bool  `json:"enabled,omitzero" default:"true"`
 }
 
-// upsertArguments are those of a tool that adds a record, or replaces the one that has the id.
+// upsertArguments are arguments of tools that create a record or replace the one with the id.
 type upsertArguments struct {
 	versionArgument
 	keyArgument
@@ -52,7 +52,7 @@ type faqUpsert struct {
 
 type faqAdded struct {
 	FAQ data.FAQ `json:"faq"`
-	repetition
+	idempotencyResult
 }
 
 type servicePage struct {
@@ -72,7 +72,7 @@ type serviceUpsert struct {
 
 type serviceAdded struct {
 	Service data.Offering `json:"service"`
-	repetition
+	idempotencyResult
 }
 
 func receptionistTools() []*tool {
@@ -95,14 +95,14 @@ func receptionistTools() []*tool {
 				"instructions. Only what you send is changed, and it holds from the next conversation on. Show the person the new " +
 				"wording before you set it.",
 			scope: "receptionist:write", kind: changes, idempotent: true, about: "receptionist",
-			least: 1,
+			minArguments: 1,
 			function: handle(func(ctx context.Context, c *toolCall, a personalityUpdate) (receptionistResult, error) {
 				c.target = "personality"
-				patch, err := c.patch(ifVersion)
+				patch, err := c.patch(argIfVersion)
 				if err != nil {
 					return receptionistResult{}, err
 				}
-				changed, err := c.data().UpdatePersonality(write(ctx), c.by, fresh(a.IfVersion), patch)
+				changed, err := c.data().UpdatePersonality(detached(ctx), c.by, newWrite(a.IfVersion), patch)
 				return receptionistResult{changed}, err
 			}),
 		},
@@ -121,47 +121,47 @@ func receptionistTools() []*tool {
 						ID: r.ID, When: r.When, Then: r.Then, Enabled: r.Enabled == nil || *r.Enabled,
 					})
 				}
-				changed, err := c.data().SetRules(write(ctx), c.by, fresh(a.IfVersion), rules)
+				changed, err := c.data().SetRules(detached(ctx), c.by, newWrite(a.IfVersion), rules)
 				return receptionistResult{changed}, err
 			}),
 		},
 	}, append(faqTools(), serviceTools()...)...)
 }
 
-// upsert adds a record, or replaces the one that has the id.
+// upsert creates a record, or replaces the one with the id.
 func upsert[T any](
 	ctx context.Context, c *toolCall, kind, id string, a upsertArguments,
 	create func(context.Context, data.Write, data.Patch) (T, error),
 	replace func(context.Context, data.Write, string, data.Patch) (T, error),
 	idOf func(T) string,
-) (record T, r repetition, err error) {
-	patch, err := c.patch("id", idempotencyKey, ifVersion)
+) (record T, r idempotencyResult, err error) {
+	patch, err := c.patch("id", argIdempotencyKey, argIfVersion)
 	if err != nil {
 		return record, r, err
 	}
-	o := &once{shown: a.IdempotencyKey}
+	o := &idempotency{key: a.IdempotencyKey}
 	switch {
 	case id != "":
-		w := fresh(a.IfVersion)
-		o.shown = orElse(a.IdempotencyKey, string(w.Key))
-		record, err = replace(write(ctx), w, id, patch)
+		w := newWrite(a.IfVersion)
+		o.key = orElse(a.IdempotencyKey, string(w.Key))
+		record, err = replace(detached(ctx), w, id, patch)
 	case a.IfVersion != 0:
 		err = &toolError{
 			code: codeArguments, sentence: "The arguments do not fit " + c.tool.name + ".", done: nothingDone,
-			details: []data.Detail{{Field: ifVersion, Problem: "means nothing without id: a new record has no version"}},
+			details: []data.Detail{{Field: argIfVersion, Problem: "means nothing without id: a new record has no version"}},
 			next:    correctAndCall,
 		}
 	default:
 		var w data.Write
-		if w, o, err = c.once(ctx, a.IdempotencyKey, patch); err != nil {
+		if w, o, err = c.idempotentWrite(ctx, a.IdempotencyKey, patch); err != nil {
 			return record, r, err
 		}
-		record, err = create(write(ctx), w, patch)
+		record, err = create(detached(ctx), w, patch)
 	}
 	if err != nil {
 		return record, r, err
 	}
-	return record, c.added(ctx, o, kind+" "+idOf(record)), nil
+	return record, c.created(ctx, o, kind+" "+idOf(record)), nil
 }
 
 func faqTools() []*tool {

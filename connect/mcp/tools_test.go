@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 )
 
-func TestEveryToolOfTheTableIsListedWithSchemasAndHints(t *testing.T) {
+func TestEveryToolIsListedWithSchemasAndHints(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	eachEra(t, func(t *testing.T, era string) {
@@ -104,7 +104,7 @@ func strict(t *testing.T, name string, schema any) {
 	walk(name, v)
 }
 
-func TestReadingToolsAnswerFromTheDataService(t *testing.T) {
+func TestReadToolsReturnRecordsOfTheDataService(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, fresh(t, demo.Options{})) // the newest records of the shared one may be another test's, which deletes them
 	eachEra(t, func(t *testing.T, era string) {
@@ -151,7 +151,7 @@ func TestReadingToolsAnswerFromTheDataService(t *testing.T) {
 	})
 }
 
-func TestListsComeInPartsByCursorsInArguments(t *testing.T) {
+func TestListsArePaginatedByCursor(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
@@ -279,7 +279,7 @@ func TestReceptionistIsConfigured(t *testing.T) {
 	require.Equal(t, true, call(t, c, "receptionist_service_delete", object{"id": service["id"], "confirm": true})["deleted"])
 }
 
-func TestCustomObjectsAreHeldToTheirTypesSchema(t *testing.T) {
+func TestCustomObjectsMustMatchTheirTypesSchema(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
@@ -305,7 +305,7 @@ func TestCustomObjectsAreHeldToTheirTypesSchema(t *testing.T) {
 	require.Contains(t, fails(t, c, "objects_search", object{"type": "../contacts"}), "type")
 }
 
-func TestArgumentsAreRefusedWithWhatIsAllowed(t *testing.T) {
+func TestInvalidArgumentsAreReportedWithAllowedValues(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
@@ -341,7 +341,7 @@ func TestArgumentsAreRefusedWithWhatIsAllowed(t *testing.T) {
 	}
 }
 
-func TestWhatAToolAnswersStandsInTextAsWell(t *testing.T) {
+func TestStructuredContentIsAlsoReturnedAsText(t *testing.T) {
 	t.Parallel()
 	asks := &sdk.ClientOptions{ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
 		return &sdk.ElicitResult{Action: "decline"}, nil
@@ -372,6 +372,3 @@ func TestWhatAToolAnswersStandsInTextAsWell(t *testing.T) {
 		})
 	}
 }
-
-// TestACallIsAnsweredTheSameWithTheSDKAndWithoutIt makes each call twice: as it is, and with a member that means nothing, for
-// which the call is no ordinary one and goes through the SDK.

@@ -36,7 +36,7 @@ func read(t *testing.T, res reply) string {
 	return string(b)
 }
 
-func TestACallMadeTwiceIsDoneOnce(t *testing.T) {
+func TestRepeatedCallIsExecutedOnce(t *testing.T) {
 	t.Parallel()
 	eachEra(t, func(t *testing.T, era string) {
 		t.Helper()
@@ -67,7 +67,7 @@ func TestACallMadeTwiceIsDoneOnce(t *testing.T) {
 	})
 }
 
-func TestCallsMadeAtOnceAreDoneOnce(t *testing.T) {
+func TestConcurrentIdenticalCallsAreExecutedOnce(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	name := "AtOnce" + rand.Text()[:8] // the data service is the tests' together
@@ -89,7 +89,7 @@ func TestCallsMadeAtOnceAreDoneOnce(t *testing.T) {
 	require.Len(t, call(t, c, "contacts_search", object{"query": name})["contacts"], 1)
 }
 
-func TestALostAnswerIsToldAndTheRepetitionDoesNothingTwice(t *testing.T) {
+func TestLostResponseIsReportedAndRetryIsSafe(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	name := "LostAnswer" + rand.Text()[:8] // the data service is the tests' together
@@ -116,7 +116,7 @@ func TestALostAnswerIsToldAndTheRepetitionDoesNothingTwice(t *testing.T) {
 	require.Equal(t, audit.OutcomeUnknown, entries[0].Outcome)
 }
 
-func TestAWriteGoesOnWhenNobodyWaitsForIt(t *testing.T) {
+func TestWriteContinuesAfterTheClientDisconnects(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	name := "Unwaited" + rand.Text()[:8] // the data service is the tests' together
@@ -145,7 +145,7 @@ func TestAWriteGoesOnWhenNobodyWaitsForIt(t *testing.T) {
 	require.Len(t, call(t, c, "contacts_search", object{"query": name})["contacts"], 1)
 }
 
-func TestEveryWriteLeavesAnEntryInTheTrail(t *testing.T) {
+func TestEveryWriteIsAudited(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
@@ -173,7 +173,7 @@ func TestEveryWriteLeavesAnEntryInTheTrail(t *testing.T) {
 	}
 }
 
-func TestAnAutomationRunsAndReportsItsProgress(t *testing.T) {
+func TestAutomationReportsProgress(t *testing.T) {
 	t.Parallel()
 	eachEra(t, runs)
 }
@@ -234,7 +234,7 @@ func runs(t *testing.T, era string) {
 	require.Contains(t, fails(t, c, "automations_run_get", object{"id": "nope"}), "NOT_FOUND")
 }
 
-func TestAnAutomationIsNotStartedAgainWhileItRuns(t *testing.T) {
+func TestAutomationIsNotStartedAgainWhileItRuns(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, fresh(t, demo.Options{Pace: time.Hour})) // as slow as can be, which is 5 seconds for each item
 	c, older := s.connect(modern, "bearer", nil), s.connect(legacy, "bearer", nil)
@@ -266,7 +266,7 @@ func fresh(t *testing.T, o demo.Options) *demo.Service {
 	return service
 }
 
-func TestARunThatFailsHalfWaySaysWhatWasDone(t *testing.T) {
+func TestFailedRunReportsWhichStepsWereDone(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
@@ -293,7 +293,7 @@ func TestARunThatFailsHalfWaySaysWhatWasDone(t *testing.T) {
 	require.Equal(t, "automation a1, run r1 RUN_FAILED", entries[0].Detail)
 }
 
-func TestARunThatCannotBeFollowedIsStartedAllTheSame(t *testing.T) {
+func TestRunIsReportedAsStartedIfPollingFails(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, fresh(t, demo.Options{Pace: 100 * time.Millisecond}))
 	c := s.connect(legacy, "bearer", nil)
@@ -332,7 +332,7 @@ func TestNothingIsChangedWhileRedisIsUnavailable(t *testing.T) {
 }
 
 // The identity of a call is what goes upstream.
-func TestACallThatOnlyReadsDifferentlyIsTheSameCall(t *testing.T) {
+func TestReformattedCallIsARetry(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, fresh(t, demo.Options{}))
 	c := s.connect(modern, "bearer", nil)
@@ -355,7 +355,7 @@ func TestACallThatOnlyReadsDifferentlyIsTheSameCall(t *testing.T) {
 	require.Equal(t, one["faq"], two["faq"])
 }
 
-func TestWhatAnAssistantWritesIsThereAfterARestart(t *testing.T) {
+func TestChangesSurviveARestart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "demo.db")
 	service, err := demo.Open(t.Context(), path, demo.Options{})
@@ -433,7 +433,7 @@ func (leftStore) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return next
 }
 
-func TestACallOfAClientThatGoesAwayAndComesBackIsDoneOnce(t *testing.T) {
+func TestRetryAfterDisconnectIsExecutedOnce(t *testing.T) {
 	t.Parallel()
 	eachEra(t, func(t *testing.T, era string) {
 		t.Helper()
@@ -467,7 +467,7 @@ func (l leftLimiter) Allow(ctx context.Context, grantID string) (time.Duration, 
 	return l.Limiter.Allow(ctx, grantID)
 }
 
-func TestACallOfAClientThatGoesAwayIsCounted(t *testing.T) {
+func TestCallOfADisconnectedClientIsRateLimited(t *testing.T) {
 	t.Parallel()
 	eachEra(t, func(t *testing.T, era string) {
 		t.Helper()
@@ -486,7 +486,7 @@ func TestACallOfAClientThatGoesAwayIsCounted(t *testing.T) {
 	})
 }
 
-func TestAClientThatLeavesIsNoFailureOfTheDataService(t *testing.T) {
+func TestDisconnectIsNotLoggedAsDataServiceFailure(t *testing.T) {
 	t.Parallel()
 	var client *leaving
 	core, seen := observer.New(zap.DebugLevel)
@@ -512,7 +512,7 @@ func TestAClientThatLeavesIsNoFailureOfTheDataService(t *testing.T) {
 }
 
 // A server's write timeout is shorter than a run may take, and than a client waits for one.
-func TestAResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {
+func TestResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {
 	t.Parallel()
 	eachEra(t, func(t *testing.T, era string) {
 		t.Helper()

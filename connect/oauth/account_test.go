@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
 )
 
-func TestAConnectionEndsForGoodWithItsAccount(t *testing.T) {
+func TestConnectionEndsWithItsAccount(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(all map[string]account.Account)
@@ -66,7 +66,7 @@ func TestAConnectionEndsForGoodWithItsAccount(t *testing.T) {
 	}
 }
 
-func TestAnAccountsServiceThatIsUnavailableEndsNothing(t *testing.T) {
+func TestAccountsServiceOutageEndsNoConnection(t *testing.T) {
 	t.Parallel()
 	known := newAccounts()
 	s := newServer(t, func(o *oauth.Options) { o.Accounts = known })
@@ -92,7 +92,7 @@ func TestAnAccountsServiceThatIsUnavailableEndsNothing(t *testing.T) {
 	require.Equal(t, []string{"approved", "started"}, recorded(t, s))
 }
 
-func TestTheAuditLogSaysWhoDidWhatToWhichConnection(t *testing.T) {
+func TestConnectionChangesAreAudited(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s := newServer(t, func(o *oauth.Options) { o.RequestID = func(context.Context) string { return "req-7" } })

@@ -5,8 +5,7 @@ import (
 	"net/netip"
 )
 
-// peerAddress is the address that a request came from: of IPv6 the /64 that a subscriber has, since everybody has many
-// addresses in it.
+// peerAddress returns the peer's address, for IPv6 its /64, which is what a subscriber usually has.
 func peerAddress(r *http.Request) string {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -13,25 +13,24 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
-// Fields of a request that are read.
+// Fields of an authorization request in Redis, besides fieldState, which is "pending", "approved" or "denied".
 const (
-	fieldSecret      = "secret"       // digest of the secret in the request's id
+	fieldSecret      = "secret"       // digest of the secret in the request's ID
 	fieldData        = "data"         // a pending as JSON
-	fieldClientState = "client_state" // what the client wants back, byte for byte
-	// fieldState is here "pending", "approved" or "denied".
+	fieldClientState = "client_state" // the state parameter
 )
 
 const requestPending = "pending"
 
-// hold stores a request until a person has decided, and returns its id.
-func (s *Server) hold(ctx context.Context, request *pending) (string, error) {
+// storeRequest stores a request until a person decides, and returns its ID.
+func (s *Server) storeRequest(ctx context.Context, request *pending) (string, error) {
 	data, err := json.Marshal(request)
 	if err != nil {
 		return "", err
 	}
 	id, secret := newID(), randomBytes(secretBytes)
 	key := s.store.requestKey(id)
-	err = s.store.ask(ctx, "storing an authorization request", func(ctx context.Context) error {
+	err = s.store.command(ctx, "storing an authorization request", func(ctx context.Context) error {
 		_, err := s.o.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.HSet(ctx, key, fieldSecret, digest(secret), fieldData, data, fieldClientState, request.State,
 				fieldState, requestPending)
@@ -46,27 +45,27 @@ func (s *Server) hold(ctx context.Context, request *pending) (string, error) {
 	return format(kindRequest, id, secret), nil
 }
 
-// held is a request that was found again.
-type held struct {
+// storedRequest is a request read from Redis.
+type storedRequest struct {
 	pending
 
-	id       string // of the connection that may come of it
+	id       string // also of the connection, if it is approved
 	secret   []byte
 	uri      redirectURI
-	scopes   scope.Set // asked for
-	decision string    // requestPending, or what was decided
+	scopes   scope.Set // requested
+	decision string    // requestPending, "approved" or "denied"
 	left     time.Duration
 }
 
-// find looks a request up, whatever was decided.
-func (s *Server) find(ctx context.Context, requestID string) (held, error) {
+// loadRequest reads a request, decided or not.
+func (s *Server) loadRequest(ctx context.Context, requestID string) (storedRequest, error) {
 	id, secret, ok := parseToken(kindRequest, requestID, secretBytes)
 	if !ok {
-		return held{}, ErrNoRequest
+		return storedRequest{}, ErrNoRequest
 	}
 	var values *redis.SliceCmd
 	var left *redis.DurationCmd
-	err := s.store.ask(ctx, "reading an authorization request", func(ctx context.Context) error {
+	err := s.store.command(ctx, "reading an authorization request", func(ctx context.Context) error {
 		_, err := s.o.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 			key := s.store.requestKey(id)
 			values = p.HMGet(ctx, key, fieldSecret, fieldData, fieldClientState, fieldState)
@@ -76,30 +75,30 @@ func (s *Server) find(ctx context.Context, requestID string) (held, error) {
 		return err
 	})
 	if err != nil {
-		return held{}, err
+		return storedRequest{}, err
 	}
 	text := texts(values.Val())
-	if !same(text(0), digest(secret)) {
-		return held{}, ErrNoRequest
+	if !constantTimeEqual(text(0), digest(secret)) {
+		return storedRequest{}, ErrNoRequest
 	}
-	h := held{id: id, secret: secret, decision: text(3), left: max(0, left.Val())}
+	h := storedRequest{id: id, secret: secret, decision: text(3), left: max(0, left.Val())}
 	if err := json.Unmarshal([]byte(text(1)), &h.pending); err != nil || h.Resource != s.resource {
-		return held{}, ErrNoRequest
+		return storedRequest{}, ErrNoRequest
 	}
 	h.State = text(2)
 	if h.uri, err = parseRedirectURI(h.RedirectURI); err != nil {
-		return held{}, ErrNoRequest
+		return storedRequest{}, ErrNoRequest
 	}
 	if h.scopes, err = scope.Parse(h.Scopes); err != nil {
-		return held{}, ErrNoRequest
+		return storedRequest{}, ErrNoRequest
 	}
 	return h, nil
 }
 
-// Pending returns a request that waits for a decision; also one that was decided less than a minute ago and whose code
-// was not redeemed, so that a second submission of the same form finds what the first did. ErrNoRequest, ErrUnavailable.
+// Pending returns a request that waits for a decision. It also returns one that was decided less than a minute ago and whose
+// code was not redeemed, so that the form can be submitted twice. Its errors are ErrNoRequest and ErrUnavailable.
 func (s *Server) Pending(ctx context.Context, id string) (Request, error) {
-	h, err := s.find(ctx, id)
+	h, err := s.loadRequest(ctx, id)
 	if err != nil {
 		return Request{}, err
 	}
@@ -115,34 +114,33 @@ func (s *Server) Pending(ctx context.Context, id string) (Request, error) {
 	}, nil
 }
 
-// Decision is what holds of a request after [Server.Approve] or [Server.Deny].
+// Decision is the outcome of [Server.Approve] or [Server.Deny].
 type Decision struct {
-	Redirect string    // where to send the person
+	Redirect string    // where to redirect the person
 	GrantID  string    // of the connection; "" if the request was denied
-	Scopes   scope.Set // that the connection has, which a call that was not the first has not decided
+	Scopes   scope.Set // of the connection, as granted by the first call
 	Decided  bool      // by this call
 }
 
-// Approve lets the client have granted, some of what it asked for; the person is sent back with the code. Of several
-// calls at once one decides; a second one by the same account gets the same address as long as the code has not been
-// redeemed, whatever it grants. The audit log has an entry of the one that has decided. ErrNotOwner, ErrScopes,
-// ErrNoRequest, ErrUnavailable.
+// Approve grants the client a subset of the scopes that it requested. The first of several calls decides and is audited; a
+// further call by the same account gets the same redirect until the code is redeemed, whatever scopes it grants. Its errors are
+// ErrNotOwner, ErrScopes, ErrNoRequest and ErrUnavailable.
 func (s *Server) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (Decision, error) {
-	h, err := s.find(ctx, id)
+	h, err := s.loadRequest(ctx, id)
 	if err != nil {
 		return Decision{}, err
 	}
 	e := s.decisionEntry(ctx, &h, by, audit.ConnectionApproved)
 	if !by.IsOwner() || by.ID == "" || by.BusinessID == "" {
 		e.Outcome, e.Detail = audit.OutcomeRefused, "Not an owner"
-		_ = s.o.Audit.Record(ctx, e) // it reports failures itself, and nothing was changed
+		_ = s.o.Audit.Record(ctx, e) // logs its own failures
 		return Decision{}, ErrNotOwner
 	}
 	if granted.IsZero() || !h.scopes.Contains(granted) {
 		return Decision{}, ErrScopes
 	}
-	// The code follows from the request's secret, which only the person's browser has, and the attempt, which only Redis
-	// has: so a second submission gets the same one, and who stole either half gets none.
+	// The code is derived from the request's secret, which only the person's browser has, and the attempt, which only Redis
+	// has. A second submission gets the same code, and either half alone is useless to a thief.
 	attempt := encoding().EncodeToString(randomBytes(secretBytes))
 	named := ""
 	if h.Named {
@@ -193,10 +191,10 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	return d, nil
 }
 
-// Deny ends the request; the person is sent back with the error access_denied. A second call gets the same address for a
-// minute. The audit log has an entry of the one that has decided. ErrNoRequest, ErrUnavailable.
+// Deny ends the request with the error access_denied. The first of several calls is audited; a further one gets the same
+// redirect for a minute. Its errors are ErrNoRequest and ErrUnavailable.
 func (s *Server) Deny(ctx context.Context, id string, by account.Account) (Decision, error) {
-	h, err := s.find(ctx, id)
+	h, err := s.loadRequest(ctx, id)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -225,8 +223,8 @@ func (s *Server) Deny(ctx context.Context, id string, by account.Account) (Decis
 	return d, nil
 }
 
-// decisionEntry is about a person's decision.
-func (s *Server) decisionEntry(ctx context.Context, h *held, by account.Account, action string) audit.Entry {
+// decisionEntry returns the audit entry of a person's decision.
+func (s *Server) decisionEntry(ctx context.Context, h *storedRequest, by account.Account, action string) audit.Entry {
 	e := s.entry(ctx, Grant{
 		ClientName: h.Client.Name, ClientHost: h.uri.display(), AccountID: by.ID, BusinessID: by.BusinessID,
 	}, action, "")

@@ -2,8 +2,8 @@
 --
 -- KEYS   connection, request, attempts
 -- ARGV   attempt, account, lifetime of the code, fields and values of the connection
--- reply  the attempt whose approval holds, or "" if there is none for this account; the scopes that it granted
-if did(KEYS[3], ARGV[1]) then
+-- reply  the attempt that approved the request, or "" if there is none by this account; the scopes that it granted
+if attempted(KEYS[3], ARGV[1]) then
   return {ARGV[1], ''}
 end
 local request = call('HMGET', KEYS[2], 'state', 'approval', 'account')
@@ -13,7 +13,7 @@ if request[1] == 'pending' then
   call('PEXPIRE', KEYS[2], ARGV[3])
   call('HSET', KEYS[1], 'created', now, 'used', now, unpack(ARGV, 4))
   call('PEXPIRE', KEYS[1], ARGV[3])
-  remember(KEYS[3], ARGV[1])
+  recordAttempt(KEYS[3], ARGV[1])
   return {ARGV[1], ''}
 end
 if request[1] == 'approved' and request[3] == ARGV[2] then

@@ -105,7 +105,7 @@ func tricks() []string {
 	}
 }
 
-func TestRedirectURITricksLeadNowhere(t *testing.T) {
+func TestManipulatedRedirectURIIsRejected(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, func(o *oauth.Options) { o.Limits.Authorizations = limit(1000, 1e9) })
 	registered := []string{"https://app.example.org/cb", "http://127.0.0.1/callback", "cursor://anysphere.cursor/cb"}
@@ -136,7 +136,7 @@ func TestRedirectURITricksLeadNowhere(t *testing.T) {
 	}
 }
 
-func TestRedirectURIsThatNobodyMayRegister(t *testing.T) {
+func TestUnsafeRedirectURICannotBeRegistered(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{
 		"", "x", "/cb", "//app.example.org/cb", "https://", "https:///cb", "https://:443/cb", "http://app.example.org/cb",
@@ -199,7 +199,7 @@ func TestNoOpenRedirectBeforeApproval(t *testing.T) {
 }
 
 // An error is nobody's decision: it must not have a browser open an application, whichever has claimed the scheme.
-func TestNoApplicationIsOpenedBeforeADecision(t *testing.T) {
+func TestErrorsAreNotRedirectedBeforeADecision(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	for _, uri := range []string{
@@ -220,7 +220,7 @@ func TestNoApplicationIsOpenedBeforeADecision(t *testing.T) {
 	}
 }
 
-func TestPrivateUseSchemesAreAnAllowList(t *testing.T) {
+func TestOnlyAllowedPrivateUseSchemesAreAccepted(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{
 		"unheard-of://cb", "zoommtg://cb", "spotify:cb", "slack://cb", "ms-word:ofe|u|x", "ms-teams-x://cb", "x-apple.systempreferences:cb",
@@ -257,7 +257,7 @@ func TestPrivateUseSchemesAreAnAllowList(t *testing.T) {
 }
 
 // Code injection: a code that was stolen from one client's response is brought to another session, client or redirect.
-func TestAStolenCodeIsWorthNothing(t *testing.T) {
+func TestStolenCodeIsUseless(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := newServer(t)
@@ -288,7 +288,7 @@ func TestAStolenCodeIsWorthNothing(t *testing.T) {
 }
 
 // Who began the request knows its id, and so half of what the code is made of. It is not enough.
-func TestTheRequestsIDDoesNotGiveTheCodeAway(t *testing.T) {
+func TestRequestIDDoesNotRevealTheCode(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	c := oauthtest.Register(t, s)
@@ -301,7 +301,7 @@ func TestTheRequestsIDDoesNotGiveTheCodeAway(t *testing.T) {
 }
 
 // PKCE downgrade: whatever an attacker takes out of the authorization request, there is no flow without S256.
-func TestPKCECannotBeLeftOut(t *testing.T) {
+func TestPKCEIsRequired(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	c := oauthtest.Register(t, s)
@@ -321,7 +321,7 @@ func TestPKCECannotBeLeftOut(t *testing.T) {
 }
 
 // Mix-up: a client that talks to two servers can tell from iss whose response it got.
-func TestEveryAuthorizationResponseSaysWhoseItIs(t *testing.T) {
+func TestEveryAuthorizationResponseHasIss(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	c := oauthtest.Register(t, s)
@@ -339,7 +339,7 @@ func TestEveryAuthorizationResponseSaysWhoseItIs(t *testing.T) {
 	}
 }
 
-func TestATokenOfAnotherAudienceIsNone(t *testing.T) {
+func TestTokenForAnotherAudienceIsRejected(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	prefix := prefixOf(t)
@@ -370,7 +370,7 @@ func TestATokenOfAnotherAudienceIsNone(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestATokenInAQueryStringIsNone(t *testing.T) {
+func TestTokenInQueryIsRejected(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
@@ -397,7 +397,7 @@ func TestATokenInAQueryStringIsNone(t *testing.T) {
 }
 
 // A consent is one client's: a second one cannot ride on it, whatever it knows.
-func TestAConsentIsOneClients(t *testing.T) {
+func TestApprovalIsBoundToTheClient(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	trusted, rider := oauthtest.Register(t, s), oauthtest.Register(t, s)
@@ -411,7 +411,7 @@ func TestAConsentIsOneClients(t *testing.T) {
 }
 
 // Ids of connections are seen on pages: who knows one can neither make a token of it nor end it.
-func TestAConnectionsIDIsNoSecret(t *testing.T) {
+func TestConnectionIDAloneGrantsNoAccess(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := newServer(t)

@@ -1,8 +1,8 @@
 -- Checks an access token and records the use of its connection.
 --
 -- KEYS   connection
--- ARGV   field of the access token, audience, how often a use is recorded, fields to return
--- reply  the fields' values and the token's scopes; nothing if the token is not good
+-- ARGV   field of the access token, audience, precision of the last use, fields to return
+-- reply  the fields' values and the token's scopes; empty if the token is invalid
 local connection = call('HMGET', KEYS[1], ARGV[1], 'resource', 'created', 'used')
 local ends, scopes = string.match(connection[1] or '', '^(%d+) (.+)$')
 local now = time()
@@ -10,7 +10,7 @@ if not ends or tonumber(ends) <= now or connection[2] ~= ARGV[2] then
   return {}
 end
 if connection[3] == connection[4] or now - connection[4] >= tonumber(ARGV[3]) then
-  redis.pcall('HSET', KEYS[1], 'used', text(now)) -- a Redis that takes no writes refuses no token
+  redis.pcall('HSET', KEYS[1], 'used', text(now)) -- pcall: a read-only Redis still accepts tokens
 end
 local reply = call('HMGET', KEYS[1], unpack(ARGV, 4))
 reply[#reply + 1] = scopes

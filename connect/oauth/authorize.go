@@ -10,21 +10,20 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
-// maxState bounds the state that a client wants back, in bytes.
-const maxState = 2048
+const maxState = 2048 // bytes of the state parameter
 
-// pending is an authorization request as it is stored. Of the client there is what the pages show.
+// pending is an authorization request as it is stored. Client holds only what the pages show.
 type pending struct {
 	Client      Client `json:"client"`
 	RedirectURI string `json:"redirect_uri"`
-	Named       bool   `json:"named"` // the request named the redirect URI, and so has the token request to
-	State       string `json:"-"`     // stored beside the JSON, which would need up to six bytes for one
+	Named       bool   `json:"named"` // the request had a redirect_uri
+	State       string `json:"-"`     // stored in a field of its own, because JSON escapes could take six bytes for one
 	Scopes      string `json:"scopes"`
 	Resource    string `json:"resource"`
 	Challenge   string `json:"challenge"`
 }
 
-// serveAuthorize takes an authorization request and sends the person to the approval page.
+// serveAuthorize stores an authorization request and redirects the person to the approval page.
 func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) {
 	noStore(w)
 	w.Header().Set("Referrer-Policy", "no-referrer")
@@ -37,23 +36,23 @@ func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// toldClientError is a problem that the client is told, by sending the person there.
-type toldClientError struct {
+// redirectedError is a problem that is sent to the client's redirect URI.
+type redirectedError struct {
 	problem  *problem
 	location string
 }
 
-func (t *toldClientError) Error() string { return t.problem.Error() }
+func (t *redirectedError) Error() string { return t.problem.Error() }
 
 // Unwrap returns the problem.
-func (t *toldClientError) Unwrap() error { return t.problem }
+func (t *redirectedError) Unwrap() error { return t.problem }
 
-// refuseAuthorization tells whom it concerns: the client where that cannot be abused, else the person, or the program
-// that plays one.
+// refuseAuthorization responds with a redirect if err is a redirectedError, or else with a page, or with JSON if the caller
+// does not accept HTML.
 func (s *Server) refuseAuthorization(w http.ResponseWriter, r *http.Request, err error) {
-	p := s.problemOf("authorization request refused", err)
-	if told, ok := errors.AsType[*toldClientError](err); ok {
-		w.Header().Set("Location", told.location)
+	p := s.newProblem("authorization request refused", err)
+	if redirected, ok := errors.AsType[*redirectedError](err); ok {
+		w.Header().Set("Location", redirected.location)
 		w.WriteHeader(http.StatusSeeOther)
 		return
 	}
@@ -76,8 +75,7 @@ func (s *Server) refuseAuthorization(w http.ResponseWriter, r *http.Request, err
 	s.o.ErrorPage(w, r, p.status, title, detail)
 }
 
-// response is where a person is sent with an authorization response: with iss (RFC 9207), and with the state if the
-// request had one.
+// response returns the redirect of an authorization response, with iss (RFC 9207) and state.
 func (s *Server) response(request *pending, parameters url.Values) string {
 	parameters.Set("iss", s.o.Issuer)
 	if request.State != "" {
@@ -86,37 +84,37 @@ func (s *Server) response(request *pending, parameters url.Values) string {
 	return withParameters(request.RedirectURI, parameters)
 }
 
-// authorize checks a request and stores it. It returns the address of the approval page.
+// authorize checks and stores a request, and returns the URL of the approval page.
 func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target string, err error) {
 	ctx := r.Context()
-	if err := s.charge(ctx, "authorize", s.o.ClientAddress(r), s.o.Limits.Authorizations); err != nil {
+	if err := s.allow(ctx, "authorize", s.o.ClientAddress(r), s.o.Limits.Authorizations); err != nil {
 		return "", err
 	}
 	values, err := authorizationParameters(w, r)
 	if err != nil {
 		return "", err
 	}
-	request, err := s.requestOf(r, values)
+	request, err := s.newRequest(r, values)
 	if err != nil {
 		return "", err
 	}
-	if err := s.complete(request, values); err != nil {
-		// Everybody can register a client and have it misuse this endpoint to send people from here to anywhere, or to
-		// have their browser open any application (RFC 9700, section 4.11.2). A loopback address leads to neither.
+	if err := s.readParameters(request, values); err != nil {
+		// Anyone can register a client and abuse error redirects to send people anywhere or to open applications
+		// (RFC 9700, section 4.11.2), but not with a loopback address.
 		var p *problem
 		uri, bad := parseRedirectURI(request.RedirectURI)
 		if errors.As(err, &p) && bad == nil && uri.loopback != "" {
-			return "", &toldClientError{problem: p, location: s.response(request, url.Values{
+			return "", &redirectedError{problem: p, location: s.response(request, url.Values{
 				"error": {p.code}, "error_description": {p.description},
 			})}
 		}
 		return "", err
 	}
-	// What is in order is counted for everybody, so that those who send nonsense do not use that up.
-	if err := s.charge(ctx, "authorize", everybody, s.o.Limits.AllAuthorizations); err != nil {
+	// Only valid requests count against the total, so that invalid ones cannot exhaust it.
+	if err := s.allow(ctx, "authorize", allAddresses, s.o.Limits.AllAuthorizations); err != nil {
 		return "", err
 	}
-	requestID, err := s.hold(ctx, request)
+	requestID, err := s.storeRequest(ctx, request)
 	if err != nil {
 		return "", err
 	}
@@ -128,15 +126,14 @@ func authorizationParameters(w http.ResponseWriter, r *http.Request) (url.Values
 		return readValues(w, r)
 	}
 	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil || len(r.URL.RawQuery) > maxForm {
+	if err != nil || len(r.URL.RawQuery) > MaxBody {
 		return nil, refuse(codeInvalidRequest, "the request cannot be read")
 	}
 	return values, nil
 }
 
-// requestOf finds out who asks and where the answer goes. Until both are known to belong together nobody is sent
-// anywhere.
-func (s *Server) requestOf(r *http.Request, values url.Values) (*pending, error) {
+// newRequest looks up the client and checks the redirect URI. Its errors are never redirected.
+func (s *Server) newRequest(r *http.Request, values url.Values) (*pending, error) {
 	for _, name := range []string{"client_id", "redirect_uri"} {
 		if len(values[name]) > 1 {
 			return nil, refuse(codeInvalidRequest, name+" is given more than once")
@@ -166,14 +163,14 @@ func (s *Server) requestOf(r *http.Request, values url.Values) (*pending, error)
 	case !matchRedirect(client.RedirectURIs, redirect):
 		return nil, refuse(codeInvalidRequest, "the redirect_uri is not one that the app has registered")
 	}
-	if _, err := s.redirectURI(request.RedirectURI); err != nil { // of a scheme that was allowed before
+	if _, err := s.redirectURI(request.RedirectURI); err != nil { // its scheme may have been allowed when it was registered
 		return nil, refuse(codeInvalidRequest, "the redirect_uri cannot be used: "+err.Error())
 	}
 	return request, nil
 }
 
-// complete checks the other parameters.
-func (s *Server) complete(request *pending, values url.Values) error {
+// readParameters checks the other parameters.
+func (s *Server) readParameters(request *pending, values url.Values) error {
 	if state := values["state"]; len(state) == 1 && len(state[0]) <= maxState {
 		request.State = state[0]
 	}
@@ -211,8 +208,8 @@ func (s *Server) complete(request *pending, values url.Values) error {
 	return s.checkResource(f)
 }
 
-// requestedScopes reads the scope parameter; fallback is for one that names nothing. What OpenID Connect clients add by
-// themselves is passed over (RFC 6749, section 3.3, allows to ignore scopes, and the answer names what was granted).
+// requestedScopes parses the scope parameter, or returns fallback if it is empty. It ignores the scopes of OpenID Connect,
+// which some clients add to every request (allowed by RFC 6749, section 3.3).
 func requestedScopes(parameter string, fallback scope.Set) (scope.Set, error) {
 	var names []string
 	for name := range strings.SplitSeq(parameter, " ") {
@@ -232,7 +229,7 @@ func requestedScopes(parameter string, fallback scope.Set) (scope.Set, error) {
 	return set, nil
 }
 
-// checkResource refuses every resource but ours (RFC 8707). Absent means ours.
+// checkResource refuses resource parameters (RFC 8707) other than the server's own resource.
 func (s *Server) checkResource(f form) error {
 	for _, resource := range f.values["resource"] {
 		if !s.isResource(resource) {
@@ -242,21 +239,20 @@ func (s *Server) checkResource(f form) error {
 	return nil
 }
 
-// isResource compares a resource to ours as URIs are compared: scheme and host in either case. A slash at the end is
-// forgiven.
+// isResource reports whether resource is the server's, ignoring the case of scheme and host and a trailing slash.
 func (s *Server) isResource(resource string) bool {
 	resource = strings.TrimSuffix(resource, "/")
 	n := len(s.o.Issuer)
 	return len(resource) == len(s.resource) && strings.EqualFold(resource[:n], s.o.Issuer) && resource[n:] == s.resource[n:]
 }
 
-// validChallenge reports whether a challenge can be a SHA-256 (RFC 7636, section 4.2).
+// validChallenge checks the form of a code_challenge (RFC 7636, section 4.2).
 func validChallenge(challenge string) bool {
 	sum, err := encoding().DecodeString(challenge)
 	return err == nil && len(sum) == sha256.Size
 }
 
-// validVerifier checks the form of a verifier (RFC 7636, section 4.1).
+// validVerifier checks the form of a code_verifier (RFC 7636, section 4.1).
 func validVerifier(verifier string) bool {
 	const unreserved = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 	return len(verifier) >= 43 && len(verifier) <= 128 && strings.Trim(verifier, unreserved) == ""

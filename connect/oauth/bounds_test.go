@@ -22,7 +22,7 @@ func longest(prefix string) string { return prefix + strings.Repeat("a", 1024-le
 
 // What those whom nobody knows can have Redis hold at most, by the sizes that a Redis reports of the largest of each and by
 // the limits: docs/connect.md states the sums.
-func TestStrangersCannotFillRedis(t *testing.T) {
+func TestUnauthenticatedRequestsCannotFillRedis(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	web := newSite(t, func(w http.ResponseWriter, r *http.Request) {
@@ -95,7 +95,7 @@ func allScopes() []string {
 	return all
 }
 
-func TestWhatIsTooLongIsRefused(t *testing.T) {
+func TestOversizedInputIsRejected(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, func(o *oauth.Options) { o.Limits.Registrations = limit(1000, time.Minute) })
 	c := oauthtest.Register(t, s)
@@ -131,7 +131,7 @@ func TestWhatIsTooLongIsRefused(t *testing.T) {
 	}
 }
 
-func TestAuthorizationsAndFetchesAreLimitedForAllTogether(t *testing.T) {
+func TestGlobalLimitsOfAuthorizationsAndFetches(t *testing.T) {
 	t.Parallel()
 	web := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

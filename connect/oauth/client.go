@@ -14,19 +14,16 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
-// errUnknownClient says that there is no such client.
 var errUnknownClient = errors.New("unknown client")
 
-// kindClient begins the ids of registered clients.
+// kindClient is the prefix of registered clients' IDs.
 const kindClient = "gcl_"
 
-// Bounds of what clients say of themselves.
+// Limits of client metadata.
 const (
-	maxName = 80   // characters
-	maxURI  = 1024 // bytes
-
-	// maxClient is how large a client may be as it is stored, in bytes of JSON: what Redis keeps in 4 KiB.
-	maxClient = 4000
+	maxName   = 80   // characters
+	maxURI    = 1024 // bytes
+	maxClient = 4000 // bytes of JSON, which Redis stores in 4 KiB
 )
 
 // Grant types of the token endpoint.
@@ -37,8 +34,7 @@ const (
 
 func grantTypes() []string { return []string{grantCode, grantRefresh} }
 
-// clientMetadata is what a client says of itself (RFC 7591, section 2), in a registration or in its document. What is
-// not here is ignored: all else that it names there, such as keys, contacts and grant types that nobody knows.
+// clientMetadata is the metadata of a client (RFC 7591, section 2), in a registration or a document. Other members are ignored.
 type clientMetadata struct {
 	ClientID      string   `json:"client_id,omitzero"`
 	ClientSecret  any      `json:"client_secret,omitzero"`
@@ -51,7 +47,7 @@ type clientMetadata struct {
 	AuthMethod    string   `json:"token_endpoint_auth_method,omitzero"`
 }
 
-// newClient makes a client of what it says of itself, and encodes it as it is stored.
+// newClient returns the client that the metadata describe, and its encoding for storage.
 func (s *Server) newClient(m *clientMetadata, id string, kind ClientKind, redirects []string) (c Client, data []byte, err error) {
 	if m.GrantTypes != nil && !slices.Contains(m.GrantTypes, grantCode) {
 		return Client{}, nil, refuse(codeInvalidMetadata, "grant_types has to include authorization_code")
@@ -67,7 +63,7 @@ func (s *Server) newClient(m *clientMetadata, id string, kind ClientKind, redire
 		LogoURI:      cleanURI(m.LogoURI),
 		RedirectURIs: redirects,
 		LocalOnly:    true,
-		// Who does not say what it uses is taken to use what there is.
+		// RFC 7591 defaults to authorization_code alone, but clients that omit grant_types commonly use refresh tokens.
 		Refreshes: m.GrantTypes == nil || slices.Contains(m.GrantTypes, grantRefresh),
 	}
 	if u, err := url.Parse(id); kind == KindMetadata && err == nil {
@@ -108,8 +104,7 @@ func cleanURI(raw string) string {
 	return u.String()
 }
 
-// client finds a client. A problem says why there is none that could be trusted; ErrUnavailable that it is not known
-// whether there is.
+// client looks up a client. Its errors are errUnknownClient, with a problem if there is a reason, and ErrUnavailable.
 func (s *Server) client(r *http.Request, id string) (Client, error) {
 	ctx := r.Context()
 	switch {
@@ -121,13 +116,12 @@ func (s *Server) client(r *http.Request, id string) (Client, error) {
 	return Client{}, errUnknownClient
 }
 
-// registeredClient reads a registration.
 func (s *Server) registeredClient(ctx context.Context, id string) (Client, error) {
 	if !validID(strings.TrimPrefix(id, kindClient)) {
 		return Client{}, errUnknownClient
 	}
 	var data string
-	err := s.store.ask(ctx, "reading a client", func(ctx context.Context) (err error) {
+	err := s.store.command(ctx, "reading a client", func(ctx context.Context) (err error) {
 		data, err = s.o.Redis.Get(ctx, s.store.clientKey(id)).Result()
 		return err
 	})
@@ -143,14 +137,13 @@ func decodeClient(data string, err error) (Client, error) {
 	}
 	var c Client
 	if err := json.Unmarshal([]byte(data), &c); err != nil {
-		return Client{}, errUnknownClient // of a version that wrote it in another way
+		return Client{}, errUnknownClient // stored by another version
 	}
 	return c, nil
 }
 
-// knows reports whether a client id may be somebody's, for clients that have to be told that their registration is gone.
-// Documents are not fetched for that.
-func (s *Server) knows(ctx context.Context, id string) (bool, error) {
+// clientExists reports whether a client is registered. It assumes that metadata documents exist and does not fetch them.
+func (s *Server) clientExists(ctx context.Context, id string) (bool, error) {
 	if strings.HasPrefix(id, "https://") {
 		return validDocumentURL(id) == nil, nil
 	}
@@ -161,12 +154,12 @@ func (s *Server) knows(ctx context.Context, id string) (bool, error) {
 	return err == nil, err
 }
 
-// useClient prolongs a registration after a successful token request. It is no harm if that fails.
-func (s *Server) useClient(ctx context.Context, id string) {
+// extendRegistration extends a registration after a successful token request. Failures are ignored.
+func (s *Server) extendRegistration(ctx context.Context, id string) {
 	if !strings.HasPrefix(id, kindClient) {
 		return
 	}
-	_ = s.store.ask(ctx, "prolonging a registration", func(ctx context.Context) error {
+	_ = s.store.command(ctx, "extending a registration", func(ctx context.Context) error {
 		return s.o.Redis.Expire(ctx, s.store.clientKey(id), RegistrationLifetime).Err()
 	})
 }

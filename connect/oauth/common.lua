@@ -1,8 +1,7 @@
--- What the scripts share. Redis's clock decides everything about time. It is in milliseconds, and so are all durations.
+-- Functions shared by the scripts. Times are Redis's, in milliseconds, and so are durations.
 --
--- A script may run twice for one attempt: go-redis and the store send it again if its reply was lost. An attempt that has
--- changed something is therefore remembered in the list `attempts` of the connection, and a second run of it says what the
--- first one said, whatever happened in between.
+-- A script may run twice for one attempt, because go-redis and the store send it again if its reply was lost. Attempts that
+-- changed something are stored in the list `attempts` of the connection, so that a second run returns the same result.
 local call = redis.call
 
 local function time()
@@ -15,7 +14,7 @@ local function text(n)
   return string.format('%.0f', n)
 end
 
-local function did(attempts, attempt)
+local function attempted(attempts, attempt)
   for _, id in ipairs(call('LRANGE', attempts, 0, -1)) do
     if id == attempt then
       return true
@@ -24,7 +23,7 @@ local function did(attempts, attempt)
   return false
 end
 
-local function remember(attempts, attempt)
+local function recordAttempt(attempts, attempt)
   call('LPUSH', attempts, attempt)
   call('LTRIM', attempts, 0, 31)
   call('PEXPIRE', attempts, 120000)

@@ -1,8 +1,8 @@
 -- Denies a request once.
 --
 -- KEYS   request
--- ARGV   attempt, how long the denial is remembered
--- reply  the attempt that has denied the request, or "" if it is not denied
+-- ARGV   attempt, TTL of the denial
+-- reply  the attempt that denied the request, or "" if it is not denied
 local request = call('HMGET', KEYS[1], 'state', 'denial')
 if request[1] == 'pending' then
   call('HSET', KEYS[1], 'state', 'denied', 'denial', ARGV[1])

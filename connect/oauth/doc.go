@@ -1,6 +1,6 @@
-// Package oauth is the authorization server through which AI assistants are connected to a business's account. It is
-// narrow on purpose: the authorization code grant with PKCE (S256) for public clients, refresh tokens that rotate, and
-// what clients need to find and use them.
+// Package oauth is an OAuth 2.1 authorization server that connects AI assistants to a business's account. It supports the
+// authorization code grant with PKCE (S256) for public clients, refresh token rotation, revocation, metadata discovery and
+// client registration.
 //
 //	/.well-known/oauth-protected-resource[/mcp]   RFC 9728; CORS
 //	/.well-known/oauth-authorization-server       RFC 8414, and openid-configuration with the same content; CORS
@@ -9,69 +9,64 @@
 //	/oauth/revoke                                 RFC 7009; CORS
 //	/oauth/register                               RFC 7591; CORS
 //
-// A request at /oauth/authorize that is in order waits, under an id that cannot be guessed, for a person's decision on
-// the approval page, which calls [Server.Pending] and [Server.Approve] or [Server.Deny]. What is approved is a [Grant]:
-// a connection. [Server.Protect] lets its access tokens through, [Server.Grants] lists and [Server.Revoke] ends it. It also
-// ends with the account that has approved it.
+// A valid request at /oauth/authorize is stored under an unguessable ID until a person decides on the approval page, which
+// calls [Server.Pending] and [Server.Approve] or [Server.Deny]. An approved request becomes a [Grant], which people know as
+// a connection. [Server.Protect] accepts its access tokens, [Server.Grants] lists it and [Server.Revoke] ends it. A grant also
+// ends when the account that approved it is closed, leaves the business or is no longer an owner.
 //
-// # Clients and where they are sent
+// # Clients and redirect URIs
 //
-// A client is known by the https URL of its metadata document (the OAuth client-id metadata document draft), which is
-// fetched from public addresses only, without following redirects, within 5 s and 32 KiB, and kept as its HTTP headers
-// say, from 1 minute to 1 hour; or by an id that it got at /oauth/register, forgotten 90 days after its last successful
-// token request, or a day after the registration if there was none. All are public clients: whatever secret they would
-// like to have, they get none.
+// A client ID is either the https URL of a metadata document (OAuth Client ID Metadata Document draft) or was issued by
+// /oauth/register. Documents are fetched from public addresses only, without following redirects, within 5 s and 32 KiB, and
+// cached as their HTTP headers say, for 1 minute to 1 hour. A registration expires 90 days after its last successful token
+// request, or after a day if there was none. All clients are public; none gets a secret.
 //
-// A redirect URI has to be one of the client's, byte for byte; for http on localhost, 127.0.0.1 and [::1] the port is
-// free (RFC 8252, section 7.3). Allowed are https, http on those three, and private-use schemes: reverse domain names
-// (RFC 8252, section 7.1) and those of Options.ClientSchemes. An error at /oauth/authorize is sent to loopback addresses
-// only. Anywhere else it is shown to the person, because everybody can register a client, and the gateway is nobody's open
-// redirector (RFC 9700, section 4.11.2). After a person's decision everything goes to the client.
+// A redirect URI must equal one of the client's byte for byte, except for the port of http on localhost, 127.0.0.1 and [::1]
+// (RFC 8252, section 7.3). Allowed are https, http on those three hosts, and private-use schemes: reverse domain names
+// (RFC 8252, section 7.1) and those of Options.ClientSchemes. Errors at /oauth/authorize are redirected to loopback addresses
+// only and otherwise shown to the person. Anyone can register a client, so redirecting before the person's decision would
+// make the gateway an open redirector (RFC 9700, section 4.11.2).
 //
 // # Lifetimes
 //
 //	authorization request   10 min
 //	authorization code      60 s, one use; a second valid use ends the connection
-//	access token            60 min; at most 32 of a connection, the oldest end first
+//	access token            60 min; at most 32 per connection, of which the oldest is dropped
 //	refresh token           60 days without use, one use
 //	connection              365 days
 //	registration            90 days without use, 1 day if it was never used
 //
-// All of them are by Redis's clock: that of a gateway decides nothing.
+// All of them use Redis's clock, never that of a gateway.
 //
-// A refresh token that was used stays good for 120 s, since clients do lose answers, for at most 8 repetitions: each of
-// them gets the very tokens that the first use got, so that of any number of uses at once one wins and all who are
-// answered share what it won. Used after that, or after its successor was used, it ends the connection. An access token
-// that was revoked (RFC 7009) stays so when it is in such a response.
+// A used refresh token stays valid for 120 s and at most 8 repetitions, because responses get lost. Each repetition returns
+// the same tokens as the first use, so concurrent uses all get the same successor. Used later, or after its successor was
+// used, a refresh token ends the connection. A repetition does not restore a revoked access token (RFC 7009).
 //
-// # What is kept, and what happens if it is lost
+// # Storage
 //
-// Everything is in Redis (6.2 or newer), each key with a time to live:
+// All data is in Redis (6.2 or newer). Every key has a TTL:
 //
 //	<prefix>{<id>}:request    an authorization request, 10 min
-//	<prefix>{<id>}            a connection with all its tokens, until the last of them ends
-//	<prefix>{<id>}:attempts   the ids of the last attempts that have changed it, 2 min
-//	<prefix>business:<id>     the ids of a business's connections; those that have ended are taken out by who reads it
+//	<prefix>{<id>}            a connection with all its tokens, until the last of them expires
+//	<prefix>{<id>}:attempts   the IDs of the last attempts that changed it, 2 min
+//	<prefix>business:<id>     the IDs of a business's connections; readers remove those that have ended
 //	<prefix>client:<id>       a registration
 //	<prefix>document:<hash>   a client's metadata document
 //	rate:<prefix>…            redis_rate's counters
 //
-// All that a request has to change at once shares a hash tag, and so a Cluster slot: the id is part of every token and
-// code. Of tokens and codes only SHA-256 hashes are stored. Every change is one Lua script, which is sent again if its
-// reply is lost: an attempt that has made its change says so again.
+// Keys that change together share a hash tag, and so a Cluster slot: the ID is part of every token and code. Tokens and codes
+// are stored as SHA-256 hashes only. Every change is one Lua script. It is sent again if its reply is lost; the attempt ID
+// makes the second run return the first one's result.
 //
-// The audit log has an entry of each connection that was approved, denied, begun or ended. It is stored before the change
-// and resolved by what the script said; if no reply came at all, as unknown.
+// Every connection that is approved, denied, started or ended has an audit log entry. It is stored before the change and
+// resolved with the script's result, or as unknown if no reply came.
 //
-// Redis has to keep this like a database: with an append-only file ("appendfsync everysec" or stricter) or snapshots
-// and replicas, and "maxmemory-policy noeviction" or a volatile policy that never bites. What a loss costs:
+// Redis must be as durable as a database: an append-only file ("appendfsync everysec" or stricter) or snapshots and replicas,
+// and "maxmemory-policy noeviction". After a loss of all data, every connection has to be approved again, and registered
+// clients get invalid_client and register again. After a loss of the last moments before a crash or failover, connections and
+// registrations of that time are gone, revocations of that time are undone, and a client that refreshed then loses its
+// connection at its next refresh, which looks like the reuse of an old token.
 //
-//   - All of it: every connection has to be approved again, and every registered client has to register again (it is
-//     told invalid_client, upon which clients do). Nothing is accepted that was not before.
-//   - The last moments before a crash or a failover: a connection approved or a client registered in them is gone; a
-//     refresh that was answered in them makes the next one look like the use of an old token, and ends the connection;
-//     and a revocation in them is undone, which is why a page should show connections as they are now.
-//
-// While Redis cannot be asked every answer is 503 with Retry-After, never invalid_grant or invalid_token, upon which
-// clients would throw their tokens away.
+// If Redis is unavailable, every response is 503 with Retry-After, never invalid_grant or invalid_token, at which clients
+// discard their tokens.
 package oauth

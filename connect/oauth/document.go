@@ -18,13 +18,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// How long a metadata document is kept.
+// How long a metadata document is cached.
 const (
-	documentLeast = time.Minute
-	documentMost  = time.Hour // also if its headers say nothing
+	minDocumentTTL = time.Minute
+	maxDocumentTTL = time.Hour // also if its headers say nothing
 )
 
-// validDocumentURL says what keeps a URL from being a client's id (client-id metadata document draft, section 3).
+// validDocumentURL returns an error if the URL cannot be a client ID (Client ID Metadata Document draft, section 3).
 func validDocumentURL(id string) error {
 	if len(id) > maxURI {
 		return errors.New("it is too long")
@@ -60,24 +60,24 @@ func validDocumentURL(id string) error {
 	return nil
 }
 
-// documentClient finds the client whose id is the URL of its metadata document: in Redis, or at the URL. Of any number
-// of requests at once that need the same document one fetches it.
+// documentClient returns the client whose ID is the URL of its metadata document, from the cache or the URL. Concurrent
+// requests for one document share a fetch.
 func (s *Server) documentClient(ctx context.Context, id, address string) (Client, error) {
 	if err := validDocumentURL(id); err != nil {
 		return Client{}, documentProblem("the client_id is not the URL of a metadata document: "+err.Error(), nil)
 	}
 	sum := sha256.Sum256([]byte(id))
 	key := s.store.documentKey(encoding().EncodeToString(sum[:]))
-	if c, err := s.keptDocument(ctx, id, key); !errors.Is(err, errUnknownClient) {
+	if c, err := s.cachedDocument(ctx, id, key); !errors.Is(err, errUnknownClient) {
 		return c, err
 	}
-	if err := s.charge(ctx, "fetch", address, s.o.Limits.Fetches); err != nil {
+	if err := s.allow(ctx, "fetch", address, s.o.Limits.Fetches); err != nil {
 		return Client{}, err
 	}
-	if err := s.charge(ctx, "fetch", everybody, s.o.Limits.AllFetches); err != nil {
+	if err := s.allow(ctx, "fetch", allAddresses, s.o.Limits.AllFetches); err != nil {
 		return Client{}, err
 	}
-	// The others go on waiting if the one who came first goes away.
+	// The fetch must not be cancelled with the request that started it, because others may wait for it.
 	fetched := s.fetches.DoChan(id, func() (any, error) { return s.fetchClient(context.WithoutCancel(ctx), id, key) })
 	select {
 	case result := <-fetched:
@@ -91,10 +91,10 @@ func (s *Server) documentClient(ctx context.Context, id, address string) (Client
 	}
 }
 
-// keptDocument finds the client in Redis; errUnknownClient says that its document has to be fetched.
-func (s *Server) keptDocument(ctx context.Context, id, key string) (Client, error) {
+// cachedDocument reads the client from Redis. It returns errUnknownClient if the document has to be fetched.
+func (s *Server) cachedDocument(ctx context.Context, id, key string) (Client, error) {
 	var data string
-	err := s.store.ask(ctx, "reading a metadata document", func(ctx context.Context) (err error) {
+	err := s.store.command(ctx, "reading a metadata document", func(ctx context.Context) (err error) {
 		data, err = s.o.Redis.Get(ctx, key).Result()
 		return err
 	})
@@ -106,8 +106,8 @@ func (s *Server) keptDocument(ctx context.Context, id, key string) (Client, erro
 }
 
 func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error) {
-	// It may have been fetched since the caller looked for it.
-	if c, err := s.keptDocument(ctx, id, key); !errors.Is(err, errUnknownClient) {
+	// Another request may have fetched it meanwhile.
+	if c, err := s.cachedDocument(ctx, id, key); !errors.Is(err, errUnknownClient) {
 		return c, err
 	}
 	body, header, err := s.fetcher.fetch(ctx, id)
@@ -120,7 +120,7 @@ func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error
 		s.o.Log.Info("metadata document refused", zap.String("client_id", printable(id)), zap.Error(err))
 		return Client{}, documentProblem("the client's metadata document cannot be used: "+err.Error(), nil)
 	}
-	err = s.store.ask(ctx, "storing a metadata document", func(ctx context.Context) error {
+	err = s.store.command(ctx, "storing a metadata document", func(ctx context.Context) error {
 		return s.o.Redis.Set(ctx, key, data, freshness(header)).Err()
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -129,7 +129,7 @@ func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error
 	return c, nil
 }
 
-// readDocument reads a document. Errors hold nothing that was in it.
+// readDocument parses a document. Its errors contain nothing from the document.
 func (s *Server) readDocument(id string, body []byte) (c Client, data []byte, err error) {
 	var m clientMetadata
 	if err := json.Unmarshal(body, &m); err != nil {
@@ -143,7 +143,7 @@ func (s *Server) readDocument(id string, body []byte) (c Client, data []byte, er
 	case len(m.RedirectURIs) > maxRedirectURIs:
 		return Client{}, nil, errors.New("it has too many redirect_uris")
 	}
-	// Those that are not for us, such as other schemes of the same application, nobody is ever sent to.
+	// Unsupported ones, such as other schemes of the same application, are ignored.
 	usable := slices.DeleteFunc(slices.Clone(m.RedirectURIs), func(raw string) bool {
 		_, err := s.redirectURI(raw)
 		return err != nil
@@ -171,16 +171,16 @@ func isJSON(contentType string) bool {
 	return kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
 }
 
-// freshness is how long a response may be kept (RFC 9111, section 4.2), within bounds. Expires counts from Date: a response
-// that has only one of them does not say how long.
+// freshness returns the freshness lifetime of a response (RFC 9111, section 4.2), clamped to the bounds. Expires counts only
+// together with Date.
 func freshness(header http.Header) time.Duration {
-	lifetime := documentMost
+	lifetime := maxDocumentTTL
 	var shared, private time.Duration = -1, -1
 	for directive := range strings.SplitSeq(strings.Join(header.Values("Cache-Control"), ","), ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(directive), "=")
 		switch strings.ToLower(name) {
 		case "no-store", "no-cache", "private":
-			return documentLeast
+			return minDocumentTTL
 		case "s-maxage":
 			shared = deltaSeconds(value)
 		case "max-age":
@@ -203,10 +203,10 @@ func freshness(header http.Header) time.Duration {
 	if age := deltaSeconds(header.Get("Age")); age > 0 {
 		lifetime -= age
 	}
-	return min(max(lifetime, documentLeast), documentMost)
+	return min(max(lifetime, minDocumentTTL), maxDocumentTTL)
 }
 
-// deltaSeconds reads a number of seconds (RFC 9111, section 1.2.2); 0 if it cannot be read, which is stale.
+// deltaSeconds parses delta-seconds (RFC 9111, section 1.2.2). Invalid values are 0, which is stale.
 func deltaSeconds(value string) time.Duration {
 	n, err := strconv.ParseUint(strings.Trim(value, `"`), 10, 31)
 	if err != nil {

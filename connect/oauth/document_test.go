@@ -84,7 +84,7 @@ func clientWithID(t testing.TB, s *oauth.Server, id string) *oauthtest.Client {
 	return &oauthtest.Client{TB: t, Server: s, Handler: s.Handler(), ID: id}
 }
 
-func TestAClientIsKnownByItsMetadataDocument(t *testing.T) {
+func TestClientIsReadFromItsMetadataDocument(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	web := newSite(t, func(w http.ResponseWriter, r *http.Request) {
@@ -123,7 +123,7 @@ func TestAClientIsKnownByItsMetadataDocument(t *testing.T) {
 	require.True(t, request.Client.LocalOnly, "everything on this machine could pose as it")
 }
 
-func TestOneOfManyFetchesADocument(t *testing.T) {
+func TestConcurrentRequestsShareOneDocumentFetch(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	web := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -174,7 +174,7 @@ func (l *late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-func TestWhoLookedBeforeADocumentWasFetchedDoesNotFetchItAgain(t *testing.T) {
+func TestDocumentFetchedMeanwhileIsNotFetchedAgain(t *testing.T) {
 	t.Parallel()
 	web := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -197,7 +197,7 @@ func TestWhoLookedBeforeADocumentWasFetchedDoesNotFetchItAgain(t *testing.T) {
 	require.Equal(t, int32(1), web.fetched.Load())
 }
 
-func TestDocumentsThatAreNotInOrder(t *testing.T) {
+func TestInvalidDocumentIsRejected(t *testing.T) {
 	t.Parallel()
 	var answer http.HandlerFunc
 	web := newSite(t, func(w http.ResponseWriter, r *http.Request) { answer(w, r) })
@@ -252,7 +252,7 @@ func TestDocumentsThatAreNotInOrder(t *testing.T) {
 	require.NotEmpty(t, clientWithID(t, s, documentID).Request(challenge(), nil), "and then it is in order")
 }
 
-func TestASlowDocumentIsGivenUp(t *testing.T) {
+func TestSlowDocumentFetchTimesOut(t *testing.T) {
 	t.Parallel()
 	done := make(chan struct{})
 	web := newSite(t, func(w http.ResponseWriter, r *http.Request) {
@@ -284,7 +284,7 @@ func TestASlowDocumentIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestIDsThatAreNoDocuments(t *testing.T) {
+func TestInvalidDocumentURLIsRejected(t *testing.T) {
 	t.Parallel()
 	web := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -309,7 +309,7 @@ func TestIDsThatAreNoDocuments(t *testing.T) {
 	}
 }
 
-func TestFetchesAreLimitedAndForgottenOnesAreNot(t *testing.T) {
+func TestDocumentFetchesAreRateLimitedAndCachedOnesAreNot(t *testing.T) {
 	t.Parallel()
 	web := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -328,7 +328,7 @@ func TestFetchesAreLimitedAndForgottenOnesAreNot(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, clientWithID(t, s, "https://claude.example/0").Authorize(challenge(), nil).Code)
 }
 
-func TestDocumentsAreKeptAsTheirHeadersSayWithinBounds(t *testing.T) {
+func TestDocumentCachingFollowsHeadersWithinLimits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		header map[string]string
@@ -359,7 +359,7 @@ func TestDocumentsAreKeptAsTheirHeadersSayWithinBounds(t *testing.T) {
 	}
 }
 
-func TestADocumentIsFetchedAgainWhenItsTimeIsOver(t *testing.T) {
+func TestExpiredDocumentIsFetchedAgain(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	web := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -432,7 +432,7 @@ func TestDocumentsAreFetchedFromPublicAddressesOnly(t *testing.T) {
 	}
 }
 
-func TestRedirectsToInsideAreNotFollowed(t *testing.T) {
+func TestDocumentFetchFollowsNoRedirects(t *testing.T) {
 	t.Parallel()
 	inside := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -496,7 +496,7 @@ func rebinder(t testing.TB) (*net.Resolver, *atomic.Int32) {
 }
 
 // DNS rebinding: the address that is checked is the one that is dialled, so there is no second answer to fall for.
-func TestRebindingANameGetsNobodyInside(t *testing.T) {
+func TestDNSRebindingCannotReachPrivateAddresses(t *testing.T) {
 	t.Parallel()
 	inside := newSite(t, func(http.ResponseWriter, *http.Request) {})
 	resolver, asked := rebinder(t)

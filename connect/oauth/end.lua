@@ -2,13 +2,13 @@
 --
 -- KEYS   connection, request, attempts
 -- ARGV   attempt, business
--- reply  1 if this attempt has ended it, else 0
-if did(KEYS[3], ARGV[1]) then
+-- reply  1 if this attempt ended it, else 0
+if attempted(KEYS[3], ARGV[1]) then
   return 1
 end
 if call('HGET', KEYS[1], 'business') ~= ARGV[2] then
   return 0
 end
 call('DEL', KEYS[1], KEYS[2])
-remember(KEYS[3], ARGV[1])
+recordAttempt(KEYS[3], ARGV[1])
 return 1

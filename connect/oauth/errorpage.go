@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// plainErrorPage is the page without a design.
+// plainErrorPage is the default of Options.ErrorPage.
 func plainErrorPage(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")

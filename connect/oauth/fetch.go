@@ -14,38 +14,37 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// Bounds of fetching a metadata document.
+// Limits of fetching a metadata document.
 const (
-	fetchTime    = 5 * time.Second
-	fetchSize    = 32 << 10 // bytes
-	fetchAtOnce  = 64
-	fetchHeaders = 32 << 10 // bytes
+	fetchTimeout         = 5 * time.Second
+	maxDocumentSize      = 32 << 10 // bytes
+	maxConcurrentFetches = 64
+	maxHeaderSize        = 32 << 10 // bytes
 )
 
-// publicClient reaches public addresses only. The address is checked when it is dialled, after all names were resolved,
-// so that a name cannot mean one address to the check and another to the connection. There is no proxy: it would
-// resolve names by itself.
+// publicClient returns a client that connects to public addresses only. The address is checked when it is dialled, against DNS
+// rebinding. It uses no proxy, which would resolve names itself.
 func publicClient(dialer *net.Dialer) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    fetchTime,
-		ResponseHeaderTimeout:  fetchTime,
-		MaxResponseHeaderBytes: fetchHeaders,
+		TLSHandshakeTimeout:    fetchTimeout,
+		ResponseHeaderTimeout:  fetchTimeout,
+		MaxResponseHeaderBytes: maxHeaderSize,
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
 	}}
 }
 
-// publicDialer refuses addresses outside the public Internet: private, loopback, link-local, shared and reserved ones,
-// IPv4 in IPv6 in all its forms, and the metadata services of clouds, which are at such addresses but for one.
+// publicDialer returns a dialer that refuses private, loopback, link-local, shared and reserved addresses, also as IPv4 in
+// IPv6, and the metadata services of clouds.
 func publicDialer() *net.Dialer {
 	guard := ssrf.New(
 		ssrf.WithAnyPort(),
-		ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("168.63.129.16/32")), // Azure's, public by its form
+		ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("168.63.129.16/32")), // Azure's metadata service, a public address
 	)
-	return &net.Dialer{Timeout: fetchTime, Control: guard.Safe}
+	return &net.Dialer{Timeout: fetchTimeout, Control: guard.Safe}
 }
 
 // fetcher fetches metadata documents.
@@ -58,13 +57,12 @@ func newFetcher(client *http.Client) *fetcher {
 	own := *client
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	own.Jar = nil
-	return &fetcher{client: &own, slots: make(chan struct{}, fetchAtOnce)}
+	return &fetcher{client: &own, slots: make(chan struct{}, maxConcurrentFetches)}
 }
 
-// fetch gets the document with the headers that say how long it may be kept. Errors may name addresses: they are for
-// the log.
+// fetch returns the document and the response's headers. Its errors may contain addresses and are for the log only.
 func (f *fetcher) fetch(ctx context.Context, address string) (body []byte, header http.Header, err error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	select {
 	case f.slots <- struct{}{}:
@@ -89,12 +87,12 @@ func (f *fetcher) fetch(ctx context.Context, address string) (body []byte, heade
 	case !isJSON(response.Header.Get("Content-Type")):
 		return nil, nil, errors.New("it is not JSON by its Content-Type")
 	}
-	body, err = io.ReadAll(io.LimitReader(response.Body, fetchSize+1))
+	body, err = io.ReadAll(io.LimitReader(response.Body, maxDocumentSize+1))
 	switch {
 	case err != nil:
 		return nil, nil, fmt.Errorf("reading: %w", err)
-	case len(body) > fetchSize:
-		return nil, nil, fmt.Errorf("it is larger than %d bytes", fetchSize)
+	case len(body) > maxDocumentSize:
+		return nil, nil, fmt.Errorf("it is larger than %d bytes", maxDocumentSize)
 	}
 	return body, response.Header, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
 )
 
-func TestAPersonConnectsAnAssistantAndEndsIt(t *testing.T) {
+func TestConnectAndRevoke(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := newServer(t)
@@ -86,7 +86,7 @@ func TestAPersonConnectsAnAssistantAndEndsIt(t *testing.T) {
 	require.Equal(t, []string{"approved", "started", "revoked"}, recorded(t, s))
 }
 
-func TestAPersonDenies(t *testing.T) {
+func TestDeny(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := newServer(t)
@@ -113,7 +113,7 @@ func TestAPersonDenies(t *testing.T) {
 	require.ErrorIs(t, err, oauth.ErrNoRequest, "what was denied is not approved")
 }
 
-func TestOnlyAnOwnerApprovesAndNotMoreThanWasAsked(t *testing.T) {
+func TestOnlyOwnersApproveAndOnlyRequestedScopes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := newServer(t)
@@ -143,7 +143,7 @@ func TestOnlyAnOwnerApprovesAndNotMoreThanWasAsked(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestADoubleSubmitGetsTheSameCodeUntilItIsRedeemed(t *testing.T) {
+func TestDoubleSubmitReturnsTheSameCode(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := newServer(t)
@@ -165,7 +165,7 @@ func TestADoubleSubmitGetsTheSameCodeUntilItIsRedeemed(t *testing.T) {
 	require.ErrorIs(t, err, oauth.ErrNoRequest)
 }
 
-func TestScopeAndStateMayBeMissing(t *testing.T) {
+func TestScopeAndStateAreOptional(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := newServer(t)
@@ -189,7 +189,7 @@ func TestScopeAndStateMayBeMissing(t *testing.T) {
 	}
 }
 
-func TestARedirectURIMayBeLeftOutIfThereIsOne(t *testing.T) {
+func TestRedirectURIIsOptionalIfOnlyOneIsRegistered(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	verifier, challenge := oauthtest.PKCE()
@@ -272,7 +272,7 @@ func TestLifetimes(t *testing.T) {
 	require.Equal(t, "invalid_grant", c.Refresh(idle.Refresh, nil).Error)
 }
 
-func TestAGatewayWithAWrongClockWorksLikeAnyOther(t *testing.T) {
+func TestGatewayClockDoesNotMatter(t *testing.T) {
 	t.Parallel()
 	for name, wrong := range map[string]time.Duration{
 		"a minute behind": 61 * time.Second, "two minutes behind": 121 * time.Second, "two months behind": 61 * 24 * time.Hour,
@@ -300,7 +300,7 @@ func TestAGatewayWithAWrongClockWorksLikeAnyOther(t *testing.T) {
 	}
 }
 
-func TestAClientWithoutRefreshTokensGetsNone(t *testing.T) {
+func TestClientWithoutRefreshGrantGetsNoRefreshToken(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := newServer(t)
@@ -313,7 +313,7 @@ func TestAClientWithoutRefreshTokensGetsNone(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(oauth.AccessLifetime), grant.ExpiresAt, time.Minute)
 }
 
-func TestTheFirstUseIsKnownAtOnceAndLaterOnesToTheMinute(t *testing.T) {
+func TestLastUsedIsRecordedAtFirstUseAndThenPerMinute(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	now := newClock(t)
@@ -342,7 +342,7 @@ func TestTheFirstUseIsKnownAtOnceAndLaterOnesToTheMinute(t *testing.T) {
 	require.Equal(t, grant.LastUsedAt, used())
 }
 
-func TestConnectionsOfABusiness(t *testing.T) {
+func TestGrantsListsOnlyTheBusinesssConnections(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	now := newClock(t)
@@ -377,7 +377,7 @@ func TestConnectionsOfABusiness(t *testing.T) {
 	require.Empty(t, none)
 }
 
-func TestAnApprovedCodeGoesWithItsAccount(t *testing.T) {
+func TestCodeEndsWithItsAccount(t *testing.T) {
 	t.Parallel()
 	known := newAccounts()
 	s := newServer(t, func(o *oauth.Options) { o.Accounts = known })
@@ -392,7 +392,7 @@ func TestAnApprovedCodeGoesWithItsAccount(t *testing.T) {
 	require.Equal(t, []string{"approved", "started", unknown}, recorded(t, s))
 }
 
-func TestRefreshRotatesAndNeverGivesMore(t *testing.T) {
+func TestRefreshRotatesAndNeverAddsScopes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := newServer(t)

@@ -20,7 +20,7 @@ func FuzzMatchRedirect(f *testing.F) {
 	f.Fuzz(requireMatchingIsExact)
 }
 
-func TestWhateverMatchesARegisteredRedirectLeadsThere(t *testing.T) {
+func TestMatchingRedirectURILeadsToTheRegisteredHost(t *testing.T) {
 	t.Parallel()
 	for _, registered := range registeredRedirects() {
 		for _, trick := range slices.Concat(tricks(), registeredRedirects()) {

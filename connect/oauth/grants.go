@@ -14,21 +14,21 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
-// usedEvery is how exactly Grant.LastUsedAt is kept after the first use.
-const usedEvery = time.Minute
+// lastUsedPrecision is the precision of Grant.LastUsedAt after the first use.
+const lastUsedPrecision = time.Minute
 
-// Authenticate returns the connection that an access token is for. It does not ask whether the account still is an
-// owner's: Protect does. ErrInvalidToken, ErrUnavailable.
+// Authenticate returns the grant of an access token. Unlike Protect, it does not check the account. Its errors are
+// ErrInvalidToken and ErrUnavailable.
 func (s *Server) Authenticate(ctx context.Context, bearer string) (Grant, error) {
 	id, secret, ok := parseToken(kindAccess, bearer, secretBytes)
 	if !ok {
 		return Grant{}, ErrInvalidToken
 	}
-	args := []any{accessField(digest(secret)), s.resource, milliseconds(usedEvery)}
-	for _, field := range shown() {
+	args := []any{accessField(digest(secret)), s.resource, milliseconds(lastUsedPrecision)}
+	for _, field := range grantFields() {
 		args = append(args, field)
 	}
-	values, ok, err := s.store.runList(ctx, len(shown())+1, "checking an access token", s.store.authenticate,
+	values, ok, err := s.store.runList(ctx, len(grantFields())+1, "checking an access token", s.store.authenticate,
 		[]string{s.store.grantKey(id)}, args...)
 	if err != nil {
 		return Grant{}, err
@@ -40,14 +40,14 @@ func (s *Server) Authenticate(ctx context.Context, bearer string) (Grant, error)
 	if !ok {
 		return Grant{}, ErrInvalidToken
 	}
-	rec.Scopes = scope.Unpin(texts(values)(len(shown())))
+	rec.Scopes = scope.Unpin(texts(values)(len(grantFields())))
 	return rec.Grant, nil
 }
 
-// Grants returns a business's connections, the newest first. ErrUnavailable.
+// Grants returns a business's connections, newest first. Its error is ErrUnavailable.
 func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error) {
 	var ids []string
-	err := s.store.ask(ctx, "reading the index of connections", func(ctx context.Context) (err error) {
+	err := s.store.command(ctx, "reading the index of connections", func(ctx context.Context) (err error) {
 		ids, err = s.o.Redis.SMembers(ctx, s.store.businessKey(businessID)).Result()
 		return err
 	})
@@ -55,10 +55,10 @@ func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error)
 		return nil, err
 	}
 	replies := make([]*redis.SliceCmd, len(ids))
-	err = s.store.ask(ctx, "reading connections", func(ctx context.Context) error {
+	err = s.store.command(ctx, "reading connections", func(ctx context.Context) error {
 		_, err := s.o.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, id := range ids {
-				replies[i] = p.HMGet(ctx, s.store.grantKey(id), shown()...)
+				replies[i] = p.HMGet(ctx, s.store.grantKey(id), grantFields()...)
 			}
 			return nil
 		})
@@ -72,13 +72,13 @@ func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error)
 	for i, id := range ids {
 		switch rec, ok := readGrant(id, replies[i].Val()); {
 		case !ok:
-			// It does not come back: a connection is entered while it exists, and its id is used once.
+			// It has ended for good: connections are added only while they exist, and IDs are not reused.
 			ended = append(ended, id)
 		case rec.state == stateLive && rec.BusinessID == businessID && rec.resource == s.resource:
 			grants = append(grants, rec.Grant)
 		}
 	}
-	s.store.leave(ctx, businessID, ended...)
+	s.store.removeFromIndex(ctx, businessID, ended...)
 	slices.SortFunc(grants, func(a, b Grant) int {
 		if c := b.CreatedAt.Compare(a.CreatedAt); c != 0 {
 			return c
@@ -88,8 +88,8 @@ func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error)
 	return grants, nil
 }
 
-// Revoke ends a connection of the account's business: the next call with any of its tokens is refused. ErrNoGrant, also
-// for another business's and if somebody else has just ended it; ErrUnavailable.
+// Revoke ends a connection of the account's business, with immediate effect on its tokens. Its errors are ErrNoGrant, also if
+// somebody else has just ended it, and ErrUnavailable.
 func (s *Server) Revoke(ctx context.Context, grantID string, by account.Account) error {
 	if by.BusinessID == "" || !validID(grantID) {
 		return ErrNoGrant
@@ -110,7 +110,7 @@ func (s *Server) Revoke(ctx context.Context, grantID string, by account.Account)
 	return err
 }
 
-// end ends the connection of an audit entry, and reports whether this call did.
+// end ends the connection of an audit entry and reports whether this call ended it.
 func (s *Server) end(ctx context.Context, e audit.Entry) (bool, error) {
 	attempt := newID()
 	ended, err := s.change(ctx, e, audit.OutcomeOK, func() (bool, error) {
@@ -118,16 +118,17 @@ func (s *Server) end(ctx context.Context, e audit.Entry) (bool, error) {
 		return reply == int64(1), err
 	})
 	if ended {
-		s.store.leave(ctx, e.BusinessID, e.GrantID)
+		s.store.removeFromIndex(ctx, e.BusinessID, e.GrantID)
 	}
 	return ended, err
 }
 
-// errAccount says that a connection was ended because of its account.
+// errAccount is returned if a connection was ended because of its account.
 var errAccount = errors.New("the account may not have connections any more")
 
-// checkAccount asks for the account that has approved a connection. If it is gone, has moved to another business or is
-// not an owner any more, the connection ends. errAccount, account.ErrUnavailable, ErrUnavailable.
+// checkAccount looks up the account that approved a connection. If the account does not exist, belongs to another business or
+// is no longer an owner, it ends the connection and returns errAccount. Other errors are account.ErrUnavailable and
+// ErrUnavailable.
 func (s *Server) checkAccount(ctx context.Context, g Grant) (account.Account, error) {
 	a, err := s.o.Accounts.Account(ctx, g.AccountID)
 	var why string
@@ -149,7 +150,7 @@ func (s *Server) checkAccount(ctx context.Context, g Grant) (account.Account, er
 	return account.Account{}, errAccount
 }
 
-// entry is about something that happens to a connection, in the name of the account that has approved it.
+// entry returns an audit entry about a connection in the name of the account that approved it.
 func (s *Server) entry(ctx context.Context, g Grant, action, detail string) audit.Entry {
 	return audit.Entry{
 		BusinessID: g.BusinessID, AccountID: g.AccountID, GrantID: g.ID, ClientName: g.ClientName, Action: action,
@@ -157,8 +158,8 @@ func (s *Server) entry(ctx context.Context, g Grant, action, detail string) audi
 	}
 }
 
-// change makes a change between the two halves of its audit entry. apply reports whether it has changed something; if not,
-// there is no entry. Without a place for the entry nothing is changed: ErrUnavailable.
+// change begins an audit entry, applies a change and resolves the entry. apply reports whether it changed something; if not,
+// the entry is dropped. If the audit log is unavailable, nothing is changed and the error is ErrUnavailable.
 func (s *Server) change(ctx context.Context, e audit.Entry, outcome string, apply func() (bool, error)) (bool, error) {
 	c, err := s.o.Audit.Begin(ctx, e)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Codes of errors, as the RFCs name them.
+// Error codes.
 const (
 	codeInvalidRequest     = "invalid_request"           // RFC 6749
 	codeInvalidClient      = "invalid_client"            // RFC 6749
@@ -33,21 +33,16 @@ const (
 	codeInsufficientScope  = "insufficient_scope"        // RFC 6750
 	codeNoRequestObject    = "request_not_supported"     // OpenID Connect Core
 	codeNoRequestURI       = "request_uri_not_supported" // OpenID Connect Core
-	codeTooMany            = "too_many_requests"         // of no RFC, and what the MCP SDKs know
+	codeTooManyRequests    = "too_many_requests"         // no RFC; known to the MCP SDKs
 )
 
-// MaxBody is how large a form or a registration may be, in bytes.
+// MaxBody is the maximum size of a request body in bytes.
 const MaxBody = 64 << 10
 
-const (
-	maxForm     = MaxBody
-	maxMetadata = MaxBody
+// retryAfter is the Retry-After during an outage of Redis.
+const retryAfter = 5 * time.Second
 
-	// retryAfter is when to come back while Redis is away.
-	retryAfter = 5 * time.Second
-)
-
-// problem is an error as a client reads it.
+// problem is an error response.
 type problem struct {
 	status      int
 	code        string
@@ -65,19 +60,19 @@ func refuse(code, description string) *problem {
 	return &problem{status: http.StatusBadRequest, code: code, description: description}
 }
 
-// away is the problem of a server whose Redis cannot be asked.
-func away(cause error) *problem {
+// unavailableProblem returns the problem of an outage of Redis or the accounts service.
+func unavailableProblem(cause error) *problem {
 	return &problem{
 		status: http.StatusServiceUnavailable, code: codeUnavailable, retry: retryAfter, cause: cause,
 		description: "the service is temporarily unavailable, please try again",
 	}
 }
 
-// endpoint is a path of the server.
+// endpoint serves a path of the server.
 type endpoint struct {
 	methods []string // without OPTIONS
-	cors    bool     // scripts of any origin may use it
-	headers []string // that such scripts may send
+	cors    bool     // allow any origin
+	headers []string // for Access-Control-Allow-Headers
 	serve   http.HandlerFunc
 }
 
@@ -108,8 +103,8 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Handler serves the endpoints: the metadata under /.well-known/, /oauth/authorize, /oauth/token, /oauth/revoke and
-// /oauth/register. Paths are matched as they were sent; every other one is 404.
+// Handler returns a handler for the metadata under /.well-known/, /oauth/authorize, /oauth/token, /oauth/revoke and
+// /oauth/register. It matches paths as sent, without normalisation, and responds with 404 to all others.
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e, ok := s.endpoints[r.URL.EscapedPath()]
@@ -121,7 +116,7 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// Paths are the paths that Handler serves, sorted.
+// Paths returns the paths that Handler serves, sorted.
 func (s *Server) Paths() []string {
 	paths := make([]string, 0, len(s.endpoints))
 	for path := range s.endpoints {
@@ -133,7 +128,7 @@ func (s *Server) Paths() []string {
 
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	data, err := json.Marshal(body, json.Deterministic(true))
-	if err != nil { // of none of this package's types
+	if err != nil {
 		status, data = http.StatusInternalServerError, []byte(`{"error":"`+codeServerError+`"}`)
 	}
 	h := w.Header()
@@ -143,7 +138,7 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	_, _ = w.Write(append(data, '\n'))
 }
 
-// noStore keeps an answer out of every cache (RFC 6749, section 5.1).
+// noStore prevents caching of a response (RFC 6749, section 5.1).
 func noStore(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Pragma", "no-cache")
@@ -162,7 +157,7 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 	writeJSON(w, p.status, errorBody{Error: p.code, Description: p.description})
 }
 
-// Fail responds with the JSON of RFC 6749, section 5.2 to a request that was refused before an endpoint saw it.
+// Fail responds with an error in the JSON of RFC 6749, section 5.2.
 func Fail(w http.ResponseWriter, _ *http.Request, status int, detail string) {
 	p := &problem{status: status, code: codeInvalidRequest, description: printable(detail)}
 	switch {
@@ -174,17 +169,16 @@ func Fail(w http.ResponseWriter, _ *http.Request, status int, detail string) {
 	writeProblem(w, p)
 }
 
-// seconds rounds up.
 func seconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }
 
-// problemOf turns an error into what a client reads, and tells the log what it should know.
-func (s *Server) problemOf(doing string, err error) *problem {
+// newProblem converts an error to a problem and logs it.
+func (s *Server) newProblem(doing string, err error) *problem {
 	var p *problem
 	if !errors.As(err, &p) {
 		if errors.Is(err, ErrUnavailable) {
-			p = away(err)
+			p = unavailableProblem(err)
 		} else {
 			p = &problem{status: http.StatusInternalServerError, code: codeServerError, cause: err, description: "an internal error"}
 		}
@@ -198,8 +192,8 @@ func (s *Server) problemOf(doing string, err error) *problem {
 	return p
 }
 
-// form holds the parameters of a request, none of which is given twice (RFC 6749, section 3.1) but resource (RFC 8707).
-// One without a value counts as not given.
+// form holds the parameters of a request. Only resource (RFC 8707) may be repeated (RFC 6749, section 3.1), and parameters
+// without a value are treated as absent.
 type form struct{ values url.Values }
 
 func newForm(values url.Values) (form, error) {
@@ -219,7 +213,7 @@ func newForm(values url.Values) (form, error) {
 
 func (f form) get(name string) string { return f.values.Get(name) }
 
-// readForm reads the body of a POST. The query of its URL counts for nothing.
+// readForm parses the body of a POST and ignores the URL's query.
 func readForm(w http.ResponseWriter, r *http.Request) (form, error) {
 	values, err := readValues(w, r)
 	if err != nil {
@@ -233,7 +227,7 @@ func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	if err != nil || kind != "application/x-www-form-urlencoded" {
 		return nil, refuse(codeInvalidRequest, "the body has to be application/x-www-form-urlencoded")
 	}
-	body, err := readBody(w, r, maxForm)
+	body, err := readBody(w, r, MaxBody)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +252,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	return body, nil
 }
 
-// printable makes a caller's text fit for an error_description, and bounds it.
+// printable makes a caller's text valid in an error_description and shortens it.
 func printable(text string) string {
 	const most = 80
 	var b strings.Builder

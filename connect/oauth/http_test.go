@@ -36,7 +36,7 @@ func call(h http.Handler, authorization ...string) *httptest.ResponseRecorder {
 	return w
 }
 
-func TestMetadataIsWhatTheServerDoes(t *testing.T) {
+func TestMetadataAgreesWithTheServer(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, func(o *oauth.Options) {
 		o.ResourceName, o.Documentation = "Example business", "https://docs.example.com/connect"
@@ -87,7 +87,7 @@ func TestMetadataIsWhatTheServerDoes(t *testing.T) {
 	require.Equal(t, resource, root)
 }
 
-func TestMethodsAndOrigins(t *testing.T) {
+func TestMethodsAndCORS(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	do := func(method, path string) *httptest.ResponseRecorder {
@@ -144,7 +144,7 @@ func TestMethodsAndOrigins(t *testing.T) {
 	}
 }
 
-func TestTokenRequestsThatAreNotInOrder(t *testing.T) {
+func TestInvalidTokenRequests(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	c := oauthtest.Register(t, s)
@@ -238,7 +238,7 @@ func requireToken(t testing.TB, w *httptest.ResponseRecorder) {
 	require.Equal(t, "no-cache", w.Header().Get("Pragma"))
 }
 
-func TestAuthorizationRequestsThatAreNotInOrder(t *testing.T) {
+func TestInvalidAuthorizationRequests(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	c := oauthtest.Register(t, s)
@@ -290,7 +290,7 @@ func TestAuthorizationRequestsThatAreNotInOrder(t *testing.T) {
 	}
 }
 
-func TestAnAuthorizationRequestMayBePosted(t *testing.T) {
+func TestAuthorizationRequestCanBePosted(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	c := oauthtest.Register(t, s)
@@ -305,7 +305,7 @@ func TestAnAuthorizationRequestMayBePosted(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, w.Code)
 }
 
-func TestAPersonReadsAPageAndAMachineJSON(t *testing.T) {
+func TestErrorIsHTMLForBrowsersAndJSONOtherwise(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	c := oauthtest.Register(t, s)
@@ -393,7 +393,7 @@ func TestChallenges(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.Code, "a preflight carries no token")
 }
 
-func TestTheWaitingAreToldHowLong(t *testing.T) {
+func TestRateLimitedErrorHasRetryAfter(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, func(o *oauth.Options) { o.Limits.Authorizations = limit(2, time.Hour) })
 	c := oauthtest.Register(t, s)
@@ -406,7 +406,7 @@ func TestTheWaitingAreToldHowLong(t *testing.T) {
 	require.Empty(t, w.Header().Get("Location"))
 }
 
-func TestAClientGivesItsConnectionBack(t *testing.T) {
+func TestClientRevokesItsTokens(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := newServer(t)

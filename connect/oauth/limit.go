@@ -8,14 +8,14 @@ import (
 	"github.com/go-redis/redis_rate/v10"
 )
 
-// everybody is counted against the limits for all addresses together.
-const everybody = "*"
+// allAddresses is the rate limit key of the limits on all addresses together.
+const allAddresses = "*"
 
-// charge counts something against a budget. It refuses with 429 what the budget does not hold.
-func (s *Server) charge(ctx context.Context, what, whose string, limit redis_rate.Limit) error {
+// allow counts a request of a kind against the limit of a rate limit key. It returns a 429 problem if the limit is exceeded.
+func (s *Server) allow(ctx context.Context, kind, key string, limit redis_rate.Limit) error {
 	var result *redis_rate.Result
-	err := s.store.ask(ctx, "counting", func(ctx context.Context) (err error) {
-		result, err = s.limiter.Allow(ctx, s.o.Prefix+what+":"+whose, limit)
+	err := s.store.command(ctx, "checking a rate limit", func(ctx context.Context) (err error) {
+		result, err = s.limiter.Allow(ctx, s.o.Prefix+kind+":"+key, limit)
 		return err
 	})
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Server) charge(ctx context.Context, what, whose string, limit redis_rat
 		return nil
 	}
 	return &problem{
-		status: http.StatusTooManyRequests, code: codeTooMany, retry: max(time.Second, result.RetryAfter),
+		status: http.StatusTooManyRequests, code: codeTooManyRequests, retry: max(time.Second, result.RetryAfter),
 		description: "too many requests, please wait",
 	}
 }

@@ -219,7 +219,7 @@ func steps() map[string]step {
 
 // Each reply of Redis in each step is lost in turn, once with a client that asks again by itself and once without.
 // Afterwards the tokens, the list and the audit log agree with what was told, and to do it again does no harm.
-func TestALostReplyChangesNothing(t *testing.T) {
+func TestLostRedisReplyDoesNotChangeTheOutcome(t *testing.T) {
 	t.Parallel()
 	for name, s := range steps() {
 		for retries, retried := range map[int]string{3: "asked again", -1: "not asked again"} {
@@ -277,7 +277,7 @@ func loseReply(t *testing.T, s step, proxy *losttest.Redis, client redis.Univers
 	return replies
 }
 
-func TestAnEndOfWhichNoReplyComesIsRecordedAsUnknown(t *testing.T) {
+func TestRevocationWithoutReplyIsAuditedAsUnknown(t *testing.T) {
 	t.Parallel()
 	proxy := losttest.NewRedis(t, shared.Addr)
 	direct, prefix := clientOf(t, shared.Options()), prefixOf(t)
@@ -300,7 +300,7 @@ func TestAnEndOfWhichNoReplyComesIsRecordedAsUnknown(t *testing.T) {
 	require.Len(t, recorded(t, s), 6, "what changes nothing is not recorded")
 }
 
-func TestNothingIsDoneWithoutAPlaceForItsEntry(t *testing.T) {
+func TestNoChangeWithoutAuditEntry(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	proxy := losttest.NewRedis(t, shared.Addr)

@@ -20,8 +20,7 @@ const (
 	pathOpenIDAlias      = "/.well-known/openid-configuration"
 )
 
-// serverMetadata is RFC 8414's document with the members of RFC 9207, RFC 9728 and the client-id metadata document
-// draft.
+// serverMetadata is the authorization server metadata (RFC 8414, RFC 9207, RFC 9728, Client ID Metadata Document draft).
 type serverMetadata struct {
 	Issuer                 string   `json:"issuer"`
 	AuthorizationEndpoint  string   `json:"authorization_endpoint"`
@@ -41,7 +40,7 @@ type serverMetadata struct {
 	ServiceDocumentation   string   `json:"service_documentation,omitempty"`
 }
 
-// resourceMetadata is RFC 9728's document.
+// resourceMetadata is the protected resource metadata (RFC 9728).
 type resourceMetadata struct {
 	Resource             string   `json:"resource"`
 	AuthorizationServers []string `json:"authorization_servers"`
@@ -83,7 +82,7 @@ func (s *Server) resourceMetadata() resourceMetadata {
 	}
 }
 
-// metadataURL is where the 401 challenge sends clients.
+// metadataURL returns the resource_metadata of challenges.
 func (s *Server) metadataURL() string { return s.o.Issuer + pathResourceMetadata + s.o.ResourcePath }
 
 func serveMetadata(document any) http.HandlerFunc {

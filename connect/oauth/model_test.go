@@ -431,7 +431,7 @@ func (r *trial) checkLog() {
 // Whatever is done to connections at the same time, in whatever order and however often Redis's replies are lost: what is
 // told, listed and recorded is what some order of it all explains by the rules. GATEHOUSE_OAUTH_SEEDS is how many runs (150),
 // and GATEHOUSE_OAUTH_SEED one of them.
-func TestConnectionsFollowTheRulesInAnyOrder(t *testing.T) {
+func TestRandomOperationsAgreeWithTheModel(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "15000"))
 	plain, client, prefix := clientOf(t, cluster.Options()), clientOf(t, cluster.Options()), prefixOf(t)

@@ -13,45 +13,42 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
-// What the methods of a [Server] have to say beside success.
+// Errors of a [Server]'s methods.
 var (
-	// ErrUnavailable says that Redis could not be asked. It wraps the cause, which may name Redis's address: for the
-	// log, not for a caller. Nothing is known of what was asked for; a caller may try again.
+	// ErrUnavailable is returned if Redis is unavailable. It wraps the cause, which may contain Redis's address and is for the
+	// log only.
 	ErrUnavailable = errors.New("the store of connections is unavailable")
 
-	// ErrNoRequest says that there is no such authorization request, or none any more: never there, run out, decided
-	// otherwise, or its code was redeemed.
+	// ErrNoRequest is returned for an authorization request that does not exist, has expired, was decided otherwise, or
+	// whose code was redeemed.
 	ErrNoRequest = errors.New("no such authorization request")
 
-	// ErrNotOwner says that the account may not approve connections.
+	// ErrNotOwner is returned if the account may not approve connections.
 	ErrNotOwner = errors.New("only an owner of the business may approve connections")
 
-	// ErrScopes says that nothing was granted, or more than was asked for.
-	ErrScopes = errors.New("granted scopes are not some of those asked for")
+	// ErrScopes is returned if no scope was granted, or one that was not requested.
+	ErrScopes = errors.New("granted scopes are not a subset of the requested ones")
 
-	// ErrInvalidToken says that a token is unknown, malformed, past its time, revoked or for another audience: never
-	// which of them.
+	// ErrInvalidToken is returned for a token that is unknown, malformed, expired, revoked or for another audience.
 	ErrInvalidToken = errors.New("invalid access token")
 
-	// ErrNoGrant says that the business has no such connection.
+	// ErrNoGrant is returned if the business has no such connection.
 	ErrNoGrant = errors.New("no such connection")
 )
 
-// ClientKind is how a client became known.
+// ClientKind is how a client was registered.
 type ClientKind string
 
-// The kinds of clients.
 const (
-	// KindMetadata is a client whose id is the https URL of its metadata document: what it says of itself is what that
-	// host says.
+	// KindMetadata is a client whose ID is the https URL of its metadata document. The URL's host vouches for its metadata.
 	KindMetadata ClientKind = "metadata document"
 
-	// KindRegistered is a client that registered itself (RFC 7591): nobody vouches for what it says.
+	// KindRegistered is a client that registered itself (RFC 7591). Nobody vouches for its metadata.
 	KindRegistered ClientKind = "registered"
 )
 
-// Client is an application that asks for a connection. Name, URI and LogoURI are its own words, cleaned of control and
-// invisible characters and bounded in length.
+// Client is an OAuth client. Name, URI and LogoURI are from its metadata, without control and invisible characters and
+// limited in length.
 type Client struct {
 	ID           string     `json:"id"`
 	Kind         ClientKind `json:"kind"`
@@ -60,45 +57,44 @@ type Client struct {
 	URI          string     `json:"uri,omitempty"`      // https, or ""
 	LogoURI      string     `json:"logo_uri,omitempty"` // https, or ""; not fetched, and not to be loaded by a page
 	RedirectURIs []string   `json:"redirect_uris,omitempty"`
-	// LocalOnly says that every redirect URI leads to the person's own machine (a loopback address, or a scheme that an
-	// application there has claimed): whoever runs something on it can pose as this client.
+	// LocalOnly is true if every redirect URI leads to the person's own machine (a loopback address or private-use scheme).
+	// Any program there can impersonate such a client.
 	LocalOnly bool `json:"local_only,omitempty"`
-	// Refreshes says that the client uses refresh tokens.
+	// Refreshes is true if the client uses refresh tokens.
 	Refreshes bool `json:"refreshes,omitempty"`
 }
 
-// Request is an authorization request that was found to be in order and waits for a person's decision.
+// Request is a valid authorization request that waits for a person's decision.
 type Request struct {
-	ID          string // of the request, unguessable; good for nothing but Pending, Approve and Deny
+	ID          string // unguessable; for Pending, Approve and Deny only
 	Client      Client // without URI, LogoURI and RedirectURIs
 	RedirectURI string
-	// RedirectHost is where the person will be sent back to, for people: the host with its port, or, of a scheme that an
-	// application has claimed, the scheme and a colon ("cursor:").
+	// RedirectHost is the redirect target to show to the person: host and port, or a private-use scheme and a colon
+	// ("cursor:").
 	RedirectHost string
-	// RedirectLocal says that the redirect URI leads to the person's own machine.
+	// RedirectLocal is true if the redirect URI leads to the person's own machine.
 	RedirectLocal bool
 	Scopes        scope.Set
 	Resource      string
 	ExpiresIn     time.Duration
 }
 
-// Grant is a connection: what a person has approved, from the moment that the client redeemed its code. Its times are of
-// Redis's clock.
+// Grant is a connection that a person has approved and whose code the client has redeemed. Its times are by Redis's clock.
 type Grant struct {
 	ID         string
 	ClientID   string
 	ClientName string
-	ClientHost string // where the person was sent back to, as Request.RedirectHost
-	AccountID  string // who approved it
+	ClientHost string // Request.RedirectHost
+	AccountID  string // that approved it
 	BusinessID string
-	// Scopes is what was granted; of a Grant that Authenticate returns, what its access token allows, which may be less.
+	// Scopes are the granted scopes, or in a Grant from Authenticate the access token's, which may be fewer.
 	Scopes     scope.Set
 	CreatedAt  time.Time
 	LastUsedAt time.Time // to a minute; CreatedAt if never
 	ExpiresAt  time.Time // unless it is refreshed before
 }
 
-// Server is the authorization server. Its methods may be called from many goroutines.
+// Server is the authorization server. It is safe for concurrent use.
 type Server struct {
 	o         Options
 	resource  string
@@ -109,7 +105,7 @@ type Server struct {
 	endpoints map[string]*endpoint
 }
 
-// New makes a server. It asks Redis nothing yet, and holds nothing that would have to be closed.
+// New returns a server. It does not contact Redis, and needs no Close.
 func New(o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("authorization server: %w", err)
@@ -142,8 +138,8 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Issuer is the issuer's identifier, the origin.
+// Issuer returns the issuer identifier, an origin.
 func (s *Server) Issuer() string { return s.o.Issuer }
 
-// Resource is the identifier of what the tokens are for: the audience.
+// Resource returns the resource identifier, the audience of the tokens.
 func (s *Server) Resource() string { return s.resource }

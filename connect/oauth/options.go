@@ -19,127 +19,120 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
-// Lifetimes. They are the same for everybody: what a person reads on the pages is what holds.
+// Lifetimes.
 const (
 	RequestLifetime      = 10 * time.Minute     // an authorization request that waits for a decision
 	CodeLifetime         = time.Minute          // an authorization code
 	AccessLifetime       = time.Hour            // an access token
 	RefreshIdle          = 60 * 24 * time.Hour  // a refresh token that is not used
 	GrantLifetime        = 365 * 24 * time.Hour // a connection, however much it is used
-	RefreshGrace         = 2 * time.Minute      // how long the refresh token before the current one stays good
+	RefreshGrace         = 2 * time.Minute      // how long the previous refresh token stays valid
 	RegistrationLifetime = 90 * 24 * time.Hour  // a dynamic registration since its last successful token request
 	UnusedLifetime       = 24 * time.Hour       // a dynamic registration that had none yet
 )
 
-// Bounds.
 const (
-	// MaxRepeats is how often the refresh token before the current one is answered within RefreshGrace: more often, and
-	// it is refused, without ending the connection.
+	// MaxRepeats is how often the previous refresh token can be used within RefreshGrace. Further uses are refused but do
+	// not end the connection.
 	MaxRepeats = 8
 
-	// MaxAccessTokens is how many access tokens of a connection are good at the same time: with one more, the oldest
-	// ends.
+	// MaxAccessTokens is the maximum number of valid access tokens per connection. One more invalidates the oldest.
 	MaxAccessTokens = 32
 )
 
 // Defaults of Options.
 const (
-	DefaultPrefix      = "gatehouse:connect:"
+	DefaultPrefix      = audit.DefaultPrefix
 	DefaultApprovePath = "/oauth/approve"
 	DefaultTimeout     = 2 * time.Second
 )
 
 // Options configure a Server.
 type Options struct {
-	// Issuer is the gateway's public origin, byte for byte as clients see it: "https://api.example.com". Required; no
-	// path, no slash at the end. http is for loopback names and addresses only.
+	// Issuer is the gateway's public origin, byte for byte as clients see it, such as "https://api.example.com", without a
+	// trailing slash. http is allowed for loopback names and addresses only. Required.
 	Issuer string
 
-	// Redis holds everything. Required; it stays the caller's to close. It obeys the deadlines of contexts
-	// (ContextTimeoutEnabled), and reads from masters only (no ReadOnly, RouteByLatency or RouteRandomly): a replica that
-	// lags would accept what was revoked.
+	// Redis holds all data. Required; the caller closes it. It must obey context deadlines (ContextTimeoutEnabled) and read
+	// from masters only (no ReadOnly, RouteByLatency or RouteRandomly), because a stale replica would accept revoked tokens.
 	Redis redis.UniversalClient
 
-	// Prefix begins every key; "" means "gatehouse:connect:". It holds neither brace. The keys of redis_rate, which
-	// count registrations, begin with "rate:" before it. Servers of one fleet have the same one.
+	// Prefix begins every key, after the "rate:" of redis_rate's keys. It must not contain braces and must be the same for
+	// all gateways of a fleet. Default: DefaultPrefix.
 	Prefix string
 
-	// Timeout is how long one question to Redis may take; 0 means 2 s.
+	// Timeout is the timeout of one Redis call. Default: DefaultTimeout.
 	Timeout time.Duration
 
-	// ResourcePath is the path of what the tokens are for; "" means "/mcp".
+	// ResourcePath is the path of the protected resource. Default: "/mcp".
 	ResourcePath string
 
-	// ResourceName is the resource's name for people in its metadata; "" leaves it out.
+	// ResourceName is the resource_name of the resource's metadata (RFC 9728). Default: none.
 	ResourceName string
 
-	// Documentation is the address of a page for developers that the metadata name; "" leaves it out.
+	// Documentation is the URL of a page for developers in the metadata. Default: none.
 	Documentation string
 
-	// ApprovePath is the page that a person decides on: it gets ?request=<id> and answers with Pending, Approve and
-	// Deny. "" means "/oauth/approve".
+	// ApprovePath is the approval page, which gets ?request=<id>. Default: DefaultApprovePath.
 	ApprovePath string
 
-	// ChallengeScopes is what the 401 challenge asks clients to ask for; empty means mcp:use. It gives nothing: the
-	// person narrows it on the approval page, where writing is opt-in. Clients follow it, and would never see a tool
-	// that writes if it said mcp:read.
+	// ChallengeScopes are the scopes of the 401 challenge, which clients then request. Default: mcp:use, so that clients
+	// can get tools that write; the person opts in to writing on the approval page.
 	ChallengeScopes scope.Set
 
-	// ErrorPage shows a person an error that must not be sent to the client; nil means a plain one. Headers that
-	// concern caching are set before.
+	// ErrorPage shows a person an error that must not be redirected to the client. The caching headers are already set.
+	// Default: a plain page.
 	ErrorPage func(w http.ResponseWriter, r *http.Request, status int, title, detail string)
 
-	// HTTPClient fetches the metadata documents of clients; nil means one that reaches public addresses only, whatever
-	// the names resolve to, and uses no proxy. Whatever is set here, redirects are not followed and the bounds of time
-	// and size hold.
+	// HTTPClient fetches the metadata documents of clients. Redirects are never followed and the limits of time and size
+	// always apply. Default: a client that connects to public addresses only, without a proxy.
 	HTTPClient *http.Client
 
-	// ClientAddress is whose budget a request is counted in; nil means the address of the peer, for IPv6 its /64. Behind
-	// a proxy it has to be the address that the proxy names.
+	// ClientAddress returns the rate limit key of a request. Behind a proxy it has to be the client's address. Default: the
+	// peer's address, for IPv6 its /64.
 	ClientAddress func(r *http.Request) string
 
-	// ClientSchemes are the private-use URI schemes that clients may be sent back to beside reverse domain names such as
-	// com.example.app (RFC 8252, section 7.1), which are always allowed: in lower case, without a colon, and none that
-	// browsers or operating systems act on. nil means those of DefaultClientSchemes.
+	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in lower case and without a colon, in addition
+	// to reverse domain names such as com.example.app (RFC 8252, section 7.1). Schemes that browsers or operating systems
+	// handle themselves are refused. Default: DefaultClientSchemes.
 	ClientSchemes []string
 
-	// Accounts finds the account that has approved a connection; errors are account.ErrUnknown and
-	// account.ErrUnavailable. Required. It is asked for each request that Protect lets through: see account.Cache.
+	// Accounts looks up the account that approved a connection, for each request that Protect accepts; see account.Cache.
+	// Its errors are account.ErrUnknown and account.ErrUnavailable. Required.
 	Accounts Accounts
 
-	// Audit has an entry of each connection that was approved, denied, begun or ended. Required: without a place for the
-	// entry nothing of that is done.
+	// Audit records each connection that is approved, denied, started or ended; if it is unavailable, these fail. Required.
 	Audit *audit.Log
 
-	// RequestID gives the id of a request for the audit log; nil means that there is none.
+	// RequestID returns the ID of a request for the audit log. Default: none.
 	RequestID func(ctx context.Context) string
 
-	// Limits for each client address, and for all of them together; the zero value of each means its default.
+	// Limits are the rate limits. The zero value of each means its default.
 	Limits Limits
 
-	// Log gets what operators should know; nil means nowhere. It never gets a token, a code or a state.
+	// Log never contains a token, a code or a state. Default: no log.
 	Log *zap.Logger
 }
 
-// Accounts is what a [Server] needs of the accounts service.
+// Accounts looks up accounts. [account.Cache] implements it.
 type Accounts interface {
 	Account(ctx context.Context, id string) (account.Account, error)
 }
 
-// DefaultClientSchemes are the schemes of MCP clients that are known to be sent back to one.
+// DefaultClientSchemes returns the redirect URI schemes of known MCP clients.
 func DefaultClientSchemes() []string {
 	return []string{"claude", "cursor", "raycast", "vscode", "vscode-insiders", "warp", "windsurf"}
 }
 
-// Limits say how often clients may ask for what costs room or reaches out, and so what those whom nobody knows can have
-// Redis hold: docs/connect.md has the figures. They are redis_rate's: a burst of Burst, refilled with Rate in Period.
+// Limits are the rate limits of unauthenticated requests that use memory in Redis or fetch documents. docs/connect.md says how
+// much memory they bound.
 type Limits struct {
-	Registrations     redis_rate.Limit // dynamic registrations of an address; 30 an hour
-	AllRegistrations  redis_rate.Limit // dynamic registrations of everybody; 1,000 an hour
-	Authorizations    redis_rate.Limit // authorization requests of an address; 60 a minute
-	AllAuthorizations redis_rate.Limit // authorization requests of everybody; 1,000 a minute
-	Fetches           redis_rate.Limit // metadata documents fetched for an address; 10 a minute
-	AllFetches        redis_rate.Limit // metadata documents fetched for everybody; 300 a minute
+	Registrations     redis_rate.Limit // dynamic registrations per address; default 30 an hour
+	AllRegistrations  redis_rate.Limit // dynamic registrations in total; default 1,000 an hour
+	Authorizations    redis_rate.Limit // authorization requests per address; default 60 a minute
+	AllAuthorizations redis_rate.Limit // authorization requests in total; default 1,000 a minute
+	Fetches           redis_rate.Limit // metadata documents fetched per address; default 10 a minute
+	AllFetches        redis_rate.Limit // metadata documents fetched in total; default 300 a minute
 }
 
 func (o *Options) complete() error {
@@ -188,7 +181,7 @@ func (o *Options) complete() error {
 			*limit = fallback
 		}
 		if limit.Rate <= 0 || limit.Burst <= 0 || limit.Period <= 0 {
-			return fmt.Errorf("limit %v: rate, burst and period must be above 0", limit)
+			return fmt.Errorf("invalid limit %v: rate, burst and period must be positive", limit)
 		}
 	}
 	switch {
@@ -211,7 +204,7 @@ func (o *Options) complete() error {
 	return checkIssuer(o.Issuer)
 }
 
-// checkIssuer wants a bare origin in the form that browsers give it.
+// checkIssuer checks that the issuer is a serialized origin.
 func checkIssuer(issuer string) error {
 	u, err := url.Parse(issuer)
 	switch {
@@ -229,7 +222,7 @@ func checkIssuer(issuer string) error {
 	return fmt.Errorf("issuer %q: want https (http is for loopback names and addresses)", issuer)
 }
 
-// isLoopbackName reports whether a host is this machine by its very name.
+// isLoopbackName reports whether a host is a loopback name or address, without resolving it.
 func isLoopbackName(host string) bool {
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		return true

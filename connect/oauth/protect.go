@@ -12,10 +12,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
-// Protect lets only requests with a good access token through to next, which finds the connection with [GrantFrom] and
-// the account that has approved it with [AccountFrom]. If the account may not have connections any more, the connection
-// ends here. The others get the challenges of RFC 6750 and RFC 9728, with a JSON body. OPTIONS passes without a token:
-// preflights carry none.
+// Protect passes requests with a valid access token to next, which gets the grant with [GrantFrom] and the account that
+// approved it with [AccountFrom]. If the account may no longer have connections, Protect ends the connection. Other requests
+// get the challenges of RFC 6750 and RFC 9728 with a JSON body. OPTIONS passes without a token, for preflight requests.
 func (s *Server) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodOptions {
@@ -31,8 +30,8 @@ func (s *Server) Protect(next http.Handler) http.Handler {
 		switch by, err := s.checkAccount(ctx, grant); {
 		case err == nil:
 			ctx = WithAccount(ctx, by)
-		case errors.Is(err, account.ErrUnavailable): // what does not need the account works on
-			s.o.Log.Warn("account not checked", zap.String("grant_id", grant.ID), zap.Error(err))
+		case errors.Is(err, account.ErrUnavailable): // next decides whether it needs the account
+			s.o.Log.Warn("account lookup failed", zap.String("grant_id", grant.ID), zap.Error(err))
 		default:
 			s.refuseRequest(w, err)
 			return
@@ -41,12 +40,11 @@ func (s *Server) Protect(next http.Handler) http.Handler {
 	})
 }
 
-// errNoToken says that a request carries no token at all: a client that has not begun yet.
+// errNoToken is returned for a request without a token.
 var errNoToken = errors.New("no access token")
 
 func (s *Server) authenticateRequest(r *http.Request) (Grant, error) {
-	// A token in the address would end up in logs and histories: it counts for nothing, and spoils the one in the
-	// header (RFC 6750, section 2).
+	// A token in the query would end up in logs and histories. A request must not use two methods (RFC 6750, section 2).
 	inQuery := r.URL.Query().Has("access_token")
 	headers := r.Header.Values("Authorization")
 	switch {
@@ -77,14 +75,14 @@ func (s *Server) refuseRequest(w http.ResponseWriter, err error) {
 		p = refused
 		challenge = append([]string{"error", p.code, "error_description", p.description}, challenge...)
 	default:
-		writeProblem(w, s.problemOf("checking an access token", err))
+		writeProblem(w, s.newProblem("checking an access token", err))
 		return
 	}
 	setChallenge(w, challenge)
-	writeProblem(w, s.problemOf("request refused", p))
+	writeProblem(w, s.newProblem("request refused", p))
 }
 
-// setChallenge sets WWW-Authenticate, with pairs of names and values that need no escapes, and lets scripts read it.
+// setChallenge sets WWW-Authenticate from pairs of names and values that need no escaping, and exposes it to scripts.
 func setChallenge(w http.ResponseWriter, pairs []string) {
 	var b strings.Builder
 	b.WriteString("Bearer ")
@@ -98,8 +96,8 @@ func setChallenge(w http.ResponseWriter, pairs []string) {
 	w.Header().Add("Access-Control-Expose-Headers", "WWW-Authenticate")
 }
 
-// InsufficientScope answers 403 with the challenge that names all scopes which the operation needs (RFC 6750, section
-// 3.1). Names that are no scopes are left out.
+// InsufficientScope responds with 403 and a challenge that names the required scopes (RFC 6750, section 3.1). Unknown scopes
+// are left out.
 func (s *Server) InsufficientScope(w http.ResponseWriter, required ...string) {
 	var names []string
 	for _, name := range required {
@@ -121,21 +119,21 @@ func (s *Server) InsufficientScope(w http.ResponseWriter, required ...string) {
 
 type grantKey struct{}
 
-// GrantFrom returns the connection that [Server.Protect] has put into the context of a request.
+// GrantFrom returns the grant that [Server.Protect] put into the context.
 func GrantFrom(ctx context.Context) (Grant, bool) {
 	g, ok := ctx.Value(grantKey{}).(Grant)
 	return g, ok
 }
 
-// WithGrant returns a context from which [GrantFrom] gets the connection.
+// WithGrant returns a context with the grant for [GrantFrom].
 func WithGrant(ctx context.Context, g Grant) context.Context {
 	return context.WithValue(ctx, grantKey{}, g)
 }
 
 type accountKey struct{}
 
-// AccountFrom returns the account that has approved the connection of a request, as it was at most [account.CacheTTL] ago.
-// account.ErrUnavailable says that it could not be asked for.
+// AccountFrom returns the account that approved the request's grant, at most [account.CacheTTL] old. It returns
+// account.ErrUnavailable if the lookup failed.
 func AccountFrom(ctx context.Context) (account.Account, error) {
 	a, ok := ctx.Value(accountKey{}).(account.Account)
 	if !ok {
@@ -144,7 +142,7 @@ func AccountFrom(ctx context.Context) (account.Account, error) {
 	return a, nil
 }
 
-// WithAccount returns a context from which [AccountFrom] gets the account.
+// WithAccount returns a context with the account for [AccountFrom].
 func WithAccount(ctx context.Context, a account.Account) context.Context {
 	return context.WithValue(ctx, accountKey{}, a)
 }

@@ -34,7 +34,7 @@ func atOnce[T any](n int, use func(i int) T) []T {
 	return results
 }
 
-func TestACodeUsedTwentyTimesAtOnceHasOneWinnerAndIsEnded(t *testing.T) {
+func TestConcurrentCodeReuseEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := newServer(t)
@@ -60,7 +60,7 @@ func TestACodeUsedTwentyTimesAtOnceHasOneWinnerAndIsEnded(t *testing.T) {
 	require.ElementsMatch(t, []string{"approved", "started", replayed}, recorded(t, s))
 }
 
-func TestARefreshTokenUsedTwentyTimesAtOnceHasOneSuccessor(t *testing.T) {
+func TestConcurrentRefreshesShareOneSuccessor(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := newServer(t)
@@ -87,7 +87,7 @@ func TestARefreshTokenUsedTwentyTimesAtOnceHasOneSuccessor(t *testing.T) {
 	require.Equal(t, []string{"approved", "started"}, recorded(t, s))
 }
 
-func TestAnApprovalSubmittedTwentyTimesAtOnceHasOneCode(t *testing.T) {
+func TestConcurrentApprovalsReturnOneCode(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	c := oauthtest.Register(t, s)
@@ -115,7 +115,7 @@ func TestAnApprovalSubmittedTwentyTimesAtOnceHasOneCode(t *testing.T) {
 	}
 }
 
-func TestApprovalAndDenialAtOnceHaveOneWinner(t *testing.T) {
+func TestConcurrentApprovalAndDenialHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	c := oauthtest.Register(t, s)
@@ -142,7 +142,7 @@ func TestApprovalAndDenialAtOnceHaveOneWinner(t *testing.T) {
 	}
 }
 
-func TestRevocationWinsOverARefreshAtTheSameTime(t *testing.T) {
+func TestRevocationWinsOverConcurrentRefresh(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := newServer(t)
@@ -178,7 +178,7 @@ func TestRevocationWinsOverARefreshAtTheSameTime(t *testing.T) {
 	}
 }
 
-func TestTheRefreshTokenBeforeIsGoodForTwoMinutes(t *testing.T) {
+func TestPreviousRefreshTokenIsValidForTwoMinutes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	now := newClock(t)
@@ -220,7 +220,7 @@ func TestTheRefreshTokenBeforeIsGoodForTwoMinutes(t *testing.T) {
 	require.Equal(t, []string{"approved", "started", reused}, recorded(t, s))
 }
 
-func TestARevokedAccessTokenDoesNotComeBackWithItsRefresh(t *testing.T) {
+func TestRepeatedRefreshDoesNotRestoreRevokedAccessToken(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	c, first := oauthtest.Connect(t, s, oauthtest.Owner(), "mcp:write")
@@ -242,7 +242,7 @@ func TestARevokedAccessTokenDoesNotComeBackWithItsRefresh(t *testing.T) {
 	}
 }
 
-func TestARefreshTokenOfLongAgoEndsTheConnection(t *testing.T) {
+func TestReuseOfAnOldRefreshTokenEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := newServer(t)
@@ -263,7 +263,7 @@ func TestARefreshTokenOfLongAgoEndsTheConnection(t *testing.T) {
 	require.Equal(t, []string{"approved", "started", reused}, recorded(t, s))
 }
 
-func TestAccessTokensOfAConnectionAreBounded(t *testing.T) {
+func TestAccessTokensPerConnectionAreLimited(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	now := newClock(t)

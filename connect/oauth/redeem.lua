@@ -4,9 +4,9 @@
 -- ARGV   attempt, digest of the code, field of the access token, its lifetime, lifetime of the connection,
 --        fields and values
 -- reply  "redeemed"
---        "used"  another attempt has redeemed it
---        "gone"  there is no such code
-if did(KEYS[3], ARGV[1]) then
+--        "used"  another attempt redeemed it
+--        "gone"  no such code
+if attempted(KEYS[3], ARGV[1]) then
   return 'redeemed'
 end
 local connection = call('HMGET', KEYS[1], 'code', 'state', 'scopes')
@@ -21,5 +21,5 @@ call('HSET', KEYS[1], 'state', 'live', 'ends', text(now + ARGV[5]),
   ARGV[3], text(now + ARGV[4]) .. ' ' .. connection[3], unpack(ARGV, 6))
 call('PEXPIRE', KEYS[1], ARGV[5])
 call('DEL', KEYS[2])
-remember(KEYS[3], ARGV[1])
+recordAttempt(KEYS[3], ARGV[1])
 return 'redeemed'

@@ -9,17 +9,15 @@ import (
 	"strings"
 )
 
-// Bounds of redirect URIs.
 const (
 	maxRedirectURI  = 1024 // characters
 	maxRedirectURIs = 16   // of a client
 )
 
-// loopbackHosts are the hosts for which the port is free, as they stand in a URI.
+// loopbackHosts returns the hosts of redirect URIs whose port may vary, as written in a URI.
 func loopbackHosts() []string { return []string{"localhost", "127.0.0.1", "[::1]"} }
 
-// checkClientScheme says what keeps a scheme from being one that clients may be sent back to, if anything does: browsers,
-// office suites and operating systems act on some by themselves.
+// checkClientScheme refuses schemes that browsers, office suites and operating systems handle themselves.
 func checkClientScheme(scheme string) error {
 	if len(scheme) < 3 || scheme[0] < 'a' || scheme[0] > 'z' ||
 		strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz0123456789+-.") != "" {
@@ -46,8 +44,8 @@ func checkClientScheme(scheme string) error {
 	return nil
 }
 
-// reverseDomain reports whether a scheme is a domain name in reverse order, as RFC 8252, section 7.1, wants them: two
-// labels or more, the first a top-level domain.
+// reverseDomain reports whether a scheme is a reverse domain name (RFC 8252, section 7.1): at least two labels, the first a
+// top-level domain.
 func reverseDomain(scheme string) bool {
 	labels := strings.Split(scheme, ".")
 	for _, label := range labels {
@@ -58,7 +56,7 @@ func reverseDomain(scheme string) bool {
 	return len(labels) > 1 && len(labels[0]) > 1 && strings.Trim(labels[0], "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-// redirectURI is parseRedirectURI for a URI that a client may be sent back to by its scheme, too.
+// redirectURI parses a redirect URI and checks that its scheme is allowed.
 func (s *Server) redirectURI(raw string) (redirectURI, error) {
 	u, err := parseRedirectURI(raw)
 	if err != nil {
@@ -70,23 +68,23 @@ func (s *Server) redirectURI(raw string) (redirectURI, error) {
 	return u, nil
 }
 
-// responseParameters are those of an authorization response, none of which may be in it twice.
+// responseParameters returns the parameters of authorization responses, which a redirect URI must not contain.
 func responseParameters() []string {
 	return []string{"code", "state", "iss", "error", "error_description", "error_uri"}
 }
 
-// redirectURI is what a redirect URI is taken apart into.
+// redirectURI is a parsed redirect URI. Its parts are as written.
 type redirectURI struct {
 	scheme string
-	host   string // as it stands there, with the port: "example.com:8443"; may be "" for a private-use scheme
-	// Of a loopback URI: the host without its port, and what comes after the port, as they stand there.
+	host   string // with the port: "example.com:8443"; may be "" for a private-use scheme
+	// Of a loopback URI: the host without its port, and what follows the port.
 	loopback, rest string
 }
 
 // local reports whether the URI leads to the person's own machine.
 func (u redirectURI) local() bool { return u.scheme != "https" }
 
-// display is where the person is sent back to, for people.
+// display returns Request.RedirectHost.
 func (u redirectURI) display() string {
 	if u.scheme == "https" || u.loopback != "" {
 		return u.host
@@ -94,8 +92,7 @@ func (u redirectURI) display() string {
 	return u.scheme + ":"
 }
 
-// parseRedirectURI says what keeps a URI from being a redirect URI, if anything does. It is stricter than URLs are: what
-// browsers and Go's parser could read in different ways is refused.
+// parseRedirectURI parses a redirect URI. It refuses valid URIs that browsers and net/url could read differently.
 func parseRedirectURI(raw string) (redirectURI, error) {
 	if raw == "" {
 		return redirectURI{}, errors.New("it is empty")
@@ -104,7 +101,7 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 		return redirectURI{}, fmt.Errorf("it is longer than %d characters", maxRedirectURI)
 	}
 	for i := range len(raw) {
-		// Neither controls, spaces nor what is not ASCII; none of the characters that a URI does not have (RFC 3986).
+		// RFC 3986
 		if c := raw[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
 			return redirectURI{}, errors.New("it holds a character that a URI does not have")
 		}
@@ -157,8 +154,8 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	return parsed, nil
 }
 
-// checkAuthority returns the host of an authority, which has letters, digits, dots, hyphens and underscores or is an IPv6
-// address in brackets, and perhaps a port.
+// checkAuthority returns the host of an authority with an optional port. The host must consist of letters, digits, dots,
+// hyphens and underscores or be an IPv6 address in brackets.
 func checkAuthority(authority string) (host string, err error) {
 	host = authority
 	if i := strings.LastIndexByte(authority, ':'); i >= 0 && !strings.HasSuffix(authority, "]") {
@@ -182,8 +179,8 @@ func checkAuthority(authority string) (host string, err error) {
 	return host, nil
 }
 
-// matchRedirect reports whether requested is one of the registered URIs: the same, byte for byte, but for the port of
-// http on a loopback name or address (RFC 8252, section 7.3).
+// matchRedirect reports whether requested equals one of the registered URIs byte for byte, except for the port of http on a
+// loopback name or address (RFC 8252, section 7.3).
 func matchRedirect(registered []string, requested string) bool {
 	want, err := parseRedirectURI(requested)
 	if err != nil {

@@ -1,19 +1,19 @@
--- Uses a refresh token: the current one, or the one before within its grace.
+-- Uses a refresh token: the current one, or the previous one within the grace period.
 --
 -- KEYS   connection, attempts
 -- ARGV   1 attempt                      2 digest of the token
---        3 nonce, from which the tokens in the response were derived
+--        3 nonce from which the tokens in the response are derived
 --        4 digest of the next token     5 field of the access token
 --        6 its scopes                   7 its lifetime
---        8 idle time of the connection  9 most time since it was approved
---       10 grace                       11 most repetitions
---       12 most access tokens
--- reply  "used" and how long the access token is good
---        "often"   the token before was used too often
---        "moved"   the token is neither with this nonce: look again
---        "reused"  the token is an old one
---        "gone"    there is no such connection
-local now, again = time(), did(KEYS[2], ARGV[1])
+--        8 idle time of the connection  9 maximum lifetime of the connection
+--       10 grace period                11 maximum repetitions
+--       12 maximum number of access tokens
+-- reply  "used" and the remaining lifetime of the access token
+--        "often"   the previous token was used too often
+--        "moved"   the nonce is outdated by a concurrent refresh: try again
+--        "reused"  an older token of the connection
+--        "gone"    no such connection
+local now, again = time(), attempted(KEYS[2], ARGV[1])
 local c = call('HMGET', KEYS[1], 'state', 'current', 'previous', 'nonce', 'rotated', 'repeats', 'created', 'ends', ARGV[5])
 local ends, access = tonumber(c[8]), c[9]
 if not again then
@@ -39,11 +39,11 @@ if not again then
   else
     return {'reused'}
   end
-  remember(KEYS[2], ARGV[1])
+  recordAttempt(KEYS[2], ARGV[1])
 
   if not access then
-    -- Forget the access tokens that have ended and those that were revoked before this rotation, which no repetition can
-    -- bring back. Of the others the oldest ends if there are too many.
+    -- Remove expired access tokens and those revoked before this rotation, which no repetition can restore. If too many are
+    -- left, remove the oldest.
     local count, oldest, first = 0, nil, nil
     local all = call('HGETALL', KEYS[1])
     for i = 1, #all, 2 do
@@ -66,6 +66,6 @@ if not again then
     call('HSET', KEYS[1], ARGV[5], access)
   end
 end
--- A token that was revoked since its first response is good for no time, and so is one of a connection that has ended.
+-- The remaining lifetime is 0 if the token was revoked after its first response or the connection has ended.
 local good = string.match(access or '', '^(%d+) ')
 return {'used', good and math.max(0, good - now) or 0}

@@ -10,8 +10,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// registration is the answer to a registration (RFC 7591, section 3.2.1): what was registered, which may be other than
-// what was asked for. There is no secret, and nothing to manage it with.
+// registration is the client information response (RFC 7591, section 3.2.1).
 type registration struct {
 	ClientID      string   `json:"client_id"`
 	IssuedAt      int64    `json:"client_id_issued_at"`
@@ -26,24 +25,24 @@ type registration struct {
 
 func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) {
 	noStore(w)
-	answer, err := s.register(w, r)
+	response, err := s.register(w, r)
 	if err != nil {
-		writeProblem(w, s.problemOf("registering a client", err))
+		writeProblem(w, s.newProblem("registering a client", err))
 		return
 	}
-	writeJSON(w, http.StatusCreated, answer)
+	writeJSON(w, http.StatusCreated, response)
 }
 
 func (s *Server) register(w http.ResponseWriter, r *http.Request) (registration, error) {
 	ctx := r.Context()
 	address := s.o.ClientAddress(r)
-	if err := s.charge(ctx, "register", address, s.o.Limits.Registrations); err != nil {
+	if err := s.allow(ctx, "register", address, s.o.Limits.Registrations); err != nil {
 		return registration{}, err
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return registration{}, refuse(codeInvalidMetadata, "the body has to be application/json")
 	}
-	body, err := readBody(w, r, maxMetadata)
+	body, err := readBody(w, r, MaxBody)
 	if err != nil {
 		return registration{}, err
 	}
@@ -63,11 +62,11 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) (registration,
 	if err != nil {
 		return registration{}, err
 	}
-	// What is in order is counted for everybody, so that those who send nonsense do not use that up.
-	if err := s.charge(ctx, "register", everybody, s.o.Limits.AllRegistrations); err != nil {
+	// Only valid requests count against the total, so that invalid ones cannot exhaust it.
+	if err := s.allow(ctx, "register", allAddresses, s.o.Limits.AllRegistrations); err != nil {
 		return registration{}, err
 	}
-	err = s.store.ask(ctx, "storing a client", func(ctx context.Context) error {
+	err = s.store.command(ctx, "storing a client", func(ctx context.Context) error {
 		return s.o.Redis.Set(ctx, s.store.clientKey(c.ID), data, UnusedLifetime).Err()
 	})
 	if err != nil {

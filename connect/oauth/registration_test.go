@@ -33,7 +33,7 @@ func register(t testing.TB, c *oauthtest.Client, body string) string {
 	return answer.ClientID
 }
 
-func TestARegistrationSaysWhatWasRegistered(t *testing.T) {
+func TestRegistrationResponseStatesWhatWasRegistered(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	c := oauthtest.Register(t, s)
@@ -75,7 +75,7 @@ func challenge() string {
 	return c
 }
 
-func TestRegistrationsThatAreNotInOrder(t *testing.T) {
+func TestInvalidRegistrations(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, func(o *oauth.Options) { o.Limits.Registrations = limit(1000, time.Minute) })
 	c := oauthtest.Register(t, s)
@@ -112,7 +112,7 @@ func TestRegistrationsThatAreNotInOrder(t *testing.T) {
 	require.Contains(t, form.Body.String(), "invalid_client_metadata")
 }
 
-func TestFloodsOfRegistrationsAreStopped(t *testing.T) {
+func TestRegistrationsAreRateLimited(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, func(o *oauth.Options) {
 		o.Limits.Registrations, o.Limits.AllRegistrations = limit(5, time.Hour), limit(12, time.Hour)
@@ -145,7 +145,7 @@ func TestFloodsOfRegistrationsAreStopped(t *testing.T) {
 	require.Equal(t, 2, count("192.0.2.2:1", "192.0.2.3:1", "192.0.2.4:1", "192.0.2.5:1"), "and all of them together")
 }
 
-func TestNamesOfClientsLookLikeWhatTheyAre(t *testing.T) {
+func TestClientNamesAreCleaned(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"Claude":                    "Claude",

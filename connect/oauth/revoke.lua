@@ -1,5 +1,4 @@
--- Revokes an access token. Its field stays without scopes, so that no repetition of the refresh that it came with brings
--- it back.
+-- Revokes an access token. Its field stays, without scopes, so that repeating the refresh that issued it does not restore it.
 --
 -- KEYS   connection
 -- ARGV   field of the access token

@@ -37,7 +37,7 @@ var revokeScript string
 //go:embed authenticate.lua
 var authenticateScript string
 
-// store is Redis as this package uses it. Every error is an ErrUnavailable.
+// store runs commands and scripts in Redis. Its errors wrap ErrUnavailable.
 type store struct {
 	client  redis.UniversalClient
 	prefix  string
@@ -73,13 +73,13 @@ func unavailable(doing string, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrUnavailable, doing, err)
 }
 
-// keys are those of the scripts that begin, redeem and end a connection.
+// keys returns the keys of the scripts that approve, redeem and end a connection.
 func (s *store) keys(id string) []string {
 	return []string{s.grantKey(id), s.requestKey(id), s.attemptsKey(id)}
 }
 
-// run executes a script. If no reply came it is sent once more: every script may run again with the same arguments. A
-// caller that has gone does not stop it, so that what is recorded is what was done.
+// run runs a script and retries it once if it fails; running a script again with the same arguments is safe. It ignores the
+// cancellation of ctx, so that the audit log records the actual outcome.
 func (s *store) run(ctx context.Context, doing string, script *redis.Script, keys []string, args ...any) (any, error) {
 	ctx = context.WithoutCancel(ctx)
 	var err error
@@ -98,7 +98,7 @@ func (s *store) runOnce(ctx context.Context, script *redis.Script, keys []string
 	return script.Run(ctx, s.client, keys, args...).Result()
 }
 
-// runList is run for a script that replies with a list of n or more; ok is false if it replied with none.
+// runList is run for a script that returns a list; ok is false if it has fewer than n values.
 func (s *store) runList(
 	ctx context.Context, n int, doing string, script *redis.Script, keys []string, args ...any,
 ) (values []any, ok bool, err error) {
@@ -107,51 +107,51 @@ func (s *store) runList(
 	return values, len(values) >= n, err
 }
 
-// ask runs one command within the deadline. A missing value is redis.Nil.
-func (s *store) ask(ctx context.Context, doing string, command func(context.Context) error) error {
+// command runs a Redis command with the timeout. It returns redis.Nil for a missing value.
+func (s *store) command(ctx context.Context, doing string, run func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	err := command(ctx)
+	err := run(ctx)
 	if err == nil || errors.Is(err, redis.Nil) {
 		return err
 	}
 	return unavailable(doing, err)
 }
 
-// The states of a connection.
+// States of a connection.
 const (
-	stateCode = "code" // approved, and its code not redeemed
+	stateCode = "code" // approved, code not redeemed
 	stateLive = "live"
 )
 
-// The fields of a connection that are read. Access tokens are fields as well: "a:" and the digest, with their end and
-// their scopes, without scopes if it was revoked.
+// Fields of a connection. In addition each access token is a field "a:<digest>" with its expiry and scopes, or without scopes
+// if it was revoked.
 const (
 	fieldClient    = "client"    // id
 	fieldName      = "name"      // of the client
-	fieldHost      = "host"      // where the person was sent back to
+	fieldHost      = "host"      // Request.RedirectHost
 	fieldAccount   = "account"   // id
 	fieldBusiness  = "business"  // id
 	fieldScopes    = "scopes"    // granted
 	fieldResource  = "resource"  // the audience
-	fieldCreated   = "created"   // when it was approved; all times are Redis's, in milliseconds
+	fieldCreated   = "created"   // when it was approved; all times are Unix milliseconds of Redis's clock
 	fieldUsed      = "used"      // when it was last used, to a minute
-	fieldEnds      = "ends"      // when it ends unless it is refreshed, as the key's TTL says
+	fieldEnds      = "ends"      // when it expires unless refreshed, like the key's TTL
 	fieldState     = "state"     // stateCode or stateLive
 	fieldCode      = "code"      // digest
-	fieldRedirect  = "redirect"  // URI in the authorization request; "" if it named none
+	fieldRedirect  = "redirect"  // redirect_uri of the authorization request, or ""
 	fieldChallenge = "challenge" // S256
 	fieldRefreshes = "refreshes" // "1" if the client uses refresh tokens
-	fieldFamily    = "family"    // digest of what its refresh tokens have in common
+	fieldFamily    = "family"    // digest of the refresh token family
 	fieldCurrent   = "current"   // digest of the refresh token
-	fieldPrevious  = "previous"  // digest of the one before
-	fieldNonce     = "nonce"     // of the last use, see derive
+	fieldPrevious  = "previous"  // digest of the previous refresh token
+	fieldNonce     = "nonce"     // of the last refresh, see derive
 )
 
 func accessField(digest string) string { return "a:" + digest }
 
-// shown are the fields of a Grant, in the order of readGrant.
-func shown() []string {
+// grantFields returns the fields of a Grant, in the order of readGrant.
+func grantFields() []string {
 	return []string{
 		fieldClient, fieldName, fieldHost, fieldAccount, fieldBusiness, fieldScopes, fieldResource, fieldCreated, fieldUsed,
 		fieldEnds, fieldState,
@@ -169,7 +169,7 @@ type record struct {
 	access                           string
 }
 
-// readGrant reads the fields of shown; ok is false if there is no such connection.
+// readGrant decodes the values of grantFields; ok is false if there is no such connection.
 func readGrant(id string, values []any) (rec record, ok bool) {
 	text := texts(values)
 	if text(0) == "" || text(4) == "" {
@@ -183,21 +183,20 @@ func readGrant(id string, values []any) (rec record, ok bool) {
 		AccountID:  text(3),
 		BusinessID: text(4),
 		Scopes:     scope.Unpin(text(5)),
-		CreatedAt:  moment(text(7)),
-		LastUsedAt: moment(text(8)),
-		ExpiresAt:  moment(text(9)),
+		CreatedAt:  unixMilli(text(7)),
+		LastUsedAt: unixMilli(text(8)),
+		ExpiresAt:  unixMilli(text(9)),
 	}
 	rec.resource, rec.state = text(6), text(10)
 	return rec, true
 }
 
-// load reads a connection with all that is needed to redeem its code or to refresh it, and perhaps the field of an access
-// token.
+// load reads a connection, and optionally the field of an access token.
 func (s *store) load(ctx context.Context, id string, access ...string) (record, bool, error) {
-	fields := append(shown(), fieldCode, fieldRedirect, fieldChallenge, fieldRefreshes, fieldFamily, fieldCurrent,
+	fields := append(grantFields(), fieldCode, fieldRedirect, fieldChallenge, fieldRefreshes, fieldFamily, fieldCurrent,
 		fieldPrevious, fieldNonce)
 	var values []any
-	err := s.ask(ctx, "reading a connection", func(ctx context.Context) (err error) {
+	err := s.command(ctx, "reading a connection", func(ctx context.Context) (err error) {
 		values, err = s.client.HMGet(ctx, s.grantKey(id), append(fields, access...)...).Result()
 		return err
 	})
@@ -208,38 +207,38 @@ func (s *store) load(ctx context.Context, id string, access ...string) (record, 
 	if !ok {
 		return record{}, false, nil
 	}
-	text := texts(values[len(shown()):])
+	text := texts(values[len(grantFields()):])
 	rec.code, rec.redirect, rec.challenge, rec.refreshes = text(0), text(1), text(2), text(3) == "1"
 	rec.family, rec.current, rec.previous, rec.nonce = text(4), text(5), text(6), text(7)
 	rec.access = text(8)
 	return rec, true, nil
 }
 
-// enter makes sure that the business's index names a connection. It comes before the connection is live or is prolonged:
-// one that a person cannot see is one that nobody can end.
-func (s *store) enter(ctx context.Context, businessID, id string) error {
+// addToIndex adds a connection to the business's index. It has to be called before the connection becomes live or is extended,
+// because people cannot end connections that they do not see.
+func (s *store) addToIndex(ctx context.Context, businessID, id string) error {
 	key := s.businessKey(businessID)
-	return s.ask(ctx, "entering a connection into the index", func(ctx context.Context) error {
+	return s.command(ctx, "adding a connection to the index", func(ctx context.Context) error {
 		_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.SAdd(ctx, key, id)
-			p.PExpire(ctx, key, RefreshIdle+time.Hour) // a connection that lives longer is entered again
+			p.PExpire(ctx, key, RefreshIdle+time.Hour) // each refresh adds the connection again
 			return nil
 		})
 		return err
 	})
 }
 
-// leave takes connections that have ended out of the index. What is left behind is found by the next who looks.
-func (s *store) leave(ctx context.Context, businessID string, ids ...any) {
+// removeFromIndex removes connections that have ended from the index. If it fails, the next Grants call tries again.
+func (s *store) removeFromIndex(ctx context.Context, businessID string, ids ...any) {
 	if len(ids) == 0 {
 		return
 	}
-	_ = s.ask(ctx, "taking connections out of the index", func(ctx context.Context) error {
+	_ = s.command(ctx, "removing connections from the index", func(ctx context.Context) error {
 		return s.client.SRem(ctx, s.businessKey(businessID), ids...).Err()
 	})
 }
 
-// texts returns the texts in a reply; "" for what is not there.
+// texts returns an accessor for the strings in a reply; missing ones are "".
 func texts(values []any) func(i int) string {
 	return func(i int) string {
 		if i >= len(values) {
@@ -254,8 +253,8 @@ func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(max(1, d.Milliseconds()), 10)
 }
 
-// moment reads a time of Redis's clock in milliseconds; the zero time for anything else.
-func moment(s string) time.Time {
+// unixMilli parses a Unix time in milliseconds; invalid ones are the zero time.
+func unixMilli(s string) time.Time {
 	ms, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
 		return time.Time{}

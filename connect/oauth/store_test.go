@@ -55,7 +55,7 @@ func dump(t testing.TB, client redis.UniversalClient) map[string]string {
 	return all
 }
 
-func TestNothingIsKeptForeverAndNoTokenIsKeptAtAll(t *testing.T) {
+func TestEveryKeyExpiresAndNoTokenIsStored(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	server := redistest.Start(t)
@@ -116,7 +116,7 @@ func TestNothingIsKeptForeverAndNoTokenIsKeptAtAll(t *testing.T) {
 	require.NotContains(t, all[s.BusinessKey("biz-1")], grants[0].ID)
 }
 
-func TestTheIndexForgetsWhatHasEnded(t *testing.T) {
+func TestIndexDropsEndedConnections(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	client := clientOf(t, shared.Options())
@@ -193,7 +193,7 @@ func TestKeysOfAConnectionShareAClusterSlot(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestItRunsOnTheEmbeddedStandIn(t *testing.T) {
+func TestWorksOnMiniredis(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	embedded := miniredis.RunT(t)
@@ -216,7 +216,7 @@ func TestItRunsOnTheEmbeddedStandIn(t *testing.T) {
 }
 
 // While Redis is away nobody is told that a token is bad: clients would throw it away.
-func TestRedisAwayIs503AndNeverInvalid(t *testing.T) {
+func TestRedisOutageIs503AndNeverInvalidToken(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	server := redistest.Start(t, redistest.WithConfig("appendonly", "yes"), redistest.WithConfig("appendfsync", "always"))
@@ -289,7 +289,7 @@ func TestRedisAwayIs503AndNeverInvalid(t *testing.T) {
 
 // A client whose registration was lost with Redis is told so, and not only that its tokens are: it has to register
 // before it can ask for an approval.
-func TestALostRegistrationIsToldApartFromALostConnection(t *testing.T) {
+func TestLostRegistrationIsInvalidClient(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	client := clientOf(t, shared.Options())
@@ -315,7 +315,7 @@ func TestALostRegistrationIsToldApartFromALostConnection(t *testing.T) {
 	require.Equal(t, "invalid_grant", other.Refresh(tokens.Refresh, nil).Error)
 }
 
-func TestARegistrationLivesByBeingUsedAndNotByBeingNamed(t *testing.T) {
+func TestOnlySuccessfulTokenRequestsExtendARegistration(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	client := clientOf(t, shared.Options())

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Tokens, codes and request ids are a prefix that says what they are, the id of the connection, a dot and a secret, the
-// latter two in base64url. They consist of characters that any header, form or URL carries unchanged.
+// Tokens, codes and request IDs consist of a prefix for their kind, the connection's ID, a dot and a secret, the latter two in
+// base64url. They need no escaping in headers, forms and URLs.
 //
 //	gat_<22 characters>.<43 characters>   access token
 //	grt_<22 characters>.<64 characters>   refresh token
@@ -28,7 +28,7 @@ const (
 	familyBytes = 16
 )
 
-// encoding has one text for each value: no two tokens are the same secret.
+// encoding returns strict base64url, so that every secret has exactly one encoding.
 func encoding() *base64.Encoding { return base64.RawURLEncoding.Strict() }
 
 func randomBytes(n int) []byte {
@@ -43,7 +43,7 @@ func format(kind, id string, secret []byte) string {
 	return kind + id + "." + encoding().EncodeToString(secret)
 }
 
-// parseToken takes a token of a kind with a secret of size bytes apart.
+// parseToken parses a token of a kind with a secret of size bytes.
 func parseToken(kind, token string, size int) (id string, secret []byte, ok bool) {
 	rest, ok := strings.CutPrefix(token, kind)
 	if !ok || len(rest) != idChars+1+encoding().EncodedLen(size) || rest[idChars] != '.' {
@@ -60,7 +60,7 @@ func parseToken(kind, token string, size int) (id string, secret []byte, ok bool
 	return id, secret, true
 }
 
-// validID reports whether id has the form of a connection's.
+// validID reports whether id has the form of a connection ID.
 func validID(id string) bool {
 	if len(id) != idChars {
 		return false
@@ -69,26 +69,26 @@ func validID(id string) bool {
 	return err == nil
 }
 
-// digest is what is stored of a secret. Secrets have 256 random bits: no salt, no stretching.
+// digest returns the hash of a secret for storage. Secrets have 256 random bits and so need no salt or key stretching.
 func digest(secret []byte) string {
 	sum := sha256.Sum256(secret)
 	return encoding().EncodeToString(sum[:])
 }
 
-// derive makes a secret of another one and something that is stored: neither alone gives it away. It lets an answer be
-// given again without having been stored.
+// derive derives a secret from another one and a stored nonce. A response can thus be repeated without storing its tokens,
+// and neither input alone reveals the result.
 func derive(secret []byte, purpose, nonce string) []byte {
 	mac := hmac.New(sha256.New, secret)
 	_, _ = mac.Write([]byte(purpose + "\x00" + nonce))
 	return mac.Sum(nil)
 }
 
-// same compares in constant time.
-func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+func constantTimeEqual(a, b string) bool {
+	return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
+}
 
-// refreshToken is the secret of a refresh token: which family it belongs to, the same for all that follow one another,
-// and which of them it is. By the first a token that was replaced long ago is known for what it is without a list of
-// all there were.
+// refreshToken is the secret of a refresh token. The family, which all refresh tokens of a connection share, identifies reused
+// tokens without a list of them.
 type refreshToken struct {
 	family []byte
 	own    []byte
@@ -108,12 +108,12 @@ func (t refreshToken) format(id string) string {
 	return format(kindRefresh, id, append(append(make([]byte, 0, familyBytes+secretBytes), t.family...), t.own...))
 }
 
-// next is the token that takes its place.
+// next returns the token's successor.
 func (t refreshToken) next(nonce string) refreshToken {
 	return refreshToken{family: t.family, own: derive(t.own, "refresh", nonce)}
 }
 
-// access is the secret of the access token that comes with the next one.
+// access returns the secret of the access token that is issued with the successor.
 func (t refreshToken) access(nonce, scopes string) []byte {
 	return derive(t.own, "access", nonce+"\x00"+scopes)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
-// tokenResponse is the answer of the token endpoint (RFC 6749, section 5.1).
+// tokenResponse is a successful response of the token endpoint (RFC 6749, section 5.1).
 type tokenResponse struct {
 	AccessToken  string `json:"access_token"`
 	TokenType    string `json:"token_type"`
@@ -26,16 +26,16 @@ func errInvalidGrant(description string) error { return refuse(codeInvalidGrant,
 
 func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	noStore(w)
-	answer, err := s.token(w, r)
+	response, err := s.token(w, r)
 	if err != nil {
-		p := s.problemOf("token request refused", err)
+		p := s.newProblem("token request refused", err)
 		if p.code == codeInvalidClient && r.Header.Get("Authorization") != "" {
 			w.Header().Set("WWW-Authenticate", "Basic realm=\"public clients have no secret\"") // RFC 6749, section 5.2
 		}
 		writeProblem(w, p)
 		return
 	}
-	writeJSON(w, http.StatusOK, answer)
+	writeJSON(w, http.StatusOK, response)
 }
 
 func invalidClient(description string) error {
@@ -55,35 +55,35 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) (tokenResponse, e
 	if clientID == "" {
 		return tokenResponse{}, refuse(codeInvalidRequest, "client_id is missing")
 	}
-	var answer tokenResponse
+	var response tokenResponse
 	switch f.get("grant_type") {
 	case "":
 		return tokenResponse{}, refuse(codeInvalidRequest, "grant_type is missing")
 	case grantCode:
-		answer, err = s.redeemCode(ctx, f)
+		response, err = s.redeemCode(ctx, f)
 	case grantRefresh:
-		answer, err = s.useRefreshToken(ctx, f)
+		response, err = s.useRefreshToken(ctx, f)
 	default:
 		return tokenResponse{}, refuse(codeUnsupportedGrant, "grant_type has to be authorization_code or refresh_token")
 	}
 	var p *problem
 	if errors.As(err, &p) && p.code == codeInvalidGrant {
-		// A client whose registration is gone has to learn that, or it would ask for an approval that it cannot get.
-		known, unknowable := s.knows(ctx, clientID)
-		if unknowable != nil {
-			return tokenResponse{}, unknowable
+		// A client whose registration has expired needs invalid_client in order to register again.
+		exists, err := s.clientExists(ctx, clientID)
+		if err != nil {
+			return tokenResponse{}, err
 		}
-		if !known {
+		if !exists {
 			return tokenResponse{}, invalidClient("the client is not registered, or not any more")
 		}
 	}
 	if err == nil {
-		s.useClient(ctx, clientID)
+		s.extendRegistration(ctx, clientID)
 	}
-	return answer, err
+	return response, err
 }
 
-// redeemCode exchanges an authorization code (OAuth 2.1 draft, section 4.1.3).
+// redeemCode exchanges an authorization code for tokens (OAuth 2.1 draft, section 4.1.3).
 func (s *Server) redeemCode(ctx context.Context, f form) (tokenResponse, error) {
 	switch {
 	case f.get("code") == "":
@@ -102,11 +102,11 @@ func (s *Server) redeemCode(ctx context.Context, f form) (tokenResponse, error) 
 	if err != nil {
 		return tokenResponse{}, err
 	}
-	// Only the client that the code was issued to has the verifier: without it a code does nothing, not even harm.
+	// A request without the right verifier, which only the client has, must not end the connection either.
 	sum := sha256.Sum256([]byte(f.get("code_verifier")))
-	if !ok || !same(rec.code, digest(secret)) || rec.resource != s.resource ||
-		!same(rec.ClientID, f.get("client_id")) ||
-		!same(rec.challenge, encoding().EncodeToString(sum[:])) ||
+	if !ok || !constantTimeEqual(rec.code, digest(secret)) || rec.resource != s.resource ||
+		!constantTimeEqual(rec.ClientID, f.get("client_id")) ||
+		!constantTimeEqual(rec.challenge, encoding().EncodeToString(sum[:])) ||
 		!sameRedirect(rec.redirect, f.get("redirect_uri")) {
 		return tokenResponse{}, invalid
 	}
@@ -114,7 +114,7 @@ func (s *Server) redeemCode(ctx context.Context, f form) (tokenResponse, error) 
 		return tokenResponse{}, err
 	}
 	if rec.state != stateCode {
-		return tokenResponse{}, s.misused(ctx, rec, "Its authorization code was used twice", invalid)
+		return tokenResponse{}, s.endMisused(ctx, rec, "Its authorization code was used twice", invalid)
 	}
 
 	access := randomBytes(secretBytes)
@@ -125,53 +125,53 @@ func (s *Server) redeemCode(ctx context.Context, f form) (tokenResponse, error) 
 		lifetime = RefreshIdle
 		fields = []any{fieldFamily, digest(refresh.family), fieldCurrent, digest(refresh.own)}
 	}
-	if err := s.store.enter(ctx, rec.BusinessID, id); err != nil {
+	if err := s.store.addToIndex(ctx, rec.BusinessID, id); err != nil {
 		return tokenResponse{}, err
 	}
-	var verdict any
+	var outcome any
 	args := append([]any{
 		newID(), rec.code, accessField(digest(access)), milliseconds(AccessLifetime), milliseconds(lifetime),
 	}, fields...)
 	redeemed, err := s.change(ctx, s.entry(ctx, rec.Grant, audit.ConnectionStarted, rec.Scopes.String()), audit.OutcomeOK,
 		func() (_ bool, err error) {
-			verdict, err = s.store.run(ctx, "redeeming a code", s.store.redeem, s.store.keys(id), args...)
-			return verdict == "redeemed", err
+			outcome, err = s.store.run(ctx, "redeeming a code", s.store.redeem, s.store.keys(id), args...)
+			return outcome == "redeemed", err
 		})
 	switch {
 	case err != nil:
 		return tokenResponse{}, err
-	case verdict == "used": // at the same time
-		return tokenResponse{}, s.misused(ctx, rec, "Its authorization code was used twice", invalid)
+	case outcome == "used": // by a concurrent request
+		return tokenResponse{}, s.endMisused(ctx, rec, "Its authorization code was used twice", invalid)
 	case !redeemed:
 		return tokenResponse{}, invalid
 	}
-	answer := tokenResponse{
+	response := tokenResponse{
 		AccessToken: format(kindAccess, id, access),
 		TokenType:   "Bearer",
 		ExpiresIn:   int64(AccessLifetime / time.Second),
 		Scope:       rec.Scopes.String(),
 	}
 	if rec.refreshes {
-		answer.RefreshToken = refresh.format(id)
+		response.RefreshToken = refresh.format(id)
 	}
-	return answer, nil
+	return response, nil
 }
 
-// misused ends a connection of which a code or a refresh token was used once too often: one of the users has stolen it.
-func (s *Server) misused(ctx context.Context, rec record, how string, invalid error) error {
+// endMisused ends a connection whose code or refresh token was reused, which means that it was stolen.
+func (s *Server) endMisused(ctx context.Context, rec record, how string, invalid error) error {
 	if _, err := s.end(ctx, s.entry(ctx, rec.Grant, audit.ConnectionRevoked, how)); err != nil {
 		return err
 	}
 	return invalid
 }
 
-// sameRedirect compares the redirect URI of the authorization request, "" if it named none, with that of the token
-// request. The latter need not name it (OAuth 2.1 draft, section 10.2); if it does it has to be the same.
+// sameRedirect compares the redirect_uri parameters of the authorization and the token request. The latter is optional
+// (OAuth 2.1 draft, section 10.2).
 func sameRedirect(authorized, named string) bool {
 	return named == "" || named == authorized
 }
 
-// useRefreshToken exchanges a refresh token (OAuth 2.1 draft, section 4.3).
+// useRefreshToken exchanges a refresh token for new tokens (OAuth 2.1 draft, section 4.3).
 func (s *Server) useRefreshToken(ctx context.Context, f form) (tokenResponse, error) {
 	if f.get("refresh_token") == "" {
 		return tokenResponse{}, refuse(codeInvalidRequest, "refresh_token is missing")
@@ -181,14 +181,14 @@ func (s *Server) useRefreshToken(ctx context.Context, f form) (tokenResponse, er
 	if !ok {
 		return tokenResponse{}, invalid
 	}
-	const attempts = 4 // others may be using the same token at the same time
+	const attempts = 4 // the same token may be used concurrently
 	for range attempts {
 		rec, ok, err := s.store.load(ctx, id)
 		if err != nil {
 			return tokenResponse{}, err
 		}
-		if !ok || rec.state != stateLive || !same(rec.family, digest(token.family)) || rec.resource != s.resource ||
-			!same(rec.ClientID, f.get("client_id")) {
+		if !ok || rec.state != stateLive || !constantTimeEqual(rec.family, digest(token.family)) || rec.resource != s.resource ||
+			!constantTimeEqual(rec.ClientID, f.get("client_id")) {
 			return tokenResponse{}, invalid
 		}
 		if err := s.checkResource(f); err != nil {
@@ -205,21 +205,21 @@ func (s *Server) useRefreshToken(ctx context.Context, f form) (tokenResponse, er
 		case errors.Is(err, errAccount):
 			return tokenResponse{}, invalid
 		case errors.Is(err, account.ErrUnavailable):
-			return tokenResponse{}, away(err)
+			return tokenResponse{}, unavailableProblem(err)
 		case err != nil:
 			return tokenResponse{}, err
 		}
-		answer, verdict, err := s.rotate(ctx, rec, token, scopes)
+		response, outcome, err := s.rotate(ctx, rec, token, scopes)
 		if err != nil {
 			return tokenResponse{}, err
 		}
-		switch verdict {
+		switch outcome {
 		case "used":
-			return answer, nil
+			return response, nil
 		case "often":
 			return tokenResponse{}, errInvalidGrant("the refresh token was used too often")
 		case "reused":
-			return tokenResponse{}, s.misused(ctx, rec, "An old refresh token of it was used", invalid)
+			return tokenResponse{}, s.endMisused(ctx, rec, "An old refresh token of it was used", invalid)
 		case "gone":
 			return tokenResponse{}, invalid
 		}
@@ -227,17 +227,17 @@ func (s *Server) useRefreshToken(ctx context.Context, f form) (tokenResponse, er
 	return tokenResponse{}, errInvalidGrant("the refresh token was used too often")
 }
 
-// rotate has the store use a refresh token. What it would answer is derived before: of the current token with a new
-// nonce, of the one before with the nonce of its first use.
+// rotate uses a refresh token. The new tokens are derived from the current token with a new nonce, or from the previous token
+// with the nonce of its first use.
 func (s *Server) rotate(
 	ctx context.Context, rec record, token refreshToken, scopes scope.Set,
-) (answer tokenResponse, verdict string, err error) {
+) (response tokenResponse, outcome string, err error) {
 	presented, nonce := digest(token.own), rec.nonce
-	if !same(presented, rec.previous) {
+	if !constantTimeEqual(presented, rec.previous) {
 		nonce = encoding().EncodeToString(randomBytes(secretBytes))
 	}
-	if same(presented, rec.current) {
-		if err := s.store.enter(ctx, rec.BusinessID, rec.ID); err != nil {
+	if constantTimeEqual(presented, rec.current) {
+		if err := s.store.addToIndex(ctx, rec.BusinessID, rec.ID); err != nil {
 			return tokenResponse{}, "", err
 		}
 	}
@@ -249,22 +249,22 @@ func (s *Server) rotate(
 	if err != nil {
 		return tokenResponse{}, "", err
 	}
-	verdict = texts(values)(0)
+	outcome = texts(values)(0)
 	if len(values) > 1 {
 		good, _ := values[1].(int64)
-		// Some clients take 0 for a token without an end.
-		answer.ExpiresIn = max(1, good/int64(time.Second/time.Millisecond))
+		// Some clients take 0 for a token that never expires.
+		response.ExpiresIn = max(1, good/int64(time.Second/time.Millisecond))
 	}
-	answer.AccessToken, answer.TokenType = format(kindAccess, rec.ID, access), "Bearer"
-	answer.RefreshToken, answer.Scope = next.format(rec.ID), scopes.String()
-	return answer, verdict, nil
+	response.AccessToken, response.TokenType = format(kindAccess, rec.ID, access), "Bearer"
+	response.RefreshToken, response.Scope = next.format(rec.ID), scopes.String()
+	return response, outcome, nil
 }
 
-// serveRevoke takes tokens back (RFC 7009). It says the same of a token that was never there as of one that was.
+// serveRevoke revokes tokens (RFC 7009). The response is the same for tokens that do not exist.
 func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) {
 	noStore(w)
 	if err := s.revokeToken(w, r); err != nil {
-		writeProblem(w, s.problemOf("revocation refused", err))
+		writeProblem(w, s.newProblem("revocation refused", err))
 		return
 	}
 	writeJSON(w, http.StatusOK, struct{}{})
@@ -283,15 +283,15 @@ func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get("Authorization") != "" || f.get("client_secret") != "" {
 		return invalidClient("clients are public here: send the client_id and no secret")
 	}
-	// Whoever holds a token may give it back; a client that names itself has to be the token's.
-	mine := func(rec record) error {
+	// The token authorizes its own revocation. client_id is optional but has to match.
+	sameClient := func(rec record) error {
 		if named := f.get("client_id"); named != "" && named != rec.ClientID {
 			return errInvalidGrant("the token was issued to another client")
 		}
 		return nil
 	}
 	if strings.HasPrefix(token, kindRefresh) {
-		return s.revokeRefreshToken(ctx, token, mine)
+		return s.revokeRefreshToken(ctx, token, sameClient)
 	}
 	id, secret, ok := parseToken(kindAccess, token, secretBytes)
 	if !ok {
@@ -301,7 +301,7 @@ func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || !found || rec.access == "" {
 		return err
 	}
-	if err := mine(rec); err != nil {
+	if err := sameClient(rec); err != nil {
 		return err
 	}
 	_, err = s.store.run(ctx, "revoking an access token", s.store.revoke, []string{s.store.grantKey(id)},
@@ -309,17 +309,17 @@ func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// revokeRefreshToken ends the connection that a refresh token is of, current or not.
-func (s *Server) revokeRefreshToken(ctx context.Context, token string, mine func(record) error) error {
+// revokeRefreshToken ends the connection of a refresh token, current or not.
+func (s *Server) revokeRefreshToken(ctx context.Context, token string, sameClient func(record) error) error {
 	id, refresh, ok := parseRefresh(token)
 	if !ok {
 		return nil
 	}
 	rec, ok, err := s.store.load(ctx, id)
-	if err != nil || !ok || !same(rec.family, digest(refresh.family)) {
+	if err != nil || !ok || !constantTimeEqual(rec.family, digest(refresh.family)) {
 		return err
 	}
-	if err := mine(rec); err != nil {
+	if err := sameClient(rec); err != nil {
 		return err
 	}
 	_, err = s.end(ctx, s.entry(ctx, rec.Grant, audit.ConnectionRevoked, "The app has revoked it"))

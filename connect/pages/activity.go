@@ -14,9 +14,9 @@ import (
 type activityView struct {
 	Days   []activityDay
 	Kinds  []navItem
-	All    bool   // nothing is left out
-	Next   string // the address of the page with older entries; "" at the end
-	Paged  bool   // this is not the first page
+	All    bool   // all kinds are shown
+	Next   string // URL of the next page, "" at the end
+	Paged  bool   // not the first page
 	Newest string
 }
 
@@ -25,21 +25,21 @@ type activityDay struct {
 	Entries []activityEntry
 }
 
-// activityEntry is an entry in words.
+// activityEntry is an audit entry in plain words.
 type activityEntry struct {
 	Time               time.Time
 	What, Who, Through string
 	Target, Detail     string
 	Outcome            string // "" if it was done
-	Code               bool   // the target is a name of a key or a tool
+	Code               bool   // the target is the name of a key or tool
 }
 
 const activityPage = 50
 
-// kind is a part of the audit log that can be looked at by itself.
+// kind is a filter of the audit log.
 type kind struct {
 	name, text string
-	actions    []string // none: all
+	actions    []string // nil: all
 }
 
 func kinds() []kind {
@@ -54,7 +54,6 @@ func kinds() []kind {
 	}
 }
 
-// activityURL is the address of a page of the audit log.
 func activityURL(kind, before string) string {
 	q := make(url.Values)
 	if kind != "" {
@@ -153,7 +152,7 @@ func inPlainWords(e audit.Entry) activityEntry {
 		out.What = "Signed out"
 	case audit.ToolCalled:
 		out.What, out.Code = "Made a change through an app", true
-	default: // of a newer gateway of the same fleet
+	default: // written by a newer version
 		out.What = clean(e.Action, maxLabel)
 	}
 	return out

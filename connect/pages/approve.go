@@ -17,15 +17,15 @@ type approveView struct {
 	SignOut          string // the token of the form behind "Use another account"
 	Return           string
 	Client, Initial  string
-	Host             string // where the person will be sent back to
-	App              string // the scheme, if that is an application on this device; then there is no host
-	Vouched          string // the host that vouches for the client's name; "" if nobody does
+	Host             string // of the redirect URI
+	App              string // the redirect URI's scheme if it is a private-use one; Host is then empty
+	Vouched          string // the host that vouches for the client's name, if any
 	Local            bool
 	Account, Address string
 	Business         string
 	See, Change      []permission
 	Problem          string
-	Minutes          int // how long the request is still good
+	Minutes          int // until the request expires
 }
 
 // permission is a check box.
@@ -52,7 +52,7 @@ func (p *Pages) showApprove(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// pending returns the request, or a page that says there is none.
+// pending returns the pending authorization request. Its errors are pages.
 func (p *Pages) pending(r *http.Request, id string) (oauth.Request, error) {
 	if !plausibleID(id) {
 		return oauth.Request{}, requestOver()
@@ -76,8 +76,8 @@ func requestOver() *pageError {
 	}
 }
 
-// answerApprove shows the form. allowed is what was checked when it was sent; nil for the first time, when everything that
-// only looks is checked, and nothing that changes anything is.
+// answerApprove shows the form. allowed are the scopes checked at submission. If it is nil, all read scopes are checked and no
+// others.
 func (p *Pages) answerApprove(w http.ResponseWriter, r *http.Request, status int, s *session, req oauth.Request,
 	allowed map[string]bool, problem string,
 ) {
@@ -103,7 +103,7 @@ func (p *Pages) answerApprove(w http.ResponseWriter, r *http.Request, status int
 	w.Header().Set("Content-Security-Policy", policyAnswering)
 	title := "Connect " + v.Client
 	if problem != "" {
-		title = "Error: " + title // the first thing that a screen reader says
+		title = "Error: " + title // screen readers read the title first
 	}
 	p.render(w, r, status, viewApprove, frame{Title: title, Wide: true}, v)
 }
@@ -131,7 +131,7 @@ func (p *Pages) approveView(s *session, req oauth.Request) approveView {
 	return v
 }
 
-// answerNotOwner tells a member who may decide, and lets them send the client away.
+// answerNotOwner tells a member that only owners can approve, and lets them deny the request.
 func (p *Pages) answerNotOwner(w http.ResponseWriter, r *http.Request, s *session, req oauth.Request) {
 	w.Header().Set("Content-Security-Policy", policyAnswering)
 	p.render(w, r, http.StatusForbidden, viewNotOwner, frame{Title: "Only an owner can connect apps", Wide: true}, p.approveView(s, req))
@@ -180,7 +180,7 @@ func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id str
 	}
 	given := func(a scope.Area, verb string) bool { return allowed[a.Scope(verb)] && req.Scopes.Includes(a, verb) }
 	granted := req.Scopes.Narrow(func(a scope.Area, verb string) bool {
-		if verb == scope.VerbRead { // whoever changes something sees it
+		if verb == scope.VerbRead { // write and run include read
 			return given(a, verb) || given(a, scope.VerbWrite) || given(a, scope.VerbRun)
 		}
 		return given(a, verb)
@@ -212,7 +212,7 @@ func decisionProblem(err error) error {
 	}
 }
 
-// ownerOnly returns a page that says who may, unless the account is an owner's.
+// ownerOnly returns an error page unless the account is an owner's.
 func ownerOnly(a account.Account, what string) error {
 	if a.IsOwner() {
 		return nil

@@ -48,7 +48,7 @@ func (w *world) actions(business string) []audit.Entry {
 	return out
 }
 
-func TestAnOwnerDecidesKnowingWhoAsksAndForWhat(t *testing.T) {
+func TestApprovePageShowsClientAndScopes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.request("grq_1", "mcp:write automations:run")
@@ -66,7 +66,7 @@ func TestAnOwnerDecidesKnowingWhoAsksAndForWhat(t *testing.T) {
 	require.Contains(t, p.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'")
 }
 
-func TestWithoutTouchingAnythingNothingMayBeChanged(t *testing.T) {
+func TestApprovePageGrantsReadOnlyByDefault(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for id, scopes := range map[string]string{"grq_use": "mcp:use", "grq_write": "mcp:write", "grq_read": "mcp:read"} {
@@ -82,7 +82,7 @@ func TestWithoutTouchingAnythingNothingMayBeChanged(t *testing.T) {
 	}
 }
 
-func TestAnOwnerNarrowsTheConnectionByArea(t *testing.T) {
+func TestOwnerCanRestrictScopesByArea(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for id, c := range map[string]struct {
@@ -117,7 +117,7 @@ func TestAnOwnerNarrowsTheConnectionByArea(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatMayDoNothingIsNotMade(t *testing.T) {
+func TestApprovalWithoutScopesIsRejected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.request("grq_1", "mcp:write")
@@ -134,7 +134,7 @@ func TestAConnectionThatMayDoNothingIsNotMade(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, b.post(pages.ApprovePath, form).StatusCode)
 }
 
-func TestAnOwnerCanSayNo(t *testing.T) {
+func TestOwnerCanDeny(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.request("grq_1", "mcp:read")
@@ -146,7 +146,7 @@ func TestAnOwnerCanSayNo(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestSendingTheDecisionTwiceIsHarmless(t *testing.T) {
+func TestDecisionCanBeSubmittedTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.request("grq_1", "mcp:read")
@@ -165,7 +165,7 @@ func TestSendingTheDecisionTwiceIsHarmless(t *testing.T) {
 	require.Empty(t, w.actions(owner.BusinessID), "the authorization server records decisions, the pages do not")
 }
 
-func TestAMemberMayNotApproveAndIsToldWhoMay(t *testing.T) {
+func TestMemberCannotApprove(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.request("grq_1", "mcp:write")
@@ -191,7 +191,7 @@ func TestAMemberMayNotApproveAndIsToldWhoMay(t *testing.T) {
 	require.Equal(t, pages.SignInPath+"?return=%2Foauth%2Fapprove%3Frequest%3Dgrq_1", b.post(pages.SignOutPath, other).Header.Get("Location"))
 }
 
-func TestNobodyApprovesByAFormThatIsNotThePages(t *testing.T) {
+func TestApprovalRequiresTheFormToken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.request("grq_1", "mcp:use")
@@ -248,7 +248,7 @@ func TestNobodyApprovesByAFormThatIsNotThePages(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, victim.post(pages.ApprovePath, good).StatusCode, "the page's own form works")
 }
 
-func TestSomebodyNotSignedInIsAskedToSignInFirst(t *testing.T) {
+func TestApprovalRequiresSignIn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.request("grq_1", "mcp:read")
@@ -265,7 +265,7 @@ func TestSomebodyNotSignedInIsAskedToSignInFirst(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestARequestThatIsOverSaysSo(t *testing.T) {
+func TestExpiredRequestShowsAPage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
@@ -279,7 +279,7 @@ func TestARequestThatIsOverSaysSo(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, w.browser().get(pages.ApprovePath+"?request=gone").StatusCode, "nobody signs in for nothing")
 }
 
-func TestApprovingWithoutTheStoreIsPutOff(t *testing.T) {
+func TestApprovalDuringOutageIs503(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.request("grq_1", "mcp:read")
@@ -294,7 +294,7 @@ func TestApprovingWithoutTheStoreIsPutOff(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, b.post(pages.ApprovePath, form).StatusCode)
 }
 
-func TestAClientOnTheOwnDeviceComesWithAWarning(t *testing.T) {
+func TestLocalClientShowsAWarning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
@@ -316,7 +316,7 @@ func TestAClientOnTheOwnDeviceComesWithAWarning(t *testing.T) {
 	require.Contains(t, p.text(), "This app runs on the computer or phone that you are using.")
 }
 
-func TestClientsCannotSpeakWithThePagesVoice(t *testing.T) {
+func TestClientNameCannotInjectPageText(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
@@ -352,7 +352,7 @@ func TestClientsCannotSpeakWithThePagesVoice(t *testing.T) {
 	require.NotContains(t, p.body, "<b>")
 }
 
-func TestAConnectedClientsNameIsAsHarmlessOnTheOtherPages(t *testing.T) {
+func TestClientNameIsCleanedOnAllPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	now := time.Now()

@@ -1,7 +1,7 @@
--- Takes one of the attempts that there may be in a window that ends now, by Redis's clock.
--- KEYS[1]  the attempts that were taken, by the time of each
--- ARGV     the window in milliseconds, how many there may be in it, and this attempt's id
--- Returns  0, or how many milliseconds to wait. Taking an attempt again takes no other.
+-- Counts an attempt in a sliding window, by Redis's clock. Running it again with the same id changes nothing.
+-- KEYS[1]  the counted attempts, by time
+-- ARGV     the window in milliseconds, the limit, the attempt's id
+-- Returns  0 if the attempt is allowed, or how many milliseconds to wait
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local window = tonumber(ARGV[1])

@@ -19,7 +19,7 @@ import (
 type connectionsView struct {
 	Connections []connection
 	Owner       bool
-	Endpoint    string // what to paste into an assistant
+	Endpoint    string // the MCP endpoint's URL, to paste into an assistant
 }
 
 // connection is a connected app as the pages show it.
@@ -96,7 +96,7 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error 
 		return p.done(w, noticeNoConnection, ConnectionsPath)
 	}
 	switch err := p.oauth.Revoke(r.Context(), id, s.account); {
-	case errors.Is(err, oauth.ErrNoGrant): // also the second of two clicks
+	case errors.Is(err, oauth.ErrNoGrant): // also after a double click
 		return p.done(w, noticeNoConnection, ConnectionsPath)
 	case err != nil:
 		return unavailable(err)
@@ -130,10 +130,10 @@ func (p *Pages) connection(g oauth.Grant, people map[string]string) connection {
 	return c
 }
 
-// maxPeople bounds how many accounts are looked up for one page.
+// maxPeople is the maximum number of accounts that are looked up for one page.
 const maxPeople = 10
 
-// people are the names of those who have approved connections. Somebody who cannot be looked up has none.
+// people returns the names of the accounts that approved connections, without those whose lookup failed.
 func (p *Pages) people(r *http.Request, you account.Account, grants []oauth.Grant) map[string]string {
 	names := map[string]string{you.ID: you.DisplayName()}
 	for _, g := range grants {

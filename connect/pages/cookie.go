@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// The cookies, without the prefix that they have on https.
+// Cookie names, without the __Host- prefix.
 const (
 	sessionCookie = "gatehouse_session" // who is signed in
-	visitCookie   = "gatehouse_visit"   // ties the sign-in form to the browser that asked for it
-	deviceCookie  = "gatehouse_device"  // says that an account has signed in from this browser before
-	noticeCookie  = "gatehouse_notice"  // what the next page says was done
+	visitCookie   = "gatehouse_visit"   // binds the sign-in form to the browser
+	deviceCookie  = "gatehouse_device"  // marks a browser that has signed in to an account before
+	noticeCookie  = "gatehouse_notice"  // name of the pending notice
 )
 
 // cookies writes and reads cookies.
@@ -35,13 +35,13 @@ func (c cookies) clear(w http.ResponseWriter, name string) {
 }
 
 func (c cookies) cookie(name, value string, maxAge int) *http.Cookie {
-	return &http.Cookie{ //nolint:gosec // Secure wherever browsers take it; see the package's documentation
+	return &http.Cookie{ //nolint:gosec // not Secure on http only; see the package's documentation
 		Name: c.name(name), Value: value, Path: "/", MaxAge: maxAge,
 		Secure: c.secure, HttpOnly: true, SameSite: http.SameSiteLaxMode,
 	}
 }
 
-// get returns a cookie's value, "" if there is none. Of several it takes none: somebody is playing with them.
+// get returns a cookie's value, or "" if there is none or more than one.
 func (c cookies) get(r *http.Request, name string) string {
 	found := r.CookiesNamed(c.name(name))
 	if len(found) != 1 {

@@ -1,20 +1,18 @@
-// Package pages is what a person sees of the connection server: sign in, approve a connection, the connected apps, the
-// keys of the business, what was done with them, and errors.
+// Package pages serves the web pages of the connection server: sign-in, approval of a connection, connected apps, the keys of
+// the business, its activity, and errors.
 //
-// The pages are HTML made here, with one style sheet and nothing else: no script, nothing from another origin. They work
-// with a keyboard and a screen reader, light and dark, on a phone.
+// The pages are server-rendered HTML with one style sheet, no scripts and nothing from other origins. They work with a keyboard
+// and a screen reader, in light and dark mode, and on a phone.
 //
 // # Sessions
 //
-// A session is a random id in a cookie. Redis knows only the id's hash, whose account it is and since when; what the
-// account may do is asked of the accounts service for every page, so that a role that changed, or an account that is gone,
-// is noticed at once. A session ends when it was not used for a while, at a fixed age whatever happens, and when it is
-// signed out of; signing out everywhere ends all of an account's.
+// A session is a random ID in a cookie. Redis stores the ID's hash, the account's ID and the start. Every page looks the account
+// up in the accounts service, so that a changed role or a closed account takes effect at once. A session ends after an idle
+// timeout, at a maximum age, and at sign-out; signing out everywhere ends all sessions of the account.
 //
 // # Cookies
 //
-// On an https issuer every cookie has the __Host- prefix and is Secure: no other host, and nobody between, can set one. On
-// a plain http issuer, which has to be a loopback one and is for development, browsers disagree about such cookies
-// (Chromium takes them from http://localhost and http://127.0.0.1, Safari does not), so that prefix and Secure are left out
-// there. Cookies do not know ports: whatever else runs on such a host can read and set them.
+// On an https issuer, every cookie is Secure and has the __Host- prefix, so that no other host can set it. On a plain http
+// issuer, which is for development and has to be a loopback name or address, both are omitted, because Safari does not accept
+// such cookies there. Cookies ignore ports, so other servers on such a host can read and set them.
 package pages

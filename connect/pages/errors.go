@@ -9,17 +9,17 @@ import (
 	"go.uber.org/zap"
 )
 
-// retrySoon is what a page that does not work right now says about when to come back.
+// retrySoon is the Retry-After during an outage.
 const retrySoon = 10 * time.Second
 
-// pageError is an error that is answered by a page. What the page says and its cause travel apart: the cause is for the log.
+// pageError is an error with its page. The cause is only logged.
 type pageError struct {
 	status        int
 	title, detail string
 	cause         error
 	retry         time.Duration // 0: none
-	link, label   string        // where to go from here; "": to Settings
-	final         bool          // there is nowhere to go from here
+	link, label   string        // the page's link; "": Settings
+	final         bool          // no link
 }
 
 func (p *pageError) Error() string {
@@ -49,7 +49,7 @@ func wrongMethod() *pageError {
 	}
 }
 
-// forged is for a form that did not come from our page, or from one that has become stale.
+// forged returns the error of a form without a valid token.
 func forged() *pageError {
 	return &pageError{
 		status: http.StatusForbidden, title: "This form is out of date",
@@ -66,7 +66,7 @@ func unavailable(cause error) *pageError {
 	}
 }
 
-// notKnown is for a change that may or may not have been made. toDo says in sentences what the person can do.
+// notKnown returns the error of a change whose outcome is unknown. toDo tells the person what to do.
 func notKnown(toDo string, cause error) *pageError {
 	return &pageError{
 		status: http.StatusServiceUnavailable, title: "It is not known whether this was done",
@@ -82,7 +82,7 @@ func fault(cause error) *pageError {
 	}
 }
 
-// Fail responds with a page to a request that was refused before a page saw it. detail is a sentence.
+// Fail responds with an error page. detail is a sentence.
 func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	secure(w.Header())
 	pr := &pageError{status: status, title: "That did not work", detail: detail}
@@ -100,9 +100,8 @@ func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail 
 	p.answerProblem(w, r, pr)
 }
 
-// Error answers with a page for people: the authorization server shows it instead of sending somebody to a client that it
-// does not trust. title is a short sentence without a full stop, detail a few sentences; both may hold what a client says
-// of itself.
+// Error responds with an error page; it implements oauth.Options.ErrorPage. title is a short sentence without a full stop,
+// detail a few sentences. Both may contain text from the client.
 func (p *Pages) Error(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
 	secure(w.Header())
 	p.answerProblem(w, r, &pageError{status: status, title: clean(title, maxText), detail: clean(detail, maxText), final: true})
@@ -133,11 +132,11 @@ func (p *Pages) answerProblem(w http.ResponseWriter, r *http.Request, pr *pageEr
 	p.render(w, r, pr.status, viewError, frame{Title: pr.title}, view)
 }
 
-// render answers with a page.
+// render responds with a page.
 func (p *Pages) render(w http.ResponseWriter, r *http.Request, status int, name string, f frame, content any) {
 	page, err := p.views.page(name, f, content)
 	if err != nil {
-		p.log.Error("page not rendered", zap.String("page", name), zap.Error(err))
+		p.log.Error("rendering a page failed", zap.String("page", name), zap.Error(err))
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusInternalServerError)
 		_, _ = w.Write([]byte("Something went wrong. It is our fault, not yours. Please try again in a moment.\n"))
@@ -151,6 +150,6 @@ func (p *Pages) render(w http.ResponseWriter, r *http.Request, status int, name 
 		return
 	}
 	if _, err := w.Write(page); err != nil && !errors.Is(err, http.ErrBodyNotAllowed) {
-		p.log.Debug("page not sent", zap.Error(err))
+		p.log.Debug("sending a page failed", zap.Error(err))
 	}
 }

@@ -10,22 +10,22 @@ import (
 	"go.uber.org/zap"
 )
 
-// MaxBody is how large a form may be, in bytes.
+// MaxBody is the maximum size of a request body in bytes.
 const MaxBody = 16 << 10
 
 const maxQuery = 4 << 10 // bytes
 
-// Every page's policies. A page loads the style sheet and the icon, from here, and nothing else.
+// Content security policies. Pages load only the style sheet and the icon.
 const (
 	policyBase = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-	// policyAnswering is for the page whose form is answered by a redirect to a client: browsers apply form-action to
-	// such redirects as well, so that any would break the flow.
+	// policyAnswering is for the page whose form redirects to the client. It has no form-action, which browsers apply to
+	// such redirects as well.
 	policyAnswering = policyBase
 	policy          = policyBase + "; form-action 'self'"
 )
 
-// route is a path's handlers. Their errors are *redirectError, *pageError, or faults.
+// route is the handlers of a path. Errors other than *redirectError and *pageError are internal errors.
 type route struct {
 	get, post func(http.ResponseWriter, *http.Request) error
 }
@@ -37,12 +37,12 @@ func (rt route) allowed() string {
 	return "GET, HEAD"
 }
 
-// redirectError is an "error" that answers by 303 See Other.
+// redirectError responds with 303 See Other.
 type redirectError struct{ to string }
 
 func (r *redirectError) Error() string { return "see " + r.to }
 
-// Handler serves the pages and their assets. It answers every path: what is not one of its own with a page that says so.
+// Handler serves the pages and their assets, and a 404 page for other paths.
 func (p *Pages) Handler() http.Handler { return http.HandlerFunc(p.serve) }
 
 func (p *Pages) serve(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func (p *Pages) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	secure(w.Header())
 	if strings.HasPrefix(r.URL.Path, SettingsPath) {
-		// Not on the pages of a sign-in: a client's own window may have opened them and waits for it.
+		// Not on the pages of a sign-in, which a client may have opened in a window that it watches.
 		w.Header().Set("Cross-Origin-Opener-Policy", "same-origin")
 	}
 	err := p.handle(w, r)
@@ -91,7 +91,7 @@ func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// checkForm reads a form that was sent from one of our own pages, and refuses all others.
+// checkForm parses a form and refuses those that did not come from our own pages.
 func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	if err := p.checkSender(r); err != nil {
 		return err
@@ -121,8 +121,8 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// checkSender refuses what a browser says another site has sent. The forms' tokens are the defence against that; this is
-// a second one. A browser that says nothing is let pass.
+// checkSender refuses cross-site requests by their Origin and Sec-Fetch-Site headers, as a second defence besides form tokens.
+// Requests without these headers pass.
 func (p *Pages) checkSender(r *http.Request) error {
 	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
 	switch site {
@@ -135,25 +135,24 @@ func (p *Pages) checkSender(r *http.Request) error {
 			return nil
 		}
 	}
-	p.log.Warn("form from elsewhere refused", zap.String("path", r.URL.Path), zap.String("origin", clean(origin, maxLabel)),
+	p.log.Warn("cross-site form refused", zap.String("path", r.URL.Path), zap.String("origin", clean(origin, maxLabel)),
 		zap.String("sec_fetch_site", clean(site, maxLabel)))
 	return forged()
 }
 
-// secure sets the headers that every answer with a page has.
+// secure sets the security headers of every response.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("X-Content-Type-Options", "nosniff")
-	// Not no-referrer: browsers would send "Origin: null" with our own forms.
+	// With no-referrer, browsers would send "Origin: null" with our own forms.
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Robots-Tag", "noindex, nofollow")
 }
 
-// ownPage returns back if it is one of the pages that signing in may lead to, put together anew from its parts, and
-// otherwise the page to begin with.
+// ownPage returns back, rebuilt from its parts, if it is a page that sign-in may redirect to, or else the default page.
 func ownPage(back string) string {
 	u, err := url.Parse(back)
 	if err != nil || u.Scheme != "" || u.Opaque != "" || u.Host != "" || u.User != nil || u.RawPath != "" ||
@@ -171,7 +170,7 @@ func ownPage(back string) string {
 	return ConnectionsPath
 }
 
-// plausibleID reports whether s may be the id of a request or a connection. Whether it is one, others know.
+// plausibleID reports whether s has a valid form for the ID of a request or connection.
 func plausibleID(s string) bool {
 	if s == "" || len(s) > 200 {
 		return false

@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 )
 
-func TestEveryPageRefusesToBeFramedCachedOrScripted(t *testing.T) {
+func TestEveryPageForbidsFramingCachingAndScripts(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	w.request("grq_1", "mcp:use")
@@ -57,7 +57,7 @@ func TestEveryPageRefusesToBeFramedCachedOrScripted(t *testing.T) {
 		"a client's window that opened this one waits for its answer")
 }
 
-func TestHEADIsAnsweredAsGETWithoutABody(t *testing.T) {
+func TestHEADEqualsGETWithoutBody(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	b := w.signIn(ownerEmail)
@@ -76,7 +76,7 @@ func TestHEADIsAnsweredAsGETWithoutABody(t *testing.T) {
 	}
 }
 
-func TestMethodsThatAPageDoesNotHaveAreNamed(t *testing.T) {
+func TestUnsupportedMethodIs405WithAllow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
@@ -93,7 +93,7 @@ func TestMethodsThatAPageDoesNotHaveAreNamed(t *testing.T) {
 	require.Equal(t, http.StatusMethodNotAllowed, b.post(pages.ActivityPath, url.Values{}).StatusCode)
 }
 
-func TestOtherPathsAreNoPages(t *testing.T) {
+func TestUnknownPathIs404(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
@@ -108,7 +108,7 @@ func TestOtherPathsAreNoPages(t *testing.T) {
 	}
 }
 
-func TestTheErrorForAnotherHostLeadsToTheIssuersAddress(t *testing.T) {
+func TestErrorForAnotherHostLinksToTheIssuer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -122,7 +122,7 @@ func TestTheErrorForAnotherHostLeadsToTheIssuersAddress(t *testing.T) {
 	}
 }
 
-func TestFormsAndAddressesAreBounded(t *testing.T) {
+func TestFormsAndQueriesAreLimited(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	b := w.signIn(ownerEmail)
@@ -140,7 +140,7 @@ func TestFormsAndAddressesAreBounded(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
 }
 
-func TestAssetsAreKeptForGoodUnderNamesOfTheirOwn(t *testing.T) {
+func TestAssetsAreImmutableUnderHashedNames(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.browser().get(pages.SignInPath)

@@ -13,63 +13,62 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 )
 
-// Keys manages the keys of the public API. Its errors are those below in the sense of errors.Is; any other is an outage, and
-// says that nothing was changed.
+// Keys manages the keys of the public API. Errors other than those named below mean an outage, and that nothing was changed.
 type Keys interface {
 	// List returns the keys of a business, sorted by public key.
 	List(ctx context.Context, businessID string) ([]Key, error)
 
-	// Get returns a key of the business as it is now. ErrNoKey, also for another business's.
+	// Get returns a key of the business. Its error is ErrNoKey, also for another business's key.
 	Get(ctx context.Context, businessID, publicKey string) (Key, error)
 
-	// Issue makes a new pair of keys, one for one attempt however often it is called. ErrAlreadyDone if the attempt has its
-	// key or had it, ErrTooManyKeys, ErrOutcomeUnknown. With the first and the last comes the public key.
+	// Issue creates a key pair, only one per attempt ID. Its errors are ErrAlreadyDone if the attempt has created a key before,
+	// ErrTooManyKeys and ErrOutcomeUnknown. With ErrAlreadyDone and ErrOutcomeUnknown it returns the public key.
 	Issue(ctx context.Context, business Business, attempt string, test bool) (IssuedKey, error)
 
-	// Rotate gives a key of the business a new private key if version is still the key's. The old one goes on working for
-	// grace, or, if grace is 0, ends at once with any before it. ErrNoKey, also for another business's; ErrAlreadyDone if
-	// the key has another version; a *GraceError; ErrOutcomeUnknown.
+	// Rotate gives a key of the business a new private key. The old one keeps working for grace; if grace is 0, all previous
+	// ones stop working at once. Its errors are ErrNoKey, also for another business's key, ErrAlreadyDone if the key's
+	// version is not version, *GraceError and ErrOutcomeUnknown.
 	Rotate(ctx context.Context, businessID, publicKey, version string, grace time.Duration) (IssuedKey, error)
 
-	// Revoke ends a key of the business for good. ErrAlreadyDone if it is revoked; ErrNoKey if the business has never had
-	// it, as far as is known; ErrOutcomeUnknown.
+	// Revoke revokes a key of the business. Its errors are ErrAlreadyDone if it is revoked, ErrNoKey if the business is not
+	// known to have had it, and ErrOutcomeUnknown.
 	Revoke(ctx context.Context, businessID, publicKey string) error
 }
 
-// What [Keys] have to say beside success.
+// Errors of [Keys].
 var (
-	// ErrNoKey says that the business has no such key.
+	// ErrNoKey is returned if the business has no such key.
 	ErrNoKey = errors.New("no such key")
 
-	// ErrTooManyKeys says that the business has as many keys as it may.
+	// ErrTooManyKeys is returned if the business has the maximum number of keys.
 	ErrTooManyKeys = errors.New("too many keys")
 
-	// ErrAlreadyDone says that this call changed nothing, because what it asks for was done before.
-	ErrAlreadyDone = errors.New("this was done already")
+	// ErrAlreadyDone is returned if the change was made before and this call changed nothing.
+	ErrAlreadyDone = errors.New("already done")
 
-	// ErrOutcomeUnknown says that the change may or may not have been made.
-	ErrOutcomeUnknown = errors.New("whether the key was changed is not known")
+	// ErrOutcomeUnknown is returned if the change may or may not have been made.
+	ErrOutcomeUnknown = errors.New("unknown whether the key was changed")
 )
 
-// GraceError says that the private key before the current one was promised to work for a while, and only two can.
+// GraceError is returned if the previous private key is still in its grace period, because at most two private keys can be valid.
 type GraceError struct{ Until time.Time }
 
-// Error says until when.
+// Error implements error.
 func (e *GraceError) Error() string {
 	return "the previous private key still works until " + e.Until.UTC().Format(time.RFC3339)
 }
 
-// Business is whom a key is issued for.
+// Business identifies the business that a key is issued for.
 type Business struct{ ID, Name, Slug string }
 
-// Key is a key as it is listed.
+// Key is a key without its private key.
 type Key struct {
 	PublicKey     string
 	Version       string // changes when the private key does
 	Test          bool
-	Active        bool      // false: the account is inactive, and the key is refused
-	PreviousUntil time.Time // until when the private key before the last rotation works; zero: none does
-	Limit         int       // requests a minute; 0: the usual limit
+	Active        bool      // false: the account is inactive and the key does not work
+	PreviousUntil time.Time // when the previous private key stops working; zero if there is none
+	Limit         int       // requests per minute; 0: the default
 }
 
 // IssuedKey is a key with its private key, which is shown once.
@@ -78,10 +77,10 @@ type IssuedKey struct {
 	PrivateKey PrivateKey
 }
 
-// PrivateKey is a private key. Printed or logged it shows "[redacted]"; Reveal is the one way to its bytes.
+// PrivateKey is a private key that prints and logs as "[redacted]".
 type PrivateKey string
 
-// Reveal returns the key itself, for the page that shows it.
+// Reveal returns the key.
 func (k PrivateKey) Reveal() string { return string(k) }
 
 // Format writes "[redacted]" for every verb.
@@ -90,7 +89,7 @@ func (PrivateKey) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[redac
 // MarshalText returns "[redacted]".
 func (PrivateKey) MarshalText() ([]byte, error) { return []byte("[redacted]"), nil }
 
-// grace is a choice of how long the old private key goes on working.
+// grace is a choice of how long the old private key keeps working.
 type grace struct {
 	Value, Text, Hint string
 	Checked           bool
@@ -114,7 +113,7 @@ type keysView struct {
 	Token   string
 	Keys    []keyItem
 	Problem string
-	Testing bool // the new key's kind, as it was chosen before
+	Testing bool // the new key's kind, as submitted
 }
 
 type keyItem struct {
@@ -123,13 +122,13 @@ type keyItem struct {
 	Now                  time.Time
 }
 
-// keyView is a page about one key: to rotate it, to revoke it, or to show its private key.
+// keyView is a page about one key: rotate, revoke, or the new private key.
 type keyView struct {
 	Token, PublicKey, PrivateKey string
 	Version                      string
 	Test                         bool
 	Graces                       []grace
-	Until                        time.Time // the end of the private key before
+	Until                        time.Time // when the previous private key stops working
 	Rotated, AtOnce              bool
 	Problem                      string
 }
@@ -205,7 +204,7 @@ func noKey() *pageError {
 	}
 }
 
-// changeTimeout bounds a change of keys with all that belongs to it.
+// changeTimeout is the timeout of a change of keys.
 const changeTimeout = 20 * time.Second
 
 func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request) error {
@@ -226,7 +225,7 @@ func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request) error {
 		return badRequest("The form does not say what to do. Go back and choose again.", nil)
 	}
 	if err := ownerOnly(s.account, "manage keys"); err != nil {
-		// As many are recorded as owners may make changes: nobody fills the audit log by what is refused.
+		// Refused attempts are rate limited like changes, so that members cannot fill the audit log.
 		if wait, err := p.attempts.change(r.Context(), s.account.ID); err == nil && wait == 0 {
 			entry.Outcome, entry.Detail = audit.OutcomeRefused, "Not an owner"
 			p.record(r, s.account, entry)
@@ -238,13 +237,13 @@ func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request) error {
 		pr.link, pr.label = KeysPath, "Open the page again"
 		return pr
 	}
-	// A change goes on if the browser leaves: it is either made and recorded, or neither.
+	// A change must not be interrupted when the browser disconnects.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTimeout)
 	defer cancel()
 	return change(ctx, w, r, s, entry)
 }
 
-// fewChanges stops accounts that change keys without end.
+// fewChanges enforces the rate limit of changes.
 func (p *Pages) fewChanges(ctx context.Context, s *session) error {
 	wait, err := p.attempts.change(ctx, s.account.ID)
 	if err != nil {
@@ -352,7 +351,7 @@ func (p *Pages) revokeKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 	err = p.keys.Revoke(ctx, s.account.BusinessID, r.PostForm.Get("key"))
 	switch {
-	case errors.Is(err, ErrAlreadyDone): // also the second of two clicks
+	case errors.Is(err, ErrAlreadyDone): // also after a double click
 		change.Drop(ctx)
 		return p.done(w, noticeKeyRevoked, KeysPath)
 	case errors.Is(err, ErrNoKey):
@@ -365,8 +364,8 @@ func (p *Pages) revokeKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	return p.done(w, noticeKeyRevoked, KeysPath)
 }
 
-// notChanged resolves a change that was not made, or of which that is not known, and returns the page that says so: already
-// if it was made before, and what to do if it is not known.
+// notChanged resolves a change that failed or whose outcome is unknown, and returns its page: already if it was made before,
+// or what to do if the outcome is unknown.
 func notChanged(ctx context.Context, change *audit.Change, err error, already, toDo string) *pageError {
 	switch {
 	case errors.Is(err, ErrNoKey):
@@ -387,7 +386,7 @@ func notChanged(ctx context.Context, change *audit.Change, err error, already, t
 	return unavailable(err)
 }
 
-// moment writes a point in time for people.
+// moment formats a time for people.
 func moment(t time.Time) string {
 	t = t.UTC()
 	return strconv.Itoa(t.Day()) + t.Format(" January 2006, 15:04") + " UTC"

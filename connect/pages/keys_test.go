@@ -45,7 +45,7 @@ func requireDoneOnce(t *testing.T, w *world, b *browser, action string, form url
 	require.Len(t, w.actions(owner.BusinessID), entries, "what was done before is recorded before")
 }
 
-func TestAFormWhoseChangeFailedWorksWhenItIsSentAgain(t *testing.T) {
+func TestFailedFormCanBeSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, action := range []string{"issue", "rotate", "revoke"} {
 		t.Run(action, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestAFormWhoseChangeFailedWorksWhenItIsSentAgain(t *testing.T) {
 	}
 }
 
-func TestAChangeWhoseReplyIsLostIsNeitherClaimedNorDenied(t *testing.T) {
+func TestChangeWithLostReplyIsReportedAsUnknown(t *testing.T) {
 	t.Parallel()
 	for action, toDo := range map[string]string{
 		"issue":  "If pk_live_000000000000000000000001 is there, it was issued, and rotating it gives you a private key.",
@@ -101,7 +101,7 @@ func TestAChangeWhoseReplyIsLostIsNeitherClaimedNorDenied(t *testing.T) {
 	}
 }
 
-func TestRefusedChangesOfKeysAreRecorded(t *testing.T) {
+func TestRefusedKeyChangesAreAudited(t *testing.T) {
 	t.Parallel()
 	for name, attempt := range map[string]struct {
 		action, detail string
@@ -137,7 +137,7 @@ func TestRefusedChangesOfKeysAreRecorded(t *testing.T) {
 	}
 }
 
-func TestAMemberDoesNotFillTheAuditLogWithRefusals(t *testing.T) {
+func TestMemberCannotFillTheAuditLog(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	b := w.signIn(memberEmail)
@@ -160,7 +160,7 @@ func (l *failingLog) Begin(ctx context.Context, e audit.Entry) (*audit.Change, e
 	return l.AuditLog.Begin(ctx, e)
 }
 
-func TestNothingIsChangedThatCannotBeRecorded(t *testing.T) {
+func TestAuditOutagePreventsChanges(t *testing.T) {
 	t.Parallel()
 	var log failingLog
 	w := withKeys(t, func(o *pages.Options) {

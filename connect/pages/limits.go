@@ -17,103 +17,103 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// How many attempts there may be in any window of that length. What is over is refused before any password is looked at.
+// Limits of attempts per sliding window. They are checked before passwords.
 const (
 	attemptsWindow     = 15 * time.Minute
-	attemptsPerAccount = 10 // by whomever, whether the account exists or not
+	attemptsPerAccount = 10 // whether the account exists or not
 	attemptsPerDevice  = 10 // for an account, from a browser that has signed in to it before
-	attemptsPerAddress = 30 // for whatever account
+	attemptsPerAddress = 30 // for all accounts
 
 	changesWindow     = time.Hour
-	changesPerAccount = 20 // keys issued and rotated, and attempts of members
+	changesPerAccount = 20 // keys issued and rotated, and refused attempts of members
 
-	deviceAge  = 180 * 24 * time.Hour // since the last time that anybody signed in to the account
-	maxDevices = 20                   // browsers remembered for an account
+	deviceAge  = 180 * 24 * time.Hour // since the last sign-in to the account
+	maxDevices = 20                   // per account
 )
 
 //go:embed attempt.lua
 var attemptScript string
 
-// attempts limits attempts to sign in, and changes of keys. In Redis:
+// attempts limits sign-in attempts and changes of keys. In Redis:
 //
-//	{prefix}sign-in:…, {prefix}keys:…  the attempts within the window: a sorted set of their ids by time
-//	{prefix}devices:{account digest}   the digests of the browsers that have signed in to the account, newest first
+//	{prefix}sign-in:…, {prefix}keys:…  sorted set of attempt IDs within the window, by time
+//	{prefix}devices:{account digest}   digests of the browsers that have signed in to the account, newest first
 //
-// Anybody who knows an account's address can use up its attempts. So that this does not lock its owner out, a browser
-// that has signed in to the account before has attempts of its own there.
+// Anyone who knows an account's address can exhaust its limit. A browser that has signed in to the account before therefore
+// has a limit of its own, so that the account's user is not locked out.
 type attempts struct {
 	redis  redis.UniversalClient
 	prefix string
 	script *redis.Script
 }
 
-// attempt is one that was taken, and may be given back.
+// attempt is a counted attempt, for giveBack.
 type attempt struct{ key, id string }
 
-// take takes one of most attempts in the window. It returns how long to wait, 0 if the attempt may be made.
-func (a attempts) take(ctx context.Context, name string, most int, window time.Duration) (taken attempt, wait time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+// allow counts an attempt if there are fewer than limit in the window. It returns how long to wait, or 0 if it is allowed.
+func (a attempts) allow(ctx context.Context, name string, limit int, window time.Duration) (taken attempt, wait time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	taken = attempt{key: a.prefix + name, id: newRandom()}
-	ms, err := a.script.Run(ctx, a.redis, []string{taken.key}, window.Milliseconds(), most, taken.id).Int64()
+	ms, err := a.script.Run(ctx, a.redis, []string{taken.key}, window.Milliseconds(), limit, taken.id).Int64()
 	if err != nil {
 		return attempt{}, 0, fmt.Errorf("counting an attempt: %w", err)
 	}
 	return taken, time.Duration(ms) * time.Millisecond, nil
 }
 
-// giveBack makes an attempt one that was never made.
+// giveBack uncounts an attempt.
 func (a attempts) giveBack(ctx context.Context, taken attempt) error {
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	if err := a.redis.ZRem(ctx, taken.key, taken.id).Err(); err != nil {
-		return fmt.Errorf("giving an attempt back: %w", err)
+		return fmt.Errorf("uncounting an attempt: %w", err)
 	}
 	return nil
 }
 
-// signIn counts an attempt. It returns how long to wait, 0 if the attempt may be made, and what of it counts against the
-// account.
+// signIn counts a sign-in attempt. It returns how long to wait, or 0 if it is allowed, and the attempt that counts against the
+// account or device.
 func (a attempts) signIn(ctx context.Context, email string, addr netip.Addr, device string) (
 	taken attempt, wait time.Duration, err error,
 ) {
-	known, err := a.knows(ctx, email, device)
+	known, err := a.knownDevice(ctx, email, device)
 	if err != nil {
 		return attempt{}, 0, err
 	}
-	// The sender first: what it is refused for its own sake costs the account nothing.
-	if _, wait, err = a.take(ctx, "sign-in:address:"+addressKey(addr), attemptsPerAddress, attemptsWindow); err != nil || wait > 0 {
+	// The address first: attempts denied to it do not count against the account.
+	if _, wait, err = a.allow(ctx, "sign-in:address:"+addressKey(addr), attemptsPerAddress, attemptsWindow); err != nil || wait > 0 {
 		return attempt{}, wait, err
 	}
 	if known {
-		return a.take(ctx, "sign-in:device:"+digest(device), attemptsPerDevice, attemptsWindow)
+		return a.allow(ctx, "sign-in:device:"+digest(device), attemptsPerDevice, attemptsWindow)
 	}
-	return a.take(ctx, "sign-in:account:"+accountDigest(email), attemptsPerAccount, attemptsWindow)
+	return a.allow(ctx, "sign-in:account:"+accountDigest(email), attemptsPerAccount, attemptsWindow)
 }
 
-// change counts a change of keys by an account. It returns how long to wait, 0 if the change may be made.
+// change counts a change of keys by an account. It returns how long to wait, or 0 if it is allowed.
 func (a attempts) change(ctx context.Context, accountID string) (time.Duration, error) {
-	_, wait, err := a.take(ctx, "keys:"+accountID, changesPerAccount, changesWindow)
+	_, wait, err := a.allow(ctx, "keys:"+accountID, changesPerAccount, changesWindow)
 	return wait, err
 }
 
-// knows reports whether device has signed in to the account before.
-func (a attempts) knows(ctx context.Context, email, device string) (bool, error) {
+// knownDevice reports whether device has signed in to the account before.
+func (a attempts) knownDevice(ctx context.Context, email, device string) (bool, error) {
 	if !wellFormed(device) {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	devices, err := a.redis.LRange(ctx, devicesKey(a.prefix, accountDigest(email)), 0, -1).Result()
 	if err != nil {
-		return false, fmt.Errorf("looking a browser up: %w", err)
+		return false, fmt.Errorf("looking up a device: %w", err)
 	}
 	return slices.Contains(devices, deviceDigest(email, device)), nil
 }
 
-// remember makes a browser one that has signed in to the account, in place of old, and returns its cookie's value.
-func (a attempts) remember(ctx context.Context, email, old string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+// addDevice stores that a browser has signed in to the account, replaces its old cookie and returns the new one's value.
+func (a attempts) addDevice(ctx context.Context, email, old string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	device := newRandom()
 	key := devicesKey(a.prefix, accountDigest(email))
@@ -125,22 +125,23 @@ func (a attempts) remember(ctx context.Context, email, old string) (string, erro
 		return nil
 	})
 	if err != nil {
-		return "", fmt.Errorf("remembering a browser: %w", err)
+		return "", fmt.Errorf("storing a device: %w", err)
 	}
 	return device, nil
 }
 
 func devicesKey(prefix, account string) string { return prefix + "devices:" + account }
 
-// deviceDigest is a browser's for an address exactly as typed: whoever has an account whose address is spelt similarly gets
-// no attempts at this one by it.
+// deviceDigest depends on the address exactly as typed: signing in to an account with a similar address must not make a device
+// known for this one.
 func deviceDigest(email, device string) string {
 	return digest(device + " " + strings.TrimSpace(email))
 }
 
-// accountDigest names an account by what was typed, in Redis and in logs: people type passwords there, too. Spellings that
-// an accounts service may take for the same are the same here: whatever differs in case, width, accents, compatibility
-// forms, spaces or invisible characters only, and whatever collations of databases compare equal, such as ø and o.
+// accountDigest identifies the account of an address as typed, in Redis and in logs. It is a digest because people also type
+// passwords into this field. Spellings that an accounts service may consider equal have the same digest: those that differ only
+// in case, width, accents, compatibility forms, spaces or invisible characters, or are equal in database collations, such as
+// ø and o.
 func accountDigest(email string) string {
 	folded := cases.Fold().String(norm.NFKD.String(strings.ToUpper(email))) // dotless i is I in upper case only
 	folded = strings.Map(func(r rune) rune {

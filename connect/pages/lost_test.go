@@ -15,7 +15,7 @@ import (
 )
 
 // Whichever reply of Redis is lost, what the page says was done is done, once, and the audit log says so once.
-func TestALostReplyOfRedisChangesNothingAboutAnyPage(t *testing.T) { //nolint:tparallel // the proxy loses one reply at a time
+func TestLostRedisReplyDoesNotChangeAnyPage(t *testing.T) { //nolint:tparallel // the proxy loses one reply at a time
 	t.Parallel()
 	lossy := losttest.NewRedis(t, shared.Options().Addrs[0])
 	client := redis.NewClient(&redis.Options{Addr: lossy.Addr()})

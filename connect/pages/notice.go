@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// A notice is what the page after a change says was done. Its name travels in a cookie, not in the address, where anybody
-// could put one.
+// A notice confirms a change on the page after it. Its name travels in a cookie, because anyone could put one into a URL.
 const noticeAge = time.Minute
 
-// The notices.
+// Names of notices.
 const (
 	noticeSignedOut           = "signed-out"
 	noticeSignedOutEverywhere = "signed-out-everywhere"
@@ -19,7 +18,7 @@ const (
 	noticeNoKey               = "no-key"
 )
 
-// notice returns the text of the notice that the browser carries, "" if none, and takes it away.
+// notice returns the text of the pending notice, if any, and clears it.
 func (p *Pages) notice(w http.ResponseWriter, r *http.Request) string {
 	name := p.cookies.get(r, noticeCookie)
 	if name == "" {
@@ -44,7 +43,7 @@ func (p *Pages) notice(w http.ResponseWriter, r *http.Request) string {
 	}
 }
 
-// done sends the browser to a page that says what was done.
+// done redirects to a page with a notice.
 func (p *Pages) done(w http.ResponseWriter, notice, to string) error {
 	p.cookies.set(w, noticeCookie, notice, noticeAge)
 	return &redirectError{to: to}

@@ -20,7 +20,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
-// The paths of the pages. Handler serves these, AssetsPrefix included, and nothing else.
+// Paths of the pages.
 const (
 	SignInPath      = "/sign-in"
 	SignOutPath     = "/sign-out"
@@ -34,12 +34,11 @@ const (
 
 // Defaults of [Options].
 const (
-	DefaultPrefix      = "gatehouse:connect:"
 	DefaultSessionIdle = time.Hour
 	DefaultSessionMax  = 12 * time.Hour
 )
 
-// OAuth is what the pages need of the authorization server: see [oauth.Server], whose methods and errors these are.
+// OAuth is the authorization server. [oauth.Server] implements it.
 type OAuth interface {
 	Pending(ctx context.Context, id string) (oauth.Request, error)
 	Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (oauth.Decision, error)
@@ -48,7 +47,7 @@ type OAuth interface {
 	Revoke(ctx context.Context, grantID string, by account.Account) error
 }
 
-// AuditLog is what the pages need of the audit log: see [audit.Log].
+// AuditLog is the audit log. [audit.Log] implements it.
 type AuditLog interface {
 	Begin(ctx context.Context, e audit.Entry) (*audit.Change, error)
 	Record(ctx context.Context, e audit.Entry) error
@@ -63,8 +62,8 @@ var (
 
 // Options of the pages.
 type Options struct {
-	// Issuer is the origin that the pages are reached at, without a slash at its end: "https://api.example.com".
-	// http is for loopback names and addresses only. Required.
+	// Issuer is the public origin of the pages, such as "https://api.example.com", without a trailing slash. http is allowed
+	// for loopback names and addresses only. Required.
 	Issuer string
 
 	OAuth    OAuth                 // required
@@ -72,26 +71,25 @@ type Options struct {
 	Audit    AuditLog              // required
 	Redis    redis.UniversalClient // sessions; required
 
-	// Keys manages the keys of the public API. Default: none, and no page for it.
+	// Keys manages the keys of the public API. Default: none, and no page for them.
 	Keys Keys
 
-	// Prefix begins the names of all keys in Redis. Default: DefaultPrefix.
+	// Prefix begins the names of all keys in Redis. Default: audit.DefaultPrefix.
 	Prefix string
 
-	// SessionIdle ends a session that was not used for so long. Default: 1h.
+	// SessionIdle is the idle timeout of a session. Default: 1h.
 	SessionIdle time.Duration
 
-	// SessionMax ends a session so long after signing in. Default: 12h.
+	// SessionMax is the maximum age of a session. Default: 12h.
 	SessionMax time.Duration
 
-	// ClientAddr gives a request's sender, the zero Addr if it has no IP address. Default: the peer, without asking
-	// any proxy's headers.
+	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
 	ClientAddr func(*http.Request) netip.Addr
 
-	// RequestID gives a request's id for the audit log and error pages. Default: none.
+	// RequestID returns a request's ID for the audit log and error pages. Default: none.
 	RequestID func(context.Context) string
 
-	Log *zap.Logger      // default: nothing is logged
+	Log *zap.Logger      // default: no log
 	Now func() time.Time // default: time.Now
 }
 
@@ -114,18 +112,17 @@ type Pages struct {
 	now        func() time.Time
 }
 
-// New makes the pages. It fails if something required is missing, or the issuer is not an origin that pages with
-// passwords may be on.
+// New returns the pages.
 func New(o Options) (*Pages, error) {
 	if o.OAuth == nil || o.Accounts == nil || o.Audit == nil || o.Redis == nil {
-		return nil, errors.New("the pages need the authorization server, the accounts, the audit log and Redis")
+		return nil, errors.New("pages: OAuth, Accounts, Audit and Redis are required")
 	}
 	u, err := checkIssuer(o.Issuer)
 	if err != nil {
 		return nil, err
 	}
 	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
+		o.Prefix = audit.DefaultPrefix
 	}
 	if o.SessionIdle <= 0 {
 		o.SessionIdle = DefaultSessionIdle
@@ -171,14 +168,13 @@ func New(o Options) (*Pages, error) {
 	return p, nil
 }
 
-// checkIssuer returns the issuer as a URL.
 func checkIssuer(issuer string) (*url.URL, error) {
 	u, err := url.Parse(issuer)
 	if err != nil {
 		return nil, fmt.Errorf("reading the issuer: %w", err)
 	}
 	if u.Host == "" || u.Scheme+"://"+u.Host != issuer {
-		return nil, fmt.Errorf("the issuer %q is not an origin such as https://api.example.com", u.Redacted())
+		return nil, fmt.Errorf("invalid issuer %q: must be an origin such as https://api.example.com", u.Redacted())
 	}
 	switch u.Scheme {
 	case "https":
@@ -187,10 +183,9 @@ func checkIssuer(issuer string) (*url.URL, error) {
 		if loopback(u.Hostname()) {
 			return u, nil
 		}
-		return nil, fmt.Errorf("the issuer %q is not https, and not on this machine: people would send passwords in the clear",
-			issuer)
+		return nil, fmt.Errorf("invalid issuer %q: http would send passwords unencrypted, use https", issuer)
 	default:
-		return nil, fmt.Errorf("the issuer %q is neither https nor http", issuer)
+		return nil, fmt.Errorf("invalid issuer %q: must be https", issuer)
 	}
 }
 
@@ -201,7 +196,7 @@ func loopback(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// peer is the address of the connection's other end.
+// peer returns the peer's address.
 func peer(r *http.Request) netip.Addr {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"encoding/hex"
 )
 
-// Random values that nobody may guess: 32 bytes, as 43 characters of base64url.
+// Random secrets: 32 bytes, 43 characters of base64url.
 const (
 	randomBytes = 32
 	randomChars = 43
@@ -16,11 +16,11 @@ const (
 
 func newRandom() string {
 	var b [randomBytes]byte
-	_, _ = rand.Read(b[:]) // never fails: it ends the process instead
+	_, _ = rand.Read(b[:]) // never fails
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// wellFormed reports whether s may have come from newRandom.
+// wellFormed reports whether s has the form of newRandom's values.
 func wellFormed(s string) bool {
 	if len(s) != randomChars {
 		return false
@@ -29,14 +29,14 @@ func wellFormed(s string) bool {
 	return err == nil && len(b) == randomBytes
 }
 
-// digest is how a secret is named in Redis.
+// digest returns the hash of a secret, for keys in Redis.
 func digest(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:])
 }
 
-// A form's token is a nonce and the HMAC of the nonce and the form's purpose under a secret of the visitor: the session's
-// id, or before signing in that of the visit. It is another one each time, so that a compressed answer gives none away.
+// A form token (against CSRF) is a nonce and the HMAC of the nonce and the form's purpose under the session ID, or before
+// sign-in the visit cookie. The nonce makes each token different, against BREACH attacks on compressed responses.
 const (
 	nonceBytes = 16
 	tokenBytes = nonceBytes + sha256.Size

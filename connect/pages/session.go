@@ -13,24 +13,23 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 )
 
-// redisPatience bounds what a page asks of Redis in one go.
-const redisPatience = 3 * time.Second
+const redisTimeout = 3 * time.Second
 
-// session is somebody signed in.
+// session is the session of a signed-in person.
 type session struct {
-	id      string // the cookie's value; the secret of the forms' tokens
+	id      string // the cookie's value, and the secret of form tokens
 	account account.Account
 }
 
-// token returns a token for a form.
+// token returns a form token.
 func (s *session) token(purpose string) string { return newToken(s.id, purpose) }
 
 // sessions keeps sessions in Redis:
 //
-//	{prefix}session:{sha256 of the id}  a record; lives until it was idle for too long, or is too old
-//	{prefix}sessions:{account id}       the account's generation; records of another one are void
+//	{prefix}session:{sha256 of the id}  a record, until the idle timeout or the maximum age
+//	{prefix}sessions:{account id}       the account's generation; records of others are invalid
 //
-// Every command is about one key, so that it does not matter where in a Cluster the two are.
+// The two keys may be in different Cluster slots, so every command uses only one.
 type sessions struct {
 	redis     redis.UniversalClient
 	prefix    string
@@ -44,20 +43,20 @@ type record struct {
 	BusinessID string `json:"business_id"`
 	Generation string `json:"generation"`
 	Started    int64  `json:"started"`           // Unix time in milliseconds
-	Devices    string `json:"devices,omitempty"` // digest of the address that was typed; see attempts
+	Devices    string `json:"devices,omitempty"` // accountDigest of the address as typed; see attempts
 }
 
 func (s *sessions) key(id string) string            { return s.prefix + "session:" + digest(id) }
 func (s *sessions) generationKey(acc string) string { return s.prefix + "sessions:" + acc }
 
-// keepGeneration outlives every session that was begun under it.
+// keepGeneration is the TTL of a generation. It must exceed that of its sessions.
 func (s *sessions) keepGeneration() time.Duration { return s.max + time.Hour }
 
-// start begins a session for whoever typed email, and returns its id, which nobody has seen before.
+// start begins a session and returns its ID.
 func (s *sessions) start(ctx context.Context, a account.Account, email string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	// One command at a time: each is sent again if its reply is lost.
+	// Each command is idempotent, because go-redis sends it again if its reply is lost.
 	key := s.generationKey(a.ID)
 	generation, err := s.redis.GetEx(ctx, key, s.keepGeneration()).Result()
 	if errors.Is(err, redis.Nil) {
@@ -83,12 +82,12 @@ func (s *sessions) start(ctx context.Context, a account.Account, email string) (
 	return id, nil
 }
 
-// find returns the session's record and lets it live on. ok is false if there is no such session, or it has ended.
+// find returns the session's record and extends it. ok is false if there is no such session, or it has ended.
 func (s *sessions) find(ctx context.Context, id string) (rec record, ok bool, err error) {
 	if !wellFormed(id) {
 		return record{}, false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	value, err := s.redis.Get(ctx, s.key(id)).Bytes()
 	if errors.Is(err, redis.Nil) {
@@ -98,7 +97,7 @@ func (s *sessions) find(ctx context.Context, id string) (rec record, ok bool, er
 		return record{}, false, fmt.Errorf("reading a session: %w", err)
 	}
 	if err := json.Unmarshal(value, &rec); err != nil {
-		return record{}, false, s.end(ctx, id) // nothing of ours
+		return record{}, false, s.end(ctx, id)
 	}
 	left := time.UnixMilli(rec.Started).Add(s.max).Sub(s.now())
 	if left <= 0 {
@@ -111,19 +110,18 @@ func (s *sessions) find(ctx context.Context, id string) (rec record, ok bool, er
 	if generation == "" || generation != rec.Generation {
 		return record{}, false, s.end(ctx, id)
 	}
-	// Setting the end of a key that was deleted meanwhile does not bring it back.
 	if err := s.redis.PExpire(ctx, s.key(id), min(s.idle, left)).Err(); err != nil {
 		return record{}, false, fmt.Errorf("extending a session: %w", err)
 	}
 	return rec, true, nil
 }
 
-// end ends one session. It is no error if there is none.
+// end ends a session, if it exists.
 func (s *sessions) end(ctx context.Context, id string) error {
 	if !wellFormed(id) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	if err := s.redis.Del(ctx, s.key(id)).Err(); err != nil {
 		return fmt.Errorf("ending a session: %w", err)
@@ -131,9 +129,9 @@ func (s *sessions) end(ctx context.Context, id string) error {
 	return nil
 }
 
-// endAll ends every session of the account that rec is of, also those that are just being begun, and forgets its browsers.
+// endAll ends every session of rec's account, also those being started concurrently, and removes its known devices.
 func (s *sessions) endAll(ctx context.Context, rec record) error {
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	err := s.redis.Set(ctx, s.generationKey(rec.AccountID), newRandom(), s.keepGeneration()).Err()
 	if err == nil {
@@ -145,12 +143,12 @@ func (s *sessions) endAll(ctx context.Context, rec record) error {
 	return nil
 }
 
-// session returns who is signed in, nil for nobody. Its errors are pages.
+// session returns the request's session, or nil if there is none. Its errors are pages.
 func (p *Pages) session(r *http.Request) (*session, error) {
 	ctx := r.Context()
 	id := p.cookies.get(r, sessionCookie)
 	if id == "" {
-		return nil, nil // nobody is signed in, and that is no error
+		return nil, nil
 	}
 	rec, ok, err := p.sessions.find(ctx, id)
 	if err != nil {
@@ -162,7 +160,6 @@ func (p *Pages) session(r *http.Request) (*session, error) {
 	a, err := p.accounts.Account(ctx, rec.AccountID)
 	switch {
 	case errors.Is(err, account.ErrUnknown):
-		// Gone: whoever else is signed in with it is not, either.
 		err = p.sessions.endAll(ctx, rec)
 	case err != nil:
 		return nil, unavailable(err)
@@ -177,7 +174,7 @@ func (p *Pages) session(r *http.Request) (*session, error) {
 	return nil, nil
 }
 
-// signedIn returns who is signed in, or an error that leads to signing in and from there to the page back.
+// signedIn returns the request's session, or else an error that redirects to the sign-in page, and from there to back.
 func (p *Pages) signedIn(r *http.Request, back string) (*session, error) {
 	s, err := p.session(r)
 	if err != nil {

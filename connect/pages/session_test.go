@@ -42,7 +42,7 @@ func (w *world) sessionKeys() []string {
 	return keys
 }
 
-func TestASessionEndsWhenItIsNotUsed(t *testing.T) {
+func TestIdleSessionEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *pages.Options) { o.SessionIdle = 500 * time.Millisecond })
 	b := w.signIn(ownerEmail)
@@ -50,7 +50,7 @@ func TestASessionEndsWhenItIsNotUsed(t *testing.T) {
 	require.False(t, b.signedIn())
 }
 
-func TestUsingASessionKeepsIt(t *testing.T) {
+func TestUseExtendsASession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
@@ -65,7 +65,7 @@ func TestUsingASessionKeepsIt(t *testing.T) {
 	require.LessOrEqual(t, left, pages.DefaultSessionIdle)
 }
 
-func TestASessionEndsAtAFixedAgeHoweverMuchItIsUsed(t *testing.T) {
+func TestSessionEndsAtMaximumAge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
@@ -79,7 +79,7 @@ func TestASessionEndsAtAFixedAgeHoweverMuchItIsUsed(t *testing.T) {
 	require.Empty(t, w.sessionKeys())
 }
 
-func TestSigningOutEndsTheSessionItselfAndNotOnlyTheCookie(t *testing.T) {
+func TestSignOutInvalidatesTheSession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b, other := w.signIn(ownerEmail), w.signIn(ownerEmail)
@@ -96,7 +96,7 @@ func TestSigningOutEndsTheSessionItselfAndNotOnlyTheCookie(t *testing.T) {
 	require.True(t, other.signedIn(), "in another browser the person stays signed in")
 }
 
-func TestSigningOutEverywhereEndsEverySessionOfTheAccount(t *testing.T) {
+func TestSignOutEverywhereEndsAllSessions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b, phone, colleague := w.signIn(ownerEmail), w.signIn(ownerEmail), w.signIn(memberEmail)
@@ -113,7 +113,7 @@ func TestSigningOutEverywhereEndsEverySessionOfTheAccount(t *testing.T) {
 	require.Equal(t, audit.SessionEnded, entries[1].Action)
 }
 
-func TestSigningOutEverywhereForgetsEveryBrowserOfTheAccount(t *testing.T) {
+func TestSignOutEverywhereRemovesKnownDevices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b, phone, colleague := w.signIn(ownerEmail), w.signIn(ownerEmail), w.signIn(memberEmail)
@@ -139,7 +139,7 @@ func TestSigningOutEverywhereForgetsEveryBrowserOfTheAccount(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, b2(colleague).trySignIn(memberEmail, ownerPassword).StatusCode)
 }
 
-func TestSigningOutWorksWhileTheAccountsServiceDoesNot(t *testing.T) {
+func TestSignOutWorksDuringAccountsServiceOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b, phone := w.signIn(ownerEmail), w.signIn(ownerEmail)
@@ -190,7 +190,7 @@ func TestSessionsWorkOnEveryRedis(t *testing.T) {
 	}
 }
 
-func TestAFewRightsInRedisAreEnough(t *testing.T) {
+func TestRedisACLIsSufficient(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithUser("gateway", "s3cret", "resetchannels -@all ~gatehouse:* ~rate:gatehouse:* "+
 		"+@connection +@scripting +get +getex +set +del +pexpire +time +multi +exec +xadd +xtrim +xrevrange +hsetnx +hdel +hlen +hgetall "+
@@ -212,7 +212,7 @@ func TestAFewRightsInRedisAreEnough(t *testing.T) {
 	require.Zero(t, w.logs.FilterLevelExact(zapcore.WarnLevel).Len())
 }
 
-func TestSigningOutTwiceIsHarmless(t *testing.T) {
+func TestSignOutTwiceIsHarmless(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
@@ -225,7 +225,7 @@ func TestSigningOutTwiceIsHarmless(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, b.get(pages.SignOutPath).StatusCode)
 }
 
-func TestNobodyIsSignedOutByAnotherSite(t *testing.T) {
+func TestCrossSiteSignOutIsRejected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b, attacker := w.signIn(ownerEmail), w.signIn(rivalEmail)
@@ -236,7 +236,7 @@ func TestNobodyIsSignedOutByAnotherSite(t *testing.T) {
 	require.True(t, b.signedIn())
 }
 
-func TestARoleThatChangedIsNoticedAtOnce(t *testing.T) {
+func TestRoleChangeTakesEffectAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
@@ -250,7 +250,7 @@ func TestARoleThatChangedIsNoticedAtOnce(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.get(pages.KeysPath).StatusCode)
 }
 
-func TestAnAccountThatIsGoneIsSignedOut(t *testing.T) {
+func TestClosedAccountIsSignedOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
@@ -260,7 +260,7 @@ func TestAnAccountThatIsGoneIsSignedOut(t *testing.T) {
 	require.False(t, b.signedIn(), "the session has ended; it is not only hidden")
 }
 
-func TestAnAccountThatMovedToAnotherBusinessIsSignedOut(t *testing.T) {
+func TestAccountMovedToAnotherBusinessIsSignedOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
@@ -268,7 +268,7 @@ func TestAnAccountThatMovedToAnotherBusinessIsSignedOut(t *testing.T) {
 	require.False(t, b.signedIn())
 }
 
-func TestAPageWithoutTheAccountsServiceOrRedisSaysToComeBack(t *testing.T) {
+func TestOutageIs503WithRetryAfter(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
@@ -292,7 +292,7 @@ func TestAPageWithoutTheAccountsServiceOrRedisSaysToComeBack(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, lost.get(pages.ConnectionsPath).StatusCode)
 }
 
-func TestRedisHoldsNoCookie(t *testing.T) {
+func TestRedisContainsNoCookieValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
@@ -317,7 +317,7 @@ func TestRedisHoldsNoCookie(t *testing.T) {
 	}
 }
 
-func TestMadeUpCookiesSignNobodyIn(t *testing.T) {
+func TestForgedCookieIsRejected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.signIn(ownerEmail).cookie("gatehouse_session")
@@ -338,7 +338,7 @@ func TestMadeUpCookiesSignNobodyIn(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, p.StatusCode)
 }
 
-func TestCookiesOnHTTPSAreTheHostsOwn(t *testing.T) {
+func TestCookiesOnHTTPSHaveTheHostPrefix(t *testing.T) {
 	t.Parallel()
 	const issuer = "https://api.example.com"
 	w := newWorld(t, func(o *pages.Options) { o.Issuer = issuer })
@@ -377,7 +377,7 @@ func TestCookiesOnHTTPSAreTheHostsOwn(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, rec.Code)
 }
 
-func TestPagesWithPasswordsAreNotServedInTheClear(t *testing.T) {
+func TestPlainHTTPIssuerIsRejected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for issuer, ok := range map[string]bool{

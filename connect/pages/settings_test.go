@@ -30,7 +30,7 @@ func connected(t *testing.T) *world {
 	return w
 }
 
-func TestConnectedAppsShowsWhatEachMayDo(t *testing.T) {
+func TestConnectedAppsShowsScopes(t *testing.T) {
 	t.Parallel()
 	w := connected(t)
 	p := w.signIn(ownerEmail).get(pages.ConnectionsPath)
@@ -50,7 +50,7 @@ func TestConnectedAppsShowsWhatEachMayDo(t *testing.T) {
 	require.Contains(t, w.signIn(ownerEmail).get(pages.ConnectionsPath).text(), "Nothing is connected yet")
 }
 
-func TestAnOwnerDisconnectsAnAppAfterBeingAsked(t *testing.T) {
+func TestOwnerDisconnectsAnApp(t *testing.T) {
 	t.Parallel()
 	w := connected(t)
 	b := w.signIn(ownerEmail)
@@ -73,7 +73,7 @@ func TestAnOwnerDisconnectsAnAppAfterBeingAsked(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, b.get(pages.ConnectionsPath+"?revoke=gr_1").StatusCode)
 }
 
-func TestAnotherBusinesssConnectionCannotBeSeenOrEnded(t *testing.T) {
+func TestConnectionOfAnotherBusinessIsInaccessible(t *testing.T) {
 	t.Parallel()
 	w := connected(t)
 	b := w.signIn(ownerEmail)
@@ -89,7 +89,7 @@ func TestAnotherBusinesssConnectionCannotBeSeenOrEnded(t *testing.T) {
 	require.Len(t, w.oauth.grants, 3)
 }
 
-func TestAMemberSeesConnectedAppsAndEndsNone(t *testing.T) {
+func TestMemberCannotDisconnectApps(t *testing.T) {
 	t.Parallel()
 	w := connected(t)
 	b := w.signIn(memberEmail)
@@ -105,7 +105,7 @@ func TestAMemberSeesConnectedAppsAndEndsNone(t *testing.T) {
 	require.Len(t, w.oauth.grants, 3)
 }
 
-func TestNoAppIsDisconnectedByAnotherSite(t *testing.T) {
+func TestCrossSiteDisconnectIsRejected(t *testing.T) {
 	t.Parallel()
 	w := connected(t)
 	b, attacker := w.signIn(ownerEmail), w.signIn(memberEmail)
@@ -138,7 +138,7 @@ func (b *browser) keyForm(action, publicKey string) url.Values {
 	return p.form(pages.KeysPath)
 }
 
-func TestAnIssuedKeysPrivateKeyIsShownOnceAndNeverCached(t *testing.T) {
+func TestPrivateKeyIsShownOnceAndNotCached(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	b := w.signIn(ownerEmail)
@@ -191,7 +191,7 @@ func TestATestKeyCanBeIssued(t *testing.T) {
 	require.Contains(t, b.post(pages.KeysPath, form).body, "pk_test_0000")
 }
 
-func TestAFormSentManyTimesAtOnceIssuesOneKey(t *testing.T) {
+func TestConcurrentIssueFormsCreateOneKey(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	b := w.signIn(ownerEmail)
@@ -213,7 +213,7 @@ func TestAFormSentManyTimesAtOnceIssuesOneKey(t *testing.T) {
 	require.Len(t, w.keys.all(), 3)
 }
 
-func TestAKeyIsRotatedWithTheGraceThatWasChosen(t *testing.T) {
+func TestKeyRotationUsesTheChosenGrace(t *testing.T) {
 	t.Parallel()
 	for value, length := range map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "168h": 168 * time.Hour, "0": 0} {
 		t.Run(value, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestAKeyIsRotatedWithTheGraceThatWasChosen(t *testing.T) {
 	}
 }
 
-func TestAPromisedGraceIsNotCutShortUnawares(t *testing.T) {
+func TestRotationDuringGraceIsRejectedUnlessForced(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	b := w.signIn(ownerEmail)
@@ -264,7 +264,7 @@ func TestAPromisedGraceIsNotCutShortUnawares(t *testing.T) {
 	require.True(t, w.keys.all()[0].PreviousUntil.IsZero())
 }
 
-func TestAKeyIsRevokedAfterBeingAsked(t *testing.T) {
+func TestKeyIsRevokedAfterConfirmation(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	b := w.signIn(ownerEmail)
@@ -282,7 +282,7 @@ func TestAKeyIsRevokedAfterBeingAsked(t *testing.T) {
 	require.Contains(t, b.get(pages.KeysPath).text(), "Your business has no keys yet.")
 }
 
-func TestAnotherBusinesssKeysAreOutOfReach(t *testing.T) {
+func TestKeyOfAnotherBusinessIsInaccessible(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	b := w.signIn(ownerEmail)
@@ -300,7 +300,7 @@ func TestAnotherBusinesssKeysAreOutOfReach(t *testing.T) {
 	require.Empty(t, w.actions(rival.BusinessID))
 }
 
-func TestAMemberHasNothingToDoWithKeysAndActivity(t *testing.T) {
+func TestMemberCannotUseKeysAndActivity(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	ownerForm := w.signIn(ownerEmail).keyForm("issue", "")
@@ -322,7 +322,7 @@ func TestAMemberHasNothingToDoWithKeysAndActivity(t *testing.T) {
 	require.NotContains(t, b.get(pages.ConnectionsPath).body, pages.KeysPath, "nor a link to it")
 }
 
-func TestKeysAreNotChangedByAnotherSite(t *testing.T) {
+func TestCrossSiteKeyChangeIsRejected(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	b, attacker := w.signIn(ownerEmail), w.signIn(rivalEmail)
@@ -339,7 +339,7 @@ func TestKeysAreNotChangedByAnotherSite(t *testing.T) {
 	require.Equal(t, "sk_old", w.keys.all()[0].private)
 }
 
-func TestKeyFormsThatMakeNoSenseChangeNothing(t *testing.T) {
+func TestInvalidKeyFormsChangeNothing(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	b := w.signIn(ownerEmail)
@@ -358,7 +358,7 @@ func TestKeyFormsThatMakeNoSenseChangeNothing(t *testing.T) {
 	require.Equal(t, "sk_old", w.keys.all()[0].private)
 }
 
-func TestABusinessWithTooManyKeysIsToldSo(t *testing.T) {
+func TestTooManyKeysShowsAnError(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	w.keys.most = 2
@@ -368,7 +368,7 @@ func TestABusinessWithTooManyKeysIsToldSo(t *testing.T) {
 	require.Contains(t, p.text(), "Revoke one that is not used any more first.")
 }
 
-func TestNobodyChangesKeysWithoutEnd(t *testing.T) {
+func TestKeyChangesAreRateLimited(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	b := w.signIn(ownerEmail)
@@ -381,7 +381,7 @@ func TestNobodyChangesKeysWithoutEnd(t *testing.T) {
 	require.Len(t, w.keys.all(), 22)
 }
 
-func TestKeysThatCannotBeReachedAreSaidToBeAndRecorded(t *testing.T) {
+func TestKeyStoreOutageIsShownAndAudited(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	b := w.signIn(ownerEmail)
@@ -396,7 +396,7 @@ func TestKeysThatCannotBeReachedAreSaidToBeAndRecorded(t *testing.T) {
 	}
 }
 
-func TestWithoutAKeyStoreThereIsNoPageForKeys(t *testing.T) {
+func TestNoKeysPageWithoutKeyStore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *pages.Options) { o.Keys = nil })
 	b := w.signIn(ownerEmail)
@@ -404,7 +404,7 @@ func TestWithoutAKeyStoreThereIsNoPageForKeys(t *testing.T) {
 	require.NotContains(t, b.get(pages.ConnectionsPath).body, pages.KeysPath)
 }
 
-func TestPrivateKeysDoNotShowThemselves(t *testing.T) {
+func TestPrivateKeyIsRedactedInLogs(t *testing.T) {
 	t.Parallel()
 	k := pages.IssuedKey{PrivateKey: "sk_live_secret"}
 	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {
@@ -417,7 +417,7 @@ func TestPrivateKeysDoNotShowThemselves(t *testing.T) {
 	require.Equal(t, "sk_live_secret", k.PrivateKey.Reveal())
 }
 
-func TestTheActivityPageSaysWhatWasDoneInPlainWords(t *testing.T) {
+func TestActivityPageDescribesEntries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ctx := t.Context()
@@ -455,7 +455,7 @@ func TestTheActivityPageSaysWhatWasDoneInPlainWords(t *testing.T) {
 	require.NotContains(t, p.body, "<b>")
 }
 
-func TestTheActivityPageIsPaged(t *testing.T) {
+func TestActivityPageIsPaginated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)

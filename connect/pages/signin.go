@@ -15,13 +15,13 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 )
 
-// Bounds of what the sign-in form may hold, in bytes; the first is RFC 5321's for an address.
+// Maximum lengths of fields in bytes.
 const (
-	maxEmail    = 254
+	maxEmail    = 254 // RFC 5321
 	maxPassword = 1024
 )
 
-// The purposes of forms' tokens.
+// Purposes of form tokens.
 const (
 	formSignIn      = "sign-in"
 	formSignOut     = "sign-out"
@@ -30,7 +30,7 @@ const (
 	formKeys        = "keys"
 )
 
-// The forms' fields.
+// Form fields.
 const (
 	tokenField  = "csrf"
 	returnField = "return"
@@ -40,9 +40,9 @@ const (
 // signInView is the sign-in page.
 type signInView struct {
 	Token, Return, Email   string
-	EmailProblem, Password string // what is wrong with the field
-	Problem                string // what is wrong with all of it
-	For                    string // the assistant that asks for it; "" if none does
+	EmailProblem, Password string // errors of the fields
+	Problem                string // error of the form
+	For                    string // name of the client that waits for approval, if any
 }
 
 func (p *Pages) showSignIn(w http.ResponseWriter, r *http.Request) error {
@@ -67,14 +67,13 @@ func (p *Pages) answerSignIn(w http.ResponseWriter, r *http.Request, status int,
 	}
 	v.Token = newToken(visit, formSignIn)
 	if id, ok := strings.CutPrefix(v.Return, ApprovePath+"?request="); ok {
-		// For orientation only: signing in works without.
 		if req, err := p.oauth.Pending(r.Context(), id); err == nil {
 			v.For = clean(req.Client.Name, maxLabel)
 		}
 	}
 	title := "Sign in"
 	if v.Problem != "" || v.EmailProblem != "" || v.Password != "" {
-		title = "Error: Sign in" // the first thing that a screen reader says
+		title = "Error: Sign in" // screen readers read the title first
 	}
 	p.render(w, r, status, viewSignIn, frame{Title: title, Notice: p.notice(w, r)}, v)
 }
@@ -128,7 +127,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 		p.answerSignIn(w, r, http.StatusForbidden, v)
 		return nil
 	case err != nil:
-		if ctx.Err() == nil { // the service has failed, and not the person left
+		if ctx.Err() == nil { // the service failed and the browser did not disconnect
 			p.giveBack(ctx, taken)
 		}
 		p.signInUnavailable(w, r, v, err)
@@ -142,25 +141,25 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	return &redirectError{to: v.Return}
 }
 
-// giveBack makes an attempt one that does not count against the account. The sender's stays: it may have an account of its
-// own.
+// giveBack uncounts an attempt for the account. It still counts against the client's address, whose user may sign in to an
+// account of their own in order to reset the count.
 func (p *Pages) giveBack(ctx context.Context, taken attempt) {
 	if err := p.attempts.giveBack(ctx, taken); err != nil {
-		p.log.Warn("attempt to sign in counts against the account", zap.Error(err))
+		p.log.Warn("uncounting a sign-in attempt failed", zap.Error(err))
 	}
 }
 
 func (p *Pages) signInUnavailable(w http.ResponseWriter, r *http.Request, v signInView, cause error) {
-	p.log.Warn("sign-in not possible", zap.String("request_id", p.requestID(r.Context())), zap.Error(cause))
+	p.log.Warn("sign-in failed", zap.String("request_id", p.requestID(r.Context())), zap.Error(cause))
 	w.Header().Set("Retry-After", strconv.Itoa(int(retrySoon/time.Second)))
 	v.Problem = "Signing in does not work right now. Please try again in a moment."
 	p.answerSignIn(w, r, http.StatusServiceUnavailable, v)
 }
 
-// startSession begins a session in place of whatever the browser had.
+// startSession replaces the browser's session by a new one.
 func (p *Pages) startSession(w http.ResponseWriter, r *http.Request, a account.Account, email, device string) error {
 	ctx := r.Context()
-	change, err := p.beginChange(ctx, a, audit.Entry{Action: audit.SessionStarted, Target: p.sender(r)})
+	change, err := p.beginChange(ctx, a, audit.Entry{Action: audit.SessionStarted, Target: p.clientIP(r)})
 	if err != nil {
 		return err
 	}
@@ -169,16 +168,15 @@ func (p *Pages) startSession(w http.ResponseWriter, r *http.Request, a account.A
 	if err == nil {
 		id, err = p.sessions.start(ctx, a, email)
 	}
-	if err != nil { // if there is a session all the same, nobody has its id
+	if err != nil { // a session may exist, but no client has its ID
 		change.Resolve(ctx, audit.OutcomeFailed)
 		return err
 	}
 	change.Resolve(ctx, audit.OutcomeOK)
 	p.cookies.set(w, sessionCookie, id, 0)
-	// Signing in does not fail for this.
-	value, err := p.attempts.remember(ctx, email, device)
+	value, err := p.attempts.addDevice(ctx, email, device)
 	if err != nil {
-		p.log.Warn("browser not remembered", zap.Error(err))
+		p.log.Warn("storing the device failed", zap.Error(err))
 		return nil
 	}
 	p.cookies.set(w, deviceCookie, value, deviceAge)
@@ -197,7 +195,7 @@ func (p *Pages) showSignOut(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return &redirectError{to: SignInPath}
 	}
-	// Signing out works while the accounts service does not.
+	// Signing out has to work during an outage of the accounts service.
 	s, err := p.session(r)
 	var pr *pageError
 	if err != nil && !errors.As(err, &pr) {
@@ -222,7 +220,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	if !ok { // signed out already
+	if !ok {
 		p.cookies.clear(w, sessionCookie)
 		return &redirectError{to: signInURL(back)}
 	}
@@ -246,7 +244,6 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 		pr.link, pr.label = SignOutPath, "Sign out"
 		return pr
 	}
-	// Without the name, the id is there.
 	if a, err := p.accounts.Account(ctx, rec.AccountID); err == nil && a.BusinessID == rec.BusinessID {
 		change.AccountName = a.DisplayName()
 	}
@@ -256,7 +253,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 	return &redirectError{to: signInURL(back)}
 }
 
-// beginChange enters what an account is about to do into the audit log. Its errors are pages.
+// beginChange begins the audit entry of a change by an account. Its errors are pages.
 func (p *Pages) beginChange(ctx context.Context, a account.Account, e audit.Entry) (*audit.Change, error) {
 	e.BusinessID, e.AccountID, e.AccountName = a.BusinessID, a.ID, a.DisplayName()
 	e.RequestID = p.requestID(ctx)
@@ -267,7 +264,7 @@ func (p *Pages) beginChange(ctx context.Context, a account.Account, e audit.Entr
 	return change, nil
 }
 
-// record enters what an account did, or was refused, into the audit log. If that is unavailable, the log has the entry.
+// record records an action of an account that changes nothing.
 func (p *Pages) record(r *http.Request, a account.Account, e audit.Entry) {
 	e.BusinessID, e.AccountID, e.AccountName = a.BusinessID, a.ID, a.DisplayName()
 	e.RequestID = p.requestID(r.Context())
@@ -276,10 +273,10 @@ func (p *Pages) record(r *http.Request, a account.Account, e audit.Entry) {
 	}
 }
 
-// refused records an attempt to sign in that failed. Whose account it was is not known, and what was typed is not logged.
+// refused records a failed sign-in. It does not log the address as typed.
 func (p *Pages) refused(r *http.Request, email, why string) {
 	e := audit.Entry{
-		Action: audit.SessionRefused, Outcome: audit.OutcomeRefused, Target: p.sender(r),
+		Action: audit.SessionRefused, Outcome: audit.OutcomeRefused, Target: p.clientIP(r),
 		Detail:    fmt.Sprintf("%s, account %s", why, accountDigest(email)[:12]),
 		RequestID: p.requestID(r.Context()),
 	}
@@ -288,15 +285,15 @@ func (p *Pages) refused(r *http.Request, email, why string) {
 	}
 }
 
-// sender is the request's address, for the audit log.
-func (p *Pages) sender(r *http.Request) string {
+// clientIP returns the client's address for the audit log.
+func (p *Pages) clientIP(r *http.Request) string {
 	if addr := p.clientAddr(r); addr.IsValid() {
 		return addr.Unmap().String()
 	}
 	return ""
 }
 
-// inWords says how long to wait, rounded up.
+// inWords formats a waiting time, rounded up.
 func inWords(d time.Duration) string {
 	switch minutes := int((d + time.Minute - 1) / time.Minute); {
 	case d <= 45*time.Second:

@@ -19,7 +19,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 )
 
-func TestSigningInBeginsASession(t *testing.T) {
+func TestSignInStartsASession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.browser()
@@ -39,7 +39,7 @@ func TestSigningInBeginsASession(t *testing.T) {
 	require.Equal(t, "127.0.0.1", entries[0].Target)
 }
 
-func TestNobodyIsToldWhetherTheAddressOrThePasswordWasWrong(t *testing.T) {
+func TestSignInErrorDoesNotRevealWhetherTheAccountExists(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	token := regexp.MustCompile(`name="csrf" value="[^"]*"`)
@@ -63,7 +63,7 @@ func TestNobodyIsToldWhetherTheAddressOrThePasswordWasWrong(t *testing.T) {
 	require.Equal(t, wrong.Header, unknown.Header)
 }
 
-func TestAttemptsAreLoggedWithoutWhatWasTyped(t *testing.T) {
+func TestFailedSignInIsAuditedWithoutTheInput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.browser().trySignIn("my-password@typed.in.the.wrong.field", "s3cret-typed")
@@ -78,7 +78,7 @@ func TestAttemptsAreLoggedWithoutWhatWasTyped(t *testing.T) {
 	}
 }
 
-func TestManyPasswordsForOneAccountAreStopped(t *testing.T) {
+func TestPasswordGuessingForOneAccountIsLimited(t *testing.T) {
 	t.Parallel()
 	for name, email := range map[string]string{"known": ownerEmail, "unknown": "nobody@saltbush.example"} {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestManyPasswordsForOneAccountAreStopped(t *testing.T) {
 	}
 }
 
-func TestNoSpellingOfAnAddressHasAttemptsOfItsOwn(t *testing.T) {
+func TestAddressSpellingsShareOneLimit(t *testing.T) {
 	t.Parallel()
 	const email = "ossian.diaz-lah@kilo.example"
 	for name, spelling := range map[string]string{
@@ -147,7 +147,7 @@ func TestNoSpellingOfAnAddressHasAttemptsOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestWhoeverHasASimilarAddressGainsNothingByIt(t *testing.T) {
+func TestSimilarAddressGetsNoDeviceLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const similar = "adá@saltbush.example"
@@ -168,7 +168,7 @@ func TestWhoeverHasASimilarAddressGainsNothingByIt(t *testing.T) {
 	require.Equal(t, http.StatusTooManyRequests, guess(11), "this gave no attempts back")
 }
 
-func TestThereAreTenAttemptsInAnyFifteenMinutes(t *testing.T) {
+func TestSignInLimitUsesASlidingWindow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	i := 0
@@ -201,7 +201,7 @@ func TestThereAreTenAttemptsInAnyFifteenMinutes(t *testing.T) {
 	require.Equal(t, http.StatusTooManyRequests, guess())
 }
 
-func TestAnAccountsServiceThatFailsCountsAgainstNoAccount(t *testing.T) {
+func TestAccountsServiceFailureIsNotCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	guess := func(i int) int {
@@ -220,7 +220,7 @@ func TestAnAccountsServiceThatFailsCountsAgainstNoAccount(t *testing.T) {
 	require.Equal(t, http.StatusTooManyRequests, guess(11))
 }
 
-func TestGuessesAtOnceAreCountedOneByOne(t *testing.T) {
+func TestConcurrentSignInsAreCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var group sync.WaitGroup
@@ -236,7 +236,7 @@ func TestGuessesAtOnceAreCountedOneByOne(t *testing.T) {
 	require.Equal(t, 10, w.accounts.passwords())
 }
 
-func TestOnePasswordForManyAccountsIsStopped(t *testing.T) {
+func TestPasswordSprayingIsLimited(t *testing.T) {
 	t.Parallel()
 	for name, sender := range map[string]func(i int) string{
 		"an address":      func(int) string { return "198.51.100.7" },
@@ -263,7 +263,7 @@ func TestOnePasswordForManyAccountsIsStopped(t *testing.T) {
 	}
 }
 
-func TestAnOwnerIsNotLockedOutOfTheirOwnBrowserByOthersGuesses(t *testing.T) {
+func TestOthersGuessesDoNotLockOutAKnownBrowser(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	own := w.signIn(ownerEmail)
@@ -295,7 +295,7 @@ func b2(b *browser) *browser {
 	return out
 }
 
-func TestSigningInLeadsToOwnPagesOnly(t *testing.T) {
+func TestSignInRedirectsOnlyToOwnPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for back, want := range map[string]string{
@@ -342,7 +342,7 @@ func TestSigningInLeadsToOwnPagesOnly(t *testing.T) {
 	}
 }
 
-func TestSomebodyElsesSignInFormDoesNotSignAnybodyIn(t *testing.T) {
+func TestLoginCSRFIsRejected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	attacker, victim := w.browser(), w.browser()
@@ -363,7 +363,7 @@ func TestSomebodyElsesSignInFormDoesNotSignAnybodyIn(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, victim.post(pages.SignInPath, again).StatusCode)
 }
 
-func TestASessionCannotBeFixedBeforehand(t *testing.T) {
+func TestSessionFixationIsPrevented(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	attacker := w.signIn(rivalEmail)
@@ -385,7 +385,7 @@ func TestASessionCannotBeFixedBeforehand(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, attacker.get(pages.ConnectionsPath).StatusCode, "what the browser had has ended")
 }
 
-func TestTheSignInFormSaysWhatIsMissing(t *testing.T) {
+func TestSignInFormReportsMissingFields(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, c := range []struct{ name, email, password, want string }{
@@ -404,7 +404,7 @@ func TestTheSignInFormSaysWhatIsMissing(t *testing.T) {
 	require.Zero(t, w.accounts.passwords())
 }
 
-func TestSigningInWithoutTheAccountsServiceIsPutOff(t *testing.T) {
+func TestSignInDuringAccountsServiceOutageIs503(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.browser()
@@ -416,7 +416,7 @@ func TestSigningInWithoutTheAccountsServiceIsPutOff(t *testing.T) {
 	require.NotContains(t, p.body, "made up")
 }
 
-func TestTheSignInPageSaysWhichAppWaits(t *testing.T) {
+func TestSignInPageNamesTheClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.request("grq_1", "mcp:read")

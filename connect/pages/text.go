@@ -7,16 +7,16 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
-// The longest texts of others that a page shows, in characters.
+// Maximum lengths in characters of texts from clients and other services.
 const (
 	maxLabel = 64
 	maxText  = 500
 )
 
-// clean returns text of others as a page shows it: one line of at most that many characters. html/template escapes it.
-func clean(s string, most int) string { return cleantext.Line(s, most) }
+// clean returns text on one line, without invisible characters and of at most limit characters. html/template escapes it.
+func clean(s string, limit int) string { return cleantext.Line(s, limit) }
 
-// initial is the letter that stands for a name in its badge.
+// initial returns the letter of a name's badge.
 func initial(name string) string {
 	for _, r := range name {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {

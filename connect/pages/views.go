@@ -19,7 +19,7 @@ import (
 //go:embed templates assets
 var files embed.FS
 
-// The pages, by the files of their templates.
+// Template names of the pages.
 const (
 	viewSignIn      = "sign-in"
 	viewSignOut     = "sign-out"
@@ -35,13 +35,13 @@ const (
 	viewError       = "error"
 )
 
-// frame is what a page has around its content.
+// frame is the layout of a page.
 type frame struct {
 	Title  string
 	Notice string
-	Wide   bool // a page of its own that needs room
+	Wide   bool // for pages without navigation
 
-	// Of the pages under Settings:
+	// Only of the pages under Settings:
 	Nav     []navItem
 	Who     *account.Account
 	SignOut string // the token of the form that signs out
@@ -52,7 +52,7 @@ type navItem struct {
 	Current   bool
 }
 
-// errorView is a page that says what went wrong.
+// errorView is an error page.
 type errorView struct {
 	Status      int
 	Detail      string
@@ -60,7 +60,7 @@ type errorView struct {
 	Link, Label string
 }
 
-// settings is the frame of a page under Settings. It takes the notice that the browser carries.
+// settings returns the frame of a page under Settings, with the pending notice.
 func (p *Pages) settings(w http.ResponseWriter, r *http.Request, s *session, title, current string) frame {
 	f := frame{Title: title, Notice: p.notice(w, r), Who: &s.account, SignOut: s.token(formSignOut)}
 	add := func(text, url string) {
@@ -125,7 +125,7 @@ func newViews() (*views, error) {
 	return v, nil
 }
 
-// addAsset takes an asset in under a name that changes with its content, so that browsers may keep it for good.
+// addAsset adds an asset under a name with its hash, so that browsers can cache it forever.
 func (v *views) addAsset(name, kind string) (string, error) {
 	content, err := files.ReadFile("assets/" + name)
 	if err != nil {
@@ -178,7 +178,7 @@ func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(a.content)
 }
 
-// pathOf names the paths to the templates.
+// pathOf returns a path by its name in the templates.
 func pathOf(name string) (string, error) {
 	switch name {
 	case "sign-in":
@@ -194,7 +194,7 @@ func pathOf(name string) (string, error) {
 	case "activity":
 		return ActivityPath, nil
 	default:
-		return "", fmt.Errorf("no path is called %q", name)
+		return "", fmt.Errorf("unknown path %q", name)
 	}
 }
 
@@ -202,7 +202,7 @@ func keyURL(action, publicKey string) string {
 	return KeysPath + "?" + action + "=" + template.URLQueryEscaper(publicKey)
 }
 
-// inSeries writes "a", "a and b", "a, b and c".
+// inSeries formats "a", "a and b", "a, b and c".
 func inSeries(items []string) string {
 	switch n := len(items); n {
 	case 0:
@@ -214,7 +214,7 @@ func inSeries(items []string) string {
 	}
 }
 
-// grantedInWords says what scopes allow. Where they cannot be read it says what is given as otherwise.
+// grantedInWords describes what scopes allow, or returns otherwise if they are invalid.
 func grantedInWords(scopes, otherwise string) string {
 	set, err := scope.Parse(scopes)
 	if err != nil || set.IsZero() {

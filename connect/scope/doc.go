@@ -1,9 +1,9 @@
-// Package scope is what a connection may do, in the words of OAuth scopes (RFC 6749, section 3.3) and in plain ones.
+// Package scope defines the OAuth scopes (RFC 6749, section 3.3) of connections.
 //
-// Three scopes are published: mcp:read, mcp:write (which includes reading) and mcp:use (everything). Underneath, each
-// area of a business's account has scopes of its own, such as contacts:read or automations:run, so that a person can
-// narrow a connection by area. What a scope stands for is a set of rights, one for each area and verb; a [Set] allows
-// a scope if its rights hold all rights of that scope:
+// Three scopes are published in metadata: mcp:read, mcp:write (which includes read) and mcp:use (everything). Each area of a
+// business's account also has scopes, such as contacts:read or automations:run, so that a person can restrict a connection by
+// area. A scope stands for a set of rights, one for each area and verb. A [Set] allows a scope if it has all rights of that
+// scope:
 //
 //	mcp:use     every right
 //	mcp:write   read and write of every area, run of none

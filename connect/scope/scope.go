@@ -5,30 +5,30 @@ import (
 	"strings"
 )
 
-// The published scopes.
+// Published scopes.
 const (
-	Read  = "mcp:read"  // look at everything
-	Write = "mcp:write" // look at everything and change it
-	Use   = "mcp:use"   // that, and run automations: everything
+	Read  = "mcp:read"  // read everything
+	Write = "mcp:write" // read and write everything
+	Use   = "mcp:use"   // read and write everything, and run automations
 )
 
-// The verbs of areas: a scope of an area is its name, a colon and one of them.
+// Verbs. The scope of an area is its name, a colon and a verb.
 const (
 	VerbRead  = "read"
 	VerbWrite = "write"
 	VerbRun   = "run"
 )
 
-// Area is a part of a business's account. A text that is "" says that the area has no such scope.
+// Area is a part of a business's account. An empty text means that the area has no such scope.
 type Area struct {
 	Name  string // in scopes: "contacts"
 	Title string // for people: "Contacts"
-	Read  string // what reading allows, in plain words and without a full stop: "See your contacts"
-	Write string // what writing allows beyond reading
-	Run   string // what running allows beyond reading
+	Read  string // what read allows, without a full stop: "See your contacts"
+	Write string // what write allows in addition
+	Run   string // what run allows in addition
 }
 
-// Text is what verb allows in the area, "" if the area has no such scope.
+// Text returns what verb allows in the area, or "" if the area has no such scope.
 func (a Area) Text(verb string) string {
 	switch verb {
 	case VerbRead:
@@ -41,7 +41,7 @@ func (a Area) Text(verb string) string {
 	return ""
 }
 
-// Scope is the name of the area's scope for verb, "" if it has none.
+// Scope returns the area's scope for verb, or "" if it has none.
 func (a Area) Scope(verb string) string {
 	if a.Text(verb) == "" {
 		return ""
@@ -103,10 +103,10 @@ func Areas() []Area {
 // Verbs returns the verbs in the order in which pages show them: read, write, run.
 func Verbs() []string { return []string{VerbRead, VerbWrite, VerbRun} }
 
-// Published returns the scopes that metadata documents name.
+// Published returns the scopes in metadata documents.
 func Published() []string { return []string{Read, Write, Use} }
 
-// All returns every scope there is: the published ones, then those of the areas in their order.
+// All returns all scopes: the published ones, then those of the areas in order.
 func All() []string {
 	all := Published()
 	for _, a := range Areas() {
@@ -119,22 +119,21 @@ func All() []string {
 	return all
 }
 
-// Default is what a client gets that asks for no scope: mcp:read.
+// Default returns the scopes of a request without a scope parameter: mcp:read.
 func Default() Set { return mustParse(Read) }
 
-// Everything is the whole of it: mcp:use.
+// Everything returns mcp:use.
 func Everything() Set { return mustParse(Use) }
 
-// UnknownError says that a name is not a scope, or not even well formed.
+// UnknownError is the error for an unknown or malformed scope.
 type UnknownError struct {
-	Name string // as it was sent
+	Name string // as sent
 }
 
-// Error names the scope, quoted.
+// Error implements error.
 func (e *UnknownError) Error() string { return "unknown scope " + quote(e.Name) }
 
-// quote keeps what a caller sent within bounds and within the characters that an error_description may hold
-// (RFC 6749, section 5.2).
+// quote shortens a caller's text and makes it valid in an error_description (RFC 6749, section 5.2).
 func quote(name string) string {
 	const most = 64
 	var b strings.Builder
@@ -159,8 +158,8 @@ type Set struct {
 	rights rights
 }
 
-// Parse reads a list of scopes separated by spaces, as parameters and tokens carry it. Order, repetition and surplus
-// spaces do not matter; "" is the empty set. A name that is no scope is an *UnknownError: case matters.
+// Parse parses a list of scopes separated by spaces. Order, repetition and additional spaces are ignored; case matters. It
+// returns an *UnknownError for an unknown scope.
 func Parse(s string) (Set, error) {
 	var names []string
 	for name := range strings.SplitSeq(s, " ") {
@@ -175,7 +174,7 @@ func Parse(s string) (Set, error) {
 	return of(names), nil
 }
 
-// of makes a set of names that are known.
+// of returns the set of names that are known to be valid.
 func of(names []string) Set {
 	slices.Sort(names)
 	names = slices.Compact(names)
@@ -194,7 +193,7 @@ func mustParse(s string) Set {
 	return set
 }
 
-// String is the set's canonical form: its names sorted, each once, separated by single spaces.
+// String returns the set's canonical form: the names sorted, each once, separated by single spaces.
 func (s Set) String() string { return s.names }
 
 // Names returns the names, sorted.
@@ -203,23 +202,22 @@ func (s Set) Names() []string { return strings.Fields(s.names) }
 // IsZero reports whether the set is empty.
 func (s Set) IsZero() bool { return s.names == "" }
 
-// Allows reports whether the set's rights hold all rights of the scope required. What is no scope is never allowed.
+// Allows reports whether the set has all rights of the scope required. Unknown scopes are never allowed.
 func (s Set) Allows(required string) bool {
 	want := rightsOf(required)
 	return want != 0 && s.rights&want == want
 }
 
-// Contains reports whether the set's rights hold all rights of other: whether a token with the scopes s may be
-// exchanged for one with the scopes of other. Every set contains the empty one.
+// Contains reports whether the set has all rights of other, so that a token with the scopes s can be exchanged for one with the
+// scopes other. Every set contains the empty one.
 func (s Set) Contains(other Set) bool { return s.rights&other.rights == other.rights }
 
-// Includes reports whether the set's rights hold that of the area and verb.
+// Includes reports whether the set has the right of the area and verb.
 func (s Set) Includes(area Area, verb string) bool { return s.Allows(area.Scope(verb)) }
 
-// Narrow returns the set without the rights for which keep is false. It is asked once for each right of the set, in
-// the order of areas and verbs. Writing and running need reading: without it they are left out as well. Where a
-// published scope of the set is left whole it stays, where something of it is left out the largest published scope
-// that fits takes its place, and scopes of areas say the rest.
+// Narrow returns the set without the rights for which keep is false. keep is called once for each right of the set, in the order
+// of areas and verbs. Write and run are removed together with read. A published scope that keeps all its rights stays; another
+// is replaced by the largest published scope that fits and scopes of areas.
 func (s Set) Narrow(keep func(area Area, verb string) bool) Set {
 	var kept rights
 	areas := Areas()
@@ -255,7 +253,7 @@ func (s Set) Narrow(keep func(area Area, verb string) bool) Set {
 		}
 	}
 	for _, a := range areas {
-		for _, verb := range []string{VerbWrite, VerbRun, VerbRead} { // what includes reading first
+		for _, verb := range []string{VerbWrite, VerbRun, VerbRead} { // those that include read first
 			if name := a.Scope(verb); name != "" && fits(name) {
 				say(name)
 			}
@@ -264,8 +262,8 @@ func (s Set) Narrow(keep func(area Area, verb string) bool) Set {
 	return of(names)
 }
 
-// Pin returns the set as it is to be kept when a person has approved it: its names and those of the areas that its published
-// scopes cover. A published scope may cover further areas in a later version, which nobody was asked about.
+// Pin encodes an approved set for storage: its names and those of the areas that its published scopes cover. A later version may
+// add areas to a published scope, which the person has not approved.
 func (s Set) Pin() string {
 	names := s.Names()
 	for _, name := range names {
@@ -283,8 +281,7 @@ func (s Set) Pin() string {
 	return of(names).String()
 }
 
-// Unpin reads what Pin returned: the rights of the areas, under the names that were approved. A name that this version does not
-// know gives no right.
+// Unpin decodes Pin's result: the rights of the areas under the approved names. Unknown names give no rights.
 func Unpin(pinned string) Set {
 	var set Set
 	var names []string
@@ -320,7 +317,7 @@ const (
 
 	verbs = 3 // bits for each area
 
-	// What the published scopes stand for. The test of this file holds them against Areas.
+	// Rights of the published scopes. A test compares them with Areas.
 	rightsRead  = bitRead * (1<<(8*verbs) - 1) / (1<<verbs - 1)
 	rightsWrite = rightsRead | bitWrite | bitWrite<<verbs | bitWrite<<(4*verbs) | bitWrite<<(7*verbs)
 	rightsUse   = rightsWrite | bitRun<<(6*verbs)
@@ -328,7 +325,7 @@ const (
 
 func right(area, verb int) rights { return 1 << (area*verbs + verb) }
 
-// rightsOf are the rights that a scope stands for, 0 if there is no such scope.
+// rightsOf returns the rights of a scope, or 0 if there is no such scope.
 func rightsOf(name string) rights {
 	switch name {
 	case Read:
@@ -370,7 +367,7 @@ func rightsOf(name string) rights {
 		own = bitRead | bitRun
 	}
 	own <<= index * verbs
-	if own&^rightsUse != 0 { // an area has no scope for a right that nothing grants
+	if own&^rightsUse != 0 { // not even mcp:use has the right
 		return 0
 	}
 	return own

@@ -1,6 +1,8 @@
--- KEYS[1]: the calls of a connection in one area: for each fingerprint "<milliseconds when> <idempotency key>"; and for
--- each record that one of them made, " <record>", the fingerprint.
--- ARGV: fingerprint, a fresh key, the window in milliseconds. Returns the key of the call.
+-- Returns the idempotency key of a call: the stored one if the same call was made within the window, or else a new one.
+--
+-- KEYS[1]  hash of a connection's calls in one area: fingerprint -> "<time in ms> <idempotency key>", and for each record
+--          that one of them created, " <record>" -> fingerprint
+-- ARGV     fingerprint, new idempotency key, window in ms
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local window = tonumber(ARGV[3])
@@ -15,8 +17,8 @@ if kept and within(kept) then
 	return string.match(kept, ' (.+)$')
 end
 
--- The hash ends with its last call's window, so that a connection which is never idle for so long would add to it without
--- end. As many calls as a connection's rate allows within the window, two fields each, stay below this.
+-- The hash expires one window after its last call, so on a busy connection it would grow without bound. The calls that the
+-- rate limit allows within the window, two fields each, stay below this maximum.
 local most = 4096
 if redis.call('HLEN', KEYS[1]) >= most then
 	local fields = redis.call('HGETALL', KEYS[1])
@@ -30,7 +32,7 @@ if redis.call('HLEN', KEYS[1]) >= most then
 			redis.call('HDEL', KEYS[1], fields[i])
 		end
 	end
-	if redis.call('HLEN', KEYS[1]) >= most then -- calls were not counted, for Redis was away or slow
+	if redis.call('HLEN', KEYS[1]) >= most then -- calls passed the rate limiter while it was unavailable
 		redis.call('DEL', KEYS[1])
 	end
 end
