@@ -39,5 +39,5 @@
 // notices with the next request for the bucket, and within Options.ProbeInterval without one. It follows that emptying Redis
 // does not reset limits: wait for a window, or restart the gateways too. Redis should not evict (maxmemory-policy noeviction).
 //
-// docs/adr/0001-rate-limits.md has the reasons for this design and the layers that it is made of.
+// docs/design/0001-rate-limits.md has the reasons for this design and the layers that it is made of.
 package ratelimit

@@ -20,7 +20,7 @@ import (
 )
 
 // A message is read once, strictly: see message. Calls of tools are served here, every form of them, and all other messages by
-// the SDK, which serves no call of a tool. docs/adr/0002-tool-calls.md says why.
+// the SDK, which serves no call of a tool. docs/design/0002-tool-calls.md says why.
 
 // message is a JSON-RPC message (JSON-RPC 2.0, sections 4 and 5).
 type message struct {
