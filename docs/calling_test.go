@@ -27,7 +27,7 @@ const callingPage = "calling.md"
 func TestTheExampleSignatureIsTheOneOnThePage(t *testing.T) {
 	t.Parallel()
 	all := blocks(t, callingPage)
-	command, want := under(t, all, "To check yours", "sh"), under(t, all, "To check yours", "text")
+	command, want := under(t, all, "Check your signature", "sh"), under(t, all, "Check your signature", "text")
 	got, err := exec.CommandContext(t.Context(), "sh", "-euc", command.text).CombinedOutput()
 	require.NoError(t, err, "%s", got)
 	require.Equal(t, want.text, string(got))

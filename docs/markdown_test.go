@@ -62,7 +62,7 @@ func under(t *testing.T, all []block, heading, lang string) block {
 func pages(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	for _, pattern := range []string{"../*.md", "*.md", "directives/*.md", "../deploy/*.md", "../authsigner/testdata/*.md"} {
+	for _, pattern := range []string{"../*.md", "*.md", "design/*.md", "directives/*.md", "../deploy/*.md", "../authsigner/testdata/*.md"} {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		all = append(all, found...)

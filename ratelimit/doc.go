@@ -47,5 +47,5 @@
 // bucket, or within Options.ProbeInterval without one. It then sends them again. Hence emptying Redis does not reset limits:
 // wait for one window, or restart the gateways too. Redis should not evict keys (maxmemory-policy noeviction).
 //
-// docs/adr/0001-rate-limits.md explains the design.
+// docs/design/0001-rate-limits.md explains the design.
 package ratelimit
