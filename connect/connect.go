@@ -23,6 +23,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
 // DefaultPrefix begins the name of every key in Redis.
@@ -155,7 +156,7 @@ func New(o Options) (_ *Server, err error) {
 		ErrorPage: func(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
 			p.Error(w, r, status, title, detail)
 		},
-		ClientAddress: func(r *http.Request) string { return rateLimitKey(o.ClientAddr(r)) },
+		ClientAddress: func(r *http.Request) string { return clientip.Key(o.ClientAddr(r)) },
 		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: auditLog, RequestID: RequestID, Log: o.Log.Named("oauth"),
 	})
 	if err != nil {
@@ -266,22 +267,6 @@ func hosts(issuer *url.URL) []string {
 func (s *Server) Close() error {
 	s.accounts.Close()
 	return s.tools.Close()
-}
-
-// rateLimitKey returns the rate limit key of an address: the address, for IPv6 its /64, or "" if there is none.
-func rateLimitKey(addr netip.Addr) string {
-	addr = addr.Unmap().WithZone("")
-	if !addr.Is6() {
-		if !addr.IsValid() {
-			return ""
-		}
-		return addr.String()
-	}
-	prefix, err := addr.Prefix(64)
-	if err != nil { // cannot happen
-		return addr.String()
-	}
-	return prefix.String()
 }
 
 // peer returns the peer's address.

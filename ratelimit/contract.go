@@ -3,6 +3,8 @@ package ratelimit
 import (
 	"net/netip"
 	"time"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
 // Limits of the public contract, in requests per minute.
@@ -60,22 +62,9 @@ func UnverifiedIP(ip string) Bucket {
 	return Bucket{Key: ip, Limit: perMinute(PolicyUnverifiedIP, 0, UnverifiedIPRequests)}
 }
 
-// IPKey returns the rate limit key of a client IP. Each IPv4 address has its own, also when it is mapped into IPv6. IPv6
-// addresses share one for each /64, which is what one customer usually has. All invalid addresses share "unknown".
-func IPKey(a netip.Addr) string {
-	a = a.Unmap().WithZone("")
-	if !a.IsValid() {
-		return "unknown"
-	}
-	if a.Is4() {
-		return a.String()
-	}
-	prefix, err := a.Prefix(64)
-	if err != nil { // impossible for an IPv6 address
-		return a.String()
-	}
-	return prefix.String()
-}
+// IPKey is the client IP as limits count it: an IPv4 address by itself, an IPv6 address by its /64. All invalid addresses share
+// "unknown".
+func IPKey(a netip.Addr) string { return clientip.Key(a) }
 
 func perMinute(name string, requests, standard int) Limit {
 	if requests <= 0 {

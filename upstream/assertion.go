@@ -21,8 +21,11 @@ const (
 	// AssertionType is the header parameter typ of assertions. It distinguishes them from other tokens of the same key.
 	AssertionType = "gatehouse-assertion+jwt"
 
+	// DefaultAssertionTTL is how long an assertion is valid by default.
 	DefaultAssertionTTL = 30 * time.Second
-	MaxAssertionTTL     = 60 * time.Second
+
+	// MaxAssertionTTL is the longest time for which an assertion may be valid.
+	MaxAssertionTTL = 60 * time.Second
 
 	// ConnectAudience is the audience of all calls of the connection server to a data service.
 	ConnectAudience = "connect"

@@ -3,21 +3,12 @@ package oauth
 import (
 	"net/http"
 	"net/netip"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
-// peerAddress returns the peer's address, for IPv6 its /64, which is what a subscriber usually has.
+// peerAddress returns the rate limit key of the peer's address.
 func peerAddress(r *http.Request) string {
-	ap, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	ip := ap.Addr().Unmap().WithZone("")
-	if ip.Is4() {
-		return ip.String()
-	}
-	prefix, err := ip.Prefix(64)
-	if err != nil {
-		return ip.String()
-	}
-	return prefix.String()
+	ap, _ := netip.ParseAddrPort(r.RemoteAddr) // the zero Addr if it is not one
+	return clientip.Key(ap.Addr())
 }

@@ -468,7 +468,7 @@ func TestPeerAddresses(t *testing.T) {
 	t.Parallel()
 	for remote, want := range map[string]string{
 		"192.0.2.7:1234": "192.0.2.7", "[2001:db8:1:2:3::4]:80": "2001:db8:1:2::/64", "[::ffff:192.0.2.7]:80": "192.0.2.7",
-		"[fe80::1%eth0]:80": "fe80::/64", "@": "@",
+		"[fe80::1%eth0]:80": "fe80::/64", "@": "unknown",
 	} {
 		require.Equal(t, want, oauth.PeerAddress(&http.Request{RemoteAddr: remote}))
 	}

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/text/collate"
 	"golang.org/x/text/language"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
 // Limits of attempts per sliding window. They are checked before passwords.
@@ -82,7 +84,7 @@ func (a attempts) signIn(ctx context.Context, email string, addr netip.Addr, dev
 		return attempt{}, 0, err
 	}
 	// The address first: attempts denied to it do not count against the account.
-	if _, wait, err = a.allow(ctx, "sign-in:address:"+addressKey(addr), attemptsPerAddress, attemptsWindow); err != nil || wait > 0 {
+	if _, wait, err = a.allow(ctx, "sign-in:address:"+clientip.Key(addr), attemptsPerAddress, attemptsWindow); err != nil || wait > 0 {
 		return attempt{}, wait, err
 	}
 	if known {
@@ -152,18 +154,4 @@ func accountDigest(email string) string {
 	}, norm.NFKD.String(folded))
 	var b collate.Buffer
 	return digest(string(collate.New(language.Und, collate.Loose).KeyFromString(&b, folded)))[:32]
-}
-
-// addressKey is the sender: one IPv4 address, or the /64 that a customer of a network usually has.
-func addressKey(addr netip.Addr) string {
-	addr = addr.Unmap().WithZone("")
-	if !addr.IsValid() {
-		return "unknown"
-	}
-	if addr.Is6() {
-		if p, err := addr.Prefix(64); err == nil {
-			return p.String()
-		}
-	}
-	return addr.String()
 }
