@@ -217,7 +217,7 @@ func TestAKeyInVaultLivesFromIssueToRevocation(t *testing.T) {
 		requireNowhere(t, o.stdout+o.stderr, first.PrivateKey)
 		requireSoon(t, http.StatusOK, second.caller(), g)
 		require.Equal(t, http.StatusOK, first.caller().Get(t, g.URL, "/api/v1/me").Status, "both are good for the grace time")
-		w.keys.run(t, "rotate", first.PublicKey, "--grace", "1h").requireError(t, "previous secret is still valid")
+		w.keys.run(t, "rotate", first.PublicKey, "--grace", "1h").requireError(t, "grace period of the last rotation has not ended")
 
 		var list []issued
 		o = w.keys.json(t, &list, "list")
