@@ -209,7 +209,7 @@ func TestEventsAreHeldToTheContractWhateverTheDataServiceSends(t *testing.T) {
 		ids = append(ids, id[35:])
 	}
 	require.Equal(t, []string{"4", "6"}, ids)
-	requireLogged(t, g, "records of another business")
+	requireLogged(t, g, "removed cross-tenant records")
 }
 
 func TestAnotherBusinesssRecordStopsTheWholeList(t *testing.T) {
