@@ -25,7 +25,7 @@ type connectTransport struct {
 	asserter *upstream.Asserter // nil: no assertion
 	maxSize  int64              // of a response, in bytes
 
-	// server is a placeholder for Caddy's selection policies and replacer, which need a server.
+	// server is empty. Caddy's selection policies and replacer need one in the request's context.
 	server caddyhttp.Server
 }
 

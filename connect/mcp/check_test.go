@@ -219,7 +219,7 @@ func TestInvalidFieldTagIsAnError(t *testing.T) {
 	}
 	require.ErrorContains(t, (&tool{
 		function: handle(func(context.Context, *toolCall, struct{}) (struct{}, error) { return struct{}{}, nil }), arguments: naming("a", "b"),
-	}).prepare(), `there is no argument "id"`)
+	}).prepare(), `unknown argument "id"`)
 }
 
 // BenchmarkOutputCheck checks 25 contacts, by their type and by the schema in JSON.

@@ -86,7 +86,7 @@ func (t *tool) prepare() error {
 	}
 	for name, description := range t.arguments {
 		if t.in.Properties[name] == nil {
-			return fmt.Errorf("there is no argument %q", name)
+			return fmt.Errorf("unknown argument %q", name)
 		}
 		t.in.Properties[name].Description = description
 	}
