@@ -90,7 +90,7 @@ test: packages modules test-servers clients verify lint vet fuzz-short compiled 
 
 .PHONY: unit
 unit: packages test-servers clients ## only the tests (TEST_PACKAGES=./ratelimit/... TEST_FLAGS="-race -run TestX")
-	@cd $(ROOT) && go build -buildvcs=false -o $(CACHE_BIN)/testreport ./internal/testreport
+	@cd $(ROOT) && go build -buildvcs=false -o $(CACHE_BIN)/testreport ./internal/test/testreport
 	@cd $(ROOT) && $(GO_BUILD) -o $(CACHE_BIN)/gatehouse-test ./cmd/gatehouse
 	@cd $(ROOT) && CGO_ENABLED=1 GATEHOUSE_TEST_BINARY=$(CACHE_BIN)/gatehouse-test $(CACHE_BIN)/testreport \
 		$(addprefix -module ,$(TESTED_MODULES)) $(addprefix -first ,$(SLOW_PACKAGES)) -- $(TEST_FLAGS) $(TEST_PACKAGES)
@@ -185,7 +185,7 @@ modules: ## download the Go modules that every module of the repository needs, w
 .PHONY: test-servers
 test-servers: ## build the Vault server for the tests into .cache/bin, once
 	@echo "the Vault server for the tests (built once, which takes a few minutes):"
-	@cd $(ROOT) && $(SHARED) go run ./internal/vaulttest/ensure
+	@cd $(ROOT) && $(SHARED) go run ./internal/test/vaulttest/ensure
 
 .PHONY: clients
 clients: packages $(CLIENTS)/node_modules/.package-lock.json ## install the other people's clients that the connection server is tested with, where their lock file has changed

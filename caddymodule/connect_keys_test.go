@@ -21,9 +21,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
-	"github.com/gatehouse-gateway/gatehouse/internal/losttest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
-	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
 // countedStore counts the look-ups of a store, and fails them or its changes where a test wants it to.

@@ -19,8 +19,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
-	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // BenchmarkRequest counts the allocations of the whole path of one signed request: Caddy's server, the gateway with a real

@@ -16,8 +16,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
-	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

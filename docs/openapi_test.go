@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gatehouse-gateway/gatehouse/docs"
-	"github.com/gatehouse-gateway/gatehouse/internal/openapitest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/openapitest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
-	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
 // The documented way by hand (authsigner/testdata/README.md): nothing but a shell, openssl and curl.

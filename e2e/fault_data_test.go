@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
 // dataService is a data service that a test breaks and mends while it runs, at one address.

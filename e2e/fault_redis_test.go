@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
-	"github.com/gatehouse-gateway/gatehouse/internal/linktest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/linktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
-	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
 // field is one header line, or pseudo-header, as it goes over the wire.

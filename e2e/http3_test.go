@@ -23,7 +23,7 @@ import (
 	"github.com/quic-go/quic-go/quicvarint"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
 // apiHost is the host that raw requests name.

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
-	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
-	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
 // malformed are requests that HTTP/1.1 itself refuses, or that no client library sends; each with a canary where the

@@ -34,8 +34,8 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
-	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
-	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
 // wireVector is a published test vector (authsigner/testdata/README.md).

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
 // backends starts data services that count what they receive.

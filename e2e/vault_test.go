@@ -19,10 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
-	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
-	"github.com/gatehouse-gateway/gatehouse/internal/linktest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
-	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/linktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 

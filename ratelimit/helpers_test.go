@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/linktest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/linktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // realEnvironment has a real Redis and real connections.

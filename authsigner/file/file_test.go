@@ -19,7 +19,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
-	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 )
 
 // envHelper makes the test binary another process that changes the file which it names.

@@ -20,8 +20,8 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
-	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
-	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

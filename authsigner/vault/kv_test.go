@@ -17,7 +17,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
-	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
 func TestKeysAreManagedInEitherVersionOfKV(t *testing.T) {

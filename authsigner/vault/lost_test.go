@@ -13,8 +13,8 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
-	"github.com/gatehouse-gateway/gatehouse/internal/losttest"
-	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
 // newLossyBench is a bench whose source reaches Vault through a handler that loses responses.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
-	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
 // keepLooking looks testKey up all the time until stop is called, which returns how often, and the first error.

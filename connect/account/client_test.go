@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
-	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 )
 
 func TestMain(m *testing.M) {

@@ -18,8 +18,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
-	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // patience is how long tests wait for what comes by itself.

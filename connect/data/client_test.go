@@ -17,7 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
-	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 )
 
 func TestMain(m *testing.M) {

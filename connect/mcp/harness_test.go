@@ -29,8 +29,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
-	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
-	"github.com/gatehouse-gateway/gatehouse/internal/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
 )
 
 // The eras of the protocol.

@@ -14,8 +14,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
-	"github.com/gatehouse-gateway/gatehouse/internal/losttest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // flow is a change, made by one call.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // busiest is how many calls a connection can make within [mcp.IdempotencyWindow]: its rate of ten minutes, and a burst.

@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
-	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
 
 func TestConnectionEndsWithItsAccount(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
-	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
 
 // BenchmarkAuthenticate is what every tool call pays: one round trip to a Redis on loopback.

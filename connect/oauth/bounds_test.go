@@ -13,8 +13,8 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
-	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // longest is the largest redirect URI.

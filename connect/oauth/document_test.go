@@ -25,7 +25,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
-	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
 
 // site is a client's web site that serves metadata documents for whatever host is asked for.

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
-	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
 
 func limit(n int, period time.Duration) redis_rate.Limit {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
-	"github.com/gatehouse-gateway/gatehouse/internal/losttest"
-	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
 
 // flow is a connection on its way, with everything that its steps need.

@@ -18,9 +18,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
-	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
-	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 const issuer = "https://gateway.example.com"

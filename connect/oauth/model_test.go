@@ -19,8 +19,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
-	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // rules is what OAuth 2.1 and docs/connect.md say of one connection.

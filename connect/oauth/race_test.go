@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
-	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
 
 const racers = 20

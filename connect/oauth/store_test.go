@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
-	"github.com/gatehouse-gateway/gatehouse/internal/oauthtest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // dump reads everything that is in a Redis.

@@ -30,8 +30,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
-	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // shared is one Redis for all tests: each has a prefix of its own.

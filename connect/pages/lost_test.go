@@ -11,7 +11,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
-	"github.com/gatehouse-gateway/gatehouse/internal/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
 )
 
 // Whichever reply of Redis is lost, what the page says was done is done, once, and the audit log says so once.

@@ -17,7 +17,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // patience is how long tests wait for what ends by itself.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
 // driverPatience bounds a whole driver, which is many calls and a process or two, on a machine that is busy with others.

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
 // publicAddress is one that a gateway would fetch from. The tests that use it have a network of their own, in which it is

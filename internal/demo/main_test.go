@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 )
 
 // testNow is the present of the tests: a Wednesday in September.

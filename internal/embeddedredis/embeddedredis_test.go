@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/embeddedredis"
-	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 )
 
 func TestMain(m *testing.M) { os.Exit(leaktest.Check(m.Run())) }

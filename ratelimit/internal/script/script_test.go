@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/embeddedredis"
-	"github.com/gatehouse-gateway/gatehouse/internal/leaktest"
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -2,7 +2,7 @@
 // be stopped, killed, paused, sealed and restarted.
 //
 // The server is the module in the folder server, built once into the repository's .cache/bin (minutes, when cold;
-// `go run ./internal/vaulttest/ensure` does it beforehand). It starts in well under a second, with KV version 2 at
+// `go run ./internal/test/vaulttest/ensure` does it beforehand). It starts in well under a second, with KV version 2 at
 // kv/, KV version 1 at kv1/, transit/, and the sign-in methods approle, userpass, cert and kubernetes.
 //
 // No server outlives its test: the test's cleanup kills it, and the kernel does when the test's process is gone.
@@ -30,7 +30,7 @@ import (
 	"github.com/hashicorp/vault/api"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/porttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/porttest"
 )
 
 // patience bounds everything that a server of ours is waited for.

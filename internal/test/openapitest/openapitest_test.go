@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/openapitest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/openapitest"
 )
 
 const requestID = "9f4f2a52-6d8e-4c0b-9a35-0e6c1d1c7a10"

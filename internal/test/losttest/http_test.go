@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
 )
 
 func TestTheNthResponseIsLostAndItsRequestServed(t *testing.T) {

@@ -30,7 +30,7 @@ func Binary(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	source := filepath.Join(root, "internal", "vaulttest", "server")
+	source := filepath.Join(root, "internal", "test", "vaulttest", "server")
 	hash, err := hashSources(source)
 	if err != nil {
 		return "", err
@@ -76,7 +76,7 @@ func repository() (string, error) {
 		return "", err
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "internal", "vaulttest", "server", "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "internal", "test", "vaulttest", "server", "go.mod")); err == nil {
 			return dir, nil
 		}
 		parent := filepath.Dir(dir)

@@ -31,7 +31,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/porttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/porttest"
 )
 
 // ErrNoRedis says that redis-server is not installed.

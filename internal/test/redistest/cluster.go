@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/porttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/porttest"
 )
 
 const (

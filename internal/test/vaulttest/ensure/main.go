@@ -1,6 +1,6 @@
 // Command ensure builds the tests' Vault server, if it is not built yet, and prints where it is:
 //
-//	GATEHOUSE_VAULTTEST_BIN=$(go run ./internal/vaulttest/ensure) go test ./...
+//	GATEHOUSE_VAULTTEST_BIN=$(go run ./internal/test/vaulttest/ensure) go test ./...
 package main
 
 import (
@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
 func main() {

@@ -94,7 +94,6 @@ func inOrder(module string, first, args []string) []string {
 // go test could not be started, wrote something else than events, or failed without a failed package.
 func testModule(ctx context.Context, rep *report, dir string, args []string, stderr io.Writer) error {
 	failedBefore := rep.failed
-	//nolint:gosec // the arguments are those of whoever calls the tests
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Dir = dir
 	cmd.Stderr = stderr

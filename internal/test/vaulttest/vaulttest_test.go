@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/vaulttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
 func TestAPersistentServerKeepsItsSecretsThroughKillAndRestart(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // patience bounds what a test waits for. It is long because other tests want the processors too.

@@ -1,4 +1,4 @@
-module github.com/gatehouse-gateway/gatehouse/internal/vaulttest/server
+module github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest/server
 
 go 1.26.0
 
