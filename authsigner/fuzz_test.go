@@ -134,7 +134,7 @@ func FuzzVerifyOneState(f *testing.F) {
 				_, err := v.Verify(signedRequest(testKey, testSecret, "POST", q.target, q.body), q.target)
 				require.Equal(t, strings.Contains(q.target, "\n"), err != nil)
 				r := signedRequest(testKey, testSecret, "POST", q.target, append([]byte("a"), q.body...))
-				r.Body = readCloser{bytes.NewReader(q.body)}
+				r.Body = io.NopCloser(bytes.NewReader(q.body))
 				_, err = v.Verify(r, q.target)
 				require.Equal(t, authsigner.ErrInvalidCredentials, err)
 			}

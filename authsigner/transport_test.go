@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,7 +26,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // newGateway verifies what arrives below basePath and answers 200 with what it read, or 401 with the error.
 func newGateway(t *testing.T, basePath string, http2 bool) *httptest.Server {
 	t.Helper()
-	v := &authsigner.Verifier{Source: fixedSource{newCredential(nil)}}
+	v := &authsigner.Verifier{Source: sourceOf(newCredential(nil))}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Proto", r.Proto)
 		target, ok := strings.CutPrefix(r.RequestURI, basePath)
@@ -143,7 +144,7 @@ func TestTheCallersRequestIsNotChanged(t *testing.T) {
 		PublicKey: testKey, PrivateKey: testSecret,
 		Now: func() time.Time { return time.Unix(testClock, 999_999_999) },
 	}
-	closed := &closeCounter{Reader: strings.NewReader("body")}
+	closed := &bodySpy{Reader: strings.NewReader("body")}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.example.com/api/v1/jobs?a=b", closed)
 	require.NoError(t, err)
 	r.Header = http.Header{
@@ -196,7 +197,7 @@ func TestWhatCannotBeSignedIsNotSent(t *testing.T) {
 		"no private key": {func(s *authsigner.Transport, _ *http.Request) { s.PrivateKey = "" }, "private key must not be empty"},
 		"wrong base":     {func(s *authsigner.Transport, _ *http.Request) { s.BasePath = "/gw" }, "base path"},
 		"broken body": {func(_ *authsigner.Transport, r *http.Request) {
-			r.Body = &closeCounter{Reader: failingReader{broken}}
+			r.Body = &bodySpy{Reader: iotest.ErrReader(broken)}
 		}, "broken"},
 		"wrong length": {func(_ *authsigner.Transport, r *http.Request) { r.ContentLength = 3 }, "ContentLength"},
 	} {
@@ -209,14 +210,14 @@ func TestWhatCannotBeSignedIsNotSent(t *testing.T) {
 				}),
 				PublicKey: testKey, PrivateKey: testSecret,
 			}
-			body := &closeCounter{Reader: strings.NewReader("body")}
+			body := &bodySpy{Reader: strings.NewReader("body")}
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.example.com/api/v1/jobs", body)
 			require.NoError(t, err)
 			test.change(transport, r)
 			_, err = transport.RoundTrip(r) //nolint:bodyclose // there is no response
 			require.ErrorContains(t, err, test.want)
 			require.NotContains(t, err.Error(), testSecret)
-			closed, ok := r.Body.(*closeCounter)
+			closed, ok := r.Body.(*bodySpy)
 			require.True(t, ok)
 			require.Equal(t, 1, closed.closed, "a RoundTripper closes the body even if it fails")
 		})
