@@ -17,8 +17,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// The ways in which FuzzVerify lets a request be signed; without one of them a fuzzer would never see a signature that
-// is right.
+// How FuzzVerify signs a request. A fuzzer would never guess a valid signature.
 const (
 	signAsGiven   = iota // the fuzzer's own signature
 	signCurrent          // with the private key
@@ -41,9 +40,9 @@ const (
 	flagOtherKey // the server has the credential under another key
 )
 
-// FuzzVerify: what verifies is exactly what the reference implementation verifies, and every verdict is its verdict.
+// Every verdict is that of the reference implementation.
 func FuzzVerify(f *testing.F) {
-	// All of them are a test of their own; of so many seeds a short run would not reach the end.
+	// A third of the vectors, so that a short run gets beyond the seeds. TestVectorsAgreeWithVerify runs them all.
 	for i, v := range readVectors(f) {
 		if i%3 != 0 || v.BodyRepeat > 0 || len(v.Headers) != 3 {
 			continue
@@ -119,7 +118,7 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// FuzzVerifyOneState: a verification does not depend on those before it that used the same ready states.
+// A verification does not depend on earlier ones that used the same HMAC states.
 func FuzzVerifyOneState(f *testing.F) {
 	f.Add("/api/v1/me", []byte(nil), "/api/v1/jobs?page=1", []byte("body"))
 	f.Add("", []byte("a"), "a", []byte(""))
@@ -142,7 +141,7 @@ func FuzzVerifyOneState(f *testing.F) {
 	})
 }
 
-// FuzzValidPublicKey: the hand-written check is the documented pattern.
+// The hand-written check is the documented pattern.
 func FuzzValidPublicKey(f *testing.F) {
 	seeds := map[string]bool{}
 	for _, v := range readVectors(f) {
@@ -158,9 +157,8 @@ func FuzzValidPublicKey(f *testing.F) {
 	})
 }
 
-// FuzzDecodeCredential: whatever a store holds, a decoded credential has a secret that is one, an end for a previous
-// secret, ids that can be header values, and a record that decodes to the same again; and nobody verifies with an
-// empty secret.
+// A decoded credential has a secret that is not empty, an end for a previous secret, IDs that can be header values, and a
+// record that decodes to the same credential.
 func FuzzDecodeCredential(f *testing.F) {
 	for _, seed := range []map[string]any{
 		nil,
@@ -223,8 +221,7 @@ func FuzzDecodeCredential(f *testing.F) {
 	})
 }
 
-// FuzzTransport: whatever URL is called, the transport signs the target that net/http writes to the wire, so that the
-// verifier accepts it there; or else it refuses to send.
+// For any URL, the transport signs the target that net/http sends, or sends nothing.
 func FuzzTransport(f *testing.F) {
 	for _, v := range readVectors(f) {
 		f.Add("https://api.example.com"+v.Target, v.Method, v.body())
@@ -266,8 +263,8 @@ func FuzzTransport(f *testing.F) {
 	})
 }
 
-// FuzzSigningString: the signing string is timestamp, method, target and body with line feeds between, and can be read in
-// no other way as long as the method and the target hold none, which Verify sees to; nothing else has the same signature.
+// A signing string is unambiguous if neither method nor target contains a line feed, which Verify ensures. Requests that
+// differ have different signatures.
 func FuzzSigningString(f *testing.F) {
 	for _, v := range readVectors(f) {
 		f.Add(v.Clock, v.Method, v.Target, v.body(), "GET", meTarget, []byte(nil))

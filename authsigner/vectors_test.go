@@ -1,22 +1,18 @@
 package authsigner_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -131,6 +127,7 @@ func TestVectorsAreSignedAsTheySay(t *testing.T) {
 	}
 }
 
+// The tests in e2e send the vectors over the wire.
 func TestVectorsAgreeWithVerify(t *testing.T) {
 	t.Parallel()
 	for _, v := range readVectors(t) {
@@ -139,82 +136,6 @@ func TestVectorsAgreeWithVerify(t *testing.T) {
 			require.Equal(t, v.Verdict, v.verify(t, v.request()))
 		})
 	}
-}
-
-// TestVectorsAgreeWithVerifyOverTheWire sends each vector, byte for byte, to an http.Server that verifies r.RequestURI.
-func TestVectorsAgreeWithVerifyOverTheWire(t *testing.T) {
-	t.Parallel()
-	vectors := readVectors(t)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		i, err := strconv.Atoi(r.Header.Get("X-Vector"))
-		if err != nil || i < 0 || i >= len(vectors) {
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		cred, err := vectors[i].verifier().Verify(r, r.RequestURI)
-		w.Header().Set("X-Verdict", verdictOf(t, cred, err))
-	}))
-	t.Cleanup(server.Close)
-	for i, v := range vectors {
-		t.Run(v.Name, func(t *testing.T) {
-			t.Parallel()
-			verdict := sendRaw(t, server.Listener.Addr().String(), i, &v)
-			control := func(s string) bool {
-				return strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) && r != '\t' })
-			}
-			delivered := v
-			delivered.Headers = nil
-			broken := control(v.Method) || control(v.Target)
-			for _, h := range v.Headers {
-				value := strings.Trim(h[1], " \t") // HTTP drops spaces around a value
-				broken = broken || control(value)
-				delivered.Headers = append(delivered.Headers, [2]string{h[0], value})
-			}
-			if broken { // HTTP cannot carry it; net/http decides what to do with the attempt
-				require.NotContains(t, []string{verdictOK, verdictInactive}, verdict)
-				return
-			}
-			require.Equal(t, referenceVerdict(&delivered), verdict)
-		})
-	}
-}
-
-// sendRaw sends the vector over its own connection and returns the verdict, or "" if the server rejected the request.
-func sendRaw(t *testing.T, address string, i int, v *vector) string {
-	t.Helper()
-	conn, err := net.DialTimeout("tcp", address, time.Minute)
-	require.NoError(t, err)
-	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
-	var request bytes.Buffer
-	fmt.Fprintf(&request, "%s %s HTTP/1.1\r\nHost: api.example.com\r\nX-Vector: %d\r\n", v.Method, v.Target, i)
-	for _, h := range v.Headers {
-		fmt.Fprintf(&request, "%s: %s\r\n", h[0], h[1])
-	}
-	body := v.body()
-	switch {
-	case len(body) == 0:
-	case i%2 == 0:
-		fmt.Fprintf(&request, "Content-Length: %d\r\n", len(body))
-	default:
-		fmt.Fprintf(&request, "Transfer-Encoding: chunked\r\n")
-		body = []byte(fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body))
-	}
-	fmt.Fprintf(&request, "Connection: close\r\n\r\n")
-	request.Write(body)
-	written := make(chan struct{})
-	go func() { // a server that rejects early does not read the rest
-		defer close(written)
-		_, _ = conn.Write(request.Bytes())
-	}()
-	response, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: v.Method})
-	if err == nil {
-		defer response.Body.Close()
-	}
-	_ = conn.SetWriteDeadline(time.Now())
-	<-written
-	require.NoError(t, err)
-	return response.Header.Get("X-Verdict")
 }
 
 // request is the vector as net/http would deliver it.
