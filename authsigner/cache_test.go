@@ -413,6 +413,13 @@ func TestStaleUseCanBeDisabled(t *testing.T) {
 		b.requireFound(testKey)
 		pass(time.Second)
 		b.requireError(testKey, authsigner.ErrUnavailable)
+
+		b.src.set(func() { b.src.down = nil })
+		pass(time.Second)
+		b.requireFound(testKey)
+		b.src.set(func() { b.src.down = errSourceDown })
+		b.InvalidateAll()
+		b.requireError(testKey, authsigner.ErrUnavailable)
 	})
 }
 
@@ -748,7 +755,9 @@ func TestClockSetBackExtendsNoEntry(t *testing.T) {
 // steppedClock is the current time plus an offset, without the monotonic reading, which would hide the steps.
 type steppedClock struct{ offset atomic.Int64 }
 
-func (c *steppedClock) now() time.Time { return time.Now().Round(0).Add(time.Duration(c.offset.Load())) }
+func (c *steppedClock) now() time.Time {
+	return time.Now().Round(0).Add(time.Duration(c.offset.Load()))
+}
 
 func (c *steppedClock) step(to time.Duration) { c.offset.Store(int64(to)) }
 

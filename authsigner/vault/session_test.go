@@ -282,7 +282,7 @@ func TestReplacedSecretIDFileIsReadWhenTheOldOneExpires(t *testing.T) {
 	var file string
 	var proxy recorder
 	b := newBench(t, setup{
-		role:   map[string]any{"secret_id_num_uses": 1, "token_ttl": "8s", "token_max_ttl": "9s"},
+		role: map[string]any{"secret_id_num_uses": 1, "token_ttl": "8s", "token_max_ttl": "9s"},
 		change: func(s *vaulttest.Server, o *vault.Options) {
 			file = writeFile(t, "secret-id", s.SecretID(t, "gateway")+"\n")
 			o.Auth.AppRole.SecretID, o.Auth.AppRole.SecretIDFile = "", file
