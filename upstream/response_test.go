@@ -10,7 +10,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-func TestOnlyStatus200WithJSONIsAnAnswer(t *testing.T) {
+func TestOnlyStatus200WithJSONIsAccepted(t *testing.T) {
 	t.Parallel()
 	res := upstream.ByName("events")
 	for _, contentType := range []string{
@@ -46,7 +46,7 @@ func TestOnlyStatus200WithJSONIsAnAnswer(t *testing.T) {
 		upstream.CheckHead(res, 404, nil).Error())
 }
 
-func TestAServiceMayAskCallersToComeBackLater(t *testing.T) {
+func TestRetryAfterIsForwardedWithinBounds(t *testing.T) {
 	t.Parallel()
 	now := testClock()
 	for value, want := range map[string]time.Duration{
@@ -84,7 +84,7 @@ func TestAServiceMayAskCallersToComeBackLater(t *testing.T) {
 	}
 }
 
-func TestNoBannerCookieOrAddressOfAServiceTravelsBack(t *testing.T) {
+func TestHeadersOfDataServicesAreRemoved(t *testing.T) {
 	t.Parallel()
 	h := http.Header{}
 	for _, name := range []string{
@@ -103,7 +103,7 @@ func TestNoBannerCookieOrAddressOfAServiceTravelsBack(t *testing.T) {
 	require.Equal(t, http.Header{"X-Request-Id": {"own"}}, own)
 }
 
-func TestAnnouncementsOfAnEndTravelBack(t *testing.T) {
+func TestDeprecationAndSunsetAreForwarded(t *testing.T) {
 	t.Parallel()
 	h := http.Header{"Deprecation": {"@1688169599"}, "Sunset": {"Sat, 31 Dec 2028 23:59:59 GMT"}}
 	out := http.Header{}
