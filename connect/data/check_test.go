@@ -309,6 +309,8 @@ func (a *attempts) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	res, err := canned{[]byte(next.body)}.RoundTrip(r)
 	res.StatusCode = next.status
+	res.Header.Set("Retry-After", "7")
+	res.Header.Set("Location", "http://127.0.0.1:1/")
 	return res, err
 }
 
@@ -324,43 +326,54 @@ func TestOneDeadlineCoversBothAttempts(t *testing.T) {
 	require.WithinRange(t, transport.deadlines[0], began.Add(time.Hour), time.Now().Add(time.Hour))
 }
 
-func TestRetriedWriteStaysUncertain(t *testing.T) {
+// A write whose first attempt was lost stays uncertain unless the response to the second proves that nothing was done.
+func TestErrorsOfWritesAreMapped(t *testing.T) {
 	t.Parallel()
+	const uncertain, retried, never = "uncertain", "uncertain after a retry", "certain"
 	for _, test := range []struct {
-		status    int
-		code      string
-		kind      error
-		uncertain bool
+		status int
+		body   string // or a code
+		kind   error
+		done   string
 	}{
-		// The key was looked for and not found: the first attempt did nothing.
-		{404, "NOT_FOUND", data.ErrNotFound, false},
-		{409, "CONFLICT", data.ErrConflict, false},
-		{412, "VERSION_MISMATCH", data.ErrVersion, false},
-		{422, "INVALID", data.ErrInvalid, false},
-		// The service did not come to that.
-		{401, "UNAUTHORIZED", data.ErrRefused, true},
-		{403, "UNKNOWN_ACCOUNT", data.ErrNoAccount, true},
-		{403, "FORBIDDEN", data.ErrForbidden, true},
-		{429, "BUSY", data.ErrBusy, true},
-		{422, "IDEMPOTENCY_KEY_REUSED", data.ErrKeyReused, true},
-		{404, "", data.ErrUnexpected, true},
-		{503, "", data.ErrUnavailable, true},
+		{404, "NOT_FOUND", data.ErrNotFound, never},
+		{409, "CONFLICT", data.ErrConflict, never},
+		{412, "VERSION_MISMATCH", data.ErrVersion, never},
+		{422, "INVALID", data.ErrInvalid, never},
+		{400, "INVALID_REQUEST", data.ErrInvalid, never},
+		{413, "BODY_TOO_LARGE", data.ErrInvalid, never},
+		// The service did not come to looking for the key.
+		{422, "IDEMPOTENCY_KEY_REUSED", data.ErrKeyReused, retried},
+		{403, "FORBIDDEN", data.ErrForbidden, retried},
+		{403, "UNKNOWN_ACCOUNT", data.ErrNoAccount, retried},
+		{403, `<html>a proxy's</html>`, data.ErrRefused, retried},
+		{401, "UNAUTHORIZED", data.ErrRefused, retried},
+		{405, "METHOD_NOT_ALLOWED", data.ErrUnexpected, retried},
+		{404, `no such page`, data.ErrUnexpected, retried},
+		{404, `{"error":"x","code":""}`, data.ErrUnexpected, retried},
+		{429, "BUSY", data.ErrBusy, retried},
+		{500, "INTERNAL", data.ErrUnavailable, uncertain},
+		{503, `down`, data.ErrUnavailable, uncertain},
+		{503, `{"error":"x","code":""}`, data.ErrUnavailable, uncertain},
+		{504, `slow`, data.ErrTimeout, uncertain},
+		{302, ``, data.ErrUnexpected, uncertain}, // what a redirect was made for may have been done
 	} {
-		for _, first := range []string{"lost", "received"} {
-			t.Run(fmt.Sprintf("%d %s %s", test.status, test.code, first), func(t *testing.T) {
+		body := test.body
+		if strings.ToUpper(body) == body && body != "" {
+			body = `{"error":"x","code":"` + body + `"}`
+		}
+		for _, lost := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d %s, first lost %t", test.status, test.body, lost), func(t *testing.T) {
 				t.Parallel()
-				refused := step{test.status, `{"error":"x","code":"` + test.code + `"}`}
-				steps := []step{{}, refused}
-				if first == "received" {
-					steps = steps[1:]
+				transport := &attempts{steps: []step{{}, {test.status, body}, {test.status, body}}}
+				if !lost {
+					transport.steps = transport.steps[1:]
 				}
-				if test.status == 503 {
-					steps = append(steps, refused)
-				}
-				c, _ := serve(t, nil, func(o *data.Options) { o.Transport = &attempts{steps: steps} })
+				c, _ := serve(t, nil, func(o *data.Options) { o.Transport = transport })
 				_, err := c.UpdateContact(t.Context(), caller(), data.Write{Key: "k"}, 7, data.Patch{})
 				e := requireError(t, err, test.kind)
-				require.Equal(t, test.uncertain && (first == "lost" || test.status == 503), e.Uncertain)
+				require.Equal(t, test.done == uncertain || test.done == retried && lost, e.Uncertain)
+				require.Equal(t, 7*time.Second, e.RetryAfter)
 			})
 		}
 	}

@@ -168,45 +168,6 @@ func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessageSnippet("ALARM").Len())
 }
 
-func TestErrorResponsesAreMapped(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		status int
-		body   string
-		kind   error
-		unsure bool
-	}{
-		{404, `{"error":"x","code":"NOT_FOUND"}`, data.ErrNotFound, false},
-		{404, `no such page`, data.ErrUnexpected, false},
-		{409, `{"error":"x","code":"CONFLICT"}`, data.ErrConflict, false},
-		{412, `{"error":"x","code":"VERSION_MISMATCH"}`, data.ErrVersion, false},
-		{422, `{"error":"x","code":"INVALID"}`, data.ErrInvalid, false},
-		{400, `{"error":"x","code":"INVALID_REQUEST"}`, data.ErrInvalid, false},
-		{413, `{"error":"x","code":"BODY_TOO_LARGE"}`, data.ErrInvalid, false},
-		{422, `{"error":"x","code":"IDEMPOTENCY_KEY_REUSED"}`, data.ErrKeyReused, false},
-		{403, `{"error":"x","code":"FORBIDDEN"}`, data.ErrForbidden, false},
-		{403, `{"error":"x","code":"UNKNOWN_ACCOUNT"}`, data.ErrNoAccount, false},
-		{403, `<html>a proxy's</html>`, data.ErrRefused, false},
-		{401, `{"error":"x","code":"UNAUTHORIZED"}`, data.ErrRefused, false},
-		{405, `{"error":"x","code":"METHOD_NOT_ALLOWED"}`, data.ErrUnexpected, false},
-		{429, `{"error":"x","code":"BUSY"}`, data.ErrBusy, false},
-		{500, `{"error":"x","code":"INTERNAL"}`, data.ErrUnavailable, true},
-		{503, `down`, data.ErrUnavailable, true},
-		{504, `slow`, data.ErrTimeout, true},
-		{302, ``, data.ErrUnexpected, true}, // what a redirect was made for may have been done
-	} {
-		c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Retry-After", "7")
-			w.Header().Set("Location", "http://127.0.0.1:1/")
-			says(test.status, test.body)(w, r)
-		})
-		_, err := c.CreateContact(t.Context(), caller(), data.Write{Key: "k"}, data.Patch{})
-		e := requireError(t, err, test.kind)
-		require.Equal(t, test.unsure, e.Uncertain, "%+v", test)
-		require.Equal(t, 7*time.Second, e.RetryAfter)
-	}
-}
-
 func TestErrorTextIsLimited(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ details, want int }{
