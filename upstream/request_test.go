@@ -59,33 +59,30 @@ func TestForgedAndCredentialHeadersAreRemoved(t *testing.T) {
 func TestInvalidValuesOfForwardedHeadersAreRemoved(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 513)
-	for _, h := range []http.Header{
-		{"User-Agent": {"a", "b"}},
-		{"User-Agent": {}},
-		{"User-Agent": nil},
-		{"User-Agent": {long[:257]}},
-		{"User-Agent": {"a\r\nX-Business-Id: b2"}},
-		{"User-Agent": {"a\x00"}},
-		{"User-Agent": {"a\tb"}},
-		{"User-Agent": {"n\xe4"}},
-		{"User-Agent": {"ä"}},
-		{"Accept-Language": {"sv", "en"}},
-		{"Accept-Language": {long}},
-		{"Traceparent": {traceparent, traceparent}},
-		{"Traceparent": {"01" + traceparent[2:]}},
-		{"Traceparent": {strings.ToUpper(traceparent)}},
-		{"Traceparent": {traceparent + "-x"}},
-		{"Traceparent": {traceparent[:54]}},
-		{"Traceparent": {strings.Replace(traceparent, "-", "_", 1)}},
-		{"Traceparent": {"00-00000000000000000000000000000000-00f067aa0ba902b7-01"}},
-		{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01"}},
-		{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e473g-00f067aa0ba902b7-01"}},
-		{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0x"}},
-		{"Tracestate": {"a=1"}}, // without a parent it says nothing
+	for name, invalid := range map[string][][]string{
+		"User-Agent": {
+			{"a", "b"}, {}, nil, {long[:257]}, {"a\r\nX-Business-Id: b2"}, {"a\x00"}, {"a\tb"}, {"n\xe4"}, {"ä"},
+		},
+		"Accept-Language": {{"sv", "en"}, {long}},
+		"Traceparent": {
+			{traceparent, traceparent},
+			{"01" + traceparent[2:]},
+			{strings.ToUpper(traceparent)},
+			{traceparent + "-x"},
+			{traceparent[:54]},
+			{strings.Replace(traceparent, "-", "_", 1)},
+			{"00-00000000000000000000000000000000-00f067aa0ba902b7-01"},
+			{"00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01"},
+			{"00-4bf92f3577b34da6a3ce929d0e0e473g-00f067aa0ba902b7-01"},
+			{"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0x"},
+		},
+		"Tracestate": {{"a=1"}}, // without a Traceparent
 	} {
-		given := fmt.Sprint(h)
-		upstream.ScrubRequest(h)
-		require.Empty(t, h, given)
+		for _, values := range invalid {
+			h := http.Header{name: values}
+			upstream.ScrubRequest(h)
+			require.Empty(t, h, "%s: %q", name, values)
+		}
 	}
 	h := http.Header{"Traceparent": {traceparent}, "Tracestate": {long}}
 	upstream.ScrubRequest(h)
