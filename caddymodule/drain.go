@@ -148,10 +148,7 @@ func (h *Drain) Handle(ctx context.Context, _ caddy.Event) error {
 //	}
 func (h *Drain) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume the wrapper's name
-	if d.CountRemainingArgs() > 0 {
-		return d.Err("gatehouse_drain takes no arguments, only a block")
-	}
-	return parseBlock(d, "gatehouse_drain", map[string]option{"wait": durationOption("wait", &h.Wait)}, []string{"wait"})
+	return block("gatehouse_drain", duration("wait", &h.Wait)).parse(d)
 }
 
 // drainListener can stop accepting connections before its server is shut down: Accept then blocks until Close.

@@ -1,8 +1,6 @@
 package caddymodule
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
@@ -23,10 +21,12 @@ type Errors struct {
 	everything *endpoint
 }
 
+const errorsName = "gatehouse_errors"
+
 // CaddyModule returns the Caddy module information.
 func (*Errors) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
-		ID:  "http.handlers.gatehouse_errors",
+		ID:  "http.handlers." + errorsName,
 		New: func() caddy.Module { return new(Errors) },
 	}
 }
@@ -59,19 +59,10 @@ func raised(_ http.ResponseWriter, r *http.Request, _ *request) error {
 //	}
 func (h *Errors) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume the directive's name
-	if d.CountRemainingArgs() > 0 {
-		return d.Err("gatehouse_errors takes no arguments except a matcher")
+	if err := onlyMatcher(d); err != nil {
+		return err
 	}
-	return parseBlock(d, "gatehouse_errors", map[string]option{"docs": stringOption("docs", &h.Docs)}, []string{"docs"})
-}
-
-// errorsRoute returns the error route that gatehouse_api adds to its site.
-func errorsRoute(docs string) (*caddyhttp.Subroute, error) {
-	raw, err := moduleJSON(&Errors{Docs: docs}, "gatehouse_errors")
-	if err != nil {
-		return nil, fmt.Errorf("building the error route: %w", err)
-	}
-	return &caddyhttp.Subroute{Routes: caddyhttp.RouteList{{HandlersRaw: []json.RawMessage{raw}}}}, nil
+	return parseBlock(d, errorsName, text("docs", &h.Docs))
 }
 
 func parseErrors(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
