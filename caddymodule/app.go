@@ -71,8 +71,13 @@ type CacheConfig struct {
 	// LoadTimeout limits one lookup, and so how long a request waits for the credential source. Default: 2s.
 	LoadTimeout caddy.Duration `json:"load_timeout,omitempty"`
 
-	// MaxEntries is the maximum number of cached credentials. Default: 100000.
+	// MaxEntries is the maximum number of cached credentials, and separately of keys cached as unknown. The least used are
+	// evicted. Default: 100000.
 	MaxEntries int `json:"max_entries,omitempty"`
+
+	// MaxLookups is the maximum number of concurrent lookups of uncached keys, and separately of cached ones. A client IP may
+	// cause an eighth of those of uncached keys. Default: 64.
+	MaxLookups int `json:"max_lookups,omitempty"`
 }
 
 // LimitsConfig configures the rate limits. In each field, zero means the default.
@@ -91,6 +96,10 @@ type LimitsConfig struct {
 	// OnOutage is what the gateway does while Redis is unavailable: "local" (each gateway enforces the limits on its
 	// own), "deny" (respond with 503) or "allow" (no limits). Default: local.
 	OnOutage string `json:"on_outage,omitempty"`
+
+	// MaxLocalWindows is the maximum number of keys, and separately of client IPs, whose recent requests a gateway remembers
+	// itself, to enforce their limits while Redis is unavailable. Default: 65536.
+	MaxLocalWindows int `json:"max_local_windows,omitempty"`
 
 	// Shadow reports requests over a limit in headers, logs and metrics instead of denying them. Default: false.
 	Shadow bool `json:"shadow,omitempty"`
@@ -148,9 +157,12 @@ func (a *App) Validate() error {
 	if l.PerKey < 0 || l.PerKey > ratelimit.MaxRequests || l.PerIP < 0 || l.PerIP > ratelimit.MaxRequests {
 		return fmt.Errorf("invalid limits: per_key and per_ip must be from 1 to %d requests per minute, or 0 for the default", ratelimit.MaxRequests)
 	}
+	if l.MaxLocalWindows < 0 {
+		return errors.New("invalid limits: max_local_windows must not be negative")
+	}
 	c := a.Cache
-	if c.TTL < 0 || c.NegativeTTL < 0 || c.RefreshBefore < 0 || c.StaleIfError < 0 || c.LoadTimeout < 0 || c.MaxEntries < 0 {
-		return errors.New("invalid cache: durations and max_entries must not be negative")
+	if c.TTL < 0 || c.NegativeTTL < 0 || c.RefreshBefore < 0 || c.StaleIfError < 0 || c.LoadTimeout < 0 || c.MaxEntries < 0 || c.MaxLookups < 0 {
+		return errors.New("invalid cache: durations, max_entries and max_lookups must not be negative")
 	}
 	return nil
 }

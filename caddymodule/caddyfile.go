@@ -195,12 +195,14 @@ func tlsFiles(name string, dst **TLSConfig) option {
 //	        stale_if_error <duration>
 //	        load_timeout   <duration>
 //	        max_entries    <n>
+//	        max_lookups    <n>
 //	    }
 //	    limits {
 //	        per_key   <n>
 //	        per_ip    <n>
 //	        algorithm exact|gcra
 //	        on_outage local|deny|allow
+//	        max_local_windows <n>
 //	        shadow
 //	    }
 //	    assertion <key files...> {
@@ -228,12 +230,14 @@ func parseAppOption(d *caddyfile.Dispenser, existing any) (any, error) {
 			duration("stale_if_error", &a.Cache.StaleIfError),
 			duration("load_timeout", &a.Cache.LoadTimeout),
 			number("max_entries", &a.Cache.MaxEntries),
+			number("max_lookups", &a.Cache.MaxLookups),
 		),
 		block("limits",
 			number("per_key", &a.Limits.PerKey),
 			number("per_ip", &a.Limits.PerIP),
 			choice("algorithm", &a.Limits.Algorithm, "exact", "gcra"),
 			choice("on_outage", &a.Limits.OnOutage, "local", "deny", "allow"),
+			number("max_local_windows", &a.Limits.MaxLocalWindows),
 			flag("shadow", &a.Limits.Shadow),
 		),
 		option{name: "assertion", parse: a.parseAssertion},

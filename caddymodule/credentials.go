@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,7 +137,7 @@ func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pool
 	p.cache, err = authsigner.NewCache(p.store, authsigner.CacheOptions{
 		TTL: time.Duration(c.TTL), NegativeTTL: time.Duration(c.NegativeTTL),
 		RefreshBefore: time.Duration(c.RefreshBefore), StaleIfError: time.Duration(c.StaleIfError),
-		LoadTimeout: time.Duration(c.LoadTimeout), MaxEntries: c.MaxEntries,
+		LoadTimeout: time.Duration(c.LoadTimeout), MaxEntries: c.MaxEntries, MaxLoads: c.MaxLookups,
 		OnEvent: func(e authsigner.CacheEvent) {
 			fields := []zap.Field{zap.String("public_key", e.PublicKey)}
 			if e.Kind == authsigner.CacheUnavailable || e.Kind == authsigner.CacheAvailable {
@@ -151,7 +150,7 @@ func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pool
 		return fmt.Errorf("creating the credential cache: %w", err)
 	}
 	cache.Store(p.cache)
-	p.lookups = newLookupLimiter(cmp.Or(time.Duration(c.LoadTimeout), authsigner.DefaultLoadTimeout))
+	p.lookups = newLookupLimiter(c)
 	if r != nil {
 		p.listen = listenForInvalidations(r.client, p.cache, func(kind string, err error) {
 			p.sink.credentialEvent(zap.WarnLevel, kind, err)

@@ -30,7 +30,7 @@ type pooledLimiter struct {
 }
 
 func acquireLimiter(r *pooledRedis, c LimitsConfig, timeout time.Duration) (*pooledLimiter, error) {
-	key, err := poolKey(r.key, c.Algorithm, c.OnOutage, timeout)
+	key, err := poolKey(r.key, c.Algorithm, c.OnOutage, c.MaxLocalWindows, timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func acquireLimiter(r *pooledRedis, c LimitsConfig, timeout time.Duration) (*poo
 		p := &pooledLimiter{key: key}
 		limiter, err := ratelimit.New(r.client, ratelimit.Options{
 			Algorithm: ratelimit.Algorithm(c.Algorithm), OnOutage: ratelimit.Policy(c.OnOutage),
-			Prefix: limiterPrefix, Timeout: timeout, OnEvent: p.event,
+			Prefix: limiterPrefix, Timeout: timeout, MaxEntries: c.MaxLocalWindows, OnEvent: p.event,
 		})
 		if err != nil {
 			return nil, err

@@ -35,7 +35,7 @@ func newTransport(o Options) (*http.Transport, error) {
 		TLSClientConfig:       config,
 		TLSHandshakeTimeout:   o.Timeout,
 		TLSNextProto:          map[string]func(string, *tls.Conn) http.RoundTripper{},
-		MaxIdleConnsPerHost:   64,
+		MaxIdleConnsPerHost:   1024, // the caller limits concurrent requests
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
 	}, nil
