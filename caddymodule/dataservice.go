@@ -395,7 +395,7 @@ type exchangeError struct{ err error }
 
 func (e *exchangeError) Error() string {
 	for _, known := range []error{
-		io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, errUpstreamTimeout,
+		io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded,
 		upstream.ErrResponseHeaderTooLarge, upstream.ErrUnexpectedInformational, upstream.ErrResponseHeaderTimeout,
 	} {
 		if errors.Is(e.err, known) {
