@@ -376,7 +376,7 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 	start = time.Now()
 	err = req.op.service.do(out, start.Add(time.Duration(h.Timeout)), &x.response)
 	req.upstreamTime = time.Since(start)
-	h.metrics.called(req.op.resource.Name, req.upstreamTime)
+	h.metrics.upstreamDuration.WithLabelValues(req.op.resource.Name).Observe(req.upstreamTime.Seconds())
 	if err != nil && r.Context().Err() != nil {
 		return fmt.Errorf("%w: %w", errClientGone, context.Cause(r.Context()))
 	} else if err != nil {
@@ -489,17 +489,17 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	}
 	switch key, named := namedKey(r); {
 	case req.credential != nil:
-		group, req.bucket[0] = h.app.limits.key(req.credential)
+		group, req.bucket[0] = h.app.Limits.forKey(req.credential)
 		buckets = req.bucket[:]
 	case named:
 		group, buckets = ratelimit.ForUnverified(key, ratelimit.IPKey(req.clientIP))
 	default:
-		group, req.bucket[0] = h.app.limits.address(req.clientIP)
+		group, req.bucket[0] = h.app.Limits.forIP(req.clientIP)
 		buckets = req.bucket[:]
 	}
 	res, err := h.app.limiter.Allow(ctx, group, buckets...)
 	req.limited = true
-	h.metrics.authenticated(req.authResult())
+	h.metrics.authentications.WithLabelValues(req.authResult()).Inc()
 	if err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w: %w", errClientGone, context.Cause(ctx))
@@ -516,16 +516,17 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 
 // deny returns the error of a request over its limit. In shadow mode it reports the request and returns nil.
 func (h *API) deny(w http.ResponseWriter, req *apiRequest, res ratelimit.Result) error {
+	limit := res.Tightest().Limit.Name
 	res.SetHeaders(w.Header(), time.Now())
 	if h.app.Limits.Shadow {
 		w.Header().Del("Retry-After") // the request is served
-		h.metrics.shadowed(res)
+		h.metrics.shadow.WithLabelValues(limit).Inc()
 		if e := h.logger.Check(zap.InfoLevel, "rate limit exceeded, not enforced in shadow mode"); e != nil {
-			e.Write(zap.String("request_id", req.id()), zap.String("limit", res.Tightest().Limit.Name))
+			e.Write(zap.String("request_id", req.id()), zap.String("limit", limit))
 		}
 		return nil
 	}
-	return &rateLimitedError{retryAfter: res.RetryAfter, limit: res.Tightest().Limit.Name}
+	return &rateLimitedError{retryAfter: res.RetryAfter, limit: limit}
 }
 
 // clientGone reports whether the client closed the connection before it was authenticated. net/http cancels the request's

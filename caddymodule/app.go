@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -43,9 +42,8 @@ type App struct {
 	metrics     *metrics
 	redis       *pooledRedis
 	credentials *pooledCredentials
-	limiter     ratelimit.Limiter
-	pooledLimit *pooledLimiter
-	limits      limits
+	limiter     *pooledLimiter
+	acquired    []string // keys in resources
 	asserter    *upstream.Asserter
 	sink        *sink
 	oldSinks    [2]*sink                   // the sinks of credentials and limits that this app's sink has replaced
@@ -122,32 +120,29 @@ func (a *App) Provision(ctx caddy.Context) error {
 	}
 	a.metrics = m
 	a.sink = &sink{logger: a.logger, metrics: m}
-	repl := caddy.NewReplacer()
 
 	if a.Redis != nil {
-		if a.redis, err = acquireRedis(a.Redis, repl); err != nil {
+		if err := a.acquireRedis(); err != nil {
 			return fmt.Errorf("setting up redis: %w", err)
 		}
-		if a.pooledLimit, err = acquireLimiter(a.redis, a.Limits, time.Duration(a.Redis.Timeout)); err != nil {
+		if err := a.acquireLimiter(); err != nil {
 			return fmt.Errorf("setting up limits: %w", err)
 		}
-		a.limiter = a.pooledLimit.limiter
 	}
 	if a.CredentialsRaw != nil {
 		source, err := loadSource(ctx, a)
 		if err != nil {
 			return err
 		}
-		if a.credentials, err = acquireCredentials(source, a.Cache, a.redis); err != nil {
+		if err := a.acquireCredentials(source); err != nil {
 			return fmt.Errorf("setting up credentials: %w", err)
 		}
 	}
 	if a.Assertion != nil {
-		if a.asserter, err = a.Assertion.asserter(repl); err != nil {
+		if a.asserter, err = a.Assertion.asserter(caddy.NewReplacer()); err != nil {
 			return fmt.Errorf("setting up the hop assertion: %w", err)
 		}
 	}
-	a.limits = a.Limits.limits()
 	return nil
 }
 
@@ -172,8 +167,8 @@ func (a *App) Start() error {
 	if a.credentials != nil {
 		a.oldSinks[0] = a.credentials.sink.Swap(a.sink)
 	}
-	if a.pooledLimit != nil {
-		a.oldSinks[1] = a.pooledLimit.start(a.sink)
+	if a.limiter != nil {
+		a.oldSinks[1] = a.limiter.start(a.sink)
 	}
 	return nil
 }
@@ -185,16 +180,14 @@ func (a *App) Stop() error {
 	if a.credentials != nil {
 		a.credentials.sink.restore(a.sink, a.oldSinks[0])
 	}
-	if a.pooledLimit != nil {
-		a.pooledLimit.sink.restore(a.sink, a.oldSinks[1])
+	if a.limiter != nil {
+		a.limiter.sink.restore(a.sink, a.oldSinks[1])
 	}
 	return nil
 }
 
 // Cleanup releases the shared clients. It also runs after a Provision that failed, so it releases only what was acquired.
-func (a *App) Cleanup() error {
-	return errors.Join(a.credentials.release(), a.pooledLimit.release(), a.redis.release())
-}
+func (a *App) Cleanup() error { return a.release() }
 
 // appOf returns the app of the configuration that ctx belongs to.
 func appOf(ctx caddy.Context) (*App, error) {
@@ -209,42 +202,26 @@ func appOf(ctx caddy.Context) (*App, error) {
 	return app, nil
 }
 
-// activeApp returns the app of the running configuration. It is for the admin API and metrics: those of a configuration that
-// failed to load stay registered, but must report on the running one.
-func activeApp() (*App, error) {
-	mod, err := caddy.ActiveContext().AppIfConfigured(appName)
-	if err != nil {
-		return nil, fmt.Errorf("finding the app %q: %w", appName, err)
+// activeApp returns the app of the running configuration, or nil. It is for the admin API and metrics: those of a configuration
+// that failed to load stay registered, but must report on the running one.
+func activeApp() *App {
+	mod, _ := caddy.ActiveContext().AppIfConfigured(appName) //nolint:errcheck // it is not configured
+	app, _ := mod.(*App)
+	return app
+}
+
+// forKey returns the rate limit key of an authenticated caller.
+func (c *LimitsConfig) forKey(cred *authsigner.Credential) (string, ratelimit.Bucket) {
+	requests := c.PerKey
+	if cred.Limit > 0 {
+		requests = min(cred.Limit, ratelimit.MaxRequests)
 	}
-	app, ok := mod.(*App)
-	if !ok {
-		return nil, fmt.Errorf("finding the app %q: it is a %T", appName, mod)
-	}
-	return app, nil
+	return ratelimit.ForKey(cred.PublicKey, ratelimit.KeyLimit(requests))
 }
 
-// limits maps callers to rate limit keys.
-type limits struct {
-	perKey     int
-	perAddress ratelimit.Limit
-}
-
-func (c LimitsConfig) limits() limits {
-	return limits{perKey: c.PerKey, perAddress: ratelimit.IPLimit(c.PerIP)}
-}
-
-// key returns the rate limit key of an authenticated caller.
-func (l *limits) key(c *authsigner.Credential) (string, ratelimit.Bucket) {
-	requests := l.perKey
-	if c.Limit > 0 {
-		requests = min(c.Limit, ratelimit.MaxRequests)
-	}
-	return ratelimit.ForKey(c.PublicKey, ratelimit.KeyLimit(requests))
-}
-
-// address returns the rate limit key of a request without a public key.
-func (l *limits) address(a netip.Addr) (string, ratelimit.Bucket) {
-	return ratelimit.ForIP(ratelimit.IPKey(a), l.perAddress)
+// forIP returns the rate limit key of a request without a public key.
+func (c *LimitsConfig) forIP(ip netip.Addr) (string, ratelimit.Bucket) {
+	return ratelimit.ForIP(ratelimit.IPKey(ip), ratelimit.IPLimit(c.PerIP))
 }
 
 // Interface guards

@@ -51,24 +51,6 @@ type SourceEvent struct {
 	Changed []string
 }
 
-// sink is the logger and the metrics of a configuration. Pooled resources outlive configurations, so they report to the sink
-// of the active one through a sinkRef.
-type sink struct {
-	logger  *zap.Logger
-	metrics *metrics
-	stopped atomic.Bool // the configuration was stopped
-}
-
-// sinkRef points to the sink of the active configuration. It is nil before the first one starts.
-type sinkRef struct{ atomic.Pointer[sink] }
-
-// restore replaces the sink current by old, unless current has been replaced already or old's configuration was stopped.
-func (s *sinkRef) restore(current, old *sink) {
-	if old != nil && !old.stopped.Load() {
-		s.CompareAndSwap(current, old)
-	}
-}
-
 func (s *sinkRef) credentialEvent(level zapcore.Level, kind string, err error, fields ...zap.Field) {
 	out := s.Load()
 	if out == nil {
@@ -82,7 +64,6 @@ func (s *sinkRef) credentialEvent(level zapcore.Level, kind string, err error, f
 
 // pooledCredentials is an open credential source, its cache, and the subscription to invalidations.
 type pooledCredentials struct {
-	key     string
 	store   CredentialStore
 	cache   *authsigner.Cache
 	lookups *lookupLimiter
@@ -90,27 +71,20 @@ type pooledCredentials struct {
 	sink    sinkRef
 }
 
-func acquireCredentials(source CredentialSource, c CacheConfig, r *pooledRedis) (*pooledCredentials, error) {
-	redisKey := ""
-	if r != nil {
-		redisKey = r.key
+// acquireCredentials sets a.credentials.
+func (a *App) acquireCredentials(source CredentialSource) (err error) {
+	var r *RedisConfig
+	if a.redis != nil {
+		r = a.redis.config
 	}
-	key, err := poolKey(source.Settings(), c, redisKey)
-	if err != nil {
-		return nil, err
-	}
-	v, _, err := credentialsPool.LoadOrNew(key, func() (caddy.Destructor, error) {
-		p := &pooledCredentials{key: key}
-		if err := p.open(source, c, r); err != nil {
+	a.credentials, err = acquire(a, func() (*pooledCredentials, error) {
+		p := new(pooledCredentials)
+		if err := p.open(source, a.Cache, a.redis); err != nil {
 			return nil, errors.Join(err, p.Destruct())
 		}
 		return p, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	p, _ := v.(*pooledCredentials)
-	return p, nil
+	}, source.Settings(), a.Cache, r)
+	return err
 }
 
 func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pooledRedis) error {
@@ -171,9 +145,6 @@ func cacheEventLevel(kind authsigner.CacheEventKind) zapcore.Level {
 	}
 }
 
-// ready returns an error if new keys cannot be looked up.
-func (p *pooledCredentials) ready() error { return p.store.Ready() }
-
 // Destruct implements caddy.Destructor: the last configuration has released the credentials.
 func (p *pooledCredentials) Destruct() error {
 	p.listen.stop()
@@ -185,14 +156,6 @@ func (p *pooledCredentials) Destruct() error {
 		errs = append(errs, p.store.Close())
 	}
 	return errors.Join(errs...)
-}
-
-func (p *pooledCredentials) release() error {
-	if p == nil {
-		return nil
-	}
-	_, err := credentialsPool.Delete(p.key)
-	return err
 }
 
 // loadSource loads the app's credential source, without a cache.
