@@ -27,10 +27,6 @@ const (
 	defaultRetries      = 2
 	defaultTryDuration  = 5 * time.Second
 	defaultFailDuration = 10 * time.Second
-
-	// defaultIdleConns is the number of idle connections to keep for each address. Caddy's default is 32; above 32
-	// concurrent requests, connections would be opened and closed all the time.
-	defaultIdleConns = 256
 )
 
 // parseAPI parses the directive. Syntax:
@@ -109,17 +105,20 @@ func (h *API) parseUpstream(helper httpcaddyfile.Helper) error {
 	}
 	u := new(APIUpstream)
 	addresses := segment[1:end]
-	for ; len(addresses) > 0 && isResource(addresses[0].Text); addresses = addresses[1:] {
-		name := addresses[0].Text
-		if !isProxied(name) {
-			return helper.Errf("upstream: resource %q is served by the gateway itself: must be one of %s", name, proxiedNames())
+	proxied := strings.Join(proxiedNames(), ", ")
+	for ; len(addresses) > 0; addresses = addresses[1:] {
+		res := upstream.ByName(addresses[0].Text)
+		if res == nil {
+			break
 		}
-		u.Resources = append(u.Resources, name)
+		if res.ByGateway {
+			return helper.Errf("upstream: resource %q is served by the gateway itself: must be one of %s", res.Name, proxied)
+		}
+		u.Resources = append(u.Resources, res.Name)
 	}
 	for _, t := range addresses {
 		if !strings.ContainsAny(t.Text, ":./{[") && !strings.EqualFold(t.Text, "localhost") {
-			return helper.Errf("upstream: %q is neither a resource (%s) nor an address such as http://data.internal:8080",
-				t.Text, proxiedNames())
+			return helper.Errf("upstream: %q is neither a resource (%s) nor an address such as http://data.internal:8080", t.Text, proxied)
 		}
 	}
 	var err error
@@ -176,7 +175,8 @@ func setRetryDefaults(proxy *reverseproxy.Handler) {
 	}
 }
 
-// setIdleConns sets the transport's number of idle connections, unless configured.
+// setIdleConns sets the transport's number of idle connections for each address, unless configured. Caddy's default is 32;
+// above 32 concurrent requests, connections would be opened and closed all the time.
 func setIdleConns(proxy *reverseproxy.Handler) error {
 	transport := new(reverseproxy.HTTPTransport)
 	if proxy.TransportRaw != nil {
@@ -188,7 +188,7 @@ func setIdleConns(proxy *reverseproxy.Handler) error {
 		transport.KeepAlive = new(reverseproxy.KeepAlive)
 	}
 	if transport.KeepAlive.MaxIdleConnsPerHost == 0 {
-		transport.KeepAlive.MaxIdleConnsPerHost = defaultIdleConns
+		transport.KeepAlive.MaxIdleConnsPerHost = upstream.DefaultMaxIdleConns
 	}
 	proxy.TransportRaw = caddyconfig.JSONModuleObject(transport, "protocol", "http", nil)
 	return nil
@@ -264,26 +264,19 @@ func protectedHeaderOp(proxy *reverseproxy.Handler) string {
 	if proxy.Headers == nil || proxy.Headers.Request == nil {
 		return ""
 	}
+	gatewayOnly := []string{
+		upstream.HeaderBusinessID, upstream.HeaderRequestID, upstream.HeaderAssertion,
+		data.HeaderAccountID, data.HeaderIdempotencyKey, data.HeaderIfMatch,
+	}
 	ops := proxy.Headers.Request
 	touched := slices.Concat(ops.Delete, slices.Collect(maps.Keys(ops.Set)), slices.Collect(maps.Keys(ops.Add)),
 		slices.Collect(maps.Keys(ops.Replace)))
 	for _, name := range touched {
-		if isGatewayHeader(name) || strings.Contains(name, "*") {
+		if slices.Contains(gatewayOnly, http.CanonicalHeaderKey(name)) || strings.Contains(name, "*") {
 			return name
 		}
 	}
 	return ""
-}
-
-// isGatewayHeader reports whether data services trust a header as set by the gateway.
-func isGatewayHeader(name string) bool {
-	switch http.CanonicalHeaderKey(name) {
-	case upstream.HeaderBusinessID, upstream.HeaderRequestID, upstream.HeaderAssertion,
-		data.HeaderAccountID, data.HeaderIdempotencyKey, data.HeaderIfMatch:
-		return true
-	default:
-		return false
-	}
 }
 
 func (h *API) parseDeprecated(d *caddyfile.Dispenser) error {

@@ -45,8 +45,6 @@ type App struct {
 	limiter     *pooledLimiter
 	acquired    []string // keys in resources
 	asserter    *upstream.Asserter
-	sink        *sink
-	oldSinks    [2]*sink                   // the sinks of credentials and limits that this app's sink has replaced
 	servers     map[*caddyhttp.Server]bool // servers that pass "OPTIONS *" to their routes
 }
 
@@ -119,7 +117,6 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.metrics = m
-	a.sink = &sink{logger: a.logger, metrics: m}
 
 	if a.Redis != nil {
 		if err := a.acquireRedis(); err != nil {
@@ -162,29 +159,16 @@ func (a *App) Validate() error {
 	return nil
 }
 
-// Start makes the shared clients report to this app.
+// Start implements caddy.App.
 func (a *App) Start() error {
-	if a.credentials != nil {
-		a.oldSinks[0] = a.credentials.sink.Swap(a.sink)
-	}
 	if a.limiter != nil {
-		a.oldSinks[1] = a.limiter.start(a.sink)
+		a.limiter.warn(a.logger)
 	}
 	return nil
 }
 
-// Stop implements caddy.App. If another app of this configuration failed to start, the previous configuration keeps
-// running, so the shared clients report to it again. Cleanup releases them.
-func (a *App) Stop() error {
-	a.sink.stopped.Store(true)
-	if a.credentials != nil {
-		a.credentials.sink.restore(a.sink, a.oldSinks[0])
-	}
-	if a.limiter != nil {
-		a.limiter.sink.restore(a.sink, a.oldSinks[1])
-	}
-	return nil
-}
+// Stop implements caddy.App. Cleanup releases the shared clients.
+func (a *App) Stop() error { return nil }
 
 // Cleanup releases the shared clients. It also runs after a Provision that failed, so it releases only what was acquired.
 func (a *App) Cleanup() error { return a.release() }

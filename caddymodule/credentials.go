@@ -51,13 +51,10 @@ type SourceEvent struct {
 	Changed []string
 }
 
-func (s *sinkRef) credentialEvent(level zapcore.Level, kind string, err error, fields ...zap.Field) {
-	out := s.Load()
-	if out == nil {
-		return
-	}
-	out.metrics.credentialEvents.WithLabelValues(kind).Inc()
-	if e := out.logger.Check(level, "credentials: "+kind); e != nil {
+// credentialEvent counts and logs an event of a credential source or its cache.
+func credentialEvent(level zapcore.Level, kind string, err error, fields ...zap.Field) {
+	sharedMetrics().credentialEvents.WithLabelValues(kind).Inc()
+	if e := activeLogger().Check(level, "credentials: "+kind); e != nil {
 		e.Write(append(fields, zap.Error(err))...)
 	}
 }
@@ -68,7 +65,6 @@ type pooledCredentials struct {
 	cache   *authsigner.Cache
 	lookups *lookupLimiter
 	listen  *invalidation
-	sink    sinkRef
 }
 
 // acquireCredentials sets a.credentials.
@@ -98,7 +94,7 @@ func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pool
 		if e.Err != nil {
 			level = zap.WarnLevel
 		}
-		p.sink.credentialEvent(level, e.Kind, e.Err)
+		credentialEvent(level, e.Kind, e.Err)
 		if c := cache.Load(); c != nil {
 			for _, key := range e.Changed {
 				c.Invalidate(key)
@@ -117,7 +113,7 @@ func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pool
 			if e.Kind == authsigner.CacheUnavailable || e.Kind == authsigner.CacheAvailable {
 				fields = nil // the event is about the source, not about the key
 			}
-			p.sink.credentialEvent(cacheEventLevel(e.Kind), string(e.Kind), e.Err, fields...)
+			credentialEvent(cacheEventLevel(e.Kind), string(e.Kind), e.Err, fields...)
 		},
 	})
 	if err != nil {
@@ -127,7 +123,7 @@ func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pool
 	p.lookups = newLookupLimiter(c)
 	if r != nil {
 		p.listen = listenForInvalidations(r.client, p.cache, func(kind string, err error) {
-			p.sink.credentialEvent(zap.WarnLevel, kind, err)
+			credentialEvent(zap.WarnLevel, kind, err)
 		})
 	}
 	return nil
@@ -170,6 +166,3 @@ func loadSource(ctx caddy.Context, a *App) (CredentialSource, error) {
 	}
 	return source, nil
 }
-
-// Interface guard.
-var _ caddy.Destructor = (*pooledCredentials)(nil)

@@ -55,14 +55,8 @@ type target struct {
 	fails    atomic.Int64 // recent failures, for passive health checks
 }
 
-const (
-	// defaultMaxResponseHeader is the default limit of a response's header in bytes. net/http's is 10 MiB, which is too much
-	// memory per request.
-	defaultMaxResponseHeader = upstream.DefaultMaxResponseHeader
-
-	// maxDynamicTargets is the number of dynamic addresses above which idle ones are removed.
-	maxDynamicTargets = 256
-)
+// maxDynamicTargets is the number of dynamic addresses above which idle ones are removed.
+const maxDynamicTargets = 256
 
 // loadDataService loads the reverse_proxy handler in the given field of a module's struct.
 func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataService, error) {
@@ -82,7 +76,7 @@ func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataS
 		return nil, errors.New("loading the upstream: transport must be http")
 	}
 	if transport.Transport.MaxResponseHeaderBytes == 0 {
-		transport.Transport.MaxResponseHeaderBytes = defaultMaxResponseHeader
+		transport.Transport.MaxResponseHeaderBytes = upstream.DefaultMaxResponseHeader // net/http's 10 MiB are too much memory for each request
 	}
 	s := &dataService{
 		proxy: proxy, transport: transport, plain: speaksPlainHTTP1(transport), policy: selectionPolicy{proxy: proxy},

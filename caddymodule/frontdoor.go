@@ -91,9 +91,6 @@ func (req *request) id() string { return req.requestID }
 // defaultBodyTimeout is the default of endpoint.bodyTimeout.
 const defaultBodyTimeout = 10 * time.Second
 
-// headerRequestID is the response header with the request ID.
-const headerRequestID = "X-Request-Id"
-
 // errMisdirected becomes a 421 (RFC 9110, section 15.5.20).
 var errMisdirected = errors.New("the route is not served for this host")
 
@@ -141,7 +138,7 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	req.requestID, req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r.Context())
 	req.headers = [...]string{req.requestID, "nosniff"}
 	h := w.Header()
-	h[headerRequestID], h["X-Content-Type-Options"] = req.headers[0:1:1], req.headers[1:2:2]
+	h["X-Request-Id"], h["X-Content-Type-Options"] = req.headers[0:1:1], req.headers[1:2:2]
 	delete(h, "Server")
 	req.frame(w, r, e)
 
@@ -180,17 +177,12 @@ func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
 	} else {
 		req.code = p.Code
 	}
-	e.problem(w, r, req, p)
-	return status
-}
-
-// problem responds with an error in the endpoint's format.
-func (e *endpoint) problem(w http.ResponseWriter, r *http.Request, req *request, p problem) {
 	if e.fail != nil {
 		e.fail(w, r, req, p)
-		return
+	} else {
+		p.write(w, req.id(), "")
 	}
-	p.write(w, req.id(), "")
+	return status
 }
 
 // serve checks host and early data, runs the endpoint, and turns a panic into an error.
@@ -207,7 +199,8 @@ func (d *frontDoor) serve(r *http.Request, req *request, e *endpoint) (err error
 	if e.hosts != nil && !slices.Contains(e.hosts, strings.ToLower(r.Host)) {
 		return errMisdirected
 	}
-	if isEarlyData(r) {
+	if r.TLS != nil && !r.TLS.HandshakeComplete {
+		// HTTP/3 early data (0-RTT) can be replayed, and its client IP is not validated: it could count against anybody's limit.
 		return errEarlyData
 	}
 	return e.serve(&req.response, r, req)
@@ -250,10 +243,6 @@ func loggableMethod(m string) string {
 	}
 	return m
 }
-
-// isEarlyData reports whether a request arrived as HTTP/3 early data (0-RTT). The client IP of early data is not validated, so
-// it could count against anybody's limit, and early data can be replayed.
-func isEarlyData(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComplete }
 
 // wireTarget returns the request target as the client sent it, before any rewrite handler.
 func wireTarget(r *http.Request) string {

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
@@ -19,7 +18,6 @@ const limiterPrefix = "gatehouse:limit:"
 // its local windows while Redis is unavailable.
 type pooledLimiter struct {
 	ratelimit.Limiter
-	sink sinkRef
 
 	startErr atomic.Pointer[error] // why Redis has not responded since the limiter was created; nil once it has
 	logged   atomic.Bool           // startErr was logged
@@ -67,9 +65,7 @@ func (p *pooledLimiter) warmUp() {
 			case <-time.After(warmUpRetry):
 			}
 		}
-		if out := p.sink.Load(); out != nil {
-			out.logger.Info("rate limits: Redis was unavailable at startup and is available now, the limits are shared by the fleet")
-		}
+		activeLogger().Info("rate limits: Redis was unavailable at startup and is available now, the limits are shared by the fleet")
 	})
 }
 
@@ -86,35 +82,30 @@ func (p *pooledLimiter) ping(ctx context.Context) bool {
 }
 
 func (p *pooledLimiter) event(e ratelimit.Event) {
-	out := p.sink.Load()
-	if out == nil {
-		return
-	}
-	out.metrics.limiterEvents.WithLabelValues(string(e.Kind)).Inc()
+	sharedMetrics().limiterEvents.WithLabelValues(string(e.Kind)).Inc()
+	logger := activeLogger()
 	switch e.Kind {
 	case ratelimit.Unavailable:
-		out.logger.Warn("rate limits: Redis is unavailable, this gateway decides as on_outage says",
+		logger.Warn("rate limits: Redis is unavailable, this gateway decides as on_outage says",
 			zap.Error(e.Cause), zap.Int("shard", e.Shard), zap.Int("shards", e.Shards))
 	case ratelimit.Shared:
-		out.logger.Info("rate limits: Redis is available again, the limits are shared by the fleet",
+		logger.Info("rate limits: Redis is available again, the limits are shared by the fleet",
 			zap.Duration("outage", e.Duration), zap.Int("synced", e.Synced), zap.Int("shard", e.Shard), zap.Int("shards", e.Shards))
 	case ratelimit.DataLost:
-		out.logger.Warn("rate limits: Redis has lost data, this gateway resyncs the requests that it allowed")
+		logger.Warn("rate limits: Redis has lost data, this gateway resyncs the requests that it allowed")
 	case ratelimit.Overloaded:
-		out.logger.Warn("rate limits: Redis does not respond to most requests in time, this gateway decides locally. "+
+		logger.Warn("rate limits: Redis does not respond to most requests in time, this gateway decides locally. "+
 			"Redis, the network or the gateway is overloaded", zap.Int("queue", p.Stats().Queue))
 	case ratelimit.OverloadEnded:
-		out.logger.Info("rate limits: Redis responds in time again")
+		logger.Info("rate limits: Redis responds in time again")
 	}
 }
 
-// start makes s the sink, logs there if Redis was unavailable at startup, and returns the previous sink.
-func (p *pooledLimiter) start(s *sink) (old *sink) {
-	old = p.sink.Swap(s)
+// warn logs once if Redis was unavailable at startup.
+func (p *pooledLimiter) warn(logger *zap.Logger) {
 	if err := p.startErr.Load(); err != nil && !p.logged.Swap(true) {
-		s.logger.Warn("rate limits: Redis was unavailable at startup, this gateway decides as on_outage says", zap.Error(*err))
+		logger.Warn("rate limits: Redis was unavailable at startup, this gateway decides as on_outage says", zap.Error(*err))
 	}
-	return old
 }
 
 // down returns why the limits are not shared by the fleet, or nil if they are.
@@ -134,6 +125,3 @@ func (p *pooledLimiter) Destruct() error {
 	p.warm.Wait()
 	return p.Close()
 }
-
-// Interface guard.
-var _ caddy.Destructor = (*pooledLimiter)(nil)

@@ -171,6 +171,3 @@ func (m *metrics) checked(resource string, report upstream.Report, err error) {
 		m.records.WithLabelValues(resource, "unordered").Inc()
 	}
 }
-
-// Interface guard.
-var _ prometheus.Collector = (*gauges)(nil)

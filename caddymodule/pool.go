@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
@@ -45,20 +44,11 @@ func (a *App) release() error {
 	return errors.Join(errs...)
 }
 
-// sink is the logger and the metrics of a configuration. Resources outlive configurations, so they report to the sink of the
-// active one through a sinkRef.
-type sink struct {
-	logger  *zap.Logger
-	metrics *metrics
-	stopped atomic.Bool // the configuration was stopped
-}
-
-// sinkRef points to the sink of the active configuration. It is nil before the first one starts.
-type sinkRef struct{ atomic.Pointer[sink] }
-
-// restore replaces the sink current by old, unless current has been replaced already or old's configuration was stopped.
-func (s *sinkRef) restore(current, old *sink) {
-	if old != nil && !old.stopped.Load() {
-		s.CompareAndSwap(current, old)
+// activeLogger returns the logger for events of resources. They outlive configurations, so they log to the active one's, or to
+// Caddy's default logger until the first one is active.
+func activeLogger() *zap.Logger {
+	if a := activeApp(); a != nil {
+		return a.logger
 	}
+	return caddy.Log()
 }

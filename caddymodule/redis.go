@@ -174,6 +174,3 @@ func (a *App) acquireRedis() error {
 
 // Destruct implements caddy.Destructor: the last configuration has released the client.
 func (p *pooledRedis) Destruct() error { return p.client.Close() }
-
-// Interface guard.
-var _ caddy.Destructor = (*pooledRedis)(nil)
