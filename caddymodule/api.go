@@ -292,7 +292,7 @@ func (h *API) endpoint(op *operation) *endpoint {
 		serve: func(w http.ResponseWriter, r *http.Request, req *request) error {
 			return h.serve(w, r, &apiRequest{request: req, op: op})
 		},
-		fail: func(w http.ResponseWriter, _ *http.Request, req *request, p problem) { p.write(w, req.id(), h.Docs) },
+		fail: func(w http.ResponseWriter, _ *http.Request, req *request, p problem) { p.write(w, req.id, h.Docs) },
 	}
 	switch {
 	case op == nil:
@@ -358,7 +358,9 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 	switch {
 	case err != nil:
 		return err
-	case clientGone(r.Context(), authErr):
+	case authErr != nil && r.Context().Err() != nil && !errors.Is(authErr, os.ErrDeadlineExceeded):
+		// net/http cancels the request's context when a read from the connection fails. A read that failed because of its
+		// deadline means a slow client instead.
 		return fmt.Errorf("%w: %w", errClientGone, context.Cause(r.Context()))
 	case routeErr != nil:
 		return routeErr
@@ -523,17 +525,11 @@ func (h *API) deny(w http.ResponseWriter, req *apiRequest, res ratelimit.Result)
 		w.Header().Del("Retry-After") // the request is served
 		h.metrics.shadow.WithLabelValues(limit).Inc()
 		if e := h.logger.Check(zap.InfoLevel, "rate limit exceeded, not enforced in shadow mode"); e != nil {
-			e.Write(zap.String("request_id", req.id()), zap.String("limit", limit))
+			e.Write(zap.String("request_id", req.id), zap.String("limit", limit))
 		}
 		return nil
 	}
 	return &rateLimitedError{retryAfter: res.RetryAfter, limit: limit}
-}
-
-// clientGone reports whether the client closed the connection before it was authenticated. net/http cancels the request's
-// context when a read from the connection fails. A read that failed because of its deadline means a slow client instead.
-func clientGone(ctx context.Context, authErr error) bool {
-	return authErr != nil && ctx.Err() != nil && !errors.Is(authErr, os.ErrDeadlineExceeded)
 }
 
 // respondItself responds without a data service: to /status, and to /me from the credential, so that callers can check their
@@ -563,7 +559,7 @@ func (h *API) respondItself(w http.ResponseWriter, req *apiRequest) error {
 
 // prepare returns the request for the data service.
 func (h *API) prepare(r *http.Request, req *apiRequest, query upstream.Query) (*http.Request, error) {
-	id := upstream.Identity{BusinessID: req.credential.BusinessID, RequestID: req.id()}
+	id := upstream.Identity{BusinessID: req.credential.BusinessID, RequestID: req.id}
 	if h.app.asserter != nil {
 		assertion, err := h.app.asserter.Assert(req.op.resource, id.BusinessID, id.RequestID)
 		if err != nil {
@@ -637,7 +633,7 @@ func (h *API) check(x *exchange, req *apiRequest, query upstream.Query) error {
 	}
 	if report.CrossTenant > 0 {
 		h.logger.Error("removed cross-tenant records from a data service's response",
-			zap.String("request_id", req.id()), zap.String("resource", res.Name),
+			zap.String("request_id", req.id), zap.String("resource", res.Name),
 			zap.String("business", req.credential.BusinessID), zap.Int("records", report.CrossTenant))
 	}
 	return nil

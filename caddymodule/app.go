@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -171,7 +172,14 @@ func (a *App) Start() error {
 func (a *App) Stop() error { return nil }
 
 // Cleanup releases the shared clients. It also runs after a Provision that failed, so it releases only what was acquired.
-func (a *App) Cleanup() error { return a.release() }
+func (a *App) Cleanup() error {
+	var errs []error
+	for _, key := range slices.Backward(a.acquired) {
+		_, err := resources.Delete(key)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
 
 // appOf returns the app of the configuration that ctx belongs to.
 func appOf(ctx caddy.Context) (*App, error) {

@@ -163,10 +163,7 @@ func (c *keysCommand) list() *cobra.Command {
 				}
 				views = append(views, viewOf(cred))
 			}
-			if c.json {
-				return printJSON(out, views)
-			}
-			return printTable(out, views)
+			return c.print(out, views, views...)
 		}),
 	}
 }
@@ -184,10 +181,7 @@ func (c *keysCommand) show() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("reading the key: %w", err)
 			}
-			if c.json {
-				return printJSON(out, viewOf(cred))
-			}
-			return printTable(out, []keyView{viewOf(cred)})
+			return c.print(out, viewOf(cred), viewOf(cred))
 		}),
 	}
 }
@@ -213,7 +207,11 @@ func printJSON(out io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-func printTable(out io.Writer, views []keyView) error {
+// print prints v with --json, and otherwise a table of views.
+func (c *keysCommand) print(out io.Writer, v any, views ...keyView) error {
+	if c.json {
+		return printJSON(out, v)
+	}
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "PUBLIC KEY\tSTATUS\tLIMIT\tBUSINESS\tID\tOLD KEY UNTIL")
 	for _, v := range views {
@@ -272,7 +270,7 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 		if err != nil {
 			return fmt.Errorf("opening the credential source: %w", err)
 		}
-		defer func() { err = errors.Join(err, store.Close(), app.release()) }()
+		defer func() { err = errors.Join(err, store.Close(), app.Cleanup()) }()
 		if app.Redis != nil {
 			if err := app.acquireRedis(); err != nil {
 				return fmt.Errorf("setting up redis: %w", err)

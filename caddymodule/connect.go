@@ -124,12 +124,12 @@ func (h *Connect) endpoint(e *connect.Endpoint) *endpoint {
 	return &endpoint{
 		name: e.Name, hosts: h.server.Hosts(), maxBody: e.MaxBody,
 		serve: func(w http.ResponseWriter, r *http.Request, req *request) error {
-			e.ServeHTTP(w, r.WithContext(connect.WithRequestID(r.Context(), req.id())))
+			e.ServeHTTP(w, r.WithContext(connect.WithRequestID(r.Context(), req.id)))
 			return nil
 		},
 		fail: func(w http.ResponseWriter, r *http.Request, req *request, p problem) {
 			p.setHeaders(w.Header())
-			e.Fail(w, r.WithContext(connect.WithRequestID(r.Context(), req.id())), p.Status, p.Error)
+			e.Fail(w, r.WithContext(connect.WithRequestID(r.Context(), req.id)), p.Status, p.Error)
 		},
 	}
 }

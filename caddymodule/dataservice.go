@@ -91,6 +91,7 @@ func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataS
 	if proxy.Headers != nil && proxy.Headers.Request != nil {
 		s.headerOps = append(s.headerOps, proxy.Headers.Request)
 	}
+	hasPlaceholder := func(u *reverseproxy.Upstream) bool { return strings.Contains(u.Dial, "{") }
 	if proxy.DynamicUpstreams == nil && !slices.ContainsFunc(proxy.Upstreams, hasPlaceholder) {
 		for _, u := range proxy.Upstreams {
 			t, err := s.newTarget(u, u.Dial)
@@ -102,8 +103,6 @@ func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataS
 	}
 	return s, nil
 }
-
-func hasPlaceholder(u *reverseproxy.Upstream) bool { return strings.Contains(u.Dial, "{") }
 
 // speaksPlainHTTP1 reports whether an upstream.Client can replace the transport: cleartext HTTP/1.1 directly to the addresses,
 // and only settings that the client has. TLS and HTTP/2 use Caddy's transport, because they need a reader on each idle

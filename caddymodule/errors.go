@@ -5,7 +5,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
@@ -34,23 +33,20 @@ func (*Errors) CaddyModule() caddy.ModuleInfo {
 // Provision implements caddy.Provisioner.
 func (h *Errors) Provision(ctx caddy.Context) error {
 	h.everything = &endpoint{
-		name:  "none",
-		serve: raised,
-		fail:  func(w http.ResponseWriter, _ *http.Request, req *request, p problem) { p.write(w, req.id(), h.Docs) },
+		name: "none",
+		serve: func(_ http.ResponseWriter, r *http.Request, _ *request) error {
+			if err, ok := r.Context().Value(caddyhttp.ErrorCtxKey).(error); ok {
+				return err // that Caddy is handling
+			}
+			return errNotFound
+		},
+		fail: func(w http.ResponseWriter, _ *http.Request, req *request, p problem) { p.write(w, req.id, h.Docs) },
 	}
 	return h.provision(ctx, h)
 }
 
 // match implements route.
 func (h *Errors) match(*http.Request, *request) *endpoint { return h.everything }
-
-// raised returns the error that Caddy is handling, or errNotFound.
-func raised(_ http.ResponseWriter, r *http.Request, _ *request) error {
-	if err, ok := r.Context().Value(caddyhttp.ErrorCtxKey).(error); ok {
-		return err
-	}
-	return errNotFound
-}
 
 // UnmarshalCaddyfile parses the directive. Syntax:
 //
@@ -63,11 +59,6 @@ func (h *Errors) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return err
 	}
 	return parseBlock(d, errorsName, text("docs", &h.Docs))
-}
-
-func parseErrors(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
-	m := new(Errors)
-	return m, m.UnmarshalCaddyfile(h.Dispenser)
 }
 
 // Interface guards

@@ -67,14 +67,14 @@ type endpoint struct {
 
 // request is the state of one request.
 type request struct {
-	requestID string
-	headers   [2]string // backing array of response header values
-	start     time.Time
-	target    string // the request target in origin form as sent, after match without the base path
-	query     string // the part of target after the first '?', if match has set it
-	clientIP  netip.Addr
-	code      string // the error's code, for log and metrics
-	cause     error  // the error, for the log
+	id       string
+	headers  [2]string // backing array of response header values
+	start    time.Time
+	target   string // the request target in origin form as sent, after match without the base path
+	query    string // the part of target after the first '?', if match has set it
+	clientIP netip.Addr
+	code     string // the error's code, for log and metrics
+	cause    error  // the error, for the log
 
 	// details adds the endpoint's fields to the log line. It may be nil.
 	details interface {
@@ -84,9 +84,6 @@ type request struct {
 	response responseWriter
 	body     requestBody
 }
-
-// id returns the request ID.
-func (req *request) id() string { return req.requestID }
 
 // defaultBodyTimeout is the default of endpoint.bodyTimeout.
 const defaultBodyTimeout = 10 * time.Second
@@ -135,8 +132,8 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	if e == nil {
 		return next.ServeHTTP(w, r)
 	}
-	req.requestID, req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r.Context())
-	req.headers = [...]string{req.requestID, "nosniff"}
+	req.id, req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r.Context())
+	req.headers = [...]string{req.id, "nosniff"}
 	h := w.Header()
 	h["X-Request-Id"], h["X-Content-Type-Options"] = req.headers[0:1:1], req.headers[1:2:2]
 	delete(h, "Server")
@@ -180,7 +177,7 @@ func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
 	if e.fail != nil {
 		e.fail(w, r, req, p)
 	} else {
-		p.write(w, req.id(), "")
+		p.write(w, req.id, "")
 	}
 	return status
 }
@@ -192,7 +189,7 @@ func (d *frontDoor) serve(r *http.Request, req *request, e *endpoint) (err error
 			if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it like this too
 				panic(v)
 			}
-			d.logger.Error("panic in a handler", zap.String("request_id", req.id()), zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
+			d.logger.Error("panic in a handler", zap.String("request_id", req.id), zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
 			err = fmt.Errorf("panic: %v", v)
 		}
 	}()
@@ -220,9 +217,13 @@ func (d *frontDoor) log(r *http.Request, req *request, e *endpoint, status int, 
 	if entry == nil {
 		return
 	}
+	method := r.Method
+	if len(method) > 16 {
+		method = method[:16] + "…"
+	}
 	fields := make([]zap.Field, 0, 16)
 	fields = append(fields,
-		zap.String("request_id", req.id()), zap.String("method", loggableMethod(r.Method)), zap.String("route", e.name),
+		zap.String("request_id", req.id), zap.String("method", method), zap.String("route", e.name),
 		zap.Int("status", status), zap.String("client_ip", req.clientIP.String()), zap.Duration("duration", took),
 	)
 	if req.code != "" {
@@ -235,13 +236,6 @@ func (d *frontDoor) log(r *http.Request, req *request, e *endpoint, status int, 
 		fields = append(fields, zap.NamedError("cause", req.cause))
 	}
 	entry.Write(fields...)
-}
-
-func loggableMethod(m string) string {
-	if len(m) > 16 {
-		return m[:16] + "…"
-	}
-	return m
 }
 
 // wireTarget returns the request target as the client sent it, before any rewrite handler.

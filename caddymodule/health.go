@@ -8,7 +8,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
@@ -65,12 +64,9 @@ func serveHealth(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (h *Health) serveReady(w http.ResponseWriter, _ *http.Request) {
-	status, state := http.StatusOK, h.app.readiness()
-	if state.Status == stateUnavailable {
-		status = http.StatusServiceUnavailable
-	}
+	state := h.app.readiness()
 	body, _ := json.Marshal(state) // cannot fail: it has only strings
-	writeJSON(w, status, body)
+	writeJSON(w, state.httpStatus(), body)
 }
 
 // UnmarshalCaddyfile parses the directive. Syntax:
@@ -82,11 +78,6 @@ func (h *Health) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.Err("gatehouse_health takes no arguments: it serves /healthz and /readyz")
 	}
 	return noBlock(d, "gatehouse_health")
-}
-
-func parseHealth(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
-	m := new(Health)
-	return m, m.UnmarshalCaddyfile(h.Dispenser)
 }
 
 // The states of a check and of the gateway.
@@ -102,6 +93,13 @@ type readiness struct {
 	// signed requests cannot be served.
 	Status string            `json:"status"`
 	Checks map[string]string `json:"checks"`
+}
+
+func (s readiness) httpStatus() int {
+	if s.Status == stateUnavailable {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusOK
 }
 
 // readiness returns the state that recent requests and background tasks have found. It does not contact any store.
@@ -187,14 +185,8 @@ func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
 			state.Causes["limits"] = err.Error()
 		}
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	if state.Status == stateUnavailable {
-		w.WriteHeader(http.StatusServiceUnavailable)
-	}
-	if err := json.NewEncoder(w).Encode(state); err != nil {
-		return caddy.APIError{HTTPStatus: http.StatusInternalServerError, Err: err}
-	}
+	body, _ := json.Marshal(state) // cannot fail: it has only strings and integers
+	writeJSON(w, state.httpStatus(), append(body, '\n'))
 	return nil
 }
 

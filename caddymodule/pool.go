@@ -3,9 +3,7 @@ package caddymodule
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
@@ -17,7 +15,7 @@ import (
 var resources = caddy.NewUsagePool()
 
 // acquire returns the resource with the given settings, which may contain secrets. It opens the resource unless another
-// configuration uses it. Until the app releases it, another one can acquire it.
+// configuration uses it. Cleanup releases it.
 func acquire[T caddy.Destructor](a *App, open func() (T, error), settings ...any) (resource T, err error) {
 	encoded, err := json.Marshal(settings)
 	if err != nil {
@@ -31,17 +29,6 @@ func acquire[T caddy.Destructor](a *App, open func() (T, error), settings ...any
 	a.acquired = append(a.acquired, key)
 	resource, _ = v.(T)
 	return resource, nil
-}
-
-// release releases what the app has acquired. A resource is closed when no configuration uses it.
-func (a *App) release() error {
-	var errs []error
-	for _, key := range slices.Backward(a.acquired) {
-		_, err := resources.Delete(key)
-		errs = append(errs, err)
-	}
-	a.acquired = nil
-	return errors.Join(errs...)
 }
 
 // activeLogger returns the logger for events of resources. They outlive configurations, so they log to the active one's, or to
