@@ -14,7 +14,7 @@ import (
 
 const lookupsPerIP = authsigner.DefaultMaxLoads / 8
 
-func TestOneClientIPLooksUpNoMoreThanItsShareOfKeysAtOnce(t *testing.T) {
+func TestLookupsOfOneClientIPAreLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const lookup = 100 * time.Millisecond
@@ -56,14 +56,14 @@ func TestOneClientIPLooksUpNoMoreThanItsShareOfKeysAtOnce(t *testing.T) {
 	})
 }
 
-func TestTheShareOfAClientIPFollowsTheMaximumOfLookups(t *testing.T) {
+func TestLookupsOfOneClientIPFollowMaxLookups(t *testing.T) {
 	t.Parallel()
 	for maximum, share := range map[int]int64{0: lookupsPerIP, 256: 32, 4: 1} {
 		require.Equal(t, share, newLookupLimiter(CacheConfig{MaxLookups: maximum}).perIP, "max_lookups %d", maximum)
 	}
 }
 
-func TestARequestWaitsForLookupsOfItsClientIPNoLongerThanItMay(t *testing.T) {
+func TestWaitingForALookupIsLimited(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		end  time.Duration // of the request
