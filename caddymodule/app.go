@@ -197,7 +197,7 @@ func appOf(ctx caddy.Context) (*App, error) {
 // activeApp returns the app of the running configuration, or nil. It is for the admin API and metrics: those of a configuration
 // that failed to load stay registered, but must report on the running one.
 func activeApp() *App {
-	mod, _ := caddy.ActiveContext().AppIfConfigured(appName) //nolint:errcheck // it is not configured
+	mod, _ := caddy.ActiveContext().AppIfConfigured(appName) // an error means that it is not configured
 	app, _ := mod.(*App)
 	return app
 }

@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -65,8 +64,7 @@ func serveHealth(w http.ResponseWriter, _ *http.Request) {
 
 func (h *Health) serveReady(w http.ResponseWriter, _ *http.Request) {
 	state := h.app.readiness()
-	body, _ := json.Marshal(state) // cannot fail: it has only strings
-	writeJSON(w, state.httpStatus(), body)
+	writeJSON(w, state.httpStatus(), encode(state))
 }
 
 // UnmarshalCaddyfile parses the directive. Syntax:
@@ -185,8 +183,7 @@ func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
 			state.Causes["limits"] = err.Error()
 		}
 	}
-	body, _ := json.Marshal(state) // cannot fail: it has only strings and integers
-	writeJSON(w, state.httpStatus(), append(body, '\n'))
+	writeJSON(w, state.httpStatus(), append(encode(state), '\n'))
 	return nil
 }
 

@@ -190,7 +190,6 @@ func problemOfStatus(status int) problem {
 func (p problem) write(w http.ResponseWriter, requestID, docs string) {
 	p.RequestID = requestID
 	p.Docs = docs
-	body, _ := json.Marshal(p) // cannot fail: p has only strings and integers
 	h := w.Header()
 	h.Del("Content-Encoding")
 	h.Del("Etag")
@@ -200,7 +199,7 @@ func (p problem) write(w http.ResponseWriter, requestID, docs string) {
 		// required by RFC 9110, section 15.5.2
 		h.Set("Www-Authenticate", `HMAC-SHA256 realm="gatehouse", headers="X-Public-Key X-Timestamp X-Signature"`)
 	}
-	writeJSON(w, p.Status, body)
+	writeJSON(w, p.Status, encode(p))
 }
 
 // setHeaders sets the headers that are the same in every format.
@@ -211,6 +210,15 @@ func (p problem) setHeaders(h http.Header) {
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
+}
+
+// encode encodes a value that has only strings and integers, which cannot fail.
+func encode(v any) []byte {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return body
 }
 
 // writeJSON sends a complete response.
