@@ -1,0 +1,80 @@
+package caddymodule
+
+import (
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+func init() {
+	caddy.RegisterModule(App{})
+	caddy.RegisterModule(VaultSource{})
+	caddy.RegisterModule(FileSource{})
+	caddy.RegisterModule(new(API))
+	caddy.RegisterModule(new(Errors))
+	caddy.RegisterModule(new(Connect))
+	caddy.RegisterModule(new(Health))
+	caddy.RegisterModule(new(JWKS))
+	caddy.RegisterModule(Admin{})
+	caddy.RegisterModule(new(Drain))
+
+	httpcaddyfile.RegisterGlobalOption(appName, parseAppOption)
+
+	// Health checks, JWKS and the connection server handle only their own paths. The API responds to every request, so it
+	// comes last.
+	httpcaddyfile.RegisterHandlerDirective("gatehouse_health", parseHandler[Health])
+	httpcaddyfile.RegisterDirectiveOrder("gatehouse_health", httpcaddyfile.Before, "respond")
+	httpcaddyfile.RegisterDirective("gatehouse_jwks", parseJWKS)
+	httpcaddyfile.RegisterDirectiveOrder("gatehouse_jwks", httpcaddyfile.Before, "respond")
+	httpcaddyfile.RegisterHandlerDirective("gatehouse_connect", ParseConnect)
+	httpcaddyfile.RegisterDirectiveOrder("gatehouse_connect", httpcaddyfile.Before, "respond")
+	httpcaddyfile.RegisterDirective("gatehouse_api", parseAPI)
+	httpcaddyfile.RegisterDirectiveOrder("gatehouse_api", httpcaddyfile.After, "file_server")
+	httpcaddyfile.RegisterHandlerDirective("gatehouse_errors", parseHandler[Errors])
+	httpcaddyfile.RegisterDirectiveOrder("gatehouse_errors", httpcaddyfile.After, "file_server")
+
+	registerCommands()
+	if caddy.CustomBinaryName == "" { // not set with -ldflags
+		caddy.CustomBinaryName = "gatehouse"
+	}
+}
+
+// parseHandler parses the directive of a handler module.
+func parseHandler[T any, M interface {
+	*T
+	caddyhttp.MiddlewareHandler
+	caddyfile.Unmarshaler
+}](h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	m := M(new(T))
+	return m, m.UnmarshalCaddyfile(h.Dispenser)
+}
+
+func registerCommands() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "sign",
+		Usage: "[--key <public key>] [--secret-env <name>] <method> <url>",
+		Short: "Signs a request: prints the headers or a curl command, or sends it",
+		Long: `
+Prints the three headers of a signed request. With --curl, prints a curl
+command instead. With --send, sends the request and prints the response.
+
+The private key is read from the environment variable named by --secret-env
+(default GATEHOUSE_SECRET) or from --secret-file. It cannot be given as an
+argument, because other users of the machine can see arguments.`,
+		CobraFunc: configureSign,
+	})
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "keys",
+		Usage: "issue|rotate|revoke|list|show [--config <path>] [--json]",
+		Short: "Issues, rotates, revokes and lists the keys of calling businesses",
+		Long: `
+Manages the keys in the credential source of a configuration: Vault or a file.
+The default configuration is the Caddyfile in the current directory.
+
+A private key is printed once, when it is issued or rotated. It cannot be shown
+again.`,
+		CobraFunc: configureKeys,
+	})
+}
