@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
@@ -266,67 +264,6 @@ func TestBytesPerCaller(t *testing.T) {
 		require.LessOrEqual(t, each, limit)
 		runtime.KeepAlive(l)
 	}
-}
-
-// TestTenThousandClientIPsTakeBoundedMemory bounds the memory here and in Redis.
-func TestTenThousandClientIPsTakeBoundedMemory(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	s := redistest.Start(t)
-	o := s.Options()
-	const timeout = 30 * time.Second
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = timeout, timeout, timeout
-	TuneClient(o)
-	client := redis.NewUniversalClient(o)
-	defer func() { require.NoError(t, client.Close()) }()
-	f, err := New(client, Options{MaxEntries: 4000, Timeout: timeout})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, f.Close()) }()
-	require.NoError(t, f.Ping(ctx))
-	before := usedMemory(t, client)
-	const clients = 10_000
-	var wg sync.WaitGroup
-	for w := range 100 {
-		wg.Go(func() {
-			for i := w; i < clients; i += 100 {
-				for range 2 {
-					group, b := ForIP(fmt.Sprintf("10.0.%d.%d", i/256, i%256), IPLimit(0))
-					r, err := f.Allow(ctx, group, b)
-					if err != nil || !r.Allowed || r.By != ByRedis {
-						t.Errorf("%+v %v", r, err)
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-	require.LessOrEqual(t, f.Stats().Entries, 4000+stripeCount)
-	each := (usedMemory(t, client) - before) / clients
-	t.Logf("a client IP with 2 requests takes %d bytes of Redis in total", each)
-	require.Less(t, each, int64(320))
-	stats := f.Stats()
-	t.Logf("%.1f requests per round trip", float64(stats.Requests)/float64(stats.RoundTrips))
-
-	for requests, limit := range map[int]int64{1: 180, 10: 260, 60: 640} {
-		b := bucketOf(fmt.Sprint("usage", requests), 100, time.Minute)
-		for range requests {
-			_, err := f.Allow(ctx, "u", b)
-			require.NoError(t, err)
-		}
-		usage, err := client.MemoryUsage(ctx, f.KeyName("u", b)).Result()
-		require.NoError(t, err)
-		t.Logf("MEMORY USAGE of a bucket with %d requests: %d", requests, usage)
-		require.LessOrEqual(t, usage, limit)
-	}
-}
-
-func usedMemory(t testing.TB, client redis.UniversalClient) int64 {
-	t.Helper()
-	var used int64
-	info := client.Info(context.Background(), "memory").Val()
-	_, err := fmt.Sscanf(info, "# Memory\r\nused_memory:%d", &used)
-	require.NoError(t, err)
-	return used
 }
 
 func TestSlotMatchesClusterKeySlot(t *testing.T) {
