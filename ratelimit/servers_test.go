@@ -36,14 +36,14 @@ func singleServer(t *testing.T) topology {
 func sentinels(t *testing.T) topology {
 	t.Helper()
 	s := redistest.StartSentinel(t)
-	require.NoError(t, s.ReplaceAfter(t.Context(), 10*time.Minute))
+	s.ReplaceAfter(t, 10*time.Minute)
 	return topology{options: s.Options, servers: []*redistest.Server{s.Master}, sentinel: s}
 }
 
 func clusterOfThree(t *testing.T) topology {
 	t.Helper()
 	cl := redistest.StartCluster(t)
-	require.NoError(t, cl.SetNodeTimeout(t.Context(), time.Minute))
+	cl.SetNodeTimeout(t, time.Minute)
 	return topology{options: cl.Options, servers: cl.Nodes, cluster: cl}
 }
 
@@ -78,7 +78,7 @@ func slotOf(t *testing.T, cl *redistest.Cluster, f ratelimit.Limiter, key string
 // promoteReplica waits until the Sentinels have replaced a master that was killed.
 func promoteReplica(t *testing.T, s *redistest.Sentinel) {
 	t.Helper()
-	require.NoError(t, s.ReplaceAfter(t.Context(), 500*time.Millisecond))
+	s.ReplaceAfter(t, 500*time.Millisecond)
 	require.Eventually(t, func() bool {
 		addr, err := s.MasterAddr(t.Context())
 		return err == nil && addr == s.Replica.Addr
@@ -391,15 +391,15 @@ func TestFailoverKeepsCounts(t *testing.T) {
 		"cluster": func(t *testing.T) (topology, *redistest.Server, *redistest.Server, func()) {
 			t.Helper()
 			cl := redistest.StartClusterWithReplicas(t)
-			require.NoError(t, cl.SetNodeTimeout(t.Context(), time.Minute))
+			cl.SetNodeTimeout(t, time.Minute)
 			replica := cl.Nodes[3].Client(t)
 			return topology{options: cl.Options, cluster: cl}, cl.Nodes[0], cl.Nodes[3], func() {
-				require.NoError(t, cl.SetNodeTimeout(t.Context(), time.Second))
+				cl.SetNodeTimeout(t, time.Second)
 				require.Eventually(t, func() bool {
 					info, err := replica.Info(t.Context(), "replication").Result()
 					return err == nil && strings.Contains(info, "role:master")
 				}, 2*longTimeout, 20*time.Millisecond)
-				require.NoError(t, cl.SetNodeTimeout(t.Context(), time.Minute))
+				cl.SetNodeTimeout(t, time.Minute)
 			}
 		},
 	} {
