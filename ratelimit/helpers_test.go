@@ -3,6 +3,8 @@ package ratelimit_test
 import (
 	"cmp"
 	"context"
+	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -154,6 +156,23 @@ func requireCounted(t testing.TB, options *redis.UniversalOptions, l ratelimit.L
 			return last >= want
 		}, longTimeout, 20*time.Millisecond, "Redis has counted fewer than the %d allowed requests", want)
 		require.Equal(t, want, last, "allowed and counted requests of %s", key)
+	}
+}
+
+// admin returns a function that sends commands to Redis.
+func admin(commands ...string) func(*redistest.Server) error {
+	return func(s *redistest.Server) error {
+		client := redis.NewClient(s.Options().Simple())
+		defer func() { _ = client.Close() }()
+		var errs []error
+		for _, command := range commands {
+			var args []any
+			for word := range strings.FieldsSeq(command) {
+				args = append(args, word)
+			}
+			errs = append(errs, client.Do(context.Background(), args...).Err())
+		}
+		return errors.Join(errs...)
 	}
 }
 

@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -139,12 +140,13 @@ func TestSlowRedisCountsRequestsOnce(t *testing.T) {
 			f := newLimiter(t, o, ratelimit.Options{Timeout: 500 * time.Millisecond})
 			require.NoError(t, f.Ping(t.Context()))
 			for _, link := range links {
-				link.Slow(0, 400*time.Millisecond)
+				link.Slow(0, 250*time.Millisecond)
 			}
 			l := limit(ratelimit.MaxRequests, time.Hour)
 			keys := []string{"a", "b", "c", "d", "e", "f"}
 			allowed, by := allowUntil(t, after(3*time.Second), []ratelimit.Limiter{f}, 1500, 0, keys, l)
 			t.Logf("%v, queue %d", by, f.Stats().Queue)
+			require.Positive(t, by[ratelimit.ByLocal], "Redis was not too slow")
 			for _, link := range links {
 				link.Slow(0, 0)
 			}
@@ -173,7 +175,7 @@ func TestBrokenConnectionsCountRequestsOnce(t *testing.T) {
 				defer close(done)
 				for range 40 {
 					for _, s := range top.servers {
-						if s.Client(t).Do(context.Background(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err() == nil {
+						if admin("CLIENT KILL TYPE normal SKIPME yes")(s) == nil {
 							cuts.Add(1)
 						}
 					}
@@ -194,31 +196,22 @@ func TestBrokenConnectionsCountRequestsOnce(t *testing.T) {
 // requests of others.
 func TestLostDataIsResyncedOnce(t *testing.T) {
 	t.Parallel()
-	restart := func(t *testing.T, top topology) {
-		t.Helper()
-		for _, s := range top.servers {
-			require.NoError(t, s.Kill())
-			require.NoError(t, s.Restart())
+	onEach := func(do func(s *redistest.Server) error) func(*testing.T, topology) {
+		return func(t *testing.T, top topology) {
+			t.Helper()
+			for _, s := range top.servers {
+				require.NoError(t, do(s))
+			}
 		}
 	}
-	flush := func(t *testing.T, top topology) {
-		t.Helper()
-		for _, s := range top.servers {
-			require.NoError(t, s.Client(t).FlushAll(t.Context()).Err())
-		}
-	}
-	save := func(t *testing.T, top topology) {
-		t.Helper()
-		for _, s := range top.servers {
-			require.NoError(t, s.Client(t).Save(t.Context()).Err())
-		}
-	}
+	flush, save := onEach(admin("FLUSHALL")), onEach(admin("SAVE"))
+	restart := onEach(func(s *redistest.Server) error { return errors.Join(s.Kill(), s.Restart()) })
 	pauseReplica := func(t *testing.T, top topology) {
 		t.Helper()
 		redistest.AwaitReplica(t, top.sentinel.Master, top.sentinel.Replica)
 		require.NoError(t, top.sentinel.Replica.Pause())
 		// Discards what is in the master's buffers, which would arrive later.
-		require.NoError(t, top.sentinel.Master.Client(t).Do(t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err())
+		require.NoError(t, admin("CLIENT KILL TYPE replica")(top.sentinel.Master))
 	}
 	failOver := func(t *testing.T, top topology) {
 		t.Helper()

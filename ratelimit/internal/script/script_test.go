@@ -261,20 +261,6 @@ func TestDataLossIsDetectedAndResyncedOnce(t *testing.T) {
 	})
 }
 
-// TestLowerLimitKeepsOtherWritersRequests: gateways may disagree on a key's limit.
-func TestLowerLimitKeepsOtherWritersRequests(t *testing.T) {
-	forEachServer(t, func(s *server) {
-		t := s.t
-		for i := range uint64(40) {
-			require.Zero(t, s.charge(Bucket{Key: "k", Limit: 60, Writer: 1, Seq: i}).Replies[0].Retry)
-		}
-		lower := s.charge(Bucket{Key: "k", Limit: 5, Writer: 2, Seq: 4, Unsynced: []Unsynced{{4, sec}}})
-		require.NoError(t, lower.Err)
-		require.Positive(t, lower.Replies[0].Retry)
-		require.Equal(t, 60-44-1, s.charge(Bucket{Key: "k", Limit: 60, Writer: 1, Seq: 40}).Replies[0].Remaining)
-	})
-}
-
 // TestMalformedBucketIsTreatedAsAbsent, and does not affect other calls of the script run.
 func TestMalformedBucketIsTreatedAsAbsent(t *testing.T) {
 	forEachServer(t, func(s *server) {
