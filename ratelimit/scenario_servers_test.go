@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,15 +26,11 @@ type realEnvironment struct {
 	links  []*linktest.Link // by gateway
 }
 
-// supports reports whether the environment can inject all faults of a scenario.
-func (w *realEnvironment) supports(s *scenario) bool {
-	for _, f := range s.faults {
-		switch f.kind {
-		case slowRedis, loseReplies, stall, failover:
-			return false
-		}
-	}
-	return s.nodes == 1
+// supported reports whether a realEnvironment can inject all faults of a scenario.
+func supported(s *scenario) bool {
+	return s.nodes == 1 && !slices.ContainsFunc(s.faults, func(f fault) bool {
+		return slices.Contains([]faultKind{slowRedis, loseReplies, stall, failover}, f.kind)
+	})
 }
 
 func (w *realEnvironment) save(int) {
@@ -115,7 +112,7 @@ func TestScenariosOnRealRedis(t *testing.T) {
 		random = 24
 	}
 	for seed := uint64(1); random > 0; seed++ {
-		if s := makeScenario(seed); len(s.faults) > 0 && (&realEnvironment{}).supports(s) {
+		if s := makeScenario(seed); len(s.faults) > 0 && supported(s) {
 			scenarios = append(scenarios, s)
 			random--
 		}

@@ -346,8 +346,8 @@ func TestBucketSizeIsBounded(t *testing.T) {
 			return n
 		}
 		seq := uint64(0)
-		for range 2000 {
-			now += r.Int64N(60 * sec / 400)
+		for range 700 {
+			now += r.Int64N(60 * sec / 200)
 			s.at(now)
 			if charge(Bucket{Key: "high", Limit: 10_000, Writer: 1, Seq: seq}).Retry == 0 {
 				seq++

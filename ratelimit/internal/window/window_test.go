@@ -70,7 +70,9 @@ func TestGroupedRequestsNeverExpireEarly(t *testing.T) {
 				w.Prune(now, span)
 				require.GreaterOrEqual(t, w.Total(), len(m.Inside(now, span)), "no request may expire early")
 				require.LessOrEqual(t, w.Total(), len(m.Inside(now, span+span/256)))
-				require.LessOrEqual(t, len(w.Last(w.Total())), c.most, "the log must be bounded")
+				if i%64 == 0 {
+					require.LessOrEqual(t, len(w.Last(w.Total())), c.most, "the log must be bounded")
+				}
 				if c.above || w.Retry(now, c.limit, span) == 0 {
 					w.Add(now, c.limit, span)
 					m.Add(now)
