@@ -50,7 +50,7 @@ func (t *redirectedError) Unwrap() error { return t.problem }
 // refuseAuthorization responds with a redirect if err is a redirectedError, or else with a page, or with JSON if the caller
 // does not accept HTML.
 func (s *Server) refuseAuthorization(w http.ResponseWriter, r *http.Request, err error) {
-	p := s.newProblem("authorization request refused", err)
+	p := s.newProblem("authorization request rejected", err)
 	if redirected, ok := errors.AsType[*redirectedError](err); ok {
 		w.Header().Set("Location", redirected.location)
 		w.WriteHeader(http.StatusSeeOther)

@@ -117,7 +117,7 @@ func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error
 	}
 	c, data, err := s.readDocument(id, body)
 	if err != nil {
-		s.o.Log.Info("metadata document refused", zap.String("client_id", printable(id)), zap.Error(err))
+		s.o.Log.Info("metadata document rejected", zap.String("client_id", printable(id)), zap.Error(err))
 		return Client{}, documentProblem("the client's metadata document cannot be used: "+err.Error(), nil)
 	}
 	err = s.store.command(ctx, "storing a metadata document", func(ctx context.Context) error {

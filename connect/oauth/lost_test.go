@@ -149,7 +149,7 @@ func steps() map[string]step {
 			told:   "See Other", again: "See Other",
 		},
 		"approve": {before: (*flow).authorize, do: approve, told: "done", again: "decided before", log: []string{"approved"}},
-		"deny":    {before: (*flow).authorize, do: deny, told: "done", again: "decided before", log: []string{"denied refused"}},
+		"deny":    {before: (*flow).authorize, do: deny, told: "done", again: "decided before", log: []string{"denied denied"}},
 		"redeem": {
 			before: (*flow).approve, do: exchange, told: "tokens", again: "invalid_grant", log: append(connected, replayed),
 		},

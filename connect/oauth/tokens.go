@@ -28,7 +28,7 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	noStore(w)
 	response, err := s.token(w, r)
 	if err != nil {
-		p := s.newProblem("token request refused", err)
+		p := s.newProblem("token request rejected", err)
 		if p.code == codeInvalidClient && r.Header.Get("Authorization") != "" {
 			w.Header().Set("WWW-Authenticate", "Basic realm=\"public clients have no secret\"") // RFC 6749, section 5.2
 		}
@@ -264,7 +264,7 @@ func (s *Server) rotate(
 func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) {
 	noStore(w)
 	if err := s.revokeToken(w, r); err != nil {
-		writeProblem(w, s.newProblem("revocation refused", err))
+		writeProblem(w, s.newProblem("revocation rejected", err))
 		return
 	}
 	writeJSON(w, http.StatusOK, struct{}{})
