@@ -64,7 +64,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) (tokenResponse, e
 	case grantRefresh:
 		response, err = s.useRefreshToken(ctx, f)
 	default:
-		return tokenResponse{}, refuse(codeUnsupportedGrant, "grant_type has to be authorization_code or refresh_token")
+		return tokenResponse{}, refuse(codeUnsupportedGrant, "grant_type must be authorization_code or refresh_token")
 	}
 	var p *problem
 	if errors.As(err, &p) && p.code == codeInvalidGrant {
@@ -199,7 +199,7 @@ func (s *Server) useRefreshToken(ctx context.Context, f form) (tokenResponse, er
 			return tokenResponse{}, err
 		}
 		if !rec.Scopes.Contains(scopes) {
-			return tokenResponse{}, refuse(codeInvalidScope, "scope holds more than was granted")
+			return tokenResponse{}, refuse(codeInvalidScope, "scope exceeds what was granted")
 		}
 		switch _, err := s.checkAccount(ctx, rec.Grant); {
 		case errors.Is(err, errAccount):
