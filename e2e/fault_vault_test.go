@@ -200,8 +200,8 @@ func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
 		fmt.Sprintf("unseen_unavailable_outage=%d", len(report.some(func(s *sample) bool {
 			return s.Stream == unseen && s.Phase == "outage" && s.Status == http.StatusServiceUnavailable
 		}))),
-		fmt.Sprintf("revoked_refused_after_told=%s", max(0, refusedAt.Sub(toldAt)).Round(time.Millisecond)),
-		fmt.Sprintf("revoked_refused_after_back=%s", untoldFor.Round(time.Millisecond)))
+		fmt.Sprintf("revoked_rejected_after_push=%s", max(0, refusedAt.Sub(toldAt)).Round(time.Millisecond)),
+		fmt.Sprintf("revoked_rejected_after_back=%s", untoldFor.Round(time.Millisecond)))
 }
 
 // signedTargets are those of loadTargets that need a key: /status is answered whether or not it can be verified.
