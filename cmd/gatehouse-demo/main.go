@@ -399,7 +399,7 @@ func (c *command) print(out io.Writer, base string, keys []*authsigner.Credentia
 	if c.noRateLimit {
 		b.WriteString("Shadow mode: the limits only report, and deny no requests.\n")
 	}
-	b.WriteString("Press Ctrl-C to stop. Nothing is kept.\n")
+	b.WriteString("Ctrl-C stops it. Nothing is kept.\n")
 	_, err := io.WriteString(out, b.String())
 	return err
 }
