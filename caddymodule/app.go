@@ -213,12 +213,12 @@ func activeApp() (*App, error) {
 
 // limits maps callers to rate limit keys.
 type limits struct {
-	perKey int
-	perIP  ratelimit.Limit
+	perKey     int
+	perAddress ratelimit.Limit
 }
 
 func (c LimitsConfig) limits() limits {
-	return limits{perKey: c.PerKey, perIP: ratelimit.IPLimit(c.PerIP)}
+	return limits{perKey: c.PerKey, perAddress: ratelimit.IPLimit(c.PerIP)}
 }
 
 // key returns the rate limit key of an authenticated caller.
@@ -232,7 +232,7 @@ func (l *limits) key(c *authsigner.Credential) (string, ratelimit.Bucket) {
 
 // address returns the rate limit key of a request without a public key.
 func (l *limits) address(a netip.Addr) (string, ratelimit.Bucket) {
-	return ratelimit.ForIP(ratelimit.IPKey(a), l.perIP)
+	return ratelimit.ForIP(ratelimit.IPKey(a), l.perAddress)
 }
 
 // Interface guards

@@ -1,5 +1,5 @@
-// Command gatehouse-demo runs a gateway with everything that it needs in one process, to try it: an embedded store, a
-// credential file with new keys, and a data service with invented records. It keeps nothing when it exits.
+// Command gatehouse-demo runs a whole gateway in one process, for trying it out: an embedded store for the rate limits, a
+// credential file with fresh keys, and a data service with invented records. Nothing is kept.
 package main
 
 import (
@@ -39,7 +39,7 @@ const (
 	// pace is how long the automations take for each item, so that an assistant sees them progress.
 	pace = 300 * time.Millisecond
 
-	// issuer is the issuer of the hop assertions.
+	// issuer is who signs the hop assertions.
 	issuer = "gatehouse-demo"
 )
 
@@ -54,11 +54,12 @@ func main() {
 	c := new(command)
 	cmd := &cobra.Command{
 		Use:   "gatehouse-demo",
-		Short: "Runs a gateway with embedded stores and a demo data service",
+		Short: "Runs a whole gateway with embedded stores and a demo data service",
 		Long: `Starts the gateway with everything it needs inside one process: a credential
-file with new keys for the demo businesses, an embedded store (or a real Redis
-with --redis), and a data service with invented records. It prints the keys
-and commands to try them, and runs until it is interrupted. It keeps nothing.`,
+file with fresh keys for the demo businesses, an embedded store for the rate
+limits (or a real Redis with --redis), and a data service with invented
+records. It prints the keys, and commands to try them, and runs until it is
+interrupted. Nothing is kept.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -69,14 +70,14 @@ and commands to try them, and runs until it is interrupted. It keeps nothing.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.listen, "listen", "localhost:8080", "address to serve on")
-	f.StringVar(&c.redis, "redis", "", "URL of a real Redis (default: an embedded store)")
-	f.BoolVar(&c.noRateLimit, "no-rate-limit", false, "run the rate limits in shadow mode: report requests over a limit and allow them")
-	if cmd.Execute() != nil { // it has printed the error
+	f.StringVar(&c.redis, "redis", "", "URL of a real Redis for the rate limits (default: an embedded store)")
+	f.BoolVar(&c.noRateLimit, "no-rate-limit", false, "only report what the limits would refuse")
+	if cmd.Execute() != nil { // it has said why
 		os.Exit(1)
 	}
 }
 
-// run serves until ctx is done and then removes everything.
+// run serves until ctx is done, and leaves nothing behind.
 func (c *command) run(ctx context.Context, out io.Writer) (err error) {
 	if err := c.check(ctx); err != nil {
 		return err
@@ -89,7 +90,7 @@ func (c *command) run(ctx context.Context, out io.Writer) (err error) {
 	}()
 	dir, err := os.MkdirTemp("", "gatehouse-demo-")
 	if err != nil {
-		return fmt.Errorf("creating a directory for the demo's keys: %w", err)
+		return fmt.Errorf("making a folder for the demo's keys: %w", err)
 	}
 	closers = append(closers, func() error { return os.RemoveAll(dir) })
 
@@ -143,12 +144,12 @@ func (c *command) run(ctx context.Context, out io.Writer) (err error) {
 	return err
 }
 
-// check returns an error if the listen address is in use or Redis is unavailable. Caddy could share the address with another
-// demo and would start without Redis, which is right in production but confusing in a demo.
+// check says what would keep the demo from being what its flags ask for. Caddy shares an address with whoever else
+// allows it, such as another demo, and a gateway does without a Redis that is away: right in production, puzzling here.
 func (c *command) check(ctx context.Context) error {
 	host, port, err := net.SplitHostPort(c.listen)
 	if err != nil {
-		return fmt.Errorf("invalid --listen %q: must be host:port", c.listen)
+		return fmt.Errorf("--listen: %q is not of the form host:port", c.listen)
 	}
 	hosts := []string{host}
 	if host == "localhost" {
@@ -168,7 +169,7 @@ func (c *command) check(ctx context.Context) error {
 	}
 	o, err := redis.ParseURL(c.redis)
 	if err != nil {
-		return errors.New("invalid --redis: must be a URL such as redis://localhost:6379")
+		return fmt.Errorf("--redis: %q is not a URL such as redis://localhost:6379", c.redis)
 	}
 	client := redis.NewClient(o)
 	err = client.Ping(ctx).Err()
@@ -178,11 +179,12 @@ func (c *command) check(ctx context.Context) error {
 	return nil
 }
 
-// makeAssertionKey writes a new signing key and returns the verification of assertions for the demo data service.
+// makeAssertionKey writes a fresh signing key and returns the check that the demo data service makes with it, as a
+// platform team's service would with the published keys.
 func makeAssertionKey(name string) (func(*http.Request) error, error) {
 	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("generating the demo's signing key: %w", err)
+		return nil, fmt.Errorf("making the demo's signing key: %w", err)
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -190,11 +192,11 @@ func makeAssertionKey(name string) (func(*http.Request) error, error) {
 	}
 	block := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 	if err := os.WriteFile(name, block, 0o600); err != nil {
-		return nil, fmt.Errorf("writing the demo's signing key: %w", err)
+		return nil, fmt.Errorf("keeping the demo's signing key: %w", err)
 	}
 	keyID, err := upstream.KeyID(public)
 	if err != nil {
-		return nil, fmt.Errorf("deriving the ID of the demo's signing key: %w", err)
+		return nil, fmt.Errorf("naming the demo's signing key: %w", err)
 	}
 	verifiers := map[string]*upstream.AssertionVerifier{}
 	for _, res := range upstream.Resources() {
@@ -236,11 +238,11 @@ func serveLoopback(ctx context.Context, h http.Handler) (string, func() error, e
 	}, nil
 }
 
-// issueKeys writes the credential file with a key for every business, including the inactive one.
+// issueKeys writes the credential file: a key for every business of the data service, the inactive one's included.
 func issueKeys(ctx context.Context, name string, data *demo.Service) ([]*authsigner.Credential, error) {
-	store, err := file.Open(name, file.Options{Create: true}) //nolint:contextcheck // the file is watched until Close
+	store, err := file.Open(name, file.Options{Create: true}) //nolint:contextcheck // it watches for longer than ctx lives
 	if err != nil {
-		return nil, fmt.Errorf("creating the demo's credential file: %w", err)
+		return nil, fmt.Errorf("making the demo's credential file: %w", err)
 	}
 	defer func() { _ = store.Close() }()
 	businesses, err := data.Businesses(ctx)
@@ -263,7 +265,7 @@ func issueKeys(ctx context.Context, name string, data *demo.Service) ([]*authsig
 	return keys, nil
 }
 
-// deactivate sets the credential to inactive.
+// deactivate makes the credential one of an account that is not active.
 func deactivate(c *authsigner.Credential) (*authsigner.Credential, error) {
 	next := c.Clone()
 	next.Status = authsigner.StatusInactive
@@ -272,11 +274,11 @@ func deactivate(c *authsigner.Credential) (*authsigner.Credential, error) {
 
 type parts struct{ redis, keys, assertion, data string }
 
-// caddyfile returns the demo's configuration and its base URL.
+// caddyfile is the demo's configuration, and the base URL under which it can be reached.
 func (c *command) caddyfile(p parts) (string, string, error) {
 	host, port, err := net.SplitHostPort(c.listen)
 	if err != nil {
-		return "", "", fmt.Errorf("invalid --listen %q: must be host:port: %w", c.listen, err)
+		return "", "", fmt.Errorf("--listen: %q is not of the form host:port: %w", c.listen, err)
 	}
 	bind, shown := host, host
 	switch host {
@@ -335,8 +337,8 @@ http://:%s {
 `, p.redis, p.keys, shadow, p.assertion, issuer, port, bindLine, connection, p.data), base, nil
 }
 
-// issuer returns the origin of the connection server, or "" if the demo has none. It serves loopback addresses only, because
-// people enter passwords without TLS.
+// issuer is the origin of the connection server, "" if there is none: people type passwords there, without TLS, and so it
+// is for this machine only.
 func (c *command) issuer() string {
 	host, port, err := net.SplitHostPort(c.listen)
 	if err != nil {
@@ -352,17 +354,17 @@ func (c *command) issuer() string {
 	return "http://" + strings.TrimSuffix(net.JoinHostPort(host, port), ":80")
 }
 
-// loopbacks returns the loopback addresses of this machine.
+// loopbacks are the addresses that localhost stands for on this machine.
 func loopbacks() []string {
 	hosts := []string{"127.0.0.1"}
-	if ln, err := net.Listen("tcp", "[::1]:0"); err == nil { //nolint:noctx // only checks that the address exists
+	if ln, err := net.Listen("tcp", "[::1]:0"); err == nil { //nolint:noctx // asks only if the address exists
 		_ = ln.Close()
 		hosts = append(hosts, "[::1]")
 	}
 	return hosts
 }
 
-// print prints how to use the demo. Programs read the two export lines.
+// print says what to do with the demo. The two export lines are for programs as well as for people.
 func (c *command) print(out io.Writer, base string, keys []*authsigner.Credential) error {
 	var b strings.Builder
 	main := keys[0]
@@ -372,14 +374,14 @@ func (c *command) print(out io.Writer, base string, keys []*authsigner.Credentia
 	fmt.Fprintf(&b, `signed() { t=$(date +%%s); s=$(printf '%%s\nGET\n%%s\n' "$t" "$1" | openssl dgst -sha256 -hmac "$GATEHOUSE_SECRET" | sed 's/^.* //'); curl -sS -i -H "X-Public-Key: $GATEHOUSE_KEY" -H "X-Timestamp: $t" -H "X-Signature: $s" "%s$1"; echo; }`+"\n\n", base)
 	b.WriteString("# 2. Signed requests:\n")
 	b.WriteString("signed /api/v1/me\nsigned '/api/v1/events?count=2'\nsigned '/api/v1/invoices?status=overdue&per_page=3'\n\n")
-	b.WriteString("# 3. A request without a signature, which is rejected:\n")
+	b.WriteString("# 3. A refused one: nobody signed it\n")
 	fmt.Fprintf(&b, "curl -sS -i %s/api/v1/contacts; echo\n\n", base)
-	b.WriteString("# 4. Beyond the limit: without a key, ten requests a minute per client IP (the one above was the first)\n")
+	b.WriteString("# 4. Into the limit: an address has ten requests a minute without a key (the one above was the first)\n")
 	fmt.Fprintf(&b, "for i in $(seq 11); do curl -sS -o /dev/null -w '%%{http_code}\\n' %s/api/v1/status; done\n\n", base)
 	if origin := c.issuer(); origin != "" {
 		b.WriteString("# 5. An assistant: give it this URL. It opens a page on which you sign in and approve:\n")
 		fmt.Fprintf(&b, "#   %s/mcp\n", origin)
-		b.WriteString("# Or open the pages yourself:\n")
+		b.WriteString("# Or look at the pages by yourself:\n")
 		fmt.Fprintf(&b, "#   %s/settings/connected-apps\n# Sign in as\n", origin)
 		for _, a := range demo.Accounts() {
 			if a.BusinessID == main.BusinessID {
@@ -397,7 +399,7 @@ func (c *command) print(out io.Writer, base string, keys []*authsigner.Credentia
 		b.WriteString("\n")
 	}
 	if c.noRateLimit {
-		b.WriteString("Shadow mode: the limits only report, and deny no requests.\n")
+		b.WriteString("The limits only report: nobody is refused.\n")
 	}
 	b.WriteString("Ctrl-C stops it. Nothing is kept.\n")
 	_, err := io.WriteString(out, b.String())
