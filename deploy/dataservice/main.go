@@ -36,7 +36,7 @@ func main() {
 func run(ctx context.Context, listen, database string, logger *slog.Logger) (err error) {
 	service, err := demo.Open(ctx, database, demo.Options{Logger: logger})
 	if err != nil {
-		return fmt.Errorf("opening the database: %w", err)
+		return fmt.Errorf("opening the demo data: %w", err)
 	}
 	defer func() { err = errors.Join(err, service.Close()) }()
 
