@@ -112,7 +112,7 @@ func (a *connectAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (a *connectAPI) answer(out http.Header, r *http.Request) (int, []byte, error) {
 	if err := a.service.authorize(r); err != nil {
-		a.service.logRequest(r, slog.LevelWarn, "request rejected", err)
+		a.service.logRequest(r, slog.LevelWarn, "request refused", err)
 		return 0, nil, newError(http.StatusUnauthorized, "UNAUTHORIZED", "The request is not shown to come from the gateway.")
 	}
 	segments, ok := splitPath(r.URL.EscapedPath())

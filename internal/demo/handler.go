@@ -113,7 +113,7 @@ func (h *handler) answer(b []byte, header http.Header, r *http.Request) ([]byte,
 	}
 
 	if err := h.service.authorize(r); err != nil {
-		h.service.logRequest(r, slog.LevelWarn, "request rejected", err)
+		h.service.logRequest(r, slog.LevelWarn, "request refused", err)
 		return nil, newError(http.StatusUnauthorized, "UNAUTHORIZED", "The request is not shown to come from the gateway.")
 	}
 	ids := r.Header[HeaderBusinessID]
