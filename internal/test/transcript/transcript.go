@@ -1,0 +1,330 @@
+// Package transcript replays conversations in HTTP/1.1 that are written down in txtar files:
+//
+//	A client reads the metadata.
+//
+//	-- request: metadata --
+//	GET /.well-known/oauth-authorization-server HTTP/1.1
+//	Host: api.example.com
+//
+//	-- response --
+//	HTTP/1.1 200 OK
+//	Content-Type: application/json
+//	WWW-Authenticate:
+//
+//	{"issuer": "https://api.example.com", "token_endpoint": "${token_endpoint}", "...": ""}
+//
+// A request is sent as it is written, with CRLF as the end of its lines and, if it has a body and names no framing, with a
+// Content-Length. Each request has a connection of its own. A request that ends with several responses, or with none, is
+// followed by as many response sections.
+//
+// A response must have the status, each header with the value that is written (a header without a value must be absent),
+// and, if there is an empty line after the headers, the body. Without that line the body is not compared. JSON, also after
+// "data: " in an event stream, is compared as a value; a member "..." allows others beside those that are written.
+//
+// ${name} is replaced by a variable's value. If a response names a variable that has no value yet, it matches any text and
+// becomes the value. ${*} matches any text.
+package transcript
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/txtar"
+)
+
+// timeout is how long a connection may take. It is only ever reached by a server that does not answer.
+const timeout = time.Minute
+
+// RunAll replays each file that matches the pattern against the server at addr (host:port), as a subtest with the file's name.
+// Each begins with the same variables.
+func RunAll(t *testing.T, pattern, addr string, variables map[string]string) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	require.NotEmpty(t, files, pattern)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			Run(t, file, addr, variables)
+		})
+	}
+}
+
+// Run replays one file against the server at addr (host:port). Each request is a subtest; those after a failed one do not run.
+func Run(t *testing.T, file, addr string, variables map[string]string) {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	exchanges, err := parse(raw)
+	require.NoError(t, err, file)
+	v := maps.Clone(variables)
+	if v == nil {
+		v = map[string]string{}
+	}
+	for _, e := range exchanges {
+		if !t.Run(e.name, func(t *testing.T) {
+			require.NoError(t, e.replay(addr, v))
+		}) {
+			return
+		}
+	}
+}
+
+// exchange is a request and the responses that it must get.
+type exchange struct {
+	name      string
+	request   string
+	responses []string
+}
+
+func parse(raw []byte) ([]exchange, error) {
+	var all []exchange
+	for _, f := range txtar.Parse(raw).Files {
+		kind, name, _ := strings.Cut(f.Name, ": ")
+		switch {
+		case kind == "request":
+			if name == "" {
+				name = fmt.Sprintf("request %d", len(all)+1)
+			}
+			all = append(all, exchange{name: name, request: string(f.Data)})
+		case kind == "response" && len(all) > 0:
+			all[len(all)-1].responses = append(all[len(all)-1].responses, string(f.Data))
+		default:
+			return nil, fmt.Errorf("invalid section %q: must be a request, or a response after one", f.Name)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no request")
+	}
+	return all, nil
+}
+
+// replay sends the request and compares the responses until the server closes the connection, or until all expected ones have
+// been read and the request has asked to keep the connection.
+func (e exchange) replay(addr string, v map[string]string) error {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	request, err := expand(e.request, v)
+	if err != nil {
+		return err
+	}
+	// A server that responds early may not read the rest.
+	go func() { _, _ = io.WriteString(conn, wire(request)) }()
+	r := bufio.NewReader(conn)
+	method, _, _ := strings.Cut(request, " ")
+	for i, want := range e.responses {
+		res, err := http.ReadResponse(r, &http.Request{Method: method})
+		if err != nil {
+			return fmt.Errorf("reading response %d: %w", i+1, err)
+		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if err != nil {
+			return fmt.Errorf("reading the body of response %d: %w", i+1, err)
+		}
+		if res.Close {
+			res.Header.Set("Connection", "close") // ReadResponse removes it
+		}
+		if err := compare(want, res, string(body), v); err != nil {
+			return fmt.Errorf("response %d: %w\ngot: %s %v\n%s", i+1, err, res.Status, res.Header, body)
+		}
+	}
+	return nil
+}
+
+// wire returns the request as it is sent.
+func wire(request string) string {
+	head, body, _ := strings.Cut(request, "\n\n")
+	head, body = strings.TrimSuffix(head, "\n"), strings.TrimSuffix(body, "\n")
+	lower := strings.ToLower(head)
+	if body != "" && !strings.Contains(lower, "\ncontent-length") && !strings.Contains(lower, "\ntransfer-encoding") {
+		head += fmt.Sprintf("\nContent-Length: %d", len(body))
+	}
+	return strings.ReplaceAll(head, "\n", "\r\n") + "\r\n\r\n" + body
+}
+
+var variable = regexp.MustCompile(`\$\{([a-z0-9_]+|\*)\}`)
+
+// expand replaces the variables of a request.
+func expand(s string, v map[string]string) (string, error) {
+	var missing error
+	s = variable.ReplaceAllStringFunc(s, func(m string) string {
+		value, ok := v[m[2:len(m)-1]]
+		if !ok {
+			missing = fmt.Errorf("%s has no value", m)
+		}
+		return value
+	})
+	return s, missing
+}
+
+func compare(want string, res *http.Response, body string, v map[string]string) error {
+	head, wantBody, compareBody := strings.Cut(want, "\n\n")
+	lines := strings.Split(strings.TrimSuffix(head, "\n"), "\n")
+	if err := match(lines[0], res.Proto+" "+res.Status, v); err != nil {
+		return fmt.Errorf("status: %w", err)
+	}
+	for _, line := range lines[1:] {
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		got := strings.Join(res.Header.Values(name), ", ")
+		if err := match(value, got, v); err != nil {
+			return fmt.Errorf("header %s: %w", name, err)
+		}
+	}
+	if !compareBody {
+		return nil
+	}
+	return compareText(strings.TrimSuffix(wantBody, "\n"), strings.TrimSuffix(body, "\n"), v)
+}
+
+// compareText compares bodies: JSON as a value, event streams line by line, anything else as text.
+func compareText(want, got string, v map[string]string) error {
+	if wantValue, ok := decode(want); ok {
+		gotValue, ok := decode(got)
+		if !ok {
+			return fmt.Errorf("the body is not JSON")
+		}
+		return compareValue("body", wantValue, gotValue, v)
+	}
+	if !strings.Contains(want, "data: ") {
+		return match(want, got, v)
+	}
+	wantLines, gotLines := strings.Split(want, "\n"), strings.Split(got, "\n")
+	if len(wantLines) != len(gotLines) {
+		return fmt.Errorf("%d lines, want %d", len(gotLines), len(wantLines))
+	}
+	for i, line := range wantLines {
+		gotLine := strings.TrimSuffix(gotLines[i], "\r")
+		wantData, isData := strings.CutPrefix(line, "data: ")
+		gotData, hasData := strings.CutPrefix(gotLine, "data: ")
+		err := match(line, gotLine, v)
+		if isData && hasData {
+			err = compareText(wantData, gotData, v)
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+func decode(s string) (any, bool) {
+	d := json.NewDecoder(bytes.NewReader([]byte(s)))
+	d.UseNumber()
+	var value any
+	if err := d.Decode(&value); err != nil || d.More() {
+		return nil, false
+	}
+	switch value.(type) {
+	case map[string]any, []any:
+		return value, true
+	}
+	return nil, false
+}
+
+func compareValue(path string, want, got any, v map[string]string) error {
+	switch want := want.(type) {
+	case map[string]any:
+		object, ok := got.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s: got %v, want an object", path, got)
+		}
+		_, more := want["..."]
+		for name, value := range want {
+			if name == "..." {
+				continue
+			}
+			member, ok := object[name]
+			if !ok {
+				return fmt.Errorf("%s.%s is missing", path, name)
+			}
+			if err := compareValue(path+"."+name, value, member, v); err != nil {
+				return err
+			}
+		}
+		for name := range object {
+			if _, ok := want[name]; !ok && !more {
+				return fmt.Errorf("%s.%s is not expected", path, name)
+			}
+		}
+		return nil
+	case []any:
+		list, ok := got.([]any)
+		if !ok || len(list) != len(want) {
+			return fmt.Errorf("%s: got %v, want %d elements", path, got, len(want))
+		}
+		for i := range want {
+			if err := compareValue(fmt.Sprintf("%s[%d]", path, i), want[i], list[i], v); err != nil {
+				return err
+			}
+		}
+		return nil
+	case string:
+		text, ok := got.(string)
+		if !ok && want != "${*}" {
+			return fmt.Errorf("%s: got %v, want the string %q", path, got, want)
+		}
+		if want == "${*}" {
+			return nil
+		}
+		if err := match(want, text, v); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
+	}
+	if want != got {
+		return fmt.Errorf("%s: got %v, want %v", path, got, want)
+	}
+	return nil
+}
+
+// match compares text in which variables may stand, and keeps those that had no value.
+func match(want, got string, v map[string]string) error {
+	var names []string
+	var pattern strings.Builder
+	pattern.WriteString("(?s)^")
+	last := 0
+	for _, m := range variable.FindAllStringSubmatchIndex(want, -1) {
+		pattern.WriteString(regexp.QuoteMeta(want[last:m[0]]))
+		last = m[1]
+		name := want[m[2]:m[3]]
+		switch value, ok := v[name]; {
+		case name == "*":
+			pattern.WriteString(".*?")
+		case ok:
+			pattern.WriteString(regexp.QuoteMeta(value))
+		default:
+			names = append(names, name)
+			pattern.WriteString("(.+?)")
+		}
+	}
+	pattern.WriteString(regexp.QuoteMeta(want[last:]) + "$")
+	found := regexp.MustCompile(pattern.String()).FindStringSubmatch(got)
+	if found == nil {
+		return fmt.Errorf("got %q, want %q", got, want)
+	}
+	for i, name := range names {
+		v[name] = found[i+1]
+	}
+	return nil
+}
