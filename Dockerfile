@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 
-# The gateway's image: the binary that `make xcaddy` builds, from the plugin list in xcaddy.json, on a base without a
-# shell or a package manager, run by a user without rights.
+# The gateway's image: the binary of `make xcaddy`, built from the plugin list in xcaddy.json, on a base image without a shell
+# or a package manager. It does not run as root.
 #
 #   docker build --build-arg VERSION="$(git describe --tags --always --dirty)" -t gatehouse .
 
@@ -9,7 +9,7 @@ FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
 WORKDIR /src
 ARG TARGETOS
 ARG TARGETARCH
-# The same as in the Makefile; the repository's history is not part of the build context.
+# As in the Makefile. VERSION is an argument because the build context has no git history.
 ARG VERSION=unknown
 ARG GOTAGS=nobadger,nomysql,nopgx
 ENV CGO_ENABLED=0 GOTOOLCHAIN=local
@@ -19,7 +19,7 @@ RUN --mount=type=cache,target=/go/pkg/mod \
     go -C tools run ./xcaddybuild -config ../xcaddy.json -output /out/gatehouse \
       -os "$TARGETOS" -arch "$TARGETARCH" -tags "$GOTAGS" \
       -ldflags "-s -w -X github.com/caddyserver/caddy/v2.CustomVersion=$VERSION -X github.com/caddyserver/caddy/v2.CustomBinaryName=gatehouse"
-# Certificates and the last configuration are kept below these two; they have to belong to the user that runs.
+# Certificates and the last configuration are stored here. The directories must belong to the user that the image runs as.
 RUN mkdir -p /out/config /out/data
 
 FROM gcr.io/distroless/static-debian12:nonroot
@@ -38,7 +38,7 @@ VOLUME /config /data
 EXPOSE 80 443 443/udp
 STOPSIGNAL SIGTERM
 USER nonroot
-# No HEALTHCHECK: the base has no program that could ask. Orchestrators ask from outside: /healthz says that the process
-# serves requests, /readyz that it can serve signed ones.
+# No HEALTHCHECK, because the image contains no program to run one. Check from outside: /healthz for liveness, /readyz for
+# readiness.
 ENTRYPOINT ["/usr/bin/gatehouse"]
 CMD ["run", "--config", "/etc/gatehouse/Caddyfile", "--adapter", "caddyfile"]

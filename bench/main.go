@@ -1,6 +1,6 @@
-// Command bench holds the whole job (verify, exact limit in a real Redis, rewrite, proxy, check of the answer) against
-// plain Caddy: the same binary, the same data service, a reverse_proxy without our handlers. Both run at once on
-// loopback and are loaded in turn, so that a machine whose speed drifts does so for both.
+// Command bench compares gatehouse_api with its defaults and a real Redis to plain Caddy, which is the same binary with a
+// reverse_proxy to the same data service. Both run on loopback and are loaded alternately, so that changes in the machine's
+// speed affect both.
 //
 //	make bench
 //	make bench BENCH_FLAGS="-rounds 10 -upstream canned"
@@ -39,15 +39,15 @@ func main() {
 		return
 	}
 	var o options
-	flag.IntVar(&o.throughputRounds, "rounds", 20, "rounds, each of one run against plain Caddy and one against the whole job")
-	flag.IntVar(&o.latencyRounds, "latency-rounds", 10, "rounds with one connection, after the others")
-	flag.DurationVar(&o.duration, "duration", 2*time.Second, "length of a run: short, so that both servers see the same machine")
+	flag.IntVar(&o.throughputRounds, "rounds", 20, "rounds, each with one run against plain Caddy and one against Gatehouse")
+	flag.IntVar(&o.latencyRounds, "latency-rounds", 10, "further rounds, with one connection")
+	flag.DurationVar(&o.duration, "duration", 2*time.Second, "duration of a run; short runs reduce the effect of changes in the machine's speed")
 	flag.IntVar(&o.connections, "connections", 64, "wrk's connections")
 	flag.IntVar(&o.threads, "threads", 1, "wrk's threads")
-	flag.StringVar(&o.upstream, "upstream", "demo", `data service: "demo" (internal/demo on SQLite) or "canned" (one constant answer, the harshest case)`)
+	flag.StringVar(&o.upstream, "upstream", "demo", `data service: "demo" (internal/demo on SQLite) or "canned" (constant responses, the worst case)`)
 	flag.StringVar(&o.target, "target", "/api/v1/events?count=10", "request target")
 	flag.BoolVar(&o.assertion, "assertion", false, "sign a hop assertion for each request as well")
-	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of the whole job under load to this file, after the rounds")
+	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of Gatehouse under load to this `file`, after the rounds")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -61,7 +61,7 @@ func main() {
 func run(ctx context.Context, o options) (err error) {
 	dir, err := os.MkdirTemp("", "gatehouse-bench-")
 	if err != nil {
-		return fmt.Errorf("making a folder: %w", err)
+		return fmt.Errorf("creating a directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
@@ -80,20 +80,19 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	printMachine(o)
-	plain, whole, err := b.rounds(ctx, o.throughputRounds)
+	plain, gatehouse, err := b.rounds(ctx, o.throughputRounds)
 	if err != nil {
 		return err
 	}
-	if err := report(plain, whole, &b.plain, &b.whole); err != nil {
+	if err := report(plain, gatehouse, &b.plain, &b.gatehouse); err != nil {
 		return err
 	}
-	// what a request takes that waits for no other
-	b.connections = 1
-	fmt.Printf("\nat one connection\n")
-	if plain, whole, err = b.rounds(ctx, o.latencyRounds); err != nil {
+	b.connections = 1 // so that no request waits for another
+	fmt.Printf("\nwith one connection\n")
+	if plain, gatehouse, err = b.rounds(ctx, o.latencyRounds); err != nil {
 		return err
 	}
-	reportLatency(plain, whole)
+	reportLatency(plain, gatehouse)
 	if o.profile != "" {
 		b.connections = o.connections
 		return b.profileUnderLoad(ctx, o.profile)
@@ -101,12 +100,11 @@ func run(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// rounds loads both servers so many times, in turn.
-func (b *bench) rounds(ctx context.Context, rounds int) (plain, whole []result, err error) {
+// rounds loads both servers alternately.
+func (b *bench) rounds(ctx context.Context, rounds int) (plain, gatehouse []result, err error) {
 	fmt.Printf("%-6s %-10s %12s %10s %10s %14s %12s\n", "round", "", "requests/s", "p50 ms", "p99 ms", "CPU µs/req", "errors")
 	for i := range rounds {
-		// who goes first changes with each round
-		order := []*server{&b.plain, &b.whole}
+		order := []*server{&b.plain, &b.gatehouse} // reversed in every second round
 		if i%2 == 1 {
 			order[0], order[1] = order[1], order[0]
 		}
@@ -119,9 +117,9 @@ func (b *bench) rounds(ctx context.Context, rounds int) (plain, whole []result, 
 			if s == &b.plain {
 				plain = append(plain, r)
 			} else {
-				whole = append(whole, r)
+				gatehouse = append(gatehouse, r)
 			}
 		}
 	}
-	return plain, whole, nil
+	return plain, gatehouse, nil
 }

@@ -17,20 +17,20 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// result is one run of wrk. Latencies are in milliseconds; cpu is the server process's own time per request, in
+// result is the result of one run of wrk. Latencies are in milliseconds; cpu is the server's CPU time per request in
 // microseconds.
 type result struct {
 	rate, p50, p99, cpu float64
 	errors              int
 }
 
-// check makes sure that what will be measured is the job: a signed request is answered, an unsigned one is refused.
+// check returns an error unless signed requests get 200 and the gateway rejects unsigned ones.
 func (b *bench) check(ctx context.Context) error {
 	for _, t := range []struct {
 		s      *server
 		signed bool
 		want   int
-	}{{&b.plain, true, 200}, {&b.whole, true, 200}, {&b.whole, false, 401}} {
+	}{{&b.plain, true, 200}, {&b.gatehouse, true, 200}, {&b.gatehouse, false, 401}} {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.s.base+b.target, nil)
 		if err != nil {
 			return fmt.Errorf("building a request: %w", err)
@@ -43,21 +43,21 @@ func (b *bench) check(ctx context.Context) error {
 		}
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
-			return fmt.Errorf("asking %s: %w", t.s.name, err)
+			return fmt.Errorf("sending a request to %s: %w", t.s.name, err)
 		}
 		body, err := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		if err != nil || res.StatusCode != t.want {
-			return fmt.Errorf("%s (signed: %t) answered %d %s, want %d: %w", t.s.name, t.signed, res.StatusCode, body, t.want, err)
+			return fmt.Errorf("%s (signed: %t) responded with %d %s, want %d: %w", t.s.name, t.signed, res.StatusCode, body, t.want, err)
 		}
 		if t.want == 200 {
-			fmt.Printf("%s answers %s with %d bytes\n", t.s.name, b.target, len(body))
+			fmt.Printf("%s responds to %s with %d bytes\n", t.s.name, b.target, len(body))
 		}
 	}
 	return nil
 }
 
-// sign gives the headers of a signed request; they are good for five minutes.
+// sign returns the headers of a signed request, which are valid for five minutes.
 func (b *bench) sign() map[string]string {
 	now := time.Now().Unix()
 	return map[string]string{
@@ -119,7 +119,7 @@ func (b *bench) load(ctx context.Context, s *server) (result, error) {
 	return r, nil
 }
 
-// number is the first group of a match, or 0.
+// number returns the first group of a match, or 0.
 func number(m []string) float64 {
 	if len(m) < 2 {
 		return 0
@@ -128,7 +128,7 @@ func number(m []string) float64 {
 	return f
 }
 
-// cpuTime is what a process has used so far, user and system.
+// cpuTime returns the user and system time of a process.
 func cpuTime(pid int) (time.Duration, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -141,7 +141,7 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(u+s) * time.Second / hertz, nil
 }
 
-// peakMemory is the most that a process has held at once, in MiB.
+// peakMemory returns a process's peak resident memory in MiB.
 func peakMemory(pid int) (float64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -162,12 +162,12 @@ func printMachine(o options) {
 }
 
 // report prints medians, and ratios as medians of the rounds' own ratios.
-func report(plain, whole []result, ps, ws *server) error {
+func report(plain, gatehouse []result, ps, gs *server) error {
 	pm, err := peakMemory(ps.pid)
 	if err != nil {
 		return err
 	}
-	wm, err := peakMemory(ws.pid)
+	gm, err := peakMemory(gs.pid)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func report(plain, whole []result, ps, ws *server) error {
 	ratio := func(f func(result) float64) float64 {
 		v := make([]float64, len(plain))
 		for i := range plain {
-			v[i] = f(whole[i]) / f(plain[i])
+			v[i] = f(gatehouse[i]) / f(plain[i])
 		}
 		return median(v)
 	}
@@ -190,24 +190,24 @@ func report(plain, whole []result, ps, ws *server) error {
 	p99 := func(r result) float64 { return r.p99 }
 	cpu := func(r result) float64 { return r.cpu }
 	failed := 0
-	for _, r := range slices.Concat(plain, whole) {
+	for _, r := range slices.Concat(plain, gatehouse) {
 		failed += r.errors
 	}
 	fmt.Printf("\n%-14s %12s %10s %10s %14s %12s\n", "median", "requests/s", "p50 ms", "p99 ms", "CPU µs/req", "peak MiB")
 	fmt.Printf("%-14s %12.0f %10.2f %10.2f %14.0f %12.0f\n", "plain Caddy", of(plain, rate), of(plain, p50), of(plain, p99), of(plain, cpu), pm)
-	fmt.Printf("%-14s %12.0f %10.2f %10.2f %14.0f %12.0f\n", "whole job", of(whole, rate), of(whole, p50), of(whole, p99), of(whole, cpu), wm)
-	fmt.Printf("%-14s %12.2f %10.2f %10.2f %14.2f %12.2f\n", "ratio", ratio(rate), ratio(p50), ratio(p99), ratio(cpu), wm/pm)
+	fmt.Printf("%-14s %12.0f %10.2f %10.2f %14.0f %12.0f\n", "Gatehouse", of(gatehouse, rate), of(gatehouse, p50), of(gatehouse, p99), of(gatehouse, cpu), gm)
+	fmt.Printf("%-14s %12.2f %10.2f %10.2f %14.2f %12.2f\n", "ratio", ratio(rate), ratio(p50), ratio(p99), ratio(cpu), gm/pm)
 	if failed > 0 {
-		return fmt.Errorf("%d requests failed: the figures count for nothing", failed)
+		return fmt.Errorf("%d requests failed: the figures are not valid", failed)
 	}
 	return nil
 }
 
-// reportLatency prints what a request takes at one connection.
-func reportLatency(plain, whole []result) {
+// reportLatency prints the latency with one connection.
+func reportLatency(plain, gatehouse []result) {
 	var p, w, ratios []float64
 	for i := range plain {
-		p, w, ratios = append(p, plain[i].p50), append(w, whole[i].p50), append(ratios, whole[i].p50/plain[i].p50)
+		p, w, ratios = append(p, plain[i].p50), append(w, gatehouse[i].p50), append(ratios, gatehouse[i].p50/plain[i].p50)
 	}
 	if len(ratios) > 0 {
 		fmt.Printf("\n%-14s p50 %.2f ms, plain Caddy %.2f ms, ratio %.2f\n", "median", median(w), median(p), median(ratios))
@@ -222,19 +222,19 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// profiled is how long the profile is taken for.
+// profiled is the duration of the profile.
 const profiled = 12 * time.Second
 
-// profileUnderLoad writes a CPU profile of the whole job, taken by Caddy's own admin API while wrk runs.
+// profileUnderLoad writes a CPU profile of Gatehouse, taken through Caddy's admin API while wrk runs.
 func (b *bench) profileUnderLoad(ctx context.Context, name string) error {
 	done := make(chan error, 1)
 	b.duration = profiled + time.Second
 	go func() {
-		_, err := b.load(ctx, &b.whole)
+		_, err := b.load(ctx, &b.gatehouse)
 		done <- err
 	}()
 	seconds := int(profiled.Seconds())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", b.whole.admin, seconds), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", b.gatehouse.admin, seconds), nil)
 	if err != nil {
 		return fmt.Errorf("building a request: %w", err)
 	}

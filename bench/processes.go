@@ -24,10 +24,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 )
 
-// processes are what the benchmark has started.
+// processes are the processes that the benchmark has started.
 type processes struct{ cmds []*exec.Cmd }
 
-// start runs a command that ends with this process at the latest.
+// start starts a command, which the kernel kills if this process ends.
 func (p *processes) start(ctx context.Context, out io.Writer, env []string, name string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = out, os.Stderr, env
@@ -42,7 +42,7 @@ func (p *processes) start(ctx context.Context, out io.Writer, env []string, name
 func (p *processes) stop() {
 	for _, cmd := range p.cmds {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed: the state says so
+		_ = cmd.Wait() // fails because it was killed
 	}
 }
 
@@ -50,12 +50,12 @@ func build(ctx context.Context, binary string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags="+os.Getenv("GOTAGS"), "-o", binary, "./cmd/gatehouse")
 	cmd.Stderr = os.Stderr
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("building the binary (run this from the project's root): %w", err)
+		return fmt.Errorf("building the binary (run this in the repository's root): %w", err)
 	}
 	return nil
 }
 
-// server is one of the two that are compared.
+// server is one of the two servers that are compared.
 type server struct {
 	name  string
 	base  string
@@ -63,11 +63,11 @@ type server struct {
 	pid   int
 }
 
-// bench is everything running.
+// bench is a running benchmark.
 type bench struct {
 	options
-	plain, whole server
-	credential   *authsigner.Credential
+	plain, gatehouse server
+	credential       *authsigner.Credential
 }
 
 func start(ctx context.Context, p *processes, o options, dir, binary string) (*bench, error) {
@@ -101,7 +101,7 @@ func start(ctx context.Context, p *processes, o options, dir, binary string) (*b
 	if b.plain, err = startServer(ctx, p, dir, binary, "plain", "", "reverse_proxy "+data); err != nil {
 		return nil, err
 	}
-	if b.whole, err = startServer(ctx, p, dir, binary, "whole", gateway, "gatehouse_api {\n\t\tupstream "+data+"\n\t}"); err != nil {
+	if b.gatehouse, err = startServer(ctx, p, dir, binary, "gatehouse", gateway, "gatehouse_api {\n\t\tupstream "+data+"\n\t}"); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -131,7 +131,7 @@ func startServer(ctx context.Context, p *processes, dir, binary, name, global, s
 	return s, s.wait(ctx)
 }
 
-// wait returns when the server answers anything at all.
+// wait waits until the server responds.
 func (s *server) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -146,7 +146,7 @@ func (s *server) wait(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s did not come up: %w", s.name, err)
+			return fmt.Errorf("%s did not start: %w", s.name, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -155,7 +155,7 @@ func (s *server) wait(ctx context.Context) error {
 func startUpstream(ctx context.Context, p *processes, kind string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return "", fmt.Errorf("finding this program: %w", err)
+		return "", fmt.Errorf("finding the executable: %w", err)
 	}
 	r, w := io.Pipe()
 	if _, err := p.start(ctx, w, environment(upstreamEnv+"="+kind), self); err != nil {
@@ -170,18 +170,18 @@ func startUpstream(ctx context.Context, p *processes, kind string) (string, erro
 	select {
 	case line := <-lines:
 		if line == "" {
-			return "", errors.New("the data service ended at once")
+			return "", errors.New("the data service exited at startup")
 		}
 		return line, nil
 	case <-time.After(20 * time.Second):
-		return "", errors.New("the data service did not come up")
+		return "", errors.New("the data service did not start in time")
 	}
 }
 
 func issueKey(ctx context.Context, name string) (*authsigner.Credential, error) {
-	store, err := file.Open(name, file.Options{Create: true}) //nolint:contextcheck // it watches for longer than ctx lives
+	store, err := file.Open(name, file.Options{Create: true}) //nolint:contextcheck // the file is watched until Close
 	if err != nil {
-		return nil, fmt.Errorf("making a credential file: %w", err)
+		return nil, fmt.Errorf("creating a credential file: %w", err)
 	}
 	defer func() { _ = store.Close() }()
 	who := business()
@@ -193,7 +193,7 @@ func issueKey(ctx context.Context, name string) (*authsigner.Credential, error) 
 func writeKey(name string) error {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return fmt.Errorf("making a key: %w", err)
+		return fmt.Errorf("generating a key: %w", err)
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -202,7 +202,7 @@ func writeKey(name string) error {
 	return os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// freePort is a port that nobody listens on at the moment.
+// freePort returns an unused port.
 func freePort(ctx context.Context) (string, error) {
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
 )
 
-// upstreamEnv, in the environment of this program, makes it the data service instead. It prints its address.
+// upstreamEnv is the environment variable that makes this program run as the data service, which prints its address.
 const upstreamEnv = "GATEHOUSE_BENCH_UPSTREAM"
 
 func serveUpstream(kind string) error {
@@ -42,7 +42,7 @@ func serveUpstream(kind string) error {
 	return srv.Serve(ln)
 }
 
-// canned asks h once for each target and repeats the answer ever after.
+// canned repeats the first response of h to each target.
 func canned(h http.Handler) http.Handler {
 	answers := make(chan map[string]*httptest.ResponseRecorder, 1)
 	answers <- map[string]*httptest.ResponseRecorder{}
@@ -63,8 +63,8 @@ func canned(h http.Handler) http.Handler {
 	})
 }
 
-// business is the demo's first, for whom the requests are signed.
+// business returns the business whose key signs the requests.
 func business() demo.Business { return demo.Businesses()[0] }
 
-// environment is this process's, without what would make a child a data service, and with extra.
+// environment returns this process's environment with extra.
 func environment(extra ...string) []string { return append(os.Environ(), extra...) }

@@ -138,7 +138,7 @@ func (m *metrics) request(route string, status int, code string, took time.Durat
 func (m *metrics) limited(res ratelimit.Result) {
 	outcome := "allowed"
 	if !res.Allowed {
-		outcome = "refused"
+		outcome = "denied"
 	}
 	m.decisions.WithLabelValues(res.Tightest().Limit.Name, string(res.By), outcome).Inc()
 }
@@ -148,18 +148,18 @@ func (m *metrics) checked(resource string, report upstream.Report, err error) {
 	outcome := "passed"
 	switch {
 	case errors.Is(err, upstream.ErrCrossTenantRecord):
-		outcome = "foreign_record"
+		outcome = "cross_tenant"
 	case errors.Is(err, upstream.ErrMissingTenant):
-		outcome = "unmarked_record"
+		outcome = "missing_tenant"
 	case err != nil:
-		outcome = "not_contract"
+		outcome = "invalid_response"
 	}
 	m.responses.WithLabelValues(resource, outcome).Inc()
 	for _, r := range [...]struct {
 		reason string
 		n      int
 	}{
-		{"foreign", report.CrossTenant},
+		{"cross_tenant", report.CrossTenant},
 		{"unpublished", report.Unpublished},
 		{"surplus", report.Surplus},
 	} {

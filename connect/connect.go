@@ -156,7 +156,7 @@ func New(o Options) (_ *Server, err error) {
 		ErrorPage: func(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
 			p.Error(w, r, status, title, detail)
 		},
-		ClientAddress: func(r *http.Request) string { return clientip.Key(o.ClientAddr(r)) },
+		ClientIPKey:   func(r *http.Request) string { return clientip.Key(o.ClientAddr(r)) },
 		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: auditLog, RequestID: RequestID, Log: o.Log.Named("oauth"),
 	})
 	if err != nil {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The setup step of compose.yaml: logins for the gateway and for operators in Vault, and a password for Redis that stays
-# the same for as long as the volumes do. LOGIN is a directory with one directory for each party.
+# The setup step of compose.yaml: creates logins for the gateway and for operators in Vault, and a password for Redis, which
+# is kept until the volumes are removed. LOGIN is a directory with a subdirectory for each of them.
 set -eu
 
 LOGIN=${LOGIN:-/login}

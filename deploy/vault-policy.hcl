@@ -1,5 +1,4 @@
-# What a gateway may do in Vault: read the credential of a key that a request names. It can neither list keys nor change
-# one, and sees nothing else. Mount `kv` and path `gateway/keys` as in the Caddyfile's `credentials vault` block.
+# What a gateway may do in Vault: read the credential of a key that a request names. It can neither list nor change keys. Mount `kv` and path `gateway/keys` as in the Caddyfile's `credentials vault` block.
 
 # KV version 2.
 path "kv/data/gateway/keys/*" {
@@ -12,8 +11,8 @@ path "kv/data/gateway/keys/*" {
 #   capabilities = ["read"]
 # }
 
-# Its own token: to see how long it lives, and to renew it. Vault's policy `default` grants the same; with these lines a
-# role may do without it (token_no_default_policy).
+# Look up, renew and revoke its own token. Vault's `default` policy grants the same; with these rules a role does not need it
+# (token_no_default_policy).
 path "auth/token/lookup-self" {
   capabilities = ["read"]
 }

@@ -83,7 +83,7 @@ func TestFleetOfOneShowsWhatTheGatewayAddsToAToolsCall(t *testing.T) {
 			}
 		}
 		slices.Sort(took)
-		t.Logf("figure: %s: %d calls, wrong answers: 0; the gateway adds p50=%s p90=%s p99=%s", tc.name, len(took),
+		t.Logf("figure: %s: %d calls, wrong responses: 0; the gateway adds p50=%s p90=%s p99=%s", tc.name, len(took),
 			took[len(took)/2].Round(time.Microsecond), took[len(took)*90/100].Round(time.Microsecond),
 			took[len(took)*99/100].Round(time.Microsecond))
 	}

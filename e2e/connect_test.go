@@ -380,7 +380,7 @@ func TestFleetOfAssistantsWorksThroughOneGatewayAtOnce(t *testing.T) {
 	slices.Sort(took)
 	require.Empty(t, wrong)
 	_, peak := g.Memory(t)
-	t.Logf("figure: %d connections in use at once, %d calls, wrong answers: 0, %.0f calls/s, p50=%s p99=%s, memory %d -> %d MiB at most",
+	t.Logf("figure: %d connections in use at once, %d calls, wrong responses: 0, %.0f calls/s, p50=%s p99=%s, memory %d -> %d MiB at most",
 		n, len(took), float64(len(took))/all.Seconds(), took[len(took)/2].Round(time.Microsecond),
 		took[len(took)*99/100].Round(time.Microsecond), before>>20, peak>>20)
 

@@ -332,7 +332,7 @@ func TestFaultHugeAnswersTakeBoundedMemory(t *testing.T) {
 	wg.Wait()
 	require.NoError(t, wrong)
 	_, peak := g.Memory(t)
-	t.Logf("figure: %s at_once=%d answers_of_8MiB=%d served=%d sent_away=%d resident=%s->%s", t.Name(), callers, callers*rounds, served.Load(), sentAway.Load(),
+	t.Logf("figure: %s at_once=%d responses_of_8MiB=%d served=%d unavailable=%d resident=%s->%s", t.Name(), callers, callers*rounds, served.Load(), sentAway.Load(),
 		inMiB(before), inMiB(peak))
 	require.Positive(t, served.Load())
 	require.Less(t, peak, before+2*memoryBound)
@@ -377,5 +377,5 @@ func TestFaultOneOfTwoDataServicesDiesAndNoRequestFailsButWhatWasThere(t *testin
 		require.True(t, slices.ContainsFunc(deaths, func(m moment) bool { return s.Sent.Before(m.ended) && s.Done.After(m.began) }),
 			"%s was not under way when the data service died: %s", s.Target, s.outcome())
 	}
-	r.figure(t, fmt.Sprintf("deaths=%d in_flight_lost=%d", len(deaths), len(lost)))
+	r.figure(t, fmt.Sprintf("deaths=%d in_progress_lost=%d", len(deaths), len(lost)))
 }

@@ -71,9 +71,9 @@ func holdTheLimits(t *testing.T, c chaos, w *world, r *brokenRedis) {
 	}
 	before := [2]float64{outages(gateways[0]), outages(gateways[1])}
 	r.away()
-	l.phase("away")
+	l.phase("outage")
 	began := time.Now()
-	l.also("greedy away", greedy[1:2], greed)
+	l.also("greedy outage", greedy[1:2], greed)
 	if !r.unnoticed {
 		for i, g := range gateways {
 			require.Eventually(t, func() bool {
@@ -128,21 +128,21 @@ func holdTheLimits(t *testing.T, c chaos, w *world, r *brokenRedis) {
 	require.Zero(t, report.overLimit(), "a gateway by itself has admitted more than a limit\n%s", report)
 	after := report.admitted(byFleet, func(s *sample) bool { return s.Stream == "greedy after" })
 	require.LessOrEqual(t, after, keyLimit+alone, "the limit is not shared again\n%s", report)
-	whileAway := report.admitted(byFleet, func(s *sample) bool { return s.Stream == "greedy away" && s.Sent.Before(shared) })
+	whileAway := report.admitted(byFleet, func(s *sample) bool { return s.Stream == "greedy outage" && s.Sent.Before(shared) })
 	late := len(report.some(func(s *sample) bool { // before the first of them can have left the window
-		return s.Stream == "greedy away" && s.Status == http.StatusOK && s.Sent.After(shared) && s.Done.Before(began.Add(limitWindow))
+		return s.Stream == "greedy outage" && s.Status == http.StatusOK && s.Sent.After(shared) && s.Done.Before(began.Add(limitWindow))
 	}))
 	if whileAway >= keyLimit {
 		require.LessOrEqual(t, late, alone, "what was admitted alone does not count\n%s", report)
 	}
-	require.Positive(t, report.phase("away").By["200"], "%s", report)
+	require.Positive(t, report.phase("outage").By["200"], "%s", report)
 	report.figure(t,
 		fmt.Sprintf("noticed_after=%s", noticed.Round(time.Millisecond)),
 		fmt.Sprintf("shared_again_after=%s", took.Round(time.Millisecond)),
-		fmt.Sprintf("fleet_admitted_before=%d", report.admitted(byFleet, func(s *sample) bool { return s.Stream == "greedy before" })),
-		fmt.Sprintf("fleet_admitted_away=%d", whileAway),
-		fmt.Sprintf("fleet_admitted_after=%d", after),
-		fmt.Sprintf("decided_alone_after=%d", alone),
+		fmt.Sprintf("fleet_allowed_before=%d", report.admitted(byFleet, func(s *sample) bool { return s.Stream == "greedy before" })),
+		fmt.Sprintf("fleet_allowed_outage=%d", whileAway),
+		fmt.Sprintf("fleet_allowed_after=%d", after),
+		fmt.Sprintf("decided_locally_after=%d", alone),
 		fmt.Sprintf("used_up=%d", usedUp))
 }
 

@@ -390,7 +390,7 @@ func TestFaultSIGTERMAnswersWhatHasBegunAndEndsInOrder(t *testing.T) {
 		require.NoError(t, <-answers)
 	}
 	require.Zero(t, g.ExitCode(t))
-	t.Logf("figure: %s in_flight=%d answered=%d new_connections_refused_after=%s ended_after=%s exit=0", t.Name(), inFlight, inFlight,
+	t.Logf("figure: %s in_progress=%d answered=%d new_connections_refused_after=%s ended_after=%s exit=0", t.Name(), inFlight, inFlight,
 		inMS(refusing), inMS(time.Since(began)))
 }
 
@@ -407,14 +407,14 @@ func TestFaultKill9AndRestartUnderLoadKeepsTheLimits(t *testing.T) {
 	l := startLoad(t, loadOptions{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate,
 		May: func(s *sample) string {
-			if s.Err != nil && s.during("away") || s.Status == http.StatusOK {
+			if s.Err != nil && s.during("outage") || s.Status == http.StatusOK {
 				return ""
 			}
 			return "only 200 is allowed, and no answer at all while the gateway is away"
 		},
 	})
 	l.during(scale.before)
-	l.phase("away")
+	l.phase("outage")
 	g.Kill(t)
 	began := time.Now()
 	g.Run(t)
@@ -731,5 +731,5 @@ func TestFaultTheClockOfRedisIsSteppedByTenMinutesBothWays(t *testing.T) {
 	require.NoError(t, clock.StepClock(0)) // back to the machine's
 	refused(third)
 	requireLimitsShared(t, g)
-	t.Logf("figure: %s back=2 lost_limits_back=0 ahead=1 admitted_of_60=%d (at most %d)", t.Name(), admitted, 2*keyLimit)
+	t.Logf("figure: %s back=2 lost_limits_back=0 ahead=1 allowed_of_60=%d (at most %d)", t.Name(), admitted, 2*keyLimit)
 }

@@ -112,7 +112,7 @@ func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
 		Gateways: []*gatewaytest.Gateway{g}, Callers: known, Rate: c.rate, Targets: signedTargets(),
 		Hide: []string{strings.TrimPrefix(w.vault.Addr, "http://"), w.vault.RootToken, w.secretID, w.redis.Addr},
 		May: func(s *sample) string {
-			unavailable := s.Status == http.StatusServiceUnavailable && s.during("away", "back")
+			unavailable := s.Status == http.StatusServiceUnavailable && s.during("outage", "back")
 			unauthorized := s.Status == http.StatusUnauthorized
 			switch s.Stream {
 			case "":
@@ -121,11 +121,11 @@ func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
 				}
 				return ""
 			case unseen:
-				if s.Status == http.StatusOK && (mayFail || s.Ended != "away") || unavailable {
+				if s.Status == http.StatusOK && (mayFail || s.Ended != "outage") || unavailable {
 					return ""
 				}
 			case invented:
-				if unauthorized && (mayFail || !s.during("away") || s.Ended != "away") || unavailable {
+				if unauthorized && (mayFail || !s.during("outage") || s.Ended != "outage") || unavailable {
 					return ""
 				}
 			case told, untold:
@@ -146,7 +146,7 @@ func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
 	}
 	v.away(w)
 	// what was looked up before is a success of that time
-	l.phase("away")
+	l.phase("outage")
 	began := time.Now()
 	endUntold := l.also(untold, revoked[1:], 1, "/api/v1/me")
 	endUnseen := l.also(unseen, fresh, 2, "/api/v1/me")
@@ -189,19 +189,19 @@ func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
 	requireNowhere(t, everything(t, g), w.secretID, w.vault.RootToken)
 
 	require.Zero(t, report.overLimit())
-	require.Positive(t, report.phase("away").By["200"], "%s", report)
+	require.Positive(t, report.phase("outage").By["200"], "%s", report)
 	refusedAt := requireOnceRefused(t, report, told)
 	requireOnceRefused(t, report, untold)
 	report.figure(t,
 		"ttl="+ttl.String(),
 		fmt.Sprintf("noticed_after=%s", noticed.Round(time.Millisecond)),
 		fmt.Sprintf("healthy_after=%s", took.Round(time.Millisecond)),
-		fmt.Sprintf("unseen_served_away=%d", len(report.some(func(s *sample) bool { return s.Stream == unseen && s.Phase == "away" && s.Status == http.StatusOK }))),
-		fmt.Sprintf("unseen_unavailable_away=%d", len(report.some(func(s *sample) bool {
-			return s.Stream == unseen && s.Phase == "away" && s.Status == http.StatusServiceUnavailable
+		fmt.Sprintf("unseen_served_outage=%d", len(report.some(func(s *sample) bool { return s.Stream == unseen && s.Phase == "outage" && s.Status == http.StatusOK }))),
+		fmt.Sprintf("unseen_unavailable_outage=%d", len(report.some(func(s *sample) bool {
+			return s.Stream == unseen && s.Phase == "outage" && s.Status == http.StatusServiceUnavailable
 		}))),
-		fmt.Sprintf("revoked_refused_after_told=%s", max(0, refusedAt.Sub(toldAt)).Round(time.Millisecond)),
-		fmt.Sprintf("revoked_refused_after_back=%s", untoldFor.Round(time.Millisecond)))
+		fmt.Sprintf("revoked_rejected_after_push=%s", max(0, refusedAt.Sub(toldAt)).Round(time.Millisecond)),
+		fmt.Sprintf("revoked_rejected_after_back=%s", untoldFor.Round(time.Millisecond)))
 }
 
 // signedTargets are those of loadTargets that need a key: /status is answered whether or not it can be verified.
@@ -459,7 +459,7 @@ func spoilKeys(t *testing.T, c chaos, status int, code string, spoil func(w *vau
 		Gateways: []*gatewaytest.Gateway{g}, Callers: known, Rate: c.rate, Targets: signedTargets(),
 		Hide: []string{strings.TrimPrefix(w.vault.Addr, "http://"), w.vault.RootToken, w.secretID, w.redis.Addr},
 		May: func(s *sample) string {
-			if s.Status == http.StatusOK || s.Stream != "" && s.Status == status && s.Code == code && s.during("away", "back") {
+			if s.Status == http.StatusOK || s.Stream != "" && s.Status == status && s.Code == code && s.during("outage", "back") {
 				return ""
 			}
 			return "that is not what happens to this key"
@@ -467,7 +467,7 @@ func spoilKeys(t *testing.T, c chaos, status int, code string, spoil func(w *vau
 	})
 	l.also("spoilt", loadCallers(victims), 3, "/api/v1/me")
 	l.during(c.before)
-	l.phase("away")
+	l.phase("outage")
 	began := time.Now()
 	for _, k := range victims {
 		spoil(w, k.PublicKey)
@@ -490,7 +490,7 @@ func spoilKeys(t *testing.T, c chaos, status int, code string, spoil func(w *vau
 	l.during(c.back)
 	report := l.stop()
 	require.Zero(t, report.overLimit())
-	report.figure(t, "ttl="+ttl.String(), fmt.Sprintf("refused_after=%s", noticed.Round(time.Millisecond)),
+	report.figure(t, "ttl="+ttl.String(), fmt.Sprintf("rejected_after=%s", noticed.Round(time.Millisecond)),
 		fmt.Sprintf("served_again_after=%s", took.Round(time.Millisecond)))
 }
 
@@ -543,12 +543,12 @@ func TestFaultVaultAwayForLongerThanMaxStale(t *testing.T) {
 		},
 	})
 	l.during(c.before)
-	l.phase("away")
+	l.phase("outage")
 	w.vault.Kill(t)
 	killed := time.Now()
 	l.during(staleIfError)
 	last := time.Time{}
-	for _, s := range l.report().some(func(s *sample) bool { return s.Status == http.StatusOK && s.Phase == "away" }) {
+	for _, s := range l.report().some(func(s *sample) bool { return s.Status == http.StatusOK && s.Phase == "outage" }) {
 		if s.Done.After(last) {
 			last = s.Done
 		}

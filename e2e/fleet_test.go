@@ -62,7 +62,7 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 	l.during(c.before)
 
 	wires[cut].Cut()
-	l.phase("away")
+	l.phase("outage")
 	require.Eventually(t, func() bool { return metric(t, gateways[cut], "gatehouse_limits_shared") == 0 }, patience, 25*time.Millisecond)
 	l.also("greedy", greedy[:1], 150, "/api/v1/me")
 	// each gateway has refused the key by now, and so has used up all that it may admit
@@ -124,11 +124,11 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 	after := report.admitted(byFleet, func(s *sample) bool { return s.Sent.After(shared) })
 	require.LessOrEqual(t, after, keyLimit+alone, "%s", report)
 	report.figure(t,
-		fmt.Sprintf("admitted_by_the_cut_off=%d+%d", through, servedBy[cut]),
-		fmt.Sprintf("admitted_by_the_others=%d", servedBy[0]+servedBy[1]),
-		fmt.Sprintf("fleet_admitted_at_most=%d", worst),
+		fmt.Sprintf("allowed_by_the_cut_off=%d+%d", through, servedBy[cut]),
+		fmt.Sprintf("allowed_by_the_others=%d", servedBy[0]+servedBy[1]),
+		fmt.Sprintf("fleet_allowed_at_most=%d", worst),
 		fmt.Sprintf("stated=%d", 2*keyLimit-through),
 		fmt.Sprintf("shared_again_after=%s", took.Round(time.Millisecond)),
-		fmt.Sprintf("fleet_admitted_after=%d", after),
-		fmt.Sprintf("decided_alone=%d,%d", others, alone))
+		fmt.Sprintf("fleet_allowed_after=%d", after),
+		fmt.Sprintf("decided_locally=%d,%d", others, alone))
 }

@@ -583,7 +583,7 @@ func (l *load) stop() *loadReport {
 	l.end()
 	r := l.report()
 	if wrong := r.wrong(); wrong > 0 {
-		require.Fail(l.t, "wrong answers", "%d of %d\n%s\nthe first:\n%s", wrong, len(l.samples), r, strings.Join(l.wrong, "\n"))
+		require.Fail(l.t, "wrong responses", "%d of %d\n%s\nthe first:\n%s", wrong, len(l.samples), r, strings.Join(l.wrong, "\n"))
 	}
 	secrets := append(slices.Clone(l.private), l.signatures...)
 	for _, g := range l.o.Gateways {

@@ -1,22 +1,21 @@
 #!/bin/sh
 # Fuzzes every Fuzz target of the module in the working directory.
 #
-#   scripts/fuzz.sh FUZZTIME [PACKAGE ...]      FUZZTIME as of go test -fuzztime: 5s, 10m, 100000x
+#   scripts/fuzz.sh FUZZTIME [PACKAGE ...]      FUZZTIME is the -fuzztime of go test: 5s, 10m, 100000x
 #
-# FUZZCACHE is where inputs that found something new are kept; by default that is Go's cache, where `go test -fuzz` finds
-# them too. If it is empty they are forgotten, so that a short run spends its time on new inputs, not on the old ones.
+# FUZZCACHE is the directory of the generated corpus, by default the one in Go's cache that `go test -fuzz` uses. If it is
+# empty, the corpus is not kept, so that short runs spend their time on new inputs.
 #
-# With UNGUIDED=yes, targets are built without the fuzzer's instrumentation, and nothing guides the mutation of their seeds. That is
-# for short runs: a guided one spends its first seconds, and minutes of compiling, before it tries anything new.
+# UNGUIDED=yes builds targets without coverage instrumentation. This suits short runs, because instrumenting takes minutes and
+# a guided run spends its first seconds on the corpus.
 #
-# Each package is built once, and its targets are the ones that the test binary lists.
-# A failing input is written to the package's testdata/fuzz, to be committed with the fix.
+# JOBS is the number of packages that are fuzzed at the same time, by default 1. If it is greater, each target uses one
+# processor instead of all.
 #
-# LANES is how many packages are fuzzed at a time, by default 1, whose targets then have all processors to themselves; with
-# more each target has one.
+# A failing input is written to the package's testdata/fuzz. Commit it with the fix.
 set -eu
 
-# one PACKAGE: what a lane does.
+# one PACKAGE: fuzzes the targets of a package.
 one() {
 	package=$1
 	module=$(go list -m)
@@ -30,7 +29,7 @@ one() {
 	guide=-fuzz=.
 	[ -z "${UNGUIDED-}" ] || guide=
 	workers=
-	[ "${LANES:-1}" = 1 ] || workers=-test.parallel=1
+	[ "${JOBS:-1}" = 1 ] || workers=-test.parallel=1
 	go test -c $guide -vet=off ${GOTAGS:+-tags="$GOTAGS"} -o "$binary" "$package"
 	failed=
 	for target in $(cd "$dir" && "$binary" -test.list '^Fuzz'); do
@@ -40,7 +39,7 @@ one() {
 			echo "ok    $name  $(sed -n 's/^fuzz: elapsed: //p' "$work/log" | tail -n 1)"
 		elif ! grep -q -e 'Failing input written' -e 'panic' -e 'failure while' "$work/log" &&
 			[ "$(grep -A 1 -e '^--- FAIL' "$work/log" | tail -n 1)" = '    context deadline exceeded' ]; then
-			# Until Go 1.27 the end of the time may be reported as a failure (https://go.dev/issue/75804).
+			# Before Go 1.27, the end of the fuzz time may be reported as a failure (https://go.dev/issue/75804).
 			echo "ok    $name  $(sed -n 's/^fuzz: elapsed: //p' "$work/log" | tail -n 1)"
 		else
 			failed=yes
@@ -66,7 +65,7 @@ else
 		-name '*_test.go' -exec grep -l '^func Fuzz' {} + |
 		xargs -r -n 1 dirname | sort -u | sed "s|^\.|$module|")
 fi
-if ! printf '%s\n' $packages | xargs -r -P "${LANES:-1}" -n 1 "$0" --one; then
+if ! printf '%s\n' $packages | xargs -r -P "${JOBS:-1}" -n 1 "$0" --one; then
 	echo "fuzzing failed" >&2
 	exit 1
 fi

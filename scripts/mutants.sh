@@ -1,13 +1,13 @@
 #!/bin/sh
-# Plants known defects into the rate limiter, one at a time, and wants the tests to find each of them.
+# Applies known defects to the rate limiter, one at a time, and checks that the tests find each of them.
 #
 #   scripts/mutants.sh [PATCH ...]      by default ratelimit/testdata/mutants/*.patch
 #
-# A patch is a unified diff against the root of the repository, and changes no test; its first line says what the defect is.
-# The simulation runs first, with SEEDS seeds, by default 3000, and the tests of ratelimit/internal if it finds nothing.
+# A patch is a unified diff against the root of the repository that changes no test. Its first line describes the defect. The
+# simulation runs first, with SEEDS seeds, by default 3000. If it finds nothing, the tests of ratelimit/internal run. Without
+# a patch, both must pass.
 #
-# Patches are applied to a copy of the files that git knows, as they are in the working directory. Without any patch both have
-# to pass.
+# Patches are applied to a copy of the tracked files of the working directory.
 set -eu
 
 SEEDS=${SEEDS:-3000}
@@ -22,12 +22,12 @@ log=$work/log
 mkdir "$work/copy"
 git ls-files -z | tar --null --files-from=- --ignore-failed-read -cf - 2>"$work/missing" | tar -C "$work/copy" -xf -
 
-# tests ARGUMENT ...: go test in the copy.
+# tests ARGUMENT ...: runs go test in the copy.
 tests() {
 	(cd "$work/copy" && go test -vet=off -count=1 -failfast ${GOTAGS:+-tags="$GOTAGS"} "$@") >"$log" 2>&1
 }
 
-# simulation begins with few seeds: its parts do not end when one of them has failed.
+# simulation begins with few seeds, because its subtests go on after a failure.
 simulation() {
 	for seeds in 100 1000 "$SEEDS"; do
 		if [ "$seeds" -le "$SEEDS" ]; then
@@ -36,7 +36,7 @@ simulation() {
 	done
 }
 
-# failure: the lowest seed that has failed, and why; or the panic.
+# failure: prints the lowest failing seed and its error, or the panic.
 failure() {
 	awk '
 		/Received unexpected error:/ { getline; sub(/^[ \t]+/, ""); reason = $0 }

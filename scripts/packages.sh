@@ -1,12 +1,12 @@
 #!/bin/sh
-# Installs the Debian packages behind the named commands, where a command is missing.
+# Installs the Debian packages of missing commands.
 #
 #   scripts/packages.sh redis-server openssl ...
 #
-# Nothing is installed, and no rights are needed, when every command is there. Otherwise it needs root or sudo.
+# It needs root or sudo, unless every command is present.
 set -eu
 
-# The Debian package that brings a command.
+# package_of COMMAND: prints the Debian packages that a command needs.
 package_of() {
 	case "$1" in
 	redis-server | redis-sentinel | openssl | curl | wrk | npm | chromium) echo "$1" ;;
@@ -22,7 +22,7 @@ package_of() {
 }
 
 present() {
-	# A non-root user's PATH may lack the directories of a server's command.
+	# The PATH of other users than root may lack the directories of servers.
 	PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || return 1
 	[ "$1" != gcc ] || echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1
 }
@@ -34,7 +34,7 @@ done
 [ -n "$missing" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then
-	echo "packages.sh: please install what Debian calls:$missing" >&2
+	echo "packages.sh: apt-get not found; please install the equivalents of these Debian packages:$missing" >&2
 	exit 1
 fi
 sudo=
@@ -47,15 +47,14 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 
 echo "installing:$missing"
-# RUNLEVEL=1 keeps a System V init from starting the packages' services. Where one starts all the same it does no harm:
-# the tests start servers of their own on free ports.
-# A list that could not be fetched is an error (Error-Mode), so that it is fetched again.
+# RUNLEVEL=1 keeps a System V init from starting the packages' services, which the tests do not use. With Error-Mode=any, a
+# package list that could not be fetched is an error, so that retry.sh tries again.
 apt() {
 	"$(dirname "$0")/retry.sh" $sudo env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
 		apt-get -qq -o DPkg::Lock::Timeout=300 -o APT::Update::Error-Mode=any "$@"
 }
 apt update || echo "packages.sh: the package lists could not be refreshed; trying with what is there" >&2
-# shellcheck disable=SC2086 # the list is to be split
+# shellcheck disable=SC2086 # split the list into words
 apt install -y --no-install-recommends $missing >/dev/null
 
 for command in "$@"; do

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Runs a command that downloads something, up to four times: a registry that fails once is no reason to fail.
+# Runs a command that downloads something, up to four times, because registries fail occasionally.
 #
 #   scripts/retry.sh COMMAND [ARGUMENT ...]
 #
-# It is for nothing that has reasons of its own to fail, tests least of all.
+# Do not use it for commands that fail for other reasons, such as tests.
 set -u
 
 pause=5

@@ -1,3 +1,3 @@
-// Package tools pins the programs that build and check the repository (see the tool directives in go.mod), in a module
-// of its own, so that their dependencies stay out of the product's.
+// Package tools pins the programs that build and check the repository with the tool directives of its go.mod. It is a separate
+// module to keep their dependencies out of the product.
 package tools

@@ -35,7 +35,7 @@ const (
 	KeyRevoked = "key.revoked" // Target: the public key
 
 	SessionStarted = "session.started" // signed in
-	SessionRefused = "session.refused" // wrong credentials or too many attempts; without a business, so in the process log only
+	SessionDenied  = "session.denied"  // wrong credentials or too many attempts; without a business, so in the process log only
 	SessionEnded   = "session.ended"   // signed out
 
 	ToolCalled = "tool.called" // a tool that writes; Target: the tool's name
@@ -44,7 +44,7 @@ const (
 // Outcomes.
 const (
 	OutcomeOK      = "ok"
-	OutcomeRefused = "refused" // not allowed, or declined by the person
+	OutcomeDenied  = "denied" // not allowed, or declined by the person
 	OutcomeFailed  = "failed"
 	OutcomeUnknown = "unknown" // attempted, but the result is not known
 )
@@ -263,12 +263,12 @@ func (l *Log) write(e Entry) {
 func (e *Entry) valid() bool {
 	switch e.Action {
 	case ConnectionApproved, ConnectionDenied, ConnectionStarted, ConnectionRevoked, KeyIssued, KeyRotated, KeyRevoked, SessionStarted,
-		SessionRefused, SessionEnded, ToolCalled:
+		SessionDenied, SessionEnded, ToolCalled:
 	default:
 		return false
 	}
 	switch e.Outcome {
-	case OutcomeOK, OutcomeRefused, OutcomeFailed, OutcomeUnknown:
+	case OutcomeOK, OutcomeDenied, OutcomeFailed, OutcomeUnknown:
 		return true
 	default:
 		return false

@@ -271,7 +271,7 @@ func TestEntryWithoutBusinessIsOnlyLogged(t *testing.T) {
 	t.Parallel()
 	client := shared.Client(t)
 	log, logs := newLog(t, client)
-	require.NoError(t, log.Record(t.Context(), audit.Entry{Action: audit.SessionRefused, Outcome: audit.OutcomeRefused}))
+	require.NoError(t, log.Record(t.Context(), audit.Entry{Action: audit.SessionDenied, Outcome: audit.OutcomeDenied}))
 	require.Equal(t, 1, logs.FilterMessage("audit").Len())
 	keys, err := client.Keys(t.Context(), prefix(t)+"*").Result()
 	require.NoError(t, err)

@@ -53,7 +53,7 @@ func TestMissingScopeIs403WithAllRequiredScopes(t *testing.T) {
 	require.Zero(t, s.upstream.count(http.MethodPost, ""))
 	entries := s.audit.all()
 	require.Len(t, entries, 3, "the owner sees that it was tried")
-	require.Equal(t, audit.OutcomeRefused, entries[0].Outcome)
+	require.Equal(t, audit.OutcomeDenied, entries[0].Outcome)
 	require.Equal(t, "INSUFFICIENT_SCOPE", entries[0].Detail)
 }
 

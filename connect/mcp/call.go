@@ -42,7 +42,7 @@ type toolCall struct {
 
 	// Set while the tool runs.
 	target        string         // the affected record, for the audit log
-	refused       bool           // the person declined and nothing was changed
+	declined      bool           // the person declined and nothing was changed
 	inputRequired *inputRequired // set instead of a result if the person has to confirm first
 }
 
@@ -107,7 +107,7 @@ func (s *Server) limit(ctx context.Context, g requestGrant) time.Duration {
 func (s *Server) refuseScope(ctx context.Context, w http.ResponseWriter, c *toolCall) {
 	if c.tool.writes() && s.limit(ctx, c.grant) == 0 {
 		e := c.auditEntry()
-		e.Outcome, e.Detail = audit.OutcomeRefused, strings.TrimSpace(e.Detail+" "+codeScope)
+		e.Outcome, e.Detail = audit.OutcomeDenied, strings.TrimSpace(e.Detail+" "+codeScope)
 		_ = s.o.Audit.Record(ctx, e) // logs its own failures
 	}
 	s.o.Challenge.InsufficientScope(w, c.tool.requiredScopes(c.grant.Grant)...)
@@ -205,7 +205,7 @@ func (c *toolCall) log(p *toolError, took time.Duration) {
 	case (p.code == codeUnavailable || p.code == codeTimeout) && !errors.Is(p.cause, context.Canceled):
 		c.server.log.Warn("tool failed", fields...)
 	default:
-		if e := c.server.log.Check(zap.DebugLevel, "tool refused"); e != nil {
+		if e := c.server.log.Check(zap.DebugLevel, "tool rejected"); e != nil {
 			e.Write(fields...)
 		}
 	}
@@ -229,8 +229,8 @@ func (c *toolCall) resolveAudit(ctx context.Context, change *audit.Change, err e
 		switch {
 		case c.inputRequired != nil: // nothing was changed yet
 			change.Drop(ctx)
-		case c.refused:
-			change.Resolve(ctx, audit.OutcomeRefused)
+		case c.declined:
+			change.Resolve(ctx, audit.OutcomeDenied)
 		default:
 			change.Resolve(ctx, audit.OutcomeOK)
 		}
@@ -245,7 +245,7 @@ func (c *toolCall) resolveAudit(ctx context.Context, change *audit.Change, err e
 	case f != nil && f.Uncertain, p.code == codeInternal:
 		change.Resolve(ctx, audit.OutcomeUnknown)
 	case p.code == codeForbidden, p.code == codeAccount:
-		change.Resolve(ctx, audit.OutcomeRefused)
+		change.Resolve(ctx, audit.OutcomeDenied)
 	default:
 		change.Resolve(ctx, audit.OutcomeFailed)
 	}

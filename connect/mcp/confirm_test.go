@@ -49,7 +49,7 @@ func TestDeleteAsksThePersonIfTheClientSupportsElicitation(t *testing.T) {
 		require.Len(t, refusal.asked, 1)
 		require.Contains(t, refusal.asked[0].Message, "Tove In person")
 		entries := s.audit.all()
-		require.Equal(t, "refused", entries[len(entries)-1].Outcome)
+		require.Equal(t, "denied", entries[len(entries)-1].Outcome)
 		call(t, plain, "contacts_get", object{"id": contact["id"]})
 	}
 	yes := &person{action: "accept", content: object{"confirm": true}}

@@ -54,15 +54,15 @@ func readMessage(body []byte) (message, error) {
 		return m, errors.New("batches are not supported: send each message by itself")
 	}
 	if err := json.Unmarshal(body, &m, json.RejectUnknownMembers(true)); err != nil {
-		return m, errors.New("the body is not one JSON-RPC message: members may be given once, and text has to be UTF-8")
+		return m, errors.New("the body is not one JSON-RPC message: members must be unique and text must be UTF-8")
 	}
 	switch kind := m.ID.Kind(); {
 	case m.Version != "2.0":
-		return m, errors.New("jsonrpc has to be \"2.0\"")
+		return m, errors.New("jsonrpc must be \"2.0\"")
 	case m.Method != "" && (m.Result != nil || m.Error != nil):
 		return m, errors.New("the message is both a request and a response")
 	case m.ID != nil && kind != jsontext.KindString && kind != jsontext.KindNumber || len(m.ID) > maxID:
-		return m, errors.New("id has to be a string or a number")
+		return m, errors.New("id must be a string or a number")
 	}
 	return m, nil
 }
@@ -158,11 +158,11 @@ func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 	case kind == jsontext.KindBeginObject:
 		c.arguments = wholeNumbers(p.Arguments)
 	case p.Arguments != nil && kind != jsontext.KindNull:
-		return nil, invalidParams("arguments has to be an object")
+		return nil, invalidParams("arguments must be an object")
 	}
 	if token, ok := p.Meta[metaProgress]; ok {
 		if kind := token.Kind(); kind != jsontext.KindString && kind != jsontext.KindNumber || len(token) > maxID {
-			return nil, invalidParams("progressToken has to be a string or a number")
+			return nil, invalidParams("progressToken must be a string or a number")
 		}
 		c.progressToken = token
 	}

@@ -123,7 +123,7 @@ func (c *toolCall) delete(ctx context.Context, r removal) (deletion, error) {
 	case err != nil || decision == awaiting:
 		return deletion{}, err
 	case decision == declined:
-		c.refused = true
+		c.declined = true
 		return deletion{Message: "The person was asked and did not agree. Nothing was deleted. Do not ask again unless they bring it up."}, nil
 	}
 	if err := r.remove(detached(ctx), newWrite(r.version)); err != nil {

@@ -125,7 +125,7 @@ func TestConnectionChangesAreAudited(t *testing.T) {
 		}
 	}
 	require.Equal(t, []audit.Entry{
-		entry(audit.ConnectionApproved, audit.OutcomeRefused, member, "Olive Owner", "Not an owner", ""),
+		entry(audit.ConnectionApproved, audit.OutcomeDenied, member, "Olive Owner", "Not an owner", ""),
 		entry(audit.ConnectionApproved, audit.OutcomeOK, oauthtest.Owner(), "Olive Owner", "contacts:read", first.GrantID),
 		entry(audit.ConnectionStarted, audit.OutcomeOK, oauthtest.Owner(), "", "contacts:read", first.GrantID),
 		entry(audit.ConnectionRevoked, audit.OutcomeOK, second, "Olive Owner", "", first.GrantID),

@@ -132,7 +132,7 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	}
 	e := s.decisionEntry(ctx, &h, by, audit.ConnectionApproved)
 	if !by.IsOwner() || by.ID == "" || by.BusinessID == "" {
-		e.Outcome, e.Detail = audit.OutcomeRefused, "Not an owner"
+		e.Outcome, e.Detail = audit.OutcomeDenied, "Not an owner"
 		_ = s.o.Audit.Record(ctx, e) // logs its own failures
 		return Decision{}, ErrNotOwner
 	}
@@ -207,7 +207,7 @@ func (s *Server) Deny(ctx context.Context, id string, by account.Account) (Decis
 	}
 	var d Decision
 	if h.decision == requestPending {
-		d.Decided, err = s.change(ctx, s.decisionEntry(ctx, &h, by, audit.ConnectionDenied), audit.OutcomeRefused, deny)
+		d.Decided, err = s.change(ctx, s.decisionEntry(ctx, &h, by, audit.ConnectionDenied), audit.OutcomeDenied, deny)
 	} else {
 		_, err = deny()
 	}

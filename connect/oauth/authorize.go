@@ -50,7 +50,7 @@ func (t *redirectedError) Unwrap() error { return t.problem }
 // refuseAuthorization responds with a redirect if err is a redirectedError, or else with a page, or with JSON if the caller
 // does not accept HTML.
 func (s *Server) refuseAuthorization(w http.ResponseWriter, r *http.Request, err error) {
-	p := s.newProblem("authorization request refused", err)
+	p := s.newProblem("authorization request rejected", err)
 	if redirected, ok := errors.AsType[*redirectedError](err); ok {
 		w.Header().Set("Location", redirected.location)
 		w.WriteHeader(http.StatusSeeOther)
@@ -87,7 +87,7 @@ func (s *Server) response(request *pending, parameters url.Values) string {
 // authorize checks and stores a request, and returns the URL of the approval page.
 func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target string, err error) {
 	ctx := r.Context()
-	if err := s.allow(ctx, "authorize", s.o.ClientAddress(r), s.o.Limits.Authorizations); err != nil {
+	if err := s.allow(ctx, "authorize", s.o.ClientIPKey(r), s.o.Limits.Authorizations); err != nil {
 		return "", err
 	}
 	values, err := authorizationParameters(w, r)
@@ -111,7 +111,7 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target strin
 		return "", err
 	}
 	// Only valid requests count against the total, so that invalid ones cannot exhaust it.
-	if err := s.allow(ctx, "authorize", allAddresses, s.o.Limits.AllAuthorizations); err != nil {
+	if err := s.allow(ctx, "authorize", allIPs, s.o.Limits.AllAuthorizations); err != nil {
 		return "", err
 	}
 	requestID, err := s.storeRequest(ctx, request)
@@ -127,7 +127,7 @@ func authorizationParameters(w http.ResponseWriter, r *http.Request) (url.Values
 	}
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil || len(r.URL.RawQuery) > MaxBody {
-		return nil, refuse(codeInvalidRequest, "the request cannot be read")
+		return nil, refuse(codeInvalidRequest, "the request cannot be parsed")
 	}
 	return values, nil
 }
@@ -188,13 +188,13 @@ func (s *Server) readParameters(request *pending, values url.Values) error {
 	case responseType == "":
 		return refuse(codeInvalidRequest, "response_type is missing")
 	case responseType != "code":
-		return refuse(codeUnsupportedType, "response_type has to be code")
+		return refuse(codeUnsupportedType, "response_type must be code")
 	case f.get("response_mode") != "" && f.get("response_mode") != "query":
-		return refuse(codeInvalidRequest, "response_mode has to be query")
+		return refuse(codeInvalidRequest, "response_mode must be query")
 	case f.get("code_challenge") == "":
 		return refuse(codeInvalidRequest, "code_challenge is missing: PKCE is required")
 	case f.get("code_challenge_method") != "S256":
-		return refuse(codeInvalidRequest, "code_challenge_method has to be S256")
+		return refuse(codeInvalidRequest, "code_challenge_method must be S256")
 	case !validChallenge(f.get("code_challenge")):
 		return refuse(codeInvalidRequest, "code_challenge is not a SHA-256 in base64url without padding")
 	}
@@ -233,7 +233,7 @@ func requestedScopes(parameter string, fallback scope.Set) (scope.Set, error) {
 func (s *Server) checkResource(f form) error {
 	for _, resource := range f.values["resource"] {
 		if !s.isResource(resource) {
-			return refuse(codeInvalidTarget, "resource has to be "+printable(s.resource))
+			return refuse(codeInvalidTarget, "resource must be "+printable(s.resource))
 		}
 	}
 	return nil

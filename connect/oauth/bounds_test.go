@@ -140,7 +140,7 @@ func TestGlobalLimitsOfAuthorizationsAndFetches(t *testing.T) {
 	address := ""
 	s := newServer(t, withDocuments(web), func(o *oauth.Options) {
 		o.Limits.AllAuthorizations, o.Limits.AllFetches = limit(3, time.Hour), limit(2, time.Hour)
-		o.ClientAddress = func(*http.Request) string { return address }
+		o.ClientIPKey = func(*http.Request) string { return address }
 	})
 	ask := func(id, from string, change url.Values) int {
 		address = from

@@ -50,10 +50,10 @@ type clientMetadata struct {
 // newClient returns the client that the metadata describe, and its encoding for storage.
 func (s *Server) newClient(m *clientMetadata, id string, kind ClientKind, redirects []string) (c Client, data []byte, err error) {
 	if m.GrantTypes != nil && !slices.Contains(m.GrantTypes, grantCode) {
-		return Client{}, nil, refuse(codeInvalidMetadata, "grant_types has to include authorization_code")
+		return Client{}, nil, refuse(codeInvalidMetadata, "grant_types must include authorization_code")
 	}
 	if m.ResponseTypes != nil && !slices.Contains(m.ResponseTypes, "code") {
-		return Client{}, nil, refuse(codeInvalidMetadata, "response_types has to include code")
+		return Client{}, nil, refuse(codeInvalidMetadata, "response_types must include code")
 	}
 	c = Client{
 		ID:           id,
@@ -109,7 +109,7 @@ func (s *Server) client(r *http.Request, id string) (Client, error) {
 	ctx := r.Context()
 	switch {
 	case strings.HasPrefix(id, "https://"):
-		return s.documentClient(ctx, id, s.o.ClientAddress(r))
+		return s.documentClient(ctx, id, s.o.ClientIPKey(r))
 	case strings.HasPrefix(id, kindClient):
 		return s.registeredClient(ctx, id)
 	}

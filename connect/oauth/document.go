@@ -31,19 +31,19 @@ func validDocumentURL(id string) error {
 	}
 	for i := range len(id) {
 		if c := id[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
-			return errors.New("it holds a character that a URL does not have")
+			return errors.New("it contains a character that is not allowed in a URL")
 		}
 	}
 	u, err := url.Parse(id)
 	if err != nil {
-		return errors.New("it cannot be read")
+		return errors.New("it cannot be parsed")
 	}
 	authority, _, _ := strings.Cut(strings.TrimPrefix(id, "https://"), "/")
 	switch {
 	case !strings.HasPrefix(id, "https://") || u.Host == "":
 		return errors.New("it is not an https URL")
 	case u.User != nil || u.Host != authority:
-		return errors.New("it holds more than a host before its path")
+		return errors.New("its authority must be a host, optionally with a port")
 	case u.Path == "" || u.Path == "/":
 		return errors.New("it has no path")
 	case strings.Contains(id, "#"):
@@ -62,7 +62,7 @@ func validDocumentURL(id string) error {
 
 // documentClient returns the client whose ID is the URL of its metadata document, from the cache or the URL. Concurrent
 // requests for one document share a fetch.
-func (s *Server) documentClient(ctx context.Context, id, address string) (Client, error) {
+func (s *Server) documentClient(ctx context.Context, id, ip string) (Client, error) {
 	if err := validDocumentURL(id); err != nil {
 		return Client{}, documentProblem("the client_id is not the URL of a metadata document: "+err.Error(), nil)
 	}
@@ -71,10 +71,10 @@ func (s *Server) documentClient(ctx context.Context, id, address string) (Client
 	if c, err := s.cachedDocument(ctx, id, key); !errors.Is(err, errUnknownClient) {
 		return c, err
 	}
-	if err := s.allow(ctx, "fetch", address, s.o.Limits.Fetches); err != nil {
+	if err := s.allow(ctx, "fetch", ip, s.o.Limits.Fetches); err != nil {
 		return Client{}, err
 	}
-	if err := s.allow(ctx, "fetch", allAddresses, s.o.Limits.AllFetches); err != nil {
+	if err := s.allow(ctx, "fetch", allIPs, s.o.Limits.AllFetches); err != nil {
 		return Client{}, err
 	}
 	// The fetch must not be cancelled with the request that started it, because others may wait for it.
@@ -117,7 +117,7 @@ func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error
 	}
 	c, data, err := s.readDocument(id, body)
 	if err != nil {
-		s.o.Log.Info("metadata document refused", zap.String("client_id", printable(id)), zap.Error(err))
+		s.o.Log.Info("metadata document rejected", zap.String("client_id", printable(id)), zap.Error(err))
 		return Client{}, documentProblem("the client's metadata document cannot be used: "+err.Error(), nil)
 	}
 	err = s.store.command(ctx, "storing a metadata document", func(ctx context.Context) error {
@@ -133,7 +133,7 @@ func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error
 func (s *Server) readDocument(id string, body []byte) (c Client, data []byte, err error) {
 	var m clientMetadata
 	if err := json.Unmarshal(body, &m); err != nil {
-		return Client{}, nil, errors.New("it is not JSON of the expected form")
+		return Client{}, nil, errors.New("it is not valid client metadata in JSON")
 	}
 	switch {
 	case m.ClientID != id:

@@ -12,7 +12,7 @@ import (
 var (
 	PublicDialer     = publicDialer
 	PublicClient     = publicClient
-	PeerAddress      = peerAddress
+	PeerIPKey        = peerIPKey
 	Freshness        = freshness
 	MatchRedirect    = matchRedirect
 	CleanName        = cleanName

@@ -106,7 +106,7 @@ func TestDeny(t *testing.T) {
 	again, err := s.Deny(ctx, id, oauthtest.Owner())
 	require.NoError(t, err)
 	require.Equal(t, oauth.Decision{Redirect: first.Redirect}, again, "a double submit is harmless")
-	require.Equal(t, []string{"denied refused"}, recorded(t, s), "and was recorded once")
+	require.Equal(t, []string{"denied/denied"}, recorded(t, s), "and was recorded once")
 	_, err = s.Pending(ctx, id)
 	require.NoError(t, err, "a second submission finds the request")
 	_, err = s.Approve(ctx, id, oauthtest.Owner(), scopes(t, "mcp:read"))

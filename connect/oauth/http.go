@@ -98,7 +98,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		h.Set("Allow", allow)
 		writeProblem(w, &problem{
-			status: http.StatusMethodNotAllowed, code: codeInvalidRequest, description: "this method is not allowed here",
+			status: http.StatusMethodNotAllowed, code: codeInvalidRequest, description: "method not allowed",
 		})
 	}
 }
@@ -109,7 +109,7 @@ func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e, ok := s.endpoints[r.URL.EscapedPath()]
 		if !ok {
-			writeProblem(w, &problem{status: http.StatusNotFound, code: codeInvalidRequest, description: "there is nothing here"})
+			writeProblem(w, &problem{status: http.StatusNotFound, code: codeInvalidRequest, description: "not found"})
 			return
 		}
 		e.ServeHTTP(w, r)
@@ -225,7 +225,7 @@ func readForm(w http.ResponseWriter, r *http.Request) (form, error) {
 func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {
-		return nil, refuse(codeInvalidRequest, "the body has to be application/x-www-form-urlencoded")
+		return nil, refuse(codeInvalidRequest, "the body must be application/x-www-form-urlencoded")
 	}
 	body, err := readBody(w, r, MaxBody)
 	if err != nil {
@@ -233,7 +233,7 @@ func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	}
 	values, err := url.ParseQuery(string(body))
 	if err != nil {
-		return nil, refuse(codeInvalidRequest, "the body cannot be read as a form")
+		return nil, refuse(codeInvalidRequest, "the body is not a valid form")
 	}
 	return values, nil
 }
@@ -247,7 +247,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 			status: http.StatusRequestEntityTooLarge, code: codeInvalidRequest, description: "the body is too large",
 		}
 	case err != nil:
-		return nil, &problem{status: http.StatusBadRequest, code: codeInvalidRequest, description: "the body broke off", cause: err}
+		return nil, &problem{status: http.StatusBadRequest, code: codeInvalidRequest, description: "the body is incomplete", cause: err}
 	}
 	return body, nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/go-redis/redis_rate/v10"
 )
 
-// allAddresses is the rate limit key of the limits on all addresses together.
-const allAddresses = "*"
+// allIPs is the rate limit key of the limits on all client IPs together.
+const allIPs = "*"
 
 // allow counts a request of a kind against the limit of a rate limit key. It returns a 429 problem if the limit is exceeded.
 func (s *Server) allow(ctx context.Context, kind, key string, limit redis_rate.Limit) error {

@@ -149,7 +149,7 @@ func steps() map[string]step {
 			told:   "See Other", again: "See Other",
 		},
 		"approve": {before: (*flow).authorize, do: approve, told: "done", again: "decided before", log: []string{"approved"}},
-		"deny":    {before: (*flow).authorize, do: deny, told: "done", again: "decided before", log: []string{"denied refused"}},
+		"deny":    {before: (*flow).authorize, do: deny, told: "done", again: "decided before", log: []string{"denied/denied"}},
 		"redeem": {
 			before: (*flow).approve, do: exchange, told: "tokens", again: "invalid_grant", log: append(connected, replayed),
 		},
@@ -293,7 +293,7 @@ func TestRevocationWithoutReplyIsAuditedAsUnknown(t *testing.T) {
 	proxy.LoseFrom(2) // the first is about what there is to end
 	require.ErrorIs(t, s.Revoke(t.Context(), grant.ID, oauthtest.Owner()), oauth.ErrUnavailable)
 	proxy.Lose(0)
-	require.Equal(t, []string{"approved", "started", "revoked unknown"}, recorded(t, s)[3:])
+	require.Equal(t, []string{"approved", "started", "revoked/unknown"}, recorded(t, s)[3:])
 	_, err = s.Authenticate(t.Context(), tokens.Access)
 	require.ErrorIs(t, err, oauth.ErrInvalidToken)
 	require.ErrorIs(t, s.Revoke(t.Context(), grant.ID, oauthtest.Owner()), oauth.ErrNoGrant)

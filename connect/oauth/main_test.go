@@ -167,7 +167,7 @@ func recorded(t testing.TB, s *oauth.Server) []string {
 	for _, e := range entries(t, s) {
 		text := strings.TrimPrefix(e.Action, "connection.")
 		if e.Outcome != audit.OutcomeOK {
-			text += " " + e.Outcome
+			text += "/" + e.Outcome
 		}
 		if e.Action == audit.ConnectionRevoked && e.Detail != "" {
 			text += ": " + e.Detail

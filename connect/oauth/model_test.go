@@ -77,11 +77,11 @@ func (r *rules) apply(a act) string {
 		case "live":
 			r.end() // a replay
 		}
-		return "refused"
+		return "rejected"
 	case "refresh":
 		switch {
 		case r.state != "live":
-			return "refused"
+			return "rejected"
 		case a.generation == r.current:
 			r.current, r.late, r.repeats = r.current+1, false, 0
 			return "tokens"
@@ -91,7 +91,7 @@ func (r *rules) apply(a act) string {
 		case a.generation < r.current-1 || r.late:
 			r.end() // a reuse
 		}
-		return "refused"
+		return "rejected"
 	case "disconnect":
 		if r.state != "live" && r.state != "code" {
 			return "over"
@@ -112,7 +112,7 @@ func (r *rules) apply(a act) string {
 		if r.state == "live" && r.revoked&(1<<a.generation) == 0 {
 			return "done"
 		}
-		return "refused"
+		return "rejected"
 	case "let the grace pass":
 		r.late = true
 	case "let the code run out":
@@ -257,7 +257,7 @@ func (r *trial) do(ctx context.Context, a act) string {
 			if got.Error != "invalid_grant" {
 				return got.Error
 			}
-			return "refused"
+			return "rejected"
 		case generation == len(c.refresh):
 			c.refresh, c.access = append(c.refresh, got.Refresh), append(c.access, got.Access)
 		case c.refresh[generation] != got.Refresh || c.access[generation] != got.Access:
@@ -293,7 +293,7 @@ func (r *trial) do(ctx context.Context, a act) string {
 	case "use":
 		_, err := r.server.Authenticate(ctx, c.access[a.generation])
 		if errors.Is(err, oauth.ErrInvalidToken) {
-			return "refused"
+			return "rejected"
 		}
 		return toldError(err)
 	case "let the grace pass":
@@ -414,7 +414,7 @@ func (r *trial) checkLog() {
 	for _, c := range r.all {
 		rules := c.possible[0]
 		add(rules.decision == "approved", c.id, audit.ConnectionApproved, audit.OutcomeOK)
-		add(rules.decision == "denied", "", audit.ConnectionDenied, audit.OutcomeRefused)
+		add(rules.decision == "denied", "", audit.ConnectionDenied, audit.OutcomeDenied)
 		add(rules.redeemed, c.id, audit.ConnectionStarted, audit.OutcomeOK)
 		add(rules.recorded, c.id, audit.ConnectionRevoked, audit.OutcomeOK)
 	}

@@ -88,9 +88,8 @@ type Options struct {
 	// always apply. Default: a client that connects to public addresses only, without a proxy.
 	HTTPClient *http.Client
 
-	// ClientAddress returns the rate limit key of a request. Behind a proxy it has to be the client's address. Default: the
-	// peer's address, for IPv6 its /64.
-	ClientAddress func(r *http.Request) string
+	// ClientIPKey returns the rate limit key of the client IP. Default: the key of the peer's address, for IPv6 its /64.
+	ClientIPKey func(r *http.Request) string
 
 	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in lower case and without a colon, in addition
 	// to reverse domain names such as com.example.app (RFC 8252, section 7.1). Schemes that browsers or operating systems
@@ -127,11 +126,11 @@ func DefaultClientSchemes() []string {
 // Limits are the rate limits of unauthenticated requests that use memory in Redis or fetch documents. docs/connect.md says how
 // much memory they bound.
 type Limits struct {
-	Registrations     redis_rate.Limit // dynamic registrations per address; default 30 an hour
+	Registrations     redis_rate.Limit // dynamic registrations per client IP; default 30 an hour
 	AllRegistrations  redis_rate.Limit // dynamic registrations in total; default 1,000 an hour
-	Authorizations    redis_rate.Limit // authorization requests per address; default 60 a minute
+	Authorizations    redis_rate.Limit // authorization requests per client IP; default 60 a minute
 	AllAuthorizations redis_rate.Limit // authorization requests in total; default 1,000 a minute
-	Fetches           redis_rate.Limit // metadata documents fetched per address; default 10 a minute
+	Fetches           redis_rate.Limit // metadata documents fetched per client IP; default 10 a minute
 	AllFetches        redis_rate.Limit // metadata documents fetched in total; default 300 a minute
 }
 
@@ -157,8 +156,8 @@ func (o *Options) complete() error {
 	if o.HTTPClient == nil {
 		o.HTTPClient = publicClient(publicDialer())
 	}
-	if o.ClientAddress == nil {
-		o.ClientAddress = peerAddress
+	if o.ClientIPKey == nil {
+		o.ClientIPKey = peerIPKey
 	}
 	if o.ClientSchemes == nil {
 		o.ClientSchemes = DefaultClientSchemes()
@@ -188,13 +187,13 @@ func (o *Options) complete() error {
 	case o.Redis == nil || o.Accounts == nil || o.Audit == nil:
 		return errors.New("missing option: Redis, Accounts and Audit are required")
 	case strings.ContainsAny(o.Prefix, "{}"):
-		return fmt.Errorf("prefix %q: braces would decide the Cluster slot", o.Prefix)
+		return fmt.Errorf("invalid prefix %q: must not contain braces, which select a Cluster slot", o.Prefix)
 	case o.Timeout < 0:
-		return fmt.Errorf("timeout %v is negative", o.Timeout)
+		return fmt.Errorf("invalid timeout %v: must not be negative", o.Timeout)
 	case !strings.HasPrefix(o.ApprovePath, "/") || strings.ContainsAny(o.ApprovePath, "?#"):
-		return fmt.Errorf("path of the approval page %q: want an absolute path", o.ApprovePath)
+		return fmt.Errorf("invalid path of the approval page %q: must be absolute, without a query", o.ApprovePath)
 	case len(o.ResourcePath) < 2 || o.ResourcePath[0] != '/' || strings.ContainsAny(o.ResourcePath, "?#%\"\\ "):
-		return fmt.Errorf("path of the resource %q: want an absolute path", o.ResourcePath)
+		return fmt.Errorf("invalid path of the resource %q: must be absolute, without escapes, query or spaces", o.ResourcePath)
 	}
 	for _, scheme := range o.ClientSchemes {
 		if err := checkClientScheme(scheme); err != nil {
@@ -209,17 +208,17 @@ func checkIssuer(issuer string) error {
 	u, err := url.Parse(issuer)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme+"://"+u.Host != issuer || strings.ToLower(issuer) != issuer:
-		return fmt.Errorf("issuer %q: want a bare origin in lower case, such as https://api.example.com", issuer)
+		return fmt.Errorf("invalid issuer %q: must be an origin in lower case, such as https://api.example.com", issuer)
 	case u.Hostname() == "" || strings.HasSuffix(u.Host, ":"):
-		return fmt.Errorf("issuer %q: it names no host", issuer)
+		return fmt.Errorf("invalid issuer %q: missing host", issuer)
 	case u.Scheme == "https" && u.Port() == "443", u.Scheme == "http" && u.Port() == "80":
-		return fmt.Errorf("issuer %q: the port is the scheme's own, leave it out", issuer)
+		return fmt.Errorf("invalid issuer %q: must not contain the default port", issuer)
 	case u.Scheme == "https":
 		return nil
 	case u.Scheme == "http" && isLoopbackName(u.Hostname()):
 		return nil
 	}
-	return fmt.Errorf("issuer %q: want https (http is for loopback names and addresses)", issuer)
+	return fmt.Errorf("invalid issuer %q: must be https, except for loopback names and addresses", issuer)
 }
 
 // isLoopbackName reports whether a host is a loopback name or address, without resolving it.

@@ -79,7 +79,7 @@ func (s *Server) refuseRequest(w http.ResponseWriter, err error) {
 		return
 	}
 	setChallenge(w, challenge)
-	writeProblem(w, s.newProblem("request refused", p))
+	writeProblem(w, s.newProblem("request rejected", p))
 }
 
 // setChallenge sets WWW-Authenticate from pairs of names and values that need no escaping, and exposes it to scripts.

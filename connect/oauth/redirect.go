@@ -103,7 +103,7 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	for i := range len(raw) {
 		// RFC 3986
 		if c := raw[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
-			return redirectURI{}, errors.New("it holds a character that a URI does not have")
+			return redirectURI{}, errors.New("it contains a character that is not allowed in a URI")
 		}
 	}
 	if strings.Contains(raw, "#") {
@@ -115,7 +115,7 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	}
 	for _, name := range responseParameters() {
 		if u.Query().Has(name) {
-			return redirectURI{}, errors.New("its query holds a parameter of the response")
+			return redirectURI{}, errors.New("its query contains a parameter of the response")
 		}
 	}
 	scheme, after, _ := strings.Cut(raw, ":")
@@ -125,7 +125,7 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	case u.Scheme != scheme:
 		return redirectURI{}, errors.New("its scheme is not in lower case")
 	case u.User != nil:
-		return redirectURI{}, errors.New("it holds user information")
+		return redirectURI{}, errors.New("it contains user information")
 	case scheme != "https" && scheme != "http":
 		if after == "" || strings.Contains(u.Host, "@") {
 			return redirectURI{}, errors.New("it leads nowhere")

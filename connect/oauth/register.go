@@ -35,12 +35,12 @@ func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) register(w http.ResponseWriter, r *http.Request) (registration, error) {
 	ctx := r.Context()
-	address := s.o.ClientAddress(r)
-	if err := s.allow(ctx, "register", address, s.o.Limits.Registrations); err != nil {
+	ip := s.o.ClientIPKey(r)
+	if err := s.allow(ctx, "register", ip, s.o.Limits.Registrations); err != nil {
 		return registration{}, err
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return registration{}, refuse(codeInvalidMetadata, "the body has to be application/json")
+		return registration{}, refuse(codeInvalidMetadata, "the body must be application/json")
 	}
 	body, err := readBody(w, r, MaxBody)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) (registration,
 		return registration{}, err
 	}
 	// Only valid requests count against the total, so that invalid ones cannot exhaust it.
-	if err := s.allow(ctx, "register", allAddresses, s.o.Limits.AllRegistrations); err != nil {
+	if err := s.allow(ctx, "register", allIPs, s.o.Limits.AllRegistrations); err != nil {
 		return registration{}, err
 	}
 	err = s.store.command(ctx, "storing a client", func(ctx context.Context) error {
@@ -73,7 +73,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) (registration,
 		return registration{}, err
 	}
 	s.o.Log.Info("client registered", zap.String("client_id", c.ID), zap.String("client_name", c.Name),
-		zap.String("address", address))
+		zap.String("client_ip", ip))
 	grants := grantTypes()
 	if !c.Refreshes {
 		grants = grants[:1]

@@ -28,7 +28,7 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	noStore(w)
 	response, err := s.token(w, r)
 	if err != nil {
-		p := s.newProblem("token request refused", err)
+		p := s.newProblem("token request rejected", err)
 		if p.code == codeInvalidClient && r.Header.Get("Authorization") != "" {
 			w.Header().Set("WWW-Authenticate", "Basic realm=\"public clients have no secret\"") // RFC 6749, section 5.2
 		}
@@ -64,7 +64,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) (tokenResponse, e
 	case grantRefresh:
 		response, err = s.useRefreshToken(ctx, f)
 	default:
-		return tokenResponse{}, refuse(codeUnsupportedGrant, "grant_type has to be authorization_code or refresh_token")
+		return tokenResponse{}, refuse(codeUnsupportedGrant, "grant_type must be authorization_code or refresh_token")
 	}
 	var p *problem
 	if errors.As(err, &p) && p.code == codeInvalidGrant {
@@ -199,7 +199,7 @@ func (s *Server) useRefreshToken(ctx context.Context, f form) (tokenResponse, er
 			return tokenResponse{}, err
 		}
 		if !rec.Scopes.Contains(scopes) {
-			return tokenResponse{}, refuse(codeInvalidScope, "scope holds more than was granted")
+			return tokenResponse{}, refuse(codeInvalidScope, "scope exceeds what was granted")
 		}
 		switch _, err := s.checkAccount(ctx, rec.Grant); {
 		case errors.Is(err, errAccount):
@@ -264,7 +264,7 @@ func (s *Server) rotate(
 func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) {
 	noStore(w)
 	if err := s.revokeToken(w, r); err != nil {
-		writeProblem(w, s.newProblem("revocation refused", err))
+		writeProblem(w, s.newProblem("revocation rejected", err))
 		return
 	}
 	writeJSON(w, http.StatusOK, struct{}{})

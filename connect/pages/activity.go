@@ -50,7 +50,7 @@ func kinds() []kind {
 		}},
 		{"changes", "Changes by apps", []string{audit.ToolCalled}},
 		{"keys", "Keys", []string{audit.KeyIssued, audit.KeyRotated, audit.KeyRevoked}},
-		{"sign-ins", "Sign-ins", []string{audit.SessionStarted, audit.SessionRefused, audit.SessionEnded}},
+		{"sign-ins", "Sign-ins", []string{audit.SessionStarted, audit.SessionDenied, audit.SessionEnded}},
 	}
 }
 
@@ -114,7 +114,7 @@ func inPlainWords(e audit.Entry) activityEntry {
 		Target: clean(e.Target, 2*maxLabel), Detail: clean(e.Detail, maxText),
 	}
 	switch e.Outcome {
-	case audit.OutcomeRefused:
+	case audit.OutcomeDenied:
 		out.Outcome = "Refused"
 	case audit.OutcomeFailed:
 		out.Outcome = "Failed"
@@ -124,13 +124,13 @@ func inPlainWords(e audit.Entry) activityEntry {
 	switch e.Action {
 	case audit.ConnectionApproved:
 		out.What = "Connected an app"
-		if e.Outcome == audit.OutcomeRefused {
+		if e.Outcome == audit.OutcomeDenied {
 			out.What = "Tried to connect an app"
 		}
 		out.Detail = grantedInWords(e.Detail, out.Detail)
 	case audit.ConnectionDenied:
 		out.What = "Declined to connect an app"
-		if e.Outcome == audit.OutcomeRefused {
+		if e.Outcome == audit.OutcomeDenied {
 			out.Outcome = "" // by the person
 		}
 	case audit.ConnectionStarted:
@@ -146,7 +146,7 @@ func inPlainWords(e audit.Entry) activityEntry {
 		out.What, out.Code = "Revoked a key", true
 	case audit.SessionStarted:
 		out.What = "Signed in"
-	case audit.SessionRefused:
+	case audit.SessionDenied:
 		out.What = "Could not sign in"
 	case audit.SessionEnded:
 		out.What = "Signed out"

@@ -114,7 +114,7 @@ func (p *Pages) answerProblem(w http.ResponseWriter, r *http.Request, pr *pageEr
 		if pr.status == http.StatusInternalServerError {
 			level = zap.ErrorLevel
 		}
-		p.log.Log(level, "page refused", zap.Int("status", pr.status), zap.String("path", r.URL.Path),
+		p.log.Log(level, "page rejected", zap.Int("status", pr.status), zap.String("path", r.URL.Path),
 			zap.String("request_id", id), zap.Error(pr.cause))
 	}
 	if pr.retry > 0 {

@@ -135,7 +135,7 @@ func (p *Pages) checkSender(r *http.Request) error {
 			return nil
 		}
 	}
-	p.log.Warn("cross-site form refused", zap.String("path", r.URL.Path), zap.String("origin", clean(origin, maxLabel)),
+	p.log.Warn("cross-site form rejected", zap.String("path", r.URL.Path), zap.String("origin", clean(origin, maxLabel)),
 		zap.String("sec_fetch_site", clean(site, maxLabel)))
 	return forged()
 }

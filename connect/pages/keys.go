@@ -227,7 +227,7 @@ func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request) error {
 	if err := ownerOnly(s.account, "manage keys"); err != nil {
 		// Refused attempts are rate limited like changes, so that members cannot fill the audit log.
 		if wait, err := p.attempts.change(r.Context(), s.account.ID); err == nil && wait == 0 {
-			entry.Outcome, entry.Detail = audit.OutcomeRefused, "Not an owner"
+			entry.Outcome, entry.Detail = audit.OutcomeDenied, "Not an owner"
 			p.record(r, s.account, entry)
 		}
 		return err
@@ -274,7 +274,7 @@ func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 	change.Target = issued.PublicKey
 	if errors.Is(err, ErrTooManyKeys) {
 		change.Detail = "The business has as many keys as it can have"
-		change.Resolve(ctx, audit.OutcomeRefused)
+		change.Resolve(ctx, audit.OutcomeDenied)
 		return p.answerKeys(w, r, http.StatusConflict, s, keysView{
 			Problem: "Your business has as many keys as it can have. Revoke one that is not used any more first.", Testing: test,
 		})
@@ -313,7 +313,7 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	issued, err := p.keys.Rotate(ctx, s.account.BusinessID, publicKey, version, choices[i].length)
 	if pending, ok := errors.AsType[*GraceError](err); ok {
 		change.Detail = "The private key before still works until " + moment(pending.Until)
-		change.Resolve(ctx, audit.OutcomeRefused)
+		change.Resolve(ctx, audit.OutcomeDenied)
 		v, err := p.keyView(r, s, publicKey)
 		if err != nil {
 			return err

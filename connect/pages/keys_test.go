@@ -131,7 +131,7 @@ func TestRefusedKeyChangesAreAudited(t *testing.T) {
 			got := w.actions(owner.BusinessID)
 			require.Len(t, got, 1)
 			require.Equal(t, attempt.action, got[0].Action)
-			require.Equal(t, audit.OutcomeRefused, got[0].Outcome)
+			require.Equal(t, audit.OutcomeDenied, got[0].Outcome)
 			require.Contains(t, got[0].Detail, attempt.detail)
 		})
 	}

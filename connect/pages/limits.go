@@ -24,10 +24,10 @@ const (
 	attemptsWindow     = 15 * time.Minute
 	attemptsPerAccount = 10 // whether the account exists or not
 	attemptsPerDevice  = 10 // for an account, from a browser that has signed in to it before
-	attemptsPerAddress = 30 // for all accounts
+	attemptsPerIP      = 30 // for all accounts
 
 	changesWindow     = time.Hour
-	changesPerAccount = 20 // keys issued and rotated, and refused attempts of members
+	changesPerAccount = 20 // keys issued and rotated, and denied attempts of members
 
 	deviceAge  = 180 * 24 * time.Hour // since the last sign-in to the account
 	maxDevices = 20                   // per account
@@ -83,8 +83,8 @@ func (a attempts) signIn(ctx context.Context, email string, addr netip.Addr, dev
 	if err != nil {
 		return attempt{}, 0, err
 	}
-	// The address first: attempts denied to it do not count against the account.
-	if _, wait, err = a.allow(ctx, "sign-in:address:"+clientip.Key(addr), attemptsPerAddress, attemptsWindow); err != nil || wait > 0 {
+	// The client IP first: attempts denied to it do not count against the account.
+	if _, wait, err = a.allow(ctx, "sign-in:ip:"+clientip.Key(addr), attemptsPerIP, attemptsWindow); err != nil || wait > 0 {
 		return attempt{}, wait, err
 	}
 	if known {

@@ -425,7 +425,7 @@ func TestActivityPageDescribesEntries(t *testing.T) {
 		{Action: audit.ConnectionApproved, ClientName: "Claude", Target: "claude.ai", Detail: "mcp:read contacts:write automations:run"},
 		{Action: audit.ConnectionApproved, ClientName: "Narrow", Target: "narrow.example", Detail: "contacts:read sales:read"},
 		{Action: audit.ConnectionStarted, ClientName: "Claude"},
-		{Action: audit.ConnectionDenied, ClientName: "Nosy", Outcome: audit.OutcomeRefused},
+		{Action: audit.ConnectionDenied, ClientName: "Nosy", Outcome: audit.OutcomeDenied},
 		{Action: audit.ConnectionRevoked, ClientName: "Old"},
 		{Action: audit.KeyIssued, Target: "pk_live_1"},
 		{Action: audit.KeyRotated, Target: "pk_live_1"},

@@ -113,7 +113,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 		return unavailable(err)
 	}
 	if wait > 0 {
-		p.refused(r, email, "too many attempts")
+		p.recordDenied(r, email, "too many attempts")
 		w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
 		v.Problem = "There have been too many attempts to sign in. Please try again in " + inWords(wait) + "."
 		p.answerSignIn(w, r, http.StatusTooManyRequests, v)
@@ -122,7 +122,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	a, err := p.accounts.SignIn(ctx, email, password)
 	switch {
 	case errors.Is(err, account.ErrWrongCredentials), errors.Is(err, account.ErrUnknown):
-		p.refused(r, email, "wrong credentials")
+		p.recordDenied(r, email, "wrong credentials")
 		v.Problem = "The email address or the password is not right."
 		p.answerSignIn(w, r, http.StatusForbidden, v)
 		return nil
@@ -273,10 +273,10 @@ func (p *Pages) record(r *http.Request, a account.Account, e audit.Entry) {
 	}
 }
 
-// refused records a failed sign-in. It does not log the address as typed.
-func (p *Pages) refused(r *http.Request, email, why string) {
+// recordDenied records a failed sign-in. It does not log the address as typed.
+func (p *Pages) recordDenied(r *http.Request, email, why string) {
 	e := audit.Entry{
-		Action: audit.SessionRefused, Outcome: audit.OutcomeRefused, Target: p.clientIP(r),
+		Action: audit.SessionDenied, Outcome: audit.OutcomeDenied, Target: p.clientIP(r),
 		Detail:    fmt.Sprintf("%s, account %s", why, accountDigest(email)[:12]),
 		RequestID: p.requestID(r.Context()),
 	}

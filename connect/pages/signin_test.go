@@ -70,7 +70,7 @@ func TestFailedSignInIsAuditedWithoutTheInput(t *testing.T) {
 	lines := w.logs.FilterMessage("audit").All()
 	require.Len(t, lines, 1)
 	fields := lines[0].ContextMap()
-	require.Equal(t, audit.SessionRefused, fields["action"])
+	require.Equal(t, audit.SessionDenied, fields["action"])
 	require.Equal(t, "127.0.0.1", fields["target"])
 	for _, line := range w.logs.All() {
 		require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), "my-password")
@@ -334,7 +334,7 @@ func TestSignInRedirectsOnlyToOwnPages(t *testing.T) {
 		form.Set("password", ownerPassword)
 		p := b.post(pages.SignInPath, form)
 		if p.StatusCode == http.StatusTooManyRequests { // this test is not about that
-			require.NoError(t, w.redis.Del(t.Context(), w.prefix+"sign-in:address:198.51.100.1").Err())
+			require.NoError(t, w.redis.Del(t.Context(), w.prefix+"sign-in:ip:198.51.100.1").Err())
 			p = b.post(pages.SignInPath, form)
 		}
 		require.Equal(t, http.StatusSeeOther, p.StatusCode)

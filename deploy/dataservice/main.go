@@ -1,5 +1,5 @@
-// Command dataservice runs the demo data service by itself: what a platform team's service behind the gateway would be.
-// It trusts its network for who is asking, so let nothing but the gateway reach it.
+// Command dataservice runs the demo data service, in place of a platform team's service behind the gateway. It does not
+// authenticate the gateway, so let only the gateway reach it.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 
 func main() {
 	listen := flag.String("listen", "localhost:8081", "address to serve on")
-	database := flag.String("database", demo.Memory, "SQLite file, made and filled if it does not exist (default: in memory)")
+	database := flag.String("database", demo.Memory, "SQLite file, created with demo data if it does not exist (default: in memory)")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -36,11 +36,11 @@ func main() {
 func run(ctx context.Context, listen, database string, logger *slog.Logger) (err error) {
 	service, err := demo.Open(ctx, database, demo.Options{Logger: logger})
 	if err != nil {
-		return fmt.Errorf("opening the records: %w", err)
+		return fmt.Errorf("opening the demo data: %w", err)
 	}
 	defer func() { err = errors.Join(err, service.Close()) }()
 
-	// What `gatehouse keys issue` has to be told.
+	// The arguments of `gatehouse keys issue`.
 	businesses, err := service.Businesses(ctx)
 	if err != nil {
 		return fmt.Errorf("listing the businesses: %w", err)
@@ -49,7 +49,7 @@ func run(ctx context.Context, listen, database string, logger *slog.Logger) (err
 		logger.Info("business", "id", b.ID, "name", b.Name, "slug", b.Slug, "account_status", b.AccountStatus)
 	}
 
-	// Whom to sign in as to connect an assistant: invented people, in this source for everybody to read.
+	// Invented accounts to sign in with, whose passwords are public anyway.
 	for _, a := range demo.Accounts() {
 		logger.Info("account", "email", a.Email, "demo_password", a.Password, "role", a.Role, "business", a.BusinessID)
 	}
@@ -72,7 +72,7 @@ func run(ctx context.Context, listen, database string, logger *slog.Logger) (err
 		return fmt.Errorf("serving: %w", err)
 	case <-ctx.Done():
 	}
-	// Requests that have begun get their answers.
+	// Finish the requests in progress.
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	if err := server.Shutdown(end); err != nil {

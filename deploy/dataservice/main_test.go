@@ -61,5 +61,5 @@ func TestTheDataServiceSaysWhyItCannotServe(t *testing.T) {
 	err := run(t.Context(), "127.0.0.1:no-port", ":memory:", slog.New(slog.DiscardHandler))
 	require.ErrorContains(t, err, "listening")
 	err = run(t.Context(), "127.0.0.1:0", t.TempDir()+"/missing/records.db", slog.New(slog.DiscardHandler))
-	require.ErrorContains(t, err, "opening the records")
+	require.ErrorContains(t, err, "opening the demo data")
 }

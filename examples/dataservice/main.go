@@ -84,7 +84,7 @@ func serveContacts(w http.ResponseWriter, r *http.Request, business string) {
 		from = (page - 1) * perPage
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{ // fails if the gateway has gone
+	_ = json.NewEncoder(w).Encode(map[string]any{ // fails if the gateway has disconnected
 		"contacts":   found[from:min(from+perPage, total)],
 		"pagination": map[string]int{"current_page": page, "per_page": perPage, "total_items": total, "total_pages": pages},
 	})

@@ -1,8 +1,8 @@
 // Command xcaddybuild builds the gateway with xcaddy from a plugin list, xcaddy.json.
 //
-// The list is an xcaddy.Builder in JSON (caddy_version, plugins, replacements) and the oldest Go that may build it
-// (go_version). The path of a local replacement is relative to the list. Without replacements the same list builds the
-// gateway from the published modules, at the versions that it names.
+// The list is an xcaddy.Builder in JSON (caddy_version, plugins, replacements) with the minimum version of Go (go_version).
+// Local replacements are relative to the list. Without replacements, it builds the published modules at the versions that it
+// names.
 package main
 
 import (
@@ -44,16 +44,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	config := flags.String("config", "xcaddy.json", "the plugin list")
 	output := flags.String("output", "gatehouse", "where to write the binary")
-	ldflags := flags.String("ldflags", "-s -w", "as of go build")
-	tags := flags.String("tags", "", "as of go build")
+	ldflags := flags.String("ldflags", "-s -w", "-ldflags of go build")
+	tags := flags.String("tags", "", "-tags of go build")
 	goos := flags.String("os", "", "the target's GOOS (default: this machine's)")
 	goarch := flags.String("arch", "", "the target's GOARCH (default: this machine's)")
-	sameAs := flags.String("same-as", "", "a `binary` that must have been built from the same modules by the same Go")
+	sameAs := flags.String("same-as", "", "fail unless this `binary` was built from the same modules with the same Go")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("surplus argument %q", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 
 	list, err := load(*config)
@@ -80,13 +80,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return same(*sameAs, *output, stdout)
 }
 
-// list is what xcaddy.json holds.
+// list is the content of xcaddy.json.
 type list struct {
 	GoVersion string `json:"go_version"`
 	xcaddy.Builder
 }
 
-// load reads a list, makes the paths of its local replacements absolute and refuses what is incomplete or unknown.
+// load reads and validates a list, and makes the paths of its local replacements absolute.
 func load(path string) (*list, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -104,9 +104,9 @@ func load(path string) (*list, error) {
 	}
 	switch {
 	case !version.IsValid("go" + l.GoVersion):
-		return nil, fmt.Errorf("reading %s: go_version %q is no version of Go", path, l.GoVersion)
+		return nil, fmt.Errorf("reading %s: invalid go_version %q: must be a Go version such as 1.26", path, l.GoVersion)
 	case l.CaddyVersion == "":
-		return nil, fmt.Errorf("reading %s: caddy_version is missing; without it the build is of whatever is latest", path)
+		return nil, fmt.Errorf("reading %s: caddy_version is missing", path)
 	case len(l.Plugins) == 0:
 		return nil, fmt.Errorf("reading %s: no plugins", path)
 	}
@@ -133,19 +133,19 @@ func (l *list) checkGo(ctx context.Context) error {
 	}
 	have, _, _ = strings.Cut(have, " ")
 	if version.Compare(have, "go"+l.GoVersion) < 0 {
-		return fmt.Errorf("the plugin list asks for go%s or later, this is %s", l.GoVersion, have)
+		return fmt.Errorf("the plugin list requires go%s or later, this is %s", l.GoVersion, have)
 	}
 	return nil
 }
 
-// replacementsFirst keeps Go from asking a registry for a plugin that lies in a local replacement. Go looks for a package
-// in every module whose path begins the package's, the longest first, and a registry that answers "forbidden" instead of
-// "not found" ends the search before the replacement's turn comes. So the longer paths are answered from a directory: no
-// such versions. The function that it returns removes the directory.
+// replacementsFirst keeps Go from looking up plugins of a local replacement in a registry. Go searches for a package in every
+// module whose path is a prefix of the package's, longest first, and a registry that responds with "forbidden" instead of "not
+// found" ends the search before it reaches the replacement. A proxy on the file system therefore lists no versions for the
+// longer paths. cleanup removes its directory.
 func (l *list) replacementsFirst(ctx context.Context) (cleanup func(), err error) {
 	dir, err := os.MkdirTemp("", "xcaddybuild-")
 	if err != nil {
-		return nil, fmt.Errorf("making a directory: %w", err)
+		return nil, fmt.Errorf("creating a directory: %w", err)
 	}
 	cleanup = func() { _ = os.RemoveAll(dir) }
 	defer func() {
@@ -162,7 +162,7 @@ func (l *list) replacementsFirst(ctx context.Context) (cleanup func(), err error
 				}
 				versions := filepath.Join(dir, filepath.FromSlash(escaped), "@v")
 				if err := os.MkdirAll(versions, 0o750); err != nil {
-					return nil, fmt.Errorf("making a directory: %w", err)
+					return nil, fmt.Errorf("creating a directory: %w", err)
 				}
 				if err := os.WriteFile(filepath.Join(versions, "list"), nil, 0o600); err != nil {
 					return nil, fmt.Errorf("writing an empty list of versions: %w", err)
@@ -183,13 +183,13 @@ func (l *list) replacementsFirst(ctx context.Context) (cleanup func(), err error
 func goEnv(ctx context.Context, name string) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", name).Output()
 	if err != nil {
-		return "", fmt.Errorf("asking for %s: %w", name, err)
+		return "", fmt.Errorf("reading go env %s: %w", name, err)
 	}
 	return strings.TrimSpace(string(out)), nil
 }
 
-// same reports an error that lists the differences if a and b were built by different Gos or from different versions of
-// any module. Their main modules differ: a's own is one of b's dependencies.
+// same returns an error that lists the differences if a and b were built with different versions of Go or of any module. It
+// ignores the main modules: a's is a dependency of b.
 func same(a, b string, stdout io.Writer) error {
 	infoA, err := buildinfo.ReadFile(a)
 	if err != nil {

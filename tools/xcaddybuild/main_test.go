@@ -62,8 +62,8 @@ func TestAListThatLeavesSomethingOpenIsRefused(t *testing.T) {
 		"no Caddy version": {
 			`{"go_version":"1.26.0","plugins":[{"module_path":"example.org/p","version":"v1.0.0"}]}`, "caddy_version is missing",
 		},
-		"no version of Go": {`{"caddy_version":"v2.11.9"}`, "no version of Go"},
-		"no plugins":       {`{"go_version":"1.26.0","caddy_version":"v2.11.9"}`, "no plugins"},
+		"no Go version": {`{"caddy_version":"v2.11.9"}`, "invalid go_version"},
+		"no plugins":    {`{"go_version":"1.26.0","caddy_version":"v2.11.9"}`, "no plugins"},
 		"a plugin without a version": {
 			`{"go_version":"1.26.0","caddy_version":"v2.11.9","plugins":[{"module_path":"example.org/p"}]}`,
 			"neither a version nor a replacement",
