@@ -60,7 +60,7 @@ func TestPeopleSignInWithTheirOwnPasswordOnly(t *testing.T) {
 func TestNobodyLearnsWhoHasAnAccount(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
-	setStatus(t, s, member(), accountDisabled)
+	setStatus(t, s, member(), "disabled")
 	c := caller(t, s, owner())
 	_, want := signIn(c, owner().Email, "wrong")
 	for _, attempt := range [][2]string{
@@ -77,7 +77,7 @@ func TestNobodyLearnsWhoHasAnAccount(t *testing.T) {
 	}
 	c.refused(http.StatusNotFound, "NOT_FOUND", "GET", "accounts/"+member().ID, "", HeaderAccountID, "")
 	c.refused(http.StatusNotFound, "NOT_FOUND", "GET", "accounts/nobody", "", HeaderAccountID, "")
-	setStatus(t, s, member(), accountEnabled)
+	setStatus(t, s, member(), "active")
 	status, _ := signIn(c, member().Email, member().Password)
 	require.Equal(t, http.StatusOK, status)
 }

@@ -66,7 +66,7 @@ func TestRemindersAreWrittenForWhatIsOverdueAndNotTwice(t *testing.T) {
 	c := caller(t, s, owner())
 	// What is overdue, from the records themselves.
 	want, without := map[string]string{}, 0
-	var open decimal
+	var open int64
 	for _, status := range []string{"sent", "viewed", "overdue"} {
 		for _, i := range c.all("invoices?status="+status, 100) {
 			if due, ok := i["due_at"].(string); !ok || due >= instant(testNow) {
@@ -78,7 +78,7 @@ func TestRemindersAreWrittenForWhatIsOverdueAndNotTwice(t *testing.T) {
 				continue
 			}
 			want[fmt.Sprint(i["invoice_number"])] = fmt.Sprint(contact["email"])
-			open += money(t, i["total_amount"]) - money(t, i["paid_amount"])
+			open += hundredths(t, i["total_amount"]) - hundredths(t, i["paid_amount"])
 		}
 	}
 	require.NotEmpty(t, want)
@@ -95,7 +95,7 @@ func TestRemindersAreWrittenForWhatIsOverdueAndNotTwice(t *testing.T) {
 	result := record(t, run, "result")
 	require.InDelta(t, len(want), result["written"], 0)
 	require.InDelta(t, without, result["skipped_without_address"], 0)
-	require.Equal(t, open.String(), result["amount"])
+	require.Equal(t, amount(open), result["amount"])
 	for _, step := range records(t, run, "steps") {
 		require.Equal(t, runSucceeded, step["status"])
 		require.NotNil(t, step["finished_at"])
@@ -120,12 +120,12 @@ func TestRemindersAreWrittenForWhatIsOverdueAndNotTwice(t *testing.T) {
 	require.Equal(t, map[string]any{"id": later["id"], "status": runSucceeded, "finished_at": later["finished_at"]}, last[i]["last_run"])
 }
 
-func money(t testing.TB, v any) decimal {
+func hundredths(t testing.TB, v any) int64 {
 	t.Helper()
 	var whole, cents int64
 	_, err := fmt.Sscanf(fmt.Sprint(v), "%d.%d", &whole, &cents)
 	require.NoError(t, err)
-	return decimal(whole*100 + cents)
+	return whole*100 + cents
 }
 
 func TestTheOtherAutomationsDoWhatTheySay(t *testing.T) {
@@ -283,7 +283,7 @@ func TestARunOfAProcessThatDiedIsEndedWhenItsLeaseIsOver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "demo.db")
 	var at clock
 	s := connected(t, path, Options{Now: at.now})
-	steps, err := json.Marshal(plannedSteps(actionOverdueReminders))
+	steps, err := json.Marshal(plannedSteps("overdue-reminders"))
 	require.NoError(t, err)
 	execute(t, s, `INSERT INTO automation_runs (id, business_id, automation_id, status, progress, message, steps, input, started_by, created_at, started_at, lease_until)
 		VALUES ('dead', ?, 'overdue-reminders', 'running', 40, '4 of 10 done', ?, '{}', ?, ?, ?, ?)`,
@@ -330,8 +330,8 @@ func TestARunThatWasTakenForDeadDoesNothingMore(t *testing.T) {
 
 func TestTheDefaultsOfInputsAreThoseOfTheSchemas(t *testing.T) {
 	t.Parallel()
-	e := &execution{run: &automationRun{Input: "{}"}}
-	in, err := e.input()
+	e := &execution{input: "{}"}
+	in, err := e.mailingInput()
 	require.NoError(t, err)
 	text, err := json.Marshal(in)
 	require.NoError(t, err)

@@ -266,11 +266,14 @@ func TestTheCallsAreThoseOfThePageForPlatformTeams(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Z]+) /connect/v1/([^`]+)` \\| [^|]+ \\|([^|]*)\\|$").FindAllStringSubmatch(dataServicesPage(t), -1) {
 		documented[m[1]+" "+m[2]] = strings.TrimSpace(m[3])
 	}
-	served := map[string]string{"POST sign-in": "", "GET accounts/{id}": ""}
+	served := map[string]string{}
 	for _, rt := range newConnectAPI(shared).routes {
 		who := "all"
-		if rt.owner {
+		switch {
+		case rt.owner:
 			who = "owner"
+		case rt.nobody:
+			who = ""
 		}
 		served[rt.method+" "+rt.path] = who
 	}
@@ -631,7 +634,7 @@ func TestNobodyButAnAccountOfTheBusinessIsServed(t *testing.T) {
 	s.Handler().ServeHTTP(w, twice)
 	require.Equal(t, http.StatusBadRequest, w.Code)
 
-	setStatus(t, s, owner(), accountDisabled)
+	setStatus(t, s, owner(), "disabled")
 	c.refused(http.StatusForbidden, "UNKNOWN_ACCOUNT", "GET", "business", "")
 	caller(t, s, member()).get("business")
 }

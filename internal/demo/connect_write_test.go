@@ -129,9 +129,9 @@ func TestARefusedWriteLeavesItsKeyFree(t *testing.T) {
 	c.refused(http.StatusNotFound, "NOT_FOUND", "DELETE", path, "")
 
 	// An answer that was kept is not for someone who may not call any more.
-	setStatus(t, s, owner(), accountDisabled)
+	setStatus(t, s, owner(), "disabled")
 	c.refused(http.StatusForbidden, "UNKNOWN_ACCOUNT", "DELETE", path, "", gone...)
-	setStatus(t, s, owner(), accountEnabled)
+	setStatus(t, s, owner(), "active")
 	execute(t, s, "UPDATE accounts SET role = 'member' WHERE id = ?", owner().ID)
 	c.refused(http.StatusForbidden, "FORBIDDEN", "DELETE", path, "", gone...)
 }
@@ -140,7 +140,7 @@ func TestEveryWriteNeedsAKey(t *testing.T) {
 	t.Parallel()
 	c := sharedCaller(t)
 	for _, rt := range newConnectAPI(shared).routes {
-		if !rt.writes() {
+		if !rt.writes() || rt.nobody {
 			continue
 		}
 		path := strings.NewReplacer("{type}", "vehicles", "{id}", "x").Replace(rt.path)

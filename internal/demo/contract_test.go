@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// kind is what a member of a record may hold. A question mark allows null, and
+// is is what a member of a record may hold. A question mark allows null, and
 // demands that some record has it, as natural data would.
-type kind string
+type is string
 
-var kinds = map[kind]func(any) bool{
+var kinds = map[is]func(any) bool{
 	"text":    func(v any) bool { s, ok := v.(string); return ok && s != "" },
 	"uuid":    matches(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}`),
 	"money":   matches(`\d+\.\d\d`),
@@ -36,10 +36,10 @@ func matches(pattern string) func(any) bool {
 	return func(v any) bool { s, ok := v.(string); return ok && re.MatchString(s) }
 }
 
-// oneOf is a kind of fixed words, all of which occur.
-func oneOf(words ...string) map[string]bool {
+// enum is a kind of fixed words, all of which occur.
+func enum(values ...string) map[string]bool {
 	set := map[string]bool{}
-	for _, w := range words {
+	for _, w := range values {
 		set[w] = true
 	}
 	return set
@@ -49,62 +49,62 @@ func oneOf(words ...string) map[string]bool {
 func contractFields() map[string]map[string]any {
 	return map[string]map[string]any{
 		"contacts": {
-			"id": kind("integer"), "first_name": kind("text"), "last_name": kind("text?"), "email": kind("text?"),
-			"phone_number": kind("text?"), "country_code": kind("text?"),
-			"contact_type": oneOf("customer", "lead", "vendor"), "contact_status": oneOf("active", "inactive"),
-			"notes": kind("text?"), "date_created": kind("instant"), "date_modified": kind("instant"),
-			"business_id": kind("uuid"),
+			"id": is("integer"), "first_name": is("text"), "last_name": is("text?"), "email": is("text?"),
+			"phone_number": is("text?"), "country_code": is("text?"),
+			"contact_type": enum("customer", "lead", "vendor"), "contact_status": enum("active", "inactive"),
+			"notes": is("text?"), "date_created": is("instant"), "date_modified": is("instant"),
+			"business_id": is("uuid"),
 		},
 		"jobs": {
-			"id": kind("uuid"), "job_number": kind("text"), "name": kind("text"), "description": kind("text?"),
-			"work_status":  oneOf("draft", "sent", "scheduled", "in_progress", "completed", "cancelled"),
-			"total_amount": kind("money"), "outstanding_balance": kind("money"), "lead_source": kind("text?"),
-			"created_at": kind("instant"), "updated_at": kind("instant"),
-			"business_id": kind("uuid"),
+			"id": is("uuid"), "job_number": is("text"), "name": is("text"), "description": is("text?"),
+			"work_status":  enum("draft", "sent", "scheduled", "in_progress", "completed", "cancelled"),
+			"total_amount": is("money"), "outstanding_balance": is("money"), "lead_source": is("text?"),
+			"created_at": is("instant"), "updated_at": is("instant"),
+			"business_id": is("uuid"),
 		},
 		"estimates": {
-			"id": kind("uuid"), "estimate_number": kind("text"), "title": kind("text"),
-			"status":         oneOf("draft", "sent", "approved", "declined", "expired"),
-			"payment_status": oneOf("unpaid", "partial", "paid"),
-			"subtotal":       kind("money"), "discount_type": kind("text?"), "discount_value": kind("money?"),
-			"tax_rate": kind("money"), "tax_amount": kind("money"), "total_amount": kind("money"),
-			"deposit_required": kind("boolean"), "deposit_amount": kind("money?"), "amount_paid": kind("money"),
-			"expires_at": kind("instant?"), "sent_at": kind("instant?"), "approved_at": kind("instant?"),
-			"created_at": kind("instant"), "updated_at": kind("instant"),
-			"business_id": kind("uuid"),
+			"id": is("uuid"), "estimate_number": is("text"), "title": is("text"),
+			"status":         enum("draft", "sent", "approved", "declined", "expired"),
+			"payment_status": enum("unpaid", "partial", "paid"),
+			"subtotal":       is("money"), "discount_type": is("text?"), "discount_value": is("money?"),
+			"tax_rate": is("money"), "tax_amount": is("money"), "total_amount": is("money"),
+			"deposit_required": is("boolean"), "deposit_amount": is("money?"), "amount_paid": is("money"),
+			"expires_at": is("instant?"), "sent_at": is("instant?"), "approved_at": is("instant?"),
+			"created_at": is("instant"), "updated_at": is("instant"),
+			"business_id": is("uuid"),
 		},
 		"invoices": {
-			"id": kind("uuid"), "invoice_number": kind("text"), "title": kind("text"),
-			"status":   oneOf("draft", "sent", "viewed", "paid", "overdue", "voided"),
-			"subtotal": kind("money"), "discount_type": kind("text?"), "discount_value": kind("money?"),
-			"tax_rate": kind("money"), "tax_amount": kind("money"), "total_amount": kind("money"), "paid_amount": kind("money"),
-			"due_at": kind("instant?"), "issued_at": kind("instant?"), "sent_at": kind("instant?"), "paid_at": kind("instant?"),
-			"created_at": kind("instant"), "updated_at": kind("instant"),
-			"business_id": kind("uuid"),
+			"id": is("uuid"), "invoice_number": is("text"), "title": is("text"),
+			"status":   enum("draft", "sent", "viewed", "paid", "overdue", "voided"),
+			"subtotal": is("money"), "discount_type": is("text?"), "discount_value": is("money?"),
+			"tax_rate": is("money"), "tax_amount": is("money"), "total_amount": is("money"), "paid_amount": is("money"),
+			"due_at": is("instant?"), "issued_at": is("instant?"), "sent_at": is("instant?"), "paid_at": is("instant?"),
+			"created_at": is("instant"), "updated_at": is("instant"),
+			"business_id": is("uuid"),
 		},
 		"offerings": {
-			"id": kind("uuid"), "name": kind("text"), "type": oneOf("service", "product"), "status": oneOf("active", "inactive"),
-			"description": kind("text?"), "service_details": kind("texts"),
-			"dont_book_appointment": kind("boolean"), "appointment_duration": kind("integer?"),
-			"created_at": kind("instant"), "updated_at": kind("instant"),
-			"business_id": kind("uuid"),
+			"id": is("uuid"), "name": is("text"), "type": enum("service", "product"), "status": enum("active", "inactive"),
+			"description": is("text?"), "service_details": is("texts"),
+			"dont_book_appointment": is("boolean"), "appointment_duration": is("integer?"),
+			"created_at": is("instant"), "updated_at": is("instant"),
+			"business_id": is("uuid"),
 		},
 		"equipment": {
-			"id": kind("uuid"), "equipment_number": kind("text"), "name": kind("text"), "serial_number": kind("text?"),
-			"tracking_mode": oneOf("individual", "bulk"), "quantity": kind("integer"), "category": kind("text"),
-			"model": kind("text?"), "manufacturer": kind("text"),
-			"status":        oneOf("available", "assigned", "maintenance", "retired"),
-			"purchase_date": kind("date?"), "maintenance_interval_days": kind("integer?"), "next_maintenance_date": kind("date?"),
-			"created_at": kind("instant"), "updated_at": kind("instant"),
-			"business_id": kind("uuid"),
+			"id": is("uuid"), "equipment_number": is("text"), "name": is("text"), "serial_number": is("text?"),
+			"tracking_mode": enum("individual", "bulk"), "quantity": is("integer"), "category": is("text"),
+			"model": is("text?"), "manufacturer": is("text"),
+			"status":        enum("available", "assigned", "maintenance", "retired"),
+			"purchase_date": is("date?"), "maintenance_interval_days": is("integer?"), "next_maintenance_date": is("date?"),
+			"created_at": is("instant"), "updated_at": is("instant"),
+			"business_id": is("uuid"),
 		},
 		"events": {
-			"id": kind("uuid"), "title": kind("text"), "description": kind("text?"), "url": kind("url"),
-			"type": oneOf("single-day", "multi-day", "recurring"), "schedule": kind("list"),
-			"location_type": oneOf("in-person", "virtual", "hybrid"), "venue": kind("text?"), "address": kind("text?"),
-			"virtual_link": kind("url?"), "is_free": kind("boolean"), "image_url": kind("url?"), "media": kind("list"),
-			"business_id": kind("uuid"), "status": oneOf("draft", "published", "archived"),
-			"published_at": kind("instant?"), "created_at": kind("instant"),
+			"id": is("uuid"), "title": is("text"), "description": is("text?"), "url": is("url"),
+			"type": enum("single-day", "multi-day", "recurring"), "schedule": is("list"),
+			"location_type": enum("in-person", "virtual", "hybrid"), "venue": is("text?"), "address": is("text?"),
+			"virtual_link": is("url?"), "is_free": is("boolean"), "image_url": is("url?"), "media": is("list"),
+			"business_id": is("uuid"), "status": enum("draft", "published", "archived"),
+			"published_at": is("instant?"), "created_at": is("instant"),
 		},
 	}
 }
@@ -127,21 +127,21 @@ func requireShape(t *testing.T, fields map[string]any, all []map[string]any) {
 				word, ok := v.(string)
 				require.True(t, ok && shape[word], "%s is %v", name, v)
 				seen[word]++
-			case kind:
+			case is:
 				if v == nil {
 					require.Equal(t, byte('?'), shape[len(shape)-1], "%s is null", name)
 					seen[nil]++
 					continue
 				}
-				is := kinds[kind(regexp.MustCompile(`\?$`).ReplaceAllString(string(shape), ""))]
-				require.True(t, is(v), "%s is %v, not %s", name, v, shape)
+				matches := kinds[is(regexp.MustCompile(`\?$`).ReplaceAllString(string(shape), ""))]
+				require.True(t, matches(v), "%s is %v, not %s", name, v, shape)
 				seen["value"]++
 			}
 		}
 		switch shape := shape.(type) {
 		case map[string]bool:
 			require.Len(t, seen, len(shape), "%s has only %v", name, seen)
-		case kind:
+		case is:
 			require.Positive(t, seen["value"], "%s never has a value", name)
 			if shape[len(shape)-1] == '?' {
 				require.Positive(t, seen[nil], "%s is never null", name)
@@ -175,9 +175,9 @@ func TestSchedulesAndMediaHaveTheContractsFields(t *testing.T) {
 			media = append(media, records(t, e, "media")...)
 		}
 		require.GreaterOrEqual(t, len(media), 200)
-		requireShape(t, map[string]any{"date": kind("date"), "start_time": kind("time"), "end_time": kind("time")}, schedule)
+		requireShape(t, map[string]any{"date": is("date"), "start_time": is("time"), "end_time": is("time")}, schedule)
 		requireShape(t, map[string]any{
-			"url": kind("url"), "file_type": oneOf("image", "video", "document"), "caption": kind("text?"), "featured": kind("boolean"),
+			"url": is("url"), "file_type": enum("image", "video", "document"), "caption": is("text?"), "featured": is("boolean"),
 		}, media)
 	}
 }

@@ -137,23 +137,3 @@ func TestAPartOfAListOfLargeRecordsIsShorter(t *testing.T) {
 	require.Empty(t, made)
 	require.GreaterOrEqual(t, parts, 2)
 }
-
-func TestMergePatchesAreThoseOfTheRFC(t *testing.T) {
-	t.Parallel()
-	for _, c := range [][3]string{ // RFC 7396, appendix A, of objects
-		{`{"a":"b"}`, `{"a":"c"}`, `{"a":"c"}`},
-		{`{"a":"b"}`, `{"b":"c"}`, `{"a":"b","b":"c"}`},
-		{`{"a":"b"}`, `{"a":null}`, `{}`},
-		{`{"a":"b","b":"c"}`, `{"a":null}`, `{"b":"c"}`},
-		{`{"a":["b"]}`, `{"a":"c"}`, `{"a":"c"}`},
-		{`{"a":"c"}`, `{"a":["b"]}`, `{"a":["b"]}`},
-		{`{"a":{"b":"c"}}`, `{"a":{"b":"d","c":null}}`, `{"a":{"b":"d"}}`},
-		{`{"a":[{"b":"c"}]}`, `{"a":[1]}`, `{"a":[1]}`},
-		{`{"e":null}`, `{"a":1}`, `{"a":1,"e":null}`},
-		{`{}`, `{"a":{"bb":{"ccc":null}}}`, `{"a":{"bb":{}}}`},
-	} {
-		merged, err := mergePatch(c[0], []byte(c[1]))
-		require.NoError(t, err)
-		require.JSONEq(t, c[2], merged)
-	}
-}

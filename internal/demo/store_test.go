@@ -127,7 +127,7 @@ func TestAWriteThatFailsLeavesNothing(t *testing.T) {
 	before := everything(t, s, inactive().ID, "events")
 	failed := errors.New("changed my mind")
 	err := s.store.write(t.Context(), func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(t.Context(), "DELETE FROM event_media"); err != nil {
+		if _, err := tx.ExecContext(t.Context(), "DELETE FROM events"); err != nil {
 			return err
 		}
 		return failed
@@ -157,14 +157,14 @@ func TestClosingWaitsForReadsThatHaveBegun(t *testing.T) {
 					}
 					return !free
 				}, patience, time.Millisecond)
-				jobs, n, err := s.store.jobs.page(t.Context(), tx, inactive().ID, page{1, 100})
+				jobs, n, err := resources()["/api/v1/jobs"].page(t.Context(), tx, inactive().ID, ofBusiness(inactive().ID), 100, 0)
 				require.Len(t, jobs, int(n))
 				require.NotEmpty(t, jobs)
 				return err
 			})
 			require.NoError(t, err)
 			require.NoError(t, <-closing)
-			require.ErrorIs(t, s.store.ping(t.Context()), errClosed)
+			require.ErrorIs(t, s.store.read(t.Context(), nil), errClosed)
 		})
 	}
 }
@@ -202,7 +202,7 @@ func TestAWriteThatIsGivenUpAtItsEndLeavesNothing(t *testing.T) {
 	before := everything(t, s, inactive().ID, "events")
 	ctx, cancel := context.WithCancel(t.Context())
 	err := s.store.write(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM event_media")
+		_, err := tx.ExecContext(ctx, "DELETE FROM events")
 		cancel()
 		return err
 	})
@@ -227,8 +227,7 @@ func TestARequestThatIsGivenUpStopsReading(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := shared.store.eventPage(ctx, active()[0].ID, "", 100)
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, shared.store.read(ctx, nil), context.Canceled)
 	require.Len(t, records(t, get(t, shared, active()[0].ID, "/api/v1/jobs"), "jobs"), 25, "and does no harm to the next")
 }
 
@@ -300,7 +299,7 @@ func TestADatabaseThatIsNotOursIsLeftAlone(t *testing.T) {
 	require.NoError(t, st.close())
 	execute(newer, "PRAGMA user_version = 1000")
 	_, err = Open(t.Context(), newer, Options{})
-	require.ErrorIs(t, err, ErrNewerSchema)
+	require.ErrorIs(t, err, ErrOtherSchema)
 
 	text := filepath.Join(t.TempDir(), "notes.txt")
 	require.NoError(t, os.WriteFile(text, []byte("This is not a database, whatever its name may be.\n"), 0o600))
@@ -338,9 +337,7 @@ func TestProcessesThatStartAtOnceFillAFileOnce(t *testing.T) {
 	group.Wait()
 	for i, st := range opened {
 		require.NoError(t, errs[i])
-		stored, err := st.businesses(t.Context())
-		require.NoError(t, err)
-		require.Len(t, stored, 1)
+		require.Len(t, texts(t, st, "SELECT id FROM businesses"), 1)
 		require.NoError(t, st.close())
 	}
 }

@@ -1,0 +1,222 @@
+package demo
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+const (
+	maxFAQs     = 200
+	maxServices = 200
+)
+
+// onlyMembers is the check of a kind whose members are valid each for itself.
+func onlyMembers(_ context.Context, c *connectCall, _ any, _ values) error { return c.problems.err() }
+
+// reading completes a kind and returns the routes of its list and of its records.
+func (k *kind) reading(path, one string) []route {
+	k.one, k.what = one, cmp.Or(k.what, one)
+	k.name = strings.ReplaceAll(path[strings.LastIndexByte(path, '/')+1:], "-", "_")
+	k.from, k.record = "connect_"+k.name, "record"
+	return []route{
+		{method: http.MethodGet, path: path, query: true, serve: k.getList},
+		{method: http.MethodGet, path: path + "/{id}", serve: k.get},
+	}
+}
+
+func byName() list      { return list{order: []string{"name", "id"}} }
+func oldestFirst() list { return list{order: []string{"created_at", "id"}} }
+func newestFirst() list { return list{order: []string{"created_at", "id"}, newest: true} }
+
+// recordRoutes serves the records that can only be read.
+func recordRoutes() []route {
+	conversations := &kind{
+		list: list{order: []string{"started_at", "id"}, newest: true}, search: true, alone: "connect_conversations_alone",
+		filters: []filter{oneOf("channel", "channel", "call", "sms", "chat", "email"), between("started_at", "since", "until")},
+	}
+	appointments := &kind{list: list{order: []string{"starts_at", "id"}}, filters: []filter{
+		oneOf("status", "status", "scheduled", "confirmed", "completed", "cancelled", "no_show"), between("starts_at", "from", "to"),
+		belonging("calendar_id", "calendars", false), belonging("contact_id", "contacts", true),
+	}}
+	invoices := &kind{list: newestFirst(), search: true, filters: []filter{
+		oneOf("status", "status", "draft", "sent", "viewed", "paid", "overdue", "voided"),
+	}}
+	estimates := &kind{list: newestFirst(), search: true, filters: []filter{
+		oneOf("status", "status", "draft", "sent", "approved", "declined", "expired"),
+		oneOf("payment_status", "payment_status", "unpaid", "partial", "paid"),
+	}}
+	jobs := &kind{list: newestFirst(), search: true, filters: []filter{
+		oneOf("status", "work_status", "draft", "sent", "scheduled", "in_progress", "completed", "cancelled"),
+	}}
+	calendars := &kind{list: byName()}
+	return slices.Concat(conversations.reading("conversations", "conversation"), calendars.reading("calendars", "calendar")[:1],
+		appointments.reading("appointments", "appointment"), invoices.reading("invoices", "invoice"),
+		estimates.reading("estimates", "estimate"), jobs.reading("jobs", "job"))
+}
+
+// businessRoutes serves the business itself.
+func businessRoutes() []route {
+	k := &kind{
+		list: list{from: "connect_businesses"}, one: "business", what: "business", table: "businesses", modified: "updated_at", check: onlyMembers,
+		input: schema{
+			{name: "name", form: line(120), need: required},
+			{name: "email", form: email(), need: nullable},
+			{name: "phone", form: pattern(`\+[1-9]\d{6,14}`, "E.164: + and 7 to 15 digits"), need: nullable},
+			{name: "website_url", form: webAddress(), need: nullable},
+			{name: "time_zone", form: timeZone(), need: required},
+		},
+	}
+	of := func(serve handler) handler {
+		return func(ctx context.Context, c *connectCall) (int, []byte, error) {
+			c.path = []string{c.business.id}
+			return serve(ctx, c)
+		}
+	}
+	return []route{
+		{method: http.MethodGet, path: "business", serve: of(k.get)},
+		{method: http.MethodPatch, path: "business", owner: true, serve: of(k.patch)},
+	}
+}
+
+func contactRoutes() []route {
+	types, statuses := []string{"customer", "lead", "vendor"}, []string{"active", "inactive"}
+	digits := pattern(`\d{4,14}`, "digits only, 4 to 14 of them, or null")
+	code := pattern(`\+[1-9]\d{0,2}`, "+ and 1 to 3 digits, or null")
+	k := &kind{
+		list: list{order: []string{"date_created", "id"}, newest: true}, search: true,
+		filters: []filter{oneOf("status", "contact_status", statuses...), oneOf("type", "contact_type", types...)},
+		table:   "contacts", numbered: true, modified: "date_modified",
+		input: schema{
+			{name: "first_name", form: line(80), need: required},
+			{name: "last_name", form: line(80), need: nullable},
+			{name: "email", form: email(), need: nullable},
+			{name: "phone_number", form: digits, need: nullable},
+			{name: "country_code", form: code, need: nullable},
+			{name: "contact_type", form: word(types...), initial: "lead"},
+			{name: "contact_status", form: word(statuses...), initial: "active"},
+			{name: "notes", form: lines(4000), need: nullable},
+		},
+		check: func(_ context.Context, c *connectCall, _ any, v values) error {
+			if err := c.problems.err(); err != nil {
+				return err
+			}
+			switch {
+			case v["phone_number"] != nil && v["country_code"] == nil:
+				c.problems.add("country_code", "has to be there beside a phone_number", code.allowed)
+			case v["phone_number"] == nil && v["country_code"] != nil:
+				c.problems.add("phone_number", "has to be there beside a country_code", digits.allowed)
+			}
+			return c.problems.err()
+		},
+	}
+	return append(k.reading("contacts", "contact"),
+		route{method: http.MethodPost, path: "contacts", serve: k.create},
+		route{method: http.MethodPatch, path: "contacts/{id}", serve: k.patch},
+		route{method: http.MethodDelete, path: "contacts/{id}", owner: true, serve: k.deleteContact})
+}
+
+// deleteContact rejects the deletion of contacts that other records refer to.
+func (k *kind) deleteContact(ctx context.Context, c *connectCall) (int, []byte, error) {
+	found, err := k.find(ctx, c, c.path[0])
+	if err != nil {
+		return 0, nil, err
+	}
+	names := [...]string{"jobs", "estimates", "invoices", "appointments to come"}
+	var counts [len(names)]int
+	if err := c.tx.QueryRowContext(ctx, `SELECT
+		(SELECT count(*) FROM jobs WHERE contact_id = ?1),
+		(SELECT count(*) FROM estimates WHERE contact_id = ?1),
+		(SELECT count(*) FROM invoices WHERE contact_id = ?1),
+		(SELECT count(*) FROM appointments WHERE contact_id = ?1 AND status IN ('scheduled', 'confirmed') AND starts_at >= ?2)`,
+		found.id, instant(c.now)).Scan(&counts[0], &counts[1], &counts[2], &counts[3]); err != nil {
+		return 0, nil, fmt.Errorf("counting what refers to a contact: %w", err)
+	}
+	var reasons []string
+	for i, n := range counts {
+		if n > 0 {
+			reasons = append(reasons, fmt.Sprintf("%d %s", n, names[i]))
+		}
+	}
+	if len(reasons) > 0 {
+		return 0, nil, conflict("The contact cannot be deleted while other records refer to it.",
+			"id", "has "+strings.Join(reasons, ", "), "set contact_status to inactive instead")
+	}
+	return k.remove(ctx, c, found.id)
+}
+
+// receptionistRoutes serves what the receptionist knows: answers and services, which are replaced whole.
+func receptionistRoutes() []route {
+	faqs := &kind{
+		what: "question", table: "receptionist_faqs", check: unique("question", "receptionist_faqs", maxFAQs),
+		input: schema{
+			{name: "question", form: line(300), need: required},
+			{name: "answer", form: lines(2000), need: required},
+			{name: "enabled", form: flag(), initial: true},
+		},
+	}
+	noTwin := unique("name", "receptionist_services", maxServices)
+	services := &kind{
+		table: "receptionist_services",
+		input: schema{
+			{name: "name", form: line(120), need: required},
+			{name: "description", form: lines(2000), need: nullable},
+			{name: "duration_minutes", form: integer(5, 1440), need: nullable},
+			{name: "price", form: money(), need: nullable},
+			{name: "bookable", form: flag(), initial: false},
+		},
+		check: func(ctx context.Context, c *connectCall, id any, v values) error {
+			if duration, valid := v["duration_minutes"]; v["bookable"] == true && valid && duration == nil {
+				c.problems.add("duration_minutes", "is required where bookable is true", "a whole number from 5 to 1440")
+			}
+			return noTwin(ctx, c, id, v)
+		},
+	}
+	return append(faqs.replacing("faqs", "faq"), services.replacing("services", "service")...)
+}
+
+// replacing completes a kind whose records are replaced whole, and returns all its routes.
+func (k *kind) replacing(name, one string) []route {
+	path := "receptionist/" + name
+	k.list, k.search, k.modified = oldestFirst(), true, "updated_at"
+	return append(k.reading(path, one),
+		route{method: http.MethodPost, path: path, serve: k.create},
+		route{method: http.MethodPut, path: path + "/{id}", serve: k.replace},
+		route{method: http.MethodDelete, path: path + "/{id}", owner: true, serve: k.delete})
+}
+
+// unique returns the check that no other record has the same text, whatever its case, and that there are not too many.
+func unique(name, table string, most int) func(context.Context, *connectCall, any, values) error {
+	return func(ctx context.Context, c *connectCall, id any, v values) error {
+		if err := c.problems.err(); err != nil {
+			return err
+		}
+		v["lookup_key"] = foldedKey(v.text(name))
+		var other string
+		err := c.tx.QueryRowContext(ctx, "SELECT id FROM "+table+" WHERE business_id = ? AND lookup_key = ? AND id IS NOT ?",
+			c.business.id, v["lookup_key"], id).Scan(&other)
+		switch {
+		case err == nil:
+			return conflict("There is one with the same "+name+" already.",
+				name, "is that of another one, whose id is "+other, "one that no other has; or change the other one")
+		case !errors.Is(err, sql.ErrNoRows):
+			return fmt.Errorf("looking for the same %s: %w", name, err)
+		case id != nil:
+			return nil
+		}
+		var n int
+		if err := c.tx.QueryRowContext(ctx, "SELECT count(*) FROM "+table+" WHERE business_id = ?", c.business.id).Scan(&n); err != nil {
+			return fmt.Errorf("counting %s: %w", table, err)
+		}
+		if n >= most {
+			return conflict("There is no room for another one.",
+				name, fmt.Sprintf("would be number %d", n+1), fmt.Sprintf("at most %d; delete or replace one", most))
+		}
+		return nil
+	}
+}
