@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -47,15 +48,13 @@ func documentRoutes() []route {
 		{method: http.MethodPut, path: "receptionist/rules", owner: true, serve: changeDocument("receptionist", "rules", readRules)},
 		{
 			method: http.MethodPatch, path: "receptionist/personality", owner: true,
-			serve: changeDocument("receptionist", "personality", func(c *connectCall, present jsontext.Value) (jsontext.Value, error) {
+			serve: changeDocument("receptionist", "personality", func(c *connectCall, present jsontext.Value) ([]byte, error) {
 				var v values
 				if err := json.Unmarshal(present, &v); err != nil {
 					return nil, fmt.Errorf("reading the personality: %w", err)
 				}
-				for name, value := range personality.read(&c.problems, "", c.body, true) {
-					v[name] = value
-				}
-				return personality.encode(v), nil
+				maps.Copy(v, personality.read(&c.problems, "", c.body, true))
+				return json.Marshal(v, json.Deterministic(true))
 			}),
 		},
 	}
@@ -102,7 +101,7 @@ func getDocument(name string) handler {
 }
 
 // changeDocument serves a change of a member, whose next value read makes from the body and the present one.
-func changeDocument(name, member string, read func(c *connectCall, present jsontext.Value) (jsontext.Value, error)) handler {
+func changeDocument(name, member string, read func(c *connectCall, present jsontext.Value) ([]byte, error)) handler {
 	return func(ctx context.Context, c *connectCall) (int, []byte, error) {
 		d, err := readDocument(ctx, c, name)
 		if err != nil {
@@ -133,18 +132,7 @@ func readItems(c *connectCall, name string, most int, item schema, check func(p 
 	return items
 }
 
-func (s schema) encodeAll(items []values) jsontext.Value {
-	b := []byte("[")
-	for i, v := range items {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, s.encode(v)...)
-	}
-	return append(b, ']')
-}
-
-func readHours(c *connectCall, _ jsontext.Value) (jsontext.Value, error) {
+func readHours(c *connectCall, _ jsontext.Value) ([]byte, error) {
 	days := []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 	closing := pattern(`([01]\d|2[0-3]):[0-5]\d|24:00`, "HH:MM, after open, up to 24:00")
 	span := schema{
@@ -175,10 +163,10 @@ func readHours(c *connectCall, _ jsontext.Value) (jsontext.Value, error) {
 	slices.SortFunc(spans, func(a, b values) int {
 		return cmp.Or(slices.Index(days, a.text("day"))-slices.Index(days, b.text("day")), strings.Compare(a.text("open"), b.text("open")))
 	})
-	return span.encodeAll(spans), nil
+	return json.Marshal(spans, json.Deterministic(true))
 }
 
-func readServiceAreas(c *connectCall, _ jsontext.Value) (jsontext.Value, error) {
+func readServiceAreas(c *connectCall, _ jsontext.Value) ([]byte, error) {
 	area := schema{
 		{name: "name", form: line(120), need: required},
 		{name: "kind", form: word("city", "postal_code", "region"), need: required},
@@ -195,11 +183,11 @@ func readServiceAreas(c *connectCall, _ jsontext.Value) (jsontext.Value, error) 
 		}
 		taken[key] = true
 	})
-	return area.encodeAll(areas), nil
+	return json.Marshal(areas, json.Deterministic(true))
 }
 
 // readRules keeps the IDs of rules that are there.
-func readRules(c *connectCall, present jsontext.Value) (jsontext.Value, error) {
+func readRules(c *connectCall, present jsontext.Value) ([]byte, error) {
 	var before []values
 	if err := json.Unmarshal(present, &before); err != nil {
 		return nil, fmt.Errorf("reading the rules: %w", err)
@@ -223,5 +211,5 @@ func readRules(c *connectCall, present jsontext.Value) (jsontext.Value, error) {
 		}
 		free[id] = false
 	})
-	return rule.encodeAll(rules), nil
+	return json.Marshal(rules, json.Deterministic(true))
 }

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -96,13 +97,10 @@ func (s *Service) answer(r *http.Request, lists map[string]*resource) ([]byte, e
 	}
 	var body []byte
 	err = s.store.read(r.Context(), func(tx *sql.Tx) error {
-		switch q := query(values); {
-		case path == business:
+		if path == business {
 			body, err = answerBusiness(r.Context(), tx, ids[0])
-		case l.name == "events":
-			body, err = l.answerCount(r.Context(), tx, ids[0], q)
-		default:
-			body, err = l.answerPage(r.Context(), tx, ids[0], q)
+		} else {
+			body, err = l.answerList(r.Context(), tx, ids[0], query(values))
 		}
 		return err
 	})
@@ -118,23 +116,28 @@ func answerBusiness(ctx context.Context, tx *sql.Tx, id string) ([]byte, error) 
 	return []byte(`{"business":` + record + "}"), err
 }
 
-// answerPage serves a page of a list, with the number of all records.
-func (l *resource) answerPage(ctx context.Context, tx *sql.Tx, businessID string, q query) ([]byte, error) {
+// answerList serves a page with the number of all records or, of events, the newest. A caller gets published events only:
+// the gateway never forwards their parameter status, which is also draft, archived or all.
+func (l *resource) answerList(ctx context.Context, tx *sql.Tx, businessID string, q query) ([]byte, error) {
+	isEvents := l.name == "events"
 	number, err := q.integer("page", 1, 1, math.MaxInt64)
-	if err != nil {
-		return nil, err
+	size, sizeErr := q.integer("per_page", defaultPerPage, 1, maxPerPage)
+	if isEvents {
+		number, err = 1, nil
+		size, sizeErr = q.integer("count", defaultCount, 1, maxCount)
 	}
-	size, err := q.integer("per_page", defaultPerPage, 1, maxPerPage)
-	if err != nil {
+	if err := cmp.Or(err, sizeErr); err != nil {
 		return nil, err
 	}
 	w := ofBusiness(businessID)
 	for i, parameter := range l.parameters {
 		value, err := q.text(parameter)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if value != "" {
+		case isEvents && value == "":
+			w.and("status = 'published'")
+		case value != "" && !(isEvents && value == "all"):
 			w.and(l.columns[i]+" = ?", value)
 		}
 	}
@@ -147,31 +150,11 @@ func (l *resource) answerPage(ctx context.Context, tx *sql.Tx, businessID string
 		return nil, err
 	}
 	b := appendRecords([]byte(`{"`+l.name+`":`), records)
+	if isEvents {
+		return append(b, '}'), nil
+	}
 	return fmt.Appendf(b, `,"pagination":{"current_page":%d,"per_page":%d,"total_items":%d,"total_pages":%d}}`,
 		number, size, total, (total+size-1)/size), nil
-}
-
-// answerCount serves the newest published events, or those with the status that the parameter names: draft, archived, or
-// all. The gateway never forwards that parameter, as the public API does not define it.
-func (l *resource) answerCount(ctx context.Context, tx *sql.Tx, businessID string, q query) ([]byte, error) {
-	count, err := q.integer("count", defaultCount, 1, maxCount)
-	if err != nil {
-		return nil, err
-	}
-	status, err := q.text("status")
-	if err != nil {
-		return nil, err
-	}
-	w := ofBusiness(businessID)
-	switch status {
-	case "all":
-	case "":
-		w.and("status = 'published'")
-	default:
-		w.and("status = ?", status)
-	}
-	records, _, err := l.page(ctx, tx, businessID, w, count, 0)
-	return append(appendRecords([]byte(`{"events":`), records), '}'), err
 }
 
 // query is a request's query string. Unknown parameters are ignored.

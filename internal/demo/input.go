@@ -175,23 +175,6 @@ func (s schema) read(p *problems, path string, object jsontext.Value, partial bo
 	return read
 }
 
-// encode writes values as JSON in the order of the schema.
-func (s schema) encode(v values) jsontext.Value {
-	b := []byte("{")
-	for i, m := range s {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b, _ = jsontext.AppendQuote(b, m.name)
-		value, err := json.Marshal(v[m.name])
-		if err != nil { // never for valid values
-			value = []byte("null")
-		}
-		b = append(append(b, ':'), value...)
-	}
-	return append(b, '}')
-}
-
 // text is a text of 1 to most characters without surrounding white space, on one line unless lines is set.
 func text(most int, lines bool, allowed string, valid func(string) bool) form {
 	control := func(c rune) bool {

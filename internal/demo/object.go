@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	schemakind "github.com/santhosh-tekuri/jsonschema/v6/kind"
 	textlanguage "golang.org/x/text/language"
@@ -82,58 +81,28 @@ func checkObject(ctx context.Context, c *connectCall, _ any, v values) error {
 		Scan(&definition); err != nil {
 		return fmt.Errorf("reading a type of objects: %w", err)
 	}
-	v["type"], v["search_text"] = c.path[0], searchText(fields)
+	v["type"] = c.path[0]
 	return cmp.Or(checkSchema(&c.problems, "fields", definition, fields), c.problems.err())
 }
 
-// searchText returns the strings and numbers in a JSON value.
-func searchText(value string) string {
-	var words []string
-	d := jsontext.NewDecoder(strings.NewReader(value))
-	for {
-		// The names of members are not searched.
-		kind, names := d.StackIndex(d.StackDepth())
-		isName := kind == '{' && names%2 == 0
-		token, err := d.ReadToken()
-		if err != nil {
-			return fold(strings.Join(words, " "))
-		}
-		if k := token.Kind(); k == '"' && !isName || k == '0' {
-			words = append(words, token.String())
-		}
-	}
-}
-
-// compileSchema compiles a JSON Schema (2020-12). Formats are checked; references are not fetched.
-func compileSchema(schema string) (*jsonschema.Schema, error) {
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(schema))
-	if err != nil {
-		return nil, fmt.Errorf("reading a schema: %w", err)
-	}
+// checkSchema validates a value by a JSON Schema (2020-12) and adds each problem with its path below at. Formats are
+// checked, references are not fetched. An error means that the schema is invalid.
+func checkSchema(p *problems, at, schema, value string) error {
 	const name = "urn:gatehouse:schema"
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
 	compiler.UseLoader(jsonschema.SchemeURLLoader{})
-	if err := compiler.AddResource(name, doc); err != nil {
-		return nil, fmt.Errorf("reading a schema: %w", err)
+	definition, err := jsonschema.UnmarshalJSON(strings.NewReader(schema))
+	v, valueErr := jsonschema.UnmarshalJSON(strings.NewReader(value))
+	if err := cmp.Or(err, valueErr); err != nil {
+		return fmt.Errorf("reading a schema and its value: %w", err)
+	}
+	if err := compiler.AddResource(name, definition); err != nil {
+		return fmt.Errorf("reading a schema: %w", err)
 	}
 	compiled, err := compiler.Compile(name)
 	if err != nil {
-		return nil, fmt.Errorf("compiling a schema: %w", err)
-	}
-	return compiled, nil
-}
-
-// checkSchema validates a value and adds each problem with its path below at. An error means that the schema is
-// invalid.
-func checkSchema(p *problems, at, schema, value string) error {
-	compiled, err := compileSchema(schema)
-	if err != nil {
-		return err
-	}
-	v, err := jsonschema.UnmarshalJSON(strings.NewReader(value))
-	if err != nil {
-		return fmt.Errorf("reading a value: %w", err)
+		return fmt.Errorf("compiling a schema: %w", err)
 	}
 	var invalid *jsonschema.ValidationError
 	if err := compiled.Validate(v); errors.As(err, &invalid) {
@@ -154,27 +123,25 @@ type schemaProblems struct {
 }
 
 func (s *schemaProblems) add(e *jsonschema.ValidationError) {
-	// The causes of these are alternatives, of which not all have to hold.
 	switch e.ErrorKind.(type) {
 	case *schemakind.AnyOf, *schemakind.OneOf, *schemakind.Not, *schemakind.Contains:
+		// The causes of these are alternatives, of which not all have to hold.
 	default:
+		for _, cause := range e.Causes {
+			s.add(cause)
+		}
 		if len(e.Causes) > 0 {
-			for _, cause := range e.Causes {
-				s.add(cause)
-			}
 			return
 		}
 	}
-	path := strings.Builder{}
-	path.WriteString(s.at)
+	field := s.at
 	for _, token := range e.InstanceLocation {
 		if _, err := strconv.Atoi(token); err == nil {
-			path.WriteString("[" + token + "]")
+			field += "[" + token + "]"
 		} else {
-			path.WriteString("." + token)
+			field += "." + token
 		}
 	}
-	field := path.String()
 	switch k := e.ErrorKind.(type) {
 	case *schemakind.Required:
 		for _, name := range k.Missing {

@@ -9,10 +9,8 @@ CREATE TABLE businesses (
 	time_zone TEXT NOT NULL, account_status TEXT NOT NULL CHECK (account_status IN ('active', 'inactive')),
 	created_at TEXT NOT NULL, updated_at TEXT NOT NULL, version INTEGER NOT NULL DEFAULT 1,
 	business_id TEXT NOT NULL AS (id),
-	json TEXT NOT NULL AS (json_object(
-		'id', id, 'name', name, 'slug', slug, 'email', email, 'phone', phone, 'website_url', website_url,
-		'time_zone', time_zone, 'account_status', account_status, 'business_id', id
-	)) STORED
+	json TEXT NOT NULL AS (json_object('id', id, 'name', name, 'slug', slug, 'email', email, 'phone', phone,
+		'website_url', website_url, 'time_zone', time_zone, 'account_status', account_status, 'business_id', id)) STORED
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE contacts (
@@ -21,12 +19,10 @@ CREATE TABLE contacts (
 	contact_type TEXT NOT NULL CHECK (contact_type IN ('customer', 'lead', 'vendor')),
 	contact_status TEXT NOT NULL CHECK (contact_status IN ('active', 'inactive')), notes TEXT,
 	date_created TEXT NOT NULL, date_modified TEXT NOT NULL, version INTEGER NOT NULL DEFAULT 1,
-	json TEXT NOT NULL AS (json_object(
-		'id', id, 'business_id', business_id, 'first_name', first_name, 'last_name', last_name, 'email', email,
-		'phone_number', phone_number, 'country_code', country_code, 'contact_type', contact_type,
-		'contact_status', contact_status, 'notes', notes, 'date_created', date_created,
-		'date_modified', date_modified
-	)) STORED,
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'first_name', first_name,
+		'last_name', last_name, 'email', email, 'phone_number', phone_number, 'country_code', country_code,
+		'contact_type', contact_type, 'contact_status', contact_status, 'notes', notes, 'date_created', date_created,
+		'date_modified', date_modified)) STORED,
 	CHECK ((phone_number IS NULL) = (country_code IS NULL))
 ) STRICT;
 
@@ -43,19 +39,16 @@ CREATE TABLE jobs (
 	total_amount INTEGER NOT NULL CHECK (total_amount >= 0),
 	outstanding_balance INTEGER NOT NULL CHECK (outstanding_balance BETWEEN 0 AND total_amount), lead_source TEXT,
 	created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-	json TEXT NOT NULL AS (json_object(
-		'id', id, 'business_id', business_id, 'job_number', job_number, 'name', name,
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'job_number', job_number, 'name', name,
 		'description', description, 'work_status', work_status,
 		'total_amount', format('%d.%02d', total_amount / 100, total_amount % 100),
 		'outstanding_balance', format('%d.%02d', outstanding_balance / 100, outstanding_balance % 100),
-		'lead_source', lead_source, 'created_at', created_at, 'updated_at', updated_at
-	)) STORED,
+		'lead_source', lead_source, 'created_at', created_at, 'updated_at', updated_at)) STORED,
 	UNIQUE (business_id, job_number)
 ) STRICT;
 
 CREATE INDEX jobs_newest ON jobs (business_id, created_at DESC, id DESC);
 CREATE INDEX jobs_by_status ON jobs (business_id, work_status, created_at DESC, id DESC);
-CREATE INDEX jobs_of_contact ON jobs (contact_id);
 
 CREATE TABLE estimates (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id),
@@ -68,9 +61,8 @@ CREATE TABLE estimates (
 	total_amount INTEGER NOT NULL, deposit_required INTEGER NOT NULL CHECK (deposit_required IN (0, 1)),
 	deposit_amount INTEGER, amount_paid INTEGER NOT NULL, expires_at TEXT, sent_at TEXT, approved_at TEXT,
 	created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-	json TEXT NOT NULL AS (json_object(
-		'id', id, 'business_id', business_id, 'estimate_number', estimate_number, 'title', title,
-		'status', status, 'payment_status', payment_status,
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'estimate_number', estimate_number,
+		'title', title, 'status', status, 'payment_status', payment_status,
 		'subtotal', format('%d.%02d', subtotal / 100, subtotal % 100), 'discount_type', discount_type,
 		'discount_value', iif(discount_value IS NULL, NULL, format('%d.%02d', discount_value / 100, discount_value % 100)),
 		'tax_rate', format('%d.%02d', tax_rate / 100, tax_rate % 100),
@@ -79,8 +71,7 @@ CREATE TABLE estimates (
 		'deposit_required', json(iif(deposit_required, 'true', 'false')),
 		'deposit_amount', iif(deposit_amount IS NULL, NULL, format('%d.%02d', deposit_amount / 100, deposit_amount % 100)),
 		'amount_paid', format('%d.%02d', amount_paid / 100, amount_paid % 100), 'expires_at', expires_at,
-		'sent_at', sent_at, 'approved_at', approved_at, 'created_at', created_at, 'updated_at', updated_at
-	)) STORED,
+		'sent_at', sent_at, 'approved_at', approved_at, 'created_at', created_at, 'updated_at', updated_at)) STORED,
 	UNIQUE (business_id, estimate_number), CHECK (total_amount = subtotal - discount_amount + tax_amount),
 	CHECK ((discount_type IS NULL) = (discount_value IS NULL)),
 	CHECK (deposit_required = (deposit_amount IS NOT NULL)), CHECK (amount_paid BETWEEN 0 AND total_amount)
@@ -89,8 +80,6 @@ CREATE TABLE estimates (
 CREATE INDEX estimates_newest ON estimates (business_id, created_at DESC, id DESC);
 CREATE INDEX estimates_by_status ON estimates (business_id, status, created_at DESC, id DESC);
 CREATE INDEX estimates_by_payment ON estimates (business_id, payment_status, created_at DESC, id DESC);
-CREATE INDEX estimates_of_contact ON estimates (contact_id);
-CREATE INDEX estimates_of_job ON estimates (job_id);
 
 CREATE TABLE invoices (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id),
@@ -101,18 +90,15 @@ CREATE TABLE invoices (
 	discount_value INTEGER, discount_amount INTEGER NOT NULL DEFAULT 0, tax_rate INTEGER NOT NULL,
 	tax_amount INTEGER NOT NULL, total_amount INTEGER NOT NULL, paid_amount INTEGER NOT NULL, due_at TEXT,
 	issued_at TEXT, sent_at TEXT, paid_at TEXT, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-	json TEXT NOT NULL AS (json_object(
-		'id', id, 'business_id', business_id, 'invoice_number', invoice_number, 'title', title,
-		'status', status, 'subtotal', format('%d.%02d', subtotal / 100, subtotal % 100),
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'invoice_number', invoice_number,
+		'title', title, 'status', status, 'subtotal', format('%d.%02d', subtotal / 100, subtotal % 100),
 		'discount_type', discount_type,
 		'discount_value', iif(discount_value IS NULL, NULL, format('%d.%02d', discount_value / 100, discount_value % 100)),
 		'tax_rate', format('%d.%02d', tax_rate / 100, tax_rate % 100),
 		'tax_amount', format('%d.%02d', tax_amount / 100, tax_amount % 100),
 		'total_amount', format('%d.%02d', total_amount / 100, total_amount % 100),
-		'paid_amount', format('%d.%02d', paid_amount / 100, paid_amount % 100), 'due_at', due_at,
-		'issued_at', issued_at, 'sent_at', sent_at, 'paid_at', paid_at, 'created_at', created_at,
-		'updated_at', updated_at
-	)) STORED,
+		'paid_amount', format('%d.%02d', paid_amount / 100, paid_amount % 100), 'due_at', due_at, 'issued_at', issued_at,
+		'sent_at', sent_at, 'paid_at', paid_at, 'created_at', created_at, 'updated_at', updated_at)) STORED,
 	UNIQUE (business_id, invoice_number), CHECK (total_amount = subtotal - discount_amount + tax_amount),
 	CHECK ((discount_type IS NULL) = (discount_value IS NULL)), CHECK (paid_amount BETWEEN 0 AND total_amount),
 	CHECK ((status = 'paid') = (paid_at IS NOT NULL))
@@ -120,8 +106,6 @@ CREATE TABLE invoices (
 
 CREATE INDEX invoices_newest ON invoices (business_id, created_at DESC, id DESC);
 CREATE INDEX invoices_by_status ON invoices (business_id, status, created_at DESC, id DESC);
-CREATE INDEX invoices_of_contact ON invoices (contact_id);
-CREATE INDEX invoices_of_job ON invoices (job_id);
 
 CREATE TABLE offerings (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), name TEXT NOT NULL,
@@ -131,12 +115,10 @@ CREATE TABLE offerings (
 	dont_book_appointment INTEGER NOT NULL CHECK (dont_book_appointment IN (0, 1)),
 	appointment_duration INTEGER CHECK (appointment_duration > 0), created_at TEXT NOT NULL,
 	updated_at TEXT NOT NULL,
-	json TEXT NOT NULL AS (json_object(
-		'id', id, 'business_id', business_id, 'name', name, 'type', type, 'status', status,
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'name', name, 'type', type, 'status', status,
 		'description', description, 'service_details', json(service_details),
 		'dont_book_appointment', json(iif(dont_book_appointment, 'true', 'false')),
-		'appointment_duration', appointment_duration, 'created_at', created_at, 'updated_at', updated_at
-	)) STORED
+		'appointment_duration', appointment_duration, 'created_at', created_at, 'updated_at', updated_at)) STORED
 ) STRICT;
 
 CREATE INDEX offerings_newest ON offerings (business_id, created_at DESC, id DESC);
@@ -150,13 +132,11 @@ CREATE TABLE equipment (
 	status TEXT NOT NULL CHECK (status IN ('available', 'assigned', 'maintenance', 'retired')), purchase_date TEXT,
 	maintenance_interval_days INTEGER CHECK (maintenance_interval_days > 0), next_maintenance_date TEXT,
 	created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-	json TEXT NOT NULL AS (json_object(
-		'id', id, 'business_id', business_id, 'equipment_number', equipment_number, 'name', name,
-		'serial_number', serial_number, 'tracking_mode', tracking_mode, 'quantity', quantity,
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'equipment_number', equipment_number,
+		'name', name, 'serial_number', serial_number, 'tracking_mode', tracking_mode, 'quantity', quantity,
 		'category', category, 'model', model, 'manufacturer', manufacturer, 'status', status,
 		'purchase_date', purchase_date, 'maintenance_interval_days', maintenance_interval_days,
-		'next_maintenance_date', next_maintenance_date, 'created_at', created_at, 'updated_at', updated_at
-	)) STORED,
+		'next_maintenance_date', next_maintenance_date, 'created_at', created_at, 'updated_at', updated_at)) STORED,
 	UNIQUE (business_id, equipment_number)
 ) STRICT;
 
@@ -174,12 +154,10 @@ CREATE TABLE events (
 	schedule TEXT NOT NULL CHECK (json_valid(schedule)), -- [{date, start_time, end_time}]
 	media TEXT NOT NULL CHECK (json_valid(media)), -- [{url, file_type, caption, featured}]
 	published_at TEXT, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-	json TEXT NOT NULL AS (json_object(
-		'id', id, 'business_id', business_id, 'status', status, 'title', title, 'description', description,
-		'url', url, 'type', type, 'schedule', json(schedule), 'location_type', location_type, 'venue', venue,
-		'address', address, 'virtual_link', virtual_link, 'is_free', json(iif(is_free, 'true', 'false')),
-		'image_url', image_url, 'media', json(media), 'published_at', published_at, 'created_at', created_at
-	)) STORED,
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'status', status, 'title', title,
+		'description', description, 'url', url, 'type', type, 'schedule', json(schedule), 'location_type', location_type,
+		'venue', venue, 'address', address, 'virtual_link', virtual_link, 'is_free', json(iif(is_free, 'true', 'false')),
+		'image_url', image_url, 'media', json(media), 'published_at', published_at, 'created_at', created_at)) STORED,
 	CHECK (status <> 'published' OR published_at IS NOT NULL), CHECK (status <> 'draft' OR published_at IS NULL)
 ) STRICT;
 
@@ -199,8 +177,6 @@ CREATE TABLE idempotency_keys (
 	key TEXT NOT NULL, hash BLOB NOT NULL, status INTEGER NOT NULL, body BLOB NOT NULL, created_at TEXT NOT NULL,
 	PRIMARY KEY (business_id, account_id, key)
 ) STRICT, WITHOUT ROWID;
-
-CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created_at);
 
 -- What is always read and written as a whole: opening hours, service areas, and
 -- the receptionist's personality with its rules.
@@ -223,7 +199,6 @@ CREATE TABLE conversations (
 ) STRICT;
 
 CREATE INDEX conversations_newest ON conversations (business_id, started_at DESC, id DESC);
-CREATE INDEX conversations_of_contact ON conversations (contact_id);
 
 CREATE TABLE calendars (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), name TEXT NOT NULL, owner_name TEXT,
@@ -244,7 +219,6 @@ CREATE TABLE appointments (
 ) STRICT;
 
 CREATE INDEX appointments_earliest ON appointments (business_id, starts_at, id);
-CREATE INDEX appointments_of_contact ON appointments (contact_id, starts_at);
 
 CREATE TABLE receptionist_faqs (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), question TEXT NOT NULL,
@@ -305,7 +279,6 @@ CREATE TABLE outbox (
 ) STRICT;
 
 CREATE INDEX outbox_of_subject ON outbox (business_id, kind, subject_id, created_at);
-CREATE INDEX outbox_of_contact ON outbox (contact_id);
 
 CREATE TABLE object_types (
 	business_id TEXT NOT NULL REFERENCES businesses (id), name TEXT NOT NULL, title TEXT NOT NULL, description TEXT,
@@ -315,7 +288,7 @@ CREATE TABLE object_types (
 
 CREATE TABLE objects (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL, type TEXT NOT NULL,
-	fields TEXT NOT NULL CHECK (json_valid(fields)), search_text TEXT NOT NULL, version INTEGER NOT NULL DEFAULT 1,
+	fields TEXT NOT NULL CHECK (json_valid(fields)), version INTEGER NOT NULL DEFAULT 1,
 	created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
 	FOREIGN KEY (business_id, type) REFERENCES object_types (business_id, name)
 ) STRICT;
@@ -408,6 +381,7 @@ CREATE VIEW connect_object_types_alone AS
 SELECT id, business_id, json_insert(record, '$.schema', json(schema)) AS record FROM connect_object_types;
 
 CREATE VIEW connect_objects AS
-SELECT *, search_text AS search, json_object('id', id, 'business_id', business_id, 'type', type, 'fields', json(fields),
+SELECT *, (SELECT group_concat(atom, ' ') FROM json_tree(fields) WHERE type IN ('text', 'integer', 'real')) AS search,
+	json_object('id', id, 'business_id', business_id, 'type', type, 'fields', json(fields),
 	'version', version, 'created_at', created_at, 'updated_at', updated_at) AS record
 FROM objects;

@@ -152,8 +152,6 @@ func (s *seeder) rows(table string) []map[string]jsontext.Value {
 			row["lookup_key"] = quote(foldedKey(unquote(row["question"])))
 		case "receptionist_services":
 			row["lookup_key"] = quote(foldedKey(unquote(row["name"])))
-		case "objects":
-			row["search_text"] = quote(searchText(string(row["fields"])))
 		}
 	}
 	return rows
