@@ -60,12 +60,9 @@ const maxPassword = 1024
 
 // accountRoutes serves the calls of the sign-in page.
 func accountRoutes(s *Service) []route {
-	password := form{allowed: "a text of 1 to 1024 bytes", parse: func(v jsontext.Value) (any, string) {
-		if v.Kind() != '"' || len(unquote(v)) == 0 || len(unquote(v)) > maxPassword {
-			return nil, "is not a password that can be"
-		}
-		return unquote(v), ""
-	}}
+	password := one("", "a text of 1 to 1024 bytes", "is not a password that can be", func(v jsontext.Value) (any, bool) {
+		return unquote(v), v.Kind() == '"' && unquote(v) != "" && len(unquote(v)) <= maxPassword
+	})
 	input := schema{{name: "email", form: line(maxHeaderText), need: required}, {name: "password", form: password, need: required}}
 	find := func(ctx context.Context, column, value string) (a account, err error) {
 		err = s.store.read(ctx, func(tx *sql.Tx) error {

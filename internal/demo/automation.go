@@ -3,9 +3,12 @@ package demo
 import (
 	"context"
 	"database/sql"
+	_ "embed" // for the letters
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
+	"text/template"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -84,11 +87,28 @@ type action struct {
 
 // actions are named as in the database.
 func actions() map[string]action {
-	mailing := []string{"Find whom to write to", "Write the messages", "Sum up"}
+	steps := []string{"Find whom to write to", "Write the messages", "Sum up"}
+	// The candidates of each are people about something with its number or title, a time at, and money that is due.
+	invoices := mailing{
+		kind: "invoice_reminder", quiet: 7 * day, until: func(in *mailingInput) int { return -in.MinimumDaysOverdue },
+		query: "SELECT i.id AS subject_id, contact_id, p.name, email, invoice_number AS about, title, due_at AS at, total_amount - paid_amount AS open" +
+			" FROM invoices i JOIN people p ON p.id = contact_id WHERE business_id = ?1 AND status IN ('sent', 'viewed', 'overdue')" +
+			" AND paid_amount < total_amount",
+	}
+	appointments := mailing{
+		kind: "appointment_confirmation", quiet: 30 * day, ahead: true, until: func(in *mailingInput) int { return in.DaysAhead },
+		query: "SELECT a.id AS subject_id, contact_id, p.name, email, title AS about, title, starts_at AS at, 0 AS open" +
+			" FROM appointments a JOIN people p ON p.id = contact_id WHERE business_id = ?1 AND status = 'scheduled'",
+	}
+	estimates := mailing{
+		kind: "estimate_follow_up", quiet: 14 * day, until: func(in *mailingInput) int { return -in.OlderThanDays },
+		query: "SELECT e.id AS subject_id, contact_id, p.name, email, estimate_number AS about, title, sent_at AS at, total_amount AS open" +
+			" FROM estimates e JOIN people p ON p.id = contact_id WHERE business_id = ?1 AND status = 'sent'",
+	}
 	return map[string]action{
-		"overdue-reminders":         {mailing, invoiceReminders().run},
-		"appointment-confirmations": {mailing, appointmentConfirmations().run},
-		"estimate-follow-ups":       {mailing, estimateFollowUps().run},
+		"overdue-reminders":         {steps, invoices.run},
+		"appointment-confirmations": {steps, appointments.run},
+		"estimate-follow-ups":       {steps, estimates.run},
 		"weekly-report":             {[]string{"Contacts and conversations", "Appointments and jobs", "Money"}, reportOnTheWeek},
 	}
 }
@@ -103,11 +123,11 @@ func plannedSteps(name string) []step {
 
 // mailing is an action that sends messages.
 type mailing struct {
-	kind   string                                                        // in the outbox
-	quiet  time.Duration                                                 // for how long nobody is written to about the same again
-	query  string                                                        // gives the candidates of a business
-	during func(in *mailingInput, now time.Time) (from, until time.Time) // what time of a candidate is asked for
-	write  func(e *execution, c *candidate) (subject, body string)
+	kind  string                     // in the outbox and of the letter
+	quiet time.Duration              // for how long nobody is written to about the same again
+	query string                     // gives the candidates of a business
+	ahead bool                       // asks for times that are not over
+	until func(in *mailingInput) int // the days from now until which it asks for times
 }
 
 // mailingInput is the input of a mailing, valid by the automation's schema, which also has the defaults.
@@ -126,28 +146,14 @@ func (e *execution) mailingInput() (*mailingInput, error) {
 	return in, nil
 }
 
-// candidate is a person to write to about an invoice, an estimate or an appointment.
+// candidate is a person to write to. The letter uses what is exported.
 type candidate struct {
-	subjectID string
-	contactID *int64
-	name      string
-	email     *string
-	about     string // the paper's number, or the appointment's title
-	title     string
-	at        string // due, sent or beginning then
-	open      int64  // money that is due
-	recent    bool   // was written to about it not long ago
-}
-
-// letter is a message in the result of a run.
-type letter struct {
-	SubjectID   string `json:"subject_id"`
-	About       string `json:"about"`
-	ContactID   *int64 `json:"contact_id"`
-	ContactName string `json:"contact_name"`
-	Subject     string `json:"subject"`
-	Amount      string `json:"amount,omitzero"`
-	At          string `json:"at"`
+	subjectID, at                                    string
+	contactID                                        *int64
+	email                                            *string
+	open                                             int64
+	recent                                           bool // was written to about it not long ago
+	Name, About, Title, Date, When, Amount, Business string
 }
 
 // mailed is the result of a mailing.
@@ -158,15 +164,22 @@ type mailed struct {
 	WithoutAddress int      `json:"skipped_without_address"`
 	WrittenBefore  int      `json:"skipped_written_recently"`
 	Amount         string   `json:"amount"`   // of what was written about
-	Messages       []letter `json:"messages"` // the first hundred
+	Messages       []values `json:"messages"` // the first hundred
 }
 
 const maxLetters = 100
+
+//go:embed letters.tmpl
+var letters string
 
 func (m *mailing) run(ctx context.Context, e *execution) error {
 	in, err := e.mailingInput()
 	if err != nil {
 		return err
+	}
+	templates, err := template.New("").Parse(letters)
+	if err != nil {
+		return fmt.Errorf("reading the letters: %w", err)
 	}
 	if err := e.begin(ctx, 0, 2); err != nil {
 		return err
@@ -175,7 +188,7 @@ func (m *mailing) run(ctx context.Context, e *execution) error {
 	if err != nil {
 		return fmt.Errorf("finding whom to write to: %w", err)
 	}
-	result := &mailed{DryRun: in.DryRun, Found: len(all), Amount: amount(0), Messages: []letter{}}
+	result := &mailed{DryRun: in.DryRun, Found: len(all), Amount: amount(0), Messages: []values{}}
 	e.result = result
 	if err := e.tell(ctx, 10, fmt.Sprintf("%d found", len(all)), nil); err != nil {
 		return err
@@ -194,7 +207,11 @@ func (m *mailing) run(ctx context.Context, e *execution) error {
 		case to.recent:
 			result.WrittenBefore++
 		default:
-			subject, body := m.write(e, to)
+			var text strings.Builder
+			if err := templates.ExecuteTemplate(&text, m.kind, to); err != nil {
+				return fmt.Errorf("writing a letter: %w", err)
+			}
+			subject, body, _ := strings.Cut(text.String(), "\n")
 			if !in.DryRun {
 				post = func(tx *sql.Tx) error {
 					_, err := insert(context.WithoutCancel(ctx), tx, "outbox", values{
@@ -230,82 +247,41 @@ func (r *mailed) add(to *candidate, subject string, sum int64) {
 	if len(r.Messages) == maxLetters {
 		return
 	}
-	l := letter{SubjectID: to.subjectID, About: to.about, ContactID: to.contactID, ContactName: to.name, Subject: subject, At: to.at}
-	if to.open > 0 {
-		l.Amount = amount(to.open)
+	message := values{
+		"subject_id": to.subjectID, "about": to.About, "contact_id": to.contactID, "contact_name": to.Name, "subject": subject, "at": to.at,
 	}
-	r.Messages = append(r.Messages, l)
+	if to.open > 0 {
+		message["amount"] = to.Amount
+	}
+	r.Messages = append(r.Messages, message)
 }
 
 // amount writes hundredths as a decimal number.
 func amount(n int64) string { return fmt.Sprintf("%d.%02d", n/100, n%100) }
 
 func (m *mailing) candidates(ctx context.Context, e *execution, in *mailingInput) (all []candidate, err error) {
-	now := e.now()
-	from, until := m.during(in, now)
+	now, from := e.now(), ""
+	if m.ahead {
+		from = instant(now)
+	}
 	dest := func(c *candidate) []any {
-		return []any{&c.subjectID, &c.contactID, &c.name, &c.email, &c.about, &c.title, &c.at, &c.open, &c.recent}
+		return []any{&c.subjectID, &c.contactID, &c.Name, &c.email, &c.About, &c.Title, &c.at, &c.open, &c.recent}
 	}
 	err = e.st.read(ctx, func(tx *sql.Tx) error {
 		all, err = rowsOf(ctx, tx, dest, "SELECT subject_id, contact_id, name, email, about, title, at, open, EXISTS ("+
 			"SELECT 1 FROM outbox o WHERE o.business_id = ?1 AND kind = ?2 AND o.subject_id = q.subject_id AND created_at >= ?3)"+
 			" FROM ("+m.query+") q WHERE at >= ?4 AND at < ?5 ORDER BY at, subject_id",
-			e.businessID, m.kind, instant(now.Add(-m.quiet)), instant(from), instant(until))
+			e.businessID, m.kind, instant(now.Add(-m.quiet)), from, instant(now.Add(time.Duration(m.until(in))*day)))
 		return err
 	})
+	for i := range all {
+		c := &all[i]
+		c.Business, c.Amount, c.Date, c.When = e.businessName, amount(c.open), c.at[:len(time.DateOnly)], c.at
+		if t, err := time.Parse(time.RFC3339, c.at); err == nil {
+			c.When = t.In(e.zone).Format("Monday, 2 January, 15:04")
+		}
+	}
 	return all, err
-}
-
-func invoiceReminders() *mailing {
-	return &mailing{
-		kind: "invoice_reminder", quiet: 7 * day,
-		query: "SELECT i.id AS subject_id, contact_id, p.name, email, invoice_number AS about, title, due_at AS at, total_amount - paid_amount AS open" +
-			" FROM invoices i JOIN people p ON p.id = contact_id WHERE business_id = ?1 AND status IN ('sent', 'viewed', 'overdue')" +
-			" AND paid_amount < total_amount",
-		during: func(in *mailingInput, now time.Time) (time.Time, time.Time) {
-			return time.Time{}, now.Add(-time.Duration(in.MinimumDaysOverdue) * day)
-		},
-		write: func(e *execution, c *candidate) (string, string) {
-			return "Reminder: invoice " + c.about, fmt.Sprintf(
-				"Dear %s,\n\nour invoice %s (%s) was due on %s. %s are still open. If you have paid in the meantime, please forget about this.\n\n%s",
-				c.name, c.about, c.title, c.at[:10], amount(c.open), e.businessName)
-		},
-	}
-}
-
-func appointmentConfirmations() *mailing {
-	return &mailing{
-		kind: "appointment_confirmation", quiet: 30 * day,
-		query: "SELECT a.id AS subject_id, contact_id, p.name, email, title AS about, title, starts_at AS at, 0 AS open" +
-			" FROM appointments a JOIN people p ON p.id = contact_id WHERE business_id = ?1 AND status = 'scheduled'",
-		during: func(in *mailingInput, now time.Time) (time.Time, time.Time) {
-			return now, now.Add(time.Duration(in.DaysAhead) * day)
-		},
-		write: func(e *execution, c *candidate) (string, string) {
-			when := c.at
-			if t, err := time.Parse(time.RFC3339, c.at); err == nil {
-				when = t.In(e.zone).Format("Monday, 2 January, 15:04")
-			}
-			return "Please confirm: " + c.about, fmt.Sprintf("Dear %s,\n\nwe have you down for %q on %s. Is that right?\n\n%s",
-				c.name, c.title, when, e.businessName)
-		},
-	}
-}
-
-func estimateFollowUps() *mailing {
-	return &mailing{
-		kind: "estimate_follow_up", quiet: 14 * day,
-		query: "SELECT e.id AS subject_id, contact_id, p.name, email, estimate_number AS about, title, sent_at AS at, total_amount AS open" +
-			" FROM estimates e JOIN people p ON p.id = contact_id WHERE business_id = ?1 AND status = 'sent'",
-		during: func(in *mailingInput, now time.Time) (time.Time, time.Time) {
-			return time.Time{}, now.Add(-time.Duration(in.OlderThanDays) * day)
-		},
-		write: func(e *execution, c *candidate) (string, string) {
-			return "Our estimate " + c.about, fmt.Sprintf(
-				"Dear %s,\n\non %s we sent you our estimate %s (%s) over %s. Is there anything that you would like to know about it?\n\n%s",
-				c.name, c.at[:10], c.about, c.title, amount(c.open), e.businessName)
-		},
-	}
 }
 
 // reportOnTheWeek counts what has happened in seven days: one query for each step, with the business, from and until.

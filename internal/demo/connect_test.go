@@ -38,7 +38,7 @@ func prepared(t *testing.T, path string, o Options) *Service {
 		path = filepath.Join(t.TempDir(), "demo.db")
 	}
 	if _, err := os.Stat(path); err != nil {
-		content, err := template()
+		content, err := templateFile()
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(path, content, 0o600))
 	}
@@ -73,8 +73,8 @@ func serving(t *testing.T, st *store, o Options) *Service {
 	return s
 }
 
-// template is the file of a service before anybody has used it.
-var template = sync.OnceValues(func() ([]byte, error) {
+// templateFile is the file of a service before anybody has used it.
+var templateFile = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "demo-template-")
 	if err != nil {
 		return nil, err

@@ -253,57 +253,55 @@ func languageTag() form {
 	})
 }
 
-// word is one of the given words.
-func word(words ...string) form {
-	return form{kind: "text", allowed: strings.Join(words, ", "), parse: func(v jsontext.Value) (any, string) {
-		if s := unquote(v); slices.Contains(words, s) {
-			return s, ""
+// one is a form that has only one problem.
+func one(kind, allowed, problem string, parse func(jsontext.Value) (value any, ok bool)) form {
+	return form{kind: kind, allowed: allowed, parse: func(v jsontext.Value) (any, string) {
+		if value, ok := parse(v); ok {
+			return value, ""
 		}
-		return nil, "is not one of the allowed values"
+		return nil, problem
 	}}
 }
 
+func word(words ...string) form {
+	return one("text", strings.Join(words, ", "), "is not one of the allowed values", func(v jsontext.Value) (any, bool) {
+		return unquote(v), slices.Contains(words, unquote(v))
+	})
+}
+
 func flag() form {
-	return form{kind: "boolean", allowed: "true, false", parse: func(v jsontext.Value) (any, string) { return v.Kind() == 't', "" }}
+	return one("boolean", "true, false", "", func(v jsontext.Value) (any, bool) { return v.Kind() == 't', true })
+}
+
+func object() form {
+	return one("object", "an object", "", func(v jsontext.Value) (any, bool) { return compact(v), true })
 }
 
 func integer(from, until int64) form {
 	allowed := fmt.Sprintf("a whole number from %d to %d, or null", from, until)
-	return form{kind: "number", allowed: allowed, parse: func(v jsontext.Value) (any, string) {
-		if n, err := strconv.ParseInt(string(v), 10, 64); err == nil && n >= from && n <= until {
-			return n, ""
-		}
-		return nil, "is out of range or not whole"
-	}}
+	return one("number", allowed, "is out of range or not whole", func(v jsontext.Value) (any, bool) {
+		n, err := strconv.ParseInt(string(v), 10, 64)
+		return n, err == nil && n >= from && n <= until
+	})
 }
 
 func positive(most float64) form {
 	allowed := fmt.Sprintf("a number above 0, at most %g, or null", most)
-	return form{kind: "number", allowed: allowed, parse: func(v jsontext.Value) (any, string) {
-		if n, err := strconv.ParseFloat(string(v), 64); err == nil && n > 0 && n <= most {
-			return n, ""
-		}
-		return nil, "is out of range"
-	}}
+	return one("number", allowed, "is out of range", func(v jsontext.Value) (any, bool) {
+		n, err := strconv.ParseFloat(string(v), 64)
+		return n, err == nil && n > 0 && n <= most
+	})
 }
 
 // money is an amount with up to seven digits and at most two decimals. It is stored in hundredths.
 func money() form {
 	const allowed = `money in a text, such as "120.00", from 0 to 9999999.99 with at most two decimals, or null`
-	amount := regexp.MustCompile(`^(\d{1,7})(?:\.(\d{1,2}))?$`)
-	return form{kind: "text", allowed: allowed, parse: func(v jsontext.Value) (any, string) {
-		if m := amount.FindStringSubmatch(unquote(v)); m != nil {
-			if n, err := strconv.ParseInt(m[1]+(m[2] + "00")[:2], 10, 64); err == nil {
-				return n, ""
-			}
-		}
-		return nil, "is not an amount of money that is allowed"
-	}}
-}
-
-// object is any JSON object.
-func object() form {
-	return form{kind: "object", allowed: "an object", parse: func(v jsontext.Value) (any, string) { return compact(v), "" }}
+	valid := regexp.MustCompile(`^\d{1,7}(\.\d{1,2})?$`)
+	return one("text", allowed, "is not an amount of money that is allowed", func(v jsontext.Value) (any, bool) {
+		whole, cents, _ := strings.Cut(unquote(v), ".")
+		n, err := strconv.ParseInt(whole+(cents + "00")[:2], 10, 64)
+		return n, err == nil && valid.MatchString(unquote(v))
+	})
 }
 
 // compact removes white space from valid JSON.

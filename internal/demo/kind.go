@@ -22,11 +22,9 @@ import (
 const (
 	defaultLimit = 25
 	maxLimit     = 100
-	maxQuery     = 200 // characters
-	maxCursor    = 512 // bytes
-
-	// maxPart is the size in bytes from which on a page gets no more records.
-	maxPart = 512 << 10
+	maxQuery     = 200       // characters
+	maxCursor    = 512       // bytes
+	maxPart      = 512 << 10 // bytes, from which on a page gets no more records
 )
 
 // kind is a kind of records of /connect/v1.

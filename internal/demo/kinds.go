@@ -127,25 +127,18 @@ func (k *kind) deleteContact(ctx context.Context, c *connectCall) (int, []byte, 
 	if err != nil {
 		return 0, nil, err
 	}
-	names := [...]string{"jobs", "estimates", "invoices", "appointments to come"}
-	var counts [len(names)]int
-	if err := c.tx.QueryRowContext(ctx, `SELECT
-		(SELECT count(*) FROM jobs WHERE contact_id = ?1),
-		(SELECT count(*) FROM estimates WHERE contact_id = ?1),
-		(SELECT count(*) FROM invoices WHERE contact_id = ?1),
-		(SELECT count(*) FROM appointments WHERE contact_id = ?1 AND status IN ('scheduled', 'confirmed') AND starts_at >= ?2)`,
-		found.id, instant(c.now)).Scan(&counts[0], &counts[1], &counts[2], &counts[3]); err != nil {
+	var reasons string
+	if err := c.tx.QueryRowContext(ctx, `SELECT concat_ws(', ',
+		(SELECT count(*) || ' jobs' FROM jobs WHERE contact_id = ?1 HAVING count(*) > 0),
+		(SELECT count(*) || ' estimates' FROM estimates WHERE contact_id = ?1 HAVING count(*) > 0),
+		(SELECT count(*) || ' invoices' FROM invoices WHERE contact_id = ?1 HAVING count(*) > 0),
+		(SELECT count(*) || ' appointments to come' FROM appointments WHERE contact_id = ?1
+			AND status IN ('scheduled', 'confirmed') AND starts_at >= ?2 HAVING count(*) > 0))`, found.id, instant(c.now)).Scan(&reasons); err != nil {
 		return 0, nil, fmt.Errorf("counting what refers to a contact: %w", err)
 	}
-	var reasons []string
-	for i, n := range counts {
-		if n > 0 {
-			reasons = append(reasons, fmt.Sprintf("%d %s", n, names[i]))
-		}
-	}
-	if len(reasons) > 0 {
+	if reasons != "" {
 		return 0, nil, conflict("The contact cannot be deleted while other records refer to it.",
-			"id", "has "+strings.Join(reasons, ", "), "set contact_status to inactive instead")
+			"id", "has "+reasons, "set contact_status to inactive instead")
 	}
 	return k.remove(ctx, c, found.id)
 }

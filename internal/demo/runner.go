@@ -14,11 +14,8 @@ import (
 )
 
 const (
-	// runLease is how long a run may go without progress before its process is considered dead.
-	runLease = 30 * time.Second
-
-	// sweepEvery is how often the runner looks for abandoned runs.
-	sweepEvery = 5 * time.Second
+	runLease   = 30 * time.Second // how long a run may go without progress before its process is considered dead
+	sweepEvery = 5 * time.Second  // how often the runner looks for abandoned runs
 )
 
 // The states of a run, and of its steps.
@@ -239,9 +236,7 @@ func (e *execution) save(ctx context.Context, tx *sql.Tx) error {
 
 // begin ends the steps before and begins the given one.
 func (e *execution) begin(ctx context.Context, step int, progress int64) error {
-	for i := range step {
-		e.endStep(&e.steps[i], runSucceeded)
-	}
+	e.endSteps(e.steps[:step], runSucceeded)
 	e.at, e.steps[step].Status, e.steps[step].StartedAt = step, runRunning, e.present()
 	return e.tell(ctx, progress, "", nil)
 }
@@ -269,27 +264,25 @@ func (e *execution) tell(ctx context.Context, progress int64, message string, do
 	})
 }
 
-func (e *execution) endStep(s *step, status string) {
-	if s.FinishedAt == nil {
-		s.Status, s.FinishedAt = status, e.present()
+// endSteps ends the given steps that have not ended yet.
+func (e *execution) endSteps(steps []step, status string) {
+	for i := range steps {
+		switch s := &steps[i]; {
+		case status == runFailed && s.StartedAt == nil:
+			s.Status = stepSkipped
+		case s.FinishedAt == nil:
+			s.Status, s.FinishedAt = status, e.present()
+		}
 	}
 }
 
 func (e *execution) succeeded() {
-	for i := range e.steps {
-		e.endStep(&e.steps[i], runSucceeded)
-	}
+	e.endSteps(e.steps, runSucceeded)
 	e.status, e.progress, e.finishedAt = runSucceeded, 100, e.present()
 }
 
 func (e *execution) failed(code, message string) {
-	for i := range e.steps {
-		if s := &e.steps[i]; s.StartedAt == nil {
-			s.Status = stepSkipped
-		} else {
-			e.endStep(s, runFailed)
-		}
-	}
+	e.endSteps(e.steps, runFailed)
 	e.status, e.finishedAt, e.failure = runFailed, e.present(), &runError{code, message}
 }
 

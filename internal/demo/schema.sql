@@ -14,11 +14,11 @@ CREATE TABLE businesses (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE contacts (
-	id INTEGER PRIMARY KEY AUTOINCREMENT, business_id TEXT NOT NULL REFERENCES businesses (id),
-	first_name TEXT NOT NULL, last_name TEXT, email TEXT, phone_number TEXT, country_code TEXT,
+	id INTEGER PRIMARY KEY AUTOINCREMENT, business_id TEXT NOT NULL REFERENCES businesses (id), first_name TEXT NOT NULL,
+	last_name TEXT, email TEXT, phone_number TEXT, country_code TEXT,
 	contact_type TEXT NOT NULL CHECK (contact_type IN ('customer', 'lead', 'vendor')),
-	contact_status TEXT NOT NULL CHECK (contact_status IN ('active', 'inactive')), notes TEXT,
-	date_created TEXT NOT NULL, date_modified TEXT NOT NULL, version INTEGER NOT NULL DEFAULT 1,
+	contact_status TEXT NOT NULL CHECK (contact_status IN ('active', 'inactive')), notes TEXT, date_created TEXT NOT NULL,
+	date_modified TEXT NOT NULL, version INTEGER NOT NULL DEFAULT 1,
 	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'first_name', first_name,
 		'last_name', last_name, 'email', email, 'phone_number', phone_number, 'country_code', country_code,
 		'contact_type', contact_type, 'contact_status', contact_status, 'notes', notes, 'date_created', date_created,
@@ -32,10 +32,8 @@ CREATE INDEX contacts_by_type ON contacts (business_id, contact_type, date_creat
 
 CREATE TABLE jobs (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id),
-	contact_id INTEGER NOT NULL REFERENCES contacts (id), job_number TEXT NOT NULL, name TEXT NOT NULL,
-	description TEXT,
-	work_status TEXT NOT NULL CHECK (work_status IN
-		('draft', 'sent', 'scheduled', 'in_progress', 'completed', 'cancelled')),
+	contact_id INTEGER NOT NULL REFERENCES contacts (id), job_number TEXT NOT NULL, name TEXT NOT NULL, description TEXT,
+	work_status TEXT NOT NULL CHECK (work_status IN ('draft', 'sent', 'scheduled', 'in_progress', 'completed', 'cancelled')),
 	total_amount INTEGER NOT NULL CHECK (total_amount >= 0),
 	outstanding_balance INTEGER NOT NULL CHECK (outstanding_balance BETWEEN 0 AND total_amount), lead_source TEXT,
 	created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
@@ -52,9 +50,8 @@ CREATE INDEX jobs_by_status ON jobs (business_id, work_status, created_at DESC, 
 
 CREATE TABLE estimates (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id),
-	contact_id INTEGER NOT NULL REFERENCES contacts (id), job_id TEXT REFERENCES jobs (id),
-	estimate_number TEXT NOT NULL, title TEXT NOT NULL,
-	status TEXT NOT NULL CHECK (status IN ('draft', 'sent', 'approved', 'declined', 'expired')),
+	contact_id INTEGER NOT NULL REFERENCES contacts (id), job_id TEXT REFERENCES jobs (id), estimate_number TEXT NOT NULL,
+	title TEXT NOT NULL, status TEXT NOT NULL CHECK (status IN ('draft', 'sent', 'approved', 'declined', 'expired')),
 	payment_status TEXT NOT NULL CHECK (payment_status IN ('unpaid', 'partial', 'paid')), subtotal INTEGER NOT NULL,
 	discount_type TEXT CHECK (discount_type IN ('percentage', 'fixed')), discount_value INTEGER,
 	discount_amount INTEGER NOT NULL DEFAULT 0, tax_rate INTEGER NOT NULL, tax_amount INTEGER NOT NULL,
@@ -73,8 +70,8 @@ CREATE TABLE estimates (
 		'amount_paid', format('%d.%02d', amount_paid / 100, amount_paid % 100), 'expires_at', expires_at,
 		'sent_at', sent_at, 'approved_at', approved_at, 'created_at', created_at, 'updated_at', updated_at)) STORED,
 	UNIQUE (business_id, estimate_number), CHECK (total_amount = subtotal - discount_amount + tax_amount),
-	CHECK ((discount_type IS NULL) = (discount_value IS NULL)),
-	CHECK (deposit_required = (deposit_amount IS NOT NULL)), CHECK (amount_paid BETWEEN 0 AND total_amount)
+	CHECK ((discount_type IS NULL) = (discount_value IS NULL)), CHECK (deposit_required = (deposit_amount IS NOT NULL)),
+	CHECK (amount_paid BETWEEN 0 AND total_amount)
 ) STRICT;
 
 CREATE INDEX estimates_newest ON estimates (business_id, created_at DESC, id DESC);
@@ -83,13 +80,12 @@ CREATE INDEX estimates_by_payment ON estimates (business_id, payment_status, cre
 
 CREATE TABLE invoices (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id),
-	contact_id INTEGER NOT NULL REFERENCES contacts (id), job_id TEXT REFERENCES jobs (id),
-	invoice_number TEXT NOT NULL, title TEXT NOT NULL,
-	status TEXT NOT NULL CHECK (status IN ('draft', 'sent', 'viewed', 'paid', 'overdue', 'voided')),
+	contact_id INTEGER NOT NULL REFERENCES contacts (id), job_id TEXT REFERENCES jobs (id), invoice_number TEXT NOT NULL,
+	title TEXT NOT NULL, status TEXT NOT NULL CHECK (status IN ('draft', 'sent', 'viewed', 'paid', 'overdue', 'voided')),
 	subtotal INTEGER NOT NULL, discount_type TEXT CHECK (discount_type IN ('percentage', 'fixed')),
 	discount_value INTEGER, discount_amount INTEGER NOT NULL DEFAULT 0, tax_rate INTEGER NOT NULL,
-	tax_amount INTEGER NOT NULL, total_amount INTEGER NOT NULL, paid_amount INTEGER NOT NULL, due_at TEXT,
-	issued_at TEXT, sent_at TEXT, paid_at TEXT, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
+	tax_amount INTEGER NOT NULL, total_amount INTEGER NOT NULL, paid_amount INTEGER NOT NULL, due_at TEXT, issued_at TEXT,
+	sent_at TEXT, paid_at TEXT, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
 	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'invoice_number', invoice_number,
 		'title', title, 'status', status, 'subtotal', format('%d.%02d', subtotal / 100, subtotal % 100),
 		'discount_type', discount_type,
@@ -113,8 +109,7 @@ CREATE TABLE offerings (
 	status TEXT NOT NULL CHECK (status IN ('active', 'inactive')), description TEXT,
 	service_details TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(service_details)),
 	dont_book_appointment INTEGER NOT NULL CHECK (dont_book_appointment IN (0, 1)),
-	appointment_duration INTEGER CHECK (appointment_duration > 0), created_at TEXT NOT NULL,
-	updated_at TEXT NOT NULL,
+	appointment_duration INTEGER CHECK (appointment_duration > 0), created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
 	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'name', name, 'type', type, 'status', status,
 		'description', description, 'service_details', json(service_details),
 		'dont_book_appointment', json(iif(dont_book_appointment, 'true', 'false')),
@@ -126,8 +121,7 @@ CREATE INDEX offerings_by_status ON offerings (business_id, status, created_at D
 
 CREATE TABLE equipment (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), equipment_number TEXT NOT NULL,
-	name TEXT NOT NULL, serial_number TEXT,
-	tracking_mode TEXT NOT NULL CHECK (tracking_mode IN ('individual', 'bulk')),
+	name TEXT NOT NULL, serial_number TEXT, tracking_mode TEXT NOT NULL CHECK (tracking_mode IN ('individual', 'bulk')),
 	quantity INTEGER NOT NULL CHECK (quantity >= 0), category TEXT NOT NULL, model TEXT, manufacturer TEXT,
 	status TEXT NOT NULL CHECK (status IN ('available', 'assigned', 'maintenance', 'retired')), purchase_date TEXT,
 	maintenance_interval_days INTEGER CHECK (maintenance_interval_days > 0), next_maintenance_date TEXT,
@@ -146,11 +140,10 @@ CREATE INDEX equipment_by_category ON equipment (business_id, category, created_
 
 CREATE TABLE events (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id),
-	status TEXT NOT NULL CHECK (status IN ('draft', 'published', 'archived')), title TEXT NOT NULL,
-	description TEXT, url TEXT NOT NULL,
-	type TEXT NOT NULL CHECK (type IN ('single-day', 'multi-day', 'recurring')),
-	location_type TEXT NOT NULL CHECK (location_type IN ('in-person', 'virtual', 'hybrid')), venue TEXT,
-	address TEXT, virtual_link TEXT, is_free INTEGER NOT NULL CHECK (is_free IN (0, 1)), image_url TEXT,
+	status TEXT NOT NULL CHECK (status IN ('draft', 'published', 'archived')), title TEXT NOT NULL, description TEXT,
+	url TEXT NOT NULL, type TEXT NOT NULL CHECK (type IN ('single-day', 'multi-day', 'recurring')),
+	location_type TEXT NOT NULL CHECK (location_type IN ('in-person', 'virtual', 'hybrid')), venue TEXT, address TEXT,
+	virtual_link TEXT, is_free INTEGER NOT NULL CHECK (is_free IN (0, 1)), image_url TEXT,
 	schedule TEXT NOT NULL CHECK (json_valid(schedule)), -- [{date, start_time, end_time}]
 	media TEXT NOT NULL CHECK (json_valid(media)), -- [{url, file_type, caption, featured}]
 	published_at TEXT, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
@@ -167,8 +160,7 @@ CREATE INDEX events_by_status ON events (business_id, status, published_at DESC,
 CREATE TABLE accounts (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), email TEXT NOT NULL,
 	email_key TEXT NOT NULL UNIQUE, name TEXT NOT NULL, role TEXT NOT NULL CHECK (role IN ('owner', 'member')),
-	status TEXT NOT NULL CHECK (status IN ('active', 'disabled')), password_hash TEXT NOT NULL,
-	created_at TEXT NOT NULL
+	status TEXT NOT NULL CHECK (status IN ('active', 'disabled')), password_hash TEXT NOT NULL, created_at TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Answers that are given again to the same request. hash is of the request.
@@ -192,8 +184,7 @@ CREATE TABLE conversations (
 	channel TEXT NOT NULL CHECK (channel IN ('call', 'sms', 'chat', 'email')),
 	contact_id INTEGER REFERENCES contacts (id) ON DELETE SET NULL, caller_name TEXT, caller_address TEXT,
 	started_at TEXT NOT NULL, ended_at TEXT,
-	outcome TEXT NOT NULL CHECK (outcome IN
-		('answered', 'appointment_booked', 'message_taken', 'transferred', 'abandoned')),
+	outcome TEXT NOT NULL CHECK (outcome IN ('answered', 'appointment_booked', 'message_taken', 'transferred', 'abandoned')),
 	summary TEXT,
 	messages TEXT NOT NULL CHECK (json_valid(messages)) -- [{id, at, from, text}]
 ) STRICT;
@@ -209,13 +200,11 @@ CREATE INDEX calendars_by_name ON calendars (business_id, name, id);
 
 CREATE TABLE appointments (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id),
-	calendar_id TEXT NOT NULL REFERENCES calendars (id),
-	contact_id INTEGER REFERENCES contacts (id) ON DELETE SET NULL, title TEXT NOT NULL, notes TEXT, location TEXT,
-	starts_at TEXT NOT NULL, ends_at TEXT NOT NULL,
+	calendar_id TEXT NOT NULL REFERENCES calendars (id), contact_id INTEGER REFERENCES contacts (id) ON DELETE SET NULL,
+	title TEXT NOT NULL, notes TEXT, location TEXT, starts_at TEXT NOT NULL, ends_at TEXT NOT NULL,
 	status TEXT NOT NULL CHECK (status IN ('scheduled', 'confirmed', 'completed', 'cancelled', 'no_show')),
 	booked_by TEXT NOT NULL CHECK (booked_by IN ('receptionist', 'staff', 'online')), created_at TEXT NOT NULL,
-	updated_at TEXT NOT NULL,
-	CHECK (starts_at < ends_at)
+	updated_at TEXT NOT NULL, CHECK (starts_at < ends_at)
 ) STRICT;
 
 CREATE INDEX appointments_earliest ON appointments (business_id, starts_at, id);
@@ -231,10 +220,9 @@ CREATE INDEX receptionist_faqs_oldest ON receptionist_faqs (business_id, created
 
 CREATE TABLE receptionist_services (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), name TEXT NOT NULL,
-	lookup_key TEXT NOT NULL, description TEXT,
-	duration_minutes INTEGER CHECK (duration_minutes BETWEEN 5 AND 1440), price INTEGER CHECK (price >= 0),
-	bookable INTEGER NOT NULL CHECK (bookable IN (0, 1)), version INTEGER NOT NULL DEFAULT 1,
-	created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
+	lookup_key TEXT NOT NULL, description TEXT, duration_minutes INTEGER CHECK (duration_minutes BETWEEN 5 AND 1440),
+	price INTEGER CHECK (price >= 0), bookable INTEGER NOT NULL CHECK (bookable IN (0, 1)),
+	version INTEGER NOT NULL DEFAULT 1, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
 	UNIQUE (business_id, lookup_key), CHECK (bookable = 0 OR duration_minutes IS NOT NULL)
 ) STRICT;
 
@@ -242,24 +230,21 @@ CREATE INDEX receptionist_services_oldest ON receptionist_services (business_id,
 
 -- action names the code that does it.
 CREATE TABLE automations (
-	business_id TEXT NOT NULL REFERENCES businesses (id), id TEXT NOT NULL, action TEXT NOT NULL,
-	name TEXT NOT NULL, description TEXT NOT NULL, enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)),
-	input_schema TEXT NOT NULL CHECK (json_valid(input_schema)),
-	PRIMARY KEY (business_id, id)
+	business_id TEXT NOT NULL REFERENCES businesses (id), id TEXT NOT NULL, action TEXT NOT NULL, name TEXT NOT NULL,
+	description TEXT NOT NULL, enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)),
+	input_schema TEXT NOT NULL CHECK (json_valid(input_schema)), PRIMARY KEY (business_id, id)
 ) STRICT, WITHOUT ROWID;
 
 -- A run that is running belongs to the process that has said so until
 -- lease_until; after that the process is taken to be gone.
 CREATE TABLE automation_runs (
 	sequence INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, business_id TEXT NOT NULL,
-	automation_id TEXT NOT NULL,
-	status TEXT NOT NULL CHECK (status IN ('queued', 'running', 'succeeded', 'failed')),
+	automation_id TEXT NOT NULL, status TEXT NOT NULL CHECK (status IN ('queued', 'running', 'succeeded', 'failed')),
 	progress INTEGER NOT NULL DEFAULT 0 CHECK (progress BETWEEN 0 AND 100), message TEXT,
 	steps TEXT NOT NULL CHECK (json_valid(steps)), input TEXT NOT NULL CHECK (json_valid(input)),
 	started_by TEXT NOT NULL REFERENCES accounts (id), created_at TEXT NOT NULL, started_at TEXT, finished_at TEXT,
 	result TEXT CHECK (result IS NULL OR json_valid(result)), error TEXT CHECK (error IS NULL OR json_valid(error)),
-	lease_until TEXT,
-	FOREIGN KEY (business_id, automation_id) REFERENCES automations (business_id, id),
+	lease_until TEXT, FOREIGN KEY (business_id, automation_id) REFERENCES automations (business_id, id),
 	CHECK ((status IN ('succeeded', 'failed')) = (finished_at IS NOT NULL)),
 	CHECK ((status = 'failed') = (error IS NOT NULL))
 ) STRICT;
@@ -274,22 +259,19 @@ CREATE TABLE outbox (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id),
 	run_id TEXT NOT NULL REFERENCES automation_runs (id), kind TEXT NOT NULL, subject_id TEXT NOT NULL,
 	contact_id INTEGER REFERENCES contacts (id) ON DELETE SET NULL, recipient TEXT NOT NULL, subject TEXT NOT NULL,
-	body TEXT NOT NULL, created_at TEXT NOT NULL,
-	UNIQUE (run_id, subject_id)
+	body TEXT NOT NULL, created_at TEXT NOT NULL, UNIQUE (run_id, subject_id)
 ) STRICT;
 
 CREATE INDEX outbox_of_subject ON outbox (business_id, kind, subject_id, created_at);
 
 CREATE TABLE object_types (
 	business_id TEXT NOT NULL REFERENCES businesses (id), name TEXT NOT NULL, title TEXT NOT NULL, description TEXT,
-	schema TEXT NOT NULL CHECK (json_valid(schema)),
-	PRIMARY KEY (business_id, name)
+	schema TEXT NOT NULL CHECK (json_valid(schema)), PRIMARY KEY (business_id, name)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE objects (
-	id TEXT PRIMARY KEY, business_id TEXT NOT NULL, type TEXT NOT NULL,
-	fields TEXT NOT NULL CHECK (json_valid(fields)), version INTEGER NOT NULL DEFAULT 1,
-	created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
+	id TEXT PRIMARY KEY, business_id TEXT NOT NULL, type TEXT NOT NULL, fields TEXT NOT NULL CHECK (json_valid(fields)),
+	version INTEGER NOT NULL DEFAULT 1, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
 	FOREIGN KEY (business_id, type) REFERENCES object_types (business_id, name)
 ) STRICT;
 

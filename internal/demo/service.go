@@ -77,17 +77,14 @@ type Business struct {
 // directory, and fills a database without businesses. It fails with ErrForeignDatabase or ErrOtherSchema for files that
 // it must not touch.
 func Open(ctx context.Context, path string, o Options) (*Service, error) {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	st, err := openStore(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	if err := seed(ctx, st, o.Now(), hashPassword, seedFolders()...); err != nil {
+	s := newService(st, o)
+	if err := seed(ctx, st, s.now(), hashPassword, seedFolders()...); err != nil {
 		return nil, errors.Join(fmt.Errorf("filling database %s: %w", path, err), st.close())
 	}
-	s := newService(st, o)
 	s.runner.start() //nolint:contextcheck // it works for as long as the service is open
 	return s, nil
 }
@@ -110,12 +107,13 @@ func newService(st *store, o Options) *Service {
 // Businesses returns the businesses in the database, oldest first.
 func (s *Service) Businesses(ctx context.Context) (all []Business, err error) {
 	var records string
-	if err := s.store.read(ctx, func(tx *sql.Tx) error {
+	err = s.store.read(ctx, func(tx *sql.Tx) error {
 		return tx.QueryRowContext(ctx, "SELECT json_group_array(json(json) ORDER BY created_at, id) FROM businesses").Scan(&records)
-	}); err != nil {
-		return nil, fmt.Errorf("reading businesses: %w", err)
+	})
+	if err == nil {
+		err = json.Unmarshal([]byte(records), &all)
 	}
-	if err := json.Unmarshal([]byte(records), &all); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("reading businesses: %w", err)
 	}
 	return all, nil

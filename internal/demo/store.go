@@ -118,12 +118,10 @@ func openStore(ctx context.Context, path string) (_ *store, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	err = whileBusy(ctx, func() error { return s.writer.PingContext(ctx) })
-	if err != nil {
+	if err := whileBusy(ctx, s.writer.PingContext); err != nil {
 		return nil, err
 	}
-	err = s.write(ctx, func(tx *sql.Tx) error { return createSchema(ctx, tx) })
-	if err != nil {
+	if err := s.write(ctx, func(tx *sql.Tx) error { return createSchema(ctx, tx) }); err != nil {
 		return nil, err
 	}
 	// More readers than processors only move the queue into the scheduler, but a slow one must not stop the rest.
@@ -143,21 +141,14 @@ func openPool(name string, size int, common, own url.Values) (*sql.DB, error) {
 
 // whileBusy retries while the database is locked, up to the busy timeout. SQLite does not wait by itself if two
 // processes switch the same new file to WAL at once.
-func whileBusy(ctx context.Context, try func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
-	defer cancel()
-	for {
-		err := try()
+func whileBusy(ctx context.Context, try func(context.Context) error) (err error) {
+	for end := time.Now().Add(busyTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		var locked *sqlite.Error
-		if !errors.As(err, &locked) || locked.Code()&0xff != sqlite3.SQLITE_BUSY {
+		if err = try(ctx); !errors.As(err, &locked) || locked.Code()&0xff != sqlite3.SQLITE_BUSY {
 			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(5 * time.Millisecond):
 		}
 	}
+	return err
 }
 
 // createSchema creates the tables of an empty database and rejects databases that are not ours.
