@@ -204,23 +204,19 @@ func makeAssertionKey(name string) (func(*http.Request) error, error) {
 	if err != nil {
 		return nil, fmt.Errorf("naming the demo's signing key: %w", err)
 	}
-	verifiers := map[string]*upstream.AssertionVerifier{}
+	audiences := map[string]string{}
 	for _, res := range upstream.Resources() {
-		verifiers[res.Path] = &upstream.AssertionVerifier{
-			Issuer: issuer, Audience: res.Name, Keys: upstream.StaticKeys{keyID: public},
-		}
-	}
-	connection := &upstream.AssertionVerifier{
-		Issuer: issuer, Audience: upstream.ConnectAudience, Keys: upstream.StaticKeys{keyID: public},
+		audiences[res.Path] = res.Name
 	}
 	return func(r *http.Request) error {
-		v, ok := verifiers[r.URL.Path]
+		audience := audiences[r.URL.Path]
 		if strings.HasPrefix(r.URL.Path, "/connect/v1/") {
-			v, ok = connection, true
+			audience = upstream.ConnectAudience
 		}
-		if !ok {
+		if audience == "" {
 			return errors.New("unknown path")
 		}
+		v := &upstream.AssertionVerifier{Issuer: issuer, Audience: audience, Keys: upstream.StaticKeys{keyID: public}}
 		_, err := v.VerifyRequest(r)
 		return err
 	}, nil
@@ -233,15 +229,8 @@ func serveLoopback(ctx context.Context, h http.Handler) (string, func() error, e
 		return "", nil, err
 	}
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(ln) }()
-	return "http://" + ln.Addr().String(), func() error {
-		err := srv.Close()
-		if served := <-done; !errors.Is(served, http.ErrServerClosed) {
-			err = errors.Join(err, served)
-		}
-		return err
-	}, nil
+	go func() { _ = srv.Serve(ln) }() // ends when it is closed
+	return "http://" + ln.Addr().String(), srv.Close, nil
 }
 
 // issueKeys writes the credential file: a key for every business of the data service, the inactive one's included.
@@ -261,7 +250,11 @@ func issueKeys(ctx context.Context, name string, data *demo.Service) ([]*authsig
 			BusinessID: b.ID, Name: b.Name, Slug: b.Slug, Test: true,
 		})
 		if err == nil && b.AccountStatus != demo.AccountActive {
-			cred, err = store.Update(ctx, cred.PublicKey, deactivate)
+			cred, err = store.Update(ctx, cred.PublicKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
+				next := c.Clone()
+				next.Status = authsigner.StatusInactive
+				return next, nil
+			})
 		}
 		if err != nil {
 			return nil, fmt.Errorf("issuing a key for %s: %w", b.Name, err)
@@ -269,13 +262,6 @@ func issueKeys(ctx context.Context, name string, data *demo.Service) ([]*authsig
 		keys = append(keys, cred)
 	}
 	return keys, nil
-}
-
-// deactivate makes the credential one of an account that is not active.
-func deactivate(c *authsigner.Credential) (*authsigner.Credential, error) {
-	next := c.Clone()
-	next.Status = authsigner.StatusInactive
-	return next, nil
 }
 
 // view is what the templates show.

@@ -26,21 +26,20 @@ func automationRoutes(wake func()) []route {
 	return []route{list, run, {
 		method: http.MethodPost, path: "automations/{id}/runs", after: wake,
 		serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
-			found, err := automations.find(ctx, c, c.path[0])
+			if _, err := automations.find(ctx, c, c.path[0]); err != nil {
+				return 0, nil, err
+			}
+			id, err := startRun(ctx, c, c.path[0])
 			if err != nil {
 				return 0, nil, err
 			}
-			id, err := startRun(ctx, c, found.id)
-			if err != nil {
-				return 0, nil, err
-			}
-			return runs.written(ctx, c, http.StatusAccepted, id)
+			return runs.answer(ctx, c, http.StatusAccepted, id)
 		},
 	}}
 }
 
 // startRun queues a run of an automation. The runner starts it when the transaction is committed.
-func startRun(ctx context.Context, c *connectCall, automation any) (id any, err error) {
+func startRun(ctx context.Context, c *connectCall, automation string) (id any, err error) {
 	in := schema{{name: "input", form: object(), initial: "{}"}}.read(&c.problems, "", c.body, false)
 	if err := c.problems.err(); err != nil {
 		return nil, err

@@ -182,19 +182,26 @@ func (k *kind) find(ctx context.Context, c *connectCall, id any) (found listed, 
 	return found, err
 }
 
-// get serves the record that the last path parameter names.
-func (k *kind) get(ctx context.Context, c *connectCall) (int, []byte, error) {
-	found, err := k.find(ctx, c, c.path[len(c.path)-1])
-	return http.StatusOK, k.answer(found), err
+// on serves a call for the record that the last path parameter names.
+func (k *kind) on(serve func(context.Context, *connectCall, listed) (int, []byte, error)) handler {
+	return func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		found, err := k.find(ctx, c, c.path[len(c.path)-1])
+		if err != nil {
+			return 0, nil, err
+		}
+		return serve(ctx, c, found)
+	}
 }
 
-func (k *kind) answer(found listed) []byte { return []byte(`{"` + k.one + `":` + found.record + "}") }
+func (k *kind) get(ctx context.Context, c *connectCall) (int, []byte, error) {
+	return k.answer(ctx, c, http.StatusOK, c.path[len(c.path)-1])
+}
 
-// written returns the response with a record that has just been written.
-func (k *kind) written(ctx context.Context, c *connectCall, status int, id any) (int, []byte, error) {
+// answer returns the response with a record.
+func (k *kind) answer(ctx context.Context, c *connectCall, status int, id any) (int, []byte, error) {
 	c.ifMatch = 0 // it had to match before
 	found, err := k.find(ctx, c, id)
-	return status, k.answer(found), err
+	return status, []byte(`{"` + k.one + `":` + found.record + "}"), err
 }
 
 // create serves a POST of a new record.
@@ -211,7 +218,7 @@ func (k *kind) create(ctx context.Context, c *connectCall) (int, []byte, error) 
 	if err != nil {
 		return 0, nil, err
 	}
-	return k.written(ctx, c, http.StatusCreated, id)
+	return k.answer(ctx, c, http.StatusCreated, id)
 }
 
 func insert(ctx context.Context, tx *sql.Tx, table string, v values) (id any, err error) {
@@ -228,11 +235,7 @@ func insert(ctx context.Context, tx *sql.Tx, table string, v values) (id any, er
 }
 
 // patch serves a change of some members.
-func (k *kind) patch(ctx context.Context, c *connectCall) (int, []byte, error) {
-	found, err := k.find(ctx, c, c.path[len(c.path)-1])
-	if err != nil {
-		return 0, nil, err
-	}
+func (k *kind) patch(ctx context.Context, c *connectCall, found listed) (int, []byte, error) {
 	var v values
 	if err := json.Unmarshal([]byte(found.record), &v); err != nil {
 		return 0, nil, fmt.Errorf("reading %s: %w", k.from, err)
@@ -244,12 +247,7 @@ func (k *kind) patch(ctx context.Context, c *connectCall) (int, []byte, error) {
 	return k.update(ctx, c, found.id, v)
 }
 
-// replace serves a PUT of a record.
-func (k *kind) replace(ctx context.Context, c *connectCall) (int, []byte, error) {
-	found, err := k.find(ctx, c, c.path[len(c.path)-1])
-	if err != nil {
-		return 0, nil, err
-	}
+func (k *kind) replace(ctx context.Context, c *connectCall, found listed) (int, []byte, error) {
 	return k.update(ctx, c, found.id, k.input.read(&c.problems, "", c.body, false))
 }
 
@@ -267,22 +265,13 @@ func (k *kind) update(ctx context.Context, c *connectCall, id any, v values) (in
 		append(args, c.business.id, id)...); err != nil {
 		return 0, nil, fmt.Errorf("updating %s: %w", k.table, err)
 	}
-	return k.written(ctx, c, http.StatusOK, id)
+	return k.answer(ctx, c, http.StatusOK, id)
 }
 
-// delete serves the deletion of a record.
-func (k *kind) delete(ctx context.Context, c *connectCall) (int, []byte, error) {
-	found, err := k.find(ctx, c, c.path[len(c.path)-1])
-	if err != nil {
-		return 0, nil, err
-	}
-	return k.remove(ctx, c, found.id)
-}
-
-func (k *kind) remove(ctx context.Context, c *connectCall, id any) (int, []byte, error) {
-	if _, err := c.tx.ExecContext(ctx, "DELETE FROM "+k.table+" WHERE business_id = ? AND id = ?", c.business.id, id); err != nil {
+func (k *kind) delete(ctx context.Context, c *connectCall, found listed) (int, []byte, error) {
+	if _, err := c.tx.ExecContext(ctx, "DELETE FROM "+k.table+" WHERE business_id = ? AND id = ?", c.business.id, found.id); err != nil {
 		return 0, nil, fmt.Errorf("deleting from %s: %w", k.table, err)
 	}
-	text, err := json.Marshal(id)
+	text, err := json.Marshal(found.id)
 	return http.StatusOK, fmt.Appendf(nil, `{"deleted":true,"id":%s}`, text), err
 }

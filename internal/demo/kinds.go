@@ -80,7 +80,7 @@ func businessRoutes() []route {
 	}
 	return []route{
 		{method: http.MethodGet, path: "business", serve: of(k.get)},
-		{method: http.MethodPatch, path: "business", owner: true, serve: of(k.patch)},
+		{method: http.MethodPatch, path: "business", owner: true, serve: of(k.on(k.patch))},
 	}
 }
 
@@ -117,16 +117,12 @@ func contactRoutes() []route {
 	}
 	return append(k.reading("contacts", "contact"),
 		route{method: http.MethodPost, path: "contacts", serve: k.create},
-		route{method: http.MethodPatch, path: "contacts/{id}", serve: k.patch},
-		route{method: http.MethodDelete, path: "contacts/{id}", owner: true, serve: k.deleteContact})
+		route{method: http.MethodPatch, path: "contacts/{id}", serve: k.on(k.patch)},
+		route{method: http.MethodDelete, path: "contacts/{id}", owner: true, serve: k.on(k.deleteContact)})
 }
 
 // deleteContact rejects the deletion of contacts that other records refer to.
-func (k *kind) deleteContact(ctx context.Context, c *connectCall) (int, []byte, error) {
-	found, err := k.find(ctx, c, c.path[0])
-	if err != nil {
-		return 0, nil, err
-	}
+func (k *kind) deleteContact(ctx context.Context, c *connectCall, found listed) (int, []byte, error) {
 	var reasons string
 	if err := c.tx.QueryRowContext(ctx, `SELECT concat_ws(', ',
 		(SELECT count(*) || ' jobs' FROM jobs WHERE contact_id = ?1 HAVING count(*) > 0),
@@ -140,7 +136,7 @@ func (k *kind) deleteContact(ctx context.Context, c *connectCall) (int, []byte, 
 		return 0, nil, conflict("The contact cannot be deleted while other records refer to it.",
 			"id", "has "+reasons, "set contact_status to inactive instead")
 	}
-	return k.remove(ctx, c, found.id)
+	return k.delete(ctx, c, found)
 }
 
 // receptionistRoutes serves what the receptionist knows: answers and services, which are replaced whole.
@@ -179,8 +175,8 @@ func (k *kind) replacing(name, one string) []route {
 	k.list, k.search, k.modified = oldestFirst(), true, "updated_at"
 	return append(k.reading(path, one),
 		route{method: http.MethodPost, path: path, serve: k.create},
-		route{method: http.MethodPut, path: path + "/{id}", serve: k.replace},
-		route{method: http.MethodDelete, path: path + "/{id}", owner: true, serve: k.delete})
+		route{method: http.MethodPut, path: path + "/{id}", serve: k.on(k.replace)},
+		route{method: http.MethodDelete, path: path + "/{id}", owner: true, serve: k.on(k.delete)})
 }
 
 // unique returns the check that no other record has the same text, whatever its case, and that there are not too many.

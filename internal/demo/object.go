@@ -41,17 +41,13 @@ func objectRoutes() []route {
 		{method: http.MethodGet, path: "objects/{type}", query: true, serve: ofType(objects.getList)},
 		{method: http.MethodPost, path: "objects/{type}", serve: ofType(objects.create)},
 		{method: http.MethodGet, path: "objects/{type}/{id}", serve: ofType(objects.get)},
-		{method: http.MethodPatch, path: "objects/{type}/{id}", serve: ofType(objects.merge)},
-		{method: http.MethodDelete, path: "objects/{type}/{id}", owner: true, serve: ofType(objects.delete)},
+		{method: http.MethodPatch, path: "objects/{type}/{id}", serve: ofType(objects.on(objects.merge))},
+		{method: http.MethodDelete, path: "objects/{type}/{id}", owner: true, serve: ofType(objects.on(objects.delete))},
 	}
 }
 
 // merge serves a JSON Merge Patch (RFC 7396) of an object's fields.
-func (k *kind) merge(ctx context.Context, c *connectCall) (int, []byte, error) {
-	found, err := k.find(ctx, c, c.path[1])
-	if err != nil {
-		return 0, nil, err
-	}
+func (k *kind) merge(ctx context.Context, c *connectCall, found listed) (int, []byte, error) {
 	v := k.input.read(&c.problems, "", c.body, false)
 	if v.text("fields") == "{}" {
 		c.problems.add("fields", "has nothing to change", "at least one field")

@@ -103,19 +103,13 @@ func (r *runner) work(ctx context.Context) {
 	}
 }
 
-// take reads the first run that meets a condition and changes it with set. It reads before it writes, so that an idle
-// runner does not write.
+// take finds the first run that meets a condition, and changes it with do.
 func (r *runner) take(ctx context.Context, condition string, args []any, do func(tx *sql.Tx, e *execution) error) (found bool, err error) {
-	const from = " FROM automation_runs WHERE "
-	if err := r.st.read(ctx, func(tx *sql.Tx) error {
-		return tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1"+from+condition+")", args...).Scan(&found)
-	}); err != nil || !found {
-		return false, err
-	}
 	e := &execution{runner: r}
 	err = r.st.write(ctx, func(tx *sql.Tx) error {
 		var steps string
-		if err := tx.QueryRowContext(ctx, "SELECT id, business_id, automation_id, status, progress, message, steps, input"+from+condition+
+		if err := tx.QueryRowContext(ctx, "SELECT id, business_id, automation_id, status, progress, message, steps, input"+
+			" FROM automation_runs WHERE "+condition+
 			" ORDER BY sequence LIMIT 1", args...).
 			Scan(&e.id, &e.businessID, &e.automationID, &e.status, &e.progress, &e.message, &steps, &e.input); err != nil {
 			return err
@@ -125,7 +119,7 @@ func (r *runner) take(ctx context.Context, condition string, args []any, do func
 		}
 		return do(tx, e)
 	})
-	if errors.Is(err, sql.ErrNoRows) { // another process was faster
+	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
 	return err == nil, err
