@@ -46,15 +46,8 @@ const (
 	issuer = "gatehouse-demo"
 )
 
-// command holds the flags.
-type command struct {
-	listen      string
-	redis       string
-	noRateLimit bool
-}
-
 func main() {
-	c := new(command)
+	v := &view{Issuer: issuer}
 	cmd := &cobra.Command{
 		Use:   "gatehouse-demo",
 		Short: "Runs a whole gateway with embedded stores and a demo data service",
@@ -68,25 +61,25 @@ interrupted. Nothing is kept.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return c.run(ctx, cmd.OutOrStdout())
+			return v.run(ctx, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.listen, "listen", "localhost:8080", "address to serve on")
-	f.StringVar(&c.redis, "redis", "", "URL of a real Redis for the rate limits (default: an embedded store)")
-	f.BoolVar(&c.noRateLimit, "no-rate-limit", false, "only report what the limits would refuse")
+	f.StringVar(&v.listen, "listen", "localhost:8080", "address to serve on")
+	f.StringVar(&v.Redis, "redis", "", "URL of a real Redis for the rate limits (default: an embedded store)")
+	f.BoolVar(&v.NoRateLimit, "no-rate-limit", false, "only report what the limits would refuse")
 	if cmd.Execute() != nil { // it has said why
 		os.Exit(1)
 	}
 }
 
 // run serves until ctx is done, and leaves nothing behind.
-func (c *command) run(ctx context.Context, out io.Writer) (err error) {
-	v := &view{Issuer: issuer, NoRateLimit: c.noRateLimit, Redis: c.redis}
-	if err := v.address(c.listen); err != nil {
-		return err
+func (v *view) run(ctx context.Context, out io.Writer) (err error) {
+	err = v.address()
+	if err == nil {
+		err = v.check(ctx)
 	}
-	if err := v.check(ctx); err != nil {
+	if err != nil {
 		return err
 	}
 	var closers []func() error
@@ -264,8 +257,9 @@ func issueKeys(ctx context.Context, name string, data *demo.Service) ([]*authsig
 	return keys, nil
 }
 
-// view is what the templates show.
+// view holds the flags, and what the templates show.
 type view struct {
+	listen                       string
 	Redis, Keys, Assertion, Data string // of the stores, files and services
 	Issuer                       string
 	Bind, Port                   string
@@ -295,10 +289,10 @@ func (v *view) fill(name string) ([]byte, error) {
 }
 
 // address sets what follows from the address to serve on.
-func (v *view) address(listen string) error {
-	host, port, err := net.SplitHostPort(listen)
+func (v *view) address() error {
+	host, port, err := net.SplitHostPort(v.listen)
 	if err != nil {
-		return fmt.Errorf("--listen: %q is not of the form host:port: %w", listen, err)
+		return fmt.Errorf("--listen: %q is not of the form host:port: %w", v.listen, err)
 	}
 	v.Port, v.Bind = port, host
 	switch {

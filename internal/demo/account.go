@@ -25,7 +25,7 @@ const (
 // Account is a person's account in a business of a new database.
 type Account struct {
 	ID         string `json:"id"` // UUID
-	BusinessID string `json:"-"`
+	BusinessID string `json:"business_id"`
 	Email      string `json:"email"`
 	Name       string `json:"name"`
 	Role       string `json:"role"` // RoleOwner or RoleMember
@@ -36,19 +36,18 @@ type Account struct {
 
 // account is a stored account.
 type account struct {
-	id, businessID, role, passwordHash string
-
-	enabled bool   // and so is its business: it may sign in
-	record  string // JSON
+	passwordHash string
+	enabled      bool   // and so is its business: it may sign in
+	record       string // JSON
 }
 
 // accountWhere returns the account with a value in a unique column, or an empty one if there is none.
 func accountWhere(ctx context.Context, tx *sql.Tx, column, value string) (a account, err error) {
-	err = tx.QueryRowContext(ctx, `SELECT a.id, b.id, role, password_hash, status = 'active' AND account_status = 'active',
+	err = tx.QueryRowContext(ctx, `SELECT password_hash, status = 'active' AND account_status = 'active',
 		json_object('id', a.id, 'email', a.email, 'name', a.name, 'role', role,
 			'business', json_object('id', b.id, 'name', b.name, 'slug', b.slug))
 		FROM accounts a JOIN businesses b ON b.id = a.business_id WHERE a.`+column+" = ?", value).
-		Scan(&a.id, &a.businessID, &a.role, &a.passwordHash, &a.enabled, &a.record)
+		Scan(&a.passwordHash, &a.enabled, &a.record)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return a, fmt.Errorf("reading an account: %w", err)
 	}

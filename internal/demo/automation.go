@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	_ "embed" // for the letters
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -46,8 +45,10 @@ func startRun(ctx context.Context, c *connectCall, automation string) (id any, e
 	}
 	var action, inputSchema string
 	var enabled bool
-	if err := c.tx.QueryRowContext(ctx, "SELECT action, enabled, input_schema FROM automations WHERE business_id = ? AND id = ?",
-		c.business.id, automation).Scan(&action, &enabled, &inputSchema); err != nil {
+	var other *string // run that has not finished
+	if err := c.tx.QueryRowContext(ctx, "SELECT action, enabled, input_schema, (SELECT id FROM automation_runs r WHERE r.business_id = a.business_id"+
+		" AND automation_id = a.id AND status IN ('queued', 'running')) FROM automations a WHERE business_id = ? AND id = ?",
+		c.business.id, automation).Scan(&action, &enabled, &inputSchema, &other); err != nil {
 		return nil, fmt.Errorf("reading an automation: %w", err)
 	}
 	if err := checkSchema(&c.problems, "input", inputSchema, in.text("input")); err != nil {
@@ -59,14 +60,8 @@ func startRun(ctx context.Context, c *connectCall, automation string) (id any, e
 	if !enabled {
 		return nil, conflict("The automation is switched off.", "id", "is not enabled", "automations with enabled: true")
 	}
-	var other string
-	err = c.tx.QueryRowContext(ctx, "SELECT id FROM automation_runs WHERE business_id = ? AND automation_id = ?"+
-		" AND status IN ('queued', 'running')", c.business.id, automation).Scan(&other)
-	switch {
-	case err == nil:
-		return nil, conflict("The automation is running already: wait for that run.", "id", "has a run that has not finished", other)
-	case !errors.Is(err, sql.ErrNoRows):
-		return nil, fmt.Errorf("looking for a run: %w", err)
+	if other != nil {
+		return nil, conflict("The automation is running already: wait for that run.", "id", "has a run that has not finished", *other)
 	}
 	steps, err := json.Marshal(plannedSteps(action))
 	if err != nil {

@@ -43,17 +43,12 @@ const (
 
 const connectPrefix = "/connect/v1/"
 
-// business is the business of a call.
-type business struct {
-	id, name, status, createdAt string
-}
-
 // connectCall is a request to /connect/v1 on behalf of an account.
 type connectCall struct {
 	tx       *sql.Tx
 	now      time.Time
-	business business
-	account  account
+	business struct{ id, name, createdAt string }
+	account  struct{ id, role string }
 	path     []string // what stands for the braces of the route's path, decoded
 	query    url.Values
 	body     []byte // one JSON object, where the route has a body
@@ -223,22 +218,18 @@ func invalidRequest(field, problem, allowed string) error {
 
 // identify loads the business and the account, which must belong to it.
 func (c *connectCall) identify(ctx context.Context, businessID, accountID string) error {
-	b := &c.business
-	err := c.tx.QueryRowContext(ctx, "SELECT id, name, account_status, created_at FROM businesses WHERE id = ?", businessID).
-		Scan(&b.id, &b.name, &b.status, &b.createdAt)
+	var active bool
+	err := c.tx.QueryRowContext(ctx, "SELECT b.id, b.name, b.created_at, account_status = 'active', coalesce(a.id, ''), coalesce(role, '')"+
+		" FROM businesses b LEFT JOIN accounts a ON a.business_id = b.id AND a.id = ? AND status = 'active' WHERE b.id = ?", accountID, businessID).
+		Scan(&c.business.id, &c.business.name, &c.business.createdAt, &active, &c.account.id, &c.account.role)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return errUnknownBusiness
 	case err != nil:
-		return fmt.Errorf("reading a business: %w", err)
-	case b.status != AccountActive:
+		return fmt.Errorf("reading a business and an account: %w", err)
+	case !active:
 		return newError(http.StatusForbidden, "ACCOUNT_INACTIVE", "The account of the business is not active.")
-	}
-	c.account, err = accountWhere(ctx, c.tx, "id", accountID)
-	if err != nil {
-		return err
-	}
-	if c.account.businessID != b.id || !c.account.enabled {
+	case c.account.id == "":
 		return newError(http.StatusForbidden, "UNKNOWN_ACCOUNT", "The business has no such account.")
 	}
 	return nil

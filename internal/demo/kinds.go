@@ -3,8 +3,6 @@ package demo
 import (
 	"cmp"
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -186,23 +184,17 @@ func unique(name, table string, most int) func(context.Context, *connectCall, an
 			return err
 		}
 		v["lookup_key"] = foldedKey(v.text(name))
-		var other string
-		err := c.tx.QueryRowContext(ctx, "SELECT id FROM "+table+" WHERE business_id = ? AND lookup_key = ? AND id IS NOT ?",
-			c.business.id, v["lookup_key"], id).Scan(&other)
-		switch {
-		case err == nil:
-			return conflict("There is one with the same "+name+" already.",
-				name, "is that of another one, whose id is "+other, "one that no other has; or change the other one")
-		case !errors.Is(err, sql.ErrNoRows):
-			return fmt.Errorf("looking for the same %s: %w", name, err)
-		case id != nil:
-			return nil
-		}
+		var other *string
 		var n int
-		if err := c.tx.QueryRowContext(ctx, "SELECT count(*) FROM "+table+" WHERE business_id = ?", c.business.id).Scan(&n); err != nil {
-			return fmt.Errorf("counting %s: %w", table, err)
+		if err := c.tx.QueryRowContext(ctx, "SELECT (SELECT id FROM "+table+" WHERE business_id = ?1 AND lookup_key = ?2 AND id IS NOT ?3),"+
+			" (SELECT count(*) FROM "+table+" WHERE business_id = ?1)", c.business.id, v["lookup_key"], id).Scan(&other, &n); err != nil {
+			return fmt.Errorf("looking for the same %s: %w", name, err)
 		}
-		if n >= most {
+		if other != nil {
+			return conflict("There is one with the same "+name+" already.",
+				name, "is that of another one, whose id is "+*other, "one that no other has; or change the other one")
+		}
+		if id == nil && n >= most {
 			return conflict("There is no room for another one.",
 				name, fmt.Sprintf("would be number %d", n+1), fmt.Sprintf("at most %d; delete or replace one", most))
 		}

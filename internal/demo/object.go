@@ -130,6 +130,10 @@ func (s *schemaProblems) add(e *jsonschema.ValidationError) {
 			return
 		}
 	}
+	var known map[string]*jsonschema.Schema
+	if len(e.InstanceLocation) == 0 {
+		known = s.root.Properties
+	}
 	field := s.at
 	for _, token := range e.InstanceLocation {
 		if _, err := strconv.Atoi(token); err == nil {
@@ -141,11 +145,11 @@ func (s *schemaProblems) add(e *jsonschema.ValidationError) {
 	switch k := e.ErrorKind.(type) {
 	case *schemakind.Required:
 		for _, name := range k.Missing {
-			s.p.add(field+"."+name, "is required", describe(s.properties(e)[name]))
+			s.p.add(field+"."+name, "is required", describe(known[name]))
 		}
 	case *schemakind.AdditionalProperties:
 		for _, name := range slices.Sorted(slices.Values(k.Properties)) {
-			s.p.add(field+"."+name, "is not known here", strings.Join(slices.Sorted(maps.Keys(s.properties(e))), ", "))
+			s.p.add(field+"."+name, "is not known here", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
 	case *schemakind.Type:
 		s.p.add(field, "is of the kind "+k.Got, strings.Join(k.Want, " or "))
@@ -170,22 +174,12 @@ func (s *schemaProblems) add(e *jsonschema.ValidationError) {
 	}
 }
 
-// properties are those that the schema of the whole value knows, if an error is about the whole value.
-func (s *schemaProblems) properties(e *jsonschema.ValidationError) map[string]*jsonschema.Schema {
-	if len(e.InstanceLocation) > 0 {
-		return nil
-	}
-	return s.root.Properties
-}
-
 // describe says what a schema allows.
 func describe(s *jsonschema.Schema) string {
 	switch {
-	case s == nil:
-		return ""
-	case s.Enum != nil:
+	case s != nil && s.Enum != nil:
 		return words(s.Enum.Values)
-	case s.Types != nil:
+	case s != nil && s.Types != nil:
 		return strings.Join(s.Types.ToStrings(), " or ")
 	}
 	return ""

@@ -25,7 +25,6 @@ CREATE TABLE contacts (
 		'date_modified', date_modified)) STORED,
 	CHECK ((phone_number IS NULL) = (country_code IS NULL))
 ) STRICT;
-
 CREATE INDEX contacts_newest ON contacts (business_id, date_created DESC, id DESC);
 CREATE INDEX contacts_by_status ON contacts (business_id, contact_status, date_created DESC, id DESC);
 CREATE INDEX contacts_by_type ON contacts (business_id, contact_type, date_created DESC, id DESC);
@@ -44,7 +43,6 @@ CREATE TABLE jobs (
 		'lead_source', lead_source, 'created_at', created_at, 'updated_at', updated_at)) STORED,
 	UNIQUE (business_id, job_number)
 ) STRICT;
-
 CREATE INDEX jobs_newest ON jobs (business_id, created_at DESC, id DESC);
 CREATE INDEX jobs_by_status ON jobs (business_id, work_status, created_at DESC, id DESC);
 
@@ -73,7 +71,6 @@ CREATE TABLE estimates (
 	CHECK ((discount_type IS NULL) = (discount_value IS NULL)), CHECK (deposit_required = (deposit_amount IS NOT NULL)),
 	CHECK (amount_paid BETWEEN 0 AND total_amount)
 ) STRICT;
-
 CREATE INDEX estimates_newest ON estimates (business_id, created_at DESC, id DESC);
 CREATE INDEX estimates_by_status ON estimates (business_id, status, created_at DESC, id DESC);
 CREATE INDEX estimates_by_payment ON estimates (business_id, payment_status, created_at DESC, id DESC);
@@ -99,7 +96,6 @@ CREATE TABLE invoices (
 	CHECK ((discount_type IS NULL) = (discount_value IS NULL)), CHECK (paid_amount BETWEEN 0 AND total_amount),
 	CHECK ((status = 'paid') = (paid_at IS NOT NULL))
 ) STRICT;
-
 CREATE INDEX invoices_newest ON invoices (business_id, created_at DESC, id DESC);
 CREATE INDEX invoices_by_status ON invoices (business_id, status, created_at DESC, id DESC);
 
@@ -115,7 +111,6 @@ CREATE TABLE offerings (
 		'dont_book_appointment', json(iif(dont_book_appointment, 'true', 'false')),
 		'appointment_duration', appointment_duration, 'created_at', created_at, 'updated_at', updated_at)) STORED
 ) STRICT;
-
 CREATE INDEX offerings_newest ON offerings (business_id, created_at DESC, id DESC);
 CREATE INDEX offerings_by_status ON offerings (business_id, status, created_at DESC, id DESC);
 
@@ -133,7 +128,6 @@ CREATE TABLE equipment (
 		'next_maintenance_date', next_maintenance_date, 'created_at', created_at, 'updated_at', updated_at)) STORED,
 	UNIQUE (business_id, equipment_number)
 ) STRICT;
-
 CREATE INDEX equipment_newest ON equipment (business_id, created_at DESC, id DESC);
 CREATE INDEX equipment_by_status ON equipment (business_id, status, created_at DESC, id DESC);
 CREATE INDEX equipment_by_category ON equipment (business_id, category, created_at DESC, id DESC);
@@ -153,7 +147,6 @@ CREATE TABLE events (
 		'image_url', image_url, 'media', json(media), 'published_at', published_at, 'created_at', created_at)) STORED,
 	CHECK (status <> 'published' OR published_at IS NOT NULL), CHECK (status <> 'draft' OR published_at IS NULL)
 ) STRICT;
-
 CREATE INDEX events_newest ON events (business_id, published_at DESC, created_at DESC, id DESC);
 CREATE INDEX events_by_status ON events (business_id, status, published_at DESC, created_at DESC, id DESC);
 
@@ -188,14 +181,12 @@ CREATE TABLE conversations (
 	summary TEXT,
 	messages TEXT NOT NULL CHECK (json_valid(messages)) -- [{id, at, from, text}]
 ) STRICT;
-
 CREATE INDEX conversations_newest ON conversations (business_id, started_at DESC, id DESC);
 
 CREATE TABLE calendars (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), name TEXT NOT NULL, owner_name TEXT,
 	time_zone TEXT NOT NULL
 ) STRICT;
-
 CREATE INDEX calendars_by_name ON calendars (business_id, name, id);
 
 CREATE TABLE appointments (
@@ -206,7 +197,6 @@ CREATE TABLE appointments (
 	booked_by TEXT NOT NULL CHECK (booked_by IN ('receptionist', 'staff', 'online')), created_at TEXT NOT NULL,
 	updated_at TEXT NOT NULL, CHECK (starts_at < ends_at)
 ) STRICT;
-
 CREATE INDEX appointments_earliest ON appointments (business_id, starts_at, id);
 
 CREATE TABLE receptionist_faqs (
@@ -215,7 +205,6 @@ CREATE TABLE receptionist_faqs (
 	version INTEGER NOT NULL DEFAULT 1, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
 	UNIQUE (business_id, lookup_key)
 ) STRICT;
-
 CREATE INDEX receptionist_faqs_oldest ON receptionist_faqs (business_id, created_at, id);
 
 CREATE TABLE receptionist_services (
@@ -225,7 +214,6 @@ CREATE TABLE receptionist_services (
 	version INTEGER NOT NULL DEFAULT 1, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
 	UNIQUE (business_id, lookup_key), CHECK (bookable = 0 OR duration_minutes IS NOT NULL)
 ) STRICT;
-
 CREATE INDEX receptionist_services_oldest ON receptionist_services (business_id, created_at, id);
 
 -- action names the code that does it.
@@ -248,7 +236,6 @@ CREATE TABLE automation_runs (
 	CHECK ((status IN ('succeeded', 'failed')) = (finished_at IS NOT NULL)),
 	CHECK ((status = 'failed') = (error IS NOT NULL))
 ) STRICT;
-
 CREATE INDEX automation_runs_of_automation ON automation_runs (business_id, automation_id, sequence);
 CREATE INDEX automation_runs_by_status ON automation_runs (status, sequence);
 CREATE UNIQUE INDEX automation_runs_one_at_a_time ON automation_runs (business_id, automation_id)
@@ -261,7 +248,6 @@ CREATE TABLE outbox (
 	contact_id INTEGER REFERENCES contacts (id) ON DELETE SET NULL, recipient TEXT NOT NULL, subject TEXT NOT NULL,
 	body TEXT NOT NULL, created_at TEXT NOT NULL, UNIQUE (run_id, subject_id)
 ) STRICT;
-
 CREATE INDEX outbox_of_subject ON outbox (business_id, kind, subject_id, created_at);
 
 CREATE TABLE object_types (
@@ -274,7 +260,6 @@ CREATE TABLE objects (
 	version INTEGER NOT NULL DEFAULT 1, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
 	FOREIGN KEY (business_id, type) REFERENCES object_types (business_id, name)
 ) STRICT;
-
 CREATE INDEX objects_newest ON objects (business_id, type, created_at DESC, id DESC);
 
 CREATE VIEW connect_businesses AS

@@ -29,23 +29,15 @@ var seedFiles embed.FS
 func seedFolders() []string { return []string{"fernhollow", "kestrelrow", "saltbush"} }
 
 // Businesses returns the businesses that a new database is filled with: two active ones, then an inactive one.
-func Businesses() []Business {
-	var all []Business
-	for _, folder := range seedFolders() {
-		all = append(all, decodeSeed[Business](folder, "businesses")...)
-	}
-	return all
-}
+func Businesses() []Business { return fromAll[Business]("businesses") }
 
 // Accounts returns the accounts that a new database is filled with: an owner and a member for each business, in the
 // order of Businesses.
-func Accounts() []Account {
-	var all []Account
-	for i, b := range Businesses() {
-		for _, a := range decodeSeed[Account](seedFolders()[i], "accounts") {
-			a.BusinessID = b.ID
-			all = append(all, a)
-		}
+func Accounts() []Account { return fromAll[Account]("accounts") }
+
+func fromAll[T any](table string) (all []T) {
+	for _, folder := range seedFolders() {
+		all = append(all, decodeSeed[T](folder, table)...)
 	}
 	return all
 }
