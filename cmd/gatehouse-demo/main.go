@@ -39,11 +39,8 @@ import (
 )
 
 const (
-	// pace is how long the automations take for each item, so that an assistant sees them progress.
-	pace = 300 * time.Millisecond
-
-	// issuer is who signs the hop assertions.
-	issuer = "gatehouse-demo"
+	pace   = 300 * time.Millisecond // how long the automations take for each item, so that an assistant sees them progress
+	issuer = "gatehouse-demo"       // who signs the hop assertions
 )
 
 func main() {
@@ -75,11 +72,7 @@ interrupted. Nothing is kept.`,
 
 // run serves until ctx is done, and leaves nothing behind.
 func (v *view) run(ctx context.Context, out io.Writer) (err error) {
-	err = v.address()
-	if err == nil {
-		err = v.check(ctx)
-	}
-	if err != nil {
+	if err := v.setAddress(ctx); err != nil {
 		return err
 	}
 	var closers []func() error
@@ -288,8 +281,8 @@ func (v *view) fill(name string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// address sets what follows from the address to serve on.
-func (v *view) address() error {
+// setAddress sets what follows from the address to serve on, and checks that it can be used.
+func (v *view) setAddress(ctx context.Context) error {
 	host, port, err := net.SplitHostPort(v.listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %q is not of the form host:port: %w", v.listen, err)
@@ -312,7 +305,7 @@ func (v *view) address() error {
 	if host == "localhost" || ip.IsLoopback() {
 		v.Origin = "http://" + strings.TrimSuffix(net.JoinHostPort(host, port), ":80")
 	}
-	return nil
+	return v.check(ctx)
 }
 
 // loopbacks are the addresses that localhost stands for on this machine.

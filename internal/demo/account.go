@@ -54,15 +54,12 @@ func accountWhere(ctx context.Context, tx *sql.Tx, column, value string) (a acco
 	return a, nil
 }
 
-// maxPassword is the maximum length of a password in bytes.
-const maxPassword = 1024
-
 // accountRoutes serves the calls of the sign-in page.
 func accountRoutes(s *Service) []route {
 	password := one("", "a text of 1 to 1024 bytes", "is not a password that can be", func(v jsontext.Value) (any, bool) {
-		return unquote(v), v.Kind() == '"' && unquote(v) != "" && len(unquote(v)) <= maxPassword
+		return unquote(v), v.Kind() == '"' && unquote(v) != "" && len(unquote(v)) <= 1024
 	})
-	input := schema{{name: "email", form: line(maxHeaderText), need: required}, {name: "password", form: password, need: required}}
+	input := schema{{name: "email", form: line(maxHeaderText), required: true}, {name: "password", form: password, required: true}}
 	find := func(ctx context.Context, column, value string) (a account, err error) {
 		err = s.store.read(ctx, func(tx *sql.Tx) error {
 			a, err = accountWhere(ctx, tx, column, value)

@@ -161,8 +161,6 @@ type mailed struct {
 	Messages       []values `json:"messages"` // the first hundred
 }
 
-const maxLetters = 100
-
 //go:embed letters.tmpl
 var letters string
 
@@ -238,7 +236,7 @@ func (m *mailing) run(ctx context.Context, e *execution) error {
 func (r *mailed) add(to *candidate, subject string, sum int64) {
 	r.Written++
 	r.Amount = amount(sum)
-	if len(r.Messages) == maxLetters {
+	if len(r.Messages) == 100 {
 		return
 	}
 	message := values{

@@ -13,6 +13,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,29 +26,24 @@ import (
 const (
 	HeaderAccountID      = "X-Account-Id"
 	HeaderIdempotencyKey = "Idempotency-Key"
-
-	// HeaderReplayed marks a stored response to a repeated request.
-	HeaderReplayed = "Idempotency-Replayed"
+	HeaderReplayed       = "Idempotency-Replayed" // marks a stored response to a repeated request
+	NoBusiness           = "-"                    // the X-Business-Id of calls that belong to no business yet
 )
 
-// NoBusiness is the X-Business-Id of calls that belong to no business yet.
-const NoBusiness = "-"
-
-// The limits of /connect/v1.
+// The limits of /connect/v1, and its path.
 const (
 	maxConnectBody  = 64 << 10
 	maxDepth        = 32
 	idempotencyLife = 24 * time.Hour
 	maxHeaderText   = 255
+	connectPrefix   = "/connect/v1/"
 )
-
-const connectPrefix = "/connect/v1/"
 
 // connectCall is a request to /connect/v1 on behalf of an account.
 type connectCall struct {
 	tx       *sql.Tx
 	now      time.Time
-	business struct{ id, name, createdAt string }
+	business struct{ id string }
 	account  struct{ id, role string }
 	path     []string // what stands for the braces of the route's path, decoded
 	query    url.Values
@@ -75,6 +71,7 @@ type route struct {
 	nobody bool   // belongs to no business yet: serve gets no transaction
 	serve  handler
 	after  func() // called when what it wrote is kept
+	match  *regexp.Regexp
 }
 
 func (rt *route) writes() bool  { return rt.method != http.MethodGet }
@@ -87,10 +84,15 @@ type connectAPI struct {
 }
 
 func newConnectAPI(s *Service) *connectAPI {
-	return &connectAPI{service: s, routes: slices.Concat(
+	a := &connectAPI{service: s, routes: slices.Concat(
 		accountRoutes(s), businessRoutes(), documentRoutes(), contactRoutes(), recordRoutes(), receptionistRoutes(),
 		automationRoutes(s.runner.wakeUp), objectRoutes(),
 	)}
+	parameter := regexp.MustCompile(`\{[a-z]+\}`)
+	for i := range a.routes {
+		a.routes[i].match = regexp.MustCompile("^" + parameter.ReplaceAllString(a.routes[i].path, "([^/]+)") + "$")
+	}
+	return a
 }
 
 // answer serves a call in a transaction. A write is executed once per idempotency key, and its response is stored in the
@@ -160,46 +162,30 @@ func (a *connectAPI) answer(out http.Header, r *http.Request) (status int, body 
 
 // find returns the route of a request, or one with the same path and the error, and stores the path's parameters in c.
 func (a *connectAPI) find(r *http.Request, c *connectCall) (found *route, err error) {
-	segments := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), connectPrefix), "/")
-	for i, s := range segments {
-		if segments[i], err = url.PathUnescape(s); err != nil {
-			return nil, newError(http.StatusNotFound, "NOT_FOUND", "There is nothing at this path.")
-		}
-	}
 	var allowed []string
 	for i := range a.routes {
 		rt := &a.routes[i]
-		values, ok := matchPath(rt.path, segments)
-		if !ok {
+		values := rt.match.FindStringSubmatch(strings.TrimPrefix(r.URL.EscapedPath(), connectPrefix))
+		if values == nil {
 			continue
 		}
-		if found = rt; rt.method == r.Method {
-			c.path = values
-			return rt, nil
+		if found = rt; rt.method != r.Method {
+			allowed = append(allowed, rt.method)
+			continue
 		}
-		allowed = append(allowed, rt.method)
+		for _, v := range values[1:] {
+			v, err := url.PathUnescape(v)
+			if err != nil {
+				return nil, newError(http.StatusNotFound, "NOT_FOUND", "There is nothing at this path.")
+			}
+			c.path = append(c.path, v)
+		}
+		return rt, nil
 	}
 	if found == nil {
 		return nil, newError(http.StatusNotFound, "NOT_FOUND", "There is nothing at this path.")
 	}
 	return found, notAllowed(allowed...)
-}
-
-// matchPath matches segments against a path such as "contacts/{id}" and returns the parameters.
-func matchPath(path string, segments []string) (values []string, ok bool) {
-	parts := strings.Split(path, "/")
-	if len(parts) != len(segments) {
-		return nil, false
-	}
-	for i, part := range parts {
-		switch {
-		case part[0] == '{' && segments[i] != "":
-			values = append(values, segments[i])
-		case part != segments[i]:
-			return nil, false
-		}
-	}
-	return values, true
 }
 
 // headerText returns a header that must be present once and be visible ASCII.
@@ -219,9 +205,9 @@ func invalidRequest(field, problem, allowed string) error {
 // identify loads the business and the account, which must belong to it.
 func (c *connectCall) identify(ctx context.Context, businessID, accountID string) error {
 	var active bool
-	err := c.tx.QueryRowContext(ctx, "SELECT b.id, b.name, b.created_at, account_status = 'active', coalesce(a.id, ''), coalesce(role, '')"+
+	err := c.tx.QueryRowContext(ctx, "SELECT b.id, account_status = 'active', coalesce(a.id, ''), coalesce(role, '')"+
 		" FROM businesses b LEFT JOIN accounts a ON a.business_id = b.id AND a.id = ? AND status = 'active' WHERE b.id = ?", accountID, businessID).
-		Scan(&c.business.id, &c.business.name, &c.business.createdAt, &active, &c.account.id, &c.account.role)
+		Scan(&c.business.id, &active, &c.account.id, &c.account.role)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return errUnknownBusiness

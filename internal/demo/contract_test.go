@@ -44,7 +44,7 @@ func contractFields(t *testing.T) map[string]map[string]string {
 	for _, block := range strings.Split(string(text), "\n\n")[1:] {
 		name, fields, _ := strings.Cut(strings.TrimSpace(block), "\n")
 		all[name] = map[string]string{}
-		for _, field := range strings.Split(strings.ReplaceAll(fields, "\n", ", "), ", ") {
+		for field := range strings.SplitSeq(strings.ReplaceAll(fields, "\n", ", "), ", ") {
 			member, kind, _ := strings.Cut(field, " ")
 			all[name][member] = kind
 		}

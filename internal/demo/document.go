@@ -3,8 +3,6 @@ package demo
 import (
 	"cmp"
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -16,12 +14,7 @@ import (
 	"github.com/google/uuid"
 )
 
-const (
-	maxSpansOfADay  = 6
-	maxServiceAreas = 100
-	maxRadiusKM     = 500
-	maxRules        = 50
-)
+const maxSpansOfADay = 6
 
 // document is what is read and written as a whole: opening hours, service areas, the receptionist.
 type document struct {
@@ -33,11 +26,11 @@ type document struct {
 // documentRoutes serves the documents. A change replaces one member of one.
 func documentRoutes() []route {
 	personality := schema{
-		{name: "name", form: line(60), need: required},
+		{name: "name", form: line(60), required: true},
 		{name: "tone", form: word("friendly", "professional", "formal", "warm", "playful")},
-		{name: "greeting", form: line(500), need: required},
-		{name: "language", form: languageTag(), need: required},
-		{name: "instructions", form: lines(4000), need: nullable},
+		{name: "greeting", form: line(500), required: true},
+		{name: "language", form: languageTag(), required: true},
+		{name: "instructions", form: lines(4000), nullable: true},
 	}
 	return []route{
 		{method: http.MethodGet, path: "business/hours", serve: getDocument("hours")},
@@ -63,22 +56,14 @@ func documentRoutes() []route {
 // readDocument returns a document of the business if it has the version that If-Match asks for. One that was never
 // written has its defaults and version 0.
 func readDocument(ctx context.Context, c *connectCall, name string) (d document, err error) {
-	err = c.tx.QueryRowContext(ctx, "SELECT content, version, updated_at FROM documents WHERE business_id = ? AND name = ?",
-		c.business.id, name).Scan(&d.content, &d.version, &d.updatedAt)
-	switch {
-	case err == nil:
-		return d, c.matches(d.version)
-	case !errors.Is(err, sql.ErrNoRows):
+	if err := c.tx.QueryRowContext(ctx, `SELECT coalesce(content, CASE ?2 WHEN 'hours' THEN '{"hours":[]}' WHEN 'service-areas' THEN '{"service_areas":[]}'
+		ELSE json_object('personality', json_object('name', 'Receptionist', 'tone', 'friendly', 'greeting', b.name || ', how can I help?',
+			'language', 'en', 'instructions', NULL), 'rules', json('[]')) END), coalesce(d.version, 0), coalesce(d.updated_at, b.created_at)
+		FROM businesses b LEFT JOIN documents d ON d.business_id = b.id AND d.name = ?2 WHERE b.id = ?1`, c.business.id, name).
+		Scan(&d.content, &d.version, &d.updatedAt); err != nil {
 		return d, fmt.Errorf("reading the document %s: %w", name, err)
 	}
-	greeting, err := json.Marshal(c.business.name + ", how can I help?")
-	d.updatedAt = c.business.createdAt
-	d.content = map[string]string{
-		"hours": `{"hours":[]}`, "service-areas": `{"service_areas":[]}`,
-		"receptionist": `{"personality":{"name":"Receptionist","tone":"friendly","greeting":` + string(greeting) +
-			`,"language":"en","instructions":null},"rules":[]}`,
-	}[name]
-	return d, errors.Join(err, c.matches(0))
+	return d, c.matches(d.version)
 }
 
 // answerDocument returns the members of a document behind what it is.
@@ -127,7 +112,7 @@ func changeDocument(name, member string, read func(c *connectCall, present jsont
 
 // readItems reads a body that is a list of objects, and returns them as they are stored.
 func readItems(c *connectCall, name string, most int, item schema, check func(p *problems, path string, v values)) []values {
-	body := schema{{name: name, form: listOf(most, item, check), need: required}}
+	body := schema{{name: name, form: listOf(most, item, check), required: true}}
 	items, _ := body.read(&c.problems, "", c.body, false)[name].([]values)
 	return items
 }
@@ -136,9 +121,9 @@ func readHours(c *connectCall, _ jsontext.Value) ([]byte, error) {
 	days := []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 	closing := pattern(`([01]\d|2[0-3]):[0-5]\d|24:00`, "HH:MM, after open, up to 24:00")
 	span := schema{
-		{name: "day", form: word(days...), need: required},
-		{name: "open", form: pattern(`([01]\d|2[0-3]):[0-5]\d`, "HH:MM from 00:00 to 23:59"), need: required},
-		{name: "close", form: closing, need: required},
+		{name: "day", form: word(days...), required: true},
+		{name: "open", form: pattern(`([01]\d|2[0-3]):[0-5]\d`, "HH:MM from 00:00 to 23:59"), required: true},
+		{name: "close", form: closing, required: true},
 	}
 	spans := readItems(c, "hours", len(days)*maxSpansOfADay, span, func(p *problems, path string, v values) {
 		if end := v.text("close"); end != "" && v.text("open") >= end {
@@ -168,12 +153,12 @@ func readHours(c *connectCall, _ jsontext.Value) ([]byte, error) {
 
 func readServiceAreas(c *connectCall, _ jsontext.Value) ([]byte, error) {
 	area := schema{
-		{name: "name", form: line(120), need: required},
-		{name: "kind", form: word("city", "postal_code", "region"), need: required},
-		{name: "radius_km", form: positive(maxRadiusKM), need: nullable},
+		{name: "name", form: line(120), required: true},
+		{name: "kind", form: word("city", "postal_code", "region"), required: true},
+		{name: "radius_km", form: positive(500), nullable: true},
 	}
 	taken := map[[2]string]bool{}
-	areas := readItems(c, "service_areas", maxServiceAreas, area, func(p *problems, path string, v values) {
+	areas := readItems(c, "service_areas", 100, area, func(p *problems, path string, v values) {
 		if v["kind"] == "region" && v["radius_km"] != nil {
 			p.add(path+"radius_km", "is not for a region", "null, or absent, for a region")
 		}
@@ -197,12 +182,12 @@ func readRules(c *connectCall, present jsontext.Value) ([]byte, error) {
 		free[v.text("id")] = true
 	}
 	rule := schema{
-		{name: "id", form: line(100), need: nullable},
-		{name: "when", form: line(500), need: required},
-		{name: "then", form: line(500), need: required},
+		{name: "id", form: line(100), nullable: true},
+		{name: "when", form: line(500), required: true},
+		{name: "then", form: line(500), required: true},
 		{name: "enabled", form: flag(), initial: true},
 	}
-	rules := readItems(c, "rules", maxRules, rule, func(p *problems, path string, v values) {
+	rules := readItems(c, "rules", 50, rule, func(p *problems, path string, v values) {
 		id := v.text("id")
 		if id == "" {
 			v["id"] = uuid.NewString()

@@ -20,14 +20,6 @@ import (
 // HeaderBusinessID names the business. The gateway sets it after it has authenticated the caller.
 const HeaderBusinessID = "X-Business-Id"
 
-// The contract's limits.
-const (
-	defaultPerPage = 25
-	maxPerPage     = 100
-	defaultCount   = 10
-	maxCount       = 100
-)
-
 // resource is a list of the public API. Its parameters filter by the columns of the same index.
 type resource struct {
 	list
@@ -72,6 +64,7 @@ func (s *Service) Handler() http.Handler {
 // answer serves the public API and the health check.
 func (s *Service) answer(r *http.Request, lists map[string]*resource) ([]byte, error) {
 	const health, business = "/healthz", "/api/v1/business"
+	ctx := r.Context()
 	path, l := r.URL.Path, lists[r.URL.Path]
 	if l == nil && path != health && path != business {
 		return nil, newError(http.StatusNotFound, "NOT_FOUND", "There is nothing at this path.")
@@ -82,7 +75,7 @@ func (s *Service) answer(r *http.Request, lists map[string]*resource) ([]byte, e
 		return nil, e
 	}
 	if path == health {
-		return []byte(`{"status":"ok"}`), s.store.use(func() error { return s.store.readers.PingContext(r.Context()) })
+		return []byte(`{"status":"ok"}`), s.store.use(func() error { return s.store.readers.PingContext(ctx) })
 	}
 	if err := s.admit(r); err != nil {
 		return nil, err
@@ -96,11 +89,11 @@ func (s *Service) answer(r *http.Request, lists map[string]*resource) ([]byte, e
 		return nil, newError(http.StatusBadRequest, "INVALID_PARAMETER", "The query string cannot be read.")
 	}
 	var body []byte
-	err = s.store.read(r.Context(), func(tx *sql.Tx) error {
+	err = s.store.read(ctx, func(tx *sql.Tx) error {
 		if path == business {
-			body, err = answerBusiness(r.Context(), tx, ids[0])
+			body, err = answerBusiness(ctx, tx, ids[0])
 		} else {
-			body, err = l.answerList(r.Context(), tx, ids[0], query(values))
+			body, err = l.answerList(ctx, tx, ids[0], query(values))
 		}
 		return err
 	})
@@ -121,10 +114,10 @@ func answerBusiness(ctx context.Context, tx *sql.Tx, id string) ([]byte, error) 
 func (l *resource) answerList(ctx context.Context, tx *sql.Tx, businessID string, q query) ([]byte, error) {
 	isEvents := l.name == "events"
 	number, err := q.integer("page", 1, 1, math.MaxInt64)
-	size, sizeErr := q.integer("per_page", defaultPerPage, 1, maxPerPage)
+	size, sizeErr := q.integer("per_page", 25, 1, 100)
 	if isEvents {
 		number, err = 1, nil
-		size, sizeErr = q.integer("count", defaultCount, 1, maxCount)
+		size, sizeErr = q.integer("count", 10, 1, 100)
 	}
 	if err := cmp.Or(err, sizeErr); err != nil {
 		return nil, err
@@ -262,5 +255,5 @@ func (s *Service) respond(w http.ResponseWriter, r *http.Request, status int, bo
 	out.Set("Content-Type", "application/json")
 	out.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // fails only if the client is gone
+	_, _ = w.Write(body) //nolint:gosec // JSON; fails only if the client is gone
 }

@@ -87,22 +87,14 @@ func (v values) text(name string) string {
 	return s
 }
 
-// field describes a member of an input.
+// field describes a member of an input. One that is not required may be missing.
 type field struct {
 	name string
 	form
-	need    need
-	initial any // its value if it is missing
+	required bool
+	nullable bool
+	initial  any // its value if it is missing
 }
-
-// need says whether a member may be missing or null.
-type need int
-
-const (
-	optional need = iota
-	required
-	nullable // may also be missing
-)
 
 // form is what a value has to be.
 type form struct {
@@ -118,7 +110,7 @@ func (m *field) check(v jsontext.Value) (value any, problem string) {
 	switch {
 	case m.kind == "":
 		return m.parse(v)
-	case v.Kind() == 'n' && m.need == nullable:
+	case v.Kind() == 'n' && m.nullable:
 		return nil, ""
 	case v.Kind() == 'n':
 		return nil, "must not be null"
@@ -147,7 +139,7 @@ func (s schema) read(p *problems, path string, object jsontext.Value, partial bo
 		switch {
 		case !ok && partial:
 			continue
-		case !ok && m.need == required:
+		case !ok && m.required:
 			p.add(path+m.name, "is required", m.allowed)
 			continue
 		case !ok:
@@ -192,7 +184,7 @@ func text(most int, lines bool, allowed string, valid func(string) bool) form {
 			return nil, fmt.Sprintf("is %d characters long", n)
 		case strings.ContainsFunc(s, control):
 			return nil, "has control characters or line breaks that are not allowed"
-		case !valid(s):
+		case valid != nil && !valid(s):
 			return nil, "is not of the right form"
 		}
 		return s, ""
@@ -210,14 +202,12 @@ func quote(s string) jsontext.Value {
 	return b
 }
 
-func anyText(string) bool { return true }
-
 func line(n int) form {
-	return text(n, false, fmt.Sprintf("1 to %d characters on one line", n), anyText)
+	return text(n, false, fmt.Sprintf("1 to %d characters on one line", n), nil)
 }
 
 func lines(n int) form {
-	return text(n, true, fmt.Sprintf("1 to %d characters, several lines", n), anyText)
+	return text(n, true, fmt.Sprintf("1 to %d characters, several lines", n), nil)
 }
 
 func email() form {

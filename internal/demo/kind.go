@@ -37,8 +37,7 @@ type kind struct {
 	search  bool   // the list's view has a column search
 	filters []filter
 
-	// Of what can be written:
-	table    string
+	table    string // that is written, if it can be
 	input    schema
 	check    func(context.Context, *connectCall, any, values) error // of what is stored under an ID, nil for a new record
 	numbered bool                                                   // the database gives the IDs
@@ -88,18 +87,13 @@ func belonging(name, table string, numbered bool) filter {
 			return nil
 		}
 		w.and(name+" = ?", id)
-		found, err := c.exists(ctx, table+" WHERE business_id = ? AND id = ?", c.business.id, id)
+		var found bool
+		err := c.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+table+" WHERE business_id = ? AND id = ?)", c.business.id, id).Scan(&found)
 		if err == nil && !found {
 			q.p.add(name, "is none of the business's "+table, "an id of the "+table+"' list")
 		}
 		return err
 	}
-}
-
-// exists reports whether a query finds something.
-func (c *connectCall) exists(ctx context.Context, from string, args ...any) (found bool, err error) {
-	err = c.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+from+")", args...).Scan(&found)
-	return found, err
 }
 
 // cursor is the position after a part of a list.

@@ -9,11 +9,6 @@ import (
 	"strings"
 )
 
-const (
-	maxFAQs     = 200
-	maxServices = 200
-)
-
 // onlyMembers is the check of a kind whose members are valid each for itself.
 func onlyMembers(_ context.Context, c *connectCall, _ any, _ values) error { return c.problems.err() }
 
@@ -29,7 +24,6 @@ func (k *kind) reading(path, one string) []route {
 }
 
 func byName() list      { return list{order: []string{"name", "id"}} }
-func oldestFirst() list { return list{order: []string{"created_at", "id"}} }
 func newestFirst() list { return list{order: []string{"created_at", "id"}, newest: true} }
 
 // recordRoutes serves the records that can only be read.
@@ -63,11 +57,11 @@ func businessRoutes() []route {
 	k := &kind{
 		list: list{from: "connect_businesses"}, one: "business", what: "business", table: "businesses", modified: "updated_at", check: onlyMembers,
 		input: schema{
-			{name: "name", form: line(120), need: required},
-			{name: "email", form: email(), need: nullable},
-			{name: "phone", form: pattern(`\+[1-9]\d{6,14}`, "E.164: + and 7 to 15 digits"), need: nullable},
-			{name: "website_url", form: webAddress(), need: nullable},
-			{name: "time_zone", form: timeZone(), need: required},
+			{name: "name", form: line(120), required: true},
+			{name: "email", form: email(), nullable: true},
+			{name: "phone", form: pattern(`\+[1-9]\d{6,14}`, "E.164: + and 7 to 15 digits"), nullable: true},
+			{name: "website_url", form: webAddress(), nullable: true},
+			{name: "time_zone", form: timeZone(), required: true},
 		},
 	}
 	of := func(serve handler) handler {
@@ -91,14 +85,14 @@ func contactRoutes() []route {
 		filters: []filter{oneOf("status", "contact_status", statuses...), oneOf("type", "contact_type", types...)},
 		table:   "contacts", numbered: true, modified: "date_modified",
 		input: schema{
-			{name: "first_name", form: line(80), need: required},
-			{name: "last_name", form: line(80), need: nullable},
-			{name: "email", form: email(), need: nullable},
-			{name: "phone_number", form: digits, need: nullable},
-			{name: "country_code", form: code, need: nullable},
+			{name: "first_name", form: line(80), required: true},
+			{name: "last_name", form: line(80), nullable: true},
+			{name: "email", form: email(), nullable: true},
+			{name: "phone_number", form: digits, nullable: true},
+			{name: "country_code", form: code, nullable: true},
 			{name: "contact_type", form: word(types...), initial: "lead"},
 			{name: "contact_status", form: word(statuses...), initial: "active"},
-			{name: "notes", form: lines(4000), need: nullable},
+			{name: "notes", form: lines(4000), nullable: true},
 		},
 		check: func(_ context.Context, c *connectCall, _ any, v values) error {
 			if err := c.problems.err(); err != nil {
@@ -140,21 +134,21 @@ func (k *kind) deleteContact(ctx context.Context, c *connectCall, found listed) 
 // receptionistRoutes serves what the receptionist knows: answers and services, which are replaced whole.
 func receptionistRoutes() []route {
 	faqs := &kind{
-		what: "question", table: "receptionist_faqs", check: unique("question", "receptionist_faqs", maxFAQs),
+		what: "question", table: "receptionist_faqs", check: unique("question", "receptionist_faqs", 200),
 		input: schema{
-			{name: "question", form: line(300), need: required},
-			{name: "answer", form: lines(2000), need: required},
+			{name: "question", form: line(300), required: true},
+			{name: "answer", form: lines(2000), required: true},
 			{name: "enabled", form: flag(), initial: true},
 		},
 	}
-	noTwin := unique("name", "receptionist_services", maxServices)
+	noTwin := unique("name", "receptionist_services", 200)
 	services := &kind{
 		table: "receptionist_services",
 		input: schema{
-			{name: "name", form: line(120), need: required},
-			{name: "description", form: lines(2000), need: nullable},
-			{name: "duration_minutes", form: integer(5, 1440), need: nullable},
-			{name: "price", form: money(), need: nullable},
+			{name: "name", form: line(120), required: true},
+			{name: "description", form: lines(2000), nullable: true},
+			{name: "duration_minutes", form: integer(5, 1440), nullable: true},
+			{name: "price", form: money(), nullable: true},
 			{name: "bookable", form: flag(), initial: false},
 		},
 		check: func(ctx context.Context, c *connectCall, id any, v values) error {
@@ -170,7 +164,7 @@ func receptionistRoutes() []route {
 // replacing completes a kind whose records are replaced whole, and returns all its routes.
 func (k *kind) replacing(name, one string) []route {
 	path := "receptionist/" + name
-	k.list, k.search, k.modified = oldestFirst(), true, "updated_at"
+	k.list, k.search, k.modified = list{order: []string{"created_at", "id"}}, true, "updated_at"
 	return append(k.reading(path, one),
 		route{method: http.MethodPost, path: path, serve: k.create},
 		route{method: http.MethodPut, path: path + "/{id}", serve: k.on(k.replace)},

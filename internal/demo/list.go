@@ -16,23 +16,13 @@ type list struct {
 	newest bool     // descending
 }
 
-func (l *list) orderBy() string {
-	direction := ""
-	if l.newest {
-		direction = " DESC"
-	}
-	return " ORDER BY " + strings.Join(l.order, direction+", ") + direction
-}
-
 // where is the condition of a query. It always has the business.
 type where struct {
 	conditions []string
 	args       []any
 }
 
-func ofBusiness(id string) *where {
-	return &where{[]string{"business_id = ?"}, []any{id}}
-}
+func ofBusiness(id string) *where { return &where{[]string{"business_id = ?"}, []any{id}} }
 
 func (w *where) and(condition string, args ...any) *where {
 	w.conditions = append(w.conditions, condition)
@@ -50,8 +40,13 @@ type listed struct {
 
 // read returns the records that meet a condition, at most limit after the first offset.
 func (l *list) read(ctx context.Context, tx *sql.Tx, w *where, limit, offset int64) (_ []listed, err error) {
+	direction := ""
+	if l.newest {
+		direction = " DESC"
+	}
 	return rowsOf(ctx, tx, func(r *listed) []any { return []any{&r.record, &r.key, &r.id} },
-		"SELECT "+l.record+", "+l.order[0]+", "+l.order[len(l.order)-1]+" FROM "+l.from+w.String()+l.orderBy()+" LIMIT ? OFFSET ?",
+		"SELECT "+l.record+", "+l.order[0]+", "+l.order[len(l.order)-1]+" FROM "+l.from+w.String()+
+			" ORDER BY "+strings.Join(l.order, direction+", ")+direction+" LIMIT ? OFFSET ?",
 		append(w.args, limit, offset)...)
 }
 
@@ -75,14 +70,14 @@ func rowsOf[T any](ctx context.Context, tx *sql.Tx, dest func(*T) []any, query s
 // page is read with the number of all records that meet the condition. It fails for a business that does not exist.
 func (l *list) page(ctx context.Context, tx *sql.Tx, businessID string, w *where, limit, offset int64) (records []listed, total int64, err error) {
 	var known bool
-	if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM businesses WHERE id = ?), (SELECT count(*) FROM "+l.from+w.String()+")",
-		append([]any{businessID}, w.args...)...).Scan(&known, &total); err != nil {
+	err = tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM businesses WHERE id = ?), (SELECT count(*) FROM "+l.from+w.String()+")",
+		append([]any{businessID}, w.args...)...).Scan(&known, &total)
+	switch {
+	case err != nil:
 		return nil, 0, fmt.Errorf("counting %s: %w", l.from, err)
-	}
-	if !known {
+	case !known:
 		return nil, 0, errUnknownBusiness
-	}
-	if offset >= total {
+	case offset >= total:
 		return nil, total, nil
 	}
 	records, err = l.read(ctx, tx, w, limit, offset)

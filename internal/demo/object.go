@@ -23,7 +23,7 @@ func objectRoutes() []route {
 	typeRoutes := types.reading("object-types", "object_type")
 	objects := &kind{
 		list: newestFirst(), what: "object", within: "type", search: true, table: "objects", modified: "updated_at", check: checkObject,
-		input: schema{{name: "fields", form: object(), need: required}},
+		input: schema{{name: "fields", form: object(), required: true}},
 	}
 	objects.reading("objects", "object")
 	// ofType serves a call if the business has the type that the path names first.
@@ -134,14 +134,15 @@ func (s *schemaProblems) add(e *jsonschema.ValidationError) {
 	if len(e.InstanceLocation) == 0 {
 		known = s.root.Properties
 	}
-	field := s.at
+	path := []string{s.at}
 	for _, token := range e.InstanceLocation {
 		if _, err := strconv.Atoi(token); err == nil {
-			field += "[" + token + "]"
+			path = append(path, "["+token+"]")
 		} else {
-			field += "." + token
+			path = append(path, "."+token)
 		}
 	}
+	field := strings.Join(path, "")
 	switch k := e.ErrorKind.(type) {
 	case *schemakind.Required:
 		for _, name := range k.Missing {

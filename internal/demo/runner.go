@@ -24,9 +24,8 @@ const (
 	runRunning   = "running"
 	runSucceeded = "succeeded"
 	runFailed    = "failed"
-
-	stepPending = "pending"
-	stepSkipped = "skipped"
+	stepPending  = "pending"
+	stepSkipped  = "skipped"
 )
 
 // errRunEnded says that another process has ended the run.

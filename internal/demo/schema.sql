@@ -7,8 +7,7 @@
 CREATE TABLE businesses (
 	id TEXT PRIMARY KEY, name TEXT NOT NULL, slug TEXT NOT NULL UNIQUE, email TEXT, phone TEXT, website_url TEXT,
 	time_zone TEXT NOT NULL, account_status TEXT NOT NULL CHECK (account_status IN ('active', 'inactive')),
-	created_at TEXT NOT NULL, updated_at TEXT NOT NULL, version INTEGER NOT NULL DEFAULT 1,
-	business_id TEXT NOT NULL AS (id),
+	created_at TEXT NOT NULL, updated_at TEXT NOT NULL, version INTEGER NOT NULL DEFAULT 1, business_id TEXT NOT NULL AS (id),
 	json TEXT NOT NULL AS (json_object('id', id, 'name', name, 'slug', slug, 'email', email, 'phone', phone,
 		'website_url', website_url, 'time_zone', time_zone, 'account_status', account_status, 'business_id', id)) STORED
 ) STRICT, WITHOUT ROWID;
@@ -19,10 +18,9 @@ CREATE TABLE contacts (
 	contact_type TEXT NOT NULL CHECK (contact_type IN ('customer', 'lead', 'vendor')),
 	contact_status TEXT NOT NULL CHECK (contact_status IN ('active', 'inactive')), notes TEXT, date_created TEXT NOT NULL,
 	date_modified TEXT NOT NULL, version INTEGER NOT NULL DEFAULT 1,
-	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'first_name', first_name,
-		'last_name', last_name, 'email', email, 'phone_number', phone_number, 'country_code', country_code,
-		'contact_type', contact_type, 'contact_status', contact_status, 'notes', notes, 'date_created', date_created,
-		'date_modified', date_modified)) STORED,
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'first_name', first_name, 'last_name', last_name,
+		'email', email, 'phone_number', phone_number, 'country_code', country_code, 'contact_type', contact_type,
+		'contact_status', contact_status, 'notes', notes, 'date_created', date_created, 'date_modified', date_modified)) STORED,
 	CHECK ((phone_number IS NULL) = (country_code IS NULL))
 ) STRICT;
 CREATE INDEX contacts_newest ON contacts (business_id, date_created DESC, id DESC);
@@ -53,20 +51,20 @@ CREATE TABLE estimates (
 	payment_status TEXT NOT NULL CHECK (payment_status IN ('unpaid', 'partial', 'paid')), subtotal INTEGER NOT NULL,
 	discount_type TEXT CHECK (discount_type IN ('percentage', 'fixed')), discount_value INTEGER,
 	discount_amount INTEGER NOT NULL DEFAULT 0, tax_rate INTEGER NOT NULL, tax_amount INTEGER NOT NULL,
-	total_amount INTEGER NOT NULL, deposit_required INTEGER NOT NULL CHECK (deposit_required IN (0, 1)),
-	deposit_amount INTEGER, amount_paid INTEGER NOT NULL, expires_at TEXT, sent_at TEXT, approved_at TEXT,
-	created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'estimate_number', estimate_number,
-		'title', title, 'status', status, 'payment_status', payment_status,
-		'subtotal', format('%d.%02d', subtotal / 100, subtotal % 100), 'discount_type', discount_type,
+	total_amount INTEGER NOT NULL, deposit_required INTEGER NOT NULL CHECK (deposit_required IN (0, 1)), deposit_amount INTEGER,
+	amount_paid INTEGER NOT NULL, expires_at TEXT, sent_at TEXT, approved_at TEXT, created_at TEXT NOT NULL,
+	updated_at TEXT NOT NULL,
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'estimate_number', estimate_number, 'title', title,
+		'status', status, 'payment_status', payment_status, 'subtotal', format('%d.%02d', subtotal / 100, subtotal % 100),
+		'discount_type', discount_type,
 		'discount_value', iif(discount_value IS NULL, NULL, format('%d.%02d', discount_value / 100, discount_value % 100)),
 		'tax_rate', format('%d.%02d', tax_rate / 100, tax_rate % 100),
 		'tax_amount', format('%d.%02d', tax_amount / 100, tax_amount % 100),
 		'total_amount', format('%d.%02d', total_amount / 100, total_amount % 100),
 		'deposit_required', json(iif(deposit_required, 'true', 'false')),
 		'deposit_amount', iif(deposit_amount IS NULL, NULL, format('%d.%02d', deposit_amount / 100, deposit_amount % 100)),
-		'amount_paid', format('%d.%02d', amount_paid / 100, amount_paid % 100), 'expires_at', expires_at,
-		'sent_at', sent_at, 'approved_at', approved_at, 'created_at', created_at, 'updated_at', updated_at)) STORED,
+		'amount_paid', format('%d.%02d', amount_paid / 100, amount_paid % 100), 'expires_at', expires_at, 'sent_at', sent_at,
+		'approved_at', approved_at, 'created_at', created_at, 'updated_at', updated_at)) STORED,
 	UNIQUE (business_id, estimate_number), CHECK (total_amount = subtotal - discount_amount + tax_amount),
 	CHECK ((discount_type IS NULL) = (discount_value IS NULL)), CHECK (deposit_required = (deposit_amount IS NOT NULL)),
 	CHECK (amount_paid BETWEEN 0 AND total_amount)
@@ -79,13 +77,12 @@ CREATE TABLE invoices (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id),
 	contact_id INTEGER NOT NULL REFERENCES contacts (id), job_id TEXT REFERENCES jobs (id), invoice_number TEXT NOT NULL,
 	title TEXT NOT NULL, status TEXT NOT NULL CHECK (status IN ('draft', 'sent', 'viewed', 'paid', 'overdue', 'voided')),
-	subtotal INTEGER NOT NULL, discount_type TEXT CHECK (discount_type IN ('percentage', 'fixed')),
-	discount_value INTEGER, discount_amount INTEGER NOT NULL DEFAULT 0, tax_rate INTEGER NOT NULL,
-	tax_amount INTEGER NOT NULL, total_amount INTEGER NOT NULL, paid_amount INTEGER NOT NULL, due_at TEXT, issued_at TEXT,
-	sent_at TEXT, paid_at TEXT, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'invoice_number', invoice_number,
-		'title', title, 'status', status, 'subtotal', format('%d.%02d', subtotal / 100, subtotal % 100),
-		'discount_type', discount_type,
+	subtotal INTEGER NOT NULL, discount_type TEXT CHECK (discount_type IN ('percentage', 'fixed')), discount_value INTEGER,
+	discount_amount INTEGER NOT NULL DEFAULT 0, tax_rate INTEGER NOT NULL, tax_amount INTEGER NOT NULL,
+	total_amount INTEGER NOT NULL, paid_amount INTEGER NOT NULL, due_at TEXT, issued_at TEXT, sent_at TEXT, paid_at TEXT,
+	created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'invoice_number', invoice_number, 'title', title,
+		'status', status, 'subtotal', format('%d.%02d', subtotal / 100, subtotal % 100), 'discount_type', discount_type,
 		'discount_value', iif(discount_value IS NULL, NULL, format('%d.%02d', discount_value / 100, discount_value % 100)),
 		'tax_rate', format('%d.%02d', tax_rate / 100, tax_rate % 100),
 		'tax_amount', format('%d.%02d', tax_amount / 100, tax_amount % 100),
@@ -101,9 +98,8 @@ CREATE INDEX invoices_by_status ON invoices (business_id, status, created_at DES
 
 CREATE TABLE offerings (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), name TEXT NOT NULL,
-	type TEXT NOT NULL CHECK (type IN ('service', 'product')),
-	status TEXT NOT NULL CHECK (status IN ('active', 'inactive')), description TEXT,
-	service_details TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(service_details)),
+	type TEXT NOT NULL CHECK (type IN ('service', 'product')), status TEXT NOT NULL CHECK (status IN ('active', 'inactive')),
+	description TEXT, service_details TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(service_details)),
 	dont_book_appointment INTEGER NOT NULL CHECK (dont_book_appointment IN (0, 1)),
 	appointment_duration INTEGER CHECK (appointment_duration > 0), created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
 	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'name', name, 'type', type, 'status', status,
@@ -121,11 +117,11 @@ CREATE TABLE equipment (
 	status TEXT NOT NULL CHECK (status IN ('available', 'assigned', 'maintenance', 'retired')), purchase_date TEXT,
 	maintenance_interval_days INTEGER CHECK (maintenance_interval_days > 0), next_maintenance_date TEXT,
 	created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'equipment_number', equipment_number,
-		'name', name, 'serial_number', serial_number, 'tracking_mode', tracking_mode, 'quantity', quantity,
-		'category', category, 'model', model, 'manufacturer', manufacturer, 'status', status,
-		'purchase_date', purchase_date, 'maintenance_interval_days', maintenance_interval_days,
-		'next_maintenance_date', next_maintenance_date, 'created_at', created_at, 'updated_at', updated_at)) STORED,
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'equipment_number', equipment_number, 'name', name,
+		'serial_number', serial_number, 'tracking_mode', tracking_mode, 'quantity', quantity, 'category', category,
+		'model', model, 'manufacturer', manufacturer, 'status', status, 'purchase_date', purchase_date,
+		'maintenance_interval_days', maintenance_interval_days, 'next_maintenance_date', next_maintenance_date,
+		'created_at', created_at, 'updated_at', updated_at)) STORED,
 	UNIQUE (business_id, equipment_number)
 ) STRICT;
 CREATE INDEX equipment_newest ON equipment (business_id, created_at DESC, id DESC);
@@ -158,8 +154,8 @@ CREATE TABLE accounts (
 
 -- Answers that are given again to the same request. hash is of the request.
 CREATE TABLE idempotency_keys (
-	business_id TEXT NOT NULL REFERENCES businesses (id), account_id TEXT NOT NULL REFERENCES accounts (id),
-	key TEXT NOT NULL, hash BLOB NOT NULL, status INTEGER NOT NULL, body BLOB NOT NULL, created_at TEXT NOT NULL,
+	business_id TEXT NOT NULL REFERENCES businesses (id), account_id TEXT NOT NULL REFERENCES accounts (id), key TEXT NOT NULL,
+	hash BLOB NOT NULL, status INTEGER NOT NULL, body BLOB NOT NULL, created_at TEXT NOT NULL,
 	PRIMARY KEY (business_id, account_id, key)
 ) STRICT, WITHOUT ROWID;
 
@@ -200,19 +196,17 @@ CREATE TABLE appointments (
 CREATE INDEX appointments_earliest ON appointments (business_id, starts_at, id);
 
 CREATE TABLE receptionist_faqs (
-	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), question TEXT NOT NULL,
-	lookup_key TEXT NOT NULL, answer TEXT NOT NULL, enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)),
-	version INTEGER NOT NULL DEFAULT 1, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-	UNIQUE (business_id, lookup_key)
+	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), question TEXT NOT NULL, lookup_key TEXT NOT NULL,
+	answer TEXT NOT NULL, enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)), version INTEGER NOT NULL DEFAULT 1,
+	created_at TEXT NOT NULL, updated_at TEXT NOT NULL, UNIQUE (business_id, lookup_key)
 ) STRICT;
 CREATE INDEX receptionist_faqs_oldest ON receptionist_faqs (business_id, created_at, id);
 
 CREATE TABLE receptionist_services (
-	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), name TEXT NOT NULL,
-	lookup_key TEXT NOT NULL, description TEXT, duration_minutes INTEGER CHECK (duration_minutes BETWEEN 5 AND 1440),
-	price INTEGER CHECK (price >= 0), bookable INTEGER NOT NULL CHECK (bookable IN (0, 1)),
-	version INTEGER NOT NULL DEFAULT 1, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-	UNIQUE (business_id, lookup_key), CHECK (bookable = 0 OR duration_minutes IS NOT NULL)
+	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), name TEXT NOT NULL, lookup_key TEXT NOT NULL,
+	description TEXT, duration_minutes INTEGER CHECK (duration_minutes BETWEEN 5 AND 1440), price INTEGER CHECK (price >= 0),
+	bookable INTEGER NOT NULL CHECK (bookable IN (0, 1)), version INTEGER NOT NULL DEFAULT 1, created_at TEXT NOT NULL,
+	updated_at TEXT NOT NULL, UNIQUE (business_id, lookup_key), CHECK (bookable = 0 OR duration_minutes IS NOT NULL)
 ) STRICT;
 CREATE INDEX receptionist_services_oldest ON receptionist_services (business_id, created_at, id);
 
@@ -226,15 +220,14 @@ CREATE TABLE automations (
 -- A run that is running belongs to the process that has said so until
 -- lease_until; after that the process is taken to be gone.
 CREATE TABLE automation_runs (
-	sequence INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, business_id TEXT NOT NULL,
-	automation_id TEXT NOT NULL, status TEXT NOT NULL CHECK (status IN ('queued', 'running', 'succeeded', 'failed')),
+	sequence INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, business_id TEXT NOT NULL, automation_id TEXT NOT NULL,
+	status TEXT NOT NULL CHECK (status IN ('queued', 'running', 'succeeded', 'failed')),
 	progress INTEGER NOT NULL DEFAULT 0 CHECK (progress BETWEEN 0 AND 100), message TEXT,
 	steps TEXT NOT NULL CHECK (json_valid(steps)), input TEXT NOT NULL CHECK (json_valid(input)),
 	started_by TEXT NOT NULL REFERENCES accounts (id), created_at TEXT NOT NULL, started_at TEXT, finished_at TEXT,
 	result TEXT CHECK (result IS NULL OR json_valid(result)), error TEXT CHECK (error IS NULL OR json_valid(error)),
 	lease_until TEXT, FOREIGN KEY (business_id, automation_id) REFERENCES automations (business_id, id),
-	CHECK ((status IN ('succeeded', 'failed')) = (finished_at IS NOT NULL)),
-	CHECK ((status = 'failed') = (error IS NOT NULL))
+	CHECK ((status IN ('succeeded', 'failed')) = (finished_at IS NOT NULL)), CHECK ((status = 'failed') = (error IS NOT NULL))
 ) STRICT;
 CREATE INDEX automation_runs_of_automation ON automation_runs (business_id, automation_id, sequence);
 CREATE INDEX automation_runs_by_status ON automation_runs (status, sequence);

@@ -31,8 +31,7 @@ func seedFolders() []string { return []string{"fernhollow", "kestrelrow", "saltb
 // Businesses returns the businesses that a new database is filled with: two active ones, then an inactive one.
 func Businesses() []Business { return fromAll[Business]("businesses") }
 
-// Accounts returns the accounts that a new database is filled with: an owner and a member for each business, in the
-// order of Businesses.
+// Accounts returns the accounts that a new database is filled with: an owner and a member for each of Businesses.
 func Accounts() []Account { return fromAll[Account]("accounts") }
 
 func fromAll[T any](table string) (all []T) {
@@ -56,11 +55,8 @@ func decodeSeed[T any](folder, table string) (records []T) {
 
 // seedTables come after those that they refer to.
 func seedTables() []string {
-	return []string{
-		"businesses", "contacts", "jobs", "estimates", "invoices", "offerings", "equipment", "events", "accounts", "documents",
-		"receptionist_faqs", "receptionist_services", "calendars", "appointments", "conversations", "automations",
-		"object_types", "objects",
-	}
+	return strings.Fields("businesses contacts jobs estimates invoices offerings equipment events accounts documents receptionist_faqs" +
+		" receptionist_services calendars appointments conversations automations object_types objects")
 }
 
 // seed fills a database that has no businesses with the records of the given folders. hash hashes passwords.

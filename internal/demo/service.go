@@ -29,16 +29,11 @@ import (
 type Options struct {
 	// Now is the clock. The times of a new database's records are relative to it. Default: time.Now.
 	Now func() time.Time
-
-	// Authorize is called for every request except /healthz. If it fails, the request is answered with 401 and the
-	// error is logged. It must compare the X-Business-Id header with what it verifies. Default: every request is
-	// accepted, which is safe only if nothing but the gateway can connect.
+	// Authorize is called for every request except /healthz; if it fails, the request is answered with 401. It must compare
+	// X-Business-Id with what it verifies. Default: all are accepted, which is safe only if nothing but the gateway connects.
 	Authorize func(*http.Request) error
-
-	// Pace is the minimum time that an automation takes for each item, so that its progress can be watched; at most 5
-	// s. Default: 0.
+	// Pace is the minimum time that an automation takes for each item, to be watched; at most 5 s. Default: 0.
 	Pace time.Duration
-
 	// Logger receives rejected requests and errors. Default: no logs.
 	Logger *slog.Logger
 }

@@ -142,13 +142,19 @@ func openPool(name string, size int, common, own url.Values) (*sql.DB, error) {
 // whileBusy retries while the database is locked, up to the busy timeout. SQLite does not wait by itself if two
 // processes switch the same new file to WAL at once.
 func whileBusy(ctx context.Context, try func(context.Context) error) (err error) {
-	for end := time.Now().Add(busyTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
+	defer cancel()
+	for {
 		var locked *sqlite.Error
 		if err = try(ctx); !errors.As(err, &locked) || locked.Code()&0xff != sqlite3.SQLITE_BUSY {
 			return err
 		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(5 * time.Millisecond):
+		}
 	}
-	return err
 }
 
 // createSchema creates the tables of an empty database and rejects databases that are not ours.
@@ -168,9 +174,9 @@ func createSchema(ctx context.Context, tx *sql.Tx) error {
 	}
 	_, err := tx.ExecContext(ctx, schemaSQL+fmt.Sprintf("; PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, schemaVersion))
 	if err != nil {
-		return fmt.Errorf("creating the schema: %w", err)
+		err = fmt.Errorf("creating the schema: %w", err)
 	}
-	return nil
+	return err
 }
 
 // close waits for current users and rejects later ones. The writer closes last, which folds the write-ahead log into
