@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -39,27 +38,12 @@ func start(t testing.TB, c *as, automation, input string) map[string]any {
 }
 
 // outbox gives what automations have written, by recipient and subject.
-func outbox(t testing.TB, s *Service, businessID string) (messages []string) {
+func outbox(t testing.TB, s *Service, businessID string) []string {
 	t.Helper()
-	require.NoError(t, s.store.read(t.Context(), func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(t.Context(), "SELECT recipient || ': ' || subject || char(10) || body FROM outbox WHERE business_id = ? ORDER BY rowid", businessID)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var m string
-			if err := rows.Scan(&m); err != nil {
-				return err
-			}
-			messages = append(messages, m)
-		}
-		return rows.Err()
-	}))
-	return messages
+	return texts(t, s.store, "SELECT recipient || ': ' || subject || char(10) || body FROM outbox WHERE business_id = ? ORDER BY rowid", businessID)
 }
 
-func TestRemindersAreWrittenForWhatIsOverdueAndNotTwice(t *testing.T) {
+func TestRemindersAreWrittenOnceForOverdueInvoices(t *testing.T) {
 	t.Parallel()
 	var at clock
 	s := connected(t, "", Options{Now: at.now})
@@ -162,7 +146,7 @@ func TestRunsThatCannotBeStarted(t *testing.T) {
 	start(t, caller(t, s, stranger()), "overdue-reminders", `{}`)
 }
 
-func TestTwentyWhoStartARunAtOnceStartOne(t *testing.T) {
+func TestConcurrentStartsBeginOneRun(t *testing.T) {
 	t.Parallel()
 	s := prepared(t, filepath.Join(t.TempDir(), "demo.db"), Options{}) // nothing is taken up
 	c := caller(t, s, owner())
@@ -182,15 +166,11 @@ func TestTwentyWhoStartARunAtOnceStartOne(t *testing.T) {
 		} else {
 			require.Equal(t, http.StatusConflict, codes[1])
 		}
-		var n int
-		require.NoError(t, s.store.read(t.Context(), func(tx *sql.Tx) error {
-			return tx.QueryRowContext(t.Context(), "SELECT count(*) FROM automation_runs WHERE automation_id = ?", name).Scan(&n)
-		}))
-		require.Equal(t, 1, n)
+		require.Len(t, texts(t, s.store, "SELECT id FROM automation_runs WHERE automation_id = ?", name), 1)
 	}
 }
 
-func TestARunShowsItsProgressAndNeverGoesBack(t *testing.T) {
+func TestProgressOfARunNeverDecreases(t *testing.T) {
 	t.Parallel()
 	s := prepared(t, "", Options{})
 	looked := make(chan struct{}) // the items wait until somebody has looked
@@ -229,7 +209,7 @@ func TestARunShowsItsProgressAndNeverGoesBack(t *testing.T) {
 	require.True(t, seen[runRunning], "%v", seen)
 }
 
-func TestARunThatTheServicesEndCutsOffSaysWhatWasDone(t *testing.T) {
+func TestAnInterruptedRunSaysWhatWasDone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "demo.db")
 	s := prepared(t, path, Options{})
@@ -270,7 +250,7 @@ func TestARunThatTheServicesEndCutsOffSaysWhatWasDone(t *testing.T) {
 	require.InDelta(t, len(written), record(t, rest, "result")["skipped_written_recently"], 0, "and the rest without a second letter to anybody")
 }
 
-func TestARunOfAProcessThatDiedIsEndedWhenItsLeaseIsOver(t *testing.T) {
+func TestARunOfADeadProcessFailsAfterItsLease(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "demo.db")
 	var at clock
@@ -296,7 +276,7 @@ func TestARunOfAProcessThatDiedIsEndedWhenItsLeaseIsOver(t *testing.T) {
 	start(t, c, "overdue-reminders", `{}`) // the way is free again
 }
 
-func TestARunThatWasTakenForDeadDoesNothingMore(t *testing.T) {
+func TestARunEndedElsewhereWritesNothingMore(t *testing.T) {
 	t.Parallel()
 	s := prepared(t, "", Options{})
 	items, ended, swept := 0, make(chan struct{}), make(chan struct{})
@@ -320,7 +300,7 @@ func TestARunThatWasTakenForDeadDoesNothingMore(t *testing.T) {
 	require.Equal(t, written, outbox(t, s, owner().BusinessID))
 }
 
-func TestTheDefaultsOfInputsAreThoseOfTheSchemas(t *testing.T) {
+func TestInputDefaultsAreThoseOfTheSchemas(t *testing.T) {
 	t.Parallel()
 	e := &execution{input: "{}"}
 	in, err := e.mailingInput()
@@ -338,7 +318,7 @@ func TestTheDefaultsOfInputsAreThoseOfTheSchemas(t *testing.T) {
 	require.Equal(t, defaults, seen)
 }
 
-func TestAFaultInARunIsToldWithoutItsCause(t *testing.T) {
+func TestAFailedRunDoesNotRevealTheCause(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	c := caller(t, s, owner())

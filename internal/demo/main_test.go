@@ -79,6 +79,12 @@ func get(t testing.TB, s *Service, businessID, target string) map[string]any {
 	return decode(t, w)
 }
 
+func requireError(t testing.TB, w *httptest.ResponseRecorder, status int, code string) {
+	t.Helper()
+	require.Equal(t, status, w.Code, "%s", w.Body)
+	require.Equal(t, code, decode(t, w)["code"])
+}
+
 func decode(t testing.TB, w *httptest.ResponseRecorder) map[string]any {
 	t.Helper()
 	var body map[string]any
@@ -102,21 +108,7 @@ func records(t testing.TB, body map[string]any, resource string) []map[string]an
 // total gives the number of items on all pages of an answer.
 func total(t testing.TB, body map[string]any) int {
 	t.Helper()
-	return paginationMember(t, body, "total_items")
-}
-
-func perPage(t testing.TB, body map[string]any) int {
-	t.Helper()
-	return paginationMember(t, body, "per_page")
-}
-
-func paginationMember(t testing.TB, body map[string]any, name string) int {
-	t.Helper()
-	p, ok := body["pagination"].(map[string]any)
-	require.True(t, ok)
-	n, ok := p[name].(float64)
-	require.True(t, ok)
-	return int(n)
+	return int(record(t, body, "pagination")["total_items"].(float64))
 }
 
 // pagination is the member of that name.

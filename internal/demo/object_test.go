@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestObjectsAreHeldToTheSchemaOfTheirType(t *testing.T) {
+func TestObjectsMatchTheSchemaOfTheirType(t *testing.T) {
 	t.Parallel()
 	c := caller(t, connected(t, "", Options{}), owner())
 	for fields, problems := range map[string]map[string]string{
@@ -83,7 +83,7 @@ func TestObjectsAreMadeMergedFoundAndDeleted(t *testing.T) {
 	c.refused(http.StatusNotFound, "NOT_FOUND", "PATCH", id, `{"fields":{"friendly":true}}`)
 }
 
-func TestAnObjectDoesNotGrowWithoutEnd(t *testing.T) {
+func TestTheSizeOfAnObjectIsLimited(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
@@ -100,7 +100,7 @@ func TestAnObjectDoesNotGrowWithoutEnd(t *testing.T) {
 	}
 }
 
-func TestAPartOfAListOfLargeRecordsIsShorter(t *testing.T) {
+func TestTheSizeOfAPartOfAListIsLimited(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	c := caller(t, s, owner())

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheSeedsAreWhatAssistantsCouldHaveWritten(t *testing.T) {
+func TestSeedsAreValidInput(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	for _, a := range []Account{owner(), stranger()} {
@@ -43,7 +43,7 @@ func TestTheSeedsAreWhatAssistantsCouldHaveWritten(t *testing.T) {
 	}
 }
 
-func TestStrangersHaveWrittenWhatMustNotBeObeyed(t *testing.T) {
+func TestSeedsHavePromptInjections(t *testing.T) {
 	t.Parallel()
 	for _, a := range []Account{owner(), stranger()} {
 		c := caller(t, shared, a)
@@ -63,7 +63,7 @@ func asJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-func TestABusinessThatNobodyHasSetUpIsServedAllTheSame(t *testing.T) {
+func TestABusinessWithoutRecordsIsServed(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	execute(t, s, `INSERT INTO businesses (id, name, slug, time_zone, account_status, created_at, updated_at)
