@@ -3,10 +3,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
+	"embed"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -19,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"text/template"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -36,22 +39,12 @@ import (
 )
 
 const (
-	// pace is how long the automations take for each item, so that an assistant sees them progress.
-	pace = 300 * time.Millisecond
-
-	// issuer is who signs the hop assertions.
-	issuer = "gatehouse-demo"
+	pace   = 300 * time.Millisecond // how long the automations take for each item, so that an assistant sees them progress
+	issuer = "gatehouse-demo"       // who signs the hop assertions
 )
 
-// command holds the flags.
-type command struct {
-	listen      string
-	redis       string
-	noRateLimit bool
-}
-
 func main() {
-	c := new(command)
+	v := &view{Issuer: issuer}
 	cmd := &cobra.Command{
 		Use:   "gatehouse-demo",
 		Short: "Runs a whole gateway with embedded stores and a demo data service",
@@ -65,21 +58,21 @@ interrupted. Nothing is kept.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return c.run(ctx, cmd.OutOrStdout())
+			return v.run(ctx, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.listen, "listen", "localhost:8080", "address to serve on")
-	f.StringVar(&c.redis, "redis", "", "URL of a real Redis for the rate limits (default: an embedded store)")
-	f.BoolVar(&c.noRateLimit, "no-rate-limit", false, "only report what the limits would refuse")
+	f.StringVar(&v.listen, "listen", "localhost:8080", "address to serve on")
+	f.StringVar(&v.Redis, "redis", "", "URL of a real Redis for the rate limits (default: an embedded store)")
+	f.BoolVar(&v.NoRateLimit, "no-rate-limit", false, "only report what the limits would refuse")
 	if cmd.Execute() != nil { // it has said why
 		os.Exit(1)
 	}
 }
 
 // run serves until ctx is done, and leaves nothing behind.
-func (c *command) run(ctx context.Context, out io.Writer) (err error) {
-	if err := c.check(ctx); err != nil {
+func (v *view) run(ctx context.Context, out io.Writer) (err error) {
+	if err := v.setAddress(ctx); err != nil {
 		return err
 	}
 	var closers []func() error
@@ -94,8 +87,8 @@ func (c *command) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	closers = append(closers, func() error { return os.RemoveAll(dir) })
 
-	assertionKey := filepath.Join(dir, "assertion.pem")
-	verify, err := makeAssertionKey(assertionKey)
+	v.Assertion, v.Keys = filepath.Join(dir, "assertion.pem"), filepath.Join(dir, "keys.json")
+	verify, err := makeAssertionKey(v.Assertion)
 	if err != nil {
 		return err
 	}
@@ -104,31 +97,34 @@ func (c *command) run(ctx context.Context, out io.Writer) (err error) {
 		return fmt.Errorf("opening the demo data service: %w", err)
 	}
 	closers = append(closers, data.Close)
-	dataURL, closeData, err := serveLoopback(ctx, data.Handler())
-	if err != nil {
+	var closeData func() error
+	if v.Data, closeData, err = serveLoopback(ctx, data.Handler()); err != nil {
 		return fmt.Errorf("serving the demo data service: %w", err)
 	}
 	closers = append(closers, closeData)
-
-	keyFile := filepath.Join(dir, "keys.json")
-	keys, err := issueKeys(ctx, keyFile, data)
+	keys, err := issueKeys(ctx, v.Keys, data)
 	if err != nil {
 		return err
 	}
-	redisURL := c.redis
-	if redisURL == "" {
+	v.Main, v.Others = keys[0], keys[1:]
+	for _, a := range demo.Accounts() {
+		if a.BusinessID == v.Main.BusinessID {
+			v.Accounts = append(v.Accounts, a)
+		}
+	}
+	if v.Redis == "" {
 		store, err := embeddedredis.Start()
 		if err != nil {
 			return err
 		}
 		closers = append(closers, func() error { store.Close(); return nil })
-		redisURL = "redis://" + store.Addr()
+		v.Redis = "redis://" + store.Addr()
 	}
-	config, base, err := c.caddyfile(parts{redis: redisURL, keys: keyFile, assertion: assertionKey, data: dataURL})
+	config, err := v.fill("Caddyfile.tmpl")
 	if err != nil {
 		return err
 	}
-	raw, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(config), map[string]any{"filename": "demo"})
+	raw, _, err := caddyconfig.GetAdapter("caddyfile").Adapt(config, map[string]any{"filename": "demo"})
 	if err != nil {
 		return fmt.Errorf("adapting the demo's configuration: %w", err)
 	}
@@ -136,7 +132,11 @@ func (c *command) run(ctx context.Context, out io.Writer) (err error) {
 		return fmt.Errorf("starting the gateway: %w", err)
 	}
 	closers = append(closers, caddy.Stop)
-	if err := c.print(out, base, keys); err != nil {
+	welcome, err := v.fill("welcome.tmpl")
+	if err != nil {
+		return err
+	}
+	if _, err := out.Write(welcome); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -146,30 +146,22 @@ func (c *command) run(ctx context.Context, out io.Writer) (err error) {
 
 // check says what would keep the demo from being what its flags ask for. Caddy shares an address with whoever else
 // allows it, such as another demo, and a gateway does without a Redis that is away: right in production, puzzling here.
-func (c *command) check(ctx context.Context) error {
-	host, port, err := net.SplitHostPort(c.listen)
-	if err != nil {
-		return fmt.Errorf("--listen: %q is not of the form host:port", c.listen)
-	}
-	hosts := []string{host}
-	if host == "localhost" {
-		hosts = loopbacks()
-	}
-	for _, h := range hosts {
-		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(strings.Trim(h, "[]"), port))
+func (v *view) check(ctx context.Context) error {
+	for h := range strings.SplitSeq(v.Bind, " ") {
+		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(strings.Trim(h, "[]"), v.Port))
+		if err == nil {
+			err = ln.Close()
+		}
 		if err != nil {
 			return fmt.Errorf("--listen: %w", err)
 		}
-		if err := ln.Close(); err != nil {
-			return fmt.Errorf("--listen: %w", err)
-		}
 	}
-	if c.redis == "" {
+	if v.Redis == "" {
 		return nil
 	}
-	o, err := redis.ParseURL(c.redis)
+	o, err := redis.ParseURL(v.Redis)
 	if err != nil {
-		return fmt.Errorf("--redis: %q is not a URL such as redis://localhost:6379", c.redis)
+		return fmt.Errorf("--redis: %q is not a URL such as redis://localhost:6379", v.Redis)
 	}
 	client := redis.NewClient(o)
 	err = client.Ping(ctx).Err()
@@ -198,23 +190,19 @@ func makeAssertionKey(name string) (func(*http.Request) error, error) {
 	if err != nil {
 		return nil, fmt.Errorf("naming the demo's signing key: %w", err)
 	}
-	verifiers := map[string]*upstream.AssertionVerifier{}
+	audiences := map[string]string{}
 	for _, res := range upstream.Resources() {
-		verifiers[res.Path] = &upstream.AssertionVerifier{
-			Issuer: issuer, Audience: res.Name, Keys: upstream.StaticKeys{keyID: public},
-		}
-	}
-	connection := &upstream.AssertionVerifier{
-		Issuer: issuer, Audience: upstream.ConnectAudience, Keys: upstream.StaticKeys{keyID: public},
+		audiences[res.Path] = res.Name
 	}
 	return func(r *http.Request) error {
-		v, ok := verifiers[r.URL.Path]
+		audience := audiences[r.URL.Path]
 		if strings.HasPrefix(r.URL.Path, "/connect/v1/") {
-			v, ok = connection, true
+			audience = upstream.ConnectAudience
 		}
-		if !ok {
+		if audience == "" {
 			return errors.New("unknown path")
 		}
+		v := &upstream.AssertionVerifier{Issuer: issuer, Audience: audience, Keys: upstream.StaticKeys{keyID: public}}
 		_, err := v.VerifyRequest(r)
 		return err
 	}, nil
@@ -227,15 +215,8 @@ func serveLoopback(ctx context.Context, h http.Handler) (string, func() error, e
 		return "", nil, err
 	}
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(ln) }()
-	return "http://" + ln.Addr().String(), func() error {
-		err := srv.Close()
-		if served := <-done; !errors.Is(served, http.ErrServerClosed) {
-			err = errors.Join(err, served)
-		}
-		return err
-	}, nil
+	go func() { _ = srv.Serve(ln) }() // ends when it is closed
+	return "http://" + ln.Addr().String(), srv.Close, nil
 }
 
 // issueKeys writes the credential file: a key for every business of the data service, the inactive one's included.
@@ -255,7 +236,11 @@ func issueKeys(ctx context.Context, name string, data *demo.Service) ([]*authsig
 			BusinessID: b.ID, Name: b.Name, Slug: b.Slug, Test: true,
 		})
 		if err == nil && b.AccountStatus != demo.AccountActive {
-			cred, err = store.Update(ctx, cred.PublicKey, deactivate)
+			cred, err = store.Update(ctx, cred.PublicKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
+				next := c.Clone()
+				next.Status = authsigner.StatusInactive
+				return next, nil
+			})
 		}
 		if err != nil {
 			return nil, fmt.Errorf("issuing a key for %s: %w", b.Name, err)
@@ -265,93 +250,62 @@ func issueKeys(ctx context.Context, name string, data *demo.Service) ([]*authsig
 	return keys, nil
 }
 
-// deactivate makes the credential one of an account that is not active.
-func deactivate(c *authsigner.Credential) (*authsigner.Credential, error) {
-	next := c.Clone()
-	next.Status = authsigner.StatusInactive
-	return next, nil
+// view holds the flags, and what the templates show.
+type view struct {
+	listen                       string
+	Redis, Keys, Assertion, Data string // of the stores, files and services
+	Issuer                       string
+	Bind, Port                   string
+	Base                         string // the URL under which the demo can be reached
+	Origin                       string // of the connection server; "": there is none
+	NoRateLimit                  bool
+
+	Main     *authsigner.Credential
+	Others   []*authsigner.Credential
+	Accounts []demo.Account
 }
 
-type parts struct{ redis, keys, assertion, data string }
+//go:embed *.tmpl
+var templates embed.FS
 
-// caddyfile is the demo's configuration, and the base URL under which it can be reached.
-func (c *command) caddyfile(p parts) (string, string, error) {
-	host, port, err := net.SplitHostPort(c.listen)
+// fill returns a template with the view's values.
+func (v *view) fill(name string) ([]byte, error) {
+	var b bytes.Buffer
+	t, err := template.ParseFS(templates, name)
+	if err == nil {
+		err = t.Execute(&b, v)
+	}
 	if err != nil {
-		return "", "", fmt.Errorf("--listen: %q is not of the form host:port: %w", c.listen, err)
+		return nil, fmt.Errorf("filling %s: %w", name, err)
 	}
-	bind, shown := host, host
-	switch host {
-	case "":
-		shown = "localhost"
-	case "localhost":
-		bind = strings.Join(loopbacks(), " ")
-	}
-	if strings.Contains(shown, ":") {
-		shown, bind = "["+shown+"]", "["+bind+"]"
-	}
-	bindLine := ""
-	if bind != "" {
-		bindLine = "bind " + bind
-	}
-	shadow := ""
-	if c.noRateLimit {
-		shadow = "limits {\n\t\t\tshadow\n\t\t}"
-	}
-	base := "http://" + net.JoinHostPort(strings.Trim(shown, "[]"), port)
-	connection := ""
-	if origin := c.issuer(); origin != "" {
-		connection = fmt.Sprintf("gatehouse_connect {\n\t\tissuer %s\n\t\tupstream %s\n\t\tmanage_keys\n\t}", origin, p.data)
-	}
-	return fmt.Sprintf(`{
-	admin off
-	persist_config off
-	auto_https off
-	log {
-		level ERROR
-	}
-	servers {
-		protocols h1 h2 h2c
-	}
-	gatehouse {
-		redis %q {
-			timeout 1s
-		}
-		credentials file %q
-		%s
-		assertion %q {
-			issuer %s
-		}
-	}
+	return b.Bytes(), nil
 }
 
-http://:%s {
-	%s
-	gatehouse_health
-	gatehouse_jwks
-	%s
-	gatehouse_api {
-		upstream %s
-	}
-}
-`, p.redis, p.keys, shadow, p.assertion, issuer, port, bindLine, connection, p.data), base, nil
-}
-
-// issuer is the origin of the connection server, "" if there is none: people type passwords there, without TLS, and so it
-// is for this machine only.
-func (c *command) issuer() string {
-	host, port, err := net.SplitHostPort(c.listen)
+// setAddress sets what follows from the address to serve on, and checks that it can be used.
+func (v *view) setAddress(ctx context.Context) error {
+	host, port, err := net.SplitHostPort(v.listen)
 	if err != nil {
-		return ""
+		return fmt.Errorf("--listen: %q is not of the form host:port: %w", v.listen, err)
 	}
-	ip := net.ParseIP(host)
+	v.Port, v.Bind = port, host
 	switch {
-	case host == "" || ip != nil && ip.IsUnspecified():
+	case host == "":
 		host = "localhost"
-	case host != "localhost" && !ip.IsLoopback():
-		return ""
+	case host == "localhost":
+		v.Bind = strings.Join(loopbacks(), " ")
+	case strings.Contains(host, ":"):
+		v.Bind = "[" + host + "]"
 	}
-	return "http://" + strings.TrimSuffix(net.JoinHostPort(host, port), ":80")
+	v.Base = "http://" + net.JoinHostPort(host, port)
+	// People type passwords into the connection server's pages, without TLS: it is for this machine only.
+	ip := net.ParseIP(host)
+	if ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	if host == "localhost" || ip.IsLoopback() {
+		v.Origin = "http://" + strings.TrimSuffix(net.JoinHostPort(host, port), ":80")
+	}
+	return v.check(ctx)
 }
 
 // loopbacks are the addresses that localhost stands for on this machine.
@@ -362,46 +316,4 @@ func loopbacks() []string {
 		hosts = append(hosts, "[::1]")
 	}
 	return hosts
-}
-
-// print says what to do with the demo. The two export lines are for programs as well as for people.
-func (c *command) print(out io.Writer, base string, keys []*authsigner.Credential) error {
-	var b strings.Builder
-	main := keys[0]
-	fmt.Fprintf(&b, "Gatehouse is serving the demo on %s\n\n", base)
-	fmt.Fprintf(&b, "# 1. The keys of %s. Paste these lines into another shell:\n", main.BusinessName)
-	fmt.Fprintf(&b, "export GATEHOUSE_KEY=%s\nexport GATEHOUSE_SECRET=%s\n", main.PublicKey, main.PrivateKey.Reveal())
-	fmt.Fprintf(&b, `signed() { t=$(date +%%s); s=$(printf '%%s\nGET\n%%s\n' "$t" "$1" | openssl dgst -sha256 -hmac "$GATEHOUSE_SECRET" | sed 's/^.* //'); curl -sS -i -H "X-Public-Key: $GATEHOUSE_KEY" -H "X-Timestamp: $t" -H "X-Signature: $s" "%s$1"; echo; }`+"\n\n", base)
-	b.WriteString("# 2. Signed requests:\n")
-	b.WriteString("signed /api/v1/me\nsigned '/api/v1/events?count=2'\nsigned '/api/v1/invoices?status=overdue&per_page=3'\n\n")
-	b.WriteString("# 3. A refused one: nobody signed it\n")
-	fmt.Fprintf(&b, "curl -sS -i %s/api/v1/contacts; echo\n\n", base)
-	b.WriteString("# 4. Into the limit: an address has ten requests a minute without a key (the one above was the first)\n")
-	fmt.Fprintf(&b, "for i in $(seq 11); do curl -sS -o /dev/null -w '%%{http_code}\\n' %s/api/v1/status; done\n\n", base)
-	if origin := c.issuer(); origin != "" {
-		b.WriteString("# 5. An assistant: give it this URL. It opens a page on which you sign in and approve:\n")
-		fmt.Fprintf(&b, "#   %s/mcp\n", origin)
-		b.WriteString("# Or look at the pages by yourself:\n")
-		fmt.Fprintf(&b, "#   %s/settings/connected-apps\n# Sign in as\n", origin)
-		for _, a := range demo.Accounts() {
-			if a.BusinessID == main.BusinessID {
-				fmt.Fprintf(&b, "#   %-36s password %s   (%s)\n", a.Email, a.Password, a.Role)
-			}
-		}
-		b.WriteString("\n")
-	}
-	if len(keys) > 1 {
-		b.WriteString("# The other businesses' keys:\n")
-		for _, k := range keys[1:] {
-			fmt.Fprintf(&b, "#   %-28s %-9s GATEHOUSE_KEY=%s GATEHOUSE_SECRET=%s\n",
-				k.BusinessName, "("+string(k.Status)+")", k.PublicKey, k.PrivateKey.Reveal())
-		}
-		b.WriteString("\n")
-	}
-	if c.noRateLimit {
-		b.WriteString("The limits only report: nobody is refused.\n")
-	}
-	b.WriteString("Ctrl-C stops it. Nothing is kept.\n")
-	_, err := io.WriteString(out, b.String())
-	return err
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/crypto/argon2"
 )
 
@@ -22,16 +22,10 @@ const (
 	RoleMember = "member"
 )
 
-// The states of an account. A disabled account cannot sign in.
-const (
-	accountEnabled  = "active"
-	accountDisabled = "disabled"
-)
-
 // Account is a person's account in a business of a new database.
 type Account struct {
 	ID         string `json:"id"` // UUID
-	BusinessID string `json:"-"`
+	BusinessID string `json:"business_id"`
 	Email      string `json:"email"`
 	Name       string `json:"name"`
 	Role       string `json:"role"` // RoleOwner or RoleMember
@@ -40,118 +34,66 @@ type Account struct {
 	Password string `json:"password"`
 }
 
-type accountRow struct {
-	ID           string `db:"id"`
-	BusinessID   string `db:"business_id" json:"-"`
-	Email        string `db:"email"`
-	EmailKey     string `db:"email_key" json:"-"`
-	Name         string `db:"name"`
-	Role         string `db:"role"`
-	Status       string `db:"status" json:"-"`
-	PasswordHash string `db:"password_hash" json:"-"`
-	CreatedAt    string `db:"created_at" json:"-"`
+// account is a stored account.
+type account struct {
+	passwordHash string
+	enabled      bool   // and so is its business: it may sign in
+	record       string // JSON
 }
 
-// accountWhere returns the account with a value in a unique column, or sql.ErrNoRows.
-func accountWhere(ctx context.Context, tx *sql.Tx, column, value string) (row accountRow, err error) {
-	fields := fieldsOf[accountRow]()
-	err = tx.QueryRowContext(ctx, "SELECT "+columns(fields)+" FROM accounts WHERE "+column+" = ?", value).
-		Scan(destinations(fields, &row)...)
-	return row, err
+// accountWhere returns the account with a value in a unique column, or an empty one if there is none.
+func accountWhere(ctx context.Context, tx *sql.Tx, column, value string) (a account, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT password_hash, status = 'active' AND account_status = 'active',
+		json_object('id', a.id, 'email', a.email, 'name', a.name, 'role', role,
+			'business', json_object('id', b.id, 'name', b.name, 'slug', b.slug))
+		FROM accounts a JOIN businesses b ON b.id = a.business_id WHERE a.`+column+" = ?", value).
+		Scan(&a.passwordHash, &a.enabled, &a.record)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return a, fmt.Errorf("reading an account: %w", err)
+	}
+	return a, nil
 }
 
-// answerAboutAccounts serves the calls of the sign-in page, which belong to no business yet.
-func (a *connectAPI) answerAboutAccounts(r *http.Request, segments []string) (int, []byte, error) {
-	switch {
-	case len(segments) == 1 && segments[0] == "sign-in":
-		if r.Method != http.MethodPost {
-			return 0, nil, notAllowed(http.MethodPost)
-		}
-		return a.signIn(r)
-	case len(segments) == 2 && segments[0] == "accounts" && segments[1] != "":
-		if r.Method != http.MethodGet {
-			return 0, nil, notAllowed(http.MethodGet)
-		}
-		return a.account(r, segments[1])
-	}
-	return 0, nil, newError(http.StatusNotFound, "NOT_FOUND", "There is nothing at this path.")
-}
-
-// maxPassword is the maximum length of a password in bytes.
-const maxPassword = 1024
-
-func (a *connectAPI) signIn(r *http.Request) (int, []byte, error) {
-	c := &connectCall{now: a.service.now().UTC()}
-	var err error
-	if c.body, err = readBody(r); err != nil {
-		return 0, nil, err
-	}
-	in := c.input(false)
-	var email, password string
-	in.text("email", &email, line(maxHeaderText))
-	if v, ok := in.take("password"); !ok {
-		in.missing("password", "a text")
-	} else if v.Kind() != '"' || json.Unmarshal(v, &password) != nil || password == "" || len(password) > maxPassword {
-		in.p.add("password", "is not a password that can be", "a text of 1 to 1024 bytes")
-	}
-	if err := in.done(); err != nil {
-		return 0, nil, err
-	}
-
-	var row accountRow
-	var business connectBusiness
-	ctx := r.Context()
-	err = a.st.read(ctx, func(tx *sql.Tx) (err error) {
-		row, err = accountWhere(ctx, tx, "email_key", fold(email))
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+// accountRoutes serves the calls of the sign-in page.
+func accountRoutes(s *Service) []route {
+	password := one("", "a text of 1 to 1024 bytes", "is not a password that can be", func(v jsontext.Value) (any, bool) {
+		return unquote(v), v.Kind() == '"' && unquote(v) != "" && len(unquote(v)) <= 1024
+	})
+	input := schema{{name: "email", form: line(maxHeaderText), required: true}, {name: "password", form: password, required: true}}
+	find := func(ctx context.Context, column, value string) (a account, err error) {
+		err = s.store.read(ctx, func(tx *sql.Tx) error {
+			a, err = accountWhere(ctx, tx, column, value)
 			return err
+		})
+		return a, err
+	}
+	signIn := func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		in := input.read(&c.problems, "", c.body, false)
+		if err := c.problems.err(); err != nil {
+			return 0, nil, err
 		}
-		// Looked up even for an unknown address, so that both cases take equally long.
-		business, err = findBusiness(ctx, tx, row.BusinessID)
-		return err
-	})
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return 0, nil, err
-	}
-	// Unknown addresses are checked against a dummy hash, so that response times do not reveal accounts.
-	right, checkErr := a.service.passwords.check(r.Context(), row.PasswordHash, password)
-	if checkErr != nil {
-		return 0, nil, checkErr
-	}
-	if err != nil || !right || row.Status != accountEnabled || business.AccountStatus != AccountActive {
-		return 0, nil, newError(http.StatusUnauthorized, "INVALID_CREDENTIALS", "The e-mail address or the password is wrong.")
-	}
-	return http.StatusOK, appendAccount(nil, &row, &business), nil
-}
-
-func (a *connectAPI) account(r *http.Request, id string) (int, []byte, error) {
-	var row accountRow
-	var business connectBusiness
-	ctx := r.Context()
-	err := a.st.read(ctx, func(tx *sql.Tx) (err error) {
-		if row, err = accountWhere(ctx, tx, "id", id); err == nil {
-			business, err = findBusiness(ctx, tx, row.BusinessID)
+		a, err := find(ctx, "email_key", fold(in.text("email")))
+		if err != nil {
+			return 0, nil, err
 		}
-		return err
-	})
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return 0, nil, err
+		// Unknown addresses are checked against a dummy hash, so that response times do not reveal accounts.
+		right, err := s.passwords.check(ctx, a.passwordHash, in.text("password"))
+		if err == nil && (!right || !a.enabled) {
+			err = newError(http.StatusUnauthorized, "INVALID_CREDENTIALS", "The e-mail address or the password is wrong.")
+		}
+		return http.StatusOK, []byte(`{"account":` + a.record + "}"), err
 	}
-	if err != nil || row.Status != accountEnabled || business.AccountStatus != AccountActive {
-		return 0, nil, newError(http.StatusNotFound, "NOT_FOUND", "There is no such account that may sign in.")
+	get := func(ctx context.Context, c *connectCall) (int, []byte, error) {
+		a, err := find(ctx, "id", c.path[0])
+		if err == nil && !a.enabled {
+			err = newError(http.StatusNotFound, "NOT_FOUND", "There is no such account that may sign in.")
+		}
+		return http.StatusOK, []byte(`{"account":` + a.record + "}"), err
 	}
-	return http.StatusOK, appendAccount(nil, &row, &business), nil
-}
-
-func appendAccount(b []byte, row *accountRow, business *connectBusiness) []byte {
-	b = appendRecord(append(b, `{"account":`...), fieldsOf[accountRow](), row)
-	b = append(b[:len(b)-1], `,"business":{"id":`...)
-	b = appendString(b, business.ID)
-	b = append(b, `,"name":`...)
-	b = appendString(b, business.Name)
-	b = append(b, `,"slug":`...)
-	b = appendString(b, business.Slug)
-	return append(b, "}}}"...)
+	return []route{
+		{method: http.MethodPost, path: "sign-in", nobody: true, serve: signIn},
+		{method: http.MethodGet, path: "accounts/{id}", nobody: true, serve: get},
+	}
 }
 
 // The cost of a password: OWASP's first recommendation for Argon2id with little memory (m=19 MiB, t=2, p=1), and RFC

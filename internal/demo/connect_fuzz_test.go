@@ -10,9 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzWhatAssistantsWrite sends anything to every call that takes a body: it may be
+func fuzzed(f *testing.F) *Service {
+	f.Helper()
+	s, err := Open(f.Context(), Memory, Options{Now: atTestNow})
+	require.NoError(f, err)
+	f.Cleanup(func() { require.NoError(f, s.Close()) })
+	return s
+}
+
+// FuzzConnectWrites sends anything to every call that takes a body: it may be
 // accepted or refused, and is never a fault of the service.
-func FuzzWhatAssistantsWrite(f *testing.F) {
+func FuzzConnectWrites(f *testing.F) {
 	for _, body := range []string{
 		`{}`, `{"first_name":"a"}`, `{"hours":[{"day":"monday","open":"09:00","close":"24:00"}]}`, `{"service_areas":[{"name":"a","kind":"city","radius_km":1e-9}]}`,
 		`{"rules":[{"id":null,"when":"a","then":"b"}]}`, `{"question":"q","answer":"a"}`, `{"name":"n","price":"1.5","bookable":true,"duration_minutes":5}`,
@@ -21,9 +29,7 @@ func FuzzWhatAssistantsWrite(f *testing.F) {
 	} {
 		f.Add(body)
 	}
-	s, err := Open(f.Context(), Memory, Options{Now: atTestNow})
-	require.NoError(f, err)
-	f.Cleanup(func() { require.NoError(f, s.Close()) })
+	s := fuzzed(f)
 	c := caller(f, s, owner())
 	id := func(list, name string) string { return jsonID(records(f, c.get(list), name)[0]["id"]) }
 	paths := strings.NewReplacer("objects/{type}/{id}", "objects/vehicles/"+id("objects/vehicles", "objects"), "{type}", "vehicles",
@@ -48,17 +54,15 @@ func FuzzWhatAssistantsWrite(f *testing.F) {
 	})
 }
 
-// FuzzWhatAssistantsAskFor puts anything into the query of every list.
-func FuzzWhatAssistantsAskFor(f *testing.F) {
+// FuzzConnectQueries puts anything into the query of every list.
+func FuzzConnectQueries(f *testing.F) {
 	for _, query := range []string{
 		"", "limit=1&query=a+b&cursor=eyJrIjoiIiwiaSI6IiIsImwiOiIifQ", "from=2026-01-01T00:00:00Z&to=9999-12-31T23:59:59.999999999-23:59", "query=%C5%81%20%CC%88",
 		"contact_id=9223372036854775807&calendar_id='", "since=0001-01-01T00:00:00%2B23:59", "status=active&type=lead", "query=%ff%fe", "%zz", "a;b", "query=%EF%BF%BE",
 	} {
 		f.Add(query)
 	}
-	s, err := Open(f.Context(), Memory, Options{Now: atTestNow})
-	require.NoError(f, err)
-	f.Cleanup(func() { require.NoError(f, s.Close()) })
+	s := fuzzed(f)
 	handler := s.Handler()
 	f.Fuzz(func(t *testing.T, query string) {
 		for _, list := range connectLists {

@@ -38,7 +38,7 @@ func prepared(t *testing.T, path string, o Options) *Service {
 		path = filepath.Join(t.TempDir(), "demo.db")
 	}
 	if _, err := os.Stat(path); err != nil {
-		content, err := template()
+		content, err := templateFile()
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(path, content, 0o600))
 	}
@@ -73,8 +73,8 @@ func serving(t *testing.T, st *store, o Options) *Service {
 	return s
 }
 
-// template is the file of a service before anybody has used it.
-var template = sync.OnceValues(func() ([]byte, error) {
+// templateFile is the file of a service before anybody has used it.
+var templateFile = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "demo-template-")
 	if err != nil {
 		return nil, err
@@ -260,24 +260,27 @@ func dataServicesPage(t *testing.T) string {
 	return part
 }
 
-func TestTheCallsAreThoseOfThePageForPlatformTeams(t *testing.T) {
+func TestCallsAreThoseOfTheDocumentation(t *testing.T) {
 	t.Parallel()
 	documented := map[string]string{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Z]+) /connect/v1/([^`]+)` \\| [^|]+ \\|([^|]*)\\|$").FindAllStringSubmatch(dataServicesPage(t), -1) {
 		documented[m[1]+" "+m[2]] = strings.TrimSpace(m[3])
 	}
-	served := map[string]string{"POST sign-in": "", "GET accounts/{id}": ""}
+	served := map[string]string{}
 	for _, rt := range newConnectAPI(shared).routes {
 		who := "all"
-		if rt.owner {
+		switch {
+		case rt.owner:
 			who = "owner"
+		case rt.nobody:
+			who = ""
 		}
 		served[rt.method+" "+rt.path] = who
 	}
 	require.Equal(t, documented, served)
 }
 
-func TestTheExamplesOfThePageHaveTheMembersOfTheAnswers(t *testing.T) {
+func TestDocumentedExamplesHaveTheMembersOfResponses(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
@@ -354,7 +357,7 @@ func requireMembers(t *testing.T, path string, example, answer any) {
 	}
 }
 
-func TestEveryRecordOfAnAssistantCarriesItsBusiness(t *testing.T) {
+func TestConnectRecordsCarryTheirBusiness(t *testing.T) {
 	t.Parallel()
 	for _, a := range []Account{owner(), stranger()} {
 		c := caller(t, shared, a)
@@ -387,7 +390,7 @@ func jsonID(id any) string {
 	return fmt.Sprint(id)
 }
 
-func TestAListInPartsIsTheListWithoutGapsOrRepeats(t *testing.T) {
+func TestPartsOfAListHaveNoGapsOrRepeats(t *testing.T) {
 	t.Parallel()
 	c := sharedCaller(t)
 	for _, list := range connectLists {
@@ -400,7 +403,7 @@ func TestAListInPartsIsTheListWithoutGapsOrRepeats(t *testing.T) {
 	}
 }
 
-func TestListsAreInTheOrderThatIsPromised(t *testing.T) {
+func TestConnectListsAreInTheDocumentedOrder(t *testing.T) {
 	t.Parallel()
 	c := sharedCaller(t)
 	for list, by := range map[string]string{
@@ -420,7 +423,7 @@ func TestListsAreInTheOrderThatIsPromised(t *testing.T) {
 	}
 }
 
-func TestACursorSurvivesRecordsThatComeAndGo(t *testing.T) {
+func TestACursorSurvivesInsertsAndDeletes(t *testing.T) {
 	t.Parallel()
 	c := caller(t, connected(t, "", Options{}), owner())
 	var mine []string
@@ -456,7 +459,7 @@ func ids(list []map[string]any) (all []string) {
 	return all
 }
 
-func TestACursorIsOfItsListOnly(t *testing.T) {
+func TestACursorIsBoundToItsList(t *testing.T) {
 	t.Parallel()
 	c := sharedCaller(t)
 	cursor := c.get("contacts?limit=2&status=active")["next_cursor"].(string)
@@ -472,7 +475,7 @@ func TestACursorIsOfItsListOnly(t *testing.T) {
 	caller(t, shared, member()).get("contacts?limit=2&status=active&cursor=" + cursor)
 }
 
-func TestAParameterThatCannotBeAcceptedIsNamed(t *testing.T) {
+func TestInvalidParametersAreNamed(t *testing.T) {
 	t.Parallel()
 	c := sharedCaller(t)
 	for _, list := range connectLists {
@@ -481,26 +484,10 @@ func TestAParameterThatCannotBeAcceptedIsNamed(t *testing.T) {
 		}
 		c.invalid("GET", list+"?nonsense=1&more=2", "", "nonsense", "more")
 	}
-	for path, field := range map[string]string{
-		"contacts?status=late": "status", "contacts?type=Customer": "type", "contacts?query=": "query",
-		"contacts?query=" + strings.Repeat("é", 201): "query", "contacts?query=a%00b": "query", "contacts?query=%ff": "query",
-		"conversations?channel=fax": "channel", "conversations?since=yesterday": "since", "conversations?until=2026-03-05": "until",
-		"conversations?since=2026-03-05T00:00:00Z&until=2026-03-05T00:00:00Z": "until",
-		"appointments?status=done": "status", "appointments?from=x": "from", "appointments?to=1": "to",
-		"appointments?calendar_id=nope": "calendar_id", "appointments?contact_id=nope": "contact_id", "appointments?contact_id=0": "contact_id",
-		"appointments?contact_id=999999999": "contact_id", "appointments?query=x": "query", "invoices?status=open": "status",
-		"invoices?payment_status=paid": "payment_status", "estimates?payment_status=half": "payment_status", "jobs?status=done": "status",
-		"calendars?query=x": "query", "business?fields=all": "fields", "receptionist?x=1": "x", "contacts/1?x=1": "x",
-	} {
-		problems := c.invalid("GET", path, "", field)
-		if strings.Contains(path, "status=") && !strings.HasPrefix(path, "invoices?p") {
-			require.Contains(t, problems[field], "allowed: ")
-		}
-	}
 	c.refused(http.StatusBadRequest, "INVALID_REQUEST", "GET", "contacts?query=%zz", "")
 }
 
-func TestWordsAreFoundWhateverTheirCaseAndAccents(t *testing.T) {
+func TestSearchIgnoresCaseAndAccents(t *testing.T) {
 	t.Parallel()
 	c := caller(t, connected(t, "", Options{}), owner())
 	made := record(t, c.ok("POST", "contacts", `{"first_name":"Zoë","last_name":"Łukasz-Ångström","email":"z@example.com","phone_number":"6085550100","country_code":"+1","notes":"Straße 5\nGate's code 100%_x"}`), "contact")
@@ -515,7 +502,7 @@ func TestWordsAreFoundWhateverTheirCaseAndAccents(t *testing.T) {
 	}
 }
 
-func TestFiltersOfAssistantsGiveAllThatTheyNameAndNothingElse(t *testing.T) {
+func TestConnectFiltersMatchExactly(t *testing.T) {
 	t.Parallel()
 	c := sharedCaller(t)
 	for _, f := range []struct{ list, parameter, member string }{
@@ -545,7 +532,7 @@ func TestFiltersOfAssistantsGiveAllThatTheyNameAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestInstantsBoundFromOneOnAndBeforeTheOther(t *testing.T) {
+func TestIntervalsAreHalfOpen(t *testing.T) {
 	t.Parallel()
 	c := sharedCaller(t)
 	for list, p := range map[string][3]string{"conversations": {"started_at", "since", "until"}, "appointments": {"starts_at", "from", "to"}} {
@@ -570,7 +557,7 @@ func TestInstantsBoundFromOneOnAndBeforeTheOther(t *testing.T) {
 	}
 }
 
-func TestWhatIsAnothersIsNotThere(t *testing.T) {
+func TestRecordsOfAnotherBusinessAreNotFound(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	mine, theirs := caller(t, s, owner()), caller(t, s, stranger())
@@ -607,7 +594,7 @@ func TestWhatIsAnothersIsNotThere(t *testing.T) {
 	mine.invalid("PUT", "receptionist/rules", fmt.Sprintf(`{"rules":[{"id":%q,"when":"a","then":"b"}]}`, rules[0].(map[string]any)["id"]), "rules[0].id")
 }
 
-func TestNobodyButAnAccountOfTheBusinessIsServed(t *testing.T) {
+func TestOnlyAccountsOfTheBusinessAreServed(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
@@ -631,7 +618,7 @@ func TestNobodyButAnAccountOfTheBusinessIsServed(t *testing.T) {
 	s.Handler().ServeHTTP(w, twice)
 	require.Equal(t, http.StatusBadRequest, w.Code)
 
-	setStatus(t, s, owner(), accountDisabled)
+	setStatus(t, s, owner(), "disabled")
 	c.refused(http.StatusForbidden, "UNKNOWN_ACCOUNT", "GET", "business", "")
 	caller(t, s, member()).get("business")
 }
@@ -649,7 +636,7 @@ func execute(t *testing.T, s *Service, statement string, args ...any) {
 	}))
 }
 
-func TestAMemberMayNotDoWhatIsAnOwners(t *testing.T) {
+func TestMembersCannotMakeOwnersCalls(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	c := caller(t, s, member())
@@ -670,7 +657,7 @@ func TestAMemberMayNotDoWhatIsAnOwners(t *testing.T) {
 	caller(t, s, owner()).ok("DELETE", "contacts/"+jsonID(contact["id"]), "")
 }
 
-func TestTheAssertionIsAskedForBeforeAnythingElse(t *testing.T) {
+func TestTheAssertionIsVerifiedFirst(t *testing.T) {
 	t.Parallel()
 	st, err := openStore(t.Context(), Memory)
 	require.NoError(t, err)
@@ -683,8 +670,7 @@ func TestTheAssertionIsAskedForBeforeAnythingElse(t *testing.T) {
 	c := caller(t, s, owner())
 	for _, path := range []string{"business", "sign-in", "accounts/x", "no/such/path"} {
 		w := c.do("POST", path, "{broken")
-		require.Equal(t, http.StatusUnauthorized, w.Code)
-		require.Equal(t, "UNAUTHORIZED", decode(t, w)["code"])
+		requireError(t, w, http.StatusUnauthorized, "UNAUTHORIZED")
 		require.NotContains(t, w.Body.String(), errForTests.Error())
 	}
 	require.Equal(t, []string{"/connect/v1/business", "/connect/v1/sign-in", "/connect/v1/accounts/x", "/connect/v1/no/such/path"}, asked)
@@ -696,7 +682,7 @@ func (e testError) Error() string { return string(e) }
 
 const errForTests = testError("not from the gateway, says the test")
 
-func TestPathsAndMethodsThatAreNotThere(t *testing.T) {
+func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	c := sharedCaller(t)
 	for _, path := range []string{
@@ -704,8 +690,7 @@ func TestPathsAndMethodsThatAreNotThere(t *testing.T) {
 		"objects/vehicles/", "automation-runs", "automations/weekly-report", "receptionist/personality/x", "contacts/..", "business/../contacts",
 	} {
 		w := c.do("GET", path, "")
-		require.Equal(t, http.StatusNotFound, w.Code, path)
-		require.Equal(t, "NOT_FOUND", decode(t, w)["code"])
+		requireError(t, w, http.StatusNotFound, "NOT_FOUND")
 	}
 	for path, allow := range map[string]string{
 		"business": "GET, PATCH", "business/hours": "GET, PUT", "contacts": "GET, POST", "contacts/1": "GET, PATCH, DELETE", "sign-in": "POST",
@@ -723,7 +708,7 @@ func TestPathsAndMethodsThatAreNotThere(t *testing.T) {
 	}
 }
 
-func TestABodyThatIsNotOneJSONObjectIsRefused(t *testing.T) {
+func TestABodyMustBeOneJSONObject(t *testing.T) {
 	t.Parallel()
 	c := sharedCaller(t)
 	for _, body := range []string{
@@ -744,7 +729,7 @@ func TestABodyThatIsNotOneJSONObjectIsRefused(t *testing.T) {
 	c.refused(http.StatusBadRequest, "INVALID_REQUEST", "POST", "contacts?dry=1", `{"first_name":"a"}`)
 }
 
-func TestAClosedServiceSaysSoToAssistants(t *testing.T) {
+func TestAClosedServiceAnswersConnectCallsWith503(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	require.NoError(t, s.Close())
@@ -753,13 +738,12 @@ func TestAClosedServiceSaysSoToAssistants(t *testing.T) {
 		c.do("GET", "contacts", ""), c.do("POST", "contacts", `{"first_name":"x"}`), c.do("GET", "accounts/x", ""),
 		c.do("POST", "sign-in", `{"email":"a@b.example","password":"x"}`),
 	} {
-		require.Equal(t, http.StatusServiceUnavailable, w.Code)
-		require.Equal(t, "SERVICE_UNAVAILABLE", decode(t, w)["code"])
+		requireError(t, w, http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE")
 		require.NotEmpty(t, w.Header().Get("Retry-After"))
 	}
 }
 
-func TestManyReadAndWriteAtOnce(t *testing.T) {
+func TestConcurrentReadsAndWrites(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) *Service{"memory": inMemory, "file": inAFile} {
 		t.Run(name, func(t *testing.T) {

@@ -2,13 +2,15 @@ package demo
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +26,7 @@ type clock struct{ offset atomic.Int64 }
 func (c *clock) now() time.Time          { return testNow.Add(time.Duration(c.offset.Load())) }
 func (c *clock) advance(d time.Duration) { c.offset.Add(int64(d)) }
 
-func TestTheSameWriteIsDoneOnceAndAnsweredAgain(t *testing.T) {
+func TestARepeatedWriteIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "demo.db")
 	var at clock
@@ -69,14 +71,11 @@ func TestTheSameWriteIsDoneOnceAndAnsweredAgain(t *testing.T) {
 	require.Equal(t, http.StatusCreated, w.Code)
 	require.Empty(t, w.Header().Get(HeaderReplayed), "a day is over")
 	require.NotEqual(t, first.Body.String(), w.Body.String())
-	var kept int
-	require.NoError(t, s.store.read(t.Context(), func(tx *sql.Tx) error {
-		return tx.QueryRowContext(t.Context(), "SELECT count(*) FROM idempotency_keys WHERE created_at < ?", instant(at.now().Add(-24*time.Hour))).Scan(&kept)
-	}))
-	require.Zero(t, kept, "nothing is kept for longer than needed")
+	require.Empty(t, texts(t, s.store, "SELECT key FROM idempotency_keys WHERE created_at < ?", instant(at.now().Add(-24*time.Hour))),
+		"nothing is kept for longer than needed")
 }
 
-func TestNumbersThatAFloatCannotTellApartAreNotTheSameRequest(t *testing.T) {
+func TestLargeNumbersAreComparedExactly(t *testing.T) {
 	t.Parallel()
 	c := caller(t, connected(t, "", Options{}), owner())
 	key := []string{HeaderIdempotencyKey, "k"}
@@ -85,7 +84,7 @@ func TestNumbersThatAFloatCannotTellApartAreNotTheSameRequest(t *testing.T) {
 		`{"fields":{"name":"A","species":"dog","owner":{"name":"N","contact_id":9007199254740992}}}`, key...)
 }
 
-func TestTwentyOfTheSameWriteAtOnceAreOne(t *testing.T) {
+func TestConcurrentRepeatsAreOneWrite(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) *Service{"memory": inMemory, "file": inAFile} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +112,7 @@ func TestTwentyOfTheSameWriteAtOnceAreOne(t *testing.T) {
 	}
 }
 
-func TestARefusedWriteLeavesItsKeyFree(t *testing.T) {
+func TestARejectedWriteKeepsNoKey(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
@@ -129,9 +128,9 @@ func TestARefusedWriteLeavesItsKeyFree(t *testing.T) {
 	c.refused(http.StatusNotFound, "NOT_FOUND", "DELETE", path, "")
 
 	// An answer that was kept is not for someone who may not call any more.
-	setStatus(t, s, owner(), accountDisabled)
+	setStatus(t, s, owner(), "disabled")
 	c.refused(http.StatusForbidden, "UNKNOWN_ACCOUNT", "DELETE", path, "", gone...)
-	setStatus(t, s, owner(), accountEnabled)
+	setStatus(t, s, owner(), "active")
 	execute(t, s, "UPDATE accounts SET role = 'member' WHERE id = ?", owner().ID)
 	c.refused(http.StatusForbidden, "FORBIDDEN", "DELETE", path, "", gone...)
 }
@@ -140,7 +139,7 @@ func TestEveryWriteNeedsAKey(t *testing.T) {
 	t.Parallel()
 	c := sharedCaller(t)
 	for _, rt := range newConnectAPI(shared).routes {
-		if !rt.writes() {
+		if !rt.writes() || rt.nobody {
 			continue
 		}
 		path := strings.NewReplacer("{type}", "vehicles", "{id}", "x").Replace(rt.path)
@@ -154,7 +153,7 @@ func TestEveryWriteNeedsAKey(t *testing.T) {
 	}
 }
 
-func TestAVersionThatIsOldIsNotWrittenOver(t *testing.T) {
+func TestAnOldVersionIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	c := caller(t, connected(t, "", Options{}), owner())
 	faqID := fmt.Sprint(records(t, c.get("receptionist/faqs"), "faqs")[0]["id"])
@@ -199,7 +198,7 @@ func TestAVersionThatIsOldIsNotWrittenOver(t *testing.T) {
 	c.refused(http.StatusBadRequest, "INVALID_REQUEST", "POST", "contacts", `{"first_name":"V"}`, "If-Match", `"1"`)
 }
 
-func TestOfTwoWritersToOneVersionOneWins(t *testing.T) {
+func TestOneOfConcurrentWritersToAVersionWins(t *testing.T) {
 	t.Parallel()
 	c := caller(t, connected(t, filepath.Join(t.TempDir(), "demo.db"), Options{}), owner())
 	id := jsonID(record(t, c.ok("POST", "contacts", `{"first_name":"Fought over"}`), "contact")["id"])
@@ -219,7 +218,7 @@ func TestOfTwoWritersToOneVersionOneWins(t *testing.T) {
 	require.InDelta(t, 2, record(t, c.get("contacts/"+id), "contact")["version"], 0)
 }
 
-func TestAChangeOfSomeFieldsLeavesTheOthers(t *testing.T) {
+func TestAPatchLeavesOtherFields(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "demo.db")
 	s := connected(t, path, Options{})
@@ -247,47 +246,59 @@ func TestAChangeOfSomeFieldsLeavesTheOthers(t *testing.T) {
 	require.Equal(t, changed, public, "and in the public API, without what is not its own")
 }
 
-func TestContactsThatCannotBeAcceptedAreToldWhy(t *testing.T) {
+// TestInvalidInputIsNamed makes the calls of testdata/invalid.txt.
+func TestInvalidInputIsNamed(t *testing.T) {
 	t.Parallel()
 	c := sharedCaller(t)
-	for body, fields := range map[string][]string{
-		`{}`:                   {"first_name"},
-		`{"first_name":null}`:  {"first_name"},
-		`{"first_name":7}`:     {"first_name"},
-		`{"first_name":"   "}`: {"first_name"},
-		`{"first_name":"a\nb","last_name":"","email":"no","phone_number":"+1 608","country_code":"1","contact_type":"friend","contact_status":null,"notes":"\u0000","x":1,"id":3}`: {
-			"first_name", "last_name", "email", "phone_number", "country_code", "contact_type", "contact_status", "notes", "x", "id",
-		},
-		`{"first_name":"` + strings.Repeat("é", 81) + `"}`:                              {"first_name"},
-		`{"first_name":"a","phone_number":"6085550111"}`:                                {"country_code"},
-		`{"first_name":"a","country_code":"+1"}`:                                        {"phone_number"},
-		`{"first_name":"a","email":"A <a@example.com>"}`:                                {"email"},
-		`{"first_name":"a","email":"a@example.com, b@example.com"}`:                     {"email"},
-		`{"first_name":"a","email":"` + strings.Repeat("a", 250) + `@example.com"}`:     {"email"},
-		`{"first_name":"a","notes":"` + strings.Repeat("x", 4001) + `"}`:                {"notes"},
-		`{"first_name":"a","business_id":"x","version":1,"date_created":"2026-01-01Z"}`: {"business_id", "version", "date_created"},
-		`{"first_name":"a\u2028b"}`:                                                     {"first_name"},
-	} {
-		problems := c.invalid("POST", "contacts", body, fields...)
+	id := func(list, name string) string { return jsonID(records(t, c.get(list), name)[0]["id"]) }
+	rules := records(t, record(t, c.get("receptionist"), "receptionist"), "rules")
+	places := strings.NewReplacer("{contact}", id("contacts", "contacts"), "{faq}", id("receptionist/faqs", "faqs"),
+		"{pet}", id("objects/pets", "objects"), "{rule}", fmt.Sprint(rules[0]["id"]))
+	repeated := regexp.MustCompile(`<([^<>]+)\*(\d+)>`)
+	text, err := os.ReadFile("testdata/invalid.txt")
+	require.NoError(t, err)
+	var method, path string
+	calls := 0
+	for line := range strings.Lines(string(text)) {
+		line = places.Replace(strings.TrimSpace(repeated.ReplaceAllStringFunc(line, func(s string) string {
+			m := repeated.FindStringSubmatch(s)
+			n, err := strconv.Atoi(m[2])
+			require.NoError(t, err)
+			return strings.Repeat(m[1], n)
+		})))
+		body, fields, isCall := strings.Cut(line, "=> ")
+		if !isCall {
+			if words := strings.Fields(line); len(words) == 2 {
+				method, path = words[0], words[1]
+			}
+			continue
+		}
+		calls++
+		problems := c.invalid(method, path, strings.TrimSpace(body), strings.Fields(fields)...)
+		require.NotContains(t, fmt.Sprint(problems), "xxxx", "what was sent is not sent back")
 		for field, problem := range problems {
-			require.Contains(t, problem, "allowed: ", field)
+			if method == "POST" && path == "contacts" || method == "GET" && strings.Contains(path, "status=") && field != "payment_status" {
+				require.Contains(t, problem, "allowed: ", field)
+			}
 		}
 	}
+	require.Greater(t, calls, 120)
+	require.Contains(t, c.invalid("POST", "contacts", `{"first_name":"a","contact_type":"x"}`, "contact_type")["contact_type"], "customer, lead, vendor")
+}
+
+func TestErrorsStayShort(t *testing.T) {
+	t.Parallel()
 	many := strings.Builder{}
 	for i := range 200 {
 		fmt.Fprintf(&many, `,"%d%s":1`, i, strings.Repeat("é", 100))
 	}
-	w := c.do("POST", "contacts", `{"first_name":"a"`+many.String()+`}`)
+	w := sharedCaller(t).do("POST", "contacts", `{"first_name":"a"`+many.String()+`}`)
 	require.Equal(t, http.StatusUnprocessableEntity, w.Code)
 	require.Less(t, w.Body.Len(), 32<<10, "names are the caller's, and are not sent back whole")
 	require.Len(t, records(t, decode(t, w), "details"), maxDetails)
-	require.Contains(t, c.invalid("POST", "contacts", `{"first_name":"a","contact_type":"x"}`, "contact_type")["contact_type"], "customer, lead, vendor")
-	id := "contacts/" + jsonID(records(t, c.get("contacts?limit=1"), "contacts")[0]["id"])
-	c.invalid("PATCH", id, `{}`, "body")
-	c.invalid("PATCH", id, `{"first_name":null,"contact_type":null}`, "first_name", "contact_type")
 }
 
-func TestAContactWhomPapersReferToIsNotDeleted(t *testing.T) {
+func TestAReferencedContactIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
@@ -315,7 +326,7 @@ func TestAContactWhomPapersReferToIsNotDeleted(t *testing.T) {
 	require.NotEqual(t, made, jsonID(again["id"]), "an id is not given again")
 }
 
-func TestTheBusinessIsChangedFieldByField(t *testing.T) {
+func TestTheBusinessIsPatched(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
@@ -329,21 +340,9 @@ func TestTheBusinessIsChangedFieldByField(t *testing.T) {
 	public := record(t, get(t, s, owner().BusinessID, "/api/v1/business"), "business")
 	require.Equal(t, "New Name", public["name"])
 	require.NotContains(t, public, "version")
-	for body, fields := range map[string][]string{
-		`{}`:            {"body"},
-		`{"name":null}`: {"name"},
-		`{"name":"","email":"x","phone":"0161 496","website_url":"javascript:alert(1)","time_zone":"Local"}`: {"name", "email", "phone", "website_url", "time_zone"},
-		`{"slug":"mine","account_status":"active","id":"x"}`:                                                 {"slug", "account_status", "id"},
-		`{"website_url":"https://user:pass@example.com"}`:                                                    {"website_url"},
-		`{"website_url":"//example.com"}`:                                                                    {"website_url"},
-		`{"time_zone":"../../etc/passwd"}`:                                                                   {"time_zone"},
-		`{"time_zone":null}`:                                                                                 {"time_zone"},
-	} {
-		c.invalid("PATCH", "business", body, fields...)
-	}
 }
 
-func TestHoursAreReplacedWholeAndPutInOrder(t *testing.T) {
+func TestHoursAreReplacedAndSorted(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "demo.db")
 	s := connected(t, path, Options{})
@@ -359,36 +358,10 @@ func TestHoursAreReplacedWholeAndPutInOrder(t *testing.T) {
 	c = caller(t, connected(t, path, Options{}), owner())
 	require.Equal(t, set, c.get("business/hours"))
 	require.Equal(t, []any{}, c.ok("PUT", "business/hours", `{"hours":[]}`)["hours"])
-
-	span := func(day, from, to string) string {
-		return fmt.Sprintf(`{"day":%q,"open":%q,"close":%q}`, day, from, to)
-	}
-	var seven []string
-	for i := range 7 {
-		seven = append(seven, span("friday", fmt.Sprintf("1%d:00", i), fmt.Sprintf("1%d:30", i)))
-	}
-	for hours, fields := range map[string][]string{
-		`null`: {"hours"}, `{}`: {"hours"}, `"always"`: {"hours"}, `[1]`: {"hours[0]"}, `[null]`: {"hours[0]"},
-		`[{}]`: {"hours[0].day", "hours[0].open", "hours[0].close"},
-		`[` + span("Monday", "9:00", "25:00") + `]`:                                            {"hours[0].day", "hours[0].open", "hours[0].close"},
-		`[` + span("monday", "09:00", "09:00") + `]`:                                           {"hours[0].close"},
-		`[` + span("monday", "17:00", "09:00") + `]`:                                           {"hours[0].close"},
-		`[` + span("monday", "24:00", "24:00") + `]`:                                           {"hours[0].open"},
-		`[` + span("monday", "09:00", "12:00") + `,` + span("monday", "11:59", "13:00") + `]`:  {"hours[1]"},
-		`[` + span("monday", "09:00", "12:00") + `,` + span("monday", "08:00", "13:00") + `]`:  {"hours[1]"},
-		`[` + strings.Join(seven, ",") + `]`:                                                   {"hours[6].day"},
-		`[` + strings.Repeat(span("monday", "09:00", "12:00")+",", 42) + `{}` + `]`:            {"hours"},
-		`[{"day":"monday","open":"09:00","close":"12:00","note":"x"}]`:                         {"hours[0].note"},
-		`[` + span("monday", "09:00", "12:00") + `,` + span("tuesday", "11:00", "11:00") + `]`: {"hours[1].close"},
-	} {
-		c.invalid("PUT", "business/hours", `{"hours":`+hours+`}`, fields...)
-	}
-	c.invalid("PUT", "business/hours", `{}`, "hours")
-	c.invalid("PUT", "business/hours", `{"hours":[],"version":1}`, "version")
 	require.Equal(t, []any{}, c.get("business/hours")["hours"])
 }
 
-func TestServiceAreasAreReplacedWhole(t *testing.T) {
+func TestServiceAreasAreReplaced(t *testing.T) {
 	t.Parallel()
 	c := caller(t, connected(t, "", Options{}), owner())
 	set := c.ok("PUT", "business/service-areas", `{"service_areas":[{"name":"Zürich","kind":"city","radius_km":12.5},{"name":"8001","kind":"postal_code"},{"name":"Zürich","kind":"region","radius_km":null}]}`)
@@ -398,22 +371,9 @@ func TestServiceAreasAreReplacedWhole(t *testing.T) {
 		map[string]any{"name": "Zürich", "kind": "region", "radius_km": nil},
 	}, set["service_areas"])
 	require.Equal(t, set, c.get("business/service-areas"))
-	for areas, fields := range map[string][]string{
-		`[{"name":"","kind":"moon","radius_km":"5"}]`: {"service_areas[0].name", "service_areas[0].kind", "service_areas[0].radius_km"},
-		`[{}]`: {"service_areas[0].name", "service_areas[0].kind"},
-		`[{"name":"A","kind":"city","radius_km":0}]`:                            {"service_areas[0].radius_km"},
-		`[{"name":"A","kind":"city","radius_km":500.1}]`:                        {"service_areas[0].radius_km"},
-		`[{"name":"A","kind":"city","radius_km":1e999}]`:                        {"service_areas[0].radius_km"},
-		`[{"name":"A","kind":"region","radius_km":5}]`:                          {"service_areas[0].radius_km"},
-		`[{"name":"Zürich","kind":"city"},{"name":" ZURICH ","kind":"city"}]`:   {"service_areas[1].name"},
-		`[` + strings.Repeat(`{"name":"A","kind":"city"},`, 100) + `{}` + `]`:   {"service_areas"},
-		`[{"name":"A","kind":"city","latitude":1},{"name":null,"kind":"city"}]`: {"service_areas[0].latitude", "service_areas[1].name"},
-	} {
-		c.invalid("PUT", "business/service-areas", `{"service_areas":`+areas+`}`, fields...)
-	}
 }
 
-func TestThePersonalityIsChangedFieldByField(t *testing.T) {
+func TestThePersonalityIsPatched(t *testing.T) {
 	t.Parallel()
 	c := caller(t, connected(t, "", Options{}), owner())
 	before := record(t, c.get("receptionist"), "receptionist")
@@ -421,16 +381,6 @@ func TestThePersonalityIsChangedFieldByField(t *testing.T) {
 	p := record(t, before, "personality")
 	p["tone"], p["instructions"], p["language"], before["version"], before["updated_at"] = "formal", nil, "pt-BR", 2.0, instant(testNow)
 	require.Equal(t, before, after)
-	for body, fields := range map[string][]string{
-		`{}`: {"body"},
-		`{"name":null,"tone":"angry","greeting":"a\nb","language":"klingon!","instructions":""}`: {"name", "tone", "greeting", "language", "instructions"},
-		`{"voice":"deep"}`:      {"voice"},
-		`{"language":"en_GB"}`:  {"language"},
-		`{"personality":{}}`:    {"personality"},
-		`{"tone":null,"a\"":1}`: {"tone", `a"`},
-	} {
-		c.invalid("PATCH", "receptionist/personality", body, fields...)
-	}
 }
 
 func TestRulesAreReplacedAndKeepTheirIDs(t *testing.T) {
@@ -446,16 +396,6 @@ func TestRulesAreReplacedAndKeepTheirIDs(t *testing.T) {
 	require.Equal(t, true, rules[0].(map[string]any)["enabled"])
 	require.NotEqual(t, rules[0].(map[string]any)["id"], rules[2].(map[string]any)["id"])
 	require.Equal(t, after, record(t, c.get("receptionist"), "receptionist"))
-	gone := before[0].(map[string]any)["id"].(string)
-	for rules, fields := range map[string][]string{
-		`[{"when":"","then":null,"enabled":"yes"}]`: {"rules[0].when", "rules[0].then", "rules[0].enabled"},
-		`[{}]`: {"rules[0].when", "rules[0].then"},
-		`[{"id":"` + gone + `","when":"a","then":"b"}]`:                                             {"rules[0].id"},
-		`[{"id":"` + kept + `","when":"a","then":"b"},{"id":"` + kept + `","when":"c","then":"d"}]`: {"rules[1].id"},
-		`[` + strings.Repeat(`{"when":"a","then":"b"},`, 50) + `{"when":"a","then":"b"}]`:           {"rules"},
-	} {
-		c.invalid("PUT", "receptionist/rules", `{"rules":`+rules+`}`, fields...)
-	}
 	require.Equal(t, []any{}, record(t, c.ok("PUT", "receptionist/rules", `{"rules":[]}`), "receptionist")["rules"])
 }
 
@@ -479,15 +419,6 @@ func TestFAQsAreAddedReplacedAndDeleted(t *testing.T) {
 	other := "receptionist/faqs/" + fmt.Sprint(list[0]["id"])
 	c.refused(http.StatusConflict, "CONFLICT", "PUT", other, `{"question":"Do you take cash?","answer":"x"}`)
 	caller(t, s, stranger()).ok("POST", "receptionist/faqs", `{"question":"Do you take cash?","answer":"Here, too."}`)
-	for body, fields := range map[string][]string{
-		`{}`: {"question", "answer"},
-		`{"question":"a\nb","answer":"","enabled":null,"id":"x"}`:             {"question", "answer", "enabled", "id"},
-		`{"question":"` + strings.Repeat("q", 301) + `","answer":7}`:          {"question", "answer"},
-		`{"question":"q","answer":"` + strings.Repeat("a", 2001) + `","x":1}`: {"answer", "x"},
-	} {
-		c.invalid("POST", "receptionist/faqs", body, fields...)
-		c.invalid("PUT", id, body, fields...)
-	}
 	require.NoError(t, s.Close())
 	c = caller(t, connected(t, path, Options{}), owner())
 	require.Equal(t, replaced, record(t, c.get(id), "faq"))
@@ -497,7 +428,7 @@ func TestFAQsAreAddedReplacedAndDeleted(t *testing.T) {
 	require.Len(t, c.all("receptionist/faqs", 100), n)
 }
 
-func TestThereAreNoMoreFAQsThanMayBe(t *testing.T) {
+func TestTheNumberOfFAQsIsLimited(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
@@ -521,29 +452,12 @@ func TestServicesAreAddedReplacedAndDeleted(t *testing.T) {
 	for price, kept := range map[string]string{"0": "0.00", "9999999.99": "9999999.99", "007.10": "7.10"} {
 		require.Equal(t, kept, record(t, c.ok("PUT", id, fmt.Sprintf(`{"name":"Tree check","price":%q}`, price)), "service")["price"])
 	}
-	for body, fields := range map[string][]string{
-		`{}`: {"name"},
-		`{"name":"x","duration_minutes":4,"price":"-1","bookable":"yes"}`: {"duration_minutes", "price", "bookable"},
-		`{"name":"x","duration_minutes":1441,"price":"1.234"}`:            {"duration_minutes", "price"},
-		`{"name":"x","duration_minutes":60.5,"price":12}`:                 {"duration_minutes", "price"},
-		`{"name":"x","duration_minutes":"60","price":"1e3"}`:              {"duration_minutes", "price"},
-		`{"name":"x","price":"10000000"}`:                                 {"price"},
-		`{"name":"x","price":""}`:                                         {"price"},
-		`{"name":"x","price":"+1"}`:                                       {"price"},
-		`{"name":"x","price":"1."}`:                                       {"price"},
-		`{"name":"x","price":".5"}`:                                       {"price"},
-		`{"name":"x","bookable":true}`:                                    {"duration_minutes"},
-		`{"name":"x","bookable":true,"duration_minutes":null}`:            {"duration_minutes"},
-		`{"name":null,"description":"","currency":"USD"}`:                 {"name", "description", "currency"},
-	} {
-		c.invalid("POST", "receptionist/services", body, fields...)
-	}
 	c.refused(http.StatusConflict, "CONFLICT", "POST", "receptionist/services", `{"name":"TREE CHECK"}`)
 	c.ok("DELETE", id, "")
 	c.refused(http.StatusNotFound, "NOT_FOUND", "DELETE", id, "")
 }
 
-func TestAWriteWhoseCallerIsGoneLeavesNothing(t *testing.T) {
+func TestAnAbandonedWriteLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	c := caller(t, s, owner())

@@ -1,137 +1,216 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // HeaderBusinessID names the business. The gateway sets it after it has authenticated the caller.
 const HeaderBusinessID = "X-Business-Id"
 
-// The contract's limits.
-const (
-	defaultPerPage = 25
-	maxPerPage     = 100
-	defaultCount   = 10
-	maxCount       = 100
-)
-
-// allEvents as the status of /events selects events of every status.
-const allEvents = "all"
-
-// httpError is an error response.
-type httpError struct {
-	Status    int
-	Code      string
-	Message   string
-	Parameter string // the query parameter at fault, if any
-
-	// Of /connect/v1 only.
-	Details    []detail
-	RetryAfter int    // seconds; 0: none
-	Allow      string // the methods that there are
+// resource is a list of the public API. Its parameters filter by the columns of the same index.
+type resource struct {
+	list
+	parameters, columns []string
 }
 
-func newError(status int, code, message string) *httpError {
-	return &httpError{Status: status, Code: code, Message: message}
+func resources() map[string]*resource {
+	newest := []string{"created_at", "id"}
+	all := map[string]*resource{}
+	for _, r := range []*resource{
+		{list{order: []string{"date_created", "id"}, name: "contacts"}, []string{"status", "type"}, []string{"contact_status", "contact_type"}},
+		{list{order: newest, name: "equipment"}, []string{"status", "category"}, []string{"status", "category"}},
+		{list{order: newest, name: "estimates"}, []string{"status", "payment_status"}, []string{"status", "payment_status"}},
+		{list{order: newest, name: "invoices"}, []string{"status"}, []string{"status"}},
+		{list{order: newest, name: "jobs"}, []string{"status"}, []string{"work_status"}},
+		{list{order: newest, name: "offerings"}, []string{"status"}, []string{"status"}},
+		// Unpublished events come last: SQLite sorts NULL below everything.
+		{list{order: []string{"published_at", "created_at", "id"}, name: "events"}, []string{"status"}, []string{"status"}},
+	} {
+		r.from, r.record, r.newest = r.name, "json", true
+		all["/api/v1/"+r.name] = r
+	}
+	return all
 }
 
-func (e *httpError) Error() string { return e.Message }
-
-// endpoint serves one path: it appends the JSON of a business to b.
-type endpoint func(ctx context.Context, b []byte, businessID string, q query) ([]byte, error)
-
-// handler serves the API. Paths are matched as they are: http.ServeMux would redirect to cleaned ones and respond in
-// plain text.
-type handler struct {
-	service   *Service
-	endpoints map[string]endpoint
-	connect   *connectAPI
-	buffers   sync.Pool // of *[]byte
-}
-
-// Handler returns the service's HTTP handler.
+// Handler returns the service's HTTP handler. Paths are matched as they are: http.ServeMux would redirect to cleaned ones
+// and respond in plain text.
 func (s *Service) Handler() http.Handler {
-	st := s.store
-	h := &handler{service: s, endpoints: map[string]endpoint{
-		"/api/v1/business":  businessEndpoint(st),
-		"/api/v1/contacts":  listEndpoint(st, "contacts", st.contacts, "status", "type"),
-		"/api/v1/equipment": listEndpoint(st, "equipment", st.equipment, "status", "category"),
-		"/api/v1/estimates": listEndpoint(st, "estimates", st.estimates, "status", "payment_status"),
-		"/api/v1/invoices":  listEndpoint(st, "invoices", st.invoices, "status"),
-		"/api/v1/jobs":      listEndpoint(st, "jobs", st.jobs, "status"),
-		"/api/v1/offerings": listEndpoint(st, "offerings", st.offerings, "status"),
-		"/api/v1/events":    eventsEndpoint(st),
-	}}
-	h.connect = newConnectAPI(s)
-	h.buffers.New = func() any { return new([]byte) }
-	return h
+	lists, connect := resources(), newConnectAPI(s)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, connectPrefix) {
+			w.Header().Set("Cache-Control", "no-store")
+			status, body, err := connect.answer(w.Header(), r)
+			s.respond(w, r, status, body, err)
+			return
+		}
+		body, err := s.answer(r, lists)
+		s.respond(w, r, http.StatusOK, body, err)
+	})
 }
 
-// ServeHTTP implements http.Handler.
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if strings.HasPrefix(r.URL.Path, connectPrefix) {
-		h.connect.ServeHTTP(w, r)
-		return
-	}
-	buffer, _ := h.buffers.Get().(*[]byte)
-	defer h.buffers.Put(buffer)
-
-	body, err := h.answer((*buffer)[:0], w.Header(), r)
-	status := http.StatusOK
-	if err != nil {
-		problem := h.service.problem(r, err)
-		status, body = problem.Status, appendError((*buffer)[:0], problem)
-	}
-	*buffer = body
-
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(status)
-	// A write fails only if the client is gone.
-	_, _ = w.Write(body)
-}
-
-func (h *handler) answer(b []byte, header http.Header, r *http.Request) ([]byte, error) {
-	serve, ok := h.endpoints[r.URL.Path]
-	if !ok && r.URL.Path != "/healthz" {
+// answer serves the public API and the health check.
+func (s *Service) answer(r *http.Request, lists map[string]*resource) ([]byte, error) {
+	const health, business = "/healthz", "/api/v1/business"
+	ctx := r.Context()
+	path, l := r.URL.Path, lists[r.URL.Path]
+	if l == nil && path != health && path != business {
 		return nil, newError(http.StatusNotFound, "NOT_FOUND", "There is nothing at this path.")
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		header.Set("Allow", "GET, HEAD")
-		return nil, newError(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "Only GET and HEAD are answered here.")
+		e := notAllowed("GET", "HEAD")
+		e.Message = "Only GET and HEAD are answered here."
+		return nil, e
 	}
-	if serve == nil {
-		return h.health(r.Context(), b)
+	if path == health {
+		return []byte(`{"status":"ok"}`), s.store.use(func() error { return s.store.readers.PingContext(ctx) })
 	}
-
-	if err := h.service.authorize(r); err != nil {
-		h.service.logRequest(r, slog.LevelWarn, "request refused", err)
-		return nil, newError(http.StatusUnauthorized, "UNAUTHORIZED", "The request is not shown to come from the gateway.")
+	if err := s.admit(r); err != nil {
+		return nil, err
 	}
 	ids := r.Header[HeaderBusinessID]
 	if len(ids) != 1 || ids[0] == "" {
 		return nil, newError(http.StatusBadRequest, "MISSING_BUSINESS", "The header "+HeaderBusinessID+" must be there, once.")
 	}
-	q, err := parseQuery(r.URL.RawQuery)
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, newError(http.StatusBadRequest, "INVALID_PARAMETER", "The query string cannot be read.")
+	}
+	var body []byte
+	err = s.store.read(ctx, func(tx *sql.Tx) error {
+		if path == business {
+			body, err = answerBusiness(ctx, tx, ids[0])
+		} else {
+			body, err = l.answerList(ctx, tx, ids[0], query(values))
+		}
+		return err
+	})
+	return body, err
+}
+
+func answerBusiness(ctx context.Context, tx *sql.Tx, id string) ([]byte, error) {
+	var record string
+	err := tx.QueryRowContext(ctx, "SELECT json FROM businesses WHERE id = ?", id).Scan(&record)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = errUnknownBusiness
+	}
+	return []byte(`{"business":` + record + "}"), err
+}
+
+// answerList serves a page with the number of all records or, of events, the newest. A caller gets published events only:
+// the gateway never forwards their parameter status, which is also draft, archived or all.
+func (l *resource) answerList(ctx context.Context, tx *sql.Tx, businessID string, q query) ([]byte, error) {
+	isEvents := l.name == "events"
+	number, err := q.integer("page", 1, 1, math.MaxInt64)
+	size, sizeErr := q.integer("per_page", 25, 1, 100)
+	if isEvents {
+		number, err = 1, nil
+		size, sizeErr = q.integer("count", 10, 1, 100)
+	}
+	if err := cmp.Or(err, sizeErr); err != nil {
+		return nil, err
+	}
+	w := ofBusiness(businessID)
+	for i, parameter := range l.parameters {
+		value, err := q.text(parameter)
+		switch {
+		case err != nil:
+			return nil, err
+		case isEvents && value == "":
+			w.and("status = 'published'")
+		case value != "" && !(isEvents && value == "all"):
+			w.and(l.columns[i]+" = ?", value)
+		}
+	}
+	offset := int64(math.MaxInt64)
+	if number-1 <= offset/size {
+		offset = (number - 1) * size
+	}
+	records, total, err := l.page(ctx, tx, businessID, w, size, offset)
 	if err != nil {
 		return nil, err
 	}
-	return serve(r.Context(), b, ids[0], q)
+	b := appendRecords([]byte(`{"`+l.name+`":`), records)
+	if isEvents {
+		return append(b, '}'), nil
+	}
+	return fmt.Appendf(b, `,"pagination":{"current_page":%d,"per_page":%d,"total_items":%d,"total_pages":%d}}`,
+		number, size, total, (total+size-1)/size), nil
 }
 
-func (h *handler) health(ctx context.Context, b []byte) ([]byte, error) {
-	if err := h.service.store.ping(ctx); err != nil {
-		return nil, err
+// query is a request's query string. Unknown parameters are ignored.
+type query url.Values
+
+// text returns a parameter's value, "" if it is missing.
+func (q query) text(name string) (string, error) {
+	values := q[name]
+	if len(values) > 1 {
+		return "", invalidParameter(name, "The parameter "+name+" is given more than once.")
 	}
-	return append(b, `{"status":"ok"}`...), nil
+	return strings.Join(values, ""), nil
+}
+
+// integer returns a parameter's value, clamped, or absent if it is missing.
+func (q query) integer(name string, absent, from, until int64) (int64, error) {
+	s, err := q.text(name)
+	if _, ok := q[name]; !ok || err != nil {
+		return absent, err
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0, invalidParameter(name, "The parameter "+name+" must be an integer.")
+	}
+	return min(max(n, from), until), nil
+}
+
+// httpError is an error response.
+type httpError struct {
+	Status     int      `json:"-"`
+	Message    string   `json:"error"`
+	Code       string   `json:"code"`
+	Parameter  string   `json:"parameter,omitzero"` // the query parameter at fault, if any
+	Details    []detail `json:"details,omitzero"`   // of /connect/v1 only
+	RetryAfter int      `json:"-"`                  // seconds; 0: none
+	Allow      string   `json:"-"`                  // the methods that there are
+}
+
+func newError(status int, code, message string, details ...detail) *httpError {
+	return &httpError{Status: status, Code: code, Message: message, Details: details}
+}
+
+func invalidParameter(name, message string) error {
+	e := newError(http.StatusBadRequest, "INVALID_PARAMETER", message)
+	e.Parameter = name
+	return e
+}
+
+func notAllowed(methods ...string) *httpError {
+	e := newError(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "Only "+strings.Join(methods, ", ")+" is answered here.")
+	e.Allow = strings.Join(methods, ", ")
+	return e
+}
+
+func (e *httpError) Error() string { return e.Message }
+
+// admit checks that a request comes from the gateway.
+func (s *Service) admit(r *http.Request) error {
+	if err := s.authorize(r); err != nil {
+		s.logRequest(r, slog.LevelWarn, "request refused", err)
+		return newError(http.StatusUnauthorized, "UNAUTHORIZED", "The request is not shown to come from the gateway.")
+	}
+	return nil
 }
 
 // problem maps an error to a response.
@@ -143,7 +222,9 @@ func (s *Service) problem(r *http.Request, err error) *httpError {
 	case errors.Is(err, errUnknownBusiness):
 		return newError(http.StatusForbidden, "UNKNOWN_BUSINESS", "There is no such business.")
 	case errors.Is(err, errClosed), r.Context().Err() != nil:
-		return newError(http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", "The service is shutting down.")
+		closed := newError(http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", "The service is shutting down.")
+		closed.RetryAfter = 1
+		return closed
 	}
 	s.logRequest(r, slog.LevelError, "request failed", err)
 	return newError(http.StatusInternalServerError, "INTERNAL", "Something went wrong in the data service.")
@@ -156,157 +237,23 @@ func (s *Service) logRequest(r *http.Request, level slog.Level, message string, 
 		slog.Any("error", err))
 }
 
-func appendError(b []byte, e *httpError) []byte {
-	b = append(b, `{"error":`...)
-	b = appendString(b, e.Message)
-	b = append(b, `,"code":`...)
-	b = appendString(b, e.Code)
-	if e.Parameter != "" {
-		b = append(b, `,"parameter":`...)
-		b = appendString(b, e.Parameter)
-	}
-	if len(e.Details) > 0 {
-		b = append(b, `,"details":`...)
-		b = appendList(b, fieldsOf[detail](), e.Details)
-	}
-	return append(b, '}')
-}
-
-func businessEndpoint(st *store) endpoint {
-	return func(ctx context.Context, b []byte, businessID string, _ query) ([]byte, error) {
-		row, err := st.business(ctx, businessID)
-		if err != nil {
-			return nil, err
-		}
-		b = append(b, `{"business":`...)
-		b = appendRecord(b, st.businessFields, row)
-		b = append(b[:len(b)-1], `,"business_id":`...)
-		b = appendString(b, row.ID)
-		return append(b, "}}"...), nil
-	}
-}
-
-// listEndpoint serves a list in pages. The parameters filter by the columns that the list was prepared with, in their
-// order.
-func listEndpoint[T any](st *store, name string, l *list[T], parameters ...string) endpoint {
-	return func(ctx context.Context, b []byte, businessID string, q query) ([]byte, error) {
-		number, err := q.integer("page", 1)
-		if err != nil {
-			return nil, err
-		}
-		size, err := q.integer("per_page", defaultPerPage)
-		if err != nil {
-			return nil, err
-		}
-		p := page{Number: max(number, 1), Size: min(max(size, 1), maxPerPage)}
-		filters := make([]string, len(parameters))
-		for i, parameter := range parameters {
-			if filters[i], err = q.text(parameter); err != nil {
-				return nil, err
-			}
-		}
-
-		var records []T
-		var total int64
-		if err := st.read(ctx, func(tx *sql.Tx) (err error) {
-			records, total, err = l.page(ctx, tx, businessID, p, filters...)
-			return err
-		}); err != nil {
-			return nil, err
-		}
-
-		b = append(b, '{', '"')
-		b = append(b, name...)
-		b = append(b, '"', ':')
-		b = appendList(b, l.fields, records)
-		b = append(b, `,"pagination":{"current_page":`...)
-		b = strconv.AppendInt(b, p.Number, 10)
-		b = append(b, `,"per_page":`...)
-		b = strconv.AppendInt(b, p.Size, 10)
-		b = append(b, `,"total_items":`...)
-		b = strconv.AppendInt(b, total, 10)
-		b = append(b, `,"total_pages":`...)
-		b = strconv.AppendInt(b, (total+p.Size-1)/p.Size, 10)
-		return append(b, "}}"...), nil
-	}
-}
-
-// eventsEndpoint serves published events, or those with the status that the parameter names: draft, archived, or all.
-// The gateway never forwards that parameter, as the public API does not define it.
-func eventsEndpoint(st *store) endpoint {
-	shape := eventJSON{event: st.events.fields, session: st.sessions.fields, medium: st.media.fields}
-	return func(ctx context.Context, b []byte, businessID string, q query) ([]byte, error) {
-		count, err := q.integer("count", defaultCount)
-		if err != nil {
-			return nil, err
-		}
-		status, err := q.text("status")
-		if err != nil {
-			return nil, err
-		}
-		switch status {
-		case "":
-			status = eventPublished
-		case allEvents:
-			status = ""
-		}
-		events, err := st.eventPage(ctx, businessID, status, min(max(count, 1), maxCount))
-		if err != nil {
-			return nil, err
-		}
-		b = append(b, `{"events":[`...)
-		for i := range events {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = shape.append(b, &events[i])
-		}
-		return append(b, "]}"...), nil
-	}
-}
-
-// query is a request's query string. Unknown parameters are ignored.
-type query url.Values
-
-func parseQuery(raw string) (query, error) {
-	if raw == "" {
-		return nil, nil
-	}
-	values, err := url.ParseQuery(raw)
+func (s *Service) respond(w http.ResponseWriter, r *http.Request, status int, body []byte, err error) {
+	out := w.Header()
 	if err != nil {
-		return nil, newError(http.StatusBadRequest, "INVALID_PARAMETER", "The query string cannot be read.")
+		problem := s.problem(r, err)
+		status = problem.Status
+		if body, err = json.Marshal(problem, jsontext.AllowInvalidUTF8(true)); err != nil { // never for texts
+			body = []byte("{}")
+		}
+		if problem.RetryAfter > 0 {
+			out.Set("Retry-After", strconv.Itoa(problem.RetryAfter))
+		}
+		if problem.Allow != "" {
+			out.Set("Allow", problem.Allow)
+		}
 	}
-	return query(values), nil
-}
-
-// text returns a parameter's value, "" if it is missing.
-func (q query) text(name string) (string, error) {
-	switch values := q[name]; len(values) {
-	case 0:
-		return "", nil
-	case 1:
-		return values[0], nil
-	default:
-		return "", invalidParameter(name, "The parameter "+name+" is given more than once.")
-	}
-}
-
-// integer returns a parameter's value, absent if it is missing. Numbers out of range are clamped.
-func (q query) integer(name string, absent int64) (int64, error) {
-	if _, ok := q[name]; !ok {
-		return absent, nil
-	}
-	s, err := q.text(name)
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) {
-		return 0, invalidParameter(name, "The parameter "+name+" must be an integer.")
-	}
-	return n, nil
-}
-
-func invalidParameter(name, message string) error {
-	return &httpError{Status: http.StatusBadRequest, Code: "INVALID_PARAMETER", Message: message, Parameter: name}
+	out.Set("Content-Type", "application/json")
+	out.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) //nolint:gosec // JSON; fails only if the client is gone
 }

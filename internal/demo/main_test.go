@@ -79,6 +79,12 @@ func get(t testing.TB, s *Service, businessID, target string) map[string]any {
 	return decode(t, w)
 }
 
+func requireError(t testing.TB, w *httptest.ResponseRecorder, status int, code string) {
+	t.Helper()
+	require.Equal(t, status, w.Code, "%s", w.Body)
+	require.Equal(t, code, decode(t, w)["code"])
+}
+
 func decode(t testing.TB, w *httptest.ResponseRecorder) map[string]any {
 	t.Helper()
 	var body map[string]any
@@ -102,21 +108,7 @@ func records(t testing.TB, body map[string]any, resource string) []map[string]an
 // total gives the number of items on all pages of an answer.
 func total(t testing.TB, body map[string]any) int {
 	t.Helper()
-	return paginationMember(t, body, "total_items")
-}
-
-func perPage(t testing.TB, body map[string]any) int {
-	t.Helper()
-	return paginationMember(t, body, "per_page")
-}
-
-func paginationMember(t testing.TB, body map[string]any, name string) int {
-	t.Helper()
-	p, ok := body["pagination"].(map[string]any)
-	require.True(t, ok)
-	n, ok := p[name].(float64)
-	require.True(t, ok)
-	return int(n)
+	return int(record(t, body, "pagination")["total_items"].(float64))
 }
 
 // pagination is the member of that name.
@@ -147,18 +139,16 @@ func everything(t testing.TB, s *Service, businessID, resource string) []map[str
 // sharedRecords keeps what everything has read of the shared service.
 var sharedRecords sync.Map
 
-func readEverything(t testing.TB, s *Service, businessID, resource string) []map[string]any {
+func readEverything(t testing.TB, s *Service, businessID, resource string) (all []map[string]any) {
 	t.Helper()
-	if resource == "events" {
-		events := everyEvent(t, s, businessID)
-		all := make([]map[string]any, len(events))
-		shape := eventJSON{fieldsOf[event](), fieldsOf[session](), fieldsOf[medium]()}
-		for i := range events {
-			require.NoError(t, json.Unmarshal(shape.append(nil, &events[i]), &all[i]))
+	if resource == "events" { // more than the 100 that a response can have
+		for _, text := range texts(t, s.store, "SELECT json FROM events WHERE business_id = ? ORDER BY published_at DESC, created_at DESC, id DESC", businessID) {
+			var e map[string]any
+			require.NoError(t, json.Unmarshal([]byte(text), &e))
+			all = append(all, e)
 		}
 		return all
 	}
-	var all []map[string]any
 	for page := 1; ; page++ {
 		body := get(t, s, businessID, fmt.Sprintf("/api/v1/%s?per_page=100&page=%d", resource, page))
 		list := records(t, body, resource)
@@ -168,14 +158,6 @@ func readEverything(t testing.TB, s *Service, businessID, resource string) []map
 		}
 		all = append(all, list...)
 	}
-}
-
-// everyEvent goes past the bound of 100 that the interface has.
-func everyEvent(t testing.TB, s *Service, businessID string) []event {
-	t.Helper()
-	events, err := s.store.eventPage(context.Background(), businessID, "", 10000)
-	require.NoError(t, err)
-	return events
 }
 
 // lists are the resources that come in pages.

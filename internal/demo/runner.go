@@ -14,11 +14,18 @@ import (
 )
 
 const (
-	// runLease is how long a run may go without progress before its process is considered dead.
-	runLease = 30 * time.Second
+	runLease   = 30 * time.Second // how long a run may go without progress before its process is considered dead
+	sweepEvery = 5 * time.Second  // how often the runner looks for abandoned runs
+)
 
-	// sweepEvery is how often the runner looks for abandoned runs.
-	sweepEvery = 5 * time.Second
+// The states of a run, and of its steps.
+const (
+	runQueued    = "queued"
+	runRunning   = "running"
+	runSucceeded = "succeeded"
+	runFailed    = "failed"
+	stepPending  = "pending"
+	stepSkipped  = "skipped"
 )
 
 // errRunEnded says that another process has ended the run.
@@ -38,7 +45,13 @@ type runner struct {
 }
 
 func newRunner(st *store, now func() time.Time, pace time.Duration, log *slog.Logger) *runner {
-	return &runner{st: st, now: now, rest: resting(pace), log: log, wake: make(chan struct{}, 1)}
+	rest := func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(pace):
+		}
+	}
+	return &runner{st: st, now: now, rest: rest, log: log, wake: make(chan struct{}, 1)}
 }
 
 // start starts the runner. end must be called afterwards.
@@ -69,16 +82,15 @@ func (r *runner) work(ctx context.Context) {
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
 	for {
-		if err := r.sweep(ctx); err != nil && ctx.Err() == nil {
-			r.log.LogAttrs(ctx, slog.LevelError, "looking for abandoned runs failed", slog.Any("error", err))
-		}
-		for ctx.Err() == nil {
-			found, err := r.next(ctx)
-			if err != nil && ctx.Err() == nil {
-				r.log.LogAttrs(ctx, slog.LevelError, "an automation's run could not be done", slog.Any("error", err))
-			}
-			if !found || err != nil {
-				break
+		for _, next := range []func(context.Context) (found bool, err error){r.sweep, r.next} {
+			for ctx.Err() == nil {
+				found, err := next(ctx)
+				if err != nil && ctx.Err() == nil {
+					r.log.LogAttrs(ctx, slog.LevelError, "running automations failed", slog.Any("error", err))
+				}
+				if !found || err != nil {
+					break
+				}
 			}
 		}
 		select {
@@ -90,81 +102,60 @@ func (r *runner) work(ctx context.Context) {
 	}
 }
 
-// sweep fails the runs whose process died.
-func (r *runner) sweep(ctx context.Context) error {
-	const abandoned = " FROM automation_runs WHERE status = 'running' AND lease_until < ?"
-	if found, err := r.any(ctx, "SELECT EXISTS (SELECT 1"+abandoned+")", instant(r.now())); err != nil || !found {
-		return err
-	}
-	k := runKind()
-	return r.st.write(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, "SELECT "+columns(k.fields)+abandoned, instant(r.now()))
-		if err != nil {
-			return fmt.Errorf("reading abandoned runs: %w", err)
-		}
-		runs, err := collect(rows, k.fields, 0)
-		if err != nil {
-			return fmt.Errorf("reading abandoned runs: %w", err)
-		}
-		for i := range runs {
-			e := execution{runner: r, run: &runs[i]}
-			if err := e.load(); err != nil {
-				return err
-			}
-			e.interrupted()
-			if err := e.save(ctx, tx); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// any evaluates a query for true or false. It is asked before a write, so that an idle runner does not write.
-func (r *runner) any(ctx context.Context, query string, args ...any) (yes bool, err error) {
-	err = r.st.read(ctx, func(tx *sql.Tx) error { return tx.QueryRowContext(ctx, query, args...).Scan(&yes) })
-	if err != nil {
-		return false, fmt.Errorf("looking for runs: %w", err)
-	}
-	return yes, nil
-}
-
-// next executes the oldest queued run, if there is one.
-func (r *runner) next(ctx context.Context) (found bool, err error) {
-	if found, err := r.any(ctx, "SELECT EXISTS (SELECT 1 FROM automation_runs WHERE status = 'queued')"); err != nil || !found {
-		return false, err
-	}
-	e := &execution{runner: r, run: new(automationRun)}
-	k := runKind()
-	var action string
+// take finds the first run that meets a condition, and changes it with do.
+func (r *runner) take(ctx context.Context, condition string, args []any, do func(tx *sql.Tx, e *execution) error) (found bool, err error) {
+	e := &execution{runner: r}
 	err = r.st.write(ctx, func(tx *sql.Tx) error {
-		now := r.now()
-		err := tx.QueryRowContext(ctx, "UPDATE automation_runs SET status = 'running', started_at = ?, lease_until = ?"+
-			" WHERE sequence = (SELECT min(sequence) FROM automation_runs WHERE status = 'queued') RETURNING "+columns(k.fields),
-			instant(now), instant(now.Add(runLease))).Scan(destinations(k.fields, e.run)...)
-		if err != nil {
+		var steps string
+		if err := tx.QueryRowContext(ctx, "SELECT id, business_id, automation_id, status, progress, message, steps, input"+
+			" FROM automation_runs WHERE "+condition+
+			" ORDER BY sequence LIMIT 1", args...).
+			Scan(&e.id, &e.businessID, &e.automationID, &e.status, &e.progress, &e.message, &steps, &e.input); err != nil {
 			return err
 		}
-		if err := e.load(); err != nil {
+		if err := json.Unmarshal([]byte(steps), &e.steps); err != nil {
 			return err
 		}
-		if e.business, err = findBusiness(ctx, tx, e.run.BusinessID); err != nil {
-			return err
-		}
-		return tx.QueryRowContext(ctx, "SELECT action FROM automations WHERE business_id = ? AND id = ?",
-			e.run.BusinessID, e.run.AutomationID).Scan(&action)
+		return do(tx, e)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("taking up a run: %w", err)
+	return err == nil, err
+}
+
+// sweep fails a run whose process died.
+func (r *runner) sweep(ctx context.Context) (found bool, err error) {
+	return r.take(ctx, "status = 'running' AND lease_until < ?", []any{instant(r.now())}, func(tx *sql.Tx, e *execution) error {
+		e.interrupted()
+		return e.save(ctx, tx)
+	})
+}
+
+// next executes the oldest queued run.
+func (r *runner) next(ctx context.Context) (found bool, err error) {
+	var e *execution
+	var do, zone string
+	found, err = r.take(ctx, "status = 'queued'", nil, func(tx *sql.Tx, taken *execution) error {
+		e = taken
+		now := r.now()
+		if _, err := tx.ExecContext(ctx, "UPDATE automation_runs SET status = 'running', started_at = ?, lease_until = ? WHERE id = ?",
+			instant(now), instant(now.Add(runLease)), e.id); err != nil {
+			return err
+		}
+		e.status = runRunning
+		return tx.QueryRowContext(ctx, "SELECT b.name, b.time_zone, action FROM automations a JOIN businesses b ON b.id = a.business_id"+
+			" WHERE a.business_id = ? AND a.id = ?", e.businessID, e.automationID).Scan(&e.businessName, &zone, &do)
+	})
+	if err != nil || !found {
+		return false, err
 	}
-	do, ok := actions()[action]
-	if ok {
-		err = do.do(ctx, e)
-	} else {
-		err = fmt.Errorf("there is no action %q", action)
+	action, ok := actions()[do]
+	if e.zone, err = time.LoadLocation(zone); !ok {
+		err = fmt.Errorf("there is no action %q", do)
+	}
+	if err == nil {
+		err = action.do(ctx, e)
 	}
 	switch {
 	case err == nil:
@@ -172,7 +163,7 @@ func (r *runner) next(ctx context.Context) (found bool, err error) {
 	case ctx.Err() != nil:
 		e.interrupted()
 	default:
-		r.log.LogAttrs(ctx, slog.LevelError, "an automation's run failed", slog.String("run", e.run.ID), slog.Any("error", err))
+		r.log.LogAttrs(ctx, slog.LevelError, "an automation's run failed", slog.String("run", e.id), slog.Any("error", err))
 		e.failed("INTERNAL", "Something went wrong in the data service. What was done until then is kept.")
 	}
 	// Stored even if the service is stopping.
@@ -186,43 +177,47 @@ func (r *runner) next(ctx context.Context) (found bool, err error) {
 // execution is a run in progress.
 type execution struct {
 	*runner
-	run      *automationRun
-	business connectBusiness
-	steps    []step
-	at       int // the step that is running
-	result   any // what was done so far
+	id, businessID, automationID, input string
+	businessName                        string
+	zone                                *time.Location // of the business
+
+	status     string
+	progress   int64 // 0 to 100
+	message    *string
+	steps      []step
+	at         int // the step that is running
+	result     any // what was done so far
+	failure    *runError
+	finishedAt *string
 }
 
-func (e *execution) load() error {
-	if err := json.Unmarshal([]byte(e.run.Steps), &e.steps); err != nil {
-		return fmt.Errorf("reading the steps of a run: %w", err)
-	}
-	for e.at < len(e.steps)-1 && e.steps[e.at].FinishedAt != nil {
-		e.at++
-	}
-	return nil
+type step struct {
+	Name       string  `json:"name"`
+	Status     string  `json:"status"`
+	Message    *string `json:"message"`
+	StartedAt  *string `json:"started_at"`
+	FinishedAt *string `json:"finished_at"`
+}
+
+type runError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
 }
 
 // save stores the run.
 func (e *execution) save(ctx context.Context, tx *sql.Tx) error {
-	steps, err := json.Marshal(e.steps)
-	if err != nil {
-		return fmt.Errorf("writing the steps of a run: %w", err)
-	}
-	e.run.Steps = string(steps)
-	if e.result != nil {
-		result, err := json.Marshal(e.result)
+	var texts [3]string
+	for i, v := range []any{e.steps, e.result, e.failure} {
+		text, err := json.Marshal(v)
 		if err != nil {
-			return fmt.Errorf("writing the result of a run: %w", err)
+			return fmt.Errorf("writing a run: %w", err)
 		}
-		e.run.Result = new(string(result))
+		texts[i] = string(text)
 	}
-	e.run.LeaseUntil = at(e.now().Add(runLease))
 	// Only a running one: another process may have ended this run after its lease.
-	r := e.run
-	done, err := tx.ExecContext(ctx, "UPDATE automation_runs SET status = ?, progress = ?, message = ?, steps = ?, finished_at = ?,"+
-		" result = ?, error = ?, lease_until = ? WHERE id = ? AND status = 'running'",
-		r.Status, r.Progress, r.Message, r.Steps, r.FinishedAt, r.Result, r.Error, r.LeaseUntil, r.ID)
+	done, err := tx.ExecContext(ctx, "UPDATE automation_runs SET status = ?, progress = ?, message = ?, finished_at = ?, lease_until = ?,"+
+		" steps = ?, result = coalesce(nullif(?, 'null'), result), error = nullif(?, 'null') WHERE id = ? AND status = 'running'",
+		e.status, e.progress, e.message, e.finishedAt, instant(e.now().Add(runLease)), texts[0], texts[1], texts[2], e.id)
 	if err != nil {
 		return fmt.Errorf("writing a run: %w", err)
 	}
@@ -232,27 +227,23 @@ func (e *execution) save(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// begin ends the previous step and begins the named one.
-func (e *execution) begin(ctx context.Context, name string, progress int64) error {
-	for i := range e.steps {
-		s := &e.steps[i]
-		if s.Name == name {
-			e.at, s.Status, s.StartedAt = i, runRunning, at(e.now())
-			break
-		}
-		e.endStep(s, runSucceeded)
-	}
+// begin ends the steps before and begins the given one.
+func (e *execution) begin(ctx context.Context, step int, progress int64) error {
+	e.endSteps(e.steps[:step], runSucceeded)
+	e.at, e.steps[step].Status, e.steps[step].StartedAt = step, runRunning, e.present()
 	return e.tell(ctx, progress, "", nil)
 }
+
+func (e *execution) present() *string { return new(instant(e.now())) }
 
 // tell stores the progress in one transaction with what do writes.
 func (e *execution) tell(ctx context.Context, progress int64, message string, do func(tx *sql.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	e.run.Progress = max(e.run.Progress, progress)
+	e.progress = max(e.progress, progress)
 	if message != "" {
-		e.run.Message, e.steps[e.at].Message = &message, &message
+		e.message, e.steps[e.at].Message = &message, &message
 	}
 	// An item that has begun is finished, even if the service is stopping.
 	keep := context.WithoutCancel(ctx)
@@ -266,47 +257,26 @@ func (e *execution) tell(ctx context.Context, progress int64, message string, do
 	})
 }
 
-// resting returns a function that waits for the pace, or until the context is done.
-func resting(pace time.Duration) func(context.Context) {
-	return func(ctx context.Context) {
-		if pace <= 0 {
-			return
+// endSteps ends the given steps that have not ended yet.
+func (e *execution) endSteps(steps []step, status string) {
+	for i := range steps {
+		switch s := &steps[i]; {
+		case status == runFailed && s.StartedAt == nil:
+			s.Status = stepSkipped
+		case s.FinishedAt == nil:
+			s.Status, s.FinishedAt = status, e.present()
 		}
-		timer := time.NewTimer(pace)
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-	}
-}
-
-func (e *execution) endStep(s *step, status string) {
-	if s.FinishedAt == nil {
-		s.Status, s.FinishedAt = status, at(e.now())
 	}
 }
 
 func (e *execution) succeeded() {
-	for i := range e.steps {
-		e.endStep(&e.steps[i], runSucceeded)
-	}
-	e.run.Status, e.run.Progress, e.run.FinishedAt = runSucceeded, 100, at(e.now())
+	e.endSteps(e.steps, runSucceeded)
+	e.status, e.progress, e.finishedAt = runSucceeded, 100, e.present()
 }
 
 func (e *execution) failed(code, message string) {
-	for i := range e.steps {
-		if s := &e.steps[i]; s.StartedAt == nil {
-			s.Status = stepSkipped
-		} else {
-			e.endStep(s, runFailed)
-		}
-	}
-	text, err := json.Marshal(runError{code, message})
-	if err != nil { // never for texts
-		text = []byte(`{}`)
-	}
-	e.run.Status, e.run.FinishedAt, e.run.Error = runFailed, at(e.now()), new(string(text))
+	e.endSteps(e.steps, runFailed)
+	e.status, e.finishedAt, e.failure = runFailed, e.present(), &runError{code, message}
 }
 
 // interrupted fails the run and says which steps are missing.
@@ -318,8 +288,8 @@ func (e *execution) interrupted() {
 		}
 	}
 	message := "The service was stopped in the middle of the run. What was done is kept; not finished: " + strings.Join(open, ", ") + "."
-	if m := e.run.Message; m != nil {
-		message += " Last it was: " + *m + "."
+	if e.message != nil {
+		message += " Last it was: " + *e.message + "."
 	}
 	e.failed("INTERRUPTED", message+" Start the automation again for the rest.")
 }

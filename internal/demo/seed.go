@@ -1,13 +1,14 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
-	"encoding/csv"
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,23 +29,14 @@ var seedFiles embed.FS
 func seedFolders() []string { return []string{"fernhollow", "kestrelrow", "saltbush"} }
 
 // Businesses returns the businesses that a new database is filled with: two active ones, then an inactive one.
-func Businesses() []Business {
-	var all []Business
-	for _, folder := range seedFolders() {
-		all = append(all, decodeSeed[Business](folder, "businesses")...)
-	}
-	return all
-}
+func Businesses() []Business { return fromAll[Business]("businesses") }
 
-// Accounts returns the accounts that a new database is filled with: an owner and a member for each business, in the
-// order of Businesses.
-func Accounts() []Account {
-	var all []Account
-	for i, b := range Businesses() {
-		for _, a := range decodeSeed[Account](seedFolders()[i], "accounts") {
-			a.BusinessID = b.ID
-			all = append(all, a)
-		}
+// Accounts returns the accounts that a new database is filled with: an owner and a member for each of Businesses.
+func Accounts() []Account { return fromAll[Account]("accounts") }
+
+func fromAll[T any](table string) (all []T) {
+	for _, folder := range seedFolders() {
+		all = append(all, decodeSeed[T](folder, table)...)
 	}
 	return all
 }
@@ -61,27 +53,17 @@ func decodeSeed[T any](folder, table string) (records []T) {
 	return records
 }
 
-// resourceTables are the tables of the public API's records. Tables come after those that they refer to.
-func resourceTables() []string {
-	return []string{
-		"businesses", "contacts", "jobs", "estimates", "invoices", "offerings", "equipment", "events", "event_sessions", "event_media",
-	}
+// seedTables come after those that they refer to.
+func seedTables() []string {
+	return strings.Fields("businesses contacts jobs estimates invoices offerings equipment events accounts documents receptionist_faqs" +
+		" receptionist_services calendars appointments conversations automations object_types objects")
 }
 
-// connectTables are the tables that only /connect/v1 uses.
-func connectTables() []string {
-	return []string{
-		"accounts", "documents", "receptionist_faqs", "receptionist_services", "calendars", "appointments", "conversations",
-		"messages", "automations", "object_types", "objects",
-	}
-}
-
-// seed fills a database that has no businesses with the records of the given folders, and gives those of the businesses
-// that have no accounts yet, as in a database of schema version 1, the records of connectTables. hash hashes passwords.
+// seed fills a database that has no businesses with the records of the given folders. hash hashes passwords.
 func seed(ctx context.Context, st *store, now time.Time, hash func(string) string, folders ...string) error {
 	return st.write(ctx, func(tx *sql.Tx) error {
-		var empty bool
-		if err := tx.QueryRowContext(ctx, "SELECT NOT EXISTS (SELECT 1 FROM businesses)").Scan(&empty); err != nil {
+		var filled bool
+		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM businesses)").Scan(&filled); err != nil || filled {
 			return err
 		}
 		for _, folder := range folders {
@@ -91,19 +73,9 @@ func seed(ctx context.Context, st *store, now time.Time, hash func(string) strin
 				return fmt.Errorf("reading seed/%s: %w", folder, err)
 			}
 			s := &seeder{tx: tx, folder: folder, businessID: b.ID, today: now.In(zone), hash: hash}
-			if empty {
-				if err := s.insert(ctx, resourceTables()); err != nil {
-					return err
-				}
-			}
-			var lacksAccounts bool
-			if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM businesses WHERE id = ?1)"+
-				" AND NOT EXISTS (SELECT 1 FROM accounts WHERE business_id = ?1)", b.ID).Scan(&lacksAccounts); err != nil {
-				return err
-			}
-			if lacksAccounts {
-				if err := s.insert(ctx, connectTables()); err != nil {
-					return err
+			for _, table := range seedTables() {
+				if err := s.insert(ctx, table); err != nil {
+					return fmt.Errorf("inserting seed/%s/%s: %w", folder, table, err)
 				}
 			}
 		}
@@ -120,132 +92,57 @@ type seeder struct {
 	hash       func(string) string
 }
 
-// seedRow is a record of a seed file by column. A column that is missing is NULL.
-type seedRow map[string]any
-
-func (s *seeder) insert(ctx context.Context, tables []string) error {
-	for _, table := range tables {
-		rows, err := s.read(table)
-		if err != nil {
-			return fmt.Errorf("reading seed/%s/%s: %w", s.folder, table, err)
-		}
-		if err := s.insertRows(ctx, table, rows); err != nil {
-			return fmt.Errorf("inserting seed/%s/%s: %w", s.folder, table, err)
-		}
-	}
-	return nil
-}
-
-func (s *seeder) insertRows(ctx context.Context, table string, rows []seedRow) error {
-	used := seedRow{}
+// insert inserts the records of a table. A member that is missing is NULL, a list or an object is stored as JSON.
+func (s *seeder) insert(ctx context.Context, table string) error {
+	rows := s.rows(table)
+	used := map[string]jsontext.Value{}
 	for _, row := range rows {
 		maps.Copy(used, row)
 	}
-	names := slices.Sorted(maps.Keys(used))
-	places := make([]string, len(names))
-	for i, name := range names {
-		places[i] = "?"
-		if name == "contact_id" && slices.Contains(connectTables(), table) {
-			// A database of version 1 may have other contacts.
-			places[i] = "(SELECT id FROM contacts WHERE id = ?)"
-		}
-	}
-	stmt, err := s.tx.PrepareContext(ctx,
-		"INSERT INTO "+table+" ("+strings.Join(names, ", ")+") VALUES ("+strings.Join(places, ", ")+")")
+	columns := slices.Sorted(maps.Keys(used))
+	stmt, err := s.tx.PrepareContext(ctx, "INSERT INTO "+table+" ("+strings.Join(columns, ", ")+
+		") VALUES (? ->> '$'"+strings.Repeat(", ? ->> '$'", len(columns)-1)+")")
 	if err != nil {
 		return err
 	}
 	defer stmt.Close()
-	values := make([]any, len(names))
+	args := make([]any, len(columns))
 	for _, row := range rows {
-		for i, name := range names {
-			values[i] = row[name]
+		for i, column := range columns {
+			args[i] = cmp.Or(string(row[column]), "null")
 		}
-		if _, err := stmt.ExecContext(ctx, values...); err != nil {
+		if _, err := stmt.ExecContext(ctx, args...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// read returns the rows of a table as they are inserted.
-func (s *seeder) read(table string) (rows []seedRow, err error) {
-	if text, readErr := seedFiles.ReadFile(path.Join("seed", s.folder, table+".csv")); readErr == nil {
-		rows, err = parseCSV(string(text))
-	} else {
-		rows, err = parseJSON(decodeSeed[map[string]jsontext.Value](s.folder, table))
-	}
+// rows returns the records of a table with their times, and the columns that follow from others.
+func (s *seeder) rows(table string) []map[string]jsontext.Value {
+	times := regexp.MustCompile(`"[+-]\d+d[^"]*"`)
+	rows := decodeSeed[map[string]jsontext.Value](s.folder, table)
 	for _, row := range rows {
 		for name, v := range row {
-			if text, ok := v.(string); ok {
-				row[name] = resolveTime(text, s.today)
-			}
+			row[name] = times.ReplaceAllFunc(v, func(text []byte) []byte {
+				return quote(resolveTime(unquote(text), s.today))
+			})
 		}
-		s.derive(table, row)
-	}
-	return rows, err
-}
-
-// derive adds the columns that follow from others.
-func (s *seeder) derive(table string, row seedRow) {
-	text := func(column string) string { return fmt.Sprint(row[column]) }
-	switch table {
-	case "businesses", "event_sessions", "event_media", "messages":
-	default:
-		row["business_id"] = s.businessID
-	}
-	switch table {
-	case "accounts":
-		row["email_key"] = fold(text("email"))
-		row["password_hash"] = s.hash(text("password"))
-		delete(row, "password")
-	case "receptionist_faqs":
-		row["lookup_key"] = foldedKey(text("question"))
-	case "receptionist_services":
-		row["lookup_key"] = foldedKey(text("name"))
-	case "objects":
-		row["search_text"] = searchText(text("fields"))
-	}
-}
-
-// parseCSV reads rows below a line of column names. An empty cell is NULL.
-func parseCSV(text string) ([]seedRow, error) {
-	lines, err := csv.NewReader(strings.NewReader(text)).ReadAll()
-	if err != nil {
-		return nil, err
-	}
-	var rows []seedRow
-	for _, cells := range lines[1:] {
-		row := seedRow{}
-		for i, cell := range cells {
-			if row[lines[0][i]] = nil; cell != "" {
-				row[lines[0][i]] = cell
-			}
+		if table != "businesses" {
+			row["business_id"] = quote(s.businessID)
 		}
-		rows = append(rows, row)
-	}
-	return rows, nil
-}
-
-// parseJSON takes objects and lists as the JSON that is stored, and other members as their values.
-func parseJSON(records []map[string]jsontext.Value) ([]seedRow, error) {
-	var rows []seedRow
-	for _, record := range records {
-		row := seedRow{}
-		for name, v := range record {
-			if kind := v.Kind(); kind == '{' || kind == '[' {
-				row[name] = string(compact(v))
-				continue
-			}
-			var scalar any
-			if err := json.Unmarshal(v, &scalar); err != nil {
-				return nil, err
-			}
-			row[name] = scalar
+		switch table {
+		case "accounts":
+			row["email_key"] = quote(fold(unquote(row["email"])))
+			row["password_hash"] = quote(s.hash(unquote(row["password"])))
+			delete(row, "password")
+		case "receptionist_faqs":
+			row["lookup_key"] = quote(foldedKey(unquote(row["question"])))
+		case "receptionist_services":
+			row["lookup_key"] = quote(foldedKey(unquote(row["name"])))
 		}
-		rows = append(rows, row)
 	}
-	return rows, nil
+	return rows
 }
 
 // resolveTime turns "-3d 09:00:00" into the instant at which it was nine o'clock three days before today, and "+7d" into

@@ -1,28 +1,39 @@
+// Package demo is a small data service such as a platform team would run behind the gateway: business records in SQLite,
+// served over HTTP as docs/data-services.md describes.
+//
+//   - GET and HEAD of /api/v1/{business,contacts,equipment,estimates,invoices,jobs,offerings,events} serve the public API,
+//     and /healthz says whether the database is readable. The X-Business-Id header, which the gateway sets, selects the
+//     business. The service trusts its network for that unless Options.Authorize verifies the gateway's assertion.
+//     Records also have fields that the contract does not define (business_id; an event's status, published_at and
+//     created_at), which the gateway checks and strips.
+//   - /connect/v1 serves reads and writes on behalf of an account. Responses to writes are stored under their idempotency
+//     key. Automations run in the background. Their messages end in the table outbox: the service sends nothing.
+//
+// A new database is filled with the invented records of seed/. The passwords of its accounts are public: put no real
+// records beside them. A database that already has businesses keeps its records.
 package demo
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/go-json-experiment/json"
 )
 
 // Options configure a Service. The zero value is usable.
 type Options struct {
 	// Now is the clock. The times of a new database's records are relative to it. Default: time.Now.
 	Now func() time.Time
-
-	// Authorize is called for every request except /healthz. If it fails, the request is answered with 401 and the
-	// error is logged. It must compare the X-Business-Id header with what it verifies. Default: every request is
-	// accepted, which is safe only if nothing but the gateway can connect.
+	// Authorize is called for every request except /healthz; if it fails, the request is answered with 401. It must compare
+	// X-Business-Id with what it verifies. Default: all are accepted, which is safe only if nothing but the gateway connects.
 	Authorize func(*http.Request) error
-
-	// Pace is the minimum time that an automation takes for each item, so that its progress can be watched; at most 5
-	// s. Default: 0.
+	// Pace is the minimum time that an automation takes for each item, to be watched; at most 5 s. Default: 0.
 	Pace time.Duration
-
 	// Logger receives rejected requests and errors. Default: no logs.
 	Logger *slog.Logger
 }
@@ -39,21 +50,36 @@ type Service struct {
 
 const maxPace = 5 * time.Second
 
+// The two states of a business account.
+const (
+	AccountActive   = "active"
+	AccountInactive = "inactive"
+)
+
+// Business is a customer of the platform. Keys, accounts and records belong to one.
+type Business struct {
+	ID            string `json:"id"` // UUID
+	Name          string `json:"name"`
+	Slug          string `json:"slug"`           // unique, lower-case words joined by dashes
+	Email         string `json:"email"`          // empty: none
+	Phone         string `json:"phone"`          // E.164; empty: none
+	WebsiteURL    string `json:"website_url"`    // empty: none
+	TimeZone      string `json:"time_zone"`      // IANA name
+	AccountStatus string `json:"account_status"` // AccountActive or AccountInactive
+}
+
 // Open opens the SQLite database at path, or a private one in memory if path is Memory. It creates the file, but not its
-// directory, and fills a database without businesses. It fails with ErrForeignDatabase or ErrNewerSchema for files that
+// directory, and fills a database without businesses. It fails with ErrForeignDatabase or ErrOtherSchema for files that
 // it must not touch.
 func Open(ctx context.Context, path string, o Options) (*Service, error) {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	st, err := openStore(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	if err := seed(ctx, st, o.Now(), hashPassword, seedFolders()...); err != nil {
+	s := newService(st, o)
+	if err := seed(ctx, st, s.now(), hashPassword, seedFolders()...); err != nil {
 		return nil, errors.Join(fmt.Errorf("filling database %s: %w", path, err), st.close())
 	}
-	s := newService(st, o)
 	s.runner.start() //nolint:contextcheck // it works for as long as the service is open
 	return s, nil
 }
@@ -74,14 +100,16 @@ func newService(st *store, o Options) *Service {
 }
 
 // Businesses returns the businesses in the database, oldest first.
-func (s *Service) Businesses(ctx context.Context) ([]Business, error) {
-	rows, err := s.store.businesses(ctx)
-	if err != nil {
-		return nil, err
+func (s *Service) Businesses(ctx context.Context) (all []Business, err error) {
+	var records string
+	err = s.store.read(ctx, func(tx *sql.Tx) error {
+		return tx.QueryRowContext(ctx, "SELECT json_group_array(json(json) ORDER BY created_at, id) FROM businesses").Scan(&records)
+	})
+	if err == nil {
+		err = json.Unmarshal([]byte(records), &all)
 	}
-	all := make([]Business, len(rows))
-	for i := range rows {
-		all[i] = rows[i].business()
+	if err != nil {
+		return nil, fmt.Errorf("reading businesses: %w", err)
 	}
 	return all, nil
 }

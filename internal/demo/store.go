@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"database/sql/driver"
+	_ "embed" // for the schema
 	"errors"
 	"fmt"
 	"net/url"
@@ -13,7 +15,12 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
+	"golang.org/x/text/cases"
+	"golang.org/x/text/runes"
+	"golang.org/x/text/transform"
+	"golang.org/x/text/unicode/norm"
 	"modernc.org/sqlite" // with the driver "sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -21,151 +28,155 @@ import (
 // Memory is the path of a database in memory.
 const Memory = ":memory:"
 
-// errClosed says that the store has been closed.
-var errClosed = errors.New("the store is closed")
+// ErrOtherSchema is returned for a database that was written by another version of this service.
+var ErrOtherSchema = errors.New("the database has the schema of another version of this program")
 
-// errUnknownBusiness says that no business has the id that was asked for.
-var errUnknownBusiness = errors.New("unknown business")
+// ErrForeignDatabase is returned for a database of another program.
+var ErrForeignDatabase = errors.New("the database belongs to another program")
 
-// busyTimeout is how long a connection waits for a lock. With a file (WAL) readers never wait; in memory they wait for
-// the end of a write.
-const busyTimeout = 5 * time.Second
+var (
+	errClosed          = errors.New("the store is closed")
+	errUnknownBusiness = errors.New("unknown business")
+)
 
-// store holds the records. Reads run in snapshots on a pool of read-only connections; writes run one at a time on their
-// own connection.
+const (
+	applicationID = 0x47744873 // marks our databases in SQLite's file header ("GtHs")
+	schemaVersion = 3          // is incremented with every change of schema.sql
+
+	// busyTimeout is how long a connection waits for a lock. With a file (WAL) readers never wait; in memory they wait
+	// for the end of a write.
+	busyTimeout = 5 * time.Second
+
+	// memoryName is the prefix of in-memory database names. The rest is random: the connections of a store share one
+	// database, two stores do not.
+	memoryName = "file:/gatehouse-demo-"
+)
+
+//go:embed schema.sql
+var schemaSQL string
+
+// fold is also available in SQL.
+func init() {
+	sqlite.MustRegisterDeterministicScalarFunction("fold", 1,
+		func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+			if s, ok := args[0].(string); ok {
+				return fold(s), nil
+			}
+			return args[0], nil
+		})
+}
+
+// fold removes differences of case and accents.
+func fold(s string) string {
+	plain, _, err := transform.String(transform.Chain(
+		norm.NFKD, runes.Remove(runes.In(unicode.Mn)), cases.Fold(), norm.NFC), s)
+	if err != nil { // never for texts
+		return s
+	}
+	return strings.NewReplacer("ł", "l", "ø", "o", "đ", "d", "æ", "ae", "œ", "oe").Replace(plain)
+}
+
+// foldedKey returns the form in which names are compared.
+func foldedKey(s string) string { return strings.Join(strings.Fields(fold(s)), " ") }
+
+// instant formats t as the database stores times: RFC 3339 in UTC to the second, which sorts by time.
+func instant(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// store holds the records. Reads run in snapshots on read-only connections; writes run one at a time on their own.
 type store struct {
 	writer  *sql.DB
 	readers *sql.DB
 	gate    sync.RWMutex // held by whoever uses the database, closed by close
 	closed  bool
-
-	businessFields []field[businessRow]
-	oneBusiness    *sql.Stmt
-	allBusinesses  *sql.Stmt
-
-	contacts  *list[contact]
-	equipment *list[equipment]
-	estimates *list[estimate]
-	invoices  *list[invoice]
-	jobs      *list[job]
-	offerings *list[offering]
-	events    *list[event]
-	sessions  *children[session]
-	media     *children[medium]
 }
 
-// openStore opens or creates the database at path and migrates its schema.
+// openStore opens the database at path, or creates it with its schema.
 func openStore(ctx context.Context, path string) (_ *store, err error) {
-	name, journal, err := databaseName(path)
-	if err != nil {
-		return nil, err
+	if path == "" {
+		return nil, errors.New("opening database: the path is empty")
 	}
-	s := &store{businessFields: fieldsOf[businessRow]()}
+	s := new(store)
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("opening database %s: %w", path, err), s.close())
 		}
 	}()
-
-	common := url.Values{"_busy_timeout": {strconv.FormatInt(busyTimeout.Milliseconds(), 10)}, "_foreign_keys": {"on"}}
-	if strings.HasPrefix(name, memoryName) {
-		common.Set("vfs", "memdb")
+	options := url.Values{"_busy_timeout": {strconv.FormatInt(busyTimeout.Milliseconds(), 10)}, "_foreign_keys": {"on"}}
+	var name, journal string
+	if path == Memory {
+		name, journal = memoryName+rand.Text(), "MEMORY"
+		options.Set("vfs", "memdb")
+	} else {
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return nil, err
+		}
+		name, journal = (&url.URL{Scheme: "file", Path: filepath.ToSlash(abs)}).String(), "WAL"
 	}
-	if s.writer, err = openPool(name, common, url.Values{
+	if s.writer, err = openPool(name, 1, options, url.Values{
 		"_txlock": {"immediate"}, "_journal_mode": {journal}, "_synchronous": {"NORMAL"},
-	}, 1); err != nil {
+	}); err != nil {
 		return nil, err
 	}
-	err = whileBusy(ctx, func() error { return s.writer.PingContext(ctx) })
-	if err != nil {
+	if err := whileBusy(ctx, s.writer.PingContext); err != nil {
 		return nil, err
 	}
-	err = migrate(ctx, s.writer)
-	if err != nil {
+	if err := s.write(ctx, func(tx *sql.Tx) error { return createSchema(ctx, tx) }); err != nil {
 		return nil, err
 	}
 	// More readers than processors only move the queue into the scheduler, but a slow one must not stop the rest.
-	if s.readers, err = openPool(name, common, url.Values{
-		"_query_only": {"on"},
-	}, max(4, runtime.GOMAXPROCS(0))); err != nil {
-		return nil, err
-	}
-	err = s.prepare(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	s.readers, err = openPool(name, max(4, runtime.GOMAXPROCS(0)), options, url.Values{"_query_only": {"on"}})
+	return s, err
 }
 
-// memoryName is the prefix of in-memory database names. The rest is random: the connections of a store share one
-// database, two stores do not.
-const memoryName = "file:/gatehouse-demo-"
-
-// databaseName returns the URI of a database and its journal mode.
-func databaseName(path string) (name, journal string, err error) {
-	switch path {
-	case "":
-		return "", "", errors.New("opening database: the path is empty")
-	case Memory:
-		return memoryName + rand.Text(), "MEMORY", nil
-	}
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return "", "", fmt.Errorf("opening database %s: %w", path, err)
-	}
-	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(abs)}).String(), "WAL", nil
-}
-
-func openPool(name string, common, own url.Values, size int) (*sql.DB, error) {
+func openPool(name string, size int, common, own url.Values) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", name+"?"+common.Encode()+"&"+own.Encode())
 	if err != nil {
 		return nil, err
 	}
-	// Idle connections stay open: they hold the prepared statements, and a database in memory ends with its last
-	// connection.
 	db.SetMaxOpenConns(size)
-	db.SetMaxIdleConns(size)
+	db.SetMaxIdleConns(size) // a database in memory ends with its last connection
 	return db, nil
 }
 
 // whileBusy retries while the database is locked, up to the busy timeout. SQLite does not wait by itself if two
 // processes switch the same new file to WAL at once.
-func whileBusy(ctx context.Context, try func() error) error {
+func whileBusy(ctx context.Context, try func(context.Context) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
 	for {
-		err := try()
 		var locked *sqlite.Error
-		if !errors.As(err, &locked) || locked.Code()&0xff != sqlite3.SQLITE_BUSY {
+		if err = try(ctx); !errors.As(err, &locked) || locked.Code()&0xff != sqlite3.SQLITE_BUSY {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return err
-		case <-tick.C:
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-func (s *store) prepare(ctx context.Context) error {
-	p := &preparer{ctx: ctx, db: s.readers}
-	business := "SELECT " + columns(s.businessFields) + " FROM businesses "
-	s.oneBusiness = p.prepare(business + "WHERE id = ?")
-	s.allBusinesses = p.prepare(business + "ORDER BY created_at, id")
-	const newest = "created_at DESC, id DESC"
-	s.contacts = prepareList[contact](p, "contacts", "date_created DESC, id DESC", "contact_status", "contact_type")
-	s.equipment = prepareList[equipment](p, "equipment", newest, "status", "category")
-	s.estimates = prepareList[estimate](p, "estimates", newest, "status", "payment_status")
-	s.invoices = prepareList[invoice](p, "invoices", newest, "status")
-	s.jobs = prepareList[job](p, "jobs", newest, "work_status")
-	s.offerings = prepareList[offering](p, "offerings", newest, "status")
-	// Unpublished events come last: SQLite sorts NULL below everything.
-	s.events = prepareList[event](p, "events", "published_at DESC, "+newest, "status")
-	s.sessions = prepareChildren[session](p, "event_sessions", "event_id")
-	s.media = prepareChildren[medium](p, "event_media", "event_id")
-	return p.err
+// createSchema creates the tables of an empty database and rejects databases that are not ours.
+func createSchema(ctx context.Context, tx *sql.Tx) error {
+	var id, version, tables int
+	if err := tx.QueryRowContext(ctx, "SELECT (SELECT application_id FROM pragma_application_id),"+
+		" (SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_schema)").Scan(&id, &version, &tables); err != nil {
+		return fmt.Errorf("reading the schema's version: %w", err)
+	}
+	switch {
+	case id == applicationID && version == schemaVersion:
+		return nil
+	case id == applicationID:
+		return fmt.Errorf("%w: it is %d, this program's is %d", ErrOtherSchema, version, schemaVersion)
+	case id != 0 || version != 0 || tables != 0:
+		return ErrForeignDatabase
+	}
+	_, err := tx.ExecContext(ctx, schemaSQL+fmt.Sprintf("; PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, schemaVersion))
+	if err != nil {
+		err = fmt.Errorf("creating the schema: %w", err)
+	}
+	return err
 }
 
 // close waits for current users and rejects later ones. The writer closes last, which folds the write-ahead log into
@@ -177,14 +188,13 @@ func (s *store) close() error {
 		return nil
 	}
 	s.closed = true
-	var errs []error
 	for _, db := range []*sql.DB{s.readers, s.writer} {
-		if db != nil {
-			errs = append(errs, db.Close())
+		if db == nil {
+			continue
 		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("closing the database: %w", err)
+		if err := db.Close(); err != nil {
+			return fmt.Errorf("closing the database: %w", err)
+		}
 	}
 	return nil
 }
@@ -199,11 +209,6 @@ func (s *store) use(fn func() error) error {
 	return fn()
 }
 
-// ping checks that the database is readable.
-func (s *store) ping(ctx context.Context) error {
-	return s.use(func() error { return s.readers.PingContext(ctx) })
-}
-
 // read runs fn in a snapshot.
 func (s *store) read(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return s.use(func() error { return transact(ctx, s.readers, &sql.TxOptions{ReadOnly: true}, fn) })
@@ -211,21 +216,16 @@ func (s *store) read(ctx context.Context, fn func(tx *sql.Tx) error) error {
 
 // write runs fn in a transaction that is committed if fn returns nil. Writes wait for each other.
 func (s *store) write(ctx context.Context, fn func(tx *sql.Tx) error) error {
-	return s.use(func() error { return inTx(ctx, s.writer, fn) })
-}
-
-func inTx(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx) error) error {
-	return transact(ctx, db, nil, func(tx *sql.Tx) error {
-		if err := fn(tx); err != nil {
-			return err
-		}
-		if err := ctx.Err(); err != nil {
-			return err // nobody waits for it any more
-		}
-		if err := tx.Commit(); err != nil {
-			return fmt.Errorf("committing: %w", err)
-		}
-		return nil
+	return s.use(func() error {
+		return transact(ctx, s.writer, nil, func(tx *sql.Tx) error {
+			if err := fn(tx); err != nil {
+				return err
+			}
+			if err := ctx.Err(); err != nil {
+				return err // nobody waits for it any more
+			}
+			return tx.Commit()
+		})
 	})
 }
 
@@ -242,88 +242,6 @@ func transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)
 	}
-	// fn's error already says why.
-	defer func() { _ = tx.Rollback() }()
+	defer func() { _ = tx.Rollback() }() // fn's error already says why
 	return fn(tx)
-}
-
-// insert adds records to a table.
-func insert[T any](ctx context.Context, tx *sql.Tx, table string, fields []field[T], records []T) error {
-	stmt, err := tx.PrepareContext(ctx, insertSQL(table, fields))
-	if err != nil {
-		return fmt.Errorf("preparing an insert into %s: %w", table, err)
-	}
-	defer stmt.Close()
-	for i := range records {
-		if _, err := stmt.ExecContext(ctx, values(fields, &records[i])...); err != nil {
-			return fmt.Errorf("inserting into %s: %w", table, err)
-		}
-	}
-	return nil
-}
-
-// business returns one business, or errUnknownBusiness.
-func (s *store) business(ctx context.Context, id string) (*businessRow, error) {
-	var row businessRow
-	err := s.use(func() error {
-		return s.oneBusiness.QueryRowContext(ctx, id).Scan(destinations(s.businessFields, &row)...)
-	})
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil, errUnknownBusiness
-	case err != nil:
-		return nil, fmt.Errorf("reading business: %w", err)
-	}
-	return &row, nil
-}
-
-// businesses returns all businesses, oldest first.
-func (s *store) businesses(ctx context.Context) (all []businessRow, err error) {
-	err = s.use(func() error {
-		rows, err := s.allBusinesses.QueryContext(ctx)
-		if err != nil {
-			return err
-		}
-		all, err = collect(rows, s.businessFields, 0)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading businesses: %w", err)
-	}
-	return all, nil
-}
-
-// eventPage returns at most count events with a status ("": any), the most recently published first, with their
-// sessions and media.
-func (s *store) eventPage(ctx context.Context, businessID, status string, count int64) ([]event, error) {
-	var events []event
-	err := s.read(ctx, func(tx *sql.Tx) (err error) {
-		if events, _, err = s.events.page(ctx, tx, businessID, page{1, count}, status); err != nil || len(events) == 0 {
-			return err
-		}
-		ids := make([]string, len(events))
-		index := make(map[string]int, len(events))
-		for i := range events {
-			ids[i] = events[i].ID
-			index[ids[i]] = i
-		}
-		sessions, err := s.sessions.of(ctx, tx, ids)
-		if err != nil {
-			return err
-		}
-		for i := range sessions {
-			e := &events[index[sessions[i].EventID]]
-			e.Schedule = append(e.Schedule, sessions[i])
-		}
-		media, err := s.media.of(ctx, tx, ids)
-		if err != nil {
-			return err
-		}
-		for i := range media {
-			e := &events[index[media[i].EventID]]
-			e.Media = append(e.Media, media[i])
-		}
-		return nil
-	})
-	return events, err
 }
