@@ -2,7 +2,11 @@ package oauth_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -10,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -50,7 +55,7 @@ func run(m *testing.M) int {
 // patience is how long tests wait for what comes by itself.
 const patience = 30 * time.Second
 
-// clock is the time of day of a Redis, which a test sets forward.
+// clock is the clock of a Redis, which a test sets forward.
 type clock struct {
 	t      testing.TB
 	server *redistest.Server
@@ -100,17 +105,11 @@ func (a *accounts) Account(_ context.Context, id string) (account.Account, error
 	return account.Account{}, account.ErrUnknown
 }
 
-// change changes what is known.
-func (a *accounts) change(apply func(all map[string]account.Account)) {
+// set changes the service.
+func (a *accounts) set(change func(*accounts)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	apply(a.all)
-}
-
-func (a *accounts) setDown(down bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.down = down
+	change(a)
 }
 
 // prefixOf is a prefix that no other test has.
@@ -159,8 +158,8 @@ func withClock(c *clock) func(*oauth.Options) {
 	return func(o *oauth.Options) { o.Redis = clientOf(c.t, c.server.Options()) }
 }
 
-// recorded is what the audit log says of the connections of "biz-1", the oldest first: the action without "connection.",
-// and the outcome unless it is ok.
+// recorded is what the audit log has of the connections of "biz-1", oldest first: the action without "connection.", and the
+// outcome unless it is ok.
 func recorded(t testing.TB, s *oauth.Server) []string {
 	t.Helper()
 	var all []string
@@ -177,7 +176,7 @@ func recorded(t testing.TB, s *oauth.Server) []string {
 	return all
 }
 
-// entries is what the audit log has of "biz-1", the oldest first.
+// entries are the audit log's of "biz-1", oldest first.
 func entries(t testing.TB, s *oauth.Server) []audit.Entry {
 	t.Helper()
 	list, _, err := s.Audit().List(t.Context(), "biz-1", "", 100)
@@ -201,4 +200,123 @@ func scopes(t testing.TB, s string) scope.Set {
 	set, err := scope.Parse(s)
 	require.NoError(t, err)
 	return set
+}
+
+// grants are the connections of "biz-1".
+func grants(t testing.TB, s *oauth.Server) []oauth.Grant {
+	t.Helper()
+	list, err := s.Grants(context.Background(), "biz-1")
+	require.NoError(t, err)
+	return list
+}
+
+// authenticate is the connection of an access token that has to be valid.
+func authenticate(t testing.TB, s *oauth.Server, access string) oauth.Grant {
+	t.Helper()
+	grant, err := s.Authenticate(context.Background(), access)
+	require.NoError(t, err)
+	return grant
+}
+
+// valid reports whether an access token is valid.
+func valid(t testing.TB, s *oauth.Server, access string) bool {
+	t.Helper()
+	_, err := s.Authenticate(context.Background(), access)
+	if err != nil {
+		require.ErrorIs(t, err, oauth.ErrInvalidToken)
+	}
+	return err == nil
+}
+
+// call sends a request with an access token to a protected resource, which responds with 404.
+func call(s *oauth.Server, access string) *httptest.ResponseRecorder {
+	return send(s.Protect(http.NotFoundHandler()), http.MethodPost, "/mcp", "", "Authorization: Bearer "+access)
+}
+
+// send sends a request with headers such as "Accept: text/html".
+func send(h http.Handler, method, target, body string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		r.Header.Add(name, value)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// Content types as headers.
+const (
+	isForm = "Content-Type: application/x-www-form-urlencoded"
+	isJSON = "Content-Type: application/json; charset=utf-8"
+)
+
+func postRegistration(c *oauthtest.Client, body string) *httptest.ResponseRecorder {
+	return send(c.Handler, http.MethodPost, "/oauth/register", body, isJSON)
+}
+
+// clientWithID is a client of the server.
+func clientWithID(t testing.TB, s *oauth.Server, id string) *oauthtest.Client {
+	t.Helper()
+	return &oauthtest.Client{TB: t, Server: s, Handler: s.Handler(), ID: id}
+}
+
+// register registers a client with the metadata.
+func register(t testing.TB, s *oauth.Server, metadata string) *oauthtest.Client {
+	t.Helper()
+	c := clientWithID(t, s, "")
+	w := postRegistration(c, metadata)
+	require.Equal(t, http.StatusCreated, w.Code, "%s", w.Body)
+	var registered struct {
+		ClientID string `json:"client_id"`
+	}
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &registered))
+	c.ID = registered.ClientID
+	return c
+}
+
+// pending is the request that waits for a decision.
+func pending(t testing.TB, s *oauth.Server, id string) oauth.Request {
+	t.Helper()
+	request, err := s.Pending(context.Background(), id)
+	require.NoError(t, err)
+	return request
+}
+
+// refusal is the status and the error code of a response, such as "400 invalid_request".
+func refusal(t testing.TB, w *httptest.ResponseRecorder) string {
+	t.Helper()
+	var body struct{ Error string }
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &body), "%s", w.Body)
+	return fmt.Sprint(w.Code, " ", body.Error)
+}
+
+// location is where a response redirects to.
+func location(t testing.TB, w *httptest.ResponseRecorder) *url.URL {
+	t.Helper()
+	return parse(t, w.Header().Get("Location"))
+}
+
+func parse(t testing.TB, raw string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(raw)
+	require.NoError(t, err)
+	return u
+}
+
+func challenge() string {
+	_, c := oauthtest.PKCE()
+	return c
+}
+
+func limit(n int, period time.Duration) redis_rate.Limit {
+	return redis_rate.Limit{Rate: n, Burst: n, Period: period}
+}
+
+// unlimited lets a test send as many requests as it likes.
+func unlimited(o *oauth.Options) {
+	many := limit(1<<20, time.Minute)
+	o.Limits = oauth.Limits{
+		Registrations: many, AllRegistrations: many, Authorizations: many, AllAuthorizations: many, Fetches: many, AllFetches: many,
+	}
 }
