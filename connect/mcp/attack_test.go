@@ -16,11 +16,10 @@ import (
 	"go.uber.org/zap/zaptest"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
-	"github.com/gatehouse-gateway/gatehouse/internal/test/transcript"
-	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
+	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
+	"github.com/gatehouse-gateway/gatehouse/internal/test/transcript"
 )
 
 func TestTranscripts(t *testing.T) {
@@ -268,9 +267,7 @@ func TestAccountsServiceOutageIsReportedAsTemporary(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
-	s.people.mu.Lock()
-	s.people.err = account.ErrUnavailable
-	s.people.mu.Unlock()
+	s.people.SetDown(true)
 	_, err := c.ListTools(t.Context(), nil)
 	require.NoError(t, err)
 	fails(t, c, "calendars_list", nil, "DATA_SERVICE_UNAVAILABLE", "safe")

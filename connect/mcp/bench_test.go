@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
+	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 )
 
 // BenchmarkToolCall calls contacts_search with 25 contacts over a kept connection on loopback, with an embedded Redis. It reports
@@ -36,7 +36,7 @@ func BenchmarkToolCall(b *testing.B) {
 	require.NoError(b, err)
 	s := newSetup(b, shared, func(o *mcp.Options) { o.Data, o.Limiter = client, mcp.NewLimiter(o.Redis, "", 100_000_000) })
 	s.allow("bearer", demo.Account{ID: "acc_1", BusinessID: "biz_1", Role: "owner"}, "mcp:use")
-	s.people.known["acc_1"] = account.Account{ID: "acc_1", BusinessID: "biz_1", Role: account.RoleOwner}
+	s.people.Put(account.Account{ID: "acc_1", BusinessID: "biz_1", Role: account.RoleOwner})
 	for _, era := range []string{modern, legacy} {
 		b.Run(era, func(b *testing.B) {
 			b.ReportAllocs()

@@ -29,6 +29,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
+	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
 )
@@ -63,33 +64,13 @@ func TestMain(m *testing.M) {
 	os.Exit(leaktest.Check(code))
 }
 
-// people is the accounts service.
-type people struct {
-	mu    sync.Mutex
-	known map[string]account.Account
-	err   error
-}
-
-func (p *people) Account(_ context.Context, id string) (account.Account, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.err != nil {
-		return account.Account{}, p.err
-	}
-	a, ok := p.known[id]
-	if !ok {
-		return account.Account{}, account.ErrUnknown
-	}
-	return a, nil
-}
-
 // setup is a server with everything that it needs.
 type setup struct {
 	t      testing.TB
 	server *mcp.Server
 	url    string
 	audit  *audit.Log
-	people *people
+	people *accounttest.Service
 	redis  *miniredis.Miniredis
 	owner  demo.Account // of the business that the connection "bearer" belongs to
 	other  demo.Account // an owner of another business
@@ -165,22 +146,16 @@ func owners(t testing.TB) (first, second demo.Account) {
 	return found[0], found[1]
 }
 
-func asAccount(a demo.Account) account.Account {
-	return account.Account{
-		ID: a.ID, Email: a.Email, Name: a.Name, Role: account.Role(a.Role), BusinessID: a.BusinessID,
-	}
-}
-
 // newSetup makes a server for a data service.
 func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options)) *setup {
 	t.Helper()
 	s := &setup{
-		t: t, people: &people{known: map[string]account.Account{}}, redis: miniredis.RunT(t),
+		t: t, people: accounttest.New(), redis: miniredis.RunT(t),
 		upstream: &upstream{}, grants: map[string]oauth.Grant{},
 	}
 	s.owner, s.other = owners(t)
 	for _, a := range demo.Accounts() {
-		s.people.known[a.ID] = asAccount(a)
+		s.people.Put(account.Account{ID: a.ID, Email: a.Email, Name: a.Name, Role: account.Role(a.Role), BusinessID: a.BusinessID})
 	}
 	s.lost = losttest.NewHandler(service.Handler())
 	backend := httptest.NewServer(s.lost)

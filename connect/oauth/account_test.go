@@ -13,6 +13,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
 
@@ -21,12 +22,12 @@ func TestConnectionEndsWithItsAccount(t *testing.T) {
 	elsewhere, member := oauthtest.Owner(), oauthtest.Owner()
 	elsewhere.BusinessID, member.Role = "biz-2", account.RoleMember
 	for name, test := range map[string]struct {
-		all   map[string]account.Account
-		entry string
+		change func(*accounttest.Service)
+		entry  string
 	}{
-		"it is gone":                       {nil, unknown},
-		"it has moved to another business": {map[string]account.Account{"acc-1": elsewhere}, moved},
-		"it is not an owner any more":      {map[string]account.Account{"acc-1": member}, notAnOwner},
+		"it is gone":                       {func(s *accounttest.Service) { s.Remove("acc-1") }, unknown},
+		"it has moved to another business": {func(s *accounttest.Service) { s.Put(elsewhere) }, moved},
+		"it is not an owner any more":      {func(s *accounttest.Service) { s.Put(member) }, notAnOwner},
 	} {
 		for _, use := range []string{"call", "refresh"} {
 			t.Run(name+", "+use, func(t *testing.T) {
@@ -35,7 +36,7 @@ func TestConnectionEndsWithItsAccount(t *testing.T) {
 				s := newServer(t, func(o *oauth.Options) { o.Accounts = known })
 				c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
 				require.Equal(t, http.StatusNotFound, call(s, tokens.Access).Code, "let through")
-				known.set(func(a *accounts) { a.all = test.all })
+				test.change(known)
 				if use == "call" {
 					w := call(s, tokens.Access)
 					require.Equal(t, http.StatusUnauthorized, w.Code)
@@ -43,7 +44,7 @@ func TestConnectionEndsWithItsAccount(t *testing.T) {
 				} else {
 					require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
 				}
-				known.set(func(a *accounts) { a.all = newAccounts().all })
+				known.Put(oauthtest.Owner())
 				require.Equal(t, http.StatusUnauthorized, call(s, tokens.Access).Code, "it does not come back")
 				require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
 				require.Empty(t, grants(t, s))
@@ -60,7 +61,7 @@ func TestCodeEndsWithItsAccount(t *testing.T) {
 	c := oauthtest.Register(t, s)
 	verifier, challenge := oauthtest.PKCE()
 	code := c.Code(oauthtest.Owner(), challenge, nil)
-	known.set(func(a *accounts) { delete(a.all, "acc-1") })
+	known.Remove("acc-1")
 	tokens := c.Exchange(code, verifier, nil)
 	require.Equal(t, http.StatusUnauthorized, call(s, tokens.Access).Code)
 	require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
@@ -81,13 +82,13 @@ func TestAccountsServiceOutageEndsNoConnection(t *testing.T) {
 	}
 	require.Equal(t, "true false", use())
 
-	known.set(func(a *accounts) { a.down = true })
+	known.SetDown(true)
 	require.Equal(t, "false true", use(), "what does not need the account works on")
 	refused := c.Refresh(tokens.Refresh, nil)
 	require.Equal(t, http.StatusServiceUnavailable, refused.Status)
 	require.Equal(t, "temporarily_unavailable", refused.Error)
 
-	known.set(func(a *accounts) { a.down = false })
+	known.SetDown(false)
 	require.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status)
 	require.Equal(t, []string{"approved", "started"}, recorded(t, s))
 }

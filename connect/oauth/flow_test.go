@@ -264,7 +264,9 @@ func TestGrantsListsOnlyTheConnectionsOfABusiness(t *testing.T) {
 	s := newServer(t, withClock(now), func(o *oauth.Options) { o.Accounts = known })
 	var tokens []oauthtest.Tokens
 	for _, id := range []string{"acc-1", "acc-2", "acc-3", "acc-1"} {
-		_, own := oauthtest.Connect(t, s, known.all[id], "")
+		by, err := known.Account(t.Context(), id)
+		require.NoError(t, err)
+		_, own := oauthtest.Connect(t, s, by, "")
 		tokens = append(tokens, own)
 		now.Add(time.Second)
 	}
@@ -272,7 +274,7 @@ func TestGrantsListsOnlyTheConnectionsOfABusiness(t *testing.T) {
 	require.Len(t, all, 3)
 	require.True(t, all[0].CreatedAt.After(all[1].CreatedAt), "the newest first")
 
-	known.set(func(a *accounts) { delete(a.all, "acc-1") })
+	known.Remove("acc-1")
 	for i, status := range []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusNotFound, http.StatusUnauthorized} {
 		require.Equal(t, status, call(s, tokens[i].Access).Code)
 	}
@@ -282,23 +284,4 @@ func TestGrantsListsOnlyTheConnectionsOfABusiness(t *testing.T) {
 	none, err := s.Grants(t.Context(), "biz-unknown")
 	require.NoError(t, err)
 	require.Empty(t, none)
-}
-
-func TestRefreshNeverAddsScopes(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "mcp:write")
-
-	narrow := c.Refresh(tokens.Refresh, url.Values{"scope": {"contacts:read"}})
-	require.Equal(t, http.StatusOK, narrow.Status)
-	require.NotEqual(t, tokens.Refresh, narrow.Refresh)
-	require.Equal(t, "contacts:read", authenticate(t, s, narrow.Access).Scopes.String())
-	require.Equal(t, "mcp:write", grants(t, s)[0].Scopes.String(), "the connection keeps what was granted")
-	for _, more := range []string{"mcp:use", "mcp:write automations:run"} {
-		refused := c.Refresh(narrow.Refresh, url.Values{"scope": {more}})
-		require.Equal(t, "invalid_scope", refused.Error)
-		require.Empty(t, refused.Access)
-	}
-	wide := c.Refresh(narrow.Refresh, url.Values{"scope": {"openid offline_access"}})
-	require.Equal(t, "mcp:write", wide.Scope)
 }

@@ -15,7 +15,7 @@ import (
 func FuzzMatchRedirect(f *testing.F) {
 	registered := registeredRedirects()
 	// Each is paired with one of the others: with all pairs a short run would end before it has read its seeds.
-	for i, requested := range requestedRedirects() {
+	for i, requested := range requestedRedirects(f) {
 		f.Add(registered[i%len(registered)], requested)
 	}
 	f.Fuzz(requireMatchingIsExact)
@@ -24,7 +24,7 @@ func FuzzMatchRedirect(f *testing.F) {
 func TestMatchingRedirectURILeadsToTheRegisteredHost(t *testing.T) {
 	t.Parallel()
 	for _, registered := range registeredRedirects() {
-		for _, requested := range requestedRedirects() {
+		for _, requested := range requestedRedirects(t) {
 			requireMatchingIsExact(t, registered, requested)
 		}
 	}
@@ -39,10 +39,11 @@ func registeredRedirects() []string {
 }
 
 // requestedRedirects are redirect URIs that a client may send.
-func requestedRedirects() []string {
-	all := registeredRedirects()
-	for _, kind := range slices.Sorted(maps.Keys(tricks())) {
-		all = append(all, tricks()[kind]...)
+func requestedRedirects(t testing.TB) []string {
+	t.Helper()
+	all, tricks := registeredRedirects(), redirectURIs(t).Tricks
+	for _, kind := range slices.Sorted(maps.Keys(tricks)) {
+		all = append(all, tricks[kind]...)
 	}
 	return all
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,10 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
@@ -76,40 +75,12 @@ func (c *clock) Add(d time.Duration) {
 // Until is how long it is by this clock until a time.
 func (c *clock) Until(at time.Time) time.Duration { return time.Until(at) - c.offset }
 
-// accounts is an accounts service: owners of "biz-1" and "biz-2".
-type accounts struct {
-	mu   sync.Mutex
-	all  map[string]account.Account
-	down bool
-}
-
-func newAccounts() *accounts {
-	a := &accounts{all: map[string]account.Account{}}
-	for id, business := range map[string]string{"acc-1": "biz-1", "acc-2": "biz-1", "acc-3": "biz-2"} {
-		owner := oauthtest.Owner()
-		owner.ID, owner.BusinessID = id, business
-		a.all[id] = owner
-	}
-	return a
-}
-
-func (a *accounts) Account(_ context.Context, id string) (account.Account, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.down {
-		return account.Account{}, fmt.Errorf("%w: made up", account.ErrUnavailable)
-	}
-	if found, ok := a.all[id]; ok {
-		return found, nil
-	}
-	return account.Account{}, account.ErrUnknown
-}
-
-// set changes the service.
-func (a *accounts) set(change func(*accounts)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	change(a)
+// newAccounts is an accounts service with owners of "biz-1" and "biz-2".
+func newAccounts() *accounttest.Service {
+	colleague, rival := oauthtest.Owner(), oauthtest.Owner()
+	colleague.ID = "acc-2"
+	rival.ID, rival.BusinessID = "acc-3", "biz-2"
+	return accounttest.New(oauthtest.Owner(), colleague, rival)
 }
 
 // prefixOf is a prefix that no other test has.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
@@ -18,7 +19,7 @@ import (
 type flow struct {
 	t                       *testing.T
 	server                  *oauth.Server
-	accounts                *accounts
+	accounts                *accounttest.Service
 	client                  *oauthtest.Client
 	verifier, request, code string
 	first, tokens           oauthtest.Tokens // those of the code, and the current ones
@@ -50,7 +51,7 @@ func (f *flow) redeem() {
 
 func (f *flow) closeAccounts() {
 	f.redeem()
-	f.accounts.set(func(a *accounts) { clear(a.all) })
+	f.accounts.Remove("acc-1")
 }
 
 func (f *flow) call() string { return statusText(call(f.server, f.tokens.Access).Code) }

@@ -2,7 +2,6 @@ package pages_test
 
 import (
 	"context"
-	"crypto/subtle"
 	"fmt"
 	"io"
 	"maps"
@@ -31,6 +30,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
@@ -64,7 +64,7 @@ func run(m *testing.M) int {
 // The people of the tests, in two businesses.
 const (
 	ownerEmail    = "ada@saltbush.example"
-	ownerPassword = "correct horse battery staple"
+	ownerPassword = accounttest.Password
 	memberEmail   = "ben@saltbush.example"
 	rivalEmail    = "cyd@kestrel.example"
 )
@@ -83,64 +83,6 @@ var (
 		BusinessID: "biz_kest", BusinessName: "Kestrel Row", BusinessSlug: "kestrel",
 	}
 )
-
-// fakeAccounts is an accounts service in which everybody has the same password.
-type fakeAccounts struct {
-	mu       sync.Mutex
-	accounts map[string]account.Account // by id
-	down     bool
-	asked    int // passwords looked at
-}
-
-func (f *fakeAccounts) SignIn(_ context.Context, email, password string) (account.Account, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down {
-		return account.Account{}, fmt.Errorf("%w: made up", account.ErrUnavailable)
-	}
-	f.asked++
-	for _, a := range f.accounts {
-		if strings.EqualFold(a.Email, email) && subtle.ConstantTimeCompare([]byte(password), []byte(ownerPassword)) == 1 {
-			return a, nil
-		}
-	}
-	return account.Account{}, account.ErrWrongCredentials
-}
-
-func (f *fakeAccounts) Account(_ context.Context, id string) (account.Account, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down {
-		return account.Account{}, fmt.Errorf("%w: made up", account.ErrUnavailable)
-	}
-	a, ok := f.accounts[id]
-	if !ok {
-		return account.Account{}, account.ErrUnknown
-	}
-	return a, nil
-}
-
-func (f *fakeAccounts) set(change func(*fakeAccounts)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	change(f)
-}
-
-// change changes an account, which need not exist yet.
-func (f *fakeAccounts) change(id string, change func(*account.Account)) {
-	f.set(func(f *fakeAccounts) {
-		a := f.accounts[id]
-		change(&a)
-		f.accounts[id] = a
-	})
-}
-
-func (f *fakeAccounts) setDown(down bool) { f.set(func(f *fakeAccounts) { f.down = down }) }
-
-func (f *fakeAccounts) passwords() (n int) {
-	f.set(func(f *fakeAccounts) { n = f.asked })
-	return n
-}
 
 // approved is what an owner let a client have.
 type approved struct {
@@ -419,7 +361,7 @@ type world struct {
 	tb       testing.TB
 	url      string
 	pages    *pages.Pages
-	accounts *fakeAccounts
+	accounts *accounttest.Service
 	oauth    *fakeOAuth
 	keys     *fakeKeys
 	audit    *audit.Log
@@ -437,14 +379,12 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 	tb.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
 	w := &world{
-		tb:     tb,
-		redis:  shared.Client(tb),
-		prefix: "test:" + strings.ReplaceAll(tb.Name(), "/", ":") + ":",
-		clock:  &clock{},
-		logs:   logs,
-		accounts: &fakeAccounts{accounts: map[string]account.Account{
-			owner.ID: owner, member.ID: member, rival.ID: rival,
-		}},
+		tb:       tb,
+		redis:    shared.Client(tb),
+		prefix:   "test:" + strings.ReplaceAll(tb.Name(), "/", ":") + ":",
+		clock:    &clock{},
+		logs:     logs,
+		accounts: accounttest.New(owner, member, rival),
 		oauth: &fakeOAuth{
 			requests: make(map[string]oauth.Request), approved: make(map[string]approved), denied: make(map[string]bool),
 		},

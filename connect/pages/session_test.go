@@ -103,9 +103,9 @@ func TestSignOutEverywhereEndsAllSessions(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			b, phone, colleague := w.signIn(ownerEmail), w.signIn(ownerEmail), w.signIn(memberEmail)
-			w.accounts.setDown(outage)
+			w.accounts.SetDown(outage)
 			b.follow(b.signOut("everywhere")).requires(http.StatusOK, "You are signed out, here and everywhere else.")
-			w.accounts.setDown(false)
+			w.accounts.SetDown(false)
 			require.False(t, b.signedIn())
 			require.False(t, phone.signedIn())
 			require.True(t, colleague.signedIn())
@@ -127,9 +127,9 @@ func TestSignOutEverywhereRemovesKnownDevices(t *testing.T) {
 		return keys
 	}
 	require.Len(t, devices(), 2)
-	w.accounts.setDown(true)
+	w.accounts.SetDown(true)
 	b.signOut("everywhere").requires(http.StatusSeeOther)
-	w.accounts.setDown(false)
+	w.accounts.SetDown(false)
 	require.Len(t, devices(), 1, "the colleague's")
 	for i := range 10 {
 		require.Equal(t, http.StatusForbidden, w.guess(i, ownerEmail))
@@ -209,11 +209,13 @@ func TestRoleChangeTakesEffectAtOnce(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	require.Equal(t, http.StatusOK, b.get(pages.KeysPath).StatusCode)
 	form := b.get(pages.KeysPath).form(pages.KeysPath)
-	w.accounts.change(owner.ID, func(a *account.Account) { a.Role = account.RoleMember })
+	demoted := owner
+	demoted.Role = account.RoleMember
+	w.accounts.Put(demoted)
 	require.Equal(t, http.StatusForbidden, b.get(pages.KeysPath).StatusCode)
 	require.Equal(t, http.StatusForbidden, b.post(pages.KeysPath, form).StatusCode, "a form from before does not help")
 	require.Empty(t, w.keys.all())
-	w.accounts.change(owner.ID, func(a *account.Account) { a.Role = account.RoleOwner })
+	w.accounts.Put(owner)
 	require.Equal(t, http.StatusOK, b.get(pages.KeysPath).StatusCode)
 }
 
@@ -221,13 +223,15 @@ func TestSessionEndsWithItsAccount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
-	w.accounts.set(func(f *fakeAccounts) { delete(f.accounts, owner.ID) })
+	w.accounts.Remove(owner.ID)
 	require.False(t, b.signedIn())
-	w.accounts.change(owner.ID, func(a *account.Account) { *a = owner })
+	w.accounts.Put(owner)
 	require.False(t, b.signedIn(), "the session does not come back")
 
 	b = w.signIn(ownerEmail)
-	w.accounts.change(owner.ID, func(a *account.Account) { a.BusinessID, a.BusinessName = rival.BusinessID, rival.BusinessName })
+	elsewhere := owner
+	elsewhere.BusinessID, elsewhere.BusinessName = rival.BusinessID, rival.BusinessName
+	w.accounts.Put(elsewhere)
 	require.False(t, b.signedIn())
 }
 
@@ -235,11 +239,11 @@ func TestOutageIs503WithRetryAfter(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
-	w.accounts.setDown(true)
+	w.accounts.SetDown(true)
 	p := b.get(pages.ActivityPath).requires(http.StatusServiceUnavailable, "This does not work right now").lacks("made up")
 	require.NotEmpty(t, p.Header.Get("Retry-After"))
 	require.Contains(t, p.body, `href="`+pages.ActivityPath+`"`, "a link back to the page")
-	w.accounts.setDown(false)
+	w.accounts.SetDown(false)
 	require.True(t, b.signedIn(), "an outage signs nobody out")
 
 	closed := shared.Client(t)
@@ -247,7 +251,7 @@ func TestOutageIs503WithRetryAfter(t *testing.T) {
 	away := newWorld(t, func(o *pages.Options) { o.Redis = closed })
 	lost := away.browser()
 	require.Equal(t, http.StatusServiceUnavailable, lost.trySignIn(ownerEmail, ownerPassword).StatusCode)
-	require.Zero(t, away.accounts.passwords(), "no password is looked at that cannot be counted")
+	require.Zero(t, away.accounts.SignIns(), "no password is looked at that cannot be counted")
 	lost.setCookie("gatehouse_session", strings.Repeat("A", 43))
 	require.Equal(t, http.StatusServiceUnavailable, lost.get(pages.ConnectionsPath).StatusCode)
 }

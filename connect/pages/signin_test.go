@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 )
@@ -49,7 +48,7 @@ func TestSignInErrorDoesNotRevealWhetherTheAccountExists(t *testing.T) {
 	require.Equal(t, same(wrong, ownerEmail), same(unknown, "nobody@saltbush.example"))
 	require.Contains(t, wrong.text(), "The email address or the password is not right.")
 	require.NotContains(t, wrong.body, "not it", "passwords are not sent back")
-	require.Equal(t, 2, w.accounts.passwords(), "both are checked by the accounts service")
+	require.Equal(t, 2, w.accounts.SignIns(), "both are checked by the accounts service")
 	wrong.Header.Del("Set-Cookie") // another visit each
 	unknown.Header.Del("Set-Cookie")
 	for _, p := range []*page{wrong, unknown} {
@@ -90,7 +89,7 @@ func TestPasswordGuessingForOneAccountIsLimited(t *testing.T) {
 			wait, err := strconv.Atoi(p.Header.Get("Retry-After"))
 			require.NoError(t, err)
 			require.Positive(t, wait)
-			require.Equal(t, 10, w.accounts.passwords(), "the password was not looked at")
+			require.Equal(t, 10, w.accounts.SignIns(), "the password was not looked at")
 			require.Empty(t, b.cookie("gatehouse_session"))
 
 			require.Equal(t, http.StatusSeeOther, w.browser().trySignIn(rivalEmail, ownerPassword).StatusCode, "others may")
@@ -135,10 +134,9 @@ func TestSimilarAddressGetsNoDeviceLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const similar = "adá@saltbush.example"
-	w.accounts.change("acc_similar", func(a *account.Account) {
-		*a = rival
-		a.ID, a.Email = "acc_similar", similar
-	})
+	other := rival
+	other.ID, other.Email = "acc_similar", similar
+	w.accounts.Put(other)
 	attacker := w.signIn(similar)
 	guess := func(i int) int {
 		b := sameDevice(attacker)
@@ -186,11 +184,11 @@ func TestSignInLimitUsesASlidingWindow(t *testing.T) {
 func TestAccountsServiceFailureIsNotCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.accounts.setDown(true)
+	w.accounts.SetDown(true)
 	for i := range 12 {
 		require.Equal(t, http.StatusServiceUnavailable, w.guess(i, ownerEmail))
 	}
-	w.accounts.setDown(false)
+	w.accounts.SetDown(false)
 	for i := range 10 {
 		require.Equal(t, http.StatusForbidden, w.guess(i, ownerEmail))
 	}
@@ -208,7 +206,7 @@ func TestConcurrentSignInsAreCounted(t *testing.T) {
 		group.Go(func() { b.post(pages.SignInPath, form) })
 	}
 	group.Wait()
-	require.Equal(t, 10, w.accounts.passwords())
+	require.Equal(t, 10, w.accounts.SignIns())
 }
 
 func TestPasswordSprayingIsLimited(t *testing.T) {
@@ -229,7 +227,7 @@ func TestPasswordSprayingIsLimited(t *testing.T) {
 			b.from = sender(30)
 			require.Equal(t, http.StatusTooManyRequests, b.trySignIn("next@saltbush.example", "Spring2026!").StatusCode)
 			require.Equal(t, http.StatusTooManyRequests, b.trySignIn(ownerEmail, ownerPassword).StatusCode)
-			require.Equal(t, 30, w.accounts.passwords())
+			require.Equal(t, 30, w.accounts.SignIns())
 			other := w.browser()
 			other.from = "2001:db8:0:2::1"
 			require.Equal(t, http.StatusSeeOther, other.trySignIn(ownerEmail, ownerPassword).StatusCode)
@@ -308,7 +306,7 @@ func TestLoginCSRFIsRejected(t *testing.T) {
 	form := attacker.get(pages.SignInPath).signInForm(rivalEmail, ownerPassword)
 	p := victim.post(pages.SignInPath, form).requires(http.StatusForbidden)
 	require.Empty(t, victim.cookie("gatehouse_session"))
-	require.Zero(t, w.accounts.passwords())
+	require.Zero(t, w.accounts.SignIns())
 	require.Contains(t, p.text(), "This page had been open for too long")
 
 	// The page that says so has a form that works.
@@ -350,14 +348,14 @@ func TestSignInFormReportsMissingFields(t *testing.T) {
 		require.Contains(t, p.body, `aria-invalid="true"`, c.want)
 		require.Contains(t, p.body, "<title>Error: Sign in", c.want)
 	}
-	require.Zero(t, w.accounts.passwords())
+	require.Zero(t, w.accounts.SignIns())
 }
 
 func TestSignInDuringAccountsServiceOutageIs503(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.browser()
-	w.accounts.setDown(true)
+	w.accounts.SetDown(true)
 	p := b.trySignIn(ownerEmail, ownerPassword).requires(http.StatusServiceUnavailable, "Signing in does not work right now.").lacks("made up")
 	require.NotEmpty(t, p.Header.Get("Retry-After"))
 }
