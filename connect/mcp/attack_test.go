@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,9 @@ func TestTranscripts(t *testing.T) {
 		o.Origins = []string{"https://inspector.example"}
 	})
 	s.allow("narrow", s.owner, "contacts:read receptionist:write")
-	addr := strings.TrimSuffix(strings.TrimPrefix(s.url, "http://"), "/mcp")
+	guarded := httptest.NewServer(s.server.Guard(s.protect(s.server.Handler())))
+	t.Cleanup(guarded.Close)
+	addr := guarded.Listener.Addr().String()
 	for _, revision := range []string{"2025-03-26", "2025-06-18", legacy} {
 		t.Run(revision, func(t *testing.T) {
 			t.Parallel()

@@ -127,6 +127,17 @@ func TestOversizedInputIsRejected(t *testing.T) {
 	}
 }
 
+func TestAuthorizationsAreRateLimitedPerAddress(t *testing.T) {
+	t.Parallel()
+	c := oauthtest.Register(t, newServer(t, func(o *oauth.Options) { o.Limits.Authorizations = limit(2, time.Hour) }))
+	c.Request(challenge(), nil)
+	c.Request(challenge(), nil)
+	refused := c.Authorize(challenge(), nil)
+	require.Equal(t, "429 too_many_requests", refusal(t, refused))
+	require.NotEmpty(t, refused.Header().Get("Retry-After"))
+	require.Empty(t, refused.Header().Get("Location"))
+}
+
 func TestGlobalLimitsOfAuthorizationsAndFetches(t *testing.T) {
 	t.Parallel()
 	web := newSite(t, serveDocument)
@@ -146,9 +157,6 @@ func TestGlobalLimitsOfAuthorizationsAndFetches(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, ask("https://claude.example/2", "b", nil), "what was not in order has not counted")
 	require.Equal(t, http.StatusTooManyRequests, ask("https://claude.example/3", "c", nil), "a third document")
 	require.Equal(t, http.StatusSeeOther, ask("https://claude.example/1", "d", nil))
-	refused := clientWithID(t, s, "https://claude.example/1").Authorize(challenge(), nil)
-	require.Equal(t, "429 too_many_requests", refusal(t, refused), "a fourth request")
-	require.NotEmpty(t, refused.Header().Get("Retry-After"))
-	require.Empty(t, refused.Header().Get("Location"))
+	require.Equal(t, http.StatusTooManyRequests, ask("https://claude.example/1", "e", nil), "a fourth request")
 	require.Equal(t, int32(2), web.fetched.Load())
 }
