@@ -36,132 +36,104 @@ func TestDeleteAsksThePersonIfTheClientSupportsElicitation(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	plain := s.connect(modern, "bearer", nil)
-	contact := call(t, plain, "contacts_create", object{"first_name": "Tove", "last_name": "In person"})["contact"].(object)
+	id := create(t, s, "Tove In person")
 	for _, refusal := range []*person{
 		{action: "decline"},
 		{action: "cancel"},
 		{action: "accept", content: object{"confirm": false}},
 	} {
 		c := s.connect(modern, "bearer", refusal.options())
-		// what the assistant says does not count where the person can be asked
-		res := call(t, c, "contacts_delete", object{"id": contact["id"], "confirm": true})
+		// If the person can be asked, the assistant's confirmation does not count.
+		res := call(t, c, "contacts_delete", object{"id": id, "confirm": true})
 		require.Equal(t, false, res["deleted"], "%+v", refusal)
 		require.Len(t, refusal.asked, 1)
 		require.Contains(t, refusal.asked[0].Message, "Tove In person")
-		entries := s.audit.all()
+		entries := s.entries()
 		require.Equal(t, "denied", entries[len(entries)-1].Outcome)
-		call(t, plain, "contacts_get", object{"id": contact["id"]})
+		call(t, plain, "contacts_get", object{"id": id})
 	}
 	yes := &person{action: "accept", content: object{"confirm": true}}
 	require.Equal(t, true,
-		call(t, s.connect(modern, "bearer", yes.options()), "contacts_delete", object{"id": contact["id"]})["deleted"])
-	require.Contains(t, fails(t, plain, "contacts_get", object{"id": contact["id"]}), "NOT_FOUND")
+		call(t, s.connect(modern, "bearer", yes.options()), "contacts_delete", object{"id": id})["deleted"])
+	fails(t, plain, "contacts_get", object{"id": id}, "NOT_FOUND")
 }
 
 func TestConfirmationOfAChangedRecordDeletesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	plain := s.connect(modern, "bearer", nil)
-
-	contact := call(t, plain, "contacts_create", object{"first_name": "Before"})["contact"].(object)
+	id := create(t, s, "Before")
 	changed := false
 	again := &person{action: "accept", content: object{"confirm": true}}
 	again.before = func() {
 		if !changed {
 			changed = true
-			call(t, plain, "contacts_update", object{"id": contact["id"], "first_name": "After"})
+			call(t, plain, "contacts_update", object{"id": id, "first_name": "After"})
 		}
 	}
-	// the person is asked anew, about the record as it is
+	// The person is asked again, about the record as it is now.
 	c := s.connect(modern, "bearer", again.options())
-	require.Equal(t, true, call(t, c, "contacts_delete", object{"id": contact["id"]})["deleted"])
+	require.Equal(t, true, call(t, c, "contacts_delete", object{"id": id})["deleted"])
 	require.Len(t, again.asked, 2)
 	require.Contains(t, again.asked[0].Message, "Before")
 	require.Contains(t, again.asked[1].Message, "After")
+}
+
+// asking is a client that leaves the questions to the test.
+func asking(s *setup, token string) *sdk.ClientSession {
+	s.t.Helper()
+	o := (&person{}).options()
+	o.MultiRoundTrip = &sdk.MultiRoundTripOptions{Disabled: true}
+	return s.connect(modern, token, o)
+}
+
+// remove calls contacts_delete, with the response to a question unless the action is "".
+func remove(t *testing.T, c *sdk.ClientSession, id any, action, state string) *sdk.CallToolResult {
+	t.Helper()
+	params := &sdk.CallToolParams{Name: "contacts_delete", Arguments: object{"id": id}, RequestState: state}
+	if action != "" {
+		params.InputResponses = sdk.InputResponseMap{
+			"confirm": &sdk.ElicitResult{Action: action, Content: object{"confirm": action == "accept"}},
+		}
+	}
+	res, err := c.CallTool(t.Context(), params)
+	require.NoError(t, err)
+	return res
 }
 
 func TestConfirmationOfAnotherRecordDeletesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	s.allow("second", s.owner, "mcp:use")
-	plain := s.connect(modern, "bearer", nil)
-	one := call(t, plain, "contacts_create", object{"first_name": "One"})["contact"].(object)["id"]
-	two := call(t, plain, "contacts_create", object{"first_name": "Two"})["contact"].(object)["id"]
-	asking := func(token string) *sdk.ClientSession {
-		o := (&person{}).options()
-		o.MultiRoundTrip = &sdk.MultiRoundTripOptions{Disabled: true}
-		return s.connect(modern, token, o)
-	}
-	c := asking("bearer")
-	yes := sdk.InputResponseMap{"confirm": &sdk.ElicitResult{Action: "accept", Content: object{"confirm": true}}}
-	ask := func(c *sdk.ClientSession, id any, answer sdk.InputResponseMap, state string) *sdk.CallToolResult {
-		res, err := c.CallTool(t.Context(), &sdk.CallToolParams{
-			Name: "contacts_delete", Arguments: object{"id": id}, InputResponses: answer, RequestState: state,
-		})
-		require.NoError(t, err)
-		return res
-	}
-	question := ask(c, one, nil, "")
+	one, two := create(t, s, "One"), create(t, s, "Two")
+	c := asking(s, "bearer")
+	question := remove(t, c, one, "", "")
 	require.True(t, question.NeedsInput())
 	require.NotEmpty(t, question.RequestState)
 	for name, res := range map[string]*sdk.CallToolResult{
-		"another record":     ask(c, two, yes, question.RequestState),
-		"another connection": ask(asking("second"), one, yes, question.RequestState),
-		"no state":           ask(c, one, yes, ""),
-		"a made-up state":    ask(c, one, yes, "9999999999.AAAA"),
-		"a changed state":    ask(c, one, yes, question.RequestState+"A"),
+		"another record":     remove(t, c, two, "accept", question.RequestState),
+		"another connection": remove(t, asking(s, "second"), one, "accept", question.RequestState),
+		"no state":           remove(t, c, one, "accept", ""),
+		"a made-up state":    remove(t, c, one, "accept", "9999999999.AAAA"),
+		"a changed state":    remove(t, c, one, "accept", question.RequestState+"A"),
 	} {
 		require.True(t, res.NeedsInput(), name)
 	}
-	call(t, plain, "contacts_get", object{"id": one})
-	call(t, plain, "contacts_get", object{"id": two})
-	require.False(t, ask(c, one, yes, question.RequestState).NeedsInput())
-	require.Contains(t, fails(t, plain, "contacts_get", object{"id": one}), "NOT_FOUND")
+	call(t, c, "contacts_get", object{"id": one})
+	call(t, c, "contacts_get", object{"id": two})
+	require.False(t, remove(t, c, one, "accept", question.RequestState).NeedsInput())
+	fails(t, c, "contacts_get", object{"id": one}, "NOT_FOUND")
 }
 
-// A person who has said no once must not be taken to have said yes by a second answer to the same question.
-func TestConfirmationCannotBeReused(t *testing.T) {
-	t.Parallel()
-	s := newSetup(t, shared)
-	plain := s.connect(modern, "bearer", nil)
-	id := call(t, plain, "contacts_create", object{"first_name": "Asked"})["contact"].(object)["id"]
-	o := (&person{}).options()
-	o.MultiRoundTrip = &sdk.MultiRoundTripOptions{Disabled: true}
-	c := s.connect(modern, "bearer", o)
-	answer := func(action string, confirm bool, state string) *sdk.CallToolResult {
-		res, err := c.CallTool(t.Context(), &sdk.CallToolParams{
-			Name: "contacts_delete", Arguments: object{"id": id}, RequestState: state,
-			InputResponses: sdk.InputResponseMap{"confirm": &sdk.ElicitResult{Action: action, Content: object{"confirm": confirm}}},
-		})
-		require.NoError(t, err)
-		return res
-	}
-	asked, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "contacts_delete", Arguments: object{"id": id}})
-	require.NoError(t, err)
-	require.True(t, asked.NeedsInput())
-	require.Equal(t, false, answer("decline", false, asked.RequestState).StructuredContent.(object)["deleted"])
-	again := answer("accept", true, asked.RequestState)
-	require.True(t, again.NeedsInput(), "the person is asked anew")
-	call(t, plain, "contacts_get", object{"id": id})
-	require.Equal(t, true, answer("accept", true, again.RequestState).StructuredContent.(object)["deleted"])
-}
-
-// A fleet shares nothing but Redis: what one gateway asks, another takes the answer to.
+// A fleet shares nothing but Redis, so another gateway must accept the response to a question.
 func TestConfirmationWorksAtAnyGateway(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	other := newSetup(t, shared, func(o *mcp.Options) { o.Redis = patient(t, &redis.Options{Addr: s.redis.Addr()}) })
-	id := call(t, s.connect(modern, "bearer", nil), "contacts_create", object{"first_name": "Anywhere"})["contact"].(object)["id"]
-	o := (&person{}).options()
-	o.MultiRoundTrip = &sdk.MultiRoundTripOptions{Disabled: true}
-	asked, err := s.connect(modern, "bearer", o).CallTool(t.Context(), &sdk.CallToolParams{Name: "contacts_delete", Arguments: object{"id": id}})
-	require.NoError(t, err)
+	id := create(t, s, "Anywhere")
+	asked := remove(t, asking(s, "bearer"), id, "", "")
 	require.True(t, asked.NeedsInput())
-	res, err := other.connect(modern, "bearer", o).CallTool(t.Context(), &sdk.CallToolParams{
-		Name: "contacts_delete", Arguments: object{"id": id}, RequestState: asked.RequestState,
-		InputResponses: sdk.InputResponseMap{"confirm": &sdk.ElicitResult{Action: "accept", Content: object{"confirm": true}}},
-	})
-	require.NoError(t, err)
+	res := remove(t, asking(other, "bearer"), id, "accept", asked.RequestState)
 	require.Equal(t, true, res.StructuredContent.(object)["deleted"])
 }
 
@@ -171,8 +143,8 @@ func TestClientsOfOlderRevisionsConfirmByArgument(t *testing.T) {
 	yes := &person{action: "accept", content: object{"confirm": true}}
 	c := s.connect(legacy, "bearer", yes.options())
 	require.Empty(t, c.ID(), "no session")
-	id := call(t, c, "contacts_create", object{"first_name": "Explicit"})["contact"].(object)["id"]
-	require.Contains(t, fails(t, c, "contacts_delete", object{"id": id}), "CONFIRMATION_NEEDED")
+	id := create(t, s, "Explicit")
+	fails(t, c, "contacts_delete", object{"id": id}, "CONFIRMATION_NEEDED")
 	require.Equal(t, true, call(t, c, "contacts_delete", object{"id": id, "confirm": true})["deleted"])
 	require.Empty(t, yes.asked)
 	res := s.post("bearer", legacy, callMessage(legacy, "calendars_list", object{}), func(r *http.Request) {

@@ -2,9 +2,7 @@ package mcp_test
 
 import (
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -26,41 +24,30 @@ type flow struct {
 	repeating bool                                             // done again by a second call, harmlessly
 }
 
-// in returns how many contacts a search finds.
-func in(t *testing.T, s *setup, query string) int {
-	t.Helper()
-	return len(call(t, s.connect(modern, "bearer", nil), "contacts_search", object{"query": query})["contacts"].([]any))
-}
-
-func contact(t *testing.T, s *setup, name string) any {
-	t.Helper()
-	return call(t, s.connect(modern, "bearer", nil), "contacts_create", object{"first_name": name})["contact"].(object)["id"]
-}
-
 func flows() []flow {
 	return []flow{
 		{
 			tool:    "contacts_create",
 			prepare: func(_ *testing.T, _ *setup, name string) object { return object{"first_name": name} },
-			done:    in,
+			done:    found,
 		},
 		{
 			tool: "contacts_update",
 			prepare: func(t *testing.T, s *setup, name string) object {
 				t.Helper()
-				return object{"id": contact(t, s, rand.Text()), "first_name": name}
+				return object{"id": create(t, s, rand.Text()), "first_name": name}
 			},
-			done: in, repeating: true,
+			done: found, repeating: true,
 		},
 		{
 			tool: "contacts_delete",
 			prepare: func(t *testing.T, s *setup, name string) object {
 				t.Helper()
-				return object{"id": contact(t, s, name), "confirm": true}
+				return object{"id": create(t, s, name), "confirm": true}
 			},
 			done: func(t *testing.T, s *setup, name string) int {
 				t.Helper()
-				return 1 - in(t, s, name)
+				return 1 - found(t, s, name)
 			},
 			repeating: true,
 		},
@@ -73,7 +60,7 @@ func flows() []flow {
 			done: func(t *testing.T, s *setup, _ string) int {
 				t.Helper()
 				runs := map[string]bool{}
-				for _, e := range s.audit.all() {
+				for _, e := range s.entries() {
 					if _, run, ok := strings.Cut(e.Detail, ", run "); ok {
 						runs[run] = true
 					}
@@ -84,8 +71,23 @@ func flows() []flow {
 	}
 }
 
-// Whatever reply is lost between the gateway and Redis or the data service: what the assistant was told, what was done and what is
-// in the audit log agree, and the same call made again does nothing a second time.
+// through puts a proxy that loses replies between the server and Redis.
+func through(t *testing.T, proxy *losttest.Redis, retries int) func(*mcp.Options) {
+	t.Helper()
+	return func(o *mcp.Options) {
+		client := redis.NewClient(&redis.Options{
+			Addr: proxy.Addr(), MaxRetries: retries, ReadTimeout: patience, Protocol: 2, DisableIdentity: true,
+		})
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		o.Redis, o.Prefix = client, rand.Text()+":"
+		log, err := audit.New(audit.Options{Redis: client, Prefix: o.Prefix, Log: o.Log, Timeout: patience})
+		require.NoError(t, err)
+		o.Audit, o.Limiter = log, mcp.NewLimiter(client, o.Prefix, 1_000_000)
+	}
+}
+
+// Whichever reply of Redis or the data service is lost, the response, the change and the audit log agree, and the same call
+// repeated changes nothing.
 func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -100,21 +102,11 @@ func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 				begin := func(t *testing.T) (*setup, *losttest.Redis) {
 					t.Helper()
 					proxy := losttest.NewRedis(t, server.Addr)
-					s := newSetup(t, service, func(o *mcp.Options) {
-						client := redis.NewClient(&redis.Options{
-							Addr: proxy.Addr(), MaxRetries: retries, ReadTimeout: patience, Protocol: 2, DisableIdentity: true,
-						})
-						t.Cleanup(func() { require.NoError(t, client.Close()) })
-						o.Redis, o.Prefix = client, rand.Text()+":"
-						log, err := audit.New(audit.Options{Redis: client, Prefix: o.Prefix, Log: o.Log, Timeout: patience})
-						require.NoError(t, err)
-						o.Audit, o.Limiter = log, mcp.NewLimiter(client, o.Prefix, 1_000_000)
-					})
-					return s, proxy
+					return newSetup(t, service, through(t, proxy, retries)), proxy
 				}
 				s, proxy := begin(t)
 				send := func(arguments object) string {
-					return read(t, s.post("bearer", modern, callMessage(modern, f.tool, arguments), nil))
+					return s.post("bearer", modern, callMessage(modern, f.tool, arguments)).Text
 				}
 				name := rand.Text()
 				arguments := f.prepare(t, s, name)
@@ -128,7 +120,7 @@ func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 					s, proxy = begin(t)
 					name = rand.Text()
 					arguments = f.prepare(t, s, name)
-					entries := len(s.audit.all())
+					entries := len(s.entries())
 					if i <= fromRedis {
 						proxy.Lose(i)
 					} else {
@@ -139,7 +131,7 @@ func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 					s.lost.Lose(0)
 					done := f.done(t, s, name)
 					outcomes := map[string]int{}
-					for _, e := range s.audit.all()[entries:] {
+					for _, e := range s.entries()[entries:] {
 						require.Equal(t, f.tool, e.Target)
 						outcomes[e.Outcome]++
 					}
@@ -166,45 +158,24 @@ func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 	}
 }
 
-// An answer of the person must not be lost with a reply, so that it counts for another deletion, nor count twice.
+// If a reply is lost, the person's response must count neither for another deletion nor twice.
 func TestLostReplyNeverDeletesWithoutConfirmation(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := losttest.NewRedis(t, server.Addr)
-	s := newSetup(t, fresh(t, demo.Options{}), func(o *mcp.Options) {
-		client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1, ReadTimeout: patience, Protocol: 2, DisableIdentity: true})
-		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		o.Redis = client
-		log, err := audit.New(audit.Options{Redis: client, Log: o.Log, Timeout: patience})
-		require.NoError(t, err)
-		o.Audit, o.Limiter = log, mcp.NewLimiter(client, "", 1_000_000)
-	})
-	send := func(id any, answer object, state string) object {
-		body := strings.Replace(callMessage(modern, "contacts_delete", object{"id": id}), `"io.modelcontextprotocol/clientCapabilities":{}`,
-			`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}`, 1)
-		if answer != nil {
-			said, err := json.Marshal(object{"confirm": answer})
-			require.NoError(t, err)
-			body = strings.Replace(body, `"params":{`, `"params":{"requestState":"`+state+`","inputResponses":`+string(said)+`,`, 1)
-		}
-		res := s.post("bearer", modern, body, nil)
-		require.Equal(t, http.StatusOK, res.StatusCode)
-		var message struct{ Result object }
-		require.NoError(t, json.NewDecoder(res.Body).Decode(&message))
-		return message.Result
-	}
-	yes, no := object{"action": "accept", "content": object{"confirm": true}}, object{"action": "decline"}
+	s := newSetup(t, fresh(t, demo.Options{}), through(t, proxy, -1))
+	c := asking(s, "bearer")
 	for i := 1; i <= 6; i++ {
 		name := rand.Text()
-		id := contact(t, s, name)
-		state := send(id, nil, "")["requestState"].(string)
+		id := create(t, s, name)
+		state := remove(t, c, id, "", "").RequestState
 		proxy.Lose(i)
-		send(id, no, state)
+		remove(t, c, id, "decline", state)
 		proxy.Lose(0)
-		require.Equal(t, 1, in(t, s, name), "reply %d", i)
-		if again := send(id, yes, state); again["structuredContent"] != nil { // the no was lost, and the question is still open
+		require.Equal(t, 1, found(t, s, name), "reply %d", i)
+		if !remove(t, c, id, "accept", state).NeedsInput() { // the refusal was lost, and the question is still open
 			continue
 		}
-		require.Equal(t, 1, in(t, s, name), "reply %d: the question is used up", i)
+		require.Equal(t, 1, found(t, s, name), "reply %d: the question is used up", i)
 	}
 }

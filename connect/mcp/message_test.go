@@ -103,6 +103,7 @@ func TestAmbiguousMessageIsRejected(t *testing.T) {
 			{`"name":"contacts_search"`, `"name":"contacts_search","Name":"jobs_search"`},
 			{`"name":"contacts_search"`, `"name":["contacts_search"]`},
 			{`"arguments":`, `"Arguments":{},"arguments":`},
+			{`"params":{`, `"Params":{"name":"jobs_search"},"params":{`},
 			{`{"limit":2}`, `[{"limit":2}]`},
 			{`{"limit":2}`, `"limit"`},
 			{`{"limit":2}`, `{"limit":2,"limit":3}`},

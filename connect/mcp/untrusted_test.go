@@ -1,7 +1,6 @@
 package mcp_test
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 	"unicode"
@@ -42,16 +41,13 @@ func TestRecordNameCannotInjectTextIntoAConfirmation(t *testing.T) {
 		t.Run(tool, func(t *testing.T) {
 			t.Parallel()
 			s := newSetup(t, shared)
-			s.upstream.breakWith(func(*http.Request) (*http.Response, error) {
-				record := strings.NewReplacer("BUSINESS", s.owner.BusinessID, "NAME", string(quoted)).Replace(test.record)
-				return answer(200, "application/json", record), nil
-			})
+			s.respond(200, "application/json", strings.ReplaceAll(test.record, "NAME", string(quoted)))
 			arguments := object{}
 			require.NoError(t, json.Unmarshal([]byte(`{"id":`+test.id+`}`), &arguments))
 			if tool == "objects_delete" {
 				arguments["type"] = "pets"
 			}
-			require.Contains(t, fails(t, s.connect(modern, "bearer", nil), tool, arguments), `"`+test.question+`"`)
+			fails(t, s.connect(modern, "bearer", nil), tool, arguments, `"`+test.question+`"`)
 			asked := &person{action: "decline"}
 			call(t, s.connect(modern, "bearer", asked.options()), tool, arguments)
 			require.Len(t, asked.asked, 1)
@@ -86,10 +82,7 @@ func TestToolErrorContainsNoHiddenCharacters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSetup(t, shared)
-			s.upstream.breakWith(func(*http.Request) (*http.Response, error) {
-				body := strings.NewReplacer("BUSINESS", s.owner.BusinessID, "TEXT", string(quoted)).Replace(test.body)
-				return answer(test.status, "application/json", body), nil
-			})
+			s.respond(test.status, "application/json", strings.ReplaceAll(test.body, "TEXT", string(quoted)))
 			text := fails(t, s.connect(modern, "bearer", nil), test.tool, test.arguments)
 			require.Contains(t, strings.ReplaceAll(strings.ReplaceAll(text, "\n", " "), "In the", "Inthe"), "Inthe way.")
 			for _, r := range text {
@@ -106,10 +99,6 @@ func TestToolErrorContainsNoHiddenCharacters(t *testing.T) {
 func TestFieldNamesThatDifferOnlyInHiddenCharactersAreRejected(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
-	s.upstream.breakWith(func(*http.Request) (*http.Response, error) {
-		return answer(200, "application/json", `{"object":{"id":"a","business_id":"`+s.owner.BusinessID+
-			`","type":"pets","version":1,"fields":{"a":1,"a\u200b":2}}}`), nil
-	})
-	require.Contains(t, fails(t, s.connect(modern, "bearer", nil), "objects_get", object{"type": "pets", "id": "a"}),
-		"DATA_SERVICE_ANSWER_UNUSABLE")
+	s.respond(200, "application/json", `{"object":{"id":"a","business_id":"BUSINESS","type":"pets","version":1,"fields":{"a":1,"a\u200b":2}}}`)
+	fails(t, s.connect(modern, "bearer", nil), "objects_get", object{"type": "pets", "id": "a"}, "DATA_SERVICE_ANSWER_UNUSABLE")
 }

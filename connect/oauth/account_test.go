@@ -2,6 +2,8 @@ package oauth_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -11,59 +13,59 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
 
 func TestConnectionEndsWithItsAccount(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		change func(all map[string]account.Account)
+	elsewhere, member := oauthtest.Owner(), oauthtest.Owner()
+	elsewhere.BusinessID, member.Role = "biz-2", account.RoleMember
+	for name, test := range map[string]struct {
+		change func(*accounttest.Service)
 		entry  string
 	}{
-		"it is gone": {func(all map[string]account.Account) { delete(all, "acc-1") }, unknown},
-		"it has moved to another business": {func(all map[string]account.Account) {
-			a := all["acc-1"]
-			a.BusinessID = "biz-2"
-			all["acc-1"] = a
-		}, moved},
-		"it is not an owner any more": {func(all map[string]account.Account) {
-			a := all["acc-1"]
-			a.Role = account.RoleMember
-			all["acc-1"] = a
-		}, notAnOwner},
+		"it is gone":                       {func(s *accounttest.Service) { s.Remove("acc-1") }, unknown},
+		"it has moved to another business": {func(s *accounttest.Service) { s.Put(elsewhere) }, moved},
+		"it is not an owner any more":      {func(s *accounttest.Service) { s.Put(member) }, notAnOwner},
 	} {
-		for way, use := range map[string]func(t *testing.T, s *oauth.Server, c *oauthtest.Client, tokens oauthtest.Tokens){
-			"a call": func(t *testing.T, s *oauth.Server, _ *oauthtest.Client, tokens oauthtest.Tokens) {
-				t.Helper()
-				w := call(s.Protect(http.NotFoundHandler()), "Bearer "+tokens.Access)
-				require.Equal(t, http.StatusUnauthorized, w.Code)
-				require.Contains(t, w.Header().Get("WWW-Authenticate"), `error="invalid_token"`)
-			},
-			"a refresh": func(t *testing.T, _ *oauth.Server, c *oauthtest.Client, tokens oauthtest.Tokens) {
-				t.Helper()
-				require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
-			},
-		} {
-			t.Run(name+", "+way, func(t *testing.T) {
+		for _, use := range []string{"call", "refresh"} {
+			t.Run(name+", "+use, func(t *testing.T) {
 				t.Parallel()
 				known := newAccounts()
 				s := newServer(t, func(o *oauth.Options) { o.Accounts = known })
-				client, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
-				protected := s.Protect(http.NotFoundHandler())
-				require.Equal(t, http.StatusNotFound, call(protected, "Bearer "+tokens.Access).Code, "let through")
-				known.change(c.change)
-				use(t, s, client, tokens)
-
-				known.change(func(all map[string]account.Account) { all["acc-1"] = oauthtest.Owner() })
-				require.Equal(t, http.StatusUnauthorized, call(protected, "Bearer "+tokens.Access).Code, "it does not come back")
-				require.Equal(t, "invalid_grant", client.Refresh(tokens.Refresh, nil).Error)
-				grants, err := s.Grants(t.Context(), "biz-1")
-				require.NoError(t, err)
-				require.Empty(t, grants)
-				require.Equal(t, []string{"approved", "started", c.entry}, recorded(t, s))
+				c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
+				require.Equal(t, http.StatusNotFound, call(s, tokens.Access).Code, "let through")
+				test.change(known)
+				if use == "call" {
+					w := call(s, tokens.Access)
+					require.Equal(t, http.StatusUnauthorized, w.Code)
+					require.Contains(t, w.Header().Get("WWW-Authenticate"), `error="invalid_token"`)
+				} else {
+					require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
+				}
+				known.Put(oauthtest.Owner())
+				require.Equal(t, http.StatusUnauthorized, call(s, tokens.Access).Code, "it does not come back")
+				require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
+				require.Empty(t, grants(t, s))
+				require.Equal(t, []string{"approved", "started", test.entry}, recorded(t, s))
 			})
 		}
 	}
+}
+
+func TestCodeEndsWithItsAccount(t *testing.T) {
+	t.Parallel()
+	known := newAccounts()
+	s := newServer(t, func(o *oauth.Options) { o.Accounts = known })
+	c := oauthtest.Register(t, s)
+	verifier, challenge := oauthtest.PKCE()
+	code := c.Code(oauthtest.Owner(), challenge, nil)
+	known.Remove("acc-1")
+	tokens := c.Exchange(code, verifier, nil)
+	require.Equal(t, http.StatusUnauthorized, call(s, tokens.Access).Code)
+	require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
+	require.Equal(t, []string{"approved", "started", unknown}, recorded(t, s))
 }
 
 func TestAccountsServiceOutageEndsNoConnection(t *testing.T) {
@@ -71,23 +73,22 @@ func TestAccountsServiceOutageEndsNoConnection(t *testing.T) {
 	known := newAccounts()
 	s := newServer(t, func(o *oauth.Options) { o.Accounts = known })
 	c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
-	var found account.Account
-	var err error
-	protected := s.Protect(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		found, err = oauth.AccountFrom(r.Context())
+	protected := s.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		found, err := oauth.AccountFrom(r.Context())
+		_, _ = fmt.Fprint(w, found == oauthtest.Owner(), " ", errors.Is(err, account.ErrUnavailable))
 	}))
-	require.Equal(t, http.StatusOK, call(protected, "Bearer "+tokens.Access).Code)
-	require.NoError(t, err)
-	require.Equal(t, oauthtest.Owner(), found)
+	use := func() string {
+		return send(protected, http.MethodPost, "/mcp", "", "Authorization: Bearer "+tokens.Access).Body.String()
+	}
+	require.Equal(t, "true false", use())
 
-	known.setDown(true)
-	require.Equal(t, http.StatusOK, call(protected, "Bearer "+tokens.Access).Code, "what does not need the account works on")
-	require.ErrorIs(t, err, account.ErrUnavailable)
+	known.SetDown(true)
+	require.Equal(t, "false true", use(), "what does not need the account works on")
 	refused := c.Refresh(tokens.Refresh, nil)
 	require.Equal(t, http.StatusServiceUnavailable, refused.Status)
 	require.Equal(t, "temporarily_unavailable", refused.Error)
 
-	known.setDown(false)
+	known.SetDown(false)
 	require.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status)
 	require.Equal(t, []string{"approved", "started"}, recorded(t, s))
 }

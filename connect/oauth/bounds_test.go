@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
@@ -17,11 +19,22 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-// longest is the largest redirect URI.
+// longest is the longest valid redirect URI.
 func longest(prefix string) string { return prefix + strings.Repeat("a", 1024-len(prefix)) }
 
-// What those whom nobody knows can have Redis hold at most, by the sizes that a Redis reports of the largest of each and by
-// the limits: docs/connect.md states the sums.
+// metadata is a registration with redirect URIs of the given lengths.
+func metadata(t *testing.T, name string, lengths ...int) string {
+	t.Helper()
+	var uris []string
+	for i, length := range lengths {
+		uris = append(uris, longest("https://app.example.org/" + string(rune('a'+i)))[:length])
+	}
+	body, err := json.Marshal(map[string]any{"client_name": name, "redirect_uris": uris})
+	require.NoError(t, err)
+	return string(body)
+}
+
+// The sums of the largest values that Redis stores and of the limits are those of docs/connect.md.
 func TestUnauthenticatedRequestsCannotFillRedis(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -42,14 +55,7 @@ func TestUnauthenticatedRequestsCannotFillRedis(t *testing.T) {
 		"redirect_uri": {longest("https://app.example.org/1")}, "state": {strings.Repeat("\x00\"", 1024)},
 		"scope": {strings.Join(scope.Everything().Names(), " ") + " " + strings.Join(allScopes(), " ")},
 	})
-	redirects := make([]string, 4)
-	for i := range redirects {
-		redirects[i] = longest("https://app.example.org/" + string(rune('a'+i)))
-	}
-	redirects[3] = redirects[3][:400]
-	body, err := json.Marshal(map[string]any{"client_name": strings.Repeat("\"\U0001f600", 40), "redirect_uris": redirects})
-	require.NoError(t, err)
-	registered := register(t, c, string(body))
+	registered := register(t, s, metadata(t, strings.Repeat("\"\U0001f600", 40), 1024, 1024, 1024, 400)).ID
 
 	size := func(pattern string) int64 {
 		keys := client.Keys(ctx, pattern).Val()
@@ -74,9 +80,7 @@ func TestUnauthenticatedRequestsCannotFillRedis(t *testing.T) {
 	} {
 		one += held.size * most(held.one, held.lifetime)
 		all += held.size * most(held.all, held.lifetime)
-		t.Logf("%s: %d bytes, %d of an address (%.1f MB), %d of all (%.1f MB)", name, held.size, most(held.one, held.lifetime),
-			float64(held.size*most(held.one, held.lifetime))/1e6, most(held.all, held.lifetime),
-			float64(held.size*most(held.all, held.lifetime))/1e6)
+		t.Logf("%s: %d bytes, %d of an address, %d of all", name, held.size, most(held.one, held.lifetime), most(held.all, held.lifetime))
 	}
 	require.Less(t, one, int64(10e6), "of one address")
 	require.Less(t, all, int64(260e6), "of all together")
@@ -97,46 +101,46 @@ func allScopes() []string {
 
 func TestOversizedInputIsRejected(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, func(o *oauth.Options) { o.Limits.Registrations = limit(1000, time.Minute) })
+	s := newServer(t, unlimited)
 	c := oauthtest.Register(t, s)
-	list := func(n, length int) string {
-		uris := make([]string, n)
-		for i := range uris {
-			uris[i] = longest("https://app.example.org/" + string(rune('a'+i)))[:length]
-		}
-		body, err := json.Marshal(map[string]any{"redirect_uris": uris})
-		require.NoError(t, err)
-		return string(body)
-	}
-	require.Equal(t, http.StatusCreated, postRegistration(c, list(16, 200)).Code)
-	require.Equal(t, http.StatusCreated, postRegistration(c, list(3, 1024)).Code)
-	for body, code := range map[string]string{
-		list(17, 30):   "invalid_redirect_uri",
-		list(4, 1024):  "invalid_client_metadata",
-		list(16, 1000): "invalid_client_metadata",
+	for _, test := range []struct {
+		number, length int
+		want           string
+	}{
+		{16, 200, "201 "},
+		{3, 1024, "201 "},
+		{17, 30, "400 invalid_redirect_uri"},
+		{4, 1024, "400 invalid_client_metadata"},
+		{16, 1000, "400 invalid_client_metadata"},
 	} {
-		w := postRegistration(c, body)
-		require.Equal(t, http.StatusBadRequest, w.Code)
-		require.Contains(t, w.Body.String(), `"error":"`+code+`"`)
+		w := postRegistration(c, metadata(t, "", slices.Repeat([]int{test.length}, test.number)...))
+		assert.Equal(t, test.want, refusal(t, w), test)
 	}
 	require.NotEmpty(t, c.Request(challenge(), url.Values{"state": {strings.Repeat("a", 2048)}}))
 	w := c.Authorize(challenge(), url.Values{"state": {strings.Repeat("a", 2049)}})
 	require.Contains(t, w.Header().Get("Location"), "error=invalid_request")
 
-	// A state comes back byte for byte, whatever it is.
+	// A state is returned byte for byte.
 	for _, state := range []string{"\x00\xff\"\\", "ü€😀", " "} {
-		u, err := url.Parse(c.Approve(c.Request(challenge(), url.Values{"state": {state}}), oauthtest.Owner(), scopes(t, "mcp:read")))
-		require.NoError(t, err)
-		require.Equal(t, state, u.Query().Get("state"))
+		redirect := c.Approve(c.Request(challenge(), url.Values{"state": {state}}), oauthtest.Owner(), scopes(t, "mcp:read"))
+		require.Equal(t, state, parse(t, redirect).Query().Get("state"))
 	}
+}
+
+func TestAuthorizationsAreRateLimitedPerAddress(t *testing.T) {
+	t.Parallel()
+	c := oauthtest.Register(t, newServer(t, func(o *oauth.Options) { o.Limits.Authorizations = limit(2, time.Hour) }))
+	c.Request(challenge(), nil)
+	c.Request(challenge(), nil)
+	refused := c.Authorize(challenge(), nil)
+	require.Equal(t, "429 too_many_requests", refusal(t, refused))
+	require.NotEmpty(t, refused.Header().Get("Retry-After"))
+	require.Empty(t, refused.Header().Get("Location"))
 }
 
 func TestGlobalLimitsOfAuthorizationsAndFetches(t *testing.T) {
 	t.Parallel()
-	web := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(document("https://"+r.Host+r.URL.Path, nil))
-	})
+	web := newSite(t, serveDocument)
 	address := ""
 	s := newServer(t, withDocuments(web), func(o *oauth.Options) {
 		o.Limits.AllAuthorizations, o.Limits.AllFetches = limit(3, time.Hour), limit(2, time.Hour)

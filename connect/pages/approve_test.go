@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
@@ -29,38 +30,15 @@ func (b *browser) decision(id, decision string, allow ...string) map[string][]st
 	return form
 }
 
-func (w *world) entries(business string) []audit.Entry {
-	w.tb.Helper()
-	entries, _, err := w.audit.List(w.tb.Context(), business, "", 100)
-	require.NoError(w.tb, err)
-	return entries
-}
-
-// actions are a business's entries less those about sessions, the newest first.
-func (w *world) actions(business string) []audit.Entry {
-	w.tb.Helper()
-	var out []audit.Entry
-	for _, e := range w.entries(business) {
-		if !strings.HasPrefix(e.Action, "session.") {
-			out = append(out, e)
-		}
-	}
-	return out
-}
-
 func TestApprovePageShowsClientAndScopes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.request("grq_1", "mcp:write automations:run")
-	p := w.signIn(ownerEmail).get(pages.ApprovePath + "?request=grq_1")
-	require.Equal(t, http.StatusOK, p.StatusCode)
-	for _, want := range []string{
+	p := w.signIn(ownerEmail).get(pages.ApprovePath+"?request=grq_1").requires(http.StatusOK,
 		"Connect Assistant to Saltbush Plumbing ?", "Sends you back to assistant.example", "Name given by assistant.example",
 		"Your account Ada Okafor ( ada@saltbush.example )", "What it may see", "Search and see your contacts",
 		"What it may change", "Add, change and delete contacts", "Run your automations", "This request ends in 10 minutes.",
-	} {
-		require.Contains(t, p.text(), want)
-	}
+	)
 	require.NotContains(t, p.text(), "runs on the computer")
 	require.NotContains(t, p.Header.Get("Content-Security-Policy"), "form-action", "it would stop the way back to the client")
 	require.Contains(t, p.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'")
@@ -72,11 +50,9 @@ func TestApprovePageGrantsReadOnlyByDefault(t *testing.T) {
 	for id, scopes := range map[string]string{"grq_use": "mcp:use", "grq_write": "mcp:write", "grq_read": "mcp:read"} {
 		w.request(id, scopes)
 		b := w.signIn(ownerEmail)
-		p := b.post(pages.ApprovePath, b.decision(id, "approve"))
-		require.Equal(t, http.StatusSeeOther, p.StatusCode)
+		p := b.post(pages.ApprovePath, b.decision(id, "approve")).requires(http.StatusSeeOther)
 		require.Equal(t, "https://assistant.example/callback?code=made-up&iss=x", p.Header.Get("Location"))
-		a, ok := w.oauth.approval(id)
-		require.True(t, ok)
+		a := w.oauth.approvals()[id]
 		require.Equal(t, "mcp:read", a.granted.String(), scopes)
 		require.Equal(t, owner, a.by)
 	}
@@ -106,10 +82,8 @@ func TestOwnerCanRestrictScopesByArea(t *testing.T) {
 		id = "grq_" + strings.ReplaceAll(id, " ", "-")
 		w.request(id, c.asked)
 		b := w.signIn(ownerEmail)
-		p := b.post(pages.ApprovePath, b.decision(id, "approve", c.allow...))
-		require.Equal(t, http.StatusSeeOther, p.StatusCode, id)
-		a, ok := w.oauth.approval(id)
-		require.True(t, ok, id)
+		b.post(pages.ApprovePath, b.decision(id, "approve", c.allow...)).requires(http.StatusSeeOther)
+		a := w.oauth.approvals()[id]
 		for name := range strings.FieldsSeq(c.granted) {
 			require.True(t, a.granted.Allows(name), "%s: %s in %s", id, name, a.granted)
 		}
@@ -124,12 +98,9 @@ func TestApprovalWithoutScopesIsRejected(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	form := b.decision("grq_1", "approve")
 	delete(form, "allow")
-	p := b.post(pages.ApprovePath, form)
-	require.Equal(t, http.StatusUnprocessableEntity, p.StatusCode)
-	require.Contains(t, p.text(), "Choose at least one thing")
+	p := b.post(pages.ApprovePath, form).requires(http.StatusUnprocessableEntity, "Choose at least one thing")
 	require.NotContains(t, p.body, " checked", "what was unchecked stays so")
-	_, ok := w.oauth.approval("grq_1")
-	require.False(t, ok)
+	require.NotContains(t, w.oauth.approvals(), "grq_1")
 	form["allow"] = []string{"admin:everything"}
 	require.Equal(t, http.StatusUnprocessableEntity, b.post(pages.ApprovePath, form).StatusCode)
 }
@@ -141,9 +112,8 @@ func TestOwnerCanDeny(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	p := b.post(pages.ApprovePath, b.decision("grq_1", "deny"))
 	require.Equal(t, "https://assistant.example/callback?error=access_denied&iss=x", p.Header.Get("Location"))
-	require.True(t, w.oauth.wasDenied("grq_1"))
-	_, ok := w.oauth.approval("grq_1")
-	require.False(t, ok)
+	w.oauth.set(func(f *fakeOAuth) { require.True(t, f.denied["grq_1"]) })
+	require.NotContains(t, w.oauth.approvals(), "grq_1")
 }
 
 func TestDecisionCanBeSubmittedTwice(t *testing.T) {
@@ -170,18 +140,14 @@ func TestMemberCannotApprove(t *testing.T) {
 	w := newWorld(t)
 	w.request("grq_1", "mcp:write")
 	b := w.signIn(memberEmail)
-	p := b.get(pages.ApprovePath + "?request=grq_1")
-	require.Equal(t, http.StatusForbidden, p.StatusCode)
-	require.Contains(t, p.text(), "Only an owner can connect apps")
-	require.Contains(t, p.text(), "Ask an owner of the business")
+	p := b.get(pages.ApprovePath+"?request=grq_1").requires(http.StatusForbidden, "Only an owner can connect apps", "Ask an owner of the business")
 	require.NotContains(t, p.body, `value="approve"`)
 
 	form := p.form(pages.ApprovePath)
 	form.Set("decision", "approve")
 	form["allow"] = []string{"contacts:read"}
 	require.Equal(t, http.StatusForbidden, b.post(pages.ApprovePath, form).StatusCode, "by a form of their own, either")
-	_, ok := w.oauth.approval("grq_1")
-	require.False(t, ok)
+	require.NotContains(t, w.oauth.approvals(), "grq_1")
 
 	form.Set("decision", "deny")
 	require.Contains(t, b.post(pages.ApprovePath, form).Header.Get("Location"), "error=access_denied")
@@ -207,43 +173,36 @@ func TestApprovalRequiresTheFormToken(t *testing.T) {
 		}
 		return form
 	}
-	refused := func(what string, form map[string][]string, header http.Header, status int) {
-		t.Helper()
-		p := victim.do(http.MethodPost, pages.ApprovePath, form, header)
-		require.Equal(t, status, p.StatusCode, what)
-		_, ok := w.oauth.approval("grq_1")
-		require.False(t, ok, what)
-		_, ok = w.oauth.approval("grq_2")
-		require.False(t, ok, what)
+	for name, test := range map[string]struct {
+		form   map[string][]string
+		header http.Header
+		status int
+	}{
+		"no token":                 {with("csrf"), nil, 403},
+		"an empty token":           {with("csrf", ""), nil, 403},
+		"a made-up token":          {with("csrf", strings.Repeat("A", 64)), nil, 403},
+		"two tokens":               {with("csrf", "", good["csrf"][0]), nil, 400},
+		"another person's token":   {with("csrf", attacker.decision("grq_1", "approve")["csrf"][0]), nil, 403},
+		"another form's token":     {with("csrf", victim.get(pages.ConnectionsPath).form(pages.SignOutPath).Get("csrf")), nil, 403},
+		"another request's token":  {with("request", "grq_2"), nil, 403},
+		"no decision":              {with("decision"), nil, 400},
+		"another decision":         {with("decision", "approve "), nil, 400},
+		"another site":             {good, http.Header{"Sec-Fetch-Site": {"cross-site"}, "Origin": {"https://evil.example"}}, 403},
+		"a hidden origin":          {good, http.Header{"Sec-Fetch-Site": nil, "Origin": {"null"}}, 403},
+		"another host of the site": {good, http.Header{"Sec-Fetch-Site": {"same-site"}, "Origin": {"https://www.api.example.com"}}, 403},
+		"an old browser":           {good, http.Header{"Sec-Fetch-Site": nil, "Origin": {"https://evil.example"}}, 403},
+		"contradicting headers":    {good, http.Header{"Sec-Fetch-Site": {"same-origin"}, "Origin": {"https://evil.example"}}, 403},
+		"text":                     {good, http.Header{"Content-Type": {"text/plain"}}, 415},
+		"JSON":                     {good, http.Header{"Content-Type": {"application/json"}}, 415},
+		"multipart":                {good, http.Header{"Content-Type": {"multipart/form-data; boundary=x"}}, 415},
+	} {
+		assert.Equal(t, test.status, victim.do(http.MethodPost, pages.ApprovePath, test.form, test.header).StatusCode, name)
+		assert.Empty(t, w.oauth.approvals(), name)
 	}
-	refused("no token", with("csrf"), nil, http.StatusForbidden)
-	refused("an empty token", with("csrf", ""), nil, http.StatusForbidden)
-	refused("a made-up token", with("csrf", strings.Repeat("A", 64)), nil, http.StatusForbidden)
-	refused("two tokens", with("csrf", "", good["csrf"][0]), nil, http.StatusBadRequest)
-	refused("the attacker's token", with("csrf", attacker.decision("grq_1", "approve")["csrf"][0]), nil, http.StatusForbidden)
-	refused("another form's token", with("csrf", victim.get(pages.ConnectionsPath).form(pages.SignOutPath).Get("csrf")), nil,
-		http.StatusForbidden)
-	refused("the token of another client's request", with("request", "grq_2"), nil, http.StatusForbidden)
-	refused("no decision", with("decision"), nil, http.StatusBadRequest)
-	refused("another decision", with("decision", "approve "), nil, http.StatusBadRequest)
-	refused("another site", good, http.Header{"Sec-Fetch-Site": {"cross-site"}, "Origin": {"https://evil.example"}}, http.StatusForbidden)
-	refused("another site that hides", good, http.Header{"Sec-Fetch-Site": nil, "Origin": {"null"}}, http.StatusForbidden)
-	refused("a neighbour", good, http.Header{"Sec-Fetch-Site": {"same-site"}, "Origin": {"https://www.api.example.com"}},
-		http.StatusForbidden)
-	refused("an old browser's other site", good, http.Header{"Sec-Fetch-Site": nil, "Origin": {"https://evil.example"}},
-		http.StatusForbidden)
-	refused("contradicting headers", good, http.Header{"Sec-Fetch-Site": {"same-origin"}, "Origin": {"https://evil.example"}},
-		http.StatusForbidden)
-	refused("not a form", good, http.Header{"Content-Type": {"text/plain"}}, http.StatusUnsupportedMediaType)
-	refused("JSON", good, http.Header{"Content-Type": {"application/json"}}, http.StatusUnsupportedMediaType)
-	refused("another address of the server", good, http.Header{"Content-Type": {"multipart/form-data; boundary=x"}},
-		http.StatusUnsupportedMediaType)
 
 	query := strings.NewReplacer("+", "%20").Replace(url.Values(good).Encode())
-	p := victim.do(http.MethodPost, pages.ApprovePath+"?"+query, map[string][]string{}, nil)
-	require.Equal(t, http.StatusNotFound, p.StatusCode, "the address is not the form")
-	_, ok := w.oauth.approval("grq_1")
-	require.False(t, ok)
+	victim.do(http.MethodPost, pages.ApprovePath+"?"+query, map[string][]string{}, nil).requires(http.StatusNotFound)
+	require.NotContains(t, w.oauth.approvals(), "grq_1")
 
 	require.Equal(t, http.StatusSeeOther, victim.post(pages.ApprovePath, good).StatusCode, "the page's own form works")
 }
@@ -258,11 +217,10 @@ func TestApprovalRequiresSignIn(t *testing.T) {
 		w.browser().get(pages.ApprovePath + "?request=grq_1"),
 		w.browser().post(pages.ApprovePath, form),
 	} {
-		require.Equal(t, http.StatusSeeOther, p.StatusCode)
+		p.requires(http.StatusSeeOther)
 		require.Equal(t, "/sign-in?return=%2Foauth%2Fapprove%3Frequest%3Dgrq_1", p.Header.Get("Location"))
 	}
-	_, ok := w.oauth.approval("grq_1")
-	require.False(t, ok)
+	require.NotContains(t, w.oauth.approvals(), "grq_1")
 }
 
 func TestExpiredRequestShowsAPage(t *testing.T) {
@@ -270,10 +228,7 @@ func TestExpiredRequestShowsAPage(t *testing.T) {
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
 	for _, id := range []string{"", "gone", "a/b", "a%20b", strings.Repeat("a", 201), "%00", "x&request=y"} {
-		p := b.get(pages.ApprovePath + "?request=" + id)
-		require.Equal(t, http.StatusNotFound, p.StatusCode, id)
-		require.Contains(t, p.text(), "This request is over")
-		require.Contains(t, p.text(), "start again from there")
+		b.get(pages.ApprovePath+"?request="+id).requires(http.StatusNotFound, "This request is over", "start again from there")
 	}
 	require.Equal(t, http.StatusNotFound, b.get(pages.ApprovePath).StatusCode)
 	require.Equal(t, http.StatusNotFound, w.browser().get(pages.ApprovePath+"?request=gone").StatusCode, "nobody signs in for nothing")
@@ -285,12 +240,12 @@ func TestApprovalDuringOutageIs503(t *testing.T) {
 	w.request("grq_1", "mcp:read")
 	b := w.signIn(ownerEmail)
 	form := b.decision("grq_1", "approve")
-	w.oauth.setDown(true)
+	w.oauth.set(func(f *fakeOAuth) { f.down = true })
 	for _, p := range []*page{b.get(pages.ApprovePath + "?request=grq_1"), b.post(pages.ApprovePath, form), b.get(pages.ConnectionsPath)} {
-		require.Equal(t, http.StatusServiceUnavailable, p.StatusCode)
+		p.requires(http.StatusServiceUnavailable)
 		require.NotContains(t, p.body, "made up")
 	}
-	w.oauth.setDown(false)
+	w.oauth.set(func(f *fakeOAuth) { f.down = false })
 	require.Equal(t, http.StatusSeeOther, b.post(pages.ApprovePath, form).StatusCode)
 }
 
@@ -305,51 +260,41 @@ func TestLocalClientShowsAWarning(t *testing.T) {
 		}
 	}
 	w.request("grq_1", "mcp:read", registered("localhost:33418"))
-	p := b.get(pages.ApprovePath + "?request=grq_1")
-	require.Contains(t, p.text(), "This app runs on the computer or phone that you are using.")
-	require.Contains(t, p.text(), "Sends you back to localhost:33418")
-	require.Contains(t, p.text(), "the app itself; nobody has checked it")
+	b.get(pages.ApprovePath+"?request=grq_1").requires(http.StatusOK, "This app runs on the computer or phone that you are using.",
+		"Sends you back to localhost:33418", "the app itself; nobody has checked it")
 
 	w.request("grq_2", "mcp:read", registered("cursor:"))
-	p = b.get(pages.ApprovePath + "?request=grq_2")
-	require.Contains(t, p.text(), "Opens the app cursor")
-	require.Contains(t, p.text(), "This app runs on the computer or phone that you are using.")
+	b.get(pages.ApprovePath+"?request=grq_2").requires(http.StatusOK, "Opens the app cursor", "This app runs on the computer or phone that you are using.")
 }
 
 func TestClientNameCannotInjectPageText(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
-	for i, c := range []struct{ name, host, want string }{
-		{`<script>alert(1)</script>`, "evil.example", "Connect <script>alert(1)</script> to"},
-		{`" onfocus="alert(1)" autofocus="`, "evil.example", `Connect " onfocus="alert(1)" autofocus=" to`},
-		{"{{.Token}} ${x}", "evil.example", "Connect {{.Token}} ${x} to"},
-		{"Good\u202Eelpmaxe.live\u202C", "evil.example", "Connect Goodelpmaxe.live to"},
-		{"A\u2066B\u2069\u200FC\u061CD", "evil.example", "Connect ABCD to"},
-		{"Two\nlines\r\n\ttabs\u2028and\u2029more", "evil.example", "Connect Two lines tabs and more to"},
-		{"Z\u0300\u0301\u0302\u0303\u0304\u0305algo", "evil.example", "Connect Z\u0300\u0301algo to"},
-		{"\u3164\u200b\u2800", "evil.example", "Connect evil.example to"},
-		{"\x00\x1b[31mred\x7f", "evil.example", "Connect [31mred to"},
-		{strings.Repeat("long ", 100), "evil.example", strings.TrimSpace(strings.Repeat("long ", 13)) + "… to"},
-		{"\xff\xfe", "evil.example", "Connect \uFFFD to"},
-		{"فارسی", "evil.example", "Connect فارسی to"},
+	for i, c := range []struct{ name, want string }{
+		{`<script>alert(1)</script>`, "Connect <script>alert(1)</script> to"},
+		{`" onfocus="alert(1)" autofocus="`, `Connect " onfocus="alert(1)" autofocus=" to`},
+		{"{{.Token}} ${x}", "Connect {{.Token}} ${x} to"},
+		{"Good\u202Eelpmaxe.live\u202C", "Connect Goodelpmaxe.live to"},
+		{"A\u2066B\u2069\u200FC\u061CD", "Connect ABCD to"},
+		{"Two\nlines\r\n\ttabs\u2028and\u2029more", "Connect Two lines tabs and more to"},
+		{"Z\u0300\u0301\u0302\u0303\u0304\u0305algo", "Connect Z\u0300\u0301algo to"},
+		{"\u3164\u200b\u2800", "Connect evil.example to"},
+		{"\x00\x1b[31mred\x7f", "Connect [31mred to"},
+		{strings.Repeat("long ", 100), strings.TrimSpace(strings.Repeat("long ", 13)) + "… to"},
+		{"\xff\xfe", "Connect \uFFFD to"},
+		{"فارسی", "Connect فارسی to"},
 	} {
 		id := "grq_" + string(rune('a'+i))
-		w.request(id, "mcp:read", func(r *oauth.Request) { r.Client.Name, r.RedirectHost = c.name, c.host })
-		p := b.get(pages.ApprovePath + "?request=" + id)
-		require.Equal(t, http.StatusOK, p.StatusCode)
-		require.Contains(t, p.text(), c.want)
-		require.NotContains(t, p.body, "<script")
-		require.NotContains(t, p.body, ` onfocus="`)
+		w.request(id, "mcp:read", func(r *oauth.Request) { r.Client.Name, r.RedirectHost = c.name, "evil.example" })
+		p := b.get(pages.ApprovePath+"?request="+id).requires(http.StatusOK, c.want).lacks("<script", ` onfocus="`)
 		for _, bad := range "\u202e\u202c\u2066\u2069\u200f\u061c\u200b\u3164\u2800\x00\x1b\u2028" {
 			require.NotContains(t, p.body, string(bad))
 		}
 		require.Contains(t, p.body, "<bdi", "its direction is its own")
 	}
 	w.request("grq_host", "mcp:read", func(r *oauth.Request) { r.RedirectHost = "evil.example\u202e<b>" })
-	p := b.get(pages.ApprovePath + "?request=grq_host")
-	require.Contains(t, p.text(), "Sends you back to evil.example<b>")
-	require.NotContains(t, p.body, "<b>")
+	b.get(pages.ApprovePath+"?request=grq_host").requires(http.StatusOK, "Sends you back to evil.example<b>").lacks("<b>")
 }
 
 func TestClientNameIsCleanedOnAllPages(t *testing.T) {
@@ -364,11 +309,6 @@ func TestClientNameIsCleanedOnAllPages(t *testing.T) {
 		BusinessID: owner.BusinessID, AccountName: owner.Name, Action: audit.ConnectionRevoked, ClientName: g.ClientName, Target: g.ClientHost,
 	}))
 	for _, path := range []string{pages.ConnectionsPath, pages.ConnectionsPath + "?revoke=g1", pages.ActivityPath} {
-		p := b.get(path)
-		require.Equal(t, http.StatusOK, p.StatusCode)
-		require.Contains(t, p.text(), "<img src=x onerror=alert(1)>", path)
-		require.NotContains(t, p.body, "<img")
-		require.NotContains(t, p.body, "<script")
-		require.NotContains(t, p.body, "\u202e")
+		b.get(path).requires(http.StatusOK, "<img src=x onerror=alert(1)>").lacks("<img", "<script", "\u202e")
 	}
 }

@@ -2,9 +2,9 @@ package pages_test
 
 import (
 	"context"
-	"crypto/subtle"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
@@ -30,6 +30,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
@@ -63,7 +64,7 @@ func run(m *testing.M) int {
 // The people of the tests, in two businesses.
 const (
 	ownerEmail    = "ada@saltbush.example"
-	ownerPassword = "correct horse battery staple"
+	ownerPassword = accounttest.Password
 	memberEmail   = "ben@saltbush.example"
 	rivalEmail    = "cyd@kestrel.example"
 )
@@ -82,68 +83,6 @@ var (
 		BusinessID: "biz_kest", BusinessName: "Kestrel Row", BusinessSlug: "kestrel",
 	}
 )
-
-// fakeAccounts is an accounts service in which everybody has the same password.
-type fakeAccounts struct {
-	mu       sync.Mutex
-	accounts map[string]account.Account // by id
-	down     bool
-	asked    int // passwords looked at
-}
-
-func (f *fakeAccounts) SignIn(_ context.Context, email, password string) (account.Account, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down {
-		return account.Account{}, fmt.Errorf("%w: made up", account.ErrUnavailable)
-	}
-	f.asked++
-	for _, a := range f.accounts {
-		if strings.EqualFold(a.Email, email) && subtle.ConstantTimeCompare([]byte(password), []byte(ownerPassword)) == 1 {
-			return a, nil
-		}
-	}
-	return account.Account{}, account.ErrWrongCredentials
-}
-
-func (f *fakeAccounts) Account(_ context.Context, id string) (account.Account, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down {
-		return account.Account{}, fmt.Errorf("%w: made up", account.ErrUnavailable)
-	}
-	a, ok := f.accounts[id]
-	if !ok {
-		return account.Account{}, account.ErrUnknown
-	}
-	return a, nil
-}
-
-func (f *fakeAccounts) change(id string, change func(*account.Account)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	a := f.accounts[id]
-	change(&a)
-	f.accounts[id] = a
-}
-
-func (f *fakeAccounts) remove(id string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.accounts, id)
-}
-
-func (f *fakeAccounts) setDown(down bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.down = down
-}
-
-func (f *fakeAccounts) passwords() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.asked
-}
 
 // approved is what an owner let a client have.
 type approved struct {
@@ -234,29 +173,16 @@ func (f *fakeOAuth) Revoke(_ context.Context, grantID string, by account.Account
 	return oauth.ErrNoGrant
 }
 
-func (f *fakeOAuth) approval(id string) (approved, bool) {
+func (f *fakeOAuth) set(change func(*fakeOAuth)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	a, ok := f.approved[id]
-	return a, ok
+	change(f)
 }
 
-func (f *fakeOAuth) wasDenied(id string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.denied[id]
-}
-
-func (f *fakeOAuth) add(r oauth.Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.requests[r.ID] = r
-}
-
-func (f *fakeOAuth) setDown(down bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.down = down
+// approvals are the approved requests.
+func (f *fakeOAuth) approvals() (all map[string]approved) {
+	f.set(func(f *fakeOAuth) { all = maps.Clone(f.approved) })
+	return all
 }
 
 // fakeKeys is a key store of several businesses.
@@ -435,7 +361,7 @@ type world struct {
 	tb       testing.TB
 	url      string
 	pages    *pages.Pages
-	accounts *fakeAccounts
+	accounts *accounttest.Service
 	oauth    *fakeOAuth
 	keys     *fakeKeys
 	audit    *audit.Log
@@ -453,14 +379,12 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 	tb.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
 	w := &world{
-		tb:     tb,
-		redis:  shared.Client(tb),
-		prefix: "test:" + strings.ReplaceAll(tb.Name(), "/", ":") + ":",
-		clock:  &clock{},
-		logs:   logs,
-		accounts: &fakeAccounts{accounts: map[string]account.Account{
-			owner.ID: owner, member.ID: member, rival.ID: rival,
-		}},
+		tb:       tb,
+		redis:    shared.Client(tb),
+		prefix:   "test:" + strings.ReplaceAll(tb.Name(), "/", ":") + ":",
+		clock:    &clock{},
+		logs:     logs,
+		accounts: accounttest.New(owner, member, rival),
 		oauth: &fakeOAuth{
 			requests: make(map[string]oauth.Request), approved: make(map[string]approved), denied: make(map[string]bool),
 		},
@@ -496,7 +420,7 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 }
 
 // request is an authorization request that waits.
-func (w *world) request(id, scopes string, changes ...func(*oauth.Request)) oauth.Request {
+func (w *world) request(id, scopes string, changes ...func(*oauth.Request)) {
 	w.tb.Helper()
 	set, err := scope.Parse(scopes)
 	require.NoError(w.tb, err)
@@ -512,8 +436,7 @@ func (w *world) request(id, scopes string, changes ...func(*oauth.Request)) oaut
 	for _, change := range changes {
 		change(&r)
 	}
-	w.oauth.add(r)
-	return r
+	w.oauth.set(func(f *fakeOAuth) { f.requests[id] = r })
 }
 
 // browser is a browser that keeps cookies, follows no redirects, and says what browsers say of where a form is from.
@@ -614,13 +537,34 @@ func (b *browser) setCookie(name, value string) {
 	b.http.Jar.SetCookies(u, []*http.Cookie{{Name: name, Value: value, Path: "/"}})
 }
 
-// trySignIn sends the sign-in form, as the page has it.
+// trySignIn sends the form of the sign-in page.
 func (b *browser) trySignIn(email, password string) *page {
 	b.w.tb.Helper()
-	form := b.get(pages.SignInPath).form(pages.SignInPath)
+	return b.post(pages.SignInPath, b.get(pages.SignInPath).signInForm(email, password))
+}
+
+func (p *page) signInForm(email, password string) url.Values {
+	p.tb.Helper()
+	form := p.form(pages.SignInPath)
 	form.Set("email", email)
 	form.Set("password", password)
-	return b.post(pages.SignInPath, form)
+	return form
+}
+
+// guess tries a wrong password from the i-th address of many.
+func (w *world) guess(i int, email string) int {
+	w.tb.Helper()
+	b := w.browser()
+	b.from = fmt.Sprintf("203.0.113.%d", i)
+	return b.trySignIn(email, "guess").StatusCode
+}
+
+// signOut sends the sign-out form for "here" or "everywhere".
+func (b *browser) signOut(where string) *page {
+	b.w.tb.Helper()
+	form := b.get(pages.SignOutPath).form(pages.SignOutPath)
+	form.Set("where", where)
+	return b.post(pages.SignOutPath, form)
 }
 
 // signIn signs in and requires that it works.
@@ -632,23 +576,33 @@ func (w *world) signIn(email string) *browser {
 	return b
 }
 
-// form returns the fields of the page's form with this action as a browser would send them without anything being
-// touched, less its buttons.
-func (p *page) form(action string) url.Values {
+// requires requires a status and texts that the page shows.
+func (p *page) requires(status int, texts ...string) *page {
 	p.tb.Helper()
-	return p.forms(action, 0)
+	require.Equal(p.tb, status, p.StatusCode, "%s %s: %s", p.Request.Method, p.Request.URL, p.body)
+	for _, text := range texts {
+		require.Contains(p.tb, p.text(), text, p.Request.URL)
+	}
+	return p
 }
 
-// forms is form where there are several: the i-th.
-func (p *page) forms(action string, i int) url.Values {
+// lacks requires that nothing of this is in the page's HTML.
+func (p *page) lacks(parts ...string) *page {
+	p.tb.Helper()
+	for _, part := range parts {
+		require.NotContains(p.tb, p.body, part, p.Request.URL)
+	}
+	return p
+}
+
+// form returns the fields of the page's first form with this action, as a browser would send them without any input, less the
+// buttons.
+func (p *page) form(action string) url.Values {
 	p.tb.Helper()
 	doc, err := html.Parse(strings.NewReader(p.body))
 	require.NoError(p.tb, err)
 	for n := range doc.Descendants() {
 		if n.Type != html.ElementNode || n.Data != "form" || attr(n, "action") != action {
-			continue
-		}
-		if i--; i >= 0 {
 			continue
 		}
 		values := make(url.Values)
@@ -704,4 +658,54 @@ func grant(id string, a account.Account, client, scopes string, created, used ti
 		AccountID: a.ID, BusinessID: a.BusinessID, Scopes: set, CreatedAt: created, LastUsedAt: used,
 		ExpiresAt: created.Add(60 * 24 * time.Hour),
 	}
+}
+
+func (w *world) entries(business string) []audit.Entry {
+	w.tb.Helper()
+	entries, _, err := w.audit.List(w.tb.Context(), business, "", 100)
+	require.NoError(w.tb, err)
+	return entries
+}
+
+// actions are a business's entries less those about sessions, the newest first.
+func (w *world) actions(business string) []audit.Entry {
+	w.tb.Helper()
+	var out []audit.Entry
+	for _, e := range w.entries(business) {
+		if !strings.HasPrefix(e.Action, "session.") {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// withKeys is a world with keys of two businesses.
+func withKeys(t *testing.T, changes ...func(*pages.Options)) *world {
+	t.Helper()
+	w := newWorld(t, changes...)
+	w.keys.keys = []fakeKey{
+		{Key: pages.Key{PublicKey: "pk_live_saltbush", Version: "v0", Active: true}, business: owner.BusinessID, private: "sk_old"},
+		{Key: pages.Key{PublicKey: "pk_test_kestrel", Version: "v0", Active: true, Test: true}, business: rival.BusinessID, private: "sk_rival"},
+	}
+	return w
+}
+
+// keyForm is the form of the API page for an action.
+func (b *browser) keyForm(action, publicKey string) url.Values {
+	b.w.tb.Helper()
+	path := pages.KeysPath
+	if action != "issue" {
+		path += "?" + action + "=" + publicKey
+	}
+	p := b.get(path)
+	require.Equal(b.w.tb, http.StatusOK, p.StatusCode, p.body)
+	return p.form(pages.KeysPath)
+}
+
+// unchanged requires that the keys are those of withKeys.
+func (w *world) unchanged() {
+	w.tb.Helper()
+	require.Len(w.tb, w.keys.all(), 2)
+	require.Equal(w.tb, "sk_old", w.keys.all()[0].private)
+	require.Equal(w.tb, "sk_rival", w.keys.all()[1].private)
 }

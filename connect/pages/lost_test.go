@@ -71,9 +71,7 @@ func TestLostRedisReplyDoesNotChangeAnyPage(t *testing.T) { //nolint:tparallel /
 			entry(4, audit.KeyRevoked)
 
 			for i, where := range []string{"here", "everywhere"} {
-				form := b.get(pages.SignOutPath).forms(pages.SignOutPath, 1)
-				form.Set("where", where)
-				lose("sign out "+where, http.StatusSeeOther, func() *page { return b.post(pages.SignOutPath, form) })
+				lose("sign out "+where, http.StatusSeeOther, func() *page { return b.signOut(where) })
 				require.False(t, b.signedIn())
 				entry(5+2*i, audit.SessionEnded)
 				require.Equal(t, http.StatusSeeOther, b.trySignIn(ownerEmail, ownerPassword).StatusCode)

@@ -123,6 +123,7 @@ func (c *Client) Request(challenge string, parameters url.Values) string {
 	location, err := url.Parse(w.Header().Get("Location"))
 	require.NoError(c.TB, err)
 	id := location.Query().Get("request")
+	require.Equal(c.TB, "/oauth/approve", location.Path)
 	require.NotEmpty(c.TB, id, "no request waits: %s", location)
 	return id
 }

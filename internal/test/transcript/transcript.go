@@ -21,8 +21,10 @@
 // and, if there is an empty line after the headers, the body. Without that line the body is not compared. JSON, also after
 // "data: " in an event stream, is compared as a value; a member "..." allows others beside those that are written.
 //
-// ${name} is replaced by a variable's value. If a response names a variable that has no value yet, it matches any text and
-// becomes the value. ${*} matches any text.
+// In an event stream, a line "..." stands for any number of lines.
+//
+// ${name} is replaced by a variable's value. If a response names a variable that has no value yet, it matches any text, or a
+// JSON number, and becomes the value. ${*} matches any text, and as a member any JSON value.
 package transcript
 
 import (
@@ -209,21 +211,35 @@ func compareText(want, got string, v map[string]string) error {
 	if !strings.Contains(want, "data: ") {
 		return match(want, got, v)
 	}
-	wantLines, gotLines := strings.Split(want, "\n"), strings.Split(got, "\n")
-	if len(wantLines) != len(gotLines) {
-		return fmt.Errorf("%d lines, want %d", len(gotLines), len(wantLines))
-	}
-	for i, line := range wantLines {
-		gotLine := strings.TrimSuffix(gotLines[i], "\r")
+	return compareLines(strings.Split(want, "\n"), strings.Split(strings.ReplaceAll(got, "\r\n", "\n"), "\n"), v)
+}
+
+func compareLines(want, got []string, v map[string]string) error {
+	for i, line := range want {
+		if line == "..." {
+			for skipped := range len(got) - i + 1 {
+				if found := maps.Clone(v); compareLines(want[i+1:], got[i+skipped:], found) == nil {
+					maps.Copy(v, found)
+					return nil
+				}
+			}
+			return fmt.Errorf("line %d: nothing matches what follows", i+1)
+		}
+		if i >= len(got) {
+			return fmt.Errorf("%d lines, want %d", len(got), len(want))
+		}
 		wantData, isData := strings.CutPrefix(line, "data: ")
-		gotData, hasData := strings.CutPrefix(gotLine, "data: ")
-		err := match(line, gotLine, v)
+		gotData, hasData := strings.CutPrefix(got[i], "data: ")
+		err := match(line, got[i], v)
 		if isData && hasData {
 			err = compareText(wantData, gotData, v)
 		}
 		if err != nil {
 			return fmt.Errorf("line %d: %w", i+1, err)
 		}
+	}
+	if len(got) > len(want) {
+		return fmt.Errorf("%d lines, want %d", len(got), len(want))
 	}
 	return nil
 }
@@ -280,12 +296,15 @@ func compareValue(path string, want, got any, v map[string]string) error {
 		}
 		return nil
 	case string:
-		text, ok := got.(string)
-		if !ok && want != "${*}" {
-			return fmt.Errorf("%s: got %v, want the string %q", path, got, want)
-		}
 		if want == "${*}" {
 			return nil
+		}
+		text, ok := got.(string)
+		if number, isNumber := got.(json.Number); isNumber && variable.FindString(want) == want {
+			text, ok = number.String(), true
+		}
+		if !ok {
+			return fmt.Errorf("%s: got %v, want the string %q", path, got, want)
 		}
 		if err := match(want, text, v); err != nil {
 			return fmt.Errorf("%s: %w", path, err)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,6 +52,7 @@ func TestDifferenceIsReported(t *testing.T) {
 		"member missing":      {"HTTP/1.1 200 OK\n\n" + `{"x":1,"...":""}`, "body.x is missing"},
 		"member not expected": {"HTTP/1.1 200 OK\n\n" + `{"n":1.0}`, "is not expected"},
 		"variable":            {"HTTP/1.1 200 OK\n\n" + `{"token":"t-${known}","...":""}`, "body.token"},
+		"number as variable":  {"HTTP/1.1 200 OK\n\n" + `{"n":"${known}","...":""}`, "body.n"},
 		"one response only":   {"HTTP/1.1 200 OK\n\n" + body + "\n-- response --\nHTTP/1.1 200 OK\n", "reading response 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,6 +71,12 @@ func TestDifferenceIsReported(t *testing.T) {
 		t.Parallel()
 		require.ErrorContains(t, exchange{request: "GET /${x} HTTP/1.1\n\n"}.replay(addr, nil), "has no value")
 	})
+	for lines, ok := range map[string]bool{
+		"...": true, "a\n...\nc": true, "a\nb\n...\nc\n...": true, "a\n...\nx": false, "...\nb": false, "a\nb": false, "a\nb\nc\nd": false,
+	} {
+		err := compareLines(strings.Split(lines, "\n"), []string{"a", "b", "c"}, nil)
+		require.Equal(t, ok, err == nil, "%q: %v", lines, err)
+	}
 	for name, file := range map[string]string{"no request": "text", "response first": "-- response --\nHTTP/1.1 200 OK\n", "other section": "-- x --\n"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

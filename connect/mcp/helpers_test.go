@@ -1,7 +1,6 @@
 package mcp_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +29,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
+	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
 )
@@ -63,58 +64,13 @@ func TestMain(m *testing.M) {
 	os.Exit(leaktest.Check(code))
 }
 
-// auditLog reads the audit log of the tests' businesses.
-type auditLog struct {
-	t   *testing.T
-	log *audit.Log
-}
-
-// all returns the entries of the business of the connection "bearer", oldest first.
-func (a *auditLog) all() []audit.Entry {
-	a.t.Helper()
-	owner, _ := owners(a.t)
-	entries, next, err := a.log.List(context.Background(), owner.BusinessID, "", 100)
-	require.NoError(a.t, err)
-	require.Empty(a.t, next)
-	slices.Reverse(entries)
-	return entries
-}
-
-// people is the accounts service.
-type people struct {
-	mu    sync.Mutex
-	known map[string]account.Account
-	err   error
-}
-
-func (p *people) Account(_ context.Context, id string) (account.Account, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.err != nil {
-		return account.Account{}, p.err
-	}
-	a, ok := p.known[id]
-	if !ok {
-		return account.Account{}, account.ErrUnknown
-	}
-	return a, nil
-}
-
-// challenge answers as the authorization server does.
-type challenge struct{}
-
-func (challenge) InsufficientScope(w http.ResponseWriter, required ...string) {
-	w.Header().Set("WWW-Authenticate", `Bearer error="insufficient_scope", scope="`+strings.Join(required, " ")+`"`)
-	w.WriteHeader(http.StatusForbidden)
-}
-
 // setup is a server with everything that it needs.
 type setup struct {
-	t      *testing.T
+	t      testing.TB
 	server *mcp.Server
 	url    string
-	audit  *auditLog
-	people *people
+	audit  *audit.Log
+	people *accounttest.Service
 	redis  *miniredis.Miniredis
 	owner  demo.Account // of the business that the connection "bearer" belongs to
 	other  demo.Account // an owner of another business
@@ -171,6 +127,13 @@ func answer(status int, contentType, body string) *http.Response {
 	}
 }
 
+// respond has the data service respond to everything with the body, in which BUSINESS stands for the owner's business.
+func (s *setup) respond(status int, contentType, body string) {
+	s.upstream.breakWith(func(*http.Request) (*http.Response, error) {
+		return answer(status, contentType, strings.ReplaceAll(body, "BUSINESS", s.owner.BusinessID)), nil
+	})
+}
+
 func owners(t testing.TB) (first, second demo.Account) {
 	t.Helper()
 	var found []demo.Account
@@ -183,22 +146,16 @@ func owners(t testing.TB) (first, second demo.Account) {
 	return found[0], found[1]
 }
 
-func asAccount(a demo.Account) account.Account {
-	return account.Account{
-		ID: a.ID, Email: a.Email, Name: a.Name, Role: account.Role(a.Role), BusinessID: a.BusinessID,
-	}
-}
-
 // newSetup makes a server for a data service.
-func newSetup(t *testing.T, service *demo.Service, change ...func(*mcp.Options)) *setup {
+func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options)) *setup {
 	t.Helper()
 	s := &setup{
-		t: t, people: &people{known: map[string]account.Account{}}, redis: miniredis.RunT(t),
+		t: t, people: accounttest.New(), redis: miniredis.RunT(t),
 		upstream: &upstream{}, grants: map[string]oauth.Grant{},
 	}
 	s.owner, s.other = owners(t)
 	for _, a := range demo.Accounts() {
-		s.people.known[a.ID] = asAccount(a)
+		s.people.Put(account.Account{ID: a.ID, Email: a.Email, Name: a.Name, Role: account.Role(a.Role), BusinessID: a.BusinessID})
 	}
 	s.lost = losttest.NewHandler(service.Handler())
 	backend := httptest.NewServer(s.lost)
@@ -214,14 +171,16 @@ func newSetup(t *testing.T, service *demo.Service, change ...func(*mcp.Options))
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
 	t.Cleanup(front.Close)
 	s.url = front.URL + "/mcp"
+	authorization, err := oauth.New(oauth.Options{Issuer: front.URL, Redis: rdb, Accounts: s.people, Audit: log})
+	require.NoError(t, err)
 	o := mcp.Options{
-		Resource: s.url, Data: client, Audit: log, Challenge: challenge{}, Log: zap.NewNop(),
+		Resource: s.url, Data: client, Audit: log, Challenge: authorization, Log: zap.NewNop(),
 		Redis: rdb, Limiter: mcp.NewLimiter(rdb, "", 100_000), Version: "test",
 	}
 	for _, f := range change {
 		f(&o)
 	}
-	s.audit = &auditLog{t, o.Audit}
+	s.audit = o.Audit
 	s.server, err = mcp.New(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.server.Close()) })
@@ -230,10 +189,19 @@ func newSetup(t *testing.T, service *demo.Service, change ...func(*mcp.Options))
 	return s
 }
 
-// patient is a client of Redis that waits for its answers, on a machine that is busy with other tests too. The server
-// goes on without Redis after half a second, and what tests see then is not what they are about. A Redis that is away it
-// does not wait for.
-func patient(t *testing.T, o *redis.Options) *redis.Client {
+// entries returns the audit log of the owner's business, oldest first.
+func (s *setup) entries() []audit.Entry {
+	s.t.Helper()
+	entries, next, err := s.audit.List(context.Background(), s.owner.BusinessID, "", 100)
+	require.NoError(s.t, err)
+	require.Empty(s.t, next)
+	slices.Reverse(entries)
+	return entries
+}
+
+// patient is a client of Redis without the server's deadline, which a busy machine would exceed. It does not retry, so that an
+// outage is noticed at once.
+func patient(t testing.TB, o *redis.Options) *redis.Client {
 	t.Helper()
 	o.ReadTimeout, o.WriteTimeout, o.DialTimeout, o.PoolTimeout = patience, patience, patience, patience
 	o.MaxRetries, o.DialerRetries = -1, 1
@@ -243,7 +211,7 @@ func patient(t *testing.T, o *redis.Options) *redis.Client {
 	return client
 }
 
-// undated takes the deadlines off commands. A command of somebody who has gone away still fails.
+// undated removes the deadlines of commands, but not their cancellation.
 type undated struct{}
 
 func (undated) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -337,13 +305,16 @@ func call(t *testing.T, session *sdk.ClientSession, name string, arguments objec
 	return content
 }
 
-// fails calls a tool that has to fail, as a tool, and returns what it says.
-func fails(t *testing.T, session *sdk.ClientSession, name string, arguments object) string {
+// fails calls a tool that has to fail, as a tool, and to say something. It returns the whole text.
+func fails(t *testing.T, session *sdk.ClientSession, name string, arguments object, says ...string) string {
 	t.Helper()
 	res, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: name, Arguments: arguments})
 	require.NoError(t, err)
 	require.True(t, res.IsError, "%s did not fail: %s", name, textOf(res))
 	require.Nil(t, res.StructuredContent)
+	for _, part := range says {
+		require.Contains(t, textOf(res), part, "%s %v", name, arguments)
+	}
 	return textOf(res)
 }
 
@@ -366,28 +337,32 @@ func first(t *testing.T, content object, name string) object {
 	return items[0].(object)
 }
 
-// reply is an HTTP answer, read to its end.
+// reply is an HTTP response.
 type reply struct {
 	StatusCode int
 	Header     http.Header
-	Body       *bytes.Reader
+	Text       string
 }
 
 // post sends a message as it is.
-func (s *setup) post(token, era, body string, edit func(*http.Request)) reply {
+func (s *setup) post(token, era, body string, edit ...func(*http.Request)) reply {
 	s.t.Helper()
-	res, err := (&http.Client{Transport: bearer{token: token, edit: edit}}).Do(s.message(s.t.Context(), era, body))
+	b := bearer{token: token}
+	if len(edit) > 0 {
+		b.edit = edit[0]
+	}
+	res, err := (&http.Client{Transport: b}).Do(s.message(s.t.Context(), era, body))
 	require.NoError(s.t, err)
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
 	require.NoError(s.t, err)
-	return reply{StatusCode: res.StatusCode, Header: res.Header, Body: bytes.NewReader(text)}
+	return reply{StatusCode: res.StatusCode, Header: res.Header, Text: string(text)}
 }
 
 // message is a request with a message as it is.
 func (s *setup) message(ctx context.Context, era, body string) *http.Request {
 	s.t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader([]byte(body)))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, strings.NewReader(body))
 	require.NoError(s.t, err)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
@@ -434,3 +409,28 @@ func eachEra(t *testing.T, test func(t *testing.T, era string)) {
 		})
 	}
 }
+
+// create makes a contact and returns its id.
+func create(t *testing.T, s *setup, name string) any {
+	t.Helper()
+	return call(t, s.connect(modern, "bearer", nil), "contacts_create", object{"first_name": name})["contact"].(object)["id"]
+}
+
+// found returns how many contacts a search finds.
+func found(t *testing.T, s *setup, query string) int {
+	t.Helper()
+	return len(call(t, s.connect(modern, "bearer", nil), "contacts_search", object{"query": query})["contacts"].([]any))
+}
+
+func fresh(t *testing.T, o demo.Options) *demo.Service {
+	t.Helper()
+	service, err := demo.Open(t.Context(), filepath.Join(t.TempDir(), "demo.db"), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, service.Close()) })
+	return service
+}
+
+const (
+	patience = 20 * time.Second
+	tick     = 10 * time.Millisecond
+)

@@ -1,0 +1,293 @@
+package oauth_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
+)
+
+const issuer = "https://gateway.example.com"
+
+// shared is one Redis for all tests that neither stop nor count what is in it: each has a prefix of its own.
+var shared *redistest.Server
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "oauth")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if shared, err = redistest.Launch(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = shared.Kill() }()
+	code := m.Run()
+	_ = shared.Kill()
+	return leaktest.Check(code)
+}
+
+// patience is how long tests wait for what comes by itself.
+const patience = 30 * time.Second
+
+// clock is the clock of a Redis, which a test sets forward.
+type clock struct {
+	t      testing.TB
+	server *redistest.Server
+	offset time.Duration
+}
+
+func newClock(t testing.TB) *clock {
+	t.Helper()
+	return &clock{t: t, server: redistest.Start(t, redistest.WithClock())}
+}
+
+func (c *clock) Add(d time.Duration) {
+	c.t.Helper()
+	c.offset += d
+	require.NoError(c.t, c.server.StepClock(c.offset))
+}
+
+// Until is how long it is by this clock until a time.
+func (c *clock) Until(at time.Time) time.Duration { return time.Until(at) - c.offset }
+
+// newAccounts is an accounts service with owners of "biz-1" and "biz-2".
+func newAccounts() *accounttest.Service {
+	colleague, rival := oauthtest.Owner(), oauthtest.Owner()
+	colleague.ID = "acc-2"
+	rival.ID, rival.BusinessID = "acc-3", "biz-2"
+	return accounttest.New(oauthtest.Owner(), colleague, rival)
+}
+
+// prefixOf is a prefix that no other test has.
+func prefixOf(t testing.TB) string {
+	t.Helper()
+	return strings.NewReplacer("{", "", "}", "").Replace(t.Name()) + fmt.Sprint(time.Now().UnixNano()) + ":"
+}
+
+func clientOf(t testing.TB, o *redis.UniversalOptions) redis.UniversalClient {
+	t.Helper()
+	o.ContextTimeoutEnabled = true
+	client := redis.NewUniversalClient(o)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
+
+// newServer makes a server on the shared Redis.
+func newServer(t testing.TB, change ...func(*oauth.Options)) *oauth.Server {
+	t.Helper()
+	o := oauth.Options{Issuer: issuer, Prefix: prefixOf(t), Timeout: 10 * time.Second}
+	for _, c := range change {
+		c(&o)
+	}
+	if o.Redis == nil {
+		o.Redis = clientOf(t, shared.Options())
+	}
+	if o.Accounts == nil {
+		o.Accounts = newAccounts()
+	}
+	if o.Audit == nil {
+		o.Audit = newLog(t, o.Redis, o.Prefix)
+	}
+	s, err := oauth.New(o)
+	require.NoError(t, err)
+	return s
+}
+
+func newLog(t testing.TB, client redis.UniversalClient, prefix string) *audit.Log {
+	t.Helper()
+	log, err := audit.New(audit.Options{Redis: client, Prefix: prefix, Log: zap.NewNop()})
+	require.NoError(t, err)
+	return log
+}
+
+func withClock(c *clock) func(*oauth.Options) {
+	return func(o *oauth.Options) { o.Redis = clientOf(c.t, c.server.Options()) }
+}
+
+// recorded is what the audit log has of the connections of "biz-1", oldest first: the action without "connection.", and the
+// outcome unless it is ok.
+func recorded(t testing.TB, s *oauth.Server) []string {
+	t.Helper()
+	var all []string
+	for _, e := range entries(t, s) {
+		text := strings.TrimPrefix(e.Action, "connection.")
+		if e.Outcome != audit.OutcomeOK {
+			text += "/" + e.Outcome
+		}
+		if e.Action == audit.ConnectionRevoked && e.Detail != "" {
+			text += ": " + e.Detail
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// entries are the audit log's of "biz-1", oldest first.
+func entries(t testing.TB, s *oauth.Server) []audit.Entry {
+	t.Helper()
+	list, _, err := s.Audit().List(t.Context(), "biz-1", "", 100)
+	require.NoError(t, err)
+	slices.Reverse(list)
+	return list
+}
+
+// What the audit log says of connections that ended by themselves.
+const (
+	replayed   = "revoked: Its authorization code was used twice"
+	reused     = "revoked: An old refresh token of it was used"
+	givenBack  = "revoked: The app has revoked it"
+	unknown    = "revoked: The account that approved it does not exist any more or may not sign in"
+	moved      = "revoked: The account that approved it does not belong to the business any more"
+	notAnOwner = "revoked: The account that approved it is not an owner of the business any more"
+)
+
+func scopes(t testing.TB, s string) scope.Set {
+	t.Helper()
+	set, err := scope.Parse(s)
+	require.NoError(t, err)
+	return set
+}
+
+// grants are the connections of "biz-1".
+func grants(t testing.TB, s *oauth.Server) []oauth.Grant {
+	t.Helper()
+	list, err := s.Grants(context.Background(), "biz-1")
+	require.NoError(t, err)
+	return list
+}
+
+// authenticate is the connection of an access token that has to be valid.
+func authenticate(t testing.TB, s *oauth.Server, access string) oauth.Grant {
+	t.Helper()
+	grant, err := s.Authenticate(context.Background(), access)
+	require.NoError(t, err)
+	return grant
+}
+
+// valid reports whether an access token is valid.
+func valid(t testing.TB, s *oauth.Server, access string) bool {
+	t.Helper()
+	_, err := s.Authenticate(context.Background(), access)
+	if err != nil {
+		require.ErrorIs(t, err, oauth.ErrInvalidToken)
+	}
+	return err == nil
+}
+
+// call sends a request with an access token to a protected resource, which responds with 404.
+func call(s *oauth.Server, access string) *httptest.ResponseRecorder {
+	return send(s.Protect(http.NotFoundHandler()), http.MethodPost, "/mcp", "", "Authorization: Bearer "+access)
+}
+
+// send sends a request with headers such as "Accept: text/html".
+func send(h http.Handler, method, target, body string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		r.Header.Add(name, value)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// Content types as headers.
+const (
+	isForm = "Content-Type: application/x-www-form-urlencoded"
+	isJSON = "Content-Type: application/json; charset=utf-8"
+)
+
+func postRegistration(c *oauthtest.Client, body string) *httptest.ResponseRecorder {
+	return send(c.Handler, http.MethodPost, "/oauth/register", body, isJSON)
+}
+
+// clientWithID is a client of the server.
+func clientWithID(t testing.TB, s *oauth.Server, id string) *oauthtest.Client {
+	t.Helper()
+	return &oauthtest.Client{TB: t, Server: s, Handler: s.Handler(), ID: id}
+}
+
+// register registers a client with the metadata.
+func register(t testing.TB, s *oauth.Server, metadata string) *oauthtest.Client {
+	t.Helper()
+	c := clientWithID(t, s, "")
+	w := postRegistration(c, metadata)
+	require.Equal(t, http.StatusCreated, w.Code, "%s", w.Body)
+	var registered struct {
+		ClientID string `json:"client_id"`
+	}
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &registered))
+	c.ID = registered.ClientID
+	return c
+}
+
+// pending is the request that waits for a decision.
+func pending(t testing.TB, s *oauth.Server, id string) oauth.Request {
+	t.Helper()
+	request, err := s.Pending(context.Background(), id)
+	require.NoError(t, err)
+	return request
+}
+
+// refusal is the status and the error code of a response, such as "400 invalid_request".
+func refusal(t testing.TB, w *httptest.ResponseRecorder) string {
+	t.Helper()
+	var body struct{ Error string }
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &body), "%s", w.Body)
+	return fmt.Sprint(w.Code, " ", body.Error)
+}
+
+// location is where a response redirects to.
+func location(t testing.TB, w *httptest.ResponseRecorder) *url.URL {
+	t.Helper()
+	return parse(t, w.Header().Get("Location"))
+}
+
+func parse(t testing.TB, raw string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(raw)
+	require.NoError(t, err)
+	return u
+}
+
+func challenge() string {
+	_, c := oauthtest.PKCE()
+	return c
+}
+
+func limit(n int, period time.Duration) redis_rate.Limit {
+	return redis_rate.Limit{Rate: n, Burst: n, Period: period}
+}
+
+// unlimited lets a test send as many requests as it likes.
+func unlimited(o *oauth.Options) {
+	many := limit(1<<20, time.Minute)
+	o.Limits = oauth.Limits{
+		Registrations: many, AllRegistrations: many, Authorizations: many, AllAuthorizations: many, Fetches: many, AllFetches: many,
+	}
+}
