@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -23,19 +22,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// The documented way by hand (authsigner/testdata/README.md): nothing but a shell, openssl and curl.
-const shellClient = `set -eu
-timestamp=$(date +%s)
-signature=$(printf '%s\n%s\n%s\n%s' "$timestamp" "$METHOD" "$TARGET" "$BODY" |
-  openssl dgst -sha256 -hmac "$GATEHOUSE_SECRET" | sed 's/^.* //')
-set -- --silent --show-error --max-time 20 --path-as-is --globoff "$PROTOCOL"
-if [ "$METHOD" = HEAD ]; then set -- "$@" --head; else set -- "$@" --request "$METHOD"; fi
-if [ -n "$BODY" ]; then set -- "$@" --data-binary "$BODY"; fi
-curl "$@" --output "$OUT" --write-out '%{http_code} %{http_version}' \
-  --header "X-Public-Key: $GATEHOUSE_KEY" --header "X-Timestamp: $timestamp" --header "X-Signature: $signature" \
-  "$URL$TARGET"
-`
-
 // oddTargets are served, and each is signed as it goes over the wire.
 var oddTargets = []string{
 	"/api/v1/me",
@@ -50,11 +36,9 @@ func TestABusinessSignsWithOpensslAndCallsWithCurl(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.roomy(t)
-	script := filepath.Join(t.TempDir(), "call.sh")
-	require.NoError(t, os.WriteFile(script, []byte(shellClient), 0o600))
 	call := func(protocol, method, target, body, secret string) (status, version, answer string) {
 		out := filepath.Join(t.TempDir(), "answer")
-		cmd := exec.CommandContext(t.Context(), "sh", script)
+		cmd := exec.CommandContext(t.Context(), "sh", "testdata/clients/call.sh")
 		cmd.Env = append(os.Environ(), "GATEHOUSE_KEY="+w.acme.PublicKey, "GATEHOUSE_SECRET="+secret, "URL="+g.URL, "OUT="+out,
 			"PROTOCOL="+protocol, "METHOD="+method, "TARGET="+target, "BODY="+body)
 		var stderr bytes.Buffer
@@ -84,57 +68,6 @@ func TestABusinessSignsWithOpensslAndCallsWithCurl(t *testing.T) {
 	}
 }
 
-// The same with what Node brings along: its crypto, fetch, http and http2.
-const nodeClient = `
-const crypto = require('node:crypto'), http = require('node:http'), http2 = require('node:http2');
-const {URL_BASE: base, GATEHOUSE_KEY: key, GATEHOUSE_SECRET: secret} = process.env;
-const {targets, body} = JSON.parse(process.env.CASES);
-function sign(method, target, body) {
-  const timestamp = Math.floor(Date.now() / 1000).toString();
-  const signature = crypto.createHmac('sha256', secret)
-    .update(timestamp + '\n' + method + '\n' + target + '\n').update(body).digest('hex');
-  return {'X-Public-Key': key, 'X-Timestamp': timestamp, 'X-Signature': signature};
-}
-async function withFetch(target) {
-  const url = new URL(base + target);
-  // what fetch sends is what the URL says, not what was written: so that is signed
-  const res = await fetch(url, {headers: sign('GET', url.pathname + url.search, '')});
-  return {how: 'fetch', target, status: res.status, body: await res.text()};
-}
-function withHTTP(target, body) {
-  return new Promise((resolve, reject) => {
-    const {hostname, port} = new URL(base);
-    const headers = sign('GET', target, body);
-    if (body) headers['Content-Length'] = Buffer.byteLength(body);
-    const req = http.request({hostname, port, path: target, method: 'GET', headers}, res => {
-      let text = '';
-      res.setEncoding('utf8').on('data', d => text += d)
-        .on('end', () => resolve({how: 'http', target, status: res.statusCode, body: text}));
-    });
-    req.on('error', reject).end(body);
-  });
-}
-function withHTTP2(session, target, body) {
-  return new Promise((resolve, reject) => {
-    const req = session.request({':method': 'GET', ':path': target, ...sign('GET', target, body)}, {endStream: !body});
-    let status, text = '';
-    req.setEncoding('utf8').on('response', h => status = h[':status']).on('data', d => text += d)
-      .on('end', () => resolve({how: 'http2', target, status, body: text})).on('error', reject);
-    if (body) req.end(body);
-  });
-}
-(async () => {
-  const all = [];
-  for (const target of targets) all.push(await withFetch(target), await withHTTP(target, ''));
-  all.push(await withHTTP('/api/v1/me', body));
-  const session = http2.connect(base);
-  for (const target of targets) all.push(await withHTTP2(session, target, ''));
-  all.push(await withHTTP2(session, '/api/v1/me', body));
-  session.close();
-  process.stdout.write(JSON.stringify(all));
-})().catch(err => { console.error(err); process.exit(1); });
-`
-
 func TestABusinessSignsWithNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -143,8 +76,7 @@ func TestABusinessSignsWithNode(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "node", "--input-type=commonjs", "-")
-	cmd.Stdin = strings.NewReader(nodeClient)
+	cmd := exec.CommandContext(ctx, "node", "testdata/clients/call.js")
 	cmd.Env = append(os.Environ(), "URL_BASE="+g.URL, "GATEHOUSE_KEY="+w.acme.PublicKey,
 		"GATEHOUSE_SECRET="+w.acme.PrivateKey.Reveal(), "CASES="+string(cases))
 	var stderr bytes.Buffer
@@ -195,73 +127,26 @@ func callAsBusiness(t *testing.T, w *world, base string, rt http.RoundTripper, p
 	require.Equal(t, http.StatusUnauthorized, res.StatusCode)
 }
 
-// overPlaintext is a transport for one of the protocols without TLS.
-func overPlaintext(t *testing.T, http2 bool) *http.Transport {
-	t.Helper()
-	tr := &http.Transport{Protocols: new(http.Protocols)}
-	tr.Protocols.SetHTTP1(!http2)
-	tr.Protocols.SetUnencryptedHTTP2(http2)
-	t.Cleanup(tr.CloseIdleConnections)
-	return tr
-}
-
-func TestABusinessCallsWithTheGoTransportOverHTTP1AndHTTP2(t *testing.T) {
+func TestABusinessCallsWithTheGoTransportOverEveryProtocol(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.roomy(t)
-	callAsBusiness(t, w, g.URL, overPlaintext(t, false), "HTTP/1.1")
-	callAsBusiness(t, w, g.URL, overPlaintext(t, true), "HTTP/2.0")
-}
+	callAsBusiness(t, w, g.URL, protocolClient(t, false, 0).Transport, "HTTP/1.1")
+	callAsBusiness(t, w, g.URL, protocolClient(t, true, 0).Transport, "HTTP/2.0")
 
-// secure is a gateway that serves HTTPS with a certificate of Caddy's internal CA, which it returns.
-func (w *world) secure(t *testing.T) (*gatewaytest.Gateway, *x509.CertPool) {
-	t.Helper()
-	o := w.options("limits {\n\t\t\tper_key 1000000\n\t\t\tper_ip 1000000\n\t\t}", "")
-	g := gatewaytest.New(t, o)
-	text := o.Caddyfile(g.Addr, strings.TrimPrefix(g.AdminURL, "http://"))
-	_, port, _ := strings.Cut(g.Addr, ":")
-	for from, to := range map[string]string{
-		"auto_https off":           "auto_https disable_redirects\n\tskip_install_trust",
-		"protocols h1 h2 h2c":      "protocols h1 h2 h3",
-		"http://:" + port + " {\n": "https://localhost:" + port + " {\n\ttls internal\n",
-	} {
-		require.Equal(t, 1, strings.Count(text, from), from)
-		text = strings.Replace(text, from, to, 1)
-	}
-	g.Write(t, text)
-	g.Run(t)
-	g.URL = "https://localhost:" + port
-	var root []byte
-	require.Eventually(t, func() bool {
-		var err error
-		root, err = os.ReadFile(filepath.Join(g.Dir, "caddy", "pki", "authorities", "local", "root.crt"))
-		return err == nil
-	}, patience, 20*time.Millisecond)
-	pool := x509.NewCertPool()
-	require.True(t, pool.AppendCertsFromPEM(root))
-	// the certificate comes a moment after the port
-	require.Eventually(t, func() bool {
-		conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: pool}}).DialContext(t.Context(), "tcp", "localhost:"+port)
-		if err != nil {
-			return false
-		}
-		return conn.Close() == nil
-	}, patience, 20*time.Millisecond)
-	return g, pool
-}
-
-func TestABusinessCallsOverTLSWithHTTP1HTTP2AndHTTP3(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil)
-	g, pool := w.secure(t)
-	for _, http2 := range []bool{false, true} {
-		tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, Protocols: new(http.Protocols)}
+	o := w.options(roomyLimits, "")
+	o.CA, o.Host = true, "https://localhost"
+	secure := gatewaytest.Start(t, o)
+	base := "https://localhost" + secure.Addr[strings.IndexByte(secure.Addr, ':'):]
+	trust := &tls.Config{RootCAs: secure.Roots(t, secure.Addr, "localhost")}
+	for protocol, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+		tr := &http.Transport{TLSClientConfig: trust.Clone(), Protocols: new(http.Protocols)}
 		t.Cleanup(tr.CloseIdleConnections)
 		tr.Protocols.SetHTTP1(!http2)
 		tr.Protocols.SetHTTP2(http2)
-		callAsBusiness(t, w, g.URL, tr, map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2])
+		callAsBusiness(t, w, base, tr, protocol)
 	}
-	h3 := &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	h3 := &http3.Transport{TLSClientConfig: trust}
 	t.Cleanup(func() { require.NoError(t, h3.Close()) })
-	callAsBusiness(t, w, g.URL, h3, "HTTP/3.0")
+	callAsBusiness(t, w, base, h3, "HTTP/3.0")
 }

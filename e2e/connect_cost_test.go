@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"crypto/rand"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -34,26 +33,20 @@ func TestFleetOfOneShowsWhatTheGatewayAddsToAToolsCall(t *testing.T) {
 		switch r.URL.Path {
 		case "/connect/v1/contacts":
 			if r.Method == http.MethodPost {
-				rw.Header().Set("Content-Type", "application/json")
-				rw.WriteHeader(http.StatusCreated)
-				_, _ = io.WriteString(rw, `{"contact":`+one+`}`)
+				typed(http.StatusCreated, "application/json", `{"contact":`+one+`}`)(rw, r)
 				break
 			}
-			rw.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(rw, `{"contacts":[`+strings.Repeat(one+",", 24)+one+`],"next_cursor":null}`)
+			typed(http.StatusOK, "application/json", `{"contacts":[`+strings.Repeat(one+",", 24)+one+`],"next_cursor":null}`)(rw, r)
 		case "/connect/v1/contacts/10403":
-			rw.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(rw, `{"contact":`+one+`}`)
+			typed(http.StatusOK, "application/json", `{"contact":`+one+`}`)(rw, r)
 		default:
 			data.ServeHTTP(rw, r)
 		}
 		own.Add(int64(time.Since(began)))
 	}), "")
-	owner := newPerson(t, g.URL)
-	owner.signIn(accountOf(t, w.acmeID, "owner"))
+	owner := w.owner(t, g)
 	first := register(t, g.URL, "Test Assistant")
-	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
-	t.Cleanup(client.CloseIdleConnections)
+	client := protocolClient(t, false, 0)
 	for _, tc := range []struct {
 		name, tool, arguments string // each $ is another word for each call
 		ask                   func(a *assistant, ctx context.Context, c *http.Client, tool, arguments string) (string, error)

@@ -17,7 +17,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -33,13 +32,6 @@ func (w *world) connectSite(g *gatewaytest.Gateway) string {
 	return "gatehouse_connect {\n\t\tissuer " + g.URL + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t"
 }
 
-// startWith writes the configuration of a gateway that was prepared, and starts it.
-func startWith(t *testing.T, g *gatewaytest.Gateway, o gatewaytest.Options) {
-	t.Helper()
-	g.Write(t, o.Caddyfile(g.Addr, strings.TrimPrefix(g.AdminURL, "http://")))
-	g.Run(t)
-}
-
 // connected starts a gateway with the connection server, over a data service that this test has for itself.
 func connected(t *testing.T, app string) (*world, *gatewaytest.Gateway) {
 	t.Helper()
@@ -52,20 +44,39 @@ func connected(t *testing.T, app string) (*world, *gatewaytest.Gateway) {
 func connectedTo(t *testing.T, data http.Handler, app string) (*world, *gatewaytest.Gateway) {
 	t.Helper()
 	w := newWorld(t, data)
-	o := w.options(app, "")
+	return w, w.startConnect(t, w.options(app, ""))
+}
+
+// startConnect starts a gateway with the connection server.
+func (w *world) startConnect(t *testing.T, o gatewaytest.Options) *gatewaytest.Gateway {
+	t.Helper()
 	g := gatewaytest.New(t, o)
 	o.Site = w.connectSite(g) + o.Site
 	startWith(t, g, o)
-	return w, g
+	return g
 }
 
-func TestAnAssistantWorksInTheBusinessThatApprovedItUntilItIsDisconnected(t *testing.T) {
+// owner signs in as the owner of acme.
+func (w *world) owner(t *testing.T, g *gatewaytest.Gateway) *person {
+	t.Helper()
+	p := newPerson(t, g.URL)
+	p.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
+	return p
+}
+
+// approved is an assistant that an owner has approved.
+func approved(t *testing.T, owner *person, scope string, allow ...string) *assistant {
+	t.Helper()
+	a := register(t, owner.base, "Test Assistant")
+	a.connect(t, owner, scope, allow...)
+	return a
+}
+
+func TestAnAssistantWorksUntilItIsDisconnected(t *testing.T) {
 	t.Parallel()
 	w, g := connected(t, "")
-	owner := newPerson(t, g.URL)
-	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
-	a := register(t, g.URL, "Test Assistant")
-	a.connect(t, owner, "mcp:use", "contacts:write")
+	owner := w.owner(t, g)
+	a := approved(t, owner, "mcp:use", "contacts:write")
 	require.NotContains(t, a.Scope, "receptionist:write", "what nobody has switched on")
 
 	status, answer := a.call(t, "business_get", `{}`)
@@ -93,7 +104,7 @@ func TestAnAssistantWorksInTheBusinessThatApprovedItUntilItIsDisconnected(t *tes
 	require.Equal(t, http.StatusOK, at.Status)
 	status, _ = a.call(t, "business_get", `{}`)
 	require.Equal(t, http.StatusUnauthorized, status, "the very next call")
-	status, err := a.token(t, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {a.Refresh}, "client_id": {a.clientID}})
+	status, err := a.refresh(t)
 	require.Equal(t, http.StatusBadRequest, status)
 	require.ErrorContains(t, err, "invalid_grant")
 }
@@ -101,27 +112,23 @@ func TestAnAssistantWorksInTheBusinessThatApprovedItUntilItIsDisconnected(t *tes
 func TestAConnectionOutlivesReloadsAndRestartsOfTheGateway(t *testing.T) {
 	t.Parallel()
 	w, g := connected(t, "")
-	owner := newPerson(t, g.URL)
-	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
-	a := register(t, g.URL, "Test Assistant")
-	a.connect(t, owner, "mcp:read")
-	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	owner := w.owner(t, g)
+	a := approved(t, owner, "mcp:read")
 	for range 3 {
 		g.Reload(t)
-		text, err := a.raw(t.Context(), client, "business_get", `{}`)
-		require.NoError(t, err)
-		require.Contains(t, text, w.acmeID)
+		_, answer := a.call(t, "business_get", `{}`)
+		require.Contains(t, string(answer.Result.StructuredContent), w.acmeID)
 	}
 	g.Kill(t)
 	g.Run(t)
 	status, _ := a.call(t, "business_get", `{}`)
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, http.StatusOK, owner.open("/settings/connected-apps").Status, "and the person is still signed in")
-	requireNowhere(t, g.Output(), a.Access, a.Refresh, accountOf(t, w.acmeID, demo.RoleOwner).Password)
+	gatewaytest.RequireNowhere(t, g.Output(), a.Access, a.Refresh, accountOf(t, w.acmeID, demo.RoleOwner).Password)
 }
 
 // The gateway's own key for a hop, and neither the assistant's token nor anything else of its request.
-func TestADataServiceIsToldWhoCallsAndNeverTheAssistantsToken(t *testing.T) {
+func TestADataServiceNeverGetsTheAssistantsToken(t *testing.T) {
 	t.Parallel()
 	seen := make(chan http.Header, 64)
 	data := demoService(t).Handler()
@@ -130,10 +137,8 @@ func TestADataServiceIsToldWhoCallsAndNeverTheAssistantsToken(t *testing.T) {
 		data.ServeHTTP(rw, r)
 	}), "assertion "+writeAssertionKey(t))
 	account := accountOf(t, w.acmeID, demo.RoleOwner)
-	owner := newPerson(t, g.URL)
-	owner.signIn(account)
-	a := register(t, g.URL, "Test Assistant")
-	a.connect(t, owner, "mcp:read")
+	owner := w.owner(t, g)
+	a := approved(t, owner, "mcp:read")
 	status, _ := a.call(t, "contacts_search", `{}`)
 	require.Equal(t, http.StatusOK, status)
 	var last http.Header
@@ -162,8 +167,7 @@ func TestADataServiceIsToldWhoCallsAndNeverTheAssistantsToken(t *testing.T) {
 func TestOwnersManageTheirBusinesssKeysAndNobodyElses(t *testing.T) {
 	t.Parallel()
 	w, g := connected(t, "")
-	owner := newPerson(t, g.URL)
-	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
+	owner := w.owner(t, g)
 	at := owner.open("/settings/api")
 	require.Contains(t, at.Text, w.acme.PublicKey)
 	require.NotContains(t, at.Text, w.other.PublicKey, "another business's")
@@ -192,7 +196,7 @@ func TestOwnersManageTheirBusinesssKeysAndNobodyElses(t *testing.T) {
 	member := newPerson(t, g.URL)
 	member.signIn(accountOf(t, w.acmeID, demo.RoleMember))
 	require.Equal(t, http.StatusForbidden, member.open("/settings/api").Status)
-	requireNowhere(t, everything(t, g), caller.PrivateKey.Reveal(), rotated.PrivateKey.Reveal())
+	gatewaytest.RequireNowhere(t, g.Everything(t), caller.PrivateKey.Reveal(), rotated.PrivateKey.Reveal())
 }
 
 // keysOn reads the pair of keys that a page shows.
@@ -210,15 +214,13 @@ func keysOn(t *testing.T, at page) gatewaytest.Caller {
 func TestNoConnectionIsLostBecauseRedisIsAway(t *testing.T) {
 	t.Parallel()
 	w, g := connected(t, "")
-	owner := newPerson(t, g.URL)
-	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
-	a := register(t, g.URL, "Test Assistant")
-	a.connect(t, owner, "mcp:read")
+	owner := w.owner(t, g)
+	a := approved(t, owner, "mcp:read")
 
 	require.NoError(t, w.redis.Pause())
 	status, _ := a.call(t, "business_get", `{}`)
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	status, err := a.token(t, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {a.Refresh}, "client_id": {a.clientID}})
+	status, err := a.refresh(t)
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.NotContains(t, err.Error(), "invalid")
 	at := owner.open("/settings/connected-apps")
@@ -233,7 +235,7 @@ func TestNoConnectionIsLostBecauseRedisIsAway(t *testing.T) {
 	require.Equal(t, http.StatusOK, owner.open("/settings/connected-apps").Status)
 }
 
-func TestADataServiceThatIsAwayIsAToolErrorAndNobodyIsSignedInByIt(t *testing.T) {
+func TestAnUnavailableDataServiceIsAToolErrorAndSignsNobodyIn(t *testing.T) {
 	t.Parallel()
 	data := httptest.NewServer(demoService(t).Handler())
 	t.Cleanup(data.Close)
@@ -243,10 +245,8 @@ func TestADataServiceThatIsAwayIsAToolErrorAndNobodyIsSignedInByIt(t *testing.T)
 	proxy.ErrorLog = log.New(io.Discard, "", 0)
 	w, g := connectedTo(t, proxy, "")
 	account := accountOf(t, w.acmeID, demo.RoleOwner)
-	owner := newPerson(t, g.URL)
-	owner.signIn(account)
-	a := register(t, g.URL, "Test Assistant")
-	a.connect(t, owner, "mcp:read")
+	owner := w.owner(t, g)
+	a := approved(t, owner, "mcp:read")
 	data.Close()
 
 	status, answer := a.call(t, "contacts_search", `{}`)
@@ -254,11 +254,11 @@ func TestADataServiceThatIsAwayIsAToolErrorAndNobodyIsSignedInByIt(t *testing.T)
 	require.True(t, answer.Result.IsError)
 	text, err := json.Marshal(answer)
 	require.NoError(t, err)
-	requireNowhere(t, string(text), target.Host, "goroutine ", "connection refused")
+	gatewaytest.RequireNowhere(t, string(text), target.Host, "goroutine ", "connection refused")
 	stranger := newPerson(t, g.URL)
 	at := stranger.send(stranger.open("/sign-in"), "password", url.Values{"email": {account.Email}, "password": {account.Password}})
 	require.Equal(t, http.StatusServiceUnavailable, at.Status)
-	requireNowhere(t, at.Text, target.Host, account.Password)
+	gatewaytest.RequireNowhere(t, at.Text, target.Host, account.Password)
 }
 
 // The page for operators names the rights of a user in Redis, and they suffice for everything that the gateway does.
@@ -275,20 +275,15 @@ func TestTheRightsInRedisOfTheConnectionServerSuffice(t *testing.T) {
 	}
 	require.NoError(t, w.redis.Client(t).Do(t.Context(), args...).Err())
 	o := w.options("", "")
-	g := gatewaytest.New(t, o)
 	o.Global = strings.Replace(o.Global, w.redisLine(),
 		"redis "+w.redis.URL()+" {\n\t\t\tusername gateway\n\t\t\tpassword made-up\n\t\t\ttimeout 1s\n\t\t}", 1)
-	o.Site = w.connectSite(g) + o.Site
-	startWith(t, g, o)
-
-	owner := newPerson(t, g.URL)
-	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
-	a := register(t, g.URL, "Test Assistant")
-	a.connect(t, owner, "mcp:use", "contacts:write")
+	g := w.startConnect(t, o)
+	owner := w.owner(t, g)
+	a := approved(t, owner, "mcp:use", "contacts:write")
 	status, answer := a.call(t, "contacts_create", `{"first_name":"Grace","last_name":"Okafor"}`)
 	require.Equal(t, http.StatusOK, status)
 	require.False(t, answer.Result.IsError, "%v", answer.Result.Content)
-	status, err = a.token(t, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {a.Refresh}, "client_id": {a.clientID}})
+	status, err = a.refresh(t)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status)
 	for path, text := range map[string]string{
@@ -302,7 +297,7 @@ func TestTheRightsInRedisOfTheConnectionServerSuffice(t *testing.T) {
 	at := owner.send(owner.open("/sign-out"), "csrf", nil)
 	require.Equal(t, http.StatusOK, at.Status)
 	require.Equal(t, "/sign-in", owner.open("/settings/connected-apps").URL.Path)
-	requireNowhere(t, g.Output(), "NOPERM")
+	gatewaytest.RequireNowhere(t, g.Output(), "NOPERM")
 	log, err := w.redis.Client(t).Do(t.Context(), "ACL", "LOG").Slice()
 	require.NoError(t, err)
 	require.Empty(t, log, "what Redis has refused")
@@ -331,11 +326,8 @@ func TestFleetOfAssistantsWorksThroughOneGatewayAtOnce(t *testing.T) {
 	}))
 	o := w.options("", "")
 	o.Servers = "trusted_proxies static 127.0.0.0/8" // so that the approvals of one test come from many addresses
-	g := gatewaytest.New(t, o)
-	o.Site = w.connectSite(g) + o.Site
-	startWith(t, g, o)
-	owner := newPerson(t, g.URL)
-	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
+	g := w.startConnect(t, o)
+	owner := w.owner(t, g)
 	first := register(t, g.URL, "Test Assistant")
 	assistants := make([]*assistant, n)
 	for i := range assistants {
@@ -347,38 +339,20 @@ func TestFleetOfAssistantsWorksThroughOneGatewayAtOnce(t *testing.T) {
 	}
 	before, _ := g.Memory(t)
 
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		wrong []string
-		took  []time.Duration
-	)
-	transport := &http.Transport{MaxIdleConnsPerHost: n}
-	t.Cleanup(transport.CloseIdleConnections)
-	client := &http.Client{Transport: transport, Timeout: patience}
-	begin := make(chan struct{})
-	for _, a := range assistants {
-		wg.Go(func() {
-			<-begin
-			for range rounds {
-				sent := time.Now()
-				text, err := a.raw(t.Context(), client, "business_get", `{}`)
-				d := time.Since(sent)
-				mu.Lock()
-				took = append(took, d)
-				if err != nil || !strings.Contains(text, w.acmeID) {
-					wrong = append(wrong, fmt.Sprint(err, text))
-				}
-				mu.Unlock()
-			}
-		})
-	}
+	took := make([]time.Duration, n*rounds)
+	client := protocolClient(t, false, 0)
 	start := time.Now()
-	close(begin)
-	wg.Wait()
+	inParallel(n, n*rounds, func(i int) {
+		sent := time.Now()
+		text, err := assistants[i%n].raw(t.Context(), client, "business_get", `{}`)
+		took[i] = time.Since(sent)
+		if err != nil || !strings.Contains(text, w.acmeID) {
+			t.Error(err, text)
+		}
+	})
 	all := time.Since(start)
 	slices.Sort(took)
-	require.Empty(t, wrong)
+	require.False(t, t.Failed())
 	_, peak := g.Memory(t)
 	t.Logf("figure: %d connections in use at once, %d calls, wrong responses: 0, %.0f calls/s, p50=%s p99=%s, memory %d -> %d MiB at most",
 		n, len(took), float64(len(took))/all.Seconds(), took[len(took)/2].Round(time.Microsecond),

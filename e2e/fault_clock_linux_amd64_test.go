@@ -4,61 +4,55 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
 )
 
 // A gateway whose clock is wrong takes what was signed by its clock and refuses the rest, saying what its clock is. Nothing
 // else depends on the time of day: whoever is over a limit stays so, and all is well again when the clock is.
-func TestFaultTheGatewaysOwnClockIsSteppedByTenMinutesBothWays(t *testing.T) {
+func TestFaultGatewayClockStepped(t *testing.T) {
 	t.Parallel()
 	const target = "/api/v1/me"
 	scale := chaosScale(t)
-	w := newLoadWorld(t)
+	w := newWorld(t, load.Data())
 	callers := w.addKeys(t, 2*scale.rate, 5)
 	spent := w.addKeys(t, 2, 1)
-	g := gatewaytest.Start(t, w.options("", ""))
-	l := startLoad(t, loadOptions{
+	g := w.gateway(t)
+	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate, Addresses: 100,
-		May: func(s *sample) string {
-			if s.Status == http.StatusOK || s.Code == "REQUEST_EXPIRED" && s.during("ahead", "back") {
-				return ""
-			}
-			return "only 200 is allowed, and REQUEST_EXPIRED while the clock is wrong"
+		Allow: func(s *load.Sample) bool {
+			return s.Status == http.StatusOK || s.Code == "REQUEST_EXPIRED" && s.During("ahead", "back")
 		},
 	})
-	l.during(scale.before)
+	l.Run(scale.before)
 	for i, step := range []struct {
 		phase string
 		by    time.Duration
 	}{{"ahead", 10 * time.Minute}, {"back", -10 * time.Minute}} {
 		over := spent[i].Caller
-		for range keyLimit {
-			require.Equal(t, http.StatusOK, over.Get(t, g.URL, target).Status)
-		}
-		l.phase(step.phase)
+		spend(t, g, over, load.KeyLimit)
+		l.Phase(step.phase)
 		g.StepClock(t, step.by)
 		requireJSON(t, signedGet(t, g, w.other, target, time.Now().Add(step.by)))
 		requireProblem(t, signedGet(t, g, over, target, time.Now().Add(step.by)), http.StatusTooManyRequests, "RATE_LIMITED")
 		p := requireProblem(t, w.acme.Get(t, g.URL, target), http.StatusUnauthorized, "REQUEST_EXPIRED")
 		require.InDelta(t, time.Now().Add(step.by).Unix(), p.ServerTime, 60)
-		l.during(scale.away)
+		l.Run(scale.away)
 		requireLimitsShared(t, g)
 		g.StepClock(t, 0)
-		l.phase("right")
+		l.Phase("right")
 		requireJSON(t, w.acme.Get(t, g.URL, target))
-		l.during(scale.back)
+		l.Run(scale.back)
 	}
-	r := l.stop()
-	require.Zero(t, r.overLimit())
-	r.figure(t)
+	r := l.Stop()
+	require.Zero(t, r.OverLimit())
+	r.Figure(t)
 }
 
 // The page names the moment at which the old private key ends. Two clocks are set to just before and just after it: the
@@ -91,11 +85,7 @@ func TestARotatedKeysOldPrivateKeyEndsWhenThePageSaid(t *testing.T) {
 // signedGet is a GET that was signed at a moment.
 func signedGet(t *testing.T, g *gatewaytest.Gateway, c gatewaytest.Caller, target string, at time.Time) gatewaytest.Answer {
 	t.Helper()
-	a, err := c.Send(t.Context(), http.MethodGet, g.URL, target, http.Header{
-		authsigner.HeaderPublicKey: {c.PublicKey},
-		authsigner.HeaderTimestamp: {strconv.FormatInt(at.Unix(), 10)},
-		authsigner.HeaderSignature: {authsigner.Sign(c.PrivateKey, at.Unix(), http.MethodGet, target, nil)},
-	}, nil)
+	a, err := c.Send(t.Context(), http.MethodGet, g.URL, target, headerOf(signedAt(c, at, http.MethodGet, target, "")), nil)
 	require.NoError(t, err)
 	return a
 }

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,22 +17,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
 )
 
-// dataService is a data service that a test breaks and mends while it runs, at one address.
+// dataService is a recorder that a test stops and starts again at one address.
 type dataService struct {
-	addr string
-
-	mu      sync.Mutex
-	server  *http.Server
-	answer  http.HandlerFunc
-	healthy http.Handler
-	served  atomic.Int64
+	recorder
+	addr   string
+	mu     sync.Mutex
+	server *http.Server
 }
 
 func startDataService(t *testing.T) *dataService {
 	t.Helper()
-	d := &dataService{addr: gatewaytest.FreeAddr(t), healthy: stampingData()}
+	d := &dataService{addr: gatewaytest.FreeAddr(t)}
+	d.will(load.Data().ServeHTTP)
 	d.run(t)
 	t.Cleanup(d.stop)
 	return d
@@ -41,44 +39,22 @@ func startDataService(t *testing.T) *dataService {
 
 func (d *dataService) url() string { return "http://" + d.addr }
 
-// run starts it, at its old address.
 func (d *dataService) run(t *testing.T) {
 	t.Helper()
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", d.addr)
 	require.NoError(t, err)
-	server := &http.Server{Handler: http.HandlerFunc(d.serve), ReadHeaderTimeout: patience}
+	server := &http.Server{Handler: &d.recorder, ReadHeaderTimeout: patience}
 	d.mu.Lock()
 	d.server = server
 	d.mu.Unlock()
 	go func() { _ = server.Serve(ln) }()
 }
 
-// stop ends it as if its process had died: what is under way is cut off, and nobody listens.
+// stop ends it as if its process had died: requests in flight are cut off, and nobody listens.
 func (d *dataService) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_ = d.server.Close()
-}
-
-// will has it answer everything so; nil is as it should.
-func (d *dataService) will(answer http.HandlerFunc) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.answer = answer
-}
-
-func (d *dataService) serve(w http.ResponseWriter, r *http.Request) {
-	d.served.Add(1)
-	d.mu.Lock()
-	answer := d.answer
-	d.mu.Unlock()
-	if answer == nil {
-		d.healthy.ServeHTTP(w, r)
-		return
-	}
-	w.Header().Set("Server", "canary-banner/1.0")
-	w.Header().Set("X-Internal-Host", "canary-host.internal")
-	answer(w, r)
 }
 
 // rawly has the connection to itself: it writes bytes as they stand, and ends the connection with a reset.
@@ -93,14 +69,6 @@ func rawly(answer string) http.HandlerFunc {
 			_ = tcp.SetLinger(0)
 		}
 		_ = conn.Close()
-	}
-}
-
-func typed(status int, contentType, body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", contentType)
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
 	}
 }
 
@@ -168,15 +136,15 @@ func dataFaults(t *testing.T) []dataFault {
 	return []dataFault{
 		{"refused", nil, []string{away}},
 		{"reset before an answer", rawly(""), []string{failed, away}},
-		{"closed before an answer", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []string{failed, away}},
-		{"reset in the body", resetInBody, []string{failed}},
+		{"closed before an answer", aborts, []string{failed, away}},
+		{"reset in the body", abortsInBody, []string{failed}},
 		{"fewer bytes than promised", rawly("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"canary-body\":"), []string{failed}},
 		{"no HTTP", rawly("canary-banner\r\n220 canary-host ESMTP\r\n"), []string{failed}},
 		{"a header that is none", rawly("HTTP/1.1 200 OK\r\ncanary banner\r\n\r\n"), []string{failed}},
 		{"a status that is none", rawly("HTTP/1.1 999999 canary\r\n\r\n"), []string{failed}},
 		{"endless headers", rawly("HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Canary: canary\r\n", 1<<17)), []string{failed}},
-		{"stalls", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, []string{timedOut}},
-		{"stalls in the body", stallInBody, []string{timedOut}},
+		{"stalls", stalls, []string{timedOut}},
+		{"stalls in the body", stallsInBody, []string{timedOut}},
 		{"HTML", typed(200, "text/html", html), []string{failed}},
 		{"an HTML error", typed(500, "text/html", html), []string{failed}},
 		{"HTML said to be JSON", typed(200, "application/json", html), []string{failed}},
@@ -194,10 +162,7 @@ func dataFaults(t *testing.T) []dataFault {
 		{"a storm of 5xx", func(w http.ResponseWriter, r *http.Request) {
 			typed(500+int(storm.Add(1)%12), "application/json", `{"trace":"canary-body goroutine 1 [running]"}`)(w, r)
 		}, []string{failed}},
-		{"busy", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", "7")
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}, []string{away}},
+		{"busy", busy, []string{away}},
 	}
 }
 
@@ -224,44 +189,42 @@ func TestFaultADataServiceThatIsBrokenInEveryWay(t *testing.T) {
 		}
 	}
 	order = append(order, "back")
-	l := startLoad(t, loadOptions{
+	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate, Conns: 256, Hide: []string{"10.1.2.3", "ESMTP"},
-		May: func(s *sample) string {
-			if strings.HasSuffix(s.Target, "/me") || strings.HasSuffix(s.Target, "/status") {
-				if s.Status != http.StatusOK {
-					return "what the gateway answers itself goes on"
-				}
-				return ""
+		Allow: func(s *load.Sample) bool {
+			if strings.HasSuffix(s.Target, "/me") || strings.HasSuffix(s.Target, "/status") { // the gateway itself responds
+				return s.Status == http.StatusOK
 			}
 			// a request belongs to all the faults between its beginning and its end, and to the one before, as the data
 			// service changes a moment after the phase
 			from, to := slices.Index(order, s.Phase), slices.Index(order, s.Ended)
 			for _, name := range order[max(0, from-1) : to+1] {
-				if slices.Contains(outcomes[name], s.outcome()) {
-					return ""
+				if slices.Contains(outcomes[name], s.Outcome()) {
+					return true
 				}
 			}
-			if s.outcome() == timedOut && s.Phase != "before" && s.Phase != "back" {
-				return "" // the machine has a lot to do with some of these faults
-			}
-			return "not what this fault is to be"
+			return s.Outcome() == timedOut && s.Phase != "before" && s.Phase != "back" // some faults keep the machine busy
 		},
 	})
-	l.during(scale.before)
+	l.Run(scale.before)
 	before, _ := g.Memory(t)
 	var worst int64
 	for _, f := range faults {
 		g.ForgetPeak(t)
-		l.phase(f.name)
+		l.Phase(f.name)
 		if f.answer == nil {
 			data.stop()
-			l.during(each)
+			l.Run(each)
 			data.run(t)
 		} else {
-			data.will(f.answer)
-			asked := data.served.Load()
-			l.during(each)
-			require.Eventually(t, func() bool { return data.served.Load() > asked+2 }, patience, 10*time.Millisecond)
+			data.will(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Server", "canary-banner/1.0")
+				w.Header().Set("X-Internal-Host", "canary-host.internal")
+				f.answer(w, r)
+			})
+			asked := data.count()
+			l.Run(each)
+			require.Eventually(t, func() bool { return data.count() > asked+2 }, patience, 10*time.Millisecond)
 		}
 		_, peak := g.Memory(t)
 		worst = max(worst, peak)
@@ -270,15 +233,15 @@ func TestFaultADataServiceThatIsBrokenInEveryWay(t *testing.T) {
 		}
 		require.Less(t, peak, before+memoryBound, f.name)
 	}
-	l.phase("back")
-	data.will(nil)
-	l.during(scale.back)
-	r := l.stop()
+	l.Phase("back")
+	data.will(load.Data().ServeHTTP)
+	l.Run(scale.back)
+	r := l.Stop()
 	for _, f := range faults {
-		seen := r.phase(f.name).By
+		seen := r.Phase(f.name).By
 		require.True(t, slices.ContainsFunc(f.outcomes, func(o string) bool { return seen[o] > 0 }), "%s: %v", f.name, seen)
 	}
-	r.figure(t, fmt.Sprintf("faults=%d resident=%s->%s", len(faults), inMiB(before), inMiB(worst)))
+	r.Figure(t, fmt.Sprintf("faults=%d resident=%s->%s", len(faults), inMiB(before), inMiB(worst)))
 }
 
 func TestFaultHugeAnswersTakeBoundedMemory(t *testing.T) {
@@ -293,7 +256,7 @@ func TestFaultHugeAnswersTakeBoundedMemory(t *testing.T) {
 	w := newWorld(t, nil)
 	w.dataURL = data.url()
 	// as long as it takes on a busy machine
-	g := gatewaytest.Start(t, w.options("limits {\n\t\t\tper_key 1000000\n\t\t\tper_ip 1000000\n\t\t}", "timeout 1m"))
+	g := w.start(t, roomyLimits, "timeout 1m")
 	huge.WriteString(`{"events":[],"x":[`)
 	for huge.Len() < 8<<20-100 {
 		huge.WriteString(`{"canary-body":"` + strings.Repeat("x", 1000) + `"},`)
@@ -302,35 +265,20 @@ func TestFaultHugeAnswersTakeBoundedMemory(t *testing.T) {
 	text = text[:strings.LastIndexByte(text, ',')] + `]}`
 	data.will(typed(200, "application/json", text))
 	before, _ := g.Memory(t)
-	var (
-		wg               sync.WaitGroup
-		served, sentAway atomic.Int64
-		mu               sync.Mutex
-		wrong            error
-		client           = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}, Timeout: 2 * patience}
-	)
-	t.Cleanup(client.CloseIdleConnections)
-	for range callers {
-		wg.Go(func() {
-			for range rounds {
-				c := w.acme
-				c.Client = client
-				a, err := c.Try(t.Context(), http.MethodGet, g.URL, "/api/v1/events?count=3", nil)
-				switch {
-				case err == nil && a.Status == http.StatusOK && a.Body == `{"events":[]}`:
-					served.Add(1)
-				case err == nil && (a.Status == http.StatusServiceUnavailable || a.Status == http.StatusGatewayTimeout):
-					sentAway.Add(1)
-				default:
-					mu.Lock()
-					wrong = errors.Join(wrong, fmt.Errorf("%d %s: %w", a.Status, a.Body, err))
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	wg.Wait()
-	require.NoError(t, wrong)
+	var served, sentAway atomic.Int64
+	c := w.acme
+	c.Client = protocolClient(t, false, 0)
+	inParallel(callers, callers*rounds, func(int) {
+		a, err := c.Try(t.Context(), http.MethodGet, g.URL, "/api/v1/events?count=3", nil)
+		switch {
+		case err == nil && a.Status == http.StatusOK && a.Body == `{"events":[]}`:
+			served.Add(1)
+		case err == nil && (a.Status == http.StatusServiceUnavailable || a.Status == http.StatusGatewayTimeout):
+			sentAway.Add(1)
+		default:
+			t.Errorf("%d %s: %v", a.Status, a.Body, err)
+		}
+	})
 	_, peak := g.Memory(t)
 	t.Logf("figure: %s at_once=%d responses_of_8MiB=%d served=%d unavailable=%d resident=%s->%s", t.Name(), callers, callers*rounds, served.Load(), sentAway.Load(),
 		inMiB(before), inMiB(peak))
@@ -338,7 +286,7 @@ func TestFaultHugeAnswersTakeBoundedMemory(t *testing.T) {
 	require.Less(t, peak, before+2*memoryBound)
 }
 
-func TestFaultOneOfTwoDataServicesDiesAndNoRequestFailsButWhatWasThere(t *testing.T) {
+func TestFaultOneOfTwoDataServicesDies(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
 	one, two := startDataService(t), startDataService(t)
@@ -347,35 +295,32 @@ func TestFaultOneOfTwoDataServicesDiesAndNoRequestFailsButWhatWasThere(t *testin
 	g := gatewaytest.New(t, w.options(roomyLimits, ""))
 	callers := w.addKeys(t, 20, 3)
 	g.Run(t)
-	l := startLoad(t, loadOptions{
+	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: 2 * scale.rate,
-		May: func(s *sample) string {
-			if s.Status == http.StatusOK || s.during("one is dead") && s.Status >= http.StatusInternalServerError {
-				return "" // which of the latter are too many is seen below
-			}
-			return "only 200 is allowed, but for what was under way"
+		Allow: func(s *load.Sample) bool {
+			return s.Status == http.StatusOK || s.During("one is dead") && s.Status >= http.StatusInternalServerError // see below
 		},
 	})
-	l.during(scale.before)
-	require.Positive(t, one.served.Load())
-	require.Positive(t, two.served.Load(), "both are used")
+	l.Run(scale.before)
+	require.Positive(t, one.count())
+	require.Positive(t, two.count(), "both are used")
 	type moment struct{ began, ended time.Time }
 	var deaths []moment
 	for range 2 {
-		l.phase("one is dead")
+		l.Phase("one is dead")
 		began := time.Now()
 		two.stop()
 		deaths = append(deaths, moment{began, time.Now()})
-		l.during(scale.away)
-		l.phase("both")
+		l.Run(scale.away)
+		l.Phase("both")
 		two.run(t)
-		l.during(scale.back)
+		l.Run(scale.back)
 	}
-	r := l.stop()
-	lost := r.some(func(s *sample) bool { return s.Status != http.StatusOK })
+	r := l.Stop()
+	lost := r.Some(func(s *load.Sample) bool { return s.Status != http.StatusOK })
 	for _, s := range lost {
 		require.True(t, slices.ContainsFunc(deaths, func(m moment) bool { return s.Sent.Before(m.ended) && s.Done.After(m.began) }),
-			"%s was not under way when the data service died: %s", s.Target, s.outcome())
+			"%s was not under way when the data service died: %s", s.Target, s.Outcome())
 	}
-	r.figure(t, fmt.Sprintf("deaths=%d in_progress_lost=%d", len(deaths), len(lost)))
+	r.Figure(t, fmt.Sprintf("deaths=%d in_progress_lost=%d", len(deaths), len(lost)))
 }

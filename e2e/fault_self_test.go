@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
@@ -92,7 +93,7 @@ func (c *crowd) reportf(format string, args ...any) {
 }
 
 // pause keeps a caller from using up a processor.
-func (c *crowd) pause() { until(c.ctx, time.Now().Add(2*time.Millisecond)) }
+func (c *crowd) pause() { load.Wait(c.ctx, time.Now().Add(2*time.Millisecond)) }
 
 // refused counts connections that could not be made.
 func (c *crowd) refused(err error) bool {
@@ -104,24 +105,26 @@ func (c *crowd) refused(err error) bool {
 	return true
 }
 
-// call adds callers who send by a transport.
-func (c *crowd) call(callers int, name string, transport *http.Transport) {
-	c.t.Cleanup(transport.CloseIdleConnections)
+// call adds callers who send by a client.
+func (c *crowd) call(callers int, name string, client *http.Client) {
 	caller := c.w.acme
-	caller.Client = &http.Client{Transport: transport, Timeout: patience}
-	targets := loadTargets()
+	caller.Client = client
+	targets := load.Targets()
 	for i := range callers {
 		c.wg.Go(func() {
 			for n := i; c.ctx.Err() == nil; n++ {
-				a, err := caller.Try(context.WithoutCancel(c.ctx), http.MethodGet, c.g.URL, targets[n%len(targets)], nil)
+				try := func() (gatewaytest.Answer, error) {
+					return caller.Try(context.WithoutCancel(c.ctx), http.MethodGet, c.g.URL, targets[n%len(targets)], nil)
+				}
+				a, err := try()
 				if c.refused(err) {
-					a, err = caller.Try(context.WithoutCancel(c.ctx), http.MethodGet, c.g.URL, targets[n%len(targets)], nil)
+					a, err = try()
 				}
 				if err == nil && a.Status != http.StatusOK {
 					err = fmt.Errorf("%d %s", a.Status, a.Body)
 				}
 				if err == nil {
-					_, err = heldToContract(&a, c.w.acmeID)
+					_, err = load.Check(&a, c.w.acmeID)
 				}
 				if err != nil {
 					c.reportf("%s, request %d: %v", name, n, err)
@@ -133,75 +136,57 @@ func (c *crowd) call(callers int, name string, transport *http.Transport) {
 	}
 }
 
-// countingConn knows whether anything was read.
-type countingConn struct {
-	net.Conn
-	read int
-}
-
-func (c *countingConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.read += n
-	return n, err
-}
-
-// keepAlive adds callers with a bare connection each, which they use for as long as they can. A request that finds its
-// connection closed is counted, and repeated on a new one, where it must be answered: HTTP/1.1 lets a server close an
-// idle connection at any time (RFC 9112, section 9.3.1 and 9.5), so that this can happen to every such client. An answer
-// that begins must end.
+// keepAlive adds callers with a bare connection each, which they use for as long as they can. A request that finds its connection
+// closed is counted and repeated on a new one, where it must be answered: HTTP/1.1 lets a server close an idle connection at any
+// time (RFC 9112, section 9.5). A response that begins must end.
 func (c *crowd) keepAlive(callers int) {
 	for range callers {
 		c.wg.Go(func() {
-			var conn *countingConn
-			var r *bufio.Reader
-			fresh := false
 			for c.ctx.Err() == nil {
-				if conn == nil {
-					dialled, err := net.DialTimeout("tcp", c.g.Addr, patience)
-					if c.refused(err) {
-						continue
-					}
-					if err != nil {
+				conn, err := net.DialTimeout("tcp", c.g.Addr, patience)
+				if err != nil {
+					if !c.refused(err) {
 						c.reportf("keep-alive: %v", err)
-						continue
 					}
-					conn, fresh = &countingConn{Conn: dialled}, true
-					r = bufio.NewReader(conn)
+					continue
 				}
-				conn.read = 0
-				_ = conn.SetDeadline(time.Now().Add(patience))
-				_, err := io.WriteString(conn, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"+signedLines(c.w.acme, "GET", "/api/v1/me", "")+"\r\n")
-				var a gatewaytest.Answer
-				if err == nil {
-					a, err = readAnswer(r, http.MethodGet)
-				}
-				switch {
-				case err == nil && a.Status != http.StatusOK:
-					c.reportf("keep-alive: %d %s", a.Status, a.Body)
-				case err == nil:
-					c.served.Add(1)
-				case conn.read > 0:
-					c.reportf("keep-alive: the answer broke off: %v", err)
-				case fresh:
-					c.reportf("keep-alive: the first request of a connection: %v", err)
-				default:
-					c.closed.Add(1)
-				}
-				fresh = false
-				if err != nil || a.Header.Get("Connection") == "close" {
-					_ = conn.Close()
-					conn = nil
-				}
-				c.pause()
-			}
-			if conn != nil {
+				c.useUp(conn)
 				_ = conn.Close()
 			}
 		})
 	}
 }
 
-func TestFaultReloadsUnderLoadOfASocketOfOnesOwnLoseNoConnection(t *testing.T) {
+// useUp sends one request after the other over a connection until it is closed.
+func (c *crowd) useUp(conn net.Conn) {
+	r := bufio.NewReader(conn)
+	for n := 0; c.ctx.Err() == nil; n++ {
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		_, err := io.WriteString(conn, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"+signedLines(c.w.acme, "GET", "/api/v1/me", "")+"\r\n")
+		if err == nil {
+			_, err = r.Peek(1)
+		}
+		if err != nil {
+			if n == 0 {
+				c.reportf("keep-alive: the first request of a connection: %v", err)
+			}
+			c.closed.Add(1)
+			return
+		}
+		a, err := readAnswer(r, http.MethodGet)
+		if err != nil || a.Status != http.StatusOK {
+			c.reportf("keep-alive: %d %s: %v", a.Status, a.Body, err)
+			return
+		}
+		c.served.Add(1)
+		c.pause()
+		if a.Header.Get("Connection") == "close" {
+			return
+		}
+	}
+}
+
+func TestFaultReloadsOfAnOwnSocketLoseNoConnection(t *testing.T) {
 	t.Parallel()
 	// Caddy opens a new listener beside the old one, and closes that. The kernel resets what nobody has accepted by then,
 	// unless it is told to hand it over.
@@ -211,7 +196,7 @@ func TestFaultReloadsUnderLoadOfASocketOfOnesOwnLoseNoConnection(t *testing.T) {
 	reloadUnderLoad(t, false)
 }
 
-func TestFaultReloadsUnderLoadOfAGivenSocketLoseNoConnection(t *testing.T) {
+func TestFaultReloadsOfAGivenSocketLoseNoConnection(t *testing.T) {
 	t.Parallel()
 	reloadUnderLoad(t, true)
 }
@@ -231,7 +216,7 @@ func reloadUnderLoad(t *testing.T, given bool) {
 		allowed = 0
 	}
 	const pool = 6
-	w := newLoadWorld(t)
+	w := newWorld(t, load.Data())
 	callers := w.addKeys(t, 20, 3)
 	o := w.options(roomyLimits, "")
 	o.Global = strings.Replace(o.Global, w.redisLine(), "redis "+w.redis.URL()+" {\n\t\t\ttimeout 1s\n\t\t\tpool_size 6\n\t\t}", 1)
@@ -247,26 +232,21 @@ func reloadUnderLoad(t *testing.T, given bool) {
 	g.Run(t)
 	requireReady(t, g) // a given socket takes connections before anybody serves them
 
-	for _, target := range loadTargets() { // each has time series of its own, from its first answer on
+	for _, target := range load.Targets() { // each has time series of its own, from its first answer on
 		require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, target).Status)
 	}
 	require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/healthz").Status)
 
 	ctx, stop := context.WithCancel(t.Context())
 	c := &crowd{t: t, w: w, g: g, ctx: ctx}
-	steady := startLoad(t, loadOptions{
+	steady := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate,
-		May: func(s *sample) string {
-			if s.Status == http.StatusOK || c.refused(s.Err) {
-				return ""
-			}
-			return "only 200 is allowed"
+		Allow: func(s *load.Sample) bool {
+			return s.Status == http.StatusOK || c.refused(s.Err)
 		},
 	})
-	two := &http.Transport{Protocols: new(http.Protocols)}
-	two.Protocols.SetUnencryptedHTTP2(true)
-	c.call(3, "a connection for each request", &http.Transport{DisableKeepAlives: true})
-	c.call(1, "HTTP/2", two)
+	c.call(3, "a connection for each request", onceClient())
+	c.call(1, "HTTP/2", protocolClient(t, true, 0))
 	c.keepAlive(2)
 
 	var settled struct {
@@ -291,20 +271,20 @@ func reloadUnderLoad(t *testing.T, given bool) {
 	}
 	stop()
 	c.wg.Wait()
-	report := steady.stop()
+	report := steady.Stop()
 	require.Empty(t, c.wrong)
 	require.LessOrEqual(t, c.reset.Load(), allowed, "handshakes that were reset")
 
-	after := 0
-	if !assert.Eventually(t, func() bool { after = goroutines(t, g); return after <= settled.goroutines }, patience, 100*time.Millisecond) {
-		require.Fail(t, "goroutines grow with reloads", "%d at first, %d after %d: %s", settled.goroutines, after, reloads,
-			anonymous().Get(t, g.AdminURL, "/debug/pprof/goroutine?debug=1").Body)
+	settles := func(what string, first int, now func() int) (n int) {
+		t.Helper()
+		if !assert.Eventually(t, func() bool { n = now(); return n <= first }, patience, 100*time.Millisecond) {
+			require.Fail(t, what+" grow with reloads", "%d at first, %d after %d: %s", first, n, reloads,
+				anonymous().Get(t, g.AdminURL, "/debug/pprof/goroutine?debug=1").Body)
+		}
+		return n
 	}
-	descriptors := 0
-	require.Eventually(t, func() bool {
-		descriptors = g.Descriptors(t)
-		return descriptors <= settled.descriptors
-	}, patience, 100*time.Millisecond, "descriptors grow with reloads: %d at first, %d after %d", settled.descriptors, &descriptors, reloads)
+	after := settles("goroutines", settled.goroutines, func() int { return goroutines(t, g) })
+	descriptors := settles("descriptors", settled.descriptors, func() int { return g.Descriptors(t) })
 	require.LessOrEqual(t, series(t, g), settled.series+20, "collectors")
 	memory, _ := g.Memory(t)
 	require.LessOrEqual(t, memory, settled.memory+memoryBound)
@@ -321,9 +301,9 @@ func reloadUnderLoad(t *testing.T, given bool) {
 	}
 	requireConnections(pool)
 	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
-	report.figure(t, fmt.Sprintf("reloads=%d slowest_reload=%s more_requests=%d failed=%d handshakes_reset=%d "+
+	report.Figure(t, fmt.Sprintf("reloads=%d slowest_reload=%s more_requests=%d failed=%d handshakes_reset=%d "+
 		"idle_connections_closed_under_a_request=%d goroutines=%d->%d descriptors=%d->%d resident=%s->%s series=%d->%d",
-		reloads, inMS(slowest), c.served.Load(), len(c.wrong), c.reset.Load(), c.closed.Load(),
+		reloads, load.MS(slowest), c.served.Load(), len(c.wrong), c.reset.Load(), c.closed.Load(),
 		settled.goroutines, after, settled.descriptors, descriptors, inMiB(settled.memory), inMiB(memory), settled.series, series(t, g)))
 
 	// a change of the settings takes new clients, and lets go of the old ones
@@ -335,13 +315,13 @@ func reloadUnderLoad(t *testing.T, given bool) {
 	requireConnections(pool - 1)
 }
 
-func TestFaultSIGTERMAnswersWhatHasBegunAndEndsInOrder(t *testing.T) {
+func TestFaultSIGTERMAnswersRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	const inFlight = 60
 	hold := make(chan struct{})
 	release := sync.OnceFunc(func() { close(hold) })
 	var arrived atomic.Int64
-	stamping := stampingData()
+	stamping := load.Data()
 	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		arrived.Add(1)
 		<-hold
@@ -354,9 +334,7 @@ func TestFaultSIGTERMAnswersWhatHasBegunAndEndsInOrder(t *testing.T) {
 	require.Equal(t, 1, strings.Count(string(config), "grace_period 5s"))
 	g.Write(t, strings.Replace(string(config), "grace_period 5s", "grace_period 1m", 1)) // a busy machine takes its time
 	g.Run(t)
-	two := &http.Transport{Protocols: new(http.Protocols)}
-	two.Protocols.SetUnencryptedHTTP2(true)
-	clients := []*http.Client{{Transport: &http.Transport{}, Timeout: patience}, {Transport: two, Timeout: patience}}
+	clients := []*http.Client{protocolClient(t, false, 0), protocolClient(t, true, 0)}
 
 	answers := make(chan error, inFlight)
 	for i := range inFlight {
@@ -368,7 +346,7 @@ func TestFaultSIGTERMAnswersWhatHasBegunAndEndsInOrder(t *testing.T) {
 				err = fmt.Errorf("%d %s", a.Status, a.Body)
 			}
 			if err == nil {
-				_, err = heldToContract(&a, w.acmeID)
+				_, err = load.Check(&a, w.acmeID)
 			}
 			answers <- err
 		}()
@@ -391,59 +369,36 @@ func TestFaultSIGTERMAnswersWhatHasBegunAndEndsInOrder(t *testing.T) {
 	}
 	require.Zero(t, g.ExitCode(t))
 	t.Logf("figure: %s in_progress=%d answered=%d new_connections_refused_after=%s ended_after=%s exit=0", t.Name(), inFlight, inFlight,
-		inMS(refusing), inMS(time.Since(began)))
+		load.MS(refusing), load.MS(time.Since(began)))
 }
 
 func TestFaultKill9AndRestartUnderLoadKeepsTheLimits(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
-	w := newLoadWorld(t)
+	w := newWorld(t, load.Data())
 	g := gatewaytest.New(t, w.options("", ""))
 	callers := w.addKeys(t, 2*scale.rate, 5)
 	g.Run(t)
-	for range keyLimit {
-		require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
-	}
-	l := startLoad(t, loadOptions{
+	spend(t, g, w.acme, load.KeyLimit)
+	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate,
-		May: func(s *sample) string {
-			if s.Err != nil && s.during("outage") || s.Status == http.StatusOK {
-				return ""
-			}
-			return "only 200 is allowed, and no answer at all while the gateway is away"
+		Allow: func(s *load.Sample) bool {
+			return s.Err != nil && s.During("outage") || s.Status == http.StatusOK
 		},
 	})
-	l.during(scale.before)
-	l.phase("outage")
+	l.Run(scale.before)
+	l.Phase("outage")
 	g.Kill(t)
 	began := time.Now()
 	g.Run(t)
 	requireSoon(t, http.StatusOK, w.other, g)
 	back := time.Since(began)
 	requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
-	l.phase("back")
-	l.during(scale.back)
-	r := l.stop()
-	require.Zero(t, r.overLimit(), "the limits are Redis's, and survive")
-	r.figure(t, "serving_again_after="+inMS(back))
-}
-
-// idlers opens connections that send nothing, or only the beginning of a request.
-func idlers(t *testing.T, g *gatewaytest.Gateway, n int, beginning string) (conns []net.Conn) {
-	t.Helper()
-	t.Cleanup(func() {
-		for _, c := range conns {
-			_ = c.Close()
-		}
-	})
-	for range n {
-		conn, err := net.DialTimeout("tcp", g.Addr, patience)
-		require.NoError(t, err)
-		conns = append(conns, conn)
-		_, err = io.WriteString(conn, beginning)
-		require.NoError(t, err)
-	}
-	return conns
+	l.Phase("back")
+	l.Run(scale.back)
+	r := l.Stop()
+	require.Zero(t, r.OverLimit(), "the limits are Redis's, and survive")
+	r.Figure(t, "serving_again_after="+load.MS(back))
 }
 
 func TestFaultFileDescriptorsExhausted(t *testing.T) {
@@ -454,30 +409,28 @@ func TestFaultFileDescriptorsExhausted(t *testing.T) {
 		idle = 3000
 	}
 	const spare = 100
-	w := newLoadWorld(t)
+	w := newWorld(t, load.Data())
 	g := gatewaytest.New(t, w.options(roomyLimits, ""))
 	callers := w.addKeys(t, 20, 3)
 	g.Run(t)
-	l := startLoad(t, loadOptions{
+	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate, Conns: 16,
-		May: func(s *sample) string {
-			switch {
-			case s.Status == http.StatusOK:
-			case s.during("exhausted") && (s.Err != nil || s.Status == http.StatusBadGateway || s.Status == http.StatusServiceUnavailable):
-			default:
-				return "only 200 is allowed, but without descriptors"
-			}
-			return ""
+		Allow: func(s *load.Sample) bool {
+			return s.Status == http.StatusOK ||
+				s.During("exhausted") && (s.Err != nil || s.Status == http.StatusBadGateway || s.Status == http.StatusServiceUnavailable)
 		},
 	})
-	l.during(scale.before)
+	l.Run(scale.before)
 	before, _ := g.Memory(t)
 	limit := g.Descriptors(t) + spare
 	g.LimitDescriptors(t, limit)
-	l.phase("exhausted")
-	conns := idlers(t, g, idle, "")
+	l.Phase("exhausted")
+	var conns []*rawConn
+	for range idle {
+		conns = append(conns, dial(t, g.Addr, ""))
+	}
 	require.Eventually(t, func() bool { return g.Descriptors(t) >= limit-2 }, patience, 10*time.Millisecond)
-	l.during(scale.away)
+	l.Run(scale.away)
 	_, peak := g.Memory(t)
 	select {
 	case <-g.Exited():
@@ -497,12 +450,12 @@ func TestFaultFileDescriptorsExhausted(t *testing.T) {
 	recovered := time.Since(began)
 	// those that waited to be accepted are so only now, and closed after that
 	require.Eventually(t, func() bool { return g.Descriptors(t) < limit-spare/2 }, patience, 10*time.Millisecond)
-	l.phase("back")
-	l.during(scale.back)
-	r := l.stop()
+	l.Phase("back")
+	l.Run(scale.back)
+	r := l.Stop()
 	require.Less(t, peak, before+memoryBound)
 	require.LessOrEqual(t, g.Descriptors(t), limit)
-	r.figure(t, fmt.Sprintf("descriptors=%d idle_connections=%d recovered_after=%s resident=%s->%s", limit, idle, inMS(recovered),
+	r.Figure(t, fmt.Sprintf("descriptors=%d idle_connections=%d recovered_after=%s resident=%s->%s", limit, idle, load.MS(recovered),
 		inMiB(before), inMiB(peak)))
 }
 
@@ -555,7 +508,7 @@ func (s *slowCallers) trickle(ctx context.Context, addr string, n, read int, beg
 					s.note(answer, time.Since(began))
 					return
 				}
-				if !until(ctx, next) {
+				if !load.Wait(ctx, next) {
 					return
 				}
 				// not a second after the next, which may be over on a busy machine: that would be no word of the gateway's
@@ -585,20 +538,15 @@ func (s *slowCallers) note(answer string, after time.Duration) {
 	s.longest = max(s.longest, after)
 }
 
-func TestFaultAClientThatClosesItsOwnSideReadsNoEmptySuccess(t *testing.T) {
+func TestFaultHalfClosedClientReadsNoEmptySuccess(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	w := newWorld(t, http.HandlerFunc(stalls))
 	g := w.roomy(t)
-	conn, err := net.Dial("tcp", g.Addr)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	_, err = io.WriteString(conn, "GET /api/v1/events HTTP/1.1\r\nHost: x\r\n"+signedLines(w.acme, "GET", "/api/v1/events", "")+"\r\n")
-	require.NoError(t, err)
-	half, ok := conn.(*net.TCPConn)
+	conn := dial(t, g.Addr, "GET /api/v1/events HTTP/1.1\r\nHost: x\r\n"+signedLines(w.acme, "GET", "/api/v1/events", "")+"\r\n")
+	half, ok := conn.Conn.(*net.TCPConn)
 	require.True(t, ok)
 	require.NoError(t, half.CloseWrite())
-	a, err := readAnswer(bufio.NewReader(conn), http.MethodGet)
+	a, err := readAnswer(conn.r, http.MethodGet)
 	require.NoError(t, err)
 	requireProblem(t, a, http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE")
 	require.Equal(t, "CLIENT_CLOSED_REQUEST", lineOf(t, g, a.Header.Get("X-Request-Id")).Code)
@@ -613,7 +561,7 @@ func TestFaultSlowClientsByTheThousand(t *testing.T) {
 	}
 	const perConnection = 160 << 10 // a page of 50 kB among it
 	// a whole page of a list: 100 records, 50 kB
-	stamping := stampingData()
+	stamping := load.Data()
 	note := strings.Repeat("n", 400)
 	var page strings.Builder
 	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -639,10 +587,10 @@ func TestFaultSlowClientsByTheThousand(t *testing.T) {
 	callers := w.addKeys(t, 20, 3)
 	g.Run(t)
 
-	l := startLoad(t, loadOptions{Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate})
-	l.during(scale.before)
+	l := load.Start(t, load.Options{Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate})
+	l.Run(scale.before)
 	before, _ := g.Memory(t)
-	l.phase("slow")
+	l.Phase("slow")
 	ctx, stop := context.WithCancel(t.Context())
 	var headers, bodies, readers slowCallers
 	headers.trickle(ctx, g.Addr, each, 512, func(int) string { return "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n" }, "X-Slow: 1\r\n")
@@ -657,15 +605,15 @@ func TestFaultSlowClientsByTheThousand(t *testing.T) {
 	require.Eventually(t, func() bool { return headers.ended.Load() == int64(each) && bodies.ended.Load() == int64(each) },
 		3*patience, 50*time.Millisecond, "who does not send a request in time is sent away")
 	require.Eventually(t, func() bool { return readers.answered.Load() == int64(each) }, 3*patience, 50*time.Millisecond)
-	l.during(scale.away)
+	l.Run(scale.away)
 	_, peak := g.Memory(t)
-	l.phase("back")
+	l.Phase("back")
 	stop()
 	headers.wg.Wait()
 	bodies.wg.Wait()
 	readers.wg.Wait()
-	l.during(scale.back)
-	r := l.stop()
+	l.Run(scale.back)
+	r := l.Stop()
 	require.Less(t, peak, before+int64(3*each)*perConnection)
 	for answer := range bodies.statuses {
 		// whoever does not prove to be a business is charged as a stranger
@@ -674,8 +622,8 @@ func TestFaultSlowClientsByTheThousand(t *testing.T) {
 	for answer := range headers.statuses {
 		require.Contains(t, []string{"", "HTTP/1.1 408 Request Timeout"}, answer)
 	}
-	r.figure(t, fmt.Sprintf("slow_headers=%d ended_within=%s slow_bodies=%d answered_within=%s %v slow_readers=%d resident=%s->%s",
-		each, inMS(headers.longest), each, inMS(bodies.longest), bodies.statuses, each, inMiB(before), inMiB(peak)))
+	r.Figure(t, fmt.Sprintf("slow_headers=%d ended_within=%s slow_bodies=%d answered_within=%s %v slow_readers=%d resident=%s->%s",
+		each, load.MS(headers.longest), each, load.MS(bodies.longest), bodies.statuses, each, inMiB(before), inMiB(peak)))
 }
 
 // requireLimitsShared waits until a gateway says that its limits are the fleet's: on a busy machine it may take Redis for away
@@ -687,7 +635,7 @@ func requireLimitsShared(t *testing.T, g *gatewaytest.Gateway) {
 	}, patience, 25*time.Millisecond)
 }
 
-func TestFaultTheClockOfRedisIsSteppedByTenMinutesBothWays(t *testing.T) {
+func TestFaultRedisClockStepped(t *testing.T) {
 	t.Parallel()
 	const step = 10 * time.Minute
 	w := newWorld(t, nil)
@@ -696,40 +644,34 @@ func TestFaultTheClockOfRedisIsSteppedByTenMinutesBothWays(t *testing.T) {
 	o := w.options("", "")
 	o.Global = strings.Replace(o.Global, w.redis.URL(), clock.URL(), 1)
 	g := gatewaytest.Start(t, o)
-	spend := func(c gatewaytest.Caller, n int) {
-		t.Helper()
-		for range n {
-			require.Equal(t, http.StatusOK, c.Get(t, g.URL, "/api/v1/me").Status)
-		}
-	}
 	refused := func(c gatewaytest.Caller) {
 		t.Helper()
 		a := c.Get(t, g.URL, "/api/v1/me")
 		p := requireProblem(t, a, http.StatusTooManyRequests, "RATE_LIMITED")
 		require.LessOrEqual(t, p.RetryAfter, 60, "nobody waits for as long as the step")
 	}
-	spend(w.acme, keyLimit)
-	spend(w.other, keyLimit/2)
+	spend(t, g, w.acme, load.KeyLimit)
+	spend(t, g, w.other, load.KeyLimit/2)
 	refused(w.acme)
 	for _, offset := range []time.Duration{-step, -2 * step} { // back, and once more
 		require.NoError(t, clock.StepClock(offset))
 		refused(w.acme)
 	}
-	spend(w.other, keyLimit/2)
+	spend(t, g, w.other, load.KeyLimit/2)
 	refused(w.other)
 
 	// Ahead: to Redis everybody's minute is over. That is worth one more limit to a caller at most, once.
-	spend(third, keyLimit/2)
+	spend(t, g, third, load.KeyLimit/2)
 	require.NoError(t, clock.StepClock(step))
-	admitted := keyLimit / 2
-	for admitted <= 2*keyLimit && third.Get(t, g.URL, "/api/v1/me").Status == http.StatusOK {
+	admitted := load.KeyLimit / 2
+	for admitted <= 2*load.KeyLimit && third.Get(t, g.URL, "/api/v1/me").Status == http.StatusOK {
 		admitted++
 	}
-	require.GreaterOrEqual(t, admitted, keyLimit)
-	require.LessOrEqual(t, admitted, 2*keyLimit)
+	require.GreaterOrEqual(t, admitted, load.KeyLimit)
+	require.LessOrEqual(t, admitted, 2*load.KeyLimit)
 	refused(third)
 	require.NoError(t, clock.StepClock(0)) // back to the machine's
 	refused(third)
 	requireLimitsShared(t, g)
-	t.Logf("figure: %s back=2 lost_limits_back=0 ahead=1 allowed_of_60=%d (at most %d)", t.Name(), admitted, 2*keyLimit)
+	t.Logf("figure: %s back=2 lost_limits_back=0 ahead=1 allowed_of_60=%d (at most %d)", t.Name(), admitted, 2*load.KeyLimit)
 }

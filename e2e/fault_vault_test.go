@@ -18,6 +18,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
@@ -57,7 +58,7 @@ func vaultCache(c chaos) (option string, ttl time.Duration) {
 // newVaultLoadWorld is a world for loads whose credentials are in Vault.
 func newVaultLoadWorld(t *testing.T, v *brokenVault) *vaultWorld {
 	t.Helper()
-	w := vaultIn(t, newLoadWorld(t), v.options)
+	w := vaultIn(t, newWorld(t, load.Data()), v.options)
 	if v.role != nil {
 		w.vault.AppRole(t, "gateway", gatewayPolicy, v.role)
 	}
@@ -79,13 +80,13 @@ func (w *vaultWorld) direct(t *testing.T, c chaos, cache string) *gatewaytest.Ga
 }
 
 // addKeys makes n keys of several businesses in Vault.
-func (w *vaultWorld) addKeys(t *testing.T, n, businesses int) []loadCaller {
+func (w *vaultWorld) addKeys(t *testing.T, n, businesses int) []load.Caller {
 	t.Helper()
-	keys := madeKeys(n, businesses)
+	keys := load.NewKeys(n, businesses)
 	for _, k := range keys {
 		w.put(t, k.PublicKey, k.Record())
 	}
-	return loadCallers(keys)
+	return load.Callers(keys)
 }
 
 func (w *vaultWorld) put(t *testing.T, key string, record map[string]any) {
@@ -102,68 +103,61 @@ func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
 	cache, ttl := vaultCache(c)
 	g := w.direct(t, c, cache)
 	v.gateway = g
-	known, fresh, late, nowhere := w.addKeys(t, 2*c.rate, 5), w.addKeys(t, 40, 5), w.addKeys(t, 20, 5), loadCallers(madeKeys(20, 2))
+	known, fresh, late, nowhere := w.addKeys(t, 2*c.rate, 5), w.addKeys(t, 40, 5), w.addKeys(t, 20, 5), load.Callers(load.NewKeys(20, 2))
 	revoked := w.addKeys(t, 2, 2)
 	for _, k := range append(slices.Clone(known), revoked...) {
-		require.Equal(t, http.StatusOK, k.Get(t, g.URL, "/api/v1/me").Status)
+		spend(t, g, k.Caller, 1)
 	}
-	mayFail := v.answers
-	l := startLoad(t, loadOptions{
+	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: known, Rate: c.rate, Targets: signedTargets(),
-		Hide: []string{strings.TrimPrefix(w.vault.Addr, "http://"), w.vault.RootToken, w.secretID, w.redis.Addr},
-		May: func(s *sample) string {
-			unavailable := s.Status == http.StatusServiceUnavailable && s.during("outage", "back")
+		Hide: w.hidden(),
+		Allow: func(s *load.Sample) bool {
+			unavailable := s.Status == http.StatusServiceUnavailable && s.During("outage", "back")
 			unauthorized := s.Status == http.StatusUnauthorized
+			if s.Status == http.StatusTooManyRequests && s.Stream != "" {
+				return true // the unauthenticated limit, as the test may take long
+			}
 			switch s.Stream {
-			case "":
-				if s.Status != http.StatusOK {
-					return "a known key goes on"
-				}
-				return ""
 			case unseen:
-				if s.Status == http.StatusOK && (mayFail || s.Ended != "outage") || unavailable {
-					return ""
-				}
+				return s.Status == http.StatusOK && (v.answers || s.Ended != "outage") || unavailable
 			case invented:
-				if unauthorized && (mayFail || !s.during("outage") || s.Ended != "outage") || unavailable {
-					return ""
-				}
+				return unauthorized && (v.answers || !s.During("outage") || s.Ended != "outage") || unavailable
 			case told, untold:
-				if s.Status == http.StatusOK || unauthorized || unavailable {
-					return ""
-				}
+				return s.Status == http.StatusOK || unauthorized || unavailable
 			}
-			if s.Status == http.StatusTooManyRequests {
-				return "" // who cannot be verified has a budget for that, and the test may take long
-			}
-			return "that is not what happens to this key"
+			return s.Status == http.StatusOK // a known key goes on
 		},
 	})
-	l.during(c.before)
+	l.Run(c.before)
 
 	for _, k := range revoked {
 		require.NoError(t, w.vault.Client(t).KVv2("kv").DeleteMetadata(t.Context(), "gateway/keys/"+k.PublicKey))
 	}
 	v.away(w)
 	// what was looked up before is a success of that time
-	l.phase("outage")
+	l.Phase("outage")
 	began := time.Now()
-	endUntold := l.also(untold, revoked[1:], 1, "/api/v1/me")
-	endUnseen := l.also(unseen, fresh, 2, "/api/v1/me")
-	endInvented := l.also(invented, nowhere, 1, "/api/v1/me")
+	endUntold := l.Also(untold, revoked[1:], 1, "/api/v1/me")
+	endUnseen := l.Also(unseen, fresh, 2, "/api/v1/me")
+	endInvented := l.Also(invented, nowhere, 1, "/api/v1/me")
 	if !v.answers {
-		require.Eventually(t, func() bool { return metric(t, g, "gatehouse_credentials_ready") == 0 }, 2*patience, 25*time.Millisecond)
+		require.Eventually(t, func() bool { return g.Metric(t, "gatehouse_credentials_ready") == 0 }, 2*patience, 25*time.Millisecond)
 	}
 	noticed := time.Since(began)
 	require.NoError(t, w.redis.Client(t).Publish(t.Context(), "gatehouse:credentials", revoked[0].PublicKey).Err())
 	toldAt := time.Now()
-	endTold := l.also(told, revoked[:1], 1, "/api/v1/me")
-	l.during(c.away)
-	ready := anonymous().Get(t, g.URL, "/readyz").Status
-	require.Equal(t, http.StatusOK, ready, "a gateway that serves its callers stays in service")
+	endTold := l.Also(told, revoked[:1], 1, "/api/v1/me")
+	l.Run(max(c.away, 4*ttl)) // far past the TTL
+	ready := anonymous().Get(t, g.URL, "/readyz")
+	require.Equal(t, http.StatusOK, ready.Status, "a gateway that serves its callers stays in service")
+	if !v.answers {
+		require.Contains(t, ready.Body, `"status":"degraded","checks":{"credentials":"degraded"`)
+		require.NotContains(t, ready.Body, "causes")
+		require.Contains(t, anonymous().Get(t, g.AdminURL, "/gatehouse/ready").Body, `"causes":{"credentials":`)
+	}
 
 	v.back(w)
-	l.phase("back")
+	l.Phase("back")
 	mended := time.Now()
 	requireReady(t, g)
 	requireSoon(t, http.StatusOK, late[0].Caller, g)
@@ -171,8 +165,8 @@ func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
 	endUnseen()
 	endInvented()
 	endTold()
-	l.phase("healthy")
-	l.also("", late, 1)
+	l.Phase("healthy")
+	l.Also("", late, 1)
 	a := requireSoon(t, http.StatusUnauthorized, revoked[1].Caller, g)
 	requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
 	untoldFor := time.Since(mended)
@@ -184,36 +178,42 @@ func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
 		}
 		requireSoon(t, status, k.Caller, g)
 	}
-	l.during(c.back)
-	report := l.stop()
-	requireNowhere(t, everything(t, g), w.secretID, w.vault.RootToken)
+	l.Run(c.back)
+	report := l.Stop()
+	gatewaytest.RequireNowhere(t, g.Everything(t), w.secretID, w.vault.RootToken)
 
-	require.Zero(t, report.overLimit())
-	require.Positive(t, report.phase("outage").By["200"], "%s", report)
+	require.Zero(t, report.OverLimit())
+	require.Positive(t, report.Phase("outage").By["200"], "%s", report)
 	refusedAt := requireOnceRefused(t, report, told)
 	requireOnceRefused(t, report, untold)
-	report.figure(t,
+	unseenAway := func(status int) int {
+		return len(report.Some(func(s *load.Sample) bool { return s.Stream == unseen && s.Phase == "outage" && s.Status == status }))
+	}
+	report.Figure(t,
 		"ttl="+ttl.String(),
 		fmt.Sprintf("noticed_after=%s", noticed.Round(time.Millisecond)),
 		fmt.Sprintf("healthy_after=%s", took.Round(time.Millisecond)),
-		fmt.Sprintf("unseen_served_outage=%d", len(report.some(func(s *sample) bool { return s.Stream == unseen && s.Phase == "outage" && s.Status == http.StatusOK }))),
-		fmt.Sprintf("unseen_unavailable_outage=%d", len(report.some(func(s *sample) bool {
-			return s.Stream == unseen && s.Phase == "outage" && s.Status == http.StatusServiceUnavailable
-		}))),
+		fmt.Sprintf("unseen_served_outage=%d", unseenAway(http.StatusOK)),
+		fmt.Sprintf("unseen_unavailable_outage=%d", unseenAway(http.StatusServiceUnavailable)),
 		fmt.Sprintf("revoked_rejected_after_push=%s", max(0, refusedAt.Sub(toldAt)).Round(time.Millisecond)),
 		fmt.Sprintf("revoked_rejected_after_back=%s", untoldFor.Round(time.Millisecond)))
 }
 
+// hidden are texts that no caller may learn.
+func (w *vaultWorld) hidden() []string {
+	return []string{strings.TrimPrefix(w.vault.Addr, "http://"), w.vault.RootToken, w.secretID, w.redis.Addr}
+}
+
 // signedTargets are those of loadTargets that need a key: /status is answered whether or not it can be verified.
 func signedTargets() []string {
-	return slices.DeleteFunc(loadTargets(), func(target string) bool { return strings.HasSuffix(target, "/status") })
+	return slices.DeleteFunc(load.Targets(), func(target string) bool { return strings.HasSuffix(target, "/status") })
 }
 
 // requireOnceRefused holds a revoked key to staying refused, and returns when the first refusal was answered; zero if
 // there was none.
-func requireOnceRefused(t *testing.T, r *loadReport, stream string) (at time.Time) {
+func requireOnceRefused(t *testing.T, r *load.Report, stream string) (at time.Time) {
 	t.Helper()
-	list := r.some(func(s *sample) bool { return s.Stream == stream })
+	list := r.Some(func(s *load.Sample) bool { return s.Stream == stream })
 	for _, s := range list {
 		if s.Status != http.StatusOK && s.Status != http.StatusTooManyRequests && (at.IsZero() || s.Done.Before(at)) {
 			at = s.Done
@@ -223,31 +223,6 @@ func requireOnceRefused(t *testing.T, r *loadReport, stream string) (at time.Tim
 		require.False(t, !at.IsZero() && s.Status == http.StatusOK && s.Sent.After(at), "a key that was refused is served again\n%s", r)
 	}
 	return at
-}
-
-func TestFaultVaultKilled(t *testing.T) {
-	t.Parallel()
-	holdTheKeys(t, chaosScale(t), &brokenVault{
-		options: vaulttest.Options{Persistent: true},
-		away:    func(w *vaultWorld) { w.vault.Kill(t) },
-		back:    func(w *vaultWorld) { w.vault.Restart(t) },
-	})
-}
-
-func TestFaultVaultStopped(t *testing.T) {
-	t.Parallel()
-	holdTheKeys(t, chaosScale(t), &brokenVault{
-		away: func(w *vaultWorld) { w.vault.Pause(t) },
-		back: func(w *vaultWorld) { w.vault.Resume(t) },
-	})
-}
-
-func TestFaultVaultSealed(t *testing.T) {
-	t.Parallel()
-	holdTheKeys(t, chaosScale(t), &brokenVault{
-		away: func(w *vaultWorld) { w.vault.Seal(t) },
-		back: func(w *vaultWorld) { w.vault.Unseal(t) },
-	})
 }
 
 // stepDown has the active node, which the gateway calls, step down, and waits until the other one has taken over.
@@ -268,57 +243,6 @@ func requireStandby(t *testing.T, node *api.Client, standby bool) {
 	}, patience, 20*time.Millisecond)
 }
 
-// TestFaultVaultStandby has the active node step down: the gateway's node sends whoever asks to the one that takes over.
-func TestFaultVaultStandby(t *testing.T) {
-	t.Parallel()
-	var other *api.Client
-	holdTheKeys(t, chaosScale(t), &brokenVault{
-		options: vaulttest.Options{Standby: true},
-		answers: true,
-		away:    func(w *vaultWorld) { other = w.stepDown(t) },
-		back:    func(*vaultWorld) { requireStandby(t, other, false) },
-	})
-}
-
-// TestFaultVaultStandbyWithoutAnActiveNode seals the node that has taken over, so that there is none to be sent to. The
-// one that has stepped down takes over again by itself, after 10 s.
-func TestFaultVaultStandbyWithoutAnActiveNode(t *testing.T) {
-	t.Parallel()
-	v := &brokenVault{options: vaulttest.Options{Standby: true}, answers: true}
-	v.away = func(w *vaultWorld) {
-		other := w.stepDown(t)
-		requireStandby(t, other, false)
-		require.NoError(t, other.Sys().SealWithContext(t.Context()))
-		require.Eventually(t, func() bool { return metric(t, v.gateway, "gatehouse_credentials_ready") == 0 }, patience, 25*time.Millisecond)
-	}
-	v.back = func(w *vaultWorld) { requireStandby(t, w.vault.Client(t), false) }
-	holdTheKeys(t, chaosScale(t), v)
-}
-
-// TestFaultVaultTokenRevoked revokes every token of the gateway's role; the gateway signs in anew.
-func TestFaultVaultTokenRevoked(t *testing.T) {
-	t.Parallel()
-	holdTheKeys(t, chaosScale(t), &brokenVault{
-		answers: true,
-		away: func(w *vaultWorld) {
-			client := w.vault.Client(t)
-			list, err := client.Logical().ListWithContext(t.Context(), "auth/token/accessors")
-			require.NoError(t, err)
-			revoked := 0
-			for _, accessor := range list.Data["keys"].([]any) {
-				token, err := client.Auth().Token().LookupAccessorWithContext(t.Context(), accessor.(string))
-				require.NoError(t, err)
-				if token.Data["path"] == "auth/approle/login" {
-					require.NoError(t, client.Auth().Token().RevokeAccessorWithContext(t.Context(), accessor.(string)))
-					revoked++
-				}
-			}
-			require.Positive(t, revoked)
-		},
-		back: func(*vaultWorld) {},
-	})
-}
-
 // shortLived are parameters of a role whose tokens can be renewed for 8 s in all. They are replaced a third of their time
 // before they end, which has to suffice on a busy machine.
 func shortLived() map[string]any { return map[string]any{"token_ttl": "4s", "token_max_ttl": "8s"} }
@@ -332,34 +256,11 @@ func (w *vaultWorld) liveLong(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestFaultVaultTokensMaximumReached has tokens end again and again; the gateway signs in anew before that.
-func TestFaultVaultTokensMaximumReached(t *testing.T) {
-	t.Parallel()
-	v := &brokenVault{role: shortLived(), answers: true}
-	await := func(n float64, events ...string) {
-		t.Helper()
-		seen := func() (n float64) {
-			for _, e := range events {
-				n += metric(t, v.gateway, "gatehouse_credential_events_total", `event="`+e+`"`)
-			}
-			return n
-		}
-		before := seen()
-		require.Eventually(t, func() bool { return seen() >= before+n }, 2*patience, 50*time.Millisecond, "the load goes on meanwhile")
-	}
-	v.away = func(*vaultWorld) { await(2, "login") }
-	v.back = func(w *vaultWorld) {
-		w.liveLong(t)
-		await(1, "login", "renewed")
-	}
-	holdTheKeys(t, chaosScale(t), v)
-}
-
-// TestFaultVaultSecretIDExpired lets the secret id expire with which the gateway signs in, and then its token. A new
-// secret id in the file is all that it takes, in a Vault as deploy/vault-setup.sh prepares it: by default Vault would go
-// on refusing the role for a quarter of an hour.
-func TestFaultVaultSecretIDExpired(t *testing.T) {
-	t.Parallel()
+// secretIDExpires lets the secret ID with which the gateway signs in expire, and then its token. A new secret ID in the file is
+// all that it takes, in a Vault as deploy/vault-setup.sh prepares it: by default Vault would refuse the role for a quarter of an
+// hour.
+func secretIDExpires(t *testing.T) *brokenVault {
+	t.Helper()
 	var roleID string
 	v := &brokenVault{prepare: func(w *vaultWorld) {
 		client := w.vault.Client(t)
@@ -395,32 +296,81 @@ func TestFaultVaultSecretIDExpired(t *testing.T) {
 			return err != nil
 		}, patience, 100*time.Millisecond, "it has not expired")
 		// the token that was made with the one before is good for a while
-		require.Eventually(t, func() bool { return metric(t, v.gateway, "gatehouse_credentials_ready") == 0 }, 2*patience, 25*time.Millisecond)
+		require.Eventually(t, func() bool { return v.gateway.Metric(t, "gatehouse_credentials_ready") == 0 }, 2*patience, 25*time.Millisecond)
 	}
 	v.back = func(w *vaultWorld) {
 		w.liveLong(t)
 		require.NoError(t, os.WriteFile(w.secretIDFile, []byte(w.vault.SecretID(t, "gateway")), 0o600))
 	}
-	holdTheKeys(t, chaosScale(t), v)
+	return v
 }
 
-func TestFaultVaultPolicyDenied(t *testing.T) {
-	t.Parallel()
-	policy := func(rules string) func(*vaultWorld) {
-		return func(w *vaultWorld) {
-			require.NoError(t, w.vault.Client(t).Sys().PutPolicyWithContext(t.Context(), "gateway", rules))
-		}
+// standbyOnly seals the node that has taken over, so that there is no active one. The one that has stepped down takes over again by
+// itself, after 10 s.
+func standbyOnly(t *testing.T) *brokenVault {
+	t.Helper()
+	v := &brokenVault{options: vaulttest.Options{Standby: true}, answers: true}
+	v.away = func(w *vaultWorld) {
+		other := w.stepDown(t)
+		requireStandby(t, other, false)
+		require.NoError(t, other.Sys().SealWithContext(t.Context()))
+		require.Eventually(t, func() bool { return v.gateway.Metric(t, "gatehouse_credentials_ready") == 0 }, patience, 25*time.Millisecond)
 	}
-	holdTheKeys(t, chaosScale(t), &brokenVault{
-		away: policy(`path "kv/data/elsewhere/*" { capabilities = ["read"] }`),
-		back: policy(gatewayPolicy),
-	})
+	v.back = func(w *vaultWorld) { requireStandby(t, w.vault.Client(t), false) }
+	return v
 }
 
-// TestFaultVaultTooManyRequests gives the mount of the keys a quota that is used up at once: Vault answers 429.
-func TestFaultVaultTooManyRequests(t *testing.T) {
-	t.Parallel()
-	holdTheKeys(t, chaosScale(t), &brokenVault{
+// tokensRevoked revokes every token of the gateway's role.
+func tokensRevoked(t *testing.T) *brokenVault {
+	t.Helper()
+	return &brokenVault{
+		answers: true,
+		away: func(w *vaultWorld) {
+			client := w.vault.Client(t)
+			list, err := client.Logical().ListWithContext(t.Context(), "auth/token/accessors")
+			require.NoError(t, err)
+			revoked := 0
+			for _, accessor := range list.Data["keys"].([]any) {
+				token, err := client.Auth().Token().LookupAccessorWithContext(t.Context(), accessor.(string))
+				require.NoError(t, err)
+				if token.Data["path"] == "auth/approle/login" {
+					require.NoError(t, client.Auth().Token().RevokeAccessorWithContext(t.Context(), accessor.(string)))
+					revoked++
+				}
+			}
+			require.Positive(t, revoked)
+		},
+		back: func(*vaultWorld) {},
+	}
+}
+
+// tokensEnd has tokens end again and again; the gateway signs in anew before that.
+func tokensEnd(t *testing.T) *brokenVault {
+	t.Helper()
+	v := &brokenVault{role: shortLived(), answers: true}
+	await := func(n float64, events ...string) {
+		t.Helper()
+		seen := func() (n float64) {
+			for _, e := range events {
+				n += v.gateway.Metric(t, "gatehouse_credential_events_total", `event="`+e+`"`)
+			}
+			return n
+		}
+		before := seen()
+		require.Eventually(t, func() bool { return seen() >= before+n }, 2*patience, 50*time.Millisecond)
+	}
+	v.away = func(*vaultWorld) { await(2, "login") }
+	v.back = func(w *vaultWorld) {
+		w.liveLong(t)
+		await(1, "login", "renewed")
+	}
+	return v
+}
+
+// quotaUsedUp gives the mount of the keys a quota that is used up at once: Vault responds 429.
+func quotaUsedUp(t *testing.T) *brokenVault {
+	t.Helper()
+	return &brokenVault{
 		answers: true, // a few look-ups are within the quota
 		away: func(w *vaultWorld) {
 			_, err := w.vault.Client(t).Logical().WriteWithContext(t.Context(), "sys/quotas/rate-limit/keys",
@@ -436,7 +386,56 @@ func TestFaultVaultTooManyRequests(t *testing.T) {
 			_, err := w.vault.Client(t).Logical().DeleteWithContext(t.Context(), "sys/quotas/rate-limit/keys")
 			require.NoError(t, err)
 		},
-	})
+	}
+}
+
+func TestFaultVault(t *testing.T) {
+	t.Parallel()
+	// between breaks and mends Vault with methods of its own.
+	between := func(away, back func(*vaulttest.Server, testing.TB)) func(*testing.T) *brokenVault {
+		return func(t *testing.T) *brokenVault {
+			t.Helper()
+			return &brokenVault{
+				options: vaulttest.Options{Persistent: true},
+				away:    func(w *vaultWorld) { away(w.vault, t) },
+				back:    func(w *vaultWorld) { back(w.vault, t) },
+			}
+		}
+	}
+	for name, fault := range map[string]func(*testing.T) *brokenVault{
+		"killed":  between((*vaulttest.Server).Kill, (*vaulttest.Server).Restart),
+		"stopped": between((*vaulttest.Server).Pause, (*vaulttest.Server).Resume),
+		"sealed":  between((*vaulttest.Server).Seal, (*vaulttest.Server).Unseal),
+		// The gateway's node redirects to the one that takes over.
+		"standby": func(t *testing.T) *brokenVault {
+			t.Helper()
+			var other *api.Client
+			return &brokenVault{
+				options: vaulttest.Options{Standby: true}, answers: true,
+				away: func(w *vaultWorld) { other = w.stepDown(t) },
+				back: func(*vaultWorld) { requireStandby(t, other, false) },
+			}
+		},
+		"standby without an active node": standbyOnly,
+		"token revoked":                  tokensRevoked,
+		"token's maximum reached":        tokensEnd,
+		"secret ID expired":              secretIDExpires,
+		"policy denied": func(t *testing.T) *brokenVault {
+			t.Helper()
+			policy := func(rules string) func(*vaultWorld) {
+				return func(w *vaultWorld) {
+					require.NoError(t, w.vault.Client(t).Sys().PutPolicyWithContext(t.Context(), "gateway", rules))
+				}
+			}
+			return &brokenVault{away: policy(`path "kv/data/elsewhere/*" { capabilities = ["read"] }`), back: policy(gatewayPolicy)}
+		},
+		"too many requests": quotaUsedUp,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			holdTheKeys(t, chaosScale(t), fault(t))
+		})
+	}
 }
 
 // spoilKeys has a gateway under load while the entries of a few keys are spoilt, and mended. While they are, their keys
@@ -447,50 +446,47 @@ func spoilKeys(t *testing.T, c chaos, status int, code string, spoil func(w *vau
 	cache, ttl := vaultCache(c)
 	g := w.direct(t, c, cache)
 	known := w.addKeys(t, 2*c.rate, 5)
-	victims := madeKeys(3, 2)
+	victims := load.NewKeys(3, 2)
 	for _, k := range victims {
 		w.put(t, k.PublicKey, k.Record())
 	}
 	// once they are known, they go on however long Vault takes
-	for _, k := range append(slices.Clone(known), loadCallers(victims)...) {
+	for _, k := range append(slices.Clone(known), load.Callers(victims)...) {
 		requireSoon(t, http.StatusOK, k.Caller, g)
 	}
-	l := startLoad(t, loadOptions{
+	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: known, Rate: c.rate, Targets: signedTargets(),
-		Hide: []string{strings.TrimPrefix(w.vault.Addr, "http://"), w.vault.RootToken, w.secretID, w.redis.Addr},
-		May: func(s *sample) string {
-			if s.Status == http.StatusOK || s.Stream != "" && s.Status == status && s.Code == code && s.during("outage", "back") {
-				return ""
-			}
-			return "that is not what happens to this key"
+		Hide: w.hidden(),
+		Allow: func(s *load.Sample) bool {
+			return s.Status == http.StatusOK || s.Stream != "" && s.Status == status && s.Code == code && s.During("outage", "back")
 		},
 	})
-	l.also("spoilt", loadCallers(victims), 3, "/api/v1/me")
-	l.during(c.before)
-	l.phase("outage")
+	l.Also("spoilt", load.Callers(victims), 3, "/api/v1/me")
+	l.Run(c.before)
+	l.Phase("outage")
 	began := time.Now()
 	for _, k := range victims {
 		spoil(w, k.PublicKey)
 	}
-	for _, k := range loadCallers(victims) {
+	for _, k := range load.Callers(victims) {
 		requireProblem(t, requireSoon(t, status, k.Caller, g), status, code)
 	}
 	noticed := time.Since(began)
-	l.during(c.away)
-	l.phase("back")
+	l.Run(c.away)
+	l.Phase("back")
 	mended := time.Now()
 	for _, k := range victims {
 		w.put(t, k.PublicKey, k.Record())
 	}
-	for _, k := range loadCallers(victims) {
+	for _, k := range load.Callers(victims) {
 		requireSoon(t, http.StatusOK, k.Caller, g)
 	}
 	took := time.Since(mended)
-	l.phase("healthy")
-	l.during(c.back)
-	report := l.stop()
-	require.Zero(t, report.overLimit())
-	report.figure(t, "ttl="+ttl.String(), fmt.Sprintf("rejected_after=%s", noticed.Round(time.Millisecond)),
+	l.Phase("healthy")
+	l.Run(c.back)
+	report := l.Stop()
+	require.Zero(t, report.OverLimit())
+	report.Figure(t, "ttl="+ttl.String(), fmt.Sprintf("rejected_after=%s", noticed.Round(time.Millisecond)),
 		fmt.Sprintf("served_again_after=%s", took.Round(time.Millisecond)))
 }
 
@@ -516,9 +512,9 @@ func TestFaultVaultVersionDestroyed(t *testing.T) {
 	})
 }
 
-// TestFaultVaultAwayForLongerThanMaxStale is the stated worst case: a gateway that can reach neither Vault nor whoever
+// TestFaultVaultAwayForLongerThanStaleIfError is the stated worst case: a gateway that can reach neither Vault nor whoever
 // tells it of revocations goes on for stale_if_error, and not for longer.
-func TestFaultVaultAwayForLongerThanMaxStale(t *testing.T) {
+func TestFaultVaultAwayForLongerThanStaleIfError(t *testing.T) {
 	t.Parallel()
 	c := chaosScale(t)
 	const staleIfError = 3 * time.Second
@@ -526,43 +522,39 @@ func TestFaultVaultAwayForLongerThanMaxStale(t *testing.T) {
 	g := w.direct(t, c, fmt.Sprintf("cache {\n\t\t\tttl 1s\n\t\t\tstale_if_error %s\n\t\t\t%s\n\t\t}", staleIfError, patientWithVault))
 	known := w.addKeys(t, 2*c.rate, 5)
 	for _, k := range known {
-		require.Equal(t, http.StatusOK, k.Get(t, g.URL, "/api/v1/me").Status)
+		spend(t, g, k.Caller, 1)
 	}
-	l := startLoad(t, loadOptions{
+	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: known, Rate: c.rate, Targets: signedTargets(),
 		// from one address, they would use up its budget for what cannot be verified
 		Addresses: len(known),
-		Hide:      []string{strings.TrimPrefix(w.vault.Addr, "http://"), w.vault.RootToken, w.secretID, w.redis.Addr},
-		May: func(s *sample) string {
-			switch {
-			case s.Status == http.StatusOK && (s.Phase != "too long" || s.Ended != "too long"),
-				s.Status == http.StatusServiceUnavailable && (s.Phase != "before" || s.Ended != "before"):
-				return ""
-			}
-			return "known keys end with stale_if_error, and not before"
+		Hide:      w.hidden(),
+		Allow: func(s *load.Sample) bool {
+			return s.Status == http.StatusOK && (s.Phase != "too long" || s.Ended != "too long") ||
+				s.Status == http.StatusServiceUnavailable && (s.Phase != "before" || s.Ended != "before")
 		},
 	})
-	l.during(c.before)
-	l.phase("outage")
+	l.Run(c.before)
+	l.Phase("outage")
 	w.vault.Kill(t)
 	killed := time.Now()
-	l.during(staleIfError)
+	l.Run(staleIfError)
 	last := time.Time{}
-	for _, s := range l.report().some(func(s *sample) bool { return s.Status == http.StatusOK && s.Phase == "outage" }) {
+	for _, s := range l.Report().Some(func(s *load.Sample) bool { return s.Status == http.StatusOK && s.Phase == "outage" }) {
 		if s.Done.After(last) {
 			last = s.Done
 		}
 	}
-	l.phase("too long")
-	l.during(c.before)
+	l.Phase("too long")
+	l.Run(c.before)
 	w.vault.Restart(t)
 	mended := time.Now()
-	l.phase("back")
+	l.Phase("back")
 	requireReady(t, g)
 	requireSoon(t, http.StatusOK, known[0].Caller, g)
 	took := time.Since(mended)
-	report := l.stop()
-	require.Zero(t, report.overLimit())
-	report.figure(t, "stale_if_error="+staleIfError.String(), fmt.Sprintf("last_served_after=%s", last.Sub(killed).Round(time.Millisecond)),
+	report := l.Stop()
+	require.Zero(t, report.OverLimit())
+	report.Figure(t, "stale_if_error="+staleIfError.String(), fmt.Sprintf("last_served_after=%s", last.Sub(killed).Round(time.Millisecond)),
 		fmt.Sprintf("healthy_after=%s", took.Round(time.Millisecond)))
 }

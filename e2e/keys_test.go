@@ -5,12 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -138,10 +138,13 @@ func newKeyFile(t *testing.T) string {
 	return name
 }
 
-func TestIssuingTheFirstKeyMakesTheCredentialFileForItsOwnerAlone(t *testing.T) {
+func TestTheFirstKeyMakesACredentialFileForItsOwnerAlone(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "keys.json")
 	cli(t, nil, "keys", "list", "--file", name).requireError(t, "no such file")
+	empty := newKeyFile(t)
+	require.JSONEq(t, `[]`, cli(t, nil, "keys", "list", "--json", "--file", empty).requireOK(t).stdout)
+	require.Contains(t, cli(t, nil, "keys", "list", "--file", empty).requireOK(t).stdout, "PUBLIC KEY")
 	cli(t, nil, "keys", "issue", "--file", name, "--business-id", "b1", "--business-name", "B", "--business-slug", "b").requireOK(t)
 	info, err := os.Stat(name)
 	require.NoError(t, err)
@@ -172,7 +175,7 @@ func TestAPrivateKeyIsPrintedOnceAtIssueAndRotationAndNeverAfter(t *testing.T) {
 	require.NotEqual(t, first.PrivateKey, rotated.PrivateKey)
 	require.Equal(t, 1, strings.Count(o.stdout, rotated.PrivateKey))
 	require.WithinDuration(t, time.Now().Add(time.Hour), rotated.PreviousExpiresAt, time.Minute)
-	requireNowhere(t, o.stdout+o.stderr, first.PrivateKey)
+	gatewaytest.RequireNowhere(t, o.stdout+o.stderr, first.PrivateKey)
 
 	for _, args := range [][]string{
 		{"list"},
@@ -183,7 +186,7 @@ func TestAPrivateKeyIsPrintedOnceAtIssueAndRotationAndNeverAfter(t *testing.T) {
 		{"revoke", first.PublicKey},
 	} {
 		o := k.run(t, args...).requireOK(t)
-		requireNowhere(t, o.stdout+o.stderr, first.PrivateKey, rotated.PrivateKey, second)
+		gatewaytest.RequireNowhere(t, o.stdout+o.stderr, first.PrivateKey, rotated.PrivateKey, second)
 		require.Contains(t, o.stdout, first.PublicKey)
 	}
 	var list []issued
@@ -191,13 +194,6 @@ func TestAPrivateKeyIsPrintedOnceAtIssueAndRotationAndNeverAfter(t *testing.T) {
 	require.Len(t, list, 1)
 	require.Equal(t, "Ünïcode & Söhne", list[0].BusinessName)
 	require.Empty(t, list[0].PrivateKey)
-}
-
-func TestListIsEmptyAndNotNullWithoutKeys(t *testing.T) {
-	t.Parallel()
-	k := keysCLI{source: []string{"--file", newKeyFile(t)}}
-	require.JSONEq(t, `[]`, k.run(t, "list", "--json").requireOK(t).stdout)
-	require.Contains(t, k.run(t, "list").requireOK(t).stdout, "PUBLIC KEY")
 }
 
 func TestAnEntryThatIsNoCredentialHidesNoOther(t *testing.T) {
@@ -221,7 +217,7 @@ func TestAnEntryThatIsNoCredentialHidesNoOther(t *testing.T) {
 	require.Equal(t, map[string]string{good.PublicKey: "active", "pk_live_somebody_wrote_by_hand": "malformed"}, statuses)
 	o = k.run(t, "show", "pk_live_somebody_wrote_by_hand")
 	o.requireError(t, "malformed")
-	requireNowhere(t, o.stderr, "canary-of-a-broken-entry")
+	gatewaytest.RequireNowhere(t, o.stderr, "canary-of-a-broken-entry")
 	// and it can be taken away
 	k.run(t, "revoke", "pk_live_somebody_wrote_by_hand").requireOK(t)
 	k.json(t, &list, "list")
@@ -274,7 +270,7 @@ func TestKeysCommandsSayWhatIsWrongAndExitWithAnError(t *testing.T) {
 			t.Parallel()
 			o := cli(t, nil, append([]string{"keys"}, tc.args...)...)
 			o.requireError(t, tc.words...)
-			requireNowhere(t, o.stderr, key.PrivateKey)
+			gatewaytest.RequireNowhere(t, o.stderr, key.PrivateKey)
 		})
 	}
 }
@@ -283,32 +279,23 @@ func TestTwoCommandsAtOnceOnOneFileLoseNothing(t *testing.T) {
 	t.Parallel()
 	name := newKeyFile(t)
 	binary, dir := gatewaytest.Binary(t), t.TempDir()
-	const each = 4
-	var (
-		wg   sync.WaitGroup
-		mu   sync.Mutex
-		keys = map[string]string{}
-		errs []error
-	)
-	for worker := range 3 {
-		wg.Go(func() {
-			for i := range each {
-				o, err := tryCLI(t.Context(), dir, binary, nil, "keys", "issue", "--file", name, "--json",
-					"--business-id", fmt.Sprintf("%d-%d", worker, i), "--business-name", "A", "--business-slug", "a")
-				var v issued
-				if err == nil {
-					err = json.Unmarshal([]byte(o.stdout), &v)
-				}
-				mu.Lock()
-				errs = append(errs, err)
-				keys[v.PublicKey] = v.BusinessID
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	require.NoError(t, errors.Join(errs...))
-	require.Len(t, keys, 3*each)
+	var mu sync.Mutex
+	keys := map[string]string{}
+	inParallel(3, 12, func(i int) {
+		o, err := tryCLI(t.Context(), dir, binary, nil, "keys", "issue", "--file", name, "--json",
+			"--business-id", strconv.Itoa(i), "--business-name", "A", "--business-slug", "a")
+		var v issued
+		if err == nil {
+			err = json.Unmarshal([]byte(o.stdout), &v)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		keys[v.PublicKey] = v.BusinessID
+	})
+	require.Len(t, keys, 12)
 	var list []issued
 	keysCLI{source: []string{"--file", name}}.json(t, &list, "list")
 	got := map[string]string{}
@@ -339,7 +326,7 @@ func TestARunningGatewayTakesUpWhatIsDoneToItsCredentialFile(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, rotated.caller().Get(t, g.URL, "/api/v1/me").Status)
 	k.run(t, "revoke", v.PublicKey).requireOK(t)
 	requireSoon(t, http.StatusUnauthorized, again.caller(), g)
-	requireNowhere(t, g.Output(), v.PrivateKey, rotated.PrivateKey, again.PrivateKey)
+	gatewaytest.RequireNowhere(t, g.Output(), v.PrivateKey, rotated.PrivateKey, again.PrivateKey)
 }
 
 // waiters gives each requireSoon an address of its own.

@@ -42,13 +42,12 @@ func malformed(c gatewaytest.Caller) []string {
 // everyByte sends bytes and reads all that comes back, as it comes.
 func everyByte(t *testing.T, addr, request string) string {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
+	conn := dial(t, addr, "")
 	defer func() { _ = conn.Close() }()
-	// most of these connections are ended by the server; who only waits for more is waited for no longer than this
+	// most of these connections are ended by the server; the others are waited for no longer than this
 	require.NoError(t, conn.SetDeadline(time.Now().Add(2*time.Second)))
 	_, _ = io.WriteString(conn, request) // the server may refuse before it has read all
-	if tcp, ok := conn.(*net.TCPConn); ok {
+	if tcp, ok := conn.Conn.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite()
 	}
 	answer, _ := io.ReadAll(conn) // whatever ends it
@@ -76,7 +75,7 @@ func brokenData() http.HandlerFunc {
 		case 3:
 			_, _ = io.WriteString(w, `{"events":[],"debug":{"sql":"canary-sql"}}`)
 		case 4:
-			resetInBody(w, r)
+			abortsInBody(w, r)
 		case 5:
 			h.Set("Location", "http://canary-host/")
 			w.WriteHeader(http.StatusTemporaryRedirect)
@@ -120,7 +119,10 @@ func TestAttacksBringNoSecretAddressTraceOrBannerToLight(t *testing.T) {
 	o.Global = fmt.Sprintf("gatehouse {\n\t\tredis redis://%s {\n\t\t\tusername gateway\n\t\t\tpassword {env.TEST_PASSWORD}\n\t\t\ttimeout 1s\n\t\t}\n"+
 		"\t\tcredentials vault %s {\n\t\t\tauth token {env.TEST_TOKEN}\n\t\t\ttimeout 1s\n\t\t}\n\t\t%s\n\t\tassertion %s\n\t}", w.redis.Addr, w.vault.Addr, roomyLimits, assertion)
 	o.Env = []string{"TEST_PASSWORD=canary-redis-password", "TEST_TOKEN=" + w.vault.RootToken}
-	g, all := everywhere(t, behindOne(o))
+	o.Servers = trustThisMachine
+	attacked := &attack{world: w.world}
+	attacked.serve(t, o)
+	g, all := attacked.g, attacked.over
 	requireReady(t, g)
 	require.NotZero(t, acme.Get(t, g.URL, "/api/v1/me").Status)
 
@@ -150,7 +152,7 @@ func TestAttacksBringNoSecretAddressTraceOrBannerToLight(t *testing.T) {
 				}
 				a := send(method, target, from.from(fields))
 				answers++
-				requireNowhere(t, fmt.Sprint(a.Status, a.Header, a.Body), public...)
+				gatewaytest.RequireNowhere(t, fmt.Sprint(a.Status, a.Header, a.Body), public...)
 				require.Empty(t, a.Header.Get("Server"), "%s, %s %s %.80q", phase, protocol, method, target)
 			}
 			for i, target := range append(confusions("events"), eventsPath, eventsPath+"?count=3", eventsPath+"?count=canary-caller", "/api/v1/me", "/api/v1/status", "/canary-caller", "/") {
@@ -173,7 +175,7 @@ func TestAttacksBringNoSecretAddressTraceOrBannerToLight(t *testing.T) {
 		for _, request := range malformed(acme) {
 			answer := everyByte(t, g.Addr, request)
 			answers++
-			requireNowhere(t, strings.ReplaceAll(answer, "HTTP/1.1", ""), public...)
+			gatewaytest.RequireNowhere(t, strings.ReplaceAll(answer, "HTTP/1.1", ""), public...)
 		}
 	}
 	attack("all is well but the data service")
@@ -183,14 +185,14 @@ func TestAttacksBringNoSecretAddressTraceOrBannerToLight(t *testing.T) {
 	t.Logf("%d answers searched", answers)
 	require.Greater(t, answers, 1000)
 
-	seen := everything(t, g)
-	requireNowhere(t, seen, secrets...)
-	requireNowhere(t, seen, signatures...)
+	seen := g.Everything(t)
+	gatewaytest.RequireNowhere(t, seen, secrets...)
+	gatewaytest.RequireNowhere(t, seen, signatures...)
 	// of our own metrics no label is an address
 	for line := range strings.Lines(anonymous().Get(t, g.AdminURL, "/metrics").Body) {
 		if strings.HasPrefix(line, "gatehouse_") {
 			series := line[:strings.LastIndexByte(line, ' ')] // its value may be a 10.5
-			requireNowhere(t, series, "127.0.0.1", "10.", acme.PublicKey)
+			gatewaytest.RequireNowhere(t, series, "127.0.0.1", "10.", acme.PublicKey)
 		}
 	}
 }

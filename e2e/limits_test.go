@@ -2,64 +2,55 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// rubbish are headers that name a key and cannot sign for it.
-func rubbish(key string) http.Header {
-	return http.Header{
-		authsigner.HeaderPublicKey: {key},
-		authsigner.HeaderTimestamp: {strconv.FormatInt(time.Now().Unix(), 10)},
-		authsigner.HeaderSignature: {strings.Repeat("ab", 32)},
-	}
-}
-
-func send(t *testing.T, g *gatewaytest.Gateway, target string, h http.Header) gatewaytest.Answer {
-	t.Helper()
-	a, err := anonymous().Send(t.Context(), "GET", g.URL, target, h, nil)
-	require.NoError(t, err)
-	return a
-}
-
-func TestSixtySignedRequestsPassAndTheSixtyFirstIsRefused(t *testing.T) {
+func TestEveryKeyHasItsLimit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t, &recorder{})
+	keys := keysCLI{source: []string{"--file", w.keyFile}}
+	callers := map[int]gatewaytest.Caller{60: w.acme, 7: keys.issue(t, "--limit", "7").caller(), 90: keys.issue(t, "--limit", "90").caller()}
 	g := w.gateway(t)
 	targets := []string{"/api/v1/me", "/api/v1/events?count=1", "/api/v1/status"}
-	for i := range 60 {
-		a := w.acme.Get(t, g.URL, targets[i%len(targets)])
-		require.Equal(t, http.StatusOK, a.Status, "request %d: %s", i+1, a.Body)
-		require.Equal(t, "60", a.Header.Get("X-RateLimit-Limit"))
-		require.Equal(t, strconv.Itoa(59-i), a.Header.Get("X-RateLimit-Remaining"))
+	for limit, c := range callers {
+		for i := range limit {
+			a := c.Get(t, g.URL, targets[i%len(targets)])
+			require.Equal(t, http.StatusOK, a.Status, "request %d of %d: %s", i+1, limit, a.Body)
+			require.Equal(t, strconv.Itoa(limit), a.Header.Get("X-RateLimit-Limit"))
+			require.Equal(t, strconv.Itoa(limit-1-i), a.Header.Get("X-RateLimit-Remaining"))
+		}
+		for range 3 { // denied requests do not count
+			a := c.Get(t, g.URL, "/api/v1/me")
+			p := requireProblem(t, a, http.StatusTooManyRequests, "RATE_LIMITED")
+			require.Equal(t, strconv.Itoa(p.RetryAfter), a.Header.Get("Retry-After"))
+			require.Positive(t, p.RetryAfter)
+			require.LessOrEqual(t, p.RetryAfter, 60)
+			require.NotEmpty(t, p.Message, "existing clients read it")
+			require.Equal(t, "0", a.Header.Get("X-RateLimit-Remaining"))
+			require.Contains(t, a.Header.Get("RateLimit"), "r=0")
+		}
 	}
-	for range 3 { // refused requests neither count nor extend the refusal
-		a := w.acme.Get(t, g.URL, "/api/v1/me")
-		p := requireProblem(t, a, http.StatusTooManyRequests, "RATE_LIMITED")
-		after, err := strconv.Atoi(a.Header.Get("Retry-After"))
-		require.NoError(t, err)
-		require.Equal(t, after, p.RetryAfter)
-		require.Positive(t, after)
-		require.LessOrEqual(t, after, 60)
-		require.NotEmpty(t, p.Message, "existing clients read it")
-		require.Equal(t, "0", a.Header.Get("X-RateLimit-Remaining"))
-		require.Contains(t, a.Header.Get("RateLimit"), "r=0")
-	}
-	// the other business has a budget of its own
-	require.Equal(t, http.StatusOK, w.other.Get(t, g.URL, "/api/v1/me").Status)
+	require.Equal(t, http.StatusOK, w.other.Get(t, g.URL, "/api/v1/me").Status, "another business has its own limit")
 }
 
-func TestTenRequestsWithoutAKeyPassAndTheEleventhIsRefused(t *testing.T) {
+func TestRequestsWithoutAKeyHaveTheLimitOfTheirAddress(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
@@ -68,132 +59,172 @@ func TestTenRequestsWithoutAKeyPassAndTheEleventhIsRefused(t *testing.T) {
 		require.Equal(t, http.StatusOK, a.Status)
 		require.Equal(t, strconv.Itoa(9-i), a.Header.Get("X-RateLimit-Remaining"))
 	}
-	requireProblem(t, anonymous().Get(t, g.URL, "/api/v1/status"), http.StatusTooManyRequests, "RATE_LIMITED")
-	requireProblem(t, anonymous().Get(t, g.URL, "/api/v1/nothing"), http.StatusTooManyRequests, "RATE_LIMITED")
-	// a signed request from the same address is paid for by its key
-	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
-}
-
-func TestThreeGatewaysOnOneRedisAdmitWhatOneWould(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil)
-	gateways := []*gatewaytest.Gateway{w.gateway(t), w.gateway(t), w.gateway(t)}
-	passed := 0
-	for i := range 90 {
-		switch a := w.acme.Get(t, gateways[i%3].URL, "/api/v1/me"); a.Status {
-		case http.StatusOK:
-			passed++
-		case http.StatusTooManyRequests:
-		default:
-			require.Fail(t, "another answer", "%d %s", a.Status, a.Body)
-		}
+	for _, target := range []string{"/api/v1/status", "/api/v1/nothing"} {
+		requireProblem(t, anonymous().Get(t, g.URL, target), http.StatusTooManyRequests, "RATE_LIMITED")
 	}
-	requireFleetsLimit(t, gateways, passed)
-}
-
-// requireFleetsLimit holds gateways on one Redis to having admitted as many as one would.
-func requireFleetsLimit(t *testing.T, gateways []*gatewaytest.Gateway, passed int) {
-	t.Helper()
-	// a request that has no answer of Redis's in time, on a busy machine, is its gateway's
-	if alone := decidedAlone(t, gateways); alone > 0 {
-		require.LessOrEqual(t, passed, keyLimit+alone)
-		return
-	}
-	require.Equal(t, keyLimit, passed)
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status, "a signed request counts against its key")
 }
 
 func TestTwoHundredAtATimeOverThreeGatewaysAdmitSixty(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	gateways := []*gatewaytest.Gateway{w.gateway(t), w.gateway(t), w.gateway(t)}
-	statuses := make([]int, 200)
-	var wg sync.WaitGroup
-	for i := range statuses {
-		wg.Go(func() {
-			a, err := w.acme.Try(context.WithoutCancel(t.Context()), "GET", gateways[i%3].URL, "/api/v1/me", nil)
-			if err == nil {
-				statuses[i] = a.Status
+	var counts [600]atomic.Int64
+	inParallel(200, 200, func(i int) {
+		if a, err := w.acme.Try(t.Context(), http.MethodGet, gateways[i%3].URL, "/api/v1/me", nil); err == nil {
+			counts[a.Status].Add(1)
+		}
+	})
+	passed := int(counts[http.StatusOK].Load())
+	require.EqualValues(t, 200-passed, counts[http.StatusTooManyRequests].Load())
+	if alone := decidedAlone(t, gateways...); alone > 0 {
+		require.LessOrEqual(t, passed, load.KeyLimit+alone)
+		return
+	}
+	require.Equal(t, load.KeyLimit, passed)
+}
+
+// decidedAlone is how many requests gateways have admitted without a response of Redis in time, as happens on a busy machine.
+func decidedAlone(t *testing.T, gateways ...*gatewaytest.Gateway) (n int) {
+	t.Helper()
+	for _, g := range gateways {
+		n += int(g.Metric(t, "gatehouse_limit_decisions_total", `by="local"`, `outcome="allowed"`))
+	}
+	return n
+}
+
+func TestStrangersCannotSpendABusinesssLimit(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		addresses, each int
+		statuses        map[int]int
+	}{
+		"from the business's own address": {1, 100, map[int]int{401: 60, 429: 40}},
+		"from forty addresses":            {40, 5, map[int]int{401: 200}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			g := w.behindProxy(t, "", "")
+			address := func(i int) string {
+				if test.addresses == 1 {
+					return "127.0.0.1"
+				}
+				return "203.0.113." + strconv.Itoa(i%test.addresses+1)
 			}
+			require.Equal(t, test.statuses, statuses(test.addresses*test.each, func(i int) gatewaytest.Answer {
+				return send(t, g, "/api/v1/me", fromAddress(address(i), rubbish(w.acme.PublicKey)))
+			}))
+			spend(t, g, w.acme, load.KeyLimit)
+			require.Equal(t, http.StatusTooManyRequests, w.acme.Get(t, g.URL, "/api/v1/me").Status)
 		})
 	}
-	wg.Wait()
-	slices.Sort(statuses)
-	counts := map[int]int{}
-	for _, s := range statuses {
-		counts[s]++
-	}
-	require.Equal(t, len(statuses), counts[http.StatusOK]+counts[http.StatusTooManyRequests], "%v", counts)
-	requireFleetsLimit(t, gateways, counts[http.StatusOK])
 }
 
-func TestAStrangerWithRubbishSignaturesCostsTheBusinessNothing(t *testing.T) {
+func TestInventedKeysDoNotEscapeTheLimitOfAnAddress(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.gateway(t)
-	statuses := map[int]int{}
-	for range 100 { // from the same address as the business, even
-		statuses[send(t, g, "/api/v1/me", rubbish(w.acme.PublicKey)).Status]++
-	}
-	require.Equal(t, map[int]int{401: 60, 429: 40}, statuses)
-	for i := range 60 {
-		a := w.acme.Get(t, g.URL, "/api/v1/me")
-		require.Equal(t, http.StatusOK, a.Status, "request %d", i+1)
-	}
+	g := newWorld(t, nil).gateway(t)
+	require.Equal(t, map[int]int{200: 120, 429: 80}, statuses(200, func(i int) gatewaytest.Answer {
+		return send(t, g, "/api/v1/status", rubbish("pk_live_fake_number_"+strconv.Itoa(i)))
+	}))
 }
 
-func TestFakeKeysDoNotEscapeTheAddressLimit(t *testing.T) {
+// A peer that is not a trusted proxy cannot name another client IP, and behind a proxy only the proxy's own word counts.
+func TestASpoofedAddressIsNotTheCallers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	g := w.gateway(t)
-	statuses := map[int]int{}
-	for i := range 200 {
-		statuses[send(t, g, "/api/v1/status", rubbish("pk_live_fake_number_"+strconv.Itoa(i))).Status]++
-	}
-	require.Equal(t, map[int]int{200: 120, 429: 80}, statuses)
-}
-
-func TestForwardedForFromAnUntrustedPeerNamesNobody(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.gateway(t)
-	statuses := map[int]int{}
-	for i := range 20 {
-		ip := "203.0.113." + strconv.Itoa(i+1)
-		h := http.Header{
-			"X-Forwarded-For": {ip}, "X-Real-Ip": {ip}, "Forwarded": {"for=" + ip}, "Cf-Connecting-Ip": {ip}, "True-Client-Ip": {ip},
+	direct, proxied := w.gateway(t), w.behindProxy(t, "", "")
+	h2 := dialH2(t, newWorld(t, nil).gateway(t).Addr)
+	ip := func(i int) string { return "203.0.113." + strconv.Itoa(i+1) }
+	spoofed := func(i int) []field {
+		return []field{
+			{"x-forwarded-for", ip(i)},
+			{"forwarded", "for=" + ip(i)},
+			{"x-real-ip", ip(i)},
+			{"x-client-ip", ip(i)},
+			{"cf-connecting-ip", ip(i)},
+			{"true-client-ip", ip(i)},
 		}
-		statuses[send(t, g, "/api/v1/status", h).Status]++
 	}
-	require.Equal(t, map[int]int{200: 10, 429: 10}, statuses)
+	const target = "/api/v1/status"
+	tenOfTwenty := map[int]int{200: 10, 429: 10}
+	assert.Equal(t, tenOfTwenty, statuses(20, func(i int) gatewaytest.Answer { return send(t, direct, target, headerOf(spoofed(i))) }))
+	assert.Equal(t, tenOfTwenty, statuses(20, func(i int) gatewaytest.Answer {
+		return h2.do("", append(h2Request(http.MethodGet, target), spoofed(i)...)...)
+	}), "over HTTP/2")
+	assert.Equal(t, tenOfTwenty, statuses(20, func(i int) gatewaytest.Answer {
+		h := http.Header{"X-Forwarded-For": {ip(i), "198.51.100.9"}} // of two lines, the last is the proxy's
+		if i%2 == 0 {
+			h = headerOf(spoofed(i))
+			h.Set("X-Forwarded-For", ip(i)+",rubbish,, 198.51.100.9")
+		}
+		return send(t, proxied, target, h)
+	}), "behind a proxy")
+	assert.Equal(t, map[int]int{200: 20, 429: 4}, statuses(24, func(i int) gatewaytest.Answer {
+		return send(t, proxied, target, fromAddress(ip(i)+", 198.51.100."+strconv.Itoa(i%2+1), nil))
+	}), "a trusted proxy names two callers")
 }
 
-func TestATrustedProxyNamesTheCaller(t *testing.T) {
+// One customer has a /64 of IPv6: however its addresses are written, with and without (invented) keys, they are one client IP.
+func TestAddressesOfOneIPv6NetworkAreOneClient(t *testing.T) {
+	t.Parallel()
+	g := newWorld(t, nil).behindProxy(t, "", "")
+	network := []string{
+		"2001:db8:1:2::%x", "2001:0db8:0001:0002:0000:0000:0000:%x", "2001:DB8:1:2:%x::", "[2001:db8:1:2::%x]:4711", "2001:db8:1:2:ffff:ffff:ffff:%x",
+		"2001:db8:1:2::%x%%eth0",
+	}
+	from := func(n int, spellings []string, target string, header func(i int) http.Header) map[int]int {
+		return statuses(n, func(i int) gatewaytest.Answer {
+			address := spellings[i%len(spellings)]
+			if strings.Contains(address, "%") {
+				address = fmt.Sprintf(address, i+1)
+			}
+			return send(t, g, target, fromAddress(address, header(i)))
+		})
+	}
+	none := func(int) http.Header { return nil }
+	key := func(i int) http.Header { return rubbish("pk_live_fake_number_" + strconv.Itoa(i)) }
+	const status = "/api/v1/status"
+	assert.Equal(t, map[int]int{401: 120, 429: 80}, from(200, network, "/api/v1/me", key), "with keys")
+	assert.Equal(t, map[int]int{200: 10, 429: 20}, from(30, network, status, none), "without a key")
+	assert.Equal(t, map[int]int{200: 1}, from(1, []string{"2001:db8:1:3::%x"}, status, none), "the next network")
+	mapped := []string{"198.51.100.7", "::ffff:198.51.100.7", "::ffff:c633:6407", "198.51.100.7:1234"}
+	assert.Equal(t, map[int]int{200: 10, 429: 20}, from(30, mapped, status, none), "IPv4 in IPv6")
+	invalid := []string{"unknown-%d", "_hidden%d", "[2001:db8:9:9::%x]", "256.0.0.%d", "0x7f.%d"}
+	assert.Equal(t, map[int]int{200: 10, 429: 50}, from(60, invalid, status, none), "invalid addresses are the proxy's own")
+}
+
+// A caller that names keys and breaks off in the middle of a body has caused look-ups: the request counts.
+func TestBreakingOffEscapesNoLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	g := proxied(t, w.options("", ""))
-	statuses := map[int]int{}
-	for i := range 24 {
-		// what a caller wrote itself stands left of what the proxy adds
-		h := http.Header{"X-Forwarded-For": {"198.51.100." + strconv.Itoa(i) + ", 203.0.113." + strconv.Itoa(i%2+1)}}
-		statuses[send(t, g, "/api/v1/status", h).Status]++
+	g := w.gateway(t)
+	spend(t, g, w.acme, 1) // from now on its key needs no look-up
+	for i := range 130 {
+		key := gatewaytest.Caller{PublicKey: "pk_live_fake_number_" + strconv.Itoa(i)}
+		conn := dial(t, g.Addr, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"+signedLines(key, "GET", "/", "")+"Content-Length: 10\r\n\r\n1")
+		require.NoError(t, conn.Close())
 	}
-	require.Equal(t, map[int]int{200: 20, 429: 4}, statuses)
-	// one /64 is one caller
-	statuses = map[int]int{}
-	for i := range 12 {
-		h := http.Header{"X-Forwarded-For": {"2001:db8:1:2::" + strconv.Itoa(i+1)}}
-		statuses[send(t, g, "/api/v1/status", h).Status]++
-	}
-	require.Equal(t, map[int]int{200: 10, 429: 2}, statuses)
+	// Redis is asked directly, as requests to the gateway would count.
+	fleet, address := limitsIn(t, w.redis.Options()), ratelimit.IPKey(netip.MustParseAddr("127.0.0.1"))
+	require.Eventually(t, func() bool {
+		res, err := fleet.Peek(t.Context(), address, ratelimit.UnverifiedIP(address))
+		return err == nil && res.By == ratelimit.ByRedis && !res.Allowed
+	}, patience, 50*time.Millisecond)
+	require.Equal(t, http.StatusTooManyRequests, send(t, g, "/api/v1/me", rubbish("pk_live_yet_another_one")).Status)
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/status").Status, "it counts against no business")
 }
 
+// In shadow mode nothing is denied, not even a right signature from an address that has exceeded its unauthenticated limit.
 func TestShadowModeOnlyReports(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	g := gatewaytest.Start(t, w.options("limits {\n\t\t\tshadow\n\t\t}", ""))
-	for range 15 {
-		require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/api/v1/status").Status)
-	}
+	g := w.start(t, "limits {\n\t\t\tshadow\n\t\t}", "")
+	require.Equal(t, map[int]int{200: 15}, statuses(15, func(int) gatewaytest.Answer { return anonymous().Get(t, g.URL, "/api/v1/status") }))
+	require.Equal(t, map[int]int{401: 130}, statuses(130, func(i int) gatewaytest.Answer {
+		return send(t, g, "/api/v1/me", rubbish("pk_live_fake_number_"+strconv.Itoa(i)))
+	}))
+	spend(t, g, w.acme, 70)
 	requireLogged(t, g, "not enforced in shadow mode")
 }
 
@@ -203,33 +234,170 @@ func TestARequestWaitsForRedisAsLongAsTheTimeoutSays(t *testing.T) {
 	g := w.gateway(t) // it waits for 5 s
 	requireReady(t, g)
 	require.NoError(t, w.redis.Client(t).Do(t.Context(), "CLIENT", "PAUSE", "2000").Err())
-	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
-	require.Zero(t, decidedAlone(t, []*gatewaytest.Gateway{g}))
+	spend(t, g, w.acme, 1)
+	require.Zero(t, decidedAlone(t, g))
 }
 
 func TestLimitsHoldWhileRedisIsAwayAndAreSharedAgainAfter(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
-	for range 20 {
-		require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
-	}
+	spend(t, g, w.acme, 20)
 	require.NoError(t, w.redis.Kill())
-	passed := 0
-	for range 60 {
-		switch a := w.acme.Get(t, g.URL, "/api/v1/me"); a.Status {
-		case http.StatusOK:
-			passed++
-		case http.StatusTooManyRequests:
-		default:
-			require.Fail(t, "another answer", "%d %s", a.Status, a.Body)
+	require.Equal(t, map[int]int{200: 40, 429: 20}, statuses(60, func(int) gatewaytest.Answer { return w.acme.Get(t, g.URL, "/api/v1/me") }),
+		"what was admitted before the outage counts")
+	require.NoError(t, w.redis.Restart())
+	requireLogged(t, g, "Redis is available again")
+	require.Equal(t, http.StatusTooManyRequests, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+	spend(t, g, w.other, 1)
+}
+
+// For 75 s one business sends steadily to three gateways on one Redis, also while it is denied. In no window of 60 s do more than
+// 60 pass; and as denials do not count, the next ones pass as soon as the first have left the window, when Retry-After said.
+func TestNoMinuteHoldsMoreThanSixtyAndDenialsDoNotCount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	gateways := []*gatewaytest.Gateway{w.gateway(t), w.gateway(t), w.gateway(t)}
+	// Each was decided upon at some moment between sent and answered.
+	type decision struct {
+		sent, answered time.Time
+		after          time.Duration // Retry-After
+	}
+	var (
+		mu               sync.Mutex
+		admitted, denied []decision
+		wg               sync.WaitGroup
+	)
+	const duration = 75 * time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), duration)
+	defer cancel()
+	caller := w.acme
+	caller.Client = protocolClient(t, false, 0)
+	for _, g := range gateways {
+		wg.Go(func() {
+			for at := time.Now(); load.Wait(ctx, at); at = at.Add(250 * time.Millisecond) {
+				d := decision{sent: time.Now()}
+				a, err := caller.Try(context.WithoutCancel(ctx), http.MethodGet, g.URL, "/api/v1/me", nil)
+				d.answered = time.Now()
+				seconds, _ := strconv.Atoi(a.Header.Get("Retry-After"))
+				d.after = time.Duration(seconds) * time.Second
+				mu.Lock()
+				switch {
+				case err == nil && a.Status == http.StatusOK:
+					admitted = append(admitted, d)
+				case err == nil && a.Status == http.StatusTooManyRequests && seconds > 0:
+					denied = append(denied, d)
+				default:
+					t.Errorf("unexpected response: %v %d %v %s", err, a.Status, a.Header, a.Body)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	require.False(t, t.Failed())
+	slices.SortFunc(admitted, func(a, b decision) int { return a.sent.Compare(b.sent) })
+	most := load.KeyLimit + decidedAlone(t, gateways...)
+	for i := most; i < len(admitted); i++ {
+		require.GreaterOrEqual(t, admitted[i].answered.Sub(admitted[i-most].sent), load.Window, "%d have passed within a minute", most+1)
+	}
+	require.Greater(t, len(admitted), 65, "denied requests count")
+	require.Greater(t, len(denied), 100)
+	const clocks = 100 * time.Millisecond // by which Redis's clock and this one may differ over a minute
+	for _, r := range denied {
+		within := 0
+		for _, a := range admitted {
+			if a.sent.Before(r.answered) && !a.answered.Add(load.Window+clocks).Before(r.sent) {
+				within++
+			}
+		}
+		require.GreaterOrEqual(t, within, load.KeyLimit, "denied %s after the first was admitted, below the limit", r.sent.Sub(admitted[0].answered))
+	}
+	// Until the first can have left the window, all denials speak of that moment, in whole seconds.
+	first := admitted[0]
+	for _, a := range admitted {
+		if a.answered.Before(first.answered) {
+			first.answered = a.answered
 		}
 	}
-	require.Equal(t, 40, passed, "what it admitted before the outage still counts")
-	require.NoError(t, w.redis.Restart())
-	require.Eventually(t, func() bool {
-		return strings.Contains(g.Output(), "Redis is available again")
-	}, patience, 50*time.Millisecond)
-	require.Equal(t, http.StatusTooManyRequests, w.acme.Get(t, g.URL, "/api/v1/me").Status)
-	require.Equal(t, http.StatusOK, w.other.Get(t, g.URL, "/api/v1/me").Status)
+	spoke := 0
+	for _, r := range denied {
+		if !r.answered.Before(first.sent.Add(load.Window)) {
+			continue
+		}
+		spoke++
+		require.False(t, r.answered.Add(r.after+clocks).Before(first.sent.Add(load.Window)), "wrong Retry-After: %s", r.after)
+		require.False(t, r.sent.Add(r.after).After(first.answered.Add(load.Window+time.Second+clocks)), "wrong Retry-After: %s", r.after)
+	}
+	require.Greater(t, spoke, 20)
+	t.Logf("%d admitted, %d denied in %s; the 61st %s after the first had left the window", len(admitted), len(denied), duration,
+		admitted[load.KeyLimit].answered.Sub(first.sent)-load.Window)
+}
+
+// redisBytes is how much memory the data in Redis takes.
+func redisBytes(t *testing.T, c *redis.Client) (n int64) {
+	t.Helper()
+	info, err := c.Info(t.Context(), "memory").Result()
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(info, "used_memory:")
+	_, err = fmt.Sscanf(rest, "%d", &n)
+	require.NoError(t, err)
+	return n
+}
+
+// Ten thousand addresses at once, each without a key, with an invented key and beyond its limit: each is counted by itself, and
+// what the gateway and Redis keep for them is bounded and expires.
+func TestTenThousandAddressesAtOnceTakeBoundedMemory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.behindProxy(t, "", "")
+	client := w.redis.Client(t)
+	spend(t, g, w.acme, 1)
+	gatewayBefore, _ := g.Memory(t)
+	redisBefore := redisBytes(t, client)
+
+	const addresses = 10_000
+	var counts [600]atomic.Int64
+	caller := gatewaytest.Caller{Client: protocolClient(t, false, 0)}
+	inParallel(64, addresses, func(i int) {
+		address := fmt.Sprintf("10.0.%d.%d", i>>8, i&0xff)
+		if i%2 == 0 {
+			address = fmt.Sprintf("2001:db8:%x::1", i)
+		}
+		for _, h := range []http.Header{nil, rubbish("pk_live_fake_number_" + strconv.Itoa(i)), rubbish(w.acme.PublicKey)} {
+			a, err := caller.Send(t.Context(), http.MethodGet, g.URL, "/api/v1/me", fromAddress(address, h), nil)
+			if err != nil {
+				t.Errorf("a request failed: %v", err)
+			}
+			counts[a.Status].Add(1)
+		}
+	})
+	require.EqualValues(t, 3*addresses, counts[http.StatusUnauthorized].Load(), "none has had another's limit")
+	gatewayAfter, _ := g.Memory(t)
+	redisAfter := redisBytes(t, client)
+	keys, err := client.DBSize(t.Context()).Result()
+	require.NoError(t, err)
+	perAddress := (redisAfter - redisBefore) / addresses
+	t.Logf("%d addresses: the gateway from %s to %s, Redis from %s to %s, %d keys, %d bytes for each address",
+		addresses, inMiB(gatewayBefore), inMiB(gatewayAfter), inMiB(redisBefore), inMiB(redisAfter), keys, perAddress)
+	require.Less(t, gatewayAfter-gatewayBefore, int64(100<<20))
+	require.Less(t, perAddress, int64(2048))
+	require.LessOrEqual(t, keys, int64(4*addresses+10))
+	iter := client.Scan(t.Context(), 0, "*", 1000).Iterator()
+	for seen := 0; iter.Next(t.Context()) && seen < 2000; seen++ {
+		if strings.HasSuffix(iter.Val(), "}memory") {
+			continue // the epoch key
+		}
+		ttl, err := client.PTTL(t.Context(), iter.Val()).Result()
+		require.NoError(t, err)
+		require.NotEqual(t, time.Duration(-1), ttl, "%s never expires", iter.Val())
+		require.LessOrEqual(t, ttl, 3*time.Minute, iter.Val())
+	}
+	require.NoError(t, iter.Err())
+	// Only its own requests count against the business: this one, and the first if that was within a minute.
+	a := w.acme.Get(t, g.URL, "/api/v1/me")
+	require.Equal(t, http.StatusOK, a.Status)
+	remaining, err := strconv.Atoi(a.Header.Get("X-RateLimit-Remaining"))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, remaining, load.KeyLimit-2)
 }

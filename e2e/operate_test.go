@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +20,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
@@ -29,32 +28,12 @@ func TestProbesAreAnsweredOutsideTheLimits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
-	requireReady(t, g) // a Redis that was slow at the start is tried again
+	requireReady(t, g)
 	for range 30 {
-		a := anonymous().Get(t, g.URL, "/healthz")
-		require.Equal(t, http.StatusOK, a.Status)
-		require.JSONEq(t, `{"status":"ok"}`, a.Body)
-		require.Equal(t, "application/json", a.Header.Get("Content-Type"))
-		require.Empty(t, a.Header.Get("X-RateLimit-Limit"))
-		a = anonymous().Get(t, g.URL, "/readyz")
-		require.Equal(t, http.StatusOK, a.Status)
-		require.JSONEq(t, `{"status":"ok","checks":{"credentials":"ok","limits":"ok"}}`, a.Body)
-		require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+		require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/healthz").Status)
+		require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/readyz").Status)
 	}
-	for _, path := range []string{"/healthz", "/readyz"} {
-		get := anonymous().Get(t, g.URL, path)
-		head := anonymous().Do(t, http.MethodHead, g.URL, path, nil)
-		require.Equal(t, http.StatusOK, head.Status)
-		require.Empty(t, head.Body)
-		require.Equal(t, strconv.Itoa(len(get.Body)), head.Header.Get("Content-Length"))
-		require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, path+"?probe=1").Status, "some probers add a query")
-		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions} {
-			a := anonymous().Do(t, method, g.URL, path, nil)
-			requireProblem(t, a, http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
-			require.Equal(t, "GET, HEAD", a.Header.Get("Allow"))
-		}
-	}
-	require.Equal(t, "9", anonymous().Get(t, g.URL, "/api/v1/status").Header.Get("X-RateLimit-Remaining"), "the probes cost nothing")
+	w.replay(t, "probes", g.Addr)
 }
 
 func TestTheAdminAPISaysWhyAPartIsAmiss(t *testing.T) {
@@ -121,12 +100,12 @@ func TestNothingThatACallerSendsIsWrittenAnywhere(t *testing.T) {
 				signatures = append(signatures, s)
 			}
 		}
-		all := everything(t, g)
-		requireNowhere(t, all, signatures...)
-		requireNowhere(t, all, w.acme.PrivateKey.Reveal(), w.other.PrivateKey.Reveal(), w.inactive.PrivateKey.Reveal(),
+		all := g.Everything(t)
+		gatewaytest.RequireNowhere(t, all, signatures...)
+		gatewaytest.RequireNowhere(t, all, w.acme.PrivateKey.Reveal(), w.other.PrivateKey.Reveal(), w.inactive.PrivateKey.Reveal(),
 			"canary-authorization", "canary-cookie", "canary-body")
 		if more == "" { // who turns debug on wants to see what is sent to a data service
-			requireNowhere(t, all, "canary")
+			gatewaytest.RequireNowhere(t, all, "canary")
 		}
 	}
 }
@@ -161,7 +140,7 @@ func TestMetricsCountEverythingUnderBoundedLabels(t *testing.T) {
 	} {
 		require.Contains(t, body, name)
 	}
-	requireNowhere(t, body, w.acme.PublicKey, w.other.PublicKey, w.inactive.PublicKey, w.acmeID, w.otherID, "canary", "CANARY", w.redis.Addr, w.keyFile)
+	gatewaytest.RequireNowhere(t, body, w.acme.PublicKey, w.other.PublicKey, w.inactive.PublicKey, w.acmeID, w.otherID, "canary", "CANARY", w.redis.Addr, w.keyFile)
 	// every label of ours is a word or a number, and there are no more of them after ten times the load
 	before := ourSeries(t, body)
 	for i := range 20 {
@@ -235,7 +214,7 @@ func lineOf(t *testing.T, g *gatewaytest.Gateway, requestID string) logLine {
 	return found[0]
 }
 
-func TestTheLogHasOneLineForEachRequestUnderTheIDOfItsAnswer(t *testing.T) {
+func TestTheLogHasOneLineForEachRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
@@ -273,42 +252,14 @@ func TestTheLogHasOneLineForEachRequestUnderTheIDOfItsAnswer(t *testing.T) {
 	require.NotContains(t, a.Body, "refused", "and not in the answer")
 }
 
-func TestAReloadClosesTheConnectionsToTheDataServices(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil)
-	var open atomic.Int64
-	srv := httptest.NewUnstartedServer(&recorder{})
-	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		switch s {
-		case http.StateNew:
-			open.Add(1)
-		case http.StateClosed:
-			open.Add(-1)
-		case http.StateActive, http.StateIdle, http.StateHijacked:
-		}
-	}
-	srv.Start()
-	t.Cleanup(srv.Close)
-	w.dataURL = srv.URL
-	g := w.gateway(t)
-	requireJSON(t, w.acme.Get(t, g.URL, "/api/v1/events"))
-	require.EqualValues(t, 1, open.Load())
-	g.Reload(t)
-	require.Eventually(t, func() bool { return open.Load() == 0 }, patience, 20*time.Millisecond,
-		"the connections of a configuration that is gone")
-}
-
 func TestWhatWasAdmittedBeforeAReloadStillCounts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
-	for i := range 60 {
-		if i%20 == 10 {
-			g.Load(t) // all of it is to be over within a minute, and the command takes a while on a busy machine
-		}
-		require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+	for range 3 {
+		spend(t, g, w.acme, load.KeyLimit/3)
+		g.Load(t) // not the command, which takes a while on a busy machine
 	}
-	g.Load(t)
 	requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
 }
 
@@ -349,7 +300,7 @@ func TestABrokenConfigurationLeavesTheOldOneInForce(t *testing.T) {
 			"%s: the metrics go on counting what is served", name)
 	}
 	// what the stores report still reaches the log and the metrics of the configuration in force
-	outages := func() float64 { return metric(t, g, "gatehouse_limiter_events_total", `event="unavailable"`) }
+	outages := func() float64 { return g.Metric(t, "gatehouse_limiter_events_total", `event="unavailable"`) }
 	before := outages()
 	require.NoError(t, w.redis.Kill())
 	require.Eventually(t, func() bool {
@@ -365,18 +316,11 @@ func TestABrokenConfigurationLeavesTheOldOneInForce(t *testing.T) {
 	requireReady(t, g)
 }
 
-// requestsServed reads the sum of all requests but the probes off the metrics.
+// requestsServed is the number of requests but the probes, off the metrics.
 func requestsServed(t *testing.T, g *gatewaytest.Gateway) int {
 	t.Helper()
-	sum := 0
-	for l := range strings.Lines(anonymous().Get(t, g.AdminURL, "/metrics").Body) {
-		if strings.HasPrefix(l, "gatehouse_requests_total{") && !strings.Contains(l, `route="health"`) && !strings.Contains(l, `route="ready"`) {
-			n, err := strconv.Atoi(strings.TrimSpace(l[strings.LastIndexByte(l, ' '):]))
-			require.NoError(t, err)
-			sum += n
-		}
-	}
-	return sum
+	const total = "gatehouse_requests_total"
+	return int(g.Metric(t, total) - g.Metric(t, total, `route="health"`) - g.Metric(t, total, `route="ready"`))
 }
 
 // productionCaddyfile is the repository's, with its secrets in a folder of the test's and on free ports.
@@ -403,7 +347,7 @@ func productionCaddyfile(t *testing.T) (name, httpAddr, httpsPort, admin string)
 	return name, httpAddr, httpsPort, admin
 }
 
-func TestTheProductionCaddyfileIsValidAndAnswersOtherHostsWithTheContracts404(t *testing.T) {
+func TestTheProductionCaddyfileServesItsHostOnly(t *testing.T) {
 	t.Parallel()
 	root, err := gatewaytest.Root()
 	require.NoError(t, err)
@@ -420,7 +364,7 @@ func TestTheProductionCaddyfileIsValidAndAnswersOtherHostsWithTheContracts404(t 
 		"GATEHOUSE_VAULT=http://127.0.0.1:1",
 	}
 	valid := cli(t, env, "validate", "--config", config, "--adapter", "caddyfile").requireOK(t)
-	requireNowhere(t, valid.stdout+valid.stderr, "canary-")
+	gatewaytest.RequireNowhere(t, valid.stdout+valid.stderr, "canary-")
 
 	g := gatewaytest.New(t, gatewaytest.Options{Env: env})
 	content, err := os.ReadFile(config)
@@ -428,17 +372,8 @@ func TestTheProductionCaddyfileIsValidAndAnswersOtherHostsWithTheContracts404(t 
 	g.Write(t, string(content))
 	g.Addr, g.URL, g.AdminURL = addr, "http://"+addr, "http://"+admin
 	g.Run(t)
-	for _, host := range []string{"other.test", "127.0.0.1", "xn--9ca.test"} {
-		a := raw(t, addr, "GET /api/v1/status HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
-		requireProblem(t, a, http.StatusNotFound, "NOT_FOUND")
-	}
-	a := raw(t, addr, "GET /api/v1/status HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n")
-	requireProblem(t, a, http.StatusBadRequest, "BAD_REQUEST")
-	a = raw(t, addr, "GET /api/v1/status HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n")
-	require.Equal(t, http.StatusOK, a.Status, a.Body)
-	a = raw(t, addr, "GET /healthz HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n")
-	require.Equal(t, http.StatusOK, a.Status, a.Body)
-	requireNowhere(t, g.Output()+anonymous().Get(t, g.AdminURL, "/config/").Body, "canary-")
+	w.replay(t, "hosts", addr)
+	gatewaytest.RequireNowhere(t, g.Output()+anonymous().Get(t, g.AdminURL, "/config/").Body, "canary-")
 	g.Stop(t)
 
 	// over TLS too: the name in the handshake and the one in the request need not be the same
@@ -485,7 +420,7 @@ func TestSignPrintsWhatCurlSends(t *testing.T) {
 		header[name] = []string{value}
 	}
 	requireJSON(t, send(t, g, "/api/v1/events?count=2", header))
-	requireNowhere(t, o.stdout+o.stderr, w.acme.PrivateKey.Reveal())
+	gatewaytest.RequireNowhere(t, o.stdout+o.stderr, w.acme.PrivateKey.Reveal())
 
 	secretFile := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secretFile, []byte(w.acme.PrivateKey.Reveal()+"\n"), 0o600))
@@ -510,7 +445,7 @@ func TestSignPrintsWhatCurlSends(t *testing.T) {
 		o := cli(t, env, append([]string{"sign", "--curl"}, tc.args...)...).requireOK(t)
 		require.Equal(t, 1, strings.Count(o.stdout, "\n"), "one command")
 		requireHTTP(t, shell(t, strings.TrimSuffix(o.stdout, "\n")+" -i"), tc.status)
-		requireNowhere(t, o.stdout+o.stderr, w.acme.PrivateKey.Reveal())
+		gatewaytest.RequireNowhere(t, o.stdout+o.stderr, w.acme.PrivateKey.Reveal())
 
 		if name == "dot segments" {
 			continue // net/http's client is not the one to send these
@@ -538,7 +473,7 @@ func TestSignPrintsWhatCurlSends(t *testing.T) {
 		o := cli(t, tc.env, append([]string{"sign"}, tc.args...)...)
 		require.Positive(t, o.code, name)
 		o.requireError(t, tc.words...)
-		requireNowhere(t, o.stderr, w.acme.PrivateKey.Reveal())
+		gatewaytest.RequireNowhere(t, o.stderr, w.acme.PrivateKey.Reveal())
 	}
 }
 
@@ -619,43 +554,23 @@ func TestEveryRedisTopologyAdmitsSixtyOfSixtyOne(t *testing.T) {
 			o.Env = []string{"TEST_REDIS_PASSWORD=canary-password"}
 			g := gatewaytest.Start(t, o)
 			requireReady(t, g)
-			for i := range 60 {
-				a := w.acme.Get(t, g.URL, "/api/v1/me")
-				require.Equal(t, http.StatusOK, a.Status, "request %d: %s", i+1, a.Body)
-			}
+			spend(t, g, w.acme, load.KeyLimit)
 			requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
 			require.Equal(t, http.StatusOK, w.other.Get(t, g.URL, "/api/v1/me").Status)
-			alone := decidedAlone(t, []*gatewaytest.Gateway{g})
-			byRedis := int(metric(t, g, "gatehouse_limit_decisions_total", `by="redis"`, `limit="key"`, `outcome="allowed"`))
+			alone := decidedAlone(t, g)
+			byRedis := int(g.Metric(t, "gatehouse_limit_decisions_total", `by="redis"`, `limit="key"`, `outcome="allowed"`))
 			require.Equal(t, 61, byRedis+alone)
 			require.LessOrEqual(t, alone, 5, "Redis decided, and not this gateway alone, but for when a busy machine kept its answer")
-			requireNowhere(t, everything(t, g), "canary-password")
+			gatewaytest.RequireNowhere(t, g.Everything(t), "canary-password")
 		})
-	}
-}
-
-func TestALimitInTheCredentialIsTheKeysLimit(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil)
-	keys := keysCLI{source: []string{"--file", w.keyFile}}
-	small, large := keys.issue(t, "--limit", "7"), keys.issue(t, "--limit", "90")
-	g := w.gateway(t)
-	for key, limit := range map[issued]int{small: 7, large: 90} {
-		for i := range limit {
-			a := key.caller().Get(t, g.URL, "/api/v1/me")
-			require.Equal(t, http.StatusOK, a.Status)
-			require.Equal(t, strconv.Itoa(limit), a.Header.Get("X-RateLimit-Limit"))
-			require.Equal(t, strconv.Itoa(limit-1-i), a.Header.Get("X-RateLimit-Remaining"))
-		}
-		requireProblem(t, key.caller().Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
 	}
 }
 
 func TestOperatorsChooseWhatHappensWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	refuse := gatewaytest.Start(t, w.options("limits {\n\t\t\ton_outage deny\n\t\t}", ""))
-	allow := gatewaytest.Start(t, w.options("limits {\n\t\t\ton_outage allow\n\t\t}", ""))
+	refuse := w.start(t, "limits {\n\t\t\ton_outage deny\n\t\t}", "")
+	allow := w.start(t, "limits {\n\t\t\ton_outage allow\n\t\t}", "")
 	require.Equal(t, http.StatusOK, w.acme.Get(t, refuse.URL, "/api/v1/me").Status)
 	require.NoError(t, w.redis.Kill())
 	a := requireSoon(t, http.StatusServiceUnavailable, w.acme, refuse)
@@ -665,9 +580,7 @@ func TestOperatorsChooseWhatHappensWhileRedisIsAway(t *testing.T) {
 		_ = w.acme.Get(t, refuse.URL, "/api/v1/me")
 		return anonymous().Get(t, refuse.URL, "/readyz").Status == http.StatusServiceUnavailable
 	}, patience, 50*time.Millisecond)
-	for range 70 {
-		require.Equal(t, http.StatusOK, w.acme.Get(t, allow.URL, "/api/v1/me").Status)
-	}
+	spend(t, allow, w.acme, 70)
 	require.NoError(t, w.redis.Restart())
 	requireReady(t, refuse)
 	requireSoon(t, http.StatusOK, w.other, refuse) // the first one's budget is used up: what was let pass counts

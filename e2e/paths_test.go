@@ -3,9 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -59,6 +57,8 @@ func confusions(name string) []string {
 		"/api/v1/status/../" + name, "/api/v1/status/..;/" + name, "/api/v1/status;/../" + name, "/api/v1/status/%2e%2e/" + name, "/api/v1/status%2f..%2f" + name,
 		`/api/v1/status\..\` + name, "/api/v1/status%5c..%5c" + name, "/api/v1/status//../" + name, "/api/v1/status/" + name, "/api/v1/status%00/../" + name,
 		"/api/v1/status#/../" + name, "/api/v1/status%3f/../" + name, "/api/v1/status%23/../" + name, "/healthz/../api/v1/" + name, "/readyz/../api/v1/" + name,
+		// other paths
+		"/", "/api", "/api/v1", "/api/v1/", "/api/v2/" + name, "/api/v1/" + name + "es", "/api/v1/" + name + "/1", "/healthz/",
 		// targets that are no path
 		"*", "api/v1/" + name, "api.example.com", "api.example.com:80", "api.example.com/api/v1/" + name, "?/api/v1/" + name, ":80/api/v1/" + name,
 		"//api.example.com/api/v1/" + name, "http:/api/v1/" + name, "http:api/v1/" + name, "http:///api/v1/./" + name, "http://", "http://x", "http://x?/api/v1/" + name, "http://x#/api/v1/" + name,
@@ -86,37 +86,29 @@ func requireRefusal(t *testing.T, a gatewaytest.Answer, what string) {
 // that it is to be taken for.
 func TestPathConfusionReachesNothing(t *testing.T) {
 	t.Parallel()
-	data := &recorder{}
-	w := newWorld(t, data)
-	_, all := everywhere(t, behindOne(w.options(roomyLimits, "")))
-	var from visitors
+	w := newAttack(t, trustThisMachine, "", "")
+	data, all := w.data, w.over
+	reached := 0
 	for protocol, send := range all {
 		for _, name := range []string{"status", "me", "events"} {
 			exact := "/api/v1/" + name
 			for _, target := range confusions(name) {
 				for _, fields := range [][]field{nil, signedFields(w.acme, "GET", target, ""), signedFields(w.acme, "GET", exact, "")} {
-					requireRefusal(t, send("GET", target, from.from(fields)), protocol+" "+target)
+					requireRefusal(t, send("GET", target, w.from(fields)), protocol+" "+target)
 				}
 			}
-			require.Equal(t, http.StatusOK, send("GET", exact, from.from(signedFields(w.acme, "GET", exact, ""))).Status, "the exact one is served")
+			require.Equal(t, http.StatusOK, send("GET", exact, w.from(signedFields(w.acme, "GET", exact, ""))).Status, "the exact one is served")
 		}
-		require.Equal(t, 1, data.count(), "over %s, only the exact path has reached the data service", protocol)
-		data.reset()
+		reached++
+		require.Equal(t, reached, data.count(), "over %s, only the exact path has reached the data service", protocol)
 	}
-}
-
-func (r *recorder) reset() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.requests = nil
 }
 
 // A query is not a path: whatever it holds, /status answers what /status answers.
 func TestNothingSignedIsReachedThroughTheUnsignedStatus(t *testing.T) {
 	t.Parallel()
-	data := &recorder{}
-	w := newWorld(t, data)
-	_, all := everywhere(t, w.options(roomyLimits, ""))
+	w := newAttack(t, "", "", "")
+	data, all := w.data, w.over
 	for protocol, send := range all {
 		for _, query := range []string{
 			"", "?", "??", "?/../events", "?/api/v1/events", "?path=/api/v1/events", "?count=abc", "?count=1&count=2", "?%2e%2e/events", "?\\..\\events", "?;/../events",
@@ -145,13 +137,11 @@ func TestNothingSignedIsReachedThroughTheUnsignedStatus(t *testing.T) {
 // What was signed is what was sent, byte for byte; what is forwarded holds nothing of it but the parameters that are known.
 func TestWhatWasSignedIsWhatIsServed(t *testing.T) {
 	t.Parallel()
-	data := &recorder{}
-	w := newWorld(t, data)
-	_, all := everywhere(t, behindOne(w.options(roomyLimits, "")))
-	var from visitors
+	w := newAttack(t, trustThisMachine, "", "")
+	data, all := w.data, w.over
 	for protocol, send := range all {
 		for query, forwarded := range map[string]string{
-			"": "?count=10", "?": "?count=10", "?count=3": "?count=3", "?c%6funt=3": "?count=3", "?%63%6F%75%6E%74=%33": "?count=3", "?Count=3": "?count=10",
+			"": "?count=10", "?": "?count=10", "?count=500&x=%00&%63ursor=1": "?count=100", "?count=3": "?count=3", "?c%6funt=3": "?count=3", "?%63%6F%75%6E%74=%33": "?count=3", "?Count=3": "?count=10",
 			"?count=3&": "?count=3", "?&&count=3": "?count=3", "?a=1;count=3": "?count=10", "?count=+3": "", "?x=%2e%2e/&count=4": "?count=4",
 			"?business_id=" + w.otherID: "?count=10", "?/../contacts?count=3": "?count=10", "?x=%zz&count=5": "?count=5", "?x=\xff&count=6": "?count=6",
 			"?x=/api/v1/contacts&count=7": "?count=7", "?count[]=3": "?count=10", "?count%00=3": "?count=10", "?count=3%26count=4": "",
@@ -159,7 +149,7 @@ func TestWhatWasSignedIsWhatIsServed(t *testing.T) {
 		} {
 			target := eventsPath + query
 			before := data.count()
-			a := send("GET", target, from.from(signedFields(w.acme, "GET", target, "")))
+			a := send("GET", target, w.from(signedFields(w.acme, "GET", target, "")))
 			if forwarded == "" {
 				requireProblem(t, a, http.StatusBadRequest, "INVALID_PARAMETER")
 				require.Equal(t, before, data.count())
@@ -171,7 +161,7 @@ func TestWhatWasSignedIsWhatIsServed(t *testing.T) {
 			before = data.count()
 			for _, other := range []string{target + "&", target + "?", strings.ReplaceAll(target, "%", "%25"), strings.ToLower(target), eventsPath, "/api/v1/contacts" + query} {
 				if other != target {
-					requireProblem(t, send("GET", target, from.from(signedFields(w.acme, "GET", other, ""))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+					requireProblem(t, send("GET", target, w.from(signedFields(w.acme, "GET", other, ""))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 				}
 			}
 			require.Equal(t, before, data.count())
@@ -179,58 +169,27 @@ func TestWhatWasSignedIsWhatIsServed(t *testing.T) {
 	}
 }
 
-// behindProxy is a gateway that takes the caller's address from a proxy on this machine.
-func (w *world) behindProxy(t *testing.T, app, api string) *gatewaytest.Gateway {
-	t.Helper()
-	return proxied(t, w.options(app, api))
-}
-
-// trustThisMachine has what a proxy on this machine says of the caller's address count.
-const trustThisMachine = "trusted_proxies static 127.0.0.1/32\n\t\ttrusted_proxies_strict"
-
-// proxied starts a gateway that takes the caller's address from a proxy on this machine.
-func proxied(t *testing.T, o gatewaytest.Options) *gatewaytest.Gateway {
-	t.Helper()
-	return gatewaytest.Start(t, behindOne(o))
-}
-
-// visitors gives each request an address of its own, so that what an address may send unverified is not under test.
-type visitors struct{ n atomic.Uint32 }
-
-func (v *visitors) address() string {
-	n := v.n.Add(1)
-	return fmt.Sprintf("10.%d.%d.%d", n>>16&0xff, n>>8&0xff, n&0xff)
-}
-
-// from adds the proxy's word on where the request came from.
-func (v *visitors) from(fields []field) []field {
-	return append(slices.Clone(fields), field{"X-Forwarded-For", v.address()})
-}
-
 // The absolute form (RFC 9112, section 3.2.2) is the same request, signed as the origin form.
 func TestTheAbsoluteFormIsServedAndSignedAsTheOriginForm(t *testing.T) {
 	t.Parallel()
-	data := &recorder{}
-	w := newWorld(t, data)
-	g := w.behindProxy(t, roomyLimits, "")
-	var from visitors
-	send := wires(t, g)["HTTP/1.1"]
+	w := newAttack(t, trustThisMachine, "", "")
+	data, send := w.data, w.over[overHTTP1]
 	for _, origin := range []string{"http://api.example.com", "http://other.example.com:8080", "http://127.0.0.1", "http://[::1]:80", "HTTP://API.EXAMPLE.COM", "https://api.example.com"} {
 		for path, reaches := range map[string]int{"/api/v1/status": 0, "/api/v1/me": 0, eventsPath: 1, eventsPath + "?count=7&x=http://y/z": 1} {
 			before := data.count()
-			require.Equal(t, http.StatusOK, send("GET", origin+path, from.from(signedFields(w.acme, "GET", path, ""))).Status, "%s%s", origin, path)
+			require.Equal(t, http.StatusOK, send("GET", origin+path, w.from(signedFields(w.acme, "GET", path, ""))).Status, "%s%s", origin, path)
 			require.Equal(t, before+reaches, data.count())
 			if path == "/api/v1/status" {
 				continue
 			}
 			before = data.count()
-			requireProblem(t, send("GET", origin+path, from.from(signedFields(w.acme, "GET", origin+path, ""))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
-			requireProblem(t, send("GET", origin+path, from.from(nil)), http.StatusUnauthorized, "MISSING_CREDENTIALS")
+			requireProblem(t, send("GET", origin+path, w.from(signedFields(w.acme, "GET", origin+path, ""))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+			requireProblem(t, send("GET", origin+path, w.from(nil)), http.StatusUnauthorized, "MISSING_CREDENTIALS")
 			require.Equal(t, before, data.count())
 		}
 	}
 	// a body of an absolute-form request is covered as any other
-	requireProblem(t, send("POST", "http://x/api/v1/me", from.from(signedFields(w.acme, "POST", "/api/v1/me", ""))), http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
+	requireProblem(t, send("POST", "http://x/api/v1/me", w.from(signedFields(w.acme, "POST", "/api/v1/me", ""))), http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
 }
 
 // CONNECT and OPTIONS have target forms of their own (authority-form and *). net/http would answer OPTIONS * itself,
@@ -261,9 +220,8 @@ func TestAuthorityFormAndAsteriskReachNothing(t *testing.T) {
 // Some 16 KiB of request head are read; more than that net/http refuses itself (431), before any handler.
 func TestOverlongTargetsAreRefused(t *testing.T) {
 	t.Parallel()
-	data := &recorder{}
-	w := newWorld(t, data)
-	g, all := everywhere(t, w.options(roomyLimits, ""))
+	w := newAttack(t, "", "", "")
+	data, all, g := w.data, w.over, w.g
 	for protocol, send := range all {
 		for _, target := range []string{
 			"/api/v1/" + strings.Repeat("e", 8<<10), "/api/v1/" + strings.Repeat("events/", 1000), eventsPath + strings.Repeat("/", 8<<10),
@@ -286,16 +244,13 @@ func TestOddPathsEscapeNoLimit(t *testing.T) {
 	data := &recorder{}
 	w := newWorld(t, data)
 	g := w.gateway(t)
-	send := wires(t, g)["HTTP/1.1"]
+	send := wires(t, g, nil)[overHTTP1]
 	odd := []string{
 		"/api/v1", "/api/v1/", "/api/v1?x", "/api/v1/Status", "/api/v1//status", "/api/v1/./status", "/api/v1/x/../status", "/api/v1/%73tatus", "/api/v1/status;x", "/api/v1/status/",
 		"http://x/api/v1/status", "http://x/api/v1//status", "/api/v1/status?x", "/api/v1/status#x", "/api/v1/\xff",
 	}
-	statuses := map[int]int{}
-	for _, target := range odd {
-		statuses[send("GET", target, nil).Status]++
-	}
-	require.Equal(t, 5, statuses[http.StatusTooManyRequests], "%v", statuses)
+	counts := statuses(len(odd), func(i int) gatewaytest.Answer { return send("GET", odd[i], nil) })
+	require.Equal(t, 5, counts[http.StatusTooManyRequests], "%v", counts)
 	for _, target := range []string{"//api/v1/status", "/API/v1/status", "/./api/v1/status", "/api%2fv1/status", "/api/v1;/status", "/api/v1%2fstatus"} {
 		requireRefusal(t, send("GET", target, nil), target)
 	}

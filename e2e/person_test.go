@@ -199,8 +199,10 @@ func register(t *testing.T, base, name string) *assistant {
 		"grant_types": []string{"authorization_code", "refresh_token"},
 	})
 	require.NoError(t, err)
-	status := postJSON(t, base+"/oauth/register", "", string(body), &answer)
+	status, text, err := post(t.Context(), onceClient(), base+"/oauth/register", string(body), http.Header{"Content-Type": {"application/json"}})
+	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, status)
+	require.NoError(t, json.Unmarshal([]byte(text), &answer))
 	a.clientID = answer.ClientID
 	return a
 }
@@ -238,27 +240,25 @@ func (a *assistant) connect(t *testing.T, p *person, scope string, allow ...stri
 // token asks the token endpoint and keeps what it gives.
 func (a *assistant) token(t *testing.T, form url.Values) (int, error) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.base+"/oauth/token", strings.NewReader(form.Encode()))
+	status, body, err := post(t.Context(), onceClient(), a.base+"/oauth/token", form.Encode(), http.Header{
+		"Content-Type": {"application/x-www-form-urlencoded"},
+	})
 	if err != nil {
 		return 0, err
 	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	res, err := onceClient().Do(req)
-	if err != nil {
-		return 0, err
+	if status != http.StatusOK {
+		return status, errors.New(body)
 	}
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		return 0, err
-	}
-	if res.StatusCode != http.StatusOK {
-		return res.StatusCode, errors.New(string(body))
-	}
-	return res.StatusCode, json.Unmarshal(body, a)
+	return status, json.Unmarshal([]byte(body), a)
 }
 
-// toolAnswer is what a tool call was answered with.
+// refresh redeems the refresh token.
+func (a *assistant) refresh(t *testing.T) (int, error) {
+	t.Helper()
+	return a.token(t, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {a.Refresh}, "client_id": {a.clientID}})
+}
+
+// toolAnswer is the response to a tool call.
 type toolAnswer struct {
 	Result struct {
 		IsError           bool            `json:"isError"`
@@ -270,78 +270,60 @@ type toolAnswer struct {
 	Error json.RawMessage `json:"error"` // JSON-RPC's object, or an OAuth error's code
 }
 
-// call calls a tool in the revision without sessions.
-func (a *assistant) call(t *testing.T, tool, arguments string) (int, toolAnswer) {
+// call calls a tool in the revision 2025-11-25.
+func (a *assistant) call(t *testing.T, tool, arguments string) (status int, out toolAnswer) {
 	t.Helper()
-	var out toolAnswer
-	status := postJSON(t, a.base+"/mcp", a.Access, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+
-		`","arguments":`+arguments+`}}`, &out)
+	status, text, err := a.post(t.Context(), onceClient(), "2025-11-25", tool, `{"name":"`+tool+`","arguments":`+arguments+`}`)
+	require.NoError(t, err)
+	for line := range strings.Lines(text) { // it may come as one event
+		if data, ok := strings.CutPrefix(line, "data: "); ok && strings.TrimSpace(data) != "" {
+			text = data
+		}
+	}
+	if strings.TrimSpace(text) != "" {
+		require.NoError(t, json.Unmarshal([]byte(text), &out), "%d %s", status, text)
+	}
 	return status, out
 }
 
-// raw calls a tool over a client's connections and returns the answer as it is.
+// raw calls a tool over a client's connections and returns the response as it is.
 func (a *assistant) raw(ctx context.Context, client *http.Client, tool, arguments string) (string, error) {
-	return a.post(ctx, client, "2025-11-25", tool, `{"name":"`+tool+`","arguments":`+arguments+`}`)
+	_, text, err := a.post(ctx, client, "2025-11-25", tool, `{"name":"`+tool+`","arguments":`+arguments+`}`)
+	return text, err
 }
 
 // modern is raw in the revision 2026-07-28.
 func (a *assistant) modern(ctx context.Context, client *http.Client, tool, arguments string) (string, error) {
-	return a.post(ctx, client, "2026-07-28", tool, `{"name":"`+tool+`","arguments":`+arguments+`,"_meta":{`+
+	_, text, err := a.post(ctx, client, "2026-07-28", tool, `{"name":"`+tool+`","arguments":`+arguments+`,"_meta":{`+
 		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},`+
 		`"io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"}}}`)
+	return text, err
 }
 
-func (a *assistant) post(ctx context.Context, client *http.Client, revision, tool, params string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base+"/mcp", strings.NewReader(
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+params+`}`))
-	if err != nil {
-		return "", err
-	}
-	for name, value := range map[string]string{
-		"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": revision,
-		"Mcp-Method": "tools/call", "Mcp-Name": tool, "Authorization": "Bearer " + a.Access,
-	} {
-		req.Header.Set(name, value)
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	return string(text), err
+func (a *assistant) post(ctx context.Context, client *http.Client, revision, tool, params string) (int, string, error) {
+	return post(ctx, client, a.base+"/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+params+`}`, http.Header{
+		"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Mcp-Protocol-Version": {revision},
+		"Mcp-Method": {"tools/call"}, "Mcp-Name": {tool}, "Authorization": {"Bearer " + a.Access},
+	})
 }
 
-// onceClient makes a connection for each request: one that is kept, and that a reload closes just when a POST is sent on it, is
-// an error of HTTP/1.1, and not what is tried here.
+// onceClient makes a connection for each request: a reload that closes a kept one just when a POST is sent on it is an error of
+// HTTP/1.1, and not of the gateway.
 func onceClient() *http.Client {
 	return &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 }
 
-// postJSON posts JSON and decodes the answer, whether it comes as JSON or as one event.
-func postJSON(t *testing.T, target, bearer, body string, out any) int {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader(body))
-	require.NoError(t, err)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, text/event-stream")
-	req.Header.Set("Mcp-Protocol-Version", "2025-11-25")
-	if bearer != "" {
-		req.Header.Set("Authorization", "Bearer "+bearer)
+func post(ctx context.Context, client *http.Client, target, body string, header http.Header) (int, string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
 	}
-	res, err := onceClient().Do(req)
-	require.NoError(t, err)
+	req.Header = header
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
-	answer := string(text)
-	for line := range strings.Lines(answer) {
-		if data, ok := strings.CutPrefix(line, "data: "); ok && strings.TrimSpace(data) != "" {
-			answer = data
-		}
-	}
-	if strings.TrimSpace(answer) != "" {
-		require.NoError(t, json.Unmarshal([]byte(answer), out), "%d %s", res.StatusCode, text)
-	}
-	return res.StatusCode
+	return res.StatusCode, string(text), err
 }

@@ -3,7 +3,9 @@ package e2e_test
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,6 +26,7 @@ type routeCase struct {
 	target string
 	fields []field
 	body   string // what the route reads; it reads none if this is empty
+	length string // the Content-Length of a body that does not come, if it matters
 	status int    // of the response to this request
 	format func(gatewaytest.Answer) bool
 	host1  bool // the route is for one host only
@@ -129,14 +132,9 @@ func (c routeCase) hostOr(other string) string {
 	return c.host
 }
 
-// head is the request line and the header without a body's framing, and without its end.
+// head is the request line and the headers, without a body's framing and the empty line.
 func (c routeCase) head() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", c.method, c.target, c.hostOr("unserved.example"))
-	for _, f := range c.fields {
-		fmt.Fprintf(&b, "%s: %s\r\n", f.name, f.value)
-	}
-	return b.String()
+	return c.method + " " + c.target + " HTTP/1.1\r\nHost: " + c.hostOr("unserved.example") + "\r\n" + linesOf(c.fields)
 }
 
 func (c routeCase) framed() string {
@@ -148,8 +146,7 @@ func (c routeCase) framed() string {
 
 // front is a gateway with every route that there is, for its hosts and with a catch-all for all others.
 type front struct {
-	*smuggler
-	h3     *h3Client
+	*attack
 	routes []routeCase
 }
 
@@ -163,20 +160,22 @@ func newFront(t *testing.T) *front {
 		}
 		data.ServeHTTP(rw, r)
 	}))
-	f := &front{smuggler: &smuggler{world: w, data: data}}
+	f := &front{attack: &attack{world: w, data: data}}
 	o := w.options(roomyLimits+"\n\t\tassertion "+writeAssertionKey(t), "")
 	f.g = gatewaytest.New(t, o)
 	site := func(issuer string) string {
 		return "gatehouse_jwks\n\tgatehouse_connect {\n\t\tissuer " + issuer + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t" + o.Site
 	}
-	_, port, _ := strings.Cut(f.g.Addr, ":")
 	secure := gatewaytest.FreeAddr(t)
-	_, securePort, _ := strings.Cut(secure, ":")
+	_, port, _ := net.SplitHostPort(f.g.Addr)
+	_, securePort, _ := net.SplitHostPort(secure)
 	all := o
+	all.CA = true
 	all.Site = "gatehouse_errors\n\thandle_errors {\n\t\tgatehouse_errors\n\t}"
 	all.Extra = "http://127.0.0.1:" + port + ", http://" + apiHost + ":" + port + " {\n\t" + site(f.g.URL) + "\n}\n" +
 		"https://" + apiHost + ":" + securePort + " {\n\ttls internal\n\t" + site("https://"+apiHost) + "\n}\n"
-	f.h3 = startSecure(t, f.g, all, secure)
+	startWith(t, f.g, all)
+	f.h3 = newH3Client(t, secure, f.g.Roots(t, secure, apiHost))
 
 	owner := newPerson(t, f.g.URL)
 	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
@@ -184,6 +183,11 @@ func newFront(t *testing.T) *front {
 	a.connect(t, owner, "mcp:read")
 	f.routes = routes(f.g.Addr, a.Access, signedFields(w.acme, "GET", eventsPath, ""))
 	return f
+}
+
+// route is the first case of a route.
+func (f *front) route(name string) routeCase {
+	return f.routes[slices.IndexFunc(f.routes, func(c routeCase) bool { return c.name == name })]
 }
 
 // Every line is a request as it is meant to be: the attacks below would prove nothing if their requests were refused for
@@ -199,7 +203,7 @@ func TestEveryRouteRespondsOverEveryWireWithAnIDAndOneLogLine(t *testing.T) {
 			require.Len(t, answers, map[bool]int{true: 2, false: 1}[keep], "a request that is well framed and read to its end is followed by another")
 			over := map[string]gatewaytest.Answer{overHTTP1: answers[0]}
 			fields := lowerCase(c.fields)
-			over[overHTTP2] = dialH2(t, f.g.Addr).do(c.body, append(authority("http", c.method, c.hostOr("unserved.example"), c.target), fields...)...)
+			over[overHTTP2] = dialH2(t, f.g.Addr).do(c.body, append(pseudo("http", c.method, c.hostOr("unserved.example"), c.target), fields...)...)
 			if c.host1 && !strings.Contains(fmt.Sprint(c.fields), "Bearer") || c.host == apiHost {
 				over[overHTTP3] = f.h3.do(c.body, append(h3Request(c.method, c.target), fields...)...)
 			}
@@ -254,12 +258,14 @@ var framings = []string{
 func TestOnNoRouteIsAPartOfABodyARequest(t *testing.T) {
 	f := newFront(t)
 	hidden := f.hidden()
+	events := f.route("events")
+	events.fields = signedFields(f.acme, "GET", eventsPath, hidden) // as if the hidden request were the body
 	clte := "0\r\n\r\n" + hidden
 	size := fmt.Sprintf("%x\r\n", len(hidden))
 	tecl := size + hidden + "\r\n0\r\n\r\n"
 	attempts := 0
-	for _, c := range f.routes {
-		t.Run(c.String(), func(t *testing.T) {
+	for i, c := range append(f.routes, events) {
+		t.Run(fmt.Sprint(i, " ", c), func(t *testing.T) {
 			attack := func(what, request string, most int) {
 				attempts++
 				answers, closed := converse(t, f.g.Addr, request+lastRequest, c.method)
@@ -296,61 +302,80 @@ func TestOnNoRouteIsAPartOfABodyARequest(t *testing.T) {
 	t.Logf("%d attempts on %d routes", attempts, len(f.routes))
 }
 
-// A refusal, or a response that needs no body, leaves before the body has come: it is not waited for.
+// A refusal, and a response that needs no body, is sent before the body has come, over each protocol. Then the connection is
+// closed, as what comes on it is the rest of a body and not a request.
 func TestNoRouteWaitsForABodyThatItDoesNotNeed(t *testing.T) {
 	t.Parallel()
 	f := newFront(t)
-	for _, c := range f.routes {
+	events := f.route("events")
+	expired, tooLarge, unsigned := events, events, events
+	expired.fields, expired.status = signedAt(f.acme, time.Now().Add(-1000*time.Second), "GET", eventsPath, ""), http.StatusUnauthorized
+	tooLarge.status, tooLarge.length = http.StatusRequestEntityTooLarge, "1048577"
+	unsigned.fields, unsigned.status = nil, http.StatusUnauthorized
+	for i, c := range append(f.routes, expired, tooLarge, unsigned) {
 		switch {
-		case c.name == "events":
+		case c.name == "events" && c.status == http.StatusOK:
 			continue // its signature is of its body: see TestABodyThatIsTrickledInIsRefusedInTime
 		case c.name == "mcp" && c.status == http.StatusOK, c.name == "register":
 			continue // they need their bodies: see TestEveryBodyHasADeadlineAndABound
 		case c.body != "" && c.name != "mcp":
-			c.fields = []field{{"Content-Type", "text/plain"}} // refused by the header alone
+			c.fields, c.status = []field{{"Content-Type", "text/plain"}}, 0 // refused by the header alone
 		}
-		t.Run(c.String(), func(t *testing.T) {
+		if c.length == "" {
+			c.length = "50000"
+		}
+		t.Run(fmt.Sprint(i, " ", c), func(t *testing.T) {
 			t.Parallel()
-			h3 := newH3Client(t, f.h3.addr, f.h3.tls.RootCAs)
+			requireEarly := func(t *testing.T, a gatewaytest.Answer) {
+				t.Helper()
+				require.GreaterOrEqual(t, a.Status, 200)
+				if c.status != 0 {
+					require.Equal(t, c.status, a.Status, a.Body)
+					require.True(t, a.Status < 400 || c.format(a), a.Body)
+				}
+			}
 			for how, rest := range map[string]string{
-				"expect":  "Expect: 100-continue\r\nContent-Length: 50000\r\n\r\n",
-				"nothing": "Content-Length: 50000\r\n\r\n", "chunked": "Transfer-Encoding: chunked\r\n\r\n5000\r\n",
-				"trickle": "Content-Length: 50000\r\n\r\n",
+				"expect":  "Expect: 100-continue\r\nContent-Length: " + c.length + "\r\n\r\n",
+				"nothing": "Content-Length: " + c.length + "\r\n\r\n",
+				"chunked": "Transfer-Encoding: chunked\r\n\r\n5000\r\n",
+				"trickle": "Content-Length: " + c.length + "\r\n\r\n",
 			} {
-				beforeTheBody(t, how, func() time.Duration {
-					start := time.Now()
-					d := dial(t, f.g.Addr, c.head()+rest)
-					stop := make(chan struct{})
-					defer close(stop)
+				if how == "chunked" && c.length != "50000" {
+					continue // its length is not declared
+				}
+				beforeTheBody(t, how, func() {
+					conn := dial(t, f.g.Addr, c.head()+rest)
 					if how == "trickle" {
-						go trickle(d, stop)
+						defer trickle(conn)()
 					}
-					a, err := readAnswer(d.r, c.method)
-					took := time.Since(start)
+					a, err := readAnswer(conn.r, c.method)
 					require.NoError(t, err, how)
-					require.GreaterOrEqual(t, a.Status, 200, how)
+					requireEarly(t, a)
 					require.Equal(t, "close", a.Header.Get("Connection"), how)
-					require.NoError(t, d.Close()) // or else the gateway would wait a little for the rest
-					return took
+					if c.host == apiHost && c.status >= 400 { // the others would take longer, for the same code
+						conn.requireHungUp(t)
+					}
+					_ = conn.Close() // or else the gateway would wait a little for the rest
 				})
 			}
-			fields := lowerCase(c.fields)
-			beforeTheBody(t, "over HTTP/2", func() time.Duration {
-				start := time.Now()
-				h2 := dialH2(t, f.g.Addr)
-				a := h2.read(h2.open(append(authority("http", c.method, c.hostOr("unserved.example"), c.target), append(fields, field{"content-length", "50000"})...)...))
-				require.NotZero(t, a.Status)
-				return time.Since(start)
-			})
-			if c.host == "" || strings.Contains(fmt.Sprint(c.fields), "Bearer") {
-				return
+			h3 := newH3Client(t, f.h3.addr, f.h3.tls.RootCAs)
+			for _, expect := range [][]field{nil, {{"expect", "100-continue"}}} {
+				fields := append(append(lowerCase(c.fields), field{"content-length", c.length}), expect...)
+				beforeTheBody(t, "over HTTP/2", func() {
+					h2 := dialH2(t, f.g.Addr)
+					id, err := h2.open(false, append(pseudo("http", c.method, c.hostOr("unserved.example"), c.target), fields...)...)
+					require.NoError(t, err)
+					requireEarly(t, h2.read(id))
+				})
+				if c.host == "" || strings.Contains(fmt.Sprint(c.fields), "Bearer") {
+					continue
+				}
+				beforeTheBody(t, "over HTTP/3", func() {
+					a, err := h3.exchange(h3Headers(append(h3Request(c.method, c.target), fields...)...), false)
+					require.NoError(t, err)
+					requireEarly(t, a)
+				})
 			}
-			beforeTheBody(t, "over HTTP/3", func() time.Duration {
-				start := time.Now()
-				_, err := h3.exchange(h3Headers(append(h3Request(c.method, c.target), append(fields, field{"content-length", "50000"})...)...), false)
-				require.NoError(t, err)
-				return time.Since(start)
-			})
 		})
 	}
 }
@@ -369,14 +394,13 @@ func TestEveryBodyHasADeadlineAndABound(t *testing.T) {
 			start := time.Now()
 			d := dial(t, f.g.Addr, c.head()+"Content-Length: 5000\r\n\r\n")
 			require.NoError(t, d.SetDeadline(start.Add(3*patience)))
-			stop := make(chan struct{})
-			go trickle(d, stop)
+			stop := trickle(d)
 			a, err := readAnswer(d.r, c.method)
-			close(stop)
+			stop()
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, time.Since(start), 9*time.Second)
 			require.Contains(t, []int{400, 403, 408}, a.Status)
-			requireHungUp(t, d)
+			d.requireHungUp(t)
 
 			large := c.head() + "Content-Length: 100000000\r\n\r\n" + strings.Repeat("x", 1<<20)
 			answers, closed := converse(t, f.g.Addr, large, c.method)
@@ -427,9 +451,4 @@ func TestEveryRouteIsForItsHostsOnlyHoweverTheTargetIsWritten(t *testing.T) {
 			}
 		})
 	}
-}
-
-// authority are pseudo-headers for a host.
-func authority(scheme, method, host, target string) []field {
-	return []field{{":method", method}, {":scheme", scheme}, {":authority", host}, {":path", target}}
 }

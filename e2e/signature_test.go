@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bufio"
 	"crypto/hmac"
 	"crypto/md5"
 	"crypto/sha1"
@@ -10,22 +9,15 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unicode"
@@ -68,6 +60,18 @@ func (v *wireVector) body(t *testing.T) []byte {
 		return b
 	}
 	return []byte(strings.Repeat(v.Body, max(1, v.BodyRepeat)))
+}
+
+// hmacOf signs a message with a hash.
+func hmacOf(h func() hash.Hash, secret, message string) string {
+	mac := hmac.New(h, []byte(secret))
+	_, _ = io.WriteString(mac, message)
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// withSignature are the three headers with any values.
+func withSignature(key, timestamp, signature string) []field {
+	return []field{{authsigner.HeaderPublicKey, key}, {authsigner.HeaderTimestamp, timestamp}, {authsigner.HeaderSignature, signature}}
 }
 
 // standardKey is the public key of most vectors. Each gets one of its own instead, as they differ in what is under it;
@@ -154,10 +158,7 @@ func (v *wireVector) lines(t *testing.T, now int64) []field {
 	default:
 		return fields
 	}
-	mac := hmac.New(sha256.New, []byte(secret))
-	_, _ = io.WriteString(mac, timestamp+"\n"+v.Method+"\n"+v.Target+"\n")
-	_, _ = mac.Write(v.body(t))
-	signature := hex.EncodeToString(mac.Sum(nil))
+	signature := hmacOf(sha256.New, secret, timestamp+"\n"+v.Method+"\n"+v.Target+"\n"+string(v.body(t)))
 	for i, f := range fields {
 		if strings.EqualFold(f.name, authsigner.HeaderSignature) {
 			if f.value == strings.ToUpper(f.value) {
@@ -185,8 +186,7 @@ func (v *wireVector) undeliverable() bool {
 // charged, whatever the path and the method get; where the resource is served, by the answer too.
 func TestEveryPublishedVectorHasItsVerdictOverTheWire(t *testing.T) {
 	t.Parallel()
-	data := &recorder{}
-	w := newWorld(t, data)
+	w := newWorld(t, &recorder{})
 	vectors := readWireVectors(t, w)
 	g := w.behindProxy(t, roomyLimits, "")
 	var from visitors
@@ -198,10 +198,7 @@ func TestEveryPublishedVectorHasItsVerdictOverTheWire(t *testing.T) {
 		for { // again, if the clock has gone on between signing and the answer
 			now := time.Now().Unix()
 			var b strings.Builder
-			fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: api.example.com\r\nX-Forwarded-For: %s\r\n", v.Method, v.Target, from.address())
-			for _, f := range v.lines(t, now) {
-				fmt.Fprintf(&b, "%s: %s\r\n", f.name, f.value)
-			}
+			fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: api.example.com\r\n%s", v.Method, v.Target, linesOf(from.from(v.lines(t, now))))
 			switch {
 			case len(body) == 0:
 				b.WriteString("\r\n")
@@ -263,25 +260,18 @@ func TestEveryPublishedVectorHasItsVerdictOverTheWire(t *testing.T) {
 // Attacks on the signature that vectors cannot carry to another clock, as they are wrong at any: each is computed now.
 func TestNoForgedSignaturePasses(t *testing.T) {
 	t.Parallel()
-	data := &recorder{}
-	w := newWorld(t, data)
-	g, all := everywhere(t, behindOne(w.options(roomyLimits, "")))
-	var from visitors
+	w := newAttack(t, trustThisMachine, "", "")
+	data, all := w.data, w.over
 	const target = eventsPath + "?count=3&x=1"
 	secret := w.acme.PrivateKey.Reveal()
-	sum := func(h func() hash.Hash, key, message string) string {
-		mac := hmac.New(h, []byte(key))
-		_, _ = io.WriteString(mac, message)
-		return hex.EncodeToString(mac.Sum(nil))
-	}
+	sum := hmacOf
 	for protocol, send := range all {
 		now := time.Now().Unix()
 		ts := strconv.FormatInt(now, 10)
 		message := ts + "\nGET\n" + target + "\n"
 		right := sum(sha256.New, secret, message)
 		try := func(key, timestamp, signature string) gatewaytest.Answer {
-			fields := []field{{authsigner.HeaderPublicKey, key}, {authsigner.HeaderTimestamp, timestamp}, {authsigner.HeaderSignature, signature}}
-			return send("GET", target, from.from(fields))
+			return send("GET", target, w.from(withSignature(key, timestamp, signature)))
 		}
 		require.Equal(t, http.StatusOK, try(w.acme.PublicKey, ts, right).Status)
 		require.Equal(t, http.StatusOK, try(w.acme.PublicKey, ts, strings.ToUpper(right)).Status)
@@ -327,27 +317,20 @@ func TestNoForgedSignaturePasses(t *testing.T) {
 		}
 		require.Equal(t, reached, data.count())
 	}
-	requireNowhere(t, g.Output(), secret, w.other.PrivateKey.Reveal())
+	gatewaytest.RequireNowhere(t, w.g.Output(), secret, w.other.PrivateKey.Reveal())
 }
 
 // 300 seconds to either side are accepted, 301 are not, and only decimal digits are seconds.
 func TestOnlyTimestampsWithinFiveMinutesPass(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	_, all := everywhere(t, behindOne(w.options(roomyLimits, "")))
-	var from visitors
-	for protocol, send := range all {
+	w := newAttack(t, trustThisMachine, "", "")
+	for protocol, send := range w.over {
 		at := func(write func(now int64) string) gatewaytest.Answer {
 			for {
 				now := time.Now().Unix()
 				ts := write(now)
-				mac := hmac.New(sha256.New, []byte(w.acme.PrivateKey.Reveal()))
-				_, _ = io.WriteString(mac, ts+"\nGET\n/api/v1/me\n")
-				a := send("GET", "/api/v1/me", from.from([]field{
-					{authsigner.HeaderPublicKey, w.acme.PublicKey},
-					{authsigner.HeaderTimestamp, ts},
-					{authsigner.HeaderSignature, hex.EncodeToString(mac.Sum(nil))},
-				}))
+				signature := hmacOf(sha256.New, w.acme.PrivateKey.Reveal(), ts+"\nGET\n/api/v1/me\n")
+				a := send("GET", "/api/v1/me", w.from(withSignature(w.acme.PublicKey, ts, signature)))
 				if time.Now().Unix() == now {
 					return a
 				}
@@ -365,40 +348,44 @@ func TestOnlyTimestampsWithinFiveMinutesPass(t *testing.T) {
 			}
 		}
 		for name, write := range map[string]func(now int64) string{
-			"negative":      func(now int64) string { return fmt.Sprintf("-%d", now) },
-			"plus":          func(now int64) string { return fmt.Sprintf("+%d", now) },
-			"fraction":      func(now int64) string { return fmt.Sprintf("%d.0", now) },
-			"comma":         func(now int64) string { return fmt.Sprintf("%d,0", now) },
-			"exponent":      func(now int64) string { return fmt.Sprintf("%de0", now) },
-			"hex":           func(now int64) string { return fmt.Sprintf("0x%x", now) },
-			"octal":         func(now int64) string { return fmt.Sprintf("0o%o", now) },
+			"negative":      written("-%d"),
+			"plus":          written("+%d"),
+			"fraction":      written("%d.0"),
+			"comma":         written("%d,0"),
+			"exponent":      written("%de0"),
+			"hex":           written("0x%x"),
+			"octal":         written("0o%o"),
 			"underscore":    func(now int64) string { return fmt.Sprintf("%d_%03d", now/1000, now%1000) },
 			"inner space":   func(now int64) string { return fmt.Sprintf("%d %03d", now/1000, now%1000) },
 			"inner tab":     func(now int64) string { return fmt.Sprintf("%d\t%03d", now/1000, now%1000) },
-			"21 digits":     func(now int64) string { return fmt.Sprintf("%021d", now) },
-			"4 KiB":         func(now int64) string { return fmt.Sprintf("%04096d", now) },
+			"21 digits":     written("%021d"),
+			"4 KiB":         written("%04096d"),
+			"list":          written("%[1]d, %[1]d"),
 			"RFC 3339":      func(now int64) string { return time.Unix(now, 0).UTC().Format(time.RFC3339) },
 			"HTTP date":     func(now int64) string { return time.Unix(now, 0).UTC().Format(http.TimeFormat) },
 			"Arabic digits": func(now int64) string { return otherDigits(now, '\u0660') },
 			"full width":    func(now int64) string { return otherDigits(now, '\uff10') },
 			"superscript":   func(now int64) string { return fmt.Sprintf("%d\u00b2", now/10) },
-			"list":          func(now int64) string { return fmt.Sprintf("%d, %d", now, now) },
 			"word":          func(int64) string { return "now" },
 		} {
 			a := at(write)
 			require.Equal(t, http.StatusUnauthorized, a.Status, "%s, %s", protocol, name)
 			requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		}
-		for _, write := range []func(now int64) string{
-			func(now int64) string { return strconv.FormatInt(now*1000, 10) },
-			func(now int64) string { return strconv.FormatInt(now*1e6, 10) },
-			func(now int64) string { return strconv.FormatInt(now*1e9, 10) },
-			func(int64) string { return "18446744073709551615" },
-			func(int64) string { return "99999999999999999999" },
-			func(int64) string { return "0" },
-		} {
-			requireProblem(t, at(write), http.StatusUnauthorized, "REQUEST_EXPIRED")
+		// in smaller units, and far away
+		for _, ts := range []string{"%d000", "%d000000", "%d000000000", "18446744073709551615", "99999999999999999999", "0"} {
+			requireProblem(t, at(written(ts)), http.StatusUnauthorized, "REQUEST_EXPIRED")
 		}
+	}
+}
+
+// written writes a timestamp in a format, or as it stands.
+func written(format string) func(now int64) string {
+	return func(now int64) string {
+		if !strings.Contains(format, "%") {
+			return format
+		}
+		return fmt.Sprintf(format, now)
 	}
 }
 
@@ -414,11 +401,7 @@ func TestASignatureIsGoodForItsRequestAlone(t *testing.T) {
 	g := w.behindProxy(t, "limits {\n\t\t\tper_key 1000000\n\t\t}", "")
 	var from visitors
 	use := func(method, target, sent string, signed []field) gatewaytest.Answer {
-		h := http.Header{}
-		for _, f := range from.from(signed) {
-			h.Set(f.name, f.value)
-		}
-		a, err := anonymous().Send(t.Context(), method, g.URL, target, h, []byte(sent))
+		a, err := anonymous().Send(t.Context(), method, g.URL, target, headerOf(from.from(signed)), []byte(sent))
 		require.NoError(t, err)
 		return a
 	}
@@ -439,91 +422,62 @@ func TestASignatureIsGoodForItsRequestAlone(t *testing.T) {
 	require.Equal(t, before, data.count())
 }
 
-// An unknown key cannot be told from a wrong signature: the answers are the same, byte for byte, but for the request's id and
-// the date, whatever is wrong with which of the two.
+// An unknown key cannot be told from a wrong signature: the responses are the same, byte for byte, but for the request ID and the
+// clock, whatever is wrong with which of the two, with either credential source.
 func TestAnUnknownKeyGetsTheVeryBytesOfAWrongSignature(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.behindProxy(t, "", "")
+	w := newVaultWorld(t, vaulttest.Options{})
+	vault := w.options("")
+	vault.Servers = trustThisMachine
 	var from visitors
-	scrub := regexp.MustCompile(`(?i)(x-request-id: |"request_id":"|date: |ratelimit-reset: |"server_time":)[^"\r\n]+`)
-	exchange := func(method, target, key, timestamp, signature, body string) string {
-		head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Forwarded-For: %s\r\nX-Public-Key: %s\r\nX-Timestamp: %s\r\nX-Signature: %s\r\nContent-Length: %d\r\n\r\n%s",
-			method, target, from.address(), key, timestamp, signature, len(body), body)
-		conn, err := net.Dial("tcp", g.Addr)
-		require.NoError(t, err)
-		defer func() { _ = conn.Close() }()
-		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-		_, err = io.WriteString(conn, head)
-		require.NoError(t, err)
-		b, err := io.ReadAll(bufio.NewReader(conn))
-		if !errors.Is(err, io.EOF) {
-			require.NoError(t, err)
+	for source, g := range map[string]*gatewaytest.Gateway{"file": w.behindProxy(t, "", ""), "Vault": gatewaytest.Start(t, vault)} {
+		requireReady(t, g)
+		known := w.acme.PublicKey
+		if source == "Vault" {
+			known = w.keys.issue(t).PublicKey
 		}
+		t.Run(source, func(t *testing.T) {
+			t.Parallel()
+			requireUnknownAsWrong(t, g, &from, known, w.inactive.PublicKey, w.other.PublicKey)
+		})
+	}
+}
+
+func requireUnknownAsWrong(t *testing.T, g *gatewaytest.Gateway, from *visitors, known, inactive, another string) {
+	t.Helper()
+	varies := regexp.MustCompile(`(?i)(x-request-id: |"request_id":"|date: |ratelimit-reset: |"server_time":)[^"\r\n]+`)
+	exchange := func(method, target, body string, signature []field) string {
+		conn := dial(t, g.Addr, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n%s\r\n%s",
+			method, target, len(body), linesOf(from.from(signature)), body))
+		b, err := io.ReadAll(conn)
+		require.NoError(t, err)
 		require.NotEmpty(t, b)
-		return scrub.ReplaceAllString(string(b), "$1…")
+		return varies.ReplaceAllString(string(b), "$1…")
 	}
 	now := time.Now().Unix()
-	ts := strconv.FormatInt(now, 10)
-	wrong := strings.Repeat("ab", 32)
-	large := strings.Repeat("x", 1<<20+1)
-	for _, tc := range []struct {
-		method, target, timestamp, body string
-		status                          string
-	}{
+	ts, wrong := strconv.FormatInt(now, 10), strings.Repeat("ab", 32)
+	for _, tc := range []struct{ method, target, timestamp, body, status string }{
 		{"GET", "/api/v1/me", ts, "", "401"},
 		{"HEAD", "/api/v1/me", ts, "", "401"},
 		{"GET", "/api/v1/events?count=x", ts, "", "401"},
 		{"GET", "/api/v1/jobs", ts, "a body", "401"},
-		{"GET", "/api/v1/me", ts, large, "413"},
+		{"GET", "/api/v1/me", ts, strings.Repeat("x", 1<<20+1), "413"},
 		{"GET", "/api/v1/me", strconv.FormatInt(now-1000, 10), "", "401"},
 		{"GET", "/api/v1/me", "x", "", "401"},
 		{"POST", "/api/v1/me", ts, "", "405"},
 		{"GET", "/api/v1/nothing", ts, "", "404"},
 		{"GET", "/api/v1/status", ts, "", "200"},
 	} {
-		want := exchange(tc.method, tc.target, w.acme.PublicKey, tc.timestamp, wrong, tc.body)
+		want := exchange(tc.method, tc.target, tc.body, withSignature(known, tc.timestamp, wrong))
 		require.True(t, strings.HasPrefix(want, "HTTP/1.1 "+tc.status), want)
 		for name, c := range map[string][2]string{
 			"unknown key": {"pk_live_nobody_has_this_one", wrong}, "unknown key again": {"pk_live_nobody_has_this_one", wrong}, "another unknown key": {"pk_test_nor_this_one", wrong},
-			"inactive account": {w.inactive.PublicKey, wrong}, "another business": {w.other.PublicKey, wrong}, "key that is none": {"../x", wrong}, "long key that is none": {strings.Repeat("k", 4096), wrong},
-			"signature that is none": {w.acme.PublicKey, "x"}, "both are none": {"x", "x"},
+			"inactive account": {inactive, wrong}, "another business": {another, wrong}, "invalid key": {"../x", wrong}, "long invalid key": {strings.Repeat("k", 4096), wrong},
+			"invalid signature": {known, "x"}, "both invalid": {"x", "x"},
 		} {
-			require.Equal(t, want, exchange(tc.method, tc.target, c[0], tc.timestamp, c[1], tc.body), "%s: %s %s", name, tc.method, tc.target)
+			require.Equal(t, want, exchange(tc.method, tc.target, tc.body, withSignature(c[0], tc.timestamp, c[1])), "%s: %s %s", name, tc.method, tc.target)
 		}
 	}
-}
-
-// spy forwards everything to a store and keeps each request target as it came over the wire.
-type spy struct {
-	*httptest.Server
-	mu      sync.Mutex
-	targets []string
-}
-
-func newSpy(t *testing.T, store string) *spy {
-	t.Helper()
-	to, err := url.Parse(store)
-	require.NoError(t, err)
-	s := new(spy)
-	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		s.targets = append(s.targets, r.Method+" "+r.RequestURI)
-		s.mu.Unlock()
-		forward.ServeHTTP(w, r)
-	}))
-	t.Cleanup(func() {
-		s.CloseClientConnections()
-		s.Close()
-	})
-	return s
-}
-
-func (s *spy) seen() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.targets)
 }
 
 // What a caller names as its key becomes part of a path in Vault only if it is a public key. This gateway may read all of
@@ -542,12 +496,12 @@ func TestKeysWithPathCharactersNeverReachVaultAsAPath(t *testing.T) {
 		_, err := client.Logical().WriteWithContext(t.Context(), path, map[string]any{"data": decoy})
 		require.NoError(t, err)
 	}
-	spy := newSpy(t, w.vault.Addr)
 	o := w.options(roomyLimits)
-	o.Global = strings.ReplaceAll(o.Global, w.proxy.URL, spy.URL)
-	g, all := everywhere(t, behindOne(o))
-	requireReady(t, g)
-	var from visitors
+	o.Servers = trustThisMachine
+	attack := &attack{world: w.world}
+	attack.serve(t, o)
+	all, from := attack.over, &attack.visitors
+	requireReady(t, attack.g)
 	name := attacker.PublicKey
 	for protocol, send := range all {
 		for _, key := range []string{
@@ -570,7 +524,7 @@ func TestKeysWithPathCharactersNeverReachVaultAsAPath(t *testing.T) {
 	}
 	// the same from a key that is one: Vault is asked for it where keys are, and nowhere else
 	requireProblem(t, all[overHTTP1]("GET", "/api/v1/me", from.from(signedFields(attacker, "GET", "/api/v1/me", ""))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
-	asked := spy.seen()
+	asked := w.proxy.targets()
 	require.Contains(t, asked, "GET /v1/kv/data/gateway/keys/"+name)
 	own := regexp.MustCompile(`^((PUT|POST) /v1/auth/approle/login|GET /v1/sys/internal/ui/mounts/kv|(GET|PUT|POST) /v1/auth/token/(lookup|renew)-self|GET /v1/kv/data/gateway/keys/[A-Za-z0-9_-]{8,128})$`)
 	lookups := map[string]bool{}
@@ -610,29 +564,20 @@ func TestAnEmptySecretVerifiesNothingWhereverItIsStored(t *testing.T) {
 	second := w.options(roomyLimits)
 	w.setMount(t, "kv1")
 	for store, o := range map[string]gatewaytest.Options{"file": w.world.options(roomyLimits, ""), "kv2": second, "kv1": w.options(roomyLimits)} {
-		g := proxied(t, o)
+		o.Servers = trustThisMachine
+		g := gatewaytest.Start(t, o)
 		requireReady(t, g)
 		var from visitors
-		send := wires(t, g)[overHTTP1]
+		send := wires(t, g, nil)[overHTTP1]
 		for key := range keys {
-			now := time.Now().Unix()
+			ts := strconv.FormatInt(time.Now().Unix(), 10)
 			for _, secret := range []string{"", "\x00", " ", "\n", "[redacted]", "null", "0", "false", "[]", "{}", "map[]", "<nil>", key} {
-				mac := hmac.New(sha256.New, []byte(secret))
-				_, _ = fmt.Fprintf(mac, "%d\nGET\n/api/v1/me\n", now)
-				a := send("GET", "/api/v1/me", from.from([]field{
-					{authsigner.HeaderPublicKey, key},
-					{authsigner.HeaderTimestamp, strconv.FormatInt(now, 10)},
-					{authsigner.HeaderSignature, hex.EncodeToString(mac.Sum(nil))},
-				}))
+				a := send("GET", "/api/v1/me", from.from(withSignature(key, ts, hmacOf(sha256.New, secret, ts+"\nGET\n/api/v1/me\n"))))
 				require.Contains(t, []int{http.StatusUnauthorized, http.StatusServiceUnavailable}, a.Status, "%s, %s, %q: %s", store, key, secret, a.Body)
 				require.NotContains(t, a.Header.Get("RateLimit-Policy"), `"key"`)
 			}
 			// and no key at all is no key
-			requireProblem(t, send("GET", "/api/v1/me", from.from([]field{
-				{authsigner.HeaderPublicKey, ""},
-				{authsigner.HeaderTimestamp, strconv.FormatInt(now, 10)},
-				{authsigner.HeaderSignature, strings.Repeat("0", 64)},
-			})), http.StatusUnauthorized, "MISSING_CREDENTIALS")
+			requireProblem(t, send("GET", "/api/v1/me", from.from(withSignature("", ts, strings.Repeat("0", 64)))), http.StatusUnauthorized, "MISSING_CREDENTIALS")
 		}
 		good := gatewaytest.Caller{PublicKey: "pk_live_with_an_old_one", PrivateKey: "made_up_and_good"}
 		require.Equal(t, http.StatusOK, good.Get(t, g.URL, "/api/v1/me").Status, store)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
 )
 
 // soakTime is how long the soak runs: what the environment variable SOAK says, which `make soak` sets.
@@ -39,7 +40,7 @@ type soakSample struct {
 func soakSampleOf(t *testing.T, g *gatewaytest.Gateway) soakSample {
 	t.Helper()
 	resident, _ := g.Memory(t)
-	return soakSample{time.Now(), resident, metric(t, g, "go_goroutines"), float64(g.Descriptors(t))}
+	return soakSample{time.Now(), resident, g.Metric(t, "go_goroutines"), float64(g.Descriptors(t))}
 }
 
 // atRest is what a gateway takes when nothing is under way and it keeps no connections to callers and data services: what
@@ -83,7 +84,7 @@ func forge(ctx context.Context, g *gatewaytest.Gateway, every time.Duration) {
 	transport := &http.Transport{DialContext: dialer.DialContext}
 	defer transport.CloseIdleConnections()
 	forger := gatewaytest.Caller{Client: &http.Client{Transport: transport, Timeout: patience}}
-	for i := 0; until(ctx, time.Now().Add(every)); i++ {
+	for i := 0; load.Wait(ctx, time.Now().Add(every)); i++ {
 		// whatever comes of it is the load's business, which goes on beside it
 		_, _ = forger.Send(ctx, http.MethodGet, g.URL, "/api/v1/me", rubbish("pk_live_forged_"+strconv.Itoa(i)), nil)
 	}
@@ -92,30 +93,30 @@ func forge(ctx context.Context, g *gatewaytest.Gateway, every time.Duration) {
 func TestSoakTakesNoMoreMemoryAsTimeGoesOn(t *testing.T) {
 	t.Parallel()
 	duration, rate := soakTime(t), 40
-	w := newLoadWorld(t)
+	w := newWorld(t, load.Data())
 	// a caller asks once in 2 s or less often, but for one who is refused most of the time
 	callers := w.addKeys(t, 4*rate, 7)
 	greedy := w.addKeys(t, 1, 1)
 	g := w.gateway(t)
 	// begin puts the gateway under the load; end takes it away.
-	begin := func() (l *load, end func()) {
-		l = startLoad(t, loadOptions{
+	begin := func() (l *load.Load, end func()) {
+		l = load.Start(t, load.Options{
 			Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: rate,
-			May: func(s *sample) string {
-				switch {
-				case s.Status == http.StatusOK && s.Stream != "unknown paths":
-				case s.Stream == "greedy" && s.Code == "RATE_LIMITED":
-				case s.Stream == "unknown paths" && s.Code == "NOT_FOUND":
-				case s.Stream == "bad parameters" && s.Code == "INVALID_PARAMETER":
-				default:
-					return "not what this stream is to be answered"
+			Allow: func(s *load.Sample) bool {
+				switch s.Stream {
+				case "greedy":
+					return s.Status == http.StatusOK || s.Code == "RATE_LIMITED"
+				case "unknown paths":
+					return s.Code == "NOT_FOUND"
+				case "bad parameters":
+					return s.Code == "INVALID_PARAMETER"
 				}
-				return ""
+				return s.Status == http.StatusOK
 			},
 		})
-		l.also("greedy", greedy, 5)
-		l.also("unknown paths", callers[:rate], 2, "/api/v1/nothing", "/api/v1/me/", "/api/v1//events")
-		l.also("bad parameters", callers[rate:2*rate], 2, "/api/v1/events?count=many", "/api/v1/contacts?page=1&page=2")
+		l.Also("greedy", greedy, 5)
+		l.Also("unknown paths", callers[:rate], 2, "/api/v1/nothing", "/api/v1/me/", "/api/v1//events")
+		l.Also("bad parameters", callers[rate:2*rate], 2, "/api/v1/events?count=many", "/api/v1/contacts?page=1&page=2")
 		ctx, stop := context.WithCancel(t.Context())
 		forged := make(chan struct{})
 		go func() {
@@ -125,9 +126,9 @@ func TestSoakTakesNoMoreMemoryAsTimeGoesOn(t *testing.T) {
 		return l, func() { stop(); <-forged }
 	}
 	l, end := begin()
-	l.during(duration / 8)
+	l.Run(duration / 8)
 	end()
-	l.stop()
+	l.Stop()
 	before := atRest(t, w, g)
 
 	l, end = begin()
@@ -135,22 +136,22 @@ func TestSoakTakesNoMoreMemoryAsTimeGoesOn(t *testing.T) {
 	interval := max(duration/200, 50*time.Millisecond)
 	var samples []soakSample
 	for began, next := time.Now(), time.Now(); time.Since(began) < duration; next = next.Add(interval) {
-		require.True(t, until(t.Context(), next))
+		require.True(t, load.Wait(t.Context(), next))
 		samples = append(samples, soakSampleOf(t, g))
 	}
 	end()
-	r := l.stop()
+	r := l.Stop()
 	half := samples[len(samples)/2:]
 	memory := growth(half, func(s soakSample) float64 { return float64(s.resident) })
 	running := growth(half, func(s soakSample) float64 { return s.goroutines })
 	open := growth(half, func(s soakSample) float64 { return s.descriptors })
 	_, peak := g.Memory(t)
 	after := atRest(t, w, g)
-	r.figure(t, fmt.Sprintf("lasted=%s samples=%d resident=%s->%s most=%s growth_in_the_second_half: memory=%.1fMiB goroutines=%.1f descriptors=%.1f "+
+	r.Figure(t, fmt.Sprintf("lasted=%s samples=%d resident=%s->%s most=%s growth_in_the_second_half: memory=%.1fMiB goroutines=%.1f descriptors=%.1f "+
 		"at_rest: goroutines=%.0f->%.0f descriptors=%.0f->%.0f", duration, len(samples), inMiB(samples[0].resident),
 		inMiB(samples[len(samples)-1].resident), inMiB(peak), memory/(1<<20), running, open, before.goroutines, after.goroutines,
 		before.descriptors, after.descriptors))
-	require.Zero(t, r.overLimit())
+	require.Zero(t, r.OverLimit())
 	require.Less(t, memory, float64(24<<20), "memory")
 	require.Less(t, after.goroutines, before.goroutines+24, "goroutines at rest")
 	require.Less(t, after.descriptors, before.descriptors+24, "descriptors at rest")

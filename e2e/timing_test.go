@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/hmac"
@@ -11,7 +10,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -23,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
@@ -247,30 +246,21 @@ func TestNoTimeTellsAnUnknownKeyFromAWrongSignature(t *testing.T) {
 	}
 }
 
-// exchangeTimer sends requests over one kept connection and times each answer.
+// exchangeTimer sends requests over one kept connection and times each response.
 type exchangeTimer struct {
-	t    *testing.T
-	conn net.Conn
-	r    *bufio.Reader
+	t *testing.T
+	*rawConn
 	from *visitors
-}
-
-func newExchangeTimer(t *testing.T, addr string, from *visitors) *exchangeTimer {
-	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return &exchangeTimer{t: t, conn: conn, r: bufio.NewReader(conn), from: from}
 }
 
 func (e *exchangeTimer) kind(name, key string, signature func(now int64) string) timed {
 	return timed{name, func() time.Duration {
 		now := time.Now().Unix()
-		request := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: %s\r\nX-Public-Key: %s\r\nX-Timestamp: %d\r\nX-Signature: %s\r\n\r\n",
-			eventsPath, e.from.address(), key, now, signature(now))
-		require.NoError(e.t, e.conn.SetDeadline(time.Now().Add(patience)))
+		request := "GET " + eventsPath + " HTTP/1.1\r\nHost: x\r\n" +
+			linesOf(e.from.from(withSignature(key, strconv.FormatInt(now, 10), signature(now)))) + "\r\n"
+		require.NoError(e.t, e.SetDeadline(time.Now().Add(patience)))
 		start := time.Now()
-		_, err := io.WriteString(e.conn, request)
+		_, err := io.WriteString(e, request)
 		require.NoError(e.t, err)
 		a, err := readAnswer(e.r, "GET")
 		took := time.Since(start)
@@ -284,7 +274,9 @@ func (e *exchangeTimer) kind(name, key string, signature func(now int64) string)
 // time would be found out: that is what the second server does.
 func TestNoTimeTellsAnUnknownKeyFromAWrongSignatureOverTheWire(t *testing.T) {
 	w := newVaultWorld(t, vaulttest.Options{})
-	g := proxied(t, w.options(""))
+	o := w.options("")
+	o.Servers = trustThisMachine
+	g := gatewaytest.Start(t, o)
 	requireReady(t, g)
 	key := w.keys.issue(t)
 	require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status)
@@ -311,7 +303,7 @@ func TestNoTimeTellsAnUnknownKeyFromAWrongSignatureOverTheWire(t *testing.T) {
 
 	unknown := "pk_live_" + strings.Repeat("x", len(key.PublicKey)-len("pk_live_"))
 	kinds := func(what, addr string) (wrong, stranger, atFirst, atLast timed) {
-		e := newExchangeTimer(t, addr, new(visitors))
+		e := &exchangeTimer{t, dial(t, addr, ""), new(visitors)}
 		guess := func(which int) func(now int64) string {
 			return func(now int64) string {
 				first, last, all := guesses(cred.PrivateKey, now, eventsPath)

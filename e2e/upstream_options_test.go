@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,18 +123,17 @@ func TestLeastConnLeavesABusyAddressAlone(t *testing.T) {
 
 func TestAnUnhealthyAddressIsLeftAloneAndComesBack(t *testing.T) {
 	t.Parallel()
-	broken := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	for name, tc := range map[string]struct {
 		options string
 		answer  http.HandlerFunc
 	}{
-		"passive": {"fail_duration 1s\n\t\t\tlb_retries 1", broken},
+		"passive": {"fail_duration 1s\n\t\t\tlb_retries 1", aborts},
 		"status":  {"fail_duration 5s\n\t\t\tunhealthy_status 5xx\n\t\t\tlb_retries 1", typed(500, "application/json", "{}")},
 		"latency": {"fail_duration 5s\n\t\t\tunhealthy_latency 3s", func(w http.ResponseWriter, r *http.Request) {
 			<-time.After(3500 * time.Millisecond)
-			jsonAnswer(`{"events":[]}`)(w, r)
+			typed(200, "application/json", `{"events":[]}`)(w, r)
 		}},
-		"active":            {"health_uri /healthz\n\t\t\thealth_interval 50ms\n\t\t\tlb_retries 1", broken},
+		"active":            {"health_uri /healthz\n\t\t\thealth_interval 50ms\n\t\t\tlb_retries 1", aborts},
 		"active, by status": {"health_uri /healthz\n\t\t\thealth_interval 50ms\n\t\t\thealth_status 200", typed(503, "text/plain", "")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,21 +161,13 @@ func TestAnUnhealthyAddressIsLeftAloneAndComesBack(t *testing.T) {
 
 // asked is how often a service was asked for events, and not for its health.
 func asked(r *recorder) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := 0
-	for _, req := range r.requests {
-		if req.URL.Path == eventsPath {
-			n++
-		}
-	}
-	return n
+	return len(slices.DeleteFunc(slices.Clone(r.all()), func(req *http.Request) bool { return req.URL.Path != eventsPath }))
 }
 
 func TestAGetIsRetriedAtAnotherAddressAsTheOptionsSay(t *testing.T) {
 	t.Parallel()
 	services, addresses := backends(t, 2)
-	services[0].will(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	services[0].will(aborts)
 	down := "http://" + gatewaytest.FreeAddr(t)
 	for name, tc := range map[string]struct {
 		addresses, options string
@@ -297,13 +289,8 @@ func TestHeaderUpAndTimeoutsApply(t *testing.T) {
 	services, addresses := backends(t, 1)
 	w, g := upstreamTo(t, addresses[0], "header_up X-Tenant main\n\t\t\theader_up Host {upstream_hostport}\n\t\t\theader_up -Accept-Language\n\t\t\t"+
 		"transport http {\n\t\t\t\tresponse_header_timeout 3s\n\t\t\t}")
-	header := http.Header{"Accept-Language": {"de"}}
-	for _, f := range signedFields(w.acme, http.MethodGet, eventsPath, "") {
-		header.Set(f.name, f.value)
-	}
-	a, err := anonymous().Send(t.Context(), http.MethodGet, g.URL, eventsPath, header, nil)
-	require.NoError(t, err)
-	requireJSON(t, a)
+	header := headerOf(append(signedFields(w.acme, http.MethodGet, eventsPath, ""), field{"Accept-Language", "de"}))
+	requireJSON(t, send(t, g, eventsPath, header))
 	got := services[0].last(t)
 	require.Equal(t, "main", got.Header.Get("X-Tenant"))
 	require.Equal(t, strings.TrimPrefix(addresses[0], "http://"), got.Host)
@@ -317,7 +304,7 @@ func TestHeaderUpAndTimeoutsApply(t *testing.T) {
 
 // Caddy's header directive replaces text in the values of a header in place: no two responses may share them, or what one caller
 // has sent is in the responses to all others for as long as the process lives.
-func TestWhatTheHeaderDirectiveReplacesInAResponseIsInNoOther(t *testing.T) {
+func TestTheHeaderDirectiveChangesOnlyItsResponse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, &recorder{})
 	o := w.options(roomyLimits, "")
@@ -328,12 +315,7 @@ func TestWhatTheHeaderDirectiveReplacesInAResponseIsInNoOther(t *testing.T) {
 	for _, path := range []string{"/healthz", "/api/v1/status", "/api/v1/nothing"} {
 		for i := range 3 {
 			probe := fmt.Sprint("probe-", i)
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.URL+path, http.NoBody)
-			require.NoError(t, err)
-			r.Header.Set("X-Probe", probe)
-			res, err := http.DefaultClient.Do(r)
-			require.NoError(t, err)
-			require.NoError(t, res.Body.Close())
+			res := send(t, g, path, http.Header{"X-Probe": {probe}})
 			require.Equal(t, "application/json "+probe, res.Header.Get("Content-Type"), path)
 			require.Equal(t, "no-store "+probe, res.Header.Get("Cache-Control"), path)
 			require.Equal(t, "nosniff "+probe, res.Header.Get("X-Content-Type-Options"), path)

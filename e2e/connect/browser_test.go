@@ -11,23 +11,21 @@ import (
 // screenshotsIn is the variable that names a folder for pictures of every page; without it there are none.
 const screenshotsIn = "GATEHOUSE_SCREENSHOTS"
 
-func browse(t *testing.T, env ...string) {
-	t.Helper()
+// TestPagesInABrowser connects and ends an assistant and rotates a key. With scripts, axe-core looks at every page on the way, on a
+// phone and a desk, light and dark.
+func TestPagesInABrowser(t *testing.T) {
+	t.Parallel()
 	chromium, err := exec.LookPath("chromium")
 	require.NoError(t, err, "scripts/packages.sh chromium installs it")
-	done := drive(t, newWorld(t), "browser.mjs", append(env, "CHROMIUM="+chromium)...)
-	for name, value := range done.Facts {
-		t.Logf("%s: %v", name, value)
+	for name, env := range map[string][]string{
+		"with scripts":    {"LOOK=on", "SCREENSHOTS=" + os.Getenv(screenshotsIn)},
+		"without scripts": {"JAVASCRIPT=off"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for fact, value := range drive(t, newWorld(t), "browser.mjs", append(env, "CHROMIUM="+chromium)...).Facts {
+				t.Logf("%s: %v", fact, value)
+			}
+		})
 	}
-}
-
-// Every page on the way is looked at by axe-core, on a phone and a desk, light and dark.
-func TestInABrowserAnOwnerConnectsAndEndsAnAssistantAndRotatesAKeyOnPagesThatKeepNobodyOut(t *testing.T) {
-	t.Parallel()
-	browse(t, "LOOK=on", "SCREENSHOTS="+os.Getenv(screenshotsIn))
-}
-
-func TestInABrowserWithoutScriptsEverythingWorksAsWell(t *testing.T) {
-	t.Parallel()
-	browse(t, "JAVASCRIPT=off")
 }

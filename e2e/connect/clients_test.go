@@ -118,12 +118,12 @@ func drive(t *testing.T, w *world, script string, env ...string) stepsOf {
 	return done
 }
 
-func TestTheFirstTypeScriptSDKConnectsStepsUpRefreshesAndIsDisconnected(t *testing.T) {
+func TestFirstTypeScriptSDK(t *testing.T) {
 	t.Parallel()
 	drive(t, newWorld(t), "sdk1.mjs")
 }
 
-func TestTheSecondTypeScriptSDKConnectsStepsUpRefreshesAndIsDisconnected(t *testing.T) {
+func TestSecondTypeScriptSDK(t *testing.T) {
 	t.Parallel()
 	for _, era := range []string{"legacy", "auto", "2026-07-28"} {
 		t.Run(era, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestTheSecondTypeScriptSDKConnectsStepsUpRefreshesAndIsDisconnected(t *test
 	}
 }
 
-func TestADesktopApplicationConnectsThroughMCPRemote(t *testing.T) {
+func TestDesktopApplicationThroughMCPRemote(t *testing.T) {
 	t.Parallel()
 	for _, era := range []string{"legacy", "auto"} {
 		t.Run(era, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestADesktopApplicationConnectsThroughMCPRemote(t *testing.T) {
 	}
 }
 
-func TestTheInspectorSignsInAndFindsNoFlawInTheTools(t *testing.T) {
+func TestInspectorFindsNoFlawInTheTools(t *testing.T) {
 	t.Parallel()
 	drive(t, newWorld(t), "inspector.mjs", callbackPort(t))
 }
@@ -155,7 +155,7 @@ func callbackPort(t *testing.T) string {
 	return "CALLBACK_PORT=" + port
 }
 
-func TestAStrictOAuthClientFindsNothingToObjectToOverHTTPS(t *testing.T) {
+func TestStrictOAuthClientOverHTTPS(t *testing.T) {
 	t.Parallel()
-	drive(t, newSecureWorld(t), "oauth4webapi.mjs")
+	drive(t, start(t, options{secure: true}), "oauth4webapi.mjs")
 }

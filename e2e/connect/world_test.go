@@ -2,13 +2,10 @@ package connect_test
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -54,11 +51,6 @@ func newWorld(t *testing.T) *world {
 	return start(t, options{})
 }
 
-func newSecureWorld(t *testing.T) *world {
-	t.Helper()
-	return start(t, options{secure: true})
-}
-
 func start(t *testing.T, o options) *world {
 	t.Helper()
 	if o.directive == "" {
@@ -68,7 +60,8 @@ func start(t *testing.T, o options) *world {
 	require.NoError(t, err)
 	data := httptest.NewServer(service.Handler())
 	t.Cleanup(data.Close)
-	w := &world{Gateway: gatewaytest.New(t, gatewaytest.Options{Package: o.program, Env: o.env})}
+	g := gatewaytest.Options{Package: o.program, Env: o.env}
+	w := &world{Gateway: gatewaytest.New(t, g)}
 	for _, a := range demo.Accounts() {
 		switch {
 		case a.BusinessID != demo.Accounts()[0].BusinessID:
@@ -83,72 +76,31 @@ func start(t *testing.T, o options) *world {
 
 	_, port, err := net.SplitHostPort(w.Addr)
 	require.NoError(t, err)
-	scheme := "http"
+	w.url = "http://localhost:" + port
 	if o.secure {
-		scheme = "https"
+		g.CA, g.Host, w.url = true, "https://localhost", "https://localhost:"+port
 	}
-	w.url = scheme + "://localhost:" + port
-	extra := ""
 	if o.token != "" {
 		_, entrance, err := net.SplitHostPort(gatewaytest.FreeAddr(t))
 		require.NoError(t, err)
 		w.url = "http://localhost:" + entrance // to the gateway, it is its own
-		extra = fmt.Sprintf("http://:%s {\n\trequest_header /mcp Authorization \"Bearer {file.%s}\"\n\t"+
+		g.Extra = fmt.Sprintf("http://:%s {\n\trequest_header /mcp Authorization \"Bearer {file.%s}\"\n\t"+
 			"reverse_proxy %s {\n\t\tflush_interval -1\n\t}\n}", entrance, o.token, w.Addr)
 	}
 	keys := filepath.Join(w.Dir, "keys.json")
 	store, err := file.Open(keys, file.Options{Create: true})
 	require.NoError(t, err)
 	require.NoError(t, store.Close())
-	text := gatewaytest.Options{
-		Global: fmt.Sprintf(`gatehouse {
-		redis %s {
-			timeout 1s
-		}
-		credentials file %s
-	}`, redistest.Start(t).URL(), keys),
-		Site: fmt.Sprintf(`gatehouse_health
-	%s {
-		issuer %s
-		upstream %s
-		manage_keys
-	}
-	gatehouse_api {
-		upstream %s
-	}`, o.directive, w.url, data.URL, data.URL),
-		Extra: extra,
-	}.Caddyfile(w.Addr, strings.TrimPrefix(w.AdminURL, "http://"))
-	if o.secure {
-		for from, to := range map[string]string{
-			"auto_https off":           "auto_https disable_redirects\n\tskip_install_trust",
-			"http://:" + port + " {\n": "https://localhost:" + port + " {\n\ttls internal\n",
-		} {
-			require.Equal(t, 1, strings.Count(text, from), from)
-			text = strings.Replace(text, from, to, 1)
-		}
-	}
-	w.Write(t, text)
+	g.Global = fmt.Sprintf("gatehouse {\n\t\tredis %s {\n\t\t\ttimeout 1s\n\t\t}\n\t\tcredentials file %s\n\t}", redistest.Start(t).URL(), keys)
+	g.Site = fmt.Sprintf("gatehouse_health\n\t%s {\n\t\tissuer %s\n\t\tupstream %[3]s\n\t\tmanage_keys\n\t}\n\tgatehouse_api {\n\t\tupstream %[3]s\n\t}",
+		o.directive, w.url, data.URL)
+	w.Write(t, g.Caddyfile(w.Addr, strings.TrimPrefix(w.AdminURL, "http://")))
 	w.Run(t)
 	if o.secure {
-		w.trust(t, port)
+		w.caFile = w.CAFile()
+		w.Roots(t, w.Addr, "localhost")
 	}
 	return w
-}
-
-// trust waits for the certificate.
-func (w *world) trust(t *testing.T, port string) {
-	t.Helper()
-	w.caFile = filepath.Join(w.Dir, "caddy", "pki", "authorities", "local", "root.crt")
-	require.Eventually(t, func() bool {
-		root, err := os.ReadFile(w.caFile)
-		if err != nil {
-			return false
-		}
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(root)
-		conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: pool}}).DialContext(t.Context(), "tcp", "localhost:"+port)
-		return err == nil && conn.Close() == nil
-	}, patience, 20*time.Millisecond)
 }
 
 // env is what the drivers are told: the gateway, and who its person is.

@@ -7,6 +7,8 @@ package gatewaytest
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -135,10 +138,14 @@ type Options struct {
 	Global string
 	// Servers is put into the global option servers: timeouts, say.
 	Servers string
+	// Host is the site's scheme and host. Default: http:// and any host, as a gateway behind a load balancer has it.
+	Host string
 	// Site is put into the one site.
 	Site string
 	// Extra is put after the site.
 	Extra string
+	// CA allows sites with "tls internal", whose certificates are of Caddy's own authority (Roots), and HTTP/3.
+	CA bool
 	// Env are further variables of the process's environment.
 	Env []string
 	// Package is the main package that is built and run, as "./path" from the project's folder. Default: the product's.
@@ -147,13 +154,21 @@ type Options struct {
 
 // Caddyfile is the configuration for these options and ports.
 func (o Options) Caddyfile(addr, admin string) string {
+	_, port, _ := net.SplitHostPort(addr)
+	https, protocols, host := "auto_https off", "h1 h2 h2c", o.Host
+	if o.CA {
+		https, protocols = "auto_https disable_redirects\n\tskip_install_trust", protocols+" h3"
+	}
+	if host == "" {
+		host = "http://"
+	}
 	return fmt.Sprintf(`{
 	admin %s
 	persist_config off
-	auto_https off
+	%s
 	grace_period 5s
 	servers {
-		protocols h1 h2 h2c
+		protocols %s
 		listener_wrappers {
 			gatehouse_drain
 		}
@@ -162,21 +177,33 @@ func (o Options) Caddyfile(addr, admin string) string {
 	%s
 }
 
-http://%s {
+%s:%s {
 	%s
 }
 
 %s
-`, admin, o.Servers, o.Global, siteAddress(addr), o.Site, o.Extra)
+`, admin, https, protocols, o.Servers, o.Global, host, port, o.Site, o.Extra)
 }
 
-// siteAddress leaves the host out, so that any Host is answered, as a gateway behind a load balancer does.
-func siteAddress(addr string) string {
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return addr
-	}
-	return ":" + port
+// CAFile is the certificate of Caddy's own authority.
+func (g *Gateway) CAFile() string {
+	return filepath.Join(g.Dir, "caddy", "pki", "authorities", "local", "root.crt")
+}
+
+// Roots waits until a site of Options.CA has its certificate, and returns its authority. addr is where the site listens.
+func (g *Gateway) Roots(tb testing.TB, addr, serverName string) *x509.CertPool {
+	tb.Helper()
+	roots := x509.NewCertPool()
+	require.Eventually(tb, func() bool { // the certificate comes a moment after the port
+		root, err := os.ReadFile(g.CAFile())
+		if err != nil || !roots.AppendCertsFromPEM(root) {
+			return false
+		}
+		dialer := tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: serverName}}
+		conn, err := dialer.DialContext(tb.Context(), "tcp", addr)
+		return err == nil && conn.Close() == nil
+	}, startTimeout, 2*pollInterval)
+	return roots
 }
 
 // Start starts a gateway and waits until it serves.
@@ -483,4 +510,55 @@ func (c Caller) Send(ctx context.Context, method, base, target string, header ht
 		return Answer{}, fmt.Errorf("reading the answer: %w", err)
 	}
 	return Answer{Status: res.StatusCode, Header: res.Header, Body: string(b), Request: req}, nil
+}
+
+// Metric is the sum of a metric's series whose labels contain all the parts.
+func (g *Gateway) Metric(tb testing.TB, name string, parts ...string) float64 {
+	tb.Helper()
+	sum := 0.0
+	for line := range strings.Lines(Caller{}.Get(tb, g.AdminURL, "/metrics").Body) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, _, _ := strings.Cut(series, "{"); n != name {
+			continue
+		}
+		if slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(series, p) }) {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		require.NoError(tb, err, line)
+		sum += v
+	}
+	return sum
+}
+
+// Everything is all that an operator can see of the gateway: its log, metrics, probes and arguments, and the admin API.
+func (g *Gateway) Everything(tb testing.TB) string {
+	tb.Helper()
+	var b strings.Builder
+	for _, path := range []string{
+		"/config/", "/metrics", "/gatehouse/ready", "/reverse_proxy/upstreams", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2", "/debug/vars",
+	} {
+		a := Caller{}.Get(tb, g.AdminURL, path)
+		require.Equal(tb, http.StatusOK, a.Status, path)
+		b.WriteString(a.Body)
+	}
+	arguments, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", g.Pid()))
+	require.NoError(tb, err)
+	b.Write(arguments)
+	for _, path := range []string{"/healthz", "/readyz"} {
+		b.WriteString(Caller{}.Get(tb, g.URL, path).Body)
+	}
+	b.WriteString(g.Output())
+	return b.String()
+}
+
+// RequireNowhere fails the test if a text contains one of the canaries.
+func RequireNowhere(tb testing.TB, text string, canaries ...string) {
+	tb.Helper()
+	for _, c := range canaries {
+		require.NotEmpty(tb, c)
+		if i := strings.Index(text, c); i >= 0 {
+			require.Fail(tb, "a canary has leaked", "%q in …%s…", c, text[max(0, i-200):min(len(text), i+200)])
+		}
+	}
 }

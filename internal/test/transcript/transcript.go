@@ -21,6 +21,8 @@
 // and, if there is an empty line after the headers, the body. Without that line the body is not compared. JSON, also after
 // "data: " in an event stream, is compared as a value; a member "..." allows others beside those that are written.
 //
+// A Prepare function may change each request before it is sent, to sign it, for instance.
+//
 // In an event stream, a line "..." stands for any number of lines.
 //
 // ${name} is replaced by a variable's value. If a response names a variable that has no value yet, it matches any text, or a
@@ -50,9 +52,12 @@ import (
 // timeout is how long a connection may take. It is only ever reached by a server that does not answer.
 const timeout = time.Minute
 
+// Prepare returns the request that is sent for one that is written. Its lines end with LF.
+type Prepare func(request string) string
+
 // RunAll replays each file that matches the pattern against the server at addr (host:port), as a subtest with the file's name.
 // Each begins with the same variables.
-func RunAll(t *testing.T, pattern, addr string, variables map[string]string) {
+func RunAll(t *testing.T, pattern, addr string, variables map[string]string, prepare ...Prepare) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
 	require.NoError(t, err)
@@ -60,13 +65,13 @@ func RunAll(t *testing.T, pattern, addr string, variables map[string]string) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
-			Run(t, file, addr, variables)
+			Run(t, file, addr, variables, prepare...)
 		})
 	}
 }
 
 // Run replays one file against the server at addr (host:port). Each request is a subtest; those after a failed one do not run.
-func Run(t *testing.T, file, addr string, variables map[string]string) {
+func Run(t *testing.T, file, addr string, variables map[string]string, prepare ...Prepare) {
 	t.Helper()
 	raw, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -78,7 +83,7 @@ func Run(t *testing.T, file, addr string, variables map[string]string) {
 	}
 	for _, e := range exchanges {
 		if !t.Run(e.name, func(t *testing.T) {
-			require.NoError(t, e.replay(addr, v))
+			require.NoError(t, e.replay(addr, v, prepare...))
 		}) {
 			return
 		}
@@ -116,7 +121,7 @@ func parse(raw []byte) ([]exchange, error) {
 
 // replay sends the request and compares the responses until the server closes the connection, or until all expected ones have
 // been read and the request has asked to keep the connection.
-func (e exchange) replay(addr string, v map[string]string) error {
+func (e exchange) replay(addr string, v map[string]string, prepare ...Prepare) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return err
@@ -128,6 +133,9 @@ func (e exchange) replay(addr string, v map[string]string) error {
 	request, err := expand(e.request, v)
 	if err != nil {
 		return err
+	}
+	for _, p := range prepare {
+		request = p(request)
 	}
 	// A server that responds early may not read the rest.
 	go func() { _, _ = io.WriteString(conn, wire(request)) }()

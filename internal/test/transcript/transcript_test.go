@@ -33,6 +33,14 @@ func TestTranscripts(t *testing.T) {
 	RunAll(t, "testdata/*.txtar", echo(t), map[string]string{"host": "api.example.com"})
 }
 
+func TestRequestsArePrepared(t *testing.T) {
+	t.Parallel()
+	all, err := parse([]byte("-- request --\nPOST /p HTTP/1.1\nHost: a\n\nhello\n-- response --\nHTTP/1.1 200 OK\n\n" +
+		`{"body": "HELLO", "...": ""}`))
+	require.NoError(t, err)
+	require.NoError(t, all[0].replay(echo(t), nil, func(request string) string { return strings.Replace(request, "hello", "HELLO", 1) }))
+}
+
 func TestDifferenceIsReported(t *testing.T) {
 	t.Parallel()
 	addr := echo(t)

@@ -1,0 +1,149 @@
+package load
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The contract's limit for a key.
+const (
+	KeyLimit = 60
+	Window   = time.Minute
+)
+
+// Report is what a load has found.
+type Report struct {
+	Phases  []PhaseReport
+	samples []*Sample
+}
+
+// PhaseReport is about the requests that were due in one phase.
+type PhaseReport struct {
+	Name          string
+	Requests      int
+	By            map[string]int // by Sample.Outcome
+	Wrong         int
+	P50, P99, Max time.Duration
+}
+
+// Report is what the load has found so far.
+func (l *Load) Report() *Report {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := &Report{samples: slices.Clone(l.samples)}
+	for _, name := range l.phases {
+		p := PhaseReport{Name: name, By: map[string]int{}, Wrong: l.wrongs[name]}
+		var took []time.Duration
+		for _, s := range r.samples {
+			if s.Phase == name {
+				p.By[s.Outcome()]++
+				took = append(took, s.Done.Sub(s.Due))
+			}
+		}
+		p.Requests = len(took)
+		if len(took) > 0 {
+			slices.Sort(took)
+			p.P50, p.P99, p.Max = took[len(took)/2], took[len(took)*99/100], took[len(took)-1]
+		}
+		r.Phases = append(r.Phases, p)
+	}
+	return r
+}
+
+// Phase is the report on a phase; zero if there was none.
+func (r *Report) Phase(name string) PhaseReport {
+	for _, p := range r.Phases {
+		if p.Name == name {
+			return p
+		}
+	}
+	return PhaseReport{Name: name}
+}
+
+func (r *Report) wrong() (n int) {
+	for _, p := range r.Phases {
+		n += p.Wrong
+	}
+	return n
+}
+
+// Some are the samples that a test asks for.
+func (r *Report) Some(wanted func(*Sample) bool) (list []*Sample) {
+	for _, s := range r.samples {
+		if wanted(s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// Admitted is how many of the wanted samples (nil: all) were served to one caller within one window of the limit, in the worst
+// case. callerOf tells callers apart: ByGateway or ByFleet.
+func (r *Report) Admitted(callerOf func(*Sample) string, wanted func(*Sample) bool) (worst int) {
+	sent, done := map[string][]time.Time{}, map[string][]time.Time{}
+	for _, s := range r.samples {
+		if s.Status == http.StatusOK && (wanted == nil || wanted(s)) {
+			caller := callerOf(s)
+			sent[caller], done[caller] = append(sent[caller], s.Sent), append(done[caller], s.Done)
+		}
+	}
+	for caller := range sent {
+		sent, done := sent[caller], done[caller]
+		slices.SortFunc(sent, time.Time.Compare)
+		slices.SortFunc(done, time.Time.Compare)
+		within := 0
+		for before, first := range sent {
+			// A request is admitted at some moment between Sent and Done, which are less than a window apart. Certainly within
+			// the window are those that were answered when it ended, less those that were sent before it began.
+			for within < len(done) && done[within].Sub(first) < Window {
+				within++
+			}
+			worst = max(worst, within-before)
+		}
+	}
+	return worst
+}
+
+// ByGateway tells the callers of each gateway apart.
+func ByGateway(s *Sample) string { return strconv.Itoa(s.Gateway) + " " + s.Key }
+
+// ByFleet tells callers apart.
+func ByFleet(s *Sample) string { return s.Key }
+
+// OverLimit is by how many requests any gateway has exceeded the limit of any key in any window.
+func (r *Report) OverLimit() int { return max(0, r.Admitted(ByGateway, nil)-KeyLimit) }
+
+// String is the report in a few lines.
+func (r *Report) String() string {
+	var b strings.Builder
+	for _, p := range r.Phases {
+		fmt.Fprintf(&b, "%-8s %5d requests, wrong %d, p50 %s, p99 %s, max %s:", p.Name, p.Requests, p.Wrong, MS(p.P50), MS(p.P99), MS(p.Max))
+		for _, outcome := range slices.Sorted(maps.Keys(p.By)) {
+			fmt.Fprintf(&b, " %s: %d", outcome, p.By[outcome])
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// Figure logs the line that docs/reliability.md cites; more are further figures, name=value.
+func (r *Report) Figure(t *testing.T, more ...string) {
+	t.Helper()
+	var p50, p99 []string
+	for _, p := range r.Phases {
+		p50, p99 = append(p50, p.Name+":"+MS(p.P50)), append(p99, p.Name+":"+MS(p.P99))
+	}
+	t.Logf("figure: %s requests=%d wrong=%d over_limit=%d p50=%s p99=%s %s\n%s", t.Name(), len(r.samples), r.wrong(), r.OverLimit(),
+		strings.Join(p50, ","), strings.Join(p99, ","), strings.Join(more, " "), r)
+}
+
+// MS writes a duration in milliseconds.
+func MS(d time.Duration) string {
+	return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', 1, 64) + "ms"
+}
