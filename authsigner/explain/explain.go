@@ -208,6 +208,11 @@ func (a *Attempt) readSignature(signature string) {
 	a.digest = bytes.Clone(digest[:min(digestKept, len(digest))])
 }
 
+// ToSign returns the string that should have been signed.
+func (a *Attempt) ToSign() string {
+	return strings.Join([]string{a.Timestamp, a.Method, a.signedTarget(), string(a.Body)}, "\n")
+}
+
 // Explain searches for the mistakes that give the attempt's signature with the private keys of cred, which may be nil if the key
 // is not known. now decides whether the previous private key is still valid; zero means that it is. The search ends early with
 // the context, and its result is then incomplete.
