@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -13,30 +12,32 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// The tests of the cache run in synctest bubbles: time is not the real one, and passes only when everything waits. A
-// goroutine that the cache left behind after Close would fail the test.
+// The tests of the cache run in synctest bubbles: time advances only when every goroutine waits, and a goroutine that
+// the cache leaves behind after Close fails the test.
 
 var errSourceDown = errors.New("connection refused")
 
-// fakeSource answers from a map, and fails or hangs when told to. It counts.
+// fakeSource is a CredentialSource on a map that counts its lookups and can fail or hang.
 type fakeSource struct {
 	mu      sync.Mutex
 	creds   map[string]*authsigner.Credential
 	errs    map[string]error // of single keys
 	down    error            // of all keys
-	hung    bool             // heeds the context and nothing else
-	deaf    bool             // hung, and does not even heed the context
+	hung    bool             // waits for the context to end
+	deaf    bool             // ignores the context too, until resume is closed
 	latency time.Duration
 	calls   map[string]int
 	total   int
 	running int
-	most    int // look-ups at the same time
+	most    int // highest number of concurrent lookups
 	resume  chan struct{}
+	instead func() (*authsigner.Credential, error) // the result of all lookups, if set
 }
 
 func newFakeSource(keys ...string) *fakeSource {
@@ -74,6 +75,8 @@ func (s *fakeSource) Lookup(ctx context.Context, publicKey string) (*authsigner.
 		}
 	}
 	switch {
+	case s.instead != nil:
+		return s.instead()
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case down != nil:
@@ -93,49 +96,61 @@ func (s *fakeSource) set(change func()) {
 }
 
 func (s *fakeSource) put(key, secret string) {
-	record := newRecord(map[string]any{"private_key": secret})
-	cred, err := authsigner.DecodeCredential(key, record)
+	cred, err := authsigner.DecodeCredential(key, newRecord(map[string]any{"private_key": secret}))
 	if err != nil {
 		panic(err)
 	}
 	s.set(func() { s.creds[key] = cred })
 }
 
+// putMany puts n keys with testSecret and returns them.
+func (s *fakeSource) putMany(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("pk_live_key%05d", i)
+		s.put(keys[i], testSecret)
+	}
+	return keys
+}
+
 func (s *fakeSource) remove(key string) { s.set(func() { delete(s.creds, key) }) }
 
-func (s *fakeSource) count(key string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.calls[key]
+func (s *fakeSource) count(key string) (n int) {
+	s.set(func() { n = s.calls[key] })
+	return n
 }
 
-func (s *fakeSource) totalCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.total
+func (s *fakeSource) totalCount() (n int) {
+	s.set(func() { n = s.total })
+	return n
 }
 
-// bubble is the inside of a synctest bubble, with a cache.
+// bubble is a cache of a fakeSource with testKey and otherKey, in a synctest bubble.
 type bubble struct {
 	*testing.T
 	*authsigner.Cache
+	src    *fakeSource
+	events *eventLog
 }
 
-func withCache(t *testing.T, src *fakeSource, o authsigner.CacheOptions, test func(b bubble)) {
+func withCache(t *testing.T, o authsigner.CacheOptions, test func(b bubble)) {
 	t.Helper()
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		src.resume = make(chan struct{})
-		c, err := authsigner.NewCache(src, o)
+		b := bubble{T: t, src: newFakeSource(testKey, otherKey), events: new(eventLog)}
+		o.OnEvent = b.events.add
+		var err error
+		b.Cache, err = authsigner.NewCache(b.src, o)
 		require.NoError(t, err)
-		defer c.Close()
-		test(bubble{t, c})
+		defer b.Close()
+		test(b)
 	})
 }
 
 // pass lets time pass.
 func pass(d time.Duration) { <-time.After(d) }
 
-// lookup returns the secret and how long the answer took.
+// lookup returns the secret and how long the lookup took.
 func (b bubble) lookup(key string) (secret string, took time.Duration, err error) {
 	began := time.Now()
 	cred, err := b.Lookup(b.Context(), key)
@@ -149,746 +164,35 @@ func (b bubble) lookup(key string) (secret string, took time.Duration, err error
 	return cred.PrivateKey.Reveal(), took, nil
 }
 
-// settled looks the key up and waits until the cache has taken note of what came of it, which it does after the answer:
-// that the source is away, or has answered, and what it reports.
-func (b bubble) settled(key string) (secret string, took time.Duration, err error) {
+// requireSecret requires that the key has that secret and that the request did not wait.
+func (b bubble) requireSecret(key, secret string) {
 	b.Helper()
-	secret, took, err = b.lookup(key)
-	synctest.Wait()
-	return secret, took, err
-}
-
-// requireFound says that the key has that secret, and that the request did not have to wait for it.
-func (b bubble) requireFound(key, secret string) {
-	b.Helper()
-	got, took, err := b.settled(key)
+	got, took, err := b.lookup(key)
+	synctest.Wait() // the cache records the outcome after it has responded
 	require.NoError(b, err)
 	require.Equal(b, secret, got)
 	require.Zero(b, took, "the request waited")
 }
 
-// requireRefused says that the error is want, and is not the other one of the two, and that nobody waited.
-func (b bubble) requireRefused(key string, want error) {
+func (b bubble) requireFound(keys ...string) {
 	b.Helper()
-	_, took, err := b.settled(key)
-	require.ErrorIs(b, err, want)
-	for _, other := range []error{authsigner.ErrUnknownKey, authsigner.ErrUnavailable} {
-		if !errors.Is(want, other) {
-			require.NotErrorIs(b, err, other)
-		}
+	for _, key := range keys {
+		b.requireSecret(key, testSecret)
 	}
+}
+
+// requireError requires want, but not the other one of ErrUnknownKey and ErrUnavailable, and that the request did not
+// wait.
+func (b bubble) requireError(key string, want error) {
+	b.Helper()
+	_, took, err := b.lookup(key)
+	synctest.Wait()
+	require.ErrorIs(b, err, want)
+	require.NotEqual(b, errors.Is(err, authsigner.ErrUnknownKey), errors.Is(err, authsigner.ErrUnavailable), err)
 	require.Zero(b, took, "the request waited")
 }
 
-const otherKey = "pk_live_another0123456789"
-
-func TestACredentialIsUsedForItsTTLWithOneLookup(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{RefreshBefore: -1}, func(b bubble) {
-		for range 60 {
-			b.requireFound(testKey, testSecret)
-			pass(time.Second - time.Microsecond)
-		}
-		require.Equal(b, 1, src.count(testKey))
-		pass(time.Second)
-		b.requireFound(testKey, testSecret)
-		require.Equal(b, 2, src.count(testKey))
-	})
-}
-
-func TestConcurrentRequestsShareOneLookupAndSurviveEachOther(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	src.latency = time.Second
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		ctx, cancel := context.WithCancel(b.Context())
-		var first error
-		go func() { _, first = b.Lookup(ctx, testKey) }()
-		synctest.Wait()
-
-		var wg sync.WaitGroup
-		var found atomic.Int32
-		for range 100 {
-			wg.Go(func() {
-				if cred, err := b.Lookup(b.Context(), testKey); err == nil && cred.PublicKey == testKey {
-					found.Add(1)
-				}
-			})
-		}
-		synctest.Wait()
-		cancel() // the one who started the look-up goes away
-		synctest.Wait()
-		require.ErrorIs(b, first, context.Canceled)
-		require.ErrorIs(b, first, authsigner.ErrUnavailable)
-		wg.Wait()
-		require.EqualValues(b, 100, found.Load())
-		require.Equal(b, 1, src.count(testKey))
-	})
-}
-
-func TestAKeyInUseIsRefreshedAheadWithoutAnyRequestWaiting(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		b.requireFound(testKey, testSecret)
-		src.set(func() { src.latency = 1500 * time.Millisecond })
-		for range 600 {
-			pass(100 * time.Millisecond)
-			b.requireFound(testKey, testSecret)
-		}
-		// One at the start, one at 45 s; the next is due 45 s after that one began.
-		require.Equal(b, 2, src.count(testKey))
-	})
-}
-
-func TestAChangedSecretIsInUseWithinTTLAndARevokedKeyRefused(t *testing.T) {
-	t.Parallel()
-	for _, busy := range []bool{true, false} {
-		t.Run("busy="+strconv.FormatBool(busy), func(t *testing.T) {
-			t.Parallel()
-			src := newFakeSource(testKey, otherKey)
-			withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-				b.requireFound(testKey, testSecret)
-				b.requireFound(otherKey, testSecret)
-				src.put(testKey, testPreviousSecret)
-				src.remove(otherKey)
-				if busy {
-					for range 59 {
-						pass(time.Second)
-						_, _, _ = b.lookup(testKey)
-						_, _, _ = b.lookup(otherKey)
-					}
-					pass(time.Second)
-				} else {
-					pass(time.Minute)
-				}
-				b.requireFound(testKey, testPreviousSecret)
-				b.requireRefused(otherKey, authsigner.ErrUnknownKey)
-			})
-		})
-	}
-}
-
-func TestARevokedKeyIsRefusedAfterTTLThoughItWasNotUsedForLong(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		b.requireFound(testKey, testSecret)
-		src.remove(testKey)
-		pass(50 * time.Minute)
-		b.requireRefused(testKey, authsigner.ErrUnknownKey)
-	})
-}
-
-// A source that answers within LoadTimeout is available, however slow it is: no credential past its TTL is used.
-func TestARevokedKeyIsRefusedOnTheFirstRequestAfterItsTTLByASlowSource(t *testing.T) {
-	t.Parallel()
-	for _, latency := range []time.Duration{251 * time.Millisecond, 400 * time.Millisecond, 1999 * time.Millisecond} {
-		for _, idle := range []time.Duration{time.Minute, 5 * time.Minute, 59 * time.Minute} {
-			t.Run(fmt.Sprintf("latency=%s,idle=%s", latency, idle), func(t *testing.T) {
-				t.Parallel()
-				src := newFakeSource(testKey)
-				var events eventLog
-				withCache(t, src, authsigner.CacheOptions{OnEvent: events.add}, func(b bubble) {
-					b.requireFound(testKey, testSecret)
-					src.remove(testKey)
-					src.set(func() { src.latency = latency })
-					pass(idle)
-					_, took, err := b.settled(testKey)
-					require.ErrorIs(b, err, authsigner.ErrUnknownKey)
-					require.Equal(b, latency, took)
-					require.Zero(b, events.count(authsigner.CacheStale))
-				})
-			})
-		}
-	}
-}
-
-func TestSlowLookupsDoNotPutOffTheRevocationOfOtherKeys(t *testing.T) {
-	t.Parallel()
-	keys := make([]string, 10)
-	for i := range keys {
-		keys[i] = fmt.Sprintf("pk_live_key%05d", i)
-	}
-	src := newFakeSource(keys...)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		for _, key := range keys {
-			b.requireFound(key, testSecret)
-			src.remove(key)
-		}
-		src.set(func() { src.latency = 400 * time.Millisecond })
-		pass(time.Minute)
-		for _, key := range keys { // one after the other, and each learns that the source is slow
-			_, _, err := b.settled(key)
-			require.ErrorIs(b, err, authsigner.ErrUnknownKey)
-		}
-	})
-}
-
-// A caller who half-closes the connection ends the request's context, and can still read what is answered.
-func TestARequestThatStopsWaitingDoesNotUseACredentialPastItsTTL(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	src.latency = 100 * time.Millisecond
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		_, _, err := b.lookup(testKey)
-		require.NoError(b, err)
-		src.remove(testKey)
-		pass(time.Minute)
-		ctx, cancel := context.WithCancel(b.Context())
-		time.AfterFunc(50*time.Millisecond, cancel)
-		_, err = b.Lookup(ctx, testKey)
-		require.ErrorIs(b, err, authsigner.ErrUnavailable)
-		require.ErrorIs(b, err, context.Canceled)
-	})
-}
-
-func TestNoSuchKeyIsRememberedBriefly(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource()
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		for range 10 {
-			b.requireRefused(testKey, authsigner.ErrUnknownKey)
-			pass(999 * time.Millisecond)
-		}
-		require.Equal(b, 1, src.count(testKey))
-		require.True(b, b.Known(testKey))
-		src.put(testKey, testSecret)
-		pass(10 * time.Millisecond)
-		require.False(b, b.Known(testKey))
-		b.requireFound(testKey, testSecret)
-	})
-}
-
-func TestNoErrorIsEverRememberedAsNoSuchKey(t *testing.T) {
-	t.Parallel()
-	for name, err := range map[string]error{
-		"any error":            errSourceDown,
-		"unavailable":          authsigner.ErrUnavailable,
-		"deadline":             context.DeadlineExceeded,
-		"unknown and not sure": fmt.Errorf("%w: %w", authsigner.ErrUnavailable, authsigner.ErrUnknownKey),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			src := newFakeSource(testKey)
-			src.errs[testKey] = err
-			withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-				b.requireRefused(testKey, authsigner.ErrUnavailable)
-				b.requireRefused(testKey, authsigner.ErrUnavailable)
-				require.Equal(b, 1, src.count(testKey), "a failing key is not asked for all the time")
-				src.set(func() { delete(src.errs, testKey) })
-				pass(time.Second)
-				b.requireFound(testKey, testSecret)
-			})
-		})
-	}
-}
-
-func TestKnownKeysGoOnForMaxStaleWhileTheSourceRefuses(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		began := time.Now()
-		b.requireFound(testKey, testSecret)
-		src.set(func() { src.down = errSourceDown })
-		for time.Since(began) < time.Hour-time.Second {
-			b.requireFound(testKey, testSecret)
-			pass(700 * time.Millisecond)
-		}
-		require.LessOrEqual(b, src.count(testKey), 3600, "more than one look-up a second")
-		require.Greater(b, src.count(testKey), 1700)
-		pass(time.Second)
-		b.requireRefused(testKey, authsigner.ErrUnavailable)
-		src.set(func() { src.down = nil })
-		pass(time.Second)
-		b.requireFound(testKey, testSecret)
-	})
-}
-
-func TestAHungSourceDelaysRequestsUntilItsLookupsHaveFailedAndNoneAfterwards(t *testing.T) {
-	t.Parallel()
-	keys := make([]string, 100)
-	for i := range keys {
-		keys[i] = fmt.Sprintf("pk_live_key%05d", i)
-	}
-	src := newFakeSource(keys...)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		for _, key := range keys {
-			b.requireFound(key, testSecret)
-		}
-		src.set(func() { src.hung = true })
-		pass(2 * time.Minute) // nothing was asked for meanwhile: the outage is news
-
-		began := time.Now()
-		var wg sync.WaitGroup
-		var late atomic.Int32
-		for range 60 { // every 50 ms, each key
-			for _, key := range keys {
-				wg.Go(func() {
-					arrived := time.Since(began)
-					secret, took, err := b.lookup(key)
-					if err != nil || secret != testSecret || took > authsigner.DefaultLoadTimeout {
-						late.Add(1)
-					}
-					if took > 0 && arrived > authsigner.DefaultLoadTimeout {
-						late.Add(1)
-					}
-				})
-			}
-			pass(50 * time.Millisecond)
-		}
-		wg.Wait()
-		require.Zero(b, late.Load())
-
-		// Look-ups have run into their deadline, so the source is away: one look-up a second, for all keys together.
-		pass(2 * time.Second)
-		before := src.totalCount()
-		for range 100 {
-			for _, key := range keys {
-				b.requireFound(key, testSecret)
-			}
-			pass(100 * time.Millisecond)
-		}
-		require.True(b, b.Stats().Unavailable)
-		require.LessOrEqual(b, src.totalCount()-before, 11)
-		// Keys never seen do not wait either, but for the one that asks.
-		var waited, wrong atomic.Int32
-		for i := range 100 {
-			wg.Go(func() {
-				_, took, err := b.lookup(fmt.Sprintf("pk_live_never_seen%d", i))
-				if !errors.Is(err, authsigner.ErrUnavailable) || errors.Is(err, authsigner.ErrUnknownKey) {
-					wrong.Add(1)
-				}
-				if took > 0 {
-					waited.Add(1)
-				}
-			})
-			pass(10 * time.Millisecond)
-		}
-		wg.Wait()
-		require.Zero(b, wrong.Load())
-		require.LessOrEqual(b, waited.Load(), int32(1))
-
-		// Back: at once for the known ones, and after a second at the latest for the others.
-		src.set(func() { src.hung = false })
-		src.remove(keys[0])
-		src.put("pk_live_never_seen_yet", testSecret)
-		pass(time.Second)
-		b.requireFound("pk_live_never_seen_yet", testSecret)
-		b.requireRefused(keys[0], authsigner.ErrUnknownKey)
-		require.False(b, b.Stats().Unavailable)
-	})
-}
-
-func TestASourceThatHeedsNoDeadlineHoldsNobodyUp(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		src.set(func() { src.deaf = true })
-		_, took, err := b.lookup(testKey)
-		require.ErrorIs(b, err, authsigner.ErrUnavailable)
-		require.Less(b, took, 3*time.Second)
-		close(src.resume)
-	})
-}
-
-func TestASourceThatHeedsNoDeadlineDelaysAKnownKeyOnce(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		b.requireFound(testKey, testSecret)
-		pass(time.Minute)
-		src.set(func() { src.deaf = true })
-		secret, took, err := b.lookup(testKey)
-		require.NoError(b, err)
-		require.Equal(b, testSecret, secret)
-		require.Less(b, took, 3*time.Second)
-		for range 4 {
-			b.requireFound(testKey, testSecret)
-			pass(900 * time.Millisecond)
-		}
-		close(src.resume)
-	})
-}
-
-// Without traffic of other keys, one key's own failures are all that is known of the source.
-func TestAHungSourceDelaysTheOnlyKeyOnce(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		b.requireFound(testKey, testSecret)
-		pass(time.Minute)
-		src.set(func() { src.hung = true })
-		secret, took, err := b.lookup(testKey)
-		require.NoError(b, err)
-		require.Equal(b, testSecret, secret)
-		require.Equal(b, authsigner.DefaultLoadTimeout, took)
-		for i := range 600 {
-			b.requireFound(testKey, testSecret)
-			pass(time.Duration(1+i%39) * 100 * time.Millisecond)
-		}
-		require.Greater(b, src.count(testKey), 200, "look-ups go on in the background")
-
-		// The source answers again: a look-up that it has swallowed runs into its deadline, and counts for a while.
-		src.set(func() { src.hung = false })
-		src.remove(testKey)
-		pass(2*authsigner.DefaultLoadTimeout + 2*authsigner.DefaultRetryAfterFailure)
-		b.requireRefused(testKey, authsigner.ErrUnknownKey)
-	})
-}
-
-func TestAfterAQuietTimeTheSourceIsAskedBeforeAnOldCredentialIsTrusted(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey, otherKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		b.requireFound(testKey, testSecret)
-		b.requireFound(otherKey, testSecret)
-		pass(time.Minute)
-		src.set(func() { src.down = errSourceDown })
-		b.requireFound(testKey, testSecret)
-		b.requireFound(otherKey, testSecret)
-		require.True(b, b.Stats().Unavailable)
-
-		// Nobody calls, the source comes back, the key is revoked.
-		src.set(func() { src.down = nil })
-		src.remove(testKey)
-		pass(10 * time.Minute)
-		require.False(b, b.Stats().Unavailable)
-		b.requireRefused(testKey, authsigner.ErrUnknownKey)
-	})
-}
-
-func TestOneFailingKeyDoesNotPutOffTheRevocationOfOthers(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey, otherKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		b.requireFound(testKey, testSecret)
-		b.requireFound(otherKey, testSecret)
-		src.set(func() { src.errs[testKey] = errors.New("permission denied") })
-		for range 600 {
-			pass(time.Second)
-			b.requireFound(testKey, testSecret)
-		}
-		src.remove(otherKey)
-		b.requireRefused(otherKey, authsigner.ErrUnknownKey)
-		require.False(b, b.Stats().Unavailable)
-	})
-}
-
-func TestAMalformedEntryIsUnavailableAtOnceAndAlone(t *testing.T) {
-	t.Parallel()
-	for name, err := range map[string]error{
-		"bare":    fmt.Errorf("%w: status is missing", authsigner.ErrMalformedCredential),
-		"wrapped": fmt.Errorf("%w: %w", authsigner.ErrUnavailable, authsigner.ErrMalformedCredential),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			src := newFakeSource(testKey, otherKey)
-			var events eventLog
-			withCache(t, src, authsigner.CacheOptions{OnEvent: events.add}, func(b bubble) {
-				b.requireFound(testKey, testSecret)
-				b.requireFound(otherKey, testSecret)
-				src.set(func() { src.errs[testKey] = err })
-				pass(time.Minute)
-				// It is not used stale: what there is now is not what it was.
-				b.requireRefused(testKey, authsigner.ErrUnavailable)
-				_, _, err := b.lookup(testKey)
-				require.ErrorIs(b, err, authsigner.ErrMalformedCredential)
-				b.requireFound(otherKey, testSecret)
-				require.False(b, b.Stats().Unavailable)
-				require.Equal(b, 1, events.count(authsigner.CacheMalformed))
-
-				src.set(func() { delete(src.errs, testKey) })
-				pass(time.Second)
-				b.requireFound(testKey, testSecret)
-			})
-		})
-	}
-}
-
-func TestAnInvalidatedKeyIsNotUsedBeforeTheSourceHasConfirmedIt(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey, otherKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		b.requireFound(testKey, testSecret)
-		b.requireFound(otherKey, testSecret)
-		src.remove(testKey)
-		b.Invalidate(testKey)
-		b.requireRefused(testKey, authsigner.ErrUnknownKey)
-		src.put(testKey, testPreviousSecret)
-		b.Invalidate(testKey) // its absence is forgotten too
-		b.requireFound(testKey, testPreviousSecret)
-
-		src.set(func() { src.down = errSourceDown })
-		b.Invalidate(otherKey)
-		b.requireRefused(otherKey, authsigner.ErrUnavailable)
-		b.requireFound(testKey, testPreviousSecret)
-	})
-}
-
-func TestALookupThatBeganBeforeTheInvalidationIsNotTrusted(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		src.latency = time.Second
-		for _, invalidate := range []func(){func() { b.Invalidate(testKey) }, b.InvalidateAll} {
-			src.put(testKey, testSecret)
-			b.Invalidate(testKey)
-			var secret string
-			var err error
-			go func() { secret, _, err = b.lookup(testKey) }()
-			synctest.Wait() // the source has answered inwardly, the answer is on its way
-			src.put(testKey, testPreviousSecret)
-			invalidate()
-			pass(3 * time.Second)
-			synctest.Wait()
-			require.NoError(b, err)
-			require.Equal(b, testPreviousSecret, secret)
-			b.requireFound(testKey, testPreviousSecret)
-		}
-	})
-}
-
-func TestARequestThatWaitsWithAnOldCredentialInHandDoesNotUseItOnceInvalidated(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		b.requireFound(testKey, testSecret)
-		pass(time.Minute)
-		src.set(func() { src.hung = true })
-		var err error
-		go func() { _, _, err = b.lookup(testKey) }()
-		synctest.Wait()
-		b.Invalidate(testKey)
-		pass(10 * time.Second)
-		synctest.Wait()
-		require.ErrorIs(b, err, authsigner.ErrUnavailable)
-	})
-}
-
-func TestInvalidateAllAsksForEachKeyAgainAndKeepsItToFallBackOn(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey, otherKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		const absentKey = "pk_live_not_there_yet"
-		b.requireFound(testKey, testSecret)
-		b.requireFound(otherKey, testSecret)
-		b.requireRefused(absentKey, authsigner.ErrUnknownKey)
-		src.remove(testKey)
-		src.put(absentKey, testSecret)
-		b.InvalidateAll()
-		require.False(b, b.Known(testKey))
-		b.requireRefused(testKey, authsigner.ErrUnknownKey)
-		b.requireFound(absentKey, testSecret)
-
-		src.set(func() { src.down = errSourceDown })
-		b.InvalidateAll()
-		b.requireFound(otherKey, testSecret)
-		b.requireFound(absentKey, testSecret)
-		require.Equal(b, 2, src.count(otherKey))
-	})
-}
-
-func TestAFloodOfInventedKeysDoesNotEvictTheRealOnes(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey, otherKey)
-	withCache(t, src, authsigner.CacheOptions{MaxEntries: 100}, func(b bubble) {
-		b.requireFound(testKey, testSecret)
-		b.requireFound(otherKey, testSecret)
-		for i := range 2000 {
-			b.requireRefused(fmt.Sprintf("pk_live_invented%d", i), authsigner.ErrUnknownKey)
-		}
-		synctest.Wait()
-		b.requireFound(testKey, testSecret)
-		b.requireFound(otherKey, testSecret)
-		require.Equal(b, 1, src.count(testKey))
-		require.Equal(b, 2, b.Stats().Credentials)
-		require.LessOrEqual(b, b.Stats().Absent, 110)
-	})
-}
-
-func TestMoreCredentialsThanMaxEntriesAreNotKept(t *testing.T) {
-	t.Parallel()
-	keys := make([]string, 1000)
-	for i := range keys {
-		keys[i] = fmt.Sprintf("pk_live_key%05d", i)
-	}
-	src := newFakeSource(keys...)
-	withCache(t, src, authsigner.CacheOptions{MaxEntries: 100}, func(b bubble) {
-		for _, key := range keys {
-			b.requireFound(key, testSecret)
-		}
-		synctest.Wait()
-		require.LessOrEqual(b, b.Stats().Credentials, 110)
-	})
-}
-
-func TestAFloodOfInventedKeysNeitherFloodsASlowSourceNorHoldsUpKnownKeys(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{MaxLoads: 8}, func(b bubble) {
-		b.requireFound(testKey, testSecret)
-		pass(time.Minute)
-		src.put(testKey, testPreviousSecret)
-		src.set(func() { src.latency = 100 * time.Millisecond })
-		var wg sync.WaitGroup
-		for i := range 1000 {
-			wg.Go(func() { _, _ = b.Lookup(b.Context(), fmt.Sprintf("pk_live_invented%d", i)) })
-		}
-		synctest.Wait()
-		secret, took, err := b.lookup(testKey)
-		require.NoError(b, err)
-		require.Equal(b, testPreviousSecret, secret)
-		require.Equal(b, 100*time.Millisecond, took)
-		wg.Wait()
-		require.LessOrEqual(b, src.most, 9)
-		require.False(b, b.Stats().Unavailable, "a crowd before the source says nothing about it")
-	})
-}
-
-func TestCloseEndsEveryLookupAndForgetsEverything(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		b.requireFound(testKey, testSecret)
-		src.set(func() { src.hung = true })
-		var err error
-		go func() { _, err = b.Lookup(b.Context(), otherKey) }()
-		synctest.Wait()
-		began := time.Now()
-		require.NoError(b, b.Close())
-		require.Zero(b, time.Since(began))
-		synctest.Wait()
-		require.ErrorIs(b, err, authsigner.ErrUnavailable)
-		b.requireRefused(testKey, authsigner.ErrUnavailable)
-		require.NoError(b, b.Close())
-	})
-}
-
-func TestASourceThatMisbehavesIsUnavailable(t *testing.T) {
-	t.Parallel()
-	for name, src := range map[string]answering{
-		"panics":          func(string) (*authsigner.Credential, error) { panic("oh") },
-		"answers nothing": func(string) (*authsigner.Credential, error) { return nil, nil },
-		"another key's":   func(string) (*authsigner.Credential, error) { return newCredential(nil), nil },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				c, err := authsigner.NewCache(src, authsigner.CacheOptions{})
-				require.NoError(t, err)
-				defer c.Close()
-				bubble{t, c}.requireRefused(otherKey, authsigner.ErrUnavailable)
-			})
-		})
-	}
-}
-
-type answering func(string) (*authsigner.Credential, error)
-
-func (f answering) Lookup(_ context.Context, key string) (*authsigner.Credential, error) {
-	return f(key)
-}
-
-func TestWhatIsNoPublicKeyNeverReachesTheSource(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource()
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		for _, key := range []string{"", "short", "pk_live_../../sys/raw", "pk_live_%2e%2e%2f", "pk_live_\x00\x00\x00\x00"} {
-			b.requireRefused(key, authsigner.ErrUnknownKey)
-		}
-		require.Zero(b, src.totalCount())
-		require.Zero(b, b.Stats().Absent)
-	})
-}
-
-func TestAClockThatStepsBackMakesNothingLiveLonger(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	var offset atomic.Int64
-	o := authsigner.CacheOptions{Now: func() time.Time {
-		return time.Now().Round(0).Add(time.Duration(offset.Load())) // without its monotonic part
-	}}
-	withCache(t, src, o, func(b bubble) {
-		b.requireFound(testKey, testSecret)
-		b.requireRefused(otherKey, authsigner.ErrUnknownKey)
-		src.remove(testKey)
-		src.put(otherKey, testSecret)
-		offset.Store(int64(-10 * time.Minute))
-		b.requireRefused(testKey, authsigner.ErrUnknownKey)
-		b.requireFound(otherKey, testSecret)
-	})
-}
-
-func TestKnownSaysWhetherALookupWouldAskTheSource(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		require.False(b, b.Known(testKey))
-		require.False(b, b.Known(otherKey))
-		b.requireFound(testKey, testSecret)
-		b.requireRefused(otherKey, authsigner.ErrUnknownKey)
-		require.True(b, b.Known(testKey))
-		require.True(b, b.Known(otherKey))
-		pass(time.Minute)
-		require.False(b, b.Known(testKey))
-		require.False(b, b.Known(otherKey))
-		src.set(func() { src.down = errSourceDown })
-		b.requireFound(testKey, testSecret)
-		require.True(b, b.Known(testKey), "it has just failed")
-		require.Equal(b, 2, src.count(testKey), "Known never asks")
-	})
-}
-
-func TestHasSaysWhetherThereIsACredentialToFallBackOn(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{}, func(b bubble) {
-		require.False(b, b.Has(testKey))
-		b.requireFound(testKey, testSecret)
-		b.requireRefused(otherKey, authsigner.ErrUnknownKey)
-		require.True(b, b.Has(testKey))
-		require.False(b, b.Has(otherKey), "a remembered absence is not a credential")
-		pass(time.Hour - time.Nanosecond)
-		require.True(b, b.Has(testKey))
-		pass(time.Nanosecond)
-		require.False(b, b.Has(testKey))
-		b.requireFound(testKey, testSecret)
-		b.Invalidate(testKey)
-		require.False(b, b.Has(testKey))
-		require.Equal(b, 2, src.count(testKey), "Has never asks")
-	})
-}
-
-func TestOutagesAndRecoveriesAreReported(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey, otherKey)
-	var events eventLog
-	withCache(t, src, authsigner.CacheOptions{OnEvent: events.add}, func(b bubble) {
-		b.requireFound(testKey, testSecret)
-		b.requireFound(otherKey, testSecret)
-		b.requireRefused("pk_live_unknown", authsigner.ErrUnknownKey)
-		pass(time.Minute)
-		src.set(func() { src.down = errSourceDown })
-		b.requireFound(testKey, testSecret)
-		b.requireFound(otherKey, testSecret)
-		b.requireRefused("pk_live_never_seen", authsigner.ErrUnavailable)
-		b.requireRefused("pk_live_never_seen_2", authsigner.ErrUnavailable)
-		src.set(func() { src.down, src.latency = nil, time.Millisecond })
-		pass(time.Second)
-		b.requireFound(testKey, testSecret) // as it was: the answer takes a moment
-		pass(time.Millisecond)
-		synctest.Wait()
-		for kind, want := range map[authsigner.CacheEventKind]int{
-			authsigner.CacheLoaded: 3, authsigner.CacheUnknown: 1, authsigner.CacheFailed: 3, authsigner.CacheStale: 3,
-			authsigner.CacheUnavailable: 1, authsigner.CacheAvailable: 1, authsigner.CacheSkipped: 1, authsigner.CacheMalformed: 0,
-		} {
-			require.Equal(b, want, events.count(kind), string(kind))
-		}
-	})
-}
-
+// eventLog collects the events of a cache.
 type eventLog struct {
 	mu   sync.Mutex
 	list []authsigner.CacheEvent
@@ -912,20 +216,639 @@ func (l *eventLog) count(kind authsigner.CacheEventKind) int {
 	return n
 }
 
-func TestWithoutStaleUseAnOutageIsNoticedAtTTL(t *testing.T) {
-	t.Parallel()
-	src := newFakeSource(testKey)
-	withCache(t, src, authsigner.CacheOptions{StaleIfError: -1}, func(b bubble) {
-		b.requireFound(testKey, testSecret)
-		src.set(func() { src.down = errSourceDown })
-		pass(time.Minute - time.Nanosecond)
-		b.requireFound(testKey, testSecret)
+const (
+	otherKey   = "pk_live_another0123456789"
+	unknownKey = "pk_live_unknown0123456789"
+)
+
+func TestCacheLooksUpOncePerTTL(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{RefreshBefore: -1}, func(b bubble) {
+		for range 60 {
+			b.requireFound(testKey)
+			pass(time.Second - time.Microsecond)
+		}
+		require.Equal(b, 1, b.src.count(testKey))
 		pass(time.Second)
-		b.requireRefused(testKey, authsigner.ErrUnavailable)
+		b.requireFound(testKey)
+		require.Equal(b, 2, b.src.count(testKey))
 	})
 }
 
-func TestContradictingOptionsAreRefused(t *testing.T) {
+func TestConcurrentRequestsShareOneLookup(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		b.src.latency = time.Second
+		ctx, cancel := context.WithCancel(b.Context())
+		var first error
+		go func() { _, first = b.Lookup(ctx, testKey) }()
+		synctest.Wait()
+
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				secret, _, err := b.lookup(testKey)
+				assert.NoError(b, err)
+				assert.Equal(b, testSecret, secret)
+			})
+		}
+		synctest.Wait()
+		cancel() // the request that started the lookup ends
+		synctest.Wait()
+		require.ErrorIs(b, first, context.Canceled)
+		require.ErrorIs(b, first, authsigner.ErrUnavailable)
+		wg.Wait()
+		require.Equal(b, 1, b.src.count(testKey))
+	})
+}
+
+func TestKeyInUseIsRefreshedInTheBackground(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		b.requireFound(testKey)
+		b.src.set(func() { b.src.latency = 1500 * time.Millisecond })
+		for range 600 {
+			pass(100 * time.Millisecond)
+			b.requireFound(testKey)
+		}
+		// One at the start, one at 45 s; the next is due 45 s after that one began.
+		require.Equal(b, 2, b.src.count(testKey))
+	})
+}
+
+func TestChangesToAKeyInUseTakeEffectWithinTTL(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		b.requireFound(testKey, otherKey)
+		b.src.put(testKey, testPreviousSecret)
+		b.src.remove(otherKey)
+		for range 59 {
+			pass(time.Second)
+			_, _, _ = b.lookup(testKey)
+			_, _, _ = b.lookup(otherKey)
+		}
+		pass(time.Second)
+		b.requireSecret(testKey, testPreviousSecret)
+		b.requireError(otherKey, authsigner.ErrUnknownKey)
+	})
+}
+
+// A source that responds within LoadTimeout is available, however slow it is: no credential is used past its TTL.
+func TestChangesToAnIdleKeyTakeEffectAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, latency := range []time.Duration{0, 251 * time.Millisecond, 400 * time.Millisecond, 1999 * time.Millisecond} {
+		for _, idle := range []time.Duration{time.Minute, 5 * time.Minute, 59 * time.Minute} {
+			t.Run(fmt.Sprintf("latency=%s,idle=%s", latency, idle), func(t *testing.T) {
+				withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+					b.requireFound(testKey, otherKey)
+					b.src.put(testKey, testPreviousSecret)
+					b.src.remove(otherKey)
+					b.src.set(func() { b.src.latency = latency })
+					pass(idle)
+					_, took, err := b.lookup(otherKey)
+					synctest.Wait()
+					require.ErrorIs(b, err, authsigner.ErrUnknownKey)
+					require.Equal(b, latency, took)
+					secret, _, err := b.lookup(testKey)
+					synctest.Wait()
+					require.NoError(b, err)
+					require.Equal(b, testPreviousSecret, secret)
+					require.Zero(b, b.events.count(authsigner.CacheStale))
+				})
+			})
+		}
+	}
+}
+
+func TestSlowLookupsDoNotDelayRevocations(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		keys := b.src.putMany(10)
+		b.requireFound(keys...)
+		for _, key := range keys {
+			b.src.remove(key)
+		}
+		b.src.set(func() { b.src.latency = 400 * time.Millisecond })
+		pass(time.Minute)
+		for _, key := range keys { // one after the other: the cache learns each time that the source is slow
+			_, _, err := b.lookup(key)
+			synctest.Wait()
+			require.ErrorIs(b, err, authsigner.ErrUnknownKey)
+		}
+	})
+}
+
+// A caller who half-closes the connection ends the request's context, and can still read the response.
+func TestCanceledRequestDoesNotGetAStaleCredential(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		b.src.latency = 100 * time.Millisecond
+		_, _, err := b.lookup(testKey)
+		require.NoError(b, err)
+		b.src.remove(testKey)
+		pass(time.Minute)
+		ctx, cancel := context.WithCancel(b.Context())
+		time.AfterFunc(50*time.Millisecond, cancel)
+		_, err = b.Lookup(ctx, testKey)
+		require.ErrorIs(b, err, authsigner.ErrUnavailable)
+		require.ErrorIs(b, err, context.Canceled)
+	})
+}
+
+func TestUnknownKeysAreCachedBriefly(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		for range 10 {
+			b.requireError(unknownKey, authsigner.ErrUnknownKey)
+			pass(999 * time.Millisecond)
+		}
+		require.Equal(b, 1, b.src.count(unknownKey))
+		require.True(b, b.Known(unknownKey))
+		b.src.put(unknownKey, testSecret)
+		pass(10 * time.Millisecond)
+		require.False(b, b.Known(unknownKey))
+		b.requireFound(unknownKey)
+	})
+}
+
+func TestErrorsAreNotCachedAsUnknownKeys(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{
+		"any error":               errSourceDown,
+		"unavailable":             authsigner.ErrUnavailable,
+		"deadline":                context.DeadlineExceeded,
+		"unavailable and unknown": fmt.Errorf("%w: %w", authsigner.ErrUnavailable, authsigner.ErrUnknownKey),
+	} {
+		t.Run(name, func(t *testing.T) {
+			withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+				b.src.errs[testKey] = err
+				b.requireError(testKey, authsigner.ErrUnavailable)
+				b.requireError(testKey, authsigner.ErrUnavailable)
+				require.Equal(b, 1, b.src.count(testKey), "a failed lookup is not repeated at once")
+				b.src.set(func() { delete(b.src.errs, testKey) })
+				pass(time.Second)
+				b.requireFound(testKey)
+			})
+		})
+	}
+}
+
+func TestStaleCredentialsAreUsedForAnHour(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		began := time.Now()
+		b.requireFound(testKey)
+		b.src.set(func() { b.src.down = errSourceDown })
+		for time.Since(began) < time.Hour-time.Second {
+			b.requireFound(testKey)
+			pass(700 * time.Millisecond)
+		}
+		require.LessOrEqual(b, b.src.count(testKey), 3600, "more than one lookup a second")
+		require.Greater(b, b.src.count(testKey), 1700)
+		pass(time.Second)
+		b.requireError(testKey, authsigner.ErrUnavailable)
+		b.src.set(func() { b.src.down = nil })
+		pass(time.Second)
+		b.requireFound(testKey)
+	})
+}
+
+func TestStaleUseCanBeDisabled(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{StaleIfError: -1}, func(b bubble) {
+		b.requireFound(testKey)
+		b.src.set(func() { b.src.down = errSourceDown })
+		pass(time.Minute - time.Nanosecond)
+		b.requireFound(testKey)
+		pass(time.Second)
+		b.requireError(testKey, authsigner.ErrUnavailable)
+
+		b.src.set(func() { b.src.down = nil })
+		pass(time.Second)
+		b.requireFound(testKey)
+		b.src.set(func() { b.src.down = errSourceDown })
+		b.InvalidateAll()
+		b.requireError(testKey, authsigner.ErrUnavailable)
+	})
+}
+
+func TestHungSourceDelaysOnlyTheFirstRequests(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		keys := b.src.putMany(100)
+		b.requireFound(keys...)
+		b.src.set(func() { b.src.hung = true })
+		pass(2 * time.Minute) // without a request, so the cache does not know yet
+
+		began := time.Now()
+		var wg sync.WaitGroup
+		for range 60 { // every 50 ms, each key
+			for _, key := range keys {
+				wg.Go(func() {
+					arrived := time.Since(began)
+					secret, took, err := b.lookup(key)
+					assert.NoError(b, err)
+					assert.Equal(b, testSecret, secret)
+					assert.LessOrEqual(b, took, authsigner.DefaultLoadTimeout)
+					assert.False(b, took > 0 && arrived > authsigner.DefaultLoadTimeout, "it waited after the first lookups had failed")
+				})
+			}
+			pass(50 * time.Millisecond)
+		}
+		wg.Wait()
+
+		// The source is considered unavailable: one lookup a second for all keys together.
+		pass(2 * time.Second)
+		before := b.src.totalCount()
+		for range 100 {
+			b.requireFound(keys...)
+			pass(100 * time.Millisecond)
+		}
+		require.True(b, b.Stats().Unavailable)
+		require.LessOrEqual(b, b.src.totalCount()-before, 11)
+		// Of the requests with uncached keys, only the one whose lookup is made waits.
+		var waited atomic.Int32
+		for i := range 100 {
+			wg.Go(func() {
+				_, took, err := b.lookup(fmt.Sprintf("pk_live_never_seen%d", i))
+				assert.ErrorIs(b, err, authsigner.ErrUnavailable)
+				assert.NotErrorIs(b, err, authsigner.ErrUnknownKey)
+				if took > 0 {
+					waited.Add(1)
+				}
+			})
+			pass(10 * time.Millisecond)
+		}
+		wg.Wait()
+		require.LessOrEqual(b, waited.Load(), int32(1))
+
+		b.src.set(func() { b.src.hung = false })
+		b.src.remove(keys[0])
+		b.src.put("pk_live_never_seen_yet", testSecret)
+		pass(time.Second)
+		b.requireFound("pk_live_never_seen_yet")
+		b.requireError(keys[0], authsigner.ErrUnknownKey)
+		require.False(b, b.Stats().Unavailable)
+	})
+}
+
+func TestSourceThatIgnoresItsDeadlineDelaysAKeyOnce(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		b.requireFound(testKey)
+		pass(time.Minute)
+		b.src.set(func() { b.src.deaf = true })
+		secret, took, err := b.lookup(testKey)
+		require.NoError(b, err)
+		require.Equal(b, testSecret, secret)
+		require.Less(b, took, 3*time.Second)
+		for range 4 {
+			b.requireFound(testKey)
+			pass(900 * time.Millisecond)
+		}
+		_, took, err = b.lookup(otherKey)
+		require.ErrorIs(b, err, authsigner.ErrUnavailable)
+		require.Positive(b, took)
+		require.Less(b, took, 3*time.Second)
+		close(b.src.resume)
+	})
+}
+
+// Without requests for other keys, the cache knows the source only by this key's failures.
+func TestHungSourceDelaysTheOnlyKeyOnce(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		b.requireFound(testKey)
+		pass(time.Minute)
+		b.src.set(func() { b.src.hung = true })
+		secret, took, err := b.lookup(testKey)
+		require.NoError(b, err)
+		require.Equal(b, testSecret, secret)
+		require.Equal(b, authsigner.DefaultLoadTimeout, took)
+		for i := range 600 {
+			b.requireFound(testKey)
+			pass(time.Duration(1+i%39) * 100 * time.Millisecond)
+		}
+		require.Greater(b, b.src.count(testKey), 200, "lookups go on in the background")
+
+		// The source responds again, but the last hung lookup counts until its deadline and for a while after it.
+		b.src.set(func() { b.src.hung = false })
+		b.src.remove(testKey)
+		pass(2*authsigner.DefaultLoadTimeout + 2*authsigner.DefaultRetryAfterFailure)
+		b.requireError(testKey, authsigner.ErrUnknownKey)
+	})
+}
+
+func TestOutageIsForgottenAfterAQuietTime(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		b.requireFound(testKey, otherKey)
+		pass(time.Minute)
+		b.src.set(func() { b.src.down = errSourceDown })
+		b.requireFound(testKey, otherKey)
+		require.True(b, b.Stats().Unavailable)
+
+		// No request comes while the source recovers and the key is revoked.
+		b.src.set(func() { b.src.down = nil })
+		b.src.remove(testKey)
+		pass(10 * time.Minute)
+		require.False(b, b.Stats().Unavailable)
+		b.requireError(testKey, authsigner.ErrUnknownKey)
+	})
+}
+
+func TestOneFailingKeyDoesNotDelayRevocations(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		b.requireFound(testKey, otherKey)
+		b.src.set(func() { b.src.errs[testKey] = errors.New("permission denied") })
+		for range 600 {
+			pass(time.Second)
+			b.requireFound(testKey)
+		}
+		b.src.remove(otherKey)
+		b.requireError(otherKey, authsigner.ErrUnknownKey)
+		require.False(b, b.Stats().Unavailable)
+	})
+}
+
+func TestMalformedEntryIsUnavailableAndAffectsNoOtherKey(t *testing.T) {
+	t.Parallel()
+	for name, malformed := range map[string]error{
+		"bare":    fmt.Errorf("%w: status is missing", authsigner.ErrMalformedCredential),
+		"wrapped": fmt.Errorf("%w: %w", authsigner.ErrUnavailable, authsigner.ErrMalformedCredential),
+	} {
+		t.Run(name, func(t *testing.T) {
+			withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+				b.requireFound(testKey, otherKey)
+				b.src.set(func() { b.src.errs[testKey] = malformed })
+				pass(time.Minute)
+				b.requireError(testKey, authsigner.ErrUnavailable) // the previous credential is not used as stale
+				_, _, err := b.lookup(testKey)
+				require.ErrorIs(b, err, authsigner.ErrMalformedCredential)
+				b.requireFound(otherKey)
+				require.False(b, b.Stats().Unavailable)
+				require.Equal(b, 1, b.events.count(authsigner.CacheMalformed))
+
+				b.src.set(func() { delete(b.src.errs, testKey) })
+				pass(time.Second)
+				b.requireFound(testKey)
+			})
+		})
+	}
+}
+
+func TestInvalidatedKeyIsLookedUpBeforeUse(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		b.requireFound(testKey, otherKey)
+		b.src.remove(testKey)
+		b.Invalidate(testKey)
+		b.requireError(testKey, authsigner.ErrUnknownKey)
+		b.src.put(testKey, testPreviousSecret)
+		b.Invalidate(testKey) // now cached as absent
+		b.requireSecret(testKey, testPreviousSecret)
+
+		b.src.set(func() { b.src.down = errSourceDown })
+		b.Invalidate(otherKey)
+		b.requireError(otherKey, authsigner.ErrUnavailable)
+		b.requireSecret(testKey, testPreviousSecret)
+	})
+}
+
+func TestLookupBegunBeforeInvalidationIsDiscarded(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		b.src.latency = time.Second
+		for _, invalidate := range []func(){func() { b.Invalidate(testKey) }, b.InvalidateAll} {
+			b.src.put(testKey, testSecret)
+			b.Invalidate(testKey)
+			var secret string
+			var err error
+			go func() { secret, _, err = b.lookup(testKey) }()
+			synctest.Wait() // the source has read the old secret and not returned it yet
+			b.src.put(testKey, testPreviousSecret)
+			invalidate()
+			pass(3 * time.Second)
+			synctest.Wait()
+			require.NoError(b, err)
+			require.Equal(b, testPreviousSecret, secret)
+			b.requireSecret(testKey, testPreviousSecret)
+		}
+	})
+}
+
+func TestWaitingRequestDoesNotUseAnInvalidatedCredential(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		b.requireFound(testKey)
+		pass(time.Minute)
+		b.src.set(func() { b.src.hung = true })
+		var err error
+		go func() { _, _, err = b.lookup(testKey) }()
+		synctest.Wait()
+		b.Invalidate(testKey)
+		pass(10 * time.Second)
+		synctest.Wait()
+		require.ErrorIs(b, err, authsigner.ErrUnavailable)
+	})
+}
+
+func TestInvalidateAllKeepsCredentialsForStaleUse(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		const absentKey = "pk_live_not_there_yet"
+		b.requireFound(testKey, otherKey)
+		b.requireError(absentKey, authsigner.ErrUnknownKey)
+		b.src.remove(testKey)
+		b.src.put(absentKey, testSecret)
+		b.InvalidateAll()
+		require.False(b, b.Known(testKey))
+		b.requireError(testKey, authsigner.ErrUnknownKey)
+		b.requireFound(absentKey)
+
+		b.src.set(func() { b.src.down = errSourceDown })
+		b.InvalidateAll()
+		b.requireFound(otherKey)
+		b.requireFound(absentKey)
+		require.Equal(b, 2, b.src.count(otherKey))
+	})
+}
+
+func TestMaxEntriesLimitsCredentialsAndAbsentKeysApart(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{MaxEntries: 100}, func(b bubble) {
+		b.requireFound(testKey, otherKey)
+		for i := range 2000 {
+			b.requireError(fmt.Sprintf("pk_live_invented%d", i), authsigner.ErrUnknownKey)
+		}
+		synctest.Wait()
+		b.requireFound(testKey, otherKey)
+		require.Equal(b, 1, b.src.count(testKey), "invented keys evict no credential")
+		require.Equal(b, 2, b.Stats().Credentials)
+		require.LessOrEqual(b, b.Stats().Absent, 110)
+
+		b.requireFound(b.src.putMany(1000)...)
+		synctest.Wait()
+		require.LessOrEqual(b, b.Stats().Credentials, 110)
+	})
+}
+
+func TestInventedKeysDoNotDelayKnownKeys(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{MaxLoads: 8}, func(b bubble) {
+		b.requireFound(testKey)
+		pass(time.Minute)
+		b.src.put(testKey, testPreviousSecret)
+		b.src.set(func() { b.src.latency = 100 * time.Millisecond })
+		var wg sync.WaitGroup
+		for i := range 1000 {
+			wg.Go(func() { _, _ = b.Lookup(b.Context(), fmt.Sprintf("pk_live_invented%d", i)) })
+		}
+		synctest.Wait()
+		secret, took, err := b.lookup(testKey)
+		require.NoError(b, err)
+		require.Equal(b, testPreviousSecret, secret)
+		require.Equal(b, 100*time.Millisecond, took)
+		wg.Wait()
+		require.LessOrEqual(b, b.src.most, 9)
+		require.False(b, b.Stats().Unavailable, "a full queue is not an outage")
+	})
+}
+
+func TestCloseCancelsLookupsAndEmptiesTheCache(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		b.requireFound(testKey)
+		b.src.set(func() { b.src.hung = true })
+		var err error
+		go func() { _, err = b.Lookup(b.Context(), otherKey) }()
+		synctest.Wait()
+		began := time.Now()
+		require.NoError(b, b.Close())
+		require.Zero(b, time.Since(began))
+		synctest.Wait()
+		require.ErrorIs(b, err, authsigner.ErrUnavailable)
+		b.requireError(testKey, authsigner.ErrUnavailable)
+		require.NoError(b, b.Close())
+	})
+}
+
+func TestMisbehavingSourceIsUnavailable(t *testing.T) {
+	t.Parallel()
+	for name, instead := range map[string]func() (*authsigner.Credential, error){
+		"panic":                    func() (*authsigner.Credential, error) { panic("oh") },
+		"no credential, no error":  func() (*authsigner.Credential, error) { return nil, nil },
+		"another key's credential": func() (*authsigner.Credential, error) { return newCredential(nil), nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+				b.src.instead = instead
+				b.requireError(otherKey, authsigner.ErrUnavailable)
+			})
+		})
+	}
+}
+
+func TestCacheLooksUpNoInvalidPublicKey(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		for _, key := range invalidPublicKeys() {
+			b.requireError(key, authsigner.ErrUnknownKey)
+		}
+		require.Zero(b, b.src.totalCount())
+		require.Zero(b, b.Stats().Absent)
+	})
+}
+
+func TestClockSetBackExtendsNoEntry(t *testing.T) {
+	var clock steppedClock
+	withCache(t, authsigner.CacheOptions{Now: clock.now}, func(b bubble) {
+		b.requireFound(testKey)
+		b.requireError(unknownKey, authsigner.ErrUnknownKey)
+		b.src.remove(testKey)
+		b.src.put(unknownKey, testSecret)
+		clock.step(-10 * time.Minute)
+		b.requireError(testKey, authsigner.ErrUnknownKey)
+		b.requireFound(unknownKey)
+	})
+}
+
+// steppedClock is the current time plus an offset, without the monotonic reading, which would hide the steps.
+type steppedClock struct{ offset atomic.Int64 }
+
+func (c *steppedClock) now() time.Time {
+	return time.Now().Round(0).Add(time.Duration(c.offset.Load()))
+}
+
+func (c *steppedClock) step(to time.Duration) { c.offset.Store(int64(to)) }
+
+// While the gateway's clock is wrong, callers with a right one are rejected; nothing else happens.
+func TestVerifierRecoversFromClockStepsOfTenMinutes(t *testing.T) {
+	t.Parallel()
+	for name, step := range map[string]time.Duration{"ahead": 10 * time.Minute, "back": -10 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			var clock steppedClock
+			withCache(t, authsigner.CacheOptions{Now: clock.now}, func(b bubble) {
+				v := &authsigner.Verifier{Source: b.Cache, Now: clock.now}
+				verify := func(signedAt time.Time) error {
+					_, err := v.Verify(getSignedAt(signedAt).WithContext(b.Context()), meTarget)
+					return err
+				}
+				require.NoError(b, verify(time.Now()))
+
+				clock.step(step)
+				require.ErrorIs(b, verify(time.Now()), authsigner.ErrExpired)
+				require.NoError(b, verify(clock.now()), "a caller whose clock is equally wrong is accepted")
+				b.src.set(func() { b.src.down = errSourceDown })
+				require.NoError(b, verify(clock.now()), "an outage of the source is survived")
+
+				clock.step(0)
+				require.NoError(b, verify(time.Now()))
+				require.ErrorIs(b, verify(time.Now().Add(step)), authsigner.ErrExpired)
+				b.src.set(func() { b.src.down = nil })
+				b.src.remove(testKey)
+				pass(2 * time.Minute)
+				require.ErrorIs(b, verify(time.Now()), authsigner.ErrInvalidCredentials, "a revocation takes effect in time")
+			})
+		})
+	}
+}
+
+func TestKnownAndHasReportWithoutALookup(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		requireState := func(key string, known, has bool) {
+			b.Helper()
+			require.Equal(b, known, b.Known(key))
+			require.Equal(b, has, b.Has(key))
+		}
+		requireState(testKey, false, false)
+		requireState(unknownKey, false, false)
+		b.requireFound(testKey)
+		b.requireError(unknownKey, authsigner.ErrUnknownKey)
+		requireState(testKey, true, true)
+		requireState(unknownKey, true, false)
+		pass(time.Minute)
+		requireState(testKey, false, true)
+		requireState(unknownKey, false, false)
+		b.src.set(func() { b.src.down = errSourceDown })
+		b.requireFound(testKey)
+		requireState(testKey, true, true) // the lookup has just failed
+		pass(59*time.Minute - time.Nanosecond)
+		requireState(testKey, false, true)
+		pass(time.Nanosecond)
+		requireState(testKey, false, false)
+		b.src.set(func() { b.src.down = nil })
+		b.requireFound(testKey)
+		requireState(testKey, true, true)
+		b.Invalidate(testKey)
+		requireState(testKey, false, false)
+		require.Equal(b, 3, b.src.count(testKey))
+	})
+}
+
+func TestOutagesAndRecoveriesAreReported(t *testing.T) {
+	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+		b.requireFound(testKey, otherKey)
+		b.requireError("pk_live_unknown", authsigner.ErrUnknownKey)
+		pass(time.Minute)
+		b.src.set(func() { b.src.down = errSourceDown })
+		b.requireFound(testKey, otherKey)
+		b.requireError("pk_live_never_seen", authsigner.ErrUnavailable)
+		b.requireError("pk_live_never_seen_2", authsigner.ErrUnavailable)
+		b.src.set(func() { b.src.down, b.src.latency = nil, time.Millisecond })
+		pass(time.Second)
+		b.requireFound(testKey) // still stale, while the lookup is made
+		pass(time.Millisecond)
+		synctest.Wait()
+		for kind, want := range map[authsigner.CacheEventKind]int{
+			authsigner.CacheLoaded: 3, authsigner.CacheUnknown: 1, authsigner.CacheFailed: 3, authsigner.CacheStale: 3,
+			authsigner.CacheUnavailable: 1, authsigner.CacheAvailable: 1, authsigner.CacheSkipped: 1, authsigner.CacheMalformed: 0,
+		} {
+			assert.Equal(b, want, b.events.count(kind), string(kind))
+		}
+	})
+}
+
+func TestCacheOptions(t *testing.T) {
 	t.Parallel()
 	src := newFakeSource()
 	for name, o := range map[string]authsigner.CacheOptions{
@@ -938,7 +861,7 @@ func TestContradictingOptionsAreRefused(t *testing.T) {
 		"negative MaxLoads":          {MaxLoads: -1},
 	} {
 		_, err := authsigner.NewCache(src, o)
-		require.Error(t, err, name)
+		assert.Error(t, err, name)
 	}
 	_, err := authsigner.NewCache(nil, authsigner.CacheOptions{})
 	require.Error(t, err)
@@ -951,27 +874,32 @@ func TestContradictingOptionsAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever happens at the same time, a look-up that begins after a revocation was announced does not find the key.
-func TestARevocationIsNeverOvertakenUnderLoad(t *testing.T) {
+// A lookup that begins after Invalidate has returned never gets an older credential.
+func TestRevocationsHoldUnderLoad(t *testing.T) {
 	t.Parallel()
-	keys := make([]string, 8)
-	for i := range keys {
-		keys[i] = fmt.Sprintf("pk_live_key%05d", i)
-	}
-	src := newFakeSource(keys...)
-	c, err := authsigner.NewCache(jittery{src}, authsigner.CacheOptions{
+	src := newFakeSource()
+	keys := src.putMany(8)
+	jittery := sourceFunc(func(ctx context.Context, key string) (*authsigner.Credential, error) {
+		cred, err := src.Lookup(ctx, key)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(rand.IntN(1000)) * time.Microsecond):
+		}
+		return cred, err
+	})
+	c, err := authsigner.NewCache(jittery, authsigner.CacheOptions{
 		TTL: 5 * time.Millisecond, RefreshBefore: 4 * time.Millisecond, NegativeTTL: 2 * time.Millisecond,
 	})
 	require.NoError(t, err)
 	defer c.Close()
 
-	// The secret's number only ever grows, and what is announced may not be undercut.
+	// Secrets are growing numbers. announced holds the lowest one that may still be returned.
 	announced := make([]atomic.Int64, len(keys))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var looked, wrong atomic.Int64
 	var wg sync.WaitGroup
-	wg.Go(func() { // for two seconds, or until there is something to judge by
+	wg.Go(func() { // for two seconds, and on a slow machine until there is something to judge by
 		defer cancel()
 		<-time.After(2 * time.Second)
 		for until := time.Now().Add(time.Minute); looked.Load() <= 100 && time.Now().Before(until); {
@@ -1013,19 +941,7 @@ func TestARevocationIsNeverOvertakenUnderLoad(t *testing.T) {
 	require.Greater(t, looked.Load(), int64(100))
 }
 
-// jittery takes its time after it has looked.
-type jittery struct{ src *fakeSource }
-
-func (j jittery) Lookup(ctx context.Context, key string) (*authsigner.Credential, error) {
-	cred, err := j.src.Lookup(ctx, key)
-	select {
-	case <-ctx.Done():
-	case <-time.After(time.Duration(rand.IntN(1000)) * time.Microsecond):
-	}
-	return cred, err
-}
-
-func TestAFreshHitAllocatesNothing(t *testing.T) {
+func TestCacheHitsDoNotAllocate(t *testing.T) {
 	src := newFakeSource(testKey)
 	c, err := authsigner.NewCache(src, authsigner.CacheOptions{})
 	require.NoError(t, err)
@@ -1038,61 +954,30 @@ func TestAFreshHitAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkCache(b *testing.B) {
-	keys := make([]string, 1000)
-	for i := range keys {
-		keys[i] = fmt.Sprintf("pk_live_key%05d", i)
-	}
-	src := newFakeSource(keys...)
-	c, err := authsigner.NewCache(src, authsigner.CacheOptions{TTL: time.Hour, StaleIfError: time.Hour})
+	src := newFakeSource()
+	keys := src.putMany(1000)
+	var ahead atomic.Int64
+	c, err := authsigner.NewCache(src, authsigner.CacheOptions{Now: func() time.Time {
+		return time.Now().Add(time.Duration(ahead.Load()))
+	}})
 	require.NoError(b, err)
 	defer c.Close()
-	absent := make([]string, 100)
-	for i := range absent {
-		absent[i] = fmt.Sprintf("pk_live_absent%d", i)
-	}
-	for _, key := range slices.Concat(keys, absent) {
-		_, _ = c.Lookup(b.Context(), key)
-	}
-	b.Run("fresh", func(b *testing.B) {
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			_, _ = c.Lookup(b.Context(), keys[i%len(keys)])
+	run := func(name string, keys []string) {
+		for _, key := range keys {
+			_, _ = c.Lookup(b.Context(), key)
 		}
-	})
-	b.Run("fresh, in parallel", func(b *testing.B) {
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			for i := 0; pb.Next(); i++ {
-				_, _ = c.Lookup(b.Context(), keys[i%len(keys)])
-			}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := 0; pb.Next(); i++ {
+					_, _ = c.Lookup(b.Context(), keys[i%len(keys)])
+				}
+			})
 		})
-	})
-	b.Run("stale, the source away", func(b *testing.B) {
-		failing := newFakeSource(keys...)
-		var ahead atomic.Int64
-		c, err := authsigner.NewCache(failing, authsigner.CacheOptions{Now: func() time.Time {
-			return time.Now().Add(time.Duration(ahead.Load()))
-		}})
-		require.NoError(b, err)
-		defer c.Close()
-		for range 2 { // seen, and then past their TTL
-			for _, key := range keys {
-				_, _ = c.Lookup(b.Context(), key)
-			}
-			failing.set(func() { failing.down = errSourceDown })
-			ahead.Store(int64(2 * time.Minute))
-		}
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			if _, err := c.Lookup(b.Context(), keys[i%len(keys)]); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("absent", func(b *testing.B) {
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			_, _ = c.Lookup(b.Context(), absent[i%len(absent)])
-		}
-	})
+	}
+	run("absent", []string{"pk_live_absent"})
+	run("fresh", keys)
+	src.set(func() { src.down = errSourceDown })
+	ahead.Store(int64(2 * time.Minute))
+	run("stale", keys)
 }

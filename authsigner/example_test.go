@@ -1,7 +1,6 @@
 package authsigner_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -21,16 +20,6 @@ func ExampleSign() {
 	// 8f10dd8e9a3630bf8152fd4fcc00ae259b139ccbe325cc1368a80b398233c5a1
 }
 
-// oneBusiness is a CredentialSource that knows a single business.
-type oneBusiness struct{ credential *authsigner.Credential }
-
-func (s oneBusiness) Lookup(_ context.Context, publicKey string) (*authsigner.Credential, error) {
-	if publicKey != s.credential.PublicKey {
-		return nil, authsigner.ErrUnknownKey
-	}
-	return s.credential, nil
-}
-
 // A calling business signs its requests with a Transport, and a server verifies them with a Verifier.
 func Example() {
 	credential, err := authsigner.DecodeCredential("pk_test_example_0001", map[string]any{
@@ -45,7 +34,7 @@ func Example() {
 		return
 	}
 
-	verifier := &authsigner.Verifier{Source: oneBusiness{credential}}
+	verifier := &authsigner.Verifier{Source: memoryStore{credential.PublicKey: credential}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, err := verifier.Verify(r, r.RequestURI)
 		switch {

@@ -2,10 +2,12 @@ package authsigner_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -27,6 +29,13 @@ func newCredential(fields map[string]any) *authsigner.Credential {
 	return cred
 }
 
+// rotatingCredential also has a previous secret, which is still valid.
+func rotatingCredential() *authsigner.Credential {
+	return newCredential(map[string]any{
+		"previous_private_key": testPreviousSecret, "previous_expires_at": "2100-01-01T00:00:00Z",
+	})
+}
+
 func newRecord(fields map[string]any) map[string]any {
 	record := map[string]any{
 		"private_key":   testSecret,
@@ -42,8 +51,36 @@ func newRecord(fields map[string]any) map[string]any {
 // newVerifier verifies by testClock and knows the one credential.
 func newVerifier(cred *authsigner.Credential) *authsigner.Verifier {
 	return &authsigner.Verifier{
-		Source: fixedSource{cred},
+		Source: sourceOf(cred),
 		Now:    func() time.Time { return time.Unix(testClock, 0) },
+	}
+}
+
+// sourceFunc is a CredentialSource.
+type sourceFunc func(ctx context.Context, publicKey string) (*authsigner.Credential, error)
+
+func (f sourceFunc) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
+	return f(ctx, publicKey)
+}
+
+// sourceOf knows one credential.
+func sourceOf(cred *authsigner.Credential) authsigner.CredentialSource {
+	return sourceFunc(func(_ context.Context, publicKey string) (*authsigner.Credential, error) {
+		if publicKey != cred.PublicKey {
+			return nil, authsigner.ErrUnknownKey
+		}
+		return cred, nil
+	})
+}
+
+// invalidPublicKeys are keys that may never become part of a path or reach a store.
+func invalidPublicKeys() []string {
+	return []string{
+		"", "1234567", strings.Repeat("k", 129), strings.Repeat("k", 4096), "pk_live_/12345678", "pk_live_..12345678",
+		"pk_live_../../sys/raw", "pk_live_%2f12345678", "pk_live_%2e%2e%2f", "pk_live_\x0012345678", "pk_live_\x00\x00\x00\x00",
+		"pk_live_12345678\n", " pk_live_12345678", "pk_live_12345678 ", "pk_live_zoë123456", "pk\xff_live_12345678",
+		`pk_live_\12345678`, "pk_live_1234,5678", "pk_live_12:345678", "pk_live_1@2345678",
+		"pk_live_1[2345678", "pk_live_1`2345678", "pk_live_1{2345678", "pk_live_1^2345678",
 	}
 }
 
@@ -61,11 +98,20 @@ func signedRequest(key string, secret authsigner.Secret, method, target string, 
 		ContentLength: int64(len(body)),
 	}
 	if len(body) > 0 {
-		r.Body = readCloser{bytes.NewReader(body)}
+		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	return r
 }
 
-type readCloser struct{ io.Reader }
+// get is a GET of meTarget, signed with a secret under testKey.
+func get(secret authsigner.Secret) *http.Request {
+	return signedRequest(testKey, secret, http.MethodGet, meTarget, nil)
+}
 
-func (readCloser) Close() error { return nil }
+// getSignedAt is get(testSecret), signed at another time.
+func getSignedAt(at time.Time) *http.Request {
+	r := get(testSecret)
+	r.Header.Set(authsigner.HeaderTimestamp, strconv.FormatInt(at.Unix(), 10))
+	r.Header.Set(authsigner.HeaderSignature, authsigner.Sign(testSecret, at.Unix(), http.MethodGet, meTarget, nil))
+	return r
+}

@@ -27,6 +27,7 @@ type vector struct {
 	SigningString    string            `json:"signing_string,omitempty"`
 	SigningBase64    string            `json:"signing_string_base64,omitempty"`
 	Signature        string            `json:"signature,omitempty"`
+	Signed           map[string]string `json:"signed,omitempty"`
 	Verdict          string            `json:"verdict"`
 }
 
@@ -38,19 +39,17 @@ type vectorCredential struct {
 	Status             string `json:"status"`
 }
 
-// body is the request's body as bytes.
 func (v *vector) body() []byte {
-	body := []byte(v.Body)
-	if v.BodyBase64 != "" {
-		var err error
-		if body, err = base64.StdEncoding.DecodeString(v.BodyBase64); err != nil {
-			panic(err)
-		}
+	body := v.Body + string(decodeBase64(v.BodyBase64))
+	return []byte(strings.Repeat(body, max(1, v.BodyRepeat)))
+}
+
+func decodeBase64(s string) []byte {
+	data, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		panic(err)
 	}
-	if v.BodyRepeat > 0 {
-		body = []byte(strings.Repeat(string(body), v.BodyRepeat))
-	}
-	return body
+	return data
 }
 
 const (
@@ -68,8 +67,7 @@ var (
 	referenceSignature = regexp.MustCompile(`\A[0-9A-Fa-f]{64}\z`)
 )
 
-// referenceVerdict is a second implementation of the documented rules (testdata/README.md), as plain as it can be. It
-// was written from them alone and shares nothing with the package.
+// referenceVerdict is a second implementation of the rules in testdata/README.md. It shares nothing with the package.
 func referenceVerdict(v *vector) string {
 	sole := func(name string) (string, bool) {
 		var values []string
@@ -125,10 +123,7 @@ func referenceVerdict(v *vector) string {
 		if strings.ReplaceAll(secret, "\x00", "") == "" {
 			continue
 		}
-		h := hmac.New(sha256.New, []byte(secret))
-		h.Write([]byte(timestamp + "\n" + v.Method + "\n" + v.Target + "\n"))
-		h.Write(body)
-		if hex.EncodeToString(h.Sum(nil)) == strings.ToLower(signature) {
+		if hmacHex(secret, timestamp+"\n"+v.Method+"\n"+v.Target+"\n"+string(body)) == strings.ToLower(signature) {
 			if c.Status != "active" {
 				return verdictInactive
 			}
@@ -136,4 +131,11 @@ func referenceVerdict(v *vector) string {
 		}
 	}
 	return verdictInvalid
+}
+
+// hmacHex signs without the package.
+func hmacHex(secret, message string) string {
+	h := hmac.New(sha256.New, []byte(secret))
+	h.Write([]byte(message))
+	return hex.EncodeToString(h.Sum(nil))
 }

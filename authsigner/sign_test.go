@@ -5,13 +5,14 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// TestSignIsTheDocumentedSignature holds Sign against what `printf … | openssl dgst -sha256 -hmac …` printed.
-func TestSignIsTheDocumentedSignature(t *testing.T) {
+// The signatures were computed by printf … | openssl dgst -sha256 -hmac ….
+func TestSignAgreesWithOpenSSL(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "8f10dd8e9a3630bf8152fd4fcc00ae259b139ccbe325cc1368a80b398233c5a1",
 		authsigner.Sign("correct horse battery staple", 1_760_000_000, http.MethodGet, "/api/v1/invoices?page=2", nil))
@@ -19,13 +20,13 @@ func TestSignIsTheDocumentedSignature(t *testing.T) {
 		authsigner.Sign("correct horse battery staple", 1_760_000_000, http.MethodPost, "/api/v1/jobs", []byte("{\"a\":\"é\"}\n")))
 }
 
-func TestAnEmptySecretSignsNothing(t *testing.T) {
+func TestEmptySecretSignsNothing(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, authsigner.Sign("", testClock, http.MethodGet, meTarget, nil))
 	require.Empty(t, authsigner.Sign("\x00", testClock, http.MethodGet, meTarget, nil))
 }
 
-func TestTheTargetIsWhatGoesOverTheWire(t *testing.T) {
+func TestTargetIsWhatIsSent(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ url, base, want string }{
 		{"https://api.example.com/api/v1/me", "", "/api/v1/me"},
@@ -50,14 +51,14 @@ func TestTheTargetIsWhatGoesOverTheWire(t *testing.T) {
 		require.NoError(t, err)
 		got, err := authsigner.Target(u, test.base)
 		require.NoError(t, err, test.url)
-		require.Equal(t, test.want, got, test.url)
+		assert.Equal(t, test.want, got, test.url)
 	}
 	got, err := authsigner.Target(&url.URL{Scheme: "https", Host: "h", Opaque: "//api.example.com/api/v1/%6de", RawQuery: "a=b"}, "")
 	require.NoError(t, err)
 	require.Equal(t, "/api/v1/%6de?a=b", got)
 }
 
-func TestAURLWithoutATargetIsAnError(t *testing.T) {
+func TestTargetRejectsURLs(t *testing.T) {
 	t.Parallel()
 	for what, test := range map[string]struct {
 		url  url.URL
@@ -71,6 +72,6 @@ func TestAURLWithoutATargetIsAnError(t *testing.T) {
 		"a line break in a query": {url.URL{Scheme: "https", Host: "h", Path: "/", RawQuery: "a\nb"}, ""},
 	} {
 		_, err := authsigner.Target(&test.url, test.base)
-		require.Error(t, err, what)
+		assert.Error(t, err, what)
 	}
 }

@@ -1,7 +1,6 @@
 package authsigner_test
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -10,24 +9,24 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// roundTripper is an http.RoundTripper out of a function.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// newGateway verifies what arrives below basePath and answers 200 with what it read, or 401 with the error.
+// newGateway verifies requests below basePath. It responds with 200 and the body, or with 401 and the error.
 func newGateway(t *testing.T, basePath string, http2 bool) *httptest.Server {
 	t.Helper()
-	v := &authsigner.Verifier{Source: fixedSource{newCredential(nil)}}
+	v := &authsigner.Verifier{Source: sourceOf(newCredential(nil))}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Proto", r.Proto)
 		target, ok := strings.CutPrefix(r.RequestURI, basePath)
 		if !ok {
 			t.Errorf("%s is not below %s", r.RequestURI, basePath)
@@ -59,19 +58,23 @@ func clientOf(server *httptest.Server, basePath string) *http.Client {
 	}}
 }
 
-func do(t *testing.T, client *http.Client, method, target string, body io.Reader) (int, string, http.Header) {
+func do(t *testing.T, client *http.Client, method, target string, body io.Reader) (status, major int, text string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, target, body)
-	require.NoError(t, err)
+	if !assert.NoError(t, err) {
+		return 0, 0, ""
+	}
 	response, err := client.Do(r)
-	require.NoError(t, err)
+	if !assert.NoError(t, err) {
+		return 0, 0, ""
+	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	return response.StatusCode, string(answer), response.Header
+	data, err := io.ReadAll(response.Body)
+	assert.NoError(t, err)
+	return response.StatusCode, response.ProtoMajor, string(data)
 }
 
-func TestWhatTheTransportSignsTheVerifierAccepts(t *testing.T) {
+func TestVerifierAcceptsWhatTransportSigns(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		for _, basePath := range []string{"", "/gw"} {
@@ -84,11 +87,11 @@ func TestWhatTheTransportSignsTheVerifierAccepts(t *testing.T) {
 				for method, body := range map[string]string{
 					http.MethodGet: "", http.MethodHead: "", http.MethodPost: "{\"a\":\"é\"}\n\n", http.MethodPut: strings.Repeat("b", 100_000),
 				} {
-					status, answer, header := do(t, client, method, server.URL+basePath+target, strings.NewReader(body))
-					require.Equal(t, http.StatusOK, status, "%s %s: %s", method, target, answer)
-					require.Equal(t, map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2], header.Get("X-Proto"))
+					status, major, text := do(t, client, method, server.URL+basePath+target, strings.NewReader(body))
+					require.Equal(t, http.StatusOK, status, "%s %s: %s", method, target, text)
+					require.Equal(t, map[bool]int{false: 1, true: 2}[http2], major)
 					if method != http.MethodHead {
-						require.Equal(t, body, answer)
+						require.Equal(t, body, text)
 					}
 				}
 			}
@@ -96,30 +99,29 @@ func TestWhatTheTransportSignsTheVerifierAccepts(t *testing.T) {
 	}
 }
 
-func TestBodiesOfUnknownLengthAreSigned(t *testing.T) {
+func TestTransportSignsBodiesOfUnknownLength(t *testing.T) {
 	t.Parallel()
 	server := newGateway(t, "", false)
-	status, answer, _ := do(t, clientOf(server, ""), http.MethodPost, server.URL+meTarget,
+	status, _, text := do(t, clientOf(server, ""), http.MethodPost, server.URL+meTarget,
 		io.MultiReader(strings.NewReader("a stream "), strings.NewReader("of two parts")))
 	require.Equal(t, http.StatusOK, status)
-	require.Equal(t, "a stream of two parts", answer)
+	require.Equal(t, "a stream of two parts", text)
 }
 
-func TestARedirectWithinTheGatewayIsSignedAnew(t *testing.T) {
+func TestRedirectWithinTheGatewayIsSigned(t *testing.T) {
 	t.Parallel()
 	server := newGateway(t, "/gw", false)
 	client := clientOf(server, "/gw")
-	status, answer, _ := do(t, client, http.MethodPost, server.URL+"/gw/api/v1/moved", strings.NewReader("body"))
+	status, _, text := do(t, client, http.MethodPost, server.URL+"/gw/api/v1/moved", strings.NewReader("body"))
 	require.Equal(t, http.StatusOK, status)
-	require.Equal(t, "body", answer)
+	require.Equal(t, "body", text)
 }
 
-// TestARedirectElsewhereIsNotGivenASignature is about a redirect that would make the client sign for a stranger, who
-// could use the signature for five minutes.
-func TestARedirectElsewhereIsNotGivenASignature(t *testing.T) {
+// Whoever is redirected to could use the signature for five minutes.
+func TestRedirectElsewhereIsNotSigned(t *testing.T) {
 	t.Parallel()
 	stranger := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		t.Errorf("the stranger was sent %v", r.Header)
+		t.Errorf("another server got %v", r.Header)
 	}))
 	t.Cleanup(stranger.Close)
 	redirecting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -135,7 +137,7 @@ func TestARedirectElsewhereIsNotGivenASignature(t *testing.T) {
 	require.ErrorContains(t, err, "redirect to another scheme or host")
 }
 
-func TestTheCallersRequestIsNotChanged(t *testing.T) {
+func TestTransportDoesNotModifyTheRequest(t *testing.T) {
 	t.Parallel()
 	var sent *http.Request
 	transport := &authsigner.Transport{
@@ -143,7 +145,7 @@ func TestTheCallersRequestIsNotChanged(t *testing.T) {
 		PublicKey: testKey, PrivateKey: testSecret,
 		Now: func() time.Time { return time.Unix(testClock, 999_999_999) },
 	}
-	closed := &closeCounter{Reader: strings.NewReader("body")}
+	closed := &bodySpy{Reader: strings.NewReader("body")}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.example.com/api/v1/jobs?a=b", closed)
 	require.NoError(t, err)
 	r.Header = http.Header{
@@ -173,7 +175,7 @@ func TestTheCallersRequestIsNotChanged(t *testing.T) {
 	}
 }
 
-func TestARequestWithoutAMethodOrHeadersIsSignedAsNetHTTPSendsIt(t *testing.T) {
+func TestTransportSignsARequestWithoutMethodAndHeaders(t *testing.T) {
 	t.Parallel()
 	server := newGateway(t, "", false)
 	u, err := url.Parse(server.URL + meTarget)
@@ -185,7 +187,7 @@ func TestARequestWithoutAMethodOrHeadersIsSignedAsNetHTTPSendsIt(t *testing.T) {
 	require.Equal(t, http.StatusOK, response.StatusCode)
 }
 
-func TestWhatCannotBeSignedIsNotSent(t *testing.T) {
+func TestTransportSendsNothingUnsigned(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	for what, test := range map[string]struct {
@@ -196,7 +198,7 @@ func TestWhatCannotBeSignedIsNotSent(t *testing.T) {
 		"no private key": {func(s *authsigner.Transport, _ *http.Request) { s.PrivateKey = "" }, "private key must not be empty"},
 		"wrong base":     {func(s *authsigner.Transport, _ *http.Request) { s.BasePath = "/gw" }, "base path"},
 		"broken body": {func(_ *authsigner.Transport, r *http.Request) {
-			r.Body = &closeCounter{Reader: failingReader{broken}}
+			r.Body = &bodySpy{Reader: iotest.ErrReader(broken)}
 		}, "broken"},
 		"wrong length": {func(_ *authsigner.Transport, r *http.Request) { r.ContentLength = 3 }, "ContentLength"},
 	} {
@@ -209,21 +211,21 @@ func TestWhatCannotBeSignedIsNotSent(t *testing.T) {
 				}),
 				PublicKey: testKey, PrivateKey: testSecret,
 			}
-			body := &closeCounter{Reader: strings.NewReader("body")}
+			body := &bodySpy{Reader: strings.NewReader("body")}
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.example.com/api/v1/jobs", body)
 			require.NoError(t, err)
 			test.change(transport, r)
 			_, err = transport.RoundTrip(r) //nolint:bodyclose // there is no response
 			require.ErrorContains(t, err, test.want)
 			require.NotContains(t, err.Error(), testSecret)
-			closed, ok := r.Body.(*closeCounter)
+			closed, ok := r.Body.(*bodySpy)
 			require.True(t, ok)
 			require.Equal(t, 1, closed.closed, "a RoundTripper closes the body even if it fails")
 		})
 	}
 }
 
-func TestOneTransportServesConcurrentRequests(t *testing.T) {
+func TestTransportIsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	server := newGateway(t, "", true)
 	client := clientOf(server, "")
@@ -231,23 +233,10 @@ func TestOneTransportServesConcurrentRequests(t *testing.T) {
 	for worker := range 8 {
 		wait.Go(func() {
 			for range 20 {
-				body := bytes.Repeat([]byte{byte('a' + worker)}, 1000*worker)
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+meTarget, bytes.NewReader(body))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				response, err := client.Do(r)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				answer, err := io.ReadAll(response.Body)
-				_ = response.Body.Close()
-				if err != nil || response.StatusCode != http.StatusOK || !bytes.Equal(answer, body) {
-					t.Errorf("%v, %s: %d bytes", err, response.Status, len(answer))
-					return
-				}
+				body := strings.Repeat(string(rune('a'+worker)), 1000*worker)
+				status, _, text := do(t, client, http.MethodPost, server.URL+meTarget, strings.NewReader(body))
+				assert.Equal(t, http.StatusOK, status)
+				assert.Equal(t, body, text)
 			}
 		})
 	}

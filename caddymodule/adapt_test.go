@@ -20,9 +20,8 @@ var update = flag.Bool("update", false, "write what the Caddyfiles adapt to into
 
 const separator = "----------\n"
 
-// TestEveryCaddyfileAdaptsToWhatItsGoldenFileSays holds each directive and each option, well written and badly, against
-// what it adapts to: JSON, or a line that says what is wrong and what is allowed.
-func TestEveryCaddyfileAdaptsToWhatItsGoldenFileSays(t *testing.T) {
+// Each directive and option, valid and invalid, adapts to the JSON or the error in its golden file.
+func TestAdaptGoldenFiles(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/adapt/*.caddyfiletest")
 	require.NoError(t, err)
@@ -41,7 +40,7 @@ func TestEveryCaddyfileAdaptsToWhatItsGoldenFileSays(t *testing.T) {
 			}
 			require.Equal(t, want, got)
 			isError := strings.HasPrefix(got, "error: ")
-			require.Equal(t, strings.HasPrefix(filepath.Base(name), "bad_"), isError, "files named bad_* are those that must not adapt")
+			require.Equal(t, strings.HasPrefix(filepath.Base(name), "bad_"), isError, "only files named bad_* fail to adapt")
 		})
 	}
 }

@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -104,8 +106,7 @@ const (
 	// apiPrefix is the prefix of the API's paths.
 	apiPrefix = "/api/v1"
 
-	defaultUpstreamTimeout       = 10 * time.Second
-	defaultMaxResponseSize int64 = 8 << 20
+	defaultUpstreamTimeout = 10 * time.Second
 )
 
 // CaddyModule returns the Caddy module information.
@@ -129,18 +130,10 @@ func (h *API) Provision(ctx caddy.Context) error {
 		return errors.New(`the signed API needs Redis for its rate limits: set "redis" in the global option "gatehouse"`)
 	}
 	h.app = app
-	if h.MaxBody == 0 {
-		h.MaxBody = authsigner.DefaultMaxBody
-	}
-	if h.BodyTimeout == 0 {
-		h.BodyTimeout = caddy.Duration(defaultBodyTimeout)
-	}
-	if h.Timeout == 0 {
-		h.Timeout = caddy.Duration(defaultUpstreamTimeout)
-	}
-	if h.MaxResponseSize == 0 {
-		h.MaxResponseSize = defaultMaxResponseSize
-	}
+	h.MaxBody = cmp.Or(h.MaxBody, authsigner.DefaultMaxBody)
+	h.BodyTimeout = cmp.Or(h.BodyTimeout, caddy.Duration(defaultBodyTimeout))
+	h.Timeout = cmp.Or(h.Timeout, caddy.Duration(defaultUpstreamTimeout))
+	h.MaxResponseSize = cmp.Or(h.MaxResponseSize, upstream.DefaultMaxResponseSize)
 	h.verifier = &authsigner.Verifier{Source: app.credentials.cache, MaxBody: h.MaxBody, Now: time.Now}
 	h.large = semaphore.NewWeighted(max(1, largeResponsesBytes/h.MaxResponseSize))
 	h.contract = &upstream.Contract{AllowMissingTenant: h.AllowMissingTenant, PassUnknownFields: map[string]bool{}}
@@ -150,28 +143,22 @@ func (h *API) Provision(ctx caddy.Context) error {
 	h.exchanges.New = func() any {
 		return &exchange{response: response{maxSize: h.MaxResponseSize, large: h.large}}
 	}
-	services := map[string]*dataService{}
 	for _, u := range h.Upstreams {
 		if u.service, err = loadDataService(ctx, u, "HandlerRaw"); err != nil {
 			return err
 		}
-		for _, name := range u.Resources {
-			services[name] = u.service
-		}
-		if len(u.Resources) == 0 {
-			services[""] = u.service
-		}
+	}
+	served, err := h.served()
+	if err != nil {
+		return err
 	}
 	h.endpoints = map[*upstream.Resource]*endpoint{}
 	for _, res := range upstream.Resources() {
-		service := services[res.Name]
-		if service == nil {
-			service = services[""]
+		op := &operation{resource: res, headers: h.Deprecated[res.Name].headers()}
+		if u := cmp.Or(served[res.Name], served[""]); u != nil && !res.ByGateway {
+			op.service = u.service
 		}
-		if res.ByGateway {
-			service = nil
-		}
-		h.endpoints[res] = h.endpoint(&operation{resource: res, service: service, headers: h.Deprecated[res.Name].headers()})
+		h.endpoints[res] = h.endpoint(op)
 	}
 	h.notFound = [2]*endpoint{h.endpoint(nil), h.endpoint(&operation{})}
 	return h.provision(ctx, h)
@@ -188,13 +175,13 @@ func (h *API) Validate() error {
 			h.BasePath)
 	}
 	for _, name := range h.PassUnknownFields {
-		if !isProxied(name) {
-			return fmt.Errorf("pass_unknown_fields: unknown resource %q: must be one of %s", name, proxiedNames())
+		if err := checkResource("pass_unknown_fields", name, proxiedNames()); err != nil {
+			return err
 		}
 	}
 	for name, d := range h.Deprecated {
-		if !isResource(name) {
-			return fmt.Errorf("deprecated: unknown resource %q: must be one of %s", name, resourceNames())
+		if err := checkResource("deprecated", name, resourceNames()); err != nil {
+			return err
 		}
 		if !d.Sunset.IsZero() && d.Sunset.Before(d.Since) {
 			return fmt.Errorf("invalid deprecation of %q: the sunset must not be before the deprecation", name)
@@ -204,35 +191,55 @@ func (h *API) Validate() error {
 	if err != nil {
 		return err
 	}
-	for _, res := range upstream.Resources() {
-		if !res.ByGateway && !served[res.Name] && !served[""] {
-			return fmt.Errorf("gatehouse_api: no upstream serves %q: add it to an upstream, or add an upstream without resources, which serves all others", res.Name)
+	for _, name := range proxiedNames() {
+		if served[name] == nil && served[""] == nil {
+			return fmt.Errorf("gatehouse_api: no upstream serves %q: add it to an upstream, or add an upstream without resources, which serves all others", name)
 		}
 	}
 	return nil
 }
 
-// served returns the names of the resources that upstreams serve; "" is the upstream without resources. Each may occur once.
-func (h *API) served() (map[string]bool, error) {
-	served := map[string]bool{}
+// served returns the upstreams by the names of their resources; "" is the upstream without resources. Each may occur once.
+func (h *API) served() (map[string]*APIUpstream, error) {
+	served := map[string]*APIUpstream{}
 	for _, u := range h.Upstreams {
-		names := u.Resources
-		if len(names) == 0 {
-			names = []string{""}
-		}
-		for _, name := range names {
-			switch {
-			case name != "" && !isProxied(name):
-				return nil, fmt.Errorf("upstream: unknown resource %q: must be one of %s", name, proxiedNames())
-			case served[name] && name == "":
+		if len(u.Resources) == 0 {
+			if served[""] != nil {
 				return nil, errors.New("upstream: more than one upstream without resources: at most one may serve all resources that no other names")
-			case served[name]:
+			}
+			served[""] = u
+		}
+		for _, name := range u.Resources {
+			if err := checkResource("upstream", name, proxiedNames()); err != nil {
+				return nil, err
+			}
+			if served[name] != nil {
 				return nil, fmt.Errorf("upstream: more than one upstream serves %q: each resource must have exactly one", name)
 			}
-			served[name] = true
+			served[name] = u
 		}
 	}
 	return served, nil
+}
+
+func checkResource(option, name string, names []string) error {
+	if slices.Contains(names, name) {
+		return nil
+	}
+	return fmt.Errorf("%s: unknown resource %q: must be one of %s", option, name, strings.Join(names, ", "))
+}
+
+func resourceNames() []string {
+	var names []string
+	for _, res := range upstream.Resources() {
+		names = append(names, res.Name)
+	}
+	return names
+}
+
+// proxiedNames returns the names of the resources that data services serve.
+func proxiedNames() []string {
+	return slices.DeleteFunc(resourceNames(), func(name string) bool { return upstream.ByName(name).ByGateway })
 }
 
 // Cleanup closes idle connections to data services.
@@ -285,7 +292,7 @@ func (h *API) endpoint(op *operation) *endpoint {
 		serve: func(w http.ResponseWriter, r *http.Request, req *request) error {
 			return h.serve(w, r, &apiRequest{request: req, op: op})
 		},
-		fail: func(w http.ResponseWriter, _ *http.Request, req *request, p problem) { p.write(w, req.id(), h.Docs) },
+		fail: func(w http.ResponseWriter, _ *http.Request, req *request, p problem) { p.write(w, req.id, h.Docs) },
 	}
 	switch {
 	case op == nil:
@@ -326,7 +333,13 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 	req.details = req
 
 	// 1. Route. The error is returned after step 3, because requests for unknown paths count against a rate limit too.
-	routeErr := req.op.allows(r.Method)
+	var routeErr error
+	switch {
+	case req.op.resource == nil:
+		routeErr = errNotFound
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		routeErr = errMethodNotAllowed
+	}
 
 	// 2. Authenticate.
 	defer req.releaseLookup()
@@ -345,7 +358,9 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 	switch {
 	case err != nil:
 		return err
-	case clientGone(r.Context(), authErr):
+	case authErr != nil && r.Context().Err() != nil && !errors.Is(authErr, os.ErrDeadlineExceeded):
+		// net/http cancels the request's context when a read from the connection fails. A read that failed because of its
+		// deadline means a slow client instead.
 		return fmt.Errorf("%w: %w", errClientGone, context.Cause(r.Context()))
 	case routeErr != nil:
 		return routeErr
@@ -376,7 +391,7 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 	start = time.Now()
 	err = req.op.service.do(out, start.Add(time.Duration(h.Timeout)), &x.response)
 	req.upstreamTime = time.Since(start)
-	h.metrics.called(req.op.resource.Name, req.upstreamTime)
+	h.metrics.upstreamDuration.WithLabelValues(req.op.resource.Name).Observe(req.upstreamTime.Seconds())
 	if err != nil && r.Context().Err() != nil {
 		return fmt.Errorf("%w: %w", errClientGone, context.Cause(r.Context()))
 	} else if err != nil {
@@ -410,18 +425,6 @@ func (x *exchange) release() {
 	x.checked.Reset()
 	if x.checked.Cap() > maxPooledChecked {
 		x.checked = bytes.Buffer{}
-	}
-}
-
-// allows returns an error unless the operation exists and supports the method.
-func (op *operation) allows(method string) error {
-	switch {
-	case op.resource == nil:
-		return errNotFound
-	case method != http.MethodGet && method != http.MethodHead:
-		return errMethodNotAllowed
-	default:
-		return nil
 	}
 }
 
@@ -489,17 +492,17 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	}
 	switch key, named := namedKey(r); {
 	case req.credential != nil:
-		group, req.bucket[0] = h.app.limits.key(req.credential)
+		group, req.bucket[0] = h.app.Limits.forKey(req.credential)
 		buckets = req.bucket[:]
 	case named:
 		group, buckets = ratelimit.ForUnverified(key, ratelimit.IPKey(req.clientIP))
 	default:
-		group, req.bucket[0] = h.app.limits.address(req.clientIP)
+		group, req.bucket[0] = h.app.Limits.forIP(req.clientIP)
 		buckets = req.bucket[:]
 	}
 	res, err := h.app.limiter.Allow(ctx, group, buckets...)
 	req.limited = true
-	h.metrics.authenticated(req.authResult())
+	h.metrics.authentications.WithLabelValues(req.authResult()).Inc()
 	if err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w: %w", errClientGone, context.Cause(ctx))
@@ -516,22 +519,17 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 
 // deny returns the error of a request over its limit. In shadow mode it reports the request and returns nil.
 func (h *API) deny(w http.ResponseWriter, req *apiRequest, res ratelimit.Result) error {
+	limit := res.Tightest().Limit.Name
 	res.SetHeaders(w.Header(), time.Now())
 	if h.app.Limits.Shadow {
 		w.Header().Del("Retry-After") // the request is served
-		h.metrics.shadowed(res)
+		h.metrics.shadow.WithLabelValues(limit).Inc()
 		if e := h.logger.Check(zap.InfoLevel, "rate limit exceeded, not enforced in shadow mode"); e != nil {
-			e.Write(zap.String("request_id", req.id()), zap.String("limit", res.Tightest().Limit.Name))
+			e.Write(zap.String("request_id", req.id), zap.String("limit", limit))
 		}
 		return nil
 	}
-	return &rateLimitedError{retryAfter: res.RetryAfter, limit: res.Tightest().Limit.Name}
-}
-
-// clientGone reports whether the client closed the connection before it was authenticated. net/http cancels the request's
-// context when a read from the connection fails. A read that failed because of its deadline means a slow client instead.
-func clientGone(ctx context.Context, authErr error) bool {
-	return authErr != nil && ctx.Err() != nil && !errors.Is(authErr, os.ErrDeadlineExceeded)
+	return &rateLimitedError{retryAfter: res.RetryAfter, limit: limit}
 }
 
 // respondItself responds without a data service: to /status, and to /me from the credential, so that callers can check their
@@ -561,7 +559,7 @@ func (h *API) respondItself(w http.ResponseWriter, req *apiRequest) error {
 
 // prepare returns the request for the data service.
 func (h *API) prepare(r *http.Request, req *apiRequest, query upstream.Query) (*http.Request, error) {
-	id := upstream.Identity{BusinessID: req.credential.BusinessID, RequestID: req.id()}
+	id := upstream.Identity{BusinessID: req.credential.BusinessID, RequestID: req.id}
 	if h.app.asserter != nil {
 		assertion, err := h.app.asserter.Assert(req.op.resource, id.BusinessID, id.RequestID)
 		if err != nil {
@@ -635,7 +633,7 @@ func (h *API) check(x *exchange, req *apiRequest, query upstream.Query) error {
 	}
 	if report.CrossTenant > 0 {
 		h.logger.Error("removed cross-tenant records from a data service's response",
-			zap.String("request_id", req.id()), zap.String("resource", res.Name),
+			zap.String("request_id", req.id), zap.String("resource", res.Name),
 			zap.String("business", req.credential.BusinessID), zap.Int("records", report.CrossTenant))
 	}
 	return nil
@@ -678,34 +676,10 @@ func (req *apiRequest) authResult() string {
 	}
 }
 
-func isResource(name string) bool { return upstream.ByName(name) != nil }
-
-func isProxied(name string) bool {
-	res := upstream.ByName(name)
-	return res != nil && !res.ByGateway
-}
-
-func resourceNames() string { return joinNames(func(*upstream.Resource) bool { return true }) }
-
-func proxiedNames() string {
-	return joinNames(func(res *upstream.Resource) bool { return !res.ByGateway })
-}
-
-func joinNames(want func(*upstream.Resource) bool) string {
-	var names []string
-	for _, res := range upstream.Resources() {
-		if want(res) {
-			names = append(names, res.Name)
-		}
-	}
-	return strings.Join(names, ", ")
-}
-
 // Interface guards
 var (
 	_ caddy.Provisioner           = (*API)(nil)
 	_ caddy.Validator             = (*API)(nil)
 	_ caddy.CleanerUpper          = (*API)(nil)
 	_ caddyhttp.MiddlewareHandler = (*API)(nil)
-	_ route                       = (*API)(nil)
 )

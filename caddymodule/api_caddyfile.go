@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,10 +27,6 @@ const (
 	defaultRetries      = 2
 	defaultTryDuration  = 5 * time.Second
 	defaultFailDuration = 10 * time.Second
-
-	// defaultIdleConns is the number of idle connections to keep for each address. Caddy's default is 32; above 32
-	// concurrent requests, connections would be opened and closed all the time.
-	defaultIdleConns = 256
 )
 
 // parseAPI parses the directive. Syntax:
@@ -59,111 +57,77 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 		return nil, h.WrapErr(err) // adds file and line
 	}
 	h.Next() // ExtractMatcherSet has reset the dispenser: consume the directive name again
-	if args := h.RemainingArgs(); len(args) > 0 {
-		return nil, h.Errf("gatehouse_api takes no arguments except a matcher, got: %s", strings.Join(args, " "))
-	}
-	api := new(API)
-	if err := parseAPIBlock(h, api); err != nil {
+	if err := onlyMatcher(h.Dispenser); err != nil {
 		return nil, err
 	}
-	raw, err := moduleJSON(api, apiName)
+	api := new(API)
+	err = parseBlock(h.Dispenser, apiName,
+		option{name: "upstream", repeatable: true, parse: func(*caddyfile.Dispenser) error { return api.parseUpstream(h) }},
+		text("base_path", &api.BasePath),
+		text("docs", &api.Docs),
+		size("max_body", &api.MaxBody),
+		duration("body_timeout", &api.BodyTimeout),
+		duration("timeout", &api.Timeout),
+		size("max_response_size", &api.MaxResponseSize),
+		texts("pass_unknown_fields", &api.PassUnknownFields),
+		flag("allow_missing_tenant", &api.AllowMissingTenant),
+		option{name: "deprecated", repeatable: true, parse: api.parseDeprecated},
+	)
 	if err != nil {
+		return nil, err
+	}
+	if err := api.Validate(); err != nil {
 		return nil, h.WrapErr(err)
 	}
-	route := caddyhttp.Route{HandlersRaw: []json.RawMessage{raw}, Terminal: true}
+	route := caddyhttp.Route{HandlersRaw: []json.RawMessage{moduleJSON(api, apiName)}, Terminal: true}
 	if len(matcher) > 0 {
 		route.MatcherSetsRaw = []caddy.ModuleMap{matcher}
 	}
-	errorRoute, err := errorsRoute(api.Docs)
-	if err != nil {
-		return nil, h.WrapErr(err)
-	}
+	// Errors that Caddy raises before any route must have the contract's format too.
+	errorRoute := caddyhttp.Route{HandlersRaw: []json.RawMessage{moduleJSON(&Errors{Docs: api.Docs}, errorsName)}}
 	return []httpcaddyfile.ConfigValue{
 		{Class: "route", Value: route},
-		// errors that Caddy raises before any route must have the contract's format too
-		{Class: "error_route", Value: errorRoute},
+		{Class: "error_route", Value: &caddyhttp.Subroute{Routes: caddyhttp.RouteList{errorRoute}}},
 	}, nil
 }
 
-func parseAPIBlock(h httpcaddyfile.Helper, api *API) error {
-	order := []string{
-		"upstream", "base_path", "docs", "max_body", "body_timeout", "timeout", "max_response_size",
-		"pass_unknown_fields", "allow_missing_tenant", "deprecated",
-	}
-	options := map[string]option{
-		"base_path":            stringOption("base_path", &api.BasePath),
-		"docs":                 stringOption("docs", &api.Docs),
-		"max_body":             sizeOption("max_body", &api.MaxBody),
-		"body_timeout":         durationOption("body_timeout", &api.BodyTimeout),
-		"timeout":              durationOption("timeout", &api.Timeout),
-		"max_response_size":    sizeOption("max_response_size", &api.MaxResponseSize),
-		"pass_unknown_fields":  pathsOption("pass_unknown_fields", &api.PassUnknownFields),
-		"allow_missing_tenant": flagOption("allow_missing_tenant", &api.AllowMissingTenant),
-	}
-	seen := map[string]bool{}
-	for nesting := h.Nesting(); h.NextBlock(nesting); {
-		name := h.Val()
-		switch {
-		case name == "upstream":
-			if err := parseAPIUpstream(h, api); err != nil {
-				return err
-			}
-		case name == "deprecated":
-			if err := parseDeprecated(h.Dispenser, api); err != nil {
-				return err
-			}
-		case options[name] == nil:
-			return h.Errf("unknown option %q of gatehouse_api: must be one of %s", name, strings.Join(order, ", "))
-		case seen[name]:
-			return h.Errf("duplicate option %q of gatehouse_api", name)
-		default:
-			if err := options[name](h.Dispenser); err != nil {
-				return err
-			}
-			seen[name] = true
-		}
-	}
-	if err := api.Validate(); err != nil {
-		return h.WrapErr(err)
-	}
-	return nil
+// moduleJSON encodes a handler module.
+func moduleJSON(handler any, name string) json.RawMessage {
+	return caddyconfig.JSONModuleObject(handler, "handler", name, nil)
 }
 
-// parseAPIUpstream parses one upstream. After the resources, the syntax is that of reverse_proxy.
-func parseAPIUpstream(h httpcaddyfile.Helper, api *API) error {
-	segment := h.NextSegment()
-	tokens := caddyfile.Segment{segment[0]}
-	var names []string
-	addresses := false
-	line := segment[0].Line
-	for i, t := range segment[1:] {
-		switch {
-		case t.Line != line || t.Text == "{":
-			tokens = append(tokens, segment[1+i:]...)
-		case !addresses && isResource(t.Text):
-			if !isProxied(t.Text) {
-				return h.Errf("upstream: resource %q is served by the gateway itself: must be one of %s", t.Text, proxiedNames())
-			}
-			names = append(names, t.Text)
-			continue
-		default:
-			addresses = true
-			if !strings.ContainsAny(t.Text, ":./{[") && !strings.EqualFold(t.Text, "localhost") {
-				return h.Errf("upstream: %q is neither a resource (%s) nor an address such as http://data.internal:8080",
-					t.Text, proxiedNames())
-			}
-			tokens = append(tokens, t)
-			continue
-		}
-		break
+// parseUpstream parses one upstream. After the resources, the syntax is that of reverse_proxy.
+func (h *API) parseUpstream(helper httpcaddyfile.Helper) error {
+	segment := helper.NextSegment()
+	end := 1 // of the arguments
+	for end < len(segment) && segment[end].Line == segment[0].Line && segment[end].Text != "{" {
+		end++
 	}
-	raw, err := parseProxy(h, tokens)
-	if err != nil {
+	u := new(APIUpstream)
+	addresses := segment[1:end]
+	proxied := strings.Join(proxiedNames(), ", ")
+	for ; len(addresses) > 0; addresses = addresses[1:] {
+		res := upstream.ByName(addresses[0].Text)
+		if res == nil {
+			break
+		}
+		if res.ByGateway {
+			return helper.Errf("upstream: resource %q is served by the gateway itself: must be one of %s", res.Name, proxied)
+		}
+		u.Resources = append(u.Resources, res.Name)
+	}
+	for _, t := range addresses {
+		if !strings.ContainsAny(t.Text, ":./{[") && !strings.EqualFold(t.Text, "localhost") {
+			return helper.Errf("upstream: %q is neither a resource (%s) nor an address such as http://data.internal:8080", t.Text, proxied)
+		}
+	}
+	var err error
+	if u.HandlerRaw, err = parseProxy(helper, slices.Concat(segment[:1], addresses, segment[end:])); err != nil {
 		return err
 	}
-	api.Upstreams = append(api.Upstreams, &APIUpstream{Resources: names, HandlerRaw: raw})
-	if _, err := api.served(); err != nil {
-		return h.WrapErr(err)
+	h.Upstreams = append(h.Upstreams, u)
+	if _, err := h.served(); err != nil {
+		return helper.WrapErr(err)
 	}
 	return nil
 }
@@ -188,11 +152,7 @@ func parseProxy(h httpcaddyfile.Helper, tokens caddyfile.Segment) (json.RawMessa
 	if err := setIdleConns(proxy); err != nil {
 		return nil, h.WrapErr(err)
 	}
-	raw, err := moduleJSON(proxy, "reverse_proxy")
-	if err != nil {
-		return nil, h.WrapErr(err)
-	}
-	return raw, nil
+	return moduleJSON(proxy, "reverse_proxy"), nil
 }
 
 // setRetryDefaults enables retries and passive health checks for an upstream with several addresses, unless configured.
@@ -215,7 +175,8 @@ func setRetryDefaults(proxy *reverseproxy.Handler) {
 	}
 }
 
-// setIdleConns sets the transport's number of idle connections, unless configured.
+// setIdleConns sets the transport's number of idle connections for each address, unless configured. Caddy's default is 32;
+// above 32 concurrent requests, connections would be opened and closed all the time.
 func setIdleConns(proxy *reverseproxy.Handler) error {
 	transport := new(reverseproxy.HTTPTransport)
 	if proxy.TransportRaw != nil {
@@ -227,7 +188,7 @@ func setIdleConns(proxy *reverseproxy.Handler) error {
 		transport.KeepAlive = new(reverseproxy.KeepAlive)
 	}
 	if transport.KeepAlive.MaxIdleConnsPerHost == 0 {
-		transport.KeepAlive.MaxIdleConnsPerHost = defaultIdleConns
+		transport.KeepAlive.MaxIdleConnsPerHost = upstream.DefaultMaxIdleConns
 	}
 	proxy.TransportRaw = caddyconfig.JSONModuleObject(transport, "protocol", "http", nil)
 	return nil
@@ -303,46 +264,31 @@ func protectedHeaderOp(proxy *reverseproxy.Handler) string {
 	if proxy.Headers == nil || proxy.Headers.Request == nil {
 		return ""
 	}
+	gatewayOnly := []string{
+		upstream.HeaderBusinessID, upstream.HeaderRequestID, upstream.HeaderAssertion,
+		data.HeaderAccountID, data.HeaderIdempotencyKey, data.HeaderIfMatch,
+	}
 	ops := proxy.Headers.Request
-	touched := append([]string(nil), ops.Delete...)
-	for name := range ops.Set {
-		touched = append(touched, name)
-	}
-	for name := range ops.Add {
-		touched = append(touched, name)
-	}
-	for name := range ops.Replace {
-		touched = append(touched, name)
-	}
+	touched := slices.Concat(ops.Delete, slices.Collect(maps.Keys(ops.Set)), slices.Collect(maps.Keys(ops.Add)),
+		slices.Collect(maps.Keys(ops.Replace)))
 	for _, name := range touched {
-		if isGatewayHeader(name) || strings.Contains(name, "*") {
+		if slices.Contains(gatewayOnly, http.CanonicalHeaderKey(name)) || strings.Contains(name, "*") {
 			return name
 		}
 	}
 	return ""
 }
 
-// isGatewayHeader reports whether data services trust a header as set by the gateway.
-func isGatewayHeader(name string) bool {
-	switch http.CanonicalHeaderKey(name) {
-	case upstream.HeaderBusinessID, upstream.HeaderRequestID, upstream.HeaderAssertion,
-		data.HeaderAccountID, data.HeaderIdempotencyKey, data.HeaderIfMatch:
-		return true
-	default:
-		return false
-	}
-}
-
-func parseDeprecated(d *caddyfile.Dispenser, api *API) error {
+func (h *API) parseDeprecated(d *caddyfile.Dispenser) error {
 	args := d.RemainingArgs()
 	if len(args) < 2 || len(args) > 4 {
 		return d.Err("deprecated takes a resource and a date, optionally followed by a sunset date and a link")
 	}
 	name := args[0]
-	if _, twice := api.Deprecated[name]; twice {
+	if _, twice := h.Deprecated[name]; twice {
 		return d.Errf("deprecated: duplicate resource %q", name)
 	}
-	since, err := timeArg(d, "deprecated", args[1])
+	since, err := dateArg(d, args[1])
 	if err != nil {
 		return err
 	}
@@ -358,13 +304,22 @@ func parseDeprecated(d *caddyfile.Dispenser, api *API) error {
 		if i != 0 {
 			return d.Errf("deprecated: invalid link %q: must be a URL such as https://docs.example.com/events", arg)
 		}
-		if dep.Sunset, err = timeArg(d, "deprecated", arg); err != nil {
+		if dep.Sunset, err = dateArg(d, arg); err != nil {
 			return err
 		}
 	}
-	if api.Deprecated == nil {
-		api.Deprecated = map[string]Deprecation{}
+	if h.Deprecated == nil {
+		h.Deprecated = map[string]Deprecation{}
 	}
-	api.Deprecated[name] = dep
+	h.Deprecated[name] = dep
 	return nil
+}
+
+func dateArg(d *caddyfile.Dispenser, v string) (time.Time, error) {
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if t, err := time.Parse(layout, v); err == nil {
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, d.Errf("deprecated: invalid date %q: must be a date such as 2027-01-31 or a time such as 2027-01-31T12:00:00Z", v)
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
+	"slices"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -43,12 +43,9 @@ type App struct {
 	metrics     *metrics
 	redis       *pooledRedis
 	credentials *pooledCredentials
-	limiter     ratelimit.Limiter
-	pooledLimit *pooledLimiter
-	limits      limits
+	limiter     *pooledLimiter
+	acquired    []string // keys in resources
 	asserter    *upstream.Asserter
-	sink        *sink
-	oldSinks    [2]*sink                   // the sinks of credentials and limits that this app's sink has replaced
 	servers     map[*caddyhttp.Server]bool // servers that pass "OPTIONS *" to their routes
 }
 
@@ -71,8 +68,13 @@ type CacheConfig struct {
 	// LoadTimeout limits one lookup, and so how long a request waits for the credential source. Default: 2s.
 	LoadTimeout caddy.Duration `json:"load_timeout,omitempty"`
 
-	// MaxEntries is the maximum number of cached credentials. Default: 100000.
+	// MaxEntries is the maximum number of cached credentials, and separately of keys cached as unknown. The least used are
+	// evicted. Default: 100000.
 	MaxEntries int `json:"max_entries,omitempty"`
+
+	// MaxLookups is the maximum number of concurrent lookups of uncached keys, and separately of cached ones. A client IP may
+	// cause an eighth of those of uncached keys. Default: 64.
+	MaxLookups int `json:"max_lookups,omitempty"`
 }
 
 // LimitsConfig configures the rate limits. In each field, zero means the default.
@@ -91,6 +93,10 @@ type LimitsConfig struct {
 	// OnOutage is what the gateway does while Redis is unavailable: "local" (each gateway enforces the limits on its
 	// own), "deny" (respond with 503) or "allow" (no limits). Default: local.
 	OnOutage string `json:"on_outage,omitempty"`
+
+	// MaxLocalWindows is the maximum number of keys, and separately of client IPs, whose recent requests a gateway remembers
+	// itself, to enforce their limits while Redis is unavailable. Default: 65536.
+	MaxLocalWindows int `json:"max_local_windows,omitempty"`
 
 	// Shadow reports requests over a limit in headers, logs and metrics instead of denying them. Default: false.
 	Shadow bool `json:"shadow,omitempty"`
@@ -112,33 +118,29 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.metrics = m
-	a.sink = &sink{logger: a.logger, metrics: m}
-	repl := caddy.NewReplacer()
 
 	if a.Redis != nil {
-		if a.redis, err = acquireRedis(a.Redis, repl); err != nil {
+		if err := a.acquireRedis(); err != nil {
 			return fmt.Errorf("setting up redis: %w", err)
 		}
-		if a.pooledLimit, err = acquireLimiter(a.redis, a.Limits, time.Duration(a.Redis.Timeout)); err != nil {
+		if err := a.acquireLimiter(); err != nil {
 			return fmt.Errorf("setting up limits: %w", err)
 		}
-		a.limiter = a.pooledLimit.limiter
 	}
 	if a.CredentialsRaw != nil {
 		source, err := loadSource(ctx, a)
 		if err != nil {
 			return err
 		}
-		if a.credentials, err = acquireCredentials(source, a.Cache, a.redis); err != nil {
+		if err := a.acquireCredentials(source); err != nil {
 			return fmt.Errorf("setting up credentials: %w", err)
 		}
 	}
 	if a.Assertion != nil {
-		if a.asserter, err = a.Assertion.asserter(repl); err != nil {
+		if a.asserter, err = a.Assertion.asserter(caddy.NewReplacer()); err != nil {
 			return fmt.Errorf("setting up the hop assertion: %w", err)
 		}
 	}
-	a.limits = a.Limits.limits()
 	return nil
 }
 
@@ -148,40 +150,35 @@ func (a *App) Validate() error {
 	if l.PerKey < 0 || l.PerKey > ratelimit.MaxRequests || l.PerIP < 0 || l.PerIP > ratelimit.MaxRequests {
 		return fmt.Errorf("invalid limits: per_key and per_ip must be from 1 to %d requests per minute, or 0 for the default", ratelimit.MaxRequests)
 	}
+	if l.MaxLocalWindows < 0 {
+		return errors.New("invalid limits: max_local_windows must not be negative")
+	}
 	c := a.Cache
-	if c.TTL < 0 || c.NegativeTTL < 0 || c.RefreshBefore < 0 || c.StaleIfError < 0 || c.LoadTimeout < 0 || c.MaxEntries < 0 {
-		return errors.New("invalid cache: durations and max_entries must not be negative")
+	if c.TTL < 0 || c.NegativeTTL < 0 || c.RefreshBefore < 0 || c.StaleIfError < 0 || c.LoadTimeout < 0 || c.MaxEntries < 0 || c.MaxLookups < 0 {
+		return errors.New("invalid cache: durations, max_entries and max_lookups must not be negative")
 	}
 	return nil
 }
 
-// Start makes the shared clients report to this app.
+// Start implements caddy.App.
 func (a *App) Start() error {
-	if a.credentials != nil {
-		a.oldSinks[0] = a.credentials.sink.Swap(a.sink)
-	}
-	if a.pooledLimit != nil {
-		a.oldSinks[1] = a.pooledLimit.start(a.sink)
+	if a.limiter != nil {
+		a.limiter.warn(a.logger)
 	}
 	return nil
 }
 
-// Stop implements caddy.App. If another app of this configuration failed to start, the previous configuration keeps
-// running, so the shared clients report to it again. Cleanup releases them.
-func (a *App) Stop() error {
-	a.sink.stopped.Store(true)
-	if a.credentials != nil {
-		a.credentials.sink.restore(a.sink, a.oldSinks[0])
-	}
-	if a.pooledLimit != nil {
-		a.pooledLimit.sink.restore(a.sink, a.oldSinks[1])
-	}
-	return nil
-}
+// Stop implements caddy.App. Cleanup releases the shared clients.
+func (a *App) Stop() error { return nil }
 
 // Cleanup releases the shared clients. It also runs after a Provision that failed, so it releases only what was acquired.
 func (a *App) Cleanup() error {
-	return errors.Join(a.credentials.release(), a.pooledLimit.release(), a.redis.release())
+	var errs []error
+	for _, key := range slices.Backward(a.acquired) {
+		_, err := resources.Delete(key)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // appOf returns the app of the configuration that ctx belongs to.
@@ -197,42 +194,26 @@ func appOf(ctx caddy.Context) (*App, error) {
 	return app, nil
 }
 
-// activeApp returns the app of the running configuration. It is for the admin API and metrics: those of a configuration that
-// failed to load stay registered, but must report on the running one.
-func activeApp() (*App, error) {
-	mod, err := caddy.ActiveContext().AppIfConfigured(appName)
-	if err != nil {
-		return nil, fmt.Errorf("finding the app %q: %w", appName, err)
+// activeApp returns the app of the running configuration, or nil. It is for the admin API and metrics: those of a configuration
+// that failed to load stay registered, but must report on the running one.
+func activeApp() *App {
+	mod, _ := caddy.ActiveContext().AppIfConfigured(appName) // an error means that it is not configured
+	app, _ := mod.(*App)
+	return app
+}
+
+// forKey returns the rate limit key of an authenticated caller.
+func (c *LimitsConfig) forKey(cred *authsigner.Credential) (string, ratelimit.Bucket) {
+	requests := c.PerKey
+	if cred.Limit > 0 {
+		requests = min(cred.Limit, ratelimit.MaxRequests)
 	}
-	app, ok := mod.(*App)
-	if !ok {
-		return nil, fmt.Errorf("finding the app %q: it is a %T", appName, mod)
-	}
-	return app, nil
+	return ratelimit.ForKey(cred.PublicKey, ratelimit.KeyLimit(requests))
 }
 
-// limits maps callers to rate limit keys.
-type limits struct {
-	perKey     int
-	perAddress ratelimit.Limit
-}
-
-func (c LimitsConfig) limits() limits {
-	return limits{perKey: c.PerKey, perAddress: ratelimit.IPLimit(c.PerIP)}
-}
-
-// key returns the rate limit key of an authenticated caller.
-func (l *limits) key(c *authsigner.Credential) (string, ratelimit.Bucket) {
-	requests := l.perKey
-	if c.Limit > 0 {
-		requests = min(c.Limit, ratelimit.MaxRequests)
-	}
-	return ratelimit.ForKey(c.PublicKey, ratelimit.KeyLimit(requests))
-}
-
-// address returns the rate limit key of a request without a public key.
-func (l *limits) address(a netip.Addr) (string, ratelimit.Bucket) {
-	return ratelimit.ForIP(ratelimit.IPKey(a), l.perAddress)
+// forIP returns the rate limit key of a request without a public key.
+func (c *LimitsConfig) forIP(ip netip.Addr) (string, ratelimit.Bucket) {
+	return ratelimit.ForIP(ratelimit.IPKey(ip), ratelimit.IPLimit(c.PerIP))
 }
 
 // Interface guards

@@ -1,8 +1,6 @@
 package caddymodule
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,23 +15,31 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// option parses one option of a block. The dispenser's current token is the option's name.
-type option func(d *caddyfile.Dispenser) error
+// option is one option of a block. When parse is called, the dispenser's current token is the option's name.
+type option struct {
+	name       string
+	parse      func(d *caddyfile.Dispenser) error
+	repeatable bool
+}
 
-// parseBlock parses a block of options. Unknown and duplicate options are errors.
-func parseBlock(d *caddyfile.Dispenser, what string, options map[string]option, order []string) error {
+// parseBlock parses a block of options. Unknown options are errors, and so are duplicate ones that are not repeatable.
+func parseBlock(d *caddyfile.Dispenser, what string, options ...option) error {
 	seen := make(map[string]bool, len(options))
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		name := d.Val()
-		parse, ok := options[name]
-		if !ok {
-			return d.Errf("unknown option %q of %s: must be one of %s", name, what, strings.Join(order, ", "))
-		}
-		if seen[name] {
+		i := slices.IndexFunc(options, func(o option) bool { return o.name == name })
+		switch {
+		case i < 0:
+			var names []string
+			for _, o := range options {
+				names = append(names, o.name)
+			}
+			return d.Errf("unknown option %q of %s: must be one of %s", name, what, strings.Join(names, ", "))
+		case seen[name] && !options[i].repeatable:
 			return d.Errf("duplicate option %q of %s", name, what)
 		}
 		seen[name] = true
-		if err := parse(d); err != nil {
+		if err := options[i].parse(d); err != nil {
 			return err
 		}
 	}
@@ -48,6 +54,15 @@ func noBlock(d *caddyfile.Dispenser, what string) error {
 	return nil
 }
 
+// onlyMatcher returns an error if a directive has arguments. Its matcher has been removed.
+func onlyMatcher(d *caddyfile.Dispenser) error {
+	name := d.Val()
+	if args := d.RemainingArgs(); len(args) > 0 {
+		return d.Errf("%s takes no arguments except a matcher, got: %s", name, strings.Join(args, " "))
+	}
+	return nil
+}
+
 // oneArg parses exactly one argument.
 func oneArg(d *caddyfile.Dispenser, what string) (string, error) {
 	args := d.RemainingArgs()
@@ -57,115 +72,100 @@ func oneArg(d *caddyfile.Dispenser, what string) (string, error) {
 	return args[0], nil
 }
 
-// argOption returns an option with one argument, which it passes to set.
-func argOption(what string, set func(d *caddyfile.Dispenser, v string) error) option {
-	return func(d *caddyfile.Dispenser) error {
-		v, err := oneArg(d, what)
+// block returns an option that takes no arguments, only a block.
+func block(name string, options ...option) option {
+	return option{name: name, parse: func(d *caddyfile.Dispenser) error {
+		if d.CountRemainingArgs() > 0 {
+			return d.Errf("%s takes no arguments, only a block", name)
+		}
+		return parseBlock(d, name, options...)
+	}}
+}
+
+// value returns an option with one argument. parse reports whether the argument is valid.
+func value[T any](name, valid string, dst *T, parse func(v string) (T, bool)) option {
+	return option{name: name, parse: func(d *caddyfile.Dispenser) error {
+		v, err := oneArg(d, name)
 		if err != nil {
 			return err
 		}
-		return set(d, v)
-	}
+		parsed, ok := parse(v)
+		if !ok {
+			return d.Errf("invalid %s %q: must be %s", name, v, valid)
+		}
+		*dst = parsed
+		return nil
+	}}
 }
 
-func stringOption(what string, dst *string) option {
-	return argOption(what, func(d *caddyfile.Dispenser, v string) error {
-		if v == "" {
-			return d.Errf("%s must not be empty", what)
+func duration(name string, dst *caddy.Duration) option {
+	return value(name, "a positive duration such as 50ms, 10s or 1h", dst, func(v string) (caddy.Duration, bool) {
+		d, err := caddy.ParseDuration(v)
+		return caddy.Duration(d), err == nil && d > 0
+	})
+}
+
+func number(name string, dst *int) option {
+	return value(name, "a positive whole number", dst, func(v string) (int, bool) {
+		n, err := strconv.Atoi(v)
+		return n, err == nil && n > 0
+	})
+}
+
+func size(name string, dst *int64) option {
+	return value(name, "a positive size such as 64KiB or 8MiB", dst, func(v string) (int64, bool) {
+		n, err := humanize.ParseBytes(v)
+		return int64(n), err == nil && n > 0 && n <= 1<<40 //nolint:gosec // G115: at most 1<<40
+	})
+}
+
+func choice(name string, dst *string, allowed ...string) option {
+	return value(name, "one of "+strings.Join(allowed, ", "), dst, func(v string) (string, bool) {
+		return v, slices.Contains(allowed, v)
+	})
+}
+
+func text(name string, dst *string) option {
+	return option{name: name, parse: func(d *caddyfile.Dispenser) error {
+		v, err := oneArg(d, name)
+		if err == nil && v == "" {
+			err = d.Errf("%s must not be empty", name)
 		}
 		*dst = v
-		return nil
-	})
+		return err
+	}}
 }
 
-func durationOption(what string, dst *caddy.Duration) option {
-	return argOption(what, func(d *caddyfile.Dispenser, v string) error {
-		dur, err := caddy.ParseDuration(v)
-		if err != nil || dur <= 0 {
-			return d.Errf("invalid %s %q: must be a positive duration such as 50ms, 10s or 1h", what, v)
+func texts(name string, dst *[]string) option {
+	return option{name: name, parse: func(d *caddyfile.Dispenser) error {
+		if *dst = d.RemainingArgs(); len(*dst) == 0 {
+			return d.Errf("%s needs at least one argument", name)
 		}
-		*dst = caddy.Duration(dur)
 		return nil
-	})
+	}}
 }
 
-func intOption(what string, dst *int) option {
-	return argOption(what, func(d *caddyfile.Dispenser, v string) error {
-		n, err := strconv.Atoi(v)
-		if err != nil || n <= 0 {
-			return d.Errf("invalid %s %q: must be a positive whole number", what, v)
-		}
-		*dst = n
-		return nil
-	})
-}
-
-func sizeOption(what string, dst *int64) option {
-	return argOption(what, func(d *caddyfile.Dispenser, v string) error {
-		n, err := humanize.ParseBytes(v)
-		if err != nil || n == 0 || n > 1<<40 {
-			return d.Errf("invalid %s %q: must be a positive size such as 64KiB or 8MiB", what, v)
-		}
-		*dst = int64(n)
-		return nil
-	})
-}
-
-func flagOption(what string, dst *bool) option {
-	return func(d *caddyfile.Dispenser) error {
+func flag(name string, dst *bool) option {
+	return option{name: name, parse: func(d *caddyfile.Dispenser) error {
 		if d.CountRemainingArgs() > 0 {
-			return d.Errf("%s takes no arguments", what)
+			return d.Errf("%s takes no arguments", name)
 		}
 		*dst = true
 		return nil
-	}
+	}}
 }
 
-func choiceOption(what string, dst *string, allowed ...string) option {
-	return argOption(what, func(d *caddyfile.Dispenser, v string) error {
-		if !slices.Contains(allowed, v) {
-			return d.Errf("invalid %s %q: must be one of %s", what, v, strings.Join(allowed, ", "))
-		}
-		*dst = v
-		return nil
-	})
-}
-
-func pathsOption(what string, dst *[]string) option {
-	return func(d *caddyfile.Dispenser) error {
-		args := d.RemainingArgs()
-		if len(args) == 0 {
-			return d.Errf("%s needs at least one argument", what)
-		}
-		*dst = args
-		return nil
-	}
-}
-
-func timeArg(d *caddyfile.Dispenser, what, v string) (time.Time, error) {
-	for _, layout := range []string{time.DateOnly, time.RFC3339} {
-		if t, err := time.Parse(layout, v); err == nil {
-			return t.UTC(), nil
-		}
-	}
-	return time.Time{}, d.Errf("%s: invalid date %q: must be a date such as 2027-01-31 or a time such as 2027-01-31T12:00:00Z", what, v)
-}
-
-func tlsOption(what string, dst **TLSConfig) option {
-	return func(d *caddyfile.Dispenser) error {
-		if d.CountRemainingArgs() > 0 {
-			return d.Errf("%s takes no arguments, only a block", what)
-		}
+func tlsFiles(name string, dst **TLSConfig) option {
+	return option{name: name, parse: func(d *caddyfile.Dispenser) error {
 		c := new(TLSConfig)
-		err := parseBlock(d, what, map[string]option{
-			"ca":          stringOption("ca", &c.CA),
-			"cert":        stringOption("cert", &c.Cert),
-			"key":         stringOption("key", &c.Key),
-			"server_name": stringOption("server_name", &c.ServerName),
-		}, []string{"ca", "cert", "key", "server_name"})
 		*dst = c
-		return err
-	}
+		return block(name,
+			text("ca", &c.CA),
+			text("cert", &c.Cert),
+			text("key", &c.Key),
+			text("server_name", &c.ServerName),
+		).parse(d)
+	}}
 }
 
 // parseAppOption parses the global option. Syntax:
@@ -195,12 +195,14 @@ func tlsOption(what string, dst **TLSConfig) option {
 //	        stale_if_error <duration>
 //	        load_timeout   <duration>
 //	        max_entries    <n>
+//	        max_lookups    <n>
 //	    }
 //	    limits {
 //	        per_key   <n>
 //	        per_ip    <n>
 //	        algorithm exact|gcra
 //	        on_outage local|deny|allow
+//	        max_local_windows <n>
 //	        shadow
 //	    }
 //	    assertion <key files...> {
@@ -214,17 +216,32 @@ func parseAppOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if existing != nil {
 		return nil, d.Errf("duplicate global option %q", appName)
 	}
-	a := new(App)
 	if d.CountRemainingArgs() > 0 {
 		return nil, d.Errf("the global option %q takes no arguments, only a block", appName)
 	}
-	err := parseBlock(d, appName, map[string]option{
-		"redis":       a.parseRedis,
-		"credentials": a.parseCredentials,
-		"cache":       a.parseCache,
-		"limits":      a.parseLimits,
-		"assertion":   a.parseAssertion,
-	}, []string{"redis", "credentials", "cache", "limits", "assertion"})
+	a := new(App)
+	err := parseBlock(d, appName,
+		option{name: "redis", parse: a.parseRedis},
+		option{name: "credentials", parse: a.parseCredentials},
+		block("cache",
+			duration("ttl", &a.Cache.TTL),
+			duration("negative_ttl", &a.Cache.NegativeTTL),
+			duration("refresh_before", &a.Cache.RefreshBefore),
+			duration("stale_if_error", &a.Cache.StaleIfError),
+			duration("load_timeout", &a.Cache.LoadTimeout),
+			number("max_entries", &a.Cache.MaxEntries),
+			number("max_lookups", &a.Cache.MaxLookups),
+		),
+		block("limits",
+			number("per_key", &a.Limits.PerKey),
+			number("per_ip", &a.Limits.PerIP),
+			choice("algorithm", &a.Limits.Algorithm, "exact", "gcra"),
+			choice("on_outage", &a.Limits.OnOutage, "local", "deny", "allow"),
+			number("max_local_windows", &a.Limits.MaxLocalWindows),
+			flag("shadow", &a.Limits.Shadow),
+		),
+		option{name: "assertion", parse: a.parseAssertion},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -233,32 +250,32 @@ func parseAppOption(d *caddyfile.Dispenser, existing any) (any, error) {
 
 func (a *App) parseRedis(d *caddyfile.Dispenser) error {
 	c := &RedisConfig{URLs: d.RemainingArgs()}
+	a.Redis = c
 	if len(c.URLs) == 0 {
 		return d.Err("redis needs at least one address, such as redis://redis.internal:6379")
 	}
-	err := parseBlock(d, "redis", map[string]option{
-		"sentinel": func(d *caddyfile.Dispenser) error {
-			args := d.RemainingArgs()
-			switch len(args) {
-			case 3:
-				c.SentinelUsername, c.SentinelPassword = args[1], args[2]
-				fallthrough
-			case 1:
-				c.SentinelMaster = args[0]
-				return nil
-			}
-			return d.Err("sentinel takes a master name, optionally followed by a username and a password")
-		},
-		"cluster":      flagOption("cluster", &c.Cluster),
-		"username":     stringOption("username", &c.Username),
-		"password":     stringOption("password", &c.Password),
-		"tls":          tlsOption("tls", &c.TLS),
-		"timeout":      durationOption("timeout", &c.Timeout),
-		"dial_timeout": durationOption("dial_timeout", &c.DialTimeout),
-		"pool_size":    intOption("pool_size", &c.PoolSize),
-	}, []string{"sentinel", "cluster", "username", "password", "tls", "timeout", "dial_timeout", "pool_size"})
-	a.Redis = c
-	return err
+	return parseBlock(d, "redis",
+		option{name: "sentinel", parse: c.parseSentinel},
+		flag("cluster", &c.Cluster),
+		text("username", &c.Username),
+		text("password", &c.Password),
+		tlsFiles("tls", &c.TLS),
+		duration("timeout", &c.Timeout),
+		duration("dial_timeout", &c.DialTimeout),
+		number("pool_size", &c.PoolSize),
+	)
+}
+
+func (c *RedisConfig) parseSentinel(d *caddyfile.Dispenser) error {
+	switch args := d.RemainingArgs(); len(args) {
+	case 3:
+		c.SentinelUsername, c.SentinelPassword = args[1], args[2]
+		fallthrough
+	case 1:
+		c.SentinelMaster = args[0]
+		return nil
+	}
+	return d.Err("sentinel takes a master name, optionally followed by a username and a password")
 }
 
 func (a *App) parseCredentials(d *caddyfile.Dispenser) error {
@@ -277,55 +294,27 @@ func (a *App) parseCredentials(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-func (a *App) parseCache(d *caddyfile.Dispenser) error {
-	if d.CountRemainingArgs() > 0 {
-		return d.Err("cache takes no arguments, only a block")
-	}
-	c := &a.Cache
-	return parseBlock(d, "cache", map[string]option{
-		"ttl":            durationOption("ttl", &c.TTL),
-		"negative_ttl":   durationOption("negative_ttl", &c.NegativeTTL),
-		"refresh_before": durationOption("refresh_before", &c.RefreshBefore),
-		"stale_if_error": durationOption("stale_if_error", &c.StaleIfError),
-		"load_timeout":   durationOption("load_timeout", &c.LoadTimeout),
-		"max_entries":    intOption("max_entries", &c.MaxEntries),
-	}, []string{"ttl", "negative_ttl", "refresh_before", "stale_if_error", "load_timeout", "max_entries"})
-}
-
-func (a *App) parseLimits(d *caddyfile.Dispenser) error {
-	if d.CountRemainingArgs() > 0 {
-		return d.Err("limits takes no arguments, only a block")
-	}
-	c := &a.Limits
-	return parseBlock(d, "limits", map[string]option{
-		"per_key":   intOption("per_key", &c.PerKey),
-		"per_ip":    intOption("per_ip", &c.PerIP),
-		"algorithm": choiceOption("algorithm", &c.Algorithm, "exact", "gcra"),
-		"on_outage": choiceOption("on_outage", &c.OnOutage, "local", "deny", "allow"),
-		"shadow":    flagOption("shadow", &c.Shadow),
-	}, []string{"per_key", "per_ip", "algorithm", "on_outage", "shadow"})
-}
-
 func (a *App) parseAssertion(d *caddyfile.Dispenser) error {
 	c := &AssertionConfig{KeyFiles: d.RemainingArgs()}
+	a.Assertion = c
 	if len(c.KeyFiles) == 0 {
 		return d.Err("assertion needs at least one file with an Ed25519 private key in PEM form")
 	}
-	err := parseBlock(d, "assertion", map[string]option{
-		"issuer":          stringOption("issuer", &c.Issuer),
-		"audience_prefix": stringOption("audience_prefix", &c.AudiencePrefix),
-		"lifetime": func(d *caddyfile.Dispenser) error {
-			if err := durationOption("lifetime", &c.Lifetime)(d); err != nil {
-				return err
-			}
-			if l := time.Duration(c.Lifetime); l > upstream.MaxAssertionTTL || l%time.Second != 0 {
-				return d.Errf("invalid lifetime %q: must be a whole number of seconds from 1s to %s", l, upstream.MaxAssertionTTL)
-			}
-			return nil
-		},
-	}, []string{"issuer", "audience_prefix", "lifetime"})
-	a.Assertion = c
-	return err
+	return parseBlock(d, "assertion",
+		text("issuer", &c.Issuer),
+		text("audience_prefix", &c.AudiencePrefix),
+		option{name: "lifetime", parse: c.parseLifetime},
+	)
+}
+
+func (c *AssertionConfig) parseLifetime(d *caddyfile.Dispenser) error {
+	if err := duration(d.Val(), &c.Lifetime).parse(d); err != nil {
+		return err
+	}
+	if l := time.Duration(c.Lifetime); l > upstream.MaxAssertionTTL || l%time.Second != 0 {
+		return d.Errf("invalid lifetime %q: must be a whole number of seconds from 1s to %s", l, upstream.MaxAssertionTTL)
+	}
+	return nil
 }
 
 // credentialSources returns the names of the registered credential sources.
@@ -335,14 +324,4 @@ func credentialSources() []string {
 		names = append(names, m.ID.Name())
 	}
 	return names
-}
-
-// moduleJSON encodes a handler module.
-func moduleJSON(handler any, name string) (json.RawMessage, error) {
-	var warnings []caddyconfig.Warning
-	raw := caddyconfig.JSONModuleObject(handler, "handler", name, &warnings)
-	if len(warnings) > 0 {
-		return nil, fmt.Errorf("encoding %s: %s", name, warnings[0].Message)
-	}
-	return raw, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
@@ -162,10 +163,7 @@ func (c *keysCommand) list() *cobra.Command {
 				}
 				views = append(views, viewOf(cred))
 			}
-			if c.json {
-				return printJSON(out, views)
-			}
-			return printTable(out, views)
+			return c.print(out, views, views...)
 		}),
 	}
 }
@@ -183,10 +181,7 @@ func (c *keysCommand) show() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("reading the key: %w", err)
 			}
-			if c.json {
-				return printJSON(out, viewOf(cred))
-			}
-			return printTable(out, []keyView{viewOf(cred)})
+			return c.print(out, viewOf(cred), viewOf(cred))
 		}),
 	}
 }
@@ -212,7 +207,11 @@ func printJSON(out io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-func printTable(out io.Writer, views []keyView) error {
+// print prints v with --json, and otherwise a table of views.
+func (c *keysCommand) print(out io.Writer, v any, views ...keyView) error {
+	if c.json {
+		return printJSON(out, v)
+	}
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "PUBLIC KEY\tSTATUS\tLIMIT\tBUSINESS\tID\tOLD KEY UNTIL")
 	for _, v := range views {
@@ -231,7 +230,7 @@ func printTable(out io.Writer, views []keyView) error {
 // openStore is the open credential source of a command, and the Redis through which it notifies gateways of changes.
 type openStore struct {
 	store CredentialStore
-	redis *pooledRedis
+	redis *pooledRedis // nil: there is none
 }
 
 // announce makes running gateways look up a key again, and reports whether it could notify them. It works after the command's
@@ -245,7 +244,7 @@ func (s *openStore) announce(ctx context.Context, publicKey string) bool {
 	return publishInvalidation(ctx, s.redis.client, publicKey) == nil
 }
 
-// with opens the source, runs f and closes the source again.
+// with loads the configuration, without starting it, opens its credential source, and runs f.
 func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
 		parent := cmd.Context()
@@ -254,79 +253,61 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 		}
 		ctx, cancel := context.WithTimeout(parent, c.timeout)
 		defer cancel()
-		s, closeStore, err := c.open(ctx)
+		caddyCtx, cancelConfig := caddy.NewContext(caddy.Context{Context: ctx})
+		defer cancelConfig()
+		app, err := c.loadApp()
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, closeStore()) }()
-		return f(ctx, cmd.OutOrStdout(), s, args)
+		source, err := loadSource(caddyCtx, app)
+		if err != nil {
+			return err
+		}
+		if f, ok := source.(*FileSource); ok {
+			f.create = c.create
+		}
+		store, err := source.Open(ctx, func(SourceEvent) {})
+		if err != nil {
+			return fmt.Errorf("opening the credential source: %w", err)
+		}
+		defer func() { err = errors.Join(err, store.Close(), app.Cleanup()) }()
+		if app.Redis != nil {
+			if err := app.acquireRedis(); err != nil {
+				return fmt.Errorf("setting up redis: %w", err)
+			}
+		}
+		return f(ctx, cmd.OutOrStdout(), &openStore{store: store, redis: app.redis}, args)
 	}
 }
 
-// open loads the configuration and opens its credential source. It does not start the configuration.
-func (c *keysCommand) open(ctx context.Context) (*openStore, func() error, error) {
-	caddyCtx, cancel := caddy.NewContext(caddy.Context{Context: ctx})
+// loadApp returns the app's settings in the configuration.
+func (c *keysCommand) loadApp() (*App, error) {
 	app := new(App)
 	if c.file != "" {
-		raw, err := json.Marshal(map[string]string{"source": "file", "path": c.file})
-		if err != nil {
-			cancel()
-			return nil, nil, fmt.Errorf("encoding the file name: %w", err)
-		}
-		app.CredentialsRaw = raw
-	} else if err := c.loadApp(app); err != nil {
-		cancel()
-		return nil, nil, err
+		app.CredentialsRaw = caddyconfig.JSONModuleObject(&FileSource{Path: c.file}, "source", "file", nil)
+		return app, nil
 	}
-	s := new(openStore)
-	closeAll := func() error {
-		cancel()
-		if s.store == nil {
-			return s.redis.release()
-		}
-		return errors.Join(s.store.Close(), s.redis.release())
-	}
-	source, err := loadSource(caddyCtx, app)
-	if err != nil {
-		return nil, nil, errors.Join(err, closeAll())
-	}
-	if f, ok := source.(*FileSource); ok {
-		f.create = c.create
-	}
-	if s.store, err = source.Open(ctx, func(SourceEvent) {}); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("opening the credential source: %w", err), closeAll())
-	}
-	if app.Redis != nil {
-		if s.redis, err = acquireRedis(app.Redis, caddy.NewReplacer()); err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("setting up redis: %w", err), closeAll())
-		}
-	}
-	return s, closeAll, nil
-}
-
-// loadApp loads the app's settings from the configuration.
-func (c *keysCommand) loadApp(app *App) error {
 	raw, name, _, err := caddycmd.LoadConfig(c.config, c.adapter)
 	if err != nil {
-		return fmt.Errorf("loading the configuration: %w", err)
+		return nil, fmt.Errorf("loading the configuration: %w", err)
 	}
 	if raw == nil {
-		return errors.New("no configuration found: set --config or --file")
+		return nil, errors.New("no configuration found: set --config or --file")
 	}
 	var cfg struct {
 		Apps map[string]json.RawMessage `json:"apps"`
 	}
 	if err := json.Unmarshal(raw, &cfg); err != nil {
-		return fmt.Errorf("reading the configuration %s: %w", name, err)
+		return nil, fmt.Errorf("reading the configuration %s: %w", name, err)
 	}
 	if cfg.Apps[appName] == nil {
-		return fmt.Errorf("the configuration %s has no global option %q", name, appName)
+		return nil, fmt.Errorf("the configuration %s has no global option %q", name, appName)
 	}
 	if err := caddy.StrictUnmarshalJSON(cfg.Apps[appName], app); err != nil {
-		return fmt.Errorf("reading the configuration %s: %w", name, err)
+		return nil, fmt.Errorf("reading the configuration %s: %w", name, err)
 	}
 	if app.CredentialsRaw == nil {
-		return fmt.Errorf("the configuration %s has no credential source: set \"credentials\" in the global option %q", name, appName)
+		return nil, fmt.Errorf("the configuration %s has no credential source: set \"credentials\" in the global option %q", name, appName)
 	}
-	return nil
+	return app, nil
 }

@@ -155,21 +155,14 @@ func (c *signCommand) sendRequest(cmd *cobra.Command, secret authsigner.Secret, 
 		return fmt.Errorf("sending the request: %w", err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	out := cmd.OutOrStdout()
-	if _, err := fmt.Fprintf(out, "%s %s\n", res.Proto, res.Status); err != nil {
-		return err
+	var header bytes.Buffer
+	_ = res.Header.Write(&header) // a buffer does not fail
+	body, err = io.ReadAll(res.Body)
+	if err != nil {
+		err = fmt.Errorf("reading the response: %w", err)
 	}
-	if err := res.Header.Write(out); err != nil {
-		return fmt.Errorf("printing the response: %w", err)
-	}
-	if _, err := fmt.Fprintln(out); err != nil {
-		return err
-	}
-	if _, err := io.Copy(out, res.Body); err != nil {
-		return fmt.Errorf("reading the response: %w", err)
-	}
-	_, err = fmt.Fprintln(out)
-	return err
+	_, printErr := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n%s\n%s\n", res.Proto, res.Status, &header, body)
+	return errors.Join(err, printErr)
 }
 
 // rawTarget returns the request target that curl sends for rawURL, neither decoded nor normalised.

@@ -124,12 +124,12 @@ func (h *Connect) endpoint(e *connect.Endpoint) *endpoint {
 	return &endpoint{
 		name: e.Name, hosts: h.server.Hosts(), maxBody: e.MaxBody,
 		serve: func(w http.ResponseWriter, r *http.Request, req *request) error {
-			e.ServeHTTP(w, r.WithContext(connect.WithRequestID(r.Context(), req.id())))
+			e.ServeHTTP(w, r.WithContext(connect.WithRequestID(r.Context(), req.id)))
 			return nil
 		},
 		fail: func(w http.ResponseWriter, r *http.Request, req *request, p problem) {
 			p.setHeaders(w.Header())
-			e.Fail(w, r.WithContext(connect.WithRequestID(r.Context(), req.id())), p.Status, p.Error)
+			e.Fail(w, r.WithContext(connect.WithRequestID(r.Context(), req.id)), p.Status, p.Error)
 		},
 	}
 }
@@ -160,12 +160,7 @@ func (h *Connect) match(r *http.Request, req *request) *endpoint {
 	return h.endpoints[h.server.Endpoint(path)]
 }
 
-// ParseConnect parses the directive gatehouse_connect into a *Connect, for builds whose own module embeds it.
-func ParseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
-	return parseConnect(h)
-}
-
-// parseConnect parses the directive. Syntax:
+// ParseConnect parses the directive into a *Connect. It is exported for builds whose own module embeds Connect. Syntax:
 //
 //	gatehouse_connect [<matcher>] {
 //	    issuer       <origin>
@@ -179,31 +174,26 @@ func ParseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 //	    session_max  <duration>
 //	    client_schemes <schemes...>
 //	}
-func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+func ParseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	h.Next() // consume the directive's name
-	if args := h.RemainingArgs(); len(args) > 0 {
-		return nil, h.Errf("gatehouse_connect takes no arguments except a matcher, got: %s", strings.Join(args, " "))
+	if err := onlyMatcher(h.Dispenser); err != nil {
+		return nil, err
 	}
 	m := new(Connect)
-	err := parseBlock(h.Dispenser, "gatehouse_connect", map[string]option{
-		"issuer": stringOption("issuer", &m.Issuer),
-		"upstream": func(d *caddyfile.Dispenser) error {
-			raw, err := parseProxy(h.WithDispenser(d), d.NextSegment())
-			m.UpstreamRaw = raw
-			return err
-		},
-		"name":         stringOption("name", &m.Name),
-		"manage_keys":  flagOption("manage_keys", &m.ManageKeys),
-		"timeout":      durationOption("timeout", &m.Timeout),
-		"session_idle": durationOption("session_idle", &m.SessionIdle),
-		"session_max":  durationOption("session_max", &m.SessionMax),
-		"client_schemes": func(d *caddyfile.Dispenser) error {
-			if m.ClientSchemes = d.RemainingArgs(); len(m.ClientSchemes) == 0 {
-				return d.ArgErr()
-			}
-			return nil
-		},
-	}, []string{"issuer", "upstream", "name", "manage_keys", "timeout", "session_idle", "session_max", "client_schemes"})
+	parseUpstream := func(d *caddyfile.Dispenser) (err error) {
+		m.UpstreamRaw, err = parseProxy(h, d.NextSegment())
+		return err
+	}
+	err := parseBlock(h.Dispenser, h.Val(),
+		text("issuer", &m.Issuer),
+		option{name: "upstream", parse: parseUpstream},
+		text("name", &m.Name),
+		flag("manage_keys", &m.ManageKeys),
+		duration("timeout", &m.Timeout),
+		duration("session_idle", &m.SessionIdle),
+		duration("session_max", &m.SessionMax),
+		texts("client_schemes", &m.ClientSchemes),
+	)
 	switch {
 	case err != nil:
 		return nil, err

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -68,10 +67,8 @@ func (k *businessKeys) List(ctx context.Context, businessID string) ([]pages.Key
 	found := make([]*authsigner.Credential, len(names))
 	var g errgroup.Group
 	g.SetLimit(keyReaders)
-	learned, mu := make(map[string]string), sync.Mutex{}
 	for i, name := range names {
-		owner, known := owners[name]
-		if known && owner != businessID {
+		if owner, known := owners[name]; known && owner != businessID {
 			continue
 		}
 		g.Go(func() error {
@@ -82,28 +79,30 @@ func (k *businessKeys) List(ctx context.Context, businessID string) ([]pages.Key
 			case err != nil:
 				return fmt.Errorf("reading a key: %w", err)
 			}
-			if !known || cred.BusinessID != owner {
-				mu.Lock()
-				defer mu.Unlock()
-				learned[name] = cred.BusinessID
-			}
 			found[i] = cred
 			return nil
 		})
 	}
 	err = g.Wait()
+	var keys []pages.Key
+	learned := make(map[string]string)
+	for i, cred := range found {
+		if cred == nil {
+			continue
+		}
+		if owner, known := owners[names[i]]; !known || owner != cred.BusinessID {
+			learned[names[i]] = cred.BusinessID
+		}
+		if cred.BusinessID == businessID {
+			keys = append(keys, keyOf(cred))
+		}
+	}
 	// Cache what was read even after an error, so that the next list gets further.
 	if err := k.cacheOwners(ctx, learned); err != nil {
 		k.logger.Warn("caching the owners of keys failed, the next list reads them again", zap.Error(err))
 	}
 	if err != nil {
 		return nil, err
-	}
-	var keys []pages.Key
-	for _, cred := range found {
-		if cred != nil && cred.BusinessID == businessID {
-			keys = append(keys, keyOf(cred))
-		}
 	}
 	return keys, nil
 }
@@ -341,6 +340,3 @@ func keyOf(cred *authsigner.Credential) pages.Key {
 func issued(cred *authsigner.Credential) pages.IssuedKey {
 	return pages.IssuedKey{Key: keyOf(cred), PrivateKey: pages.PrivateKey(cred.PrivateKey.Reveal())}
 }
-
-// Interface guard.
-var _ pages.Keys = (*businessKeys)(nil)

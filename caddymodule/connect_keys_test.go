@@ -26,13 +26,13 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
-// countedStore counts the look-ups of a store, and fails them or its changes where a test wants it to.
+// countedStore counts the lookups of a store. afterDelete, if set, is the reply to a deletion that was made.
 type countedStore struct {
 	authsigner.KeyStore
 
-	mu        sync.Mutex
-	looked    map[string]int
-	afterward func() error // of a change that was made
+	mu          sync.Mutex
+	looked      map[string]int
+	afterDelete error
 }
 
 func (s *countedStore) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
@@ -43,16 +43,7 @@ func (s *countedStore) Lookup(ctx context.Context, publicKey string) (*authsigne
 }
 
 func (s *countedStore) Delete(ctx context.Context, publicKey string) error {
-	return errors.Join(s.KeyStore.Delete(ctx, publicKey), s.reply())
-}
-
-func (s *countedStore) reply() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.afterward == nil {
-		return nil
-	}
-	return s.afterward()
+	return errors.Join(s.KeyStore.Delete(ctx, publicKey), s.afterDelete)
 }
 
 // lookups returns how often each key was looked up since the last call.
@@ -64,7 +55,7 @@ func (s *countedStore) lookups() map[string]int {
 	return looked
 }
 
-// mapStore is a store in memory. Its methods give the store's mutex up where another call may come between.
+// mapStore is a store in memory.
 type mapStore struct {
 	mu    sync.Mutex
 	creds map[string]*authsigner.Credential
@@ -121,8 +112,8 @@ func (s *mapStore) Delete(_ context.Context, publicKey string) error {
 	return nil
 }
 
-// operators issues keys as operators do: past the pages.
-func operators(t *testing.T, store authsigner.KeyStore, business string, n int) []string {
+// issueKeys issues keys as operators do, without the pages.
+func issueKeys(t *testing.T, store authsigner.KeyStore, business string, n int) []string {
 	t.Helper()
 	var issued []string
 	for range n {
@@ -153,12 +144,12 @@ func publicKeys(keys []pages.Key) []string {
 
 const acme = "biz_acme"
 
-func TestAListOfABusinesssKeysReadsNoOtherBusinesssTwice(t *testing.T) {
+func TestListingKeysReadsKeysOfOtherBusinessesOnce(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	store := &countedStore{KeyStore: &mapStore{creds: map[string]*authsigner.Credential{}}, looked: map[string]int{}}
-	own := operators(t, store, acme, 3)
-	operators(t, store, "biz_other", 500)
+	own := issueKeys(t, store, acme, 3)
+	issueKeys(t, store, "biz_other", 500)
 	k := newBusinessKeys(t, store, client)
 	list := func(k *businessKeys) []string {
 		keys, err := k.List(t.Context(), acme)
@@ -173,8 +164,8 @@ func TestAListOfABusinesssKeysReadsNoOtherBusinesssTwice(t *testing.T) {
 	require.Equal(t, own, list(newBusinessKeys(t, store, client)), "another gateway, or one that was started anew")
 	require.Len(t, store.lookups(), 3)
 
-	added := operators(t, store, acme, 1)
-	operators(t, store, "biz_other", 1)
+	added := issueKeys(t, store, acme, 1)
+	issueKeys(t, store, "biz_other", 1)
 	require.ElementsMatch(t, append(added, own...), list(k), "what operators add is found")
 	require.Len(t, store.lookups(), 5)
 
@@ -189,11 +180,11 @@ func TestAListOfABusinesssKeysReadsNoOtherBusinesssTwice(t *testing.T) {
 	require.Positive(t, ttl, "nothing is kept for good")
 }
 
-func TestAnEntryThatIsNotACredentialIsFoundOnceItIs(t *testing.T) {
+func TestMalformedEntryIsListedOnceItIsValid(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	memory := &mapStore{creds: map[string]*authsigner.Credential{}}
-	name := operators(t, memory, acme, 1)[0]
+	name := issueKeys(t, memory, acme, 1)[0]
 	store := &malformedStore{countedStore: &countedStore{KeyStore: memory, looked: map[string]int{}}, malformed: name}
 	k := newBusinessKeys(t, store, client)
 	for range 2 {
@@ -226,11 +217,11 @@ func (s *malformedStore) Lookup(ctx context.Context, publicKey string) (*authsig
 	return cred, err
 }
 
-func TestNoTwoIssuesAtOnceExceedTheBound(t *testing.T) {
+func TestConcurrentIssuesDoNotExceedTheMaximum(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	store := &mapStore{creds: map[string]*authsigner.Credential{}}
-	operators(t, store, acme, maxBusinessKeys-2)
+	issueKeys(t, store, acme, maxBusinessKeys-2)
 	gateways := []*businessKeys{newBusinessKeys(t, store, client), newBusinessKeys(t, store, client)}
 	var group sync.WaitGroup
 	results := make(chan error, 12)
@@ -259,11 +250,11 @@ func TestNoTwoIssuesAtOnceExceedTheBound(t *testing.T) {
 
 // A source that responds late, or whose reply is lost, leaves it open whether a key is revoked: no gateway goes on with what
 // it has.
-func TestARevocationOfUnknownOutcomeIsNoticedByEveryGateway(t *testing.T) {
+func TestRevocationOfUnknownOutcomeReachesEveryGateway(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	store := &countedStore{KeyStore: &mapStore{creds: map[string]*authsigner.Credential{}}, looked: map[string]int{}}
-	key := operators(t, store, acme, 1)[0]
+	key := issueKeys(t, store, acme, 1)[0]
 	here, there := newBusinessKeys(t, store, client), newBusinessKeys(t, store, client)
 	listen := listenForInvalidations(client, there.cache, func(string, error) {})
 	t.Cleanup(listen.stop)
@@ -276,9 +267,7 @@ func TestARevocationOfUnknownOutcomeIsNoticedByEveryGateway(t *testing.T) {
 		require.NoError(t, err)
 	}
 
-	store.mu.Lock()
-	store.afterward = func() error { return authsigner.ErrOutcomeUnknown }
-	store.mu.Unlock()
+	store.afterDelete = authsigner.ErrOutcomeUnknown
 	require.ErrorIs(t, here.Revoke(t.Context(), acme, key), pages.ErrOutcomeUnknown)
 	_, err := here.cache.Lookup(t.Context(), key)
 	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
@@ -294,7 +283,7 @@ func TestARevocationOfUnknownOutcomeIsNoticedByEveryGateway(t *testing.T) {
 	}
 }
 
-func TestARevokedKeyIsNotIssuedAgainByTheFormThatIssuedIt(t *testing.T) {
+func TestRevokedKeyIsNotIssuedAgainByTheSameForm(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)
 	k := newBusinessKeys(t, &mapStore{creds: map[string]*authsigner.Credential{}}, client)
@@ -312,8 +301,31 @@ func TestARevokedKeyIsNotIssuedAgainByTheFormThatIssuedIt(t *testing.T) {
 	require.ErrorIs(t, err, pages.ErrNoKey)
 }
 
+// replyLoser is a server of package losttest.
+type replyLoser interface {
+	Lose(n int)
+	Replies() int
+}
+
+// loseEachReply calls changes with n = 1, 2, …, until none of them receives n replies. lose runs a change whose n-th reply is
+// lost, and which must succeed nevertheless.
+func loseEachReply(t *testing.T, l replyLoser, changes func(n int, lose func(change func() error))) {
+	t.Helper()
+	for n, lost := 1, true; lost; n++ {
+		require.Less(t, n, 30)
+		lost = false
+		changes(n, func(change func() error) {
+			l.Lose(n)
+			err := change()
+			lost = lost || l.Replies() >= n
+			l.Lose(0)
+			require.NoError(t, err, "reply %d", n)
+		})
+	}
+}
+
 // Whichever reply of Vault is lost, each change is made once, and what the pages are told is so.
-func TestALostReplyOfVaultMakesNoKeyTwiceAndHidesNone(t *testing.T) {
+func TestLostVaultReplyNeitherRepeatsNorHidesAChange(t *testing.T) {
 	t.Parallel()
 	server := vaulttest.Start(t, vaulttest.Options{})
 	target, err := url.Parse(server.Addr)
@@ -332,16 +344,7 @@ func TestALostReplyOfVaultMakesNoKeyTwiceAndHidesNone(t *testing.T) {
 	require.Eventually(t, func() bool { return store.Ready() == nil }, time.Minute, time.Millisecond)
 	k := newBusinessKeys(t, store, redistest.Start(t).Client(t))
 	ctx, business := t.Context(), pages.Business{ID: acme, Name: "Acme", Slug: "acme"}
-	for n, lost := 1, true; lost; n++ {
-		require.Less(t, n, 30)
-		lost = false
-		lose := func(change func() error) {
-			lossy.Lose(n)
-			err := change()
-			lost = lost || lossy.Replies() >= n
-			lossy.Lose(0)
-			require.NoError(t, err, "reply %d", n)
-		}
+	loseEachReply(t, lossy, func(n int, lose func(change func() error)) {
 		attempt := fmt.Sprint("attempt ", n)
 		var issued, rotated pages.IssuedKey
 		lose(func() (err error) { issued, err = k.Issue(ctx, business, attempt, true); return err })
@@ -373,29 +376,20 @@ func TestALostReplyOfVaultMakesNoKeyTwiceAndHidesNone(t *testing.T) {
 		require.ErrorIs(t, k.Revoke(ctx, acme, issued.PublicKey), pages.ErrAlreadyDone)
 		_, err = store.Lookup(ctx, issued.PublicKey)
 		require.ErrorIs(t, err, authsigner.ErrUnknownKey)
-	}
+	})
 }
 
 // Whichever reply of Redis is lost, each change is made once.
-func TestALostReplyOfRedisHindersNoChangeOfKeys(t *testing.T) {
+func TestLostRedisReplyPreventsNoChangeOfKeys(t *testing.T) {
 	t.Parallel()
 	lossy := losttest.NewRedis(t, redistest.Start(t).Options().Addrs[0])
 	client := redis.NewClient(&redis.Options{Addr: lossy.Addr()})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	store := &mapStore{creds: map[string]*authsigner.Credential{}}
-	other := operators(t, store, "biz_other", 1)
+	other := issueKeys(t, store, "biz_other", 1)
 	k := newBusinessKeys(t, store, client)
 	ctx := t.Context()
-	for n, lost := 1, true; lost; n++ {
-		require.Less(t, n, 30)
-		lost = false
-		lose := func(change func() error) {
-			lossy.Lose(n)
-			err := change()
-			lost = lost || lossy.Replies() >= n
-			lossy.Lose(0)
-			require.NoError(t, err, "reply %d", n)
-		}
+	loseEachReply(t, lossy, func(n int, lose func(change func() error)) {
 		var issued pages.IssuedKey
 		lose(func() (err error) {
 			issued, err = k.Issue(ctx, pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, fmt.Sprint("attempt ", n), false)
@@ -415,5 +409,5 @@ func TestALostReplyOfRedisHindersNoChangeOfKeys(t *testing.T) {
 		names, err := store.List(ctx)
 		require.NoError(t, err)
 		require.Equal(t, other, names)
-	}
+	})
 }

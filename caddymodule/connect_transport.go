@@ -16,8 +16,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-var errNoIdentity = errors.New("missing business ID or request ID for the hop assertion")
-
 // connectTransport sends the connection server's calls to the data service with a hop assertion. It is safe for concurrent
 // use.
 type connectTransport struct {
@@ -45,7 +43,7 @@ func (t *connectTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.asserter != nil {
 		business, request := out.Header.Get(upstream.HeaderBusinessID), out.Header.Get(upstream.HeaderRequestID)
 		if business == "" || request == "" {
-			return nil, errNoIdentity
+			return nil, errors.New("missing business ID or request ID for the hop assertion")
 		}
 		assertion, err := t.asserter.AssertConnect(business, request)
 		if err != nil {
@@ -70,6 +68,3 @@ func (t *connectTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		Header: res.header, Body: io.NopCloser(bytes.NewReader(res.body.Bytes())), ContentLength: int64(res.body.Len()), Request: r,
 	}, nil
 }
-
-// Interface guard.
-var _ http.RoundTripper = (*connectTransport)(nil)

@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,66 +51,36 @@ type SourceEvent struct {
 	Changed []string
 }
 
-// sink is the logger and the metrics of a configuration. Pooled resources outlive configurations, so they report to the sink
-// of the active one through a sinkRef.
-type sink struct {
-	logger  *zap.Logger
-	metrics *metrics
-	stopped atomic.Bool // the configuration was stopped
-}
-
-// sinkRef points to the sink of the active configuration. It is nil before the first one starts.
-type sinkRef struct{ atomic.Pointer[sink] }
-
-// restore replaces the sink current by old, unless current has been replaced already or old's configuration was stopped.
-func (s *sinkRef) restore(current, old *sink) {
-	if old != nil && !old.stopped.Load() {
-		s.CompareAndSwap(current, old)
-	}
-}
-
-func (s *sinkRef) credentialEvent(level zapcore.Level, kind string, err error, fields ...zap.Field) {
-	out := s.Load()
-	if out == nil {
-		return
-	}
-	out.metrics.credentialEvents.WithLabelValues(kind).Inc()
-	if e := out.logger.Check(level, "credentials: "+kind); e != nil {
+// credentialEvent counts and logs an event of a credential source or its cache.
+func credentialEvent(level zapcore.Level, kind string, err error, fields ...zap.Field) {
+	sharedMetrics().credentialEvents.WithLabelValues(kind).Inc()
+	if e := activeLogger().Check(level, "credentials: "+kind); e != nil {
 		e.Write(append(fields, zap.Error(err))...)
 	}
 }
 
 // pooledCredentials is an open credential source, its cache, and the subscription to invalidations.
 type pooledCredentials struct {
-	key     string
 	store   CredentialStore
 	cache   *authsigner.Cache
 	lookups *lookupLimiter
 	listen  *invalidation
-	sink    sinkRef
 }
 
-func acquireCredentials(source CredentialSource, c CacheConfig, r *pooledRedis) (*pooledCredentials, error) {
-	redisKey := ""
-	if r != nil {
-		redisKey = r.key
+// acquireCredentials sets a.credentials.
+func (a *App) acquireCredentials(source CredentialSource) (err error) {
+	var r *RedisConfig
+	if a.redis != nil {
+		r = a.redis.config
 	}
-	key, err := poolKey(source.Settings(), c, redisKey)
-	if err != nil {
-		return nil, err
-	}
-	v, _, err := credentialsPool.LoadOrNew(key, func() (caddy.Destructor, error) {
-		p := &pooledCredentials{key: key}
-		if err := p.open(source, c, r); err != nil {
+	a.credentials, err = acquire(a, func() (*pooledCredentials, error) {
+		p := new(pooledCredentials)
+		if err := p.open(source, a.Cache, a.redis); err != nil {
 			return nil, errors.Join(err, p.Destruct())
 		}
 		return p, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	p, _ := v.(*pooledCredentials)
-	return p, nil
+	}, source.Settings(), a.Cache, r)
+	return err
 }
 
 func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pooledRedis) error {
@@ -125,7 +94,7 @@ func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pool
 		if e.Err != nil {
 			level = zap.WarnLevel
 		}
-		p.sink.credentialEvent(level, e.Kind, e.Err)
+		credentialEvent(level, e.Kind, e.Err)
 		if c := cache.Load(); c != nil {
 			for _, key := range e.Changed {
 				c.Invalidate(key)
@@ -138,23 +107,23 @@ func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pool
 	p.cache, err = authsigner.NewCache(p.store, authsigner.CacheOptions{
 		TTL: time.Duration(c.TTL), NegativeTTL: time.Duration(c.NegativeTTL),
 		RefreshBefore: time.Duration(c.RefreshBefore), StaleIfError: time.Duration(c.StaleIfError),
-		LoadTimeout: time.Duration(c.LoadTimeout), MaxEntries: c.MaxEntries,
+		LoadTimeout: time.Duration(c.LoadTimeout), MaxEntries: c.MaxEntries, MaxLoads: c.MaxLookups,
 		OnEvent: func(e authsigner.CacheEvent) {
 			fields := []zap.Field{zap.String("public_key", e.PublicKey)}
 			if e.Kind == authsigner.CacheUnavailable || e.Kind == authsigner.CacheAvailable {
 				fields = nil // the event is about the source, not about the key
 			}
-			p.sink.credentialEvent(cacheEventLevel(e.Kind), string(e.Kind), e.Err, fields...)
+			credentialEvent(cacheEventLevel(e.Kind), string(e.Kind), e.Err, fields...)
 		},
 	})
 	if err != nil {
 		return fmt.Errorf("creating the credential cache: %w", err)
 	}
 	cache.Store(p.cache)
-	p.lookups = newLookupLimiter(cmp.Or(time.Duration(c.LoadTimeout), authsigner.DefaultLoadTimeout))
+	p.lookups = newLookupLimiter(c)
 	if r != nil {
 		p.listen = listenForInvalidations(r.client, p.cache, func(kind string, err error) {
-			p.sink.credentialEvent(zap.WarnLevel, kind, err)
+			credentialEvent(zap.WarnLevel, kind, err)
 		})
 	}
 	return nil
@@ -172,9 +141,6 @@ func cacheEventLevel(kind authsigner.CacheEventKind) zapcore.Level {
 	}
 }
 
-// ready returns an error if new keys cannot be looked up.
-func (p *pooledCredentials) ready() error { return p.store.Ready() }
-
 // Destruct implements caddy.Destructor: the last configuration has released the credentials.
 func (p *pooledCredentials) Destruct() error {
 	p.listen.stop()
@@ -186,14 +152,6 @@ func (p *pooledCredentials) Destruct() error {
 		errs = append(errs, p.store.Close())
 	}
 	return errors.Join(errs...)
-}
-
-func (p *pooledCredentials) release() error {
-	if p == nil {
-		return nil
-	}
-	_, err := credentialsPool.Delete(p.key)
-	return err
 }
 
 // loadSource loads the app's credential source, without a cache.
@@ -208,6 +166,3 @@ func loadSource(ctx caddy.Context, a *App) (CredentialSource, error) {
 	}
 	return source, nil
 }
-
-// Interface guard.
-var _ caddy.Destructor = (*pooledCredentials)(nil)

@@ -177,21 +177,20 @@ func (s *VaultSource) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return err
 	}
 	s.Address = address
-	var version string
-	err = parseBlock(d, "credentials vault", map[string]option{
-		"auth":      s.parseAuth,
-		"namespace": stringOption("namespace", &s.Namespace),
-		"mount":     stringOption("mount", &s.Mount),
-		"path":      stringOption("path", &s.Path),
-		"version":   choiceOption("version", &version, "1", "2"),
-		"timeout":   durationOption("timeout", &s.Timeout),
-		"tls":       tlsOption("tls", &s.TLS),
-	}, []string{"auth", "namespace", "mount", "path", "version", "timeout", "tls"})
+	err = parseBlock(d, "credentials vault",
+		option{name: "auth", parse: s.parseAuth},
+		text("namespace", &s.Namespace),
+		text("mount", &s.Mount),
+		text("path", &s.Path),
+		value("version", "one of 1, 2", &s.Version, func(v string) (int, bool) {
+			version, ok := map[string]int{"1": 1, "2": 2}[v]
+			return version, ok
+		}),
+		duration("timeout", &s.Timeout),
+		tlsFiles("tls", &s.TLS),
+	)
 	if err != nil {
 		return err
-	}
-	if version != "" {
-		s.Version = int(version[0] - '0')
 	}
 	if s.Auth == nil {
 		return d.Errf("credentials vault needs the option auth: its method must be one of %s", strings.Join(vaultMethods(), ", "))

@@ -55,14 +55,8 @@ type target struct {
 	fails    atomic.Int64 // recent failures, for passive health checks
 }
 
-const (
-	// defaultMaxResponseHeader is the default limit of a response's header in bytes. net/http's is 10 MiB, which is too much
-	// memory per request.
-	defaultMaxResponseHeader = upstream.DefaultMaxResponseHeader
-
-	// maxDynamicTargets is the number of dynamic addresses above which idle ones are removed.
-	maxDynamicTargets = 256
-)
+// maxDynamicTargets is the number of dynamic addresses above which idle ones are removed.
+const maxDynamicTargets = 256
 
 // loadDataService loads the reverse_proxy handler in the given field of a module's struct.
 func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataService, error) {
@@ -82,7 +76,7 @@ func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataS
 		return nil, errors.New("loading the upstream: transport must be http")
 	}
 	if transport.Transport.MaxResponseHeaderBytes == 0 {
-		transport.Transport.MaxResponseHeaderBytes = defaultMaxResponseHeader
+		transport.Transport.MaxResponseHeaderBytes = upstream.DefaultMaxResponseHeader // net/http's 10 MiB are too much memory for each request
 	}
 	s := &dataService{
 		proxy: proxy, transport: transport, plain: speaksPlainHTTP1(transport), policy: selectionPolicy{proxy: proxy},
@@ -97,6 +91,7 @@ func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataS
 	if proxy.Headers != nil && proxy.Headers.Request != nil {
 		s.headerOps = append(s.headerOps, proxy.Headers.Request)
 	}
+	hasPlaceholder := func(u *reverseproxy.Upstream) bool { return strings.Contains(u.Dial, "{") }
 	if proxy.DynamicUpstreams == nil && !slices.ContainsFunc(proxy.Upstreams, hasPlaceholder) {
 		for _, u := range proxy.Upstreams {
 			t, err := s.newTarget(u, u.Dial)
@@ -108,8 +103,6 @@ func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataS
 	}
 	return s, nil
 }
-
-func hasPlaceholder(u *reverseproxy.Upstream) bool { return strings.Contains(u.Dial, "{") }
 
 // speaksPlainHTTP1 reports whether an upstream.Client can replace the transport: cleartext HTTP/1.1 directly to the addresses,
 // and only settings that the client has. TLS and HTTP/2 use Caddy's transport, because they need a reader on each idle
@@ -395,7 +388,7 @@ type exchangeError struct{ err error }
 
 func (e *exchangeError) Error() string {
 	for _, known := range []error{
-		io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, errUpstreamTimeout,
+		io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded,
 		upstream.ErrResponseHeaderTooLarge, upstream.ErrUnexpectedInformational, upstream.ErrResponseHeaderTimeout,
 	} {
 		if errors.Is(e.err, known) {

@@ -88,10 +88,14 @@ func (h *Drain) Validate() error {
 
 // WrapListener implements caddy.ListenerWrapper.
 func (h *Drain) WrapListener(inner net.Listener) net.Listener {
-	l := &drainListener{
-		Listener: inner, waiting: &h.waiting,
-		retired: make(chan struct{}), drained: make(chan struct{}), closed: make(chan struct{}),
-	}
+	l := &drainListener{Listener: inner, waiting: &h.waiting}
+	l.retired, l.setRetired = context.WithCancel(context.Background())
+	l.drained, l.setDrained = context.WithCancel(context.Background())
+	l.closed, l.setClosed = context.WithCancel(context.Background())
+	l.retire = sync.OnceValue(func() error {
+		l.setRetired()
+		return inner.Close()
+	})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.listeners = append(h.listeners, l)
@@ -117,11 +121,11 @@ func (h *Drain) Handle(ctx context.Context, _ caddy.Event) error {
 	listeners := h.listeners
 	h.mu.Unlock()
 	for _, l := range listeners {
-		l.retire()
+		_ = l.retire() // Close returns the error
 	}
 	for _, l := range listeners {
 		select {
-		case <-l.drained:
+		case <-l.drained.Done():
 		case <-ctx.Done():
 		}
 	}
@@ -148,24 +152,17 @@ func (h *Drain) Handle(ctx context.Context, _ caddy.Event) error {
 //	}
 func (h *Drain) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume the wrapper's name
-	if d.CountRemainingArgs() > 0 {
-		return d.Err("gatehouse_drain takes no arguments, only a block")
-	}
-	return parseBlock(d, "gatehouse_drain", map[string]option{"wait": durationOption("wait", &h.Wait)}, []string{"wait"})
+	return block("gatehouse_drain", duration("wait", &h.Wait)).parse(d)
 }
 
 // drainListener can stop accepting connections before its server is shut down: Accept then blocks until Close.
 type drainListener struct {
 	net.Listener
 	waiting *atomic.Int64
+	retire  func() error // stops accepting connections
 
-	once     sync.Once
-	closeErr error
-	retired  chan struct{}
-	drained  chan struct{} // closed when Accept cannot return a connection any more
-	drain    sync.Once
-	closed   chan struct{}
-	end      sync.Once
+	retired, drained, closed          context.Context // drained: Accept cannot return a connection any more
+	setRetired, setDrained, setClosed context.CancelFunc
 }
 
 // Accept implements net.Listener.
@@ -175,29 +172,18 @@ func (l *drainListener) Accept() (net.Conn, error) {
 		l.waiting.Add(1)
 		return conn, nil
 	}
-	select {
-	case <-l.retired:
-		l.drain.Do(func() { close(l.drained) })
-		<-l.closed
-	default:
+	if l.retired.Err() != nil {
+		l.setDrained()
+		<-l.closed.Done()
 	}
 	return nil, err
 }
 
-// retire stops accepting connections.
-func (l *drainListener) retire() {
-	l.once.Do(func() {
-		close(l.retired)
-		l.closeErr = l.Listener.Close()
-	})
-}
-
 // Close implements net.Listener.
 func (l *drainListener) Close() error {
-	l.end.Do(func() { close(l.closed) })
-	l.retire()
-	l.drain.Do(func() { close(l.drained) }) // there may be no call of Accept to do it
-	return l.closeErr
+	l.setClosed()
+	defer l.setDrained() // there may be no call of Accept to do it
+	return l.retire()
 }
 
 // Interface guards

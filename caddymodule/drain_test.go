@@ -15,11 +15,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// drainPatience bounds what is waited for. None of these tests waits for so long when all is well.
+// drainPatience is the timeout of these tests.
 const drainPatience = time.Minute
 
-// handedOver is a server behind a Drain, and a connection to it that has sent nothing and that the server knows.
-func handedOver(t *testing.T, wait time.Duration) (*Drain, *http.Server, net.Conn, chan error) {
+// startDrain starts a server behind a Drain, and opens a connection that the server has accepted and that sends nothing.
+func startDrain(t *testing.T, wait time.Duration) (*Drain, *http.Server, net.Conn, chan error) {
 	t.Helper()
 	h := &Drain{Wait: caddy.Duration(wait), logger: zap.NewNop()}
 	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -49,9 +49,9 @@ func handedOver(t *testing.T, wait time.Duration) (*Drain, *http.Server, net.Con
 	return h, server, conn, served
 }
 
-func TestAHandoverLetsInNobodyAndWaitsForTheRequestOfWhoeverIsIn(t *testing.T) {
+func TestDrainRefusesConnectionsAndWaitsForFirstRequests(t *testing.T) {
 	t.Parallel()
-	h, server, conn, served := handedOver(t, drainPatience)
+	h, server, conn, served := startDrain(t, drainPatience)
 	done := make(chan error, 1)
 	go func() { done <- h.Handle(t.Context(), caddy.Event{}) }()
 	require.Eventually(t, func() bool {
@@ -75,9 +75,9 @@ func TestAHandoverLetsInNobodyAndWaitsForTheRequestOfWhoeverIsIn(t *testing.T) {
 	require.ErrorIs(t, <-served, http.ErrServerClosed)
 }
 
-func TestAHandoverWaitsForNobodyForEver(t *testing.T) {
+func TestDrainDoesNotWaitForever(t *testing.T) {
 	t.Parallel()
-	h, server, conn, served := handedOver(t, 20*time.Millisecond)
+	h, server, conn, served := startDrain(t, 20*time.Millisecond)
 	require.NoError(t, h.Handle(t.Context(), caddy.Event{}))
 	require.NoError(t, server.Close())
 	require.ErrorIs(t, <-served, http.ErrServerClosed)
@@ -86,7 +86,7 @@ func TestAHandoverWaitsForNobodyForEver(t *testing.T) {
 	require.Eventually(t, func() bool { return h.waiting.Load() == 0 }, drainPatience, time.Millisecond)
 }
 
-func TestAHandoverListenerThatNobodyServesCanBeClosed(t *testing.T) {
+func TestDrainClosesAnUnservedListener(t *testing.T) {
 	t.Parallel()
 	h := &Drain{Wait: caddy.Duration(drainPatience), logger: zap.NewNop()}
 	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -1,13 +1,10 @@
 package caddymodule
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
@@ -23,10 +20,12 @@ type Errors struct {
 	everything *endpoint
 }
 
+const errorsName = "gatehouse_errors"
+
 // CaddyModule returns the Caddy module information.
 func (*Errors) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
-		ID:  "http.handlers.gatehouse_errors",
+		ID:  "http.handlers." + errorsName,
 		New: func() caddy.Module { return new(Errors) },
 	}
 }
@@ -34,23 +33,20 @@ func (*Errors) CaddyModule() caddy.ModuleInfo {
 // Provision implements caddy.Provisioner.
 func (h *Errors) Provision(ctx caddy.Context) error {
 	h.everything = &endpoint{
-		name:  "none",
-		serve: raised,
-		fail:  func(w http.ResponseWriter, _ *http.Request, req *request, p problem) { p.write(w, req.id(), h.Docs) },
+		name: "none",
+		serve: func(_ http.ResponseWriter, r *http.Request, _ *request) error {
+			if err, ok := r.Context().Value(caddyhttp.ErrorCtxKey).(error); ok {
+				return err // that Caddy is handling
+			}
+			return errNotFound
+		},
+		fail: func(w http.ResponseWriter, _ *http.Request, req *request, p problem) { p.write(w, req.id, h.Docs) },
 	}
 	return h.provision(ctx, h)
 }
 
 // match implements route.
 func (h *Errors) match(*http.Request, *request) *endpoint { return h.everything }
-
-// raised returns the error that Caddy is handling, or errNotFound.
-func raised(_ http.ResponseWriter, r *http.Request, _ *request) error {
-	if err, ok := r.Context().Value(caddyhttp.ErrorCtxKey).(error); ok {
-		return err
-	}
-	return errNotFound
-}
 
 // UnmarshalCaddyfile parses the directive. Syntax:
 //
@@ -59,24 +55,10 @@ func raised(_ http.ResponseWriter, r *http.Request, _ *request) error {
 //	}
 func (h *Errors) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume the directive's name
-	if d.CountRemainingArgs() > 0 {
-		return d.Err("gatehouse_errors takes no arguments except a matcher")
+	if err := onlyMatcher(d); err != nil {
+		return err
 	}
-	return parseBlock(d, "gatehouse_errors", map[string]option{"docs": stringOption("docs", &h.Docs)}, []string{"docs"})
-}
-
-// errorsRoute returns the error route that gatehouse_api adds to its site.
-func errorsRoute(docs string) (*caddyhttp.Subroute, error) {
-	raw, err := moduleJSON(&Errors{Docs: docs}, "gatehouse_errors")
-	if err != nil {
-		return nil, fmt.Errorf("building the error route: %w", err)
-	}
-	return &caddyhttp.Subroute{Routes: caddyhttp.RouteList{{HandlersRaw: []json.RawMessage{raw}}}}, nil
-}
-
-func parseErrors(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
-	m := new(Errors)
-	return m, m.UnmarshalCaddyfile(h.Dispenser)
+	return parseBlock(d, errorsName, text("docs", &h.Docs))
 }
 
 // Interface guards

@@ -67,14 +67,14 @@ type endpoint struct {
 
 // request is the state of one request.
 type request struct {
-	requestID string
-	headers   [2]string // backing array of response header values
-	start     time.Time
-	target    string // the request target in origin form as sent, after match without the base path
-	query     string // the part of target after the first '?', if match has set it
-	clientIP  netip.Addr
-	code      string // the error's code, for log and metrics
-	cause     error  // the error, for the log
+	id       string
+	headers  [2]string // backing array of response header values
+	start    time.Time
+	target   string // the request target in origin form as sent, after match without the base path
+	query    string // the part of target after the first '?', if match has set it
+	clientIP netip.Addr
+	code     string // the error's code, for log and metrics
+	cause    error  // the error, for the log
 
 	// details adds the endpoint's fields to the log line. It may be nil.
 	details interface {
@@ -85,14 +85,8 @@ type request struct {
 	body     requestBody
 }
 
-// id returns the request ID.
-func (req *request) id() string { return req.requestID }
-
 // defaultBodyTimeout is the default of endpoint.bodyTimeout.
 const defaultBodyTimeout = 10 * time.Second
-
-// headerRequestID is the response header with the request ID.
-const headerRequestID = "X-Request-Id"
 
 // errMisdirected becomes a 421 (RFC 9110, section 15.5.20).
 var errMisdirected = errors.New("the route is not served for this host")
@@ -138,10 +132,10 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	if e == nil {
 		return next.ServeHTTP(w, r)
 	}
-	req.requestID, req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r.Context())
-	req.headers = [...]string{req.requestID, "nosniff"}
+	req.id, req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r.Context())
+	req.headers = [...]string{req.id, "nosniff"}
 	h := w.Header()
-	h[headerRequestID], h["X-Content-Type-Options"] = req.headers[0:1:1], req.headers[1:2:2]
+	h["X-Request-Id"], h["X-Content-Type-Options"] = req.headers[0:1:1], req.headers[1:2:2]
 	delete(h, "Server")
 	req.frame(w, r, e)
 
@@ -180,17 +174,12 @@ func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
 	} else {
 		req.code = p.Code
 	}
-	e.problem(w, r, req, p)
-	return status
-}
-
-// problem responds with an error in the endpoint's format.
-func (e *endpoint) problem(w http.ResponseWriter, r *http.Request, req *request, p problem) {
 	if e.fail != nil {
 		e.fail(w, r, req, p)
-		return
+	} else {
+		p.write(w, req.id, "")
 	}
-	p.write(w, req.id(), "")
+	return status
 }
 
 // serve checks host and early data, runs the endpoint, and turns a panic into an error.
@@ -200,14 +189,15 @@ func (d *frontDoor) serve(r *http.Request, req *request, e *endpoint) (err error
 			if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it like this too
 				panic(v)
 			}
-			d.logger.Error("panic in a handler", zap.String("request_id", req.id()), zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
+			d.logger.Error("panic in a handler", zap.String("request_id", req.id), zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
 			err = fmt.Errorf("panic: %v", v)
 		}
 	}()
 	if e.hosts != nil && !slices.Contains(e.hosts, strings.ToLower(r.Host)) {
 		return errMisdirected
 	}
-	if isEarlyData(r) {
+	if r.TLS != nil && !r.TLS.HandshakeComplete {
+		// HTTP/3 early data (0-RTT) can be replayed, and its client IP is not validated: it could count against anybody's limit.
 		return errEarlyData
 	}
 	return e.serve(&req.response, r, req)
@@ -227,9 +217,13 @@ func (d *frontDoor) log(r *http.Request, req *request, e *endpoint, status int, 
 	if entry == nil {
 		return
 	}
+	method := r.Method
+	if len(method) > 16 {
+		method = method[:16] + "…"
+	}
 	fields := make([]zap.Field, 0, 16)
 	fields = append(fields,
-		zap.String("request_id", req.id()), zap.String("method", loggableMethod(r.Method)), zap.String("route", e.name),
+		zap.String("request_id", req.id), zap.String("method", method), zap.String("route", e.name),
 		zap.Int("status", status), zap.String("client_ip", req.clientIP.String()), zap.Duration("duration", took),
 	)
 	if req.code != "" {
@@ -243,17 +237,6 @@ func (d *frontDoor) log(r *http.Request, req *request, e *endpoint, status int, 
 	}
 	entry.Write(fields...)
 }
-
-func loggableMethod(m string) string {
-	if len(m) > 16 {
-		return m[:16] + "…"
-	}
-	return m
-}
-
-// isEarlyData reports whether a request arrived as HTTP/3 early data (0-RTT). The client IP of early data is not validated, so
-// it could count against anybody's limit, and early data can be replayed.
-func isEarlyData(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComplete }
 
 // wireTarget returns the request target as the client sent it, before any rewrite handler.
 func wireTarget(r *http.Request) string {

@@ -46,7 +46,7 @@ type oneEndpoint struct{ endpoint }
 
 func (e *oneEndpoint) match(*http.Request, *request) *endpoint { return &e.endpoint }
 
-func TestAPanicIsAnErrorInTheRoutesFormatOrEndsTheResponse(t *testing.T) {
+func TestPanicIsAnErrorInTheRoutesFormatOrEndsTheResponse(t *testing.T) {
 	t.Parallel()
 	e := &oneEndpoint{endpoint{
 		name:  "none",
@@ -86,7 +86,7 @@ func TestAPanicIsAnErrorInTheRoutesFormatOrEndsTheResponse(t *testing.T) {
 }
 
 // It makes a response malformed (RFC 9113, section 8.2.2; RFC 9114, section 4.2).
-func TestAHandlersConnectionHeaderGoesOverHTTP1Only(t *testing.T) {
+func TestConnectionHeaderIsSentOverHTTP1Only(t *testing.T) {
 	t.Parallel()
 	e := &oneEndpoint{endpoint{name: "none", serve: func(w http.ResponseWriter, _ *http.Request, _ *request) error {
 		w.Header().Set("Connection", "keep-alive")
@@ -102,7 +102,7 @@ func TestAHandlersConnectionHeaderGoesOverHTTP1Only(t *testing.T) {
 	}
 }
 
-func TestARequestThatIsForNobodyGoesOnToTheNextHandler(t *testing.T) {
+func TestUnmatchedRequestGoesToTheNextHandler(t *testing.T) {
 	t.Parallel()
 	d := &frontDoor{route: &Health{}, logger: zap.NewNop(), metrics: sharedMetrics()}
 	asked := false

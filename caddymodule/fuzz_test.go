@@ -280,10 +280,10 @@ func (w *writer) app() {
 		},
 		func() {
 			w.block([]string{"cache"}, w.option("ttl", w.duration), w.option("negative_ttl", w.duration), w.option("refresh_before", w.duration),
-				w.option("stale_if_error", w.duration), w.option("load_timeout", w.duration), w.option("max_entries", w.number))
+				w.option("stale_if_error", w.duration), w.option("load_timeout", w.duration), w.option("max_entries", w.number), w.option("max_lookups", w.number))
 		},
 		func() {
-			w.block([]string{"limits"}, w.option("key", w.number), w.option("address", w.number), w.option("shadow"),
+			w.block([]string{"limits"}, w.option("per_key", w.number), w.option("per_ip", w.number), w.option("max_local_windows", w.number), w.option("shadow"),
 				w.option("algorithm", func() string { return w.mostly("exact", "gcra", "leaky") }),
 				w.option("on_outage", func() string { return w.mostly("local", "deny", "allow", "panic") }))
 		},

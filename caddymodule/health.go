@@ -1,13 +1,12 @@
 package caddymodule
 
 import (
-	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
@@ -64,15 +63,8 @@ func serveHealth(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (h *Health) serveReady(w http.ResponseWriter, _ *http.Request) {
-	status, state := http.StatusOK, h.app.readiness()
-	if state.Status == stateUnavailable {
-		status = http.StatusServiceUnavailable
-	}
-	body, err := json.Marshal(state)
-	if err != nil { // cannot happen: it has only strings
-		panic(err)
-	}
-	writeJSON(w, status, body)
+	state := h.app.readiness()
+	writeJSON(w, state.httpStatus(), encode(state))
 }
 
 // UnmarshalCaddyfile parses the directive. Syntax:
@@ -84,11 +76,6 @@ func (h *Health) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.Err("gatehouse_health takes no arguments: it serves /healthz and /readyz")
 	}
 	return noBlock(d, "gatehouse_health")
-}
-
-func parseHealth(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
-	m := new(Health)
-	return m, m.UnmarshalCaddyfile(h.Dispenser)
 }
 
 // The states of a check and of the gateway.
@@ -106,12 +93,19 @@ type readiness struct {
 	Checks map[string]string `json:"checks"`
 }
 
+func (s readiness) httpStatus() int {
+	if s.Status == stateUnavailable {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusOK
+}
+
 // readiness returns the state that recent requests and background tasks have found. It does not contact any store.
 func (a *App) readiness() readiness {
 	s := readiness{Status: stateOK, Checks: map[string]string{}}
-	if a.pooledLimit != nil {
+	if a.limiter != nil {
 		s.Checks["limits"] = stateOK
-		if a.pooledLimit.down() != nil {
+		if a.limiter.down() != nil {
 			s.Checks["limits"], s.Status = stateDegraded, stateDegraded
 			if a.Limits.OnOutage == "deny" {
 				s.Checks["limits"], s.Status = stateUnavailable, stateUnavailable
@@ -120,7 +114,7 @@ func (a *App) readiness() readiness {
 	}
 	if a.credentials != nil {
 		s.Checks["credentials"] = stateOK
-		if err := a.credentials.ready(); err != nil {
+		if err := a.credentials.store.Ready(); err != nil {
 			// cached keys keep working, so a gateway in use must stay in service
 			if a.credentials.cache.Stats().Credentials > 0 {
 				s.Checks["credentials"] = stateDegraded
@@ -135,9 +129,69 @@ func (a *App) readiness() readiness {
 	return s
 }
 
+// Admin adds a route to Caddy's admin API:
+//
+//	GET /gatehouse/ready   200 or 503, as /readyz, with the causes of failing checks
+type Admin struct{}
+
+// CaddyModule returns the Caddy module information.
+func (Admin) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "admin.api.gatehouse",
+		New: func() caddy.Module { return new(Admin) },
+	}
+}
+
+// Provision registers the metrics with the registry that this admin API serves. The app does so too, but a configuration can
+// fail to load before its app is provisioned, and its admin API then keeps running.
+func (a *Admin) Provision(ctx caddy.Context) error {
+	_, err := registerMetrics(ctx.GetMetricsRegistry())
+	return err
+}
+
+// Routes implements caddy.AdminRouter.
+func (a *Admin) Routes() []caddy.AdminRoute {
+	return []caddy.AdminRoute{{Pattern: "/gatehouse/ready", Handler: caddy.AdminHandlerFunc(a.serveReady)}}
+}
+
+// adminReadiness extends readiness with details for operators.
+type adminReadiness struct {
+	readiness
+	// Causes has the reason of each check that is not ok, by the check's name.
+	Causes map[string]string `json:"causes,omitempty"`
+	// Credentials is the number of cached credentials.
+	Credentials int `json:"credentials_cached"`
+}
+
+func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: errMethodNotAllowed}
+	}
+	app := activeApp()
+	if app == nil {
+		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("no gateway is configured")}
+	}
+	state := adminReadiness{readiness: app.readiness(), Causes: map[string]string{}}
+	if app.credentials != nil {
+		state.Credentials = app.credentials.cache.Stats().Credentials
+		if err := app.credentials.store.Ready(); err != nil {
+			state.Causes["credentials"] = err.Error()
+		}
+	}
+	if app.limiter != nil {
+		if err := app.limiter.down(); err != nil {
+			state.Causes["limits"] = err.Error()
+		}
+	}
+	writeJSON(w, state.httpStatus(), append(encode(state), '\n'))
+	return nil
+}
+
 // Interface guards
 var (
 	_ caddy.Provisioner           = (*Health)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Health)(nil)
 	_ caddyfile.Unmarshaler       = (*Health)(nil)
+	_ caddy.Provisioner           = (*Admin)(nil)
+	_ caddy.AdminRouter           = (*Admin)(nil)
 )

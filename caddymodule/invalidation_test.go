@@ -26,9 +26,8 @@ func (s *revocable) Lookup(_ context.Context, publicKey string) (*authsigner.Cre
 	return &authsigner.Credential{PublicKey: publicKey, PrivateKey: "made up", Status: authsigner.StatusActive}, nil
 }
 
-// An announcement reaches subscribers only. So whatever was cached before a subscription, the first one included, may have
-// been revoked without a word.
-func TestARevocationAnnouncedWhileNobodyListensIsNoticedWithTheSubscription(t *testing.T) {
+// Redis sends a message to current subscribers only, so any credential that was cached before may have been revoked.
+func TestRevocationMissedByTheSubscriptionTakesEffect(t *testing.T) {
 	t.Parallel()
 	const patience = 20 * time.Second
 	for name, subscribed := range map[string]bool{"before the first subscription": false, "between two subscriptions": true} {

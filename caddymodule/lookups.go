@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -11,14 +12,12 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// maxLookupsPerIP is the number of concurrent lookups of uncached keys for one client IP: an eighth of the cache's limit, so
-// that one client IP cannot use it up.
-const maxLookupsPerIP = authsigner.DefaultMaxLoads / 8
-
-// lookupLimiter limits the concurrent lookups of uncached keys for each client IP. It lives as long as the credential cache and
+// lookupLimiter limits the concurrent lookups of uncached keys for each client IP to an eighth of the cache's limit, so that
+// one client IP cannot use it up. It lives as long as the credential cache and
 // holds only client IPs with requests in progress.
 type lookupLimiter struct {
 	timeout time.Duration // of acquire
+	perIP   int64
 
 	mu   sync.Mutex
 	byIP map[string]*ipLookups
@@ -30,17 +29,21 @@ type ipLookups struct {
 	requests int // that hold the semaphore or wait for it; guarded by lookupLimiter.mu
 }
 
-func newLookupLimiter(timeout time.Duration) *lookupLimiter {
-	return &lookupLimiter{timeout: timeout, byIP: map[string]*ipLookups{}}
+func newLookupLimiter(c CacheConfig) *lookupLimiter {
+	return &lookupLimiter{
+		timeout: cmp.Or(time.Duration(c.LoadTimeout), authsigner.DefaultLoadTimeout),
+		perIP:   int64(max(1, cmp.Or(c.MaxLookups, authsigner.DefaultMaxLoads)/8)),
+		byIP:    map[string]*ipLookups{},
+	}
 }
 
-// acquire waits until the client IP has fewer than maxLookupsPerIP lookups in progress. The caller must call release when its
+// acquire waits until the client IP has fewer than perIP lookups in progress. The caller must call release when its
 // lookup is done. The error wraps authsigner.ErrUnavailable if ctx or the timeout ends first.
 func (l *lookupLimiter) acquire(ctx context.Context, ip string) (release func(), err error) {
 	l.mu.Lock()
 	own := l.byIP[ip]
 	if own == nil {
-		own = &ipLookups{Weighted: semaphore.NewWeighted(maxLookupsPerIP)}
+		own = &ipLookups{Weighted: semaphore.NewWeighted(l.perIP)}
 		l.byIP[ip] = own
 	}
 	own.requests++

@@ -12,11 +12,13 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-func TestOneClientIPLooksUpNoMoreThanItsShareOfKeysAtOnce(t *testing.T) {
+const lookupsPerIP = authsigner.DefaultMaxLoads / 8
+
+func TestLookupsOfOneClientIPAreLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const lookup = 100 * time.Millisecond
-		l := newLookupLimiter(2 * time.Second)
+		l := newLookupLimiter(CacheConfig{})
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		running, most, done := 0, 0, 0
@@ -27,7 +29,7 @@ func TestOneClientIPLooksUpNoMoreThanItsShareOfKeysAtOnce(t *testing.T) {
 			most = max(most, running)
 			done += max(0, n)
 		}
-		for range 10 * maxLookupsPerIP {
+		for range 10 * lookupsPerIP {
 			wg.Go(func() {
 				release, err := l.acquire(t.Context(), "192.0.2.1")
 				if err != nil {
@@ -47,14 +49,21 @@ func TestOneClientIPLooksUpNoMoreThanItsShareOfKeysAtOnce(t *testing.T) {
 		release()
 		release() // a second time does nothing
 		wg.Wait()
-		require.Equal(t, maxLookupsPerIP, most)
-		require.Equal(t, 10*maxLookupsPerIP, done)
+		require.Equal(t, lookupsPerIP, most)
+		require.Equal(t, 10*lookupsPerIP, done)
 		require.Equal(t, 10*lookup, time.Since(began))
 		require.Empty(t, l.byIP)
 	})
 }
 
-func TestARequestWaitsForLookupsOfItsClientIPNoLongerThanItMay(t *testing.T) {
+func TestLookupsOfOneClientIPFollowMaxLookups(t *testing.T) {
+	t.Parallel()
+	for maximum, share := range map[int]int64{0: lookupsPerIP, 256: 32, 4: 1} {
+		require.Equal(t, share, newLookupLimiter(CacheConfig{MaxLookups: maximum}).perIP, "max_lookups %d", maximum)
+	}
+}
+
+func TestWaitingForALookupIsLimited(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		end  time.Duration // of the request
@@ -67,8 +76,8 @@ func TestARequestWaitsForLookupsOfItsClientIPNoLongerThanItMay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := newLookupLimiter(2 * time.Second)
-				var release [maxLookupsPerIP]func()
+				l := newLookupLimiter(CacheConfig{})
+				var release [lookupsPerIP]func()
 				for i := range release {
 					var err error
 					release[i], err = l.acquire(t.Context(), "192.0.2.1")

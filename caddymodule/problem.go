@@ -19,29 +19,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// The error codes of the API.
-const (
-	codeInvalidParameter   = "INVALID_PARAMETER"
-	codeBadRequest         = "BAD_REQUEST"
-	codeMissingCredentials = "MISSING_CREDENTIALS"
-	codeRequestExpired     = "REQUEST_EXPIRED"
-	codeInvalidCredentials = "INVALID_CREDENTIALS" //nolint:gosec // G101: an error code, not a credential
-	codeAccountInactive    = "ACCOUNT_INACTIVE"
-	codeNotFound           = "NOT_FOUND"
-	codeMethodNotAllowed   = "METHOD_NOT_ALLOWED"
-	codeBodyTooLarge       = "BODY_TOO_LARGE"
-	codeRequestTimeout     = "REQUEST_TIMEOUT"
-	codeRateLimited        = "RATE_LIMITED"
-	codeInternal           = "INTERNAL"
-	codeUpstreamFailed     = "UPSTREAM_FAILED"
-	codeServiceUnavailable = "SERVICE_UNAVAILABLE"
-	codeUpstreamTimeout    = "UPSTREAM_TIMEOUT"
-
-	// Only in the log and metrics, because the client has closed the connection.
-	codeClientClosed   = "CLIENT_CLOSED_REQUEST"
-	statusClientClosed = 499
-)
-
 // The handlers' sentinel errors. problemOf maps them, and those of other packages, to responses.
 var (
 	errNotFound          = errors.New("no such path")
@@ -50,7 +27,6 @@ var (
 	errResponseTooLarge  = errors.New("the data service's response exceeds max_response_size")
 	errResponseTruncated = errors.New("the data service's response ended early")
 	errClientGone        = errors.New("the client closed the connection before the response")
-	errUpstreamTimeout   = errors.New("the data service did not respond in time")
 	errEarlyData         = errors.New("the request arrived as early data, before its client IP was validated")
 )
 
@@ -73,6 +49,15 @@ type retryLaterError struct {
 func (e *retryLaterError) Error() string { return e.err.Error() }
 
 func (e *retryLaterError) Unwrap() error { return e.err }
+
+const (
+	// codeBadRequest is the code of client errors that have none of their own.
+	codeBadRequest = "BAD_REQUEST"
+
+	// codeClientClosed and statusClientClosed are only in the log and metrics, because the client has closed the connection.
+	codeClientClosed   = "CLIENT_CLOSED_REQUEST"
+	statusClientClosed = 499
+)
 
 // problem is the body of an error response. It never contains the cause, which is only logged.
 type problem struct {
@@ -100,65 +85,50 @@ func problemOf(err error, now time.Time) problem {
 		dial    reverseproxy.DialError
 		handler caddyhttp.HandlerError
 		maxBody *http.MaxBytesError
+		network net.Error
 
 		exchange *exchangeError
 	)
 	switch {
 	case errors.As(err, &param):
-		return problem{
-			Status: http.StatusBadRequest, Code: codeInvalidParameter,
-			Error: sentence(param.Reason), Parameter: param.Parameter,
-		}
+		return problem{Status: http.StatusBadRequest, Code: "INVALID_PARAMETER", Error: sentence(param.Reason), Parameter: param.Parameter}
 	case errors.Is(err, authsigner.ErrMissingCredentials):
 		return problem{
-			Status: http.StatusUnauthorized, Code: codeMissingCredentials,
+			Status: http.StatusUnauthorized, Code: "MISSING_CREDENTIALS",
 			Error: "The headers X-Public-Key, X-Timestamp and X-Signature are required, each exactly once.",
 		}
 	case errors.Is(err, authsigner.ErrExpired):
 		return problem{
-			Status: http.StatusUnauthorized, Code: codeRequestExpired,
-			Error:      "X-Timestamp is more than 5 minutes from the server's clock.",
-			ServerTime: now.Unix(),
+			Status: http.StatusUnauthorized, Code: "REQUEST_EXPIRED", ServerTime: now.Unix(),
+			Error: "X-Timestamp is more than 5 minutes from the server's clock.",
 		}
 	case errors.Is(err, authsigner.ErrInvalidCredentials):
-		return problem{
-			Status: http.StatusUnauthorized, Code: codeInvalidCredentials,
-			Error: "The public key or the signature is not valid.",
-		}
+		return problem{Status: http.StatusUnauthorized, Code: "INVALID_CREDENTIALS", Error: "The public key or the signature is not valid."}
 	case errors.Is(err, authsigner.ErrAccountInactive):
-		return problem{
-			Status: http.StatusForbidden, Code: codeAccountInactive,
-			Error: "The account is not active.",
-		}
+		return problem{Status: http.StatusForbidden, Code: "ACCOUNT_INACTIVE", Error: "The account is not active."}
 	case errors.Is(err, errNotFound):
-		return problem{Status: http.StatusNotFound, Code: codeNotFound, Error: "There is no such path."}
+		return problem{Status: http.StatusNotFound, Code: "NOT_FOUND", Error: "There is no such path."}
 	case errors.Is(err, errMethodNotAllowed):
 		return problem{
-			Status: http.StatusMethodNotAllowed, Code: codeMethodNotAllowed,
-			Error: "This path answers GET and HEAD only.", Allow: "GET, HEAD",
+			Status: http.StatusMethodNotAllowed, Code: "METHOD_NOT_ALLOWED", Allow: "GET, HEAD",
+			Error: "This path answers GET and HEAD only.",
 		}
 	case errors.Is(err, authsigner.ErrBodyTooLarge), errors.As(err, &maxBody):
 		return problem{
-			Status: http.StatusRequestEntityTooLarge, Code: codeBodyTooLarge,
+			Status: http.StatusRequestEntityTooLarge, Code: "BODY_TOO_LARGE",
 			Error: "The request body is larger than the gateway accepts.",
 		}
 	case errors.Is(err, authsigner.ErrBodyUnreadable):
-		return problem{
-			Status: http.StatusRequestTimeout, Code: codeRequestTimeout,
-			Error: "The request body did not arrive whole and in time.",
-		}
+		return problem{Status: http.StatusRequestTimeout, Code: "REQUEST_TIMEOUT", Error: "The request body did not arrive whole and in time."}
 	case errors.As(err, &limited):
 		s := ceilSeconds(limited.retryAfter)
 		return problem{
-			Status: http.StatusTooManyRequests, Code: codeRateLimited, RetryAfter: s,
+			Status: http.StatusTooManyRequests, Code: "RATE_LIMITED", RetryAfter: s,
 			Error:   "Too many requests: the limit is used up.",
 			Message: "Rate limit exceeded. Try again in " + strconv.Itoa(s) + " seconds.",
 		}
 	case errors.Is(err, errMisdirected):
-		return problem{
-			Status: http.StatusMisdirectedRequest, Code: codeBadRequest,
-			Error: "This host is not served here.",
-		}
+		return problem{Status: http.StatusMisdirectedRequest, Code: codeBadRequest, Error: "This host is not served here."}
 	case errors.Is(err, errEarlyData):
 		return problemOfStatus(http.StatusTooEarly)
 	case errors.Is(err, authsigner.ErrUnavailable), errors.Is(err, errLimitUnavailable), errors.Is(err, errNoTarget),
@@ -170,18 +140,12 @@ func problemOf(err error, now time.Time) problem {
 			p.RetryAfter = ceilSeconds(later.after)
 		}
 		return p
-	case errors.Is(err, errUpstreamTimeout), errors.Is(err, upstream.ErrResponseHeaderTimeout),
-		errors.Is(err, context.DeadlineExceeded), isTimeout(err):
-		return problem{
-			Status: http.StatusGatewayTimeout, Code: codeUpstreamTimeout,
-			Error: "The data service did not answer in time.",
-		}
+	case errors.Is(err, upstream.ErrResponseHeaderTimeout), errors.Is(err, context.DeadlineExceeded),
+		errors.As(err, &network) && network.Timeout():
+		return problem{Status: http.StatusGatewayTimeout, Code: "UPSTREAM_TIMEOUT", Error: "The data service did not answer in time."}
 	case errors.Is(err, upstream.ErrContractViolation), errors.Is(err, errResponseTooLarge), errors.Is(err, errResponseTruncated),
 		errors.As(err, &exchange):
-		return problem{
-			Status: http.StatusBadGateway, Code: codeUpstreamFailed,
-			Error: "The data service did not give a usable answer.",
-		}
+		return problem{Status: http.StatusBadGateway, Code: "UPSTREAM_FAILED", Error: "The data service did not give a usable answer."}
 	case errors.As(err, &handler):
 		return problemOfStatus(handler.StatusCode)
 	default:
@@ -189,16 +153,10 @@ func problemOf(err error, now time.Time) problem {
 	}
 }
 
-func isTimeout(err error) bool {
-	var ne net.Error
-	return errors.As(err, &ne) && ne.Timeout()
-}
-
 func unavailable() problem {
 	return problem{
-		Status: http.StatusServiceUnavailable, Code: codeServiceUnavailable,
-		Error:      "The service is not available at the moment.",
-		RetryAfter: unavailableRetryAfter,
+		Status: http.StatusServiceUnavailable, Code: "SERVICE_UNAVAILABLE", RetryAfter: unavailableRetryAfter,
+		Error: "The service is not available at the moment.",
 	}
 }
 
@@ -220,25 +178,18 @@ func problemOfStatus(status int) problem {
 	case http.StatusServiceUnavailable:
 		return unavailable()
 	case http.StatusGatewayTimeout:
-		return problemOf(errUpstreamTimeout, time.Time{})
+		return problemOf(context.DeadlineExceeded, time.Time{})
 	}
 	if status >= 400 && status < 500 {
 		return problem{Status: status, Code: codeBadRequest, Error: "The request cannot be served."}
 	}
-	return problem{
-		Status: http.StatusInternalServerError, Code: codeInternal,
-		Error: "Something went wrong inside the gateway.",
-	}
+	return problem{Status: http.StatusInternalServerError, Code: "INTERNAL", Error: "Something went wrong inside the gateway."}
 }
 
 // write sends p as the response. It removes the body headers that earlier handlers may have set.
 func (p problem) write(w http.ResponseWriter, requestID, docs string) {
 	p.RequestID = requestID
 	p.Docs = docs
-	body, err := json.Marshal(p)
-	if err != nil { // cannot happen: it has only strings and integers
-		body = []byte(`{"error":"Something went wrong inside the gateway.","code":"INTERNAL"}`)
-	}
 	h := w.Header()
 	h.Del("Content-Encoding")
 	h.Del("Etag")
@@ -248,7 +199,7 @@ func (p problem) write(w http.ResponseWriter, requestID, docs string) {
 		// required by RFC 9110, section 15.5.2
 		h.Set("Www-Authenticate", `HMAC-SHA256 realm="gatehouse", headers="X-Public-Key X-Timestamp X-Signature"`)
 	}
-	writeJSON(w, p.Status, body)
+	writeJSON(w, p.Status, encode(p))
 }
 
 // setHeaders sets the headers that are the same in every format.
@@ -259,6 +210,15 @@ func (p problem) setHeaders(h http.Header) {
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
+}
+
+// encode encodes a value that has only strings and integers, which cannot fail.
+func encode(v any) []byte {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return body
 }
 
 // writeJSON sends a complete response.

@@ -1,20 +1,16 @@
 package caddymodule
 
 import (
-	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
+	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/clienttls"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
@@ -72,8 +68,7 @@ type TLSConfig struct {
 // resolved returns a copy with all placeholders replaced.
 func (c *RedisConfig) resolved(repl *caddy.Replacer) (*RedisConfig, error) {
 	out := *c
-	out.URLs = make([]string, len(c.URLs))
-	copy(out.URLs, c.URLs)
+	out.URLs = slices.Clone(c.URLs)
 	fields := []*string{&out.SentinelMaster, &out.SentinelUsername, &out.SentinelPassword, &out.Username, &out.Password}
 	for i := range out.URLs {
 		fields = append(fields, &out.URLs[i])
@@ -138,7 +133,7 @@ func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 		o.Password = c.Password
 	}
 	if c.TLS != nil {
-		cfg, err := c.TLS.config()
+		cfg, err := clienttls.Config(c.TLS.CA, c.TLS.Cert, c.TLS.Key, c.TLS.ServerName)
 		if err != nil {
 			return nil, err
 		}
@@ -155,90 +150,27 @@ func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 	return o, nil
 }
 
-func (t *TLSConfig) config() (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-	if t.CA != "" {
-		pem, err := os.ReadFile(t.CA)
-		if err != nil {
-			return nil, fmt.Errorf("reading the certificate authorities: %w", err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("reading the certificate authorities: %s holds no PEM certificate", t.CA)
-		}
-	}
-	if (t.Cert == "") != (t.Key == "") {
-		return nil, errors.New("a client certificate needs both cert and key")
-	}
-	if t.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-		if err != nil {
-			return nil, fmt.Errorf("reading the client certificate: %w", err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
-	}
-	return cfg, nil
-}
-
-// The pools of resources that survive a reload, by a hash of all their resolved settings.
-//
-//nolint:gochecknoglobals // a caddy.UsagePool must be global to be shared by configurations
-var (
-	redisPool       = caddy.NewUsagePool()
-	credentialsPool = caddy.NewUsagePool()
-	limiterPool     = caddy.NewUsagePool()
-)
-
-// poolKey returns a hash of settings, which may contain secrets.
-func poolKey(parts ...any) (string, error) {
-	b, err := json.Marshal(parts)
-	if err != nil {
-		return "", fmt.Errorf("encoding settings: %w", err)
-	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:]), nil
-}
-
 // pooledRedis is a Redis client shared by configurations.
 type pooledRedis struct {
-	key    string
+	config *RedisConfig // with placeholders resolved
 	client redis.UniversalClient
-	addrs  []string
 }
 
-func acquireRedis(c *RedisConfig, repl *caddy.Replacer) (*pooledRedis, error) {
-	c, err := c.resolved(repl)
+// acquireRedis sets a.redis.
+func (a *App) acquireRedis() error {
+	c, err := a.Redis.resolved(caddy.NewReplacer())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	o, err := c.options()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	key, err := poolKey(c)
-	if err != nil {
-		return nil, err
-	}
-	v, _, err := redisPool.LoadOrNew(key, func() (caddy.Destructor, error) {
-		return &pooledRedis{key: key, client: redis.NewUniversalClient(o), addrs: o.Addrs}, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	p, _ := v.(*pooledRedis)
-	return p, nil
+	a.redis, err = acquire(a, func() (*pooledRedis, error) {
+		return &pooledRedis{config: c, client: redis.NewUniversalClient(o)}, nil
+	}, c)
+	return err
 }
 
 // Destruct implements caddy.Destructor: the last configuration has released the client.
 func (p *pooledRedis) Destruct() error { return p.client.Close() }
-
-func (p *pooledRedis) release() error {
-	if p == nil {
-		return nil
-	}
-	_, err := redisPool.Delete(p.key)
-	return err
-}
-
-// Interface guard.
-var _ caddy.Destructor = (*pooledRedis)(nil)

@@ -120,14 +120,8 @@ func (p *selectionPolicy) weighted(all []*target, weights []int) *target {
 	return all[i]
 }
 
-// discard is a response writer for policies that set cookies, which callers must not see.
-type discard struct{}
+// discard is a response writer for policies that set cookies, which callers must not see. It has a header only.
+type discard struct{ http.ResponseWriter }
 
 // Header implements http.ResponseWriter.
 func (discard) Header() http.Header { return http.Header{} }
-
-// Write implements io.Writer.
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-
-// WriteHeader implements http.ResponseWriter.
-func (discard) WriteHeader(int) {}

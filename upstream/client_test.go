@@ -22,19 +22,41 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// rawService is a data service over raw sockets: for each connection it calls serve with a reader of requests.
+// rawService is a data service on raw sockets.
 type rawService struct {
 	ln       net.Listener
+	conns    chan net.Conn // the first connections
 	accepted atomic.Int64
 	received atomic.Int64 // requests
 }
 
-// serveRaw starts a data service. script is called for each request with its number on the connection, from 0 on, and
-// returns what is written; ok is false to close the connection after that.
-func serveRaw(tb testing.TB, script func(conn, request int, head string) (response string, ok bool)) *rawService {
+// script returns what a service writes for a request, with the number of the connection and of the request on it, from 0
+// on. ok is false to close the connection after that. request is "GET /path body".
+type script func(conn, n int, request string) (response string, ok bool)
+
+// always is a script with one response.
+func always(response string, ok bool) script {
+	return func(int, int, string) (string, bool) { return response, ok }
+}
+
+// first is a script with one response for the first request of all, which keeps the connection, and then an honest one.
+func first(response string) script {
+	return func(conn, n int, _ string) (string, bool) {
+		if conn == 0 && n == 0 {
+			return response, true
+		}
+		return sized("honest"), true
+	}
+}
+
+// serveRaw starts a data service on a Unix socket: thousands of services would use up the ports of the machine.
+func serveRaw(tb testing.TB, respond script) *rawService {
 	tb.Helper()
-	s := &rawService{ln: listen(tb)}
-	ln := s.ln
+	dir, err := os.MkdirTemp("", "raw") //nolint:usetesting // a test's own folder may have too long a name for a socket
+	require.NoError(tb, err)
+	ln, err := net.Listen("unix", filepath.Join(dir, "s"))
+	require.NoError(tb, err)
+	s := &rawService{ln: ln, conns: make(chan net.Conn, 1)}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -42,54 +64,44 @@ func serveRaw(tb testing.TB, script func(conn, request int, head string) (respon
 			if err != nil {
 				return
 			}
+			select {
+			case s.conns <- conn:
+			default:
+			}
 			number := int(s.accepted.Add(1)) - 1
-			wg.Go(func() {
-				defer func() { _ = conn.Close() }()
-				r := bufio.NewReader(conn)
-				for i := 0; ; i++ {
-					head, err := readHead(r)
-					if err != nil {
-						return
-					}
-					s.received.Add(1)
-					response, ok := script(number, i, head)
-					if _, err := io.WriteString(conn, response); err != nil || !ok {
-						return
-					}
-				}
-			})
+			wg.Go(func() { s.serve(conn, number, respond) })
 		}
 	})
 	tb.Cleanup(func() {
 		_ = ln.Close()
 		wg.Wait()
+		_ = os.RemoveAll(dir)
 	})
 	return s
 }
 
-// listen listens on a Unix socket: thousands of services would use up the ports of this machine for a minute.
-func listen(tb testing.TB) net.Listener {
-	tb.Helper()
-	dir, err := os.MkdirTemp("", "raw") //nolint:usetesting // a test's own folder may have too long a name for a socket
-	require.NoError(tb, err)
-	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
-	ln, err := net.Listen("unix", filepath.Join(dir, "s"))
-	require.NoError(tb, err)
-	return ln
+func (s *rawService) serve(conn net.Conn, number int, respond script) {
+	defer func() { _ = conn.Close() }()
+	r := bufio.NewReader(conn)
+	for n := 0; ; n++ {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return
+		}
+		s.received.Add(1)
+		response, ok := respond(number, n, req.Method+" "+req.URL.Path+" "+string(body))
+		if _, err := io.WriteString(conn, response); err != nil || !ok {
+			return
+		}
+	}
 }
 
 func (s *rawService) dial(ctx context.Context) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", s.ln.Addr().String())
-}
-
-// readHead reads a request without a body, or with one of a declared length.
-func readHead(r *bufio.Reader) (string, error) {
-	req, err := http.ReadRequest(r)
-	if err != nil {
-		return "", err
-	}
-	body, err := io.ReadAll(req.Body)
-	return req.Method + " " + req.URL.Path + " " + string(body), err
 }
 
 func (s *rawService) client(tb testing.TB) *upstream.Client {
@@ -99,13 +111,10 @@ func (s *rawService) client(tb testing.TB) *upstream.Client {
 	return c
 }
 
-// clientPatience bounds what these tests wait for.
-const clientPatience = 20 * time.Second
-
-// get makes a request and reads the whole response.
-func get(tb testing.TB, rt http.RoundTripper, method, path, body string) (status int, text string, err error) {
+// send makes a request and reads the whole response.
+func send(tb testing.TB, rt http.RoundTripper, method, path, body string) (status int, text string, err error) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), clientPatience)
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
 	var reader io.Reader = http.NoBody
 	if body != "" {
@@ -113,6 +122,7 @@ func get(tb testing.TB, rt http.RoundTripper, method, path, body string) (status
 	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://data.internal"+path, reader)
 	require.NoError(tb, err)
+	req.Header.Set("Accept-Encoding", "identity")
 	res, err := rt.RoundTrip(req)
 	if err != nil {
 		return 0, "", err
@@ -122,26 +132,41 @@ func get(tb testing.TB, rt http.RoundTripper, method, path, body string) (status
 	return res.StatusCode, string(content), err
 }
 
+func get(tb testing.TB, rt http.RoundTripper) (status int, text string, err error) {
+	tb.Helper()
+	return send(tb, rt, http.MethodGet, "/", "")
+}
+
+// requireGet requires a response with status 200.
+func requireGet(tb testing.TB, rt http.RoundTripper, want string) {
+	tb.Helper()
+	status, body, err := get(tb, rt)
+	require.NoError(tb, err)
+	require.Equal(tb, http.StatusOK, status)
+	require.Equal(tb, want, body)
+}
+
 func sized(body string) string {
 	return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
-func TestAConnectionIsReusedAfterACompleteResponse(t *testing.T) {
+func TestConnectionIsReusedAfterACompleteResponse(t *testing.T) {
 	t.Parallel()
+	const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
 	for name, response := range map[string]string{
 		"length":        sized("hello"),
 		"empty":         sized(""),
-		"chunked":       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
-		"trailers":      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Late\r\n\r\n5\r\nhello\r\n0\r\nX-Late: 1\r\n\r\n",
+		"chunked":       chunked + "\r\n5\r\nhello\r\n0\r\n\r\n",
+		"trailers":      chunked + "Trailer: X-Late\r\n\r\n5\r\nhello\r\n0\r\nX-Late: 1\r\n\r\n",
 		"no content":    "HTTP/1.1 204 No Content\r\n\r\n",
 		"informational": "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n" + sized("hello"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serveRaw(t, func(int, int, string) (string, bool) { return response, true })
+			s := serveRaw(t, always(response, true))
 			c := s.client(t)
 			for range 5 {
-				status, body, err := get(t, c, http.MethodGet, "/", "")
+				status, body, err := get(t, c)
 				require.NoError(t, err)
 				require.Contains(t, []int{200, 204}, status)
 				require.Contains(t, []string{"", "hello"}, body)
@@ -151,27 +176,31 @@ func TestAConnectionIsReusedAfterACompleteResponse(t *testing.T) {
 	}
 }
 
-// What a service sends beyond a response, or after having said that it closes, must not be read as the next response.
-func TestNothingUnclearIsTakenForTheNextResponse(t *testing.T) {
+// What a service sends beyond a response, or after it announced that it closes, must not be read as the next response.
+func TestAmbiguousResponseEndsTheConnection(t *testing.T) {
 	t.Parallel()
+	const (
+		ok      = "HTTP/1.1 200 OK\r\n"
+		chunked = ok + "Transfer-Encoding: chunked\r\n\r\n"
+	)
 	stolen := sized("stolen")
 	for name, response := range map[string]string{
 		"surplus":                sized("hello") + stolen,
-		"surplus after chunks":   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n" + stolen,
+		"surplus after chunks":   chunked + "5\r\nhello\r\n0\r\n\r\n" + stolen,
 		"surplus after nothing":  "HTTP/1.1 204 No Content\r\n\r\n" + stolen,
 		"surplus of one byte":    sized("hello") + "\n",
 		"a body of 204":          "HTTP/1.1 204 No Content\r\nContent-Length: 6\r\n\r\nstolen",
 		"a body of 304":          "HTTP/1.1 304 Not Modified\r\nContent-Length: 6\r\n\r\nstolen",
-		"both lengths":           "HTTP/1.1 200 OK\r\nContent-Length: 60\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n" + stolen,
-		"connection: close":      "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello" + stolen,
-		"only a close":           "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
-		"a chunk of no size":     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nx\r\n",
+		"both lengths":           ok + "Content-Length: 60\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n" + stolen,
+		"connection: close":      ok + "Connection: close\r\nContent-Length: 5\r\n\r\nhello" + stolen,
+		"only a close":           ok + "Connection: close\r\nContent-Length: 5\r\n\r\nhello",
+		"a chunk of no size":     chunked + "5\r\nhello\r\nx\r\n",
 		"HTTP/1.0":               "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello" + stolen,
-		"two lengths":            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello" + stolen,
-		"a negative length":      "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nhello" + stolen,
-		"an odd coding":          "HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\nContent-Length: 5\r\n\r\nhello" + stolen,
-		"a chunk too long":       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloX\r\n0\r\n\r\n" + stolen,
-		"an endless chunk size":  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("0", 10000) + "5\r\nhello\r\n0\r\n\r\n" + stolen,
+		"two lengths":            ok + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello" + stolen,
+		"a negative length":      ok + "Content-Length: -1\r\n\r\nhello" + stolen,
+		"an odd coding":          ok + "Transfer-Encoding: xchunked\r\nContent-Length: 5\r\n\r\nhello" + stolen,
+		"a chunk too long":       chunked + "5\r\nhelloX\r\n0\r\n\r\n" + stolen,
+		"an endless chunk size":  chunked + strings.Repeat("0", 10000) + "5\r\nhello\r\n0\r\n\r\n" + stolen,
 		"switching protocols":    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n" + stolen,
 		"too many informational": strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 7) + stolen,
 		"not HTTP":               "SSH-2.0-OpenSSH\r\n" + stolen,
@@ -179,70 +208,31 @@ func TestNothingUnclearIsTakenForTheNextResponse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serveRaw(t, func(conn, request int, _ string) (string, bool) {
-				if conn == 0 && request == 0 {
-					return response, true // and keeps the connection
-				}
-				return sized("honest"), true
-			})
+			s := serveRaw(t, first(response))
 			c := s.client(t)
-			_, body, err := get(t, c, http.MethodGet, "/first", "")
-			if err == nil {
+			if _, body, err := get(t, c); err == nil {
 				require.NotContains(t, body, "stolen")
 			}
 			for range 3 {
-				status, body, err := get(t, c, http.MethodGet, "/next", "")
-				require.NoError(t, err)
-				require.Equal(t, http.StatusOK, status)
-				require.Equal(t, "honest", body)
+				requireGet(t, c, "honest")
 			}
 			require.EqualValues(t, 2, s.accepted.Load(), "the first connection is not used again")
 		})
 	}
 }
 
-// Surplus that arrives later, on an idle connection.
-func TestAnIdleConnectionOnWhichAnythingArrivesIsNotReused(t *testing.T) {
+func TestIdleConnectionWithSurplusDataIsNotReused(t *testing.T) {
 	t.Parallel()
-	sent := make(chan struct{})
-	s := &rawService{ln: listen(t)}
-	ln := s.ln
-	t.Cleanup(func() { _ = ln.Close() })
-	go func() {
-		for number := 0; ; number++ {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = conn.Close() }()
-				r := bufio.NewReader(conn)
-				for i := 0; ; i++ {
-					if _, err := readHead(r); err != nil {
-						return
-					}
-					_, _ = io.WriteString(conn, sized("honest"))
-					if number == 0 && i == 0 {
-						<-sent
-						_, _ = io.WriteString(conn, sized("stolen"))
-						sent <- struct{}{}
-					}
-				}
-			}()
-		}
-	}()
+	s := serveRaw(t, first(sized("honest")))
 	c := s.client(t)
-	_, body, err := get(t, c, http.MethodGet, "/", "")
+	requireGet(t, c, "honest")
+	_, err := io.WriteString(<-s.conns, sized("stolen")) // on one machine, what is written has arrived
 	require.NoError(t, err)
-	require.Equal(t, "honest", body)
-	sent <- struct{}{}
-	<-sent // on this machine, what is written has arrived
-	_, body, err = get(t, c, http.MethodGet, "/", "")
-	require.NoError(t, err)
-	require.Equal(t, "honest", body)
+	requireGet(t, c, "honest")
+	require.EqualValues(t, 2, s.accepted.Load())
 }
 
-func TestAResponseThatBreaksOffIsAnError(t *testing.T) {
+func TestTruncatedResponseIsAnError(t *testing.T) {
 	t.Parallel()
 	for name, response := range map[string]string{
 		"nothing":         "",
@@ -256,30 +246,25 @@ func TestAResponseThatBreaksOffIsAnError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serveRaw(t, func(int, int, string) (string, bool) { return response, false })
-			_, _, err := get(t, s.client(t), http.MethodGet, "/", "")
+			s := serveRaw(t, always(response, false))
+			_, _, err := get(t, s.client(t))
 			require.Error(t, err)
-			if name == "header too long" {
-				require.ErrorIs(t, err, upstream.ErrResponseHeaderTooLarge)
-			}
-			require.EqualValues(t, 1, s.received.Load(), "it was a new connection: the request is not sent again")
+			require.Equal(t, name == "header too long", errors.Is(err, upstream.ErrResponseHeaderTooLarge), "%v", err)
+			require.EqualValues(t, 1, s.received.Load(), "a request on a new connection is not retried")
 		})
 	}
 }
 
-// The service closes each connection after a few requests, at the moment in which the next one is written: no GET fails.
-func TestAConnectionThatTheServiceClosesMeanwhileFailsNoGet(t *testing.T) {
+// The service closes each connection after a few requests, without notice, while the next request is written.
+func TestClosedIdleConnectionFailsNoGet(t *testing.T) {
 	t.Parallel()
-	s := serveRaw(t, func(_, request int, _ string) (string, bool) {
-		return sized("hello"), request < 2 // it does not say so
-	})
+	s := serveRaw(t, func(_, n int, _ string) (string, bool) { return sized("hello"), n < 2 })
 	c := s.client(t)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 500 {
-				_, body, err := get(t, c, http.MethodGet, "/", "")
-				if err != nil || body != "hello" {
+				if _, body, err := get(t, c); err != nil || body != "hello" {
 					t.Errorf("%q, %v", body, err)
 					return
 				}
@@ -289,131 +274,114 @@ func TestAConnectionThatTheServiceClosesMeanwhileFailsNoGet(t *testing.T) {
 	wg.Wait()
 }
 
-// A service that takes a request and breaks off has perhaps done what it was asked.
-func TestOnlyAGetIsEverSentTwice(t *testing.T) {
+// A service that breaks off may have done what was requested.
+func TestOnlyGetIsRetried(t *testing.T) {
 	t.Parallel()
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		t.Run(method, func(t *testing.T) {
+	for name, test := range map[string]struct {
+		method, body, response string
+		received               int64 // with the request that opens the connection
+	}{
+		"GET":                     {http.MethodGet, "", "", 3},
+		"GET with part of header": {http.MethodGet, "", "HTTP/1.1 200 OK\r\nContent-", 2},
+		"POST":                    {http.MethodPost, "{}", "", 2},
+		"PUT":                     {http.MethodPut, "{}", "", 2},
+		"PATCH":                   {http.MethodPatch, "{}", "", 2},
+		"DELETE":                  {http.MethodDelete, "", "", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serveRaw(t, func(_, _ int, head string) (string, bool) {
-				if strings.Contains(head, "/warm") {
-					return sized("hello"), true
+			s := serveRaw(t, func(_, _ int, request string) (string, bool) {
+				if strings.Contains(request, "/breaks-off") {
+					return test.response, false
 				}
-				return "", false
+				return sized("hello"), true
 			})
 			c := s.client(t)
-			_, _, err := get(t, c, http.MethodGet, "/warm", "")
-			require.NoError(t, err)
-			body := ""
-			if method != http.MethodGet && method != http.MethodDelete {
-				body = "{}"
-			}
-			_, _, err = get(t, c, method, "/breaks-off", body)
+			requireGet(t, c, "hello")
+			_, _, err := send(t, c, test.method, "/breaks-off", test.body)
 			require.Error(t, err)
-			want := int64(2) // with the one that warmed the connection
-			if method == http.MethodGet {
-				want = 3
-			}
-			require.Equal(t, want, s.received.Load())
+			require.Equal(t, test.received, s.received.Load())
 		})
 	}
 }
 
-func TestAGetIsNotSentAgainOnceItsResponseHasBegun(t *testing.T) {
+func TestOnlyGetReusesConnections(t *testing.T) {
 	t.Parallel()
-	s := serveRaw(t, func(_, request int, _ string) (string, bool) {
-		if request == 0 {
-			return sized("hello"), true
-		}
-		return "HTTP/1.1 200 OK\r\nContent-", false
-	})
-	c := s.client(t)
-	_, _, err := get(t, c, http.MethodGet, "/", "")
-	require.NoError(t, err)
-	_, _, err = get(t, c, http.MethodGet, "/", "")
-	require.Error(t, err)
-	require.EqualValues(t, 2, s.received.Load())
-}
-
-func TestARequestThatIsNoGetHasAConnectionOfItsOwn(t *testing.T) {
-	t.Parallel()
-	s := serveRaw(t, func(_, _ int, head string) (string, bool) { return sized(head), true })
+	s := serveRaw(t, func(_, _ int, request string) (string, bool) { return sized(request), true })
 	c := s.client(t)
 	for i := range 3 {
-		_, _, err := get(t, c, http.MethodGet, "/", "")
-		require.NoError(t, err)
-		_, body, err := get(t, c, http.MethodPost, "/things", "{}")
+		requireGet(t, c, "GET / ")
+		_, body, err := send(t, c, http.MethodPost, "/things", "{}")
 		require.NoError(t, err)
 		require.Equal(t, "POST /things {}", body)
 		require.EqualValues(t, 2+i, s.accepted.Load())
 	}
 }
 
-func TestTheDeadlineAndTheContextEndAnExchange(t *testing.T) {
+func TestDeadlineAndContextEndAnExchange(t *testing.T) {
 	t.Parallel()
-	for name, response := range map[string]string{"before the header": "", "in the body": "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello"} {
+	const header = "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello"
+	for _, test := range []struct{ stalls, response, end string }{
+		{"before the header", "", "deadline"},
+		{"before the header", "", "context"},
+		{"before the header", "", "header timeout"},
+		{"in the body", header, "deadline"},
+		{"in the body", header, "context"},
+	} {
 		for _, reused := range []bool{false, true} {
-			for _, how := range []string{"deadline", "context", "header timeout"} {
-				if how == "header timeout" && response != "" {
-					continue
-				}
-				t.Run(fmt.Sprintf("%s, reused %t, %s", name, reused, how), func(t *testing.T) {
-					t.Parallel()
-					stop := make(chan struct{})
-					arrived := make(chan struct{}, 1)
-					s := serveRaw(t, func(_, _ int, head string) (string, bool) {
-						if strings.Contains(head, "/warm") {
-							return sized("hello"), true
-						}
-						arrived <- struct{}{}
-						if response == "" {
-							<-stop
-						}
-						return response, true
-					})
-					t.Cleanup(func() { close(stop) })
-					c := s.client(t)
-					if reused {
-						_, _, err := get(t, c, http.MethodGet, "/warm", "")
-						require.NoError(t, err)
+			t.Run(fmt.Sprintf("%s, reused %t, %s", test.stalls, reused, test.end), func(t *testing.T) {
+				t.Parallel()
+				stop, arrived := make(chan struct{}), make(chan struct{}, 1)
+				s := serveRaw(t, func(_, n int, _ string) (string, bool) {
+					if reused && n == 0 {
+						return sized("hello"), true
 					}
-					if how == "header timeout" {
-						c.ResponseHeaderTimeout = 50 * time.Millisecond
+					arrived <- struct{}{}
+					if test.response == "" {
+						<-stop
 					}
-					ctx, cancel := context.WithCancelCause(t.Context())
-					defer cancel(nil)
-					req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://x/", http.NoBody)
-					require.NoError(t, err)
-					deadline, cause := time.Now().Add(time.Minute), errors.New("the client is gone")
-					switch how {
-					case "deadline":
-						deadline = time.Now().Add(100 * time.Millisecond)
-					case "context":
-						go func() {
-							<-arrived
-							cancel(cause)
-						}()
-					}
-					res, err := c.Exchange(req, deadline)
-					if err == nil {
-						_, err = io.ReadAll(res.Body)
-						_ = res.Body.Close()
-						require.Error(t, err)
-						return
-					}
-					switch how {
-					case "context":
-						require.ErrorIs(t, err, cause)
-					case "deadline":
-						var network net.Error
-						require.ErrorAs(t, err, &network)
-						require.True(t, network.Timeout())
-					default:
-						require.ErrorIs(t, err, upstream.ErrResponseHeaderTimeout)
-					}
-					require.Less(t, s.received.Load(), int64(3), "it is not sent again")
+					return test.response, true
 				})
-			}
+				t.Cleanup(func() { close(stop) })
+				c := s.client(t)
+				if reused {
+					requireGet(t, c, "hello")
+				}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				deadline, gone := time.Now().Add(patience), errors.New("the client is gone")
+				switch test.end {
+				case "deadline":
+					deadline = time.Now().Add(100 * time.Millisecond)
+				case "header timeout":
+					c.ResponseHeaderTimeout = 50 * time.Millisecond
+				default:
+					go func() {
+						<-arrived
+						cancel(gone)
+					}()
+				}
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://x/", http.NoBody)
+				require.NoError(t, err)
+				res, err := c.Exchange(req, deadline)
+				if err == nil {
+					_, err = io.ReadAll(res.Body)
+					_ = res.Body.Close()
+					require.Error(t, err)
+					return
+				}
+				switch test.end {
+				case "deadline":
+					var network net.Error
+					require.ErrorAs(t, err, &network)
+					require.True(t, network.Timeout())
+				case "header timeout":
+					require.ErrorIs(t, err, upstream.ErrResponseHeaderTimeout)
+				default:
+					require.ErrorIs(t, err, gone)
+				}
+				require.Less(t, s.received.Load(), int64(3), "it is not retried")
+			})
 		}
 	}
 }
@@ -421,7 +389,7 @@ func TestTheDeadlineAndTheContextEndAnExchange(t *testing.T) {
 func TestIdleConnectionsAreBoundedAndEnd(t *testing.T) {
 	t.Parallel()
 	open := atomic.Int64{}
-	s := serveRaw(t, func(int, int, string) (string, bool) { return sized("hello"), true })
+	s := serveRaw(t, always(sized("hello"), true))
 	c := s.client(t)
 	c.MaxIdleConns, c.IdleTimeout = 2, 50*time.Millisecond
 	dial := c.Dial
@@ -432,18 +400,16 @@ func TestIdleConnectionsAreBoundedAndEnd(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	for range 10 {
-		wg.Go(func() { _, _, _ = get(t, c, http.MethodGet, "/", "") })
+		wg.Go(func() { _, _, _ = get(t, c) })
 	}
 	wg.Wait()
 	require.LessOrEqual(t, open.Load(), int64(2))
-	require.Eventually(t, func() bool { return open.Load() == 0 }, clientPatience, time.Millisecond)
-	_, _, err := get(t, c, http.MethodGet, "/", "")
-	require.NoError(t, err)
+	require.Eventually(t, func() bool { return open.Load() == 0 }, patience, time.Millisecond)
+	requireGet(t, c, "hello")
 	require.NoError(t, c.Close())
-	require.EqualValues(t, 0, open.Load())
-	_, _, err = get(t, c, http.MethodGet, "/", "")
-	require.NoError(t, err, "what is under way when the configuration ends is served")
-	require.EqualValues(t, 0, open.Load(), "and keeps no connection")
+	require.Zero(t, open.Load())
+	requireGet(t, c, "hello") // a request of the old configuration
+	require.Zero(t, open.Load(), "a closed client keeps no connection")
 }
 
 type countedConn struct {
@@ -502,49 +468,34 @@ type outcome struct {
 
 func outcomeOf(tb testing.TB, rt http.RoundTripper) outcome {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), clientPatience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://data.internal/", http.NoBody)
-	require.NoError(tb, err)
-	req.Header.Set("Accept-Encoding", "identity")
-	res, err := rt.RoundTrip(req)
-	if err != nil {
-		return outcome{failed: true}
+	status, body, err := get(tb, rt)
+	if err != nil || status <= http.StatusSwitchingProtocols {
+		return outcome{failed: true} // net/http returns 101 and statuses below 100; the client rejects them
 	}
-	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode == http.StatusSwitchingProtocols || res.StatusCode < http.StatusContinue {
-		return outcome{failed: true} // the gateway refuses both; net/http has the second as a response
-	}
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		return outcome{failed: true}
-	}
-	return outcome{status: res.StatusCode, body: string(body)}
+	return outcome{status: status, body: body}
 }
 
-// requireSameAsTransport holds the client equal to net/http's Transport for one output of a service, sent at once, after
-// which the service closes the connection; and the next request gets its own response.
+// requireSameAsTransport requires that the client and net/http's Transport make the same of a service's output, after which
+// the service closes the connection; and that the next request gets its own response.
 func requireSameAsTransport(tb testing.TB, response string) {
 	tb.Helper()
-	serve := func() *rawService {
-		return serveRaw(tb, func(conn, request int, _ string) (string, bool) {
-			if conn == 0 && request == 0 {
-				return response, false
-			}
-			return sized("honest"), true
-		})
+	respond := func(conn, n int, _ string) (string, bool) {
+		if conn == 0 && n == 0 {
+			return response, false
+		}
+		return sized("honest"), true
 	}
-	one, other := serve(), serve()
-	c := one.client(tb)
-	transport := &http.Transport{DisableCompression: true, MaxResponseHeaderBytes: upstream.DefaultMaxResponseHeader, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return other.dial(ctx)
-	}}
+	c, reference := serveRaw(tb, respond).client(tb), serveRaw(tb, respond)
+	transport := &http.Transport{
+		DisableCompression: true, MaxResponseHeaderBytes: upstream.DefaultMaxResponseHeader,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return reference.dial(ctx) },
+	}
 	defer transport.CloseIdleConnections()
 	require.Equal(tb, outcomeOf(tb, transport), outcomeOf(tb, c), "%q", response)
 	require.Equal(tb, outcome{status: 200, body: "honest"}, outcomeOf(tb, c), "after %q", response)
 }
 
-func TestAHostileServiceGetsNoOtherResultThanFromNetHTTP(t *testing.T) {
+func TestClientAgreesWithNetHTTP(t *testing.T) {
 	t.Parallel()
 	const batches, size = 30, 100
 	for batch := range uint64(batches) {
@@ -557,8 +508,6 @@ func TestAHostileServiceGetsNoOtherResultThanFromNetHTTP(t *testing.T) {
 	}
 }
 
-// FuzzClient: whatever a service sends, the client makes of it what net/http's Transport does, and takes none of it for
-// the response to the next request.
 func FuzzClient(f *testing.F) {
 	for seed := range uint64(50) {
 		f.Add(hostile(seed))

@@ -14,101 +14,136 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// The business of the page's examples.
+// documented is the business of the page's examples.
 const documented = "biz_7f3a9c21"
 
-var block = regexp.MustCompile("(?s)```([a-z ]+)\n(.*?)```\n")
+// section is a part of docs/data-services.md with its code blocks.
+type section struct {
+	text   string
+	blocks [][2]string // the kind and the text
+}
 
-// platformPage is docs/data-services.md.
-func platformPage(t *testing.T) string {
+// sections splits the page at its headings of level 3. The path of a resource is such a heading; "" is the page's beginning.
+func sections(t *testing.T) map[string]section {
 	t.Helper()
-	text, err := os.ReadFile("../docs/data-services.md")
+	page, err := os.ReadFile("../docs/data-services.md")
 	require.NoError(t, err)
-	return string(text)
+	block := regexp.MustCompile("(?s)```([a-z ]+)\n(.*?)```\n")
+	all := map[string]section{}
+	for i, text := range strings.Split(string(page), "\n### ") {
+		heading, _, _ := strings.Cut(text, "\n")
+		if i == 0 {
+			heading = ""
+		}
+		s := section{text: text}
+		for _, b := range block.FindAllStringSubmatch(text, -1) {
+			s.blocks = append(s.blocks, [2]string{b[1], b[2]})
+		}
+		all[strings.Trim(heading, "`")] = s
+	}
+	return all
 }
 
-func TestTheExamplesForPlatformTeamsMeetTheContract(t *testing.T) {
+// match is the resource of a target, its query and the clean one.
+func match(t *testing.T, target string) (*upstream.Resource, string, upstream.Query) {
+	t.Helper()
+	res, raw, ok := upstream.Match(target)
+	require.True(t, ok, target)
+	q, err := res.CleanQuery(raw)
+	require.NoError(t, err)
+	return res, raw, q
+}
+
+func TestDocumentedResponsesMeetTheContract(t *testing.T) {
 	t.Parallel()
-	seen := map[string]int{}
-	for section := range strings.SplitSeq(platformPage(t), "\n### ") {
-		var res *upstream.Resource
-		var q upstream.Query
-		for _, b := range block.FindAllStringSubmatch(section, -1) {
-			switch kind, text := b[1], b[2]; kind {
-			case "http":
-				line, _, _ := strings.Cut(text, "\n")
-				target := strings.TrimSuffix(strings.TrimPrefix(line, "GET "), " HTTP/1.1")
-				found, raw, ok := upstream.Match(target)
-				require.True(t, ok, target)
-				clean, err := found.CleanQuery(raw)
-				require.NoError(t, err)
-				require.Equal(t, raw, clean.Raw, "what arrives is clean")
-				res, q = found, clean
-			case "json", "json sloppy":
-				if res == nil { // the general example, which belongs to the request above it
-					res = upstream.ByName("contacts")
-					q = upstream.Query{Page: 2, PerPage: 50}
-				}
-				var dst bytes.Buffer
-				report, err := (&upstream.Contract{}).Check(&dst, res, q, documented, []byte(text))
-				require.NoError(t, err, res.Name)
-				if kind == "json" {
-					require.Equal(t, upstream.Report{Records: report.Records}, report, res.Name)
-					require.Positive(t, report.Records)
-					seen[res.Name]++
-					continue
-				}
-				require.Equal(t, upstream.Report{Records: 2, CrossTenant: 1, Unpublished: 1, Surplus: 1, Reordered: true}, report)
-				require.Equal(t, []string{
-					`"0190f3a2-7c4b-7d11-9e55-000000000102"`, `"0190f3a2-7c4b-7d11-9e55-000000000101"`,
-				}, ids(t, "events", dst.String()))
+	for heading, section := range sections(t) {
+		// The general example belongs to the request at the beginning of the page.
+		res, q := upstream.ByName("contacts"), upstream.Query{Page: 2, PerPage: 50}
+		for _, b := range section.blocks {
+			kind, text := b[0], b[1]
+			if kind == "http" {
+				var raw string
+				res, raw, q = match(t, strings.Fields(text)[1])
+				require.Equal(t, raw, q.Raw, "data services get clean queries")
 			}
-		}
-	}
-	for _, res := range upstream.Resources() {
-		if !res.ByGateway {
-			require.Positive(t, seen[res.Name], "no example for %s", res.Name)
+			if kind != "json" && kind != "json sloppy" {
+				continue
+			}
+			var dst bytes.Buffer
+			report, err := new(upstream.Contract).Check(&dst, res, q, documented, []byte(text))
+			require.NoError(t, err, heading)
+			if kind == "json" {
+				require.Positive(t, report.Records, heading)
+				require.Equal(t, upstream.Report{Records: report.Records}, report, heading)
+				continue
+			}
+			require.Equal(t, upstream.Report{Records: 2, CrossTenant: 1, Unpublished: 1, Surplus: 1, Reordered: true}, report)
+			require.Equal(t, []string{uuid(0x102), uuid(0x101)}, idsIn(t, "events", dst.String()))
 		}
 	}
 }
 
-func TestTheExamplesForPlatformTeamsHaveAllFields(t *testing.T) {
+func TestDocumentedFieldsAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
-	for _, section := range strings.Split(platformPage(t), "\n### ")[1:] {
-		name, _, _ := strings.Cut(strings.TrimPrefix(section, "`/api/v1/"), "`")
-		res := upstream.ByName(name)
-		if res == nil {
+	all := sections(t)
+	row := regexp.MustCompile("(?m)^\\| *`([^`]+)` *\\|[^|]*\\|([^|]*)\\|")
+	for _, res := range upstream.Resources() {
+		if res.ByGateway {
 			continue
 		}
-		for _, b := range block.FindAllStringSubmatch(section, -1) {
-			if b[1] == "json" {
-				for _, field := range allNames("", res.Fields) {
-					require.Contains(t, b[2], `"`+field[strings.LastIndexByte(field, '.')+1:]+`":`, name)
+		t.Run(res.Name, func(t *testing.T) {
+			t.Parallel()
+			section, example := all[res.Path], ""
+			for _, b := range section.blocks {
+				if b[0] == "json" {
+					example = b[1]
 				}
 			}
-		}
+			require.NotEmpty(t, example)
+			rows := map[string]string{} // the third cell by the name of the field
+			for _, r := range row.FindAllStringSubmatch(section.text, -1) {
+				rows[r[1]] = r[2]
+			}
+			for _, name := range allNames("", res.Fields) {
+				require.Contains(t, rows, name)
+				require.Contains(t, example, `"`+name[strings.LastIndexByte(name, '.')+1:]+`":`)
+				for _, value := range valuesOf(res.Fields, name) {
+					require.Contains(t, rows[name], "`"+value+"`", name)
+				}
+			}
+		})
 	}
 }
 
-// The request that the page shows is the one that PrepareRequest makes.
-func TestThePageForPlatformTeamsShowsTheRequestThatArrives(t *testing.T) {
+// valuesOf are the documented values of a field, which may be within another.
+func valuesOf(fields []upstream.Field, name string) []string {
+	head, rest, nested := strings.Cut(name, ".")
+	for _, f := range fields {
+		if f.Name == head && nested {
+			return valuesOf(f.Fields, rest)
+		}
+		if f.Name == head {
+			return f.Values
+		}
+	}
+	return nil
+}
+
+func TestDocumentedRequestIsTheOneThatArrives(t *testing.T) {
 	t.Parallel()
-	example := block.FindStringSubmatch(platformPage(t))
-	require.Equal(t, "http", example[1])
-	lines := strings.Split(strings.TrimSpace(example[2]), "\n")
+	example := sections(t)[""].blocks[0]
+	require.Equal(t, "http", example[0])
+	lines := strings.Split(strings.TrimSpace(example[1]), "\n")
 	shown := http.Header{}
 	for _, line := range lines[1:] {
 		name, value, _ := strings.Cut(line, ": ")
 		shown.Add(name, value)
 	}
-	r := httptest.NewRequest(http.MethodGet, "http://api.example.com/api/v1/contacts?status=active&per_page=50&page=2", http.NoBody)
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/contacts?status=active&per_page=50&page=2", http.NoBody)
 	for _, name := range []string{"User-Agent", "Accept-Language", "Traceparent"} {
 		r.Header.Set(name, shown.Get(name))
 	}
-	res, raw, ok := upstream.Match(r.RequestURI[len("http://api.example.com"):])
-	require.True(t, ok)
-	q, err := res.CleanQuery(raw)
-	require.NoError(t, err)
+	res, _, q := match(t, r.RequestURI)
 	out, err := upstream.PrepareRequest(r, res, q, upstream.Identity{
 		BusinessID: documented, RequestID: shown.Get("X-Request-Id"), Assertion: shown.Get("X-Gateway-Assertion"),
 	})
@@ -121,16 +156,18 @@ func TestThePageForPlatformTeamsShowsTheRequestThatArrives(t *testing.T) {
 }
 
 // The Go code of the page is that of the package's example, which is compiled and run.
-func TestTheGoCodeForPlatformTeamsRuns(t *testing.T) {
+func TestDocumentedGoCodeIsTheExample(t *testing.T) {
 	t.Parallel()
 	example, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
 	unindented := strings.ReplaceAll("\n"+string(example), "\n\t", "\n")
 	found := false
-	for _, b := range block.FindAllStringSubmatch(platformPage(t), -1) {
-		if b[1] == "go" {
-			require.Contains(t, unindented, b[2])
-			found = true
+	for _, section := range sections(t) {
+		for _, b := range section.blocks {
+			if b[0] == "go" {
+				require.Contains(t, unindented, b[1])
+				found = true
+			}
 		}
 	}
 	require.True(t, found)

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"math/big"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -74,9 +77,7 @@ func FuzzCleanQuery(f *testing.F) {
 	})
 }
 
-var wholeNumber = regexp.MustCompile(`\A-?[0-9]+\z`)
-
-// readQuery is a second implementation of the documented rules. bad are the parameters that cannot be read.
+// readQuery is a second implementation of the documented rules. bad are the invalid parameters.
 func readQuery(res *upstream.Resource, raw string) (want url.Values, bad []string) {
 	given := map[string][]string{}
 	for pair := range strings.SplitSeq(raw, "&") {
@@ -87,44 +88,36 @@ func readQuery(res *upstream.Resource, raw string) (want url.Values, bad []strin
 	}
 	want = url.Values{}
 	for _, p := range res.Params {
-		absent, bound := 0, 0
-		switch p.Kind {
-		case upstream.ParamPage:
-			absent, bound = 1, 2147483647
-		case upstream.ParamPerPage:
-			absent, bound = 25, 100
-		case upstream.ParamCount:
-			absent, bound = 10, 100
+		bounds := map[upstream.ParamKind][2]int64{ // the default and the maximum
+			upstream.ParamPage: {1, 2147483647}, upstream.ParamPerPage: {25, 100}, upstream.ParamCount: {10, 100},
 		}
-		switch values := given[p.Name]; {
-		case len(values) > 1:
-			bad = append(bad, p.Name)
-		case len(values) == 0 && bound > 0:
-			want.Set(p.Name, big.NewInt(int64(absent)).String())
-		case len(values) == 0:
-		default:
-			value, err := url.QueryUnescape(values[0])
-			switch {
-			case err != nil:
-				bad = append(bad, p.Name)
-			case bound > 0:
-				n, ok := new(big.Int).SetString(value, 10)
-				if !ok || !wholeNumber.MatchString(value) {
-					bad = append(bad, p.Name)
-					break
-				}
-				if n.Cmp(big.NewInt(1)) < 0 {
-					n = big.NewInt(1)
-				}
-				if n.Cmp(big.NewInt(int64(bound))) > 0 {
-					n = big.NewInt(int64(bound))
-				}
-				want.Set(p.Name, n.String())
-			case !utf8.ValidString(value) || len(value) > 128 || strings.ContainsFunc(value, unicode.IsControl):
-				bad = append(bad, p.Name)
-			case value != "":
-				want.Set(p.Name, value)
+		bound, number := bounds[p.Kind]
+		values := given[p.Name]
+		if len(values) == 0 {
+			if number {
+				want.Set(p.Name, strconv.FormatInt(bound[0], 10))
 			}
+			continue
+		}
+		value, err := url.QueryUnescape(values[0])
+		switch {
+		case len(values) > 1 || err != nil:
+			bad = append(bad, p.Name)
+		case number && !regexp.MustCompile(`\A-?[0-9]+\z`).MatchString(value):
+			bad = append(bad, p.Name)
+		case number:
+			n, _ := new(big.Int).SetString(value, 10)
+			if n.Sign() < 1 {
+				n.SetInt64(1)
+			}
+			if n.Cmp(big.NewInt(bound[1])) > 0 {
+				n.SetInt64(bound[1])
+			}
+			want.Set(p.Name, n.String())
+		case !utf8.ValidString(value) || len(value) > 128 || strings.ContainsFunc(value, unicode.IsControl):
+			bad = append(bad, p.Name)
+		case value != "":
+			want.Set(p.Name, value)
 		}
 	}
 	return want, bad
@@ -156,10 +149,8 @@ func FuzzHeaders(f *testing.F) {
 }
 
 func FuzzVerifyAssertion(f *testing.F) {
-	a, keys := benchAsserter(f)
-	v := upstream.AssertionVerifier{Issuer: issuer, Audience: "events", Keys: keys, Now: testClock}
-	good, err := a.Assert(upstream.ByName("events"), mine, "req-1")
-	require.NoError(f, err)
+	a := asserter(f)
+	v, good := verifier(f, a, "events"), assertion(f, a, "events")
 	f.Add(good)
 	f.Fuzz(func(t *testing.T, token string) {
 		got, err := v.VerifyAssertion(t.Context(), token)
@@ -167,7 +158,7 @@ func FuzzVerifyAssertion(f *testing.F) {
 			require.NoError(t, err)
 			return
 		}
-		require.ErrorIs(t, err, upstream.ErrInvalidAssertion, "whoever has not the key makes no other assertion")
+		require.ErrorIs(t, err, upstream.ErrInvalidAssertion)
 		require.Zero(t, got)
 	})
 }
@@ -235,7 +226,7 @@ func (m *maker) answer(res *upstream.Resource, perPage int) string {
 	members := []string{quoted(res.List+res.Object) + ":" + content} // one of them is empty
 	if res.Paginated {
 		members = append(members, `"pagination":{"current_page":`+m.rarely("1", "2", "null", `"1"`, "1.0")+`,"per_page":`+
-			big.NewInt(int64(perPage)).String()+m.rarely("", "0", ".5")+`,"total_pages":`+m.rarely("7", "-1", "-0")+`,"total_items":3}`)
+			strconv.Itoa(perPage)+m.rarely("", "0", ".5")+`,"total_pages":`+m.rarely("7", "-1", "-0")+`,"total_items":3}`)
 	}
 	members = append(members, m.unknown()...)
 	if m.choose(2) == 1 {
@@ -257,7 +248,7 @@ func (m *maker) record(res *upstream.Resource) string {
 		case 14:
 			members = append(members, quoted(name)+" : "+value)
 		case 15:
-			members = append(members, m.of(`"\u00`+big.NewInt(int64(name[0])).Text(16)+name[1:]+`":`+value, quoted(name)+":null",
+			members = append(members, m.of(fmt.Sprintf(`"\u00%x%s":%s`, name[0], name[1:], value), quoted(name)+":null",
 				quoted(name)+":"+value+","+quoted(name)+":"+value, quoted(strings.ToUpper(name))+":"+value, quoted("y")+":1"))
 		default:
 			members = append(members, quoted(name)+":"+value)
@@ -375,7 +366,7 @@ func checkAnswer(t *testing.T, c *upstream.Contract, res *upstream.Resource, q u
 		}
 		require.Len(t, left["pagination"], 4)
 	}
-	require.ElementsMatch(t, members, keys(left))
+	require.ElementsMatch(t, members, slices.Collect(maps.Keys(left)))
 
 	var in, out []any
 	if res.List != "" {
@@ -472,21 +463,4 @@ func createdAt(t *testing.T, res *upstream.Resource, r map[string]any) time.Time
 		}
 	}
 	return time.Time{}.AddDate(-1, 0, 0)
-}
-
-func decode(t *testing.T, text []byte) map[string]any {
-	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	var doc map[string]any
-	require.NoError(t, d.Decode(&doc))
-	return doc
-}
-
-func keys(m map[string]any) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	return names
 }

@@ -2,6 +2,8 @@ package upstream_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,116 +17,146 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// patience bounds what a test waits for. It is long because other tests want the processors too.
-const patience = time.Minute
+func TestJWKSCanBeCached(t *testing.T) {
+	t.Parallel()
+	a := asserter(t, 1, 2)
+	get := func(method string, header http.Header) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, "/keys", http.NoBody)
+		r.Header = header
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r)
+		return w
+	}
+	w := get(http.MethodGet, http.Header{})
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Equal(t, "application/jwk-set+json", w.Header().Get("Content-Type"))
+	require.Equal(t, "public, max-age=300", w.Header().Get("Cache-Control"))
+	require.Equal(t, w.Body.Bytes(), a.JWKS())
+	var set struct{ Keys []map[string]string }
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &set))
+	require.Len(t, set.Keys, 2)
+	for i, key := range set.Keys {
+		n := byte(i + 1)
+		require.Equal(t, map[string]string{
+			"kty": "OKP", "crv": "Ed25519", "use": "sig", "alg": "EdDSA", "kid": kidOf(t, n),
+			"x": base64.RawURLEncoding.EncodeToString(publicKey(n)),
+		}, key)
+	}
 
-// gateway publishes the keys of one Asserter after another, and can be down.
+	w = get(http.MethodGet, http.Header{"If-None-Match": {w.Header().Get("Etag")}})
+	require.Equal(t, http.StatusNotModified, w.Code)
+	require.Zero(t, w.Body.Len())
+	require.Zero(t, get(http.MethodHead, http.Header{}).Body.Len())
+	w = get(http.MethodPost, http.Header{})
+	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
+	require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+	require.True(t, json.Valid(w.Body.Bytes()))
+}
+
+func TestJWKSWithoutUsableKeyIsRejected(t *testing.T) {
+	t.Parallel()
+	good := string(asserter(t).JWKS())
+	for name, text := range map[string]string{
+		"empty": "", "html": "<html>", "no keys": `{"keys":[]}`, "other": `{}`,
+		"for encryption":  strings.Replace(good, `"sig"`, `"enc"`, 1),
+		"other algorithm": strings.Replace(good, `"EdDSA"`, `"ES256"`, 1),
+		"no kid":          strings.Replace(good, `"kid"`, `"kix"`, 1),
+		"symmetric":       `{"keys":[{"kty":"oct","kid":"a","k":"AQEB"}]}`,
+	} {
+		_, err := upstream.ParseJWKS([]byte(text))
+		require.ErrorIs(t, err, upstream.ErrAssertionKeys, name)
+	}
+	_, err := upstream.StaticKeys{}.Key(t.Context(), "x")
+	require.ErrorIs(t, err, upstream.ErrUnknownAssertionKey)
+}
+
+// gateway publishes keys, and can be down.
 type gateway struct {
-	*httptest.Server
 	asserter atomic.Pointer[upstream.Asserter]
 	down     atomic.Bool
-	asked    atomic.Int64
-	hold     chan struct{} // when set, answers wait for it
+	requests atomic.Int64
+	hold     chan struct{} // if set, responses wait for it
 }
 
-func newGateway(t *testing.T, a *upstream.Asserter) *gateway {
-	t.Helper()
-	g := &gateway{}
-	g.asserter.Store(a)
-	g.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g.asked.Add(1)
-		if g.hold != nil {
-			<-g.hold
-		}
-		if g.down.Load() {
-			http.Error(w, "down", http.StatusBadGateway)
-			return
-		}
-		g.asserter.Load().ServeHTTP(w, r)
-	}))
-	t.Cleanup(g.Close)
-	return g
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.requests.Add(1)
+	if g.hold != nil {
+		<-g.hold
+	}
+	if g.down.Load() {
+		http.Error(w, "down", http.StatusBadGateway)
+		return
+	}
+	g.asserter.Load().ServeHTTP(w, r)
 }
 
-// clock is a clock that a test sets.
-type clock struct{ offset atomic.Int64 }
-
-func (c *clock) now() time.Time          { return testClock().Add(time.Duration(c.offset.Load())) }
-func (c *clock) advance(d time.Duration) { c.offset.Add(int64(d)) }
-
-func kidOf(t *testing.T, n byte) string {
+// remoteKeys are the keys of a gateway with testKey(1). advance sets their clock forward.
+func remoteKeys(t *testing.T, g *gateway) (keys *upstream.RemoteKeys, advance func(time.Duration)) {
 	t.Helper()
-	kid, err := upstream.KeyID(publicKey(n))
-	require.NoError(t, err)
-	return kid
+	g.asserter.Store(asserter(t))
+	server := httptest.NewServer(g)
+	t.Cleanup(server.Close)
+	var offset atomic.Int64
+	now := func() time.Time { return testClock().Add(time.Duration(offset.Load())) }
+	return &upstream.RemoteKeys{URL: server.URL, Now: now}, func(d time.Duration) { offset.Add(int64(d)) }
 }
 
 func TestRemoteKeysAreReadOnceAndFollowARotation(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, asserter(t, nil))
-	var c clock
-	keys := &upstream.RemoteKeys{URL: g.URL, Now: c.now}
+	var g gateway
+	keys, advance := remoteKeys(t, &g)
 	for range 20 {
 		_, err := keys.Key(t.Context(), kidOf(t, 1))
 		require.NoError(t, err)
-	}
-	require.EqualValues(t, 1, g.asked.Load())
-
-	// Unknown kids, which anyone can invent, do not make it ask more often than every ten seconds.
-	for range 20 {
-		_, err := keys.Key(t.Context(), "invented")
+		_, err = keys.Key(t.Context(), "invented")
 		require.ErrorIs(t, err, upstream.ErrUnknownAssertionKey)
 	}
-	require.EqualValues(t, 1, g.asked.Load())
+	require.EqualValues(t, 1, g.requests.Load(), "invented kids cause at most one fetch in ten seconds")
 
-	g.asserter.Store(asserter(t, func(o *upstream.AsserterOptions) { o.Keys[0] = testKey(2) }))
-	c.advance(10 * time.Second)
+	g.asserter.Store(asserter(t, 2))
+	advance(10 * time.Second)
 	_, err := keys.Key(t.Context(), kidOf(t, 2))
-	require.NoError(t, err, "a new kid is looked for at once")
-	require.EqualValues(t, 2, g.asked.Load())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, g.requests.Load())
 	_, err = keys.Key(t.Context(), kidOf(t, 1))
-	require.ErrorIs(t, err, upstream.ErrUnknownAssertionKey, "the retired key is gone")
+	require.ErrorIs(t, err, upstream.ErrUnknownAssertionKey, "the retired key")
 }
 
-func TestRemoteKeysGoOnForAnHourWithoutTheGateway(t *testing.T) {
+func TestRemoteKeysOutliveAnHourOfOutage(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, asserter(t, nil))
-	var c clock
-	keys := &upstream.RemoteKeys{URL: g.URL, Now: c.now}
-	_, err := keys.Key(t.Context(), kidOf(t, 1))
-	require.NoError(t, err)
+	var g gateway
+	keys, advance := remoteKeys(t, &g)
+	key := func() error {
+		_, err := keys.Key(t.Context(), kidOf(t, 1))
+		return err
+	}
+	require.NoError(t, key())
 	g.down.Store(true)
 	for range 11 {
-		c.advance(5 * time.Minute)
-		_, err := keys.Key(t.Context(), kidOf(t, 1))
-		require.NoError(t, err)
+		advance(5 * time.Minute)
+		require.NoError(t, key())
 	}
-	c.advance(5 * time.Minute)
+	advance(5 * time.Minute)
 	require.Eventually(t, func() bool {
-		_, err := keys.Key(t.Context(), kidOf(t, 1))
-		c.advance(time.Second)
-		return err != nil
+		advance(time.Second)
+		return key() != nil
 	}, patience, time.Millisecond)
-	_, err = keys.Key(t.Context(), kidOf(t, 1))
-	require.Error(t, err)
-	require.NotErrorIs(t, err, upstream.ErrUnknownAssertionKey, "an outage is never taken for an unknown key")
+	require.NotErrorIs(t, key(), upstream.ErrUnknownAssertionKey, "an outage is not an unknown key")
 
 	v := &upstream.AssertionVerifier{Issuer: issuer, Audience: "events", Keys: keys, Now: testClock}
-	_, err = v.VerifyAssertion(t.Context(), assert(t, asserter(t, nil), "events"))
+	_, err := v.VerifyAssertion(t.Context(), assertion(t, asserter(t), "events"))
 	require.Error(t, err)
 	require.NotErrorIs(t, err, upstream.ErrInvalidAssertion)
 
 	g.down.Store(false)
-	c.advance(10 * time.Second)
-	_, err = keys.Key(t.Context(), kidOf(t, 1))
-	require.NoError(t, err, "back without a restart")
+	advance(10 * time.Second)
+	require.NoError(t, key(), "after the outage")
 }
 
-func TestManyRequestsWaitForOneReading(t *testing.T) {
+func TestConcurrentRequestsShareOneFetch(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, asserter(t, nil))
-	g.hold = make(chan struct{})
-	keys := &upstream.RemoteKeys{URL: g.URL, Now: testClock}
+	g := gateway{hold: make(chan struct{})}
+	keys, _ := remoteKeys(t, &g)
 	kid := kidOf(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -138,13 +170,13 @@ func TestManyRequestsWaitForOneReading(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return g.asked.Load() == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return g.requests.Load() == 1 }, patience, time.Millisecond)
 	close(g.hold)
 	wg.Wait()
-	require.EqualValues(t, 1, g.asked.Load())
+	require.EqualValues(t, 1, g.requests.Load())
 }
 
-func TestRemoteKeysRefuseWhatIsNoKeySet(t *testing.T) {
+func TestInvalidKeySetIsNotAnUnknownKey(t *testing.T) {
 	t.Parallel()
 	for name, handler := range map[string]http.HandlerFunc{
 		"html":     func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) },

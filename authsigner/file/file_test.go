@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,12 +23,13 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 )
 
-// envHelper makes the test binary another process that changes the file which it names.
+// envHelper has the test binary run countUp on the file that it names, and exit.
 const envHelper = "GATEHOUSE_FILE_TEST_HELPER"
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(envHelper); path != "" {
-		os.Exit(countUp(path))
+		countUp(path)
+		os.Exit(0)
 	}
 	leaktest.Main(m)
 }
@@ -52,8 +54,11 @@ func record(changes map[string]any) map[string]any {
 	return fields
 }
 
-// content is a file with those keys.
-func content(keys map[string]map[string]any) string {
+// entries are the fields of each key.
+type entries map[string]map[string]any
+
+// content returns a credential file with those keys.
+func content(keys entries) string {
 	data, err := json.MarshalIndent(map[string]any{"keys": keys}, "", "\t")
 	if err != nil {
 		panic(err)
@@ -61,9 +66,9 @@ func content(keys map[string]map[string]any) string {
 	return string(data)
 }
 
-func oneKey() string { return content(map[string]map[string]any{testKey: record(nil)}) }
+func oneKey() string { return content(entries{testKey: record(nil)}) }
 
-// watched is a source and what it has told.
+// watched is a source with a short poll interval, and its events.
 type watched struct {
 	*file.Source
 	t    *testing.T
@@ -94,14 +99,14 @@ func open(t *testing.T, text string) *watched {
 	return w
 }
 
-// replace has the file be another one from one moment to the next: a look at it finds nothing in between.
+// replace replaces the file atomically.
 func (w *watched) replace(t *testing.T, text string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(w.path+".new", []byte(text), 0o600))
 	require.NoError(t, os.Rename(w.path+".new", w.path))
 }
 
-// write writes the file in place. Whoever looks twice meanwhile takes it for broken.
+// write writes the file in place. A source that polls twice meanwhile reports it as invalid.
 func (w *watched) write(t *testing.T, text string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(w.path, []byte(text), 0o600))
@@ -122,9 +127,9 @@ func (w *watched) count(kind file.EventKind) int {
 func (w *watched) lastError() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range w.events {
-		if err := w.events[len(w.events)-1-i].Err; err != nil {
-			return err.Error()
+	for _, e := range slices.Backward(w.events) {
+		if e.Err != nil {
+			return e.Err.Error()
 		}
 	}
 	return ""
@@ -133,7 +138,7 @@ func (w *watched) lastError() string {
 func (w *watched) changed() [][]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([][]string(nil), w.changes...)
+	return slices.Clone(w.changes)
 }
 
 func (w *watched) requireFound(t *testing.T) {
@@ -155,9 +160,9 @@ func (w *watched) eventually(t *testing.T, condition func() bool) {
 	require.Eventually(t, condition, patience, tick)
 }
 
-func TestAChangeIsFoundHoweverItWasMade(t *testing.T) {
+func TestEveryKindOfChangeIsFound(t *testing.T) {
 	t.Parallel()
-	another := content(map[string]map[string]any{
+	another := content(entries{
 		testKey: record(map[string]any{"private_key": "another-private-key"}), otherKey: record(nil),
 	})
 	for name, change := range map[string]func(w *watched){
@@ -206,12 +211,12 @@ func TestAChangeIsFoundHoweverItWasMade(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatChangedIsTold(t *testing.T) {
+func TestOnlyChangedKeysAreReported(t *testing.T) {
 	t.Parallel()
-	w := open(t, content(map[string]map[string]any{testKey: record(nil), otherKey: record(nil)}))
+	w := open(t, content(entries{testKey: record(nil), otherKey: record(nil)}))
 	before, err := w.Lookup(t.Context(), otherKey)
 	require.NoError(t, err)
-	w.write(t, content(map[string]map[string]any{
+	w.write(t, content(entries{
 		thirdKey: record(nil), testKey: record(map[string]any{"status": "inactive"}), otherKey: record(nil),
 	}))
 	w.eventually(t, func() bool { return len(w.changed()) == 1 })
@@ -219,62 +224,54 @@ func TestOnlyWhatChangedIsTold(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, before, after, "its HMAC states are kept")
 
-	w.write(t, content(map[string]map[string]any{otherKey: record(nil)}))
+	w.write(t, content(entries{otherKey: record(nil)}))
 	w.eventually(t, func() bool { return len(w.changed()) == 2 })
 	require.Equal(t, [][]string{{testKey, thirdKey}, {testKey, thirdKey}}, w.changed())
 	w.requireUnknown(t, testKey)
 
-	// The same again, written differently, is no change.
-	w.write(t, "\n"+content(map[string]map[string]any{otherKey: record(nil)})+"\n\n")
+	// Another formatting of the same keys is not a change.
+	w.write(t, "\n"+content(entries{otherKey: record(nil)})+"\n\n")
 	w.eventually(t, func() bool { return w.count(file.Reloaded) == 3 })
 	require.Len(t, w.changed(), 2)
 }
 
-func TestABrokenFileKeepsTheLastGoodSetAndIsReportedOnce(t *testing.T) {
+func TestInvalidFileKeepsTheLastValidKeys(t *testing.T) {
 	t.Parallel()
-	for name, try := range map[string]struct{ text, want string }{
-		"no JSON":           {"{\n\"keys\": {\n" + testSecret + "\n", "line 3: invalid JSON"},
-		"empty":             {"", "invalid JSON"},
-		"truncated":         {oneKey()[:len(oneKey())/2], "invalid JSON"},
-		"two values":        {oneKey() + oneKey(), "invalid JSON"},
-		"an array":          {`["` + testSecret + `"]`, "line 1: unexpected JSON"},
-		"no keys":           {`{}`, `missing member "keys"`},
-		"null keys":         {`{"keys":null}`, `missing member "keys"`},
-		"keys a string":     {`{"keys":"` + testSecret + `"}`, "line 1"},
-		"another member":    {`{"keys":{},"` + testSecret + `":1}`, `must be "keys"`},
-		"a key twice":       {`{"keys":{"` + testKey + `":{},` + "\n" + `"` + testKey + `":{}}}`, "line 2: duplicate name"},
-		"not UTF-8":         {`{"keys":{"` + testKey + "\xff" + `":{}}}`, "invalid JSON"},
-		"readable by all":   {"", "0644: must be 0600"},
-		"group may write":   {"", "0660: must be 0600"},
-		"gone":              {"", "no such file"},
-		"a directory":       {"", "not a regular file"},
-		"a pipe, no writer": {"", "not a regular file"},
+	text := func(text string) func(w *watched) { return func(w *watched) { w.replace(w.t, text) } }
+	chmod := func(mode fs.FileMode) func(w *watched) {
+		return func(w *watched) { require.NoError(w.t, os.Chmod(w.path, mode)) }
+	}
+	for name, try := range map[string]struct {
+		spoil func(w *watched)
+		want  string
+	}{
+		"no JSON":         {text("{\n\"keys\": {\n" + testSecret + "\n"), "line 3: invalid JSON"},
+		"empty":           {text(""), "invalid JSON"},
+		"truncated":       {text(oneKey()[:len(oneKey())/2]), "invalid JSON"},
+		"two values":      {text(oneKey() + oneKey()), "invalid JSON"},
+		"an array":        {text(`["` + testSecret + `"]`), "line 1: unexpected JSON"},
+		"no keys":         {text(`{}`), `missing member "keys"`},
+		"null keys":       {text(`{"keys":null}`), `missing member "keys"`},
+		"keys a string":   {text(`{"keys":"` + testSecret + `"}`), "line 1"},
+		"another member":  {text(`{"keys":{},"` + testSecret + `":1}`), `must be "keys"`},
+		"a key twice":     {text(`{"keys":{"` + testKey + `":{},` + "\n" + `"` + testKey + `":{}}}`), "line 2: duplicate name"},
+		"not UTF-8":       {text(`{"keys":{"` + testKey + "\xff" + `":{}}}`), "invalid JSON"},
+		"readable by all": {chmod(0o644), "0644: must be 0600"},
+		"group may write": {chmod(0o660), "0660: must be 0600"},
+		"removed":         {func(w *watched) { require.NoError(w.t, os.Remove(w.path)) }, "no such file"},
+		"a directory": {func(w *watched) {
+			require.NoError(w.t, os.Symlink(filepath.Dir(w.path), w.path+".new")) // only a link can replace a file
+			require.NoError(w.t, os.Rename(w.path+".new", w.path))
+		}, "not a regular file"},
+		"a pipe without a writer": {func(w *watched) {
+			require.NoError(w.t, syscall.Mkfifo(w.path+".new", 0o600))
+			require.NoError(w.t, os.Rename(w.path+".new", w.path))
+		}, "not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := open(t, oneKey())
-			breakIt := func() {
-				switch name {
-				case "readable by all":
-					require.NoError(t, os.Chmod(w.path, 0o644))
-				case "group may write":
-					require.NoError(t, os.Chmod(w.path, 0o660))
-				case "gone":
-					require.NoError(t, os.Remove(w.path))
-				case "a directory": // which cannot be put in the place of a file, but a link to it can
-					other := w.path + ".directory"
-					require.NoError(t, os.RemoveAll(other))
-					require.NoError(t, os.Mkdir(other, 0o700))
-					require.NoError(t, os.Symlink(other, w.path+".new"))
-					require.NoError(t, os.Rename(w.path+".new", w.path))
-				case "a pipe, no writer":
-					require.NoError(t, syscall.Mkfifo(w.path+".new", 0o600))
-					require.NoError(t, os.Rename(w.path+".new", w.path))
-				default:
-					w.replace(t, try.text)
-				}
-			}
-			breakIt()
+			try.spoil(w)
 			w.eventually(t, func() bool { return w.count(file.Invalid) == 1 })
 			require.Contains(t, w.lastError(), try.want)
 			require.Contains(t, w.lastError(), w.path)
@@ -284,17 +281,17 @@ func TestABrokenFileKeepsTheLastGoodSetAndIsReportedOnce(t *testing.T) {
 			<-time.After(5 * poll)
 			require.Equal(t, 1, w.count(file.Invalid))
 
-			// Nobody writes over what somebody broke.
+			// An invalid file is not overwritten.
 			require.ErrorIs(t, w.Delete(t.Context(), testKey), authsigner.ErrUnavailable)
 
 			require.NoError(t, os.RemoveAll(w.path))
-			w.write(t, content(map[string]map[string]any{otherKey: record(nil)}))
+			w.write(t, content(entries{otherKey: record(nil)}))
 			w.eventually(t, func() bool { _, err := w.Lookup(t.Context(), otherKey); return err == nil })
 			require.NoError(t, w.Ready())
 			w.requireUnknown(t, testKey)
 
-			// And what is wrong at the start is an error.
-			breakIt()
+			// At startup, an invalid file is an error.
+			try.spoil(w)
 			_, err := file.Open(w.path, file.Options{})
 			require.ErrorContains(t, err, try.want)
 			require.NotContains(t, err.Error(), testSecret)
@@ -302,20 +299,20 @@ func TestABrokenFileKeepsTheLastGoodSetAndIsReportedOnce(t *testing.T) {
 	}
 }
 
-func TestAMalformedEntryTakesItsOwnKeyOutOfService(t *testing.T) {
+func TestMalformedEntryAffectsNoOtherKey(t *testing.T) {
 	t.Parallel()
-	w := open(t, content(map[string]map[string]any{testKey: record(nil), otherKey: record(nil)}))
-	w.write(t, content(map[string]map[string]any{
+	w := open(t, content(entries{testKey: record(nil), otherKey: record(nil)}))
+	w.write(t, content(entries{
 		testKey: record(map[string]any{"status": testSecret}), "../../etc": record(nil),
 	}))
-	w.eventually(t, func() bool { return len(w.changed()) == 1 }) // which is told after what is malformed
+	w.eventually(t, func() bool { return len(w.changed()) == 1 }) // reported after the malformed entries
 	require.Equal(t, 2, w.count(file.Malformed))
 	require.NotContains(t, w.lastError(), testSecret)
 	_, err := w.Lookup(t.Context(), testKey)
 	require.ErrorIs(t, err, authsigner.ErrMalformedCredential)
 	require.ErrorIs(t, err, authsigner.ErrUnavailable)
 	require.NotErrorIs(t, err, authsigner.ErrUnknownKey)
-	w.requireUnknown(t, otherKey) // the rest of the edit counts
+	w.requireUnknown(t, otherKey) // the rest of the edit takes effect
 	require.NoError(t, w.Ready())
 	require.Equal(t, [][]string{{"../../etc", testKey, otherKey}}, w.changed())
 	keys, err := w.List(t.Context())
@@ -327,7 +324,7 @@ func TestAMalformedEntryTakesItsOwnKeyOutOfService(t *testing.T) {
 	require.NoError(t, authsigner.Revoke(t.Context(), w, testKey), "it can be removed")
 	w.requireUnknown(t, testKey)
 
-	// At the start it is no error either.
+	// At startup, it is not an error either.
 	w.write(t, `{"keys":{"`+testKey+`":"`+testSecret+`","`+otherKey+`":null}}`)
 	again, err := file.Open(w.path, file.Options{})
 	require.NoError(t, err)
@@ -352,7 +349,7 @@ func TestKeysAreManagedInTheFile(t *testing.T) {
 	rotated, err := authsigner.Rotate(ctx, w, otherKey, time.Hour, time.Now())
 	require.NoError(t, err)
 	found, err := w.Lookup(ctx, otherKey)
-	require.NoError(t, err, "it is in force at once, without a look at the file")
+	require.NoError(t, err, "it takes effect without a poll")
 	require.Equal(t, rotated.Record(), found.Record())
 	require.Equal(t, testSecret, found.PreviousPrivateKey.Reveal())
 	require.Equal(t, 120, found.Limit)
@@ -383,9 +380,9 @@ func TestKeysAreManagedInTheFile(t *testing.T) {
 	require.Equal(t, []string{otherKey}, keys)
 }
 
-func TestAChangeKeepsTheRestOfTheFileAndWhoMayReadIt(t *testing.T) {
+func TestChangeKeepsOtherFieldsModeAndLink(t *testing.T) {
 	t.Parallel()
-	w := open(t, content(map[string]map[string]any{
+	w := open(t, content(entries{
 		testKey:  record(map[string]any{"comment": "asked for by phone", "limit": 60}),
 		otherKey: record(map[string]any{"comment": "a <big> number: 12345678901234567890", "number": json.Number("12345678901234567890")}),
 	}))
@@ -400,7 +397,7 @@ func TestAChangeKeepsTheRestOfTheFileAndWhoMayReadIt(t *testing.T) {
 
 	info, err := os.Lstat(link)
 	require.NoError(t, err)
-	require.Equal(t, fs.ModeSymlink, info.Mode().Type(), "the link is still one")
+	require.Equal(t, fs.ModeSymlink, info.Mode().Type(), "the link is kept")
 	info, err = os.Stat(w.path)
 	require.NoError(t, err)
 	require.Equal(t, fs.FileMode(0o640), info.Mode().Perm())
@@ -415,7 +412,7 @@ func TestAChangeKeepsTheRestOfTheFileAndWhoMayReadIt(t *testing.T) {
 	require.Empty(t, left, "no temporary file is left behind")
 }
 
-func TestANewFileIsForItsOwnerAlone(t *testing.T) {
+func TestNewFileIsReadableByItsOwnerOnly(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.json")
 	_, err := file.Open(path, file.Options{})
@@ -433,8 +430,8 @@ func TestANewFileIsForItsOwnerAlone(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Several processes, and several goroutines of each, count up one number: none of their changes is lost.
-func TestProcessesThatChangeTheFileAtTheSameTimeLoseNothing(t *testing.T) {
+// Several processes, with several goroutines each, increment one number.
+func TestConcurrentProcessesLoseNoChange(t *testing.T) {
 	t.Parallel()
 	w := open(t, oneKey())
 	var wg sync.WaitGroup
@@ -456,15 +453,17 @@ func TestProcessesThatChangeTheFileAtTheSameTimeLoseNothing(t *testing.T) {
 
 const helperGoroutines, helperChanges = 2, 10
 
-func countUp(path string) int {
-	s, err := file.Open(path, file.Options{PollInterval: poll})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+// countUp is the other process: it increments the limit of testKey.
+func countUp(path string) {
+	check := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
-	defer s.Close()
+	s, err := file.Open(path, file.Options{PollInterval: poll})
+	check(err)
 	var wg sync.WaitGroup
-	failed := make(chan error, helperGoroutines)
 	for range helperGoroutines {
 		wg.Go(func() {
 			for range helperChanges {
@@ -472,24 +471,15 @@ func countUp(path string) int {
 					c.Limit++
 					return c, nil
 				})
-				if err != nil {
-					failed <- err
-					return
-				}
+				check(err)
 			}
 		})
 	}
 	wg.Wait()
-	select {
-	case err := <-failed:
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	default:
-		return 0
-	}
+	check(s.Close())
 }
 
-func TestWhoeverWaitsForTheLockCanGiveUp(t *testing.T) {
+func TestWaitForTheLockEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	w := open(t, oneKey())
 	inside, leave := make(chan struct{}), make(chan struct{})
@@ -513,7 +503,7 @@ func TestWhoeverWaitsForTheLockCanGiveUp(t *testing.T) {
 	w.requireFound(t)
 }
 
-func TestLookupsGoOnWhileTheFileIsReplacedAllTheTime(t *testing.T) {
+func TestLookupsSucceedWhileTheFileIsReplaced(t *testing.T) {
 	t.Parallel()
 	w := open(t, oneKey())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -529,7 +519,7 @@ func TestLookupsGoOnWhileTheFileIsReplacedAllTheTime(t *testing.T) {
 			}
 		})
 	}
-	for { // once at least, however late it is
+	for { // at least once, even on a slow machine
 		_, err := authsigner.Rotate(t.Context(), w, testKey, 0, time.Now())
 		require.NoError(t, err)
 		if ctx.Err() != nil {
@@ -540,8 +530,8 @@ func TestLookupsGoOnWhileTheFileIsReplacedAllTheTime(t *testing.T) {
 	require.NotEmpty(t, w.changed())
 }
 
-// TestARevocationInTheFileReachesTheCacheAtOnce wires the two as the gateway does.
-func TestARevocationInTheFileReachesTheCacheAtOnce(t *testing.T) {
+// The source and the cache are connected as in the gateway.
+func TestRevocationInTheFileReachesTheCache(t *testing.T) {
 	t.Parallel()
 	w := open(t, oneKey())
 	cache, err := authsigner.NewCache(w, authsigner.CacheOptions{TTL: time.Hour})
@@ -556,7 +546,7 @@ func TestARevocationInTheFileReachesTheCacheAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	_, err = cache.Lookup(t.Context(), otherKey)
 	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
-	w.write(t, content(map[string]map[string]any{otherKey: record(nil)}))
+	w.write(t, content(entries{otherKey: record(nil)}))
 	w.eventually(t, func() bool {
 		_, err := cache.Lookup(t.Context(), testKey)
 		_, found := cache.Lookup(t.Context(), otherKey)

@@ -11,9 +11,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// FuzzParseSet: whatever a credential file holds, each key in it is a credential or malformed, never both and never
-// another's; an error says on which line, and no error holds a secret; and what was read, written and read again is the
-// same.
+// Each key of a credential file is a credential or malformed. Errors name the line and contain no secret. Writing a file
+// and reading it again changes nothing.
 func FuzzParseSet(f *testing.F) {
 	const good = `"pk_live_0123456789":{"private_key":"canary-secret","business_id":"1","business_name":"n","business_slug":"s","status":"active"}`
 	for _, text := range []string{

@@ -3,16 +3,16 @@ package vault
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
 	"github.com/hashicorp/vault/api"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/clienttls"
 )
 
 // TLS is the TLS configuration. All fields are optional.
@@ -25,7 +25,7 @@ type TLS struct {
 // newTransport returns a transport for HTTP/1.1 only. With HTTP/2, all requests would share a dead connection for minutes; with
 // HTTP/1.1, a canceled request closes its connection.
 func newTransport(o Options) (*http.Transport, error) {
-	config, err := o.TLS.config()
+	config, err := clienttls.Config(o.TLS.CA, o.TLS.Cert, o.TLS.Key, o.TLS.ServerName)
 	if err != nil {
 		return nil, err
 	}
@@ -35,40 +35,10 @@ func newTransport(o Options) (*http.Transport, error) {
 		TLSClientConfig:       config,
 		TLSHandshakeTimeout:   o.Timeout,
 		TLSNextProto:          map[string]func(string, *tls.Conn) http.RoundTripper{},
-		MaxIdleConnsPerHost:   64,
+		MaxIdleConnsPerHost:   1024, // the caller limits concurrent requests
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
 	}, nil
-}
-
-func (t TLS) config() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-	if t.CA != "" {
-		pem, err := os.ReadFile(t.CA)
-		if err != nil {
-			return nil, fmt.Errorf("reading the certificate authorities: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("reading the certificate authorities: no PEM certificate in %s", t.CA)
-		}
-	}
-	switch {
-	case (t.Cert == "") != (t.Key == ""):
-		return nil, errors.New("a TLS client certificate needs both cert and key")
-	case t.Cert != "":
-		if _, err := tls.LoadX509KeyPair(t.Cert, t.Key); err != nil {
-			return nil, fmt.Errorf("loading the TLS certificate: %w", err)
-		}
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-			if err != nil {
-				return nil, fmt.Errorf("loading the TLS certificate: %w", err)
-			}
-			return &pair, nil
-		}
-	}
-	return config, nil
 }
 
 // newClient returns a client without a token. It resets the settings that api.NewClient takes from the environment.

@@ -3,6 +3,7 @@ package vault_test
 import (
 	"context"
 	"encoding/base64"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -29,10 +30,10 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 const (
 	testKey  = "pk_live_0123456789abcdef"
 	otherKey = "pk_live_another0123456789"
-	// A secret that must turn up nowhere.
+	// Must not be in any error or event.
 	testSecret = "canary-private-key-of-a-business"
 
-	// patience bounds what a test waits for. It is long because other tests want the processors too.
+	// patience limits each wait of a test. It is long because the machine may be slow.
 	patience = 20 * time.Second
 	tick     = 20 * time.Millisecond
 
@@ -47,7 +48,7 @@ path "kv1/gateway/keys/*"         { capabilities = ["create", "read", "update", 
 path "kv1/gateway/keys"           { capabilities = ["list"] }`
 )
 
-// bench is a Vault with an AppRole, and a source that has signed in with it.
+// bench is a Vault with an AppRole, and a source that has logged in with it.
 type bench struct {
 	*vaulttest.Server
 	*vault.Source
@@ -56,13 +57,14 @@ type bench struct {
 	secretID string
 }
 
-// setup is what a test wants to be different.
+// setup is what differs from the default in a test.
 type setup struct {
 	server vaulttest.Options
 	policy string         // default: readPolicy
 	role   map[string]any // of the AppRole
 	change func(s *vaulttest.Server, o *vault.Options)
-	absent bool // do not wait until it is ready
+	proxy  func(next http.Handler) http.Handler // in front of Vault
+	absent bool                                 // do not wait until it is ready
 }
 
 func newBench(t *testing.T, s setup) *bench {
@@ -76,7 +78,7 @@ func newBench(t *testing.T, s setup) *bench {
 	o := vault.Options{
 		Address: server.Addr,
 		Auth:    vault.Auth{AppRole: &vault.AppRole{RoleID: b.roleID, SecretID: authsigner.Secret(b.secretID)}},
-		// Tests share two processors with each other: what a test says about time it says by its contexts.
+		// Long, because the machine may be slow. Tests of timeouts set their own.
 		Timeout: patience,
 		OnEvent: b.events.add,
 	}
@@ -85,6 +87,9 @@ func newBench(t *testing.T, s setup) *bench {
 	}
 	if s.change != nil {
 		s.change(server, &o)
+	}
+	if s.proxy != nil {
+		o.Address = startProxy(t, server.Addr, s.proxy)
 	}
 	b.Source = newSource(t, o)
 	t.Cleanup(func() { b.events.requireNoSecrets(t, b.secretID, server.RootToken, testSecret, "hvs.") })
@@ -124,7 +129,7 @@ func (b *bench) requireFound(t *testing.T, key string) {
 	require.Equal(t, testSecret, cred.PrivateKey.Reveal())
 }
 
-// requireUnavailable says of testKey that the key's absence is not claimed, and that nothing secret is told.
+// requireUnavailable requires that testKey is unavailable, not unknown, and that the error has no secret.
 func (b *bench) requireUnavailable(t *testing.T) {
 	t.Helper()
 	_, err := b.Lookup(t.Context(), testKey)
@@ -148,7 +153,7 @@ func (b *bench) requireUnknown(t *testing.T, key string) {
 	require.NotErrorIs(t, err, authsigner.ErrUnavailable)
 }
 
-// eventuallyFound waits for testKey: until the source has recovered by itself.
+// eventuallyFound waits until the source has recovered and finds testKey.
 func (b *bench) eventuallyFound(t *testing.T) {
 	t.Helper()
 	var err error
@@ -159,19 +164,10 @@ func (b *bench) eventuallyFound(t *testing.T) {
 	require.NoError(t, b.Ready())
 }
 
-// revokeTokens revokes every token that the sign-in method at that mount has made.
+// revokeTokens revokes every token of the auth method at that mount.
 func (b *bench) revokeTokens(t *testing.T, mount string) {
 	t.Helper()
 	require.NoError(t, b.Client(t).Sys().RevokePrefixWithContext(t.Context(), "auth/"+mount+"/login"))
-}
-
-// tokens counts the tokens there are, the root token among them.
-func (b *bench) tokens(t *testing.T) int {
-	t.Helper()
-	answer, err := b.Client(t).Logical().ListWithContext(t.Context(), "auth/token/accessors")
-	require.NoError(t, err)
-	accessors, _ := answer.Data["keys"].([]any)
-	return len(accessors)
 }
 
 func record(changes map[string]any) map[string]any {
@@ -179,13 +175,8 @@ func record(changes map[string]any) map[string]any {
 		"private_key": testSecret, "business_id": "biz_1", "business_name": "Zoë's Bakery",
 		"business_slug": "zoes-bakery", "status": "active",
 	}
-	for name, value := range changes {
-		if value == nil {
-			delete(fields, name)
-		} else {
-			fields[name] = value
-		}
-	}
+	maps.Copy(fields, changes)
+	maps.DeleteFunc(fields, func(_ string, value any) bool { return value == nil })
 	return fields
 }
 
@@ -250,77 +241,64 @@ func (l *eventLog) requireNoSecrets(t *testing.T, secrets ...string) {
 	}
 }
 
-// recorder is a reverse proxy in front of Vault that notes what comes by. Namespaces are taken away, since the
-// open-source Vault has none.
-type recorder struct {
-	*httptest.Server
-	mu       sync.Mutex
-	requests []*http.Request
-}
-
-func newRecorder(t *testing.T, address string) *recorder {
+// startProxy starts a reverse proxy of Vault in a handler and returns its URL. It removes the namespace, which the
+// open-source Vault does not have.
+func startProxy(t *testing.T, address string, wrap func(next http.Handler) http.Handler) string {
 	t.Helper()
 	target, err := url.Parse(address)
 	require.NoError(t, err)
-	r := &recorder{}
-	transport := &http.Transport{DisableKeepAlives: true}
-	proxy := &httputil.ReverseProxy{
-		Transport: transport,
+	server := httptest.NewServer(wrap(&httputil.ReverseProxy{
+		Transport: &http.Transport{DisableKeepAlives: true},
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(target)
 			p.Out.Header.Del(api.NamespaceHeaderName)
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
-	}
-	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// recorder records the requests to Vault.
+type recorder struct {
+	mu       sync.Mutex
+	requests []*http.Request
+}
+
+func (r *recorder) record(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		r.requests = append(r.requests, req.Clone(context.WithoutCancel(req.Context())))
 		r.mu.Unlock()
-		proxy.ServeHTTP(w, req)
-	}))
-	t.Cleanup(r.Close)
-	return r
+		next.ServeHTTP(w, req)
+	})
 }
 
 func (r *recorder) all() []*http.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]*http.Request(nil), r.requests...)
+	return slices.Clone(r.requests)
 }
 
-// count says how many requests there were with that method and path.
-func (r *recorder) count(path string) int {
+// count returns the number of requests with a method and path, such as "PUT auth/approle/login".
+func (r *recorder) count(request string) int {
 	n := 0
-	for _, p := range r.paths() {
-		if p == path {
+	for _, req := range r.all() {
+		if req.Method+" "+strings.TrimPrefix(req.URL.Path, "/v1/") == request {
 			n++
 		}
 	}
 	return n
 }
 
-func (r *recorder) paths() []string {
-	requests := r.all()
-	paths := make([]string, 0, len(requests))
-	for _, req := range requests {
-		paths = append(paths, req.Method+" "+strings.TrimPrefix(req.URL.Path, "/v1/"))
-	}
-	return paths
-}
-
 func writeFile(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	rewriteFile(t, path, content)
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
-func rewriteFile(t *testing.T, path, content string) {
-	t.Helper()
-	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
-}
-
-// serviceAccountToken is a JWT as Vault wants to see one; its signature is Kubernetes's matter.
+// serviceAccountToken returns a JWT that Vault accepts. Kubernetes would check its signature.
 func serviceAccountToken(id string) string {
 	part := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	return part(`{"alg":"RS256","typ":"JWT"}`) + "." + part(`{"jti":"`+id+`","iss":"kubernetes/serviceaccount",`+

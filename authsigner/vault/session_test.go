@@ -8,11 +8,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/vault/api"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -20,7 +23,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
-// keepLooking looks testKey up all the time until stop is called, which returns how often, and the first error.
+// keepLooking looks testKey up repeatedly until stop is called, which returns the number of lookups and the first error.
 func (b *bench) keepLooking(t *testing.T) (stop func() (int, error)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -47,88 +50,71 @@ func (b *bench) keepLooking(t *testing.T) (stop func() (int, error)) {
 	}
 }
 
-// The tokens of these tests live for seconds, and what has to happen to them in time has some to spare: neither Vault nor
-// the source may get to run at once.
-
-func TestTheTokenIsRenewedBeforeItEnds(t *testing.T) {
+// TTLs are long enough for Vault and the source to be late on a slow machine.
+func TestNoLookupFailsWhileTokensEnd(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{role: map[string]any{"token_ttl": "10s", "token_max_ttl": "1h"}})
-	b.store(t, testKey, nil)
-	stop := b.keepLooking(t)
-	b.events.waitFor(t, vault.EventRenewed, 2) // the token would have ended
-	looked, err := stop()
-	require.NoError(t, err)
-	require.Greater(t, looked, 10)
-	require.Equal(t, 1, b.events.count(vault.EventLogin))
-	require.NoError(t, b.Ready())
-}
-
-func TestWhenTheTokenHasReachedItsMaximumANewOneIsThereInTime(t *testing.T) {
-	t.Parallel()
-	// Its renewal after 12 to 14 s brings less than half, and a new one has 6 s at least.
-	b := newBench(t, setup{role: map[string]any{"token_ttl": "20s", "token_max_ttl": "21s"}})
-	b.store(t, testKey, nil)
-	stop := b.keepLooking(t)
-	b.events.waitFor(t, vault.EventLogin, 2)
-	looked, err := stop()
-	require.NoError(t, err, "not one look-up may fail")
-	require.Greater(t, looked, 10)
-	require.Positive(t, b.events.count(vault.EventRenewed))
-	require.Zero(t, b.events.count(vault.EventDenied))
-}
-
-func TestATokenThatCannotBeRenewedIsReplacedInTime(t *testing.T) {
-	t.Parallel()
-	for name, role := range map[string]map[string]any{
-		"a batch token":              {"token_type": "batch", "token_ttl": "10s"},
-		"without the default policy": {"token_no_default_policy": true, "token_ttl": "10s"}, // it may not renew itself
+	for name, test := range map[string]struct {
+		role    map[string]any
+		wait    vault.EventKind // until that many of them
+		n       int
+		renewed bool // whether tokens can be renewed
+	}{
+		"the token is renewed": {map[string]any{"token_ttl": "10s", "token_max_ttl": "1h"}, vault.EventRenewed, 2, true},
+		// After 12 to 14 s, a renewal adds less than half a TTL, so a new token follows, with 6 s left at least.
+		"maximum TTL":                {map[string]any{"token_ttl": "20s", "token_max_ttl": "21s"}, vault.EventLogin, 2, true},
+		"a batch token":              {map[string]any{"token_type": "batch", "token_ttl": "10s"}, vault.EventLogin, 3, false},
+		"without the default policy": {map[string]any{"token_no_default_policy": true, "token_ttl": "10s"}, vault.EventLogin, 3, false},
+		// The second renewal is after 12 s at least.
+		"expired secret ID": {
+			map[string]any{"secret_id_ttl": "10s", "token_ttl": "10s", "token_max_ttl": "1h"}, vault.EventRenewed, 2, true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, setup{role: role})
+			b := newBench(t, setup{role: test.role})
 			b.store(t, testKey, nil)
 			stop := b.keepLooking(t)
-			b.events.waitFor(t, vault.EventLogin, 3)
-			_, err := stop()
+			b.events.waitFor(t, test.wait, test.n)
+			looked, err := stop()
 			require.NoError(t, err)
-			require.Zero(t, b.events.count(vault.EventRenewed))
+			require.Greater(t, looked, 10)
+			require.Equal(t, test.renewed, b.events.count(vault.EventRenewed) > 0)
+			require.Zero(t, b.events.count(vault.EventDenied))
+			if test.wait == vault.EventRenewed {
+				require.Equal(t, 1, b.events.count(vault.EventLogin))
+			}
+			require.NoError(t, b.Ready())
 		})
 	}
 }
 
-func TestARevokedTokenIsReplacedWithinTheSameLookup(t *testing.T) {
+func TestRevokedTokenIsReplacedOnceForAllLookups(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{})
-	b.store(t, testKey, nil)
-	b.requireFound(t, testKey)
-	b.revokeTokens(t, "approle")
-	b.requireFound(t, testKey)
-	b.events.waitFor(t, vault.EventLogin, 2) // it is told of after the look-ups have got their new session
-	require.Equal(t, 1, b.events.count(vault.EventDenied))
-	require.Equal(t, 2, b.events.count(vault.EventLogin))
+	for _, lookups := range []int{1, 50} {
+		t.Run(strconv.Itoa(lookups), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, setup{})
+			b.store(t, testKey, nil)
+			b.requireFound(t, testKey)
+			b.revokeTokens(t, "approle")
+			var wg sync.WaitGroup
+			for range lookups {
+				wg.Go(func() {
+					_, err := b.Lookup(t.Context(), testKey)
+					assert.NoError(t, err)
+				})
+			}
+			wg.Wait()
+			b.events.waitFor(t, vault.EventLogin, 2) // reported after the lookups have got the new token
+			require.Equal(t, 2, b.events.count(vault.EventLogin))
+			if lookups == 1 {
+				require.Equal(t, 1, b.events.count(vault.EventDenied))
+			}
+		})
+	}
 }
 
-func TestARevokedTokenIsReplacedOnceForAllWhoAreRefused(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, setup{})
-	b.store(t, testKey, nil)
-	b.requireFound(t, testKey)
-	b.revokeTokens(t, "approle")
-	errs := make(chan error, 50)
-	for range cap(errs) {
-		go func() {
-			_, err := b.Lookup(t.Context(), testKey)
-			errs <- err
-		}()
-	}
-	for range cap(errs) {
-		require.NoError(t, <-errs)
-	}
-	b.events.waitFor(t, vault.EventLogin, 2)
-	require.Equal(t, 2, b.events.count(vault.EventLogin))
-}
-
-func TestATokenWithFewUsesIsReplacedWhenTheyAreUsedUp(t *testing.T) {
+func TestTokenWithLimitedUsesIsReplaced(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{role: map[string]any{"token_num_uses": 5}})
 	b.store(t, testKey, nil)
@@ -139,7 +125,7 @@ func TestATokenWithFewUsesIsReplacedWhenTheyAreUsedUp(t *testing.T) {
 	require.Equal(t, 2, b.events.count(vault.EventLogin))
 }
 
-func TestARefusalByPolicyIsAnOutageAndCausesFewSignIns(t *testing.T) {
+func TestDenialByPolicyCausesFewLogins(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{policy: `path "kv/data/somewhere/else" { capabilities = ["read"] }`})
 	b.store(t, testKey, nil)
@@ -148,15 +134,15 @@ func TestARefusalByPolicyIsAnOutageAndCausesFewSignIns(t *testing.T) {
 		b.requireUnavailable(t)
 	}
 	logins := b.events.count(vault.EventLogin)
-	require.LessOrEqual(t, logins, 2+int(time.Since(began)/(10*time.Second)), "the first, one at once, and one each 10 s")
+	require.LessOrEqual(t, logins, 2+int(time.Since(began)/(10*time.Second)), "the first one, one after the denial, and one every 10 s")
 	require.Error(t, b.Ready())
 
-	// Policies count at once, without a new token.
+	// A change of the policy takes effect without a new token.
 	require.NoError(t, b.Client(t).Sys().PutPolicyWithContext(t.Context(), "gateway", readPolicy))
 	b.eventuallyFound(t)
 }
 
-func TestARoleThatGetsAnotherPolicyIsNoticed(t *testing.T) {
+func TestNewPolicyOfTheRoleTakesEffect(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{policy: `path "kv/data/somewhere/else" { capabilities = ["read"] }`})
 	b.store(t, testKey, nil)
@@ -164,34 +150,34 @@ func TestARoleThatGetsAnotherPolicyIsNoticed(t *testing.T) {
 	require.NoError(t, root.Sys().PutPolicyWithContext(t.Context(), "more", readPolicy))
 	_, err := root.Logical().WriteWithContext(t.Context(), "auth/approle/role/gateway", map[string]any{"token_policies": "gateway,more"})
 	require.NoError(t, err)
-	b.requireFound(t, testKey) // with the token that the refusal has caused
+	b.requireFound(t, testKey) // with the token of the login that the denial caused
 }
 
-func TestASealedVaultIsAnOutageThatPasses(t *testing.T) {
+func TestOutageOfVaultPasses(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{})
-	b.store(t, testKey, nil)
-	b.Seal(t)
-	b.requireUnavailable(t)
-	require.Error(t, b.Ready())
-	b.Unseal(t)
-	b.eventuallyFound(t)
-	require.Equal(t, 1, b.events.count(vault.EventLogin), "its token is still good")
+	type command = func(*vaulttest.Server, testing.TB)
+	for name, outage := range map[string]struct{ begin, end command }{
+		"sealed": {(*vaulttest.Server).Seal, (*vaulttest.Server).Unseal},
+		"killed": {(*vaulttest.Server).Kill, (*vaulttest.Server).Restart},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, setup{server: vaulttest.Options{Persistent: true}})
+			b.store(t, testKey, nil)
+			b.requireFound(t, testKey)
+			outage.begin(b.Server, t)
+			b.requireUnavailable(t)
+			require.Error(t, b.Ready())
+			outage.end(b.Server, t)
+			b.eventuallyFound(t)
+			if name == "sealed" {
+				require.Equal(t, 1, b.events.count(vault.EventLogin), "its token is still valid")
+			}
+		})
+	}
 }
 
-func TestAKilledVaultIsAnOutageThatPasses(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, setup{server: vaulttest.Options{Persistent: true}})
-	b.store(t, testKey, nil)
-	b.requireFound(t, testKey)
-	b.Kill(t)
-	b.requireUnavailable(t)
-	require.Error(t, b.Ready())
-	b.Restart(t)
-	b.eventuallyFound(t)
-}
-
-func TestAVaultThatComesBackAfterTheTokenHasEndedIsSignedInToAnew(t *testing.T) {
+func TestOutageLongerThanTheTokenEndsInANewLogin(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{
 		server: vaulttest.Options{Persistent: true}, role: map[string]any{"token_ttl": "5s", "token_max_ttl": "1h"},
@@ -206,7 +192,7 @@ func TestAVaultThatComesBackAfterTheTokenHasEndedIsSignedInToAnew(t *testing.T) 
 	b.eventuallyFound(t)
 }
 
-func TestAPausedVaultHoldsNobodyLongerThanTheirDeadline(t *testing.T) {
+func TestPausedVaultDelaysNoLookupBeyondItsDeadline(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{})
 	b.store(t, testKey, nil)
@@ -219,20 +205,20 @@ func TestAPausedVaultHoldsNobodyLongerThanTheirDeadline(t *testing.T) {
 		cancel()
 		requireUnavailable(t, err)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Less(t, time.Since(began), patience/2, "not as long as the timeout of the source")
+		require.Less(t, time.Since(began), patience/2, "it took as long as the timeout of the source")
 	}
 	b.Resume(t)
 	b.eventuallyFound(t)
 }
 
-func TestTheTimeoutBoundsALookupWithoutADeadline(t *testing.T) {
+func TestTimeoutLimitsALookupWithoutADeadline(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{change: func(_ *vaulttest.Server, o *vault.Options) { o.Timeout = 500 * time.Millisecond }})
 	b.Pause(t)
 	began := time.Now()
 	_, err := b.Lookup(t.Context(), testKey)
 	requireUnavailable(t, err)
-	require.Less(t, time.Since(began), patience, "it would take for ever")
+	require.Less(t, time.Since(began), patience, "it would never return")
 	b.Resume(t)
 }
 
@@ -242,7 +228,7 @@ func TestCloseDoesNotWaitForAPausedVault(t *testing.T) {
 	b.Pause(t)
 	began := time.Now()
 	require.NoError(t, b.Close())
-	require.Less(t, time.Since(began), patience/2, "not as long as the timeout of the source")
+	require.Less(t, time.Since(began), patience/2, "it took as long as the timeout of the source")
 	_, err := b.Lookup(t.Context(), testKey)
 	requireUnavailable(t, err)
 	require.Error(t, b.Ready())
@@ -250,7 +236,7 @@ func TestCloseDoesNotWaitForAPausedVault(t *testing.T) {
 	b.Resume(t)
 }
 
-func TestAVaultThatIsNotThereAtTheStartIsFoundLater(t *testing.T) {
+func TestVaultMayBeUnavailableAtStartup(t *testing.T) {
 	t.Parallel()
 	server := vaulttest.Start(t, vaulttest.Options{Persistent: true})
 	roleID, secretID := server.AppRole(t, "gateway", readPolicy, nil)
@@ -273,42 +259,41 @@ func TestAVaultThatIsNotThereAtTheStartIsFoundLater(t *testing.T) {
 	b.requireFound(t, testKey)
 }
 
-func TestTokensAreNotLeftBehindInVault(t *testing.T) {
+func TestNoTokensAreLeftInVault(t *testing.T) {
 	t.Parallel()
-	var proxy *recorder
-	b := newBench(t, setup{role: map[string]any{"token_ttl": "5s", "token_max_ttl": "5s"}, change: func(s *vaulttest.Server, o *vault.Options) {
-		proxy = newRecorder(t, s.Addr)
-		o.Address = proxy.URL
-	}})
+	var proxy recorder
+	b := newBench(t, setup{role: map[string]any{"token_ttl": "5s", "token_max_ttl": "5s"}, proxy: proxy.record})
 	b.events.waitFor(t, vault.EventLogin, 3)
 	require.NoError(t, b.Close())
-	// A Vault that is slow to revoke is not waited for: it does so all the same, or the token ends.
+	// Close does not wait for the revocations.
 	logins := proxy.count("PUT auth/approle/login")
 	require.GreaterOrEqual(t, logins, 3)
-	require.Equal(t, logins, proxy.count("PUT auth/token/revoke-self"), "each token is revoked by whom it was made for")
-	require.Eventually(t, func() bool { return b.tokens(t) == 1 }, patience, tick, "none is left but root's")
+	require.Equal(t, logins, proxy.count("PUT auth/token/revoke-self"), "the source revokes each of its tokens")
+	require.Eventually(t, func() bool {
+		tokens, err := b.Client(t).Logical().ListWithContext(t.Context(), "auth/token/accessors")
+		require.NoError(t, err)
+		accessors, _ := tokens.Data["keys"].([]any)
+		return len(accessors) == 1
+	}, patience, tick, "only the root token is left")
 }
 
-func TestASecretIDThatIsReplacedInItsFileIsFoundWhenTheOldOneIsOver(t *testing.T) {
+func TestReplacedSecretIDFileIsReadWhenTheOldOneExpires(t *testing.T) {
 	t.Parallel()
 	var file string
-	var proxy *recorder
+	var proxy recorder
 	b := newBench(t, setup{
-		absent: true,
-		role:   map[string]any{"secret_id_num_uses": 1, "token_ttl": "8s", "token_max_ttl": "9s"},
+		role: map[string]any{"secret_id_num_uses": 1, "token_ttl": "8s", "token_max_ttl": "9s"},
 		change: func(s *vaulttest.Server, o *vault.Options) {
 			file = writeFile(t, "secret-id", s.SecretID(t, "gateway")+"\n")
 			o.Auth.AppRole.SecretID, o.Auth.AppRole.SecretIDFile = "", file
-			proxy = newRecorder(t, s.Addr)
-			o.Address = proxy.URL
 		},
+		proxy: proxy.record,
 	})
-	b.waitReady(t)
 	b.store(t, testKey, nil)
 	b.requireFound(t, testKey)
-	// Vault locks a role out once it has refused five sign-ins, and would refuse the new secret id as well.
+	// After five failed logins, Vault would lock the role out, and reject the new secret ID as well.
 	b.events.waitFor(t, vault.EventLoginFailed, 6)
-	require.Equal(t, 2, proxy.count("PUT auth/approle/login"), "what is over is not sent again")
+	require.Equal(t, 2, proxy.count("PUT auth/approle/login"), "the expired secret ID is not sent again")
 	require.Contains(t, b.events.lastError(), "the secret ID has expired and must be replaced: vault responded with ")
 	require.Eventually(t, func() bool {
 		_, err := b.Lookup(t.Context(), testKey)
@@ -316,50 +301,41 @@ func TestASecretIDThatIsReplacedInItsFileIsFoundWhenTheOldOneIsOver(t *testing.T
 	}, patience, tick, "its token has ended")
 	require.Error(t, b.Ready())
 
-	rewriteFile(t, file, b.SecretID(t, "gateway"))
+	require.NoError(t, os.WriteFile(file, []byte(b.SecretID(t, "gateway")), 0o600))
 	b.eventuallyFound(t)
 }
 
-func TestASecretIDThatExpiresIsNoHarmWhileTheTokenLives(t *testing.T) {
+func TestGivenTokenIsRenewedAndNeverRevoked(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{role: map[string]any{"secret_id_ttl": "10s", "token_ttl": "10s", "token_max_ttl": "1h"}})
-	b.store(t, testKey, nil)
-	stop := b.keepLooking(t)
-	b.events.waitFor(t, vault.EventRenewed, 2) // after 12 s at least
-	_, err := stop()
-	require.NoError(t, err)
-}
-
-func TestAGivenTokenIsRenewedAndNeverRevoked(t *testing.T) {
-	t.Parallel()
-	var token string
-	b := newBench(t, setup{change: func(s *vaulttest.Server, o *vault.Options) {
-		token = newToken(t, s, "10s", nil)
-		o.Auth = vault.Auth{Token: authsigner.Secret(token)}
-	}})
-	b.store(t, testKey, nil)
+	b, token := newTokenBench(t, "10s")
 	b.events.waitFor(t, vault.EventRenewed, 2) // it would have ended
 	b.requireFound(t, testKey)
 	require.NoError(t, b.Close())
 	_, err := b.ClientWithToken(t, token).Auth().Token().LookupSelfWithContext(t.Context())
-	require.NoError(t, err, "it belongs to whoever gave it")
+	require.NoError(t, err, "it is not the source's token to revoke")
 }
 
-func TestAGivenTokenThatIsRevokedIsReportedAndNotTakenForUnknownKeys(t *testing.T) {
+func TestRevokedGivenTokenIsAnOutageNotUnknownKeys(t *testing.T) {
 	t.Parallel()
-	var token string
-	b := newBench(t, setup{change: func(s *vaulttest.Server, o *vault.Options) {
-		token = newToken(t, s, "1h", nil)
-		o.Auth = vault.Auth{Token: authsigner.Secret(token)}
-	}})
-	b.store(t, testKey, nil)
+	b, token := newTokenBench(t, "1h")
 	b.requireFound(t, testKey)
 	require.NoError(t, b.Client(t).Auth().Token().RevokeTreeWithContext(t.Context(), token))
 	b.requireUnavailable(t)
 	require.Error(t, b.Ready())
 }
 
-func TestATokenFileThatIsReplacedIsReadAgain(t *testing.T) {
+// newTokenBench is newBench with a token instead of an AppRole, and with testKey.
+func newTokenBench(t *testing.T, ttl string) (b *bench, token string) {
+	t.Helper()
+	b = newBench(t, setup{change: func(s *vaulttest.Server, o *vault.Options) {
+		token = newToken(t, s, ttl, nil)
+		o.Auth = vault.Auth{Token: authsigner.Secret(token)}
+	}})
+	b.store(t, testKey, nil)
+	return b, token
+}
+
+func TestReplacedTokenFileIsReadAgain(t *testing.T) {
 	t.Parallel()
 	var file, token string
 	b := newBench(t, setup{change: func(s *vaulttest.Server, o *vault.Options) {
@@ -369,12 +345,12 @@ func TestATokenFileThatIsReplacedIsReadAgain(t *testing.T) {
 	}})
 	b.store(t, testKey, nil)
 	b.requireFound(t, testKey)
-	rewriteFile(t, file, newToken(t, b.Server, "1h", nil))
+	require.NoError(t, os.WriteFile(file, []byte(newToken(t, b.Server, "1h", nil)), 0o600))
 	require.NoError(t, b.Client(t).Auth().Token().RevokeTreeWithContext(t.Context(), token))
 	b.requireFound(t, testKey)
 }
 
-func TestAGivenTokenThatMayOnlyReadKeysWorksWithTheVersionConfigured(t *testing.T) {
+func TestTokenThatMayOnlyReadKeysNeedsKVVersion(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{change: func(s *vaulttest.Server, o *vault.Options) {
 		token := newToken(t, s, "1h", func(r *api.TokenCreateRequest) { r.NoDefaultPolicy = true })
@@ -396,7 +372,7 @@ func newToken(t *testing.T, s *vaulttest.Server, ttl string, change func(*api.To
 	return secret.Auth.ClientToken
 }
 
-func TestVaultIsTrustedByItsAuthorityAndNoOther(t *testing.T) {
+func TestOnlyVaultsCertificateAuthorityIsTrusted(t *testing.T) {
 	t.Parallel()
 	server := vaulttest.Start(t, vaulttest.Options{TLS: true})
 	another := vaulttest.NewCA(t)
@@ -428,23 +404,29 @@ func TestVaultIsTrustedByItsAuthorityAndNoOther(t *testing.T) {
 	}
 }
 
-func TestSignInByCertificateGoesOnWithARenewedCertificate(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, setup{server: vaulttest.Options{TLS: true}, change: func(s *vaulttest.Server, o *vault.Options) {
+// certSetup has the source log in with a certificate of that common name. Vault accepts gateway-1.
+func certSetup(t *testing.T, commonName string) setup {
+	t.Helper()
+	return setup{server: vaulttest.Options{TLS: true}, change: func(s *vaulttest.Server, o *vault.Options) {
 		ca, err := os.ReadFile(s.CA.Path)
 		require.NoError(t, err)
 		_, err = s.Client(t).Logical().WriteWithContext(t.Context(), "auth/cert/certs/gateway", map[string]any{
 			"certificate": string(ca), "allowed_common_names": "gateway-1", "token_policies": "gateway", "token_ttl": "8s",
 		})
 		require.NoError(t, err)
-		o.TLS.Cert, o.TLS.Key = s.CA.ClientCert(t, "gateway-1")
+		o.TLS.Cert, o.TLS.Key = s.CA.ClientCert(t, commonName)
 		o.Auth = vault.Auth{Cert: &vault.Cert{Name: "gateway"}}
-	}})
+	}}
+}
+
+func TestCertLoginContinuesWithARenewedCertificate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, certSetup(t, "gateway-1"))
 	b.store(t, testKey, nil)
 	b.requireFound(t, testKey)
 	b.events.waitFor(t, vault.EventRenewed, 1)
 
-	// Another certificate of the same name: Vault binds tokens to the one that was shown, so a new sign-in is due.
+	// Vault binds a token to the certificate that it was issued for, so another one needs a new login.
 	b.CA.ClientCert(t, "gateway-1")
 	_, err := b.Lookup(t.Context(), testKey)
 	require.NoError(t, err)
@@ -453,24 +435,16 @@ func TestSignInByCertificateGoesOnWithARenewedCertificate(t *testing.T) {
 	b.events.waitFor(t, vault.EventRenewed, b.events.count(vault.EventRenewed)+1)
 }
 
-func TestACertificateOfAnotherNameDoesNotSignIn(t *testing.T) {
+func TestCertificateOfAnotherNameDoesNotLogIn(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{absent: true, server: vaulttest.Options{TLS: true}, change: func(s *vaulttest.Server, o *vault.Options) {
-		ca, err := os.ReadFile(s.CA.Path)
-		require.NoError(t, err)
-		_, err = s.Client(t).Logical().WriteWithContext(t.Context(), "auth/cert/certs/gateway", map[string]any{
-			"certificate": string(ca), "allowed_common_names": "gateway-1", "token_policies": "gateway",
-		})
-		require.NoError(t, err)
-		o.TLS.Cert, o.TLS.Key = s.CA.ClientCert(t, "intruder")
-		o.Auth = vault.Auth{Cert: &vault.Cert{}}
-	}})
-	b.requireUnavailable(t)
+	s := certSetup(t, "intruder")
+	s.absent = true
+	newBench(t, s).requireUnavailable(t)
 }
 
-func TestSignInByKubernetesServiceAccountReadsTheTokenAnew(t *testing.T) {
+func TestKubernetesLoginReadsAReplacedToken(t *testing.T) {
 	t.Parallel()
-	var jwt, reviewed atomic.Value // what Kubernetes takes, and what it was last asked about
+	var jwt, reviewed atomic.Value // the JWT that Kubernetes accepts, and the last one that Vault asked about
 	jwt.Store("first.jwt.x")
 	// The part of Kubernetes that Vault asks about service account tokens.
 	cluster := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -514,15 +488,15 @@ func TestSignInByKubernetesServiceAccountReadsTheTokenAnew(t *testing.T) {
 	b.requireFound(t, testKey)
 
 	// Kubernetes replaces the token in the pod from time to time.
-	rewriteFile(t, file, second)
+	require.NoError(t, os.WriteFile(file, []byte(second), 0o600))
 	jwt.Store(second)
 	b.revokeTokens(t, "kubernetes")
 	b.requireFound(t, testKey)
 	require.Equal(t, second, reviewed.Load())
 }
 
-// TestKnownKeysGoOnWhileVaultIsAway is the cache's promise, held with a real Vault that hangs, dies and comes back.
-func TestKnownKeysGoOnWhileVaultIsAway(t *testing.T) {
+// The cache's promise, with a real Vault.
+func TestCachedKeysSurviveOutagesOfVault(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{server: vaulttest.Options{Persistent: true}})
 	b.store(t, testKey, nil)
@@ -558,7 +532,7 @@ func TestKnownKeysGoOnWhileVaultIsAway(t *testing.T) {
 		}, patience, tick, "%v", err)
 	}
 
-	// And a key that is revoked without a word is refused within its TTL and a look-up.
+	// A key that is revoked in Vault becomes unknown after its TTL.
 	require.NoError(t, b.Client(t).KVv2("kv").DeleteMetadata(t.Context(), "gateway/keys/"+testKey))
 	require.Eventually(t, func() bool { return errors.Is(found(testKey), authsigner.ErrUnknownKey) }, patience, tick)
 	require.NoError(t, found(otherKey))

@@ -74,19 +74,41 @@ func entry(action, target string) audit.Entry {
 	return audit.Entry{BusinessID: "biz_1", AccountID: "acc_1", AccountName: "Ada", Action: action, Target: target}
 }
 
+func record(t *testing.T, log *audit.Log, action, target string) {
+	t.Helper()
+	require.NoError(t, log.Record(t.Context(), entry(action, target)))
+}
+
+// list is a page of the log of biz_1.
+func list(t *testing.T, log *audit.Log, cursor string, limit int, actions ...string) (entries []audit.Entry, next string) {
+	t.Helper()
+	entries, next, err := log.List(t.Context(), "biz_1", cursor, limit, actions...)
+	require.NoError(t, err)
+	return entries, next
+}
+
+// listed is the first page of the log of biz_1, as "action target outcome".
+func listed(t *testing.T, log *audit.Log) []string {
+	t.Helper()
+	entries, _ := list(t, log, "", 100)
+	texts := make([]string, len(entries))
+	for i, e := range entries {
+		texts[i] = e.Action + " " + e.Target + " " + e.Outcome
+	}
+	return texts
+}
+
 func TestEntryRoundTrip(t *testing.T) {
 	t.Parallel()
 	log, logs := newLog(t, shared.Client(t))
-	ctx := t.Context()
 	in := audit.Entry{
 		BusinessID: "biz_1", AccountID: "acc_1", AccountName: "Ada Okafor", GrantID: "gr_1",
 		ClientName: "Assistant", Action: audit.ToolCalled, Target: "contacts_update", Outcome: audit.OutcomeFailed,
 		Detail: "The service did not answer.", RequestID: "req-1",
 	}
-	require.NoError(t, log.Record(ctx, in))
-	require.NoError(t, log.Record(ctx, audit.Entry{BusinessID: "biz_1", Action: audit.SessionEnded}))
-	entries, next, err := log.List(ctx, "biz_1", "", 0)
-	require.NoError(t, err)
+	require.NoError(t, log.Record(t.Context(), in))
+	require.NoError(t, log.Record(t.Context(), audit.Entry{BusinessID: "biz_1", Action: audit.SessionEnded}))
+	entries, next := list(t, log, "", 0)
 	require.Empty(t, next)
 	require.Len(t, entries, 2)
 	require.WithinDuration(t, time.Now(), entries[1].Time, time.Hour)
@@ -108,10 +130,9 @@ func TestEntryRoundTrip(t *testing.T) {
 func TestListReturnsOnlyTheBusinesssEntries(t *testing.T) {
 	t.Parallel()
 	log, _ := newLog(t, shared.Client(t))
-	ctx := t.Context()
-	require.NoError(t, log.Record(ctx, entry(audit.KeyIssued, "pk_live_1")))
+	record(t, log, audit.KeyIssued, "pk_live_1")
 	for _, other := range []string{"biz_2", "biz_", "biz_1 ", "*", "", "biz_1\x00"} {
-		entries, _, err := log.List(ctx, other, "", 10)
+		entries, _, err := log.List(t.Context(), other, "", 10)
 		require.NoError(t, err)
 		require.Empty(t, entries, other)
 	}
@@ -120,34 +141,23 @@ func TestListReturnsOnlyTheBusinesssEntries(t *testing.T) {
 func TestPaginationReturnsEachEntryOnce(t *testing.T) {
 	t.Parallel()
 	log, _ := newLog(t, shared.Client(t))
-	ctx := t.Context()
-	const total = 57
-	for i := range total {
-		require.NoError(t, log.Record(ctx, entry(audit.ToolCalled, fmt.Sprintf("tool-%d", i))))
+	var want, seen []string
+	for i := range 57 {
+		record(t, log, audit.ToolCalled, fmt.Sprint(i))
+		want = append([]string{fmt.Sprint(i)}, want...)
 	}
-	var seen []string
-	cursor := ""
-	for {
-		entries, next, err := log.List(ctx, "biz_1", cursor, 10)
-		require.NoError(t, err)
+	for cursor, more := "", true; more; more = cursor != "" {
+		var entries []audit.Entry
+		entries, cursor = list(t, log, cursor, 10)
 		require.LessOrEqual(t, len(entries), 10)
 		for _, e := range entries {
 			seen = append(seen, e.Target)
 		}
-		// What is recorded meanwhile does not move what is older.
-		require.NoError(t, log.Record(ctx, entry(audit.ToolCalled, "later")))
-		if next == "" {
-			break
-		}
-		cursor = next
+		record(t, log, audit.ToolCalled, "does not move older entries")
 	}
-	require.Len(t, seen, total)
-	for i, target := range seen {
-		require.Equal(t, fmt.Sprintf("tool-%d", total-1-i), target)
-	}
+	require.Equal(t, want, seen)
 	for limit, want := range map[int]int{-1: 1, 0: 25, 1: 1, 1000: 63} {
-		entries, _, err := log.List(ctx, "biz_1", "", limit)
-		require.NoError(t, err)
+		entries, _ := list(t, log, "", limit)
 		require.Len(t, entries, want, limit)
 	}
 }
@@ -155,9 +165,7 @@ func TestPaginationReturnsEachEntryOnce(t *testing.T) {
 func TestListReturnsEntriesOfTheActionsGiven(t *testing.T) {
 	t.Parallel()
 	log, _ := newLog(t, shared.Client(t))
-	ctx := t.Context()
-	const total = 1100 // more than are looked through at once
-	for i := range total {
+	for i := range 1100 { // more than are looked through at once
 		action := audit.ToolCalled
 		switch i % 100 {
 		case 7:
@@ -165,34 +173,27 @@ func TestListReturnsEntriesOfTheActionsGiven(t *testing.T) {
 		case 8:
 			action = audit.KeyRevoked
 		}
-		require.NoError(t, log.Record(ctx, entry(action, fmt.Sprint(i))))
+		record(t, log, action, fmt.Sprint(i))
 	}
 	var seen []string
-	cursor := ""
-	for {
-		entries, next, err := log.List(ctx, "biz_1", cursor, 5, audit.KeyIssued, audit.KeyRevoked)
-		require.NoError(t, err)
+	for cursor, more := "", true; more; more = cursor != "" {
+		var entries []audit.Entry
+		entries, cursor = list(t, log, cursor, 5, audit.KeyIssued, audit.KeyRevoked)
+		require.True(t, len(entries) == 5 || cursor == "")
 		for _, e := range entries {
 			require.Contains(t, []string{audit.KeyIssued, audit.KeyRevoked}, e.Action)
 			seen = append(seen, e.Target)
 		}
-		if next == "" {
-			break
-		}
-		require.Len(t, entries, 5)
-		cursor = next
 	}
 	require.Len(t, seen, 22)
 	require.Equal(t, "1008", seen[0])
 	require.Equal(t, "7", seen[21])
-	entries, next, err := log.List(ctx, "biz_1", "", 5, audit.ConnectionDenied)
-	require.NoError(t, err)
+	entries, next := list(t, log, "", 5, audit.ConnectionDenied)
 	require.Empty(t, entries)
 	require.Empty(t, next)
-	entries, next, err = log.List(ctx, "biz_1", "", 22, audit.KeyIssued, audit.KeyRevoked)
-	require.NoError(t, err)
+	entries, next = list(t, log, "", 22, audit.KeyIssued, audit.KeyRevoked)
 	require.Len(t, entries, 22)
-	require.Empty(t, next, "a full last page says that it is the last")
+	require.Empty(t, next, "a full last page has no cursor")
 }
 
 func TestInvalidCursorIsRejected(t *testing.T) {
@@ -212,18 +213,15 @@ func TestStreamLengthIsLimited(t *testing.T) {
 	t.Parallel()
 	client := shared.Client(t)
 	log, _ := newLog(t, client, func(o *audit.Options) { o.MaxEntries = 100 })
-	ctx := t.Context()
 	for i := range 1000 {
-		require.NoError(t, log.Record(ctx, entry(audit.ToolCalled, fmt.Sprint(i))))
+		record(t, log, audit.ToolCalled, fmt.Sprint(i))
 	}
 	// Redis trims by nodes of a hundred entries.
-	length, err := client.XLen(ctx, prefix(t)+"audit:{biz_1}:tools").Result()
+	length, err := client.XLen(t.Context(), prefix(t)+"audit:{biz_1}:tools").Result()
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, length, int64(100))
 	require.Less(t, length, int64(300))
-	entries, _, err := log.List(ctx, "biz_1", "", 1)
-	require.NoError(t, err)
-	require.Equal(t, "999", entries[0].Target)
+	require.Equal(t, "tool.called 999 ok", listed(t, log)[0])
 }
 
 func TestEntryAgeIsLimited(t *testing.T) {
@@ -236,10 +234,8 @@ func TestEntryAgeIsLimited(t *testing.T) {
 		id := strconv.FormatInt(time.Now().Add(-2*time.Hour).UnixMilli(), 10) + "-" + strconv.Itoa(i)
 		require.NoError(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: id, Values: []string{"entry", "{}"}}).Err())
 	}
-	entries, _, err := log.List(ctx, "biz_1", "", 100)
-	require.NoError(t, err)
-	require.Empty(t, entries, "too old to be shown")
-	require.NoError(t, log.Record(ctx, entry(audit.ToolCalled, "new")))
+	require.Empty(t, listed(t, log), "too old to be shown")
+	record(t, log, audit.ToolCalled, "new")
 	length, err := client.XLen(ctx, key).Result()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, length)
@@ -268,9 +264,7 @@ func TestRecordIgnoresCancellation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, log.Record(ctx, entry(audit.KeyIssued, "pk_live_1")))
-	entries, _, err := log.List(t.Context(), "biz_1", "", 10)
-	require.NoError(t, err)
-	require.Len(t, entries, 1)
+	require.Len(t, listed(t, log), 1)
 }
 
 func TestEntryWithoutBusinessIsOnlyLogged(t *testing.T) {
@@ -294,9 +288,7 @@ func TestOnlyKnownActionsAndOutcomesAreRecorded(t *testing.T) {
 	e.Outcome = "perhaps"
 	require.ErrorIs(t, log.Record(ctx, e), audit.ErrInvalidEntry)
 	require.Equal(t, 3, logs.FilterMessage("audit").Len(), "the log has them")
-	entries, _, err := log.List(ctx, "biz_1", "", 10)
-	require.NoError(t, err)
-	require.Empty(t, entries)
+	require.Empty(t, listed(t, log))
 }
 
 func TestTextsAreLimitedAndCleaned(t *testing.T) {
@@ -307,8 +299,7 @@ func TestTextsAreLimitedAndCleaned(t *testing.T) {
 	e.ClientName = "Evil\n{\"level\":\"error\"}\x1b[31m\u202eName\u2028\u200b\xff"
 	e.Detail = strings.Repeat("d", 100_000)
 	require.NoError(t, log.Record(ctx, e))
-	entries, _, err := log.List(ctx, "biz_1", "", 10)
-	require.NoError(t, err)
+	entries, _ := list(t, log, "", 10)
 	got := entries[0]
 	require.Equal(t, "Evil {\"level\":\"error\"}[31mName \uFFFD", got.ClientName)
 	require.LessOrEqual(t, utf8.RuneCountInString(got.Target), 257)
@@ -342,12 +333,13 @@ func TestTheAuditLogWorksOnEveryRedis(t *testing.T) {
 				require.NoError(t, log.Record(ctx, e))
 			}
 			for i := range 5 {
-				entries, next, err := log.List(ctx, fmt.Sprintf("biz_%d{x", i), "", 1)
-				require.NoError(t, err)
-				require.Equal(t, fmt.Sprint(5+i), entries[0].Target)
-				entries, next, err = log.List(ctx, fmt.Sprintf("biz_%d{x", i), next, 1)
-				require.NoError(t, err)
-				require.Equal(t, fmt.Sprint(i), entries[0].Target)
+				next := ""
+				for _, want := range []int{5 + i, i} {
+					entries, cursor, err := log.List(ctx, fmt.Sprintf("biz_%d{x", i), next, 1)
+					require.NoError(t, err)
+					require.Equal(t, fmt.Sprint(want), entries[0].Target)
+					next = cursor
+				}
 				require.Empty(t, next)
 			}
 		})

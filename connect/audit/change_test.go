@@ -12,17 +12,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 )
 
-func listed(t *testing.T, log *audit.Log) []string {
-	t.Helper()
-	entries, _, err := log.List(t.Context(), "biz_1", "", 100)
-	require.NoError(t, err)
-	texts := make([]string, len(entries))
-	for i, e := range entries {
-		texts[i] = e.Action + " " + e.Target + " " + e.Outcome
-	}
-	return texts
-}
-
 // abandon makes pending entries look as if they had been begun some time ago.
 func abandon(t *testing.T, client redis.UniversalClient, ago time.Duration) {
 	t.Helper()
@@ -73,8 +62,7 @@ func TestUnresolvedChangeBecomesUnknown(t *testing.T) {
 	require.ElementsMatch(t, []string{"key.issued of a gateway that died unknown", "tool.called contacts_delete unknown"}, listed(t, log))
 	require.Len(t, listed(t, log), 2, "once each")
 	require.Equal(t, 2, logs.FilterMessage("audit").Len())
-	entries, _, err := log.List(ctx, "biz_1", "", 0)
-	require.NoError(t, err)
+	entries, _ := list(t, log, "", 0)
 	for _, e := range entries {
 		require.WithinDuration(t, time.Now().Add(-audit.ResolveWithin-time.Minute), e.Time, 30*time.Second, "when it was begun")
 	}
@@ -120,23 +108,24 @@ func TestLostReplyNeitherDuplicatesNorLosesAnEntry(t *testing.T) {
 
 func TestBeginFailsIfTheEntryIsNotStored(t *testing.T) {
 	t.Parallel()
-	t.Run("Redis unavailable", func(t *testing.T) {
-		t.Parallel()
-		client := shared.Client(t)
-		require.NoError(t, client.Close())
-		log, _ := newLog(t, client)
-		_, err := log.Begin(t.Context(), entry(audit.KeyIssued, "x"))
-		require.ErrorIs(t, err, audit.ErrUnavailable)
-	})
-	for name, e := range map[string]audit.Entry{
-		"no business":    {Action: audit.KeyIssued},
-		"unknown action": {BusinessID: "biz_1", Action: "key.stolen"},
+	for name, test := range map[string]struct {
+		entry       audit.Entry
+		unavailable bool
+		want        error
+	}{
+		"Redis unavailable": {entry(audit.KeyIssued, "x"), true, audit.ErrUnavailable},
+		"no business":       {audit.Entry{Action: audit.KeyIssued}, false, audit.ErrInvalidEntry},
+		"unknown action":    {entry("key.stolen", ""), false, audit.ErrInvalidEntry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			log, _ := newLog(t, shared.Client(t))
-			_, err := log.Begin(t.Context(), e)
-			require.ErrorIs(t, err, audit.ErrInvalidEntry)
+			client := shared.Client(t)
+			if test.unavailable {
+				require.NoError(t, client.Close())
+			}
+			log, _ := newLog(t, client)
+			_, err := log.Begin(t.Context(), test.entry)
+			require.ErrorIs(t, err, test.want)
 		})
 	}
 }
@@ -145,12 +134,10 @@ func TestBeginFailsIfTheEntryIsNotStored(t *testing.T) {
 func TestToolCallsDoNotPushOutOtherEntries(t *testing.T) {
 	t.Parallel()
 	log, _ := newLog(t, shared.Client(t), func(o *audit.Options) { o.MaxEntries = 100 })
-	ctx := t.Context()
-	require.NoError(t, log.Record(ctx, entry(audit.KeyIssued, "pk_live_1")))
+	record(t, log, audit.KeyIssued, "pk_live_1")
 	for range 1000 {
-		require.NoError(t, log.Record(ctx, entry(audit.ToolCalled, "contacts_update")))
+		record(t, log, audit.ToolCalled, "contacts_update")
 	}
-	entries, _, err := log.List(ctx, "biz_1", "", 10, audit.KeyIssued)
-	require.NoError(t, err)
+	entries, _ := list(t, log, "", 10, audit.KeyIssued)
 	require.Len(t, entries, 1)
 }

@@ -3,7 +3,6 @@ package data_test
 import (
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -36,7 +35,7 @@ func raw(t *testing.T, response string, open bool) http.HandlerFunc {
 	}
 }
 
-func TestARedirectIsNotFollowed(t *testing.T) {
+func TestRedirectIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	var followed atomic.Int64
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,10 +53,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 			_, err := c.Contact(t.Context(), caller(), 7)
 			require.ErrorIs(t, err, data.ErrUnexpected)
 			_, err = c.UpdateContact(t.Context(), caller(), data.Write{Key: "k"}, 7, data.Patch{})
-			require.ErrorIs(t, err, data.ErrUnexpected)
-			e, ok := errors.AsType[*data.Error](err)
-			require.True(t, ok)
-			require.True(t, e.Uncertain)
+			require.True(t, requireError(t, err, data.ErrUnexpected).Uncertain)
 			require.Zero(t, followed.Load())
 		})
 	}
@@ -104,21 +100,14 @@ func TestSwitchingProtocolsEndsTheCall(t *testing.T) {
 		o.Timeout = time.Hour // nothing but the status ends the call
 	})
 	_, err := c.UpdateContact(t.Context(), caller(), data.Write{Key: "k"}, 7, data.Patch{})
-	require.ErrorIs(t, err, data.ErrUnexpected)
-	e, ok := errors.AsType[*data.Error](err)
-	require.True(t, ok)
-	require.True(t, e.Uncertain)
+	require.True(t, requireError(t, err, data.ErrUnexpected).Uncertain)
 }
 
 func TestCompressedResponseIsNotDecompressed(t *testing.T) {
 	t.Parallel()
 	var small bytes.Buffer
 	z := gzip.NewWriter(&small)
-	_, err := io.WriteString(z, `{"calendars":[],"next_cursor":null,"x":"`)
-	require.NoError(t, err)
-	_, err = z.Write(bytes.Repeat([]byte("x"), 64<<20))
-	require.NoError(t, err)
-	_, err = io.WriteString(z, `"}`)
+	_, err := io.WriteString(z, `{"calendars":[],"next_cursor":null,"x":"`+strings.Repeat("x", 64<<20)+`"}`)
 	require.NoError(t, err)
 	require.NoError(t, z.Close())
 	require.Less(t, small.Len(), data.DefaultMaxResponseSize)
@@ -148,9 +137,6 @@ func TestRetryAfterIsBounded(t *testing.T) {
 			says(429, `{"error":"x","code":"BUSY"}`)(w, r)
 		})
 		_, err := c.Job(t.Context(), caller(), "a")
-		require.ErrorIs(t, err, data.ErrBusy)
-		e, ok := errors.AsType[*data.Error](err)
-		require.True(t, ok)
-		require.Equal(t, want, e.RetryAfter, "%q", header)
+		require.Equal(t, want, requireError(t, err, data.ErrBusy).RetryAfter, "%q", header)
 	}
 }

@@ -1,6 +1,7 @@
 package scope_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -17,55 +18,55 @@ func parse(t testing.TB, s string) scope.Set {
 	return set
 }
 
-func TestEveryScopeStandsForWhatItsAreaSays(t *testing.T) {
+func TestScopesAllowWhatTheyCover(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []string{"mcp:read", "mcp:write", "mcp:use"}, scope.Published())
-	require.Equal(t, []string{
-		"mcp:read", "mcp:write", "mcp:use",
-		"business:read", "business:write", "contacts:read", "contacts:write", "conversations:read", "appointments:read",
-		"receptionist:read", "receptionist:write", "sales:read", "automations:read", "automations:run",
-		"objects:read", "objects:write",
-	}, scope.All())
+	const (
+		read = "mcp:read business:read contacts:read conversations:read appointments:read receptionist:read sales:read " +
+			"automations:read objects:read"
+		write = read + " mcp:write business:write contacts:write receptionist:write objects:write"
+	)
+	covered := map[string]string{
+		"mcp:read": read, "mcp:write": write, "mcp:use": write + " mcp:use automations:run",
+		"business:read": "business:read", "business:write": "business:read business:write",
+		"contacts:read": "contacts:read", "contacts:write": "contacts:read contacts:write",
+		"conversations:read": "conversations:read", "appointments:read": "appointments:read",
+		"receptionist:read": "receptionist:read", "receptionist:write": "receptionist:read receptionist:write",
+		"sales:read": "sales:read", "automations:read": "automations:read", "automations:run": "automations:read automations:run",
+		"objects:read": "objects:read", "objects:write": "objects:read objects:write",
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(covered)), scope.All())
+	for name, want := range covered {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			set := parse(t, name)
+			allowed := slices.DeleteFunc(scope.All(), func(n string) bool { return !set.Allows(n) })
+			require.ElementsMatch(t, strings.Fields(want), allowed)
+			for _, a := range scope.Areas() {
+				for _, verb := range scope.Verbs() {
+					require.Equal(t, slices.Contains(allowed, a.Name+":"+verb), set.Includes(a, verb), "%s:%s", a.Name, verb)
+				}
+			}
+		})
+	}
+}
 
-	use, write, read := parse(t, scope.Use), parse(t, scope.Write), parse(t, scope.Read)
+func TestAllScopesAreThoseOfTheAreas(t *testing.T) {
+	t.Parallel()
+	want := scope.Published()
+	require.Equal(t, []string{"mcp:read", "mcp:write", "mcp:use"}, want)
 	for _, a := range scope.Areas() {
 		require.NotEmpty(t, a.Title)
 		require.NotEmpty(t, a.Read, "every area can be read")
 		for _, verb := range scope.Verbs() {
-			name := a.Name + ":" + verb
-			if a.Text(verb) == "" {
-				require.Empty(t, a.Scope(verb))
-				_, err := scope.Parse(name)
-				require.Error(t, err, name)
-				require.False(t, use.Allows(name), name)
-				continue
-			}
-			require.Equal(t, name, a.Scope(verb))
-			require.True(t, use.Allows(name), name)
-			require.Equal(t, verb != scope.VerbRun, write.Allows(name), name)
-			require.Equal(t, verb == scope.VerbRead, read.Allows(name), name)
-			own := parse(t, name)
-			require.True(t, own.Allows(a.Scope(scope.VerbRead)), "%s includes reading", name)
-			require.True(t, own.Includes(a, verb))
-			for _, other := range scope.Areas() {
-				for _, v := range scope.Verbs() {
-					if other.Name != a.Name {
-						require.False(t, own.Includes(other, v), "%s says nothing of %s", name, other.Name)
-					}
-				}
-			}
-			for _, p := range scope.Published() {
-				require.False(t, own.Allows(p), "%s is less than %s", name, p)
+			require.Equal(t, a.Text(verb) == "", a.Scope(verb) == "", "%s %s", a.Name, verb)
+			if a.Scope(verb) != "" {
+				want = append(want, a.Name+":"+verb)
 			}
 		}
 	}
-	require.False(t, write.Allows("automations:run"))
-	require.True(t, write.Allows(scope.Read))
-	require.False(t, write.Allows(scope.Use))
-	require.True(t, use.Allows(scope.Write))
-	require.False(t, read.Allows(scope.Write))
-	require.True(t, scope.Everything().Contains(use))
-	require.Equal(t, read, scope.Default())
+	require.Equal(t, want, scope.All())
+	require.Equal(t, parse(t, scope.Read), scope.Default())
+	require.True(t, scope.Everything().Contains(parse(t, scope.Use)))
 }
 
 func TestSetsAreCanonical(t *testing.T) {
@@ -92,7 +93,7 @@ func TestSetsAreCanonical(t *testing.T) {
 	require.False(t, parse(t, "mcp:use").Allows("mcp:admin"))
 }
 
-func TestUnknownNamesAreNamedWithinBounds(t *testing.T) {
+func TestUnknownScopeIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"mcp", "mcp:", ":read", "mcp:run", "MCP:read", "mcp:Read", "contacts", "contacts:run", "contacts:delete",
@@ -110,7 +111,8 @@ func TestUnknownNamesAreNamedWithinBounds(t *testing.T) {
 	require.NotContains(t, err.Error(), `\`)
 }
 
-func TestRefreshNeverGivesMore(t *testing.T) {
+// A refresh may ask for what the grant contains.
+func TestContains(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		have, want string
@@ -120,6 +122,9 @@ func TestRefreshNeverGivesMore(t *testing.T) {
 		{"mcp:read", "mcp:read", true},
 		{"mcp:write", "mcp:read contacts:write", true},
 		{"mcp:read", "mcp:write", false},
+		{"mcp:write", "mcp:read", true},
+		{"mcp:write", "mcp:use", false},
+		{"mcp:use", "mcp:write", true},
 		{"mcp:read", "mcp:read contacts:write", false},
 		{"mcp:write", "automations:run", false},
 		{"mcp:use", "automations:run mcp:write", true},
@@ -133,19 +138,17 @@ func TestRefreshNeverGivesMore(t *testing.T) {
 	}
 }
 
-// A published scope may cover further areas in a later version.
-func TestWhatIsKeptOfAGrantNamesItsAreas(t *testing.T) {
+// A published scope may cover further areas in a later version. What was approved does not grow with it.
+func TestPinnedScopeCoversOnlyItsAreas(t *testing.T) {
 	t.Parallel()
 	for _, have := range []string{
 		"", "mcp:use", "mcp:write", "mcp:read", "mcp:read mcp:write", "contacts:write mcp:read", "automations:run mcp:write",
 		"contacts:read contacts:write", "automations:run",
 	} {
-		set, err := scope.Parse(have)
-		require.NoError(t, err)
-		back := scope.Unpin(set.Pin())
-		require.Equal(t, set, back, "the same rights under the same names")
+		set := parse(t, have)
+		require.Equal(t, set, scope.Unpin(set.Pin()))
 	}
-	// as if mcp:use had covered no more than two areas when it was approved
+	// mcp:use covered two areas when it was approved.
 	older := scope.Unpin("contacts:read contacts:write mcp:use of:another sales:read")
 	require.Equal(t, "contacts:read contacts:write sales:read", older.String())
 	require.True(t, older.Allows("contacts:write"))
@@ -153,19 +156,20 @@ func TestWhatIsKeptOfAGrantNamesItsAreas(t *testing.T) {
 	require.Zero(t, scope.Unpin("mcp:use"), "which names no area")
 }
 
-func TestNarrowKeepsNoMoreThanThePersonLeft(t *testing.T) {
+func TestNarrowKeepsOnlyWhatIsApproved(t *testing.T) {
 	t.Parallel()
-	all := func(scope.Area, string) bool { return true }
+	type keep func(scope.Area, string) bool
 	reading := func(_ scope.Area, verb string) bool { return verb == scope.VerbRead }
-	only := func(names ...string) func(scope.Area, string) bool {
+	only := func(names ...string) keep {
 		return func(a scope.Area, verb string) bool { return slices.Contains(names, a.Scope(verb)) }
 	}
-	without := func(names ...string) func(scope.Area, string) bool {
+	without := func(names ...string) keep {
 		return func(a scope.Area, verb string) bool { return !slices.Contains(names, a.Scope(verb)) }
 	}
+	all, none := without(), only()
 	for _, c := range []struct {
 		have string
-		keep func(scope.Area, string) bool
+		keep keep
 		want string
 	}{
 		{"mcp:use", all, "mcp:use"},
@@ -184,7 +188,7 @@ func TestNarrowKeepsNoMoreThanThePersonLeft(t *testing.T) {
 		{"mcp:use", only("automations:run", "automations:read"), "automations:run"},
 		{"contacts:write sales:read", reading, "contacts:read sales:read"},
 		{"contacts:write", only("contacts:read", "contacts:write", "sales:read"), "contacts:write"},
-		{"mcp:use", func(scope.Area, string) bool { return false }, ""},
+		{"mcp:use", none, ""},
 		{"", all, ""},
 	} {
 		have := parse(t, c.have)

@@ -1,0 +1,39 @@
+package caddymodule
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
+)
+
+func TestMaxLocalWindowsLimitsWhatAnOutageRemembers(t *testing.T) {
+	t.Parallel()
+	for maximum, evicts := range map[int]bool{0: false, 1: true} {
+		t.Run(fmt.Sprint("max_local_windows ", maximum), func(t *testing.T) {
+			t.Parallel()
+			a := &App{
+				Redis:  &RedisConfig{URLs: []string{"redis://127.0.0.1:1"}}, // refuses connections
+				Limits: LimitsConfig{MaxLocalWindows: maximum},
+			}
+			t.Cleanup(func() { require.NoError(t, a.Cleanup()) })
+			require.NoError(t, a.acquireRedis())
+			require.NoError(t, a.acquireLimiter())
+			allow := func() (allowed int) {
+				for i := range 200 {
+					group, bucket := ratelimit.ForKey(fmt.Sprint("key ", i), ratelimit.KeyLimit(1))
+					res, err := a.limiter.Allow(t.Context(), group, bucket)
+					require.NoError(t, err)
+					if res.Allowed {
+						allowed++
+					}
+				}
+				return allowed
+			}
+			require.Equal(t, 200, allow())
+			require.Equal(t, evicts, allow() > 0, "a second request of a key is allowed if its window was evicted")
+		})
+	}
+}
