@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,83 +13,83 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-func TestSetHeadersOneBucket(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1_764_000_000, 0)
-	allowed := ratelimit.Result{
-		Allowed: true,
-		States:  []ratelimit.State{{Limit: ratelimit.KeyLimit(0), Remaining: 59, Reset: 11*time.Second + 1}},
-	}
-	h := http.Header{}
-	allowed.SetHeaders(h, now)
-	require.Equal(t, http.Header{
-		"Ratelimit-Policy":      {`"key";q=60;w=60`},
-		"Ratelimit":             {`"key";r=59;t=12`},
-		"X-Ratelimit-Limit":     {"60"},
-		"X-Ratelimit-Remaining": {"59"},
-		"X-Ratelimit-Reset":     {"1764000012"},
-	}, h)
-
-	denied := ratelimit.Result{
-		RetryAfter: 300 * time.Millisecond,
-		States: []ratelimit.State{{
-			Limit: ratelimit.IPLimit(0), Reset: 300 * time.Millisecond, RetryAfter: 300 * time.Millisecond,
-		}},
-	}
-	denied.SetHeaders(h, now.Add(900*time.Millisecond))
-	require.Equal(t, http.Header{
-		"Ratelimit-Policy":      {`"address";q=10;w=60`},
-		"Ratelimit":             {`"address";r=0;t=1`},
-		"X-Ratelimit-Limit":     {"10"},
-		"X-Ratelimit-Remaining": {"0"},
-		"X-Ratelimit-Reset":     {"1764000002"},
-		"Retry-After":           {"1"},
-	}, h)
-}
-
-func TestSetHeadersUsesTightestBucket(t *testing.T) {
-	t.Parallel()
-	_, buckets := ratelimit.ForUnverified("pk_live_abcdefgh", "192.0.2.1")
-	perKey, perAddress := buckets[0].Limit, buckets[1].Limit
-	h := http.Header{}
-	ratelimit.Result{Allowed: true, States: []ratelimit.State{
-		{Limit: perKey, Remaining: 59, Reset: time.Minute},
-		{Limit: perAddress, Remaining: 3, Reset: 2 * time.Second},
-	}}.SetHeaders(h, time.Unix(100, 0))
-	require.Equal(t, []string{`"unverified-key";q=60;w=60, "unverified-address";q=120;w=60`}, h.Values("RateLimit-Policy"))
-	require.Equal(t, []string{`"unverified-key";r=59;t=60, "unverified-address";r=3;t=2`}, h.Values("RateLimit"))
-	require.Equal(t, "120", h.Get("X-RateLimit-Limit"))
-	require.Equal(t, "3", h.Get("X-RateLimit-Remaining"))
-	require.Equal(t, "102", h.Get("X-RateLimit-Reset"))
-	require.Empty(t, h.Values("Retry-After"))
-
-	// Two denials: the longer one counts. Headers of an earlier response do not remain.
-	denied := ratelimit.Result{RetryAfter: 30 * time.Second, States: []ratelimit.State{
-		{Limit: perKey, Reset: 30 * time.Second, RetryAfter: 30 * time.Second},
-		{Limit: perAddress, Reset: 2 * time.Second, RetryAfter: 2 * time.Second},
-	}}
-	denied.SetHeaders(h, time.Unix(100, 1))
-	require.Equal(t, "60", h.Get("X-RateLimit-Limit"))
-	require.Equal(t, "131", h.Get("X-RateLimit-Reset"))
-	require.Equal(t, "30", h.Get("Retry-After"))
-	require.EqualValues(t, 30, denied.RetryAfterSeconds())
-}
-
 // structured matches a list of strings with integer parameters as of RFC 9651.
 var structured = regexp.MustCompile(`^"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*"(?:;[a-z]+=(?:0|[1-9][0-9]{0,14}))*` +
 	`(?:, "(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*"(?:;[a-z]+=(?:0|[1-9][0-9]{0,14}))*)*$`)
 
-func TestSetHeadersWritesStructuredFields(t *testing.T) {
+func TestSetHeaders(t *testing.T) {
 	t.Parallel()
-	h := http.Header{}
-	ratelimit.Result{Allowed: true, States: []ratelimit.State{
-		{Limit: ratelimit.Limit{Name: "a \"b\" \\ c\r\nX: é", Requests: 7, Window: 1500 * time.Millisecond}, Remaining: 6, Reset: time.Microsecond},
-		{Limit: ratelimit.Limit{Name: "plain", Requests: 1, Window: time.Millisecond}, Remaining: 0, Reset: 0},
-	}}.SetHeaders(h, time.Unix(100, 0))
-	require.Equal(t, `"a \"b\" \\ c??X: ??";q=7;w=2, "plain";q=1;w=1`, h.Get("RateLimit-Policy"), "a window must not be 0 seconds")
-	require.Equal(t, `"a \"b\" \\ c??X: ??";r=6;t=1, "plain";r=0;t=0`, h.Get("RateLimit"))
-	require.Regexp(t, structured, h.Get("RateLimit-Policy"))
-	require.Regexp(t, structured, h.Get("RateLimit"))
+	_, unverified := ratelimit.ForUnverified("pk_live_abcdefgh", "192.0.2.1")
+	perKey, perIP := unverified[0].Limit, unverified[1].Limit
+	now := time.Unix(100, 0)
+	for name, c := range map[string]struct {
+		now    time.Time
+		result ratelimit.Result
+		want   [6]string // policies, states, limit, remaining, reset, Retry-After
+	}{
+		"allowed": {
+			now: now,
+			result: ratelimit.Result{Allowed: true, States: []ratelimit.State{
+				{Limit: ratelimit.KeyLimit(0), Remaining: 59, Reset: 11*time.Second + 1},
+			}},
+			want: [6]string{`"key";q=60;w=60`, `"key";r=59;t=12`, "60", "59", "112", ""},
+		},
+		"denied": {
+			now: now.Add(900 * time.Millisecond),
+			result: ratelimit.Result{RetryAfter: 300 * time.Millisecond, States: []ratelimit.State{
+				{Limit: ratelimit.IPLimit(0), Reset: 300 * time.Millisecond, RetryAfter: 300 * time.Millisecond},
+			}},
+			want: [6]string{`"address";q=10;w=60`, `"address";r=0;t=1`, "10", "0", "102", "1"},
+		},
+		"tightest of two buckets": {
+			now: now,
+			result: ratelimit.Result{Allowed: true, States: []ratelimit.State{
+				{Limit: perKey, Remaining: 59, Reset: time.Minute},
+				{Limit: perIP, Remaining: 3, Reset: 2 * time.Second},
+			}},
+			want: [6]string{`"unverified-key";q=60;w=60, "unverified-address";q=120;w=60`, `"unverified-key";r=59;t=60, "unverified-address";r=3;t=2`, "120", "3", "102", ""},
+		},
+		"longer of two denials": {
+			now: now.Add(1),
+			result: ratelimit.Result{RetryAfter: 30 * time.Second, States: []ratelimit.State{
+				{Limit: perKey, Reset: 30 * time.Second, RetryAfter: 30 * time.Second},
+				{Limit: perIP, Reset: 2 * time.Second, RetryAfter: 2 * time.Second},
+			}},
+			want: [6]string{`"unverified-key";q=60;w=60, "unverified-address";q=120;w=60`, `"unverified-key";r=0;t=30, "unverified-address";r=0;t=2`, "60", "0", "131", "30"},
+		},
+		"hostile name, short windows": {
+			now: now,
+			result: ratelimit.Result{Allowed: true, States: []ratelimit.State{
+				{Limit: ratelimit.Limit{Name: "a \"b\" \\ c\r\nX: é", Requests: 7, Window: 1500 * time.Millisecond}, Remaining: 6, Reset: time.Microsecond},
+				{Limit: ratelimit.Limit{Name: "plain", Requests: 1, Window: time.Millisecond}},
+			}},
+			want: [6]string{`"a \"b\" \\ c??X: ??";q=7;w=2, "plain";q=1;w=1`, `"a \"b\" \\ c??X: ??";r=6;t=1, "plain";r=0;t=0`, "1", "0", "100", ""},
+		},
+		"no states": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := http.Header{}
+			if name != "no states" {
+				h.Set("X-RateLimit-Remaining", "of an earlier response")
+			}
+			c.result.SetHeaders(h, c.now)
+			var got [6]string
+			for i, name := range []string{
+				"RateLimit-Policy", "RateLimit", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "Retry-After",
+			} {
+				got[i] = strings.Join(h.Values(name), " and ")
+				h.Del(name)
+			}
+			require.Equal(t, c.want, got)
+			require.Empty(t, h, "other headers")
+			if name != "no states" {
+				require.Regexp(t, structured, got[0])
+				require.Regexp(t, structured, got[1])
+			}
+		})
+	}
+	require.Zero(t, ratelimit.Result{}.Tightest())
 }
 
 func FuzzSetHeadersWritesStructuredFields(f *testing.F) {
@@ -120,14 +121,6 @@ func FuzzSetHeadersWritesStructuredFields(f *testing.F) {
 	})
 }
 
-func TestSetHeadersWithoutStates(t *testing.T) {
-	t.Parallel()
-	h := http.Header{}
-	ratelimit.Result{}.SetHeaders(h, time.Now())
-	require.Empty(t, h)
-	require.Zero(t, ratelimit.Result{}.Tightest())
-}
-
 func TestSecondsRoundsUp(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]int64{
@@ -135,6 +128,7 @@ func TestSecondsRoundsUp(t *testing.T) {
 	} {
 		require.Equal(t, want, ratelimit.Seconds(d), d)
 	}
+	require.EqualValues(t, 30, ratelimit.Result{RetryAfter: 30 * time.Second}.RetryAfterSeconds())
 	require.EqualValues(t, 1, ratelimit.Result{RetryAfter: 0}.RetryAfterSeconds(), "a denied request must not be retried immediately")
 	require.EqualValues(t, 0, ratelimit.Result{Allowed: true}.RetryAfterSeconds())
 }

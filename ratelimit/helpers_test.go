@@ -1,9 +1,10 @@
 package ratelimit_test
 
 import (
+	"cmp"
 	"context"
-	"math/rand/v2"
-	"sort"
+	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,16 +21,12 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const (
-	// longTimeout is used by tests without an outage, and to wait for any other event: a busy machine can take seconds to
-	// respond.
+	// longTimeout is the limiters' default in tests, and how long to wait for any other event: a busy machine can take
+	// seconds to respond.
 	longTimeout = 20 * time.Second
 	// shortTimeout is used by tests with outages, which take three consecutive failed round trips.
 	shortTimeout = 2 * time.Second
 )
-
-func withLongTimeout() ratelimit.Options { return ratelimit.Options{Timeout: longTimeout} }
-
-func withShortTimeout() ratelimit.Options { return ratelimit.Options{Timeout: shortTimeout} }
 
 // testClock is the gateways' clock, set forward together with Redis's.
 type testClock struct {
@@ -46,12 +43,14 @@ func (c *testClock) set(t testing.TB, ahead time.Duration) {
 	require.NoError(t, c.server.StepClock(ahead))
 }
 
-// newLimiter returns a limiter with a client of its own and the same timeout; both are closed when the test ends.
+// newLimiter returns a limiter with a client of its own and the same timeout, by default longTimeout. Both are closed when the
+// test ends.
 func newLimiter(t testing.TB, options *redis.UniversalOptions, o ratelimit.Options) ratelimit.Limiter {
 	t.Helper()
-	for _, d := range []*time.Duration{&options.DialTimeout, &options.ReadTimeout, &options.WriteTimeout} {
-		if *d == 0 && o.Timeout > time.Second {
-			*d = o.Timeout
+	o.Timeout = cmp.Or(o.Timeout, longTimeout)
+	if o.Timeout > time.Second {
+		for _, d := range []*time.Duration{&options.DialTimeout, &options.ReadTimeout, &options.WriteTimeout} {
+			*d = cmp.Or(*d, o.Timeout)
 		}
 	}
 	ratelimit.TuneClient(options)
@@ -79,9 +78,13 @@ func limit(requests int, window time.Duration) ratelimit.Limit {
 	return ratelimit.Limit{Name: "test", Requests: requests, Window: window}
 }
 
+func bucket(key string, l ratelimit.Limit) ratelimit.Bucket {
+	return ratelimit.Bucket{Key: key, Limit: l}
+}
+
 func allow(t testing.TB, f ratelimit.Limiter, key string, l ratelimit.Limit) ratelimit.Result {
 	t.Helper()
-	r, err := f.Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
+	r, err := f.Allow(context.Background(), key, bucket(key, l))
 	require.NoError(t, err)
 	require.Len(t, r.States, 1)
 	require.Equal(t, r.Allowed, r.RetryAfter == 0)
@@ -97,7 +100,7 @@ func allowConcurrently(t testing.TB, limiters []ratelimit.Limiter, n int, key st
 	for i := range n {
 		wg.Go(func() {
 			<-start
-			r, err := limiters[i%len(limiters)].Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
+			r, err := limiters[i%len(limiters)].Allow(context.Background(), key, bucket(key, l))
 			if err != nil {
 				t.Errorf("Allow: %v", err)
 			}
@@ -114,93 +117,63 @@ func allowConcurrently(t testing.TB, limiters []ratelimit.Limiter, n int, key st
 // awaitDecisionBy waits until decisions are made by the given decider.
 func awaitDecisionBy(t testing.TB, f ratelimit.Limiter, by ratelimit.Decider) {
 	t.Helper()
-	l := limit(ratelimit.MaxRequests, time.Millisecond)
 	require.Eventually(t, func() bool {
-		r, err := f.Allow(context.Background(), "eventually", ratelimit.Bucket{Key: "eventually", Limit: l})
+		r, err := f.Allow(context.Background(), "eventually", bucket("eventually", limit(ratelimit.MaxRequests, time.Millisecond)))
 		return err == nil && r.By == by
 	}, longTimeout, 5*time.Millisecond)
 }
 
-// allowedRequest was allowed at some time between the call and the response.
-type allowedRequest struct {
-	from, to time.Time
-	by       ratelimit.Decider
-}
-
-// allowedLog records allowed requests by key.
-type allowedLog struct {
-	mu       sync.Mutex
-	requests map[string][]allowedRequest
-}
-
-func (r *allowedLog) add(key string, a allowedRequest) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.requests == nil {
-		r.requests = make(map[string][]allowedRequest)
-	}
-	r.requests[key] = append(r.requests[key], a)
-}
-
-// worst returns the highest number of requests that were certainly within one window of any key.
-func (r *allowedLog) worst(window time.Duration) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	worst := 0
-	for _, list := range r.requests {
-		byStart := append([]allowedRequest(nil), list...)
-		sort.Slice(byStart, func(i, j int) bool { return byStart[i].from.Before(byStart[j].from) })
-		for i, first := range byStart {
-			// Requests that began no earlier than the first one, and ended before the first one's start plus the window, are
-			// certainly within one window.
-			n := 0
-			for _, a := range byStart[i:] {
-				if a.to.Before(first.from.Add(window)) {
-					n++
-				}
-			}
-			worst = max(worst, n)
-		}
-	}
-	return worst
-}
-
-func (r *allowedLog) total(key string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.requests[key])
-}
-
-// load has workers send requests for random keys through random gateways until done, and records the allowed ones. They
-// pause for up to pause between requests.
-func load(t testing.TB, done <-chan struct{}, workers int, pause time.Duration, limiters []ratelimit.Limiter, keys []string, l ratelimit.Limit) *allowedLog {
+// awaitUnavailable sends requests until Redis is unavailable.
+func awaitUnavailable(t testing.TB, f ratelimit.Limiter) {
 	t.Helper()
-	rec := &allowedLog{}
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			r := rand.New(rand.NewPCG(uint64(w), 1))
-			for {
-				select {
-				case <-done:
-					return
-				case <-time.After(time.Duration(r.Int64N(int64(pause) + 1))):
-				}
-				key := keys[r.IntN(len(keys))]
-				from := time.Now()
-				res, err := limiters[r.IntN(len(limiters))].Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
-				if err != nil {
-					t.Errorf("Allow: %v", err)
-					return
-				}
-				if res.Allowed {
-					rec.add(key, allowedRequest{from, time.Now(), res.By})
-				}
-			}
-		})
+	require.Eventually(t, func() bool {
+		allow(t, f, "eventually", limit(ratelimit.MaxRequests, time.Millisecond))
+		return f.Unavailable() != nil
+	}, longTimeout, time.Millisecond)
+}
+
+// awaitAvailable waits until Redis is available, without requests.
+func awaitAvailable(t testing.TB, limiters ...ratelimit.Limiter) {
+	t.Helper()
+	for _, f := range limiters {
+		require.Eventually(t, func() bool { return f.Unavailable() == nil }, 2*longTimeout, time.Millisecond)
 	}
-	wg.Wait()
-	return rec
+}
+
+// requireCounted waits until Redis has counted the given number of allowed requests for each key, and requires that it has
+// not counted more.
+func requireCounted(t testing.TB, options *redis.UniversalOptions, l ratelimit.Limit, allowed map[string]int) {
+	t.Helper()
+	fresh := newLimiter(t, options, ratelimit.Options{})
+	for key, want := range allowed {
+		last := -1
+		require.Eventually(t, func() bool {
+			r, err := fresh.Peek(context.Background(), key, bucket(key, l))
+			if err != nil || r.By == ratelimit.ByLocal {
+				return false
+			}
+			last = l.Requests - r.States[0].Remaining
+			return last >= want
+		}, longTimeout, 20*time.Millisecond, "Redis has counted fewer than the %d allowed requests", want)
+		require.Equal(t, want, last, "allowed and counted requests of %s", key)
+	}
+}
+
+// admin returns a function that sends commands to Redis.
+func admin(commands ...string) func(*redistest.Server) error {
+	return func(s *redistest.Server) error {
+		client := redis.NewClient(s.Options().Simple())
+		defer func() { _ = client.Close() }()
+		var errs []error
+		for _, command := range commands {
+			var args []any
+			for word := range strings.FieldsSeq(command) {
+				args = append(args, word)
+			}
+			errs = append(errs, client.Do(context.Background(), args...).Err())
+		}
+		return errors.Join(errs...)
+	}
 }
 
 // after returns a channel that is closed after d.

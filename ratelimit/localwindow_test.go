@@ -5,15 +5,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/windowtest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/script"
 )
 
@@ -42,42 +41,21 @@ func decideLocally(t testing.TB, l *localWindows, group string, buckets ...Bucke
 	return res
 }
 
-// model keeps every request with its exact time.
-type model struct{ at []int64 }
-
-func (m *model) used(now, span int64) (n int, oldest int64) {
-	for _, at := range m.at {
-		if at+span > now {
-			if n == 0 {
-				oldest = at
-			}
-			n++
-		}
-	}
-	return n, oldest
+// pend returns a request that waits for Redis's reply.
+func pend(t *testing.T, l *localWindows, number uint64, b Bucket) *request {
+	t.Helper()
+	r := new(request)
+	require.NoError(t, r.prepare(l, "k", []Bucket{b}, true))
+	r.states = make([]State, 1)
+	require.False(t, r.denyOrMarkPending(true))
+	r.buildCall(number, "p", 0, 0)
+	return r
 }
 
-// state returns the expected state of a bucket.
-func (m *model) state(now, span int64, limit int) (remaining, reset, retry int64) {
-	n, oldest := m.used(now, span)
-	remaining, reset = int64(max(0, limit-n)), span
-	if n > 0 {
-		reset = oldest + span - now
-	}
-	if n >= limit {
-		excess := n - limit
-		for _, at := range m.at {
-			if at+span <= now {
-				continue
-			}
-			if excess == 0 {
-				retry = at + span - now
-				break
-			}
-			excess--
-		}
-	}
-	return remaining, reset, retry
+// stateOf returns the state of a bucket according to the model.
+func stateOf(m *windowtest.Model, now int64, l Limit) State {
+	s := m.State(now, l.Window.Microseconds(), l.Requests)
+	return State{Limit: l, Remaining: s.Remaining, Reset: microseconds(s.Reset), RetryAfter: microseconds(s.Retry)}
 }
 
 // TestLocalWindowMatchesModel is the counterpart of the script's TestScriptMatchesModel.
@@ -88,48 +66,35 @@ func TestLocalWindowMatchesModel(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		var clock fakeClock
 		l := newLocalWindows(1000, clock.now)
-		models := make([]model, 3)
+		models := make([]windowtest.Model, 3)
 		limits := []int{1 + r.IntN(3), 2 + r.IntN(10), 1 + r.IntN(256)}
 		for step := range 400 {
-			switch r.IntN(10) {
-			case 0:
-				clock.us.Add(r.Int64N(span + span/2))
-			case 1:
-			case 2:
-				if m := models[r.IntN(3)]; len(m.at) > 0 {
-					clock.us.Store(max(clock.now(), m.at[r.IntN(len(m.at))]+span-r.Int64N(2)))
-				}
-			default:
-				clock.us.Add(r.Int64N(span / 8))
-			}
+			now := windowtest.NextTime(r, clock.now(), span, models)
+			clock.us.Store(now)
 			if r.IntN(20) == 0 {
 				limits[r.IntN(3)] = 1 + r.IntN(20)
 			}
 			if r.IntN(50) == 0 {
 				l.sweep()
 			}
-			now := clock.now()
 			which := r.Perm(3)[:1+r.IntN(3)]
-			buckets := make([]Bucket, 0, 3)
+			var buckets []Bucket
 			allowed := true
 			for _, b := range which {
 				buckets = append(buckets, bucketOf(fmt.Sprint(b), limits[b], 2*time.Second))
-				n, _ := models[b].used(now, span)
-				allowed = allowed && n < limits[b]
+				allowed = allowed && len(models[b].Inside(now, span)) < limits[b]
 			}
 			res := decideLocally(t, l, "g", buckets...)
 			require.Equal(t, allowed, res.Allowed, "seed %d step %d", seed, step)
 			for i, b := range which {
 				if allowed {
-					models[b].at = append(models[b].at, now)
+					models[b].Add(now)
 				}
-				remaining, reset, retry := models[b].state(now, span, limits[b])
+				want := stateOf(&models[b], now, buckets[i].Limit)
 				if allowed {
-					retry = 0
+					want.RetryAfter = 0
 				}
-				require.Equal(t, State{
-					Limit: buckets[i].Limit, Remaining: int(remaining), Reset: microseconds(reset), RetryAfter: microseconds(retry),
-				}, res.States[i], "seed %d step %d", seed, step)
+				require.Equal(t, want, res.States[i], "seed %d step %d", seed, step)
 			}
 		}
 		clock.us.Add(2 * span)
@@ -159,23 +124,17 @@ func TestPendingRequestsCountDuringOutage(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
 	l := newLocalWindows(100, clock.now)
-	b := []Bucket{bucketOf("k", 3, time.Minute)}
-	var pending [2]request
-	for i := range pending {
-		require.NoError(t, pending[i].prepare(l, "k", b, true))
-		pending[i].states = make([]State, 1)
-		require.False(t, pending[i].denyOrMarkPending(true))
-		pending[i].buildCall(uint64(2*i+2), "p", 0, 0)
-	}
-	require.True(t, decideLocally(t, l, "k", b...).Allowed)
-	r := decideLocally(t, l, "k", b...)
+	b := bucketOf("k", 3, time.Minute)
+	first, second := pend(t, l, 2, b), pend(t, l, 4, b)
+	require.True(t, decideLocally(t, l, "k", b).Allowed)
+	r := decideLocally(t, l, "k", b)
 	require.False(t, r.Allowed, "two are pending and one is allowed")
 	require.Equal(t, 50*time.Millisecond, r.RetryAfter, "until they have their replies")
-	pending[0].cancel()
-	pending[1].call.Replies[0] = script.Reply{Remaining: 2, Reset: 60 * sec, Stored: 1}
-	pending[1].applyReplies()
-	require.True(t, decideLocally(t, l, "k", b...).Allowed)
-	require.False(t, decideLocally(t, l, "k", b...).Allowed)
+	first.cancel()
+	second.call.Replies[0] = script.Reply{Remaining: 2, Reset: 60 * sec, Stored: 1}
+	second.applyReplies()
+	require.True(t, decideLocally(t, l, "k", b).Allowed)
+	require.False(t, decideLocally(t, l, "k", b).Allowed)
 }
 
 // TestRequestWithoutReplyCountsOnce: Redis may or may not have counted it.
@@ -183,18 +142,14 @@ func TestRequestWithoutReplyCountsOnce(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
 	l := newLocalWindows(100, clock.now)
-	b := []Bucket{bucketOf("k", 3, time.Minute)}
+	b := bucketOf("k", 3, time.Minute)
 	for stored := range uint64(2) {
-		var r request
-		require.NoError(t, r.prepare(l, "k", b, true))
-		r.states = make([]State, 1)
-		require.False(t, r.denyOrMarkPending(true))
-		r.buildCall(2, "p", 0, 0)
+		r := pend(t, l, 2, b)
 		r.decideLocally(false, true, time.Second)
 		require.Equal(t, ByLocal, r.by)
 		require.Zero(t, r.states[0].RetryAfter)
 		require.Equal(t, 2-int(stored), r.states[0].Remaining)
-		require.NoError(t, r.prepare(l, "k", b, true))
+		require.NoError(t, r.prepare(l, "k", []Bucket{b}, true))
 		r.buildCall(4, "p", 0, 0)
 		require.Equal(t, stored+1, r.call.Buckets[0].Seq)
 		require.Zero(t, r.call.Buckets[0].Base)
@@ -225,26 +180,20 @@ func TestLocalDenialsReturnRedisTimes(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
 	l := newLocalWindows(100, clock.now)
-	b := []Bucket{bucketOf("k", 3, time.Minute)}
+	b := bucketOf("k", 3, time.Minute)
 	clock.us.Add(sec)
-	require.True(t, decideLocally(t, l, "k", b...).Allowed)
-	var r request
-	r.states = make([]State, 1)
-	require.NoError(t, r.prepare(l, "k", b, true))
-	require.False(t, r.denyOrMarkPending(true))
-	r.buildCall(2, "p", 0, 0)
+	require.True(t, decideLocally(t, l, "k", b).Allowed)
+	r := pend(t, l, 2, b)
 	r.call.Replies[0] = script.Reply{Reset: 20 * sec, Retry: 30 * sec, Stored: 1}
 	r.applyReplies()
 	for _, at := range []struct{ passed, reset, retry int64 }{{0, 20, 30}, {5, 15, 25}, {25, 5, 5}} {
 		clock.us.Store((1 + at.passed) * sec)
-		res := decideLocally(t, l, "k", b...)
+		res := decideLocally(t, l, "k", b)
 		require.False(t, res.Allowed)
-		require.Equal(t, State{
-			Limit: b[0].Limit, Reset: time.Duration(at.reset) * time.Second, RetryAfter: time.Duration(at.retry) * time.Second,
-		}, res.States[0])
+		require.Equal(t, State{Limit: b.Limit, Reset: microseconds(at.reset * sec), RetryAfter: microseconds(at.retry * sec)}, res.States[0])
 	}
 	clock.us.Store(31 * sec)
-	require.True(t, decideLocally(t, l, "k", b...).Allowed)
+	require.True(t, decideLocally(t, l, "k", b).Allowed)
 }
 
 func TestEvictionBoundsMemoryAndKeepsExhaustedLimits(t *testing.T) {
@@ -317,67 +266,6 @@ func TestBytesPerCaller(t *testing.T) {
 	}
 }
 
-// TestTenThousandClientIPsTakeBoundedMemory bounds the memory here and in Redis.
-func TestTenThousandClientIPsTakeBoundedMemory(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	s := redistest.Start(t)
-	o := s.Options()
-	const timeout = 30 * time.Second
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = timeout, timeout, timeout
-	TuneClient(o)
-	client := redis.NewUniversalClient(o)
-	defer func() { require.NoError(t, client.Close()) }()
-	f, err := New(client, Options{MaxEntries: 4000, Timeout: timeout})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, f.Close()) }()
-	require.NoError(t, f.Ping(ctx))
-	before := usedMemory(t, client)
-	const clients = 10_000
-	var wg sync.WaitGroup
-	for w := range 100 {
-		wg.Go(func() {
-			for i := w; i < clients; i += 100 {
-				for range 2 {
-					group, b := ForIP(fmt.Sprintf("10.0.%d.%d", i/256, i%256), IPLimit(0))
-					r, err := f.Allow(ctx, group, b)
-					if err != nil || !r.Allowed || r.By != ByRedis {
-						t.Errorf("%+v %v", r, err)
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-	require.LessOrEqual(t, f.Stats().Entries, 4000+stripeCount)
-	each := (usedMemory(t, client) - before) / clients
-	t.Logf("a client IP with 2 requests takes %d bytes of Redis in total", each)
-	require.Less(t, each, int64(320))
-	stats := f.Stats()
-	t.Logf("%.1f requests per round trip", float64(stats.Requests)/float64(stats.RoundTrips))
-
-	for requests, limit := range map[int]int64{1: 180, 10: 260, 60: 640} {
-		b := bucketOf(fmt.Sprint("usage", requests), 100, time.Minute)
-		for range requests {
-			_, err := f.Allow(ctx, "u", b)
-			require.NoError(t, err)
-		}
-		usage, err := client.MemoryUsage(ctx, f.KeyName("u", b)).Result()
-		require.NoError(t, err)
-		t.Logf("MEMORY USAGE of a bucket with %d requests: %d", requests, usage)
-		require.LessOrEqual(t, usage, limit)
-	}
-}
-
-func usedMemory(t testing.TB, client redis.UniversalClient) int64 {
-	t.Helper()
-	var used int64
-	info := client.Info(context.Background(), "memory").Val()
-	_, err := fmt.Sscanf(info, "# Memory\r\nused_memory:%d", &used)
-	require.NoError(t, err)
-	return used
-}
-
 func TestSlotMatchesClusterKeySlot(t *testing.T) {
 	t.Parallel()
 	// CLUSTER KEYSLOT of the tags' texts.
@@ -397,25 +285,23 @@ func FuzzLocalWindowMatchesModel(f *testing.F) {
 		limit := int(requests) + 1
 		var clock fakeClock
 		l := newLocalWindows(10, clock.now)
-		var m model
+		var m windowtest.Model
+		b := bucketOf("k", limit, span*time.Microsecond)
 		for _, step := range steps[:min(len(steps), 4000)] {
 			clock.us.Add(int64(step) * int64(step) / 64)
 			if step%16 == 0 {
 				l.sweep()
 			}
-			now := clock.now()
-			n, _ := m.used(now, span)
-			r := decideLocally(t, l, "k", bucketOf("k", limit, span*time.Microsecond))
-			require.Equal(t, n < limit, r.Allowed)
-			if r.Allowed {
-				m.at = append(m.at, now)
-			} else {
+			fits := len(m.Inside(clock.now(), span)) < limit
+			r := decideLocally(t, l, "k", b)
+			require.Equal(t, fits, r.Allowed)
+			if !r.Allowed {
 				clock.us.Add(r.RetryAfter.Microseconds() - 1)
-				require.False(t, decideLocally(t, l, "k", bucketOf("k", limit, span*time.Microsecond)).Allowed)
+				require.False(t, decideLocally(t, l, "k", b).Allowed)
 				clock.us.Add(1)
-				require.True(t, decideLocally(t, l, "k", bucketOf("k", limit, span*time.Microsecond)).Allowed, "RetryAfter must be exact")
-				m.at = append(m.at, clock.now())
+				require.True(t, decideLocally(t, l, "k", b).Allowed, "RetryAfter must be exact")
 			}
+			m.Add(clock.now())
 		}
 	})
 }

@@ -2,8 +2,11 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,18 +26,12 @@ type realEnvironment struct {
 	links  []*linktest.Link // by gateway
 }
 
-// supports reports whether the environment can inject all faults of a scenario.
-func (w *realEnvironment) supports(s *scenario) bool {
-	for _, f := range s.faults {
-		switch f.kind {
-		case slowRedis, loseReplies, stall, failover:
-			return false
-		}
-	}
-	return s.nodes == 1
+// supported reports whether a realEnvironment can inject all faults of a scenario.
+func supported(s *scenario) bool {
+	return s.nodes == 1 && !slices.ContainsFunc(s.faults, func(f fault) bool {
+		return slices.Contains([]faultKind{slowRedis, loseReplies, stall, failover}, f.kind)
+	})
 }
-
-func (w *realEnvironment) snapshot() string { return filepath.Join(w.server.Dir, "dump.rdb") }
 
 func (w *realEnvironment) save(int) {
 	o := w.server.Options().Simple()
@@ -44,63 +41,89 @@ func (w *realEnvironment) save(int) {
 	assert.NoError(w.t, c.Save(context.Background()).Err())
 }
 
-func (w *realEnvironment) begin(f fault) {
+func (w *realEnvironment) change(f fault, on bool) {
+	if !on {
+		f.by = 0
+	}
+	var err error
 	switch f.kind {
 	case slowLink:
 		w.links[f.gateway].Slow(f.by, f.by)
 	case cutLink:
-		w.links[f.gateway].Cut()
+		if on {
+			w.links[f.gateway].Cut()
+		} else {
+			w.links[f.gateway].Mend()
+		}
 	case freezeRedis:
-		assert.NoError(w.t, w.server.Pause())
-	case stopRedis:
-		w.save(0)
-		assert.NoError(w.t, w.server.Kill())
-	case emptyRedis:
-		assert.NoError(w.t, w.server.Kill())
-		assert.NoError(w.t, os.RemoveAll(w.snapshot()))
-	case oldRedis:
-		assert.NoError(w.t, w.server.Kill())
-	case clockForward:
-		assert.NoError(w.t, w.server.StepClock(f.by))
-	case clockBack:
-		assert.NoError(w.t, w.server.StepClock(-f.by))
-	}
-}
-
-func (w *realEnvironment) end(f fault) {
-	switch f.kind {
-	case slowLink:
-		w.links[f.gateway].Slow(0, 0)
-	case cutLink:
-		w.links[f.gateway].Mend()
-	case freezeRedis:
-		assert.NoError(w.t, w.server.Resume())
+		if on {
+			err = w.server.Pause()
+		} else {
+			err = w.server.Resume()
+		}
 	case stopRedis, emptyRedis, oldRedis:
-		assert.NoError(w.t, w.server.Restart())
-	case clockForward, clockBack:
-		assert.NoError(w.t, w.server.StepClock(0))
+		if !on {
+			err = w.server.Restart()
+			break
+		}
+		if f.kind == stopRedis {
+			w.save(0)
+		}
+		err = w.server.Kill()
+		if f.kind == emptyRedis {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(w.server.Dir, "dump.rdb")))
+		}
+	case clockForward:
+		err = w.server.StepClock(f.by)
+	case clockBack:
+		err = w.server.StepClock(-f.by)
 	}
+	assert.NoError(w.t, err)
 }
 
-// TestScenariosOnRealRedis plays some of the simulation's scenarios on real servers, in real time and concurrently, because
-// they mostly wait.
+// fixedScenario returns a scenario in which three gateways exhaust the limits of all keys.
+func fixedScenario(requests, keys int, window time.Duration, faults ...fault) *scenario {
+	s := &scenario{seed: uint64(requests), gateways: 3, nodes: 1, window: window, timeout: 20 * time.Second, probe: 300 * time.Millisecond, rate: 3, length: 4 * window}
+	for i := range keys {
+		name := fmt.Sprint("key", i)
+		s.keys = append(s.keys, scenarioKey{name: name, group: name, limits: []int{requests, requests, requests}, wide: -1})
+	}
+	if len(faults) > 0 {
+		last := faults[len(faults)-1]
+		s.faults, s.repaired = faults, last.at+last.lasts
+	}
+	return s
+}
+
+// TestScenariosOnRealRedis plays scenarios on real servers, in real time and concurrently, because they mostly wait: without
+// faults, with Redis killed and paused, and some of the simulation's.
 func TestScenariosOnRealRedis(t *testing.T) {
 	t.Parallel()
-	scenarios := 4
+	var scenarios []*scenario
+	for _, requests := range []int{1, 7, 60, 400} {
+		scenarios = append(scenarios, fixedScenario(requests, 2, 700*time.Millisecond))
+	}
+	const ms = time.Millisecond
+	scenarios = append(scenarios, fixedScenario(25, 3, 800*ms,
+		fault{kind: emptyRedis, at: 500 * ms, lasts: 300 * ms}, fault{kind: freezeRedis, at: 1400 * ms, lasts: 2500 * ms},
+		fault{kind: emptyRedis, at: 4500 * ms, lasts: 300 * ms}, fault{kind: freezeRedis, at: 5400 * ms, lasts: 2500 * ms}))
+	random := 4
 	if os.Getenv("GATEHOUSE_CHAOS") == "1" {
-		scenarios = 24
+		random = 24
+	}
+	for seed := uint64(1); random > 0; seed++ {
+		if s := makeScenario(seed); len(s.faults) > 0 && supported(s) {
+			scenarios = append(scenarios, s)
+			random--
+		}
 	}
 	var work sync.WaitGroup
-	for seed := uint64(1); scenarios > 0; seed++ {
-		s := makeScenario(seed)
-		w := &realEnvironment{t: t}
-		if len(s.faults) == 0 || !w.supports(s) {
-			continue
+	for _, s := range scenarios {
+		if len(s.faults) > 0 {
+			s.timeout = 500 * time.Millisecond // tolerates a busy machine
+			s.length = s.repaired + s.recovery() + 2*s.window
 		}
-		scenarios--
-		s.timeout = 500 * time.Millisecond // tolerates a busy machine
-		s.length = s.repaired + s.recovery() + 2*s.window
-		w.server = redistest.Start(t, redistest.WithClock())
+		w := &realEnvironment{t: t, server: redistest.Start(t, redistest.WithClock())}
 		limiters := make([]Limiter, s.gateways)
 		for g := range limiters {
 			w.links = append(w.links, linktest.Start(t, w.server.Addr))
@@ -128,7 +151,33 @@ func TestScenariosOnRealRedis(t *testing.T) {
 			}
 			t.Logf("%d requests\n%s", len(all), s)
 			assert.NoError(t, s.checkBounds(all), "%s", s)
+			if len(s.faults) == 0 {
+				s.checkTotals(t, all)
+			}
 		})
 	}
 	work.Wait()
+}
+
+// checkTotals checks how many requests were allowed without faults, and that low limits were exhausted. A busy machine may send
+// less than a high limit.
+func (s *scenario) checkTotals(t *testing.T, all history) {
+	t.Helper()
+	for k, key := range s.keys {
+		allowed, denied := 0, 0
+		for _, m := range all {
+			switch {
+			case m.key != k:
+			case m.allowed:
+				allowed++
+			default:
+				denied++
+			}
+		}
+		windows := int(all[len(all)-1].to/s.window) + 1
+		assert.LessOrEqual(t, allowed, windows*key.limits[0], "%s of %s", key.name, s)
+		if key.limits[0] <= 7 {
+			assert.Positive(t, denied, "%s of %s", key.name, s)
+		}
+	}
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
-	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,58 +15,75 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/test/linktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// topology is a set of real servers.
+// topology is a set of real servers. They are not replaced when they do not reply, unless a test wants it.
 type topology struct {
-	options func() *redis.UniversalOptions
-	servers []*redistest.Server // that can store keys
-	cluster *redistest.Cluster
+	options  func() *redis.UniversalOptions
+	servers  []*redistest.Server // that can store keys
+	sentinel *redistest.Sentinel
+	cluster  *redistest.Cluster
 }
 
 func singleServer(t *testing.T) topology {
 	t.Helper()
 	s := redistest.Start(t)
-	return topology{s.Options, []*redistest.Server{s}, nil}
+	return topology{options: s.Options, servers: []*redistest.Server{s}}
 }
 
 func sentinels(t *testing.T) topology {
 	t.Helper()
 	s := redistest.StartSentinel(t)
-	require.NoError(t, s.ReplaceAfter(t.Context(), 10*time.Minute))
-	return topology{s.Options, []*redistest.Server{s.Master}, nil}
+	s.ReplaceAfter(t, 10*time.Minute)
+	return topology{options: s.Options, servers: []*redistest.Server{s.Master}, sentinel: s}
 }
 
 func clusterOfThree(t *testing.T) topology {
 	t.Helper()
 	cl := redistest.StartCluster(t)
-	require.NoError(t, cl.SetNodeTimeout(t.Context(), time.Minute))
-	return topology{cl.Options, cl.Nodes, cl}
+	cl.SetNodeTimeout(t, time.Minute)
+	return topology{options: cl.Options, servers: cl.Nodes, cluster: cl}
 }
 
 var topologies = map[string]func(t *testing.T) topology{
 	"single": singleServer, "sentinel": sentinels, "cluster": clusterOfThree,
 }
 
-// requireCounted waits until Redis has counted the given number of allowed requests for each key, and requires that it has
-// not counted more.
-func requireCounted(t *testing.T, top topology, l ratelimit.Limit, allowed map[string]int) {
+// keysBySlot returns n keys for each of some groups of a Cluster's slots. group returns the index of a slot's group, or -1.
+func keysBySlot(t *testing.T, cl *redistest.Cluster, f ratelimit.Limiter, l ratelimit.Limit, n, groups int, group func(slot int) int) [][]string {
 	t.Helper()
-	fresh := newLimiter(t, top.options(), withLongTimeout())
-	for key, want := range allowed {
-		last := -1
-		require.Eventually(t, func() bool {
-			r, err := fresh.Peek(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
-			if err != nil || r.By == ratelimit.ByLocal {
-				return false
-			}
-			last = l.Requests - r.States[0].Remaining
-			return last >= want
-		}, longTimeout, 20*time.Millisecond, "Redis has counted fewer than the %d allowed requests", want)
-		require.Equal(t, want, last, "allowed and counted requests of %s", key)
+	keys := make([][]string, groups)
+	for i, missing := 0, n*groups; missing > 0; i++ {
+		key := fmt.Sprint("key", i)
+		if g := group(slotOf(t, cl, f, key, l)); g >= 0 && len(keys[g]) < n {
+			keys[g] = append(keys[g], key)
+			missing--
+		}
 	}
+	return keys
+}
+
+// slotOf returns the slot of a key's bucket.
+func slotOf(t *testing.T, cl *redistest.Cluster, f ratelimit.Limiter, key string, l ratelimit.Limit) int {
+	t.Helper()
+	client := redis.NewClient(cl.Nodes[0].Options().Simple())
+	defer func() { require.NoError(t, client.Close()) }()
+	slot, err := client.ClusterKeySlot(t.Context(), f.KeyName(key, bucket(key, l))).Result()
+	require.NoError(t, err)
+	return int(slot)
+}
+
+// promoteReplica waits until the Sentinels have replaced a master that was killed.
+func promoteReplica(t *testing.T, s *redistest.Sentinel) {
+	t.Helper()
+	s.ReplaceAfter(t, 500*time.Millisecond)
+	require.Eventually(t, func() bool {
+		addr, err := s.MasterAddr(t.Context())
+		return err == nil && addr == s.Replica.Addr
+	}, 2*longTimeout, 10*time.Millisecond)
 }
 
 // allowUntil sends requests from concurrent callers until done, all of which must be allowed. It returns their number by
@@ -86,7 +102,7 @@ func allowUntil(t *testing.T, done <-chan struct{}, limiters []ratelimit.Limiter
 				case <-time.After(pause):
 				}
 				key := keys[n%len(keys)]
-				r, err := limiters[i%len(limiters)].Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
+				r, err := limiters[i%len(limiters)].Allow(context.Background(), key, bucket(key, l))
 				if err != nil || !r.Allowed {
 					t.Errorf("%+v %v", r, err)
 					return
@@ -102,50 +118,6 @@ func allowUntil(t *testing.T, done <-chan struct{}, limiters []ratelimit.Limiter
 	return allowed, by
 }
 
-// slowConn is a connection on which replies arrive late.
-type slowConn struct {
-	net.Conn
-	delay    *atomic.Int64
-	deadline atomic.Int64 // Unix nanoseconds
-}
-
-func (c *slowConn) SetReadDeadline(t time.Time) error {
-	c.deadline.Store(t.UnixNano())
-	if t.IsZero() {
-		c.deadline.Store(math.MaxInt64)
-	}
-	return c.Conn.SetReadDeadline(t)
-}
-
-func (c *slowConn) SetDeadline(t time.Time) error {
-	return errors.Join(c.Conn.SetWriteDeadline(t), c.SetReadDeadline(t))
-}
-
-func (c *slowConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	late := time.Duration(c.delay.Load())
-	if left := time.Duration(c.deadline.Load() - time.Now().UnixNano()); left < late {
-		<-time.After(left)
-		return 0, os.ErrDeadlineExceeded
-	}
-	<-time.After(late)
-	return n, err
-}
-
-// slowed delays replies on the client's connections.
-func slowed(o *redis.UniversalOptions, delay *atomic.Int64) *redis.UniversalOptions {
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := new(net.Dialer).DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		slow := &slowConn{Conn: c, delay: delay}
-		slow.deadline.Store(math.MaxInt64)
-		return slow, nil
-	}
-	return o
-}
-
 // TestSlowRedisCountsRequestsOnce has more concurrent callers than a slow Redis can serve in time. Requests that time out in
 // the queue are decided locally and synced once, while Redis decides about the others.
 func TestSlowRedisCountsRequestsOnce(t *testing.T) {
@@ -154,18 +126,33 @@ func TestSlowRedisCountsRequestsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			top := start(t)
-			var delay atomic.Int64
-			f := newLimiter(t, slowed(top.options(), &delay), ratelimit.Options{Timeout: 500 * time.Millisecond})
+			links := map[string]*linktest.Link{}
+			for _, s := range top.servers {
+				links[s.Addr] = linktest.Start(t, s.Addr)
+			}
+			o := top.options()
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if link := links[addr]; link != nil {
+					addr = link.Addr
+				}
+				return new(net.Dialer).DialContext(ctx, network, addr)
+			}
+			f := newLimiter(t, o, ratelimit.Options{Timeout: 500 * time.Millisecond})
 			require.NoError(t, f.Ping(t.Context()))
-			delay.Store(int64(400 * time.Millisecond))
+			for _, link := range links {
+				link.Slow(0, 250*time.Millisecond)
+			}
 			l := limit(ratelimit.MaxRequests, time.Hour)
 			keys := []string{"a", "b", "c", "d", "e", "f"}
 			allowed, by := allowUntil(t, after(3*time.Second), []ratelimit.Limiter{f}, 1500, 0, keys, l)
 			t.Logf("%v, queue %d", by, f.Stats().Queue)
-			delay.Store(0)
+			require.Positive(t, by[ratelimit.ByLocal], "Redis was not too slow")
+			for _, link := range links {
+				link.Slow(0, 0)
+			}
 			awaitDecisionBy(t, f, ratelimit.ByRedis)
 			require.Zero(t, f.Stats().Queue, "no request may wait any longer")
-			requireCounted(t, top, l, allowed)
+			requireCounted(t, top.options(), l, allowed)
 		})
 	}
 }
@@ -178,7 +165,7 @@ func TestBrokenConnectionsCountRequestsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			top := start(t)
-			limiters := newLimiters(t, 2, top.options, withShortTimeout())
+			limiters := newLimiters(t, 2, top.options, ratelimit.Options{Timeout: shortTimeout})
 			for _, f := range limiters {
 				require.NoError(t, f.Ping(context.Background()))
 			}
@@ -188,7 +175,7 @@ func TestBrokenConnectionsCountRequestsOnce(t *testing.T) {
 				defer close(done)
 				for range 40 {
 					for _, s := range top.servers {
-						if s.Client(t).Do(context.Background(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err() == nil {
+						if admin("CLIENT KILL TYPE normal SKIPME yes")(s) == nil {
 							cuts.Add(1)
 						}
 					}
@@ -199,99 +186,97 @@ func TestBrokenConnectionsCountRequestsOnce(t *testing.T) {
 			allowed, by := allowUntil(t, done, limiters, 16, time.Millisecond, []string{"a", "b", "c"}, l)
 			t.Logf("%d cuts, %v", cuts.Load(), by)
 			require.Positive(t, cuts.Load())
-			requireCounted(t, top, l, allowed)
+			requireCounted(t, top.options(), l, allowed)
 		})
 	}
 }
 
-// TestRestoredSnapshotIsResynced replaces the data of Redis by an older snapshot so quickly that gateways need not notice
-// the outage. One of the gateways is idle meanwhile.
-func TestRestoredSnapshotIsResynced(t *testing.T) {
+// TestLostDataIsResyncedOnce has Redis lose requests so quickly that gateways need not notice an outage. Redis has those that
+// come between the loss and its detection. Gateways disagree on the limit, and a sync by one with a lower limit must not remove
+// requests of others.
+func TestLostDataIsResyncedOnce(t *testing.T) {
 	t.Parallel()
-	type broken struct {
-		topology
-		snapshot, restore func(t *testing.T)
+	onEach := func(do func(s *redistest.Server) error) func(*testing.T, topology) {
+		return func(t *testing.T, top topology) {
+			t.Helper()
+			for _, s := range top.servers {
+				require.NoError(t, do(s))
+			}
+		}
 	}
-	for name, start := range map[string]func(t *testing.T) broken{
-		"single": func(t *testing.T) broken {
-			t.Helper()
-			top := singleServer(t)
-			s := top.servers[0]
-			return broken{top, func(t *testing.T) {
-				t.Helper()
-				require.NoError(t, s.Client(t).Save(t.Context()).Err())
-			}, func(t *testing.T) {
-				t.Helper()
-				require.NoError(t, s.Kill())
-				require.NoError(t, s.Restart())
-			}}
-		},
-		"sentinel failover to a lagging replica": func(t *testing.T) broken {
-			t.Helper()
-			s := redistest.StartSentinel(t)
-			require.NoError(t, s.ReplaceAfter(t.Context(), 10*time.Minute))
-			return broken{topology{options: s.Options}, func(t *testing.T) {
-				t.Helper()
-				redistest.AwaitReplica(t, s.Master, s.Replica)
-				require.NoError(t, s.Replica.Pause())
-				// Discards what is in the master's buffers, which would arrive later.
-				require.NoError(t, s.Master.Client(t).Do(t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err())
-			}, func(t *testing.T) {
-				t.Helper()
-				require.NoError(t, s.Master.Kill())
-				require.NoError(t, s.Replica.Resume())
-				require.NoError(t, s.ReplaceAfter(t.Context(), 500*time.Millisecond))
-				require.Eventually(t, func() bool {
-					addr, err := s.MasterAddr(t.Context())
-					return err == nil && addr == s.Replica.Addr
-				}, 2*longTimeout, 10*time.Millisecond)
-			}}
-		},
-		"cluster": func(t *testing.T) broken {
-			t.Helper()
-			top := clusterOfThree(t)
-			return broken{top, func(t *testing.T) {
-				t.Helper()
-				for _, s := range top.servers {
-					require.NoError(t, s.Client(t).Save(t.Context()).Err())
-				}
-			}, func(t *testing.T) {
-				t.Helper()
-				for _, s := range top.servers {
-					require.NoError(t, s.Kill())
-					require.NoError(t, s.Restart())
-				}
-			}}
-		},
+	flush, save := onEach(admin("FLUSHALL")), onEach(admin("SAVE"))
+	restart := onEach(func(s *redistest.Server) error { return errors.Join(s.Kill(), s.Restart()) })
+	pauseReplica := func(t *testing.T, top topology) {
+		t.Helper()
+		redistest.AwaitReplica(t, top.sentinel.Master, top.sentinel.Replica)
+		require.NoError(t, top.sentinel.Replica.Pause())
+		// Discards what is in the master's buffers, which would arrive later.
+		require.NoError(t, admin("CLIENT KILL TYPE replica")(top.sentinel.Master))
+	}
+	failOver := func(t *testing.T, top topology) {
+		t.Helper()
+		require.NoError(t, top.sentinel.Master.Kill())
+		require.NoError(t, top.sentinel.Replica.Resume())
+		promoteReplica(t, top.sentinel)
+	}
+	for name, c := range map[string]struct {
+		start          func(t *testing.T) topology
+		snapshot, lose func(t *testing.T, top topology)
+		idle           bool // no request between the loss and its detection
+	}{
+		"single, restarted empty":               {start: singleServer, lose: restart},
+		"single, restarted empty while idle":    {start: singleServer, lose: restart, idle: true},
+		"single, older snapshot":                {start: singleServer, snapshot: save, lose: restart},
+		"single, flushed":                       {start: singleServer, lose: flush},
+		"sentinel, flushed":                     {start: sentinels, lose: flush},
+		"sentinel, failover to lagging replica": {start: sentinels, snapshot: pauseReplica, lose: failOver},
+		"cluster, flushed":                      {start: clusterOfThree, lose: flush},
+		"cluster, older snapshot":               {start: clusterOfThree, snapshot: save, lose: restart},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := start(t)
-			limiters := newLimiters(t, 2, b.options, withShortTimeout())
-			l := limit(60, time.Hour)
+			top := c.start(t)
+			limiters := newLimiters(t, 3, top.options, ratelimit.Options{Timeout: shortTimeout})
+			limits := []ratelimit.Limit{limit(60, time.Hour), limit(10, time.Hour), limit(60, time.Hour)}
 			keys := []string{"a", "b", "c", "d"}
 			allowed := make(map[string]int)
-			pass := func(n ...int) {
+			pass := func(gateway, n int) {
 				t.Helper()
-				for i, f := range limiters {
-					for _, key := range keys {
-						require.Equal(t, n[i], allowConcurrently(t, limiters[i:i+1], n[i], key, l))
-						allowed[key] += n[i]
-					}
-					require.NoError(t, f.Unavailable())
+				for _, key := range keys {
+					require.Equal(t, n, allowConcurrently(t, limiters[gateway:gateway+1], n, key, limits[gateway]))
+					allowed[key] += n
 				}
 			}
-			pass(20, 15)
-			b.snapshot(t)
-			pass(4, 7)
-			b.restore(t)
-			// Redis has the missing requests again.
-			require.Eventually(t, func() bool {
-				return limiters[0].Unavailable() == nil && limiters[1].Unavailable() == nil
-			}, 2*longTimeout, 10*time.Millisecond)
-			requireCounted(t, b.topology, l, allowed)
-			for _, key := range keys {
-				require.Equal(t, 60-46, allowConcurrently(t, limiters, 200, key, l), "no more than the limit, of %s", key)
+			pass(0, 2)
+			pass(1, 3)
+			pass(2, 1) // and is idle from now on
+			if c.snapshot != nil {
+				c.snapshot(t, top)
+			}
+			pass(1, 4)
+			pass(0, 27)
+			awaitAvailable(t, limiters...)
+			c.lose(t, top)
+			if !c.idle {
+				pass(0, 11)
+			}
+			awaitAvailable(t, limiters...)
+			requireCounted(t, top.options(), limits[0], allowed)
+			for i, f := range limiters {
+				switch {
+				case top.cluster != nil: // which detects each node's loss
+				case c.snapshot != nil && i == 2:
+					require.Zero(t, f.Stats().DataLosses, "of gateway %d", i)
+				default:
+					require.EqualValues(t, 1, f.Stats().DataLosses, "of gateway %d", i)
+				}
+				if c.idle {
+					require.Zero(t, f.Stats().Outages)
+				}
+			}
+			for key, n := range allowed {
+				require.Equal(t, 60-n, allowConcurrently(t, []ratelimit.Limiter{limiters[0], limiters[2]}, 200, key, limits[0]))
+				require.False(t, allow(t, limiters[1], key, limits[1]).Allowed)
 			}
 		})
 	}
@@ -300,158 +285,148 @@ func TestRestoredSnapshotIsResynced(t *testing.T) {
 // TestLostNodeIsResyncedIfShardSpansTwoNodes loses a node while the newest requests of the shard are on the other one.
 func TestLostNodeIsResyncedIfShardSpansTwoNodes(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	top := clusterOfThree(t)
-	client := top.cluster.Client(t)
-	limiters := newLimiters(t, 2, top.options, withShortTimeout())
+	limiters := newLimiters(t, 2, top.options, ratelimit.Options{Timeout: shortTimeout})
 	l := limit(30, time.Hour)
 	// A shard is a 16th of the slots, a node a third.
-	var first, second []string
-	for i := 0; len(first) < 5 || len(second) < 5; i++ {
-		key := fmt.Sprint("key", i)
-		slot := int(client.ClusterKeySlot(ctx, limiters[0].KeyName(key, ratelimit.Bucket{Key: key, Limit: l})).Val())
-		switch {
-		case slot/1024 != 5:
-		case top.cluster.Owner(slot) == 0:
-			first = append(first, key)
-		default:
-			second = append(second, key)
+	keys := keysBySlot(t, top.cluster, limiters[0], l, 5, 2, func(slot int) int {
+		if slot/1024 != 5 {
+			return -1
 		}
-	}
+		return top.cluster.Owner(slot)
+	})
 	allowed := make(map[string]int)
-	for i, f := range limiters {
-		for _, key := range append(append([]string(nil), first[:5]...), second[:5]...) {
-			require.Equal(t, 6+i, allowConcurrently(t, []ratelimit.Limiter{f}, 6+i, key, l))
+	for i := range limiters {
+		for _, key := range slices.Concat(keys...) {
+			require.Equal(t, 6+i, allowConcurrently(t, limiters[i:i+1], 6+i, key, l))
 			allowed[key] += 6 + i
 		}
 	}
 	require.NoError(t, top.servers[0].Kill())
 	require.NoError(t, top.servers[0].Restart())
-	requireCounted(t, top, l, allowed)
+	requireCounted(t, top.options(), l, allowed)
 }
 
-// TestResyncWithLowerLimitKeepsAllRequests resyncs after data loss while gateways disagree on the limit.
-func TestResyncWithLowerLimitKeepsAllRequests(t *testing.T) {
+func TestClusterSlotMigrationAndNodeFailure(t *testing.T) {
 	t.Parallel()
-	for name, start := range topologies {
+	ctx := context.Background()
+	cl := clusterOfThree(t).cluster
+	limiters := newLimiters(t, 3, cl.Options, ratelimit.Options{})
+	for _, f := range limiters {
+		require.NoError(t, f.Ping(ctx))
+	}
+	l := limit(30, time.Hour)
+	keys := keysBySlot(t, cl, limiters[0], l, 3, 3, cl.Owner)
+
+	// 200 concurrent requests for each node.
+	for _, k := range keys {
+		require.Equal(t, 30, allowConcurrently(t, limiters, 200, k[0], l))
+	}
+	// Several buckets of one group.
+	group, buckets := ratelimit.ForUnverified("pk_live_abcdefgh", "192.0.2.1")
+	r, err := limiters[0].Allow(ctx, group, buckets...)
+	require.NoError(t, err)
+	require.True(t, r.Allowed)
+	require.Equal(t, ratelimit.ByRedis, r.By)
+
+	// A bucket's slot migrates while it is in use: no request is lost or counted twice.
+	moving := keys[0][1]
+	slot := slotOf(t, cl, limiters[0], moving, l)
+	moved := make(chan error, 1)
+	go func() { moved <- cl.MoveSlot(ctx, slot, 1) }()
+	allowed := 0
+	for i := range 28 {
+		r := allow(t, limiters[i%3], moving, l)
+		require.True(t, r.Allowed)
+		require.Equal(t, ratelimit.ByRedis, r.By)
+		require.Equal(t, 29-i, r.States[0].Remaining)
+		allowed++
+	}
+	require.NoError(t, <-moved)
+	require.Equal(t, 30-allowed, allowConcurrently(t, limiters, 60, moving, l))
+	require.False(t, allow(t, limiters[0], keys[0][0], l).Allowed)
+
+	// A node fails: limits of its slots are enforced locally, the others by Redis.
+	require.NoError(t, cl.Nodes[2].Kill())
+	dead, alive := keys[2][2], keys[1][2]
+	require.Equal(t, 30, allowConcurrently(t, limiters[:1], 100, dead, l))
+	require.Eventually(t, func() bool {
+		r := allow(t, limiters[1], alive, limit(ratelimit.MaxRequests, time.Minute))
+		return r.By == ratelimit.ByRedis
+	}, longTimeout, time.Millisecond)
+	require.Equal(t, 30, allowConcurrently(t, limiters, 100, keys[1][1], l))
+	require.Eventually(t, func() bool { allow(t, limiters[0], keys[2][1], l); return limiters[0].Unavailable() != nil }, longTimeout, time.Millisecond)
+	down := limiters[0].Stats()
+	require.Equal(t, 16, down.Shards)
+	require.LessOrEqual(t, down.UnavailableShards, 6, "only the failed node's slots may become unavailable")
+
+	// It restarts empty (a Cluster node keeps its slots).
+	require.NoError(t, cl.Nodes[2].Restart())
+	awaitAvailable(t, limiters[0])
+	// The key's shard need not have become unavailable. Then its requests are synced in the background. Peek waits for that
+	// without counting.
+	fresh := newLimiter(t, cl.Options(), ratelimit.Options{})
+	require.Eventually(t, func() bool {
+		r, err := fresh.Peek(ctx, dead, bucket(dead, l))
+		return err == nil && r.By == ratelimit.ByRedis && !r.Allowed
+	}, longTimeout, 10*time.Millisecond, "what was allowed during the outage must be synced")
+}
+
+// TestFailoverKeepsCounts kills a master whose replica has all data. Meanwhile each gateway continues from its local window.
+func TestFailoverKeepsCounts(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) (top topology, master, replica *redistest.Server, promote func()){
+		"sentinel": func(t *testing.T) (topology, *redistest.Server, *redistest.Server, func()) {
+			t.Helper()
+			top := sentinels(t)
+			return top, top.sentinel.Master, top.sentinel.Replica, func() { promoteReplica(t, top.sentinel) }
+		},
+		"cluster": func(t *testing.T) (topology, *redistest.Server, *redistest.Server, func()) {
+			t.Helper()
+			cl := redistest.StartClusterWithReplicas(t)
+			cl.SetNodeTimeout(t, time.Minute)
+			replica := cl.Nodes[3].Client(t)
+			return topology{options: cl.Options, cluster: cl}, cl.Nodes[0], cl.Nodes[3], func() {
+				cl.SetNodeTimeout(t, time.Second)
+				require.Eventually(t, func() bool {
+					info, err := replica.Info(t.Context(), "replication").Result()
+					return err == nil && strings.Contains(info, "role:master")
+				}, 2*longTimeout, 20*time.Millisecond)
+				cl.SetNodeTimeout(t, time.Minute)
+			}
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			top := start(t)
-			limiters := newLimiters(t, 2, top.options, withLongTimeout())
-			high, low := limit(60, time.Hour), limit(10, time.Hour)
-			require.Equal(t, 4, allowConcurrently(t, limiters[1:], 4, "k", low))
-			require.Equal(t, 37, allowConcurrently(t, limiters[:1], 37, "k", high))
-			for _, s := range top.servers {
-				require.NoError(t, s.Client(t).FlushAll(context.Background()).Err())
+			top, master, replica, promote := start(t)
+			limiters := newLimiters(t, 2, top.options, ratelimit.Options{})
+			l := limit(30, 10*time.Minute)
+			key := "k"
+			if top.cluster != nil {
+				key = keysBySlot(t, top.cluster, limiters[0], l, 1, 3, top.cluster.Owner)[0][0]
 			}
-			requireCounted(t, top, high, map[string]int{"k": 41})
-			require.Equal(t, 19, allowConcurrently(t, limiters[:1], 100, "k", high))
+			await := func(reached func(f ratelimit.Limiter, r ratelimit.Result) bool) {
+				t.Helper()
+				for _, f := range limiters {
+					require.Eventually(t, func() bool {
+						r, err := f.Peek(t.Context(), key, bucket(key, l))
+						return err == nil && reached(f, r)
+					}, longTimeout, 10*time.Millisecond)
+				}
+			}
+			require.Equal(t, 20, allowConcurrently(t, limiters, 20, key, l))
+			redistest.AwaitReplica(t, master, replica)
+			require.NoError(t, master.Kill())
+			await(func(f ratelimit.Limiter, _ ratelimit.Result) bool { return f.Unavailable() != nil })
+			require.Equal(t, 2, allowConcurrently(t, limiters, 2, key, l))
+			promote()
+			promoted := time.Now()
+			await(func(f ratelimit.Limiter, r ratelimit.Result) bool {
+				return r.By == ratelimit.ByRedis && f.Unavailable() == nil
+			})
+			t.Logf("shared again %v after the failover", time.Since(promoted).Round(time.Millisecond))
+			require.Equal(t, 8, allowConcurrently(t, limiters, 60, key, l))
+			require.Zero(t, limiters[0].Stats().DataLosses)
 		})
 	}
-}
-
-// TestThousandsOfBusyCallersAreResyncedAfterOutage has more unsynced requests than fit into one script run.
-func TestThousandsOfBusyCallersAreResyncedAfterOutage(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	var got events
-	f := newLimiter(t, s.Options(), ratelimit.Options{Timeout: shortTimeout, OnEvent: got.on})
-	require.NoError(t, s.Kill())
-	awaitUnavailable(t, f)
-	const callers, each = 1500, 280
-	l := limit(1000, time.Hour)
-	for i := range callers {
-		key := fmt.Sprint("busy", i)
-		for range each {
-			allow(t, f, key, l)
-		}
-	}
-	require.NoError(t, s.Restart())
-	require.Eventually(t, func() bool { return f.Unavailable() == nil }, 2*longTimeout, 10*time.Millisecond)
-	allowed := make(map[string]int)
-	for i := 0; i < callers; i += 97 {
-		allowed[fmt.Sprint("busy", i)] = each
-	}
-	requireCounted(t, topology{options: s.Options}, l, allowed)
-	require.EqualValues(t, 1, f.Stats().Outages, "the sync must not cause another outage")
-}
-
-// TestResyncFarAboveTheLimit allows far more than the limit during an outage, with on_outage allow.
-func TestResyncFarAboveTheLimit(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	f := newLimiter(t, s.Options(), ratelimit.Options{OnOutage: ratelimit.Allow, Timeout: shortTimeout})
-	require.NoError(t, s.Kill())
-	awaitUnavailable(t, f)
-	l, busy := limit(20, time.Hour), 0
-	for last := time.Now().UnixMicro(); busy < 70_000; {
-		if now := time.Now().UnixMicro(); now != last { // each in another microsecond
-			last, busy = now, busy+1
-			require.True(t, allow(t, f, "busy", l).Allowed)
-		}
-	}
-	require.True(t, allow(t, f, "other", l).Allowed)
-	require.NoError(t, s.Restart())
-	require.Eventually(t, func() bool { return f.Unavailable() == nil }, 2*longTimeout, 10*time.Millisecond)
-	fresh := newLimiter(t, s.Options(), withLongTimeout())
-	require.False(t, allow(t, fresh, "busy", l).Allowed)
-	require.Equal(t, 18, allow(t, fresh, "other", l).States[0].Remaining)
-}
-
-// TestOnOutageAllowTakesEffectImmediately allows what Redis had denied before, even before Redis counts as unavailable.
-func TestOnOutageAllowTakesEffectImmediately(t *testing.T) {
-	t.Parallel()
-	for _, algorithm := range []ratelimit.Algorithm{ratelimit.Exact, ratelimit.GCRA} {
-		t.Run(string(algorithm), func(t *testing.T) {
-			t.Parallel()
-			s := redistest.Start(t)
-			f := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm, OnOutage: ratelimit.Allow, Timeout: longTimeout, MaxFailures: 1000})
-			l := limit(2, time.Hour)
-			require.Equal(t, 2, allowConcurrently(t, []ratelimit.Limiter{f}, 5, "k", l))
-			require.False(t, allow(t, f, "k", l).Allowed)
-			require.NoError(t, s.Kill())
-			allow(t, f, "other", l) // the first failure
-			require.NoError(t, f.Unavailable())
-			for range 5 {
-				r, err := f.Peek(context.Background(), "k", ratelimit.Bucket{Key: "k", Limit: l})
-				require.NoError(t, err)
-				require.True(t, r.Allowed)
-				require.True(t, allow(t, f, "k", l).Allowed)
-			}
-		})
-	}
-}
-
-// TestUndecodableValueDoesNotAffectOtherKeys has keys with invalid values in the same script runs as others.
-func TestUndecodableValueDoesNotAffectOtherKeys(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	f := newLimiter(t, s.Options(), withLongTimeout())
-	c := s.Client(t)
-	l := limit(5, time.Hour)
-	values := []string{"x", strings.Repeat("\xff", 60), strings.Repeat("\x00", 89)}
-	for i, v := range values {
-		require.NoError(t, c.Set(context.Background(), f.KeyName(fmt.Sprint("bad", i), ratelimit.Bucket{Key: fmt.Sprint("bad", i), Limit: l}), v, 0).Err())
-	}
-	name := f.KeyName("bad3", ratelimit.Bucket{Key: "bad3", Limit: l})
-	require.NoError(t, c.RPush(context.Background(), name, "x").Err())
-	var wg sync.WaitGroup
-	var byRedis atomic.Int64
-	for i := range 400 {
-		wg.Go(func() {
-			key := fmt.Sprint("good", i)
-			if i%10 == 0 {
-				key = fmt.Sprint("bad", i/10%4)
-			}
-			r, err := f.Allow(context.Background(), key, ratelimit.Bucket{Key: key, Limit: l})
-			if err == nil && r.By == ratelimit.ByRedis {
-				byRedis.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	for i := range 4 {
-		require.False(t, allow(t, f, fmt.Sprint("bad", i), l).Allowed, "an undecodable value must be replaced by a count")
-	}
-	require.GreaterOrEqual(t, byRedis.Load(), int64(400-40+4*5))
 }

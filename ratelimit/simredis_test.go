@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -37,7 +36,6 @@ type simRedis struct {
 	lose   float64             // share of replies that are lost
 	links  map[int]*simLink    // by gateway
 	began  time.Time           // start of virtual time
-	calls  int                 // of the script, so never
 }
 
 // simLink is the network between a gateway and Redis.
@@ -57,23 +55,16 @@ const simClock = int64(1_795_000_000_000_000)
 
 func newSimRedis(seed uint64) *simRedis {
 	r := &simRedis{
-		state: lua.NewState(lua.Options{SkipOpenLibs: true, RegistrySize: 1024, CallStackSize: 16}), data: make(map[string]simValue), links: make(map[int]*simLink),
-		seed: seed, began: time.Now(),
+		state: lua.NewState(lua.Options{SkipOpenLibs: true, RegistrySize: 1024, CallStackSize: 16}), seed: seed, began: time.Now(),
+		data: make(map[string]simValue), saved: make(map[string]simValue), links: make(map[int]*simLink),
 	}
 	l := r.state
 	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenString, lua.OpenMath, lua.OpenTable} {
 		l.Push(l.NewFunction(open))
 		l.Call(0, 0)
 	}
-	redis := l.NewTable()
-	call := l.NewFunction(r.command)
-	redis.RawSetString("call", call)
-	redis.RawSetString("pcall", call)
-	l.SetGlobal("redis", redis)
-	pack := l.NewTable()
-	pack.RawSetString("pack", l.NewFunction(simPack))
-	pack.RawSetString("unpack", l.NewFunction(simUnpack))
-	l.SetGlobal("struct", pack)
+	l.SetGlobal("redis", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{"call": r.command, "pcall": r.command}))
+	l.SetGlobal("struct", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{"pack": simPack, "unpack": simUnpack}))
 	r.script = l.NewFunctionFromProto(compiled())
 	return r
 }
@@ -81,17 +72,14 @@ func newSimRedis(seed uint64) *simRedis {
 // compiled returns the script, which is compiled only once.
 var compiled = sync.OnceValue(func() *lua.FunctionProto {
 	chunk, err := parse.Parse(strings.NewReader(script.Source), "exact.lua")
-	if err != nil {
-		panic(err)
+	if err == nil {
+		var proto *lua.FunctionProto
+		if proto, err = lua.Compile(chunk, "exact.lua"); err == nil {
+			return proto
+		}
 	}
-	proto, err := lua.Compile(chunk, "exact.lua")
-	if err != nil {
-		panic(err)
-	}
-	return proto
+	panic(err)
 })
-
-func (r *simRedis) close() { r.state.Close() }
 
 // now returns the time of Redis's clock.
 func (r *simRedis) now() int64 { return simClock + (time.Since(r.began) + r.step).Microseconds() }
@@ -135,16 +123,20 @@ func simSizes(format string, buf []int) []int {
 	return buf
 }
 
+// simUint decodes a big-endian integer.
+func simUint(s string) (v uint64) {
+	for _, b := range []byte(s) {
+		v = v<<8 | uint64(b)
+	}
+	return v
+}
+
 func simUnpack(l *lua.LState) int {
 	var stack [8]int
 	data, pos := l.CheckString(2), l.OptInt(3, 1)-1
 	n := 0
 	for _, size := range simSizes(l.CheckString(1), stack[:0]) {
-		v := uint64(0)
-		for _, b := range []byte(data[pos : pos+size]) {
-			v = v<<8 | uint64(b)
-		}
-		l.Push(lua.LNumber(v))
+		l.Push(lua.LNumber(simUint(data[pos : pos+size])))
 		pos += size
 		n++
 	}
@@ -166,7 +158,7 @@ func simPack(l *lua.LState) int {
 }
 
 // run runs the script.
-func (r *simRedis) run(calls []*script.Call) (string, error) {
+func (r *simRedis) run(calls []*script.Call) (reply string) {
 	l := r.state
 	keys, argv := l.NewTable(), l.NewTable()
 	var input []byte
@@ -179,14 +171,13 @@ func (r *simRedis) run(calls []*script.Call) (string, error) {
 	argv.Append(lua.LString(input))
 	l.SetGlobal("KEYS", keys)
 	l.SetGlobal("ARGV", argv)
-	r.calls += len(calls)
 	l.Push(r.script)
 	if err := l.PCall(0, 1, nil); err != nil {
 		panic(err) // a bug in the script
 	}
-	reply := lua.LVAsString(l.Get(-1))
+	reply = lua.LVAsString(l.Get(-1))
 	l.Pop(1)
-	return reply, nil
+	return reply
 }
 
 // stored returns how many requests of a writer the bucket contains.
@@ -198,28 +189,12 @@ func (r *simRedis) stored(key string, writer uint64) (n uint64) {
 		return 0
 	}
 	const header, size = 29, 24
-	number := func(s string) (n uint64) {
-		for _, b := range []byte(s) {
-			n = n<<8 | uint64(b)
-		}
-		return n
-	}
-	for i := range int(number(v.value[header-2 : header])) {
-		if w := v.value[header+i*size:]; number(w[:5]) == writer {
-			return number(w[5:11])
+	for i := range int(simUint(v.value[header-2 : header])) {
+		if w := v.value[header+i*size:]; simUint(w[:5]) == writer {
+			return simUint(w[5:11])
 		}
 	}
 	return 0
-}
-
-// save takes a snapshot. restore returns to it, or to an empty database if there is none.
-func (r *simRedis) save() { r.saved = maps.Clone(r.data) }
-
-func (r *simRedis) restore() {
-	r.data = maps.Clone(r.saved)
-	if r.data == nil {
-		r.data = make(map[string]simValue)
-	}
 }
 
 // simRunner is a gateway's connection to a simRedis, or to several that share the keys.
@@ -237,19 +212,16 @@ func (c *simRunner) Run(ctx context.Context, calls []*script.Call) {
 		c.node("").serve(ctx, c.gateway, calls)
 		return
 	}
+	byNode := make(map[*simRedis][]*script.Call)
+	for _, call := range calls {
+		node := c.node(call.Buckets[0].Key)
+		byNode[node] = append(byNode[node], call)
+	}
 	var work sync.WaitGroup
-	for node, some := range groupBy(calls, func(call *script.Call) *simRedis { return c.node(call.Buckets[0].Key) }) {
+	for node, some := range byNode {
 		work.Go(func() { node.serve(ctx, c.gateway, some) })
 	}
 	work.Wait()
-}
-
-func groupBy[K comparable, V any](list []V, key func(V) K) map[K][]V {
-	groups := make(map[K][]V)
-	for _, v := range list {
-		groups[key(v)] = append(groups[key(v)], v)
-	}
-	return groups
 }
 
 // serve handles one round trip.
@@ -307,7 +279,7 @@ func (r *simRedis) serve(ctx context.Context, gateway int, calls []*script.Call)
 		if r.down {
 			return
 		}
-		reply, _ := r.run(copies)
+		reply := r.run(copies)
 		if lost {
 			if !again {
 				return
@@ -318,7 +290,7 @@ func (r *simRedis) serve(ctx context.Context, gateway int, calls []*script.Call)
 			if r.down {
 				return
 			}
-			reply, _ = r.run(copies)
+			reply = r.run(copies)
 		}
 		time.AfterFunc(back, func() { answer <- reply })
 	}()

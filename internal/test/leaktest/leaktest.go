@@ -10,10 +10,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long what ends by itself may take. Without a leak nobody waits for it.
+// patience is how long a goroutine may take to end by itself.
 const patience = 30 * time.Second
 
-// Main is all of a TestMain that has nothing else to do.
+// Main is a TestMain that runs the tests and Check.
 func Main(m *testing.M) { os.Exit(Check(m.Run())) }
 
 // Check returns the exit code of tests that ended with code: 1 if they passed and goroutines are left, which it lists.
@@ -28,8 +28,8 @@ func Check(code int) int {
 	return 0
 }
 
-// find asks goleak again and again for as long as it is patient. Goleak looks for less than half a second itself, and on a busy machine a connection that has
-// been closed, or a client that looks for its Redis once a second, ends later than that.
+// find repeats goleak.Find, which waits for less than half a second: on a busy machine a closed connection, or a client that
+// looks for its Redis once a second, ends later.
 func find(patience time.Duration) error {
 	began := time.Now()
 	for {

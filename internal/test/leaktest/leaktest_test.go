@@ -8,12 +8,12 @@ import (
 )
 
 // Not parallel: other tests' goroutines would be found.
-func TestAGoroutineThatIsLeftIsFoundAndOneThatEndsByItselfIsNot(t *testing.T) {
+func TestLeakedGoroutineIsFound(t *testing.T) {
 	end := make(chan struct{})
 	go func() { <-end }()
-	require.ErrorContains(t, find(0), "TestAGoroutineThatIsLeftIsFound")
-	time.AfterFunc(time.Second, func() { close(end) }) // which is longer than goleak looks for it
+	require.ErrorContains(t, find(0), "TestLeakedGoroutineIsFound")
+	time.AfterFunc(time.Second, func() { close(end) }) // longer than goleak waits
 	require.NoError(t, find(patience))
-	require.Equal(t, 2, Check(2), "of tests that failed nothing else is said")
+	require.Equal(t, 2, Check(2), "the tests had failed")
 	require.Zero(t, Check(0))
 }

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/porttest"
 )
@@ -45,35 +44,11 @@ func StartClusterWithReplicas(tb testing.TB, options ...Option) *Cluster {
 
 func startCluster(tb testing.TB, masters, replicas int, options []Option) *Cluster {
 	tb.Helper()
-	c, err := LaunchCluster(tb.TempDir(), masters, replicas, options...)
-	if err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
-	for _, n := range c.Nodes {
-		tb.Cleanup(func() { n.cleanup(tb) })
-	}
-	return c
-}
-
-// LaunchCluster is StartCluster for callers without a test: they have to Kill
-// every node and to remove dir.
-func LaunchCluster(dir string, masters, replicas int, options ...Option) (c *Cluster, err error) {
-	c = &Cluster{masters: masters}
-	defer func() {
-		if err != nil {
-			c.killAll()
-		}
-	}()
-	for i := range masters * (1 + replicas) {
-		nodeDir := filepath.Join(dir, "node"+strconv.Itoa(i))
-		if err := os.Mkdir(nodeDir, 0o700); err != nil {
-			return nil, fmt.Errorf("making a node's directory: %w", err)
-		}
+	c := &Cluster{masters: masters}
+	for range masters * (1 + replicas) {
 		bus, held, err := porttest.Reserve()
-		if err != nil {
-			return nil, err
-		}
-		node, err := Launch(nodeDir, append([]Option{
+		require.NoError(tb, err)
+		node := Start(tb, append([]Option{
 			WithConfig("cluster-enabled", "yes"),
 			WithConfig("cluster-port", strconv.Itoa(bus)),
 			WithConfig("cluster-node-timeout", nodeTimeout),
@@ -83,19 +58,12 @@ func LaunchCluster(dir string, masters, replicas int, options ...Option) (c *Clu
 			// A replica is listed once it has received something from its master.
 			WithConfig("repl-ping-replica-period", "1"),
 		}, options...)...)
-		if err != nil {
-			return nil, err
-		}
 		node.busPort = bus
 		node.reserved = append(node.reserved, held)
 		c.Nodes = append(c.Nodes, node)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*startTimeout)
-	defer cancel()
-	if err := c.join(ctx, replicas); err != nil {
-		return nil, fmt.Errorf("forming the cluster: %w", err)
-	}
-	return c, nil
+	c.join(tb)
+	return c
 }
 
 // Addrs are the nodes' addresses.
@@ -134,193 +102,163 @@ func (c *Cluster) Owner(slot int) int {
 	return -1
 }
 
-// MoveSlot moves one slot with its keys from the node that has it to Nodes[to],
-// as redis-cli's reshard does, so that clients meet ASK and then MOVED.
-func (c *Cluster) MoveSlot(ctx context.Context, slot, to int) error {
-	from := -1
-	clients, closeAll := c.clients()
-	defer closeAll()
-	ids := make([]string, len(c.Nodes))
-	for i, n := range c.Nodes {
-		if n.Pid() == 0 {
-			continue
-		}
-		id, err := clients[i].Do(ctx, "CLUSTER", "MYID").Text()
-		if err != nil {
-			return fmt.Errorf("asking node %d for its id: %w", i, err)
-		}
-		ids[i] = id
-	}
-	shards, err := clients[to].ClusterSlots(ctx).Result() //nolint:staticcheck // what go-redis's own clients ask
-	if err != nil {
-		return fmt.Errorf("asking for the slots: %w", err)
-	}
-	for _, s := range shards {
-		if slot < s.Start || slot > s.End || len(s.Nodes) == 0 {
-			continue
-		}
-		for i, id := range ids {
-			if id == s.Nodes[0].ID {
-				from = i
-			}
-		}
-	}
-	switch from {
-	case -1:
-		return fmt.Errorf("nobody has slot %d", slot)
-	case to:
-		return nil
-	}
-	host, port, err := net.SplitHostPort(c.Nodes[to].Addr)
-	if err != nil {
-		return fmt.Errorf("splitting the address: %w", err)
-	}
-	if err := clients[to].Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[from]).Err(); err != nil {
-		return fmt.Errorf("importing slot %d: %w", slot, err)
-	}
-	if err := clients[from].Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[to]).Err(); err != nil {
-		return fmt.Errorf("migrating slot %d: %w", slot, err)
-	}
-	for {
-		keys, err := clients[from].ClusterGetKeysInSlot(ctx, slot, 100).Result()
-		if err != nil {
-			return fmt.Errorf("listing the keys of slot %d: %w", slot, err)
-		}
-		if len(keys) == 0 {
-			break
-		}
-		args := []any{"MIGRATE", host, port, "", 0, 5000}
-		if c.Nodes[to].settings.users != nil {
-			u := c.Nodes[to].settings.users[0]
-			args = append(args, "AUTH2", u.name, u.password)
-		}
-		args = append(args, "KEYS")
-		for _, k := range keys {
-			args = append(args, k)
-		}
-		if err := clients[from].Do(ctx, args...).Err(); err != nil {
-			return fmt.Errorf("moving the keys of slot %d: %w", slot, err)
-		}
-	}
-	for _, i := range []int{to, from} {
-		if err := clients[i].Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", ids[to]).Err(); err != nil {
-			return fmt.Errorf("handing slot %d over: %w", slot, err)
-		}
-	}
-	return nil
-}
-
-// SetNodeTimeout sets, on the nodes that run, for how long a node has to be silent before it counts as failed and its
-// replica takes over. It says when a test is ready for that, and keeps a node that just does not get to run from being
-// given up meanwhile.
-func (c *Cluster) SetNodeTimeout(ctx context.Context, silent time.Duration) error {
-	clients, closeAll := c.clients()
-	defer closeAll()
-	for i, n := range c.Nodes {
-		if n.Pid() == 0 {
-			continue
-		}
-		if err := clients[i].ConfigSet(ctx, "cluster-node-timeout", strconv.FormatInt(silent.Milliseconds(), 10)).Err(); err != nil {
-			return fmt.Errorf("setting up node %d: %w", i, err)
-		}
-	}
-	return nil
-}
-
-// clients is a client for each node.
-func (c *Cluster) clients() (clients []*redis.Client, closeAll func()) {
-	for _, n := range c.Nodes {
-		clients = append(clients, redis.NewClient(n.Options().Simple()))
-	}
-	return clients, func() {
-		for _, cl := range clients {
-			_ = cl.Close()
-		}
-	}
-}
-
-func (c *Cluster) killAll() {
-	for _, n := range c.Nodes {
-		_ = n.Kill()
-	}
-}
-
 func (c *Cluster) share(i int) (first, last int) {
 	return i * slots / c.masters, (i+1)*slots/c.masters - 1
 }
 
-func (c *Cluster) join(ctx context.Context, replicas int) error {
-	clients, closeAll := c.clients()
-	defer closeAll()
-	for i := range c.Nodes {
-		// Distinct epochs spare the nodes an election about who is right.
-		if err := clients[i].Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
-			return fmt.Errorf("setting node %d's epoch: %w", i, err)
+// MoveSlot moves one slot with its keys from the node that has it to Nodes[to],
+// as redis-cli's reshard does, so that clients meet ASK and then MOVED.
+func (c *Cluster) MoveSlot(ctx context.Context, slot, to int) error {
+	target := c.Nodes[to]
+	from, err := c.master(ctx, target, slot)
+	if err != nil || from == target {
+		return err
+	}
+	fromID, err := from.command(ctx, "CLUSTER", "MYID")
+	if err != nil {
+		return err
+	}
+	targetID, err := target.command(ctx, "CLUSTER", "MYID")
+	if err != nil {
+		return err
+	}
+	if _, err := target.command(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID); err != nil {
+		return err
+	}
+	if _, err := from.command(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", targetID); err != nil {
+		return err
+	}
+	if err := from.migrate(ctx, slot, target); err != nil {
+		return err
+	}
+	for _, n := range []*Server{target, from} {
+		if _, err := n.command(ctx, "CLUSTER", "SETSLOT", slot, "NODE", targetID); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// master asks a node for the master of a slot.
+func (c *Cluster) master(ctx context.Context, node *Server, slot int) (*Server, error) {
+	client := redis.NewClient(node.Options().Simple())
+	defer func() { _ = client.Close() }()
+	table, err := client.ClusterSlots(ctx).Result() //nolint:staticcheck // what go-redis's own clients ask
+	if err != nil {
+		return nil, fmt.Errorf("asking for the slots: %w", err)
+	}
+	for _, s := range table {
+		for _, n := range c.Nodes {
+			if slot >= s.Start && slot <= s.End && n.Addr == s.Nodes[0].Addr {
+				return n, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("nobody has slot %d", slot)
+}
+
+// migrate moves the keys of a slot.
+func (s *Server) migrate(ctx context.Context, slot int, to *Server) error {
+	client := redis.NewClient(s.Options().Simple())
+	defer func() { _ = client.Close() }()
+	args := []any{"MIGRATE", loopback, to.settings.port, "", 0, 5000}
+	if u := to.settings.users; u != nil {
+		args = append(args, "AUTH2", u[0].name, u[0].password)
+	}
+	args = append(args, "KEYS")
+	for {
+		keys, err := client.ClusterGetKeysInSlot(ctx, slot, 100).Result()
+		if err != nil {
+			return fmt.Errorf("listing the keys of slot %d: %w", slot, err)
+		}
+		if len(keys) == 0 {
+			return nil
+		}
+		batch := slices.Clone(args)
+		for _, k := range keys {
+			batch = append(batch, k)
+		}
+		if err := client.Do(ctx, batch...).Err(); err != nil {
+			return fmt.Errorf("moving the keys of slot %d: %w", slot, err)
+		}
+	}
+}
+
+// SetNodeTimeout sets, on the nodes that run, for how long a node has to be silent before it counts as failed and its
+// replica takes over. With a long time, no slow node is given up before the test wants it.
+func (c *Cluster) SetNodeTimeout(tb testing.TB, silent time.Duration) {
+	tb.Helper()
+	for _, n := range c.Nodes {
+		if n.Pid() != 0 {
+			_, err := n.command(tb.Context(), "CONFIG", "SET", "cluster-node-timeout", silent.Milliseconds())
+			require.NoError(tb, err)
+		}
+	}
+}
+
+func (c *Cluster) join(tb testing.TB) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 2*startTimeout)
+	defer cancel()
+	run := func(n *Server, args ...any) string {
+		reply, err := n.command(ctx, args...)
+		require.NoError(tb, err)
+		return reply
+	}
+	for i, n := range c.Nodes {
+		// Distinct epochs spare the nodes an election.
+		run(n, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 		if i < c.masters {
 			first, last := c.share(i)
-			if err := clients[i].ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
-				return fmt.Errorf("giving node %d its slots: %w", i, err)
-			}
+			run(n, "CLUSTER", "ADDSLOTSRANGE", first, last)
 		}
 	}
 	// Everyone is introduced to everyone: gossip would take seconds.
-	for i, n := range c.Nodes {
-		host, port, err := net.SplitHostPort(n.Addr)
-		if err != nil {
-			return fmt.Errorf("splitting the address: %w", err)
-		}
-		for j, cl := range clients {
-			if i == j {
-				continue
-			}
-			if err := cl.Do(ctx, "CLUSTER", "MEET", host, port, n.busPort).Err(); err != nil {
-				return fmt.Errorf("introducing node %d to node %d: %w", i, j, err)
+	for _, n := range c.Nodes {
+		for _, other := range c.Nodes {
+			if other != n {
+				run(other, "CLUSTER", "MEET", loopback, n.settings.port, n.busPort)
 			}
 		}
 	}
-	ids := make([]string, len(clients))
-	for i, cl := range clients {
-		id, err := cl.Do(ctx, "CLUSTER", "MYID").Text()
-		if err != nil {
-			return fmt.Errorf("asking node %d for its id: %w", i, err)
-		}
-		ids[i] = id
-		if err := await(ctx, func() (bool, error) {
-			info, err := cl.ClusterInfo(ctx).Result()
-			return strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(len(clients))) &&
-				strings.Contains(info, "cluster_state:ok"), err
-		}); err != nil {
-			return fmt.Errorf("waiting for node %d to know the others: %w", i, err)
-		}
+	for _, n := range c.Nodes {
+		awaitReply(ctx, tb, n, []any{"CLUSTER", "INFO"}, "cluster_known_nodes:"+strconv.Itoa(len(c.Nodes)), "cluster_state:ok")
 	}
-	for i := c.masters; i < c.masters*(1+replicas); i++ {
-		if err := clients[i].ClusterReplicate(ctx, ids[(i-c.masters)%c.masters]).Err(); err != nil {
-			return fmt.Errorf("making node %d a replica: %w", i, err)
-		}
+	for i, n := range c.Nodes[c.masters:] {
+		run(n, "CLUSTER", "REPLICATE", run(c.Nodes[i%c.masters], "CLUSTER", "MYID"))
 	}
-	for i := c.masters; i < c.masters*(1+replicas); i++ {
-		if err := await(ctx, func() (bool, error) {
-			info, err := clients[i].Info(ctx, "replication").Result()
-			return strings.Contains(info, "master_link_status:up"), err
-		}); err != nil {
-			return fmt.Errorf("waiting for replica %d: %w", i, err)
-		}
+	for _, n := range c.Nodes[c.masters:] {
+		awaitReply(ctx, tb, n, []any{"INFO", "replication"}, "master_link_status:up")
 	}
 	// Every node has to see the final table, or the first clients get the old one.
-	for i, cl := range clients {
-		if err := await(ctx, func() (bool, error) {
-			table, err := cl.ClusterSlots(ctx).Result() //nolint:staticcheck // what go-redis's own clients ask
+	for _, n := range c.Nodes {
+		client := redis.NewClient(n.Options().Simple())
+		err := await(ctx, func() (bool, error) {
+			table, err := client.ClusterSlots(ctx).Result() //nolint:staticcheck // what go-redis's own clients ask
 			nodes := 0
 			for _, s := range table {
 				nodes += len(s.Nodes)
 			}
-			return len(table) == c.masters && nodes == len(clients), err
-		}); err != nil {
-			return fmt.Errorf("waiting for node %d's slot table: %w", i, err)
-		}
+			return len(table) == c.masters && nodes == len(c.Nodes), err
+		})
+		_ = client.Close()
+		require.NoError(tb, err, "waiting for the slot table of %s", n.Addr)
 	}
-	return nil
+}
+
+// awaitReply waits until a command's reply contains the given texts.
+func awaitReply(ctx context.Context, tb testing.TB, s *Server, args []any, want ...string) {
+	tb.Helper()
+	err := await(ctx, func() (bool, error) {
+		reply, err := s.command(ctx, args...)
+		for _, text := range want {
+			if !strings.Contains(reply, text) {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+	require.NoError(tb, err, "waiting for %q in %v of %s", want, args, s.Addr)
 }
 
 // await asks until the answer is yes or ctx is done; a question's own error is

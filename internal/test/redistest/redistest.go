@@ -7,8 +7,8 @@
 // the kernel if the test binary dies before that. A missing redis-server fails
 // the test, it never skips it.
 //
-// The Start functions are for tests and benchmarks; Launch and its relatives
-// return errors instead and suit a TestMain or a program.
+// The Start functions are for tests and benchmarks; Launch returns an error
+// instead and suits a TestMain.
 package redistest
 
 import (
@@ -39,7 +39,7 @@ var ErrNoRedis = errors.New("redis-server is not in PATH: install Debian's packa
 
 const (
 	loopback     = "127.0.0.1"
-	startTimeout = time.Minute // on a machine that has much else to do
+	startTimeout = time.Minute // on a busy machine
 	pollInterval = 5 * time.Millisecond
 	portAttempts = 5
 )
@@ -53,7 +53,7 @@ type settings struct {
 	tls        bool
 	sentinel   bool
 	clock      bool
-	loading    bool // it is waited for to say that it loads
+	loading    bool // wait until it replies LOADING, not until it has loaded
 	port       int
 }
 
@@ -74,7 +74,7 @@ func WithUser(name, password, rules string) Option {
 }
 
 // WithTLS makes the server speak TLS only, with a certificate for 127.0.0.1 and
-// localhost from an authority made for this server (Server.CAFile, Server.TLS).
+// localhost that is its own authority (Server.CAFile).
 func WithTLS() Option {
 	return func(s *settings) { s.tls = true }
 }
@@ -120,7 +120,7 @@ func Launch(dir string, options ...Option) (*Server, error) {
 		o(&s.settings)
 	}
 	if s.settings.tls {
-		if err := s.makeCertificates(); err != nil {
+		if err := s.makeCertificate(); err != nil {
 			return nil, err
 		}
 	}
@@ -137,10 +137,7 @@ func Launch(dir string, options ...Option) (*Server, error) {
 			break
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s, err
 }
 
 // URL is the server's address for redis.ParseURL, with the first user's
@@ -156,17 +153,9 @@ func (s *Server) URL() string {
 	return u.String()
 }
 
-// TLS is a client configuration that trusts the server; nil without WithTLS.
-func (s *Server) TLS() *tls.Config {
-	if s.tls == nil {
-		return nil
-	}
-	return s.tls.Clone()
-}
-
 // Options are client options for this server.
 func (s *Server) Options() *redis.UniversalOptions {
-	o := &redis.UniversalOptions{Addrs: []string{s.Addr}, TLSConfig: s.TLS()}
+	o := &redis.UniversalOptions{Addrs: []string{s.Addr}, TLSConfig: s.tls.Clone()}
 	if len(s.settings.users) > 0 {
 		o.Username, o.Password = s.settings.users[0].name, s.settings.users[0].password
 	}
@@ -179,6 +168,17 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 	c := redis.NewClient(s.Options().Simple())
 	tb.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// command runs a command and returns its reply.
+func (s *Server) command(ctx context.Context, args ...any) (string, error) {
+	c := redis.NewClient(s.Options().Simple())
+	defer func() { _ = c.Close() }()
+	reply, err := c.Do(ctx, args...).Text()
+	if err != nil {
+		return "", fmt.Errorf("running %v on %s: %w", args, s.Addr, err)
+	}
+	return reply, nil
 }
 
 // Stop ends the server with SIGTERM, as an orderly shutdown does, and waits.
@@ -197,10 +197,7 @@ func (s *Server) Resume() error { return s.signal(syscall.SIGCONT) }
 // Restart starts a stopped or killed server again at its old address. Nothing
 // is persisted unless WithConfig says so: it comes back empty.
 func (s *Server) Restart() error {
-	s.mu.Lock()
-	running := s.cmd != nil
-	s.mu.Unlock()
-	if running {
+	if s.Pid() != 0 {
 		return fmt.Errorf("server %s is still running", s.Addr)
 	}
 	return s.run()

@@ -17,7 +17,7 @@ import (
 // patience bounds what a test waits for. It is long because other tests want the processors too.
 const patience = time.Minute
 
-func TestServerStopsKillsPausesAndComesBackEmpty(t *testing.T) {
+func TestStopKillPauseAndRestart(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := redistest.Start(t)
@@ -47,13 +47,12 @@ func TestServerStopsKillsPausesAndComesBackEmpty(t *testing.T) {
 	}
 }
 
-func TestServerAnswersThatItIsLoadingUntilItHasLoadedWhatItHeld(t *testing.T) {
+func TestRestartLoadingRepliesLoading(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := redistest.Start(t)
 	c := s.Client(t)
 	require.NoError(t, c.Set(ctx, "a", "1", 0).Err())
-	// It is to load still when it is asked, however late that is, by a client that does not try again for a second.
 	require.NoError(t, s.RestartLoading(4*time.Second))
 	o := s.Options().Simple()
 	o.MaxRetries = -1
@@ -66,7 +65,7 @@ func TestServerAnswersThatItIsLoadingUntilItHasLoadedWhatItHeld(t *testing.T) {
 	require.Equal(t, "1", c.Get(ctx, "a").Val(), "over what was saved")
 }
 
-func TestServerWithUserAndTLS(t *testing.T) {
+func TestUserAndTLS(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := redistest.Start(t, redistest.WithTLS(), redistest.WithUser("gateway", "s3cret", "~gh:* +@all"))
@@ -86,19 +85,19 @@ func TestServerWithUserAndTLS(t *testing.T) {
 	require.ErrorContains(t, anonymous.Ping(ctx).Err(), "NOAUTH")
 }
 
-func TestServerReportsABadDirective(t *testing.T) {
+func TestInvalidDirectiveIsReported(t *testing.T) {
 	t.Parallel()
 	_, err := redistest.Launch(t.TempDir(), redistest.WithConfig("no-such-directive", "1"))
 	require.ErrorContains(t, err, "no-such-directive")
 }
 
-func TestMissingRedisIsAClearError(t *testing.T) {
+func TestMissingRedisIsReported(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := redistest.Launch(t.TempDir())
 	require.ErrorIs(t, err, redistest.ErrNoRedis)
 }
 
-func TestClusterServesAndMovesASlot(t *testing.T) {
+func TestClusterMovesSlot(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	cl := redistest.StartCluster(t)
@@ -119,15 +118,15 @@ func TestClusterReplicaTakesOver(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	cl := redistest.StartClusterWithReplicas(t)
-	require.NoError(t, cl.SetNodeTimeout(ctx, time.Minute))
+	cl.SetNodeTimeout(t, time.Minute)
 	c := cl.Client(t)
 	require.NoError(t, c.Set(ctx, "a", "1", 0).Err())
 	owner := cl.Owner(int(c.ClusterKeySlot(ctx, "a").Val()))
 	redistest.AwaitReplica(t, cl.Nodes[owner], cl.Nodes[owner+3])
 	require.NoError(t, cl.Nodes[owner].Kill())
-	require.NoError(t, cl.SetNodeTimeout(ctx, time.Second))
+	cl.SetNodeTimeout(t, time.Second)
 	require.Eventually(t, func() bool {
-		// A refused connection alone does not have the client look for the new master.
+		// After a refused connection alone, the client does not look for the new master.
 		c.ReloadState(ctx)
 		return c.Get(ctx, "a").Val() == "1"
 	}, patience, 50*time.Millisecond)
@@ -137,7 +136,7 @@ func TestSentinelFailsOver(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := redistest.StartSentinel(t)
-	require.NoError(t, s.ReplaceAfter(ctx, time.Minute))
+	s.ReplaceAfter(t, time.Minute)
 	addr, err := s.MasterAddr(ctx)
 	require.NoError(t, err)
 	require.Equal(t, s.Master.Addr, addr)
@@ -146,7 +145,7 @@ func TestSentinelFailsOver(t *testing.T) {
 	require.NoError(t, c.Set(ctx, "a", "1", 0).Err())
 	redistest.AwaitReplica(t, s.Master, s.Replica)
 	require.NoError(t, s.Master.Kill())
-	require.NoError(t, s.ReplaceAfter(ctx, 500*time.Millisecond))
+	s.ReplaceAfter(t, 500*time.Millisecond)
 	require.Eventually(t, func() bool { return c.Set(ctx, "b", "1", 0).Err() == nil }, patience, 50*time.Millisecond)
 	require.Eventually(t, func() bool {
 		addr, err := s.MasterAddr(ctx) // the first Sentinel may learn it last
@@ -155,9 +154,8 @@ func TestSentinelFailsOver(t *testing.T) {
 	require.Equal(t, "1", c.Get(ctx, "a").Val(), "with all that the replica had")
 }
 
-// TestNobodyElseGetsAServersPortWhileItIsDown asks the kernel for more ports than it gives out at random before it gives
-// one again, as other tests do meanwhile; on one that is in their hands a server could not come back.
-func TestNobodyElseGetsAServersPortWhileItIsDown(t *testing.T) {
+// TestPortStaysReservedWhileServerIsDown asks the kernel for more ports than it has at random before it repeats one.
+func TestPortStaysReservedWhileServerIsDown(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	require.NoError(t, s.Kill())
@@ -171,7 +169,7 @@ func TestNobodyElseGetsAServersPortWhileItIsDown(t *testing.T) {
 	require.NoError(t, s.Restart())
 }
 
-func TestNoFilesOutsideTheDirectory(t *testing.T) {
+func TestFilesStayInDirectory(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	require.NoError(t, s.Client(t).Save(context.Background()).Err())
@@ -179,7 +177,7 @@ func TestNoFilesOutsideTheDirectory(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAServersClockStepsBothWays(t *testing.T) {
+func TestClockStepsBothWays(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithClock())
 	c := s.Client(t)

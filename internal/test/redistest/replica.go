@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 )
 
 // AwaitReplica waits until a replica has all that its master has taken so far, whoever wrote it. (Redis's own WAIT tells
@@ -16,30 +16,25 @@ func AwaitReplica(tb testing.TB, master, replica *Server) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
 	defer cancel()
-	from, to := redis.NewClient(master.Options().Simple()), redis.NewClient(replica.Options().Simple())
-	defer func() { _, _ = from.Close(), to.Close() }()
-	want, err := replicationOffset(ctx, from, "master_repl_offset")
-	if err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
-	if err := await(ctx, func() (bool, error) {
-		got, err := replicationOffset(ctx, to, "slave_repl_offset")
+	want, err := replicationOffset(ctx, master, "master_repl_offset")
+	require.NoError(tb, err)
+	err = await(ctx, func() (bool, error) {
+		got, err := replicationOffset(ctx, replica, "slave_repl_offset")
 		return err == nil && got >= want, err
-	}); err != nil {
-		tb.Fatalf("redistest: waiting for the replica %s: %v", replica.Addr, err)
-	}
+	})
+	require.NoError(tb, err, "waiting for the replica %s", replica.Addr)
 }
 
 // replicationOffset reads how far a server is in the stream of changes.
-func replicationOffset(ctx context.Context, c *redis.Client, field string) (int64, error) {
-	info, err := c.Info(ctx, "replication").Result()
+func replicationOffset(ctx context.Context, s *Server, field string) (int64, error) {
+	info, err := s.command(ctx, "INFO", "replication")
 	if err != nil {
-		return 0, fmt.Errorf("asking for the replication offset: %w", err)
+		return 0, err
 	}
-	for line := range strings.Lines(info) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), field+":"); ok {
-			return strconv.ParseInt(value, 10, 64)
-		}
+	_, after, found := strings.Cut(info, field+":")
+	if !found {
+		return 0, fmt.Errorf("no %s in INFO replication", field)
 	}
-	return 0, fmt.Errorf("no %s in INFO replication", field)
+	value, _, _ := strings.Cut(after, "\r\n")
+	return strconv.ParseInt(value, 10, 64)
 }

@@ -17,47 +17,27 @@ import (
 )
 
 const (
-	caFile   = "ca.pem"
 	certFile = "cert.pem"
 	keyFile  = "key.pem"
 )
 
-// makeCertificates writes an authority and a server certificate into the
-// server's directory.
-func (s *Server) makeCertificates() error {
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("making the authority's key: %w", err)
-	}
-	now := time.Now()
-	ca := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: "redistest authority"},
-		NotBefore:             now.Add(-time.Hour),
-		NotAfter:              now.Add(24 * time.Hour),
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageCertSign,
-	}
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
-	if err != nil {
-		return fmt.Errorf("making the authority: %w", err)
-	}
+// makeCertificate writes a self-signed certificate, which is its own authority, into the server's directory.
+func (s *Server) makeCertificate() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("making the server's key: %w", err)
 	}
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2),
-		Subject:      pkix.Name{CommonName: "redistest server"},
-		NotBefore:    now.Add(-time.Hour),
-		NotAfter:     now.Add(24 * time.Hour),
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames:     []string{"localhost"},
-		IPAddresses:  []net.IP{net.ParseIP(loopback)},
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "redistest"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(24 * time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		DNSNames:              []string{"localhost"},
+		IPAddresses:           []net.IP{net.ParseIP(loopback)},
 	}
-	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), caKey)
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return fmt.Errorf("making the server's certificate: %w", err)
 	}
@@ -65,23 +45,16 @@ func (s *Server) makeCertificates() error {
 	if err != nil {
 		return fmt.Errorf("encoding the server's key: %w", err)
 	}
-
-	s.CAFile = filepath.Join(s.Dir, caFile)
-	for name, block := range map[string]*pem.Block{
-		caFile:   {Type: "CERTIFICATE", Bytes: caDER},
-		certFile: {Type: "CERTIFICATE", Bytes: leafDER},
-		keyFile:  {Type: "PRIVATE KEY", Bytes: keyDER},
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})
+	for name, data := range map[string][]byte{
+		certFile: certPEM, keyFile: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
 	} {
-		if err := os.WriteFile(filepath.Join(s.Dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(s.Dir, name), data, 0o600); err != nil {
 			return fmt.Errorf("writing %s: %w", name, err)
 		}
 	}
-	authority, err := x509.ParseCertificate(caDER)
-	if err != nil {
-		return fmt.Errorf("reading the authority back: %w", err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(authority)
-	s.tls = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	s.CAFile = filepath.Join(s.Dir, certFile)
+	s.tls = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
+	s.tls.RootCAs.AppendCertsFromPEM(certPEM)
 	return nil
 }

@@ -14,24 +14,26 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/batch"
 )
 
-type call struct{ partition, flushes int }
-
-func partitionOf(c *call) int { return c.partition }
+type call struct{ partition, n, flushes int }
 
 const timeout = 50 * time.Millisecond
+
+func newBatcher(most int, timeout time.Duration, flush func(calls []*call)) *batch.Batcher[call] {
+	return batch.New(batch.Options[call]{
+		Max: most, Timeout: timeout, Go: func(f func()) { go f() }, Partition: func(c *call) int { return c.partition },
+		Flush: func(_ int, calls []*call, _ time.Time) { flush(calls) },
+	})
+}
 
 // start returns a Batcher whose flushes take duration, and the sizes of its flushes.
 func start(duration time.Duration, most int) (*batch.Batcher[call], *[]int) {
 	sizes := new([]int)
-	return batch.New(batch.Options[call]{
-		Max: most, Timeout: timeout, Go: func(f func()) { go f() }, Partition: partitionOf,
-		Flush: func(_ int, calls []*call, _ time.Time) {
-			*sizes = append(*sizes, len(calls))
-			<-time.After(duration)
-			for _, c := range calls {
-				c.flushes++
-			}
-		},
+	return newBatcher(most, timeout, func(calls []*call) {
+		*sizes = append(*sizes, len(calls))
+		<-time.After(duration)
+		for _, c := range calls {
+			c.flushes++
+		}
 	}), sizes
 }
 
@@ -53,8 +55,7 @@ func TestCallsDuringFlushShareTheNext(t *testing.T) {
 		for i := range calls {
 			require.Equal(t, 1, calls[i].flushes)
 		}
-		s := b.Stats()
-		require.Equal(t, batch.Stats{Flushes: 3, Calls: 100, Waited: 64*9*time.Millisecond + 35*19*time.Millisecond}, s)
+		require.Equal(t, batch.Stats{Flushes: 3, Calls: 100, Waited: 64*9*time.Millisecond + 35*19*time.Millisecond}, b.Stats())
 	})
 }
 
@@ -121,15 +122,12 @@ func TestPanickingFlushDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		broken := true
-		b := batch.New(batch.Options[call]{
-			Max: 1, Timeout: timeout, Go: func(f func()) { go f() }, Partition: partitionOf,
-			Flush: func(int, []*call, time.Time) {
-				if broken {
-					broken = false
-					<-time.After(time.Millisecond)
-					panic("panic in a client hook")
-				}
-			},
+		b := newBatcher(1, timeout, func([]*call) {
+			if broken {
+				broken = false
+				<-time.After(time.Millisecond)
+				panic("panic in a client hook")
+			}
 		})
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.Panics(t, func() { _ = b.Do(t.Context(), new(call)) }) })
@@ -144,34 +142,30 @@ func TestPanickingFlushDoesNotBlockOthers(t *testing.T) {
 func TestLongQueueFlushesBothPartitionsConcurrently(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		type numbered struct{ partition, n int }
 		var mu sync.Mutex
 		atOnce, most, both := 0, 0, 0
-		last := map[int]int{}
-		b := batch.New(batch.Options[numbered]{
-			Max: 20, Timeout: time.Second, Go: func(f func()) { go f() }, Partition: func(c *numbered) int { return c.partition },
-			Flush: func(_ int, calls []*numbered, _ time.Time) {
-				mu.Lock()
-				atOnce++
-				most = max(most, atOnce)
-				if calls[0].partition != calls[len(calls)-1].partition {
-					both++
-				}
-				for _, c := range calls {
-					assert.Greater(t, c.n, last[c.partition])
-					last[c.partition] = c.n
-				}
-				mu.Unlock()
-				<-time.After(5 * time.Millisecond)
-				mu.Lock()
-				atOnce--
-				mu.Unlock()
-			},
+		last := map[int]int{} // by partition
+		b := newBatcher(20, time.Second, func(calls []*call) {
+			mu.Lock()
+			atOnce++
+			most = max(most, atOnce)
+			if calls[0].partition != calls[len(calls)-1].partition {
+				both++
+			}
+			for _, c := range calls {
+				assert.Greater(t, c.n, last[c.partition])
+				last[c.partition] = c.n
+			}
+			mu.Unlock()
+			<-time.After(5 * time.Millisecond)
+			mu.Lock()
+			atOnce--
+			mu.Unlock()
 		})
 		var wg sync.WaitGroup
 		come := func(n int, pause time.Duration) {
 			for i := range n {
-				wg.Go(func() { assert.NoError(t, b.Do(t.Context(), &numbered{i % 2, i/2 + 1})) })
+				wg.Go(func() { assert.NoError(t, b.Do(t.Context(), &call{partition: i % 2, n: i/2 + 1})) })
 				<-time.After(pause)
 			}
 			wg.Wait()

@@ -1,11 +1,9 @@
 package script
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,40 +14,59 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/embeddedredis"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/windowtest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
+const sec = int64(1_000_000)
+
+// noon is a realistic time of Redis's clock.
+const noon = int64(1_795_000_000) * sec
+
 // server is a server on which the script uses the test's clock: the list "clock" replaces TIME.
 type server struct {
-	t      testing.TB
-	client *redis.Client
+	*redis.Client
+	t      *testing.T
 	runner *Runner
 	number uint64
 }
 
-func newServer(t testing.TB, client *redis.Client) *server {
+// forEachServer runs a test on a real Redis and on the embedded one, in parallel.
+func forEachServer(t *testing.T, test func(s *server)) {
 	t.Helper()
+	t.Parallel()
+	embedded, err := embeddedredis.Start()
+	require.NoError(t, err)
+	t.Cleanup(embedded.Close)
 	source := strings.Replace(Source, "call('TIME')", "call('LRANGE', 'clock', 0, 1)", 1)
 	require.NotEqual(t, Source, source)
-	r := NewRunner(client, false)
-	r.source, r.sha = source, redis.NewScript(source).Hash()
-	return &server{t: t, client: client, runner: r}
+	for name, addr := range map[string]string{"redis": redistest.Start(t).Addr, "embedded": embedded.Addr()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute, MaxRetries: -1})
+			t.Cleanup(func() { _ = client.Close() })
+			r := NewRunner(client, false)
+			r.source, r.sha = source, redis.NewScript(source).Hash()
+			s := &server{Client: client, t: t, runner: r}
+			s.at(noon)
+			test(s)
+		})
+	}
 }
 
 // at sets the clock, in microseconds.
 func (s *server) at(us int64) {
 	s.t.Helper()
-	ctx := context.Background()
-	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.Del(ctx, "clock")
-		p.RPush(ctx, "clock", us/1_000_000, us%1_000_000)
+	_, err := s.TxPipelined(s.t.Context(), func(p redis.Pipeliner) error {
+		p.Del(s.t.Context(), "clock")
+		p.RPush(s.t.Context(), "clock", us/sec, us%sec)
 		return nil
 	})
 	require.NoError(s.t, err)
 }
 
-// run assigns increasing numbers to calls and runs them. Only the script's own errors are expected.
+// run assigns increasing numbers to calls and runs them.
 func (s *server) run(calls ...*Call) {
 	s.t.Helper()
 	for _, c := range calls {
@@ -59,9 +76,10 @@ func (s *server) run(calls ...*Call) {
 	s.again(calls...)
 }
 
+// again runs calls with the numbers that they have. Only the script's own errors are expected.
 func (s *server) again(calls ...*Call) {
 	s.t.Helper()
-	s.runner.Run(context.Background(), calls)
+	s.runner.Run(s.t.Context(), calls)
 	for _, c := range calls {
 		if !errors.Is(c.Err, ErrLost) && !errors.Is(c.Err, ErrStale) {
 			require.NoError(s.t, c.Err)
@@ -69,76 +87,32 @@ func (s *server) again(calls ...*Call) {
 	}
 }
 
-func realAndEmbedded(t testing.TB) map[string]*server {
-	t.Helper()
-	m, err := embeddedredis.Start()
-	require.NoError(t, err)
-	t.Cleanup(m.Close)
-	all := make(map[string]*server)
-	for name, addr := range map[string]string{"redis": redistest.Start(t).Addr, "embedded": m.Addr()} {
-		client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute, MaxRetries: -1})
-		t.Cleanup(func() { _ = client.Close() })
-		all[name] = newServer(t, client)
-	}
-	return all
+// charge runs a call on one bucket.
+func (s *server) charge(b Bucket) *Call {
+	s.t.Helper()
+	c := charging(b)
+	s.run(c)
+	return c
 }
 
-const sec = int64(1_000_000)
-
-// noon is a realistic time of Redis's clock.
-const noon = int64(1_795_000_000) * sec
-
-// model keeps every request with its exact time.
-type model struct{ at []int64 }
-
-func (m *model) inside(now, span int64) []int64 {
-	i := slices.IndexFunc(m.at, func(at int64) bool { return at+span > now })
-	if i < 0 {
-		return nil
+// charging returns a call on one bucket, by default of a minute.
+func charging(b Bucket) *Call {
+	if b.Window == 0 {
+		b.Window = 60 * sec
 	}
-	return m.at[i:]
-}
-
-func (m *model) add(at int64) {
-	i, _ := slices.BinarySearch(m.at, at+1)
-	m.at = slices.Insert(m.at, i, at)
-}
-
-// reply returns the expected reply for a bucket.
-func (m *model) reply(now, span int64, limit int) (r Reply) {
-	inside := m.inside(now, span)
-	r.Remaining, r.Reset = max(0, limit-len(inside)), span
-	if len(inside) > 0 {
-		r.Reset = inside[0] + span - now
-	}
-	return r
-}
-
-func (m *model) retry(now, span int64, limit int) int64 {
-	inside := m.inside(now, span)
-	if excess := len(inside) - limit; excess >= 0 {
-		return inside[excess] + span - now
-	}
-	return 0
+	return &Call{Charge: true, N: 1, Buckets: [MaxBuckets]Bucket{b}}
 }
 
 // TestScriptMatchesModel runs random calls of several writers on shared buckets, with changing limits, unsynced requests and
 // repeated calls, and requires the model's replies to the microsecond.
 func TestScriptMatchesModel(t *testing.T) {
-	t.Parallel()
-	for name, s := range realAndEmbedded(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s.t = t
-			seeds := uint64(12)
-			if name == "embedded" {
-				seeds = 3 // which is much slower
-			}
-			for seed := range seeds {
-				checkAgainstModel(t, s, rand.New(rand.NewPCG(seed, 7)), fmt.Sprintf("s%d", seed))
-			}
-		})
-	}
+	seeds := map[string]uint64{"redis": 12, "embedded": 3} // which is much slower
+	forEachServer(t, func(s *server) {
+		t := s.t
+		for seed := range seeds[t.Name()[strings.LastIndex(t.Name(), "/")+1:]] {
+			checkAgainstModel(t, s, rand.New(rand.NewPCG(seed, 7)), fmt.Sprintf("s%d", seed))
+		}
+	})
 }
 
 // writer is a gateway's local window: the times of its requests, of which the first ones are stored.
@@ -165,7 +139,7 @@ func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 	t.Helper()
 	const span = 1200 * sec // keys expire by Redis's own clock, which must be after the test
 	now := noon
-	models := make([]model, 3)
+	models := make([]windowtest.Model, 3)
 	limits := []int{1 + r.IntN(3), 2 + r.IntN(10), 1 + r.IntN(256)}
 	writers := make([][3]writer, 2)
 	for i := range writers {
@@ -174,17 +148,7 @@ func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 		}
 	}
 	for step := range 300 {
-		switch r.IntN(10) {
-		case 0:
-			now += r.Int64N(span + span/2)
-		case 1:
-		case 2:
-			if m := models[r.IntN(3)]; len(m.at) > 0 {
-				now = max(now, m.at[r.IntN(len(m.at))]+span-r.Int64N(2))
-			}
-		default:
-			now += r.Int64N(span / 8)
-		}
+		now = windowtest.NextTime(r, now, span, models)
 		if r.IntN(20) == 0 {
 			limits[r.IntN(3)] = 1 + r.IntN(20)
 		}
@@ -202,272 +166,212 @@ func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 			w := &who[b]
 			c.Buckets[i] = w.bucket(fmt.Sprint(prefix, b), limits[b], span, now)
 			for _, at := range w.at[w.stored:] {
-				models[b].add(at)
+				models[b].Add(at)
 			}
 			w.stored = len(w.at)
-			allowed = allowed && models[b].retry(now, span, limits[b]) == 0
+			allowed = allowed && models[b].State(now, span, limits[b]).Retry == 0
 		}
 		s.run(c)
-		require.NoError(t, c.Err)
-		check := func(again bool) {
-			for i, b := range which {
-				w := &who[b]
-				want := models[b].reply(now, span, limits[b])
-				if !again || !allowed || !c.Charge {
-					if !allowed || !c.Charge {
-						want.Retry = models[b].retry(now, span, limits[b])
-					}
-				}
-				want.Stored = uint64(len(w.at))
-				require.Equal(t, want, c.Replies[i], "step %d bucket %d again %v", step, b, again)
-			}
-		}
-		if c.Charge && allowed {
+		charged := c.Charge && allowed
+		if charged {
 			for _, b := range which {
-				models[b].add(now)
+				models[b].Add(now)
 				who[b].at = append(who[b].at, now)
 				who[b].stored++
 			}
 		}
-		check(false)
-		if r.IntN(4) == 0 { // a retry
-			s.again(c)
+		check := func(when string) {
 			require.NoError(t, c.Err)
-			check(true)
+			for i, b := range which {
+				state := models[b].State(now, span, limits[b])
+				want := Reply{Remaining: state.Remaining, Reset: state.Reset, Stored: uint64(len(who[b].at))}
+				if !charged {
+					want.Retry = state.Retry
+				}
+				require.Equal(t, want, c.Replies[i], "step %d, bucket %d, %s", step, b, when)
+			}
+		}
+		check("first run")
+		if r.IntN(4) == 0 {
+			s.again(c)
+			check("repeated")
 		}
 	}
 }
 
 // TestLateCallChangesNothing: a frozen Redis runs a call after the gateway has synced its request.
 func TestLateCallChangesNothing(t *testing.T) {
-	t.Parallel()
-	for name, s := range realAndEmbedded(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s.t = t
-			s.at(noon)
-			bucket := func(base, seq uint64, unsynced ...Unsynced) [MaxBuckets]Bucket {
-				return [MaxBuckets]Bucket{{Key: "k", Limit: 10, Window: 60 * sec, Writer: 7, Base: base, Seq: seq, Unsynced: unsynced}}
-			}
-			late := &Call{Charge: true, N: 1, Buckets: bucket(0, 0), Number: 2}
-			// The gateway assumed that the call was lost, and allowed the request locally.
-			s.number = 2
-			next := &Call{Charge: true, N: 1, Buckets: bucket(0, 1, Unsynced{1, 5})}
-			s.run(next)
-			require.NoError(t, next.Err)
-			require.Equal(t, Reply{Remaining: 8, Reset: 60*sec - 5, Stored: 2}, next.Replies[0])
-			s.again(late)
-			require.ErrorIs(t, late.Err, ErrStale)
-			require.Equal(t, 8, late.Replies[0].Remaining)
+	forEachServer(t, func(s *server) {
+		t := s.t
+		bucket := func(base, seq uint64, unsynced ...Unsynced) Bucket {
+			return Bucket{Key: "k", Limit: 10, Writer: 7, Base: base, Seq: seq, Unsynced: unsynced}
+		}
+		late := charging(bucket(0, 0))
+		late.Number, s.number = 2, 2
+		// The gateway assumed that the call was lost, and allowed the request locally.
+		next := s.charge(bucket(0, 1, Unsynced{1, 5}))
+		require.NoError(t, next.Err)
+		require.Equal(t, Reply{Remaining: 8, Reset: 60*sec - 5, Stored: 2}, next.Replies[0])
+		s.again(late)
+		require.ErrorIs(t, late.Err, ErrStale)
+		require.Equal(t, 8, late.Replies[0].Remaining)
 
-			// The call was not lost, and the next one syncs the request.
-			early := &Call{Charge: true, N: 1, Buckets: bucket(2, 2)}
-			s.run(early)
-			next = &Call{N: 1, Buckets: bucket(2, 3, Unsynced{1, 5})}
-			s.run(next)
-			require.Equal(t, Reply{Remaining: 7, Reset: 60*sec - 5, Stored: 3}, next.Replies[0], "must be added once")
-		})
-	}
+		// A call was not lost, and the next one syncs its request.
+		s.charge(bucket(2, 2))
+		next = charging(bucket(2, 3, Unsynced{1, 5}))
+		next.Charge = false
+		s.run(next)
+		require.Equal(t, Reply{Remaining: 7, Reset: 60*sec - 5, Stored: 3}, next.Replies[0], "must be added once")
+	})
 }
 
 // TestDataLossIsDetectedAndResyncedOnce restores an older snapshot, or an empty database.
 func TestDataLossIsDetectedAndResyncedOnce(t *testing.T) {
-	t.Parallel()
-	for name, s := range realAndEmbedded(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s.t = t
-			ctx := context.Background()
-			s.at(noon)
-			call := func(base, seq uint64, unsynced ...Unsynced) *Call {
-				c := &Call{Charge: true, N: 1}
-				c.Buckets[0] = Bucket{Key: "k", Limit: 10, Window: 60 * sec, Writer: 7, Base: base, Seq: seq, Unsynced: unsynced}
-				s.run(c)
-				return c
+	forEachServer(t, func(s *server) {
+		t := s.t
+		charge := func(base, seq uint64, unsynced ...Unsynced) *Call {
+			return s.charge(Bucket{Key: "k", Limit: 10, Writer: 7, Base: base, Seq: seq, Unsynced: unsynced})
+		}
+		for i := range uint64(3) {
+			require.NoError(t, charge(i, i).Err)
+		}
+		snapshot, err := s.Get(t.Context(), "k").Result()
+		require.NoError(t, err)
+		for i := range uint64(3) {
+			s.at(noon + (1+int64(i))*sec)
+			require.NoError(t, charge(3+i, 3+i).Err)
+		}
+		s.at(noon + 4*sec)
+		for _, stored := range []uint64{3, 0} {
+			if stored > 0 {
+				require.NoError(t, s.Set(t.Context(), "k", snapshot, time.Minute).Err())
+			} else {
+				require.NoError(t, s.Del(t.Context(), "k").Err())
 			}
-			for i := range uint64(3) {
-				require.NoError(t, call(i, i).Err)
-			}
-			snapshot, err := s.client.Get(ctx, "k").Result()
+			c := charge(6, 6)
+			require.ErrorIs(t, c.Err, ErrLost)
+			require.Equal(t, stored, c.Replies[0].Stored)
+			n, err := s.Exists(t.Context(), "k").Result()
 			require.NoError(t, err)
-			for i := range uint64(3) {
-				s.at(noon + (1+int64(i))*sec)
-				require.NoError(t, call(3+i, 3+i).Err)
-			}
-			for have, value := range map[uint64]string{3: snapshot, 0: ""} {
-				if have > 0 {
-					require.NoError(t, s.client.Set(ctx, "k", value, time.Minute).Err())
-				} else {
-					require.NoError(t, s.client.Del(ctx, "k").Err())
-				}
-				s.at(noon + 4*sec)
-				c := call(6, 6)
-				require.ErrorIs(t, c.Err, ErrLost)
-				require.Equal(t, have, c.Replies[0].Stored)
-				n, err := s.client.Exists(ctx, "k").Result()
-				require.NoError(t, err)
-				require.EqualValues(t, min(have, 1), n, "the bucket must not change")
-				all := []Unsynced{{3, 4 * sec}, {1, 3 * sec}, {1, 2 * sec}, {1, sec}}
-				c = call(0, 6, all...)
-				require.NoError(t, c.Err)
-				require.Equal(t, Reply{Remaining: 3, Reset: 56 * sec, Stored: 7}, c.Replies[0])
-				// for the other case
-				require.NoError(t, s.client.Set(ctx, "k", snapshot, time.Minute).Err())
-			}
-		})
-	}
-}
-
-// TestLowerLimitKeepsOtherWritersRequests: gateways may disagree on a key's limit.
-func TestLowerLimitKeepsOtherWritersRequests(t *testing.T) {
-	t.Parallel()
-	for name, s := range realAndEmbedded(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s.t = t
-			s.at(noon)
-			call := func(writer uint64, limit int, charge bool, seq uint64, unsynced ...Unsynced) *Call {
-				c := &Call{Charge: charge, N: 1}
-				c.Buckets[0] = Bucket{Key: "k", Limit: limit, Window: 60 * sec, Writer: writer, Seq: seq, Unsynced: unsynced}
-				s.run(c)
-				require.NoError(t, c.Err)
-				return c
-			}
-			for i := range uint64(40) {
-				require.Zero(t, call(1, 60, true, i).Replies[0].Retry)
-			}
-			require.Positive(t, call(2, 5, true, 4, Unsynced{4, sec}).Replies[0].Retry)
-			require.Equal(t, 60-44, call(1, 60, false, 40).Replies[0].Remaining)
-		})
-	}
+			require.EqualValues(t, min(stored, 1), n, "the bucket must not change")
+			c = charge(0, 6, Unsynced{3, 4 * sec}, Unsynced{1, 3 * sec}, Unsynced{1, 2 * sec}, Unsynced{1, sec})
+			require.NoError(t, c.Err)
+			require.Equal(t, Reply{Remaining: 3, Reset: 56 * sec, Stored: 7}, c.Replies[0])
+		}
+	})
 }
 
 // TestMalformedBucketIsTreatedAsAbsent, and does not affect other calls of the script run.
 func TestMalformedBucketIsTreatedAsAbsent(t *testing.T) {
-	t.Parallel()
-	for name, s := range realAndEmbedded(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s.t = t
-			ctx := context.Background()
-			s.at(noon)
-			r := rand.New(rand.NewPCG(1, 2))
-			good := &Call{Charge: true, N: 1}
-			good.Buckets[0] = Bucket{Key: "good", Limit: 100, Window: 60 * sec, Writer: 1}
-			s.run(good)
-			value, err := s.client.Get(ctx, "good").Result()
-			require.NoError(t, err)
-			values := []string{"", "x", value[:len(value)-1], value[1:], value + "x", value + value, strings.Repeat("\xff", 200), strings.Repeat("\x00", 60)}
-			for range 300 {
-				b := []byte(value)
-				for range 1 + r.IntN(4) {
-					b[r.IntN(len(b))] = byte(r.Uint32())
-				}
-				values = append(values, string(b))
+	forEachServer(t, func(s *server) {
+		t := s.t
+		s.charge(Bucket{Key: "good", Limit: 100, Writer: 1})
+		value, err := s.Get(t.Context(), "good").Result()
+		require.NoError(t, err)
+		values := []string{"", "x", value[:len(value)-1], value[1:], value + "x", value + value, strings.Repeat("\xff", 200), strings.Repeat("\x00", 60)}
+		malformed := len(values) // the others may be valid
+		r := rand.New(rand.NewPCG(1, 2))
+		for range 300 {
+			b := []byte(value)
+			for range 1 + r.IntN(4) {
+				b[r.IntN(len(b))] = byte(r.Uint32())
 			}
-			for i, v := range append(values, "a list") {
-				require.NoError(t, s.client.Del(ctx, "bad").Err())
-				if i < len(values) {
-					require.NoError(t, s.client.Set(ctx, "bad", v, time.Minute).Err())
-				} else {
-					require.NoError(t, s.client.RPush(ctx, "bad", v).Err())
-				}
-				bad, again := &Call{Charge: true, N: 1}, &Call{Charge: true, N: 1}
-				bad.Buckets[0] = Bucket{Key: "bad", Limit: 3, Window: 60 * sec, Writer: 1}
-				again.Buckets[0] = Bucket{Key: "good", Limit: 1000, Window: 60 * sec, Writer: 1, Seq: uint64(i) + 1}
-				s.run(bad, again)
-				require.NoError(t, again.Err)
-				require.EqualValues(t, i+2, again.Replies[0].Stored)
-				if i < 8 || i == len(values) {
-					require.NoError(t, bad.Err)
-					require.Equal(t, Reply{Remaining: 2, Reset: 60 * sec, Stored: 1}, bad.Replies[0], "%q", v)
-				}
-				require.LessOrEqual(t, bad.Replies[0].Retry, 60*sec)
+			values = append(values, string(b))
+		}
+		for i, v := range append(values, "a list") {
+			require.NoError(t, s.Del(t.Context(), "bad").Err())
+			if i < len(values) {
+				require.NoError(t, s.Set(t.Context(), "bad", v, time.Minute).Err())
+			} else {
+				require.NoError(t, s.RPush(t.Context(), "bad", v).Err())
 			}
-		})
-	}
+			bad := charging(Bucket{Key: "bad", Limit: 3, Writer: 1})
+			good := charging(Bucket{Key: "good", Limit: 1000, Writer: 1, Seq: uint64(i) + 1})
+			s.run(bad, good)
+			require.NoError(t, good.Err)
+			require.EqualValues(t, i+2, good.Replies[0].Stored)
+			if i < malformed || i == len(values) {
+				require.NoError(t, bad.Err)
+				require.Equal(t, Reply{Remaining: 2, Reset: 60 * sec, Stored: 1}, bad.Replies[0], "%q", v)
+			}
+			require.LessOrEqual(t, bad.Replies[0].Retry, 60*sec)
+		}
+	})
 }
 
 // TestClockSteps: after a step back a bucket's time continues from its newest request; after a step forward its requests
 // have expired.
 func TestClockSteps(t *testing.T) {
-	t.Parallel()
-	for name, s := range realAndEmbedded(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s.t = t
-			const span = 600 * sec
-			stored := uint64(0)
-			charge := func(at int64) Reply {
-				s.at(at)
-				c := &Call{Charge: true, N: 1}
-				c.Buckets[0] = Bucket{Key: "k", Limit: 2, Window: span, Writer: 1, Seq: stored}
-				s.run(c)
-				require.NoError(t, c.Err)
-				stored = c.Replies[0].Stored
-				return c.Replies[0]
-			}
-			require.Zero(t, charge(noon).Retry)
-			require.Zero(t, charge(noon-1000*sec).Retry)
-			require.Equal(t, span, charge(noon-1000*sec).Retry)
-			require.Equal(t, span-5*sec, charge(noon-995*sec).Retry)
-			require.Equal(t, span, charge(noon-1995*sec).Retry, "back again: a denial must not last longer than a window")
-			require.Equal(t, int64(1), charge(noon-1995*sec+span-1).Retry)
-			require.Zero(t, charge(noon-1995*sec+span).Retry)
-			require.Zero(t, charge(noon+2000*sec).Retry, "ahead")
-		})
-	}
+	forEachServer(t, func(s *server) {
+		t := s.t
+		const span = 600 * sec
+		stored := uint64(0)
+		for _, step := range []struct {
+			at, retry int64
+			why       string
+		}{
+			{at: 0},
+			{at: -1000 * sec},
+			{at: -1000 * sec, retry: span},
+			{at: -995 * sec, retry: span - 5*sec},
+			{at: -1995 * sec, retry: span, why: "back again: a denial must not last longer than a window"},
+			{at: -1995*sec + span - 1, retry: 1},
+			{at: -1995*sec + span},
+			{at: 2000 * sec},
+		} {
+			s.at(noon + step.at)
+			c := s.charge(Bucket{Key: "k", Limit: 2, Window: span, Writer: 1, Seq: stored})
+			require.NoError(t, c.Err)
+			require.Equal(t, step.retry, c.Replies[0].Retry, "at %d: %s", step.at, step.why)
+			stored = c.Replies[0].Stored
+		}
+	})
 }
 
 // TestBucketSizeIsBounded: high limits, many writers, and more requests than the limit after an outage.
 func TestBucketSizeIsBounded(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, redistest.Start(t).Client(t))
-	ctx := context.Background()
-	r := rand.New(rand.NewPCG(3, 4))
-	now := noon
-	const span = 60 * sec
-	charge := func(key string, limit int, seq, writer uint64, unsynced ...Unsynced) Reply {
-		c := &Call{Charge: true, N: 1}
-		c.Buckets[0] = Bucket{Key: key, Limit: limit, Window: span, Writer: writer, Seq: seq, Unsynced: unsynced}
-		s.run(c)
-		require.NoError(t, c.Err)
-		return c.Replies[0]
-	}
-	seq := uint64(0)
-	for range 5000 {
-		now += r.Int64N(span / 500)
-		s.at(now)
-		if charge("high", 10_000, seq, 1).Retry == 0 {
-			seq++
+	forEachServer(t, func(s *server) {
+		t := s.t
+		const header, writer, entry = 29, 24, 7
+		r := rand.New(rand.NewPCG(3, 4))
+		now := noon
+		charge := func(b Bucket) Reply {
+			c := s.charge(b)
+			require.NoError(t, c.Err)
+			return c.Replies[0]
 		}
-	}
-	size, err := s.client.StrLen(ctx, "high").Result()
-	require.NoError(t, err)
-	require.LessOrEqual(t, size, int64(29+24+260*7))
-
-	for gateway := range uint64(20) {
-		var list []Unsynced
-		for i := range int64(100) {
-			list = append(list, Unsynced{1, (100-i)*sec/2 + r.Int64N(sec/4)})
+		size := func(key string) int64 {
+			n, err := s.StrLen(t.Context(), key).Result()
+			require.NoError(t, err)
+			return n
 		}
-		require.Positive(t, charge("outage", 100, 100, gateway+1, list...).Retry)
-	}
-	size, err = s.client.StrLen(ctx, "outage").Result()
-	require.NoError(t, err)
-	require.LessOrEqual(t, size, int64(29+20*24+520*7))
+		seq := uint64(0)
+		for range 700 {
+			now += r.Int64N(60 * sec / 200)
+			s.at(now)
+			if charge(Bucket{Key: "high", Limit: 10_000, Writer: 1, Seq: seq}).Retry == 0 {
+				seq++
+			}
+		}
+		require.LessOrEqual(t, size("high"), int64(header+writer+260*entry))
 
-	// Writers are removed a window after their last request.
-	for writer := range uint64(200) {
-		now += span / 4
-		s.at(now)
-		require.Zero(t, charge("writers", 10, 0, writer+1).Retry)
-	}
-	size, err = s.client.StrLen(ctx, "writers").Result()
-	require.NoError(t, err)
-	require.LessOrEqual(t, size, int64(29+5*24+5*7))
-	ttl, err := s.client.PTTL(ctx, "writers").Result()
-	require.NoError(t, err)
-	require.Positive(t, ttl)
-	require.LessOrEqual(t, ttl, time.Minute+time.Millisecond)
+		for gateway := range uint64(20) {
+			var list []Unsynced
+			for i := range int64(100) {
+				list = append(list, Unsynced{1, (100-i)*sec/2 + r.Int64N(sec/4)})
+			}
+			require.Positive(t, charge(Bucket{Key: "outage", Limit: 100, Writer: gateway + 1, Seq: 100, Unsynced: list}).Retry)
+		}
+		require.LessOrEqual(t, size("outage"), int64(header+20*writer+520*entry))
+
+		for w := range uint64(200) {
+			now += 60 * sec / 4
+			s.at(now)
+			require.Zero(t, charge(Bucket{Key: "writers", Limit: 10, Writer: w + 1}).Retry)
+		}
+		require.LessOrEqual(t, size("writers"), int64(header+5*(writer+entry)), "writers are removed a window after their last request")
+		ttl := s.PTTL(t.Context(), "writers").Val()
+		require.Positive(t, ttl)
+		require.LessOrEqual(t, ttl, time.Minute+time.Millisecond)
+	})
 }

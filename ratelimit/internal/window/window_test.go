@@ -5,20 +5,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/test/windowtest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/window"
 )
-
-// model is the naive implementation, which keeps the time of every request.
-type model struct{ at []int64 }
-
-func (r *model) inside(now, span int64) []int64 {
-	for i, at := range r.at {
-		if at+span > now {
-			return r.at[i:]
-		}
-	}
-	return nil
-}
 
 // FuzzWindowMatchesModel compares a Window with the naive implementation at times chosen by the fuzzer.
 func FuzzWindowMatchesModel(f *testing.F) {
@@ -29,22 +18,15 @@ func FuzzWindowMatchesModel(f *testing.F) {
 		const span = 1000
 		limit := int(requests) + 1 // up to 256, so that requests are not grouped
 		var w window.Window
-		var r model
+		var m windowtest.Model
 		now := int64(1)
 		for _, step := range steps[:min(len(steps), 4000)] {
 			now += int64(step) * int64(step) / 64
 			w.Prune(now, span)
-			inside := r.inside(now, span)
+			inside, want := m.Inside(now, span), m.State(now, span, limit)
 			require.Equal(t, len(inside), w.Total())
-			retry, reset := int64(0), int64(span)
-			if len(inside) > 0 {
-				reset = inside[0] + span - now
-			}
-			if excess := len(inside) - limit; excess >= 0 {
-				retry = inside[excess] + span - now
-			}
-			require.Equal(t, retry, w.Retry(now, limit, span))
-			require.Equal(t, reset, w.Reset(now, span))
+			require.Equal(t, want.Retry, w.Retry(now, limit, span))
+			require.Equal(t, want.Reset, w.Reset(now, span))
 			n := int(step) % 8
 			listed := 0
 			for i, e := range w.Last(n) {
@@ -57,51 +39,47 @@ func FuzzWindowMatchesModel(f *testing.F) {
 			require.Equal(t, min(n, len(inside)), listed)
 			if len(inside) < limit || step%16 == 0 { // a gateway may have to count requests above the limit
 				w.Add(now, limit, span)
-				r.at = append(r.at, now)
+				m.Add(now)
 				require.Equal(t, now, w.Newest())
 			}
 		}
 	})
 }
 
-// TestGroupedRequestsNeverExpireEarly bounds windows of more than 256 requests by the naive implementation on one side, and
+// TestGroupedRequestsNeverExpireEarly bounds a Window whose requests are grouped by the naive implementation on one side, and
 // by a 256th of the span on the other.
 func TestGroupedRequestsNeverExpireEarly(t *testing.T) {
 	t.Parallel()
-	const span, limit = int64(256_000), 1000
-	var w window.Window
-	var r model
-	now := int64(1)
-	for i := range int64(20_000) {
-		now += i * 7919 % 300
-		w.Prune(now, span)
-		require.GreaterOrEqual(t, w.Total(), len(r.inside(now, span)))
-		require.LessOrEqual(t, w.Total(), len(r.inside(now, span+span/256)))
-		require.LessOrEqual(t, len(w.Last(w.Total())), 258, "the log must be bounded")
-		if w.Retry(now, limit, span) == 0 {
-			w.Add(now, limit, span)
-			r.at = append(r.at, now)
-		}
+	const span = int64(256_000)
+	for name, c := range map[string]struct {
+		limit int
+		above bool  // as in an outage with on_outage allow
+		pause int64 // maximum time between requests
+		most  int   // entries in the log
+	}{
+		"high limit":          {limit: 1000, pause: 300, most: 258},
+		"far above the limit": {limit: 2, above: true, pause: 20, most: 1024},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var w window.Window
+			var m windowtest.Model
+			now := int64(1)
+			for i := range int64(40_000) {
+				now += i * 7919 % c.pause
+				w.Prune(now, span)
+				require.GreaterOrEqual(t, w.Total(), len(m.Inside(now, span)), "no request may expire early")
+				require.LessOrEqual(t, w.Total(), len(m.Inside(now, span+span/256)))
+				if i%64 == 0 {
+					require.LessOrEqual(t, len(w.Last(w.Total())), c.most, "the log must be bounded")
+				}
+				if c.above || w.Retry(now, c.limit, span) == 0 {
+					w.Add(now, c.limit, span)
+					m.Add(now)
+				}
+			}
+		})
 	}
-}
-
-// TestLogIsBoundedAboveTheLimit: during an outage with on_outage allow, a window may contain far more requests than the
-// limit.
-func TestLogIsBoundedAboveTheLimit(t *testing.T) {
-	t.Parallel()
-	const span, limit = int64(1_000_000), 2
-	var w window.Window
-	var r model
-	for now := int64(1); now < 3*span; now += 7 {
-		w.Prune(now, span)
-		w.Add(now, limit, span)
-		r.at = append(r.at, now)
-	}
-	require.LessOrEqual(t, len(w.Last(w.Total())), 1024)
-	now := 3 * span
-	w.Prune(now, span)
-	require.GreaterOrEqual(t, w.Total(), len(r.inside(now, span)), "no request may expire early")
-	require.LessOrEqual(t, w.Total(), len(r.inside(now, span+span/256)))
 }
 
 func TestClockSetBackCountsFromNewestRequest(t *testing.T) {
