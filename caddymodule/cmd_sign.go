@@ -21,7 +21,7 @@ import (
 type signCommand struct {
 	key, secretEnv, secretFile, basePath string
 	data, dataFile                       string
-	curl, send                           bool
+	curl, send, explain                  bool
 	timestamp                            int64
 	timeout                              time.Duration
 }
@@ -39,9 +39,10 @@ func configureSign(cmd *cobra.Command) {
 	f.StringVar(&c.dataFile, "data-file", "", "file that holds the request body (instead of --data)")
 	f.BoolVar(&c.curl, "curl", false, "print a curl command instead of the headers")
 	f.BoolVar(&c.send, "send", false, "send the request and print the response instead of the headers")
+	f.BoolVar(&c.explain, "explain", false, "print the string to sign byte for byte, the headers and the request")
 	f.Int64Var(&c.timestamp, "timestamp", 0, "Unix time to sign for (default: now)")
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long to wait for the response with --send")
-	cmd.MarkFlagsMutuallyExclusive("curl", "send")
+	cmd.MarkFlagsMutuallyExclusive("curl", "send", "explain")
 	cmd.MarkFlagsMutuallyExclusive("data", "data-file")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd, args[0], args[1]) }
 }
@@ -50,7 +51,7 @@ func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
 	if c.key == "" {
 		return errors.New("no public key: set --key or GATEHOUSE_KEY")
 	}
-	secret, err := c.secret(cmd.InOrStdin())
+	secret, err := readSecret(c.secretEnv, c.secretFile, cmd.InOrStdin())
 	if err != nil {
 		return err
 	}
@@ -78,7 +79,13 @@ func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
 		authsigner.HeaderSignature + ": " + authsigner.Sign(secret, ts, method, target, body),
 	}
 	out := cmd.OutOrStdout()
-	if !c.curl {
+	switch {
+	case c.explain:
+		toSign := string(authsigner.SigningString(ts, method, target, body))
+		_, err = fmt.Fprintf(out, "String to sign, %d bytes:\n%s\nHeaders:\n  %s\n\nRequest:\n  %s %s\n", len(toSign), visible(toSign),
+			strings.Join(headers, "\n  "), method, rawURL)
+		return err
+	case !c.curl:
 		_, err = fmt.Fprintln(out, strings.Join(headers, "\n"))
 		return err
 	}
@@ -103,13 +110,13 @@ func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
 	return err
 }
 
-// secret reads the private key. It is not an argument, because other users of the machine can see arguments.
-func (c *signCommand) secret(stdin io.Reader) (authsigner.Secret, error) {
-	if c.secretFile == "" {
-		s := os.Getenv(c.secretEnv)
+// readSecret reads the private key from an environment variable, or from a file if one is given ("-" for standard input). It is
+// never an argument, because other users of the machine can see arguments.
+func readSecret(env, file string, stdin io.Reader) (authsigner.Secret, error) {
+	if file == "" {
+		s := os.Getenv(env)
 		if s == "" {
-			return "", fmt.Errorf("no private key: the environment variable %s is empty (set it, or use --secret-env or --secret-file)",
-				c.secretEnv)
+			return "", fmt.Errorf("no private key: the environment variable %s is empty (set it, or use --secret-env or --secret-file)", env)
 		}
 		return authsigner.Secret(s), nil
 	}
@@ -117,10 +124,10 @@ func (c *signCommand) secret(stdin io.Reader) (authsigner.Secret, error) {
 		b   []byte
 		err error
 	)
-	if c.secretFile == "-" {
+	if file == "-" {
 		b, err = io.ReadAll(io.LimitReader(stdin, 64<<10))
 	} else {
-		b, err = os.ReadFile(c.secretFile)
+		b, err = os.ReadFile(file)
 	}
 	if err != nil {
 		return "", fmt.Errorf("reading the private key: %w", err)

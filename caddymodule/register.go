@@ -58,12 +58,29 @@ func registerCommands() {
 		Short: "Signs a request: prints the headers or a curl command, or sends it",
 		Long: `
 Prints the three headers of a signed request. With --curl, prints a curl
-command instead. With --send, sends the request and prints the response.
+command instead. With --send, sends the request and prints the response. With
+--explain, prints the string to sign, with its control characters visible.
 
 The private key is read from the environment variable named by --secret-env
 (default GATEHOUSE_SECRET) or from --secret-file. It cannot be given as an
 argument, because other users of the machine can see arguments.`,
 		CobraFunc: configureSign,
+	})
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "explain",
+		Usage: "[--secret-env <name>] [--base-url <url>] [--at <time>] [--json] <file>|-",
+		Short: "Explains why the signature of a captured request is wrong",
+		Long: `
+Reads one captured request: raw HTTP/1.1, a curl command line, or an entry of a
+HAR file. Says whether its signature is correct and, if not, which known mistake
+it contains and how to correct it.
+
+The private key is read from the environment variable named by --secret-env
+(default GATEHOUSE_SECRET) or from --secret-file. Nothing is sent.
+
+Exit status: 0 verified, 1 a mistake was found, 2 no known mistake fits,
+3 the input cannot be read.`,
+		CobraFunc: configureExplain,
 	})
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "keys",

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/explain"
 )
 
 const callingPage = "calling.md"
@@ -165,4 +166,21 @@ func TestTheErrorsOnThePageAreThoseOfTheOpenAPIDocument(t *testing.T) {
 		shown++
 	}
 	require.Equal(t, 2, shown)
+}
+
+func TestEveryMistakeInASignatureIsOnThePage(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("calling.md")
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(raw), "### If the signature is rejected")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var onPage []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\|").FindAllStringSubmatch(section, -1) {
+		onPage = append(onPage, row[1])
+	}
+	var known []string
+	for _, k := range explain.Kinds() {
+		known = append(known, k.Code)
+	}
+	require.Equal(t, known, onPage)
 }

@@ -1,0 +1,280 @@
+package explain
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"mvdan.cc/sh/v3/shell"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+)
+
+// ErrCapture means that a capture is not a request in a known format.
+var ErrCapture = errors.New("not a captured request")
+
+// Parse reads a captured request: raw HTTP/1.1, a curl command line, or an entry of a HAR file, also within a whole HAR file if it
+// is the only one that is signed. The error wraps ErrCapture. env returns the variables of a command line.
+func Parse(capture []byte, env func(name string) string) (Request, error) {
+	capture = bytes.TrimPrefix(capture, []byte("\ufeff"))
+	text := strings.TrimLeft(string(capture), " \t\r\n$")
+	var (
+		r   Request
+		err error
+	)
+	switch {
+	case text == "":
+		err = errors.New("it is empty")
+	case text[0] == '{':
+		r, err = parseHAR(capture)
+	case strings.HasPrefix(text, "curl "):
+		r, err = parseCurl(text, env)
+	default:
+		r, err = parseHTTP(text)
+	}
+	if err != nil {
+		return Request{}, fmt.Errorf("%w: %w", ErrCapture, err)
+	}
+	return r, nil
+}
+
+// parseHTTP reads a request as it is on the wire. LF may end lines instead of CR LF. The body is everything after the empty line, or
+// as much of it as Content-Length says.
+func parseHTTP(text string) (Request, error) {
+	head, body, _ := strings.Cut(text, "\r\n\r\n")
+	if before, after, ok := strings.Cut(text, "\n\n"); ok && len(before) < len(head) {
+		head, body = before, after
+	}
+	// The body is cut off, because http.ReadRequest would wait for one as long as Content-Length.
+	raw := strings.ReplaceAll(head, "\r\n", "\n")
+	line, _, _ := strings.Cut(raw, "\n")
+	fields := strings.Fields(line)
+	if len(fields) == 2 {
+		raw = strings.Replace(raw, line, line+" HTTP/1.1", 1)
+	}
+	if len(fields) == 3 && strings.HasPrefix(fields[2], "HTTP/") { // HTTP/2 and 3 as tools print them
+		raw = strings.Replace(raw, line, fields[0]+" "+fields[1]+" HTTP/1.1", 1)
+	}
+	req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.ReplaceAll(raw, "\n", "\r\n") + "\r\n\r\n")))
+	if err != nil {
+		return Request{}, fmt.Errorf("reading HTTP: %w", err)
+	}
+	r := Request{Method: req.Method, Target: req.RequestURI, Host: req.Host, Header: req.Header, Body: []byte(body)}
+	if len(req.TransferEncoding) > 0 {
+		if r.Body, err = dechunk(text); err != nil {
+			return Request{}, fmt.Errorf("reading the chunked body: %w", err)
+		}
+	}
+	if n := req.ContentLength; req.Header.Get("Content-Length") != "" && int64(len(r.Body)) > n {
+		r.Body = r.Body[:n]
+	}
+	if req.URL.IsAbs() {
+		r.Scheme, r.Target = req.URL.Scheme, strings.TrimPrefix(r.Target, req.URL.Scheme+"://"+req.URL.Host)
+	}
+	if date, err := http.ParseTime(req.Header.Get("Date")); err == nil {
+		r.At = date
+	}
+	return r, nil
+}
+
+func dechunk(text string) ([]byte, error) {
+	req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(req.Body)
+}
+
+// parseCurl reads a curl command line as a shell does, without running commands in it.
+func parseCurl(text string, env func(string) string) (Request, error) {
+	words, err := shell.Fields(text, env)
+	if err != nil {
+		return Request{}, fmt.Errorf("reading the command line: %w", err)
+	}
+	r := Request{Header: http.Header{}}
+	var (
+		address, agent, ignored string
+		head, get, asJSON, flag bool
+		data                    []string
+	)
+	f := pflag.NewFlagSet("curl", pflag.ContinueOnError)
+	f.ParseErrorsAllowlist.UnknownFlags = true
+	f.StringVarP(&r.Method, "request", "X", "", "")
+	f.StringVar(&address, "url", "", "")
+	f.StringVarP(&agent, "user-agent", "A", "", "")
+	f.BoolVarP(&head, "head", "I", false, "")
+	f.BoolVarP(&get, "get", "G", false, "")
+	f.FuncP("header", "H", "", func(line string) error {
+		name, value, _ := strings.Cut(line, ":")
+		r.Header.Add(name, strings.Trim(value, " \t"))
+		return nil
+	})
+	for name, short := range map[string]string{
+		"data": "d", "data-ascii": "", "data-binary": "", "data-raw": "", "data-urlencode": "", "json": "",
+	} {
+		f.FuncP(name, short, "", func(value string) error {
+			asJSON = asJSON || name == "json"
+			value, err := curlData(name, value)
+			data = append(data, value)
+			return err
+		})
+	}
+	// pflag must know which options have no value.
+	for name, short := range map[string]string{
+		"silent": "s", "show-error": "S", "insecure": "k", "location": "L", "include": "i", "verbose": "v", "fail": "f", "globoff": "g",
+		"no-buffer": "N", "ipv4": "4", "ipv6": "6", "http1.0": "0", "remote-name": "O", "fail-with-body": "", "compressed": "", "http1.1": "",
+		"http2": "", "http3": "", "path-as-is": "", "no-progress-meter": "", "no-keepalive": "", "tlsv1.2": "1", "tr-encoding": "",
+	} {
+		f.BoolVarP(&flag, name, short, false, "")
+	}
+	for name, short := range map[string]string{
+		"output": "o", "max-time": "m", "write-out": "w", "dump-header": "D", "proxy": "x", "user": "u", "cookie": "b", "cookie-jar": "c",
+		"referer": "e", "cert": "E", "form": "F", "connect-timeout": "", "resolve": "", "cacert": "", "retry": "", "key": "",
+	} {
+		f.StringVarP(&ignored, name, short, "", "")
+	}
+	if err := f.Parse(words[1:]); err != nil {
+		return Request{}, fmt.Errorf("reading the command line: %w", err)
+	}
+	if f.NArg() > 0 {
+		address = f.Arg(0)
+	}
+	separator := "&"
+	if asJSON {
+		separator = ""
+	}
+	body := strings.Join(data, separator)
+	if get && body != "" {
+		mark := "?"
+		if strings.Contains(address, "?") {
+			mark = "&"
+		}
+		address, body = address+mark+body, ""
+	}
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	r.Host = r.Header.Get("Host")
+	r.Body = []byte(body)
+	switch {
+	case r.Method != "":
+	case head:
+		r.Method = http.MethodHead
+	case body != "":
+		r.Method = http.MethodPost
+	default:
+		r.Method = http.MethodGet
+	}
+	return r, r.setURL(address)
+}
+
+// curlData returns the data of an option of curl.
+func curlData(option, value string) (string, error) {
+	if option == "data-raw" || !strings.HasPrefix(value, "@") {
+		if option == "data-urlencode" {
+			name, v, ok := strings.Cut(value, "=")
+			if !ok {
+				return url.QueryEscape(value), nil
+			}
+			return strings.TrimPrefix(name+"=", "=") + strings.ReplaceAll(url.QueryEscape(v), "+", "%20"), nil
+		}
+		return value, nil
+	}
+	b, err := os.ReadFile(value[1:])
+	if err != nil {
+		return "", fmt.Errorf("reading the request body: %w", err)
+	}
+	if option == "data-binary" || option == "json" {
+		return string(b), nil
+	}
+	return strings.NewReplacer("\r", "", "\n", "").Replace(string(b)), nil
+}
+
+// setURL sets what the URL of a request says, with the target as it is written.
+func (r *Request) setURL(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return fmt.Errorf("invalid URL %q: must be of the form https://host/path", address)
+	}
+	_, rest, _ := strings.Cut(address, "://")
+	rest, _, _ = strings.Cut(rest, "#")
+	r.Scheme, r.Target = u.Scheme, "/"
+	if i := strings.IndexAny(rest, "/?"); i >= 0 {
+		if r.Target = rest[i:]; r.Target[0] == '?' {
+			r.Target = "/" + r.Target
+		}
+	}
+	if r.Host == "" {
+		r.Host = u.Host
+	}
+	return nil
+}
+
+type harEntry struct {
+	StartedDateTime time.Time `json:"startedDateTime"`
+	Request         struct {
+		Method  string `json:"method"`
+		URL     string `json:"url"`
+		Headers []struct {
+			Name  string `json:"name"`
+			Value string `json:"value"`
+		} `json:"headers"`
+		PostData struct {
+			Text     string `json:"text"`
+			Encoding string `json:"encoding"`
+		} `json:"postData"`
+	} `json:"request"`
+}
+
+// parseHAR reads an entry of an HTTP Archive, or the only signed one of a whole archive.
+func parseHAR(capture []byte) (Request, error) {
+	var file struct {
+		harEntry
+		Log struct {
+			Entries []harEntry `json:"entries"`
+		} `json:"log"`
+	}
+	if err := json.Unmarshal(capture, &file); err != nil {
+		return Request{}, fmt.Errorf("reading HAR: %w", err)
+	}
+	entries := file.Log.Entries
+	if file.Request.URL != "" {
+		entries = []harEntry{file.harEntry}
+	}
+	var found []Request
+	for _, e := range entries {
+		r := Request{Method: e.Request.Method, Header: http.Header{}, Body: []byte(e.Request.PostData.Text), At: e.StartedDateTime}
+		for _, h := range e.Request.Headers {
+			r.Header.Add(h.Name, h.Value)
+		}
+		r.Host = r.Header.Get("Host")
+		if len(entries) > 1 && len(r.Header[authsigner.HeaderSignature]) == 0 {
+			continue
+		}
+		if e.Request.PostData.Encoding == "base64" {
+			body, err := base64.StdEncoding.DecodeString(e.Request.PostData.Text)
+			if err != nil {
+				return Request{}, fmt.Errorf("reading the request body of the HAR: %w", err)
+			}
+			r.Body = body
+		}
+		if err := r.setURL(e.Request.URL); err != nil {
+			return Request{}, err
+		}
+		found = append(found, r)
+	}
+	if len(found) != 1 {
+		return Request{}, fmt.Errorf("the HAR has %d signed requests: must be one", len(found))
+	}
+	return found[0], nil
+}

@@ -1,0 +1,109 @@
+package explain_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/explain"
+)
+
+// The signatures of the same GET, and of the same POST of {"a":1}, with the key pair of the other tests.
+func signatures() (get, post string) {
+	get = authsigner.Sign(privateKey, sentAt.Unix(), "GET", target, nil)
+	post = authsigner.Sign(privateKey, sentAt.Unix(), "POST", "/api/v1/jobs", []byte(`{"a":1}`))
+	return get, post
+}
+
+func TestCapturesAreRead(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "body")
+	require.NoError(t, os.WriteFile(file, []byte(`{"a":1}`), 0o600))
+	get, post := signatures()
+	headers := "X-Public-Key: " + publicKey + "\nX-Timestamp: 1760000000\nX-Signature: "
+	curl := "-H 'X-Public-Key: " + publicKey + "' -H 'X-Timestamp: 1760000000' -H \"X-Signature: $SIGNATURE\" "
+	for name, c := range map[string]struct{ capture, signature, host string }{
+		"HTTP/1.1": {
+			"GET " + target + " HTTP/1.1\r\nHost: api.example.com\r\n" + strings.ReplaceAll(headers, "\n", "\r\n") + get + "\r\n\r\n", get, "api.example.com",
+		},
+		"HTTP with LF":                     {"GET " + target + " HTTP/1.1\nHost: api.example.com\n" + headers + get + "\n\n", get, "api.example.com"},
+		"HTTP without an empty line":       {"GET " + target + " HTTP/1.1\nHost: api.example.com\n" + headers + get, get, "api.example.com"},
+		"HTTP/2 as tools print it":         {"GET " + target + " HTTP/2\nHost: api.example.com\n" + headers + get + "\n\n", get, "api.example.com"},
+		"absolute form":                    {"GET http://api.example.com" + target + " HTTP/1.1\nHost: api.example.com\n" + headers + get + "\n\n", get, "api.example.com"},
+		"body":                             {"POST /api/v1/jobs HTTP/1.1\nHost: a\n" + headers + post + "\n\n" + `{"a":1}`, post, "a"},
+		"body, with the file's line feed":  {"POST /api/v1/jobs HTTP/1.1\nHost: a\nContent-Length: 7\n" + headers + post + "\n\n" + `{"a":1}` + "\n", post, "a"},
+		"chunked body":                     {"POST /api/v1/jobs HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n" + strings.ReplaceAll(headers, "\n", "\r\n") + post + "\r\n\r\n7\r\n{\"a\":1}\r\n0\r\n\r\n", post, "a"},
+		"curl":                             {"curl -sS " + curl + "'https://api.example.com" + target + "'", get, "api.example.com"},
+		"curl, prompt and continued lines": {"$ curl --silent \\\n  " + curl + "\\\n  --path-as-is --globoff -o /dev/null -w '%{http_code}' \"$URL" + target + "\"\n", get, "api.example.com"},
+		"curl --get":                       {"curl -G " + curl + "-d category=Power%20tools -d page=2 https://api.example.com/api/v1/equipment", get, "api.example.com"},
+		"curl --data-urlencode":            {"curl -G " + curl + "--data-urlencode 'category=Power tools' -d page=2 https://api.example.com/api/v1/equipment", get, "api.example.com"},
+		"curl --data":                      {"curl " + curl + `-d '{"a":1}' https://api.example.com/api/v1/jobs`, post, "api.example.com"},
+		"curl --json":                      {"curl " + curl + `--json '{"a":1}' --url https://api.example.com/api/v1/jobs`, post, "api.example.com"},
+		"curl with a file":                 {"curl " + curl + "-XPOST --data-binary @" + file + " https://api.example.com/api/v1/jobs", post, "api.example.com"},
+		"curl from a browser":              {"curl 'https://api.example.com/api/v1/jobs' " + curl + `--data-raw $'{"a":1}' --compressed --insecure`, post, "api.example.com"},
+		"HAR entry":                        {harEntry(get), get, "api.example.com"},
+		"HAR":                              {`{"log":{"version":"1.2","entries":[{"request":{"method":"GET","url":"https://api.example.com/","headers":[]}},` + harEntry(get) + `]}}`, get, "api.example.com"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := explain.Parse([]byte(c.capture), func(name string) string {
+				return map[string]string{"SIGNATURE": c.signature, "URL": "https://api.example.com"}[name]
+			})
+			require.NoError(t, err)
+			require.Equal(t, c.host, r.Host)
+			cred := &authsigner.Credential{PublicKey: publicKey, PrivateKey: privateKey}
+			res := explain.Read(r).Explain(context.Background(), cred, sentAt)
+			require.True(t, res.Verified, "%+v\n%+v", r, res)
+		})
+	}
+}
+
+func harEntry(signature string) string {
+	return `{"startedDateTime":"2025-10-09T08:53:21.000Z","request":{"method":"GET","url":"https://api.example.com` + target +
+		`","headers":[{"name":"x-public-key","value":"` + publicKey + `"},{"name":"x-timestamp","value":"1760000000"},` +
+		`{"name":"x-signature","value":"` + signature + `"}]}}`
+}
+
+func TestWhatIsNotACaptureIsAnError(t *testing.T) {
+	t.Parallel()
+	for name, capture := range map[string]string{
+		"empty": "", "text": "Something went wrong.", "HTTP response": "HTTP/1.1 200 OK\n\n", "JSON": `{"a":1}`, "invalid JSON": `{"log":`,
+		"curl without a URL": "curl -s", "curl with an unclosed quote": "curl 'https://a/", "curl with a command": "curl https://a/$(id)",
+		"curl with a missing file": "curl -d @/nonexistent/file https://a/", "two signed requests": `{"log":{"entries":[` + harEntry("a") + "," + harEntry("b") + `]}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := explain.Parse([]byte(capture), func(string) string { return "" })
+			require.ErrorIs(t, err, explain.ErrCapture)
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	get, _ := signatures()
+	f.Add([]byte(harEntry(get)))
+	f.Add([]byte("curl -sS -d a=b -H 'X-Signature: " + get + "' https://a/b?c=d"))
+	f.Add([]byte("POST /api/v1/jobs HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n{\"a\":1}\r\n0\r\n\r\n"))
+	canceled, cancel := context.WithCancel(context.Background()) // no search for pairs, which takes long
+	cancel()
+	f.Fuzz(func(t *testing.T, capture []byte) {
+		if strings.Contains(string(capture), "@") { // would read files
+			return
+		}
+		r, err := explain.Parse(capture, func(string) string { return "" })
+		if err != nil {
+			require.ErrorIs(t, err, explain.ErrCapture)
+			return
+		}
+		if len(r.Target) > 1000 || len(r.Body) > 1000 {
+			return
+		}
+		cred := &authsigner.Credential{PublicKey: publicKey, PrivateKey: "a private key that signed nothing"}
+		require.False(t, explain.Read(r).Explain(canceled, cred, sentAt).Verified)
+	})
+}

@@ -1,0 +1,316 @@
+// Package explain finds out why the signature of a request is wrong. It tries the mistakes that programs are known to make, alone
+// and in pairs, until one of them gives the signature that was sent.
+package explain
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"  //nolint:gosec // callers use it by mistake
+	"crypto/sha1" //nolint:gosec // callers use it by mistake
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/subtle"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+)
+
+const (
+	// digestKept is how many bytes of a signature are compared and kept. They suffice to recognise a signature, and are
+	// useless to repeat a request with.
+	digestKept = 8
+
+	// maxPairBody is the size in bytes up to which a body is part of pairs of mistakes. A search computes up to about 20,000
+	// HMACs.
+	maxPairBody = 4 << 10
+
+	// maxSkew is how far a timestamp may be from the server's clock.
+	maxSkew = authsigner.DefaultMaxSkew
+)
+
+// Request is a request as it was sent.
+type Request struct {
+	Method   string
+	Target   string      // request target as sent: path and query
+	BasePath string      // the beginning of Target that is not signed, such as "/gw"; empty if there is none
+	Scheme   string      // http or https; empty if not known
+	Host     string      // value of the Host header; empty if not known
+	Header   http.Header // with canonical names
+	Body     []byte
+	At       time.Time // when the request arrived; zero if not known, then the timestamp's age is not judged
+}
+
+// Attempt is what is needed to explain a request, without its full signature. It can be kept.
+type Attempt struct {
+	Method, Target, BasePath, Scheme, Host string
+
+	PublicKey string // as sent
+	Timestamp string // as sent
+
+	// Body is the body. BodyLeft is true if there was one that has not been kept.
+	Body     []byte
+	BodyLeft bool
+
+	// Mistakes are those that the headers show by themselves.
+	Mistakes []Mistake
+
+	digest []byte // the beginning of the signature
+	size   int    // length of the whole signature in bytes; 0 if there is none
+}
+
+// Mistake is something that is wrong with a request.
+type Mistake struct {
+	Code string `json:"code"` // see Mistakes
+	What string `json:"what"` // a sentence: what is wrong with this request
+	Fix  string `json:"fix"`  // a sentence: what to do
+}
+
+// Result is the explanation of a request.
+type Result struct {
+	// Verified is true if the request is signed correctly.
+	Verified bool `json:"verified"`
+
+	// Mistakes are those that were found, in the order in which to correct them.
+	Mistakes []Mistake `json:"mistakes"`
+
+	// Complete is true if the signature is that of the request with these mistakes, and nothing else is wrong.
+	Complete bool `json:"complete"`
+
+	// Signed is the string that was signed, if Complete.
+	Signed string `json:"-"`
+}
+
+// Read inspects the form of a request's headers.
+func Read(r Request) *Attempt {
+	a := &Attempt{
+		Method: r.Method, Target: r.Target, BasePath: strings.TrimRight(r.BasePath, "/"), Scheme: r.Scheme, Host: r.Host,
+		Body: r.Body,
+	}
+	sole := func(name string) string {
+		values := r.Header[name]
+		switch {
+		case len(values) == 0 || values[0] == "":
+			a.found(mistake("missing_header", name))
+			return ""
+		case len(values) > 1:
+			a.found(mistake("repeated_header", name))
+		}
+		return values[0]
+	}
+	a.PublicKey = sole(authsigner.HeaderPublicKey)
+	a.Timestamp = sole(authsigner.HeaderTimestamp)
+	signature := sole(authsigner.HeaderSignature)
+	if a.PublicKey != "" && !authsigner.ValidPublicKey(a.PublicKey) {
+		a.found(mistake("malformed_public_key"))
+	}
+	if a.Timestamp != "" {
+		a.readTimestamp(r.At)
+	}
+	if signature != "" {
+		a.readSignature(signature)
+	}
+	return a
+}
+
+func (a *Attempt) found(m Mistake) { a.Mistakes = append(a.Mistakes, m) }
+
+// instant returns the time that a timestamp means, if it is understood in any unit or format, and the mistake, if it is one.
+func instant(timestamp string) (t time.Time, code string) {
+	text := strings.TrimSpace(timestamp)
+	whole, fraction, isFraction := strings.Cut(text, ".")
+	if n, err := strconv.ParseInt(whole, 10, 64); err == nil && whole[0] != '+' && whole[0] != '-' {
+		switch digits := len(strings.TrimLeft(whole, "0")); {
+		case digits >= 18:
+			return time.Unix(0, n), "timestamp_unit"
+		case digits >= 15:
+			return time.UnixMicro(n), "timestamp_unit"
+		case digits >= 12:
+			return time.UnixMilli(n), "timestamp_unit"
+		case isFraction && strings.Trim(fraction, "0123456789") == "":
+			return time.Unix(n, 0), "timestamp_fraction"
+		case isFraction || text != timestamp:
+			return time.Unix(n, 0), "timestamp_malformed"
+		}
+		return time.Unix(n, 0), ""
+	}
+	for _, layout := range timestampLayouts() {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, "timestamp_date"
+		}
+	}
+	return time.Time{}, "timestamp_malformed"
+}
+
+// timestampLayouts returns the formats in which programs write the time.
+func timestampLayouts() []string {
+	return []string{
+		time.RFC3339Nano, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05Z07:00", time.DateTime,
+		"20060102T150405Z", http.TimeFormat, time.RFC1123Z, time.RFC1123,
+	}
+}
+
+func (a *Attempt) readTimestamp(at time.Time) {
+	t, code := instant(a.Timestamp)
+	if code != "" {
+		a.found(mistake(code, strconv.Quote(clip(a.Timestamp))))
+	}
+	if t.IsZero() || at.IsZero() {
+		return
+	}
+	switch off := at.Truncate(time.Second).Sub(t.Truncate(time.Second)); {
+	case off > maxSkew:
+		a.found(mistake("wrong_clock", off.String()+" behind"))
+	case off < -maxSkew:
+		a.found(mistake("wrong_clock", (-off).String()+" ahead of"))
+	}
+}
+
+// readSignature decodes a signature in any of the forms that programs send.
+func (a *Attempt) readSignature(signature string) {
+	text := strings.TrimSpace(signature)
+	if text != signature {
+		a.found(mistake("signature_whitespace"))
+	}
+	if rest, ok := strings.CutPrefix(strings.ToLower(text), "0x"); ok {
+		a.found(mistake("signature_prefixed"))
+		text = rest
+	}
+	digest := decodeHex(text)
+	if digest == nil {
+		if i := strings.LastIndexAny(strings.TrimRight(text, "="), "= ,:"); i >= 0 {
+			if rest := text[i+1:]; decodeHex(rest) != nil || decodeBase64(rest) != nil {
+				a.found(mistake("signature_prefixed"))
+				text = rest
+				digest = decodeHex(text)
+			}
+		}
+	}
+	if digest == nil {
+		digest = decodeBase64(text)
+		if inner := decodeHex(string(digest)); inner != nil {
+			digest = inner
+		}
+		switch len(digest) {
+		case md5.Size, sha1.Size, sha256.Size, sha512.Size384, sha512.Size:
+			a.found(mistake("signature_base64"))
+		default:
+			digest = nil
+		}
+	}
+	if digest == nil {
+		a.found(mistake("signature_malformed"))
+		return
+	}
+	a.size = len(digest)
+	a.digest = bytes.Clone(digest[:min(digestKept, len(digest))])
+}
+
+// ToSign returns the string that should have been signed.
+func (a *Attempt) ToSign() string {
+	return strings.Join([]string{a.Timestamp, a.Method, a.signedTarget(), string(a.Body)}, "\n")
+}
+
+// Explain searches for the mistakes that give the attempt's signature with the private keys of cred, which may be nil if the key
+// is not known. now decides whether the previous private key is still valid; zero means that it is. The search ends early with
+// the context, and its result is then incomplete.
+func (a *Attempt) Explain(ctx context.Context, cred *authsigner.Credential, now time.Time) Result {
+	res := Result{Mistakes: a.Mistakes}
+	if cred == nil || len(a.digest) < digestKept {
+		return res
+	}
+	swapped := a.PublicKey == cred.PrivateKey.Reveal()
+	if swapped {
+		res.Mistakes = append([]Mistake{mistake("keys_swapped")}, res.Mistakes...)
+	}
+	s := newSearch(a, cred, now)
+	found, ok := s.run(ctx)
+	if !ok {
+		return res
+	}
+	res.Complete = true
+	for _, v := range found {
+		if v.code != "" && !(swapped && v.code == "secret_public_key") {
+			res.Mistakes = append(res.Mistakes, mistake(v.code, v.arguments...))
+		}
+	}
+	res.Verified = len(res.Mistakes) == 0
+	res.Signed = s.p.join(&s.p)
+	return res
+}
+
+// variant is a way to do one part of signing that differs from the documented one.
+type variant struct {
+	code      string // of the mistake; empty if the variant is valid too
+	arguments []any  // of the mistake
+	apply     func(p *parts)
+}
+
+// parts is what a signature is computed from.
+type parts struct {
+	timestamp, method, target, body string
+	publicKey, secret               string
+	join                            func(p *parts) string
+	encode                          func(string) string
+	sum                             func(secret, message string) []byte
+}
+
+// search tries combinations of variants for one attempt.
+type search struct {
+	attempt *Attempt
+	right   parts
+	dims    [][]variant // of a pair, at most one is from each
+	alone   []variant   // not part of pairs, because they are many
+	p       parts       // of the last combination
+}
+
+// run returns the variants that give the signature: none, one or two.
+func (s *search) run(ctx context.Context) (found []variant, ok bool) {
+	if s.matches() {
+		return nil, true
+	}
+	for _, dim := range append(s.dims, s.alone) {
+		for _, v := range dim {
+			if s.matches(v) {
+				return []variant{v}, true
+			}
+		}
+	}
+	if len(s.attempt.Body) > maxPairBody {
+		return nil, false
+	}
+	for i, dim := range s.dims {
+		for _, v := range dim {
+			if ctx.Err() != nil {
+				return nil, false
+			}
+			for _, other := range s.dims[i+1:] {
+				for _, w := range other {
+					if s.matches(v, w) {
+						return []variant{v, w}, true
+					}
+				}
+			}
+		}
+	}
+	return nil, false
+}
+
+// matches reports whether a combination gives the signature.
+func (s *search) matches(variants ...variant) bool {
+	s.p = s.right
+	for _, v := range variants {
+		v.apply(&s.p)
+	}
+	sum := s.p.sum(s.p.encode(s.p.secret), s.p.encode(s.p.join(&s.p)))
+	return len(sum) == s.attempt.size && subtle.ConstantTimeCompare(sum[:digestKept], s.attempt.digest) == 1
+}
+
+func clip(s string) string {
+	if len(s) > 80 {
+		return strings.ToValidUTF8(s[:80], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,350 @@
+package explain_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/hex"
+	"hash"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf16"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/explain"
+)
+
+const (
+	publicKey  = "pk_live_0123456789"
+	privateKey = "sk_live_8GmYwq3cVn5tB2xKzR7pLd0hJf4sWu6e"
+	target     = "/api/v1/equipment?category=Power%20tools&page=2"
+	body       = `{"b":1,"a":"ü/x"}`
+)
+
+var sentAt = time.Unix(1760000000, 0)
+
+// program is a caller's program: what it sends, and what it signs instead.
+type program struct {
+	method, target, body, base          string
+	timestamp, public                   string // headers
+	signedTime, signedMethod, signedURL string
+	signedBody                          *string
+	secret                              string
+	message                             func(timestamp, method, target, body string) string
+	algorithm                           func(secret, message string) []byte
+	encode                              func(sum []byte) string
+	header                              func(h http.Header)
+	cred                                func(c *authsigner.Credential)
+	at                                  time.Time
+}
+
+func lines(parts ...string) string { return strings.Join(parts, "\n") }
+
+func mac(h func() hash.Hash) func(secret, message string) []byte {
+	return func(secret, message string) []byte {
+		m := hmac.New(h, []byte(secret))
+		_, _ = m.Write([]byte(message))
+		return m.Sum(nil)
+	}
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// request returns the request that the program sends, and the credential of its key.
+func (p program) request() (explain.Request, *authsigner.Credential) {
+	p.method, p.target = or(p.method, "GET"), or(p.target, target)
+	p.timestamp, p.public, p.secret = or(p.timestamp, "1760000000"), or(p.public, publicKey), or(p.secret, privateKey)
+	signedBody := p.body
+	if p.signedBody != nil {
+		signedBody = *p.signedBody
+	}
+	if p.message == nil {
+		p.message = func(timestamp, method, target, body string) string { return lines(timestamp, method, target, body) }
+	}
+	if p.algorithm == nil {
+		p.algorithm = mac(sha256.New)
+	}
+	if p.encode == nil {
+		p.encode = hex.EncodeToString
+	}
+	message := p.message(or(p.signedTime, p.timestamp), or(p.signedMethod, p.method), or(p.signedURL, p.target), signedBody)
+	h := http.Header{
+		authsigner.HeaderPublicKey: {p.public}, authsigner.HeaderTimestamp: {p.timestamp},
+		authsigner.HeaderSignature: {p.encode(p.algorithm(p.secret, message))},
+	}
+	if p.header != nil {
+		p.header(h)
+	}
+	cred := &authsigner.Credential{PublicKey: publicKey, PrivateKey: privateKey}
+	if p.cred != nil {
+		p.cred(cred)
+	}
+	if p.at.IsZero() {
+		p.at = sentAt
+	}
+	return explain.Request{
+		Method: p.method, Target: p.base + p.target, BasePath: p.base, Scheme: "https", Host: "api.example.com", Header: h,
+		Body: []byte(p.body), At: p.at,
+	}, cred
+}
+
+func codes(res explain.Result) []string {
+	var all []string
+	for _, m := range res.Mistakes {
+		all = append(all, m.Code)
+	}
+	return all
+}
+
+type example struct {
+	name string
+	program
+	codes []string
+}
+
+// joined is a program that joins the parts in another way.
+func joined(message func(timestamp, method, target, body string) string) program {
+	return program{message: message}
+}
+
+func examples() []example {
+	post := func(signed string) program { return program{method: "POST", body: body, signedBody: new(signed)} }
+	return []example{
+		{"right", program{}, nil},
+		{"right with a body", program{method: "POST", body: body}, nil},
+		{"right below a base path", program{base: "/gw"}, nil},
+		{"right with upper-case hex", program{encode: func(b []byte) string { return strings.ToUpper(hex.EncodeToString(b)) }}, nil},
+		{"right with the previous key", program{secret: "previous", cred: func(c *authsigner.Credential) {
+			c.PreviousPrivateKey, c.PreviousExpiresAt = "previous", sentAt.Add(time.Hour)
+		}}, nil},
+		{"exactly 300 s late", program{at: sentAt.Add(300 * time.Second)}, nil},
+
+		{"no timestamp", program{header: func(h http.Header) { h.Del(authsigner.HeaderTimestamp) }}, []string{"missing_header"}},
+		{"no headers", program{header: func(h http.Header) { clear(h) }}, []string{"missing_header", "missing_header", "missing_header"}},
+		{"signature twice", program{header: func(h http.Header) { h.Add(authsigner.HeaderSignature, "x") }}, []string{"repeated_header"}},
+		{"quoted public key", program{public: `"` + publicKey + `"`}, []string{"malformed_public_key"}},
+		{"keys swapped", program{public: privateKey, secret: publicKey}, []string{"keys_swapped"}},
+
+		{"milliseconds", program{timestamp: "1760000000123"}, []string{"timestamp_unit"}},
+		{"nanoseconds", program{timestamp: "1760000000123456789"}, []string{"timestamp_unit"}},
+		{"ISO 8601", program{timestamp: "2025-10-09T08:53:20.000Z"}, []string{"timestamp_date"}},
+		{"HTTP date", program{timestamp: "Thu, 09 Oct 2025 08:53:20 GMT"}, []string{"timestamp_date"}},
+		{"Python's time.time()", program{timestamp: "1760000000.123456"}, []string{"timestamp_fraction"}},
+		{"a word", program{timestamp: "now"}, []string{"timestamp_malformed"}},
+		{"a slow clock", program{timestamp: "1759996400"}, []string{"wrong_clock"}},
+		{"local time as UTC", program{timestamp: "1760007200"}, []string{"wrong_clock"}},
+		{"301 s late", program{at: sentAt.Add(301 * time.Second)}, []string{"wrong_clock"}},
+		{"clock read twice", program{signedTime: "1759999999"}, []string{"timestamp_other"}},
+		{"milliseconds signed", program{signedTime: "1760000000456"}, []string{"timestamp_other"}},
+		{"ISO 8601 signed", program{signedTime: "2025-10-09T08:53:20Z"}, []string{"timestamp_other"}},
+
+		{"no separators", joined(func(a, b, c, d string) string { return a + b + c + d }), []string{"newline_missing"}},
+		{"full stops", joined(func(a, b, c, d string) string { return a + "." + b + "." + c + "." + d }), []string{"newline_missing"}},
+		{"PHP single quotes", joined(func(a, b, c, d string) string { return a + `\n` + b + `\n` + c + `\n` + d }), []string{"newline_escaped"}},
+		{"CR LF", joined(func(a, b, c, d string) string { return strings.Join([]string{a, b, c, d}, "\r\n") }), []string{"newline_crlf"}},
+		{"echo", joined(func(a, b, c, d string) string { return lines(a, b, c, d) + "\n" }), []string{"newline_extra"}},
+		{"no line feed after the path", joined(func(a, b, c, _ string) string { return lines(a, b, c) }), []string{"part_missing"}},
+		{"no method", joined(func(a, _, c, d string) string { return lines(a, c, d) }), []string{"part_missing"}},
+		{"path only", joined(func(_, _, c, _ string) string { return c }), []string{"part_missing"}},
+		{"method first", joined(func(a, b, c, d string) string { return lines(b, c, a, d) }), []string{"part_order"}},
+		{"public key first", joined(func(a, b, c, d string) string { return lines(publicKey, a, b, c, d) }), []string{"part_extra"}},
+
+		{"lower-case method", program{signedMethod: "get"}, []string{"method_case"}},
+		{"HEAD signed as GET", program{method: "HEAD", signedMethod: "GET"}, []string{"method_other"}},
+
+		{"whole URL", program{signedURL: "https://api.example.com" + target}, []string{"path_origin"}},
+		{"host and path", program{signedURL: "api.example.com" + target}, []string{"path_origin"}},
+		{"no prefix", program{signedURL: strings.TrimPrefix(target, "/api/v1")}, []string{"path_prefix_missing"}},
+		{"base path", program{base: "/gw", signedURL: "/gw" + target}, []string{"path_base"}},
+		{"no query", program{signedURL: "/api/v1/equipment"}, []string{"path_query_missing"}},
+		{"decoded", program{signedURL: "/api/v1/equipment?category=Power tools&page=2"}, []string{"path_decoded"}},
+		{"plus for a space", program{signedURL: "/api/v1/equipment?category=Power+tools&page=2"}, []string{"path_encoded"}},
+		{"requests writes plus", program{target: "/api/v1/equipment?category=Power+tools", signedURL: "/api/v1/equipment?category=Power%20tools"}, []string{"path_encoded"}},
+		{"lower-case escapes", program{target: "/api/v1/jobs?status=a%2Fb", signedURL: "/api/v1/jobs?status=a%2fb"}, []string{"path_encoded"}},
+		{"comma escaped", program{target: "/api/v1/jobs?status=a,b", signedURL: "/api/v1/jobs?status=a%2Cb"}, []string{"path_encoded"}},
+		{"tilde escaped", program{target: "/api/v1/jobs?status=~", signedURL: "/api/v1/jobs?status=%7E"}, []string{"path_encoded"}},
+		{"brackets escaped", program{target: "/api/v1/jobs?a%5B%5D=1", signedURL: "/api/v1/jobs?a[]=1"}, []string{"path_decoded"}},
+		{"encoded twice", program{signedURL: strings.ReplaceAll(target, "%", "%25")}, []string{"path_encoded"}},
+		{"trailing slash", program{signedURL: "/api/v1/equipment/?category=Power%20tools&page=2"}, []string{"path_slash"}},
+		{"question mark", program{target: "/api/v1/me", signedURL: "/api/v1/me?"}, []string{"path_fragment"}},
+		{"sorted query", program{target: "/api/v1/jobs?status=a&page=2", signedURL: "/api/v1/jobs?page=2&status=a"}, []string{"query_order"}},
+		{"Go's Encode", program{target: "/api/v1/jobs?status=a%20b&page=2", signedURL: "/api/v1/jobs?page=2&status=a+b"}, []string{"query_encoded"}},
+		{"empty value left out", program{target: "/api/v1/jobs?status=&page=2", signedURL: "/api/v1/jobs?page=2"}, []string{"query_encoded"}},
+
+		{"body left out", post(""), []string{"body_missing"}},
+		{"empty object signed", program{signedBody: new("{}")}, []string{"body_other"}},
+		{"body with a line feed", post(body + "\n"), []string{"body_newline"}},
+		{"json.dumps", post(`{"b": 1, "a": "\u00fc/x"}`), []string{"body_encoded"}},
+		{"sorted members", post(`{"a":"ü/x","b":1}`), []string{"body_encoded"}},
+		{"indented", post("{\n  \"b\": 1,\n  \"a\": \"ü/x\"\n}"), []string{"body_encoded"}},
+		{"json_encode", post(`{"b":1,"a":"\u00fc\/x"}`), []string{"body_encoded"}},
+		{"body hashed", post(hex.EncodeToString(sum(sha256.New, body))), []string{"body_hashed"}},
+		{"empty body hashed", program{signedBody: new(hex.EncodeToString(sum(sha256.New, "")))}, []string{"body_hashed"}},
+
+		{"private key with a line feed", program{secret: privateKey + "\n"}, []string{"secret_whitespace"}},
+		{"private key with a byte order mark", program{secret: "\ufeff" + privateKey}, []string{"secret_whitespace"}},
+		{"private key in quotes", program{secret: `"` + privateKey + `"`}, []string{"secret_quotes"}},
+		{"private key decoded from hex", hexKey("00112233445566778899aabbccddeeff"), []string{"secret_decoded"}},
+		{"private key decoded from base64", base64Key("c2VjcmV0IG1hdGVyaWFsIG9mIDI0IGI="), []string{"secret_decoded"}},
+		{"private key in base64", program{secret: base64.StdEncoding.EncodeToString([]byte(privateKey))}, []string{"secret_encoded"}},
+		{"private key hashed", program{secret: string(sum(sha256.New, privateKey))}, []string{"secret_hashed"}},
+		{"public key as the private one", program{secret: publicKey}, []string{"secret_public_key"}},
+		{"previous key after its end", program{secret: "previous", cred: func(c *authsigner.Credential) {
+			c.PreviousPrivateKey, c.PreviousExpiresAt = "previous", sentAt.Add(-time.Hour)
+		}}, []string{"secret_previous"}},
+		{"no private key", program{algorithm: func(_, message string) []byte { return mac(sha256.New)("", message) }}, []string{"secret_empty"}},
+
+		{"SHA-1", program{algorithm: mac(sha1.New)}, []string{"algorithm"}},
+		{"SHA-512", program{algorithm: mac(sha512.New)}, []string{"algorithm"}},
+		{"MD5", program{algorithm: mac(md5.New)}, []string{"algorithm"}},
+		{"plain SHA-256", program{algorithm: func(secret, message string) []byte { return sum(sha256.New, secret+message) }}, []string{"algorithm"}},
+		{"arguments swapped", program{algorithm: func(secret, message string) []byte { return mac(sha256.New)(message, secret) }}, []string{"algorithm_arguments"}},
+		{"UTF-16", program{algorithm: func(secret, message string) []byte { return mac(sha256.New)(wide(secret), wide(message)) }}, []string{"text_utf16"}},
+
+		{"base64", program{encode: base64.StdEncoding.EncodeToString}, []string{"signature_base64"}},
+		{"base64 of hex", program{encode: func(b []byte) string { return base64.StdEncoding.EncodeToString([]byte(hex.EncodeToString(b))) }}, []string{"signature_base64"}},
+		{"base64url", program{encode: base64.RawURLEncoding.EncodeToString}, []string{"signature_base64"}},
+		{"sha256=", program{encode: func(b []byte) string { return "sha256=" + hex.EncodeToString(b) }}, []string{"signature_prefixed"}},
+		{"openssl's output", program{encode: func(b []byte) string { return "SHA2-256(stdin)= " + hex.EncodeToString(b) }}, []string{"signature_prefixed"}},
+		{"0x", program{encode: func(b []byte) string { return "0x" + hex.EncodeToString(b) }}, []string{"signature_prefixed"}},
+		{"line feed behind the signature", program{encode: func(b []byte) string { return hex.EncodeToString(b) + "\n" }}, []string{"signature_whitespace"}},
+		{"truncated", program{encode: func(b []byte) string { return hex.EncodeToString(b[:31]) }}, []string{"signature_truncated"}},
+
+		{"base64, and in milliseconds", program{timestamp: "1760000000123", encode: base64.StdEncoding.EncodeToString}, []string{"timestamp_unit", "signature_base64"}},
+		{"SHA-1, and no query", program{algorithm: mac(sha1.New), signedURL: "/api/v1/equipment"}, []string{"algorithm", "path_query_missing"}},
+		{"echo, and lower case", program{signedMethod: "get", message: func(a, b, c, d string) string { return lines(a, b, c, d) + "\n" }}, []string{"method_case", "newline_extra"}},
+		{"whole URL, and a line feed in the key", program{secret: privateKey + "\n", signedURL: "https://api.example.com" + target}, []string{"secret_whitespace", "path_origin"}},
+		{"decoded, and no line feed after the path", program{
+			signedURL: "/api/v1/equipment?category=Power tools&page=2", message: func(a, b, c, _ string) string { return lines(a, b, c) },
+		}, []string{"path_decoded", "part_missing"}},
+	}
+}
+
+func hexKey(key string) program {
+	decoded, _ := hex.DecodeString(key)
+	return program{secret: string(decoded), cred: func(c *authsigner.Credential) { c.PrivateKey = authsigner.Secret(key) }}
+}
+
+func base64Key(key string) program {
+	decoded, _ := base64.StdEncoding.DecodeString(key)
+	return program{secret: string(decoded), cred: func(c *authsigner.Credential) { c.PrivateKey = authsigner.Secret(key) }}
+}
+
+func sum(h func() hash.Hash, s string) []byte {
+	m := h()
+	_, _ = m.Write([]byte(s))
+	return m.Sum(nil)
+}
+
+// wide encodes text as .NET's Encoding.Unicode does.
+func wide(s string) string {
+	var b []byte
+	for _, u := range utf16.Encode([]rune(s)) {
+		b = append(b, byte(u), byte(u>>8))
+	}
+	return string(b)
+}
+
+// Headers that show a mistake which makes the signature impossible to explain.
+var incomplete = []string{"missing_header", "timestamp_malformed", "signature_malformed"}
+
+func TestKnownMistakesAreFound(t *testing.T) {
+	t.Parallel()
+	for _, e := range examples() {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			r, cred := e.request()
+			res := explain.Read(r).Explain(context.Background(), cred, sentAt)
+			require.Equal(t, e.codes, codes(res), "%+v", res.Mistakes)
+			require.Equal(t, len(e.codes) == 0, res.Verified)
+			if !slices.ContainsFunc(e.codes, func(code string) bool { return slices.Contains(incomplete, code) }) {
+				require.True(t, res.Complete)
+			}
+			for _, m := range res.Mistakes {
+				require.NotContains(t, m.What+m.Fix, "%!")
+				require.NotContains(t, m.What+m.Fix, privateKey)
+			}
+		})
+	}
+}
+
+func TestEveryKindOfMistakeHasAnExample(t *testing.T) {
+	t.Parallel()
+	found := map[string]bool{"signature_malformed": true} // TestUnknownMistakesAreNotGuessed
+	for _, e := range examples() {
+		for _, code := range e.codes {
+			found[code] = true
+		}
+	}
+	for _, k := range explain.Kinds() {
+		require.True(t, found[k.Code], k.Code)
+	}
+}
+
+func TestRequestsOfOurOwnSignerAreVerified(t *testing.T) {
+	t.Parallel()
+	r, cred := program{}.request()
+	signature := authsigner.Sign(privateKey, sentAt.Unix(), "GET", target, nil)
+	require.Equal(t, []string{signature}, r.Header[authsigner.HeaderSignature])
+	require.True(t, explain.Read(r).Explain(context.Background(), cred, sentAt).Verified)
+}
+
+func TestUnknownMistakesAreNotGuessed(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]program{
+		"another private key": {secret: "something else"},
+		"random signature":    {encode: func([]byte) string { return strings.Repeat("5a", 32) }},
+		"large body":          {method: "POST", body: strings.Repeat("x", 1<<20), secret: "something else"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, cred := p.request()
+			res := explain.Read(r).Explain(context.Background(), cred, sentAt)
+			require.Empty(t, res.Mistakes)
+			require.False(t, res.Verified)
+			require.False(t, res.Complete)
+		})
+	}
+	for name, signature := range map[string]string{"a word": "signature", "63 digits": strings.Repeat("5", 63), "too short": "abcd"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, cred := program{encode: func([]byte) string { return signature }}.request()
+			res := explain.Read(r).Explain(context.Background(), cred, sentAt)
+			require.Equal(t, []string{"signature_malformed"}, codes(res))
+		})
+	}
+	t.Run("unknown key", func(t *testing.T) {
+		t.Parallel()
+		r, _ := program{}.request()
+		require.False(t, explain.Read(r).Explain(context.Background(), nil, sentAt).Verified)
+	})
+}
+
+func TestSearchEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	r, cred := program{secret: privateKey + "\n", signedMethod: "get"}.request()
+	require.False(t, explain.Read(r).Explain(ctx, cred, sentAt).Complete)
+}
+
+func BenchmarkExplainUnknown(b *testing.B) {
+	r, cred := program{secret: "something else"}.request()
+	for b.Loop() {
+		explain.Read(r).Explain(context.Background(), cred, sentAt)
+	}
+}

@@ -1,0 +1,183 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/explain"
+)
+
+// The exit statuses of `gatehouse explain`.
+const (
+	explainVerified = iota
+	explainMistake
+	explainUnknown
+	explainBadInput
+)
+
+// maxCapture is the maximum size of a captured request in bytes.
+const maxCapture = 32 << 20
+
+// explainCommand holds the flags of `gatehouse explain`.
+type explainCommand struct {
+	secretEnv, secretFile, baseURL, at string
+	json                               bool
+}
+
+func configureExplain(cmd *cobra.Command) {
+	c := new(explainCommand)
+	cmd.SilenceUsage = true
+	f := cmd.Flags()
+	f.StringVar(&c.secretEnv, "secret-env", "GATEHOUSE_SECRET", "name of the environment variable that holds the private key")
+	f.StringVar(&c.secretFile, "secret-file", "", "file that holds the private key, or - for standard input (instead of --secret-env)")
+	f.StringVar(&c.baseURL, "base-url", "", "URL under which the API is mounted, such as https://example.com/gw")
+	f.StringVar(&c.at, "at", "", "when the request was sent, as RFC 3339 or Unix time (default: what the capture says; otherwise the age is not checked)")
+	f.BoolVar(&c.json, "json", false, "print JSON")
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit(cmd, explainBadInput, err) })
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return exit(cmd, explainBadInput, fmt.Errorf("got %d arguments: must be one file, or - for standard input", len(args)))
+		}
+		status, err := c.run(cmd, args[0])
+		return exit(cmd, status, err)
+	}
+}
+
+// exit prints err, if any, and returns the error that ends the process with a status.
+func exit(cmd *cobra.Command, status int, err error) error {
+	if err != nil {
+		cmd.PrintErrln("Error:", err)
+	}
+	cmd.SilenceErrors = true
+	if status == 1 { // Caddy's exit status for any error, which WrapCommandFuncForCobra does not return
+		return errors.New("exiting with status 1")
+	}
+	return caddycmd.WrapCommandFuncForCobra(func(caddycmd.Flags) (int, error) { return status, nil })(cmd, nil)
+}
+
+func (c *explainCommand) run(cmd *cobra.Command, file string) (status int, err error) {
+	if file == "-" && c.secretFile == "-" {
+		return explainBadInput, errors.New("only one of the request and the private key can be read from standard input")
+	}
+	secret, err := readSecret(c.secretEnv, c.secretFile, cmd.InOrStdin())
+	if err != nil {
+		return explainBadInput, err
+	}
+	in := cmd.InOrStdin()
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return explainBadInput, fmt.Errorf("reading the request: %w", err)
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	capture, err := io.ReadAll(io.LimitReader(in, maxCapture+1))
+	if err != nil {
+		return explainBadInput, fmt.Errorf("reading the request: %w", err)
+	}
+	if len(capture) > maxCapture {
+		return explainBadInput, fmt.Errorf("reading the request: larger than %d bytes", maxCapture)
+	}
+	r, err := explain.Parse(capture, os.Getenv)
+	if err != nil {
+		return explainBadInput, fmt.Errorf("reading the request: %w", err)
+	}
+	if err := c.complete(&r); err != nil {
+		return explainBadInput, err
+	}
+	attempt := explain.Read(r)
+	res := attempt.Explain(cmd.Context(), &authsigner.Credential{PublicKey: attempt.PublicKey, PrivateKey: secret}, time.Time{})
+	out := cmd.OutOrStdout()
+	if c.json {
+		err = json.NewEncoder(out).Encode(res)
+	} else {
+		err = printExplanation(out, res, attempt.ToSign())
+	}
+	switch {
+	case err != nil:
+		return explainBadInput, fmt.Errorf("printing the explanation: %w", err)
+	case res.Verified:
+		return explainVerified, nil
+	case len(res.Mistakes) > 0:
+		return explainMistake, nil
+	}
+	return explainUnknown, nil
+}
+
+// complete adds what the flags say about the request.
+func (c *explainCommand) complete(r *explain.Request) error {
+	if c.baseURL != "" {
+		u, err := url.Parse(c.baseURL)
+		if err != nil || u.Host == "" {
+			return fmt.Errorf("invalid base URL %q: must be of the form https://host/path", c.baseURL)
+		}
+		r.Scheme, r.Host, r.BasePath = u.Scheme, u.Host, u.EscapedPath()
+	}
+	if c.at != "" {
+		at, err := parseTime(c.at)
+		if err != nil {
+			return err
+		}
+		r.At = at
+	}
+	return nil
+}
+
+func parseTime(s string) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t, nil
+	}
+	var seconds json.Number
+	if err := json.Unmarshal([]byte(s), &seconds); err == nil {
+		if n, err := seconds.Int64(); err == nil {
+			return time.Unix(n, 0), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("invalid time %q: must be RFC 3339 or Unix time, such as 2026-03-05T09:30:00Z", s)
+}
+
+// printExplanation prints a result for people. toSign is the string that should have been signed.
+func printExplanation(w io.Writer, res explain.Result, toSign string) error {
+	var b strings.Builder
+	switch {
+	case res.Verified:
+		b.WriteString("The signature is correct.\n")
+	case len(res.Mistakes) == 0:
+		b.WriteString("No known mistake gives this signature. Check first that the private key belongs to the public key.\n")
+	}
+	for _, m := range res.Mistakes {
+		fmt.Fprintf(&b, "%s\n  %s\n  %s\n", m.Code, m.What, m.Fix)
+	}
+	if len(res.Mistakes) > 0 && !res.Complete {
+		b.WriteString("Besides, the signature is wrong in a way that is not known.\n")
+	}
+	if res.Complete && res.Signed != toSign {
+		fmt.Fprintf(&b, "\nString that was signed, %d bytes:\n%s", len(res.Signed), visible(res.Signed))
+	}
+	if !res.Verified {
+		fmt.Fprintf(&b, "\nString to sign, %d bytes:\n%s", len(toSign), visible(toSign))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// visible returns text with its control and other invisible characters escaped, one line for each line.
+func visible(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		quoted := fmt.Sprintf("%+q", line)
+		b.WriteString("  " + strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`) + "\n")
+	}
+	return b.String()
+}
