@@ -85,7 +85,7 @@ func TestTheMetricsOnThePageAreTheGateways(t *testing.T) {
 		}
 		return all
 	}
-	want := names(source, `(?:counter|histogram|gauge)\("([a-z_]+)"`)
+	want := names(source, `(?:counter|histogram|gauge|desc)\("([a-z_]+)"`)
 	require.NotEmpty(t, want)
 	require.ElementsMatch(t, want, names(page, "(?m)^\\| `gatehouse_([a-z_]+)` \\|"))
 }

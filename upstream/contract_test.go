@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -575,6 +577,22 @@ func BenchmarkCheck(b *testing.B) {
 				dst.Reset()
 				if _, err := c.Check(&dst, res, q, mine, body); err != nil {
 					b.Fatal(err)
+				}
+			}
+		})
+		// What a check built on jsontext would need before it could check anything.
+		b.Run(bm.name+", jsontext's tokens only", func(b *testing.B) {
+			body, d := []byte(bm.body), jsontext.NewDecoder(new(bytes.Buffer))
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				d.Reset(bytes.NewReader(body))
+				for {
+					if _, err := d.ReadToken(); err == io.EOF {
+						break
+					} else if err != nil {
+						b.Fatal(err)
+					}
 				}
 			}
 		})
