@@ -27,23 +27,14 @@ type Identity struct {
 	Assertion  string // the result of Asserter.Assert; optional
 }
 
-// ScrubRequest removes all headers of a caller's request except:
+// forwardable reports whether h has the header and it may be forwarded. The name must be canonical. These may be:
 //
 //   - Accept-Language and User-Agent, given once, at most 256 bytes of visible ASCII and spaces;
 //   - Traceparent, given once, in the format of W3C Trace Context version 00; and with it Tracestate, given once, at most 512
 //     bytes of visible ASCII, spaces and tabs.
 //
-// It removes Connection too: a reverse proxy removes the headers that Connection names, so a caller could otherwise have the
-// gateway's identity headers removed.
-func ScrubRequest(h http.Header) {
-	for name := range h {
-		if !forwardable(h, name) {
-			delete(h, name)
-		}
-	}
-}
-
-// forwardable reports whether h has the header and it may be forwarded. The name must be canonical.
+// Connection may not: a reverse proxy removes the headers that Connection names, so a caller could otherwise have the gateway's
+// identity headers removed.
 func forwardable(h http.Header, name string) bool {
 	values := h[name]
 	if len(values) != 1 {
@@ -62,7 +53,7 @@ func forwardable(h http.Header, name string) bool {
 }
 
 // PrepareRequest returns the request for a data service: the method GET, for HEAD too, so that the same response is checked; the
-// resource's path; the clean query; no body; the headers that ScrubRequest keeps; and the gateway's own headers Accept,
+// resource's path; the clean query; no body; the headers of r that may be forwarded; and the gateway's own headers Accept,
 // Accept-Encoding (identity, because a compressed response could expand without limit), X-Request-Id, X-Business-Id and
 // X-Gateway-Assertion.
 //

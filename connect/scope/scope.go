@@ -106,19 +106,6 @@ func Verbs() []string { return []string{VerbRead, VerbWrite, VerbRun} }
 // Published returns the scopes in metadata documents.
 func Published() []string { return []string{Read, Write, Use} }
 
-// All returns all scopes: the published ones, then those of the areas in order.
-func All() []string {
-	all := Published()
-	for _, a := range Areas() {
-		for _, verb := range Verbs() {
-			if name := a.Scope(verb); name != "" {
-				all = append(all, name)
-			}
-		}
-	}
-	return all
-}
-
 // Default returns the scopes of a request without a scope parameter: mcp:read.
 func Default() Set { return mustParse(Read) }
 
