@@ -63,8 +63,12 @@ func TestExplainExitStatusSaysWhatWasFound(t *testing.T) {
 		"unknown flag":       {"", []string{"--nope", "-"}, "3", "unknown flag"},
 		"invalid time":       {captured(me, me), []string{"--at", "noon", "-"}, "3", `invalid time "noon"`},
 		"invalid base URL":   {captured(me, me), []string{"--base-url", "gw", "-"}, "3", `invalid base URL "gw"`},
-		"two standard inputs": {captured(me, me), []string{"--secret-file", "-", "-"}, "3",
-			"only one of the request and the private key"},
+		"two standard inputs": {
+			captured(me, me),
+			[]string{"--secret-file", "-", "-"},
+			"3",
+			"only one of the request and the private key",
+		},
 		"secret missing": {captured(me, me), []string{"--secret-file", "", "--secret-env", "GATEHOUSE_NO_SUCH_VARIABLE", "-"}, "3", "no private key"},
 	} {
 		t.Run(name, func(t *testing.T) {

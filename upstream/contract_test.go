@@ -3,6 +3,7 @@ package upstream_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -588,7 +589,7 @@ func BenchmarkCheck(b *testing.B) {
 			for b.Loop() {
 				d.Reset(bytes.NewReader(body))
 				for {
-					if _, err := d.ReadToken(); err == io.EOF {
+					if _, err := d.ReadToken(); errors.Is(err, io.EOF) {
 						break
 					} else if err != nil {
 						b.Fatal(err)

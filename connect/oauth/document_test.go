@@ -250,10 +250,12 @@ func TestSlowDocumentFetchTimesOut(t *testing.T) {
 	t.Parallel()
 	web := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		trickle := time.NewTicker(10 * time.Millisecond)
+		defer trickle.Stop()
 		for r.Context().Err() == nil {
 			_, _ = w.Write([]byte(" "))
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(10 * time.Millisecond)
+			<-trickle.C
 		}
 	})
 	c := clientWithID(t, newServer(t, withDocuments(web)), documentID)
