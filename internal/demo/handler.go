@@ -89,20 +89,20 @@ func (s *Service) answer(r *http.Request, lists map[string]*resource) ([]byte, e
 		return nil, newError(http.StatusBadRequest, "INVALID_PARAMETER", "The query string cannot be read.")
 	}
 	var body []byte
-	err = s.store.read(ctx, func(tx *sql.Tx) error {
+	err = s.store.use(func() error { // one statement each, so it needs no transaction
 		if path == business {
-			body, err = answerBusiness(ctx, tx, ids[0])
+			body, err = answerBusiness(ctx, s.store.readers, ids[0])
 		} else {
-			body, err = l.answerList(ctx, tx, ids[0], query(values))
+			body, err = l.answerList(ctx, s.store.readers, ids[0], query(values))
 		}
 		return err
 	})
 	return body, err
 }
 
-func answerBusiness(ctx context.Context, tx *sql.Tx, id string) ([]byte, error) {
+func answerBusiness(ctx context.Context, db *sql.DB, id string) ([]byte, error) {
 	var record string
-	err := tx.QueryRowContext(ctx, "SELECT json FROM businesses WHERE id = ?", id).Scan(&record)
+	err := db.QueryRowContext(ctx, "SELECT json FROM businesses WHERE id = ?", id).Scan(&record)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = errUnknownBusiness
 	}
@@ -111,7 +111,7 @@ func answerBusiness(ctx context.Context, tx *sql.Tx, id string) ([]byte, error) 
 
 // answerList serves a page with the number of all records or, of events, the newest. A caller gets published events only:
 // the gateway never forwards their parameter status, which is also draft, archived or all.
-func (l *resource) answerList(ctx context.Context, tx *sql.Tx, businessID string, q query) ([]byte, error) {
+func (l *resource) answerList(ctx context.Context, db *sql.DB, businessID string, q query) ([]byte, error) {
 	isEvents := l.name == "events"
 	number, err := q.integer("page", 1, 1, math.MaxInt64)
 	size, sizeErr := q.integer("per_page", 25, 1, 100)
@@ -138,16 +138,15 @@ func (l *resource) answerList(ctx context.Context, tx *sql.Tx, businessID string
 	if number-1 <= offset/size {
 		offset = (number - 1) * size
 	}
-	records, total, err := l.page(ctx, tx, businessID, w, size, offset)
+	records, total, err := l.page(ctx, db, businessID, w, size, offset)
 	if err != nil {
 		return nil, err
 	}
-	b := appendRecords([]byte(`{"`+l.name+`":`), records)
 	if isEvents {
-		return append(b, '}'), nil
+		return []byte(`{"events":` + records + "}"), nil
 	}
-	return fmt.Appendf(b, `,"pagination":{"current_page":%d,"per_page":%d,"total_items":%d,"total_pages":%d}}`,
-		number, size, total, (total+size-1)/size), nil
+	return fmt.Appendf(nil, `{"%s":%s,"pagination":{"current_page":%d,"per_page":%d,"total_items":%d,"total_pages":%d}}`,
+		l.name, records, number, size, total, (total+size-1)/size), nil
 }
 
 // query is a request's query string. Unknown parameters are ignored.

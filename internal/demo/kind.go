@@ -144,7 +144,7 @@ func (k *kind) getList(ctx context.Context, c *connectCall) (int, []byte, error)
 	if err := c.problems.err(); err != nil {
 		return 0, nil, err
 	}
-	records, err := k.read(ctx, c.tx, w, limit+1, 0)
+	records, err := k.read(ctx, c.tx, w, limit+1)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -38,16 +39,33 @@ type listed struct {
 	key, id any
 }
 
-// read returns the records that meet a condition, at most limit after the first offset.
-func (l *list) read(ctx context.Context, tx *sql.Tx, w *where, limit, offset int64) (_ []listed, err error) {
+// query selects columns of the records that meet a condition, at most limit after the first offset.
+func (l *list) query(columns string, w *where) string {
 	direction := ""
 	if l.newest {
 		direction = " DESC"
 	}
+	return "SELECT " + columns + " FROM " + l.from + w.String() +
+		" ORDER BY " + strings.Join(l.order, direction+", ") + direction + " LIMIT ? OFFSET ?"
+}
+
+// read returns the records that meet a condition, at most limit.
+func (l *list) read(ctx context.Context, tx *sql.Tx, w *where, limit int64) (_ []listed, err error) {
 	return rowsOf(ctx, tx, func(r *listed) []any { return []any{&r.record, &r.key, &r.id} },
-		"SELECT "+l.record+", "+l.order[0]+", "+l.order[len(l.order)-1]+" FROM "+l.from+w.String()+
-			" ORDER BY "+strings.Join(l.order, direction+", ")+direction+" LIMIT ? OFFSET ?",
-		append(w.args, limit, offset)...)
+		l.query(l.record+", "+l.order[0]+", "+l.order[len(l.order)-1], w), append(w.args, limit, 0)...)
+}
+
+// page returns the records of a page as a JSON array, and the number of all records that meet the condition, of one moment.
+// It fails for a business that does not exist.
+func (l *list) page(ctx context.Context, db *sql.DB, businessID string, w *where, limit, offset int64) (records string, total int64, err error) {
+	var known bool
+	err = db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM businesses WHERE id = ?), (SELECT count(*) FROM "+l.from+w.String()+
+		"), (SELECT '[' || coalesce(group_concat("+l.record+"), '') || ']' FROM ("+l.query(l.record, w)+"))",
+		slices.Concat([]any{businessID}, w.args, w.args, []any{limit, offset})...).Scan(&known, &total, &records)
+	if err == nil && !known {
+		err = errUnknownBusiness
+	}
+	return records, total, err
 }
 
 // rowsOf reads all rows of a query. dest gives the destinations for one.
@@ -65,23 +83,6 @@ func rowsOf[T any](ctx context.Context, tx *sql.Tx, dest func(*T) []any, query s
 		all = append(all, row)
 	}
 	return all, rows.Err()
-}
-
-// page is read with the number of all records that meet the condition. It fails for a business that does not exist.
-func (l *list) page(ctx context.Context, tx *sql.Tx, businessID string, w *where, limit, offset int64) (records []listed, total int64, err error) {
-	var known bool
-	err = tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM businesses WHERE id = ?), (SELECT count(*) FROM "+l.from+w.String()+")",
-		append([]any{businessID}, w.args...)...).Scan(&known, &total)
-	switch {
-	case err != nil:
-		return nil, 0, fmt.Errorf("counting %s: %w", l.from, err)
-	case !known:
-		return nil, 0, errUnknownBusiness
-	case offset >= total:
-		return nil, total, nil
-	}
-	records, err = l.read(ctx, tx, w, limit, offset)
-	return records, total, err
 }
 
 // appendRecords appends a JSON array.

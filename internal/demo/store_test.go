@@ -162,9 +162,9 @@ func TestClosingWaitsForReadsThatHaveBegun(t *testing.T) {
 					}
 					return !free
 				}, patience, time.Millisecond)
-				jobs, n, err := resources()["/api/v1/jobs"].page(t.Context(), tx, inactive().ID, ofBusiness(inactive().ID), 100, 0)
-				require.Len(t, jobs, int(n))
-				require.NotEmpty(t, jobs)
+				var n int
+				err := tx.QueryRowContext(t.Context(), "SELECT count(*) FROM jobs").Scan(&n)
+				require.Positive(t, n)
 				return err
 			})
 			require.NoError(t, err)
