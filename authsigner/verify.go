@@ -146,6 +146,22 @@ func (v *Verifier) Verify(r *http.Request, target string) (*Credential, error) {
 	return cred, nil
 }
 
+// MalformedHeader returns the name of the first of the three headers that is malformed: whose value no key could make valid. It
+// returns "" if all have a valid form. The result depends on the headers alone, so that callers may be told.
+func MalformedHeader(h http.Header) string {
+	var digest [sha256.Size]byte
+	timestamp := h.Get(HeaderTimestamp)
+	switch {
+	case !ValidPublicKey(h.Get(HeaderPublicKey)):
+		return HeaderPublicKey
+	case timestamp == "" || len(timestamp) > maxTimestampDigits || strings.Trim(timestamp, "0123456789") != "":
+		return HeaderTimestamp
+	case decodeSignature(&digest, h.Get(HeaderSignature)) == 0:
+		return HeaderSignature
+	}
+	return ""
+}
+
 // soleHeader returns the value of a header that must be given exactly once and not be empty.
 func soleHeader(h http.Header, name string) (string, error) {
 	values := h[name]

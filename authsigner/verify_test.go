@@ -576,3 +576,29 @@ func bodilessRequests() []bodilessRequest {
 		{"unknown key", signedRequest(nobodysKey, testSecret, http.MethodGet, meTarget, nil), authsigner.ErrInvalidCredentials},
 	}
 }
+
+func TestMalformedHeaderIsNamedWhateverTheKey(t *testing.T) {
+	t.Parallel()
+	const key, timestamp, signature = authsigner.HeaderPublicKey, authsigner.HeaderTimestamp, authsigner.HeaderSignature
+	for name, c := range map[string]struct{ header, value, want string }{
+		"well-formed":         {signature, strings.Repeat("aB", 32), ""},
+		"short key":           {key, "pk_live", key},
+		"quoted key":          {key, `"pk_live_0123456789"`, key},
+		"no timestamp":        {timestamp, "", timestamp},
+		"20 digits":           {timestamp, strings.Repeat("1", 20), ""},
+		"21 digits":           {timestamp, strings.Repeat("1", 21), timestamp},
+		"signed timestamp":    {timestamp, "+1760000000", timestamp},
+		"fraction":            {timestamp, "1760000000.5", timestamp},
+		"63 digits":           {signature, strings.Repeat("a", 63), signature},
+		"65 digits":           {signature, strings.Repeat("a", 65), signature},
+		"not hexadecimal":     {signature, strings.Repeat("g", 64), signature},
+		"the first one first": {key, "", key},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := http.Header{key: {"pk_live_0123456789"}, timestamp: {"1760000000"}, signature: {strings.Repeat("0", 64)}}
+			h.Set(c.header, c.value)
+			require.Equal(t, c.want, authsigner.MalformedHeader(h))
+		})
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -278,6 +279,7 @@ type apiRequest struct {
 
 	credential *authsigner.Credential // set if and only if the signature verified
 	authErr    error                  // why authentication failed
+	denial     denial                 // more about that
 	endLookup  func()                 // releases this request's place in the lookupLimiter; nil if it has none
 	limited    bool                   // the rate limiter was asked
 	bucket     [1]ratelimit.Bucket    // scratch
@@ -456,8 +458,64 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 		}
 	}
 	req.credential, req.authErr = h.verifier.Verify(r, req.target)
+	if req.authErr != nil && req.credential == nil {
+		req.denial = h.denialOf(r, req.authErr)
+		if req.denial.malformed != "" {
+			req.authErr = &malformedHeaderError{header: req.denial.malformed, err: req.authErr}
+		}
+	}
 	return req.authErr, nil
 }
+
+// denial says why the credentials of a request are invalid. Apart from malformed, it is for the log only.
+type denial struct {
+	reason    string // one of a fixed set; "" if it is not about credentials
+	malformed string // header that no key could make valid
+	key       string // the claimed public key, if it can be logged
+	late      int64  // seconds from the timestamp to the clock, if the request has expired
+}
+
+func (h *API) denialOf(r *http.Request, err error) denial {
+	var d denial
+	key := r.Header.Get(authsigner.HeaderPublicKey)
+	known := authsigner.ValidPublicKey(key) && h.app.credentials.cache.Has(key)
+	// A private key that was sent by mistake is not logged.
+	if authsigner.ValidPublicKey(key) && !strings.HasPrefix(key, "sk_") {
+		d.key = key
+	}
+	switch {
+	case errors.Is(err, authsigner.ErrExpired):
+		d.reason = "expired"
+		if timestamp, err := strconv.ParseInt(r.Header.Get(authsigner.HeaderTimestamp), 10, 64); err == nil {
+			d.late = time.Now().Unix() - timestamp
+		}
+	case !errors.Is(err, authsigner.ErrInvalidCredentials):
+		return denial{key: d.key}
+	default:
+		switch d.malformed = authsigner.MalformedHeader(r.Header); {
+		case d.malformed == authsigner.HeaderPublicKey:
+			d.reason = "malformed_key"
+		case d.malformed == authsigner.HeaderTimestamp:
+			d.reason = "malformed_timestamp"
+		case d.malformed == authsigner.HeaderSignature:
+			d.reason = "malformed_signature"
+		case known:
+			d.reason = "wrong_signature"
+		default:
+			d.reason = "unknown_key"
+		}
+	}
+	return d
+}
+
+// malformedHeaderError adds to an authentication error which header is malformed.
+type malformedHeaderError struct {
+	header string
+	err    error
+}
+
+func (e *malformedHeaderError) Error() string { return e.err.Error() }
+func (e *malformedHeaderError) Unwrap() error { return e.err }
 
 // releaseLookup releases the request's place in the lookupLimiter, if it has one.
 func (req *apiRequest) releaseLookup() {
@@ -643,6 +701,15 @@ func (h *API) check(x *exchange, req *apiRequest, query upstream.Query) error {
 func (req *apiRequest) appendLogFields(fields []zap.Field) []zap.Field {
 	if c := req.credential; c != nil {
 		fields = append(fields, zap.String("business", c.BusinessID), zap.String("public_key", c.PublicKey))
+	}
+	if req.denial.key != "" {
+		fields = append(fields, zap.String("claimed_public_key", req.denial.key))
+	}
+	if req.denial.reason != "" {
+		fields = append(fields, zap.String("reason", req.denial.reason))
+	}
+	if req.denial.late != 0 {
+		fields = append(fields, zap.Int64("seconds_late", req.denial.late))
 	}
 	if req.limited {
 		fields = append(fields, zap.String("authentication", req.authResult()), zap.Duration("verify", req.verifyTime),

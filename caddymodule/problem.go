@@ -66,6 +66,7 @@ type problem struct {
 	Error      string `json:"error"`
 	Code       string `json:"code"`
 	RequestID  string `json:"request_id"`
+	Detail     string `json:"detail,omitempty"`
 	Parameter  string `json:"parameter,omitempty"`
 	Message    string `json:"message,omitempty"`
 	RetryAfter int    `json:"retry_after,omitempty"`
@@ -88,6 +89,8 @@ func problemOf(err error, now time.Time) problem {
 		network net.Error
 
 		exchange *exchangeError
+
+		malformed *malformedHeaderError
 	)
 	switch {
 	case errors.As(err, &param):
@@ -103,7 +106,11 @@ func problemOf(err error, now time.Time) problem {
 			Error: "X-Timestamp is more than 5 minutes from the server's clock.",
 		}
 	case errors.Is(err, authsigner.ErrInvalidCredentials):
-		return problem{Status: http.StatusUnauthorized, Code: "INVALID_CREDENTIALS", Error: "The public key or the signature is not valid."}
+		p := problem{Status: http.StatusUnauthorized, Code: "INVALID_CREDENTIALS", Error: "The public key or the signature is not valid."}
+		if errors.As(err, &malformed) {
+			p.Detail = validForm(malformed.header)
+		}
+		return p
 	case errors.Is(err, authsigner.ErrAccountInactive):
 		return problem{Status: http.StatusForbidden, Code: "ACCOUNT_INACTIVE", Error: "The account is not active."}
 	case errors.Is(err, errNotFound):
@@ -151,6 +158,17 @@ func problemOf(err error, now time.Time) problem {
 	default:
 		return problemOfStatus(http.StatusInternalServerError)
 	}
+}
+
+// validForm says what the value of one of the three headers must be.
+func validForm(header string) string {
+	switch header {
+	case authsigner.HeaderPublicKey:
+		return header + " must be 8 to 128 letters, digits, hyphens and underscores"
+	case authsigner.HeaderTimestamp:
+		return header + " must be Unix time in whole seconds, decimal digits only"
+	}
+	return header + " must be 64 hexadecimal digits"
 }
 
 func unavailable() problem {

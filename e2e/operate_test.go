@@ -188,6 +188,9 @@ type logLine struct {
 	Business       string   `json:"business"`
 	PublicKey      string   `json:"public_key"`
 	Authentication string   `json:"authentication"`
+	Claimed        string   `json:"claimed_public_key"`
+	Reason         string   `json:"reason"`
+	SecondsLate    int64    `json:"seconds_late"`
 	ClientIP       string   `json:"client_ip"`
 	Duration       *float64 `json:"duration"`
 	Verify         *float64 `json:"verify"`
@@ -250,6 +253,58 @@ func TestTheLogHasOneLineForEachRequest(t *testing.T) {
 	require.Equal(t, "SERVICE_UNAVAILABLE", line.Code)
 	require.Contains(t, line.Cause, "connection refused", "the cause is in the log")
 	require.NotContains(t, a.Body, "refused", "and not in the answer")
+}
+
+func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.roomy(t)
+	const unknown = "pk_live_nobody_has_this_one"
+	change := func(name, value string) func(h http.Header) { return func(h http.Header) { h.Set(name, value) } }
+	timestamp := func(off time.Duration) string { return strconv.FormatInt(time.Now().Add(off).Unix(), 10) }
+	for name, c := range map[string]struct {
+		change         func(h http.Header)
+		claimed        string
+		reason, detail string
+	}{
+		"wrong signature":       {func(http.Header) {}, w.acme.PublicKey, "wrong_signature", ""},
+		"unknown key":           {change(authsigner.HeaderPublicKey, unknown), unknown, "unknown_key", ""},
+		"private key as public": {change(authsigner.HeaderPublicKey, "sk_live_canary"), "", "unknown_key", ""},
+		"malformed key":         {change(authsigner.HeaderPublicKey, "canary!"), "", "malformed_key", "X-Public-Key must be 8 to 128 letters, digits, hyphens and underscores"},
+		"fraction":              {change(authsigner.HeaderTimestamp, timestamp(0)+".5"), w.acme.PublicKey, "malformed_timestamp", "X-Timestamp must be Unix time in whole seconds, decimal digits only"},
+		"base64":                {change(authsigner.HeaderSignature, "canary+base64="), w.acme.PublicKey, "malformed_signature", "X-Signature must be 64 hexadecimal digits"},
+		"base64, unknown key": {func(h http.Header) {
+			h.Set(authsigner.HeaderSignature, "canary+base64=")
+			h.Set(authsigner.HeaderPublicKey, unknown)
+		}, unknown, "malformed_signature", "X-Signature must be 64 hexadecimal digits"},
+		"expired": {change(authsigner.HeaderTimestamp, timestamp(-time.Hour)), w.acme.PublicKey, "expired", ""},
+		"ahead":   {change(authsigner.HeaderTimestamp, timestamp(time.Hour)), w.acme.PublicKey, "expired", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := rubbish(w.acme.PublicKey)
+			c.change(h)
+			code := "INVALID_CREDENTIALS"
+			if c.reason == "expired" {
+				code = "REQUEST_EXPIRED"
+			}
+			p := requireProblem(t, send(t, g, "/api/v1/me", h), http.StatusUnauthorized, code)
+			require.Equal(t, c.detail, p.Detail)
+			line := lineOf(t, g, p.RequestID)
+			require.Equal(t, c.reason, line.Reason)
+			require.Equal(t, c.claimed, line.Claimed)
+			require.Empty(t, line.PublicKey, "nobody has proved to have the key")
+			switch name {
+			case "expired":
+				require.InDelta(t, 3600, line.SecondsLate, 60)
+			case "ahead":
+				require.InDelta(t, -3600, line.SecondsLate, 60)
+			default:
+				require.Zero(t, line.SecondsLate)
+			}
+		})
+	}
+	t.Cleanup(func() { gatewaytest.RequireNowhere(t, g.Everything(t), "canary") })
 }
 
 func TestWhatWasAdmittedBeforeAReloadStillCounts(t *testing.T) {

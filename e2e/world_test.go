@@ -333,6 +333,7 @@ type problem struct {
 	Code       string `json:"code"`
 	RequestID  string `json:"request_id"`
 	Parameter  string `json:"parameter"`
+	Detail     string `json:"detail"`
 	Message    string `json:"message"`
 	RetryAfter int    `json:"retry_after"`
 	ServerTime int64  `json:"server_time"`
