@@ -73,6 +73,6 @@ func TestFaultTwoBusinessesCallAtOnceAndNoAnswerIsTheWrongOnes(t *testing.T) {
 	require.False(t, t.Failed())
 	require.EqualValues(t, total, right.Load()+stopped.Load())
 	require.Positive(t, stopped.Load())
-	require.Equal(t, stopped.Load(), int64(g.Metric(t, "gatehouse_upstream_responses_total", `outcome="foreign_record"`)), "each is alarmed")
+	require.Equal(t, stopped.Load(), int64(g.Metric(t, "gatehouse_upstream_responses_total", `outcome="cross_tenant"`)), "each is alarmed")
 	t.Logf("figure: %s requests=%d wrong=0 stopped_and_alarmed=%d", t.Name(), total, stopped.Load())
 }
