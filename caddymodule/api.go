@@ -463,9 +463,15 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 		if req.denial.malformed != "" {
 			req.authErr = &malformedHeaderError{header: req.denial.malformed, err: req.authErr}
 		}
+		if req.denial.reason != "" {
+			h.app.credentials.denials.add(r, req, h.BasePath)
+		}
 	}
 	return req.authErr, nil
 }
+
+// privateKeyPrefix begins every private key that the gateway issues.
+const privateKeyPrefix = "sk_"
 
 // denial says why the credentials of a request are invalid. Apart from malformed, it is for the log only.
 type denial struct {
@@ -480,7 +486,7 @@ func (h *API) denialOf(r *http.Request, err error) denial {
 	key := r.Header.Get(authsigner.HeaderPublicKey)
 	known := authsigner.ValidPublicKey(key) && h.app.credentials.cache.Has(key)
 	// A private key that was sent by mistake is not logged.
-	if authsigner.ValidPublicKey(key) && !strings.HasPrefix(key, "sk_") {
+	if authsigner.ValidPublicKey(key) && !strings.HasPrefix(key, privateKeyPrefix) {
 		d.key = key
 	}
 	switch {

@@ -1,10 +1,12 @@
 package caddymodule
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -31,6 +33,7 @@ const maxCapture = 32 << 20
 // explainCommand holds the flags of `gatehouse explain`.
 type explainCommand struct {
 	secretEnv, secretFile, baseURL, at string
+	id, address, config, adapter       string
 	json                               bool
 }
 
@@ -42,11 +45,19 @@ func configureExplain(cmd *cobra.Command) {
 	f.StringVar(&c.secretFile, "secret-file", "", "file that holds the private key, or - for standard input (instead of --secret-env)")
 	f.StringVar(&c.baseURL, "base-url", "", "URL under which the API is mounted, such as https://example.com/gw")
 	f.StringVar(&c.at, "at", "", "when the request was sent, as RFC 3339 or Unix time (default: what the capture says; otherwise the age is not checked)")
+	f.StringVar(&c.id, "id", "", "request ID of a denied request, which the running gateway is asked about (instead of a file)")
+	f.StringVar(&c.address, "address", "", "address of the running gateway's admin API (default: that of --config, or localhost:2019)")
+	f.StringVarP(&c.config, "config", "c", "", "configuration file that has the address of the admin API")
+	f.StringVarP(&c.adapter, "adapter", "a", "", "name of the config adapter to use")
 	f.BoolVar(&c.json, "json", false, "print JSON")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit(cmd, explainBadInput, err) })
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return exit(cmd, explainBadInput, fmt.Errorf("got %d arguments: must be one file, or - for standard input", len(args)))
+		if c.id != "" && len(args) == 0 {
+			status, err := c.ask(cmd)
+			return exit(cmd, status, err)
+		}
+		if len(args) != 1 || c.id != "" {
+			return exit(cmd, explainBadInput, fmt.Errorf("got %d arguments: must be one file, or - for standard input, or none with --id", len(args)))
 		}
 		status, err := c.run(cmd, args[0])
 		return exit(cmd, status, err)
@@ -104,15 +115,64 @@ func (c *explainCommand) run(cmd *cobra.Command, file string) (status int, err e
 	} else {
 		err = printExplanation(out, res, attempt.ToSign())
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return explainBadInput, fmt.Errorf("printing the explanation: %w", err)
-	case res.Verified:
-		return explainVerified, nil
-	case len(res.Mistakes) > 0:
-		return explainMistake, nil
 	}
-	return explainUnknown, nil
+	return statusOf(res), nil
+}
+
+func statusOf(res explain.Result) int {
+	switch {
+	case res.Verified:
+		return explainVerified
+	case len(res.Mistakes) > 0:
+		return explainMistake
+	}
+	return explainUnknown
+}
+
+// ask asks the admin API of the running gateway about a request that it denied.
+func (c *explainCommand) ask(cmd *cobra.Command) (status int, err error) {
+	address, err := caddycmd.DetermineAdminAPIAddress(c.address, nil, c.config, c.adapter)
+	if err != nil {
+		return explainBadInput, fmt.Errorf("finding the admin API: %w", err)
+	}
+	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, adminExplainPath+url.PathEscape(c.id), nil, nil)
+	if err != nil {
+		return explainBadInput, fmt.Errorf("asking the gateway: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxCapture))
+	if err != nil {
+		return explainBadInput, fmt.Errorf("asking the gateway: %w", err)
+	}
+	var d explainedDenial
+	if err := json.Unmarshal(body, &d); err != nil {
+		return explainBadInput, fmt.Errorf("asking the gateway: %w", err)
+	}
+	out := cmd.OutOrStdout()
+	if c.json {
+		_, err = out.Write(body)
+	} else {
+		err = d.print(out)
+	}
+	if err != nil {
+		return explainBadInput, fmt.Errorf("printing the explanation: %w", err)
+	}
+	return statusOf(d.Result), nil
+}
+
+// print prints an explanation for people.
+func (d *explainedDenial) print(w io.Writer) error {
+	if _, err := fmt.Fprintf(w, "%s, request %s, key %s: %s\n", d.At.UTC().Format(time.RFC3339), d.RequestID, cmp.Or(d.PublicKey, "none"), d.Reason); err != nil {
+		return err
+	}
+	if d.BodyLeft {
+		if _, err := fmt.Fprintln(w, "The request had a body, which is not kept: its signature cannot be explained."); err != nil {
+			return err
+		}
+	}
+	return printExplanation(w, d.Result, "")
 }
 
 // complete adds what the flags say about the request.
@@ -162,10 +222,10 @@ func printExplanation(w io.Writer, res explain.Result, toSign string) error {
 	if len(res.Mistakes) > 0 && !res.Complete {
 		b.WriteString("Besides, the signature is wrong in a way that is not known.\n")
 	}
-	if res.Complete && res.Signed != toSign {
+	if toSign != "" && res.Complete && res.Signed != toSign {
 		fmt.Fprintf(&b, "\nString that was signed, %d bytes:\n%s", len(res.Signed), visible(res.Signed))
 	}
-	if !res.Verified {
+	if toSign != "" && !res.Verified {
 		fmt.Fprintf(&b, "\nString to sign, %d bytes:\n%s", len(toSign), visible(toSign))
 	}
 	_, err := io.WriteString(w, b.String())

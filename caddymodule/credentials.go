@@ -65,6 +65,7 @@ type pooledCredentials struct {
 	cache   *authsigner.Cache
 	lookups *lookupLimiter
 	listen  *invalidation
+	denials denials
 }
 
 // acquireCredentials sets a.credentials.

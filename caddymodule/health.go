@@ -129,9 +129,10 @@ func (a *App) readiness() readiness {
 	return s
 }
 
-// Admin adds a route to Caddy's admin API:
+// Admin adds routes to Caddy's admin API:
 //
-//	GET /gatehouse/ready   200 or 503, as /readyz, with the causes of failing checks
+//	GET /gatehouse/ready          200 or 503, as /readyz, with the causes of failing checks
+//	GET /gatehouse/explain/<id>   why a request's credentials were invalid, by its request ID
 type Admin struct{}
 
 // CaddyModule returns the Caddy module information.
@@ -151,7 +152,10 @@ func (a *Admin) Provision(ctx caddy.Context) error {
 
 // Routes implements caddy.AdminRouter.
 func (a *Admin) Routes() []caddy.AdminRoute {
-	return []caddy.AdminRoute{{Pattern: "/gatehouse/ready", Handler: caddy.AdminHandlerFunc(a.serveReady)}}
+	return []caddy.AdminRoute{
+		{Pattern: "/gatehouse/ready", Handler: caddy.AdminHandlerFunc(a.serveReady)},
+		{Pattern: adminExplainPath, Handler: caddy.AdminHandlerFunc(a.serveExplain)},
+	}
 }
 
 // adminReadiness extends readiness with details for operators.

@@ -68,7 +68,7 @@ argument, because other users of the machine can see arguments.`,
 	})
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "explain",
-		Usage: "[--secret-env <name>] [--base-url <url>] [--at <time>] [--json] <file>|-",
+		Usage: "[--secret-env <name>] [--base-url <url>] [--at <time>] [--json] <file>|-|--id <request ID>",
 		Short: "Explains why the signature of a captured request is wrong",
 		Long: `
 Reads one captured request: raw HTTP/1.1, a curl command line, or an entry of a
@@ -77,6 +77,10 @@ it contains and how to correct it.
 
 The private key is read from the environment variable named by --secret-env
 (default GATEHOUSE_SECRET) or from --secret-file. Nothing is sent.
+
+With --id, asks the admin API of the running gateway about one of the last 512
+requests that it denied for invalid credentials. The gateway searches with the
+stored credential and returns the mistake, but nothing that helps to sign.
 
 Exit status: 0 verified, 1 a mistake was found, 2 no known mistake fits,
 3 the input cannot be read.`,

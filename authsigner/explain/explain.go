@@ -217,8 +217,8 @@ func (a *Attempt) ToSign() string {
 // is not known. now decides whether the previous private key is still valid; zero means that it is. The search ends early with
 // the context, and its result is then incomplete.
 func (a *Attempt) Explain(ctx context.Context, cred *authsigner.Credential, now time.Time) Result {
-	res := Result{Mistakes: a.Mistakes}
-	if cred == nil || len(a.digest) < digestKept {
+	res := Result{Mistakes: append([]Mistake{}, a.Mistakes...)} // not nil, which JSON would write as null
+	if cred == nil || a.BodyLeft || len(a.digest) < digestKept {
 		return res
 	}
 	swapped := a.PublicKey == cred.PrivateKey.Reveal()

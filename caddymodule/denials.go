@@ -1,0 +1,120 @@
+package caddymodule
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/explain"
+)
+
+// adminExplainPath is the admin API's path of explanations, followed by a request ID.
+const adminExplainPath = "/gatehouse/explain/"
+
+const (
+	// maxDenials is the number of denied requests that are kept.
+	maxDenials = 512
+
+	// maxDenial is the maximum size of one of them in bytes. Larger ones are not kept.
+	maxDenial = 4 << 10
+)
+
+// denials keeps the last requests whose credentials were invalid, for `gatehouse explain --id`: without bodies, and with only the
+// first eight bytes of each signature. The zero value is ready to use.
+type denials struct {
+	mu   sync.Mutex
+	last [maxDenials]deniedRequest // a ring
+	next int
+}
+
+type deniedRequest struct {
+	id      string
+	at      time.Time
+	reason  string
+	attempt *explain.Attempt
+}
+
+// add keeps a denied request instead of the oldest one.
+func (d *denials) add(r *http.Request, req *apiRequest, basePath string) {
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	header := http.Header{}
+	size := len(r.Method) + len(basePath) + len(req.target) + len(r.Host)
+	for _, name := range []string{authsigner.HeaderPublicKey, authsigner.HeaderTimestamp, authsigner.HeaderSignature} {
+		for _, value := range r.Header[name] {
+			header[name] = append(header[name], strings.Clone(value)) // net/http's strings share the memory of the whole header
+			size += len(value)
+		}
+	}
+	if size > maxDenial {
+		return
+	}
+	now := time.Now()
+	attempt := explain.Read(explain.Request{
+		Method: strings.Clone(r.Method), Target: basePath + strings.Clone(req.target), BasePath: basePath, Scheme: scheme,
+		Host: strings.Clone(r.Host), Header: header, At: now,
+	})
+	attempt.BodyLeft = r.ContentLength != 0
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last[d.next%maxDenials] = deniedRequest{id: req.id, at: now, reason: req.denial.reason, attempt: attempt}
+	d.next++
+}
+
+func (d *denials) find(id string) (deniedRequest, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.last {
+		if r.id == id && r.attempt != nil {
+			return r, true
+		}
+	}
+	return deniedRequest{}, false
+}
+
+// explainedDenial is the response of the admin API. It has nothing from which a signature follows.
+type explainedDenial struct {
+	RequestID string    `json:"request_id"`
+	At        time.Time `json:"at"`
+	PublicKey string    `json:"public_key,omitempty"`
+	Reason    string    `json:"reason"`
+	BodyLeft  bool      `json:"body_not_kept,omitempty"`
+	explain.Result
+}
+
+// serveExplain explains a denied request that this gateway still knows.
+func (a *Admin) serveExplain(w http.ResponseWriter, r *http.Request) error {
+	if r.Method != http.MethodGet {
+		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: errMethodNotAllowed}
+	}
+	app := activeApp()
+	if app == nil || app.credentials == nil {
+		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("no gateway is configured")}
+	}
+	id := strings.TrimPrefix(r.URL.Path, adminExplainPath)
+	d, ok := app.credentials.denials.find(id)
+	if !ok {
+		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: fmt.Errorf(
+			"request %q is not among the last %d that this gateway denied for invalid credentials", id, maxDenials)}
+	}
+	out := explainedDenial{RequestID: d.id, At: d.at, Reason: d.reason, BodyLeft: d.attempt.BodyLeft}
+	var cred *authsigner.Credential
+	if key := d.attempt.PublicKey; authsigner.ValidPublicKey(key) && !strings.HasPrefix(key, privateKeyPrefix) {
+		out.PublicKey = key
+		var err error
+		if cred, err = app.credentials.cache.Lookup(r.Context(), key); err != nil && !errors.Is(err, authsigner.ErrUnknownKey) {
+			return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: fmt.Errorf("looking up the credential: %w", err)}
+		}
+	}
+	out.Result = d.attempt.Explain(r.Context(), cred, d.at)
+	writeJSON(w, http.StatusOK, append(encode(out), '\n'))
+	return nil
+}

@@ -1,0 +1,71 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+)
+
+// A caller's request ID leads the operator to the mistake in its signature.
+func TestGatewayExplainsDeniedRequests(t *testing.T) {
+	t.Parallel()
+	const target = "/api/v1/jobs?page=2"
+	w := newWorld(t, nil)
+	g := w.roomy(t)
+	admin := strings.TrimPrefix(g.AdminURL, "http://")
+	newline := w.acme
+	newline.PrivateKey += "\n"
+	for name, c := range map[string]struct {
+		header http.Header
+		status int
+		prints []string
+	}{
+		"path without query": {headerOf(signedFields(w.acme, "GET", "/api/v1/jobs", "")), 1, []string{"wrong_signature", w.acme.PublicKey, "path_query_missing"}},
+		"key with a newline": {headerOf(signedFields(newline, "GET", target, "")), 1, []string{"wrong_signature", "secret_whitespace"}},
+		"expired":            {headerOf(signedAt(w.acme, time.Now().Add(-time.Hour), "GET", target, "")), 1, []string{"expired", "wrong_clock", "behind"}},
+		"nothing known":      {rubbish(w.acme.PublicKey), 2, []string{"wrong_signature", "No known mistake"}},
+		"unknown key":        {rubbish("pk_live_nobody_has_this_one"), 2, []string{"unknown_key"}},
+		"keys swapped": {
+			headerOf(signedFields(gatewaytest.Caller{PublicKey: "sk_live_canary", PrivateKey: "x"}, "GET", target, "")), 2,
+			[]string{"unknown_key", "key none"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := send(t, g, target, c.header)
+			require.Equal(t, http.StatusUnauthorized, a.Status)
+			id := a.Header.Get("X-Request-Id")
+			text := cli(t, nil, "explain", "--id", id, "--address", admin)
+			require.Equal(t, c.status, text.code, text.stdout+text.stderr)
+			for _, part := range append(c.prints, id) {
+				require.Contains(t, text.stdout, part)
+			}
+			asJSON := cli(t, nil, "explain", "--id", id, "--address", admin, "--json")
+			require.Equal(t, c.status, asJSON.code)
+			require.True(t, json.Valid([]byte(asJSON.stdout)), asJSON.stdout)
+			// Nothing from which a signature follows, and no private key.
+			gatewaytest.RequireNowhere(t, text.stdout+text.stderr+asJSON.stdout, w.acme.PrivateKey.Reveal(), "canary",
+				a.Request.Header.Get(authsigner.HeaderSignature),
+				authsigner.Sign(w.acme.PrivateKey, time.Now().Unix(), "GET", target, nil))
+		})
+	}
+	t.Run("a request with another ID", func(t *testing.T) {
+		t.Parallel()
+		o := cli(t, nil, "explain", "--id", "nothing", "--address", admin)
+		require.Equal(t, 3, o.code)
+		o.requireError(t, "is not among the last")
+	})
+	t.Run("a request that was served", func(t *testing.T) {
+		t.Parallel()
+		a := w.acme.Get(t, g.URL, "/api/v1/me")
+		require.Equal(t, http.StatusOK, a.Status)
+		require.Equal(t, 3, cli(t, nil, "explain", "--id", a.Header.Get("X-Request-Id"), "--address", admin).code)
+	})
+}
