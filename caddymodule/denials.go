@@ -72,7 +72,7 @@ func (d *denials) add(r *http.Request, req *apiRequest, basePath string) {
 func (d *denials) find(id string) (deniedRequest, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, r := range d.last {
+	for _, r := range &d.last {
 		if r.id == id && r.attempt != nil {
 			return r, true
 		}

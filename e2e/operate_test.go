@@ -281,6 +281,7 @@ func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
 		"ahead":   {change(authsigner.HeaderTimestamp, timestamp(time.Hour)), w.acme.PublicKey, "expired", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			h := rubbish(w.acme.PublicKey)
 			c.change(h)
 			code := "INVALID_CREDENTIALS"
@@ -301,9 +302,9 @@ func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
 			default:
 				require.Zero(t, line.SecondsLate)
 			}
+			gatewaytest.RequireNowhere(t, g.Everything(t), "canary")
 		})
 	}
-	gatewaytest.RequireNowhere(t, g.Everything(t), "canary")
 }
 
 func TestWhatWasAdmittedBeforeAReloadStillCounts(t *testing.T) {
