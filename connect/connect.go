@@ -121,7 +121,7 @@ func New(o Options) (_ *Server, err error) {
 		o.Name = "Gatehouse"
 	}
 	if o.ClientAddr == nil {
-		o.ClientAddr = peer
+		o.ClientAddr = clientip.Peer
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = data.DefaultTimeout
@@ -163,7 +163,7 @@ func New(o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	p, err = pages.New(pages.Options{
-		Issuer: o.Issuer, OAuth: auth, Accounts: accounts, Audit: auditLog, Redis: o.Redis, Keys: o.Keys, Prefix: o.Prefix,
+		OAuth: auth, Accounts: accounts, Audit: auditLog, Redis: o.Redis, Keys: o.Keys, Prefix: o.Prefix,
 		SessionIdle: o.SessionIdle, SessionMax: o.SessionMax, ClientAddr: o.ClientAddr, RequestID: RequestID,
 		Log: o.Log.Named("pages"), Now: o.Now,
 	})
@@ -267,15 +267,6 @@ func hosts(issuer *url.URL) []string {
 func (s *Server) Close() error {
 	s.accounts.Close()
 	return s.tools.Close()
-}
-
-// peer returns the peer's address.
-func peer(r *http.Request) netip.Addr {
-	ap, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return ap.Addr().Unmap()
 }
 
 type requestIDKey struct{}

@@ -12,7 +12,6 @@ import (
 var (
 	PublicDialer     = publicDialer
 	PublicClient     = publicClient
-	PeerIPKey        = peerIPKey
 	Freshness        = freshness
 	MatchRedirect    = matchRedirect
 	CleanName        = cleanName

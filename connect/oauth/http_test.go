@@ -350,13 +350,3 @@ func TestClientRevokesItsTokens(t *testing.T) {
 		require.GreaterOrEqual(t, c.Post("/oauth/revoke", values).Code, 400, name)
 	}
 }
-
-func TestPeerIPKeys(t *testing.T) {
-	t.Parallel()
-	for remote, want := range map[string]string{
-		"192.0.2.7:1234": "192.0.2.7", "[2001:db8:1:2:3::4]:80": "2001:db8:1:2::/64", "[::ffff:192.0.2.7]:80": "192.0.2.7",
-		"[fe80::1%eth0]:80": "fe80::/64", "@": "unknown",
-	} {
-		require.Equal(t, want, oauth.PeerIPKey(&http.Request{RemoteAddr: remote}))
-	}
-}

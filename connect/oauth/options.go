@@ -17,6 +17,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
 // Lifetimes.
@@ -157,7 +158,7 @@ func (o *Options) complete() error {
 		o.HTTPClient = publicClient(publicDialer())
 	}
 	if o.ClientIPKey == nil {
-		o.ClientIPKey = peerIPKey
+		o.ClientIPKey = func(r *http.Request) string { return clientip.Key(clientip.Peer(r)) }
 	}
 	if o.ClientSchemes == nil {
 		o.ClientSchemes = DefaultClientSchemes()

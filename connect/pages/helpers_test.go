@@ -100,6 +100,16 @@ type fakeOAuth struct {
 	down     bool
 }
 
+// servedAt gives an authorization server an issuer.
+type servedAt struct {
+	pages.OAuth
+	issuer string
+}
+
+func (s servedAt) Issuer() string { return s.issuer }
+
+func (*fakeOAuth) Issuer() string { return "" }
+
 func (f *fakeOAuth) Pending(_ context.Context, id string) (oauth.Request, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -396,7 +406,7 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 	server := httptest.NewUnstartedServer(nil)
 	w.url = "http://" + server.Listener.Addr().String()
 	o := pages.Options{
-		Issuer: w.url, OAuth: w.oauth, Accounts: w.accounts, Audit: w.audit, Keys: w.keys, Redis: w.redis, Prefix: w.prefix,
+		OAuth: servedAt{w.oauth, w.url}, Accounts: w.accounts, Audit: w.audit, Keys: w.keys, Redis: w.redis, Prefix: w.prefix,
 		Log: zap.New(core), Now: w.clock.now,
 		RequestID: func(context.Context) string { return "req-1" },
 		ClientAddr: func(r *http.Request) netip.Addr {

@@ -3,11 +3,8 @@ package pages
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"strings"
 	"time"
 
@@ -18,6 +15,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
 // Paths of the pages.
@@ -40,6 +38,7 @@ const (
 
 // OAuth is the authorization server. [oauth.Server] implements it.
 type OAuth interface {
+	Issuer() string
 	Pending(ctx context.Context, id string) (oauth.Request, error)
 	Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (oauth.Decision, error)
 	Deny(ctx context.Context, id string, by account.Account) (oauth.Decision, error)
@@ -62,11 +61,7 @@ var (
 
 // Options of the pages.
 type Options struct {
-	// Issuer is the public origin of the pages, such as "https://api.example.com", without a trailing slash. http is allowed
-	// for loopback names and addresses only. Required.
-	Issuer string
-
-	OAuth    OAuth                 // required
+	OAuth    OAuth                 // its issuer is the public origin of the pages; required
 	Accounts account.Service       // required
 	Audit    AuditLog              // required
 	Redis    redis.UniversalClient // sessions; required
@@ -117,10 +112,6 @@ func New(o Options) (*Pages, error) {
 	if o.OAuth == nil || o.Accounts == nil || o.Audit == nil || o.Redis == nil {
 		return nil, errors.New("pages: OAuth, Accounts, Audit and Redis are required")
 	}
-	u, err := checkIssuer(o.Issuer)
-	if err != nil {
-		return nil, err
-	}
 	if o.Prefix == "" {
 		o.Prefix = audit.DefaultPrefix
 	}
@@ -131,7 +122,7 @@ func New(o Options) (*Pages, error) {
 		o.SessionMax = DefaultSessionMax
 	}
 	if o.ClientAddr == nil {
-		o.ClientAddr = peer
+		o.ClientAddr = clientip.Peer
 	}
 	if o.RequestID == nil {
 		o.RequestID = func(context.Context) string { return "" }
@@ -147,10 +138,10 @@ func New(o Options) (*Pages, error) {
 		return nil, err
 	}
 	p := &Pages{
-		issuer: o.Issuer, oauth: o.OAuth, accounts: o.Accounts, audit: o.Audit, keys: o.Keys,
+		issuer: o.OAuth.Issuer(), oauth: o.OAuth, accounts: o.Accounts, audit: o.Audit, keys: o.Keys,
 		sessions:   &sessions{redis: o.Redis, prefix: o.Prefix, idle: o.SessionIdle, max: o.SessionMax, now: o.Now},
 		attempts:   attempts{redis: o.Redis, prefix: o.Prefix, script: redis.NewScript(attemptScript)},
-		cookies:    cookies{secure: u.Scheme == "https"},
+		cookies:    cookies{secure: strings.HasPrefix(o.OAuth.Issuer(), "https://")},
 		views:      v,
 		clientAddr: o.ClientAddr, requestID: o.RequestID, log: o.Log, now: o.Now,
 	}
@@ -166,45 +157,4 @@ func New(o Options) (*Pages, error) {
 		p.routes[KeysPath] = route{get: p.showKeys, post: p.changeKeys}
 	}
 	return p, nil
-}
-
-func checkIssuer(issuer string) (*url.URL, error) {
-	u, err := url.Parse(issuer)
-	if err != nil {
-		return nil, fmt.Errorf("reading the issuer: %w", err)
-	}
-	if u.Host == "" || u.Scheme+"://"+u.Host != issuer {
-		return nil, fmt.Errorf("invalid issuer %q: must be an origin such as https://api.example.com", u.Redacted())
-	}
-	switch u.Scheme {
-	case "https":
-		return u, nil
-	case "http":
-		if loopback(u.Hostname()) {
-			return u, nil
-		}
-		return nil, fmt.Errorf("invalid issuer %q: http would send passwords unencrypted, use https", issuer)
-	default:
-		return nil, fmt.Errorf("invalid issuer %q: must be https", issuer)
-	}
-}
-
-func loopback(host string) bool {
-	if addr, err := netip.ParseAddr(host); err == nil {
-		return addr.IsLoopback()
-	}
-	return host == "localhost" || strings.HasSuffix(host, ".localhost")
-}
-
-// peer returns the peer's address.
-func peer(r *http.Request) netip.Addr {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return addr.Unmap()
 }

@@ -1,0 +1,23 @@
+package clientip_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
+)
+
+func TestKeyOfAPeer(t *testing.T) {
+	t.Parallel()
+	for remote, want := range map[string]string{
+		"192.0.2.7:1234": "192.0.2.7", "[2001:db8:1:2:3::4]:80": "2001:db8:1:2::/64", "[::ffff:192.0.2.7]:80": "192.0.2.7",
+		"[fe80::1%eth0]:80": "fe80::/64", "@": "unknown", "": "unknown",
+	} {
+		t.Run(remote, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, want, clientip.Key(clientip.Peer(&http.Request{RemoteAddr: remote})))
+		})
+	}
+}
