@@ -23,23 +23,25 @@ func TestGatewayExplainsDeniedRequests(t *testing.T) {
 	newline := w.acme
 	newline.PrivateKey += "\n"
 	for name, c := range map[string]struct {
-		header http.Header
+		header func() http.Header // the subtest may begin minutes later
 		status int
 		prints []string
 	}{
-		"path without query": {headerOf(signedFields(w.acme, "GET", "/api/v1/jobs", "")), 1, []string{"wrong_signature", w.acme.PublicKey, "path_query_missing"}},
-		"key with a newline": {headerOf(signedFields(newline, "GET", target, "")), 1, []string{"wrong_signature", "secret_whitespace"}},
-		"expired":            {headerOf(signedAt(w.acme, time.Now().Add(-time.Hour), "GET", target, "")), 1, []string{"expired", "wrong_clock", "behind"}},
-		"nothing known":      {rubbish(w.acme.PublicKey), 2, []string{"wrong_signature", "No known mistake"}},
-		"unknown key":        {rubbish("pk_live_nobody_has_this_one"), 2, []string{"unknown_key"}},
+		"path without query": {func() http.Header { return headerOf(signedFields(w.acme, "GET", "/api/v1/jobs", "")) }, 1, []string{"wrong_signature", w.acme.PublicKey, "path_query_missing"}},
+		"key with a newline": {func() http.Header { return headerOf(signedFields(newline, "GET", target, "")) }, 1, []string{"wrong_signature", "secret_whitespace"}},
+		"expired":            {func() http.Header { return headerOf(signedAt(w.acme, time.Now().Add(-time.Hour), "GET", target, "")) }, 1, []string{"expired", "wrong_clock", "behind"}},
+		"nothing known":      {func() http.Header { return rubbish(w.acme.PublicKey) }, 2, []string{"wrong_signature", "No known mistake"}},
+		"unknown key":        {func() http.Header { return rubbish("pk_live_nobody_has_this_one") }, 2, []string{"unknown_key"}},
 		"keys swapped": {
-			headerOf(signedFields(gatewaytest.Caller{PublicKey: "sk_live_canary", PrivateKey: "x"}, "GET", target, "")), 2,
+			func() http.Header {
+				return headerOf(signedFields(gatewaytest.Caller{PublicKey: "sk_live_canary", PrivateKey: "x"}, "GET", target, ""))
+			}, 2,
 			[]string{"unknown_key", "key none"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := send(t, g, target, c.header)
+			a := send(t, g, target, c.header())
 			require.Equal(t, http.StatusUnauthorized, a.Status)
 			id := a.Header.Get("X-Request-Id")
 			text := cli(t, nil, "explain", "--id", id, "--address", admin)

@@ -167,7 +167,8 @@ func TestAttacksBringNoSecretAddressTraceOrBannerToLight(t *testing.T) {
 			}
 			hostile := []field{{"X-Request-Id", "canary-caller"}, {"User-Agent", "canary-caller"}, {"Cookie", "canary-caller"}, {"Authorization", "Bearer canary-caller"}, {"Referer", "http://canary-caller/"}, {"Origin", "http://canary-caller"}}
 			try("GET", eventsPath, append(hostile, signedFields(acme, "GET", eventsPath, "")...))
-			for _, k := range []string{"../canary-caller", "pk_live_canary-caller", strings.Repeat("k", 4096), acme.PublicKey} {
+			// The log names well-formed public keys. This one could be a private key that is sent by mistake.
+			for _, k := range []string{"../canary-caller", "sk_live_canary-caller", strings.Repeat("k", 4096), acme.PublicKey} {
 				forged := gatewaytest.Caller{PublicKey: k, PrivateKey: "canary-caller"}
 				try("GET", "/api/v1/me", append(hostile, signedFields(forged, "GET", "/api/v1/me", "")...))
 			}

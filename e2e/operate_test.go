@@ -261,7 +261,11 @@ func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
 	g := w.roomy(t)
 	const unknown = "pk_live_nobody_has_this_one"
 	change := func(name, value string) func(h http.Header) { return func(h http.Header) { h.Set(name, value) } }
-	timestamp := func(off time.Duration) string { return strconv.FormatInt(time.Now().Add(off).Unix(), 10) }
+	sentAt := func(off time.Duration) func(h http.Header) { // the subtest may begin minutes later
+		return func(h http.Header) {
+			h.Set(authsigner.HeaderTimestamp, strconv.FormatInt(time.Now().Add(off).Unix(), 10))
+		}
+	}
 	for name, c := range map[string]struct {
 		change         func(h http.Header)
 		claimed        string
@@ -271,14 +275,14 @@ func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
 		"unknown key":           {change(authsigner.HeaderPublicKey, unknown), unknown, "unknown_key", ""},
 		"private key as public": {change(authsigner.HeaderPublicKey, "sk_live_canary"), "", "unknown_key", ""},
 		"malformed key":         {change(authsigner.HeaderPublicKey, "canary!"), "", "malformed_key", "X-Public-Key must be 8 to 128 letters, digits, hyphens and underscores"},
-		"fraction":              {change(authsigner.HeaderTimestamp, timestamp(0)+".5"), w.acme.PublicKey, "malformed_timestamp", "X-Timestamp must be Unix time in whole seconds, decimal digits only"},
+		"fraction":              {change(authsigner.HeaderTimestamp, "1760000000.5"), w.acme.PublicKey, "malformed_timestamp", "X-Timestamp must be Unix time in whole seconds, decimal digits only"},
 		"base64":                {change(authsigner.HeaderSignature, "canary+base64="), w.acme.PublicKey, "malformed_signature", "X-Signature must be 64 hexadecimal digits"},
 		"base64, unknown key": {func(h http.Header) {
 			h.Set(authsigner.HeaderSignature, "canary+base64=")
 			h.Set(authsigner.HeaderPublicKey, unknown)
 		}, unknown, "malformed_signature", "X-Signature must be 64 hexadecimal digits"},
-		"expired": {change(authsigner.HeaderTimestamp, timestamp(-time.Hour)), w.acme.PublicKey, "expired", ""},
-		"ahead":   {change(authsigner.HeaderTimestamp, timestamp(time.Hour)), w.acme.PublicKey, "expired", ""},
+		"expired": {sentAt(-time.Hour), w.acme.PublicKey, "expired", ""},
+		"ahead":   {sentAt(time.Hour), w.acme.PublicKey, "expired", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
