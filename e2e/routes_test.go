@@ -326,6 +326,9 @@ func TestNoRouteWaitsForABodyThatItDoesNotNeed(t *testing.T) {
 		}
 		t.Run(fmt.Sprint(i, " ", c), func(t *testing.T) {
 			t.Parallel()
+			if c.status == http.StatusRequestEntityTooLarge { // the subtest may begin minutes later
+				c.fields = signedFields(f.acme, "GET", eventsPath, "")
+			}
 			requireEarly := func(t *testing.T, a gatewaytest.Answer) {
 				t.Helper()
 				require.GreaterOrEqual(t, a.Status, 200)
