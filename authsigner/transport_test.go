@@ -117,7 +117,7 @@ func TestRedirectWithinTheGatewayIsSigned(t *testing.T) {
 	require.Equal(t, "body", text)
 }
 
-// Whoever is redirected to could use the signature for five minutes.
+// The other host could use the signature for five minutes.
 func TestRedirectElsewhereIsNotSigned(t *testing.T) {
 	t.Parallel()
 	stranger := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

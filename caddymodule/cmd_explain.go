@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -172,6 +173,10 @@ func (d *explainedDenial) print(w io.Writer) error {
 			return err
 		}
 	}
+	if d.Reason == "unknown_key" && len(d.Mistakes) == 0 {
+		_, err := fmt.Fprintln(w, "There is no such key: it was not issued here, or was revoked.")
+		return err
+	}
 	return printExplanation(w, d.Result, "")
 }
 
@@ -198,11 +203,8 @@ func parseTime(s string) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
 		return t, nil
 	}
-	var seconds json.Number
-	if err := json.Unmarshal([]byte(s), &seconds); err == nil {
-		if n, err := seconds.Int64(); err == nil {
-			return time.Unix(n, 0), nil
-		}
+	if seconds, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return time.Unix(seconds, 0), nil
 	}
 	return time.Time{}, fmt.Errorf("invalid time %q: must be RFC 3339 or Unix time, such as 2026-03-05T09:30:00Z", s)
 }

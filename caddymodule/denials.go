@@ -63,6 +63,9 @@ func (d *denials) add(r *http.Request, req *apiRequest, basePath string) {
 		Host: strings.Clone(r.Host), Header: header, At: now,
 	})
 	attempt.BodyLeft = r.ContentLength != 0
+	if attempt.PublicKey != req.denial.key {
+		attempt.PublicKey = "" // malformed, or a private key
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.last[d.next%maxDenials] = deniedRequest{id: req.id, at: now, reason: req.denial.reason, attempt: attempt}
@@ -107,10 +110,9 @@ func (a *Admin) serveExplain(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := explainedDenial{RequestID: d.id, At: d.at, Reason: d.reason, BodyLeft: d.attempt.BodyLeft}
 	var cred *authsigner.Credential
-	if key := d.attempt.PublicKey; authsigner.ValidPublicKey(key) && !strings.HasPrefix(key, privateKeyPrefix) {
-		out.PublicKey = key
+	if out.PublicKey = d.attempt.PublicKey; out.PublicKey != "" {
 		var err error
-		if cred, err = app.credentials.cache.Lookup(r.Context(), key); err != nil && !errors.Is(err, authsigner.ErrUnknownKey) {
+		if cred, err = app.credentials.cache.Lookup(r.Context(), out.PublicKey); err != nil && !errors.Is(err, authsigner.ErrUnknownKey) {
 			return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: fmt.Errorf("looking up the credential: %w", err)}
 		}
 	}

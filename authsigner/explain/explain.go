@@ -5,12 +5,9 @@ package explain
 import (
 	"bytes"
 	"context"
-	"crypto/md5"  //nolint:gosec // callers use it by mistake
-	"crypto/sha1" //nolint:gosec // callers use it by mistake
-	"crypto/sha256"
-	"crypto/sha512"
 	"crypto/subtle"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +23,9 @@ const (
 	// maxPairBody is the size in bytes up to which a body is part of pairs of mistakes. A search computes up to about 20,000
 	// HMACs.
 	maxPairBody = 4 << 10
+
+	// privateKeyPrefix begins every private key that the gateway issues.
+	privateKeyPrefix = "sk_"
 
 	// maxSkew is how far a timestamp may be from the server's clock.
 	maxSkew = authsigner.DefaultMaxSkew
@@ -103,7 +103,10 @@ func Read(r Request) *Attempt {
 	a.PublicKey = sole(authsigner.HeaderPublicKey)
 	a.Timestamp = sole(authsigner.HeaderTimestamp)
 	signature := sole(authsigner.HeaderSignature)
-	if a.PublicKey != "" && !authsigner.ValidPublicKey(a.PublicKey) {
+	switch {
+	case strings.HasPrefix(a.PublicKey, privateKeyPrefix):
+		a.found(mistake("keys_swapped"))
+	case a.PublicKey != "" && !authsigner.ValidPublicKey(a.PublicKey):
 		a.found(mistake("malformed_public_key"))
 	}
 	if a.Timestamp != "" {
@@ -193,10 +196,9 @@ func (a *Attempt) readSignature(signature string) {
 		if inner := decodeHex(string(digest)); inner != nil {
 			digest = inner
 		}
-		switch len(digest) {
-		case md5.Size, sha1.Size, sha256.Size, sha512.Size384, sha512.Size:
+		if slices.ContainsFunc(hashes(), func(h namedHash) bool { return h.new().Size() == len(digest) }) {
 			a.found(mistake("signature_base64"))
-		default:
+		} else {
 			digest = nil
 		}
 	}
@@ -222,7 +224,7 @@ func (a *Attempt) Explain(ctx context.Context, cred *authsigner.Credential, now 
 		return res
 	}
 	swapped := a.PublicKey == cred.PrivateKey.Reveal()
-	if swapped {
+	if swapped && !strings.HasPrefix(a.PublicKey, privateKeyPrefix) { // of a private key of another format, Read does not know it
 		res.Mistakes = append([]Mistake{mistake("keys_swapped")}, res.Mistakes...)
 	}
 	s := newSearch(a, cred, now)

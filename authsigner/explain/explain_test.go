@@ -138,6 +138,9 @@ func examples() []example {
 		{"signature twice", program{header: func(h http.Header) { h.Add(authsigner.HeaderSignature, "x") }}, []string{"repeated_header"}},
 		{"quoted public key", program{public: `"` + publicKey + `"`}, []string{"malformed_public_key"}},
 		{"keys swapped", program{public: privateKey, secret: publicKey}, []string{"keys_swapped"}},
+		{"keys of another format swapped", program{
+			public: "00112233445566778899", secret: publicKey, cred: func(c *authsigner.Credential) { c.PrivateKey = "00112233445566778899" },
+		}, []string{"keys_swapped"}},
 
 		{"milliseconds", program{timestamp: "1760000000123"}, []string{"timestamp_unit"}},
 		{"nanoseconds", program{timestamp: "1760000000123456789"}, []string{"timestamp_unit"}},

@@ -84,7 +84,7 @@ func readFile(path string) ([]byte, identity, error) {
 	return data, id, nil
 }
 
-// createFile creates a file without keys if there is no file.
+// createFile creates a file without keys, unless the file exists.
 func createFile(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {

@@ -3,7 +3,6 @@ package audit_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,7 +17,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
-	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
@@ -28,28 +26,7 @@ const patience = 30 * time.Second
 // shared is one Redis for all tests: each has a prefix of its own.
 var shared *redistest.Server
 
-func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "audit")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	if shared, err = redistest.Launch(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.Run()
-	if err := shared.Kill(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return leaktest.Check(code)
-}
+func TestMain(m *testing.M) { redistest.Main(m, &shared) }
 
 // prefix is a test's own part of Redis.
 func prefix(t *testing.T) string {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +21,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
-	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
@@ -32,24 +30,7 @@ const issuer = "https://gateway.example.com"
 // shared is one Redis for all tests that neither stop nor count what is in it: each has a prefix of its own.
 var shared *redistest.Server
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "oauth")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	if shared, err = redistest.Launch(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = shared.Kill() }()
-	code := m.Run()
-	_ = shared.Kill()
-	return leaktest.Check(code)
-}
+func TestMain(m *testing.M) { redistest.Main(m, &shared) }
 
 // patience is how long tests wait for what comes by itself.
 const patience = 30 * time.Second

@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -31,35 +30,13 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
-	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // shared is one Redis for all tests: each has a prefix of its own.
 var shared *redistest.Server
 
-func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "pages")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	if shared, err = redistest.Launch(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.Run()
-	if err := shared.Kill(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return leaktest.Check(code)
-}
+func TestMain(m *testing.M) { redistest.Main(m, &shared) }
 
 // The people of the tests, in two businesses.
 const (
@@ -92,6 +69,7 @@ type approved struct {
 
 // fakeOAuth holds requests and grants as the authorization server's documentation says.
 type fakeOAuth struct {
+	issuer   string
 	mu       sync.Mutex
 	requests map[string]oauth.Request
 	approved map[string]approved
@@ -100,15 +78,7 @@ type fakeOAuth struct {
 	down     bool
 }
 
-// servedAt gives an authorization server an issuer.
-type servedAt struct {
-	pages.OAuth
-	issuer string
-}
-
-func (s servedAt) Issuer() string { return s.issuer }
-
-func (*fakeOAuth) Issuer() string { return "" }
+func (f *fakeOAuth) Issuer() string { return f.issuer }
 
 func (f *fakeOAuth) Pending(_ context.Context, id string) (oauth.Request, error) {
 	f.mu.Lock()
@@ -405,8 +375,9 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 	require.NoError(tb, err)
 	server := httptest.NewUnstartedServer(nil)
 	w.url = "http://" + server.Listener.Addr().String()
+	w.oauth.issuer = w.url
 	o := pages.Options{
-		OAuth: servedAt{w.oauth, w.url}, Accounts: w.accounts, Audit: w.audit, Keys: w.keys, Redis: w.redis, Prefix: w.prefix,
+		OAuth: w.oauth, Accounts: w.accounts, Audit: w.audit, Keys: w.keys, Redis: w.redis, Prefix: w.prefix,
 		Log: zap.New(core), Now: w.clock.now,
 		RequestID: func(context.Context) string { return "req-1" },
 		ClientAddr: func(r *http.Request) netip.Addr {

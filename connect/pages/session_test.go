@@ -304,7 +304,7 @@ func TestForgedCookieIsRejected(t *testing.T) {
 func TestCookiesOnHTTPSHaveTheHostPrefix(t *testing.T) {
 	t.Parallel()
 	const issuer = "https://api.example.com"
-	w := newWorld(t, func(o *pages.Options) { o.OAuth = servedAt{o.OAuth, issuer} })
+	w := newWorld(t, func(o *pages.Options) { o.OAuth.(*fakeOAuth).issuer = issuer })
 	rec := httptest.NewRecorder()
 	req := httptest.NewRequest(http.MethodGet, issuer+pages.SignInPath, http.NoBody)
 	w.pages.Handler().ServeHTTP(rec, req)

@@ -31,6 +31,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/porttest"
 )
 
@@ -110,6 +111,27 @@ func Start(tb testing.TB, options ...Option) *Server {
 	}
 	tb.Cleanup(func() { s.cleanup(tb) })
 	return s
+}
+
+// Main is a TestMain that starts one server for all tests of a package, runs the tests, and checks that they leave no goroutine.
+func Main(m *testing.M, shared **Server) { os.Exit(runWith(m, shared)) }
+
+func runWith(m *testing.M, shared **Server) int {
+	dir, err := os.MkdirTemp("", "redistest")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(dir) }()
+		*shared, err = Launch(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if err := (*shared).Kill(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return leaktest.Check(code)
 }
 
 // Launch is Start for callers without a test. The caller has to Kill the server
