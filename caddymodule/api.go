@@ -20,10 +20,14 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -135,7 +139,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 	h.BodyTimeout = cmp.Or(h.BodyTimeout, caddy.Duration(defaultBodyTimeout))
 	h.Timeout = cmp.Or(h.Timeout, caddy.Duration(defaultUpstreamTimeout))
 	h.MaxResponseSize = cmp.Or(h.MaxResponseSize, upstream.DefaultMaxResponseSize)
-	h.verifier = &authsigner.Verifier{Source: app.credentials.cache, MaxBody: h.MaxBody, Now: time.Now}
+	h.verifier = &authsigner.Verifier{Source: tracedLookups{app.credentials.cache}, MaxBody: h.MaxBody, Now: time.Now}
 	h.large = semaphore.NewWeighted(max(1, largeResponsesBytes/h.MaxResponseSize))
 	h.contract = &upstream.Contract{AllowMissingTenant: h.AllowMissingTenant, PassUnknownFields: map[string]bool{}}
 	for _, name := range h.PassUnknownFields {
@@ -401,7 +405,10 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 	}
 
 	// 6. Check the response.
-	if err := h.check(x, req, query); err != nil {
+	_, span := tracing.Start(r.Context(), "check response", trace.SpanKindInternal)
+	err = h.check(x, req, query)
+	tracing.End(span, err)
+	if err != nil {
 		return err
 	}
 	x.response.release() // free the memory before writing, because the client may read slowly
@@ -435,6 +442,14 @@ func (x *exchange) release() {
 // IP may have only a few lookups of uncached keys in progress; each ends when its request has been counted, so that
 // concurrent requests cannot all pass the check of the limit.
 func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiRequest) (authErr, err error) {
+	ctx, span := tracing.Start(r.Context(), "authenticate", trace.SpanKindInternal)
+	if span.IsRecording() {
+		r = r.WithContext(ctx)
+		defer func() {
+			span.SetAttributes(attribute.String("gatehouse.authentication", req.authResult()))
+			tracing.End(span, err)
+		}()
+	}
 	key, named := namedKey(r)
 	switch {
 	case !named:
@@ -564,7 +579,13 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 		group, req.bucket[0] = h.app.Limits.forIP(req.clientIP)
 		buckets = req.bucket[:]
 	}
+	ctx, span := tracing.Start(ctx, "rate limit", trace.SpanKindClient)
 	res, err := h.app.limiter.Allow(ctx, group, buckets...)
+	if span.IsRecording() {
+		span.SetAttributes(semconv.DBSystemNameRedis, attribute.String("gatehouse.limit.decided_by", string(res.By)),
+			attribute.Bool("gatehouse.limit.allowed", res.Allowed))
+	}
+	tracing.End(span, err)
 	req.limited = true
 	h.metrics.authentications.WithLabelValues(req.authResult()).Inc()
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,9 +21,13 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -202,9 +207,12 @@ func (s *dataService) try(req *http.Request, deadline time.Time, res *response, 
 	}
 	t.inFlight.Add(1)
 	defer t.inFlight.Add(-1)
+	ctx, span := tracing.Start(req.Context(), req.Method, trace.SpanKindClient)
+	tracing.Inject(ctx, req.Header)
 	start := time.Now()
 	status, err := s.exchange(req, deadline, t, res)
 	took := time.Since(start)
+	s.endSpan(span, req, t, status, retries, err)
 	if err != nil {
 		if !errors.Is(err, context.Canceled) && !errors.Is(err, errResponseTooLarge) { // not failures of the address
 			s.countFailure(t)
@@ -225,6 +233,38 @@ func (s *dataService) try(req *http.Request, deadline time.Time, res *response, 
 		}
 	}
 	return nil
+}
+
+// endSpan ends the span of an exchange (OpenTelemetry's semantic conventions for HTTP clients). It has no query.
+func (s *dataService) endSpan(span trace.Span, req *http.Request, t *target, status, retries int, err error) {
+	if !span.IsRecording() {
+		return
+	}
+	scheme := "http://"
+	if s.transport.TLS != nil {
+		scheme = "https://"
+	}
+	span.SetAttributes(semconv.HTTPRequestMethodKey.String(req.Method), semconv.URLFull(scheme+t.dial.Address+req.URL.EscapedPath()),
+		semconv.ServerAddress(t.dial.Host))
+	if port, err := strconv.Atoi(t.dial.Port); err == nil {
+		span.SetAttributes(semconv.ServerPort(port))
+	}
+	if retries > 0 {
+		span.SetAttributes(semconv.HTTPRequestResendCount(retries))
+	}
+	if status > 0 {
+		span.SetAttributes(semconv.HTTPResponseStatusCode(status))
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		span.SetAttributes(semconv.ErrorTypeKey.String("timeout"))
+	case err != nil:
+		span.SetAttributes(semconv.ErrorTypeOther)
+	case status >= http.StatusBadRequest:
+		span.SetStatus(codes.Error, "")
+		span.SetAttributes(semconv.ErrorTypeKey.String(strconv.Itoa(status)))
+	}
+	tracing.End(span, err)
 }
 
 // exchange sends a request to an address and reads the response.

@@ -17,6 +17,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
@@ -143,6 +145,7 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	took := time.Since(req.start)
 	d.metrics.request(e.name, status, req.code, took)
 	d.log(r, req, e, status, took)
+	req.describe(trace.SpanFromContext(r.Context()), e)
 	req.body.linger()
 	return nil
 }
@@ -201,6 +204,17 @@ func (d *frontDoor) serve(r *http.Request, req *request, e *endpoint) (err error
 		return errEarlyData
 	}
 	return e.serve(&req.response, r, req)
+}
+
+// describe adds to the span of Caddy's directive "tracing" what leads from it to the log and back.
+func (req *request) describe(span trace.Span, e *endpoint) {
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(attribute.String("gatehouse.request_id", req.id), attribute.String("gatehouse.route", e.name))
+	if req.code != "" {
+		span.SetAttributes(attribute.String("gatehouse.error_code", req.code))
+	}
 }
 
 // log writes the request's log line. It contains neither the query nor header fields, and instead of the path the endpoint's

@@ -32,6 +32,7 @@ type toolCall struct {
 	modern        bool           // of revision 2026-07-28
 	arguments     jsontext.Value // an object
 	progressToken jsontext.Value // nil if the client did not ask for progress notifications
+	traceparent   string         // the caller's span, if _meta names one
 	canElicit     bool           // the client supports form elicitation
 	elicitResult  *elicitResult  // the person's response to a question, nil if there is none
 	requestState  string         // identifies the question that elicitResult answers

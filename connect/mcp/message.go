@@ -16,7 +16,12 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 )
 
 // message is a JSON-RPC message (JSON-RPC 2.0, sections 4 and 5).
@@ -166,6 +171,9 @@ func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 		}
 		c.progressToken = token
 	}
+	if s.acceptsTraces {
+		_ = json.Unmarshal(p.Meta[tracing.Traceparent], &c.traceparent) // ignored if it is not a string
+	}
 	if !c.modern {
 		if _, ok := p.Meta[metaVersion]; ok {
 			return nil, headerMismatch(headerProtocolVersion + " does not match " + metaVersion)
@@ -291,7 +299,16 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 		ctx = context.WithoutCancel(ctx) // disconnecting is not a cancellation (2025-11-25, transports)
 	}
 	c.stream = &eventStream{w: w}
+	ctx, span := tracing.StartRemote(ctx, c.traceparent, methodToolsCall+" "+c.tool.name, trace.SpanKindServer)
 	result := s.execute(ctx, c)
+	if span.IsRecording() {
+		span.SetAttributes(semconv.McpMethodNameToolsCall, semconv.GenAIToolName(c.tool.name))
+		if result == nil || result.IsError {
+			span.SetAttributes(semconv.ErrorTypeKey.String("tool_error"))
+			span.SetStatus(codes.Error, "")
+		}
+	}
+	span.End()
 	if result == nil {
 		c.stream.respond(s.log, errorMessage(c.id, codeInternalError, "internal error"))
 		return

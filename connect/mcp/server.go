@@ -21,6 +21,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 )
 
 // Defaults and bounds.
@@ -84,6 +85,7 @@ type Server struct {
 	handler        http.Handler // the SDK's
 	origins        []string
 	extension      *Extension
+	acceptsTraces  bool // _meta may name the caller's span
 }
 
 // New returns a server.
@@ -101,7 +103,7 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 	if len(extensions) > 1 {
 		return nil, errors.New("more than one extension")
 	}
-	s := &Server{o: o, log: o.Log, tools: map[string]*tool{}, store: NewStore(o.Redis, o.Prefix)}
+	s := &Server{o: o, log: o.Log, tools: map[string]*tool{}, store: NewStore(o.Redis, o.Prefix), acceptsTraces: tracing.AcceptsRemote()}
 	origin := u.Scheme + "://" + canonicalHost(u.Scheme, u.Host)
 	s.origins = append([]string{origin}, o.Origins...)
 	options := &sdk.ServerOptions{
