@@ -46,3 +46,24 @@ func TestEveryTestThatAPageNamesIsThere(t *testing.T) {
 		}
 	}
 }
+
+func TestContributingNamesEveryPackage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../CONTRIBUTING.md")
+	require.NoError(t, err)
+	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if strings.HasPrefix(d.Name(), ".") && d.Name() != ".." || d.Name() == "node_modules" || d.Name() == "testdata" {
+			return filepath.SkipDir
+		}
+		if sources, err := filepath.Glob(filepath.Join(path, "*.go")); err != nil || len(sources) == 0 {
+			return err
+		}
+		if !strings.Contains(string(page), d.Name()+"/") {
+			t.Errorf("CONTRIBUTING.md does not name the package %s", path)
+		}
+		return nil
+	}))
+}
