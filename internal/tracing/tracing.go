@@ -54,18 +54,12 @@ func End(span trace.Span, err error) {
 
 // Inject sets Traceparent to the span in ctx, and leaves it unchanged if there is none. Tracestate is left unchanged.
 func Inject(ctx context.Context, h http.Header) {
-	propagation.TraceContext{}.Inject(ctx, traceparent(h))
-}
-
-// traceparent is a carrier of Traceparent only.
-type traceparent http.Header
-
-func (c traceparent) Get(string) string { return "" }
-func (c traceparent) Keys() []string    { return nil }
-func (c traceparent) Set(key, value string) {
-	if key == Traceparent {
-		c["Traceparent"] = []string{value}
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return
 	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	h["Traceparent"] = []string{carrier[Traceparent]}
 }
 
 // Traceparent is the name of the header, and of the member of MCP's _meta, that identifies the caller's span.
