@@ -5,9 +5,10 @@ package explain
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,9 @@ const (
 	// digestKept is how many bytes of a signature are compared and kept. They suffice to recognise a signature, and are
 	// useless to repeat a request with.
 	digestKept = 8
+
+	// minDigits is the number of hexadecimal digits from which on they may be a signature without leading zeros.
+	minDigits = 48
 
 	// maxPairBody is the size in bytes up to which a body is part of pairs of mistakes. A search computes up to about 20,000
 	// HMACs.
@@ -59,6 +63,13 @@ type Attempt struct {
 
 	digest []byte // the beginning of the signature
 	size   int    // length of the whole signature in bytes; 0 if there is none
+
+	message string // that the signature shows instead of signing it
+
+	// unpadded is the beginning of hexadecimal digits that are too few, perhaps because leading zeros are missing, and
+	// unpaddedSize is their number.
+	unpadded     string
+	unpaddedSize int
 }
 
 // Mistake is something that is wrong with a request.
@@ -181,33 +192,59 @@ func (a *Attempt) readSignature(signature string) {
 		a.found(mistake("signature_prefixed"))
 		text = rest
 	}
-	digest := decodeHex(text)
-	if digest == nil {
-		if i := strings.LastIndexAny(strings.TrimRight(text, "="), "= ,:"); i >= 0 {
-			if rest := text[i+1:]; decodeHex(rest) != nil || decodeBase64(rest) != nil {
-				a.found(mistake("signature_prefixed"))
-				text = rest
-				digest = decodeHex(text)
-			}
+	short := signExtended(text)
+	extended := isHex(short) && len(text) > 2*sha256.Size && len(short) <= 2*sha256.Size
+	if extended {
+		a.found(mistake("signature_encoding", "bytes with their sign extended"))
+		text = short
+	}
+	digest, form := decodeForm(text)
+	switch {
+	case form != "":
+		a.found(mistake("signature_encoding", form))
+	case isHex(text) && len(text) >= minDigits && len(text) < 2*sha256.Size:
+		if !extended {
+			a.found(mistake("signature_truncated"))
+		}
+		a.unpadded, a.unpaddedSize = strings.ToLower(text[:digestKept]), len(text)
+		digest, _ = hex.DecodeString(text[:len(text)/2*2])
+	default:
+		if digest = a.decodePlain(text); digest == nil {
+			a.found(mistake("signature_malformed"))
+			return
 		}
 	}
-	if digest == nil {
-		digest = decodeBase64(text)
-		if inner := decodeHex(string(digest)); inner != nil {
-			digest = inner
-		}
-		if slices.ContainsFunc(hashes(), func(h namedHash) bool { return h.new().Size() == len(digest) }) {
-			a.found(mistake("signature_base64"))
-		} else {
-			digest = nil
-		}
-	}
-	if digest == nil {
-		a.found(mistake("signature_malformed"))
-		return
+	if a.Timestamp != "" && bytes.HasPrefix(digest, []byte(a.Timestamp+"\n")) {
+		a.found(mistake("signature_message"))
+		a.message = string(digest[:max(0, len(digest)-sha256.Size)])
 	}
 	a.size = len(digest)
 	a.digest = bytes.Clone(digest[:min(digestKept, len(digest))])
+}
+
+// decodePlain decodes hexadecimal digits or base64, which may follow other text.
+func (a *Attempt) decodePlain(text string) []byte {
+	if digest := decodeHex(text); digest != nil {
+		return digest
+	}
+	if i := strings.LastIndexAny(strings.TrimRight(text, "="), "= ,:"); i >= 0 {
+		if rest := text[i+1:]; decodeHex(rest) != nil || decodeBase64(rest) != nil {
+			a.found(mistake("signature_prefixed"))
+			text = rest
+		}
+	}
+	if digest := decodeHex(text); digest != nil {
+		return digest
+	}
+	digest := decodeBase64(text)
+	if inner := decodeHex(string(digest)); inner != nil {
+		digest = inner
+	}
+	if !hasHashSize(digest) {
+		return nil
+	}
+	a.found(mistake("signature_base64"))
+	return digest
 }
 
 // ToSign returns the string that should have been signed.
@@ -226,6 +263,10 @@ func (a *Attempt) Explain(ctx context.Context, cred *authsigner.Credential, now 
 	swapped := a.PublicKey == cred.PrivateKey.Reveal()
 	if swapped && !strings.HasPrefix(a.PublicKey, privateKeyPrefix) { // of a private key of another format, Read does not know it
 		res.Mistakes = append([]Mistake{mistake("keys_swapped")}, res.Mistakes...)
+	}
+	if a.message != "" {
+		res.Complete, res.Signed = a.message == a.ToSign(), a.message
+		return res
 	}
 	s := newSearch(a, cred, now)
 	found, ok := s.run(ctx)
@@ -253,7 +294,7 @@ type variant struct {
 // parts is what a signature is computed from.
 type parts struct {
 	timestamp, method, target, body string
-	publicKey, secret               string
+	publicKey, host, secret         string
 	join                            func(p *parts) string
 	encode                          func(string) string
 	sum                             func(secret, message string) []byte

@@ -9,6 +9,8 @@ import (
 	"crypto/sha512"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"hash"
 	"net/http"
 	"slices"
@@ -153,6 +155,7 @@ func examples() []example {
 		{"301 s late", program{at: sentAt.Add(301 * time.Second)}, []string{"wrong_clock"}},
 		{"clock read twice", program{signedTime: "1759999999"}, []string{"timestamp_other"}},
 		{"milliseconds signed", program{signedTime: "1760000000456"}, []string{"timestamp_other"}},
+		{"local time signed", program{signedTime: "1760019800"}, []string{"timestamp_other"}}, // UTC+05:30
 		{"ISO 8601 signed", program{signedTime: "2025-10-09T08:53:20Z"}, []string{"timestamp_other"}},
 
 		{"no separators", joined(func(a, b, c, d string) string { return a + b + c + d }), []string{"newline_missing"}},
@@ -164,6 +167,19 @@ func examples() []example {
 		{"no method", joined(func(a, _, c, d string) string { return lines(a, c, d) }), []string{"part_missing"}},
 		{"path only", joined(func(_, _, c, _ string) string { return c }), []string{"part_missing"}},
 		{"method first", joined(func(a, b, c, d string) string { return lines(b, c, a, d) }), []string{"part_order"}},
+		{"JSON array", joined(func(a, b, c, d string) string { return fmt.Sprintf("[%s,%q,%q,%q]", a, b, c, d) }), []string{"newline_missing"}},
+		{"JSON object", joined(func(a, b, c, d string) string {
+			text, _ := json.Marshal(struct {
+				Timestamp string `json:"timestamp"`
+				Method    string `json:"method"`
+				Path      string `json:"path"`
+				Body      string `json:"body"`
+			}{a, b, "", d})
+			return strings.Replace(string(text), `"path":""`, `"path":"`+c+`"`, 1)
+		}), []string{"newline_missing"}},
+		{"request line", joined(func(a, b, c, d string) string { return lines(a, b+" "+c, d) }), []string{"newline_missing"}},
+		{"as a webhook", joined(func(a, _, _, d string) string { return a + "." + d }), []string{"part_missing"}},
+		{"host", joined(func(a, b, c, d string) string { return lines(a, b, "api.example.com", c, d) }), []string{"part_extra"}},
 		{"public key first", joined(func(a, b, c, d string) string { return lines(publicKey, a, b, c, d) }), []string{"part_extra"}},
 
 		{"lower-case method", program{signedMethod: "get"}, []string{"method_case"}},
@@ -186,6 +202,7 @@ func examples() []example {
 		{"question mark", program{target: "/api/v1/me", signedURL: "/api/v1/me?"}, []string{"path_fragment"}},
 		{"sorted query", program{target: "/api/v1/jobs?status=a&page=2", signedURL: "/api/v1/jobs?page=2&status=a"}, []string{"query_order"}},
 		{"Go's Encode", program{target: "/api/v1/jobs?status=a%20b&page=2", signedURL: "/api/v1/jobs?page=2&status=a+b"}, []string{"query_encoded"}},
+		{"parameter added after signing", program{signedURL: "/api/v1/equipment?category=Power%20tools"}, []string{"query_encoded"}},
 		{"empty value left out", program{target: "/api/v1/jobs?status=&page=2", signedURL: "/api/v1/jobs?page=2"}, []string{"query_encoded"}},
 
 		{"body left out", post(""), []string{"body_missing"}},
@@ -203,6 +220,12 @@ func examples() []example {
 		{"private key in quotes", program{secret: `"` + privateKey + `"`}, []string{"secret_quotes"}},
 		{"private key decoded from hex", hexKey("00112233445566778899aabbccddeeff"), []string{"secret_decoded"}},
 		{"private key decoded from base64", base64Key("c2VjcmV0IG1hdGVyaWFsIG9mIDI0IGI="), []string{"secret_decoded"}},
+		{"private key without its prefix", program{secret: strings.TrimPrefix(privateKey, "sk_live_")}, []string{"secret_truncated"}},
+		{"private key without its last character", program{secret: privateKey[:len(privateKey)-1]}, []string{"secret_truncated"}},
+		{"random part of the private key decoded", program{
+			secret: string([]byte{0xc0, 0xff, 0xee, 0, 0xc0, 0xff, 0xee, 1}),
+			cred:   func(c *authsigner.Credential) { c.PrivateKey = "sk_test_c0ffee00c0ffee01" },
+		}, []string{"secret_decoded"}},
 		{"private key in base64", program{secret: base64.StdEncoding.EncodeToString([]byte(privateKey))}, []string{"secret_encoded"}},
 		{"private key hashed", program{secret: string(sum(sha256.New, privateKey))}, []string{"secret_hashed"}},
 		{"public key as the private one", program{secret: publicKey}, []string{"secret_public_key"}},
@@ -216,6 +239,14 @@ func examples() []example {
 		{"MD5", program{algorithm: mac(md5.New)}, []string{"algorithm"}},
 		{"plain SHA-256", program{algorithm: func(secret, message string) []byte { return sum(sha256.New, secret+message) }}, []string{"algorithm"}},
 		{"arguments swapped", program{algorithm: func(secret, message string) []byte { return mac(sha256.New)(message, secret) }}, []string{"algorithm_arguments"}},
+		{"HMAC-SHA512, truncated", program{algorithm: func(secret, message string) []byte { return mac(sha512.New)(secret, message)[:32] }}, []string{"algorithm"}},
+		{"HMAC of a hash", program{algorithm: func(secret, message string) []byte {
+			return mac(sha256.New)(secret, hex.EncodeToString(sum(sha256.New, message)))
+		}}, []string{"algorithm"}},
+		{"Go's Sum(message)", program{algorithm: func(secret, message string) []byte {
+			return hmac.New(sha256.New, []byte(secret)).Sum([]byte(message))
+		}}, []string{"signature_message"}},
+		{"UTF-16 message", program{algorithm: func(secret, message string) []byte { return mac(sha256.New)(secret, wide(message)) }}, []string{"text_utf16"}},
 		{"UTF-16", program{algorithm: func(secret, message string) []byte { return mac(sha256.New)(wide(secret), wide(message)) }}, []string{"text_utf16"}},
 
 		{"base64", program{encode: base64.StdEncoding.EncodeToString}, []string{"signature_base64"}},
@@ -227,6 +258,15 @@ func examples() []example {
 		{"line feed behind the signature", program{encode: func(b []byte) string { return hex.EncodeToString(b) + "\n" }}, []string{"signature_whitespace"}},
 		{"truncated", program{encode: func(b []byte) string { return hex.EncodeToString(b[:31]) }}, []string{"signature_truncated"}},
 
+		{"too short with leading zeros missing", leadingZero(func(b []byte) string { return strings.TrimLeft(hex.EncodeToString(b), "0") }), []string{"signature_truncated", "signature_encoding"}},
+		{"each byte without its leading zero", leadingZero(eachByte("%x", false)), []string{"signature_truncated", "signature_encoding"}},
+		{"each byte with its sign extended", program{encode: eachByte("%02x", true)}, []string{"signature_encoding"}},
+		{"BitConverter", program{encode: func(b []byte) string { return strings.ReplaceAll(fmt.Sprintf("% X", b), " ", "-") }}, []string{"signature_encoding"}},
+		{"fmt.Sprint of bytes", program{encode: func(b []byte) string { return fmt.Sprint(b) }}, []string{"signature_encoding"}},
+		{"Python's bytes literal", program{encode: func(b []byte) string { return "b'" + base64.StdEncoding.EncodeToString(b) + "'" }}, []string{"signature_encoding"}},
+		{"hex twice", program{encode: func(b []byte) string { return hex.EncodeToString([]byte(hex.EncodeToString(b))) }}, []string{"signature_encoding"}},
+		{"hex of base64", program{encode: func(b []byte) string { return hex.EncodeToString([]byte(base64.StdEncoding.EncodeToString(b))) }}, []string{"signature_encoding"}},
+
 		{"base64, and in milliseconds", program{timestamp: "1760000000123", encode: base64.StdEncoding.EncodeToString}, []string{"timestamp_unit", "signature_base64"}},
 		{"SHA-1, and no query", program{algorithm: mac(sha1.New), signedURL: "/api/v1/equipment"}, []string{"algorithm", "path_query_missing"}},
 		{"echo, and lower case", program{signedMethod: "get", message: func(a, b, c, d string) string { return lines(a, b, c, d) + "\n" }}, []string{"method_case", "newline_extra"}},
@@ -234,6 +274,32 @@ func examples() []example {
 		{"decoded, and no line feed after the path", program{
 			signedURL: "/api/v1/equipment?category=Power tools&page=2", message: func(a, b, c, _ string) string { return lines(a, b, c) },
 		}, []string{"path_decoded", "part_missing"}},
+	}
+}
+
+// leadingZero is a program whose signature has a byte below 16 first, and others.
+func leadingZero(encode func([]byte) string) program {
+	for page := range 1000 {
+		t := fmt.Sprintf("/api/v1/jobs?page=%d", page)
+		if mac(sha256.New)(privateKey, lines("1760000000", "GET", t, ""))[0] < 16 {
+			return program{target: t, encode: encode}
+		}
+	}
+	panic("no such signature")
+}
+
+// eachByte prints bytes one by one, with their sign extended to 32 bits or not.
+func eachByte(format string, signed bool) func([]byte) string {
+	return func(b []byte) string {
+		var text strings.Builder
+		for _, c := range b {
+			n := uint32(c)
+			if signed && c > 127 {
+				n |= 0xffffff00
+			}
+			fmt.Fprintf(&text, format, n)
+		}
+		return text.String()
 	}
 }
 
@@ -322,7 +388,7 @@ func TestUnknownMistakesAreNotGuessed(t *testing.T) {
 			require.False(t, res.Complete)
 		})
 	}
-	for name, signature := range map[string]string{"a word": "signature", "63 digits": strings.Repeat("5", 63), "too short": "abcd"} {
+	for name, signature := range map[string]string{"a word": "signature", "too short": "abcd"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, cred := program{encode: func([]byte) string { return signature }}.request()

@@ -24,13 +24,13 @@ func Kinds() []Kind {
 		{"wrong_clock", "X-Timestamp is %s the server's clock.", "Set the sending machine's clock (NTP), use UTC, and sign each request when you send it, also when you repeat it. At most 5 minutes are allowed."},
 		{"timestamp_other", "The signed timestamp is not the one in X-Timestamp: %s was signed.", "Read the clock once, and use the same digits in the header and in the string to sign."},
 
-		{"newline_missing", "The parts were joined by %s instead of line feeds.", "Join timestamp, method, path and body by single line feeds (0x0A)."},
+		{"newline_missing", "The parts were put together with %s instead of line feeds.", "Join timestamp, method, path and body by single line feeds (0x0A)."},
 		{"newline_escaped", "The parts were joined by a backslash and the letter n instead of line feeds.", `Write the line feed so that your language inserts it: "\n" in double quotes in PHP and most languages, printf instead of echo in a shell.`},
 		{"newline_crlf", "The parts were joined by CR LF.", "Join them by LF (0x0A) alone. Text tools and templates on Windows, and web pages that compute HMACs, insert CR LF."},
 		{"newline_extra", "The signed string has an additional line feed at its %s.", "Sign nothing before the timestamp or after the body. A shell's echo adds a line feed; use printf."},
 		{"part_missing", "The signed string lacks %s.", "Sign timestamp LF METHOD LF path LF body. If there is no body, the string ends with the third line feed."},
 		{"part_order", "The parts were signed in another order: %s.", "Sign them in this order: timestamp, method, path, body."},
-		{"part_extra", "The signed string contains the public key.", "Leave the public key out of the signed string."},
+		{"part_extra", "The signed string contains %s.", "Sign timestamp, method, path and body, and nothing else."},
 
 		{"method_case", "The signed method is %s.", "Sign the method in upper case, as it is sent."},
 		{"method_other", "The signed method is %s.", "Sign the method that is sent; HEAD and GET have different signatures."},
@@ -55,6 +55,7 @@ func Kinds() []Kind {
 		{"secret_whitespace", "The private key was used with %s.", "Remove white space when you read the private key from a file or a variable."},
 		{"secret_quotes", "The private key was used with quotation marks.", "Remove the quotes: some tools keep those of .env files."},
 		{"secret_decoded", "The private key was decoded from %s before use.", "Use the bytes of the private key as issued. It is text, even if it looks like hex or base64."},
+		{"secret_truncated", "Only a part of the private key was used: %s.", "Use the bytes of the private key as issued, with its prefix."},
 		{"secret_encoded", "The private key was encoded in %s before use.", "Use the bytes of the private key as issued."},
 		{"secret_hashed", "A hash of the private key was used: %s.", "Use the bytes of the private key as issued."},
 		{"secret_public_key", "The public key was used as the private key.", "Sign with the private key."},
@@ -65,10 +66,12 @@ func Kinds() []Kind {
 		{"algorithm_arguments", "Key and message of the HMAC are swapped.", "The private key is the key, the string to sign is the message."},
 		{"text_utf16", "The string and the key were encoded in UTF-16.", "Encode both in UTF-8: Encoding.UTF8 in .NET, StandardCharsets.UTF_8 in Java."},
 
+		{"signature_message", "X-Signature is the signed string, followed by the HMAC of an empty string.", "Write the string to the HMAC first, then ask for the sum: in Go, h.Write(message) and h.Sum(nil)."},
 		{"signature_base64", "X-Signature is in base64.", "Send the signature in hexadecimal, 64 digits."},
+		{"signature_encoding", "X-Signature is written as %s.", "Send 64 hexadecimal digits, two for each byte."},
 		{"signature_prefixed", "X-Signature has text before the signature.", "Send the 64 hexadecimal digits alone."},
 		{"signature_whitespace", "X-Signature is surrounded by white space.", "Remove the white space; some base64 and hex tools add a line feed."},
-		{"signature_truncated", "X-Signature is truncated.", "Send all 64 hexadecimal digits."},
+		{"signature_truncated", "X-Signature has fewer than 64 hexadecimal digits.", "Send all 64 digits, two for each byte."},
 		{"signature_malformed", "X-Signature is not a signature in any known encoding.", "Send the HMAC-SHA256 in hexadecimal, 64 digits."},
 	}
 }

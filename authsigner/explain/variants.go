@@ -22,6 +22,8 @@ import (
 	"time"
 	"unicode/utf16"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
@@ -35,7 +37,7 @@ func newSearch(a *Attempt, cred *authsigner.Credential, now time.Time) *search {
 		attempt: a,
 		right: parts{
 			timestamp: a.Timestamp, method: a.Method, target: a.signedTarget(), body: string(a.Body),
-			publicKey: a.PublicKey, secret: cred.PrivateKey.Reveal(),
+			publicKey: a.PublicKey, host: a.Host, secret: cred.PrivateKey.Reveal(),
 			join:   func(p *parts) string { return strings.Join(p.list(), "\n") },
 			encode: func(s string) string { return s },
 			sum:    hmacOf(sha256.New),
@@ -78,7 +80,7 @@ func (t *texts) add(s, code string, arguments ...any) {
 	t.variants = append(t.variants, variant{code, arguments, func(p *parts) { t.set(p, s) }})
 }
 
-// timestamps returns other timestamps, and those with all milliseconds, which are many.
+// timestamps returns other timestamps, and those with all milliseconds and of other time zones, which are many.
 func (a *Attempt) timestamps() (some, milliseconds []variant) {
 	t := newTexts(a.Timestamp, func(p *parts, s string) { p.timestamp = s })
 	at, _ := instant(a.Timestamp)
@@ -104,6 +106,11 @@ func (a *Attempt) timestamps() (some, milliseconds []variant) {
 	some = t.variants
 	for milli := range int64(1000) { // the header was rounded, the signed timestamp was not
 		add(strconv.FormatInt(seconds*1000+milli, 10))
+	}
+	const quarter = 15 * 60
+	for zone := int64(1); zone <= 14*4; zone++ { // local time taken for UTC
+		add(strconv.FormatInt(seconds+zone*quarter, 10))
+		add(strconv.FormatInt(seconds-zone*quarter, 10))
 	}
 	return some, t.variants[len(some):]
 }
@@ -179,6 +186,8 @@ func (a *Attempt) targets() []variant {
 		}
 	}
 	t.add(url.QueryEscape(right), "path_encoded", "the whole path escaped as a value")
+	t.add(strings.ToLower(right), "path_encoded", "in lower case")
+	t.add(strings.ToUpper(right), "path_encoded", "in upper case")
 	t.add((&url.URL{Path: path, RawQuery: query, ForceQuery: hasQuery && query == ""}).RequestURI(), "path_encoded", "encoded twice")
 	t.add(strings.ReplaceAll(right, "%", "%25"), "path_encoded", "encoded twice")
 
@@ -210,6 +219,14 @@ func (a *Attempt) targets() []variant {
 		}
 		t.add(path+"?"+strings.Join(kept, "&"), "query_encoded", "without empty values")
 		t.add(path+"?"+strings.ReplaceAll(query, "&", "&amp;"), "query_encoded", "&amp; for &")
+		for i, p := range pairs {
+			name, _, _ := strings.Cut(p, "=")
+			rest := strings.Join(slices.Delete(slices.Clone(pairs), i, i+1), "&")
+			if rest != "" {
+				rest = "?" + rest
+			}
+			t.add(path+rest, "query_encoded", "without "+strconv.Quote(clip(name)))
+		}
 		t.add(path+query, "query_encoded", "without the question mark")
 		t.add(path+"\n"+query, "query_encoded", "a line feed for the question mark")
 	}
@@ -465,12 +482,43 @@ func joins() []variant {
 			add(func(p *parts) string { return strings.Join(pick(p)[:3], "\n") }, "part_order", strings.Join(text[:3], ", "))
 		}
 	})
-	for i := range 5 {
-		add(func(p *parts) string { return strings.Join(slices.Insert(p.list(), i, p.publicKey), "\n") }, "part_extra")
+	for _, extra := range []struct {
+		name string
+		part func(p *parts) string
+	}{
+		{"the public key", func(p *parts) string { return p.publicKey }},
+		{"the host", func(p *parts) string { return p.host }},
+	} {
+		for i := range 5 {
+			add(func(p *parts) string { return strings.Join(slices.Insert(p.list(), i, extra.part(p)), "\n") }, "part_extra", extra.name)
+		}
+		add(func(p *parts) string { return strings.Join(append(p.list()[:3], extra.part(p)), "\n") }, "part_extra", extra.name)
 	}
 	add(func(p *parts) string {
-		return strings.Join([]string{p.timestamp, p.method, p.target, p.publicKey}, "\n")
-	}, "part_extra")
+		return p.timestamp + "\n" + p.method + " " + p.target + "\n" + p.body
+	}, "newline_missing", "a space after the method")
+	add(func(p *parts) string {
+		return p.timestamp + "\n" + p.method + " " + p.target + " HTTP/1.1\n" + p.body
+	}, "newline_missing", "a request line")
+	add(func(p *parts) string { return p.timestamp + "." + p.body }, "part_missing", "method and path")
+	for _, number := range []bool{true, false} {
+		quoted := func(p *parts) []string {
+			list := p.list()
+			for i, s := range list {
+				if i > 0 || !number {
+					quoted, _ := jsontext.AppendQuote(nil, s) // fails for invalid UTF-8 only
+					list[i] = string(quoted)
+				}
+			}
+			return list
+		}
+		add(func(p *parts) string { return "[" + strings.Join(quoted(p), ",") + "]" }, "newline_missing", "JSON")
+		add(func(p *parts) string { return "[" + strings.Join(quoted(p), ", ") + "]" }, "newline_missing", "JSON")
+		add(func(p *parts) string {
+			q := quoted(p)
+			return `{"timestamp":` + q[0] + `,"method":` + q[1] + `,"path":` + q[2] + `,"body":` + q[3] + "}"
+		}, "newline_missing", "JSON")
+	}
 	return all
 }
 
@@ -504,11 +552,18 @@ func (a *Attempt) secrets(cred *authsigner.Credential, now time.Time) []variant 
 		t.add(quote+secret+quote, "secret_quotes")
 	}
 	t.add(strings.Trim(secret, "\"'`"), "secret_quotes")
-	if _, rest, ok := strings.Cut(secret, "_"); ok {
-		t.add(rest, "secret_decoded", "its prefix")
+	random := secret[strings.LastIndexByte(secret, '_')+1:]
+	_, rest, _ := strings.Cut(secret, "_")
+	for _, part := range []string{random, rest} {
+		if part != "" {
+			t.add(part, "secret_truncated", "its prefix is missing")
+		}
 	}
-	t.add(string(decodeHex(secret)), "secret_decoded", "hex")
-	t.add(string(decodeBase64(secret)), "secret_decoded", "base64")
+	t.add(secret[:max(0, len(secret)-1)], "secret_truncated", "its last character is missing")
+	for _, text := range []string{secret, random} {
+		t.add(string(decodeHex(text)), "secret_decoded", "hex")
+		t.add(string(decodeBase64(text)), "secret_decoded", "base64")
+	}
 	t.add(hex.EncodeToString([]byte(secret)), "secret_encoded", "hex")
 	t.add(base64.StdEncoding.EncodeToString([]byte(secret)), "secret_encoded", "base64")
 	t.add(strings.ToUpper(secret), "secret_encoded", "upper case")
@@ -575,8 +630,29 @@ func (a *Attempt) algorithms() []variant {
 			add(func(secret, message string) []byte { return hashed(h.new, join(secret, message)) }, "algorithm", "a plain "+h.name+" hash")
 		}
 	}
-	if a.size < sha256.Size {
-		add(func(secret, message string) []byte { return hmacOf(sha256.New)(secret, message)[:a.size] }, "signature_truncated")
+	if a.size == sha256.Size {
+		for _, h := range []namedHash{{"SHA512", sha512.New}, {"SHA384", sha512.New384}} {
+			add(func(secret, message string) []byte { return hmacOf(h.new)(secret, message)[:a.size] }, "algorithm", "a truncated HMAC-"+h.name)
+		}
+		add(func(secret, message string) []byte {
+			return hmacOf(sha256.New)(secret, string(hashed(sha256.New, message)))
+		}, "algorithm", "HMAC-SHA256 of a hash")
+		add(func(secret, message string) []byte {
+			return hmacOf(sha256.New)(secret, hex.EncodeToString(hashed(sha256.New, message)))
+		}, "algorithm", "HMAC-SHA256 of a hash")
+	}
+	truncated := func(secret, message string) []byte { return hmacOf(sha256.New)(secret, message)[:a.size] }
+	switch {
+	case a.unpaddedSize > 0:
+		add(truncated, "") // Read has found it
+		add(func(secret, message string) []byte {
+			if a.isUnpadded(hmacOf(sha256.New)(secret, message)) {
+				return append(bytes.Clone(a.digest), make([]byte, a.size-len(a.digest))...)
+			}
+			return nil
+		}, "signature_encoding", "hexadecimal digits without leading zeros")
+	case a.size < sha256.Size:
+		add(truncated, "signature_truncated")
 	}
 	return all
 }
@@ -595,7 +671,13 @@ func encodings() []variant {
 	set := func(encode func(string) string) variant {
 		return variant{"text_utf16", nil, func(p *parts) { p.encode = encode }}
 	}
-	return []variant{set(wide(binary.LittleEndian)), set(wide(binary.BigEndian))}
+	little, big := wide(binary.LittleEndian), wide(binary.BigEndian)
+	message := variant{"text_utf16", nil, func(p *parts) { join := p.join; p.join = func(p *parts) string { return little(join(p)) } }}
+	return []variant{set(little), set(big), message}
+}
+
+func isHex(s string) bool {
+	return s != "" && strings.Trim(strings.ToLower(s), "0123456789abcdef") == ""
 }
 
 func decodeHex(s string) []byte {
@@ -614,4 +696,69 @@ func decodeBase64(s string) []byte {
 		return nil
 	}
 	return b
+}
+
+func hasHashSize(b []byte) bool {
+	return slices.ContainsFunc(hashes(), func(h namedHash) bool { return h.new().Size() == len(b) })
+}
+
+// decodeForm decodes a signature that is written neither in hexadecimal digits alone nor in base64, and names the form.
+func decodeForm(text string) (digest []byte, form string) {
+	if inner := strings.Trim(strings.TrimPrefix(text, "b"), `"'`); len(inner) < len(text)-1 {
+		for _, digest := range [][]byte{decodeHex(inner), decodeBase64(inner)} {
+			if hasHashSize(digest) {
+				return digest, "text in quotation marks"
+			}
+		}
+	}
+	if digest := decodeHex(strings.NewReplacer("-", "", ":", "", " ", "").Replace(text)); hasHashSize(digest) && len(text) == 3*len(digest)-1 {
+		return digest, "digits with separators"
+	}
+	if twice := decodeHex(text); twice != nil {
+		if digest := decodeHex(string(twice)); hasHashSize(digest) {
+			return digest, "the hexadecimal digits of hexadecimal digits"
+		}
+		if digest := decodeBase64(string(twice)); hasHashSize(digest) {
+			return digest, "the hexadecimal digits of base64"
+		}
+	}
+	for _, number := range strings.FieldsFunc(strings.Trim(text, "[]{}()"), func(r rune) bool { return r == ',' || r == ' ' }) {
+		n, err := strconv.Atoi(number)
+		if err != nil || n < -128 || n > 255 {
+			return nil, ""
+		}
+		digest = append(digest, byte(n)) // -128 to -1 are the signed bytes of Java
+	}
+	if !hasHashSize(digest) {
+		return nil, ""
+	}
+	return digest, "decimal numbers"
+}
+
+// signExtended are the digits of a negative byte, as Java's Integer.toHexString writes them.
+func signExtended(text string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if i+7 < len(text) && strings.EqualFold(text[i:i+6], "ffffff") && text[i+6] > '7' {
+			b.WriteString(text[i+6 : i+8])
+			i += 7
+			continue
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String()
+}
+
+// isUnpadded reports whether the attempt's digits are those of sum without leading zeros: of the whole number, or of each byte.
+func (a *Attempt) isUnpadded(sum []byte) bool {
+	var each strings.Builder
+	for _, b := range sum {
+		each.WriteString(strconv.FormatUint(uint64(b), 16))
+	}
+	for _, text := range []string{each.String(), strings.TrimLeft(hex.EncodeToString(sum), "0")} {
+		if len(text) == a.unpaddedSize && text[:digestKept] == a.unpadded {
+			return true
+		}
+	}
+	return false
 }
