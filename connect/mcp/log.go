@@ -111,10 +111,14 @@ func (t *tool) argumentsError(details []data.Detail) error {
 	for _, d := range details {
 		name, _, _ := strings.Cut(d.Field, ".")
 		name, _, _ = strings.Cut(name, "[")
-		if !slices.Contains(t.in.PropertyOrder, name) {
-			name = "an argument"
+		switch {
+		case slices.Contains(t.in.PropertyOrder, name):
+			problems = append(problems, name+" "+d.Problem)
+		case d.Problem == unknownArgument:
+			problems = append(problems, "unknown argument")
+		default:
+			problems = append(problems, "an argument "+d.Problem)
 		}
-		problems = append(problems, name+" "+d.Problem)
 	}
 	return errors.New(strings.Join(slices.Compact(problems), "; "))
 }
