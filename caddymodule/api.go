@@ -161,7 +161,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 	for _, res := range upstream.Resources() {
 		op := &operation{resource: res, headers: h.Deprecated[res.Name].headers()}
 		if u := cmp.Or(served[res.Name], served[""]); u != nil && !res.ByGateway {
-			op.service = u.service
+			op.service, op.metrics = u.service, app.metrics.resource(res.Name)
 		}
 		h.endpoints[res] = h.endpoint(op)
 	}
@@ -273,6 +273,7 @@ func (d Deprecation) headers() http.Header {
 type operation struct {
 	resource *upstream.Resource // nil: the path is unknown
 	service  *dataService       // nil: the gateway responds itself
+	metrics  *resourceMetrics   // of the service's responses
 	headers  http.Header        // of a deprecated resource
 }
 
@@ -288,13 +289,15 @@ type apiRequest struct {
 	limited    bool                   // the rate limiter was asked
 	bucket     [1]ratelimit.Bucket    // scratch
 
-	verifyTime, limitTime, upstreamTime time.Duration
+	verifyTime, limitTime, upstreamTime, checkTime time.Duration
+
+	upstreamAddress string // of the data service
 }
 
 // endpoint returns the endpoint of an operation. A nil operation stands for all paths outside /api/v1.
 func (h *API) endpoint(op *operation) *endpoint {
 	e := &endpoint{
-		name: "none", maxBody: h.MaxBody, bodyTimeout: time.Duration(h.BodyTimeout),
+		name: "none", metrics: h.app.metrics.route("none"), maxBody: h.MaxBody, bodyTimeout: time.Duration(h.BodyTimeout),
 		serve: func(w http.ResponseWriter, r *http.Request, req *request) error {
 			return h.serve(w, r, &apiRequest{request: req, op: op})
 		},
@@ -305,7 +308,7 @@ func (h *API) endpoint(op *operation) *endpoint {
 		e.maxBody = 0
 		e.serve = func(http.ResponseWriter, *http.Request, *request) error { return errNotFound }
 	case op.resource != nil:
-		e.name = op.resource.Name
+		e.name, e.metrics = op.resource.Name, h.app.metrics.route(op.resource.Name)
 	}
 	return e
 }
@@ -396,8 +399,8 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 	}()
 	start = time.Now()
 	err = req.op.service.do(out, start.Add(time.Duration(h.Timeout)), &x.response)
-	req.upstreamTime = time.Since(start)
-	h.metrics.upstreamDuration.WithLabelValues(req.op.resource.Name).Observe(req.upstreamTime.Seconds())
+	req.upstreamTime, req.upstreamAddress = time.Since(start), x.response.address
+	observe(r.Context(), req.op.metrics.duration, req.upstreamTime)
 	if err != nil && r.Context().Err() != nil {
 		return fmt.Errorf("%w: %w", errClientGone, context.Cause(r.Context()))
 	} else if err != nil {
@@ -406,7 +409,9 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 
 	// 6. Check the response.
 	_, span := tracing.Start(r.Context(), "check response", trace.SpanKindInternal)
+	start = time.Now()
 	err = h.check(x, req, query)
+	req.checkTime = time.Since(start)
 	tracing.End(span, err)
 	if err != nil {
 		return err
@@ -430,7 +435,7 @@ const maxPooledChecked = 256 << 10
 
 func (x *exchange) release() {
 	x.response.release()
-	x.response.header = nil
+	x.response.header, x.response.address = nil, ""
 	x.checked.Reset()
 	if x.checked.Cap() > maxPooledChecked {
 		x.checked = bytes.Buffer{}
@@ -587,14 +592,14 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	}
 	tracing.End(span, err)
 	req.limited = true
-	h.metrics.authentications.WithLabelValues(req.authResult()).Inc()
+	h.app.metrics.authentications.WithLabelValues(req.authResult()).Inc()
 	if err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w: %w", errClientGone, context.Cause(ctx))
 		}
 		return fmt.Errorf("%w: %w", errLimitUnavailable, err)
 	}
-	h.metrics.limited(res)
+	h.app.metrics.limited(res)
 	if !res.Allowed {
 		return h.deny(w, req, res)
 	}
@@ -608,7 +613,7 @@ func (h *API) deny(w http.ResponseWriter, req *apiRequest, res ratelimit.Result)
 	res.SetHeaders(w.Header(), time.Now())
 	if h.app.Limits.Shadow {
 		w.Header().Del("Retry-After") // the request is served
-		h.metrics.shadow.WithLabelValues(limit).Inc()
+		h.app.metrics.shadow.WithLabelValues(limit).Inc()
 		if e := h.logger.Check(zap.InfoLevel, "rate limit exceeded, not enforced in shadow mode"); e != nil {
 			e.Write(zap.String("request_id", req.id), zap.String("limit", limit))
 		}
@@ -705,14 +710,14 @@ func viaCaddy(protoMajor int) string {
 func (h *API) check(x *exchange, req *apiRequest, query upstream.Query) error {
 	res := req.op.resource
 	if err := upstream.CheckHead(res, x.response.status, x.response.header); err != nil {
-		h.metrics.checked(res.Name, upstream.Report{}, err)
+		req.op.metrics.checked(upstream.Report{}, err)
 		if d, ok := upstream.RetryAfter(x.response.header, time.Now()); ok {
 			return &retryLaterError{after: d, err: err}
 		}
 		return err
 	}
 	report, err := h.contract.Check(&x.checked, res, query, req.credential.BusinessID, x.response.body.Bytes())
-	h.metrics.checked(res.Name, report, err)
+	req.op.metrics.checked(report, err)
 	if err != nil {
 		return err
 	}
@@ -744,6 +749,12 @@ func (req *apiRequest) appendLogFields(fields []zap.Field) []zap.Field {
 	}
 	if req.upstreamTime > 0 {
 		fields = append(fields, zap.Duration("upstream", req.upstreamTime))
+	}
+	if req.upstreamAddress != "" {
+		fields = append(fields, zap.String("upstream_address", req.upstreamAddress))
+	}
+	if req.checkTime > 0 {
+		fields = append(fields, zap.Duration("check", req.checkTime))
 	}
 	return fields
 }

@@ -46,6 +46,7 @@ type App struct {
 	limiter     *pooledLimiter
 	acquired    []string // keys in resources
 	asserter    *upstream.Asserter
+	services    []*dataService             // of all routes
 	servers     map[*caddyhttp.Server]bool // servers that pass "OPTIONS *" to their routes
 }
 

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,10 +14,13 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // Connect serves the connection server for AI assistants: OAuth 2.0 with PKCE, MCP, and the pages on which users sign in, and
@@ -58,6 +62,7 @@ type Connect struct {
 	// embeds this one, not by configuration.
 	Extensions []mcp.Extension `json:"-"`
 
+	metrics   *connectMetrics
 	server    *connect.Server
 	service   *dataService
 	endpoints map[*connect.Endpoint]*endpoint
@@ -90,16 +95,17 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	if h.service, err = loadDataService(ctx, h, "UpstreamRaw"); err != nil {
 		return err
 	}
-	logger := ctx.Logger()
+	logger, resource := ctx.Logger(), app.metrics.resource(connectResource)
 	o := connect.Options{
 		Issuer: issuer, Redis: app.redis.client, Name: h.Name, Version: caddy.CustomVersion,
 		// the transport has the address of the data service; this sets the Host header, which header_up can change
 		Upstream:  strings.Replace(issuer, "https://", "http://", 1),
-		Transport: &connectTransport{service: h.service, asserter: app.asserter, maxSize: data.DefaultMaxResponseSize},
+		Transport: &connectTransport{service: h.service, metrics: resource, asserter: app.asserter, maxSize: data.DefaultMaxResponseSize},
 		Timeout:   time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
 		ClientAddr: func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
 		Extensions: h.Extensions, ClientSchemes: h.ClientSchemes,
-		Log: logger,
+		OnResponse: func(err error) { resource.checked(upstream.Report{}, err) },
+		Log:        logger,
 	}
 	if h.ManageKeys {
 		if app.credentials == nil {
@@ -112,26 +118,79 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	if h.server, err = connect.New(o); err != nil {
 		return fmt.Errorf("gatehouse_connect: %w", err)
 	}
+	h.metrics = app.metrics.connect(h.server.Tools())
 	h.endpoints = map[*connect.Endpoint]*endpoint{}
 	for _, e := range h.server.Endpoints() {
-		h.endpoints[e] = h.endpoint(e)
+		h.endpoints[e] = h.endpoint(e, app.metrics.route(e.Name))
 	}
 	return h.provision(ctx, h)
 }
 
 // endpoint adapts an endpoint of the connection server to the front door.
-func (h *Connect) endpoint(e *connect.Endpoint) *endpoint {
+func (h *Connect) endpoint(e *connect.Endpoint, m *routeMetrics) *endpoint {
 	return &endpoint{
-		name: e.Name, hosts: h.server.Hosts(), maxBody: e.MaxBody,
+		name: e.Name, metrics: m, hosts: h.server.Hosts(), maxBody: e.MaxBody,
 		serve: func(w http.ResponseWriter, r *http.Request, req *request) error {
-			e.ServeHTTP(w, r.WithContext(connect.WithRequestID(r.Context(), req.id)))
+			ctx, entry := requestlog.With(r.Context(), req.id)
+			defer func() {
+				details := &connectDetails{entry.Fields()}
+				details.complete(req)
+				req.details = details
+				h.metrics.count(ctx, &details.Fields)
+			}()
+			e.ServeHTTP(w, r.WithContext(ctx))
 			return nil
 		},
 		fail: func(w http.ResponseWriter, r *http.Request, req *request, p problem) {
 			p.setHeaders(w.Header())
-			e.Fail(w, r.WithContext(connect.WithRequestID(r.Context(), req.id)), p.Status, p.Error)
+			ctx, _ := requestlog.With(r.Context(), req.id) // the front door has the error
+			e.Fail(w, r.WithContext(ctx), p.Status, p.Error)
 		},
 	}
+}
+
+// connectDetails are the connection server's fields of a request's log line.
+type connectDetails struct {
+	requestlog.Fields
+}
+
+// complete sets the request's error. An error response without a code of its own gets the one of its status.
+func (d *connectDetails) complete(req *request) {
+	req.code, req.cause, req.level = d.Code, d.Cause, d.Level
+	if status := req.response.status; req.code == "" && status >= http.StatusBadRequest {
+		req.code = problemOfStatus(status).Code
+	}
+}
+
+// appendLogFields adds the caller, what it called, and the durations of the steps to the request's log line.
+func (d *connectDetails) appendLogFields(fields []zap.Field) []zap.Field {
+	for _, f := range [...]struct{ name, value string }{
+		{"operation", d.Operation},
+		{"tool", d.Tool},
+		{"outcome", cmp.Or(d.Outcome, d.SignIn)},
+		{"business", d.BusinessID},
+		{"grant_id", d.GrantID},
+		{"client_id", d.ClientID},
+		{"client_name", d.ClientName},
+		{"upstream_address", d.UpstreamAddress},
+	} {
+		if f.value != "" {
+			fields = append(fields, zap.String(f.name, f.value))
+		}
+	}
+	for _, f := range [...]struct {
+		name  string
+		value time.Duration
+	}{
+		{"verify", d.Verify},
+		{"limit", d.Limit},
+		{"upstream", d.Upstream},
+	} {
+		if f.value > 0 {
+			fields = append(fields, zap.Duration(f.name, f.value))
+		}
+	}
+	return fields
 }
 
 // Validate implements caddy.Validator.

@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -20,6 +21,7 @@ import (
 // use.
 type connectTransport struct {
 	service  *dataService
+	metrics  *resourceMetrics
 	asserter *upstream.Asserter // nil: no assertion
 	maxSize  int64              // of a response, in bytes
 
@@ -59,7 +61,15 @@ func (t *connectTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !ok {
 		deadline = time.Now().Add(data.DefaultTimeout)
 	}
-	if err := t.service.do(out, deadline, res); err != nil {
+	start := time.Now()
+	err := t.service.do(out, deadline, res)
+	took := time.Since(start)
+	observe(r.Context(), t.metrics.duration, took)
+	requestlog.From(r.Context()).Add(func(f *requestlog.Fields) {
+		f.Upstream += took
+		f.UpstreamAddress = res.address
+	})
+	if err != nil {
 		return nil, err
 	}
 	return &http.Response{

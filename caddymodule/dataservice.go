@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -106,7 +108,27 @@ func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataS
 			s.static = append(s.static, t)
 		}
 	}
+	app, err := appOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	app.services = append(app.services, s)
 	return s, nil
+}
+
+// connections returns the numbers of idle connections, which only cleartext HTTP/1.1 knows, and of exchanges in progress.
+func (s *dataService) connections() (idle, inUse int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, targets := range [...]iter.Seq[*target]{slices.Values(s.static), maps.Values(s.dynamic)} {
+		for t := range targets {
+			inUse += int(t.inFlight.Load())
+			if t.client != nil {
+				idle += t.client.Idle()
+			}
+		}
+	}
+	return idle, inUse
 }
 
 // speaksPlainHTTP1 reports whether an upstream.Client can replace the transport: cleartext HTTP/1.1 directly to the addresses,
@@ -205,6 +227,7 @@ func (s *dataService) try(req *http.Request, deadline time.Time, res *response, 
 		}
 		return errNoTarget
 	}
+	res.address = t.dial.Address
 	t.inFlight.Add(1)
 	defer t.inFlight.Add(-1)
 	ctx, span := tracing.Start(req.Context(), req.Method, trace.SpanKindClient)
@@ -218,7 +241,7 @@ func (s *dataService) try(req *http.Request, deadline time.Time, res *response, 
 			s.countFailure(t)
 		}
 		if e := s.logger.Check(zap.DebugLevel, "request to data service failed"); e != nil {
-			e.Write(zap.String("upstream", t.dial.Address), zap.Duration("duration", took), zap.Error(err))
+			e.Write(zap.String("upstream_address", t.dial.Address), zap.Duration("duration", took), zap.Error(err))
 		}
 		return err
 	}
@@ -451,9 +474,10 @@ func (e *exchangeError) Unwrap() error { return e.err }
 
 // response is a buffered response of a data service.
 type response struct {
-	status int
-	header http.Header
-	body   bytes.Buffer
+	address string // that was asked last; "" if there was none
+	status  int
+	header  http.Header
+	body    bytes.Buffer
 
 	maxSize int64               // of the body, in bytes
 	large   *semaphore.Weighted // limits the number of concurrent large bodies; nil: no limit

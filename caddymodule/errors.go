@@ -32,8 +32,12 @@ func (*Errors) CaddyModule() caddy.ModuleInfo {
 
 // Provision implements caddy.Provisioner.
 func (h *Errors) Provision(ctx caddy.Context) error {
+	app, err := appOf(ctx)
+	if err != nil {
+		return err
+	}
 	h.everything = &endpoint{
-		name: "none",
+		name: "none", metrics: app.metrics.route("none"),
 		serve: func(_ http.ResponseWriter, r *http.Request, _ *request) error {
 			if err, ok := r.Context().Value(caddyhttp.ErrorCtxKey).(error); ok {
 				return err // that Caddy is handling

@@ -30,9 +30,8 @@ import (
 // request bodies; sends early responses without waiting for the body; rejects other hosts and early data; turns errors and
 // panics into responses in the route's format; writes one log line and records metrics.
 type frontDoor struct {
-	route   route
-	logger  *zap.Logger
-	metrics *metrics
+	route  route
+	logger *zap.Logger
 }
 
 // route is implemented by handler modules.
@@ -57,6 +56,9 @@ type endpoint struct {
 	// bodyTimeout limits the time from the first read of a request body to its end. Zero means defaultBodyTimeout.
 	bodyTimeout time.Duration
 
+	// metrics are those of the route. Required.
+	metrics *routeMetrics
+
 	// quiet logs successful requests at debug level, for probes.
 	quiet bool
 
@@ -75,8 +77,9 @@ type request struct {
 	target   string // the request target in origin form as sent, after match without the base path
 	query    string // the part of target after the first '?', if match has set it
 	clientIP netip.Addr
-	code     string // the error's code, for log and metrics
-	cause    error  // the error, for the log
+	code     string        // the error's code, for log and metrics
+	cause    error         // the error, for the log
+	level    zapcore.Level // of the log line, at least
 
 	// details adds the endpoint's fields to the log line. It may be nil.
 	details interface {
@@ -98,7 +101,7 @@ func (d *frontDoor) provision(ctx caddy.Context, route route) error {
 	if err != nil {
 		return err
 	}
-	d.route, d.logger, d.metrics = route, ctx.Logger(), app.metrics
+	d.route, d.logger = route, ctx.Logger()
 	app.serveAsterisk(ctx)
 	return nil
 }
@@ -143,7 +146,7 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 
 	status := d.respond(r, req, e)
 	took := time.Since(req.start)
-	d.metrics.request(e.name, status, req.code, took)
+	e.metrics.count(r.Context(), status, req.code, took)
 	d.log(r, req, e, status, took)
 	req.describe(trace.SpanFromContext(r.Context()), e)
 	req.body.linger()
@@ -164,7 +167,7 @@ func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
 	if w.status != 0 {
 		// The response has begun: abort the connection, or the client would take the partial response as complete.
 		took := time.Since(req.start)
-		d.metrics.request(e.name, w.status, req.code, took)
+		e.metrics.count(r.Context(), w.status, req.code, took)
 		d.log(r, req, e, w.status, took)
 		panic(http.ErrAbortHandler)
 	}
@@ -220,7 +223,7 @@ func (req *request) describe(span trace.Span, e *endpoint) {
 // log writes the request's log line. It contains neither the query nor header fields, and instead of the path the endpoint's
 // name.
 func (d *frontDoor) log(r *http.Request, req *request, e *endpoint, status int, took time.Duration) {
-	level := zapcore.InfoLevel
+	level := req.level
 	switch {
 	case status >= http.StatusInternalServerError:
 		level = zapcore.ErrorLevel
@@ -245,6 +248,9 @@ func (d *frontDoor) log(r *http.Request, req *request, e *endpoint, status int, 
 	}
 	if req.details != nil {
 		fields = req.details.appendLogFields(fields)
+	}
+	if span := trace.SpanContextFromContext(r.Context()); span.IsValid() {
+		fields = append(fields, zap.Stringer("trace_id", span.TraceID()))
 	}
 	if req.cause != nil {
 		fields = append(fields, zap.NamedError("cause", req.cause))

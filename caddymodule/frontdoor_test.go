@@ -49,14 +49,15 @@ func (e *oneEndpoint) match(*http.Request, *request) *endpoint { return &e.endpo
 func TestPanicIsAnErrorInTheRoutesFormatOrEndsTheResponse(t *testing.T) {
 	t.Parallel()
 	e := &oneEndpoint{endpoint{
-		name:  "none",
-		serve: func(http.ResponseWriter, *http.Request, *request) error { panic("a canary") },
+		name:    "none",
+		metrics: sharedMetrics().route("none"),
+		serve:   func(http.ResponseWriter, *http.Request, *request) error { panic("a canary") },
 		fail: func(w http.ResponseWriter, _ *http.Request, _ *request, p problem) {
 			w.WriteHeader(p.Status)
 			_, _ = w.Write([]byte("its own format"))
 		},
 	}}
-	d := &frontDoor{route: e, logger: zap.NewNop(), metrics: sharedMetrics()}
+	d := &frontDoor{route: e, logger: zap.NewNop()}
 	serve := func() (w *httptest.ResponseRecorder, panicked any) {
 		defer func() { panicked = recover() }()
 		w = httptest.NewRecorder()
@@ -88,12 +89,12 @@ func TestPanicIsAnErrorInTheRoutesFormatOrEndsTheResponse(t *testing.T) {
 // It makes a response malformed (RFC 9113, section 8.2.2; RFC 9114, section 4.2).
 func TestConnectionHeaderIsSentOverHTTP1Only(t *testing.T) {
 	t.Parallel()
-	e := &oneEndpoint{endpoint{name: "none", serve: func(w http.ResponseWriter, _ *http.Request, _ *request) error {
+	e := &oneEndpoint{endpoint{name: "none", metrics: sharedMetrics().route("none"), serve: func(w http.ResponseWriter, _ *http.Request, _ *request) error {
 		w.Header().Set("Connection", "keep-alive")
 		_, err := w.Write([]byte("hello"))
 		return err
 	}}}
-	d := &frontDoor{route: e, logger: zap.NewNop(), metrics: sharedMetrics()}
+	d := &frontDoor{route: e, logger: zap.NewNop()}
 	for major, want := range map[int]string{1: "keep-alive", 2: "", 3: ""} {
 		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		r.ProtoMajor = major
@@ -104,7 +105,7 @@ func TestConnectionHeaderIsSentOverHTTP1Only(t *testing.T) {
 
 func TestUnmatchedRequestGoesToTheNextHandler(t *testing.T) {
 	t.Parallel()
-	d := &frontDoor{route: &Health{}, logger: zap.NewNop(), metrics: sharedMetrics()}
+	d := &frontDoor{route: &Health{}, logger: zap.NewNop()}
 	asked := false
 	next := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
 		asked = true

@@ -16,6 +16,9 @@ import (
 // the key up again, so write access to Redis does not allow anyone to create a key or keep a revoked one alive.
 const invalidationChannel = "gatehouse:credentials"
 
+// eventPushLost is the credential event of a subscription that failed or ended.
+const eventPushLost = "push_lost"
+
 const (
 	invalidationPing  = 10 * time.Second // ping the connection after this time without a message
 	invalidationRetry = time.Second
@@ -46,7 +49,7 @@ func listenForInvalidations(client redis.UniversalClient, cache *authsigner.Cach
 				return
 			}
 			if subscribed || !reported {
-				report("push_lost", err) // once for each outage
+				report(eventPushLost, err) // once for each outage
 			}
 			select {
 			case <-ctx.Done():

@@ -1,21 +1,34 @@
 package caddymodule
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // metrics are Gatehouse's Prometheus metrics. There is one set per process, so that counters survive reloads; each
 // configuration registers it in its own registry. All label values are from fixed sets, never keys, businesses or addresses.
+//
+// Every series whose labels are known exists before its first event: increase() over a counter that begins at 1 is 0.
 type metrics struct {
 	prometheus.Collector // of all metrics
 
@@ -29,6 +42,9 @@ type metrics struct {
 	records          *prometheus.CounterVec
 	credentialEvents *prometheus.CounterVec
 	limiterEvents    *prometheus.CounterVec
+	toolCalls        *prometheus.CounterVec
+	toolDuration     *prometheus.HistogramVec
+	signIns          *prometheus.CounterVec
 }
 
 const metricsNamespace = "gatehouse"
@@ -59,10 +75,11 @@ func newMetrics() *metrics {
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, labels)
 	}
-	return &metrics{
+	m := &metrics{
 		Collector: registry,
 		requests:  counter("requests_total", "Requests by route, status and error code.", "route", "status", "code"),
-		duration:  histogram("request_duration_seconds", "Time from the start of a request to the end of its response.", "route"),
+		duration: histogram("request_duration_seconds", "Time from the start of a request to the end of its response, by route and status class.",
+			"route", "status_class"),
 		upstreamDuration: histogram("upstream_duration_seconds",
 			"Duration of exchanges with data services, including retries.", "resource"),
 		authentications: counter("authentications_total", "API requests by authentication result.", "result"),
@@ -76,45 +93,105 @@ func newMetrics() *metrics {
 		credentialEvents: counter("credential_events_total",
 			"Events of the credential cache and the credential source.", "event"),
 		limiterEvents: counter("limiter_events_total", "Events of the limiter: unavailable, shared, data_lost, overloaded, overload_ended.", "event"),
+		toolCalls:     counter("tool_calls_total", "Calls of MCP tools by tool and outcome.", "tool", "outcome"),
+		toolDuration:  histogram("tool_duration_seconds", "Duration of calls of MCP tools.", "tool"),
+		signIns:       counter("sign_ins_total", "Sign-ins on the connection server's pages by outcome.", "outcome"),
 	}
+	for _, result := range []string{"verified", "missing", "expired", "invalid", "inactive", "unavailable", "unreadable"} {
+		m.authentications.WithLabelValues(result)
+	}
+	for _, limit := range []string{ratelimit.PolicyKey, ratelimit.PolicyIP, ratelimit.PolicyUnverifiedKey, ratelimit.PolicyUnverifiedIP} {
+		m.shadow.WithLabelValues(limit)
+		for _, by := range []ratelimit.Decider{ratelimit.ByRedis, ratelimit.ByLocal, ratelimit.ByMemory} {
+			for _, outcome := range []string{"allowed", "denied"} {
+				m.decisions.WithLabelValues(limit, string(by), outcome)
+			}
+		}
+	}
+	for _, event := range []authsigner.CacheEventKind{
+		authsigner.CacheLoaded, authsigner.CacheUnknown, authsigner.CacheMalformed, authsigner.CacheFailed, authsigner.CacheStale,
+		authsigner.CacheSkipped, authsigner.CacheUnavailable, authsigner.CacheAvailable,
+	} {
+		m.credentialEvents.WithLabelValues(string(event))
+	}
+	for _, event := range []vault.EventKind{
+		vault.EventLogin, vault.EventLoginFailed, vault.EventRenewed, vault.EventRenewalFailed, vault.EventDenied,
+	} {
+		m.credentialEvents.WithLabelValues(string(event))
+	}
+	for _, event := range []file.EventKind{file.Reloaded, file.Invalid, file.Malformed} {
+		m.credentialEvents.WithLabelValues(string(event))
+	}
+	m.credentialEvents.WithLabelValues(eventPushLost)
+	for _, event := range []ratelimit.EventKind{
+		ratelimit.Unavailable, ratelimit.Shared, ratelimit.DataLost, ratelimit.Overloaded, ratelimit.OverloadEnded,
+	} {
+		m.limiterEvents.WithLabelValues(string(event))
+	}
+	return m
 }
 
-// gauges are the metrics of the active app's state.
+// gauges are the metrics of the process and of the active app's state.
 type gauges struct {
-	limitsShared, limiterQueue, limiterWait, limiterTrips, credentialsReady, credentialsCached *prometheus.Desc
+	descs []*prometheus.Desc
+
+	buildInfo, limitsShared, limiterQueue, limiterWait, limiterTrips, credentialsReady, credentialsCached,
+	redisConnections, redisTimeouts, upstreamConnections *prometheus.Desc
 }
 
 func newGauges() *gauges {
-	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName(metricsNamespace, "", name), help, nil, nil)
+	g := new(gauges)
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		d := prometheus.NewDesc(prometheus.BuildFQName(metricsNamespace, "", name), help, labels, nil)
+		g.descs = append(g.descs, d)
+		return d
 	}
-	return &gauges{
-		limitsShared:      desc("limits_shared", "1 if Redis enforces the limits of the whole fleet, 0 while Redis is unavailable."),
-		limiterQueue:      desc("limiter_queue_length", "Requests waiting for a round trip to Redis."),
-		limiterWait:       desc("limiter_queue_wait_seconds", "Time that requests waited before their round trip to Redis began."),
-		limiterTrips:      desc("limiter_round_trips_total", "Round trips to Redis for requests."),
-		credentialsReady:  desc("credentials_ready", "1 if the credential source is available, otherwise 0."),
-		credentialsCached: desc("credentials_cached", "Number of cached credentials."),
-	}
+	g.buildInfo = desc("build_info", "Always 1; the labels are the versions of Gatehouse and Go.", "version", "goversion")
+	g.limitsShared = desc("limits_shared", "1 if Redis enforces the limits of the whole fleet, 0 while Redis is unavailable.")
+	g.limiterQueue = desc("limiter_queue_length", "Requests waiting for a round trip to Redis.")
+	g.limiterWait = desc("limiter_queue_wait_seconds", "Time that requests waited before their round trip to Redis began.")
+	g.limiterTrips = desc("limiter_round_trips_total", "Round trips to Redis for requests.")
+	g.credentialsReady = desc("credentials_ready", "1 if the credential source is available, otherwise 0.")
+	g.credentialsCached = desc("credentials_cached", "Number of cached credentials.")
+	g.redisConnections = desc("redis_connections", "Connections to Redis by state: idle, in_use.", "state")
+	g.redisTimeouts = desc("redis_pool_timeouts_total", "Commands that got no connection to Redis in time, because all were in use.")
+	g.upstreamConnections = desc("upstream_connections", "Connections to data services by state: idle, in_use.", "state")
+	return g
 }
 
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.limitsShared, g.limiterQueue, g.limiterWait, g.limiterTrips, g.credentialsReady, g.credentialsCached} {
+	for _, d := range g.descs {
 		ch <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (g *gauges) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	gauge(g.buildInfo, 1, cmp.Or(caddy.CustomVersion, "unknown"), runtime.Version())
 	a := activeApp()
 	if a == nil {
 		return
 	}
-	gauge := func(d *prometheus.Desc, value float64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
-	}
 	truth := map[bool]float64{true: 1}
+	if a.redis != nil {
+		stats := a.redis.client.PoolStats()
+		gauge(g.redisConnections, float64(stats.IdleConns), "idle")
+		gauge(g.redisConnections, float64(stats.TotalConns)-float64(stats.IdleConns), "in_use")
+		ch <- prometheus.MustNewConstMetric(g.redisTimeouts, prometheus.CounterValue, float64(stats.Timeouts))
+	}
+	if len(a.services) > 0 {
+		var idle, inUse int
+		for _, s := range a.services {
+			i, u := s.connections()
+			idle, inUse = idle+i, inUse+u
+		}
+		gauge(g.upstreamConnections, float64(idle), "idle")
+		gauge(g.upstreamConnections, float64(inUse), "in_use")
+	}
 	if a.limiter != nil {
 		stats := a.limiter.Stats()
 		gauge(g.limitsShared, truth[a.limiter.down() == nil])
@@ -128,10 +205,82 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// request counts a response.
-func (m *metrics) request(route string, status int, code string, took time.Duration) {
-	m.requests.WithLabelValues(route, strconv.Itoa(status), code).Inc()
-	m.duration.WithLabelValues(route).Observe(took.Seconds())
+// observe adds a duration to a histogram, with the trace as exemplar if the context's span is sampled.
+func observe(ctx context.Context, to prometheus.Observer, d time.Duration) {
+	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
+		if to, ok := to.(prometheus.ExemplarObserver); ok {
+			to.ObserveWithExemplar(d.Seconds(), prometheus.Labels{"trace_id": span.TraceID().String()})
+			return
+		}
+	}
+	to.Observe(d.Seconds())
+}
+
+// routeMetrics are the metrics of one route, looked up once.
+type routeMetrics struct {
+	requests *prometheus.CounterVec // by status and code
+	ok       prometheus.Counter     // status 200 without a code
+	duration prometheus.ObserverVec // by status class
+	classes  [6]prometheus.Observer // of duration, by the first digit of the status; nil for those that are rare
+}
+
+func (m *metrics) route(name string) *routeMetrics {
+	of := prometheus.Labels{"route": name}
+	r := &routeMetrics{requests: m.requests.MustCurryWith(of), duration: m.duration.MustCurryWith(of)}
+	r.ok = r.requests.WithLabelValues("200", "")
+	for _, class := range []int{2, 4, 5} {
+		r.classes[class] = r.duration.WithLabelValues(statusClass(class))
+	}
+	return r
+}
+
+func statusClass(firstDigit int) string { return strconv.Itoa(firstDigit) + "xx" }
+
+// count counts a response.
+func (r *routeMetrics) count(ctx context.Context, status int, code string, took time.Duration) {
+	if status == http.StatusOK && code == "" {
+		r.ok.Inc()
+	} else {
+		r.requests.WithLabelValues(strconv.Itoa(status), code).Inc()
+	}
+	class := status / 100
+	if class < len(r.classes) && r.classes[class] != nil {
+		observe(ctx, r.classes[class], took)
+	} else {
+		observe(ctx, r.duration.WithLabelValues(statusClass(class)), took)
+	}
+}
+
+// connectMetrics are the metrics of the connection server, looked up once.
+type connectMetrics struct {
+	calls    *prometheus.CounterVec         // by tool and outcome
+	duration map[string]prometheus.Observer // by tool
+	signIns  *prometheus.CounterVec         // by outcome
+}
+
+func (m *metrics) connect(tools []string) *connectMetrics {
+	c := &connectMetrics{calls: m.toolCalls, duration: map[string]prometheus.Observer{}, signIns: m.signIns}
+	for _, tool := range tools {
+		c.duration[tool] = m.toolDuration.WithLabelValues(tool)
+		for _, outcome := range requestlog.Outcomes() {
+			c.calls.WithLabelValues(tool, outcome)
+		}
+	}
+	for _, outcome := range requestlog.SignIns() {
+		c.signIns.WithLabelValues(outcome)
+	}
+	return c
+}
+
+// count counts what a request did.
+func (c *connectMetrics) count(ctx context.Context, f *requestlog.Fields) {
+	if duration := c.duration[f.Tool]; duration != nil {
+		c.calls.WithLabelValues(f.Tool, f.Outcome).Inc()
+		observe(ctx, duration, f.ToolTime)
+	}
+	if f.SignIn != "" {
+		c.signIns.WithLabelValues(f.SignIn).Inc()
+	}
 }
 
 // limited counts a rate limit decision.
@@ -143,19 +292,45 @@ func (m *metrics) limited(res ratelimit.Result) {
 	m.decisions.WithLabelValues(res.Tightest().Limit.Name, string(res.By), outcome).Inc()
 }
 
-// checked counts the result of a contract check.
-func (m *metrics) checked(resource string, report upstream.Report, err error) {
-	outcome := "passed"
-	switch {
-	case errors.Is(err, upstream.ErrCrossTenantRecord):
-		outcome = "cross_tenant"
-	case errors.Is(err, upstream.ErrMissingTenant):
-		outcome = "missing_tenant"
-	case err != nil:
-		outcome = "invalid_response"
+// connectResource is the label resource of the connection server's calls to its data service.
+const connectResource = "connect"
+
+// resourceMetrics are the metrics of a data service's responses for one resource, looked up once.
+type resourceMetrics struct {
+	duration           prometheus.Observer
+	responses, records *prometheus.CounterVec // by outcome; by reason
+	passed             prometheus.Counter
+}
+
+func (m *metrics) resource(name string) *resourceMetrics {
+	of := prometheus.Labels{"resource": name}
+	r := &resourceMetrics{
+		duration:  m.upstreamDuration.With(of),
+		responses: m.responses.MustCurryWith(of), records: m.records.MustCurryWith(of),
 	}
-	m.responses.WithLabelValues(resource, outcome).Inc()
-	for _, r := range [...]struct {
+	r.passed = r.responses.WithLabelValues("passed")
+	for _, outcome := range []string{"cross_tenant", "missing_tenant", "invalid_response"} {
+		r.responses.WithLabelValues(outcome)
+	}
+	for _, reason := range []string{"cross_tenant", "unpublished", "surplus", "unordered"} {
+		r.records.WithLabelValues(reason)
+	}
+	return r
+}
+
+// checked counts the result of a contract check.
+func (r *resourceMetrics) checked(report upstream.Report, err error) {
+	switch {
+	case err == nil:
+		r.passed.Inc()
+	case errors.Is(err, upstream.ErrCrossTenantRecord), errors.Is(err, data.ErrCrossTenant):
+		r.responses.WithLabelValues("cross_tenant").Inc()
+	case errors.Is(err, upstream.ErrMissingTenant):
+		r.responses.WithLabelValues("missing_tenant").Inc()
+	default:
+		r.responses.WithLabelValues("invalid_response").Inc()
+	}
+	for _, removed := range [...]struct {
 		reason string
 		n      int
 	}{
@@ -163,11 +338,11 @@ func (m *metrics) checked(resource string, report upstream.Report, err error) {
 		{"unpublished", report.Unpublished},
 		{"surplus", report.Surplus},
 	} {
-		if r.n > 0 {
-			m.records.WithLabelValues(resource, r.reason).Add(float64(r.n))
+		if removed.n > 0 {
+			r.records.WithLabelValues(removed.reason).Add(float64(removed.n))
 		}
 	}
 	if report.Reordered {
-		m.records.WithLabelValues(resource, "unordered").Inc()
+		r.records.WithLabelValues("unordered").Inc()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/redis/go-redis/v9"
 )
 
 func init() {
@@ -19,6 +20,8 @@ func init() {
 	caddy.RegisterModule(new(JWKS))
 	caddy.RegisterModule(Admin{})
 	caddy.RegisterModule(new(Drain))
+
+	redis.SetLogger(redisLogger{})
 
 	httpcaddyfile.RegisterGlobalOption(appName, parseAppOption)
 

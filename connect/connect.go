@@ -3,7 +3,6 @@
 package connect
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,6 +22,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
@@ -52,6 +52,10 @@ type Options struct {
 
 	// Timeout is the timeout of one call to the data service or its accounts. Default: data.DefaultTimeout.
 	Timeout time.Duration
+
+	// OnResponse is called with the result of checking each response of the data service to a tool; see data.Options.
+	// Default: none.
+	OnResponse func(error)
 
 	// Keys manages the keys of the public API. Default: none, and no page for them.
 	Keys pages.Keys
@@ -93,8 +97,8 @@ type Server struct {
 	accounts  *account.Cache
 }
 
-// Endpoint serves one path, or all paths below one. The caller checks Host (see [Server.Hosts]) and limits request bodies, and
-// refuses requests with Fail.
+// Endpoint serves one path, or all paths below one. The caller checks Host (see [Server.Hosts]), limits request bodies and
+// refuses requests with Fail. The request's context holds its [requestlog.Entry], which the handler completes.
 type Endpoint struct {
 	http.Handler
 
@@ -131,12 +135,14 @@ func New(o Options) (_ *Server, err error) {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	accounts, err := account.NewClient(account.ClientOptions{
-		BaseURL: o.Upstream, Transport: o.Transport, Timeout: o.Timeout, RequestID: RequestID,
+		BaseURL: o.Upstream, Transport: o.Transport, Timeout: o.Timeout, RequestID: requestlog.ID,
 	})
 	if err != nil {
 		return nil, err
 	}
-	calls, err := data.New(data.Options{BaseURL: o.Upstream, Transport: o.Transport, Timeout: o.Timeout, Log: o.Log.Named("data")})
+	calls, err := data.New(data.Options{
+		BaseURL: o.Upstream, Transport: o.Transport, Timeout: o.Timeout, OnResponse: o.OnResponse, Log: o.Log.Named("data"),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -157,14 +163,14 @@ func New(o Options) (_ *Server, err error) {
 			p.Error(w, r, status, title, detail)
 		},
 		ClientIPKey:   func(r *http.Request) string { return clientip.Key(o.ClientAddr(r)) },
-		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: auditLog, RequestID: RequestID, Log: o.Log.Named("oauth"),
+		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: auditLog, RequestID: requestlog.ID, Log: o.Log.Named("oauth"),
 	})
 	if err != nil {
 		return nil, err
 	}
 	p, err = pages.New(pages.Options{
 		OAuth: auth, Accounts: accounts, Audit: auditLog, Redis: o.Redis, Keys: o.Keys, Prefix: o.Prefix,
-		SessionIdle: o.SessionIdle, SessionMax: o.SessionMax, ClientAddr: o.ClientAddr, RequestID: RequestID,
+		SessionIdle: o.SessionIdle, SessionMax: o.SessionMax, ClientAddr: o.ClientAddr, RequestID: requestlog.ID,
 		Log: o.Log.Named("pages"), Now: o.Now,
 	})
 	if err != nil {
@@ -173,7 +179,7 @@ func New(o Options) (_ *Server, err error) {
 	tools, err := mcp.New(mcp.Options{
 		Resource: auth.Resource(), Title: o.Name, Version: o.Version,
 		Data: calls, Audit: auditLog, Challenge: auth, Redis: o.Redis, Prefix: o.Prefix,
-		RequestID: func(r *http.Request) string { return RequestID(r.Context()) },
+		RequestID: func(r *http.Request) string { return requestlog.ID(r.Context()) },
 		Log:       o.Log.Named("mcp"),
 	}, o.Extensions...)
 	if err != nil {
@@ -269,15 +275,5 @@ func (s *Server) Close() error {
 	return s.tools.Close()
 }
 
-type requestIDKey struct{}
-
-// WithRequestID returns a context with a request ID for logs, the audit log and the data service.
-func WithRequestID(ctx context.Context, id string) context.Context {
-	return context.WithValue(ctx, requestIDKey{}, id)
-}
-
-// RequestID returns the context's request ID, or "".
-func RequestID(ctx context.Context) string {
-	id, _ := ctx.Value(requestIDKey{}).(string)
-	return id
-}
+// Tools returns the names of all MCP tools.
+func (s *Server) Tools() []string { return s.tools.ToolNames() }

@@ -128,6 +128,6 @@ func TestTheAlertsAreOnMetricsThatExist(t *testing.T) {
 	names := regexp.MustCompile(`gatehouse_([a-z_]+)`).FindAllSubmatch(rules, -1)
 	require.NotEmpty(t, names)
 	for _, name := range names {
-		require.Contains(t, string(code), `"`+strings.TrimSuffix(string(name[1]), "_bucket")+`"`)
+		require.Contains(t, string(code), `"`+strings.TrimSuffix(strings.TrimSuffix(string(name[1]), "_bucket"), "_count")+`"`)
 	}
 }

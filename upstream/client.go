@@ -149,6 +149,13 @@ func (c *Client) Exchange(req *http.Request, deadline time.Time) (*http.Response
 	return nil, err
 }
 
+// Idle returns the number of idle connections.
+func (c *Client) Idle() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.idle)
+}
+
 func timedOut(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) && network.Timeout()

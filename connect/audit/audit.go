@@ -202,7 +202,7 @@ func (l *Log) store(ctx context.Context, id string, e Entry) error {
 	}
 	if err != nil {
 		l.o.Log.Error("audit entry not stored", zap.String("action", e.Action), zap.String("outcome", e.Outcome),
-			zap.String("business_id", e.BusinessID), zap.String("request_id", e.RequestID), zap.Error(err))
+			zap.String("business", e.BusinessID), zap.String("request_id", e.RequestID), zap.Error(err))
 	}
 	return err
 }
@@ -284,7 +284,7 @@ func (e *Entry) texts() []struct {
 		name  string
 		value *string
 	}{
-		{"business_id", &e.BusinessID},
+		{"business", &e.BusinessID},
 		{"account_id", &e.AccountID},
 		{"account_name", &e.AccountName},
 		{"grant_id", &e.GrantID},

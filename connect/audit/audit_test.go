@@ -96,7 +96,7 @@ func TestEntryRoundTrip(t *testing.T) {
 
 	line := logs.FilterMessage("audit").All()[0].ContextMap()
 	for name, want := range map[string]string{
-		"business_id": "biz_1", "account_id": "acc_1", "account_name": "Ada Okafor", "grant_id": "gr_1",
+		"business": "biz_1", "account_id": "acc_1", "account_name": "Ada Okafor", "grant_id": "gr_1",
 		"client_name": "Assistant", "action": "tool.called", "target": "contacts_update", "outcome": "failed",
 		"detail": "The service did not answer.", "request_id": "req-1",
 	} {

@@ -56,7 +56,11 @@ type Options struct {
 	// MaxResponseSize is the maximum size of a response in bytes. Default: DefaultMaxResponseSize.
 	MaxResponseSize int64
 
-	// Log gets an error for every invalid response. Required.
+	// OnResponse is called with the result of checking each response: nil if it is valid, which the documented errors of a
+	// caller are too, or else one of this package's errors. Default: none.
+	OnResponse func(error)
+
+	// Log gets an error for every response with records of another business. Required.
 	Log *zap.Logger
 }
 
@@ -68,6 +72,7 @@ type Client struct {
 	http            *http.Client
 	timeout         time.Duration
 	maxResponseSize int64
+	onResponse      func(error)
 	log             *zap.Logger
 }
 
@@ -86,6 +91,9 @@ func New(o Options) (*Client, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
 	}
+	if o.OnResponse == nil {
+		o.OnResponse = func(error) {}
+	}
 	if o.MaxResponseSize <= 0 {
 		o.MaxResponseSize = DefaultMaxResponseSize
 	}
@@ -97,6 +105,7 @@ func New(o Options) (*Client, error) {
 		},
 		timeout:         o.Timeout,
 		maxResponseSize: o.MaxResponseSize,
+		onResponse:      o.OnResponse,
 		log:             o.Log,
 	}, nil
 }
@@ -157,12 +166,13 @@ func (c *Client) do(ctx context.Context, by Caller, r request, into reply) error
 		// IDs were checked before cleaning, because "7" and "7\u200b" are different records.
 		err = read(cleaned, by.BusinessID, into)
 	}
+	c.onResponse(err)
 	if err == nil {
 		return nil
 	}
 	if errors.Is(err, ErrCrossTenant) || errors.Is(err, ErrWrongRecord) {
 		c.log.Error("ALARM: "+err.Error(),
-			zap.String("business_id", by.BusinessID), zap.String("request_id", by.RequestID),
+			zap.String("business", by.BusinessID), zap.String("request_id", by.RequestID),
 			zap.String("method", r.method), zap.Strings("path", r.path))
 	}
 	return &Error{Kind: err, Status: status, Uncertain: r.method != http.MethodGet}
@@ -242,7 +252,7 @@ func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (i
 	}
 	defer res.Body.Close()
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return 0, nil, c.failure(res, by, r)
+		return 0, nil, c.failure(res, r)
 	}
 	if r.write.Replayed != nil {
 		*r.write.Replayed = res.Header.Get(HeaderReplayed) == "true"
@@ -253,12 +263,16 @@ func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (i
 	}
 	if media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err != nil || media != "application/json" ||
 		int64(len(response)) > c.maxResponseSize {
+		c.onResponse(ErrUnexpected)
 		return 0, nil, &Error{Kind: ErrUnexpected, Status: res.StatusCode, Uncertain: write}
 	}
 	return res.StatusCode, response, nil
 }
 
 func unreachable(err error, write bool) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err // without the URL, whose query has arguments of the tool
+	}
 	kind := ErrUnavailable
 	if t, ok := errors.AsType[interface {
 		error
@@ -270,7 +284,7 @@ func unreachable(err error, write bool) error {
 }
 
 // failure converts an error response.
-func (c *Client) failure(res *http.Response, by Caller, r request) error {
+func (c *Client) failure(res *http.Response, r request) error {
 	var body []byte
 	if res.StatusCode >= 200 { // the body of a 101 response may never end
 		body, _ = io.ReadAll(io.LimitReader(res.Body, maxError))
@@ -321,10 +335,11 @@ func (c *Client) failure(res *http.Response, by Caller, r request) error {
 		e.Kind = ErrUnexpected
 	}
 	e.Details = clean(said.Details)
-	if e.Kind == ErrRefused || e.Kind == ErrUnexpected { //nolint:errorlint // set just above
-		c.log.Error("invalid response from the data service", zap.Int("status", e.Status), zap.String("code", e.Code),
-			zap.String("method", r.method), zap.Strings("path", r.path), zap.String("business_id", by.BusinessID),
-			zap.String("request_id", by.RequestID))
+	switch e.Kind { //nolint:errorlint // set just above
+	case ErrRefused, ErrUnexpected, ErrUnavailable, ErrTimeout:
+		c.onResponse(e.Kind)
+	default:
+		c.onResponse(nil)
 	}
 	return e
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
 // toolCall is one call of a tool. Validation, the audit log and the request to the data service all use these values, so that
@@ -58,20 +59,25 @@ func (s *Server) receivingMiddleware(next sdk.MethodHandler) sdk.MethodHandler {
 				s.log.Error("panic while serving a request", zap.String("method", method),
 					zap.String("request_id", g.requestID), zap.Any("panic", v), zap.Stack("stack"))
 				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
+				g.log.Fail(codeInternal, errPanic)
 			}
 		}()
 		switch {
 		case !ok:
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
 		case !s.supportsMethod(method):
+			g.log.Fail(codeName(codeMethodNotFound), errUnknownMethod)
 			return nil, &jsonrpc.Error{
 				Code: jsonrpc.CodeMethodNotFound, Message: "this server does not offer " + method,
 			}
 		}
 		if wait := s.limit(ctx, g); wait > 0 && !strings.HasPrefix(method, "notifications/") {
+			g.log.Fail(codeRate, errTooManyCalls)
 			return nil, &jsonrpc.Error{Code: codeRateLimited, Message: "too many calls; " + retryIn(wait)}
 		}
-		result, err = next(ctx, method, r)
+		if result, err = next(ctx, method, r); err != nil {
+			logError(g.log, method, err)
+		}
 		if listed, ok := result.(*sdk.ListToolsResult); ok && listed != nil {
 			listed.Tools = s.filterTools(listed.Tools, g)
 		}
@@ -96,16 +102,21 @@ func (s *Server) filterTools(tools []*sdk.Tool, g requestGrant) []*sdk.Tool {
 // limit counts a request and returns 0 if it is allowed, or else how long to wait. A request whose client has disconnected is
 // counted too, because it may still be executed.
 func (s *Server) limit(ctx context.Context, g requestGrant) time.Duration {
+	start := time.Now()
 	wait, err := s.o.Limiter.Allow(detached(ctx), g.ID)
+	g.log.Add(func(f *requestlog.Fields) { f.Limit = time.Since(start) })
 	if err != nil {
-		s.log.Warn("rate limiter failed, allowing the request", zap.String("grant_id", g.ID), zap.Error(err))
+		s.log.Warn("rate limiter failed, allowing the request", zap.String("request_id", g.requestID), zap.String("grant_id", g.ID),
+			zap.Error(err))
 		return 0
 	}
 	return wait
 }
 
 // refuseScope responds with the scope challenge that lets the client request the missing scope (step-up authorization).
-func (s *Server) refuseScope(ctx context.Context, w http.ResponseWriter, c *toolCall) {
+func (s *Server) refuseScope(w http.ResponseWriter, r *http.Request, c *toolCall) {
+	ctx := r.Context()
+	c.log(&toolError{code: codeScope, cause: errScope}, 0)
 	if c.tool.writes() && s.limit(ctx, c.grant) == 0 {
 		e := c.auditEntry()
 		e.Outcome, e.Detail = audit.OutcomeDenied, strings.TrimSpace(e.Detail+" "+codeScope)
@@ -123,7 +134,7 @@ func (c *toolCall) execute(ctx context.Context) *callResult {
 	switch {
 	case err != nil:
 	case c.inputRequired != nil:
-		return c.inputRequired.result()
+		result = c.inputRequired.result()
 	default:
 		result, err = c.tool.success(content)
 	}
@@ -187,30 +198,6 @@ func (c *toolCall) recoverPanic(err *error) {
 // detached returns ctx without its cancellation: a change that has begun must not be interrupted when the client disconnects.
 // The clients of Redis and of the data service set their own timeouts.
 func detached(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
-
-func (c *toolCall) log(p *toolError, took time.Duration) {
-	fields := []zap.Field{
-		zap.String("tool", c.tool.name), zap.String("grant_id", c.grant.ID), zap.String("business_id", c.grant.BusinessID),
-		zap.String("request_id", c.grant.requestID), zap.Duration("took", took),
-	}
-	if p == nil {
-		if e := c.server.log.Check(zap.DebugLevel, "tool called"); e != nil {
-			e.Write(fields...)
-		}
-		return
-	}
-	fields = append(fields, zap.String("code", p.code), zap.Error(p.cause))
-	switch {
-	case p.code == codeInternal, p.code == codeUnusable:
-		c.server.log.Error("tool failed", fields...)
-	case (p.code == codeUnavailable || p.code == codeTimeout) && !errors.Is(p.cause, context.Canceled):
-		c.server.log.Warn("tool failed", fields...)
-	default:
-		if e := c.server.log.Check(zap.DebugLevel, "tool rejected"); e != nil {
-			e.Write(fields...)
-		}
-	}
-}
 
 // auditEntry returns the call's entry for the audit log.
 func (c *toolCall) auditEntry() audit.Entry {

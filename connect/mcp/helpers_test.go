@@ -27,6 +27,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
@@ -80,6 +81,7 @@ type setup struct {
 
 	mu     sync.Mutex
 	grants map[string]oauth.Grant // by token
+	logs   []*requestlog.Entry    // of all requests
 }
 
 // upstream is the way to the data service: it counts, keeps what it sees, and breaks when told to.
@@ -245,12 +247,26 @@ func (s *setup) protect(next http.Handler) http.Handler {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		ctx := oauth.WithGrant(r.Context(), g)
+		ctx, log := requestlog.With(r.Context(), "")
+		s.mu.Lock()
+		s.logs = append(s.logs, log)
+		s.mu.Unlock()
+		ctx = oauth.WithGrant(ctx, g)
 		if a, err := s.people.Account(ctx, g.AccountID); err == nil {
 			ctx = oauth.WithAccount(ctx, a)
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// logged returns the log entry of the request with a number, from 0.
+func (s *setup) logged(i int) requestlog.Fields {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i >= len(s.logs) {
+		return requestlog.Fields{}
+	}
+	return s.logs[i].Fields()
 }
 
 // allow makes a connection.

@@ -13,9 +13,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
 // revisionModern is the first revision of MCP without initialization and sessions.
@@ -46,7 +46,7 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 		w.Header().Add("Vary", "Origin")
 		if len(origins) > 0 {
 			if len(origins) > 1 || !slices.Contains(s.origins, origins[0]) {
-				writeError(w, http.StatusForbidden, nil, codeInvalidRequest, "pages of this origin may not call")
+				writeError(w, r, http.StatusForbidden, nil, codeInvalidRequest, "pages of this origin may not call")
 				return
 			}
 			w.Header().Set("Access-Control-Allow-Origin", origins[0])
@@ -64,16 +64,18 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 }
 
 // Fail responds with a JSON-RPC error to a request whose message was not read.
-func Fail(w http.ResponseWriter, _ *http.Request, status int, detail string) {
+func Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	code := codeInvalidRequest
 	if status >= http.StatusInternalServerError {
 		code = codeInternalError
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	writeError(w, status, nil, code, detail)
+	writeError(w, r, status, nil, code, detail)
 }
 
-func writeError(w http.ResponseWriter, status int, id jsontext.Value, code int, message string) {
+// writeError responds with a JSON-RPC error, and adds it to the request's log entry.
+func writeError(w http.ResponseWriter, r *http.Request, status int, id jsontext.Value, code int, message string) {
+	requestlog.From(r.Context()).Fail(codeName(code), errors.New(message))
 	body, err := json.Marshal(errorMessage(id, code, message))
 	if err != nil {
 		http.Error(w, "", http.StatusInternalServerError)
@@ -102,15 +104,15 @@ func errorMessage(id jsontext.Value, code int, text string) any {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	grant, ok := oauth.GrantFrom(r.Context())
 	if !ok || grant.ID == "" || grant.BusinessID == "" || grant.AccountID == "" {
-		s.log.Error("request without a grant reached the MCP server")
-		writeError(w, http.StatusInternalServerError, nil, codeInternalError, "internal error")
+		requestlog.From(r.Context()).Fail(codeName(codeInternalError), errors.New("request without a grant reached the MCP server"))
+		writeError(w, r, http.StatusInternalServerError, nil, codeInternalError, "internal error")
 		return
 	}
-	g := requestGrant{Grant: grant, requestID: s.o.RequestID(r)}
+	g := requestGrant{Grant: grant, requestID: s.o.RequestID(r), log: requestlog.From(r.Context())}
 	w.Header().Set("Cache-Control", "no-store")
 	for _, name := range []string{headerProtocolVersion, headerMethod, headerName, headerSession, "Content-Type", "Last-Event-Id"} {
 		if len(r.Header.Values(name)) > 1 {
-			writeError(w, http.StatusBadRequest, nil, sdk.CodeHeaderMismatch, name+" is given more than once")
+			writeError(w, r, http.StatusBadRequest, nil, sdk.CodeHeaderMismatch, name+" is given more than once")
 			return
 		}
 	}
@@ -124,24 +126,27 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	m, err := readMessage(body)
 	if err != nil {
-		writeError(w, http.StatusBadRequest, nil, codeParse, err.Error())
+		writeError(w, r, http.StatusBadRequest, nil, codeParse, err.Error())
 		return
 	}
+	s.logMessage(r.Context(), m)
 	if r.Header.Get(headerProtocolVersion) >= revisionModern && !s.supportsMethod(m.Method) {
-		writeError(w, http.StatusNotFound, m.ID, codeMethodNotFound, "this server does not offer "+m.Method)
+		g.log.Fail(codeName(codeMethodNotFound), errUnknownMethod)
+		writeError(w, r, http.StatusNotFound, m.ID, codeMethodNotFound, "this server does not offer "+m.Method)
 		return
 	}
 	c, err := s.readCall(r, m)
 	var refused *protocolError
 	switch {
 	case !validTransport(r.Header): // the SDK refuses it
+		g.log.Fail(codeName(codeInvalidRequest), errTransport)
 	case errors.As(err, &refused):
-		writeError(w, refused.status, m.ID, refused.code, refused.reason)
+		writeError(w, r, refused.status, m.ID, refused.code, refused.reason)
 		return
 	case c != nil:
 		c.grant = g
 		if !grant.Scopes.Allows(c.tool.scope) {
-			s.refuseScope(r.Context(), w, c)
+			s.refuseScope(w, r, c)
 			return
 		}
 		s.serveCall(w, r, c)
@@ -158,13 +163,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 // readBody reads the request body and replaces it with a copy for the SDK.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBody))
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		s.log.Debug("body too large", zap.Int64("limit", tooLarge.Limit))
-		writeError(w, http.StatusRequestEntityTooLarge, nil, codeInvalidRequest, "the body is too large")
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		writeError(w, r, http.StatusRequestEntityTooLarge, nil, codeInvalidRequest, "the body is too large")
 		return nil, false
 	}
 	if err != nil {
-		writeError(w, http.StatusBadRequest, nil, codeParse, "the body cannot be read")
+		writeError(w, r, http.StatusBadRequest, nil, codeParse, "the body cannot be read")
 		return nil, false
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))

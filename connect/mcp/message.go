@@ -298,7 +298,7 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 	if !c.modern {
 		ctx = context.WithoutCancel(ctx) // disconnecting is not a cancellation (2025-11-25, transports)
 	}
-	c.stream = &eventStream{w: w}
+	c.stream = &eventStream{w: w, r: r}
 	ctx, span := tracing.StartRemote(ctx, c.traceparent, methodToolsCall+" "+c.tool.name, trace.SpanKindServer)
 	result := s.execute(ctx, c)
 	if span.IsRecording() {
@@ -310,6 +310,7 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 	}
 	span.End()
 	if result == nil {
+		c.grant.log.Fail(codeInternal, errPanic)
 		c.stream.respond(s.log, errorMessage(c.id, codeInternalError, "internal error"))
 		return
 	}
@@ -342,6 +343,7 @@ func (s *Server) execute(ctx context.Context, c *toolCall) (result *callResult) 
 // eventStream writes the response to a call: one JSON message, or server-sent events if notifications precede it.
 type eventStream struct {
 	w     http.ResponseWriter
+	r     *http.Request
 	begun bool
 }
 
@@ -383,7 +385,7 @@ func (e *eventStream) respond(log *zap.Logger, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		log.Error("encoding a response failed", zap.Error(err))
-		writeError(e.w, http.StatusInternalServerError, nil, codeInternalError, "internal error")
+		writeError(e.w, e.r, http.StatusInternalServerError, nil, codeInternalError, "internal error")
 		return
 	}
 	h := e.w.Header()
@@ -404,7 +406,7 @@ func serveWithSafeID(next http.Handler, w http.ResponseWriter, r *http.Request, 
 	m.ID = jsontext.Value(strconv.Quote(rand.Text()))
 	body, err := json.Marshal(m)
 	if err != nil {
-		writeError(w, http.StatusInternalServerError, id, codeInternalError, "internal error")
+		writeError(w, r, http.StatusInternalServerError, id, codeInternalError, "internal error")
 		return
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))

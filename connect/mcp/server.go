@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 )
 
@@ -167,6 +169,9 @@ func (o *Options) complete() error {
 	return nil
 }
 
+// ToolNames returns the names of all tools, without those of an extension.
+func (s *Server) ToolNames() []string { return slices.Sorted(maps.Keys(s.tools)) }
+
 // Handler returns the endpoint's handler. It must be wrapped by oauth.Server.Protect, which puts the grant into the
 // request's context.
 func (s *Server) Handler() http.Handler { return s.Guard(http.HandlerFunc(s.serve)) }
@@ -192,6 +197,7 @@ type requestGrant struct {
 	oauth.Grant
 
 	requestID string
+	log       *requestlog.Entry // of the request
 }
 
 const extraGrant = "gatehouse/grant"

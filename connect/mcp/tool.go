@@ -61,7 +61,7 @@ func handle[A, R any](f func(ctx context.Context, c *toolCall, arguments A) (R, 
 		if err := json.Unmarshal(c.arguments, &arguments); err != nil {
 			return nil, &toolError{
 				code: codeArguments, sentence: "The arguments cannot be read.", done: c.tool.notDone(),
-				next: correctAndCall, cause: err,
+				next: correctAndCall, // not the error, which may quote them
 			}
 		}
 		return f(ctx, c, arguments)

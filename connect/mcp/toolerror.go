@@ -40,7 +40,7 @@ const (
 // toolError is an error for the assistant: what was wrong, what is allowed, what was done, and whether to call again.
 type toolError struct {
 	code     string
-	sentence string
+	sentence string        // for the log too if there is no cause; then it must not quote anybody
 	details  []data.Detail // Field is an argument
 	done     string        // what was and was not done
 	next     string        // what to do now
@@ -181,7 +181,6 @@ func (t *tool) checkArguments(arguments jsontext.Value) *toolError {
 	if err != nil {
 		return &toolError{
 			code: codeArguments, sentence: "The arguments are not a JSON object.", done: t.notDone(), next: correctAndCall,
-			cause: err,
 		}
 	}
 	err = t.input.Validate(doc)
@@ -193,12 +192,12 @@ func (t *tool) checkArguments(arguments jsontext.Value) *toolError {
 	}
 	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
 	if !ok {
-		p.cause = err
 		return p
 	}
 	p.details = validationDetails(invalid, nil)
 	slices.SortFunc(p.details, func(a, b data.Detail) int { return strings.Compare(a.Field, b.Field) })
 	p.details = slices.Compact(p.details)
+	p.cause = t.argumentsError(p.details)
 	if len(p.details) > maxDetails {
 		p.details = p.details[:maxDetails]
 	}

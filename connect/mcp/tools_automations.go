@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -135,6 +136,7 @@ func failedRun(run data.Run, o *idempotency) *toolError {
 			orElse(strings.Join(not, ", "), "nothing")),
 		next: "Tell the person what was and was not done. To run it anew, if they want that, give an idempotency_key of your own: " +
 			"what was done may then be done again.",
+		cause:  errors.New("the automation's run failed"),
 		detail: startedRun{Run: withoutNullResult(run), Ended: true, Repeated: o.replayed, IdempotencyKey: o.key},
 	}
 	if run.Error != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 )
 
@@ -437,26 +437,23 @@ func TestCallOfADisconnectedClientIsRateLimited(t *testing.T) {
 func TestDisconnectIsNotLoggedAsDataServiceFailure(t *testing.T) {
 	t.Parallel()
 	var client *leaving
-	core, seen := observer.New(zap.DebugLevel)
-	s := newSetup(t, shared, func(o *mcp.Options) {
-		client = newLeaving(o)
-		o.Log = zap.New(core)
-	})
+	s := newSetup(t, shared, func(o *mcp.Options) { client = newLeaving(o) })
 	s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
 		client.ask()
 		return nil, r.Context().Err()
 	})
 	client.sendAndLeave(s, modern, callMessage(modern, "contacts_search", object{}))
-	about := func() []observer.LoggedEntry {
-		return seen.FilterField(zap.String("tool", "contacts_search")).AllUntimed()
-	}
-	require.Eventually(t, func() bool { return len(about()) == 1 }, patience, tick)
-	require.Equal(t, zap.DebugLevel, about()[0].Level, about()[0].Message)
+	require.Eventually(t, func() bool { return s.logged(0).Tool == "contacts_search" }, patience, tick)
+	require.Equal(t, zap.InfoLevel, s.logged(0).Level)
+	require.Equal(t, requestlog.OutcomeRejected, s.logged(0).Outcome)
 
 	// An outage of the data service is logged as one.
 	s.upstream.breakWith(func(*http.Request) (*http.Response, error) { return nil, errBroken })
 	require.Contains(t, s.post("bearer", modern, callMessage(modern, "contacts_search", object{})).Text, "DATA_SERVICE_UNAVAILABLE")
-	require.Equal(t, zap.WarnLevel, about()[1].Level)
+	require.Equal(t, zap.WarnLevel, s.logged(1).Level)
+	require.Equal(t, requestlog.OutcomeFailed, s.logged(1).Outcome)
+	require.Equal(t, "DATA_SERVICE_UNAVAILABLE", s.logged(1).Code)
+	require.ErrorIs(t, s.logged(1).Cause, errBroken)
 }
 
 func TestResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {

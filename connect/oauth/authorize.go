@@ -50,7 +50,7 @@ func (t *redirectedError) Unwrap() error { return t.problem }
 // refuseAuthorization responds with a redirect if err is a redirectedError, or else with a page, or with JSON if the caller
 // does not accept HTML.
 func (s *Server) refuseAuthorization(w http.ResponseWriter, r *http.Request, err error) {
-	p := s.newProblem("authorization request rejected", err)
+	p := s.newProblem(r.Context(), err)
 	if redirected, ok := errors.AsType[*redirectedError](err); ok {
 		w.Header().Set("Location", redirected.location)
 		w.WriteHeader(http.StatusSeeOther)
@@ -153,6 +153,7 @@ func (s *Server) newRequest(r *http.Request, values url.Values) (*pending, error
 	if err != nil {
 		return nil, err
 	}
+	logClient(r.Context(), client.ID, client.Name)
 	request := &pending{Client: client, RedirectURI: redirect, Named: redirect != ""}
 	request.Client.URI, request.Client.LogoURI, request.Client.RedirectURIs = "", "", nil
 	switch {
@@ -224,7 +225,9 @@ func requestedScopes(parameter string, fallback scope.Set) (scope.Set, error) {
 	}
 	set, err := scope.Parse(strings.Join(names, " "))
 	if err != nil {
-		return scope.Set{}, refuse(codeInvalidScope, err.Error())
+		p := refuse(codeInvalidScope, err.Error())
+		p.cause = errors.New("unknown scope")
+		return scope.Set{}, p
 	}
 	return set, nil
 }

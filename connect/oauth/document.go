@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/zap"
 )
 
 // How long a metadata document is cached.
@@ -112,13 +111,13 @@ func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error
 	}
 	body, header, err := s.fetcher.fetch(ctx, id)
 	if err != nil {
-		s.o.Log.Info("metadata document not fetched", zap.String("client_id", printable(id)), zap.Error(err))
-		return Client{}, documentProblem("the client's metadata document could not be fetched", err)
+		return Client{}, documentProblem("the client's metadata document could not be fetched",
+			fmt.Errorf("fetching the metadata document %s: %w", loggedClientID(id), err))
 	}
 	c, data, err := s.readDocument(id, body)
 	if err != nil {
-		s.o.Log.Info("metadata document rejected", zap.String("client_id", printable(id)), zap.Error(err))
-		return Client{}, documentProblem("the client's metadata document cannot be used: "+err.Error(), nil)
+		return Client{}, documentProblem("the client's metadata document cannot be used: "+err.Error(),
+			fmt.Errorf("the metadata document %s: %w", loggedClientID(id), err))
 	}
 	err = s.store.command(ctx, "storing a metadata document", func(ctx context.Context) error {
 		return s.o.Redis.Set(ctx, key, data, freshness(header)).Err()

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"time"
 
 	"code.dny.dev/ssrf"
@@ -78,7 +79,10 @@ func (f *fetcher) fetch(ctx context.Context, address string) (body []byte, heade
 	request.Header.Set("User-Agent", "Gatehouse")
 	response, err := f.client.Do(request)
 	if err != nil {
-		return nil, nil, fmt.Errorf("fetching: %w", err)
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err // without the URL, which may have a query
+		}
+		return nil, nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	switch {

@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"context"
 	"errors"
 	"io"
 	"mime"
@@ -12,7 +13,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
 // Error codes.
@@ -48,13 +50,22 @@ type problem struct {
 	code        string
 	description string        // visible ASCII and spaces without quotes and backslashes (RFC 6749, section 5.2)
 	retry       time.Duration // Retry-After if above 0
-	cause       error         // for the log only
+	cause       error         // for the log, instead of the description, which may quote the client
 }
 
 func (p *problem) Error() string { return p.code + ": " + p.description }
 
 // Unwrap returns the cause.
 func (p *problem) Unwrap() error { return p.cause }
+
+// log adds the problem to the request's log entry.
+func (p *problem) log(ctx context.Context) {
+	cause := errors.New(p.description)
+	if p.cause != nil {
+		cause = p.cause
+	}
+	requestlog.From(ctx).Fail(p.code, cause)
+}
 
 func refuse(code, description string) *problem {
 	return &problem{status: http.StatusBadRequest, code: code, description: description}
@@ -97,9 +108,9 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	default:
 		h.Set("Allow", allow)
-		writeProblem(w, &problem{
-			status: http.StatusMethodNotAllowed, code: codeInvalidRequest, description: "method not allowed",
-		})
+		p := &problem{status: http.StatusMethodNotAllowed, code: codeInvalidRequest, description: "method not allowed"}
+		p.log(r.Context())
+		writeProblem(w, p)
 	}
 }
 
@@ -109,7 +120,9 @@ func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e, ok := s.endpoints[r.URL.EscapedPath()]
 		if !ok {
-			writeProblem(w, &problem{status: http.StatusNotFound, code: codeInvalidRequest, description: "not found"})
+			p := &problem{status: http.StatusNotFound, code: codeInvalidRequest, description: "not found"}
+			p.log(r.Context())
+			writeProblem(w, p)
 			return
 		}
 		e.ServeHTTP(w, r)
@@ -173,8 +186,8 @@ func seconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }
 
-// newProblem converts an error to a problem and logs it.
-func (s *Server) newProblem(doing string, err error) *problem {
+// newProblem converts an error to a problem and adds it to the request's log entry.
+func (s *Server) newProblem(ctx context.Context, err error) *problem {
 	var p *problem
 	if !errors.As(err, &p) {
 		if errors.Is(err, ErrUnavailable) {
@@ -183,12 +196,7 @@ func (s *Server) newProblem(doing string, err error) *problem {
 			p = &problem{status: http.StatusInternalServerError, code: codeServerError, cause: err, description: "an internal error"}
 		}
 	}
-	if p.status >= http.StatusInternalServerError {
-		s.o.Log.Error(doing, zap.Int("status", p.status), zap.Error(p.cause))
-	} else if check := s.o.Log.Check(zap.DebugLevel, doing); check != nil {
-		check.Write(zap.Int("status", p.status), zap.String("code", p.code), zap.String("reason", p.description),
-			zap.Error(p.cause))
-	}
+	p.log(ctx)
 	return p
 }
 
@@ -200,7 +208,9 @@ func newForm(values url.Values) (form, error) {
 	f := form{values: make(url.Values, len(values))}
 	for name, list := range values {
 		if len(list) > 1 && name != "resource" {
-			return form{}, refuse(codeInvalidRequest, "a parameter is given more than once: "+printable(name))
+			p := refuse(codeInvalidRequest, "a parameter is given more than once: "+printable(name))
+			p.cause = errors.New("a parameter is given more than once")
+			return form{}, p
 		}
 		for _, value := range list {
 			if value != "" {

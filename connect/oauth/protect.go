@@ -5,10 +5,10 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-
-	"go.uber.org/zap"
+	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
@@ -21,19 +21,22 @@ func (s *Server) Protect(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		start := time.Now()
 		grant, err := s.authenticateRequest(r)
+		requestlog.From(r.Context()).Add(func(f *requestlog.Fields) { f.Verify = time.Since(start) })
 		if err != nil {
-			s.refuseRequest(w, err)
+			s.refuseRequest(w, r, err)
 			return
 		}
+		logGrant(r.Context(), grant)
 		ctx := WithGrant(r.Context(), grant)
 		switch by, err := s.checkAccount(ctx, grant); {
 		case err == nil:
 			ctx = WithAccount(ctx, by)
 		case errors.Is(err, account.ErrUnavailable): // next decides whether it needs the account
-			s.o.Log.Warn("account lookup failed", zap.String("grant_id", grant.ID), zap.Error(err))
+			ctx = context.WithValue(ctx, accountKey{}, err)
 		default:
-			s.refuseRequest(w, err)
+			s.refuseRequest(w, r, err)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
@@ -60,7 +63,7 @@ func (s *Server) authenticateRequest(r *http.Request) (Grant, error) {
 	return s.Authenticate(r.Context(), strings.Trim(token, " "))
 }
 
-func (s *Server) refuseRequest(w http.ResponseWriter, err error) {
+func (s *Server) refuseRequest(w http.ResponseWriter, r *http.Request, err error) {
 	challenge := []string{"resource_metadata", s.metadataURL(), "scope", s.o.ChallengeScopes.String()}
 	p := &problem{status: http.StatusUnauthorized, code: codeInvalidToken, cause: err}
 	var refused *problem
@@ -75,11 +78,11 @@ func (s *Server) refuseRequest(w http.ResponseWriter, err error) {
 		p = refused
 		challenge = append([]string{"error", p.code, "error_description", p.description}, challenge...)
 	default:
-		writeProblem(w, s.newProblem("checking an access token", err))
+		writeProblem(w, s.newProblem(r.Context(), err))
 		return
 	}
 	setChallenge(w, challenge)
-	writeProblem(w, s.newProblem("request rejected", p))
+	writeProblem(w, s.newProblem(r.Context(), p))
 }
 
 // setChallenge sets WWW-Authenticate from pairs of names and values that need no escaping, and exposes it to scripts.
@@ -132,14 +135,16 @@ func WithGrant(ctx context.Context, g Grant) context.Context {
 
 type accountKey struct{}
 
-// AccountFrom returns the account that approved the request's grant, at most [account.CacheTTL] old. It returns
+// AccountFrom returns the account that approved the request's grant, at most [account.CacheTTL] old. Its error is
 // account.ErrUnavailable if the lookup failed.
 func AccountFrom(ctx context.Context) (account.Account, error) {
-	a, ok := ctx.Value(accountKey{}).(account.Account)
-	if !ok {
-		return account.Account{}, account.ErrUnavailable
+	switch a := ctx.Value(accountKey{}).(type) {
+	case account.Account:
+		return a, nil
+	case error:
+		return account.Account{}, a
 	}
-	return a, nil
+	return account.Account{}, account.ErrUnavailable
 }
 
 // WithAccount returns a context with the account for [AccountFrom].

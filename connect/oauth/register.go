@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"go.uber.org/zap"
 )
 
 // registration is the client information response (RFC 7591, section 3.2.1).
@@ -27,7 +26,7 @@ func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) {
 	noStore(w)
 	response, err := s.register(w, r)
 	if err != nil {
-		writeProblem(w, s.newProblem("registering a client", err))
+		writeProblem(w, s.newProblem(r.Context(), err))
 		return
 	}
 	writeJSON(w, http.StatusCreated, response)
@@ -48,9 +47,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) (registration,
 	}
 	var m clientMetadata
 	if err := json.Unmarshal(body, &m); err != nil {
-		p := refuse(codeInvalidMetadata, "the body cannot be read as client metadata")
-		p.cause = err
-		return registration{}, p
+		return registration{}, refuse(codeInvalidMetadata, "the body cannot be read as client metadata")
 	}
 	switch {
 	case len(m.RedirectURIs) == 0:
@@ -72,8 +69,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) (registration,
 	if err != nil {
 		return registration{}, err
 	}
-	s.o.Log.Info("client registered", zap.String("client_id", c.ID), zap.String("client_name", c.Name),
-		zap.String("client_ip", ip))
+	logClient(ctx, c.ID, c.Name)
 	grants := grantTypes()
 	if !c.Refreshes {
 		grants = grants[:1]

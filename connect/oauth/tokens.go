@@ -28,7 +28,7 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	noStore(w)
 	response, err := s.token(w, r)
 	if err != nil {
-		p := s.newProblem("token request rejected", err)
+		p := s.newProblem(r.Context(), err)
 		if p.code == codeInvalidClient && r.Header.Get("Authorization") != "" {
 			w.Header().Set("WWW-Authenticate", "Basic realm=\"public clients have no secret\"") // RFC 6749, section 5.2
 		}
@@ -60,8 +60,10 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) (tokenResponse, e
 	case "":
 		return tokenResponse{}, refuse(codeInvalidRequest, "grant_type is missing")
 	case grantCode:
+		logOperation(ctx, grantCode)
 		response, err = s.redeemCode(ctx, f)
 	case grantRefresh:
+		logOperation(ctx, grantRefresh)
 		response, err = s.useRefreshToken(ctx, f)
 	default:
 		return tokenResponse{}, refuse(codeUnsupportedGrant, "grant_type must be authorization_code or refresh_token")
@@ -110,6 +112,7 @@ func (s *Server) redeemCode(ctx context.Context, f form) (tokenResponse, error) 
 		!sameRedirect(rec.redirect, f.get("redirect_uri")) {
 		return tokenResponse{}, invalid
 	}
+	logGrant(ctx, rec.Grant)
 	if err := s.checkResource(f); err != nil {
 		return tokenResponse{}, err
 	}
@@ -191,6 +194,7 @@ func (s *Server) useRefreshToken(ctx context.Context, f form) (tokenResponse, er
 			!constantTimeEqual(rec.ClientID, f.get("client_id")) {
 			return tokenResponse{}, invalid
 		}
+		logGrant(ctx, rec.Grant)
 		if err := s.checkResource(f); err != nil {
 			return tokenResponse{}, err
 		}
@@ -264,7 +268,7 @@ func (s *Server) rotate(
 func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) {
 	noStore(w)
 	if err := s.revokeToken(w, r); err != nil {
-		writeProblem(w, s.newProblem("revocation rejected", err))
+		writeProblem(w, s.newProblem(r.Context(), err))
 		return
 	}
 	writeJSON(w, http.StatusOK, struct{}{})
@@ -301,6 +305,7 @@ func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || !found || rec.access == "" {
 		return err
 	}
+	logGrant(ctx, rec.Grant)
 	if err := sameClient(rec); err != nil {
 		return err
 	}
@@ -319,6 +324,7 @@ func (s *Server) revokeRefreshToken(ctx context.Context, token string, sameClien
 	if err != nil || !ok || !constantTimeEqual(rec.family, digest(refresh.family)) {
 		return err
 	}
+	logGrant(ctx, rec.Grant)
 	if err := sameClient(rec); err != nil {
 		return err
 	}

@@ -133,6 +133,7 @@ func (p *Pages) approveView(s *session, req oauth.Request) approveView {
 
 // answerNotOwner tells a member that only owners can approve, and lets them deny the request.
 func (p *Pages) answerNotOwner(w http.ResponseWriter, r *http.Request, s *session, req oauth.Request) {
+	fail(r, codeNotOwner, errors.New("only an owner can connect apps"))
 	w.Header().Set("Content-Security-Policy", policyAnswering)
 	p.render(w, r, http.StatusForbidden, viewNotOwner, frame{Title: "Only an owner can connect apps", Wide: true}, p.approveView(s, req))
 }
@@ -186,6 +187,7 @@ func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id str
 		return given(a, verb)
 	})
 	if granted.IsZero() && s.account.IsOwner() {
+		fail(r, codeInvalidForm, errors.New("no scope was chosen"))
 		p.answerApprove(w, r, http.StatusUnprocessableEntity, s, req, allowed,
 			"Choose at least one thing that the app may do, or choose “Don’t connect”.")
 		return nil
@@ -218,7 +220,7 @@ func ownerOnly(a account.Account, what string) error {
 		return nil
 	}
 	return &pageError{
-		status: http.StatusForbidden, title: "Only an owner can " + what,
+		status: http.StatusForbidden, code: codeNotOwner, title: "Only an owner can " + what,
 		detail: "You are signed in as " + a.DisplayName() + ", a member of " + a.BusinessName +
 			". Ask an owner of the business, or sign in with an owner’s account.",
 	}

@@ -2,11 +2,14 @@ package pages
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
 // retrySoon is the Retry-After during an outage.
@@ -15,7 +18,8 @@ const retrySoon = 10 * time.Second
 // pageError is an error with its page. The cause is only logged.
 type pageError struct {
 	status        int
-	title, detail string
+	code          string // for the log; "": that of the status
+	title, detail string // the title is for the log too
 	cause         error
 	retry         time.Duration // 0: none
 	link, label   string        // the page's link; "": Settings
@@ -30,6 +34,18 @@ func (p *pageError) Error() string {
 }
 
 func (p *pageError) Unwrap() error { return p.cause }
+
+// Codes in the log, besides those of statuses.
+const (
+	codeConflict         = "CONFLICT"
+	codeFormExpired      = "FORM_EXPIRED"
+	codeInvalidForm      = "INVALID_FORM"
+	codeNotOwner         = "NOT_OWNER"
+	codeWrongCredentials = "WRONG_CREDENTIALS"
+)
+
+// fail adds an error to the request's log entry.
+func fail(r *http.Request, code string, cause error) { requestlog.From(r.Context()).Fail(code, cause) }
 
 func badRequest(detail string, cause error) *pageError {
 	return &pageError{status: http.StatusBadRequest, title: "That did not work", detail: detail, cause: cause}
@@ -52,7 +68,7 @@ func wrongMethod() *pageError {
 // forged returns the error of a form without a valid token.
 func forged() *pageError {
 	return &pageError{
-		status: http.StatusForbidden, title: "This form is out of date",
+		status: http.StatusForbidden, code: codeFormExpired, title: "This form is out of date",
 		detail: "It was not sent from the page that is open in this browser now, so nothing was changed. " +
 			"Open the page again and repeat what you wanted to do.",
 	}
@@ -108,19 +124,11 @@ func (p *Pages) Error(w http.ResponseWriter, r *http.Request, status int, title,
 }
 
 func (p *Pages) answerProblem(w http.ResponseWriter, r *http.Request, pr *pageError) {
-	id := p.requestID(r.Context())
-	if pr.cause != nil {
-		level := zap.WarnLevel
-		if pr.status == http.StatusInternalServerError {
-			level = zap.ErrorLevel
-		}
-		p.log.Log(level, "page rejected", zap.Int("status", pr.status), zap.String("path", r.URL.Path),
-			zap.String("request_id", id), zap.Error(pr.cause))
-	}
+	fail(r, pr.code, pr)
 	if pr.retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int((pr.retry+time.Second-1)/time.Second)))
 	}
-	view := errorView{Status: pr.status, Detail: pr.detail, RequestID: id, Link: pr.link, Label: pr.label}
+	view := errorView{Status: pr.status, Detail: pr.detail, RequestID: p.requestID(r.Context()), Link: pr.link, Label: pr.label}
 	_, known := p.routes[r.URL.Path]
 	switch {
 	case pr.final:
@@ -136,7 +144,7 @@ func (p *Pages) answerProblem(w http.ResponseWriter, r *http.Request, pr *pageEr
 func (p *Pages) render(w http.ResponseWriter, r *http.Request, status int, name string, f frame, content any) {
 	page, err := p.views.page(name, f, content)
 	if err != nil {
-		p.log.Error("rendering a page failed", zap.String("page", name), zap.Error(err))
+		fail(r, "", fmt.Errorf("rendering the page %s: %w", name, err))
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusInternalServerError)
 		_, _ = w.Write([]byte("Something went wrong. It is our fault, not yours. Please try again in a moment.\n"))

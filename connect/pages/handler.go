@@ -2,12 +2,13 @@ package pages
 
 import (
 	"errors"
+	"fmt"
 	"mime"
 	"net/http"
 	"net/url"
 	"strings"
 
-	"go.uber.org/zap"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
 // MaxBody is the maximum size of a request body in bytes.
@@ -74,6 +75,7 @@ func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return notFound()
 	}
+	requestlog.From(r.Context()).Add(func(f *requestlog.Fields) { f.Operation = r.URL.Path })
 	if len(r.URL.RawQuery) > maxQuery {
 		return badRequest("The address of this page is too long.", nil)
 	}
@@ -105,6 +107,9 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 	if err := r.ParseForm(); err != nil {
+		if _, malformed := errors.AsType[url.EscapeError](err); malformed {
+			err = errors.New("the form has an invalid escape") // err quotes it
+		}
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
 			return &pageError{
 				status: http.StatusRequestEntityTooLarge, title: "That is too much",
@@ -135,9 +140,9 @@ func (p *Pages) checkSender(r *http.Request) error {
 			return nil
 		}
 	}
-	p.log.Warn("cross-site form rejected", zap.String("path", r.URL.Path), zap.String("origin", clean(origin, maxLabel)),
-		zap.String("sec_fetch_site", clean(site, maxLabel)))
-	return forged()
+	pr := forged()
+	pr.cause = fmt.Errorf("cross-site form from origin %q, Sec-Fetch-Site %q", clean(origin, maxLabel), clean(site, maxLabel))
+	return pr
 }
 
 // secure sets the security headers of every response.

@@ -275,6 +275,7 @@ func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if errors.Is(err, ErrTooManyKeys) {
 		change.Detail = "The business has as many keys as it can have"
 		change.Resolve(ctx, audit.OutcomeDenied)
+		fail(r, codeConflict, err)
 		return p.answerKeys(w, r, http.StatusConflict, s, keysView{
 			Problem: "Your business has as many keys as it can have. Revoke one that is not used any more first.", Testing: test,
 		})
@@ -323,6 +324,7 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 		for j := range v.Graces {
 			v.Graces[j].Checked = j == i
 		}
+		fail(r, codeConflict, pending)
 		p.render(w, r, http.StatusConflict, viewRotate, p.settings(w, r, s, "Rotate a key", KeysPath), v)
 		return nil
 	}
@@ -374,7 +376,7 @@ func notChanged(ctx context.Context, change *audit.Change, err error, already, t
 	case errors.Is(err, ErrAlreadyDone):
 		change.Drop(ctx)
 		return &pageError{
-			status: http.StatusConflict, title: "This was done already", detail: already, link: KeysPath, label: "See your keys",
+			status: http.StatusConflict, code: codeConflict, title: "This was done already", detail: already, link: KeysPath, label: "See your keys",
 		}
 	case errors.Is(err, ErrOutcomeUnknown):
 		change.Resolve(ctx, audit.OutcomeUnknown)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
 const redisTimeout = 3 * time.Second
@@ -166,6 +167,7 @@ func (p *Pages) session(r *http.Request) (*session, error) {
 	case a.BusinessID != rec.BusinessID:
 		err = p.sessions.end(ctx, id)
 	default:
+		logBusiness(ctx, a.BusinessID)
 		return &session{id: id, account: a}, nil
 	}
 	if err != nil {
@@ -184,4 +186,9 @@ func (p *Pages) signedIn(r *http.Request, back string) (*session, error) {
 		return nil, &redirectError{to: signInURL(back)}
 	}
 	return s, nil
+}
+
+// logBusiness adds the signed-in account's business to the request's log entry.
+func logBusiness(ctx context.Context, id string) {
+	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.BusinessID = id })
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
 // Maximum lengths of fields in bytes.
@@ -82,6 +83,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	v := signInView{Return: ownPage(r.PostForm.Get(returnField))}
 	if !checkToken(p.cookies.get(r, visitCookie), formSignIn, r.PostForm.Get(tokenField)) {
+		failSignIn(r, requestlog.SignInInvalidForm, codeFormExpired, errors.New("the form has no valid token"))
 		v.Problem = "This page had been open for too long, or your browser keeps no cookies. Please sign in again."
 		p.answerSignIn(w, r, http.StatusForbidden, v)
 		return nil
@@ -103,6 +105,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 		v.Password = "That is longer than a password can be."
 	}
 	if v.EmailProblem != "" || v.Password != "" {
+		failSignIn(r, requestlog.SignInInvalidForm, codeInvalidForm, errors.New("the email address or the password is missing or malformed"))
 		p.answerSignIn(w, r, http.StatusUnprocessableEntity, v)
 		return nil
 	}
@@ -110,9 +113,11 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	device := p.cookies.get(r, deviceCookie)
 	taken, wait, err := p.attempts.signIn(ctx, email, p.clientAddr(r), device)
 	if err != nil {
+		failSignIn(r, requestlog.SignInUnavailable, "", err)
 		return unavailable(err)
 	}
 	if wait > 0 {
+		failSignIn(r, requestlog.SignInRateLimited, "", errors.New("too many attempts to sign in"))
 		p.recordDenied(r, email, "too many attempts")
 		w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
 		v.Problem = "There have been too many attempts to sign in. Please try again in " + inWords(wait) + "."
@@ -122,6 +127,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	a, err := p.accounts.SignIn(ctx, email, password)
 	switch {
 	case errors.Is(err, account.ErrWrongCredentials), errors.Is(err, account.ErrUnknown):
+		failSignIn(r, requestlog.SignInWrongCredentials, codeWrongCredentials, err)
 		p.recordDenied(r, email, "wrong credentials")
 		v.Problem = "The email address or the password is not right."
 		p.answerSignIn(w, r, http.StatusForbidden, v)
@@ -138,19 +144,26 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 		p.signInUnavailable(w, r, v, err)
 		return nil
 	}
+	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.SignIn, f.BusinessID = requestlog.SignInOK, a.BusinessID })
 	return &redirectError{to: v.Return}
+}
+
+// failSignIn adds a failed sign-in to the request's log entry. A code of "" stands for that of the status.
+func failSignIn(r *http.Request, outcome, code string, cause error) {
+	requestlog.From(r.Context()).Add(func(f *requestlog.Fields) { f.SignIn = outcome })
+	fail(r, code, cause)
 }
 
 // giveBack uncounts an attempt for the account. It still counts against the client's address, whose user may sign in to an
 // account of their own in order to reset the count.
 func (p *Pages) giveBack(ctx context.Context, taken attempt) {
 	if err := p.attempts.giveBack(ctx, taken); err != nil {
-		p.log.Warn("uncounting a sign-in attempt failed", zap.Error(err))
+		p.log.Warn("uncounting a sign-in attempt failed", zap.String("request_id", p.requestID(ctx)), zap.Error(err))
 	}
 }
 
 func (p *Pages) signInUnavailable(w http.ResponseWriter, r *http.Request, v signInView, cause error) {
-	p.log.Warn("sign-in failed", zap.String("request_id", p.requestID(r.Context())), zap.Error(cause))
+	failSignIn(r, requestlog.SignInUnavailable, "", cause)
 	w.Header().Set("Retry-After", strconv.Itoa(int(retrySoon/time.Second)))
 	v.Problem = "Signing in does not work right now. Please try again in a moment."
 	p.answerSignIn(w, r, http.StatusServiceUnavailable, v)
@@ -176,7 +189,7 @@ func (p *Pages) startSession(w http.ResponseWriter, r *http.Request, a account.A
 	p.cookies.set(w, sessionCookie, id, 0)
 	value, err := p.attempts.addDevice(ctx, email, device)
 	if err != nil {
-		p.log.Warn("storing the device failed", zap.Error(err))
+		p.log.Warn("storing the device failed", zap.String("request_id", p.requestID(ctx)), zap.Error(err))
 		return nil
 	}
 	p.cookies.set(w, deviceCookie, value, deviceAge)
@@ -269,7 +282,7 @@ func (p *Pages) record(r *http.Request, a account.Account, e audit.Entry) {
 	e.BusinessID, e.AccountID, e.AccountName = a.BusinessID, a.ID, a.DisplayName()
 	e.RequestID = p.requestID(r.Context())
 	if err := p.audit.Record(r.Context(), e); err != nil {
-		p.log.Error("audit log incomplete", zap.String("action", e.Action), zap.Error(err))
+		p.log.Error("audit log incomplete", zap.String("action", e.Action), zap.String("request_id", e.RequestID), zap.Error(err))
 	}
 }
 
@@ -281,7 +294,7 @@ func (p *Pages) recordDenied(r *http.Request, email, why string) {
 		RequestID: p.requestID(r.Context()),
 	}
 	if err := p.audit.Record(r.Context(), e); err != nil {
-		p.log.Error("audit log incomplete", zap.String("action", e.Action), zap.Error(err))
+		p.log.Error("audit log incomplete", zap.String("action", e.Action), zap.String("request_id", e.RequestID), zap.Error(err))
 	}
 }
 

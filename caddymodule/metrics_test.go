@@ -1,0 +1,135 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// increase() over a counter that begins at 1 is 0, so an alert on a series that does not exist before could not fire on the
+// first event.
+func TestSeriesExistBeforeTheirFirstEvent(t *testing.T) {
+	t.Parallel()
+	m := newMetrics()
+	route, resource, connect := m.route("events"), m.resource("events"), m.connect([]string{"contacts_get"})
+	series := func() int { return testutil.CollectAndCount(m) }
+	before := series()
+	for _, status := range []int{200, 204, 404, 503} {
+		route.count(t.Context(), status, "", time.Second)
+	}
+	require.Equal(t, before+3, series(), "only gatehouse_requests_total has new series")
+	before = series()
+	for _, err := range []error{
+		nil, upstream.ErrCrossTenantRecord, data.ErrCrossTenant, upstream.ErrMissingTenant, upstream.ErrContractViolation, errors.New("x"),
+	} {
+		resource.checked(upstream.Report{CrossTenant: 1, Unpublished: 1, Surplus: 1, Reordered: true}, err)
+	}
+	observe(t.Context(), resource.duration, time.Second)
+	for _, outcome := range requestlog.Outcomes() {
+		connect.count(t.Context(), &requestlog.Fields{Tool: "contacts_get", Outcome: outcome})
+	}
+	for _, outcome := range requestlog.SignIns() {
+		connect.count(t.Context(), &requestlog.Fields{SignIn: outcome})
+	}
+	_, unverified := ratelimit.ForUnverified("key", "ip")
+	for _, limit := range []ratelimit.Limit{ratelimit.KeyLimit(1), ratelimit.IPLimit(1), unverified[0].Limit, unverified[1].Limit} {
+		for _, by := range []ratelimit.Decider{ratelimit.ByRedis, ratelimit.ByLocal, ratelimit.ByMemory} {
+			for _, allowed := range []bool{true, false} {
+				m.limited(ratelimit.Result{Allowed: allowed, By: by, States: []ratelimit.State{{Limit: limit}}})
+			}
+		}
+		m.shadow.WithLabelValues(limit.Name).Inc()
+	}
+	credential := &authsigner.Credential{}
+	for _, req := range []*apiRequest{
+		{credential: credential},
+		{authErr: authsigner.ErrAccountInactive},
+		{authErr: authsigner.ErrMissingCredentials},
+		{authErr: authsigner.ErrExpired},
+		{authErr: authsigner.ErrInvalidCredentials},
+		{authErr: authsigner.ErrUnavailable},
+		{authErr: authsigner.ErrBodyUnreadable},
+	} {
+		m.authentications.WithLabelValues(req.authResult()).Inc()
+	}
+	require.Equal(t, before, series())
+}
+
+// TestEventsHaveSeries compares the events that are pre-initialised to the constants of the packages that report them.
+func TestEventsHaveSeries(t *testing.T) {
+	t.Parallel()
+	m := newMetrics()
+	for _, c := range []struct {
+		file, kind string
+		counter    *prometheus.CounterVec
+	}{
+		{"../authsigner/cache.go", "CacheEventKind", m.credentialEvents},
+		{"../authsigner/vault/vault.go", "EventKind", m.credentialEvents},
+		{"../authsigner/file/file.go", "EventKind", m.credentialEvents},
+		{"../ratelimit/options.go", "EventKind", m.limiterEvents},
+	} {
+		source, err := os.ReadFile(c.file)
+		require.NoError(t, err)
+		kinds := regexp.MustCompile(`\b`+c.kind+` = "([a-z_]+)"`).FindAllSubmatch(source, -1)
+		require.NotEmpty(t, kinds, c.file)
+		before := testutil.CollectAndCount(c.counter)
+		for _, kind := range kinds {
+			c.counter.WithLabelValues(string(kind[1]))
+		}
+		require.Equal(t, before, testutil.CollectAndCount(c.counter), c.file)
+	}
+}
+
+func TestOnlySampledTracesAreExemplars(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		flags trace.TraceFlags
+		want  int
+	}{"sampled": {trace.FlagsSampled, 1}, "not sampled": {0, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMetrics()
+			span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: c.flags})
+			m.route("events").count(trace.ContextWithSpanContext(context.Background(), span), 200, "", time.Millisecond)
+			exemplars := 0
+			for _, of := range collect(t, m.duration) {
+				for _, bucket := range of.GetHistogram().GetBucket() {
+					if e := bucket.GetExemplar(); e != nil {
+						exemplars++
+						require.Equal(t, span.TraceID().String(), e.GetLabel()[0].GetValue())
+					}
+				}
+			}
+			require.Equal(t, c.want, exemplars)
+		})
+	}
+}
+
+func collect(t *testing.T, c prometheus.Collector) []*dto.Metric {
+	t.Helper()
+	ch := make(chan prometheus.Metric, 100)
+	c.Collect(ch)
+	close(ch)
+	var all []*dto.Metric
+	for metric := range ch {
+		out := new(dto.Metric)
+		require.NoError(t, metric.Write(out))
+		all = append(all, out)
+	}
+	return all
+}

@@ -1,0 +1,124 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
+)
+
+// Causes in the log of errors whose responses quote the client, or that the SDK responds with.
+var (
+	errUnknownMethod = errors.New("this server does not offer the method")
+	errUnknownTool   = errors.New("there is no such tool, or its arguments cannot be read")
+	errMessage       = errors.New("the message is invalid")
+	errTooManyCalls  = errors.New("the connection makes too many calls")
+	errScope         = errors.New("the connection does not include the tool's scope")
+	errPanic         = errors.New("panic while serving a request")
+	errTransport     = errors.New("the headers do not meet the rules of Streamable HTTP")
+)
+
+// logMessage adds the method of a message to the request's log entry. Other methods than these are the client's text, and the
+// SDK refuses requests with them.
+func (s *Server) logMessage(ctx context.Context, m message) {
+	log := requestlog.From(ctx)
+	switch {
+	case slices.Contains([]string{
+		"initialize", "ping", "server/discover", "tools/list", methodToolsCall, "notifications/initialized", "notifications/cancelled",
+	}, m.Method):
+		log.Add(func(f *requestlog.Fields) { f.Operation = m.Method })
+	case m.Method != "" && m.ID != nil && s.extension == nil:
+		log.Fail(codeName(codeMethodNotFound), errUnknownMethod)
+	}
+}
+
+// logError adds the error that the SDK responds with to the request's log entry. Its own text may quote the client.
+func logError(log *requestlog.Entry, method string, err error) {
+	cause, code := errMessage, codeInternalError
+	if method == methodToolsCall {
+		cause = errUnknownTool
+	}
+	if e, ok := errors.AsType[*jsonrpc.Error](err); ok {
+		code = int(e.Code)
+	}
+	log.Fail(codeName(code), cause)
+}
+
+// codeName returns the name of a JSON-RPC error code, for log and metrics.
+func codeName(code int) string {
+	switch code {
+	case codeParse:
+		return "PARSE_ERROR"
+	case codeInvalidRequest:
+		return "INVALID_REQUEST"
+	case codeMethodNotFound:
+		return "METHOD_NOT_FOUND"
+	case codeInvalidParams:
+		return "INVALID_PARAMS"
+	case codeRateLimited:
+		return codeRate
+	case sdk.CodeHeaderMismatch:
+		return "HEADER_MISMATCH"
+	case codeInternalError:
+		return codeInternal
+	}
+	return "JSONRPC_ERROR"
+}
+
+// log adds the call's outcome to the request's log entry.
+func (c *toolCall) log(p *toolError, took time.Duration) {
+	outcome, level := requestlog.OutcomeOK, zapcore.InfoLevel
+	switch {
+	case p == nil && c.inputRequired != nil:
+		outcome = requestlog.OutcomeInputRequired
+	case p == nil && c.declined:
+		outcome = requestlog.OutcomeDeclined
+	case p == nil:
+	case p.code == codeInternal, p.code == codeUnusable:
+		outcome, level = requestlog.OutcomeFailed, zapcore.ErrorLevel
+	case p.code == codeStore, (p.code == codeUnavailable || p.code == codeTimeout) && !errors.Is(p.cause, context.Canceled):
+		outcome, level = requestlog.OutcomeFailed, zapcore.WarnLevel
+	default:
+		outcome = requestlog.OutcomeRejected
+	}
+	c.grant.log.Add(func(f *requestlog.Fields) {
+		f.Tool, f.Outcome, f.Level, f.ToolTime = c.tool.name, outcome, level, took
+	})
+	if p != nil {
+		c.grant.log.Fail(p.code, p.logged())
+	}
+}
+
+// logged returns the cause for the log.
+func (p *toolError) logged() error {
+	if p.cause != nil {
+		return p.cause
+	}
+	return errors.New(p.sentence)
+}
+
+// argumentsError names what is wrong with the arguments, without names that the schema does not have and without values.
+func (t *tool) argumentsError(details []data.Detail) error {
+	problems := make([]string, 0, len(details))
+	for _, d := range details {
+		name, _, _ := strings.Cut(d.Field, ".")
+		name, _, _ = strings.Cut(name, "[")
+		switch {
+		case slices.Contains(t.in.PropertyOrder, name):
+			problems = append(problems, name+" "+d.Problem)
+		case d.Problem == unknownArgument:
+			problems = append(problems, "unknown argument")
+		default:
+			problems = append(problems, "an argument "+d.Problem)
+		}
+	}
+	return errors.New(strings.Join(slices.Compact(problems), "; "))
+}

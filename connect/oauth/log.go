@@ -1,0 +1,30 @@
+package oauth
+
+import (
+	"context"
+	"strings"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
+)
+
+// logOperation adds the operation to the request's log entry.
+func logOperation(ctx context.Context, name string) {
+	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.Operation = name })
+}
+
+// logClient adds a known client to the request's log entry.
+func logClient(ctx context.Context, id, name string) {
+	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.ClientID, f.ClientName = loggedClientID(id), name })
+}
+
+// loggedClientID returns a client ID for the log. That of a metadata document is a URL, which may have a query.
+func loggedClientID(id string) string {
+	id, _, _ = strings.Cut(id, "?")
+	return printable(id)
+}
+
+// logGrant adds a connection whose token was presented to the request's log entry.
+func logGrant(ctx context.Context, g Grant) {
+	logClient(ctx, g.ClientID, g.ClientName)
+	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.GrantID, f.BusinessID = g.ID, g.BusinessID })
+}

@@ -1,0 +1,118 @@
+// Package requestlog carries what the packages of the connection server know of a request to the log line and the metrics of
+// the server that they are part of.
+package requestlog
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+)
+
+// Entry is what is known of one request. It is safe for concurrent use, because a call may continue after its request has
+// ended; what is added then is lost. A nil *Entry ignores everything.
+type Entry struct {
+	requestID string
+
+	mu     sync.Mutex
+	fields Fields
+}
+
+// Fields of an [Entry]. None contains a secret, a token, a tool's arguments or personal data.
+type Fields struct {
+	Operation  string // of a route that has several: a method of MCP, a grant type, a page's path; one of a fixed set
+	Tool       string // the name of a tool of this server
+	Outcome    string // of the tool call: one of the Outcome constants
+	SignIn     string // outcome of a sign-in: one of the SignIn constants
+	BusinessID string
+	GrantID    string // the connection
+	ClientID   string // of a client that this server knows
+	ClientName string // from the client's metadata
+
+	Code  string        // of the error; one of a fixed set
+	Cause error         // of the error
+	Level zapcore.Level // of the line, at least
+
+	Verify          time.Duration // checking the access token
+	Limit           time.Duration // the rate limit
+	Upstream        time.Duration // all calls to the data service
+	UpstreamAddress string        // of the last call
+	ToolTime        time.Duration // the tool call
+}
+
+// Outcomes of tool calls.
+const (
+	OutcomeOK            = "ok"
+	OutcomeDeclined      = "declined"       // the person declined
+	OutcomeInputRequired = "input_required" // the person has to confirm first
+	OutcomeRejected      = "rejected"       // an error of the caller
+	OutcomeFailed        = "failed"         // an error of the gateway or the data service
+)
+
+// Outcomes returns all outcomes of tool calls.
+func Outcomes() []string {
+	return []string{OutcomeOK, OutcomeDeclined, OutcomeInputRequired, OutcomeRejected, OutcomeFailed}
+}
+
+// Outcomes of sign-ins.
+const (
+	SignInOK               = "ok"
+	SignInWrongCredentials = "wrong_credentials"
+	SignInRateLimited      = "rate_limited"
+	SignInInvalidForm      = "invalid_form" // incomplete, or without a valid token
+	SignInUnavailable      = "unavailable"  // Redis or the data service
+)
+
+// SignIns returns all outcomes of sign-ins.
+func SignIns() []string {
+	return []string{SignInOK, SignInWrongCredentials, SignInRateLimited, SignInInvalidForm, SignInUnavailable}
+}
+
+type contextKey struct{}
+
+// With returns a context with the entry of a request.
+func With(ctx context.Context, requestID string) (context.Context, *Entry) {
+	e := &Entry{requestID: requestID}
+	return context.WithValue(ctx, contextKey{}, e), e
+}
+
+// From returns the context's entry, or nil.
+func From(ctx context.Context) *Entry {
+	e, _ := ctx.Value(contextKey{}).(*Entry)
+	return e
+}
+
+// ID returns the ID of the context's request, or "".
+func ID(ctx context.Context) string {
+	if e := From(ctx); e != nil {
+		return e.requestID
+	}
+	return ""
+}
+
+// Add changes the fields.
+func (e *Entry) Add(change func(*Fields)) {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	change(&e.fields)
+}
+
+// Fail adds an error, unless there is one already: the first is the most specific. An empty code stands for that of the
+// response's status.
+func (e *Entry) Fail(code string, cause error) {
+	e.Add(func(f *Fields) {
+		if f.Code == "" && f.Cause == nil {
+			f.Code, f.Cause = code, cause
+		}
+	})
+}
+
+// Fields returns a copy of the fields.
+func (e *Entry) Fields() (f Fields) {
+	e.Add(func(now *Fields) { f = *now })
+	return f
+}

@@ -1,0 +1,216 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/demo"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
+)
+
+// linesAbout are a gateway's log lines with a request ID, at level info or above and without the audit log's.
+func linesAbout(t *testing.T, g *gatewaytest.Gateway, requestID string) []map[string]any {
+	t.Helper()
+	require.NotEmpty(t, requestID)
+	var found []map[string]any
+	require.Eventually(t, func() bool {
+		found = nil
+		for l := range strings.Lines(g.Output()) {
+			line := map[string]any{}
+			if json.Unmarshal([]byte(l), &line) == nil && line["request_id"] == requestID && line["msg"] != "audit" && line["level"] != "debug" {
+				found = append(found, line)
+			}
+		}
+		return len(found) > 0
+	}, patience, 10*time.Millisecond)
+	return found
+}
+
+// toolRequestID is the request ID that a tool's error tells the assistant.
+func toolRequestID(t *testing.T, a toolAnswer) string {
+	t.Helper()
+	require.True(t, a.Result.IsError)
+	id := regexp.MustCompile(`Request id, for support: (\S+)`).FindStringSubmatch(a.Result.Content[0].Text)
+	require.NotNil(t, id, a.Result.Content[0].Text)
+	return id[1]
+}
+
+// A caller, an assistant's user and a person in a browser each quote the ID that they were shown.
+func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) {
+	t.Parallel()
+	data, err := demo.Open(t.Context(), demo.Memory, demo.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, data.Close()) })
+	service := &recorder{}
+	service.will(data.Handler().ServeHTTP)
+	w, g := connectedTo(t, service, "")
+	owner := w.owner(t, g)
+	assistant := approved(t, owner, "mcp:use", "contacts:write")
+	member := newPerson(t, g.URL)
+	address := strings.TrimPrefix(w.dataURL, "http://")
+
+	requireLine := func(t *testing.T, id string, want map[string]any) map[string]any {
+		t.Helper()
+		lines := linesAbout(t, g, id)
+		require.Len(t, lines, 1, "%v", lines)
+		require.Equal(t, "request", lines[0]["msg"])
+		for name, value := range want {
+			assert.Equal(t, value, lines[0][name], "%s of %v", name, lines[0])
+		}
+		for _, name := range []string{"code", "cause", "route", "duration"} {
+			assert.NotEmpty(t, lines[0][name], "%s of %v", name, lines[0])
+		}
+		return lines[0]
+	}
+	ofTool := func(tool, code, outcome string) map[string]any {
+		return map[string]any{
+			"route": "mcp", "operation": "tools/call", "tool": tool, "outcome": outcome, "code": code, "business": w.acmeID,
+			"client_name": "Test Assistant", "client_id": assistant.clientID,
+		}
+	}
+
+	t.Run("api", func(t *testing.T) { //nolint:paralleltest // the parts share a data service that changes
+		a := w.acme.Get(t, g.URL, "/api/v1/contacts?status="+strings.Repeat("canary-query", 20))
+		require.Equal(t, http.StatusBadRequest, a.Status)
+		var body struct {
+			RequestID string `json:"request_id"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(a.Body), &body))
+		requireLine(t, body.RequestID, map[string]any{"level": "info", "code": "INVALID_PARAMETER", "business": w.acmeID, "public_key": w.acme.PublicKey})
+	})
+	t.Run("tool, the caller's fault", func(t *testing.T) { //nolint:paralleltest // as above
+		_, a := assistant.call(t, "contacts_get", `{"id":987654321}`)
+		line := requireLine(t, toolRequestID(t, a), ofTool("contacts_get", "NOT_FOUND", "rejected"))
+		require.Equal(t, "info", line["level"])
+		require.Equal(t, address, line["upstream_address"])
+		for _, step := range []string{"verify", "limit", "upstream"} {
+			require.Positive(t, line[step], step)
+		}
+		require.NotEmpty(t, line["grant_id"])
+
+		_, a = assistant.call(t, "contacts_create", `{"first_name":7,"canary-name":"canary-value"}`)
+		line = requireLine(t, toolRequestID(t, a), ofTool("contacts_create", "INVALID_ARGUMENTS", "rejected"))
+		require.Equal(t, "unknown argument; first_name is a number", line["cause"])
+	})
+	t.Run("scope, token, message", func(t *testing.T) { //nolint:paralleltest // as above
+		id := func(bearer, body string) string {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/mcp", strings.NewReader(body))
+			require.NoError(t, err)
+			req.Header = http.Header{
+				"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Mcp-Protocol-Version": {"2025-11-25"},
+				"Authorization": {"Bearer " + bearer},
+			}
+			res, err := onceClient().Do(req)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, res.Body.Close()) }()
+			return res.Header.Get("X-Request-Id")
+		}
+		call := func(params string) string {
+			return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + params + `}`
+		}
+		requireLine(t, id(assistant.Access, call(`{"name":"receptionist_faq_upsert","arguments":{"question":"a","answer":"b"}}`)),
+			ofTool("receptionist_faq_upsert", "INSUFFICIENT_SCOPE", "rejected"))
+		requireLine(t, id("gat_canary-token", call(`{}`)), map[string]any{"code": "invalid_token", "route": "mcp", "status": 401.0})
+		for body, code := range map[string]string{
+			call(`{"name":"canary-tool"}`):                              "INVALID_PARAMS",
+			`{"jsonrpc":"2.0","id":1,"method":"canary/method"}`:         "METHOD_NOT_FOUND",
+			`{"jsonrpc":"2.0","id":1,"method":"prompts/list"}`:          "METHOD_NOT_FOUND",
+			`{"jsonrpc":"2.0","canary":1}`:                              "PARSE_ERROR",
+			call(`{"name":"contacts_get","arguments":"canary-string"}`): "INVALID_PARAMS",
+		} {
+			requireLine(t, id(assistant.Access, body), map[string]any{"code": code, "business": w.acmeID})
+		}
+	})
+	t.Run("pages and OAuth", func(t *testing.T) { //nolint:paralleltest // as above
+		shown := func(at page) string {
+			id := regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`).FindString(at.Text)
+			require.NotEmpty(t, id, at.Text)
+			return id
+		}
+		logged := func(part string) {
+			require.Eventually(t, func() bool { return strings.Contains(g.Output(), part) }, patience, 10*time.Millisecond, part)
+		}
+		requireLine(t, shown(owner.open("/settings/nowhere?canary=canary-query")), map[string]any{"route": "pages", "code": "NOT_FOUND", "level": "info"})
+		requireLine(t, shown(owner.open("/oauth/approve?request=grq_canary")), map[string]any{"operation": "/oauth/approve", "code": "NOT_FOUND"})
+		at := member.open("/sign-in")
+		member.send(at, "password", url.Values{"email": {"canary@example.com"}, "password": {"canary-password"}})
+		logged(`"code":"WRONG_CREDENTIALS","operation":"/sign-in","outcome":"wrong_credentials"`)
+		_, err := assistant.token(t, url.Values{
+			"grant_type": {"refresh_token"}, "refresh_token": {"grt_canary"}, "client_id": {assistant.clientID},
+		})
+		require.ErrorContains(t, err, "invalid_grant")
+		logged(`"code":"invalid_grant","operation":"refresh_token"`)
+	})
+	t.Run("failures", func(t *testing.T) { //nolint:paralleltest // as above
+		service.will(aborts)
+		a := w.acme.Get(t, g.URL, "/api/v1/contacts?status=canary-query")
+		line := requireLine(t, a.Header.Get("X-Request-Id"), map[string]any{"level": "error", "code": "UPSTREAM_FAILED", "upstream_address": address})
+		require.Contains(t, line["cause"], "EOF")
+		_, answer := assistant.call(t, "contacts_search", `{"query":"canary-query"}`)
+		line = requireLine(t, toolRequestID(t, answer), ofTool("contacts_search", "DATA_SERVICE_UNAVAILABLE", "failed"))
+		require.Equal(t, "warn", line["level"])
+		require.Equal(t, address, line["upstream_address"])
+		service.will(typed(http.StatusOK, "application/json", `{"canary-member":1}`))
+		_, answer = assistant.call(t, "contacts_search", `{"query":"canary-query"}`)
+		line = requireLine(t, toolRequestID(t, answer), ofTool("contacts_search", "DATA_SERVICE_ANSWER_UNUSABLE", "failed"))
+		require.Equal(t, "error", line["level"])
+		require.Positive(t, g.Metric(t, "gatehouse_upstream_responses_total", `resource="connect"`, `outcome="invalid_response"`))
+		service.will(data.Handler().ServeHTTP)
+	})
+
+	require.Equal(t, 2.0, g.Metric(t, "gatehouse_tool_calls_total", `tool="contacts_search"`, `outcome="failed"`))
+	require.Equal(t, 1.0, g.Metric(t, "gatehouse_sign_ins_total", `outcome="ok"`))
+	require.Equal(t, 1.0, g.Metric(t, "gatehouse_sign_ins_total", `outcome="wrong_credentials"`))
+	all := g.Everything(t)
+	account := accountOf(t, w.acmeID, demo.RoleOwner)
+	gatewaytest.RequireNowhere(t, all, "canary", assistant.Access, assistant.Refresh, assistant.verifier, account.Email, account.Password,
+		w.acme.PrivateKey.Reveal())
+	ourSeries(t, anonymous().Get(t, g.AdminURL, "/metrics").Body)
+}
+
+// Other programs read the log: while stores fail, libraries must not write lines of their own between the gateway's.
+func TestEveryLineIsJSONWhileStoresFail(t *testing.T) {
+	t.Parallel()
+	w := newVaultWorld(t, vaulttest.Options{})
+	w.setMount(t, "kv")
+	key := w.keys.issue(t)
+	o := w.world.options("", "")
+	o.Global = fmt.Sprintf("gatehouse {\n\t\tredis %s\n\t\tcredentials vault %s {\n\t\t\tauth token {env.TEST_TOKEN}\n\t\t\ttimeout 1s\n\t\t}\n\t}",
+		w.redis.URL(), w.vault.Addr)
+	o.Env = []string{"TEST_TOKEN=" + w.vault.RootToken}
+	g := w.startConnect(t, o)
+	requireReady(t, g)
+	require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status)
+	require.NoError(t, w.redis.Kill())
+	w.vault.Kill(t)
+	require.Eventually(t, func() bool {
+		key.caller().Get(t, g.URL, "/api/v1/me")
+		send(t, g, "/api/v1/me", rubbish("pk_live_unknown_while_down"))
+		newPerson(t, g.URL).open("/oauth/authorize?client_id=gcl_AAAAAAAAAAAAAAAAAAAAAA")
+		return strings.Contains(g.Output(), `"logger":"redis"`)
+	}, patience, 10*time.Millisecond)
+	for line := range strings.Lines(g.Output()) {
+		require.True(t, json.Valid([]byte(line)), line)
+	}
+}
+
+func TestDemoLogsWhatItRefuses(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t)
+	a := anonymous().Get(t, d.url, "/api/v1/me")
+	require.Equal(t, http.StatusUnauthorized, a.Status)
+	require.Eventually(t, func() bool { return strings.Contains(d.stderr.String(), a.Header.Get("X-Request-Id")) }, patience, 10*time.Millisecond)
+	require.NotContains(t, d.stdout.String(), a.Header.Get("X-Request-Id"))
+	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
+}
