@@ -293,7 +293,7 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 	c.stream = &eventStream{w: w, r: r}
 	result := s.execute(ctx, c)
 	if result == nil {
-		c.grant.log.Fail(codeInternal, errPanic)
+		logFault(c.grant.log, errPanic)
 		c.stream.respond(s.log, errorMessage(c.id, codeInternalError, "internal error"))
 		return
 	}
