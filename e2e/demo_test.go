@@ -21,6 +21,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
@@ -29,8 +30,8 @@ type demoProcess struct {
 	cmd    *exec.Cmd
 	temp   string // its folder for temporary files
 	url    string
-	stdout gatewaytest.Output
-	stderr gatewaytest.Output
+	stdout recordtest.Output
+	stderr recordtest.Output
 	exited chan struct{}
 	began  time.Time
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 )
 
 // What a machine that is slow, or busy with other tests, may take: none of it is a promise of the gateway's.
@@ -126,7 +127,7 @@ type Gateway struct {
 
 	cmd    *exec.Cmd
 	exited chan struct{}
-	out    Output
+	out    recordtest.Output
 	env    []string
 	main   string
 	files  []*os.File // from descriptor 3 on
@@ -415,32 +416,6 @@ func FreeAddr(tb testing.TB) string {
 func claimPort(tb testing.TB, port string) (io.Closer, error) {
 	tb.Helper()
 	return new(net.ListenConfig).Listen(tb.Context(), "unix", "@gatehouse-test-port-"+port)
-}
-
-// Output collects what a process writes.
-type Output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (o *Output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(b)
-}
-
-// String is all of it.
-func (o *Output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-// Tail is the last n bytes of it.
-func (o *Output) Tail(n int) string {
-	s := o.String()
-	return s[max(0, len(s)-n):]
 }
 
 // Answer is a response, read to its end.
