@@ -32,7 +32,7 @@ var oddTargets = []string{
 	"/api/v1/status?a=b",
 }
 
-func TestABusinessSignsWithOpensslAndCallsWithCurl(t *testing.T) {
+func TestOpensslAndCurlClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.roomy(t)
@@ -68,7 +68,7 @@ func TestABusinessSignsWithOpensslAndCallsWithCurl(t *testing.T) {
 	}
 }
 
-func TestABusinessSignsWithNode(t *testing.T) {
+func TestNodeClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.roomy(t)
@@ -127,7 +127,7 @@ func callAsBusiness(t *testing.T, w *world, base string, rt http.RoundTripper, p
 	require.Equal(t, http.StatusUnauthorized, res.StatusCode)
 }
 
-func TestABusinessCallsWithTheGoTransportOverEveryProtocol(t *testing.T) {
+func TestGoTransportOverEveryProtocol(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.roomy(t)

@@ -15,7 +15,7 @@ import (
 
 // What the gateway adds to a tool's call, one after the other over a kept connection: the time from sending the call to
 // having read its answer, less what the data service took for its part of it. The time is reported and not asserted.
-func TestFleetOfOneShowsWhatTheGatewayAddsToAToolsCall(t *testing.T) {
+func TestFleetOfOneToolCallLatency(t *testing.T) {
 	t.Parallel()
 	connections, calls := 2, 20
 	if chaosScale(t).long {

@@ -72,7 +72,7 @@ func approved(t *testing.T, owner *person, scope string, allow ...string) *assis
 	return a
 }
 
-func TestAnAssistantWorksUntilItIsDisconnected(t *testing.T) {
+func TestAssistantWorksUntilDisconnected(t *testing.T) {
 	t.Parallel()
 	w, g := connected(t, "")
 	owner := w.owner(t, g)
@@ -109,7 +109,7 @@ func TestAnAssistantWorksUntilItIsDisconnected(t *testing.T) {
 	require.ErrorContains(t, err, "invalid_grant")
 }
 
-func TestAConnectionOutlivesReloadsAndRestartsOfTheGateway(t *testing.T) {
+func TestConnectionSurvivesReloadAndRestart(t *testing.T) {
 	t.Parallel()
 	w, g := connected(t, "")
 	owner := w.owner(t, g)
@@ -128,7 +128,7 @@ func TestAConnectionOutlivesReloadsAndRestartsOfTheGateway(t *testing.T) {
 }
 
 // The gateway's own key for a hop, and neither the assistant's token nor anything else of its request.
-func TestADataServiceNeverGetsTheAssistantsToken(t *testing.T) {
+func TestDataServiceGetsNoAssistantToken(t *testing.T) {
 	t.Parallel()
 	seen := make(chan http.Header, 64)
 	data := demoService(t).Handler()
@@ -164,7 +164,7 @@ func TestADataServiceNeverGetsTheAssistantsToken(t *testing.T) {
 	require.Equal(t, w.acmeID, claims["sub"])
 }
 
-func TestOwnersManageTheirBusinesssKeysAndNobodyElses(t *testing.T) {
+func TestOwnersManageOnlyTheirOwnKeys(t *testing.T) {
 	t.Parallel()
 	w, g := connected(t, "")
 	owner := w.owner(t, g)
@@ -211,7 +211,7 @@ func keysOn(t *testing.T, at page) gatewaytest.Caller {
 }
 
 // A client that is told invalid_token or invalid_grant throws its tokens away; an outage must not look like that.
-func TestNoConnectionIsLostBecauseRedisIsAway(t *testing.T) {
+func TestRedisOutageEndsNoConnection(t *testing.T) {
 	t.Parallel()
 	w, g := connected(t, "")
 	owner := w.owner(t, g)
@@ -235,7 +235,7 @@ func TestNoConnectionIsLostBecauseRedisIsAway(t *testing.T) {
 	require.Equal(t, http.StatusOK, owner.open("/settings/connected-apps").Status)
 }
 
-func TestAnUnavailableDataServiceIsAToolErrorAndSignsNobodyIn(t *testing.T) {
+func TestDataServiceOutageIsAToolErrorAndDeniesSignIn(t *testing.T) {
 	t.Parallel()
 	data := httptest.NewServer(demoService(t).Handler())
 	t.Cleanup(data.Close)
@@ -262,7 +262,7 @@ func TestAnUnavailableDataServiceIsAToolErrorAndSignsNobodyIn(t *testing.T) {
 }
 
 // The page for operators names the rights of a user in Redis, and they suffice for everything that the gateway does.
-func TestTheRightsInRedisOfTheConnectionServerSuffice(t *testing.T) {
+func TestDocumentedRedisACLSuffices(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "docs", "connect.md"))
 	require.NoError(t, err)
@@ -305,7 +305,7 @@ func TestTheRightsInRedisOfTheConnectionServerSuffice(t *testing.T) {
 
 // A thousand connections work at the same time through one gateway (60 in the short form), each with its own token,
 // and each gets what its own scopes allow.
-func TestFleetOfAssistantsWorksThroughOneGatewayAtOnce(t *testing.T) {
+func TestFleetOfAssistantsOnOneGateway(t *testing.T) {
 	t.Parallel()
 	n, rounds := 60, 3
 	if chaosScale(t).long {

@@ -40,7 +40,7 @@ func TestContractByExample(t *testing.T) {
 	w.replay(t, "contract", w.start(t, roomyLimits, "deprecated jobs 2027-01-31 2027-07-31 https://docs.example.com/jobs").Addr)
 }
 
-func TestMeIsServedWhileTheDataServiceIsDown(t *testing.T) {
+func TestMeNeedsNoDataService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.dataURL = "http://" + gatewaytest.FreeAddr(t) // nobody listens there
@@ -89,7 +89,7 @@ func TestCountsAreClamped(t *testing.T) {
 	}
 }
 
-func TestInvalidParametersAreRefusedByName(t *testing.T) {
+func TestInvalidParameterErrorsNameTheParameter(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.roomy(t)
@@ -118,7 +118,7 @@ func TestInvalidParametersAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestOtherMethodsAreRefusedWithAllow(t *testing.T) {
+func TestOtherMethodsAreDeniedWithAllow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.roomy(t)
@@ -150,7 +150,7 @@ func TestHeadIsGetWithoutABody(t *testing.T) {
 	require.Empty(t, a.Body)
 }
 
-func TestSignedBodiesAreReadUpToTheLimit(t *testing.T) {
+func TestMaximumBodySize(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.roomy(t)

@@ -129,7 +129,7 @@ func requireHTTP(t *testing.T, out string, status int) gatewaytest.Answer {
 	return gatewaytest.Answer{Status: res.StatusCode, Header: res.Header, Body: string(body)}
 }
 
-func TestTheDemoAnswersWithinFiveSeconds(t *testing.T) {
+func TestDemoServesWithinFiveSeconds(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t)
 	requireJSON(t, d.caller(t).Get(t, d.url, "/api/v1/events?count=2"))
@@ -161,7 +161,7 @@ func processorTime(t *testing.T, pid int) time.Duration {
 	return used
 }
 
-func TestEveryCommandThatTheDemoPrintsDoesWhatItSays(t *testing.T) {
+func TestDemoCommandsWork(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t)
 	ready := d.pasted(t)
@@ -187,7 +187,7 @@ func TestEveryCommandThatTheDemoPrintsDoesWhatItSays(t *testing.T) {
 	requireHTTP(t, shell(t, ready+"GATEHOUSE_SECRET=another\nsigned /api/v1/me"), http.StatusUnauthorized)
 }
 
-func TestTheDemosOtherBusinessesWork(t *testing.T) {
+func TestDemoOtherBusinesses(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t)
 	found := regexp.MustCompile(`\((active|inactive)\) +GATEHOUSE_KEY=(\S+) GATEHOUSE_SECRET=(\S+)`).FindAllStringSubmatch(d.stdout.String(), -1)
@@ -202,7 +202,7 @@ func TestTheDemosOtherBusinessesWork(t *testing.T) {
 	}
 }
 
-func TestTheDemoHoldsTheLimitsUnlessToldNotTo(t *testing.T) {
+func TestDemoEnforcesLimitsUnlessDisabled(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t)
 	counts := func(n int, c gatewaytest.Caller, target string) map[int]int {
@@ -215,7 +215,7 @@ func TestTheDemoHoldsTheLimitsUnlessToldNotTo(t *testing.T) {
 	require.Equal(t, map[int]int{200: 65}, counts(65, d.caller(t), "/api/v1/me"))
 }
 
-func TestTwoDemosOnOneRedisShareTheLimitOfAnAddress(t *testing.T) {
+func TestDemosOnOneRedisShareLimits(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	a, b := startDemo(t, "--redis", redis.URL()), startDemo(t, "--redis", redis.URL())
@@ -227,7 +227,7 @@ func TestTwoDemosOnOneRedisShareTheLimitOfAnAddress(t *testing.T) {
 	require.NotEmpty(t, keys)
 }
 
-func TestTheDemoLeavesNothingBehind(t *testing.T) {
+func TestDemoLeavesNoFilesOrProcesses(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		d := startDemo(t)
@@ -262,7 +262,7 @@ func demoCLI(t *testing.T, args ...string) outcome {
 	return o
 }
 
-func TestTheDemoSaysWhenItsAddressIsTaken(t *testing.T) {
+func TestDemoReportsAddressInUse(t *testing.T) {
 	t.Parallel()
 	// by another program
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -278,7 +278,7 @@ func TestTheDemoSaysWhenItsAddressIsTaken(t *testing.T) {
 	}
 }
 
-func TestTheDemoSaysWhatIsWrongWithItsFlags(t *testing.T) {
+func TestDemoFlagErrors(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ args, words []string }{
 		"no port":                   {[]string{"--listen", "127.0.0.1"}, []string{"--listen", "host:port"}},
@@ -296,7 +296,7 @@ func TestTheDemoSaysWhatIsWrongWithItsFlags(t *testing.T) {
 	}
 }
 
-func TestTheDemoOnLocalhostAnswersByBothProtocols(t *testing.T) {
+func TestDemoOnLocalhostListensOnIPv4AndIPv6(t *testing.T) {
 	t.Parallel()
 	_, port, err := net.SplitHostPort(gatewaytest.FreeAddr(t))
 	require.NoError(t, err)

@@ -57,7 +57,7 @@ func TestFaultGatewayClockStepped(t *testing.T) {
 
 // The page names the moment at which the old private key ends. Two clocks are set to just before and just after it: the
 // gateway's, and the caller's, which signs by the same.
-func TestARotatedKeysOldPrivateKeyEndsWhenThePageSaid(t *testing.T) {
+func TestRotatedPrivateKeyExpiresAsThePageSays(t *testing.T) {
 	t.Parallel()
 	const target = "/api/v1/me"
 	w, g := connected(t, "")

@@ -166,7 +166,7 @@ func dataFaults(t *testing.T) []dataFault {
 	}
 }
 
-func TestFaultADataServiceThatIsBrokenInEveryWay(t *testing.T) {
+func TestFaultDataServiceResponses(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
 	each, timeout := 250*time.Millisecond, 5*time.Second
@@ -244,7 +244,7 @@ func TestFaultADataServiceThatIsBrokenInEveryWay(t *testing.T) {
 	r.Figure(t, fmt.Sprintf("faults=%d resident=%s->%s", len(faults), inMiB(before), inMiB(worst)))
 }
 
-func TestFaultHugeAnswersTakeBoundedMemory(t *testing.T) {
+func TestFaultHugeResponsesTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
 	callers, rounds := 48, 1
 	if chaosScale(t).long {
@@ -286,7 +286,7 @@ func TestFaultHugeAnswersTakeBoundedMemory(t *testing.T) {
 	require.Less(t, peak, before+2*memoryBound)
 }
 
-func TestFaultOneOfTwoDataServicesDies(t *testing.T) {
+func TestFaultOneOfTwoDataServicesStops(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
 	one, two := startDataService(t), startDataService(t)

@@ -186,7 +186,7 @@ func (c *crowd) useUp(conn net.Conn) {
 	}
 }
 
-func TestFaultReloadsOfAnOwnSocketLoseNoConnection(t *testing.T) {
+func TestFaultReloadsWithOwnSocketLoseNoConnection(t *testing.T) {
 	t.Parallel()
 	// Caddy opens a new listener beside the old one, and closes that. The kernel resets what nobody has accepted by then,
 	// unless it is told to hand it over.
@@ -196,7 +196,7 @@ func TestFaultReloadsOfAnOwnSocketLoseNoConnection(t *testing.T) {
 	reloadUnderLoad(t, false)
 }
 
-func TestFaultReloadsOfAGivenSocketLoseNoConnection(t *testing.T) {
+func TestFaultReloadsWithInheritedSocketLoseNoConnection(t *testing.T) {
 	t.Parallel()
 	reloadUnderLoad(t, true)
 }
@@ -315,7 +315,7 @@ func reloadUnderLoad(t *testing.T, given bool) {
 	requireConnections(pool - 1)
 }
 
-func TestFaultSIGTERMAnswersRequestsInFlight(t *testing.T) {
+func TestFaultSIGTERMFinishesRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	const inFlight = 60
 	hold := make(chan struct{})
@@ -372,7 +372,7 @@ func TestFaultSIGTERMAnswersRequestsInFlight(t *testing.T) {
 		load.MS(refusing), load.MS(time.Since(began)))
 }
 
-func TestFaultKill9AndRestartUnderLoadKeepsTheLimits(t *testing.T) {
+func TestFaultKillAndRestartKeepLimits(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
 	w := newWorld(t, load.Data())
@@ -538,7 +538,7 @@ func (s *slowCallers) note(answer string, after time.Duration) {
 	s.longest = max(s.longest, after)
 }
 
-func TestFaultHalfClosedClientReadsNoEmptySuccess(t *testing.T) {
+func TestFaultHalfClosedClientGetsNoEmptySuccess(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, http.HandlerFunc(stalls))
 	g := w.roomy(t)
@@ -552,7 +552,7 @@ func TestFaultHalfClosedClientReadsNoEmptySuccess(t *testing.T) {
 	require.Equal(t, "CLIENT_CLOSED_REQUEST", lineOf(t, g, a.Header.Get("X-Request-Id")).Code)
 }
 
-func TestFaultSlowClientsByTheThousand(t *testing.T) {
+func TestFaultThousandsOfSlowClients(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
 	each, header, body, write := 350, 4*time.Second, 6*time.Second, 20*time.Second

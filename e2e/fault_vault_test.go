@@ -512,9 +512,9 @@ func TestFaultVaultVersionDestroyed(t *testing.T) {
 	})
 }
 
-// TestFaultVaultAwayForLongerThanStaleIfError is the stated worst case: a gateway that can reach neither Vault nor whoever
+// TestFaultVaultOutageLongerThanStaleIfError is the stated worst case: a gateway that can reach neither Vault nor whoever
 // tells it of revocations goes on for stale_if_error, and not for longer.
-func TestFaultVaultAwayForLongerThanStaleIfError(t *testing.T) {
+func TestFaultVaultOutageLongerThanStaleIfError(t *testing.T) {
 	t.Parallel()
 	c := chaosScale(t)
 	const staleIfError = 3 * time.Second

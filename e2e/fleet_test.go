@@ -15,13 +15,13 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost cuts one of three gateways off from their Redis, under load.
+// TestFleetWithOneGatewayCutOffAllowsAtMostTwiceTheLimit cuts one of three gateways off from their Redis, under load.
 //
 // The two that reach Redis go on sharing the limit, against which everything counts that Redis was told of, also what the third had
 // admitted before. The third enforces the limit by itself. So a caller of all three is served, in any window, at most twice the
 // limit, less what the third had admitted through Redis. In general, with n gateways cut off: n + 1 times the limit. When the third
 // is back it tells Redis first, and the limit is shared again.
-func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
+func TestFleetWithOneGatewayCutOffAllowsAtMostTwiceTheLimit(t *testing.T) {
 	t.Parallel()
 	c := chaosScale(t)
 	w := newWorld(t, load.Data())

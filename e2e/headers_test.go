@@ -45,7 +45,7 @@ func nominations() [][]field {
 	)
 }
 
-func TestNominatedHopByHopHeadersStayWhereTheGatewayPutThem(t *testing.T) {
+func TestNominatedHeadersAreNotRemoved(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "assertion "+writeAssertionKey(t), "")
 	data, send := w.data, w.over
@@ -91,7 +91,7 @@ func TestNominatedHopByHopHeadersStayWhereTheGatewayPutThem(t *testing.T) {
 	}
 }
 
-func TestADataServiceCannotNominateHeadersOfTheAnswerAway(t *testing.T) {
+func TestNominatedResponseHeadersAreNotRemoved(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
 	data, all := w.data, w.over
@@ -119,7 +119,7 @@ func TestADataServiceCannotNominateHeadersOfTheAnswerAway(t *testing.T) {
 	}
 }
 
-func TestNominatingXForwardedForHidesNoClientIP(t *testing.T) {
+func TestNominatedXForwardedForStillNamesTheClientIP(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	o := w.options("", "")
@@ -166,7 +166,7 @@ func requireGatewaysWord(t *testing.T, w *world, protocol string, got *http.Requ
 	}
 }
 
-func TestForgedHeadersNeverReachADataServiceNorChangeTheRequest(t *testing.T) {
+func TestForgedHeadersAreNotForwarded(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
 	data, all, g := w.data, w.over, w.g
@@ -239,7 +239,7 @@ func TestForgedHeadersNeverReachADataServiceNorChangeTheRequest(t *testing.T) {
 	gatewaytest.RequireNowhere(t, g.Output(), "canary")
 }
 
-func TestSigningHeadersCountExactlyOnceAndInTheirOwnSpelling(t *testing.T) {
+func TestSigningHeadersMustBeGivenOnceUnderTheirOwnNames(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
 	data := w.data
@@ -278,7 +278,7 @@ func TestSigningHeadersCountExactlyOnceAndInTheirOwnSpelling(t *testing.T) {
 }
 
 // CR, LF and NUL in names and values: either the request is refused, or what is after them is part of no other header.
-func TestControlCharactersInHeadersSplitNothing(t *testing.T) {
+func TestControlCharactersCannotSplitHeaders(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
 	data, all := w.data, w.over
@@ -344,7 +344,7 @@ func TestControlCharactersInHeadersSplitNothing(t *testing.T) {
 	}
 }
 
-func TestAFoldedHeaderIsOneHeader(t *testing.T) {
+func TestFoldedHeaderIsOneHeader(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
@@ -380,7 +380,7 @@ func TestAFoldedHeaderIsOneHeader(t *testing.T) {
 }
 
 // Headers are read up to some 16 KiB and left behind; more than that net/http refuses itself (431), before any handler.
-func TestAThousandHeadersAndAMegabyteOfThem(t *testing.T) {
+func TestManyAndLargeHeaders(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
 	data, all, g := w.data, w.over, w.g

@@ -31,7 +31,7 @@ func (d deaf) ReadFrom(b []byte) (int, net.Addr, error) {
 // Over HTTP/3 a returning client may send a request with its first packet (0-RTT), before the server knows that the packet comes
 // from where it says. Until the address is proved, the response is 425 (RFC 8470, section 5.2), nothing counts against the
 // address and nothing is looked up.
-func TestEarlyDataFromAnUnprovedAddressIsNeitherServedNorCharged(t *testing.T) {
+func TestEarlyDataIsNotServedBeforeAddressValidation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	o := w.options("assertion "+writeAssertionKey(t), "")

@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
 )
 
-func TestFaultTwoBusinessesCallAtOnceAndNoAnswerIsTheWrongOnes(t *testing.T) {
+func TestFaultBusinessesNeverGetEachOthersRecords(t *testing.T) {
 	t.Parallel()
 	total := 2_000
 	if chaosScale(t).long {

@@ -138,7 +138,7 @@ func newKeyFile(t *testing.T) string {
 	return name
 }
 
-func TestTheFirstKeyMakesACredentialFileForItsOwnerAlone(t *testing.T) {
+func TestFirstKeyCreatesCredentialFileWithMode0600(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "keys.json")
 	cli(t, nil, "keys", "list", "--file", name).requireError(t, "no such file")
@@ -152,7 +152,7 @@ func TestTheFirstKeyMakesACredentialFileForItsOwnerAlone(t *testing.T) {
 	require.Contains(t, cli(t, nil, "keys", "list", "--file", name).requireOK(t).stdout, "b1")
 }
 
-func TestAPrivateKeyIsPrintedOnceAtIssueAndRotationAndNeverAfter(t *testing.T) {
+func TestKeysCommandsPrintAPrivateKeyOnce(t *testing.T) {
 	t.Parallel()
 	k := keysCLI{source: []string{"--file", newKeyFile(t)}}
 	first := k.issue(t, "--limit", "120", "--test")
@@ -196,7 +196,7 @@ func TestAPrivateKeyIsPrintedOnceAtIssueAndRotationAndNeverAfter(t *testing.T) {
 	require.Empty(t, list[0].PrivateKey)
 }
 
-func TestAnEntryThatIsNoCredentialHidesNoOther(t *testing.T) {
+func TestMalformedCredentialHidesNoOther(t *testing.T) {
 	t.Parallel()
 	name := newKeyFile(t)
 	k := keysCLI{source: []string{"--file", name}}
@@ -224,7 +224,7 @@ func TestAnEntryThatIsNoCredentialHidesNoOther(t *testing.T) {
 	require.Len(t, list, 1)
 }
 
-func TestKeysCommandsSayWhatIsWrongAndExitWithAnError(t *testing.T) {
+func TestKeysCommandErrors(t *testing.T) {
 	t.Parallel()
 	name := newKeyFile(t)
 	dir := filepath.Dir(name)
@@ -275,7 +275,7 @@ func TestKeysCommandsSayWhatIsWrongAndExitWithAnError(t *testing.T) {
 	}
 }
 
-func TestTwoCommandsAtOnceOnOneFileLoseNothing(t *testing.T) {
+func TestConcurrentKeysCommandsLoseNoKey(t *testing.T) {
 	t.Parallel()
 	name := newKeyFile(t)
 	binary, dir := gatewaytest.Binary(t), t.TempDir()

@@ -100,7 +100,7 @@ func brokenData() http.HandlerFunc {
 // Whatever is sent, and whatever is broken behind the gateway: no answer holds a secret, a token, an internal address, a
 // stack trace, a banner of anything behind it, or an echo of what was sent; and nothing that an operator can see (log,
 // metrics, admin API, arguments) holds a secret, a signature or what a caller or a data service has sent.
-func TestAttacksBringNoSecretAddressTraceOrBannerToLight(t *testing.T) {
+func TestAttacksRevealNoSecretAddressTraceOrBanner(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newVaultWorld(t, vaulttest.Options{})

@@ -22,7 +22,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-func TestEveryKeyHasItsLimit(t *testing.T) {
+func TestEveryKeyHasItsOwnLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, &recorder{})
 	keys := keysCLI{source: []string{"--file", w.keyFile}}
@@ -50,7 +50,7 @@ func TestEveryKeyHasItsLimit(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.other.Get(t, g.URL, "/api/v1/me").Status, "another business has its own limit")
 }
 
-func TestRequestsWithoutAKeyHaveTheLimitOfTheirAddress(t *testing.T) {
+func TestUnsignedRequestsCountAgainstTheClientIP(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
@@ -65,7 +65,7 @@ func TestRequestsWithoutAKeyHaveTheLimitOfTheirAddress(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status, "a signed request counts against its key")
 }
 
-func TestTwoHundredAtATimeOverThreeGatewaysAdmitSixty(t *testing.T) {
+func TestConcurrentRequestsToThreeGatewaysShareOneLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	gateways := []*gatewaytest.Gateway{w.gateway(t), w.gateway(t), w.gateway(t)}
@@ -93,7 +93,7 @@ func decidedAlone(t *testing.T, gateways ...*gatewaytest.Gateway) (n int) {
 	return n
 }
 
-func TestStrangersCannotSpendABusinesssLimit(t *testing.T) {
+func TestUnverifiedRequestsCountAgainstNoKey(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		addresses, each int
@@ -121,7 +121,7 @@ func TestStrangersCannotSpendABusinesssLimit(t *testing.T) {
 	}
 }
 
-func TestInventedKeysDoNotEscapeTheLimitOfAnAddress(t *testing.T) {
+func TestInventedKeysCountAgainstTheClientIP(t *testing.T) {
 	t.Parallel()
 	g := newWorld(t, nil).gateway(t)
 	require.Equal(t, map[int]int{200: 120, 429: 80}, statuses(200, func(i int) gatewaytest.Answer {
@@ -130,7 +130,7 @@ func TestInventedKeysDoNotEscapeTheLimitOfAnAddress(t *testing.T) {
 }
 
 // A peer that is not a trusted proxy cannot name another client IP, and behind a proxy only the proxy's own word counts.
-func TestASpoofedAddressIsNotTheCallers(t *testing.T) {
+func TestForgedClientIPHeadersDoNotChangeTheClientIP(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	direct, proxied := w.gateway(t), w.behindProxy(t, "", "")
@@ -166,7 +166,7 @@ func TestASpoofedAddressIsNotTheCallers(t *testing.T) {
 }
 
 // One customer has a /64 of IPv6: however its addresses are written, with and without (invented) keys, they are one client IP.
-func TestAddressesOfOneIPv6NetworkAreOneClient(t *testing.T) {
+func TestIPv6NetworkIsOneClientIP(t *testing.T) {
 	t.Parallel()
 	g := newWorld(t, nil).behindProxy(t, "", "")
 	network := []string{
@@ -195,7 +195,7 @@ func TestAddressesOfOneIPv6NetworkAreOneClient(t *testing.T) {
 }
 
 // A caller that names keys and breaks off in the middle of a body has caused look-ups: the request counts.
-func TestBreakingOffEscapesNoLimit(t *testing.T) {
+func TestAbortedRequestsCount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
@@ -216,7 +216,7 @@ func TestBreakingOffEscapesNoLimit(t *testing.T) {
 }
 
 // In shadow mode nothing is denied, not even a right signature from an address that has exceeded its unauthenticated limit.
-func TestShadowModeOnlyReports(t *testing.T) {
+func TestShadowModeDeniesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.start(t, "limits {\n\t\t\tshadow\n\t\t}", "")
@@ -228,7 +228,7 @@ func TestShadowModeOnlyReports(t *testing.T) {
 	requireLogged(t, g, "not enforced in shadow mode")
 }
 
-func TestARequestWaitsForRedisAsLongAsTheTimeoutSays(t *testing.T) {
+func TestRequestsWaitForRedisUntilTheTimeout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t) // it waits for 5 s
@@ -238,7 +238,7 @@ func TestARequestWaitsForRedisAsLongAsTheTimeoutSays(t *testing.T) {
 	require.Zero(t, decidedAlone(t, g))
 }
 
-func TestLimitsHoldWhileRedisIsAwayAndAreSharedAgainAfter(t *testing.T) {
+func TestLimitsAreEnforcedLocallyDuringARedisOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
@@ -254,7 +254,7 @@ func TestLimitsHoldWhileRedisIsAwayAndAreSharedAgainAfter(t *testing.T) {
 
 // For 75 s one business sends steadily to three gateways on one Redis, also while it is denied. In no window of 60 s do more than
 // 60 pass; and as denials do not count, the next ones pass as soon as the first have left the window, when Retry-After said.
-func TestNoMinuteHoldsMoreThanSixtyAndDenialsDoNotCount(t *testing.T) {
+func TestNoWindowExceedsTheLimitAndDeniedRequestsDoNotCount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	gateways := []*gatewaytest.Gateway{w.gateway(t), w.gateway(t), w.gateway(t)}
@@ -347,7 +347,7 @@ func redisBytes(t *testing.T, c *redis.Client) (n int64) {
 
 // Ten thousand addresses at once, each without a key, with an invented key and beyond its limit: each is counted by itself, and
 // what the gateway and Redis keep for them is bounded and expires.
-func TestTenThousandAddressesAtOnceTakeBoundedMemory(t *testing.T) {
+func TestManyClientIPsTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.behindProxy(t, "", "")

@@ -23,7 +23,7 @@ func documented(t *testing.T, a gatewaytest.Answer) gatewaytest.Answer {
 	return a
 }
 
-func TestEverySuccessIsWhatTheOpenAPIDocumentSays(t *testing.T) {
+func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.start(t, roomyLimits, "deprecated jobs 2027-01-31 2027-07-31 https://docs.example.com/jobs")
@@ -62,7 +62,7 @@ func TestEverySuccessIsWhatTheOpenAPIDocumentSays(t *testing.T) {
 }
 
 // Every error of the contract, each produced by what causes it, from each kind of resource that can give it.
-func TestEveryErrorIsWhatTheOpenAPIDocumentSays(t *testing.T) {
+func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)

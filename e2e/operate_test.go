@@ -24,7 +24,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-func TestProbesAreAnsweredOutsideTheLimits(t *testing.T) {
+func TestProbesAreNotRateLimited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
@@ -36,7 +36,7 @@ func TestProbesAreAnsweredOutsideTheLimits(t *testing.T) {
 	w.replay(t, "probes", g.Addr)
 }
 
-func TestTheAdminAPISaysWhyAPartIsAmiss(t *testing.T) {
+func TestAdminAPIShowsCausesOfDegradation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
@@ -86,7 +86,7 @@ func mixedLoad(t *testing.T, w *world, g *gatewaytest.Gateway) []gatewaytest.Ans
 	return append(answers, a)
 }
 
-func TestNothingThatACallerSendsIsWrittenAnywhere(t *testing.T) {
+func TestRequestDataIsNotLogged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	key := writeAssertionKey(t)
@@ -110,7 +110,7 @@ func TestNothingThatACallerSendsIsWrittenAnywhere(t *testing.T) {
 	}
 }
 
-func TestMetricsCountEverythingUnderBoundedLabels(t *testing.T) {
+func TestMetricsHaveBoundedLabels(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
@@ -217,7 +217,7 @@ func lineOf(t *testing.T, g *gatewaytest.Gateway, requestID string) logLine {
 	return found[0]
 }
 
-func TestTheLogHasOneLineForEachRequest(t *testing.T) {
+func TestLogHasOneLinePerRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
@@ -311,7 +311,7 @@ func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
 	}
 }
 
-func TestWhatWasAdmittedBeforeAReloadStillCounts(t *testing.T) {
+func TestRequestsBeforeAReloadStillCount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
@@ -322,7 +322,7 @@ func TestWhatWasAdmittedBeforeAReloadStillCounts(t *testing.T) {
 	requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
 }
 
-func TestABrokenConfigurationLeavesTheOldOneInForce(t *testing.T) {
+func TestInvalidConfigurationKeepsTheOldOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.roomy(t)
@@ -406,7 +406,7 @@ func productionCaddyfile(t *testing.T) (name, httpAddr, httpsPort, admin string)
 	return name, httpAddr, httpsPort, admin
 }
 
-func TestTheProductionCaddyfileServesItsHostOnly(t *testing.T) {
+func TestProductionCaddyfileServesOnlyItsHost(t *testing.T) {
 	t.Parallel()
 	root, err := gatewaytest.Root()
 	require.NoError(t, err)
@@ -462,7 +462,7 @@ func TestTheProductionCaddyfileServesItsHostOnly(t *testing.T) {
 	}
 }
 
-func TestSignPrintsWhatCurlSends(t *testing.T) {
+func TestSignCommand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.roomy(t)
@@ -536,7 +536,7 @@ func TestSignPrintsWhatCurlSends(t *testing.T) {
 	}
 }
 
-func TestTheBinarySaysItsVersionAndItsModules(t *testing.T) {
+func TestBinaryListsVersionModulesAndCommands(t *testing.T) {
 	t.Parallel()
 	require.NotEmpty(t, strings.TrimSpace(cli(t, nil, "version").requireOK(t).stdout))
 	modules := strings.Fields(cli(t, nil, "list-modules").requireOK(t).stdout)
@@ -553,7 +553,7 @@ func TestTheBinarySaysItsVersionAndItsModules(t *testing.T) {
 }
 
 // What only the demo needs would be more to attack, and to keep up to date, in production.
-func TestTheProductHasNothingOfTheDemoInIt(t *testing.T) {
+func TestProductContainsNoDemoDependency(t *testing.T) {
 	t.Parallel()
 	product, err := buildinfo.ReadFile(gatewaytest.Binary(t))
 	require.NoError(t, err)
@@ -567,7 +567,7 @@ func TestTheProductHasNothingOfTheDemoInIt(t *testing.T) {
 	require.NotContains(t, strings.Fields(cli(t, nil, "help").requireOK(t).stdout), "demo")
 }
 
-func TestEveryRedisTopologyAdmitsSixtyOfSixtyOne(t *testing.T) {
+func TestRedisTopologies(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(*testing.T) string{
 		"password": func(t *testing.T) string {
@@ -625,7 +625,7 @@ func TestEveryRedisTopologyAdmitsSixtyOfSixtyOne(t *testing.T) {
 	}
 }
 
-func TestOperatorsChooseWhatHappensWhileRedisIsAway(t *testing.T) {
+func TestOnOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	refuse := w.start(t, "limits {\n\t\t\ton_outage deny\n\t\t}", "")

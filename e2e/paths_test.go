@@ -84,7 +84,7 @@ func requireRefusal(t *testing.T, a gatewaytest.Answer, what string) {
 
 // No spelling but the exact one reaches anything: not unsigned, not signed as it was sent, and not signed as the path
 // that it is to be taken for.
-func TestPathConfusionReachesNothing(t *testing.T) {
+func TestOnlyExactPathsAreServed(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
 	data, all := w.data, w.over
@@ -105,7 +105,7 @@ func TestPathConfusionReachesNothing(t *testing.T) {
 }
 
 // A query is not a path: whatever it holds, /status answers what /status answers.
-func TestNothingSignedIsReachedThroughTheUnsignedStatus(t *testing.T) {
+func TestStatusReachesNoSignedEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
 	data, all := w.data, w.over
@@ -135,7 +135,7 @@ func TestNothingSignedIsReachedThroughTheUnsignedStatus(t *testing.T) {
 }
 
 // What was signed is what was sent, byte for byte; what is forwarded holds nothing of it but the parameters that are known.
-func TestWhatWasSignedIsWhatIsServed(t *testing.T) {
+func TestQueryIsServedAsSigned(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
 	data, all := w.data, w.over
@@ -170,7 +170,7 @@ func TestWhatWasSignedIsWhatIsServed(t *testing.T) {
 }
 
 // The absolute form (RFC 9112, section 3.2.2) is the same request, signed as the origin form.
-func TestTheAbsoluteFormIsServedAndSignedAsTheOriginForm(t *testing.T) {
+func TestAbsoluteFormIsSignedAsOriginForm(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
 	data, send := w.data, w.over[overHTTP1]
@@ -194,7 +194,7 @@ func TestTheAbsoluteFormIsServedAndSignedAsTheOriginForm(t *testing.T) {
 
 // CONNECT and OPTIONS have target forms of their own (authority-form and *). net/http would answer OPTIONS * itself,
 // whatever its framing.
-func TestAuthorityFormAndAsteriskReachNothing(t *testing.T) {
+func TestAuthorityAndAsteriskFormsReachNothing(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
@@ -218,7 +218,7 @@ func TestAuthorityFormAndAsteriskReachNothing(t *testing.T) {
 }
 
 // Some 16 KiB of request head are read; more than that net/http refuses itself (431), before any handler.
-func TestOverlongTargetsAreRefused(t *testing.T) {
+func TestOverlongTargetsAreRejected(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
 	data, all, g := w.data, w.over, w.g
@@ -239,7 +239,7 @@ func TestOverlongTargetsAreRefused(t *testing.T) {
 }
 
 // Whatever lies below /api/v1 counts, however it is spelt; what does not reaches nothing.
-func TestOddPathsEscapeNoLimit(t *testing.T) {
+func TestEverySpellingBelowTheBasePathCounts(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)

@@ -192,7 +192,7 @@ func (f *front) route(name string) routeCase {
 
 // Every line is a request as it is meant to be: the attacks below would prove nothing if their requests were refused for
 // another reason.
-func TestEveryRouteRespondsOverEveryWireWithAnIDAndOneLogLine(t *testing.T) {
+func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
 	f := newFront(t)
 	seen := map[string]bool{}
 	for _, c := range f.routes {
@@ -255,7 +255,7 @@ var framings = []string{
 
 // Behind a proxy that frames by Content-Length, a second response to what is one request to the proxy goes to another
 // caller. So there is one response at most, and the connection ends, whatever the route and the host.
-func TestOnNoRouteIsAPartOfABodyARequest(t *testing.T) {
+func TestBodiesAreNeverReadAsRequests(t *testing.T) {
 	f := newFront(t)
 	hidden := f.hidden()
 	events := f.route("events")
@@ -304,7 +304,7 @@ func TestOnNoRouteIsAPartOfABodyARequest(t *testing.T) {
 
 // A refusal, and a response that needs no body, is sent before the body has come, over each protocol. Then the connection is
 // closed, as what comes on it is the rest of a body and not a request.
-func TestNoRouteWaitsForABodyThatItDoesNotNeed(t *testing.T) {
+func TestRoutesDoNotWaitForUnneededBodies(t *testing.T) {
 	t.Parallel()
 	f := newFront(t)
 	events := f.route("events")
@@ -315,9 +315,9 @@ func TestNoRouteWaitsForABodyThatItDoesNotNeed(t *testing.T) {
 	for i, c := range append(f.routes, expired, tooLarge, unsigned) {
 		switch {
 		case c.name == "events" && c.status == http.StatusOK:
-			continue // its signature is of its body: see TestABodyThatIsTrickledInIsRefusedInTime
+			continue // its signature is of its body: see TestSlowSignedBodyTimesOut
 		case c.name == "mcp" && c.status == http.StatusOK, c.name == "register":
-			continue // they need their bodies: see TestEveryBodyHasADeadlineAndABound
+			continue // they need their bodies: see TestBodiesHaveADeadlineAndAMaximumSize
 		case c.body != "" && c.name != "mcp":
 			c.fields, c.status = []field{{"Content-Type", "text/plain"}}, 0 // refused by the header alone
 		}
@@ -385,7 +385,7 @@ func TestNoRouteWaitsForABodyThatItDoesNotNeed(t *testing.T) {
 
 // Whoever reads a body gives up on one that does not arrive, after 10 s unless the operator says otherwise, and on one
 // that is too large.
-func TestEveryBodyHasADeadlineAndABound(t *testing.T) {
+func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 	t.Parallel()
 	f := newFront(t)
 	for _, c := range f.routes {
@@ -416,13 +416,13 @@ func TestEveryBodyHasADeadlineAndABound(t *testing.T) {
 
 // The host of a request is its Host header's, or that of an absolute-form target (RFC 9112, section 3.2.2): the same
 // request either way. Routes that are for one host refuse every other, in their own format, and do nothing.
-func TestEveryRouteIsForItsHostsOnlyHoweverTheTargetIsWritten(t *testing.T) {
+func TestRoutesServeOnlyTheirHosts(t *testing.T) {
 	f := newFront(t)
 	for _, c := range f.routes {
 		t.Run(c.String(), func(t *testing.T) {
 			absolute := c
 			absolute.target = "http://" + c.hostOr("unserved.example") + c.target
-			if c.name != "events" && c.target != "*" { // the signature is of the origin form: see TestTheAbsoluteFormIsServedAndSignedAsTheOriginForm
+			if c.name != "events" && c.target != "*" { // the signature is of the origin form: see TestAbsoluteFormIsSignedAsOriginForm
 				absolute.host = "other.example" // counts for nothing
 				answers, _ := converse(t, f.g.Addr, absolute.framed()+lastRequest, c.method)
 				require.NotEmpty(t, answers)

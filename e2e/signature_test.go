@@ -184,7 +184,7 @@ func (v *wireVector) undeliverable() bool {
 
 // Every published vector against the running gateway, at its real clock. A right signature is known by whose budget is
 // charged, whatever the path and the method get; where the resource is served, by the answer too.
-func TestEveryPublishedVectorHasItsVerdictOverTheWire(t *testing.T) {
+func TestPublishedVectorsOverTheWire(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, &recorder{})
 	vectors := readWireVectors(t, w)
@@ -258,7 +258,7 @@ func TestEveryPublishedVectorHasItsVerdictOverTheWire(t *testing.T) {
 }
 
 // Attacks on the signature that vectors cannot carry to another clock, as they are wrong at any: each is computed now.
-func TestNoForgedSignaturePasses(t *testing.T) {
+func TestForgedSignaturesAreRejected(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
 	data, all := w.data, w.over
@@ -394,7 +394,7 @@ func otherDigits(n int64, zero rune) string {
 }
 
 // What was signed cannot be used for anything else: another body, method or query order.
-func TestASignatureIsGoodForItsRequestAlone(t *testing.T) {
+func TestSignatureIsValidForItsRequestOnly(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
@@ -424,7 +424,7 @@ func TestASignatureIsGoodForItsRequestAlone(t *testing.T) {
 
 // An unknown key cannot be told from a wrong signature: the responses are the same, byte for byte, but for the request ID and the
 // clock, whatever is wrong with which of the two, with either credential source.
-func TestAnUnknownKeyGetsTheVeryBytesOfAWrongSignature(t *testing.T) {
+func TestUnknownKeyAndWrongSignatureGetIdenticalResponses(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	vault := w.options("")
@@ -494,7 +494,7 @@ func requireUnknownAsWrong(t *testing.T, g *gatewaytest.Gateway, from *visitors,
 // What a caller names as its key becomes part of a path in Vault only if it is a public key. This gateway may read all of
 // its Vault, and beside its keys lies an entry that would be a credential, whose secret the attacker knows: no spelling of
 // the way there leads to it, and Vault is never asked for anything but public keys.
-func TestKeysWithPathCharactersNeverReachVaultAsAPath(t *testing.T) {
+func TestInvalidPublicKeysAreNotLookedUpInVault(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	client := w.vault.Client(t)
@@ -549,7 +549,7 @@ func TestKeysWithPathCharactersNeverReachVaultAsAPath(t *testing.T) {
 }
 
 // An entry without a secret is no credential, in a file and in Vault: nobody who signs with nothing passes for its business.
-func TestAnEmptySecretVerifiesNothingWhereverItIsStored(t *testing.T) {
+func TestEmptyPrivateKeyVerifiesNothing(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	client := w.vault.Client(t)

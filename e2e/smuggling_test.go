@@ -53,7 +53,7 @@ func (s *attack) heads(body string) map[string]string {
 	}
 }
 
-func TestSmugglingByTwoContentLengths(t *testing.T) {
+func TestSmugglingByContentLength(t *testing.T) {
 	t.Parallel()
 	s := newSmuggler(t, "body_timeout 1s")
 	hidden := s.hidden()
@@ -77,7 +77,7 @@ func TestSmugglingByTwoContentLengths(t *testing.T) {
 	}
 }
 
-func TestSmugglingInChunks(t *testing.T) {
+func TestSmugglingByChunkedEncoding(t *testing.T) {
 	t.Parallel()
 	s := newSmuggler(t, "body_timeout 1s")
 	hidden := s.hidden()
@@ -115,7 +115,7 @@ func TestSmugglingInChunks(t *testing.T) {
 	requireProblem(t, a, http.StatusUnauthorized, "MISSING_CREDENTIALS")
 }
 
-func TestBareLineFeedsMakeNoSecondRequest(t *testing.T) {
+func TestSmugglingByLineEndings(t *testing.T) {
 	t.Parallel()
 	s := newSmuggler(t, "body_timeout 1s")
 	hidden := s.hidden()
@@ -152,7 +152,7 @@ func TestBareLineFeedsMakeNoSecondRequest(t *testing.T) {
 }
 
 // Behind a refused request: without a body the next one is served, with one the connection ends.
-func TestPipeliningBehindARefusedRequest(t *testing.T) {
+func TestPipeliningAfterADeniedRequest(t *testing.T) {
 	t.Parallel()
 	s := newSmuggler(t, "")
 	next := s.heads("")["signed"] + "\r\n"
@@ -214,7 +214,7 @@ func TestPipeliningBehindARefusedRequest(t *testing.T) {
 }
 
 // A body on a GET is the caller's right (and signed), and goes no further than the gateway.
-func TestABodyOnAGetIsSignedAndGoesNoFurther(t *testing.T) {
+func TestGetBodyIsSignedButNotForwarded(t *testing.T) {
 	t.Parallel()
 	s := newSmuggler(t, "")
 	hidden := s.hidden()
@@ -281,7 +281,7 @@ func trickle(w io.Writer) (stop func()) {
 
 // HTTP/2 and HTTP/3 frame a body themselves: a Content-Length or Transfer-Encoding that says otherwise makes the request
 // malformed (RFC 9113, section 8.1.1; RFC 9114, section 4.1.2), and no body, whatever it holds, is a request.
-func TestSmugglingByLengthsThroughHTTP2AndHTTP3(t *testing.T) {
+func TestSmugglingOverHTTP2AndHTTP3(t *testing.T) {
 	t.Parallel()
 	s := newAttack(t, "", "", "body_timeout 1s")
 	g, h3 := s.g, s.h3
@@ -331,7 +331,7 @@ func TestSmugglingByLengthsThroughHTTP2AndHTTP3(t *testing.T) {
 	require.Equal(t, http.StatusOK, h3.do("", append(h3Request("GET", eventsPath), signedFields(s.acme, "GET", eventsPath, "")...)...).Status, "the others go on")
 }
 
-func TestOnlyAWantedBodyIsAskedForWith100Continue(t *testing.T) {
+func TestContinueIsSentOnlyForNeededBodies(t *testing.T) {
 	t.Parallel()
 	s := newSmuggler(t, "")
 	const body = "a body"
@@ -362,7 +362,7 @@ func TestOnlyAWantedBodyIsAskedForWith100Continue(t *testing.T) {
 	s.requireNothingSmuggled(t, "an expectation")
 }
 
-func TestABodyThatIsTrickledInIsRefusedInTime(t *testing.T) {
+func TestSlowSignedBodyTimesOut(t *testing.T) {
 	t.Parallel()
 	s := newSmuggler(t, "body_timeout 1s")
 	for name, head := range map[string]string{

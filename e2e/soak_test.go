@@ -90,7 +90,7 @@ func forge(ctx context.Context, g *gatewaytest.Gateway, every time.Duration) {
 	}
 }
 
-func TestSoakTakesNoMoreMemoryAsTimeGoesOn(t *testing.T) {
+func TestSoakMemoryStaysFlat(t *testing.T) {
 	t.Parallel()
 	duration, rate := soakTime(t), 40
 	w := newWorld(t, load.Data())

@@ -218,7 +218,7 @@ func leaky(cred *authsigner.Credential) func(r *http.Request, target string) err
 
 // Once a key's absence is known, no time tells an unknown key from a wrong signature, nor a signature that is wrong at its
 // beginning from one that is wrong at its end; and the method that says so finds a verifier that leaks.
-func TestNoTimeTellsAnUnknownKeyFromAWrongSignature(t *testing.T) {
+func TestTimingDoesNotRevealKeysOrSignatures(t *testing.T) {
 	cred := timedCredential(t)
 	now := time.Now().Unix()
 	first, last, all := guesses(cred.PrivateKey, now, eventsPath)
@@ -272,7 +272,7 @@ func (e *exchangeTimer) kind(name, key string, signature func(now int64) string)
 
 // The same over the wire, with a real Vault behind the gateway. A gateway that asked its store for an unknown key every
 // time would be found out: that is what the second server does.
-func TestNoTimeTellsAnUnknownKeyFromAWrongSignatureOverTheWire(t *testing.T) {
+func TestTimingOverTheWireDoesNotRevealKeysOrSignatures(t *testing.T) {
 	w := newVaultWorld(t, vaulttest.Options{})
 	o := w.options("")
 	o.Servers = trustThisMachine

@@ -50,7 +50,7 @@ func counts(services []*recorder) []int {
 	return n
 }
 
-func TestEverySelectionPolicySpreadsRequestsAsItSays(t *testing.T) {
+func TestSelectionPolicies(t *testing.T) {
 	t.Parallel()
 	const requests = 60
 	one := func(n []int) bool { return n[0]+n[1]+n[2] == requests && max(n[0], n[1], n[2]) == requests }
@@ -89,7 +89,7 @@ func TestEverySelectionPolicySpreadsRequestsAsItSays(t *testing.T) {
 	}
 }
 
-func TestLeastConnLeavesABusyAddressAlone(t *testing.T) {
+func TestBusyAddressIsAvoided(t *testing.T) {
 	t.Parallel()
 	services, addresses := backends(t, 2)
 	stop := make(chan struct{})
@@ -121,7 +121,7 @@ func TestLeastConnLeavesABusyAddressAlone(t *testing.T) {
 	}
 }
 
-func TestAnUnhealthyAddressIsLeftAloneAndComesBack(t *testing.T) {
+func TestUnhealthyAddressIsAvoidedUntilItRecovers(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		options string
@@ -164,7 +164,7 @@ func asked(r *recorder) int {
 	return len(slices.DeleteFunc(slices.Clone(r.all()), func(req *http.Request) bool { return req.URL.Path != eventsPath }))
 }
 
-func TestAGetIsRetriedAtAnotherAddressAsTheOptionsSay(t *testing.T) {
+func TestRetryOptions(t *testing.T) {
 	t.Parallel()
 	services, addresses := backends(t, 2)
 	services[0].will(aborts)
@@ -189,7 +189,7 @@ func TestAGetIsRetriedAtAnotherAddressAsTheOptionsSay(t *testing.T) {
 	}
 }
 
-func TestAddressesMayBeDynamicPlaceholdersOrSockets(t *testing.T) {
+func TestDynamicPlaceholderAndSocketAddresses(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	for name, tc := range map[string]struct {
@@ -225,7 +225,7 @@ func TestAddressesMayBeDynamicPlaceholdersOrSockets(t *testing.T) {
 	}
 }
 
-func TestTheTransportToADataServiceMayHaveTLSAndHTTP2(t *testing.T) {
+func TestTransportOptions(t *testing.T) {
 	dir := t.TempDir()
 	service := &recorder{}
 	secure := httptest.NewUnstartedServer(service)
@@ -284,7 +284,7 @@ func TestTheTransportToADataServiceMayHaveTLSAndHTTP2(t *testing.T) {
 	})
 }
 
-func TestHeaderUpAndTimeoutsApply(t *testing.T) {
+func TestHeaderUpAndResponseHeaderTimeout(t *testing.T) {
 	t.Parallel()
 	services, addresses := backends(t, 1)
 	w, g := upstreamTo(t, addresses[0], "header_up X-Tenant main\n\t\t\theader_up Host {upstream_hostport}\n\t\t\theader_up -Accept-Language\n\t\t\t"+
@@ -304,7 +304,7 @@ func TestHeaderUpAndTimeoutsApply(t *testing.T) {
 
 // Caddy's header directive replaces text in the values of a header in place: no two responses may share them, or what one caller
 // has sent is in the responses to all others for as long as the process lives.
-func TestTheHeaderDirectiveChangesOnlyItsResponse(t *testing.T) {
+func TestHeaderDirectiveChangesOnlyItsResponse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, &recorder{})
 	o := w.options(roomyLimits, "")

@@ -16,7 +16,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-func TestTheHopAssertionVerifiesWithThePublishedKeys(t *testing.T) {
+func TestHopAssertionVerifiesWithPublishedKeys(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
@@ -39,7 +39,7 @@ func TestTheHopAssertionVerifiesWithThePublishedKeys(t *testing.T) {
 	require.ErrorIs(t, err, upstream.ErrInvalidAssertion)
 }
 
-func TestEventsAreHeldToTheContractWhateverTheDataServiceSends(t *testing.T) {
+func TestEventsAreFilteredByTheContract(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
@@ -72,7 +72,7 @@ func TestEventsAreHeldToTheContractWhateverTheDataServiceSends(t *testing.T) {
 	requireLogged(t, g, "removed cross-tenant records")
 }
 
-func TestAnotherBusinesssRecordStopsTheWholeList(t *testing.T) {
+func TestCrossTenantRecordStopsTheWholeList(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
@@ -90,7 +90,7 @@ func TestAnotherBusinesssRecordStopsTheWholeList(t *testing.T) {
 }
 
 //nolint:tparallel // the subtests share the data service
-func TestInvalidResponsesOfADataServiceBecomeTheContractsErrors(t *testing.T) {
+func TestInvalidDataServiceResponsesBecomeContractErrors(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
@@ -155,7 +155,7 @@ func TestInvalidResponsesOfADataServiceBecomeTheContractsErrors(t *testing.T) {
 	requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
 }
 
-func TestEachResourceCanHaveADataServiceOfItsOwn(t *testing.T) {
+func TestUpstreamPerResource(t *testing.T) {
 	t.Parallel()
 	rest := &recorder{}
 	w := newWorld(t, rest)
@@ -168,7 +168,7 @@ func TestEachResourceCanHaveADataServiceOfItsOwn(t *testing.T) {
 	require.Equal(t, 1, rest.count())
 }
 
-func TestAReloadClosesTheConnectionsToDataServices(t *testing.T) {
+func TestReloadClosesUpstreamConnections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	var open atomic.Int64

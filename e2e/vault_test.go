@@ -252,7 +252,7 @@ func TestAKeyInVaultLivesFromIssueToRevocation(t *testing.T) {
 	}
 }
 
-func TestARevokedKeyIsRefusedByEveryGatewayAtOnce(t *testing.T) {
+func TestRevocationReachesEveryGateway(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	const cache = "cache {\n\t\t\tttl 1h\n\t\t\t" + patientWithVault + "\n\t\t}"
@@ -272,7 +272,7 @@ func TestARevokedKeyIsRefusedByEveryGatewayAtOnce(t *testing.T) {
 	}
 }
 
-func TestARevokedKeyIsRefusedWithinTheTTLWhenNobodyCanBeTold(t *testing.T) {
+func TestRevocationWithoutRedisTakesEffectAfterTheTTL(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	const ttl = 3 * time.Second
@@ -298,7 +298,7 @@ func TestARevokedKeyIsRefusedWithinTheTTLWhenNobodyCanBeTold(t *testing.T) {
 
 // A slow Vault is not away: however long a key was idle, its first request after the TTL waits for Vault. And what several keys
 // learnt of a slow Vault delays the revocation of no other.
-func TestAnIdleRevokedKeyIsRefusedAfterTheTTLThoughVaultIsSlow(t *testing.T) {
+func TestIdleRevokedKeyIsRejectedDespiteASlowVault(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	slow := linktest.Start(t, strings.TrimPrefix(w.vault.Addr, "http://"))
@@ -322,7 +322,7 @@ func TestAnIdleRevokedKeyIsRefusedAfterTheTTLThoughVaultIsSlow(t *testing.T) {
 	require.Zero(t, g.Metric(t, "gatehouse_credential_events_total", `event="stale"`))
 }
 
-func TestAnAddressWithoutBudgetCausesNoLookUp(t *testing.T) {
+func TestLimitedClientIPCausesNoLookups(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	g := w.gateway(t, "")
@@ -343,7 +343,7 @@ func TestAnAddressWithoutBudgetCausesNoLookUp(t *testing.T) {
 
 // Parallel requests cannot all pass the check of their client IP's limit before any of them is counted, nor take the room in
 // which the keys of others are looked up for the first time.
-func TestAFloodOfInventedKeysHoldsUpNoOtherAddress(t *testing.T) {
+func TestFloodOfInventedKeysDelaysNoOtherClientIP(t *testing.T) {
 	t.Parallel()
 	const flood, share, limit = 300, authsigner.DefaultMaxLoads / 8, ratelimit.UnverifiedIPRequests
 	w := newVaultWorld(t, vaulttest.Options{})
@@ -398,7 +398,7 @@ func TestAFloodOfInventedKeysHoldsUpNoOtherAddress(t *testing.T) {
 	require.Equal(t, map[int]int{http.StatusUnauthorized: limit, http.StatusTooManyRequests: flood - limit}, counts)
 }
 
-func TestSecretsOfPlaceholdersShowUpNowhere(t *testing.T) {
+func TestPlaceholderSecretsAppearNowhere(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	w.redis = redistest.Start(t, redistest.WithUser("gateway", "canary-redis-password", "~* &* +@all"))
@@ -433,7 +433,7 @@ func TestSecretsOfPlaceholdersShowUpNowhere(t *testing.T) {
 	}
 }
 
-func TestAGatewayStartsWhileItsStoresAreAwayAndSaysSo(t *testing.T) {
+func TestGatewayStartsWhileItsStoresAreUnavailable(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{Persistent: true})
 	key := w.keys.issue(t)
@@ -467,7 +467,7 @@ func TestAGatewayStartsWhileItsStoresAreAwayAndSaysSo(t *testing.T) {
 	requireSoon(t, http.StatusUnauthorized, key.caller(), g)
 }
 
-func TestAWrongConfigurationDoesNotStartAndSaysWhyOnOneLine(t *testing.T) {
+func TestInvalidConfigurationDoesNotStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, content string, mode os.FileMode) string {

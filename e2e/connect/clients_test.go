@@ -143,7 +143,7 @@ func TestDesktopApplicationThroughMCPRemote(t *testing.T) {
 	}
 }
 
-func TestInspectorFindsNoFlawInTheTools(t *testing.T) {
+func TestInspectorAcceptsTheTools(t *testing.T) {
 	t.Parallel()
 	drive(t, newWorld(t), "inspector.mjs", callbackPort(t))
 }

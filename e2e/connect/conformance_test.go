@@ -80,7 +80,7 @@ func required(t *testing.T, revision string) []string {
 }
 
 //nolint:tparallel // one revision after the other: the suite's own load is enough for two processors
-func TestEveryServerScenarioThatARevisionRequiresPasses(t *testing.T) {
+func TestServerConformance(t *testing.T) {
 	t.Parallel()
 	w, connect := conformanceWorld(t)
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
@@ -141,7 +141,7 @@ func conformanceWorld(t *testing.T) (w *world, connect func(*testing.T)) {
 	}
 }
 
-func TestTheAuthorizationServerSuitePasses(t *testing.T) {
+func TestAuthorizationServerConformance(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_, port, err := net.SplitHostPort(gatewaytest.FreeAddr(t))

@@ -92,7 +92,7 @@ func addAddress(t *testing.T, address string) {
 	require.NoError(t, unix.IoctlIfreq(socket, unix.SIOCSIFADDR, request))
 }
 
-func TestClientsAreKnownByTheirMetadataDocuments(t *testing.T) {
+func TestClientMetadataDocuments(t *testing.T) {
 	if !gatewaytest.InOwnNetwork(t) {
 		return
 	}
@@ -105,7 +105,7 @@ func TestClientsAreKnownByTheirMetadataDocuments(t *testing.T) {
 	require.EqualValues(t, 2, d.asked.Load())
 }
 
-func TestNoMetadataDocumentIsFetchedFromTheGatewaysOwnMachine(t *testing.T) {
+func TestMetadataDocumentsAreNotFetchedFromLoopback(t *testing.T) {
 	t.Parallel()
 	d := serveDocuments(t, "127.0.0.1")
 	w := start(t, options{env: d.env})
