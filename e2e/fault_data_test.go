@@ -176,9 +176,8 @@ func TestFaultDataServiceResponses(t *testing.T) {
 	data := startDataService(t)
 	w := newWorld(t, nil)
 	w.dataURL = data.url()
-	g := gatewaytest.New(t, w.options(roomyLimits, "timeout "+timeout.String()))
 	callers := w.addKeys(t, 20, 3)
-	g.Run(t)
+	g := w.start(t, roomyLimits, "timeout "+timeout.String())
 
 	faults := dataFaults(t)
 	order, outcomes := []string{"before"}, map[string][]string{"before": {"200"}, "back": {"200"}}
@@ -292,9 +291,8 @@ func TestFaultOneOfTwoDataServicesStops(t *testing.T) {
 	one, two := startDataService(t), startDataService(t)
 	w := newWorld(t, nil)
 	w.dataURL = one.url() + " " + two.url()
-	g := gatewaytest.New(t, w.options(roomyLimits, ""))
 	callers := w.addKeys(t, 20, 3)
-	g.Run(t)
+	g := w.roomy(t)
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: 2 * scale.rate,
 		Allow: func(s *load.Sample) bool {

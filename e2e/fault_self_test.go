@@ -376,9 +376,8 @@ func TestFaultKillAndRestartKeepLimits(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
 	w := newWorld(t, load.Data())
-	g := gatewaytest.New(t, w.options("", ""))
 	callers := w.addKeys(t, 2*scale.rate, 5)
-	g.Run(t)
+	g := w.gateway(t)
 	spend(t, g, w.acme, load.KeyLimit)
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate,
@@ -410,9 +409,8 @@ func TestFaultFileDescriptorsExhausted(t *testing.T) {
 	}
 	const spare = 100
 	w := newWorld(t, load.Data())
-	g := gatewaytest.New(t, w.options(roomyLimits, ""))
 	callers := w.addKeys(t, 20, 3)
-	g.Run(t)
+	g := w.roomy(t)
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate, Conns: 16,
 		Allow: func(s *load.Sample) bool {
@@ -583,9 +581,8 @@ func TestFaultThousandsOfSlowClients(t *testing.T) {
 	// every page is 50 kB: on a busy machine it takes its time
 	o := w.options(roomyLimits, "timeout 30s\n\t\tbody_timeout "+body.String())
 	o.Servers = fmt.Sprintf("timeouts {\n\t\t\tread_header %s\n\t\t\tread_body %s\n\t\t\twrite %s\n\t\t\tidle 2m\n\t\t}", header, body, write)
-	g := gatewaytest.New(t, o)
 	callers := w.addKeys(t, 20, 3)
-	g.Run(t)
+	g := gatewaytest.Start(t, o)
 
 	l := load.Start(t, load.Options{Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate})
 	l.Run(scale.before)

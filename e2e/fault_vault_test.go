@@ -490,25 +490,27 @@ func spoilKeys(t *testing.T, c chaos, status int, code string, spoil func(w *vau
 		fmt.Sprintf("served_again_after=%s", took.Round(time.Millisecond)))
 }
 
-// TestFaultVaultMalformedEntries spoils entries: their keys may be right, so that they are unavailable, not unknown.
-func TestFaultVaultMalformedEntries(t *testing.T) {
+func TestFaultVaultEntries(t *testing.T) {
 	t.Parallel()
-	n := 0
-	spoilKeys(t, chaosScale(t), http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", func(w *vaultWorld, key string) {
-		n++
-		w.put(t, key, []map[string]any{
-			{"private_key": map[string]any{"canary-of-an-entry": "canary-of-an-entry"}},
-			{"canary-of-an-entry": "canary-of-an-entry"},
-			{"private_key": "canary-of-an-entry\n", "business_id": "b", "business_name": "b", "business_slug": "b", "status": "active"},
-		}[n%3])
+	// The keys of malformed entries may be valid, so they are unavailable, not unknown.
+	t.Run("malformed", func(t *testing.T) {
+		t.Parallel()
+		n := 0
+		spoilKeys(t, chaosScale(t), http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", func(w *vaultWorld, key string) {
+			n++
+			w.put(t, key, []map[string]any{
+				{"private_key": map[string]any{"canary-of-an-entry": "canary-of-an-entry"}},
+				{"canary-of-an-entry": "canary-of-an-entry"},
+				{"private_key": "canary-of-an-entry\n", "business_id": "b", "business_name": "b", "business_slug": "b", "status": "active"},
+			}[n%3])
+		})
 	})
-}
-
-// TestFaultVaultVersionDestroyed destroys all versions of entries, which is one way to revoke a key.
-func TestFaultVaultVersionDestroyed(t *testing.T) {
-	t.Parallel()
-	spoilKeys(t, chaosScale(t), http.StatusUnauthorized, "INVALID_CREDENTIALS", func(w *vaultWorld, key string) {
-		require.NoError(t, w.vault.Client(t).KVv2("kv").Destroy(t.Context(), "gateway/keys/"+key, []int{1}))
+	// Destroying all versions of an entry is one way to revoke a key.
+	t.Run("version destroyed", func(t *testing.T) {
+		t.Parallel()
+		spoilKeys(t, chaosScale(t), http.StatusUnauthorized, "INVALID_CREDENTIALS", func(w *vaultWorld, key string) {
+			require.NoError(t, w.vault.Client(t).KVv2("kv").Destroy(t.Context(), "gateway/keys/"+key, []int{1}))
+		})
 	})
 }
 

@@ -48,14 +48,13 @@ func nominations() [][]field {
 func TestNominatedHeadersAreNotRemoved(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "assertion "+writeAssertionKey(t), "")
-	data, send := w.data, w.over
 	for i, n := range nominations() {
 		forged := append([]field{{"X-Business-Id", w.otherID}, {"X-Gateway-Assertion", "forged"}, {"X-Forwarded-For", "198.51.100.1"}}, n...)
-		before := data.count()
-		a := send[overHTTP1]("GET", eventsPath, append(forged, signedFields(w.acme, "GET", eventsPath, "")...))
+		before := w.data.count()
+		a := w.over[overHTTP1]("GET", eventsPath, append(forged, signedFields(w.acme, "GET", eventsPath, "")...))
 		require.Equal(t, http.StatusOK, a.Status, "%v: %s", n, a.Body)
-		require.Equal(t, before+1, data.count())
-		got := data.last(t)
+		require.Equal(t, before+1, w.data.count())
+		got := w.data.last(t)
 		requireGatewaysWord(t, w.world, overHTTP1, got, a)
 		require.NotEmpty(t, got.Header.Get("X-Gateway-Assertion"), "%v", n)
 		require.NotEqual(t, "forged", got.Header.Get("X-Gateway-Assertion"))
@@ -68,34 +67,33 @@ func TestNominatedHeadersAreNotRemoved(t *testing.T) {
 		if i%4 != 0 { // sixty such requests a minute have an answer
 			continue
 		}
-		a = send[overHTTP1]("GET", eventsPath, append(forged, field{"X-Public-Key", w.acme.PublicKey}))
+		a = w.over[overHTTP1]("GET", eventsPath, append(forged, field{"X-Public-Key", w.acme.PublicKey}))
 		requireProblem(t, a, http.StatusUnauthorized, "MISSING_CREDENTIALS")
-		require.Equal(t, before+1, data.count())
+		require.Equal(t, before+1, w.data.count())
 	}
 	// HTTP/2 and HTTP/3 have no such headers: a request with one is malformed (RFC 9113, section 8.2.2; RFC 9114, section 4.2)
 	for _, protocol := range []string{overHTTP2, overHTTP3} {
 		for _, header := range []string{"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "te"} {
 			for _, value := range []string{"x-business-id", "x-forwarded-for, x-request-id", strings.Join(relied, ","), "chunked", "trailers"} {
-				before := data.count()
-				a := send[protocol]("GET", eventsPath, append([]field{{header, value}, {header, value}}, signedFields(w.acme, "GET", eventsPath, "")...))
+				before := w.data.count()
+				a := w.over[protocol]("GET", eventsPath, append([]field{{header, value}, {header, value}}, signedFields(w.acme, "GET", eventsPath, "")...))
 				if a.Status == http.StatusOK {
-					requireGatewaysWord(t, w.world, protocol, data.last(t), a)
-					require.NotEmpty(t, data.last(t).Header.Get("X-Gateway-Assertion"))
+					requireGatewaysWord(t, w.world, protocol, w.data.last(t), a)
+					require.NotEmpty(t, w.data.last(t).Header.Get("X-Gateway-Assertion"))
 					continue
 				}
 				require.Contains(t, []int{0, http.StatusBadRequest}, a.Status, "%s %s: %s", protocol, header, value)
-				require.Equal(t, before, data.count())
+				require.Equal(t, before, w.data.count())
 			}
 		}
-		require.Equal(t, http.StatusOK, send[protocol]("GET", eventsPath, signedFields(w.acme, "GET", eventsPath, "")).Status, "the others go on")
+		require.Equal(t, http.StatusOK, w.over[protocol]("GET", eventsPath, signedFields(w.acme, "GET", eventsPath, "")).Status, "the others go on")
 	}
 }
 
 func TestNominatedResponseHeadersAreNotRemoved(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
-	data, all := w.data, w.over
-	data.will(func(rw http.ResponseWriter, _ *http.Request) {
+	w.data.will(func(rw http.ResponseWriter, _ *http.Request) {
 		h := rw.Header()
 		h["Connection"] = []string{strings.Join(relied, ", "), "close"}
 		h.Set("Keep-Alive", "X-Request-Id")
@@ -107,7 +105,7 @@ func TestNominatedResponseHeadersAreNotRemoved(t *testing.T) {
 		_, _ = io.WriteString(rw, `{"events":[]}`)
 		h.Set(http.TrailerPrefix+"X-Request-Id", "forged")
 	})
-	for protocol, send := range all {
+	for protocol, send := range w.over {
 		a := send("GET", eventsPath, signedFields(w.acme, "GET", eventsPath, ""))
 		requireJSON(t, a)
 		require.Len(t, a.Header["X-Request-Id"], 1, protocol)
@@ -169,7 +167,6 @@ func requireGatewaysWord(t *testing.T, w *world, protocol string, got *http.Requ
 func TestForgedHeadersAreNotForwarded(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
-	data, all, g := w.data, w.over, w.g
 	forged := []field{
 		{"Proxy-Authorization", "Basic canary"},
 		{"Authorization", "Bearer canary"},
@@ -214,12 +211,12 @@ func TestForgedHeadersAreNotForwarded(t *testing.T) {
 			forged = append(forged, field{name, value})
 		}
 	}
-	for protocol, send := range all {
-		before := data.count()
+	for protocol, send := range w.over {
+		before := w.data.count()
 		a := send("GET", eventsPath, append(forged, signedFields(w.acme, "GET", eventsPath, "")...))
 		require.Equal(t, http.StatusOK, a.Status, "%s: %s", protocol, a.Body)
-		require.Equal(t, before+1, data.count())
-		got := data.last(t)
+		require.Equal(t, before+1, w.data.count())
+		got := w.data.last(t)
 		requireGatewaysWord(t, w.world, protocol, got, a)
 		gatewaytest.RequireNowhere(t, fmt.Sprint(got.Header), "forged", "canary", "evil", w.otherID, "198.51.100", "DELETE", "/admin")
 		require.NotContains(t, got.Header, "Traceparent", "it is malformed")
@@ -234,22 +231,21 @@ func TestForgedHeadersAreNotForwarded(t *testing.T) {
 			a = send(method, "/api/v1/me", append([]field{{"X-Http-Method-Override", "GET"}}, signedFields(w.acme, "GET", "/api/v1/me", "")...))
 			requireProblem(t, a, http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
 		}
-		require.Equal(t, before+1, data.count())
+		require.Equal(t, before+1, w.data.count())
 	}
-	gatewaytest.RequireNowhere(t, g.Output(), "canary")
+	gatewaytest.RequireNowhere(t, w.g.Output(), "canary")
 }
 
 func TestSigningHeadersMustBeGivenOnceUnderTheirOwnNames(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
-	data := w.data
 	for protocol, over := range w.over {
 		send := func(method, target string, fields []field) gatewaytest.Answer {
 			return over(method, target, w.from(fields))
 		}
 		good := func() []field { return signedFields(w.acme, "GET", eventsPath, "") }
 		require.Equal(t, http.StatusOK, send("GET", eventsPath, good()).Status, protocol)
-		before := data.count()
+		before := w.data.count()
 		for i, name := range []string{"X-Public-Key", "X-Timestamp", "X-Signature"} {
 			for _, other := range []string{
 				strings.ReplaceAll(name, "-", "_"), strings.ReplaceAll(name, "-", "."), strings.Replace(name, "-", "_", 1),
@@ -273,7 +269,7 @@ func TestSigningHeadersMustBeGivenOnceUnderTheirOwnNames(t *testing.T) {
 			fields[i].value += ", " + fields[i].value // a list is no way to give a header twice
 			requireProblem(t, send("GET", eventsPath, fields), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		}
-		require.Equal(t, before, data.count(), protocol)
+		require.Equal(t, before, w.data.count(), protocol)
 	}
 }
 
@@ -281,8 +277,7 @@ func TestSigningHeadersMustBeGivenOnceUnderTheirOwnNames(t *testing.T) {
 func TestControlCharactersCannotSplitHeaders(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
-	data, all := w.data, w.over
-	for protocol, send := range all {
+	for protocol, send := range w.over {
 		for _, f := range []field{
 			{"X-Note", "a\r\n"},
 			{"X-Note", "a\nX-Business-Id: " + w.otherID},
@@ -305,15 +300,15 @@ func TestControlCharactersCannotSplitHeaders(t *testing.T) {
 			{"User-Agent", "a\x00b"},
 			{"Accept-Language", "de\nX-Business-Id: " + w.otherID},
 		} {
-			before := data.count()
+			before := w.data.count()
 			a := send("GET", eventsPath, append([]field{f}, signedFields(w.acme, "GET", eventsPath, "")...))
 			if a.Status != http.StatusOK {
-				require.Equal(t, before, data.count(), "%s %q: %d", protocol, f, a.Status)
+				require.Equal(t, before, w.data.count(), "%s %q: %d", protocol, f, a.Status)
 				// 401: the line's end was the headers' end, and those of the signature are no headers any more
 				require.Contains(t, []int{0, http.StatusBadRequest, http.StatusUnauthorized}, a.Status, "%s %q: %s", protocol, f, a.Body)
 				continue
 			}
-			got := data.last(t)
+			got := w.data.last(t)
 			require.Equal(t, []string{w.acmeID}, got.Header["X-Business-Id"], "%s %q", protocol, f)
 			require.Equal(t, eventsPath+"?count=10", got.RequestURI)
 			gatewaytest.RequireNowhere(t, fmt.Sprint(got.Header), w.otherID, "evil")
@@ -328,7 +323,7 @@ func TestControlCharactersCannotSplitHeaders(t *testing.T) {
 				} {
 					fields := signedFields(w.acme, "GET", eventsPath, "")
 					fields[i].value = place(fields[i].value)
-					before := data.count()
+					before := w.data.count()
 					a := send("GET", eventsPath, fields)
 					if a.Status == http.StatusOK {
 						// a bare LF ends a header line of HTTP/1.1, and an empty line ends them all: the value was whole
@@ -337,7 +332,7 @@ func TestControlCharactersCannotSplitHeaders(t *testing.T) {
 						continue
 					}
 					require.Contains(t, []int{0, http.StatusBadRequest, http.StatusUnauthorized}, a.Status, "%s %q", protocol, fields[i])
-					require.Equal(t, before, data.count())
+					require.Equal(t, before, w.data.count())
 				}
 			}
 		}
@@ -383,7 +378,6 @@ func TestFoldedHeaderIsOneHeader(t *testing.T) {
 func TestManyAndLargeHeaders(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
-	data, all, g := w.data, w.over, w.g
 	fill := func(n int, name func(i int) string, value string) []field {
 		fields := make([]field, n, n+3)
 		for i := range fields {
@@ -393,7 +387,7 @@ func TestManyAndLargeHeaders(t *testing.T) {
 	}
 	numbered := func(i int) string { return "X-F-" + strconv.Itoa(i) }
 	identity := func(int) string { return "X-Business-Id" }
-	for protocol, send := range all {
+	for protocol, send := range w.over {
 		for name, tc := range map[string]struct {
 			fields []field
 			served bool
@@ -407,17 +401,17 @@ func TestManyAndLargeHeaders(t *testing.T) {
 			"a megabyte of a name": {[]field{{strings.Repeat("x", 1<<20), "v"}}, false},
 			"a megabyte in many":   {fill(200, numbered, strings.Repeat("x", 5000)), false},
 		} {
-			before := data.count()
+			before := w.data.count()
 			a := send("GET", eventsPath, append(tc.fields, signedFields(w.acme, "GET", eventsPath, "")...))
 			if tc.served {
 				require.Equal(t, http.StatusOK, a.Status, "%s, %s", protocol, name)
-				require.Equal(t, before+1, data.count())
-				requireGatewaysWord(t, w.world, protocol, data.last(t), a)
+				require.Equal(t, before+1, w.data.count())
+				requireGatewaysWord(t, w.world, protocol, w.data.last(t), a)
 				continue
 			}
 			require.Contains(t, []int{0, http.StatusRequestHeaderFieldsTooLarge}, a.Status, "%s, %s", protocol, name)
-			require.Equal(t, before, data.count(), "%s, %s", protocol, name)
+			require.Equal(t, before, w.data.count(), "%s, %s", protocol, name)
 		}
-		require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, eventsPath).Status, "the others go on")
+		require.Equal(t, http.StatusOK, w.acme.Get(t, w.g.URL, eventsPath).Status, "the others go on")
 	}
 }

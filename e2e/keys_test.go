@@ -308,27 +308,6 @@ func TestConcurrentKeysCommandsLoseNoKey(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-func TestARunningGatewayTakesUpWhatIsDoneToItsCredentialFile(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.roomy(t)
-	k := keysCLI{source: []string{"--config", g.Config, "--adapter", "caddyfile"}}
-	v := k.issue(t)
-	requireSoon(t, http.StatusOK, v.caller(), g)
-	var rotated issued
-	k.json(t, &rotated, "rotate", v.PublicKey, "--grace", "1h")
-	requireSoon(t, http.StatusOK, rotated.caller(), g)
-	require.Equal(t, http.StatusOK, v.caller().Get(t, g.URL, "/api/v1/me").Status, "both are good for the grace time")
-	var again issued
-	k.json(t, &again, "rotate", v.PublicKey, "--grace", "0")
-	requireSoon(t, http.StatusOK, again.caller(), g)
-	require.Equal(t, http.StatusUnauthorized, v.caller().Get(t, g.URL, "/api/v1/me").Status)
-	require.Equal(t, http.StatusUnauthorized, rotated.caller().Get(t, g.URL, "/api/v1/me").Status)
-	k.run(t, "revoke", v.PublicKey).requireOK(t)
-	requireSoon(t, http.StatusUnauthorized, again.caller(), g)
-	gatewaytest.RequireNowhere(t, g.Output(), v.PrivateKey, rotated.PrivateKey, again.PrivateKey)
-}
-
 // waiters gives each requireSoon an address of its own.
 var waiters atomic.Uint32
 

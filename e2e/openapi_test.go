@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -23,11 +24,13 @@ func documented(t *testing.T, a gatewaytest.Answer) gatewaytest.Answer {
 	return a
 }
 
+// Every resource with all records of two businesses, neither of which gets a record of the other.
 func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.start(t, roomyLimits, "deprecated jobs 2027-01-31 2027-07-31 https://docs.example.com/jobs")
-	valued := map[string]bool{} // fields with a value somewhere: the type of another would go unchecked
+	valued := map[string]bool{}   // fields with a value in some record: of others, the type is not checked
+	owners := map[string]string{} // public keys by record
 	for _, c := range []gatewaytest.Caller{w.acme, w.other} {
 		for _, res := range upstream.Resources() {
 			queries := []string{"", "?unknown=1"}
@@ -44,19 +47,27 @@ func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 				list, _ := requireJSON(t, documented(t, c.Get(t, g.URL, res.Path+query)))[res.List].([]any)
 				for _, record := range list {
 					fields, _ := record.(map[string]any)
+					id := res.Name + fmt.Sprint(fields["id"])
+					require.Contains(t, []string{"", c.PublicKey}, owners[id], "a record of another business")
+					owners[id] = c.PublicKey
 					for name, v := range fields {
 						valued[res.Name+"."+name] = valued[res.Name+"."+name] || v != nil
 					}
 				}
 			}
-			require.Equal(t, http.StatusOK, documented(t, c.Do(t, http.MethodHead, g.URL, res.Path, nil)).Status)
+			head := documented(t, c.Do(t, http.MethodHead, g.URL, res.Path, nil))
+			require.Equal(t, http.StatusOK, head.Status)
+			require.Empty(t, head.Body)
+			require.Equal(t, strconv.Itoa(len(c.Get(t, g.URL, res.Path).Body)), head.Header.Get("Content-Length"), res.Path)
 		}
 	}
+	require.Greater(t, len(owners), 100)
 	for _, res := range upstream.Resources() {
 		for _, f := range res.Fields {
 			require.True(t, res.List == "" || valued[res.Name+"."+f.Name], "the demo has no value for %s.%s", res.Name, f.Name)
 		}
 	}
+	requireJSON(t, documented(t, w.acme.Do(t, http.MethodGet, g.URL, eventsPath, make([]byte, 1<<20)))) // the largest body
 	require.Equal(t, http.StatusOK, documented(t, anonymous().Get(t, g.URL, "/api/v1/status")).Status)
 	require.Equal(t, http.StatusOK, documented(t, anonymous().Do(t, http.MethodHead, g.URL, "/api/v1/status", nil)).Status)
 }

@@ -87,9 +87,8 @@ func requireRefusal(t *testing.T, a gatewaytest.Answer, what string) {
 func TestOnlyExactPathsAreServed(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
-	data, all := w.data, w.over
 	reached := 0
-	for protocol, send := range all {
+	for protocol, send := range w.over {
 		for _, name := range []string{"status", "me", "events"} {
 			exact := "/api/v1/" + name
 			for _, target := range confusions(name) {
@@ -100,7 +99,7 @@ func TestOnlyExactPathsAreServed(t *testing.T) {
 			require.Equal(t, http.StatusOK, send("GET", exact, w.from(signedFields(w.acme, "GET", exact, ""))).Status, "the exact one is served")
 		}
 		reached++
-		require.Equal(t, reached, data.count(), "over %s, only the exact path has reached the data service", protocol)
+		require.Equal(t, reached, w.data.count(), "over %s, only the exact path has reached the data service", protocol)
 	}
 }
 
@@ -108,8 +107,7 @@ func TestOnlyExactPathsAreServed(t *testing.T) {
 func TestStatusReachesNoSignedEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
-	data, all := w.data, w.over
-	for protocol, send := range all {
+	for protocol, send := range w.over {
 		for _, query := range []string{
 			"", "?", "??", "?/../events", "?/api/v1/events", "?path=/api/v1/events", "?count=abc", "?count=1&count=2", "?%2e%2e/events", "?\\..\\events", "?;/../events",
 			"?http://x/api/v1/events", "?%00", "?%zz", "?\xff", "?" + strings.Repeat("x", 8<<10),
@@ -131,15 +129,14 @@ func TestStatusReachesNoSignedEndpoint(t *testing.T) {
 		a := send("GET", "/api/v1/status", signedFields(w.acme, "GET", "/api/v1/events", ""))
 		require.JSONEq(t, `{"status":"ok","api_version":"v1"}`, a.Body)
 	}
-	require.Zero(t, data.count())
+	require.Zero(t, w.data.count())
 }
 
 // What was signed is what was sent, byte for byte; what is forwarded holds nothing of it but the parameters that are known.
 func TestQueryIsServedAsSigned(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
-	data, all := w.data, w.over
-	for protocol, send := range all {
+	for protocol, send := range w.over {
 		for query, forwarded := range map[string]string{
 			"": "?count=10", "?": "?count=10", "?count=500&x=%00&%63ursor=1": "?count=100", "?count=3": "?count=3", "?c%6funt=3": "?count=3", "?%63%6F%75%6E%74=%33": "?count=3", "?Count=3": "?count=10",
 			"?count=3&": "?count=3", "?&&count=3": "?count=3", "?a=1;count=3": "?count=10", "?count=+3": "", "?x=%2e%2e/&count=4": "?count=4",
@@ -148,23 +145,23 @@ func TestQueryIsServedAsSigned(t *testing.T) {
 			"?x=" + strings.Repeat("y", 8<<10) + "&count=8": "?count=8",
 		} {
 			target := eventsPath + query
-			before := data.count()
+			before := w.data.count()
 			a := send("GET", target, w.from(signedFields(w.acme, "GET", target, "")))
 			if forwarded == "" {
 				requireProblem(t, a, http.StatusBadRequest, "INVALID_PARAMETER")
-				require.Equal(t, before, data.count())
+				require.Equal(t, before, w.data.count())
 			} else {
 				require.Equal(t, http.StatusOK, a.Status, "%s %.80q: %s", protocol, target, a.Body)
-				require.Equal(t, before+1, data.count())
-				require.Equal(t, eventsPath+forwarded, data.last(t).RequestURI, "%.80q", target)
+				require.Equal(t, before+1, w.data.count())
+				require.Equal(t, eventsPath+forwarded, w.data.last(t).RequestURI, "%.80q", target)
 			}
-			before = data.count()
+			before = w.data.count()
 			for _, other := range []string{target + "&", target + "?", strings.ReplaceAll(target, "%", "%25"), strings.ToLower(target), eventsPath, "/api/v1/contacts" + query} {
 				if other != target {
 					requireProblem(t, send("GET", target, w.from(signedFields(w.acme, "GET", other, ""))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 				}
 			}
-			require.Equal(t, before, data.count())
+			require.Equal(t, before, w.data.count())
 		}
 	}
 }
@@ -173,19 +170,19 @@ func TestQueryIsServedAsSigned(t *testing.T) {
 func TestAbsoluteFormIsSignedAsOriginForm(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
-	data, send := w.data, w.over[overHTTP1]
+	send := w.over[overHTTP1]
 	for _, origin := range []string{"http://api.example.com", "http://other.example.com:8080", "http://127.0.0.1", "http://[::1]:80", "HTTP://API.EXAMPLE.COM", "https://api.example.com"} {
 		for path, reaches := range map[string]int{"/api/v1/status": 0, "/api/v1/me": 0, eventsPath: 1, eventsPath + "?count=7&x=http://y/z": 1} {
-			before := data.count()
+			before := w.data.count()
 			require.Equal(t, http.StatusOK, send("GET", origin+path, w.from(signedFields(w.acme, "GET", path, ""))).Status, "%s%s", origin, path)
-			require.Equal(t, before+reaches, data.count())
+			require.Equal(t, before+reaches, w.data.count())
 			if path == "/api/v1/status" {
 				continue
 			}
-			before = data.count()
+			before = w.data.count()
 			requireProblem(t, send("GET", origin+path, w.from(signedFields(w.acme, "GET", origin+path, ""))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 			requireProblem(t, send("GET", origin+path, w.from(nil)), http.StatusUnauthorized, "MISSING_CREDENTIALS")
-			require.Equal(t, before, data.count())
+			require.Equal(t, before, w.data.count())
 		}
 	}
 	// a body of an absolute-form request is covered as any other
@@ -221,8 +218,7 @@ func TestAuthorityAndAsteriskFormsReachNothing(t *testing.T) {
 func TestOverlongTargetsAreRejected(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
-	data, all, g := w.data, w.over, w.g
-	for protocol, send := range all {
+	for protocol, send := range w.over {
 		for _, target := range []string{
 			"/api/v1/" + strings.Repeat("e", 8<<10), "/api/v1/" + strings.Repeat("events/", 1000), eventsPath + strings.Repeat("/", 8<<10),
 			eventsPath + strings.Repeat("%2f", 2000), "/api/v1/" + strings.Repeat("../", 2000) + "events", "http://" + strings.Repeat("x", 8<<10) + "/api/v1/./events",
@@ -234,8 +230,8 @@ func TestOverlongTargetsAreRejected(t *testing.T) {
 			require.Contains(t, []int{0, http.StatusRequestHeaderFieldsTooLarge}, a.Status, "%s %.80q", protocol, target)
 		}
 	}
-	require.Zero(t, data.count())
-	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, eventsPath).Status, "the others go on")
+	require.Zero(t, w.data.count())
+	require.Equal(t, http.StatusOK, w.acme.Get(t, w.g.URL, eventsPath).Status, "the others go on")
 }
 
 // Whatever lies below /api/v1 counts, however it is spelt; what does not reaches nothing.

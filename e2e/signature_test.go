@@ -261,11 +261,10 @@ func TestPublishedVectorsOverTheWire(t *testing.T) {
 func TestForgedSignaturesAreRejected(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
-	data, all := w.data, w.over
 	const target = eventsPath + "?count=3&x=1"
 	secret := w.acme.PrivateKey.Reveal()
 	sum := hmacOf
-	for protocol, send := range all {
+	for protocol, send := range w.over {
 		now := time.Now().Unix()
 		ts := strconv.FormatInt(now, 10)
 		message := ts + "\nGET\n" + target + "\n"
@@ -275,7 +274,7 @@ func TestForgedSignaturesAreRejected(t *testing.T) {
 		}
 		require.Equal(t, http.StatusOK, try(w.acme.PublicKey, ts, right).Status)
 		require.Equal(t, http.StatusOK, try(w.acme.PublicKey, ts, strings.ToUpper(right)).Status)
-		reached := data.count()
+		reached := w.data.count()
 		plain := sha256.Sum256([]byte(message))
 		withKey := sha256.Sum256([]byte(secret + message))
 		signatures := map[string]string{
@@ -315,7 +314,7 @@ func TestForgedSignaturesAreRejected(t *testing.T) {
 			require.Equal(t, http.StatusUnauthorized, a.Status, "%s, key: %s: %s", protocol, name, a.Body)
 			requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		}
-		require.Equal(t, reached, data.count())
+		require.Equal(t, reached, w.data.count())
 	}
 	gatewaytest.RequireNowhere(t, w.g.Output(), secret, w.other.PrivateKey.Reveal())
 }

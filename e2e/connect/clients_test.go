@@ -118,44 +118,31 @@ func drive(t *testing.T, w *world, script string, env ...string) stepsOf {
 	return done
 }
 
-func TestFirstTypeScriptSDK(t *testing.T) {
+// TestClients drives other people's clients: both generations of the MCP TypeScript SDK, mcp-remote as desktop applications use it,
+// the MCP inspector, and a strict OAuth client over HTTPS.
+func TestClients(t *testing.T) {
 	t.Parallel()
-	drive(t, newWorld(t), "sdk1.mjs")
-}
-
-func TestSecondTypeScriptSDK(t *testing.T) {
-	t.Parallel()
-	for _, era := range []string{"legacy", "auto", "2026-07-28"} {
-		t.Run(era, func(t *testing.T) {
+	for name, c := range map[string]struct {
+		script, era string
+		options     options
+	}{
+		"TypeScript SDK 1":             {script: "sdk1.mjs"},
+		"TypeScript SDK 2, legacy":     {script: "sdk2.mjs", era: "legacy"},
+		"TypeScript SDK 2, auto":       {script: "sdk2.mjs", era: "auto"},
+		"TypeScript SDK 2, 2026-07-28": {script: "sdk2.mjs", era: "2026-07-28"},
+		"mcp-remote, legacy":           {script: "remote.mjs", era: "legacy"},
+		"mcp-remote, auto":             {script: "remote.mjs", era: "auto"},
+		"inspector":                    {script: "inspector.mjs"},
+		"oauth4webapi":                 {script: "oauth4webapi.mjs", options: options{secure: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			drive(t, newWorld(t), "sdk2.mjs", "MCP_ERA="+era)
+			_, port, _ := strings.Cut(gatewaytest.FreeAddr(t), ":")
+			env := []string{"CALLBACK_PORT=" + port} // to which mcp-remote and the inspector have the browser redirected
+			if c.era != "" {
+				env = append(env, "MCP_ERA="+c.era)
+			}
+			drive(t, start(t, c.options), c.script, env...)
 		})
 	}
-}
-
-func TestDesktopApplicationThroughMCPRemote(t *testing.T) {
-	t.Parallel()
-	for _, era := range []string{"legacy", "auto"} {
-		t.Run(era, func(t *testing.T) {
-			t.Parallel()
-			drive(t, newWorld(t), "remote.mjs", "MCP_ERA="+era, callbackPort(t))
-		})
-	}
-}
-
-func TestInspectorAcceptsTheTools(t *testing.T) {
-	t.Parallel()
-	drive(t, newWorld(t), "inspector.mjs", callbackPort(t))
-}
-
-// callbackPort tells a driver the port that its client is to be sent back to.
-func callbackPort(t *testing.T) string {
-	t.Helper()
-	_, port, _ := strings.Cut(gatewaytest.FreeAddr(t), ":")
-	return "CALLBACK_PORT=" + port
-}
-
-func TestStrictOAuthClientOverHTTPS(t *testing.T) {
-	t.Parallel()
-	drive(t, start(t, options{secure: true}), "oauth4webapi.mjs")
 }
