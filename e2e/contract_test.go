@@ -46,7 +46,7 @@ func TestCountsAreClamped(t *testing.T) {
 	clamped := map[string]int{
 		"0": 1, "-5": 1, "7": 7, "007": 7, "100": 100, "101": 100, "99999999999999999999999999999999999999": 100, "-99999999999999999999999999999": 1,
 	}
-	for query, most := range map[string]int{"": 10, "?page=two&count=2": 2} { // events know no page
+	for query, most := range map[string]int{"": 10, "?page=two&count=2": 2} { // events have no pages
 		list, _ := requireJSON(t, w.acme.Get(t, g.URL, eventsPath+query))["events"].([]any)
 		assert.NotEmpty(t, list, query)
 		assert.LessOrEqual(t, len(list), most, query)

@@ -70,7 +70,7 @@ func startDemoOn(t *testing.T, addr string, flags ...string) *demoProcess {
 		default:
 			return strings.Contains(d.stdout.String(), "Ctrl-C stops it")
 		}
-	}, 3*patience, 10*time.Millisecond) // it fills a database, which takes long on a machine with much else to do
+	}, 3*patience, 10*time.Millisecond) // it fills a database
 	require.Contains(t, d.stdout.String(), "Ctrl-C stops it", "stderr: %s", d.stderr.String())
 	return d
 }
@@ -95,7 +95,7 @@ func (d *demoProcess) caller(t *testing.T) gatewaytest.Caller {
 	}
 }
 
-// pasted is the part of the output that a person pastes into a shell to get ready.
+// pasted returns the part of the output that prepares a shell.
 func (d *demoProcess) pasted(t *testing.T) (script string) {
 	t.Helper()
 	for _, prefix := range []string{"export GATEHOUSE_KEY=", "export GATEHOUSE_SECRET=", "signed()"} {
@@ -104,7 +104,7 @@ func (d *demoProcess) pasted(t *testing.T) (script string) {
 	return script
 }
 
-// shell runs a script as sh does, with nothing in its environment but the PATH.
+// shell runs a script with sh and only PATH in its environment.
 func shell(t *testing.T, script string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", script)
@@ -133,7 +133,7 @@ func TestDemoServesWithinFiveSeconds(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t)
 	requireJSON(t, d.caller(t).Get(t, d.url, "/api/v1/events?count=2"))
-	// Its own time, not the clock's: it shares the processors with other tests. It does little at a time but compute.
+	// Processor time, because other tests use the processors too.
 	took := processorTime(t, d.cmd.Process.Pid)
 	t.Logf("figure: the first answer after %s of processor time, %s by the clock", took, time.Since(d.began).Round(time.Millisecond))
 	require.Less(t, took, 5*time.Second)
@@ -144,7 +144,7 @@ func TestDemoServesWithinFiveSeconds(t *testing.T) {
 	require.Equal(t, http.StatusOK, anonymous().Get(t, d.url, "/.well-known/gatehouse-jwks.json").Status)
 }
 
-// processorTime is what a process has used of the processors since it began.
+// processorTime returns the processor time of a process.
 func processorTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -175,7 +175,7 @@ func TestDemoCommandsWork(t *testing.T) {
 			requireProblem(t, requireHTTP(t, shell(t, l), http.StatusUnauthorized), http.StatusUnauthorized, "MISSING_CREDENTIALS")
 		case strings.HasPrefix(l, "for "):
 			codes := strings.Fields(shell(t, l))
-			require.Equal(t, strings.Fields("200 200 200 200 200 200 200 200 200 429 429"), codes, "the refused request was the first of ten")
+			require.Equal(t, strings.Fields("200 200 200 200 200 200 200 200 200 429 429"), codes, "the unsigned request before it was the first of ten")
 		default:
 			continue
 		}
@@ -233,7 +233,7 @@ func TestDemoLeavesNoFilesOrProcesses(t *testing.T) {
 		require.Len(t, found, 1)
 		children, err := os.ReadFile("/proc/" + strconv.Itoa(d.cmd.Process.Pid) + "/task/" + strconv.Itoa(d.cmd.Process.Pid) + "/children")
 		require.NoError(t, err)
-		require.Empty(t, string(children), "one process is all of it")
+		require.Empty(t, string(children), "child processes")
 
 		require.NoError(t, d.cmd.Process.Signal(signal))
 		select {
@@ -266,7 +266,7 @@ func TestDemoReportsAddressInUse(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, ln.Close()) })
 	demoCLI(t, "--listen", ln.Addr().String()).requireError(t, "address already in use", ln.Addr().String())
 
-	// by another demo: two that shared a port would each answer half of the requests, with different keys
+	// by another demo: two demos on one port would each get half of the requests
 	d := startDemo(t)
 	demoCLI(t, "--listen", strings.TrimPrefix(d.url, "http://")).requireError(t, "address already in use")
 	for range 5 {
@@ -277,13 +277,13 @@ func TestDemoReportsAddressInUse(t *testing.T) {
 func TestDemoFlagErrors(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ args, words []string }{
-		"no port":                   {[]string{"--listen", "127.0.0.1"}, []string{"--listen", "host:port"}},
-		"no number":                 {[]string{"--listen", "127.0.0.1:http!"}, []string{"http!"}},
-		"a port past all":           {[]string{"--listen", "127.0.0.1:99999"}, []string{"port"}},
-		"no Redis URL":              {[]string{"--listen", "127.0.0.1:0", "--redis", "nonsense"}, []string{"redis://"}},
-		"a Redis that is not there": {[]string{"--listen", gatewaytest.FreeAddr(t), "--redis", "redis://127.0.0.1:1"}, []string{"redis", "127.0.0.1:1"}},
-		"an argument":               {[]string{"please"}, []string{"please"}},
-		"an unknown flag":           {[]string{"--port", "80"}, []string{"--port"}},
+		"no port":           {[]string{"--listen", "127.0.0.1"}, []string{"--listen", "host:port"}},
+		"not a number":      {[]string{"--listen", "127.0.0.1:http!"}, []string{"http!"}},
+		"port out of range": {[]string{"--listen", "127.0.0.1:99999"}, []string{"port"}},
+		"not a Redis URL":   {[]string{"--listen", "127.0.0.1:0", "--redis", "nonsense"}, []string{"redis://"}},
+		"unreachable Redis": {[]string{"--listen", gatewaytest.FreeAddr(t), "--redis", "redis://127.0.0.1:1"}, []string{"redis", "127.0.0.1:1"}},
+		"an argument":       {[]string{"please"}, []string{"please"}},
+		"an unknown flag":   {[]string{"--port", "80"}, []string{"--port"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -77,7 +77,7 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	from := new(visitors)
+	from := new(clientIPs)
 	seen := map[string]int{}
 	expect := func(a gatewaytest.Answer, status int, code string) {
 		t.Helper()
@@ -103,7 +103,7 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	const docs = "docs https://docs.example.com/errors"
 	g := w.behindProxy(t, roomyLimits, docs)
 	// for what takes too long: on a busy machine, the rest may take half a second too
-	impatient := w.behindProxy(t, roomyLimits, "timeout 500ms\n\t\tbody_timeout 500ms\n\t\t"+docs)
+	shortTimeout := w.behindProxy(t, roomyLimits, "timeout 500ms\n\t\tbody_timeout 500ms\n\t\t"+docs)
 	var proxied []string
 	for _, res := range upstream.Resources() {
 		if res.Auth != upstream.AuthSigned {
@@ -139,7 +139,7 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	expect(a, 400, "BAD_REQUEST")
 
 	// a body that does not arrive
-	d := dial(t, impatient.Addr, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"+signedLines(w.acme, "GET", "/api/v1/me", "")+"Content-Length: 5\r\n\r\n1")
+	d := dial(t, shortTimeout.Addr, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"+signedLines(w.acme, "GET", "/api/v1/me", "")+"Content-Length: 5\r\n\r\n1")
 	a, err := readAnswer(d.r, "GET")
 	require.NoError(t, err)
 	a.Request = w.acme.Get(t, g.URL, "/api/v1/me").Request
@@ -153,7 +153,7 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 		expect(w.acme.Get(t, g.URL, path), 503, "SERVICE_UNAVAILABLE")
 		expect(w.acme.Do(t, "HEAD", g.URL, path, nil), 503, "SERVICE_UNAVAILABLE")
 		data.will(stalls)
-		expect(w.acme.Get(t, impatient.URL, path), 504, "UPSTREAM_TIMEOUT")
+		expect(w.acme.Get(t, shortTimeout.URL, path), 504, "UPSTREAM_TIMEOUT")
 	}
 
 	// limits, each kind

@@ -11,9 +11,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// confusions are the targets that some server, proxy or file system somewhere takes for /api/v1/<name>, and those that
+// similarTargets are the targets that some server, proxy or file system somewhere takes for /api/v1/<name>, and those that
 // lead from the unsigned /status to it.
-func confusions(name string) []string {
+func similarTargets(name string) []string {
 	upper, title := strings.ToUpper(name), strings.ToUpper(name[:1])+name[1:]
 	first := fmt.Sprintf("%%%02x%s", name[0], name[1:])
 	return []string{
@@ -67,9 +67,9 @@ func confusions(name string) []string {
 	}
 }
 
-// requireRefusal holds an answer to being a refusal of the contract's shape, or one of net/http's own (plain text, 400), or
+// requireRejected holds an answer to being a refusal of the contract's shape, or one of net/http's own (plain text, 400), or
 // no answer at all.
-func requireRefusal(t *testing.T, a gatewaytest.Answer, what string) {
+func requireRejected(t *testing.T, a gatewaytest.Answer, what string) {
 	t.Helper()
 	switch {
 	case a.Status == 0: // the connection or the stream was ended
@@ -91,9 +91,9 @@ func TestOnlyExactPathsAreServed(t *testing.T) {
 	for protocol, send := range w.over {
 		for _, name := range []string{"status", "me", "events"} {
 			exact := "/api/v1/" + name
-			for _, target := range confusions(name) {
+			for _, target := range similarTargets(name) {
 				for _, fields := range [][]field{nil, signedFields(w.acme, "GET", target, ""), signedFields(w.acme, "GET", exact, "")} {
-					requireRefusal(t, send("GET", target, w.from(fields)), protocol+" "+target)
+					requireRejected(t, send("GET", target, w.from(fields)), protocol+" "+target)
 				}
 			}
 			require.Equal(t, http.StatusOK, send("GET", exact, w.from(signedFields(w.acme, "GET", exact, ""))).Status, "the exact one is served")
@@ -223,7 +223,7 @@ func TestOverlongTargetsAreRejected(t *testing.T) {
 			"/api/v1/" + strings.Repeat("e", 8<<10), "/api/v1/" + strings.Repeat("events/", 1000), eventsPath + strings.Repeat("/", 8<<10),
 			eventsPath + strings.Repeat("%2f", 2000), "/api/v1/" + strings.Repeat("../", 2000) + "events", "http://" + strings.Repeat("x", 8<<10) + "/api/v1/./events",
 		} {
-			requireRefusal(t, send("GET", target, signedFields(w.acme, "GET", target, "")), fmt.Sprintf("%s %.80q", protocol, target))
+			requireRejected(t, send("GET", target, signedFields(w.acme, "GET", target, "")), fmt.Sprintf("%s %.80q", protocol, target))
 		}
 		for _, target := range []string{"/api/v1/" + strings.Repeat("e", 64<<10), "/api/v1/" + strings.Repeat("e", 2<<20), eventsPath + "?" + strings.Repeat("x", 2<<20)} {
 			a := send("GET", target, signedFields(w.acme, "GET", target, ""))
@@ -248,7 +248,7 @@ func TestEverySpellingBelowTheBasePathCounts(t *testing.T) {
 	counts := statuses(len(odd), func(i int) gatewaytest.Answer { return send("GET", odd[i], nil) })
 	require.Equal(t, 5, counts[http.StatusTooManyRequests], "%v", counts)
 	for _, target := range []string{"//api/v1/status", "/API/v1/status", "/./api/v1/status", "/api%2fv1/status", "/api/v1;/status", "/api/v1%2fstatus"} {
-		requireRefusal(t, send("GET", target, nil), target)
+		requireRejected(t, send("GET", target, nil), target)
 	}
 	// a key pays for its odd requests itself
 	passed := 0

@@ -23,7 +23,7 @@ import (
 
 // person uses the pages as a browser without JavaScript does: keeps cookies, follows redirects on the gateway, and sends
 // forms with what is in them.
-type person struct {
+type browser struct {
 	t      *testing.T
 	base   string
 	client *http.Client
@@ -46,13 +46,13 @@ type form struct {
 	values url.Values
 }
 
-func newPerson(t *testing.T, base string) *person {
+func newBrowser(t *testing.T, base string) *browser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
 	home, err := url.Parse(base)
 	require.NoError(t, err)
-	return &person{t: t, base: base, client: &http.Client{
+	return &browser{t: t, base: base, client: &http.Client{
 		Jar: jar, Timeout: patience,
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			if req.URL.Host != home.Host || len(via) > 10 {
@@ -64,7 +64,7 @@ func newPerson(t *testing.T, base string) *person {
 }
 
 // open goes to a path or URL.
-func (p *person) open(target string) page {
+func (p *browser) open(target string) page {
 	p.t.Helper()
 	if strings.HasPrefix(target, "/") {
 		target = p.base + target
@@ -75,7 +75,7 @@ func (p *person) open(target string) page {
 }
 
 // send sends the one form of a page that has a field, with some values changed; "" takes a value out.
-func (p *person) send(on page, field string, change url.Values) page {
+func (p *browser) send(on page, field string, change url.Values) page {
 	p.t.Helper()
 	i := slices.IndexFunc(on.forms, func(f form) bool { return f.values.Has(field) })
 	require.GreaterOrEqual(p.t, i, 0, "no form with %q on %s: %s", field, on.URL, on.Text)
@@ -98,7 +98,7 @@ func (p *person) send(on page, field string, change url.Values) page {
 	return p.do(req)
 }
 
-func (p *person) do(req *http.Request) page {
+func (p *browser) do(req *http.Request) page {
 	p.t.Helper()
 	if p.address != "" {
 		req.Header.Set("X-Forwarded-For", p.address)
@@ -169,7 +169,7 @@ func accountOf(t *testing.T, businessID, role string) demo.Account {
 }
 
 // signIn signs a person in and leaves them on Connected apps.
-func (p *person) signIn(a demo.Account) page {
+func (p *browser) signIn(a demo.Account) page {
 	p.t.Helper()
 	at := p.open("/settings/connected-apps")
 	at = p.send(at, "password", url.Values{"email": {a.Email}, "password": {a.Password}})
@@ -219,7 +219,7 @@ func (a *assistant) ask(scope string) string {
 
 // connect has a signed-in person approve everything that the assistant asks for, with these areas' changes switched on,
 // and redeems the code.
-func (a *assistant) connect(t *testing.T, p *person, scope string, allow ...string) {
+func (a *assistant) connect(t *testing.T, p *browser, scope string, allow ...string) {
 	t.Helper()
 	at := p.open(a.ask(scope))
 	require.Equal(t, http.StatusOK, at.Status, at.Text)

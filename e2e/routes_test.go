@@ -20,16 +20,16 @@ import (
 
 // routeCase is one route of the gateway, as the attacks of this file see it. A new route is attacked by adding a line.
 type routeCase struct {
-	name   string // of the route in logs and metrics
-	host   string // Host; "" is a host that is not served
-	method string
-	target string
-	fields []field
-	body   string // what the route reads; it reads none if this is empty
-	length string // the Content-Length of a body that does not come, if it matters
-	status int    // of the response to this request
-	format func(gatewaytest.Answer) bool
-	host1  bool // the route is for one host only
+	name    string // of the route in logs and metrics
+	host    string // Host; "" is a host that is not served
+	method  string
+	target  string
+	fields  []field
+	body    string // what the route reads; it reads none if this is empty
+	length  string // the Content-Length of a body that does not come, if it matters
+	status  int    // of the response to this request
+	format  func(gatewaytest.Answer) bool
+	oneHost bool // the route is for one host only
 }
 
 // The formats of errors.
@@ -62,16 +62,16 @@ func htmlPage(a gatewaytest.Answer) bool {
 func routes(own, token string, signed []field) []routeCase {
 	const message = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 	form := []field{{"Content-Type", "application/x-www-form-urlencoded"}}
-	page := routeCase{name: "pages", host: own, method: "GET", status: 200, format: htmlPage, host1: true}
+	page := routeCase{name: "pages", host: own, method: "GET", status: 200, format: htmlPage, oneHost: true}
 	at := func(c routeCase, method, target string, status int) routeCase {
 		c.method, c.target, c.status = method, target, status
 		return c
 	}
-	metadata := routeCase{name: "metadata", host: own, method: "GET", status: 200, format: oauthJSON, host1: true}
+	metadata := routeCase{name: "metadata", host: own, method: "GET", status: 200, format: oauthJSON, oneHost: true}
 	api := routeCase{host: apiHost, method: "GET", format: contractJSON}
 	named := func(c routeCase, name string) routeCase { c.name = name; return c }
 	mcp := routeCase{
-		name: "mcp", host: own, method: "POST", target: "/mcp", body: message, status: 200, format: jsonRPC, host1: true,
+		name: "mcp", host: own, method: "POST", target: "/mcp", body: message, status: 200, format: jsonRPC, oneHost: true,
 		fields: []field{
 			{"Authorization", "Bearer " + token},
 			{"Content-Type", "application/json"},
@@ -99,12 +99,12 @@ func routes(own, token string, signed []field) []routeCase {
 		at(metadata, "GET", "/.well-known/oauth-protected-resource/mcp", 200),
 		at(metadata, "GET", "/.well-known/oauth-authorization-server", 200),
 		at(metadata, "GET", "/.well-known/openid-configuration", 200),
-		{name: "authorize", host: own, method: "GET", target: "/oauth/authorize", fields: []field{{"Accept", "text/html"}}, status: 400, format: htmlPage, host1: true},
-		{name: "token", host: own, method: "POST", target: "/oauth/token", fields: form, body: "grant_type=refresh_token&client_id=x&refresh_token=x", status: 401, format: oauthJSON, host1: true},
-		{name: "revoke", host: own, method: "POST", target: "/oauth/revoke", fields: form, body: "token=x&client_id=x", status: 200, format: oauthJSON, host1: true},
-		{name: "register", host: own, method: "POST", target: "/oauth/register", fields: []field{{"Content-Type", "application/json"}}, body: `{"redirect_uris":["gopher://x"]}`, status: 400, format: oauthJSON, host1: true},
+		{name: "authorize", host: own, method: "GET", target: "/oauth/authorize", fields: []field{{"Accept", "text/html"}}, status: 400, format: htmlPage, oneHost: true},
+		{name: "token", host: own, method: "POST", target: "/oauth/token", fields: form, body: "grant_type=refresh_token&client_id=x&refresh_token=x", status: 401, format: oauthJSON, oneHost: true},
+		{name: "revoke", host: own, method: "POST", target: "/oauth/revoke", fields: form, body: "token=x&client_id=x", status: 200, format: oauthJSON, oneHost: true},
+		{name: "register", host: own, method: "POST", target: "/oauth/register", fields: []field{{"Content-Type", "application/json"}}, body: `{"redirect_uris":["gopher://x"]}`, status: 400, format: oauthJSON, oneHost: true},
 		at(page, "GET", "/sign-in", 200),
-		{name: "pages", host: own, method: "POST", target: "/sign-in", fields: form, body: "email=x&password=y", status: 403, format: htmlPage, host1: true},
+		{name: "pages", host: own, method: "POST", target: "/sign-in", fields: form, body: "email=x&password=y", status: 403, format: htmlPage, oneHost: true},
 		at(page, "GET", "/sign-out", 303),
 		at(page, "GET", "/oauth/approve", 404),
 		at(page, "GET", "/settings", 303),
@@ -145,12 +145,12 @@ func (c routeCase) framed() string {
 }
 
 // front is a gateway with every route that there is, for its hosts and with a catch-all for all others.
-type front struct {
+type routeGateway struct {
 	*attack
 	routes []routeCase
 }
 
-func newFront(t *testing.T) *front {
+func newRouteGateway(t *testing.T) *routeGateway {
 	t.Helper()
 	data, connect := &recorder{}, demoService(t).Handler()
 	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -160,7 +160,7 @@ func newFront(t *testing.T) *front {
 		}
 		data.ServeHTTP(rw, r)
 	}))
-	f := &front{attack: &attack{world: w, data: data}}
+	f := &routeGateway{attack: &attack{world: w, data: data}}
 	o := w.options(roomyLimits+"\n\t\tassertion "+writeAssertionKey(t), "")
 	f.g = gatewaytest.New(t, o)
 	site := func(issuer string) string {
@@ -177,7 +177,7 @@ func newFront(t *testing.T) *front {
 	startWith(t, f.g, all)
 	f.h3 = newH3Client(t, secure, f.g.Roots(t, secure, apiHost))
 
-	owner := newPerson(t, f.g.URL)
+	owner := newBrowser(t, f.g.URL)
 	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
 	a := register(t, f.g.URL, "Test Assistant")
 	a.connect(t, owner, "mcp:read")
@@ -186,14 +186,14 @@ func newFront(t *testing.T) *front {
 }
 
 // route is the first case of a route.
-func (f *front) route(name string) routeCase {
+func (f *routeGateway) route(name string) routeCase {
 	return f.routes[slices.IndexFunc(f.routes, func(c routeCase) bool { return c.name == name })]
 }
 
 // Every line is a request as it is meant to be: the attacks below would prove nothing if their requests were refused for
 // another reason.
 func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
-	f := newFront(t)
+	f := newRouteGateway(t)
 	seen := map[string]bool{}
 	for _, c := range f.routes {
 		t.Run(c.String(), func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
 			over := map[string]gatewaytest.Answer{overHTTP1: answers[0]}
 			fields := lowerCase(c.fields)
 			over[overHTTP2] = dialH2(t, f.g.Addr).do(c.body, append(pseudo("http", c.method, c.hostOr("unserved.example"), c.target), fields...)...)
-			if c.host1 && !strings.Contains(fmt.Sprint(c.fields), "Bearer") || c.host == apiHost {
+			if c.oneHost && !strings.Contains(fmt.Sprint(c.fields), "Bearer") || c.host == apiHost {
 				over[overHTTP3] = f.h3.do(c.body, append(h3Request(c.method, c.target), fields...)...)
 			}
 			for wire, a := range over {
@@ -256,7 +256,7 @@ var framings = []string{
 // Behind a proxy that frames by Content-Length, a second response to what is one request to the proxy goes to another
 // caller. So there is one response at most, and the connection ends, whatever the route and the host.
 func TestBodiesAreNeverReadAsRequests(t *testing.T) {
-	f := newFront(t)
+	f := newRouteGateway(t)
 	hidden := f.hidden()
 	events := f.route("events")
 	events.fields = signedFields(f.acme, "GET", eventsPath, hidden) // as if the hidden request were the body
@@ -306,7 +306,7 @@ func TestBodiesAreNeverReadAsRequests(t *testing.T) {
 // closed, as what comes on it is the rest of a body and not a request.
 func TestRoutesDoNotWaitForUnneededBodies(t *testing.T) {
 	t.Parallel()
-	f := newFront(t)
+	f := newRouteGateway(t)
 	events := f.route("events")
 	expired, tooLarge, unsigned := events, events, events
 	expired.fields, expired.status = signedAt(f.acme, time.Now().Add(-1000*time.Second), "GET", eventsPath, ""), http.StatusUnauthorized
@@ -356,7 +356,7 @@ func TestRoutesDoNotWaitForUnneededBodies(t *testing.T) {
 					requireEarly(t, a)
 					require.Equal(t, "close", a.Header.Get("Connection"), how)
 					if c.host == apiHost && c.status >= 400 { // the others would take longer, for the same code
-						conn.requireHungUp(t)
+						conn.requireClosed(t)
 					}
 					_ = conn.Close() // or else the gateway would wait a little for the rest
 				})
@@ -387,7 +387,7 @@ func TestRoutesDoNotWaitForUnneededBodies(t *testing.T) {
 // that is too large.
 func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 	t.Parallel()
-	f := newFront(t)
+	f := newRouteGateway(t)
 	for _, c := range f.routes {
 		if c.body == "" || c.name == "mcp" && c.status == http.StatusUnauthorized {
 			continue
@@ -403,7 +403,7 @@ func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, time.Since(start), 9*time.Second)
 			require.Contains(t, []int{400, 403, 408}, a.Status)
-			d.requireHungUp(t)
+			d.requireClosed(t)
 
 			large := c.head() + "Content-Length: 100000000\r\n\r\n" + strings.Repeat("x", 1<<20)
 			answers, closed := converse(t, f.g.Addr, large, c.method)
@@ -417,7 +417,7 @@ func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 // The host of a request is its Host header's, or that of an absolute-form target (RFC 9112, section 3.2.2): the same
 // request either way. Routes that are for one host refuse every other, in their own format, and do nothing.
 func TestRoutesServeOnlyTheirHosts(t *testing.T) {
-	f := newFront(t)
+	f := newRouteGateway(t)
 	for _, c := range f.routes {
 		t.Run(c.String(), func(t *testing.T) {
 			absolute := c
@@ -428,7 +428,7 @@ func TestRoutesServeOnlyTheirHosts(t *testing.T) {
 				require.NotEmpty(t, answers)
 				assert.Equal(t, c.status, answers[0].Status, "absolute form: %s", answers[0].Body)
 			}
-			if !c.host1 {
+			if !c.oneHost {
 				return
 			}
 			// a site for all hosts does not serve the connection server for all

@@ -189,7 +189,7 @@ func TestPublishedVectorsOverTheWire(t *testing.T) {
 	w := newWorld(t, &recorder{})
 	vectors := readWireVectors(t, w)
 	g := w.behindProxy(t, roomyLimits, "")
-	var from visitors
+	var from clientIPs
 	for i, v := range vectors {
 		var (
 			a    gatewaytest.Answer
@@ -398,7 +398,7 @@ func TestSignatureIsValidForItsRequestOnly(t *testing.T) {
 	data := &recorder{}
 	w := newWorld(t, data)
 	g := w.behindProxy(t, "limits {\n\t\t\tper_key 1000000\n\t\t}", "")
-	var from visitors
+	var from clientIPs
 	use := func(method, target, sent string, signed []field) gatewaytest.Answer {
 		a, err := anonymous().Send(t.Context(), method, g.URL, target, headerOf(from.from(signed)), []byte(sent))
 		require.NoError(t, err)
@@ -428,7 +428,7 @@ func TestUnknownKeyAndWrongSignatureGetIdenticalResponses(t *testing.T) {
 	w := newVaultWorld(t, vaulttest.Options{})
 	vault := w.options("")
 	vault.Servers = trustThisMachine
-	var from visitors
+	var from clientIPs
 	for source, g := range map[string]*gatewaytest.Gateway{"file": w.behindProxy(t, "", ""), "Vault": gatewaytest.Start(t, vault)} {
 		requireReady(t, g)
 		known := w.acme.PublicKey
@@ -442,7 +442,7 @@ func TestUnknownKeyAndWrongSignatureGetIdenticalResponses(t *testing.T) {
 	}
 }
 
-func requireUnknownAsWrong(t *testing.T, g *gatewaytest.Gateway, from *visitors, known, inactive, another string) {
+func requireUnknownAsWrong(t *testing.T, g *gatewaytest.Gateway, from *clientIPs, known, inactive, another string) {
 	t.Helper()
 	varies := regexp.MustCompile(`(?i)(x-request-id: |"request_id":"|date: |ratelimit-reset: |"server_time":)[^"\r\n]+`)
 	exchange := func(method, target, body string, signature []field) string {
@@ -510,7 +510,7 @@ func TestInvalidPublicKeysAreNotLookedUpInVault(t *testing.T) {
 	o.Servers = trustThisMachine
 	attack := &attack{world: w.world}
 	attack.serve(t, o)
-	all, from := attack.over, &attack.visitors
+	all, from := attack.over, &attack.clientIPs
 	requireReady(t, attack.g)
 	name := attacker.PublicKey
 	for protocol, send := range all {
@@ -577,7 +577,7 @@ func TestEmptyPrivateKeyVerifiesNothing(t *testing.T) {
 		o.Servers = trustThisMachine
 		g := gatewaytest.Start(t, o)
 		requireReady(t, g)
-		var from visitors
+		var from clientIPs
 		send := wires(t, g, nil)[overHTTP1]
 		for key := range keys {
 			ts := strconv.FormatInt(time.Now().Unix(), 10)

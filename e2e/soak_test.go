@@ -36,8 +36,8 @@ type soakSample struct {
 	goroutines, descriptors float64
 }
 
-// soakSampleOf takes a sample.
-func soakSampleOf(t *testing.T, g *gatewaytest.Gateway) soakSample {
+// takeSample takes a sample.
+func takeSample(t *testing.T, g *gatewaytest.Gateway) soakSample {
 	t.Helper()
 	resident, _ := g.Memory(t)
 	return soakSample{time.Now(), resident, g.Metric(t, "go_goroutines"), float64(g.Descriptors(t))}
@@ -49,9 +49,9 @@ func soakSampleOf(t *testing.T, g *gatewaytest.Gateway) soakSample {
 func atRest(t *testing.T, w *world, g *gatewaytest.Gateway) soakSample {
 	t.Helper()
 	w.data.CloseClientConnections()
-	last, same := soakSampleOf(t, g), 0
+	last, same := takeSample(t, g), 0
 	require.Eventually(t, func() bool {
-		s := soakSampleOf(t, g)
+		s := takeSample(t, g)
 		same++
 		if s.goroutines != last.goroutines || s.descriptors != last.descriptors {
 			same = 0
@@ -137,7 +137,7 @@ func TestSoakMemoryStaysFlat(t *testing.T) {
 	var samples []soakSample
 	for began, next := time.Now(), time.Now(); time.Since(began) < duration; next = next.Add(interval) {
 		require.True(t, load.Wait(t.Context(), next))
-		samples = append(samples, soakSampleOf(t, g))
+		samples = append(samples, takeSample(t, g))
 	}
 	end()
 	r := l.Stop()

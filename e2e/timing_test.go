@@ -109,9 +109,9 @@ func median(all []time.Duration) time.Duration {
 	return sorted[len(sorted)/2]
 }
 
-// tellsApart says if time tells a from b: in each of the runs, in the same direction, and far beyond the control. It stops
+// distinguishes says if time tells a from b: in each of the runs, in the same direction, and far beyond the control. It stops
 // at the first run that does not.
-func tellsApart(t *testing.T, a, b timed, n int) bool {
+func distinguishes(t *testing.T, a, b timed, n int) bool {
 	t.Helper()
 	before := 0
 	for run := range timingRuns {
@@ -126,12 +126,12 @@ func tellsApart(t *testing.T, a, b timed, n int) bool {
 	return true
 }
 
-// requireToldApart is tellsApart for a leak that was put in on purpose; a machine that is busy with something else may
+// requireDistinguished is distinguishes for a leak that was put in on purpose; a machine that is busy with something else may
 // hide it for a while.
-func requireToldApart(t *testing.T, a, b timed, n int) {
+func requireDistinguished(t *testing.T, a, b timed, n int) {
 	t.Helper()
 	for range 5 {
-		if tellsApart(t, a, b, n) {
+		if distinguishes(t, a, b, n) {
 			return
 		}
 	}
@@ -156,8 +156,8 @@ func (s oneKey) Lookup(ctx context.Context, publicKey string) (*authsigner.Crede
 }
 
 const (
-	timedKey     = "pk_live_of_the_timing_test"
-	strangersKey = "pk_live_nobody_has_this_1x"
+	timedKey   = "pk_live_of_the_timing_test"
+	unknownKey = "pk_live_nobody_has_this_1x"
 )
 
 func timedCredential(t *testing.T) *authsigner.Credential {
@@ -233,16 +233,16 @@ func TestTimingDoesNotRevealKeysOrSignatures(t *testing.T) {
 	}
 	for what, verify := range map[string]func(r *http.Request, target string) error{"the verifier": sound, "a leaky verifier": leaky(cred)} {
 		wrong := verification(t, what+": wrong signature", verify, timedKey, all, now)
-		unknown := verification(t, what+": unknown key", verify, strangersKey, all, now)
+		unknown := verification(t, what+": unknown key", verify, unknownKey, all, now)
 		atFirst := verification(t, what+": wrong in its first byte", verify, timedKey, first, now)
 		atLast := verification(t, what+": wrong in its last byte", verify, timedKey, last, now)
 		if what == "a leaky verifier" {
-			requireToldApart(t, wrong, unknown, timingSample/4)
-			requireToldApart(t, atFirst, atLast, timingSample/4)
+			requireDistinguished(t, wrong, unknown, timingSample/4)
+			requireDistinguished(t, atFirst, atLast, timingSample/4)
 			continue
 		}
-		require.False(t, tellsApart(t, wrong, unknown, timingSample), "an unknown key is told by time")
-		require.False(t, tellsApart(t, atFirst, atLast, timingSample), "where a signature is wrong is told by time")
+		require.False(t, distinguishes(t, wrong, unknown, timingSample), "an unknown key is told by time")
+		require.False(t, distinguishes(t, atFirst, atLast, timingSample), "where a signature is wrong is told by time")
 	}
 }
 
@@ -250,7 +250,7 @@ func TestTimingDoesNotRevealKeysOrSignatures(t *testing.T) {
 type exchangeTimer struct {
 	t *testing.T
 	*rawConn
-	from *visitors
+	from *clientIPs
 }
 
 func (e *exchangeTimer) kind(name, key string, signature func(now int64) string) timed {
@@ -303,7 +303,7 @@ func TestTimingOverTheWireDoesNotRevealKeysOrSignatures(t *testing.T) {
 
 	unknown := "pk_live_" + strings.Repeat("x", len(key.PublicKey)-len("pk_live_"))
 	kinds := func(what, addr string) (wrong, stranger, atFirst, atLast timed) {
-		e := &exchangeTimer{t, dial(t, addr, ""), new(visitors)}
+		e := &exchangeTimer{t, dial(t, addr, ""), new(clientIPs)}
 		guess := func(which int) func(now int64) string {
 			return func(now int64) string {
 				first, last, all := guesses(cred.PrivateKey, now, eventsPath)
@@ -314,8 +314,8 @@ func TestTimingOverTheWireDoesNotRevealKeysOrSignatures(t *testing.T) {
 			e.kind(what+": wrong in its first byte", key.PublicKey, guess(0)), e.kind(what+": wrong in its last byte", key.PublicKey, guess(1))
 	}
 	wrong, stranger, atFirst, atLast := kinds("the gateway", g.Addr)
-	require.False(t, tellsApart(t, wrong, stranger, timingSample), "an unknown key is told by time")
-	require.False(t, tellsApart(t, atFirst, atLast, timingSample), "where a signature is wrong is told by time")
+	require.False(t, distinguishes(t, wrong, stranger, timingSample), "an unknown key is told by time")
+	require.False(t, distinguishes(t, atFirst, atLast, timingSample), "where a signature is wrong is told by time")
 	wrong, stranger, _, _ = kinds("a server that asks its store", strings.TrimPrefix(leak.URL, "http://"))
-	requireToldApart(t, wrong, stranger, timingSample/4)
+	requireDistinguished(t, wrong, stranger, timingSample/4)
 }

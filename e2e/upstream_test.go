@@ -96,7 +96,7 @@ func TestInvalidDataServiceResponsesBecomeContractErrors(t *testing.T) {
 	w := newWorld(t, data)
 	g := w.start(t, roomyLimits, "max_response_size 64KiB")
 	// For those that stall: on a busy machine, others may take a second too.
-	impatient := w.start(t, roomyLimits, "timeout 1s\n\t\tmax_response_size 64KiB")
+	shortTimeout := w.start(t, roomyLimits, "timeout 1s\n\t\tmax_response_size 64KiB")
 	const (
 		failed  = "502 UPSTREAM_FAILED"
 		away    = "503 SERVICE_UNAVAILABLE"
@@ -134,7 +134,7 @@ func TestInvalidDataServiceResponsesBecomeContractErrors(t *testing.T) {
 			})
 			asked := g
 			if tc.want == timeout {
-				asked = impatient
+				asked = shortTimeout
 			}
 			start := time.Now()
 			a := w.acme.Get(t, asked.URL, eventsPath)
@@ -150,7 +150,7 @@ func TestInvalidDataServiceResponsesBecomeContractErrors(t *testing.T) {
 			gatewaytest.RequireNowhere(t, a.Body+fmt.Sprint(a.Header), "canary-body", "canary-host", "canary-banner", "127.0.0.1")
 		})
 	}
-	gatewaytest.RequireNowhere(t, g.Output()+impatient.Output(), "canary-body")
+	gatewaytest.RequireNowhere(t, g.Output()+shortTimeout.Output(), "canary-body")
 	data.will(nil)
 	requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
 }

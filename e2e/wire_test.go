@@ -113,8 +113,8 @@ func dial(t *testing.T, addr, first string) *rawConn {
 	return &rawConn{Conn: conn, r: bufio.NewReader(conn)}
 }
 
-// requireHungUp waits until the server has ended the connection.
-func (c *rawConn) requireHungUp(t *testing.T) {
+// requireClosed waits until the server has ended the connection.
+func (c *rawConn) requireClosed(t *testing.T) {
 	t.Helper()
 	_, err := io.Copy(io.Discard, c.r)
 	require.False(t, isTimeout(err), "the connection is held")
@@ -276,11 +276,11 @@ type h3Client struct {
 func newH3Client(t *testing.T, addr string, roots *x509.CertPool) *h3Client {
 	t.Helper()
 	c := &h3Client{t: t, addr: addr, tls: &tls.Config{RootCAs: roots, ServerName: apiHost, NextProtos: []string{"h3"}}}
-	t.Cleanup(c.hangUp)
+	t.Cleanup(c.closeConn)
 	return c
 }
 
-func (c *h3Client) hangUp() {
+func (c *h3Client) closeConn() {
 	if c.conn != nil {
 		_ = c.conn.CloseWithError(0x100, "") // H3_NO_ERROR
 		c.conn = nil
@@ -326,7 +326,7 @@ func (c *h3Client) do(body string, fields ...field) gatewaytest.Answer {
 	}
 	a, err := c.exchange(request, true)
 	if err != nil {
-		c.hangUp() // whatever the server thinks of this connection, the next request gets another
+		c.closeConn() // whatever the server thinks of this connection, the next request gets another
 		return gatewaytest.Answer{}
 	}
 	return a
@@ -454,7 +454,7 @@ func raw(t *testing.T, addr, request string) gatewaytest.Answer {
 // attack is a gateway over which the tests try what must not work, and a data service that notices if it does.
 type attack struct {
 	*world
-	visitors
+	clientIPs
 	data *recorder
 	g    *gatewaytest.Gateway
 	h3   *h3Client

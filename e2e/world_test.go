@@ -272,16 +272,16 @@ func fromAddress(address string, h http.Header) http.Header {
 	return h
 }
 
-// visitors gives each request a client IP of its own, so that limits of client IPs are not under test.
-type visitors struct{ n atomic.Uint32 }
+// clientIPs gives each request a client IP of its own, so that limits of client IPs are not under test.
+type clientIPs struct{ n atomic.Uint32 }
 
-func (v *visitors) address() string {
+func (v *clientIPs) address() string {
 	n := v.n.Add(1)
 	return fmt.Sprintf("10.%d.%d.%d", n>>16&0xff, n>>8&0xff, n&0xff)
 }
 
 // from adds a proxy's word on the client IP.
-func (v *visitors) from(fields []field) []field {
+func (v *clientIPs) from(fields []field) []field {
 	return append(append([]field{}, fields...), field{"X-Forwarded-For", v.address()})
 }
 

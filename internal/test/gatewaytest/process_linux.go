@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// GiveSocket opens a socket that listens at the gateway's address and has the gateway inherit it, as a service manager
+// InheritSocket opens a socket that listens at the gateway's address and has the gateway inherit it, as a service manager
 // does. It is for a gateway that has not been started and whose site has "bind fd/3".
-func (g *Gateway) GiveSocket(tb testing.TB) {
+func (g *Gateway) InheritSocket(tb testing.TB) {
 	tb.Helper()
 	ln, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", g.Addr)
 	require.NoError(tb, err)
@@ -31,7 +31,7 @@ func (g *Gateway) GiveSocket(tb testing.TB) {
 }
 
 // Memory is what the kernel says of the gateway's memory, in bytes: what is resident now, and the most that ever was, or
-// was since ForgetPeak.
+// was since ResetPeak.
 func (g *Gateway) Memory(tb testing.TB) (resident, peak int64) {
 	tb.Helper()
 	status, err := os.ReadFile(g.proc("status"))
@@ -54,8 +54,8 @@ func (g *Gateway) Memory(tb testing.TB) (resident, peak int64) {
 	return resident, peak
 }
 
-// ForgetPeak has the kernel begin anew with the peak of Memory.
-func (g *Gateway) ForgetPeak(tb testing.TB) {
+// ResetPeak has the kernel begin anew with the peak of Memory.
+func (g *Gateway) ResetPeak(tb testing.TB) {
 	tb.Helper()
 	require.NoError(tb, os.WriteFile(g.proc("clear_refs"), []byte("5"), 0))
 }
