@@ -135,7 +135,7 @@ func testRedisOutage(t *testing.T, c chaos, w *world, r *redisFault) {
 		// A gateway that has noticed no outage resyncs at its next check, not before its next request.
 		requireSynced(greedy[1].PublicKey)
 	}
-	local := decidedAlone(t, gateways...)
+	local := decidedLocally(t, gateways...)
 	l.Phase("shared")
 	shared := time.Now()
 	l.Also("greedy after", greedy[2:], greed)
@@ -148,7 +148,7 @@ func testRedisOutage(t *testing.T, c chaos, w *world, r *redisFault) {
 	l.Run(c.after)
 	report := l.Stop()
 	// On a busy machine, requests without a timely reply of Redis are decided locally.
-	local = decidedAlone(t, gateways...) - local
+	local = decidedLocally(t, gateways...) - local
 
 	require.Zero(t, report.OverLimit(), "one gateway alone has allowed more than the limit\n%s", report)
 	after := report.Admitted(load.ByFleet, func(s *load.Sample) bool { return s.Stream == "greedy after" })

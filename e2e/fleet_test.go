@@ -49,8 +49,8 @@ func TestFleetWithOneGatewayCutOffAllowsAtMostTwiceTheLimit(t *testing.T) {
 	})
 	first := time.Now()
 	spend(t, gateways[cut], key.Caller, through)
-	localOthers := decidedAlone(t, gateways[:cut]...)
-	localBefore := decidedAlone(t, gateways[cut:]...)
+	localOthers := decidedLocally(t, gateways[:cut]...)
+	localBefore := decidedLocally(t, gateways[cut:]...)
 	l.Run(c.before)
 
 	links[cut].Cut()
@@ -71,7 +71,7 @@ func TestFleetWithOneGatewayCutOffAllowsAtMostTwiceTheLimit(t *testing.T) {
 		servedBy[s.Gateway]++
 	}
 	// on a busy machine, requests without a timely reply of Redis are decided locally
-	localOthers = decidedAlone(t, gateways[:cut]...) - localOthers
+	localOthers = decidedLocally(t, gateways[:cut]...) - localOthers
 	// on a slow machine, some have left the window meanwhile, and others were allowed instead
 	withinWindow := time.Since(first) < load.Window
 	if localBefore == 0 && withinWindow {
@@ -85,7 +85,7 @@ func TestFleetWithOneGatewayCutOffAllowsAtMostTwiceTheLimit(t *testing.T) {
 	restored := time.Now()
 	requireGrows(t, gateways[cut], 0, "gatehouse_limits_shared")
 	took := time.Since(restored)
-	local := decidedAlone(t, gateways[:]...)
+	local := decidedLocally(t, gateways[:]...)
 	shared := time.Now()
 	l.Phase("shared")
 	l.Also("greedy after", greedy[1:], 150)
@@ -106,7 +106,7 @@ func TestFleetWithOneGatewayCutOffAllowsAtMostTwiceTheLimit(t *testing.T) {
 		l.Run(load.Window + c.after)
 	}
 	report := l.Stop()
-	local = decidedAlone(t, gateways[:]...) - local
+	local = decidedLocally(t, gateways[:]...) - local
 
 	require.Zero(t, report.OverLimit(), "%s", report)
 	worst := through + report.Admitted(load.ByFleet, func(s *load.Sample) bool { return s.Key == key.PublicKey })

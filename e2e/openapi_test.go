@@ -16,7 +16,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// documented holds an answer against docs/openapi.yaml.
+// documented requires that a response matches docs/openapi.yaml.
 func documented(t *testing.T, a gatewaytest.Answer) gatewaytest.Answer {
 	t.Helper()
 	openapitest.Check(t, a.Request, &http.Response{StatusCode: a.Status, Header: a.Header}, []byte(a.Body))
@@ -72,7 +72,7 @@ func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 	require.Equal(t, http.StatusOK, documented(t, anonymous().Do(t, http.MethodHead, g.URL, "/api/v1/status", nil)).Status)
 }
 
-// Every error of the contract, each produced by what causes it, from each kind of resource that can give it.
+// Every error of the contract, from each kind of resource that can return it.
 func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
@@ -102,7 +102,7 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	}
 	const docs = "docs https://docs.example.com/errors"
 	g := w.behindProxy(t, roomyLimits, docs)
-	// for what takes too long: on a busy machine, the rest may take half a second too
+	// only for timeouts: on a busy machine, other requests may take half a second too
 	shortTimeout := w.behindProxy(t, roomyLimits, "timeout 500ms\n\t\tbody_timeout 500ms\n\t\t"+docs)
 	var proxied []string
 	for _, res := range upstream.Resources() {
@@ -133,7 +133,7 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	expect(w.acme.Get(t, g.URL, "/api/v1/contacts?page=1&page=2"), 400, "INVALID_PARAMETER")
 	expect(w.acme.Get(t, g.URL, "/api/v1/estimates?payment_status=%00"), 400, "INVALID_PARAMETER")
 
-	// what Caddy itself refuses, before any route
+	// rejected by Caddy before routing
 	a := raw(t, g.Addr, "GET /api/v1/status HTTP/1.1\r\nHost: ..\r\nConnection: close\r\n\r\n")
 	a.Request = anonymous().Get(t, g.URL, "/api/v1/status").Request
 	expect(a, 400, "BAD_REQUEST")
@@ -174,17 +174,17 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	expect(w.acme.Get(t, small.URL, "/api/v1/events"), 429, "RATE_LIMITED")
 	expect(send(small, "GET", "/api/v1/me", rubbish(w.other.PublicKey), nil), 429, "RATE_LIMITED")
 
-	// stores away
-	refusing := w.start(t, "limits {\n\t\t\ton_outage deny\n\t\t}", "")
+	// unavailable stores
+	denying := w.start(t, "limits {\n\t\t\ton_outage deny\n\t\t}", "")
 	require.NoError(t, w.redis.Kill())
 	for _, target := range []string{"/api/v1/status", "/api/v1/me", "/api/v1/jobs", "/api/v1/nothing"} {
-		expect(w.acme.Get(t, refusing.URL, target), 503, "SERVICE_UNAVAILABLE")
+		expect(w.acme.Get(t, denying.URL, target), 503, "SERVICE_UNAVAILABLE")
 	}
 	w.dataURL = "http://" + gatewaytest.FreeAddr(t) // nobody listens there
-	away := w.gateway(t)
-	expect(w.acme.Get(t, away.URL, "/api/v1/jobs"), 503, "SERVICE_UNAVAILABLE")
+	noData := w.gateway(t)
+	expect(w.acme.Get(t, noData.URL, "/api/v1/jobs"), 503, "SERVICE_UNAVAILABLE")
 
-	// INTERNAL is a fault of the gateway: a caller who could produce it at will would have found one.
+	// INTERNAL is missing: a request that causes it would have found a defect.
 	require.ElementsMatch(t, []string{
 		"INVALID_PARAMETER", "BAD_REQUEST", "MISSING_CREDENTIALS", "REQUEST_EXPIRED", "INVALID_CREDENTIALS", "ACCOUNT_INACTIVE", "NOT_FOUND",
 		"METHOD_NOT_ALLOWED", "BODY_TOO_LARGE", "REQUEST_TIMEOUT", "RATE_LIMITED", "UPSTREAM_FAILED", "SERVICE_UNAVAILABLE", "UPSTREAM_TIMEOUT",

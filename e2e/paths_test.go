@@ -11,8 +11,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// similarTargets are the targets that some server, proxy or file system somewhere takes for /api/v1/<name>, and those that
-// lead from the unsigned /status to it.
+// similarTargets returns targets that some server, proxy or file system treats as /api/v1/<name>, some of them by way of the unsigned
+// /status.
 func similarTargets(name string) []string {
 	upper, title := strings.ToUpper(name), strings.ToUpper(name[:1])+name[1:]
 	first := fmt.Sprintf("%%%02x%s", name[0], name[1:])
@@ -37,29 +37,29 @@ func similarTargets(name string) []string {
 		// path parameters
 		"/api/v1/" + name + ";", "/api/v1/" + name + ";x=1", "/api/v1;x/" + name, "/api;x/v1/" + name, "/;/api/v1/" + name, "/api/v1/;/" + name,
 		"/api/v1/" + name + ";jsessionid=1?count=1", "/api/v1/" + name + "%3b", "/api/v1/..;/v1/" + name, "/api/v1/x/..;/" + name,
-		// what trails
+		// suffixes
 		"/api/v1/" + name + "/", "/api/v1/" + name + "//", "/api/v1/" + name + "/?", "/api/v1/" + name + ".", "/api/v1/" + name + "..", "/api/v1/" + name + "%2e",
 		"/api/v1/" + name + "%20", "/api/v1/" + name + "%09", "/api/v1/" + name + "%00", "/api/v1/" + name + "%0a", "/api/v1/" + name + "%0d%0a",
 		"/api/v1/" + name + ".json", "/api/v1/" + name + "~", "/api/v1/" + name + "*", "/api/v1/" + name + "::$DATA", "/api/v1/" + name + "/1", "/api/v1/" + name + "%7f",
-		// what leads
+		// prefixes
 		"/api/v1/ " + name, "/api/v1/%20" + name, "/api/v1/%00" + name, "/ api/v1/" + name,
 		// question marks and fragments
 		"/api/v1?/" + name, "/api/v1/?" + name, "/api/v1/" + name + "%3f", "/api/v1/" + name + "%3Fcount=1", "/api/v1/" + name + "#", "/api/v1/" + name + "#x",
 		"/api/v1/" + name + "?#", "/api/v1/" + name + "?count=1#x", "/api/v1/#/" + name, "/#/api/v1/" + name, "/api/v1/" + name + "%23", "#/api/v1/" + name,
 		// encoded letters
 		"/api/v1/" + first, "/%61pi/v1/" + name, "/api/%761/" + name, "/api/v1/%25" + first[1:], "/api/v1/%u0073" + name,
-		// what is no UTF-8, and what looks alike
+		// invalid UTF-8, and similar characters
 		"/api/v1/\xff" + name, "/api/v1/" + name + "\xff", "/api/v1/" + name + "\xc0\x80", "/api/v1/" + name + "%ff", "/api/v1/" + name + "%c0%80", "/api/v1/" + name + "\u200b",
 		"/\u0430pi/v1/" + name, "/api\u2215v1\u2215" + name,
-		// escapes that are none: net/http itself refuses those in a path, in plain text, before any handler
+		// invalid escapes, which net/http rejects in plain text before any handler
 		"/api/v1/" + name + "%", "/api/v1/" + name + "%2", "/api/v1/" + name + "%zz", "/api/v1/%2/" + name,
-		// from what needs no signature to what does
+		// from unsigned to signed paths
 		"/api/v1/status/../" + name, "/api/v1/status/..;/" + name, "/api/v1/status;/../" + name, "/api/v1/status/%2e%2e/" + name, "/api/v1/status%2f..%2f" + name,
 		`/api/v1/status\..\` + name, "/api/v1/status%5c..%5c" + name, "/api/v1/status//../" + name, "/api/v1/status/" + name, "/api/v1/status%00/../" + name,
 		"/api/v1/status#/../" + name, "/api/v1/status%3f/../" + name, "/api/v1/status%23/../" + name, "/healthz/../api/v1/" + name, "/readyz/../api/v1/" + name,
 		// other paths
 		"/", "/api", "/api/v1", "/api/v1/", "/api/v2/" + name, "/api/v1/" + name + "es", "/api/v1/" + name + "/1", "/healthz/",
-		// targets that are no path
+		// targets that are not paths
 		"*", "api/v1/" + name, "api.example.com", "api.example.com:80", "api.example.com/api/v1/" + name, "?/api/v1/" + name, ":80/api/v1/" + name,
 		"//api.example.com/api/v1/" + name, "http:/api/v1/" + name, "http:api/v1/" + name, "http:///api/v1/./" + name, "http://", "http://x", "http://x?/api/v1/" + name, "http://x#/api/v1/" + name,
 		"http://x//api/v1/" + name, "http://x/./api/v1/" + name, "http://x/api/v1/x/../" + name, "http://x/api/v1/" + name + "/", "http://x/api/v1/" + upper, "http://x/api/v1%2f" + name,
@@ -67,8 +67,7 @@ func similarTargets(name string) []string {
 	}
 }
 
-// requireRejected holds an answer to being a refusal of the contract's shape, or one of net/http's own (plain text, 400), or
-// no answer at all.
+// requireRejected requires an error of the contract, a 400 of net/http in plain text, or no response.
 func requireRejected(t *testing.T, a gatewaytest.Answer, what string) {
 	t.Helper()
 	switch {
@@ -82,8 +81,7 @@ func requireRejected(t *testing.T, a gatewaytest.Answer, what string) {
 	}
 }
 
-// No spelling but the exact one reaches anything: not unsigned, not signed as it was sent, and not signed as the path
-// that it is to be taken for.
+// Only the exact path is served: no other spelling is, whether unsigned, signed as sent, or signed as the path that it resembles.
 func TestOnlyExactPathsAreServed(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
@@ -96,14 +94,14 @@ func TestOnlyExactPathsAreServed(t *testing.T) {
 					requireRejected(t, send("GET", target, w.from(fields)), protocol+" "+target)
 				}
 			}
-			require.Equal(t, http.StatusOK, send("GET", exact, w.from(signedFields(w.acme, "GET", exact, ""))).Status, "the exact one is served")
+			require.Equal(t, http.StatusOK, send("GET", exact, w.from(signedFields(w.acme, "GET", exact, ""))).Status, "the exact path is not served")
 		}
 		reached++
 		require.Equal(t, reached, w.data.count(), "over %s, only the exact path has reached the data service", protocol)
 	}
 }
 
-// A query is not a path: whatever it holds, /status answers what /status answers.
+// A query is not a path: /status responds the same whatever its query contains.
 func TestStatusReachesNoSignedEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
@@ -125,14 +123,14 @@ func TestStatusReachesNoSignedEndpoint(t *testing.T) {
 				}
 			}
 		}
-		// neither does a signature open anything for it
+		// nor does a signature for another path change that
 		a := send("GET", "/api/v1/status", signedFields(w.acme, "GET", "/api/v1/events", ""))
 		require.JSONEq(t, `{"status":"ok","api_version":"v1"}`, a.Body)
 	}
 	require.Zero(t, w.data.count())
 }
 
-// What was signed is what was sent, byte for byte; what is forwarded holds nothing of it but the parameters that are known.
+// The query is signed as sent, byte for byte; only known parameters are forwarded.
 func TestQueryIsServedAsSigned(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
@@ -185,12 +183,11 @@ func TestAbsoluteFormIsSignedAsOriginForm(t *testing.T) {
 			require.Equal(t, before, w.data.count())
 		}
 	}
-	// a body of an absolute-form request is covered as any other
 	requireProblem(t, send("POST", "http://x/api/v1/me", w.from(signedFields(w.acme, "POST", "/api/v1/me", ""))), http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
 }
 
-// CONNECT and OPTIONS have target forms of their own (authority-form and *). net/http would answer OPTIONS * itself,
-// whatever its framing.
+// CONNECT and OPTIONS have their own target forms (authority-form and *). net/http would respond to OPTIONS * itself, whatever its
+// framing.
 func TestAuthorityAndAsteriskFormsReachNothing(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
@@ -214,7 +211,7 @@ func TestAuthorityAndAsteriskFormsReachNothing(t *testing.T) {
 	require.Zero(t, data.count())
 }
 
-// Some 16 KiB of request head are read; more than that net/http refuses itself (431), before any handler.
+// Request heads up to about 16 KiB are accepted; net/http rejects larger ones with 431 before any handler.
 func TestOverlongTargetsAreRejected(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
@@ -231,10 +228,10 @@ func TestOverlongTargetsAreRejected(t *testing.T) {
 		}
 	}
 	require.Zero(t, w.data.count())
-	require.Equal(t, http.StatusOK, w.acme.Get(t, w.g.URL, eventsPath).Status, "the others go on")
+	require.Equal(t, http.StatusOK, w.acme.Get(t, w.g.URL, eventsPath).Status, "other requests are served")
 }
 
-// Whatever lies below /api/v1 counts, however it is spelt; what does not reaches nothing.
+// Every request below /api/v1 counts, however it is spelt; others reach nothing.
 func TestEverySpellingBelowTheBasePathCounts(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
@@ -250,7 +247,7 @@ func TestEverySpellingBelowTheBasePathCounts(t *testing.T) {
 	for _, target := range []string{"//api/v1/status", "/API/v1/status", "/./api/v1/status", "/api%2fv1/status", "/api/v1;/status", "/api/v1%2fstatus"} {
 		requireRejected(t, send("GET", target, nil), target)
 	}
-	// a key pays for its odd requests itself
+	// signed requests count against the key
 	passed := 0
 	for i := range 70 {
 		target := odd[i%len(odd)]
