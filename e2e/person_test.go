@@ -21,8 +21,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
 )
 
-// person uses the pages as a browser without JavaScript does: keeps cookies, follows redirects on the gateway, and sends
-// forms with what is in them.
+// browser uses the pages like a browser without JavaScript: it keeps cookies, follows redirects on the gateway and sends forms.
 type browser struct {
 	t      *testing.T
 	base   string

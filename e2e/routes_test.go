@@ -25,8 +25,8 @@ type routeCase struct {
 	method  string
 	target  string
 	fields  []field
-	body    string // what the route reads; it reads none if this is empty
-	length  string // the Content-Length of a body that does not come, if it matters
+	body    string // empty if the route reads no body
+	length  string // the Content-Length of a body that is not sent, if it matters
 	status  int    // of the response to this request
 	format  func(gatewaytest.Answer) bool
 	oneHost bool // the route is for one host only
@@ -144,7 +144,7 @@ func (c routeCase) framed() string {
 	return c.head() + "Content-Length: " + strconv.Itoa(len(c.body)) + "\r\n\r\n" + c.body
 }
 
-// front is a gateway with every route that there is, for its hosts and with a catch-all for all others.
+// routeGateway is a gateway with all routes, and a catch-all for other hosts.
 type routeGateway struct {
 	*attack
 	routes []routeCase

@@ -95,12 +95,12 @@ func TestInvalidDataServiceResponsesBecomeContractErrors(t *testing.T) {
 	data := &recorder{}
 	w := newWorld(t, data)
 	g := w.start(t, roomyLimits, "max_response_size 64KiB")
-	// For those that stall: on a busy machine, others may take a second too.
+	// Only for stalls: on a busy machine, other responses may take a second too.
 	shortTimeout := w.start(t, roomyLimits, "timeout 1s\n\t\tmax_response_size 64KiB")
 	const (
-		failed  = "502 UPSTREAM_FAILED"
-		away    = "503 SERVICE_UNAVAILABLE"
-		timeout = "504 UPSTREAM_TIMEOUT"
+		failed      = "502 UPSTREAM_FAILED"
+		unavailable = "503 SERVICE_UNAVAILABLE"
+		timeout     = "504 UPSTREAM_TIMEOUT"
 	)
 	for name, tc := range map[string]struct {
 		response http.HandlerFunc
@@ -124,7 +124,7 @@ func TestInvalidDataServiceResponsesBecomeContractErrors(t *testing.T) {
 		"stalls in body":  {stallsInBody, timeout},
 		"reset":           {aborts, failed},
 		"reset in body":   {abortsInBody, failed},
-		"come back later": {busy, away},
+		"come back later": {busy, unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data.will(func(w http.ResponseWriter, r *http.Request) {
@@ -142,9 +142,9 @@ func TestInvalidDataServiceResponsesBecomeContractErrors(t *testing.T) {
 			require.Equal(t, status, fmt.Sprint(a.Status), a.Body)
 			requireProblem(t, a, a.Status, code)
 			if tc.want == timeout {
-				require.Less(t, time.Since(start), 9*time.Second, "sooner than by default")
+				require.Less(t, time.Since(start), 9*time.Second, "the default timeout applied")
 			}
-			if tc.want == away {
+			if tc.want == unavailable {
 				require.Equal(t, "7", a.Header.Get("Retry-After"))
 			}
 			gatewaytest.RequireNowhere(t, a.Body+fmt.Sprint(a.Header), "canary-body", "canary-host", "canary-banner", "127.0.0.1")
@@ -183,5 +183,5 @@ func TestReloadClosesUpstreamConnections(t *testing.T) {
 	requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
 	require.EqualValues(t, 1, open.Load())
 	g.Reload(t)
-	require.Eventually(t, func() bool { return open.Load() == 0 }, patience, 20*time.Millisecond, "connections of a configuration that is gone")
+	require.Eventually(t, func() bool { return open.Load() == 0 }, patience, 20*time.Millisecond, "connections of the old configuration")
 }
