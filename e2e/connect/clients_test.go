@@ -21,10 +21,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// driverPatience bounds a whole driver, which is many calls and a process or two, on a machine that is busy with others.
+// driverPatience is the timeout of a driver, which makes many calls on a busy machine.
 const driverPatience = 8 * time.Minute
 
-// clients is the folder of the clients, once it is known to hold what its lock file says.
+// clients returns the folder of the clients, once they are installed.
 var clients = sync.OnceValues(func() (string, error) {
 	root, err := gatewaytest.Root()
 	if err != nil {
@@ -43,14 +43,14 @@ func clientsDir(t *testing.T) string {
 	return dir
 }
 
-// node is a command of the Node.js that the clients come with, in their folder and with nothing in its environment but
-// what it is given. Whatever it starts ends with the test.
+// node returns a command of the clients' Node.js, in their folder and with only the given environment. Its child processes end with the
+// test.
 func node(ctx context.Context, t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	dir := clientsDir(t)
 	cmd := exec.CommandContext(ctx, filepath.Join(dir, "node_modules", ".bin", "node"), args...)
 	cmd.Dir = dir
-	// not t.TempDir, which is named for the test: a browser's socket in it has a path of 107 bytes at most
+	// not t.TempDir: the path of a browser's socket has at most 107 bytes
 	home, err := os.MkdirTemp("", "clients-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(home)) })
@@ -58,14 +58,14 @@ func node(ctx context.Context, t *testing.T, env []string, args ...string) *exec
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = patience
 	t.Cleanup(func() {
-		// one that was killed goes on for a moment, and writes into the folder that is to be removed
+		// killed processes may still write to the folder for a moment
 		require.Eventually(t, func() bool { return !end(t, home) }, patience, 20*time.Millisecond)
 	})
 	return cmd
 }
 
-// end ends what a client has left behind: clients start browsers as daemons, which no process group holds. They are known
-// by the folder in their environment, which is the test's own. It reports whether there were any.
+// end kills processes that a client has left behind, such as browsers that are in no process group. It recognizes them by the test's
+// folder in their environment, and reports whether there were any.
 func end(t *testing.T, home string) (found bool) {
 	t.Helper()
 	environments, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -73,7 +73,7 @@ func end(t *testing.T, home string) (found bool) {
 	for _, name := range environments {
 		environment, err := os.ReadFile(name)
 		if err != nil || !bytes.Contains(environment, []byte(home)) {
-			continue // gone, or another's
+			continue // ended, or of another test
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 		require.NoError(t, err)
@@ -83,8 +83,8 @@ func end(t *testing.T, home string) (found bool) {
 	return found
 }
 
-// stepsOf is what a driver has done, and how long each part took.
-type stepsOf struct {
+// report is the output of a driver.
+type report struct {
 	Steps []struct {
 		Name string `json:"name"`
 		MS   int    `json:"ms"`
@@ -93,20 +93,20 @@ type stepsOf struct {
 	Facts  map[string]any `json:"facts"`
 }
 
-// drive runs a driver against a gateway to its end, and fails with what it wrote if one of its steps does.
-func drive(t *testing.T, w *world, script string, env ...string) stepsOf {
+// drive runs a driver against a gateway. The test fails with the driver's output if a step fails.
+func drive(t *testing.T, w *world, script string, env ...string) report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), driverPatience)
 	defer cancel()
 	cmd := node(ctx, t, append(w.env(), env...), script)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	// no thread of ours may end while the client runs: it would take it along
+	// the client is killed when the thread that started it ends (Pdeathsig)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := cmd.Run()
 	lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
-	var done stepsOf
+	var done report
 	if json.Unmarshal([]byte(lines[len(lines)-1]), &done) == nil {
 		for _, s := range done.Steps {
 			t.Logf("%6d ms  %s", s.MS, s.Name)
