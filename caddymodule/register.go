@@ -61,6 +61,10 @@ Prints the three headers of a signed request. With --curl, prints a curl
 command instead. With --send, sends the request and prints the response. With
 --explain, prints the string to sign, with its control characters visible.
 
+The request target is signed and sent as curl --path-as-is --globoff sends it.
+With --send, the exit status is 0 if the response has a status below 400, 4 for
+4xx, 5 for 5xx, and 1 if there is no response.
+
 The private key is read from the environment variable named by --secret-env
 (default GATEHOUSE_SECRET) or from --secret-file. It cannot be given as an
 argument, because other users of the machine can see arguments.`,
