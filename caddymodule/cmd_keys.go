@@ -33,6 +33,7 @@ type keysCommand struct {
 }
 
 func configureKeys(cmd *cobra.Command) {
+	cmd.GroupID = groupKeys
 	c := new(keysCommand)
 	f := cmd.PersistentFlags()
 	f.StringVarP(&c.config, "config", "c", "", "configuration file whose credential source to use (default: the Caddyfile in the current directory)")
@@ -92,7 +93,7 @@ func (k *keyFields) register(cmd *cobra.Command) {
 	f.Var(&k.resources, "resources", "comma-separated resources that the key may call, or all")
 	complete(cmd, "limit", "default")
 	complete(cmd, "expires", "30d", "90d", "365d", "never")
-	complete(cmd, "resources", append(proxiedNames(), valueAll)...)
+	_ = cmd.RegisterFlagCompletionFunc("resources", completeResources) // cannot fail: the flag exists
 }
 
 // The values of the flags of keyFields that reset a field.
@@ -194,6 +195,19 @@ func (r *keyResources) String() string { return strings.Join(*r, ",") }
 // complete sets the values that shells suggest for a flag.
 func complete(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // cannot fail: the flag exists
+}
+
+// completeResources suggests the next name of a list.
+func completeResources(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	list := typed[:strings.LastIndex(typed, ",")+1]
+	names := proxiedNames()
+	if list == "" {
+		names = append(names, valueAll)
+	}
+	for i := range names {
+		names[i] = list + names[i]
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 func (c *keysCommand) issue() *cobra.Command {

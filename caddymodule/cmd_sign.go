@@ -30,9 +30,16 @@ type signCommand struct {
 }
 
 func configureSign(cmd *cobra.Command) {
+	cmd.GroupID = groupKeys
 	c := new(signCommand)
 	cmd.Args = cobra.ExactArgs(2)
 	cmd.SilenceUsage = true
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return signMethods(), cobra.ShellCompDirectiveNoFileComp
+	}
 	f := cmd.Flags()
 	f.StringVar(&c.key, "key", "", "public key (default: $GATEHOUSE_KEY)")
 	f.StringVar(&c.secretEnv, "secret-env", "GATEHOUSE_SECRET", "name of the environment variable that holds the private key")
