@@ -32,7 +32,12 @@ type signCommand struct {
 func configureSign(cmd *cobra.Command) {
 	cmd.GroupID = groupKeys
 	c := new(signCommand)
-	cmd.Args = cobra.ExactArgs(2)
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) != 2 {
+			return fmt.Errorf("got %d arguments: must be a method and a URL", len(args))
+		}
+		return nil
+	}
 	cmd.SilenceUsage = true
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -168,6 +173,9 @@ func (c *signCommand) sendRequest(cmd *cobra.Command, secret authsigner.Secret, 
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	res, err := client.Do(req)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err // without the URL, which has no host here
+	}
 	if err != nil {
 		return fmt.Errorf("sending the request: %w", err)
 	}

@@ -83,16 +83,16 @@ COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE}
 __start_gatehouse
 printf '%s\n' "${COMPREPLY[@]}"`
 	for typed, want := range map[string]string{
-		"gatehouse key":                                  "keys",
-		"gatehouse upg":                                  "",
-		"gatehouse keys up":                              "update",
-		"gatehouse keys update pk_live_x --exp":          "--expires",
-		"gatehouse keys update pk_live_x --status i":     "inactive",
-		"gatehouse keys update pk_live_x --limit d":      "default",
-		"gatehouse keys issue --resources jobs,cont":     "jobs,contacts",
-		"gatehouse keys issue --resources ev":            "events",
-		"gatehouse sign OPT":                             "OPTIONS",
-		"gatehouse keys list --adapter c":                "caddyfile",
+		"gatehouse key":                              "keys",
+		"gatehouse upg":                              "",
+		"gatehouse keys up":                          "update",
+		"gatehouse keys update pk_live_x --exp":      "--expires",
+		"gatehouse keys update pk_live_x --status i": "inactive",
+		"gatehouse keys update pk_live_x --limit d":  "default",
+		"gatehouse keys issue --resources jobs,cont": "jobs,contacts",
+		"gatehouse keys issue --resources ev":        "events",
+		"gatehouse sign OPT":                         "OPTIONS",
+		"gatehouse keys list --adapter c":            "caddyfile",
 	} {
 		t.Run(typed, func(t *testing.T) {
 			t.Parallel()
@@ -100,7 +100,7 @@ printf '%s\n' "${COMPREPLY[@]}"`
 			cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir}
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
-			word, _, _ := strings.Cut(strings.TrimSpace(string(out)), " ") // a description may follow
+			word, _, _ := strings.Cut(strings.TrimSpace(string(out)), " ")       // a description may follow
 			require.Equal(t, want, strings.ReplaceAll(word, `\`, ""), "%s", out) // bash may quote
 		})
 	}

@@ -269,3 +269,18 @@ func TestKeysPrintOnlyJSONWithJSON(t *testing.T) {
 		require.Empty(t, o.stderr, args)
 	}
 }
+
+func TestRunningGatewayTakesUpAnUpdate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	g := w.roomy(t)
+	k := keysCLI{source: []string{"--config", g.Config, "--adapter", "caddyfile"}}
+	v := k.issue(t)
+	requireSoon(t, http.StatusOK, v.caller(), g)
+	var updated keyRecord
+	k.json(t, &updated, "update", v.PublicKey, "--status", "inactive")
+	requireProblem(t, requireSoon(t, http.StatusForbidden, v.caller(), g), http.StatusForbidden, "ACCOUNT_INACTIVE")
+	k.json(t, &updated, "update", v.PublicKey, "--status", "active", "--resources", "events")
+	requireSoon(t, http.StatusOK, v.caller(), g)
+	requireProblem(t, v.caller().Get(t, g.URL, "/api/v1/jobs"), http.StatusForbidden, "FORBIDDEN")
+}

@@ -136,7 +136,7 @@ func TestSignSendExitsWithTheClassOfAnErrorStatus(t *testing.T) {
 	t.Cleanup(redirect.Close)
 	o := cli(t, env, "sign", "--send", "GET", redirect.URL+"/api/v1/me").requireOK(t)
 	require.Contains(t, o.stdout, "302 Found", "as with curl, a redirect is not followed")
-	cli(t, env, "sign", "--send", "GET", "http://"+gatewaytest.FreeAddr(t)+"/api/v1/me").requireError(t, "refused")
+	cli(t, env, "sign", "--send", "GET", "http://"+gatewaytest.FreeAddr(t)+"/api/v1/me").requireError(t, "sending the request: dial tcp 127.0.0.1", "refused")
 }
 
 func TestSignRejectsAnUnknownMethod(t *testing.T) {
