@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/openapitest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -77,6 +78,7 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
+	restricted := w.addKey(t, authsigner.IssueOptions{Resources: []string{"other"}})
 	from := new(clientIPs)
 	seen := map[string]int{}
 	expect := func(a gatewaytest.Answer, status int, code string) {
@@ -111,6 +113,8 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 		}
 		if !res.ByGateway {
 			proxied = append(proxied, res.Path)
+			expect(restricted.Get(t, g.URL, res.Path), 403, "FORBIDDEN")
+			expect(restricted.Do(t, "HEAD", g.URL, res.Path, nil), 403, "FORBIDDEN")
 		}
 		for _, method := range []string{"GET", "HEAD"} {
 			expect(send(g, method, res.Path, nil, nil), 401, "MISSING_CREDENTIALS")
@@ -186,7 +190,7 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 
 	// INTERNAL is missing: a request that causes it would have found a defect.
 	require.ElementsMatch(t, []string{
-		"INVALID_PARAMETER", "BAD_REQUEST", "MISSING_CREDENTIALS", "REQUEST_EXPIRED", "INVALID_CREDENTIALS", "ACCOUNT_INACTIVE", "NOT_FOUND",
+		"INVALID_PARAMETER", "BAD_REQUEST", "MISSING_CREDENTIALS", "REQUEST_EXPIRED", "INVALID_CREDENTIALS", "ACCOUNT_INACTIVE", "FORBIDDEN", "NOT_FOUND",
 		"METHOD_NOT_ALLOWED", "BODY_TOO_LARGE", "REQUEST_TIMEOUT", "RATE_LIMITED", "UPSTREAM_FAILED", "SERVICE_UNAVAILABLE", "UPSTREAM_TIMEOUT",
 	}, slices.Collect(maps.Keys(seen)))
 }

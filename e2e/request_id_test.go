@@ -57,7 +57,7 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) {
 	w, g := connectedTo(t, service, "")
 	owner := w.owner(t, g)
 	assistant := approved(t, owner, "mcp:use", "contacts:write")
-	member := newPerson(t, g.URL)
+	member := newBrowser(t, g.URL)
 	address := strings.TrimPrefix(w.dataURL, "http://")
 
 	requireLine := func(t *testing.T, id string, want map[string]any) map[string]any {
@@ -197,7 +197,7 @@ func TestEveryLineIsJSONWhileStoresFail(t *testing.T) {
 	require.Eventually(t, func() bool {
 		key.caller().Get(t, g.URL, "/api/v1/me")
 		send(t, g, "/api/v1/me", rubbish("pk_live_unknown_while_down"))
-		newPerson(t, g.URL).open("/oauth/authorize?client_id=gcl_AAAAAAAAAAAAAAAAAAAAAA")
+		newBrowser(t, g.URL).open("/oauth/authorize?client_id=gcl_AAAAAAAAAAAAAAAAAAAAAA")
 		return strings.Contains(g.Output(), `"logger":"redis"`)
 	}, patience, 10*time.Millisecond)
 	for line := range strings.Lines(g.Output()) {

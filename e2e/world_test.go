@@ -57,7 +57,7 @@ func newWorld(t *testing.T, data http.Handler) *world {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	for i, b := range demo.Businesses() {
-		cred, err := authsigner.Issue(t.Context(), store, authsigner.IssueOptions{BusinessID: b.ID, Name: b.Name, Slug: b.Slug, Test: true})
+		cred, err := authsigner.Issue(t.Context(), store, authsigner.IssueOptions{BusinessID: b.ID, BusinessName: b.Name, BusinessSlug: b.Slug, Test: true})
 		require.NoError(t, err)
 		caller := gatewaytest.Caller{PublicKey: cred.PublicKey, PrivateKey: cred.PrivateKey}
 		switch {
