@@ -86,6 +86,7 @@ Exit status: 0 verified, 1 a mistake was found, 2 no known mistake fits,
 3 the input cannot be read.`,
 		CobraFunc: configureExplain,
 	})
+	registerCheck()
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "keys",
 		Usage: "issue|rotate|revoke|list|show [--config <path>] [--json]",
