@@ -23,7 +23,7 @@ type rule struct {
 	title        string // what is wrong, without the place
 	example      string // a line of a Caddyfile, or a state that a probe finds
 	fix          string
-	static       func(*checkedConfig, report) // needs only the configuration
+	static       func(*checkedConfig, report) // nil: check_probes.go or the loader finds it
 }
 
 // report adds a finding. The pointer is the JSON pointer of the value that the message is about. Messages contain no secrets.
@@ -230,14 +230,14 @@ func (c *loadedConfig) reportTo(found *[]finding, r rule) report {
 	}
 }
 
-// loadFinding returns the finding of a configuration that cannot be loaded, or false if it could not even be read.
-func loadFinding(err error) (finding, bool) {
+// loadFindings returns the finding of a configuration that cannot be loaded, or the error if it could not even be read.
+func loadFindings(err error) ([]finding, error) {
 	failure := new(loadError)
 	if !errors.As(err, &failure) {
-		return finding{}, false
+		return nil, err
 	}
 	r := rules()[0]
-	return finding{r.id, r.severity, failure.position, failure.message, r.fix}, true
+	return []finding{{r.id, r.severity, failure.position, failure.message, r.fix}}, nil
 }
 
 // sortFindings sorts by place and removes duplicates.

@@ -178,6 +178,102 @@ func rules() []rule {
 				}
 			},
 		},
+		{
+			id: "GH030", severity: severityError,
+			title:   "Redis does not respond, or refuses commands",
+			example: "Redis is not running, read-only or out of memory",
+			fix:     "Start Redis, and correct its address, TLS, user or password",
+		},
+		{
+			id: "GH031", severity: severityError,
+			title:   "The user of Redis may not run a command that the gateway uses",
+			example: "an ACL without `+@scripting`",
+			fix:     "Give the user the permissions that docs/operating.md lists, or docs/connect.md if gatehouse_connect is used",
+		},
+		{
+			id: "GH032", severity: severityWarning,
+			title:   "The version of Redis is older than those that are tested",
+			example: "Redis 6",
+			fix:     "Use Redis 7 or newer",
+		},
+		{
+			id: "GH033", severity: severityError,
+			title:   "Redis evicts keys: limits are lost, and connections of assistants",
+			example: "`maxmemory-policy allkeys-lru`",
+			fix:     "Set maxmemory-policy noeviction",
+		},
+		{
+			id: "GH034", severity: severityError,
+			title:   "Connections of assistants are lost when Redis restarts",
+			example: "`appendonly no` with `gatehouse_connect`",
+			fix:     "Set appendonly yes and appendfsync everysec, or stricter, in Redis",
+		},
+		{
+			id: "GH035", severity: severityError,
+			title:   "The Redis Cluster does not serve all keys, or the option `cluster` is missing",
+			example: "a Cluster without `cluster`",
+			fix:     "Add the option cluster to redis, or repair the Cluster",
+		},
+		{
+			id: "GH040", severity: severityError,
+			title:   "Vault does not respond, or refuses the login",
+			example: "a secret id that has expired",
+			fix:     "Correct the address or the login of credentials vault",
+		},
+		{
+			id: "GH041", severity: severityError,
+			title:   "The policy in Vault is too narrow",
+			example: "a policy for another path",
+			fix:     "Give the login the policy deploy/vault-policy.hcl, or deploy/vault-policy-operator.hcl for manage_keys, for this mount and path",
+		},
+		{
+			id: "GH042", severity: severityWarning,
+			title:   "The policy in Vault is too wide",
+			example: "a root token",
+			fix:     "Give the login the policy deploy/vault-policy.hcl only",
+		},
+		{
+			id: "GH043", severity: severityWarning,
+			title:   "The clocks of Vault and of this machine differ",
+			example: "a difference of a minute",
+			fix:     "Synchronise the clocks: signatures are valid for 5 minutes around the gateway's clock",
+		},
+		{
+			id: "GH044", severity: severityWarning,
+			title:   "Vault responds slowly: so does the gateway to callers whose key is not cached",
+			example: "half a second",
+			fix:     "Move Vault nearer, or find out why it is slow",
+		},
+		{
+			id: "GH045", severity: severityError,
+			title:   "A record in the credential file is malformed: its key cannot be used",
+			example: "a record without `private_key`",
+			fix:     "Correct the field that the message names, or revoke the key",
+		},
+		{
+			id: "GH050", severity: severityError,
+			title:   "A data service does not respond, or only with errors",
+			example: "a name that does not resolve",
+			fix:     "Correct the address or TLS settings of upstream, or start the data service",
+		},
+		{
+			id: "GH051", severity: severityError,
+			title:   "A data service responds to requests that carry no assertion, so others can read its records",
+			example: "a data service that ignores `X-Gateway-Assertion`",
+			fix:     "Let the data service verify the assertion as docs/data-services.md describes",
+		},
+		{
+			id: "GH052", severity: severityError,
+			title:   "A data service rejects the gateway's assertion",
+			example: "another issuer than the data service expects",
+			fix:     "Compare issuer, audience_prefix, keys and clocks on both sides",
+		},
+		{
+			id: "GH060", severity: severityError,
+			title:   "Another process listens on an address of the configuration",
+			example: "a web server on port 443",
+			fix:     "Stop the other process, or use another address",
+		},
 	}
 }
 

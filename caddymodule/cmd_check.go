@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
@@ -79,7 +80,7 @@ func (c *checkCommand) run(cmd *cobra.Command) (status int, err error) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	found, err := c.check(ctx)
+	found, err := c.check(ctx, cmd.ErrOrStderr())
 	if err != nil {
 		return checkBadInput, err
 	}
@@ -102,27 +103,26 @@ func (c *checkCommand) run(cmd *cobra.Command) (status int, err error) {
 }
 
 // check returns the findings. It is silent: what Caddy and the modules log meanwhile is about their use.
-func (c *checkCommand) check(context.Context) ([]finding, error) {
+func (c *checkCommand) check(ctx context.Context, progress io.Writer) (found []finding, err error) {
 	caddy.BufferedLog()
 	defer caddy.UnbufferDefaultLogger(zap.NewNop())
 	loaded, err := loadConfig(c.config, c.adapter)
-	var checked *checkedConfig
-	if err == nil {
-		checked, err = newCheckedConfig(loaded)
-	}
 	if err != nil {
-		if f, ok := loadFinding(err); ok {
-			return []finding{f}, nil
-		}
-		return nil, err
+		return loadFindings(err)
 	}
-	found := checked.checkStatic()
-	if !c.offline {
-		failure := new(loadError)
-		if err := loaded.provision(); errors.As(err, &failure) {
-			f, _ := loadFinding(err)
-			found = append(found, f)
-		}
+	checked, err := newCheckedConfig(loaded)
+	if err != nil {
+		return loadFindings(err)
 	}
-	return sortFindings(found), nil
+	found = checked.checkStatic()
+	if c.offline {
+		return sortFindings(found), nil
+	}
+	built, err := checked.build()
+	if err != nil {
+		more, err := loadFindings(err)
+		return sortFindings(append(found, more...)), err
+	}
+	defer func() { err = errors.Join(err, built.close()) }()
+	return sortFindings(append(found, built.checkLive(ctx, progress)...)), nil
 }
