@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 )
@@ -37,6 +38,15 @@ type finding struct {
 
 	Message string `json:"message"`
 	Fix     string `json:"fix"`
+}
+
+// sentences returns what is wrong and how to correct it.
+func (f finding) sentences() string {
+	message := strings.TrimSuffix(f.Message, ".")
+	if !strings.HasSuffix(message, "?") {
+		message += "."
+	}
+	return message + " " + f.Fix + "."
 }
 
 // checkedConfig is a configuration with the parts that rules look at.
@@ -262,7 +272,7 @@ func count(found []finding, severity string) int {
 // printFindings prints findings for people.
 func printFindings(w io.Writer, found []finding) error {
 	for _, f := range found {
-		if _, err := fmt.Fprintf(w, "%s: %s %s: %s. %s.\n", f.position, f.Severity, f.Rule, f.Message, f.Fix); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: %s %s: %s\n", f.position, f.Severity, f.Rule, f.sentences()); err != nil {
 			return err
 		}
 	}
@@ -309,7 +319,7 @@ func encodeSARIF(w io.Writer, found []finding) error {
 			location["logicalLocations"] = []object{{"fullyQualifiedName": f.Pointer}}
 		}
 		results = append(results, object{
-			"ruleId": f.Rule, "level": f.Severity, "message": text{f.Message + ". " + f.Fix + "."}, "locations": []object{location},
+			"ruleId": f.Rule, "level": f.Severity, "message": text{f.sentences()}, "locations": []object{location},
 		})
 	}
 	return json.NewEncoder(w).Encode(object{

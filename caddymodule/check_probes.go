@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -42,9 +43,9 @@ const (
 type builtConfig struct {
 	*checkedConfig
 
-	app     *App
-	api     []*API     // parallel to apis
-	servers []*Connect // parallel to connect
+	app        *App
+	api        []*API     // parallel to apis
+	assistants []*Connect // parallel to connect
 
 	report func(id, pointer, message string, args ...any)
 	note   func(message string, args ...any) // about something that could not be checked
@@ -74,26 +75,29 @@ func (c *checkedConfig) build() (*builtConfig, error) {
 		return b, nil //nolint:nilerr // it is not configured
 	}
 	app, _ := mod.(*caddyhttp.App)
-	for _, h := range c.placed {
-		if h.isError {
-			continue
-		}
-		steps := app.Servers[h.server].Routes
-		var module any
-		for _, at := range h.routes {
-			module = steps[at.index].Handlers[at.step]
-			if sub, ok := module.(*caddyhttp.Subroute); ok {
-				steps = sub.Routes
-			}
-		}
-		switch m := module.(type) {
-		case *API:
-			b.api = append(b.api, m)
-		case *Connect:
-			b.servers = append(b.servers, m)
-		}
+	for _, name := range slices.Sorted(maps.Keys(c.servers)) { // as handlers()
+		b.collect(app.Servers[name].Routes, app.Servers[name].Errors)
 	}
 	return b, nil
+}
+
+// collect adds the handlers of routes. Those that Caddy has added, such as redirects to HTTPS, are not ours.
+func (b *builtConfig) collect(routes caddyhttp.RouteList, errors *caddyhttp.HTTPErrorConfig) {
+	for _, route := range routes {
+		for _, handler := range route.Handlers {
+			switch m := handler.(type) {
+			case *API:
+				b.api = append(b.api, m)
+			case *Connect:
+				b.assistants = append(b.assistants, m)
+			case *caddyhttp.Subroute:
+				b.collect(m.Routes, m.Errors)
+			}
+		}
+	}
+	if errors != nil {
+		b.collect(errors.Routes, nil)
+	}
 }
 
 // close releases the clients. Provisioning a configuration without running it has no other way to.
@@ -102,7 +106,7 @@ func (b *builtConfig) close() error {
 	for _, m := range b.api {
 		errs = append(errs, m.Cleanup())
 	}
-	for _, m := range b.servers {
+	for _, m := range b.assistants {
 		errs = append(errs, m.Cleanup())
 	}
 	if b.app != nil {
@@ -334,7 +338,7 @@ func (b *builtConfig) probeDataServices(ctx context.Context) {
 			b.probeDataService(ctx, b.apis[i].upstreams[j].pointer, u.service, apiPrefix+"/"+res.Name, assert, seen)
 		}
 	}
-	for i, h := range b.servers {
+	for i, h := range b.assistants {
 		assert := func(requestID string) (string, error) { return b.app.asserter.AssertConnect(checkBusiness, requestID) }
 		b.probeDataService(ctx, b.connect[i].upstreams[0].pointer, h.service, "/connect/v1/check", assert, seen)
 	}
@@ -422,7 +426,7 @@ func (b *builtConfig) probeListeners(ctx context.Context) {
 		}
 		return false
 	}
-	for _, s := range b.checkedConfig.servers {
+	for _, s := range b.servers {
 		for _, address := range s.Listen {
 			a, err := caddy.ParseNetworkAddress(address)
 			if err != nil || a.Network != "tcp" {

@@ -22,7 +22,7 @@ func rules() []rule {
 		{
 			id: "GH001", severity: severityError,
 			title:   "The configuration cannot be loaded",
-			example: "`timeout never`", fix: "Correct what the message names",
+			example: "`timeout never`", fix: "Correct it as docs/directives describes",
 		},
 		{
 			id: "GH002", severity: severityError,

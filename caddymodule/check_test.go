@@ -307,6 +307,24 @@ func TestCheckBadInput(t *testing.T) {
 	}
 }
 
+// Environment files are loaded as Caddy does, and their errors are printed once.
+func TestCheckLoadsEnvFiles(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "Caddyfile")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(soundCaddyfile, "localhost:2019", "{$CHECK_TEST_ADMIN}", 1)), 0o600))
+	env := filepath.Join(dir, "env")
+	require.NoError(t, os.WriteFile(env, []byte("export CHECK_TEST_ADMIN=\"192.0.2.1:2019\" # reachable\n"), 0o600))
+	t.Setenv("CHECK_TEST_ADMIN", "") // restored after the test
+	require.NoError(t, os.Unsetenv("CHECK_TEST_ADMIN"))
+	stdout, stderr, status := runCheck(t, "--offline", "--envfile", env, "--config", path)
+	require.Equal(t, "1", status, stdout+stderr)
+	require.Contains(t, stdout, "the admin API listens on 192.0.2.1:2019")
+
+	stdout, stderr, status = runCheck(t, "--offline", "--envfile", filepath.Join(dir, "missing"), "--config", path)
+	require.Equal(t, "3", status, stdout)
+	require.Equal(t, 1, strings.Count(stderr, "missing: no such file"), stderr)
+}
+
 // The configurations of the repository have no errors.
 func TestRepositoryHasNoErrors(t *testing.T) {
 	paths, err := filepath.Glob("../examples/*.Caddyfile")

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 )
 
 // The exit statuses of `gatehouse check`.
@@ -104,8 +102,7 @@ func (c *checkCommand) run(cmd *cobra.Command) (status int, err error) {
 
 // check returns the findings. It is silent: what Caddy and the modules log meanwhile is about their use.
 func (c *checkCommand) check(ctx context.Context, progress io.Writer) (found []finding, err error) {
-	caddy.BufferedLog()
-	defer caddy.UnbufferDefaultLogger(zap.NewNop())
+	defer muteLogs()()
 	loaded, err := loadConfig(c.config, c.adapter)
 	if err != nil {
 		return loadFindings(err)

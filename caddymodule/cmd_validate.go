@@ -7,8 +7,10 @@ import (
 	"os"
 	"strings"
 
+	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 )
 
 // explainLoadErrors makes Caddy's commands name the file and the line of an error, also of those that occur while modules are
@@ -34,7 +36,7 @@ func explainLoadErrors(root *cobra.Command) {
 // runValidate replaces the function of Caddy's command, which prints the error before it returns it.
 func runValidate(cmd *cobra.Command, _ []string) error {
 	if err := loadEnvFiles(cmd); err != nil {
-		return err
+		return exit(cmd, 1, err)
 	}
 	c, err := loadConfig(cmd.Flag("config").Value.String(), cmd.Flag("adapter").Value.String())
 	if err == nil {
@@ -70,6 +72,7 @@ func loadEnvFiles(cmd *cobra.Command) error {
 	stdout := os.Stdout
 	os.Stdout = discard
 	defer func() { os.Stdout = stdout }()
+	defer muteLogs()() // the caller prints the error
 	return environ.RunE(environ, nil)
 }
 
@@ -96,4 +99,13 @@ func located(cmd *cobra.Command, err error) error {
 		return failure
 	}
 	return nil
+}
+
+// muteLogs drops what Caddy logs until the returned function is called.
+func muteLogs() (unmute func()) {
+	_, logger, muted := caddy.BufferedLog()
+	return func() {
+		muted.FlushTo(zap.NewNop())
+		caddy.UnbufferDefaultLogger(logger)
+	}
 }
