@@ -23,7 +23,7 @@ const rootLong = `Gatehouse is an API gateway. It verifies signed requests, enfo
 across a fleet, checks responses against the API's contract, and connects AI
 assistants. It is configured by a Caddyfile and runs on the Caddy server.`
 
-const rootExample = `  gatehouse validate --config Caddyfile
+const rootExample = `  gatehouse check --config Caddyfile
   gatehouse run --config Caddyfile
   gatehouse keys issue --business-id 3b0f7a9e --business-name Fernhollow --business-slug fernhollow
   gatehouse sign --send GET https://api.example.com/api/v1/me

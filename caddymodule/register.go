@@ -101,6 +101,7 @@ Exit status: 0 verified, 1 a mistake was found, 2 no known mistake fits,
 3 the input cannot be read.`,
 		CobraFunc: configureExplain,
 	})
+	registerCheck()
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "keys",
 		Usage: "issue|update|rotate|revoke|list|show [--config <path>] [--json]",
@@ -113,7 +114,9 @@ A private key is printed once, when it is issued or rotated. It cannot be shown
 again.`,
 		CobraFunc: func(cmd *cobra.Command) {
 			configureKeys(cmd)
-			configureRoot(first.Root()) // the first command has been added to it
+			root := first.Root() // the first command has been added to it, and Caddy's before
+			configureRoot(root)
+			explainLoadErrors(root)
 		},
 	})
 }
