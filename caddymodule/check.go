@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -310,7 +311,7 @@ func encodeSARIF(w io.Writer, found []finding) error {
 		})
 	}
 	for _, f := range found {
-		physical := object{"artifactLocation": object{"uri": f.File}}
+		physical := object{"artifactLocation": object{"uri": (&url.URL{Path: f.File}).String()}}
 		if f.Line > 0 {
 			physical["region"] = object{"startLine": f.Line}
 		}

@@ -36,7 +36,9 @@ func TestCommandsNameTheLineOfLoadingErrors(t *testing.T) {
 	w := newWorld(t, nil)
 	g := w.roomy(t)
 	wrong := strings.Replace(configOf(t, g), "gatehouse_api {", "gatehouse_jwks\n\tgatehouse_api {", 1)
-	line := 1 + strings.Count(wrong[:strings.Index(wrong, "gatehouse_jwks")], "\n")
+	before, _, found := strings.Cut(wrong, "gatehouse_jwks")
+	require.True(t, found)
+	line := 1 + strings.Count(before, "\n")
 	path := filepath.Join(t.TempDir(), "Caddyfile")
 	require.NoError(t, os.WriteFile(path, []byte(wrong), 0o600))
 	want := "Error: " + path + ":" + strconv.Itoa(line) + ": gatehouse_jwks has no keys to publish"
