@@ -362,7 +362,7 @@ func (b *builtConfig) probeDataService(
 	for i, t := range targets {
 		at := fmt.Sprintf("%s/upstreams/%d", pointer, i)
 		ask := func(asserted bool) (int, error) {
-			out := req.Clone(req.Context())
+			out := req.Clone(req.Context()) //nolint:contextcheck // it is derived from ctx
 			id := uuid.NewString()
 			out.Header = http.Header{
 				"Accept": {"application/json"}, "Accept-Encoding": {"identity"}, "User-Agent": {""},
