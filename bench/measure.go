@@ -194,8 +194,8 @@ func report(plain, gatehouse []result, ps, gs *server) error {
 		failed += r.errors
 	}
 	fmt.Printf("\n%-14s %12s %10s %10s %14s %12s\n", "median", "requests/s", "p50 ms", "p99 ms", "CPU µs/req", "peak MiB")
-	fmt.Printf("%-14s %12.0f %10.2f %10.2f %14.0f %12.0f\n", "plain Caddy", of(plain, rate), of(plain, p50), of(plain, p99), of(plain, cpu), pm)
-	fmt.Printf("%-14s %12.0f %10.2f %10.2f %14.0f %12.0f\n", "Gatehouse", of(gatehouse, rate), of(gatehouse, p50), of(gatehouse, p99), of(gatehouse, cpu), gm)
+	fmt.Printf("%-14s %12.0f %10.2f %10.2f %14.0f %12.0f\n", ps.name, of(plain, rate), of(plain, p50), of(plain, p99), of(plain, cpu), pm)
+	fmt.Printf("%-14s %12.0f %10.2f %10.2f %14.0f %12.0f\n", gs.name, of(gatehouse, rate), of(gatehouse, p50), of(gatehouse, p99), of(gatehouse, cpu), gm)
 	fmt.Printf("%-14s %12.2f %10.2f %10.2f %14.2f %12.2f\n", "ratio", ratio(rate), ratio(p50), ratio(p99), ratio(cpu), gm/pm)
 	if failed > 0 {
 		return fmt.Errorf("%d requests failed: the figures are not valid", failed)
@@ -210,7 +210,7 @@ func reportLatency(plain, gatehouse []result) {
 		p, w, ratios = append(p, plain[i].p50), append(w, gatehouse[i].p50), append(ratios, gatehouse[i].p50/plain[i].p50)
 	}
 	if len(ratios) > 0 {
-		fmt.Printf("\n%-14s p50 %.2f ms, plain Caddy %.2f ms, ratio %.2f\n", "median", median(w), median(p), median(ratios))
+		fmt.Printf("\n%-14s p50 %.2f ms against %.2f ms, ratio %.2f\n", "median", median(w), median(p), median(ratios))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,16 +99,27 @@ func start(ctx context.Context, p *processes, o options, dir, binary string) (*b
 	}
 	gateway := fmt.Sprintf("gatehouse {\n\t\tredis redis://127.0.0.1:%s\n\t\tcredentials file %s\n\t\tlimits {\n\t\t\tper_key 16000000\n\t\t}\n\t\t%s\n\t}",
 		redisPort, keys, assertion)
+	api := "gatehouse_api {\n\t\tupstream " + data + "\n\t}"
+	if o.sampling >= 0 {
+		spans := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+		env := []string{
+			"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT=" + spans.URL,
+			"OTEL_TRACES_SAMPLER=traceidratio", "OTEL_TRACES_SAMPLER_ARG=" + strconv.FormatFloat(o.sampling, 'g', -1, 64),
+		}
+		if b.plain, err = startServer(ctx, p, dir, binary, "untraced", gateway, api); err != nil {
+			return nil, err
+		}
+		b.gatehouse, err = startServer(ctx, p, dir, binary, "traced", gateway, "tracing\n\t"+api, env...)
+		return b, err
+	}
 	if b.plain, err = startServer(ctx, p, dir, binary, "plain", "", "reverse_proxy "+data); err != nil {
 		return nil, err
 	}
-	if b.gatehouse, err = startServer(ctx, p, dir, binary, "gatehouse", gateway, "gatehouse_api {\n\t\tupstream "+data+"\n\t}"); err != nil {
-		return nil, err
-	}
-	return b, nil
+	b.gatehouse, err = startServer(ctx, p, dir, binary, "gatehouse", gateway, api)
+	return b, err
 }
 
-func startServer(ctx context.Context, p *processes, dir, binary, name, global, site string) (server, error) {
+func startServer(ctx context.Context, p *processes, dir, binary, name, global, site string, env ...string) (server, error) {
 	port, err := freePort(ctx)
 	if err != nil {
 		return server{}, err
@@ -122,7 +134,7 @@ func startServer(ctx context.Context, p *processes, dir, binary, name, global, s
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return server{}, fmt.Errorf("writing a configuration: %w", err)
 	}
-	env := environment("XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
+	env = append(environment("XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir), env...)
 	cmd, err := p.start(ctx, io.Discard, env, binary, "run", "--config", config, "--adapter", "caddyfile")
 	if err != nil {
 		return server{}, err

@@ -113,7 +113,7 @@ func attributes(s *tracepb.Span) map[string]string {
 // startTraced starts a gateway with the API and the connection server behind Caddy's directive tracing.
 func startTraced(t *testing.T, w *world, c *traceCollector, environment ...string) *gatewaytest.Gateway {
 	t.Helper()
-	o := w.options(roomyLimits, "")
+	o := w.options(roomyLimits+"\n\t\tcache {\n\t\t\tttl 24h\n\t\t}", "")
 	o.Env = c.environment(environment...)
 	o.Site = "tracing {\n\t\tspan gateway\n\t}\n\t" + o.Site
 	return w.startConnect(t, o)
