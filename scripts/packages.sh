@@ -12,6 +12,7 @@ package_of() {
 	redis-server | redis-sentinel | openssl | curl | wrk | npm | chromium) echo "$1" ;;
 	redis-cli) echo redis-tools ;;
 	node) echo nodejs ;;
+	prometheus | promtool) echo prometheus ;;
 	# The race detector needs a C compiler and the C library's headers.
 	gcc) echo gcc libc6-dev ;;
 	*)
