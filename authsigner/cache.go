@@ -275,9 +275,14 @@ func (c *Cache) Known(publicKey string) bool {
 
 // Has reports whether the cache has a credential, fresh or past its TTL, that Lookup may return. All other keys share the
 // MaxLoads places for uncached keys.
-func (c *Cache) Has(publicKey string) bool {
-	e, ok := c.entries.GetIfPresent(publicKey)
-	return ok && c.usable(e, c.now())
+func (c *Cache) Has(publicKey string) bool { return c.Peek(publicKey) != nil }
+
+// Peek returns the cached credential that Lookup may return, fresh or past its TTL, or nil.
+func (c *Cache) Peek(publicKey string) *Credential {
+	if e, ok := c.entries.GetIfPresent(publicKey); ok && c.usable(e, c.now()) {
+		return e.cred
+	}
+	return nil
 }
 
 // Invalidate removes the key, because it was revoked or changed. Its credential is not used until a new lookup returns it, even

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 )
 
 // The tests of the cache run in synctest bubbles: time advances only when every goroutine waits, and a goroutine that
@@ -138,7 +139,7 @@ func withCache(t *testing.T, o authsigner.CacheOptions, test func(b bubble)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := bubble{T: t, src: newFakeSource(testKey, otherKey), events: new(eventLog)}
-		o.OnEvent = b.events.add
+		o.OnEvent = b.events.Add
 		var err error
 		b.Cache, err = authsigner.NewCache(b.src, o)
 		require.NoError(t, err)
@@ -194,26 +195,11 @@ func (b bubble) requireError(key string, want error) {
 
 // eventLog collects the events of a cache.
 type eventLog struct {
-	mu   sync.Mutex
-	list []authsigner.CacheEvent
-}
-
-func (l *eventLog) add(e authsigner.CacheEvent) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list = append(l.list, e)
+	recordtest.Events[authsigner.CacheEvent]
 }
 
 func (l *eventLog) count(kind authsigner.CacheEventKind) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-	for _, e := range l.list {
-		if e.Kind == kind {
-			n++
-		}
-	}
-	return n
+	return l.Count(func(e authsigner.CacheEvent) bool { return e.Kind == kind })
 }
 
 const (

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,11 @@ const (
 	fieldBusinessSlug       = "business_slug"
 	fieldStatus             = "status"
 	fieldLimit              = "limit"
+	fieldName               = "name"
+	fieldCreatedAt          = "created_at"
+	fieldCreatedBy          = "created_by"
+	fieldExpiresAt          = "expires_at"
+	fieldResources          = "resources"
 )
 
 // Status is the state of a business's account.
@@ -63,6 +69,14 @@ type Credential struct {
 
 	// Limit is the key's rate limit in requests per minute, 1 to MaxLimit. Zero means the gateway's default.
 	Limit int
+
+	Name      string    // of the key, for people; may be empty
+	CreatedAt time.Time // UTC; zero if unknown
+	CreatedBy string    // who issued the key; empty if unknown
+	ExpiresAt time.Time // UTC; from then on, the key is treated as unknown; zero if it does not expire
+
+	// Resources are the names of the resources that the key may call. Nil means all; otherwise there is at least one.
+	Resources []string
 
 	current, previous macs // HMAC states of the two private keys
 }
@@ -101,6 +115,12 @@ func ValidPublicKey(s string) bool {
 //	status                "active" or "inactive", required
 //	limit                 optional integer of at least 1, requests per minute; a JSON number, or a string of digits
 //	                      as `vault kv put limit=120` writes it
+//	name                  optional, text without control characters
+//	created_at            optional, RFC 3339
+//	created_by            optional, text without control characters
+//	expires_at            optional, RFC 3339
+//	resources             optional, not empty: a JSON array of strings, or a string with commas as
+//	                      `vault kv put resources=jobs,contacts` writes it
 //
 // Null means absent, and so does an empty string in optional fields. Unknown fields are ignored. Errors wrap
 // ErrMalformedCredential and name the field, but contain no values. An expired previous private key is kept, but is not valid.
@@ -109,7 +129,7 @@ func DecodeCredential(publicKey string, data map[string]any) (*Credential, error
 		return nil, malformed("public key", "does not match [A-Za-z0-9_-]{8,128}")
 	}
 	c := &Credential{PublicKey: publicKey}
-	var privateKey, previousKey, previousExpiresAt, status string
+	var privateKey, previousKey, previousExpiresAt, status, createdAt, expiresAt string
 	for _, f := range []struct {
 		name string
 		to   *string
@@ -121,6 +141,10 @@ func DecodeCredential(publicKey string, data map[string]any) (*Credential, error
 		{fieldBusinessName, &c.BusinessName},
 		{fieldBusinessSlug, &c.BusinessSlug},
 		{fieldStatus, &status},
+		{fieldName, &c.Name},
+		{fieldCreatedAt, &createdAt},
+		{fieldCreatedBy, &c.CreatedBy},
+		{fieldExpiresAt, &expiresAt},
 	} {
 		switch v := data[f.name].(type) {
 		case nil:
@@ -131,20 +155,34 @@ func DecodeCredential(publicKey string, data map[string]any) (*Credential, error
 		}
 	}
 	c.PrivateKey, c.PreviousPrivateKey, c.Status = Secret(privateKey), Secret(previousKey), Status(status)
-	if previousExpiresAt != "" {
-		at, err := time.Parse(time.RFC3339, previousExpiresAt)
-		if err != nil { // err would quote the value
-			return nil, malformed(fieldPreviousExpiresAt, "is not an RFC 3339 instant")
+	for _, f := range []struct {
+		name, value string
+		to          *time.Time
+	}{
+		{fieldPreviousExpiresAt, previousExpiresAt, &c.PreviousExpiresAt},
+		{fieldCreatedAt, createdAt, &c.CreatedAt},
+		{fieldExpiresAt, expiresAt, &c.ExpiresAt},
+	} {
+		if f.value == "" {
+			continue
 		}
-		if c.PreviousPrivateKey != "" { // ignore a date without a key
-			c.PreviousExpiresAt = at.UTC()
+		at, err := time.Parse(time.RFC3339, f.value)
+		if err != nil || at.IsZero() { // err would quote the value, and a zero time would mean that it is not set
+			return nil, malformed(f.name, notAnInstant)
 		}
+		*f.to = at.UTC()
+	}
+	if c.PreviousPrivateKey == "" {
+		c.PreviousExpiresAt = time.Time{} // ignore a date without a key
 	}
 	limit, err := decodeLimit(data[fieldLimit])
 	if err != nil {
 		return nil, err
 	}
 	c.Limit = limit
+	if c.Resources, err = decodeResources(data[fieldResources]); err != nil {
+		return nil, err
+	}
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -168,8 +206,8 @@ func (c *Credential) Validate() error {
 		if c.PreviousExpiresAt.IsZero() {
 			return malformed(fieldPreviousExpiresAt, "is required with "+fieldPreviousPrivateKey)
 		}
-		if y := c.PreviousExpiresAt.UTC().Year(); y < 0 || y > 9999 {
-			return malformed(fieldPreviousExpiresAt, "is not an RFC 3339 instant")
+		if err := checkInstant(fieldPreviousExpiresAt, c.PreviousExpiresAt); err != nil {
+			return err
 		}
 	}
 	if err := checkID(fieldBusinessID, c.BusinessID); err != nil {
@@ -191,11 +229,48 @@ func (c *Credential) Validate() error {
 	if c.Limit < 0 || c.Limit > MaxLimit {
 		return malformed(fieldLimit, "must be an integer from 1 to "+strconv.Itoa(MaxLimit))
 	}
+	if c.Name != "" {
+		if err := checkName(fieldName, c.Name); err != nil {
+			return err
+		}
+	}
+	if c.CreatedBy != "" {
+		if err := checkName(fieldCreatedBy, c.CreatedBy); err != nil {
+			return err
+		}
+	}
+	if err := checkInstant(fieldCreatedAt, c.CreatedAt); err != nil {
+		return err
+	}
+	if err := checkInstant(fieldExpiresAt, c.ExpiresAt); err != nil {
+		return err
+	}
+	if c.Resources != nil && len(c.Resources) == 0 {
+		return malformed(fieldResources, "must not be empty")
+	}
+	for _, name := range c.Resources {
+		if err := checkID(fieldResources, name); err != nil {
+			return err
+		}
+		if strings.Contains(name, ",") {
+			return malformed(fieldResources, "contains a name with a comma")
+		}
+	}
 	return nil
 }
 
+// Expired reports whether the key has expired. It is then treated as unknown.
+func (c *Credential) Expired(now time.Time) bool {
+	return !c.ExpiresAt.IsZero() && !now.Before(c.ExpiresAt)
+}
+
+// MayCall reports whether the key may call a resource.
+func (c *Credential) MayCall(resource string) bool {
+	return c.Resources == nil || slices.Contains(c.Resources, resource)
+}
+
 // Record returns the record for DecodeCredential, with its private keys revealed. It is only for stores. Unset optional fields are
-// omitted. Values are strings, except for limit, which is an int.
+// omitted. Values are strings, except for limit, which is an int, and resources, which is a []string.
 func (c *Credential) Record() map[string]any {
 	record := map[string]any{
 		fieldPrivateKey:   c.PrivateKey.Reveal(),
@@ -210,6 +285,21 @@ func (c *Credential) Record() map[string]any {
 	}
 	if c.Limit != 0 {
 		record[fieldLimit] = c.Limit
+	}
+	if c.Name != "" {
+		record[fieldName] = c.Name
+	}
+	if c.CreatedBy != "" {
+		record[fieldCreatedBy] = c.CreatedBy
+	}
+	if !c.CreatedAt.IsZero() {
+		record[fieldCreatedAt] = c.CreatedAt.UTC().Format(time.RFC3339Nano)
+	}
+	if !c.ExpiresAt.IsZero() {
+		record[fieldExpiresAt] = c.ExpiresAt.UTC().Format(time.RFC3339Nano)
+	}
+	if c.Resources != nil {
+		record[fieldResources] = c.Resources
 	}
 	return record
 }
@@ -226,6 +316,11 @@ func (c *Credential) Clone() *Credential {
 		BusinessSlug:       c.BusinessSlug,
 		Status:             c.Status,
 		Limit:              c.Limit,
+		Name:               c.Name,
+		CreatedAt:          c.CreatedAt,
+		CreatedBy:          c.CreatedBy,
+		ExpiresAt:          c.ExpiresAt,
+		Resources:          slices.Clone(c.Resources),
 	}
 }
 
@@ -275,6 +370,46 @@ func decodeLimit(v any) (int, error) {
 		return 0, malformed(fieldLimit, "must be an integer from 1 to "+strconv.Itoa(MaxLimit))
 	}
 	return int(n), nil
+}
+
+func decodeResources(v any) ([]string, error) {
+	var names []string
+	switch v := v.(type) {
+	case nil:
+		return nil, nil
+	case string:
+		if v == "" {
+			return nil, nil
+		}
+		names = strings.Split(v, ",")
+		for i := range names {
+			names[i] = strings.TrimSpace(names[i])
+		}
+	case []string:
+		names = append([]string{}, v...)
+	case []any:
+		names = make([]string, len(v)) // not nil, which would allow all resources
+		for i := range v {
+			name, ok := v[i].(string)
+			if !ok {
+				return nil, malformed(fieldResources, fmt.Sprintf("contains a %T, not only strings", v[i]))
+			}
+			names[i] = name
+		}
+	default:
+		return nil, malformed(fieldResources, fmt.Sprintf("is a %T, not a list of strings", v))
+	}
+	return names, nil
+}
+
+const notAnInstant = "is not an RFC 3339 instant"
+
+// checkInstant accepts the zero time, which means that the field is not set.
+func checkInstant(field string, t time.Time) error {
+	if y := t.UTC().Year(); y < 0 || y > 9999 {
+		return malformed(field, notAnInstant)
+	}
+	return nil
 }
 
 func checkSecret(field string, s Secret) error {

@@ -27,6 +27,11 @@ func TestDecodeCredential(t *testing.T) {
 		"business_slug":        "zoes-bakery",
 		"status":               "inactive",
 		"limit":                json.Number("120"),
+		"name":                 "Till",
+		"created_at":           "2025-10-01T00:00:00+02:00",
+		"created_by":           "zoe",
+		"expires_at":           "2027-01-01T00:00:00Z",
+		"resources":            []any{"jobs", "contacts"},
 		"note":                 "unknown fields are ignored",
 		"tags":                 []any{"a", 1, nil},
 	})
@@ -40,6 +45,26 @@ func TestDecodeCredential(t *testing.T) {
 	require.Equal(t, "zoes-bakery", cred.BusinessSlug)
 	require.Equal(t, authsigner.StatusInactive, cred.Status)
 	require.Equal(t, 120, cred.Limit)
+	require.Equal(t, "Till", cred.Name)
+	require.Equal(t, time.Date(2025, 9, 30, 22, 0, 0, 0, time.UTC), cred.CreatedAt)
+	require.Equal(t, "zoe", cred.CreatedBy)
+	require.Equal(t, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), cred.ExpiresAt)
+	require.Equal(t, []string{"jobs", "contacts"}, cred.Resources)
+}
+
+func TestResourcesOfARecordLimitTheKey(t *testing.T) {
+	t.Parallel()
+	for what, resources := range map[string]any{
+		"a JSON array": []any{"jobs", "contacts"}, "a Go slice": []string{"jobs", "contacts"}, "text with commas": "jobs, contacts",
+	} {
+		cred := newCredential(map[string]any{"resources": resources})
+		require.Equal(t, []string{"jobs", "contacts"}, cred.Resources, what)
+		require.True(t, cred.MayCall("jobs"), what)
+		require.False(t, cred.MayCall("invoices"), what)
+	}
+	for _, absent := range []any{nil, ""} {
+		require.True(t, newCredential(map[string]any{"resources": absent}).MayCall("invoices"))
+	}
 }
 
 func TestOptionalFieldsMayBeAbsentOrEmpty(t *testing.T) {
@@ -48,6 +73,7 @@ func TestOptionalFieldsMayBeAbsentOrEmpty(t *testing.T) {
 		nil,
 		{"previous_private_key": nil, "previous_expires_at": nil, "limit": nil},
 		{"previous_private_key": "", "previous_expires_at": "", "limit": ""},
+		{"name": "", "created_at": "", "created_by": "", "expires_at": "", "resources": ""},
 		{"previous_expires_at": "2025-10-09T08:53:20Z"}, // left over from a secret that was removed
 	} {
 		cred := newCredential(absent)
@@ -55,7 +81,9 @@ func TestOptionalFieldsMayBeAbsentOrEmpty(t *testing.T) {
 		require.Zero(t, cred.PreviousExpiresAt)
 		require.Zero(t, cred.Limit)
 		require.Equal(t, authsigner.StatusActive, cred.Status)
-		require.NotContains(t, cred.Record(), "previous_expires_at")
+		require.False(t, cred.Expired(time.Now()))
+		require.True(t, cred.MayCall("jobs"))
+		require.Len(t, cred.Record(), 5, "no optional field")
 	}
 }
 
@@ -138,6 +166,21 @@ func TestMalformedRecordIsRejectedWithoutItsValue(t *testing.T) {
 		"limit that is a word":               {"limit", fields{"limit": canary}},
 		"limit as a boolean":                 {"limit", fields{"limit": true}},
 		"limit as a list":                    {"limit", fields{"limit": []any{60}}},
+		"name with a line feed":              {"name", fields{"name": canary + "\n"}},
+		"name as a number":                   {"name", fields{"name": 1}},
+		"creator that is no UTF-8":           {"created_by", fields{"created_by": canary + "\xff"}},
+		"creation that is a date":            {"created_at", fields{"created_at": "2025-10-09"}},
+		"expiry that is a date":              {"expires_at", fields{"expires_at": "2025-10-09"}},
+		"expiry that is no date":             {"expires_at", fields{"expires_at": canary}},
+		"expiry as a number":                 {"expires_at", fields{"expires_at": json.Number("1760000000")}},
+		"zero expiry":                        {"expires_at", fields{"expires_at": "0001-01-01T00:00:00Z"}},
+		"empty list of resources":            {"resources", fields{"resources": []any{}}},
+		"empty slice of resources":           {"resources", fields{"resources": []string{}}},
+		"resource without a name":            {"resources", fields{"resources": []any{""}}},
+		"resources of commas":                {"resources", fields{"resources": ","}},
+		"resource with a comma":              {"resources", fields{"resources": []any{"jobs," + canary}}},
+		"resource as a number":               {"resources", fields{"resources": []any{"jobs", 1}}},
+		"resources as a boolean":             {"resources", fields{"resources": false}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -164,6 +207,7 @@ func TestRecordSurvivesAStore(t *testing.T) {
 		nil,
 		{"limit": 600, "status": "inactive"},
 		{"previous_private_key": testPreviousSecret, "previous_expires_at": "2026-01-02T03:04:05.678901234+01:00"},
+		everyOptionalField(),
 	} {
 		cred := newCredential(fields)
 		require.NoError(t, cred.Validate())
@@ -183,6 +227,14 @@ func TestRecordSurvivesAStore(t *testing.T) {
 	}
 }
 
+// everyOptionalField returns the fields of a record that may be absent, except those of a previous private key.
+func everyOptionalField() map[string]any {
+	return map[string]any{
+		"limit": 600, "name": "Till", "created_at": "2025-10-09T08:53:20Z", "created_by": "zoe",
+		"expires_at": "2026-01-02T03:04:05.678901234+01:00", "resources": []any{"jobs", "contacts"},
+	}
+}
+
 func TestCloneIsIndependent(t *testing.T) {
 	t.Parallel()
 	cred := rotatingCredential()
@@ -191,6 +243,11 @@ func TestCloneIsIndependent(t *testing.T) {
 	require.Equal(t, cred.Record(), clone.Record())
 	clone.PrivateKey, clone.Limit = "the next secret", 6
 	require.Equal(t, testSecret, cred.PrivateKey.Reveal())
+	whole := newCredential(everyOptionalField())
+	copied := whole.Clone()
+	require.Equal(t, whole.Record(), copied.Record())
+	copied.Resources[0] = "invoices"
+	require.False(t, whole.MayCall("invoices"))
 	v := newVerifier(clone)
 	_, err := v.Verify(get(testSecret), meTarget)
 	require.Equal(t, authsigner.ErrInvalidCredentials, err)
@@ -213,6 +270,12 @@ func TestValidateRejectsWhatDecodeRejects(t *testing.T) {
 		func(c *authsigner.Credential) { c.Status = "" },
 		func(c *authsigner.Credential) { c.Limit = -1 },
 		func(c *authsigner.Credential) { c.Limit = authsigner.MaxLimit; c.Limit++ },
+		func(c *authsigner.Credential) { c.Name = "a\nb" },
+		func(c *authsigner.Credential) { c.CreatedBy = " " },
+		func(c *authsigner.Credential) { c.CreatedAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		func(c *authsigner.Credential) { c.ExpiresAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		func(c *authsigner.Credential) { c.Resources = []string{} },
+		func(c *authsigner.Credential) { c.Resources = []string{"jobs,contacts"} },
 	} {
 		cred := newCredential(nil).Clone()
 		require.NoError(t, cred.Validate())

@@ -12,7 +12,7 @@ var (
 	// ErrExpired means that the timestamp is too far from the server's clock, in either direction.
 	ErrExpired = errors.New("the request's timestamp is too far from the server's clock")
 
-	// ErrInvalidCredentials means that the key is unknown, the signature is wrong or malformed, or the timestamp is
+	// ErrInvalidCredentials means that the key is unknown or has expired, the signature is wrong or malformed, or the timestamp is
 	// malformed. It is returned unwrapped, so that it does not reveal which.
 	ErrInvalidCredentials = errors.New("invalid public key or signature")
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 	"time"
 )
@@ -66,11 +67,19 @@ type KeyStore interface {
 
 // IssueOptions are the options of [Issue].
 type IssueOptions struct {
-	BusinessID string // visible ASCII; required
-	Name       string // the display name of the business; required
-	Slug       string // visible ASCII; required
-	Limit      int    // requests per minute; 0 means the gateway's default
-	Test       bool   // issue pk_test_… instead of pk_live_…; the gateway treats both alike
+	BusinessID   string // visible ASCII; required
+	BusinessName string // required
+	BusinessSlug string // visible ASCII; required
+	Test         bool   // issue pk_test_… instead of pk_live_…; the gateway treats both alike
+
+	// Optional fields of the [Credential].
+	Limit     int
+	Name      string
+	CreatedBy string
+	ExpiresAt time.Time
+	Resources []string
+
+	CreatedAt time.Time // default: now
 
 	// Attempt is a unique value that makes issuing idempotent: the public key is IssuedKey(Attempt, Test), so an attempt issues
 	// at most one key. Default: a random value.
@@ -92,14 +101,22 @@ func Issue(ctx context.Context, store KeyStore, o IssueOptions) (*Credential, er
 	if o.Attempt == "" {
 		o.Attempt = rand.Text()
 	}
+	if o.CreatedAt.IsZero() {
+		o.CreatedAt = time.Now()
+	}
 	cred := &Credential{
 		PublicKey:    IssuedKey(o.Attempt, o.Test),
 		PrivateKey:   newPrivateKey(o.Test),
 		BusinessID:   o.BusinessID,
-		BusinessName: o.Name,
-		BusinessSlug: o.Slug,
+		BusinessName: o.BusinessName,
+		BusinessSlug: o.BusinessSlug,
 		Status:       StatusActive,
 		Limit:        o.Limit,
+		Name:         o.Name,
+		CreatedAt:    o.CreatedAt.UTC().Truncate(time.Second),
+		CreatedBy:    o.CreatedBy,
+		ExpiresAt:    o.ExpiresAt.UTC(),
+		Resources:    slices.Clone(o.Resources),
 	}
 	if err := cred.Validate(); err != nil {
 		return nil, fmt.Errorf("issuing a key: %w", err)
@@ -125,14 +142,14 @@ func RotateVersion(
 	ctx context.Context, store KeyStore, publicKey, version string, grace time.Duration, now time.Time,
 ) (*Credential, error) {
 	if grace < 0 {
-		return nil, fmt.Errorf("rotating a key: invalid grace period %s: must not be negative", grace)
+		return nil, fmt.Errorf("rotating the key %s: invalid grace period %s: must not be negative", publicKey, grace)
 	}
 	cred, err := store.Update(ctx, publicKey, func(cred *Credential) (*Credential, error) {
 		if version != "" && cred.Version() != version {
 			return nil, ErrVersionMismatch
 		}
 		if grace > 0 && cred.PreviousPrivateKey != "" && now.Before(cred.PreviousExpiresAt) {
-			return nil, fmt.Errorf("%w: until %s", ErrGracePending, cred.PreviousExpiresAt.UTC().Format(time.RFC3339))
+			return nil, fmt.Errorf("%w: the old private key is valid until %s, or until a rotation without grace period", ErrGracePending, cred.PreviousExpiresAt.UTC().Format(time.RFC3339))
 		}
 		next := cred.Clone()
 		next.PreviousPrivateKey, next.PreviousExpiresAt = "", time.Time{}
@@ -143,7 +160,7 @@ func RotateVersion(
 		return next, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("rotating a key: %w", err)
+		return nil, fmt.Errorf("rotating the key %s: %w", publicKey, err)
 	}
 	return cred, nil
 }
@@ -157,7 +174,7 @@ func (c *Credential) Version() string {
 // Revoke deletes a key. Gateways reject it when their cache's TTL ends, or immediately if they are notified.
 func Revoke(ctx context.Context, store KeyStore, publicKey string) error {
 	if err := store.Delete(ctx, publicKey); err != nil {
-		return fmt.Errorf("revoking a key: %w", err)
+		return fmt.Errorf("revoking the key %s: %w", publicKey, err)
 	}
 	return nil
 }
@@ -168,7 +185,7 @@ func MergeRecord(old map[string]any, cred *Credential) map[string]any {
 	for name, value := range old {
 		switch name {
 		case fieldPrivateKey, fieldPreviousPrivateKey, fieldPreviousExpiresAt, fieldBusinessID, fieldBusinessName,
-			fieldBusinessSlug, fieldStatus, fieldLimit:
+			fieldBusinessSlug, fieldStatus, fieldLimit, fieldName, fieldCreatedAt, fieldCreatedBy, fieldExpiresAt, fieldResources:
 		default:
 			merged[name] = value
 		}

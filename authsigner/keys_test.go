@@ -57,7 +57,7 @@ func (m memoryStore) Delete(ctx context.Context, key string) error {
 	return err
 }
 
-var testBusiness = authsigner.IssueOptions{BusinessID: "biz_1", Name: "Zoë's Bakery", Slug: "zoes-bakery", Limit: 120}
+var testBusiness = authsigner.IssueOptions{BusinessID: "biz_1", BusinessName: "Zoë's Bakery", BusinessSlug: "zoes-bakery", Limit: 120}
 
 // issue returns a store with a new key.
 func issue(t *testing.T) (memoryStore, *authsigner.Credential) {
@@ -120,8 +120,8 @@ func TestNoKeyIsIssuedForAnIncompleteBusiness(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*authsigner.IssueOptions){
 		"no id":               func(o *authsigner.IssueOptions) { o.BusinessID = "" },
-		"no name":             func(o *authsigner.IssueOptions) { o.Name = "" },
-		"no slug":             func(o *authsigner.IssueOptions) { o.Slug = "" },
+		"no name":             func(o *authsigner.IssueOptions) { o.BusinessName = "" },
+		"no slug":             func(o *authsigner.IssueOptions) { o.BusinessSlug = "" },
 		"negative limit":      func(o *authsigner.IssueOptions) { o.Limit = -1 },
 		"id with a line feed": func(o *authsigner.IssueOptions) { o.BusinessID = "a\r\nX-Forged: b" },
 	} {
@@ -196,6 +196,20 @@ func TestRevokedKeyIsUnknown(t *testing.T) {
 	require.ErrorIs(t, authsigner.Revoke(t.Context(), store, issued.PublicKey), authsigner.ErrUnknownKey)
 }
 
+func TestRotationKeepsTheOtherFields(t *testing.T) {
+	t.Parallel()
+	store, o := memoryStore{}, testBusiness
+	o.Name, o.CreatedBy, o.ExpiresAt, o.Resources = "Till", "zoe", time.Now().Add(time.Hour).UTC(), []string{"jobs"}
+	issued, err := authsigner.Issue(t.Context(), store, o)
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now(), issued.CreatedAt, time.Minute)
+	want := issued.Record()
+	rotated, err := authsigner.Rotate(t.Context(), store, issued.PublicKey, 0, time.Now())
+	require.NoError(t, err)
+	want["private_key"] = rotated.PrivateKey.Reveal()
+	require.Equal(t, want, rotated.Record())
+}
+
 func TestNegativeGraceIsAnError(t *testing.T) {
 	t.Parallel()
 	store, issued := issue(t)
@@ -223,6 +237,7 @@ func TestMergeRecordKeepsOnlyForeignFields(t *testing.T) {
 	t.Parallel()
 	old := newRecord(map[string]any{
 		"previous_private_key": testPreviousSecret, "previous_expires_at": "2100-01-01T00:00:00Z", "limit": 5,
+		"name": "Till", "created_at": "2025-10-09T08:53:20Z", "created_by": "zoe", "expires_at": "2100-01-01T00:00:00Z", "resources": "jobs",
 		"comment": "asked for by phone", "ticket": 17,
 	})
 	cred := newCredential(map[string]any{"private_key": testPreviousSecret})

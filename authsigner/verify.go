@@ -97,13 +97,14 @@ type scratch struct {
 //  3. Content-Length is at most MaxBody: ErrBodyTooLarge;
 //  4. the credential is looked up: ErrUnavailable for all errors except ErrUnknownKey;
 //  5. the body is read: ErrBodyTooLarge, ErrBodyUnreadable;
-//  6. the signature matches the current private key, or the previous one until it expires: ErrInvalidCredentials;
+//  6. the key has not expired, and the signature matches the current private key, or the previous one until it expires:
+//     ErrInvalidCredentials;
 //  7. the account is active: ErrAccountInactive.
 //
 // The credential is returned if the signature is valid, so also with ErrAccountInactive.
 //
-// An unknown key cannot be distinguished from a wrong signature. From step 3 on, unknown keys, malformed keys and malformed
-// signatures are processed like a wrong signature: the body is read, and two HMACs are always computed. The lookup precedes the
+// An unknown key cannot be distinguished from a wrong signature. From step 3 on, unknown and expired keys, malformed keys and
+// malformed signatures are processed like a wrong signature: the body is read, and two HMACs are always computed. The lookup precedes the
 // body, so that no bodies are buffered while the source is unavailable. The source must be equally fast for known and unknown
 // keys, as [Cache] is.
 //
@@ -136,6 +137,9 @@ func (v *Verifier) Verify(r *http.Request, target string) (*Credential, error) {
 	body, err := v.readBody(r)
 	if err != nil {
 		return nil, err
+	}
+	if cred != nil && cred.Expired(now) {
+		cred = nil // processed like an unknown key
 	}
 	if !v.authentic(cred, now, timestamp, r.Method, target, body, signature) {
 		return nil, ErrInvalidCredentials

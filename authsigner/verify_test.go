@@ -602,3 +602,29 @@ func TestMalformedHeaderIsNamedWhateverTheKey(t *testing.T) {
 		})
 	}
 }
+
+// A key that expires while it is cached is rejected with the first request from then on, and like an unknown key.
+func TestExpiredKeyLooksLikeAnUnknownKey(t *testing.T) {
+	t.Parallel()
+	expires := time.Unix(testClock, 0).UTC()
+	cred := newCredential(map[string]any{
+		"expires_at": expires.Format(time.RFC3339), "status": "inactive",
+		"previous_private_key": testPreviousSecret, "previous_expires_at": expires.Add(time.Hour).Format(time.RFC3339),
+	})
+	v := newVerifier(cred)
+	v.MaxSkew = time.Hour
+	for _, secret := range []authsigner.Secret{testSecret, testPreviousSecret} {
+		v.Now = func() time.Time { return expires.Add(-time.Nanosecond) }
+		got, err := v.Verify(get(secret), meTarget)
+		require.Same(t, cred, got)
+		require.Equal(t, authsigner.ErrAccountInactive, err)
+
+		v.Now = func() time.Time { return expires }
+		got, err = v.Verify(get(secret), meTarget)
+		require.Nil(t, got)
+		require.Equal(t, authsigner.ErrInvalidCredentials, err)
+		unknown, unknownErr := v.Verify(signedRequest(nobodysKey, secret, http.MethodGet, meTarget, nil), meTarget)
+		require.Equal(t, unknown, got)
+		require.Equal(t, unknownErr, err)
+	}
+}

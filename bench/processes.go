@@ -186,7 +186,7 @@ func issueKey(ctx context.Context, name string) (*authsigner.Credential, error) 
 	defer func() { _ = store.Close() }()
 	who := business()
 	return authsigner.Issue(ctx, store, authsigner.IssueOptions{
-		BusinessID: who.ID, Name: who.Name, Slug: who.Slug, Test: true,
+		BusinessID: who.ID, BusinessName: who.Name, BusinessSlug: who.Slug, Test: true,
 	})
 }
 

@@ -375,6 +375,8 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 		return routeErr
 	case authErr != nil && req.op.resource.Auth == upstream.AuthSigned:
 		return authErr
+	case req.op.service != nil && !req.credential.MayCall(req.op.resource.Name):
+		return errForbidden
 	}
 
 	// 4. Clean the request.
@@ -504,7 +506,10 @@ type denial struct {
 func (h *API) denialOf(r *http.Request, err error) denial {
 	var d denial
 	key := r.Header.Get(authsigner.HeaderPublicKey)
-	known := authsigner.ValidPublicKey(key) && h.app.credentials.cache.Has(key)
+	var cred *authsigner.Credential
+	if authsigner.ValidPublicKey(key) {
+		cred = h.app.credentials.cache.Peek(key)
+	}
 	// A private key that was sent by mistake is not logged.
 	if authsigner.ValidPublicKey(key) && !strings.HasPrefix(key, privateKeyPrefix) {
 		d.key = key
@@ -525,10 +530,12 @@ func (h *API) denialOf(r *http.Request, err error) denial {
 			d.reason = "malformed_timestamp"
 		case d.malformed == authsigner.HeaderSignature:
 			d.reason = "malformed_signature"
-		case known:
-			d.reason = "wrong_signature"
-		default:
+		case cred == nil:
 			d.reason = "unknown_key"
+		case cred.Expired(time.Now()):
+			d.reason = "expired_key"
+		default:
+			d.reason = "wrong_signature"
 		}
 	}
 	return d

@@ -77,6 +77,8 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 		return nil, err
 	}
 	if err := api.Validate(); err != nil {
+		h.Reset()
+		h.Next() // the error is about the directive, not about the end of its block
 		return nil, h.WrapErr(err)
 	}
 	route := caddyhttp.Route{HandlersRaw: []json.RawMessage{moduleJSON(api, apiName)}, Terminal: true}

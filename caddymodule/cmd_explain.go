@@ -39,6 +39,7 @@ type explainCommand struct {
 }
 
 func configureExplain(cmd *cobra.Command) {
+	cmd.GroupID = groupKeys
 	c := new(explainCommand)
 	cmd.SilenceUsage = true
 	f := cmd.Flags()

@@ -1,11 +1,16 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -15,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
 // keysCommand holds the flags shared by the subcommands of `gatehouse keys`.
@@ -27,6 +33,7 @@ type keysCommand struct {
 }
 
 func configureKeys(cmd *cobra.Command) {
+	cmd.GroupID = groupKeys
 	c := new(keysCommand)
 	f := cmd.PersistentFlags()
 	f.StringVarP(&c.config, "config", "c", "", "configuration file whose credential source to use (default: the Caddyfile in the current directory)")
@@ -35,48 +42,189 @@ func configureKeys(cmd *cobra.Command) {
 	f.BoolVar(&c.json, "json", false, "print JSON")
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "timeout of the whole command")
 	cmd.MarkFlagsMutuallyExclusive("config", "file")
+	complete(cmd, "adapter", "caddyfile")
 	cmd.SilenceUsage = true
 	cmd.Args = cobra.NoArgs // without it, a misspelled subcommand would print help and exit with 0
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(c.issue(), c.rotate(), c.revoke(), c.list(), c.show())
+	cmd.AddCommand(c.issue(), c.update(), c.rotate(), c.revoke(), c.list(), c.show())
 }
 
 // keyView is a credential as the commands print it. PrivateKey is set only for a key that was just issued or rotated.
 type keyView struct {
 	PublicKey         string            `json:"public_key"`
 	PrivateKey        string            `json:"private_key,omitempty"`
+	Name              string            `json:"name,omitempty"`
 	BusinessID        string            `json:"business_id"`
 	BusinessName      string            `json:"business_name"`
 	BusinessSlug      string            `json:"business_slug"`
 	Status            authsigner.Status `json:"status"`
 	Limit             int               `json:"limit,omitempty"`
-	PreviousExpiresAt *time.Time        `json:"previous_expires_at,omitempty"`
+	Resources         []string          `json:"resources,omitempty"`
+	CreatedAt         time.Time         `json:"created_at,omitzero"`
+	CreatedBy         string            `json:"created_by,omitempty"`
+	ExpiresAt         time.Time         `json:"expires_at,omitzero"`
+	PreviousExpiresAt time.Time         `json:"previous_expires_at,omitzero"`
 }
 
 // statusMalformed marks an entry that is not a valid credential, so that one bad entry does not break the list.
 const statusMalformed authsigner.Status = "malformed"
 
 func viewOf(c *authsigner.Credential) keyView {
-	v := keyView{
-		PublicKey: c.PublicKey, BusinessID: c.BusinessID, BusinessName: c.BusinessName, BusinessSlug: c.BusinessSlug,
-		Status: c.Status, Limit: c.Limit,
+	return keyView{
+		PublicKey: c.PublicKey, Name: c.Name, BusinessID: c.BusinessID, BusinessName: c.BusinessName, BusinessSlug: c.BusinessSlug,
+		Status: c.Status, Limit: c.Limit, Resources: c.Resources, CreatedAt: c.CreatedAt, CreatedBy: c.CreatedBy,
+		ExpiresAt: c.ExpiresAt, PreviousExpiresAt: c.PreviousExpiresAt,
 	}
-	if !c.PreviousExpiresAt.IsZero() {
-		v.PreviousExpiresAt = &c.PreviousExpiresAt
+}
+
+// keyFields are the flags for the optional fields of a credential.
+type keyFields struct {
+	name      string
+	limit     keyLimit
+	expires   keyExpiry
+	resources keyResources
+}
+
+func (k *keyFields) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&k.name, "name", "", "name of the key, for people")
+	f.Var(&k.limit, "limit", "requests per minute, or default for the gateway's per_key limit")
+	f.Var(&k.expires, "expires", "when the key expires: RFC 3339, or a duration from now such as 90d, or never")
+	f.Var(&k.resources, "resources", "comma-separated resources that the key may call, or all")
+	complete(cmd, "limit", "default")
+	complete(cmd, "expires", "30d", "90d", "365d", "never")
+	_ = cmd.RegisterFlagCompletionFunc("resources", completeResources) // cannot fail: the flag exists
+}
+
+// The values of the flags of keyFields that reset a field.
+const (
+	valueDefault = "default"
+	valueNever   = "never"
+	valueAll     = "all"
+)
+
+// keyLimit is the flag --limit. Zero means the gateway's default.
+type keyLimit int
+
+// Set implements pflag.Value.
+func (l *keyLimit) Set(s string) error {
+	if s == valueDefault {
+		*l = 0
+		return nil
 	}
-	return v
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > ratelimit.MaxRequests {
+		return fmt.Errorf("must be from 1 to %d requests per minute, or %s", ratelimit.MaxRequests, valueDefault)
+	}
+	*l = keyLimit(n)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (*keyLimit) Type() string { return "requests" }
+
+// String implements pflag.Value.
+func (l *keyLimit) String() string {
+	if *l == 0 {
+		return ""
+	}
+	return strconv.Itoa(int(*l))
+}
+
+// keyExpiry is the flag --expires. Zero means never.
+type keyExpiry struct{ time.Time }
+
+// Set implements pflag.Value.
+func (e *keyExpiry) Set(s string) error {
+	if s == valueNever {
+		e.Time = time.Time{}
+		return nil
+	}
+	now := time.Now()
+	at, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		var d time.Duration
+		d, err = caddy.ParseDuration(s)
+		at = now.Add(d).Truncate(time.Second)
+	}
+	if err != nil || !at.After(now) {
+		return fmt.Errorf("must be a time in the future (2027-01-31T00:00:00Z), a duration from now (90d, 12h), or %s", valueNever)
+	}
+	e.Time = at.UTC()
+	return nil
+}
+
+// Type implements pflag.Value.
+func (*keyExpiry) Type() string { return "time" }
+
+// String implements pflag.Value.
+func (e *keyExpiry) String() string {
+	if e.IsZero() {
+		return ""
+	}
+	return e.Format(time.RFC3339)
+}
+
+// keyResources is the flag --resources. Nil means all.
+type keyResources []string
+
+// Set implements pflag.Value.
+func (r *keyResources) Set(s string) error {
+	if s == valueAll {
+		*r = nil
+		return nil
+	}
+	names := strings.Split(s, ",")
+	for i := range names {
+		names[i] = strings.TrimSpace(names[i])
+		if !slices.Contains(proxiedNames(), names[i]) {
+			return fmt.Errorf("unknown resource %q: must be %s, or some of %s", names[i], valueAll, strings.Join(proxiedNames(), ","))
+		}
+	}
+	slices.Sort(names)
+	*r = slices.Compact(names)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (*keyResources) Type() string { return "names" }
+
+// String implements pflag.Value.
+func (r *keyResources) String() string { return strings.Join(*r, ",") }
+
+// complete sets the values that shells suggest for a flag.
+func complete(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // cannot fail: the flag exists
+}
+
+// completeResources suggests the next name of a list.
+func completeResources(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	list := typed[:strings.LastIndex(typed, ",")+1]
+	names := proxiedNames()
+	if list == "" {
+		names = append(names, valueAll)
+	}
+	for i := range names {
+		names[i] = list + names[i]
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 func (c *keysCommand) issue() *cobra.Command {
-	var o authsigner.IssueOptions
+	var (
+		o      authsigner.IssueOptions
+		fields keyFields
+	)
 	cmd := &cobra.Command{
 		Use:   "issue --business-id <id> --business-name <name> --business-slug <slug>",
 		Short: "Issues a key pair for a business and prints the private key once",
 		Args:  cobra.NoArgs,
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, _ []string) error {
+			o.Name, o.Limit, o.ExpiresAt, o.Resources = fields.name, int(fields.limit), fields.expires.Time, fields.resources
+			o.CreatedBy = cmp.Or(o.CreatedBy, os.Getenv("USER"))
 			cred, err := authsigner.Issue(ctx, s.store, o)
 			if err != nil {
-				return fmt.Errorf("issuing a key: %w", err)
+				return err
 			}
 			s.announce(ctx, cred.PublicKey)
 			return c.printIssued(out, cred)
@@ -85,14 +233,73 @@ func (c *keysCommand) issue() *cobra.Command {
 	cmd.PreRun = func(*cobra.Command, []string) { c.create = true }
 	f := cmd.Flags()
 	f.StringVar(&o.BusinessID, "business-id", "", "ID of the business, as in the data services' records")
-	f.StringVar(&o.Name, "business-name", "", "name of the business")
-	f.StringVar(&o.Slug, "business-slug", "", "short name of the business")
-	f.IntVar(&o.Limit, "limit", 0, "requests per minute (default: the gateway's per_key limit)")
+	f.StringVar(&o.BusinessName, "business-name", "", "name of the business")
+	f.StringVar(&o.BusinessSlug, "business-slug", "", "short name of the business")
+	f.StringVar(&o.CreatedBy, "created-by", "", "who issues the key (default: $USER)")
 	f.BoolVar(&o.Test, "test", false, "issue a test key: pk_test_…")
+	fields.register(cmd)
 	for _, name := range []string{"business-id", "business-name", "business-slug"} {
 		_ = cmd.MarkFlagRequired(name) // cannot fail: the flag exists
 	}
 	return cmd
+}
+
+func (c *keysCommand) update() *cobra.Command {
+	var (
+		fields keyFields
+		status string
+	)
+	cmd := &cobra.Command{
+		Use:   "update <public key>",
+		Short: "Changes the status, limit, name, expiry or allowed resources of a key",
+		Args:  onePublicKey,
+	}
+	fields.register(cmd)
+	statuses := []string{string(authsigner.StatusActive), string(authsigner.StatusInactive)}
+	cmd.Flags().StringVar(&status, "status", "", "active or inactive")
+	complete(cmd, "status", statuses...)
+	cmd.MarkFlagsOneRequired("status", "limit", "name", "expires", "resources")
+	cmd.RunE = c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
+		set := cmd.Flags().Changed
+		if set("status") && !slices.Contains(statuses, status) {
+			return fmt.Errorf("invalid status %q: must be %s", status, strings.Join(statuses, " or "))
+		}
+		cred, err := s.store.Update(ctx, args[0], func(cred *authsigner.Credential) (*authsigner.Credential, error) {
+			if set("status") {
+				cred.Status = authsigner.Status(status)
+			}
+			if set("limit") {
+				cred.Limit = int(fields.limit)
+			}
+			if set("name") {
+				cred.Name = fields.name
+			}
+			if set("expires") {
+				cred.ExpiresAt = fields.expires.Time
+			}
+			if set("resources") {
+				cred.Resources = fields.resources
+			}
+			return cred, nil
+		})
+		s.announce(ctx, args[0]) // even after an error, because the change may have been made
+		if err != nil {
+			return fmt.Errorf("updating the key %s: %w", args[0], err)
+		}
+		return c.printRecord(out, cred)
+	})
+	return cmd
+}
+
+// onePublicKey is the cobra.PositionalArgs of commands about one key.
+func onePublicKey(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("got %d arguments: must be one public key", len(args))
+	}
+	if !authsigner.ValidPublicKey(args[0]) {
+		return fmt.Errorf("invalid public key %q: must be 8 to 128 letters, digits, hyphens or underscores", args[0])
+	}
+	return nil
 }
 
 func (c *keysCommand) rotate() *cobra.Command {
@@ -100,12 +307,12 @@ func (c *keysCommand) rotate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate <public key> [--grace <duration>]",
 		Short: "Makes a new private key and prints it once; the old one stays valid for the grace period",
-		Args:  cobra.ExactArgs(1),
+		Args:  onePublicKey,
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
 			cred, err := authsigner.Rotate(ctx, s.store, args[0], grace, time.Now())
 			s.announce(ctx, args[0]) // even after an error, because the change may have been made
 			if err != nil {
-				return fmt.Errorf("rotating the key: %w", err)
+				return err
 			}
 			return c.printIssued(out, cred)
 		}),
@@ -118,12 +325,12 @@ func (c *keysCommand) revoke() *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke <public key>",
 		Short: "Deletes a key: gateways reject it immediately, or when their cache's TTL ends at the latest",
-		Args:  cobra.ExactArgs(1),
+		Args:  onePublicKey,
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
 			err := authsigner.Revoke(ctx, s.store, args[0])
 			pushed := s.announce(ctx, args[0]) // even after an error, because the change may have been made
 			if err != nil {
-				return fmt.Errorf("revoking the key: %w", err)
+				return err
 			}
 			if c.json {
 				return printJSON(out, map[string]any{"public_key": args[0], "revoked": true, "pushed": pushed})
@@ -159,11 +366,11 @@ func (c *keysCommand) list() *cobra.Command {
 					continue
 				}
 				if err != nil {
-					return fmt.Errorf("reading key %s: %w", name, err)
+					return fmt.Errorf("reading the key %s: %w", name, err)
 				}
 				views = append(views, viewOf(cred))
 			}
-			return c.print(out, views, views...)
+			return c.printList(out, views)
 		}),
 	}
 }
@@ -172,16 +379,13 @@ func (c *keysCommand) show() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show <public key>",
 		Short: "Shows a key's record without its private key",
-		Args:  cobra.ExactArgs(1),
+		Args:  onePublicKey,
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
-			if !authsigner.ValidPublicKey(args[0]) {
-				return fmt.Errorf("invalid public key %q: must be 8 to 128 letters, digits, hyphens or underscores", args[0])
-			}
 			cred, err := s.store.Lookup(ctx, args[0])
 			if err != nil {
-				return fmt.Errorf("reading the key: %w", err)
+				return fmt.Errorf("reading the key %s: %w", args[0], err)
 			}
-			return c.print(out, viewOf(cred), viewOf(cred))
+			return c.printRecord(out, cred)
 		}),
 	}
 }
@@ -194,7 +398,7 @@ func (c *keysCommand) printIssued(out io.Writer, cred *authsigner.Credential) er
 	}
 	_, err := fmt.Fprintf(out, "public key:  %s\nprivate key: %s\n\nStore the private key now: it is not shown again.\n",
 		v.PublicKey, v.PrivateKey)
-	if err == nil && v.PreviousExpiresAt != nil {
+	if err == nil && !v.PreviousExpiresAt.IsZero() {
 		_, err = fmt.Fprintf(out, "The previous private key stays valid until %s.\n", v.PreviousExpiresAt.Format(time.RFC3339))
 	}
 	return err
@@ -207,24 +411,65 @@ func printJSON(out io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// print prints v with --json, and otherwise a table of views.
-func (c *keysCommand) print(out io.Writer, v any, views ...keyView) error {
+// printList prints a table of keys.
+func (c *keysCommand) printList(out io.Writer, views []keyView) error {
+	if c.json {
+		return printJSON(out, views)
+	}
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "PUBLIC KEY\tNAME\tSTATUS\tLIMIT\tCREATED\tEXPIRES\tBUSINESS\tID\tOLD KEY UNTIL")
+	for _, v := range views {
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.PublicKey, cmp.Or(v.Name, "-"), v.Status, v.limit(),
+			timeOr(v.CreatedAt, "-"), v.expiry(), v.BusinessName, v.BusinessID, timeOr(v.PreviousExpiresAt, "-"))
+	}
+	return w.Flush()
+}
+
+// printRecord prints a key with all of its fields, except for private keys.
+func (c *keysCommand) printRecord(out io.Writer, cred *authsigner.Credential) error {
+	v := viewOf(cred)
 	if c.json {
 		return printJSON(out, v)
 	}
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "PUBLIC KEY\tSTATUS\tLIMIT\tBUSINESS\tID\tOLD KEY UNTIL")
-	for _, v := range views {
-		limit, until := "default", "-"
-		if v.Limit > 0 {
-			limit = fmt.Sprintf("%d/min", v.Limit)
-		}
-		if v.PreviousExpiresAt != nil {
-			until = v.PreviousExpiresAt.Format(time.RFC3339)
-		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", v.PublicKey, v.Status, limit, v.BusinessName, v.BusinessID, until)
+	for _, row := range [][2]string{
+		{"public key", v.PublicKey},
+		{"name", cmp.Or(v.Name, "-")},
+		{"status", string(v.Status)},
+		{"limit", v.limit()},
+		{"resources", cmp.Or(strings.Join(v.Resources, ","), valueAll)},
+		{"expires", v.expiry()},
+		{"business", v.BusinessName},
+		{"business id", v.BusinessID},
+		{"business slug", v.BusinessSlug},
+		{"created", timeOr(v.CreatedAt, "-")},
+		{"created by", cmp.Or(v.CreatedBy, "-")},
+		{"old key until", timeOr(v.PreviousExpiresAt, "-")},
+	} {
+		_, _ = fmt.Fprintf(w, "%s:\t%s\n", row[0], row[1])
 	}
 	return w.Flush()
+}
+
+func (v keyView) limit() string {
+	if v.Limit == 0 {
+		return valueDefault
+	}
+	return fmt.Sprintf("%d/min", v.Limit)
+}
+
+func (v keyView) expiry() string {
+	if !v.ExpiresAt.IsZero() && !time.Now().Before(v.ExpiresAt) {
+		return v.ExpiresAt.Format(time.RFC3339) + " (expired)"
+	}
+	return timeOr(v.ExpiresAt, valueNever)
+}
+
+func timeOr(t time.Time, unset string) string {
+	if t.IsZero() {
+		return unset
+	}
+	return t.Format(time.RFC3339)
 }
 
 // openStore is the open credential source of a command, and the Redis through which it notifies gateways of changes.
@@ -276,7 +521,11 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 				return fmt.Errorf("setting up redis: %w", err)
 			}
 		}
-		return f(ctx, cmd.OutOrStdout(), &openStore{store: store, redis: app.redis}, args)
+		err = f(ctx, cmd.OutOrStdout(), &openStore{store: store, redis: app.redis}, args)
+		if errors.Is(err, authsigner.ErrMalformedCredential) { // sources add that they are unavailable, which misleads here
+			err = errors.New(strings.Replace(err.Error(), authsigner.ErrUnavailable.Error()+": ", "", 1))
+		}
+		return err
 	}
 }
 

@@ -2,15 +2,18 @@ package caddymodule
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -27,11 +30,23 @@ type signCommand struct {
 }
 
 func configureSign(cmd *cobra.Command) {
+	cmd.GroupID = groupKeys
 	c := new(signCommand)
-	cmd.Args = cobra.ExactArgs(2)
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) != 2 {
+			return fmt.Errorf("got %d arguments: must be a method and a URL", len(args))
+		}
+		return nil
+	}
 	cmd.SilenceUsage = true
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return signMethods(), cobra.ShellCompDirectiveNoFileComp
+	}
 	f := cmd.Flags()
-	f.StringVar(&c.key, "key", os.Getenv("GATEHOUSE_KEY"), "public key (default: $GATEHOUSE_KEY)")
+	f.StringVar(&c.key, "key", "", "public key (default: $GATEHOUSE_KEY)")
 	f.StringVar(&c.secretEnv, "secret-env", "GATEHOUSE_SECRET", "name of the environment variable that holds the private key")
 	f.StringVar(&c.secretFile, "secret-file", "", "file that holds the private key, or - for standard input (instead of --secret-env)")
 	f.StringVar(&c.basePath, "base-path", "", "path under which the gateway is mounted, which is not signed")
@@ -48,7 +63,7 @@ func configureSign(cmd *cobra.Command) {
 }
 
 func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
-	if c.key == "" {
+	if c.key = cmp.Or(c.key, os.Getenv("GATEHOUSE_KEY")); c.key == "" {
 		return errors.New("no public key: set --key or GATEHOUSE_KEY")
 	}
 	secret, err := readSecret(c.secretEnv, c.secretFile, cmd.InOrStdin())
@@ -61,13 +76,15 @@ func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
 			return fmt.Errorf("reading the request body: %w", err)
 		}
 	}
-	method = strings.ToUpper(method)
-	if c.send {
-		return c.sendRequest(cmd, secret, method, rawURL, body)
+	if method = strings.ToUpper(method); !slices.Contains(signMethods(), method) {
+		return fmt.Errorf("unknown method %q: must be one of %s", method, strings.Join(signMethods(), ", "))
 	}
-	target, err := rawTarget(rawURL, c.basePath)
+	u, target, err := curlTarget(rawURL, c.basePath)
 	if err != nil {
 		return err
+	}
+	if c.send {
+		return c.sendRequest(cmd, secret, method, u, body)
 	}
 	ts := c.timestamp
 	if ts == 0 {
@@ -139,18 +156,26 @@ func readSecret(env, file string, stdin io.Reader) (authsigner.Secret, error) {
 	return authsigner.Secret(s), nil
 }
 
-// sendRequest sends the request with authsigner.Transport and prints the response.
-func (c *signCommand) sendRequest(cmd *cobra.Command, secret authsigner.Secret, method, rawURL string, body []byte) error {
-	req, err := http.NewRequestWithContext(cmd.Context(), method, rawURL, bytes.NewReader(body))
+// sendRequest sends the request with authsigner.Transport and prints the response. The error ends the process with exit status 4
+// or 5 if the response has a status of 4xx or 5xx.
+func (c *signCommand) sendRequest(cmd *cobra.Command, secret authsigner.Secret, method string, u *url.URL, body []byte) error {
+	req, err := http.NewRequestWithContext(cmd.Context(), method, "", bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("building the request: %w", err)
 	}
+	req.URL = u
 	t := &authsigner.Transport{PublicKey: c.key, PrivateKey: secret, BasePath: c.basePath}
 	if c.timestamp != 0 {
 		t.Now = func() time.Time { return time.Unix(c.timestamp, 0) }
 	}
-	client := &http.Client{Transport: t, Timeout: c.timeout}
+	client := &http.Client{
+		Transport: t, Timeout: c.timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	res, err := client.Do(req)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err // without the URL, which has no host here
+	}
 	if err != nil {
 		return fmt.Errorf("sending the request: %w", err)
 	}
@@ -162,31 +187,55 @@ func (c *signCommand) sendRequest(cmd *cobra.Command, secret authsigner.Secret, 
 		err = fmt.Errorf("reading the response: %w", err)
 	}
 	_, printErr := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n%s\n%s\n", res.Proto, res.Status, &header, body)
-	return errors.Join(err, printErr)
+	if err = errors.Join(err, printErr); err == nil && res.StatusCode >= http.StatusBadRequest {
+		return exit(cmd, res.StatusCode/100, nil)
+	}
+	return err
 }
 
-// rawTarget returns the request target that curl sends for rawURL, neither decoded nor normalised.
-func rawTarget(rawURL, basePath string) (string, error) {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return "", fmt.Errorf("parsing the URL: %w", err)
+func signMethods() []string {
+	return []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+		http.MethodTrace,
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return "", fmt.Errorf("invalid URL %q: must be of the form https://host/path", rawURL)
+}
+
+// curlTarget returns the request target that `curl --path-as-is --globoff` sends for rawURL, without the base path, and a URL for
+// which net/http sends the same. Nothing is normalised; curl encodes only bytes of the path that are not ASCII.
+func curlTarget(rawURL, basePath string) (u *url.URL, signed string, err error) {
+	invalid := fmt.Errorf("invalid URL %q: must be of the form https://host/path", rawURL)
+	if strings.ContainsFunc(rawURL, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return nil, "", fmt.Errorf("invalid URL %q: must not contain spaces or control characters (write %%20 for a space)", rawURL)
 	}
-	_, rest, _ := strings.Cut(rawURL, "://")
+	scheme, rest, _ := strings.Cut(rawURL, "://")
 	rest, _, _ = strings.Cut(rest, "#")
-	target := "/"
-	if i := strings.IndexAny(rest, "/?"); i >= 0 {
-		if target = rest[i:]; target[0] == '?' {
-			target = "/" + target
+	end := strings.IndexAny(rest+"/", "/?")
+	if u, err = url.Parse(scheme + "://" + rest[:end]); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, "", invalid
+	}
+	path, query, hasQuery := strings.Cut(rest[end:], "?")
+	var target strings.Builder
+	for _, b := range []byte(cmp.Or(path, "/")) {
+		if b < utf8.RuneSelf {
+			_ = target.WriteByte(b) // never fails
+		} else {
+			fmt.Fprintf(&target, "%%%02x", b)
 		}
 	}
-	target, ok := strings.CutPrefix(target, strings.TrimRight(basePath, "/"))
-	if !ok || !strings.HasPrefix(target, "/") {
-		return "", fmt.Errorf("the URL's path does not begin with the base path %q", basePath)
+	if hasQuery {
+		target.WriteString("?" + query)
 	}
-	return target, nil
+	u.Opaque = target.String()
+	if strings.HasPrefix(u.Opaque, "//") { // net/http would take it for a host
+		if u, err = url.Parse(u.Scheme + "://" + u.Host + u.Opaque); err != nil || u.RequestURI() != target.String() {
+			return nil, "", invalid
+		}
+	}
+	signed, ok := strings.CutPrefix(target.String(), strings.TrimRight(basePath, "/"))
+	if !ok || !strings.HasPrefix(signed, "/") {
+		return nil, "", fmt.Errorf("the URL's path does not begin with the base path %q", basePath)
+	}
+	return u, signed, nil
 }
 
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

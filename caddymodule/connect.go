@@ -253,9 +253,12 @@ func ParseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 		duration("session_max", &m.SessionMax),
 		texts("client_schemes", &m.ClientSchemes),
 	)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	h.Reset()
+	h.Next() // the errors are about the directive, not about the end of its block
+	switch {
 	case m.Issuer == "":
 		return nil, h.Err("gatehouse_connect needs an issuer: must be the origin of this site, such as https://api.example.com")
 	case m.UpstreamRaw == nil:

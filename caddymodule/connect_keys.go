@@ -117,7 +117,9 @@ func (k *businessKeys) Get(ctx context.Context, businessID, publicKey string) (p
 }
 
 // Issue implements pages.Keys.
-func (k *businessKeys) Issue(ctx context.Context, business pages.Business, attempt string, test bool) (pages.IssuedKey, error) {
+func (k *businessKeys) Issue(
+	ctx context.Context, business pages.Business, accountID, attempt string, test bool,
+) (pages.IssuedKey, error) {
 	unlock, err := k.lock(ctx, business.ID)
 	if err != nil {
 		return pages.IssuedKey{}, err
@@ -138,7 +140,8 @@ func (k *businessKeys) Issue(ctx context.Context, business pages.Business, attem
 		return pages.IssuedKey{}, pages.ErrTooManyKeys
 	}
 	cred, err := authsigner.Issue(ctx, k.store, authsigner.IssueOptions{
-		BusinessID: business.ID, Name: business.Name, Slug: business.Slug, Test: test, Attempt: attempt,
+		BusinessID: business.ID, BusinessName: business.Name, BusinessSlug: business.Slug, Test: test, Attempt: attempt,
+		CreatedBy: accountID,
 	})
 	k.invalidate(ctx, publicKey)
 	if err != nil {
@@ -334,6 +337,7 @@ func keyOf(cred *authsigner.Credential) pages.Key {
 	return pages.Key{
 		PublicKey: cred.PublicKey, Version: cred.Version(), Test: strings.HasPrefix(cred.PublicKey, "pk_test_"),
 		Active: cred.Status == authsigner.StatusActive, PreviousUntil: cred.PreviousExpiresAt, Limit: cred.Limit,
+		Name: cred.Name, ExpiresAt: cred.ExpiresAt, Resources: cred.Resources,
 	}
 }
 

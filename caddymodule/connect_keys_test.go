@@ -117,7 +117,7 @@ func issueKeys(t *testing.T, store authsigner.KeyStore, business string, n int) 
 	t.Helper()
 	var issued []string
 	for range n {
-		cred, err := authsigner.Issue(t.Context(), store, authsigner.IssueOptions{BusinessID: business, Name: business, Slug: business})
+		cred, err := authsigner.Issue(t.Context(), store, authsigner.IssueOptions{BusinessID: business, BusinessName: business, BusinessSlug: business})
 		require.NoError(t, err)
 		issued = append(issued, cred.PublicKey)
 	}
@@ -227,7 +227,7 @@ func TestConcurrentIssuesDoNotExceedTheMaximum(t *testing.T) {
 	results := make(chan error, 12)
 	for i := range cap(results) {
 		group.Go(func() {
-			_, err := gateways[i%2].Issue(t.Context(), pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, fmt.Sprint("attempt ", i), false)
+			_, err := gateways[i%2].Issue(t.Context(), pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, "account_1", fmt.Sprint("attempt ", i), false)
 			results <- err
 		})
 	}
@@ -288,7 +288,7 @@ func TestRevokedKeyIsNotIssuedAgainByTheSameForm(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	k := newBusinessKeys(t, &mapStore{creds: map[string]*authsigner.Credential{}}, client)
 	issue := func() (pages.IssuedKey, error) {
-		return k.Issue(t.Context(), pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, "attempt", false)
+		return k.Issue(t.Context(), pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, "account_1", "attempt", false)
 	}
 	issued, err := issue()
 	require.NoError(t, err)
@@ -347,11 +347,11 @@ func TestLostVaultReplyNeitherRepeatsNorHidesAChange(t *testing.T) {
 	loseEachReply(t, lossy, func(n int, lose func(change func() error)) {
 		attempt := fmt.Sprint("attempt ", n)
 		var issued, rotated pages.IssuedKey
-		lose(func() (err error) { issued, err = k.Issue(ctx, business, attempt, true); return err })
+		lose(func() (err error) { issued, err = k.Issue(ctx, business, "account_1", attempt, true); return err })
 		found, err := store.Lookup(ctx, issued.PublicKey)
 		require.NoError(t, err)
 		require.Equal(t, issued.PrivateKey.Reveal(), found.PrivateKey.Reveal())
-		_, err = k.Issue(ctx, business, attempt, true)
+		_, err = k.Issue(ctx, business, "account_1", attempt, true)
 		require.ErrorIs(t, err, pages.ErrAlreadyDone)
 
 		lose(func() (err error) {
@@ -392,7 +392,7 @@ func TestLostRedisReplyPreventsNoChangeOfKeys(t *testing.T) {
 	loseEachReply(t, lossy, func(n int, lose func(change func() error)) {
 		var issued pages.IssuedKey
 		lose(func() (err error) {
-			issued, err = k.Issue(ctx, pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, fmt.Sprint("attempt ", n), false)
+			issued, err = k.Issue(ctx, pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, "account_1", fmt.Sprint("attempt ", n), false)
 			return err
 		})
 		lose(func() error {
@@ -410,4 +410,27 @@ func TestLostRedisReplyPreventsNoChangeOfKeys(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, other, names)
 	})
+}
+
+func TestKeyOfThePagesHasItsAccountAndKeepsWhatTheOperatorHasSet(t *testing.T) {
+	t.Parallel()
+	store := &mapStore{creds: map[string]*authsigner.Credential{}}
+	k := newBusinessKeys(t, store, redistest.Start(t).Client(t))
+	issued, err := k.Issue(t.Context(), pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, "account_1", "attempt", false)
+	require.NoError(t, err)
+	cred, err := store.Update(t.Context(), issued.PublicKey, func(cred *authsigner.Credential) (*authsigner.Credential, error) {
+		require.Equal(t, "account_1", cred.CreatedBy)
+		require.WithinDuration(t, time.Now(), cred.CreatedAt, time.Minute)
+		cred.Name, cred.Limit, cred.Resources, cred.ExpiresAt = "Till", 5, []string{"jobs"}, time.Now().Add(time.Hour).UTC()
+		return cred, nil
+	})
+	require.NoError(t, err)
+	want := cred.Record()
+	rotated, err := k.Rotate(t.Context(), acme, issued.PublicKey, issued.Version, 0)
+	require.NoError(t, err)
+	require.Equal(t, []string{"jobs"}, rotated.Resources)
+	want["private_key"] = rotated.PrivateKey.Reveal()
+	cred, err = store.Lookup(t.Context(), issued.PublicKey)
+	require.NoError(t, err)
+	require.Equal(t, want, cred.Record())
 }

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -12,7 +13,9 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // A handler of ours that has a ServeHTTP of its own would have none of the front door's defences.
@@ -115,4 +118,27 @@ func TestUnmatchedRequestGoesToTheNextHandler(t *testing.T) {
 	require.NoError(t, d.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/elsewhere", http.NoBody), next))
 	require.True(t, asked)
 	require.Empty(t, w.Header())
+}
+
+func TestLogLineNamesTheTraceAndTheError(t *testing.T) {
+	t.Parallel()
+	e := &oneEndpoint{endpoint{name: "none", metrics: sharedMetrics().route("none"), serve: func(_ http.ResponseWriter, _ *http.Request, req *request) error {
+		req.level = zap.WarnLevel
+		return errNotFound
+	}}}
+	core, logs := observer.New(zap.DebugLevel)
+	d := &frontDoor{route: e, logger: zap.New(core)}
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}})
+	for _, ctx := range []context.Context{t.Context(), trace.ContextWithSpanContext(t.Context(), span)} {
+		w := httptest.NewRecorder()
+		require.NoError(t, d.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody).WithContext(ctx), nil))
+	}
+	lines := logs.All()
+	require.Len(t, lines, 2)
+	require.NotContains(t, lines[0].ContextMap(), "trace_id")
+	line := lines[1].ContextMap()
+	require.Equal(t, span.TraceID().String(), line["trace_id"])
+	require.Equal(t, "NOT_FOUND", line["code"])
+	require.Equal(t, errNotFound.Error(), line["cause"])
+	require.Equal(t, zap.WarnLevel, lines[1].Level)
 }

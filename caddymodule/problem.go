@@ -23,6 +23,7 @@ import (
 var (
 	errNotFound          = errors.New("no such path")
 	errMethodNotAllowed  = errors.New("method not allowed")
+	errForbidden         = errors.New("the key may not call this resource")
 	errLimitUnavailable  = errors.New("checking the rate limit failed")
 	errResponseTooLarge  = errors.New("the data service's response exceeds max_response_size")
 	errResponseTruncated = errors.New("the data service's response ended early")
@@ -113,6 +114,8 @@ func problemOf(err error, now time.Time) problem {
 		return p
 	case errors.Is(err, authsigner.ErrAccountInactive):
 		return problem{Status: http.StatusForbidden, Code: "ACCOUNT_INACTIVE", Error: "The account is not active."}
+	case errors.Is(err, errForbidden):
+		return problem{Status: http.StatusForbidden, Code: "FORBIDDEN", Error: "This key may not call this resource."}
 	case errors.Is(err, errNotFound):
 		return problem{Status: http.StatusNotFound, Code: "NOT_FOUND", Error: "There is no such path."}
 	case errors.Is(err, errMethodNotAllowed):

@@ -7,6 +7,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
 )
 
 func init() {
@@ -42,6 +43,9 @@ func init() {
 	if caddy.CustomBinaryName == "" { // not set with -ldflags
 		caddy.CustomBinaryName = "gatehouse"
 	}
+	if caddy.CustomLongDescription == "" {
+		caddy.CustomLongDescription = rootLong
+	}
 }
 
 // parseHandler parses the directive of a handler module.
@@ -55,6 +59,7 @@ func parseHandler[T any, M interface {
 }
 
 func registerCommands() {
+	var first *cobra.Command
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "sign",
 		Usage: "[--key <public key>] [--secret-env <name>] <method> <url>",
@@ -64,10 +69,17 @@ Prints the three headers of a signed request. With --curl, prints a curl
 command instead. With --send, sends the request and prints the response. With
 --explain, prints the string to sign, with its control characters visible.
 
+The request target is signed and sent as curl --path-as-is --globoff sends it.
+With --send, the exit status is 0 if the response has a status below 400, 4 for
+4xx, 5 for 5xx, and 1 if there is no response.
+
 The private key is read from the environment variable named by --secret-env
 (default GATEHOUSE_SECRET) or from --secret-file. It cannot be given as an
 argument, because other users of the machine can see arguments.`,
-		CobraFunc: configureSign,
+		CobraFunc: func(cmd *cobra.Command) {
+			first = cmd
+			configureSign(cmd)
+		},
 	})
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "explain",
@@ -89,16 +101,22 @@ Exit status: 0 verified, 1 a mistake was found, 2 no known mistake fits,
 3 the input cannot be read.`,
 		CobraFunc: configureExplain,
 	})
+	registerCheck()
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "keys",
-		Usage: "issue|rotate|revoke|list|show [--config <path>] [--json]",
-		Short: "Issues, rotates, revokes and lists the keys of calling businesses",
+		Usage: "issue|update|rotate|revoke|list|show [--config <path>] [--json]",
+		Short: "Issues, changes, rotates, revokes and lists the keys of calling businesses",
 		Long: `
 Manages the keys in the credential source of a configuration: Vault or a file.
 The default configuration is the Caddyfile in the current directory.
 
 A private key is printed once, when it is issued or rotated. It cannot be shown
 again.`,
-		CobraFunc: configureKeys,
+		CobraFunc: func(cmd *cobra.Command) {
+			configureKeys(cmd)
+			root := first.Root() // the first command has been added to it, and Caddy's before
+			configureRoot(root)
+			explainLoadErrors(root)
+		},
 	})
 }

@@ -34,7 +34,7 @@ func BenchmarkRequest(b *testing.B) {
 	store, err := file.Open(keys, file.Options{Create: true})
 	require.NoError(b, err)
 	business := demo.Businesses()[0]
-	credential, err := authsigner.Issue(b.Context(), store, authsigner.IssueOptions{BusinessID: business.ID, Name: business.Name, Slug: business.Slug, Test: true})
+	credential, err := authsigner.Issue(b.Context(), store, authsigner.IssueOptions{BusinessID: business.ID, BusinessName: business.Name, BusinessSlug: business.Slug, Test: true})
 	require.NoError(b, err)
 	require.NoError(b, store.Close())
 

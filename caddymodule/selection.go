@@ -120,8 +120,14 @@ func (p *selectionPolicy) weighted(all []*target, weights []int) *target {
 	return all[i]
 }
 
-// discard is a response writer for policies that set cookies, which callers must not see. It has a header only.
-type discard struct{ http.ResponseWriter }
+// discard is a response writer that keeps nothing. Policies may set cookies or write a response, which callers must not see.
+type discard struct{}
 
 // Header implements http.ResponseWriter.
 func (discard) Header() http.Header { return http.Header{} }
+
+// Write implements http.ResponseWriter.
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+
+// WriteHeader implements http.ResponseWriter.
+func (discard) WriteHeader(int) {}

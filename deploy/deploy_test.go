@@ -70,7 +70,7 @@ func TestEachLoginMayDoItsJobAndNoMore(t *testing.T) {
 	operator, gateway := open("operator"), open("gateway")
 
 	issued, err := authsigner.Issue(t.Context(), operator, authsigner.IssueOptions{
-		BusinessID: "b-1", Name: "Harbour Bakery", Slug: "harbour-bakery",
+		BusinessID: "b-1", BusinessName: "Harbour Bakery", BusinessSlug: "harbour-bakery",
 	})
 	require.NoError(t, err)
 	found, err := gateway.Lookup(t.Context(), issued.PublicKey)

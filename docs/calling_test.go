@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,34 +42,49 @@ func TestTheExampleSignatureIsTheOneOnThePage(t *testing.T) {
 	require.Equal(t, want.text, signature+" *stdin\n")
 }
 
+// program is a program on the page.
+type program struct {
+	heading, lang, file string
+	command             []string
+}
+
+func programs() []program {
+	return []program{
+		{"Shell", "sh", "call.sh", []string{"sh"}},
+		{"Node", "js", "call.mjs", []string{"node"}},
+		{"Python", "python", "call.py", []string{"python3"}},
+		{"Go", "go", "call.go", []string{"go", "run"}},
+		{"PHP", "php", "call.php", []string{"php"}},
+	}
+}
+
+// write writes the program to a file and returns a function that runs it against a server.
+func (p program) write(t *testing.T, server *verifyingServer) func(secret, target string) (string, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), p.file)
+	code := under(t, blocks(t, callingPage), p.heading, p.lang).text
+	require.NoError(t, os.WriteFile(file, []byte(code), 0o600))
+	return func(secret, target string) (string, error) {
+		args := append(slices.Clone(p.command[1:]), file, target)
+		cmd := exec.CommandContext(t.Context(), p.command[0], args...)
+		cmd.Env = append(os.Environ(), "GATEHOUSE_URL="+server.URL, "GATEHOUSE_KEY="+server.key, "GATEHOUSE_SECRET="+secret)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+}
+
 // TestTheProgramsOnThePageSignWhatTheySend runs each program against a server that verifies.
 func TestTheProgramsOnThePageSignWhatTheySend(t *testing.T) {
 	t.Parallel()
-	for _, program := range []struct {
-		heading, lang, file string
-		command             []string
-	}{
-		{"Shell", "sh", "call.sh", []string{"sh"}},
-		{"Node", "js", "call.mjs", []string{"node"}},
-		{"Go", "go", "call.go", []string{"go", "run"}},
-	} {
+	for _, program := range programs() {
 		t.Run(program.heading, func(t *testing.T) {
 			t.Parallel()
-			file := filepath.Join(t.TempDir(), program.file)
-			code := under(t, blocks(t, callingPage), program.heading, program.lang).text
-			require.NoError(t, os.WriteFile(file, []byte(code), 0o600))
 			server := newVerifyingServer(t)
-			run := func(secret, target string) (string, error) {
-				args := append(slices.Clone(program.command[1:]), file, target)
-				cmd := exec.CommandContext(t.Context(), program.command[0], args...)
-				cmd.Env = append(os.Environ(), "GATEHOUSE_URL="+server.URL, "GATEHOUSE_KEY="+server.key, "GATEHOUSE_SECRET="+secret)
-				out, err := cmd.CombinedOutput()
-				return string(out), err
-			}
+			run := program.write(t, server)
 			for _, target := range []string{
 				"/api/v1/me",
 				"/api/v1/invoices?status=overdue&per_page=3",
-				"/api/v1/equipment?category=Power%20tools&page=2",
+				"/api/v1/equipment?category=Power%20tools&per_page=2",
 				"/api/v1/equipment?category=Power+tools",
 				"/api/v1/equipment?category=M%C3%BChle%26Sohn%2f%2B",
 				"/api/v1/equipment?category=it's",
@@ -85,13 +103,106 @@ func TestTheProgramsOnThePageSignWhatTheySend(t *testing.T) {
 	}
 }
 
+// A list of three pages, before whose second page the limit is used up.
+func TestTheProgramsOnThePageWalkAllPagesAndWait(t *testing.T) {
+	t.Parallel()
+	const list = "/api/v1/invoices?status=overdue"
+	for _, program := range programs() {
+		t.Run(program.heading, func(t *testing.T) {
+			t.Parallel()
+			server := newVerifyingServer(t)
+			server.pages, server.limitAt = 3, list+"&page=2"
+			out, err := program.write(t, server)(server.secret, list)
+			require.NoError(t, err, out)
+			require.Equal(t, []string{list + "&page=1", list + "&page=2", list + "&page=3"}, server.verified())
+			require.Equal(t, 3, strings.Count(out, "total_pages"), out)
+			require.NotContains(t, out, "RATE_LIMITED")
+			require.GreaterOrEqual(t, server.waited, time.Second)
+		})
+	}
+}
+
+// What the table says about libraries, except for requests, which is not part of Python.
+func TestTheLibrariesOnThePageChangeURLsAsItSays(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, r.RequestURI) }))
+	t.Cleanup(server.Close)
+	for name, c := range map[string]struct {
+		command []string
+		want    string
+	}{
+		"curl":                {[]string{"curl", "-sS", "URL/a/../b?[1-2]"}, "/b?1\n/b?2\n"},
+		"curl as on the page": {[]string{"curl", "-sS", "--path-as-is", "--globoff", "URL/a/../b?[1-2]"}, "/a/../b?[1-2]\n"},
+		"Node": {[]string{"node", "--input-type=module", "-e", `
+			const url = new URL("URL/a/../b?x=%7e'&y=%20");
+			process.stdout.write(url.pathname + url.search + "\n" + await (await fetch(url)).text());
+			url.searchParams.set("z", "1");
+			process.stdout.write(url.search + "\n");`}, "/b?x=%7e%27&y=%20\n/b?x=%7e%27&y=%20\n?x=%7E%27&y=+&z=1\n"},
+		"Python": {
+			[]string{"python3", "-c", `
+import urllib.request, urllib.parse
+request = urllib.request.Request("URL/a/../b?x=%7e%2f'")
+print(request.selector)
+print(urllib.request.urlopen(request).read().decode(), end="")
+for target in "/a b", "/a?b=\u00fc":
+    try:
+        urllib.request.urlopen("URL" + target)
+    except Exception as e:
+        print(type(e).__name__)
+print(urllib.parse.urlencode({"a": "b c"}), urllib.parse.quote("b c"))`},
+			"/a/../b?x=%7e%2f'\n/a/../b?x=%7e%2f'\nInvalidURL\nUnicodeEncodeError\na=b+c b%20c\n",
+		},
+		"PHP": {
+			[]string{"php", "-r", `
+			foreach ([false, true] as $asIs) {
+				$curl = curl_init("URL/a/../b?%7e'");
+				curl_setopt($curl, CURLOPT_PATH_AS_IS, $asIs);
+				curl_exec($curl);
+			}
+			echo http_build_query(["a" => "b c", "d" => null]), http_build_query(["a" => "b c"], "", "&", PHP_QUERY_RFC3986);`},
+			"/b?%7e'\n/a/../b?%7e'\na=b+ca=b%20c",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := slices.Clone(c.command[1:])
+			for i := range args {
+				args[i] = strings.ReplaceAll(args[i], "URL/", server.URL+"/")
+				args[i] = strings.ReplaceAll(args[i], `"URL"`, `"`+server.URL+`"`)
+			}
+			out, err := exec.CommandContext(t.Context(), c.command[0], args...).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.Equal(t, c.want, string(out))
+		})
+	}
+	t.Run("Go", func(t *testing.T) {
+		t.Parallel()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/a%2fb/../c d?x=%7e'", nil)
+		require.NoError(t, err)
+		require.Equal(t, "/a/b/../c d", r.URL.Path)
+		require.Equal(t, "/a/b/../c%20d?x=%7e'", r.URL.RequestURI())
+		res, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, res.Body.Close()) }()
+		sent, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.Equal(t, r.URL.RequestURI()+"\n", string(sent))
+		require.Equal(t, "a=b+c&z=", url.Values{"z": {""}, "a": {"b c"}}.Encode())
+	})
+}
+
 // verifyingServer answers 200 to what verifies, and 401 to everything else.
 type verifyingServer struct {
 	*httptest.Server
 	key, secret string
 
-	mu      sync.Mutex
-	targets []string
+	pages   int    // of every list, if not 0
+	limitAt string // target that is rate limited once, for a second
+
+	mu        sync.Mutex
+	targets   []string
+	limitedAt time.Time
+	waited    time.Duration // from then to the next request
 }
 
 func newVerifyingServer(t *testing.T) *verifyingServer {
@@ -106,8 +217,22 @@ func newVerifyingServer(t *testing.T) *verifyingServer {
 			return
 		}
 		s.mu.Lock()
+		defer s.mu.Unlock()
+		if r.RequestURI == s.limitAt {
+			if s.limitedAt.IsZero() {
+				s.limitedAt = time.Now()
+				w.Header().Set("Retry-After", "1")
+				w.WriteHeader(http.StatusTooManyRequests)
+				fmt.Fprint(w, `{"error":"Too many requests.","code":"RATE_LIMITED","request_id":"1","retry_after":1}`)
+				return
+			}
+			s.waited = time.Since(s.limitedAt)
+		}
 		s.targets = append(s.targets, r.RequestURI)
-		s.mu.Unlock()
+		if s.pages > 0 {
+			fmt.Fprintf(w, `{"invoices":[],"pagination":{"current_page":%d,"per_page":25,"total_items":60,"total_pages":%d}}`, len(s.targets), s.pages)
+			return
+		}
 		fmt.Fprint(w, `{"business":{}}`)
 	}))
 	t.Cleanup(s.Close)

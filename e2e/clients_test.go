@@ -22,8 +22,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// oddTargets are served, and each is signed as it goes over the wire.
-var oddTargets = []string{
+// unusualTargets are served; each is signed as it is sent.
+var unusualTargets = []string{
 	"/api/v1/me",
 	"/api/v1/me?",
 	"/api/v1/invoices?page=2&per_page=7&status=paid",
@@ -32,12 +32,12 @@ var oddTargets = []string{
 	"/api/v1/status?a=b",
 }
 
-func TestABusinessSignsWithOpensslAndCallsWithCurl(t *testing.T) {
+func TestOpensslAndCurlClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.roomy(t)
-	call := func(protocol, method, target, body, secret string) (status, version, answer string) {
-		out := filepath.Join(t.TempDir(), "answer")
+	call := func(protocol, method, target, body, secret string) (status, version, response string) {
+		out := filepath.Join(t.TempDir(), "response")
 		cmd := exec.CommandContext(t.Context(), "sh", "testdata/clients/call.sh")
 		cmd.Env = append(os.Environ(), "GATEHOUSE_KEY="+w.acme.PublicKey, "GATEHOUSE_SECRET="+secret, "URL="+g.URL, "OUT="+out,
 			"PROTOCOL="+protocol, "METHOD="+method, "TARGET="+target, "BODY="+body)
@@ -52,27 +52,27 @@ func TestABusinessSignsWithOpensslAndCallsWithCurl(t *testing.T) {
 	}
 	secret := w.acme.PrivateKey.Reveal()
 	for protocol, wantVersion := range map[string]string{"--http1.1": "1.1", "--http2-prior-knowledge": "2"} {
-		for _, target := range oddTargets {
-			status, version, answer := call(protocol, "GET", target, "", secret)
-			require.Equal(t, "200", status, "%s %s: %s", protocol, target, answer)
+		for _, target := range unusualTargets {
+			status, version, response := call(protocol, "GET", target, "", secret)
+			require.Equal(t, "200", status, "%s %s: %s", protocol, target, response)
 			require.Equal(t, wantVersion, version)
-			require.True(t, json.Valid([]byte(answer)), answer)
+			require.True(t, json.Valid([]byte(response)), response)
 		}
-		status, _, answer := call(protocol, "GET", "/api/v1/me", `{"a body":"on a GET, Zoë"}`, secret)
-		require.Equal(t, "200", status, answer)
+		status, _, response := call(protocol, "GET", "/api/v1/me", `{"a body":"on a GET, Zoë"}`, secret)
+		require.Equal(t, "200", status, response)
 		status, _, _ = call(protocol, "HEAD", "/api/v1/jobs?per_page=3", "", secret)
 		require.Equal(t, "200", status)
-		status, _, answer = call(protocol, "GET", "/api/v1/me", "", "not the secret")
+		status, _, response = call(protocol, "GET", "/api/v1/me", "", "not the secret")
 		require.Equal(t, "401", status)
-		require.Contains(t, answer, "INVALID_CREDENTIALS")
+		require.Contains(t, response, "INVALID_CREDENTIALS")
 	}
 }
 
-func TestABusinessSignsWithNode(t *testing.T) {
+func TestNodeClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.roomy(t)
-	cases, err := json.Marshal(map[string]any{"targets": oddTargets, "body": `{"a body":"on a GET, Zoë"}`})
+	cases, err := json.Marshal(map[string]any{"targets": unusualTargets, "body": `{"a body":"on a GET, Zoë"}`})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -83,26 +83,26 @@ func TestABusinessSignsWithNode(t *testing.T) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	require.NoError(t, err, "%s", stderr.String())
-	var answers []struct {
+	var responses []struct {
 		How, Target, Body string
 		Status            int
 	}
-	require.NoError(t, json.Unmarshal(out, &answers))
-	require.Len(t, answers, 3*len(oddTargets)+2)
-	for _, a := range answers {
+	require.NoError(t, json.Unmarshal(out, &responses))
+	require.Len(t, responses, 3*len(unusualTargets)+2)
+	for _, a := range responses {
 		require.Equal(t, http.StatusOK, a.Status, "%s %s: %s", a.How, a.Target, a.Body)
 		require.True(t, json.Valid([]byte(a.Body)))
 	}
 }
 
-// callAsBusiness calls with the Go signer over a transport and holds the answers to a protocol.
+// callAsBusiness calls with the Go signer over a transport and requires that responses use the protocol.
 func callAsBusiness(t *testing.T, w *world, base string, rt http.RoundTripper, protocol string) {
 	t.Helper()
 	client := &http.Client{
 		Timeout:   patience,
 		Transport: &authsigner.Transport{Base: rt, PublicKey: w.acme.PublicKey, PrivateKey: w.acme.PrivateKey},
 	}
-	for _, target := range append([]string{"/api/v1/business"}, oddTargets...) {
+	for _, target := range append([]string{"/api/v1/business"}, unusualTargets...) {
 		for _, body := range []string{"", "a body on a GET"} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+target, strings.NewReader(body))
 			require.NoError(t, err)
@@ -116,7 +116,7 @@ func callAsBusiness(t *testing.T, w *world, base string, rt http.RoundTripper, p
 			require.Equal(t, strconv.Itoa(len(text)), res.Header.Get("Content-Length"))
 		}
 	}
-	// and what the key does not sign is refused over this protocol too
+	// an invalid signature is rejected over this protocol too
 	client.Transport = rt
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/api/v1/me", http.NoBody)
 	require.NoError(t, err)
@@ -127,7 +127,7 @@ func callAsBusiness(t *testing.T, w *world, base string, rt http.RoundTripper, p
 	require.Equal(t, http.StatusUnauthorized, res.StatusCode)
 }
 
-func TestABusinessCallsWithTheGoTransportOverEveryProtocol(t *testing.T) {
+func TestGoTransportOverEveryProtocol(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.roomy(t)

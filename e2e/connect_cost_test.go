@@ -13,15 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the gateway adds to a tool's call, one after the other over a kept connection: the time from sending the call to
-// having read its answer, less what the data service took for its part of it. The time is reported and not asserted.
-func TestFleetOfOneShowsWhatTheGatewayAddsToAToolsCall(t *testing.T) {
+// The latency that the gateway adds to a tool call on a kept connection: the time of the call less that of the data service. It is
+// reported, not asserted.
+func TestFleetOfOneToolCallLatency(t *testing.T) {
 	t.Parallel()
 	connections, calls := 2, 20
 	if chaosScale(t).long {
 		connections, calls = 9, 100 // of 120 a minute for each; 54 connections, of 60 a minute from an address
 	}
-	var own atomic.Int64 // nanoseconds, of calls that are made one after the other
+	var inService atomic.Int64 // nanoseconds in the data service
 	contact := `{"id":10403,"business_id":"%s","first_name":"Ines","last_name":"Halvorsen","email":"ines@example.com",` +
 		`"phone_number":"6085550123","country_code":"+1","contact_type":"customer","contact_status":"active",` +
 		`"notes":"Gate on the north side sticks.","date_created":"2026-03-05T14:30:00Z",` +
@@ -42,21 +42,21 @@ func TestFleetOfOneShowsWhatTheGatewayAddsToAToolsCall(t *testing.T) {
 		default:
 			data.ServeHTTP(rw, r)
 		}
-		own.Add(int64(time.Since(began)))
+		inService.Add(int64(time.Since(began)))
 	}), "")
 	owner := w.owner(t, g)
 	first := register(t, g.URL, "Test Assistant")
 	client := protocolClient(t, false, 0)
 	for _, tc := range []struct {
-		name, tool, arguments string // each $ is another word for each call
+		name, tool, arguments string // each $ becomes a random word in each call
 		ask                   func(a *assistant, ctx context.Context, c *http.Client, tool, arguments string) (string, error)
 	}{
 		{"one contact, 2025-11-25", "contacts_get", `{"id":10403}`, (*assistant).raw},
 		{"one contact, 2026-07-28", "contacts_get", `{"id":10403}`, (*assistant).modern},
 		{"25 contacts, 2025-11-25", "contacts_search", `{"limit":25}`, (*assistant).raw},
 		{"25 contacts, 2026-07-28", "contacts_search", `{"limit":25}`, (*assistant).modern},
-		{"a contact made, 2025-11-25", "contacts_create", `{"first_name":"Ines $"}`, (*assistant).raw},
-		{"a contact made, 2026-07-28", "contacts_create", `{"first_name":"Ines $"}`, (*assistant).modern},
+		{"create a contact, 2025-11-25", "contacts_create", `{"first_name":"Ines $"}`, (*assistant).raw},
+		{"create a contact, 2026-07-28", "contacts_create", `{"first_name":"Ines $"}`, (*assistant).modern},
 	} {
 		var took []time.Duration
 		for range connections {
@@ -65,12 +65,12 @@ func TestFleetOfOneShowsWhatTheGatewayAddsToAToolsCall(t *testing.T) {
 			a.connect(t, owner, "mcp:read contacts:write", "contacts:write")
 			for i := range calls {
 				arguments := strings.ReplaceAll(tc.arguments, "$", rand.Text())
-				before, began := own.Load(), time.Now()
+				before, began := inService.Load(), time.Now()
 				text, err := tc.ask(&a, t.Context(), client, tc.tool, arguments)
-				d := time.Since(began) - time.Duration(own.Load()-before)
+				d := time.Since(began) - time.Duration(inService.Load()-before)
 				require.NoError(t, err)
 				require.Contains(t, text, "Halvorsen")
-				if i > 0 { // the first is the first of its connection, whose account has to be asked for
+				if i > 0 { // the first call of a connection also looks up its account
 					took = append(took, d)
 				}
 			}

@@ -27,12 +27,12 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// connectSite is a site with the connection server, for a gateway at an address.
+// connectSite returns the connection server's part of a site.
 func (w *world) connectSite(g *gatewaytest.Gateway) string {
 	return "gatehouse_connect {\n\t\tissuer " + g.URL + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t"
 }
 
-// connected starts a gateway with the connection server, over a data service that this test has for itself.
+// connected starts a gateway with the connection server and a new demo data service.
 func connected(t *testing.T, app string) (*world, *gatewaytest.Gateway) {
 	t.Helper()
 	data, err := demo.Open(t.Context(), demo.Memory, demo.Options{})
@@ -57,27 +57,27 @@ func (w *world) startConnect(t *testing.T, o gatewaytest.Options) *gatewaytest.G
 }
 
 // owner signs in as the owner of acme.
-func (w *world) owner(t *testing.T, g *gatewaytest.Gateway) *person {
+func (w *world) owner(t *testing.T, g *gatewaytest.Gateway) *browser {
 	t.Helper()
-	p := newPerson(t, g.URL)
+	p := newBrowser(t, g.URL)
 	p.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
 	return p
 }
 
-// approved is an assistant that an owner has approved.
-func approved(t *testing.T, owner *person, scope string, allow ...string) *assistant {
+// approved returns an assistant that an owner has approved.
+func approved(t *testing.T, owner *browser, scope string, allow ...string) *assistant {
 	t.Helper()
 	a := register(t, owner.base, "Test Assistant")
 	a.connect(t, owner, scope, allow...)
 	return a
 }
 
-func TestAnAssistantWorksUntilItIsDisconnected(t *testing.T) {
+func TestAssistantWorksUntilDisconnected(t *testing.T) {
 	t.Parallel()
 	w, g := connected(t, "")
 	owner := w.owner(t, g)
 	a := approved(t, owner, "mcp:use", "contacts:write")
-	require.NotContains(t, a.Scope, "receptionist:write", "what nobody has switched on")
+	require.NotContains(t, a.Scope, "receptionist:write", "a scope that was not approved")
 
 	status, answer := a.call(t, "business_get", `{}`)
 	require.Equal(t, http.StatusOK, status)
@@ -94,7 +94,7 @@ func TestAnAssistantWorksUntilItIsDisconnected(t *testing.T) {
 	require.Contains(t, at.Text, "Test Assistant")
 	nowhere := owner.open("/settings/nowhere")
 	require.Equal(t, http.StatusNotFound, nowhere.Status)
-	require.Contains(t, nowhere.Text, "<title>", "for people")
+	require.Contains(t, nowhere.Text, "<title>", "an HTML page")
 	activity := owner.open("/settings/activity")
 	require.Contains(t, activity.Text, "contacts_create")
 
@@ -103,13 +103,13 @@ func TestAnAssistantWorksUntilItIsDisconnected(t *testing.T) {
 	at = owner.send(owner.open(html.UnescapeString(link[1])), "connection", nil)
 	require.Equal(t, http.StatusOK, at.Status)
 	status, _ = a.call(t, "business_get", `{}`)
-	require.Equal(t, http.StatusUnauthorized, status, "the very next call")
+	require.Equal(t, http.StatusUnauthorized, status, "the connection has ended")
 	status, err := a.refresh(t)
 	require.Equal(t, http.StatusBadRequest, status)
 	require.ErrorContains(t, err, "invalid_grant")
 }
 
-func TestAConnectionOutlivesReloadsAndRestartsOfTheGateway(t *testing.T) {
+func TestConnectionSurvivesReloadAndRestart(t *testing.T) {
 	t.Parallel()
 	w, g := connected(t, "")
 	owner := w.owner(t, g)
@@ -123,12 +123,11 @@ func TestAConnectionOutlivesReloadsAndRestartsOfTheGateway(t *testing.T) {
 	g.Run(t)
 	status, _ := a.call(t, "business_get", `{}`)
 	require.Equal(t, http.StatusOK, status)
-	require.Equal(t, http.StatusOK, owner.open("/settings/connected-apps").Status, "and the person is still signed in")
+	require.Equal(t, http.StatusOK, owner.open("/settings/connected-apps").Status, "the owner is still signed in")
 	gatewaytest.RequireNowhere(t, g.Output(), a.Access, a.Refresh, accountOf(t, w.acmeID, demo.RoleOwner).Password)
 }
 
-// The gateway's own key for a hop, and neither the assistant's token nor anything else of its request.
-func TestADataServiceNeverGetsTheAssistantsToken(t *testing.T) {
+func TestDataServiceGetsNoAssistantToken(t *testing.T) {
 	t.Parallel()
 	seen := make(chan http.Header, 64)
 	data := demoService(t).Handler()
@@ -154,9 +153,9 @@ func TestADataServiceNeverGetsTheAssistantsToken(t *testing.T) {
 	}
 	require.Equal(t, w.acmeID, last.Get("X-Business-Id"))
 	require.Equal(t, account.ID, last.Get("X-Account-Id"))
-	body := strings.Split(last.Get("X-Gateway-Assertion"), ".")
-	require.Len(t, body, 3)
-	raw, err := base64.RawURLEncoding.DecodeString(body[1])
+	jwt := strings.Split(last.Get("X-Gateway-Assertion"), ".")
+	require.Len(t, jwt, 3)
+	raw, err := base64.RawURLEncoding.DecodeString(jwt[1])
 	require.NoError(t, err)
 	var claims map[string]any
 	require.NoError(t, json.Unmarshal(raw, &claims))
@@ -164,7 +163,7 @@ func TestADataServiceNeverGetsTheAssistantsToken(t *testing.T) {
 	require.Equal(t, w.acmeID, claims["sub"])
 }
 
-func TestOwnersManageTheirBusinesssKeysAndNobodyElses(t *testing.T) {
+func TestOwnersManageOnlyTheirOwnKeys(t *testing.T) {
 	t.Parallel()
 	w, g := connected(t, "")
 	owner := w.owner(t, g)
@@ -188,18 +187,18 @@ func TestOwnersManageTheirBusinesssKeysAndNobodyElses(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, caller.Get(t, g.URL, "/api/v1/me").Status)
 	require.Equal(t, http.StatusOK, rotated.Get(t, g.URL, "/api/v1/me").Status)
 
-	// another business's key in the form is as if it did not exist
+	// another business's key in the form is not found
 	stolen := owner.send(owner.open(html.UnescapeString(link[1])), "grace", url.Values{"grace": {"0"}, "key": {w.other.PublicKey}})
 	require.Equal(t, http.StatusNotFound, stolen.Status, stolen.Text)
 	require.Equal(t, http.StatusOK, w.other.Get(t, g.URL, "/api/v1/me").Status)
 
-	member := newPerson(t, g.URL)
+	member := newBrowser(t, g.URL)
 	member.signIn(accountOf(t, w.acmeID, demo.RoleMember))
 	require.Equal(t, http.StatusForbidden, member.open("/settings/api").Status)
 	gatewaytest.RequireNowhere(t, g.Everything(t), caller.PrivateKey.Reveal(), rotated.PrivateKey.Reveal())
 }
 
-// keysOn reads the pair of keys that a page shows.
+// keysOn returns the key pair that a page shows.
 func keysOn(t *testing.T, at page) gatewaytest.Caller {
 	t.Helper()
 	value := func(id string) string {
@@ -210,8 +209,8 @@ func keysOn(t *testing.T, at page) gatewaytest.Caller {
 	return gatewaytest.Caller{PublicKey: value("public-key"), PrivateKey: authsigner.Secret(value("private-key"))}
 }
 
-// A client that is told invalid_token or invalid_grant throws its tokens away; an outage must not look like that.
-func TestNoConnectionIsLostBecauseRedisIsAway(t *testing.T) {
+// A client that receives invalid_token or invalid_grant deletes its tokens, so an outage must not cause these errors.
+func TestRedisOutageEndsNoConnection(t *testing.T) {
 	t.Parallel()
 	w, g := connected(t, "")
 	owner := w.owner(t, g)
@@ -235,7 +234,7 @@ func TestNoConnectionIsLostBecauseRedisIsAway(t *testing.T) {
 	require.Equal(t, http.StatusOK, owner.open("/settings/connected-apps").Status)
 }
 
-func TestAnUnavailableDataServiceIsAToolErrorAndSignsNobodyIn(t *testing.T) {
+func TestDataServiceOutageIsAToolErrorAndDeniesSignIn(t *testing.T) {
 	t.Parallel()
 	data := httptest.NewServer(demoService(t).Handler())
 	t.Cleanup(data.Close)
@@ -255,14 +254,14 @@ func TestAnUnavailableDataServiceIsAToolErrorAndSignsNobodyIn(t *testing.T) {
 	text, err := json.Marshal(answer)
 	require.NoError(t, err)
 	gatewaytest.RequireNowhere(t, string(text), target.Host, "goroutine ", "connection refused")
-	stranger := newPerson(t, g.URL)
-	at := stranger.send(stranger.open("/sign-in"), "password", url.Values{"email": {account.Email}, "password": {account.Password}})
+	other := newBrowser(t, g.URL)
+	at := other.send(other.open("/sign-in"), "password", url.Values{"email": {account.Email}, "password": {account.Password}})
 	require.Equal(t, http.StatusServiceUnavailable, at.Status)
 	gatewaytest.RequireNowhere(t, at.Text, target.Host, account.Password)
 }
 
-// The page for operators names the rights of a user in Redis, and they suffice for everything that the gateway does.
-func TestTheRightsInRedisOfTheConnectionServerSuffice(t *testing.T) {
+// The ACL of docs/connect.md suffices for everything that the gateway does.
+func TestDocumentedRedisACLSuffices(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "docs", "connect.md"))
 	require.NoError(t, err)
@@ -300,18 +299,17 @@ func TestTheRightsInRedisOfTheConnectionServerSuffice(t *testing.T) {
 	gatewaytest.RequireNowhere(t, g.Output(), "NOPERM")
 	log, err := w.redis.Client(t).Do(t.Context(), "ACL", "LOG").Slice()
 	require.NoError(t, err)
-	require.Empty(t, log, "what Redis has refused")
+	require.Empty(t, log, "commands that Redis denied")
 }
 
-// A thousand connections work at the same time through one gateway (60 in the short form), each with its own token,
-// and each gets what its own scopes allow.
-func TestFleetOfAssistantsWorksThroughOneGatewayAtOnce(t *testing.T) {
+// A thousand connections (60 in the short form) call concurrently through one gateway, each with its own token.
+func TestFleetOfAssistantsOnOneGateway(t *testing.T) {
 	t.Parallel()
 	n, rounds := 60, 3
 	if chaosScale(t).long {
 		n, rounds = 1000, 20
 	}
-	// What is tried is the gateway: the demo's data service could not keep up with a thousand at once.
+	// The demo data service is too slow for a thousand at once.
 	rest := demoService(t).Handler()
 	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/connect/v1/business" {
@@ -325,7 +323,7 @@ func TestFleetOfAssistantsWorksThroughOneGatewayAtOnce(t *testing.T) {
 			`"updated_at":"2026-03-05T14:30:00Z"}}`, id, id)
 	}))
 	o := w.options("", "")
-	o.Servers = "trusted_proxies static 127.0.0.0/8" // so that the approvals of one test come from many addresses
+	o.Servers = "trusted_proxies static 127.0.0.0/8" // the approvals come from many client IPs
 	g := w.startConnect(t, o)
 	owner := w.owner(t, g)
 	first := register(t, g.URL, "Test Assistant")

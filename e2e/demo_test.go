@@ -21,6 +21,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
@@ -29,8 +30,8 @@ type demoProcess struct {
 	cmd    *exec.Cmd
 	temp   string // its folder for temporary files
 	url    string
-	stdout gatewaytest.Output
-	stderr gatewaytest.Output
+	stdout recordtest.Output
+	stderr recordtest.Output
 	exited chan struct{}
 	began  time.Time
 }
@@ -69,7 +70,7 @@ func startDemoOn(t *testing.T, addr string, flags ...string) *demoProcess {
 		default:
 			return strings.Contains(d.stdout.String(), "Ctrl-C stops it")
 		}
-	}, 3*patience, 10*time.Millisecond) // it fills a database, which takes long on a machine with much else to do
+	}, 3*patience, 10*time.Millisecond) // it fills a database
 	require.Contains(t, d.stdout.String(), "Ctrl-C stops it", "stderr: %s", d.stderr.String())
 	return d
 }
@@ -94,7 +95,7 @@ func (d *demoProcess) caller(t *testing.T) gatewaytest.Caller {
 	}
 }
 
-// pasted is the part of the output that a person pastes into a shell to get ready.
+// pasted returns the part of the output that prepares a shell.
 func (d *demoProcess) pasted(t *testing.T) (script string) {
 	t.Helper()
 	for _, prefix := range []string{"export GATEHOUSE_KEY=", "export GATEHOUSE_SECRET=", "signed()"} {
@@ -103,7 +104,7 @@ func (d *demoProcess) pasted(t *testing.T) (script string) {
 	return script
 }
 
-// shell runs a script as sh does, with nothing in its environment but the PATH.
+// shell runs a script with sh and only PATH in its environment.
 func shell(t *testing.T, script string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", script)
@@ -128,11 +129,11 @@ func requireHTTP(t *testing.T, out string, status int) gatewaytest.Answer {
 	return gatewaytest.Answer{Status: res.StatusCode, Header: res.Header, Body: string(body)}
 }
 
-func TestTheDemoAnswersWithinFiveSeconds(t *testing.T) {
+func TestDemoServesWithinFiveSeconds(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t)
 	requireJSON(t, d.caller(t).Get(t, d.url, "/api/v1/events?count=2"))
-	// Its own time, not the clock's: it shares the processors with other tests. It does little at a time but compute.
+	// Processor time, because other tests use the processors too.
 	took := processorTime(t, d.cmd.Process.Pid)
 	t.Logf("figure: the first answer after %s of processor time, %s by the clock", took, time.Since(d.began).Round(time.Millisecond))
 	require.Less(t, took, 5*time.Second)
@@ -143,7 +144,7 @@ func TestTheDemoAnswersWithinFiveSeconds(t *testing.T) {
 	require.Equal(t, http.StatusOK, anonymous().Get(t, d.url, "/.well-known/gatehouse-jwks.json").Status)
 }
 
-// processorTime is what a process has used of the processors since it began.
+// processorTime returns the processor time of a process.
 func processorTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -160,7 +161,7 @@ func processorTime(t *testing.T, pid int) time.Duration {
 	return used
 }
 
-func TestEveryCommandThatTheDemoPrintsDoesWhatItSays(t *testing.T) {
+func TestDemoCommandsWork(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t)
 	ready := d.pasted(t)
@@ -174,21 +175,17 @@ func TestEveryCommandThatTheDemoPrintsDoesWhatItSays(t *testing.T) {
 			requireProblem(t, requireHTTP(t, shell(t, l), http.StatusUnauthorized), http.StatusUnauthorized, "MISSING_CREDENTIALS")
 		case strings.HasPrefix(l, "for "):
 			codes := strings.Fields(shell(t, l))
-			require.Equal(t, strings.Fields("200 200 200 200 200 200 200 200 200 429 429"), codes, "the refused request was the first of ten")
+			require.Equal(t, strings.Fields("200 200 200 200 200 200 200 200 200 429 429"), codes, "the unsigned request before it was the first of ten")
 		default:
 			continue
 		}
 		commands++
 	}
 	require.Equal(t, 5, commands)
-	// the function works for any path, and what is wrong is refused
+	// the shell function signs any path, with the private key in the environment
 	requireHTTP(t, shell(t, ready+"signed '/api/v1/contacts?per_page=1&status=active'"), http.StatusOK)
 	requireHTTP(t, shell(t, ready+"GATEHOUSE_SECRET=another\nsigned /api/v1/me"), http.StatusUnauthorized)
-}
-
-func TestTheDemosOtherBusinessesWork(t *testing.T) {
-	t.Parallel()
-	d := startDemo(t)
+	// the other businesses
 	found := regexp.MustCompile(`\((active|inactive)\) +GATEHOUSE_KEY=(\S+) GATEHOUSE_SECRET=(\S+)`).FindAllStringSubmatch(d.stdout.String(), -1)
 	require.Len(t, found, 2)
 	for _, m := range found {
@@ -201,7 +198,7 @@ func TestTheDemosOtherBusinessesWork(t *testing.T) {
 	}
 }
 
-func TestTheDemoHoldsTheLimitsUnlessToldNotTo(t *testing.T) {
+func TestDemoEnforcesLimitsUnlessDisabled(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t)
 	counts := func(n int, c gatewaytest.Caller, target string) map[int]int {
@@ -214,7 +211,7 @@ func TestTheDemoHoldsTheLimitsUnlessToldNotTo(t *testing.T) {
 	require.Equal(t, map[int]int{200: 65}, counts(65, d.caller(t), "/api/v1/me"))
 }
 
-func TestTwoDemosOnOneRedisShareTheLimitOfAnAddress(t *testing.T) {
+func TestDemosOnOneRedisShareLimits(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	a, b := startDemo(t, "--redis", redis.URL()), startDemo(t, "--redis", redis.URL())
@@ -226,7 +223,7 @@ func TestTwoDemosOnOneRedisShareTheLimitOfAnAddress(t *testing.T) {
 	require.NotEmpty(t, keys)
 }
 
-func TestTheDemoLeavesNothingBehind(t *testing.T) {
+func TestDemoLeavesNoFilesOrProcesses(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		d := startDemo(t)
@@ -236,7 +233,7 @@ func TestTheDemoLeavesNothingBehind(t *testing.T) {
 		require.Len(t, found, 1)
 		children, err := os.ReadFile("/proc/" + strconv.Itoa(d.cmd.Process.Pid) + "/task/" + strconv.Itoa(d.cmd.Process.Pid) + "/children")
 		require.NoError(t, err)
-		require.Empty(t, string(children), "one process is all of it")
+		require.Empty(t, string(children), "child processes")
 
 		require.NoError(t, d.cmd.Process.Signal(signal))
 		select {
@@ -261,7 +258,7 @@ func demoCLI(t *testing.T, args ...string) outcome {
 	return o
 }
 
-func TestTheDemoSaysWhenItsAddressIsTaken(t *testing.T) {
+func TestDemoReportsAddressInUse(t *testing.T) {
 	t.Parallel()
 	// by another program
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -269,7 +266,7 @@ func TestTheDemoSaysWhenItsAddressIsTaken(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, ln.Close()) })
 	demoCLI(t, "--listen", ln.Addr().String()).requireError(t, "address already in use", ln.Addr().String())
 
-	// by another demo: two that shared a port would each answer half of the requests, with different keys
+	// by another demo: two demos on one port would each get half of the requests
 	d := startDemo(t)
 	demoCLI(t, "--listen", strings.TrimPrefix(d.url, "http://")).requireError(t, "address already in use")
 	for range 5 {
@@ -277,16 +274,16 @@ func TestTheDemoSaysWhenItsAddressIsTaken(t *testing.T) {
 	}
 }
 
-func TestTheDemoSaysWhatIsWrongWithItsFlags(t *testing.T) {
+func TestDemoFlagErrors(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ args, words []string }{
-		"no port":                   {[]string{"--listen", "127.0.0.1"}, []string{"--listen", "host:port"}},
-		"no number":                 {[]string{"--listen", "127.0.0.1:http!"}, []string{"http!"}},
-		"a port past all":           {[]string{"--listen", "127.0.0.1:99999"}, []string{"port"}},
-		"no Redis URL":              {[]string{"--listen", "127.0.0.1:0", "--redis", "nonsense"}, []string{"redis://"}},
-		"a Redis that is not there": {[]string{"--listen", gatewaytest.FreeAddr(t), "--redis", "redis://127.0.0.1:1"}, []string{"redis", "127.0.0.1:1"}},
-		"an argument":               {[]string{"please"}, []string{"please"}},
-		"an unknown flag":           {[]string{"--port", "80"}, []string{"--port"}},
+		"no port":           {[]string{"--listen", "127.0.0.1"}, []string{"--listen", "host:port"}},
+		"not a number":      {[]string{"--listen", "127.0.0.1:http!"}, []string{"http!"}},
+		"port out of range": {[]string{"--listen", "127.0.0.1:99999"}, []string{"port"}},
+		"not a Redis URL":   {[]string{"--listen", "127.0.0.1:0", "--redis", "nonsense"}, []string{"redis://"}},
+		"unreachable Redis": {[]string{"--listen", gatewaytest.FreeAddr(t), "--redis", "redis://127.0.0.1:1"}, []string{"redis", "127.0.0.1:1"}},
+		"an argument":       {[]string{"please"}, []string{"please"}},
+		"an unknown flag":   {[]string{"--port", "80"}, []string{"--port"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -295,7 +292,7 @@ func TestTheDemoSaysWhatIsWrongWithItsFlags(t *testing.T) {
 	}
 }
 
-func TestTheDemoOnLocalhostAnswersByBothProtocols(t *testing.T) {
+func TestDemoOnLocalhostListensOnIPv4AndIPv6(t *testing.T) {
 	t.Parallel()
 	_, port, err := net.SplitHostPort(gatewaytest.FreeAddr(t))
 	require.NoError(t, err)

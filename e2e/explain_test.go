@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// A caller's request ID leads the operator to the mistake in its signature.
+// An operator finds the mistake in a signature by the request ID.
 func TestGatewayExplainsDeniedRequests(t *testing.T) {
 	t.Parallel()
 	const target = "/api/v1/jobs?page=2"

@@ -14,8 +14,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
 )
 
-// A gateway whose clock is wrong takes what was signed by its clock and refuses the rest, saying what its clock is. Nothing
-// else depends on the time of day: whoever is over a limit stays so, and all is well again when the clock is.
+// A gateway with a wrong clock accepts only requests signed by its clock; errors contain its clock. Nothing else depends on the time of
+// day: limited callers stay limited, and everything works again when the clock is right.
 func TestFaultGatewayClockStepped(t *testing.T) {
 	t.Parallel()
 	const target = "/api/v1/me"
@@ -43,25 +43,25 @@ func TestFaultGatewayClockStepped(t *testing.T) {
 		requireProblem(t, signedGet(t, g, over, target, time.Now().Add(step.by)), http.StatusTooManyRequests, "RATE_LIMITED")
 		p := requireProblem(t, w.acme.Get(t, g.URL, target), http.StatusUnauthorized, "REQUEST_EXPIRED")
 		require.InDelta(t, time.Now().Add(step.by).Unix(), p.ServerTime, 60)
-		l.Run(scale.away)
+		l.Run(scale.outage)
 		requireLimitsShared(t, g)
 		g.StepClock(t, 0)
 		l.Phase("right")
 		requireJSON(t, w.acme.Get(t, g.URL, target))
-		l.Run(scale.back)
+		l.Run(scale.after)
 	}
 	r := l.Stop()
 	require.Zero(t, r.OverLimit())
 	r.Figure(t)
 }
 
-// The page names the moment at which the old private key ends. Two clocks are set to just before and just after it: the
-// gateway's, and the caller's, which signs by the same.
-func TestARotatedKeysOldPrivateKeyEndsWhenThePageSaid(t *testing.T) {
+// The page says when the old private key expires. The gateway's clock, and the timestamps that callers sign, are set to just before and
+// just after that.
+func TestRotatedPrivateKeyExpiresAsThePageSays(t *testing.T) {
 	t.Parallel()
 	const target = "/api/v1/me"
 	w, g := connected(t, "")
-	owner := newPerson(t, g.URL)
+	owner := newBrowser(t, g.URL)
 	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
 	old := keysOn(t, owner.send(owner.open("/settings/api"), "action", url.Values{"kind": {"live"}}))
 	rotate := owner.open("/settings/api?" + url.Values{"rotate": {old.PublicKey}}.Encode())
@@ -74,7 +74,7 @@ func TestARotatedKeysOldPrivateKeyEndsWhenThePageSaid(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(24*time.Hour), ends, time.Minute)
 	for _, moment := range []struct {
 		at     time.Time
-		status int // of the old one
+		status int // with the old private key
 	}{{ends.Add(-20 * time.Second), http.StatusOK}, {ends.Add(2 * time.Second), http.StatusUnauthorized}} {
 		g.StepClock(t, time.Until(moment.at).Round(time.Second))
 		require.Equal(t, moment.status, signedGet(t, g, old, target, moment.at).Status, moment.at)
@@ -82,7 +82,7 @@ func TestARotatedKeysOldPrivateKeyEndsWhenThePageSaid(t *testing.T) {
 	}
 }
 
-// signedGet is a GET that was signed at a moment.
+// signedGet sends a GET that was signed at a given time.
 func signedGet(t *testing.T, g *gatewaytest.Gateway, c gatewaytest.Caller, target string, at time.Time) gatewaytest.Answer {
 	t.Helper()
 	a, err := c.Send(t.Context(), http.MethodGet, g.URL, target, headerOf(signedAt(c, at, http.MethodGet, target, "")), nil)

@@ -20,7 +20,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
 )
 
-// dataService is a recorder that a test stops and starts again at one address.
+// dataService is a recorder that a test can stop, and start again at the same address.
 type dataService struct {
 	recorder
 	addr   string
@@ -50,15 +50,15 @@ func (d *dataService) run(t *testing.T) {
 	go func() { _ = server.Serve(ln) }()
 }
 
-// stop ends it as if its process had died: requests in flight are cut off, and nobody listens.
+// stop closes all connections and the listener, like a process that was killed.
 func (d *dataService) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_ = d.server.Close()
 }
 
-// rawly has the connection to itself: it writes bytes as they stand, and ends the connection with a reset.
-func rawly(answer string) http.HandlerFunc {
+// rawResponse writes bytes and closes the connection; without bytes, it resets the connection.
+func rawResponse(answer string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -72,8 +72,8 @@ func rawly(answer string) http.HandlerFunc {
 	}
 }
 
-// nowAndThen makes an expensive answer of one request in n, and a cheap one of the others.
-func nowAndThen(n int64, expensive, cheap http.HandlerFunc) http.HandlerFunc {
+// everyNth gives one request in n the expensive response, and the others the cheap one.
+func everyNth(n int64, expensive, cheap http.HandlerFunc) http.HandlerFunc {
 	var asked atomic.Int64
 	return func(w http.ResponseWriter, r *http.Request) {
 		if asked.Add(1)%n == 1 {
@@ -84,7 +84,7 @@ func nowAndThen(n int64, expensive, cheap http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// endless writes a piece until nobody reads it any more, or a lot has been written.
+// endless writes a piece repeatedly until the client disconnects or 256 MiB are written.
 func endless(beginning, piece string) http.HandlerFunc {
 	many := strings.Repeat(piece, 64<<10/len(piece))
 	return func(w http.ResponseWriter, _ *http.Request) {
@@ -96,8 +96,8 @@ func endless(beginning, piece string) http.HandlerFunc {
 	}
 }
 
-// bomb is a gzip stream of some kilobytes that stands for 32 MiB.
-func bomb(t *testing.T) string {
+// gzipBomb returns a gzip stream of a few kilobytes that decompresses to 32 MiB.
+func gzipBomb(t *testing.T) string {
 	t.Helper()
 	var b bytes.Buffer
 	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
@@ -113,36 +113,36 @@ func bomb(t *testing.T) string {
 	return b.String()
 }
 
-// dataFault is one way of a data service to be broken.
+// dataFault is one fault of a data service.
 type dataFault struct {
 	name   string
 	answer http.HandlerFunc
-	// outcomes are what callers of what it serves may see.
+	// outcomes are the outcomes that callers of its resources may see.
 	outcomes []string
 }
 
 const (
-	failed   = "502 UPSTREAM_FAILED"
-	away     = "503 SERVICE_UNAVAILABLE"
-	timedOut = "504 UPSTREAM_TIMEOUT"
+	failed      = "502 UPSTREAM_FAILED"
+	unavailable = "503 SERVICE_UNAVAILABLE"
+	timedOut    = "504 UPSTREAM_TIMEOUT"
 )
 
 func dataFaults(t *testing.T) []dataFault {
 	t.Helper()
 	const html = "<html><h1>canary-body at 10.1.2.3</h1></html>"
-	zipped := bomb(t)
+	zipped := gzipBomb(t)
 	deep := strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000)
 	var storm atomic.Int64
 	return []dataFault{
-		{"refused", nil, []string{away}},
-		{"reset before an answer", rawly(""), []string{failed, away}},
-		{"closed before an answer", aborts, []string{failed, away}},
+		{"refused", nil, []string{unavailable}},
+		{"reset before a response", rawResponse(""), []string{failed, unavailable}},
+		{"closed before a response", aborts, []string{failed, unavailable}},
 		{"reset in the body", abortsInBody, []string{failed}},
-		{"fewer bytes than promised", rawly("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"canary-body\":"), []string{failed}},
-		{"no HTTP", rawly("canary-banner\r\n220 canary-host ESMTP\r\n"), []string{failed}},
-		{"a header that is none", rawly("HTTP/1.1 200 OK\r\ncanary banner\r\n\r\n"), []string{failed}},
-		{"a status that is none", rawly("HTTP/1.1 999999 canary\r\n\r\n"), []string{failed}},
-		{"endless headers", rawly("HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Canary: canary\r\n", 1<<17)), []string{failed}},
+		{"fewer bytes than promised", rawResponse("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"canary-body\":"), []string{failed}},
+		{"not HTTP", rawResponse("canary-banner\r\n220 canary-host ESMTP\r\n"), []string{failed}},
+		{"an invalid header", rawResponse("HTTP/1.1 200 OK\r\ncanary banner\r\n\r\n"), []string{failed}},
+		{"an invalid status", rawResponse("HTTP/1.1 999999 canary\r\n\r\n"), []string{failed}},
+		{"endless headers", rawResponse("HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Canary: canary\r\n", 1<<17)), []string{failed}},
 		{"stalls", stalls, []string{timedOut}},
 		{"stalls in the body", stallsInBody, []string{timedOut}},
 		{"HTML", typed(200, "text/html", html), []string{failed}},
@@ -151,10 +151,10 @@ func dataFaults(t *testing.T) []dataFault {
 		{"JSON said to be text", typed(200, "text/plain", `{"events":[]}`), []string{failed}},
 		{"invalid JSON", typed(200, "application/json", `{"events":[{"canary-body":}]}`), []string{failed}},
 		{"deep JSON", typed(200, "application/json", `{"events":`+deep+`,"business":`+deep+`}`), []string{failed}},
-		{"endlessly deep JSON", nowAndThen(8, endless(`{"events":`, "["), typed(200, "text/html", html)), []string{failed}},
-		{"huge JSON", nowAndThen(8, endless(`{"x":"`, "canary-body"), typed(200, "text/html", html)), []string{failed}},
-		{"endless records", nowAndThen(8, endless(`{"contacts":[`, `{"id":1},`), typed(200, "text/html", html)), []string{failed}},
-		{"a gzip bomb", nowAndThen(8, func(w http.ResponseWriter, _ *http.Request) {
+		{"endlessly deep JSON", everyNth(8, endless(`{"events":`, "["), typed(200, "text/html", html)), []string{failed}},
+		{"huge JSON", everyNth(8, endless(`{"x":"`, "canary-body"), typed(200, "text/html", html)), []string{failed}},
+		{"endless records", everyNth(8, endless(`{"contacts":[`, `{"id":1},`), typed(200, "text/html", html)), []string{failed}},
+		{"a gzip bomb", everyNth(8, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = io.WriteString(w, zipped)
@@ -162,29 +162,28 @@ func dataFaults(t *testing.T) []dataFault {
 		{"a storm of 5xx", func(w http.ResponseWriter, r *http.Request) {
 			typed(500+int(storm.Add(1)%12), "application/json", `{"trace":"canary-body goroutine 1 [running]"}`)(w, r)
 		}, []string{failed}},
-		{"busy", busy, []string{away}},
+		{"busy", busy, []string{unavailable}},
 	}
 }
 
-func TestFaultADataServiceThatIsBrokenInEveryWay(t *testing.T) {
+func TestFaultDataServiceResponses(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
 	each, timeout := 250*time.Millisecond, 5*time.Second
 	if scale.long {
-		each, timeout = 4*time.Second, 2*time.Second // the machine is this test's alone
+		each, timeout = 4*time.Second, 2*time.Second // no other test runs
 	}
 	data := startDataService(t)
 	w := newWorld(t, nil)
 	w.dataURL = data.url()
-	g := gatewaytest.New(t, w.options(roomyLimits, "timeout "+timeout.String()))
 	callers := w.addKeys(t, 20, 3)
-	g.Run(t)
+	g := w.start(t, roomyLimits, "timeout "+timeout.String())
 
 	faults := dataFaults(t)
 	order, outcomes := []string{"before"}, map[string][]string{"before": {"200"}, "back": {"200"}}
 	for _, f := range faults {
 		order, outcomes[f.name] = append(order, f.name), f.outcomes
-		if f.answer == nil { // the data service ends, and breaks off what it is about to answer
+		if f.answer == nil { // the data service stops during responses, too
 			outcomes[f.name] = append(slices.Clone(f.outcomes), failed)
 		}
 	}
@@ -195,8 +194,8 @@ func TestFaultADataServiceThatIsBrokenInEveryWay(t *testing.T) {
 			if strings.HasSuffix(s.Target, "/me") || strings.HasSuffix(s.Target, "/status") { // the gateway itself responds
 				return s.Status == http.StatusOK
 			}
-			// a request belongs to all the faults between its beginning and its end, and to the one before, as the data
-			// service changes a moment after the phase
+			// A request belongs to all faults between its start and its end, and to the one before, because the data service
+			// changes shortly after the phase.
 			from, to := slices.Index(order, s.Phase), slices.Index(order, s.Ended)
 			for _, name := range order[max(0, from-1) : to+1] {
 				if slices.Contains(outcomes[name], s.Outcome()) {
@@ -210,7 +209,7 @@ func TestFaultADataServiceThatIsBrokenInEveryWay(t *testing.T) {
 	before, _ := g.Memory(t)
 	var worst int64
 	for _, f := range faults {
-		g.ForgetPeak(t)
+		g.ResetPeak(t)
 		l.Phase(f.name)
 		if f.answer == nil {
 			data.stop()
@@ -235,7 +234,7 @@ func TestFaultADataServiceThatIsBrokenInEveryWay(t *testing.T) {
 	}
 	l.Phase("back")
 	data.will(load.Data().ServeHTTP)
-	l.Run(scale.back)
+	l.Run(scale.after)
 	r := l.Stop()
 	for _, f := range faults {
 		seen := r.Phase(f.name).By
@@ -244,18 +243,17 @@ func TestFaultADataServiceThatIsBrokenInEveryWay(t *testing.T) {
 	r.Figure(t, fmt.Sprintf("faults=%d resident=%s->%s", len(faults), inMiB(before), inMiB(worst)))
 }
 
-func TestFaultHugeAnswersTakeBoundedMemory(t *testing.T) {
+func TestFaultHugeResponsesTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
 	callers, rounds := 48, 1
 	if chaosScale(t).long {
 		callers, rounds = 256, 4
 	}
-	// just under the largest answer that is accepted, valid, and nothing in it that is not dropped
+	// valid, just below the maximum response size, and consisting of fields that are dropped
 	var huge strings.Builder
 	data := startDataService(t)
 	w := newWorld(t, nil)
 	w.dataURL = data.url()
-	// as long as it takes on a busy machine
 	g := w.start(t, roomyLimits, "timeout 1m")
 	huge.WriteString(`{"events":[],"x":[`)
 	for huge.Len() < 8<<20-100 {
@@ -265,7 +263,7 @@ func TestFaultHugeAnswersTakeBoundedMemory(t *testing.T) {
 	text = text[:strings.LastIndexByte(text, ',')] + `]}`
 	data.will(typed(200, "application/json", text))
 	before, _ := g.Memory(t)
-	var served, sentAway atomic.Int64
+	var served, unavailable atomic.Int64
 	c := w.acme
 	c.Client = protocolClient(t, false, 0)
 	inParallel(callers, callers*rounds, func(int) {
@@ -274,53 +272,52 @@ func TestFaultHugeAnswersTakeBoundedMemory(t *testing.T) {
 		case err == nil && a.Status == http.StatusOK && a.Body == `{"events":[]}`:
 			served.Add(1)
 		case err == nil && (a.Status == http.StatusServiceUnavailable || a.Status == http.StatusGatewayTimeout):
-			sentAway.Add(1)
+			unavailable.Add(1)
 		default:
 			t.Errorf("%d %s: %v", a.Status, a.Body, err)
 		}
 	})
 	_, peak := g.Memory(t)
-	t.Logf("figure: %s at_once=%d responses_of_8MiB=%d served=%d unavailable=%d resident=%s->%s", t.Name(), callers, callers*rounds, served.Load(), sentAway.Load(),
+	t.Logf("figure: %s at_once=%d responses_of_8MiB=%d served=%d unavailable=%d resident=%s->%s", t.Name(), callers, callers*rounds, served.Load(), unavailable.Load(),
 		inMiB(before), inMiB(peak))
 	require.Positive(t, served.Load())
 	require.Less(t, peak, before+2*memoryBound)
 }
 
-func TestFaultOneOfTwoDataServicesDies(t *testing.T) {
+func TestFaultOneOfTwoDataServicesStops(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
 	one, two := startDataService(t), startDataService(t)
 	w := newWorld(t, nil)
 	w.dataURL = one.url() + " " + two.url()
-	g := gatewaytest.New(t, w.options(roomyLimits, ""))
 	callers := w.addKeys(t, 20, 3)
-	g.Run(t)
+	g := w.roomy(t)
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: 2 * scale.rate,
 		Allow: func(s *load.Sample) bool {
-			return s.Status == http.StatusOK || s.During("one is dead") && s.Status >= http.StatusInternalServerError // see below
+			return s.Status == http.StatusOK || s.During("one stopped") && s.Status >= http.StatusInternalServerError // see below
 		},
 	})
 	l.Run(scale.before)
 	require.Positive(t, one.count())
-	require.Positive(t, two.count(), "both are used")
+	require.Positive(t, two.count(), "both addresses are used")
 	type moment struct{ began, ended time.Time }
-	var deaths []moment
+	var stops []moment
 	for range 2 {
-		l.Phase("one is dead")
+		l.Phase("one stopped")
 		began := time.Now()
 		two.stop()
-		deaths = append(deaths, moment{began, time.Now()})
-		l.Run(scale.away)
+		stops = append(stops, moment{began, time.Now()})
+		l.Run(scale.outage)
 		l.Phase("both")
 		two.run(t)
-		l.Run(scale.back)
+		l.Run(scale.after)
 	}
 	r := l.Stop()
 	lost := r.Some(func(s *load.Sample) bool { return s.Status != http.StatusOK })
 	for _, s := range lost {
-		require.True(t, slices.ContainsFunc(deaths, func(m moment) bool { return s.Sent.Before(m.ended) && s.Done.After(m.began) }),
-			"%s was not under way when the data service died: %s", s.Target, s.Outcome())
+		require.True(t, slices.ContainsFunc(stops, func(m moment) bool { return s.Sent.Before(m.ended) && s.Done.After(m.began) }),
+			"%s was not in flight when the data service stopped: %s", s.Target, s.Outcome())
 	}
-	r.Figure(t, fmt.Sprintf("deaths=%d in_progress_lost=%d", len(deaths), len(lost)))
+	r.Figure(t, fmt.Sprintf("stops=%d in_progress_lost=%d", len(stops), len(lost)))
 }

@@ -19,14 +19,14 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// chaos is how long and how hard tests of faults run: at length in `make chaos` (GATEHOUSE_CHAOS=1), or else for seconds.
+// chaos is how long and under which load fault tests run: minutes in `make chaos` (GATEHOUSE_CHAOS=1), otherwise seconds.
 type chaos struct {
 	long bool
 	// rate is the steady load of a test, in requests a second over all gateways.
 	rate int
-	// before, away and back are how long a load runs before a fault, with it and after it.
-	before, away, back time.Duration
-	// redisTimeout is the gateways' timeout. It is the default in the long form, which has the machine for itself.
+	// before, outage and after are how long the load runs before, during and after a fault.
+	before, outage, after time.Duration
+	// redisTimeout is the gateways' timeout. `make chaos`, which runs nothing else, uses the default.
 	redisTimeout time.Duration
 }
 
@@ -35,12 +35,12 @@ func chaosScale(t *testing.T) chaos {
 	if os.Getenv("GATEHOUSE_CHAOS") == "1" {
 		return chaos{
 			long: true, rate: 100, redisTimeout: 50 * time.Millisecond,
-			before: 5 * time.Second, away: 15 * time.Second, back: 10 * time.Second,
+			before: 5 * time.Second, outage: 15 * time.Second, after: 10 * time.Second,
 		}
 	}
 	return chaos{
 		rate: 40, redisTimeout: 250 * time.Millisecond,
-		before: 500 * time.Millisecond, away: 1500 * time.Millisecond, back: time.Second,
+		before: 500 * time.Millisecond, outage: 1500 * time.Millisecond, after: time.Second,
 	}
 }
 
@@ -49,25 +49,23 @@ func (c chaos) redis(url string, more ...string) string {
 	return fmt.Sprintf("redis %s {\n\t\t\t%s\n\t\t}", url, strings.Join(append(more, "timeout "+c.redisTimeout.String()), "\n\t\t\t"))
 }
 
-// A brokenRedis is a Redis that a test takes away under load and gives back. Package ratelimit's tests hold the limiter
-// to what it does then; here it is whole gateways, and callers who must not notice.
-type brokenRedis struct {
-	// option is the block gateway's option redis.
+// A redisFault makes a Redis unavailable under load and restores it. Package ratelimit tests the limiter alone.
+type redisFault struct {
+	// option is the option redis of the gateways.
 	option string
-	// addrs are the addresses that no caller may learn.
+	// addrs must not appear in responses.
 	addrs []string
-	// client is how the test asks Redis itself.
+	// client are the options of the test's own client.
 	client *redis.UniversalOptions
-	// away breaks Redis, back mends it and returns when it is there again.
-	away, back func()
-	// unnoticed says that no gateway need give Redis up.
+	// fail starts the fault; restore ends it and returns when Redis is available again.
+	fail, restore func()
+	// unnoticed is set if gateways may not notice an outage.
 	unnoticed bool
 }
 
-// holdTheLimits has two gateways under load while Redis is away and after it. There is nothing but successes for those
-// who keep to their limits. Those who do not are held to them: by each gateway alone while Redis is away, and by both
-// together before and after. It returns what was found, to be added to.
-func holdTheLimits(t *testing.T, c chaos, w *world, r *brokenRedis) {
+// testRedisOutage puts two gateways under load before, during and after an outage of Redis. Callers below their limits get only
+// successes. The limits of the others are enforced by each gateway locally during the outage, and by both together before and after.
+func testRedisOutage(t *testing.T, c chaos, w *world, r *redisFault) {
 	t.Helper()
 	gateways := make([]*gatewaytest.Gateway, 2)
 	for i := range gateways {
@@ -82,7 +80,7 @@ func holdTheLimits(t *testing.T, c chaos, w *world, r *brokenRedis) {
 	}
 	steady, greedy := w.addKeys(t, 2*c.rate, 5), w.addKeys(t, 3, 2)
 	for _, g := range gateways {
-		requireSoon(t, http.StatusOK, greedy[2].Caller, g) // they have read the file
+		requireSoon(t, http.StatusOK, greedy[2].Caller, g) // the gateway has read the file
 	}
 
 	l := load.Start(t, load.Options{
@@ -92,12 +90,12 @@ func holdTheLimits(t *testing.T, c chaos, w *world, r *brokenRedis) {
 	l.Also("greedy before", greedy[:1], greed)
 	l.Run(c.before)
 
-	// An outage that ends by itself may be over before anybody looks, and a busy machine may have had one before.
+	// An outage may end before it is observed, and a busy machine may have had one before.
 	outages := func(g *gatewaytest.Gateway) float64 {
 		return g.Metric(t, "gatehouse_limiter_events_total", `event="unavailable"`)
 	}
 	before := [2]float64{outages(gateways[0]), outages(gateways[1])}
-	r.away()
+	r.fail()
 	l.Phase("outage")
 	began := time.Now()
 	l.Also("greedy outage", greedy[1:2], greed)
@@ -109,71 +107,71 @@ func holdTheLimits(t *testing.T, c chaos, w *world, r *brokenRedis) {
 		}
 	}
 	noticed := time.Since(began)
-	l.Run(c.away)
+	l.Run(c.outage)
 
-	r.back()
+	r.restore()
 	l.Phase("back")
-	mended := time.Now()
+	restored := time.Now()
 	for _, g := range gateways {
 		requireGrows(t, g, 0, "gatehouse_limits_shared")
 	}
-	took := time.Since(mended)
-	// What was admitted without Redis, or has been lost with it, Redis is told: who has used up a budget has none left.
+	took := time.Since(restored)
+	// The gateways resync the requests that Redis does not know: a key that has reached its limit stays limited.
 	fleet := limitsIn(t, r.client)
-	told := func(key string) (usedUp bool) {
+	requireSynced := func(key string) (limited bool) {
 		t.Helper()
 		served := l.Report().Some(func(s *load.Sample) bool { return s.Key == key && s.Status == http.StatusOK })
 		if len(served) < load.KeyLimit {
-			return false // a machine too slow to use it up
+			return false // the machine is too slow to reach the limit
 		}
 		group, bucket := ratelimit.ForKey(key, ratelimit.KeyLimit(0))
 		require.Eventually(t, func() bool {
 			v, err := fleet.Peek(t.Context(), group, bucket)
 			return err == nil && v.By != ratelimit.ByLocal && !v.Allowed
-		}, patience, 50*time.Millisecond, "Redis does not know that a budget is used up")
+		}, patience, 50*time.Millisecond, "Redis does not know that the limit is reached")
 		return true
 	}
 	if r.unnoticed {
-		// Who has not given Redis up tells it when it next looks around, and not before it asks again.
-		told(greedy[1].PublicKey)
+		// A gateway that has noticed no outage resyncs at its next check, not before its next request.
+		requireSynced(greedy[1].PublicKey)
 	}
-	alone := decidedAlone(t, gateways...)
+	local := decidedLocally(t, gateways...)
 	l.Phase("shared")
 	shared := time.Now()
 	l.Also("greedy after", greedy[2:], greed)
-	usedUp := 0
+	limited := 0
 	for _, key := range []string{greedy[0].PublicKey, greedy[1].PublicKey} {
-		if told(key) {
-			usedUp++
+		if requireSynced(key) {
+			limited++
 		}
 	}
-	l.Run(c.back)
+	l.Run(c.after)
 	report := l.Stop()
-	// A request that has no answer of Redis's in time, on a busy machine, is its gateway's.
-	alone = decidedAlone(t, gateways...) - alone
+	// On a busy machine, requests without a timely reply of Redis are decided locally.
+	local = decidedLocally(t, gateways...) - local
 
-	require.Zero(t, report.OverLimit(), "a gateway by itself has admitted more than a limit\n%s", report)
+	require.Zero(t, report.OverLimit(), "one gateway alone has allowed more than the limit\n%s", report)
 	after := report.Admitted(load.ByFleet, func(s *load.Sample) bool { return s.Stream == "greedy after" })
-	require.LessOrEqual(t, after, load.KeyLimit+alone, "the limit is not shared again\n%s", report)
-	whileAway := report.Admitted(load.ByFleet, func(s *load.Sample) bool { return s.Stream == "greedy outage" && s.Sent.Before(shared) })
+	require.LessOrEqual(t, after, load.KeyLimit+local, "the limit is not shared again\n%s", report)
+	duringOutage := report.Admitted(load.ByFleet, func(s *load.Sample) bool { return s.Stream == "greedy outage" && s.Sent.Before(shared) })
 	late := len(report.Some(func(s *load.Sample) bool { // before the first of them can have left the window
 		return s.Stream == "greedy outage" && s.Status == http.StatusOK && s.Sent.After(shared) && s.Done.Before(began.Add(load.Window))
 	}))
-	if whileAway >= load.KeyLimit {
-		require.LessOrEqual(t, late, alone, "what was admitted alone does not count\n%s", report)
+	if duringOutage >= load.KeyLimit {
+		require.LessOrEqual(t, late, local, "requests allowed locally do not count\n%s", report)
 	}
 	require.Positive(t, report.Phase("outage").By["200"], "%s", report)
 	report.Figure(t,
 		fmt.Sprintf("noticed_after=%s", noticed.Round(time.Millisecond)),
 		fmt.Sprintf("shared_again_after=%s", took.Round(time.Millisecond)),
 		fmt.Sprintf("fleet_allowed_before=%d", report.Admitted(load.ByFleet, func(s *load.Sample) bool { return s.Stream == "greedy before" })),
-		fmt.Sprintf("fleet_allowed_outage=%d", whileAway),
+		fmt.Sprintf("fleet_allowed_outage=%d", duringOutage),
 		fmt.Sprintf("fleet_allowed_after=%d", after),
-		fmt.Sprintf("decided_locally_after=%d", alone),
-		fmt.Sprintf("used_up=%d", usedUp))
+		fmt.Sprintf("decided_locally_after=%d", local),
+		fmt.Sprintf("limited=%d", limited))
 }
 
-// limitsIn looks into the limits that gateways keep in a Redis.
+// limitsIn returns a limiter that reads the gateways' limits in Redis.
 func limitsIn(t *testing.T, o *redis.UniversalOptions) ratelimit.Limiter {
 	t.Helper()
 	ratelimit.TuneClient(o)
@@ -192,14 +190,14 @@ func successOrLimited(s *load.Sample) bool {
 	return s.Status == http.StatusOK || s.Stream != "" && s.Status == http.StatusTooManyRequests
 }
 
-// single is a Redis that two functions break and mend.
-func single(away, back func(*redistest.Server) error) func(*testing.T, chaos, *world) *brokenRedis {
-	return func(t *testing.T, c chaos, w *world) *brokenRedis {
+// single returns a fault of a single Redis.
+func single(fail, restore func(*redistest.Server) error) func(*testing.T, chaos, *world) *redisFault {
+	return func(t *testing.T, c chaos, w *world) *redisFault {
 		t.Helper()
-		return &brokenRedis{
+		return &redisFault{
 			option: c.redis(w.redis.URL()), addrs: []string{w.redis.Addr}, client: w.redis.Options(),
-			away: func() { require.NoError(t, away(w.redis)) },
-			back: func() { require.NoError(t, back(w.redis)) },
+			fail:    func() { require.NoError(t, fail(w.redis)) },
+			restore: func() { require.NoError(t, restore(w.redis)) },
 		}
 	}
 }
@@ -216,12 +214,12 @@ func command(args ...any) func(*redistest.Server) error {
 func TestFaultRedis(t *testing.T) {
 	t.Parallel()
 	c := chaosScale(t)
-	for name, fault := range map[string]func(*testing.T, chaos, *world) *brokenRedis{
+	for name, fault := range map[string]func(*testing.T, chaos, *world) *redisFault{
 		"killed":            single((*redistest.Server).Kill, (*redistest.Server).Restart),
 		"stopped":           single((*redistest.Server).Pause, (*redistest.Server).Resume),
 		"out of memory":     single(command("CONFIG", "SET", "maxmemory", "1"), command("CONFIG", "SET", "maxmemory", "0")),
 		"read-only replica": single(command("REPLICAOF", "127.0.0.1", "1"), command("REPLICAOF", "NO", "ONE")),
-		"loading": single(func(s *redistest.Server) error { return s.RestartLoading(c.away + 2*time.Second) }, func(s *redistest.Server) error {
+		"loading": single(func(s *redistest.Server) error { return s.RestartLoading(c.outage + 2*time.Second) }, func(s *redistest.Server) error {
 			for {
 				if err := command("PING")(s); err == nil || !redis.IsLoadingError(err) {
 					return err
@@ -229,38 +227,38 @@ func TestFaultRedis(t *testing.T) {
 				<-time.After(10 * time.Millisecond)
 			}
 		}),
-		// So quickly that no gateway need notice an outage.
-		"restarted empty": func(t *testing.T, c chaos, w *world) *brokenRedis {
+		// Too quickly for a gateway to notice an outage in every run.
+		"restarted empty": func(t *testing.T, c chaos, w *world) *redisFault {
 			t.Helper()
 			r := single(nil, func(*redistest.Server) error { return nil })(t, c, w)
 			r.unnoticed = true
-			r.away = func() {
+			r.fail = func() {
 				require.NoError(t, w.redis.Kill())
 				require.NoError(t, w.redis.Restart())
 			}
 			return r
 		},
-		"slow": func(t *testing.T, c chaos, w *world) *brokenRedis {
+		"slow": func(t *testing.T, c chaos, w *world) *redisFault {
 			t.Helper()
 			p := linktest.Start(t, w.redis.Addr)
-			return &brokenRedis{
+			return &redisFault{
 				option: c.redis("redis://" + p.Addr), addrs: []string{w.redis.Addr, p.Addr}, client: w.redis.Options(),
-				away: func() { p.Slow(0, 2*c.redisTimeout) },
-				back: func() { p.Slow(0, 0) },
+				fail:    func() { p.Slow(0, 2*c.redisTimeout) },
+				restore: func() { p.Slow(0, 0) },
 			}
 		},
-		"Sentinel failover": func(t *testing.T, c chaos, _ *world) *brokenRedis {
+		"Sentinel failover": func(t *testing.T, c chaos, _ *world) *redisFault {
 			t.Helper()
 			s := redistest.StartSentinel(t)
-			r := &brokenRedis{addrs: []string{s.Master.Addr, s.Replica.Addr}, client: s.Options(), unnoticed: true}
+			r := &redisFault{addrs: []string{s.Master.Addr, s.Replica.Addr}, client: s.Options(), unnoticed: true}
 			var urls []string
 			for _, p := range s.Sentinels {
 				urls = append(urls, "redis://"+p.Addr)
 				r.addrs = append(r.addrs, p.Addr)
 			}
 			r.option = c.redis(strings.Join(urls, " "), "sentinel "+redistest.MasterName)
-			r.away = func() { require.NoError(t, s.Master.Kill()) }
-			r.back = func() {
+			r.fail = func() { require.NoError(t, s.Master.Kill()) }
+			r.restore = func() {
 				require.Eventually(t, func() bool {
 					addr, err := s.MasterAddr(t.Context())
 					return err == nil && addr == s.Replica.Addr
@@ -268,14 +266,14 @@ func TestFaultRedis(t *testing.T) {
 			}
 			return r
 		},
-		// The replica of a master takes over, while slots in use move from one of the other masters to the third.
-		"Cluster node killed and slots moved": func(t *testing.T, c chaos, _ *world) *brokenRedis {
+		// A replica takes over from its master, while slots in use move between the other two masters.
+		"Cluster node killed and slots moved": func(t *testing.T, c chaos, _ *world) *redisFault {
 			t.Helper()
 			cl := redistest.StartClusterWithReplicas(t)
 			client := cl.Client(t)
-			return &brokenRedis{
+			return &redisFault{
 				option: c.redis("redis://"+strings.Join(cl.Addrs(), " redis://"), "cluster"), addrs: cl.Addrs(), client: cl.Options(), unnoticed: true,
-				away: func() {
+				fail: func() {
 					require.NoError(t, cl.Nodes[0].Kill())
 					keys, err := cl.Nodes[1].Client(t).Keys(t.Context(), "gatehouse:limit:*").Result()
 					require.NoError(t, err)
@@ -284,7 +282,7 @@ func TestFaultRedis(t *testing.T) {
 						require.NoError(t, cl.MoveSlot(t.Context(), int(client.ClusterKeySlot(t.Context(), k).Val()), 2))
 					}
 				},
-				back: func() {
+				restore: func() {
 					require.Eventually(t, func() bool {
 						info, err := cl.Nodes[3].Client(t).Info(t.Context(), "replication").Result()
 						return err == nil && strings.Contains(info, "role:master")
@@ -292,21 +290,21 @@ func TestFaultRedis(t *testing.T) {
 				},
 			}
 		},
-		// The slots of a master without a replica are nobody's (CLUSTERDOWN).
-		"Cluster slots without a node": func(t *testing.T, c chaos, _ *world) *brokenRedis {
+		// The slots of a master without a replica have no node (CLUSTERDOWN).
+		"Cluster slots without a node": func(t *testing.T, c chaos, _ *world) *redisFault {
 			t.Helper()
 			cl := redistest.StartCluster(t)
-			return &brokenRedis{
+			return &redisFault{
 				option: c.redis("redis://"+strings.Join(cl.Addrs(), " redis://"), "cluster"), addrs: cl.Addrs(), client: cl.Options(),
-				away: func() { require.NoError(t, cl.Nodes[1].Kill()) },
-				back: func() { require.NoError(t, cl.Nodes[1].Restart()) },
+				fail:    func() { require.NoError(t, cl.Nodes[1].Kill()) },
+				restore: func() { require.NoError(t, cl.Nodes[1].Restart()) },
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, load.Data())
-			holdTheLimits(t, c, w, fault(t, c, w))
+			testRedisOutage(t, c, w, fault(t, c, w))
 		})
 	}
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-// memoryBound is what a gateway takes at most beyond what it took before, whatever is wrong around it.
+// memoryBound is the maximum by which a gateway's memory may grow during a fault.
 const memoryBound = 256 << 20
 
 // goroutines is the number of goroutines in a gateway.
@@ -38,7 +38,7 @@ func goroutines(t *testing.T, g *gatewaytest.Gateway) int {
 	return n
 }
 
-// connections counts a Redis's clients that are gateways, and those of them that listen.
+// connections returns the number of gateway connections to Redis, and of those that are subscribed.
 func connections(t *testing.T, redis *redistest.Server) (all, listening int) {
 	t.Helper()
 	list, err := redis.Client(t).ClientList(t.Context()).Result()
@@ -55,7 +55,7 @@ func connections(t *testing.T, redis *redistest.Server) (all, listening int) {
 	return all, listening
 }
 
-// series is how many time series a gateway's metrics have, Caddy's and Go's included.
+// series returns the number of time series of a gateway, including Caddy's and Go's.
 func series(t *testing.T, g *gatewaytest.Gateway) (n int) {
 	t.Helper()
 	for line := range strings.Lines(anonymous().Get(t, g.AdminURL, "/metrics").Body) {
@@ -68,23 +68,23 @@ func series(t *testing.T, g *gatewaytest.Gateway) (n int) {
 
 func inMiB(bytes int64) string { return strconv.FormatInt(bytes>>20, 10) + "MiB" }
 
-// crowd are callers who each wait for an answer before they send the next request, and never send one twice.
-type crowd struct {
+// clientLoad sends requests from concurrent callers, each of which waits for a response before its next request.
+type clientLoad struct {
 	t   *testing.T
 	w   *world
 	g   *gatewaytest.Gateway
-	ctx context.Context // ends the callers, each of which is a goroutine
+	ctx context.Context // stops the callers
 
 	wg     sync.WaitGroup
 	served atomic.Int64
-	closed atomic.Int64 // idle connections that the gateway closed under a request
-	reset  atomic.Int64 // connections that never came about
+	closed atomic.Int64 // connections closed by the gateway when a request was sent
+	reset  atomic.Int64 // connections that could not be made
 
 	mu    sync.Mutex
 	wrong []string
 }
 
-func (c *crowd) reportf(format string, args ...any) {
+func (c *clientLoad) reportf(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.wrong) < 10 {
@@ -92,11 +92,11 @@ func (c *crowd) reportf(format string, args ...any) {
 	}
 }
 
-// pause keeps a caller from using up a processor.
-func (c *crowd) pause() { load.Wait(c.ctx, time.Now().Add(2*time.Millisecond)) }
+// pause limits the load of a caller.
+func (c *clientLoad) pause() { load.Wait(c.ctx, time.Now().Add(2*time.Millisecond)) }
 
-// refused counts connections that could not be made.
-func (c *crowd) refused(err error) bool {
+// refused reports whether a connection could not be made, and counts it.
+func (c *clientLoad) refused(err error) bool {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "dial" {
 		return false
@@ -105,8 +105,8 @@ func (c *crowd) refused(err error) bool {
 	return true
 }
 
-// call adds callers who send by a client.
-func (c *crowd) call(callers int, name string, client *http.Client) {
+// call adds callers that use a client.
+func (c *clientLoad) call(callers int, name string, client *http.Client) {
 	caller := c.w.acme
 	caller.Client = client
 	targets := load.Targets()
@@ -136,10 +136,10 @@ func (c *crowd) call(callers int, name string, client *http.Client) {
 	}
 }
 
-// keepAlive adds callers with a bare connection each, which they use for as long as they can. A request that finds its connection
-// closed is counted and repeated on a new one, where it must be answered: HTTP/1.1 lets a server close an idle connection at any
-// time (RFC 9112, section 9.5). A response that begins must end.
-func (c *crowd) keepAlive(callers int) {
+// keepAlive adds callers with one connection each, which they reuse until it is closed. A request on a closed connection is counted and
+// repeated on a new one, where it must succeed: a server may close an idle connection at any time (RFC 9112, section 9.5). A response
+// that begins must end.
+func (c *clientLoad) keepAlive(callers int) {
 	for range callers {
 		c.wg.Go(func() {
 			for c.ctx.Err() == nil {
@@ -150,15 +150,15 @@ func (c *crowd) keepAlive(callers int) {
 					}
 					continue
 				}
-				c.useUp(conn)
+				c.sendUntilClosed(conn)
 				_ = conn.Close()
 			}
 		})
 	}
 }
 
-// useUp sends one request after the other over a connection until it is closed.
-func (c *crowd) useUp(conn net.Conn) {
+// sendUntilClosed sends one request after the other over a connection until it is closed.
+func (c *clientLoad) sendUntilClosed(conn net.Conn) {
 	r := bufio.NewReader(conn)
 	for n := 0; c.ctx.Err() == nil; n++ {
 		_ = conn.SetDeadline(time.Now().Add(patience))
@@ -186,25 +186,25 @@ func (c *crowd) useUp(conn net.Conn) {
 	}
 }
 
-func TestFaultReloadsOfAnOwnSocketLoseNoConnection(t *testing.T) {
+func TestFaultReloadsWithOwnSocketLoseNoConnection(t *testing.T) {
 	t.Parallel()
-	// Caddy opens a new listener beside the old one, and closes that. The kernel resets what nobody has accepted by then,
-	// unless it is told to hand it over.
+	// Caddy opens a new listener and closes the old one. The kernel resets connections that were not accepted by then, unless
+	// tcp_migrate_req is set.
 	if !gatewaytest.InOwnNetwork(t, "net.ipv4.tcp_migrate_req=1") {
 		return
 	}
 	reloadUnderLoad(t, false)
 }
 
-func TestFaultReloadsOfAGivenSocketLoseNoConnection(t *testing.T) {
+func TestFaultReloadsWithInheritedSocketLoseNoConnection(t *testing.T) {
 	t.Parallel()
 	reloadUnderLoad(t, true)
 }
 
-// reloadUnderLoad reloads a gateway many times. One with a socket of its own is allowed what the kernel cannot keep even so,
-// a handshake that ends on one processor in the moment in which another one closes the listener: one connection in a hundred
-// reloads, whose request is sent again. One that was given its socket keeps it, and is allowed nothing.
-func reloadUnderLoad(t *testing.T, given bool) {
+// reloadUnderLoad reloads a gateway many times. With its own socket, the kernel may lose a handshake that ends on one processor while
+// another one closes the listener: one connection per hundred reloads is allowed, whose request is sent again. An inherited socket
+// stays open, and no connection may be lost.
+func reloadUnderLoad(t *testing.T, inherited bool) {
 	t.Helper()
 	scale := chaosScale(t)
 	reloads := 30
@@ -212,7 +212,7 @@ func reloadUnderLoad(t *testing.T, given bool) {
 		reloads = 1000
 	}
 	allowed := int64(max(1, reloads/100))
-	if given {
+	if inherited {
 		allowed = 0
 	}
 	const pool = 6
@@ -220,25 +220,25 @@ func reloadUnderLoad(t *testing.T, given bool) {
 	callers := w.addKeys(t, 20, 3)
 	o := w.options(roomyLimits, "")
 	o.Global = strings.Replace(o.Global, w.redisLine(), "redis "+w.redis.URL()+" {\n\t\t\ttimeout 1s\n\t\t\tpool_size 6\n\t\t}", 1)
-	// what is under way at a reload may leave a connection to the data service behind, until it has been idle for so long
+	// a request in flight at a reload may leave a connection to the data service open until keepalive ends
 	o.Site = strings.Replace(o.Site, "upstream "+w.dataURL, "upstream "+w.dataURL+" {\n\t\t\ttransport http {\n\t\t\t\tkeepalive 2s\n\t\t\t}\n\t\t}", 1)
-	if given {
+	if inherited {
 		o.Site = "bind fd/3\n\t" + o.Site
 	}
 	g := gatewaytest.New(t, o)
-	if given {
-		g.GiveSocket(t)
+	if inherited {
+		g.InheritSocket(t)
 	}
 	g.Run(t)
-	requireReady(t, g) // a given socket takes connections before anybody serves them
+	requireReady(t, g) // an inherited socket accepts connections before the gateway serves
 
-	for _, target := range load.Targets() { // each has time series of its own, from its first answer on
+	for _, target := range load.Targets() { // each has its own time series after its first response
 		require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, target).Status)
 	}
 	require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/healthz").Status)
 
 	ctx, stop := context.WithCancel(t.Context())
-	c := &crowd{t: t, w: w, g: g, ctx: ctx}
+	c := &clientLoad{t: t, w: w, g: g, ctx: ctx}
 	steady := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate,
 		Allow: func(s *load.Sample) bool {
@@ -249,7 +249,7 @@ func reloadUnderLoad(t *testing.T, given bool) {
 	c.call(1, "HTTP/2", protocolClient(t, true, 0))
 	c.keepAlive(2)
 
-	var settled struct {
+	var first struct {
 		goroutines, descriptors, series int
 		memory                          int64
 	}
@@ -264,9 +264,9 @@ func reloadUnderLoad(t *testing.T, given bool) {
 			slowest = max(slowest, time.Since(began))
 		}
 		require.Eventually(t, func() bool { return c.served.Load() > before }, patience, time.Millisecond)
-		if i == min(reloads/3, 100) { // what is only ever made once has been made
-			settled.goroutines, settled.descriptors, settled.series = goroutines(t, g), g.Descriptors(t), series(t, g)
-			settled.memory, _ = g.Memory(t)
+		if i == min(reloads/3, 100) { // one-time allocations are done
+			first.goroutines, first.descriptors, first.series = goroutines(t, g), g.Descriptors(t), series(t, g)
+			first.memory, _ = g.Memory(t)
 		}
 	}
 	stop()
@@ -275,7 +275,7 @@ func reloadUnderLoad(t *testing.T, given bool) {
 	require.Empty(t, c.wrong)
 	require.LessOrEqual(t, c.reset.Load(), allowed, "handshakes that were reset")
 
-	settles := func(what string, first int, now func() int) (n int) {
+	requireNoGrowth := func(what string, first int, now func() int) (n int) {
 		t.Helper()
 		if !assert.Eventually(t, func() bool { n = now(); return n <= first }, patience, 100*time.Millisecond) {
 			require.Fail(t, what+" grow with reloads", "%d at first, %d after %d: %s", first, n, reloads,
@@ -283,12 +283,12 @@ func reloadUnderLoad(t *testing.T, given bool) {
 		}
 		return n
 	}
-	after := settles("goroutines", settled.goroutines, func() int { return goroutines(t, g) })
-	descriptors := settles("descriptors", settled.descriptors, func() int { return g.Descriptors(t) })
-	require.LessOrEqual(t, series(t, g), settled.series+20, "collectors")
+	after := requireNoGrowth("goroutines", first.goroutines, func() int { return goroutines(t, g) })
+	descriptors := requireNoGrowth("descriptors", first.descriptors, func() int { return g.Descriptors(t) })
+	require.LessOrEqual(t, series(t, g), first.series+20, "collectors")
 	memory, _ := g.Memory(t)
-	require.LessOrEqual(t, memory, settled.memory+memoryBound)
-	// Redis learns a moment later of a connection that was replaced.
+	require.LessOrEqual(t, memory, first.memory+memoryBound)
+	// Redis notices a replaced connection shortly after.
 	requireConnections := func(pool int) {
 		t.Helper()
 		if !assert.Eventually(t, func() bool {
@@ -296,7 +296,7 @@ func reloadUnderLoad(t *testing.T, given bool) {
 			return listening == 1 && all <= pool+1
 		}, patience, 50*time.Millisecond) {
 			all, listening := connections(t, w.redis)
-			require.Fail(t, "another number of connections to Redis", "%d, %d of which listen", all, listening)
+			require.Fail(t, "unexpected number of connections to Redis", "%d, %d of them subscribed", all, listening)
 		}
 	}
 	requireConnections(pool)
@@ -304,9 +304,9 @@ func reloadUnderLoad(t *testing.T, given bool) {
 	report.Figure(t, fmt.Sprintf("reloads=%d slowest_reload=%s more_requests=%d failed=%d handshakes_reset=%d "+
 		"idle_connections_closed_under_a_request=%d goroutines=%d->%d descriptors=%d->%d resident=%s->%s series=%d->%d",
 		reloads, load.MS(slowest), c.served.Load(), len(c.wrong), c.reset.Load(), c.closed.Load(),
-		settled.goroutines, after, settled.descriptors, descriptors, inMiB(settled.memory), inMiB(memory), settled.series, series(t, g)))
+		first.goroutines, after, first.descriptors, descriptors, inMiB(first.memory), inMiB(memory), first.series, series(t, g)))
 
-	// a change of the settings takes new clients, and lets go of the old ones
+	// changed settings create new clients, and the old ones are closed
 	config, err := os.ReadFile(g.Config)
 	require.NoError(t, err)
 	g.Write(t, strings.Replace(string(config), "pool_size 6", "pool_size 5", 1))
@@ -315,24 +315,24 @@ func reloadUnderLoad(t *testing.T, given bool) {
 	requireConnections(pool - 1)
 }
 
-func TestFaultSIGTERMAnswersRequestsInFlight(t *testing.T) {
+func TestFaultSIGTERMFinishesRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	const inFlight = 60
 	hold := make(chan struct{})
 	release := sync.OnceFunc(func() { close(hold) })
 	var arrived atomic.Int64
-	stamping := load.Data()
+	data := load.Data()
 	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		arrived.Add(1)
 		<-hold
-		stamping.ServeHTTP(w, r)
+		data.ServeHTTP(w, r)
 	}))
 	t.Cleanup(release)
 	g := gatewaytest.New(t, w.options(roomyLimits, ""))
 	config, err := os.ReadFile(g.Config)
 	require.NoError(t, err)
 	require.Equal(t, 1, strings.Count(string(config), "grace_period 5s"))
-	g.Write(t, strings.Replace(string(config), "grace_period 5s", "grace_period 1m", 1)) // a busy machine takes its time
+	g.Write(t, strings.Replace(string(config), "grace_period 5s", "grace_period 1m", 1)) // for a busy machine
 	g.Run(t)
 	clients := []*http.Client{protocolClient(t, false, 0), protocolClient(t, true, 0)}
 
@@ -360,25 +360,24 @@ func TestFaultSIGTERMAnswersRequestsInFlight(t *testing.T) {
 			_ = conn.Close()
 		}
 		return err != nil
-	}, patience, 10*time.Millisecond, "nobody new is let in")
-	refusing := time.Since(began)
-	require.Empty(t, answers, "nobody is sent away without an answer")
+	}, patience, 10*time.Millisecond, "new connections are accepted")
+	refusedAfter := time.Since(began)
+	require.Empty(t, answers, "a request in flight has ended")
 	release()
 	for range inFlight {
 		require.NoError(t, <-answers)
 	}
 	require.Zero(t, g.ExitCode(t))
 	t.Logf("figure: %s in_progress=%d answered=%d new_connections_refused_after=%s ended_after=%s exit=0", t.Name(), inFlight, inFlight,
-		load.MS(refusing), load.MS(time.Since(began)))
+		load.MS(refusedAfter), load.MS(time.Since(began)))
 }
 
-func TestFaultKill9AndRestartUnderLoadKeepsTheLimits(t *testing.T) {
+func TestFaultKillAndRestartKeepLimits(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
 	w := newWorld(t, load.Data())
-	g := gatewaytest.New(t, w.options("", ""))
 	callers := w.addKeys(t, 2*scale.rate, 5)
-	g.Run(t)
+	g := w.gateway(t)
 	spend(t, g, w.acme, load.KeyLimit)
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate,
@@ -395,9 +394,9 @@ func TestFaultKill9AndRestartUnderLoadKeepsTheLimits(t *testing.T) {
 	back := time.Since(began)
 	requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
 	l.Phase("back")
-	l.Run(scale.back)
+	l.Run(scale.after)
 	r := l.Stop()
-	require.Zero(t, r.OverLimit(), "the limits are Redis's, and survive")
+	require.Zero(t, r.OverLimit(), "the limits are in Redis")
 	r.Figure(t, "serving_again_after="+load.MS(back))
 }
 
@@ -410,9 +409,8 @@ func TestFaultFileDescriptorsExhausted(t *testing.T) {
 	}
 	const spare = 100
 	w := newWorld(t, load.Data())
-	g := gatewaytest.New(t, w.options(roomyLimits, ""))
 	callers := w.addKeys(t, 20, 3)
-	g.Run(t)
+	g := w.roomy(t)
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate, Conns: 16,
 		Allow: func(s *load.Sample) bool {
@@ -430,7 +428,7 @@ func TestFaultFileDescriptorsExhausted(t *testing.T) {
 		conns = append(conns, dial(t, g.Addr, ""))
 	}
 	require.Eventually(t, func() bool { return g.Descriptors(t) >= limit-2 }, patience, 10*time.Millisecond)
-	l.Run(scale.away)
+	l.Run(scale.outage)
 	_, peak := g.Memory(t)
 	select {
 	case <-g.Exited():
@@ -448,10 +446,10 @@ func TestFaultFileDescriptorsExhausted(t *testing.T) {
 		return err == nil && a.Status == http.StatusOK
 	}, patience, 10*time.Millisecond)
 	recovered := time.Since(began)
-	// those that waited to be accepted are so only now, and closed after that
+	// connections in the backlog are accepted only now, and closed after that
 	require.Eventually(t, func() bool { return g.Descriptors(t) < limit-spare/2 }, patience, 10*time.Millisecond)
 	l.Phase("back")
-	l.Run(scale.back)
+	l.Run(scale.after)
 	r := l.Stop()
 	require.Less(t, peak, before+memoryBound)
 	require.LessOrEqual(t, g.Descriptors(t), limit)
@@ -459,7 +457,7 @@ func TestFaultFileDescriptorsExhausted(t *testing.T) {
 		inMiB(before), inMiB(peak)))
 }
 
-// slowCallers are connections of one kind of slowness, and what the gateway made of them.
+// slowCallers are slow connections of one kind, and how the gateway ended them.
 type slowCallers struct {
 	wg       sync.WaitGroup
 	answered atomic.Int64
@@ -469,11 +467,11 @@ type slowCallers struct {
 	longest  time.Duration
 }
 
-// trickle opens n connections, sends each of them a beginning and then a piece every second, and reads every second as
-// many bytes as it is told, until the gateway ends it or the test does.
+// trickle opens n connections. On each it sends the beginning and then a piece every second, and reads up to the given number of bytes
+// every second, until the gateway closes it or ctx ends.
 func (s *slowCallers) trickle(ctx context.Context, addr string, n, read int, beginning func(i int) string, piece string) {
-	// The gateway's patience begins with the connection. A few are made at a time, so that on a busy machine none waits for
-	// the others before it sends its beginning.
+	// The gateway's timeouts start with the connection. Only a few are opened at a time, so that on a busy machine none waits for the
+	// others before it sends its beginning.
 	making := make(chan struct{}, 16)
 	for i := range n {
 		s.wg.Go(func() {
@@ -511,10 +509,10 @@ func (s *slowCallers) trickle(ctx context.Context, addr string, n, read int, beg
 				if !load.Wait(ctx, next) {
 					return
 				}
-				// not a second after the next, which may be over on a busy machine: that would be no word of the gateway's
+				// a write that times out on a busy machine would not be the gateway's doing
 				_ = conn.SetDeadline(time.Now().Add(patience))
 				if _, err := io.WriteString(conn, piece); err != nil {
-					// on a busy machine the answer may have come since, and the connection have ended
+					// on a busy machine, the response may have arrived since, and the connection ended
 					if n, _ := conn.Read(buffer); n > 0 && answer == "" {
 						answer, _, _ = strings.Cut(string(buffer[:n]), "\r\n")
 						s.answered.Add(1)
@@ -538,7 +536,7 @@ func (s *slowCallers) note(answer string, after time.Duration) {
 	s.longest = max(s.longest, after)
 }
 
-func TestFaultHalfClosedClientReadsNoEmptySuccess(t *testing.T) {
+func TestFaultHalfClosedClientGetsNoEmptySuccess(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, http.HandlerFunc(stalls))
 	g := w.roomy(t)
@@ -552,21 +550,20 @@ func TestFaultHalfClosedClientReadsNoEmptySuccess(t *testing.T) {
 	require.Equal(t, "CLIENT_CLOSED_REQUEST", lineOf(t, g, a.Header.Get("X-Request-Id")).Code)
 }
 
-func TestFaultSlowClientsByTheThousand(t *testing.T) {
+func TestFaultThousandsOfSlowClients(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
 	each, header, body, write := 350, 4*time.Second, 6*time.Second, 20*time.Second
 	if scale.long { // as in the Caddyfile of the repository
 		each, header, body, write = 1000, 5*time.Second, 15*time.Second, 30*time.Second
 	}
-	const perConnection = 160 << 10 // a page of 50 kB among it
-	// a whole page of a list: 100 records, 50 kB
-	stamping := load.Data()
+	const perConnection = 160 << 10 // including a page of 100 records, 50 kB
+	data := load.Data()
 	note := strings.Repeat("n", 400)
 	var page strings.Builder
 	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/offerings" {
-			stamping.ServeHTTP(w, r)
+			data.ServeHTTP(w, r)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -580,12 +577,10 @@ func TestFaultSlowClientsByTheThousand(t *testing.T) {
 		fmt.Fprintf(&page, `{"id":"00000000-0000-4000-8000-%012d","business_id":%q,"description":%q}`, i, w.acmeID, note)
 	}
 	page.WriteString(`],"pagination":{"current_page":1,"per_page":100,"total_items":100,"total_pages":1}}`)
-	// every page is 50 kB: on a busy machine it takes its time
 	o := w.options(roomyLimits, "timeout 30s\n\t\tbody_timeout "+body.String())
 	o.Servers = fmt.Sprintf("timeouts {\n\t\t\tread_header %s\n\t\t\tread_body %s\n\t\t\twrite %s\n\t\t\tidle 2m\n\t\t}", header, body, write)
-	g := gatewaytest.New(t, o)
 	callers := w.addKeys(t, 20, 3)
-	g.Run(t)
+	g := gatewaytest.Start(t, o)
 
 	l := load.Start(t, load.Options{Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate})
 	l.Run(scale.before)
@@ -603,20 +598,20 @@ func TestFaultSlowClientsByTheThousand(t *testing.T) {
 		return "GET " + target + " HTTP/1.1\r\nHost: x\r\n" + signedLines(w.acme, "GET", target, "") + "\r\n"
 	}, "")
 	require.Eventually(t, func() bool { return headers.ended.Load() == int64(each) && bodies.ended.Load() == int64(each) },
-		3*patience, 50*time.Millisecond, "who does not send a request in time is sent away")
+		3*patience, 50*time.Millisecond, "slow headers and bodies are not ended")
 	require.Eventually(t, func() bool { return readers.answered.Load() == int64(each) }, 3*patience, 50*time.Millisecond)
-	l.Run(scale.away)
+	l.Run(scale.outage)
 	_, peak := g.Memory(t)
 	l.Phase("back")
 	stop()
 	headers.wg.Wait()
 	bodies.wg.Wait()
 	readers.wg.Wait()
-	l.Run(scale.back)
+	l.Run(scale.after)
 	r := l.Stop()
 	require.Less(t, peak, before+int64(3*each)*perConnection)
 	for answer := range bodies.statuses {
-		// whoever does not prove to be a business is charged as a stranger
+		// unverified requests count against the client IP
 		require.Contains(t, []string{"HTTP/1.1 408 Request Timeout", "HTTP/1.1 429 Too Many Requests"}, answer)
 	}
 	for answer := range headers.statuses {
@@ -626,8 +621,7 @@ func TestFaultSlowClientsByTheThousand(t *testing.T) {
 		each, load.MS(headers.longest), each, load.MS(bodies.longest), bodies.statuses, each, inMiB(before), inMiB(peak)))
 }
 
-// requireLimitsShared waits until a gateway says that its limits are the fleet's: on a busy machine it may take Redis for away
-// for a moment.
+// requireLimitsShared waits until a gateway reports that it shares limits: on a busy machine, Redis may seem unavailable briefly.
 func requireLimitsShared(t *testing.T, g *gatewaytest.Gateway) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -644,23 +638,23 @@ func TestFaultRedisClockStepped(t *testing.T) {
 	o := w.options("", "")
 	o.Global = strings.Replace(o.Global, w.redis.URL(), clock.URL(), 1)
 	g := gatewaytest.Start(t, o)
-	refused := func(c gatewaytest.Caller) {
+	requireLimited := func(c gatewaytest.Caller) {
 		t.Helper()
 		a := c.Get(t, g.URL, "/api/v1/me")
 		p := requireProblem(t, a, http.StatusTooManyRequests, "RATE_LIMITED")
-		require.LessOrEqual(t, p.RetryAfter, 60, "nobody waits for as long as the step")
+		require.LessOrEqual(t, p.RetryAfter, 60, "Retry-After contains the step")
 	}
 	spend(t, g, w.acme, load.KeyLimit)
 	spend(t, g, w.other, load.KeyLimit/2)
-	refused(w.acme)
-	for _, offset := range []time.Duration{-step, -2 * step} { // back, and once more
+	requireLimited(w.acme)
+	for _, offset := range []time.Duration{-step, -2 * step} { // back, twice
 		require.NoError(t, clock.StepClock(offset))
-		refused(w.acme)
+		requireLimited(w.acme)
 	}
 	spend(t, g, w.other, load.KeyLimit/2)
-	refused(w.other)
+	requireLimited(w.other)
 
-	// Ahead: to Redis everybody's minute is over. That is worth one more limit to a caller at most, once.
+	// Ahead: all windows end at once. A caller gains at most one more limit, once.
 	spend(t, g, third, load.KeyLimit/2)
 	require.NoError(t, clock.StepClock(step))
 	admitted := load.KeyLimit / 2
@@ -669,9 +663,9 @@ func TestFaultRedisClockStepped(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, admitted, load.KeyLimit)
 	require.LessOrEqual(t, admitted, 2*load.KeyLimit)
-	refused(third)
+	requireLimited(third)
 	require.NoError(t, clock.StepClock(0)) // back to the machine's
-	refused(third)
+	requireLimited(third)
 	requireLimitsShared(t, g)
 	t.Logf("figure: %s back=2 lost_limits_back=0 ahead=1 allowed_of_60=%d (at most %d)", t.Name(), admitted, 2*load.KeyLimit)
 }

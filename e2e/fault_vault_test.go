@@ -22,31 +22,30 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
-// A brokenVault is a Vault that a test takes away under load and gives back.
-type brokenVault struct {
+// A vaultFault makes a Vault unavailable under load and restores it.
+type vaultFault struct {
 	options vaulttest.Options
-	// role are further parameters of the role that gateways sign in with.
+	// role are further parameters of the gateways' AppRole.
 	role map[string]any
-	// prepare, if set, changes the world before there is a gateway.
+	// prepare, if set, is called before the gateway starts.
 	prepare func(w *vaultWorld)
-	// away breaks Vault, back mends it.
-	away, back func(w *vaultWorld)
-	// gateway is the one under load, once there is one.
+	// fail starts the fault; restore ends it.
+	fail, restore func(w *vaultWorld)
+	// gateway is the gateway under load, once it runs.
 	gateway *gatewaytest.Gateway
-	// answers says that look-ups may work all the same, so that no gateway need take Vault for away.
-	answers bool
+	// partial is set if some lookups succeed, so that gateways may not consider Vault unavailable.
+	partial bool
 }
 
-// The streams of a load on gateways with Vault. Known keys, which were called with before the fault, are the load's own.
+// The load's streams. Its main stream uses known keys, which were used before the fault.
 const (
-	unseen   = "never seen"           // they are in Vault, and no gateway has asked for them yet
-	invented = "invented"             // they are nowhere
-	told     = "revoked and told"     // deleted in Vault before the fault, which gateways are told during it
-	untold   = "revoked and not told" // deleted in Vault before the fault, which nobody tells them
+	unseen      = "never seen"               // in Vault, but not looked up by a gateway yet
+	invented    = "invented"                 // not in Vault
+	notified    = "revoked and notified"     // deleted in Vault before the fault; gateways are notified during it
+	notNotified = "revoked and not notified" // deleted in Vault before the fault; gateways are not notified
 )
 
-// vaultCache is how long gateways keep credentials in these tests, and how long they wait for Vault: in the short form, beside
-// many other tests, one that takes longer than by default need not be broken.
+// vaultCache returns the option cache and its TTL. Besides other tests, Vault may take longer than the default load_timeout.
 func vaultCache(c chaos) (option string, ttl time.Duration) {
 	ttl, loadTimeout := time.Second, 5*time.Second
 	if c.long {
@@ -55,8 +54,8 @@ func vaultCache(c chaos) (option string, ttl time.Duration) {
 	return fmt.Sprintf("cache {\n\t\t\tttl %s\n\t\t\tnegative_ttl 1s\n\t\t\tload_timeout %s\n\t\t}", ttl, loadTimeout), ttl
 }
 
-// newVaultLoadWorld is a world for loads whose credentials are in Vault.
-func newVaultLoadWorld(t *testing.T, v *brokenVault) *vaultWorld {
+// newVaultLoadWorld returns a world for load tests whose credentials are in Vault.
+func newVaultLoadWorld(t *testing.T, v *vaultFault) *vaultWorld {
 	t.Helper()
 	w := vaultIn(t, newWorld(t, load.Data()), v.options)
 	if v.role != nil {
@@ -68,8 +67,7 @@ func newVaultLoadWorld(t *testing.T, v *brokenVault) *vaultWorld {
 	return w
 }
 
-// direct starts a gateway without the recording proxy before Vault, so that what happens to Vault happens to its
-// connections.
+// direct starts a gateway without the recording proxy in front of Vault, so that faults affect the gateway's connections.
 func (w *vaultWorld) direct(t *testing.T, c chaos, cache string) *gatewaytest.Gateway {
 	t.Helper()
 	o := w.options(cache)
@@ -79,7 +77,7 @@ func (w *vaultWorld) direct(t *testing.T, c chaos, cache string) *gatewaytest.Ga
 	return g
 }
 
-// addKeys makes n keys of several businesses in Vault.
+// addKeys adds n keys of several businesses to Vault.
 func (w *vaultWorld) addKeys(t *testing.T, n, businesses int) []load.Caller {
 	t.Helper()
 	keys := load.NewKeys(n, businesses)
@@ -95,9 +93,9 @@ func (w *vaultWorld) put(t *testing.T, key string, record map[string]any) {
 	require.NoError(t, err)
 }
 
-// holdTheKeys has a gateway under load while Vault is away and after it. There is nothing but successes for known keys.
-// Keys not seen yet are refused for a while, and never as unknown; a revoked one is not used once the gateway was told.
-func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
+// testVaultOutage puts a gateway under load before, during and after an outage of Vault. Known keys get only successes. Keys not
+// seen before may be unavailable, never unknown. A revoked key is rejected once the gateway was notified.
+func testVaultOutage(t *testing.T, c chaos, v *vaultFault) {
 	t.Helper()
 	w := newVaultLoadWorld(t, v)
 	cache, ttl := vaultCache(c)
@@ -115,17 +113,17 @@ func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
 			unavailable := s.Status == http.StatusServiceUnavailable && s.During("outage", "back")
 			unauthorized := s.Status == http.StatusUnauthorized
 			if s.Status == http.StatusTooManyRequests && s.Stream != "" {
-				return true // the unauthenticated limit, as the test may take long
+				return true // the unverified limit, because the test may take long
 			}
 			switch s.Stream {
 			case unseen:
-				return s.Status == http.StatusOK && (v.answers || s.Ended != "outage") || unavailable
+				return s.Status == http.StatusOK && (v.partial || s.Ended != "outage") || unavailable
 			case invented:
-				return unauthorized && (v.answers || !s.During("outage") || s.Ended != "outage") || unavailable
-			case told, untold:
+				return unauthorized && (v.partial || !s.During("outage") || s.Ended != "outage") || unavailable
+			case notified, notNotified:
 				return s.Status == http.StatusOK || unauthorized || unavailable
 			}
-			return s.Status == http.StatusOK // a known key goes on
+			return s.Status == http.StatusOK // known keys
 		},
 	})
 	l.Run(c.before)
@@ -133,44 +131,43 @@ func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
 	for _, k := range revoked {
 		require.NoError(t, w.vault.Client(t).KVv2("kv").DeleteMetadata(t.Context(), "gateway/keys/"+k.PublicKey))
 	}
-	v.away(w)
-	// what was looked up before is a success of that time
+	v.fail(w)
 	l.Phase("outage")
 	began := time.Now()
-	endUntold := l.Also(untold, revoked[1:], 1, "/api/v1/me")
+	endNotNotified := l.Also(notNotified, revoked[1:], 1, "/api/v1/me")
 	endUnseen := l.Also(unseen, fresh, 2, "/api/v1/me")
 	endInvented := l.Also(invented, nowhere, 1, "/api/v1/me")
-	if !v.answers {
+	if !v.partial {
 		require.Eventually(t, func() bool { return g.Metric(t, "gatehouse_credentials_ready") == 0 }, 2*patience, 25*time.Millisecond)
 	}
 	noticed := time.Since(began)
 	require.NoError(t, w.redis.Client(t).Publish(t.Context(), "gatehouse:credentials", revoked[0].PublicKey).Err())
-	toldAt := time.Now()
-	endTold := l.Also(told, revoked[:1], 1, "/api/v1/me")
-	l.Run(max(c.away, 4*ttl)) // far past the TTL
+	notifiedAt := time.Now()
+	endNotified := l.Also(notified, revoked[:1], 1, "/api/v1/me")
+	l.Run(max(c.outage, 4*ttl)) // far beyond the TTL
 	ready := anonymous().Get(t, g.URL, "/readyz")
-	require.Equal(t, http.StatusOK, ready.Status, "a gateway that serves its callers stays in service")
-	if !v.answers {
+	require.Equal(t, http.StatusOK, ready.Status, "a degraded gateway stays in service")
+	if !v.partial {
 		require.Contains(t, ready.Body, `"status":"degraded","checks":{"credentials":"degraded"`)
 		require.NotContains(t, ready.Body, "causes")
 		require.Contains(t, anonymous().Get(t, g.AdminURL, "/gatehouse/ready").Body, `"causes":{"credentials":`)
 	}
 
-	v.back(w)
+	v.restore(w)
 	l.Phase("back")
-	mended := time.Now()
+	restored := time.Now()
 	requireReady(t, g)
 	requireSoon(t, http.StatusOK, late[0].Caller, g)
-	took := time.Since(mended)
+	took := time.Since(restored)
 	endUnseen()
 	endInvented()
-	endTold()
+	endNotified()
 	l.Phase("healthy")
 	l.Also("", late, 1)
 	a := requireSoon(t, http.StatusUnauthorized, revoked[1].Caller, g)
 	requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
-	untoldFor := time.Since(mended)
-	endUntold()
+	notNotifiedFor := time.Since(restored)
+	endNotNotified()
 	for _, k := range append(fresh[:5:5], revoked[0]) {
 		status := http.StatusOK
 		if k.PublicKey == revoked[0].PublicKey {
@@ -178,14 +175,14 @@ func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
 		}
 		requireSoon(t, status, k.Caller, g)
 	}
-	l.Run(c.back)
+	l.Run(c.after)
 	report := l.Stop()
 	gatewaytest.RequireNowhere(t, g.Everything(t), w.secretID, w.vault.RootToken)
 
 	require.Zero(t, report.OverLimit())
 	require.Positive(t, report.Phase("outage").By["200"], "%s", report)
-	refusedAt := requireOnceRefused(t, report, told)
-	requireOnceRefused(t, report, untold)
+	rejectedAt := requireStaysRejected(t, report, notified)
+	requireStaysRejected(t, report, notNotified)
 	unseenAway := func(status int) int {
 		return len(report.Some(func(s *load.Sample) bool { return s.Stream == unseen && s.Phase == "outage" && s.Status == status }))
 	}
@@ -195,23 +192,22 @@ func holdTheKeys(t *testing.T, c chaos, v *brokenVault) {
 		fmt.Sprintf("healthy_after=%s", took.Round(time.Millisecond)),
 		fmt.Sprintf("unseen_served_outage=%d", unseenAway(http.StatusOK)),
 		fmt.Sprintf("unseen_unavailable_outage=%d", unseenAway(http.StatusServiceUnavailable)),
-		fmt.Sprintf("revoked_rejected_after_push=%s", max(0, refusedAt.Sub(toldAt)).Round(time.Millisecond)),
-		fmt.Sprintf("revoked_rejected_after_back=%s", untoldFor.Round(time.Millisecond)))
+		fmt.Sprintf("revoked_rejected_after_push=%s", max(0, rejectedAt.Sub(notifiedAt)).Round(time.Millisecond)),
+		fmt.Sprintf("revoked_rejected_after_back=%s", notNotifiedFor.Round(time.Millisecond)))
 }
 
-// hidden are texts that no caller may learn.
+// hidden returns texts that must not appear in responses.
 func (w *vaultWorld) hidden() []string {
 	return []string{strings.TrimPrefix(w.vault.Addr, "http://"), w.vault.RootToken, w.secretID, w.redis.Addr}
 }
 
-// signedTargets are those of loadTargets that need a key: /status is answered whether or not it can be verified.
+// signedTargets returns the targets that need a signature.
 func signedTargets() []string {
 	return slices.DeleteFunc(load.Targets(), func(target string) bool { return strings.HasSuffix(target, "/status") })
 }
 
-// requireOnceRefused holds a revoked key to staying refused, and returns when the first refusal was answered; zero if
-// there was none.
-func requireOnceRefused(t *testing.T, r *load.Report, stream string) (at time.Time) {
+// requireStaysRejected requires that a revoked key stays rejected, and returns the time of the first rejection, zero if there was none.
+func requireStaysRejected(t *testing.T, r *load.Report, stream string) (at time.Time) {
 	t.Helper()
 	list := r.Some(func(s *load.Sample) bool { return s.Stream == stream })
 	for _, s := range list {
@@ -220,12 +216,12 @@ func requireOnceRefused(t *testing.T, r *load.Report, stream string) (at time.Ti
 		}
 	}
 	for _, s := range list {
-		require.False(t, !at.IsZero() && s.Status == http.StatusOK && s.Sent.After(at), "a key that was refused is served again\n%s", r)
+		require.False(t, !at.IsZero() && s.Status == http.StatusOK && s.Sent.After(at), "a rejected key is served again\n%s", r)
 	}
 	return at
 }
 
-// stepDown has the active node, which the gateway calls, step down, and waits until the other one has taken over.
+// stepDown makes the active node step down and returns a client of the other node.
 func (w *vaultWorld) stepDown(t *testing.T) (other *api.Client) {
 	t.Helper()
 	client, other := w.vault.Client(t), w.vault.Client(t)
@@ -243,26 +239,25 @@ func requireStandby(t *testing.T, node *api.Client, standby bool) {
 	}, patience, 20*time.Millisecond)
 }
 
-// shortLived are parameters of a role whose tokens can be renewed for 8 s in all. They are replaced a third of their time
-// before they end, which has to suffice on a busy machine.
-func shortLived() map[string]any { return map[string]any{"token_ttl": "4s", "token_max_ttl": "8s"} }
+// shortLivedTokens returns parameters of a role whose tokens can be renewed for 8 s in total.
+func shortLivedTokens() map[string]any {
+	return map[string]any{"token_ttl": "4s", "token_max_ttl": "8s"}
+}
 
-// liveLong has tokens live longer than a test from the gateway's next sign-in or renewal on. All is well again only with those: a
-// busy machine may be too slow for one that lives for seconds.
-func (w *vaultWorld) liveLong(t *testing.T) {
+// useLongLivedTokens sets a long TTL from the gateway's next login or renewal on: a busy machine may be too slow for a TTL of seconds.
+func (w *vaultWorld) useLongLivedTokens(t *testing.T) {
 	t.Helper()
 	_, err := w.vault.Client(t).Logical().WriteWithContext(t.Context(), "auth/approle/role/gateway",
 		map[string]any{"token_ttl": "1h", "token_max_ttl": "1h"})
 	require.NoError(t, err)
 }
 
-// secretIDExpires lets the secret ID with which the gateway signs in expire, and then its token. A new secret ID in the file is
-// all that it takes, in a Vault as deploy/vault-setup.sh prepares it: by default Vault would refuse the role for a quarter of an
-// hour.
-func secretIDExpires(t *testing.T) *brokenVault {
+// secretIDExpires lets the gateway's secret ID expire, and then its token. A new secret ID in the file suffices in a Vault that
+// deploy/vault-setup.sh has set up; by default, Vault would lock the role out for 15 minutes.
+func secretIDExpires(t *testing.T) *vaultFault {
 	t.Helper()
 	var roleID string
-	v := &brokenVault{prepare: func(w *vaultWorld) {
+	v := &vaultFault{prepare: func(w *vaultWorld) {
 		client := w.vault.Client(t)
 		require.NoError(t, client.Sys().DisableAuthWithContext(t.Context(), "approle"))
 		login := t.TempDir()
@@ -273,7 +268,7 @@ func secretIDExpires(t *testing.T) *brokenVault {
 			"GATEWAY_UID="+strconv.Itoa(os.Getuid()))
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
-		_, err = client.Logical().WriteWithContext(t.Context(), "auth/approle/role/gateway", shortLived())
+		_, err = client.Logical().WriteWithContext(t.Context(), "auth/approle/role/gateway", shortLivedTokens())
 		require.NoError(t, err)
 		read, err := os.ReadFile(filepath.Join(login, "gateway", "role-id"))
 		require.NoError(t, err)
@@ -281,51 +276,50 @@ func secretIDExpires(t *testing.T) *brokenVault {
 		w.env[0] = "TEST_ROLE_ID=" + roleID
 		w.secretIDFile = filepath.Join(login, "gateway", "secret-id")
 	}}
-	v.away = func(w *vaultWorld) {
+	v.fail = func(w *vaultWorld) {
 		answer, err := w.vault.Client(t).Logical().WriteWithContext(t.Context(), "auth/approle/role/gateway/secret-id",
 			map[string]any{"ttl": "1s"})
 		require.NoError(t, err)
 		secretID := answer.Data["secret_id"].(string)
 		require.NoError(t, os.WriteFile(w.secretIDFile, []byte(secretID), 0o600))
 		require.Eventually(t, func() bool {
-			// Vault lets go of what has expired when it tidies up: once a minute, or when told to
+			// Vault removes expired secret IDs once a minute, or on request
 			_, err := w.vault.Client(t).Logical().WriteWithContext(t.Context(), "auth/approle/tidy/secret-id", nil)
 			require.NoError(t, err)
 			_, err = w.vault.ClientWithToken(t, "").Logical().WriteWithContext(t.Context(), "auth/approle/login",
 				map[string]any{"role_id": roleID, "secret_id": secretID})
 			return err != nil
-		}, patience, 100*time.Millisecond, "it has not expired")
-		// the token that was made with the one before is good for a while
+		}, patience, 100*time.Millisecond, "the secret ID has not expired")
+		// the token of the last login is still valid for a while
 		require.Eventually(t, func() bool { return v.gateway.Metric(t, "gatehouse_credentials_ready") == 0 }, 2*patience, 25*time.Millisecond)
 	}
-	v.back = func(w *vaultWorld) {
-		w.liveLong(t)
+	v.restore = func(w *vaultWorld) {
+		w.useLongLivedTokens(t)
 		require.NoError(t, os.WriteFile(w.secretIDFile, []byte(w.vault.SecretID(t, "gateway")), 0o600))
 	}
 	return v
 }
 
-// standbyOnly seals the node that has taken over, so that there is no active one. The one that has stepped down takes over again by
-// itself, after 10 s.
-func standbyOnly(t *testing.T) *brokenVault {
+// standbyOnly seals the node that has taken over, so that no node is active until the first takes over again, after 10 s.
+func standbyOnly(t *testing.T) *vaultFault {
 	t.Helper()
-	v := &brokenVault{options: vaulttest.Options{Standby: true}, answers: true}
-	v.away = func(w *vaultWorld) {
+	v := &vaultFault{options: vaulttest.Options{Standby: true}, partial: true}
+	v.fail = func(w *vaultWorld) {
 		other := w.stepDown(t)
 		requireStandby(t, other, false)
 		require.NoError(t, other.Sys().SealWithContext(t.Context()))
 		require.Eventually(t, func() bool { return v.gateway.Metric(t, "gatehouse_credentials_ready") == 0 }, patience, 25*time.Millisecond)
 	}
-	v.back = func(w *vaultWorld) { requireStandby(t, w.vault.Client(t), false) }
+	v.restore = func(w *vaultWorld) { requireStandby(t, w.vault.Client(t), false) }
 	return v
 }
 
 // tokensRevoked revokes every token of the gateway's role.
-func tokensRevoked(t *testing.T) *brokenVault {
+func tokensRevoked(t *testing.T) *vaultFault {
 	t.Helper()
-	return &brokenVault{
-		answers: true,
-		away: func(w *vaultWorld) {
+	return &vaultFault{
+		partial: true,
+		fail: func(w *vaultWorld) {
 			client := w.vault.Client(t)
 			list, err := client.Logical().ListWithContext(t.Context(), "auth/token/accessors")
 			require.NoError(t, err)
@@ -340,14 +334,14 @@ func tokensRevoked(t *testing.T) *brokenVault {
 			}
 			require.Positive(t, revoked)
 		},
-		back: func(*vaultWorld) {},
+		restore: func(*vaultWorld) {},
 	}
 }
 
-// tokensEnd has tokens end again and again; the gateway signs in anew before that.
-func tokensEnd(t *testing.T) *brokenVault {
+// tokensExpire uses short-lived tokens, which the gateway replaces before they expire.
+func tokensExpire(t *testing.T) *vaultFault {
 	t.Helper()
-	v := &brokenVault{role: shortLived(), answers: true}
+	v := &vaultFault{role: shortLivedTokens(), partial: true}
 	await := func(n float64, events ...string) {
 		t.Helper()
 		seen := func() (n float64) {
@@ -359,20 +353,20 @@ func tokensEnd(t *testing.T) *brokenVault {
 		before := seen()
 		require.Eventually(t, func() bool { return seen() >= before+n }, 2*patience, 50*time.Millisecond)
 	}
-	v.away = func(*vaultWorld) { await(2, "login") }
-	v.back = func(w *vaultWorld) {
-		w.liveLong(t)
+	v.fail = func(*vaultWorld) { await(2, "login") }
+	v.restore = func(w *vaultWorld) {
+		w.useLongLivedTokens(t)
 		await(1, "login", "renewed")
 	}
 	return v
 }
 
-// quotaUsedUp gives the mount of the keys a quota that is used up at once: Vault responds 429.
-func quotaUsedUp(t *testing.T) *brokenVault {
+// quotaExceeded limits the rate of the mount with the keys, so that Vault responds 429.
+func quotaExceeded(t *testing.T) *vaultFault {
 	t.Helper()
-	return &brokenVault{
-		answers: true, // a few look-ups are within the quota
-		away: func(w *vaultWorld) {
+	return &vaultFault{
+		partial: true, // a few look-ups are within the quota
+		fail: func(w *vaultWorld) {
 			_, err := w.vault.Client(t).Logical().WriteWithContext(t.Context(), "sys/quotas/rate-limit/keys",
 				map[string]any{"path": "kv/", "rate": 1, "interval": "1h"})
 			require.NoError(t, err)
@@ -382,7 +376,7 @@ func quotaUsedUp(t *testing.T) *brokenVault {
 				return errors.As(err, &answer) && answer.StatusCode == http.StatusTooManyRequests
 			}, patience, 10*time.Millisecond)
 		},
-		back: func(w *vaultWorld) {
+		restore: func(w *vaultWorld) {
 			_, err := w.vault.Client(t).Logical().DeleteWithContext(t.Context(), "sys/quotas/rate-limit/keys")
 			require.NoError(t, err)
 		},
@@ -391,58 +385,57 @@ func quotaUsedUp(t *testing.T) *brokenVault {
 
 func TestFaultVault(t *testing.T) {
 	t.Parallel()
-	// between breaks and mends Vault with methods of its own.
-	between := func(away, back func(*vaulttest.Server, testing.TB)) func(*testing.T) *brokenVault {
-		return func(t *testing.T) *brokenVault {
+	between := func(fail, restore func(*vaulttest.Server, testing.TB)) func(*testing.T) *vaultFault {
+		return func(t *testing.T) *vaultFault {
 			t.Helper()
-			return &brokenVault{
+			return &vaultFault{
 				options: vaulttest.Options{Persistent: true},
-				away:    func(w *vaultWorld) { away(w.vault, t) },
-				back:    func(w *vaultWorld) { back(w.vault, t) },
+				fail:    func(w *vaultWorld) { fail(w.vault, t) },
+				restore: func(w *vaultWorld) { restore(w.vault, t) },
 			}
 		}
 	}
-	for name, fault := range map[string]func(*testing.T) *brokenVault{
+	for name, fault := range map[string]func(*testing.T) *vaultFault{
 		"killed":  between((*vaulttest.Server).Kill, (*vaulttest.Server).Restart),
 		"stopped": between((*vaulttest.Server).Pause, (*vaulttest.Server).Resume),
 		"sealed":  between((*vaulttest.Server).Seal, (*vaulttest.Server).Unseal),
-		// The gateway's node redirects to the one that takes over.
-		"standby": func(t *testing.T) *brokenVault {
+		// The gateway's node redirects to the node that takes over.
+		"standby": func(t *testing.T) *vaultFault {
 			t.Helper()
 			var other *api.Client
-			return &brokenVault{
-				options: vaulttest.Options{Standby: true}, answers: true,
-				away: func(w *vaultWorld) { other = w.stepDown(t) },
-				back: func(*vaultWorld) { requireStandby(t, other, false) },
+			return &vaultFault{
+				options: vaulttest.Options{Standby: true}, partial: true,
+				fail:    func(w *vaultWorld) { other = w.stepDown(t) },
+				restore: func(*vaultWorld) { requireStandby(t, other, false) },
 			}
 		},
 		"standby without an active node": standbyOnly,
 		"token revoked":                  tokensRevoked,
-		"token's maximum reached":        tokensEnd,
+		"token's maximum reached":        tokensExpire,
 		"secret ID expired":              secretIDExpires,
-		"policy denied": func(t *testing.T) *brokenVault {
+		"policy denied": func(t *testing.T) *vaultFault {
 			t.Helper()
 			policy := func(rules string) func(*vaultWorld) {
 				return func(w *vaultWorld) {
 					require.NoError(t, w.vault.Client(t).Sys().PutPolicyWithContext(t.Context(), "gateway", rules))
 				}
 			}
-			return &brokenVault{away: policy(`path "kv/data/elsewhere/*" { capabilities = ["read"] }`), back: policy(gatewayPolicy)}
+			return &vaultFault{fail: policy(`path "kv/data/elsewhere/*" { capabilities = ["read"] }`), restore: policy(gatewayPolicy)}
 		},
-		"too many requests": quotaUsedUp,
+		"too many requests": quotaExceeded,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			holdTheKeys(t, chaosScale(t), fault(t))
+			testVaultOutage(t, chaosScale(t), fault(t))
 		})
 	}
 }
 
-// spoilKeys has a gateway under load while the entries of a few keys are spoilt, and mended. While they are, their keys
-// are refused in one way; no other key is affected.
-func spoilKeys(t *testing.T, c chaos, status int, code string, spoil func(w *vaultWorld, key string)) {
+// testEntryFault puts a gateway under load while the entries of three keys are spoilt, and restored. Meanwhile these keys are
+// rejected with one status and code; other keys are not affected.
+func testEntryFault(t *testing.T, c chaos, status int, code string, spoil func(w *vaultWorld, key string)) {
 	t.Helper()
-	w := newVaultLoadWorld(t, &brokenVault{})
+	w := newVaultLoadWorld(t, &vaultFault{})
 	cache, ttl := vaultCache(c)
 	g := w.direct(t, c, cache)
 	known := w.addKeys(t, 2*c.rate, 5)
@@ -450,7 +443,7 @@ func spoilKeys(t *testing.T, c chaos, status int, code string, spoil func(w *vau
 	for _, k := range victims {
 		w.put(t, k.PublicKey, k.Record())
 	}
-	// once they are known, they go on however long Vault takes
+	// known keys are served however slow Vault is
 	for _, k := range append(slices.Clone(known), load.Callers(victims)...) {
 		requireSoon(t, http.StatusOK, k.Caller, g)
 	}
@@ -472,53 +465,55 @@ func spoilKeys(t *testing.T, c chaos, status int, code string, spoil func(w *vau
 		requireProblem(t, requireSoon(t, status, k.Caller, g), status, code)
 	}
 	noticed := time.Since(began)
-	l.Run(c.away)
+	l.Run(c.outage)
 	l.Phase("back")
-	mended := time.Now()
+	restored := time.Now()
 	for _, k := range victims {
 		w.put(t, k.PublicKey, k.Record())
 	}
 	for _, k := range load.Callers(victims) {
 		requireSoon(t, http.StatusOK, k.Caller, g)
 	}
-	took := time.Since(mended)
+	took := time.Since(restored)
 	l.Phase("healthy")
-	l.Run(c.back)
+	l.Run(c.after)
 	report := l.Stop()
 	require.Zero(t, report.OverLimit())
 	report.Figure(t, "ttl="+ttl.String(), fmt.Sprintf("rejected_after=%s", noticed.Round(time.Millisecond)),
 		fmt.Sprintf("served_again_after=%s", took.Round(time.Millisecond)))
 }
 
-// TestFaultVaultMalformedEntries spoils entries: their keys may be right, so that they are unavailable, not unknown.
-func TestFaultVaultMalformedEntries(t *testing.T) {
+func TestFaultVaultEntries(t *testing.T) {
 	t.Parallel()
-	n := 0
-	spoilKeys(t, chaosScale(t), http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", func(w *vaultWorld, key string) {
-		n++
-		w.put(t, key, []map[string]any{
-			{"private_key": map[string]any{"canary-of-an-entry": "canary-of-an-entry"}},
-			{"canary-of-an-entry": "canary-of-an-entry"},
-			{"private_key": "canary-of-an-entry\n", "business_id": "b", "business_name": "b", "business_slug": "b", "status": "active"},
-		}[n%3])
+	// The keys of malformed entries may be valid, so they are unavailable, not unknown.
+	t.Run("malformed", func(t *testing.T) {
+		t.Parallel()
+		n := 0
+		testEntryFault(t, chaosScale(t), http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", func(w *vaultWorld, key string) {
+			n++
+			w.put(t, key, []map[string]any{
+				{"private_key": map[string]any{"canary-of-an-entry": "canary-of-an-entry"}},
+				{"canary-of-an-entry": "canary-of-an-entry"},
+				{"private_key": "canary-of-an-entry\n", "business_id": "b", "business_name": "b", "business_slug": "b", "status": "active"},
+			}[n%3])
+		})
+	})
+	// Destroying all versions of an entry is one way to revoke a key.
+	t.Run("version destroyed", func(t *testing.T) {
+		t.Parallel()
+		testEntryFault(t, chaosScale(t), http.StatusUnauthorized, "INVALID_CREDENTIALS", func(w *vaultWorld, key string) {
+			require.NoError(t, w.vault.Client(t).KVv2("kv").Destroy(t.Context(), "gateway/keys/"+key, []int{1}))
+		})
 	})
 }
 
-// TestFaultVaultVersionDestroyed destroys all versions of entries, which is one way to revoke a key.
-func TestFaultVaultVersionDestroyed(t *testing.T) {
-	t.Parallel()
-	spoilKeys(t, chaosScale(t), http.StatusUnauthorized, "INVALID_CREDENTIALS", func(w *vaultWorld, key string) {
-		require.NoError(t, w.vault.Client(t).KVv2("kv").Destroy(t.Context(), "gateway/keys/"+key, []int{1}))
-	})
-}
-
-// TestFaultVaultAwayForLongerThanStaleIfError is the stated worst case: a gateway that can reach neither Vault nor whoever
-// tells it of revocations goes on for stale_if_error, and not for longer.
-func TestFaultVaultAwayForLongerThanStaleIfError(t *testing.T) {
+// The documented worst case: a gateway without Vault and without notifications of revocations uses known keys until stale_if_error,
+// and no longer.
+func TestFaultVaultOutageLongerThanStaleIfError(t *testing.T) {
 	t.Parallel()
 	c := chaosScale(t)
 	const staleIfError = 3 * time.Second
-	w := newVaultLoadWorld(t, &brokenVault{options: vaulttest.Options{Persistent: true}})
+	w := newVaultLoadWorld(t, &vaultFault{options: vaulttest.Options{Persistent: true}})
 	g := w.direct(t, c, fmt.Sprintf("cache {\n\t\t\tttl 1s\n\t\t\tstale_if_error %s\n\t\t\t%s\n\t\t}", staleIfError, patientWithVault))
 	known := w.addKeys(t, 2*c.rate, 5)
 	for _, k := range known {
@@ -526,7 +521,7 @@ func TestFaultVaultAwayForLongerThanStaleIfError(t *testing.T) {
 	}
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: known, Rate: c.rate, Targets: signedTargets(),
-		// from one address, they would use up its budget for what cannot be verified
+		// from one client IP, they would exceed its unverified limit
 		Addresses: len(known),
 		Hide:      w.hidden(),
 		Allow: func(s *load.Sample) bool {
@@ -548,11 +543,11 @@ func TestFaultVaultAwayForLongerThanStaleIfError(t *testing.T) {
 	l.Phase("too long")
 	l.Run(c.before)
 	w.vault.Restart(t)
-	mended := time.Now()
+	restored := time.Now()
 	l.Phase("back")
 	requireReady(t, g)
 	requireSoon(t, http.StatusOK, known[0].Caller, g)
-	took := time.Since(mended)
+	took := time.Since(restored)
 	report := l.Stop()
 	require.Zero(t, report.OverLimit())
 	report.Figure(t, "stale_if_error="+staleIfError.String(), fmt.Sprintf("last_served_after=%s", last.Sub(killed).Round(time.Millisecond)),

@@ -15,34 +15,32 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost cuts one of three gateways off from their Redis, under load.
-//
-// The two that reach Redis go on sharing the limit, against which everything counts that Redis was told of, also what the third had
-// admitted before. The third enforces the limit by itself. So a caller of all three is served, in any window, at most twice the
-// limit, less what the third had admitted through Redis. In general, with n gateways cut off: n + 1 times the limit. When the third
-// is back it tells Redis first, and the limit is shared again.
-func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
+// One of three gateways is cut off from Redis under load. The other two share the limit, including what the third had allowed through
+// Redis before; the third enforces the limit locally. So in any window, at most twice the limit is allowed, less what the third had
+// allowed through Redis. With n gateways cut off, it is n + 1 times the limit. Once reconnected, the third resyncs before its next
+// request to Redis.
+func TestFleetWithOneGatewayCutOffAllowsAtMostTwiceTheLimit(t *testing.T) {
 	t.Parallel()
 	c := chaosScale(t)
 	w := newWorld(t, load.Data())
-	const cut, through = 2, 10 // the gateway that is cut off, and what it has admitted through Redis before
+	const cut, through = 2, 10 // the gateway that is cut off, and the requests it allows through Redis before
 	var (
 		gateways [3]*gatewaytest.Gateway
-		wires    [3]*linktest.Link
+		links    [3]*linktest.Link
 		hide     = []string{w.redis.Addr, strings.TrimPrefix(w.dataURL, "http://")}
 	)
 	for i := range gateways {
-		wires[i] = linktest.Start(t, w.redis.Addr)
-		hide = append(hide, wires[i].Addr)
+		links[i] = linktest.Start(t, w.redis.Addr)
+		hide = append(hide, links[i].Addr)
 		o := w.options("", "")
-		o.Global = strings.Replace(o.Global, w.redisLine(), c.redis("redis://"+wires[i].Addr), 1)
+		o.Global = strings.Replace(o.Global, w.redisLine(), c.redis("redis://"+links[i].Addr), 1)
 		gateways[i] = gatewaytest.Start(t, o)
 		requireReady(t, gateways[i])
 	}
 	steady, greedy := w.addKeys(t, 2*c.rate, 5), w.addKeys(t, 2, 2)
 	key := greedy[0]
 	for _, g := range gateways {
-		requireSoon(t, http.StatusOK, greedy[1].Caller, g) // they have read the file
+		requireSoon(t, http.StatusOK, greedy[1].Caller, g) // the gateway has read the file
 	}
 
 	l := load.Start(t, load.Options{
@@ -51,43 +49,43 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 	})
 	first := time.Now()
 	spend(t, gateways[cut], key.Caller, through)
-	others := decidedAlone(t, gateways[:cut]...)
-	aloneBefore := decidedAlone(t, gateways[cut:]...)
+	localOthers := decidedLocally(t, gateways[:cut]...)
+	localBefore := decidedLocally(t, gateways[cut:]...)
 	l.Run(c.before)
 
-	wires[cut].Cut()
+	links[cut].Cut()
 	l.Phase("outage")
 	require.Eventually(t, func() bool { return gateways[cut].Metric(t, "gatehouse_limits_shared") == 0 }, patience, 25*time.Millisecond)
 	l.Also("greedy", greedy[:1], 150, "/api/v1/me")
-	// each gateway has refused the key by now, and so has used up all that it may admit
+	// each gateway has denied the key, so has reached its limit
 	require.Eventually(t, func() bool {
-		refused := map[int]bool{}
+		denied := map[int]bool{}
 		for _, s := range l.Report().Some(func(s *load.Sample) bool { return s.Key == key.PublicKey && s.Status == http.StatusTooManyRequests }) {
-			refused[s.Gateway] = true
+			denied[s.Gateway] = true
 		}
-		return len(refused) == len(gateways)
+		return len(denied) == len(gateways)
 	}, 3*patience, 50*time.Millisecond)
-	l.Run(c.away)
+	l.Run(c.outage)
 	servedBy := map[int]int{}
 	for _, s := range l.Report().Some(func(s *load.Sample) bool { return s.Key == key.PublicKey && s.Status == http.StatusOK }) {
 		servedBy[s.Gateway]++
 	}
-	// a request that has no answer of Redis's in time, on a busy machine, is its gateway's
-	others = decidedAlone(t, gateways[:cut]...) - others
-	// on a machine too slow for that, some have left the window meanwhile, and others have passed instead
+	// on a busy machine, requests without a timely reply of Redis are decided locally
+	localOthers = decidedLocally(t, gateways[:cut]...) - localOthers
+	// on a slow machine, some have left the window meanwhile, and others were allowed instead
 	withinWindow := time.Since(first) < load.Window
-	if aloneBefore == 0 && withinWindow {
-		require.Equal(t, load.KeyLimit-through, servedBy[cut], "the one that is cut off counts what it has admitted before")
+	if localBefore == 0 && withinWindow {
+		require.Equal(t, load.KeyLimit-through, servedBy[cut], "the gateway that is cut off counts what it allowed before")
 		require.GreaterOrEqual(t, servedBy[0]+servedBy[1], load.KeyLimit-through)
-		require.LessOrEqual(t, servedBy[0]+servedBy[1], load.KeyLimit-through+others, "the others count it too")
+		require.LessOrEqual(t, servedBy[0]+servedBy[1], load.KeyLimit-through+localOthers, "the others count it too")
 	}
 
-	wires[cut].Mend()
+	links[cut].Restore()
 	l.Phase("back")
-	mended := time.Now()
+	restored := time.Now()
 	requireGrows(t, gateways[cut], 0, "gatehouse_limits_shared")
-	took := time.Since(mended)
-	alone := decidedAlone(t, gateways[:]...)
+	took := time.Since(restored)
+	local := decidedLocally(t, gateways[:]...)
 	shared := time.Now()
 	l.Phase("shared")
 	l.Also("greedy after", greedy[1:], 150)
@@ -97,32 +95,32 @@ func TestFleetWithOneGatewayCutOffAdmitsTwiceTheLimitAtMost(t *testing.T) {
 	require.Eventually(t, func() bool {
 		var err error
 		v, err = fleet.Peek(t.Context(), group, bucket)
-		return err == nil && v.By != ratelimit.ByLocal // it has answered
+		return err == nil && v.By != ratelimit.ByLocal // from Redis
 	}, patience, time.Millisecond)
 	if time.Since(first) < load.Window {
-		require.False(t, v.Allowed, "Redis was told before it was asked again")
+		require.False(t, v.Allowed, "the gateway asks Redis before it has resynced")
 	}
-	l.Run(c.back)
+	l.Run(c.after)
 	if c.long {
-		// until what was admitted has left the window, and the window is full again
-		l.Run(load.Window + c.back)
+		// until the window is full again
+		l.Run(load.Window + c.after)
 	}
 	report := l.Stop()
-	alone = decidedAlone(t, gateways[:]...) - alone
+	local = decidedLocally(t, gateways[:]...) - local
 
 	require.Zero(t, report.OverLimit(), "%s", report)
 	worst := through + report.Admitted(load.ByFleet, func(s *load.Sample) bool { return s.Key == key.PublicKey })
 	if withinWindow {
-		require.LessOrEqual(t, worst, 2*load.KeyLimit-through+others+alone, "%s", report)
+		require.LessOrEqual(t, worst, 2*load.KeyLimit-through+localOthers+local, "%s", report)
 	}
 	after := report.Admitted(load.ByFleet, func(s *load.Sample) bool { return s.Sent.After(shared) })
-	require.LessOrEqual(t, after, load.KeyLimit+alone, "%s", report)
+	require.LessOrEqual(t, after, load.KeyLimit+local, "%s", report)
 	report.Figure(t,
-		fmt.Sprintf("allowed_by_the_cut_off=%d+%d", through, servedBy[cut]),
+		fmt.Sprintf("allowed_by_cut_off=%d+%d", through, servedBy[cut]),
 		fmt.Sprintf("allowed_by_the_others=%d", servedBy[0]+servedBy[1]),
 		fmt.Sprintf("fleet_allowed_at_most=%d", worst),
 		fmt.Sprintf("stated=%d", 2*load.KeyLimit-through),
 		fmt.Sprintf("shared_again_after=%s", took.Round(time.Millisecond)),
 		fmt.Sprintf("fleet_allowed_after=%d", after),
-		fmt.Sprintf("decided_locally=%d,%d", others, alone))
+		fmt.Sprintf("decided_locally=%d,%d", localOthers, local))
 }

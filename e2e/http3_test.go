@@ -13,14 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deaf is a socket on which nothing is heard until it is allowed. What a QUIC client sends meanwhile proves nothing of
-// where it is: whoever can write an address into a packet could have sent it.
-type deaf struct {
+// mutedConn is a socket that receives nothing until a channel is closed, so that the server cannot validate its address.
+type mutedConn struct {
 	net.PacketConn
 	until chan struct{}
 }
 
-func (d deaf) ReadFrom(b []byte) (int, net.Addr, error) {
+func (d mutedConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	n, from, err := d.PacketConn.ReadFrom(b)
 	if err == nil {
 		<-d.until
@@ -28,10 +27,9 @@ func (d deaf) ReadFrom(b []byte) (int, net.Addr, error) {
 	return n, from, err
 }
 
-// Over HTTP/3 a returning client may send a request with its first packet (0-RTT), before the server knows that the packet comes
-// from where it says. Until the address is proved, the response is 425 (RFC 8470, section 5.2), nothing counts against the
-// address and nothing is looked up.
-func TestEarlyDataFromAnUnprovedAddressIsNeitherServedNorCharged(t *testing.T) {
+// Over HTTP/3, a returning client may send a request in its first packet (0-RTT). Until its address is validated, the response is 425
+// (RFC 8470, section 5.2), nothing counts against the client IP and nothing is looked up.
+func TestEarlyDataIsNotServedBeforeAddressValidation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	o := w.options("assertion "+writeAssertionKey(t), "")
@@ -45,16 +43,16 @@ func TestEarlyDataFromAnUnprovedAddressIsNeitherServedNorCharged(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, ok := first.tls.ClientSessionCache.Get(apiHost)
 		return ok
-	}, patience, 10*time.Millisecond, "the server has sent no ticket")
-	first.hangUp()
+	}, patience, 10*time.Millisecond, "the server has sent no session ticket")
+	first.closeConn()
 
 	socket, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
 	require.NoError(t, err)
 	until := make(chan struct{})
-	hear := sync.OnceFunc(func() { close(until) })
-	transport := &quic.Transport{Conn: deaf{socket, until}}
+	unmute := sync.OnceFunc(func() { close(until) })
+	transport := &quic.Transport{Conn: mutedConn{socket, until}}
 	t.Cleanup(func() {
-		hear()
+		unmute()
 		require.NoError(t, transport.Close())
 		_ = socket.Close()
 	})
@@ -65,7 +63,7 @@ func TestEarlyDataFromAnUnprovedAddressIsNeitherServedNorCharged(t *testing.T) {
 	var streams []*quic.Stream
 	for _, fields := range [][]field{
 		status, append(h3Request("GET", "/api/v1/me"), signedFields(w.acme, "GET", "/api/v1/me", "")...),
-		h3Request("GET", "/.well-known/oauth-authorization-server"), // and the connection server as the API
+		h3Request("GET", "/.well-known/oauth-authorization-server"), // the connection server too
 	} {
 		stream, err := conn.OpenStream()
 		require.NoError(t, err)
@@ -76,8 +74,8 @@ func TestEarlyDataFromAnUnprovedAddressIsNeitherServedNorCharged(t *testing.T) {
 		streams = append(streams, stream)
 	}
 	require.Eventually(t, func() bool { return strings.Count(g.Output(), `"status":425`) == len(streams) }, patience, 10*time.Millisecond,
-		"the gateway has had the requests, from an address that nobody has proved")
-	hear()
+		"the gateway has not received the requests")
+	unmute()
 	for i, stream := range streams {
 		a, err = readH3Answer(stream)
 		require.NoError(t, err)
@@ -87,7 +85,7 @@ func TestEarlyDataFromAnUnprovedAddressIsNeitherServedNorCharged(t *testing.T) {
 		} else {
 			requireProblem(t, a, http.StatusTooEarly, "BAD_REQUEST")
 		}
-		require.Empty(t, a.Header.Get("RateLimit"), "nobody is charged")
+		require.Empty(t, a.Header.Get("RateLimit"), "the request counted")
 	}
 	select {
 	case <-conn.HandshakeComplete():
@@ -101,5 +99,5 @@ func TestEarlyDataFromAnUnprovedAddressIsNeitherServedNorCharged(t *testing.T) {
 		a, err = second.exchange(h3Headers(status...), true)
 		return err == nil && a.Status == http.StatusOK
 	}, patience, 10*time.Millisecond)
-	require.Equal(t, "8", a.Header.Get("X-RateLimit-Remaining"), "the second that counts")
+	require.Equal(t, "8", a.Header.Get("X-RateLimit-Remaining"), "only two requests count")
 }

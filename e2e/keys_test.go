@@ -23,13 +23,13 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// outcome is what a command left: what it wrote where, and its exit code.
+// outcome is the output and the exit code of a command.
 type outcome struct {
 	stdout, stderr string
 	code           int
 }
 
-// cli runs the binary to its end, with an environment that holds nothing but what the test gives.
+// cli runs the binary with only the given environment.
 func cli(t *testing.T, env []string, args ...string) outcome {
 	t.Helper()
 	o, err := tryCLI(t.Context(), t.TempDir(), gatewaytest.Binary(t), env, args...)
@@ -49,19 +49,19 @@ func tryCLI(ctx context.Context, dir, binary string, env []string, args ...strin
 	err := cmd.Run()
 	o := outcome{stdout: stdout.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
-		err = nil // the exit code says it
+		err = nil // see the exit code
 	}
 	return o, err
 }
 
-// requireOK holds a command to having worked.
+// requireOK requires exit code 0.
 func (o outcome) requireOK(t *testing.T) outcome {
 	t.Helper()
 	require.Zero(t, o.code, "%s%s", o.stdout, o.stderr)
 	return o
 }
 
-// requireError holds a command to an exit code other than 0, nothing on standard output, and one line that says why.
+// requireError requires another exit code, nothing on standard output, and an error line that contains the words.
 func (o outcome) requireError(t *testing.T, words ...string) {
 	t.Helper()
 	require.Positive(t, o.code, "%s%s", o.stdout, o.stderr)
@@ -74,7 +74,7 @@ func (o outcome) requireError(t *testing.T, words ...string) {
 	require.NotContains(t, o.stderr, "goroutine ", "an error is no stack trace")
 }
 
-// errorLine is the last line in which a command says what is wrong: for people, or as `gatehouse run` does, for a log.
+// errorLine returns the last error line, in plain text or, as from `gatehouse run`, in JSON.
 func errorLine(stderr string) string {
 	line := ""
 	for l := range strings.Lines(stderr) {
@@ -138,7 +138,7 @@ func newKeyFile(t *testing.T) string {
 	return name
 }
 
-func TestTheFirstKeyMakesACredentialFileForItsOwnerAlone(t *testing.T) {
+func TestFirstKeyCreatesCredentialFileWithMode0600(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "keys.json")
 	cli(t, nil, "keys", "list", "--file", name).requireError(t, "no such file")
@@ -152,7 +152,7 @@ func TestTheFirstKeyMakesACredentialFileForItsOwnerAlone(t *testing.T) {
 	require.Contains(t, cli(t, nil, "keys", "list", "--file", name).requireOK(t).stdout, "b1")
 }
 
-func TestAPrivateKeyIsPrintedOnceAtIssueAndRotationAndNeverAfter(t *testing.T) {
+func TestKeysCommandsPrintAPrivateKeyOnce(t *testing.T) {
 	t.Parallel()
 	k := keysCLI{source: []string{"--file", newKeyFile(t)}}
 	first := k.issue(t, "--limit", "120", "--test")
@@ -196,7 +196,7 @@ func TestAPrivateKeyIsPrintedOnceAtIssueAndRotationAndNeverAfter(t *testing.T) {
 	require.Empty(t, list[0].PrivateKey)
 }
 
-func TestAnEntryThatIsNoCredentialHidesNoOther(t *testing.T) {
+func TestMalformedCredentialHidesNoOther(t *testing.T) {
 	t.Parallel()
 	name := newKeyFile(t)
 	k := keysCLI{source: []string{"--file", name}}
@@ -218,13 +218,13 @@ func TestAnEntryThatIsNoCredentialHidesNoOther(t *testing.T) {
 	o = k.run(t, "show", "pk_live_somebody_wrote_by_hand")
 	o.requireError(t, "malformed")
 	gatewaytest.RequireNowhere(t, o.stderr, "canary-of-a-broken-entry")
-	// and it can be taken away
+	// it can be revoked
 	k.run(t, "revoke", "pk_live_somebody_wrote_by_hand").requireOK(t)
 	k.json(t, &list, "list")
 	require.Len(t, list, 1)
 }
 
-func TestKeysCommandsSayWhatIsWrongAndExitWithAnError(t *testing.T) {
+func TestKeysCommandErrors(t *testing.T) {
 	t.Parallel()
 	name := newKeyFile(t)
 	dir := filepath.Dir(name)
@@ -247,7 +247,7 @@ func TestKeysCommandsSayWhatIsWrongAndExitWithAnError(t *testing.T) {
 		"an unknown key is shown":     {[]string{"show", "pk_live_nobody_has_this_one", "--file", name}, []string{"reading", "key"}},
 		"an unknown key is rotated":   {[]string{"rotate", "pk_live_nobody_has_this_one", "--file", name}, []string{"rotating", "key"}},
 		"an unknown key is revoked":   {[]string{"revoke", "pk_live_nobody_has_this_one", "--file", name}, []string{"revoking", "key"}},
-		"no public key at all":        {[]string{"show", "../../etc/passwd", "--file", name}, []string{"invalid public key"}},
+		"an invalid public key":       {[]string{"show", "../../etc/passwd", "--file", name}, []string{"invalid public key"}},
 		"revoke takes one key":        {[]string{"revoke", "--file", name}, []string{"arg"}},
 		"rotate within the grace":     {[]string{"rotate", key.PublicKey, "--file", name}, []string{"grace period"}},
 		"a negative grace":            {[]string{"rotate", key.PublicKey, "--grace", "-1h", "--file", name}, []string{"negative"}},
@@ -259,8 +259,8 @@ func TestKeysCommandsSayWhatIsWrongAndExitWithAnError(t *testing.T) {
 		"an unknown flag":             {[]string{"list", "--file", name, "--secret"}, []string{"--secret"}},
 		"both file and configuration": {[]string{"list", "--file", name, "--config", "x"}, []string{"config", "file"}},
 		"no file there":               {[]string{"list", "--file", name + "x"}, []string{"no such file"}},
-		"no JSON in it":               {[]string{"list", "--file", write("text", "hello", 0o600)}, []string{"invalid JSON"}},
-		"for everybody to read":       {[]string{"list", "--file", write("open", `{"keys":{}}`, 0o644)}, []string{"must be 0600"}},
+		"not JSON":                    {[]string{"list", "--file", write("text", "hello", 0o600)}, []string{"invalid JSON"}},
+		"readable by others":          {[]string{"list", "--file", write("open", `{"keys":{}}`, 0o644)}, []string{"must be 0600"}},
 		"no configuration there":      {[]string{"list", "--config", filepath.Join(dir, "none")}, []string{"no such file"}},
 		"no credential source in it":  {[]string{"list", "--config", noSecrets, "--adapter", "caddyfile"}, []string{"credentials"}},
 		"no gateway in it":            {[]string{"list", "--config", noGateway, "--adapter", "caddyfile"}, []string{"gateway"}},
@@ -275,7 +275,7 @@ func TestKeysCommandsSayWhatIsWrongAndExitWithAnError(t *testing.T) {
 	}
 }
 
-func TestTwoCommandsAtOnceOnOneFileLoseNothing(t *testing.T) {
+func TestConcurrentKeysCommandsLoseNoKey(t *testing.T) {
 	t.Parallel()
 	name := newKeyFile(t)
 	binary, dir := gatewaytest.Binary(t), t.TempDir()
@@ -308,35 +308,14 @@ func TestTwoCommandsAtOnceOnOneFileLoseNothing(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-func TestARunningGatewayTakesUpWhatIsDoneToItsCredentialFile(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.roomy(t)
-	k := keysCLI{source: []string{"--config", g.Config, "--adapter", "caddyfile"}}
-	v := k.issue(t)
-	requireSoon(t, http.StatusOK, v.caller(), g)
-	var rotated issued
-	k.json(t, &rotated, "rotate", v.PublicKey, "--grace", "1h")
-	requireSoon(t, http.StatusOK, rotated.caller(), g)
-	require.Equal(t, http.StatusOK, v.caller().Get(t, g.URL, "/api/v1/me").Status, "both are good for the grace time")
-	var again issued
-	k.json(t, &again, "rotate", v.PublicKey, "--grace", "0")
-	requireSoon(t, http.StatusOK, again.caller(), g)
-	require.Equal(t, http.StatusUnauthorized, v.caller().Get(t, g.URL, "/api/v1/me").Status)
-	require.Equal(t, http.StatusUnauthorized, rotated.caller().Get(t, g.URL, "/api/v1/me").Status)
-	k.run(t, "revoke", v.PublicKey).requireOK(t)
-	requireSoon(t, http.StatusUnauthorized, again.caller(), g)
-	gatewaytest.RequireNowhere(t, g.Output(), v.PrivateKey, rotated.PrivateKey, again.PrivateKey)
-}
+// pollAddresses gives each requireSoon its own client IP.
+var pollAddresses atomic.Uint32
 
-// waiters gives each requireSoon an address of its own.
-var waiters atomic.Uint32
-
-// requireSoon waits until a caller gets an answer of this status. It asks from an address of its own: what an address may send
-// unverified is for others too.
+// requireSoon waits until a caller gets a response with this status. It uses its own client IP, because unverified requests count
+// against it.
 func requireSoon(t *testing.T, status int, c gatewaytest.Caller, g *gatewaytest.Gateway) gatewaytest.Answer {
 	t.Helper()
-	n := waiters.Add(1)
+	n := pollAddresses.Add(1)
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(n>>8), byte(n))}}
 	transport := &http.Transport{DialContext: dialer.DialContext}
 	defer transport.CloseIdleConnections()
@@ -346,6 +325,6 @@ func requireSoon(t *testing.T, status int, c gatewaytest.Caller, g *gatewaytest.
 		var err error
 		a, err = c.Try(t.Context(), http.MethodGet, g.URL, "/api/v1/me", nil)
 		return err == nil && a.Status == status
-	}, patience, 350*time.Millisecond, "no %d", status) // 60 in a minute, and the answers would be another
+	}, patience, 350*time.Millisecond, "no %d", status) // at most 60 a minute
 	return a
 }

@@ -19,8 +19,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
-// malformed are requests that HTTP/1.1 itself refuses, or that no client library sends; each with a canary where the
-// server may quote it.
+// malformed returns requests that are invalid HTTP/1.1 or that no client library sends, with canaries that a server may quote.
 func malformed(c gatewaytest.Caller) []string {
 	signed := signedLines(c, "GET", eventsPath, "")
 	return []string{
@@ -39,14 +38,14 @@ func malformed(c gatewaytest.Caller) []string {
 	}
 }
 
-// everyByte sends bytes and reads all that comes back, as it comes.
-func everyByte(t *testing.T, addr, request string) string {
+// exchangeBytes sends bytes and returns everything received.
+func exchangeBytes(t *testing.T, addr, request string) string {
 	t.Helper()
 	conn := dial(t, addr, "")
 	defer func() { _ = conn.Close() }()
-	// most of these connections are ended by the server; the others are waited for no longer than this
+	// the server closes most of these connections itself
 	require.NoError(t, conn.SetDeadline(time.Now().Add(2*time.Second)))
-	_, _ = io.WriteString(conn, request) // the server may refuse before it has read all
+	_, _ = io.WriteString(conn, request) // the server may close it early
 	if tcp, ok := conn.Conn.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite()
 	}
@@ -54,8 +53,8 @@ func everyByte(t *testing.T, addr, request string) string {
 	return string(answer)
 }
 
-// brokenData is a data service that does everything wrong in turn, and says much about itself while it does.
-func brokenData() http.HandlerFunc {
+// faultyDataService returns a different invalid response to each request, with canaries in headers and bodies.
+func faultyDataService() http.HandlerFunc {
 	const trace = "panic: canary-trace\n\ngoroutine 1 [running]:\nmain.main()\n\t/srv/canary-path/main.go:42"
 	var n atomic.Int64
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -97,14 +96,14 @@ func brokenData() http.HandlerFunc {
 	}
 }
 
-// Whatever is sent, and whatever is broken behind the gateway: no answer holds a secret, a token, an internal address, a
-// stack trace, a banner of anything behind it, or an echo of what was sent; and nothing that an operator can see (log,
-// metrics, admin API, arguments) holds a secret, a signature or what a caller or a data service has sent.
-func TestAttacksBringNoSecretAddressTraceOrBannerToLight(t *testing.T) {
+// No response contains a secret, a token, an internal address, a stack trace, a banner of a backend or parts of the request, whatever is
+// sent and whichever backend fails. Logs, metrics, admin API and arguments contain no secret, no signature and nothing that callers or
+// data services have sent.
+func TestAttacksRevealNoSecretAddressTraceOrBanner(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newVaultWorld(t, vaulttest.Options{})
-	data.will(brokenData())
+	data.will(faultyDataService())
 	w.world = newWorld(t, data)
 	w.redis = redistest.Start(t, redistest.WithUser("gateway", "canary-redis-password", "~* &* +@all"))
 	w.keys.env = append(w.keys.env, "TEST_REDIS_PASSWORD=canary-redis-password")
@@ -138,7 +137,7 @@ func TestAttacksBringNoSecretAddressTraceOrBannerToLight(t *testing.T) {
 	}, secrets...)
 
 	var (
-		from       visitors
+		from       clientIPs
 		signatures []string
 		answers    int
 	)
@@ -155,7 +154,7 @@ func TestAttacksBringNoSecretAddressTraceOrBannerToLight(t *testing.T) {
 				gatewaytest.RequireNowhere(t, fmt.Sprint(a.Status, a.Header, a.Body), public...)
 				require.Empty(t, a.Header.Get("Server"), "%s, %s %s %.80q", phase, protocol, method, target)
 			}
-			for i, target := range append(confusions("events"), eventsPath, eventsPath+"?count=3", eventsPath+"?count=canary-caller", "/api/v1/me", "/api/v1/status", "/canary-caller", "/") {
+			for i, target := range append(similarTargets("events"), eventsPath, eventsPath+"?count=3", eventsPath+"?count=canary-caller", "/api/v1/me", "/api/v1/status", "/canary-caller", "/") {
 				try("GET", target, signedFields(acme, "GET", target, ""))
 				if i%5 == 0 {
 					try("GET", target, nil)
@@ -174,25 +173,25 @@ func TestAttacksBringNoSecretAddressTraceOrBannerToLight(t *testing.T) {
 			}
 		}
 		for _, request := range malformed(acme) {
-			answer := everyByte(t, g.Addr, request)
+			answer := exchangeBytes(t, g.Addr, request)
 			answers++
 			gatewaytest.RequireNowhere(t, strings.ReplaceAll(answer, "HTTP/1.1", ""), public...)
 		}
 	}
-	attack("all is well but the data service")
+	attack("faulty data service")
 	require.NoError(t, w.redis.Kill())
 	w.vault.Kill(t)
-	attack("the stores are away")
+	attack("stores unavailable")
 	t.Logf("%d answers searched", answers)
 	require.Greater(t, answers, 1000)
 
 	seen := g.Everything(t)
 	gatewaytest.RequireNowhere(t, seen, secrets...)
 	gatewaytest.RequireNowhere(t, seen, signatures...)
-	// of our own metrics no label is an address
+	// no label of our metrics contains an address
 	for line := range strings.Lines(anonymous().Get(t, g.AdminURL, "/metrics").Body) {
 		if strings.HasPrefix(line, "gatehouse_") {
-			series := line[:strings.LastIndexByte(line, ' ')] // its value may be a 10.5
+			series := line[:strings.LastIndexByte(line, ' ')] // a value may be 10.5
 			gatewaytest.RequireNowhere(t, series, "127.0.0.1", "10.", acme.PublicKey)
 		}
 	}

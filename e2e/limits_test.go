@@ -22,7 +22,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-func TestEveryKeyHasItsLimit(t *testing.T) {
+func TestEveryKeyHasItsOwnLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, &recorder{})
 	keys := keysCLI{source: []string{"--file", w.keyFile}}
@@ -50,7 +50,7 @@ func TestEveryKeyHasItsLimit(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.other.Get(t, g.URL, "/api/v1/me").Status, "another business has its own limit")
 }
 
-func TestRequestsWithoutAKeyHaveTheLimitOfTheirAddress(t *testing.T) {
+func TestUnsignedRequestsCountAgainstTheClientIP(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
@@ -65,7 +65,7 @@ func TestRequestsWithoutAKeyHaveTheLimitOfTheirAddress(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status, "a signed request counts against its key")
 }
 
-func TestTwoHundredAtATimeOverThreeGatewaysAdmitSixty(t *testing.T) {
+func TestConcurrentRequestsToThreeGatewaysShareOneLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	gateways := []*gatewaytest.Gateway{w.gateway(t), w.gateway(t), w.gateway(t)}
@@ -77,15 +77,15 @@ func TestTwoHundredAtATimeOverThreeGatewaysAdmitSixty(t *testing.T) {
 	})
 	passed := int(counts[http.StatusOK].Load())
 	require.EqualValues(t, 200-passed, counts[http.StatusTooManyRequests].Load())
-	if alone := decidedAlone(t, gateways...); alone > 0 {
-		require.LessOrEqual(t, passed, load.KeyLimit+alone)
+	if local := decidedLocally(t, gateways...); local > 0 {
+		require.LessOrEqual(t, passed, load.KeyLimit+local)
 		return
 	}
 	require.Equal(t, load.KeyLimit, passed)
 }
 
-// decidedAlone is how many requests gateways have admitted without a response of Redis in time, as happens on a busy machine.
-func decidedAlone(t *testing.T, gateways ...*gatewaytest.Gateway) (n int) {
+// decidedLocally returns the number of requests that gateways allowed without a timely reply of Redis, as happens on a busy machine.
+func decidedLocally(t *testing.T, gateways ...*gatewaytest.Gateway) (n int) {
 	t.Helper()
 	for _, g := range gateways {
 		n += int(g.Metric(t, "gatehouse_limit_decisions_total", `by="local"`, `outcome="allowed"`))
@@ -93,7 +93,7 @@ func decidedAlone(t *testing.T, gateways ...*gatewaytest.Gateway) (n int) {
 	return n
 }
 
-func TestStrangersCannotSpendABusinesssLimit(t *testing.T) {
+func TestUnverifiedRequestsCountAgainstNoKey(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		addresses, each int
@@ -121,7 +121,7 @@ func TestStrangersCannotSpendABusinesssLimit(t *testing.T) {
 	}
 }
 
-func TestInventedKeysDoNotEscapeTheLimitOfAnAddress(t *testing.T) {
+func TestInventedKeysCountAgainstTheClientIP(t *testing.T) {
 	t.Parallel()
 	g := newWorld(t, nil).gateway(t)
 	require.Equal(t, map[int]int{200: 120, 429: 80}, statuses(200, func(i int) gatewaytest.Answer {
@@ -129,8 +129,8 @@ func TestInventedKeysDoNotEscapeTheLimitOfAnAddress(t *testing.T) {
 	}))
 }
 
-// A peer that is not a trusted proxy cannot name another client IP, and behind a proxy only the proxy's own word counts.
-func TestASpoofedAddressIsNotTheCallers(t *testing.T) {
+// Only a trusted proxy can name another client IP, and only with the last entry of X-Forwarded-For.
+func TestForgedClientIPHeadersDoNotChangeTheClientIP(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	direct, proxied := w.gateway(t), w.behindProxy(t, "", "")
@@ -153,7 +153,7 @@ func TestASpoofedAddressIsNotTheCallers(t *testing.T) {
 		return h2.do("", append(h2Request(http.MethodGet, target), spoofed(i)...)...)
 	}), "over HTTP/2")
 	assert.Equal(t, tenOfTwenty, statuses(20, func(i int) gatewaytest.Answer {
-		h := http.Header{"X-Forwarded-For": {ip(i), "198.51.100.9"}} // of two lines, the last is the proxy's
+		h := http.Header{"X-Forwarded-For": {ip(i), "198.51.100.9"}} // the last line is the proxy's
 		if i%2 == 0 {
 			h = headerOf(spoofed(i))
 			h.Set("X-Forwarded-For", ip(i)+",rubbish,, 198.51.100.9")
@@ -165,8 +165,8 @@ func TestASpoofedAddressIsNotTheCallers(t *testing.T) {
 	}), "a trusted proxy names two callers")
 }
 
-// One customer has a /64 of IPv6: however its addresses are written, with and without (invented) keys, they are one client IP.
-func TestAddressesOfOneIPv6NetworkAreOneClient(t *testing.T) {
+// A customer has a /64 of IPv6: its addresses are one client IP, in every spelling.
+func TestIPv6NetworkIsOneClientIP(t *testing.T) {
 	t.Parallel()
 	g := newWorld(t, nil).behindProxy(t, "", "")
 	network := []string{
@@ -191,15 +191,15 @@ func TestAddressesOfOneIPv6NetworkAreOneClient(t *testing.T) {
 	mapped := []string{"198.51.100.7", "::ffff:198.51.100.7", "::ffff:c633:6407", "198.51.100.7:1234"}
 	assert.Equal(t, map[int]int{200: 10, 429: 20}, from(30, mapped, status, none), "IPv4 in IPv6")
 	invalid := []string{"unknown-%d", "_hidden%d", "[2001:db8:9:9::%x]", "256.0.0.%d", "0x7f.%d"}
-	assert.Equal(t, map[int]int{200: 10, 429: 50}, from(60, invalid, status, none), "invalid addresses are the proxy's own")
+	assert.Equal(t, map[int]int{200: 10, 429: 50}, from(60, invalid, status, none), "invalid addresses count as the proxy")
 }
 
-// A caller that names keys and breaks off in the middle of a body has caused look-ups: the request counts.
-func TestBreakingOffEscapesNoLimit(t *testing.T) {
+// A request with a key that is aborted in its body counts, because it may have caused a lookup.
+func TestAbortedRequestsCount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
-	spend(t, g, w.acme, 1) // from now on its key needs no look-up
+	spend(t, g, w.acme, 1) // its key is cached from now on
 	for i := range 130 {
 		key := gatewaytest.Caller{PublicKey: "pk_live_fake_number_" + strconv.Itoa(i)}
 		conn := dial(t, g.Addr, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"+signedLines(key, "GET", "/", "")+"Content-Length: 10\r\n\r\n1")
@@ -212,11 +212,11 @@ func TestBreakingOffEscapesNoLimit(t *testing.T) {
 		return err == nil && res.By == ratelimit.ByRedis && !res.Allowed
 	}, patience, 50*time.Millisecond)
 	require.Equal(t, http.StatusTooManyRequests, send(t, g, "/api/v1/me", rubbish("pk_live_yet_another_one")).Status)
-	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/status").Status, "it counts against no business")
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/status").Status, "aborted requests count against a business")
 }
 
-// In shadow mode nothing is denied, not even a right signature from an address that has exceeded its unauthenticated limit.
-func TestShadowModeOnlyReports(t *testing.T) {
+// Shadow mode does not even deny valid signatures from a client IP that has exceeded its unverified limit.
+func TestShadowModeDeniesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.start(t, "limits {\n\t\t\tshadow\n\t\t}", "")
@@ -228,39 +228,38 @@ func TestShadowModeOnlyReports(t *testing.T) {
 	requireLogged(t, g, "not enforced in shadow mode")
 }
 
-func TestARequestWaitsForRedisAsLongAsTheTimeoutSays(t *testing.T) {
+func TestRequestsWaitForRedisUntilTheTimeout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t) // it waits for 5 s
 	requireReady(t, g)
 	require.NoError(t, w.redis.Client(t).Do(t.Context(), "CLIENT", "PAUSE", "2000").Err())
 	spend(t, g, w.acme, 1)
-	require.Zero(t, decidedAlone(t, g))
+	require.Zero(t, decidedLocally(t, g))
 }
 
-func TestLimitsHoldWhileRedisIsAwayAndAreSharedAgainAfter(t *testing.T) {
+func TestLimitsAreEnforcedLocallyDuringARedisOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.gateway(t)
 	spend(t, g, w.acme, 20)
 	require.NoError(t, w.redis.Kill())
 	require.Equal(t, map[int]int{200: 40, 429: 20}, statuses(60, func(int) gatewaytest.Answer { return w.acme.Get(t, g.URL, "/api/v1/me") }),
-		"what was admitted before the outage counts")
+		"requests before the outage count")
 	require.NoError(t, w.redis.Restart())
 	requireLogged(t, g, "Redis is available again")
 	require.Equal(t, http.StatusTooManyRequests, w.acme.Get(t, g.URL, "/api/v1/me").Status)
 	spend(t, g, w.other, 1)
 }
 
-// For 75 s one business sends steadily to three gateways on one Redis, also while it is denied. In no window of 60 s do more than
-// 60 pass; and as denials do not count, the next ones pass as soon as the first have left the window, when Retry-After said.
-func TestNoMinuteHoldsMoreThanSixtyAndDenialsDoNotCount(t *testing.T) {
+// For 75 s, one business sends steadily to three gateways, also while it is denied. No window of 60 s contains more than 60 allowed
+// requests. Because denied requests do not count, the next are allowed when the first leave the window, as Retry-After says.
+func TestNoWindowExceedsTheLimitAndDeniedRequestsDoNotCount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	gateways := []*gatewaytest.Gateway{w.gateway(t), w.gateway(t), w.gateway(t)}
-	// Each was decided upon at some moment between sent and answered.
 	type decision struct {
-		sent, answered time.Time
+		sent, received time.Time     // the decision was made between them
 		after          time.Duration // Retry-After
 	}
 	var (
@@ -278,7 +277,7 @@ func TestNoMinuteHoldsMoreThanSixtyAndDenialsDoNotCount(t *testing.T) {
 			for at := time.Now(); load.Wait(ctx, at); at = at.Add(250 * time.Millisecond) {
 				d := decision{sent: time.Now()}
 				a, err := caller.Try(context.WithoutCancel(ctx), http.MethodGet, g.URL, "/api/v1/me", nil)
-				d.answered = time.Now()
+				d.received = time.Now()
 				seconds, _ := strconv.Atoi(a.Header.Get("Retry-After"))
 				d.after = time.Duration(seconds) * time.Second
 				mu.Lock()
@@ -297,44 +296,44 @@ func TestNoMinuteHoldsMoreThanSixtyAndDenialsDoNotCount(t *testing.T) {
 	wg.Wait()
 	require.False(t, t.Failed())
 	slices.SortFunc(admitted, func(a, b decision) int { return a.sent.Compare(b.sent) })
-	most := load.KeyLimit + decidedAlone(t, gateways...)
+	most := load.KeyLimit + decidedLocally(t, gateways...)
 	for i := most; i < len(admitted); i++ {
-		require.GreaterOrEqual(t, admitted[i].answered.Sub(admitted[i-most].sent), load.Window, "%d have passed within a minute", most+1)
+		require.GreaterOrEqual(t, admitted[i].received.Sub(admitted[i-most].sent), load.Window, "%d allowed within a minute", most+1)
 	}
 	require.Greater(t, len(admitted), 65, "denied requests count")
 	require.Greater(t, len(denied), 100)
-	const clocks = 100 * time.Millisecond // by which Redis's clock and this one may differ over a minute
+	const clocks = 100 * time.Millisecond // drift between Redis's clock and this one
 	for _, r := range denied {
 		within := 0
 		for _, a := range admitted {
-			if a.sent.Before(r.answered) && !a.answered.Add(load.Window+clocks).Before(r.sent) {
+			if a.sent.Before(r.received) && !a.received.Add(load.Window+clocks).Before(r.sent) {
 				within++
 			}
 		}
-		require.GreaterOrEqual(t, within, load.KeyLimit, "denied %s after the first was admitted, below the limit", r.sent.Sub(admitted[0].answered))
+		require.GreaterOrEqual(t, within, load.KeyLimit, "denied %s after the first was admitted, below the limit", r.sent.Sub(admitted[0].received))
 	}
-	// Until the first can have left the window, all denials speak of that moment, in whole seconds.
+	// Until the first can have left the window, every Retry-After refers to that moment, in whole seconds.
 	first := admitted[0]
 	for _, a := range admitted {
-		if a.answered.Before(first.answered) {
-			first.answered = a.answered
+		if a.received.Before(first.received) {
+			first.received = a.received
 		}
 	}
-	spoke := 0
+	checked := 0
 	for _, r := range denied {
-		if !r.answered.Before(first.sent.Add(load.Window)) {
+		if !r.received.Before(first.sent.Add(load.Window)) {
 			continue
 		}
-		spoke++
-		require.False(t, r.answered.Add(r.after+clocks).Before(first.sent.Add(load.Window)), "wrong Retry-After: %s", r.after)
-		require.False(t, r.sent.Add(r.after).After(first.answered.Add(load.Window+time.Second+clocks)), "wrong Retry-After: %s", r.after)
+		checked++
+		require.False(t, r.received.Add(r.after+clocks).Before(first.sent.Add(load.Window)), "wrong Retry-After: %s", r.after)
+		require.False(t, r.sent.Add(r.after).After(first.received.Add(load.Window+time.Second+clocks)), "wrong Retry-After: %s", r.after)
 	}
-	require.Greater(t, spoke, 20)
+	require.Greater(t, checked, 20)
 	t.Logf("%d admitted, %d denied in %s; the 61st %s after the first had left the window", len(admitted), len(denied), duration,
-		admitted[load.KeyLimit].answered.Sub(first.sent)-load.Window)
+		admitted[load.KeyLimit].received.Sub(first.sent)-load.Window)
 }
 
-// redisBytes is how much memory the data in Redis takes.
+// redisBytes returns the memory that Redis uses.
 func redisBytes(t *testing.T, c *redis.Client) (n int64) {
 	t.Helper()
 	info, err := c.Info(t.Context(), "memory").Result()
@@ -345,9 +344,8 @@ func redisBytes(t *testing.T, c *redis.Client) (n int64) {
 	return n
 }
 
-// Ten thousand addresses at once, each without a key, with an invented key and beyond its limit: each is counted by itself, and
-// what the gateway and Redis keep for them is bounded and expires.
-func TestTenThousandAddressesAtOnceTakeBoundedMemory(t *testing.T) {
+// Each client IP is counted separately, and the memory that the gateway and Redis use for it is bounded and expires.
+func TestManyClientIPsTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.behindProxy(t, "", "")
@@ -372,7 +370,7 @@ func TestTenThousandAddressesAtOnceTakeBoundedMemory(t *testing.T) {
 			counts[a.Status].Add(1)
 		}
 	})
-	require.EqualValues(t, 3*addresses, counts[http.StatusUnauthorized].Load(), "none has had another's limit")
+	require.EqualValues(t, 3*addresses, counts[http.StatusUnauthorized].Load(), "a client IP counted against another")
 	gatewayAfter, _ := g.Memory(t)
 	redisAfter := redisBytes(t, client)
 	keys, err := client.DBSize(t.Context()).Result()
@@ -394,7 +392,7 @@ func TestTenThousandAddressesAtOnceTakeBoundedMemory(t *testing.T) {
 		require.LessOrEqual(t, ttl, 3*time.Minute, iter.Val())
 	}
 	require.NoError(t, iter.Err())
-	// Only its own requests count against the business: this one, and the first if that was within a minute.
+	// Only its own requests count against the key: this one, and the first if it was within a minute.
 	a := w.acme.Get(t, g.URL, "/api/v1/me")
 	require.Equal(t, http.StatusOK, a.Status)
 	remaining, err := strconv.Atoi(a.Header.Get("X-RateLimit-Remaining"))

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// atATime is how many tests run at a time unless -parallel says otherwise. They mostly wait for processes of their own, so
-// that more than one to a processor keeps the machine busy: on two, the package takes half the time.
+// atATime is the number of parallel tests without -parallel. Tests mostly wait for their processes, so more tests than processors
+// make the package faster.
 const atATime = "4"
 
 func TestMain(m *testing.M) {

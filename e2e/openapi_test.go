@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -10,12 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/openapitest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// documented holds an answer against docs/openapi.yaml.
+// documented requires that a response matches docs/openapi.yaml.
 func documented(t *testing.T, a gatewaytest.Answer) gatewaytest.Answer {
 	t.Helper()
 	openapitest.Check(t, a.Request, &http.Response{StatusCode: a.Status, Header: a.Header}, []byte(a.Body))
@@ -23,11 +25,13 @@ func documented(t *testing.T, a gatewaytest.Answer) gatewaytest.Answer {
 	return a
 }
 
-func TestEverySuccessIsWhatTheOpenAPIDocumentSays(t *testing.T) {
+// Every resource with all records of two businesses, neither of which gets a record of the other.
+func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	g := w.start(t, roomyLimits, "deprecated jobs 2027-01-31 2027-07-31 https://docs.example.com/jobs")
-	valued := map[string]bool{} // fields with a value somewhere: the type of another would go unchecked
+	valued := map[string]bool{}   // fields with a value in some record: of others, the type is not checked
+	owners := map[string]string{} // public keys by record
 	for _, c := range []gatewaytest.Caller{w.acme, w.other} {
 		for _, res := range upstream.Resources() {
 			queries := []string{"", "?unknown=1"}
@@ -44,29 +48,38 @@ func TestEverySuccessIsWhatTheOpenAPIDocumentSays(t *testing.T) {
 				list, _ := requireJSON(t, documented(t, c.Get(t, g.URL, res.Path+query)))[res.List].([]any)
 				for _, record := range list {
 					fields, _ := record.(map[string]any)
+					id := res.Name + fmt.Sprint(fields["id"])
+					require.Contains(t, []string{"", c.PublicKey}, owners[id], "a record of another business")
+					owners[id] = c.PublicKey
 					for name, v := range fields {
 						valued[res.Name+"."+name] = valued[res.Name+"."+name] || v != nil
 					}
 				}
 			}
-			require.Equal(t, http.StatusOK, documented(t, c.Do(t, http.MethodHead, g.URL, res.Path, nil)).Status)
+			head := documented(t, c.Do(t, http.MethodHead, g.URL, res.Path, nil))
+			require.Equal(t, http.StatusOK, head.Status)
+			require.Empty(t, head.Body)
+			require.Equal(t, strconv.Itoa(len(c.Get(t, g.URL, res.Path).Body)), head.Header.Get("Content-Length"), res.Path)
 		}
 	}
+	require.Greater(t, len(owners), 100)
 	for _, res := range upstream.Resources() {
 		for _, f := range res.Fields {
 			require.True(t, res.List == "" || valued[res.Name+"."+f.Name], "the demo has no value for %s.%s", res.Name, f.Name)
 		}
 	}
+	requireJSON(t, documented(t, w.acme.Do(t, http.MethodGet, g.URL, eventsPath, make([]byte, 1<<20)))) // the largest body
 	require.Equal(t, http.StatusOK, documented(t, anonymous().Get(t, g.URL, "/api/v1/status")).Status)
 	require.Equal(t, http.StatusOK, documented(t, anonymous().Do(t, http.MethodHead, g.URL, "/api/v1/status", nil)).Status)
 }
 
-// Every error of the contract, each produced by what causes it, from each kind of resource that can give it.
-func TestEveryErrorIsWhatTheOpenAPIDocumentSays(t *testing.T) {
+// Every error of the contract, from each kind of resource that can return it.
+func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
-	from := new(visitors)
+	restricted := w.addKey(t, authsigner.IssueOptions{Resources: []string{"other"}})
+	from := new(clientIPs)
 	seen := map[string]int{}
 	expect := func(a gatewaytest.Answer, status int, code string) {
 		t.Helper()
@@ -91,8 +104,8 @@ func TestEveryErrorIsWhatTheOpenAPIDocumentSays(t *testing.T) {
 	}
 	const docs = "docs https://docs.example.com/errors"
 	g := w.behindProxy(t, roomyLimits, docs)
-	// for what takes too long: on a busy machine, the rest may take half a second too
-	impatient := w.behindProxy(t, roomyLimits, "timeout 500ms\n\t\tbody_timeout 500ms\n\t\t"+docs)
+	// only for timeouts: on a busy machine, other requests may take half a second too
+	shortTimeout := w.behindProxy(t, roomyLimits, "timeout 500ms\n\t\tbody_timeout 500ms\n\t\t"+docs)
 	var proxied []string
 	for _, res := range upstream.Resources() {
 		if res.Auth != upstream.AuthSigned {
@@ -100,6 +113,8 @@ func TestEveryErrorIsWhatTheOpenAPIDocumentSays(t *testing.T) {
 		}
 		if !res.ByGateway {
 			proxied = append(proxied, res.Path)
+			expect(restricted.Get(t, g.URL, res.Path), 403, "FORBIDDEN")
+			expect(restricted.Do(t, "HEAD", g.URL, res.Path, nil), 403, "FORBIDDEN")
 		}
 		for _, method := range []string{"GET", "HEAD"} {
 			expect(send(g, method, res.Path, nil, nil), 401, "MISSING_CREDENTIALS")
@@ -122,13 +137,13 @@ func TestEveryErrorIsWhatTheOpenAPIDocumentSays(t *testing.T) {
 	expect(w.acme.Get(t, g.URL, "/api/v1/contacts?page=1&page=2"), 400, "INVALID_PARAMETER")
 	expect(w.acme.Get(t, g.URL, "/api/v1/estimates?payment_status=%00"), 400, "INVALID_PARAMETER")
 
-	// what Caddy itself refuses, before any route
+	// rejected by Caddy before routing
 	a := raw(t, g.Addr, "GET /api/v1/status HTTP/1.1\r\nHost: ..\r\nConnection: close\r\n\r\n")
 	a.Request = anonymous().Get(t, g.URL, "/api/v1/status").Request
 	expect(a, 400, "BAD_REQUEST")
 
 	// a body that does not arrive
-	d := dial(t, impatient.Addr, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"+signedLines(w.acme, "GET", "/api/v1/me", "")+"Content-Length: 5\r\n\r\n1")
+	d := dial(t, shortTimeout.Addr, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"+signedLines(w.acme, "GET", "/api/v1/me", "")+"Content-Length: 5\r\n\r\n1")
 	a, err := readAnswer(d.r, "GET")
 	require.NoError(t, err)
 	a.Request = w.acme.Get(t, g.URL, "/api/v1/me").Request
@@ -142,7 +157,7 @@ func TestEveryErrorIsWhatTheOpenAPIDocumentSays(t *testing.T) {
 		expect(w.acme.Get(t, g.URL, path), 503, "SERVICE_UNAVAILABLE")
 		expect(w.acme.Do(t, "HEAD", g.URL, path, nil), 503, "SERVICE_UNAVAILABLE")
 		data.will(stalls)
-		expect(w.acme.Get(t, impatient.URL, path), 504, "UPSTREAM_TIMEOUT")
+		expect(w.acme.Get(t, shortTimeout.URL, path), 504, "UPSTREAM_TIMEOUT")
 	}
 
 	// limits, each kind
@@ -163,19 +178,19 @@ func TestEveryErrorIsWhatTheOpenAPIDocumentSays(t *testing.T) {
 	expect(w.acme.Get(t, small.URL, "/api/v1/events"), 429, "RATE_LIMITED")
 	expect(send(small, "GET", "/api/v1/me", rubbish(w.other.PublicKey), nil), 429, "RATE_LIMITED")
 
-	// stores away
-	refusing := w.start(t, "limits {\n\t\t\ton_outage deny\n\t\t}", "")
+	// unavailable stores
+	denying := w.start(t, "limits {\n\t\t\ton_outage deny\n\t\t}", "")
 	require.NoError(t, w.redis.Kill())
 	for _, target := range []string{"/api/v1/status", "/api/v1/me", "/api/v1/jobs", "/api/v1/nothing"} {
-		expect(w.acme.Get(t, refusing.URL, target), 503, "SERVICE_UNAVAILABLE")
+		expect(w.acme.Get(t, denying.URL, target), 503, "SERVICE_UNAVAILABLE")
 	}
 	w.dataURL = "http://" + gatewaytest.FreeAddr(t) // nobody listens there
-	away := w.gateway(t)
-	expect(w.acme.Get(t, away.URL, "/api/v1/jobs"), 503, "SERVICE_UNAVAILABLE")
+	noData := w.gateway(t)
+	expect(w.acme.Get(t, noData.URL, "/api/v1/jobs"), 503, "SERVICE_UNAVAILABLE")
 
-	// INTERNAL is a fault of the gateway: a caller who could produce it at will would have found one.
+	// INTERNAL is missing: a request that causes it would have found a defect.
 	require.ElementsMatch(t, []string{
-		"INVALID_PARAMETER", "BAD_REQUEST", "MISSING_CREDENTIALS", "REQUEST_EXPIRED", "INVALID_CREDENTIALS", "ACCOUNT_INACTIVE", "NOT_FOUND",
+		"INVALID_PARAMETER", "BAD_REQUEST", "MISSING_CREDENTIALS", "REQUEST_EXPIRED", "INVALID_CREDENTIALS", "ACCOUNT_INACTIVE", "FORBIDDEN", "NOT_FOUND",
 		"METHOD_NOT_ALLOWED", "BODY_TOO_LARGE", "REQUEST_TIMEOUT", "RATE_LIMITED", "UPSTREAM_FAILED", "SERVICE_UNAVAILABLE", "UPSTREAM_TIMEOUT",
 	}, slices.Collect(maps.Keys(seen)))
 }

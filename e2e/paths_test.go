@@ -11,9 +11,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// confusions are the targets that some server, proxy or file system somewhere takes for /api/v1/<name>, and those that
-// lead from the unsigned /status to it.
-func confusions(name string) []string {
+// similarTargets returns targets that some server, proxy or file system treats as /api/v1/<name>, some of them by way of the unsigned
+// /status.
+func similarTargets(name string) []string {
 	upper, title := strings.ToUpper(name), strings.ToUpper(name[:1])+name[1:]
 	first := fmt.Sprintf("%%%02x%s", name[0], name[1:])
 	return []string{
@@ -37,29 +37,29 @@ func confusions(name string) []string {
 		// path parameters
 		"/api/v1/" + name + ";", "/api/v1/" + name + ";x=1", "/api/v1;x/" + name, "/api;x/v1/" + name, "/;/api/v1/" + name, "/api/v1/;/" + name,
 		"/api/v1/" + name + ";jsessionid=1?count=1", "/api/v1/" + name + "%3b", "/api/v1/..;/v1/" + name, "/api/v1/x/..;/" + name,
-		// what trails
+		// suffixes
 		"/api/v1/" + name + "/", "/api/v1/" + name + "//", "/api/v1/" + name + "/?", "/api/v1/" + name + ".", "/api/v1/" + name + "..", "/api/v1/" + name + "%2e",
 		"/api/v1/" + name + "%20", "/api/v1/" + name + "%09", "/api/v1/" + name + "%00", "/api/v1/" + name + "%0a", "/api/v1/" + name + "%0d%0a",
 		"/api/v1/" + name + ".json", "/api/v1/" + name + "~", "/api/v1/" + name + "*", "/api/v1/" + name + "::$DATA", "/api/v1/" + name + "/1", "/api/v1/" + name + "%7f",
-		// what leads
+		// prefixes
 		"/api/v1/ " + name, "/api/v1/%20" + name, "/api/v1/%00" + name, "/ api/v1/" + name,
 		// question marks and fragments
 		"/api/v1?/" + name, "/api/v1/?" + name, "/api/v1/" + name + "%3f", "/api/v1/" + name + "%3Fcount=1", "/api/v1/" + name + "#", "/api/v1/" + name + "#x",
 		"/api/v1/" + name + "?#", "/api/v1/" + name + "?count=1#x", "/api/v1/#/" + name, "/#/api/v1/" + name, "/api/v1/" + name + "%23", "#/api/v1/" + name,
 		// encoded letters
 		"/api/v1/" + first, "/%61pi/v1/" + name, "/api/%761/" + name, "/api/v1/%25" + first[1:], "/api/v1/%u0073" + name,
-		// what is no UTF-8, and what looks alike
+		// invalid UTF-8, and similar characters
 		"/api/v1/\xff" + name, "/api/v1/" + name + "\xff", "/api/v1/" + name + "\xc0\x80", "/api/v1/" + name + "%ff", "/api/v1/" + name + "%c0%80", "/api/v1/" + name + "\u200b",
 		"/\u0430pi/v1/" + name, "/api\u2215v1\u2215" + name,
-		// escapes that are none: net/http itself refuses those in a path, in plain text, before any handler
+		// invalid escapes, which net/http rejects in plain text before any handler
 		"/api/v1/" + name + "%", "/api/v1/" + name + "%2", "/api/v1/" + name + "%zz", "/api/v1/%2/" + name,
-		// from what needs no signature to what does
+		// from unsigned to signed paths
 		"/api/v1/status/../" + name, "/api/v1/status/..;/" + name, "/api/v1/status;/../" + name, "/api/v1/status/%2e%2e/" + name, "/api/v1/status%2f..%2f" + name,
 		`/api/v1/status\..\` + name, "/api/v1/status%5c..%5c" + name, "/api/v1/status//../" + name, "/api/v1/status/" + name, "/api/v1/status%00/../" + name,
 		"/api/v1/status#/../" + name, "/api/v1/status%3f/../" + name, "/api/v1/status%23/../" + name, "/healthz/../api/v1/" + name, "/readyz/../api/v1/" + name,
 		// other paths
 		"/", "/api", "/api/v1", "/api/v1/", "/api/v2/" + name, "/api/v1/" + name + "es", "/api/v1/" + name + "/1", "/healthz/",
-		// targets that are no path
+		// targets that are not paths
 		"*", "api/v1/" + name, "api.example.com", "api.example.com:80", "api.example.com/api/v1/" + name, "?/api/v1/" + name, ":80/api/v1/" + name,
 		"//api.example.com/api/v1/" + name, "http:/api/v1/" + name, "http:api/v1/" + name, "http:///api/v1/./" + name, "http://", "http://x", "http://x?/api/v1/" + name, "http://x#/api/v1/" + name,
 		"http://x//api/v1/" + name, "http://x/./api/v1/" + name, "http://x/api/v1/x/../" + name, "http://x/api/v1/" + name + "/", "http://x/api/v1/" + upper, "http://x/api/v1%2f" + name,
@@ -67,9 +67,8 @@ func confusions(name string) []string {
 	}
 }
 
-// requireRefusal holds an answer to being a refusal of the contract's shape, or one of net/http's own (plain text, 400), or
-// no answer at all.
-func requireRefusal(t *testing.T, a gatewaytest.Answer, what string) {
+// requireRejected requires an error of the contract, a 400 of net/http in plain text, or no response.
+func requireRejected(t *testing.T, a gatewaytest.Answer, what string) {
 	t.Helper()
 	switch {
 	case a.Status == 0: // the connection or the stream was ended
@@ -82,34 +81,31 @@ func requireRefusal(t *testing.T, a gatewaytest.Answer, what string) {
 	}
 }
 
-// No spelling but the exact one reaches anything: not unsigned, not signed as it was sent, and not signed as the path
-// that it is to be taken for.
-func TestPathConfusionReachesNothing(t *testing.T) {
+// Only the exact path is served: no other spelling is, whether unsigned, signed as sent, or signed as the path that it resembles.
+func TestOnlyExactPathsAreServed(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
-	data, all := w.data, w.over
 	reached := 0
-	for protocol, send := range all {
+	for protocol, send := range w.over {
 		for _, name := range []string{"status", "me", "events"} {
 			exact := "/api/v1/" + name
-			for _, target := range confusions(name) {
+			for _, target := range similarTargets(name) {
 				for _, fields := range [][]field{nil, signedFields(w.acme, "GET", target, ""), signedFields(w.acme, "GET", exact, "")} {
-					requireRefusal(t, send("GET", target, w.from(fields)), protocol+" "+target)
+					requireRejected(t, send("GET", target, w.from(fields)), protocol+" "+target)
 				}
 			}
-			require.Equal(t, http.StatusOK, send("GET", exact, w.from(signedFields(w.acme, "GET", exact, ""))).Status, "the exact one is served")
+			require.Equal(t, http.StatusOK, send("GET", exact, w.from(signedFields(w.acme, "GET", exact, ""))).Status, "the exact path is not served")
 		}
 		reached++
-		require.Equal(t, reached, data.count(), "over %s, only the exact path has reached the data service", protocol)
+		require.Equal(t, reached, w.data.count(), "over %s, only the exact path has reached the data service", protocol)
 	}
 }
 
-// A query is not a path: whatever it holds, /status answers what /status answers.
-func TestNothingSignedIsReachedThroughTheUnsignedStatus(t *testing.T) {
+// A query is not a path: /status responds the same whatever its query contains.
+func TestStatusReachesNoSignedEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
-	data, all := w.data, w.over
-	for protocol, send := range all {
+	for protocol, send := range w.over {
 		for _, query := range []string{
 			"", "?", "??", "?/../events", "?/api/v1/events", "?path=/api/v1/events", "?count=abc", "?count=1&count=2", "?%2e%2e/events", "?\\..\\events", "?;/../events",
 			"?http://x/api/v1/events", "?%00", "?%zz", "?\xff", "?" + strings.Repeat("x", 8<<10),
@@ -127,19 +123,18 @@ func TestNothingSignedIsReachedThroughTheUnsignedStatus(t *testing.T) {
 				}
 			}
 		}
-		// neither does a signature open anything for it
+		// nor does a signature for another path change that
 		a := send("GET", "/api/v1/status", signedFields(w.acme, "GET", "/api/v1/events", ""))
 		require.JSONEq(t, `{"status":"ok","api_version":"v1"}`, a.Body)
 	}
-	require.Zero(t, data.count())
+	require.Zero(t, w.data.count())
 }
 
-// What was signed is what was sent, byte for byte; what is forwarded holds nothing of it but the parameters that are known.
-func TestWhatWasSignedIsWhatIsServed(t *testing.T) {
+// The query is signed as sent, byte for byte; only known parameters are forwarded.
+func TestQueryIsServedAsSigned(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
-	data, all := w.data, w.over
-	for protocol, send := range all {
+	for protocol, send := range w.over {
 		for query, forwarded := range map[string]string{
 			"": "?count=10", "?": "?count=10", "?count=500&x=%00&%63ursor=1": "?count=100", "?count=3": "?count=3", "?c%6funt=3": "?count=3", "?%63%6F%75%6E%74=%33": "?count=3", "?Count=3": "?count=10",
 			"?count=3&": "?count=3", "?&&count=3": "?count=3", "?a=1;count=3": "?count=10", "?count=+3": "", "?x=%2e%2e/&count=4": "?count=4",
@@ -148,53 +143,52 @@ func TestWhatWasSignedIsWhatIsServed(t *testing.T) {
 			"?x=" + strings.Repeat("y", 8<<10) + "&count=8": "?count=8",
 		} {
 			target := eventsPath + query
-			before := data.count()
+			before := w.data.count()
 			a := send("GET", target, w.from(signedFields(w.acme, "GET", target, "")))
 			if forwarded == "" {
 				requireProblem(t, a, http.StatusBadRequest, "INVALID_PARAMETER")
-				require.Equal(t, before, data.count())
+				require.Equal(t, before, w.data.count())
 			} else {
 				require.Equal(t, http.StatusOK, a.Status, "%s %.80q: %s", protocol, target, a.Body)
-				require.Equal(t, before+1, data.count())
-				require.Equal(t, eventsPath+forwarded, data.last(t).RequestURI, "%.80q", target)
+				require.Equal(t, before+1, w.data.count())
+				require.Equal(t, eventsPath+forwarded, w.data.last(t).RequestURI, "%.80q", target)
 			}
-			before = data.count()
+			before = w.data.count()
 			for _, other := range []string{target + "&", target + "?", strings.ReplaceAll(target, "%", "%25"), strings.ToLower(target), eventsPath, "/api/v1/contacts" + query} {
 				if other != target {
 					requireProblem(t, send("GET", target, w.from(signedFields(w.acme, "GET", other, ""))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 				}
 			}
-			require.Equal(t, before, data.count())
+			require.Equal(t, before, w.data.count())
 		}
 	}
 }
 
 // The absolute form (RFC 9112, section 3.2.2) is the same request, signed as the origin form.
-func TestTheAbsoluteFormIsServedAndSignedAsTheOriginForm(t *testing.T) {
+func TestAbsoluteFormIsSignedAsOriginForm(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
-	data, send := w.data, w.over[overHTTP1]
+	send := w.over[overHTTP1]
 	for _, origin := range []string{"http://api.example.com", "http://other.example.com:8080", "http://127.0.0.1", "http://[::1]:80", "HTTP://API.EXAMPLE.COM", "https://api.example.com"} {
 		for path, reaches := range map[string]int{"/api/v1/status": 0, "/api/v1/me": 0, eventsPath: 1, eventsPath + "?count=7&x=http://y/z": 1} {
-			before := data.count()
+			before := w.data.count()
 			require.Equal(t, http.StatusOK, send("GET", origin+path, w.from(signedFields(w.acme, "GET", path, ""))).Status, "%s%s", origin, path)
-			require.Equal(t, before+reaches, data.count())
+			require.Equal(t, before+reaches, w.data.count())
 			if path == "/api/v1/status" {
 				continue
 			}
-			before = data.count()
+			before = w.data.count()
 			requireProblem(t, send("GET", origin+path, w.from(signedFields(w.acme, "GET", origin+path, ""))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 			requireProblem(t, send("GET", origin+path, w.from(nil)), http.StatusUnauthorized, "MISSING_CREDENTIALS")
-			require.Equal(t, before, data.count())
+			require.Equal(t, before, w.data.count())
 		}
 	}
-	// a body of an absolute-form request is covered as any other
 	requireProblem(t, send("POST", "http://x/api/v1/me", w.from(signedFields(w.acme, "POST", "/api/v1/me", ""))), http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
 }
 
-// CONNECT and OPTIONS have target forms of their own (authority-form and *). net/http would answer OPTIONS * itself,
-// whatever its framing.
-func TestAuthorityFormAndAsteriskReachNothing(t *testing.T) {
+// CONNECT and OPTIONS have their own target forms (authority-form and *). net/http would respond to OPTIONS * itself, whatever its
+// framing.
+func TestAuthorityAndAsteriskFormsReachNothing(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
@@ -217,29 +211,28 @@ func TestAuthorityFormAndAsteriskReachNothing(t *testing.T) {
 	require.Zero(t, data.count())
 }
 
-// Some 16 KiB of request head are read; more than that net/http refuses itself (431), before any handler.
-func TestOverlongTargetsAreRefused(t *testing.T) {
+// Request heads up to about 16 KiB are accepted; net/http rejects larger ones with 431 before any handler.
+func TestOverlongTargetsAreRejected(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
-	data, all, g := w.data, w.over, w.g
-	for protocol, send := range all {
+	for protocol, send := range w.over {
 		for _, target := range []string{
 			"/api/v1/" + strings.Repeat("e", 8<<10), "/api/v1/" + strings.Repeat("events/", 1000), eventsPath + strings.Repeat("/", 8<<10),
 			eventsPath + strings.Repeat("%2f", 2000), "/api/v1/" + strings.Repeat("../", 2000) + "events", "http://" + strings.Repeat("x", 8<<10) + "/api/v1/./events",
 		} {
-			requireRefusal(t, send("GET", target, signedFields(w.acme, "GET", target, "")), fmt.Sprintf("%s %.80q", protocol, target))
+			requireRejected(t, send("GET", target, signedFields(w.acme, "GET", target, "")), fmt.Sprintf("%s %.80q", protocol, target))
 		}
 		for _, target := range []string{"/api/v1/" + strings.Repeat("e", 64<<10), "/api/v1/" + strings.Repeat("e", 2<<20), eventsPath + "?" + strings.Repeat("x", 2<<20)} {
 			a := send("GET", target, signedFields(w.acme, "GET", target, ""))
 			require.Contains(t, []int{0, http.StatusRequestHeaderFieldsTooLarge}, a.Status, "%s %.80q", protocol, target)
 		}
 	}
-	require.Zero(t, data.count())
-	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, eventsPath).Status, "the others go on")
+	require.Zero(t, w.data.count())
+	require.Equal(t, http.StatusOK, w.acme.Get(t, w.g.URL, eventsPath).Status, "other requests are served")
 }
 
-// Whatever lies below /api/v1 counts, however it is spelt; what does not reaches nothing.
-func TestOddPathsEscapeNoLimit(t *testing.T) {
+// Every request below /api/v1 counts, however it is spelt; others reach nothing.
+func TestEverySpellingBelowTheBasePathCounts(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
@@ -252,9 +245,9 @@ func TestOddPathsEscapeNoLimit(t *testing.T) {
 	counts := statuses(len(odd), func(i int) gatewaytest.Answer { return send("GET", odd[i], nil) })
 	require.Equal(t, 5, counts[http.StatusTooManyRequests], "%v", counts)
 	for _, target := range []string{"//api/v1/status", "/API/v1/status", "/./api/v1/status", "/api%2fv1/status", "/api/v1;/status", "/api/v1%2fstatus"} {
-		requireRefusal(t, send("GET", target, nil), target)
+		requireRejected(t, send("GET", target, nil), target)
 	}
-	// a key pays for its odd requests itself
+	// signed requests count against the key
 	passed := 0
 	for i := range 70 {
 		target := odd[i%len(odd)]

@@ -21,24 +21,23 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
 )
 
-// person uses the pages as a browser without JavaScript does: keeps cookies, follows redirects on the gateway, and sends
-// forms with what is in them.
-type person struct {
+// browser uses the pages like a browser without JavaScript: it keeps cookies, follows redirects on the gateway and sends forms.
+type browser struct {
 	t      *testing.T
 	base   string
 	client *http.Client
-	// address is where a proxy in front says that the person is, "" for nothing.
+	// address is sent as X-Forwarded-For, if not empty.
 	address string
 }
 
-// page is what a person sees.
+// page is a page that the browser shows.
 type page struct {
 	Status int
-	URL    *url.URL // where it is, after redirects
+	URL    *url.URL // after redirects
 	Text   string
 	forms  []form
-	// Away is where the last redirect led, if away from the gateway.
-	Away *url.URL
+	// Redirect is the target of a redirect to another host, or nil.
+	Redirect *url.URL
 }
 
 type form struct {
@@ -46,13 +45,13 @@ type form struct {
 	values url.Values
 }
 
-func newPerson(t *testing.T, base string) *person {
+func newBrowser(t *testing.T, base string) *browser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
 	home, err := url.Parse(base)
 	require.NoError(t, err)
-	return &person{t: t, base: base, client: &http.Client{
+	return &browser{t: t, base: base, client: &http.Client{
 		Jar: jar, Timeout: patience,
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			if req.URL.Host != home.Host || len(via) > 10 {
@@ -63,8 +62,8 @@ func newPerson(t *testing.T, base string) *person {
 	}}
 }
 
-// open goes to a path or URL.
-func (p *person) open(target string) page {
+// open opens a path or URL.
+func (p *browser) open(target string) page {
 	p.t.Helper()
 	if strings.HasPrefix(target, "/") {
 		target = p.base + target
@@ -74,8 +73,8 @@ func (p *person) open(target string) page {
 	return p.do(req)
 }
 
-// send sends the one form of a page that has a field, with some values changed; "" takes a value out.
-func (p *person) send(on page, field string, change url.Values) page {
+// send submits the form that has a field, with some values changed; an empty list removes a value.
+func (p *browser) send(on page, field string, change url.Values) page {
 	p.t.Helper()
 	i := slices.IndexFunc(on.forms, func(f form) bool { return f.values.Has(field) })
 	require.GreaterOrEqual(p.t, i, 0, "no form with %q on %s: %s", field, on.URL, on.Text)
@@ -98,7 +97,7 @@ func (p *person) send(on page, field string, change url.Values) page {
 	return p.do(req)
 }
 
-func (p *person) do(req *http.Request) page {
+func (p *browser) do(req *http.Request) page {
 	p.t.Helper()
 	if p.address != "" {
 		req.Header.Set("X-Forwarded-For", p.address)
@@ -110,7 +109,7 @@ func (p *person) do(req *http.Request) page {
 	require.NoError(p.t, err)
 	out := page{Status: res.StatusCode, URL: res.Request.URL, Text: string(body)}
 	if res.StatusCode/100 == 3 {
-		out.Away, err = res.Location()
+		out.Redirect, err = res.Location()
 		require.NoError(p.t, err)
 	}
 	root, err := html.Parse(strings.NewReader(out.Text))
@@ -119,8 +118,7 @@ func (p *person) do(req *http.Request) page {
 	return out
 }
 
-// read collects the forms below a node, with the values that a browser would send if nobody touched them. Boxes that are
-// not ticked are noted with no value, so that a form can be found by them.
+// read collects the forms below a node with their initial values. Unchecked boxes have no value, but send finds a form by them.
 func (p *page) read(n *html.Node) {
 	if n.Type == html.ElementNode {
 		switch n.Data {
@@ -156,7 +154,7 @@ func attribute(n *html.Node, name string) string {
 	return ""
 }
 
-// accountOf is the demo's account of a business with a role.
+// accountOf returns the demo account of a business with a role.
 func accountOf(t *testing.T, businessID, role string) demo.Account {
 	t.Helper()
 	for _, a := range demo.Accounts() {
@@ -168,8 +166,8 @@ func accountOf(t *testing.T, businessID, role string) demo.Account {
 	return demo.Account{}
 }
 
-// signIn signs a person in and leaves them on Connected apps.
-func (p *person) signIn(a demo.Account) page {
+// signIn signs in and returns the page Connected apps.
+func (p *browser) signIn(a demo.Account) page {
 	p.t.Helper()
 	at := p.open("/settings/connected-apps")
 	at = p.send(at, "password", url.Values{"email": {a.Email}, "password": {a.Password}})
@@ -187,7 +185,7 @@ type assistant struct {
 	Scope   string `json:"scope"`
 }
 
-// register makes an assistant known.
+// register registers an assistant.
 func register(t *testing.T, base, name string) *assistant {
 	t.Helper()
 	a := &assistant{base: base, redirect: "http://127.0.0.1:5599/callback", verifier: rand.Text() + rand.Text()}
@@ -207,8 +205,8 @@ func register(t *testing.T, base, name string) *assistant {
 	return a
 }
 
-// ask is where an assistant sends the person.
-func (a *assistant) ask(scope string) string {
+// authorizeURL returns the path of an authorization request.
+func (a *assistant) authorizeURL(scope string) string {
 	sum := sha256.Sum256([]byte(a.verifier))
 	return "/oauth/authorize?" + url.Values{
 		"response_type": {"code"}, "client_id": {a.clientID}, "redirect_uri": {a.redirect}, "state": {"state-of-" + a.clientID},
@@ -217,16 +215,15 @@ func (a *assistant) ask(scope string) string {
 	}.Encode()
 }
 
-// connect has a signed-in person approve everything that the assistant asks for, with these areas' changes switched on,
-// and redeems the code.
-func (a *assistant) connect(t *testing.T, p *person, scope string, allow ...string) {
+// connect has a signed-in user approve the requested scopes and the changes in allow, and redeems the code.
+func (a *assistant) connect(t *testing.T, p *browser, scope string, allow ...string) {
 	t.Helper()
-	at := p.open(a.ask(scope))
+	at := p.open(a.authorizeURL(scope))
 	require.Equal(t, http.StatusOK, at.Status, at.Text)
 	ticked := at.forms[slices.IndexFunc(at.forms, func(f form) bool { return f.values.Has("request") })].values["allow"]
 	at = p.send(at, "request", url.Values{"allow": append(slices.Clone(ticked), allow...), "decision": {"approve"}})
-	require.NotNil(t, at.Away, "%d %s", at.Status, at.Text)
-	q := at.Away.Query()
+	require.NotNil(t, at.Redirect, "%d %s", at.Status, at.Text)
+	q := at.Redirect.Query()
 	require.Equal(t, a.base, q.Get("iss"))
 	require.Equal(t, "state-of-"+a.clientID, q.Get("state"))
 	status, err := a.token(t, url.Values{
@@ -237,7 +234,7 @@ func (a *assistant) connect(t *testing.T, p *person, scope string, allow ...stri
 	require.Equal(t, http.StatusOK, status)
 }
 
-// token asks the token endpoint and keeps what it gives.
+// token calls the token endpoint and keeps the tokens.
 func (a *assistant) token(t *testing.T, form url.Values) (int, error) {
 	t.Helper()
 	status, body, err := post(t.Context(), onceClient(), a.base+"/oauth/token", form.Encode(), http.Header{
@@ -270,7 +267,7 @@ type toolAnswer struct {
 	Error json.RawMessage `json:"error"` // JSON-RPC's object, or an OAuth error's code
 }
 
-// call calls a tool in the revision 2025-11-25.
+// call calls a tool with the revision 2025-11-25.
 func (a *assistant) call(t *testing.T, tool, arguments string) (status int, out toolAnswer) {
 	t.Helper()
 	status, text, err := a.post(t.Context(), onceClient(), "2025-11-25", tool, `{"name":"`+tool+`","arguments":`+arguments+`}`)
@@ -286,13 +283,13 @@ func (a *assistant) call(t *testing.T, tool, arguments string) (status int, out 
 	return status, out
 }
 
-// raw calls a tool over a client's connections and returns the response as it is.
+// raw calls a tool with an HTTP client and returns the raw response.
 func (a *assistant) raw(ctx context.Context, client *http.Client, tool, arguments string) (string, error) {
 	_, text, err := a.post(ctx, client, "2025-11-25", tool, `{"name":"`+tool+`","arguments":`+arguments+`}`)
 	return text, err
 }
 
-// modern is raw in the revision 2026-07-28.
+// modern is raw with the revision 2026-07-28.
 func (a *assistant) modern(ctx context.Context, client *http.Client, tool, arguments string) (string, error) {
 	_, text, err := a.post(ctx, client, "2026-07-28", tool, `{"name":"`+tool+`","arguments":`+arguments+`,"_meta":{`+
 		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},`+
@@ -307,8 +304,7 @@ func (a *assistant) post(ctx context.Context, client *http.Client, revision, too
 	})
 }
 
-// onceClient makes a connection for each request: a reload that closes a kept one just when a POST is sent on it is an error of
-// HTTP/1.1, and not of the gateway.
+// onceClient makes a connection for each request, as a reload may close an idle one when a POST is sent on it.
 func onceClient() *http.Client {
 	return &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 }

@@ -18,18 +18,18 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// routeCase is one route of the gateway, as the attacks of this file see it. A new route is attacked by adding a line.
+// routeCase is one route of the gateway. Add a line for a new route, and all tests of this file attack it.
 type routeCase struct {
-	name   string // of the route in logs and metrics
-	host   string // Host; "" is a host that is not served
-	method string
-	target string
-	fields []field
-	body   string // what the route reads; it reads none if this is empty
-	length string // the Content-Length of a body that does not come, if it matters
-	status int    // of the response to this request
-	format func(gatewaytest.Answer) bool
-	host1  bool // the route is for one host only
+	name    string // of the route in logs and metrics
+	host    string // Host; "" is a host that is not served
+	method  string
+	target  string
+	fields  []field
+	body    string // empty if the route reads no body
+	length  string // the Content-Length of a body that is not sent, if it matters
+	status  int    // of the response to this request
+	format  func(gatewaytest.Answer) bool
+	oneHost bool // the route is for one host only
 }
 
 // The formats of errors.
@@ -58,20 +58,20 @@ func htmlPage(a gatewaytest.Answer) bool {
 		a.Header.Get("Content-Security-Policy") != ""
 }
 
-// routes are all routes of the gateway. own is the connection server's host, token an access token for it.
+// routes returns all routes of the gateway. own is the connection server's host, token an access token for it.
 func routes(own, token string, signed []field) []routeCase {
 	const message = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 	form := []field{{"Content-Type", "application/x-www-form-urlencoded"}}
-	page := routeCase{name: "pages", host: own, method: "GET", status: 200, format: htmlPage, host1: true}
+	page := routeCase{name: "pages", host: own, method: "GET", status: 200, format: htmlPage, oneHost: true}
 	at := func(c routeCase, method, target string, status int) routeCase {
 		c.method, c.target, c.status = method, target, status
 		return c
 	}
-	metadata := routeCase{name: "metadata", host: own, method: "GET", status: 200, format: oauthJSON, host1: true}
+	metadata := routeCase{name: "metadata", host: own, method: "GET", status: 200, format: oauthJSON, oneHost: true}
 	api := routeCase{host: apiHost, method: "GET", format: contractJSON}
 	named := func(c routeCase, name string) routeCase { c.name = name; return c }
 	mcp := routeCase{
-		name: "mcp", host: own, method: "POST", target: "/mcp", body: message, status: 200, format: jsonRPC, host1: true,
+		name: "mcp", host: own, method: "POST", target: "/mcp", body: message, status: 200, format: jsonRPC, oneHost: true,
 		fields: []field{
 			{"Authorization", "Bearer " + token},
 			{"Content-Type", "application/json"},
@@ -99,12 +99,12 @@ func routes(own, token string, signed []field) []routeCase {
 		at(metadata, "GET", "/.well-known/oauth-protected-resource/mcp", 200),
 		at(metadata, "GET", "/.well-known/oauth-authorization-server", 200),
 		at(metadata, "GET", "/.well-known/openid-configuration", 200),
-		{name: "authorize", host: own, method: "GET", target: "/oauth/authorize", fields: []field{{"Accept", "text/html"}}, status: 400, format: htmlPage, host1: true},
-		{name: "token", host: own, method: "POST", target: "/oauth/token", fields: form, body: "grant_type=refresh_token&client_id=x&refresh_token=x", status: 401, format: oauthJSON, host1: true},
-		{name: "revoke", host: own, method: "POST", target: "/oauth/revoke", fields: form, body: "token=x&client_id=x", status: 200, format: oauthJSON, host1: true},
-		{name: "register", host: own, method: "POST", target: "/oauth/register", fields: []field{{"Content-Type", "application/json"}}, body: `{"redirect_uris":["gopher://x"]}`, status: 400, format: oauthJSON, host1: true},
+		{name: "authorize", host: own, method: "GET", target: "/oauth/authorize", fields: []field{{"Accept", "text/html"}}, status: 400, format: htmlPage, oneHost: true},
+		{name: "token", host: own, method: "POST", target: "/oauth/token", fields: form, body: "grant_type=refresh_token&client_id=x&refresh_token=x", status: 401, format: oauthJSON, oneHost: true},
+		{name: "revoke", host: own, method: "POST", target: "/oauth/revoke", fields: form, body: "token=x&client_id=x", status: 200, format: oauthJSON, oneHost: true},
+		{name: "register", host: own, method: "POST", target: "/oauth/register", fields: []field{{"Content-Type", "application/json"}}, body: `{"redirect_uris":["gopher://x"]}`, status: 400, format: oauthJSON, oneHost: true},
 		at(page, "GET", "/sign-in", 200),
-		{name: "pages", host: own, method: "POST", target: "/sign-in", fields: form, body: "email=x&password=y", status: 403, format: htmlPage, host1: true},
+		{name: "pages", host: own, method: "POST", target: "/sign-in", fields: form, body: "email=x&password=y", status: 403, format: htmlPage, oneHost: true},
 		at(page, "GET", "/sign-out", 303),
 		at(page, "GET", "/oauth/approve", 404),
 		at(page, "GET", "/settings", 303),
@@ -132,7 +132,7 @@ func (c routeCase) hostOr(other string) string {
 	return c.host
 }
 
-// head is the request line and the headers, without a body's framing and the empty line.
+// head returns the request line and the headers, without the framing of a body and the empty line.
 func (c routeCase) head() string {
 	return c.method + " " + c.target + " HTTP/1.1\r\nHost: " + c.hostOr("unserved.example") + "\r\n" + linesOf(c.fields)
 }
@@ -144,13 +144,13 @@ func (c routeCase) framed() string {
 	return c.head() + "Content-Length: " + strconv.Itoa(len(c.body)) + "\r\n\r\n" + c.body
 }
 
-// front is a gateway with every route that there is, for its hosts and with a catch-all for all others.
-type front struct {
+// routeGateway is a gateway with all routes, and a catch-all for other hosts.
+type routeGateway struct {
 	*attack
 	routes []routeCase
 }
 
-func newFront(t *testing.T) *front {
+func newRouteGateway(t *testing.T) *routeGateway {
 	t.Helper()
 	data, connect := &recorder{}, demoService(t).Handler()
 	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -160,7 +160,7 @@ func newFront(t *testing.T) *front {
 		}
 		data.ServeHTTP(rw, r)
 	}))
-	f := &front{attack: &attack{world: w, data: data}}
+	f := &routeGateway{attack: &attack{world: w, data: data}}
 	o := w.options(roomyLimits+"\n\t\tassertion "+writeAssertionKey(t), "")
 	f.g = gatewaytest.New(t, o)
 	site := func(issuer string) string {
@@ -177,7 +177,7 @@ func newFront(t *testing.T) *front {
 	startWith(t, f.g, all)
 	f.h3 = newH3Client(t, secure, f.g.Roots(t, secure, apiHost))
 
-	owner := newPerson(t, f.g.URL)
+	owner := newBrowser(t, f.g.URL)
 	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
 	a := register(t, f.g.URL, "Test Assistant")
 	a.connect(t, owner, "mcp:read")
@@ -186,25 +186,24 @@ func newFront(t *testing.T) *front {
 }
 
 // route is the first case of a route.
-func (f *front) route(name string) routeCase {
+func (f *routeGateway) route(name string) routeCase {
 	return f.routes[slices.IndexFunc(f.routes, func(c routeCase) bool { return c.name == name })]
 }
 
-// Every line is a request as it is meant to be: the attacks below would prove nothing if their requests were refused for
-// another reason.
-func TestEveryRouteRespondsOverEveryWireWithAnIDAndOneLogLine(t *testing.T) {
-	f := newFront(t)
+// Every route works: the attacks below would prove nothing if their requests were rejected for another reason.
+func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
+	f := newRouteGateway(t)
 	seen := map[string]bool{}
 	for _, c := range f.routes {
 		t.Run(c.String(), func(t *testing.T) {
 			answers, closed := converse(t, f.g.Addr, c.framed()+lastRequest, c.method)
 			require.True(t, closed)
 			keep := c.status != http.StatusUnauthorized || c.body == ""
-			require.Len(t, answers, map[bool]int{true: 2, false: 1}[keep], "a request that is well framed and read to its end is followed by another")
+			require.Len(t, answers, map[bool]int{true: 2, false: 1}[keep], "the next request on the connection")
 			over := map[string]gatewaytest.Answer{overHTTP1: answers[0]}
 			fields := lowerCase(c.fields)
 			over[overHTTP2] = dialH2(t, f.g.Addr).do(c.body, append(pseudo("http", c.method, c.hostOr("unserved.example"), c.target), fields...)...)
-			if c.host1 && !strings.Contains(fmt.Sprint(c.fields), "Bearer") || c.host == apiHost {
+			if c.oneHost && !strings.Contains(fmt.Sprint(c.fields), "Bearer") || c.host == apiHost {
 				over[overHTTP3] = f.h3.do(c.body, append(h3Request(c.method, c.target), fields...)...)
 			}
 			for wire, a := range over {
@@ -219,9 +218,9 @@ func TestEveryRouteRespondsOverEveryWireWithAnIDAndOneLogLine(t *testing.T) {
 					assert.True(t, c.format(a), "%s: %s", wire, a.Body)
 				}
 				id := a.Header.Get("X-Request-Id")
-				assert.False(t, seen[id], "an ID of its own")
+				assert.False(t, seen[id], "a unique request ID")
 				seen[id] = true
-				if c.name != "health" && c.name != "ready" { // whose lines are at level debug
+				if c.name != "health" && c.name != "ready" { // logged at level debug
 					line := lineOf(t, f.g, id)
 					assert.Equal(t, c.name, line.Route, wire)
 					assert.Equal(t, c.status, line.Status, wire)
@@ -235,11 +234,10 @@ func TestEveryRouteRespondsOverEveryWireWithAnIDAndOneLogLine(t *testing.T) {
 	}
 }
 
-// framings are header lines that one server reads as chunked and another does not.
+// framings are header lines that some servers read as chunked and others do not.
 var framings = []string{
 	"Transfer-Encoding: chunked", "transfer-encoding: chunked", "Transfer-Encoding: CHUNKED", "Transfer-Encoding:chunked",
 	"Transfer-Encoding:\tchunked", "Transfer-Encoding: chunked ", "Transfer-Encoding:\r\n chunked", "Transfer-Encoding: chun\r\n ked",
-	// TE.TE: forms that one server takes for chunked and another does not
 	"Transfer-Encoding : chunked", " Transfer-Encoding: chunked", "Transfer-Encoding\t: chunked", "Transfer-Encoding: xchunked",
 	"Transfer-Encoding: chunkedx", "Transfer-Encoding: x chunked", "Transfer-Encoding: identity", "Transfer-Encoding: ",
 	`Transfer-Encoding: "chunked"`, "Transfer-Encoding: 'chunked'", "Transfer-Encoding: chunked;q=1", "Transfer-Encoding: ,chunked",
@@ -253,10 +251,10 @@ var framings = []string{
 	"Connection: Content-Length",
 }
 
-// Behind a proxy that frames by Content-Length, a second response to what is one request to the proxy goes to another
-// caller. So there is one response at most, and the connection ends, whatever the route and the host.
-func TestOnNoRouteIsAPartOfABodyARequest(t *testing.T) {
-	f := newFront(t)
+// A proxy that frames by Content-Length would send a second response to another caller. So there is at most one response, and the
+// connection ends, on every route and host.
+func TestBodiesAreNeverReadAsRequests(t *testing.T) {
+	f := newRouteGateway(t)
 	hidden := f.hidden()
 	events := f.route("events")
 	events.fields = signedFields(f.acme, "GET", eventsPath, hidden) // as if the hidden request were the body
@@ -279,20 +277,20 @@ func TestOnNoRouteIsAPartOfABodyARequest(t *testing.T) {
 					length int
 				}{{clte, len(clte)}, {tecl, len(size)}, {c.body + hidden, len(c.body)}} {
 					if a.length == 0 {
-						continue // nothing is declared, and the hidden request is a pipelined one
+						continue // without a declared length, the hidden request is a pipelined one
 					}
 					what := fmt.Sprintf("%s\r\nContent-Length: %d\r\n\r\n%s", line, a.length, a.body)
 					attack(what, c.head()+what, 1)
 				}
 			}
-			// an HTTP/1.0 request may have had a Transfer-Encoding that nobody sees
+			// an HTTP/1.0 proxy may not have understood Transfer-Encoding
 			old := strings.Replace(c.head(), "HTTP/1.1", "HTTP/1.0", 1) + "Connection: keep-alive\r\n"
 			attack("1.0 chunked", old+"Transfer-Encoding: chunked\r\n\r\n"+clte, 1)
 			attack("1.0 both", old+"Transfer-Encoding: chunked\r\nContent-Length: "+strconv.Itoa(len(clte))+"\r\n\r\n"+clte, 1)
-			// what begins an HTTP/2 connection if nothing follows it
+			// the preface of HTTP/2, with other headers
 			attack("PRI", "PRI * HTTP/2.0\r\nHost: "+c.hostOr("unserved.example")+"\r\nTransfer-Encoding: chunked\r\nContent-Length: "+
 				strconv.Itoa(len(clte))+"\r\n\r\n"+clte, 1)
-			// a body that nobody reads, larger than what net/http reads on its own
+			// an unread body, larger than net/http discards
 			for _, fill := range []int{0, 300 << 10} {
 				body := strings.Repeat("x", fill) + hidden
 				attack(fmt.Sprint("unread ", fill), c.head()+"Content-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body, 2)
@@ -302,11 +300,11 @@ func TestOnNoRouteIsAPartOfABodyARequest(t *testing.T) {
 	t.Logf("%d attempts on %d routes", attempts, len(f.routes))
 }
 
-// A refusal, and a response that needs no body, is sent before the body has come, over each protocol. Then the connection is
-// closed, as what comes on it is the rest of a body and not a request.
-func TestNoRouteWaitsForABodyThatItDoesNotNeed(t *testing.T) {
+// A response that does not depend on the body is sent before it arrives, over each protocol. Then the connection is closed, because the
+// rest of the body is not a request.
+func TestRoutesDoNotWaitForUnneededBodies(t *testing.T) {
 	t.Parallel()
-	f := newFront(t)
+	f := newRouteGateway(t)
 	events := f.route("events")
 	expired, tooLarge, unsigned := events, events, events
 	expired.fields, expired.status = signedAt(f.acme, time.Now().Add(-1000*time.Second), "GET", eventsPath, ""), http.StatusUnauthorized
@@ -315,11 +313,11 @@ func TestNoRouteWaitsForABodyThatItDoesNotNeed(t *testing.T) {
 	for i, c := range append(f.routes, expired, tooLarge, unsigned) {
 		switch {
 		case c.name == "events" && c.status == http.StatusOK:
-			continue // its signature is of its body: see TestABodyThatIsTrickledInIsRefusedInTime
+			continue // its signature covers the body: see TestSlowSignedBodyTimesOut
 		case c.name == "mcp" && c.status == http.StatusOK, c.name == "register":
-			continue // they need their bodies: see TestEveryBodyHasADeadlineAndABound
+			continue // they need their bodies: see TestBodiesHaveADeadlineAndAMaximumSize
 		case c.body != "" && c.name != "mcp":
-			c.fields, c.status = []field{{"Content-Type", "text/plain"}}, 0 // refused by the header alone
+			c.fields, c.status = []field{{"Content-Type", "text/plain"}}, 0 // rejected because of the headers
 		}
 		if c.length == "" {
 			c.length = "50000"
@@ -355,10 +353,10 @@ func TestNoRouteWaitsForABodyThatItDoesNotNeed(t *testing.T) {
 					require.NoError(t, err, how)
 					requireEarly(t, a)
 					require.Equal(t, "close", a.Header.Get("Connection"), how)
-					if c.host == apiHost && c.status >= 400 { // the others would take longer, for the same code
-						conn.requireHungUp(t)
+					if c.host == apiHost && c.status >= 400 { // the others use the same code
+						conn.requireClosed(t)
 					}
-					_ = conn.Close() // or else the gateway would wait a little for the rest
+					_ = conn.Close() // the gateway would wait a little for the rest
 				})
 			}
 			h3 := newH3Client(t, f.h3.addr, f.h3.tls.RootCAs)
@@ -383,11 +381,10 @@ func TestNoRouteWaitsForABodyThatItDoesNotNeed(t *testing.T) {
 	}
 }
 
-// Whoever reads a body gives up on one that does not arrive, after 10 s unless the operator says otherwise, and on one
-// that is too large.
-func TestEveryBodyHasADeadlineAndABound(t *testing.T) {
+// A body that does not arrive times out, by default after 10 s; one that is too large is rejected.
+func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 	t.Parallel()
-	f := newFront(t)
+	f := newRouteGateway(t)
 	for _, c := range f.routes {
 		if c.body == "" || c.name == "mcp" && c.status == http.StatusUnauthorized {
 			continue
@@ -403,7 +400,7 @@ func TestEveryBodyHasADeadlineAndABound(t *testing.T) {
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, time.Since(start), 9*time.Second)
 			require.Contains(t, []int{400, 403, 408}, a.Status)
-			d.requireHungUp(t)
+			d.requireClosed(t)
 
 			large := c.head() + "Content-Length: 100000000\r\n\r\n" + strings.Repeat("x", 1<<20)
 			answers, closed := converse(t, f.g.Addr, large, c.method)
@@ -414,24 +411,24 @@ func TestEveryBodyHasADeadlineAndABound(t *testing.T) {
 	}
 }
 
-// The host of a request is its Host header's, or that of an absolute-form target (RFC 9112, section 3.2.2): the same
-// request either way. Routes that are for one host refuse every other, in their own format, and do nothing.
-func TestEveryRouteIsForItsHostsOnlyHoweverTheTargetIsWritten(t *testing.T) {
-	f := newFront(t)
+// The host is that of the Host header or of an absolute-form target (RFC 9112, section 3.2.2). Routes for one host reject other hosts in
+// their own format.
+func TestRoutesServeOnlyTheirHosts(t *testing.T) {
+	f := newRouteGateway(t)
 	for _, c := range f.routes {
 		t.Run(c.String(), func(t *testing.T) {
 			absolute := c
 			absolute.target = "http://" + c.hostOr("unserved.example") + c.target
-			if c.name != "events" && c.target != "*" { // the signature is of the origin form: see TestTheAbsoluteFormIsServedAndSignedAsTheOriginForm
-				absolute.host = "other.example" // counts for nothing
+			if c.name != "events" && c.target != "*" { // the signature covers the origin form: see TestAbsoluteFormIsSignedAsOriginForm
+				absolute.host = "other.example" // ignored
 				answers, _ := converse(t, f.g.Addr, absolute.framed()+lastRequest, c.method)
 				require.NotEmpty(t, answers)
 				assert.Equal(t, c.status, answers[0].Status, "absolute form: %s", answers[0].Body)
 			}
-			if !c.host1 {
+			if !c.oneHost {
 				return
 			}
-			// a site for all hosts does not serve the connection server for all
+			// even on a site for all hosts, the connection server serves only its own
 			for _, host := range []string{apiHost, apiHost + ":80", "127.0.0.1", c.host + ".", c.host + "@" + apiHost} {
 				other := c
 				other.host = host

@@ -69,19 +69,18 @@ func hmacOf(h func() hash.Hash, secret, message string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// withSignature are the three headers with any values.
+// withSignature returns the three signing headers.
 func withSignature(key, timestamp, signature string) []field {
 	return []field{{authsigner.HeaderPublicKey, key}, {authsigner.HeaderTimestamp, timestamp}, {authsigner.HeaderSignature, signature}}
 }
 
-// standardKey is the public key of most vectors. Each gets one of its own instead, as they differ in what is under it;
-// the key is no part of what is signed.
+// standardKey is the public key of most vectors. As their credentials differ, each gets its own instead; the signature does not cover it.
 const standardKey = "pk_live_3f8Zk1q0Tn_w-7Yd"
 
-// nearClock finds the Unix seconds in a timestamp header, well formed or not.
+// nearClock matches the Unix seconds in a timestamp header, valid or not.
 var nearClock = regexp.MustCompile(`17[56]\d{7}`)
 
-// readWireVectors reads the vectors and puts their credentials into the world's file.
+// readWireVectors reads the vectors and adds their credentials to the credential file.
 func readWireVectors(t *testing.T, w *world) []*wireVector {
 	t.Helper()
 	root, err := gatewaytest.Root()
@@ -108,7 +107,7 @@ func readWireVectors(t *testing.T, w *world) []*wireVector {
 			}
 		}
 		if !authsigner.ValidPublicKey(c.PublicKey) {
-			continue // no store would take it
+			continue // stores reject it
 		}
 		cred := &authsigner.Credential{
 			PublicKey: c.PublicKey, PrivateKey: authsigner.Secret(c.PrivateKey), PreviousPrivateKey: authsigner.Secret(c.PreviousPrivateKey),
@@ -117,7 +116,7 @@ func readWireVectors(t *testing.T, w *world) []*wireVector {
 		if c.PreviousExpiresAt != "" {
 			at, err := time.Parse(time.RFC3339, c.PreviousExpiresAt)
 			require.NoError(t, err)
-			// an hour to one side of the clock, the side on which it was: to the instant is for tests with a clock of their own
+			// an hour before or after the clock, as in the vector; package authsigner tests the exact time
 			cred.PreviousExpiresAt = now.Add(-time.Hour)
 			if at.After(time.Unix(v.Clock, v.ClockNanoseconds)) {
 				cred.PreviousExpiresAt = now.Add(time.Hour)
@@ -128,8 +127,7 @@ func readWireVectors(t *testing.T, w *world) []*wireVector {
 	return all.Vectors
 }
 
-// lines are the vector's headers at another clock, signed anew where the signature is right, or where only the timestamp
-// is what is wrong.
+// lines returns the vector's headers at another clock, signed again if the signature is valid or only the timestamp is invalid.
 func (v *wireVector) lines(t *testing.T, now int64) []field {
 	t.Helper()
 	var fields []field
@@ -140,7 +138,7 @@ func (v *wireVector) lines(t *testing.T, now int64) []field {
 			value = nearClock.ReplaceAllStringFunc(value, func(digits string) string {
 				n, err := strconv.ParseInt(digits, 10, 64)
 				require.NoError(t, err)
-				if len(value) == 13 || len(value) == 19 { // milliseconds and nanoseconds stay what they are
+				if len(value) == 13 || len(value) == 19 { // milliseconds and nanoseconds are not changed
 					return digits
 				}
 				return strconv.FormatInt(n-v.Clock+now, 10)
@@ -170,7 +168,7 @@ func (v *wireVector) lines(t *testing.T, now int64) []field {
 	return fields
 }
 
-// undeliverable says if HTTP cannot carry the vector: what becomes of the attempt is up to the server.
+// undeliverable reports whether HTTP cannot carry the vector.
 func (v *wireVector) undeliverable() bool {
 	control := func(s string) bool {
 		return strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) && r != '\t' })
@@ -182,20 +180,20 @@ func (v *wireVector) undeliverable() bool {
 	return broken
 }
 
-// Every published vector against the running gateway, at its real clock. A right signature is known by whose budget is
-// charged, whatever the path and the method get; where the resource is served, by the answer too.
-func TestEveryPublishedVectorHasItsVerdictOverTheWire(t *testing.T) {
+// A request with a valid signature counts against its key, whatever the response to its path and method; where the resource is served,
+// the response is tested too.
+func TestPublishedVectorsOverTheWire(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, &recorder{})
 	vectors := readWireVectors(t, w)
 	g := w.behindProxy(t, roomyLimits, "")
-	var from visitors
+	var from clientIPs
 	for i, v := range vectors {
 		var (
 			a    gatewaytest.Answer
 			body = v.body(t)
 		)
-		for { // again, if the clock has gone on between signing and the answer
+		for { // again if the second has changed between signing and the response
 			now := time.Now().Unix()
 			var b strings.Builder
 			fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: api.example.com\r\n%s", v.Method, v.Target, linesOf(from.from(v.lines(t, now))))
@@ -221,51 +219,50 @@ func TestEveryPublishedVectorHasItsVerdictOverTheWire(t *testing.T) {
 			require.NotContains(t, a.Header.Get("RateLimit-Policy"), `"key"`, v.Name)
 			continue
 		}
-		verdict := v.Verdict
+		result := v.Verdict
 		for _, h := range v.Headers {
 			if h[1] != strings.TrimSpace(h[1]) && v.Credential != nil {
-				verdict = "" // HTTP knows no spaces around a value: what arrives is another request
+				result = "" // HTTP removes spaces around a value: another request arrives
 			}
 		}
 		if rest, ok := strings.CutPrefix(v.Target, "/api/v1"); !ok || !strings.HasPrefix(rest+"/", "/") && rest[0] != '?' {
-			requireProblem(t, a, http.StatusNotFound, "NOT_FOUND") // not below the API: nobody's budget
+			requireProblem(t, a, http.StatusNotFound, "NOT_FOUND") // not below the API: not counted
 			continue
 		}
 		policy := a.Header.Get("RateLimit-Policy")
-		switch verdict {
+		switch result {
 		case "":
 			require.NotZero(t, a.Status, v.Name)
 		case "ok", "ACCOUNT_INACTIVE":
 			require.Contains(t, policy, `"key"`, "%s: %d %s", v.Name, a.Status, a.Body)
 		default:
 			require.NotContains(t, policy, `"key"`, "%s: %d %s", v.Name, a.Status, a.Body)
-			if verdict == "MISSING_CREDENTIALS" {
+			if result == "MISSING_CREDENTIALS" {
 				require.Regexp(t, `"(unverified-key|address)"`, policy, v.Name)
 			} else {
 				require.Contains(t, policy, `"unverified-key"`, v.Name)
 			}
 		}
-		if v.Target == "/api/v1/me" && v.Method == http.MethodGet && verdict != "" {
-			if verdict == "ok" {
+		if v.Target == "/api/v1/me" && v.Method == http.MethodGet && result != "" {
+			if result == "ok" {
 				requireJSON(t, a)
 				continue
 			}
 			var p problem
 			require.NoError(t, json.Unmarshal([]byte(a.Body), &p), "%s: %s", v.Name, a.Body)
-			require.Equal(t, verdict, p.Code, v.Name)
+			require.Equal(t, result, p.Code, v.Name)
 		}
 	}
 }
 
-// Attacks on the signature that vectors cannot carry to another clock, as they are wrong at any: each is computed now.
-func TestNoForgedSignaturePasses(t *testing.T) {
+// Signatures and keys that are invalid at any time, computed for the current one.
+func TestForgedSignaturesAreRejected(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
-	data, all := w.data, w.over
 	const target = eventsPath + "?count=3&x=1"
 	secret := w.acme.PrivateKey.Reveal()
 	sum := hmacOf
-	for protocol, send := range all {
+	for protocol, send := range w.over {
 		now := time.Now().Unix()
 		ts := strconv.FormatInt(now, 10)
 		message := ts + "\nGET\n" + target + "\n"
@@ -275,7 +272,7 @@ func TestNoForgedSignaturePasses(t *testing.T) {
 		}
 		require.Equal(t, http.StatusOK, try(w.acme.PublicKey, ts, right).Status)
 		require.Equal(t, http.StatusOK, try(w.acme.PublicKey, ts, strings.ToUpper(right)).Status)
-		reached := data.count()
+		reached := w.data.count()
 		plain := sha256.Sum256([]byte(message))
 		withKey := sha256.Sum256([]byte(secret + message))
 		signatures := map[string]string{
@@ -315,12 +312,12 @@ func TestNoForgedSignaturePasses(t *testing.T) {
 			require.Equal(t, http.StatusUnauthorized, a.Status, "%s, key: %s: %s", protocol, name, a.Body)
 			requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		}
-		require.Equal(t, reached, data.count())
+		require.Equal(t, reached, w.data.count())
 	}
 	gatewaytest.RequireNowhere(t, w.g.Output(), secret, w.other.PrivateKey.Reveal())
 }
 
-// 300 seconds to either side are accepted, 301 are not, and only decimal digits are seconds.
+// 300 s to either side are accepted, 301 s are not, and only decimal digits.
 func TestOnlyTimestampsWithinFiveMinutesPass(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, trustThisMachine, "", "")
@@ -372,14 +369,14 @@ func TestOnlyTimestampsWithinFiveMinutesPass(t *testing.T) {
 			require.Equal(t, http.StatusUnauthorized, a.Status, "%s, %s", protocol, name)
 			requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		}
-		// in smaller units, and far away
+		// in smaller units, and far from now
 		for _, ts := range []string{"%d000", "%d000000", "%d000000000", "18446744073709551615", "99999999999999999999", "0"} {
 			requireProblem(t, at(written(ts)), http.StatusUnauthorized, "REQUEST_EXPIRED")
 		}
 	}
 }
 
-// written writes a timestamp in a format, or as it stands.
+// written returns a timestamp in a format, or the text itself.
 func written(format string) func(now int64) string {
 	return func(now int64) string {
 		if !strings.Contains(format, "%") {
@@ -393,13 +390,12 @@ func otherDigits(n int64, zero rune) string {
 	return strings.Map(func(r rune) rune { return zero + r - '0' }, strconv.FormatInt(n, 10))
 }
 
-// What was signed cannot be used for anything else: another body, method or query order.
-func TestASignatureIsGoodForItsRequestAlone(t *testing.T) {
+func TestSignatureIsValidForItsRequestOnly(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
 	g := w.behindProxy(t, "limits {\n\t\t\tper_key 1000000\n\t\t}", "")
-	var from visitors
+	var from clientIPs
 	use := func(method, target, sent string, signed []field) gatewaytest.Answer {
 		a, err := anonymous().Send(t.Context(), method, g.URL, target, headerOf(from.from(signed)), []byte(sent))
 		require.NoError(t, err)
@@ -416,20 +412,19 @@ func TestASignatureIsGoodForItsRequestAlone(t *testing.T) {
 		requireProblem(t, use("GET", other, "a body", signed), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 	}
 	require.Equal(t, http.StatusUnauthorized, use("HEAD", target, "a body", signed).Status)
-	// what was signed as part of the body is not part of the target, and the other way round
+	// text cannot move between the target and the body
 	requireProblem(t, use("GET", "/api/v1/me", "", signedFields(w.acme, "GET", "/api/v1", "/me")), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 	requireProblem(t, use("GET", "/api/v1/me", "x", signedFields(w.acme, "GET", "/api/v1/mex", "")), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 	require.Equal(t, before, data.count())
 }
 
-// An unknown key cannot be told from a wrong signature: the responses are the same, byte for byte, but for the request ID and the
-// clock, whatever is wrong with which of the two, with either credential source.
-func TestAnUnknownKeyGetsTheVeryBytesOfAWrongSignature(t *testing.T) {
+// With either credential source, the responses are identical byte for byte, except for request ID and clock.
+func TestUnknownKeyAndWrongSignatureGetIdenticalResponses(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	vault := w.options("")
 	vault.Servers = trustThisMachine
-	var from visitors
+	var from clientIPs
 	for source, g := range map[string]*gatewaytest.Gateway{"file": w.behindProxy(t, "", ""), "Vault": gatewaytest.Start(t, vault)} {
 		requireReady(t, g)
 		known := w.acme.PublicKey
@@ -443,7 +438,7 @@ func TestAnUnknownKeyGetsTheVeryBytesOfAWrongSignature(t *testing.T) {
 	}
 }
 
-func requireUnknownAsWrong(t *testing.T, g *gatewaytest.Gateway, from *visitors, known, inactive, another string) {
+func requireUnknownAsWrong(t *testing.T, g *gatewaytest.Gateway, from *clientIPs, known, inactive, another string) {
 	t.Helper()
 	varies := regexp.MustCompile(`(?i)(x-request-id: |"request_id":"|date: |ratelimit-reset: |"server_time":)[^"\r\n]+`)
 	exchange := func(method, target, body string, signature []field) string {
@@ -491,10 +486,9 @@ func requireUnknownAsWrong(t *testing.T, g *gatewaytest.Gateway, from *visitors,
 	}
 }
 
-// What a caller names as its key becomes part of a path in Vault only if it is a public key. This gateway may read all of
-// its Vault, and beside its keys lies an entry that would be a credential, whose secret the attacker knows: no spelling of
-// the way there leads to it, and Vault is never asked for anything but public keys.
-func TestKeysWithPathCharactersNeverReachVaultAsAPath(t *testing.T) {
+// The gateway may read its whole Vault, which contains a credential outside the configured path whose private key the attacker knows. No
+// spelling of its path as a public key leads to it, and Vault is asked only for valid public keys.
+func TestInvalidPublicKeysAreNotLookedUpInVault(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	client := w.vault.Client(t)
@@ -511,7 +505,7 @@ func TestKeysWithPathCharactersNeverReachVaultAsAPath(t *testing.T) {
 	o.Servers = trustThisMachine
 	attack := &attack{world: w.world}
 	attack.serve(t, o)
-	all, from := attack.over, &attack.visitors
+	all, from := attack.over, &attack.clientIPs
 	requireReady(t, attack.g)
 	name := attacker.PublicKey
 	for protocol, send := range all {
@@ -527,13 +521,13 @@ func TestKeysWithPathCharactersNeverReachVaultAsAPath(t *testing.T) {
 			forged.PublicKey = key
 			a := send("GET", "/api/v1/me", from.from(signedFields(forged, "GET", "/api/v1/me", "")))
 			if a.Status == 0 || a.Status == http.StatusBadRequest && !strings.HasPrefix(a.Body, "{") {
-				continue // a header that HTTP itself does not allow
+				continue // HTTP does not allow this header
 			}
 			require.Equal(t, http.StatusUnauthorized, a.Status, "%s %.80q: %s", protocol, key, a.Body)
 			requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		}
 	}
-	// the same from a key that is one: Vault is asked for it where keys are, and nowhere else
+	// a valid public key is looked up only below the configured path
 	requireProblem(t, all[overHTTP1]("GET", "/api/v1/me", from.from(signedFields(attacker, "GET", "/api/v1/me", ""))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 	asked := w.proxy.targets()
 	require.Contains(t, asked, "GET /v1/kv/data/gateway/keys/"+name)
@@ -548,8 +542,8 @@ func TestKeysWithPathCharactersNeverReachVaultAsAPath(t *testing.T) {
 	require.Len(t, lookups, 1, "%v", lookups)
 }
 
-// An entry without a secret is no credential, in a file and in Vault: nobody who signs with nothing passes for its business.
-func TestAnEmptySecretVerifiesNothingWhereverItIsStored(t *testing.T) {
+// An entry without a private key verifies nothing, in a file and in Vault.
+func TestEmptyPrivateKeyVerifiesNothing(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	client := w.vault.Client(t)
@@ -578,7 +572,7 @@ func TestAnEmptySecretVerifiesNothingWhereverItIsStored(t *testing.T) {
 		o.Servers = trustThisMachine
 		g := gatewaytest.Start(t, o)
 		requireReady(t, g)
-		var from visitors
+		var from clientIPs
 		send := wires(t, g, nil)[overHTTP1]
 		for key := range keys {
 			ts := strconv.FormatInt(time.Now().Unix(), 10)
@@ -587,7 +581,7 @@ func TestAnEmptySecretVerifiesNothingWhereverItIsStored(t *testing.T) {
 				require.Contains(t, []int{http.StatusUnauthorized, http.StatusServiceUnavailable}, a.Status, "%s, %s, %q: %s", store, key, secret, a.Body)
 				require.NotContains(t, a.Header.Get("RateLimit-Policy"), `"key"`)
 			}
-			// and no key at all is no key
+			// an empty public key
 			requireProblem(t, send("GET", "/api/v1/me", from.from(withSignature("", ts, strings.Repeat("0", 64)))), http.StatusUnauthorized, "MISSING_CREDENTIALS")
 		}
 		good := gatewaytest.Caller{PublicKey: "pk_live_with_an_old_one", PrivateKey: "made_up_and_good"}

@@ -16,7 +16,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
 )
 
-// soakTime is how long the soak runs: what the environment variable SOAK says, which `make soak` sets.
+// soakTime returns the duration of the soak test: SOAK, which `make soak` sets, or a few seconds.
 func soakTime(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("SOAK")
@@ -29,29 +29,27 @@ func soakTime(t *testing.T) time.Duration {
 	return d
 }
 
-// soakSample is what a gateway takes at one moment.
+// soakSample is the resource usage of a gateway at one time.
 type soakSample struct {
 	at                      time.Time
 	resident                int64
 	goroutines, descriptors float64
 }
 
-// soakSampleOf takes a sample.
-func soakSampleOf(t *testing.T, g *gatewaytest.Gateway) soakSample {
+// takeSample takes a sample.
+func takeSample(t *testing.T, g *gatewaytest.Gateway) soakSample {
 	t.Helper()
 	resident, _ := g.Memory(t)
 	return soakSample{time.Now(), resident, g.Metric(t, "go_goroutines"), float64(g.Descriptors(t))}
 }
 
-// atRest is what a gateway takes when nothing is under way and it keeps no connections to callers and data services: what
-// has been leaked, and what it always takes. Under a load it takes more while its requests take longer, which is the machine's
-// business.
+// atRest samples a gateway without requests and connections. Its usage under load depends on how fast the machine is.
 func atRest(t *testing.T, w *world, g *gatewaytest.Gateway) soakSample {
 	t.Helper()
 	w.data.CloseClientConnections()
-	last, same := soakSampleOf(t, g), 0
+	last, same := takeSample(t, g), 0
 	require.Eventually(t, func() bool {
-		s := soakSampleOf(t, g)
+		s := takeSample(t, g)
 		same++
 		if s.goroutines != last.goroutines || s.descriptors != last.descriptors {
 			same = 0
@@ -62,7 +60,7 @@ func atRest(t *testing.T, w *world, g *gatewaytest.Gateway) soakSample {
 	return last
 }
 
-// growth is by how much the straight line that fits the values best rises from the first sample to the last.
+// growth returns the rise of the values' linear regression from the first sample to the last.
 func growth(samples []soakSample, value func(soakSample) float64) float64 {
 	var meanX, meanY float64
 	for _, s := range samples {
@@ -78,27 +76,27 @@ func growth(samples []soakSample, value func(soakSample) float64) float64 {
 	return xy / xx * samples[len(samples)-1].at.Sub(samples[0].at).Seconds()
 }
 
-// forge sends requests that name keys and are not signed, each for a key of its own, from an address of its own.
+// forge sends requests with invented keys from another client IP.
 func forge(ctx context.Context, g *gatewaytest.Gateway, every time.Duration) {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	transport := &http.Transport{DialContext: dialer.DialContext}
 	defer transport.CloseIdleConnections()
 	forger := gatewaytest.Caller{Client: &http.Client{Transport: transport, Timeout: patience}}
 	for i := 0; load.Wait(ctx, time.Now().Add(every)); i++ {
-		// whatever comes of it is the load's business, which goes on beside it
+		// only the load's responses are tested
 		_, _ = forger.Send(ctx, http.MethodGet, g.URL, "/api/v1/me", rubbish("pk_live_forged_"+strconv.Itoa(i)), nil)
 	}
 }
 
-func TestSoakTakesNoMoreMemoryAsTimeGoesOn(t *testing.T) {
+func TestSoakMemoryStaysFlat(t *testing.T) {
 	t.Parallel()
 	duration, rate := soakTime(t), 40
 	w := newWorld(t, load.Data())
-	// a caller asks once in 2 s or less often, but for one who is refused most of the time
+	// callers stay below their limits, except for one
 	callers := w.addKeys(t, 4*rate, 7)
 	greedy := w.addKeys(t, 1, 1)
 	g := w.gateway(t)
-	// begin puts the gateway under the load; end takes it away.
+	// begin starts the load; end stops it.
 	begin := func() (l *load.Load, end func()) {
 		l = load.Start(t, load.Options{
 			Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: rate,
@@ -137,7 +135,7 @@ func TestSoakTakesNoMoreMemoryAsTimeGoesOn(t *testing.T) {
 	var samples []soakSample
 	for began, next := time.Now(), time.Now(); time.Since(began) < duration; next = next.Add(interval) {
 		require.True(t, load.Wait(t.Context(), next))
-		samples = append(samples, soakSampleOf(t, g))
+		samples = append(samples, takeSample(t, g))
 	}
 	end()
 	r := l.Stop()
@@ -155,7 +153,7 @@ func TestSoakTakesNoMoreMemoryAsTimeGoesOn(t *testing.T) {
 	require.Less(t, memory, float64(24<<20), "memory")
 	require.Less(t, after.goroutines, before.goroutines+24, "goroutines at rest")
 	require.Less(t, after.descriptors, before.descriptors+24, "descriptors at rest")
-	if os.Getenv("SOAK") != "" { // a few seconds beside other tests are no trend
+	if os.Getenv("SOAK") != "" { // a few seconds show no trend
 		require.Less(t, running, 24.0, "goroutines")
 		require.Less(t, open, 24.0, "descriptors")
 	}

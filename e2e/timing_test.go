@@ -25,12 +25,11 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
-// What a statistical test of time may say on machines that others use as well, under the race detector. The measure is
-// the chance that a sample of one kind takes longer than one of the other (the statistic of Mann and Whitney, over its
-// number of pairs): 0.5 where nobody can tell the two apart, 0 or 1 where each sample does. It does not mind outliers, and
-// noise alone leaves it within 0.04 of 0.5 for 1,000 samples of each kind. A difference is one only if the chance is five
-// times as far off and the medians differ by a fifth, in the same direction in each of three runs, while two sets of
-// samples of the very same kind do not differ.
+// The statistic is the probability that a sample of one kind takes longer than one of the other (Mann-Whitney U divided by the number
+// of pairs): 0.5 if the kinds cannot be distinguished, 0 or 1 if every sample shows it. It is robust to outliers; noise alone leaves it
+// within 0.04 of 0.5 for 1,000 samples of each kind. Two kinds differ only if it is off by 0.2 and the medians differ by a fifth, in
+// the same direction in each of three runs, while two samples of the same kind do not differ. So the test works on busy machines and
+// under the race detector.
 const (
 	timingRuns   = 3
 	timingBound  = 0.2
@@ -38,7 +37,7 @@ const (
 	timingSample = 1000
 )
 
-// timed is one kind of attempt, and how long one takes.
+// timed is one kind of attempt; try returns how long one takes.
 type timed struct {
 	name string
 	try  func() time.Duration
@@ -46,8 +45,8 @@ type timed struct {
 
 // timing is the outcome of one run.
 type timing struct {
-	chance  float64 // that one of a takes longer than one of b
-	control float64 // the same of two halves of a
+	chance  float64 // that a sample of a takes longer than one of b
+	control float64 // the same for two sets of samples of a
 	medianA time.Duration
 	medianB time.Duration
 }
@@ -56,7 +55,7 @@ func (m timing) String() string {
 	return fmt.Sprintf("chance %.3f, control %.3f, medians %s and %s", m.chance, m.control, m.medianA, m.medianB)
 }
 
-// direction is 1 if a takes longer than b, -1 if b does, and 0 if this run does not tell the two apart.
+// direction returns 1 if a takes longer than b, -1 if b does, and 0 if this run does not distinguish them.
 func (m timing) direction() int {
 	ratio := float64(m.medianA) / float64(m.medianB)
 	switch noisy := math.Abs(m.control-0.5) > timingBound/2; {
@@ -71,8 +70,7 @@ func (m timing) direction() int {
 	}
 }
 
-// compare takes n samples of each kind and of a once more, in a random order, so that whatever else the machine does
-// falls upon all three alike.
+// compare takes n samples of a, of a again and of b in random order, so that other load affects all three alike.
 func compare(a, b timed, n int) timing {
 	kinds := [3]func() time.Duration{a.try, a.try, b.try}
 	samples := [3][]time.Duration{}
@@ -92,7 +90,7 @@ func compare(a, b timed, n int) timing {
 	}
 }
 
-// chanceOfLonger is the chance that one of a is longer than one of b, equal ones counting half.
+// chanceOfLonger returns the probability that one of a is longer than one of b; equal ones count half.
 func chanceOfLonger(a, b []time.Duration) float64 {
 	sorted := slices.Sorted(slices.Values(b))
 	sum := 0.0
@@ -109,9 +107,9 @@ func median(all []time.Duration) time.Duration {
 	return sorted[len(sorted)/2]
 }
 
-// tellsApart says if time tells a from b: in each of the runs, in the same direction, and far beyond the control. It stops
-// at the first run that does not.
-func tellsApart(t *testing.T, a, b timed, n int) bool {
+// distinguishes reports whether the times of a and b differ in the same direction in each run. It stops at the first run without
+// a difference.
+func distinguishes(t *testing.T, a, b timed, n int) bool {
 	t.Helper()
 	before := 0
 	for run := range timingRuns {
@@ -126,22 +124,21 @@ func tellsApart(t *testing.T, a, b timed, n int) bool {
 	return true
 }
 
-// requireToldApart is tellsApart for a leak that was put in on purpose; a machine that is busy with something else may
-// hide it for a while.
-func requireToldApart(t *testing.T, a, b timed, n int) {
+// requireDistinguished requires that a known leak is found, in one of five attempts as a busy machine may hide it.
+func requireDistinguished(t *testing.T, a, b timed, n int) {
 	t.Helper()
 	for range 5 {
-		if tellsApart(t, a, b, n) {
+		if distinguishes(t, a, b, n) {
 			return
 		}
 	}
 	require.Fail(t, "the method does not find a leak", "%s against %s", a.name, b.name)
 }
 
-// oneKey is a source of one credential, and of the certainty that there is no other.
+// oneKey is a source of one credential.
 type oneKey struct {
 	cred *authsigner.Credential
-	// ask, if set, is called for every key that is not there.
+	// ask, if set, is called for every unknown key.
 	ask func(ctx context.Context)
 }
 
@@ -156,8 +153,8 @@ func (s oneKey) Lookup(ctx context.Context, publicKey string) (*authsigner.Crede
 }
 
 const (
-	timedKey     = "pk_live_of_the_timing_test"
-	strangersKey = "pk_live_nobody_has_this_1x"
+	timedKey   = "pk_live_of_the_timing_test"
+	unknownKey = "pk_live_nobody_has_this_1x"
 )
 
 func timedCredential(t *testing.T) *authsigner.Credential {
@@ -170,7 +167,7 @@ func timedCredential(t *testing.T) *authsigner.Credential {
 	return cred
 }
 
-// guesses are wrong signatures of one request: one wrong in its first byte only, one in its last, and one all wrong.
+// guesses returns wrong signatures of one request: wrong in the first byte, in the last, and in all.
 func guesses(secret authsigner.Secret, now int64, target string) (first, last, all string) {
 	right := authsigner.Sign(secret, now, "GET", target, nil)
 	flip := func(i int) string {
@@ -181,7 +178,7 @@ func guesses(secret authsigner.Secret, now int64, target string) (first, last, a
 	return flip(0), flip(sha256.Size - 1), strings.Repeat("5a", sha256.Size)
 }
 
-// verification times a batch of verifications of one request, for a single one is too short to be timed.
+// verification times ten verifications of one request, as one is too short.
 func verification(t *testing.T, name string, verify func(r *http.Request, target string) error, key, signature string, now int64) timed {
 	t.Helper()
 	r := &http.Request{Method: http.MethodGet, RequestURI: eventsPath, Body: http.NoBody, Header: http.Header{
@@ -197,8 +194,7 @@ func verification(t *testing.T, name string, verify func(r *http.Request, target
 	}}
 }
 
-// leaky is a verifier as one should not be: it asks for the secret first and has no work for a key that is not there, and
-// it compares byte by byte up to the first that differs.
+// leaky returns a verifier with timing leaks: it returns early for unknown keys and compares byte by byte.
 func leaky(cred *authsigner.Credential) func(r *http.Request, target string) error {
 	return func(r *http.Request, target string) error {
 		if r.Header.Get(authsigner.HeaderPublicKey) != cred.PublicKey {
@@ -216,9 +212,9 @@ func leaky(cred *authsigner.Credential) func(r *http.Request, target string) err
 	}
 }
 
-// Once a key's absence is known, no time tells an unknown key from a wrong signature, nor a signature that is wrong at its
-// beginning from one that is wrong at its end; and the method that says so finds a verifier that leaks.
-func TestNoTimeTellsAnUnknownKeyFromAWrongSignature(t *testing.T) {
+// Once a key's absence is cached, times distinguish neither an unknown key from a wrong signature nor a signature that is wrong in its
+// first byte from one that is wrong in its last. The same method finds the leaks of leaky.
+func TestTimingDoesNotRevealKeysOrSignatures(t *testing.T) {
 	cred := timedCredential(t)
 	now := time.Now().Unix()
 	first, last, all := guesses(cred.PrivateKey, now, eventsPath)
@@ -233,16 +229,16 @@ func TestNoTimeTellsAnUnknownKeyFromAWrongSignature(t *testing.T) {
 	}
 	for what, verify := range map[string]func(r *http.Request, target string) error{"the verifier": sound, "a leaky verifier": leaky(cred)} {
 		wrong := verification(t, what+": wrong signature", verify, timedKey, all, now)
-		unknown := verification(t, what+": unknown key", verify, strangersKey, all, now)
+		unknown := verification(t, what+": unknown key", verify, unknownKey, all, now)
 		atFirst := verification(t, what+": wrong in its first byte", verify, timedKey, first, now)
 		atLast := verification(t, what+": wrong in its last byte", verify, timedKey, last, now)
 		if what == "a leaky verifier" {
-			requireToldApart(t, wrong, unknown, timingSample/4)
-			requireToldApart(t, atFirst, atLast, timingSample/4)
+			requireDistinguished(t, wrong, unknown, timingSample/4)
+			requireDistinguished(t, atFirst, atLast, timingSample/4)
 			continue
 		}
-		require.False(t, tellsApart(t, wrong, unknown, timingSample), "an unknown key is told by time")
-		require.False(t, tellsApart(t, atFirst, atLast, timingSample), "where a signature is wrong is told by time")
+		require.False(t, distinguishes(t, wrong, unknown, timingSample), "the time reveals an unknown key")
+		require.False(t, distinguishes(t, atFirst, atLast, timingSample), "the time reveals the first wrong byte")
 	}
 }
 
@@ -250,7 +246,7 @@ func TestNoTimeTellsAnUnknownKeyFromAWrongSignature(t *testing.T) {
 type exchangeTimer struct {
 	t *testing.T
 	*rawConn
-	from *visitors
+	from *clientIPs
 }
 
 func (e *exchangeTimer) kind(name, key string, signature func(now int64) string) timed {
@@ -270,9 +266,8 @@ func (e *exchangeTimer) kind(name, key string, signature func(now int64) string)
 	}}
 }
 
-// The same over the wire, with a real Vault behind the gateway. A gateway that asked its store for an unknown key every
-// time would be found out: that is what the second server does.
-func TestNoTimeTellsAnUnknownKeyFromAWrongSignatureOverTheWire(t *testing.T) {
+// The same over the wire, with a real Vault. The method finds the leak of a second server, which asks its store for every unknown key.
+func TestTimingOverTheWireDoesNotRevealKeysOrSignatures(t *testing.T) {
 	w := newVaultWorld(t, vaulttest.Options{})
 	o := w.options("")
 	o.Servers = trustThisMachine
@@ -303,7 +298,7 @@ func TestNoTimeTellsAnUnknownKeyFromAWrongSignatureOverTheWire(t *testing.T) {
 
 	unknown := "pk_live_" + strings.Repeat("x", len(key.PublicKey)-len("pk_live_"))
 	kinds := func(what, addr string) (wrong, stranger, atFirst, atLast timed) {
-		e := &exchangeTimer{t, dial(t, addr, ""), new(visitors)}
+		e := &exchangeTimer{t, dial(t, addr, ""), new(clientIPs)}
 		guess := func(which int) func(now int64) string {
 			return func(now int64) string {
 				first, last, all := guesses(cred.PrivateKey, now, eventsPath)
@@ -314,8 +309,8 @@ func TestNoTimeTellsAnUnknownKeyFromAWrongSignatureOverTheWire(t *testing.T) {
 			e.kind(what+": wrong in its first byte", key.PublicKey, guess(0)), e.kind(what+": wrong in its last byte", key.PublicKey, guess(1))
 	}
 	wrong, stranger, atFirst, atLast := kinds("the gateway", g.Addr)
-	require.False(t, tellsApart(t, wrong, stranger, timingSample), "an unknown key is told by time")
-	require.False(t, tellsApart(t, atFirst, atLast, timingSample), "where a signature is wrong is told by time")
+	require.False(t, distinguishes(t, wrong, stranger, timingSample), "the time reveals an unknown key")
+	require.False(t, distinguishes(t, atFirst, atLast, timingSample), "the time reveals the first wrong byte")
 	wrong, stranger, _, _ = kinds("a server that asks its store", strings.TrimPrefix(leak.URL, "http://"))
-	requireToldApart(t, wrong, stranger, timingSample/4)
+	requireDistinguished(t, wrong, stranger, timingSample/4)
 }

@@ -50,7 +50,7 @@ func counts(services []*recorder) []int {
 	return n
 }
 
-func TestEverySelectionPolicySpreadsRequestsAsItSays(t *testing.T) {
+func TestSelectionPolicies(t *testing.T) {
 	t.Parallel()
 	const requests = 60
 	one := func(n []int) bool { return n[0]+n[1]+n[2] == requests && max(n[0], n[1], n[2]) == requests }
@@ -69,7 +69,7 @@ func TestEverySelectionPolicySpreadsRequestsAsItSays(t *testing.T) {
 		"uri_hash":                   one,
 		"query count":                one,
 		"header User-Agent":          one,
-		"cookie":                     all, // a caller keeps none
+		"cookie":                     all, // callers keep no cookies
 	} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
@@ -82,18 +82,18 @@ func TestEverySelectionPolicySpreadsRequestsAsItSays(t *testing.T) {
 			for range requests {
 				a := w.acme.Get(t, g.URL, eventsPath+"?count=3")
 				requireJSON(t, a)
-				require.Empty(t, a.Header.Values("Set-Cookie"), "a caller is told nothing of addresses")
+				require.Empty(t, a.Header.Values("Set-Cookie"), "the cookie of the selection policy")
 			}
 			require.True(t, ok(counts(services)), "%v", counts(services))
 		})
 	}
 }
 
-func TestLeastConnLeavesABusyAddressAlone(t *testing.T) {
+func TestBusyAddressIsAvoided(t *testing.T) {
 	t.Parallel()
 	services, addresses := backends(t, 2)
 	stop := make(chan struct{})
-	t.Cleanup(func() { close(stop) }) // before the services are closed, which waits for their requests
+	t.Cleanup(func() { close(stop) }) // closing the services waits for their requests
 	services[0].will(func(http.ResponseWriter, *http.Request) { <-stop })
 	for _, policy := range []string{"lb_policy least_conn", "lb_policy random_choose 2", "max_fails 1\n\t\t\tunhealthy_request_count 1"} {
 		w, g := upstreamTo(t, strings.Join(addresses, " "), policy)
@@ -121,7 +121,7 @@ func TestLeastConnLeavesABusyAddressAlone(t *testing.T) {
 	}
 }
 
-func TestAnUnhealthyAddressIsLeftAloneAndComesBack(t *testing.T) {
+func TestUnhealthyAddressIsAvoidedUntilItRecovers(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		options string
@@ -159,12 +159,12 @@ func TestAnUnhealthyAddressIsLeftAloneAndComesBack(t *testing.T) {
 	}
 }
 
-// asked is how often a service was asked for events, and not for its health.
+// asked returns the number of requests for events, without health checks.
 func asked(r *recorder) int {
 	return len(slices.DeleteFunc(slices.Clone(r.all()), func(req *http.Request) bool { return req.URL.Path != eventsPath }))
 }
 
-func TestAGetIsRetriedAtAnotherAddressAsTheOptionsSay(t *testing.T) {
+func TestRetryOptions(t *testing.T) {
 	t.Parallel()
 	services, addresses := backends(t, 2)
 	services[0].will(aborts)
@@ -189,7 +189,7 @@ func TestAGetIsRetriedAtAnotherAddressAsTheOptionsSay(t *testing.T) {
 	}
 }
 
-func TestAddressesMayBeDynamicPlaceholdersOrSockets(t *testing.T) {
+func TestDynamicPlaceholderAndSocketAddresses(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	for name, tc := range map[string]struct {
@@ -225,7 +225,7 @@ func TestAddressesMayBeDynamicPlaceholdersOrSockets(t *testing.T) {
 	}
 }
 
-func TestTheTransportToADataServiceMayHaveTLSAndHTTP2(t *testing.T) {
+func TestTransportOptions(t *testing.T) {
 	dir := t.TempDir()
 	service := &recorder{}
 	secure := httptest.NewUnstartedServer(service)
@@ -235,7 +235,7 @@ func TestTheTransportToADataServiceMayHaveTLSAndHTTP2(t *testing.T) {
 	t.Cleanup(secure.Close)
 	ca := filepath.Join(dir, "ca.pem")
 	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
-	// the server's own certificate will do as the client's
+	// the client uses the server's certificate
 	key, err := x509.MarshalPKCS8PrivateKey(secure.TLS.Certificates[0].PrivateKey)
 	require.NoError(t, err)
 	keyFile := filepath.Join(dir, "key.pem")
@@ -275,7 +275,7 @@ func TestTheTransportToADataServiceMayHaveTLSAndHTTP2(t *testing.T) {
 			require.Equal(t, []string{w.acmeID}, got.Header["X-Business-Id"])
 		})
 	}
-	t.Run("a certificate that nobody trusts", func(t *testing.T) {
+	t.Run("an untrusted certificate", func(t *testing.T) {
 		before := service.count()
 		w, g := upstreamTo(t, secure.URL, "transport http {\n\t\t\t\ttls_server_name example.com\n\t\t\t}")
 		require.Equal(t, http.StatusBadGateway, w.acme.Get(t, g.URL, eventsPath).Status)
@@ -284,7 +284,7 @@ func TestTheTransportToADataServiceMayHaveTLSAndHTTP2(t *testing.T) {
 	})
 }
 
-func TestHeaderUpAndTimeoutsApply(t *testing.T) {
+func TestHeaderUpAndResponseHeaderTimeout(t *testing.T) {
 	t.Parallel()
 	services, addresses := backends(t, 1)
 	w, g := upstreamTo(t, addresses[0], "header_up X-Tenant main\n\t\t\theader_up Host {upstream_hostport}\n\t\t\theader_up -Accept-Language\n\t\t\t"+
@@ -302,9 +302,8 @@ func TestHeaderUpAndTimeoutsApply(t *testing.T) {
 	requireProblem(t, w.acme.Get(t, g.URL, eventsPath), http.StatusGatewayTimeout, "UPSTREAM_TIMEOUT")
 }
 
-// Caddy's header directive replaces text in the values of a header in place: no two responses may share them, or what one caller
-// has sent is in the responses to all others for as long as the process lives.
-func TestTheHeaderDirectiveChangesOnlyItsResponse(t *testing.T) {
+// Caddy's header directive replaces text of header values in place, so responses must not share values.
+func TestHeaderDirectiveChangesOnlyItsResponse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, &recorder{})
 	o := w.options(roomyLimits, "")

@@ -16,7 +16,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-func TestTheHopAssertionVerifiesWithThePublishedKeys(t *testing.T) {
+func TestHopAssertionVerifiesWithPublishedKeys(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
@@ -39,7 +39,7 @@ func TestTheHopAssertionVerifiesWithThePublishedKeys(t *testing.T) {
 	require.ErrorIs(t, err, upstream.ErrInvalidAssertion)
 }
 
-func TestEventsAreHeldToTheContractWhateverTheDataServiceSends(t *testing.T) {
+func TestEventsAreFilteredByTheContract(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
@@ -72,7 +72,7 @@ func TestEventsAreHeldToTheContractWhateverTheDataServiceSends(t *testing.T) {
 	requireLogged(t, g, "removed cross-tenant records")
 }
 
-func TestAnotherBusinesssRecordStopsTheWholeList(t *testing.T) {
+func TestCrossTenantRecordStopsTheWholeList(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
@@ -90,17 +90,17 @@ func TestAnotherBusinesssRecordStopsTheWholeList(t *testing.T) {
 }
 
 //nolint:tparallel // the subtests share the data service
-func TestInvalidResponsesOfADataServiceBecomeTheContractsErrors(t *testing.T) {
+func TestInvalidDataServiceResponsesBecomeContractErrors(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
 	w := newWorld(t, data)
 	g := w.start(t, roomyLimits, "max_response_size 64KiB")
-	// For those that stall: on a busy machine, others may take a second too.
-	impatient := w.start(t, roomyLimits, "timeout 1s\n\t\tmax_response_size 64KiB")
+	// Only for stalls: on a busy machine, other responses may take a second too.
+	shortTimeout := w.start(t, roomyLimits, "timeout 1s\n\t\tmax_response_size 64KiB")
 	const (
-		failed  = "502 UPSTREAM_FAILED"
-		away    = "503 SERVICE_UNAVAILABLE"
-		timeout = "504 UPSTREAM_TIMEOUT"
+		failed      = "502 UPSTREAM_FAILED"
+		unavailable = "503 SERVICE_UNAVAILABLE"
+		timeout     = "504 UPSTREAM_TIMEOUT"
 	)
 	for name, tc := range map[string]struct {
 		response http.HandlerFunc
@@ -124,7 +124,7 @@ func TestInvalidResponsesOfADataServiceBecomeTheContractsErrors(t *testing.T) {
 		"stalls in body":  {stallsInBody, timeout},
 		"reset":           {aborts, failed},
 		"reset in body":   {abortsInBody, failed},
-		"come back later": {busy, away},
+		"come back later": {busy, unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data.will(func(w http.ResponseWriter, r *http.Request) {
@@ -134,7 +134,7 @@ func TestInvalidResponsesOfADataServiceBecomeTheContractsErrors(t *testing.T) {
 			})
 			asked := g
 			if tc.want == timeout {
-				asked = impatient
+				asked = shortTimeout
 			}
 			start := time.Now()
 			a := w.acme.Get(t, asked.URL, eventsPath)
@@ -142,20 +142,20 @@ func TestInvalidResponsesOfADataServiceBecomeTheContractsErrors(t *testing.T) {
 			require.Equal(t, status, fmt.Sprint(a.Status), a.Body)
 			requireProblem(t, a, a.Status, code)
 			if tc.want == timeout {
-				require.Less(t, time.Since(start), 9*time.Second, "sooner than by default")
+				require.Less(t, time.Since(start), 9*time.Second, "the default timeout applied")
 			}
-			if tc.want == away {
+			if tc.want == unavailable {
 				require.Equal(t, "7", a.Header.Get("Retry-After"))
 			}
 			gatewaytest.RequireNowhere(t, a.Body+fmt.Sprint(a.Header), "canary-body", "canary-host", "canary-banner", "127.0.0.1")
 		})
 	}
-	gatewaytest.RequireNowhere(t, g.Output()+impatient.Output(), "canary-body")
+	gatewaytest.RequireNowhere(t, g.Output()+shortTimeout.Output(), "canary-body")
 	data.will(nil)
 	requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
 }
 
-func TestEachResourceCanHaveADataServiceOfItsOwn(t *testing.T) {
+func TestUpstreamPerResource(t *testing.T) {
 	t.Parallel()
 	rest := &recorder{}
 	w := newWorld(t, rest)
@@ -168,7 +168,7 @@ func TestEachResourceCanHaveADataServiceOfItsOwn(t *testing.T) {
 	require.Equal(t, 1, rest.count())
 }
 
-func TestAReloadClosesTheConnectionsToDataServices(t *testing.T) {
+func TestReloadClosesUpstreamConnections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	var open atomic.Int64
@@ -183,5 +183,5 @@ func TestAReloadClosesTheConnectionsToDataServices(t *testing.T) {
 	requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
 	require.EqualValues(t, 1, open.Load())
 	g.Reload(t)
-	require.Eventually(t, func() bool { return open.Load() == 0 }, patience, 20*time.Millisecond, "connections of a configuration that is gone")
+	require.Eventually(t, func() bool { return open.Load() == 0 }, patience, 20*time.Millisecond, "connections of the old configuration")
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// What docs/directives/gatehouse.md gives the two roles, for both versions of the KV engine.
+// The policies of docs/directives/gatehouse.md, for both versions of the KV engine.
 const (
 	gatewayPolicy = `
 path "kv/data/gateway/keys/*" { capabilities = ["read"] }
@@ -44,9 +44,9 @@ path "kv1/gateway/keys"           { capabilities = ["list"] }`
 type vaultWorld struct {
 	*world
 	vault *vaulttest.Server
-	// proxy stands before Vault for the gateways, and records.
+	// proxy records the gateways' requests to Vault.
 	proxy *vaultProxy
-	// env holds what the configurations' placeholders name; the gateways' secret id is in a file.
+	// env are the variables of the configurations' placeholders; the gateways' secret ID is in a file.
 	env          []string
 	secretIDFile string
 	secretID     string
@@ -92,11 +92,10 @@ func (w *vaultWorld) setMount(t *testing.T, mount string) {
 	w.keys = keysCLI{source: []string{"--config", config, "--adapter", "caddyfile"}, env: w.env}
 }
 
-// patientWithVault has a gateway wait for Vault, as an option of the block cache: on a busy machine, one that takes its time
-// is not away. What is asked of Vault beside look-ups has as long (options).
+// patientWithVault is an option of the block cache with which gateways wait longer for Vault, because the machine may be busy.
 const patientWithVault = "load_timeout 10s"
 
-// options are the usual gateway over Vault; app is put into the block gateway.
+// options returns the usual gateway's options with credentials in Vault; app is put into the block gatehouse.
 func (w *vaultWorld) options(app string) gatewaytest.Options {
 	if !strings.Contains(app, "cache {") {
 		app += "\n\t\tcache {\n\t\t\t" + patientWithVault + "\n\t\t}"
@@ -114,19 +113,19 @@ func (w *vaultWorld) gateway(t *testing.T, app string) *gatewaytest.Gateway {
 	return gatewaytest.Start(t, w.options(app))
 }
 
-// vaultProxy forwards to Vault and counts the look-ups of keys.
+// vaultProxy forwards to Vault and records lookups.
 type vaultProxy struct {
 	*httptest.Server
 	mu      sync.Mutex
 	asked   []string // methods and targets
 	lookups []string
-	// gate, if not nil, holds back the look-ups of keys with the prefix until it is closed.
+	// gate, if not nil, holds back the lookups of keys with the prefix until it is closed.
 	gate                    chan struct{}
 	prefix                  string
 	heldNow, mostHeldAtOnce int
 }
 
-// hold holds back the look-ups of keys with the prefix until release is called.
+// hold holds back the lookups of keys with the prefix until release is called.
 func (p *vaultProxy) hold(prefix string) (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,14 +133,14 @@ func (p *vaultProxy) hold(prefix string) (release func()) {
 	return sync.OnceFunc(func() { close(p.gate) })
 }
 
-// held returns how many look-ups are held back, and the most that have been at once.
+// held returns how many lookups are held back, and the most that have been at once.
 func (p *vaultProxy) held() (now, most int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.heldNow, p.mostHeldAtOnce
 }
 
-// pass notes a look-up, and returns when it may go on.
+// pass records a lookup, and waits if it is held back.
 func (p *vaultProxy) pass(ctx context.Context, key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,7 +167,7 @@ func newVaultProxy(t *testing.T, vault string) *vaultProxy {
 	forward := &httputil.ReverseProxy{
 		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		ErrorLog: nil,
-		// Vault away is no answer at all, and not a proxy's
+		// an unavailable Vault gives no response
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -187,21 +186,21 @@ func newVaultProxy(t *testing.T, vault string) *vaultProxy {
 	return p
 }
 
-// seen returns the keys that Vault was asked for, one for each look-up.
+// seen returns the key of each lookup.
 func (p *vaultProxy) seen() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.lookups)
 }
 
-// targets returns what Vault was asked for, as it came over the wire.
+// targets returns the methods and targets of all requests.
 func (p *vaultProxy) targets() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.asked)
 }
 
-// requireListening waits until the gateways listen for changes of keys: when they begin to, they ask again for every key.
+// requireListening waits until the gateways have subscribed to changes of keys, after which they look every key up again.
 func (w *vaultWorld) requireListening(t *testing.T, gateways int64) {
 	t.Helper()
 	const channel = "gatehouse:credentials"
@@ -212,47 +211,60 @@ func (w *vaultWorld) requireListening(t *testing.T, gateways int64) {
 	}, patience, 10*time.Millisecond)
 }
 
-func TestAKeyInVaultLivesFromIssueToRevocation(t *testing.T) {
+//nolint:tparallel // the subtests change the mount of one Vault
+func TestKeyLifecycle(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
-	for _, mount := range []string{"kv", "kv1"} {
-		w.setMount(t, mount)
-		g := w.gateway(t, "")
-		requireReady(t, g)
+	for _, source := range []string{"file", "kv", "kv1"} {
+		t.Run(source, func(t *testing.T) {
+			var g *gatewaytest.Gateway
+			var keys keysCLI
+			if source == "file" {
+				g = w.roomy(t)
+				keys = keysCLI{source: []string{"--config", g.Config, "--adapter", "caddyfile"}}
+			} else {
+				w.setMount(t, source)
+				g, keys = w.gateway(t, ""), w.keys
+			}
+			requireReady(t, g)
 
-		first := w.keys.issue(t)
-		require.Equal(t, http.StatusOK, first.caller().Get(t, g.URL, "/api/v1/me").Status, "%s: a key works once it is issued", mount)
+			first := keys.issue(t)
+			if source == "file" { // the gateway reads the file a moment later
+				requireSoon(t, http.StatusOK, first.caller(), g)
+			}
+			require.Equal(t, http.StatusOK, first.caller().Get(t, g.URL, "/api/v1/me").Status, "a key works once it is issued")
 
-		var second issued
-		o := w.keys.json(t, &second, "rotate", first.PublicKey, "--grace", "1h")
-		require.Equal(t, 1, strings.Count(o.stdout, second.PrivateKey))
-		gatewaytest.RequireNowhere(t, o.stdout+o.stderr, first.PrivateKey)
-		requireSoon(t, http.StatusOK, second.caller(), g)
-		require.Equal(t, http.StatusOK, first.caller().Get(t, g.URL, "/api/v1/me").Status, "both are good for the grace time")
-		w.keys.run(t, "rotate", first.PublicKey, "--grace", "1h").requireError(t, "grace period of the last rotation has not ended")
+			var second issued
+			o := keys.json(t, &second, "rotate", first.PublicKey, "--grace", "1h")
+			require.Equal(t, 1, strings.Count(o.stdout, second.PrivateKey))
+			gatewaytest.RequireNowhere(t, o.stdout+o.stderr, first.PrivateKey)
+			requireSoon(t, http.StatusOK, second.caller(), g)
+			require.Equal(t, http.StatusOK, first.caller().Get(t, g.URL, "/api/v1/me").Status, "both are valid during the grace period")
+			keys.run(t, "rotate", first.PublicKey, "--grace", "1h").requireError(t, "grace period of the last rotation has not ended")
 
-		var list []issued
-		o = w.keys.json(t, &list, "list")
-		require.Len(t, list, 1)
-		require.Equal(t, first.PublicKey, list[0].PublicKey)
-		gatewaytest.RequireNowhere(t, o.stdout+w.keys.run(t, "show", first.PublicKey).requireOK(t).stdout, first.PrivateKey, second.PrivateKey)
+			var list []issued
+			o = keys.json(t, &list, "list")
+			require.True(t, slices.ContainsFunc(list, func(k issued) bool { return k.PublicKey == first.PublicKey }))
+			require.True(t, source == "file" || len(list) == 1)
+			gatewaytest.RequireNowhere(t, o.stdout+keys.run(t, "show", first.PublicKey).requireOK(t).stdout, first.PrivateKey, second.PrivateKey)
 
-		var third issued
-		w.keys.json(t, &third, "rotate", first.PublicKey, "--grace", "0")
-		requireSoon(t, http.StatusOK, third.caller(), g)
-		for _, old := range []issued{first, second} {
-			requireProblem(t, old.caller().Get(t, g.URL, "/api/v1/me"), http.StatusUnauthorized, "INVALID_CREDENTIALS")
-		}
+			var third issued
+			keys.json(t, &third, "rotate", first.PublicKey, "--grace", "0")
+			requireSoon(t, http.StatusOK, third.caller(), g)
+			for _, old := range []issued{first, second} {
+				requireProblem(t, old.caller().Get(t, g.URL, "/api/v1/me"), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+			}
 
-		w.keys.run(t, "revoke", first.PublicKey).requireOK(t)
-		requireSoon(t, http.StatusUnauthorized, third.caller(), g)
-		w.keys.run(t, "show", first.PublicKey).requireError(t, "reading")
-		w.keys.run(t, "revoke", first.PublicKey).requireError(t, "revoking")
-		gatewaytest.RequireNowhere(t, g.Output(), first.PrivateKey, second.PrivateKey, third.PrivateKey, w.secretID)
+			keys.run(t, "revoke", first.PublicKey).requireOK(t)
+			requireSoon(t, http.StatusUnauthorized, third.caller(), g)
+			keys.run(t, "show", first.PublicKey).requireError(t, "reading")
+			keys.run(t, "revoke", first.PublicKey).requireError(t, "revoking")
+			gatewaytest.RequireNowhere(t, g.Output(), first.PrivateKey, second.PrivateKey, third.PrivateKey, w.secretID)
+		})
 	}
 }
 
-func TestARevokedKeyIsRefusedByEveryGatewayAtOnce(t *testing.T) {
+func TestRevocationReachesEveryGateway(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	const cache = "cache {\n\t\t\tttl 1h\n\t\t\t" + patientWithVault + "\n\t\t}"
@@ -263,7 +275,7 @@ func TestARevokedKeyIsRefusedByEveryGatewayAtOnce(t *testing.T) {
 		requireReady(t, g)
 		require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status)
 	}
-	require.Len(t, w.proxy.seen(), 3, "one look-up for each gateway")
+	require.Len(t, w.proxy.seen(), 3, "one lookup for each gateway")
 	o := w.keys.run(t, "revoke", key.PublicKey, "--json").requireOK(t)
 	require.JSONEq(t, `{"public_key":"`+key.PublicKey+`","revoked":true,"pushed":true}`, o.stdout)
 	for _, g := range gateways {
@@ -272,7 +284,7 @@ func TestARevokedKeyIsRefusedByEveryGatewayAtOnce(t *testing.T) {
 	}
 }
 
-func TestARevokedKeyIsRefusedWithinTheTTLWhenNobodyCanBeTold(t *testing.T) {
+func TestRevocationWithoutRedisTakesEffectAfterTheTTL(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	const ttl = 3 * time.Second
@@ -290,15 +302,15 @@ func TestARevokedKeyIsRefusedWithinTheTTLWhenNobodyCanBeTold(t *testing.T) {
 	requireSoon(t, http.StatusUnauthorized, key.caller(), g)
 	require.Less(t, time.Since(revoked), ttl+patience/2)
 
-	// what was missed is made up for when Redis is back: every key is asked for again
-	require.Equal(t, http.StatusOK, key.caller().Get(t, long.URL, "/api/v1/me").Status, "the stated worst case")
+	// when Redis is back, every key is looked up again
+	require.Equal(t, http.StatusOK, key.caller().Get(t, long.URL, "/api/v1/me").Status, "the documented worst case")
 	require.NoError(t, w.redis.Restart())
 	requireSoon(t, http.StatusUnauthorized, key.caller(), long)
 }
 
-// A slow Vault is not away: however long a key was idle, its first request after the TTL waits for Vault. And what several keys
-// learnt of a slow Vault delays the revocation of no other.
-func TestAnIdleRevokedKeyIsRefusedAfterTheTTLThoughVaultIsSlow(t *testing.T) {
+// A slow Vault is not unavailable: the first request of an idle key after the TTL waits for it. Slow lookups of some keys do not delay the
+// revocation of others.
+func TestIdleRevokedKeyIsRejectedDespiteASlowVault(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	slow := linktest.Start(t, strings.TrimPrefix(w.vault.Addr, "http://"))
@@ -311,7 +323,7 @@ func TestAnIdleRevokedKeyIsRefusedAfterTheTTLThoughVaultIsSlow(t *testing.T) {
 	for _, k := range keys {
 		require.Equal(t, http.StatusOK, k.Get(t, g.URL, "/api/v1/me").Status)
 	}
-	for _, k := range keys { // nobody tells the gateway
+	for _, k := range keys { // without notifying the gateway
 		require.NoError(t, w.vault.Client(t).KVv2("kv").DeleteMetadata(t.Context(), "gateway/keys/"+k.PublicKey))
 	}
 	slow.Slow(0, 400*time.Millisecond)
@@ -322,7 +334,7 @@ func TestAnIdleRevokedKeyIsRefusedAfterTheTTLThoughVaultIsSlow(t *testing.T) {
 	require.Zero(t, g.Metric(t, "gatehouse_credential_events_total", `event="stale"`))
 }
 
-func TestAnAddressWithoutBudgetCausesNoLookUp(t *testing.T) {
+func TestLimitedClientIPCausesNoLookups(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	g := w.gateway(t, "")
@@ -331,19 +343,18 @@ func TestAnAddressWithoutBudgetCausesNoLookUp(t *testing.T) {
 	require.Equal(t, map[int]int{http.StatusUnauthorized: 120, http.StatusTooManyRequests: 20}, statuses(140, func(i int) gatewaytest.Answer {
 		return send(t, g, "/api/v1/me", rubbish("pk_live_invented_"+strconv.Itoa(i)))
 	}))
-	require.Len(t, w.proxy.seen(), 120, "as many look-ups as the limit, and not one more")
+	require.Len(t, w.proxy.seen(), 120, "more lookups than the limit")
 	inParallel(50, 50, func(i int) {
 		_, _ = anonymous().Send(t.Context(), "GET", g.URL, "/api/v1/me", rubbish("pk_live_another_"+strconv.Itoa(i)), nil)
 	})
 	require.Len(t, w.proxy.seen(), 120)
-	// an invalid public key is never asked for
+	// an invalid public key is not looked up
 	send(t, g, "/api/v1/me", rubbish("../../sys/seal-status"))
 	require.Len(t, w.proxy.seen(), 120)
 }
 
-// Parallel requests cannot all pass the check of their client IP's limit before any of them is counted, nor take the room in
-// which the keys of others are looked up for the first time.
-func TestAFloodOfInventedKeysHoldsUpNoOtherAddress(t *testing.T) {
+// Concurrent requests cannot pass their client IP's limit before any is counted, nor use up the concurrent lookups of other client IPs.
+func TestFloodOfInventedKeysDelaysNoOtherClientIP(t *testing.T) {
 	t.Parallel()
 	const flood, share, limit = 300, authsigner.DefaultMaxLoads / 8, ratelimit.UnverifiedIPRequests
 	w := newVaultWorld(t, vaulttest.Options{})
@@ -398,7 +409,7 @@ func TestAFloodOfInventedKeysHoldsUpNoOtherAddress(t *testing.T) {
 	require.Equal(t, map[int]int{http.StatusUnauthorized: limit, http.StatusTooManyRequests: flood - limit}, counts)
 }
 
-func TestSecretsOfPlaceholdersShowUpNowhere(t *testing.T) {
+func TestPlaceholderSecretsAppearNowhere(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{})
 	w.redis = redistest.Start(t, redistest.WithUser("gateway", "canary-redis-password", "~* &* +@all"))
@@ -433,7 +444,7 @@ func TestSecretsOfPlaceholdersShowUpNowhere(t *testing.T) {
 	}
 }
 
-func TestAGatewayStartsWhileItsStoresAreAwayAndSaysSo(t *testing.T) {
+func TestGatewayStartsWhileItsStoresAreUnavailable(t *testing.T) {
 	t.Parallel()
 	w := newVaultWorld(t, vaulttest.Options{Persistent: true})
 	key := w.keys.issue(t)
@@ -446,28 +457,28 @@ func TestAGatewayStartsWhileItsStoresAreAwayAndSaysSo(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, a.Status, a.Body)
 	require.Contains(t, a.Body, `"credentials":"unavailable"`)
 	require.NotContains(t, a.Body, "127.0.0.1", "causes are for operators")
-	// without a request that needs them, the log says what is missing
+	// the log reports it without any request
 	require.Eventually(t, func() bool {
 		out := g.Output()
 		return strings.Contains(out, "credentials: login_failed") && strings.Contains(out, "rate limits: Redis was unavailable at startup")
-	}, patience, 50*time.Millisecond, "the log does not say that Vault and Redis are away")
+	}, patience, 50*time.Millisecond, "the log does not report that Vault and Redis are unavailable")
 	require.Eventually(t, func() bool {
 		return anonymous().Get(t, g.URL, "/readyz").Body == `{"status":"unavailable","checks":{"credentials":"unavailable","limits":"degraded"}}`
 	}, patience, 50*time.Millisecond)
 
-	require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/api/v1/status").Status, "what needs no key is served")
+	require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/api/v1/status").Status, "unsigned resources are served")
 	requireProblem(t, key.caller().Get(t, g.URL, "/api/v1/me"), http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE")
 
 	w.vault.Restart(t)
 	require.NoError(t, w.redis.Restart())
 	requireReady(t, g)
 	requireSoon(t, http.StatusOK, key.caller(), g)
-	// the push works as well, by now
+	// revocations are pushed again
 	w.keys.run(t, "revoke", key.PublicKey).requireOK(t)
 	requireSoon(t, http.StatusUnauthorized, key.caller(), g)
 }
 
-func TestAWrongConfigurationDoesNotStartAndSaysWhyOnOneLine(t *testing.T) {
+func TestInvalidConfigurationDoesNotStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, content string, mode os.FileMode) string {
@@ -477,7 +488,7 @@ func TestAWrongConfigurationDoesNotStartAndSaysWhyOnOneLine(t *testing.T) {
 		return name
 	}
 	empty := write("keys.json", `{"keys":{}}`, 0o600)
-	noPEM := write("no.pem", "canary: this is no key", 0o600)
+	noPEM := write("no.pem", "canary: not a key", 0o600)
 	const redis = "redis redis://127.0.0.1:1\n\t\t"
 	keys := "credentials file " + empty
 	const api = "gatehouse_api {\n\t\tupstream http://127.0.0.1:1\n\t}"
@@ -488,34 +499,34 @@ func TestAWrongConfigurationDoesNotStartAndSaysWhyOnOneLine(t *testing.T) {
 		app, site string
 		words     []string
 	}{
-		"no way to log in":                            {vault("http://127.0.0.1:1", "mount kv"), api, []string{":", "auth", "approle"}},
+		"no auth method":                              {vault("http://127.0.0.1:1", "mount kv"), api, []string{":", "auth", "approle"}},
 		"no URL of Vault":                             {vault("vault.internal", "auth token x"), api, []string{"Vault", "address"}},
 		"another scheme for Vault":                    {vault("ftp://127.0.0.1", "auth token x"), api, []string{"address", "http"}},
 		"a placeholder without value":                 {vault("http://127.0.0.1:1", "auth token {env.TEST_IS_NOT_SET}"), api, []string{"env.TEST_IS_NOT_SET"}},
-		"a secret file that is not":                   {vault("http://127.0.0.1:1", "auth token {file."+dir+"/none}"), api, []string{"placeholder", "/none"}},
+		"a missing secret file":                       {vault("http://127.0.0.1:1", "auth token {file."+dir+"/none}"), api, []string{"placeholder", "/none"}},
 		"Vault's CA file is missing":                  {vault("https://127.0.0.1:1", "auth token x\n\t\t\ttls {\n\t\t\t\tca "+dir+"/none.pem\n\t\t\t}"), api, []string{"none.pem"}},
-		"Vault's CA file is no PEM":                   {vault("https://127.0.0.1:1", "auth token x\n\t\t\ttls {\n\t\t\t\tca "+noPEM+"\n\t\t\t}"), api, []string{"no.pem"}},
+		"Vault's CA file is not PEM":                  {vault("https://127.0.0.1:1", "auth token x\n\t\t\ttls {\n\t\t\t\tca "+noPEM+"\n\t\t\t}"), api, []string{"no.pem"}},
 		"TLS settings without https":                  {vault("http://127.0.0.1:1", "auth token x\n\t\t\ttls {\n\t\t\t\tserver_name x\n\t\t\t}"), api, []string{"https"}},
 		"a mount that leaves its path":                {vault("http://127.0.0.1:1", "auth token x\n\t\t\tmount ../sys"), api, []string{"mount"}},
 		"Redis's CA file is missing":                  {"redis rediss://127.0.0.1:1 {\n\t\t\ttls {\n\t\t\t\tca " + dir + "/none.pem\n\t\t\t}\n\t\t}\n\t\t" + keys, api, []string{"redis", "none.pem"}},
 		"no URL of Redis":                             {"redis canary-host:6379\n\t\t" + keys, api, []string{"redis", "redis://"}},
-		"several Redis of no kind":                    {"redis redis://127.0.0.1:1 redis://127.0.0.1:2\n\t\t" + keys, api, []string{"cluster", "sentinel"}},
+		"several Redis without a topology":            {"redis redis://127.0.0.1:1 redis://127.0.0.1:2\n\t\t" + keys, api, []string{"cluster", "sentinel"}},
 		"a Redis URL with a password":                 {"redis redis://u:canary-password@[::1\n\t\t" + keys, api, []string{"redis"}},
-		"an assertion key that is not":                {redis + keys + "\n\t\tassertion " + dir + "/none.pem", api, []string{"signing key", "none.pem"}},
-		"an assertion key that is bad":                {redis + keys + "\n\t\tassertion " + noPEM, api, []string{"signing key", "no.pem"}},
+		"a missing assertion key":                     {redis + keys + "\n\t\tassertion " + dir + "/none.pem", api, []string{"signing key", "none.pem"}},
+		"an invalid assertion key":                    {redis + keys + "\n\t\tassertion " + noPEM, api, []string{"signing key", "no.pem"}},
 		"no credential file":                          {redis + "credentials file " + dir + "/none.json", api, []string{"none.json"}},
-		"a credential file that is no JSON":           {redis + "credentials file " + noPEM, api, []string{"credential file", "JSON"}},
-		"a credential file for everybody":             {redis + "credentials file " + write("open.json", `{"keys":{}}`, 0o644), api, []string{"open.json", "must be 0600"}},
+		"a credential file that is not JSON":          {redis + "credentials file " + noPEM, api, []string{"credential file", "JSON"}},
+		"a credential file readable by others":        {redis + "credentials file " + write("open.json", `{"keys":{}}`, 0o644), api, []string{"open.json", "must be 0600"}},
 		"a credential file that is a folder":          {redis + "credentials file " + dir, api, []string{"credential file"}},
 		"no credentials":                              {redis, api, []string{"credentials"}},
 		"no store for the limits":                     {keys, api, []string{"redis"}},
-		"keys to publish and none there":              {redis + keys, "gatehouse_jwks\n\t" + api, []string{"assertion"}},
-		"a limit past all bounds":                     {redis + keys + "\n\t\tlimits {\n\t\t\tper_key 99999999999\n\t\t}", api, []string{"limit"}},
-		"refreshed before it is there":                {redis + keys + "\n\t\tcache {\n\t\t\tttl 1s\n\t\t\trefresh_before 1m\n\t\t}", api, []string{"refresh"}},
+		"published keys without an assertion key":     {redis + keys, "gatehouse_jwks\n\t" + api, []string{"assertion"}},
+		"a limit out of range":                        {redis + keys + "\n\t\tlimits {\n\t\t\tper_key 99999999999\n\t\t}", api, []string{"limit"}},
+		"refresh_before above ttl":                    {redis + keys + "\n\t\tcache {\n\t\t\tttl 1s\n\t\t\trefresh_before 1m\n\t\t}", api, []string{"refresh"}},
 		"the gateway twice":                           {redis + keys + "\n\t}\n\tgatehouse {\n\t\t" + redis + keys, api, []string{"duplicate"}},
 		"an unknown option, with what there is":       {redis + keys + "\n\t\tcash", api, []string{"Caddyfile:", "cash", "cache"}},
-		"an upstream that is none":                    {redis + keys, "gatehouse_api {\n\t\tupstream\n\t}", []string{"Caddyfile:", "address"}},
-		"a resource that there is not":                {redis + keys, "gatehouse_api {\n\t\tupstream http://127.0.0.1:1\n\t\tdeprecated evnts 2027-01-01\n\t}", []string{"evnts", "events"}},
+		"an upstream without an address":              {redis + keys, "gatehouse_api {\n\t\tupstream\n\t}", []string{"Caddyfile:", "address"}},
+		"an unknown resource":                         {redis + keys, "gatehouse_api {\n\t\tupstream http://127.0.0.1:1\n\t\tdeprecated evnts 2027-01-01\n\t}", []string{"evnts", "events"}},
 		"an upstream that sets the caller's identity": {redis + keys, "gatehouse_api {\n\t\tupstream http://127.0.0.1:1 {\n\t\t\theader_up X-Business-Id 1\n\t\t}\n\t}", []string{"X-Business-Id"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -527,7 +538,7 @@ func TestAWrongConfigurationDoesNotStartAndSaysWhyOnOneLine(t *testing.T) {
 			o := cli(t, nil, "run", "--config", config, "--adapter", "caddyfile")
 			o.requireError(t, tc.words...)
 			gatewaytest.RequireNowhere(t, o.stderr, "canary")
-			// `gatehouse validate` says the same, beforehand
+			// `gatehouse validate` reports the same
 			v := cli(t, nil, "validate", "--config", config, "--adapter", "caddyfile")
 			v.requireError(t, tc.words...)
 		})

@@ -28,17 +28,17 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// This file sends requests byte for byte over each protocol, so that what no client library sends can be sent.
+// This file sends requests byte for byte over each protocol, including those that no client library sends.
 
 const (
 	// apiHost is the host that raw requests name.
 	apiHost    = "api.example.com"
 	eventsPath = "/api/v1/events"
-	// lastRequest ends a conversation: a server that gets as far answers it and closes the connection.
+	// lastRequest ends a conversation: the server responds to it and closes the connection.
 	lastRequest = "GET /healthz HTTP/1.1\r\nHost: last.example.com\r\nConnection: close\r\n\r\n"
 )
 
-// field is one header line, or pseudo-header, as it goes over the wire.
+// field is one header or pseudo-header as sent.
 type field struct{ name, value string }
 
 // signedFields are the headers of a signed request.
@@ -46,7 +46,7 @@ func signedFields(c gatewaytest.Caller, method, target, body string) []field {
 	return signedAt(c, time.Now(), method, target, body)
 }
 
-// signedAt are the headers of a request that was signed at a moment.
+// signedAt are the headers of a request that was signed at a given time.
 func signedAt(c gatewaytest.Caller, at time.Time, method, target, body string) []field {
 	return []field{
 		{"x-public-key", c.PublicKey},
@@ -95,7 +95,7 @@ func pseudo(scheme, method, host, target string) []field {
 	return []field{{":method", method}, {":scheme", scheme}, {":authority", host}, {":path", target}}
 }
 
-// rawConn is one connection on which the test decides what it sends when.
+// rawConn is a connection for raw bytes.
 type rawConn struct {
 	net.Conn
 	r *bufio.Reader
@@ -113,11 +113,11 @@ func dial(t *testing.T, addr, first string) *rawConn {
 	return &rawConn{Conn: conn, r: bufio.NewReader(conn)}
 }
 
-// requireHungUp waits until the server has ended the connection.
-func (c *rawConn) requireHungUp(t *testing.T) {
+// requireClosed waits until the server has ended the connection.
+func (c *rawConn) requireClosed(t *testing.T) {
 	t.Helper()
 	_, err := io.Copy(io.Discard, c.r)
-	require.False(t, isTimeout(err), "the connection is held")
+	require.False(t, isTimeout(err), "the connection is still open")
 	require.NoError(t, c.Close())
 }
 
@@ -276,11 +276,11 @@ type h3Client struct {
 func newH3Client(t *testing.T, addr string, roots *x509.CertPool) *h3Client {
 	t.Helper()
 	c := &h3Client{t: t, addr: addr, tls: &tls.Config{RootCAs: roots, ServerName: apiHost, NextProtos: []string{"h3"}}}
-	t.Cleanup(c.hangUp)
+	t.Cleanup(c.closeConn)
 	return c
 }
 
-func (c *h3Client) hangUp() {
+func (c *h3Client) closeConn() {
 	if c.conn != nil {
 		_ = c.conn.CloseWithError(0x100, "") // H3_NO_ERROR
 		c.conn = nil
@@ -326,7 +326,7 @@ func (c *h3Client) do(body string, fields ...field) gatewaytest.Answer {
 	}
 	a, err := c.exchange(request, true)
 	if err != nil {
-		c.hangUp() // whatever the server thinks of this connection, the next request gets another
+		c.closeConn() // the next request uses another connection
 		return gatewaytest.Answer{}
 	}
 	return a
@@ -408,7 +408,7 @@ func decodeH3Headers(block []byte) (status int, h http.Header, err error) {
 	}
 }
 
-// sender sends one request as it stands over one of the protocols.
+// sender sends one request as is over one of the protocols.
 type sender func(method, target string, fields []field) gatewaytest.Answer
 
 const (
@@ -451,10 +451,10 @@ func raw(t *testing.T, addr, request string) gatewaytest.Answer {
 	return append(answers, gatewaytest.Answer{})[0]
 }
 
-// attack is a gateway over which the tests try what must not work, and a data service that notices if it does.
+// attack is a gateway under attack, with a data service that records the requests that reach it.
 type attack struct {
 	*world
-	visitors
+	clientIPs
 	data *recorder
 	g    *gatewaytest.Gateway
 	h3   *h3Client

@@ -28,10 +28,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-// patience bounds what a test waits for.
+// patience is how long tests wait for a condition.
 const patience = time.Minute
 
-// world is everything around a gateway: a Redis, a data service and the keys of two businesses and an inactive one.
+// world is the environment of a gateway: a Redis, a data service, and the keys of two active businesses and an inactive one.
 type world struct {
 	redis   *redistest.Server
 	data    *httptest.Server
@@ -42,7 +42,7 @@ type world struct {
 	acmeID, otherID       string
 }
 
-// newWorld starts the surroundings. A nil data service is the demo's.
+// newWorld starts a Redis and a data service, by default the demo's.
 func newWorld(t *testing.T, data http.Handler) *world {
 	t.Helper()
 	w := &world{redis: redistest.Start(t), keyFile: filepath.Join(t.TempDir(), "keys.json")}
@@ -57,7 +57,7 @@ func newWorld(t *testing.T, data http.Handler) *world {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	for i, b := range demo.Businesses() {
-		cred, err := authsigner.Issue(t.Context(), store, authsigner.IssueOptions{BusinessID: b.ID, Name: b.Name, Slug: b.Slug, Test: true})
+		cred, err := authsigner.Issue(t.Context(), store, authsigner.IssueOptions{BusinessID: b.ID, BusinessName: b.Name, BusinessSlug: b.Slug, Test: true})
 		require.NoError(t, err)
 		caller := gatewaytest.Caller{PublicKey: cred.PublicKey, PrivateKey: cred.PrivateKey}
 		switch {
@@ -81,7 +81,7 @@ func newWorld(t *testing.T, data http.Handler) *world {
 	return w
 }
 
-// demoService is the demo's data service, one for all tests that only read: to fill its database takes a second or two.
+// demoService returns the demo data service that all tests share that only read, because filling its database takes seconds.
 func demoService(t *testing.T) *demo.Service {
 	t.Helper()
 	data, err := sharedDemo()
@@ -96,7 +96,7 @@ var sharedDemo = sync.OnceValues(func() (*demo.Service, error) {
 // addKeys adds n keys of several businesses to the credential file.
 func (w *world) addKeys(t *testing.T, n, businesses int) []load.Caller {
 	t.Helper()
-	// Written at once: a store would sync the file n times.
+	// a store would sync the file n times
 	raw, err := os.ReadFile(w.keyFile)
 	require.NoError(t, err)
 	var content struct {
@@ -129,11 +129,11 @@ func (w *world) redisLine() string {
 }
 
 const (
-	// patientWithRedis has a gateway wait for Redis longer than the default 50 ms, which a busy machine exceeds.
+	// patientWithRedis replaces the default timeout of 50 ms, which a busy machine exceeds.
 	patientWithRedis = "timeout 5s"
-	// roomyLimits are limits that nobody reaches.
+	// roomyLimits are limits that no test reaches.
 	roomyLimits = "limits {\n\t\t\tper_key 1000000\n\t\t\tper_ip 1000000\n\t\t}"
-	// trustThisMachine makes what a proxy on this machine says about the client IP count.
+	// trustThisMachine trusts X-Forwarded-For of proxies on this machine.
 	trustThisMachine = "trusted_proxies static 127.0.0.1/32\n\t\ttrusted_proxies_strict"
 )
 
@@ -149,7 +149,7 @@ func (w *world) gateway(t *testing.T) *gatewaytest.Gateway {
 	return w.start(t, "", "")
 }
 
-// roomy starts a gateway whose limits nobody reaches.
+// roomy starts a gateway with roomyLimits.
 func (w *world) roomy(t *testing.T) *gatewaytest.Gateway {
 	t.Helper()
 	return w.start(t, roomyLimits, "")
@@ -163,14 +163,14 @@ func (w *world) behindProxy(t *testing.T, app, api string) *gatewaytest.Gateway 
 	return gatewaytest.Start(t, o)
 }
 
-// startWith writes the configuration of a gateway that was prepared, and starts it.
+// startWith starts a gateway of gatewaytest.New with other options.
 func startWith(t *testing.T, g *gatewaytest.Gateway, o gatewaytest.Options) {
 	t.Helper()
 	g.Write(t, o.Caddyfile(g.Addr, strings.TrimPrefix(g.AdminURL, "http://")))
 	g.Run(t)
 }
 
-// recorder is a data service that keeps what it received and responds as the test says; by default, with no events.
+// recorder is a data service that records requests. Its default response is an empty list of events.
 type recorder struct {
 	mu       sync.Mutex
 	requests []*http.Request
@@ -188,14 +188,14 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	response(w, req)
 }
 
-// will makes it respond so; nil is as by default.
+// will sets the response; nil is the default.
 func (r *recorder) will(response http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.response = response
 }
 
-// all are the requests so far.
+// all returns the requests so far.
 func (r *recorder) all() []*http.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,7 +211,7 @@ func (r *recorder) last(t *testing.T) *http.Request {
 	return all[len(all)-1]
 }
 
-// typed responds with a body of a type.
+// typed responds with a body and its content type.
 func typed(status int, contentType, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
@@ -226,7 +226,7 @@ func aborts(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 // stalls never responds.
 func stalls(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// busy asks to come back later.
+// busy responds 503 with Retry-After.
 func busy(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Retry-After", "7")
 	w.WriteHeader(http.StatusServiceUnavailable)
@@ -255,14 +255,14 @@ func send(t *testing.T, g *gatewaytest.Gateway, target string, h http.Header) ga
 	return a
 }
 
-// rubbish are headers that name a key and cannot sign for it.
+// rubbish returns signing headers for a key with an invalid signature.
 func rubbish(key string) http.Header {
 	h := headerOf(signedFields(gatewaytest.Caller{PublicKey: key}, "", "", ""))
 	h.Set(authsigner.HeaderSignature, strings.Repeat("ab", 32))
 	return h
 }
 
-// fromAddress adds a proxy's word on the client IP.
+// fromAddress adds the client IP as a proxy sends it.
 func fromAddress(address string, h http.Header) http.Header {
 	h = h.Clone()
 	if h == nil {
@@ -272,16 +272,16 @@ func fromAddress(address string, h http.Header) http.Header {
 	return h
 }
 
-// visitors gives each request a client IP of its own, so that limits of client IPs are not under test.
-type visitors struct{ n atomic.Uint32 }
+// clientIPs gives each request its own client IP, so that limits per client IP do not apply.
+type clientIPs struct{ n atomic.Uint32 }
 
-func (v *visitors) address() string {
+func (v *clientIPs) address() string {
 	n := v.n.Add(1)
 	return fmt.Sprintf("10.%d.%d.%d", n>>16&0xff, n>>8&0xff, n&0xff)
 }
 
-// from adds a proxy's word on the client IP.
-func (v *visitors) from(fields []field) []field {
+// from adds a new client IP as a proxy sends it.
+func (v *clientIPs) from(fields []field) []field {
 	return append(append([]field{}, fields...), field{"X-Forwarded-For", v.address()})
 }
 
@@ -294,7 +294,7 @@ func statuses(n int, request func(i int) gatewaytest.Answer) map[int]int {
 	return counts
 }
 
-// spend makes n requests, all of which must be served.
+// spend sends n requests, which must succeed.
 func spend(t *testing.T, g *gatewaytest.Gateway, c gatewaytest.Caller, n int) {
 	t.Helper()
 	for i := range n {
@@ -303,7 +303,7 @@ func spend(t *testing.T, g *gatewaytest.Gateway, c gatewaytest.Caller, n int) {
 	}
 }
 
-// inParallel calls f with 0 to n-1, by so many workers, and waits for them.
+// inParallel calls f with 0 to n-1 in a number of goroutines.
 func inParallel(workers, n int, f func(i int)) {
 	var wg sync.WaitGroup
 	var next atomic.Int64
@@ -317,7 +317,7 @@ func inParallel(workers, n int, f func(i int)) {
 	wg.Wait()
 }
 
-// protocolClient is a client for one of the protocols without TLS, with so many connections at most (0: any number).
+// protocolClient returns a client for HTTP/1.1 or HTTP/2 without TLS, with at most conns connections (0: any number).
 func protocolClient(t *testing.T, http2 bool, conns int) *http.Client {
 	t.Helper()
 	transport := &http.Transport{Protocols: new(http.Protocols), MaxConnsPerHost: conns, MaxIdleConnsPerHost: max(conns, 1000)}
@@ -368,7 +368,7 @@ func requireJSON(t *testing.T, a gatewaytest.Answer) map[string]any {
 	return v
 }
 
-// requireReady waits until the gateway says that all is well.
+// requireReady waits until the gateway is ready.
 func requireReady(t *testing.T, g *gatewaytest.Gateway) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -376,7 +376,7 @@ func requireReady(t *testing.T, g *gatewaytest.Gateway) {
 	}, patience, 50*time.Millisecond, "not ready")
 }
 
-// requireLogged waits until a gateway has written a text, which it does a moment after its response.
+// requireLogged waits until the log contains a text, which may be written after the response.
 func requireLogged(t *testing.T, g *gatewaytest.Gateway, text string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Contains(g.Output(), text) }, patience, 10*time.Millisecond, "%q is not in the log", text)

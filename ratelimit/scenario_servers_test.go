@@ -53,7 +53,7 @@ func (w *realEnvironment) change(f fault, on bool) {
 		if on {
 			w.links[f.gateway].Cut()
 		} else {
-			w.links[f.gateway].Mend()
+			w.links[f.gateway].Restore()
 		}
 	case freezeRedis:
 		if on {

@@ -9,9 +9,10 @@ set -eu
 # package_of COMMAND: prints the Debian packages that a command needs.
 package_of() {
 	case "$1" in
-	redis-server | redis-sentinel | openssl | curl | wrk | npm | chromium) echo "$1" ;;
+	redis-server | redis-sentinel | openssl | curl | wrk | npm | chromium | python3) echo "$1" ;;
 	redis-cli) echo redis-tools ;;
 	node) echo nodejs ;;
+	php) echo php-cli php-curl ;;
 	prometheus | promtool) echo prometheus ;;
 	# The race detector needs a C compiler and the C library's headers.
 	gcc) echo gcc libc6-dev ;;
@@ -25,6 +26,7 @@ package_of() {
 present() {
 	# The PATH of other users than root may lack the directories of servers.
 	PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || return 1
+	[ "$1" != php ] || php -m | grep -qx curl || return 1
 	[ "$1" != gcc ] || echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1
 }
 

@@ -253,10 +253,14 @@ func (a *Attempt) ToSign() string {
 }
 
 // Explain searches for the mistakes that give the attempt's signature with the private keys of cred, which may be nil if the key
-// is not known. now decides whether the previous private key is still valid; zero means that it is. The search ends early with
+// is not known. now decides whether the key has expired, and whether its previous private key is still valid; zero means that the
+// key has not, and that it is. The search ends early with
 // the context, and its result is then incomplete.
 func (a *Attempt) Explain(ctx context.Context, cred *authsigner.Credential, now time.Time) Result {
 	res := Result{Mistakes: append([]Mistake{}, a.Mistakes...)} // not nil, which JSON would write as null
+	if cred != nil && cred.Expired(now) {
+		res.Mistakes = append(res.Mistakes, mistake("key_expired", cred.ExpiresAt.Format(time.RFC3339)))
+	}
 	if cred == nil || a.BodyLeft || len(a.digest) < digestKept {
 		return res
 	}

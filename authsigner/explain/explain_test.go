@@ -232,6 +232,8 @@ func examples() []example {
 		{"previous key after its end", program{secret: "previous", cred: func(c *authsigner.Credential) {
 			c.PreviousPrivateKey, c.PreviousExpiresAt = "previous", sentAt.Add(-time.Hour)
 		}}, []string{"secret_previous"}},
+		{"expired key", program{cred: func(c *authsigner.Credential) { c.ExpiresAt = sentAt }}, []string{"key_expired"}},
+		{"expired key, and SHA-1", program{algorithm: mac(sha1.New), cred: func(c *authsigner.Credential) { c.ExpiresAt = sentAt }}, []string{"key_expired", "algorithm"}},
 		{"no private key", program{algorithm: func(_, message string) []byte { return mac(sha256.New)("", message) }}, []string{"secret_empty"}},
 
 		{"SHA-1", program{algorithm: mac(sha1.New)}, []string{"algorithm"}},

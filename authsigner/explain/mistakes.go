@@ -16,6 +16,7 @@ func Kinds() []Kind {
 		{"repeated_header", "The header %s is sent more than once.", "Send each of the three headers once. Look for a client or proxy that adds a second one."},
 		{"malformed_public_key", "X-Public-Key is not a public key.", "Send the public key as issued: 8 to 128 letters, digits, - and _, without quotes or white space."},
 		{"keys_swapped", "X-Public-Key contains the private key.", "Send the public key, sign with the private key, and replace the key pair, because the private key has been sent."},
+		{"key_expired", "The key expired at %s.", "Use another key, or have the operator extend this one: gatehouse keys update --expires."},
 
 		{"timestamp_unit", "X-Timestamp %s is in milliseconds or a smaller unit.", "Send whole seconds: divide by 1000 and round down before you build the string to sign."},
 		{"timestamp_date", "X-Timestamp %s is a date in text.", "Send Unix time in whole seconds, such as 1760000000."},

@@ -420,7 +420,7 @@ func TestNewFileIsReadableByItsOwnerOnly(t *testing.T) {
 	s, err := file.Open(path, file.Options{Create: true})
 	require.NoError(t, err)
 	defer s.Close()
-	_, err = authsigner.Issue(t.Context(), s, authsigner.IssueOptions{BusinessID: "biz_1", Name: "Bakery", Slug: "bakery"})
+	_, err = authsigner.Issue(t.Context(), s, authsigner.IssueOptions{BusinessID: "biz_1", BusinessName: "Bakery", BusinessSlug: "bakery"})
 	require.NoError(t, err)
 	info, err := os.Stat(path)
 	require.NoError(t, err)

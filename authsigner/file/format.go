@@ -4,7 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -103,7 +103,7 @@ func parseSet(data []byte) (*set, error) {
 func (s *set) differences(last *set) []string {
 	var keys []string
 	for key, cred := range s.creds {
-		if old := last.creds[key]; old == nil || !maps.Equal(old.Record(), cred.Record()) {
+		if old := last.creds[key]; old == nil || !reflect.DeepEqual(old.Record(), cred.Record()) {
 			keys = append(keys, key)
 		}
 	}
@@ -129,7 +129,7 @@ func (s *set) differences(last *set) []string {
 // reuse replaces unchanged credentials by those of last, which have their HMAC states already.
 func (s *set) reuse(last *set) {
 	for key, cred := range s.creds {
-		if old := last.creds[key]; old != nil && maps.Equal(old.Record(), cred.Record()) {
+		if old := last.creds[key]; old != nil && reflect.DeepEqual(old.Record(), cred.Record()) {
 			s.creds[key] = old
 		}
 	}

@@ -11,18 +11,14 @@ import (
 // Create implements authsigner.KeyStore.
 func (s *Source) Create(ctx context.Context, cred *authsigner.Credential) error {
 	if err := cred.Validate(); err != nil {
-		return fmt.Errorf("creating %s: %w", cred.PublicKey, err)
+		return err
 	}
-	err := s.change(ctx, func(d document) error {
+	return s.change(ctx, func(d document) error {
 		if _, ok := d.Keys[cred.PublicKey]; ok {
 			return authsigner.ErrKeyExists
 		}
 		return d.put(cred.PublicKey, cred.Record())
 	})
-	if err != nil {
-		return fmt.Errorf("creating %s: %w", cred.PublicKey, err)
-	}
-	return nil
 }
 
 // Update implements authsigner.KeyStore. It locks the file, so change is called only once.
@@ -30,7 +26,6 @@ func (s *Source) Update(
 	ctx context.Context, publicKey string, change func(*authsigner.Credential) (*authsigner.Credential, error),
 ) (*authsigner.Credential, error) {
 	var stored *authsigner.Credential
-	var changeErr error
 	err := s.change(ctx, func(d document) error {
 		if _, ok := d.Keys[publicKey]; !ok {
 			return authsigner.ErrUnknownKey
@@ -45,7 +40,6 @@ func (s *Source) Update(
 		}
 		next, err := change(cred)
 		if err != nil {
-			changeErr = err
 			return err
 		}
 		if next.PublicKey != publicKey {
@@ -56,28 +50,21 @@ func (s *Source) Update(
 		}
 		return d.put(publicKey, authsigner.MergeRecord(fields, stored))
 	})
-	switch {
-	case changeErr != nil:
-		return nil, changeErr
-	case err != nil:
-		return nil, fmt.Errorf("changing %s: %w", publicKey, err)
+	if err != nil {
+		return nil, err
 	}
 	return stored, nil
 }
 
 // Delete implements authsigner.KeyStore.
 func (s *Source) Delete(ctx context.Context, publicKey string) error {
-	err := s.change(ctx, func(d document) error {
+	return s.change(ctx, func(d document) error {
 		if _, ok := d.Keys[publicKey]; !ok {
 			return authsigner.ErrUnknownKey
 		}
 		delete(d.Keys, publicKey)
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("deleting %s: %w", publicKey, err)
-	}
-	return nil
 }
 
 // change locks the file, applies change to its current content, and loads the result. It preserves all other entries, including

@@ -22,6 +22,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
@@ -80,7 +81,7 @@ func newBench(t *testing.T, s setup) *bench {
 		Auth:    vault.Auth{AppRole: &vault.AppRole{RoleID: b.roleID, SecretID: authsigner.Secret(b.secretID)}},
 		// Long, because the machine may be slow. Tests of timeouts set their own.
 		Timeout: patience,
-		OnEvent: b.events.add,
+		OnEvent: b.events.Add,
 	}
 	if server.CA != nil {
 		o.TLS.CA = server.CA.Path
@@ -188,26 +189,11 @@ func credential(t *testing.T, key string) *authsigner.Credential {
 }
 
 type eventLog struct {
-	mu   sync.Mutex
-	list []vault.Event
-}
-
-func (l *eventLog) add(e vault.Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list = append(l.list, e)
+	recordtest.Events[vault.Event]
 }
 
 func (l *eventLog) count(kind vault.EventKind) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-	for _, e := range l.list {
-		if e.Kind == kind {
-			n++
-		}
-	}
-	return n
+	return l.Count(func(e vault.Event) bool { return e.Kind == kind })
 }
 
 func (l *eventLog) waitFor(t *testing.T, kind vault.EventKind, n int) {
@@ -216,9 +202,7 @@ func (l *eventLog) waitFor(t *testing.T, kind vault.EventKind, n int) {
 }
 
 func (l *eventLog) lastError() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, e := range slices.Backward(l.list) {
+	for _, e := range slices.Backward(l.All()) {
 		if e.Err != nil {
 			return e.Err.Error()
 		}
@@ -228,9 +212,7 @@ func (l *eventLog) lastError() string {
 
 func (l *eventLog) requireNoSecrets(t *testing.T, secrets ...string) {
 	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, e := range l.list {
+	for _, e := range l.All() {
 		if e.Err == nil {
 			continue
 		}

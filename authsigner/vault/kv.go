@@ -46,14 +46,14 @@ func (s *Source) lookup(ctx context.Context, publicKey string) (*authsigner.Cred
 		return err
 	})
 	if err != nil {
-		return nil, entry{}, keylessError{fmt.Errorf("reading a credential: %w", err), publicKey}
+		return nil, entry{}, keylessError{err, publicKey}
 	}
 	if found.fields == nil {
-		return nil, found, fmt.Errorf("reading a credential: %w", authsigner.ErrUnknownKey)
+		return nil, found, authsigner.ErrUnknownKey
 	}
 	cred, err := authsigner.DecodeCredential(publicKey, found.fields)
 	if err != nil {
-		return nil, found, keylessError{fmt.Errorf("reading a credential: %w", unavailable(err)), publicKey}
+		return nil, found, keylessError{unavailable(err), publicKey}
 	}
 	return cred, found, nil
 }
@@ -81,7 +81,7 @@ func (s *Source) List(ctx context.Context) ([]string, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listing keys: %w", err)
+		return nil, err
 	}
 	slices.Sort(keys)
 	return keys, nil
@@ -90,9 +90,9 @@ func (s *Source) List(ctx context.Context) ([]string, error) {
 // Create implements authsigner.KeyStore. ErrKeyExists includes entries that were deleted by hand.
 func (s *Source) Create(ctx context.Context, cred *authsigner.Credential) error {
 	if err := cred.Validate(); err != nil {
-		return fmt.Errorf("creating %s: %w", cred.PublicKey, err)
+		return err
 	}
-	err := s.with(ctx, func(current *session) error {
+	return s.with(ctx, func(current *session) error {
 		if current.version == 1 {
 			found, err := s.read(ctx, current, cred.PublicKey)
 			if err != nil {
@@ -108,10 +108,6 @@ func (s *Source) Create(ctx context.Context, cred *authsigner.Credential) error 
 		}
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("creating %s: %w", cred.PublicKey, err)
-	}
-	return nil
 }
 
 // Update implements authsigner.KeyStore.
@@ -128,12 +124,12 @@ func (s *Source) Update(
 			return nil, err
 		}
 		if next.PublicKey != publicKey {
-			return nil, fmt.Errorf("changing %s: the public key must not change", publicKey)
+			return nil, errors.New("the public key must not change")
 		}
 		// normalises the credential as a lookup would
 		stored, err := authsigner.DecodeCredential(publicKey, next.Record())
 		if err != nil {
-			return nil, fmt.Errorf("changing %s: %w", publicKey, err)
+			return nil, err
 		}
 		record := authsigner.MergeRecord(found.fields, stored)
 		err = s.with(ctx, func(current *session) error {
@@ -143,10 +139,10 @@ func (s *Source) Update(
 			return stored, nil
 		}
 		if !errors.Is(err, authsigner.ErrConflict) {
-			return nil, fmt.Errorf("changing %s: %w", publicKey, err)
+			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("changing %s: %w", publicKey, authsigner.ErrConflict)
+	return nil, authsigner.ErrConflict
 }
 
 // Delete implements authsigner.KeyStore. With KV version 2, it removes all versions and the metadata.
@@ -154,7 +150,7 @@ func (s *Source) Delete(ctx context.Context, publicKey string) error {
 	if !authsigner.ValidPublicKey(publicKey) {
 		return authsigner.ErrUnknownKey
 	}
-	err := s.with(ctx, func(current *session) error {
+	return s.with(ctx, func(current *session) error {
 		found, err := s.read(ctx, current, publicKey)
 		if err != nil {
 			return err
@@ -164,10 +160,6 @@ func (s *Source) Delete(ctx context.Context, publicKey string) error {
 		}
 		return s.remove(ctx, current, publicKey)
 	})
-	if err != nil {
-		return fmt.Errorf("deleting %s: %w", publicKey, err)
-	}
-	return nil
 }
 
 // path returns the API path of a key, or of the folder if publicKey is empty. part is "data" or "metadata", used by KV version 2.

@@ -31,7 +31,7 @@ func TestLostResponseNeitherRepeatsNorHidesAChange(t *testing.T) {
 				},
 			})
 			ctx := t.Context()
-			business := authsigner.IssueOptions{BusinessID: "biz_1", Name: "Bakery", Slug: "bakery"}
+			business := authsigner.IssueOptions{BusinessID: "biz_1", BusinessName: "Bakery", BusinessSlug: "bakery"}
 			for n, lost := 1, true; lost; n++ {
 				require.Less(t, n, 20)
 				lost = false

@@ -243,7 +243,7 @@ func TestVaultMayBeUnavailableAtStartup(t *testing.T) {
 	server.Stop(t)
 	b := &bench{Server: server, events: new(eventLog), secretID: secretID}
 	b.Source = newSource(t, vault.Options{
-		Address: server.Addr, OnEvent: b.events.add, Timeout: patience,
+		Address: server.Addr, OnEvent: b.events.Add, Timeout: patience,
 		Auth: vault.Auth{AppRole: &vault.AppRole{RoleID: roleID, SecretID: authsigner.Secret(secretID)}},
 	})
 	b.requireUnavailable(t)

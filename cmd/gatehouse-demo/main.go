@@ -233,7 +233,7 @@ func issueKeys(ctx context.Context, name string, data *demo.Service) ([]*authsig
 	var keys []*authsigner.Credential
 	for _, b := range businesses {
 		cred, err := authsigner.Issue(ctx, store, authsigner.IssueOptions{
-			BusinessID: b.ID, Name: b.Name, Slug: b.Slug, Test: true,
+			BusinessID: b.ID, BusinessName: b.Name, BusinessSlug: b.Slug, Test: true,
 		})
 		if err == nil && b.AccountStatus != demo.AccountActive {
 			cred, err = store.Update(ctx, cred.PublicKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {

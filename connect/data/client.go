@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -335,10 +336,9 @@ func (c *Client) failure(res *http.Response, r request) error {
 		e.Kind = ErrUnexpected
 	}
 	e.Details = clean(said.Details)
-	switch e.Kind { //nolint:errorlint // set just above
-	case ErrRefused, ErrUnexpected, ErrUnavailable, ErrTimeout:
+	if slices.Contains([]error{ErrRefused, ErrUnexpected, ErrUnavailable, ErrTimeout}, e.Kind) {
 		c.onResponse(e.Kind)
-	default:
+	} else {
 		c.onResponse(nil)
 	}
 	return e

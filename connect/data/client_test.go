@@ -253,3 +253,43 @@ func TestInvalidBaseURLIsRejected(t *testing.T) {
 	_, err := data.New(data.Options{BaseURL: "http://data.internal"})
 	require.Error(t, err)
 }
+
+func TestResponsesAreReported(t *testing.T) {
+	t.Parallel()
+	calendar := func(owner string) string {
+		return `{"calendars":[{"id":"1","business_id":"` + owner + `","name":"n","owner_name":null,"time_zone":"UTC"}],"next_cursor":null}`
+	}
+	for name, c := range map[string]struct {
+		status int
+		body   string
+		want   error
+	}{
+		"valid":                {200, calendar("biz_1"), nil},
+		"an error of a caller": {404, `{"error":"none","code":"NOT_FOUND"}`, nil},
+		"cross-tenant":         {200, calendar("biz_2"), data.ErrCrossTenant},
+		"not JSON":             {200, `<`, data.ErrUnexpected},
+		"refused":              {401, `{}`, data.ErrRefused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var reported []error
+			client, _ := serve(t, says(c.status, c.body), func(o *data.Options) {
+				o.OnResponse = func(err error) { reported = append(reported, err) }
+			})
+			_, _ = client.Calendars(t.Context(), caller(), data.List{})
+			require.Len(t, reported, 1)
+			require.ErrorIs(t, reported[0], c.want)
+		})
+	}
+}
+
+// The query of a call has arguments of the tool, which must not be in a log.
+func TestNetworkErrorDoesNotQuoteTheQuery(t *testing.T) {
+	t.Parallel()
+	c, _ := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	_, err := c.Calendars(t.Context(), caller(), data.List{Cursor: "canary"})
+	require.ErrorIs(t, err, data.ErrUnavailable)
+	require.ErrorIs(t, err, io.EOF)
+	require.NotContains(t, err.Error(), "canary")
+	require.NotContains(t, err.Error(), "http://")
+}

@@ -59,7 +59,7 @@ func (s *Server) receivingMiddleware(next sdk.MethodHandler) sdk.MethodHandler {
 				s.log.Error("panic while serving a request", zap.String("method", method),
 					zap.String("request_id", g.requestID), zap.Any("panic", v), zap.Stack("stack"))
 				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
-				g.log.Fail(codeInternal, errPanic)
+				logFault(g.log, errPanic)
 			}
 		}()
 		switch {

@@ -49,7 +49,17 @@ func logError(log *requestlog.Entry, method string, err error) {
 	if e, ok := errors.AsType[*jsonrpc.Error](err); ok {
 		code = int(e.Code)
 	}
+	if code == codeInternalError {
+		logFault(log, err)
+		return
+	}
 	log.Fail(codeName(code), cause)
+}
+
+// logFault adds an error of the gateway, whose response has status 200, to the request's log entry.
+func logFault(log *requestlog.Entry, cause error) {
+	log.Add(func(f *requestlog.Fields) { f.Level = zapcore.ErrorLevel })
+	log.Fail(codeInternal, cause)
 }
 
 // codeName returns the name of a JSON-RPC error code, for log and metrics.

@@ -310,7 +310,7 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 	}
 	span.End()
 	if result == nil {
-		c.grant.log.Fail(codeInternal, errPanic)
+		logFault(c.grant.log, errPanic)
 		c.stream.respond(s.log, errorMessage(c.id, codeInternalError, "internal error"))
 		return
 	}

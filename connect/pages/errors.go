@@ -41,7 +41,7 @@ const (
 	codeFormExpired      = "FORM_EXPIRED"
 	codeInvalidForm      = "INVALID_FORM"
 	codeNotOwner         = "NOT_OWNER"
-	codeWrongCredentials = "WRONG_CREDENTIALS"
+	codeWrongCredentials = "WRONG_CREDENTIALS" //nolint:gosec // an error code
 )
 
 // fail adds an error to the request's log entry.

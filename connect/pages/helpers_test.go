@@ -181,6 +181,7 @@ type fakeKeys struct {
 type fakeKey struct {
 	pages.Key
 	business string
+	account  string // that issued it
 	private  string
 	revoked  bool
 }
@@ -230,7 +231,7 @@ func (f *fakeKeys) List(_ context.Context, businessID string) ([]pages.Key, erro
 	return keys, nil
 }
 
-func (f *fakeKeys) Issue(_ context.Context, b pages.Business, attempt string, test bool) (pages.IssuedKey, error) {
+func (f *fakeKeys) Issue(_ context.Context, b pages.Business, accountID, attempt string, test bool) (pages.IssuedKey, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down {
@@ -251,7 +252,7 @@ func (f *fakeKeys) Issue(_ context.Context, b pages.Business, attempt string, te
 		Key: pages.Key{
 			PublicKey: fmt.Sprintf("pk_%s_%024d", kind, f.made), Version: fmt.Sprint("v", f.made), Active: true, Test: test,
 		},
-		business: b.ID, private: fmt.Sprintf("sk_%s_%043d", kind, f.made),
+		business: b.ID, account: accountID, private: fmt.Sprintf("sk_%s_%043d", kind, f.made),
 	}
 	f.keys = append(f.keys, k)
 	if f.attempts == nil {

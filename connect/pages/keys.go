@@ -21,9 +21,9 @@ type Keys interface {
 	// Get returns a key of the business. Its error is ErrNoKey, also for another business's key.
 	Get(ctx context.Context, businessID, publicKey string) (Key, error)
 
-	// Issue creates a key pair, only one per attempt ID. Its errors are ErrAlreadyDone if the attempt has created a key before,
+	// Issue creates a key pair on behalf of an account, only one per attempt ID. Its errors are ErrAlreadyDone if the attempt has created a key before,
 	// ErrTooManyKeys and ErrOutcomeUnknown. With ErrAlreadyDone and ErrOutcomeUnknown it returns the public key.
-	Issue(ctx context.Context, business Business, attempt string, test bool) (IssuedKey, error)
+	Issue(ctx context.Context, business Business, accountID, attempt string, test bool) (IssuedKey, error)
 
 	// Rotate gives a key of the business a new private key. The old one keeps working for grace; if grace is 0, all previous
 	// ones stop working at once. Its errors are ErrNoKey, also for another business's key, ErrAlreadyDone if the key's
@@ -69,6 +69,9 @@ type Key struct {
 	Active        bool      // false: the account is inactive and the key does not work
 	PreviousUntil time.Time // when the previous private key stops working; zero if there is none
 	Limit         int       // requests per minute; 0: the default
+	Name          string    // may be empty
+	ExpiresAt     time.Time // zero if the key does not expire
+	Resources     []string  // that the key may call; nil: all
 }
 
 // IssuedKey is a key with its private key, which is shown once.
@@ -120,6 +123,7 @@ type keyItem struct {
 	Key
 	RotateURL, RevokeURL string
 	Now                  time.Time
+	Expired              bool
 }
 
 // keyView is a page about one key: rotate, revoke, or the new private key.
@@ -163,7 +167,7 @@ func (p *Pages) answerKeys(w http.ResponseWriter, r *http.Request, status int, s
 			k.PreviousUntil = time.Time{}
 		}
 		v.Keys = append(v.Keys, keyItem{
-			Key: k, Now: now,
+			Key: k, Now: now, Expired: !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt),
 			RotateURL: keyURL("rotate", k.PublicKey), RevokeURL: keyURL("revoke", k.PublicKey),
 		})
 	}
@@ -270,7 +274,7 @@ func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 	test := r.PostForm.Get("kind") == "test"
 	a := s.account
 	issued, err := p.keys.Issue(ctx, Business{ID: a.BusinessID, Name: a.BusinessName, Slug: a.BusinessSlug},
-		digest(r.PostForm.Get(tokenField)), test)
+		a.ID, digest(r.PostForm.Get(tokenField)), test)
 	change.Target = issued.PublicKey
 	if errors.Is(err, ErrTooManyKeys) {
 		change.Detail = "The business has as many keys as it can have"

@@ -101,6 +101,7 @@ func TestPrivateKeyIsShownOnceAndNotCached(t *testing.T) {
 	require.Len(t, all, 3)
 	issued := all[2]
 	require.Equal(t, owner.BusinessID, issued.business)
+	require.Equal(t, owner.ID, issued.account)
 	require.Contains(t, p.body, issued.private)
 	require.Contains(t, p.body, issued.PublicKey)
 	require.Contains(t, p.text(), "It is shown this once")
@@ -402,4 +403,17 @@ func TestActivityPageIsPaginated(t *testing.T) {
 	require.Contains(t, b.get(pages.ActivityPath+"?show=keys").text(), "Nothing of this kind has happened yet.")
 	require.Equal(t, pages.ActivityPath, b.get(pages.ActivityPath+"?show=secrets").Header.Get("Location"))
 	require.Equal(t, http.StatusSeeOther, b.get(pages.ActivityPath+"?before=x").StatusCode, "a made-up cursor leads to the beginning")
+}
+
+func TestKeyListShowsWhatTheOperatorHasSet(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	w.keys.set(func(k *fakeKeys) {
+		k.keys[0].Name, k.keys[0].Limit, k.keys[0].Resources = "Till <b>", 5, []string{"contacts", "jobs"}
+		k.keys[0].ExpiresAt = w.clock.now().Add(time.Hour)
+	})
+	b := w.signIn(ownerEmail)
+	b.get(pages.KeysPath).requires(http.StatusOK, "Till <b>", "Up to 5 requests a minute.", "Only for contacts and jobs.", "Expires on").lacks("Expired")
+	w.keys.set(func(k *fakeKeys) { k.keys[0].ExpiresAt = w.clock.now() })
+	b.get(pages.KeysPath).requires(http.StatusOK, "Expired on").lacks("Expires on")
 }

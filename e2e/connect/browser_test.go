@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// screenshotsIn is the variable that names a folder for pictures of every page; without it there are none.
+// screenshotsIn names the variable with a folder for screenshots of every page.
 const screenshotsIn = "GATEHOUSE_SCREENSHOTS"
 
-// TestPagesInABrowser connects and ends an assistant and rotates a key. With scripts, axe-core looks at every page on the way, on a
-// phone and a desk, light and dark.
+// The browser connects and disconnects an assistant and rotates a key. With scripts, axe-core checks every page, in the sizes of a phone and
+// a desktop, light and dark.
 func TestPagesInABrowser(t *testing.T) {
 	t.Parallel()
 	chromium, err := exec.LookPath("chromium")

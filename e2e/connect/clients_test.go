@@ -21,10 +21,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// driverPatience bounds a whole driver, which is many calls and a process or two, on a machine that is busy with others.
+// driverPatience is the timeout of a driver, which makes many calls on a busy machine.
 const driverPatience = 8 * time.Minute
 
-// clients is the folder of the clients, once it is known to hold what its lock file says.
+// clients returns the folder of the clients, once they are installed.
 var clients = sync.OnceValues(func() (string, error) {
 	root, err := gatewaytest.Root()
 	if err != nil {
@@ -43,14 +43,14 @@ func clientsDir(t *testing.T) string {
 	return dir
 }
 
-// node is a command of the Node.js that the clients come with, in their folder and with nothing in its environment but
-// what it is given. Whatever it starts ends with the test.
+// node returns a command of the clients' Node.js, in their folder and with only the given environment. Its child processes end with the
+// test.
 func node(ctx context.Context, t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	dir := clientsDir(t)
 	cmd := exec.CommandContext(ctx, filepath.Join(dir, "node_modules", ".bin", "node"), args...)
 	cmd.Dir = dir
-	// not t.TempDir, which is named for the test: a browser's socket in it has a path of 107 bytes at most
+	// not t.TempDir: the path of a browser's socket has at most 107 bytes
 	home, err := os.MkdirTemp("", "clients-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(home)) })
@@ -58,14 +58,14 @@ func node(ctx context.Context, t *testing.T, env []string, args ...string) *exec
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = patience
 	t.Cleanup(func() {
-		// one that was killed goes on for a moment, and writes into the folder that is to be removed
+		// killed processes may still write to the folder for a moment
 		require.Eventually(t, func() bool { return !end(t, home) }, patience, 20*time.Millisecond)
 	})
 	return cmd
 }
 
-// end ends what a client has left behind: clients start browsers as daemons, which no process group holds. They are known
-// by the folder in their environment, which is the test's own. It reports whether there were any.
+// end kills processes that a client has left behind, such as browsers that are in no process group. It recognizes them by the test's
+// folder in their environment, and reports whether there were any.
 func end(t *testing.T, home string) (found bool) {
 	t.Helper()
 	environments, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -73,7 +73,7 @@ func end(t *testing.T, home string) (found bool) {
 	for _, name := range environments {
 		environment, err := os.ReadFile(name)
 		if err != nil || !bytes.Contains(environment, []byte(home)) {
-			continue // gone, or another's
+			continue // ended, or of another test
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 		require.NoError(t, err)
@@ -83,8 +83,8 @@ func end(t *testing.T, home string) (found bool) {
 	return found
 }
 
-// stepsOf is what a driver has done, and how long each part took.
-type stepsOf struct {
+// report is the output of a driver.
+type report struct {
 	Steps []struct {
 		Name string `json:"name"`
 		MS   int    `json:"ms"`
@@ -93,20 +93,20 @@ type stepsOf struct {
 	Facts  map[string]any `json:"facts"`
 }
 
-// drive runs a driver against a gateway to its end, and fails with what it wrote if one of its steps does.
-func drive(t *testing.T, w *world, script string, env ...string) stepsOf {
+// drive runs a driver against a gateway. The test fails with the driver's output if a step fails.
+func drive(t *testing.T, w *world, script string, env ...string) report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), driverPatience)
 	defer cancel()
 	cmd := node(ctx, t, append(w.env(), env...), script)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	// no thread of ours may end while the client runs: it would take it along
+	// the client is killed when the thread that started it ends (Pdeathsig)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := cmd.Run()
 	lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
-	var done stepsOf
+	var done report
 	if json.Unmarshal([]byte(lines[len(lines)-1]), &done) == nil {
 		for _, s := range done.Steps {
 			t.Logf("%6d ms  %s", s.MS, s.Name)
@@ -118,44 +118,31 @@ func drive(t *testing.T, w *world, script string, env ...string) stepsOf {
 	return done
 }
 
-func TestFirstTypeScriptSDK(t *testing.T) {
+// TestClients drives other people's clients: both generations of the MCP TypeScript SDK, mcp-remote as desktop applications use it,
+// the MCP inspector, and a strict OAuth client over HTTPS.
+func TestClients(t *testing.T) {
 	t.Parallel()
-	drive(t, newWorld(t), "sdk1.mjs")
-}
-
-func TestSecondTypeScriptSDK(t *testing.T) {
-	t.Parallel()
-	for _, era := range []string{"legacy", "auto", "2026-07-28"} {
-		t.Run(era, func(t *testing.T) {
+	for name, c := range map[string]struct {
+		script, era string
+		options     options
+	}{
+		"TypeScript SDK 1":             {script: "sdk1.mjs"},
+		"TypeScript SDK 2, legacy":     {script: "sdk2.mjs", era: "legacy"},
+		"TypeScript SDK 2, auto":       {script: "sdk2.mjs", era: "auto"},
+		"TypeScript SDK 2, 2026-07-28": {script: "sdk2.mjs", era: "2026-07-28"},
+		"mcp-remote, legacy":           {script: "remote.mjs", era: "legacy"},
+		"mcp-remote, auto":             {script: "remote.mjs", era: "auto"},
+		"inspector":                    {script: "inspector.mjs"},
+		"oauth4webapi":                 {script: "oauth4webapi.mjs", options: options{secure: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			drive(t, newWorld(t), "sdk2.mjs", "MCP_ERA="+era)
+			_, port, _ := strings.Cut(gatewaytest.FreeAddr(t), ":")
+			env := []string{"CALLBACK_PORT=" + port} // to which mcp-remote and the inspector have the browser redirected
+			if c.era != "" {
+				env = append(env, "MCP_ERA="+c.era)
+			}
+			drive(t, start(t, c.options), c.script, env...)
 		})
 	}
-}
-
-func TestDesktopApplicationThroughMCPRemote(t *testing.T) {
-	t.Parallel()
-	for _, era := range []string{"legacy", "auto"} {
-		t.Run(era, func(t *testing.T) {
-			t.Parallel()
-			drive(t, newWorld(t), "remote.mjs", "MCP_ERA="+era, callbackPort(t))
-		})
-	}
-}
-
-func TestInspectorFindsNoFlawInTheTools(t *testing.T) {
-	t.Parallel()
-	drive(t, newWorld(t), "inspector.mjs", callbackPort(t))
-}
-
-// callbackPort tells a driver the port that its client is to be sent back to.
-func callbackPort(t *testing.T) string {
-	t.Helper()
-	_, port, _ := strings.Cut(gatewaytest.FreeAddr(t), ":")
-	return "CALLBACK_PORT=" + port
-}
-
-func TestStrictOAuthClientOverHTTPS(t *testing.T) {
-	t.Parallel()
-	drive(t, start(t, options{secure: true}), "oauth4webapi.mjs")
 }

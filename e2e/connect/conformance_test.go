@@ -30,7 +30,7 @@ type check struct {
 	Details                        json.RawMessage
 }
 
-// resultsIn reads what the suite has saved: the checks of each scenario. role begins the names of their folders.
+// resultsIn reads the checks of each scenario that the suite has saved in folders whose names begin with role.
 func resultsIn(t *testing.T, dir, role string) map[string][]check {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, role+"-*", "checks.json"))
@@ -48,7 +48,7 @@ func resultsIn(t *testing.T, dir, role string) map[string][]check {
 	return found
 }
 
-// failures are the checks of a scenario that did not go well, warnings apart.
+// failures returns the failed checks of a scenario, and the warnings.
 func failures(checks []check) (failed, warned []string) {
 	for _, c := range checks {
 		text := fmt.Sprintf("%s: %s %s", c.ID, c.ErrorMessage, c.Details)
@@ -62,7 +62,7 @@ func failures(checks []check) (failed, warned []string) {
 	return failed, warned
 }
 
-// required are the server scenarios that a revision requires, as the suite lists them.
+// required returns the server scenarios that a revision requires, from the suite.
 func required(t *testing.T, revision string) []string {
 	t.Helper()
 	out, err := node(t.Context(), t, nil, suite, "list", "--requirements", revision).Output()
@@ -79,14 +79,14 @@ func required(t *testing.T, revision string) []string {
 	return names
 }
 
-//nolint:tparallel // one revision after the other: the suite's own load is enough for two processors
-func TestEveryServerScenarioThatARevisionRequiresPasses(t *testing.T) {
+//nolint:tparallel // the suite loads the machine itself
+func TestServerConformance(t *testing.T) {
 	t.Parallel()
 	w, connect := conformanceWorld(t)
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {
 			names := required(t, revision)
-			connect(t) // anew: a connection has a limit of calls, which the suite would come near to
+			connect(t) // the suite would come close to the limit of one connection
 			results := t.TempDir()
 			ctx, cancel := context.WithTimeout(t.Context(), driverPatience)
 			defer cancel()
@@ -126,8 +126,8 @@ func TestEveryServerScenarioThatARevisionRequiresPasses(t *testing.T) {
 
 func tail(s string) string { return s[max(0, len(s)-8<<10):] }
 
-// conformanceWorld is a gateway whose MCP server has the suite's fixture tools besides, behind an entrance that adds an
-// access token, that of the latest connection made by connect: the suite knows no way to sign in.
+// conformanceWorld starts a gateway whose MCP server also has the suite's fixture tools, behind a proxy that adds the access token of the
+// latest connection made by connect, because the suite cannot sign in.
 func conformanceWorld(t *testing.T) (w *world, connect func(*testing.T)) {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
@@ -141,7 +141,7 @@ func conformanceWorld(t *testing.T) (w *world, connect func(*testing.T)) {
 	}
 }
 
-func TestTheAuthorizationServerSuitePasses(t *testing.T) {
+func TestAuthorizationServerConformance(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_, port, err := net.SplitHostPort(gatewaytest.FreeAddr(t))

@@ -27,18 +27,17 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// publicAddress is one that a gateway would fetch from. The tests that use it have a network of their own, in which it is
-// theirs.
+// publicAddress is an address that a gateway fetches from. Tests use it in their own network namespace.
 const publicAddress = "93.184.215.14"
 
-// documents serves metadata documents over https, and counts who asks. Gateways trust its certificate with env.
+// documents serves metadata documents over HTTPS and counts requests. Gateways trust its certificate with env.
 type documents struct {
 	url   string
 	env   []string
 	asked atomic.Int32
 }
 
-// serveDocuments gives every path a document whose client_name is the query's name.
+// serveDocuments serves on every path a document whose client_name is the query parameter name.
 func serveDocuments(t *testing.T, address string) *documents {
 	t.Helper()
 	d := &documents{}
@@ -62,7 +61,7 @@ func serveDocuments(t *testing.T, address string) *documents {
 	return d
 }
 
-// certificate makes one for an address, and a file that says to trust it.
+// certificate returns a certificate for an address, and a file to trust it.
 func certificate(t *testing.T, address string) (tls.Certificate, string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -80,7 +79,7 @@ func certificate(t *testing.T, address string) (tls.Certificate, string) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
 }
 
-// addAddress gives the loopback interface one more address.
+// addAddress adds an address to the loopback interface.
 func addAddress(t *testing.T, address string) {
 	t.Helper()
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -92,7 +91,7 @@ func addAddress(t *testing.T, address string) {
 	require.NoError(t, unix.IoctlIfreq(socket, unix.SIOCSIFADDR, request))
 }
 
-func TestClientsAreKnownByTheirMetadataDocuments(t *testing.T) {
+func TestClientMetadataDocuments(t *testing.T) {
 	if !gatewaytest.InOwnNetwork(t) {
 		return
 	}
@@ -100,12 +99,12 @@ func TestClientsAreKnownByTheirMetadataDocuments(t *testing.T) {
 	d := serveDocuments(t, publicAddress)
 	w := start(t, options{env: d.env})
 	drive(t, w, "sdk1.mjs", "CLIENT_METADATA_URL="+d.url+"/client.json?name=First+SDK")
-	require.EqualValues(t, 1, d.asked.Load(), "a document is kept")
+	require.EqualValues(t, 1, d.asked.Load(), "the document is cached")
 	drive(t, w, "sdk2.mjs", "MCP_ERA=2026-07-28", "CLIENT_METADATA_URL="+d.url+"/client.json?name=Second+SDK%2C+2026-07-28")
 	require.EqualValues(t, 2, d.asked.Load())
 }
 
-func TestNoMetadataDocumentIsFetchedFromTheGatewaysOwnMachine(t *testing.T) {
+func TestMetadataDocumentsAreNotFetchedFromLoopback(t *testing.T) {
 	t.Parallel()
 	d := serveDocuments(t, "127.0.0.1")
 	w := start(t, options{env: d.env})

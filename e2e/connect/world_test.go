@@ -20,10 +20,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-// patience bounds what a test waits for.
+// patience is how long tests wait for a condition.
 const patience = 30 * time.Second
 
-// world is a gateway with the connection server, and everything around it.
+// world is a gateway with the connection server and its environment.
 type world struct {
 	*gatewaytest.Gateway
 
@@ -35,13 +35,13 @@ type world struct {
 // options of a world.
 type options struct {
 	secure    bool   // serve https with a certificate of Caddy's own
-	token     string // a file with an access token, which an entrance in front of the gateway adds to calls of tools
+	token     string // a file with an access token, which a proxy in front of the gateway adds to requests to /mcp
 	program   string // the main package, if it is not the product's
 	directive string // the connection server's, if it is not the product's
 	env       []string
 }
 
-// sharedDemo is one for the test process.
+// sharedDemo is the demo data service of all tests.
 var sharedDemo = sync.OnceValues(func() (*demo.Service, error) {
 	return demo.Open(context.Background(), demo.Memory, demo.Options{})
 })
@@ -81,11 +81,11 @@ func start(t *testing.T, o options) *world {
 		g.CA, g.Host, w.url = true, "https://localhost", "https://localhost:"+port
 	}
 	if o.token != "" {
-		_, entrance, err := net.SplitHostPort(gatewaytest.FreeAddr(t))
+		_, proxyPort, err := net.SplitHostPort(gatewaytest.FreeAddr(t))
 		require.NoError(t, err)
-		w.url = "http://localhost:" + entrance // to the gateway, it is its own
+		w.url = "http://localhost:" + proxyPort // also the issuer
 		g.Extra = fmt.Sprintf("http://:%s {\n\trequest_header /mcp Authorization \"Bearer {file.%s}\"\n\t"+
-			"reverse_proxy %s {\n\t\tflush_interval -1\n\t}\n}", entrance, o.token, w.Addr)
+			"reverse_proxy %s {\n\t\tflush_interval -1\n\t}\n}", proxyPort, o.token, w.Addr)
 	}
 	keys := filepath.Join(w.Dir, "keys.json")
 	store, err := file.Open(keys, file.Options{Create: true})
@@ -103,7 +103,7 @@ func start(t *testing.T, o options) *world {
 	return w
 }
 
-// env is what the drivers are told: the gateway, and who its person is.
+// env returns the drivers' variables: the gateway and its accounts.
 func (w *world) env() []string {
 	env := []string{
 		"GATEHOUSE_URL=" + w.url,
@@ -116,7 +116,7 @@ func (w *world) env() []string {
 	return env
 }
 
-// client calls the gateway with a bound on time, and follows no redirect.
+// client has a timeout and does not follow redirects.
 func client() *http.Client {
 	return &http.Client{
 		Timeout:       patience,

@@ -16,12 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// StepClock sets the running gateway's clock ahead of the machine's, or back if ahead is negative, in whole seconds, as
-// somebody does who sets the machine's clock: the time of day jumps, what was measured since the process's start does not.
-// 0 sets it right again.
+// StepClock sets the running gateway's time of day ahead of the machine's, or back if ahead is negative, in whole seconds. The monotonic
+// clock is not changed. 0 resets it.
 //
-// A process reads the clock by a function that the kernel maps into it, the vDSO. There, and in this process alone, the
-// function is replaced by one that adds to what the kernel says.
+// It replaces clock_gettime in the vDSO, which the kernel maps into the process, by a function that adds an offset.
 func (g *Gateway) StepClock(tb testing.TB, ahead time.Duration) {
 	tb.Helper()
 	maps, err := os.ReadFile(g.proc("maps"))
@@ -54,11 +52,10 @@ func (g *Gateway) StepClock(tb testing.TB, ahead time.Duration) {
 	code := binary.LittleEndian.AppendUint64(steppedClock(), uint64(int64(ahead/time.Second)))
 	require.LessOrEqual(tb, uint64(len(code)), to-at)
 
-	// Nobody may be within the function while it changes.
+	// No thread may be in the function while it changes.
 	require.Eventually(tb, func() bool {
 		g.Signal(tb, syscall.SIGSTOP)
 		defer g.Signal(tb, syscall.SIGCONT)
-		// A thread that is to run stops when it next does, and on a busy machine that takes its time.
 		for deadline := time.Now().Add(5 * time.Second); !g.allStopped(); <-time.After(time.Millisecond) {
 			if time.Now().After(deadline) {
 				return false
@@ -91,17 +88,17 @@ func (g *Gateway) allStopped() bool {
 	})
 }
 
-// allOutside reports whether all of the gateway's threads have stopped, and none in a range of its code.
+// allOutside reports whether all of the gateway's threads have stopped outside a range of its code.
 func (g *Gateway) allOutside(from, to uint64) bool {
 	return g.everyThread("syscall", func(where []byte) bool {
-		// "running", or what of a system call there is, and the stack pointer and the program counter
+		// "running", or the system call, the stack pointer and the program counter
 		fields := strings.Fields(string(where))
 		pc, err := strconv.ParseUint(fields[len(fields)-1], 0, 64)
 		return err == nil && (pc < from || pc >= to)
 	})
 }
 
-// everyThread reports whether what the kernel says of a thread, in a file of proc(5), is as wanted for all of the gateway's.
+// everyThread reports whether the content of a file of proc(5) is as wanted for all of the gateway's threads.
 func (g *Gateway) everyThread(file string, wanted func([]byte) bool) bool {
 	files, err := filepath.Glob(g.proc("task/*/" + file))
 	if err != nil || len(files) == 0 {

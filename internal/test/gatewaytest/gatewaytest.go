@@ -1,7 +1,6 @@
-// Package gatewaytest runs the real gatehouse binary for tests, as processes of their own on free loopback ports.
+// Package gatewaytest runs the gatehouse binary for tests, on free loopback ports.
 //
-// The binary is built once for each test process. Everything a gateway writes is kept, so that a test can search it for
-// what must not be there. No gateway outlives its test.
+// The binary is built once for each test process. A gateway's output is recorded, and the gateway ends with its test.
 package gatewaytest
 
 import (
@@ -29,9 +28,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 )
 
-// What a machine that is slow, or busy with other tests, may take: none of it is a promise of the gateway's.
+// Generous timeouts, because the machine may be slow or busy.
 const (
 	startTimeout = time.Minute
 	stopTimeout  = time.Minute
@@ -41,11 +41,10 @@ const (
 // product is the main package of the gatehouse binary.
 const product = "./cmd/gatehouse"
 
-// builds are those of this test process: each main package is built once.
+// builds are the builds of this test process, one for each main package.
 var builds sync.Map // of func() (string, error), by main package
 
-// Binary is the path of the gatehouse binary built from this checkout: by whoever runs the tests, who says so in
-// GATEHOUSE_TEST_BINARY as `make unit` does, or else now.
+// Binary returns the path of the gatehouse binary: that of GATEHOUSE_TEST_BINARY, which `make unit` sets, or one that is built now.
 func Binary(tb testing.TB) string {
 	tb.Helper()
 	return build(tb, product)
@@ -113,20 +112,20 @@ func Root() (string, error) {
 
 // Gateway is one running gateway process.
 type Gateway struct {
-	// URL is where the site answers: http://127.0.0.1:port.
+	// URL is the site: http://127.0.0.1:port.
 	URL string
-	// Addr is the same as host:port, for raw sockets.
+	// Addr is the site's host:port, for raw connections.
 	Addr string
 	// AdminURL is Caddy's admin API.
 	AdminURL string
 	// Config is the file that the gateway was started with; a test may rewrite it and Reload.
 	Config string
-	// Dir is the gateway's own folder.
+	// Dir is the gateway's folder.
 	Dir string
 
 	cmd    *exec.Cmd
 	exited chan struct{}
-	out    Output
+	out    recordtest.Output
 	env    []string
 	main   string
 	files  []*os.File // from descriptor 3 on
@@ -134,13 +133,13 @@ type Gateway struct {
 
 // Options are the parts of a gateway's Caddyfile.
 type Options struct {
-	// Global is put into the global options: the block "gatehouse { … }" and what else the test needs.
+	// Global is put into the global options, with the block "gatehouse { … }".
 	Global string
-	// Servers is put into the global option servers: timeouts, say.
+	// Servers is put into the global option servers.
 	Servers string
 	// Host is the site's scheme and host. Default: http:// and any host, as a gateway behind a load balancer has it.
 	Host string
-	// Site is put into the one site.
+	// Site is put into the site.
 	Site string
 	// Extra is put after the site.
 	Extra string
@@ -190,11 +189,11 @@ func (g *Gateway) CAFile() string {
 	return filepath.Join(g.Dir, "caddy", "pki", "authorities", "local", "root.crt")
 }
 
-// Roots waits until a site of Options.CA has its certificate, and returns its authority. addr is where the site listens.
+// Roots waits until a site of Options.CA at addr has its certificate, and returns its authority.
 func (g *Gateway) Roots(tb testing.TB, addr, serverName string) *x509.CertPool {
 	tb.Helper()
 	roots := x509.NewCertPool()
-	require.Eventually(tb, func() bool { // the certificate comes a moment after the port
+	require.Eventually(tb, func() bool { // the port is open before the certificate exists
 		root, err := os.ReadFile(g.CAFile())
 		if err != nil || !roots.AppendCertsFromPEM(root) {
 			return false
@@ -214,7 +213,7 @@ func Start(tb testing.TB, o Options) *Gateway {
 	return g
 }
 
-// New prepares a gateway, and does not start it.
+// New prepares a gateway without starting it.
 func New(tb testing.TB, o Options) *Gateway {
 	tb.Helper()
 	g := &Gateway{Addr: FreeAddr(tb), Dir: tb.TempDir(), env: o.Env, main: o.Package}
@@ -264,8 +263,7 @@ func (g *Gateway) Run(tb testing.TB) {
 		}
 		return conn.Close()
 	})
-	// The site may be served before the other parts of the configuration have started, metrics and readiness among them. The
-	// admin API shows no configuration before all of it is in force.
+	// The site may be served before metrics and readiness have started. The admin API shows a configuration once all of it has.
 	g.await(tb, "show its configuration", func() error {
 		req, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, g.AdminURL+"/config/", http.NoBody)
 		if err != nil {
@@ -283,7 +281,7 @@ func (g *Gateway) Run(tb testing.TB) {
 	})
 }
 
-// await tries until something works that a gateway is to do once it has started.
+// await retries until a started gateway can do something.
 func (g *Gateway) await(tb testing.TB, what string, try func() error) {
 	tb.Helper()
 	deadline := time.Now().Add(startTimeout)
@@ -303,13 +301,12 @@ func (g *Gateway) await(tb testing.TB, what string, try func() error) {
 	}
 }
 
-// onceClient makes a connection for each request. A reload replaces the admin API's server too, which closes the connections
-// that are kept to it; one that is sent a POST at that moment is an error of HTTP/1.1, and not the gateway's.
+// onceClient makes a connection for each request, as a reload closes idle connections to the admin API, possibly when a POST is sent.
 func onceClient() *http.Client {
 	return &http.Client{Timeout: startTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 }
 
-// Stop ends the gateway in order (SIGTERM), and with SIGKILL if it does not go.
+// Stop stops the gateway with SIGTERM, and with SIGKILL if it does not end.
 func (g *Gateway) Stop(tb testing.TB) {
 	tb.Helper()
 	if g.cmd == nil {
@@ -334,14 +331,13 @@ func (g *Gateway) Kill(tb testing.TB) {
 	g.cmd = nil
 }
 
-// Signal sends the gateway a signal and does not wait for what becomes of it.
+// Signal sends the gateway a signal.
 func (g *Gateway) Signal(tb testing.TB, sig os.Signal) {
 	tb.Helper()
 	require.NoError(tb, g.cmd.Process.Signal(sig))
 }
 
-// ExitCode is how a gateway that has ended by itself, or after Signal, did so; -1 if a signal ended it. It waits for the
-// end.
+// ExitCode waits for the gateway's end and returns its exit code, -1 if a signal ended it.
 func (g *Gateway) ExitCode(tb testing.TB) int {
 	tb.Helper()
 	select {
@@ -358,10 +354,10 @@ func (g *Gateway) Pid() int { return g.cmd.Process.Pid }
 // Exited is closed when the process has ended.
 func (g *Gateway) Exited() <-chan struct{} { return g.exited }
 
-// Output is everything that the gateway has written so far, logs mostly.
+// Output returns the gateway's output so far, mostly logs.
 func (g *Gateway) Output() string { return g.out.String() }
 
-// Reload has the gateway take its configuration file anew, as `gatehouse reload` does.
+// Reload reloads the configuration file with `gatehouse reload`.
 func (g *Gateway) Reload(tb testing.TB) {
 	tb.Helper()
 	out, err := Command(tb, nil, "reload", "--config", g.Config, "--adapter", "caddyfile",
@@ -369,7 +365,7 @@ func (g *Gateway) Reload(tb testing.TB) {
 	require.NoError(tb, err, "%s", out)
 }
 
-// Command runs the binary with other arguments to its end, and returns what it wrote to standard output and error.
+// Command runs the binary with other arguments and returns its output.
 func Command(tb testing.TB, env []string, args ...string) (string, error) {
 	tb.Helper()
 	cmd := exec.CommandContext(tb.Context(), Binary(tb), args...)
@@ -379,15 +375,15 @@ func Command(tb testing.TB, env []string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Ports that the kernel gives to nobody by itself: below the range from which connections take theirs
-// (net.ipv4.ip_local_port_range, 32768 and up), so that none is taken between FreeAddr and the process that is to have it.
+// Ports below the ephemeral range (net.ipv4.ip_local_port_range, 32768 and up), so that no connection takes a port before the process that
+// FreeAddr was called for.
 const (
 	firstPort = 10_000
 	lastPort  = 32_000
 )
 
-// FreeAddr is a loopback address that nobody listens on at the moment, and that no other test is given before this one has
-// ended: a gateway would listen beside another one at the same port (SO_REUSEPORT), and each would get half of the requests.
+// FreeAddr returns a loopback address on which nothing listens, and which no other test gets until this one ends: two gateways could listen
+// on one port (SO_REUSEPORT), and each would get half of the requests.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
 	for {
@@ -410,37 +406,10 @@ func FreeAddr(tb testing.TB) string {
 	}
 }
 
-// claimPort holds a port against other tests, those of other processes too: by a name of Linux's abstract namespace of
-// sockets, of which the kernel lets go with the process at the latest.
+// claimPort reserves a port among tests of all processes, by an abstract Unix socket.
 func claimPort(tb testing.TB, port string) (io.Closer, error) {
 	tb.Helper()
 	return new(net.ListenConfig).Listen(tb.Context(), "unix", "@gatehouse-test-port-"+port)
-}
-
-// Output collects what a process writes.
-type Output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (o *Output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(b)
-}
-
-// String is all of it.
-func (o *Output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-// Tail is the last n bytes of it.
-func (o *Output) Tail(n int) string {
-	s := o.String()
-	return s[max(0, len(s)-n):]
 }
 
 // Answer is a response, read to its end.
@@ -459,13 +428,13 @@ type Caller struct {
 	Client *http.Client
 }
 
-// Get sends a signed GET. target is the request target, sent as it stands.
+// Get sends a signed GET. target is the request target, sent as is.
 func (c Caller) Get(tb testing.TB, base, target string) Answer {
 	tb.Helper()
 	return c.Do(tb, http.MethodGet, base, target, nil)
 }
 
-// Do sends a signed request. target is the request target, sent and signed as it stands.
+// Do sends a signed request. target is the request target, signed and sent as is.
 func (c Caller) Do(tb testing.TB, method, base, target string, body []byte) Answer {
 	tb.Helper()
 	a, err := c.Try(tb.Context(), method, base, target, body)
@@ -485,13 +454,13 @@ func (c Caller) Try(ctx context.Context, method, base, target string, body []byt
 	return c.Send(ctx, method, base, target, header, body)
 }
 
-// Send sends a request with exactly these headers, unsigned but for what they hold.
+// Send sends a request with exactly these headers.
 func (c Caller) Send(ctx context.Context, method, base, target string, header http.Header, body []byte) (Answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, base, bytes.NewReader(body))
 	if err != nil {
 		return Answer{}, fmt.Errorf("building the request: %w", err)
 	}
-	req.URL.Opaque = target // as it stands: net/http would encode a path anew
+	req.URL.Opaque = target // net/http would encode a path again
 	req.Header = header
 	client := c.Client
 	if client == nil {
@@ -512,7 +481,7 @@ func (c Caller) Send(ctx context.Context, method, base, target string, header ht
 	return Answer{Status: res.StatusCode, Header: res.Header, Body: string(b), Request: req}, nil
 }
 
-// Metric is the sum of a metric's series whose labels contain all the parts.
+// Metric returns the sum of a metric's series whose labels contain all parts.
 func (g *Gateway) Metric(tb testing.TB, name string, parts ...string) float64 {
 	tb.Helper()
 	sum := 0.0
@@ -531,7 +500,7 @@ func (g *Gateway) Metric(tb testing.TB, name string, parts ...string) float64 {
 	return sum
 }
 
-// Everything is all that an operator can see of the gateway: its log, metrics, probes and arguments, and the admin API.
+// Everything returns all that operators can see of the gateway: log, metrics, probes, arguments and admin API.
 func (g *Gateway) Everything(tb testing.TB) string {
 	tb.Helper()
 	var b strings.Builder

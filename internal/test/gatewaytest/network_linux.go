@@ -17,33 +17,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a test process in a network of its own finds in its environment: the test that it is to run, and the binary that
-// its parent has built.
+// Variables of a test process in its own network namespace: the test to run, and the binary that its parent has built.
 const (
 	envNetwork = "GATEHOUSE_TEST_NETWORK"
 	envBinary  = "GATEHOUSE_TEST_BINARY"
 )
 
-// networkUnusable is what the inner test says when its namespace is of no use, which user namespaces can be.
+// networkUnusable is the message of the inner test if its namespace is unusable.
 const networkUnusable = "no usable network namespace"
 
-// networkNeeds is what the message of a failure says.
+// networkNeeds is the message of a failure.
 const networkNeeds = "this test needs a network namespace of its own: run it as root (CAP_SYS_ADMIN), or where unprivileged user " +
 	"namespaces are allowed (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns=0), or with sudo " +
 	"that asks for no password"
 
-// InOwnNetwork runs the top-level test that calls it once more, in a process of its own within a new network namespace,
-// and says whether this is that process. The test returns at once where it is not:
+// InOwnNetwork runs the calling top-level test again, in a process in a new network namespace, and reports whether this is that process.
+// The test returns at once if it is not:
 //
 //	func TestX(t *testing.T) {
 //		if !gatewaytest.InOwnNetwork(t, "net.ipv4.tcp_migrate_req=1") {
 //			return
 //		}
 //
-// Within, the loopback interface is up, nothing else is there, and the settings (name=value, as sysctl takes them) hold:
-// the kernel keeps those of the network for each namespace, so that nothing outside changes. What the inner test
-// writes becomes the outer one's log, and its failure the outer one's. It fails, and does not skip, where no namespace
-// can be made.
+// The namespace has only the loopback interface, and the sysctl settings (name=value), which do not affect other namespaces. The outer test
+// logs the output of the inner one and fails with it. It also fails if no namespace can be created.
 func InOwnNetwork(t *testing.T, settings ...string) bool {
 	t.Helper()
 	if os.Getenv(envNetwork) == t.Name() {
@@ -69,7 +66,7 @@ func InOwnNetwork(t *testing.T, settings ...string) bool {
 			break
 		}
 	}
-	// prefixed, so that no reader of `go test`'s output takes the inner test for one more
+	// prefixed, so that the inner test is not counted as another test
 	for line := range strings.Lines(out.String()) {
 		t.Log("| " + strings.TrimSuffix(line, "\n"))
 	}
@@ -78,7 +75,7 @@ func InOwnNetwork(t *testing.T, settings ...string) bool {
 	return false
 }
 
-// networkCommands are the ways to run this test binary in a new network namespace, the one to be tried first first.
+// networkCommands returns the commands to try in order to run this test binary in a new network namespace.
 func networkCommands(ctx context.Context, args, env []string) []*exec.Cmd {
 	plain := exec.CommandContext(ctx, os.Args[0], args...)
 	plain.Env = append(os.Environ(), env...)
@@ -96,7 +93,7 @@ func networkCommands(ctx context.Context, args, env []string) []*exec.Cmd {
 	return []*exec.Cmd{plain, sudo}
 }
 
-// enterNetwork makes a new namespace usable.
+// enterNetwork sets up a new namespace.
 func enterNetwork(settings []string) error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// GiveSocket opens a socket that listens at the gateway's address and has the gateway inherit it, as a service manager
-// does. It is for a gateway that has not been started and whose site has "bind fd/3".
-func (g *Gateway) GiveSocket(tb testing.TB) {
+// InheritSocket opens a listening socket at the gateway's address, which the gateway inherits as from a service manager. The gateway must
+// not be running, and its site needs "bind fd/3".
+func (g *Gateway) InheritSocket(tb testing.TB) {
 	tb.Helper()
 	ln, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", g.Addr)
 	require.NoError(tb, err)
@@ -30,8 +30,7 @@ func (g *Gateway) GiveSocket(tb testing.TB) {
 	g.files = []*os.File{file}
 }
 
-// Memory is what the kernel says of the gateway's memory, in bytes: what is resident now, and the most that ever was, or
-// was since ForgetPeak.
+// Memory returns the gateway's resident memory in bytes, and its maximum since the start or ResetPeak.
 func (g *Gateway) Memory(tb testing.TB) (resident, peak int64) {
 	tb.Helper()
 	status, err := os.ReadFile(g.proc("status"))
@@ -54,13 +53,13 @@ func (g *Gateway) Memory(tb testing.TB) (resident, peak int64) {
 	return resident, peak
 }
 
-// ForgetPeak has the kernel begin anew with the peak of Memory.
-func (g *Gateway) ForgetPeak(tb testing.TB) {
+// ResetPeak resets the peak of Memory.
+func (g *Gateway) ResetPeak(tb testing.TB) {
 	tb.Helper()
 	require.NoError(tb, os.WriteFile(g.proc("clear_refs"), []byte("5"), 0))
 }
 
-// Descriptors is how many files and sockets the gateway has open.
+// Descriptors returns the number of open files and sockets of the gateway.
 func (g *Gateway) Descriptors(tb testing.TB) int {
 	tb.Helper()
 	entries, err := os.ReadDir(g.proc("fd"))
@@ -68,7 +67,7 @@ func (g *Gateway) Descriptors(tb testing.TB) int {
 	return len(entries)
 }
 
-// LimitDescriptors sets how many files and sockets the running gateway may have open (RLIMIT_NOFILE).
+// LimitDescriptors sets RLIMIT_NOFILE of the running gateway.
 func (g *Gateway) LimitDescriptors(tb testing.TB, n int) {
 	tb.Helper()
 	limit := &unix.Rlimit{Cur: uint64(n), Max: uint64(n)}
@@ -79,8 +78,7 @@ func (g *Gateway) proc(name string) string {
 	return filepath.Join(string(filepath.Separator), "proc", strconv.Itoa(g.Pid()), name)
 }
 
-// Load has the gateway take its configuration file anew over the admin API. It is what `gatehouse reload --force` does
-// (Reload), without a process for it.
+// Load reloads the configuration file over the admin API, like Reload without a process.
 func (g *Gateway) Load(tb testing.TB) {
 	tb.Helper()
 	config, err := os.ReadFile(g.Config)
@@ -88,7 +86,7 @@ func (g *Gateway) Load(tb testing.TB) {
 	req, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, g.AdminURL+"/load", bytes.NewReader(config))
 	require.NoError(tb, err)
 	req.Header.Set("Content-Type", "text/caddyfile")
-	req.Header.Set("Cache-Control", "must-revalidate") // although it is the same
+	req.Header.Set("Cache-Control", "must-revalidate") // even if it is unchanged
 	res, err := onceClient().Do(req)
 	require.NoError(tb, err)
 	var body bytes.Buffer

@@ -67,8 +67,8 @@ func (l *Link) Slow(requests, replies time.Duration) {
 // when the link is mended.
 func (l *Link) Cut() { l.cut.Store(true) }
 
-// Mend ends a cut.
-func (l *Link) Mend() { l.cut.Store(false) }
+// Restore ends a cut.
+func (l *Link) Restore() { l.cut.Store(false) }
 
 func (l *Link) carry(in net.Conn) {
 	out, err := new(net.Dialer).DialContext(context.Background(), "tcp", l.target)

@@ -31,6 +31,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/porttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 )
 
 // patience bounds everything that a server of ours is waited for.
@@ -282,7 +283,7 @@ func (s *Server) start(listen, unsealKey string) (readyLine, error) {
 type process struct {
 	cmd    *exec.Cmd
 	stdin  *os.File // held open: the server ends when it is closed
-	stderr *lockedBuffer
+	stderr *recordtest.Output
 	done   chan struct{}
 }
 
@@ -299,7 +300,7 @@ func startProcess(binary string, args, env []string) (*process, []byte, error) {
 	p := &process{
 		cmd:    exec.Command(binary, args...),
 		stdin:  stdinWrite,
-		stderr: new(lockedBuffer),
+		stderr: new(recordtest.Output),
 		done:   make(chan struct{}),
 	}
 	p.cmd.Env = env
@@ -368,21 +369,4 @@ func (p *process) state() byte {
 		return rest[0]
 	}
 	return 0
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -1,0 +1,245 @@
+package caddymodule
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// probed are the parts of a configuration that probes look at.
+type probed struct {
+	redis, credentials, app, service, connect string
+	listen                                    string
+}
+
+// probe checks a configuration with live stores, and returns the rules of probes that find something.
+func probe(t *testing.T, p probed) (ids []string, text string) {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "keys.json"), []byte(`{"keys":{}}`), 0o600))
+	if p.credentials == "" {
+		p.credentials = "credentials file " + filepath.Join(dir, "keys.json")
+	}
+	if p.listen == "" {
+		p.listen = "127.0.0.1:0"
+	}
+	if p.connect != "" {
+		p.connect = "gatehouse_connect {\nissuer http://localhost:8080\nupstream " + p.service + "\n" + p.connect + "\n}\n"
+	}
+	path := filepath.Join(dir, "Caddyfile")
+	require.NoError(t, os.WriteFile(path, []byte(strings.NewReplacer(
+		"REDIS", p.redis, "CREDENTIALS", p.credentials, "APP", p.app, "SERVICE", p.service, "CONNECT", p.connect, "LISTEN", p.listen,
+	).Replace(`{
+	admin off
+	auto_https off
+	gatehouse {
+		REDIS
+		CREDENTIALS
+		APP
+	}
+}
+http://LISTEN {
+	CONNECT
+	gatehouse_api {
+		upstream SERVICE
+	}
+}
+`)), 0o600))
+	stdout, stderr, _ := runCheck(t, "--json", "--config", path)
+	var result struct {
+		Findings []finding `json:"findings"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &result), stdout+stderr)
+	for _, f := range result.Findings {
+		if f.Rule >= "GH030" || f.Rule == "GH001" {
+			ids = append(ids, f.Rule)
+			require.Positive(t, f.Line)
+		}
+	}
+	return slices.Compact(ids), stdout + stderr
+}
+
+// dataService returns a data service that responds with a status, depending on whether there is an assertion.
+func dataServiceFor(t *testing.T, asserted, unasserted int) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(upstream.HeaderAssertion) != "" {
+			w.WriteHeader(asserted)
+			return
+		}
+		w.WriteHeader(unasserted)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func TestCheckProbesRedis(t *testing.T) {
+	service := dataServiceFor(t, 200, 200)
+	const docs = "+@connection +@scripting +@pubsub +get +set +time ~gatehouse:* &gatehouse:*"
+	server := redistest.Start(t, redistest.WithConfig("appendonly", "yes"), redistest.WithUser("limits", "pass", docs),
+		redistest.WithUser("narrow", "pass", "+@connection +@pubsub +get +set +info ~gatehouse:* &gatehouse:*"))
+	open := redistest.Start(t, redistest.WithConfig("appendonly", "yes"))
+	evicting := redistest.Start(t, redistest.WithConfig("maxmemory", "100mb"), redistest.WithConfig("maxmemory-policy", "allkeys-lru"))
+	stopped := redistest.Start(t)
+	require.NoError(t, stopped.Stop())
+	as := func(user string) string {
+		return "redis " + server.URL() + " {\nusername " + user + "\npassword {env.CHECK_PASSWORD}\n}"
+	}
+	t.Setenv("CHECK_PASSWORD", "pass")
+	for name, c := range map[string]struct {
+		p    probed
+		want []string
+		says string
+	}{
+		"healthy":            {probed{redis: "redis " + open.URL(), connect: "name x"}, nil, ""},
+		"evicting":           {probed{redis: "redis " + evicting.URL()}, []string{"GH033"}, "allkeys-lru"},
+		"without a log":      {probed{redis: "redis " + evicting.URL(), connect: "name x"}, []string{"GH033", "GH034"}, "appendonly"},
+		"stopped":            {probed{redis: "redis " + stopped.URL()}, []string{"GH030"}, "does not respond"},
+		"the documented ACL": {probed{redis: as("limits")}, nil, "Not checked: memory policy"},
+		"a narrow ACL":       {probed{redis: as("narrow")}, []string{"GH031"}, "may not run TIME, EVAL on"},
+		"for assistants":     {probed{redis: as("limits"), connect: "name x"}, []string{"GH031"}, "HSET"},
+		"a wrong password":   {probed{redis: "redis " + server.URL() + " {\nusername limits\npassword {env.HOME}\n}"}, []string{"GH030"}, "WRONGPASS"},
+		"not a Cluster":      {probed{redis: "redis " + open.URL() + " {\ncluster\n}"}, []string{"GH030"}, "cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.p.service = service
+			ids, text := probe(t, c.p)
+			require.Equal(t, c.want, ids, text)
+			require.Contains(t, text, c.says)
+		})
+	}
+	client := open.Client(t)
+	keys, err := client.Keys(t.Context(), "*check:*").Result()
+	require.NoError(t, err)
+	for _, key := range keys {
+		require.NotEqual(t, time.Duration(-1), client.PTTL(t.Context(), key).Val(), "%s must expire", key)
+	}
+}
+
+func TestCheckProbesCluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "60000"), redistest.WithConfig("appendonly", "yes"))
+	node, service := "redis redis://"+cluster.Addrs()[0], dataServiceFor(t, 200, 200)
+	ids, text := probe(t, probed{redis: node + " {\ncluster\n}", service: service, connect: "name x"})
+	require.Empty(t, ids, text)
+	ids, text = probe(t, probed{redis: node, service: service})
+	require.Equal(t, []string{"GH035"}, ids, text)
+}
+
+func TestCheckProbesVault(t *testing.T) {
+	redis, service := "redis "+redistest.Start(t, redistest.WithConfig("appendonly", "yes")).URL(), dataServiceFor(t, 200, 200)
+	server := vaulttest.Start(t, vaulttest.Options{})
+	policy := func(name string) string {
+		text, err := os.ReadFile(filepath.Join("..", "deploy", name))
+		require.NoError(t, err)
+		return string(text) + "\npath \"sys/capabilities-self\" {\n capabilities = [\"update\"]\n}\n"
+	}
+	narrow := strings.ReplaceAll(policy("vault-policy.hcl"), "gateway/keys", "gateway/others")
+	source := func(auth string) string { return "credentials vault " + server.Addr + " {\nauth " + auth + "\n}" }
+	login := func(t *testing.T, name, rules string) string {
+		t.Helper()
+		role, secret := server.AppRole(t, name, rules, nil)
+		t.Setenv("CHECK_SECRET_ID", secret)
+		return source("approle " + role + " {env.CHECK_SECRET_ID}")
+	}
+	for name, c := range map[string]struct {
+		rules, manage string
+		want          []string
+		says          string
+	}{
+		"as documented":                   {policy("vault-policy.hcl"), "", nil, ""},
+		"for operators":                   {policy("vault-policy-operator.hcl"), "manage_keys", nil, ""},
+		"for operators though not needed": {policy("vault-policy-operator.hcl"), "", []string{"GH042"}, "update of kv/data/gateway/keys/"},
+		"for gateways though managing":    {policy("vault-policy.hcl"), "manage_keys", []string{"GH041"}, "list of kv/metadata/gateway/keys/"},
+		"of another path":                 {narrow, "", []string{"GH041"}, "read of kv/data/gateway/keys/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := probed{redis: redis, service: service, credentials: login(t, strings.ReplaceAll(name, " ", "-"), c.rules), connect: c.manage}
+			ids, text := probe(t, p)
+			require.Equal(t, c.want, ids, text)
+			require.Contains(t, text, c.says)
+		})
+	}
+	t.Run("a root token", func(t *testing.T) {
+		t.Setenv("CHECK_TOKEN", server.RootToken)
+		ids, text := probe(t, probed{redis: redis, service: service, credentials: source("token {env.CHECK_TOKEN}")})
+		require.Equal(t, []string{"GH042"}, ids, text)
+		require.NotContains(t, text, server.RootToken)
+	})
+	t.Run("a wrong login", func(t *testing.T) {
+		t.Setenv("CHECK_TOKEN", "hvs.wrong")
+		ids, text := probe(t, probed{redis: redis, service: service, credentials: source("approle nobody {env.CHECK_TOKEN}")})
+		require.Equal(t, []string{"GH040"}, ids, text)
+		require.NotContains(t, text, "hvs.wrong")
+	})
+}
+
+func TestCheckProbesDataServices(t *testing.T) {
+	redis := "redis " + redistest.Start(t).URL()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "hop.pem")
+	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
+	assertion := "assertion " + file
+	tls := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(tls.Close)
+	for name, c := range map[string]struct {
+		app, service string
+		want         []string
+		says         string
+	}{
+		"without assertion":       {"", dataServiceFor(t, 200, 200), nil, ""},
+		"verifying":               {assertion, dataServiceFor(t, 200, 401), nil, ""},
+		"ignoring the assertion":  {assertion, dataServiceFor(t, 200, 200), []string{"GH051"}, "without an assertion"},
+		"rejecting the assertion": {assertion, dataServiceFor(t, 401, 401), []string{"GH052"}, "401"},
+		"broken":                  {"", dataServiceFor(t, 500, 500), []string{"GH050"}, "responds with 500"},
+		"stopped":                 {"", "http://127.0.0.1:1", []string{"GH050"}, "connection refused"},
+		"not in DNS":              {"", "http://data.invalid:80", []string{"GH050"}, "data.invalid"},
+		"not trusted":             {"", tls.URL, []string{"GH050"}, "certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ids, text := probe(t, probed{redis: redis, service: c.service, app: c.app})
+			require.Equal(t, c.want, ids, text)
+			require.Contains(t, text, c.says)
+		})
+	}
+}
+
+func TestCheckProbesListenersAndRecords(t *testing.T) {
+	redis, service := "redis "+redistest.Start(t).URL(), dataServiceFor(t, 200, 200)
+	t.Run("an address in use", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer func() { _ = l.Close() }()
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		require.NoError(t, err)
+		ids, text := probe(t, probed{redis: redis, service: service, listen: "localhost:" + port})
+		require.Equal(t, []string{"GH060"}, ids, text)
+	})
+	t.Run("a malformed record", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "keys.json")
+		require.NoError(t, os.WriteFile(file, []byte(`{"keys":{"pk_live_0123456789":{"private_key":"s3cret","status":"sometimes"}}}`), 0o600))
+		ids, text := probe(t, probed{redis: redis, service: service, credentials: "credentials file " + file})
+		require.Equal(t, []string{"GH045"}, ids, text)
+		require.Contains(t, text, "pk_live_0123456789")
+		require.NotContains(t, text, "s3cret")
+	})
+}

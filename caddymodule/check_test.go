@@ -1,0 +1,347 @@
+package caddymodule
+
+import (
+	"bytes"
+	"encoding/json"
+	goflag "flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+)
+
+// soundCaddyfile has no findings without probes. DIR has the credential file.
+const soundCaddyfile = `{
+	admin localhost:2019
+	servers {
+		trusted_proxies static 10.0.0.0/8
+		trusted_proxies_strict
+		listener_wrappers {
+			gatehouse_drain
+		}
+		timeouts {
+			read_body 15s
+			write 30s
+		}
+	}
+	gatehouse {
+		redis redis://localhost:1
+		credentials file DIR/keys.json
+	}
+}
+
+https://api.example.com {
+	tls internal
+	gatehouse_connect {
+		issuer https://api.example.com
+		upstream http://localhost:2
+	}
+	gatehouse_api {
+		upstream http://localhost:3
+	}
+}
+
+http://, https:// {
+	gatehouse_errors
+}
+`
+
+// runCheck runs `gatehouse check` and returns what it prints and its exit status.
+func runCheck(t *testing.T, args ...string) (stdout, stderr, status string) {
+	t.Helper()
+	cmd := &cobra.Command{Use: "check"}
+	configureCheck(cmd)
+	var out, errs bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	cmd.SetArgs(args)
+	status = "0"
+	if err := cmd.Execute(); err != nil {
+		status = strings.TrimPrefix(err.Error(), "exiting with status ")
+	}
+	return out.String(), errs.String(), status
+}
+
+// checkFile checks a Caddyfile in a directory with a credential file, in which DIR stands for the directory.
+func checkFile(t *testing.T, caddyfile string, args ...string) (found []finding, status string) {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "keys.json"), []byte(`{"keys":{}}`), 0o600))
+	path := filepath.Join(dir, "Caddyfile")
+	require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(caddyfile, "DIR", dir)), 0o600))
+	stdout, stderr, status := runCheck(t, append([]string{"--json", "--config", path}, args...)...)
+	require.Empty(t, stderr)
+	var result struct {
+		Findings []finding `json:"findings"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &result), stdout)
+	for _, f := range result.Findings {
+		require.NotContains(t, f.Message, "s3cret")
+	}
+	return result.Findings, status
+}
+
+// mistakes are changes to soundCaddyfile: the rule that finds each, the text that it replaces, and the new text, in which HERE
+// marks the line of the finding.
+func mistakes() [][3]string {
+	const (
+		site    = "https://api.example.com {\n\ttls internal\n"
+		redis   = "redis redis://localhost:1\n"
+		keys    = "credentials file DIR/keys.json\n"
+		api     = "\tgatehouse_api {\n\t\tupstream http://localhost:3\n"
+		issuer  = "issuer https://api.example.com\n"
+		options = "upstream http://localhost:3\n"
+		global  = "\tadmin localhost:2019\n"
+	)
+	return [][3]string{
+		{"GH001", options, options + "timeout never # HERE\n"},
+		{"GH001", options, options + "timout 5s # HERE\n"},
+		{"GH001", options, "upstream event http://localhost:3 # HERE\n"},
+		{"GH001", api, "gatehouse_api { # HERE\nupstream contacts http://localhost:3\n"},
+		{"GH001", api, "gatehouse_api { # HERE\n" + options + "base_path gw\n"},
+		{"GH001", options, options + "deprecated events yesterday # HERE\n"},
+		{"GH001", options, "upstream http://localhost:3 {\nflush_interval 1s\n} # HERE\n"},
+		{"GH001", redis, "redis # HERE\n"},
+		{"GH001", redis, redis + "limits {\nper_key 0 # HERE\n}\n"},
+		{"GH001", redis, redis + "limits {\non_outage maybe # HERE\n}\n"},
+		{"GH001", keys, "credentials postgres localhost # HERE\n"},
+		{"GH001", keys, "credentials vault https://localhost:4 # HERE\n"},
+		{"GH001", keys, "credentials vault https://localhost:4 {\nauth password x # HERE\n}\n"},
+		{"GH001", "gatehouse_connect {\n\t\t" + issuer, "gatehouse_connect { # HERE\n"},
+		{"GH001", site, site + "gatehouse_health /healthz/* now # HERE\n"},
+		{"GH001", site, site + "gatehouse_apis # HERE\n"},
+		{"GH001", global, global + "gatehause { # HERE\n}\n"},
+		// found by building the modules
+		{"GH001 online", redis, "redis http://localhost:1 # HERE\n"},
+		{"GH001 online", redis, "redis redis://localhost:1 redis://localhost:2 # HERE\n"},
+		{"GH001 online", redis, ""},
+		{"GH001 online", redis, "redis redis://localhost:1 {\npassword {file.DIR/missing} # HERE\n}\n"},
+		{"GH001 online", keys, "credentials file DIR/missing.json # HERE\n"},
+		{"GH001 online", keys, "credentials vault localhost:4 { # HERE\nauth token {env.HOME}\n}\n"},
+		{"GH001 online", keys, keys + "assertion DIR/missing.pem # HERE\n"},
+		{"GH001 online", keys, keys + "assertion DIR/Caddyfile # HERE\n"},
+		{"GH001 online", issuer, "issuer http://api.example.com # HERE\n"},
+		{"GH001 online", site, site + "gatehouse_jwks # HERE\n"},
+
+		{"GH002", issuer, "issuer https://auth.example.com # HERE\n"},
+		{"GH003", api, "handle /gw/* { # HERE\ngatehouse_api {\n" + options + "}\n}\nhandle {\nrespond /x x\n"},
+		{"GH003", api, "gatehouse_api /gw/* { # HERE\n" + options},
+		{"GH003", api, "gatehouse_api /api/v1/* { # HERE\nbase_path /gw\n" + options},
+		{"GH004", site, site + "respond \"Hello\" # HERE\n"},
+		{"GH004", site, site + "file_server # HERE\n"},
+		{"GH004", site, site + "reverse_proxy /api/* localhost:5 # HERE\n"},
+		{"GH004", site, site + "redir https://www.example.com{uri} # HERE\n"},
+		{"GH004", site, site + "handle /api/v1/events {\nrespond no # HERE\n}\n"},
+		{"GH005", "write 30s", "write 12s # HERE"},
+		{"GH005", options, options + "timeout 40s\n"},
+		{"GH006", "read_body 15s", "read_body 3s # HERE"},
+		{"GH007", "static 10.0.0.0/8", "static 0.0.0.0/0 # HERE"},
+		{"GH007", "static 10.0.0.0/8", "static 10.0.0.0/8 ::/0 # HERE"},
+		{"GH008", "static 10.0.0.0/8\n\t\ttrusted_proxies_strict", "static 10.0.0.0/8 # HERE"},
+		{"GH009", "http://, https:// {\n\tgatehouse_errors", "http:// {\n\tgatehouse_errors"},
+		{"GH010", "listener_wrappers {\n\t\t\tgatehouse_drain\n\t\t}\n", ""},
+		{"GH011", "admin localhost:2019", "admin 0.0.0.0:2019 # HERE"},
+		{"GH011", "admin localhost:2019", "admin :2019 # HERE"},
+		{"GH011", site, site + "reverse_proxy /config/* localhost:2019 # HERE\n"},
+		{"GH012", redis, "redis redis://localhost:1 {\npassword s3cret # HERE\n}\n"},
+		{"GH012", redis, "redis redis://:s3cret@localhost:1 # HERE\n"},
+		{"GH012", keys, "credentials vault https://localhost:4 {\nauth token s3cret # HERE\n}\n"},
+		{"GH012", keys, "credentials vault https://localhost:4 {\nauth approle role s3cret # HERE\n}\n"},
+		{"GH013", redis, "redis redis://redis.internal # HERE\n"},
+		{"GH013", keys, "credentials vault http://10.0.0.7:8200 { # HERE\nauth token {env.T}\n}\n"},
+		{"GH014", redis, "redis redis://203.0.113.7:6379 # HERE\n"},
+		{"GH015", options, "upstream https://localhost:3 {\ntransport http {\ntls_insecure_skip_verify # HERE\n}\n}\n"},
+		{"GH016", options, "upstream https://data.internal:3 # HERE\n"},
+		{"GH017", site, site + "handle_errors {\nrespond \"Sorry\" 200 # HERE\n}\n"},
+		{"GH018", site, site + "log # HERE\n"},
+		{"GH018", site, site + "log { # HERE\noutput file DIR/access.log\n}\n"},
+		{"GH018", soundCaddyfile, strings.NewReplacer(site, site+"log {\noutput discard\n}\n", "servers {", "servers {\nlog_credentials # HERE").Replace(soundCaddyfile)},
+		{"GH019", redis, redis + "limits {\non_outage allow # HERE\n}\n"},
+		{"GH020", redis, redis + "limits {\nshadow # HERE\n}\n"},
+		{"GH021", options, options + "allow_missing_tenant # HERE\n"},
+	}
+}
+
+func TestCheckFindsNothingInSoundConfiguration(t *testing.T) {
+	found, status := checkFile(t, soundCaddyfile, "--offline")
+	require.Empty(t, found)
+	require.Equal(t, "0", status)
+}
+
+// Each mistake is found by its rule, on its line, and by no other.
+func TestCheckFindsMistakes(t *testing.T) {
+	seen := map[string]bool{}
+	for i, m := range mistakes() {
+		id, online := strings.CutSuffix(m[0], " online")
+		seen[id] = true
+		t.Run(fmt.Sprintf("%s/%d", id, i), func(t *testing.T) {
+			require.Contains(t, soundCaddyfile, m[1])
+			caddyfile := strings.Replace(soundCaddyfile, m[1], m[2], 1)
+			args := []string{"--offline"}
+			if online {
+				args = nil
+			}
+			found, status := checkFile(t, caddyfile, args...)
+			require.Len(t, found, 1, "%s\n%v", caddyfile, found)
+			require.Equal(t, id, found[0].Rule, found)
+			require.Positive(t, found[0].Line)
+			if before, _, ok := strings.Cut(caddyfile, "HERE"); ok {
+				require.Equal(t, 1+strings.Count(before, "\n"), found[0].Line, "%s\n%v", caddyfile, found)
+			}
+			require.Equal(t, map[string]string{severityError: "1", severityWarning: "0"}[found[0].Severity], strings.TrimPrefix(status, "exiting with status "))
+		})
+	}
+	require.Greater(t, len(mistakes()), 40)
+	for _, r := range rules() {
+		require.True(t, seen[r.id] || r.static == nil, "no mistake for %s", r.id)
+	}
+}
+
+// docs/check.md lists the rules.
+func TestRulesAreDocumented(t *testing.T) {
+	t.Parallel()
+	const path, begin, end = "../docs/check.md", "-update -->\n", "\n## What is probed"
+	var table strings.Builder
+	table.WriteString("\n| rule | severity | finds | for example | fix |\n| --- | --- | --- | --- | --- |\n")
+	for i, r := range rules() {
+		require.Less(t, i, 1000)
+		require.Regexp(t, `^GH\d{3}$`, r.id)
+		require.NotContains(t, r.fix, ".\n")
+		fmt.Fprintf(&table, "| %s | %s | %s | %s | %s |\n", r.id, r.severity, r.title, r.example, strings.NewReplacer("<", "&lt;", ">", "&gt;").Replace(r.fix))
+	}
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(content), begin)
+	require.True(t, ok)
+	_, after, ok := strings.Cut(rest, end)
+	require.True(t, ok)
+	want := before + begin + table.String() + end + after
+	if update := goflag.Lookup("update"); update != nil && update.Value.String() == "true" {
+		require.NoError(t, os.WriteFile(path, []byte(want), 0o600))
+		return
+	}
+	require.Equal(t, want, string(content), "run this test with -update")
+}
+
+func TestRuleIDsAreUnique(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, r := range rules() {
+		require.False(t, seen[r.id], r.id)
+		seen[r.id] = true
+	}
+}
+
+func TestCheckPrintsForPeopleAndTools(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "Caddyfile")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(soundCaddyfile, "admin localhost:2019", "admin :2019", 1)), 0o600))
+
+	stdout, stderr, status := runCheck(t, "--offline", "--config", path)
+	require.Equal(t, path+":2: error GH011: the admin API listens on :2019. "+
+		"Use a loopback address or a Unix socket for admin, and do not proxy to it.\n1 error, 0 warnings\n", stdout)
+	require.Empty(t, stderr)
+	require.Equal(t, "1", status)
+
+	stdout, _, status = runCheck(t, "--offline", "--sarif", "--config", path)
+	require.Equal(t, "1", status)
+	var sarif struct {
+		Version string `json:"version"`
+		Runs    []struct {
+			Tool struct {
+				Driver struct {
+					Name  string `json:"name"`
+					Rules []struct {
+						ID string `json:"id"`
+					} `json:"rules"`
+				} `json:"driver"`
+			} `json:"tool"`
+			Results []struct {
+				RuleID    string `json:"ruleId"`
+				Level     string `json:"level"`
+				Locations []struct {
+					PhysicalLocation struct {
+						ArtifactLocation struct {
+							URI string `json:"uri"`
+						} `json:"artifactLocation"`
+						Region struct {
+							StartLine int `json:"startLine"`
+						} `json:"region"`
+					} `json:"physicalLocation"`
+				} `json:"locations"`
+			} `json:"results"`
+		} `json:"runs"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &sarif))
+	require.Equal(t, "2.1.0", sarif.Version)
+	require.Len(t, sarif.Runs, 1)
+	require.Equal(t, "gatehouse check", sarif.Runs[0].Tool.Driver.Name)
+	require.Len(t, sarif.Runs[0].Tool.Driver.Rules, len(rules()))
+	require.Len(t, sarif.Runs[0].Results, 1)
+	result := sarif.Runs[0].Results[0]
+	require.Equal(t, "GH011", result.RuleID)
+	require.Equal(t, "error", result.Level)
+	require.Equal(t, path, result.Locations[0].PhysicalLocation.ArtifactLocation.URI)
+	require.Equal(t, 2, result.Locations[0].PhysicalLocation.Region.StartLine)
+}
+
+// What cannot be checked is not a finding.
+func TestCheckBadInput(t *testing.T) {
+	for name, args := range map[string][]string{
+		"a missing file":    {"--offline", "--config", filepath.Join(t.TempDir(), "Caddyfile")},
+		"an unknown flag":   {"--strict"},
+		"an argument":       {"--offline", "Caddyfile"},
+		"two formats":       {"--json", "--sarif"},
+		"a missing adapter": {"--adapter", "toml", "--config", "check.go"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stdout, stderr, status := runCheck(t, args...)
+			require.Equal(t, "3", status, stdout)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, "Error: ")
+		})
+	}
+}
+
+// Environment files are loaded as Caddy does, and their errors are printed once.
+func TestCheckLoadsEnvFiles(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "Caddyfile")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(soundCaddyfile, "localhost:2019", "{$CHECK_TEST_ADMIN}", 1)), 0o600))
+	env := filepath.Join(dir, "env")
+	require.NoError(t, os.WriteFile(env, []byte("export CHECK_TEST_ADMIN=\"192.0.2.1:2019\" # reachable\n"), 0o600))
+	t.Setenv("CHECK_TEST_ADMIN", "") // restored after the test
+	require.NoError(t, os.Unsetenv("CHECK_TEST_ADMIN"))
+	stdout, stderr, status := runCheck(t, "--offline", "--envfile", env, "--config", path)
+	require.Equal(t, "1", status, stdout+stderr)
+	require.Contains(t, stdout, "the admin API listens on 192.0.2.1:2019")
+
+	stdout, stderr, status = runCheck(t, "--offline", "--envfile", filepath.Join(dir, "missing"), "--config", path)
+	require.Equal(t, "3", status, stdout)
+	require.Equal(t, 1, strings.Count(stderr, "missing: no such file"), stderr)
+}
+
+// The configurations of the repository have no errors.
+func TestRepositoryHasNoErrors(t *testing.T) {
+	paths, err := filepath.Glob("../examples/*.Caddyfile")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	for _, path := range append(paths, "../Caddyfile", "../deploy/Caddyfile") {
+		stdout, stderr, status := runCheck(t, "--offline", "--config", path)
+		require.Equal(t, "0", status, stdout+stderr)
+	}
+}
+
+// A JSON configuration is checked like a Caddyfile; findings have JSON pointers.
+func TestCheckJSONConfiguration(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "caddy.json")
+	require.NoError(t, os.WriteFile(path, []byte(`{"admin":{"listen":"0.0.0.0:2019"},"apps":{"gatehouse":{"redis":{"urls":["redis://redis:6379"]}}}}`), 0o600))
+	stdout, stderr, status := runCheck(t, "--offline", "--config", path)
+	require.Equal(t, "1", status, stdout+stderr)
+	require.Contains(t, stdout, path+": /admin/listen: error GH011: ")
+	require.Contains(t, stdout, path+": /apps/gatehouse/redis: warning GH013: ")
+}

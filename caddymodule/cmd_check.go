@@ -1,0 +1,122 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+)
+
+// The exit statuses of `gatehouse check`.
+const (
+	checkClean    = 0 // or only warnings
+	checkErrors   = 1
+	checkBadInput = 3
+)
+
+// checkCommand holds the flags of `gatehouse check`.
+type checkCommand struct {
+	config, adapter      string
+	offline, json, sarif bool
+}
+
+func registerCheck() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "check",
+		Usage: "[--config <path>] [--adapter <name>] [--envfile <path>] [--offline] [--json|--sarif]",
+		Short: "Finds mistakes in a configuration, and in the stores and services that it uses",
+		Long: `
+Applies the rules of docs/check.md to a configuration and prints what is wrong,
+where, and how to correct it. The default configuration is the Caddyfile in the
+current directory. Nothing is changed or started.
+
+First builds everything, as validate does, then asks Redis, Vault and the data
+services. With --offline, only looks at the configuration: it needs no network
+and no secrets, since {file.…} and {env.…} stay unresolved.
+
+Exit status: 0 no errors (there may be warnings), 1 errors, 3 the configuration
+cannot be read.`,
+		CobraFunc: configureCheck,
+	})
+}
+
+func configureCheck(cmd *cobra.Command) {
+	c := new(checkCommand)
+	cmd.GroupID = groupConfiguration
+	cmd.SilenceUsage = true
+	f := cmd.Flags()
+	f.StringVarP(&c.config, "config", "c", "", "configuration file (default: the Caddyfile in the current directory)")
+	f.StringVarP(&c.adapter, "adapter", "a", "", "name of the config adapter to use")
+	f.StringSlice("envfile", nil, "environment files to load")
+	f.BoolVar(&c.offline, "offline", false, "look at the configuration only")
+	f.BoolVar(&c.json, "json", false, "print JSON")
+	f.BoolVar(&c.sarif, "sarif", false, "print SARIF 2.1.0, for code scanning")
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit(cmd, checkBadInput, err) })
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 0:
+			return exit(cmd, checkBadInput, fmt.Errorf("got %d arguments: must be none; name the configuration with --config", len(args)))
+		case c.json && c.sarif:
+			return exit(cmd, checkBadInput, errors.New("--json and --sarif exclude each other"))
+		}
+		if err := loadEnvFiles(cmd); err != nil {
+			return exit(cmd, checkBadInput, err)
+		}
+		status, err := c.run(cmd)
+		return exit(cmd, status, err)
+	}
+}
+
+func (c *checkCommand) run(cmd *cobra.Command) (status int, err error) {
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	found, err := c.check(ctx, cmd.ErrOrStderr())
+	if err != nil {
+		return checkBadInput, err
+	}
+	out := cmd.OutOrStdout()
+	switch {
+	case c.json:
+		err = encodeFindings(out, found)
+	case c.sarif:
+		err = encodeSARIF(out, found)
+	default:
+		err = printFindings(out, found)
+	}
+	if err != nil {
+		return checkBadInput, fmt.Errorf("printing the findings: %w", err)
+	}
+	if count(found, severityError) > 0 {
+		return checkErrors, nil
+	}
+	return checkClean, nil
+}
+
+// check returns the findings. It is silent: what Caddy and the modules log meanwhile is about their use.
+func (c *checkCommand) check(ctx context.Context, progress io.Writer) (found []finding, err error) {
+	defer muteLogs()()
+	loaded, err := loadConfig(c.config, c.adapter)
+	if err != nil {
+		return loadFindings(err)
+	}
+	checked, err := newCheckedConfig(loaded)
+	if err != nil {
+		return loadFindings(err)
+	}
+	found = checked.checkStatic()
+	if c.offline {
+		return sortFindings(found), nil
+	}
+	built, err := checked.build()
+	if err != nil {
+		more, err := loadFindings(err)
+		return sortFindings(append(found, more...)), err
+	}
+	defer func() { err = errors.Join(err, built.close()) }()
+	return sortFindings(append(found, built.checkLive(ctx, progress)...)), nil
+}

@@ -1,0 +1,139 @@
+package caddymodule
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+// The groups of commands in `gatehouse help`. Our own commands set theirs.
+const (
+	groupRun           = "run"
+	groupConfiguration = "configuration"
+	groupKeys          = "keys"
+	groupServer        = "server"
+	groupAbout         = "about"
+)
+
+const rootLong = `Gatehouse is an API gateway. It verifies signed requests, enforces rate limits
+across a fleet, checks responses against the API's contract, and connects AI
+assistants. It is configured by a Caddyfile and runs on the Caddy server.`
+
+const rootExample = `  gatehouse check --config Caddyfile
+  gatehouse run --config Caddyfile
+  gatehouse keys issue --business-id 3b0f7a9e --business-name Fernhollow --business-slug fernhollow
+  gatehouse sign --send GET https://api.example.com/api/v1/me
+  gatehouse explain request.txt`
+
+const rootFooter = `{{if not .HasParent}}
+Documentation:
+  Operating Gatehouse   https://github.com/gatehouse-gateway/gatehouse/blob/main/docs/operating.md
+  Directives            https://github.com/gatehouse-gateway/gatehouse/tree/main/docs/directives
+  Calling the API       https://github.com/gatehouse-gateway/gatehouse/blob/main/docs/calling.md
+{{end}}`
+
+// removedCommands are commands of Caddy that replace the binary by one from Caddy's build server, without Gatehouse.
+func removedCommands() []string { return []string{"upgrade", "add-package", "remove-package"} }
+
+// configureRoot replaces Caddy's help by ours. Caddy does not export its root command; that of a command that has been added to it
+// is the same. Commands that are registered later, by other plugins, are listed as additional ones.
+func configureRoot(root *cobra.Command) {
+	for _, name := range removedCommands() {
+		remove(root, name)
+	}
+	remove(root, "completion") // cobra adds its own, which knows the values of flags
+	root.Example = rootExample
+	root.SetHelpTemplate(new(cobra.Command).HelpTemplate() + rootFooter)
+	root.DisableAutoGenTag = true // no date in manual pages
+	root.AddGroup(
+		&cobra.Group{ID: groupRun, Title: "Run the gateway:"},
+		&cobra.Group{ID: groupConfiguration, Title: "Check and convert configurations:"},
+		&cobra.Group{ID: groupKeys, Title: "Keys and signatures:"},
+		&cobra.Group{ID: groupServer, Title: "Other tools of the Caddy server:"},
+		&cobra.Group{ID: groupAbout, Title: "About this program:"},
+	)
+	root.SetHelpCommandGroupID(groupAbout)
+	root.SetCompletionCommandGroupID(groupAbout)
+	for _, c := range []struct{ name, group, short string }{
+		{"run", groupRun, "Runs the gateway until it is stopped"},
+		{"start", groupRun, "Starts the gateway in the background"},
+		{"stop", groupRun, "Stops a gateway that was started"},
+		{"reload", groupRun, "Changes the configuration of the running gateway"},
+
+		{"adapt", groupConfiguration, "Prints a Caddyfile as JSON"},
+		{"fmt", groupConfiguration, "Formats a Caddyfile"},
+		{"validate", groupConfiguration, "Says whether a configuration is valid"},
+
+		{"file-server", groupServer, ""},
+		{"hash-password", groupServer, ""},
+		{"respond", groupServer, ""},
+		{"reverse-proxy", groupServer, ""},
+		{"storage", groupServer, "Exports and imports the stored certificates"},
+		{"trust", groupServer, ""},
+		{"untrust", groupServer, ""},
+
+		{"build-info", groupAbout, ""},
+		{"environ", groupAbout, ""},
+		{"list-modules", groupAbout, "Lists the installed modules"},
+		{"manpage", groupAbout, "Writes the manual pages of all commands"},
+		{"version", groupAbout, ""},
+	} {
+		if cmd := child(root, c.name); cmd != nil {
+			cmd.GroupID = c.group
+			if c.short != "" {
+				cmd.Short = c.short
+			}
+		}
+	}
+	if cmd := child(root, "manpage"); cmd != nil {
+		configureManpage(cmd)
+	}
+}
+
+// configureManpage replaces Caddy's command, whose pages have Caddy's title.
+func configureManpage(cmd *cobra.Command) {
+	cmd.Long = "Writes the manual pages of all commands into a directory, in section 8 (system administration)."
+	cmd.Args = cobra.NoArgs
+	_ = cmd.MarkFlagRequired("directory")
+	_ = cmd.MarkFlagDirname("directory")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		dir := cmd.Flag("directory").Value.String()
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // manual pages are for everybody
+			return fmt.Errorf("creating the directory: %w", err)
+		}
+		escape(cmd.Root())
+		header := &doc.GenManHeader{Section: "8", Source: cmd.Root().Name(), Manual: "Gatehouse"}
+		if err := doc.GenManTree(cmd.Root(), header, dir); err != nil {
+			return fmt.Errorf("writing the manual pages: %w", err)
+		}
+		return nil
+	}
+}
+
+// escape keeps placeholders such as <public key> in synopses from being dropped as HTML.
+func escape(cmd *cobra.Command) {
+	cmd.Use = strings.ReplaceAll(cmd.Use, "<", `\<`)
+	for _, c := range cmd.Commands() {
+		escape(c)
+	}
+}
+
+func child(root *cobra.Command, name string) *cobra.Command {
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == name {
+			return cmd
+		}
+	}
+	return nil
+}
+
+func remove(root *cobra.Command, name string) {
+	if cmd := child(root, name); cmd != nil {
+		root.RemoveCommand(cmd)
+	}
+	delete(caddycmd.Commands(), name)
+}

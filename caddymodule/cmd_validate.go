@@ -1,0 +1,111 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+)
+
+// explainLoadErrors makes Caddy's commands name the file and the line of an error, also of those that occur while modules are
+// provisioned.
+func explainLoadErrors(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "validate":
+			cmd.RunE = runValidate
+		case "run", "reload", "adapt": // start runs run
+			run := cmd.RunE
+			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				err := run(cmd, args)
+				if failure := located(cmd, err); failure != nil {
+					cmd.PrintErrln("Error:", failure)
+				}
+				return err
+			}
+		}
+	}
+}
+
+// runValidate replaces the function of Caddy's command, which prints the error before it returns it.
+func runValidate(cmd *cobra.Command, _ []string) error {
+	if err := loadEnvFiles(cmd); err != nil {
+		return exit(cmd, 1, err)
+	}
+	c, err := loadConfig(cmd.Flag("config").Value.String(), cmd.Flag("adapter").Value.String())
+	if err == nil {
+		err = c.provision()
+	}
+	if err != nil {
+		return exit(cmd, 1, err)
+	}
+	cmd.SetOut(os.Stdout)
+	cmd.Println("Valid configuration")
+	return nil
+}
+
+// loadEnvFiles sets environment variables from the files of --envfile, as Caddy's commands do. Caddy does not export its
+// parser, but its command environ does nothing else before it prints the environment.
+func loadEnvFiles(cmd *cobra.Command) error {
+	files, err := cmd.Flags().GetStringSlice("envfile")
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	environ := new(cobra.Command)
+	caddycmd.Commands()["environ"].CobraFunc(environ)
+	for _, file := range files {
+		if err := environ.Flags().Set("envfile", file); err != nil {
+			return fmt.Errorf("reading the env file: %w", err)
+		}
+	}
+	discard, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("reading the env file: %w", err)
+	}
+	defer func() { _ = discard.Close() }()
+	stdout := os.Stdout
+	os.Stdout = discard
+	defer func() { os.Stdout = stdout }()
+	defer muteLogs()() // the caller prints the error
+	return environ.RunE(environ, nil)
+}
+
+// located returns the failure of a command with its place, or nil if it is not about a module of the configuration.
+func located(cmd *cobra.Command, err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if _, answer, ok := strings.Cut(text, "caddy responded with error: HTTP 400: "); ok {
+		var body struct {
+			Error string `json:"error"`
+		}
+		if json.Unmarshal([]byte(answer), &body) == nil {
+			text = body.Error
+		}
+	}
+	text = strings.TrimPrefix(text, "validation: ")
+	c, err := loadConfig(cmd.Flag("config").Value.String(), cmd.Flag("adapter").Value.String())
+	if err != nil {
+		return nil //nolint:nilerr // the command has reported it
+	}
+	if failure := c.loadFailure(errors.New(text)); failure.message != text {
+		return failure
+	}
+	return nil
+}
+
+// muteLogs drops what Caddy logs until the returned function is called.
+func muteLogs() (unmute func()) {
+	_, logger, muted := caddy.BufferedLog()
+	return func() {
+		muted.FlushTo(zap.NewNop())
+		caddy.UnbufferDefaultLogger(logger)
+	}
+}

@@ -1,0 +1,497 @@
+package caddymodule
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+)
+
+// position is a place in a configuration.
+type position struct {
+	File    string `json:"file"`
+	Line    int    `json:"line,omitempty"`    // of a Caddyfile, from 1
+	Pointer string `json:"pointer,omitempty"` // a JSON pointer, if there is no line
+}
+
+func (p position) String() string {
+	switch {
+	case p.Line > 0:
+		return fmt.Sprintf("%s:%d", p.File, p.Line)
+	case p.Pointer != "":
+		return p.File + ": " + p.Pointer
+	}
+	return p.File
+}
+
+// loadedConfig is a configuration and, if it came from a Caddyfile, where its directives are.
+type loadedConfig struct {
+	file   string
+	raw    json.RawMessage
+	value  any          // raw, decoded
+	global *directive   // nil: not a Caddyfile
+	sites  []*directive // their arguments are the addresses
+}
+
+// loadError is an error with its place in a configuration.
+type loadError struct {
+	position
+
+	message string
+}
+
+func (e *loadError) Error() string { return e.position.String() + ": " + e.message }
+
+// loadConfig reads and adapts a configuration file. If the content is wrong, the error is a [loadError].
+func loadConfig(file, adapter string) (*loadedConfig, error) {
+	raw, name, used, err := caddycmd.LoadConfig(file, adapter)
+	if err != nil {
+		return nil, adaptError(cmp.Or(file, "Caddyfile"), err)
+	}
+	if raw == nil {
+		return nil, errors.New("no configuration found: set --config, or add a Caddyfile to the current directory")
+	}
+	c := &loadedConfig{file: name, raw: caddy.RemoveMetaFields(raw)}
+	if err := json.Unmarshal(c.raw, &c.value); err != nil {
+		return nil, fmt.Errorf("reading the configuration %s: %w", name, err)
+	}
+	if used == "caddyfile" && name != "-" { // standard input cannot be read again
+		if err := c.readDirectives(); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+var (
+	adaptedAt  = regexp.MustCompile(`^(.*), at (.+?):(\d+)(?: import chain.*)?$`)
+	adaptedIn  = regexp.MustCompile(`^(.+?):(\d+)(?:: | - )(.*)$`)
+	adaptSteps = regexp.MustCompile(`^(adapting config using [\w-]+: |parsing caddyfile tokens for '[^']*': |server block \d+, key \d+ \([^)]*\): )+`)
+)
+
+// adaptError returns an error of a config adapter as a loadError, if it says that the content is wrong.
+func adaptError(file string, err error) error {
+	text := err.Error()
+	rest := adaptSteps.ReplaceAllString(text, "")
+	if rest == text {
+		if strings.HasPrefix(text, "config is not valid JSON") {
+			return &loadError{position{File: file}, text}
+		}
+		return err
+	}
+	at, message := position{File: file}, rest
+	if m := adaptedAt.FindStringSubmatch(rest); m != nil {
+		message, at.File = m[1], m[2]
+		at.Line, _ = strconv.Atoi(m[3])
+	} else if m := adaptedIn.FindStringSubmatch(rest); m != nil {
+		at.File, message = m[1], m[3]
+		at.Line, _ = strconv.Atoi(m[2])
+	}
+	return &loadError{at, adaptSteps.ReplaceAllString(message, "")}
+}
+
+// directive is a line of a Caddyfile: a directive or option, its arguments and its block.
+type directive struct {
+	name     string
+	args     []string
+	file     string
+	line     int
+	children []*directive
+}
+
+// readDirectives parses the Caddyfile, with its imports and snippets in place.
+func (c *loadedConfig) readDirectives() error {
+	input, err := os.ReadFile(c.file)
+	if err != nil {
+		return fmt.Errorf("reading the configuration: %w", err)
+	}
+	blocks, err := caddyfile.Parse(c.file, input)
+	if err != nil {
+		return fmt.Errorf("reading the configuration: %w", err)
+	}
+	c.global = new(directive)
+	for i, b := range blocks {
+		block := &directive{name: "site", file: c.file, line: 1}
+		for _, key := range b.Keys {
+			if len(block.args) == 0 {
+				block.file, block.line = key.File, key.Line
+			}
+			block.args = append(block.args, strings.TrimSuffix(key.Text, ","))
+		}
+		for _, s := range b.Segments {
+			block.add(s)
+		}
+		if i == 0 && len(b.Keys) == 0 {
+			c.global = block
+		} else {
+			c.sites = append(c.sites, block)
+		}
+	}
+	return nil
+}
+
+// add adds the lines of a segment.
+func (d *directive) add(tokens caddyfile.Segment) {
+	var (
+		open    = []*directive{d}
+		current *directive // the line that tokens are added to
+		end     int        // the last line of the token before
+	)
+	for _, t := range tokens {
+		switch {
+		case t.Text == "{" && current != nil:
+			open, current = append(open, current), nil
+		case t.Text == "}" && len(open) > 1 && (current == nil || t.Line != end):
+			open, current = open[:len(open)-1], nil
+		case current == nil || t.Line != end || t.File != current.file:
+			current = &directive{name: t.Text, file: t.File, line: t.Line}
+			parent := open[len(open)-1]
+			parent.children = append(parent.children, current)
+		default:
+			current.args = append(current.args, t.Text)
+		}
+		end = t.Line + strings.Count(t.Text, "\n")
+	}
+}
+
+// find returns the nth directive of one of the names, in any depth, or the last one if there are fewer. It returns nil if there
+// is none.
+func (d *directive) find(names []string, nth int) *directive {
+	var found *directive
+	for sub := range d.all() {
+		if slices.Contains(names, sub.name) {
+			found = sub
+			if nth--; nth < 0 {
+				break
+			}
+		}
+	}
+	return found
+}
+
+// all iterates over the directives of a block in their order, in any depth.
+func (d *directive) all() func(yield func(*directive) bool) {
+	return func(yield func(*directive) bool) { d.visit(yield) }
+}
+
+func (d *directive) visit(yield func(*directive) bool) bool {
+	for _, sub := range d.children {
+		if !yield(sub) || !sub.visit(yield) {
+			return false
+		}
+	}
+	return true
+}
+
+// serves reports whether an address of a site has the host.
+func (d *directive) serves(host string) bool {
+	return slices.ContainsFunc(d.args, func(key string) bool {
+		a, err := httpcaddyfile.ParseAddress(key)
+		return err == nil && strings.EqualFold(a.Host, host)
+	})
+}
+
+// directivesOf returns the names in a Caddyfile of a member or handler of the JSON configuration.
+func directivesOf(name string) []string {
+	switch name {
+	case "static_response":
+		return []string{"respond", "redir", "abort"}
+	case "upstreams":
+		return []string{"upstream", "reverse_proxy", "to"}
+	case "dial":
+		return nil // an argument
+	case "sentinel_master", "sentinel_username", "sentinel_password":
+		return []string{"sentinel"}
+	case "token", "secret_id":
+		return []string{"auth"}
+	case "write_timeout", "read_timeout", "read_header_timeout", "idle_timeout":
+		return []string{map[string]string{
+			"write_timeout": "write", "read_timeout": "read_body", "read_header_timeout": "read_header", "idle_timeout": "idle",
+		}[name]}
+	case "insecure_skip_verify":
+		return []string{"tls_insecure_skip_verify"}
+	case "should_log_credentials":
+		return []string{"log_credentials"}
+	case "errors":
+		return []string{"handle_errors"}
+	case "logs", "logging":
+		return []string{"log"}
+	case "lb_policy", "selection_policy":
+		return []string{"lb_policy"}
+	}
+	return []string{name}
+}
+
+// position returns the place of a value of the configuration: in a Caddyfile, the line of the directive that set it. If the
+// message that is about the value quotes an argument or a name in that directive's block, it is the line of that.
+func (c *loadedConfig) position(pointer, message string) position {
+	if c.global == nil {
+		return position{File: c.file, Pointer: pointer}
+	}
+	type word struct {
+		names []string
+		nth   int
+	}
+	var (
+		words   []word
+		hosts   []string
+		handler string
+		value   = c.value
+		steps   = strings.Split(strings.TrimPrefix(pointer, "/"), "/")
+		isSite  bool
+	)
+	for i, step := range steps {
+		value = member(value, step)
+		n, err := strconv.Atoi(step)
+		switch {
+		case err == nil && len(words) > 0 && (i == 0 || steps[i-1] != "handle" && steps[i-1] != "routes"):
+			words[len(words)-1].nth = n
+		case err != nil && step != "apps" && step != "http" && step != "handle" && step != "routes" && step != "handler":
+			words = append(words, word{names: directivesOf(step)})
+		}
+		switch {
+		case step == "routes":
+			isSite = true
+		case i > 0 && steps[i-1] == "logger_names":
+			isSite, hosts = true, []string{step}
+		}
+		if found := hostsOf(value); found != nil {
+			hosts = found
+		}
+		if name, _ := member(value, "handler").(string); name != "" && name != "subroute" && handler == "" {
+			handler = name
+			words = append(words, word{directivesOf(name), c.nth(strings.Join(steps[:i+1], "/"), name, hosts)})
+		}
+	}
+	in := []*directive{c.global}
+	if isSite {
+		in = c.sites
+		served := func(site *directive) bool { return slices.ContainsFunc(hosts, site.serves) }
+		if i := slices.IndexFunc(c.sites, served); i >= 0 {
+			in = c.sites[i : i+1]
+		} else if j := slices.IndexFunc(c.sites, func(site *directive) bool {
+			return site.find(directivesOf(handler), 0) != nil
+		}); j >= 0 && len(hosts) == 0 {
+			in = c.sites[j : j+1]
+		}
+	}
+	if len(in) == 0 {
+		return position{File: c.file, Line: 1}
+	}
+	at, blocks := in[0], in[:1]
+	for _, w := range words {
+		if found := at.find(w.names, w.nth); found != nil {
+			at, blocks = found, append(slices.Clip(blocks), found)
+		}
+	}
+quoted:
+	for _, block := range slices.Backward(blocks) {
+		for sub := range block.all() {
+			if sub.quoted(message) {
+				at = sub
+				break quoted
+			}
+		}
+	}
+	if at == c.global && len(c.sites) > 0 && strings.HasPrefix(pointer, "/apps/http") {
+		at = c.sites[0]
+	}
+	return position{File: at.file, Line: at.line}
+}
+
+// quoted reports whether a message quotes an argument, such as a path or a placeholder.
+func (d *directive) quoted(message string) bool {
+	return slices.ContainsFunc(d.args, func(arg string) bool {
+		return len(arg) > 3 && strings.ContainsAny(arg, "/.:{") && strings.Contains(message, arg)
+	})
+}
+
+// nth returns how many handlers of a name the site of a handler has before it.
+func (c *loadedConfig) nth(path, name string, hosts []string) int {
+	n := 0
+	for _, h := range c.handlers() {
+		if h.name == name && slices.Equal(h.hosts, hosts) {
+			if strings.TrimPrefix(h.pointer, "/") == path {
+				return n
+			}
+			n++
+		}
+	}
+	return 0
+}
+
+// member returns a member of a JSON object or array, or nil.
+func member(value any, step string) any {
+	switch v := value.(type) {
+	case map[string]any:
+		return v[step]
+	case []any:
+		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(v) {
+			return v[i]
+		}
+	}
+	return nil
+}
+
+// hostsOf returns the hosts of a route's matchers.
+func hostsOf(route any) (hosts []string) {
+	sets, _ := member(route, "match").([]any)
+	for _, set := range sets {
+		names, _ := member(set, "host").([]any)
+		for _, name := range names {
+			if s, ok := name.(string); ok {
+				hosts = append(hosts, s)
+			}
+		}
+	}
+	return hosts
+}
+
+// placedHandler is a handler of the configuration.
+type placedHandler struct {
+	name    string // of the module
+	pointer string
+	server  string
+	hosts   []string // of the site; nil: all
+	isError bool     // it handles errors
+	value   map[string]any
+	routes  []placedRoute // from the server to the handler
+}
+
+// placedRoute is a route on the way to a handler.
+type placedRoute struct {
+	pointer string // of the list of routes
+	list    []any
+	index   int // of the route
+	step    int // of the handler in the route
+}
+
+// handlers returns the handlers of all servers in the order in which they run, without subroutes.
+func (c *loadedConfig) handlers() []placedHandler {
+	var all []placedHandler
+	servers, _ := member(member(member(c.value, "apps"), "http"), "servers").(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(servers)) {
+		h := placedHandler{server: name, pointer: "/apps/http/servers/" + name}
+		walkRoutes(member(servers[name], "routes"), h, "/routes", &all)
+		h.isError = true
+		walkRoutes(member(member(servers[name], "errors"), "routes"), h, "/errors/routes", &all)
+	}
+	return all
+}
+
+func walkRoutes(list any, in placedHandler, suffix string, all *[]placedHandler) {
+	routes, _ := list.([]any)
+	for i, route := range routes {
+		steps, _ := member(route, "handle").([]any)
+		for j, step := range steps {
+			h := in
+			h.pointer = fmt.Sprintf("%s%s/%d/handle/%d", in.pointer, suffix, i, j)
+			h.routes = append(slices.Clip(in.routes), placedRoute{in.pointer + suffix, routes, i, j})
+			if hosts := hostsOf(route); hosts != nil {
+				h.hosts = hosts
+			}
+			h.value, _ = step.(map[string]any)
+			h.name, _ = h.value["handler"].(string)
+			if h.name != "subroute" {
+				*all = append(*all, h)
+				continue
+			}
+			walkRoutes(h.value["routes"], h, "/routes", all)
+			h.isError = true
+			walkRoutes(member(h.value["errors"], "routes"), h, "/errors/routes", all)
+		}
+	}
+}
+
+// loaderSteps are the prefixes that Caddy's loader and our modules' Provision add to an error, and where they lead in the
+// configuration.
+func loaderSteps() []loaderStep {
+	var steps []loaderStep
+	for _, s := range [][2]string{
+		{`loading (?:initial |new )?config: `, ""},
+		{`loading the app "\w+": `, ""},
+		{`loading (\w+) app module: `, "/apps/$1"}, // from the root again, since apps load each other
+		{`server (\w+): `, "/servers/$1"},
+		{`setting up route handlers: `, "/routes"},
+		{`setting up error handling routes: `, "/errors/routes"},
+		{`setting up subroutes: `, "/routes"},
+		{`setting up error subroutes: `, "/errors/routes"},
+		{`loading handler modules: `, "/handle"},
+		{`loading matcher modules: `, "/match"},
+		{`loading trusted proxies modules: `, "/trusted_proxies"},
+		{`loading listener wrapper modules: `, "/listener_wrappers"},
+		{`(?:route|position) (\d+): `, "/$1"},
+		{`module name '([\w.-]+)': `, "/$1"},
+		{`loading module '[\w.-]+': `, ""},
+		{`provision [\w.]+: `, ""},
+		{`[\w.]+: invalid configuration: `, ""},
+		{`decoding module config: [\w.]+: `, ""},
+		{`loading credential source: `, "/credentials"},
+		{`loading the upstream: `, "/upstreams"},
+	} {
+		steps = append(steps, loaderStep{regexp.MustCompile(`^` + s[0]), s[1]})
+	}
+	return steps
+}
+
+// innerModule matches the rest of a chain that begins with another module's own words.
+var innerModule = regexp.MustCompile(`^.*loading module '[\w.-]+': (?:provision [\w.]+: |[\w.]+: invalid configuration: |decoding module config: [\w.]+: )?`)
+
+type loaderStep struct {
+	prefix  *regexp.Regexp
+	pointer string
+}
+
+// loadFailure returns an error of Caddy's loader with its place, and without the loader's prefixes.
+func (c *loadedConfig) loadFailure(err error) *loadError {
+	pointer, message := "", err.Error()
+	steps := loaderSteps()
+	for {
+		i := slices.IndexFunc(steps, func(s loaderStep) bool { return s.prefix.MatchString(message) })
+		if i < 0 {
+			break
+		}
+		match := steps[i].prefix.FindStringSubmatchIndex(message)
+		next := string(steps[i].prefix.ExpandString(nil, steps[i].pointer, message, match))
+		if strings.HasPrefix(next, "/apps/") {
+			pointer = ""
+		}
+		pointer += next
+		message = message[match[1]:]
+	}
+	message = innerModule.ReplaceAllString(message, "")
+	if pointer == "/apps/"+appName { // our app names the option that it was setting up
+		for prefix, option := range map[string]string{
+			"setting up redis: ": "/redis", "setting up limits: ": "/limits", "setting up credentials: ": "/credentials",
+			"setting up the hop assertion: ": "/assertion", "invalid limits: ": "/limits", "invalid cache: ": "/cache",
+		} {
+			if strings.HasPrefix(message, prefix) {
+				pointer += option
+			}
+		}
+	}
+	return &loadError{c.position(pointer, message), message}
+}
+
+// provision builds everything that the configuration describes, without starting it, and removes it again.
+func (c *loadedConfig) provision() error {
+	var cfg *caddy.Config
+	if err := caddy.StrictUnmarshalJSON(c.raw, &cfg); err != nil {
+		return &loadError{position{File: c.file}, fmt.Sprintf("decoding the configuration: %v", err)}
+	}
+	if err := caddy.Validate(cfg); err != nil {
+		return c.loadFailure(err)
+	}
+	return nil
+}

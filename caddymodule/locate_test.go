@@ -1,0 +1,138 @@
+package caddymodule
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+	"github.com/stretchr/testify/require"
+)
+
+// caddyfileWith returns a Caddyfile that is valid without its stores, with lines added to its parts.
+func caddyfileWith(global, app, site, api string) string {
+	return strings.NewReplacer("GLOBAL", global, "APP", app, "SITE", site, "API", api).Replace(`{
+	admin off
+	GLOBAL
+	gatehouse {
+		redis redis://127.0.0.1:1
+		APP
+	}
+}
+
+http://api.example.com:8099 {
+	SITE
+	gatehouse_api {
+		upstream http://127.0.0.1:2
+		API
+	}
+}
+`)
+}
+
+const vaultLines = "credentials vault http://127.0.0.1:3 {\n\t\t\tauth token {env.NO_SUCH_TOKEN}\n\t\t}"
+
+// An error names the file, the line and what is wrong, but no module of Caddy's loader, wherever it occurs.
+func TestLoadErrorsNameFileAndLine(t *testing.T) {
+	dir := t.TempDir()
+	credentials := filepath.Join(dir, "keys.json")
+	require.NoError(t, os.WriteFile(credentials, []byte(`{"keys":{}}`), 0o600))
+	public := filepath.Join(dir, "public.json")
+	require.NoError(t, os.WriteFile(public, []byte(`{"keys":{}}`), 0o644))
+	source := "credentials file " + credentials
+	imported := filepath.Join(dir, "jwks.conf")
+	require.NoError(t, os.WriteFile(imported, []byte("gatehouse_health\n\ngatehouse_jwks\n"), 0o600))
+	for name, c := range map[string]struct {
+		caddyfile string
+		want      string // after the directory
+	}{
+		"a wrong option": {
+			caddyfileWith("", source, "", "timeout never"),
+			`Caddyfile:14: invalid timeout "never": must be a positive duration such as 50ms, 10s or 1h`,
+		},
+		"an unknown directive": {
+			caddyfileWith("", source, "gatehouse_apy", ""),
+			"Caddyfile:11: unrecognized directive: gatehouse_apy",
+		},
+		"a missing credential file": {
+			caddyfileWith("", "credentials file /nonexistent/keys.json", "", ""),
+			"Caddyfile:6: setting up credentials: reading credential file /nonexistent/keys.json: open: no such file or directory",
+		},
+		"a credential file that everybody reads": {
+			caddyfileWith("", "credentials file "+public, "", ""),
+			"Caddyfile:6: setting up credentials:",
+		},
+		"no credentials": {
+			caddyfileWith("", "", "", ""),
+			`Caddyfile:12: the signed API needs credentials: set "credentials" in the global option "gatehouse"`,
+		},
+		"a placeholder without a value": {
+			caddyfileWith("", vaultLines, "", ""),
+			"Caddyfile:7: resolving a placeholder:",
+		},
+		"an assertion key that is missing": {
+			caddyfileWith("", source+"\n\t\tassertion /nonexistent/hop.pem", "", ""),
+			"Caddyfile:7: setting up the hop assertion: reading a signing key: open /nonexistent/hop.pem: no such file or directory",
+		},
+		"a redis URL that is wrong": {
+			strings.Replace(caddyfileWith("", source, "", ""), "redis://127.0.0.1:1", "http://127.0.0.1:1", 1),
+			"Caddyfile:5: setting up redis: invalid redis URL 1: must be of the form redis://[user:password@]host:port[/db]",
+		},
+		"a handler without what it needs": {
+			caddyfileWith("", source, "gatehouse_jwks", ""),
+			`Caddyfile:11: gatehouse_jwks has no keys to publish: set "assertion" in the global option "gatehouse"`,
+		},
+		"the same in an imported file": {
+			caddyfileWith("", source, "import "+imported, ""),
+			`jwks.conf:3: gatehouse_jwks has no keys to publish: set "assertion" in the global option "gatehouse"`,
+		},
+		"the same in a snippet": {
+			strings.Replace(caddyfileWith("", source, "import jwks", ""), "\nhttp://", "(jwks) {\n\tgatehouse_jwks\n}\nhttp://", 1),
+			`Caddyfile:10: gatehouse_jwks has no keys to publish: set "assertion" in the global option "gatehouse"`,
+		},
+		"the second site": {
+			caddyfileWith("", source, "", "") + "\nhttp://other.example.com:8099 {\n\thandle /keys {\n\t\tgatehouse_jwks\n\t}\n}\n",
+			`Caddyfile:20: gatehouse_jwks has no keys to publish: set "assertion" in the global option "gatehouse"`,
+		},
+		"an option of a transport": {
+			caddyfileWith("", source, "", "upstream events https://127.0.0.1:2 {\n\t\t\ttransport http {\n\t\t\t\ttls_trust_pool file {\n"+
+				"\t\t\t\t\tpem_file /nonexistent.pem\n\t\t\t\t}\n\t\t\t}\n\t\t}"),
+			"Caddyfile:17: reading /nonexistent.pem: open /nonexistent.pem: no such file or directory",
+		},
+		"an issuer that is no origin": {
+			caddyfileWith("", source, "gatehouse_connect {\n\t\tissuer http://api.example.com\n\t\tupstream http://127.0.0.1:2\n\t}", ""),
+			"Caddyfile:12: ",
+		},
+		"Caddy's own modules": {
+			caddyfileWith("", source, "reverse_proxy /x https://127.0.0.1:2 {\n\t\ttransport http {\n\t\t\ttls_client_auth /nonexistent.crt /nonexistent.key\n\t\t}\n\t}", ""),
+			"Caddyfile:13: ",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "Caddyfile")
+			require.NoError(t, os.WriteFile(path, []byte(c.caddyfile), 0o600))
+			cfg, err := loadConfig(path, "")
+			if err == nil {
+				err = cfg.provision()
+			}
+			require.Error(t, err)
+			require.Contains(t, err.Error(), "/"+c.want)
+			for _, prefix := range []string{"loading module", "provision ", "route 0", "position ", "adapting config"} {
+				require.NotContains(t, err.Error(), prefix)
+			}
+		})
+	}
+}
+
+// An error in a JSON configuration has a JSON pointer.
+func TestLoadErrorInJSONHasPointer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "caddy.json")
+	require.NoError(t, os.WriteFile(path, []byte(`{"apps":{"http":{"servers":{"api":{"listen":["127.0.0.1:0"],"routes":[{},{"handle":[
+		{"handler":"vars"},{"handler":"gatehouse_jwks"}]}]}}}}}`), 0o600))
+	cfg, err := loadConfig(path, "")
+	require.NoError(t, err)
+	err = cfg.provision()
+	require.Error(t, err)
+	require.Equal(t, path+`: /apps/http/servers/api/routes/1/handle/1: gatehouse_jwks has no keys to publish: set "assertion" in the global option "gatehouse"`, err.Error())
+}

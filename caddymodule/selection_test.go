@@ -1,0 +1,27 @@
+package caddymodule
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"github.com/stretchr/testify/require"
+)
+
+// writingPolicy selects the last address and writes a response, which Caddy's interface allows.
+type writingPolicy struct{}
+
+func (writingPolicy) Select(pool reverseproxy.UpstreamPool, _ *http.Request, w http.ResponseWriter) *reverseproxy.Upstream {
+	w.Header().Set("Set-Cookie", "lb=1")
+	w.WriteHeader(http.StatusTeapot)
+	_, _ = w.Write([]byte("a body"))
+	return pool[len(pool)-1]
+}
+
+func TestSelectionPolicyMayWriteToItsResponse(t *testing.T) {
+	t.Parallel()
+	policy := selectionPolicy{proxy: &reverseproxy.Handler{LoadBalancing: &reverseproxy.LoadBalancing{SelectionPolicy: writingPolicy{}}}}
+	targets := []*target{{upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}, {upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}}
+	require.Same(t, targets[1], policy.choose(httptest.NewRequest(http.MethodGet, "/", http.NoBody), targets))
+}
