@@ -273,7 +273,7 @@ func startFleet(t *testing.T) *fleet {
 	first, other := demo.Businesses()[0], demo.Businesses()[1].ID
 	f.owner = demo.Accounts()[slices.IndexFunc(demo.Accounts(), func(a demo.Account) bool { return a.BusinessID == first.ID && a.Role == demo.RoleOwner })]
 	issue := func() gatewaytest.Caller {
-		cred, err := authsigner.Issue(t.Context(), source, authsigner.IssueOptions{BusinessID: first.ID, Name: first.Name, Slug: first.Slug})
+		cred, err := authsigner.Issue(t.Context(), source, authsigner.IssueOptions{BusinessID: first.ID, BusinessName: first.Name, BusinessSlug: first.Slug})
 		require.NoError(t, err)
 		return gatewaytest.Caller{PublicKey: cred.PublicKey, PrivateKey: cred.PrivateKey}
 	}
