@@ -309,7 +309,7 @@ func (m *metrics) resource(name string) *resourceMetrics {
 		responses: m.responses.MustCurryWith(of), records: m.records.MustCurryWith(of),
 	}
 	r.passed = r.responses.WithLabelValues("passed")
-	for _, outcome := range []string{"cross_tenant", "missing_tenant", "invalid_response"} {
+	for _, outcome := range []string{"cross_tenant", "missing_tenant", "invalid_response", "unavailable"} {
 		r.responses.WithLabelValues(outcome)
 	}
 	for _, reason := range []string{"cross_tenant", "unpublished", "surplus", "unordered"} {
@@ -327,6 +327,8 @@ func (r *resourceMetrics) checked(report upstream.Report, err error) {
 		r.responses.WithLabelValues("cross_tenant").Inc()
 	case errors.Is(err, upstream.ErrMissingTenant):
 		r.responses.WithLabelValues("missing_tenant").Inc()
+	case errors.Is(err, upstream.ErrUpstreamUnavailable), errors.Is(err, data.ErrUnavailable):
+		r.responses.WithLabelValues("unavailable").Inc()
 	default:
 		r.responses.WithLabelValues("invalid_response").Inc()
 	}

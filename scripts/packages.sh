@@ -13,6 +13,7 @@ package_of() {
 	redis-cli) echo redis-tools ;;
 	node) echo nodejs ;;
 	php) echo php-cli php-curl ;;
+	prometheus | promtool) echo prometheus ;;
 	# The race detector needs a C compiler and the C library's headers.
 	gcc) echo gcc libc6-dev ;;
 	*)

@@ -1,0 +1,514 @@
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/internal/demo"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
+)
+
+// A fleet of two gateways gets traffic and faults. Then each alert must have been active, and each query of each dashboard must
+// have returned data: for counters, something other than 0.
+func TestAlertsAndDashboardsWithRealPrometheus(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t)
+	p := startPrometheus(t, f.gateway, f.small)
+	p.await(t, `count(up == 1) == 2`)
+	p.await(t, `count(rate(gatehouse_build_info[10s])) == 2`) // two scrapes of each gateway
+
+	assistant := f.connect(t)
+	for range 3 { // series that begin with an event show the next one
+		f.traffic(t, assistant)
+		p.await(t, fmt.Sprintf(`sum(gatehouse_authentications_total{instance=%q}) >= %v`, f.instance(), f.gateway.Metric(t, "gatehouse_authentications_total")))
+	}
+	f.guessPasswords(t)
+
+	// Redis loses its data, and then does not respond.
+	require.NoError(t, f.redis.Client(t).FlushAll(t.Context()).Err())
+	p.awaitAlert(t, "GatehouseRedisDataLost", func() { f.requests(t, "/api/v1/me", 1) })
+	require.NoError(t, f.redis.Pause())
+	p.awaitAlert(t, "GatehouseRedisPoolExhausted", func() {
+		inParallel(8, func() { assistant.call(t, "business_get", `{}`) })
+		inParallel(8, func() { f.requests(t, "/api/v1/me", 1) })
+	})
+	p.awaitAlert(t, "GatehouseLimitsNotShared", func() { f.requests(t, "/api/v1/me", 50) })
+	for f.gateway.Metric(t, "gatehouse_limit_decisions_total", `by="local"`) < 2*f.gateway.Metric(t, "gatehouse_limit_decisions_total", `by="redis"`) {
+		f.requests(t, "/api/v1/me", 50)
+	}
+	require.NoError(t, f.redis.Resume())
+	p.awaitAlert(t, "GatehouseLimitsDecidedLocally", func() {})
+
+	f.vault.Kill(t)
+	p.awaitAlert(t, "GatehouseCredentialsUnavailable", func() {
+		unknown := gatewaytest.Caller{PublicKey: "pk_test_" + strconv.FormatInt(time.Now().UnixNano(), 10), PrivateKey: "sk_test"}
+		unknown.Get(t, f.gateway.URL, "/api/v1/me")
+	})
+	rejected := anyone.send(t, http.MethodPost, f.gateway.AdminURL+"/load", strings.NewReader(`{"admin":{"listen":"`+f.instance()+`"},"apps":{"http":1}}`),
+		http.Header{"Content-Type": {"application/json"}})
+	require.Equal(t, http.StatusBadRequest, rejected.status, rejected.text)
+	p.awaitAlert(t, "GatehouseReloadFailed", func() {})
+	f.small.Kill(t)
+	p.awaitAlert(t, "GatehouseDown", func() {})
+
+	p.requireRules(t)
+	p.requireDashboards(t)
+}
+
+// prometheus is a running Prometheus.
+type prometheus struct {
+	url   string
+	start time.Time
+}
+
+// startPrometheus starts a Prometheus with the rules of this directory, which scrapes gateways every second.
+func startPrometheus(t *testing.T, gateways ...*gatewaytest.Gateway) *prometheus {
+	t.Helper()
+	program, err := exec.LookPath("prometheus")
+	require.NoError(t, err, "install Debian's package prometheus (make test does)")
+	rules, err := filepath.Abs("prometheus-rules.yaml")
+	require.NoError(t, err)
+	dir, addr := t.TempDir(), gatewaytest.FreeAddr(t)
+	config := "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [" + rules + "]\nscrape_configs:\n" +
+		"- job_name: gatehouse\n  static_configs:\n  - targets:\n"
+	for _, g := range gateways {
+		config += "    - " + strings.TrimPrefix(g.AdminURL, "http://") + "\n"
+	}
+	file := filepath.Join(dir, "prometheus.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
+	var log bytes.Buffer
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "--config.file="+file, "--storage.tsdb.path="+dir, "--web.listen-address="+addr)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("what Prometheus wrote:\n%s", log.String())
+		}
+	})
+	p := &prometheus{url: "http://" + addr, start: time.Now()}
+	require.Eventually(t, func() bool { return anyone.ready(p.url + "/-/ready") }, patience, 50*time.Millisecond)
+	return p
+}
+
+// get asks Prometheus's API.
+func (p *prometheus) get(t *testing.T, path string, query url.Values, data any) {
+	t.Helper()
+	body := anyone.get(t, p.url+path+"?"+query.Encode()).text
+	var answer struct {
+		Status, Error string
+		Data          json.RawMessage
+	}
+	require.NoError(t, json.Unmarshal([]byte(body), &answer), body)
+	require.Equal(t, "success", answer.Status, "%s: %s", query.Get("query"), answer.Error)
+	require.NoError(t, json.Unmarshal(answer.Data, data), body)
+}
+
+// await waits until a query returns something.
+func (p *prometheus) await(t *testing.T, query string) {
+	t.Helper()
+	p.awaitWhile(t, query, func() {})
+}
+
+// awaitAlert waits until an alert is active, and meanwhile does again and again what causes it.
+func (p *prometheus) awaitAlert(t *testing.T, name string, cause func()) {
+	t.Helper()
+	p.awaitWhile(t, fmt.Sprintf("ALERTS{alertname=%q}", name), cause)
+}
+
+func (p *prometheus) awaitWhile(t *testing.T, query string, do func()) {
+	t.Helper()
+	poll := time.NewTicker(100 * time.Millisecond)
+	defer poll.Stop()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-poll.C {
+		var data struct{ Result []any }
+		p.get(t, "/api/v1/query", url.Values{"query": {query}}, &data)
+		if len(data.Result) > 0 {
+			return
+		}
+		do()
+	}
+	require.Fail(t, "nothing", "%s", query)
+}
+
+// values are all values that a query has had since the start.
+func (p *prometheus) values(t *testing.T, query string) (all []string) {
+	t.Helper()
+	var data struct {
+		Result []struct{ Values [][2]any }
+	}
+	p.get(t, "/api/v1/query_range", url.Values{
+		"query": {query}, "step": {"1"},
+		"start": {strconv.FormatInt(p.start.Unix(), 10)}, "end": {strconv.FormatInt(time.Now().Unix(), 10)},
+	}, &data)
+	for _, series := range data.Result {
+		for _, sample := range series.Values {
+			if value := fmt.Sprint(sample[1]); value != "NaN" {
+				all = append(all, value)
+			}
+		}
+	}
+	return all
+}
+
+// requireRules waits until each alert has been active, and requires each recording rule to have data.
+func (p *prometheus) requireRules(t *testing.T) {
+	t.Helper()
+	for _, r := range rules(t) {
+		if r.Record != "" {
+			require.NotEmpty(t, p.values(t, r.Record), r.Record)
+			continue
+		}
+		p.await(t, fmt.Sprintf("last_over_time(ALERTS{alertname=%q}[10m])", r.Alert))
+		if r.Alert != "GatehouseDown" {
+			require.NotEmpty(t, p.values(t, r.Expr), r.Alert)
+		}
+	}
+	var active struct {
+		Alerts []struct{ Annotations map[string]string }
+	}
+	p.get(t, "/api/v1/alerts", nil, &active)
+	require.NotEmpty(t, active.Alerts)
+	for _, alert := range active.Alerts {
+		require.NotContains(t, fmt.Sprint(alert.Annotations), "<error")
+		require.NotContains(t, fmt.Sprint(alert.Annotations), "<no value>")
+	}
+	// What the objective is about.
+	requests := rules(t)[slices.IndexFunc(rules(t), func(r rule) bool { return r.Record == "gatehouse:api_requests:rate5m" })].Expr
+	selector := regexp.MustCompile(`gatehouse_\w+\{.*?\}`).FindString(requests)
+	var data struct {
+		Result []struct{ Metric map[string]string }
+	}
+	p.get(t, "/api/v1/query", url.Values{"query": {"count by (route) (" + selector + ")"}}, &data)
+	routes := []string{}
+	for _, series := range data.Result {
+		routes = append(routes, series.Metric["route"])
+	}
+	require.ElementsMatch(t, []string{
+		"status", "me", "business", "contacts", "equipment", "estimates", "invoices", "jobs", "offerings", "events",
+	}, routes)
+}
+
+// requireDashboards requires data for each query and each variable of the dashboards.
+func (p *prometheus) requireDashboards(t *testing.T) {
+	t.Helper()
+	substitute := strings.NewReplacer("$__rate_interval", "10s", "$__range", "5m", "$instance", ".*", "$resource", ".*", "$tool", ".*")
+	counter := regexp.MustCompile(`\b(rate|increase)\(`)
+	label := regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`)
+	for file, d := range dashboards(t) {
+		for _, v := range d.Templating.List[1:] {
+			m := label.FindStringSubmatch(v.Query)
+			require.NotNil(t, m, "%s: %s", file, v.Query)
+			require.NotEmpty(t, p.values(t, fmt.Sprintf("%s{%s!=\"\"}", m[1], m[2])), "%s: %s", file, v.Query)
+		}
+		for _, panel := range d.Panels {
+			for _, target := range panel.Targets {
+				query := substitute.Replace(target.Expr)
+				values := p.values(t, query)
+				if !assertSome(t, values, "no data", file, panel.Title, query) || !counter.MatchString(query) {
+					continue
+				}
+				assertSome(t, slices.DeleteFunc(values, func(v string) bool { return v == "0" }), "nothing but 0", file, panel.Title, query)
+			}
+		}
+	}
+}
+
+func assertSome(t *testing.T, values []string, what, file, title, query string) bool {
+	t.Helper()
+	if len(values) == 0 {
+		t.Errorf("%s, %s: %s for %s", file, title, what, query)
+	}
+	return len(values) > 0
+}
+
+// fleet is two gateways and what they need.
+type fleet struct {
+	redis   *redistest.Server
+	vault   *vaulttest.Server
+	gateway *gatewaytest.Gateway
+	small   *gatewaytest.Gateway // has too little memory, and limits that only report
+
+	business, malformed gatewaytest.Caller
+	owner               demo.Account
+}
+
+func startFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{redis: redistest.Start(t), vault: vaulttest.Start(t, vaulttest.Options{})}
+	source, err := vault.New(t.Context(), vault.Options{Address: f.vault.Addr, Timeout: patience, Auth: vault.Auth{Token: authsigner.Secret(f.vault.RootToken)}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, source.Close()) })
+	require.Eventually(t, func() bool { return source.Ready() == nil }, patience, 20*time.Millisecond)
+	first, other := demo.Businesses()[0], demo.Businesses()[1].ID
+	f.owner = demo.Accounts()[slices.IndexFunc(demo.Accounts(), func(a demo.Account) bool { return a.BusinessID == first.ID && a.Role == demo.RoleOwner })]
+	issue := func() gatewaytest.Caller {
+		cred, err := authsigner.Issue(t.Context(), source, authsigner.IssueOptions{BusinessID: first.ID, BusinessName: first.Name, BusinessSlug: first.Slug})
+		require.NoError(t, err)
+		return gatewaytest.Caller{PublicKey: cred.PublicKey, PrivateKey: cred.PrivateKey}
+	}
+	f.business, f.malformed = issue(), issue()
+	_, err = f.vault.Client(t).KVv2("kv").Put(t.Context(), "gateway/keys/"+f.malformed.PublicKey, map[string]any{"private_key": 1})
+	require.NoError(t, err)
+
+	service, err := demo.Open(t.Context(), demo.Memory, demo.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, service.Close()) })
+	good := service.Handler()
+	data := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/api/v1/contacts":
+			panic(http.ErrAbortHandler)
+		case r.URL.Path == "/api/v1/equipment":
+			r.Header.Set("X-Business-Id", other)
+		case r.URL.Path == "/api/v1/estimates":
+			<-r.Context().Done()
+			return
+		case r.URL.Path == "/api/v1/invoices", strings.HasPrefix(r.URL.Path, "/connect/v1/contacts"):
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{}`)
+			return
+		}
+		good.ServeHTTP(w, r)
+	}))
+	t.Cleanup(data.Close)
+
+	options := func(limits string) gatewaytest.Options {
+		return gatewaytest.Options{
+			Global: fmt.Sprintf(`gatehouse {
+		redis %s {
+			timeout 1s
+			pool_size 2
+		}
+		credentials vault %s {
+			auth token {env.VAULT_ROOT_TOKEN}
+		}
+		limits {
+			per_key 1000000
+			%s
+		}
+	}`, f.redis.URL(), f.vault.Addr, limits),
+			Site: "gatehouse_health\n\tgatehouse_api {\n\t\tupstream " + data.URL + "\n\t\ttimeout 1500ms\n\t}",
+			Env:  []string{"VAULT_ROOT_TOKEN=" + f.vault.RootToken},
+		}
+	}
+	o := options("per_ip 5")
+	f.gateway = gatewaytest.New(t, o)
+	o.Site = "gatehouse_connect {\n\t\tissuer " + f.gateway.URL + "\n\t\tupstream " + data.URL + "\n\t}\n\t" + o.Site
+	f.gateway.Write(t, o.Caddyfile(f.gateway.Addr, f.instance()))
+	f.gateway.Run(t)
+	o = options("per_ip 1\n\t\t\tshadow")
+	o.Env = append(o.Env, "GOMEMLIMIT=8MiB")
+	f.small = gatewaytest.Start(t, o)
+	return f
+}
+
+// instance is the label of the gateway with the connection server.
+func (f *fleet) instance() string { return strings.TrimPrefix(f.gateway.AdminURL, "http://") }
+
+// requests sends n signed requests.
+func (f *fleet) requests(t *testing.T, target string, n int) {
+	t.Helper()
+	for range n {
+		_, err := f.business.Try(t.Context(), http.MethodGet, f.gateway.URL, target, nil)
+		require.NoError(t, err)
+	}
+}
+
+// traffic sends requests that are answered, denied, and fail in all ways.
+func (f *fleet) traffic(t *testing.T, a *assistant) {
+	t.Helper()
+	for _, name := range []string{"me", "business", "contacts", "equipment", "estimates", "invoices", "jobs", "offerings", "events"} {
+		f.requests(t, "/api/v1/"+name, 1)
+	}
+	for range 10 {
+		anyone.get(t, f.gateway.URL+"/api/v1/status")
+		anyone.get(t, f.small.URL+"/api/v1/status")
+	}
+	wrong := gatewaytest.Caller{PublicKey: f.business.PublicKey, PrivateKey: "sk_wrong"}
+	for range 5 {
+		wrong.Get(t, f.gateway.URL, "/api/v1/me")
+	}
+	f.malformed.Get(t, f.gateway.URL, "/api/v1/me")
+
+	a.call(t, "business_get", `{}`)
+	a.call(t, "contacts_search", `{}`)
+	a.token(t, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {"invalid"}})
+}
+
+// guessPasswords tries to sign in.
+func (f *fleet) guessPasswords(t *testing.T) {
+	t.Helper()
+	guest := newBrowser(t, f.gateway.URL)
+	at := guest.get(t, f.gateway.URL+"/sign-in")
+	for i := range 25 {
+		at = guest.submit(t, at, "/sign-in", url.Values{"email": {fmt.Sprintf("nobody-%d@example.com", i)}, "password": {"a guess"}})
+	}
+}
+
+// browser is a client with cookies.
+type browser struct {
+	http.Client
+
+	base string
+}
+
+var anyone = &browser{Client: http.Client{Timeout: patience}}
+
+type page struct {
+	status int
+	text   string
+	to     *url.URL // where it redirects
+}
+
+func newBrowser(t *testing.T, base string) *browser {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	return &browser{base: base, Client: http.Client{Jar: jar, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}}
+}
+
+func (b *browser) ready(target string) bool {
+	res, err := b.Get(target)
+	return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
+}
+
+func (b *browser) get(t *testing.T, target string) page {
+	t.Helper()
+	return b.send(t, http.MethodGet, target, nil, nil)
+}
+
+// submit sends the form of a page with this action.
+func (b *browser) submit(t *testing.T, at page, action string, change url.Values) page {
+	t.Helper()
+	form := regexp.MustCompile(`(?s)<form [^>]*action="` + action + `".*?</form>`).FindString(at.text)
+	require.NotEmpty(t, form, "%d %s", at.status, at.text)
+	values := url.Values{}
+	for _, input := range regexp.MustCompile(`<input [^>]*>`).FindAllString(form, -1) {
+		name := regexp.MustCompile(` name="([^"]*)"`).FindStringSubmatch(input)
+		value := regexp.MustCompile(` value="([^"]*)"`).FindStringSubmatch(input)
+		if name != nil && value != nil && (!strings.Contains(input, `"checkbox"`) || strings.Contains(input, " checked")) {
+			values.Add(name[1], html.UnescapeString(value[1]))
+		}
+	}
+	maps.Copy(values, change)
+	return b.send(t, http.MethodPost, b.base+action, strings.NewReader(values.Encode()), http.Header{
+		"Content-Type": {"application/x-www-form-urlencoded"}, "Origin": {b.base}, "Sec-Fetch-Site": {"same-origin"},
+	})
+}
+
+func (b *browser) send(t *testing.T, method, target string, body io.Reader, header http.Header) page {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, target, body)
+	require.NoError(t, err)
+	if header != nil {
+		req.Header = header
+	}
+	res, err := b.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	to, _ := res.Location()
+	return page{res.StatusCode, string(text), to}
+}
+
+// assistant is a client of the connection server.
+type assistant struct {
+	browser
+
+	access string
+}
+
+// connect signs in the owner, who connects an assistant.
+func (f *fleet) connect(t *testing.T) *assistant {
+	t.Helper()
+	owner := newBrowser(t, f.gateway.URL)
+	at := owner.submit(t, owner.get(t, f.gateway.URL+"/sign-in"), "/sign-in", url.Values{"email": {f.owner.Email}, "password": {f.owner.Password}})
+	require.Equal(t, http.StatusSeeOther, at.status, at.text)
+
+	a := &assistant{browser: browser{base: f.gateway.URL, Client: http.Client{Timeout: patience}}}
+	const redirect, verifier = "http://127.0.0.1/callback", "a-verifier-of-at-least-forty-three-characters"
+	at = a.send(t, http.MethodPost, a.base+"/oauth/register", strings.NewReader(`{"client_name":"Test","redirect_uris":["`+redirect+`"],"token_endpoint_auth_method":"none"}`),
+		http.Header{"Content-Type": {"application/json"}})
+	var client struct {
+		ID string `json:"client_id"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(at.text), &client), at.text)
+	sum := sha256.Sum256([]byte(verifier))
+	at = owner.get(t, a.base+"/oauth/authorize?"+url.Values{
+		"response_type": {"code"}, "client_id": {client.ID}, "redirect_uri": {redirect}, "scope": {"mcp:read"}, "state": {"state"},
+		"code_challenge": {base64.RawURLEncoding.EncodeToString(sum[:])}, "code_challenge_method": {"S256"}, "resource": {a.base + "/mcp"},
+	}.Encode())
+	for at.to != nil {
+		at = owner.get(t, at.to.String())
+	}
+	at = owner.submit(t, at, "/oauth/approve", url.Values{"decision": {"approve"}})
+	require.NotNil(t, at.to, at.text)
+	at = a.token(t, url.Values{
+		"grant_type": {"authorization_code"}, "code": {at.to.Query().Get("code")}, "redirect_uri": {redirect}, "client_id": {client.ID},
+		"code_verifier": {verifier}, "resource": {a.base + "/mcp"},
+	})
+	var tokens struct {
+		Access string `json:"access_token"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(at.text), &tokens), at.text)
+	require.NotEmpty(t, tokens.Access, at.text)
+	a.access = tokens.Access
+	return a
+}
+
+func (a *assistant) token(t *testing.T, form url.Values) page {
+	t.Helper()
+	return a.send(t, http.MethodPost, a.base+"/oauth/token", strings.NewReader(form.Encode()), http.Header{"Content-Type": {"application/x-www-form-urlencoded"}})
+}
+
+// call calls a tool.
+func (a *assistant) call(t *testing.T, tool, arguments string) {
+	t.Helper()
+	a.send(t, http.MethodPost, a.base+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`","arguments":`+arguments+`}}`), http.Header{
+		"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Mcp-Protocol-Version": {"2025-11-25"},
+		"Authorization": {"Bearer " + a.access},
+	})
+}
+
+// inParallel does something n times at once.
+func inParallel(n int, do func()) {
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(do)
+	}
+	wg.Wait()
+}
