@@ -410,6 +410,21 @@ func TestUnknownMistakesAreNotGuessed(t *testing.T) {
 	})
 }
 
+func TestValuesInTheWrongHeaderAreNotQuoted(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{
+		"signature": strings.Repeat("5a", 32), "private key": privateKey, "short private key": "sk_test_x",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, cred := program{timestamp: value}.request()
+			res := explain.Read(r).Explain(context.Background(), cred, sentAt)
+			require.Equal(t, []string{"timestamp_malformed"}, codes(res))
+			require.NotContains(t, res.Mistakes[0].What, value)
+		})
+	}
+}
+
 func TestSearchEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
