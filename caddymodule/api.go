@@ -139,7 +139,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 	h.BodyTimeout = cmp.Or(h.BodyTimeout, caddy.Duration(defaultBodyTimeout))
 	h.Timeout = cmp.Or(h.Timeout, caddy.Duration(defaultUpstreamTimeout))
 	h.MaxResponseSize = cmp.Or(h.MaxResponseSize, upstream.DefaultMaxResponseSize)
-	h.verifier = &authsigner.Verifier{Source: requestLookups{app.credentials.cache}, MaxBody: h.MaxBody, Now: time.Now}
+	h.verifier = &authsigner.Verifier{Source: tracedLookups{app.credentials.cache}, MaxBody: h.MaxBody, Now: time.Now}
 	h.large = semaphore.NewWeighted(max(1, largeResponsesBytes/h.MaxResponseSize))
 	h.contract = &upstream.Contract{AllowMissingTenant: h.AllowMissingTenant, PassUnknownFields: map[string]bool{}}
 	for _, name := range h.PassUnknownFields {
@@ -450,8 +450,8 @@ func (x *exchange) release() {
 
 // authenticate sets req.credential if the signature verifies, and otherwise returns the reason as authErr. It returns err,
 // without a lookup, if the key is not cached and the client IP has exhausted its limit for unauthenticated requests. A client
-// IP may have only a few lookups of uncached keys in progress; each ends when its key has been found, or else when its request
-// has been counted, so that concurrent requests cannot all pass the check of the limit.
+// IP may have only a few lookups of uncached keys in progress; each ends when its request has been counted, so that
+// concurrent requests cannot all pass the check of the limit.
 func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiRequest) (authErr, err error) {
 	ctx, span := tracing.Start(r.Context(), "authenticate", trace.SpanKindInternal)
 	if span.IsRecording() {
@@ -469,13 +469,16 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 	case authsigner.ValidPublicKey(key) && !h.app.credentials.cache.Known(key):
 		ip := ratelimit.IPKey(req.clientIP)
 		if !h.app.credentials.cache.Has(key) {
+			// A body that arrives slowly must not take up a lookup meanwhile.
+			if req.authErr = h.verifier.ReadBody(r); req.authErr != nil {
+				return req.authErr, nil
+			}
 			if req.endLookup, req.authErr = h.app.credentials.lookups.acquire(r.Context(), ip); req.authErr != nil {
 				return req.authErr, nil
 			}
 			if h.app.credentials.cache.Known(key) { // another request has looked it up in the meantime
 				req.releaseLookup()
 			}
-			r = r.WithContext(context.WithValue(r.Context(), endLookupKey{}, req.endLookup))
 		}
 		res, err := h.app.limiter.Peek(r.Context(), ip, ratelimit.UnverifiedIP(ip))
 		if err == nil && !res.Allowed {

@@ -70,23 +70,11 @@ type pooledCredentials struct {
 	denials denials
 }
 
-// requestLookups are the lookups of API requests. Those that wait for the credential source have a span.
-type requestLookups struct{ cache *authsigner.Cache }
+// tracedLookups adds a span to lookups that wait for the credential source. Cached credentials have none.
+type tracedLookups struct{ cache *authsigner.Cache }
 
-// endLookupKey is the context key of the function that releases a request's place in the lookupLimiter.
-type endLookupKey struct{}
-
-// Lookup implements authsigner.CredentialSource. A credential that it returns is cached, so that its request, whose body may
-// arrive slowly, gives up its place in the lookupLimiter.
-func (l requestLookups) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
-	c, err := l.lookup(ctx, publicKey)
-	if end, ok := ctx.Value(endLookupKey{}).(func()); ok && err == nil {
-		end()
-	}
-	return c, err
-}
-
-func (l requestLookups) lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
+// Lookup implements authsigner.CredentialSource.
+func (l tracedLookups) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
 	if !trace.SpanFromContext(ctx).IsRecording() || l.cache.Known(publicKey) {
 		return l.cache.Lookup(ctx, publicKey)
 	}
