@@ -150,6 +150,15 @@ func (v *Verifier) Verify(r *http.Request, target string) (*Credential, error) {
 	return cred, nil
 }
 
+// ReadBody reads the body as Verify does, which then need not wait for it after its lookup. Its errors are those of Verify.
+func (v *Verifier) ReadBody(r *http.Request) error {
+	if r.ContentLength > v.maxBody() {
+		return ErrBodyTooLarge
+	}
+	_, err := v.readBody(r)
+	return err
+}
+
 // MalformedHeader returns the name of the first of the three headers that is malformed: whose value no key could make valid. It
 // returns "" if all have a valid form. The result depends on the headers alone, so that callers may be told.
 func MalformedHeader(h http.Header) string {

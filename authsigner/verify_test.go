@@ -356,6 +356,25 @@ func TestBodyThatBreaksOffIsUnreadable(t *testing.T) {
 	}
 }
 
+func TestBodyCanBeReadBeforeTheLookup(t *testing.T) {
+	t.Parallel()
+	body := []byte(`{"a":1}`)
+	v := newVerifier(newCredential(nil))
+	r := signedRequest(testKey, testSecret, http.MethodPost, meTarget, body)
+	require.NoError(t, v.ReadBody(r))
+	_, err := v.Verify(r, meTarget)
+	require.NoError(t, err)
+	rest, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	require.Equal(t, body, rest)
+
+	v.MaxBody = int64(len(body)) - 1
+	r = signedRequest(testKey, testSecret, http.MethodPost, meTarget, body)
+	require.ErrorIs(t, v.ReadBody(r), authsigner.ErrBodyTooLarge)
+	r.ContentLength = -1
+	require.ErrorIs(t, v.ReadBody(r), authsigner.ErrBodyTooLarge)
+}
+
 func TestBodyTimeoutEndsASlowBody(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -364,9 +364,13 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 	err = h.rateLimit(w, r, req)
 	req.releaseLookup() // the request is counted now
 	req.limitTime = time.Since(start)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	if req.denial.reason != "" {
+		h.app.credentials.denials.add(r, req, h.BasePath)
+	}
+	switch {
 	case authErr != nil && r.Context().Err() != nil && !errors.Is(authErr, os.ErrDeadlineExceeded):
 		// net/http cancels the request's context when a read from the connection fails. A read that failed because of its
 		// deadline means a slow client instead.
@@ -465,6 +469,10 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 	case authsigner.ValidPublicKey(key) && !h.app.credentials.cache.Known(key):
 		ip := ratelimit.IPKey(req.clientIP)
 		if !h.app.credentials.cache.Has(key) {
+			// A body that arrives slowly must not take up a lookup meanwhile.
+			if req.authErr = h.verifier.ReadBody(r); req.authErr != nil {
+				return req.authErr, nil
+			}
 			if req.endLookup, req.authErr = h.app.credentials.lookups.acquire(r.Context(), ip); req.authErr != nil {
 				return req.authErr, nil
 			}
@@ -484,9 +492,6 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 		req.denial = h.denialOf(r, req.authErr)
 		if req.denial.malformed != "" {
 			req.authErr = &malformedHeaderError{header: req.denial.malformed, err: req.authErr}
-		}
-		if req.denial.reason != "" {
-			h.app.credentials.denials.add(r, req, h.BasePath)
 		}
 	}
 	return req.authErr, nil

@@ -26,7 +26,8 @@ const (
 )
 
 // denials keeps the last requests whose credentials were invalid, for `gatehouse explain --id`: without bodies, and with only the
-// first eight bytes of each signature. The zero value is ready to use.
+// first eight bytes of each signature. It does not keep requests over a rate limit, so that a client IP can neither push out those
+// of others nor cause the cost of reading its signatures. The zero value is ready to use.
 type denials struct {
 	mu   sync.Mutex
 	last [maxDenials]deniedRequest // a ring

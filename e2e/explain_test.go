@@ -71,3 +71,16 @@ func TestGatewayExplainsDeniedRequests(t *testing.T) {
 		require.Equal(t, 3, cli(t, nil, "explain", "--id", a.Header.Get("X-Request-Id"), "--address", admin).code)
 	})
 }
+
+// A client cannot make the gateway forget the denied requests of others by sending more than its limit.
+func TestRequestsOverTheLimitAreNotKeptForExplain(t *testing.T) {
+	t.Parallel()
+	const kept = 512
+	g := gatewaytest.Start(t, newWorld(t, nil).options("", ""))
+	first := send(t, g, "/api/v1/me", rubbish("pk_live_nobody_has_this_one"))
+	require.Equal(t, http.StatusUnauthorized, first.Status)
+	counts := statuses(2*kept, func(int) gatewaytest.Answer { return send(t, g, "/api/v1/me", rubbish("malformed!")) })
+	require.Less(t, counts[http.StatusUnauthorized], kept)
+	o := cli(t, nil, "explain", "--id", first.Header.Get("X-Request-Id"), "--address", strings.TrimPrefix(g.AdminURL, "http://"))
+	require.Contains(t, o.stdout, "unknown_key", o.stderr)
+}

@@ -353,6 +353,31 @@ func TestLimitedClientIPCausesNoLookups(t *testing.T) {
 	require.Len(t, w.proxy.seen(), 120)
 }
 
+// A key is looked up when the body has arrived, or else slow bodies would take up all lookups of their client IP.
+func TestSlowBodiesDelayNoLookups(t *testing.T) {
+	t.Parallel()
+	const slow = 2 * authsigner.DefaultMaxLoads / 8
+	w := newVaultWorld(t, vaulttest.Options{})
+	o := w.options("")
+	o.Site = strings.Replace(o.Site, "gatehouse_api {", "gatehouse_api {\n\t\tbody_timeout 5m", 1)
+	g := gatewaytest.Start(t, o)
+	requireReady(t, g)
+	w.requireListening(t, 1)
+	keys := w.addKeys(t, slow+1, 1)
+	for i, k := range keys[:slow] {
+		key := k.Caller
+		if i%2 == 0 {
+			key.PublicKey = "pk_live_invented_" + strconv.Itoa(i)
+		}
+		conn := dial(t, g.Addr, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1000\r\n"+
+			signedLines(key, http.MethodGet, "/api/v1/me", strings.Repeat("b", 1000))+"\r\n")
+		line, err := conn.r.ReadString('\n') // the gateway waits for the body
+		require.NoError(t, err)
+		require.Contains(t, line, "100 Continue")
+	}
+	require.Equal(t, http.StatusOK, keys[slow].Get(t, g.URL, "/api/v1/me").Status)
+}
+
 // Concurrent requests cannot pass their client IP's limit before any is counted, nor use up the concurrent lookups of other client IPs.
 func TestFloodOfInventedKeysDelaysNoOtherClientIP(t *testing.T) {
 	t.Parallel()

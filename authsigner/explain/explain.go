@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -166,10 +167,21 @@ func timestampLayouts() []string {
 	}
 }
 
+// maxTimestamp is the length in bytes up to which a timestamp is quoted, and more than that of any format. A longer one may be a
+// private key or a signature in the wrong header.
+const maxTimestamp = 40
+
+func quoteTimestamp(s string) string {
+	if len(s) > maxTimestamp || strings.Contains(s, privateKeyPrefix) {
+		return fmt.Sprintf("of %d bytes", len(s))
+	}
+	return strconv.Quote(s)
+}
+
 func (a *Attempt) readTimestamp(at time.Time) {
 	t, code := instant(a.Timestamp)
 	if code != "" {
-		a.found(mistake(code, strconv.Quote(clip(a.Timestamp))))
+		a.found(mistake(code, quoteTimestamp(a.Timestamp)))
 	}
 	if t.IsZero() || at.IsZero() {
 		return

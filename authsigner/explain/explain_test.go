@@ -221,6 +221,9 @@ func examples() []example {
 		{"private key decoded from hex", hexKey("00112233445566778899aabbccddeeff"), []string{"secret_decoded"}},
 		{"private key decoded from base64", base64Key("c2VjcmV0IG1hdGVyaWFsIG9mIDI0IGI="), []string{"secret_decoded"}},
 		{"private key without its prefix", program{secret: strings.TrimPrefix(privateKey, "sk_live_")}, []string{"secret_truncated"}},
+		{"private key with underscores without its prefix", program{secret: "8GmYwq3cVn5tB2x_zR7pLd0h_6e", cred: func(c *authsigner.Credential) {
+			c.PrivateKey = "sk_live_8GmYwq3cVn5tB2x_zR7pLd0h_6e"
+		}}, []string{"secret_truncated"}},
 		{"private key without its last character", program{secret: privateKey[:len(privateKey)-1]}, []string{"secret_truncated"}},
 		{"random part of the private key decoded", program{
 			secret: string([]byte{0xc0, 0xff, 0xee, 0, 0xc0, 0xff, 0xee, 1}),
@@ -380,6 +383,8 @@ func TestUnknownMistakesAreNotGuessed(t *testing.T) {
 		"another private key": {secret: "something else"},
 		"random signature":    {encode: func([]byte) string { return strings.Repeat("5a", 32) }},
 		"large body":          {method: "POST", body: strings.Repeat("x", 1<<20), secret: "something else"},
+		// or else each character could be guessed by itself
+		"a few characters of the private key": {secret: "6e", cred: func(c *authsigner.Credential) { c.PrivateKey = "sk_live_8GmYwq3cVn5tB2xKzR7pLd0h_6e" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -405,12 +410,41 @@ func TestUnknownMistakesAreNotGuessed(t *testing.T) {
 	})
 }
 
+func TestValuesInTheWrongHeaderAreNotQuoted(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{
+		"signature": strings.Repeat("5a", 32), "private key": privateKey, "short private key": "sk_test_x",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, cred := program{timestamp: value}.request()
+			res := explain.Read(r).Explain(context.Background(), cred, sentAt)
+			require.Equal(t, []string{"timestamp_malformed"}, codes(res))
+			require.NotContains(t, res.Mistakes[0].What, value)
+		})
+	}
+}
+
 func TestSearchEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	r, cred := program{secret: privateKey + "\n", signedMethod: "get"}.request()
 	require.False(t, explain.Read(r).Explain(ctx, cred, sentAt).Complete)
+}
+
+// The cost of a search does not grow with the number of parameters, which whoever sends the request chooses.
+func TestSearchIsBounded(t *testing.T) { //nolint:paralleltest // testing.AllocsPerRun does not allow it
+	allocations := func(parameters int) float64 {
+		var query strings.Builder
+		for i := range parameters {
+			fmt.Fprintf(&query, "&%03d", i)
+		}
+		r, cred := program{target: "/api/v1/jobs?page=1" + query.String(), secret: "something else"}.request()
+		a := explain.Read(r)
+		return testing.AllocsPerRun(1, func() { a.Explain(context.Background(), cred, sentAt) })
+	}
+	require.Less(t, allocations(500), 2*allocations(5))
 }
 
 func BenchmarkExplainUnknown(b *testing.B) {

@@ -30,6 +30,15 @@ import (
 // apiPrefix is the beginning of every signed path.
 const apiPrefix = "/api/v1"
 
+const (
+	// minSecretPart is the length in bytes from which on a part of a private key is tried. Shorter ones could be guessed: a
+	// request signed with a guess would be explained.
+	minSecretPart = 16
+
+	// maxLeftOut is the number of parameters up to which the query is tried without each of them. The API has fewer.
+	maxLeftOut = 8
+)
+
 // newSearch returns the search for one attempt.
 func newSearch(a *Attempt, cred *authsigner.Credential, now time.Time) *search {
 	timestamps, milliseconds := a.timestamps()
@@ -219,13 +228,15 @@ func (a *Attempt) targets() []variant {
 		}
 		t.add(path+"?"+strings.Join(kept, "&"), "query_encoded", "without empty values")
 		t.add(path+"?"+strings.ReplaceAll(query, "&", "&amp;"), "query_encoded", "&amp; for &")
-		for i, p := range pairs {
-			name, _, _ := strings.Cut(p, "=")
-			rest := strings.Join(slices.Delete(slices.Clone(pairs), i, i+1), "&")
-			if rest != "" {
-				rest = "?" + rest
+		if len(pairs) <= maxLeftOut {
+			for i, p := range pairs {
+				name, _, _ := strings.Cut(p, "=")
+				rest := strings.Join(slices.Delete(slices.Clone(pairs), i, i+1), "&")
+				if rest != "" {
+					rest = "?" + rest
+				}
+				t.add(path+rest, "query_encoded", "without "+strconv.Quote(clip(name)))
 			}
-			t.add(path+rest, "query_encoded", "without "+strconv.Quote(clip(name)))
 		}
 		t.add(path+query, "query_encoded", "without the question mark")
 		t.add(path+"\n"+query, "query_encoded", "a line feed for the question mark")
@@ -552,10 +563,10 @@ func (a *Attempt) secrets(cred *authsigner.Credential, now time.Time) []variant 
 		t.add(quote+secret+quote, "secret_quotes")
 	}
 	t.add(strings.Trim(secret, "\"'`"), "secret_quotes")
-	random := secret[strings.LastIndexByte(secret, '_')+1:]
 	_, rest, _ := strings.Cut(secret, "_")
+	_, random, _ := strings.Cut(rest, "_") // sk_live_ is the prefix of issued keys, and the rest may have more underscores
 	for _, part := range []string{random, rest} {
-		if part != "" {
+		if len(part) >= minSecretPart {
 			t.add(part, "secret_truncated", "its prefix is missing")
 		}
 	}
