@@ -122,7 +122,8 @@ func ValidPublicKey(s string) bool {
 //	resources             optional, not empty: a JSON array of strings, or a string with commas as
 //	                      `vault kv put resources=jobs,contacts` writes it
 //
-// Null means absent, and so does an empty string in optional fields. Unknown fields are ignored. Errors wrap
+// Null means absent, and so does an empty string in optional fields, except in expires_at and resources, which restrict the key:
+// there it is an error. Unknown fields are ignored. Errors wrap
 // ErrMalformedCredential and name the field, but contain no values. An expired previous private key is kept, but is not valid.
 func DecodeCredential(publicKey string, data map[string]any) (*Credential, error) {
 	if !ValidPublicKey(publicKey) {
@@ -163,7 +164,7 @@ func DecodeCredential(publicKey string, data map[string]any) (*Credential, error
 		{fieldCreatedAt, createdAt, &c.CreatedAt},
 		{fieldExpiresAt, expiresAt, &c.ExpiresAt},
 	} {
-		if f.value == "" {
+		if f.value == "" && (f.name != fieldExpiresAt || data[f.name] == nil) {
 			continue
 		}
 		at, err := time.Parse(time.RFC3339, f.value)
@@ -378,10 +379,7 @@ func decodeResources(v any) ([]string, error) {
 	case nil:
 		return nil, nil
 	case string:
-		if v == "" {
-			return nil, nil
-		}
-		names = strings.Split(v, ",")
+		names = strings.Split(v, ",") // an empty text is one empty name, and invalid
 		for i := range names {
 			names[i] = strings.TrimSpace(names[i])
 		}

@@ -110,25 +110,10 @@ type scratch struct {
 //
 // Afterwards, r.Body is the complete body again, unless reading it failed. Nothing else of r is modified.
 func (v *Verifier) Verify(r *http.Request, target string) (*Credential, error) {
-	publicKey, err := soleHeader(r.Header, HeaderPublicKey)
-	if err != nil {
-		return nil, err
-	}
-	timestamp, err := soleHeader(r.Header, HeaderTimestamp)
-	if err != nil {
-		return nil, err
-	}
-	signature, err := soleHeader(r.Header, HeaderSignature)
-	if err != nil {
-		return nil, err
-	}
-
 	now := v.now()
-	if err := v.checkTimestamp(timestamp, now); err != nil {
+	publicKey, timestamp, signature, err := v.checkHeaders(r, now)
+	if err != nil {
 		return nil, err
-	}
-	if r.ContentLength > v.maxBody() {
-		return nil, ErrBodyTooLarge
 	}
 	cred, err := v.lookUp(r.Context(), publicKey)
 	if err != nil {
@@ -150,13 +135,33 @@ func (v *Verifier) Verify(r *http.Request, target string) (*Credential, error) {
 	return cred, nil
 }
 
-// ReadBody reads the body as Verify does, which then need not wait for it after its lookup. Its errors are those of Verify.
+// ReadBody makes the checks of Verify that precede the lookup and reads the body, so that Verify need not wait for it. Its errors
+// are those of Verify.
 func (v *Verifier) ReadBody(r *http.Request) error {
-	if r.ContentLength > v.maxBody() {
-		return ErrBodyTooLarge
+	if _, _, _, err := v.checkHeaders(r, v.now()); err != nil {
+		return err
 	}
 	_, err := v.readBody(r)
 	return err
+}
+
+func (v *Verifier) checkHeaders(r *http.Request, now time.Time) (publicKey, timestamp, signature string, err error) {
+	if publicKey, err = soleHeader(r.Header, HeaderPublicKey); err != nil {
+		return "", "", "", err
+	}
+	if timestamp, err = soleHeader(r.Header, HeaderTimestamp); err != nil {
+		return "", "", "", err
+	}
+	if signature, err = soleHeader(r.Header, HeaderSignature); err != nil {
+		return "", "", "", err
+	}
+	if err := v.checkTimestamp(timestamp, now); err != nil {
+		return "", "", "", err
+	}
+	if r.ContentLength > v.maxBody() {
+		return "", "", "", ErrBodyTooLarge
+	}
+	return publicKey, timestamp, signature, nil
 }
 
 // MalformedHeader returns the name of the first of the three headers that is malformed: whose value no key could make valid. It

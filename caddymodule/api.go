@@ -465,29 +465,14 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 	switch {
 	case !named:
 		req.authErr = authsigner.ErrMissingCredentials
-		return req.authErr, nil
 	case authsigner.ValidPublicKey(key) && !h.app.credentials.cache.Known(key):
-		ip := ratelimit.IPKey(req.clientIP)
-		if !h.app.credentials.cache.Has(key) {
-			// A body that arrives slowly must not take up a lookup meanwhile.
-			if req.authErr = h.verifier.ReadBody(r); req.authErr != nil {
-				return req.authErr, nil
-			}
-			if req.endLookup, req.authErr = h.app.credentials.lookups.acquire(r.Context(), ip); req.authErr != nil {
-				return req.authErr, nil
-			}
-			if h.app.credentials.cache.Known(key) { // another request has looked it up in the meantime
-				req.releaseLookup()
-			}
-		}
-		res, err := h.app.limiter.Peek(r.Context(), ip, ratelimit.UnverifiedIP(ip))
-		if err == nil && !res.Allowed {
-			if err := h.deny(w, req, res); err != nil { // nil in shadow mode
-				return nil, err
-			}
+		if req.authErr, err = h.awaitLookup(w, r, req, key); err != nil {
+			return nil, err
 		}
 	}
-	req.credential, req.authErr = h.verifier.Verify(r, req.target)
+	if req.authErr == nil {
+		req.credential, req.authErr = h.verifier.Verify(r, req.target)
+	}
 	if req.authErr != nil && req.credential == nil {
 		req.denial = h.denialOf(r, req.authErr)
 		if req.denial.malformed != "" {
@@ -495,6 +480,37 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 		}
 	}
 	return req.authErr, nil
+}
+
+// awaitLookup makes sure that a request may cause a lookup of its key, and waits for its turn.
+func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiRequest, key string) (authErr, err error) {
+	ip := ratelimit.IPKey(req.clientIP)
+	check := func() error {
+		res, err := h.app.limiter.Peek(r.Context(), ip, ratelimit.UnverifiedIP(ip))
+		if err != nil || res.Allowed {
+			return nil
+		}
+		return h.deny(w, req, res) // nil in shadow mode
+	}
+	if h.app.credentials.cache.Has(key) {
+		return nil, check()
+	}
+	if r.ContentLength != 0 {
+		// A body that arrives slowly must neither delay a denial nor take up a lookup.
+		if err := check(); err != nil {
+			return nil, err
+		}
+		if err := h.verifier.ReadBody(r); err != nil {
+			return err, nil
+		}
+	}
+	if req.endLookup, authErr = h.app.credentials.lookups.acquire(r.Context(), ip); authErr != nil {
+		return authErr, nil
+	}
+	if h.app.credentials.cache.Known(key) { // another request has looked it up in the meantime
+		req.releaseLookup()
+	}
+	return nil, check()
 }
 
 // privateKeyPrefix begins every private key that the gateway issues.
