@@ -22,7 +22,7 @@ func rules() []rule {
 		{
 			id: "GH001", severity: severityError,
 			title:   "The configuration cannot be loaded",
-			example: "`timeout never`", fix: "Correct it as docs/directives describes",
+			example: "`timeout never`", fix: "Correct it: docs/directives describes each option",
 		},
 		{
 			id: "GH002", severity: severityError,
@@ -105,14 +105,14 @@ func rules() []rule {
 			id: "GH013", severity: severityWarning,
 			title:   "Traffic to another machine is not encrypted",
 			example: "`redis redis://redis.internal:6379`",
-			fix:     "Use TLS (rediss://, https://), unless you trust everybody on the network between the machines",
+			fix:     "Use TLS: rediss:// for Redis, https:// for Vault and data services, unless you trust everybody on the network between the machines",
 			static:  func(c *checkedConfig, r report) { checkPlaintext(c, r, false) },
 		},
 		{
 			id: "GH014", severity: severityError,
 			title:   "Traffic to a public address is not encrypted",
 			example: "`credentials vault http://203.0.113.7:8200`",
-			fix:     "Use TLS (rediss://, https://)",
+			fix:     "Use TLS: rediss:// for Redis, https:// for Vault and data services",
 			static:  func(c *checkedConfig, r report) { checkPlaintext(c, r, true) },
 		},
 		{

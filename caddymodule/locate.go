@@ -53,6 +53,8 @@ type loadError struct {
 
 func (e *loadError) Error() string { return e.position.String() + ": " + e.message }
 
+var errNoConfig = errors.New("no configuration found: set --config, or add a Caddyfile to the current directory")
+
 // loadConfig reads and adapts a configuration file. If the content is wrong, the error is a [loadError].
 func loadConfig(file, adapter string) (*loadedConfig, error) {
 	raw, name, used, err := caddycmd.LoadConfig(file, adapter)
@@ -60,7 +62,7 @@ func loadConfig(file, adapter string) (*loadedConfig, error) {
 		return nil, adaptError(cmp.Or(file, "Caddyfile"), err)
 	}
 	if raw == nil {
-		return nil, errors.New("no configuration found: set --config, or add a Caddyfile to the current directory")
+		return nil, errNoConfig
 	}
 	c := &loadedConfig{file: name, raw: caddy.RemoveMetaFields(raw)}
 	if err := json.Unmarshal(c.raw, &c.value); err != nil {
