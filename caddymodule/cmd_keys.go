@@ -489,11 +489,7 @@ func (s *openStore) announce(ctx context.Context, publicKey string) bool {
 // with loads the configuration, without starting it, opens its credential source, and runs f.
 func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
-		parent := cmd.Context()
-		if parent == nil {
-			parent = context.Background()
-		}
-		ctx, cancel := context.WithTimeout(parent, c.timeout)
+		ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 		defer cancel()
 		caddyCtx, cancelConfig := caddy.NewContext(caddy.Context{Context: ctx})
 		defer cancelConfig()

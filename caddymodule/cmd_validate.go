@@ -68,10 +68,12 @@ func loadEnvFiles(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("reading the env file: %w", err)
 	}
-	defer func() { _ = discard.Close() }()
 	stdout := os.Stdout
 	os.Stdout = discard
-	defer func() { os.Stdout = stdout }()
+	defer func() {
+		os.Stdout = stdout
+		_ = discard.Close()
+	}()
 	defer muteLogs()() // the caller prints the error
 	return environ.RunE(environ, nil)
 }
