@@ -141,7 +141,7 @@ func (c *explainCommand) ask(cmd *cobra.Command) (status int, err error) {
 	}
 	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, adminExplainPath+url.PathEscape(c.id), nil, nil)
 	if err != nil {
-		return explainBadInput, fmt.Errorf("asking the gateway: %w", err)
+		return explainBadInput, fmt.Errorf("asking the gateway: %w", adminError(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxCapture))

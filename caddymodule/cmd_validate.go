@@ -83,16 +83,7 @@ func located(cmd *cobra.Command, err error) error {
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
-	if _, answer, ok := strings.Cut(text, "caddy responded with error: HTTP 400: "); ok {
-		var body struct {
-			Error string `json:"error"`
-		}
-		if json.Unmarshal([]byte(answer), &body) == nil {
-			text = body.Error
-		}
-	}
-	text = strings.TrimPrefix(text, "validation: ")
+	text := strings.TrimPrefix(adminError(err).Error(), "validation: ")
 	c, err := loadConfig(cmd.Flag("config").Value.String(), cmd.Flag("adapter").Value.String())
 	if err != nil {
 		return nil //nolint:nilerr // the command has reported it
@@ -101,6 +92,19 @@ func located(cmd *cobra.Command, err error) error {
 		return failure
 	}
 	return nil
+}
+
+// adminError returns the error in a response of the admin API, without Caddy's words and JSON around it.
+func adminError(err error) error {
+	var body struct {
+		Error string `json:"error"`
+	}
+	_, answer, _ := strings.Cut(err.Error(), "caddy responded with error: HTTP ")
+	_, answer, _ = strings.Cut(answer, ": ") // the status
+	if json.Unmarshal([]byte(answer), &body) != nil || body.Error == "" {
+		return err
+	}
+	return errors.New(body.Error)
 }
 
 // muteLogs drops what Caddy logs until the returned function is called.
