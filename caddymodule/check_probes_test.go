@@ -146,7 +146,7 @@ func TestCheckProbesVault(t *testing.T) {
 	redis, service := "redis "+redistest.Start(t, redistest.WithConfig("appendonly", "yes")).URL(), dataServiceFor(t, 200, 200)
 	server := vaulttest.Start(t, vaulttest.Options{})
 	policy := func(name string) string {
-		text, err := os.ReadFile(filepath.Join("../deploy", name))
+		text, err := os.ReadFile(filepath.Join("..", "deploy", name))
 		require.NoError(t, err)
 		return string(text) + "\npath \"sys/capabilities-self\" {\n capabilities = [\"update\"]\n}\n"
 	}
