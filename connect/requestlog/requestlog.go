@@ -58,7 +58,7 @@ func Outcomes() []string {
 // Outcomes of sign-ins.
 const (
 	SignInOK               = "ok"
-	SignInWrongCredentials = "wrong_credentials" //nolint:gosec // G101 takes the outcome for a secret
+	SignInWrongCredentials = "wrong_credentials" //nolint:gosec // a label
 	SignInRateLimited      = "rate_limited"
 	SignInInvalidForm      = "invalid_form" // incomplete, or without a valid token
 	SignInUnavailable      = "unavailable"  // Redis or the data service
