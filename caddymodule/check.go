@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -169,7 +170,9 @@ func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 
 // decode decodes and validates the settings of a handler.
 func (h *checkedHandler[T]) decode(c *loadedConfig) error {
-	settings, err := json.Marshal(without(h.value, "handler"))
+	value := maps.Clone(h.value)
+	delete(value, "handler")
+	settings, err := json.Marshal(value)
 	if err != nil {
 		return c.failure(h.pointer, err)
 	}
@@ -191,16 +194,6 @@ func (c *loadedConfig) decode(pointer string, settings json.RawMessage, module a
 // failure returns an error about a value as a loadError.
 func (c *loadedConfig) failure(pointer string, err error) error {
 	return &loadError{c.position(pointer, err.Error()), err.Error()}
-}
-
-func without(m map[string]any, key string) map[string]any {
-	out := make(map[string]any, len(m))
-	for k, v := range m {
-		if k != key {
-			out[k] = v
-		}
-	}
-	return out
 }
 
 // upstreamOf decodes what the rules look at. Other errors of the handler are found when it is loaded.

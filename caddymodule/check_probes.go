@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -414,12 +415,9 @@ func earlier(a, b time.Time) time.Time {
 
 // probeListeners reports addresses in use, unless a gateway that runs on this machine has them.
 func (b *builtConfig) probeListeners(ctx context.Context) {
-	var running map[string]*checkedServer // nil: not asked yet
+	running := sync.OnceValue(func() map[string]*checkedServer { return b.runningServers(ctx) })
 	isOurs := func(address string) bool {
-		if running == nil {
-			running = b.runningServers(ctx)
-		}
-		for _, s := range running {
+		for _, s := range running() {
 			if slices.Contains(s.Listen, address) {
 				return true
 			}
@@ -444,29 +442,23 @@ func (b *builtConfig) probeListeners(ctx context.Context) {
 
 // runningServers returns the servers of the gateway that runs with the configuration's admin API.
 func (b *builtConfig) runningServers(ctx context.Context) map[string]*checkedServer {
-	servers := map[string]*checkedServer{}
 	if b.admin.Disabled {
-		return servers
+		return nil
 	}
-	answers := make(chan map[string]*checkedServer, 1)
-	go func() {
+	answer := make(chan map[string]*checkedServer, 1)
+	go func() { // AdminAPIRequest takes no context
+		var servers map[string]*checkedServer
 		resp, err := caddycmd.AdminAPIRequest(cmp.Or(b.admin.Listen, caddy.DefaultAdminListen), http.MethodGet, "/config/apps/http/servers", nil, nil)
 		if err == nil {
-			defer func() { _ = resp.Body.Close() }()
-			found := map[string]*checkedServer{}
-			if json.NewDecoder(resp.Body).Decode(&found) == nil {
-				answers <- found
-				return
-			}
+			_ = json.NewDecoder(resp.Body).Decode(&servers)
+			_ = resp.Body.Close()
 		}
-		answers <- nil
+		answer <- servers
 	}()
 	select {
-	case found := <-answers:
-		if found != nil {
-			return found
-		}
+	case servers := <-answer:
+		return servers
 	case <-ctx.Done():
+		return nil
 	}
-	return servers
 }

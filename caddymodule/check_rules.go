@@ -22,7 +22,7 @@ func rules() []rule {
 		{
 			id: "GH001", severity: severityError,
 			title:   "The configuration cannot be loaded",
-			example: "`timeout never`", fix: "Correct it as docs/directives describes",
+			example: "`timeout never`", fix: "Correct it: docs/directives describes each option",
 		},
 		{
 			id: "GH002", severity: severityError,
@@ -61,14 +61,14 @@ func rules() []rule {
 		},
 		{
 			id: "GH007", severity: severityError,
-			title:   "Too many addresses are trusted proxies: callers choose their own client IP",
+			title:   "Too many addresses are trusted proxies, so callers can choose their client IP",
 			example: "`trusted_proxies static 0.0.0.0/0`",
 			fix:     "Name only the addresses of your own load balancers",
 			static:  checkTrustedRanges,
 		},
 		{
 			id: "GH008", severity: severityError,
-			title:   "Trusted proxies without `trusted_proxies_strict`: callers choose their own client IP",
+			title:   "Trusted proxies without `trusted_proxies_strict`, so callers can choose their client IP",
 			example: "`trusted_proxies static 10.0.0.0/8` alone",
 			fix:     "Add trusted_proxies_strict to servers",
 			static:  checkStrictProxies,
@@ -77,7 +77,7 @@ func rules() []rule {
 			id: "GH009", severity: severityWarning,
 			title:   "No site responds to requests for other hosts: Caddy sends an empty 200",
 			example: "`api.example.com` as the only site",
-			fix:     "Add a site for http:// and https:// with gatehouse_errors, as in the repository's Caddyfile",
+			fix:     "Add a site with gatehouse_errors that has the same port and no host, such as :8080, or http:// and https://",
 			static:  checkCatchAll,
 		},
 		{
@@ -105,14 +105,14 @@ func rules() []rule {
 			id: "GH013", severity: severityWarning,
 			title:   "Traffic to another machine is not encrypted",
 			example: "`redis redis://redis.internal:6379`",
-			fix:     "Use TLS (rediss://, https://), unless you trust everybody on the network between the machines",
+			fix:     "Use TLS: rediss:// for Redis, https:// for Vault and data services, unless you trust everybody on the network between the machines",
 			static:  func(c *checkedConfig, r report) { checkPlaintext(c, r, false) },
 		},
 		{
 			id: "GH014", severity: severityError,
 			title:   "Traffic to a public address is not encrypted",
 			example: "`credentials vault http://203.0.113.7:8200`",
-			fix:     "Use TLS (rediss://, https://)",
+			fix:     "Use TLS: rediss:// for Redis, https:// for Vault and data services",
 			static:  func(c *checkedConfig, r report) { checkPlaintext(c, r, true) },
 		},
 		{
@@ -131,7 +131,7 @@ func rules() []rule {
 		},
 		{
 			id: "GH017", severity: severityError,
-			title:   "Errors are responded to with a status of success",
+			title:   "Error responses have a success status",
 			example: "`handle_errors { respond \"Sorry\" 200 }`",
 			fix:     "Remove the status, or use gatehouse_errors",
 			static:  checkErrorStatus,
@@ -198,7 +198,7 @@ func rules() []rule {
 		},
 		{
 			id: "GH033", severity: severityError,
-			title:   "Redis evicts keys: limits are lost, and connections of assistants",
+			title:   "Redis may evict keys, which loses limits and connections of assistants",
 			example: "`maxmemory-policy allkeys-lru`",
 			fix:     "Set maxmemory-policy noeviction",
 		},
@@ -240,8 +240,8 @@ func rules() []rule {
 		},
 		{
 			id: "GH044", severity: severityWarning,
-			title:   "Vault responds slowly: so does the gateway to callers whose key is not cached",
-			example: "half a second",
+			title:   "Vault responds slowly, which delays requests whose key is not cached",
+			example: "more than half a second",
 			fix:     "Move Vault nearer, or find out why it is slow",
 		},
 		{
@@ -252,7 +252,7 @@ func rules() []rule {
 		},
 		{
 			id: "GH050", severity: severityError,
-			title:   "A data service does not respond, or only with errors",
+			title:   "A data service does not respond, or responds with an error",
 			example: "a name that does not resolve",
 			fix:     "Correct the address or TLS settings of upstream, or start the data service",
 		},
@@ -464,7 +464,7 @@ func checkTrustedRanges(c *checkedConfig, r report) {
 func checkStrictProxies(c *checkedConfig, r report) {
 	for _, s := range c.servers {
 		if s.TrustedProxies != nil && s.TrustedProxiesStrict == 0 {
-			r(s.pointer+"/trusted_proxies", "X-Forwarded-For is read from the caller's end")
+			r(s.pointer+"/trusted_proxies", "the client IP is the first address in X-Forwarded-For, which callers can set")
 		}
 	}
 }
@@ -572,7 +572,7 @@ func isPublic(address string) bool {
 func checkSecrets(c *checkedConfig, r report) {
 	literal := func(pointer, what, value string) {
 		if value != "" && !strings.Contains(value, "{") {
-			r(pointer, "%s is written in the configuration, or replaced in it from {$…}", what)
+			r(pointer, "%s is in the configuration as plain text, directly or through {$…}", what)
 		}
 	}
 	if c.app == nil {
@@ -664,7 +664,7 @@ func checkErrorStatus(c *checkedConfig, r report) {
 			continue
 		}
 		if status := fmt.Sprint(h.value["status_code"]); len(status) == 3 && status[0] == '2' {
-			r(h.pointer, "errors get the status %s", status)
+			r(h.pointer, "error responses have the status %s", status)
 		}
 	}
 }

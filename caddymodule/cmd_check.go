@@ -71,11 +71,7 @@ func configureCheck(cmd *cobra.Command) {
 }
 
 func (c *checkCommand) run(cmd *cobra.Command) (status int, err error) {
-	ctx := cmd.Context()
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	found, err := c.check(ctx, cmd.ErrOrStderr())
+	found, err := c.check(cmd.Context(), cmd.ErrOrStderr())
 	if err != nil {
 		return checkBadInput, err
 	}

@@ -141,7 +141,7 @@ func (c *explainCommand) ask(cmd *cobra.Command) (status int, err error) {
 	}
 	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, adminExplainPath+url.PathEscape(c.id), nil, nil)
 	if err != nil {
-		return explainBadInput, fmt.Errorf("asking the gateway: %w", err)
+		return explainBadInput, fmt.Errorf("asking the gateway: %w", adminError(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxCapture))
@@ -217,13 +217,13 @@ func printExplanation(w io.Writer, res explain.Result, toSign string) error {
 	case res.Verified:
 		b.WriteString("The signature is correct.\n")
 	case len(res.Mistakes) == 0:
-		b.WriteString("No known mistake gives this signature. Check first that the private key belongs to the public key.\n")
+		b.WriteString("No known mistake explains this signature. Check first that the private key belongs to the public key.\n")
 	}
 	for _, m := range res.Mistakes {
 		fmt.Fprintf(&b, "%s\n  %s\n  %s\n", m.Code, m.What, m.Fix)
 	}
 	if len(res.Mistakes) > 0 && !res.Complete {
-		b.WriteString("Besides, the signature is wrong in a way that is not known.\n")
+		b.WriteString("The signature is also wrong in a way that no known mistake explains.\n")
 	}
 	if toSign != "" && res.Complete && res.Signed != toSign {
 		fmt.Fprintf(&b, "\nString that was signed, %d bytes:\n%s", len(res.Signed), visible(res.Signed))

@@ -16,7 +16,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -43,10 +42,8 @@ func configureKeys(cmd *cobra.Command) {
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "timeout of the whole command")
 	cmd.MarkFlagsMutuallyExclusive("config", "file")
 	complete(cmd, "adapter", "caddyfile")
-	cmd.SilenceUsage = true
-	cmd.Args = cobra.NoArgs // without it, a misspelled subcommand would print help and exit with 0
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(c.issue(), c.update(), c.rotate(), c.revoke(), c.list(), c.show())
+	requireSubcommand(cmd)
 }
 
 // keyView is a credential as the commands print it. PrivateKey is set only for a key that was just issued or rotated.
@@ -492,19 +489,18 @@ func (s *openStore) announce(ctx context.Context, publicKey string) bool {
 // with loads the configuration, without starting it, opens its credential source, and runs f.
 func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
-		parent := cmd.Context()
-		if parent == nil {
-			parent = context.Background()
-		}
-		ctx, cancel := context.WithTimeout(parent, c.timeout)
+		ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 		defer cancel()
 		caddyCtx, cancelConfig := caddy.NewContext(caddy.Context{Context: ctx})
 		defer cancelConfig()
-		app, err := c.loadApp()
+		app, cfg, err := c.loadApp()
 		if err != nil {
 			return err
 		}
 		source, err := loadSource(caddyCtx, app)
+		if err != nil && cfg != nil {
+			return cfg.loadFailure(fmt.Errorf("loading %s app module: %w", appName, err))
+		}
 		if err != nil {
 			return err
 		}
@@ -529,34 +525,34 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 	}
 }
 
-// loadApp returns the app's settings in the configuration.
-func (c *keysCommand) loadApp() (*App, error) {
+// loadApp returns the app's settings, and the configuration that they are from, or nil with --file.
+func (c *keysCommand) loadApp() (*App, *loadedConfig, error) {
 	app := new(App)
 	if c.file != "" {
 		app.CredentialsRaw = caddyconfig.JSONModuleObject(&FileSource{Path: c.file}, "source", "file", nil)
-		return app, nil
+		return app, nil, nil
 	}
-	raw, name, _, err := caddycmd.LoadConfig(c.config, c.adapter)
+	loaded, err := loadConfig(c.config, c.adapter)
+	if errors.Is(err, errNoConfig) {
+		return nil, nil, fmt.Errorf("%w; or set --file", err)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("loading the configuration: %w", err)
-	}
-	if raw == nil {
-		return nil, errors.New("no configuration found: set --config or --file")
+		return nil, nil, err
 	}
 	var cfg struct {
 		Apps map[string]json.RawMessage `json:"apps"`
 	}
-	if err := json.Unmarshal(raw, &cfg); err != nil {
-		return nil, fmt.Errorf("reading the configuration %s: %w", name, err)
+	if err := json.Unmarshal(loaded.raw, &cfg); err != nil {
+		return nil, nil, fmt.Errorf("reading the configuration %s: %w", loaded.file, err)
 	}
 	if cfg.Apps[appName] == nil {
-		return nil, fmt.Errorf("the configuration %s has no global option %q", name, appName)
+		return nil, nil, fmt.Errorf("the configuration %s has no global option %q", loaded.file, appName)
 	}
 	if err := caddy.StrictUnmarshalJSON(cfg.Apps[appName], app); err != nil {
-		return nil, fmt.Errorf("reading the configuration %s: %w", name, err)
+		return nil, nil, fmt.Errorf("reading the configuration %s: %w", loaded.file, err)
 	}
 	if app.CredentialsRaw == nil {
-		return nil, fmt.Errorf("the configuration %s has no credential source: set \"credentials\" in the global option %q", name, appName)
+		return nil, nil, fmt.Errorf("the configuration %s has no credential source: set \"credentials\" in the global option %q", loaded.file, appName)
 	}
-	return app, nil
+	return app, loaded, nil
 }

@@ -45,7 +45,8 @@ func configureRoot(root *cobra.Command) {
 	for _, name := range removedCommands() {
 		remove(root, name)
 	}
-	remove(root, "completion") // cobra adds its own, which knows the values of flags
+	remove(root, "completion") // Caddy's does not know the values of flags; cobra's does
+	root.InitDefaultCompletionCmd()
 	root.Example = rootExample
 	root.SetHelpTemplate(new(cobra.Command).HelpTemplate() + rootFooter)
 	root.DisableAutoGenTag = true // no date in manual pages
@@ -57,7 +58,6 @@ func configureRoot(root *cobra.Command) {
 		&cobra.Group{ID: groupAbout, Title: "About this program:"},
 	)
 	root.SetHelpCommandGroupID(groupAbout)
-	root.SetCompletionCommandGroupID(groupAbout)
 	for _, c := range []struct{ name, group, short string }{
 		{"run", groupRun, "Runs the gateway until it is stopped"},
 		{"start", groupRun, "Starts the gateway in the background"},
@@ -77,6 +77,7 @@ func configureRoot(root *cobra.Command) {
 		{"untrust", groupServer, ""},
 
 		{"build-info", groupAbout, ""},
+		{"completion", groupAbout, "Prints the completion script of a shell"},
 		{"environ", groupAbout, ""},
 		{"list-modules", groupAbout, "Lists the installed modules"},
 		{"manpage", groupAbout, "Writes the manual pages of all commands"},
@@ -91,6 +92,24 @@ func configureRoot(root *cobra.Command) {
 	}
 	if cmd := child(root, "manpage"); cmd != nil {
 		configureManpage(cmd)
+	}
+	for _, cmd := range root.Commands() {
+		if cmd.HasSubCommands() {
+			requireSubcommand(cmd)
+		}
+	}
+}
+
+// requireSubcommand makes a missing or unknown sub-command an error. Cobra prints help and exits with 0.
+func requireSubcommand(cmd *cobra.Command) {
+	cmd.Args = cobra.NoArgs
+	cmd.SilenceUsage = true
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var names []string
+		for _, sub := range cmd.Commands() {
+			names = append(names, sub.Name())
+		}
+		return fmt.Errorf("missing sub-command: must be one of %s; see %s --help", strings.Join(names, ", "), cmd.CommandPath())
 	}
 }
 

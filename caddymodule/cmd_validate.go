@@ -68,10 +68,12 @@ func loadEnvFiles(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("reading the env file: %w", err)
 	}
-	defer func() { _ = discard.Close() }()
 	stdout := os.Stdout
 	os.Stdout = discard
-	defer func() { os.Stdout = stdout }()
+	defer func() {
+		os.Stdout = stdout
+		_ = discard.Close()
+	}()
 	defer muteLogs()() // the caller prints the error
 	return environ.RunE(environ, nil)
 }
@@ -81,16 +83,7 @@ func located(cmd *cobra.Command, err error) error {
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
-	if _, answer, ok := strings.Cut(text, "caddy responded with error: HTTP 400: "); ok {
-		var body struct {
-			Error string `json:"error"`
-		}
-		if json.Unmarshal([]byte(answer), &body) == nil {
-			text = body.Error
-		}
-	}
-	text = strings.TrimPrefix(text, "validation: ")
+	text := strings.TrimPrefix(adminError(err).Error(), "validation: ")
 	c, err := loadConfig(cmd.Flag("config").Value.String(), cmd.Flag("adapter").Value.String())
 	if err != nil {
 		return nil //nolint:nilerr // the command has reported it
@@ -99,6 +92,19 @@ func located(cmd *cobra.Command, err error) error {
 		return failure
 	}
 	return nil
+}
+
+// adminError returns the error in a response of the admin API, without Caddy's words and JSON around it.
+func adminError(err error) error {
+	var body struct {
+		Error string `json:"error"`
+	}
+	_, answer, _ := strings.Cut(err.Error(), "caddy responded with error: HTTP ")
+	_, answer, _ = strings.Cut(answer, ": ") // the status
+	if json.Unmarshal([]byte(answer), &body) != nil || body.Error == "" {
+		return err
+	}
+	return errors.New(body.Error)
 }
 
 // muteLogs drops what Caddy logs until the returned function is called.

@@ -53,6 +53,8 @@ type loadError struct {
 
 func (e *loadError) Error() string { return e.position.String() + ": " + e.message }
 
+var errNoConfig = errors.New("no configuration found: set --config, or add a Caddyfile to the current directory")
+
 // loadConfig reads and adapts a configuration file. If the content is wrong, the error is a [loadError].
 func loadConfig(file, adapter string) (*loadedConfig, error) {
 	raw, name, used, err := caddycmd.LoadConfig(file, adapter)
@@ -60,7 +62,7 @@ func loadConfig(file, adapter string) (*loadedConfig, error) {
 		return nil, adaptError(cmp.Or(file, "Caddyfile"), err)
 	}
 	if raw == nil {
-		return nil, errors.New("no configuration found: set --config, or add a Caddyfile to the current directory")
+		return nil, errNoConfig
 	}
 	c := &loadedConfig{file: name, raw: caddy.RemoveMetaFields(raw)}
 	if err := json.Unmarshal(c.raw, &c.value); err != nil {
@@ -204,33 +206,30 @@ func (d *directive) serves(host string) bool {
 
 // directivesOf returns the names in a Caddyfile of a member or handler of the JSON configuration.
 func directivesOf(name string) []string {
-	switch name {
-	case "static_response":
-		return []string{"respond", "redir", "abort"}
-	case "upstreams":
-		return []string{"upstream", "reverse_proxy", "to"}
-	case "dial":
-		return nil // an argument
-	case "sentinel_master", "sentinel_username", "sentinel_password":
-		return []string{"sentinel"}
-	case "token", "secret_id":
-		return []string{"auth"}
-	case "write_timeout", "read_timeout", "read_header_timeout", "idle_timeout":
-		return []string{map[string]string{
-			"write_timeout": "write", "read_timeout": "read_body", "read_header_timeout": "read_header", "idle_timeout": "idle",
-		}[name]}
-	case "insecure_skip_verify":
-		return []string{"tls_insecure_skip_verify"}
-	case "should_log_credentials":
-		return []string{"log_credentials"}
-	case "errors":
-		return []string{"handle_errors"}
-	case "logs", "logging":
-		return []string{"log"}
-	case "lb_policy", "selection_policy":
-		return []string{"lb_policy"}
+	names, ok := map[string][]string{
+		"dial":                   nil, // an argument
+		"errors":                 {"handle_errors"},
+		"idle_timeout":           {"idle"},
+		"insecure_skip_verify":   {"tls_insecure_skip_verify"},
+		"logging":                {"log"},
+		"logs":                   {"log"},
+		"read_header_timeout":    {"read_header"},
+		"read_timeout":           {"read_body"},
+		"secret_id":              {"auth"},
+		"selection_policy":       {"lb_policy"},
+		"sentinel_master":        {"sentinel"},
+		"sentinel_password":      {"sentinel"},
+		"sentinel_username":      {"sentinel"},
+		"should_log_credentials": {"log_credentials"},
+		"static_response":        {"respond", "redir", "abort"},
+		"token":                  {"auth"},
+		"upstreams":              {"upstream", "reverse_proxy", "to"},
+		"write_timeout":          {"write"},
+	}[name]
+	if !ok {
+		return []string{name}
 	}
-	return []string{name}
+	return names
 }
 
 // position returns the place of a value of the configuration: in a Caddyfile, the line of the directive that set it. If the

@@ -40,6 +40,8 @@ func TestLoadErrorsNameFileAndLine(t *testing.T) {
 	require.NoError(t, os.WriteFile(credentials, []byte(`{"keys":{}}`), 0o600))
 	public := filepath.Join(dir, "public.json")
 	require.NoError(t, os.WriteFile(public, []byte(`{"keys":{}}`), 0o644))
+	empty := filepath.Join(dir, "empty")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	source := "credentials file " + credentials
 	imported := filepath.Join(dir, "jwks.conf")
 	require.NoError(t, os.WriteFile(imported, []byte("gatehouse_health\n\ngatehouse_jwks\n"), 0o600))
@@ -69,7 +71,15 @@ func TestLoadErrorsNameFileAndLine(t *testing.T) {
 		},
 		"a placeholder without a value": {
 			caddyfileWith("", vaultLines, "", ""),
-			"Caddyfile:7: resolving a placeholder:",
+			"Caddyfile:7: resolving {env.NO_SUCH_TOKEN}: the environment variable is not set, or is empty",
+		},
+		"a placeholder for a missing file": {
+			caddyfileWith("", strings.Replace(vaultLines, "{env.NO_SUCH_TOKEN}", "{file./nonexistent/token}", 1), "", ""),
+			"Caddyfile:7: resolving {file./nonexistent/token}: open /nonexistent/token: no such file or directory",
+		},
+		"a placeholder for an empty file": {
+			strings.Replace(caddyfileWith("", source, "", ""), "redis://127.0.0.1:1", "redis://127.0.0.1:1 {\n\t\t\tpassword {file."+empty+"}\n\t\t}", 1),
+			"Caddyfile:6: setting up redis: resolving {file." + empty + "}: the file is empty",
 		},
 		"an assertion key that is missing": {
 			caddyfileWith("", source+"\n\t\tassertion /nonexistent/hop.pem", "", ""),

@@ -62,7 +62,7 @@ func TestGatewayExplainsDeniedRequests(t *testing.T) {
 		t.Parallel()
 		o := cli(t, nil, "explain", "--id", "nothing", "--address", admin)
 		require.Equal(t, 3, o.code)
-		o.requireError(t, "is not among the last")
+		o.requireError(t, "asking the gateway: request", "is not among the last")
 	})
 	t.Run("a request that was served", func(t *testing.T) {
 		t.Parallel()

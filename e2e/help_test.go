@@ -41,6 +41,16 @@ func TestCommandsThatFetchAnotherBinaryAreGone(t *testing.T) {
 	}
 }
 
+func TestAMissingOrUnknownSubCommandIsAnError(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"keys"}, {"keys", "--json"}, {"completion"}, {"storage"}} {
+		cli(t, nil, args...).requireError(t, "missing sub-command: must be one of", args[0]+" --help")
+	}
+	for _, name := range []string{"keys", "completion", "storage"} {
+		cli(t, nil, name, "foo").requireError(t, "unknown command \"foo\"")
+	}
+}
+
 func TestManualPagesDescribeEveryCommand(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "man")

@@ -10,8 +10,8 @@ import (
 
 // Inspection is what [Source.Inspect] finds.
 type Inspection struct {
-	// Missing and Surplus are capabilities, such as "list of kv/metadata/gateway/keys/", that the login lacks, or has although it
-	// does not need them. Both are nil if the login may not ask for its capabilities.
+	// Missing and Surplus are capabilities, such as "list of kv/metadata/gateway/keys/", that the login needs and lacks, or has
+	// and does not need. Both are nil if the login may not ask for its capabilities.
 	Missing, Surplus []string
 
 	// Root means that the login may do everything.

@@ -64,7 +64,7 @@ interrupted. Nothing is kept.`,
 	f := cmd.Flags()
 	f.StringVar(&v.listen, "listen", "localhost:8080", "address to serve on")
 	f.StringVar(&v.Redis, "redis", "", "URL of a real Redis for the rate limits (default: an embedded store)")
-	f.BoolVar(&v.NoRateLimit, "no-rate-limit", false, "only report what the limits would refuse")
+	f.BoolVar(&v.NoRateLimit, "no-rate-limit", false, "only report which requests the limits would deny")
 	if cmd.Execute() != nil { // it has said why
 		os.Exit(1)
 	}

@@ -1,5 +1,5 @@
-// Package requestlog carries what the packages of the connection server know of a request to the log line and the metrics of
-// the server that they are part of.
+// Package requestlog lets the packages of the connection server add fields to a request's log line and metrics, which the server
+// around them writes.
 package requestlog
 
 import (
@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Entry is what is known of one request. It is safe for concurrent use, because a call may continue after its request has
-// ended; what is added then is lost. A nil *Entry ignores everything.
+// Entry collects the fields of one request. It is safe for concurrent use, because a call may continue after its request has
+// ended; fields that are added then are lost. A nil *Entry ignores everything.
 type Entry struct {
 	requestID string
 
