@@ -15,8 +15,8 @@ import (
 // The addresses of the gateway that runs with a configuration are in order; those that another process has are not.
 func TestCheckOfRunningGateway(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.roomy(t)
+	w := newEnvironment(t, nil)
+	g := w.unlimited(t)
 	res := cli(t, nil, "check", "--config", g.Config)
 	require.Equal(t, 0, res.code, res.stdout+res.stderr)
 	require.NotContains(t, res.stdout, "GH060")
@@ -33,8 +33,8 @@ func TestCheckOfRunningGateway(t *testing.T) {
 // Each command that loads a configuration names the line of an error that occurs while modules are provisioned.
 func TestCommandsNameTheLineOfLoadingErrors(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.roomy(t)
+	w := newEnvironment(t, nil)
+	g := w.unlimited(t)
 	wrong := strings.Replace(configOf(t, g), "gatehouse_api {", "gatehouse_jwks\n\tgatehouse_api {", 1)
 	before, _, found := strings.Cut(wrong, "gatehouse_jwks")
 	require.True(t, found)

@@ -34,8 +34,8 @@ var unusualTargets = []string{
 
 func TestOpensslAndCurlClient(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.roomy(t)
+	w := newEnvironment(t, nil)
+	g := w.unlimited(t)
 	call := func(protocol, method, target, body, secret string) (status, version, response string) {
 		out := filepath.Join(t.TempDir(), "response")
 		cmd := exec.CommandContext(t.Context(), "sh", "testdata/clients/call.sh")
@@ -70,8 +70,8 @@ func TestOpensslAndCurlClient(t *testing.T) {
 
 func TestNodeClient(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.roomy(t)
+	w := newEnvironment(t, nil)
+	g := w.unlimited(t)
 	cases, err := json.Marshal(map[string]any{"targets": unusualTargets, "body": `{"a body":"on a GET, Zoë"}`})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -96,7 +96,7 @@ func TestNodeClient(t *testing.T) {
 }
 
 // callAsBusiness calls with the Go signer over a transport and requires that responses use the protocol.
-func callAsBusiness(t *testing.T, w *world, base string, rt http.RoundTripper, protocol string) {
+func callAsBusiness(t *testing.T, w *environment, base string, rt http.RoundTripper, protocol string) {
 	t.Helper()
 	client := &http.Client{
 		Timeout:   patience,
@@ -120,7 +120,7 @@ func callAsBusiness(t *testing.T, w *world, base string, rt http.RoundTripper, p
 	client.Transport = rt
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/api/v1/me", http.NoBody)
 	require.NoError(t, err)
-	req.Header = rubbish(w.acme.PublicKey)
+	req.Header = invalidSignature(w.acme.PublicKey)
 	res, err := client.Do(req)
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
@@ -129,12 +129,12 @@ func callAsBusiness(t *testing.T, w *world, base string, rt http.RoundTripper, p
 
 func TestGoTransportOverEveryProtocol(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.roomy(t)
+	w := newEnvironment(t, nil)
+	g := w.unlimited(t)
 	callAsBusiness(t, w, g.URL, protocolClient(t, false, 0).Transport, "HTTP/1.1")
 	callAsBusiness(t, w, g.URL, protocolClient(t, true, 0).Transport, "HTTP/2.0")
 
-	o := w.options(roomyLimits, "")
+	o := w.options(highLimits, "")
 	o.CA, o.Host = true, "https://localhost"
 	secure := gatewaytest.Start(t, o)
 	base := "https://localhost" + secure.Addr[strings.IndexByte(secure.Addr, ':'):]

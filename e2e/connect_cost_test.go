@@ -33,12 +33,12 @@ func TestFleetOfOneToolCallLatency(t *testing.T) {
 		switch r.URL.Path {
 		case "/connect/v1/contacts":
 			if r.Method == http.MethodPost {
-				typed(http.StatusCreated, "application/json", `{"contact":`+one+`}`)(rw, r)
+				respondWith(http.StatusCreated, "application/json", `{"contact":`+one+`}`)(rw, r)
 				break
 			}
-			typed(http.StatusOK, "application/json", `{"contacts":[`+strings.Repeat(one+",", 24)+one+`],"next_cursor":null}`)(rw, r)
+			respondWith(http.StatusOK, "application/json", `{"contacts":[`+strings.Repeat(one+",", 24)+one+`],"next_cursor":null}`)(rw, r)
 		case "/connect/v1/contacts/10403":
-			typed(http.StatusOK, "application/json", `{"contact":`+one+`}`)(rw, r)
+			respondWith(http.StatusOK, "application/json", `{"contact":`+one+`}`)(rw, r)
 		default:
 			data.ServeHTTP(rw, r)
 		}

@@ -28,12 +28,12 @@ import (
 )
 
 // connectSite returns the connection server's part of a site.
-func (w *world) connectSite(g *gatewaytest.Gateway) string {
+func (w *environment) connectSite(g *gatewaytest.Gateway) string {
 	return "gatehouse_connect {\n\t\tissuer " + g.URL + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t"
 }
 
 // connected starts a gateway with the connection server and a new demo data service.
-func connected(t *testing.T, app string) (*world, *gatewaytest.Gateway) {
+func connected(t *testing.T, app string) (*environment, *gatewaytest.Gateway) {
 	t.Helper()
 	data, err := demo.Open(t.Context(), demo.Memory, demo.Options{})
 	require.NoError(t, err)
@@ -41,14 +41,14 @@ func connected(t *testing.T, app string) (*world, *gatewaytest.Gateway) {
 	return connectedTo(t, data.Handler(), app)
 }
 
-func connectedTo(t *testing.T, data http.Handler, app string) (*world, *gatewaytest.Gateway) {
+func connectedTo(t *testing.T, data http.Handler, app string) (*environment, *gatewaytest.Gateway) {
 	t.Helper()
-	w := newWorld(t, data)
+	w := newEnvironment(t, data)
 	return w, w.startConnect(t, w.options(app, ""))
 }
 
 // startConnect starts a gateway with the connection server.
-func (w *world) startConnect(t *testing.T, o gatewaytest.Options) *gatewaytest.Gateway {
+func (w *environment) startConnect(t *testing.T, o gatewaytest.Options) *gatewaytest.Gateway {
 	t.Helper()
 	g := gatewaytest.New(t, o)
 	o.Site = w.connectSite(g) + o.Site
@@ -57,7 +57,7 @@ func (w *world) startConnect(t *testing.T, o gatewaytest.Options) *gatewaytest.G
 }
 
 // owner signs in as the owner of acme.
-func (w *world) owner(t *testing.T, g *gatewaytest.Gateway) *browser {
+func (w *environment) owner(t *testing.T, g *gatewaytest.Gateway) *browser {
 	t.Helper()
 	p := newBrowser(t, g.URL)
 	p.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
@@ -79,14 +79,14 @@ func TestAssistantWorksUntilDisconnected(t *testing.T) {
 	a := approved(t, owner, "mcp:use", "contacts:write")
 	require.NotContains(t, a.Scope, "receptionist:write", "a scope that was not approved")
 
-	status, answer := a.call(t, "business_get", `{}`)
+	status, response := a.call(t, "business_get", `{}`)
 	require.Equal(t, http.StatusOK, status)
-	require.Contains(t, string(answer.Result.StructuredContent), w.acmeID)
-	status, answer = a.call(t, "contacts_create", `{"first_name":"Ada","last_name":"Lindqvist","email":"ada@example.com"}`)
+	require.Contains(t, string(response.Result.StructuredContent), w.acmeID)
+	status, response = a.call(t, "contacts_create", `{"first_name":"Ada","last_name":"Lindqvist","email":"ada@example.com"}`)
 	require.Equal(t, http.StatusOK, status)
-	require.False(t, answer.Result.IsError, "%v", answer.Result.Content)
-	_, answer = a.call(t, "contacts_search", `{"query":"Lindqvist"}`)
-	require.Contains(t, string(answer.Result.StructuredContent), "ada@example.com")
+	require.False(t, response.Result.IsError, "%v", response.Result.Content)
+	_, response = a.call(t, "contacts_search", `{"query":"Lindqvist"}`)
+	require.Contains(t, string(response.Result.StructuredContent), "ada@example.com")
 	status, _ = a.call(t, "receptionist_faq_upsert", `{"question":"Open on Sundays?","answer":"No."}`)
 	require.Equal(t, http.StatusForbidden, status, "a scope that was not granted")
 
@@ -116,8 +116,8 @@ func TestConnectionSurvivesReloadAndRestart(t *testing.T) {
 	a := approved(t, owner, "mcp:read")
 	for range 3 {
 		g.Reload(t)
-		_, answer := a.call(t, "business_get", `{}`)
-		require.Contains(t, string(answer.Result.StructuredContent), w.acmeID)
+		_, response := a.call(t, "business_get", `{}`)
+		require.Contains(t, string(response.Result.StructuredContent), w.acmeID)
 	}
 	g.Kill(t)
 	g.Run(t)
@@ -248,10 +248,10 @@ func TestDataServiceOutageIsAToolErrorAndDeniesSignIn(t *testing.T) {
 	a := approved(t, owner, "mcp:read")
 	data.Close()
 
-	status, answer := a.call(t, "contacts_search", `{}`)
+	status, response := a.call(t, "contacts_search", `{}`)
 	require.Equal(t, http.StatusOK, status)
-	require.True(t, answer.Result.IsError)
-	text, err := json.Marshal(answer)
+	require.True(t, response.Result.IsError)
+	text, err := json.Marshal(response)
 	require.NoError(t, err)
 	gatewaytest.RequireNowhere(t, string(text), target.Host, "goroutine ", "connection refused")
 	other := newBrowser(t, g.URL)
@@ -267,7 +267,7 @@ func TestDocumentedRedisACLSuffices(t *testing.T) {
 	require.NoError(t, err)
 	line := regexp.MustCompile(`user gateway on >… (.*)`).FindSubmatch(text)
 	require.NotNil(t, line)
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	args := []any{"ACL", "SETUSER", "gateway", "reset", "on", ">made-up"}
 	for rule := range strings.FieldsSeq(string(line[1])) {
 		args = append(args, rule)
@@ -279,9 +279,9 @@ func TestDocumentedRedisACLSuffices(t *testing.T) {
 	g := w.startConnect(t, o)
 	owner := w.owner(t, g)
 	a := approved(t, owner, "mcp:use", "contacts:write")
-	status, answer := a.call(t, "contacts_create", `{"first_name":"Grace","last_name":"Okafor"}`)
+	status, response := a.call(t, "contacts_create", `{"first_name":"Grace","last_name":"Okafor"}`)
 	require.Equal(t, http.StatusOK, status)
-	require.False(t, answer.Result.IsError, "%v", answer.Result.Content)
+	require.False(t, response.Result.IsError, "%v", response.Result.Content)
 	status, err = a.refresh(t)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status)
@@ -311,7 +311,7 @@ func TestFleetOfAssistantsOnOneGateway(t *testing.T) {
 	}
 	// The demo data service is too slow for a thousand at once.
 	rest := demoService(t).Handler()
-	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w := newEnvironment(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/connect/v1/business" {
 			rest.ServeHTTP(rw, r)
 			return

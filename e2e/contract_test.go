@@ -16,7 +16,7 @@ import (
 )
 
 // replay replays a file of testdata/transcripts against a gateway. "X-Signed-By: acme" becomes the headers of a signed request.
-func (w *world) replay(t *testing.T, name, addr string) {
+func (w *environment) replay(t *testing.T, name, addr string) {
 	t.Helper()
 	business := demo.Businesses()[0]
 	transcript.Run(t, "testdata/transcripts/"+name+".txtar", addr, map[string]string{
@@ -35,14 +35,14 @@ func (w *world) replay(t *testing.T, name, addr string) {
 
 func TestContractByExample(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	w.replay(t, "contract", w.start(t, roomyLimits, "deprecated jobs 2027-01-31 2027-07-31 https://docs.example.com/jobs").Addr)
+	w := newEnvironment(t, nil)
+	w.replay(t, "contract", w.start(t, highLimits, "deprecated jobs 2027-01-31 2027-07-31 https://docs.example.com/jobs").Addr)
 }
 
 func TestCountsAreClamped(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.roomy(t)
+	w := newEnvironment(t, nil)
+	g := w.unlimited(t)
 	clamped := map[string]int{
 		"0": 1, "-5": 1, "7": 7, "007": 7, "100": 100, "101": 100, "99999999999999999999999999999999999999": 100, "-99999999999999999999999999999": 1,
 	}
@@ -77,8 +77,8 @@ func TestCountsAreClamped(t *testing.T) {
 
 func TestInvalidParameterErrorsNameTheParameter(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.roomy(t)
+	w := newEnvironment(t, nil)
+	g := w.unlimited(t)
 	for target, parameter := range map[string]string{
 		"events?count=abc":             "count",
 		"events?count=1.5":             "count",
@@ -106,8 +106,8 @@ func TestInvalidParameterErrorsNameTheParameter(t *testing.T) {
 
 func TestOtherMethodsAreDeniedWithAllow(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.roomy(t)
+	w := newEnvironment(t, nil)
+	g := w.unlimited(t)
 	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "get"} {
 		for _, path := range []string{"/api/v1/status", "/api/v1/events", "/api/v1/me", "/healthz", "/readyz"} {
 			a := w.acme.Do(t, method, g.URL, path, nil)

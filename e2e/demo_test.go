@@ -118,7 +118,7 @@ func shell(t *testing.T, script string) string {
 }
 
 // requireHTTP reads what `curl -i` printed.
-func requireHTTP(t *testing.T, out string, status int) gatewaytest.Answer {
+func requireHTTP(t *testing.T, out string, status int) gatewaytest.Response {
 	t.Helper()
 	res, err := http.ReadResponse(bufio.NewReader(strings.NewReader(out)), nil)
 	require.NoError(t, err, "%s", out)
@@ -126,7 +126,7 @@ func requireHTTP(t *testing.T, out string, status int) gatewaytest.Answer {
 	body, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
 	require.Equal(t, status, res.StatusCode, "%s", out)
-	return gatewaytest.Answer{Status: res.StatusCode, Header: res.Header, Body: string(body)}
+	return gatewaytest.Response{Status: res.StatusCode, Header: res.Header, Body: string(body)}
 }
 
 func TestDemoServesWithinFiveSeconds(t *testing.T) {
@@ -135,7 +135,7 @@ func TestDemoServesWithinFiveSeconds(t *testing.T) {
 	requireJSON(t, d.caller(t).Get(t, d.url, "/api/v1/events?count=2"))
 	// Processor time, because other tests use the processors too.
 	took := processorTime(t, d.cmd.Process.Pid)
-	t.Logf("figure: the first answer after %s of processor time, %s by the clock", took, time.Since(d.began).Round(time.Millisecond))
+	t.Logf("figure: the first response after %s of processor time, %s by the clock", took, time.Since(d.began).Round(time.Millisecond))
 	require.Less(t, took, 5*time.Second)
 	require.Equal(t, 1, strings.Count(d.stdout.String(), "export GATEHOUSE_KEY="))
 	require.Equal(t, 1, strings.Count(d.stdout.String(), "export GATEHOUSE_SECRET="))
@@ -202,7 +202,7 @@ func TestDemoEnforcesLimitsUnlessDisabled(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t)
 	counts := func(n int, c gatewaytest.Caller, target string) map[int]int {
-		return statuses(n, func(int) gatewaytest.Answer { return c.Get(t, d.url, target) })
+		return statuses(n, func(int) gatewaytest.Response { return c.Get(t, d.url, target) })
 	}
 	require.Equal(t, map[int]int{200: 60, 429: 5}, counts(65, d.caller(t), "/api/v1/me"))
 	d = startDemo(t, "--no-rate-limit")
@@ -215,7 +215,7 @@ func TestDemosOnOneRedisShareLimits(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	a, b := startDemo(t, "--redis", redis.URL()), startDemo(t, "--redis", redis.URL())
-	require.Equal(t, map[int]int{http.StatusOK: 10, http.StatusTooManyRequests: 4}, statuses(14, func(i int) gatewaytest.Answer {
+	require.Equal(t, map[int]int{http.StatusOK: 10, http.StatusTooManyRequests: 4}, statuses(14, func(i int) gatewaytest.Response {
 		return anonymous().Get(t, []string{a.url, b.url}[i%2], "/api/v1/status")
 	}))
 	keys, err := redis.Client(t).Keys(t.Context(), "gatehouse:*").Result()

@@ -17,8 +17,8 @@ import (
 func TestGatewayExplainsDeniedRequests(t *testing.T) {
 	t.Parallel()
 	const target = "/api/v1/jobs?page=2"
-	w := newWorld(t, nil)
-	g := w.roomy(t)
+	w := newEnvironment(t, nil)
+	g := w.unlimited(t)
 	admin := strings.TrimPrefix(g.AdminURL, "http://")
 	newline := w.acme
 	newline.PrivateKey += "\n"
@@ -30,8 +30,8 @@ func TestGatewayExplainsDeniedRequests(t *testing.T) {
 		"path without query": {func() http.Header { return headerOf(signedFields(w.acme, "GET", "/api/v1/jobs", "")) }, 1, []string{"wrong_signature", w.acme.PublicKey, "path_query_missing"}},
 		"key with a newline": {func() http.Header { return headerOf(signedFields(newline, "GET", target, "")) }, 1, []string{"wrong_signature", "secret_whitespace"}},
 		"expired":            {func() http.Header { return headerOf(signedAt(w.acme, time.Now().Add(-time.Hour), "GET", target, "")) }, 1, []string{"expired", "wrong_clock", "behind"}},
-		"nothing known":      {func() http.Header { return rubbish(w.acme.PublicKey) }, 2, []string{"wrong_signature", "No known mistake"}},
-		"unknown key":        {func() http.Header { return rubbish("pk_live_nobody_has_this_one") }, 2, []string{"unknown_key", "no such key"}},
+		"nothing known":      {func() http.Header { return invalidSignature(w.acme.PublicKey) }, 2, []string{"wrong_signature", "No known mistake"}},
+		"unknown key":        {func() http.Header { return invalidSignature("pk_live_nobody_has_this_one") }, 2, []string{"unknown_key", "no such key"}},
 		"keys swapped": {
 			func() http.Header {
 				return headerOf(signedFields(gatewaytest.Caller{PublicKey: "sk_live_canary", PrivateKey: "x"}, "GET", target, ""))
@@ -76,10 +76,10 @@ func TestGatewayExplainsDeniedRequests(t *testing.T) {
 func TestRequestsOverTheLimitAreNotKeptForExplain(t *testing.T) {
 	t.Parallel()
 	const kept = 512
-	g := gatewaytest.Start(t, newWorld(t, nil).options("", ""))
-	first := send(t, g, "/api/v1/me", rubbish("pk_live_nobody_has_this_one"))
+	g := gatewaytest.Start(t, newEnvironment(t, nil).options("", ""))
+	first := send(t, g, "/api/v1/me", invalidSignature("pk_live_nobody_has_this_one"))
 	require.Equal(t, http.StatusUnauthorized, first.Status)
-	counts := statuses(2*kept, func(int) gatewaytest.Answer { return send(t, g, "/api/v1/me", rubbish("malformed!")) })
+	counts := statuses(2*kept, func(int) gatewaytest.Response { return send(t, g, "/api/v1/me", invalidSignature("malformed!")) })
 	require.Less(t, counts[http.StatusUnauthorized], kept)
 	o := cli(t, nil, "explain", "--id", first.Header.Get("X-Request-Id"), "--address", strings.TrimPrefix(g.AdminURL, "http://"))
 	require.Contains(t, o.stdout, "unknown_key", o.stderr)

@@ -20,7 +20,7 @@ func TestFaultGatewayClockStepped(t *testing.T) {
 	t.Parallel()
 	const target = "/api/v1/me"
 	scale := chaosScale(t)
-	w := newWorld(t, load.Data())
+	w := newEnvironment(t, load.Data())
 	callers := w.addKeys(t, 2*scale.rate, 5)
 	spent := w.addKeys(t, 2, 1)
 	g := w.gateway(t)
@@ -36,7 +36,7 @@ func TestFaultGatewayClockStepped(t *testing.T) {
 		by    time.Duration
 	}{{"ahead", 10 * time.Minute}, {"back", -10 * time.Minute}} {
 		over := spent[i].Caller
-		spend(t, g, over, load.KeyLimit)
+		requireServed(t, g, over, load.KeyLimit)
 		l.Phase(step.phase)
 		g.StepClock(t, step.by)
 		requireJSON(t, signedGet(t, g, w.other, target, time.Now().Add(step.by)))
@@ -83,7 +83,7 @@ func TestRotatedPrivateKeyExpiresAsThePageSays(t *testing.T) {
 }
 
 // signedGet sends a GET that was signed at a given time.
-func signedGet(t *testing.T, g *gatewaytest.Gateway, c gatewaytest.Caller, target string, at time.Time) gatewaytest.Answer {
+func signedGet(t *testing.T, g *gatewaytest.Gateway, c gatewaytest.Caller, target string, at time.Time) gatewaytest.Response {
 	t.Helper()
 	a, err := c.Send(t.Context(), http.MethodGet, g.URL, target, headerOf(signedAt(c, at, http.MethodGet, target, "")), nil)
 	require.NoError(t, err)

@@ -31,7 +31,7 @@ type dataService struct {
 func startDataService(t *testing.T) *dataService {
 	t.Helper()
 	d := &dataService{addr: gatewaytest.FreeAddr(t)}
-	d.will(load.Data().ServeHTTP)
+	d.setResponse(load.Data().ServeHTTP)
 	d.run(t)
 	t.Cleanup(d.stop)
 	return d
@@ -58,14 +58,14 @@ func (d *dataService) stop() {
 }
 
 // rawResponse writes bytes and closes the connection; without bytes, it resets the connection.
-func rawResponse(answer string) http.HandlerFunc {
+func rawResponse(response string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			return
 		}
-		_, _ = io.WriteString(conn, answer)
-		if tcp, ok := conn.(*net.TCPConn); ok && answer == "" {
+		_, _ = io.WriteString(conn, response)
+		if tcp, ok := conn.(*net.TCPConn); ok && response == "" {
 			_ = tcp.SetLinger(0)
 		}
 		_ = conn.Close()
@@ -115,8 +115,8 @@ func gzipBomb(t *testing.T) string {
 
 // dataFault is one fault of a data service.
 type dataFault struct {
-	name   string
-	answer http.HandlerFunc
+	name     string
+	response http.HandlerFunc
 	// outcomes are the outcomes that callers of its resources may see.
 	outcomes []string
 }
@@ -145,22 +145,22 @@ func dataFaults(t *testing.T) []dataFault {
 		{"endless headers", rawResponse("HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Canary: canary\r\n", 1<<17)), []string{failed}},
 		{"stalls", stalls, []string{timedOut}},
 		{"stalls in the body", stallsInBody, []string{timedOut}},
-		{"HTML", typed(200, "text/html", html), []string{failed}},
-		{"an HTML error", typed(500, "text/html", html), []string{failed}},
-		{"HTML said to be JSON", typed(200, "application/json", html), []string{failed}},
-		{"JSON said to be text", typed(200, "text/plain", `{"events":[]}`), []string{failed}},
-		{"invalid JSON", typed(200, "application/json", `{"events":[{"canary-body":}]}`), []string{failed}},
-		{"deep JSON", typed(200, "application/json", `{"events":`+deep+`,"business":`+deep+`}`), []string{failed}},
-		{"endlessly deep JSON", everyNth(8, endless(`{"events":`, "["), typed(200, "text/html", html)), []string{failed}},
-		{"huge JSON", everyNth(8, endless(`{"x":"`, "canary-body"), typed(200, "text/html", html)), []string{failed}},
-		{"endless records", everyNth(8, endless(`{"contacts":[`, `{"id":1},`), typed(200, "text/html", html)), []string{failed}},
+		{"HTML", respondWith(200, "text/html", html), []string{failed}},
+		{"an HTML error", respondWith(500, "text/html", html), []string{failed}},
+		{"HTML said to be JSON", respondWith(200, "application/json", html), []string{failed}},
+		{"JSON said to be text", respondWith(200, "text/plain", `{"events":[]}`), []string{failed}},
+		{"invalid JSON", respondWith(200, "application/json", `{"events":[{"canary-body":}]}`), []string{failed}},
+		{"deep JSON", respondWith(200, "application/json", `{"events":`+deep+`,"business":`+deep+`}`), []string{failed}},
+		{"endlessly deep JSON", everyNth(8, endless(`{"events":`, "["), respondWith(200, "text/html", html)), []string{failed}},
+		{"huge JSON", everyNth(8, endless(`{"x":"`, "canary-body"), respondWith(200, "text/html", html)), []string{failed}},
+		{"endless records", everyNth(8, endless(`{"contacts":[`, `{"id":1},`), respondWith(200, "text/html", html)), []string{failed}},
 		{"a gzip bomb", everyNth(8, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = io.WriteString(w, zipped)
-		}, typed(200, "text/html", html)), []string{failed}},
+		}, respondWith(200, "text/html", html)), []string{failed}},
 		{"a storm of 5xx", func(w http.ResponseWriter, r *http.Request) {
-			typed(500+int(storm.Add(1)%12), "application/json", `{"trace":"canary-body goroutine 1 [running]"}`)(w, r)
+			respondWith(500+int(storm.Add(1)%12), "application/json", `{"trace":"canary-body goroutine 1 [running]"}`)(w, r)
 		}, []string{failed}},
 		{"busy", busy, []string{unavailable}},
 	}
@@ -174,16 +174,16 @@ func TestFaultDataServiceResponses(t *testing.T) {
 		each, timeout = 4*time.Second, 2*time.Second // no other test runs
 	}
 	data := startDataService(t)
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	w.dataURL = data.url()
 	callers := w.addKeys(t, 20, 3)
-	g := w.start(t, roomyLimits, "timeout "+timeout.String())
+	g := w.start(t, highLimits, "timeout "+timeout.String())
 
 	faults := dataFaults(t)
 	order, outcomes := []string{"before"}, map[string][]string{"before": {"200"}, "back": {"200"}}
 	for _, f := range faults {
 		order, outcomes[f.name] = append(order, f.name), f.outcomes
-		if f.answer == nil { // the data service stops during responses, too
+		if f.response == nil { // the data service stops during responses, too
 			outcomes[f.name] = append(slices.Clone(f.outcomes), failed)
 		}
 	}
@@ -211,15 +211,15 @@ func TestFaultDataServiceResponses(t *testing.T) {
 	for _, f := range faults {
 		g.ResetPeak(t)
 		l.Phase(f.name)
-		if f.answer == nil {
+		if f.response == nil {
 			data.stop()
 			l.Run(each)
 			data.run(t)
 		} else {
-			data.will(func(w http.ResponseWriter, r *http.Request) {
+			data.setResponse(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Server", "canary-banner/1.0")
 				w.Header().Set("X-Internal-Host", "canary-host.internal")
-				f.answer(w, r)
+				f.response(w, r)
 			})
 			asked := data.count()
 			l.Run(each)
@@ -233,7 +233,7 @@ func TestFaultDataServiceResponses(t *testing.T) {
 		require.Less(t, peak, before+memoryBound, f.name)
 	}
 	l.Phase("back")
-	data.will(load.Data().ServeHTTP)
+	data.setResponse(load.Data().ServeHTTP)
 	l.Run(scale.after)
 	r := l.Stop()
 	for _, f := range faults {
@@ -252,16 +252,16 @@ func TestFaultHugeResponsesTakeBoundedMemory(t *testing.T) {
 	// valid, just below the maximum response size, and consisting of fields that are dropped
 	var huge strings.Builder
 	data := startDataService(t)
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	w.dataURL = data.url()
-	g := w.start(t, roomyLimits, "timeout 1m")
+	g := w.start(t, highLimits, "timeout 1m")
 	huge.WriteString(`{"events":[],"x":[`)
 	for huge.Len() < 8<<20-100 {
 		huge.WriteString(`{"canary-body":"` + strings.Repeat("x", 1000) + `"},`)
 	}
 	text := huge.String()[:8<<20-2000]
 	text = text[:strings.LastIndexByte(text, ',')] + `]}`
-	data.will(typed(200, "application/json", text))
+	data.setResponse(respondWith(200, "application/json", text))
 	before, _ := g.Memory(t)
 	var served, unavailable atomic.Int64
 	c := w.acme
@@ -288,10 +288,10 @@ func TestFaultOneOfTwoDataServicesStops(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
 	one, two := startDataService(t), startDataService(t)
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	w.dataURL = one.url() + " " + two.url()
 	callers := w.addKeys(t, 20, 3)
-	g := w.roomy(t)
+	g := w.unlimited(t)
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: 2 * scale.rate,
 		Allow: func(s *load.Sample) bool {

@@ -65,7 +65,7 @@ type redisFault struct {
 
 // testRedisOutage puts two gateways under load before, during and after an outage of Redis. Callers below their limits get only
 // successes. The limits of the others are enforced by each gateway locally during the outage, and by both together before and after.
-func testRedisOutage(t *testing.T, c chaos, w *world, r *redisFault) {
+func testRedisOutage(t *testing.T, c chaos, w *environment, r *redisFault) {
 	t.Helper()
 	gateways := make([]*gatewaytest.Gateway, 2)
 	for i := range gateways {
@@ -80,7 +80,7 @@ func testRedisOutage(t *testing.T, c chaos, w *world, r *redisFault) {
 	}
 	steady, greedy := w.addKeys(t, 2*c.rate, 5), w.addKeys(t, 3, 2)
 	for _, g := range gateways {
-		requireSoon(t, http.StatusOK, greedy[2].Caller, g) // the gateway has read the file
+		waitForStatus(t, http.StatusOK, greedy[2].Caller, g) // the gateway has read the file
 	}
 
 	l := load.Start(t, load.Options{
@@ -191,8 +191,8 @@ func successOrLimited(s *load.Sample) bool {
 }
 
 // single returns a fault of a single Redis.
-func single(fail, restore func(*redistest.Server) error) func(*testing.T, chaos, *world) *redisFault {
-	return func(t *testing.T, c chaos, w *world) *redisFault {
+func single(fail, restore func(*redistest.Server) error) func(*testing.T, chaos, *environment) *redisFault {
+	return func(t *testing.T, c chaos, w *environment) *redisFault {
 		t.Helper()
 		return &redisFault{
 			option: c.redis(w.redis.URL()), addrs: []string{w.redis.Addr}, client: w.redis.Options(),
@@ -214,7 +214,7 @@ func command(args ...any) func(*redistest.Server) error {
 func TestFaultRedis(t *testing.T) {
 	t.Parallel()
 	c := chaosScale(t)
-	for name, fault := range map[string]func(*testing.T, chaos, *world) *redisFault{
+	for name, fault := range map[string]func(*testing.T, chaos, *environment) *redisFault{
 		"killed":            single((*redistest.Server).Kill, (*redistest.Server).Restart),
 		"stopped":           single((*redistest.Server).Pause, (*redistest.Server).Resume),
 		"out of memory":     single(command("CONFIG", "SET", "maxmemory", "1"), command("CONFIG", "SET", "maxmemory", "0")),
@@ -228,7 +228,7 @@ func TestFaultRedis(t *testing.T) {
 			}
 		}),
 		// Too quickly for a gateway to notice an outage in every run.
-		"restarted empty": func(t *testing.T, c chaos, w *world) *redisFault {
+		"restarted empty": func(t *testing.T, c chaos, w *environment) *redisFault {
 			t.Helper()
 			r := single(nil, func(*redistest.Server) error { return nil })(t, c, w)
 			r.unnoticed = true
@@ -238,7 +238,7 @@ func TestFaultRedis(t *testing.T) {
 			}
 			return r
 		},
-		"slow": func(t *testing.T, c chaos, w *world) *redisFault {
+		"slow": func(t *testing.T, c chaos, w *environment) *redisFault {
 			t.Helper()
 			p := linktest.Start(t, w.redis.Addr)
 			return &redisFault{
@@ -247,7 +247,7 @@ func TestFaultRedis(t *testing.T) {
 				restore: func() { p.Slow(0, 0) },
 			}
 		},
-		"Sentinel failover": func(t *testing.T, c chaos, _ *world) *redisFault {
+		"Sentinel failover": func(t *testing.T, c chaos, _ *environment) *redisFault {
 			t.Helper()
 			s := redistest.StartSentinel(t)
 			r := &redisFault{addrs: []string{s.Master.Addr, s.Replica.Addr}, client: s.Options(), unnoticed: true}
@@ -267,7 +267,7 @@ func TestFaultRedis(t *testing.T) {
 			return r
 		},
 		// A replica takes over from its master, while slots in use move between the other two masters.
-		"Cluster node killed and slots moved": func(t *testing.T, c chaos, _ *world) *redisFault {
+		"Cluster node killed and slots moved": func(t *testing.T, c chaos, _ *environment) *redisFault {
 			t.Helper()
 			cl := redistest.StartClusterWithReplicas(t)
 			client := cl.Client(t)
@@ -291,7 +291,7 @@ func TestFaultRedis(t *testing.T) {
 			}
 		},
 		// The slots of a master without a replica have no node (CLUSTERDOWN).
-		"Cluster slots without a node": func(t *testing.T, c chaos, _ *world) *redisFault {
+		"Cluster slots without a node": func(t *testing.T, c chaos, _ *environment) *redisFault {
 			t.Helper()
 			cl := redistest.StartCluster(t)
 			return &redisFault{
@@ -303,7 +303,7 @@ func TestFaultRedis(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, load.Data())
+			w := newEnvironment(t, load.Data())
 			testRedisOutage(t, c, w, fault(t, c, w))
 		})
 	}

@@ -71,7 +71,7 @@ func inMiB(bytes int64) string { return strconv.FormatInt(bytes>>20, 10) + "MiB"
 // clientLoad sends requests from concurrent callers, each of which waits for a response before its next request.
 type clientLoad struct {
 	t   *testing.T
-	w   *world
+	w   *environment
 	g   *gatewaytest.Gateway
 	ctx context.Context // stops the callers
 
@@ -113,7 +113,7 @@ func (c *clientLoad) call(callers int, name string, client *http.Client) {
 	for i := range callers {
 		c.wg.Go(func() {
 			for n := i; c.ctx.Err() == nil; n++ {
-				try := func() (gatewaytest.Answer, error) {
+				try := func() (gatewaytest.Response, error) {
 					return caller.Try(context.WithoutCancel(c.ctx), http.MethodGet, c.g.URL, targets[n%len(targets)], nil)
 				}
 				a, err := try()
@@ -173,7 +173,7 @@ func (c *clientLoad) sendUntilClosed(conn net.Conn) {
 			c.closed.Add(1)
 			return
 		}
-		a, err := readAnswer(r, http.MethodGet)
+		a, err := readResponse(r, http.MethodGet)
 		if err != nil || a.Status != http.StatusOK {
 			c.reportf("keep-alive: %d %s: %v", a.Status, a.Body, err)
 			return
@@ -216,9 +216,9 @@ func reloadUnderLoad(t *testing.T, inherited bool) {
 		allowed = 0
 	}
 	const pool = 6
-	w := newWorld(t, load.Data())
+	w := newEnvironment(t, load.Data())
 	callers := w.addKeys(t, 20, 3)
-	o := w.options(roomyLimits, "")
+	o := w.options(highLimits, "")
 	o.Global = strings.Replace(o.Global, w.redisLine(), "redis "+w.redis.URL()+" {\n\t\t\ttimeout 1s\n\t\t\tpool_size 6\n\t\t}", 1)
 	// a request in flight at a reload may leave a connection to the data service open until keepalive ends
 	o.Site = strings.Replace(o.Site, "upstream "+w.dataURL, "upstream "+w.dataURL+" {\n\t\t\ttransport http {\n\t\t\t\tkeepalive 2s\n\t\t\t}\n\t\t}", 1)
@@ -322,13 +322,13 @@ func TestFaultSIGTERMFinishesRequestsInFlight(t *testing.T) {
 	release := sync.OnceFunc(func() { close(hold) })
 	var arrived atomic.Int64
 	data := load.Data()
-	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	w := newEnvironment(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		arrived.Add(1)
 		<-hold
 		data.ServeHTTP(w, r)
 	}))
 	t.Cleanup(release)
-	g := gatewaytest.New(t, w.options(roomyLimits, ""))
+	g := gatewaytest.New(t, w.options(highLimits, ""))
 	config, err := os.ReadFile(g.Config)
 	require.NoError(t, err)
 	require.Equal(t, 1, strings.Count(string(config), "grace_period 5s"))
@@ -336,7 +336,7 @@ func TestFaultSIGTERMFinishesRequestsInFlight(t *testing.T) {
 	g.Run(t)
 	clients := []*http.Client{protocolClient(t, false, 0), protocolClient(t, true, 0)}
 
-	answers := make(chan error, inFlight)
+	responses := make(chan error, inFlight)
 	for i := range inFlight {
 		go func() {
 			caller := w.acme
@@ -348,7 +348,7 @@ func TestFaultSIGTERMFinishesRequestsInFlight(t *testing.T) {
 			if err == nil {
 				_, err = load.Check(&a, w.acmeID)
 			}
-			answers <- err
+			responses <- err
 		}()
 	}
 	require.Eventually(t, func() bool { return arrived.Load() == inFlight }, patience, 10*time.Millisecond)
@@ -362,10 +362,10 @@ func TestFaultSIGTERMFinishesRequestsInFlight(t *testing.T) {
 		return err != nil
 	}, patience, 10*time.Millisecond, "new connections are accepted")
 	refusedAfter := time.Since(began)
-	require.Empty(t, answers, "a request in flight has ended")
+	require.Empty(t, responses, "a request in flight has ended")
 	release()
 	for range inFlight {
-		require.NoError(t, <-answers)
+		require.NoError(t, <-responses)
 	}
 	require.Zero(t, g.ExitCode(t))
 	t.Logf("figure: %s in_progress=%d answered=%d new_connections_refused_after=%s ended_after=%s exit=0", t.Name(), inFlight, inFlight,
@@ -375,10 +375,10 @@ func TestFaultSIGTERMFinishesRequestsInFlight(t *testing.T) {
 func TestFaultKillAndRestartKeepLimits(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
-	w := newWorld(t, load.Data())
+	w := newEnvironment(t, load.Data())
 	callers := w.addKeys(t, 2*scale.rate, 5)
 	g := w.gateway(t)
-	spend(t, g, w.acme, load.KeyLimit)
+	requireServed(t, g, w.acme, load.KeyLimit)
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate,
 		Allow: func(s *load.Sample) bool {
@@ -390,7 +390,7 @@ func TestFaultKillAndRestartKeepLimits(t *testing.T) {
 	g.Kill(t)
 	began := time.Now()
 	g.Run(t)
-	requireSoon(t, http.StatusOK, w.other, g)
+	waitForStatus(t, http.StatusOK, w.other, g)
 	back := time.Since(began)
 	requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
 	l.Phase("back")
@@ -408,9 +408,9 @@ func TestFaultFileDescriptorsExhausted(t *testing.T) {
 		idle = 3000
 	}
 	const spare = 100
-	w := newWorld(t, load.Data())
+	w := newEnvironment(t, load.Data())
 	callers := w.addKeys(t, 20, 3)
-	g := w.roomy(t)
+	g := w.unlimited(t)
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate, Conns: 16,
 		Allow: func(s *load.Sample) bool {
@@ -493,17 +493,17 @@ func (s *slowCallers) trickle(ctx context.Context, addr string, n, read int, beg
 				s.note(err.Error(), 0)
 				return
 			}
-			answer, buffer := "", make([]byte, read)
+			response, buffer := "", make([]byte, read)
 			for ctx.Err() == nil {
 				next := time.Now().Add(time.Second)
 				_ = conn.SetDeadline(next)
 				n, err := conn.Read(buffer)
-				if n > 0 && answer == "" {
-					answer, _, _ = strings.Cut(string(buffer[:n]), "\r\n")
+				if n > 0 && response == "" {
+					response, _, _ = strings.Cut(string(buffer[:n]), "\r\n")
 					s.answered.Add(1)
 				}
 				if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-					s.note(answer, time.Since(began))
+					s.note(response, time.Since(began))
 					return
 				}
 				if !load.Wait(ctx, next) {
@@ -513,11 +513,11 @@ func (s *slowCallers) trickle(ctx context.Context, addr string, n, read int, beg
 				_ = conn.SetDeadline(time.Now().Add(patience))
 				if _, err := io.WriteString(conn, piece); err != nil {
 					// on a busy machine, the response may have arrived since, and the connection ended
-					if n, _ := conn.Read(buffer); n > 0 && answer == "" {
-						answer, _, _ = strings.Cut(string(buffer[:n]), "\r\n")
+					if n, _ := conn.Read(buffer); n > 0 && response == "" {
+						response, _, _ = strings.Cut(string(buffer[:n]), "\r\n")
 						s.answered.Add(1)
 					}
-					s.note(answer, time.Since(began))
+					s.note(response, time.Since(began))
 					return
 				}
 			}
@@ -525,29 +525,29 @@ func (s *slowCallers) trickle(ctx context.Context, addr string, n, read int, beg
 	}
 }
 
-func (s *slowCallers) note(answer string, after time.Duration) {
+func (s *slowCallers) note(response string, after time.Duration) {
 	s.ended.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.statuses == nil {
 		s.statuses = map[string]int{}
 	}
-	s.statuses[answer]++
+	s.statuses[response]++
 	s.longest = max(s.longest, after)
 }
 
 func TestFaultHalfClosedClientGetsNoEmptySuccess(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, http.HandlerFunc(stalls))
-	g := w.roomy(t)
+	w := newEnvironment(t, http.HandlerFunc(stalls))
+	g := w.unlimited(t)
 	conn := dial(t, g.Addr, "GET /api/v1/events HTTP/1.1\r\nHost: x\r\n"+signedLines(w.acme, "GET", "/api/v1/events", "")+"\r\n")
 	half, ok := conn.Conn.(*net.TCPConn)
 	require.True(t, ok)
 	require.NoError(t, half.CloseWrite())
-	a, err := readAnswer(conn.r, http.MethodGet)
+	a, err := readResponse(conn.r, http.MethodGet)
 	require.NoError(t, err)
 	requireProblem(t, a, http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE")
-	require.Equal(t, "CLIENT_CLOSED_REQUEST", lineOf(t, g, a.Header.Get("X-Request-Id")).Code)
+	require.Equal(t, "CLIENT_CLOSED_REQUEST", logLineOf(t, g, a.Header.Get("X-Request-Id")).Code)
 }
 
 func TestFaultThousandsOfSlowClients(t *testing.T) {
@@ -561,7 +561,7 @@ func TestFaultThousandsOfSlowClients(t *testing.T) {
 	data := load.Data()
 	note := strings.Repeat("n", 400)
 	var page strings.Builder
-	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	w := newEnvironment(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/offerings" {
 			data.ServeHTTP(w, r)
 			return
@@ -577,7 +577,7 @@ func TestFaultThousandsOfSlowClients(t *testing.T) {
 		fmt.Fprintf(&page, `{"id":"00000000-0000-4000-8000-%012d","business_id":%q,"description":%q}`, i, w.acmeID, note)
 	}
 	page.WriteString(`],"pagination":{"current_page":1,"per_page":100,"total_items":100,"total_pages":1}}`)
-	o := w.options(roomyLimits, "timeout 30s\n\t\tbody_timeout "+body.String())
+	o := w.options(highLimits, "timeout 30s\n\t\tbody_timeout "+body.String())
 	o.Servers = fmt.Sprintf("timeouts {\n\t\t\tread_header %s\n\t\t\tread_body %s\n\t\t\twrite %s\n\t\t\tidle 2m\n\t\t}", header, body, write)
 	callers := w.addKeys(t, 20, 3)
 	g := gatewaytest.Start(t, o)
@@ -610,12 +610,12 @@ func TestFaultThousandsOfSlowClients(t *testing.T) {
 	l.Run(scale.after)
 	r := l.Stop()
 	require.Less(t, peak, before+int64(3*each)*perConnection)
-	for answer := range bodies.statuses {
+	for response := range bodies.statuses {
 		// unverified requests count against the client IP
-		require.Contains(t, []string{"HTTP/1.1 408 Request Timeout", "HTTP/1.1 429 Too Many Requests"}, answer)
+		require.Contains(t, []string{"HTTP/1.1 408 Request Timeout", "HTTP/1.1 429 Too Many Requests"}, response)
 	}
-	for answer := range headers.statuses {
-		require.Contains(t, []string{"", "HTTP/1.1 408 Request Timeout"}, answer)
+	for response := range headers.statuses {
+		require.Contains(t, []string{"", "HTTP/1.1 408 Request Timeout"}, response)
 	}
 	r.Figure(t, fmt.Sprintf("slow_headers=%d ended_within=%s slow_bodies=%d answered_within=%s %v slow_readers=%d resident=%s->%s",
 		each, load.MS(headers.longest), each, load.MS(bodies.longest), bodies.statuses, each, inMiB(before), inMiB(peak)))
@@ -632,7 +632,7 @@ func requireLimitsShared(t *testing.T, g *gatewaytest.Gateway) {
 func TestFaultRedisClockStepped(t *testing.T) {
 	t.Parallel()
 	const step = 10 * time.Minute
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	clock := redistest.Start(t, redistest.WithClock())
 	third := w.addKeys(t, 1, 1)[0].Caller
 	o := w.options("", "")
@@ -644,18 +644,18 @@ func TestFaultRedisClockStepped(t *testing.T) {
 		p := requireProblem(t, a, http.StatusTooManyRequests, "RATE_LIMITED")
 		require.LessOrEqual(t, p.RetryAfter, 60, "Retry-After contains the step")
 	}
-	spend(t, g, w.acme, load.KeyLimit)
-	spend(t, g, w.other, load.KeyLimit/2)
+	requireServed(t, g, w.acme, load.KeyLimit)
+	requireServed(t, g, w.other, load.KeyLimit/2)
 	requireLimited(w.acme)
 	for _, offset := range []time.Duration{-step, -2 * step} { // back, twice
 		require.NoError(t, clock.StepClock(offset))
 		requireLimited(w.acme)
 	}
-	spend(t, g, w.other, load.KeyLimit/2)
+	requireServed(t, g, w.other, load.KeyLimit/2)
 	requireLimited(w.other)
 
 	// Ahead: all windows end at once. A caller gains at most one more limit, once.
-	spend(t, g, third, load.KeyLimit/2)
+	requireServed(t, g, third, load.KeyLimit/2)
 	require.NoError(t, clock.StepClock(step))
 	admitted := load.KeyLimit / 2
 	for admitted <= 2*load.KeyLimit && third.Get(t, g.URL, "/api/v1/me").Status == http.StatusOK {

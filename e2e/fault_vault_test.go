@@ -28,9 +28,9 @@ type vaultFault struct {
 	// role are further parameters of the gateways' AppRole.
 	role map[string]any
 	// prepare, if set, is called before the gateway starts.
-	prepare func(w *vaultWorld)
+	prepare func(w *vaultEnvironment)
 	// fail starts the fault; restore ends it.
-	fail, restore func(w *vaultWorld)
+	fail, restore func(w *vaultEnvironment)
 	// gateway is the gateway under load, once it runs.
 	gateway *gatewaytest.Gateway
 	// partial is set if some lookups succeed, so that gateways may not consider Vault unavailable.
@@ -54,10 +54,10 @@ func vaultCache(c chaos) (option string, ttl time.Duration) {
 	return fmt.Sprintf("cache {\n\t\t\tttl %s\n\t\t\tnegative_ttl 1s\n\t\t\tload_timeout %s\n\t\t}", ttl, loadTimeout), ttl
 }
 
-// newVaultLoadWorld returns a world for load tests whose credentials are in Vault.
-func newVaultLoadWorld(t *testing.T, v *vaultFault) *vaultWorld {
+// newVaultLoadEnvironment returns a environment for load tests whose credentials are in Vault.
+func newVaultLoadEnvironment(t *testing.T, v *vaultFault) *vaultEnvironment {
 	t.Helper()
-	w := vaultIn(t, newWorld(t, load.Data()), v.options)
+	w := vaultIn(t, newEnvironment(t, load.Data()), v.options)
 	if v.role != nil {
 		w.vault.AppRole(t, "gateway", gatewayPolicy, v.role)
 	}
@@ -68,7 +68,7 @@ func newVaultLoadWorld(t *testing.T, v *vaultFault) *vaultWorld {
 }
 
 // direct starts a gateway without the recording proxy in front of Vault, so that faults affect the gateway's connections.
-func (w *vaultWorld) direct(t *testing.T, c chaos, cache string) *gatewaytest.Gateway {
+func (w *vaultEnvironment) direct(t *testing.T, c chaos, cache string) *gatewaytest.Gateway {
 	t.Helper()
 	o := w.options(cache)
 	o.Global = strings.ReplaceAll(strings.Replace(o.Global, w.redisLine(), c.redis(w.redis.URL()), 1), w.proxy.URL, w.vault.Addr)
@@ -78,7 +78,7 @@ func (w *vaultWorld) direct(t *testing.T, c chaos, cache string) *gatewaytest.Ga
 }
 
 // addKeys adds n keys of several businesses to Vault.
-func (w *vaultWorld) addKeys(t *testing.T, n, businesses int) []load.Caller {
+func (w *vaultEnvironment) addKeys(t *testing.T, n, businesses int) []load.Caller {
 	t.Helper()
 	keys := load.NewKeys(n, businesses)
 	for _, k := range keys {
@@ -87,7 +87,7 @@ func (w *vaultWorld) addKeys(t *testing.T, n, businesses int) []load.Caller {
 	return load.Callers(keys)
 }
 
-func (w *vaultWorld) put(t *testing.T, key string, record map[string]any) {
+func (w *vaultEnvironment) put(t *testing.T, key string, record map[string]any) {
 	t.Helper()
 	_, err := w.vault.Client(t).KVv2("kv").Put(t.Context(), "gateway/keys/"+key, record)
 	require.NoError(t, err)
@@ -97,14 +97,14 @@ func (w *vaultWorld) put(t *testing.T, key string, record map[string]any) {
 // seen before may be unavailable, never unknown. A revoked key is rejected once the gateway was notified.
 func testVaultOutage(t *testing.T, c chaos, v *vaultFault) {
 	t.Helper()
-	w := newVaultLoadWorld(t, v)
+	w := newVaultLoadEnvironment(t, v)
 	cache, ttl := vaultCache(c)
 	g := w.direct(t, c, cache)
 	v.gateway = g
 	known, fresh, late, nowhere := w.addKeys(t, 2*c.rate, 5), w.addKeys(t, 40, 5), w.addKeys(t, 20, 5), load.Callers(load.NewKeys(20, 2))
 	revoked := w.addKeys(t, 2, 2)
 	for _, k := range append(slices.Clone(known), revoked...) {
-		spend(t, g, k.Caller, 1)
+		requireServed(t, g, k.Caller, 1)
 	}
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: known, Rate: c.rate, Targets: signedTargets(),
@@ -157,14 +157,14 @@ func testVaultOutage(t *testing.T, c chaos, v *vaultFault) {
 	l.Phase("back")
 	restored := time.Now()
 	requireReady(t, g)
-	requireSoon(t, http.StatusOK, late[0].Caller, g)
+	waitForStatus(t, http.StatusOK, late[0].Caller, g)
 	took := time.Since(restored)
 	endUnseen()
 	endInvented()
 	endNotified()
 	l.Phase("healthy")
 	l.Also("", late, 1)
-	a := requireSoon(t, http.StatusUnauthorized, revoked[1].Caller, g)
+	a := waitForStatus(t, http.StatusUnauthorized, revoked[1].Caller, g)
 	requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
 	notNotifiedFor := time.Since(restored)
 	endNotNotified()
@@ -173,7 +173,7 @@ func testVaultOutage(t *testing.T, c chaos, v *vaultFault) {
 		if k.PublicKey == revoked[0].PublicKey {
 			status = http.StatusUnauthorized
 		}
-		requireSoon(t, status, k.Caller, g)
+		waitForStatus(t, status, k.Caller, g)
 	}
 	l.Run(c.after)
 	report := l.Stop()
@@ -197,7 +197,7 @@ func testVaultOutage(t *testing.T, c chaos, v *vaultFault) {
 }
 
 // hidden returns texts that must not appear in responses.
-func (w *vaultWorld) hidden() []string {
+func (w *vaultEnvironment) hidden() []string {
 	return []string{strings.TrimPrefix(w.vault.Addr, "http://"), w.vault.RootToken, w.secretID, w.redis.Addr}
 }
 
@@ -222,7 +222,7 @@ func requireStaysRejected(t *testing.T, r *load.Report, stream string) (at time.
 }
 
 // stepDown makes the active node step down and returns a client of the other node.
-func (w *vaultWorld) stepDown(t *testing.T) (other *api.Client) {
+func (w *vaultEnvironment) stepDown(t *testing.T) (other *api.Client) {
 	t.Helper()
 	client, other := w.vault.Client(t), w.vault.Client(t)
 	require.NoError(t, other.SetAddress(w.vault.StandbyAddr))
@@ -245,7 +245,7 @@ func shortLivedTokens() map[string]any {
 }
 
 // useLongLivedTokens sets a long TTL from the gateway's next login or renewal on: a busy machine may be too slow for a TTL of seconds.
-func (w *vaultWorld) useLongLivedTokens(t *testing.T) {
+func (w *vaultEnvironment) useLongLivedTokens(t *testing.T) {
 	t.Helper()
 	_, err := w.vault.Client(t).Logical().WriteWithContext(t.Context(), "auth/approle/role/gateway",
 		map[string]any{"token_ttl": "1h", "token_max_ttl": "1h"})
@@ -257,7 +257,7 @@ func (w *vaultWorld) useLongLivedTokens(t *testing.T) {
 func secretIDExpires(t *testing.T) *vaultFault {
 	t.Helper()
 	var roleID string
-	v := &vaultFault{prepare: func(w *vaultWorld) {
+	v := &vaultFault{prepare: func(w *vaultEnvironment) {
 		client := w.vault.Client(t)
 		require.NoError(t, client.Sys().DisableAuthWithContext(t.Context(), "approle"))
 		login := t.TempDir()
@@ -276,11 +276,11 @@ func secretIDExpires(t *testing.T) *vaultFault {
 		w.env[0] = "TEST_ROLE_ID=" + roleID
 		w.secretIDFile = filepath.Join(login, "gateway", "secret-id")
 	}}
-	v.fail = func(w *vaultWorld) {
-		answer, err := w.vault.Client(t).Logical().WriteWithContext(t.Context(), "auth/approle/role/gateway/secret-id",
+	v.fail = func(w *vaultEnvironment) {
+		response, err := w.vault.Client(t).Logical().WriteWithContext(t.Context(), "auth/approle/role/gateway/secret-id",
 			map[string]any{"ttl": "1s"})
 		require.NoError(t, err)
-		secretID := answer.Data["secret_id"].(string)
+		secretID := response.Data["secret_id"].(string)
 		require.NoError(t, os.WriteFile(w.secretIDFile, []byte(secretID), 0o600))
 		require.Eventually(t, func() bool {
 			// Vault removes expired secret IDs once a minute, or on request
@@ -293,7 +293,7 @@ func secretIDExpires(t *testing.T) *vaultFault {
 		// the token of the last login is still valid for a while
 		require.Eventually(t, func() bool { return v.gateway.Metric(t, "gatehouse_credentials_ready") == 0 }, 2*patience, 25*time.Millisecond)
 	}
-	v.restore = func(w *vaultWorld) {
+	v.restore = func(w *vaultEnvironment) {
 		w.useLongLivedTokens(t)
 		require.NoError(t, os.WriteFile(w.secretIDFile, []byte(w.vault.SecretID(t, "gateway")), 0o600))
 	}
@@ -304,13 +304,13 @@ func secretIDExpires(t *testing.T) *vaultFault {
 func standbyOnly(t *testing.T) *vaultFault {
 	t.Helper()
 	v := &vaultFault{options: vaulttest.Options{Standby: true}, partial: true}
-	v.fail = func(w *vaultWorld) {
+	v.fail = func(w *vaultEnvironment) {
 		other := w.stepDown(t)
 		requireStandby(t, other, false)
 		require.NoError(t, other.Sys().SealWithContext(t.Context()))
 		require.Eventually(t, func() bool { return v.gateway.Metric(t, "gatehouse_credentials_ready") == 0 }, patience, 25*time.Millisecond)
 	}
-	v.restore = func(w *vaultWorld) { requireStandby(t, w.vault.Client(t), false) }
+	v.restore = func(w *vaultEnvironment) { requireStandby(t, w.vault.Client(t), false) }
 	return v
 }
 
@@ -319,7 +319,7 @@ func tokensRevoked(t *testing.T) *vaultFault {
 	t.Helper()
 	return &vaultFault{
 		partial: true,
-		fail: func(w *vaultWorld) {
+		fail: func(w *vaultEnvironment) {
 			client := w.vault.Client(t)
 			list, err := client.Logical().ListWithContext(t.Context(), "auth/token/accessors")
 			require.NoError(t, err)
@@ -334,7 +334,7 @@ func tokensRevoked(t *testing.T) *vaultFault {
 			}
 			require.Positive(t, revoked)
 		},
-		restore: func(*vaultWorld) {},
+		restore: func(*vaultEnvironment) {},
 	}
 }
 
@@ -353,8 +353,8 @@ func tokensExpire(t *testing.T) *vaultFault {
 		before := seen()
 		require.Eventually(t, func() bool { return seen() >= before+n }, 2*patience, 50*time.Millisecond)
 	}
-	v.fail = func(*vaultWorld) { await(2, "login") }
-	v.restore = func(w *vaultWorld) {
+	v.fail = func(*vaultEnvironment) { await(2, "login") }
+	v.restore = func(w *vaultEnvironment) {
 		w.useLongLivedTokens(t)
 		await(1, "login", "renewed")
 	}
@@ -366,17 +366,17 @@ func quotaExceeded(t *testing.T) *vaultFault {
 	t.Helper()
 	return &vaultFault{
 		partial: true, // a few look-ups are within the quota
-		fail: func(w *vaultWorld) {
+		fail: func(w *vaultEnvironment) {
 			_, err := w.vault.Client(t).Logical().WriteWithContext(t.Context(), "sys/quotas/rate-limit/keys",
 				map[string]any{"path": "kv/", "rate": 1, "interval": "1h"})
 			require.NoError(t, err)
 			require.Eventually(t, func() bool {
 				_, err := w.vault.Client(t).KVv2("kv").Get(t.Context(), "gateway/keys/nothing")
-				answer := (*api.ResponseError)(nil)
-				return errors.As(err, &answer) && answer.StatusCode == http.StatusTooManyRequests
+				response := (*api.ResponseError)(nil)
+				return errors.As(err, &response) && response.StatusCode == http.StatusTooManyRequests
 			}, patience, 10*time.Millisecond)
 		},
-		restore: func(w *vaultWorld) {
+		restore: func(w *vaultEnvironment) {
 			_, err := w.vault.Client(t).Logical().DeleteWithContext(t.Context(), "sys/quotas/rate-limit/keys")
 			require.NoError(t, err)
 		},
@@ -390,8 +390,8 @@ func TestFaultVault(t *testing.T) {
 			t.Helper()
 			return &vaultFault{
 				options: vaulttest.Options{Persistent: true},
-				fail:    func(w *vaultWorld) { fail(w.vault, t) },
-				restore: func(w *vaultWorld) { restore(w.vault, t) },
+				fail:    func(w *vaultEnvironment) { fail(w.vault, t) },
+				restore: func(w *vaultEnvironment) { restore(w.vault, t) },
 			}
 		}
 	}
@@ -405,8 +405,8 @@ func TestFaultVault(t *testing.T) {
 			var other *api.Client
 			return &vaultFault{
 				options: vaulttest.Options{Standby: true}, partial: true,
-				fail:    func(w *vaultWorld) { other = w.stepDown(t) },
-				restore: func(*vaultWorld) { requireStandby(t, other, false) },
+				fail:    func(w *vaultEnvironment) { other = w.stepDown(t) },
+				restore: func(*vaultEnvironment) { requireStandby(t, other, false) },
 			}
 		},
 		"standby without an active node": standbyOnly,
@@ -415,8 +415,8 @@ func TestFaultVault(t *testing.T) {
 		"secret ID expired":              secretIDExpires,
 		"policy denied": func(t *testing.T) *vaultFault {
 			t.Helper()
-			policy := func(rules string) func(*vaultWorld) {
-				return func(w *vaultWorld) {
+			policy := func(rules string) func(*vaultEnvironment) {
+				return func(w *vaultEnvironment) {
 					require.NoError(t, w.vault.Client(t).Sys().PutPolicyWithContext(t.Context(), "gateway", rules))
 				}
 			}
@@ -433,9 +433,9 @@ func TestFaultVault(t *testing.T) {
 
 // testEntryFault puts a gateway under load while the entries of three keys are spoilt, and restored. Meanwhile these keys are
 // rejected with one status and code; other keys are not affected.
-func testEntryFault(t *testing.T, c chaos, status int, code string, spoil func(w *vaultWorld, key string)) {
+func testEntryFault(t *testing.T, c chaos, status int, code string, spoil func(w *vaultEnvironment, key string)) {
 	t.Helper()
-	w := newVaultLoadWorld(t, &vaultFault{})
+	w := newVaultLoadEnvironment(t, &vaultFault{})
 	cache, ttl := vaultCache(c)
 	g := w.direct(t, c, cache)
 	known := w.addKeys(t, 2*c.rate, 5)
@@ -445,7 +445,7 @@ func testEntryFault(t *testing.T, c chaos, status int, code string, spoil func(w
 	}
 	// known keys are served however slow Vault is
 	for _, k := range append(slices.Clone(known), load.Callers(victims)...) {
-		requireSoon(t, http.StatusOK, k.Caller, g)
+		waitForStatus(t, http.StatusOK, k.Caller, g)
 	}
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: known, Rate: c.rate, Targets: signedTargets(),
@@ -462,7 +462,7 @@ func testEntryFault(t *testing.T, c chaos, status int, code string, spoil func(w
 		spoil(w, k.PublicKey)
 	}
 	for _, k := range load.Callers(victims) {
-		requireProblem(t, requireSoon(t, status, k.Caller, g), status, code)
+		requireProblem(t, waitForStatus(t, status, k.Caller, g), status, code)
 	}
 	noticed := time.Since(began)
 	l.Run(c.outage)
@@ -472,7 +472,7 @@ func testEntryFault(t *testing.T, c chaos, status int, code string, spoil func(w
 		w.put(t, k.PublicKey, k.Record())
 	}
 	for _, k := range load.Callers(victims) {
-		requireSoon(t, http.StatusOK, k.Caller, g)
+		waitForStatus(t, http.StatusOK, k.Caller, g)
 	}
 	took := time.Since(restored)
 	l.Phase("healthy")
@@ -489,7 +489,7 @@ func TestFaultVaultEntries(t *testing.T) {
 	t.Run("malformed", func(t *testing.T) {
 		t.Parallel()
 		n := 0
-		testEntryFault(t, chaosScale(t), http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", func(w *vaultWorld, key string) {
+		testEntryFault(t, chaosScale(t), http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", func(w *vaultEnvironment, key string) {
 			n++
 			w.put(t, key, []map[string]any{
 				{"private_key": map[string]any{"canary-of-an-entry": "canary-of-an-entry"}},
@@ -501,7 +501,7 @@ func TestFaultVaultEntries(t *testing.T) {
 	// Destroying all versions of an entry is one way to revoke a key.
 	t.Run("version destroyed", func(t *testing.T) {
 		t.Parallel()
-		testEntryFault(t, chaosScale(t), http.StatusUnauthorized, "INVALID_CREDENTIALS", func(w *vaultWorld, key string) {
+		testEntryFault(t, chaosScale(t), http.StatusUnauthorized, "INVALID_CREDENTIALS", func(w *vaultEnvironment, key string) {
 			require.NoError(t, w.vault.Client(t).KVv2("kv").Destroy(t.Context(), "gateway/keys/"+key, []int{1}))
 		})
 	})
@@ -513,11 +513,11 @@ func TestFaultVaultOutageLongerThanStaleIfError(t *testing.T) {
 	t.Parallel()
 	c := chaosScale(t)
 	const staleIfError = 3 * time.Second
-	w := newVaultLoadWorld(t, &vaultFault{options: vaulttest.Options{Persistent: true}})
-	g := w.direct(t, c, fmt.Sprintf("cache {\n\t\t\tttl 1s\n\t\t\tstale_if_error %s\n\t\t\t%s\n\t\t}", staleIfError, patientWithVault))
+	w := newVaultLoadEnvironment(t, &vaultFault{options: vaulttest.Options{Persistent: true}})
+	g := w.direct(t, c, fmt.Sprintf("cache {\n\t\t\tttl 1s\n\t\t\tstale_if_error %s\n\t\t\t%s\n\t\t}", staleIfError, longVaultTimeout))
 	known := w.addKeys(t, 2*c.rate, 5)
 	for _, k := range known {
-		spend(t, g, k.Caller, 1)
+		requireServed(t, g, k.Caller, 1)
 	}
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: known, Rate: c.rate, Targets: signedTargets(),
@@ -546,7 +546,7 @@ func TestFaultVaultOutageLongerThanStaleIfError(t *testing.T) {
 	restored := time.Now()
 	l.Phase("back")
 	requireReady(t, g)
-	requireSoon(t, http.StatusOK, known[0].Caller, g)
+	waitForStatus(t, http.StatusOK, known[0].Caller, g)
 	took := time.Since(restored)
 	report := l.Stop()
 	require.Zero(t, report.OverLimit())

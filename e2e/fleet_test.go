@@ -22,7 +22,7 @@ import (
 func TestFleetWithOneGatewayCutOffAllowsAtMostTwiceTheLimit(t *testing.T) {
 	t.Parallel()
 	c := chaosScale(t)
-	w := newWorld(t, load.Data())
+	w := newEnvironment(t, load.Data())
 	const cut, through = 2, 10 // the gateway that is cut off, and the requests it allows through Redis before
 	var (
 		gateways [3]*gatewaytest.Gateway
@@ -40,7 +40,7 @@ func TestFleetWithOneGatewayCutOffAllowsAtMostTwiceTheLimit(t *testing.T) {
 	steady, greedy := w.addKeys(t, 2*c.rate, 5), w.addKeys(t, 2, 2)
 	key := greedy[0]
 	for _, g := range gateways {
-		requireSoon(t, http.StatusOK, greedy[1].Caller, g) // the gateway has read the file
+		waitForStatus(t, http.StatusOK, greedy[1].Caller, g) // the gateway has read the file
 	}
 
 	l := load.Start(t, load.Options{
@@ -48,7 +48,7 @@ func TestFleetWithOneGatewayCutOffAllowsAtMostTwiceTheLimit(t *testing.T) {
 		Allow: successOrLimited,
 	})
 	first := time.Now()
-	spend(t, gateways[cut], key.Caller, through)
+	requireServed(t, gateways[cut], key.Caller, through)
 	localOthers := decidedLocally(t, gateways[:cut]...)
 	localBefore := decidedLocally(t, gateways[cut:]...)
 	l.Run(c.before)

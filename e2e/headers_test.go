@@ -55,7 +55,7 @@ func TestNominatedHeadersAreNotRemoved(t *testing.T) {
 		require.Equal(t, http.StatusOK, a.Status, "%v: %s", n, a.Body)
 		require.Equal(t, before+1, w.data.count())
 		got := w.data.last(t)
-		requireGatewayHeaders(t, w.world, overHTTP1, got, a)
+		requireGatewayHeaders(t, w.environment, overHTTP1, got, a)
 		require.NotEmpty(t, got.Header.Get("X-Gateway-Assertion"), "%v", n)
 		require.NotEqual(t, "forged", got.Header.Get("X-Gateway-Assertion"))
 		// the response keeps the gateway's headers too, and the request counts against the key
@@ -78,7 +78,7 @@ func TestNominatedHeadersAreNotRemoved(t *testing.T) {
 				before := w.data.count()
 				a := w.over[protocol]("GET", eventsPath, append([]field{{header, value}, {header, value}}, signedFields(w.acme, "GET", eventsPath, "")...))
 				if a.Status == http.StatusOK {
-					requireGatewayHeaders(t, w.world, protocol, w.data.last(t), a)
+					requireGatewayHeaders(t, w.environment, protocol, w.data.last(t), a)
 					require.NotEmpty(t, w.data.last(t).Header.Get("X-Gateway-Assertion"))
 					continue
 				}
@@ -93,7 +93,7 @@ func TestNominatedHeadersAreNotRemoved(t *testing.T) {
 func TestNominatedResponseHeadersAreNotRemoved(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
-	w.data.will(func(rw http.ResponseWriter, _ *http.Request) {
+	w.data.setResponse(func(rw http.ResponseWriter, _ *http.Request) {
 		h := rw.Header()
 		h["Connection"] = []string{strings.Join(gatewayHeaders, ", "), "close"}
 		h.Set("Keep-Alive", "X-Request-Id")
@@ -119,13 +119,13 @@ func TestNominatedResponseHeadersAreNotRemoved(t *testing.T) {
 
 func TestNominatedXForwardedForStillNamesTheClientIP(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	o := w.options("", "")
-	o.Servers = trustThisMachine
+	o.Servers = trustLoopback
 	g, h3 := startEverywhere(t, o)
 	over := wires(t, g, h3)
 	for protocol, address := range map[string]string{overHTTP1: "203.0.113.1", overHTTP2: "203.0.113.2", overHTTP3: "203.0.113.3"} {
-		assert.Equal(t, map[int]int{http.StatusOK: 10, http.StatusTooManyRequests: 10}, statuses(20, func(i int) gatewaytest.Answer {
+		assert.Equal(t, map[int]int{http.StatusOK: 10, http.StatusTooManyRequests: 10}, statuses(20, func(i int) gatewaytest.Response {
 			fields := []field{{"X-Forwarded-For", fmt.Sprintf("198.51.100.%d, %s", i, address)}}
 			if protocol == overHTTP1 {
 				fields = append(fields, []field{
@@ -141,7 +141,7 @@ func TestNominatedXForwardedForStillNamesTheClientIP(t *testing.T) {
 }
 
 // requireGatewayHeaders requires that the data service received the gateway's values, and no other headers.
-func requireGatewayHeaders(t *testing.T, w *world, protocol string, got *http.Request, a gatewaytest.Answer) {
+func requireGatewayHeaders(t *testing.T, w *environment, protocol string, got *http.Request, a gatewaytest.Response) {
 	t.Helper()
 	scheme := map[string]string{overHTTP1: "http", overHTTP2: "http", overHTTP3: "https"}[protocol]
 	require.Equal(t, []string{w.acmeID}, got.Header["X-Business-Id"])
@@ -217,7 +217,7 @@ func TestForgedHeadersAreNotForwarded(t *testing.T) {
 		require.Equal(t, http.StatusOK, a.Status, "%s: %s", protocol, a.Body)
 		require.Equal(t, before+1, w.data.count())
 		got := w.data.last(t)
-		requireGatewayHeaders(t, w.world, protocol, got, a)
+		requireGatewayHeaders(t, w.environment, protocol, got, a)
 		gatewaytest.RequireNowhere(t, fmt.Sprint(got.Header), "forged", "canary", "evil", w.otherID, "198.51.100", "DELETE", "/admin")
 		require.NotContains(t, got.Header, "Traceparent", "it is malformed")
 		require.Equal(t, "de", got.Header.Get("Accept-Language"))
@@ -238,9 +238,9 @@ func TestForgedHeadersAreNotForwarded(t *testing.T) {
 
 func TestSigningHeadersMustBeGivenOnceUnderTheirOwnNames(t *testing.T) {
 	t.Parallel()
-	w := newAttack(t, trustThisMachine, "", "")
+	w := newAttack(t, trustLoopback, "", "")
 	for protocol, over := range w.over {
-		send := func(method, target string, fields []field) gatewaytest.Answer {
+		send := func(method, target string, fields []field) gatewaytest.Response {
 			return over(method, target, w.from(fields))
 		}
 		good := func() []field { return signedFields(w.acme, "GET", eventsPath, "") }
@@ -342,8 +342,8 @@ func TestControlCharactersCannotSplitHeaders(t *testing.T) {
 func TestFoldedHeaderIsOneHeader(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
-	w := newWorld(t, data)
-	g := w.roomy(t)
+	w := newEnvironment(t, data)
+	g := w.unlimited(t)
 	head := "GET " + eventsPath + " HTTP/1.1\r\nHost: api.example.com\r\n"
 	for _, folded := range []string{
 		"X-Note: a\r\n X-Business-Id: " + w.otherID + "\r\n",
@@ -406,7 +406,7 @@ func TestManyAndLargeHeaders(t *testing.T) {
 			if tc.served {
 				require.Equal(t, http.StatusOK, a.Status, "%s, %s", protocol, name)
 				require.Equal(t, before+1, w.data.count())
-				requireGatewayHeaders(t, w.world, protocol, w.data.last(t), a)
+				requireGatewayHeaders(t, w.environment, protocol, w.data.last(t), a)
 				continue
 			}
 			require.Contains(t, []int{0, http.StatusRequestHeaderFieldsTooLarge}, a.Status, "%s, %s", protocol, name)

@@ -79,7 +79,7 @@ func TestManualPagesDescribeEveryCommand(t *testing.T) {
 	cli(t, nil, "manpage").requireError(t, "directory")
 }
 
-// The script is run by bash, which completes what a person has typed as far as the last word.
+// The script is run by bash, which completes what a person has respondWith as far as the last word.
 func TestBashCompletesCommandsFlagsAndTheirValues(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -92,7 +92,7 @@ source <(gatehouse completion bash)
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE} COMP_TYPE=9
 __start_gatehouse
 printf '%s\n' "${COMPREPLY[@]}"`
-	for typed, want := range map[string]string{
+	for respondWith, want := range map[string]string{
 		"gatehouse key":                              "keys",
 		"gatehouse upg":                              "",
 		"gatehouse keys up":                          "update",
@@ -104,9 +104,9 @@ printf '%s\n' "${COMPREPLY[@]}"`
 		"gatehouse sign OPT":                         "OPTIONS",
 		"gatehouse keys list --adapter c":            "caddyfile",
 	} {
-		t.Run(typed, func(t *testing.T) {
+		t.Run(respondWith, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), "bash", append([]string{"-c", script, "bash"}, strings.Fields(typed)...)...)
+			cmd := exec.CommandContext(t.Context(), "bash", append([]string{"-c", script, "bash"}, strings.Fields(respondWith)...)...)
 			cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir}
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)

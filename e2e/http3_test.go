@@ -31,7 +31,7 @@ func (d mutedConn) ReadFrom(b []byte) (int, net.Addr, error) {
 // (RFC 8470, section 5.2), nothing counts against the client IP and nothing is looked up.
 func TestEarlyDataIsNotServedBeforeAddressValidation(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	o := w.options("assertion "+writeAssertionKey(t), "")
 	o.Site = "gatehouse_connect {\n\t\tissuer https://" + apiHost + "\n\t\tupstream " + w.dataURL + "\n\t}\n\t" + o.Site
 	g, first := startEverywhere(t, o)
@@ -77,7 +77,7 @@ func TestEarlyDataIsNotServedBeforeAddressValidation(t *testing.T) {
 		"the gateway has not received the requests")
 	unmute()
 	for i, stream := range streams {
-		a, err = readH3Answer(stream)
+		a, err = readH3Response(stream)
 		require.NoError(t, err)
 		if i == len(streams)-1 {
 			require.Equal(t, http.StatusTooEarly, a.Status)

@@ -23,14 +23,14 @@ func TestFaultBusinessesNeverGetEachOthersRecords(t *testing.T) {
 	const callers, connections, mixups = 16, 4, 50
 	others := map[string]string{}
 	data := load.Data()
-	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	w := newEnvironment(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("status") == "mixup" {
 			r.Header.Set("X-Business-Id", others[r.Header.Get("X-Business-Id")])
 		}
 		data.ServeHTTP(w, r)
 	}))
 	others[w.acmeID], others[w.otherID] = w.otherID, w.acmeID
-	g := w.roomy(t)
+	g := w.unlimited(t)
 
 	// both businesses' requests share the connections: few of HTTP/1.1, and one of HTTP/2
 	clients := []*http.Client{protocolClient(t, false, connections), protocolClient(t, true, 1)}

@@ -18,7 +18,7 @@ import (
 )
 
 // addKey adds a key to the credential file of a gateway that has not started.
-func (w *world) addKey(t *testing.T, o authsigner.IssueOptions) gatewaytest.Caller {
+func (w *environment) addKey(t *testing.T, o authsigner.IssueOptions) gatewaytest.Caller {
 	t.Helper()
 	store, err := file.Open(w.keyFile, file.Options{})
 	require.NoError(t, err)
@@ -32,10 +32,10 @@ func (w *world) addKey(t *testing.T, o authsigner.IssueOptions) gatewaytest.Call
 // The caller sees what the caller of an unknown key sees. The operator sees why.
 func TestExpiredKeyIsUnknownToItsCaller(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	expired := w.addKey(t, authsigner.IssueOptions{ExpiresAt: time.Now().Add(-time.Second)})
 	unknown := gatewaytest.Caller{PublicKey: "pk_live_nobody_has_this_one", PrivateKey: expired.PrivateKey}
-	g := w.roomy(t)
+	g := w.unlimited(t)
 	for _, target := range []string{"/api/v1/me", "/api/v1/jobs", "/api/v1/status", "/api/v1/nothing"} {
 		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
 			t.Run(method+" "+target, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestExpiredKeyIsUnknownToItsCaller(t *testing.T) {
 		t.Parallel()
 		a := expired.Get(t, g.URL, "/api/v1/me")
 		p := requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
-		line := lineOf(t, g, p.RequestID)
+		line := logLineOf(t, g, p.RequestID)
 		require.Equal(t, "expired_key", line.Reason)
 		require.Equal(t, expired.PublicKey, line.Claimed)
 		require.Empty(t, line.PublicKey)
@@ -70,9 +70,9 @@ func TestExpiredKeyIsUnknownToItsCaller(t *testing.T) {
 
 func TestKeyExpiresWhileItIsInUse(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	key := w.addKey(t, authsigner.IssueOptions{ExpiresAt: time.Now().Add(10 * time.Second)})
-	g := w.roomy(t)
+	g := w.unlimited(t)
 	a := key.Get(t, g.URL, "/api/v1/me") // cached from here on, for a minute
 	require.Eventually(t, func() bool {
 		again, err := key.Try(t.Context(), http.MethodGet, g.URL, "/api/v1/me", nil)
@@ -85,9 +85,9 @@ func TestKeyExpiresWhileItIsInUse(t *testing.T) {
 func TestKeyCallsOnlyItsResources(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
-	w := newWorld(t, data)
+	w := newEnvironment(t, data)
 	key := w.addKey(t, authsigner.IssueOptions{Resources: []string{"events"}})
-	g := w.roomy(t)
+	g := w.unlimited(t)
 	for _, res := range upstream.Resources() {
 		for _, method := range []string{http.MethodGet, http.MethodHead} {
 			a := documented(t, key.Do(t, method, g.URL, res.Path+"?page=x&count=3", nil))
@@ -115,7 +115,7 @@ func TestKeyCallsOnlyItsResources(t *testing.T) {
 
 func TestForbiddenRequestCountsAgainstTheKey(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	key := w.addKey(t, authsigner.IssueOptions{Resources: []string{"events"}, Limit: 2})
 	g := w.gateway(t)
 	for range 2 {
@@ -272,15 +272,15 @@ func TestKeysPrintOnlyJSONWithJSON(t *testing.T) {
 
 func TestRunningGatewayTakesUpAnUpdate(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.roomy(t)
+	w := newEnvironment(t, nil)
+	g := w.unlimited(t)
 	k := keysCLI{source: []string{"--config", g.Config, "--adapter", "caddyfile"}}
 	v := k.issue(t)
-	requireSoon(t, http.StatusOK, v.caller(), g)
+	waitForStatus(t, http.StatusOK, v.caller(), g)
 	var updated keyRecord
 	k.json(t, &updated, "update", v.PublicKey, "--status", "inactive")
-	requireProblem(t, requireSoon(t, http.StatusForbidden, v.caller(), g), http.StatusForbidden, "ACCOUNT_INACTIVE")
+	requireProblem(t, waitForStatus(t, http.StatusForbidden, v.caller(), g), http.StatusForbidden, "ACCOUNT_INACTIVE")
 	k.json(t, &updated, "update", v.PublicKey, "--status", "active", "--resources", "events")
-	requireSoon(t, http.StatusOK, v.caller(), g)
+	waitForStatus(t, http.StatusOK, v.caller(), g)
 	requireProblem(t, v.caller().Get(t, g.URL, "/api/v1/jobs"), http.StatusForbidden, "FORBIDDEN")
 }

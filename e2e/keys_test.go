@@ -308,19 +308,19 @@ func TestConcurrentKeysCommandsLoseNoKey(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-// pollAddresses gives each requireSoon its own client IP.
+// pollAddresses gives each waitForStatus its own client IP.
 var pollAddresses atomic.Uint32
 
-// requireSoon waits until a caller gets a response with this status. It uses its own client IP, because unverified requests count
+// waitForStatus waits until a caller gets a response with this status. It uses its own client IP, because unverified requests count
 // against it.
-func requireSoon(t *testing.T, status int, c gatewaytest.Caller, g *gatewaytest.Gateway) gatewaytest.Answer {
+func waitForStatus(t *testing.T, status int, c gatewaytest.Caller, g *gatewaytest.Gateway) gatewaytest.Response {
 	t.Helper()
 	n := pollAddresses.Add(1)
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(n>>8), byte(n))}}
 	transport := &http.Transport{DialContext: dialer.DialContext}
 	defer transport.CloseIdleConnections()
 	c.Client = &http.Client{Transport: transport, Timeout: patience}
-	var a gatewaytest.Answer
+	var a gatewaytest.Response
 	require.Eventually(t, func() bool {
 		var err error
 		a, err = c.Try(t.Context(), http.MethodGet, g.URL, "/api/v1/me", nil)

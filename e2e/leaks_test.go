@@ -49,8 +49,8 @@ func exchangeBytes(t *testing.T, addr, request string) string {
 	if tcp, ok := conn.Conn.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite()
 	}
-	answer, _ := io.ReadAll(conn) // whatever ends it
-	return string(answer)
+	response, _ := io.ReadAll(conn) // whatever ends it
+	return string(response)
 }
 
 // faultyDataService returns a different invalid response to each request, with canaries in headers and bodies.
@@ -102,9 +102,9 @@ func faultyDataService() http.HandlerFunc {
 func TestAttacksRevealNoSecretAddressTraceOrBanner(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
-	w := newVaultWorld(t, vaulttest.Options{})
-	data.will(faultyDataService())
-	w.world = newWorld(t, data)
+	w := newVaultEnvironment(t, vaulttest.Options{})
+	data.setResponse(faultyDataService())
+	w.environment = newEnvironment(t, data)
 	w.redis = redistest.Start(t, redistest.WithUser("gateway", "canary-redis-password", "~* &* +@all"))
 	w.keys.env = append(w.keys.env, "TEST_REDIS_PASSWORD=canary-redis-password")
 	w.setMount(t, "kv")
@@ -114,12 +114,12 @@ func TestAttacksRevealNoSecretAddressTraceOrBanner(t *testing.T) {
 	pem, err := os.ReadFile(assertion)
 	require.NoError(t, err)
 
-	o := w.world.options(roomyLimits+"\n\t\tassertion "+assertion, "timeout 2s\n\t\tbody_timeout 1s")
+	o := w.environment.options(highLimits+"\n\t\tassertion "+assertion, "timeout 2s\n\t\tbody_timeout 1s")
 	o.Global = fmt.Sprintf("gatehouse {\n\t\tredis redis://%s {\n\t\t\tusername gateway\n\t\t\tpassword {env.TEST_PASSWORD}\n\t\t\ttimeout 1s\n\t\t}\n"+
-		"\t\tcredentials vault %s {\n\t\t\tauth token {env.TEST_TOKEN}\n\t\t\ttimeout 1s\n\t\t}\n\t\t%s\n\t\tassertion %s\n\t}", w.redis.Addr, w.vault.Addr, roomyLimits, assertion)
+		"\t\tcredentials vault %s {\n\t\t\tauth token {env.TEST_TOKEN}\n\t\t\ttimeout 1s\n\t\t}\n\t\t%s\n\t\tassertion %s\n\t}", w.redis.Addr, w.vault.Addr, highLimits, assertion)
 	o.Env = []string{"TEST_PASSWORD=canary-redis-password", "TEST_TOKEN=" + w.vault.RootToken}
-	o.Servers = trustThisMachine
-	attacked := &attack{world: w.world}
+	o.Servers = trustLoopback
+	attacked := &attack{environment: w.environment}
 	attacked.serve(t, o)
 	g, all := attacked.g, attacked.over
 	requireReady(t, g)
@@ -139,7 +139,7 @@ func TestAttacksRevealNoSecretAddressTraceOrBanner(t *testing.T) {
 	var (
 		from       clientIPs
 		signatures []string
-		answers    int
+		responses  int
 	)
 	attack := func(phase string) {
 		for protocol, send := range all {
@@ -150,7 +150,7 @@ func TestAttacksRevealNoSecretAddressTraceOrBanner(t *testing.T) {
 					}
 				}
 				a := send(method, target, from.from(fields))
-				answers++
+				responses++
 				gatewaytest.RequireNowhere(t, fmt.Sprint(a.Status, a.Header, a.Body), public...)
 				require.Empty(t, a.Header.Get("Server"), "%s, %s %s %.80q", phase, protocol, method, target)
 			}
@@ -173,17 +173,17 @@ func TestAttacksRevealNoSecretAddressTraceOrBanner(t *testing.T) {
 			}
 		}
 		for _, request := range malformed(acme) {
-			answer := exchangeBytes(t, g.Addr, request)
-			answers++
-			gatewaytest.RequireNowhere(t, strings.ReplaceAll(answer, "HTTP/1.1", ""), public...)
+			response := exchangeBytes(t, g.Addr, request)
+			responses++
+			gatewaytest.RequireNowhere(t, strings.ReplaceAll(response, "HTTP/1.1", ""), public...)
 		}
 	}
 	attack("faulty data service")
 	require.NoError(t, w.redis.Kill())
 	w.vault.Kill(t)
 	attack("stores unavailable")
-	t.Logf("%d answers searched", answers)
-	require.Greater(t, answers, 1000)
+	t.Logf("%d responses searched", responses)
+	require.Greater(t, responses, 1000)
 
 	seen := g.Everything(t)
 	gatewaytest.RequireNowhere(t, seen, secrets...)

@@ -24,7 +24,7 @@ import (
 
 func TestEveryKeyHasItsOwnLimit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, &recorder{})
+	w := newEnvironment(t, &recorder{})
 	keys := keysCLI{source: []string{"--file", w.keyFile}}
 	callers := map[int]gatewaytest.Caller{60: w.acme, 7: keys.issue(t, "--limit", "7").caller(), 90: keys.issue(t, "--limit", "90").caller()}
 	g := w.gateway(t)
@@ -52,7 +52,7 @@ func TestEveryKeyHasItsOwnLimit(t *testing.T) {
 
 func TestUnsignedRequestsCountAgainstTheClientIP(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	g := w.gateway(t)
 	for i := range 10 {
 		a := anonymous().Get(t, g.URL, "/api/v1/status")
@@ -67,7 +67,7 @@ func TestUnsignedRequestsCountAgainstTheClientIP(t *testing.T) {
 
 func TestConcurrentRequestsToThreeGatewaysShareOneLimit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	gateways := []*gatewaytest.Gateway{w.gateway(t), w.gateway(t), w.gateway(t)}
 	var counts [600]atomic.Int64
 	inParallel(200, 200, func(i int) {
@@ -104,7 +104,7 @@ func TestUnverifiedRequestsCountAgainstNoKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, nil)
+			w := newEnvironment(t, nil)
 			g := w.behindProxy(t, "", "")
 			address := func(i int) string {
 				if test.addresses == 1 {
@@ -112,10 +112,10 @@ func TestUnverifiedRequestsCountAgainstNoKey(t *testing.T) {
 				}
 				return "203.0.113." + strconv.Itoa(i%test.addresses+1)
 			}
-			require.Equal(t, test.statuses, statuses(test.addresses*test.each, func(i int) gatewaytest.Answer {
-				return send(t, g, "/api/v1/me", fromAddress(address(i), rubbish(w.acme.PublicKey)))
+			require.Equal(t, test.statuses, statuses(test.addresses*test.each, func(i int) gatewaytest.Response {
+				return send(t, g, "/api/v1/me", withClientIP(address(i), invalidSignature(w.acme.PublicKey)))
 			}))
-			spend(t, g, w.acme, load.KeyLimit)
+			requireServed(t, g, w.acme, load.KeyLimit)
 			require.Equal(t, http.StatusTooManyRequests, w.acme.Get(t, g.URL, "/api/v1/me").Status)
 		})
 	}
@@ -123,18 +123,18 @@ func TestUnverifiedRequestsCountAgainstNoKey(t *testing.T) {
 
 func TestInventedKeysCountAgainstTheClientIP(t *testing.T) {
 	t.Parallel()
-	g := newWorld(t, nil).gateway(t)
-	require.Equal(t, map[int]int{200: 120, 429: 80}, statuses(200, func(i int) gatewaytest.Answer {
-		return send(t, g, "/api/v1/status", rubbish("pk_live_fake_number_"+strconv.Itoa(i)))
+	g := newEnvironment(t, nil).gateway(t)
+	require.Equal(t, map[int]int{200: 120, 429: 80}, statuses(200, func(i int) gatewaytest.Response {
+		return send(t, g, "/api/v1/status", invalidSignature("pk_live_fake_number_"+strconv.Itoa(i)))
 	}))
 }
 
 // Only a trusted proxy can name another client IP, and only with the last entry of X-Forwarded-For.
 func TestForgedClientIPHeadersDoNotChangeTheClientIP(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	direct, proxied := w.gateway(t), w.behindProxy(t, "", "")
-	h2 := dialH2(t, newWorld(t, nil).gateway(t).Addr)
+	h2 := dialH2(t, newEnvironment(t, nil).gateway(t).Addr)
 	ip := func(i int) string { return "203.0.113." + strconv.Itoa(i+1) }
 	spoofed := func(i int) []field {
 		return []field{
@@ -148,11 +148,11 @@ func TestForgedClientIPHeadersDoNotChangeTheClientIP(t *testing.T) {
 	}
 	const target = "/api/v1/status"
 	tenOfTwenty := map[int]int{200: 10, 429: 10}
-	assert.Equal(t, tenOfTwenty, statuses(20, func(i int) gatewaytest.Answer { return send(t, direct, target, headerOf(spoofed(i))) }))
-	assert.Equal(t, tenOfTwenty, statuses(20, func(i int) gatewaytest.Answer {
+	assert.Equal(t, tenOfTwenty, statuses(20, func(i int) gatewaytest.Response { return send(t, direct, target, headerOf(spoofed(i))) }))
+	assert.Equal(t, tenOfTwenty, statuses(20, func(i int) gatewaytest.Response {
 		return h2.do("", append(h2Request(http.MethodGet, target), spoofed(i)...)...)
 	}), "over HTTP/2")
-	assert.Equal(t, tenOfTwenty, statuses(20, func(i int) gatewaytest.Answer {
+	assert.Equal(t, tenOfTwenty, statuses(20, func(i int) gatewaytest.Response {
 		h := http.Header{"X-Forwarded-For": {ip(i), "198.51.100.9"}} // the last line is the proxy's
 		if i%2 == 0 {
 			h = headerOf(spoofed(i))
@@ -160,30 +160,30 @@ func TestForgedClientIPHeadersDoNotChangeTheClientIP(t *testing.T) {
 		}
 		return send(t, proxied, target, h)
 	}), "behind a proxy")
-	assert.Equal(t, map[int]int{200: 20, 429: 4}, statuses(24, func(i int) gatewaytest.Answer {
-		return send(t, proxied, target, fromAddress(ip(i)+", 198.51.100."+strconv.Itoa(i%2+1), nil))
+	assert.Equal(t, map[int]int{200: 20, 429: 4}, statuses(24, func(i int) gatewaytest.Response {
+		return send(t, proxied, target, withClientIP(ip(i)+", 198.51.100."+strconv.Itoa(i%2+1), nil))
 	}), "a trusted proxy names two callers")
 }
 
 // A customer has a /64 of IPv6: its addresses are one client IP, in every spelling.
 func TestIPv6NetworkIsOneClientIP(t *testing.T) {
 	t.Parallel()
-	g := newWorld(t, nil).behindProxy(t, "", "")
+	g := newEnvironment(t, nil).behindProxy(t, "", "")
 	network := []string{
 		"2001:db8:1:2::%x", "2001:0db8:0001:0002:0000:0000:0000:%x", "2001:DB8:1:2:%x::", "[2001:db8:1:2::%x]:4711", "2001:db8:1:2:ffff:ffff:ffff:%x",
 		"2001:db8:1:2::%x%%eth0",
 	}
 	from := func(n int, spellings []string, target string, header func(i int) http.Header) map[int]int {
-		return statuses(n, func(i int) gatewaytest.Answer {
+		return statuses(n, func(i int) gatewaytest.Response {
 			address := spellings[i%len(spellings)]
 			if strings.Contains(address, "%") {
 				address = fmt.Sprintf(address, i+1)
 			}
-			return send(t, g, target, fromAddress(address, header(i)))
+			return send(t, g, target, withClientIP(address, header(i)))
 		})
 	}
 	none := func(int) http.Header { return nil }
-	key := func(i int) http.Header { return rubbish("pk_live_fake_number_" + strconv.Itoa(i)) }
+	key := func(i int) http.Header { return invalidSignature("pk_live_fake_number_" + strconv.Itoa(i)) }
 	const status = "/api/v1/status"
 	assert.Equal(t, map[int]int{401: 120, 429: 80}, from(200, network, "/api/v1/me", key), "with keys")
 	assert.Equal(t, map[int]int{200: 10, 429: 20}, from(30, network, status, none), "without a key")
@@ -197,9 +197,9 @@ func TestIPv6NetworkIsOneClientIP(t *testing.T) {
 // A request with a key that is aborted in its body counts, because it may have caused a lookup.
 func TestAbortedRequestsCount(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	g := w.gateway(t)
-	spend(t, g, w.acme, 1) // its key is cached from now on
+	requireServed(t, g, w.acme, 1) // its key is cached from now on
 	for i := range 130 {
 		key := gatewaytest.Caller{PublicKey: "pk_live_fake_number_" + strconv.Itoa(i)}
 		conn := dial(t, g.Addr, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"+signedLines(key, "GET", "/", "")+"Content-Length: 10\r\n\r\n1")
@@ -211,52 +211,52 @@ func TestAbortedRequestsCount(t *testing.T) {
 		res, err := fleet.Peek(t.Context(), address, ratelimit.UnverifiedIP(address))
 		return err == nil && res.By == ratelimit.ByRedis && !res.Allowed
 	}, patience, 50*time.Millisecond)
-	require.Equal(t, http.StatusTooManyRequests, send(t, g, "/api/v1/me", rubbish("pk_live_yet_another_one")).Status)
+	require.Equal(t, http.StatusTooManyRequests, send(t, g, "/api/v1/me", invalidSignature("pk_live_yet_another_one")).Status)
 	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/status").Status, "aborted requests count against a business")
 }
 
 // Shadow mode does not even deny valid signatures from a client IP that has exceeded its unverified limit.
 func TestShadowModeDeniesNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	g := w.start(t, "limits {\n\t\t\tshadow\n\t\t}", "")
-	require.Equal(t, map[int]int{200: 15}, statuses(15, func(int) gatewaytest.Answer { return anonymous().Get(t, g.URL, "/api/v1/status") }))
-	require.Equal(t, map[int]int{401: 130}, statuses(130, func(i int) gatewaytest.Answer {
-		return send(t, g, "/api/v1/me", rubbish("pk_live_fake_number_"+strconv.Itoa(i)))
+	require.Equal(t, map[int]int{200: 15}, statuses(15, func(int) gatewaytest.Response { return anonymous().Get(t, g.URL, "/api/v1/status") }))
+	require.Equal(t, map[int]int{401: 130}, statuses(130, func(i int) gatewaytest.Response {
+		return send(t, g, "/api/v1/me", invalidSignature("pk_live_fake_number_"+strconv.Itoa(i)))
 	}))
-	spend(t, g, w.acme, 70)
+	requireServed(t, g, w.acme, 70)
 	requireLogged(t, g, "not enforced in shadow mode")
 }
 
 func TestRequestsWaitForRedisUntilTheTimeout(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	g := w.gateway(t) // it waits for 5 s
 	requireReady(t, g)
 	require.NoError(t, w.redis.Client(t).Do(t.Context(), "CLIENT", "PAUSE", "2000").Err())
-	spend(t, g, w.acme, 1)
+	requireServed(t, g, w.acme, 1)
 	require.Zero(t, decidedLocally(t, g))
 }
 
 func TestLimitsAreEnforcedLocallyDuringARedisOutage(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	g := w.gateway(t)
-	spend(t, g, w.acme, 20)
+	requireServed(t, g, w.acme, 20)
 	require.NoError(t, w.redis.Kill())
-	require.Equal(t, map[int]int{200: 40, 429: 20}, statuses(60, func(int) gatewaytest.Answer { return w.acme.Get(t, g.URL, "/api/v1/me") }),
+	require.Equal(t, map[int]int{200: 40, 429: 20}, statuses(60, func(int) gatewaytest.Response { return w.acme.Get(t, g.URL, "/api/v1/me") }),
 		"requests before the outage count")
 	require.NoError(t, w.redis.Restart())
 	requireLogged(t, g, "Redis is available again")
 	require.Equal(t, http.StatusTooManyRequests, w.acme.Get(t, g.URL, "/api/v1/me").Status)
-	spend(t, g, w.other, 1)
+	requireServed(t, g, w.other, 1)
 }
 
 // For 75 s, one business sends steadily to three gateways, also while it is denied. No window of 60 s contains more than 60 allowed
 // requests. Because denied requests do not count, the next are allowed when the first leave the window, as Retry-After says.
 func TestNoWindowExceedsTheLimitAndDeniedRequestsDoNotCount(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	gateways := []*gatewaytest.Gateway{w.gateway(t), w.gateway(t), w.gateway(t)}
 	type decision struct {
 		sent, received time.Time     // the decision was made between them
@@ -347,10 +347,10 @@ func redisBytes(t *testing.T, c *redis.Client) (n int64) {
 // Each client IP is counted separately, and the memory that the gateway and Redis use for it is bounded and expires.
 func TestManyClientIPsTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	g := w.behindProxy(t, "", "")
 	client := w.redis.Client(t)
-	spend(t, g, w.acme, 1)
+	requireServed(t, g, w.acme, 1)
 	gatewayBefore, _ := g.Memory(t)
 	redisBefore := redisBytes(t, client)
 
@@ -362,8 +362,8 @@ func TestManyClientIPsTakeBoundedMemory(t *testing.T) {
 		if i%2 == 0 {
 			address = fmt.Sprintf("2001:db8:%x::1", i)
 		}
-		for _, h := range []http.Header{nil, rubbish("pk_live_fake_number_" + strconv.Itoa(i)), rubbish(w.acme.PublicKey)} {
-			a, err := caller.Send(t.Context(), http.MethodGet, g.URL, "/api/v1/me", fromAddress(address, h), nil)
+		for _, h := range []http.Header{nil, invalidSignature("pk_live_fake_number_" + strconv.Itoa(i)), invalidSignature(w.acme.PublicKey)} {
+			a, err := caller.Send(t.Context(), http.MethodGet, g.URL, "/api/v1/me", withClientIP(address, h), nil)
 			if err != nil {
 				t.Errorf("a request failed: %v", err)
 			}

@@ -18,7 +18,7 @@ import (
 )
 
 // documented requires that a response matches docs/openapi.yaml.
-func documented(t *testing.T, a gatewaytest.Answer) gatewaytest.Answer {
+func documented(t *testing.T, a gatewaytest.Response) gatewaytest.Response {
 	t.Helper()
 	openapitest.Check(t, a.Request, &http.Response{StatusCode: a.Status, Header: a.Header}, []byte(a.Body))
 	require.False(t, t.Failed(), "%s %s", a.Request.Method, a.Request.URL.Opaque)
@@ -28,8 +28,8 @@ func documented(t *testing.T, a gatewaytest.Answer) gatewaytest.Answer {
 // Every resource with all records of two businesses, neither of which gets a record of the other.
 func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.start(t, roomyLimits, "deprecated jobs 2027-01-31 2027-07-31 https://docs.example.com/jobs")
+	w := newEnvironment(t, nil)
+	g := w.start(t, highLimits, "deprecated jobs 2027-01-31 2027-07-31 https://docs.example.com/jobs")
 	valued := map[string]bool{}   // fields with a value in some record: of others, the type is not checked
 	owners := map[string]string{} // public keys by record
 	for _, c := range []gatewaytest.Caller{w.acme, w.other} {
@@ -77,11 +77,11 @@ func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
-	w := newWorld(t, data)
+	w := newEnvironment(t, data)
 	restricted := w.addKey(t, authsigner.IssueOptions{Resources: []string{"other"}})
 	from := new(clientIPs)
 	seen := map[string]int{}
-	expect := func(a gatewaytest.Answer, status int, code string) {
+	expect := func(a gatewaytest.Response, status int, code string) {
 		t.Helper()
 		documented(t, a)
 		require.Equal(t, status, a.Status, "%s %s: %s", a.Request.Method, a.Request.URL.Opaque, a.Body)
@@ -90,7 +90,7 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 		}
 		seen[code]++
 	}
-	send := func(g *gatewaytest.Gateway, method, target string, h http.Header, body []byte) gatewaytest.Answer {
+	send := func(g *gatewaytest.Gateway, method, target string, h http.Header, body []byte) gatewaytest.Response {
 		t.Helper()
 		if h == nil {
 			h = http.Header{}
@@ -103,9 +103,9 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 		return a
 	}
 	const docs = "docs https://docs.example.com/errors"
-	g := w.behindProxy(t, roomyLimits, docs)
+	g := w.behindProxy(t, highLimits, docs)
 	// only for timeouts: on a busy machine, other requests may take half a second too
-	shortTimeout := w.behindProxy(t, roomyLimits, "timeout 500ms\n\t\tbody_timeout 500ms\n\t\t"+docs)
+	shortTimeout := w.behindProxy(t, highLimits, "timeout 500ms\n\t\tbody_timeout 500ms\n\t\t"+docs)
 	var proxied []string
 	for _, res := range upstream.Resources() {
 		if res.Auth != upstream.AuthSigned {
@@ -118,7 +118,7 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 		}
 		for _, method := range []string{"GET", "HEAD"} {
 			expect(send(g, method, res.Path, nil, nil), 401, "MISSING_CREDENTIALS")
-			expect(send(g, method, res.Path, rubbish(w.acme.PublicKey), nil), 401, "INVALID_CREDENTIALS")
+			expect(send(g, method, res.Path, invalidSignature(w.acme.PublicKey), nil), 401, "INVALID_CREDENTIALS")
 			expect(send(g, method, res.Path, headerOf(signedAt(w.acme, time.Now().Add(-1000*time.Second), "GET", res.Path, "")), nil), 401, "REQUEST_EXPIRED")
 			expect(w.inactive.Do(t, method, g.URL, res.Path, nil), 403, "ACCOUNT_INACTIVE")
 			expect(w.acme.Do(t, method, g.URL, res.Path, make([]byte, 1<<20+1)), 413, "BODY_TOO_LARGE")
@@ -144,19 +144,19 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 
 	// a body that does not arrive
 	d := dial(t, shortTimeout.Addr, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"+signedLines(w.acme, "GET", "/api/v1/me", "")+"Content-Length: 5\r\n\r\n1")
-	a, err := readAnswer(d.r, "GET")
+	a, err := readResponse(d.r, "GET")
 	require.NoError(t, err)
 	a.Request = w.acme.Get(t, g.URL, "/api/v1/me").Request
 	expect(a, 408, "REQUEST_TIMEOUT")
 
 	// data services
 	for _, path := range proxied {
-		data.will(typed(200, "application/json", `[]`))
+		data.setResponse(respondWith(200, "application/json", `[]`))
 		expect(w.acme.Get(t, g.URL, path), 502, "UPSTREAM_FAILED")
-		data.will(busy)
+		data.setResponse(busy)
 		expect(w.acme.Get(t, g.URL, path), 503, "SERVICE_UNAVAILABLE")
 		expect(w.acme.Do(t, "HEAD", g.URL, path, nil), 503, "SERVICE_UNAVAILABLE")
-		data.will(stalls)
+		data.setResponse(stalls)
 		expect(w.acme.Get(t, shortTimeout.URL, path), 504, "UPSTREAM_TIMEOUT")
 	}
 
@@ -173,10 +173,10 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	expect(send(small, "HEAD", "/api/v1/status", nil, nil), 429, "RATE_LIMITED")
 	for range 60 {
 		documented(t, w.acme.Get(t, small.URL, "/api/v1/me"))
-		documented(t, send(small, "GET", "/api/v1/me", rubbish(w.other.PublicKey), nil))
+		documented(t, send(small, "GET", "/api/v1/me", invalidSignature(w.other.PublicKey), nil))
 	}
 	expect(w.acme.Get(t, small.URL, "/api/v1/events"), 429, "RATE_LIMITED")
-	expect(send(small, "GET", "/api/v1/me", rubbish(w.other.PublicKey), nil), 429, "RATE_LIMITED")
+	expect(send(small, "GET", "/api/v1/me", invalidSignature(w.other.PublicKey), nil), 429, "RATE_LIMITED")
 
 	// unavailable stores
 	denying := w.start(t, "limits {\n\t\t\ton_outage deny\n\t\t}", "")

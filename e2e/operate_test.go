@@ -26,7 +26,7 @@ import (
 
 func TestProbesAreNotRateLimited(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	g := w.gateway(t)
 	requireReady(t, g)
 	for range 30 {
@@ -38,7 +38,7 @@ func TestProbesAreNotRateLimited(t *testing.T) {
 
 func TestAdminAPIShowsCausesOfDegradation(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	g := w.gateway(t)
 	requireReady(t, g)
 	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
@@ -60,17 +60,17 @@ func TestAdminAPIShowsCausesOfDegradation(t *testing.T) {
 }
 
 // mixedLoad sends requests of all kinds, with canaries wherever a caller can put text.
-func mixedLoad(t *testing.T, w *world, g *gatewaytest.Gateway) []gatewaytest.Answer {
+func mixedLoad(t *testing.T, w *environment, g *gatewaytest.Gateway) []gatewaytest.Response {
 	t.Helper()
-	var answers []gatewaytest.Answer
+	var responses []gatewaytest.Response
 	for _, target := range []string{
 		"/api/v1/me", "/api/v1/events?count=3&unknown=canary-unknown", "/api/v1/contacts?status=canary-status&per_page=2",
 		"/api/v1/jobs?page=canary-page", "/api/v1/canary-path", "/api/v1/invoices?%63anary=canary-encoded",
 	} {
-		answers = append(answers, w.acme.Get(t, g.URL, target), w.other.Get(t, g.URL, target), anonymous().Get(t, g.URL, target))
+		responses = append(responses, w.acme.Get(t, g.URL, target), w.other.Get(t, g.URL, target), anonymous().Get(t, g.URL, target))
 	}
-	answers = append(answers, w.inactive.Get(t, g.URL, "/api/v1/me"), w.acme.Do(t, "CANARYMETHOD", g.URL, "/api/v1/me", nil))
-	h := rubbish(w.acme.PublicKey)
+	responses = append(responses, w.inactive.Get(t, g.URL, "/api/v1/me"), w.acme.Do(t, "CANARYMETHOD", g.URL, "/api/v1/me", nil))
+	h := invalidSignature(w.acme.PublicKey)
 	h.Set("Authorization", "Bearer canary-authorization")
 	h.Set("Cookie", "session=canary-cookie")
 	h.Set("X-Canary", "canary-header")
@@ -78,17 +78,17 @@ func mixedLoad(t *testing.T, w *world, g *gatewaytest.Gateway) []gatewaytest.Ans
 	h.Set("X-Request-Id", "canary-request-id")
 	h.Set("Referer", "http://canary-referer/")
 	h.Set("Traceparent", "canary-trace")
-	answers = append(answers, send(t, g, "/api/v1/me", h))
+	responses = append(responses, send(t, g, "/api/v1/me", h))
 	_, err := anonymous().Send(t.Context(), http.MethodPost, g.URL, "/healthz?token=canary-probe", h, []byte("canary-body"))
 	require.NoError(t, err)
 	a, err := w.acme.Try(t.Context(), http.MethodGet, g.URL, "/api/v1/me", []byte("canary-body"))
 	require.NoError(t, err)
-	return append(answers, a)
+	return append(responses, a)
 }
 
 func TestRequestDataIsNotLogged(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	key := writeAssertionKey(t)
 	for _, more := range []string{"", "debug\n\t"} {
 		o := w.options("assertion "+key, "")
@@ -112,7 +112,7 @@ func TestRequestDataIsNotLogged(t *testing.T) {
 
 func TestMetricsHaveBoundedLabels(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	g := w.gateway(t)
 	requireReady(t, g)
 	sent := len(mixedLoad(t, w, g))
@@ -144,7 +144,7 @@ func TestMetricsHaveBoundedLabels(t *testing.T) {
 	// our labels are words or numbers, and ten times the load adds almost none
 	before := ourSeries(t, body)
 	for i := range 20 {
-		send(t, g, "/api/v1/nothing-"+strconv.Itoa(i), rubbish("pk_live_invented_"+strconv.Itoa(i)))
+		send(t, g, "/api/v1/nothing-"+strconv.Itoa(i), invalidSignature("pk_live_invented_"+strconv.Itoa(i)))
 		send(t, g, "/api/v1/canary-path", http.Header{"X-Public-Key": {"x"}})
 	}
 	added := 0
@@ -199,8 +199,8 @@ type logLine struct {
 	Cause          string   `json:"cause"`
 }
 
-// lineOf waits for the only log line of a request.
-func lineOf(t *testing.T, g *gatewaytest.Gateway, requestID string) logLine {
+// logLineOf waits for the only log line of a request.
+func logLineOf(t *testing.T, g *gatewaytest.Gateway, requestID string) logLine {
 	t.Helper()
 	var found []logLine
 	require.Eventually(t, func() bool {
@@ -219,11 +219,11 @@ func lineOf(t *testing.T, g *gatewaytest.Gateway, requestID string) logLine {
 
 func TestLogHasOneLinePerRequest(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	g := w.gateway(t)
 
 	a := w.acme.Get(t, g.URL, "/api/v1/events?count=1")
-	line := lineOf(t, g, a.Header.Get("X-Request-Id"))
+	line := logLineOf(t, g, a.Header.Get("X-Request-Id"))
 	require.Equal(t, "info", line.Level)
 	require.Equal(t, "GET", line.Method)
 	require.Equal(t, "events", line.Route)
@@ -238,8 +238,8 @@ func TestLogHasOneLinePerRequest(t *testing.T) {
 		require.LessOrEqual(t, *d, *line.Duration, name)
 	}
 
-	a = send(t, g, "/api/v1/me", rubbish(w.acme.PublicKey))
-	line = lineOf(t, g, a.Header.Get("X-Request-Id"))
+	a = send(t, g, "/api/v1/me", invalidSignature(w.acme.PublicKey))
+	line = logLineOf(t, g, a.Header.Get("X-Request-Id"))
 	require.Equal(t, "INVALID_CREDENTIALS", line.Code)
 	require.Equal(t, "invalid", line.Authentication)
 	require.Empty(t, line.Business, "an unverified business")
@@ -248,7 +248,7 @@ func TestLogHasOneLinePerRequest(t *testing.T) {
 	w.dataURL = "http://" + gatewaytest.FreeAddr(t)
 	broken := w.gateway(t)
 	a = w.acme.Get(t, broken.URL, "/api/v1/events")
-	line = lineOf(t, broken, a.Header.Get("X-Request-Id"))
+	line = logLineOf(t, broken, a.Header.Get("X-Request-Id"))
 	require.Equal(t, "error", line.Level)
 	require.Equal(t, "SERVICE_UNAVAILABLE", line.Code)
 	require.Contains(t, line.Cause, "connection refused", "the cause is in the log")
@@ -257,8 +257,8 @@ func TestLogHasOneLinePerRequest(t *testing.T) {
 
 func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.roomy(t)
+	w := newEnvironment(t, nil)
+	g := w.unlimited(t)
 	const unknown = "pk_live_nobody_has_this_one"
 	change := func(name, value string) func(h http.Header) { return func(h http.Header) { h.Set(name, value) } }
 	sentAt := func(off time.Duration) func(h http.Header) { // the subtest may begin minutes later
@@ -286,7 +286,7 @@ func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := rubbish(w.acme.PublicKey)
+			h := invalidSignature(w.acme.PublicKey)
 			c.change(h)
 			code := "INVALID_CREDENTIALS"
 			if c.reason == "expired" {
@@ -294,7 +294,7 @@ func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
 			}
 			p := requireProblem(t, send(t, g, "/api/v1/me", h), http.StatusUnauthorized, code)
 			require.Equal(t, c.detail, p.Detail)
-			line := lineOf(t, g, p.RequestID)
+			line := logLineOf(t, g, p.RequestID)
 			require.Equal(t, c.reason, line.Reason)
 			require.Equal(t, c.claimed, line.Claimed)
 			require.Empty(t, line.PublicKey, "an unverified key")
@@ -313,10 +313,10 @@ func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
 
 func TestRequestsBeforeAReloadStillCount(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	g := w.gateway(t)
 	for range 3 {
-		spend(t, g, w.acme, load.KeyLimit/3)
+		requireServed(t, g, w.acme, load.KeyLimit/3)
 		g.Load(t) // faster than the command
 	}
 	requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
@@ -324,8 +324,8 @@ func TestRequestsBeforeAReloadStillCount(t *testing.T) {
 
 func TestInvalidConfigurationKeepsTheOldOne(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.roomy(t)
+	w := newEnvironment(t, nil)
+	g := w.unlimited(t)
 	requireReady(t, g)
 	good, err := os.ReadFile(g.Config)
 	require.NoError(t, err)
@@ -416,7 +416,7 @@ func TestProductionCaddyfileServesOnlyItsHost(t *testing.T) {
 	require.Contains(t, shipped.stdout, "api.example.com")
 	require.Contains(t, shipped.stdout, "rediss://redis.test:6380")
 
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	config, addr, httpsPort, admin := productionCaddyfile(t)
 	env := []string{
 		"GATEHOUSE_DOMAIN=http://api.test", "GATEHOUSE_ORIGIN=https://api.test", "GATEHOUSE_UPSTREAM=" + w.dataURL, "GATEHOUSE_REDIS=" + w.redis.URL(),
@@ -464,8 +464,8 @@ func TestProductionCaddyfileServesOnlyItsHost(t *testing.T) {
 
 func TestSignCommand(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	g := w.roomy(t)
+	w := newEnvironment(t, nil)
+	g := w.unlimited(t)
 	env := []string{"GATEHOUSE_KEY=" + w.acme.PublicKey, "GATEHOUSE_SECRET=" + w.acme.PrivateKey.Reveal()}
 	url := g.URL + "/api/v1/events?count=2"
 
@@ -609,13 +609,13 @@ func TestRedisTopologies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, nil)
+			w := newEnvironment(t, nil)
 			o := w.options("", "")
-			o.Global = strings.Replace(o.Global, w.redisLine(), start(t)+"\n\t\t\t"+patientWithRedis+"\n\t\t}", 1)
+			o.Global = strings.Replace(o.Global, w.redisLine(), start(t)+"\n\t\t\t"+longRedisTimeout+"\n\t\t}", 1)
 			o.Env = []string{"TEST_REDIS_PASSWORD=canary-password"}
 			g := gatewaytest.Start(t, o)
 			requireReady(t, g)
-			spend(t, g, w.acme, load.KeyLimit)
+			requireServed(t, g, w.acme, load.KeyLimit)
 			requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
 			require.Equal(t, http.StatusOK, w.other.Get(t, g.URL, "/api/v1/me").Status)
 			local := decidedLocally(t, g)
@@ -629,20 +629,20 @@ func TestRedisTopologies(t *testing.T) {
 
 func TestOnOutage(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	deny := w.start(t, "limits {\n\t\t\ton_outage deny\n\t\t}", "")
 	allow := w.start(t, "limits {\n\t\t\ton_outage allow\n\t\t}", "")
 	require.Equal(t, http.StatusOK, w.acme.Get(t, deny.URL, "/api/v1/me").Status)
 	require.NoError(t, w.redis.Kill())
-	a := requireSoon(t, http.StatusServiceUnavailable, w.acme, deny)
+	a := waitForStatus(t, http.StatusServiceUnavailable, w.acme, deny)
 	requireProblem(t, a, http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE")
 	require.NotEmpty(t, a.Header.Get("Retry-After"))
 	require.Eventually(t, func() bool { // one lost reply is not an outage yet
 		_ = w.acme.Get(t, deny.URL, "/api/v1/me")
 		return anonymous().Get(t, deny.URL, "/readyz").Status == http.StatusServiceUnavailable
 	}, patience, 50*time.Millisecond)
-	spend(t, allow, w.acme, 70)
+	requireServed(t, allow, w.acme, 70)
 	require.NoError(t, w.redis.Restart())
 	requireReady(t, deny)
-	requireSoon(t, http.StatusOK, w.other, deny) // acme is limited: requests allowed during the outage count
+	waitForStatus(t, http.StatusOK, w.other, deny) // acme is limited: requests allowed during the outage count
 }

@@ -68,7 +68,7 @@ func similarTargets(name string) []string {
 }
 
 // requireRejected requires an error of the contract, a 400 of net/http in plain text, or no response.
-func requireRejected(t *testing.T, a gatewaytest.Answer, what string) {
+func requireRejected(t *testing.T, a gatewaytest.Response, what string) {
 	t.Helper()
 	switch {
 	case a.Status == 0: // the connection or the stream was ended
@@ -84,7 +84,7 @@ func requireRejected(t *testing.T, a gatewaytest.Answer, what string) {
 // Only the exact path is served: no other spelling is, whether unsigned, signed as sent, or signed as the path that it resembles.
 func TestOnlyExactPathsAreServed(t *testing.T) {
 	t.Parallel()
-	w := newAttack(t, trustThisMachine, "", "")
+	w := newAttack(t, trustLoopback, "", "")
 	reached := 0
 	for protocol, send := range w.over {
 		for _, name := range []string{"status", "me", "events"} {
@@ -133,7 +133,7 @@ func TestStatusReachesNoSignedEndpoint(t *testing.T) {
 // The query is signed as sent, byte for byte; only known parameters are forwarded.
 func TestQueryIsServedAsSigned(t *testing.T) {
 	t.Parallel()
-	w := newAttack(t, trustThisMachine, "", "")
+	w := newAttack(t, trustLoopback, "", "")
 	for protocol, send := range w.over {
 		for query, forwarded := range map[string]string{
 			"": "?count=10", "?": "?count=10", "?count=500&x=%00&%63ursor=1": "?count=100", "?count=3": "?count=3", "?c%6funt=3": "?count=3", "?%63%6F%75%6E%74=%33": "?count=3", "?Count=3": "?count=10",
@@ -167,7 +167,7 @@ func TestQueryIsServedAsSigned(t *testing.T) {
 // The absolute form (RFC 9112, section 3.2.2) is the same request, signed as the origin form.
 func TestAbsoluteFormIsSignedAsOriginForm(t *testing.T) {
 	t.Parallel()
-	w := newAttack(t, trustThisMachine, "", "")
+	w := newAttack(t, trustLoopback, "", "")
 	send := w.over[overHTTP1]
 	for _, origin := range []string{"http://api.example.com", "http://other.example.com:8080", "http://127.0.0.1", "http://[::1]:80", "HTTP://API.EXAMPLE.COM", "https://api.example.com"} {
 		for path, reaches := range map[string]int{"/api/v1/status": 0, "/api/v1/me": 0, eventsPath: 1, eventsPath + "?count=7&x=http://y/z": 1} {
@@ -191,8 +191,8 @@ func TestAbsoluteFormIsSignedAsOriginForm(t *testing.T) {
 func TestAuthorityAndAsteriskFormsReachNothing(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
-	w := newWorld(t, data)
-	g := w.roomy(t)
+	w := newEnvironment(t, data)
+	g := w.unlimited(t)
 	addr := strings.TrimPrefix(w.dataURL, "http://")
 	for _, line := range []string{
 		"CONNECT " + addr, "CONNECT api.example.com:443", "CONNECT /api/v1/events", "CONNECT *", "CONNECT http://" + addr + "/", "OPTIONS *", "OPTIONS /api/v1/nothing", "GET *", "HEAD *", "GET " + addr,
@@ -200,10 +200,10 @@ func TestAuthorityAndAsteriskFormsReachNothing(t *testing.T) {
 	} {
 		method, target, _ := strings.Cut(line, " ")
 		for _, lines := range []string{"", signedLines(w.acme, method, target, ""), signedLines(w.acme, "GET", eventsPath, "")} {
-			answers, closed := converse(t, g.Addr, line+" HTTP/1.1\r\nHost: api.example.com\r\nConnection: close\r\n"+lines+"\r\n", method)
+			responses, closed := converse(t, g.Addr, line+" HTTP/1.1\r\nHost: api.example.com\r\nConnection: close\r\n"+lines+"\r\n", method)
 			require.True(t, closed, line)
-			require.LessOrEqual(t, len(answers), 1, line)
-			for _, a := range answers {
+			require.LessOrEqual(t, len(responses), 1, line)
+			for _, a := range responses {
 				require.GreaterOrEqual(t, a.Status, 400, line)
 			}
 		}
@@ -235,14 +235,14 @@ func TestOverlongTargetsAreRejected(t *testing.T) {
 func TestEverySpellingBelowTheBasePathCounts(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
-	w := newWorld(t, data)
+	w := newEnvironment(t, data)
 	g := w.gateway(t)
 	send := wires(t, g, nil)[overHTTP1]
 	odd := []string{
 		"/api/v1", "/api/v1/", "/api/v1?x", "/api/v1/Status", "/api/v1//status", "/api/v1/./status", "/api/v1/x/../status", "/api/v1/%73tatus", "/api/v1/status;x", "/api/v1/status/",
 		"http://x/api/v1/status", "http://x/api/v1//status", "/api/v1/status?x", "/api/v1/status#x", "/api/v1/\xff",
 	}
-	counts := statuses(len(odd), func(i int) gatewaytest.Answer { return send("GET", odd[i], nil) })
+	counts := statuses(len(odd), func(i int) gatewaytest.Response { return send("GET", odd[i], nil) })
 	require.Equal(t, 5, counts[http.StatusTooManyRequests], "%v", counts)
 	for _, target := range []string{"//api/v1/status", "/API/v1/status", "/./api/v1/status", "/api%2fv1/status", "/api/v1;/status", "/api/v1%2fstatus"} {
 		requireRejected(t, send("GET", target, nil), target)

@@ -38,7 +38,7 @@ func linesAbout(t *testing.T, g *gatewaytest.Gateway, requestID string) []map[st
 }
 
 // toolRequestID is the request ID that a tool's error tells the assistant.
-func toolRequestID(t *testing.T, a toolAnswer) string {
+func toolRequestID(t *testing.T, a toolResponse) string {
 	t.Helper()
 	require.True(t, a.Result.IsError)
 	id := regexp.MustCompile(`Request id, for support: (\S+)`).FindStringSubmatch(a.Result.Content[0].Text)
@@ -53,7 +53,7 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, data.Close()) })
 	service := &recorder{}
-	service.will(data.Handler().ServeHTTP)
+	service.setResponse(data.Handler().ServeHTTP)
 	w, g := connectedTo(t, service, "")
 	owner := w.owner(t, g)
 	assistant := approved(t, owner, "mcp:use", "contacts:write")
@@ -119,7 +119,7 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 		call := func(params string) string {
 			return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + params + `}`
 		}
-		requireLine(t, id(assistant.Access, call(`{"name":"receptionist_faq_upsert","arguments":{"question":"a","answer":"b"}}`)),
+		requireLine(t, id(assistant.Access, call(`{"name":"receptionist_faq_upsert","arguments":{"question":"a","response":"b"}}`)),
 			ofTool("receptionist_faq_upsert", "INSUFFICIENT_SCOPE", "rejected"))
 		requireLine(t, id("gat_canary-token", call(`{}`)), map[string]any{"code": "invalid_token", "route": "mcp", "status": 401.0})
 		for body, code := range map[string]string{
@@ -153,20 +153,20 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 		logged(`"code":"invalid_grant","operation":"refresh_token"`)
 	})
 	t.Run("failures", func(t *testing.T) { //nolint:paralleltest // as above
-		service.will(aborts)
+		service.setResponse(aborts)
 		a := w.acme.Get(t, g.URL, "/api/v1/contacts?status=canary-query")
 		line := requireLine(t, a.Header.Get("X-Request-Id"), map[string]any{"level": "error", "code": "UPSTREAM_FAILED", "upstream_address": address})
 		require.Contains(t, line["cause"], "EOF")
-		_, answer := assistant.call(t, "contacts_search", `{"query":"canary-query"}`)
-		line = requireLine(t, toolRequestID(t, answer), ofTool("contacts_search", "DATA_SERVICE_UNAVAILABLE", "failed"))
+		_, response := assistant.call(t, "contacts_search", `{"query":"canary-query"}`)
+		line = requireLine(t, toolRequestID(t, response), ofTool("contacts_search", "DATA_SERVICE_UNAVAILABLE", "failed"))
 		require.Equal(t, "warn", line["level"])
 		require.Equal(t, address, line["upstream_address"])
-		service.will(typed(http.StatusOK, "application/json", `{"canary-member":1}`))
-		_, answer = assistant.call(t, "contacts_search", `{"query":"canary-query"}`)
-		line = requireLine(t, toolRequestID(t, answer), ofTool("contacts_search", "DATA_SERVICE_ANSWER_UNUSABLE", "failed"))
+		service.setResponse(respondWith(http.StatusOK, "application/json", `{"canary-member":1}`))
+		_, response = assistant.call(t, "contacts_search", `{"query":"canary-query"}`)
+		line = requireLine(t, toolRequestID(t, response), ofTool("contacts_search", "DATA_SERVICE_ANSWER_UNUSABLE", "failed"))
 		require.Equal(t, "error", line["level"])
 		require.Positive(t, g.Metric(t, "gatehouse_upstream_responses_total", `resource="connect"`, `outcome="invalid_response"`))
-		service.will(data.Handler().ServeHTTP)
+		service.setResponse(data.Handler().ServeHTTP)
 	})
 
 	require.InDelta(t, 2, g.Metric(t, "gatehouse_tool_calls_total", `tool="contacts_search"`, `outcome="failed"`), 0)
@@ -182,10 +182,10 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 // Other programs read the log: while stores fail, libraries must not write lines of their own between the gateway's.
 func TestEveryLineIsJSONWhileStoresFail(t *testing.T) {
 	t.Parallel()
-	w := newVaultWorld(t, vaulttest.Options{})
+	w := newVaultEnvironment(t, vaulttest.Options{})
 	w.setMount(t, "kv")
 	key := w.keys.issue(t)
-	o := w.world.options("", "")
+	o := w.environment.options("", "")
 	o.Global = fmt.Sprintf("gatehouse {\n\t\tredis %s\n\t\tcredentials vault %s {\n\t\t\tauth token {env.TEST_TOKEN}\n\t\t\ttimeout 1s\n\t\t}\n\t}",
 		w.redis.URL(), w.vault.Addr)
 	o.Env = []string{"TEST_TOKEN=" + w.vault.RootToken}
@@ -196,7 +196,7 @@ func TestEveryLineIsJSONWhileStoresFail(t *testing.T) {
 	w.vault.Kill(t)
 	require.Eventually(t, func() bool {
 		key.caller().Get(t, g.URL, "/api/v1/me")
-		send(t, g, "/api/v1/me", rubbish("pk_live_unknown_while_down"))
+		send(t, g, "/api/v1/me", invalidSignature("pk_live_unknown_while_down"))
 		newBrowser(t, g.URL).open("/oauth/authorize?client_id=gcl_AAAAAAAAAAAAAAAAAAAAAA")
 		return strings.Contains(g.Output(), `"logger":"redis"`)
 	}, patience, 10*time.Millisecond)

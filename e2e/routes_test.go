@@ -28,22 +28,22 @@ type routeCase struct {
 	body    string // empty if the route reads no body
 	length  string // the Content-Length of a body that is not sent, if it matters
 	status  int    // of the response to this request
-	format  func(gatewaytest.Answer) bool
+	format  func(gatewaytest.Response) bool
 	oneHost bool // the route is for one host only
 }
 
 // The formats of errors.
-func contractJSON(a gatewaytest.Answer) bool {
+func contractJSON(a gatewaytest.Response) bool {
 	var p problem
 	return json.Unmarshal([]byte(a.Body), &p) == nil && p.Code != "" && p.RequestID == a.Header.Get("X-Request-Id")
 }
 
-func oauthJSON(a gatewaytest.Answer) bool {
+func oauthJSON(a gatewaytest.Response) bool {
 	var p map[string]string
 	return json.Unmarshal([]byte(a.Body), &p) == nil && p["error"] != "" && p["code"] == ""
 }
 
-func jsonRPC(a gatewaytest.Answer) bool {
+func jsonRPC(a gatewaytest.Response) bool {
 	var p struct {
 		JSONRPC string `json:"jsonrpc"`
 		Error   struct {
@@ -53,7 +53,7 @@ func jsonRPC(a gatewaytest.Answer) bool {
 	return json.Unmarshal([]byte(a.Body), &p) == nil && p.JSONRPC == "2.0" && p.Error.Message != ""
 }
 
-func htmlPage(a gatewaytest.Answer) bool {
+func htmlPage(a gatewaytest.Response) bool {
 	return strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") && strings.Contains(a.Body, "<title>") &&
 		a.Header.Get("Content-Security-Policy") != ""
 }
@@ -153,15 +153,15 @@ type routeGateway struct {
 func newRouteGateway(t *testing.T) *routeGateway {
 	t.Helper()
 	data, connect := &recorder{}, demoService(t).Handler()
-	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w := newEnvironment(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/connect/") {
 			connect.ServeHTTP(rw, r)
 			return
 		}
 		data.ServeHTTP(rw, r)
 	}))
-	f := &routeGateway{attack: &attack{world: w, data: data}}
-	o := w.options(roomyLimits+"\n\t\tassertion "+writeAssertionKey(t), "")
+	f := &routeGateway{attack: &attack{environment: w, data: data}}
+	o := w.options(highLimits+"\n\t\tassertion "+writeAssertionKey(t), "")
 	f.g = gatewaytest.New(t, o)
 	site := func(issuer string) string {
 		return "gatehouse_jwks\n\tgatehouse_connect {\n\t\tissuer " + issuer + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t" + o.Site
@@ -196,11 +196,11 @@ func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range f.routes {
 		t.Run(c.String(), func(t *testing.T) {
-			answers, closed := converse(t, f.g.Addr, c.framed()+lastRequest, c.method)
+			responses, closed := converse(t, f.g.Addr, c.framed()+lastRequest, c.method)
 			require.True(t, closed)
 			keep := c.status != http.StatusUnauthorized || c.body == ""
-			require.Len(t, answers, map[bool]int{true: 2, false: 1}[keep], "the next request on the connection")
-			over := map[string]gatewaytest.Answer{overHTTP1: answers[0]}
+			require.Len(t, responses, map[bool]int{true: 2, false: 1}[keep], "the next request on the connection")
+			over := map[string]gatewaytest.Response{overHTTP1: responses[0]}
 			fields := lowerCase(c.fields)
 			over[overHTTP2] = dialH2(t, f.g.Addr).do(c.body, append(pseudo("http", c.method, c.hostOr("unserved.example"), c.target), fields...)...)
 			if c.oneHost && !strings.Contains(fmt.Sprint(c.fields), "Bearer") || c.host == apiHost {
@@ -221,7 +221,7 @@ func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
 				assert.False(t, seen[id], "a unique request ID")
 				seen[id] = true
 				if c.name != "health" && c.name != "ready" { // logged at level debug
-					line := lineOf(t, f.g, id)
+					line := logLineOf(t, f.g, id)
 					assert.Equal(t, c.name, line.Route, wire)
 					assert.Equal(t, c.status, line.Status, wire)
 				}
@@ -266,9 +266,9 @@ func TestBodiesAreNeverReadAsRequests(t *testing.T) {
 		t.Run(fmt.Sprint(i, " ", c), func(t *testing.T) {
 			attack := func(what, request string, most int) {
 				attempts++
-				answers, closed := converse(t, f.g.Addr, request+lastRequest, c.method)
+				responses, closed := converse(t, f.g.Addr, request+lastRequest, c.method)
 				assert.True(t, closed, "%q", what)
-				assert.LessOrEqual(t, len(answers), most, "%q", what)
+				assert.LessOrEqual(t, len(responses), most, "%q", what)
 				f.requireNothingSmuggled(t, what)
 			}
 			for _, line := range framings {
@@ -327,7 +327,7 @@ func TestRoutesDoNotWaitForUnneededBodies(t *testing.T) {
 			if c.status == http.StatusRequestEntityTooLarge { // the subtest may begin minutes later
 				c.fields = signedFields(f.acme, "GET", eventsPath, "")
 			}
-			requireEarly := func(t *testing.T, a gatewaytest.Answer) {
+			requireEarly := func(t *testing.T, a gatewaytest.Response) {
 				t.Helper()
 				require.GreaterOrEqual(t, a.Status, 200)
 				if c.status != 0 {
@@ -349,7 +349,7 @@ func TestRoutesDoNotWaitForUnneededBodies(t *testing.T) {
 					if how == "trickle" {
 						defer trickle(conn)()
 					}
-					a, err := readAnswer(conn.r, c.method)
+					a, err := readResponse(conn.r, c.method)
 					require.NoError(t, err, how)
 					requireEarly(t, a)
 					require.Equal(t, "close", a.Header.Get("Connection"), how)
@@ -395,7 +395,7 @@ func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 			d := dial(t, f.g.Addr, c.head()+"Content-Length: 5000\r\n\r\n")
 			require.NoError(t, d.SetDeadline(start.Add(3*patience)))
 			stop := trickle(d)
-			a, err := readAnswer(d.r, c.method)
+			a, err := readResponse(d.r, c.method)
 			stop()
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, time.Since(start), 9*time.Second)
@@ -403,10 +403,10 @@ func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 			d.requireClosed(t)
 
 			large := c.head() + "Content-Length: 100000000\r\n\r\n" + strings.Repeat("x", 1<<20)
-			answers, closed := converse(t, f.g.Addr, large, c.method)
+			responses, closed := converse(t, f.g.Addr, large, c.method)
 			require.True(t, closed)
-			require.Len(t, answers, 1)
-			require.Equal(t, http.StatusRequestEntityTooLarge, answers[0].Status, answers[0].Body)
+			require.Len(t, responses, 1)
+			require.Equal(t, http.StatusRequestEntityTooLarge, responses[0].Status, responses[0].Body)
 		})
 	}
 }
@@ -421,9 +421,9 @@ func TestRoutesServeOnlyTheirHosts(t *testing.T) {
 			absolute.target = "http://" + c.hostOr("unserved.example") + c.target
 			if c.name != "events" && c.target != "*" { // the signature covers the origin form: see TestAbsoluteFormIsSignedAsOriginForm
 				absolute.host = "other.example" // ignored
-				answers, _ := converse(t, f.g.Addr, absolute.framed()+lastRequest, c.method)
-				require.NotEmpty(t, answers)
-				assert.Equal(t, c.status, answers[0].Status, "absolute form: %s", answers[0].Body)
+				responses, _ := converse(t, f.g.Addr, absolute.framed()+lastRequest, c.method)
+				require.NotEmpty(t, responses)
+				assert.Equal(t, c.status, responses[0].Status, "absolute form: %s", responses[0].Body)
 			}
 			if !c.oneHost {
 				return
@@ -432,10 +432,10 @@ func TestRoutesServeOnlyTheirHosts(t *testing.T) {
 			for _, host := range []string{apiHost, apiHost + ":80", "127.0.0.1", c.host + ".", c.host + "@" + apiHost} {
 				other := c
 				other.host = host
-				answers, closed := converse(t, f.g.Addr, other.framed()+lastRequest, c.method)
+				responses, closed := converse(t, f.g.Addr, other.framed()+lastRequest, c.method)
 				require.True(t, closed)
-				require.NotEmpty(t, answers)
-				a := answers[0]
+				require.NotEmpty(t, responses)
+				a := responses[0]
 				assert.Contains(t, []int{http.StatusMisdirectedRequest, http.StatusNotFound, http.StatusBadRequest}, a.Status, "%s: %s", host, a.Body)
 				assert.Empty(t, a.Header.Get("Set-Cookie"))
 				if a.Status == http.StatusMisdirectedRequest {

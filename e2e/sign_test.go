@@ -116,10 +116,10 @@ func TestSignSendsAndSignsTheTargetThatCurlSends(t *testing.T) {
 func TestSignSendExitsWithTheClassOfAnErrorStatus(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
-	w := newWorld(t, data)
-	g := w.roomy(t)
+	w := newEnvironment(t, data)
+	g := w.unlimited(t)
 	env := []string{"GATEHOUSE_KEY=" + w.acme.PublicKey, "GATEHOUSE_SECRET=" + w.acme.PrivateKey.Reveal()}
-	data.will(typed(200, "application/json", `[]`))
+	data.setResponse(respondWith(200, "application/json", `[]`))
 	for target, want := range map[string]struct{ status, code int }{
 		"/api/v1/me":             {200, 0},
 		"/api/v1/nothing":        {404, 4},

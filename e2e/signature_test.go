@@ -81,7 +81,7 @@ const standardKey = "pk_live_3f8Zk1q0Tn_w-7Yd"
 var nearClock = regexp.MustCompile(`17[56]\d{7}`)
 
 // readWireVectors reads the vectors and adds their credentials to the credential file.
-func readWireVectors(t *testing.T, w *world) []*wireVector {
+func readWireVectors(t *testing.T, w *environment) []*wireVector {
 	t.Helper()
 	root, err := gatewaytest.Root()
 	require.NoError(t, err)
@@ -184,13 +184,13 @@ func (v *wireVector) undeliverable() bool {
 // the response is tested too.
 func TestPublishedVectorsOverTheWire(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, &recorder{})
+	w := newEnvironment(t, &recorder{})
 	vectors := readWireVectors(t, w)
-	g := w.behindProxy(t, roomyLimits, "")
+	g := w.behindProxy(t, highLimits, "")
 	var from clientIPs
 	for i, v := range vectors {
 		var (
-			a    gatewaytest.Answer
+			a    gatewaytest.Response
 			body = v.body(t)
 		)
 		for { // again if the second has changed between signing and the response
@@ -205,10 +205,10 @@ func TestPublishedVectorsOverTheWire(t *testing.T) {
 			default:
 				fmt.Fprintf(&b, "Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
 			}
-			answers, _ := converse(t, g.Addr, b.String()+lastRequest, v.Method)
-			a = gatewaytest.Answer{}
-			if len(answers) > 0 {
-				a = answers[0]
+			responses, _ := converse(t, g.Addr, b.String()+lastRequest, v.Method)
+			a = gatewaytest.Response{}
+			if len(responses) > 0 {
+				a = responses[0]
 			}
 			if time.Now().Unix() == now {
 				break
@@ -258,7 +258,7 @@ func TestPublishedVectorsOverTheWire(t *testing.T) {
 // Signatures and keys that are invalid at any time, computed for the current one.
 func TestForgedSignaturesAreRejected(t *testing.T) {
 	t.Parallel()
-	w := newAttack(t, trustThisMachine, "", "")
+	w := newAttack(t, trustLoopback, "", "")
 	const target = eventsPath + "?count=3&x=1"
 	secret := w.acme.PrivateKey.Reveal()
 	sum := hmacOf
@@ -267,7 +267,7 @@ func TestForgedSignaturesAreRejected(t *testing.T) {
 		ts := strconv.FormatInt(now, 10)
 		message := ts + "\nGET\n" + target + "\n"
 		right := sum(sha256.New, secret, message)
-		try := func(key, timestamp, signature string) gatewaytest.Answer {
+		try := func(key, timestamp, signature string) gatewaytest.Response {
 			return send("GET", target, w.from(withSignature(key, timestamp, signature)))
 		}
 		require.Equal(t, http.StatusOK, try(w.acme.PublicKey, ts, right).Status)
@@ -320,9 +320,9 @@ func TestForgedSignaturesAreRejected(t *testing.T) {
 // 300 s to either side are accepted, 301 s are not, and only decimal digits.
 func TestOnlyTimestampsWithinFiveMinutesPass(t *testing.T) {
 	t.Parallel()
-	w := newAttack(t, trustThisMachine, "", "")
+	w := newAttack(t, trustLoopback, "", "")
 	for protocol, send := range w.over {
-		at := func(write func(now int64) string) gatewaytest.Answer {
+		at := func(write func(now int64) string) gatewaytest.Response {
 			for {
 				now := time.Now().Unix()
 				ts := write(now)
@@ -393,10 +393,10 @@ func otherDigits(n int64, zero rune) string {
 func TestSignatureIsValidForItsRequestOnly(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
-	w := newWorld(t, data)
+	w := newEnvironment(t, data)
 	g := w.behindProxy(t, "limits {\n\t\t\tper_key 1000000\n\t\t}", "")
 	var from clientIPs
-	use := func(method, target, sent string, signed []field) gatewaytest.Answer {
+	use := func(method, target, sent string, signed []field) gatewaytest.Response {
 		a, err := anonymous().Send(t.Context(), method, g.URL, target, headerOf(from.from(signed)), []byte(sent))
 		require.NoError(t, err)
 		return a
@@ -421,9 +421,9 @@ func TestSignatureIsValidForItsRequestOnly(t *testing.T) {
 // With either credential source, the responses are identical byte for byte, except for request ID and clock.
 func TestUnknownKeyAndWrongSignatureGetIdenticalResponses(t *testing.T) {
 	t.Parallel()
-	w := newVaultWorld(t, vaulttest.Options{})
+	w := newVaultEnvironment(t, vaulttest.Options{})
 	vault := w.options("")
-	vault.Servers = trustThisMachine
+	vault.Servers = trustLoopback
 	var from clientIPs
 	for source, g := range map[string]*gatewaytest.Gateway{"file": w.behindProxy(t, "", ""), "Vault": gatewaytest.Start(t, vault)} {
 		requireReady(t, g)
@@ -490,7 +490,7 @@ func requireUnknownAsWrong(t *testing.T, g *gatewaytest.Gateway, from *clientIPs
 // spelling of its path as a public key leads to it, and Vault is asked only for valid public keys.
 func TestInvalidPublicKeysAreNotLookedUpInVault(t *testing.T) {
 	t.Parallel()
-	w := newVaultWorld(t, vaulttest.Options{})
+	w := newVaultEnvironment(t, vaulttest.Options{})
 	client := w.vault.Client(t)
 	require.NoError(t, client.Sys().PutPolicyWithContext(t.Context(), "gateway", `path "*" { capabilities = ["read", "list", "update"] }`))
 	attacker := gatewaytest.Caller{PublicKey: "pk_live_of_the_attacker", PrivateKey: "known_to_the_attacker"}
@@ -501,9 +501,9 @@ func TestInvalidPublicKeysAreNotLookedUpInVault(t *testing.T) {
 		_, err := client.Logical().WriteWithContext(t.Context(), path, map[string]any{"data": decoy})
 		require.NoError(t, err)
 	}
-	o := w.options(roomyLimits)
-	o.Servers = trustThisMachine
-	attack := &attack{world: w.world}
+	o := w.options(highLimits)
+	o.Servers = trustLoopback
+	attack := &attack{environment: w.environment}
 	attack.serve(t, o)
 	all, from := attack.over, &attack.clientIPs
 	requireReady(t, attack.g)
@@ -545,7 +545,7 @@ func TestInvalidPublicKeysAreNotLookedUpInVault(t *testing.T) {
 // An entry without a private key verifies nothing, in a file and in Vault.
 func TestEmptyPrivateKeyVerifiesNothing(t *testing.T) {
 	t.Parallel()
-	w := newVaultWorld(t, vaulttest.Options{})
+	w := newVaultEnvironment(t, vaulttest.Options{})
 	client := w.vault.Client(t)
 	keys := map[string]map[string]any{}
 	for i, secret := range []any{"", "\x00", strings.Repeat("\x00", 64), " ", "\n", "[redacted]", nil, []any{}, map[string]any{}, 0, false} {
@@ -566,10 +566,10 @@ func TestEmptyPrivateKeyVerifiesNothing(t *testing.T) {
 		_, err = client.Logical().WriteWithContext(t.Context(), "kv1/gateway/keys/"+key, entry)
 		require.NoError(t, err)
 	}
-	second := w.options(roomyLimits)
+	second := w.options(highLimits)
 	w.setMount(t, "kv1")
-	for store, o := range map[string]gatewaytest.Options{"file": w.world.options(roomyLimits, ""), "kv2": second, "kv1": w.options(roomyLimits)} {
-		o.Servers = trustThisMachine
+	for store, o := range map[string]gatewaytest.Options{"file": w.environment.options(highLimits, ""), "kv2": second, "kv1": w.options(highLimits)} {
+		o.Servers = trustLoopback
 		g := gatewaytest.Start(t, o)
 		requireReady(t, g)
 		var from clientIPs

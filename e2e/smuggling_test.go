@@ -21,8 +21,8 @@ import (
 func newSmuggler(t *testing.T, api string) *attack {
 	t.Helper()
 	s := &attack{data: &recorder{}}
-	s.world = newWorld(t, s.data)
-	s.g = s.world.start(t, roomyLimits, api)
+	s.environment = newEnvironment(t, s.data)
+	s.g = s.environment.start(t, highLimits, api)
 	return s
 }
 
@@ -66,10 +66,10 @@ func TestSmugglingByContentLength(t *testing.T) {
 		"Content-Length: 0\rContent-Length: " + n,
 	} {
 		for kind, head := range s.heads("") {
-			answers, closed := converse(t, s.g.Addr, head+lines+"\r\n\r\n"+hidden+lastRequest)
+			responses, closed := converse(t, s.g.Addr, head+lines+"\r\n\r\n"+hidden+lastRequest)
 			require.True(t, closed, "%s: %q", kind, lines)
-			require.Len(t, answers, 1, "%s: %q", kind, lines)
-			require.Equal(t, http.StatusBadRequest, answers[0].Status, "%s: %q", kind, lines)
+			require.Len(t, responses, 1, "%s: %q", kind, lines)
+			require.Equal(t, http.StatusBadRequest, responses[0].Status, "%s: %q", kind, lines)
 			s.requireNothingSmuggled(t, lines)
 		}
 	}
@@ -81,7 +81,7 @@ func TestSmugglingByChunkedEncoding(t *testing.T) {
 	hidden := s.hidden()
 	head := func(body string) string { return s.heads(body)["signed"] + "Transfer-Encoding: chunked\r\n\r\n" }
 	// a request that is served has the body that was signed
-	requireJSON(t, raw(t, s.roomy(t).Addr, head("hello")+"5\r\nhello\r\n0\r\n\r\n"+lastRequest))
+	requireJSON(t, raw(t, s.unlimited(t).Addr, head("hello")+"5\r\nhello\r\n0\r\n\r\n"+lastRequest))
 	for _, chunks := range []string{
 		"5;a=b\r\nhello\r\n0\r\n\r\n", "5 ; a\r\nhello\r\n0;x\r\n\r\n", "5;a=\"\r\nhello\r\n0\r\n\r\n", "5;" + strings.Repeat("x", 10000) + "\r\nhello\r\n0\r\n\r\n",
 		"5\nhello\n0\n\n", "5\r\nhello\n0\r\n\r\n", "5\nhello\r\n0\r\n\r\n", "5;\nhello\r\n0\r\n\r\n", "5;a\nb\r\nhello\r\n0\r\n\r\n", "5\rhello\r0\r\r",
@@ -96,12 +96,12 @@ func TestSmugglingByChunkedEncoding(t *testing.T) {
 			"signed": head("hello"), "unsigned": s.heads("")["unsigned"] + "Transfer-Encoding: chunked\r\n\r\n",
 			"refused": s.heads("")["refused"] + "Transfer-Encoding: chunked\r\n\r\n",
 		} {
-			answers, closed := converse(t, s.g.Addr, prefix+chunks+hidden+lastRequest)
+			responses, closed := converse(t, s.g.Addr, prefix+chunks+hidden+lastRequest)
 			require.True(t, closed, "%s %.80q", kind, chunks)
-			require.LessOrEqual(t, len(answers), 1, "a connection ends with a chunked request: %s %.80q", kind, chunks)
+			require.LessOrEqual(t, len(responses), 1, "a connection ends with a chunked request: %s %.80q", kind, chunks)
 			if kind == "signed" {
-				require.Len(t, answers, 1, "%.80q", chunks)
-				require.Contains(t, []int{200, 400, 401, 408}, answers[0].Status, "%.80q: %s", chunks, answers[0].Body)
+				require.Len(t, responses, 1, "%.80q", chunks)
+				require.Contains(t, []int{200, 400, 401, 408}, responses[0].Status, "%.80q: %s", chunks, responses[0].Body)
 			}
 			s.requireNothingSmuggled(t, chunks)
 		}
@@ -142,9 +142,9 @@ func TestSmugglingByLineEndings(t *testing.T) {
 		"GET /api/v1/status HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n",
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + hidden,
 	} {
-		answers, closed := converse(t, s.g.Addr, request)
+		responses, closed := converse(t, s.g.Addr, request)
 		require.True(t, closed, "%q", request)
-		require.LessOrEqual(t, len(answers), 1, "%q", request)
+		require.LessOrEqual(t, len(responses), 1, "%q", request)
 		s.requireNothingSmuggled(t, request)
 	}
 }
@@ -159,11 +159,11 @@ func TestPipeliningAfterADeniedRequest(t *testing.T) {
 	for range many {
 		pipeline.WriteString("GET /api/v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n" + next)
 	}
-	answers, closed := converse(t, s.g.Addr, pipeline.String()+lastRequest)
+	responses, closed := converse(t, s.g.Addr, pipeline.String()+lastRequest)
 	require.True(t, closed)
-	require.Len(t, answers, 2*many+1)
+	require.Len(t, responses, 2*many+1)
 	ids := map[string]bool{}
-	for i, a := range answers[:2*many] {
+	for i, a := range responses[:2*many] {
 		if i%2 == 0 {
 			requireProblem(t, a, http.StatusNotFound, "NOT_FOUND")
 		} else {
@@ -183,11 +183,11 @@ func TestPipeliningAfterADeniedRequest(t *testing.T) {
 		"wrong":         "GET " + eventsPath + " HTTP/1.1\r\nHost: x\r\n" + wrong,
 	} {
 		for _, body := range []string{hidden, hidden + strings.Repeat("x", 300<<10), strings.Repeat("\r\n", 10) + hidden} {
-			answers, closed := converse(t, s.g.Addr, head+"Content-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body+next+lastRequest)
+			responses, closed := converse(t, s.g.Addr, head+"Content-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body+next+lastRequest)
 			require.True(t, closed, name)
-			require.LessOrEqual(t, len(answers), 1, name)
-			if len(answers) == 1 {
-				require.GreaterOrEqual(t, answers[0].Status, 400, name)
+			require.LessOrEqual(t, len(responses), 1, name)
+			if len(responses) == 1 {
+				require.GreaterOrEqual(t, responses[0].Status, 400, name)
 			}
 			s.requireNothingSmuggled(t, name)
 		}
@@ -195,19 +195,19 @@ func TestPipeliningAfterADeniedRequest(t *testing.T) {
 	// an unread body after a success
 	for _, fill := range []int{0, 200 << 10, 256 << 10, 300 << 10, 2 << 20} {
 		body := strings.Repeat("x", fill) + hidden + strings.Repeat(hidden, 100)
-		answers, closed := converse(t, s.g.Addr, "GET /api/v1/status HTTP/1.1\r\nHost: x\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body+next+lastRequest)
+		responses, closed := converse(t, s.g.Addr, "GET /api/v1/status HTTP/1.1\r\nHost: x\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body+next+lastRequest)
 		require.True(t, closed, fill)
-		require.Len(t, answers, 1, fill)
-		requireJSON(t, answers[0])
+		require.Len(t, responses, 1, fill)
+		requireJSON(t, responses[0])
 		s.requireNothingSmuggled(t, "an unread body")
 	}
 	// a signed body has been read completely: the next request follows it
-	answers, closed = converse(t, s.g.Addr, "GET "+eventsPath+"?count=x HTTP/1.1\r\nHost: x\r\n"+
+	responses, closed = converse(t, s.g.Addr, "GET "+eventsPath+"?count=x HTTP/1.1\r\nHost: x\r\n"+
 		signedLines(s.acme, "GET", eventsPath+"?count=x", hidden)+"Content-Length: "+strconv.Itoa(len(hidden))+"\r\n\r\n"+hidden+next+lastRequest)
 	require.True(t, closed)
-	require.Len(t, answers, 3)
-	requireProblem(t, answers[0], http.StatusBadRequest, "INVALID_PARAMETER")
-	requireJSON(t, answers[1])
+	require.Len(t, responses, 3)
+	requireProblem(t, responses[0], http.StatusBadRequest, "INVALID_PARAMETER")
+	requireJSON(t, responses[1])
 	s.requireNothingSmuggled(t, "a signed body")
 }
 
@@ -227,10 +227,10 @@ func TestGetBodyIsSignedButNotForwarded(t *testing.T) {
 		case "unsigned":
 			want = 1 // the body was not read: the connection ends
 		}
-		answers, closed := converse(t, s.g.Addr, head+length+hidden+lastRequest, methods...)
+		responses, closed := converse(t, s.g.Addr, head+length+hidden+lastRequest, methods...)
 		require.True(t, closed)
-		require.Len(t, answers, want, kind)
-		for _, a := range answers {
+		require.Len(t, responses, want, kind)
+		for _, a := range responses {
 			require.Equal(t, http.StatusOK, a.Status, "%s: %s", kind, a.Body)
 		}
 		s.requireNothingSmuggled(t, kind)
@@ -305,7 +305,7 @@ func TestSmugglingOverHTTP2AndHTTP3(t *testing.T) {
 		for _, body := range []string{hidden, "0\r\n\r\n" + hidden, ""} {
 			for _, signed := range []string{"", body} {
 				fields := append(slices.Clone(lines), signedFields(s.acme, "GET", eventsPath, signed)...)
-				for _, a := range []gatewaytest.Answer{
+				for _, a := range []gatewaytest.Response{
 					dialH2(t, g.Addr).do(body, append(h2Request("GET", eventsPath), fields...)...),
 					h3.do(body, append(h3Request("GET", eventsPath), fields...)...),
 				} {
@@ -333,7 +333,7 @@ func TestContinueIsSentOnlyForNeededBodies(t *testing.T) {
 	const body = "a body"
 	c := dial(t, s.g.Addr, s.heads(body)["signed"]+"Expect: 100-continue\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n")
 	for i, status := range []int{http.StatusContinue, http.StatusOK, http.StatusOK} {
-		a, err := readAnswer(c.r, http.MethodGet)
+		a, err := readResponse(c.r, http.MethodGet)
 		require.NoError(t, err)
 		require.Equal(t, status, a.Status)
 		if i == 0 {
@@ -343,18 +343,18 @@ func TestContinueIsSentOnlyForNeededBodies(t *testing.T) {
 	}
 	// a limited request is denied before its body
 	g := s.gateway(t)
-	statuses(10, func(int) gatewaytest.Answer { return anonymous().Get(t, g.URL, "/api/v1/status") })
+	statuses(10, func(int) gatewaytest.Response { return anonymous().Get(t, g.URL, "/api/v1/status") })
 	beforeTheBody(t, "a limited request", func() {
 		c := dial(t, g.Addr, "GET /api/v1/status HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
-		a, err := readAnswer(c.r, http.MethodGet)
+		a, err := readResponse(c.r, http.MethodGet)
 		require.NoError(t, err)
 		requireProblem(t, a, http.StatusTooManyRequests, "RATE_LIMITED")
 	})
 	// net/http rejects other expectations itself
-	answers, closed := converse(t, s.g.Addr, s.heads("")["signed"]+"Expect: the-unexpected\r\n\r\n"+s.hidden()+lastRequest)
+	responses, closed := converse(t, s.g.Addr, s.heads("")["signed"]+"Expect: the-unexpected\r\n\r\n"+s.hidden()+lastRequest)
 	require.True(t, closed)
-	require.Len(t, answers, 1)
-	require.Equal(t, http.StatusExpectationFailed, answers[0].Status)
+	require.Len(t, responses, 1)
+	require.Equal(t, http.StatusExpectationFailed, responses[0].Status)
 	s.requireNothingSmuggled(t, "an expectation")
 }
 
@@ -374,7 +374,7 @@ func TestSlowSignedBodyTimesOut(t *testing.T) {
 				if more {
 					defer trickle(c)()
 				}
-				a, err := readAnswer(c.r, http.MethodGet)
+				a, err := readResponse(c.r, http.MethodGet)
 				require.NoError(t, err)
 				requireProblem(t, a, http.StatusRequestTimeout, "REQUEST_TIMEOUT")
 				require.Greater(t, time.Since(start), 900*time.Millisecond)

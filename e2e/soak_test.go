@@ -44,7 +44,7 @@ func takeSample(t *testing.T, g *gatewaytest.Gateway) soakSample {
 }
 
 // atRest samples a gateway without requests and connections. Its usage under load depends on how fast the machine is.
-func atRest(t *testing.T, w *world, g *gatewaytest.Gateway) soakSample {
+func atRest(t *testing.T, w *environment, g *gatewaytest.Gateway) soakSample {
 	t.Helper()
 	w.data.CloseClientConnections()
 	last, same := takeSample(t, g), 0
@@ -84,14 +84,14 @@ func forge(ctx context.Context, g *gatewaytest.Gateway, every time.Duration) {
 	forger := gatewaytest.Caller{Client: &http.Client{Transport: transport, Timeout: patience}}
 	for i := 0; load.Wait(ctx, time.Now().Add(every)); i++ {
 		// only the load's responses are tested
-		_, _ = forger.Send(ctx, http.MethodGet, g.URL, "/api/v1/me", rubbish("pk_live_forged_"+strconv.Itoa(i)), nil)
+		_, _ = forger.Send(ctx, http.MethodGet, g.URL, "/api/v1/me", invalidSignature("pk_live_forged_"+strconv.Itoa(i)), nil)
 	}
 }
 
 func TestSoakMemoryStaysFlat(t *testing.T) {
 	t.Parallel()
 	duration, rate := soakTime(t), 40
-	w := newWorld(t, load.Data())
+	w := newEnvironment(t, load.Data())
 	// callers stay below their limits, except for one
 	callers := w.addKeys(t, 4*rate, 7)
 	greedy := w.addKeys(t, 1, 1)

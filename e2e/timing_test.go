@@ -258,7 +258,7 @@ func (e *exchangeTimer) kind(name, key string, signature func(now int64) string)
 		start := time.Now()
 		_, err := io.WriteString(e, request)
 		require.NoError(e.t, err)
-		a, err := readAnswer(e.r, "GET")
+		a, err := readResponse(e.r, "GET")
 		took := time.Since(start)
 		require.NoError(e.t, err)
 		require.Equal(e.t, http.StatusUnauthorized, a.Status, a.Body)
@@ -268,9 +268,9 @@ func (e *exchangeTimer) kind(name, key string, signature func(now int64) string)
 
 // The same over the wire, with a real Vault. The method finds the leak of a second server, which asks its store for every unknown key.
 func TestTimingOverTheWireDoesNotRevealKeysOrSignatures(t *testing.T) {
-	w := newVaultWorld(t, vaulttest.Options{})
+	w := newVaultEnvironment(t, vaulttest.Options{})
 	o := w.options("")
-	o.Servers = trustThisMachine
+	o.Servers = trustLoopback
 	g := gatewaytest.Start(t, o)
 	requireReady(t, g)
 	key := w.keys.issue(t)

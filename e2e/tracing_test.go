@@ -111,9 +111,9 @@ func attributes(s *tracepb.Span) map[string]string {
 }
 
 // startTraced starts a gateway with the API and the connection server behind Caddy's directive tracing.
-func startTraced(t *testing.T, w *world, c *traceCollector, environment ...string) *gatewaytest.Gateway {
+func startTraced(t *testing.T, w *environment, c *traceCollector, environment ...string) *gatewaytest.Gateway {
 	t.Helper()
-	o := w.options(roomyLimits+"\n\t\tcache {\n\t\t\tttl 24h\n\t\t}", "")
+	o := w.options(highLimits+"\n\t\tcache {\n\t\t\tttl 24h\n\t\t}", "")
 	o.Env = c.environment(environment...)
 	o.Site = "tracing {\n\t\tspan gateway\n\t}\n\t" + o.Site
 	return w.startConnect(t, o)
@@ -123,13 +123,13 @@ func startTraced(t *testing.T, w *world, c *traceCollector, environment ...strin
 func TestSpansOfAPIRequests(t *testing.T) {
 	t.Parallel()
 	data := new(recorder)
-	data.will(func(w http.ResponseWriter, r *http.Request) {
+	data.setResponse(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/events" {
 			aborts(w, r)
 		}
-		typed(http.StatusOK, "application/json", `{"events":[]}`)(w, r)
+		respondWith(http.StatusOK, "application/json", `{"events":[]}`)(w, r)
 	})
-	w, c := newWorld(t, data), startCollector(t)
+	w, c := newEnvironment(t, data), startCollector(t)
 	g := startTraced(t, w, c)
 
 	h := headerOf(signedFields(w.acme, "GET", "/api/v1/events?count=7", ""))
@@ -168,7 +168,7 @@ func TestSpansOfAPIRequests(t *testing.T) {
 	})
 	t.Run("spans hold no secrets", func(t *testing.T) {
 		t.Parallel()
-		denied := send(t, g, "/api/v1/contacts?status=canary", rubbish("pk_live_nobody_has_this_one"))
+		denied := send(t, g, "/api/v1/contacts?status=canary", invalidSignature("pk_live_nobody_has_this_one"))
 		require.Equal(t, "invalid", attributes(c.request(t, denied.Header.Get("X-Request-Id"))["authenticate"])["gatehouse.authentication"])
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -195,7 +195,7 @@ func TestCallersSamplingDecision(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			data := new(recorder)
-			w, c := newWorld(t, data), startCollector(t)
+			w, c := newEnvironment(t, data), startCollector(t)
 			g := startTraced(t, w, c, tt.environment...)
 			h := headerOf(signedFields(w.acme, "GET", "/api/v1/events", ""))
 			if tt.traceparent != "" {
@@ -236,7 +236,7 @@ func TestSpansOfToolCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, c := newWorld(t, nil), startCollector(t)
+			w, c := newEnvironment(t, nil), startCollector(t)
 			g := startTraced(t, w, c, tt.environment...)
 			a := approved(t, w.owner(t, g), "mcp:read")
 			status, response, err := a.post(t.Context(), onceClient(), "2025-11-25", "contacts_get", `{"name":"contacts_get","arguments":{"id":999999999},"_meta":`+tt.meta+`}`)

@@ -34,10 +34,10 @@ func backends(t *testing.T, n int) (services []*recorder, addresses []string) {
 }
 
 // upstreamTo starts a gateway whose events come from an upstream with options.
-func upstreamTo(t *testing.T, addresses, options string, env ...string) (*world, *gatewaytest.Gateway) {
+func upstreamTo(t *testing.T, addresses, options string, env ...string) (*environment, *gatewaytest.Gateway) {
 	t.Helper()
-	w := newWorld(t, &recorder{})
-	o := w.options(roomyLimits, "upstream events "+addresses+" {\n\t\t\t"+options+"\n\t\t}")
+	w := newEnvironment(t, &recorder{})
+	o := w.options(highLimits, "upstream events "+addresses+" {\n\t\t\t"+options+"\n\t\t}")
 	o.Env = env
 	return w, gatewaytest.Start(t, o)
 }
@@ -94,7 +94,7 @@ func TestBusyAddressIsAvoided(t *testing.T) {
 	services, addresses := backends(t, 2)
 	stop := make(chan struct{})
 	t.Cleanup(func() { close(stop) }) // closing the services waits for their requests
-	services[0].will(func(http.ResponseWriter, *http.Request) { <-stop })
+	services[0].setResponse(func(http.ResponseWriter, *http.Request) { <-stop })
 	for _, policy := range []string{"lb_policy least_conn", "lb_policy random_choose 2", "max_fails 1\n\t\t\tunhealthy_request_count 1"} {
 		w, g := upstreamTo(t, strings.Join(addresses, " "), policy)
 		before := services[0].count()
@@ -124,24 +124,24 @@ func TestBusyAddressIsAvoided(t *testing.T) {
 func TestUnhealthyAddressIsAvoidedUntilItRecovers(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		options string
-		answer  http.HandlerFunc
+		options  string
+		response http.HandlerFunc
 	}{
 		"passive": {"fail_duration 1s\n\t\t\tlb_retries 1", aborts},
-		"status":  {"fail_duration 5s\n\t\t\tunhealthy_status 5xx\n\t\t\tlb_retries 1", typed(500, "application/json", "{}")},
+		"status":  {"fail_duration 5s\n\t\t\tunhealthy_status 5xx\n\t\t\tlb_retries 1", respondWith(500, "application/json", "{}")},
 		"latency": {"fail_duration 5s\n\t\t\tunhealthy_latency 3s", func(w http.ResponseWriter, r *http.Request) {
 			<-time.After(3500 * time.Millisecond)
-			typed(200, "application/json", `{"events":[]}`)(w, r)
+			respondWith(200, "application/json", `{"events":[]}`)(w, r)
 		}},
 		"active":            {"health_uri /healthz\n\t\t\thealth_interval 50ms\n\t\t\tlb_retries 1", aborts},
-		"active, by status": {"health_uri /healthz\n\t\t\thealth_interval 50ms\n\t\t\thealth_status 200", typed(503, "text/plain", "")},
+		"active, by status": {"health_uri /healthz\n\t\t\thealth_interval 50ms\n\t\t\thealth_status 200", respondWith(503, "text/plain", "")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			services, addresses := backends(t, 2)
 			w, g := upstreamTo(t, strings.Join(addresses, " "), "lb_policy first\n\t\t\t"+tc.options)
 			requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
-			services[0].will(tc.answer)
+			services[0].setResponse(tc.response)
 			require.Eventually(t, func() bool { // noticed, by a request or a check
 				w.acme.Get(t, g.URL, eventsPath)
 				return asked(services[1]) > 0
@@ -149,7 +149,7 @@ func TestUnhealthyAddressIsAvoidedUntilItRecovers(t *testing.T) {
 			before := asked(services[1])
 			requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
 			require.Equal(t, before+1, asked(services[1]))
-			services[0].will(nil)
+			services[0].setResponse(nil)
 			require.Eventually(t, func() bool {
 				before := asked(services[1])
 				requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
@@ -167,7 +167,7 @@ func asked(r *recorder) int {
 func TestRetryOptions(t *testing.T) {
 	t.Parallel()
 	services, addresses := backends(t, 2)
-	services[0].will(aborts)
+	services[0].setResponse(aborts)
 	down := "http://" + gatewaytest.FreeAddr(t)
 	for name, tc := range map[string]struct {
 		addresses, options string
@@ -298,15 +298,15 @@ func TestHeaderUpAndResponseHeaderTimeout(t *testing.T) {
 	require.Equal(t, []string{w.acmeID}, got.Header["X-Business-Id"])
 	stop := make(chan struct{})
 	t.Cleanup(func() { close(stop) })
-	services[0].will(func(http.ResponseWriter, *http.Request) { <-stop })
+	services[0].setResponse(func(http.ResponseWriter, *http.Request) { <-stop })
 	requireProblem(t, w.acme.Get(t, g.URL, eventsPath), http.StatusGatewayTimeout, "UPSTREAM_TIMEOUT")
 }
 
 // Caddy's header directive replaces text of header values in place, so responses must not share values.
 func TestHeaderDirectiveChangesOnlyItsResponse(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, &recorder{})
-	o := w.options(roomyLimits, "")
+	w := newEnvironment(t, &recorder{})
+	o := w.options(highLimits, "")
 	o.Site = "header {\n\t\tdefer\n\t\tContent-Type json \"json {http.request.header.X-Probe}\"\n" +
 		"\t\tCache-Control no-store \"no-store {http.request.header.X-Probe}\"\n" +
 		"\t\tX-Content-Type-Options nosniff \"nosniff {http.request.header.X-Probe}\"\n\t}\n\t" + o.Site

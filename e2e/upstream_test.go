@@ -19,7 +19,7 @@ import (
 func TestHopAssertionVerifiesWithPublishedKeys(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
-	w := newWorld(t, data)
+	w := newEnvironment(t, data)
 	o := w.options("assertion "+writeAssertionKey(t)+" {\n\t\t\tissuer https://api.example.com\n\t\t}", "")
 	o.Site = "gatehouse_jwks\n\t" + o.Site
 	g := gatewaytest.Start(t, o)
@@ -42,13 +42,13 @@ func TestHopAssertionVerifiesWithPublishedKeys(t *testing.T) {
 func TestEventsAreFilteredByTheContract(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
-	w := newWorld(t, data)
-	g := w.roomy(t)
+	w := newEnvironment(t, data)
+	g := w.unlimited(t)
 	event := func(business, status, id, at string) string {
 		return fmt.Sprintf(`{"id":"00000000-0000-4000-8000-%012s","business_id":%q,"status":%q,"published_at":%q,"title":"t","secret_field":"x"}`,
 			id, business, status, at)
 	}
-	data.will(typed(200, "application/json", `{"events":[`+strings.Join([]string{
+	data.setResponse(respondWith(200, "application/json", `{"events":[`+strings.Join([]string{
 		event(w.acmeID, "published", "1", "2026-01-01T00:00:00Z"),
 		event(w.acmeID, "draft", "2", "2026-01-09T00:00:00Z"),
 		event(w.otherID, "published", "3", "2026-01-08T00:00:00Z"),
@@ -75,17 +75,17 @@ func TestEventsAreFilteredByTheContract(t *testing.T) {
 func TestCrossTenantRecordStopsTheWholeList(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
-	w := newWorld(t, data)
-	g := w.roomy(t)
+	w := newEnvironment(t, data)
+	g := w.unlimited(t)
 	contact := func(business, name string) http.HandlerFunc {
-		return typed(200, "application/json", fmt.Sprintf(`{"contacts":[{"id":1,"business_id":%q,"first_name":%q}],`+
+		return respondWith(200, "application/json", fmt.Sprintf(`{"contacts":[{"id":1,"business_id":%q,"first_name":%q}],`+
 			`"pagination":{"current_page":1,"per_page":25,"total_items":1,"total_pages":1}}`, business, name))
 	}
-	data.will(contact(w.otherID, "Canary"))
+	data.setResponse(contact(w.otherID, "Canary"))
 	a := w.acme.Get(t, g.URL, "/api/v1/contacts")
 	requireProblem(t, a, http.StatusBadGateway, "UPSTREAM_FAILED")
 	gatewaytest.RequireNowhere(t, a.Body+g.Output(), "Canary")
-	data.will(contact(w.acmeID, "Mine"))
+	data.setResponse(contact(w.acmeID, "Mine"))
 	requireJSON(t, w.acme.Get(t, g.URL, "/api/v1/contacts"))
 }
 
@@ -93,10 +93,10 @@ func TestCrossTenantRecordStopsTheWholeList(t *testing.T) {
 func TestInvalidDataServiceResponsesBecomeContractErrors(t *testing.T) {
 	t.Parallel()
 	data := &recorder{}
-	w := newWorld(t, data)
-	g := w.start(t, roomyLimits, "max_response_size 64KiB")
+	w := newEnvironment(t, data)
+	g := w.start(t, highLimits, "max_response_size 64KiB")
 	// Only for stalls: on a busy machine, other responses may take a second too.
-	shortTimeout := w.start(t, roomyLimits, "timeout 1s\n\t\tmax_response_size 64KiB")
+	shortTimeout := w.start(t, highLimits, "timeout 1s\n\t\tmax_response_size 64KiB")
 	const (
 		failed      = "502 UPSTREAM_FAILED"
 		unavailable = "503 SERVICE_UNAVAILABLE"
@@ -106,20 +106,20 @@ func TestInvalidDataServiceResponsesBecomeContractErrors(t *testing.T) {
 		response http.HandlerFunc
 		want     string
 	}{
-		"HTML":            {typed(200, "text/html", "<h1>canary-body</h1>"), failed},
-		"HTML error":      {typed(500, "text/html", "<h1>canary-body at 10.1.2.3</h1>"), failed},
-		"JSON error":      {typed(500, "application/json", `{"trace":"canary-body"}`), failed},
-		"not found":       {typed(404, "application/json", `{"error":"canary-body"}`), failed},
-		"unauthorized":    {typed(401, "application/json", `{}`), failed},
+		"HTML":            {respondWith(200, "text/html", "<h1>canary-body</h1>"), failed},
+		"HTML error":      {respondWith(500, "text/html", "<h1>canary-body at 10.1.2.3</h1>"), failed},
+		"JSON error":      {respondWith(500, "application/json", `{"trace":"canary-body"}`), failed},
+		"not found":       {respondWith(404, "application/json", `{"error":"canary-body"}`), failed},
+		"unauthorized":    {respondWith(401, "application/json", `{}`), failed},
 		"redirect":        {http.RedirectHandler("http://canary-host/", http.StatusFound).ServeHTTP, failed},
-		"nothing":         {typed(200, "application/json", ""), failed},
+		"nothing":         {respondWith(200, "application/json", ""), failed},
 		"no content":      {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, failed},
-		"invalid JSON":    {typed(200, "application/json", `{"events":[{]}`), failed},
-		"an array":        {typed(200, "application/json", `[]`), failed},
-		"another shape":   {typed(200, "application/json", `{"data":[]}`), failed},
-		"trailing data":   {typed(200, "application/json", `{"events":[]}{}`), failed},
-		"deep":            {typed(200, "application/json", `{"events":[],"x":`+strings.Repeat("[", 10000)+strings.Repeat("]", 10000)+`}`), failed},
-		"too large":       {typed(200, "application/json", `{"events":[],"x":"`+strings.Repeat("x", 100<<10)+`"}`), failed},
+		"invalid JSON":    {respondWith(200, "application/json", `{"events":[{]}`), failed},
+		"an array":        {respondWith(200, "application/json", `[]`), failed},
+		"another shape":   {respondWith(200, "application/json", `{"data":[]}`), failed},
+		"trailing data":   {respondWith(200, "application/json", `{"events":[]}{}`), failed},
+		"deep":            {respondWith(200, "application/json", `{"events":[],"x":`+strings.Repeat("[", 10000)+strings.Repeat("]", 10000)+`}`), failed},
+		"too large":       {respondWith(200, "application/json", `{"events":[],"x":"`+strings.Repeat("x", 100<<10)+`"}`), failed},
 		"stalls":          {stalls, timeout},
 		"stalls in body":  {stallsInBody, timeout},
 		"reset":           {aborts, failed},
@@ -127,7 +127,7 @@ func TestInvalidDataServiceResponsesBecomeContractErrors(t *testing.T) {
 		"come back later": {busy, unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			data.will(func(w http.ResponseWriter, r *http.Request) {
+			data.setResponse(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Server", "canary-banner/1.0")
 				w.Header().Set("X-Internal-Host", "canary-host")
 				tc.response(w, r)
@@ -151,17 +151,17 @@ func TestInvalidDataServiceResponsesBecomeContractErrors(t *testing.T) {
 		})
 	}
 	gatewaytest.RequireNowhere(t, g.Output()+shortTimeout.Output(), "canary-body")
-	data.will(nil)
+	data.setResponse(nil)
 	requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
 }
 
 func TestUpstreamPerResource(t *testing.T) {
 	t.Parallel()
 	rest := &recorder{}
-	w := newWorld(t, rest)
+	w := newEnvironment(t, rest)
 	events, address := backends(t, 1)
 	g := w.start(t, "", "upstream events "+address[0])
-	rest.will(typed(200, "application/json", `{"jobs":[],"pagination":{"current_page":1,"per_page":25,"total_items":0,"total_pages":0}}`))
+	rest.setResponse(respondWith(200, "application/json", `{"jobs":[],"pagination":{"current_page":1,"per_page":25,"total_items":0,"total_pages":0}}`))
 	requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
 	requireJSON(t, w.acme.Get(t, g.URL, "/api/v1/jobs"))
 	require.Equal(t, 1, events[0].count())
@@ -170,7 +170,7 @@ func TestUpstreamPerResource(t *testing.T) {
 
 func TestReloadClosesUpstreamConnections(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newEnvironment(t, nil)
 	var open atomic.Int64
 	srv := httptest.NewUnstartedServer(&recorder{})
 	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {

@@ -40,9 +40,9 @@ path "kv1/gateway/keys/*"         { capabilities = ["create", "read", "update", 
 path "kv1/gateway/keys"           { capabilities = ["list"] }`
 )
 
-// vaultWorld is a world whose credentials are in Vault.
-type vaultWorld struct {
-	*world
+// vaultEnvironment is a environment whose credentials are in Vault.
+type vaultEnvironment struct {
+	*environment
 	vault *vaulttest.Server
 	// proxy records the gateways' requests to Vault.
 	proxy *vaultProxy
@@ -54,15 +54,15 @@ type vaultWorld struct {
 	keys         keysCLI
 }
 
-func newVaultWorld(t *testing.T, o vaulttest.Options) *vaultWorld {
+func newVaultEnvironment(t *testing.T, o vaulttest.Options) *vaultEnvironment {
 	t.Helper()
-	return vaultIn(t, newWorld(t, nil), o)
+	return vaultIn(t, newEnvironment(t, nil), o)
 }
 
-// vaultIn adds a Vault to a world.
-func vaultIn(t *testing.T, around *world, o vaulttest.Options) *vaultWorld {
+// vaultIn adds a Vault to a environment.
+func vaultIn(t *testing.T, around *environment, o vaulttest.Options) *vaultEnvironment {
 	t.Helper()
-	w := &vaultWorld{world: around, vault: vaulttest.Start(t, o), mount: "kv"}
+	w := &vaultEnvironment{environment: around, vault: vaulttest.Start(t, o), mount: "kv"}
 	w.proxy = newVaultProxy(t, w.vault.Addr)
 	roleID, secretID := w.vault.AppRole(t, "gateway", gatewayPolicy, nil)
 	operatorID, operatorSecret := w.vault.AppRole(t, "operator", operatorPolicy, nil)
@@ -75,7 +75,7 @@ func vaultIn(t *testing.T, around *world, o vaulttest.Options) *vaultWorld {
 }
 
 // setMount chooses the KV engine: kv is version 2, kv1 version 1.
-func (w *vaultWorld) setMount(t *testing.T, mount string) {
+func (w *vaultEnvironment) setMount(t *testing.T, mount string) {
 	t.Helper()
 	w.mount = mount
 	config := filepath.Join(t.TempDir(), "operator.caddyfile")
@@ -92,15 +92,15 @@ func (w *vaultWorld) setMount(t *testing.T, mount string) {
 	w.keys = keysCLI{source: []string{"--config", config, "--adapter", "caddyfile"}, env: w.env}
 }
 
-// patientWithVault is an option of the block cache with which gateways wait longer for Vault, because the machine may be busy.
-const patientWithVault = "load_timeout 10s"
+// longVaultTimeout is an option of the block cache with which gateways wait longer for Vault, because the machine may be busy.
+const longVaultTimeout = "load_timeout 10s"
 
 // options returns the usual gateway's options with credentials in Vault; app is put into the block gatehouse.
-func (w *vaultWorld) options(app string) gatewaytest.Options {
+func (w *vaultEnvironment) options(app string) gatewaytest.Options {
 	if !strings.Contains(app, "cache {") {
-		app += "\n\t\tcache {\n\t\t\t" + patientWithVault + "\n\t\t}"
+		app += "\n\t\tcache {\n\t\t\t" + longVaultTimeout + "\n\t\t}"
 	}
-	o := w.world.options(app, "")
+	o := w.environment.options(app, "")
 	o.Global = strings.Replace(o.Global, "credentials file "+w.keyFile, fmt.Sprintf(
 		"credentials vault %s {\n\t\t\tmount %s\n\t\t\tauth approle {env.TEST_ROLE_ID} {file.%s}\n\t\t\ttimeout 10s\n\t\t}",
 		w.proxy.URL, w.mount, w.secretIDFile), 1)
@@ -108,7 +108,7 @@ func (w *vaultWorld) options(app string) gatewaytest.Options {
 	return o
 }
 
-func (w *vaultWorld) gateway(t *testing.T, app string) *gatewaytest.Gateway {
+func (w *vaultEnvironment) gateway(t *testing.T, app string) *gatewaytest.Gateway {
 	t.Helper()
 	return gatewaytest.Start(t, w.options(app))
 }
@@ -201,7 +201,7 @@ func (p *vaultProxy) targets() []string {
 }
 
 // requireListening waits until the gateways have subscribed to changes of keys, after which they look every key up again.
-func (w *vaultWorld) requireListening(t *testing.T, gateways int64) {
+func (w *vaultEnvironment) requireListening(t *testing.T, gateways int64) {
 	t.Helper()
 	const channel = "gatehouse:credentials"
 	client := w.redis.Client(t)
@@ -214,13 +214,13 @@ func (w *vaultWorld) requireListening(t *testing.T, gateways int64) {
 //nolint:tparallel // the subtests change the mount of one Vault
 func TestKeyLifecycle(t *testing.T) {
 	t.Parallel()
-	w := newVaultWorld(t, vaulttest.Options{})
+	w := newVaultEnvironment(t, vaulttest.Options{})
 	for _, source := range []string{"file", "kv", "kv1"} {
 		t.Run(source, func(t *testing.T) {
 			var g *gatewaytest.Gateway
 			var keys keysCLI
 			if source == "file" {
-				g = w.roomy(t)
+				g = w.unlimited(t)
 				keys = keysCLI{source: []string{"--config", g.Config, "--adapter", "caddyfile"}}
 			} else {
 				w.setMount(t, source)
@@ -230,7 +230,7 @@ func TestKeyLifecycle(t *testing.T) {
 
 			first := keys.issue(t)
 			if source == "file" { // the gateway reads the file a moment later
-				requireSoon(t, http.StatusOK, first.caller(), g)
+				waitForStatus(t, http.StatusOK, first.caller(), g)
 			}
 			require.Equal(t, http.StatusOK, first.caller().Get(t, g.URL, "/api/v1/me").Status, "a key works once it is issued")
 
@@ -238,7 +238,7 @@ func TestKeyLifecycle(t *testing.T) {
 			o := keys.json(t, &second, "rotate", first.PublicKey, "--grace", "1h")
 			require.Equal(t, 1, strings.Count(o.stdout, second.PrivateKey))
 			gatewaytest.RequireNowhere(t, o.stdout+o.stderr, first.PrivateKey)
-			requireSoon(t, http.StatusOK, second.caller(), g)
+			waitForStatus(t, http.StatusOK, second.caller(), g)
 			require.Equal(t, http.StatusOK, first.caller().Get(t, g.URL, "/api/v1/me").Status, "both are valid during the grace period")
 			keys.run(t, "rotate", first.PublicKey, "--grace", "1h").requireError(t, "grace period of the last rotation has not ended")
 
@@ -250,13 +250,13 @@ func TestKeyLifecycle(t *testing.T) {
 
 			var third issued
 			keys.json(t, &third, "rotate", first.PublicKey, "--grace", "0")
-			requireSoon(t, http.StatusOK, third.caller(), g)
+			waitForStatus(t, http.StatusOK, third.caller(), g)
 			for _, old := range []issued{first, second} {
 				requireProblem(t, old.caller().Get(t, g.URL, "/api/v1/me"), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 			}
 
 			keys.run(t, "revoke", first.PublicKey).requireOK(t)
-			requireSoon(t, http.StatusUnauthorized, third.caller(), g)
+			waitForStatus(t, http.StatusUnauthorized, third.caller(), g)
 			keys.run(t, "show", first.PublicKey).requireError(t, "reading")
 			keys.run(t, "revoke", first.PublicKey).requireError(t, "revoking")
 			gatewaytest.RequireNowhere(t, g.Output(), first.PrivateKey, second.PrivateKey, third.PrivateKey, w.secretID)
@@ -266,8 +266,8 @@ func TestKeyLifecycle(t *testing.T) {
 
 func TestRevocationReachesEveryGateway(t *testing.T) {
 	t.Parallel()
-	w := newVaultWorld(t, vaulttest.Options{})
-	const cache = "cache {\n\t\t\tttl 1h\n\t\t\t" + patientWithVault + "\n\t\t}"
+	w := newVaultEnvironment(t, vaulttest.Options{})
+	const cache = "cache {\n\t\t\tttl 1h\n\t\t\t" + longVaultTimeout + "\n\t\t}"
 	gateways := []*gatewaytest.Gateway{w.gateway(t, cache), w.gateway(t, cache), w.gateway(t, cache)}
 	w.requireListening(t, 3)
 	key := w.keys.issue(t)
@@ -279,17 +279,17 @@ func TestRevocationReachesEveryGateway(t *testing.T) {
 	o := w.keys.run(t, "revoke", key.PublicKey, "--json").requireOK(t)
 	require.JSONEq(t, `{"public_key":"`+key.PublicKey+`","revoked":true,"pushed":true}`, o.stdout)
 	for _, g := range gateways {
-		a := requireSoon(t, http.StatusUnauthorized, key.caller(), g)
+		a := waitForStatus(t, http.StatusUnauthorized, key.caller(), g)
 		requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
 	}
 }
 
 func TestRevocationWithoutRedisTakesEffectAfterTheTTL(t *testing.T) {
 	t.Parallel()
-	w := newVaultWorld(t, vaulttest.Options{})
+	w := newVaultEnvironment(t, vaulttest.Options{})
 	const ttl = 3 * time.Second
-	g := w.gateway(t, "cache {\n\t\t\tttl 3s\n\t\t\t"+patientWithVault+"\n\t\t}")
-	long := w.gateway(t, "cache {\n\t\t\tttl 1h\n\t\t\t"+patientWithVault+"\n\t\t}")
+	g := w.gateway(t, "cache {\n\t\t\tttl 3s\n\t\t\t"+longVaultTimeout+"\n\t\t}")
+	long := w.gateway(t, "cache {\n\t\t\tttl 1h\n\t\t\t"+longVaultTimeout+"\n\t\t}")
 	requireReady(t, g)
 	requireReady(t, long)
 	require.NoError(t, w.redis.Kill())
@@ -299,23 +299,23 @@ func TestRevocationWithoutRedisTakesEffectAfterTheTTL(t *testing.T) {
 	o := w.keys.run(t, "revoke", key.PublicKey).requireOK(t)
 	revoked := time.Now()
 	require.Contains(t, o.stdout, "when their cache's TTL ends")
-	requireSoon(t, http.StatusUnauthorized, key.caller(), g)
+	waitForStatus(t, http.StatusUnauthorized, key.caller(), g)
 	require.Less(t, time.Since(revoked), ttl+patience/2)
 
 	// when Redis is back, every key is looked up again
 	require.Equal(t, http.StatusOK, key.caller().Get(t, long.URL, "/api/v1/me").Status, "the documented worst case")
 	require.NoError(t, w.redis.Restart())
-	requireSoon(t, http.StatusUnauthorized, key.caller(), long)
+	waitForStatus(t, http.StatusUnauthorized, key.caller(), long)
 }
 
 // A slow Vault is not unavailable: the first request of an idle key after the TTL waits for it. Slow lookups of some keys do not delay the
 // revocation of others.
 func TestIdleRevokedKeyIsRejectedDespiteASlowVault(t *testing.T) {
 	t.Parallel()
-	w := newVaultWorld(t, vaulttest.Options{})
+	w := newVaultEnvironment(t, vaulttest.Options{})
 	slow := linktest.Start(t, strings.TrimPrefix(w.vault.Addr, "http://"))
 	const ttl = 2 * time.Second
-	o := w.options(fmt.Sprintf("cache {\n\t\t\tttl %s\n\t\t\t%s\n\t\t}", ttl, patientWithVault))
+	o := w.options(fmt.Sprintf("cache {\n\t\t\tttl %s\n\t\t\t%s\n\t\t}", ttl, longVaultTimeout))
 	o.Global = strings.ReplaceAll(o.Global, w.proxy.URL, "http://"+slow.Addr)
 	g := gatewaytest.Start(t, o)
 	requireReady(t, g)
@@ -336,20 +336,20 @@ func TestIdleRevokedKeyIsRejectedDespiteASlowVault(t *testing.T) {
 
 func TestLimitedClientIPCausesNoLookups(t *testing.T) {
 	t.Parallel()
-	w := newVaultWorld(t, vaulttest.Options{})
+	w := newVaultEnvironment(t, vaulttest.Options{})
 	g := w.gateway(t, "")
 	requireReady(t, g)
 	w.requireListening(t, 1)
-	require.Equal(t, map[int]int{http.StatusUnauthorized: 120, http.StatusTooManyRequests: 20}, statuses(140, func(i int) gatewaytest.Answer {
-		return send(t, g, "/api/v1/me", rubbish("pk_live_invented_"+strconv.Itoa(i)))
+	require.Equal(t, map[int]int{http.StatusUnauthorized: 120, http.StatusTooManyRequests: 20}, statuses(140, func(i int) gatewaytest.Response {
+		return send(t, g, "/api/v1/me", invalidSignature("pk_live_invented_"+strconv.Itoa(i)))
 	}))
 	require.Len(t, w.proxy.seen(), 120, "more lookups than the limit")
 	inParallel(50, 50, func(i int) {
-		_, _ = anonymous().Send(t.Context(), "GET", g.URL, "/api/v1/me", rubbish("pk_live_another_"+strconv.Itoa(i)), nil)
+		_, _ = anonymous().Send(t.Context(), "GET", g.URL, "/api/v1/me", invalidSignature("pk_live_another_"+strconv.Itoa(i)), nil)
 	})
 	require.Len(t, w.proxy.seen(), 120)
 	// an invalid public key is not looked up
-	send(t, g, "/api/v1/me", rubbish("../../sys/seal-status"))
+	send(t, g, "/api/v1/me", invalidSignature("../../sys/seal-status"))
 	require.Len(t, w.proxy.seen(), 120)
 }
 
@@ -357,7 +357,7 @@ func TestLimitedClientIPCausesNoLookups(t *testing.T) {
 func TestSlowBodiesDelayNoLookups(t *testing.T) {
 	t.Parallel()
 	const slow = 2 * authsigner.DefaultMaxLoads / 8
-	w := newVaultWorld(t, vaulttest.Options{})
+	w := newVaultEnvironment(t, vaulttest.Options{})
 	o := w.options("")
 	o.Site = strings.Replace(o.Site, "gatehouse_api {", "gatehouse_api {\n\t\tbody_timeout 5m", 1)
 	g := gatewaytest.Start(t, o)
@@ -382,9 +382,9 @@ func TestSlowBodiesDelayNoLookups(t *testing.T) {
 func TestFloodOfInventedKeysDelaysNoOtherClientIP(t *testing.T) {
 	t.Parallel()
 	const flood, share, limit = 300, authsigner.DefaultMaxLoads / 8, ratelimit.UnverifiedIPRequests
-	w := newVaultWorld(t, vaulttest.Options{})
+	w := newVaultEnvironment(t, vaulttest.Options{})
 	o := w.options("cache {\n\t\t\tload_timeout 1m\n\t\t}")
-	o.Servers = trustThisMachine
+	o.Servers = trustLoopback
 	g := gatewaytest.Start(t, o)
 	requireReady(t, g)
 	w.requireListening(t, 1)
@@ -403,7 +403,7 @@ func TestFloodOfInventedKeysDelaysNoOtherClientIP(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range flood {
 		wg.Go(func() {
-			a, err := anonymous().Send(ctx, http.MethodGet, g.URL, "/api/v1/me", fromAddress("203.0.113.7", rubbish(invented+strconv.Itoa(i))), nil)
+			a, err := anonymous().Send(ctx, http.MethodGet, g.URL, "/api/v1/me", withClientIP("203.0.113.7", invalidSignature(invented+strconv.Itoa(i))), nil)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -436,7 +436,7 @@ func TestFloodOfInventedKeysDelaysNoOtherClientIP(t *testing.T) {
 
 func TestPlaceholderSecretsAppearNowhere(t *testing.T) {
 	t.Parallel()
-	w := newVaultWorld(t, vaulttest.Options{})
+	w := newVaultEnvironment(t, vaulttest.Options{})
 	w.redis = redistest.Start(t, redistest.WithUser("gateway", "canary-redis-password", "~* &* +@all"))
 	w.setMount(t, "kv")
 	w.keys.env = append(w.keys.env, "TEST_REDIS_PASSWORD=canary-redis-password")
@@ -461,7 +461,7 @@ func TestPlaceholderSecretsAppearNowhere(t *testing.T) {
 		requireReady(t, g)
 		key := w.keys.issue(t)
 		require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status, name)
-		send(t, g, "/api/v1/me", rubbish(key.PublicKey))
+		send(t, g, "/api/v1/me", invalidSignature(key.PublicKey))
 		g.Reload(t)
 		require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status, name)
 		adapted := cli(t, source.env, "adapt", "--config", g.Config, "--adapter", "caddyfile").requireOK(t)
@@ -471,7 +471,7 @@ func TestPlaceholderSecretsAppearNowhere(t *testing.T) {
 
 func TestGatewayStartsWhileItsStoresAreUnavailable(t *testing.T) {
 	t.Parallel()
-	w := newVaultWorld(t, vaulttest.Options{Persistent: true})
+	w := newVaultEnvironment(t, vaulttest.Options{Persistent: true})
 	key := w.keys.issue(t)
 	w.vault.Kill(t)
 	require.NoError(t, w.redis.Kill())
@@ -497,10 +497,10 @@ func TestGatewayStartsWhileItsStoresAreUnavailable(t *testing.T) {
 	w.vault.Restart(t)
 	require.NoError(t, w.redis.Restart())
 	requireReady(t, g)
-	requireSoon(t, http.StatusOK, key.caller(), g)
+	waitForStatus(t, http.StatusOK, key.caller(), g)
 	// revocations are pushed again
 	w.keys.run(t, "revoke", key.PublicKey).requireOK(t)
-	requireSoon(t, http.StatusUnauthorized, key.caller(), g)
+	waitForStatus(t, http.StatusUnauthorized, key.caller(), g)
 }
 
 func TestInvalidConfigurationDoesNotStart(t *testing.T) {

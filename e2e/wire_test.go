@@ -126,38 +126,38 @@ func isTimeout(err error) bool {
 	return errors.As(err, &ne) && ne.Timeout()
 }
 
-// readAnswer reads one response, an informational one too.
-func readAnswer(r *bufio.Reader, method string) (gatewaytest.Answer, error) {
+// readResponse reads one response, an informational one too.
+func readResponse(r *bufio.Reader, method string) (gatewaytest.Response, error) {
 	res, err := http.ReadResponse(r, &http.Request{Method: method})
 	if err != nil {
-		return gatewaytest.Answer{}, err
+		return gatewaytest.Response{}, err
 	}
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
 	if res.Close {
 		res.Header.Set("Connection", "close") // ReadResponse removes it
 	}
-	return gatewaytest.Answer{Status: res.StatusCode, Header: res.Header, Body: string(body)}, err
+	return gatewaytest.Response{Status: res.StatusCode, Header: res.Header, Body: string(body)}, err
 }
 
 // converse sends bytes over one connection and reads responses until the server closes it. It reports whether the server did so
 // in time. Methods are those of the requests; GET where there are none.
-func converse(t *testing.T, addr, bytes string, methods ...string) (answers []gatewaytest.Answer, closed bool) {
+func converse(t *testing.T, addr, bytes string, methods ...string) (responses []gatewaytest.Response, closed bool) {
 	t.Helper()
 	conn := dial(t, addr, "")
 	defer func() { _ = conn.Close() }()
 	go func() { _, _ = io.WriteString(conn, bytes) }() // a server that refuses early does not read the rest
 	for {
 		method := http.MethodGet
-		if len(methods) > len(answers) {
-			method = methods[len(answers)]
+		if len(methods) > len(responses) {
+			method = methods[len(responses)]
 		}
-		a, err := readAnswer(conn.r, method)
+		a, err := readResponse(conn.r, method)
 		if err != nil {
-			return answers, !isTimeout(err)
+			return responses, !isTimeout(err)
 		}
 		if a.Status >= http.StatusOK {
-			answers = append(answers, a)
+			responses = append(responses, a)
 		}
 	}
 }
@@ -184,14 +184,14 @@ func dialH2(t *testing.T, addr string) *h2Conn {
 }
 
 // do sends one request on a stream of its own. The status is 0 if the server ends the stream or connection without a response.
-func (c *h2Conn) do(body string, fields ...field) gatewaytest.Answer {
+func (c *h2Conn) do(body string, fields ...field) gatewaytest.Response {
 	c.t.Helper()
 	id, err := c.open(body == "", fields...)
 	if err == nil && body != "" {
 		err = c.framer.WriteData(id, true, []byte(body))
 	}
 	if err != nil {
-		return gatewaytest.Answer{} // the server has closed the connection in the middle
+		return gatewaytest.Response{} // the server has closed the connection in the middle
 	}
 	return c.read(id)
 }
@@ -216,11 +216,11 @@ func (c *h2Conn) open(whole bool, fields ...field) (id uint32, err error) {
 	return id, err
 }
 
-func (c *h2Conn) read(id uint32) (a gatewaytest.Answer) {
+func (c *h2Conn) read(id uint32) (a gatewaytest.Response) {
 	for {
 		f, err := c.framer.ReadFrame()
 		if err != nil {
-			return gatewaytest.Answer{}
+			return gatewaytest.Response{}
 		}
 		switch f := f.(type) {
 		case *http2.SettingsFrame:
@@ -228,10 +228,10 @@ func (c *h2Conn) read(id uint32) (a gatewaytest.Answer) {
 				_ = c.framer.WriteSettingsAck()
 			}
 		case *http2.GoAwayFrame:
-			return gatewaytest.Answer{}
+			return gatewaytest.Response{}
 		case *http2.RSTStreamFrame:
 			if f.StreamID == id {
-				return gatewaytest.Answer{}
+				return gatewaytest.Response{}
 			}
 		case *http2.MetaHeadersFrame:
 			if f.StreamID != id {
@@ -318,7 +318,7 @@ func appendH3Frame(b []byte, kind uint64, payload []byte) []byte {
 }
 
 // do sends one request on a stream of its own. The status is 0 if the server ends the stream or connection without a response.
-func (c *h3Client) do(body string, fields ...field) gatewaytest.Answer {
+func (c *h3Client) do(body string, fields ...field) gatewaytest.Response {
 	c.t.Helper()
 	request := h3Headers(fields...)
 	if body != "" {
@@ -327,23 +327,23 @@ func (c *h3Client) do(body string, fields ...field) gatewaytest.Answer {
 	a, err := c.exchange(request, true)
 	if err != nil {
 		c.closeConn() // the next request uses another connection
-		return gatewaytest.Answer{}
+		return gatewaytest.Response{}
 	}
 	return a
 }
 
 // exchange sends bytes on a stream, and its end if the request is whole, and reads the response.
-func (c *h3Client) exchange(request []byte, whole bool) (gatewaytest.Answer, error) {
+func (c *h3Client) exchange(request []byte, whole bool) (gatewaytest.Response, error) {
 	c.t.Helper()
 	c.dial()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	stream, err := c.conn.OpenStreamSync(ctx)
 	if err != nil {
-		return gatewaytest.Answer{}, err
+		return gatewaytest.Response{}, err
 	}
 	if err := stream.SetDeadline(time.Now().Add(patience)); err != nil {
-		return gatewaytest.Answer{}, err
+		return gatewaytest.Response{}, err
 	}
 	_, sent := stream.Write(request) // a server that refuses early reads no further, and may have responded
 	if whole {
@@ -351,15 +351,15 @@ func (c *h3Client) exchange(request []byte, whole bool) (gatewaytest.Answer, err
 	} else {
 		defer stream.CancelWrite(0x10c) // H3_REQUEST_CANCELLED
 	}
-	a, err := readH3Answer(stream)
+	a, err := readH3Response(stream)
 	stream.CancelRead(0)
 	if err != nil {
-		return gatewaytest.Answer{}, errors.Join(err, sent)
+		return gatewaytest.Response{}, errors.Join(err, sent)
 	}
 	return a, nil
 }
 
-func readH3Answer(stream io.Reader) (a gatewaytest.Answer, err error) {
+func readH3Response(stream io.Reader) (a gatewaytest.Response, err error) {
 	r := bufio.NewReader(stream)
 	for {
 		kind, err := quicvarint.Read(r)
@@ -409,7 +409,7 @@ func decodeH3Headers(block []byte) (status int, h http.Header, err error) {
 }
 
 // sender sends one request as is over one of the protocols.
-type sender func(method, target string, fields []field) gatewaytest.Answer
+type sender func(method, target string, fields []field) gatewaytest.Response
 
 const (
 	overHTTP1 = "HTTP/1.1"
@@ -421,21 +421,21 @@ const (
 func wires(t *testing.T, g *gatewaytest.Gateway, h3 *h3Client) map[string]sender {
 	t.Helper()
 	all := map[string]sender{
-		overHTTP1: func(method, target string, fields []field) gatewaytest.Answer {
+		overHTTP1: func(method, target string, fields []field) gatewaytest.Response {
 			return raw(t, g.Addr, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", method, target, apiHost, linesOf(fields))+lastRequest)
 		},
-		overHTTP2: func(method, target string, fields []field) gatewaytest.Answer {
+		overHTTP2: func(method, target string, fields []field) gatewaytest.Response {
 			return dialH2(t, g.Addr).do("", append(h2Request(method, target), lowerCase(fields)...)...)
 		},
 	}
 	if h3 != nil {
-		all[overHTTP3] = func(method, target string, fields []field) gatewaytest.Answer {
+		all[overHTTP3] = func(method, target string, fields []field) gatewaytest.Response {
 			return h3.do("", append(h3Request(method, target), lowerCase(fields)...)...)
 		}
 	}
 	for protocol, send := range all {
 		n := new(atomic.Int64)
-		all[protocol] = func(method, target string, fields []field) gatewaytest.Answer {
+		all[protocol] = func(method, target string, fields []field) gatewaytest.Response {
 			n.Add(1)
 			return send(method, target, fields)
 		}
@@ -445,15 +445,15 @@ func wires(t *testing.T, g *gatewaytest.Gateway, h3 *h3Client) map[string]sender
 }
 
 // raw sends bytes and returns the first response; its status is 0 if there is none.
-func raw(t *testing.T, addr, request string) gatewaytest.Answer {
+func raw(t *testing.T, addr, request string) gatewaytest.Response {
 	t.Helper()
-	answers, _ := converse(t, addr, request)
-	return append(answers, gatewaytest.Answer{})[0]
+	responses, _ := converse(t, addr, request)
+	return append(responses, gatewaytest.Response{})[0]
 }
 
 // attack is a gateway under attack, with a data service that records the requests that reach it.
 type attack struct {
-	*world
+	*environment
 	clientIPs
 	data *recorder
 	g    *gatewaytest.Gateway
@@ -466,8 +466,8 @@ type attack struct {
 func newAttack(t *testing.T, servers, app, api string) *attack {
 	t.Helper()
 	a := &attack{data: &recorder{}}
-	a.world = newWorld(t, a.data)
-	o := a.options(roomyLimits+"\n\t\t"+app, api)
+	a.environment = newEnvironment(t, a.data)
+	o := a.options(highLimits+"\n\t\t"+app, api)
 	o.Servers = servers
 	a.serve(t, o)
 	return a

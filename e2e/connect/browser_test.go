@@ -23,7 +23,7 @@ func TestPagesInABrowser(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for fact, value := range drive(t, newWorld(t), "browser.mjs", append(env, "CHROMIUM="+chromium)...).Facts {
+			for fact, value := range drive(t, newEnvironment(t), "browser.mjs", append(env, "CHROMIUM="+chromium)...).Facts {
 				t.Logf("%s: %v", fact, value)
 			}
 		})

@@ -94,7 +94,7 @@ type report struct {
 }
 
 // drive runs a driver against a gateway. The test fails with the driver's output if a step fails.
-func drive(t *testing.T, w *world, script string, env ...string) report {
+func drive(t *testing.T, w *environment, script string, env ...string) report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), driverPatience)
 	defer cancel()

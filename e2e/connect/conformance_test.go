@@ -82,7 +82,7 @@ func required(t *testing.T, revision string) []string {
 //nolint:tparallel // the suite loads the machine itself
 func TestServerConformance(t *testing.T) {
 	t.Parallel()
-	w, connect := conformanceWorld(t)
+	w, connect := conformanceEnvironment(t)
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {
 			names := required(t, revision)
@@ -126,9 +126,9 @@ func TestServerConformance(t *testing.T) {
 
 func tail(s string) string { return s[max(0, len(s)-8<<10):] }
 
-// conformanceWorld starts a gateway whose MCP server also has the suite's fixture tools, behind a proxy that adds the access token of the
+// conformanceEnvironment starts a gateway whose MCP server also has the suite's fixture tools, behind a proxy that adds the access token of the
 // latest connection made by connect, because the suite cannot sign in.
-func conformanceWorld(t *testing.T) (w *world, connect func(*testing.T)) {
+func conformanceEnvironment(t *testing.T) (w *environment, connect func(*testing.T)) {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, nil, 0o600))
@@ -143,7 +143,7 @@ func conformanceWorld(t *testing.T) (w *world, connect func(*testing.T)) {
 
 func TestAuthorizationServerConformance(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	_, port, err := net.SplitHostPort(gatewaytest.FreeAddr(t))
 	require.NoError(t, err)
 	body := fmt.Sprintf(`{"client_name":"Conformance","redirect_uris":["http://127.0.0.1:%s/callback"],`+

@@ -25,7 +25,7 @@ import (
 )
 
 // Fixtures is the extension with everything that the suite calls. It keeps a session for every client of a revision
-// before 2026-07-28: the suite asks their clients for samples and answers.
+// before 2026-07-28: the suite asks their clients for samples and responses.
 func Fixtures() mcp.Extension {
 	f := &fixtures{secret: make([]byte, 32)}
 	_, _ = rand.Read(f.secret) // never fails
@@ -222,14 +222,14 @@ func (f *fixtures) questions(s *sdk.Server) {
 			if err := json.Unmarshal(r.Params.Arguments, &arguments); err != nil {
 				return fails(err), nil
 			}
-			answer, err := r.Session.CreateMessage(ctx, &sdk.CreateMessageParams{
+			response, err := r.Session.CreateMessage(ctx, &sdk.CreateMessageParams{
 				MaxTokens: 100,
 				Messages:  []*sdk.SamplingMessage{{Role: "user", Content: &sdk.TextContent{Text: arguments.Prompt}}},
 			})
 			if err != nil {
 				return fails(fmt.Errorf("sampling: %w", err)), nil
 			}
-			text, _ := answer.Content.(*sdk.TextContent)
+			text, _ := response.Content.(*sdk.TextContent)
 			if text == nil {
 				text = &sdk.TextContent{}
 			}
@@ -246,17 +246,17 @@ func (f *fixtures) questions(s *sdk.Server) {
 			if arguments.Message == "" {
 				arguments.Message = "Please review and update the form fields"
 			}
-			answer, err := r.Session.Elicit(ctx, &sdk.ElicitParams{
+			response, err := r.Session.Elicit(ctx, &sdk.ElicitParams{
 				Mode: "form", Message: arguments.Message, RequestedSchema: requested,
 			})
 			if err != nil {
 				return fails(fmt.Errorf("asking: %w", err)), nil
 			}
-			content, err := json.Marshal(answer.Content)
+			content, err := json.Marshal(response.Content)
 			if err != nil {
 				return fails(err), nil
 			}
-			return says(fmt.Sprintf("%s: action=%s, content=%s", lead, answer.Action, content)), nil
+			return says(fmt.Sprintf("%s: action=%s, content=%s", lead, response.Action, content)), nil
 		})
 	}
 	none := json.RawMessage(`{"type":"object"}`)
@@ -313,16 +313,16 @@ func errState() error {
 }
 
 // accepted is what the person filled in, nil if they did not.
-func accepted(answers sdk.InputResponseMap, id string) map[string]any {
-	if r, ok := answers[id].(*sdk.ElicitResult); ok && r != nil && r.Action == "accept" {
+func accepted(responses sdk.InputResponseMap, id string) map[string]any {
+	if r, ok := responses[id].(*sdk.ElicitResult); ok && r != nil && r.Action == "accept" {
 		return r.Content
 	}
 	return nil
 }
 
 // sampled is what the client's model said.
-func sampled(answers sdk.InputResponseMap, id string) (string, bool) {
-	r, ok := answers[id].(*sdk.CreateMessageWithToolsResult)
+func sampled(responses sdk.InputResponseMap, id string) (string, bool) {
+	r, ok := responses[id].(*sdk.CreateMessageWithToolsResult)
 	if !ok || r == nil {
 		return "", false
 	}
@@ -348,26 +348,26 @@ func askName(message string) *sdk.ElicitParams {
 	return &sdk.ElicitParams{Mode: "form", Message: message, RequestedSchema: nameForm()}
 }
 
-// rounds are the tools that ask by their answer, as revision 2026-07-28 does.
+// rounds are the tools that ask by their response, as revision 2026-07-28 does.
 func (f *fixtures) rounds(s *sdk.Server) {
-	add := func(name string, h func(r *sdk.CallToolRequest, answers sdk.InputResponseMap) (*result, error)) {
-		tool(s, "test_input_required_result_"+name, "Fixture: asks by its answer.", nil,
+	add := func(name string, h func(r *sdk.CallToolRequest, responses sdk.InputResponseMap) (*result, error)) {
+		tool(s, "test_input_required_result_"+name, "Fixture: asks by its response.", nil,
 			func(_ context.Context, r *sdk.CallToolRequest) (*result, error) { return h(r, r.Params.InputResponses) })
 	}
-	add("elicitation", func(_ *sdk.CallToolRequest, answers sdk.InputResponseMap) (*result, error) {
-		if name, _ := accepted(answers, "user_name")["name"].(string); name != "" {
+	add("elicitation", func(_ *sdk.CallToolRequest, responses sdk.InputResponseMap) (*result, error) {
+		if name, _ := accepted(responses, "user_name")["name"].(string); name != "" {
 			return says("Hello, " + name + "!"), nil
 		}
 		return asks("", sdk.InputRequestMap{"user_name": askName("What is your name?")}), nil
 	})
-	add("sampling", func(_ *sdk.CallToolRequest, answers sdk.InputResponseMap) (*result, error) {
-		if text, ok := sampled(answers, "capital_question"); ok {
+	add("sampling", func(_ *sdk.CallToolRequest, responses sdk.InputResponseMap) (*result, error) {
+		if text, ok := sampled(responses, "capital_question"); ok {
 			return says("Sampled: " + text), nil
 		}
 		return asks("", sdk.InputRequestMap{"capital_question": sampling("What is the capital of France?", 100)}), nil
 	})
-	add("list_roots", func(_ *sdk.CallToolRequest, answers sdk.InputResponseMap) (*result, error) {
-		if r, ok := answers["client_roots"].(*sdk.ListRootsResult); ok && r != nil {
+	add("list_roots", func(_ *sdk.CallToolRequest, responses sdk.InputResponseMap) (*result, error) {
+		if r, ok := responses["client_roots"].(*sdk.ListRootsResult); ok && r != nil {
 			uris := make([]string, 0, len(r.Roots))
 			for _, root := range r.Roots {
 				uris = append(uris, root.URI)
@@ -376,13 +376,13 @@ func (f *fixtures) rounds(s *sdk.Server) {
 		}
 		return asks("", sdk.InputRequestMap{"client_roots": &sdk.ListRootsParams{}}), nil
 	})
-	confirm := func(r *sdk.CallToolRequest, answers sdk.InputResponseMap) (*result, error) {
+	confirm := func(r *sdk.CallToolRequest, responses sdk.InputResponseMap) (*result, error) {
 		if r.Params.RequestState != "" {
 			if _, ok := f.unseal(r.Params.RequestState); !ok {
 				return nil, errState()
 			}
-			if accepted(answers, "confirm") != nil {
-				return says("state-ok: the answer belongs to the question"), nil
+			if accepted(responses, "confirm") != nil {
+				return says("state-ok: the response belongs to the question"), nil
 			}
 		}
 		return asks(f.seal(rand.Text()), sdk.InputRequestMap{"confirm": &sdk.ElicitParams{
@@ -391,10 +391,10 @@ func (f *fixtures) rounds(s *sdk.Server) {
 	}
 	add("request_state", confirm)
 	add("tampered_state", confirm)
-	add("multiple_inputs", func(r *sdk.CallToolRequest, answers sdk.InputResponseMap) (*result, error) {
-		name, _ := accepted(answers, "user_name")["name"].(string)
-		greeting, greeted := sampled(answers, "greeting")
-		roots, _ := answers["client_roots"].(*sdk.ListRootsResult)
+	add("multiple_inputs", func(r *sdk.CallToolRequest, responses sdk.InputResponseMap) (*result, error) {
+		name, _ := accepted(responses, "user_name")["name"].(string)
+		greeting, greeted := sampled(responses, "greeting")
+		roots, _ := responses["client_roots"].(*sdk.ListRootsResult)
 		if name != "" && greeted && roots != nil {
 			if _, ok := f.unseal(r.Params.RequestState); !ok {
 				return nil, errState()
@@ -407,8 +407,8 @@ func (f *fixtures) rounds(s *sdk.Server) {
 		}), nil
 	})
 	add("multi_round", f.twoRounds)
-	add("capabilities", func(r *sdk.CallToolRequest, answers sdk.InputResponseMap) (*result, error) {
-		if len(answers) > 0 {
+	add("capabilities", func(r *sdk.CallToolRequest, responses sdk.InputResponseMap) (*result, error) {
+		if len(responses) > 0 {
 			return says("Answered."), nil
 		}
 		questions := sdk.InputRequestMap{}
@@ -429,7 +429,7 @@ func (f *fixtures) rounds(s *sdk.Server) {
 	})
 }
 
-func (f *fixtures) twoRounds(r *sdk.CallToolRequest, answers sdk.InputResponseMap) (*result, error) {
+func (f *fixtures) twoRounds(r *sdk.CallToolRequest, responses sdk.InputResponseMap) (*result, error) {
 	first := asks(f.seal("1"), sdk.InputRequestMap{"step1": askName("Step 1: What is your name?")})
 	if r.Params.RequestState == "" {
 		return first, nil
@@ -445,13 +445,13 @@ func (f *fixtures) twoRounds(r *sdk.CallToolRequest, answers sdk.InputResponseMa
 		}})
 	}
 	if state == "1" {
-		name, _ := accepted(answers, "step1")["name"].(string)
+		name, _ := accepted(responses, "step1")["name"].(string)
 		if name == "" {
 			return first, nil
 		}
 		return second(name), nil
 	}
-	color, _ := accepted(answers, "step2")["color"].(string)
+	color, _ := accepted(responses, "step2")["color"].(string)
 	if color == "" {
 		return second(state[1:]), nil
 	}
@@ -508,7 +508,7 @@ func (f *fixtures) prompts(s *sdk.Server) {
 			message(&sdk.TextContent{Text: "Please analyze the image above."}),
 		}
 	})
-	s.AddPrompt(&sdk.Prompt{Name: "test_input_required_result_prompt", Description: "Fixture: asks by its answer."},
+	s.AddPrompt(&sdk.Prompt{Name: "test_input_required_result_prompt", Description: "Fixture: asks by its response."},
 		func(_ context.Context, r *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {
 			if content := accepted(r.Params.InputResponses, "user_context"); content != nil {
 				return &sdk.GetPromptResult{Messages: []*sdk.PromptMessage{

@@ -412,8 +412,8 @@ func claimPort(tb testing.TB, port string) (io.Closer, error) {
 	return new(net.ListenConfig).Listen(tb.Context(), "unix", "@gatehouse-test-port-"+port)
 }
 
-// Answer is a response, read to its end.
-type Answer struct {
+// Response is a response, read to its end.
+type Response struct {
 	Status  int
 	Header  http.Header
 	Body    string
@@ -429,13 +429,13 @@ type Caller struct {
 }
 
 // Get sends a signed GET. target is the request target, sent as is.
-func (c Caller) Get(tb testing.TB, base, target string) Answer {
+func (c Caller) Get(tb testing.TB, base, target string) Response {
 	tb.Helper()
 	return c.Do(tb, http.MethodGet, base, target, nil)
 }
 
 // Do sends a signed request. target is the request target, signed and sent as is.
-func (c Caller) Do(tb testing.TB, method, base, target string, body []byte) Answer {
+func (c Caller) Do(tb testing.TB, method, base, target string, body []byte) Response {
 	tb.Helper()
 	a, err := c.Try(tb.Context(), method, base, target, body)
 	require.NoError(tb, err)
@@ -443,7 +443,7 @@ func (c Caller) Do(tb testing.TB, method, base, target string, body []byte) Answ
 }
 
 // Try is Do for goroutines and for requests that may fail.
-func (c Caller) Try(ctx context.Context, method, base, target string, body []byte) (Answer, error) {
+func (c Caller) Try(ctx context.Context, method, base, target string, body []byte) (Response, error) {
 	now := time.Now().Unix()
 	header := http.Header{}
 	if c.PublicKey != "" {
@@ -455,10 +455,10 @@ func (c Caller) Try(ctx context.Context, method, base, target string, body []byt
 }
 
 // Send sends a request with exactly these headers.
-func (c Caller) Send(ctx context.Context, method, base, target string, header http.Header, body []byte) (Answer, error) {
+func (c Caller) Send(ctx context.Context, method, base, target string, header http.Header, body []byte) (Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, base, bytes.NewReader(body))
 	if err != nil {
-		return Answer{}, fmt.Errorf("building the request: %w", err)
+		return Response{}, fmt.Errorf("building the request: %w", err)
 	}
 	req.URL.Opaque = target // net/http would encode a path again
 	req.Header = header
@@ -471,14 +471,14 @@ func (c Caller) Send(ctx context.Context, method, base, target string, header ht
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return Answer{}, err
+		return Response{}, err
 	}
 	defer func() { _ = res.Body.Close() }()
 	b, err := io.ReadAll(res.Body)
 	if err != nil {
-		return Answer{}, fmt.Errorf("reading the answer: %w", err)
+		return Response{}, fmt.Errorf("reading the response: %w", err)
 	}
-	return Answer{Status: res.StatusCode, Header: res.Header, Body: string(b), Request: req}, nil
+	return Response{Status: res.StatusCode, Header: res.Header, Body: string(b), Request: req}, nil
 }
 
 // Metric returns the sum of a metric's series whose labels contain all parts.

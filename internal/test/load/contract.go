@@ -116,7 +116,7 @@ func statuses() map[string]int {
 
 // Check returns what is wrong with a response, and its code if it is an error of the contract. A success must contain records of
 // this business and of this very request, as Data makes them.
-func Check(a *gatewaytest.Answer, business string) (code string, err error) {
+func Check(a *gatewaytest.Response, business string) (code string, err error) {
 	ids := a.Header["X-Request-Id"]
 	switch {
 	case len(ids) != 1 || ids[0] == "":
@@ -165,7 +165,7 @@ func Check(a *gatewaytest.Answer, business string) (code string, err error) {
 var errAnothers = errors.New("ANOTHER'S RECORD")
 
 // checkRecords returns what is wrong with the records of a success.
-func checkRecords(a *gatewaytest.Answer, business, requestID string) error {
+func checkRecords(a *gatewaytest.Response, business, requestID string) error {
 	var body map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(a.Body), &body); err != nil {
 		return fmt.Errorf("invalid JSON: %w", err)

@@ -276,7 +276,7 @@ func never() []string {
 }
 
 // revealed searches a response for what must not be there.
-func (l *Load) revealed(a *gatewaytest.Answer) error {
+func (l *Load) revealed(a *gatewaytest.Response) error {
 	text := fmt.Sprint(a.Header, a.Body)
 	l.mu.Lock()
 	private := l.private

@@ -21,11 +21,11 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	data := httptest.NewRecorder()
 	request.URL.Path = "/api/v1/contacts"
 	Data().ServeHTTP(data, request)
-	success := gatewaytest.Answer{Status: 200, Request: request, Body: data.Body.String(), Header: http.Header{
+	success := gatewaytest.Response{Status: 200, Request: request, Body: data.Body.String(), Header: http.Header{
 		"X-Request-Id": {"r1"}, "Content-Type": {"application/json"},
 		"X-Ratelimit-Limit": {"60"}, "Ratelimit-Policy": {"p"}, "Ratelimit": {"r"},
 	}}
-	failure := gatewaytest.Answer{Status: 401, Body: `{"error":"no","code":"MISSING_CREDENTIALS","request_id":"r1"}`, Header: http.Header{
+	failure := gatewaytest.Response{Status: 401, Body: `{"error":"no","code":"MISSING_CREDENTIALS","request_id":"r1"}`, Header: http.Header{
 		"X-Request-Id": {"r1"}, "Content-Type": {"application/json"},
 	}}
 	code, err := Check(&success, "b1")
@@ -36,21 +36,21 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	require.Equal(t, "MISSING_CREDENTIALS", code)
 
 	for name, test := range map[string]struct {
-		of     gatewaytest.Answer
-		change func(*gatewaytest.Answer)
+		of     gatewaytest.Response
+		change func(*gatewaytest.Response)
 		want   string
 	}{
-		"another business": {success, func(a *gatewaytest.Answer) { a.Body = strings.ReplaceAll(a.Body, "b1 ", "b2 ") }, "ANOTHER'S RECORD"},
-		"another request":  {success, func(a *gatewaytest.Answer) { a.Body = strings.ReplaceAll(a.Body, "r1", "r2") }, "ANOTHER'S RECORD"},
-		"no limit":         {success, func(a *gatewaytest.Answer) { a.Header.Del("Ratelimit") }, "rate limit"},
-		"another status":   {failure, func(a *gatewaytest.Answer) { a.Status = 500 }, "table"},
-		"HTML":             {failure, func(a *gatewaytest.Answer) { a.Body = "<html>" }, "JSON"},
-		"twice":            {failure, func(a *gatewaytest.Answer) { a.Body += a.Body }, "more than one"},
-		"a banner":         {failure, func(a *gatewaytest.Answer) { a.Header.Set("Server", "Caddy") }, "banner"},
-		"no ID":            {failure, func(a *gatewaytest.Answer) { a.Header.Del("X-Request-Id") }, "request ID"},
-		"another ID":       {failure, func(a *gatewaytest.Answer) { a.Header.Set("X-Request-Id", "r2") }, "another request"},
-		"another type":     {failure, func(a *gatewaytest.Answer) { a.Header.Set("Content-Type", "text/html") }, "type"},
-		"503 without a delay": {failure, func(a *gatewaytest.Answer) {
+		"another business": {success, func(a *gatewaytest.Response) { a.Body = strings.ReplaceAll(a.Body, "b1 ", "b2 ") }, "ANOTHER'S RECORD"},
+		"another request":  {success, func(a *gatewaytest.Response) { a.Body = strings.ReplaceAll(a.Body, "r1", "r2") }, "ANOTHER'S RECORD"},
+		"no limit":         {success, func(a *gatewaytest.Response) { a.Header.Del("Ratelimit") }, "rate limit"},
+		"another status":   {failure, func(a *gatewaytest.Response) { a.Status = 500 }, "table"},
+		"HTML":             {failure, func(a *gatewaytest.Response) { a.Body = "<html>" }, "JSON"},
+		"twice":            {failure, func(a *gatewaytest.Response) { a.Body += a.Body }, "more than one"},
+		"a banner":         {failure, func(a *gatewaytest.Response) { a.Header.Set("Server", "Caddy") }, "banner"},
+		"no ID":            {failure, func(a *gatewaytest.Response) { a.Header.Del("X-Request-Id") }, "request ID"},
+		"another ID":       {failure, func(a *gatewaytest.Response) { a.Header.Set("X-Request-Id", "r2") }, "another request"},
+		"another type":     {failure, func(a *gatewaytest.Response) { a.Header.Set("Content-Type", "text/html") }, "type"},
+		"503 without a delay": {failure, func(a *gatewaytest.Response) {
 			a.Status, a.Body = 503, strings.Replace(a.Body, "MISSING_CREDENTIALS", "SERVICE_UNAVAILABLE", 1)
 		}, "Retry-After"},
 	} {
@@ -68,10 +68,10 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 func TestRevealedSecretsAreFound(t *testing.T) {
 	t.Parallel()
 	l := &Load{o: Options{Hide: []string{"10.9.8.7"}}, private: []string{"private"}}
-	require.NoError(t, l.revealed(&gatewaytest.Answer{Body: "harmless"}))
-	require.Error(t, l.revealed(&gatewaytest.Answer{Body: "… private"}))
-	require.Error(t, l.revealed(&gatewaytest.Answer{Header: http.Header{"X": {"10.9.8.7"}}}))
-	require.Error(t, l.revealed(&gatewaytest.Answer{Body: "goroutine 1"}))
+	require.NoError(t, l.revealed(&gatewaytest.Response{Body: "harmless"}))
+	require.Error(t, l.revealed(&gatewaytest.Response{Body: "… private"}))
+	require.Error(t, l.revealed(&gatewaytest.Response{Header: http.Header{"X": {"10.9.8.7"}}}))
+	require.Error(t, l.revealed(&gatewaytest.Response{Body: "goroutine 1"}))
 }
 
 func TestAnExceededLimitIsFound(t *testing.T) {

@@ -189,7 +189,7 @@ type assistant struct {
 func register(t *testing.T, base, name string) *assistant {
 	t.Helper()
 	a := &assistant{base: base, redirect: "http://127.0.0.1:5599/callback", verifier: rand.Text() + rand.Text()}
-	var answer struct {
+	var response struct {
 		ClientID string `json:"client_id"`
 	}
 	body, err := json.Marshal(map[string]any{
@@ -200,8 +200,8 @@ func register(t *testing.T, base, name string) *assistant {
 	status, text, err := post(t.Context(), onceClient(), base+"/oauth/register", string(body), http.Header{"Content-Type": {"application/json"}})
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, status)
-	require.NoError(t, json.Unmarshal([]byte(text), &answer))
-	a.clientID = answer.ClientID
+	require.NoError(t, json.Unmarshal([]byte(text), &response))
+	a.clientID = response.ClientID
 	return a
 }
 
@@ -255,8 +255,8 @@ func (a *assistant) refresh(t *testing.T) (int, error) {
 	return a.token(t, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {a.Refresh}, "client_id": {a.clientID}})
 }
 
-// toolAnswer is the response to a tool call.
-type toolAnswer struct {
+// toolResponse is the response to a tool call.
+type toolResponse struct {
 	Result struct {
 		IsError           bool            `json:"isError"`
 		StructuredContent json.RawMessage `json:"structuredContent"`
@@ -268,7 +268,7 @@ type toolAnswer struct {
 }
 
 // call calls a tool with the revision 2025-11-25.
-func (a *assistant) call(t *testing.T, tool, arguments string) (status int, out toolAnswer) {
+func (a *assistant) call(t *testing.T, tool, arguments string) (status int, out toolResponse) {
 	t.Helper()
 	status, text, err := a.post(t.Context(), onceClient(), "2025-11-25", tool, `{"name":"`+tool+`","arguments":`+arguments+`}`)
 	require.NoError(t, err)

@@ -23,8 +23,8 @@ import (
 // patience is how long tests wait for a condition.
 const patience = 30 * time.Second
 
-// world is a gateway with the connection server and its environment.
-type world struct {
+// environment is a gateway with the connection server and its environment.
+type environment struct {
 	*gatewaytest.Gateway
 
 	url           string // the issuer: what clients and browsers call
@@ -32,7 +32,7 @@ type world struct {
 	owner, member demo.Account
 }
 
-// options of a world.
+// options of a environment.
 type options struct {
 	secure    bool   // serve https with a certificate of Caddy's own
 	token     string // a file with an access token, which a proxy in front of the gateway adds to requests to /mcp
@@ -46,12 +46,12 @@ var sharedDemo = sync.OnceValues(func() (*demo.Service, error) {
 	return demo.Open(context.Background(), demo.Memory, demo.Options{})
 })
 
-func newWorld(t *testing.T) *world {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	return start(t, options{})
 }
 
-func start(t *testing.T, o options) *world {
+func start(t *testing.T, o options) *environment {
 	t.Helper()
 	if o.directive == "" {
 		o.directive = "gatehouse_connect"
@@ -61,7 +61,7 @@ func start(t *testing.T, o options) *world {
 	data := httptest.NewServer(service.Handler())
 	t.Cleanup(data.Close)
 	g := gatewaytest.Options{Package: o.program, Env: o.env}
-	w := &world{Gateway: gatewaytest.New(t, g)}
+	w := &environment{Gateway: gatewaytest.New(t, g)}
 	for _, a := range demo.Accounts() {
 		switch {
 		case a.BusinessID != demo.Accounts()[0].BusinessID:
@@ -104,7 +104,7 @@ func start(t *testing.T, o options) *world {
 }
 
 // env returns the drivers' variables: the gateway and its accounts.
-func (w *world) env() []string {
+func (w *environment) env() []string {
 	env := []string{
 		"GATEHOUSE_URL=" + w.url,
 		"GATEHOUSE_EMAIL=" + w.owner.Email, "GATEHOUSE_PASSWORD=" + w.owner.Password,

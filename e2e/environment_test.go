@@ -31,8 +31,8 @@ import (
 // patience is how long tests wait for a condition.
 const patience = time.Minute
 
-// world is the environment of a gateway: a Redis, a data service, and the keys of two active businesses and an inactive one.
-type world struct {
+// environment is the environment of a gateway: a Redis, a data service, and the keys of two active businesses and an inactive one.
+type environment struct {
 	redis   *redistest.Server
 	data    *httptest.Server
 	dataURL string
@@ -42,10 +42,10 @@ type world struct {
 	acmeID, otherID       string
 }
 
-// newWorld starts a Redis and a data service, by default the demo's.
-func newWorld(t *testing.T, data http.Handler) *world {
+// newEnvironment starts a Redis and a data service, by default the demo's.
+func newEnvironment(t *testing.T, data http.Handler) *environment {
 	t.Helper()
-	w := &world{redis: redistest.Start(t), keyFile: filepath.Join(t.TempDir(), "keys.json")}
+	w := &environment{redis: redistest.Start(t), keyFile: filepath.Join(t.TempDir(), "keys.json")}
 	if data == nil {
 		data = demoService(t).Handler()
 	}
@@ -94,7 +94,7 @@ var sharedDemo = sync.OnceValues(func() (*demo.Service, error) {
 })
 
 // addKeys adds n keys of several businesses to the credential file.
-func (w *world) addKeys(t *testing.T, n, businesses int) []load.Caller {
+func (w *environment) addKeys(t *testing.T, n, businesses int) []load.Caller {
 	t.Helper()
 	// a store would sync the file n times
 	raw, err := os.ReadFile(w.keyFile)
@@ -116,7 +116,7 @@ func (w *world) addKeys(t *testing.T, n, businesses int) []load.Caller {
 }
 
 // options are the usual gateway's; app and api are put into the blocks gatehouse and gatehouse_api.
-func (w *world) options(app, api string) gatewaytest.Options {
+func (w *environment) options(app, api string) gatewaytest.Options {
 	return gatewaytest.Options{
 		Global: fmt.Sprintf("gatehouse {\n\t\t%s\n\t\tcredentials file %s\n\t\t%s\n\t}", w.redisLine(), w.keyFile, app),
 		Site:   fmt.Sprintf("gatehouse_health\n\tgatehouse_api {\n\t\tupstream %s\n\t\t%s\n\t}", w.dataURL, api),
@@ -124,42 +124,42 @@ func (w *world) options(app, api string) gatewaytest.Options {
 }
 
 // redisLine is the usual gateway's option redis.
-func (w *world) redisLine() string {
-	return "redis " + w.redis.URL() + " {\n\t\t\t" + patientWithRedis + "\n\t\t}"
+func (w *environment) redisLine() string {
+	return "redis " + w.redis.URL() + " {\n\t\t\t" + longRedisTimeout + "\n\t\t}"
 }
 
 const (
-	// patientWithRedis replaces the default timeout of 50 ms, which a busy machine exceeds.
-	patientWithRedis = "timeout 5s"
-	// roomyLimits are limits that no test reaches.
-	roomyLimits = "limits {\n\t\t\tper_key 1000000\n\t\t\tper_ip 1000000\n\t\t}"
-	// trustThisMachine trusts X-Forwarded-For of proxies on this machine.
-	trustThisMachine = "trusted_proxies static 127.0.0.1/32\n\t\ttrusted_proxies_strict"
+	// longRedisTimeout replaces the default timeout of 50 ms, which a busy machine exceeds.
+	longRedisTimeout = "timeout 5s"
+	// highLimits are limits that no test reaches.
+	highLimits = "limits {\n\t\t\tper_key 1000000\n\t\t\tper_ip 1000000\n\t\t}"
+	// trustLoopback trusts X-Forwarded-For of proxies on this machine.
+	trustLoopback = "trusted_proxies static 127.0.0.1/32\n\t\ttrusted_proxies_strict"
 )
 
 // start starts a gateway with options.
-func (w *world) start(t *testing.T, app, api string) *gatewaytest.Gateway {
+func (w *environment) start(t *testing.T, app, api string) *gatewaytest.Gateway {
 	t.Helper()
 	return gatewaytest.Start(t, w.options(app, api))
 }
 
 // gateway starts the usual gateway.
-func (w *world) gateway(t *testing.T) *gatewaytest.Gateway {
+func (w *environment) gateway(t *testing.T) *gatewaytest.Gateway {
 	t.Helper()
 	return w.start(t, "", "")
 }
 
-// roomy starts a gateway with roomyLimits.
-func (w *world) roomy(t *testing.T) *gatewaytest.Gateway {
+// unlimited starts a gateway with highLimits.
+func (w *environment) unlimited(t *testing.T) *gatewaytest.Gateway {
 	t.Helper()
-	return w.start(t, roomyLimits, "")
+	return w.start(t, highLimits, "")
 }
 
 // behindProxy starts a gateway that takes the client IP from a proxy on this machine.
-func (w *world) behindProxy(t *testing.T, app, api string) *gatewaytest.Gateway {
+func (w *environment) behindProxy(t *testing.T, app, api string) *gatewaytest.Gateway {
 	t.Helper()
 	o := w.options(app, api)
-	o.Servers = trustThisMachine
+	o.Servers = trustLoopback
 	return gatewaytest.Start(t, o)
 }
 
@@ -183,13 +183,13 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	response := r.response
 	r.mu.Unlock()
 	if response == nil {
-		response = typed(http.StatusOK, "application/json", `{"events":[]}`)
+		response = respondWith(http.StatusOK, "application/json", `{"events":[]}`)
 	}
 	response(w, req)
 }
 
-// will sets the response; nil is the default.
-func (r *recorder) will(response http.HandlerFunc) {
+// setResponse sets the response; nil is the default.
+func (r *recorder) setResponse(response http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.response = response
@@ -211,8 +211,8 @@ func (r *recorder) last(t *testing.T) *http.Request {
 	return all[len(all)-1]
 }
 
-// typed responds with a body and its content type.
-func typed(status int, contentType, body string) http.HandlerFunc {
+// respondWith responds with a body and its content type.
+func respondWith(status int, contentType, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		w.WriteHeader(status)
@@ -233,13 +233,13 @@ func busy(w http.ResponseWriter, _ *http.Request) {
 }
 
 func stallsInBody(w http.ResponseWriter, r *http.Request) {
-	typed(http.StatusOK, "application/json", `{"events":[`)(w, r)
+	respondWith(http.StatusOK, "application/json", `{"events":[`)(w, r)
 	_ = http.NewResponseController(w).Flush()
 	stalls(w, r)
 }
 
 func abortsInBody(w http.ResponseWriter, r *http.Request) {
-	typed(http.StatusOK, "application/json", `{"events":[`)(w, r)
+	respondWith(http.StatusOK, "application/json", `{"events":[`)(w, r)
 	_ = http.NewResponseController(w).Flush()
 	aborts(w, r)
 }
@@ -248,22 +248,22 @@ func abortsInBody(w http.ResponseWriter, r *http.Request) {
 func anonymous() gatewaytest.Caller { return gatewaytest.Caller{} }
 
 // send sends a GET with exactly these headers.
-func send(t *testing.T, g *gatewaytest.Gateway, target string, h http.Header) gatewaytest.Answer {
+func send(t *testing.T, g *gatewaytest.Gateway, target string, h http.Header) gatewaytest.Response {
 	t.Helper()
 	a, err := anonymous().Send(t.Context(), http.MethodGet, g.URL, target, h, nil)
 	require.NoError(t, err)
 	return a
 }
 
-// rubbish returns signing headers for a key with an invalid signature.
-func rubbish(key string) http.Header {
+// invalidSignature returns signing headers for a key with an invalid signature.
+func invalidSignature(key string) http.Header {
 	h := headerOf(signedFields(gatewaytest.Caller{PublicKey: key}, "", "", ""))
 	h.Set(authsigner.HeaderSignature, strings.Repeat("ab", 32))
 	return h
 }
 
-// fromAddress adds the client IP as a proxy sends it.
-func fromAddress(address string, h http.Header) http.Header {
+// withClientIP adds the client IP as a proxy sends it.
+func withClientIP(address string, h http.Header) http.Header {
 	h = h.Clone()
 	if h == nil {
 		h = http.Header{}
@@ -286,7 +286,7 @@ func (v *clientIPs) from(fields []field) []field {
 }
 
 // statuses counts the statuses of n responses.
-func statuses(n int, request func(i int) gatewaytest.Answer) map[int]int {
+func statuses(n int, request func(i int) gatewaytest.Response) map[int]int {
 	counts := map[int]int{}
 	for i := range n {
 		counts[request(i).Status]++
@@ -294,8 +294,8 @@ func statuses(n int, request func(i int) gatewaytest.Answer) map[int]int {
 	return counts
 }
 
-// spend sends n requests, which must succeed.
-func spend(t *testing.T, g *gatewaytest.Gateway, c gatewaytest.Caller, n int) {
+// requireServed sends n requests, which must succeed.
+func requireServed(t *testing.T, g *gatewaytest.Gateway, c gatewaytest.Caller, n int) {
 	t.Helper()
 	for i := range n {
 		a := c.Get(t, g.URL, "/api/v1/me")
@@ -340,7 +340,7 @@ type problem struct {
 }
 
 // requireProblem requires an error of the contract.
-func requireProblem(t *testing.T, a gatewaytest.Answer, status int, code string) problem {
+func requireProblem(t *testing.T, a gatewaytest.Response, status int, code string) problem {
 	t.Helper()
 	require.Equal(t, status, a.Status, "body: %s", a.Body)
 	require.Equal(t, "application/json", a.Header.Get("Content-Type"))
@@ -358,7 +358,7 @@ func requireProblem(t *testing.T, a gatewaytest.Answer, status int, code string)
 }
 
 // requireJSON requires a success, and decodes it.
-func requireJSON(t *testing.T, a gatewaytest.Answer) map[string]any {
+func requireJSON(t *testing.T, a gatewaytest.Response) map[string]any {
 	t.Helper()
 	require.Equal(t, http.StatusOK, a.Status, "body: %s", a.Body)
 	require.Equal(t, "application/json", a.Header.Get("Content-Type"))
