@@ -485,19 +485,18 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 // awaitLookup makes sure that a request may cause a lookup of its key, and waits for its turn.
 func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiRequest, key string) (authErr, err error) {
 	ip := ratelimit.IPKey(req.clientIP)
-	check := func() error {
-		res, err := h.app.limiter.Peek(r.Context(), ip, ratelimit.UnverifiedIP(ip))
-		if err != nil || res.Allowed {
-			return nil
+	check := func(ctx context.Context) error {
+		if res, err := h.app.limiter.Peek(ctx, ip, ratelimit.UnverifiedIP(ip)); err == nil && !res.Allowed {
+			return h.deny(w, req, res) // nil in shadow mode
 		}
-		return h.deny(w, req, res) // nil in shadow mode
+		return nil // also if the limit is not known
 	}
 	if h.app.credentials.cache.Has(key) {
-		return nil, check()
+		return nil, check(r.Context())
 	}
 	if r.ContentLength != 0 {
 		// A body that arrives slowly must neither delay a denial nor take up a lookup.
-		if err := check(); err != nil {
+		if err := check(r.Context()); err != nil {
 			return nil, err
 		}
 		if err := h.verifier.ReadBody(r); err != nil {
@@ -510,7 +509,7 @@ func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiReques
 	if h.app.credentials.cache.Known(key) { // another request has looked it up in the meantime
 		req.releaseLookup()
 	}
-	return nil, check()
+	return nil, check(r.Context())
 }
 
 // privateKeyPrefix begins every private key that the gateway issues.
