@@ -212,21 +212,23 @@ func leaky(cred *authsigner.Credential) func(r *http.Request, target string) err
 	}
 }
 
-// Once a key's absence is cached, times distinguish neither an unknown key from a wrong signature nor a signature that is wrong in its
+// Once a key's absence is cached, times distinguish neither an unknown key from a wrong signature or an expired key, nor a signature that is wrong in its
 // first byte from one that is wrong in its last. The same method finds the leaks of leaky.
 func TestTimingDoesNotRevealKeysOrSignatures(t *testing.T) {
 	cred := timedCredential(t)
 	now := time.Now().Unix()
 	first, last, all := guesses(cred.PrivateKey, now, eventsPath)
-	cache, err := authsigner.NewCache(oneKey{cred: cred}, authsigner.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour, StaleIfError: 2 * time.Hour})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cache.Close()) })
-	clock := func() time.Time { return time.Unix(now, 0) }
-	v := &authsigner.Verifier{Source: cache, Now: clock}
-	sound := func(r *http.Request, target string) error {
-		_, err := v.Verify(r, target)
-		return err
+	verifier := func(cred *authsigner.Credential) func(r *http.Request, target string) error {
+		cache, err := authsigner.NewCache(oneKey{cred: cred}, authsigner.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour, StaleIfError: 2 * time.Hour})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, cache.Close()) })
+		v := &authsigner.Verifier{Source: cache, Now: func() time.Time { return time.Unix(now, 0) }}
+		return func(r *http.Request, target string) error {
+			_, err := v.Verify(r, target)
+			return err
+		}
 	}
+	sound := verifier(cred)
 	for what, verify := range map[string]func(r *http.Request, target string) error{"the verifier": sound, "a leaky verifier": leaky(cred)} {
 		wrong := verification(t, what+": wrong signature", verify, timedKey, all, now)
 		unknown := verification(t, what+": unknown key", verify, unknownKey, all, now)
@@ -239,6 +241,11 @@ func TestTimingDoesNotRevealKeysOrSignatures(t *testing.T) {
 		}
 		require.False(t, distinguishes(t, wrong, unknown, timingSample), "the time reveals an unknown key")
 		require.False(t, distinguishes(t, atFirst, atLast, timingSample), "the time reveals the first wrong byte")
+
+		old := cred.Clone()
+		old.ExpiresAt = time.Unix(now-1, 0)
+		expired := verification(t, what+": expired key", verifier(old), timedKey, authsigner.Sign(cred.PrivateKey, now, "GET", eventsPath, nil), now)
+		require.False(t, distinguishes(t, expired, unknown, timingSample), "the time reveals an expired key")
 	}
 }
 

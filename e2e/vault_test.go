@@ -528,7 +528,7 @@ func TestInvalidConfigurationDoesNotStart(t *testing.T) {
 		"no URL of Vault":                             {vault("vault.internal", "auth token x"), api, []string{"Vault", "address"}},
 		"another scheme for Vault":                    {vault("ftp://127.0.0.1", "auth token x"), api, []string{"address", "http"}},
 		"a placeholder without value":                 {vault("http://127.0.0.1:1", "auth token {env.TEST_IS_NOT_SET}"), api, []string{"env.TEST_IS_NOT_SET"}},
-		"a missing secret file":                       {vault("http://127.0.0.1:1", "auth token {file."+dir+"/none}"), api, []string{"placeholder", "/none"}},
+		"a missing secret file":                       {vault("http://127.0.0.1:1", "auth token {file."+dir+"/none}"), api, []string{"no such file", "/none"}},
 		"Vault's CA file is missing":                  {vault("https://127.0.0.1:1", "auth token x\n\t\t\ttls {\n\t\t\t\tca "+dir+"/none.pem\n\t\t\t}"), api, []string{"none.pem"}},
 		"Vault's CA file is not PEM":                  {vault("https://127.0.0.1:1", "auth token x\n\t\t\ttls {\n\t\t\t\tca "+noPEM+"\n\t\t\t}"), api, []string{"no.pem"}},
 		"TLS settings without https":                  {vault("http://127.0.0.1:1", "auth token x\n\t\t\ttls {\n\t\t\t\tserver_name x\n\t\t\t}"), api, []string{"https"}},
