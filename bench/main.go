@@ -28,7 +28,7 @@ type options struct {
 	target           string
 	assertion        bool
 	profile          string
-	sampling         float64
+	tracing          string
 }
 
 func main() {
@@ -48,7 +48,7 @@ func main() {
 	flag.StringVar(&o.upstream, "upstream", "demo", `data service: "demo" (internal/demo on SQLite) or "canned" (constant responses, the worst case)`)
 	flag.StringVar(&o.target, "target", "/api/v1/events?count=10", "request target")
 	flag.BoolVar(&o.assertion, "assertion", false, "sign a hop assertion for each request as well")
-	flag.Float64Var(&o.sampling, "sampling", -1, "compare Gatehouse that traces this share of its requests to Gatehouse without tracing, instead of to plain Caddy")
+	flag.StringVar(&o.tracing, "tracing", "", "compare Gatehouse that traces requests whose {uuid} matches this `regexp` to Gatehouse without tracing, instead of to plain Caddy")
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of Gatehouse under load to this `file`, after the rounds")
 	flag.Parse()
 

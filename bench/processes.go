@@ -100,16 +100,15 @@ func start(ctx context.Context, p *processes, o options, dir, binary string) (*b
 	gateway := fmt.Sprintf("gatehouse {\n\t\tredis redis://127.0.0.1:%s\n\t\tcredentials file %s\n\t\tlimits {\n\t\t\tper_key 16000000\n\t\t}\n\t\t%s\n\t}",
 		redisPort, keys, assertion)
 	api := "gatehouse_api {\n\t\tupstream " + data + "\n\t}"
-	if o.sampling >= 0 {
+	if o.tracing != "" {
 		spans := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 		env := []string{
 			"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT=" + spans.URL,
-			"OTEL_TRACES_SAMPLER=traceidratio", "OTEL_TRACES_SAMPLER_ARG=" + strconv.FormatFloat(o.sampling, 'g', -1, 64),
 		}
 		if b.plain, err = startServer(ctx, p, dir, binary, "untraced", gateway, api); err != nil {
 			return nil, err
 		}
-		b.gatehouse, err = startServer(ctx, p, dir, binary, "traced", gateway, "tracing\n\t"+api, env...)
+		b.gatehouse, err = startServer(ctx, p, dir, binary, "traced", gateway, "@sampled vars_regexp {uuid} "+o.tracing+"\n\ttracing @sampled\n\t"+api, env...)
 		return b, err
 	}
 	if b.plain, err = startServer(ctx, p, dir, binary, "plain", "", "reverse_proxy "+data); err != nil {
