@@ -378,6 +378,30 @@ func TestSlowBodiesDelayNoLookups(t *testing.T) {
 	require.Equal(t, http.StatusOK, keys[slow].Get(t, g.URL, "/api/v1/me").Status)
 }
 
+// What headers, timestamp or the client IP's limit deny does not wait for the body, also if the key is not cached.
+func TestUncachedKeysAreDeniedBeforeTheirBody(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	g := w.start(t, "", "body_timeout 5m") // longer than a response is waited for
+	deny := func(t *testing.T, fields string, status int) {
+		t.Helper()
+		conn := dial(t, g.Addr, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"+fields+"\r\n")
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		a, err := readResponse(conn.r, http.MethodGet)
+		require.NoError(t, err)
+		require.Equal(t, status, a.Status, a.Body)
+	}
+	caller := func(i int) gatewaytest.Caller {
+		return gatewaytest.Caller{PublicKey: "pk_live_invented_" + strconv.Itoa(i), PrivateKey: "x"}
+	}
+	deny(t, linesOf(signedAt(caller(1), time.Now().Add(-time.Hour), http.MethodGet, "/api/v1/me", "")), http.StatusUnauthorized)
+	deny(t, linesOf(signedAt(caller(2), time.Now(), http.MethodGet, "/api/v1/me", "")[:2]), http.StatusUnauthorized)
+	for i := range 118 {
+		require.Equal(t, http.StatusUnauthorized, caller(i+3).Get(t, g.URL, "/api/v1/me").Status)
+	}
+	deny(t, signedLines(caller(200), http.MethodGet, "/api/v1/me", ""), http.StatusTooManyRequests)
+}
+
 // Concurrent requests cannot pass their client IP's limit before any is counted, nor use up the concurrent lookups of other client IPs.
 func TestFloodOfInventedKeysDelaysNoOtherClientIP(t *testing.T) {
 	t.Parallel()
