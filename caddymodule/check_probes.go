@@ -428,7 +428,7 @@ func (b *builtConfig) probeListeners(ctx context.Context) {
 		for _, address := range s.Listen {
 			a, err := caddy.ParseNetworkAddress(address)
 			if err != nil || a.Network != "tcp" {
-				continue // Caddy creates sockets anew; others listen without being heard
+				continue // only TCP is checked; Caddy replaces the file of a Unix socket
 			}
 			l, err := new(net.ListenConfig).Listen(ctx, a.Network, a.JoinHostPort(0))
 			if err == nil {
@@ -445,7 +445,7 @@ func (b *builtConfig) runningServers(ctx context.Context) map[string]*checkedSer
 	if b.admin.Disabled {
 		return nil
 	}
-	answer := make(chan map[string]*checkedServer, 1)
+	response := make(chan map[string]*checkedServer, 1)
 	go func() { // AdminAPIRequest takes no context
 		var servers map[string]*checkedServer
 		resp, err := caddycmd.AdminAPIRequest(cmp.Or(b.admin.Listen, caddy.DefaultAdminListen), http.MethodGet, "/config/apps/http/servers", nil, nil)
@@ -453,10 +453,10 @@ func (b *builtConfig) runningServers(ctx context.Context) map[string]*checkedSer
 			_ = json.NewDecoder(resp.Body).Decode(&servers)
 			_ = resp.Body.Close()
 		}
-		answer <- servers
+		response <- servers
 	}()
 	select {
-	case servers := <-answer:
+	case servers := <-response:
 		return servers
 	case <-ctx.Done():
 		return nil

@@ -99,9 +99,9 @@ func adminError(err error) error {
 	var body struct {
 		Error string `json:"error"`
 	}
-	_, answer, _ := strings.Cut(err.Error(), "caddy responded with error: HTTP ")
-	_, answer, _ = strings.Cut(answer, ": ") // the status
-	if json.Unmarshal([]byte(answer), &body) != nil || body.Error == "" {
+	_, response, _ := strings.Cut(err.Error(), "caddy responded with error: HTTP ")
+	_, response, _ = strings.Cut(response, ": ") // the status
+	if json.Unmarshal([]byte(response), &body) != nil || body.Error == "" {
 		return err
 	}
 	return errors.New(body.Error)

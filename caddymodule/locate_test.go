@@ -110,7 +110,7 @@ func TestLoadErrorsNameFileAndLine(t *testing.T) {
 				"\t\t\t\t\tpem_file /nonexistent.pem\n\t\t\t\t}\n\t\t\t}\n\t\t}"),
 			"Caddyfile:17: reading /nonexistent.pem: open /nonexistent.pem: no such file or directory",
 		},
-		"an issuer that is no origin": {
+		"an issuer that is not an origin": {
 			caddyfileWith("", source, "gatehouse_connect {\n\t\tissuer http://api.example.com\n\t\tupstream http://127.0.0.1:2\n\t}", ""),
 			"Caddyfile:12: ",
 		},

@@ -133,3 +133,15 @@ func collect(t *testing.T, c prometheus.Collector) []*dto.Metric {
 	}
 	return all
 }
+
+// A data service that asks to come back later keeps the contract, and must not set off the alert on invalid responses.
+func TestUnavailableDataServiceIsNotAnInvalidResponse(t *testing.T) {
+	t.Parallel()
+	m := newMetrics()
+	resource := m.resource("events")
+	for _, err := range []error{upstream.ErrUpstreamUnavailable, data.ErrUnavailable, data.ErrTimeout} {
+		resource.checked(upstream.Report{}, err)
+	}
+	require.InDelta(t, 3, testutil.ToFloat64(m.responses.WithLabelValues("events", "unavailable")), 0)
+	require.Zero(t, testutil.ToFloat64(m.responses.WithLabelValues("events", "invalid_response")))
+}

@@ -125,13 +125,13 @@ func startPrometheus(t *testing.T, gateways ...*gatewaytest.Gateway) *prometheus
 func (p *prometheus) get(t *testing.T, path string, query url.Values, data any) {
 	t.Helper()
 	body := anyone.get(t, p.url+path+"?"+query.Encode()).text
-	var answer struct {
+	var response struct {
 		Status, Error string
 		Data          json.RawMessage
 	}
-	require.NoError(t, json.Unmarshal([]byte(body), &answer), body)
-	require.Equal(t, "success", answer.Status, "%s: %s", query.Get("query"), answer.Error)
-	require.NoError(t, json.Unmarshal(answer.Data, data), body)
+	require.NoError(t, json.Unmarshal([]byte(body), &response), body)
+	require.Equal(t, "success", response.Status, "%s: %s", query.Get("query"), response.Error)
+	require.NoError(t, json.Unmarshal(response.Data, data), body)
 }
 
 // await waits until a query returns something.

@@ -433,7 +433,7 @@ func TestSearchEndsWithItsContext(t *testing.T) {
 	require.False(t, explain.Read(r).Explain(ctx, cred, sentAt).Complete)
 }
 
-// The cost of a search does not grow with the number of parameters, which whoever sends the request chooses.
+// The cost of a search does not grow with the number of parameters, which the sender of the request chooses.
 func TestSearchIsBounded(t *testing.T) { //nolint:paralleltest // testing.AllocsPerRun does not allow it
 	allocations := func(parameters int) float64 {
 		var query strings.Builder
