@@ -183,14 +183,20 @@ func (r *report) show(verdict string, t test, why string) {
 		fmt.Fprintf(r.out, " (%s)", why)
 	}
 	fmt.Fprintln(r.out)
+	var assertions []string
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "=== ") {
 			continue
 		}
-		fmt.Fprintf(r.out, "    %s", line)
-		if !strings.HasSuffix(line, "\n") {
-			fmt.Fprintln(r.out)
+		line = strings.TrimSuffix(line, "\n")
+		fmt.Fprintf(r.out, "    %s\n", line)
+		if label := strings.TrimSpace(line); strings.HasPrefix(label, "Error:") || strings.HasPrefix(label, "Messages:") {
+			assertions = append(assertions, line)
 		}
+	}
+	// The logs of servers follow a failed assertion. It must not have to be searched for before them.
+	for _, line := range assertions {
+		fmt.Fprintf(r.out, "    %s\n", line)
 	}
 }
 

@@ -69,6 +69,20 @@ func TestAPackageWithoutTestsIsNotSkipped(t *testing.T) {
 	require.Equal(t, "0 passed, 0 failed, 0 skipped", lastLine(out))
 }
 
+func TestAFailedAssertionIsRepeatedAfterTheOutput(t *testing.T) {
+	t.Parallel()
+	_, out := reportOf(t,
+		`{"Action":"run","Package":"p","Test":"TestA"}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"        \tError:      \t1 is not 2\n"}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"        \tMessages:   \tdescriptors\n"}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"    a log\n"}`,
+		`{"Action":"fail","Package":"p","Test":"TestA"}`,
+		`{"Action":"fail","Package":"p","Elapsed":0.2}`,
+	)
+	_, afterLog, _ := strings.Cut(out, "a log\n")
+	require.Regexp(t, `^\s+Error:\s+1 is not 2\n\s+Messages:\s+descriptors\n`, afterLog)
+}
+
 func TestAFailureIsShownWithItsOutput(t *testing.T) {
 	t.Parallel()
 	r, out := reportOf(t,
