@@ -29,8 +29,7 @@ func soakTime(t *testing.T) time.Duration {
 	return d
 }
 
-// soakSample is the resource usage of a gateway at one time. Descriptors do not include pooled connections to Redis and to data
-// services: a machine that stalls for a second makes the gateway open more, which it keeps until they have been idle for minutes.
+// soakSample is the resource usage of a gateway at one time.
 type soakSample struct {
 	at                      time.Time
 	resident                int64
@@ -41,9 +40,7 @@ type soakSample struct {
 func takeSample(t *testing.T, g *gatewaytest.Gateway) soakSample {
 	t.Helper()
 	resident, _ := g.Memory(t)
-	pooled := g.Metric(t, "gatehouse_redis_connections") + g.Metric(t, "gatehouse_upstream_connections")
-	descriptors := float64(g.Descriptors(t)) - pooled
-	return soakSample{time.Now(), resident, g.Metric(t, "go_goroutines"), descriptors}
+	return soakSample{time.Now(), resident, g.Metric(t, "go_goroutines"), float64(descriptors(t, g))}
 }
 
 // atRest samples a gateway without requests and connections. Its usage under load depends on how fast the machine is.
