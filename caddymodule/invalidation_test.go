@@ -15,11 +15,15 @@ import (
 )
 
 // revocable is a source with one key, until that is revoked.
-type revocable struct{ revoked atomic.Bool }
+type revocable struct {
+	revoked atomic.Bool
+	lookups atomic.Int32
+}
 
 const revocableKey = "pk_live_0123456789abcdef"
 
 func (s *revocable) Lookup(_ context.Context, publicKey string) (*authsigner.Credential, error) {
+	s.lookups.Add(1)
 	if publicKey != revocableKey || s.revoked.Load() {
 		return nil, authsigner.ErrUnknownKey
 	}
@@ -61,10 +65,16 @@ func TestRevocationMissedByTheSubscriptionTakesEffect(t *testing.T) {
 			cache, err := authsigner.NewCache(source, authsigner.CacheOptions{TTL: time.Hour})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, cache.Close()) }()
+			_, err = cache.Lookup(t.Context(), revocableKey)
+			require.NoError(t, err)
 			l := listenForInvalidations(client, cache, func(string, error) {})
 			defer l.stop()
 			if subscribed {
-				require.Eventually(t, func() bool { return listeners() == 1 }, patience, time.Millisecond)
+				// Redis knows of the subscription before the gateway has invalidated what was cached until then.
+				require.Eventually(t, func() bool {
+					_, err := cache.Lookup(t.Context(), revocableKey)
+					return err == nil && source.lookups.Load() == 2
+				}, patience, time.Millisecond)
 				closed.Store(true)
 				require.NoError(t, admin.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
 				require.Eventually(t, func() bool { return listeners() == 0 }, patience, time.Millisecond)
