@@ -1,14 +1,12 @@
 package caddymodule
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -173,14 +171,6 @@ func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 		o.TLSConfig = cfg
 	}
 	return o, nil
-}
-
-// redisLogger writes what go-redis logs to Caddy's default log. Its own logger writes plain text to standard error.
-type redisLogger struct{}
-
-// Printf implements the interface of redis.SetLogger.
-func (redisLogger) Printf(_ context.Context, format string, v ...any) {
-	caddy.Log().Named("redis").Warn(strings.TrimPrefix(fmt.Sprintf(format, v...), "redis: "))
 }
 
 // pooledRedis is a Redis client shared by configurations.

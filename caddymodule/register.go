@@ -6,7 +6,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 )
 
@@ -22,7 +21,7 @@ func init() {
 	caddy.RegisterModule(Admin{})
 	caddy.RegisterModule(new(Drain))
 
-	redis.SetLogger(redisLogger{})
+	redirectLibraryLogs()
 
 	httpcaddyfile.RegisterGlobalOption(appName, parseAppOption)
 

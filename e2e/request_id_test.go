@@ -188,7 +188,12 @@ func TestEveryLineIsJSONWhileStoresFail(t *testing.T) {
 	o := w.environment.options("", "")
 	o.Global = fmt.Sprintf("gatehouse {\n\t\tredis %s\n\t\tcredentials vault %s {\n\t\t\tauth token {env.TEST_TOKEN}\n\t\t\ttimeout 1s\n\t\t}\n\t}",
 		w.redis.URL(), w.vault.Addr)
-	o.Env = []string{"TEST_TOKEN=" + w.vault.RootToken}
+	o.Env = []string{
+		"TEST_TOKEN=" + w.vault.RootToken,
+		"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY=50",
+		"OTEL_TRACES_SAMPLER=misspelled",
+	}
+	o.Site = "tracing\n\t" + o.Site
 	g := w.startConnect(t, o)
 	requireReady(t, g)
 	require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status)
@@ -198,7 +203,7 @@ func TestEveryLineIsJSONWhileStoresFail(t *testing.T) {
 		key.caller().Get(t, g.URL, "/api/v1/me")
 		send(t, g, "/api/v1/me", invalidSignature("pk_live_unknown_while_down"))
 		newBrowser(t, g.URL).open("/oauth/authorize?client_id=gcl_AAAAAAAAAAAAAAAAAAAAAA")
-		return strings.Contains(g.Output(), `"logger":"redis"`)
+		return strings.Contains(g.Output(), `"logger":"redis"`) && strings.Contains(g.Output(), `"msg":"traces export: `)
 	}, patience, 10*time.Millisecond)
 	for line := range strings.Lines(g.Output()) {
 		require.True(t, json.Valid([]byte(line)), line)
