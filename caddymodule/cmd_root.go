@@ -93,6 +93,8 @@ func configureRoot(root *cobra.Command) {
 	if cmd := child(root, "manpage"); cmd != nil {
 		configureManpage(cmd)
 	}
+	root.InitDefaultHelpCmd()
+	configureHelp(child(root, "help"))
 	for _, cmd := range root.Commands() {
 		if cmd.HasSubCommands() {
 			requireSubcommand(cmd)
@@ -110,6 +112,19 @@ func requireSubcommand(cmd *cobra.Command) {
 			names = append(names, sub.Name())
 		}
 		return fmt.Errorf("missing sub-command: must be one of %s; see %s --help", strings.Join(names, ", "), cmd.CommandPath())
+	}
+}
+
+// configureHelp makes help for an unknown command an error. Cobra exits with 0.
+func configureHelp(help *cobra.Command) {
+	show := help.Run
+	help.Run = nil
+	help.RunE = func(cmd *cobra.Command, args []string) error {
+		if _, rest, err := cmd.Root().Find(args); err != nil || len(rest) > 0 {
+			return fmt.Errorf("unknown command %q: see %s help", strings.Join(args, " "), cmd.Root().Name())
+		}
+		show(cmd, args)
+		return nil
 	}
 }
 

@@ -51,6 +51,14 @@ func TestAMissingOrUnknownSubCommandIsAnError(t *testing.T) {
 	}
 }
 
+func TestHelpForAnUnknownCommandIsAnError(t *testing.T) {
+	t.Parallel()
+	require.Contains(t, cli(t, nil, "help", "keys", "update").requireOK(t).stdout, "--expires")
+	for _, args := range [][]string{{"foo"}, {"keys", "foo"}, {"keys", "update", "foo"}} {
+		cli(t, nil, append([]string{"help"}, args...)...).requireError(t, "unknown command", args[len(args)-1])
+	}
+}
+
 func TestManualPagesDescribeEveryCommand(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "man")
@@ -79,7 +87,7 @@ func TestManualPagesDescribeEveryCommand(t *testing.T) {
 	cli(t, nil, "manpage").requireError(t, "directory")
 }
 
-// The script is run by bash, which completes what a person has respondWith as far as the last word.
+// The script is run by bash, as when somebody presses Tab after the last word.
 func TestBashCompletesCommandsFlagsAndTheirValues(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -92,7 +100,7 @@ source <(gatehouse completion bash)
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE} COMP_TYPE=9
 __start_gatehouse
 printf '%s\n' "${COMPREPLY[@]}"`
-	for respondWith, want := range map[string]string{
+	for typed, want := range map[string]string{
 		"gatehouse key":                              "keys",
 		"gatehouse upg":                              "",
 		"gatehouse keys up":                          "update",
@@ -104,9 +112,9 @@ printf '%s\n' "${COMPREPLY[@]}"`
 		"gatehouse sign OPT":                         "OPTIONS",
 		"gatehouse keys list --adapter c":            "caddyfile",
 	} {
-		t.Run(respondWith, func(t *testing.T) {
+		t.Run(typed, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), "bash", append([]string{"-c", script, "bash"}, strings.Fields(respondWith)...)...)
+			cmd := exec.CommandContext(t.Context(), "bash", append([]string{"-c", script, "bash"}, strings.Fields(typed)...)...)
 			cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir}
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
