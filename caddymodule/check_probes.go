@@ -165,7 +165,6 @@ func (b *builtConfig) probeRedis(ctx context.Context) {
 			b.report("GH032", pointer, "the version of Redis is %s", version)
 		}
 	}
-	b.probeRedisCommands(ctx, client)
 	if b.app.Redis.Cluster {
 		slots, err := client.ClusterSlots(ctx).Result()
 		covered := 0
@@ -174,8 +173,10 @@ func (b *builtConfig) probeRedis(ctx context.Context) {
 		}
 		if err == nil && covered < 16384 {
 			b.report("GH035", pointer, "the Cluster serves %d of 16384 slots", covered)
+			return // commands fail, depending on the slot of their key
 		}
 	}
+	b.probeRedisCommands(ctx, client)
 	// In a Cluster, settings are those of one node; all should be alike.
 	info := map[string]string{}
 	for _, section := range []string{"memory", "persistence"} {

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
@@ -147,6 +148,15 @@ func TestCheckProbesCluster(t *testing.T) {
 	require.Empty(t, ids, text)
 	ids, text = probe(t, probed{redis: node, service: service})
 	require.Equal(t, []string{"GH035"}, ids, text)
+
+	for _, addr := range cluster.Addrs() {
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		require.NoError(t, client.ClusterDelSlots(t.Context(), 7).Err())
+		require.NoError(t, client.Close())
+	}
+	ids, text = probe(t, probed{redis: node + " {\ncluster\n}", service: service, connect: "name x"})
+	require.Equal(t, []string{"GH035"}, ids, text)
+	require.Contains(t, text, "16383 of 16384 slots")
 }
 
 // A proxy replaces the version in the response to HELLO.
