@@ -186,6 +186,7 @@ func examples() []example {
 		{"HEAD signed as GET", program{method: "HEAD", signedMethod: "GET"}, []string{"method_other"}},
 
 		{"whole URL", program{signedURL: "https://api.example.com" + target}, []string{"path_origin"}},
+		{"URL with the default port", program{signedURL: "https://api.example.com:443" + target}, []string{"path_origin"}},
 		{"host and path", program{signedURL: "api.example.com" + target}, []string{"path_origin"}},
 		{"no prefix", program{signedURL: strings.TrimPrefix(target, "/api/v1")}, []string{"path_prefix_missing"}},
 		{"base path", program{base: "/gw", signedURL: "/gw" + target}, []string{"path_base"}},
@@ -220,6 +221,11 @@ func examples() []example {
 		{"private key in quotes", program{secret: `"` + privateKey + `"`}, []string{"secret_quotes"}},
 		{"private key decoded from hex", hexKey("00112233445566778899aabbccddeeff"), []string{"secret_decoded"}},
 		{"private key decoded from base64", base64Key("c2VjcmV0IG1hdGVyaWFsIG9mIDI0IGI="), []string{"secret_decoded"}},
+		{"private key decoded from base32", program{secret: "0123456789abcdefghij", cred: func(c *authsigner.Credential) {
+			c.PrivateKey = "sk_live_GAYTEMZUGU3DOOBZMFRGGZDFMZTWQ2LK"
+		}}, []string{"secret_decoded"}},
+		{"public and private key", program{secret: publicKey + ":" + privateKey}, []string{"secret_extra"}},
+		{"OAuth 1.0's ampersand", program{secret: privateKey + "&"}, []string{"secret_extra"}},
 		{"private key without its prefix", program{secret: strings.TrimPrefix(privateKey, "sk_live_")}, []string{"secret_truncated"}},
 		{"private key with underscores without its prefix", program{secret: "8GmYwq3cVn5tB2x_zR7pLd0h_6e", cred: func(c *authsigner.Credential) {
 			c.PrivateKey = "sk_live_8GmYwq3cVn5tB2x_zR7pLd0h_6e"
@@ -245,6 +251,13 @@ func examples() []example {
 		{"plain SHA-256", program{algorithm: func(secret, message string) []byte { return sum(sha256.New, secret+message) }}, []string{"algorithm"}},
 		{"arguments swapped", program{algorithm: func(secret, message string) []byte { return mac(sha256.New)(message, secret) }}, []string{"algorithm_arguments"}},
 		{"HMAC-SHA512, truncated", program{algorithm: func(secret, message string) []byte { return mac(sha512.New)(secret, message)[:32] }}, []string{"algorithm"}},
+		{"HMAC of an HMAC", program{algorithm: func(secret, message string) []byte {
+			return mac(sha256.New)(secret, string(mac(sha256.New)(secret, message)))
+		}}, []string{"algorithm"}},
+		{"derived key", program{algorithm: func(secret, message string) []byte {
+			return mac(sha256.New)(string(mac(sha256.New)(secret, "1760000000")), message)
+		}}, []string{"algorithm"}},
+		{"byte order mark", joined(func(t, m, p, b string) string { return "\ufeff" + lines(t, m, p, b) }), []string{"part_extra"}},
 		{"HMAC of a hash", program{algorithm: func(secret, message string) []byte {
 			return mac(sha256.New)(secret, hex.EncodeToString(sum(sha256.New, message)))
 		}}, []string{"algorithm"}},

@@ -55,6 +55,7 @@ func Kinds() []Kind {
 
 		{"secret_whitespace", "The private key was used with %s.", "Remove white space when you read the private key from a file or a variable."},
 		{"secret_quotes", "The private key was used with quotation marks.", "Remove the quotes: some tools keep those of .env files."},
+		{"secret_extra", "The private key was used with %s.", "Use the bytes of the private key as issued, and nothing else."},
 		{"secret_decoded", "The private key was decoded from %s before use.", "Use the bytes of the private key as issued. It is text, even if it looks like hex or base64."},
 		{"secret_truncated", "Only a part of the private key was used: %s.", "Use the bytes of the private key as issued, with its prefix."},
 		{"secret_encoded", "The private key was encoded in %s before use.", "Use the bytes of the private key as issued."},

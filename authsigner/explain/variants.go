@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"crypto/sha3"
 	"crypto/sha512"
+	"encoding/base32"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
@@ -138,6 +139,9 @@ func (a *Attempt) methods() []variant {
 	return t.variants
 }
 
+// defaultPorts are the ports that URLs and the Host header leave out.
+func defaultPorts() map[string]string { return map[string]string{"https": ":443", "http": ":80"} }
+
 func (a *Attempt) targets() []variant {
 	right := a.signedTarget()
 	t := newTexts(right, func(p *parts, s string) { p.target = s })
@@ -148,6 +152,7 @@ func (a *Attempt) targets() []variant {
 		for _, scheme := range []string{a.Scheme, "https", "http"} {
 			if scheme != "" && a.Host != "" {
 				t.add(scheme+"://"+a.Host+target, "path_origin", "scheme and host")
+				t.add(scheme+"://"+a.Host+defaultPorts()[scheme]+target, "path_origin", "scheme, host and port")
 			}
 		}
 		if a.Host != "" {
@@ -450,6 +455,7 @@ func joins() []variant {
 	add(func(p *parts) string { return lines(p) + "\n" }, "newline_extra", "end")
 	add(func(p *parts) string { return lines(p) + "\r\n" }, "newline_extra", "end")
 	add(func(p *parts) string { return "\n" + lines(p) }, "newline_extra", "beginning")
+	add(func(p *parts) string { return "\ufeff" + lines(p) }, "part_extra", "a byte order mark")
 	add(with("\r\n"), "newline_crlf")
 	add(func(p *parts) string { return with("\r\n")(p) + "\r\n" }, "newline_crlf")
 	add(with(`\n`), "newline_escaped")
@@ -574,6 +580,18 @@ func (a *Attempt) secrets(cred *authsigner.Credential, now time.Time) []variant 
 	for _, text := range []string{secret, random} {
 		t.add(string(decodeHex(text)), "secret_decoded", "hex")
 		t.add(string(decodeBase64(text)), "secret_decoded", "base64")
+		if b, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.ToUpper(text)); err == nil && len(b) >= minSecretPart {
+			t.add(string(b), "secret_decoded", "base32")
+		}
+	}
+	for _, w := range []struct{ what, secret string }{
+		{"the public key and a colon before it", cred.PublicKey + ":" + secret},
+		{"a colon and the public key after it", secret + ":" + cred.PublicKey},
+		{"the public key before it", cred.PublicKey + secret},
+		{"the public key after it", secret + cred.PublicKey},
+		{"an ampersand at its end", secret + "&"}, // as OAuth 1.0 without a token does
+	} {
+		t.add(w.secret, "secret_extra", w.what)
 	}
 	t.add(hex.EncodeToString([]byte(secret)), "secret_encoded", "hex")
 	t.add(base64.StdEncoding.EncodeToString([]byte(secret)), "secret_encoded", "base64")
@@ -651,6 +669,12 @@ func (a *Attempt) algorithms() []variant {
 		add(func(secret, message string) []byte {
 			return hmacOf(sha256.New)(secret, hex.EncodeToString(hashed(sha256.New, message)))
 		}, "algorithm", "HMAC-SHA256 of a hash")
+		add(func(secret, message string) []byte {
+			return hmacOf(sha256.New)(secret, string(hmacOf(sha256.New)(secret, message)))
+		}, "algorithm", "HMAC-SHA256 applied twice")
+		add(func(secret, message string) []byte {
+			return hmacOf(sha256.New)(string(hmacOf(sha256.New)(secret, a.Timestamp)), message)
+		}, "algorithm", "HMAC-SHA256 with a key derived from the private key and the timestamp")
 	}
 	truncated := func(secret, message string) []byte { return hmacOf(sha256.New)(secret, message)[:a.size] }
 	switch {
