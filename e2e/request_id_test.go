@@ -163,7 +163,7 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 		require.Equal(t, address, line["upstream_address"])
 		service.setResponse(respondWith(http.StatusOK, "application/json", `{"canary-member":1}`))
 		_, response = assistant.call(t, "contacts_search", `{"query":"canary-query"}`)
-		line = requireLine(t, toolRequestID(t, response), ofTool("contacts_search", "DATA_SERVICE_ANSWER_UNUSABLE", "failed"))
+		line = requireLine(t, toolRequestID(t, response), ofTool("contacts_search", "DATA_SERVICE_INVALID_RESPONSE", "failed"))
 		require.Equal(t, "error", line["level"])
 		require.Positive(t, g.Metric(t, "gatehouse_upstream_responses_total", `resource="connect"`, `outcome="invalid_response"`))
 		service.setResponse(data.Handler().ServeHTTP)

@@ -155,7 +155,7 @@ func TestCrossTenantRecordNeverReachesAnAssistant(t *testing.T) {
 		return answer(200, "application/json", `{"contact":{"id":1,"first_name":"SECRET NAME"}}`), nil
 	})
 	for tool, arguments := range map[string]object{"calendars_list": {}, "contacts_get": {"id": 1}} {
-		said := fails(t, c, tool, arguments, "DATA_SERVICE_ANSWER_UNUSABLE")
+		said := fails(t, c, tool, arguments, "DATA_SERVICE_INVALID_RESPONSE")
 		require.NotContains(t, said, "SECRET")
 	}
 }
@@ -172,12 +172,12 @@ func TestDataServiceErrorTextDoesNotLeak(t *testing.T) {
 		{500, "text/html", "<html>stack trace at 10.0.0.7</html>", "DATA_SERVICE_UNAVAILABLE"},
 		{500, "text/html", `{"error":"pq: relation secrets 10.0.0.7","code":"INTERNAL"}`, "DATA_SERVICE_UNAVAILABLE"},
 		{500, "text/html", `{"error":"try later 10.0.0.7","code":"lower case and odd 10.0.0.7"}`, "DATA_SERVICE_UNAVAILABLE"},
-		{200, "text/html", "10.0.0.7", "DATA_SERVICE_ANSWER_UNUSABLE"},
-		{200, "application/json", "{10.0.0.7", "DATA_SERVICE_ANSWER_UNUSABLE"},
-		{200, "application/json", `{"contact":null}`, "DATA_SERVICE_ANSWER_UNUSABLE"},
-		{200, "application/json", strings.Repeat(" ", 2<<20) + "{}", "DATA_SERVICE_ANSWER_UNUSABLE"},
-		{302, "application/json", "{}", "DATA_SERVICE_ANSWER_UNUSABLE"},
-		{404, "text/html", "10.0.0.7", "DATA_SERVICE_ANSWER_UNUSABLE"},
+		{200, "text/html", "10.0.0.7", "DATA_SERVICE_INVALID_RESPONSE"},
+		{200, "application/json", "{10.0.0.7", "DATA_SERVICE_INVALID_RESPONSE"},
+		{200, "application/json", `{"contact":null}`, "DATA_SERVICE_INVALID_RESPONSE"},
+		{200, "application/json", strings.Repeat(" ", 2<<20) + "{}", "DATA_SERVICE_INVALID_RESPONSE"},
+		{302, "application/json", "{}", "DATA_SERVICE_INVALID_RESPONSE"},
+		{404, "text/html", "10.0.0.7", "DATA_SERVICE_INVALID_RESPONSE"},
 	} {
 		s.respond(test.status, test.kind, test.body)
 		require.NotContains(t, fails(t, c, "contacts_get", object{"id": 1}, test.code), "10.0.0.7")

@@ -92,7 +92,7 @@ func (c *toolCall) log(p *toolError, took time.Duration) {
 	case p == nil && c.declined:
 		outcome = requestlog.OutcomeDeclined
 	case p == nil:
-	case p.code == codeInternal, p.code == codeUnusable:
+	case p.code == codeInternal, p.code == codeInvalid:
 		outcome, level = requestlog.OutcomeFailed, zapcore.ErrorLevel
 	case p.code == codeStore, (p.code == codeUnavailable || p.code == codeTimeout) && !errors.Is(p.cause, context.Canceled):
 		outcome, level = requestlog.OutcomeFailed, zapcore.WarnLevel

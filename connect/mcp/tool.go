@@ -175,7 +175,7 @@ func (t *tool) success(content any) (*callResult, error) {
 	}
 	if err != nil {
 		return nil, &toolError{
-			code:     codeUnusable,
+			code:     codeInvalid,
 			sentence: "The business's data service gave an answer that cannot be used. This is not the fault of your arguments.",
 			done:     t.doneUnusably(),
 			next:     "Calling again is unlikely to help; tell the person, with the request id.",

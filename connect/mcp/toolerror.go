@@ -31,7 +31,7 @@ const (
 	codeRate        = "RATE_LIMITED"
 	codeUnavailable = "DATA_SERVICE_UNAVAILABLE"
 	codeTimeout     = "DATA_SERVICE_TIMEOUT"
-	codeUnusable    = "DATA_SERVICE_ANSWER_UNUSABLE"
+	codeInvalid     = "DATA_SERVICE_INVALID_RESPONSE"
 	codeRunFailed   = "RUN_FAILED"
 	codeStore       = "GATEWAY_UNAVAILABLE"
 	codeInternal    = "INTERNAL"
@@ -154,7 +154,7 @@ func newToolError(err error, t *tool, what string) *toolError {
 		p.code, p.sentence = codeUnavailable, "The business's data service cannot be reached at the moment."
 		p.next = retryIn(e.RetryAfter)
 	default:
-		p.code = codeUnusable
+		p.code = codeInvalid
 		p.sentence = "The business's data service gave an answer that cannot be used. This is not the fault of your arguments."
 		p.next = "Calling again is unlikely to help; tell the person, with the request id."
 	}
