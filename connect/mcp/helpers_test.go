@@ -438,9 +438,31 @@ func found(t *testing.T, s *setup, query string) int {
 	return len(call(t, s.connect(modern, "bearer", nil), "contacts_search", object{"query": query})["contacts"].([]any))
 }
 
+// filledDatabase returns the file of a new database. Filling one takes seconds under the race detector.
+var filledDatabase = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "mcp")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "demo.db")
+	service, err := demo.Open(context.Background(), path, demo.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if err := service.Close(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
 func fresh(t *testing.T, o demo.Options) *demo.Service {
 	t.Helper()
-	service, err := demo.Open(t.Context(), filepath.Join(t.TempDir(), "demo.db"), o)
+	path := filepath.Join(t.TempDir(), "demo.db")
+	filled, err := filledDatabase()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, filled, 0o600))
+	service, err := demo.Open(t.Context(), path, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, service.Close()) })
 	return service
