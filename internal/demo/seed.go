@@ -41,9 +41,13 @@ func fromAll[T any](table string) (all []T) {
 	return all
 }
 
-// decodeSeed reads a JSON file of seed/. It panics if the file is missing or invalid: the files are part of the program.
-func decodeSeed[T any](folder, table string) (records []T) {
+// decodeSeed reads a JSON file of seed/, with its text changed by edits. It panics if the file is missing or invalid: the files are
+// part of the program.
+func decodeSeed[T any](folder, table string, edits ...func([]byte) []byte) (records []T) {
 	text, err := seedFiles.ReadFile(path.Join("seed", folder, table+".json"))
+	for _, edit := range edits {
+		text = edit(text)
+	}
 	if err == nil {
 		err = json.Unmarshal(text, &records)
 	}
@@ -121,13 +125,10 @@ func (s *seeder) insert(ctx context.Context, table string) error {
 // rows returns the records of a table with their times, and the columns that follow from others.
 func (s *seeder) rows(table string) []map[string]jsontext.Value {
 	times := regexp.MustCompile(`"[+-]\d+d[^"]*"`)
-	rows := decodeSeed[map[string]jsontext.Value](s.folder, table)
+	rows := decodeSeed[map[string]jsontext.Value](s.folder, table, func(file []byte) []byte {
+		return times.ReplaceAllFunc(file, func(text []byte) []byte { return quote(resolveTime(unquote(text), s.today)) })
+	})
 	for _, row := range rows {
-		for name, v := range row {
-			row[name] = times.ReplaceAllFunc(v, func(text []byte) []byte {
-				return quote(resolveTime(unquote(text), s.today))
-			})
-		}
 		if table != "businesses" {
 			row["business_id"] = quote(s.businessID)
 		}
