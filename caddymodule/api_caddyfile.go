@@ -17,6 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -253,7 +254,28 @@ func checkProxy(proxy *reverseproxy.Handler) error {
 		}
 	}
 	if name := protectedHeaderOp(proxy); name != "" {
-		return fmt.Errorf("header_up %s is not allowed: only the gateway may set its identity headers", name)
+		return fmt.Errorf("header_up %s is not allowed: only the gateway may set identity headers, and signatures are not forwarded", name)
+	}
+	return checkAddresses(proxy)
+}
+
+// checkAddresses rejects addresses that are taken from the request: its caller could choose who gets the request and its assertion.
+func checkAddresses(proxy *reverseproxy.Handler) error {
+	addresses := []string{string(proxy.DynamicUpstreamsRaw)}
+	for _, u := range proxy.Upstreams {
+		addresses = append(addresses, u.Dial)
+	}
+	if proxy.DynamicUpstreams != nil { // the configuration has been loaded
+		loaded, err := json.Marshal(proxy.DynamicUpstreams)
+		if err != nil {
+			return fmt.Errorf("reading dynamic upstreams: %w", err)
+		}
+		addresses = append(addresses, string(loaded))
+	}
+	for _, a := range addresses {
+		if strings.Contains(a, "{http.request.") {
+			return fmt.Errorf("invalid address %s: must not contain placeholders of the request", a)
+		}
 	}
 	return nil
 }
@@ -268,6 +290,7 @@ func protectedHeaderOp(proxy *reverseproxy.Handler) string {
 	}
 	gatewayOnly := []string{
 		upstream.HeaderBusinessID, upstream.HeaderRequestID, upstream.HeaderAssertion,
+		authsigner.HeaderPublicKey, authsigner.HeaderTimestamp, authsigner.HeaderSignature,
 		data.HeaderAccountID, data.HeaderIdempotencyKey, data.HeaderIfMatch,
 	}
 	ops := proxy.Headers.Request
