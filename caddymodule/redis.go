@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -20,7 +21,7 @@ import (
 // as {env.REDIS_PASSWORD} or {file./run/secrets/redis}. They are resolved when the configuration is loaded, so the admin API
 // does not show their values.
 type RedisConfig struct {
-	// URLs are redis://[user[:password]@]host[:port][/db], rediss:// for TLS, or unix:///path. Several are allowed for
+	// URLs are redis://[user[:password]@]host[:port][/db], rediss:// for TLS, or unix:///path[?db=n]. Several are allowed for
 	// Cluster nodes and Sentinels; user, password, database and TLS are those of the first. Required.
 	URLs []string `json:"urls"`
 
@@ -140,6 +141,10 @@ func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 		if err != nil {
 			// err may quote the URL, which may contain a password
 			return nil, fmt.Errorf("invalid redis URL %d: must be of the form redis://[user:password@]host:port[/db]", i+1)
+		}
+		if query, err := url.Parse(u); err != nil || !slices.Contains([]string{"", "db=" + strconv.Itoa(one.DB)}, query.RawQuery) {
+			// go-redis would take its options from there, skip_verify among them
+			return nil, fmt.Errorf("invalid redis URL %d: unsupported parameters: only db is allowed; set options in the block", i+1)
 		}
 		o.Addrs = append(o.Addrs, one.Addr)
 		if i == 0 {
