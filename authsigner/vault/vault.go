@@ -207,6 +207,9 @@ func (o *Options) normalize() error {
 		return errors.New("TLS settings need an https address")
 	}
 	o.Address = strings.TrimSuffix(o.Address, "/")
+	if strings.HasSuffix(o.Address, "/v1") {
+		return errors.New("invalid address: must not end with /v1, which is added to each request")
+	}
 	if o.Mount == "" {
 		o.Mount = DefaultMount
 	}
@@ -219,6 +222,8 @@ func (o *Options) normalize() error {
 	switch {
 	case !validPath(o.Mount):
 		return fmt.Errorf("invalid mount %q: must be segments of letters, digits, '.', '_' and '-' separated by slashes", o.Mount)
+	case strings.HasSuffix(o.Mount, "/data"):
+		return fmt.Errorf("invalid mount %q: must be without /data, which is added for KV version 2", o.Mount)
 	case !validPath(o.Path):
 		return fmt.Errorf("invalid path %q: must be segments of letters, digits, '.', '_' and '-' separated by slashes", o.Path)
 	case o.Namespace != "" && !validPath(strings.TrimSuffix(o.Namespace, "/")):
