@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A notice confirms a change on the page after it. Its name travels in a cookie, because anyone could put one into a URL.
+// noticeAge is the lifetime of the cookie with the name of a notice, which confirms a change on the next page. It is not part of the
+// URL, which anyone could make up.
 const noticeAge = time.Minute
 
 // Names of notices.

@@ -104,7 +104,7 @@ func TestPrivateKeyIsShownOnceAndNotCached(t *testing.T) {
 	require.Equal(t, owner.ID, issued.account)
 	require.Contains(t, p.body, issued.private)
 	require.Contains(t, p.body, issued.PublicKey)
-	require.Contains(t, p.text(), "It is shown this once")
+	require.Contains(t, p.text(), "It is shown only once")
 	require.Equal(t, "no-store", p.Header.Get("Cache-Control"))
 	require.Empty(t, p.Header.Get("ETag"))
 	require.Empty(t, p.Header.Get("Location"), "it is in no address")
@@ -182,7 +182,7 @@ func TestKeyRotationUsesTheChosenGrace(t *testing.T) {
 			got := w.actions(owner.BusinessID)[0]
 			require.Equal(t, audit.KeyRotated, got.Action)
 			if length == 0 {
-				p.requires(http.StatusOK, "The old private key does not work any more.")
+				p.requires(http.StatusOK, "The old private key no longer works.")
 				require.Equal(t, "The old private key ended at once", got.Detail)
 				return
 			}
@@ -203,7 +203,7 @@ func TestRotationDuringGraceIsRejectedUnlessForced(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	b.post(pages.KeysPath, b.keyForm("rotate", "pk_live_saltbush")).requires(http.StatusOK)
 	before := w.keys.all()[0]
-	b.get(pages.KeysPath+"?rotate=pk_live_saltbush").requires(http.StatusOK, "This key was rotated lately")
+	b.get(pages.KeysPath+"?rotate=pk_live_saltbush").requires(http.StatusOK, "This key was rotated recently")
 	p := b.post(pages.KeysPath, b.keyForm("rotate", "pk_live_saltbush")).requires(http.StatusConflict)
 	require.Equal(t, before, w.keys.all()[0])
 	form := p.form(pages.KeysPath)
