@@ -138,7 +138,7 @@ func newToolError(err error, t *tool, what string) *toolError {
 		p.next = "Use the same arguments as then to repeat that call, or another key for another call."
 	case errors.Is(err, data.ErrNoAccount):
 		p.code = codeAccount
-		p.sentence = "The account that approved this connection, or its business, is not active any more."
+		p.sentence = "The account that approved this connection, or its business, is no longer active."
 		p.next = "Calling again will not help; a person has to connect again."
 	case errors.Is(err, data.ErrForbidden):
 		p.code = codeForbidden

@@ -60,7 +60,7 @@ func TestOwnerDisconnectsAnApp(t *testing.T) {
 	require.Equal(t, pages.ConnectionsPath, p.Header.Get("Location"))
 	b.follow(p).requires(http.StatusOK, "Disconnected. The app can no longer reach your account.").lacks("claude")
 	require.Len(t, w.oauth.grants, 2)
-	b.follow(b.post(pages.ConnectionsPath, form)).requires(http.StatusOK, "That app is not connected, or not any more.")
+	b.follow(b.post(pages.ConnectionsPath, form)).requires(http.StatusOK, "That app is not connected. It may have been disconnected already.")
 	require.Equal(t, http.StatusSeeOther, b.get(pages.ConnectionsPath+"?revoke=gr_1").StatusCode)
 }
 
@@ -71,7 +71,7 @@ func TestConnectionOfAnotherBusinessIsInaccessible(t *testing.T) {
 	form := b.get(pages.ConnectionsPath + "?revoke=gr_1").form(pages.ConnectionsPath)
 	for _, id := range []string{"gr_9", "", "gr_nobody", "../gr_9", "gr_1 gr_9", strings.Repeat("g", 300)} {
 		form.Set("connection", id)
-		b.follow(b.post(pages.ConnectionsPath, form)).requires(http.StatusOK, "That app is not connected, or not any more.").lacks("chatgpt")
+		b.follow(b.post(pages.ConnectionsPath, form)).requires(http.StatusOK, "That app is not connected. It may have been disconnected already.").lacks("chatgpt")
 		b.follow(b.get(pages.ConnectionsPath + "?revoke=" + url.QueryEscape(id))).lacks("chatgpt")
 	}
 	require.Len(t, w.oauth.grants, 3)
@@ -225,7 +225,7 @@ func TestKeyIsRevokedAfterConfirmation(t *testing.T) {
 	b.follow(b.post(pages.KeysPath, form)).requires(http.StatusOK, "The key is revoked.")
 	require.Len(t, w.actions(owner.BusinessID), 1, "by the first of the two")
 	form.Set("key", "pk_live_never")
-	b.follow(b.post(pages.KeysPath, form)).requires(http.StatusOK, "There is no such key, or not any more.")
+	b.follow(b.post(pages.KeysPath, form)).requires(http.StatusOK, "There is no such key. It may have been revoked already.")
 	require.Equal(t, http.StatusNotFound, b.get(pages.KeysPath+"?revoke=pk_live_saltbush").StatusCode)
 	require.Contains(t, b.get(pages.KeysPath).text(), "Your business has no keys yet.")
 }
