@@ -198,8 +198,8 @@ func (b *builtConfig) probeRedis(ctx context.Context) {
 	}
 }
 
-// probeRedisCommands runs each command that the gateway uses. Those for other types fail on a string, which changes nothing;
-// only whether they are permitted matters. The key expires at once.
+// probeRedisCommands runs each command that the gateway uses, to find out whether it is permitted. Commands for other types fail on
+// the string key without changing it. Keys expire after a second.
 func (b *builtConfig) probeRedisCommands(ctx context.Context, client redis.UniversalClient) {
 	const pointer = "/apps/gatehouse/redis"
 	type command []any
