@@ -196,7 +196,7 @@ func NewCache(src CredentialSource, o CacheOptions) (*Cache, error) {
 	})
 	if err != nil {
 		c.clock.Stop()
-		return nil, fmt.Errorf("making the credential cache: %w", err)
+		return nil, fmt.Errorf("creating the credential cache: %w", err)
 	}
 	c.absent, err = otter.New(&otter.Options[string, absence]{
 		MaximumSize:      o.MaxEntries,
@@ -206,7 +206,7 @@ func NewCache(src CredentialSource, o CacheOptions) (*Cache, error) {
 	if err != nil {
 		c.entries.StopAllGoroutines()
 		c.clock.Stop()
-		return nil, fmt.Errorf("making the credential cache: %w", err)
+		return nil, fmt.Errorf("creating the credential cache: %w", err)
 	}
 	return c, nil
 }

@@ -244,7 +244,7 @@ func (c *Cache) query(ctx context.Context, publicKey string) (cred *Credential, 
 	case errors.Is(err, ErrUnknownKey) && !errors.Is(err, ErrUnavailable):
 		return nil, ErrUnknownKey
 	case errors.Is(err, ErrUnknownKey):
-		return nil, fmt.Errorf("%w: %s", ErrUnavailable, err.Error()) // not wrapped: an outage that also says unknown is an outage
+		return nil, fmt.Errorf("%w: %s", ErrUnavailable, err.Error()) // not wrapped: an outage must not deny the key
 	case errors.Is(err, ErrUnavailable):
 		return nil, err
 	default:

@@ -164,8 +164,8 @@ func (v *Verifier) checkHeaders(r *http.Request, now time.Time) (publicKey, time
 	return publicKey, timestamp, signature, nil
 }
 
-// MalformedHeader returns the name of the first of the three headers that is malformed: whose value no key could make valid. It
-// returns "" if all have a valid form. The result depends on the headers alone, so that callers may be told.
+// MalformedHeader returns the name of the first of the three headers that is malformed, or "" if all have a valid form. The result
+// does not depend on any key, so callers may see it.
 func MalformedHeader(h http.Header) string {
 	var digest [sha256.Size]byte
 	timestamp := h.Get(HeaderTimestamp)
@@ -248,7 +248,7 @@ func (v *Verifier) lookUp(ctx context.Context, publicKey string) (*Credential, e
 		return nil, fmt.Errorf("looking up the credential: %w: the source returned the credential of another key", ErrUnavailable)
 	case err == nil:
 		return cred, nil
-	case errors.Is(err, ErrUnavailable): // first: an outage that also says unknown is an outage
+	case errors.Is(err, ErrUnavailable): // first, because an outage must not deny the key, even if the error wraps ErrUnknownKey too
 		return nil, fmt.Errorf("looking up the credential: %w", err)
 	case errors.Is(err, ErrUnknownKey):
 		return nil, nil // as above

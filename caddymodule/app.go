@@ -190,7 +190,7 @@ func appOf(ctx caddy.Context) (*App, error) {
 	}
 	app, ok := mod.(*App)
 	if !ok {
-		return nil, fmt.Errorf("loading the app %q: it is a %T", appName, mod)
+		return nil, fmt.Errorf("loading the app %q: unexpected type %T", appName, mod)
 	}
 	return app, nil
 }

@@ -84,7 +84,7 @@ type checkedServer struct {
 	} `json:"logs"`
 }
 
-// checkedHandler is a handler of ours.
+// checkedHandler is a Gatehouse handler.
 type checkedHandler[T any] struct {
 	placedHandler
 
@@ -92,7 +92,7 @@ type checkedHandler[T any] struct {
 	upstreams []checkedUpstream
 }
 
-// checkedUpstream is a reverse_proxy handler, or what has the same settings.
+// checkedUpstream has the settings of a reverse_proxy handler or an upstream that rules look at.
 type checkedUpstream struct {
 	pointer string
 
@@ -107,7 +107,7 @@ type checkedUpstream struct {
 	} `json:"transport"`
 }
 
-// newCheckedConfig decodes the configuration. Errors are those that loading it would have too.
+// newCheckedConfig decodes the configuration. Loading the configuration would fail with the same errors.
 func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 	var cfg struct {
 		Admin   caddy.AdminConfig `json:"admin"`

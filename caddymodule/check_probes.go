@@ -61,7 +61,7 @@ func (c *checkedConfig) build() (*builtConfig, error) {
 	if cfg.Logging == nil {
 		cfg.Logging = new(caddy.Logging)
 	}
-	// What modules log while they are built is about their use.
+	// The modules' logs would be about a gateway that starts, which this one does not.
 	cfg.Logging.Logs = map[string]*caddy.CustomLog{"default": {BaseLog: caddy.BaseLog{WriterRaw: []byte(`{"output":"discard"}`)}}}
 	ctx, err := caddy.ProvisionContext(cfg)
 	if err != nil {
@@ -101,7 +101,7 @@ func (b *builtConfig) collect(routes caddyhttp.RouteList, errors *caddyhttp.HTTP
 	}
 }
 
-// close releases the clients. Provisioning a configuration without running it has no other way to.
+// close releases the clients, which Caddy does only for a configuration that runs.
 func (b *builtConfig) close() error {
 	var errs []error
 	for _, m := range b.api {
@@ -198,8 +198,8 @@ func (b *builtConfig) probeRedis(ctx context.Context) {
 	}
 }
 
-// probeRedisCommands runs each command that the gateway uses. Those for other types fail on a string, which changes nothing;
-// only whether they are permitted matters. The key expires at once.
+// probeRedisCommands runs each command that the gateway uses, to find out whether it is permitted. Commands for other types fail on
+// the string key without changing it. Keys expire after a second.
 func (b *builtConfig) probeRedisCommands(ctx context.Context, client redis.UniversalClient) {
 	const pointer = "/apps/gatehouse/redis"
 	type command []any
@@ -400,7 +400,7 @@ func (b *builtConfig) probeDataService(
 			b.report("GH052", at, "the data service at %s responds with 401 to a request with an assertion", t.dial.Address)
 			continue
 		}
-		// A path that the data service does not have, such as that of gatehouse_connect here, says nothing.
+		// A 404 proves nothing: the data service may not have the path.
 		if status, err := ask(false); err == nil && status < http.StatusMultipleChoices {
 			b.report("GH051", at, "the data service at %s responds with %d to a request without an assertion", t.dial.Address, status)
 		}

@@ -298,7 +298,8 @@ func hostMatches(site, host string) bool {
 	return strings.EqualFold(site, host) || strings.Contains(site, "{")
 }
 
-// pathsOf returns the path patterns in the matchers of a route. only means that nothing but them, and hosts, decides.
+// pathsOf returns the path patterns in the matchers of a route; all is true if the route or one of its matcher sets has none. only
+// reports whether the route has no matchers except path and host.
 func pathsOf(route any) (patterns []string, all, only bool) {
 	sets, _ := member(route, "match").([]any)
 	only = true

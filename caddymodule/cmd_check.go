@@ -60,7 +60,7 @@ func configureCheck(cmd *cobra.Command) {
 		case len(args) > 0:
 			return exit(cmd, checkBadInput, fmt.Errorf("got %d arguments: must be none; name the configuration with --config", len(args)))
 		case c.json && c.sarif:
-			return exit(cmd, checkBadInput, errors.New("--json and --sarif exclude each other"))
+			return exit(cmd, checkBadInput, errors.New("--json and --sarif cannot be combined"))
 		}
 		if err := loadEnvFiles(cmd); err != nil {
 			return exit(cmd, checkBadInput, err)
@@ -93,7 +93,7 @@ func (c *checkCommand) run(cmd *cobra.Command) (status int, err error) {
 	return checkClean, nil
 }
 
-// check returns the findings. It is silent: what Caddy and the modules log meanwhile is about their use.
+// check returns the findings. It discards what Caddy and the modules log meanwhile.
 func (c *checkCommand) check(ctx context.Context, progress io.Writer) (found []finding, err error) {
 	defer muteLogs()()
 	loaded, err := loadConfig(c.config, c.adapter)

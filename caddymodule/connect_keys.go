@@ -200,7 +200,7 @@ func (k *businessKeys) Revoke(ctx context.Context, businessID, publicKey string)
 	return pagesError(err)
 }
 
-// own returns the key's credential as the source has it now, and not the cache, if it is the business's.
+// ownCredential returns the credential of a key of the business, read from the source and not from the cache.
 func (k *businessKeys) ownCredential(ctx context.Context, businessID, publicKey string) (*authsigner.Credential, error) {
 	if !authsigner.ValidPublicKey(publicKey) {
 		return nil, pages.ErrNoKey

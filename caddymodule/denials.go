@@ -21,7 +21,7 @@ const (
 	// maxDenials is the number of denied requests that are kept.
 	maxDenials = 512
 
-	// maxDenial is the maximum size of one of them in bytes. Larger ones are not kept.
+	// maxDenial is the maximum size in bytes of a denied request that is kept.
 	maxDenial = 4 << 10
 )
 
@@ -84,7 +84,7 @@ func (d *denials) find(id string) (deniedRequest, bool) {
 	return deniedRequest{}, false
 }
 
-// explainedDenial is the response of the admin API. It has nothing from which a signature follows.
+// explainedDenial is the response of the admin API. It contains nothing that helps to sign a request.
 type explainedDenial struct {
 	RequestID string    `json:"request_id"`
 	At        time.Time `json:"at"`

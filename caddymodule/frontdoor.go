@@ -209,7 +209,7 @@ func (d *frontDoor) serve(r *http.Request, req *request, e *endpoint) (err error
 	return e.serve(&req.response, r, req)
 }
 
-// describe adds to the span of Caddy's directive "tracing" what leads from it to the log and back.
+// describe adds the request ID, the route and the error code to the span of Caddy's directive "tracing", to find its log line.
 func (req *request) describe(span trace.Span, e *endpoint) {
 	if !span.IsRecording() {
 		return
@@ -220,8 +220,7 @@ func (req *request) describe(span trace.Span, e *endpoint) {
 	}
 }
 
-// log writes the request's log line. It contains neither the query nor header fields, and instead of the path the endpoint's
-// name.
+// log writes the request's log line. It has the endpoint's name instead of the path, and no query.
 func (d *frontDoor) log(r *http.Request, req *request, e *endpoint, status int, took time.Duration) {
 	level := req.level
 	switch {

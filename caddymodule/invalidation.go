@@ -13,7 +13,7 @@ import (
 )
 
 // invalidationChannel is the Redis channel for rotated and revoked keys. A message is a public key. It only makes gateways look
-// the key up again, so write access to Redis does not allow anyone to create a key or keep a revoked one alive.
+// the key up again, so a forged message can neither create a key nor keep a revoked one valid.
 const invalidationChannel = "gatehouse:credentials"
 
 // eventPushLost is the credential event of a subscription that failed or ended.

@@ -232,8 +232,8 @@ func directivesOf(name string) []string {
 	return names
 }
 
-// position returns the place of a value of the configuration: in a Caddyfile, the line of the directive that set it. If the
-// message that is about the value quotes an argument or a name in that directive's block, it is the line of that.
+// position returns the place of a value of the configuration: in a Caddyfile, the line of the directive that set it, or a line of
+// its block if the message about the value quotes an argument or a name on that line.
 func (c *loadedConfig) position(pointer, message string) position {
 	if c.global == nil {
 		return position{File: c.file, Pointer: pointer}
@@ -316,7 +316,7 @@ func (d *directive) quoted(message string) bool {
 	})
 }
 
-// nth returns how many handlers of a name the site of a handler has before it.
+// nth returns the number of handlers with the same name that precede a handler in its site.
 func (c *loadedConfig) nth(path, name string, hosts []string) int {
 	n := 0
 	for _, h := range c.handlers() {
@@ -444,7 +444,7 @@ func loaderSteps() []loaderStep {
 	return steps
 }
 
-// innerModule matches the rest of a chain that begins with another module's own words.
+// innerModule matches the prefixes that remain of an error after an inner module has added text of its own.
 var innerModule = regexp.MustCompile(`^.*loading module '[\w.-]+': (?:provision [\w.]+: |[\w.]+: invalid configuration: |decoding module config: [\w.]+: )?`)
 
 type loaderStep struct {

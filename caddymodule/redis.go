@@ -121,7 +121,7 @@ func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 		return nil, errors.New("redis needs at least one URL")
 	}
 	if c.Cluster && c.SentinelMaster != "" {
-		return nil, errors.New("cluster and sentinel exclude each other")
+		return nil, errors.New("cluster and sentinel cannot be combined")
 	}
 	if len(c.URLs) > 1 && !c.Cluster && c.SentinelMaster == "" {
 		return nil, errors.New("several URLs need either cluster or sentinel")

@@ -1,5 +1,6 @@
 # What `gatehouse keys` needs in Vault: to issue, rotate, revoke, list and show keys. For people and pipelines that manage
-# keys, never for a gateway. Mount `kv` and path `gateway/keys` as in the Caddyfile's `credentials vault` block.
+# keys. A gateway needs it only with `manage_keys`. Mount `kv` and path `gateway/keys` as in the Caddyfile's
+# `credentials vault` block.
 
 # KV version 2: entries are written with check-and-set, so that two operators do not overwrite each other's change, and
 # revoking a key deletes all of its versions.

@@ -1,4 +1,5 @@
-# What a gateway may do in Vault: read the credential of a key that a request names. It can neither list nor change keys. Mount `kv` and path `gateway/keys` as in the Caddyfile's `credentials vault` block.
+# What a gateway may do in Vault: read the credential of a key that a request names. It can neither list nor change keys. Mount
+# `kv` and path `gateway/keys` as in the Caddyfile's `credentials vault` block.
 
 # KV version 2.
 path "kv/data/gateway/keys/*" {

@@ -43,7 +43,7 @@ role() {
 	vault GET "auth/approle/role/$1/role-id" | field role_id | tr -d '\n' >"$LOGIN/$1/role-id"
 	vault POST "auth/approle/role/$1/secret-id" '{}' | field secret_id | tr -d '\n' >"$LOGIN/$1/secret-id"
 	if ! [ -s "$LOGIN/$1/role-id" ] || ! [ -s "$LOGIN/$1/secret-id" ]; then
-		echo "vault-setup.sh: Vault gave no login for the role $1" >&2
+		echo "vault-setup.sh: Vault returned no login for the role $1" >&2
 		exit 1
 	fi
 	[ "$(id -u)" -ne 0 ] || chown -R "$GATEWAY_UID" "$LOGIN/$1"

@@ -32,10 +32,11 @@
 //
 // # Outages
 //
-// A request waits for Redis no longer than [Options.Timeout]. Refused connections, timeouts and error replies (LOADING, READONLY,
-// OOM, CLUSTERDOWN, NOAUTH and others) are failures; a request cancelled by its caller is not. After [Options.MaxFailures]
-// consecutive failures Redis is unavailable: [Options.OnOutage] decides without waiting, and a background probe runs every
-// [Options.ProbeInterval]. A Cluster is divided into 16 shards by slot, which become unavailable independently.
+// While round trips fail, a request waits for Redis no longer than [Options.Timeout]. Refused connections, timeouts and error
+// replies (LOADING, READONLY, OOM, CLUSTERDOWN, NOAUTH and others) are failures; a request cancelled by its caller is not.
+// After [Options.MaxFailures] consecutive failures Redis is unavailable: [Options.OnOutage] decides without waiting, and a
+// background probe runs every [Options.ProbeInterval]. A Cluster is divided into 16 shards by slot, which become unavailable
+// independently.
 //
 // With OnOutage [Local], a fleet of N gateways can then allow up to N times the limit; a single gateway never exceeds it. When
 // Redis returns, each gateway reports what it allowed in the meantime before shared decisions resume.

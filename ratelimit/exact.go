@@ -78,7 +78,7 @@ func (x *exact) decide(ctx context.Context, group string, buckets []Bucket, char
 	s := x.shards[x.shardOf(r.tag)]
 	cause := s.breaker.Cause()
 
-	// With OnOutage Allow, a denial from before must not outlive the Redis that decided it.
+	// With OnOutage Allow, earlier denials do not apply during an outage.
 	if r.denyOrMarkPending(x.o.OnOutage != Allow || cause == nil && !s.breaker.Failing()) {
 		res.finish(ByMemory)
 		x.requests.Put(r)

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// digestKept is how many bytes of a signature are compared and kept. They suffice to recognise a signature, and are
-	// useless to repeat a request with.
+	// digestKept is how many bytes of a signature are compared and kept: enough to recognise a signature, too few to repeat
+	// a request.
 	digestKept = 8
 
-	// minDigits is the number of hexadecimal digits from which on they may be a signature without leading zeros.
+	// minDigits is the minimum number of hexadecimal digits of a signature that lacks its leading zeros.
 	minDigits = 48
 
-	// maxPairBody is the size in bytes up to which a body is part of pairs of mistakes. A search computes up to about 20,000
-	// HMACs.
+	// maxPairBody is the maximum size in bytes of a body that is part of pairs of mistakes, because a search computes up to
+	// about 20,000 HMACs.
 	maxPairBody = 4 << 10
 
 	// privateKeyPrefix begins every private key that the gateway issues.
@@ -75,7 +75,7 @@ type Attempt struct {
 
 // Mistake is something that is wrong with a request.
 type Mistake struct {
-	Code string `json:"code"` // see Mistakes
+	Code string `json:"code"` // see Kinds
 	What string `json:"what"` // a sentence: what is wrong with this request
 	Fix  string `json:"fix"`  // a sentence: what to do
 }
@@ -132,7 +132,7 @@ func Read(r Request) *Attempt {
 
 func (a *Attempt) found(m Mistake) { a.Mistakes = append(a.Mistakes, m) }
 
-// instant returns the time that a timestamp means, if it is understood in any unit or format, and the mistake, if it is one.
+// instant returns the time of a timestamp in any known unit or format, and the code of the mistake; "" if the timestamp is valid.
 func instant(timestamp string) (t time.Time, code string) {
 	text := strings.TrimSpace(timestamp)
 	whole, fraction, isFraction := strings.Cut(text, ".")
@@ -167,8 +167,8 @@ func timestampLayouts() []string {
 	}
 }
 
-// maxTimestamp is the length in bytes up to which a timestamp is quoted, and more than that of any format. A longer one may be a
-// private key or a signature in the wrong header.
+// maxTimestamp is the maximum length in bytes of a timestamp that is quoted. No format is as long. A longer value may be a private
+// key or a signature in the wrong header.
 const maxTimestamp = 40
 
 func quoteTimestamp(s string) string {
@@ -265,9 +265,8 @@ func (a *Attempt) ToSign() string {
 }
 
 // Explain searches for the mistakes that give the attempt's signature with the private keys of cred, which may be nil if the key
-// is not known. now decides whether the key has expired, and whether its previous private key is still valid; zero means that the
-// key has not, and that it is. The search ends early with
-// the context, and its result is then incomplete.
+// is not known. If now is zero, neither the key nor its previous private key counts as expired. If ctx ends first, the result is
+// incomplete.
 func (a *Attempt) Explain(ctx context.Context, cred *authsigner.Credential, now time.Time) Result {
 	res := Result{Mistakes: append([]Mistake{}, a.Mistakes...)} // not nil, which JSON would write as null
 	if cred != nil && cred.Expired(now) {
@@ -277,7 +276,7 @@ func (a *Attempt) Explain(ctx context.Context, cred *authsigner.Credential, now 
 		return res
 	}
 	swapped := a.PublicKey == cred.PrivateKey.Reveal()
-	if swapped && !strings.HasPrefix(a.PublicKey, privateKeyPrefix) { // of a private key of another format, Read does not know it
+	if swapped && !strings.HasPrefix(a.PublicKey, privateKeyPrefix) { // Read recognises only issued private keys
 		res.Mistakes = append([]Mistake{mistake("keys_swapped")}, res.Mistakes...)
 	}
 	if a.message != "" {

@@ -32,11 +32,11 @@ import (
 const apiPrefix = "/api/v1"
 
 const (
-	// minSecretPart is the length in bytes from which on a part of a private key is tried. Shorter ones could be guessed: a
-	// request signed with a guess would be explained.
+	// minSecretPart is the minimum length in bytes of a part of a private key that is tried. A shorter part could be guessed,
+	// and a request signed with the guess would then be explained.
 	minSecretPart = 16
 
-	// maxLeftOut is the number of parameters up to which the query is tried without each of them. The API has fewer.
+	// maxLeftOut is the maximum number of parameters of a query that is tried without each of them. The API has fewer.
 	maxLeftOut = 8
 )
 
@@ -90,7 +90,7 @@ func (t *texts) add(s, code string, arguments ...any) {
 	t.variants = append(t.variants, variant{code, arguments, func(p *parts) { t.set(p, s) }})
 }
 
-// timestamps returns other timestamps, and those with all milliseconds and of other time zones, which are many.
+// timestamps returns other timestamps, and apart from them the many with each possible millisecond or time zone.
 func (a *Attempt) timestamps() (some, milliseconds []variant) {
 	t := newTexts(a.Timestamp, func(p *parts, s string) { p.timestamp = s })
 	at, _ := instant(a.Timestamp)

@@ -144,8 +144,8 @@ func (v *view) run(ctx context.Context, out io.Writer) (err error) {
 	return err
 }
 
-// check says what would keep the demo from being what its flags ask for. Caddy shares an address with whoever else
-// allows it, such as another demo, and a gateway does without a Redis that is away: right in production, puzzling here.
+// check returns an error if the address is in use or Redis is unavailable. A gateway starts anyway, because Caddy can share an
+// address with another process and an unavailable Redis does not prevent startup; in a demo, that would be confusing.
 func (v *view) check(ctx context.Context) error {
 	for h := range strings.SplitSeq(v.Bind, " ") {
 		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(strings.Trim(h, "[]"), v.Port))

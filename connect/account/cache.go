@@ -26,7 +26,7 @@ func NewCache(find func(ctx context.Context, id string) (Account, error)) (*Cach
 		MaximumSize: maxCached, ExpiryCalculator: otter.ExpiryWriting[string, Account](CacheTTL),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the cache of accounts: %w", err)
+		return nil, fmt.Errorf("creating the account cache: %w", err)
 	}
 	return &Cache{find: find, cache: cache}, nil
 }

@@ -73,7 +73,7 @@ func (s *Server) receivingMiddleware(next sdk.MethodHandler) sdk.MethodHandler {
 		}
 		if wait := s.limit(ctx, g); wait > 0 && !strings.HasPrefix(method, "notifications/") {
 			g.log.Fail(codeRate, errTooManyCalls)
-			return nil, &jsonrpc.Error{Code: codeRateLimited, Message: "too many calls; " + retryIn(wait)}
+			return nil, &jsonrpc.Error{Code: codeRateLimited, Message: "too many calls. " + retryIn(wait)}
 		}
 		if result, err = next(ctx, method, r); err != nil {
 			logError(g.log, method, err)
@@ -164,7 +164,7 @@ func (c *toolCall) run(ctx context.Context) (content any, err error) {
 	}
 	if c.account, err = oauth.AccountFrom(ctx); err != nil {
 		return nil, &toolError{
-			code: codeUnavailable, sentence: "The service that knows the business's accounts cannot be reached at the moment.",
+			code: codeUnavailable, sentence: "The accounts service cannot be reached at the moment.",
 			done: c.tool.notDone(), next: retrySoon, cause: err,
 		}
 	}
@@ -173,7 +173,7 @@ func (c *toolCall) run(ctx context.Context) (content any, err error) {
 	}
 	change, err := c.server.o.Audit.Begin(detached(ctx), c.auditEntry())
 	if err != nil {
-		return nil, c.unavailable("The gateway cannot record changes at the moment, and makes none without a record.", err)
+		return nil, c.unavailable("The gateway cannot record changes at the moment, and makes no change without a record.", err)
 	}
 	content, err = c.work(ctx)
 	c.resolveAudit(ctx, change, err)

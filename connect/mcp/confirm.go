@@ -64,7 +64,7 @@ func (c *toolCall) confirm(ctx context.Context, claimed bool, subject, question 
 	if c.elicitResult != nil {
 		open, err := c.server.store.ConsumeConfirmation(ctx, c.grant.ID, c.requestState, c.tool.name+" "+subject)
 		if err != nil {
-			return declined, c.unavailable("The gateway cannot look the person's answer up at the moment.", err)
+			return declined, c.unavailable("The gateway cannot read the person's response at the moment.", err)
 		}
 		if open {
 			return confirmationOf(c.elicitResult), nil

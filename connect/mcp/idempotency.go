@@ -34,7 +34,7 @@ func (c *toolCall) idempotentWrite(ctx context.Context, supplied string, upstrea
 		}
 		// A client that has disconnected may retry, so its key is stored all the same.
 		if o.key, err = c.server.store.Key(detached(ctx), c.grant.ID, c.area(), o.fingerprint); err != nil {
-			return data.Write{}, nil, c.unavailable("The gateway cannot make sure at the moment that this is done only once.", err)
+			return data.Write{}, nil, c.unavailable("The gateway cannot ensure at the moment that this is done only once.", err)
 		}
 	}
 	// The data service scopes keys to the account; hashing keeps those of different connections and tools apart.

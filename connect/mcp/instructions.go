@@ -6,10 +6,10 @@ const instructions = `These tools work in one business's account: its profile, c
 How to use them:
 - Find a record with a search or list tool first, then use its id with the matching _get, _update or _delete tool. Never guess ids.
 - Lists come in parts. If next_cursor is not null and you need more, call again with the same arguments and "cursor" set to it.
-- Instants are RFC 3339; answers are in UTC. Use the business's time_zone (business_get) when you speak to a person about times. Money is a decimal text in the business's currency: do not compute with floating point.
-- Updates change only the members that you send; null clears a member that may be empty. Records have a "version": send the one that you read as if_version and your change is refused if somebody changed the record meanwhile, instead of overwriting theirs.
+- Instants are RFC 3339; those in results are in UTC. Use the business's time_zone (business_get) when you speak to a person about times. Money is a decimal number as text, in the business's currency: do not compute with floating point.
+- Updates change only the members that you send; null clears a member that may be empty. Records have a "version": send the one that you read as if_version and your change is refused if somebody has changed the record since.
 - Tools whose names end in _set or receptionist_rules_update replace a whole list: read it first, and send all of it with your change.
-- Calling a tool that creates something again with the same arguments within 10 minutes does not create it twice: the first result comes back, with "repeated": true.
+- Calling a tool that creates something again with the same arguments within 10 minutes does not create it twice: the first result is returned again, with "repeated": true.
 - Deleting is final. The person is asked to confirm it; where the client cannot ask, the tool tells you to.
 - Errors begin with a code and say which argument was wrong, what is allowed, what was and was not done, and whether calling again helps. Believe them: do not claim that something was done when the error says it was not.
 

@@ -176,7 +176,7 @@ func (t *tool) success(content any) (*callResult, error) {
 	if err != nil {
 		return nil, &toolError{
 			code:     codeInvalid,
-			sentence: "The business's data service gave an answer that cannot be used. This is not the fault of your arguments.",
+			sentence: "The business's data service sent an invalid response. This is not the fault of your arguments.",
 			done:     t.doneUnusably(),
 			next:     "Calling again is unlikely to help; tell the person, with the request id.",
 			cause:    err,

@@ -89,7 +89,7 @@ func (p *toolError) result(requestID string) *callResult {
 const (
 	nothingDone    = "Nothing was changed."
 	nothingRead    = "Nothing was read."
-	retrySoon      = "Calling again in a little while with the same arguments is safe."
+	retrySoon      = "Calling again later with the same arguments is safe."
 	correctAndCall = "Correct the arguments and call again."
 )
 
@@ -112,7 +112,7 @@ func newToolError(err error, t *tool, what string) *toolError {
 		return p
 	}
 	if e.Uncertain {
-		p.done = "It is not known whether the change was made: the answer was lost. " +
+		p.done = "It is not known whether the change was made, because the response was lost. " +
 			"Look at the record before telling anyone that it was or was not."
 	}
 	switch {
@@ -131,15 +131,15 @@ func newToolError(err error, t *tool, what string) *toolError {
 		p.sentence = fmt.Sprintf("The %s was changed by someone else since you read it.", orElse(what, "record"))
 		p.next = "Read it again, check that the change still makes sense, and call with the version that you read."
 	case errors.Is(err, data.ErrConflict):
-		p.code, p.sentence, p.details = codeConflict, orElse(e.Message, "Things are not in a state in which this can be done."), e.Details
+		p.code, p.sentence, p.details = codeConflict, orElse(e.Message, "The state of the record, or of one that refers to it, does not allow this."), e.Details
 	case errors.Is(err, data.ErrKeyReused):
 		p.code = codeKeyReused
 		p.sentence = "This idempotency_key was used before with other arguments."
 		p.next = "Use the same arguments as then to repeat that call, or another key for another call."
 	case errors.Is(err, data.ErrNoAccount):
 		p.code = codeAccount
-		p.sentence = "The account that approved this connection, or its business, is not active any more."
-		p.next = "Calling again will not help; a person has to connect anew."
+		p.sentence = "The account that approved this connection, or its business, is no longer active."
+		p.next = "Calling again will not help; a person has to connect again."
 	case errors.Is(err, data.ErrForbidden):
 		p.code = codeForbidden
 		p.sentence = orElse(e.Message, "The person who approved this connection may not do this in the business.")
@@ -148,14 +148,14 @@ func newToolError(err error, t *tool, what string) *toolError {
 		p.code, p.sentence = codeUnavailable, "The business's data service is busy."
 		p.next = retryIn(e.RetryAfter)
 	case errors.Is(err, data.ErrTimeout):
-		p.code, p.sentence = codeTimeout, "The business's data service did not answer in time."
+		p.code, p.sentence = codeTimeout, "The business's data service did not respond in time."
 		p.next = retryIn(e.RetryAfter)
 	case errors.Is(err, data.ErrUnavailable):
 		p.code, p.sentence = codeUnavailable, "The business's data service cannot be reached at the moment."
 		p.next = retryIn(e.RetryAfter)
 	default:
 		p.code = codeInvalid
-		p.sentence = "The business's data service gave an answer that cannot be used. This is not the fault of your arguments."
+		p.sentence = "The business's data service sent an invalid response. This is not the fault of your arguments."
 		p.next = "Calling again is unlikely to help; tell the person, with the request id."
 	}
 	return p
@@ -249,7 +249,7 @@ func validationDetails(e *jsonschema.ValidationError, all []data.Detail) []data.
 	case *schemakind.Format:
 		add(at, "is not a valid "+formatName(k.Want), formatExample(k.Want))
 	case *schemakind.Pattern:
-		add(at, "does not have the right form", "what matches "+k.Want)
+		add(at, "does not have the right form", "text that matches "+k.Want)
 	case *schemakind.MinLength:
 		add(at, "is too short", fmt.Sprintf("at least %d characters", k.Want))
 	case *schemakind.MaxLength:

@@ -35,14 +35,14 @@ type versionArgument struct {
 }
 
 type keyArgument struct {
-	IdempotencyKey string `json:"idempotency_key,omitzero" minLength:"8" maxLength:"100" pattern:"^[\\x21-\\x7e]+$" example:"reminders-2026-03-05-second" jsonschema:"Names this one call. Leave it out normally: the same call with the same arguments within 10 minutes is then taken for a repetition and gives the first result again. To do the same thing deliberately twice, give a key of your own that you have not used before."`
+	IdempotencyKey string `json:"idempotency_key,omitzero" minLength:"8" maxLength:"100" pattern:"^[\\x21-\\x7e]+$" example:"reminders-2026-03-05-second" jsonschema:"Names this one call. Normally leave it out: the same call with the same arguments within 10 minutes then counts as a repetition and returns the first result again. To do the same thing twice on purpose, send a new key of your own."`
 }
 
 type confirmArgument struct {
-	Confirm bool `json:"confirm,omitzero" default:"false" jsonschema:"Only for clients that cannot ask the person themselves: true says that you have asked the person about this very record and they agreed. Leave it out at first; the tool says whether it is needed."`
+	Confirm bool `json:"confirm,omitzero" default:"false" jsonschema:"Only for clients that cannot ask the person themselves: true means that you have asked the person about this record and they agreed. Leave it out at first; the tool says whether it is needed."`
 }
 
-const aboutCursor = "next_cursor of the answer before, to get the next part. Keep all other arguments the same."
+const aboutCursor = "next_cursor of the previous result, to get the next part. Keep all other arguments the same."
 
 const (
 	argIfVersion      = "if_version"
@@ -53,7 +53,7 @@ const (
 func listing(looksAt string) map[string]string {
 	described := map[string]string{"cursor": aboutCursor}
 	if looksAt != "" {
-		described["query"] = "Words to look for, in " + looksAt +
+		described["query"] = "Words to look for in " + looksAt +
 			". Every word has to occur, in any order, whatever its case. Leave it out to list everything."
 	}
 	return described
@@ -84,8 +84,8 @@ func next(cursor string) nextCursor {
 
 // idempotencyResult tells whether a call that creates something was a retry.
 type idempotencyResult struct {
-	Repeated       bool   `json:"repeated" jsonschema:"true: this call was made before, and this is what came of it then."`
-	IdempotencyKey string `json:"idempotency_key" maxLength:"100" jsonschema:"Names this call. Send it to repeat the call with certainty."`
+	Repeated       bool   `json:"repeated" jsonschema:"true: this call was made before, and this is its result."`
+	IdempotencyKey string `json:"idempotency_key" maxLength:"100" jsonschema:"Names this call. Send it to repeat exactly this call."`
 }
 
 // created records that the call created a record.

@@ -25,7 +25,7 @@ func appointmentTools() []*tool {
 		{
 			name:        "calendars_list",
 			title:       "List calendars",
-			description: "The calendars in which the business's appointments stand: crews, rooms, people.",
+			description: "The calendars of the business's appointments: crews, rooms, people.",
 			scope:       "appointments:read", about: "calendar",
 			arguments: listing(""),
 			function: handle(func(ctx context.Context, c *toolCall, l data.List) (calendarPage, error) {
@@ -36,8 +36,8 @@ func appointmentTools() []*tool {
 		{
 			name:  "appointments_search",
 			title: "Search appointments",
-			description: "Find appointments across all calendars, the earliest first. For what is to come send from with the present " +
-				"time; for one day send from and to. Times in answers are UTC: convert them to the business's time zone.",
+			description: "Find appointments across all calendars, the earliest first. For future appointments, send the current time " +
+				"as from; for one day, send from and to. Times in results are UTC: convert them to the business's time zone.",
 			scope: "appointments:read", about: "appointment",
 			arguments: map[string]string{
 				"cursor": aboutCursor, "calendar_id": theID("calendar", "calendars_list"),

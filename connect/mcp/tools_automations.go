@@ -31,16 +31,16 @@ type runResult struct {
 type runArguments struct {
 	AutomationID string         `json:"automation_id" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$" example:"overdue-reminders"`
 	Input        jsontext.Value `json:"input,omitzero" example:"{\"minimum_days_overdue\":7}" jsonschema:"What the automation's input_schema describes. Default: {}."`
-	WaitSeconds  int            `json:"wait_seconds,omitzero" minimum:"0" maximum:"60" default:"20" jsonschema:"How long to wait for the end. 0 answers as soon as the run is started."`
+	WaitSeconds  int            `json:"wait_seconds,omitzero" minimum:"0" maximum:"60" default:"20" jsonschema:"How long to wait for the end. 0 returns as soon as the run is started."`
 	keyArgument
 }
 
 type startedRun struct {
 	Run            data.Run `json:"run"`
-	Ended          bool     `json:"ended" jsonschema:"false: it is still going on; ask with automations_run_get."`
+	Ended          bool     `json:"ended" jsonschema:"false: it is still running; ask with automations_run_get."`
 	Message        string   `json:"message" maxLength:"500"`
 	Repeated       bool     `json:"repeated" jsonschema:"true: this call was made before, and this is the run that it started then."`
-	IdempotencyKey string   `json:"idempotency_key" maxLength:"100" jsonschema:"Names this call. Send it to repeat the call with certainty."`
+	IdempotencyKey string   `json:"idempotency_key" maxLength:"100" jsonschema:"Names this call. Send it to repeat exactly this call."`
 }
 
 func withoutNullResult(r data.Run) data.Run {
@@ -55,7 +55,7 @@ func automationTools() []*tool {
 		{
 			name:  "automations_list",
 			title: "List automations",
-			description: "What the business can have done at a word: reminders, reports and the like. Each has an input_schema (JSON " +
+			description: "The automations that the business can run: reminders, reports and the like. Each has an input_schema (JSON " +
 				"Schema) that says what input automations_run takes for it.",
 			scope: "automations:read", about: "automation",
 			arguments: listing(""),
@@ -70,7 +70,7 @@ func automationTools() []*tool {
 		{
 			name:  "automations_run_get",
 			title: "Get automation run",
-			description: "How a run is doing or what came of it: its status, progress, steps and result. Ask every few seconds, not " +
+			description: "The state of a run: its status, progress, steps and result. Ask every few seconds, not " +
 				"more often, while it is queued or running.",
 			scope: "automations:read", about: "run",
 			arguments: naming("run", "automations_run"),
@@ -82,10 +82,10 @@ func automationTools() []*tool {
 		{
 			name:  "automations_run",
 			title: "Run automation",
-			description: "Have an automation done. It may reach people outside the business (messages, e-mails): tell the person what it " +
-				"will do, and run it only when they want that. It waits up to wait_seconds for the end; a longer run goes on by " +
-				"itself, and automations_run_get tells how it is doing. Never run an automation again because an answer was slow or " +
-				"lost: the same call within 10 minutes gives the run that was started, and after that look at its last_run first.",
+			description: "Run an automation. It may reach people outside the business (messages, e-mails): tell the person what it will do, " +
+				"and run it only if they want that. The call waits up to wait_seconds for the end; a longer run continues by " +
+				"itself, and automations_run_get returns its state. Never run an automation again because a response was slow or " +
+				"lost: the same call within 10 minutes returns the run that was started, and after that look at its last_run first.",
 			scope: "automations:run", kind: runs, about: "automation",
 			arguments: map[string]string{"automation_id": theID("automation", "automations_list")},
 			function:  handle(runAutomation),
@@ -114,7 +114,7 @@ func runAutomation(ctx context.Context, c *toolCall, a runArguments) (startedRun
 	}
 	message := "The run has ended."
 	if !run.Ended() {
-		message = "The run was started and is still going on. Ask with automations_run_get and the run's id; do not start it again."
+		message = "The run was started and has not ended. Ask with automations_run_get and the run's id; do not start it again."
 	}
 	return startedRun{withoutNullResult(run), run.Ended(), message, o.replayed, o.key}, nil
 }
@@ -134,7 +134,7 @@ func failedRun(run data.Run, o *idempotency) *toolError {
 		code: codeRunFailed, sentence: "The automation was started and failed.",
 		done: fmt.Sprintf("Done: %s. Not done: %s.", orElse(strings.Join(did, ", "), "nothing"),
 			orElse(strings.Join(not, ", "), "nothing")),
-		next: "Tell the person what was and was not done. To run it anew, if they want that, give an idempotency_key of your own: " +
+		next: "Tell the person what was and was not done. To run it again, if they want that, send a new idempotency_key of your own: " +
 			"what was done may then be done again.",
 		cause:  errors.New("the automation's run failed"),
 		detail: startedRun{Run: withoutNullResult(run), Ended: true, Repeated: o.replayed, IdempotencyKey: o.key},

@@ -73,8 +73,8 @@ func businessTools() []*tool {
 		{
 			name:  "business_hours_set",
 			title: "Set opening hours",
-			description: "Replace all opening hours. Send the whole week as it shall be: read the present hours with business_get, " +
-				"change them, send all. A day that is not named is closed; a day may have several spans (a lunch break), which must " +
+			description: "Replace all opening hours. Send the whole week: read the current hours with business_get, change " +
+				"them, and send all of them. A day that is not named is closed; a day may have several spans (a lunch break), which must " +
 				"not overlap.",
 			scope: "business:write", kind: changes, idempotent: true, about: "business",
 			example: `{"hours":[{"day":"monday","open":"09:00","close":"12:30"},{"day":"monday","open":"13:30","close":"17:00"}]}`,
@@ -85,8 +85,8 @@ func businessTools() []*tool {
 		{
 			name:  "service_areas_set",
 			title: "Set service areas",
-			description: "Replace the list of places that the business serves. Send the whole list as it shall be: read the present " +
-				"one with business_get, change it, send all.",
+			description: "Replace the list of places that the business serves. Send the whole list: read the current one with " +
+				"business_get, change it, and send all of it.",
 			scope: "business:write", kind: changes, idempotent: true, about: "business",
 			function: handle(func(ctx context.Context, c *toolCall, a areasArguments) (data.ServiceAreas, error) {
 				return c.data().SetServiceAreas(detached(ctx), c.by, newWrite(a.IfVersion), a.ServiceAreas)

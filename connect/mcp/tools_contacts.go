@@ -28,11 +28,11 @@ type contactArguments struct {
 type contactDetails struct {
 	LastName    *string            `json:"last_name,omitzero" minLength:"1" maxLength:"80"`
 	Email       *string            `json:"email,omitzero" format:"email" maxLength:"254" example:"ines@example.com"`
-	PhoneNumber *string            `json:"phone_number,omitzero" pattern:"^[0-9]{4,14}$" example:"6085550123" jsonschema:"Digits only, without the country's code, which goes into country_code: send both or neither."`
+	PhoneNumber *string            `json:"phone_number,omitzero" pattern:"^[0-9]{4,14}$" example:"6085550123" jsonschema:"Digits only, without the country code, which is in country_code: send both or neither."`
 	CountryCode *string            `json:"country_code,omitzero" pattern:"^\\+[0-9]{1,3}$" example:"+1" jsonschema:"+ and 1 to 3 digits, together with phone_number."`
 	Type        data.ContactType   `json:"contact_type,omitzero"`
 	Status      data.ContactStatus `json:"contact_status,omitzero"`
-	Notes       *string            `json:"notes,omitzero" minLength:"1" maxLength:"4000" jsonschema:"Several lines are fine. They replace the notes that are there."`
+	Notes       *string            `json:"notes,omitzero" minLength:"1" maxLength:"4000" jsonschema:"May have several lines. Replaces the existing notes."`
 }
 
 type contactCreation struct {
@@ -136,7 +136,7 @@ func contactTools() []*tool {
 		{
 			name:  "contacts_delete",
 			title: "Delete contact",
-			description: "Delete a contact for good. It is refused while jobs, estimates, invoices or appointments to come refer to the " +
+			description: "Delete a contact permanently. It is refused while jobs, estimates, invoices or future appointments refer to the " +
 				"contact; make it inactive with contacts_update instead. The person is asked to confirm.",
 			scope: "contacts:write", kind: deletes, idempotent: true, about: "contact",
 			function: handle(func(ctx context.Context, c *toolCall, a contactDeletion) (contactDeleted, error) {

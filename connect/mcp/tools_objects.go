@@ -79,7 +79,7 @@ func objectTools() []*tool {
 		{
 			name:        "object_type_get",
 			title:       "Get object type",
-			description: "One kind of custom objects with the JSON Schema of its fields. objects_create and objects_update hold to it.",
+			description: "One kind of custom objects with the JSON Schema of its fields. objects_create and objects_update check against it.",
 			scope:       "objects:read", about: "object type",
 			function: handle(func(ctx context.Context, c *toolCall, a typeArgument) (objectTypeResult, error) {
 				kind, err := c.data().ObjectType(ctx, c.by, a.Type)
@@ -112,8 +112,8 @@ func objectTools() []*tool {
 		{
 			name:  "objects_create",
 			title: "Create object",
-			description: "Add a custom object of a kind. Its fields have to meet the kind's schema (object_type_get); what does not is " +
-				"refused with every wrong field named. Search first, so that nothing is added twice.",
+			description: "Add a custom object of a kind. Its fields must match the kind's schema (object_type_get); otherwise it is " +
+				"refused, and the error names every wrong field. Search first, so that nothing is added twice.",
 			scope: "objects:write", kind: adds, about: "object type",
 			function: handle(func(ctx context.Context, c *toolCall, a objectCreation) (objectAdded, error) {
 				w, o, err := c.idempotentWrite(ctx, a.IdempotencyKey, a.Type, a.Fields)
@@ -130,8 +130,8 @@ func objectTools() []*tool {
 		{
 			name:  "objects_update",
 			title: "Update object",
-			description: "Change fields of a custom object. Only the fields that you send are changed; null takes a field out. The outcome " +
-				"has to meet the kind's schema (object_type_get).",
+			description: "Change fields of a custom object. Only the fields that you send are changed; null removes a field. The result " +
+				"must match the kind's schema (object_type_get).",
 			scope: "objects:write", kind: changes, idempotent: true, about: "object",
 			arguments: naming("object", "objects_search"),
 			function: handle(func(ctx context.Context, c *toolCall, a objectUpdate) (objectResult, error) {
@@ -142,7 +142,7 @@ func objectTools() []*tool {
 		{
 			name:        "objects_delete",
 			title:       "Delete object",
-			description: "Delete a custom object for good. The person is asked to confirm.",
+			description: "Delete a custom object permanently. The person is asked to confirm.",
 			scope:       "objects:write", kind: deletes, idempotent: true, about: "object",
 			arguments: naming("object", "objects_search"),
 			function: handle(func(ctx context.Context, c *toolCall, a objectDeletion) (deleted, error) {

@@ -92,7 +92,7 @@ func receptionistTools() []*tool {
 			name:  "receptionist_personality_update",
 			title: "Update receptionist's personality",
 			description: "Change how the AI receptionist speaks to callers: its name, tone, greeting, language, and standing " +
-				"instructions. Only what you send is changed, and it holds from the next conversation on. Show the person the new " +
+				"instructions. Only what you send is changed, from the next conversation on. Show the person the new " +
 				"wording before you set it.",
 			scope: "receptionist:write", kind: changes, idempotent: true, about: "receptionist",
 			minArguments: 1,
@@ -109,9 +109,9 @@ func receptionistTools() []*tool {
 		{
 			name:  "receptionist_rules_update",
 			title: "Replace receptionist's rules",
-			description: "Replace the rules by which the AI receptionist acts. Send all rules as they shall be, in the order in which " +
-				"they apply: read the present ones with receptionist_get, keep the ids of those that stay, leave the id out of new " +
-				"ones. A rule that you do not send is gone.",
+			description: "Replace the rules by which the AI receptionist acts. Send all rules in the order in which they apply: " +
+				"read the current ones with receptionist_get, keep the ids of those that stay, and leave the id out of new ones. A " +
+				"rule that you do not send is deleted.",
 			scope: "receptionist:write", kind: changes, about: "receptionist",
 			function: handle(func(ctx context.Context, c *toolCall, a rulesArguments) (receptionistResult, error) {
 				c.target = "rules"
@@ -170,7 +170,7 @@ func faqTools() []*tool {
 			name:  "receptionist_faqs_list",
 			title: "List receptionist's FAQs",
 			description: "The questions that the AI receptionist can answer, with the answers, in the order in which they were made; " +
-				"with a query those that hold its words.",
+				"with a query, those that contain its words.",
 			scope: "receptionist:read", about: "FAQ",
 			arguments: listing("questions and answers"),
 			function: handle(func(ctx context.Context, c *toolCall, s data.Search) (faqPage, error) {
@@ -181,9 +181,9 @@ func faqTools() []*tool {
 		{
 			name:  "receptionist_faq_upsert",
 			title: "Add or replace FAQ",
-			description: "Add a question and its answer to what the AI receptionist knows, or replace one: send its id, and the question " +
-				"and the answer as they shall be. Look with receptionist_faqs_list first whether the question is there already; the " +
-				"same question twice is refused.",
+			description: "Add a question and its answer to what the AI receptionist knows, or replace one: send its id, the question and " +
+				"the answer. Check with receptionist_faqs_list first whether the question exists already; the same question twice " +
+				"is refused.",
 			scope: "receptionist:write", kind: changes, idempotent: true, about: "FAQ",
 			arguments: replacing("FAQ", "receptionist_faqs_list"),
 			function: handle(func(ctx context.Context, c *toolCall, a faqUpsert) (faqAdded, error) {
@@ -203,7 +203,7 @@ func faqTools() []*tool {
 		{
 			name:  "receptionist_faq_delete",
 			title: "Delete FAQ",
-			description: "Delete a question from what the AI receptionist knows, for good. To keep it without using it, set enabled to " +
+			description: "Delete a question permanently from what the AI receptionist knows. To keep it without using it, set enabled to " +
 				"false with receptionist_faq_upsert instead. The person is asked to confirm.",
 			scope: "receptionist:write", kind: deletes, idempotent: true, about: "FAQ",
 			arguments: naming("FAQ", "receptionist_faqs_list"),
@@ -230,8 +230,8 @@ func serviceTools() []*tool {
 		{
 			name:  "receptionist_services_list",
 			title: "List receptionist's services",
-			description: "The services that the AI receptionist can offer to callers, with their length and price; with a query those " +
-				"that hold its words.",
+			description: "The services that the AI receptionist can offer to callers, with their length and price; with a query, " +
+				"those that contain its words.",
 			scope: "receptionist:read", about: "service",
 			arguments: listing("names and descriptions"),
 			function: handle(func(ctx context.Context, c *toolCall, s data.Search) (servicePage, error) {
@@ -242,8 +242,8 @@ func serviceTools() []*tool {
 		{
 			name:  "receptionist_service_upsert",
 			title: "Add or replace service",
-			description: "Add a service that the AI receptionist can offer, or replace one: send its id and the whole service as it shall " +
-				"be, for what you leave out takes its default. Look with receptionist_services_list first whether it is there " +
+			description: "Add a service that the AI receptionist can offer, or replace one: send its id and the whole service, " +
+				"because what you leave out takes its default. Check with receptionist_services_list first whether it exists " +
 				"already; the same name twice is refused.",
 			scope: "receptionist:write", kind: changes, idempotent: true, about: "service",
 			arguments: replacing("service", "receptionist_services_list"),
@@ -264,7 +264,7 @@ func serviceTools() []*tool {
 		{
 			name:  "receptionist_service_delete",
 			title: "Delete service",
-			description: "Delete a service from what the AI receptionist can offer, for good. The person is asked to " +
+			description: "Delete a service permanently from what the AI receptionist can offer. The person is asked to " +
 				"confirm.",
 			scope: "receptionist:write", kind: deletes, idempotent: true, about: "service",
 			arguments: naming("service", "receptionist_services_list"),

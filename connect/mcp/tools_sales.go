@@ -38,7 +38,7 @@ func salesTools() []*tool {
 		{
 			name:        "invoices_search",
 			title:       "Search invoices",
-			description: "Find invoices, newest first. For money that is owed look at the statuses sent, viewed and overdue.",
+			description: "Find invoices, newest first. For unpaid invoices, use the statuses sent, viewed and overdue.",
 			scope:       "sales:read", about: "invoice",
 			arguments: listing("the invoice's number and title and the contact's name"),
 			function: handle(func(ctx context.Context, c *toolCall, f data.InvoiceFilter) (invoicePage, error) {
@@ -60,7 +60,7 @@ func salesTools() []*tool {
 		{
 			name:        "estimates_search",
 			title:       "Search estimates",
-			description: "Find estimates (quotes), newest first, by their own status or by what is paid of them.",
+			description: "Find estimates (quotes), newest first, filtered by their status or payment status.",
 			scope:       "sales:read", about: "estimate",
 			arguments: listing("the estimate's number and title and the contact's name"),
 			function: handle(func(ctx context.Context, c *toolCall, f data.EstimateFilter) (estimatePage, error) {
@@ -93,7 +93,7 @@ func salesTools() []*tool {
 		{
 			name:        "jobs_get",
 			title:       "Get job",
-			description: "One piece of work with its status and what is still to be paid.",
+			description: "One piece of work with its status and the amount that is not paid yet.",
 			scope:       "sales:read", about: "job",
 			arguments: naming("job", "jobs_search"),
 			function: handle(func(ctx context.Context, c *toolCall, a idArguments) (jobResult, error) {

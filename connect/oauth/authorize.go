@@ -3,6 +3,7 @@ package oauth
 import (
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -147,8 +148,8 @@ func (s *Server) newRequest(r *http.Request, values url.Values) (*pending, error
 	var p *problem
 	if errors.Is(err, errUnknownClient) && !errors.As(err, &p) {
 		return nil, refuse(codeInvalidClient,
-			"the app is not registered here any more, which happens after a day if it was never connected and after 90 days "+
-				"without use: remove the connection there and connect it again")
+			"the app is no longer registered here, which happens after a day if it was never connected and after 90 days "+
+				"without use: remove the connection in the app and connect it again")
 	}
 	if err != nil {
 		return nil, err
@@ -181,7 +182,7 @@ func (s *Server) readParameters(request *pending, values url.Values) error {
 	}
 	switch responseType := f.get("response_type"); {
 	case len(f.get("state")) > maxState:
-		return refuse(codeInvalidRequest, "state is too long")
+		return refuse(codeInvalidRequest, fmt.Sprintf("state must be at most %d bytes", maxState))
 	case f.get("request") != "":
 		return refuse(codeNoRequestObject, "request objects are not supported")
 	case f.get("request_uri") != "":

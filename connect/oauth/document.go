@@ -140,7 +140,7 @@ func (s *Server) readDocument(id string, body []byte) (c Client, data []byte, er
 	case m.ClientSecret != nil || strings.HasPrefix(m.AuthMethod, "client_secret"):
 		return Client{}, nil, errors.New("it uses a client secret, which a public document cannot")
 	case len(m.RedirectURIs) > maxRedirectURIs:
-		return Client{}, nil, errors.New("it has too many redirect_uris")
+		return Client{}, nil, fmt.Errorf("it has more than %d redirect_uris", maxRedirectURIs)
 	}
 	// Unsupported ones, such as other schemes of the same application, are ignored.
 	usable := slices.DeleteFunc(slices.Clone(m.RedirectURIs), func(raw string) bool {
@@ -148,7 +148,7 @@ func (s *Server) readDocument(id string, body []byte) (c Client, data []byte, er
 		return err != nil
 	})
 	if len(usable) == 0 {
-		return Client{}, nil, errors.New("it has no redirect_uris that can be used")
+		return Client{}, nil, errors.New("it has no redirect_uris that are allowed")
 	}
 	c, data, err = s.newClient(&m, id, KindMetadata, usable)
 	if p, ok := errors.AsType[*problem](err); ok {

@@ -89,7 +89,7 @@ func (f *fetcher) fetch(ctx context.Context, address string) (body []byte, heade
 	case response.StatusCode != http.StatusOK:
 		return nil, nil, fmt.Errorf("status %d", response.StatusCode)
 	case !isJSON(response.Header.Get("Content-Type")):
-		return nil, nil, errors.New("it is not JSON by its Content-Type")
+		return nil, nil, errors.New("its Content-Type is not JSON")
 	}
 	body, err = io.ReadAll(io.LimitReader(response.Body, maxDocumentSize+1))
 	switch {

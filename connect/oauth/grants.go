@@ -124,7 +124,7 @@ func (s *Server) end(ctx context.Context, e audit.Entry) (bool, error) {
 }
 
 // errAccount is returned if a connection was ended because of its account.
-var errAccount = errors.New("the account may not have connections any more")
+var errAccount = errors.New("the account may no longer have connections")
 
 // checkAccount looks up the account that approved a connection. If the account does not exist, belongs to another business or
 // is no longer an owner, it ends the connection and returns errAccount. Other errors are account.ErrUnavailable and
@@ -134,13 +134,13 @@ func (s *Server) checkAccount(ctx context.Context, g Grant) (account.Account, er
 	var why string
 	switch {
 	case errors.Is(err, account.ErrUnknown):
-		why = "The account that approved it does not exist any more or may not sign in"
+		why = "The account that approved it no longer exists or may not sign in"
 	case err != nil:
 		return account.Account{}, err
 	case a.BusinessID != g.BusinessID:
-		why = "The account that approved it does not belong to the business any more"
+		why = "The account that approved it no longer belongs to the business"
 	case !a.IsOwner():
-		why = "The account that approved it is not an owner of the business any more"
+		why = "The account that approved it is no longer an owner of the business"
 	default:
 		return a, nil
 	}

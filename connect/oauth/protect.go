@@ -54,7 +54,7 @@ func (s *Server) authenticateRequest(r *http.Request) (Grant, error) {
 	case len(headers) == 0:
 		return Grant{}, errNoToken
 	case len(headers) > 1 || inQuery:
-		return Grant{}, refuse(codeInvalidRequest, "the access token belongs into one Authorization header and nowhere else")
+		return Grant{}, refuse(codeInvalidRequest, "the access token must be in one Authorization header, and not in the query")
 	}
 	scheme, token, _ := strings.Cut(headers[0], " ")
 	if !strings.EqualFold(scheme, "Bearer") {

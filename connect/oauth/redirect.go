@@ -63,7 +63,7 @@ func (s *Server) redirectURI(raw string) (redirectURI, error) {
 		return redirectURI{}, err
 	}
 	if u.scheme != "https" && u.loopback == "" && !reverseDomain(u.scheme) && !slices.Contains(s.o.ClientSchemes, u.scheme) {
-		return redirectURI{}, fmt.Errorf("the scheme %s is not one of those allowed here", u.scheme)
+		return redirectURI{}, fmt.Errorf("the scheme %s is not allowed", u.scheme)
 	}
 	return u, nil
 }
@@ -111,7 +111,7 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		return redirectURI{}, errors.New("it cannot be read")
+		return redirectURI{}, errors.New("it is not a valid URI")
 	}
 	for _, name := range responseParameters() {
 		if u.Query().Has(name) {
@@ -128,13 +128,13 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 		return redirectURI{}, errors.New("it contains user information")
 	case scheme != "https" && scheme != "http":
 		if after == "" || strings.Contains(u.Host, "@") {
-			return redirectURI{}, errors.New("it leads nowhere")
+			return redirectURI{}, errors.New("it is empty after the scheme, or its host contains @")
 		}
 		return redirectURI{scheme: scheme, host: u.Host}, nil
 	}
 	authority, ok := strings.CutPrefix(after, "//")
 	if !ok {
-		return redirectURI{}, errors.New("it names no host")
+		return redirectURI{}, errors.New("it has no host")
 	}
 	rest := ""
 	if i := strings.IndexAny(authority, "/?"); i >= 0 {
@@ -161,14 +161,14 @@ func checkAuthority(authority string) (host string, err error) {
 	if i := strings.LastIndexByte(authority, ':'); i >= 0 && !strings.HasSuffix(authority, "]") {
 		host = authority[:i]
 		if n, err := strconv.ParseUint(authority[i+1:], 10, 16); err != nil || n == 0 {
-			return "", errors.New("its port is not one")
+			return "", errors.New("its port is invalid: must be from 1 to 65535")
 		}
 	}
 	name := host
 	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
 		name = host[1 : len(host)-1]
 		if name == "" || strings.Trim(name, "0123456789abcdef:.") != "" {
-			return "", errors.New("its host cannot be read")
+			return "", errors.New("its host is not a valid IPv6 address")
 		}
 		return host, nil
 	}

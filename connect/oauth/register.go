@@ -2,6 +2,7 @@ package oauth
 
 import (
 	"context"
+	"fmt"
 	"mime"
 	"net/http"
 	"time"
@@ -47,13 +48,13 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) (registration,
 	}
 	var m clientMetadata
 	if err := json.Unmarshal(body, &m); err != nil {
-		return registration{}, refuse(codeInvalidMetadata, "the body cannot be read as client metadata")
+		return registration{}, refuse(codeInvalidMetadata, "the body is not valid client metadata in JSON")
 	}
 	switch {
 	case len(m.RedirectURIs) == 0:
 		return registration{}, refuse(codeInvalidRedirectURI, "redirect_uris is missing or empty")
 	case len(m.RedirectURIs) > maxRedirectURIs:
-		return registration{}, refuse(codeInvalidRedirectURI, "there are too many redirect_uris")
+		return registration{}, refuse(codeInvalidRedirectURI, fmt.Sprintf("redirect_uris must have at most %d entries", maxRedirectURIs))
 	}
 	c, data, err := s.newClient(&m, kindClient+newID(), KindRegistered, m.RedirectURIs)
 	if err != nil {

@@ -76,7 +76,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) (tokenResponse, e
 			return tokenResponse{}, err
 		}
 		if !exists {
-			return tokenResponse{}, invalidClient("the client is not registered, or not any more")
+			return tokenResponse{}, invalidClient("the client is not registered, or its registration has expired")
 		}
 	}
 	if err == nil {
@@ -93,9 +93,9 @@ func (s *Server) redeemCode(ctx context.Context, f form) (tokenResponse, error) 
 	case f.get("code_verifier") == "":
 		return tokenResponse{}, refuse(codeInvalidRequest, "code_verifier is missing")
 	case !validVerifier(f.get("code_verifier")):
-		return tokenResponse{}, refuse(codeInvalidRequest, "code_verifier is malformed")
+		return tokenResponse{}, refuse(codeInvalidRequest, "code_verifier must be 43 to 128 unreserved characters")
 	}
-	invalid := errInvalidGrant("the code is unknown, used or too old, or was issued for something else")
+	invalid := errInvalidGrant("the code is unknown, used or too old, or client_id, redirect_uri or code_verifier does not match it")
 	id, secret, ok := parseToken(kindCode, f.get("code"), secretBytes)
 	if !ok {
 		return tokenResponse{}, invalid
@@ -179,7 +179,7 @@ func (s *Server) useRefreshToken(ctx context.Context, f form) (tokenResponse, er
 	if f.get("refresh_token") == "" {
 		return tokenResponse{}, refuse(codeInvalidRequest, "refresh_token is missing")
 	}
-	invalid := errInvalidGrant("the refresh token is unknown, used, revoked or too old, or was issued for something else")
+	invalid := errInvalidGrant("the refresh token is unknown, used, revoked or too old, or was issued to another client")
 	id, token, ok := parseRefresh(f.get("refresh_token"))
 	if !ok {
 		return tokenResponse{}, invalid

@@ -70,7 +70,7 @@ func (p *Pages) pending(r *http.Request, id string) (oauth.Request, error) {
 func requestOver() *pageError {
 	return &pageError{
 		status: http.StatusNotFound, title: "This request is over",
-		detail: "It was answered already, or too much time has passed. " +
+		detail: "It was decided already, or too much time has passed. " +
 			"Go back to the app that you want to connect and start again from there.",
 		label: "See connected apps", link: ConnectionsPath,
 	}

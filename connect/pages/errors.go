@@ -61,7 +61,7 @@ func notFound() *pageError {
 func wrongMethod() *pageError {
 	return &pageError{
 		status: http.StatusMethodNotAllowed, title: "This page cannot do that",
-		detail: "It can be looked at, and sometimes sent a form, but not what your browser has asked for.",
+		detail: "Your browser has sent a request that this page does not support.",
 	}
 }
 

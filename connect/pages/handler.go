@@ -102,7 +102,7 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || kind != "application/x-www-form-urlencoded" {
 		return &pageError{
 			status: http.StatusUnsupportedMediaType, title: "This is not a form",
-			detail: "This page takes only what its own form sends.", cause: err,
+			detail: "This page accepts only its own form.", cause: err,
 		}
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
@@ -113,7 +113,7 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
 			return &pageError{
 				status: http.StatusRequestEntityTooLarge, title: "That is too much",
-				detail: "The form holds more than it can. Go back and send less.", cause: err,
+				detail: "The form is too large. Go back and shorten what you entered.", cause: err,
 			}
 		}
 		return badRequest("The form could not be read. Go back and send it again.", err)

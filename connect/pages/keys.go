@@ -281,7 +281,7 @@ func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 		change.Resolve(ctx, audit.OutcomeDenied)
 		fail(r, codeConflict, err)
 		return p.answerKeys(w, r, http.StatusConflict, s, keysView{
-			Problem: "Your business has as many keys as it can have. Revoke one that is not used any more first.", Testing: test,
+			Problem: "Your business has as many keys as it can have. First revoke one that is no longer used.", Testing: test,
 		})
 	}
 	if err != nil {
@@ -317,13 +317,13 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	publicKey := r.PostForm.Get("key")
 	issued, err := p.keys.Rotate(ctx, s.account.BusinessID, publicKey, version, choices[i].length)
 	if pending, ok := errors.AsType[*GraceError](err); ok {
-		change.Detail = "The private key before still works until " + moment(pending.Until)
+		change.Detail = "The previous private key still works until " + moment(pending.Until)
 		change.Resolve(ctx, audit.OutcomeDenied)
 		v, err := p.keyView(r, s, publicKey)
 		if err != nil {
 			return err
 		}
-		v.Problem = "This key was rotated lately, and the private key before still works until " + moment(pending.Until) +
+		v.Problem = "This key was rotated recently, and the previous private key still works until " + moment(pending.Until) +
 			". Wait until then, or choose “Not at all” to end both old keys now."
 		for j := range v.Graces {
 			v.Graces[j].Checked = j == i

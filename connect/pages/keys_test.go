@@ -101,12 +101,12 @@ func TestRefusedKeyChangesAreAudited(t *testing.T) {
 			form := w.signIn(ownerEmail).keyForm("revoke", "pk_live_saltbush")
 			return w.signIn(memberEmail).post(pages.KeysPath, form)
 		}},
-		"beyond the bound": {audit.KeyIssued, "The business has as many keys as it can have", "Revoke one that is not used any more first.", func(w *world) *page {
+		"beyond the bound": {audit.KeyIssued, "The business has as many keys as it can have", "First revoke one that is no longer used.", func(w *world) *page {
 			w.keys.set(func(k *fakeKeys) { k.most = 2 })
 			b := w.signIn(ownerEmail)
 			return b.post(pages.KeysPath, b.keyForm("issue", ""))
 		}},
-		"within the grace": {audit.KeyRotated, "The private key before still works until ", "the private key before still works until", func(w *world) *page {
+		"within the grace": {audit.KeyRotated, "The previous private key still works until ", "the previous private key still works until", func(w *world) *page {
 			w.keys.set(func(k *fakeKeys) { k.keys[0].PreviousUntil = w.clock.now().Add(time.Hour) })
 			b := w.signIn(ownerEmail)
 			return b.post(pages.KeysPath, b.keyForm("rotate", "pk_live_saltbush"))

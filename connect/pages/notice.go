@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A notice confirms a change on the page after it. Its name travels in a cookie, because anyone could put one into a URL.
+// noticeAge is the lifetime of the cookie with the name of a notice, which confirms a change on the next page. It is not part of the
+// URL, which anyone could make up.
 const noticeAge = time.Minute
 
 // Names of notices.
@@ -33,11 +34,11 @@ func (p *Pages) notice(w http.ResponseWriter, r *http.Request) string {
 	case noticeDisconnected:
 		return "Disconnected. The app can no longer reach your account."
 	case noticeNoConnection:
-		return "That app is not connected, or not any more."
+		return "That app is not connected. It may have been disconnected already."
 	case noticeKeyRevoked:
 		return "The key is revoked. Requests signed with it are refused."
 	case noticeNoKey:
-		return "There is no such key, or not any more."
+		return "There is no such key. It may have been revoked already."
 	default:
 		return ""
 	}

@@ -60,7 +60,7 @@ func TestOwnerDisconnectsAnApp(t *testing.T) {
 	require.Equal(t, pages.ConnectionsPath, p.Header.Get("Location"))
 	b.follow(p).requires(http.StatusOK, "Disconnected. The app can no longer reach your account.").lacks("claude")
 	require.Len(t, w.oauth.grants, 2)
-	b.follow(b.post(pages.ConnectionsPath, form)).requires(http.StatusOK, "That app is not connected, or not any more.")
+	b.follow(b.post(pages.ConnectionsPath, form)).requires(http.StatusOK, "That app is not connected. It may have been disconnected already.")
 	require.Equal(t, http.StatusSeeOther, b.get(pages.ConnectionsPath+"?revoke=gr_1").StatusCode)
 }
 
@@ -71,7 +71,7 @@ func TestConnectionOfAnotherBusinessIsInaccessible(t *testing.T) {
 	form := b.get(pages.ConnectionsPath + "?revoke=gr_1").form(pages.ConnectionsPath)
 	for _, id := range []string{"gr_9", "", "gr_nobody", "../gr_9", "gr_1 gr_9", strings.Repeat("g", 300)} {
 		form.Set("connection", id)
-		b.follow(b.post(pages.ConnectionsPath, form)).requires(http.StatusOK, "That app is not connected, or not any more.").lacks("chatgpt")
+		b.follow(b.post(pages.ConnectionsPath, form)).requires(http.StatusOK, "That app is not connected. It may have been disconnected already.").lacks("chatgpt")
 		b.follow(b.get(pages.ConnectionsPath + "?revoke=" + url.QueryEscape(id))).lacks("chatgpt")
 	}
 	require.Len(t, w.oauth.grants, 3)
@@ -104,7 +104,7 @@ func TestPrivateKeyIsShownOnceAndNotCached(t *testing.T) {
 	require.Equal(t, owner.ID, issued.account)
 	require.Contains(t, p.body, issued.private)
 	require.Contains(t, p.body, issued.PublicKey)
-	require.Contains(t, p.text(), "It is shown this once")
+	require.Contains(t, p.text(), "It is shown only once")
 	require.Equal(t, "no-store", p.Header.Get("Cache-Control"))
 	require.Empty(t, p.Header.Get("ETag"))
 	require.Empty(t, p.Header.Get("Location"), "it is in no address")
@@ -182,7 +182,7 @@ func TestKeyRotationUsesTheChosenGrace(t *testing.T) {
 			got := w.actions(owner.BusinessID)[0]
 			require.Equal(t, audit.KeyRotated, got.Action)
 			if length == 0 {
-				p.requires(http.StatusOK, "The old private key does not work any more.")
+				p.requires(http.StatusOK, "The old private key no longer works.")
 				require.Equal(t, "The old private key ended at once", got.Detail)
 				return
 			}
@@ -203,7 +203,7 @@ func TestRotationDuringGraceIsRejectedUnlessForced(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	b.post(pages.KeysPath, b.keyForm("rotate", "pk_live_saltbush")).requires(http.StatusOK)
 	before := w.keys.all()[0]
-	b.get(pages.KeysPath+"?rotate=pk_live_saltbush").requires(http.StatusOK, "This key was rotated lately")
+	b.get(pages.KeysPath+"?rotate=pk_live_saltbush").requires(http.StatusOK, "This key was rotated recently")
 	p := b.post(pages.KeysPath, b.keyForm("rotate", "pk_live_saltbush")).requires(http.StatusConflict)
 	require.Equal(t, before, w.keys.all()[0])
 	form := p.form(pages.KeysPath)
@@ -225,7 +225,7 @@ func TestKeyIsRevokedAfterConfirmation(t *testing.T) {
 	b.follow(b.post(pages.KeysPath, form)).requires(http.StatusOK, "The key is revoked.")
 	require.Len(t, w.actions(owner.BusinessID), 1, "by the first of the two")
 	form.Set("key", "pk_live_never")
-	b.follow(b.post(pages.KeysPath, form)).requires(http.StatusOK, "There is no such key, or not any more.")
+	b.follow(b.post(pages.KeysPath, form)).requires(http.StatusOK, "There is no such key. It may have been revoked already.")
 	require.Equal(t, http.StatusNotFound, b.get(pages.KeysPath+"?revoke=pk_live_saltbush").StatusCode)
 	require.Contains(t, b.get(pages.KeysPath).text(), "Your business has no keys yet.")
 }

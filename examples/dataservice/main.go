@@ -1,4 +1,4 @@
-// Command dataservice is a minimal data service for Gatehouse: it answers /api/v1/contacts from memory for the business that
+// Command dataservice is a minimal data service for Gatehouse: it serves /api/v1/contacts from memory for the business that
 // the gateway authenticated. docs/data-services.md describes the whole protocol.
 //
 //	dataservice -listen localhost:8081 -gateway http://localhost:8080
@@ -43,7 +43,7 @@ func main() {
 }
 
 func handler(gateway string) http.Handler {
-	// Only requests that a gateway has signed are answered. Issuer is the option issuer of the gateway's assertion block.
+	// Only requests that a gateway has signed are served. Issuer is the option issuer of the gateway's assertion block.
 	verifier := &upstream.AssertionVerifier{
 		Issuer: "gatehouse", Audience: "contacts",
 		Keys: &upstream.RemoteKeys{URL: gateway + "/.well-known/gatehouse-jwks.json"},

@@ -230,7 +230,7 @@ await step('rotated with a grace of an hour, the old key works on and the page s
 
 await step('rotated without one, both old keys end when the page says so: at once', async () => {
   const third = await rotate(/^Not at all/);
-  assert.match(await page.getByRole('main').innerText(), /The old private key does not work any more/);
+  assert.match(await page.getByRole('main').innerText(), /The old private key no longer works/);
   assert.equal(await signed(publicKey, first), 401);
   assert.equal(await signed(publicKey, second), 401);
   assert.equal(await signed(publicKey, third), 200);
