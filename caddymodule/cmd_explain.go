@@ -112,6 +112,9 @@ func (c *explainCommand) run(cmd *cobra.Command, file string) (status int, err e
 	if err := c.complete(&r); err != nil {
 		return explainBadInput, err
 	}
+	if r.Skipped > 0 {
+		cmd.PrintErrf("The capture has %d signed requests: this is about the last one.\n", r.Skipped+1)
+	}
 	if base, _, ok := strings.Cut(r.Target, "/api/v1/"); ok && base != "" && c.baseURL == "" && !strings.Contains(base, "?") {
 		r.BasePath = base
 		cmd.PrintErrf("The gateway is taken to be mounted at %s, so that the signed path begins with /api/v1. If it is not, set --base-url.\n", base)

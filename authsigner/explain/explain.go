@@ -50,6 +50,7 @@ type Request struct {
 	Host     string      // value of the Host header; empty if not known
 	Header   http.Header // with canonical names
 	Body     []byte
+	Skipped  int       // number of signed requests before this one in the capture
 	At       time.Time // when the request arrived; zero if not known, then the timestamp's age is not judged
 }
 
