@@ -86,6 +86,9 @@ func (c *explainCommand) run(cmd *cobra.Command, file string) (status int, err e
 	if err != nil {
 		return explainBadInput, err
 	}
+	if err := checkPrivateKey(secret.Reveal()); err != nil {
+		return explainBadInput, err
+	}
 	in := cmd.InOrStdin()
 	if file != "-" {
 		f, err := os.Open(file)
@@ -109,6 +112,13 @@ func (c *explainCommand) run(cmd *cobra.Command, file string) (status int, err e
 	if err := c.complete(&r); err != nil {
 		return explainBadInput, err
 	}
+	if r.Skipped > 0 {
+		cmd.PrintErrf("The capture has %d signed requests: this is about the last one.\n", r.Skipped+1)
+	}
+	if base, _, ok := strings.Cut(r.Target, "/api/v1/"); ok && base != "" && c.baseURL == "" && !strings.Contains(base, "?") {
+		r.BasePath = base
+		cmd.PrintErrf("The gateway is taken to be mounted at %s, so that the signed path begins with /api/v1. If it is not, set --base-url.\n", base)
+	}
 	attempt := explain.Read(r)
 	res := attempt.Explain(cmd.Context(), &authsigner.Credential{PublicKey: attempt.PublicKey, PrivateKey: secret}, time.Time{})
 	out := cmd.OutOrStdout()
@@ -121,6 +131,22 @@ func (c *explainCommand) run(cmd *cobra.Command, file string) (status int, err e
 		return explainBadInput, fmt.Errorf("printing the explanation: %w", err)
 	}
 	return statusOf(res), nil
+}
+
+// checkPrivateKey returns an error if the private key was copied wrongly. The explanation would find the mistake in the request.
+func checkPrivateKey(s string) error {
+	what := ""
+	switch {
+	case strings.HasPrefix(s, "pk_"):
+		what = "begins with pk_, as public keys do"
+	case strings.TrimSpace(s) != s:
+		what = "begins or ends with white space"
+	case strings.Trim(s, "\"'`") != s:
+		what = "begins or ends with a quotation mark"
+	default:
+		return nil
+	}
+	return fmt.Errorf("reading the private key: it %s: must be the private key as issued, and nothing else", what)
 }
 
 func statusOf(res explain.Result) int {
@@ -216,13 +242,18 @@ func printExplanation(w io.Writer, res explain.Result, toSign string) error {
 	switch {
 	case res.Verified:
 		b.WriteString("The signature is correct.\n")
-	case len(res.Mistakes) == 0:
-		b.WriteString("No known mistake explains this signature. Check first that the private key belongs to the public key.\n")
+		if toSign != "" {
+			b.WriteString("Not checked: whether the public key exists, and the method. The API serves only GET and HEAD.\n")
+		}
+	case len(res.Mistakes) == 0 && res.Searched:
+		b.WriteString("No known mistake explains this signature. Check first that the private key belongs to the public key.\n" +
+			"Other causes cannot be found by trying: a private key of another environment, another URL or base path than the one\n" +
+			"that was signed (--base-url), or a proxy that changes the request on its way.\n")
 	}
 	for _, m := range res.Mistakes {
 		fmt.Fprintf(&b, "%s\n  %s\n  %s\n", m.Code, m.What, m.Fix)
 	}
-	if len(res.Mistakes) > 0 && !res.Complete {
+	if len(res.Mistakes) > 0 && res.Searched && !res.Complete {
 		b.WriteString("The signature is also wrong in a way that no known mistake explains.\n")
 	}
 	if toSign != "" && res.Complete && res.Signed != toSign {

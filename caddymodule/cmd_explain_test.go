@@ -69,7 +69,11 @@ func TestExplainExitStatusSaysWhatWasFound(t *testing.T) {
 			"3",
 			"only one of the request and the private key",
 		},
-		"secret missing": {captured(me, me), []string{"--secret-file", "", "--secret-env", "GATEHOUSE_NO_SUCH_VARIABLE", "-"}, "3", "no private key"},
+		"base path guessed": {captured("/gw"+me, me), []string{"-"}, "0", "taken to be mounted at /gw,"},
+		"base path signed":  {captured("/gw"+me, "/gw"+me), []string{"-"}, "1", "path_base"},
+		"not checked":       {captured(me, me), []string{"-"}, "0", "Not checked: whether the public key exists"},
+		"causes":            {captured(me, "/something/else"), []string{"-"}, "2", "a private key of another environment"},
+		"secret missing":    {captured(me, me), []string{"--secret-file", "", "--secret-env", "GATEHOUSE_NO_SUCH_VARIABLE", "-"}, "3", "no private key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -113,4 +117,41 @@ func TestExplainPrintsOnlyJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(stdout), &res))
 	require.True(t, res.Complete)
 	require.Equal(t, "path_query_missing", res.Mistakes[0].Code)
+}
+
+// A mistake in the private key that the command itself reads would otherwise be explained as one of the request.
+func TestExplainRefusesAPrivateKeyThatWasCopiedWrongly(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ secret, prints string }{
+		"public key":    {"pk_live_0123456789", "begins with pk_"},
+		"quotes":        {`"a private key"`, "quotation mark"},
+		"one quote":     {"a private key'", "quotation mark"},
+		"leading space": {" a private key", "white space"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "copied")
+			require.NoError(t, os.WriteFile(file, []byte(c.secret), 0o600))
+			stdout, stderr, status := runExplain(t, captured("/api/v1/me", "/api/v1/me"), "--secret-file", file, "-")
+			require.Equal(t, "3", status)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, c.prints)
+			require.NotContains(t, stderr, c.secret)
+		})
+	}
+}
+
+// Without a signature, or a timestamp that was signed, nothing is said about how the signature was computed.
+func TestExplainDoesNotJudgeASignatureThatIsMissing(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"X-Signature", "X-Timestamp"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			capture := strings.Replace(captured("/api/v1/me", "/api/v1/me"), name, strings.ReplaceAll(name, "-", "_"), 1)
+			stdout, _, status := runExplain(t, capture, "-")
+			require.Equal(t, "1", status)
+			require.Contains(t, stdout, "The header "+name+" is missing or empty, but ")
+			require.NotContains(t, stdout, "no known mistake")
+		})
+	}
 }

@@ -2,7 +2,6 @@ package explain
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -11,11 +10,16 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
-	"mvdan.cc/sh/v3/shell"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
@@ -23,22 +27,36 @@ import (
 // ErrCapture means that a capture is not a request in a known format.
 var ErrCapture = errors.New("not a captured request")
 
-// Parse reads a captured request: raw HTTP/1.1, a curl command line, or an entry of a HAR file, also within a whole HAR file if it
-// is the only one that is signed. The error wraps ErrCapture. env returns the variables of a command line.
+// The beginnings of captures.
+var (
+	verboseStart = regexp.MustCompile(`(?m)^> [A-Z]+ \S+ HTTP/`)               // what curl -v prints
+	curlStart    = regexp.MustCompile(`^[^\n]*?(?:^|[\s/\\])curl(?:\.exe)?\s`) // possibly after a path, variables and other commands
+	curlName     = regexp.MustCompile(`(?:^|[/\\])curl(?:\.exe)?$`)
+	prompt       = regexp.MustCompile(`^[^\s"']*[$#%>+] `)
+	comments     = regexp.MustCompile("^(?:\\s*(?:#[^\n]*|```\\w*\\s*)\n)+")
+)
+
+// Parse reads a captured request: raw HTTP/1.1, also as curl -v prints it, a curl command line, or an entry of a HAR file. Of a whole
+// HAR file, it takes the last signed request. The error wraps ErrCapture. env returns the variables of a command line.
 func Parse(capture []byte, env func(name string) string) (Request, error) {
-	capture = bytes.TrimPrefix(capture, []byte("\ufeff"))
-	text := strings.TrimLeft(string(capture), " \t\r\n$")
-	var (
-		r   Request
-		err error
-	)
+	decoded, _, err := transform.Bytes(unicode.BOMOverride(transform.Nop), capture) // PowerShell writes UTF-16
+	if err != nil {
+		return Request{}, fmt.Errorf("%w: decoding UTF-16: %w", ErrCapture, err)
+	}
+	text := strings.TrimLeft(string(decoded), " \t\r\n")
+	if !strings.HasPrefix(text, "# curl ") { // root's prompt
+		text = strings.TrimLeft(comments.ReplaceAllString(text, ""), " \t\r\n")
+	}
+	var r Request
 	switch {
 	case text == "":
 		err = errors.New("it is empty")
+	case verboseStart.MatchString(text):
+		r, err = parseVerbose(text)
 	case text[0] == '{':
-		r, err = parseHAR(capture)
-	case strings.HasPrefix(text, "curl "):
-		r, err = parseCurl(text, env)
+		r, err = parseHAR([]byte(text))
+	case curlStart.MatchString(text):
+		r, err = parseCurl(prompt.ReplaceAllString(text, ""), env)
 	default:
 		r, err = parseHTTP(text)
 	}
@@ -48,8 +66,12 @@ func Parse(capture []byte, env func(name string) string) (Request, error) {
 	return r, nil
 }
 
-// parseHTTP reads a request as it is on the wire. LF may end lines instead of CR LF. The body is everything after the empty line, or
-// as much of it as Content-Length says.
+// errHTTP does not quote the text, which may have a signature in it, or more.
+var errHTTP = errors.New("must begin with a request line such as GET /api/v1/me HTTP/1.1, followed by headers such as Host: example.com; " +
+	"or it must be a curl command, or a HAR file (remove everything before and after it)")
+
+// parseHTTP reads a request as it is on the wire. LF may end lines instead of CR LF. What follows the request, such as its response,
+// is ignored.
 func parseHTTP(text string) (Request, error) {
 	head, body, _ := strings.Cut(text, "\r\n\r\n")
 	if before, after, ok := strings.Cut(text, "\n\n"); ok && len(before) < len(head) {
@@ -65,18 +87,21 @@ func parseHTTP(text string) (Request, error) {
 	if len(fields) == 3 && strings.HasPrefix(fields[2], "HTTP/") { // HTTP/2 and 3 as tools print them
 		raw = strings.Replace(raw, line, fields[0]+" "+fields[1]+" HTTP/1.1", 1)
 	}
-	req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.ReplaceAll(raw, "\n", "\r\n") + "\r\n\r\n")))
+	raw = strings.ReplaceAll(raw, "\n", "\r\n") + "\r\n\r\n"
+	req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw)))
 	if err != nil {
-		return Request{}, fmt.Errorf("reading HTTP: %w", err)
+		return Request{}, errHTTP
 	}
 	r := Request{Method: req.Method, Target: req.RequestURI, Host: req.Host, Header: req.Header, Body: []byte(body)}
-	if len(req.TransferEncoding) > 0 {
-		if r.Body, err = dechunk(text); err != nil {
+	switch hasLength := req.Header.Get("Content-Length") != ""; {
+	case len(req.TransferEncoding) > 0:
+		if r.Body, err = dechunk(raw + body); err != nil {
 			return Request{}, fmt.Errorf("reading the chunked body: %w", err)
 		}
-	}
-	if n := req.ContentLength; req.Header.Get("Content-Length") != "" && int64(len(r.Body)) > n {
-		r.Body = r.Body[:n]
+	case hasLength && int64(len(body)) > req.ContentLength:
+		r.Body = r.Body[:req.ContentLength]
+	case !hasLength && (req.Method == http.MethodGet || req.Method == http.MethodHead):
+		r.Body = nil
 	}
 	if req.URL.IsAbs() {
 		r.Scheme, r.Target = req.URL.Scheme, strings.TrimPrefix(r.Target, req.URL.Scheme+"://"+req.URL.Host)
@@ -95,17 +120,73 @@ func dechunk(text string) ([]byte, error) {
 	return io.ReadAll(req.Body)
 }
 
-// parseCurl reads a curl command line as a shell does, without running commands in it.
+// parseVerbose reads the first request in the output of curl -v.
+func parseVerbose(output string) (Request, error) {
+	var head []string
+	for line := range strings.Lines(output) {
+		line = strings.TrimRight(line, "\r\n")
+		if sent, ok := strings.CutPrefix(line, ">"); ok && strings.TrimSpace(sent) != "" {
+			head = append(head, strings.TrimPrefix(sent, " "))
+		} else if ok && len(head) > 0 {
+			break
+		}
+	}
+	r, err := parseHTTP(strings.Join(head, "\n"))
+	if length := r.Header.Get("Content-Length"); err == nil && length != "" && length != "0" {
+		return Request{}, errors.New("curl -v does not print the request body: pass the curl command instead")
+	}
+	return r, err
+}
+
+// unwrapped returns a command line without what other shells, and the programs that it was copied through, put between its words.
+func unwrapped(text string) string {
+	if strings.Contains(text, `^"`) || regexp.MustCompile(`\^\r?\n`).MatchString(text) { // cmd.exe
+		text = regexp.MustCompile(`\^\r?\n`).ReplaceAllString(text, " ")
+		text = regexp.MustCompile(`\^(.)`).ReplaceAllString(text, "$1")
+	}
+	text = regexp.MustCompile("[\\\\`][ \t]*\r?\n(?:> )?").ReplaceAllString(text, " ") // PowerShell's backtick, and the shell's second prompt
+	return strings.NewReplacer("\n```", "\n", "\u201c", `"`, "\u201d", `"`, "\u2018", "'", "\u2019", "'").Replace(text)
+}
+
+// curlWords returns the words of the first curl command in text, as a shell does, without running commands in it. What follows the
+// command is not read.
+func curlWords(text string, env func(string) string) (words []string, err error) {
+	for stmt, err := range syntax.NewParser().StmtsSeq(strings.NewReader(unwrapped(text))) {
+		if err != nil {
+			break
+		}
+		var args []*syntax.Word
+		syntax.Walk(stmt, func(node syntax.Node) bool {
+			if call, ok := node.(*syntax.CallExpr); ok && args == nil {
+				if i := slices.IndexFunc(call.Args, func(w *syntax.Word) bool { return curlName.MatchString(w.Lit()) }); i >= 0 {
+					args = call.Args[i:]
+				}
+			}
+			return args == nil
+		})
+		if args == nil {
+			continue
+		}
+		words, err := expand.Fields(&expand.Config{Env: expand.FuncEnviron(env)}, args...)
+		if err != nil {
+			return nil, errors.New("the curl command contains another command: replace it by its output")
+		}
+		return words, nil
+	}
+	return nil, errors.New("the curl command is not complete: check its quotation marks, and remove everything before and after it")
+}
+
+// parseCurl reads a curl command line.
 func parseCurl(text string, env func(string) string) (Request, error) {
-	words, err := shell.Fields(text, env)
+	words, err := curlWords(text, env)
 	if err != nil {
-		return Request{}, fmt.Errorf("reading the command line: %w", err)
+		return Request{}, err
 	}
 	r := Request{Header: http.Header{}}
 	var (
 		address, agent, ignored string
 		head, get, asJSON, flag bool
-		data                    []string
+		data, query             []string
 	)
 	f := pflag.NewFlagSet("curl", pflag.ContinueOnError)
 	f.ParseErrorsAllowlist.UnknownFlags = true
@@ -129,6 +210,11 @@ func parseCurl(text string, env func(string) string) (Request, error) {
 			return err
 		})
 	}
+	f.FuncP("url-query", "", "", func(value string) error {
+		value, err := curlData("data-urlencode", value)
+		query = append(query, value)
+		return err
+	})
 	// pflag must know which options have no value.
 	for name, short := range map[string]string{
 		"silent": "s", "show-error": "S", "insecure": "k", "location": "L", "include": "i", "verbose": "v", "fail": "f", "globoff": "g",
@@ -144,7 +230,7 @@ func parseCurl(text string, env func(string) string) (Request, error) {
 		f.StringVarP(&ignored, name, short, "", "")
 	}
 	if err := f.Parse(words[1:]); err != nil {
-		return Request{}, fmt.Errorf("reading the command line: %w", err)
+		return Request{}, fmt.Errorf("reading the options of curl: %w", err)
 	}
 	if f.NArg() > 0 {
 		address = f.Arg(0)
@@ -155,11 +241,14 @@ func parseCurl(text string, env func(string) string) (Request, error) {
 	}
 	body := strings.Join(data, separator)
 	if get && body != "" {
+		query, body = append(query, body), ""
+	}
+	if len(query) > 0 {
 		mark := "?"
 		if strings.Contains(address, "?") {
 			mark = "&"
 		}
-		address, body = address+mark+body, ""
+		address += mark + strings.Join(query, "&")
 	}
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
@@ -204,7 +293,7 @@ func curlData(option, value string) (string, error) {
 func (r *Request) setURL(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
-		return fmt.Errorf("invalid URL %q: must be of the form https://host/path", address)
+		return errors.New("the URL is invalid: must be of the form https://host/path")
 	}
 	_, rest, _ := strings.Cut(address, "://")
 	rest, _, _ = strings.Cut(rest, "#")
@@ -236,7 +325,7 @@ type harEntry struct {
 	} `json:"request"`
 }
 
-// parseHAR reads an entry of an HTTP Archive, or the only signed one of a whole archive.
+// parseHAR reads an entry of an HTTP Archive, or the last signed one of a whole archive.
 func parseHAR(capture []byte) (Request, error) {
 	var file struct {
 		harEntry
@@ -273,8 +362,11 @@ func parseHAR(capture []byte) (Request, error) {
 		}
 		found = append(found, r)
 	}
-	if len(found) != 1 {
-		return Request{}, fmt.Errorf("the HAR has %d signed requests: must be one", len(found))
+	if len(found) == 0 {
+		return Request{}, fmt.Errorf("the HAR has %d requests, none of them with the header %s: must have a signed one, exported with its headers",
+			len(entries), authsigner.HeaderSignature)
 	}
-	return found[0], nil
+	last := found[len(found)-1]
+	last.Skipped = len(found) - 1
+	return last, nil
 }

@@ -27,6 +27,7 @@ func TestCapturesAreRead(t *testing.T) {
 	get, post := signatures()
 	headers := "X-Public-Key: " + publicKey + "\nX-Timestamp: 1760000000\nX-Signature: "
 	curl := "-H 'X-Public-Key: " + publicKey + "' -H 'X-Timestamp: 1760000000' -H \"X-Signature: $SIGNATURE\" "
+	raw := "GET " + target + " HTTP/1.1\nHost: api.example.com\n" + headers + get
 	for name, c := range map[string]struct{ capture, signature, host string }{
 		"HTTP/1.1": {
 			"GET " + target + " HTTP/1.1\r\nHost: api.example.com\r\n" + strings.ReplaceAll(headers, "\n", "\r\n") + get + "\r\n\r\n", get, "api.example.com",
@@ -46,6 +47,28 @@ func TestCapturesAreRead(t *testing.T) {
 		"curl --json":                      {"curl " + curl + `--json '{"a":1}' --url https://api.example.com/api/v1/jobs`, post, "api.example.com"},
 		"curl with a file":                 {"curl " + curl + "-XPOST --data-binary @" + file + " https://api.example.com/api/v1/jobs", post, "api.example.com"},
 		"curl from a browser":              {"curl 'https://api.example.com/api/v1/jobs' " + curl + `--data-raw $'{"a":1}' --compressed --insecure`, post, "api.example.com"},
+		"body, with the response":          {"POST /api/v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n" + strings.ReplaceAll(headers, "\n", "\r\n") + post + "\r\n\r\n" + `{"a":1}HTTP/1.1 401 Unauthorized` + "\r\n\r\n{}", post, "a"},
+		"GET with the response":            {raw + "\n\nHTTP/1.1 401 Unauthorized\nContent-Length: 2\n\n{}", get, "api.example.com"},
+		"two requests":                     {raw + "\n\n" + raw + "\n\n", get, "api.example.com"},
+		"HTTP file":                        {"### Equipment\n# of one category\n" + raw + "\n", get, "api.example.com"},
+		"UTF-16":                           {wide("\ufeff" + raw + "\n\n"), get, "api.example.com"},
+		"curl -v":                          {"* Connected to api.example.com\n> " + strings.ReplaceAll(raw, "\n", "\n> ") + "\n> \n< HTTP/1.1 401 Unauthorized\n< \n{}\n", get, "api.example.com"},
+		"curl -v with its command":         {"$ curl -v https://api.example.com/\n> " + strings.ReplaceAll(raw, "\n", "\r\n> ") + "\r\n> \r\n", get, "api.example.com"},
+		"curl for cmd.exe":                 {"curl ^\"https://api.example.com" + strings.ReplaceAll(target, "&", "^&") + "^\" ^\r\n  -H ^\"X-Public-Key: " + publicKey + "^\" ^\r\n -H ^\"X-Timestamp: 1760000000^\" -H ^\"X-Signature: " + get + "^\"\r\n", get, "api.example.com"},
+		"curl for PowerShell":              {"curl.exe " + strings.ReplaceAll(curl, " -H", " `\r\n  -H") + "'https://api.example.com" + target + "'", get, "api.example.com"},
+		"curl in UTF-16":                   {wide("\ufeffcurl " + curl + "'https://api.example.com" + target + "'\r\n"), get, "api.example.com"},
+		"curl with its path":               {"/usr/bin/curl " + curl + "'https://api.example.com" + target + "'", get, "api.example.com"},
+		"curl after other words":           {"TZ=UTC time curl " + curl + "'https://api.example.com" + target + "'", get, "api.example.com"},
+		"curl with a pipe":                 {"curl -s " + curl + "'https://api.example.com" + target + "' 2>&1 | jq .", get, "api.example.com"},
+		"curl and another command":         {"curl -s " + curl + "'https://api.example.com" + target + "' && echo; echo 'done", get, "api.example.com"},
+		"curl in a script":                 {"#!/bin/sh\n# Equipment of one category\n\ncurl -s " + curl + "'https://api.example.com" + target + "'\n", get, "api.example.com"},
+		"curl of set -x":                   {"+ curl -s " + curl + "'https://api.example.com" + target + "'", get, "api.example.com"},
+		"curl of root":                     {"# curl -s " + curl + "'https://api.example.com" + target + "'", get, "api.example.com"},
+		"curl with two prompts":            {"me@host:~$ curl -s \\\n> " + curl + "'https://api.example.com" + target + "'", get, "api.example.com"},
+		"curl in Markdown":                 {"```sh\ncurl -s " + curl + "'https://api.example.com" + target + "'\n```\n", get, "api.example.com"},
+		"curl with curly quotes":           {"curl -s " + curl + "\u201chttps://api.example.com" + target + "\u201d", get, "api.example.com"},
+		"curl --url-query":                 {"curl " + curl + "https://api.example.com/api/v1/equipment --url-query 'category=Power tools' --url-query page=2", get, "api.example.com"},
+		"HAR with two signed":              {`{"log":{"entries":[` + harEntry("a") + "," + harEntry(get) + `]}}`, get, "api.example.com"},
 		"HAR entry":                        {harEntry(get), get, "api.example.com"},
 		"HAR":                              {`{"log":{"version":"1.2","entries":[{"request":{"method":"GET","url":"https://api.example.com/","headers":[]}},` + harEntry(get) + `]}}`, get, "api.example.com"},
 	} {
@@ -74,12 +97,29 @@ func TestWhatIsNotACaptureIsAnError(t *testing.T) {
 	for name, capture := range map[string]string{
 		"empty": "", "text": "Something went wrong.", "HTTP response": "HTTP/1.1 200 OK\n\n", "JSON": `{"a":1}`, "invalid JSON": `{"log":`,
 		"curl without a URL": "curl -s", "curl with an unclosed quote": "curl 'https://a/", "curl with a command": "curl https://a/$(id)",
-		"curl with a missing file": "curl -d @/nonexistent/file https://a/", "two signed requests": `{"log":{"entries":[` + harEntry("a") + "," + harEntry("b") + `]}}`,
+		"curl with a missing file": "curl -d @/nonexistent/file https://a/", "no signed request": `{"log":{"entries":[{"request":{"url":"https://a/"}},{"request":{"url":"https://b/"}}]}}`,
+		"curl -v with a body": "> POST / HTTP/1.1\n> Host: a\n> Content-Length: 7\n> \n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := explain.Parse([]byte(capture), func(string) string { return "" })
 			require.ErrorIs(t, err, explain.ErrCapture)
+		})
+	}
+}
+
+func TestErrorsOfCapturesDoNotQuoteThem(t *testing.T) {
+	t.Parallel()
+	const signature = "5a5a5a5a5a5a5a5a"
+	for name, capture := range map[string]string{
+		"header without a colon": "GET / HTTP/1.1\nX-Signature " + signature + "\n\n", "header in two lines": "GET / HTTP/1.1\nX-Signature: a\n" + signature + "\n\n",
+		"headers only": "X-Signature: " + signature + "\n", "unclosed quote": "curl -H 'X-Signature: " + signature, "header as a URL": "curl 'X-Signature: " + signature + "'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := explain.Parse([]byte(capture), func(string) string { return "" })
+			require.ErrorIs(t, err, explain.ErrCapture)
+			require.NotContains(t, err.Error(), signature)
 		})
 	}
 }

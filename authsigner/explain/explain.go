@@ -9,7 +9,9 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,8 +27,8 @@ const (
 	// minDigits is the minimum number of hexadecimal digits of a signature that lacks its leading zeros.
 	minDigits = 48
 
-	// maxPairBody is the maximum size in bytes of a body that is part of pairs of mistakes, because a search computes up to
-	// about 20,000 HMACs.
+	// maxPairBody is the size in bytes up to which a body is part of pairs of mistakes. A search computes less than 60,000
+	// HMACs.
 	maxPairBody = 4 << 10
 
 	// privateKeyPrefix begins every private key that the gateway issues.
@@ -34,6 +36,9 @@ const (
 
 	// maxSkew is how far a timestamp may be from the server's clock.
 	maxSkew = authsigner.DefaultMaxSkew
+
+	// maxClock is how far a clock can be off. A timestamp beyond that is a number of another kind.
+	maxClock = 10 * 365 * 24 * time.Hour
 )
 
 // Request is a request as it was sent.
@@ -45,6 +50,7 @@ type Request struct {
 	Host     string      // value of the Host header; empty if not known
 	Header   http.Header // with canonical names
 	Body     []byte
+	Skipped  int       // number of signed requests before this one in the capture
 	At       time.Time // when the request arrived; zero if not known, then the timestamp's age is not judged
 }
 
@@ -65,7 +71,7 @@ type Attempt struct {
 	digest []byte // the beginning of the signature
 	size   int    // length of the whole signature in bytes; 0 if there is none
 
-	message string // that the signature shows instead of signing it
+	shown string // string that the signature shows instead of signing it
 
 	// unpadded is the beginning of hexadecimal digits that are too few, perhaps because leading zeros are missing, and
 	// unpaddedSize is their number.
@@ -91,6 +97,10 @@ type Result struct {
 	// Complete is true if the signature is that of the request with these mistakes, and nothing else is wrong.
 	Complete bool `json:"complete"`
 
+	// Searched is true if everything that a signature is computed from is known, so that one that no mistake gives is wrong in
+	// another way.
+	Searched bool `json:"searched"`
+
 	// Signed is the string that was signed, if Complete.
 	Signed string `json:"-"`
 }
@@ -103,14 +113,18 @@ func Read(r Request) *Attempt {
 	}
 	sole := func(name string) string {
 		values := r.Header[name]
-		switch {
-		case len(values) == 0 || values[0] == "":
-			a.found(mistake("missing_header", name))
+		if len(values) == 0 || values[0] == "" {
+			a.found(mistake("missing_header", name, sentInstead(r.Header, name)))
 			return ""
-		case len(values) > 1:
+		}
+		first, rest, _ := strings.Cut(values[0], ",") // a proxy joins repeated headers
+		if strings.TrimSpace(rest) != first {
+			first = values[0]
+		}
+		if len(values) > 1 || first != values[0] {
 			a.found(mistake("repeated_header", name))
 		}
-		return values[0]
+		return first
 	}
 	a.PublicKey = sole(authsigner.HeaderPublicKey)
 	a.Timestamp = sole(authsigner.HeaderTimestamp)
@@ -132,32 +146,69 @@ func Read(r Request) *Attempt {
 
 func (a *Attempt) found(m Mistake) { a.Mistakes = append(a.Mistakes, m) }
 
-// instant returns the time of a timestamp in any known unit or format, and the code of the mistake; "" if the timestamp is valid.
-func instant(timestamp string) (t time.Time, code string) {
+// sentInstead says which other header was sent that may contain what belongs into name.
+func sentInstead(h http.Header, name string) string {
+	words := map[string][]string{
+		authsigner.HeaderPublicKey: {"publickey", "apikey", "keyid", "accesskey", "clientid"},
+		authsigner.HeaderTimestamp: {"timestamp", "date"},
+		authsigner.HeaderSignature: {"signature", "authorization", "hmac"},
+	}
+	for _, sent := range slices.Sorted(maps.Keys(h)) {
+		plain := strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(sent))
+		isOther := func(word string) bool { return strings.Contains(plain, word) }
+		if len(sent) <= maxQuoted && sent != name && slices.ContainsFunc(words[name], isOther) {
+			return fmt.Sprintf(", but %q was sent", sent)
+		}
+	}
+	return ""
+}
+
+// instant returns the time that a timestamp means, if it is understood in any unit or format, and the mistake, if it is one.
+func instant(timestamp string) (t time.Time, code, unit string) {
 	text := strings.TrimSpace(timestamp)
 	whole, fraction, isFraction := strings.Cut(text, ".")
-	if n, err := strconv.ParseInt(whole, 10, 64); err == nil && whole[0] != '+' && whole[0] != '-' {
-		switch digits := len(strings.TrimLeft(whole, "0")); {
+	if n, err := strconv.ParseInt(whole, 10, 64); err == nil && isDigits(whole) && (!isFraction || isDigits(fraction)) {
+		digits := len(strings.TrimLeft(whole, "0"))
+		if t, err := time.Parse("20060102150405", whole); err == nil && !isFraction && t.Year() < 2100 {
+			return t, "timestamp_date", ""
+		}
+		switch {
+		case digits == 18 && n > unixEpochTicks:
+			return time.Unix((n-unixEpochTicks)/1e7, (n-unixEpochTicks)%1e7*100), "timestamp_unit", "in .NET ticks"
+		case digits == 18:
+			return time.Unix((n-unixEpochFileTime)/1e7, (n-unixEpochFileTime)%1e7*100), "timestamp_unit", "a Windows file time"
 		case digits >= 18:
-			return time.Unix(0, n), "timestamp_unit"
+			return time.Unix(0, n), "timestamp_unit", "in nanoseconds"
 		case digits >= 15:
-			return time.UnixMicro(n), "timestamp_unit"
+			return time.UnixMicro(n), "timestamp_unit", "in microseconds"
 		case digits >= 12:
-			return time.UnixMilli(n), "timestamp_unit"
-		case isFraction && strings.Trim(fraction, "0123456789") == "":
-			return time.Unix(n, 0), "timestamp_fraction"
-		case isFraction || text != timestamp:
-			return time.Unix(n, 0), "timestamp_malformed"
+			return time.UnixMilli(n), "timestamp_unit", "in milliseconds"
+		case isFraction:
+			return time.Unix(n, 0), "timestamp_fraction", ""
+		case text != timestamp:
+			return time.Unix(n, 0), "timestamp_malformed", ""
 		}
-		return time.Unix(n, 0), ""
+		return time.Unix(n, 0), "", ""
 	}
-	for _, layout := range timestampLayouts() {
+	text, _, _ = strings.Cut(text, " (")              // the time zone's name in JavaScript
+	text, _, _ = strings.Cut(text, " m=")             // the monotonic clock in Go
+	text, _, _ = strings.Cut(text, "[")               // the time zone's name in Java
+	for _, layout := range append(timestampLayouts(), // and those of time objects that are converted to text
+		"Mon Jan 02 2006 15:04:05 GMT-0700", "2006-01-02 15:04:05 -0700 MST", "2006-01-02 15:04:05 -0700", time.UnixDate, time.ANSIC,
+		"01/02/2006 15:04:05", "02.01.2006 15:04:05", time.DateOnly,
+	) {
 		if t, err := time.Parse(layout, text); err == nil {
-			return t, "timestamp_date"
+			return t, "timestamp_date", ""
 		}
 	}
-	return time.Time{}, "timestamp_malformed"
+	return time.Time{}, "timestamp_malformed", ""
 }
+
+// The Unix epoch in the units of 100 ns that .NET counts from the year 1, and Windows from 1601.
+const (
+	unixEpochTicks    = 621355968000000000
+	unixEpochFileTime = 116444736000000000
+)
 
 // timestampLayouts returns the formats in which programs write the time.
 func timestampLayouts() []string {
@@ -167,8 +218,11 @@ func timestampLayouts() []string {
 	}
 }
 
-// maxTimestamp is the maximum length in bytes of a timestamp that is quoted. No format is as long. A longer value may be a private
-// key or a signature in the wrong header.
+// maxQuoted is the length in bytes up to which other text of a request is quoted.
+const maxQuoted = 20
+
+// maxTimestamp is the length in bytes up to which a timestamp is quoted, and more than that of any format. A longer one may be a
+// private key or a signature in the wrong header.
 const maxTimestamp = 40
 
 func quoteTimestamp(s string) string {
@@ -179,14 +233,22 @@ func quoteTimestamp(s string) string {
 }
 
 func (a *Attempt) readTimestamp(at time.Time) {
-	t, code := instant(a.Timestamp)
-	if code != "" {
+	t, code, unit := instant(a.Timestamp)
+	switch code {
+	case "":
+	case "timestamp_unit":
+		a.found(mistake(code, quoteTimestamp(a.Timestamp), unit))
+	default:
 		a.found(mistake(code, quoteTimestamp(a.Timestamp)))
 	}
-	if t.IsZero() || at.IsZero() {
+	if t.IsZero() || at.IsZero() || code == "timestamp_malformed" {
 		return
 	}
 	switch off := at.Truncate(time.Second).Sub(t.Truncate(time.Second)); {
+	case off.Abs() > maxClock:
+		if code == "" {
+			a.found(mistake("wrong_clock", "more than ten years away from"))
+		}
 	case off > maxSkew:
 		a.found(mistake("wrong_clock", off.String()+" behind"))
 	case off < -maxSkew:
@@ -197,6 +259,10 @@ func (a *Attempt) readTimestamp(at time.Time) {
 // readSignature decodes a signature in any of the forms that programs send.
 func (a *Attempt) readSignature(signature string) {
 	text := strings.TrimSpace(signature)
+	fields := strings.Fields(text)
+	if joined := strings.Join(fields, ""); len(fields) > 1 && len(fields[0]) > 2 && len(decodeHex(joined)) == sha256.Size {
+		text = joined
+	}
 	if text != signature {
 		a.found(mistake("signature_whitespace"))
 	}
@@ -228,7 +294,7 @@ func (a *Attempt) readSignature(signature string) {
 	}
 	if a.Timestamp != "" && bytes.HasPrefix(digest, []byte(a.Timestamp+"\n")) {
 		a.found(mistake("signature_message"))
-		a.message = string(digest[:max(0, len(digest)-sha256.Size)])
+		a.shown = string(digest[:max(0, len(digest)-sha256.Size)])
 	}
 	a.size = len(digest)
 	a.digest = bytes.Clone(digest[:min(digestKept, len(digest))])
@@ -259,9 +325,17 @@ func (a *Attempt) decodePlain(text string) []byte {
 	return digest
 }
 
-// ToSign returns the string that should have been signed.
+// ToSign returns the string that should have been signed. Its timestamp is in whole seconds if X-Timestamp is another form of it.
 func (a *Attempt) ToSign() string {
-	return strings.Join([]string{a.Timestamp, a.Method, a.signedTarget(), string(a.Body)}, "\n")
+	timestamp := a.Timestamp
+	if t, code, _ := instant(timestamp); code != "" && !t.IsZero() {
+		timestamp = strconv.FormatInt(t.Unix(), 10)
+	}
+	return a.message(timestamp)
+}
+
+func (a *Attempt) message(timestamp string) string {
+	return strings.Join([]string{timestamp, a.Method, a.signedTarget(), string(a.Body)}, "\n")
 }
 
 // Explain searches for the mistakes that give the attempt's signature with the private keys of cred, which may be nil if the key
@@ -279,8 +353,9 @@ func (a *Attempt) Explain(ctx context.Context, cred *authsigner.Credential, now 
 	if swapped && !strings.HasPrefix(a.PublicKey, privateKeyPrefix) { // Read recognises only issued private keys
 		res.Mistakes = append([]Mistake{mistake("keys_swapped")}, res.Mistakes...)
 	}
-	if a.message != "" {
-		res.Complete, res.Signed = a.message == a.ToSign(), a.message
+	res.Searched = a.Timestamp != "" && !slices.ContainsFunc(res.Mistakes, func(m Mistake) bool { return m.Code == "keys_swapped" })
+	if a.shown != "" {
+		res.Complete, res.Signed = a.shown == a.message(a.Timestamp), a.shown
 		return res
 	}
 	s := newSearch(a, cred, now)
@@ -289,6 +364,9 @@ func (a *Attempt) Explain(ctx context.Context, cred *authsigner.Credential, now 
 		return res
 	}
 	res.Complete = true
+	if a.size < sha256.Size && len(found) > 0 && found[0].code == "algorithm" { // a whole signature of a shorter algorithm
+		res.Mistakes = slices.DeleteFunc(res.Mistakes, func(m Mistake) bool { return m.Code == "signature_truncated" })
+	}
 	for _, v := range found {
 		if v.code != "" && !(swapped && v.code == "secret_public_key") {
 			res.Mistakes = append(res.Mistakes, mistake(v.code, v.arguments...))
@@ -365,6 +443,8 @@ func (s *search) matches(variants ...variant) bool {
 	sum := s.p.sum(s.p.encode(s.p.secret), s.p.encode(s.p.join(&s.p)))
 	return len(sum) == s.attempt.size && subtle.ConstantTimeCompare(sum[:digestKept], s.attempt.digest) == 1
 }
+
+func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 func clip(s string) string {
 	if len(s) > 80 {

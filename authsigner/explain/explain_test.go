@@ -6,6 +6,7 @@ import (
 	"crypto/md5"
 	"crypto/sha1"
 	"crypto/sha256"
+	"crypto/sha3"
 	"crypto/sha512"
 	"encoding/base64"
 	"encoding/hex"
@@ -138,6 +139,7 @@ func examples() []example {
 		{"no timestamp", program{header: func(h http.Header) { h.Del(authsigner.HeaderTimestamp) }}, []string{"missing_header"}},
 		{"no headers", program{header: func(h http.Header) { clear(h) }}, []string{"missing_header", "missing_header", "missing_header"}},
 		{"signature twice", program{header: func(h http.Header) { h.Add(authsigner.HeaderSignature, "x") }}, []string{"repeated_header"}},
+		{"signature twice, joined by a proxy", program{encode: func(b []byte) string { return hex.EncodeToString(b) + ", " + hex.EncodeToString(b) }}, []string{"repeated_header"}},
 		{"quoted public key", program{public: `"` + publicKey + `"`}, []string{"malformed_public_key"}},
 		{"keys swapped", program{public: privateKey, secret: publicKey}, []string{"keys_swapped"}},
 		{"keys of another format swapped", program{
@@ -145,6 +147,16 @@ func examples() []example {
 		}, []string{"keys_swapped"}},
 
 		{"milliseconds", program{timestamp: "1760000000123"}, []string{"timestamp_unit"}},
+		{".NET ticks", program{timestamp: "638955968000000000"}, []string{"timestamp_unit"}},
+		{"Windows file time", program{timestamp: "134044736000000000"}, []string{"timestamp_unit"}},
+		{"digits of a date", program{timestamp: "20251009085320"}, []string{"timestamp_date"}},
+		{"JavaScript's Date", program{timestamp: "Thu Oct 09 2025 10:53:20 GMT+0200 (Central European Summer Time)"}, []string{"timestamp_date"}},
+		{"Go's Time", program{timestamp: "2025-10-09 08:53:20.123456 +0000 UTC m=+0.0012"}, []string{"timestamp_date"}},
+		{"date", program{timestamp: "Thu Oct  9 08:53:20 UTC 2025"}, []string{"timestamp_date"}},
+		{"Ruby's Time", program{timestamp: "2025-10-09 10:53:20 +0200"}, []string{"timestamp_date"}},
+		{"a float's exponent", program{timestamp: "1.76e+09"}, []string{"timestamp_malformed"}},
+		{"zero", program{timestamp: "0"}, []string{"wrong_clock"}},
+		{"milliseconds, and seconds signed in lower case", program{timestamp: "1760000000123", signedTime: "1760000000", signedMethod: "get"}, []string{"timestamp_unit", "timestamp_other", "method_case"}},
 		{"nanoseconds", program{timestamp: "1760000000123456789"}, []string{"timestamp_unit"}},
 		{"ISO 8601", program{timestamp: "2025-10-09T08:53:20.000Z"}, []string{"timestamp_date"}},
 		{"HTTP date", program{timestamp: "Thu, 09 Oct 2025 08:53:20 GMT"}, []string{"timestamp_date"}},
@@ -200,6 +212,9 @@ func examples() []example {
 		{"brackets escaped", program{target: "/api/v1/jobs?a%5B%5D=1", signedURL: "/api/v1/jobs?a[]=1"}, []string{"path_decoded"}},
 		{"encoded twice", program{signedURL: strings.ReplaceAll(target, "%", "%25")}, []string{"path_encoded"}},
 		{"trailing slash", program{signedURL: "/api/v1/equipment/?category=Power%20tools&page=2"}, []string{"path_slash"}},
+		{"two slashes", program{signedURL: "/" + target}, []string{"path_slash"}},
+		{"upper case", program{signedURL: strings.ToUpper(target)}, []string{"path_case"}},
+		{"repeated parameter", program{target: "/api/v1/jobs?page=2&page=2", signedURL: "/api/v1/jobs?page=2"}, []string{"query_encoded"}},
 		{"question mark", program{target: "/api/v1/me", signedURL: "/api/v1/me?"}, []string{"path_fragment"}},
 		{"sorted query", program{target: "/api/v1/jobs?status=a&page=2", signedURL: "/api/v1/jobs?page=2&status=a"}, []string{"query_order"}},
 		{"Go's Encode", program{target: "/api/v1/jobs?status=a%20b&page=2", signedURL: "/api/v1/jobs?page=2&status=a+b"}, []string{"query_encoded"}},
@@ -247,6 +262,8 @@ func examples() []example {
 
 		{"SHA-1", program{algorithm: mac(sha1.New)}, []string{"algorithm"}},
 		{"SHA-512", program{algorithm: mac(sha512.New)}, []string{"algorithm"}},
+		{"SHA-224", program{algorithm: mac(sha256.New224)}, []string{"algorithm"}},
+		{"SHA3-512", program{algorithm: mac(func() hash.Hash { return sha3.New512() })}, []string{"algorithm"}},
 		{"MD5", program{algorithm: mac(md5.New)}, []string{"algorithm"}},
 		{"plain SHA-256", program{algorithm: func(secret, message string) []byte { return sum(sha256.New, secret+message) }}, []string{"algorithm"}},
 		{"arguments swapped", program{algorithm: func(secret, message string) []byte { return mac(sha256.New)(message, secret) }}, []string{"algorithm_arguments"}},
@@ -274,6 +291,7 @@ func examples() []example {
 		{"openssl's output", program{encode: func(b []byte) string { return "SHA2-256(stdin)= " + hex.EncodeToString(b) }}, []string{"signature_prefixed"}},
 		{"0x", program{encode: func(b []byte) string { return "0x" + hex.EncodeToString(b) }}, []string{"signature_prefixed"}},
 		{"line feed behind the signature", program{encode: func(b []byte) string { return hex.EncodeToString(b) + "\n" }}, []string{"signature_whitespace"}},
+		{"wrapped by xxd", program{encode: func(b []byte) string { return hex.EncodeToString(b[:30]) + " " + hex.EncodeToString(b[30:]) }}, []string{"signature_whitespace"}},
 		{"truncated", program{encode: func(b []byte) string { return hex.EncodeToString(b[:31]) }}, []string{"signature_truncated"}},
 
 		{"too short with leading zeros missing", leadingZero(func(b []byte) string { return strings.TrimLeft(hex.EncodeToString(b), "0") }), []string{"signature_truncated", "signature_encoding"}},
@@ -464,5 +482,40 @@ func BenchmarkExplainUnknown(b *testing.B) {
 	r, cred := program{secret: "something else"}.request()
 	for b.Loop() {
 		explain.Read(r).Explain(context.Background(), cred, sentAt)
+	}
+}
+
+func TestMistakesAreNamedExactly(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		program
+		what string
+	}{
+		"another header":     {program{header: func(h http.Header) { h["X-Signature "] = h["X-Signature"]; delete(h, "X-Signature") }}, `, but "X-Signature " was sent.`},
+		"Authorization":      {program{header: func(h http.Header) { h["Authorization"] = h["X-Signature"]; delete(h, "X-Signature") }}, `, but "Authorization" was sent.`},
+		"ticks":              {program{timestamp: "638955968000000000"}, "is in .NET ticks."},
+		"file time":          {program{timestamp: "134044736000000000"}, "is a Windows file time."},
+		"nothing signed":     {joined(func(_, _, _, d string) string { return d }), "lacks every part, and is empty."},
+		"SHA3-256":           {program{algorithm: mac(func() hash.Hash { return sha3.New256() })}, "HMAC-SHA3-256 instead"},
+		"UTF-16 message":     {program{algorithm: func(secret, message string) []byte { return mac(sha256.New)(secret, wide(message)) }}, "The string was encoded"},
+		"repeated parameter": {program{target: "/api/v1/jobs?page=2&page=2", signedURL: "/api/v1/jobs?page=2"}, `with the repeated "page" only once.`},
+		"far from the clock": {program{timestamp: "781692800"}, "more than ten years away from the server's clock."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, cred := c.request()
+			res := explain.Read(r).Explain(context.Background(), cred, sentAt)
+			require.Len(t, res.Mistakes, 1)
+			require.Contains(t, res.Mistakes[0].What, c.what)
+		})
+	}
+}
+
+// The string to sign has whole seconds, also if the header has another form of the time.
+func TestStringToSignHasWholeSeconds(t *testing.T) {
+	t.Parallel()
+	for _, timestamp := range []string{"1760000000123", "1760000000.5", "2025-10-09T08:53:20Z", "638955968000000000", "1760000000"} {
+		r, _ := program{timestamp: timestamp}.request()
+		require.Equal(t, lines("1760000000", "GET", target, ""), explain.Read(r).ToSign(), timestamp)
 	}
 }

@@ -12,13 +12,13 @@ type Kind struct {
 // Kinds returns all kinds of mistakes that can be found, in the order of docs/calling.md.
 func Kinds() []Kind {
 	return []Kind{
-		{"missing_header", "The header %s is missing or empty.", "Send X-Public-Key, X-Timestamp and X-Signature, each once."},
+		{"missing_header", "The header %s is missing or empty%s.", "Send X-Public-Key, X-Timestamp and X-Signature, each once."},
 		{"repeated_header", "The header %s is sent more than once.", "Send each of the three headers once. Look for a client or proxy that adds a second one."},
 		{"malformed_public_key", "X-Public-Key is not a public key.", "Send the public key as issued: 8 to 128 letters, digits, - and _, without quotes or white space."},
 		{"keys_swapped", "X-Public-Key contains the private key.", "Send the public key, sign with the private key, and replace the key pair, because the private key has been sent."},
 		{"key_expired", "The key expired at %s.", "Use another key, or have the operator extend this one: gatehouse keys update --expires."},
 
-		{"timestamp_unit", "X-Timestamp %s is in milliseconds or a smaller unit.", "Send whole seconds: divide by 1000 and round down before you build the string to sign."},
+		{"timestamp_unit", "X-Timestamp %s is %s.", "Send Unix time in whole seconds, such as 1760000000, and sign the same: Math.floor(Date.now() / 1000) in JavaScript, ToUnixTimeSeconds() in .NET."},
 		{"timestamp_date", "X-Timestamp %s is a date.", "Send Unix time in whole seconds, such as 1760000000."},
 		{"timestamp_fraction", "X-Timestamp %s has a fraction.", "Send whole seconds: round down before you build the string to sign."},
 		{"timestamp_malformed", "X-Timestamp %s is not a Unix time.", "Send Unix time in whole seconds, decimal digits only."},
@@ -42,7 +42,8 @@ func Kinds() []Kind {
 		{"path_query_missing", "The signed path has no query string.", "Sign the path with its query string, as it is sent."},
 		{"path_decoded", "The signed path is decoded.", "Sign the path as it is sent, percent-encoded."},
 		{"path_encoded", "The signed path is encoded differently from the one that was sent: %s.", "Encode the URL once, sign its path, and send the same text. Take the path from the request object of your HTTP library if it encodes again."},
-		{"path_slash", "The signed path differs by a slash from the one that was sent.", "Sign the path exactly as it is sent."},
+		{"path_slash", "The signed path differs by a slash from the one that was sent: %s.", "Sign the path exactly as it is sent."},
+		{"path_case", "The signed path is in %s case.", "Sign the path exactly as it is sent."},
 		{"path_fragment", "The signed path differs at its end from the one that was sent: %s.", "Sign path and query as sent; a fragment is never sent."},
 		{"query_order", "The parameters were signed in another order than sent.", "Sign the query string as it is sent. Do not sort it only for the signature."},
 		{"query_encoded", "The signed query string is serialized differently from the one that was sent: %s.", "Serialize the query once, sign it, and send the same text."},
@@ -57,7 +58,7 @@ func Kinds() []Kind {
 		{"secret_quotes", "The private key was used with quotation marks.", "Remove the quotes: some tools keep those of .env files."},
 		{"secret_extra", "The private key was used with %s.", "Use the bytes of the private key as issued, and nothing else."},
 		{"secret_decoded", "The private key was decoded from %s before use.", "Use the bytes of the private key as issued. It is text, even if it looks like hex or base64."},
-		{"secret_truncated", "Only a part of the private key was used: %s.", "Use the bytes of the private key as issued, with its prefix."},
+		{"secret_truncated", "Only a part of the private key was used: %s.", "Use all of the private key as issued, from its prefix to its last character."},
 		{"secret_encoded", "The private key was encoded in %s before use.", "Use the bytes of the private key as issued."},
 		{"secret_hashed", "A hash of the private key was used: %s.", "Use the bytes of the private key as issued."},
 		{"secret_public_key", "The public key was used as the private key.", "Sign with the private key."},
@@ -66,13 +67,13 @@ func Kinds() []Kind {
 
 		{"algorithm", "The signature is %s instead of HMAC-SHA256.", "Compute HMAC with SHA-256: the private key is the key, the string to sign is the message."},
 		{"algorithm_arguments", "Key and message of the HMAC are swapped.", "The private key is the key, the string to sign is the message."},
-		{"text_utf16", "The string and the key were encoded in UTF-16.", "Encode both in UTF-8: Encoding.UTF8 in .NET, StandardCharsets.UTF_8 in Java."},
+		{"text_utf16", "%s encoded in UTF-16.", "Encode both in UTF-8: Encoding.UTF8 in .NET, StandardCharsets.UTF_8 in Java."},
 
-		{"signature_message", "X-Signature is the signed string, followed by the HMAC of an empty string.", "Write the string to the HMAC first, then ask for the sum: in Go, h.Write(message) and h.Sum(nil)."},
+		{"signature_message", "X-Signature is the signed string, followed by an HMAC.", "Write the string to the HMAC first, then ask for the sum: in Go, h.Write(message) and h.Sum(nil)."},
 		{"signature_base64", "X-Signature is in base64.", "Send the signature in hexadecimal, 64 digits."},
 		{"signature_encoding", "X-Signature is written as %s.", "Send 64 hexadecimal digits, two for each byte."},
 		{"signature_prefixed", "X-Signature has text before the signature.", "Send the 64 hexadecimal digits alone."},
-		{"signature_whitespace", "X-Signature is surrounded by white space.", "Remove the white space; some base64 and hex tools add a line feed."},
+		{"signature_whitespace", "X-Signature contains white space.", "Remove the white space; some base64 and hex tools add a line feed."},
 		{"signature_truncated", "X-Signature has fewer than 64 hexadecimal digits.", "Send all 64 digits, two for each byte."},
 		{"signature_malformed", "X-Signature is not a signature in any known encoding.", "Send the HMAC-SHA256 in hexadecimal, 64 digits."},
 	}

@@ -36,7 +36,10 @@ const (
 	// and a request signed with the guess would then be explained.
 	minSecretPart = 16
 
-	// maxLeftOut is the maximum number of parameters of a query that is tried without each of them. The API has fewer.
+	// bodyHashes is how many of the hash functions are tried on the body.
+	bodyHashes = 7
+
+	// maxLeftOut is the number of parameters up to which the query is tried without each of them. The API has fewer.
 	maxLeftOut = 8
 )
 
@@ -53,7 +56,7 @@ func newSearch(a *Attempt, cred *authsigner.Credential, now time.Time) *search {
 			sum:    hmacOf(sha256.New),
 		},
 		dims: [][]variant{
-			a.algorithms(), a.secrets(cred, now), timestamps, a.methods(), a.targets(), a.bodies(), joins(), encodings(),
+			a.algorithms(), a.secrets(cred, now), timestamps, a.methods(), a.targets(), a.bodies(), a.joins(), encodings(),
 		},
 		alone: milliseconds,
 	}
@@ -93,7 +96,7 @@ func (t *texts) add(s, code string, arguments ...any) {
 // timestamps returns other timestamps, and apart from them the many with each possible millisecond or time zone.
 func (a *Attempt) timestamps() (some, milliseconds []variant) {
 	t := newTexts(a.Timestamp, func(p *parts, s string) { p.timestamp = s })
-	at, _ := instant(a.Timestamp)
+	at, _, _ := instant(a.Timestamp)
 	if at.IsZero() {
 		return nil, nil
 	}
@@ -172,15 +175,16 @@ func (a *Attempt) targets() []variant {
 	} else {
 		t.add(right+"?", "path_fragment", "a question mark")
 	}
-	t.add(strings.TrimPrefix(right, "/"), "path_slash")
+	t.add(strings.TrimPrefix(right, "/"), "path_slash", "it begins without one")
 	with := func(path string) string {
 		if hasQuery {
 			return path + "?" + query
 		}
 		return path
 	}
-	t.add(with(path+"/"), "path_slash")
-	t.add(with(strings.TrimSuffix(path, "/")), "path_slash")
+	t.add(with(path+"/"), "path_slash", "it has another one at its end")
+	t.add(with(strings.TrimSuffix(path, "/")), "path_slash", "it has none at its end")
+	t.add("/"+right, "path_slash", "it begins with two")
 
 	if s, err := url.PathUnescape(right); err == nil {
 		t.add(s, "path_decoded")
@@ -200,8 +204,8 @@ func (a *Attempt) targets() []variant {
 		}
 	}
 	t.add(url.QueryEscape(right), "path_encoded", "the whole path escaped as a value")
-	t.add(strings.ToLower(right), "path_encoded", "in lower case")
-	t.add(strings.ToUpper(right), "path_encoded", "in upper case")
+	t.add(strings.ToLower(right), "path_case", "lower")
+	t.add(strings.ToUpper(right), "path_case", "upper")
 	t.add((&url.URL{Path: path, RawQuery: query, ForceQuery: hasQuery && query == ""}).RequestURI(), "path_encoded", "encoded twice")
 	t.add(strings.ReplaceAll(right, "%", "%25"), "path_encoded", "encoded twice")
 
@@ -240,7 +244,11 @@ func (a *Attempt) targets() []variant {
 				if rest != "" {
 					rest = "?" + rest
 				}
-				t.add(path+rest, "query_encoded", "without "+strconv.Quote(clip(name)))
+				what := "without " + strconv.Quote(clip(name))
+				if slices.Contains(pairs[i+1:], p) {
+					what = "with the repeated " + strconv.Quote(clip(name)) + " only once"
+				}
+				t.add(path+rest, "query_encoded", what)
 			}
 		}
 		t.add(path+query, "query_encoded", "without the question mark")
@@ -365,7 +373,7 @@ func (a *Attempt) bodies() []variant {
 			t.add(s, "body_encoded", "re-serialized JSON")
 		}
 	}
-	for _, h := range hashes() {
+	for _, h := range hashes()[:bodyHashes] {
 		sum := hashed(h.new, body)
 		t.add(hex.EncodeToString(sum), "body_hashed", h.name+" in hex")
 		t.add(base64.StdEncoding.EncodeToString(sum), "body_hashed", h.name+" in base64")
@@ -443,7 +451,7 @@ func ascii(s string) string {
 }
 
 // joins returns other ways to put the parts together.
-func joins() []variant {
+func (a *Attempt) joins() []variant {
 	var all []variant
 	add := func(join func(p *parts) string, code string, arguments ...any) {
 		all = append(all, variant{code, arguments, func(p *parts) { p.join = join }})
@@ -475,7 +483,11 @@ func joins() []variant {
 			"the "+name+" and the last line feed")
 	}
 	for i, name := range names {
-		add(func(p *parts) string { return p.list()[i] }, "part_missing", "everything but the "+name)
+		what := "everything but the " + name
+		if i == 3 && len(a.Body) == 0 {
+			what = "every part, and is empty"
+		}
+		add(func(p *parts) string { return p.list()[i] }, "part_missing", what)
 	}
 	order := []string{"0", "1", "2", "3"}
 	permute(order, func(o []string) {
@@ -632,6 +644,9 @@ func hashes() []namedHash {
 		{"SHA-512/256", sha512.New512_256},
 		{"SHA3-256", func() hash.Hash { return sha3.New256() }},
 		{"MD5", md5.New},
+		{"SHA-224", sha256.New224},
+		{"SHA3-224", func() hash.Hash { return sha3.New224() }},
+		{"SHA3-512", func() hash.Hash { return sha3.New512() }},
 	}
 }
 
@@ -646,7 +661,7 @@ func (a *Attempt) algorithms() []variant {
 			continue
 		}
 		if h.name != "SHA-256" {
-			add(hmacOf(h.new), "algorithm", "HMAC-"+strings.ReplaceAll(h.name, "-", ""))
+			add(hmacOf(h.new), "algorithm", "HMAC-"+strings.Replace(h.name, "SHA-", "SHA", 1))
 		}
 		add(func(secret, message string) []byte { return hmacOf(h.new)(message, secret) }, "algorithm_arguments")
 		for _, join := range []func(secret, message string) string{
@@ -704,10 +719,10 @@ func encodings() []variant {
 		}
 	}
 	set := func(encode func(string) string) variant {
-		return variant{"text_utf16", nil, func(p *parts) { p.encode = encode }}
+		return variant{"text_utf16", []any{"The string and the key were"}, func(p *parts) { p.encode = encode }}
 	}
 	little, big := wide(binary.LittleEndian), wide(binary.BigEndian)
-	message := variant{"text_utf16", nil, func(p *parts) { join := p.join; p.join = func(p *parts) string { return little(join(p)) } }}
+	message := variant{"text_utf16", []any{"The string was"}, func(p *parts) { join := p.join; p.join = func(p *parts) string { return little(join(p)) } }}
 	return []variant{set(little), set(big), message}
 }
 
