@@ -135,7 +135,7 @@ func (c *explainCommand) run(cmd *cobra.Command, file string) (status int, err e
 
 // checkPrivateKey returns an error if the private key was copied wrongly. The explanation would find the mistake in the request.
 func checkPrivateKey(s string) error {
-	what := ""
+	var what string
 	switch {
 	case strings.HasPrefix(s, "pk_"):
 		what = "begins with pk_, as public keys do"

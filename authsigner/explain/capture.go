@@ -29,8 +29,8 @@ var ErrCapture = errors.New("not a captured request")
 
 // The beginnings of captures.
 var (
-	verboseStart = regexp.MustCompile(`(?m)^> [A-Z]+ \S+ HTTP/`)               // what curl -v prints
-	curlStart    = regexp.MustCompile(`^[^\n]*?(?:^|[\s/\\])curl(?:\.exe)?\s`) // possibly after a path, variables and other commands
+	verboseStart = regexp.MustCompile(`(?m)^> [A-Z]+ \S+ HTTP/`)              // what curl -v prints
+	curlStart    = regexp.MustCompile(`^(?:[^\n]*?[\s/\\])?curl(?:\.exe)?\s`) // possibly after a path, variables and other commands
 	curlName     = regexp.MustCompile(`(?:^|[/\\])curl(?:\.exe)?$`)
 	prompt       = regexp.MustCompile(`^[^\s"']*[$#%>+] `)
 	comments     = regexp.MustCompile("^(?:\\s*(?:#[^\n]*|```\\w*\\s*)\n)+")
