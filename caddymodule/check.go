@@ -122,7 +122,7 @@ func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 		} `json:"apps"`
 	}
 	if err := json.Unmarshal(c.raw, &cfg); err != nil {
-		return nil, &loadError{position{File: c.file}, fmt.Sprintf("decoding the configuration: %v", err)}
+		return nil, &loadError{position: position{File: c.file}, message: fmt.Sprintf("decoding the configuration: %v", err)}
 	}
 	checked := &checkedConfig{
 		loadedConfig: c, admin: cfg.Admin, servers: cfg.Apps.HTTP.Servers, logs: cfg.Logging.Logs, placed: c.handlers(),
@@ -193,7 +193,7 @@ func (c *loadedConfig) decode(pointer string, settings json.RawMessage, module a
 
 // failure returns an error about a value as a loadError.
 func (c *loadedConfig) failure(pointer string, err error) error {
-	return &loadError{c.position(pointer, err.Error()), err.Error()}
+	return &loadError{c.position(pointer, err.Error()), err.Error(), pointer}
 }
 
 // upstreamOf decodes what the rules look at. Other errors of the handler are found when it is loaded.

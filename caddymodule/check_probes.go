@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/google/uuid"
@@ -52,12 +53,14 @@ type builtConfig struct {
 	note   func(message string, args ...any) // about something that could not be checked
 }
 
-// build provisions the configuration, and returns the error as a [loadError].
-func (c *checkedConfig) build() (*builtConfig, error) {
+// build provisions a configuration, and returns the error as a [loadError]. Its modules may write to the directory.
+func (c *checkedConfig) build(raw json.RawMessage, dir string) (*builtConfig, error) {
 	var cfg *caddy.Config
-	if err := caddy.StrictUnmarshalJSON(c.raw, &cfg); err != nil {
-		return nil, &loadError{position{File: c.file}, fmt.Sprintf("decoding the configuration: %v", err)}
+	if err := caddy.StrictUnmarshalJSON(raw, &cfg); err != nil {
+		return nil, &loadError{position: position{File: c.file}, message: fmt.Sprintf("decoding the configuration: %v", err)}
 	}
+	// "tls internal" creates a certificate authority while it is built.
+	cfg.StorageRaw = caddyconfig.JSON(map[string]string{"module": "file_system", "root": dir}, nil)
 	if cfg.Logging == nil {
 		cfg.Logging = new(caddy.Logging)
 	}

@@ -33,16 +33,16 @@ func rules() []rule {
 		},
 		{
 			id: "GH003", severity: severityError,
-			title:   "No request for the API reaches `gatehouse_api`",
-			example: "`handle /gw/*` around `gatehouse_api` without `base_path /gw`",
-			fix:     "Set base_path to the path under which the API is mounted, or correct the matcher",
+			title:   "A matcher excludes requests that a handler of the gateway must serve",
+			example: "`handle /api/v1/` around `gatehouse_api`",
+			fix:     "Write a matcher with a star, such as /api/v1* or /mcp*, or none; if the API is mounted below another path, set base_path to that",
 			static:  checkReachable,
 		},
 		{
 			id: "GH004", severity: severityError,
-			title:   "Another handler responds to the API's requests",
+			title:   "Another handler responds to requests that a handler of the gateway must serve",
 			example: "`respond \"Hello\"` on the API's site",
-			fix:     "Give that handler a path matcher, or move it to another site",
+			fix:     "Give it a matcher that excludes them, or move it to another site",
 			static:  checkShadow,
 		},
 		{
@@ -296,120 +296,6 @@ func hostMatches(site, host string) bool {
 		site = parent
 	}
 	return strings.EqualFold(site, host) || strings.Contains(site, "{")
-}
-
-// pathsOf returns the path patterns in the matchers of a route; all is true if the route or one of its matcher sets has none. only
-// reports whether the route has no matchers except path and host.
-func pathsOf(route any) (patterns []string, all, only bool) {
-	sets, _ := member(route, "match").([]any)
-	only = true
-	all = len(sets) == 0
-	for _, set := range sets {
-		matchers, _ := set.(map[string]any)
-		paths, hasPath := matchers["path"].([]any)
-		for name := range matchers {
-			if name != "path" && name != "host" {
-				only = false
-			}
-		}
-		all = all || !hasPath
-		for _, p := range paths {
-			if s, ok := p.(string); ok {
-				patterns = append(patterns, strings.ToLower(s))
-			}
-		}
-	}
-	return patterns, all, only
-}
-
-// overlaps reports whether a path pattern of Caddy matches a path below prefix.
-func overlaps(pattern, prefix string) bool {
-	literal, rest, wildcard := strings.Cut(pattern, "*")
-	prefix = strings.ToLower(prefix) + "/"
-	switch {
-	case !wildcard:
-		return strings.HasPrefix(pattern, prefix)
-	case literal == "" && rest != "": // by suffix, such as *.php
-		return false
-	}
-	return strings.HasPrefix(prefix, literal) || strings.HasPrefix(literal, prefix)
-}
-
-func checkReachable(c *checkedConfig, r report) {
-	for _, h := range c.apis {
-		prefix := h.module.BasePath + apiPrefix
-		for _, at := range h.routes {
-			patterns, all, _ := pathsOf(at.list[at.index])
-			if all {
-				continue
-			}
-			if !slices.ContainsFunc(patterns, func(p string) bool { return overlaps(p, prefix) }) {
-				r(h.pointer, "the matcher %s excludes the API's path %s", strings.Join(patterns, " "), prefix)
-			}
-			break // a handler of this route may have changed the path
-		}
-	}
-}
-
-func checkShadow(c *checkedConfig, r report) {
-	for _, h := range c.apis {
-		prefix := h.module.BasePath + apiPrefix
-		for _, at := range h.routes {
-			for i, route := range at.list[:at.index+1] {
-				pointer := fmt.Sprintf("%s/%d", at.pointer, i)
-				steps, _ := member(route, "handle").([]any)
-				if i == at.index {
-					steps = steps[:at.step]
-				} else if !matchesAll(route, h.hosts, prefix) {
-					continue
-				}
-				if name, found := responder(steps, pointer, h.hosts, prefix); name != "" {
-					r(found, "%s responds before gatehouse_api to %s", name, prefix)
-				}
-			}
-		}
-	}
-}
-
-// matchesAll reports whether a route matches all requests for the API at these hosts.
-func matchesAll(route any, hosts []string, prefix string) bool {
-	if others := hostsOf(route); others != nil && !slices.ContainsFunc(others, func(site string) bool {
-		return slices.ContainsFunc(hosts, func(host string) bool { return hostMatches(site, host) })
-	}) {
-		return false
-	}
-	patterns, all, only := pathsOf(route)
-	return only && (all || slices.ContainsFunc(patterns, func(p string) bool { return overlaps(p, prefix) }))
-}
-
-// responder returns the first handler that responds to all requests for the API.
-func responder(steps []any, pointer string, hosts []string, prefix string) (name, found string) {
-	for i, step := range steps {
-		at := fmt.Sprintf("%s/handle/%d", pointer, i)
-		name, _ := member(step, "handler").(string)
-		switch name {
-		case "subroute":
-			routes, _ := member(step, "routes").([]any)
-			for j, route := range routes {
-				if !matchesAll(route, hosts, prefix) {
-					continue
-				}
-				steps, _ := member(route, "handle").([]any)
-				if name, found := responder(steps, fmt.Sprintf("%s/routes/%d", at, j), hosts, prefix); name != "" {
-					return name, found
-				}
-			}
-		case "static_response":
-			return "respond or redir", at
-		case "file_server":
-			if pass, _ := member(step, "pass_thru").(bool); !pass {
-				return name, at
-			}
-		case "reverse_proxy", "error", "metrics", apiName, errorsName:
-			return name, at
-		}
-	}
-	return "", ""
 }
 
 // timeouts calls f with each handler's timeout.

@@ -5,13 +5,17 @@ import (
 	"encoding/json"
 	goflag "flag"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect"
 )
 
 // soundCaddyfile has no findings without probes. DIR has the credential file.
@@ -116,21 +120,38 @@ func mistakes() [][3]string {
 		{"GH001", site, site + "gatehouse_apis # HERE\n"},
 		{"GH001", global, global + "gatehause { # HERE\n}\n"},
 		// found by building the modules
-		{"GH001 online", redis, "redis http://localhost:1 # HERE\n"},
-		{"GH001 online", redis, "redis redis://localhost:1 redis://localhost:2 # HERE\n"},
-		{"GH001 online", redis, ""},
+		{"GH001", redis, "redis http://localhost:1 # HERE\n"},
+		{"GH001", redis, "redis redis://localhost:1 redis://localhost:2 # HERE\n"},
+		{"GH001", redis, ""},
 		{"GH001 online", redis, "redis redis://localhost:1 {\npassword {file.DIR/missing} # HERE\n}\n"},
 		{"GH001 online", keys, "credentials file DIR/missing.json # HERE\n"},
-		{"GH001 online", keys, "credentials vault localhost:4 { # HERE\nauth token {env.HOME}\n}\n"},
+		{"GH001", keys, "credentials vault localhost:4 { # HERE\nauth token {env.HOME}\n}\n"},
 		{"GH001 online", keys, keys + "assertion DIR/missing.pem # HERE\n"},
-		{"GH001 online", keys, keys + "assertion DIR/Caddyfile # HERE\n"},
-		{"GH001 online", issuer, "issuer http://api.example.com # HERE\n"},
-		{"GH001 online", site, site + "gatehouse_jwks # HERE\n"},
+		{"GH001", keys, keys + "assertion DIR/Caddyfile # HERE\n"},
+		{"GH001", issuer, "issuer http://api.example.com # HERE\n"},
+		{"GH001", site, site + "gatehouse_jwks # HERE\n"},
 
 		{"GH002", issuer, "issuer https://auth.example.com # HERE\n"},
 		{"GH003", api, "handle /gw/* { # HERE\ngatehouse_api {\n" + options + "}\n}\nhandle {\nrespond /x x\n"},
 		{"GH003", api, "gatehouse_api /gw/* { # HERE\n" + options},
 		{"GH003", api, "gatehouse_api /api/v1/* { # HERE\nbase_path /gw\n" + options},
+		{"GH003", api, "gatehouse_api /api/v1/ { # HERE\n" + options},
+		{"GH003", api, "handle /api/v1/ { # HERE\ngatehouse_api {\n" + options + "}\n"},
+		{"GH003", api, "handle /api/v1/events* { # HERE\ngatehouse_api {\n" + options + "}\n"},
+		{"GH003", api, "@m path_regexp ^/api/v2/ # HERE\ngatehouse_api @m {\n" + options},
+		{"GH003", api, "@m not path /api/* # HERE\ngatehouse_api @m {\n" + options},
+		{"GH003", api, "@m host typo.example # HERE\ngatehouse_api @m {\n" + options},
+		{"GH003", api, "@m method POST\ngatehouse_api @m { # HERE\n" + options},
+		{"GH003", site, "https://api.example.com/api/v2/* {\ntls internal\n"},
+		{"GH003", site, site + "handle /api/* { # HERE\ngatehouse_health\n}\n"},
+		{"GH003", site, site + "gatehouse_health /health # HERE\n"},
+		{"GH003", "gatehouse_connect {", "gatehouse_connect /mcp* { # HERE"},
+		{"GH003", "gatehouse_connect {\n\t\tissuer https://api.example.com\n\t\tupstream http://localhost:2\n\t}", "handle_path /assistant/* { # HERE\ngatehouse_connect {\nissuer https://api.example.com\nupstream http://localhost:2\n}\n}"},
+		{"GH004", site, site + "gatehouse_health\nhandle {\nrespond no # HERE\n}\n"},
+		{"GH004", site, site + "redir /sign-in https://www.example.com/ # HERE\n"},
+		{"GH004", site, site + "handle /mcp {\nrespond 404 # HERE\n}\n"},
+		{"GH004", api, "handle /api/* { # HERE\nheader X-Seen yes\n}\nhandle /api* {\ngatehouse_api {\n" + options + "}\n"},
+		{"GH004", global, global + "order gatehouse_api first\n"},
 		{"GH004", site, site + "respond \"Hello\" # HERE\n"},
 		{"GH004", site, site + "file_server # HERE\n"},
 		{"GH004", site, site + "reverse_proxy /api/* localhost:5 # HERE\n"},
@@ -344,4 +365,104 @@ func TestCheckJSONConfiguration(t *testing.T) {
 	require.Equal(t, "1", status, stdout+stderr)
 	require.Contains(t, stdout, path+": /admin/listen: error GH011: ")
 	require.Contains(t, stdout, path+": /apps/gatehouse/redis: warning GH013: ")
+}
+
+// Requests that may reach their handler are not findings.
+func TestCheckTrustsWhatItCannotEvaluate(t *testing.T) {
+	const (
+		site = "https://api.example.com {\n\ttls internal\n"
+		api  = "\tgatehouse_api {\n\t\tupstream http://localhost:3\n\t}\n"
+	)
+	for name, lines := range map[string][2]string{
+		"an unknown matcher":             {api, "@m remote_ip 10.0.0.0/8\ngatehouse_api @m {\nupstream http://localhost:3\n}\n"},
+		"a handler for some clients":     {site, site + "@m remote_ip 10.0.0.0/8\nrespond @m 403\n"},
+		"a handler of another path":      {site, site + "handle_path /static/* {\nfile_server\n}\nredir / https://www.example.com\n"},
+		"forward_auth":                   {site, site + "forward_auth localhost:9 {\nuri /check\n}\n"},
+		"handle_path":                    {api, "handle_path /api/* {\n" + api + "}\n"},
+		"a rewrite":                      {site, site + "rewrite /api/* /v2{uri}\n"},
+		"a base path":                    {api, "handle /gw/* {\ngatehouse_api {\nbase_path /gw\nupstream http://localhost:3\n}\n}\n"},
+		"two instances":                  {api, "handle /api/v1/events* {\n" + api + "}\n" + api},
+		"a private readiness check":      {site, site + "gatehouse_health /healthz\n"},
+		"one host of a site":             {"https://api.example.com {", "https://*.example.com {"},
+		"a matcher for that host":        {site + "\tgatehouse_connect", "https://*.example.com {\ntls internal\n@a host api.example.com\nhandle @a {\ngatehouse_health\n}\n\tgatehouse_connect"},
+		"several paths":                  {api, "@m path /x /api/*\nhandle @m {\n" + api + "}\n"},
+		"a negated path":                 {api, "@m not path /x /y/*\ngatehouse_api @m {\nupstream http://localhost:3\n}\n"},
+		"a method matcher for the calls": {api, "@m method GET HEAD\ngatehouse_api @m {\nupstream http://localhost:3\n}\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Contains(t, soundCaddyfile, lines[0])
+			found, _ := checkFile(t, strings.Replace(soundCaddyfile, lines[0], lines[1], 1), "--offline")
+			require.Empty(t, found)
+		})
+	}
+}
+
+// What CI lacks is not a finding, and does not hide other mistakes. Nothing is contacted.
+func TestCheckOfflineNeedsNothing(t *testing.T) {
+	contacted := make(chan struct{}, 100)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			contacted <- struct{}{}
+			_ = c.Close()
+		}
+	}()
+	data := t.TempDir()
+	t.Setenv("XDG_DATA_HOME", data)
+	lacking := strings.NewReplacer(
+		"redis://localhost:1", "redis://ADDRESS {\npassword {file.DIR/missing}\n}",
+		"credentials file DIR/keys.json", "credentials vault http://ADDRESS {\nauth approle role {env.NO_SUCH_SECRET}\n}\nassertion DIR/missing.pem",
+		"tls internal", "tls DIR/missing.pem DIR/missing.key",
+		"http://localhost:2", "http://ADDRESS {\nhealth_uri /healthz\n}",
+		"http://localhost:3", "https://ADDRESS {\ntransport http {\ntls_trust_pool file DIR/missing.pem\n}\n}",
+	).Replace(soundCaddyfile)
+	lacking = strings.ReplaceAll(lacking, "ADDRESS", l.Addr().String())
+	found, status := checkFile(t, lacking, "--offline")
+	require.Empty(t, found)
+	require.Equal(t, "0", status)
+	found, _ = checkFile(t, strings.Replace(lacking, "issuer https", "issuer http", 1), "--offline")
+	require.Len(t, found, 1)
+	require.Equal(t, "GH001", found[0].Rule)
+
+	present := strings.ReplaceAll(strings.ReplaceAll(soundCaddyfile, "localhost:1", l.Addr().String()), "http://localhost:2", "http://"+l.Addr().String()+" {\nhealth_uri /healthz\n}")
+	t.Setenv("CHECK_TOKEN", "s3cret")
+	for _, credentials := range []string{"credentials file DIR/keys.json", "credentials vault http://" + l.Addr().String() + " {\nauth token {env.CHECK_TOKEN}\n}"} {
+		found, _ = checkFile(t, strings.Replace(present, "credentials file DIR/keys.json", credentials, 1), "--offline")
+		require.Empty(t, found)
+	}
+	require.Empty(t, contacted)
+	written, err := os.ReadDir(data)
+	require.NoError(t, err)
+	require.Empty(t, written)
+}
+
+// The requests that gatehouse_connect must serve are those that it serves.
+func TestSamplesAreServed(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "keys.json"), []byte(`{"keys":{}}`), 0o600))
+	path := filepath.Join(dir, "Caddyfile")
+	require.NoError(t, os.WriteFile(path, []byte(strings.NewReplacer("DIR", dir, "\tgatehouse_connect {", "\tgatehouse_connect {\nmanage_keys").Replace(soundCaddyfile)), 0o600))
+	loaded, err := loadConfig(path, "")
+	require.NoError(t, err)
+	checked, err := newCheckedConfig(loaded)
+	require.NoError(t, err)
+	built, err := checked.build(loaded.raw, dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, built.close()) })
+	server := built.assistants[0].server
+	served := server.Endpoints()
+	samples := samplesOf(built.connect[0].value)
+	for _, sample := range samples {
+		_, path, _ := strings.Cut(sample, " ")
+		e := server.Endpoint(path)
+		require.NotNil(t, e, path)
+		served = slices.DeleteFunc(served, func(other *connect.Endpoint) bool { return other == e })
+	}
+	require.Len(t, served, 1, "only that of unknown settings pages is left")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
@@ -34,8 +35,8 @@ where, and how to correct it. The default configuration is the Caddyfile in the
 current directory. Nothing is changed or started.
 
 First builds everything, as validate does, then asks Redis, Vault and the data
-services. With --offline, only looks at the configuration: it needs no network
-and no secrets, since {file.…} and {env.…} stay unresolved.
+services. With --offline, connects to nothing, and files and environment
+variables that the configuration names may be missing.
 
 Exit status: 0 no errors (there may be warnings), 1 errors, 3 the configuration
 cannot be read.`,
@@ -105,13 +106,23 @@ func (c *checkCommand) check(ctx context.Context, progress io.Writer) (found []f
 		return loadFindings(err)
 	}
 	found = checked.checkStatic()
-	if c.offline {
-		return sortFindings(found), nil
+	dir, err := os.MkdirTemp("", "gatehouse-check-")
+	if err != nil {
+		return nil, fmt.Errorf("creating a directory for files that modules write: %w", err)
 	}
-	built, err := checked.build()
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	var built *builtConfig
+	if c.offline {
+		err = checked.buildOffline(dir)
+	} else {
+		built, err = checked.build(checked.raw, dir)
+	}
 	if err != nil {
 		more, err := loadFindings(err)
 		return sortFindings(append(found, more...)), err
+	}
+	if c.offline {
+		return sortFindings(found), nil
 	}
 	defer func() { err = errors.Join(err, built.close()) }()
 	return sortFindings(append(found, built.checkLive(ctx, progress)...)), nil

@@ -49,6 +49,7 @@ type loadError struct {
 	position
 
 	message string
+	pointer string // of the value, if it is known
 }
 
 func (e *loadError) Error() string { return e.position.String() + ": " + e.message }
@@ -88,7 +89,7 @@ func adaptError(file string, err error) error {
 	rest := adaptSteps.ReplaceAllString(text, "")
 	if rest == text {
 		if strings.HasPrefix(text, "config is not valid JSON") {
-			return &loadError{position{File: file}, text}
+			return &loadError{position: position{File: file}, message: text}
 		}
 		return err
 	}
@@ -100,7 +101,7 @@ func adaptError(file string, err error) error {
 		at.File, message = m[1], m[3]
 		at.Line, _ = strconv.Atoi(m[2])
 	}
-	return &loadError{at, adaptSteps.ReplaceAllString(message, "")}
+	return &loadError{position: at, message: adaptSteps.ReplaceAllString(message, "")}
 }
 
 // directive is a line of a Caddyfile: a directive or option, its arguments and its block.
@@ -294,6 +295,12 @@ func (c *loadedConfig) position(pointer, message string) position {
 			at, blocks = found, append(slices.Clip(blocks), found)
 		}
 	}
+	switch {
+	case strings.HasPrefix(message, at.name+" "):
+		blocks = nil // it is about the line itself
+	case strings.HasPrefix(pointer, "/apps/tls/"):
+		blocks = c.sites
+	}
 quoted:
 	for _, block := range slices.Backward(blocks) {
 		for sub := range block.all() {
@@ -420,6 +427,7 @@ func loaderSteps() []loaderStep {
 	for _, s := range [][2]string{
 		{`loading (?:initial |new )?config: `, ""},
 		{`loading the app "\w+": `, ""},
+		{`getting \w+ app: `, ""},
 		{`loading (\w+) app module: `, "/apps/$1"}, // from the root again, since apps load each other
 		{`server (\w+): `, "/servers/$1"},
 		{`setting up route handlers: `, "/routes"},
@@ -436,6 +444,7 @@ func loaderSteps() []loaderStep {
 		{`provision [\w.]+: `, ""},
 		{`[\w.]+: invalid configuration: `, ""},
 		{`decoding module config: [\w.]+: `, ""},
+		{`loading certificates: `, "/certificates"},
 		{`loading credential source: `, "/credentials"},
 		{`loading the upstream: `, "/upstreams"},
 	} {
@@ -480,14 +489,14 @@ func (c *loadedConfig) loadFailure(err error) *loadError {
 			}
 		}
 	}
-	return &loadError{c.position(pointer, message), message}
+	return &loadError{c.position(pointer, message), message, pointer}
 }
 
 // provision builds everything that the configuration describes, without starting it, and removes it again.
 func (c *loadedConfig) provision() error {
 	var cfg *caddy.Config
 	if err := caddy.StrictUnmarshalJSON(c.raw, &cfg); err != nil {
-		return &loadError{position{File: c.file}, fmt.Sprintf("decoding the configuration: %v", err)}
+		return &loadError{position: position{File: c.file}, message: fmt.Sprintf("decoding the configuration: %v", err)}
 	}
 	if err := caddy.Validate(cfg); err != nil {
 		return c.loadFailure(err)

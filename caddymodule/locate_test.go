@@ -110,6 +110,10 @@ func TestLoadErrorsNameFileAndLine(t *testing.T) {
 				"\t\t\t\t\tpem_file /nonexistent.pem\n\t\t\t\t}\n\t\t\t}\n\t\t}"),
 			"Caddyfile:17: reading /nonexistent.pem: open /nonexistent.pem: no such file or directory",
 		},
+		"a certificate that is missing": {
+			strings.Replace(caddyfileWith("", source, "tls /nonexistent.pem /nonexistent.key", ""), "http://api", "https://api", 1),
+			"Caddyfile:11: open /nonexistent.pem: no such file or directory",
+		},
 		"an issuer that is not an origin": {
 			caddyfileWith("", source, "gatehouse_connect {\n\t\tissuer http://api.example.com\n\t\tupstream http://127.0.0.1:2\n\t}", ""),
 			"Caddyfile:12: ",

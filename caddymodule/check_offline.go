@@ -1,0 +1,150 @@
+package caddymodule
+
+import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/caddyserver/caddy/v2"
+)
+
+// nowhere is an address to which nothing can connect.
+const nowhere = "127.0.0.1:0"
+
+// buildOffline builds the configuration without connecting to anything. Each part that needs a file or an environment variable
+// that is missing is replaced, and other errors are returned as a [loadError].
+func (c *checkedConfig) buildOffline(dir string) error {
+	var value any
+	if err := json.Unmarshal(c.raw, &value); err != nil {
+		return c.failure("", err)
+	}
+	disconnect(value)
+	for {
+		raw, err := json.Marshal(value)
+		if err != nil {
+			return c.failure("", err)
+		}
+		built, err := c.build(raw, dir)
+		if err == nil {
+			return built.close()
+		}
+		failure := new(loadError)
+		if !errors.As(err, &failure) || !isMissing(failure.message) {
+			return err
+		}
+		if replaced, err := replaceMissing(value, failure.pointer, dir); !replaced {
+			return err
+		}
+	}
+}
+
+// disconnect replaces the addresses of what is contacted while a configuration is built, and removes active health checks.
+func disconnect(value any) {
+	app := member(member(value, "apps"), appName)
+	away := func(text any) string {
+		s, _ := text.(string)
+		if resolved, err := caddy.NewReplacer().ReplaceOrErr(s, true, true); err == nil {
+			if u, err := url.Parse(resolved); err == nil && u.Scheme == "unix" {
+				return "redis://" + nowhere
+			} else if err == nil && u.Hostname() != "" {
+				u.Host = nowhere
+				return u.String()
+			}
+		}
+		return s
+	}
+	if urls, ok := member(member(app, "redis"), "urls").([]any); ok {
+		for i := range urls {
+			urls[i] = away(urls[i])
+		}
+	}
+	if source, ok := member(app, "credentials").(map[string]any); ok && source["address"] != nil {
+		source["address"] = away(source["address"])
+	}
+	withoutHealthChecks(value)
+}
+
+func withoutHealthChecks(value any) {
+	switch v := value.(type) {
+	case []any:
+		for _, one := range v {
+			withoutHealthChecks(one)
+		}
+	case map[string]any:
+		if checks, ok := v["health_checks"].(map[string]any); ok {
+			delete(checks, "active")
+		}
+		for _, one := range v {
+			withoutHealthChecks(one)
+		}
+	}
+}
+
+// isMissing reports whether an error is about a file or an environment variable that is missing. Caddy's loader does not wrap
+// errors.
+func isMissing(message string) bool {
+	return strings.Contains(message, syscall.ENOENT.Error()) || strings.Contains(message, "the environment variable is not set")
+}
+
+var innermostHandler = regexp.MustCompile(`^(/.+/handle)/(\d+)`)
+
+// replaceMissing replaces the part of a configuration that an error is about by one that needs nothing. It reports whether there
+// was such a part.
+func replaceMissing(value any, pointer, dir string) (bool, error) {
+	app, _ := member(member(value, "apps"), appName).(map[string]any)
+	inApp, isApp := strings.CutPrefix(pointer, "/apps/"+appName+"/")
+	part, _, _ := strings.Cut(inApp, "/")
+	file := filepath.Join(dir, part)
+	var content []byte
+	switch {
+	case !isApp:
+		if m := innermostHandler.FindStringSubmatch(pointer); m != nil {
+			handlers := value
+			for step := range strings.SplitSeq(m[1][1:], "/") {
+				handlers = member(handlers, step)
+			}
+			handler, _ := member(handlers, m[2]).(map[string]any)
+			if was := handler["handler"]; was == nil || was == "vars" {
+				return false, nil
+			}
+			clear(handler)
+			handler["handler"] = "vars"
+			return true, nil
+		}
+		tls, _ := member(member(value, "apps"), "tls").(map[string]any)
+		if !strings.HasPrefix(pointer, "/apps/tls") || tls["certificates"] == nil {
+			return false, nil // other findings are possible, but not certain
+		}
+		delete(tls, "certificates")
+		return true, nil
+	case part == "redis":
+		app[part] = map[string]any{"urls": []any{"redis://" + nowhere}}
+		return true, nil
+	case part == "credentials":
+		app[part], content = map[string]any{"source": "file", "path": file}, []byte(`{"keys":{}}`)
+	case part == "assertion":
+		der, err := x509.MarshalPKCS8PrivateKey(ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+		if err != nil {
+			return false, fmt.Errorf("encoding a key: %w", err)
+		}
+		app[part], content = map[string]any{"key_files": []any{file}}, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	default:
+		return false, nil
+	}
+	if _, err := os.Stat(file); err == nil {
+		return false, nil // it has been replaced
+	}
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		return false, fmt.Errorf("writing an example of a missing file: %w", err)
+	}
+	return true, nil
+}

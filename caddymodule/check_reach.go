@@ -1,0 +1,347 @@
+package caddymodule
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/rewrite"
+
+	"github.com/gatehouse-gateway/gatehouse/connect"
+	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// samplesOf returns requests that a handler must serve, or nil if it is not one of ours for certain paths.
+func samplesOf(handler any) (samples []string) {
+	text := func(name string) string { s, _ := member(handler, name).(string); return s }
+	switch text("handler") {
+	case apiName:
+		for _, res := range upstream.Resources() {
+			samples = append(samples, "GET "+text("base_path")+apiPrefix+"/"+res.Name)
+		}
+	case "gatehouse_health":
+		samples = []string{"GET /healthz", "GET /readyz"}
+	case "gatehouse_jwks":
+		if samples = []string{"GET " + text("path")}; text("path") == "" {
+			samples = []string{"GET " + JWKSPath}
+		}
+	case "gatehouse_connect":
+		samples = []string{
+			"POST " + connect.MCPPath, "GET /.well-known/oauth-protected-resource" + connect.MCPPath, "GET /.well-known/oauth-protected-resource",
+			"GET /.well-known/oauth-authorization-server", "GET /.well-known/openid-configuration", "POST /oauth/register", "GET /oauth/authorize", "POST /oauth/token",
+			"POST /oauth/revoke", "POST " + pages.ApprovePath, "GET " + pages.SignInPath, "POST " + pages.SignOutPath,
+			"GET " + pages.SettingsPath, "GET " + pages.ConnectionsPath, "GET " + pages.ActivityPath, "GET " + pages.AssetsPrefix + "x",
+		}
+		if manage, _ := member(handler, "manage_keys").(bool); manage {
+			samples = append(samples, "GET "+pages.KeysPath)
+		}
+	}
+	return samples
+}
+
+// obstacle is what keeps requests from handlers of ours.
+type obstacle struct {
+	rule     string
+	key      string // the pointer of what it is
+	pointer  string // of what the finding is about
+	what     string
+	samples  []string
+	handlers []string
+}
+
+// obstacles sends samples for each handler of ours through the routes.
+func (c *checkedConfig) obstacles() []*obstacle {
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
+	defer cancel()
+	var found []*obstacle
+	for _, h := range c.placed {
+		if h.isError {
+			continue
+		}
+		var missed []*obstacle
+		samples := samplesOf(h.value)
+		for _, sample := range samples {
+			if o := c.send(ctx, h, sample); o != nil {
+				missed = append(missed, o)
+			}
+		}
+		if h.name == "gatehouse_health" && len(missed) < len(samples) {
+			continue // one of the checks may be private
+		}
+		for _, o := range missed {
+			i := slices.IndexFunc(found, func(other *obstacle) bool { return other.rule == o.rule && other.key == o.key })
+			if i < 0 {
+				i, found = len(found), append(found, o)
+			}
+			for list, value := range map[*[]string]string{&found[i].samples: o.samples[0], &found[i].handlers: h.name} {
+				if !slices.Contains(*list, value) {
+					*list = append(*list, value)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// send returns what keeps a request from the handler at each host of its site, or nil.
+func (c *checkedConfig) send(ctx caddy.Context, h placedHandler, sample string) (missed *obstacle) {
+	hosts := hostsOf(h.routes[0].list[h.routes[0].index])
+	for _, host := range h.hosts { // a site *.example.com may have routes for some of its hosts
+		if slices.ContainsFunc(hosts, func(site string) bool { return hostMatches(site, host) }) {
+			hosts = append(slices.Clip(hosts), host)
+		}
+	}
+	if hosts == nil {
+		hosts = []string{"gatehouse.invalid"}
+	}
+	method, path, _ := strings.Cut(sample, " ")
+	for _, host := range hosts {
+		if strings.Contains(host, "{") {
+			return nil
+		}
+		r, err := http.NewRequestWithContext(ctx, method, "http://"+strings.ReplaceAll(host, "*", "gatehouse")+path, http.NoBody)
+		if err != nil {
+			return nil // not a host that a request can name
+		}
+		r.RequestURI = path
+		repl := caddy.NewReplacer()
+		w := &walk{checkedConfig: c, ctx: ctx, repl: repl, handler: h, sample: sample}
+		w.r = caddyhttp.PrepareRequest(r, repl, discard{}, new(caddyhttp.Server))
+		w.routes("/apps/http/servers/"+h.server+"/routes", h.routes[0].list)
+		if w.reached || w.missed == nil {
+			return nil
+		}
+		if missed == nil {
+			missed = w.missed
+		}
+	}
+	return missed
+}
+
+// walk is the way of a request through the routes of a server. What cannot be evaluated here, such as an address of a client, is
+// assumed to lead to the handler.
+type walk struct {
+	*checkedConfig
+
+	ctx     caddy.Context
+	repl    *caddy.Replacer
+	r       *http.Request
+	handler placedHandler
+	sample  string
+	reached bool
+	missed  *obstacle // the first
+}
+
+func (w *walk) miss(rule, key, pointer, what string) {
+	if w.missed == nil {
+		w.missed = &obstacle{rule: rule, key: key, pointer: pointer, what: what, samples: []string{w.sample}}
+	}
+}
+
+// routes reports whether the request ends in a list of routes.
+func (w *walk) routes(pointer string, list any) bool {
+	routes, _ := list.([]any)
+	groups := map[string]int{} // the index of the route that the request took
+	for i, route := range routes {
+		at := fmt.Sprintf("%s/%d", pointer, i)
+		leads := strings.HasPrefix(w.handler.pointer, at+"/")
+		group, _ := member(route, "group").(string)
+		if other, taken := groups[group]; group != "" && taken {
+			if leads {
+				at := fmt.Sprintf("%s/%d", pointer, other)
+				w.miss("GH004", at, at, "the route with the matcher "+describeMatchers(member(routes[other], "match")))
+			}
+			continue
+		}
+		sets := member(route, "match")
+		switch w.matches(sets) {
+		case no:
+			if leads {
+				w.miss("GH003", at, w.handler.pointer, describeMatchers(sets))
+			}
+			continue
+		case unknown:
+			if !leads {
+				continue
+			}
+		}
+		groups[group] = i
+		steps, _ := member(route, "handle").([]any)
+		for j, step := range steps {
+			if w.handle(fmt.Sprintf("%s/handle/%d", at, j), step) {
+				return true
+			}
+		}
+		if terminal, _ := member(route, "terminal").(bool); terminal {
+			w.miss("GH004", at, at, "the route with the matcher "+describeMatchers(sets))
+			return true
+		}
+	}
+	return false
+}
+
+// handle reports whether the request ends in a handler.
+func (w *walk) handle(pointer string, step any) bool {
+	name, _ := member(step, "handler").(string)
+	if name == w.handler.name && slices.Contains(samplesOf(step), w.sample) {
+		w.reached = true
+		return true
+	}
+	switch name {
+	case "subroute":
+		return w.routes(pointer+"/routes", member(step, "routes"))
+	case "invoke":
+		named, _ := member(step, "name").(string)
+		route := member(w.server("named_routes"), named)
+		return w.routes(pointer, []any{route})
+	case "rewrite":
+		if m, ok := w.load("http.handlers.rewrite", step).(*rewrite.Rewrite); ok {
+			m.Rewrite(w.r, w.repl)
+		}
+		return false
+	case "reverse_proxy":
+		if responses, _ := member(step, "handle_response").([]any); len(responses) > 0 {
+			return false // as forward_auth, which responds only if it refuses
+		}
+	case "file_server":
+		if pass, _ := member(step, "pass_thru").(bool); pass {
+			return false
+		}
+	case "static_response":
+		name = "respond"
+		if location := member(member(step, "headers"), "Location"); location != nil {
+			name = "redir"
+		} else if abort, _ := member(step, "abort").(bool); abort {
+			name = "abort"
+		}
+	case "error", "metrics", apiName, errorsName:
+	default:
+		return false
+	}
+	w.miss("GH004", pointer, pointer, name)
+	return true
+}
+
+// server returns a setting of the handler's server.
+func (w *walk) server(name string) any {
+	return member(member(member(member(member(w.value, "apps"), "http"), "servers"), w.handler.server), name)
+}
+
+// load returns a module of Caddy with settings, or nil.
+func (w *walk) load(id string, settings any) any {
+	if m, ok := settings.(map[string]any); ok {
+		m = maps.Clone(m)
+		delete(m, "handler")
+		settings = m
+	}
+	raw, _ := json.Marshal(settings) //nolint:errchkjson // it was decoded from JSON
+	mod, err := w.ctx.LoadModuleByID(id, raw)
+	if err != nil {
+		return nil // a finding of the loader
+	}
+	return mod
+}
+
+// verdict is the result of matchers.
+type verdict int
+
+const (
+	no verdict = iota
+	unknown
+	yes
+)
+
+// matches evaluates sets of matchers.
+func (w *walk) matches(sets any) verdict {
+	list, _ := sets.([]any)
+	if len(list) == 0 {
+		return yes
+	}
+	result := no
+	for _, set := range list {
+		matchers, _ := set.(map[string]any)
+		all := yes
+		for name, settings := range matchers {
+			all = min(all, w.match(name, settings))
+		}
+		result = max(result, all)
+	}
+	return result
+}
+
+func (w *walk) match(name string, settings any) verdict {
+	switch name {
+	case "not":
+		return yes - w.matches(settings)
+	case "host", "path":
+		if strings.Contains(fmt.Sprint(settings), "{") {
+			return unknown
+		}
+	case "method", "path_regexp":
+	default:
+		return unknown
+	}
+	m, ok := w.load("http.matchers."+name, settings).(caddyhttp.RequestMatcherWithError)
+	if !ok {
+		return unknown
+	}
+	switch matched, err := m.MatchWithError(w.r); {
+	case err != nil:
+		return unknown
+	case matched:
+		return yes
+	}
+	return no
+}
+
+// describeMatchers returns matchers as a Caddyfile has them.
+func describeMatchers(value any) string {
+	var words []string
+	switch v := value.(type) {
+	case []any:
+		for _, one := range v {
+			words = append(words, describeMatchers(one))
+		}
+	case map[string]any:
+		if pattern, ok := v["pattern"]; ok {
+			return fmt.Sprint(pattern)
+		}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			words = append(words, name+" "+describeMatchers(v[name]))
+		}
+	default:
+		words = []string{fmt.Sprint(v)}
+	}
+	return strings.Join(words, " ")
+}
+
+func checkReachable(c *checkedConfig, r report) {
+	for _, o := range c.obstacles() {
+		if o.rule != "GH003" {
+			continue
+		}
+		r(o.pointer, "the matcher %s excludes %s, which %s must serve", o.what, andMore(o.samples), strings.Join(o.handlers, " and "))
+	}
+}
+
+func checkShadow(c *checkedConfig, r report) {
+	for _, o := range c.obstacles() {
+		if o.rule == "GH004" {
+			r(o.pointer, "%s takes %s, which %s must serve", o.what, andMore(o.samples), strings.Join(o.handlers, " and "))
+		}
+	}
+}
+
+func andMore(list []string) string {
+	if len(list) == 1 {
+		return list[0]
+	}
+	return fmt.Sprintf("%s and %s", list[0], plural(len(list)-1, "other request"))
+}
