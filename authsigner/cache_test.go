@@ -148,7 +148,6 @@ func withCache(t *testing.T, o authsigner.CacheOptions, test func(b bubble)) {
 	})
 }
 
-// pass lets time pass.
 func pass(d time.Duration) { <-time.After(d) }
 
 // lookup returns the secret and how long the lookup took.
@@ -311,7 +310,7 @@ func TestSlowLookupsDoNotDelayRevocations(t *testing.T) {
 		}
 		b.src.set(func() { b.src.latency = 400 * time.Millisecond })
 		pass(time.Minute)
-		for _, key := range keys { // one after the other: the cache learns each time that the source is slow
+		for _, key := range keys { // one after the other: each teaches the cache that the source is slow
 			_, _, err := b.lookup(key)
 			synctest.Wait()
 			require.ErrorIs(b, err, authsigner.ErrUnknownKey)
@@ -489,7 +488,7 @@ func TestSourceThatIgnoresItsDeadlineDelaysAKeyOnce(t *testing.T) {
 	})
 }
 
-// Without requests for other keys, the cache knows the source only by this key's failures.
+// Without requests for other keys, only this key's failures show that the source is unavailable.
 func TestHungSourceDelaysTheOnlyKeyOnce(t *testing.T) {
 	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
 		b.requireFound(testKey)
@@ -747,7 +746,7 @@ func (c *steppedClock) now() time.Time {
 
 func (c *steppedClock) step(to time.Duration) { c.offset.Store(int64(to)) }
 
-// While the gateway's clock is wrong, callers with a right one are rejected; nothing else happens.
+// A wrong clock of the gateway only rejects callers whose clock is correct.
 func TestVerifierRecoversFromClockStepsOfTenMinutes(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]time.Duration{"ahead": 10 * time.Minute, "back": -10 * time.Minute} {
@@ -885,7 +884,7 @@ func TestRevocationsHoldUnderLoad(t *testing.T) {
 	defer cancel()
 	var looked, wrong atomic.Int64
 	var wg sync.WaitGroup
-	wg.Go(func() { // for two seconds, and on a slow machine until there is something to judge by
+	wg.Go(func() { // for two seconds, or longer until there are enough lookups
 		defer cancel()
 		<-time.After(2 * time.Second)
 		for until := time.Now().Add(time.Minute); looked.Load() <= 100 && time.Now().Before(until); {

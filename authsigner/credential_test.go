@@ -112,7 +112,7 @@ func TestMalformedRecordIsRejectedWithoutItsValue(t *testing.T) {
 		"secret with a leading space":        {"private_key", fields{"private_key": " " + canary}},
 		"secret with a zero byte":            {"private_key", fields{"private_key": canary + "\x00"}},
 		"secret of zero bytes":               {"private_key", fields{"private_key": "\x00\x00"}},
-		"secret that is no UTF-8":            {"private_key", fields{"private_key": canary + "\xff"}},
+		"secret of invalid UTF-8":            {"private_key", fields{"private_key": canary + "\xff"}},
 		"secret far too long":                {"private_key", fields{"private_key": strings.Repeat(canary, 1000)}},
 		"secret that is its own placeholder": {"private_key", fields{"private_key": "[redacted]"}},
 		"secret as a number":                 {"private_key", fields{"private_key": json.Number("12345678")}},
@@ -124,7 +124,7 @@ func TestMalformedRecordIsRejectedWithoutItsValue(t *testing.T) {
 		"previous secret without an end":     {"previous_expires_at", previous(canary, nil)},
 		"previous secret with an empty end":  {"previous_expires_at", previous(canary, "")},
 		"end that is a date":                 {"previous_expires_at", previous(canary, "2025-10-09")},
-		"end that is no date":                {"previous_expires_at", previous(canary, canary)},
+		"end that is text":                   {"previous_expires_at", previous(canary, canary)},
 		"end as a number":                    {"previous_expires_at", previous(canary, json.Number("1760000000"))},
 		"end that is nonsense, by itself":    {"previous_expires_at", fields{"previous_expires_at": canary}},
 		"zero end":                           {"previous_expires_at", previous(canary, "0001-01-01T00:00:00Z")},
@@ -138,7 +138,7 @@ func TestMalformedRecordIsRejectedWithoutItsValue(t *testing.T) {
 		"no business name":                   {"business_name", fields{"business_name": nil}},
 		"business name of blanks":            {"business_name", fields{"business_name": "  "}},
 		"business name with a line feed":     {"business_name", fields{"business_name": canary + "\n"}},
-		"business name that is no UTF-8":     {"business_name", fields{"business_name": canary + "\xff"}},
+		"business name of invalid UTF-8":     {"business_name", fields{"business_name": canary + "\xff"}},
 		"business name far too long":         {"business_name", fields{"business_name": strings.Repeat("n", 1025)}},
 		"no business slug":                   {"business_slug", fields{"business_slug": nil}},
 		"business slug with a space":         {"business_slug", fields{"business_slug": canary + " s"}},
@@ -296,7 +296,6 @@ func TestValidPublicKey(t *testing.T) {
 	}
 }
 
-// It tries every way in which a value gets into a log, an error or a response.
 func TestSecretIsNeverPrinted(t *testing.T) {
 	t.Parallel()
 	secret := authsigner.Secret("hunter2-hunter2")

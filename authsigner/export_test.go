@@ -1,4 +1,4 @@
 package authsigner
 
-// DummySecret lets the tests try what whoever reads the source can try.
+// DummySecret is known to every reader of the source.
 const DummySecret = dummySecret

@@ -40,7 +40,7 @@ const (
 	flagOtherKey // the server has the credential under another key
 )
 
-// Every verdict is that of the reference implementation.
+// Verify must agree with the reference implementation.
 func FuzzVerify(f *testing.F) {
 	// A third of the vectors, so that a short run gets beyond the seeds. TestVectorsAgreeWithVerify runs them all.
 	for i, v := range readVectors(f) {
@@ -114,7 +114,7 @@ func FuzzVerify(f *testing.F) {
 		add(authsigner.HeaderTimestamp, timestamp, flagNoStamp, 0)
 		add(authsigner.HeaderSignature, signature, flagNoSignature, flagTwoSignatures)
 
-		require.Equal(t, referenceVerdict(&v), v.verify(t, v.request()))
+		require.Equal(t, referenceResult(&v), v.verify(t, v.request()))
 	})
 }
 
@@ -141,7 +141,7 @@ func FuzzVerifyOneState(f *testing.F) {
 	})
 }
 
-// The hand-written check is the documented pattern.
+// The hand-written check must agree with the documented pattern.
 func FuzzValidPublicKey(f *testing.F) {
 	seeds := map[string]bool{}
 	for _, v := range readVectors(f) {
@@ -253,7 +253,7 @@ func FuzzTransport(f *testing.F) {
 		}
 		arrived, err := http.ReadRequest(bufio.NewReader(&wire))
 		if err != nil {
-			return // net/http wrote what net/http refuses
+			return // net/http rejects what its own client wrote
 		}
 		_, err = v.Verify(arrived, arrived.RequestURI)
 		require.NoError(t, err, "%s %q arrived as %q", method, rawURL, arrived.RequestURI)

@@ -110,7 +110,7 @@ func TestIssuedKeysAreRandom(t *testing.T) {
 	require.Len(t, secrets, 2000)
 	require.Len(t, store, 2000)
 	require.Len(t, seen, 62)
-	// 48,000 characters of 62 kinds: 774 of each, with a standard deviation of 27.6. Eight of these do not happen.
+	// 48,000 characters of an alphabet of 62: 774 of each expected, with a standard deviation of 27.6; allowed are eight.
 	for c, n := range seen {
 		require.InDelta(t, 774, n, 221, string(c))
 	}
@@ -233,7 +233,7 @@ type brokenStore struct {
 
 func (b brokenStore) Create(context.Context, *authsigner.Credential) error { return b.err }
 
-func TestMergeRecordKeepsOnlyForeignFields(t *testing.T) {
+func TestMergeRecordKeepsOnlyUnknownFields(t *testing.T) {
 	t.Parallel()
 	old := newRecord(map[string]any{
 		"previous_private_key": testPreviousSecret, "previous_expires_at": "2100-01-01T00:00:00Z", "limit": 5,

@@ -28,7 +28,7 @@ type vector struct {
 	SigningBase64    string            `json:"signing_string_base64,omitempty"`
 	Signature        string            `json:"signature,omitempty"`
 	Signed           map[string]string `json:"signed,omitempty"`
-	Verdict          string            `json:"verdict"`
+	Result           string            `json:"verdict"`
 }
 
 type vectorCredential struct {
@@ -53,12 +53,12 @@ func decodeBase64(s string) []byte {
 }
 
 const (
-	verdictOK       = "ok"
-	verdictMissing  = "MISSING_CREDENTIALS"
-	verdictExpired  = "REQUEST_EXPIRED"
-	verdictInvalid  = "INVALID_CREDENTIALS"
-	verdictInactive = "ACCOUNT_INACTIVE"
-	verdictTooLarge = "BODY_TOO_LARGE"
+	resultOK       = "ok"
+	resultMissing  = "MISSING_CREDENTIALS"
+	resultExpired  = "REQUEST_EXPIRED"
+	resultInvalid  = "INVALID_CREDENTIALS"
+	resultInactive = "ACCOUNT_INACTIVE"
+	resultTooLarge = "BODY_TOO_LARGE"
 )
 
 var (
@@ -67,8 +67,8 @@ var (
 	referenceSignature = regexp.MustCompile(`\A[0-9A-Fa-f]{64}\z`)
 )
 
-// referenceVerdict is a second implementation of the rules in testdata/README.md. It shares nothing with the package.
-func referenceVerdict(v *vector) string {
+// referenceResult is a second implementation of the rules in testdata/README.md. It shares nothing with the package.
+func referenceResult(v *vector) string {
 	sole := func(name string) (string, bool) {
 		var values []string
 		for _, h := range v.Headers {
@@ -85,29 +85,29 @@ func referenceVerdict(v *vector) string {
 	timestamp, hasTimestamp := sole("x-timestamp")
 	signature, hasSignature := sole("x-signature")
 	if !hasKey || !hasTimestamp || !hasSignature {
-		return verdictMissing
+		return resultMissing
 	}
 
 	if !referenceDigits.MatchString(timestamp) {
-		return verdictInvalid
+		return resultInvalid
 	}
 	seconds, _ := new(big.Int).SetString(timestamp, 10)
 	distance := new(big.Int).Sub(seconds, big.NewInt(v.Clock))
 	if distance.Abs(distance).Cmp(big.NewInt(300)) > 0 {
-		return verdictExpired
+		return resultExpired
 	}
 
 	body := v.body()
 	if len(body) > 1048576 {
-		return verdictTooLarge
+		return resultTooLarge
 	}
 
 	c := v.Credential
 	if c == nil || c.PublicKey != publicKey || !referencePublicKey.MatchString(publicKey) {
-		return verdictInvalid
+		return resultInvalid
 	}
 	if !referenceSignature.MatchString(signature) || strings.Contains(v.Method+v.Target, "\n") {
-		return verdictInvalid
+		return resultInvalid
 	}
 	secrets := []string{c.PrivateKey}
 	if c.PreviousExpiresAt != "" {
@@ -125,12 +125,12 @@ func referenceVerdict(v *vector) string {
 		}
 		if hmacHex(secret, timestamp+"\n"+v.Method+"\n"+v.Target+"\n"+string(body)) == strings.ToLower(signature) {
 			if c.Status != "active" {
-				return verdictInactive
+				return resultInactive
 			}
-			return verdictOK
+			return resultOK
 		}
 	}
-	return verdictInvalid
+	return resultInvalid
 }
 
 // hmacHex signs without the package.

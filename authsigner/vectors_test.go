@@ -45,36 +45,34 @@ func readVectors(tb testing.TB) []vector {
 	return file.Vectors
 }
 
-func TestVectorsCoverEveryVerdict(t *testing.T) {
+func TestVectorsCoverEveryResult(t *testing.T) {
 	t.Parallel()
-	names, verdicts := map[string]bool{}, map[string]int{}
+	names, results := map[string]bool{}, map[string]int{}
 	for _, v := range readVectors(t) {
 		assert.False(t, names[v.Name], "two vectors are named %q", v.Name)
 		names[v.Name] = true
-		verdicts[v.Verdict]++
+		results[v.Result]++
 	}
 	require.GreaterOrEqual(t, len(names), 223)
-	for _, verdict := range []string{
-		verdictOK, verdictMissing, verdictExpired, verdictInvalid, verdictInactive, verdictTooLarge,
+	for _, result := range []string{
+		resultOK, resultMissing, resultExpired, resultInvalid, resultInactive, resultTooLarge,
 	} {
-		assert.GreaterOrEqual(t, verdicts[verdict], 3, verdict)
+		assert.GreaterOrEqual(t, results[result], 3, result)
 	}
-	require.Len(t, verdicts, 6)
+	require.Len(t, results, 6)
 }
 
-// TestVectorsAgreeWithTheReference compares the file with an implementation that shares nothing with the package.
 func TestVectorsAgreeWithTheReference(t *testing.T) {
 	t.Parallel()
 	for _, v := range readVectors(t) {
 		t.Run(v.Name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, v.Verdict, referenceVerdict(&v))
+			require.Equal(t, v.Result, referenceResult(&v))
 		})
 	}
 }
 
-// TestVectorsAreSignedAsTheySay checks every signature of the file, so that a request that must be rejected is wrong in
-// nothing but what its name and its field "signed" say.
+// A request that must be rejected differs from a valid one only as its name and its field "signed" say.
 func TestVectorsAreSignedAsTheySay(t *testing.T) {
 	t.Parallel()
 	for _, v := range readVectors(t) {
@@ -109,7 +107,7 @@ func TestVectorsAreSignedAsTheySay(t *testing.T) {
 			if signature != "" {
 				require.Equal(t, right, signature)
 			}
-			require.Equal(t, v.Verdict == verdictOK || v.Verdict == verdictInactive, v.Signature != "")
+			require.Equal(t, v.Result == resultOK || v.Result == resultInactive, v.Signature != "")
 			if v.Signature == "" {
 				return
 			}
@@ -127,13 +125,13 @@ func TestVectorsAreSignedAsTheySay(t *testing.T) {
 	}
 }
 
-// The tests in e2e send the vectors over the wire.
+// Tests in e2e send the vectors over the wire.
 func TestVectorsAgreeWithVerify(t *testing.T) {
 	t.Parallel()
 	for _, v := range readVectors(t) {
 		t.Run(v.Name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, v.Verdict, v.verify(t, v.request()))
+			require.Equal(t, v.Result, v.verify(t, v.request()))
 		})
 	}
 }
@@ -178,37 +176,37 @@ func (v *vector) verifier() *authsigner.Verifier {
 	}
 }
 
-// verify returns the verdict on r, after which the body must still be readable.
+// verify returns the result for r, after which the body must still be readable.
 func (v *vector) verify(t *testing.T, r *http.Request) string {
 	t.Helper()
 	cred, err := v.verifier().Verify(r, v.Target)
-	verdict := verdictOf(t, cred, err)
-	if verdict == verdictInvalid {
-		require.Equal(t, authsigner.ErrInvalidCredentials, err, "bare, so that nothing can be told from it")
+	result := resultOf(t, cred, err)
+	if result == resultInvalid {
+		require.Equal(t, authsigner.ErrInvalidCredentials, err, "the bare error discloses nothing")
 	}
-	if verdict != verdictTooLarge {
+	if result != resultTooLarge {
 		body, err := io.ReadAll(r.Body)
 		require.NoError(t, err)
 		require.Equal(t, string(v.body()), string(body))
 	}
-	return verdict
+	return result
 }
 
-// verdictOf names what Verify returned. A credential must be returned if and only if the signature was right.
-func verdictOf(t *testing.T, cred *authsigner.Credential, err error) string {
+// resultOf names what Verify returned. A credential must be returned if and only if the signature was right.
+func resultOf(t *testing.T, cred *authsigner.Credential, err error) string {
 	t.Helper()
-	verdict := "no verdict: " + fmt.Sprint(err)
+	result := "no result: " + fmt.Sprint(err)
 	for name, sentinel := range map[string]error{
-		verdictMissing: authsigner.ErrMissingCredentials, verdictExpired: authsigner.ErrExpired,
-		verdictInvalid: authsigner.ErrInvalidCredentials, verdictInactive: authsigner.ErrAccountInactive,
-		verdictTooLarge: authsigner.ErrBodyTooLarge, verdictOK: nil,
+		resultMissing: authsigner.ErrMissingCredentials, resultExpired: authsigner.ErrExpired,
+		resultInvalid: authsigner.ErrInvalidCredentials, resultInactive: authsigner.ErrAccountInactive,
+		resultTooLarge: authsigner.ErrBodyTooLarge, resultOK: nil,
 	} {
 		if errors.Is(err, sentinel) {
-			verdict = name
+			result = name
 		}
 	}
-	if (cred != nil) != (verdict == verdictOK || verdict == verdictInactive) {
-		t.Errorf("verdict %s and credential %v", verdict, cred)
+	if (cred != nil) != (result == resultOK || result == resultInactive) {
+		t.Errorf("result %s and credential %v", result, cred)
 	}
-	return verdict
+	return result
 }

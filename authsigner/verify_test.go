@@ -155,7 +155,7 @@ func TestInvalidPublicKeysAreNeverLookedUp(t *testing.T) {
 	}
 }
 
-// It compares everything that a caller could observe except the time: the error itself and how much of the body was read.
+// The two must agree in all that a caller can observe except the time: the error and how much of the body was read.
 func TestUnknownKeyLooksLikeAWrongSignature(t *testing.T) {
 	t.Parallel()
 	type observed struct {
@@ -286,7 +286,7 @@ func TestMaxBodyLimitsBodiesOfUndeclaredLength(t *testing.T) {
 	}
 }
 
-// A thousand callers who each declare a megabyte must not cost a gigabyte.
+// A thousand callers that each declare a megabyte must not cost a gigabyte.
 func TestMemoryGrowsWithArrivedNotDeclaredBytes(t *testing.T) {
 	t.Parallel()
 	for _, declared := range []int64{authsigner.DefaultMaxBody, -1} {
@@ -436,8 +436,7 @@ func TestReadDeadlineEndsABodyThatIsNotSent(t *testing.T) {
 	}
 }
 
-// It gives the verifier credentials that DecodeCredential rejects, and signs as a caller would who knows that a secret is
-// empty, or who has read the source.
+// The credentials are those that DecodeCredential rejects. The attacker knows that a secret is empty, or the dummy secret.
 func TestEmptyAndDummySecretsNeverVerify(t *testing.T) {
 	t.Parallel()
 	later := time.Unix(testClock, 0).Add(time.Hour)
@@ -483,7 +482,7 @@ func TestPreviousSecretWithoutAnEndNeverVerifies(t *testing.T) {
 	require.Equal(t, authsigner.ErrInvalidCredentials, err)
 }
 
-// It puts every byte in every place of a right signature.
+// Every byte is tried in every position of a valid signature.
 func TestEveryDigitOfTheSignatureCounts(t *testing.T) {
 	t.Parallel()
 	v := newVerifier(newCredential(nil))
@@ -564,8 +563,7 @@ func TestConcurrentRequestsDoNotAffectEachOther(t *testing.T) {
 	wait.Wait()
 }
 
-// It is not parallel because it counts the allocations of the process. The lowest of several counts is free of those of
-// the runtime.
+// Not parallel: it counts the allocations of the process. The lowest of several counts has none of the runtime's.
 func TestVerifyDoesNotAllocate(t *testing.T) {
 	v := newVerifier(rotatingCredential())
 	for _, test := range bodilessRequests() {

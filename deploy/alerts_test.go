@@ -21,7 +21,6 @@ type rule struct {
 	Labels, Annotations map[string]string
 }
 
-// rules reads the rules.
 func rules(t *testing.T) []rule {
 	t.Helper()
 	var file struct {
@@ -38,7 +37,6 @@ func rules(t *testing.T) []rule {
 	return all
 }
 
-// promtool runs Prometheus's tool.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	program, err := exec.LookPath("promtool")
@@ -78,6 +76,6 @@ func TestEveryAlertHasAUnitTestAndARunbook(t *testing.T) {
 		require.Regexp(t, `(?s)\n## `+r.Alert+"\n\n\\*\\*Meaning\\.\\*\\* .*?\n\\*\\*Confirm\\.\\*\\* .*?\n\\*\\*Do\\.\\*\\*.*?\n\\*\\*Ends\\*\\*", string(runbooks))
 	}
 	for _, section := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(runbooks), -1) {
-		require.True(t, alerts[section[1]], "there is no alert %s", section[1])
+		require.True(t, alerts[section[1]], "no alert %s", section[1])
 	}
 }

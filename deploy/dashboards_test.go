@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dashboard is what Grafana needs of a dashboard.
+// dashboard contains the checked parts of a dashboard.
 type dashboard struct {
 	UID, Title    string
 	SchemaVersion int
@@ -30,7 +30,7 @@ type panel struct {
 	Targets []struct{ RefID, Expr string }
 }
 
-// dashboards reads the dashboards, by file name.
+// dashboards returns the dashboards by file name.
 func dashboards(t *testing.T) map[string]dashboard {
 	t.Helper()
 	files, err := filepath.Glob("grafana/*.json")
@@ -47,7 +47,7 @@ func dashboards(t *testing.T) map[string]dashboard {
 	return all
 }
 
-// Grafana shows a panel without a data source or a position without an error, but not as it is meant.
+// Grafana reports no error for a panel without a data source or a position.
 func TestDashboardsAreComplete(t *testing.T) {
 	t.Parallel()
 	uids := map[string]bool{}

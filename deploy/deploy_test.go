@@ -1,4 +1,4 @@
-// Package deploy_test holds the examples of this directory to what they promise.
+// Package deploy_test tests the examples of this directory.
 package deploy_test
 
 import (
@@ -19,16 +19,15 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
-// patience bounds what Vault is waited for, on a machine that is busy with other things, too.
+// patience limits each wait. It is long because the machine may be busy.
 const patience = time.Minute
 
-// TestEachLoginMayDoItsJobAndNoMore runs the composition's setup step on a fresh Vault, twice, and then does with its
-// two logins what a gateway and an operator do, and what a gateway must not.
-func TestEachLoginMayDoItsJobAndNoMore(t *testing.T) {
+// It runs the setup of the composition twice on a new Vault, and uses the logins of the gateway and of the operator.
+func TestLoginsHaveLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	server := vaulttest.Start(t, vaulttest.Options{})
 	root := server.Client(t)
-	// As in a Vault that nobody has set up.
+	// As in a new Vault.
 	require.NoError(t, root.Sys().UnmountWithContext(t.Context(), "kv"))
 	require.NoError(t, root.Sys().DisableAuthWithContext(t.Context(), "approle"))
 
@@ -47,13 +46,13 @@ func TestEachLoginMayDoItsJobAndNoMore(t *testing.T) {
 		require.NotEmpty(t, data)
 		info, err := os.Stat(path)
 		require.NoError(t, err)
-		require.Zero(t, info.Mode().Perm()&0o077, "%s is for its owner only", name)
+		require.Zero(t, info.Mode().Perm()&0o077, "%s must be readable by its owner only", name)
 		return string(data)
 	}
 	setup()
 	password := read("redis", "redis-password")
 	setup()
-	require.Equal(t, password, read("redis", "redis-password"), "a second setup keeps what Redis was started with")
+	require.Equal(t, password, read("redis", "redis-password"), "a second setup keeps the password of Redis")
 	require.Equal(t, password, read("gateway", "redis-password"))
 	require.NotEqual(t, read("operator", "role-id"), read("gateway", "role-id"))
 
@@ -96,7 +95,7 @@ func TestEachLoginMayDoItsJobAndNoMore(t *testing.T) {
 	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
 }
 
-func TestTheCaddyfileIsAccepted(t *testing.T) {
+func TestCaddyfileIsValid(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), gatewaytest.Binary(t), "adapt", "--config", "Caddyfile", "--adapter", "caddyfile")
 	var stdout, stderr bytes.Buffer
@@ -105,7 +104,7 @@ func TestTheCaddyfileIsAccepted(t *testing.T) {
 	require.Contains(t, stdout.String(), "{file./run/login/secret-id}", "a login is a reference to a file")
 }
 
-func TestTheCompositionMountsWhatExists(t *testing.T) {
+func TestFilesNamedInTheCompositionExist(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("compose.yaml")
 	require.NoError(t, err)
@@ -119,7 +118,7 @@ func TestTheCompositionMountsWhatExists(t *testing.T) {
 	}
 }
 
-func TestTheAlertsAreOnMetricsThatExist(t *testing.T) {
+func TestMetricsNamedInAlertsExist(t *testing.T) {
 	t.Parallel()
 	rules, err := os.ReadFile("prometheus-rules.yaml")
 	require.NoError(t, err)

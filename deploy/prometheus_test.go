@@ -36,8 +36,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
-// A fleet of two gateways gets traffic and faults. Then each alert must have been active, and each query of each dashboard must
-// have returned data: for counters, something other than 0.
+// A fleet of two gateways gets traffic and faults. Each alert must become active, and each query of each dashboard must return
+// data, which for counters is not always 0.
 func TestAlertsAndDashboardsWithRealPrometheus(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t)
@@ -46,7 +46,7 @@ func TestAlertsAndDashboardsWithRealPrometheus(t *testing.T) {
 	p.await(t, `count(rate(gatehouse_build_info[10s])) == 2`) // two scrapes of each gateway
 
 	assistant := f.connect(t)
-	for range 3 { // series that begin with an event show the next one
+	for range 3 { // a series that begins with an event shows only later ones
 		f.traffic(t, assistant)
 		p.await(t, fmt.Sprintf(`sum(gatehouse_authentications_total{instance=%q}) >= %v`, f.instance(), f.gateway.Metric(t, "gatehouse_authentications_total")))
 	}
@@ -113,7 +113,7 @@ func startPrometheus(t *testing.T, gateways ...*gatewaytest.Gateway) *prometheus
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("what Prometheus wrote:\n%s", log.String())
+			t.Logf("the log of Prometheus:\n%s", log.String())
 		}
 	})
 	p := &prometheus{url: "http://" + addr, start: time.Now()}
@@ -121,7 +121,7 @@ func startPrometheus(t *testing.T, gateways ...*gatewaytest.Gateway) *prometheus
 	return p
 }
 
-// get asks Prometheus's API.
+// get queries Prometheus's API.
 func (p *prometheus) get(t *testing.T, path string, query url.Values, data any) {
 	t.Helper()
 	body := anyone.get(t, p.url+path+"?"+query.Encode()).text
@@ -134,13 +134,13 @@ func (p *prometheus) get(t *testing.T, path string, query url.Values, data any) 
 	require.NoError(t, json.Unmarshal(response.Data, data), body)
 }
 
-// await waits until a query returns something.
+// await waits until a query returns data.
 func (p *prometheus) await(t *testing.T, query string) {
 	t.Helper()
 	p.awaitWhile(t, query, func() {})
 }
 
-// awaitAlert waits until an alert is active, and meanwhile does again and again what causes it.
+// awaitAlert calls cause repeatedly until an alert is active.
 func (p *prometheus) awaitAlert(t *testing.T, name string, cause func()) {
 	t.Helper()
 	p.awaitWhile(t, fmt.Sprintf("ALERTS{alertname=%q}", name), cause)
@@ -158,10 +158,10 @@ func (p *prometheus) awaitWhile(t *testing.T, query string, do func()) {
 		}
 		do()
 	}
-	require.Fail(t, "nothing", "%s", query)
+	require.Fail(t, "no data", "%s", query)
 }
 
-// values are all values that a query has had since the start.
+// values returns all values of a query since the start.
 func (p *prometheus) values(t *testing.T, query string) (all []string) {
 	t.Helper()
 	var data struct {
@@ -203,7 +203,7 @@ func (p *prometheus) requireRules(t *testing.T) {
 		require.NotContains(t, fmt.Sprint(alert.Annotations), "<error")
 		require.NotContains(t, fmt.Sprint(alert.Annotations), "<no value>")
 	}
-	// What the objective is about.
+	// The routes that the objective covers.
 	requests := rules(t)[slices.IndexFunc(rules(t), func(r rule) bool { return r.Record == "gatehouse:api_requests:rate5m" })].Expr
 	selector := regexp.MustCompile(`gatehouse_\w+\{.*?\}`).FindString(requests)
 	var data struct {
@@ -238,7 +238,7 @@ func (p *prometheus) requireDashboards(t *testing.T) {
 				if !assertSome(t, values, "no data", file, panel.Title, query) || !counter.MatchString(query) {
 					continue
 				}
-				assertSome(t, slices.DeleteFunc(values, func(v string) bool { return v == "0" }), "nothing but 0", file, panel.Title, query)
+				assertSome(t, slices.DeleteFunc(values, func(v string) bool { return v == "0" }), "only 0", file, panel.Title, query)
 			}
 		}
 	}
@@ -252,12 +252,12 @@ func assertSome(t *testing.T, values []string, what, file, title, query string) 
 	return len(values) > 0
 }
 
-// fleet is two gateways and what they need.
+// fleet is two gateways with their stores.
 type fleet struct {
 	redis   *redistest.Server
 	vault   *vaulttest.Server
 	gateway *gatewaytest.Gateway
-	small   *gatewaytest.Gateway // has too little memory, and limits that only report
+	small   *gatewaytest.Gateway // with too little memory, and limits in shadow mode
 
 	business, malformed gatewaytest.Caller
 	owner               demo.Account
@@ -345,7 +345,7 @@ func (f *fleet) requests(t *testing.T, target string, n int) {
 	}
 }
 
-// traffic sends requests that are answered, denied, and fail in all ways.
+// traffic sends requests that are allowed, denied, and fail in every way.
 func (f *fleet) traffic(t *testing.T, a *assistant) {
 	t.Helper()
 	for _, name := range []string{"me", "business", "contacts", "equipment", "estimates", "invoices", "jobs", "offerings", "events"} {
@@ -366,7 +366,6 @@ func (f *fleet) traffic(t *testing.T, a *assistant) {
 	a.token(t, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {"invalid"}})
 }
 
-// guessPasswords tries to sign in.
 func (f *fleet) guessPasswords(t *testing.T) {
 	t.Helper()
 	guest := newBrowser(t, f.gateway.URL)
@@ -388,7 +387,7 @@ var anyone = &browser{Client: http.Client{Timeout: patience}}
 type page struct {
 	status int
 	text   string
-	to     *url.URL // where it redirects
+	to     *url.URL // target of a redirect
 }
 
 func newBrowser(t *testing.T, base string) *browser {
@@ -452,7 +451,7 @@ type assistant struct {
 	access string
 }
 
-// connect signs in the owner, who connects an assistant.
+// connect connects an assistant, with the approval of the owner.
 func (f *fleet) connect(t *testing.T) *assistant {
 	t.Helper()
 	owner := newBrowser(t, f.gateway.URL)
@@ -504,7 +503,7 @@ func (a *assistant) call(t *testing.T, tool, arguments string) {
 	})
 }
 
-// inParallel does something n times at once.
+// inParallel calls do n times concurrently.
 func inParallel(n int, do func()) {
 	var wg sync.WaitGroup
 	for range n {

@@ -17,11 +17,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-var update = flag.Bool("update", false, "write what the Caddyfiles adapt to into the pages")
+var update = flag.Bool("update", false, "write the adapted JSON of the Caddyfiles into the pages")
 
-// TestTheCaddyfilesOfThePagesAdaptToTheJSONBelowThem runs `gatehouse adapt` on each Caddyfile that a page shows. A block
-// `json adapted:a/b/0` below it is the part of the result that the words a, b and 0 lead to.
-func TestTheCaddyfilesOfThePagesAdaptToTheJSONBelowThem(t *testing.T) {
+// A block `json adapted:a/b/0` below a Caddyfile must be the part /a/b/0 of the JSON that `gatehouse adapt` returns.
+func TestCaddyfilesOnPagesAdaptToTheJSONShown(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	for _, file := range pages(t) {
@@ -34,7 +33,7 @@ func TestTheCaddyfilesOfThePagesAdaptToTheJSONBelowThem(t *testing.T) {
 				adapted = adapt(t, b)
 				seen++
 			case isPart:
-				require.NotNil(t, adapted, "%s:%d: there is no Caddyfile above", b.file, b.line)
+				require.NotNil(t, adapted, "%s:%d: no Caddyfile above it", b.file, b.line)
 				got := part(t, adapted, b, path)
 				if *update {
 					all[i].text = got
@@ -50,8 +49,7 @@ func TestTheCaddyfilesOfThePagesAdaptToTheJSONBelowThem(t *testing.T) {
 	require.NotZero(t, seen)
 }
 
-// TestTheCaddyfilesOfTheRepositoryAdapt holds those that are used as they are.
-func TestTheCaddyfilesOfTheRepositoryAdapt(t *testing.T) {
+func TestCaddyfilesOfTheRepositoryAdapt(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"../Caddyfile", "../deploy/Caddyfile"} {
 		text, err := os.ReadFile(file)
@@ -60,7 +58,7 @@ func TestTheCaddyfilesOfTheRepositoryAdapt(t *testing.T) {
 	}
 }
 
-// adapt runs the command, which must succeed and find nothing to format.
+// adapt runs `gatehouse adapt`, which must succeed without a warning about the format.
 func adapt(t *testing.T, b block) []byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "Caddyfile")
@@ -73,7 +71,7 @@ func adapt(t *testing.T, b block) []byte {
 	return out.Bytes()
 }
 
-// part is what the words of a path lead to, indented as pages have it.
+// part returns the part of a JSON document at a path, indented as on the pages.
 func part(t *testing.T, raw []byte, b block, path string) string {
 	t.Helper()
 	for word := range strings.SplitSeq(path, "/") {
@@ -96,7 +94,7 @@ func part(t *testing.T, raw []byte, b block, path string) string {
 	return buf.String() + "\n"
 }
 
-// rewrite puts the blocks back into their page.
+// rewrite writes changed blocks into their page.
 func rewrite(t *testing.T, file string, all []block) {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -27,8 +27,7 @@ import (
 
 const callingPage = "calling.md"
 
-// TestTheExampleSignatureIsTheOneOnThePage runs the command and compares what it prints, and computes the same once more.
-func TestTheExampleSignatureIsTheOneOnThePage(t *testing.T) {
+func TestExampleSignatureIsCorrect(t *testing.T) {
 	t.Parallel()
 	all := blocks(t, callingPage)
 	command, want := under(t, all, "Check your signature", "sh"), under(t, all, "Check your signature", "text")
@@ -42,7 +41,7 @@ func TestTheExampleSignatureIsTheOneOnThePage(t *testing.T) {
 	require.Equal(t, want.text, signature+" *stdin\n")
 }
 
-// program is a program on the page.
+// program is an example program of the page.
 type program struct {
 	heading, lang, file string
 	command             []string
@@ -73,8 +72,7 @@ func (p program) write(t *testing.T, server *verifyingServer) func(secret, targe
 	}
 }
 
-// TestTheProgramsOnThePageSignWhatTheySend runs each program against a server that verifies.
-func TestTheProgramsOnThePageSignWhatTheySend(t *testing.T) {
+func TestExampleProgramsSignWhatTheySend(t *testing.T) {
 	t.Parallel()
 	for _, program := range programs() {
 		t.Run(program.heading, func(t *testing.T) {
@@ -96,15 +94,15 @@ func TestTheProgramsOnThePageSignWhatTheySend(t *testing.T) {
 			require.Len(t, server.verified(), 6)
 
 			out, err := run("another secret", "/api/v1/me")
-			require.Error(t, err, "a refusal is a failure of the program")
+			require.Error(t, err, "the program fails")
 			require.Contains(t, out, "INVALID_CREDENTIALS")
 			require.Len(t, server.verified(), 6)
 		})
 	}
 }
 
-// A list of three pages, before whose second page the limit is used up.
-func TestTheProgramsOnThePageWalkAllPagesAndWait(t *testing.T) {
+// The second of three pages is rate limited once.
+func TestExampleProgramsFollowPaginationAndRetryAfter(t *testing.T) {
 	t.Parallel()
 	const list = "/api/v1/invoices?status=overdue"
 	for _, program := range programs() {
@@ -122,8 +120,8 @@ func TestTheProgramsOnThePageWalkAllPagesAndWait(t *testing.T) {
 	}
 }
 
-// What the table says about libraries, except for requests, which is not part of Python.
-func TestTheLibrariesOnThePageChangeURLsAsItSays(t *testing.T) {
+// The library requests is not tested, because it is not part of Python.
+func TestLibrariesChangeURLsAsDocumented(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, r.RequestURI) }))
 	t.Cleanup(server.Close)
@@ -191,7 +189,7 @@ print(urllib.parse.urlencode({"a": "b c"}), urllib.parse.quote("b c"))`},
 	})
 }
 
-// verifyingServer answers 200 to what verifies, and 401 to everything else.
+// verifyingServer responds with 200 to requests with a valid signature, and with 401 to others.
 type verifyingServer struct {
 	*httptest.Server
 	key, secret string
@@ -202,7 +200,7 @@ type verifyingServer struct {
 	mu        sync.Mutex
 	targets   []string
 	limitedAt time.Time
-	waited    time.Duration // from then to the next request
+	waited    time.Duration // until the next request
 }
 
 func newVerifyingServer(t *testing.T) *verifyingServer {
@@ -256,8 +254,7 @@ func (s *verifyingServer) verified() []string {
 	return s.targets
 }
 
-// TestTheErrorsOnThePageAreThoseOfTheOpenAPIDocument holds the table of codes, and the bodies that the page shows.
-func TestTheErrorsOnThePageAreThoseOfTheOpenAPIDocument(t *testing.T) {
+func TestDocumentedErrorsAgreeWithTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(callingPage)
 	require.NoError(t, err)
@@ -293,7 +290,7 @@ func TestTheErrorsOnThePageAreThoseOfTheOpenAPIDocument(t *testing.T) {
 	require.Equal(t, 2, shown)
 }
 
-func TestEveryMistakeInASignatureIsOnThePage(t *testing.T) {
+func TestEveryKnownSignatureMistakeIsDocumented(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile("calling.md")
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ type block struct {
 	text                string
 }
 
-// blocks reads the fenced blocks of a page, in their order.
+// blocks returns the fenced blocks of a page.
 func blocks(t *testing.T, file string) []block {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -45,7 +45,7 @@ func blocks(t *testing.T, file string) []block {
 	return all
 }
 
-// under finds the first block of a language below a heading.
+// under returns the first block of a language below a heading.
 func under(t *testing.T, all []block, heading, lang string) block {
 	t.Helper()
 	for _, b := range all {
@@ -53,12 +53,11 @@ func under(t *testing.T, all []block, heading, lang string) block {
 			return b
 		}
 	}
-	require.Failf(t, "block not found", "there is no %s under %q", lang, heading)
+	require.Failf(t, "block not found", "no %s under %q", lang, heading)
 	return block{}
 }
 
-// pages lists what people read: the pages of this folder and those of the repository's root and of the other folders
-// that have a README.
+// pages returns the Markdown files of the documentation.
 func pages(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -71,8 +70,7 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// TestEveryLinkBetweenPagesLeadsSomewhere follows relative links to files, and to headings in them.
-func TestEveryLinkBetweenPagesLeadsSomewhere(t *testing.T) {
+func TestRelativeLinksAreNotBroken(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	for _, file := range pages(t) {
@@ -99,12 +97,12 @@ func TestEveryLinkBetweenPagesLeadsSomewhere(t *testing.T) {
 func assertLink(t *testing.T, ok bool, file, link string) bool {
 	t.Helper()
 	if !ok {
-		t.Errorf("%s: the link %s leads nowhere", file, link)
+		t.Errorf("%s: broken link %s", file, link)
 	}
 	return ok
 }
 
-// anchors are the names by which a page's headings can be linked to, as GitHub makes them.
+// anchors returns the anchors that GitHub generates for the headings of a page.
 func anchors(t *testing.T, file string) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -14,17 +14,15 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// TestTheExamplesOfTheOpenAPIDocumentAreWhatItDescribes also loads the document, which checks that it is OpenAPI 3.1.
-func TestTheExamplesOfTheOpenAPIDocumentAreWhatItDescribes(t *testing.T) {
+// Public also checks that the document is valid OpenAPI 3.1.
+func TestOpenAPIExamplesMatchTheirSchemas(t *testing.T) {
 	t.Parallel()
 	doc, err := openapitest.Public()
 	require.NoError(t, err)
 	require.NoError(t, doc.Examples())
 }
 
-// TestTheOpenAPIDocumentHasTheGatewaysPaths holds the document against the resource table: GET and HEAD of each, and
-// nothing else.
-func TestTheOpenAPIDocumentHasTheGatewaysPaths(t *testing.T) {
+func TestOpenAPIPathsAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	doc, err := openapitest.Public()
 	require.NoError(t, err)
@@ -37,8 +35,8 @@ func TestTheOpenAPIDocumentHasTheGatewaysPaths(t *testing.T) {
 	require.Equal(t, want, doc.Operations())
 }
 
-// TestTheOpenAPIDocumentHasTheGatewaysParameters holds names, defaults and who needs a signature against the table.
-func TestTheOpenAPIDocumentHasTheGatewaysParameters(t *testing.T) {
+// It also compares which operations require a signature.
+func TestOpenAPIParametersAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	doc := tree(t)
 	for _, res := range upstream.Resources() {
@@ -78,9 +76,7 @@ func TestTheOpenAPIDocumentHasTheGatewaysParameters(t *testing.T) {
 	}
 }
 
-// TestTheOpenAPIDocumentHasTheGatewaysFields holds every field, its kind, if it may be null, and the known values of
-// enumerations against the table.
-func TestTheOpenAPIDocumentHasTheGatewaysFields(t *testing.T) {
+func TestOpenAPIFieldsAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	doc := tree(t)
 	for _, res := range upstream.Resources() {
@@ -112,7 +108,7 @@ type openAPI map[string]any
 
 func tree(t *testing.T) openAPI {
 	t.Helper()
-	var doc map[string]any // a named type would be that of the nested ones, too
+	var doc map[string]any // yaml would decode nested maps as openAPI, too
 	require.NoError(t, yaml.Unmarshal(docs.OpenAPI, &doc))
 	return doc
 }
@@ -121,7 +117,7 @@ func at(t *testing.T, v map[string]any, path ...string) map[string]any {
 	t.Helper()
 	for i, name := range path {
 		next, ok := v[name].(map[string]any)
-		require.True(t, ok, "there is no %s", strings.Join(path[:i+1], " / "))
+		require.True(t, ok, "%s is missing", strings.Join(path[:i+1], " / "))
 		v = next
 	}
 	return v
@@ -136,14 +132,14 @@ func (d openAPI) at(t *testing.T, path ...string) map[string]any {
 func (d openAPI) follow(t *testing.T, v any) map[string]any {
 	t.Helper()
 	m, ok := v.(map[string]any)
-	require.True(t, ok, "%v is no object", v)
+	require.True(t, ok, "%v is not an object", v)
 	if ref, ok := m["$ref"].(string); ok {
 		return d.at(t, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
 	}
 	return m
 }
 
-// hasFields holds the schema of an object against the fields of a resource.
+// hasFields requires that the schema of an object has the fields of a resource.
 func (d openAPI) hasFields(t *testing.T, where string, schema any, fields []upstream.Field) {
 	t.Helper()
 	object := d.follow(t, schema)
@@ -190,6 +186,6 @@ func (d openAPI) hasFields(t *testing.T, where string, schema any, fields []upst
 			d.hasFields(t, name, property["items"], f.Fields)
 		}
 	}
-	require.Equal(t, names, object["required"], "%s: every field is there, in the table's order", where)
-	require.Len(t, properties, len(fields), "%s: there are no others", where)
+	require.Equal(t, names, object["required"], "%s: all fields are required, in the order of the contract", where)
+	require.Len(t, properties, len(fields), "%s: no other fields", where)
 }

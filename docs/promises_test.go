@@ -11,12 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEveryTestThatAPageNamesIsThere holds the tables of promises against the tree: whoever renames or removes a test that
-// one of them names has to say there what holds the promise now.
-func TestEveryTestThatAPageNamesIsThere(t *testing.T) {
+func TestTestsNamedOnPagesExist(t *testing.T) {
 	t.Parallel()
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	there := map[string]bool{}
+	exists := map[string]bool{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -29,7 +27,7 @@ func TestEveryTestThatAPageNamesIsThere(t *testing.T) {
 		}
 		text, err := os.ReadFile(path)
 		for _, m := range declared.FindAllSubmatch(text, -1) {
-			there[string(m[1])] = true
+			exists[string(m[1])] = true
 		}
 		return err
 	}))
@@ -39,10 +37,10 @@ func TestEveryTestThatAPageNamesIsThere(t *testing.T) {
 		require.NoError(t, err)
 		found := named.FindAllSubmatch(text, -1)
 		if page != "threat-model.md" {
-			require.Greater(t, len(found), 10, "%s names the tests that hold its promises", page)
+			require.Greater(t, len(found), 10, "%s names the tests of its promises", page)
 		}
 		for _, m := range found {
-			require.True(t, there[string(m[1])], "%s names %s, and there is no such test", page, m[1])
+			require.True(t, exists[string(m[1])], "%s names the test %s, which does not exist", page, m[1])
 		}
 	}
 }

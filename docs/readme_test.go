@@ -15,38 +15,36 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// TestTheREADMEShowsWhatTheDemoPrints runs the demo and looks for each line of the README's block in what it prints, in
-// order. The README's … stands for anything, and its port for the one that was free.
-func TestTheREADMEShowsWhatTheDemoPrints(t *testing.T) {
+// The demo must print each line of the README's block, in order. … matches any text, and localhost:8080 the address.
+func TestREADMEShowsTheOutputOfTheDemo(t *testing.T) {
 	t.Parallel()
 	shown := under(t, blocks(t, "../README.md"), "Gatehouse", "text")
-	var printed, complaint string
+	var printed, stderr string
 	var err error
 	for range 5 {
-		// Somebody may take the port before the demo does, which then says so.
+		// Another process may bind the port before the demo does.
 		addr := gatewaytest.FreeAddr(t)
-		printed, complaint, err = runDemo(t, addr)
+		printed, stderr, err = runDemo(t, addr)
 		printed = strings.ReplaceAll(printed, addr, "localhost:8080")
-		if err == nil || !strings.Contains(complaint, "address already in use") {
+		if err == nil || !strings.Contains(stderr, "address already in use") {
 			break
 		}
 	}
-	require.NoError(t, err, complaint)
+	require.NoError(t, err, stderr)
 
 	rest := printed
 	for line := range strings.Lines(shown.text) {
 		pattern := "(?m)^" + strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(line)), "…", ".*") + "$"
 		at := regexp.MustCompile(pattern).FindStringIndex(rest)
-		require.NotNil(t, at, "the demo does not print %q any more, or not there:\n%s", line, printed)
+		require.NotNil(t, at, "the demo does not print %q in this order:\n%s", line, printed)
 		rest = rest[at[1]:]
 	}
 }
 
-// runDemo runs the demo until it has said how to stop it, and gives what it printed on standard output and on standard
-// error, and how it ended.
-func runDemo(t *testing.T, addr string) (printed, complaint string, err error) {
+// runDemo runs the demo until it has printed how to stop it. It returns its output and the error of the process.
+func runDemo(t *testing.T, addr string) (printed, logged string, err error) {
 	t.Helper()
-	// How long its start takes depends on what else the machine does; somebody is to be told if it hangs.
+	// Long, because the machine may be slow.
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, gatewaytest.Demo(t), "--listen", addr)
@@ -67,8 +65,7 @@ func runDemo(t *testing.T, addr string) (printed, complaint string, err error) {
 	return stdout.String(), stderr.String(), err
 }
 
-// TestTheMetricsOnThePageAreTheGateways holds the table against the source.
-func TestTheMetricsOnThePageAreTheGateways(t *testing.T) {
+func TestDocumentedMetricsAreThoseOfTheSource(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("operating.md")
 	require.NoError(t, err)

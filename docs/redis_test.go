@@ -13,9 +13,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// TestTheRightsInRedisOnThePageSuffice gives a user on real servers the rights that the page names, and does what a
-// gateway does: limits of both algorithms, and changes of keys by publish and subscribe.
-func TestTheRightsInRedisOnThePageSuffice(t *testing.T) {
+func TestDocumentedRedisACLIsSufficient(t *testing.T) {
 	t.Parallel()
 	line := strings.Fields(under(t, blocks(t, "operating.md"), "Redis", "redis").text)
 	require.Equal(t, []string{"user", "gateway", "on", ">…"}, line[:4])
@@ -23,18 +21,18 @@ func TestTheRightsInRedisOnThePageSuffice(t *testing.T) {
 
 	single := redistest.Start(t)
 	require.NoError(t, addUser(t.Context(), single.Client(t), rules))
-	holds(t, redis.NewClient(asUser(single.Options()).Simple()))
+	requireSufficient(t, redis.NewClient(asUser(single.Options()).Simple()))
 
-	// A node that does not get to run for a second is not to be given up by the others: this is about rights.
+	// A slow node must not be considered failed.
 	cluster := redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "60000"))
 	rules = append(rules, "+cluster|slots")
 	require.NoError(t, cluster.Client(t).ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
 		return addUser(ctx, node, rules)
 	}))
-	holds(t, redis.NewClusterClient(asUser(cluster.Options()).Cluster()))
+	requireSufficient(t, redis.NewClusterClient(asUser(cluster.Options()).Cluster()))
 }
 
-// addUser makes the user on a server.
+// addUser creates the user on a server.
 func addUser(ctx context.Context, admin *redis.Client, rules []string) error {
 	words := append([]string{"ACL", "SETUSER", "gateway", "reset", "on", ">made-up"}, rules...)
 	args := make([]any, len(words))
@@ -44,10 +42,10 @@ func addUser(ctx context.Context, admin *redis.Client, rules []string) error {
 	return admin.Do(ctx, args...).Err()
 }
 
-// redisPatience is how long an answer is waited for. A right that is missing is said at once.
+// redisPatience limits each wait for a reply.
 const redisPatience = time.Minute
 
-// asUser lets the options sign in as the user.
+// asUser sets the credentials of the user.
 func asUser(o *redis.UniversalOptions) *redis.UniversalOptions {
 	o.Username, o.Password = "gateway", "made-up"
 	o.ContextTimeoutEnabled, o.MaxRetries = true, -1
@@ -55,8 +53,8 @@ func asUser(o *redis.UniversalOptions) *redis.UniversalOptions {
 	return o
 }
 
-// holds tries all that a gateway needs.
-func holds(t *testing.T, client redis.UniversalClient) {
+// requireSufficient applies limits of both algorithms, and announces changed keys, as a gateway does.
+func requireSufficient(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	for _, algorithm := range []ratelimit.Algorithm{ratelimit.Exact, ratelimit.GCRA} {

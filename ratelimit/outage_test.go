@@ -25,7 +25,7 @@ func keepBusy(s *redistest.Server) error {
 		return err
 	}
 	o := s.Options().Simple()
-	o.ReadTimeout, o.MaxRetries = time.Minute, -1 // a retry would keep Redis busy for ever
+	o.ReadTimeout, o.MaxRetries = time.Minute, -1 // a retry would keep Redis busy again
 	client := redis.NewClient(o)
 	go func() {
 		_ = client.Eval(ctx, "while true do end", nil).Err()

@@ -214,10 +214,9 @@ func (s *scenario) load(limiters []Limiter, began time.Time) history {
 	return all
 }
 
-// never is a time that does not come.
 const never = time.Duration(1 << 62)
 
-// timeline says what to expect of a history, and when.
+// timeline says what a history may contain, and when.
 type timeline struct {
 	local  time.Duration // from when on decisions may be local
 	shared time.Duration // until when they may be

@@ -20,7 +20,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// topology is a set of real servers. They are not replaced when they do not reply, unless a test wants it.
+// topology is a set of real servers. Only tests that want it have a server replaced that does not reply.
 type topology struct {
 	options  func() *redis.UniversalOptions
 	servers  []*redistest.Server // that can store keys
@@ -210,7 +210,7 @@ func TestLostDataIsResyncedOnce(t *testing.T) {
 		t.Helper()
 		redistest.AwaitReplica(t, top.sentinel.Master, top.sentinel.Replica)
 		require.NoError(t, top.sentinel.Replica.Pause())
-		// Discards what is in the master's buffers, which would arrive later.
+		// Discards the data in the master's buffers, which would arrive later.
 		require.NoError(t, admin("CLIENT KILL TYPE replica")(top.sentinel.Master))
 	}
 	failOver := func(t *testing.T, top topology) {

@@ -264,7 +264,7 @@ func (r *simRedis) serve(ctx context.Context, gateway int, calls []*script.Call)
 		}
 		copies[i] = &c
 	}
-	answer := make(chan string, 1)
+	replies := make(chan string, 1)
 	go func() {
 		<-time.After(there)
 		r.mu.Lock()
@@ -292,10 +292,10 @@ func (r *simRedis) serve(ctx context.Context, gateway int, calls []*script.Call)
 			}
 			reply = r.run(copies)
 		}
-		time.AfterFunc(back, func() { answer <- reply })
+		time.AfterFunc(back, func() { replies <- reply })
 	}()
 	select {
-	case reply := <-answer:
+	case reply := <-replies:
 		script.Read(calls, reply, nil)
 	case <-ctx.Done():
 		script.Read(calls, "", ctx.Err())

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// environment is what faults are injected into.
+// environment is a fleet into which faults can be injected.
 type environment interface {
 	save(node int) // a snapshot
 	change(f fault, on bool)

@@ -115,7 +115,7 @@ func TestForgedOrMisdirectedAssertionsAreInvalid(t *testing.T) {
 	header, payload, signature := parts[0], parts[1], parts[2]
 	encode := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	kid, typ, now := kidOf(t, 1), upstream.AssertionType, testClock().Unix()
-	// claims are valid but for one; nil removes it.
+	// Each case changes one of the valid claims; nil removes it.
 	claims := func(name string, value any) map[string]any {
 		c := map[string]any{
 			"iss": issuer, "aud": "events", "sub": mine, "jti": "req-1", "iat": now, "nbf": now, "exp": now + 30,

@@ -30,16 +30,16 @@ type rawService struct {
 	received atomic.Int64 // requests
 }
 
-// script returns what a service writes for a request, with the number of the connection and of the request on it, from 0
-// on. ok is false to close the connection after that. request is "GET /path body".
+// script returns what a service writes for a request such as "GET /path body", with the numbers, from 0, of the connection
+// and of the request on it. If ok is false, the connection is closed afterwards.
 type script func(conn, n int, request string) (response string, ok bool)
 
-// always is a script with one response.
-func always(response string, ok bool) script {
+// respond returns a script with one response.
+func respond(response string, ok bool) script {
 	return func(int, int, string) (string, bool) { return response, ok }
 }
 
-// first is a script with one response for the first request of all, which keeps the connection, and then an honest one.
+// first returns a script with the given response to the first request and "honest" to all others. It closes no connection.
 func first(response string) script {
 	return func(conn, n int, _ string) (string, bool) {
 		if conn == 0 && n == 0 {
@@ -49,8 +49,8 @@ func first(response string) script {
 	}
 }
 
-// serveRaw starts a data service on a Unix socket: thousands of services would use up the ports of the machine.
-func serveRaw(tb testing.TB, respond script) *rawService {
+// serveRaw starts a data service on a Unix socket, because thousands of services would exhaust the ports of the machine.
+func serveRaw(tb testing.TB, run script) *rawService {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "raw") //nolint:usetesting // a test's own folder may have too long a name for a socket
 	require.NoError(tb, err)
@@ -69,7 +69,7 @@ func serveRaw(tb testing.TB, respond script) *rawService {
 			default:
 			}
 			number := int(s.accepted.Add(1)) - 1
-			wg.Go(func() { s.serve(conn, number, respond) })
+			wg.Go(func() { s.serve(conn, number, run) })
 		}
 	})
 	tb.Cleanup(func() {
@@ -80,7 +80,7 @@ func serveRaw(tb testing.TB, respond script) *rawService {
 	return s
 }
 
-func (s *rawService) serve(conn net.Conn, number int, respond script) {
+func (s *rawService) serve(conn net.Conn, number int, run script) {
 	defer func() { _ = conn.Close() }()
 	r := bufio.NewReader(conn)
 	for n := 0; ; n++ {
@@ -93,7 +93,7 @@ func (s *rawService) serve(conn net.Conn, number int, respond script) {
 			return
 		}
 		s.received.Add(1)
-		response, ok := respond(number, n, req.Method+" "+req.URL.Path+" "+string(body))
+		response, ok := run(number, n, req.Method+" "+req.URL.Path+" "+string(body))
 		if _, err := io.WriteString(conn, response); err != nil || !ok {
 			return
 		}
@@ -163,7 +163,7 @@ func TestConnectionIsReusedAfterACompleteResponse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serveRaw(t, always(response, true))
+			s := serveRaw(t, respond(response, true))
 			c := s.client(t)
 			for range 5 {
 				status, body, err := get(t, c)
@@ -176,7 +176,7 @@ func TestConnectionIsReusedAfterACompleteResponse(t *testing.T) {
 	}
 }
 
-// What a service sends beyond a response, or after it announced that it closes, must not be read as the next response.
+// Data beyond the end of a response, or after "Connection: close", must not be read as the next response.
 func TestAmbiguousResponseEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	const (
@@ -226,7 +226,7 @@ func TestIdleConnectionWithSurplusDataIsNotReused(t *testing.T) {
 	s := serveRaw(t, first(sized("honest")))
 	c := s.client(t)
 	requireGet(t, c, "honest")
-	_, err := io.WriteString(<-s.conns, sized("stolen")) // on one machine, what is written has arrived
+	_, err := io.WriteString(<-s.conns, sized("stolen")) // a Unix socket delivers it at once
 	require.NoError(t, err)
 	requireGet(t, c, "honest")
 	require.EqualValues(t, 2, s.accepted.Load())
@@ -246,7 +246,7 @@ func TestTruncatedResponseIsAnError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serveRaw(t, always(response, false))
+			s := serveRaw(t, respond(response, false))
 			_, _, err := get(t, s.client(t))
 			require.Error(t, err)
 			require.Equal(t, name == "header too long", errors.Is(err, upstream.ErrResponseHeaderTooLarge), "%v", err)
@@ -255,7 +255,7 @@ func TestTruncatedResponseIsAnError(t *testing.T) {
 	}
 }
 
-// The service closes each connection after a few requests, without notice, while the next request is written.
+// The service closes each connection without notice after a few requests, while the next request is written.
 func TestClosedIdleConnectionFailsNoGet(t *testing.T) {
 	t.Parallel()
 	s := serveRaw(t, func(_, n int, _ string) (string, bool) { return sized("hello"), n < 2 })
@@ -274,7 +274,7 @@ func TestClosedIdleConnectionFailsNoGet(t *testing.T) {
 	wg.Wait()
 }
 
-// A service that breaks off may have done what was requested.
+// The service may have executed a request before it closed the connection.
 func TestOnlyGetIsRetried(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -389,7 +389,7 @@ func TestDeadlineAndContextEndAnExchange(t *testing.T) {
 func TestIdleConnectionsAreBoundedAndEnd(t *testing.T) {
 	t.Parallel()
 	open := atomic.Int64{}
-	s := serveRaw(t, always(sized("hello"), true))
+	s := serveRaw(t, respond(sized("hello"), true))
 	c := s.client(t)
 	c.MaxIdleConns, c.IdleTimeout = 2, 50*time.Millisecond
 	dial := c.Dial
@@ -423,7 +423,7 @@ func (c *countedConn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// hostile makes a data service's output of a seed: responses, proper and broken, in pieces.
+// hostile returns the output of a data service for a seed: valid and invalid responses.
 func hostile(seed uint64) string {
 	r := rand.New(rand.NewPCG(seed, 1))
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
@@ -459,7 +459,7 @@ func hostile(seed uint64) string {
 	return response
 }
 
-// outcome is what a client makes of a service's output.
+// outcome is how a client interprets a service's output.
 type outcome struct {
 	failed bool
 	status int
@@ -475,17 +475,17 @@ func outcomeOf(tb testing.TB, rt http.RoundTripper) outcome {
 	return outcome{status: status, body: body}
 }
 
-// requireSameAsTransport requires that the client and net/http's Transport make the same of a service's output, after which
-// the service closes the connection; and that the next request gets its own response.
+// requireSameAsTransport requires that the client and net/http's Transport interpret the output of a service, which then
+// closes the connection, in the same way, and that the next request gets its own response.
 func requireSameAsTransport(tb testing.TB, response string) {
 	tb.Helper()
-	respond := func(conn, n int, _ string) (string, bool) {
+	run := func(conn, n int, _ string) (string, bool) {
 		if conn == 0 && n == 0 {
 			return response, false
 		}
 		return sized("honest"), true
 	}
-	c, reference := serveRaw(tb, respond).client(tb), serveRaw(tb, respond)
+	c, reference := serveRaw(tb, run).client(tb), serveRaw(tb, run)
 	transport := &http.Transport{
 		DisableCompression: true, MaxResponseHeaderBytes: upstream.DefaultMaxResponseHeader,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return reference.dial(ctx) },
@@ -514,7 +514,7 @@ func FuzzClient(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, response string) {
 		if len(response) > 32<<10 {
-			return // bounds on headers differ by what is buffered
+			return // the two limit headers differently
 		}
 		requireSameAsTransport(t, response)
 	})

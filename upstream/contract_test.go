@@ -21,8 +21,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// testdata/responses.json has bodies, each with the result or a part of the error. Results are compared byte for byte: the
-// order of members is promised, and that there is no white space.
+// testdata/responses.json has bodies, each with the result or a part of the error. Results are compared byte for byte,
+// because the order of members and the absence of white space are promised.
 func TestResponsesAreRewrittenOrRejected(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/responses.json")
@@ -506,12 +506,12 @@ func TestLargeResponsesTakeLinearTime(t *testing.T) {
 		start := time.Now()
 		_, _, err := check(t, &upstream.Contract{AllowMissingTenant: true}, "events", "count=100", body)
 		require.Equal(t, name == "names", err != nil, "%s: %v", name, err)
-		// A second at most, with the race detector; anything quadratic would take minutes.
+		// At most a second with the race detector; quadratic time would be minutes.
 		require.Less(t, time.Since(start), time.Minute, name)
 	}
 }
 
-// Check reads JSON in a pass of its own. Each body is broken at each of its bytes, in the ways in which JSON breaks.
+// Each body is truncated, or a byte is removed, inserted or replaced, at each of its bytes.
 func TestResponseBrokenAtAnyByteIsRejected(t *testing.T) {
 	t.Parallel()
 	var pretty bytes.Buffer
@@ -581,7 +581,7 @@ func BenchmarkCheck(b *testing.B) {
 				}
 			}
 		})
-		// What a check built on jsontext would need before it could check anything.
+		// The minimum for a check built on jsontext, as a baseline.
 		b.Run(bm.name+", jsontext's tokens only", func(b *testing.B) {
 			body, d := []byte(bm.body), jsontext.NewDecoder(new(bytes.Buffer))
 			b.SetBytes(int64(len(body)))

@@ -57,7 +57,7 @@ func match(t *testing.T, target string) (*upstream.Resource, string, upstream.Qu
 func TestDocumentedResponsesMeetTheContract(t *testing.T) {
 	t.Parallel()
 	for heading, section := range sections(t) {
-		// The general example belongs to the request at the beginning of the page.
+		// The first example belongs to the request at the beginning of the page.
 		res, q := upstream.ByName("contacts"), upstream.Query{Page: 2, PerPage: 50}
 		for _, b := range section.blocks {
 			kind, text := b[0], b[1]
@@ -150,12 +150,11 @@ func TestDocumentedRequestIsTheOneThatArrives(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, lines[0], out.Method+" "+out.URL.RequestURI()+" HTTP/1.1")
 	for _, name := range []string{"Host", "Via", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host"} {
-		shown.Del(name) // the server's and the reverse proxy's
+		shown.Del(name) // added by the server and the reverse proxy
 	}
 	require.Equal(t, shown, out.Header)
 }
 
-// The Go code of the page is that of the package's example, which is compiled and run.
 func TestDocumentedGoCodeIsTheExample(t *testing.T) {
 	t.Parallel()
 	example, err := os.ReadFile("example_test.go")

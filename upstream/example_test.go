@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// A data service that answers the gateway only.
+// A data service that only serves requests from the gateway.
 func Example_dataService() {
 	asserter, err := upstream.NewAsserter(upstream.AsserterOptions{
 		Issuer: "gatehouse", Keys: []ed25519.PrivateKey{ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))},
@@ -25,7 +25,7 @@ func Example_dataService() {
 	defer server.Close()
 	gateway := server.URL
 
-	answerContacts := func(w http.ResponseWriter, _ *http.Request, business string) {
+	writeContacts := func(w http.ResponseWriter, _ *http.Request, business string) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"contacts":[{"id":1,"business_id":%q}],`, business)
 		fmt.Fprint(w, `"pagination":{"current_page":1,"per_page":25,"total_items":1,"total_pages":1}}`)
@@ -46,10 +46,10 @@ func Example_dataService() {
 			http.Error(w, "try again", http.StatusServiceUnavailable)
 			return
 		}
-		answerContacts(w, r, assertion.BusinessID)
+		writeContacts(w, r, assertion.BusinessID)
 	})
 
-	// What the gateway does with a signed request for the first page of contacts.
+	// The gateway does this with a signed request for the first page of contacts.
 	res, raw, _ := upstream.Match("/api/v1/contacts?page=1")
 	q, err := res.CleanQuery(raw)
 	if err != nil {
@@ -66,11 +66,11 @@ func Example_dataService() {
 	}
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, r)
-	var answer bytes.Buffer
-	report, err := new(upstream.Contract).Check(&answer, res, q, "biz_7f3a9c21", w.Body.Bytes())
+	var response bytes.Buffer
+	report, err := new(upstream.Contract).Check(&response, res, q, "biz_7f3a9c21", w.Body.Bytes())
 	fmt.Println(w.Code, report.Records, err)
 
-	// And somebody else on the network.
+	// An attacker on the network sends the assertion for another business.
 	r.Header.Set("X-Business-Id", "biz_0b54e6aa")
 	w = httptest.NewRecorder()
 	mux.ServeHTTP(w, r)

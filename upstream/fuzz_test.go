@@ -24,8 +24,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// The fuzz tests hold the package against second, slow implementations of the documented rules, built on other readers:
-// net/url, math/big, regexp and encoding/json. Their seeds are in testdata/fuzz.
+// The fuzz tests compare the package with slow implementations of the documented rules on other parsers: net/url, math/big,
+// regexp and encoding/json. Their seeds are in testdata/fuzz.
 
 func FuzzMatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, target string) {
@@ -63,7 +63,7 @@ func FuzzCleanQuery(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, q, again, "clean(clean(q)) = clean(q)")
 
-		// What is forwarded, as the standard library reads it: the listed names, each once, and what was meant.
+		// The standard library reads the intended values from the forwarded query, and each name once.
 		got, err := url.ParseQuery(q.Raw)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
@@ -77,7 +77,7 @@ func FuzzCleanQuery(f *testing.F) {
 	})
 }
 
-// readQuery is a second implementation of the documented rules. bad are the invalid parameters.
+// readQuery implements the documented rules a second time. bad are the invalid parameters.
 func readQuery(res *upstream.Resource, raw string) (want url.Values, bad []string) {
 	given := map[string][]string{}
 	for pair := range strings.SplitSeq(raw, "&") {
@@ -175,140 +175,140 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// FuzzCheckRecords makes answers of its input that are nearly right, which chance alone does not find.
+// FuzzCheckRecords generates nearly valid responses, which random bytes would not be.
 func FuzzCheckRecords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, resource, size, flags uint8, choices []byte) {
 		res := served(resource)
-		m := maker{choices: choices}
-		fuzzCheck(t, res, size, flags, []byte(m.answer(res, int(size%100)+1)))
+		g := generator{choices: choices}
+		fuzzCheck(t, res, size, flags, []byte(g.response(res, int(size%100)+1)))
 	})
 }
 
-// served is one of the resources that have an upstream.
+// served returns one of the resources that have an upstream.
 func served(n uint8) *upstream.Resource {
 	rs := slices.DeleteFunc(upstream.Resources(), func(r *upstream.Resource) bool { return r.ByGateway })
 	return rs[int(n)%len(rs)]
 }
 
-// maker makes answers: each choice is a byte of the input, 0 when there is none left.
-type maker struct{ choices []byte }
+// generator generates responses. Each choice is a byte of the input, or 0 at its end.
+type generator struct{ choices []byte }
 
-func (m *maker) choose(n int) int {
-	if len(m.choices) == 0 {
+func (g *generator) choose(n int) int {
+	if len(g.choices) == 0 {
 		return 0
 	}
-	c := int(m.choices[0])
-	m.choices = m.choices[1:]
+	c := int(g.choices[0])
+	g.choices = g.choices[1:]
 	return c % n
 }
 
-func (m *maker) of(texts ...string) string { return texts[m.choose(len(texts))] }
+func (g *generator) of(texts ...string) string { return texts[g.choose(len(texts))] }
 
-// rarely is a strange text now and then, and otherwise the plain one.
-func (m *maker) rarely(plain string, strange ...string) string {
-	if m.choose(16) != 15 {
+// rarely returns one of the strange texts once in 16 times, and otherwise the plain one.
+func (g *generator) rarely(plain string, strange ...string) string {
+	if g.choose(16) != 15 {
 		return plain
 	}
-	return m.of(strange...)
+	return g.of(strange...)
 }
 
-func (m *maker) answer(res *upstream.Resource, perPage int) string {
+func (g *generator) response(res *upstream.Resource, perPage int) string {
 	var content string
 	if res.List == "" {
-		content = m.record(res)
+		content = g.record(res)
 	} else {
-		rs := make([]string, m.choose(5))
+		rs := make([]string, g.choose(5))
 		for i := range rs {
-			rs[i] = m.record(res)
+			rs[i] = g.record(res)
 		}
-		content = "[" + strings.Join(rs, m.rarely(",", " , ", ",null,", ",,")) + "]"
+		content = "[" + strings.Join(rs, g.rarely(",", " , ", ",null,", ",,")) + "]"
 	}
 	members := []string{quoted(res.List+res.Object) + ":" + content} // one of them is empty
 	if res.Paginated {
-		members = append(members, `"pagination":{"current_page":`+m.rarely("1", "2", "null", `"1"`, "1.0")+`,"per_page":`+
-			strconv.Itoa(perPage)+m.rarely("", "0", ".5")+`,"total_pages":`+m.rarely("7", "-1", "-0")+`,"total_items":3}`)
+		members = append(members, `"pagination":{"current_page":`+g.rarely("1", "2", "null", `"1"`, "1.0")+`,"per_page":`+
+			strconv.Itoa(perPage)+g.rarely("", "0", ".5")+`,"total_pages":`+g.rarely("7", "-1", "-0")+`,"total_items":3}`)
 	}
-	members = append(members, m.unknown()...)
-	if m.choose(2) == 1 {
+	members = append(members, g.unknown()...)
+	if g.choose(2) == 1 {
 		slices.Reverse(members)
 	}
-	return m.rarely("{", " {\n\t", "[{") + strings.Join(members, ",") + m.rarely("}", " } ", "}}", "")
+	return g.rarely("{", " {\n\t", "[{") + strings.Join(members, ",") + g.rarely("}", " } ", "}}", "")
 }
 
-// unknown are members that no table has.
-func (m *maker) unknown() []string {
-	return strings.Fields(m.rarely("", `"x":1`, `"x":{"a":[1,"]"],"b":null}`, `"x":1 "x":2`, `"x":{"y":1,"y":1}`, `"X":"\u0000\""`,
+// unknown returns members that the contract does not define.
+func (g *generator) unknown() []string {
+	return strings.Fields(g.rarely("", `"x":1`, `"x":{"a":[1,"]"],"b":null}`, `"x":1 "x":2`, `"x":{"y":1,"y":1}`, `"X":"\u0000\""`,
 		`"BUSINESS_ID":"`+theirs+`"`, `"\u0078":[]`, `"":{}`, `"Id":7`, `"x":[[[[]]]]`))
 }
 
-func (m *maker) record(res *upstream.Resource) string {
+func (g *generator) record(res *upstream.Resource) string {
 	var members []string
 	member := func(name, value string) {
-		switch m.choose(16) {
+		switch g.choose(16) {
 		case 14:
 			members = append(members, quoted(name)+" : "+value)
 		case 15:
-			members = append(members, m.of(fmt.Sprintf(`"\u00%x%s":%s`, name[0], name[1:], value), quoted(name)+":null",
+			members = append(members, g.of(fmt.Sprintf(`"\u00%x%s":%s`, name[0], name[1:], value), quoted(name)+":null",
 				quoted(name)+":"+value+","+quoted(name)+":"+value, quoted(strings.ToUpper(name))+":"+value, quoted("y")+":1"))
 		default:
 			members = append(members, quoted(name)+":"+value)
 		}
 	}
 	for _, f := range res.Fields {
-		member(f.Name, m.value(f))
+		member(f.Name, g.value(f))
 	}
-	member("business_id", m.rarely(quoted(mine), quoted(theirs), "null", "7", "{}", `"biz\u005f7f3a"`, `""`))
+	member("business_id", g.rarely(quoted(mine), quoted(theirs), "null", "7", "{}", `"biz\u005f7f3a"`, `""`))
 	if res.Name == "events" {
-		member("status", m.of(`"published"`, `"published"`, `"draft"`, `"archived"`, `"publi\u0073hed"`, "null", "1"))
-		member("published_at", m.value(upstream.Field{Kind: upstream.KindInstant}))
-		member("created_at", m.value(upstream.Field{Kind: upstream.KindInstant}))
+		member("status", g.of(`"published"`, `"published"`, `"draft"`, `"archived"`, `"publi\u0073hed"`, "null", "1"))
+		member("published_at", g.value(upstream.Field{Kind: upstream.KindInstant}))
+		member("created_at", g.value(upstream.Field{Kind: upstream.KindInstant}))
 	}
-	members = append(members, m.unknown()...)
-	if m.choose(4) == 1 {
+	members = append(members, g.unknown()...)
+	if g.choose(4) == 1 {
 		slices.Reverse(members)
 	}
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-func (m *maker) value(f upstream.Field) string {
-	if m.choose(16) == 15 {
-		return m.of("null", "null", "true", "0", "-1", "1.5", `""`, `"x"`, "[]", "{}", "[null]", `["a"]`, `[{"a":1}]`, `{"id":1}`, "NaN",
+func (g *generator) value(f upstream.Field) string {
+	if g.choose(16) == 15 {
+		return g.of("null", "null", "true", "0", "-1", "1.5", `""`, `"x"`, "[]", "{}", "[null]", `["a"]`, `[{"a":1}]`, `{"id":1}`, "NaN",
 			`"2026-03-05T14:30:00+01:00"`, `"12"`, "1e400", `"\ud800"`, "12345678901234567890")
 	}
 	switch f.Kind {
 	case upstream.KindKey:
-		return m.of("7", `"k"`, `"\u006b"`)
+		return g.of("7", `"k"`, `"\u006b"`)
 	case upstream.KindUUID:
-		return uuid(m.choose(256))
+		return uuid(g.choose(256))
 	case upstream.KindInteger:
-		return m.of("0", "42", "-7")
+		return g.of("0", "42", "-7")
 	case upstream.KindBool:
-		return m.of("true", "false")
+		return g.of("true", "false")
 	case upstream.KindDecimal:
-		return m.of(`"9471.88"`, `"-0.5"`, `"3"`)
+		return g.of(`"9471.88"`, `"-0.5"`, `"3"`)
 	case upstream.KindInstant:
-		return m.of(instant(0), instant(m.choose(256)), `"2026-03-05T14:30:00.25Z"`, `"2026-03-05T14:30:00+00:00"`, "null")
+		return g.of(instant(0), instant(g.choose(256)), `"2026-03-05T14:30:00.25Z"`, `"2026-03-05T14:30:00+00:00"`, "null")
 	case upstream.KindDate:
 		return `"2024-02-29"`
 	case upstream.KindTime:
-		return m.of(`"00:00"`, `"23:59"`)
+		return g.of(`"00:00"`, `"23:59"`)
 	case upstream.KindTexts:
-		return m.of("[]", `["a","\u00e4"]`, `[ "a" , "b" ]`)
+		return g.of("[]", `["a","\u00e4"]`, `[ "a" , "b" ]`)
 	case upstream.KindBusiness:
 		return quoted(mine)
 	case upstream.KindObjects:
 		var rs []string
-		for range m.choose(3) {
+		for range g.choose(3) {
 			var members []string
 			for _, n := range f.Fields {
-				members = append(members, quoted(n.Name)+":"+m.value(n))
+				members = append(members, quoted(n.Name)+":"+g.value(n))
 			}
-			members = append(members, m.unknown()...)
+			members = append(members, g.unknown()...)
 			rs = append(rs, "{"+strings.Join(members, ",")+"}")
 		}
 		return "[" + strings.Join(rs, ",") + "]"
 	default:
-		return m.of(`"text"`, `"a \"quoted\\\" text\\"`, `"ä\u0000\/"`, `""`, "null")
+		return g.of(`"text"`, `"a \"quoted\\\" text\\"`, `"ä\u0000\/"`, `""`, "null")
 	}
 }
 
@@ -330,15 +330,15 @@ func fuzzCheck(t *testing.T, res *upstream.Resource, size, flags uint8, body []b
 		}
 		return
 	}
-	checkAnswer(t, &c, res, q, report, body, dst.Bytes())
+	checkResult(t, &c, res, q, report, body, dst.Bytes())
 }
 
-// requireLibraryAgrees holds a verdict to what the library takes for JSON: what passed is valid, with each name once in its
-// object; and what is valid was not refused for not being JSON.
+// requireLibraryAgrees requires that an accepted body is valid JSON for jsontext, with each name once in its object, and that
+// valid JSON was not rejected as invalid JSON.
 func requireLibraryAgrees(t *testing.T, body []byte, err error) {
 	t.Helper()
 	if err == nil {
-		require.True(t, jsontext.Value(body).IsValid(), "what is not JSON has passed: %q", body)
+		require.True(t, jsontext.Value(body).IsValid(), "accepted invalid JSON: %q", body)
 		return
 	}
 	if v := jsontext.Value(body); v.IsValid() {
@@ -348,31 +348,31 @@ func requireLibraryAgrees(t *testing.T, body []byte, err error) {
 	}
 }
 
-// checkAnswer holds what left against what was sent, with encoding/json as the reader of both.
-func checkAnswer(t *testing.T, c *upstream.Contract, res *upstream.Resource, q upstream.Query, report upstream.Report, body, answer []byte) {
+// checkResult compares the result with the body, both as encoding/json reads them.
+func checkResult(t *testing.T, c *upstream.Contract, res *upstream.Resource, q upstream.Query, report upstream.Report, body, result []byte) {
 	t.Helper()
-	require.True(t, utf8.Valid(answer))
+	require.True(t, utf8.Valid(result))
 	var compact bytes.Buffer
-	require.NoError(t, json.Compact(&compact, answer))
-	require.Equal(t, compact.String(), string(answer))
+	require.NoError(t, json.Compact(&compact, result))
+	require.Equal(t, compact.String(), string(result))
 
-	sent, left := decode(t, body), decode(t, answer)
+	sent, got := decode(t, body), decode(t, result)
 	content := res.List + res.Object // one of them is empty
 	members := []string{content}
 	if res.Paginated {
 		members = append(members, "pagination")
 		for _, name := range []string{"current_page", "per_page", "total_items", "total_pages"} {
-			require.Equal(t, asObject(sent["pagination"])[name], asObject(left["pagination"])[name])
+			require.Equal(t, asObject(sent["pagination"])[name], asObject(got["pagination"])[name])
 		}
-		require.Len(t, left["pagination"], 4)
+		require.Len(t, got["pagination"], 4)
 	}
-	require.ElementsMatch(t, members, slices.Collect(maps.Keys(left)))
+	require.ElementsMatch(t, members, slices.Collect(maps.Keys(got)))
 
 	var in, out []any
 	if res.List != "" {
-		in, out = asArray(sent[content]), asArray(left[content])
+		in, out = asArray(sent[content]), asArray(got[content])
 	} else {
-		in, out = []any{sent[content]}, []any{left[content]}
+		in, out = []any{sent[content]}, []any{got[content]}
 	}
 	require.Len(t, out, report.Records)
 	if res.Paginated {
@@ -382,7 +382,7 @@ func checkAnswer(t *testing.T, c *upstream.Contract, res *upstream.Resource, q u
 		require.LessOrEqual(t, len(out), q.Count)
 	}
 
-	// The records that may leave, in the order in which they must.
+	// The records that belong to the result, in order.
 	var want []map[string]any
 	for _, r := range in {
 		r := asObject(r)
@@ -394,7 +394,7 @@ func checkAnswer(t *testing.T, c *upstream.Contract, res *upstream.Resource, q u
 		case owner == nil && c.AllowMissingTenant:
 		case owner == mine:
 		default:
-			require.Equal(t, "events", res.Name, "a foreign record in a list that passed")
+			require.Equal(t, "events", res.Name, "a cross-tenant record in an accepted list")
 			continue
 		}
 		if res.Name == "events" && r["status"] != "published" {
@@ -412,12 +412,12 @@ func checkAnswer(t *testing.T, c *upstream.Contract, res *upstream.Resource, q u
 	}
 }
 
-func checkRecord(t *testing.T, c *upstream.Contract, res *upstream.Resource, sent, left map[string]any) {
+func checkRecord(t *testing.T, c *upstream.Contract, res *upstream.Resource, sent, got map[string]any) {
 	t.Helper()
 	known := map[string]bool{}
 	for _, f := range res.Fields {
 		known[f.Name] = true
-		require.Contains(t, left, f.Name)
+		require.Contains(t, got, f.Name)
 		value := sent[f.Name]
 		if rs, ok := value.([]any); ok && f.Kind == upstream.KindObjects {
 			nested := make([]any, len(rs))
@@ -430,16 +430,16 @@ func checkRecord(t *testing.T, c *upstream.Contract, res *upstream.Resource, sen
 			}
 			value = nested
 		}
-		require.Equal(t, value, left[f.Name], f.Name)
+		require.Equal(t, value, got[f.Name], f.Name)
 	}
-	require.NotNil(t, left["id"])
-	for name := range left {
+	require.NotNil(t, got["id"])
+	for name := range got {
 		if known[name] {
 			continue
 		}
 		require.True(t, c.PassUnknownFields[res.Name], "%q is not documented", name)
 		require.NotEqual(t, "business_id", strings.ToLower(name))
-		require.Equal(t, sent[name], left[name])
+		require.Equal(t, sent[name], got[name])
 		if res.Name == "events" {
 			require.NotContains(t, []string{"status", "published_at", "created_at"}, strings.ToLower(name))
 		}

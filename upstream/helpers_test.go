@@ -22,7 +22,7 @@ const (
 	theirs = "biz_9c1e"
 )
 
-// patience bounds what a test waits for. It is long because other tests use the processors too.
+// patience limits each wait. It is long because other tests use the processors too.
 const patience = time.Minute
 
 func testClock() time.Time { return time.Date(2026, 3, 5, 14, 30, 0, 0, time.UTC) }
@@ -55,7 +55,7 @@ func parse(text string) object {
 	}
 }
 
-// with returns a copy with other values, given as names and JSON. A new member comes last.
+// with returns a copy with other values, given as names and JSON. New members are appended.
 func (o object) with(members ...string) object {
 	c := slices.Clone(o)
 	for m := range slices.Chunk(members, 2) {
@@ -150,7 +150,7 @@ func response(resource string, rs ...object) string {
 		resource, array(rs...), len(rs))
 }
 
-// check runs Check for the business mine, and makes sure of what holds for every response.
+// check runs Check for the business mine and checks what is promised for every response.
 func check(t testing.TB, c *upstream.Contract, resource, query, body string) (string, upstream.Report, error) {
 	t.Helper()
 	res := upstream.ByName(resource)
@@ -234,7 +234,7 @@ func verifier(t testing.TB, a *upstream.Asserter, audience string) *upstream.Ass
 	return &upstream.AssertionVerifier{Issuer: issuer, Audience: audience, Keys: keys, Now: testClock}
 }
 
-// assertion is one for the business mine and the request req-1.
+// assertion returns an assertion for the business mine and the request req-1.
 func assertion(t testing.TB, a *upstream.Asserter, resource string) string {
 	t.Helper()
 	token, err := a.Assert(upstream.ByName(resource), mine, "req-1")

@@ -70,7 +70,7 @@ func TestJWKSWithoutUsableKeyIsRejected(t *testing.T) {
 	require.ErrorIs(t, err, upstream.ErrUnknownAssertionKey)
 }
 
-// gateway publishes keys, and can be down.
+// gateway publishes keys and can be unavailable.
 type gateway struct {
 	asserter atomic.Pointer[upstream.Asserter]
 	down     atomic.Bool
@@ -122,7 +122,7 @@ func TestRemoteKeysAreReadOnceAndFollowARotation(t *testing.T) {
 	require.ErrorIs(t, err, upstream.ErrUnknownAssertionKey, "the retired key")
 }
 
-func TestRemoteKeysOutliveAnHourOfOutage(t *testing.T) {
+func TestRemoteKeysSurviveAnOutageOfAnHour(t *testing.T) {
 	t.Parallel()
 	var g gateway
 	keys, advance := remoteKeys(t, &g)

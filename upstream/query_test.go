@@ -154,12 +154,12 @@ func TestHugeQueriesTakeLinearTime(t *testing.T) {
 	} {
 		start := time.Now()
 		requireClean(t, "estimates", raw, "page=1&per_page=25")
-		// Some milliseconds, tens of them with the race detector; anything quadratic would take minutes.
+		// Some milliseconds, tens of them with the race detector; quadratic time would be minutes.
 		require.Less(t, time.Since(start), time.Minute, name)
 	}
 }
 
-// The standard library's parser, which every Go data service uses, must read from the clean query what was meant.
+// The standard library's parser, which every Go data service uses, must read the intended values from the clean query.
 func TestStandardLibraryReadsTheCleanQuery(t *testing.T) {
 	t.Parallel()
 	text := "50% off; \"naïve\" & co. + more/less?#…"
@@ -170,7 +170,7 @@ func TestStandardLibraryReadsTheCleanQuery(t *testing.T) {
 	require.Equal(t, url.Values{"page": {"1"}, "per_page": {"3"}, "category": {text}}, values)
 }
 
-// cleanQueries are returned as they are.
+// cleanQueries are returned unchanged.
 func cleanQueries() [][2]string {
 	return [][2]string{
 		{"events", "count=10"},

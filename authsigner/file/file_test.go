@@ -23,7 +23,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 )
 
-// envHelper has the test binary run countUp on the file that it names, and exit.
+// envHelper makes the test binary run countUp on the file that it names, and exit.
 const envHelper = "GATEHOUSE_FILE_TEST_HELPER"
 
 func TestMain(m *testing.M) {
@@ -160,7 +160,7 @@ func (w *watched) eventually(t *testing.T, condition func() bool) {
 	require.Eventually(t, condition, patience, tick)
 }
 
-func TestEveryKindOfChangeIsFound(t *testing.T) {
+func TestEveryKindOfChangeIsDetected(t *testing.T) {
 	t.Parallel()
 	another := content(entries{
 		testKey: record(map[string]any{"private_key": "another-private-key"}), otherKey: record(nil),
@@ -182,7 +182,7 @@ func TestEveryKindOfChangeIsFound(t *testing.T) {
 			require.NoError(w.t, err)
 			require.NoError(w.t, f.Close())
 		},
-		"by a link that points elsewhere": func(w *watched) { // as Kubernetes mounts secrets
+		"by another symbolic link": func(w *watched) { // as Kubernetes mounts secrets
 			require.NoError(w.t, os.WriteFile(w.path+".v2", []byte(another), 0o600))
 			require.NoError(w.t, os.Symlink(w.path+".v2", w.path+".link"))
 			require.NoError(w.t, os.Rename(w.path+".link", w.path))
@@ -453,7 +453,7 @@ func TestConcurrentProcessesLoseNoChange(t *testing.T) {
 
 const helperGoroutines, helperChanges = 2, 10
 
-// countUp is the other process: it increments the limit of testKey.
+// countUp, in another process, increments the limit of testKey.
 func countUp(path string) {
 	check := func(err error) {
 		if err != nil {

@@ -33,7 +33,7 @@ func FuzzParseSet(f *testing.F) {
 			require.NotContains(t, err.Error(), "canary-secret")
 			return
 		}
-		// encoding/json, which is laxer, sees the same keys
+		// encoding/json, which accepts more, finds the same keys
 		var lax struct {
 			Keys map[string]json.RawMessage `json:"keys"`
 		}

@@ -264,9 +264,9 @@ func TestOnlyVaultsResponseMakesAKeyUnknown(t *testing.T) {
 		body    string
 		unknown bool
 	}{
-		"vault's word":             {404, `{"errors":[]}`, true},
-		"vault's word, deleted":    {404, `{"data":{"data":null,"metadata":{"version":3,"deletion_time":"2026-01-01T00:00:00Z","destroyed":false}}}`, true},
-		"vault's word, destroyed":  {404, `{"data":{"data":null,"metadata":{"version":3,"deletion_time":"","destroyed":true}}}`, true},
+		"of Vault":                 {404, `{"errors":[]}`, true},
+		"of Vault, deleted":        {404, `{"data":{"data":null,"metadata":{"version":3,"deletion_time":"2026-01-01T00:00:00Z","destroyed":false}}}`, true},
+		"of Vault, destroyed":      {404, `{"data":{"data":null,"metadata":{"version":3,"deletion_time":"","destroyed":true}}}`, true},
 		"no route":                 {404, `{"errors":["no handler for route \"kv/data/x\". route entry not found."]}`, false},
 		"not the engine's path":    {404, `{"request_id":"x","data":null,"warnings":["Invalid path for a versioned K/V secrets engine."]}`, false},
 		"a web server":             {404, `<html><h1>404 Not Found</h1></html>`, false},

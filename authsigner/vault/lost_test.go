@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
-// It loses each response of a change in turn.
+// The responses to the requests of a change are lost in turn.
 func TestLostResponseNeitherRepeatsNorHidesAChange(t *testing.T) {
 	t.Parallel()
 	for _, version := range []int{1, 2} {
@@ -50,7 +50,7 @@ func TestLostResponseNeitherRepeatsNorHidesAChange(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, issued.PrivateKey, found.PrivateKey)
 				_, err = authsigner.Issue(ctx, b, issue)
-				require.ErrorIs(t, err, authsigner.ErrKeyExists, "the attempt has its key")
+				require.ErrorIs(t, err, authsigner.ErrKeyExists, "the attempt has issued its key")
 
 				var rotated *authsigner.Credential
 				rotate := func() (err error) {

@@ -55,7 +55,7 @@ func TestNoLookupFailsWhileTokensEnd(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		role    map[string]any
-		wait    vault.EventKind // until that many of them
+		wait    vault.EventKind // until n of these events
 		n       int
 		renewed bool // whether tokens can be renewed
 	}{
@@ -64,7 +64,7 @@ func TestNoLookupFailsWhileTokensEnd(t *testing.T) {
 		"maximum TTL":                {map[string]any{"token_ttl": "20s", "token_max_ttl": "21s"}, vault.EventLogin, 2, true},
 		"a batch token":              {map[string]any{"token_type": "batch", "token_ttl": "10s"}, vault.EventLogin, 3, false},
 		"without the default policy": {map[string]any{"token_no_default_policy": true, "token_ttl": "10s"}, vault.EventLogin, 3, false},
-		// The second renewal is after 12 s at least.
+		// The second renewal comes after the secret ID has expired, at 12 s or later.
 		"expired secret ID": {
 			map[string]any{"secret_id_ttl": "10s", "token_ttl": "10s", "token_max_ttl": "1h"}, vault.EventRenewed, 2, true,
 		},
@@ -291,7 +291,7 @@ func TestReplacedSecretIDFileIsReadWhenTheOldOneExpires(t *testing.T) {
 	})
 	b.store(t, testKey, nil)
 	b.requireFound(t, testKey)
-	// After five failed logins, Vault would lock the role out, and reject the new secret ID as well.
+	// After five failed logins, Vault would lock the role and reject the new secret ID too.
 	b.events.waitFor(t, vault.EventLoginFailed, 6)
 	require.Equal(t, 2, proxy.count("PUT auth/approle/login"), "the expired secret ID is not sent again")
 	require.Contains(t, b.events.lastError(), "the secret ID has expired and must be replaced: vault responded with ")
@@ -446,7 +446,7 @@ func TestKubernetesLoginReadsAReplacedToken(t *testing.T) {
 	t.Parallel()
 	var jwt, reviewed atomic.Value // the JWT that Kubernetes accepts, and the last one that Vault asked about
 	jwt.Store("first.jwt.x")
-	// The part of Kubernetes that Vault asks about service account tokens.
+	// Kubernetes's TokenReview API.
 	cluster := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct {
 			Spec struct {
@@ -495,7 +495,6 @@ func TestKubernetesLoginReadsAReplacedToken(t *testing.T) {
 	require.Equal(t, second, reviewed.Load())
 }
 
-// The cache's promise, with a real Vault.
 func TestCachedKeysSurviveOutagesOfVault(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{server: vaulttest.Options{Persistent: true}})

@@ -11,13 +11,13 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 )
 
-func TestCacheKeepsAccountsButNoErrors(t *testing.T) {
+func TestAccountsAreCachedAndErrorsAreNot(t *testing.T) {
 	t.Parallel()
-	var asked atomic.Int32
-	var answer atomic.Pointer[error]
+	var lookups atomic.Int32
+	var result atomic.Pointer[error]
 	c, err := account.NewCache(func(_ context.Context, id string) (account.Account, error) {
-		asked.Add(1)
-		if err := answer.Load(); err != nil {
+		lookups.Add(1)
+		if err := result.Load(); err != nil {
 			return account.Account{}, *err
 		}
 		return account.Account{ID: id}, nil
@@ -26,23 +26,23 @@ func TestCacheKeepsAccountsButNoErrors(t *testing.T) {
 	t.Cleanup(c.Close)
 	ctx := t.Context()
 	for i, want := range []error{account.ErrUnknown, fmt.Errorf("%w: made up", account.ErrUnavailable), account.ErrUnknown} {
-		answer.Store(&want)
+		result.Store(&want)
 		_, err := c.Account(ctx, "acc_1")
 		require.ErrorIs(t, err, want)
-		require.Equal(t, int32(i+1), asked.Load(), "an error is not kept")
+		require.Equal(t, int32(i+1), lookups.Load(), "errors are not cached")
 	}
-	answer.Store(nil)
+	result.Store(nil)
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
 	_, err = c.Account(gone, "acc_1")
-	require.NoError(t, err, "one caller's departure is not the others'")
+	require.NoError(t, err, "a canceled request does not cancel the lookup")
 	for range 3 {
 		a, err := c.Account(ctx, "acc_1")
 		require.NoError(t, err)
 		require.Equal(t, "acc_1", a.ID)
 	}
-	require.Equal(t, int32(4), asked.Load(), "an account is")
+	require.Equal(t, int32(4), lookups.Load(), "accounts are cached")
 	_, err = c.Account(ctx, "acc_2")
 	require.NoError(t, err)
-	require.Equal(t, int32(5), asked.Load())
+	require.Equal(t, int32(5), lookups.Load())
 }

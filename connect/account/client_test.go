@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-const answer = `{"account": {"id": "acc_1", "email": "ada@saltbush.example", "name": "Ada Okafor", "role": "owner", "more": 1,
+const response = `{"account": {"id": "acc_1", "email": "ada@saltbush.example", "name": "Ada Okafor", "role": "owner", "more": 1,
 	"business": {"id": "biz_1", "name": "Saltbush Plumbing", "slug": "saltbush"}}}`
 
 var ada = account.Account{
@@ -45,11 +45,11 @@ func serve(t *testing.T, handler http.HandlerFunc, changes ...func(*account.Clie
 	return c
 }
 
-// replaced is the answer with another text in one place.
-func replaced(from, to string) string { return strings.Replace(answer, from, to, 1) }
+// replaced returns response with one text replaced.
+func replaced(from, to string) string { return strings.Replace(response, from, to, 1) }
 
-// always answers every request in the same way.
-func always(status int, body string) http.HandlerFunc {
+// respond returns a handler with one response.
+func respond(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
@@ -67,7 +67,7 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 		}
 		requests <- r
 		bodies <- string(body)
-		_, _ = io.WriteString(w, answer)
+		_, _ = io.WriteString(w, response)
 	}, func(o *account.ClientOptions) {
 		o.RequestID = func(context.Context) string { return "req-7" }
 		o.BaseURL += "/"
@@ -99,7 +99,7 @@ func TestCallWithoutRequestIDGetsARandomOne(t *testing.T) {
 	ids := make(chan string, 2)
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		ids <- r.Header.Get("X-Request-Id")
-		_, _ = io.WriteString(w, answer)
+		_, _ = io.WriteString(w, response)
 	})
 	seen := map[string]bool{"": true}
 	for range 2 {
@@ -122,7 +122,7 @@ func TestErrorResponses(t *testing.T) {
 		{401, code("INVALID_CREDENTIALS"), account.ErrWrongCredentials, account.ErrUnavailable},
 		{422, code("INVALID"), account.ErrWrongCredentials, account.ErrUnavailable},
 		{404, code("NOT_FOUND"), account.ErrUnavailable, account.ErrUnknown},
-		// What a wrong address, a refused assertion or a proxy answers says nothing about an account.
+		// A response to a wrong URL or a rejected assertion, or that of a proxy, proves nothing about an account.
 		{404, "<h1>Not found</h1>", account.ErrUnavailable, account.ErrUnavailable},
 		{401, code("UNAUTHORIZED"), account.ErrUnavailable, account.ErrUnavailable},
 		{401, "", account.ErrUnavailable, account.ErrUnavailable},
@@ -132,9 +132,9 @@ func TestErrorResponses(t *testing.T) {
 		{500, code("INTERNAL"), account.ErrUnavailable, account.ErrUnavailable},
 		{503, code("INVALID_CREDENTIALS"), account.ErrUnavailable, account.ErrUnavailable},
 		{204, "", account.ErrUnavailable, account.ErrUnavailable},
-		{302, answer, account.ErrUnavailable, account.ErrUnavailable},
+		{302, response, account.ErrUnavailable, account.ErrUnavailable},
 	} {
-		c := serve(t, always(test.status, test.body))
+		c := serve(t, respond(test.status, test.body))
 		_, err := c.SignIn(t.Context(), "ada@saltbush.example", "secret-password")
 		require.ErrorIs(t, err, test.signIn, "sign-in: %d %s", test.status, test.body)
 		require.NotContains(t, err.Error(), "secret-password")
@@ -145,30 +145,30 @@ func TestErrorResponses(t *testing.T) {
 
 func TestSignInFollowsNoRedirect(t *testing.T) {
 	t.Parallel()
-	var asked atomic.Int32
+	var requests atomic.Int32
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
+		requests.Add(1)
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 	})
 	_, err := c.SignIn(t.Context(), "ada@saltbush.example", "p")
 	require.ErrorIs(t, err, account.ErrUnavailable)
-	require.Equal(t, int32(1), asked.Load())
+	require.Equal(t, int32(1), requests.Load())
 }
 
 func TestInvalidAccountIsRejected(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{
-		"", "null", "{}", "[]", `{"account": null}`, answer + "x", strings.Repeat(" ", 64<<10) + answer,
+		"", "null", "{}", "[]", `{"account": null}`, response + "x", strings.Repeat(" ", 64<<10) + response,
 		replaced(`"acc_1"`, `""`), replaced(`"acc_1"`, `"a b"`), replaced(`"acc_1"`, `7`), replaced(`acc_1`, strings.Repeat("a", 256)),
 		replaced(`acc_1`, `a\nb`), replaced(`"ada@saltbush.example"`, `""`), replaced(`ada@saltbush.example`, `a\u0000b`),
 		replaced(`Ada Okafor`, `a\u001bb`), replaced(`biz_1`, ``), replaced(`biz_1`, `bïz`), replaced(`"saltbush"`, `""`),
 		replaced(`Saltbush Plumbing`, ``), replaced(`Saltbush Plumbing`, strings.Repeat("a", 1025)), replaced(`"business"`, `"company"`),
 		replaced(`"business": {`, `"business": null, "company": {`),
 	} {
-		_, err := serve(t, always(http.StatusOK, body)).SignIn(t.Context(), "ada@saltbush.example", "p")
+		_, err := serve(t, respond(http.StatusOK, body)).SignIn(t.Context(), "ada@saltbush.example", "p")
 		require.ErrorIs(t, err, account.ErrUnavailable, body)
 	}
-	a, err := serve(t, always(http.StatusOK, replaced(`"Ada Okafor"`, `null`))).Account(t.Context(), "acc_1")
+	a, err := serve(t, respond(http.StatusOK, replaced(`"Ada Okafor"`, `null`))).Account(t.Context(), "acc_1")
 	require.NoError(t, err)
 	require.Equal(t, a.Email, a.DisplayName())
 }
@@ -176,7 +176,7 @@ func TestInvalidAccountIsRejected(t *testing.T) {
 func TestUnknownRoleIsMember(t *testing.T) {
 	t.Parallel()
 	for _, role := range []string{`"member"`, `"Owner"`, `"OWNER"`, `"admin"`, `""`, `null`} {
-		a, err := serve(t, always(http.StatusOK, replaced(`"owner"`, role))).Account(t.Context(), "acc_1")
+		a, err := serve(t, respond(http.StatusOK, replaced(`"owner"`, role))).Account(t.Context(), "acc_1")
 		require.NoError(t, err)
 		require.Equal(t, account.RoleMember, a.Role, role)
 		require.False(t, a.IsOwner())
@@ -185,7 +185,7 @@ func TestUnknownRoleIsMember(t *testing.T) {
 
 func TestOtherAccountThanRequestedIsRejected(t *testing.T) {
 	t.Parallel()
-	_, err := serve(t, always(http.StatusOK, answer)).Account(t.Context(), "acc_2")
+	_, err := serve(t, respond(http.StatusOK, response)).Account(t.Context(), "acc_2")
 	require.ErrorIs(t, err, account.ErrUnavailable)
 }
 
@@ -194,7 +194,7 @@ func TestIDCannotEscapeThePath(t *testing.T) {
 	paths := make(chan string, 10)
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		paths <- r.RequestURI
-		always(http.StatusNotFound, `{"code": "NOT_FOUND"}`)(w, r)
+		respond(http.StatusNotFound, `{"code": "NOT_FOUND"}`)(w, r)
 	})
 	for id, want := range map[string]string{
 		"../sign-in": "/connect/v1/accounts/..%2Fsign-in",
@@ -209,7 +209,7 @@ func TestIDCannotEscapeThePath(t *testing.T) {
 		_, err := c.Account(t.Context(), id)
 		require.ErrorIs(t, err, account.ErrUnknown)
 	}
-	require.Empty(t, paths, "what cannot be an id is not asked for")
+	require.Empty(t, paths, "an invalid id is not requested")
 }
 
 func TestTimeoutIsUnavailable(t *testing.T) {

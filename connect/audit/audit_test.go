@@ -20,21 +20,20 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-// patience is how long tests wait for what comes by itself.
+// patience limits each wait.
 const patience = 30 * time.Second
 
-// shared is one Redis for all tests: each has a prefix of its own.
+// shared is the Redis of all tests, in which each has its own prefix.
 var shared *redistest.Server
 
 func TestMain(m *testing.M) { redistest.Main(m, &shared) }
 
-// prefix is a test's own part of Redis.
 func prefix(t *testing.T) string {
 	t.Helper()
 	return "test:" + t.Name() + ":"
 }
 
-// newLog makes an audit log; logs is what it writes to the process's log.
+// newLog returns an audit log and what it writes to the process log.
 func newLog(t *testing.T, client redis.UniversalClient, changes ...func(*audit.Options)) (*audit.Log, *observer.ObservedLogs) {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
@@ -56,7 +55,7 @@ func record(t *testing.T, log *audit.Log, action, target string) {
 	require.NoError(t, log.Record(t.Context(), entry(action, target)))
 }
 
-// list is a page of the log of biz_1.
+// list returns a page of the log of biz_1.
 func list(t *testing.T, log *audit.Log, cursor string, limit int, actions ...string) (entries []audit.Entry, next string) {
 	t.Helper()
 	entries, next, err := log.List(t.Context(), "biz_1", cursor, limit, actions...)
@@ -64,7 +63,7 @@ func list(t *testing.T, log *audit.Log, cursor string, limit int, actions ...str
 	return entries, next
 }
 
-// listed is the first page of the log of biz_1, as "action target outcome".
+// listed returns the first page of the log of biz_1 as "action target outcome".
 func listed(t *testing.T, log *audit.Log) []string {
 	t.Helper()
 	entries, _ := list(t, log, "", 100)
@@ -81,7 +80,7 @@ func TestEntryRoundTrip(t *testing.T) {
 	in := audit.Entry{
 		BusinessID: "biz_1", AccountID: "acc_1", AccountName: "Ada Okafor", GrantID: "gr_1",
 		ClientName: "Assistant", Action: audit.ToolCalled, Target: "contacts_update", Outcome: audit.OutcomeFailed,
-		Detail: "The service did not answer.", RequestID: "req-1",
+		Detail: "The service did not respond.", RequestID: "req-1",
 	}
 	require.NoError(t, log.Record(t.Context(), in))
 	require.NoError(t, log.Record(t.Context(), audit.Entry{BusinessID: "biz_1", Action: audit.SessionEnded}))
@@ -98,7 +97,7 @@ func TestEntryRoundTrip(t *testing.T) {
 	for name, want := range map[string]string{
 		"business": "biz_1", "account_id": "acc_1", "account_name": "Ada Okafor", "grant_id": "gr_1",
 		"client_name": "Assistant", "action": "tool.called", "target": "contacts_update", "outcome": "failed",
-		"detail": "The service did not answer.", "request_id": "req-1",
+		"detail": "The service did not respond.", "request_id": "req-1",
 	} {
 		require.Equal(t, want, line[name])
 	}
@@ -142,7 +141,7 @@ func TestPaginationReturnsEachEntryOnce(t *testing.T) {
 func TestListReturnsEntriesOfTheActionsGiven(t *testing.T) {
 	t.Parallel()
 	log, _ := newLog(t, shared.Client(t))
-	for i := range 1100 { // more than are looked through at once
+	for i := range 1100 { // more than one read covers
 		action := audit.ToolCalled
 		switch i % 100 {
 		case 7:
@@ -285,7 +284,7 @@ func TestTextsAreLimitedAndCleaned(t *testing.T) {
 	require.Equal(t, got.ClientName, logs.FilterMessage("audit").All()[0].ContextMap()["client_name"])
 }
 
-func TestTheAuditLogWorksOnEveryRedis(t *testing.T) {
+func TestAuditLogWorksOnEveryRedis(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]func(t *testing.T) redis.UniversalClient{
 		"embedded": func(t *testing.T) redis.UniversalClient {
@@ -296,7 +295,7 @@ func TestTheAuditLogWorksOnEveryRedis(t *testing.T) {
 		},
 		"cluster": func(t *testing.T) redis.UniversalClient {
 			t.Helper()
-			// a node that is slow with its answer is not taken for lost
+			// a slow node must not be considered failed
 			return redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "15000")).Client(t)
 		},
 	} {

@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 )
 
-// abandon makes pending entries look as if they had been begun some time ago.
+// abandon backdates the pending entries.
 func abandon(t *testing.T, client redis.UniversalClient, ago time.Duration) {
 	t.Helper()
 	key := prefix(t) + "audit:{biz_1}:pending"
@@ -64,7 +64,7 @@ func TestUnresolvedChangeBecomesUnknown(t *testing.T) {
 	require.Equal(t, 2, logs.FilterMessage("audit").Len())
 	entries, _ := list(t, log, "", 0)
 	for _, e := range entries {
-		require.WithinDuration(t, time.Now().Add(-audit.ResolveWithin-time.Minute), e.Time, 30*time.Second, "when it was begun")
+		require.WithinDuration(t, time.Now().Add(-audit.ResolveWithin-time.Minute), e.Time, 30*time.Second, "the time is that of Begin")
 	}
 }
 
@@ -130,8 +130,7 @@ func TestBeginFailsIfTheEntryIsNotStored(t *testing.T) {
 	}
 }
 
-// An assistant that calls without end must not push the owner's connections and keys out of the log.
-func TestToolCallsDoNotPushOutOtherEntries(t *testing.T) {
+func TestToolCallsDoNotDisplaceOtherEntries(t *testing.T) {
 	t.Parallel()
 	log, _ := newLog(t, shared.Client(t), func(o *audit.Options) { o.MaxEntries = 100 })
 	record(t, log, audit.KeyIssued, "pk_live_1")

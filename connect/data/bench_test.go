@@ -23,7 +23,7 @@ func (c canned) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// BenchmarkContacts reads a list of 25 contacts, whose names are ASCII, of another script, or hold something hidden.
+// BenchmarkContacts reads a list of 25 contacts of ASCII, of another script or with hidden characters.
 func BenchmarkContacts(b *testing.B) {
 	for _, names := range []struct{ script, first, notes string }{
 		{"ASCII", "Ines", "Gate on the north side sticks."},

@@ -18,12 +18,12 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
-// record is a response with one record of the caller's business.
+// record returns a response with one record of the caller's business.
 func record(name, members string) string {
 	return `{"` + name + `":{"business_id":"biz_1",` + members + `}}`
 }
 
-// drop makes a test of a method that returns a record.
+// drop returns only the error.
 func drop(_ any, err error) error { return err }
 
 // requireError requires an error of a kind, and returns it.
@@ -42,7 +42,7 @@ func TestWrongRecordIsRejectedWithAnAlarm(t *testing.T) {
 		context.Context
 	}
 	by, w, patch, fields := caller(), data.Write{Key: "k"}, data.Patch{}, jsontext.Value("{}")
-	// Each call asks for the contact 7, the type pets, the record a, or the business biz_1.
+	// Each call requests the contact 7, the type pets, the record a, or the business biz_1.
 	for name, test := range map[string]struct {
 		call         func(c client) error
 		record       string // "" for the response to a deletion
@@ -87,10 +87,10 @@ func TestWrongRecordIsRejectedWithAnAlarm(t *testing.T) {
 				list := `{"objects":[{"business_id":"biz_1",` + test.right + `}`
 				right, wrong = list+`]}`, list+`,{"business_id":"biz_1",`+test.wrong+`}]}`
 			}
-			c, logs := serve(t, says(200, right))
+			c, logs := serve(t, respond(200, right))
 			require.NoError(t, test.call(client{c, t.Context()}))
 			require.Empty(t, logs.All())
-			c, logs = serve(t, says(200, wrong))
+			c, logs = serve(t, respond(200, wrong))
 			e := requireError(t, test.call(client{c, t.Context()}), data.ErrWrongRecord)
 			require.ErrorIs(t, e, data.ErrUnexpected)
 			require.Equal(t, !strings.HasPrefix(name, "read"), e.Uncertain)
@@ -99,7 +99,7 @@ func TestWrongRecordIsRejectedWithAnAlarm(t *testing.T) {
 	}
 }
 
-// Text that is hidden in an id does not make it the id that was asked for.
+// An id that equals the requested one only without its hidden characters is another id.
 func TestIDsAreComparedBeforeCleaning(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]error{
@@ -113,7 +113,7 @@ func TestIDsAreComparedBeforeCleaning(t *testing.T) {
 		`{"job":{"business_id":"biz_1","id":"a","id\u200b":"b"}}`:   data.ErrUnexpected,
 		`{"job":{"business_id":"biz_1","id":"\u0061","name":"ok"}}`: nil,
 	} {
-		c, _ := serve(t, says(200, body))
+		c, _ := serve(t, respond(200, body))
 		job, err := c.Job(t.Context(), caller(), "a")
 		require.ErrorIs(t, err, want, body)
 		require.Equal(t, want == nil, job.ID == "a", body)
@@ -171,7 +171,7 @@ func TestHiddenCharactersAreRemovedFromResponses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, _ := serve(t, says(200, test.body))
+			c, _ := serve(t, respond(200, test.body))
 			got, err := test.read(t.Context(), c)
 			require.NoError(t, err)
 			text, err := json.Marshal(got)
@@ -184,7 +184,7 @@ func TestHiddenCharactersAreRemovedFromResponses(t *testing.T) {
 	}
 	t.Run("errors", func(t *testing.T) {
 		t.Parallel()
-		c, _ := serve(t, says(409, `{"error":`+dirty("In the\nway.")+`,"code":"CONFLICT","details":[{"field":`+dirty("a\u2028b")+
+		c, _ := serve(t, respond(409, `{"error":`+dirty("In the\nway.")+`,"code":"CONFLICT","details":[{"field":`+dirty("a\u2028b")+
 			`,"problem":`+dirty("is\r\nbad")+`,"allowed":`+dirty("b")+`}]}`))
 		_, err := c.Job(t.Context(), caller(), "a")
 		e := requireError(t, err, data.ErrConflict)
@@ -193,7 +193,7 @@ func TestHiddenCharactersAreRemovedFromResponses(t *testing.T) {
 	})
 	t.Run("codes", func(t *testing.T) {
 		t.Parallel()
-		c, _ := serve(t, says(409, `{"error":"x","code":`+dirty("CONFLICT")+`}`))
+		c, _ := serve(t, respond(409, `{"error":"x","code":`+dirty("CONFLICT")+`}`))
 		_, err := c.Job(t.Context(), caller(), "a")
 		require.ErrorIs(t, err, data.ErrUnexpected)
 		require.NotErrorIs(t, err, data.ErrConflict)
@@ -240,7 +240,7 @@ func TestAmbiguousResponseIsRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, _ := serve(t, says(200, test.body))
+			c, _ := serve(t, respond(200, test.body))
 			read, err := c.Object(t.Context(), caller(), "pets", "a")
 			written, failed := c.UpdateObject(t.Context(), caller(), data.Write{Key: "k"}, "pets", "a", jsontext.Value("{}"))
 			if test.ok {
@@ -256,7 +256,6 @@ func TestAmbiguousResponseIsRejected(t *testing.T) {
 	}
 }
 
-// JSON of the service's own must not be deeper than others can read.
 func TestRawMembersAreLimited(t *testing.T) {
 	t.Parallel()
 	run := func(ctx context.Context, c *data.Client) error { return drop(c.Run(ctx, caller(), "r")) }
@@ -280,14 +279,14 @@ func TestRawMembersAreLimited(t *testing.T) {
 			t.Parallel()
 			for depth, want := range map[int]error{64: nil, 65: data.ErrUnexpected} {
 				deep := strings.Repeat("[", depth) + strings.Repeat("]", depth)
-				c, _ := serve(t, says(200, strings.Replace(test.body, `"deep"`, deep, 1)))
+				c, _ := serve(t, respond(200, strings.Replace(test.body, `"deep"`, deep, 1)))
 				require.ErrorIs(t, test.ask(t.Context(), c), want)
 			}
 		})
 	}
 }
 
-// attempts responds with one step after the other and records the deadlines.
+// attempts responds with its steps in turn and records the deadlines.
 type attempts struct {
 	deadlines []time.Time
 	steps     []step
@@ -322,7 +321,7 @@ func TestOneDeadlineCoversBothAttempts(t *testing.T) {
 	_, err := c.Job(t.Context(), caller(), "a")
 	require.NoError(t, err)
 	require.Len(t, transport.deadlines, 2)
-	require.Equal(t, transport.deadlines[0], transport.deadlines[1], "the second attempt has only what time the first left")
+	require.Equal(t, transport.deadlines[0], transport.deadlines[1], "the second attempt has no more time")
 	require.WithinRange(t, transport.deadlines[0], began.Add(time.Hour), time.Now().Add(time.Hour))
 }
 
@@ -342,7 +341,7 @@ func TestErrorsOfWritesAreMapped(t *testing.T) {
 		{422, "INVALID", data.ErrInvalid, never},
 		{400, "INVALID_REQUEST", data.ErrInvalid, never},
 		{413, "BODY_TOO_LARGE", data.ErrInvalid, never},
-		// The service did not come to looking for the key.
+		// The service responds so before it looks up the key.
 		{422, "IDEMPOTENCY_KEY_REUSED", data.ErrKeyReused, retried},
 		{403, "FORBIDDEN", data.ErrForbidden, retried},
 		{403, "UNKNOWN_ACCOUNT", data.ErrNoAccount, retried},
@@ -356,7 +355,7 @@ func TestErrorsOfWritesAreMapped(t *testing.T) {
 		{503, `down`, data.ErrUnavailable, uncertain},
 		{503, `{"error":"x","code":""}`, data.ErrUnavailable, uncertain},
 		{504, `slow`, data.ErrTimeout, uncertain},
-		{302, ``, data.ErrUnexpected, uncertain}, // what a redirect was made for may have been done
+		{302, ``, data.ErrUnexpected, uncertain}, // the request may have been executed before the redirect
 	} {
 		body := test.body
 		if strings.ToUpper(body) == body && body != "" {
@@ -397,7 +396,7 @@ func TestErrorContainsOnlyDocumentedParts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, logs := serve(t, says(test.status, test.body))
+			c, logs := serve(t, respond(test.status, test.body))
 			_, err := c.UpdateContact(t.Context(), caller(), data.Write{Key: "k"}, 7, data.Patch{})
 			e, ok := errors.AsType[*data.Error](err)
 			require.True(t, ok)

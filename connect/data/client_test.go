@@ -29,7 +29,7 @@ func caller() data.Caller {
 	return data.Caller{BusinessID: "biz_1", AccountID: "acc_1", RequestID: "req_1"}
 }
 
-// serve makes a client of a service that answers by h.
+// serve returns a client of a service with the handler h.
 func serve(t *testing.T, h http.HandlerFunc, change ...func(*data.Options)) (*data.Client, *observer.ObservedLogs) {
 	t.Helper()
 	server := httptest.NewServer(h)
@@ -46,7 +46,7 @@ func serve(t *testing.T, h http.HandlerFunc, change ...func(*data.Options)) (*da
 	return c, logs
 }
 
-func says(status int, body string) http.HandlerFunc {
+func respond(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		w.WriteHeader(status)
@@ -65,7 +65,7 @@ func TestCallCarriesOnlyTheCallersIdentity(t *testing.T) {
 		requests <- r
 		bodies <- body
 		w.Header().Set("Idempotency-Replayed", "true")
-		says(200, `{"faq":{"id":"a b/c","business_id":"biz_1","question":"q","answer":"a","enabled":true,"version":4,`+
+		respond(200, `{"faq":{"id":"a b/c","business_id":"biz_1","question":"q","answer":"a","enabled":true,"version":4,`+
 			`"created_at":"2026-03-05T14:30:00Z","updated_at":"2026-03-05T14:30:00Z","more":1}}`)(w, r)
 	})
 	replayed := false
@@ -94,7 +94,7 @@ func TestFiltersBecomeQueryParameters(t *testing.T) {
 	uris := make(chan string, 1)
 	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		uris <- r.RequestURI
-		says(200, `{"appointments":[],"next_cursor":"n1"}`)(w, r)
+		respond(200, `{"appointments":[],"next_cursor":"n1"}`)(w, r)
 	})
 	page, err := c.Appointments(t.Context(), caller(), data.AppointmentFilter{
 		CalendarID: "c&1", ContactID: 7, From: time.Date(2026, 3, 5, 9, 0, 0, 0, time.FixedZone("", -5*3600)),
@@ -132,7 +132,7 @@ func TestUndocumentedResponseIsRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, _ := serve(t, says(200, body), func(o *data.Options) { o.MaxResponseSize = 4096 })
+			c, _ := serve(t, respond(200, body), func(o *data.Options) { o.MaxResponseSize = 4096 })
 			page, err := c.Calendars(t.Context(), caller(), data.List{})
 			require.ErrorIs(t, err, data.ErrUnexpected)
 			require.Empty(t, page)
@@ -152,7 +152,7 @@ func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
 			t.Parallel()
 			mine := `{"id":"1","business_id":"biz_1","name":"Mine","owner_name":null,"time_zone":"UTC"}`
 			theirs := `{"id":"2",` + owner + `"name":"Theirs","owner_name":null,"time_zone":"UTC"}`
-			c, logs := serve(t, says(200, `{"calendars":[`+mine+`,`+theirs+`],"next_cursor":null}`))
+			c, logs := serve(t, respond(200, `{"calendars":[`+mine+`,`+theirs+`],"next_cursor":null}`))
 			page, err := c.Calendars(t.Context(), caller(), data.List{})
 			require.ErrorIs(t, err, data.ErrCrossTenant)
 			require.ErrorIs(t, err, data.ErrUnexpected)
@@ -161,7 +161,7 @@ func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
 			require.NotContains(t, logs.All()[0].ContextMap(), "Theirs")
 		})
 	}
-	c, logs := serve(t, says(200, `{"business_id":"biz_2","hours":[],"version":1,"updated_at":"2026-03-05T14:30:00Z"}`))
+	c, logs := serve(t, respond(200, `{"business_id":"biz_2","hours":[],"version":1,"updated_at":"2026-03-05T14:30:00Z"}`))
 	hours, err := c.Hours(t.Context(), caller())
 	require.ErrorIs(t, err, data.ErrCrossTenant)
 	require.Empty(t, hours)
@@ -173,14 +173,14 @@ func TestErrorTextIsLimited(t *testing.T) {
 	for name, test := range map[string]struct{ details, want int }{
 		"details":          {10, 10},
 		"too many details": {40, 32},
-		"too large a body": {100, 0}, // it is not read to its end, and then says nothing
+		"too large a body": {100, 0}, // is not read to its end, and ignored
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			details := slices.Repeat([]data.Detail{{Field: "f\u0000", Problem: strings.Repeat("ä", 600), Allowed: "a\nb"}}, test.details)
 			body, err := json.Marshal(map[string]any{"error": strings.Repeat("x", 5000), "code": "CONFLICT", "details": details})
 			require.NoError(t, err)
-			c, _ := serve(t, says(409, string(body)))
+			c, _ := serve(t, respond(409, string(body)))
 			_, err = c.CreateContact(t.Context(), caller(), data.Write{Key: "k"}, data.Patch{})
 			e, ok := errors.AsType[*data.Error](err)
 			require.True(t, ok)
@@ -198,7 +198,7 @@ func TestErrorTextIsLimited(t *testing.T) {
 
 func TestUndeliveredCallIsRetriedOnce(t *testing.T) {
 	t.Parallel()
-	for key, sent := range map[data.Key][]string{"same": {"same", "same"}, "": {""}} { // without a key nothing is repeated
+	for key, sent := range map[data.Key][]string{"same": {"same", "same"}, "": {""}} { // without a key, a write is not retried
 		keys := make(chan string, 10)
 		var n atomic.Int64
 		c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -206,7 +206,7 @@ func TestUndeliveredCallIsRetriedOnce(t *testing.T) {
 			if n.Add(1) == 1 {
 				panic(http.ErrAbortHandler)
 			}
-			says(200, `{"deleted":true,"id":1}`)(w, r)
+			respond(200, `{"deleted":true,"id":1}`)(w, r)
 		})
 		err := c.DeleteContact(t.Context(), caller(), data.Write{Key: key}, 1)
 		if key == "" {
@@ -273,7 +273,7 @@ func TestResponsesAreReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var reported []error
-			client, _ := serve(t, says(c.status, c.body), func(o *data.Options) {
+			client, _ := serve(t, respond(c.status, c.body), func(o *data.Options) {
 				o.OnResponse = func(err error) { reported = append(reported, err) }
 			})
 			_, _ = client.Calendars(t.Context(), caller(), data.List{})
@@ -283,7 +283,7 @@ func TestResponsesAreReported(t *testing.T) {
 	}
 }
 
-// The query of a call has arguments of the tool, which must not be in a log.
+// The query contains arguments of the tool, which must not be logged.
 func TestNetworkErrorDoesNotQuoteTheQuery(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })

@@ -40,7 +40,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	var followed atomic.Int64
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		followed.Add(1)
-		says(200, record("contact", `"id":7`))(w, r)
+		respond(200, record("contact", `"id":7`))(w, r)
 	}))
 	t.Cleanup(elsewhere.Close)
 	for _, status := range []int{300, 301, 302, 303, 304, 305, 307, 308} {
@@ -134,7 +134,7 @@ func TestRetryAfterIsBounded(t *testing.T) {
 	} {
 		c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", header)
-			says(429, `{"error":"x","code":"BUSY"}`)(w, r)
+			respond(429, `{"error":"x","code":"BUSY"}`)(w, r)
 		})
 		_, err := c.Job(t.Context(), caller(), "a")
 		require.Equal(t, want, requireError(t, err, data.ErrBusy).RetryAfter, "%q", header)

@@ -45,12 +45,12 @@ func TestMissingScopeIs403WithAllRequiredScopes(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	s.allow("narrow", s.owner, "contacts:read receptionist:read")
-	for _, era := range []string{modern, legacy, "2025-03-26"} {
+	for _, revision := range []string{modern, legacy, "2025-03-26"} {
 		for tool, scopes := range map[string]string{
 			"contacts_create":           "contacts:read receptionist:read contacts:write",
 			"receptionist_rules_update": "contacts:read receptionist:read receptionist:write",
 		} {
-			res := s.post("narrow", era, callMessage(era, tool, object{"first_name": "X"}))
+			res := s.post("narrow", revision, callMessage(revision, tool, object{"first_name": "X"}))
 			require.Equal(t, http.StatusForbidden, res.StatusCode)
 			require.Contains(t, res.Header.Get("WWW-Authenticate"), `error="insufficient_scope"`)
 			require.Contains(t, res.Header.Get("WWW-Authenticate"), `scope="`+scopes+`"`)
@@ -62,7 +62,7 @@ func TestMissingScopeIs403WithAllRequiredScopes(t *testing.T) {
 	require.Equal(t, "INSUFFICIENT_SCOPE", s.entries()[0].Detail)
 }
 
-// JSON-RPC ids come back exactly as sent, whoever serves the message.
+// The id is returned byte for byte, whether the gateway or the SDK serves the message.
 func TestResponseIDEqualsRequestID(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
@@ -75,7 +75,7 @@ func TestResponseIDEqualsRequestID(t *testing.T) {
 				id = strings.ReplaceAll(id, `\u00e9`, "é")
 			}
 			if method == "no/such" && !strings.Contains(text, "jsonrpc") {
-				continue // refused by a status alone
+				continue // rejected by the status alone
 			}
 			require.Contains(t, text, `"id":`+id, method)
 		}
@@ -93,7 +93,7 @@ func TestDuplicateTransportHeaderIsRejected(t *testing.T) {
 	}
 }
 
-// A number that is whole is an integer to a schema, however it is written.
+// JSON Schema considers every whole number an integer, also 1.0 and 10e-1.
 func TestIntegersInEveryNotationAreAccepted(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
@@ -129,7 +129,7 @@ func TestIDOfAnotherBusinessIsNotFound(t *testing.T) {
 	for _, test := range []struct {
 		tool      string
 		arguments object
-		says      string
+		code      string
 	}{
 		{"contacts_update", object{"id": contact, "last_name": "Stolen"}, "NOT_FOUND"},
 		{"contacts_delete", object{"id": contact, "confirm": true}, "NOT_FOUND"},
@@ -139,7 +139,7 @@ func TestIDOfAnotherBusinessIsNotFound(t *testing.T) {
 		{"receptionist_faq_upsert", object{"id": faq, "question": "q", "answer": "a"}, "NOT_FOUND"},
 		{"receptionist_service_delete", object{"id": service, "confirm": true}, "NOT_FOUND"},
 	} {
-		fails(t, mine, test.tool, test.arguments, test.says)
+		fails(t, mine, test.tool, test.arguments, test.code)
 	}
 }
 
@@ -149,14 +149,13 @@ func TestCrossTenantRecordNeverReachesAnAssistant(t *testing.T) {
 	c := s.connect(modern, "bearer", nil)
 	s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
 		if strings.HasSuffix(r.URL.Path, "/calendars") {
-			return answer(200, "application/json", `{"calendars":[{"id":"c1","business_id":"`+s.other.BusinessID+
+			return response(200, "application/json", `{"calendars":[{"id":"c1","business_id":"`+s.other.BusinessID+
 				`","name":"SECRET NAME","owner_name":null,"time_zone":"UTC"}],"next_cursor":null}`), nil
 		}
-		return answer(200, "application/json", `{"contact":{"id":1,"first_name":"SECRET NAME"}}`), nil
+		return response(200, "application/json", `{"contact":{"id":1,"first_name":"SECRET NAME"}}`), nil
 	})
 	for tool, arguments := range map[string]object{"calendars_list": {}, "contacts_get": {"id": 1}} {
-		said := fails(t, c, tool, arguments, "DATA_SERVICE_INVALID_RESPONSE")
-		require.NotContains(t, said, "SECRET")
+		require.NotContains(t, fails(t, c, tool, arguments, "DATA_SERVICE_INVALID_RESPONSE"), "SECRET")
 	}
 }
 
@@ -206,7 +205,7 @@ func TestAccessTokenIsNeverSentUpstream(t *testing.T) {
 	}
 }
 
-func TestForeignOriginIsRejected(t *testing.T) {
+func TestRequestFromAnotherOriginIsRejected(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared, func(o *mcp.Options) { o.Origins = []string{"https://inspector.example"} })
 	own := strings.TrimSuffix(s.url, "/mcp")
@@ -219,9 +218,9 @@ func TestForeignOriginIsRejected(t *testing.T) {
 		require.Equal(t, http.StatusOK, res.StatusCode, allowed)
 		require.Equal(t, allowed, res.Header.Get("Access-Control-Allow-Origin"))
 	}
-	for _, foreign := range []string{"https://evil.example", "null", own + ".evil.example", "https://inspector.example.evil"} {
-		res := s.post("bearer", modern, callMessage(modern, "calendars_list", object{}), func(r *http.Request) { r.Header.Set("Origin", foreign) })
-		require.Equal(t, http.StatusForbidden, res.StatusCode, foreign)
+	for _, other := range []string{"https://evil.example", "null", own + ".evil.example", "https://inspector.example.evil"} {
+		res := s.post("bearer", modern, callMessage(modern, "calendars_list", object{}), func(r *http.Request) { r.Header.Set("Origin", other) })
+		require.Equal(t, http.StatusForbidden, res.StatusCode, other)
 		require.Empty(t, res.Header.Get("Access-Control-Allow-Origin"))
 	}
 }
@@ -229,7 +228,7 @@ func TestForeignOriginIsRejected(t *testing.T) {
 func TestOversizedBodyIsRejected(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared, func(o *mcp.Options) { o.MaxBody = 4096 })
-	for _, edit := range []func(*http.Request){nil, func(r *http.Request) { r.ContentLength = -1 }} { // declared, and chunked
+	for _, edit := range []func(*http.Request){nil, func(r *http.Request) { r.ContentLength = -1 }} { // of declared and of unknown length
 		res := s.post("bearer", modern, callMessage(modern, "contacts_search", object{"query": strings.Repeat("x", 5000)}), edit)
 		require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
 	}
@@ -238,12 +237,12 @@ func TestOversizedBodyIsRejected(t *testing.T) {
 func TestDeeplyNestedArgumentsAreRejected(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
-	eachEra(t, func(t *testing.T, era string) {
+	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
 		for depth, want := range map[int]string{900: "INVALID_ARGUMENTS", 9_000: "depth", 90_000: "depth"} {
-			body := strings.Replace(callMessage(era, "contacts_search", object{"query": "deep"}), `"deep"`,
+			body := strings.Replace(callMessage(revision, "contacts_search", object{"query": "deep"}), `"deep"`,
 				strings.Repeat("[", depth)+strings.Repeat("]", depth), 1)
-			text := s.post("bearer", era, body).Text
+			text := s.post("bearer", revision, body).Text
 			require.Contains(t, text, want)
 			require.Less(t, len(text), 2000)
 		}
@@ -265,7 +264,7 @@ func TestUnsupportedMethodIsNotFound(t *testing.T) {
 	}
 }
 
-// That an account is gone ends the connection before a call gets here: see package oauth.
+// Package oauth ends the connection of a deleted account before a call gets here.
 func TestAccountsServiceOutageIsReportedAsTemporary(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
@@ -286,22 +285,21 @@ func TestDataServiceDecidesWhatAMemberMayDo(t *testing.T) {
 	fails(t, c, "business_update", object{"name": "Mine now"}, "NOT_ALLOWED: Only an owner may change this.", "Nothing was changed")
 }
 
-// brokenLimiter panics.
 type brokenLimiter struct{}
 
 func (brokenLimiter) Allow(context.Context, string) (time.Duration, error) {
-	panic("an answer of no known kind")
+	panic("unexpected reply")
 }
 
 func TestLimiterPanicFailsOnlyTheCall(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared, func(o *mcp.Options) { o.Limiter = brokenLimiter{} })
-	for _, era := range []string{modern, legacy} {
+	for _, revision := range []string{modern, legacy} {
 		for _, tool := range []string{"contacts_search", "contacts_create"} {
-			res := s.post("bearer", era, callMessage(era, tool, object{}))
+			res := s.post("bearer", revision, callMessage(revision, tool, object{}))
 			require.Equal(t, http.StatusOK, res.StatusCode, res.Text)
 			require.Contains(t, res.Text, "Error INTERNAL")
-			require.NotContains(t, res.Text, "no known kind")
+			require.NotContains(t, res.Text, "unexpected reply")
 		}
 	}
 }
@@ -310,7 +308,7 @@ func TestCallsAreRateLimitedPerConnection(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	limited := newSetup(t, shared, func(o *mcp.Options) { o.Limiter = mcp.NewLimiter(o.Redis, "", 5) })
-	limited.redis.SetTime(time.Now()) // a slow machine is given no call back
+	limited.redis.SetTime(time.Now()) // the clock stands still, so that a slow machine refills nothing
 	limited.allow("second", limited.owner, "mcp:use")
 	c, other := limited.connect(modern, "bearer", nil), limited.connect(legacy, "second", nil)
 	for range 10 {

@@ -18,7 +18,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 )
 
-// BenchmarkToolCall calls contacts_search with 25 contacts over a kept connection on loopback, with an embedded Redis. It reports
+// BenchmarkToolCall calls contacts_search with 25 contacts over a persistent connection on loopback, with an embedded Redis. It reports
 // the median and the 99th percentile of the latency that the gateway adds to the data service's own.
 func BenchmarkToolCall(b *testing.B) {
 	contact := `{"id":10403,"business_id":"biz_1","first_name":"Ines","last_name":"Halvorsen","email":"ines@example.com",` +
@@ -37,13 +37,13 @@ func BenchmarkToolCall(b *testing.B) {
 	s := newSetup(b, shared, func(o *mcp.Options) { o.Data, o.Limiter = client, mcp.NewLimiter(o.Redis, "", 100_000_000) })
 	s.allow("bearer", demo.Account{ID: "acc_1", BusinessID: "biz_1", Role: "owner"}, "mcp:use")
 	s.people.Put(account.Account{ID: "acc_1", BusinessID: "biz_1", Role: account.RoleOwner})
-	for _, era := range []string{modern, legacy} {
-		b.Run(era, func(b *testing.B) {
+	for _, revision := range []string{modern, legacy} {
+		b.Run(revision, func(b *testing.B) {
 			b.ReportAllocs()
-			body := callMessage(era, "contacts_search", object{"limit": 25})
+			body := callMessage(revision, "contacts_search", object{"limit": 25})
 			var took []time.Duration
 			for b.Loop() {
-				r := s.message(b.Context(), era, body)
+				r := s.message(b.Context(), revision, body)
 				r.Header.Set("Authorization", "Bearer bearer")
 				before := measured.total
 				began := time.Now()
@@ -51,11 +51,11 @@ func BenchmarkToolCall(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				answer, err := io.ReadAll(res.Body)
+				body, err := io.ReadAll(res.Body)
 				_ = res.Body.Close()
 				took = append(took, time.Since(began)-(measured.total-before))
-				if err != nil || !strings.Contains(string(answer), "Halvorsen") {
-					b.Fatalf("%v: %s", err, answer)
+				if err != nil || !strings.Contains(string(body), "Halvorsen") {
+					b.Fatalf("%v: %s", err, body)
 				}
 			}
 			slices.Sort(took)
@@ -65,7 +65,7 @@ func BenchmarkToolCall(b *testing.B) {
 	}
 }
 
-// stopwatch adds up the time of calls, which the benchmark makes one after the other.
+// stopwatch adds up the time of sequential calls.
 type stopwatch struct{ total time.Duration }
 
 func (s *stopwatch) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -18,8 +18,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
-// Clients refuse a result that does not meet the tool's output schema. Every place of every tool's result is spoiled in every way
-// that a data service could: the check and the schema have to say the same.
+// Clients reject a result that violates the tool's output schema, so the check must reject the same results as the schema. Each
+// value of each tool's result is made invalid in each way that a data service could.
 func TestResultCheckAgreesWithTheSchema(t *testing.T) {
 	t.Parallel()
 	for _, tool := range allTools() {
@@ -33,14 +33,14 @@ func TestResultCheckAgreesWithTheSchema(t *testing.T) {
 				fill(result, tool.out, full)
 				require.NoError(t, tool.check(result))
 				require.NoError(t, validate(t, output, result))
-				spoilt := 0
-				spoil(result, tool.out, func(how string) {
-					spoilt++
+				tried := 0
+				invalidate(result, tool.out, func(how string) {
+					tried++
 					err := validate(t, output, result)
 					require.Error(t, err, how)
 					require.Error(t, tool.check(result), "%s: %v", how, err)
 				})
-				require.Positive(t, spoilt)
+				require.Positive(t, tried)
 			}
 		})
 	}
@@ -55,7 +55,7 @@ func validate(t *testing.T, s *jsonschema.Schema, v reflect.Value) error {
 	return s.Validate(doc)
 }
 
-// fill sets a value that meets a schema: as full as it may be, or as empty.
+// fill sets a value that meets a schema, of the maximum or of the minimum size.
 func fill(v reflect.Value, s *gschema.Schema, full bool) {
 	switch v.Interface().(type) {
 	case time.Time:
@@ -106,8 +106,8 @@ func fill(v reflect.Value, s *gschema.Schema, full bool) {
 	}
 }
 
-// spoil makes a value wrong at one place after the other, and calls try for each.
-func spoil(v reflect.Value, s *gschema.Schema, try func(how string)) {
+// invalidate makes one part of a value invalid at a time, and calls try for each.
+func invalidate(v reflect.Value, s *gschema.Schema, try func(how string)) {
 	was := reflect.New(v.Type()).Elem()
 	was.Set(v)
 	set := func(wrong any) {
@@ -123,12 +123,12 @@ func spoil(v reflect.Value, s *gschema.Schema, try func(how string)) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			spoil(v.Elem(), s, try)
+			invalidate(v.Elem(), s, try)
 		}
 	case reflect.Slice:
 		if v.Len() > 0 {
-			spoil(v.Index(0), s.Items, try)
-			spoil(v.Index(1), s.Items, try)
+			invalidate(v.Index(0), s.Items, try)
+			invalidate(v.Index(1), s.Items, try)
 		}
 		most := reflect.MakeSlice(v.Type(), orZero(s.MaxItems)+1, orZero(s.MaxItems)+1)
 		for i := range most.Len() {
@@ -138,7 +138,7 @@ func spoil(v reflect.Value, s *gschema.Schema, try func(how string)) {
 	case reflect.Struct:
 		for _, f := range reflect.VisibleFields(v.Type()) {
 			if of := s.Properties[memberName(f)]; of != nil && !f.Anonymous {
-				spoil(v.FieldByIndex(f.Index), of, try)
+				invalidate(v.FieldByIndex(f.Index), of, try)
 			}
 		}
 	case reflect.String:
@@ -163,7 +163,7 @@ func spoil(v reflect.Value, s *gschema.Schema, try func(how string)) {
 	}
 }
 
-// A keyword that is misspelled in a tag, or that the check does not know, would be a bound that nobody enforces.
+// A misspelled or unknown keyword in a tag would be a bound that is not enforced.
 func TestEveryFieldTagIsASchemaKeyword(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{"json": true, "jsonschema": true, "required": true, "example": true}
@@ -174,11 +174,11 @@ func TestEveryFieldTagIsASchemaKeyword(t *testing.T) {
 		known[keyword] = true
 	}
 	seen := 0
-	var look func(reflect.Type)
-	look = func(of reflect.Type) {
+	var visit func(reflect.Type)
+	visit = func(of reflect.Type) {
 		switch of.Kind() {
 		case reflect.Pointer, reflect.Slice:
-			look(of.Elem())
+			visit(of.Elem())
 		case reflect.Struct:
 			for f := range of.Fields() {
 				for tag := range strings.SplitSeq(string(f.Tag), `" `) {
@@ -187,14 +187,14 @@ func TestEveryFieldTagIsASchemaKeyword(t *testing.T) {
 						require.True(t, known[name], "%s of %s.%s", name, of, f.Name)
 					}
 				}
-				look(f.Type)
+				visit(f.Type)
 			}
 		default:
 		}
 	}
 	for _, tool := range allTools() {
-		look(tool.argumentsType)
-		look(tool.resultType)
+		visit(tool.argumentsType)
+		visit(tool.resultType)
 	}
 	require.Greater(t, seen, 500)
 }

@@ -43,7 +43,7 @@ func TestDeleteAsksThePersonIfTheClientSupportsElicitation(t *testing.T) {
 		{action: "accept", content: object{"confirm": false}},
 	} {
 		c := s.connect(modern, "bearer", refusal.options())
-		// If the person can be asked, the assistant's confirmation does not count.
+		// The assistant's confirmation does not count if the client supports elicitation.
 		res := call(t, c, "contacts_delete", object{"id": id, "confirm": true})
 		require.Equal(t, false, res["deleted"], "%+v", refusal)
 		require.Len(t, refusal.asked, 1)
@@ -71,7 +71,7 @@ func TestConfirmationOfAChangedRecordDeletesNothing(t *testing.T) {
 			call(t, plain, "contacts_update", object{"id": id, "first_name": "After"})
 		}
 	}
-	// The person is asked again, about the record as it is now.
+	// The person is asked again about the changed record.
 	c := s.connect(modern, "bearer", again.options())
 	require.Equal(t, true, call(t, c, "contacts_delete", object{"id": id})["deleted"])
 	require.Len(t, again.asked, 2)
@@ -79,7 +79,7 @@ func TestConfirmationOfAChangedRecordDeletesNothing(t *testing.T) {
 	require.Contains(t, again.asked[1].Message, "After")
 }
 
-// asking is a client that leaves the questions to the test.
+// asking returns a client that leaves questions to the test.
 func asking(s *setup, token string) *sdk.ClientSession {
 	s.t.Helper()
 	o := (&person{}).options()
@@ -125,7 +125,7 @@ func TestConfirmationOfAnotherRecordDeletesNothing(t *testing.T) {
 	fails(t, c, "contacts_get", object{"id": one}, "NOT_FOUND")
 }
 
-// A fleet shares nothing but Redis, so another gateway must accept the response to a question.
+// A fleet only shares Redis, so another gateway must accept the response to a question.
 func TestConfirmationWorksAtAnyGateway(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)

@@ -35,16 +35,16 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
 )
 
-// The eras of the protocol.
+// The newest revision of the protocol, and one before it.
 const (
 	modern = "2026-07-28"
 	legacy = "2025-11-25"
 )
 
-// shared is the data service of most tests. They find or make records of their own in it.
+// shared is the data service of most tests, each of which uses records of its own.
 var shared *demo.Service
 
-// silent keeps the client of Redis from writing about connections that tests cut.
+// silent discards go-redis's log, which reports each connection that a test closes.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 	os.Exit(leaktest.Check(code))
 }
 
-// setup is a server with everything that it needs.
+// setup is a server with its dependencies.
 type setup struct {
 	t      testing.TB
 	server *mcp.Server
@@ -84,11 +84,11 @@ type setup struct {
 	logs   []*requestlog.Entry    // of all requests
 }
 
-// upstream is the way to the data service: it counts, keeps what it sees, and breaks when told to.
+// upstream is the transport to the data service. It records requests and can be replaced.
 type upstream struct {
 	mu      sync.Mutex
 	seen    []*http.Request
-	instead func(*http.Request) (*http.Response, error) // nil result and error: as usual
+	instead func(*http.Request) (*http.Response, error) // if it returns nil and nil, the request is sent
 }
 
 func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -110,7 +110,7 @@ func (u *upstream) breakWith(f func(*http.Request) (*http.Response, error)) {
 	u.instead = f
 }
 
-// count is how many requests with the method went to a path that holds part.
+// count returns how many requests had the method and a path that contains part.
 func (u *upstream) count(method, part string) int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -123,16 +123,16 @@ func (u *upstream) count(method, part string) int {
 	return n
 }
 
-func answer(status int, contentType, body string) *http.Response {
+func response(status int, contentType, body string) *http.Response {
 	return &http.Response{
 		StatusCode: status, Header: http.Header{"Content-Type": {contentType}}, Body: io.NopCloser(strings.NewReader(body)),
 	}
 }
 
-// respond has the data service respond to everything with the body, in which BUSINESS stands for the owner's business.
+// respond makes the data service respond to everything with the body, with BUSINESS replaced by the owner's business.
 func (s *setup) respond(status int, contentType, body string) {
 	s.upstream.breakWith(func(*http.Request) (*http.Response, error) {
-		return answer(status, contentType, strings.ReplaceAll(body, "BUSINESS", s.owner.BusinessID)), nil
+		return response(status, contentType, strings.ReplaceAll(body, "BUSINESS", s.owner.BusinessID)), nil
 	})
 }
 
@@ -148,7 +148,7 @@ func owners(t testing.TB) (first, second demo.Account) {
 	return found[0], found[1]
 }
 
-// newSetup makes a server for a data service.
+// newSetup starts a server for a data service.
 func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options)) *setup {
 	t.Helper()
 	s := &setup{
@@ -201,8 +201,7 @@ func (s *setup) entries() []audit.Entry {
 	return entries
 }
 
-// patient is a client of Redis without the server's deadline, which a busy machine would exceed. It does not retry, so that an
-// outage is noticed at once.
+// patient returns a Redis client without the server's deadline, which a busy machine would exceed, and without retries.
 func patient(t testing.TB, o *redis.Options) *redis.Client {
 	t.Helper()
 	o.ReadTimeout, o.WriteTimeout, o.DialTimeout, o.PoolTimeout = patience, patience, patience, patience
@@ -237,7 +236,7 @@ func (undated) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// protect is what the authorization server does in front.
+// protect stands in for the authorization server.
 func (s *setup) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -259,7 +258,7 @@ func (s *setup) protect(next http.Handler) http.Handler {
 	})
 }
 
-// logged returns the log entry of the request with a number, from 0.
+// logged returns the log entry of the i-th request, from 0.
 func (s *setup) logged(i int) requestlog.Fields {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,7 +268,7 @@ func (s *setup) logged(i int) requestlog.Fields {
 	return s.logs[i].Fields()
 }
 
-// allow makes a connection.
+// allow adds a connection.
 func (s *setup) allow(token string, by demo.Account, scopes string) {
 	set, err := scope.Parse(scopes)
 	require.NoError(s.t, err)
@@ -280,7 +279,7 @@ func (s *setup) allow(token string, by demo.Account, scopes string) {
 	}
 }
 
-// bearer puts a token on requests.
+// bearer adds a token to requests.
 type bearer struct {
 	token string
 	edit  func(*http.Request)
@@ -295,14 +294,14 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// connect is the SDK's own client, of one of the eras.
-func (s *setup) connect(era, token string, o *sdk.ClientOptions) *sdk.ClientSession {
+// connect returns a session of the SDK's client.
+func (s *setup) connect(revision, token string, o *sdk.ClientOptions) *sdk.ClientSession {
 	s.t.Helper()
 	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
 	session, err := client.Connect(s.t.Context(), &sdk.StreamableClientTransport{
 		Endpoint: s.url, HTTPClient: &http.Client{Transport: bearer{token: token}}, MaxRetries: -1,
 		DisableStandaloneSSE: true,
-	}, &sdk.ClientSessionOptions{ProtocolVersion: era})
+	}, &sdk.ClientSessionOptions{ProtocolVersion: revision})
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = session.Close() })
 	return session
@@ -310,25 +309,25 @@ func (s *setup) connect(era, token string, o *sdk.ClientOptions) *sdk.ClientSess
 
 type object = map[string]any
 
-// call calls a tool that has to succeed and returns the structured content.
+// call calls a tool, which must succeed, and returns the structured content.
 func call(t *testing.T, session *sdk.ClientSession, name string, arguments object) object {
 	t.Helper()
 	res, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: name, Arguments: arguments})
 	require.NoError(t, err)
 	require.False(t, res.IsError, "%s: %s", name, textOf(res))
 	content, ok := res.StructuredContent.(object)
-	require.True(t, ok, "%s answered with %T", name, res.StructuredContent)
+	require.True(t, ok, "%s returned %T", name, res.StructuredContent)
 	return content
 }
 
-// fails calls a tool that has to fail, as a tool, and to say something. It returns the whole text.
-func fails(t *testing.T, session *sdk.ClientSession, name string, arguments object, says ...string) string {
+// fails calls a tool, which must return an error that contains the parts, and returns the text of the error.
+func fails(t *testing.T, session *sdk.ClientSession, name string, arguments object, parts ...string) string {
 	t.Helper()
 	res, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: name, Arguments: arguments})
 	require.NoError(t, err)
 	require.True(t, res.IsError, "%s did not fail: %s", name, textOf(res))
 	require.Nil(t, res.StructuredContent)
-	for _, part := range says {
+	for _, part := range parts {
 		require.Contains(t, textOf(res), part, "%s %v", name, arguments)
 	}
 	return textOf(res)
@@ -344,7 +343,7 @@ func textOf(res *sdk.CallToolResult) string {
 	return b.String()
 }
 
-// first is the first record of a list.
+// first returns the first record of a list.
 func first(t *testing.T, content object, name string) object {
 	t.Helper()
 	items, ok := content[name].([]any)
@@ -360,14 +359,14 @@ type reply struct {
 	Text       string
 }
 
-// post sends a message as it is.
-func (s *setup) post(token, era, body string, edit ...func(*http.Request)) reply {
+// post sends a message unchanged.
+func (s *setup) post(token, revision, body string, edit ...func(*http.Request)) reply {
 	s.t.Helper()
 	b := bearer{token: token}
 	if len(edit) > 0 {
 		b.edit = edit[0]
 	}
-	res, err := (&http.Client{Transport: b}).Do(s.message(s.t.Context(), era, body))
+	res, err := (&http.Client{Transport: b}).Do(s.message(s.t.Context(), revision, body))
 	require.NoError(s.t, err)
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
@@ -375,15 +374,15 @@ func (s *setup) post(token, era, body string, edit ...func(*http.Request)) reply
 	return reply{StatusCode: res.StatusCode, Header: res.Header, Text: string(text)}
 }
 
-// message is a request with a message as it is.
-func (s *setup) message(ctx context.Context, era, body string) *http.Request {
+// message returns a request with the body.
+func (s *setup) message(ctx context.Context, revision, body string) *http.Request {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, strings.NewReader(body))
 	require.NoError(s.t, err)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
-	r.Header.Set("Mcp-Protocol-Version", era)
-	if era == modern {
+	r.Header.Set("Mcp-Protocol-Version", revision)
+	if revision == modern {
 		var m struct {
 			Method string
 			Params struct{ Name string }
@@ -397,10 +396,10 @@ func (s *setup) message(ctx context.Context, era, body string) *http.Request {
 	return r
 }
 
-// callMessage is a tools/call of an era.
-func callMessage(era, name string, arguments object) string {
+// callMessage returns a tools/call of a revision.
+func callMessage(revision, name string, arguments object) string {
 	params := object{"name": name, "arguments": arguments}
-	if era == modern {
+	if revision == modern {
 		params["_meta"] = object{
 			"io.modelcontextprotocol/protocolVersion":    modern,
 			"io.modelcontextprotocol/clientInfo":         object{"name": "test", "version": "1"},
@@ -416,17 +415,17 @@ func callMessage(era, name string, arguments object) string {
 
 var errBroken = errors.New("broken on purpose")
 
-func eachEra(t *testing.T, test func(t *testing.T, era string)) {
+func eachRevision(t *testing.T, test func(t *testing.T, revision string)) {
 	t.Helper()
-	for _, era := range []string{modern, legacy} {
-		t.Run(era, func(t *testing.T) {
+	for _, revision := range []string{modern, legacy} {
+		t.Run(revision, func(t *testing.T) {
 			t.Parallel()
-			test(t, era)
+			test(t, revision)
 		})
 	}
 }
 
-// create makes a contact and returns its id.
+// create creates a contact and returns its id.
 func create(t *testing.T, s *setup, name string) any {
 	t.Helper()
 	return call(t, s.connect(modern, "bearer", nil), "contacts_create", object{"first_name": name})["contact"].(object)["id"]

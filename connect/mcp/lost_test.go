@@ -16,12 +16,12 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-// flow is a change, made by one call.
+// flow is a change by one call.
 type flow struct {
 	tool      string
 	prepare   func(t *testing.T, s *setup, name string) object // returns the arguments
-	done      func(t *testing.T, s *setup, name string) int    // how often it was done
-	repeating bool                                             // done again by a second call, harmlessly
+	done      func(t *testing.T, s *setup, name string) int    // how many times it was made
+	repeating bool                                             // made again by a second call, without harm
 }
 
 func flows() []flow {
@@ -86,15 +86,15 @@ func through(t *testing.T, proxy *losttest.Redis, retries int) func(*mcp.Options
 	}
 }
 
-// Whichever reply of Redis or the data service is lost, the response, the change and the audit log agree, and the same call
-// repeated changes nothing.
+// Each reply of Redis and of the data service is lost in turn. The response, the change and the audit log must agree, and a
+// retry must change nothing.
 func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for _, f := range flows() {
 		for _, retries := range []int{-1, 2} {
 			if retries > 0 && f.tool != "contacts_create" {
-				continue // go-redis hides the loss, whatever the tool
+				continue // go-redis hides the loss from every tool
 			}
 			t.Run(fmt.Sprintf("%s with %d retries", f.tool, retries), func(t *testing.T) {
 				t.Parallel()
@@ -126,7 +126,7 @@ func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 					} else {
 						s.lost.Lose(i - fromRedis)
 					}
-					told := send(arguments)
+					text := send(arguments)
 					proxy.Lose(0)
 					s.lost.Lose(0)
 					done := f.done(t, s, name)
@@ -135,16 +135,16 @@ func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 						require.Equal(t, f.tool, e.Target)
 						outcomes[e.Outcome]++
 					}
-					where := fmt.Sprintf("reply %d of %d and %d; %v; %s", i, fromRedis, fromService, outcomes, told)
+					where := fmt.Sprintf("reply %d of %d and %d; %v; %s", i, fromRedis, fromService, outcomes, text)
 					switch {
-					case !strings.Contains(told, "Error "):
+					case !strings.Contains(text, "Error "):
 						require.Equal(t, 1, done, where)
 						require.Equal(t, 1, outcomes[audit.OutcomeOK], where)
-					case strings.Contains(told, "Nothing was changed"):
+					case strings.Contains(text, "Nothing was changed"):
 						require.Zero(t, done, where)
 						require.Zero(t, outcomes[audit.OutcomeOK], where)
 					default:
-						require.Contains(t, told, "not known", where)
+						require.Contains(t, text, "not known", where)
 						require.Equal(t, 1, outcomes[audit.OutcomeUnknown], where)
 					}
 					again := send(arguments)
@@ -158,7 +158,7 @@ func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 	}
 }
 
-// If a reply is lost, the person's response must count neither for another deletion nor twice.
+// If a reply is lost, the person's response must not confirm another deletion or count twice.
 func TestLostReplyNeverDeletesWithoutConfirmation(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -173,9 +173,9 @@ func TestLostReplyNeverDeletesWithoutConfirmation(t *testing.T) {
 		remove(t, c, id, "decline", state)
 		proxy.Lose(0)
 		require.Equal(t, 1, found(t, s, name), "reply %d", i)
-		if !remove(t, c, id, "accept", state).NeedsInput() { // the refusal was lost, and the question is still open
+		if !remove(t, c, id, "accept", state).NeedsInput() { // the refusal was lost, so the question is still open
 			continue
 		}
-		require.Equal(t, 1, found(t, s, name), "reply %d: the question is used up", i)
+		require.Equal(t, 1, found(t, s, name), "reply %d: a question can be answered once", i)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Calls of both revisions that tests change.
+// Calls of an older and of the newest revision.
 const (
 	older = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"contacts_search","arguments":{"limit":2}}}`
 	newer = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"contacts_search","arguments":{"limit":2},"_meta":{` +
@@ -20,7 +20,7 @@ const (
 		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}}`
 )
 
-// withTools is a server that reads calls of all tools.
+// withTools returns a server with all tools.
 func withTools(tb testing.TB) *Server {
 	tb.Helper()
 	s := &Server{tools: map[string]*tool{}}
@@ -206,7 +206,7 @@ func TestWholeNumbersLoseFractionAndExponent(t *testing.T) {
 	}
 }
 
-// FuzzCalls: what is read of a call is what any other reader reads.
+// FuzzCalls requires that encoding/json reads the same call.
 func FuzzCalls(f *testing.F) {
 	s := withTools(f)
 	for _, body := range []string{older, newer, strings.Replace(older, "7", `"seven"`, 1), strings.Replace(older, `{"limit":2}`, `{"a":{"b":[1.0,"\u00e9"]}}`, 1)} {

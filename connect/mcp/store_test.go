@@ -13,10 +13,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-// busiest is how many calls a connection can make within [mcp.IdempotencyWindow]: its rate of ten minutes, and a burst.
+// busiest is the number of calls that a connection can make within [mcp.IdempotencyWindow]: ten minutes at its rate, and a burst.
 const busiest = 11 * 120
 
-// adds makes calls that add something, from the first to the one before the end, and returns their keys.
+// adds makes the calls from first to before end, each of which creates a contact, and returns their keys.
 func adds(t *testing.T, m *mcp.Store, first, end int) []string {
 	t.Helper()
 	var keys []string
@@ -59,7 +59,7 @@ func TestOnlyExpiredIdempotencyKeysAreRemoved(t *testing.T) {
 	require.Equal(t, recent, adds(t, m, busiest, 3*busiest/2))
 	require.Equal(t, later, adds(t, m, 3*busiest/2, 5*busiest/2))
 	require.NotEqual(t, old[0], adds(t, m, 0, 1)[0])
-	// what the recent ones made can still be forgotten, so that it can be made anew
+	// A created record can still be removed from the store, so that it can be created again.
 	require.NoError(t, m.ForgetCreated(t.Context(), "g", "contacts", fmt.Sprint("contact ", busiest)))
 	require.NotEqual(t, recent[0], adds(t, m, busiest, busiest+1)[0])
 }

@@ -16,9 +16,9 @@ import (
 func TestEveryToolIsListedWithSchemasAndHints(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
-	eachEra(t, func(t *testing.T, era string) {
+	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
-		listed, err := s.connect(era, "bearer", nil).ListTools(t.Context(), nil)
+		listed, err := s.connect(revision, "bearer", nil).ListTools(t.Context(), nil)
 		require.NoError(t, err)
 		want := strings.Fields(`
 			business_get business_update business_hours_set service_areas_set
@@ -53,8 +53,8 @@ func TestEveryToolIsListedWithSchemasAndHints(t *testing.T) {
 	})
 }
 
-// strict holds that a schema compiles, that every object in it names its members and takes no others (but those that
-// another schema describes), and that every text, list and number is bounded.
+// strict requires that a schema compiles, that each object in it allows only named members (unless another schema describes
+// them), and that each text, list and number is bounded.
 func strict(t *testing.T, name string, schema any) {
 	t.Helper()
 	written, err := json.Marshal(schema)
@@ -106,10 +106,10 @@ func strict(t *testing.T, name string, schema any) {
 
 func TestReadToolsReturnRecordsOfTheDataService(t *testing.T) {
 	t.Parallel()
-	s := newSetup(t, fresh(t, demo.Options{})) // the newest records of the shared one may be another test's, which deletes them
-	eachEra(t, func(t *testing.T, era string) {
+	s := newSetup(t, fresh(t, demo.Options{})) // in the shared one, other tests delete the newest records
+	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
-		c := s.connect(era, "bearer", nil)
+		c := s.connect(revision, "bearer", nil)
 		business := call(t, c, "business_get", nil)["business"].(object)
 		require.Equal(t, s.owner.BusinessID, business["id"])
 		require.NotContains(t, business, "business_id")
@@ -296,7 +296,7 @@ func TestInvalidArgumentsAreReportedWithAllowedValues(t *testing.T) {
 	for _, test := range []struct {
 		tool      string
 		arguments object
-		says      []string
+		parts     []string
 	}{
 		{"contacts_search", object{"status": "late"}, []string{"status", "active, inactive", "Nothing was read"}},
 		{"contacts_search", object{"limit": 101}, []string{"limit", "at most 100"}},
@@ -318,10 +318,7 @@ func TestInvalidArgumentsAreReportedWithAllowedValues(t *testing.T) {
 		{"jobs_get", object{"id": ".."}, []string{"NOT_FOUND"}},
 		{"conversations_get", object{"id": "c", "message_cursor": "x1"}, []string{"message_cursor"}},
 	} {
-		said := fails(t, c, test.tool, test.arguments)
-		for _, part := range test.says {
-			require.Contains(t, said, part, "%s %v", test.tool, test.arguments)
-		}
+		fails(t, c, test.tool, test.arguments, test.parts...)
 	}
 }
 
@@ -331,8 +328,8 @@ func TestStructuredContentIsAlsoReturnedAsText(t *testing.T) {
 		return &sdk.ElicitResult{Action: "decline"}, nil
 	}}
 	for _, test := range []struct {
-		name, era string
-		options   *sdk.ClientOptions
+		name, revision string
+		options        *sdk.ClientOptions
 	}{
 		{"without a session", modern, nil},
 		{"without a session, older", legacy, nil},
@@ -341,7 +338,7 @@ func TestStructuredContentIsAlsoReturnedAsText(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s := newSetup(t, shared)
-			c := s.connect(test.era, "bearer", test.options)
+			c := s.connect(test.revision, "bearer", test.options)
 			notes := "<b>\"quoted\"</b> & \\\n</script>"
 			created := call(t, c, "contacts_create", object{"first_name": "Zoë </td>", "notes": notes, "last_name": test.name})
 			require.Equal(t, notes, created["contact"].(object)["notes"])

@@ -25,31 +25,31 @@ import (
 
 func TestRepeatedCallIsExecutedOnce(t *testing.T) {
 	t.Parallel()
-	eachEra(t, func(t *testing.T, era string) {
+	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
 		s := newSetup(t, shared)
 		s.allow("second", s.owner, "mcp:use")
-		c := s.connect(era, "bearer", nil)
-		arguments := object{"first_name": "Once", "last_name": era}
+		c := s.connect(revision, "bearer", nil)
+		arguments := object{"first_name": "Once", "last_name": revision}
 		one := call(t, c, "contacts_create", arguments)
-		two := call(t, s.connect(era, "bearer", nil), "contacts_create", arguments)
+		two := call(t, s.connect(revision, "bearer", nil), "contacts_create", arguments)
 		require.Equal(t, one["contact"], two["contact"])
 		require.Equal(t, true, two["repeated"])
 		require.Equal(t, one["idempotency_key"], two["idempotency_key"])
 
-		// deliberately twice, and by another connection
-		arguments["idempotency_key"] = "deliberately-" + era
+		// Another key or another connection makes another contact.
+		arguments["idempotency_key"] = "deliberately-" + revision
 		three := call(t, c, "contacts_create", arguments)
 		require.NotEqual(t, one["contact"].(object)["id"], three["contact"].(object)["id"])
 		require.Equal(t, true, call(t, c, "contacts_create", arguments)["repeated"])
 		arguments["first_name"] = "Another"
 		fails(t, c, "contacts_create", arguments, "IDEMPOTENCY_KEY_REUSED")
-		four := call(t, s.connect(era, "second", nil), "contacts_create", object{"first_name": "Once", "last_name": era})
+		four := call(t, s.connect(revision, "second", nil), "contacts_create", object{"first_name": "Once", "last_name": revision})
 		require.Equal(t, false, four["repeated"])
 
-		// what was deleted can be made anew
+		// A deleted record can be created again.
 		call(t, c, "contacts_delete", object{"id": one["contact"].(object)["id"], "confirm": true})
-		five := call(t, c, "contacts_create", object{"first_name": "Once", "last_name": era})
+		five := call(t, c, "contacts_create", object{"first_name": "Once", "last_name": revision})
 		require.Equal(t, false, five["repeated"])
 	})
 }
@@ -151,11 +151,11 @@ func TestEveryWriteIsAudited(t *testing.T) {
 
 func TestAutomationReportsProgress(t *testing.T) {
 	t.Parallel()
-	eachEra(t, func(t *testing.T, era string) {
+	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
 		s := newSetup(t, fresh(t, demo.Options{Pace: 60 * time.Millisecond}))
 		progress := make(chan float64, 100)
-		c := s.connect(era, "bearer", &sdk.ClientOptions{
+		c := s.connect(revision, "bearer", &sdk.ClientOptions{
 			ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { progress <- r.Params.Progress },
 		})
 		automation := enabled(t, c)
@@ -205,9 +205,9 @@ func requireRunsAreRepeatable(t *testing.T, c *sdk.ClientSession, automation str
 
 func TestAutomationIsNotStartedAgainWhileItRuns(t *testing.T) {
 	t.Parallel()
-	s := newSetup(t, fresh(t, demo.Options{Pace: time.Hour})) // as slow as can be, which is 5 seconds for each item
+	s := newSetup(t, fresh(t, demo.Options{Pace: time.Hour})) // the maximum is 5 seconds for each item
 	c, older := s.connect(modern, "bearer", nil), s.connect(legacy, "bearer", nil)
-	// it has three items whatever is in the database
+	// It always has three items.
 	run := call(t, c, "automations_run", object{"automation_id": "weekly-report", "wait_seconds": 0})
 	require.Equal(t, false, run["ended"])
 	again := object{"automation_id": "weekly-report", "idempotency_key": "a-second-time"}
@@ -215,7 +215,7 @@ func TestAutomationIsNotStartedAgainWhileItRuns(t *testing.T) {
 	fails(t, older, "automations_run", again, "CONFLICT")
 }
 
-// enabled is an automation that can be run without input.
+// enabled returns an automation that can be run without input.
 func enabled(t *testing.T, c *sdk.ClientSession) string {
 	t.Helper()
 	for _, a := range call(t, c, "automations_list", nil)["automations"].([]any) {
@@ -237,9 +237,9 @@ func TestFailedRunReportsWhichStepsWereDone(t *testing.T) {
 	}
 	s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodPost {
-			return answer(202, "application/json", run("queued", `"steps":[],"result":null,"error":null`)), nil
+			return response(202, "application/json", run("queued", `"steps":[],"result":null,"error":null`)), nil
 		}
-		return answer(200, "application/json", run("failed", `"steps":[
+		return response(200, "application/json", run("failed", `"steps":[
 			{"name":"Find invoices","status":"succeeded","message":null,"started_at":null,"finished_at":null},
 			{"name":"Write reminders","status":"failed","message":"2 of 5","started_at":null,"finished_at":null}],
 			"result":{"written":2},"error":{"code":"MAILER","message":"The mail service refused."}`)), nil
@@ -260,14 +260,14 @@ func TestRunIsReportedAsStartedIfPollingFails(t *testing.T) {
 		if strings.Contains(r.URL.Path, "automation-runs") {
 			return nil, errBroken
 		}
-		return nil, nil // as usual
+		return nil, nil // is sent on
 	})
 	content := call(t, c, "automations_run", object{"automation_id": automation})
 	require.Equal(t, false, content["ended"])
 	require.NotEmpty(t, content["run"].(object)["id"])
 }
 
-// Without Redis, a repetition could not be recognized and a change could not be recorded.
+// Without Redis, a retry could not be detected and a change could not be audited.
 func TestNothingIsChangedWhileRedisIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
@@ -325,15 +325,15 @@ func TestChangesSurviveARestart(t *testing.T) {
 	require.Equal(t, "Durable", contact["first_name"])
 }
 
-// leaving is a client that disconnects during a call. The gateway's hook calls ask, which returns when the gateway has noticed.
+// leaving is a client that disconnects when a hook of the gateway calls wait, which returns when the gateway has noticed.
 type leaving struct {
 	once     sync.Once
-	asked    chan struct{}
-	requests chan context.Context // of all the requests
+	reached  chan struct{}
+	requests chan context.Context // of all requests
 }
 
 func newLeaving(o *mcp.Options) *leaving {
-	l := &leaving{asked: make(chan struct{}), requests: make(chan context.Context, 100)}
+	l := &leaving{reached: make(chan struct{}), requests: make(chan context.Context, 100)}
 	o.RequestID = func(r *http.Request) string {
 		l.requests <- r.Context()
 		return rand.Text()
@@ -341,25 +341,25 @@ func newLeaving(o *mcp.Options) *leaving {
 	return l
 }
 
-func (l *leaving) ask() {
+func (l *leaving) wait() {
 	l.once.Do(func() {
-		close(l.asked)
+		close(l.reached)
 		<-(<-l.requests).Done()
 	})
 }
 
-func (l *leaving) sendAndLeave(s *setup, era, message string) {
+func (l *leaving) sendAndLeave(s *setup, revision, message string) {
 	s.t.Helper()
 	ctx, leave := context.WithCancel(s.t.Context())
 	left := make(chan error, 1)
 	go func() {
-		res, err := (&http.Client{Transport: bearer{token: "bearer"}}).Do(s.message(ctx, era, message))
+		res, err := (&http.Client{Transport: bearer{token: "bearer"}}).Do(s.message(ctx, revision, message))
 		if err == nil {
 			_ = res.Body.Close()
 		}
 		left <- err
 	}()
-	<-l.asked
+	<-l.reached
 	leave()
 	require.ErrorIs(s.t, <-left, context.Canceled)
 }
@@ -372,7 +372,7 @@ func (leftStore) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (l leftStore) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if strings.Contains(fmt.Sprint(cmd.Args()...), "mcp:calls:") {
-			l.client.ask()
+			l.client.wait()
 		}
 		return next(ctx, cmd)
 	}
@@ -384,7 +384,7 @@ func (leftStore) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 
 func TestRetryAfterDisconnectIsExecutedOnce(t *testing.T) {
 	t.Parallel()
-	eachEra(t, func(t *testing.T, era string) {
+	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
 		var client *leaving
 		s := newSetup(t, shared, func(o *mcp.Options) {
@@ -392,12 +392,12 @@ func TestRetryAfterDisconnectIsExecutedOnce(t *testing.T) {
 			o.Redis.AddHook(leftStore{client: client})
 		})
 		name := rand.Text()
-		message := callMessage(era, "contacts_create", object{"first_name": name})
-		client.sendAndLeave(s, era, message)
+		message := callMessage(revision, "contacts_create", object{"first_name": name})
+		client.sendAndLeave(s, revision, message)
 		require.Eventually(t, func() bool { return len(s.entries()) == 1 }, patience, tick)
 		require.Equal(t, audit.OutcomeOK, s.entries()[0].Outcome)
 
-		require.Contains(t, s.post("bearer", era, message).Text, `"repeated":true`)
+		require.Contains(t, s.post("bearer", revision, message).Text, `"repeated":true`)
 		require.Equal(t, 1, found(t, s, name))
 	})
 }
@@ -406,30 +406,30 @@ type leftLimiter struct {
 	mcp.Limiter
 
 	client *leaving
-	over   chan struct{} // gets one for each call
+	done   chan struct{} // receives a value for each call
 }
 
 func (l leftLimiter) Allow(ctx context.Context, grantID string) (time.Duration, error) {
-	defer func() { l.over <- struct{}{} }()
-	l.client.ask()
+	defer func() { l.done <- struct{}{} }()
+	l.client.wait()
 	return l.Limiter.Allow(ctx, grantID)
 }
 
 func TestCallOfADisconnectedClientIsRateLimited(t *testing.T) {
 	t.Parallel()
-	eachEra(t, func(t *testing.T, era string) {
+	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
 		for _, tool := range []string{"contacts_create", "contacts_delete"} {
 			var client *leaving
-			over := make(chan struct{}, 100)
+			done := make(chan struct{}, 100)
 			s := newSetup(t, shared, func(o *mcp.Options) {
 				client = newLeaving(o)
-				o.Limiter = leftLimiter{mcp.NewLimiter(o.Redis, "", 1), client, over}
+				o.Limiter = leftLimiter{mcp.NewLimiter(o.Redis, "", 1), client, done}
 			})
-			s.redis.SetTime(time.Now()) // a slow machine is given no call back
-			client.sendAndLeave(s, era, callMessage(era, tool, object{}))
-			<-over
-			require.Contains(t, s.post("bearer", era, callMessage(era, tool, object{})).Text, "RATE_LIMITED", tool)
+			s.redis.SetTime(time.Now()) // the clock stands still, so that a slow machine refills nothing
+			client.sendAndLeave(s, revision, callMessage(revision, tool, object{}))
+			<-done
+			require.Contains(t, s.post("bearer", revision, callMessage(revision, tool, object{})).Text, "RATE_LIMITED", tool)
 		}
 	})
 }
@@ -439,7 +439,7 @@ func TestDisconnectIsNotLoggedAsDataServiceFailure(t *testing.T) {
 	var client *leaving
 	s := newSetup(t, shared, func(o *mcp.Options) { client = newLeaving(o) })
 	s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
-		client.ask()
+		client.wait()
 		return nil, r.Context().Err()
 	})
 	client.sendAndLeave(s, modern, callMessage(modern, "contacts_search", object{}))
@@ -458,7 +458,7 @@ func TestDisconnectIsNotLoggedAsDataServiceFailure(t *testing.T) {
 
 func TestResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {
 	t.Parallel()
-	eachEra(t, func(t *testing.T, era string) {
+	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
 		s := newSetup(t, fresh(t, demo.Options{Pace: 500 * time.Millisecond}))
 		server := httptest.NewUnstartedServer(s.protect(s.server.Handler()))
@@ -466,8 +466,8 @@ func TestResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {
 		server.Start()
 		t.Cleanup(server.Close)
 		s.url = server.URL + "/mcp"
-		automation := enabled(t, s.connect(era, "bearer", nil))
-		message := callMessage(era, "automations_run", object{"automation_id": automation, "wait_seconds": 60})
-		require.Contains(t, s.post("bearer", era, message).Text, `"ended":true`)
+		automation := enabled(t, s.connect(revision, "bearer", nil))
+		message := callMessage(revision, "automations_run", object{"automation_id": automation, "wait_seconds": 60})
+		require.Contains(t, s.post("bearer", revision, message).Text, `"ended":true`)
 	})
 }

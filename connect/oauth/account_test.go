@@ -110,7 +110,7 @@ func TestConnectionChangesAreAudited(t *testing.T) {
 	other, err := s.Approve(ctx, id, oauthtest.Owner(), scopes(t, "mcp:use")) // in another tab
 	require.NoError(t, err)
 	require.Equal(t, oauth.Decision{Redirect: first.Redirect, GrantID: first.GrantID, Scopes: scopes(t, "contacts:read")}, other,
-		"the second decision says what holds, and that it has not decided")
+		"the second decision returns the first one and Decided false")
 	require.Equal(t, http.StatusOK, c.Exchange(oauthtest.CodeOf(t, first.Redirect), verifier, nil).Status)
 	require.NoError(t, s.Revoke(ctx, first.GrantID, second))
 

@@ -89,8 +89,8 @@ func TestUnsafeRedirectURICannotBeRegistered(t *testing.T) {
 	}
 }
 
-// Anybody can register a client. If its errors were sent to its redirect URI, a link to the gateway would redirect anywhere, or
-// have a browser open an application.
+// Anyone can register a client. If its errors were sent to its redirect URI, the gateway would be an open redirector, also to
+// applications.
 func TestErrorsAreNotRedirectedBeforeADecision(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, unlimited)
@@ -113,7 +113,7 @@ func TestErrorsAreNotRedirectedBeforeADecision(t *testing.T) {
 			}
 			denied, err := s.Deny(t.Context(), c.Request(challenge(), url.Values{"redirect_uri": {uri}}), oauthtest.Owner())
 			require.NoError(t, err)
-			require.True(t, strings.HasPrefix(denied.Redirect, uri+"?error=access_denied&"), "after one: %s", denied.Redirect)
+			require.True(t, strings.HasPrefix(denied.Redirect, uri+"?error=access_denied&"), "after a decision: %s", denied.Redirect)
 		})
 	}
 }
@@ -173,7 +173,7 @@ func TestStolenCodeIsUseless(t *testing.T) {
 	require.Equal(t, []string{"approved", "started", replayed}, recorded(t, s))
 }
 
-// The code contains the id of the request, which whoever began the request knows.
+// The code contains the id of the request, which the initiator of the request knows.
 func TestRequestIDDoesNotRevealTheCode(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -234,7 +234,7 @@ func TestTokenOutsideOfItsHeaderIsRejected(t *testing.T) {
 	require.True(t, valid(t, s, tokens.Access))
 }
 
-// The pages show ids of connections.
+// The pages show the ids of connections.
 func TestConnectionIDAloneGrantsNoAccess(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
 
-// BenchmarkAuthenticate is what every tool call pays: one round trip to a Redis on loopback.
+// BenchmarkAuthenticate measures the overhead of each tool call: one round trip to a Redis on loopback.
 func BenchmarkAuthenticate(b *testing.B) {
 	s := newServer(b)
 	_, tokens := oauthtest.Connect(b, s, oauthtest.Owner(), "")
@@ -46,7 +46,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	})
 }
 
-// BenchmarkAThousandConnections has the tokens of 1,000 connections used in turn by 32 at once, and lists them.
+// BenchmarkAThousandConnections uses the tokens of 1,000 connections in turn from 32 goroutines, and lists the connections.
 func BenchmarkAThousandConnections(b *testing.B) {
 	s := newServer(b, func(o *oauth.Options) { o.Limits.Authorizations = limit(1<<20, 1e9) })
 	c := oauthtest.Register(b, s)

@@ -19,10 +19,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-// longest is the longest valid redirect URI.
+// longest returns a redirect URI of the maximum length.
 func longest(prefix string) string { return prefix + strings.Repeat("a", 1024-len(prefix)) }
 
-// metadata is a registration with redirect URIs of the given lengths.
+// metadata returns a registration with redirect URIs of the given lengths.
 func metadata(t *testing.T, name string, lengths ...int) string {
 	t.Helper()
 	var uris []string
@@ -34,7 +34,7 @@ func metadata(t *testing.T, name string, lengths ...int) string {
 	return string(body)
 }
 
-// The sums of the largest values that Redis stores and of the limits are those of docs/connect.md.
+// The maximum sizes in Redis and the limits add up to the sums in docs/connect.md.
 func TestUnauthenticatedRequestsCannotFillRedis(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -86,7 +86,7 @@ func TestUnauthenticatedRequestsCannotFillRedis(t *testing.T) {
 	require.Less(t, all, int64(260e6), "of all together")
 }
 
-// allScopes are the scopes of all areas.
+// allScopes returns the scopes of all areas.
 func allScopes() []string {
 	var all []string
 	for _, a := range scope.Areas() {

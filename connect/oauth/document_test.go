@@ -29,7 +29,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
 
-// site is a client's web site, for every host name.
+// site is a web server for all host names.
 type site struct {
 	*httptest.Server
 
@@ -53,7 +53,7 @@ func serveDocument(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(document("https://"+r.Host+r.URL.RequestURI(), nil))
 }
 
-// client reaches the site under every name. It would follow redirects.
+// client connects to the site for every host name. It would follow redirects.
 func (s *site) client() *http.Client {
 	follow := func(*http.Request, []*http.Request) error { return nil }
 	return &http.Client{CheckRedirect: follow, Transport: &http.Transport{
@@ -149,7 +149,7 @@ func TestConcurrentRequestsShareOneDocumentFetch(t *testing.T) {
 	require.Equal(t, int32(1), web.fetched.Load())
 }
 
-// late holds back the response to the first lookup of a document.
+// late delays the reply to the first lookup of a document.
 type late struct {
 	once         sync.Once
 	looked, goOn chan struct{}
@@ -174,7 +174,7 @@ func (l *late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-func TestDocumentFetchedMeanwhileIsNotFetchedAgain(t *testing.T) {
+func TestDocumentCachedByAnotherGatewayIsNotFetched(t *testing.T) {
 	t.Parallel()
 	web := newSite(t, serveDocument)
 	client, prefix := clientOf(t, shared.Options()), prefixOf(t)
@@ -182,14 +182,14 @@ func TestDocumentFetchedMeanwhileIsNotFetchedAgain(t *testing.T) {
 	client.AddHook(held)
 	s := newServer(t, withDocuments(web), func(o *oauth.Options) { o.Redis, o.Prefix = client, prefix })
 	c := clientWithID(t, s, documentID)
-	answered := make(chan *httptest.ResponseRecorder, 1)
-	go func() { answered <- c.Authorize(challenge(), nil) }()
+	response := make(chan *httptest.ResponseRecorder, 1)
+	go func() { response <- c.Authorize(challenge(), nil) }()
 	<-held.looked
 	another := newServer(t, withDocuments(web), func(o *oauth.Options) { o.Prefix = prefix })
 	clientWithID(t, another, documentID).Request(challenge(), nil)
 	require.Equal(t, int32(1), web.fetched.Load())
 	close(held.goOn)
-	w := <-answered
+	w := <-response
 	require.Equal(t, http.StatusSeeOther, w.Code, "%s", w.Body)
 	require.Equal(t, int32(1), web.fetched.Load())
 }
@@ -219,7 +219,7 @@ func TestInvalidDocumentIsRejected(t *testing.T) {
 		"no redirect_uris":         with(map[string]any{"redirect_uris": nil}),
 		"useless redirect_uris":    with(map[string]any{"redirect_uris": []string{"javascript:alert(1)", "http://app.example.org/"}}),
 		"too many redirect_uris":   with(map[string]any{"redirect_uris": make([]string, 100)}),
-		"a name that is no text":   with(map[string]any{"client_name": 7}),
+		"a name that is a number":  with(map[string]any{"client_name": 7}),
 		"other grants only":        with(map[string]any{"grant_types": []string{"client_credentials"}}),
 		"too large":                with(map[string]any{"padding": strings.Repeat("a", 64<<10)}),
 		"not JSON":                 send(200, "application/json", []byte("<html>")),
@@ -348,7 +348,7 @@ func TestExpiredDocumentIsFetchedAgain(t *testing.T) {
 	require.Equal(t, int32(3), web.fetched.Load())
 }
 
-// SSRF: whatever a client_id names, and whatever its name resolves to, nothing inside is ever connected to.
+// SSRF: no client_id and no DNS record of its host leads to a connection to a private address.
 func TestDocumentsAreFetchedFromPublicAddressesOnly(t *testing.T) {
 	t.Parallel()
 	inside := newSite(t, serveDocument)
@@ -362,7 +362,7 @@ func TestDocumentsAreFetchedFromPublicAddressesOnly(t *testing.T) {
 		id := "https://" + host + ":" + strconv.Itoa(port) + "/c.json"
 		w := clientWithID(t, s, id).Authorize(challenge(), nil)
 		require.Equal(t, http.StatusBadRequest, w.Code, "%s: %s", host, w.Body)
-		require.NotContains(t, w.Body.String(), "prohibited", "and it is not said what is there")
+		require.NotContains(t, w.Body.String(), "prohibited", "the response does not disclose the reason")
 		require.Empty(t, w.Header().Get("Location"))
 	}
 	require.Zero(t, inside.fetched.Load())
@@ -383,7 +383,7 @@ func TestDocumentsAreFetchedFromPublicAddressesOnly(t *testing.T) {
 	}
 }
 
-// rebinder is a DNS server whose name has a public address when it is asked first, and from then on a loopback one.
+// rebinder is a DNS server that responds to the first query with a public address, and then with a loopback address.
 func rebinder(t testing.TB) (*net.Resolver, *atomic.Int32) {
 	t.Helper()
 	asked := &atomic.Int32{}
@@ -428,7 +428,7 @@ func rebinder(t testing.TB) (*net.Resolver, *atomic.Int32) {
 	}}, asked
 }
 
-// DNS rebinding: the address that is checked is the one that is dialled, so there is no second answer to fall for.
+// DNS rebinding: the checked address is the one that is dialled. There is no second query.
 func TestDNSRebindingCannotReachPrivateAddresses(t *testing.T) {
 	t.Parallel()
 	inside := newSite(t, func(http.ResponseWriter, *http.Request) {})

@@ -8,7 +8,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 )
 
-// What tests of the parts need.
 var (
 	PublicDialer     = publicDialer
 	PublicClient     = publicClient
@@ -19,7 +18,7 @@ var (
 	WithParameters   = withParameters
 )
 
-// CheckRedirectURI says what keeps a URI from being a redirect URI; schemes are Options.ClientSchemes.
+// CheckRedirectURI checks a redirect URI. schemes are Options.ClientSchemes.
 func CheckRedirectURI(raw string, schemes ...string) (display string, local bool, err error) {
 	if schemes == nil {
 		schemes = DefaultClientSchemes()
@@ -39,7 +38,7 @@ func (s *Server) ClientKey(id string) string   { return s.store.clientKey(id) }
 // Audit is the server's audit log.
 func (s *Server) Audit() *audit.Log { return s.o.Audit }
 
-// LoadScripts makes the scripts known to every server.
+// LoadScripts loads the scripts into Redis.
 func (s *Server) LoadScripts(ctx context.Context) error {
 	t := s.store
 	for _, script := range []*redis.Script{t.approve, t.deny, t.redeem, t.refresh, t.end, t.revoke, t.authenticate} {

@@ -57,7 +57,7 @@ func TestConnectAndRevoke(t *testing.T) {
 	require.ErrorIs(t, s.Revoke(ctx, grant.ID, account.Account{}), oauth.ErrNoGrant)
 	require.True(t, valid(t, s, tokens.Access))
 	require.NoError(t, s.Revoke(ctx, grant.ID, oauthtest.Owner()))
-	require.False(t, valid(t, s, tokens.Access), "the next call is refused")
+	require.False(t, valid(t, s, tokens.Access), "the next call is rejected")
 	require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
 	require.ErrorIs(t, s.Revoke(ctx, grant.ID, oauthtest.Owner()), oauth.ErrNoGrant)
 	require.Empty(t, grants(t, s))
@@ -76,8 +76,8 @@ func TestOnlyTheFirstDecisionCounts(t *testing.T) {
 	require.True(t, first.Decided)
 	again, err := s.Deny(ctx, id, oauthtest.Owner())
 	require.NoError(t, err)
-	require.Equal(t, oauth.Decision{Redirect: first.Redirect}, again, "a double submit is harmless")
-	require.Equal(t, []string{"denied/denied"}, recorded(t, s), "and was recorded once")
+	require.Equal(t, oauth.Decision{Redirect: first.Redirect}, again, "a second submit changes nothing")
+	require.Equal(t, []string{"denied/denied"}, recorded(t, s), "one entry")
 	pending(t, s, id)
 	_, err = s.Approve(ctx, id, oauthtest.Owner(), scopes(t, "mcp:read"))
 	require.ErrorIs(t, err, oauth.ErrNoRequest, "a denied request cannot be approved")
@@ -146,11 +146,11 @@ func TestScopeAndStateAreOptional(t *testing.T) {
 
 func TestLifetimes(t *testing.T) {
 	t.Parallel()
-	now := newClock(t) // Redis's
+	now := newClock(t) // of Redis
 	s := newServer(t, withClock(now))
 	c := oauthtest.Register(t, s)
 	verifier, challenge := oauthtest.PKCE()
-	const soon = 10 * time.Second // longer than the steps of the test take
+	const soon = 10 * time.Second // longer than any step of the test
 
 	id := c.Request(challenge, nil)
 	now.Add(oauth.RequestLifetime - soon)
@@ -175,7 +175,7 @@ func TestLifetimes(t *testing.T) {
 	now.Add(2 * soon)
 	require.False(t, valid(t, s, tokens.Access))
 
-	// The refresh token is valid as long as it is used, but not longer than the connection.
+	// Use extends the refresh token, but not beyond the end of the connection.
 	require.Len(t, grants(t, s), 1)
 	last := grants(t, s)[0].CreatedAt.Add(oauth.GrantLifetime)
 	for now.Until(last) > oauth.RefreshIdle {

@@ -14,7 +14,7 @@ import (
 
 func FuzzMatchRedirect(f *testing.F) {
 	registered := registeredRedirects()
-	// Each is paired with one of the others: with all pairs a short run would end before it has read its seeds.
+	// Each is paired with only one of the others, so that a short run gets beyond the seeds.
 	for i, requested := range requestedRedirects(f) {
 		f.Add(registered[i%len(registered)], requested)
 	}
@@ -30,7 +30,7 @@ func TestMatchingRedirectURILeadsToTheRegisteredHost(t *testing.T) {
 	}
 }
 
-// registeredRedirects has a redirect URI of each form that may be registered.
+// registeredRedirects returns a redirect URI of each form that may be registered.
 func registeredRedirects() []string {
 	return []string{
 		"https://app.example.org/cb", "http://127.0.0.1/callback", "http://localhost:3000/cb?x=1", "http://[::1]/cb",
@@ -38,7 +38,7 @@ func registeredRedirects() []string {
 	}
 }
 
-// requestedRedirects are redirect URIs that a client may send.
+// requestedRedirects returns redirect URIs that a client may send.
 func requestedRedirects(t testing.TB) []string {
 	t.Helper()
 	all, tricks := registeredRedirects(), redirectURIs(t).Tricks
@@ -48,8 +48,8 @@ func requestedRedirects(t testing.TB) []string {
 	return all
 }
 
-// requireMatchingIsExact requires that a requested URI that matches leads where the registered one does: to the same scheme,
-// host, path and query, and except on loopback to the same port, also with the response's parameters.
+// requireMatchingIsExact requires that a requested URI that matches has the scheme, host, path and query of the registered one
+// and, except on loopback, its port, also with the response's parameters.
 func requireMatchingIsExact(t *testing.T, registered, requested string) {
 	t.Helper()
 	display, local, err := oauth.CheckRedirectURI(requested)

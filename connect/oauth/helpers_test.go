@@ -27,15 +27,15 @@ import (
 
 const issuer = "https://gateway.example.com"
 
-// shared is one Redis for all tests that neither stop nor count what is in it: each has a prefix of its own.
+// shared is the Redis of all tests that neither stop it nor count its keys. Each test has its own prefix.
 var shared *redistest.Server
 
 func TestMain(m *testing.M) { redistest.Main(m, &shared) }
 
-// patience is how long tests wait for what comes by itself.
+// patience limits each wait.
 const patience = 30 * time.Second
 
-// clock is the clock of a Redis, which a test sets forward.
+// clock is the clock of a Redis, which a test can advance.
 type clock struct {
 	t      testing.TB
 	server *redistest.Server
@@ -53,10 +53,10 @@ func (c *clock) Add(d time.Duration) {
 	require.NoError(c.t, c.server.StepClock(c.offset))
 }
 
-// Until is how long it is by this clock until a time.
+// Until returns the time until at by this clock.
 func (c *clock) Until(at time.Time) time.Duration { return time.Until(at) - c.offset }
 
-// newAccounts is an accounts service with owners of "biz-1" and "biz-2".
+// newAccounts returns an accounts service with owners of "biz-1" and "biz-2".
 func newAccounts() *accounttest.Service {
 	colleague, rival := oauthtest.Owner(), oauthtest.Owner()
 	colleague.ID = "acc-2"
@@ -64,7 +64,7 @@ func newAccounts() *accounttest.Service {
 	return accounttest.New(oauthtest.Owner(), colleague, rival)
 }
 
-// prefixOf is a prefix that no other test has.
+// prefixOf returns a prefix that no other test has.
 func prefixOf(t testing.TB) string {
 	t.Helper()
 	return strings.NewReplacer("{", "", "}", "").Replace(t.Name()) + fmt.Sprint(time.Now().UnixNano()) + ":"
@@ -78,7 +78,7 @@ func clientOf(t testing.TB, o *redis.UniversalOptions) redis.UniversalClient {
 	return client
 }
 
-// newServer makes a server on the shared Redis.
+// newServer returns a server on the shared Redis.
 func newServer(t testing.TB, change ...func(*oauth.Options)) *oauth.Server {
 	t.Helper()
 	o := oauth.Options{Issuer: issuer, Prefix: prefixOf(t), Timeout: 10 * time.Second}
@@ -110,8 +110,8 @@ func withClock(c *clock) func(*oauth.Options) {
 	return func(o *oauth.Options) { o.Redis = clientOf(c.t, c.server.Options()) }
 }
 
-// recorded is what the audit log has of the connections of "biz-1", oldest first: the action without "connection.", and the
-// outcome unless it is ok.
+// recorded returns the entries for the connections of "biz-1", oldest first, as "action/outcome: detail" without "connection."
+// and without an outcome of ok.
 func recorded(t testing.TB, s *oauth.Server) []string {
 	t.Helper()
 	var all []string
@@ -128,7 +128,7 @@ func recorded(t testing.TB, s *oauth.Server) []string {
 	return all
 }
 
-// entries are the audit log's of "biz-1", oldest first.
+// entries returns the audit log of "biz-1", oldest first.
 func entries(t testing.TB, s *oauth.Server) []audit.Entry {
 	t.Helper()
 	list, _, err := s.Audit().List(t.Context(), "biz-1", "", 100)
@@ -137,14 +137,14 @@ func entries(t testing.TB, s *oauth.Server) []audit.Entry {
 	return list
 }
 
-// What the audit log says of connections that ended by themselves.
+// The entries of connections that no owner ended.
 const (
-	replayed   = "revoked: Its authorization code was used twice"
-	reused     = "revoked: An old refresh token of it was used"
-	givenBack  = "revoked: The app has revoked it"
-	unknown    = "revoked: The account that approved it no longer exists or may not sign in"
-	moved      = "revoked: The account that approved it no longer belongs to the business"
-	notAnOwner = "revoked: The account that approved it is no longer an owner of the business"
+	replayed     = "revoked: Its authorization code was used twice"
+	reused       = "revoked: An old refresh token of it was used"
+	revokedByApp = "revoked: The app has revoked it"
+	unknown      = "revoked: The account that approved it does not exist any more or may not sign in"
+	moved        = "revoked: The account that approved it does not belong to the business any more"
+	notAnOwner   = "revoked: The account that approved it is not an owner of the business any more"
 )
 
 func scopes(t testing.TB, s string) scope.Set {
@@ -154,7 +154,7 @@ func scopes(t testing.TB, s string) scope.Set {
 	return set
 }
 
-// grants are the connections of "biz-1".
+// grants returns the connections of "biz-1".
 func grants(t testing.TB, s *oauth.Server) []oauth.Grant {
 	t.Helper()
 	list, err := s.Grants(context.Background(), "biz-1")
@@ -162,7 +162,7 @@ func grants(t testing.TB, s *oauth.Server) []oauth.Grant {
 	return list
 }
 
-// authenticate is the connection of an access token that has to be valid.
+// authenticate returns the connection of an access token, which must be valid.
 func authenticate(t testing.TB, s *oauth.Server, access string) oauth.Grant {
 	t.Helper()
 	grant, err := s.Authenticate(context.Background(), access)
@@ -207,7 +207,6 @@ func postRegistration(c *oauthtest.Client, body string) *httptest.ResponseRecord
 	return send(c.Handler, http.MethodPost, "/oauth/register", body, isJSON)
 }
 
-// clientWithID is a client of the server.
 func clientWithID(t testing.TB, s *oauth.Server, id string) *oauthtest.Client {
 	t.Helper()
 	return &oauthtest.Client{TB: t, Server: s, Handler: s.Handler(), ID: id}
@@ -227,7 +226,7 @@ func register(t testing.TB, s *oauth.Server, metadata string) *oauthtest.Client 
 	return c
 }
 
-// pending is the request that waits for a decision.
+// pending returns the request, which must be pending.
 func pending(t testing.TB, s *oauth.Server, id string) oauth.Request {
 	t.Helper()
 	request, err := s.Pending(context.Background(), id)
@@ -235,7 +234,7 @@ func pending(t testing.TB, s *oauth.Server, id string) oauth.Request {
 	return request
 }
 
-// refusal is the status and the error code of a response, such as "400 invalid_request".
+// refusal returns the status and the error code of a response, such as "400 invalid_request".
 func refusal(t testing.TB, w *httptest.ResponseRecorder) string {
 	t.Helper()
 	var body struct{ Error string }
@@ -243,7 +242,7 @@ func refusal(t testing.TB, w *httptest.ResponseRecorder) string {
 	return fmt.Sprint(w.Code, " ", body.Error)
 }
 
-// location is where a response redirects to.
+// location returns the target of a redirect.
 func location(t testing.TB, w *httptest.ResponseRecorder) *url.URL {
 	t.Helper()
 	return parse(t, w.Header().Get("Location"))
@@ -265,7 +264,7 @@ func limit(n int, period time.Duration) redis_rate.Limit {
 	return redis_rate.Limit{Rate: n, Burst: n, Period: period}
 }
 
-// unlimited lets a test send as many requests as it likes.
+// unlimited raises all rate limits.
 func unlimited(o *oauth.Options) {
 	many := limit(1<<20, time.Minute)
 	o.Limits = oauth.Limits{

@@ -175,7 +175,7 @@ func TestInvalidTokenRequests(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, basic.Code)
 	require.Contains(t, basic.Header().Get("WWW-Authenticate"), "Basic")
 
-	// None of that was a use of the code.
+	// The code is still unused.
 	w := c.Post("/oauth/token", good)
 	require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
 	requireNotCached(w)
@@ -209,7 +209,7 @@ func TestInvalidAuthorizationRequests(t *testing.T) {
 		"PKCE without a method, which is plain": {url.Values{"code_challenge_method": nil}, "invalid_request"},
 		"PKCE plain":                            {url.Values{"code_challenge_method": {"plain"}}, "invalid_request"},
 		"PKCE s256":                             {url.Values{"code_challenge_method": {"s256"}}, "invalid_request"},
-		"a challenge that is no SHA-256":        {url.Values{"code_challenge": {"abc"}}, "invalid_request"},
+		"a challenge of a wrong length":         {url.Values{"code_challenge": {"abc"}}, "invalid_request"},
 		"a padded challenge":                    {url.Values{"code_challenge": {challenge + "="}}, "invalid_request"},
 		"an unknown scope":                      {url.Values{"scope": {"mcp:read mcp:admin"}}, "invalid_scope"},
 		"another resource":                      {url.Values{"resource": {"https://other.example/mcp"}}, "invalid_target"},
@@ -337,7 +337,7 @@ func TestClientRevokesItsTokens(t *testing.T) {
 	require.Equal(t, "invalid_grant", c.Refresh(next.Refresh, nil).Error)
 	require.Empty(t, grants(t, s))
 	require.Equal(t, http.StatusOK, c.Revoke(next.Refresh))
-	require.Equal(t, []string{"approved", "started", givenBack}, recorded(t, s))
+	require.Equal(t, []string{"approved", "started", revokedByApp}, recorded(t, s))
 
 	again := c.Connect(oauthtest.Owner(), "")
 	c.Refresh(again.Refresh, nil)

@@ -15,14 +15,14 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
 
-// flow is a connection on its way, with everything that its steps need.
+// flow is a connection at some step, with what the next steps need.
 type flow struct {
 	t                       *testing.T
 	server                  *oauth.Server
 	accounts                *accounttest.Service
 	client                  *oauthtest.Client
 	verifier, request, code string
-	first, tokens           oauthtest.Tokens // those of the code, and the current ones
+	first, tokens           oauthtest.Tokens // from the code; current
 	grant                   oauth.Grant
 	revoked                 string
 }
@@ -63,15 +63,15 @@ func (f *flow) refresh(times int) {
 	}
 }
 
-// told is what a token request was told.
-func told(tokens oauthtest.Tokens) string {
+// tokenResult returns the result of a token request.
+func tokenResult(tokens oauthtest.Tokens) string {
 	if tokens.Status != http.StatusOK {
 		return tokens.Error
 	}
 	return "tokens"
 }
 
-func toldError(err error) string {
+func errorResult(err error) string {
 	switch {
 	case err == nil:
 		return "done"
@@ -81,11 +81,11 @@ func toldError(err error) string {
 	return err.Error()
 }
 
-func toldDecision(d oauth.Decision, err error) string {
+func decisionResult(d oauth.Decision, err error) string {
 	if err == nil && !d.Decided {
 		return "decided before"
 	}
-	return toldError(err)
+	return errorResult(err)
 }
 
 func statusText(code int) string {
@@ -95,42 +95,44 @@ func statusText(code int) string {
 	return http.StatusText(code)
 }
 
-// live reports whether the connection is live, by its access token and by the list.
-func (f *flow) live() bool {
+// active reports whether the connection is active, by its access token and by the list.
+func (f *flow) active() bool {
 	f.t.Helper()
-	live := valid(f.t, f.server, f.tokens.Access)
-	require.Equal(f.t, live, len(grants(f.t, f.server)) == 1, "the list and the token agree")
-	return live
+	active := valid(f.t, f.server, f.tokens.Access)
+	require.Equal(f.t, active, len(grants(f.t, f.server)) == 1, "the list and the token agree")
+	return active
 }
 
-// step is one thing that somebody does, on a flow of its own.
+// step is an operation on a flow of its own.
 type step struct {
 	before func(f *flow)
-	do     func(f *flow) string // what they are told
-	told   string
-	again  string   // what they are told if they do it once more
-	log    []string // what the audit log then says
-	live   bool     // whether the connection then is
+	do     func(f *flow) string // returns the result
+	want   string
+	again  string   // the result if it is repeated
+	log    []string // the audit log afterwards
+	active bool     // whether the connection is active afterwards
 }
 
 func steps() map[string]step {
 	approve := func(f *flow) string {
-		return toldDecision(f.server.Approve(f.t.Context(), f.request, oauthtest.Owner(), scopes(f.t, "mcp:read")))
+		return decisionResult(f.server.Approve(f.t.Context(), f.request, oauthtest.Owner(), scopes(f.t, "mcp:read")))
 	}
-	deny := func(f *flow) string { return toldDecision(f.server.Deny(f.t.Context(), f.request, oauthtest.Owner())) }
+	deny := func(f *flow) string {
+		return decisionResult(f.server.Deny(f.t.Context(), f.request, oauthtest.Owner()))
+	}
 	exchange := func(f *flow) string {
 		tokens := f.client.Exchange(f.code, f.verifier, nil)
 		if tokens.Status == http.StatusOK {
 			f.tokens = tokens
 		}
-		return told(tokens)
+		return tokenResult(tokens)
 	}
 	use := func(f *flow, refresh string) string {
 		tokens := f.client.Refresh(refresh, nil)
 		if tokens.Status == http.StatusOK && f.revoked == "" {
 			f.tokens = tokens
 		}
-		return told(tokens)
+		return tokenResult(tokens)
 	}
 	connected := []string{"approved", "started"}
 	return map[string]step{
@@ -139,26 +141,26 @@ func steps() map[string]step {
 			do: func(f *flow) string {
 				return statusText(postRegistration(clientWithID(f.t, f.server, ""), `{"redirect_uris":["https://a.example/"]}`).Code)
 			},
-			told: "Created", again: "Created",
+			want: "Created", again: "Created",
 		},
 		"authorize": {
 			before: (*flow).register,
 			do:     func(f *flow) string { return statusText(f.client.Authorize(challenge(), nil).Code) },
-			told:   "See Other", again: "See Other",
+			want:   "See Other", again: "See Other",
 		},
-		"approve": {before: (*flow).authorize, do: approve, told: "done", again: "decided before", log: []string{"approved"}},
-		"deny":    {before: (*flow).authorize, do: deny, told: "done", again: "decided before", log: []string{"denied/denied"}},
+		"approve": {before: (*flow).authorize, do: approve, want: "done", again: "decided before", log: []string{"approved"}},
+		"deny":    {before: (*flow).authorize, do: deny, want: "done", again: "decided before", log: []string{"denied/denied"}},
 		"redeem": {
-			before: (*flow).approve, do: exchange, told: "tokens", again: "invalid_grant", log: append(connected, replayed),
+			before: (*flow).approve, do: exchange, want: "tokens", again: "invalid_grant", log: append(connected, replayed),
 		},
 		"replay": {
-			before: (*flow).redeem, do: exchange, told: "invalid_grant", again: "invalid_grant", log: append(connected, replayed),
+			before: (*flow).redeem, do: exchange, want: "invalid_grant", again: "invalid_grant", log: append(connected, replayed),
 		},
 		"refresh": {
 			before: (*flow).redeem, do: func(f *flow) string { return use(f, f.first.Refresh) },
-			told: "tokens", again: "tokens", log: connected, live: true,
+			want: "tokens", again: "tokens", log: connected, active: true,
 		},
-		"repeat the last refresh that is answered": {
+		"repeat a refresh for the last time": {
 			before: func(f *flow) {
 				f.redeem()
 				for range oauth.MaxRepeats {
@@ -166,40 +168,42 @@ func steps() map[string]step {
 				}
 			},
 			do:   func(f *flow) string { return use(f, f.first.Refresh) },
-			told: "tokens", again: "invalid_grant", log: connected, live: true,
+			want: "tokens", again: "invalid_grant", log: connected, active: true,
 		},
 		"reuse": {
 			before: func(f *flow) { f.redeem(); f.refresh(2) },
 			do:     func(f *flow) string { return use(f, f.first.Refresh) },
-			told:   "invalid_grant", again: "invalid_grant", log: append(connected, reused),
+			want:   "invalid_grant", again: "invalid_grant", log: append(connected, reused),
 		},
 		"disconnect": {
 			before: (*flow).redeem,
-			do:     func(f *flow) string { return toldError(f.server.Revoke(f.t.Context(), f.grant.ID, oauthtest.Owner())) },
-			told:   "done", again: oauth.ErrNoGrant.Error(), log: append(connected, "revoked"),
+			do: func(f *flow) string {
+				return errorResult(f.server.Revoke(f.t.Context(), f.grant.ID, oauthtest.Owner()))
+			},
+			want: "done", again: oauth.ErrNoGrant.Error(), log: append(connected, "revoked"),
 		},
-		"give the refresh token back": {
+		"revoke the refresh token": {
 			before: (*flow).redeem, do: func(f *flow) string { return statusText(f.client.Revoke(f.tokens.Refresh)) },
-			told: "OK", again: "OK", log: append(connected, givenBack),
+			want: "OK", again: "OK", log: append(connected, revokedByApp),
 		},
-		"give an access token back": {
+		"revoke an access token": {
 			before: func(f *flow) { f.redeem(); f.refresh(1); f.revoked = f.tokens.Access; f.tokens = f.first },
 			do:     func(f *flow) string { return statusText(f.client.Revoke(f.revoked)) },
-			told:   "OK", again: "OK", log: connected, live: true,
+			want:   "OK", again: "OK", log: connected, active: true,
 		},
 		"call without the account": {
-			before: (*flow).closeAccounts, do: (*flow).call, told: "Unauthorized", again: "Unauthorized", log: append(connected, unknown),
+			before: (*flow).closeAccounts, do: (*flow).call, want: "Unauthorized", again: "Unauthorized", log: append(connected, unknown),
 		},
 		"refresh without the account": {
 			before: (*flow).closeAccounts, do: func(f *flow) string { return use(f, f.tokens.Refresh) },
-			told: "invalid_grant", again: "invalid_grant", log: append(connected, unknown),
+			want: "invalid_grant", again: "invalid_grant", log: append(connected, unknown),
 		},
-		"call": {before: (*flow).redeem, do: (*flow).call, told: "Not Found", again: "Not Found", log: connected, live: true},
+		"call": {before: (*flow).redeem, do: (*flow).call, want: "Not Found", again: "Not Found", log: connected, active: true},
 	}
 }
 
-// Each reply of Redis in each step is lost in turn, with and without retries by the Redis client. Afterwards the tokens, the list
-// and the audit log agree with the response, and repeating the step is harmless.
+// Each reply of Redis in each step is lost in turn, with and without retries by the Redis client. The tokens, the list and the
+// audit log must agree with the response, and a repetition must change nothing.
 func TestLostRedisReplyDoesNotChangeTheOutcome(t *testing.T) {
 	t.Parallel()
 	for name, s := range steps() {
@@ -218,7 +222,7 @@ func TestLostRedisReplyDoesNotChangeTheOutcome(t *testing.T) {
 	}
 }
 
-// loseReply has the n-th reply in a step lost, and returns how many there were.
+// loseReply runs a step, loses its n-th reply and returns the number of replies.
 func loseReply(t *testing.T, s step, proxy *losttest.Redis, client redis.UniversalClient, n int) int {
 	t.Helper()
 	known := newAccounts()
@@ -233,15 +237,15 @@ func loseReply(t *testing.T, s step, proxy *losttest.Redis, client redis.Univers
 	replies := proxy.Replies()
 	proxy.Lose(0)
 	if got == "temporarily_unavailable" && n > 0 {
-		got = s.do(f) // it was told to come again
+		got = s.do(f) // as the response asked
 	}
-	require.Equal(t, s.told, got, what)
-	if s.log != nil || s.live {
-		require.Equal(t, s.again, s.do(f), "%s, and again", what)
+	require.Equal(t, s.want, got, what)
+	if s.log != nil || s.active {
+		require.Equal(t, s.again, s.do(f), "%s, repeated", what)
 		require.Equal(t, s.log, recorded(t, f.server), what)
 	}
 	if f.first.Access != "" || f.tokens.Access != "" {
-		require.Equal(t, s.live, f.live(), what)
+		require.Equal(t, s.active, f.active(), what)
 	}
 	if f.revoked != "" {
 		require.False(t, valid(t, f.server, f.revoked), what)
@@ -263,16 +267,16 @@ func TestRevocationWithoutReplyIsAuditedAsUnknown(t *testing.T) {
 		o.Prefix, o.Audit = prefix, newLog(t, direct, prefix)
 	})
 	c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
-	require.Equal(t, http.StatusOK, c.Revoke(tokens.Refresh)) // Redis knows the script from now on
+	require.Equal(t, http.StatusOK, c.Revoke(tokens.Refresh)) // loads the script
 	tokens = c.Connect(oauthtest.Owner(), "")
 	grant := authenticate(t, s, tokens.Access)
-	proxy.LoseFrom(2) // the first has the connection to end
+	proxy.LoseFrom(2) // the first reply contains the connection
 	require.ErrorIs(t, s.Revoke(t.Context(), grant.ID, oauthtest.Owner()), oauth.ErrUnavailable)
 	proxy.Lose(0)
 	require.Equal(t, []string{"approved", "started", "revoked/unknown"}, recorded(t, s)[3:])
 	require.False(t, valid(t, s, tokens.Access))
 	require.ErrorIs(t, s.Revoke(t.Context(), grant.ID, oauthtest.Owner()), oauth.ErrNoGrant)
-	require.Len(t, recorded(t, s), 6, "what changes nothing is not recorded")
+	require.Len(t, recorded(t, s), 6, "no entry without a change")
 }
 
 func TestNoChangeWithoutAuditEntry(t *testing.T) {

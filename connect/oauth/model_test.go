@@ -23,19 +23,19 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-// rules is what OAuth 2.1 and docs/connect.md say of one connection.
+// rules is the state of a connection by OAuth 2.1 and docs/connect.md.
 type rules struct {
 	decision string // "", "approved" or "denied"
-	state    string // "", "code", "live" or "ended"
+	state    string // "", "code", "active" or "ended"
 	redeemed bool
-	recorded bool   // that it ended, which a code that ran out is not
+	recorded bool   // whether its end is audited, which the expiry of a code is not
 	current  int    // generation of the refresh token; the code's is 0
-	late     bool   // the grace of the refresh token before is over
-	repeats  int    // of the refresh token before
+	late     bool   // the grace of the previous refresh token has ended
+	repeats  int    // of the previous refresh token
 	revoked  uint64 // a bit for each generation's access token
 }
 
-// act is something that is done to a connection, with the tokens of a generation.
+// act is an operation on a connection with the tokens of a generation.
 type act struct {
 	connection int
 	name       string
@@ -48,7 +48,7 @@ func (r *rules) end() {
 	r.state, r.recorded = "ended", true
 }
 
-// apply does what the rules say, and returns what is told.
+// apply applies an operation and returns its result.
 func (r *rules) apply(a act) string {
 	switch a.name {
 	case "approve":
@@ -72,15 +72,15 @@ func (r *rules) apply(a act) string {
 	case "redeem":
 		switch r.state {
 		case "code":
-			r.state, r.redeemed = "live", true
+			r.state, r.redeemed = "active", true
 			return "tokens"
-		case "live":
+		case "active":
 			r.end() // a replay
 		}
 		return "rejected"
 	case "refresh":
 		switch {
-		case r.state != "live":
+		case r.state != "active":
 			return "rejected"
 		case a.generation == r.current:
 			r.current, r.late, r.repeats = r.current+1, false, 0
@@ -93,35 +93,35 @@ func (r *rules) apply(a act) string {
 		}
 		return "rejected"
 	case "disconnect":
-		if r.state != "live" && r.state != "code" {
+		if r.state != "active" && r.state != "code" {
 			return "over"
 		}
 		r.end()
 		return "done"
-	case "give back":
-		if r.state == "live" {
+	case "revoke":
+		if r.state == "active" {
 			r.end()
 		}
 		return "done"
-	case "give access back":
-		if r.state == "live" {
+	case "revoke access":
+		if r.state == "active" {
 			r.revoked |= 1 << a.generation
 		}
 		return "done"
 	case "use":
-		if r.state == "live" && r.revoked&(1<<a.generation) == 0 {
+		if r.state == "active" && r.revoked&(1<<a.generation) == 0 {
 			return "done"
 		}
 		return "rejected"
-	case "let the grace pass":
+	case "end the grace":
 		r.late = true
-	case "let the code run out":
+	case "expire the code":
 		r.state = "ended"
 	}
 	return ""
 }
 
-// turns has one of several goroutines run at a time, from one command of Redis to the next.
+// turns runs one of several goroutines at a time, until its next Redis command.
 type turns struct {
 	random  *rand.Rand
 	arrived chan *turn
@@ -141,7 +141,7 @@ func (t *turn) wait() {
 	<-t.goOn
 }
 
-// run runs functions at the same time, in an order that follows from the seed.
+// run runs functions concurrently, in an order that depends on the seed.
 func (t *turns) run(all []func(ctx context.Context)) {
 	var waiting []*turn
 	for i, f := range all {
@@ -164,8 +164,8 @@ func (t *turns) run(all []func(ctx context.Context)) {
 	}
 }
 
-// turnHook is for the client of the gateway: each command waits for its turn. Now and then the reply to a script is lost, and
-// the script is sent again when it is its turn again.
+// turnHook makes each command of the gateway wait for its turn. Sometimes the reply to a script is lost, and the script is sent
+// again at its next turn.
 type turnHook struct{}
 
 func (turnHook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -195,7 +195,7 @@ func (turnHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// ownersOfAll is an accounts service of which each account owns the business of the same number.
+// ownersOfAll is an accounts service in which each account owns the business of the same number.
 type ownersOfAll struct{}
 
 func (ownersOfAll) Account(_ context.Context, id string) (account.Account, error) {
@@ -204,15 +204,15 @@ func (ownersOfAll) Account(_ context.Context, id string) (account.Account, error
 	return owner, nil
 }
 
-// modelled is a connection beside what the rules say of it.
+// modelled is a connection and its possible states by the rules.
 type modelled struct {
-	possible []rules // by what was seen so far: what is told may not say in which order things were done
+	possible []rules // several, if the results do not determine the order of operations
 
 	id, request, verifier, code string
 	refresh, access             []string // by generation
 }
 
-// trial is one run, which its seed repeats.
+// trial is a run, which is reproducible by its seed.
 type trial struct {
 	t       *testing.T
 	seed    uint64
@@ -230,7 +230,7 @@ func (r *trial) failf(format string, args ...any) {
 	r.t.Fatalf("%s\nafter\n%s\nrepeat it: GATEHOUSE_OAUTH_SEED=%d go test -run %s ./connect/oauth", fmt.Sprintf(format, args...), strings.Join(r.history, "\n"), r.seed, r.t.Name())
 }
 
-// do does something and returns what was told.
+// do executes an operation and returns its result.
 func (r *trial) do(ctx context.Context, a act) string {
 	c := r.all[a.connection]
 	client := *r.client
@@ -285,26 +285,26 @@ func (r *trial) do(ctx context.Context, a act) string {
 		if errors.Is(err, oauth.ErrNoGrant) {
 			return "over"
 		}
-		return toldError(err)
-	case "give back":
+		return errorResult(err)
+	case "revoke":
 		return status(client.Revoke(c.refresh[a.generation]))
-	case "give access back":
+	case "revoke access":
 		return status(client.Revoke(c.access[a.generation]))
 	case "use":
 		_, err := r.server.Authenticate(ctx, c.access[a.generation])
 		if errors.Is(err, oauth.ErrInvalidToken) {
 			return "rejected"
 		}
-		return toldError(err)
-	case "let the grace pass":
+		return errorResult(err)
+	case "end the grace":
 		require.NoError(r.t, r.redis.HIncrBy(ctx, r.server.GrantKey(c.id), "rotated", -oauth.RefreshGrace.Milliseconds()-1).Err())
-	case "let the code run out":
+	case "expire the code":
 		require.NoError(r.t, r.redis.Del(ctx, r.server.GrantKey(c.id), r.server.RequestKey(c.id)).Err())
 	}
 	return ""
 }
 
-// choose chooses what to do to a connection with what is known of it.
+// choose returns an operation with the known tokens of a connection.
 func (r *trial) choose(connection int) act {
 	c := r.all[connection]
 	names := []string{"approve", "approve", "deny"}
@@ -314,11 +314,11 @@ func (r *trial) choose(connection int) act {
 	a := act{connection: connection}
 	if known := len(c.refresh); known > 0 {
 		names = []string{
-			"refresh", "refresh", "refresh", "refresh", "refresh", "refresh", "refresh", "refresh", "use", "use", "give access back",
-			"give back", "disconnect", "redeem", "approve",
+			"refresh", "refresh", "refresh", "refresh", "refresh", "refresh", "refresh", "refresh", "use", "use", "revoke access",
+			"revoke", "disconnect", "redeem", "approve",
 		}
 		a.generation = known - 1 - min(r.random.IntN(known), r.random.IntN(known), r.random.IntN(known))
-		if r.seed%4 == 0 && known > 1 && r.random.IntN(8) > 0 { // a client that loses one response after the other
+		if r.seed%4 == 0 && known > 1 && r.random.IntN(8) > 0 { // a client that loses each response
 			return act{connection: connection, name: "refresh", generation: known - 2}
 		}
 	}
@@ -326,7 +326,7 @@ func (r *trial) choose(connection int) act {
 	return a
 }
 
-// round does up to three things at once. Some order of them has to explain what all were told.
+// round executes up to three operations concurrently. Some order of them must explain their results.
 func (r *trial) round() {
 	connection := r.random.IntN(len(r.all))
 	acts := make([]act, 1+r.random.IntN(3))
@@ -335,10 +335,10 @@ func (r *trial) round() {
 	}
 	c := r.all[connection]
 	switch {
-	case c.possible[0].state == "live" && c.possible[0].current > 0 && r.seed%4 > 0 && r.random.IntN(8) == 0:
-		acts = []act{{connection: connection, name: "let the grace pass"}}
+	case c.possible[0].state == "active" && c.possible[0].current > 0 && r.seed%4 > 0 && r.random.IntN(8) == 0:
+		acts = []act{{connection: connection, name: "end the grace"}}
 	case c.possible[0].state == "code" && r.random.IntN(8) == 0:
-		acts = []act{{connection: connection, name: "let the code run out"}}
+		acts = []act{{connection: connection, name: "expire the code"}}
 	}
 	got := make([]string, len(acts))
 	var all []func(context.Context)
@@ -352,12 +352,12 @@ func (r *trial) round() {
 		after = explain(after, before, acts, got)
 	}
 	if len(after) == 0 {
-		r.failf("no order of the last acts explains what was told, with %+v before", c.possible)
+		r.failf("no order of the last operations explains their results, with %+v before", c.possible)
 	}
 	c.possible = after
 }
 
-// explain adds to all what the rules say after each order of acts in which they tell what was told.
+// explain appends the states after each order of acts that has the results got.
 func explain(all []rules, before rules, acts []act, got []string) []rules {
 	if len(acts) == 0 {
 		if !slices.Contains(all, before) {
@@ -374,34 +374,34 @@ func explain(all []rules, before rules, acts []act, got []string) []rules {
 	return all
 }
 
-// check compares everything that can be seen to the rules.
+// check compares the access tokens and the list with the rules.
 func (r *trial) check() {
 	ctx := context.Background()
 	grants, err := r.server.Grants(ctx, r.owner.BusinessID)
 	require.NoError(r.t, err)
 	for i, c := range r.all {
 		listed := slices.ContainsFunc(grants, func(g oauth.Grant) bool { return g.ID == c.id })
-		good := make([]bool, len(c.access))
+		valid := make([]bool, len(c.access))
 		for generation, token := range c.access {
 			_, err := r.server.Authenticate(ctx, token)
-			good[generation] = err == nil
+			valid[generation] = err == nil
 		}
 		before := c.possible
 		c.possible = slices.DeleteFunc(slices.Clone(before), func(after rules) bool {
-			for generation := range good {
-				if good[generation] != (after.apply(act{name: "use", generation: generation}) == "done") {
+			for generation := range valid {
+				if valid[generation] != (after.apply(act{name: "use", generation: generation}) == "done") {
 					return true
 				}
 			}
-			return listed != (after.state == "live")
+			return listed != (after.state == "active")
 		})
 		if len(c.possible) == 0 {
-			r.failf("connection %d is listed: %v, its access tokens are good: %v, with %+v", i, listed, good, before)
+			r.failf("connection %d is listed: %v, its access tokens are valid: %v, with %+v", i, listed, valid, before)
 		}
 	}
 }
 
-// checkLog compares the audit log to the rules.
+// checkLog compares the audit log with the rules.
 func (r *trial) checkLog() {
 	list, _, err := r.server.Audit().List(context.Background(), r.owner.BusinessID, "", 100)
 	require.NoError(r.t, err)
@@ -424,13 +424,12 @@ func (r *trial) checkLog() {
 	slices.Sort(want)
 	slices.Sort(got)
 	if !slices.Equal(want, got) {
-		r.failf("the audit log has\n%q\ninstead of\n%q", got, want)
+		r.failf("the audit log contains\n%q\ninstead of\n%q", got, want)
 	}
 }
 
-// Whatever is done to connections at the same time, in whatever order and however often Redis's replies are lost: what is
-// told, listed and recorded is what some order of it all explains by the rules. GATEHOUSE_OAUTH_SEEDS is how many runs (150),
-// and GATEHOUSE_OAUTH_SEED one of them.
+// The results, the list and the audit log of random concurrent operations with lost replies of Redis must agree with the rules
+// for some order of the operations. GATEHOUSE_OAUTH_SEEDS is the number of runs (150), and GATEHOUSE_OAUTH_SEED selects one.
 func TestRandomOperationsAgreeWithTheModel(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "15000"))

@@ -60,21 +60,21 @@ func TestConcurrentRefreshesShareOneSuccessor(t *testing.T) {
 	s := newServer(t)
 	c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
 	var successor oauthtest.Tokens
-	answered := 0
+	succeeded := 0
 	for _, r := range atOnce(racers, func(int) oauthtest.Tokens { return c.Refresh(tokens.Refresh, nil) }) {
 		if r.Status != http.StatusOK {
 			require.Equal(t, "invalid_grant", r.Error)
 			continue
 		}
-		if answered++; answered == 1 {
+		if succeeded++; succeeded == 1 {
 			successor = r
 		}
 		require.Equal(t, successor.Refresh, r.Refresh)
 		require.Equal(t, successor.Access, r.Access)
 	}
-	require.Equal(t, 1+oauth.MaxRepeats, answered)
+	require.Equal(t, 1+oauth.MaxRepeats, succeeded)
 	require.True(t, valid(t, s, successor.Access))
-	require.Equal(t, http.StatusOK, c.Refresh(successor.Refresh, nil).Status, "the connection goes on")
+	require.Equal(t, http.StatusOK, c.Refresh(successor.Refresh, nil).Status, "the connection continues")
 	require.Equal(t, []string{"approved", "started"}, recorded(t, s))
 }
 
@@ -122,7 +122,7 @@ func TestConcurrentApprovalAndDenialHaveOneWinner(t *testing.T) {
 		for i := range succeeded {
 			require.Equal(t, succeeded[i%2], succeeded[i])
 		}
-		require.NotEqual(t, succeeded[0], succeeded[1], "one of the two decisions holds")
+		require.NotEqual(t, succeeded[0], succeeded[1], "only one of the two decisions counts")
 	}
 }
 
@@ -134,7 +134,7 @@ func TestRevocationWinsOverConcurrentRefresh(t *testing.T) {
 	for range 5 {
 		tokens := c.Connect(oauthtest.Owner(), "")
 		id := authenticate(t, s, tokens.Access).ID
-		answers := atOnce(racers, func(i int) oauthtest.Tokens {
+		refreshed := atOnce(racers, func(i int) oauthtest.Tokens {
 			if i == racers/2 {
 				assert.NoError(t, s.Revoke(ctx, id, oauthtest.Owner()))
 				return oauthtest.Tokens{}
@@ -145,7 +145,7 @@ func TestRevocationWinsOverConcurrentRefresh(t *testing.T) {
 			}
 			return c.Refresh(tokens.Refresh, nil)
 		})
-		for _, a := range append(answers, tokens) {
+		for _, a := range append(refreshed, tokens) {
 			require.False(t, valid(t, s, a.Access))
 			if a.Refresh != "" {
 				require.Equal(t, "invalid_grant", c.Refresh(a.Refresh, nil).Error)
@@ -165,7 +165,7 @@ func TestPreviousRefreshTokenIsValidForTwoMinutes(t *testing.T) {
 	require.Equal(t, http.StatusOK, second.Status)
 	now.Add(oauth.RefreshGrace - 20*time.Second)
 	again := c.Refresh(first.Refresh, nil)
-	require.Equal(t, http.StatusOK, again.Status, "its answer was lost on the way")
+	require.Equal(t, http.StatusOK, again.Status, "the client retries after a lost response")
 	require.Equal(t, second.Refresh, again.Refresh)
 	require.Equal(t, second.Access, again.Access)
 	require.LessOrEqual(t, again.ExpiresIn, second.ExpiresIn-int(oauth.RefreshGrace/time.Second)+20)
@@ -178,11 +178,11 @@ func TestPreviousRefreshTokenIsValidForTwoMinutes(t *testing.T) {
 	for range oauth.MaxRepeats - 2 {
 		require.Equal(t, http.StatusOK, c.Refresh(first.Refresh, nil).Status)
 	}
-	require.Equal(t, "invalid_grant", c.Refresh(first.Refresh, nil).Error, "but not for ever more answers")
+	require.Equal(t, "invalid_grant", c.Refresh(first.Refresh, nil).Error, "the number of repeats is limited")
 	third := c.Refresh(second.Refresh, nil)
-	require.Equal(t, http.StatusOK, third.Status, "which does not end the connection")
+	require.Equal(t, http.StatusOK, third.Status, "too many repeats do not end the connection")
 
-	// A client that goes on with the answer it got: nothing of it is old.
+	// The client continues with the newest tokens.
 	now.Add(oauth.AccessLifetime)
 	fourth := c.Refresh(third.Refresh, nil)
 	require.Equal(t, http.StatusOK, fourth.Status)
@@ -191,7 +191,7 @@ func TestPreviousRefreshTokenIsValidForTwoMinutes(t *testing.T) {
 	require.NotEqual(t, http.StatusOK, clientWithID(t, s, "somebody-else").Refresh(third.Refresh, nil).Status)
 	require.True(t, valid(t, s, fourth.Access), "another client's use does not end the connection")
 	require.Equal(t, "invalid_grant", c.Refresh(third.Refresh, nil).Error)
-	require.Equal(t, "invalid_grant", c.Refresh(fourth.Refresh, nil).Error, "the use of an old one has ended the connection")
+	require.Equal(t, "invalid_grant", c.Refresh(fourth.Refresh, nil).Error, "the reuse of an old token has ended the connection")
 	require.False(t, valid(t, s, fourth.Access))
 	require.Equal(t, []string{"approved", "started", reused}, recorded(t, s))
 }
@@ -202,13 +202,13 @@ func TestRepeatedRefreshDoesNotRestoreRevokedAccessToken(t *testing.T) {
 	c, first := oauthtest.Connect(t, s, oauthtest.Owner(), "mcp:write")
 	second := c.Refresh(first.Refresh, nil)
 	require.Equal(t, http.StatusOK, c.Revoke(second.Access))
-	for _, asked := range []string{"", "contacts:read", ""} {
-		again := c.Refresh(first.Refresh, url.Values{"scope": {asked}})
+	for _, scope := range []string{"", "contacts:read", ""} {
+		again := c.Refresh(first.Refresh, url.Values{"scope": {scope}})
 		require.Equal(t, second.Refresh, again.Refresh)
 		require.False(t, valid(t, s, second.Access))
 	}
 	third := c.Refresh(second.Refresh, nil)
-	require.True(t, valid(t, s, third.Access), "the connection goes on")
+	require.True(t, valid(t, s, third.Access), "the connection continues")
 	for range 3 {
 		require.Equal(t, http.StatusOK, c.Refresh(second.Refresh, nil).Status)
 		require.False(t, valid(t, s, second.Access))
@@ -230,6 +230,6 @@ func TestAccessTokensPerConnectionAreLimited(t *testing.T) {
 	}
 	for i, token := range all {
 		_, err := s.Authenticate(ctx, token)
-		require.Equal(t, i == 0, err != nil, "only the oldest has ended")
+		require.Equal(t, i == 0, err != nil, "only the oldest is invalid")
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-// dump reads everything that is in a Redis.
+// dump returns all data of a Redis.
 func dump(t testing.TB, client redis.UniversalClient) map[string]string {
 	t.Helper()
 	ctx := context.Background()
@@ -73,7 +73,7 @@ func TestEveryKeyExpiresAndNoTokenIsStored(t *testing.T) {
 	require.Len(t, all, 1+1+2+2+2+4, "client, index, requests, connections, their attempts, counters: %v", all)
 	for key, value := range all {
 		ttl := client.PTTL(ctx, key).Val()
-		require.Positive(t, ttl, "%s has no end", key)
+		require.Positive(t, ttl, "%s does not expire", key)
 		bound, length := time.Duration(0), 0
 		for part, lifetime := range longest {
 			if strings.Contains(key, part) && len(part) > length {
@@ -89,7 +89,7 @@ func TestEveryKeyExpiresAndNoTokenIsStored(t *testing.T) {
 			require.NotContains(t, value, secret)
 			require.NotContains(t, value, string(raw))
 			require.NotContains(t, value, hex.EncodeToString(raw))
-			require.NotContains(t, value, secret[len(secret)-40:], "nor the part of a refresh token that is its own")
+			require.NotContains(t, value, secret[len(secret)-40:], "nor the part that only this refresh token has")
 		}
 		require.NotContains(t, value, verifier)
 	}
@@ -115,7 +115,7 @@ func TestIndexDropsEndedConnections(t *testing.T) {
 	size := func() int64 { return client.SCard(ctx, s.BusinessKey("biz-1")).Val() }
 	require.Equal(t, int64(1), size(), "codes that were not redeemed are not in it")
 	require.Len(t, grants(t, s), 1)
-	require.NoError(t, client.Del(ctx, s.GrantKey(grants(t, s)[0].ID)).Err()) // it has expired, or was lost
+	require.NoError(t, client.Del(ctx, s.GrantKey(grants(t, s)[0].ID)).Err()) // as if it had expired or been lost
 	require.Empty(t, grants(t, s))
 	require.Zero(t, size(), "a lost connection is removed when the list is read")
 }
@@ -123,14 +123,14 @@ func TestIndexDropsEndedConnections(t *testing.T) {
 func TestKeysOfAConnectionShareAClusterSlot(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	// a slow node is not taken for a failed one
+	// a slow node must not be considered failed
 	cluster := redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "15000"))
 	client, prefix := cluster.Client(t), prefixOf(t)
 	onCluster := func(o *oauth.Options) { o.Redis, o.Prefix = clientOf(t, cluster.Options()), prefix }
 	a, b := newServer(t, onCluster), newServer(t, onCluster)
 	slotOf := func(key string) int { return int(client.ClusterKeySlot(ctx, key).Val()) }
 	c := oauthtest.Register(t, a)
-	for range 6 { // connections fall on all nodes
+	for range 6 { // connections on all nodes
 		verifier, challenge := oauthtest.PKCE()
 		code := c.Code(oauthtest.Owner(), challenge, nil)
 		c.Server, c.Handler = b, b.Handler() // another gateway continues
@@ -148,7 +148,7 @@ func TestKeysOfAConnectionShareAClusterSlot(t *testing.T) {
 		require.NoError(t, b.Revoke(ctx, g.ID, oauthtest.Owner()))
 	}
 
-	// While a connection's slot moves, nothing is lost and nothing is refused.
+	// While a connection's slot migrates, no request fails.
 	tokens := c.Connect(oauthtest.Owner(), "")
 	slot := slotOf(a.GrantKey(authenticate(t, a, tokens.Access).ID))
 	moved := make(chan error, 1)
@@ -179,13 +179,13 @@ func TestWorksOnMiniredis(t *testing.T) {
 	require.False(t, valid(t, s, next.Access))
 }
 
-// A client that is told that its token is invalid throws it away.
+// A client would discard a token that is reported as invalid.
 func TestRedisOutageIs503AndNeverInvalidToken(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	server := redistest.Start(t, redistest.WithConfig("appendonly", "yes"), redistest.WithConfig("appendfsync", "always"))
 	o := server.Options()
-	o.MaxRetries, o.DialerRetries = -1, 1 // nothing listens during the outage
+	o.MaxRetries, o.DialerRetries = -1, 1 // without Redis, retries are useless
 	client := clientOf(t, o)
 	s := newServer(t, func(o *oauth.Options) { o.Redis = client })
 	c := oauthtest.Register(t, s)

@@ -17,7 +17,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 )
 
-// decision is the approval page's form with a decision, and what is allowed instead of what was checked.
+// decision returns the approval page's form with a decision and, if given, other scopes than the default.
 func (b *browser) decision(id, decision string, allow ...string) map[string][]string {
 	b.w.tb.Helper()
 	p := b.get(pages.ApprovePath + "?request=" + id)
@@ -40,7 +40,7 @@ func TestApprovePageShowsClientAndScopes(t *testing.T) {
 		"What it may change", "Add, change and delete contacts", "Run your automations", "This request ends in 10 minutes.",
 	)
 	require.NotContains(t, p.text(), "runs on the computer")
-	require.NotContains(t, p.Header.Get("Content-Security-Policy"), "form-action", "it would stop the way back to the client")
+	require.NotContains(t, p.Header.Get("Content-Security-Policy"), "form-action", "it would block the redirect to the client")
 	require.Contains(t, p.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'")
 }
 
@@ -123,13 +123,13 @@ func TestDecisionCanBeSubmittedTwice(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	form := b.decision("grq_1", "approve")
 	var group sync.WaitGroup
-	answers := make(chan string, 8)
-	for range cap(answers) {
-		group.Go(func() { answers <- b.post(pages.ApprovePath, form).Header.Get("Location") })
+	targets := make(chan string, 8)
+	for range cap(targets) {
+		group.Go(func() { targets <- b.post(pages.ApprovePath, form).Header.Get("Location") })
 	}
 	group.Wait()
-	close(answers)
-	for to := range answers {
+	close(targets)
+	for to := range targets {
 		require.Equal(t, "https://assistant.example/callback?code=made-up&iss=x", to)
 	}
 	require.Empty(t, w.actions(owner.BusinessID), "the authorization server records decisions, the pages do not")
@@ -146,13 +146,13 @@ func TestMemberCannotApprove(t *testing.T) {
 	form := p.form(pages.ApprovePath)
 	form.Set("decision", "approve")
 	form["allow"] = []string{"contacts:read"}
-	require.Equal(t, http.StatusForbidden, b.post(pages.ApprovePath, form).StatusCode, "by a form of their own, either")
+	require.Equal(t, http.StatusForbidden, b.post(pages.ApprovePath, form).StatusCode, "nor by a crafted form")
 	require.NotContains(t, w.oauth.approvals(), "grq_1")
 
 	form.Set("decision", "deny")
 	require.Contains(t, b.post(pages.ApprovePath, form).Header.Get("Location"), "error=access_denied")
 
-	// "Use another account" leads back here.
+	// "Use another account" returns here after the sign-in.
 	other := p.form(pages.SignOutPath)
 	require.Equal(t, pages.SignInPath+"?return=%2Foauth%2Fapprove%3Frequest%3Dgrq_1", b.post(pages.SignOutPath, other).Header.Get("Location"))
 }
@@ -231,7 +231,7 @@ func TestExpiredRequestShowsAPage(t *testing.T) {
 		b.get(pages.ApprovePath+"?request="+id).requires(http.StatusNotFound, "This request is over", "start again from there")
 	}
 	require.Equal(t, http.StatusNotFound, b.get(pages.ApprovePath).StatusCode)
-	require.Equal(t, http.StatusNotFound, w.browser().get(pages.ApprovePath+"?request=gone").StatusCode, "nobody signs in for nothing")
+	require.Equal(t, http.StatusNotFound, w.browser().get(pages.ApprovePath+"?request=gone").StatusCode, "without a sign-in that would be useless")
 }
 
 func TestApprovalDuringOutageIs503(t *testing.T) {
@@ -291,7 +291,7 @@ func TestClientNameCannotInjectPageText(t *testing.T) {
 		for _, bad := range "\u202e\u202c\u2066\u2069\u200f\u061c\u200b\u3164\u2800\x00\x1b\u2028" {
 			require.NotContains(t, p.body, string(bad))
 		}
-		require.Contains(t, p.body, "<bdi", "its direction is its own")
+		require.Contains(t, p.body, "<bdi", "the name is isolated from the direction of the text")
 	}
 	w.request("grq_host", "mcp:read", func(r *oauth.Request) { r.RedirectHost = "evil.example\u202e<b>" })
 	b.get(pages.ApprovePath+"?request=grq_host").requires(http.StatusOK, "Sends you back to evil.example<b>").lacks("<b>")

@@ -1,6 +1,5 @@
 package pages
 
-// For tests of what the pages are made of.
 var (
 	Clean         = clean
 	OwnPage       = ownPage

@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 )
 
-func FuzzWhatOthersSayIsOneHarmlessLine(f *testing.F) {
+func FuzzCleanReturnsOneVisibleLine(f *testing.F) {
 	for _, s := range []string{"", "Assistant", "a\u202eb", "\xff", " \t\n ", "Z\u0300\u0301\u0302\u0303", strings.Repeat("x y", 100), "\u3164", "é́"} {
 		f.Add(s)
 	}
@@ -23,7 +23,7 @@ func FuzzWhatOthersSayIsOneHarmlessLine(f *testing.F) {
 		require.Equal(t, strings.TrimSpace(got), got)
 		require.NotContains(t, got, "  ")
 		for _, r := range got {
-			visible := r == '\u200c' || r == '\u200d' || unicode.Is(unicode.Prepended_Concatenation_Mark, r) // where scripts need them
+			visible := r == '\u200c' || r == '\u200d' || unicode.Is(unicode.Prepended_Concatenation_Mark, r) // which some scripts need
 			require.False(t, unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) && !visible, "%q", r)
 		}
 		if utf8.RuneCountInString(got) <= pages.MaxLabel {
@@ -32,7 +32,7 @@ func FuzzWhatOthersSayIsOneHarmlessLine(f *testing.F) {
 	})
 }
 
-func FuzzSigningInLeadsNowhereElse(f *testing.F) {
+func FuzzSignInRedirectsOnlyToOwnPages(f *testing.F) {
 	for _, s := range []string{
 		"", "/settings/api", "/oauth/approve?request=grq_1", "//evil.example", `/\evil.example`, "https://evil.example/settings/api",
 		"/settings/api?x#y", "/oauth/approve?request=a&request=b", "%2f", "/settings/api\r\nX: y",

@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 )
 
-func TestEveryPageIsAccessibleAndForbidsFramingCachingAndScripts(t *testing.T) {
+func TestPagesAreAccessibleAndForbidFramingCachingAndScripts(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	w.request("grq_1", "mcp:use")
@@ -58,7 +58,7 @@ func TestEveryPageIsAccessibleAndForbidsFramingCachingAndScripts(t *testing.T) {
 	}
 	require.Equal(t, "same-origin", b.get(pages.KeysPath).Header.Get("Cross-Origin-Opener-Policy"))
 	require.Empty(t, b.get(pages.ApprovePath+"?request=grq_1").Header.Get("Cross-Origin-Opener-Policy"),
-		"a client's window that opened this one waits for its answer")
+		"the client's window that opened this one needs the result")
 }
 
 func TestHEADEqualsGETWithoutBody(t *testing.T) {
@@ -72,7 +72,7 @@ func TestHEADEqualsGETWithoutBody(t *testing.T) {
 		require.Empty(t, head.body)
 		require.Equal(t, strconv.Itoa(len(get.body)), head.Header.Get("Content-Length"), path)
 		require.Equal(t, get.Header.Get("Content-Type"), head.Header.Get("Content-Type"))
-		// The handler itself does not write it, either.
+		// net/http would discard a body, so the handler is also called directly.
 		rec := httptest.NewRecorder()
 		req := httptest.NewRequest(http.MethodHead, w.url+path, http.NoBody)
 		w.pages.Handler().ServeHTTP(rec, req)

@@ -33,12 +33,12 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-// shared is one Redis for all tests: each has a prefix of its own.
+// shared is the Redis of all tests, in which each has its own prefix.
 var shared *redistest.Server
 
 func TestMain(m *testing.M) { redistest.Main(m, &shared) }
 
-// The people of the tests, in two businesses.
+// The accounts of two businesses.
 const (
 	ownerEmail    = "ada@saltbush.example"
 	ownerPassword = accounttest.Password
@@ -61,13 +61,13 @@ var (
 	}
 )
 
-// approved is what an owner let a client have.
+// approved is an approval of a request.
 type approved struct {
 	by      account.Account
 	granted scope.Set
 }
 
-// fakeOAuth holds requests and grants as the authorization server's documentation says.
+// fakeOAuth is an authorization server in memory.
 type fakeOAuth struct {
 	issuer   string
 	mu       sync.Mutex
@@ -159,7 +159,7 @@ func (f *fakeOAuth) set(change func(*fakeOAuth)) {
 	change(f)
 }
 
-// approvals are the approved requests.
+// approvals returns the approved requests.
 func (f *fakeOAuth) approvals() (all map[string]approved) {
 	f.set(func(f *fakeOAuth) { all = maps.Clone(f.approved) })
 	return all
@@ -174,8 +174,8 @@ type fakeKeys struct {
 	now  func() time.Time
 	down bool
 
-	attempts map[string]string // the public keys of those that have issued one
-	lost     bool              // changes are made, and nobody learns it
+	attempts map[string]string // the public keys that were issued, by attempt
+	lost     bool              // replies to changes are lost
 }
 
 type fakeKey struct {
@@ -186,7 +186,7 @@ type fakeKey struct {
 	revoked  bool
 }
 
-// reply is what a change that was made returns.
+// reply returns the error of a change that was made.
 func (f *fakeKeys) reply() error {
 	if f.lost {
 		return fmt.Errorf("%w: made up", pages.ErrOutcomeUnknown)
@@ -194,7 +194,7 @@ func (f *fakeKeys) reply() error {
 	return nil
 }
 
-// find returns the business's key, nil if it has none.
+// find returns the business's key or nil.
 func (f *fakeKeys) find(businessID, publicKey string) *fakeKey {
 	i := slices.IndexFunc(f.keys, func(k fakeKey) bool { return k.business == businessID && k.PublicKey == publicKey })
 	if i < 0 {
@@ -319,7 +319,7 @@ func (f *fakeKeys) set(change func(*fakeKeys)) {
 	change(f)
 }
 
-// clock is a clock that tests set.
+// clock is a clock that tests can advance.
 type clock struct {
 	mu     sync.Mutex
 	offset time.Duration
@@ -337,7 +337,7 @@ func (c *clock) advance(d time.Duration) {
 	c.offset += d
 }
 
-// world is the pages on a server of their own.
+// world is a server with the pages and their dependencies.
 type world struct {
 	tb       testing.TB
 	url      string
@@ -352,10 +352,10 @@ type world struct {
 	logs     *observer.ObservedLogs
 }
 
-// fromHeader lets tests say where a request comes from.
+// fromHeader sets the client address of a request.
 const fromHeader = "X-Test-From"
 
-// newWorld starts the pages. Changes are made to the options before.
+// newWorld starts the pages with changed options.
 func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 	tb.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
@@ -401,7 +401,7 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 	return w
 }
 
-// request is an authorization request that waits.
+// request adds a pending authorization request.
 func (w *world) request(id, scopes string, changes ...func(*oauth.Request)) {
 	w.tb.Helper()
 	set, err := scope.Parse(scopes)
@@ -421,7 +421,7 @@ func (w *world) request(id, scopes string, changes ...func(*oauth.Request)) {
 	w.oauth.set(func(f *fakeOAuth) { f.requests[id] = r })
 }
 
-// browser is a browser that keeps cookies, follows no redirects, and says what browsers say of where a form is from.
+// browser keeps cookies, follows no redirects, and sends the Origin and Sec-Fetch-Site headers of a form.
 type browser struct {
 	w    *world
 	http *http.Client
@@ -440,7 +440,7 @@ func (w *world) browser() *browser {
 	}}
 }
 
-// page is an answer with its body read.
+// page is a response with its body.
 type page struct {
 	*http.Response
 	tb   testing.TB
@@ -484,7 +484,7 @@ func (b *browser) post(path string, form url.Values) *page {
 	return b.do(http.MethodPost, path, form, nil)
 }
 
-// follow gets the page and those that it leads to on this server.
+// follow follows redirects within this server.
 func (b *browser) follow(p *page) *page {
 	b.w.tb.Helper()
 	for range 5 {
@@ -492,14 +492,14 @@ func (b *browser) follow(p *page) *page {
 			return p
 		}
 		to := strings.TrimPrefix(p.Header.Get("Location"), b.w.url)
-		require.True(b.w.tb, strings.HasPrefix(to, "/"), "leads away: %s", to)
+		require.True(b.w.tb, strings.HasPrefix(to, "/"), "redirects to another site: %s", to)
 		p = b.get(to)
 	}
 	require.Fail(b.w.tb, "too many redirects")
 	return nil
 }
 
-// cookie is the value of the browser's cookie, "" if it has none.
+// cookie returns the value of the browser's cookie, or "".
 func (b *browser) cookie(name string) string {
 	b.w.tb.Helper()
 	u, err := url.Parse(b.w.url)
@@ -533,7 +533,7 @@ func (p *page) signInForm(email, password string) url.Values {
 	return form
 }
 
-// guess tries a wrong password from the i-th address of many.
+// guess tries a wrong password from the i-th address.
 func (w *world) guess(i int, email string) int {
 	w.tb.Helper()
 	b := w.browser()
@@ -549,7 +549,7 @@ func (b *browser) signOut(where string) *page {
 	return b.post(pages.SignOutPath, form)
 }
 
-// signIn signs in and requires that it works.
+// signIn signs in, which must succeed.
 func (w *world) signIn(email string) *browser {
 	w.tb.Helper()
 	b := w.browser()
@@ -558,7 +558,7 @@ func (w *world) signIn(email string) *browser {
 	return b
 }
 
-// requires fails the test unless the page has the status and shows the texts.
+// requires requires that the page has the status and shows the texts.
 func (p *page) requires(status int, texts ...string) *page {
 	p.tb.Helper()
 	require.Equal(p.tb, status, p.StatusCode, "%s %s: %s", p.Request.Method, p.Request.URL, p.body)
@@ -568,7 +568,7 @@ func (p *page) requires(status int, texts ...string) *page {
 	return p
 }
 
-// lacks requires that nothing of this is in the page's HTML.
+// lacks requires that the page's HTML does not contain the parts.
 func (p *page) lacks(parts ...string) *page {
 	p.tb.Helper()
 	for _, part := range parts {
@@ -577,8 +577,7 @@ func (p *page) lacks(parts ...string) *page {
 	return p
 }
 
-// form returns the fields of the page's first form with this action, as a browser would send them without any input, less the
-// buttons.
+// form returns the fields of the page's first form with this action, as a browser would send them unchanged, without buttons.
 func (p *page) form(action string) url.Values {
 	p.tb.Helper()
 	doc, err := html.Parse(strings.NewReader(p.body))
@@ -603,7 +602,7 @@ func (p *page) form(action string) url.Values {
 	return nil
 }
 
-// text is what the page says, with each run of white space as one space.
+// text returns the text of the page with single spaces.
 func (p *page) text() string {
 	p.tb.Helper()
 	doc, err := html.Parse(strings.NewReader(p.body))
@@ -649,7 +648,7 @@ func (w *world) entries(business string) []audit.Entry {
 	return entries
 }
 
-// actions are a business's entries less those about sessions, the newest first.
+// actions returns a business's entries except those about sessions, newest first.
 func (w *world) actions(business string) []audit.Entry {
 	w.tb.Helper()
 	var out []audit.Entry
@@ -661,7 +660,7 @@ func (w *world) actions(business string) []audit.Entry {
 	return out
 }
 
-// withKeys is a world with keys of two businesses.
+// withKeys returns a world with keys of two businesses.
 func withKeys(t *testing.T, changes ...func(*pages.Options)) *world {
 	t.Helper()
 	w := newWorld(t, changes...)
@@ -672,7 +671,7 @@ func withKeys(t *testing.T, changes ...func(*pages.Options)) *world {
 	return w
 }
 
-// keyForm is the form of the API page for an action.
+// keyForm returns the form of the API page for an action.
 func (b *browser) keyForm(action, publicKey string) url.Values {
 	b.w.tb.Helper()
 	path := pages.KeysPath

@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 )
 
-// keyForms are the forms that change keys.
+// keyForms returns the forms that change keys.
 func keyForms(b *browser) map[string]url.Values {
 	b.w.tb.Helper()
 	return map[string]url.Values{
@@ -22,7 +22,7 @@ func keyForms(b *browser) map[string]url.Values {
 	}
 }
 
-// requireDoneOnce says that the form's change was made once, and that sending the form again says so and changes nothing.
+// requireDoneOnce requires that the form's change was made once, and that the form changes nothing when it is sent again.
 func requireDoneOnce(t *testing.T, w *world, b *browser, action string, form url.Values) {
 	t.Helper()
 	before, entries := w.keys.all(), len(w.actions(owner.BusinessID))
@@ -38,7 +38,7 @@ func requireDoneOnce(t *testing.T, w *world, b *browser, action string, form url
 		b.follow(b.post(pages.KeysPath, form)).requires(http.StatusOK, "The key is revoked.")
 	}
 	require.Equal(t, before, w.keys.all())
-	require.Len(t, w.actions(owner.BusinessID), entries, "what was done before is recorded before")
+	require.Len(t, w.actions(owner.BusinessID), entries, "the repetition has no entry")
 }
 
 func TestFailedFormCanBeSentAgain(t *testing.T) {
@@ -77,7 +77,7 @@ func TestChangeWithLostReplyIsReportedAsUnknown(t *testing.T) {
 			b := w.signIn(ownerEmail)
 			form := keyForms(b)[action]
 			w.keys.set(func(k *fakeKeys) { k.lost = true })
-			// A private key that may not be the key's is not shown.
+			// A private key that may not have been stored is not shown.
 			b.post(pages.KeysPath, form).requires(http.StatusServiceUnavailable, "It is not known whether this was done", toDo).
 				lacks("Nothing was changed", "sk_", "made up")
 			got := w.actions(owner.BusinessID)
@@ -91,11 +91,11 @@ func TestChangeWithLostReplyIsReportedAsUnknown(t *testing.T) {
 	}
 }
 
-func TestRefusedKeyChangesAreAudited(t *testing.T) {
+func TestDeniedKeyChangesAreAudited(t *testing.T) {
 	t.Parallel()
 	for name, attempt := range map[string]struct {
-		action, detail, says string
-		make                 func(*world) *page
+		action, detail, shown string
+		make                  func(*world) *page
 	}{
 		"by a member": {audit.KeyRevoked, "Not an owner", "", func(w *world) *page {
 			form := w.signIn(ownerEmail).keyForm("revoke", "pk_live_saltbush")
@@ -118,7 +118,7 @@ func TestRefusedKeyChangesAreAudited(t *testing.T) {
 			before := len(w.keys.all())
 			p := attempt.make(w)
 			require.Contains(t, []int{http.StatusForbidden, http.StatusConflict}, p.StatusCode)
-			require.Contains(t, p.text(), attempt.says)
+			require.Contains(t, p.text(), attempt.shown)
 			require.Len(t, w.keys.all(), before)
 			got := w.actions(owner.BusinessID)
 			require.Len(t, got, 1)
@@ -139,7 +139,7 @@ func TestMemberCannotFillTheAuditLog(t *testing.T) {
 	require.Len(t, w.actions(owner.BusinessID), 20)
 }
 
-// failingLog is an audit log that can be made unavailable for what is begun.
+// failingLog is an audit log whose Begin can fail.
 type failingLog struct {
 	pages.AuditLog
 	down atomic.Bool
@@ -171,5 +171,5 @@ func TestAuditOutagePreventsChanges(t *testing.T) {
 	b.signOut("here").requires(http.StatusServiceUnavailable)
 	require.True(t, b.signedIn())
 	log.down.Store(false)
-	require.Equal(t, http.StatusOK, b.post(pages.KeysPath, forms["issue"]).StatusCode, "the form is still good")
+	require.Equal(t, http.StatusOK, b.post(pages.KeysPath, forms["issue"]).StatusCode, "the form is still valid")
 }

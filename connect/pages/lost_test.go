@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
 )
 
-// Whichever reply of Redis is lost, what the page says was done is done, once, and the audit log says so once.
+// Each reply of Redis is lost in turn. Each change that a page confirms must be made and audited exactly once.
 func TestLostRedisReplyDoesNotChangeAnyPage(t *testing.T) { //nolint:tparallel // the proxy loses one reply at a time
 	t.Parallel()
 	lossy := losttest.NewRedis(t, shared.Options().Addrs[0])
@@ -54,7 +54,7 @@ func TestLostRedisReplyDoesNotChangeAnyPage(t *testing.T) { //nolint:tparallel /
 			entry(1, audit.SessionStarted)
 			attempts, err = w.redis.ZCard(t.Context(), w.prefix+"sign-in:account:"+pages.AccountDigest(ownerEmail)).Result()
 			require.NoError(t, err)
-			require.Equal(t, int64(1), attempts, "and given back once")
+			require.Equal(t, int64(1), attempts, "and reset once")
 
 			form := b.keyForm("issue", "")
 			issued := lose("issue", http.StatusOK, func() *page { return b.post(pages.KeysPath, form) })

@@ -19,7 +19,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-// patience is how long tests wait for what ends by itself.
+// patience limits each wait.
 const patience = 20 * time.Second
 
 func (b *browser) signedIn() bool {
@@ -33,7 +33,7 @@ func (b *browser) signedIn() bool {
 	return false
 }
 
-// sessionKeys are the names of the sessions in Redis.
+// sessionKeys returns the Redis keys of all sessions.
 func (w *world) sessionKeys() []string {
 	w.tb.Helper()
 	keys, err := w.redis.Keys(w.tb.Context(), w.prefix+"session:*").Result()
@@ -92,7 +92,7 @@ func TestSignOutInvalidatesTheSession(t *testing.T) {
 	thief := w.browser()
 	thief.setCookie("gatehouse_session", id)
 	require.False(t, thief.signedIn())
-	require.True(t, other.signedIn(), "in another browser the person stays signed in")
+	require.True(t, other.signedIn(), "the session in another browser continues")
 }
 
 func TestSignOutEverywhereEndsAllSessions(t *testing.T) {
@@ -119,7 +119,7 @@ func TestSignOutEverywhereRemovesKnownDevices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b, phone, colleague := w.signIn(ownerEmail), w.signIn(ownerEmail), w.signIn(memberEmail)
-	w.browser().trySignIn(strings.ToUpper(ownerEmail), ownerPassword) // and one that spelled it differently
+	w.browser().trySignIn(strings.ToUpper(ownerEmail), ownerPassword) // another spelling
 	devices := func() []string {
 		keys, err := w.redis.Keys(t.Context(), w.prefix+"devices:*").Result()
 		require.NoError(t, err)
@@ -148,7 +148,7 @@ func TestSessionsWorkOnEveryRedis(t *testing.T) {
 		},
 		"cluster": func(t *testing.T) redis.UniversalClient {
 			t.Helper()
-			// a node that is slow with its answer is not taken for lost
+			// a slow node must not be considered failed
 			return redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "15000")).Client(t)
 		},
 	} {
@@ -212,7 +212,7 @@ func TestRoleChangeTakesEffectAtOnce(t *testing.T) {
 	demoted.Role = account.RoleMember
 	w.accounts.Put(demoted)
 	require.Equal(t, http.StatusForbidden, b.get(pages.KeysPath).StatusCode)
-	require.Equal(t, http.StatusForbidden, b.post(pages.KeysPath, form).StatusCode, "a form from before does not help")
+	require.Equal(t, http.StatusForbidden, b.post(pages.KeysPath, form).StatusCode, "nor with an earlier form")
 	require.Empty(t, w.keys.all())
 	w.accounts.Put(owner)
 	require.Equal(t, http.StatusOK, b.get(pages.KeysPath).StatusCode)
@@ -225,7 +225,7 @@ func TestSessionEndsWithItsAccount(t *testing.T) {
 	w.accounts.Remove(owner.ID)
 	require.False(t, b.signedIn())
 	w.accounts.Put(owner)
-	require.False(t, b.signedIn(), "the session does not come back")
+	require.False(t, b.signedIn(), "the session stays ended")
 
 	b = w.signIn(ownerEmail)
 	elsewhere := owner
@@ -243,14 +243,14 @@ func TestOutageIs503WithRetryAfter(t *testing.T) {
 	require.NotEmpty(t, p.Header.Get("Retry-After"))
 	require.Contains(t, p.body, `href="`+pages.ActivityPath+`"`, "a link back to the page")
 	w.accounts.SetDown(false)
-	require.True(t, b.signedIn(), "an outage signs nobody out")
+	require.True(t, b.signedIn(), "an outage ends no session")
 
 	closed := shared.Client(t)
 	require.NoError(t, closed.Close())
-	away := newWorld(t, func(o *pages.Options) { o.Redis = closed })
-	lost := away.browser()
+	unavailable := newWorld(t, func(o *pages.Options) { o.Redis = closed })
+	lost := unavailable.browser()
 	require.Equal(t, http.StatusServiceUnavailable, lost.trySignIn(ownerEmail, ownerPassword).StatusCode)
-	require.Zero(t, away.accounts.SignIns(), "no password is looked at that cannot be counted")
+	require.Zero(t, unavailable.accounts.SignIns(), "no password is checked without counting the attempt")
 	lost.setCookie("gatehouse_session", strings.Repeat("A", 43))
 	require.Equal(t, http.StatusServiceUnavailable, lost.get(pages.ConnectionsPath).StatusCode)
 }
@@ -276,7 +276,7 @@ func TestRedisContainsNoCookieValue(t *testing.T) {
 	for _, key := range keys {
 		left, err := w.redis.PTTL(ctx, key).Result()
 		require.NoError(t, err)
-		require.Positive(t, left, "%s is kept for good", key)
+		require.Positive(t, left, "%s does not expire", key)
 	}
 }
 
@@ -295,7 +295,7 @@ func TestForgedCookieIsRejected(t *testing.T) {
 		b.setCookie("gatehouse_session", value)
 		require.False(t, b.signedIn(), value)
 	}
-	// Two of the same name, of which nobody can say which is ours.
+	// Two cookies of the same name are ambiguous.
 	p := w.browser().do(http.MethodGet, pages.ConnectionsPath, nil,
 		http.Header{"Cookie": {"gatehouse_session=" + strings.Repeat("A", 43) + "; gatehouse_session=" + id}})
 	p.requires(http.StatusSeeOther)
@@ -328,7 +328,7 @@ func TestCookiesOnHTTPSHaveTheHostPrefix(t *testing.T) {
 		require.Equal(t, "/", c.Path)
 		require.Empty(t, c.Domain)
 	}
-	// The name without the prefix, which anybody may set, is nothing.
+	// The name without the prefix, which a subdomain could set, is ignored.
 	req = httptest.NewRequest(http.MethodGet, issuer+pages.ConnectionsPath, http.NoBody)
 	for _, c := range cookies {
 		req.AddCookie(&http.Cookie{Name: strings.TrimPrefix(c.Name, "__Host-"), Value: c.Value})

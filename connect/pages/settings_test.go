@@ -17,7 +17,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 )
 
-// connected is a world with connections of two businesses.
+// connected returns a world with connections of two businesses.
 func connected(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -402,7 +402,7 @@ func TestActivityPageIsPaginated(t *testing.T) {
 		"the next page is of the same kind")
 	require.Contains(t, b.get(pages.ActivityPath+"?show=keys").text(), "Nothing of this kind has happened yet.")
 	require.Equal(t, pages.ActivityPath, b.get(pages.ActivityPath+"?show=secrets").Header.Get("Location"))
-	require.Equal(t, http.StatusSeeOther, b.get(pages.ActivityPath+"?before=x").StatusCode, "a made-up cursor leads to the beginning")
+	require.Equal(t, http.StatusSeeOther, b.get(pages.ActivityPath+"?before=x").StatusCode, "an invalid cursor redirects to the first page")
 }
 
 func TestKeyListShowsWhatTheOperatorHasSet(t *testing.T) {

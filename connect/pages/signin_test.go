@@ -47,9 +47,9 @@ func TestSignInErrorDoesNotRevealWhetherTheAccountExists(t *testing.T) {
 	require.Equal(t, wrong.StatusCode, unknown.StatusCode)
 	require.Equal(t, same(wrong, ownerEmail), same(unknown, "nobody@saltbush.example"))
 	require.Contains(t, wrong.text(), "The email address or the password is not right.")
-	require.NotContains(t, wrong.body, "not it", "passwords are not sent back")
+	require.NotContains(t, wrong.body, "not it", "the response does not contain the password")
 	require.Equal(t, 2, w.accounts.SignIns(), "both are checked by the accounts service")
-	wrong.Header.Del("Set-Cookie") // another visit each
+	wrong.Header.Del("Set-Cookie") // differs by visit
 	unknown.Header.Del("Set-Cookie")
 	for _, p := range []*page{wrong, unknown} {
 		p.Header.Del("Date")
@@ -89,10 +89,10 @@ func TestPasswordGuessingForOneAccountIsLimited(t *testing.T) {
 			wait, err := strconv.Atoi(p.Header.Get("Retry-After"))
 			require.NoError(t, err)
 			require.Positive(t, wait)
-			require.Equal(t, 10, w.accounts.SignIns(), "the password was not looked at")
+			require.Equal(t, 10, w.accounts.SignIns(), "the password was not checked")
 			require.Empty(t, b.cookie("gatehouse_session"))
 
-			require.Equal(t, http.StatusSeeOther, w.browser().trySignIn(rivalEmail, ownerPassword).StatusCode, "others may")
+			require.Equal(t, http.StatusSeeOther, w.browser().trySignIn(rivalEmail, ownerPassword).StatusCode, "other accounts can sign in")
 		})
 	}
 }
@@ -146,8 +146,8 @@ func TestSimilarAddressGetsNoDeviceLimit(t *testing.T) {
 	for i := range 10 {
 		require.Equal(t, http.StatusForbidden, guess(i))
 	}
-	require.Equal(t, http.StatusSeeOther, sameDevice(attacker).trySignIn(similar, ownerPassword).StatusCode, "in a browser that is known")
-	require.Equal(t, http.StatusTooManyRequests, guess(11), "this gave no attempts back")
+	require.Equal(t, http.StatusSeeOther, sameDevice(attacker).trySignIn(similar, ownerPassword).StatusCode, "from a known browser")
+	require.Equal(t, http.StatusTooManyRequests, guess(11), "the sign-in did not reset the attempts")
 }
 
 func TestSignInLimitUsesASlidingWindow(t *testing.T) {
@@ -158,7 +158,7 @@ func TestSignInLimitUsesASlidingWindow(t *testing.T) {
 		i++
 		return w.guess(i, ownerEmail)
 	}
-	// age makes the newest n attempts older.
+	// age backdates the newest n attempts.
 	age := func(n int64, by time.Duration) {
 		key := w.prefix + "sign-in:account:" + pages.AccountDigest(ownerEmail)
 		newest, err := w.redis.ZRangeArgs(t.Context(), redis.ZRangeArgs{Key: key, Start: 0, Stop: n - 1, Rev: true}).Result()
@@ -175,7 +175,7 @@ func TestSignInLimitUsesASlidingWindow(t *testing.T) {
 	}
 	require.Equal(t, http.StatusTooManyRequests, guess())
 	age(10, 10*time.Minute)
-	require.Equal(t, http.StatusTooManyRequests, guess(), "nothing is given back by and by")
+	require.Equal(t, http.StatusTooManyRequests, guess(), "the window does not refill gradually")
 	age(10, 3*time.Minute+time.Second)
 	require.Equal(t, http.StatusForbidden, guess(), "the first was more than fifteen minutes ago")
 	require.Equal(t, http.StatusTooManyRequests, guess())
@@ -249,7 +249,7 @@ func TestOthersGuessesDoNotLockOutAKnownBrowser(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, own.trySignIn(ownerEmail, ownerPassword).StatusCode)
 	require.NotEqual(t, device, own.cookie("gatehouse_device"))
 
-	// It helps with this account only, is good for as many guesses, and its old value for none.
+	// A known browser has a limit of its own, and its old cookie is invalid.
 	for range 10 {
 		require.Equal(t, http.StatusForbidden, sameDevice(own).trySignIn(ownerEmail, "guess").StatusCode)
 	}
@@ -258,7 +258,7 @@ func TestOthersGuessesDoNotLockOutAKnownBrowser(t *testing.T) {
 	require.Equal(t, http.StatusTooManyRequests, stranger.trySignIn(ownerEmail, ownerPassword).StatusCode)
 }
 
-// sameDevice is a browser with the device cookie of another, and without its session.
+// sameDevice returns a browser with the device cookie of another one, but not its session.
 func sameDevice(b *browser) *browser {
 	out := b.w.browser()
 	out.setCookie("gatehouse_device", b.cookie("gatehouse_device"))
@@ -285,11 +285,11 @@ func TestSignInRedirectsOnlyToOwnPages(t *testing.T) {
 	}
 	i := 0
 	for back, want := range leads {
-		// By the address of the page, and by the form's own field.
+		// In the query of the page, and in the field of the form.
 		form := w.browser().get(pages.SignInPath + "?return=" + url.QueryEscape(back)).form(pages.SignInPath)
 		require.Equal(t, want, form.Get("return"), back)
 		b := w.browser()
-		b.from = fmt.Sprintf("2001:db8:%x::1", i) // each from an address of its own
+		b.from = fmt.Sprintf("2001:db8:%x::1", i) // avoids the limit per address
 		i++
 		form = b.get(pages.SignInPath).signInForm(ownerEmail, ownerPassword)
 		form.Set("return", back)
@@ -309,7 +309,7 @@ func TestLoginCSRFIsRejected(t *testing.T) {
 	require.Zero(t, w.accounts.SignIns())
 	require.Contains(t, p.text(), "This page had been open for too long")
 
-	// The page that says so has a form that works.
+	// The form of the error page works.
 	again := p.signInForm(ownerEmail, ownerPassword)
 	require.Equal(t, http.StatusSeeOther, victim.post(pages.SignInPath, again).StatusCode)
 }
@@ -329,9 +329,9 @@ func TestSessionFixationIsPrevented(t *testing.T) {
 		require.Len(t, own, 43)
 		other := w.browser()
 		other.setCookie("gatehouse_session", id)
-		require.Equal(t, http.StatusSeeOther, other.get(pages.ConnectionsPath).StatusCode, "the id is not signed in with")
+		require.Equal(t, http.StatusSeeOther, other.get(pages.ConnectionsPath).StatusCode, "the id is not that of a session")
 	}
-	require.Equal(t, http.StatusSeeOther, attacker.get(pages.ConnectionsPath).StatusCode, "what the browser had has ended")
+	require.Equal(t, http.StatusSeeOther, attacker.get(pages.ConnectionsPath).StatusCode, "the previous session of the browser has ended")
 }
 
 func TestSignInFormReportsMissingFields(t *testing.T) {

@@ -111,7 +111,7 @@ func TestUnknownScopeIsNamed(t *testing.T) {
 	require.NotContains(t, err.Error(), `\`)
 }
 
-// A refresh may ask for what the grant contains.
+// A refresh may request any scopes that the grant contains.
 func TestContains(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -138,7 +138,7 @@ func TestContains(t *testing.T) {
 	}
 }
 
-// A published scope may cover further areas in a later version. What was approved does not grow with it.
+// A published scope may cover further areas in a later version, but an earlier approval does not.
 func TestPinnedScopeCoversOnlyItsAreas(t *testing.T) {
 	t.Parallel()
 	for _, have := range []string{
@@ -153,7 +153,7 @@ func TestPinnedScopeCoversOnlyItsAreas(t *testing.T) {
 	require.Equal(t, "contacts:read contacts:write sales:read", older.String())
 	require.True(t, older.Allows("contacts:write"))
 	require.False(t, older.Allows("objects:read"))
-	require.Zero(t, scope.Unpin("mcp:use"), "which names no area")
+	require.Zero(t, scope.Unpin("mcp:use"), "it names no areas")
 }
 
 func TestNarrowKeepsOnlyWhatIsApproved(t *testing.T) {

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// root is the repository's, from this package's directory.
+// root is the root of the repository.
 const root = "../.."
 
-func TestThePluginListAgreesWithTheModuleAndTheImage(t *testing.T) {
+func TestPluginListAgreesWithGoModAndDockerfile(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
@@ -30,15 +30,15 @@ func TestThePluginListAgreesWithTheModuleAndTheImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l.GoVersion != module.Go.Version {
-		t.Errorf("go_version is %s, and go.mod says %s", l.GoVersion, module.Go.Version)
+		t.Errorf("go_version is %s, but go.mod has %s", l.GoVersion, module.Go.Version)
 	}
 	for _, require := range module.Require {
 		if require.Mod.Path == "github.com/caddyserver/caddy/v2" && require.Mod.Version != l.CaddyVersion {
-			t.Errorf("caddy_version is %s, and go.mod says %s", l.CaddyVersion, require.Mod.Version)
+			t.Errorf("caddy_version is %s, but go.mod has %s", l.CaddyVersion, require.Mod.Version)
 		}
 		for _, plugin := range l.Plugins {
 			if plugin.PackagePath == require.Mod.Path && plugin.Version != require.Mod.Version {
-				t.Errorf("plugin %s is at %s, and go.mod says %s", plugin.PackagePath, plugin.Version, require.Mod.Version)
+				t.Errorf("plugin %s is at %s, but go.mod has %s", plugin.PackagePath, plugin.Version, require.Mod.Version)
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func TestThePluginListAgreesWithTheModuleAndTheImage(t *testing.T) {
 	}
 }
 
-func TestAListThatLeavesSomethingOpenIsRefused(t *testing.T) {
+func TestIncompleteListIsRejected(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ text, want string }{
 		"a member that xcaddy does not know": {
@@ -81,13 +81,13 @@ func TestAListThatLeavesSomethingOpenIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := load(path); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want an error that says %q", err, test.want)
+				t.Errorf("got %v, want an error with %q", err, test.want)
 			}
 		})
 	}
 }
 
-func TestALocalReplacementIsRelativeToTheList(t *testing.T) {
+func TestLocalReplacementIsRelativeToTheList(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "xcaddy.json")
@@ -108,7 +108,7 @@ func TestALocalReplacementIsRelativeToTheList(t *testing.T) {
 	}
 }
 
-func TestAPluginOfALocalReplacementIsNotLookedUpElsewhere(t *testing.T) {
+func TestPluginOfALocalReplacementIsNotDownloaded(t *testing.T) {
 	t.Setenv("GOPROXY", "https://proxy.example.org,direct")
 	l := &list{Builder: xcaddy.Builder{
 		Plugins:      []xcaddy.Dependency{{PackagePath: "example.org/Mod/a/b"}, {PackagePath: "example.org/else", Version: "v1.0.0"}},
@@ -129,15 +129,15 @@ func TestAPluginOfALocalReplacementIsNotLookedUpElsewhere(t *testing.T) {
 		}
 	}
 	if !slices.Equal(lists, []string{"example.org/!mod/a/b", "example.org/!mod/a"}) {
-		t.Errorf("answered from the directory: %q", lists)
+		t.Errorf("listed in the directory: %q", lists)
 	}
 	cleanup()
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("the directory is left behind: %v", err)
+		t.Errorf("the directory still exists: %v", err)
 	}
 }
 
-func TestABinaryIsTheSameAsItself(t *testing.T) {
+func TestBinaryIsTheSameAsItself(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {

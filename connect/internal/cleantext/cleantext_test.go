@@ -36,7 +36,7 @@ func TestOrdinaryTextOfEveryScriptIsUnchanged(t *testing.T) {
 	}
 }
 
-// Every code point that Unicode has as ignorable, control, private or no character is tried alone, between letters and in a run.
+// Each ignorable, control, private-use or noncharacter code point is tried alone, between letters and repeated.
 func TestInvisibleCodePointsAreRemoved(t *testing.T) {
 	t.Parallel()
 	for r := rune(0); r <= unicode.MaxRune; r++ {
@@ -150,7 +150,7 @@ func TestStringsInJSONAreCleaned(t *testing.T) {
 		`{"deep":[{"er":["x\u00ad\"y\u00ad"]}]}`: `{"deep":[{"er":["x\"y"]}]}`,
 		`["\\u200b"]`:                            `["\\u200b"]`,
 		`["\u2028"]`:                             `["\n"]`,
-		// what is not JSON is not made JSON
+		// invalid JSON stays invalid
 		"[\"\u200b":         "[\"\u200b",
 		`["\ud800\u200b"]`:  `["\ud800\u200b"]`,
 		"[\"\xff\u200b\"]":  "[\"\xff\u200b\"]",
@@ -210,8 +210,8 @@ func FuzzCleanText(f *testing.F) {
 	})
 }
 
-// BenchmarkJSON cleans a list of 25 records of 400 bytes: of ASCII, which is the common case and only looked through, of
-// another script, and with something hidden.
+// BenchmarkJSON cleans a list of 25 records of 400 bytes of ASCII, which is the common case, of another script, and with
+// hidden characters.
 func BenchmarkJSON(b *testing.B) {
 	for _, text := range []struct{ script, sample string }{
 		{"ASCII", "Gate on the north side sticks."},

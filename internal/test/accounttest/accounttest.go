@@ -14,7 +14,7 @@ import (
 // Password is the password of every account.
 const Password = "correct horse battery staple"
 
-// Service has accounts that tests change.
+// Service has accounts that tests can change.
 type Service struct {
 	mu       sync.Mutex
 	accounts map[string]account.Account // by id
@@ -22,7 +22,7 @@ type Service struct {
 	signIns  int
 }
 
-// New makes a service with accounts.
+// New returns a service with accounts.
 func New(accounts ...account.Account) *Service {
 	s := &Service{accounts: map[string]account.Account{}}
 	s.Put(accounts...)

@@ -1,4 +1,4 @@
-// Package leaktest finds goroutines that a package's tests have left behind.
+// Package leaktest finds goroutines that a package's tests have leaked.
 package leaktest
 
 import (
@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long a goroutine may take to end by itself.
+// patience is how long a goroutine may take to end.
 const patience = 30 * time.Second
 
 // Main is a TestMain that runs the tests and Check.
@@ -29,7 +29,7 @@ func Check(code int) int {
 }
 
 // find repeats goleak.Find, which waits for less than half a second: on a busy machine a closed connection, or a client that
-// looks for its Redis once a second, ends later.
+// reconnects to Redis once a second, ends later.
 func find(patience time.Duration) error {
 	began := time.Now()
 	for {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Not parallel: other tests' goroutines would be found.
+// Not parallel, because it would find the goroutines of other tests.
 func TestLeakedGoroutineIsFound(t *testing.T) {
 	end := make(chan struct{})
 	go func() { <-end }()

@@ -18,7 +18,7 @@ type Link struct {
 	Addr string // to connect to
 
 	target            string
-	requests, replies atomic.Int64 // how long each read is held back, in nanoseconds
+	requests, replies atomic.Int64 // delay of each read, in nanoseconds
 	cut               atomic.Bool
 
 	mu    sync.Mutex
@@ -57,14 +57,14 @@ func Start(tb testing.TB, target string) *Link {
 	return l
 }
 
-// Slow holds back what is sent from now on: requests and replies for as long as each says.
+// Slow delays requests and replies from now on.
 func (l *Link) Slow(requests, replies time.Duration) {
 	l.requests.Store(int64(requests))
 	l.replies.Store(int64(replies))
 }
 
-// Cut lets nothing pass: connections stay open, and new ones are accepted. A connection that has lost anything stays silent
-// when the link is mended.
+// Cut drops all data. Connections stay open, and new ones are accepted. A connection that has lost data stays silent after
+// Restore.
 func (l *Link) Cut() { l.cut.Store(true) }
 
 // Restore ends a cut.
@@ -111,7 +111,7 @@ func (l *Link) pump(to, from net.Conn, delay *atomic.Int64) {
 	}
 }
 
-// keep records a connection, and returns what closes and forgets it.
+// keep records a connection, and returns a function that closes and removes it.
 func (l *Link) keep(c net.Conn) func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

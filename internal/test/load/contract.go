@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// Targets are the usual targets of a load: what the gateway answers itself, and what data services do.
+// Targets are the default targets of a load, served by the gateway itself and by data services.
 func Targets() []string {
 	return []string{
 		"/api/v1/events?count=3", "/api/v1/contacts?per_page=2", "/api/v1/me", "/api/v1/invoices?page=2&per_page=2&status=paid",
@@ -22,7 +22,7 @@ func Targets() []string {
 	}
 }
 
-// NewKeys makes credentials, spread evenly over a number of businesses.
+// NewKeys returns credentials, spread evenly over a number of businesses.
 func NewKeys(n, businesses int) []*authsigner.Credential {
 	keys := make([]*authsigner.Credential, n)
 	for i := range keys {
@@ -35,7 +35,7 @@ func NewKeys(n, businesses int) []*authsigner.Credential {
 	return keys
 }
 
-// Callers call with these keys.
+// Callers returns callers with these keys.
 func Callers(keys []*authsigner.Credential) []Caller {
 	callers := make([]Caller, len(keys))
 	for i, k := range keys {
@@ -87,7 +87,7 @@ func Data() http.Handler {
 
 func stampOf(business, requestID string) string { return business + " " + requestID }
 
-// stampField is a member of free text of a resource's records.
+// stampField returns a text member of a resource's records.
 func stampField(resource string) string {
 	switch resource {
 	case "contacts":
@@ -149,7 +149,7 @@ func Check(a *gatewaytest.Response, business string) (code string, err error) {
 	after, _ := strconv.Atoi(a.Header.Get("Retry-After"))
 	switch {
 	case statuses()[p.Code] != a.Status:
-		return p.Code, errors.New("not a status and code of the contract's table")
+		return p.Code, errors.New("not a status and code of the contract")
 	case p.Error == "" || p.RequestID != ids[0]:
 		return p.Code, errors.New("no sentence, or another request's ID")
 	case (a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable) && (after < 1 || after != p.RetryAfter):
@@ -162,7 +162,7 @@ func Check(a *gatewaytest.Response, business string) (code string, err error) {
 	return p.Code, nil
 }
 
-var errAnothers = errors.New("ANOTHER'S RECORD")
+var errCrossTenant = errors.New("CROSS-TENANT RECORD")
 
 // checkRecords returns what is wrong with the records of a success.
 func checkRecords(a *gatewaytest.Response, business, requestID string) error {
@@ -184,7 +184,7 @@ func checkRecords(a *gatewaytest.Response, business, requestID string) error {
 			return fmt.Errorf("not the resource that was requested: %w", err)
 		}
 		if record.ID != business || name == "business" && record.Name != stamp {
-			return errAnothers
+			return errCrossTenant
 		}
 		return nil
 	}
@@ -197,7 +197,7 @@ func checkRecords(a *gatewaytest.Response, business, requestID string) error {
 	}
 	for _, r := range records {
 		if r[stampField(name)] != stamp {
-			return errAnothers
+			return errCrossTenant
 		}
 	}
 	return nil

@@ -26,10 +26,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// timeout is how long a request may take. It is only ever reached by a gateway that does not respond.
+// timeout is how long a request may take. Only a gateway that does not respond reaches it.
 const timeout = time.Minute
 
-// Caller is a caller of a load, and whose records it may see.
+// Caller is a caller of a load, and the business whose records it may get.
 type Caller struct {
 	gatewaytest.Caller
 	Business string
@@ -59,20 +59,20 @@ type Options struct {
 type Sample struct {
 	// Stream is "" for the load's own callers, or the name given to Also.
 	Stream string
-	// Phase is the load's phase when the request was due, Ended the one when it was answered.
+	// Phase is the load's phase when the request was due, Ended the one when the response arrived.
 	Phase, Ended string
 	Gateway      int // index in Options.Gateways
 	Key          string
 	Target       string
-	// Due is when the request should have been sent, Sent when it was, Done when it was answered. Latencies count from Due,
-	// so that a gateway that holds up the load does not look better for it.
+	// Due is when the request should have been sent, Sent when it was, Done when the response arrived. Latencies count from Due,
+	// so that a gateway that delays the load does not look faster.
 	Due, Sent, Done time.Time
 	Status          int    // 0: no response
 	Code            string // of an error
 	Err             error  // why there is no response
 }
 
-// During reports whether the request was due, or answered, in one of the phases.
+// During reports whether the request was due, or its response arrived, in one of the phases.
 func (s *Sample) During(phases ...string) bool {
 	return slices.Contains(phases, s.Phase) || slices.Contains(phases, s.Ended)
 }
@@ -81,7 +81,7 @@ func (s *Sample) During(phases ...string) bool {
 func (s *Sample) Outcome() string {
 	switch {
 	case s.Err != nil:
-		return "no answer"
+		return "no response"
 	case s.Code != "":
 		return strconv.Itoa(s.Status) + " " + s.Code
 	}
@@ -206,7 +206,7 @@ func (l *Load) Also(stream string, callers []Caller, rate int, targets ...string
 	return cancel
 }
 
-// Wait waits until a moment. It returns false if ctx ends before.
+// Wait waits until a time. It returns false if ctx ends before.
 func Wait(ctx context.Context, at time.Time) bool {
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
@@ -228,7 +228,7 @@ func (l *Load) Phase(name string) {
 	}
 }
 
-// Run lets the load go on for a while.
+// Run continues the load for a duration.
 func (l *Load) Run(d time.Duration) {
 	l.t.Helper()
 	require.True(l.t, Wait(l.t.Context(), time.Now().Add(d)), "the test has ended")
@@ -238,7 +238,7 @@ func (l *Load) send(r *request) {
 	r.Sent = time.Now()
 	c := r.caller.Caller
 	c.Client = l.clients[r.Gateway][r.address]
-	// not the load's context: a request that has been sent is answered, even if the load ends
+	// not the load's context, whose end must not cancel a request
 	a, err := c.Try(context.WithoutCancel(l.ctx), http.MethodGet, l.o.Gateways[r.Gateway].URL, r.Target, nil)
 	r.Done = time.Now()
 	r.Ended = *l.current.Load()
@@ -265,17 +265,17 @@ func (l *Load) send(r *request) {
 	}
 	l.wrongs[r.Phase]++
 	if len(l.wrong) < 10 {
-		l.wrong = append(l.wrong, fmt.Sprintf("%s (%s): due in phase %q, answered in %q after %v by gateway %d, key %s: %v: %s %v %v %v",
+		l.wrong = append(l.wrong, fmt.Sprintf("%s (%s): due in phase %q, ended in %q after %v by gateway %d, key %s: %v: %s %v %v %v",
 			r.Target, r.Stream, r.Phase, r.Ended, r.Done.Sub(r.Due).Round(time.Millisecond), r.Gateway, r.Key, wrong, r.Outcome(), r.Err, a.Header, a.Body))
 	}
 }
 
-// never are texts that no response of a gateway contains, whatever has happened.
+// never returns texts that no response of a gateway may contain.
 func never() []string {
 	return []string{"goroutine ", "panic", "runtime error", ".go:", "canary", "127.0.0.1", "/tmp/", "vault", "redis"}
 }
 
-// revealed searches a response for what must not be there.
+// revealed returns an error if a response contains a forbidden text.
 func (l *Load) revealed(a *gatewaytest.Response) error {
 	text := fmt.Sprint(a.Header, a.Body)
 	l.mu.Lock()
@@ -302,8 +302,7 @@ func (l *Load) end() {
 	})
 }
 
-// Stop ends the load, fails the test if a response was wrong, and searches everything that the gateways show or have written
-// for what must not be there.
+// Stop ends the load. It fails the test if a response was wrong, or if the gateways show or have written a forbidden text.
 func (l *Load) Stop() *Report {
 	l.t.Helper()
 	l.end()

@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-func TestCheckFindsWhatIsWrong(t *testing.T) {
+func TestWrongResponsesAreFound(t *testing.T) {
 	t.Parallel()
 	request := httptest.NewRequest(http.MethodGet, "/", nil)
 	request.URL.Opaque = "/api/v1/contacts?per_page=2"
@@ -40,10 +40,10 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		change func(*gatewaytest.Response)
 		want   string
 	}{
-		"another business": {success, func(a *gatewaytest.Response) { a.Body = strings.ReplaceAll(a.Body, "b1 ", "b2 ") }, "ANOTHER'S RECORD"},
-		"another request":  {success, func(a *gatewaytest.Response) { a.Body = strings.ReplaceAll(a.Body, "r1", "r2") }, "ANOTHER'S RECORD"},
+		"another business": {success, func(a *gatewaytest.Response) { a.Body = strings.ReplaceAll(a.Body, "b1 ", "b2 ") }, "CROSS-TENANT RECORD"},
+		"another request":  {success, func(a *gatewaytest.Response) { a.Body = strings.ReplaceAll(a.Body, "r1", "r2") }, "CROSS-TENANT RECORD"},
 		"no limit":         {success, func(a *gatewaytest.Response) { a.Header.Del("Ratelimit") }, "rate limit"},
-		"another status":   {failure, func(a *gatewaytest.Response) { a.Status = 500 }, "table"},
+		"another status":   {failure, func(a *gatewaytest.Response) { a.Status = 500 }, "contract"},
 		"HTML":             {failure, func(a *gatewaytest.Response) { a.Body = "<html>" }, "JSON"},
 		"twice":            {failure, func(a *gatewaytest.Response) { a.Body += a.Body }, "more than one"},
 		"a banner":         {failure, func(a *gatewaytest.Response) { a.Header.Set("Server", "Caddy") }, "banner"},
@@ -74,7 +74,7 @@ func TestRevealedSecretsAreFound(t *testing.T) {
 	require.Error(t, l.revealed(&gatewaytest.Response{Body: "goroutine 1"}))
 }
 
-func TestAnExceededLimitIsFound(t *testing.T) {
+func TestExceededLimitIsFound(t *testing.T) {
 	t.Parallel()
 	r := &Report{}
 	for i := range 70 {
@@ -87,7 +87,7 @@ func TestAnExceededLimitIsFound(t *testing.T) {
 	require.Equal(t, 1, r.OverLimit())
 }
 
-func TestALoadCountsWhatItAllows(t *testing.T) {
+func TestLoadCountsOutcomesThatAreNotAllowed(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Request-Id", "r1")

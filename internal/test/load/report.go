@@ -17,13 +17,13 @@ const (
 	Window   = time.Minute
 )
 
-// Report is what a load has found.
+// Report contains the results of a load.
 type Report struct {
 	Phases  []PhaseReport
 	samples []*Sample
 }
 
-// PhaseReport is about the requests that were due in one phase.
+// PhaseReport summarizes the requests that were due in one phase.
 type PhaseReport struct {
 	Name          string
 	Requests      int
@@ -32,7 +32,7 @@ type PhaseReport struct {
 	P50, P99, Max time.Duration
 }
 
-// Report is what the load has found so far.
+// Report returns the results so far.
 func (l *Load) Report() *Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +56,7 @@ func (l *Load) Report() *Report {
 	return r
 }
 
-// Phase is the report on a phase; zero if there was none.
+// Phase returns the report on a phase, which is zero for an unknown phase.
 func (r *Report) Phase(name string) PhaseReport {
 	for _, p := range r.Phases {
 		if p.Name == name {
@@ -73,7 +73,7 @@ func (r *Report) wrong() (n int) {
 	return n
 }
 
-// Some are the samples that a test asks for.
+// Some returns the wanted samples.
 func (r *Report) Some(wanted func(*Sample) bool) (list []*Sample) {
 	for _, s := range r.samples {
 		if wanted(s) {
@@ -83,8 +83,8 @@ func (r *Report) Some(wanted func(*Sample) bool) (list []*Sample) {
 	return list
 }
 
-// Admitted is how many of the wanted samples (nil: all) were served to one caller within one window of the limit, in the worst
-// case. callerOf tells callers apart: ByGateway or ByFleet.
+// Admitted returns the highest number of the wanted samples (nil: all) that one caller was served within one window of the limit.
+// callerOf, ByGateway or ByFleet, identifies the caller.
 func (r *Report) Admitted(callerOf func(*Sample) string, wanted func(*Sample) bool) (worst int) {
 	sent, done := map[string][]time.Time{}, map[string][]time.Time{}
 	for _, s := range r.samples {
@@ -99,8 +99,8 @@ func (r *Report) Admitted(callerOf func(*Sample) string, wanted func(*Sample) bo
 		slices.SortFunc(done, time.Time.Compare)
 		within := 0
 		for before, first := range sent {
-			// A request is admitted at some moment between Sent and Done, which are less than a window apart. Certainly within
-			// the window are those that were answered when it ended, less those that were sent before it began.
+			// A request is allowed at some time between Sent and Done, which are less than a window apart. Certainly within the
+			// window are those that were done when it ended, less those that were sent before it began.
 			for within < len(done) && done[within].Sub(first) < Window {
 				within++
 			}
@@ -110,16 +110,16 @@ func (r *Report) Admitted(callerOf func(*Sample) string, wanted func(*Sample) bo
 	return worst
 }
 
-// ByGateway tells the callers of each gateway apart.
+// ByGateway identifies callers separately for each gateway.
 func ByGateway(s *Sample) string { return strconv.Itoa(s.Gateway) + " " + s.Key }
 
-// ByFleet tells callers apart.
+// ByFleet identifies callers across the fleet.
 func ByFleet(s *Sample) string { return s.Key }
 
-// OverLimit is by how many requests any gateway has exceeded the limit of any key in any window.
+// OverLimit returns by how many requests any gateway has exceeded the limit of any key in any window.
 func (r *Report) OverLimit() int { return max(0, r.Admitted(ByGateway, nil)-KeyLimit) }
 
-// String is the report in a few lines.
+// String returns the report in a few lines.
 func (r *Report) String() string {
 	var b strings.Builder
 	for _, p := range r.Phases {
@@ -143,7 +143,7 @@ func (r *Report) Figure(t *testing.T, more ...string) {
 		strings.Join(p50, ","), strings.Join(p99, ","), strings.Join(more, " "), r)
 }
 
-// MS writes a duration in milliseconds.
+// MS formats a duration in milliseconds.
 func MS(d time.Duration) string {
 	return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', 1, 64) + "ms"
 }

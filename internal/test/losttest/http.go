@@ -7,34 +7,34 @@ import (
 	"sync"
 )
 
-// Handler wraps a handler so that one of its responses is lost: the handler runs to its end, and the connection is closed
-// without a byte of the response. It is safe for concurrent use.
+// Handler wraps a handler and can lose one of its responses: the connection is closed instead when the handler has returned.
+// It is safe for concurrent use.
 type Handler struct {
 	next http.Handler
 
 	mu      sync.Mutex
-	lose    int // the response with this number is lost; 0: none
-	replies int // responses since Lose, the lost one included
+	lose    int // the number of the response to lose; 0: none
+	replies int // since Lose, including the lost one
 }
 
-// NewHandler returns a handler that loses nothing until Lose is called.
+// NewHandler returns a handler that loses no response until Lose is called.
 func NewHandler(next http.Handler) *Handler { return &Handler{next: next} }
 
-// Lose has the n-th response, counted from now, lost. 0: none is. It begins the count anew.
+// Lose loses the n-th response from now on, starting at 1. 0 loses none. It resets Replies.
 func (h *Handler) Lose(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lose, h.replies = n, 0
 }
 
-// Replies is how many responses there were since the last Lose, the lost one included.
+// Replies returns the number of responses since Lose, including the lost one.
 func (h *Handler) Replies() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.replies
 }
 
-// ServeHTTP implements [http.Handler]. Responses are recorded whole before any of it is sent.
+// ServeHTTP implements [http.Handler]. A response is sent when it is complete.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	recorded := httptest.NewRecorder()
 	h.next.ServeHTTP(recorded, r)

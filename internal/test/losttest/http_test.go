@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
 )
 
-func TestTheNthResponseIsLostAndItsRequestServed(t *testing.T) {
+func TestRequestOfALostResponseIsServed(t *testing.T) {
 	t.Parallel()
 	var served atomic.Int64
 	h := losttest.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -36,7 +36,7 @@ func TestTheNthResponseIsLostAndItsRequestServed(t *testing.T) {
 	require.NoError(t, post())
 	h.Lose(2)
 	require.NoError(t, post())
-	require.Error(t, post(), "the second since then")
+	require.Error(t, post(), "the second response since Lose")
 	require.NoError(t, post())
 	require.Equal(t, 3, h.Replies())
 	require.Equal(t, int64(4), served.Load())

@@ -1,5 +1,4 @@
-// Package losttest stands between a program and a server that it uses, and loses replies: the server has done what it was
-// asked for, and the program never hears of it.
+// Package losttest has proxies that lose replies: the server has executed a request, and the client gets no reply.
 package losttest
 
 import (
@@ -23,7 +22,7 @@ type Redis struct {
 	open    map[net.Conn]struct{}
 	replies int  // since Lose
 	lose    int  // the reply to lose; 0: none
-	rest    bool // lose those after it as well
+	rest    bool // also lose all later ones
 }
 
 // NewRedis starts a proxy in front of the server at an address. It ends with the test.
@@ -39,14 +38,13 @@ func NewRedis(tb testing.TB, server string) *Redis {
 	return r
 }
 
-// Addr is where the proxy listens.
+// Addr returns the address of the proxy.
 func (r *Redis) Addr() string { return r.listener.Addr().String() }
 
-// Lose loses the n-th reply from now on, the first being 1, and closes its connection; 0 loses none. The count of Replies
-// begins anew.
+// Lose loses the n-th reply from now on, starting at 1, and closes its connection. 0 loses none. It resets Replies.
 func (r *Redis) Lose(n int) { r.set(n, false) }
 
-// LoseFrom loses the n-th reply from now on and all that follow.
+// LoseFrom is like Lose, but also loses all later replies.
 func (r *Redis) LoseFrom(n int) { r.set(n, true) }
 
 func (r *Redis) set(n int, rest bool) {
@@ -55,7 +53,7 @@ func (r *Redis) set(n int, rest bool) {
 	r.replies, r.lose, r.rest = 0, n, rest
 }
 
-// Replies is how many replies the server has given since Lose, the lost one included.
+// Replies returns the number of replies since Lose, including lost ones.
 func (r *Redis) Replies() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +71,7 @@ func (r *Redis) close() {
 	r.wait.Wait()
 }
 
-// hold has close end a connection; false if that has happened.
+// hold registers a connection for close. It returns false after close.
 func (r *Redis) hold(conn net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,14 +118,14 @@ func (r *Redis) serve(client net.Conn) {
 	copying.Wait()
 }
 
-// pass passes replies on until one is lost or the connection ends.
+// pass forwards replies until one is lost or the connection ends.
 func (r *Redis) pass(client io.Writer, server *bufio.Reader) {
 	for {
 		reply, err := readReply(server, nil)
 		if err != nil {
 			return
 		}
-		if reply[0] != '>' && r.loses() { // what the server pushes is nobody's reply
+		if reply[0] != '>' && r.loses() { // a push message is not a reply
 			return
 		}
 		if _, err := client.Write(reply); err != nil {

@@ -1,5 +1,5 @@
-// Package oauthtest is a client of the authorization server for tests: it registers, asks for an authorization, has it
-// approved as an approval page would, and exchanges codes and refresh tokens.
+// Package oauthtest is a client of the authorization server for tests: it registers, requests and approves an authorization,
+// and exchanges codes and refresh tokens.
 package oauthtest
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
-// Callback is the redirect URI of clients made here.
+// Callback is the default redirect URI.
 const Callback = "http://127.0.0.1/callback"
 
 // Owner is an account that may approve connections of the business "biz-1".
@@ -33,7 +33,7 @@ func Owner() account.Account {
 	}
 }
 
-// Client is a registered client of a server. Its methods fail the test if the server does not do its part.
+// Client is a registered client of a server. Its methods fail the test if the response is not as expected.
 type Client struct {
 	TB      testing.TB
 	Server  *oauth.Server
@@ -41,7 +41,7 @@ type Client struct {
 	ID      string
 }
 
-// Tokens is an answer of the token endpoint, good or bad.
+// Tokens is a response of the token endpoint, successful or not.
 type Tokens struct {
 	Status           int    `json:"-"`
 	Access           string `json:"access_token"`
@@ -66,23 +66,23 @@ func Register(tb testing.TB, server *oauth.Server, redirects ...string) *Client 
 	r.Header.Set("Content-Type", "application/json")
 	w := c.Do(r)
 	require.Equal(tb, http.StatusCreated, w.Code, "%s", w.Body)
-	var answer struct {
+	var registered struct {
 		ClientID string `json:"client_id"`
 	}
-	require.NoError(tb, json.Unmarshal(w.Body.Bytes(), &answer))
-	c.ID = answer.ClientID
+	require.NoError(tb, json.Unmarshal(w.Body.Bytes(), &registered))
+	c.ID = registered.ClientID
 	return c
 }
 
-// Connect registers a client and takes it through to its tokens: what it asks for is what the account grants. scopes
-// are separated by spaces; "" asks for none, which is the default.
+// Connect registers a client and returns its tokens. The account grants all scopes, which are separated by spaces. "" requests
+// the default.
 func Connect(tb testing.TB, server *oauth.Server, by account.Account, scopes string) (*Client, Tokens) {
 	tb.Helper()
 	c := Register(tb, server)
 	return c, c.Connect(by, scopes)
 }
 
-// Connect takes the client through to its tokens.
+// Connect requests and approves an authorization and returns the tokens.
 func (c *Client) Connect(by account.Account, scopes string) Tokens {
 	c.TB.Helper()
 	verifier, challenge := PKCE()
@@ -92,15 +92,14 @@ func (c *Client) Connect(by account.Account, scopes string) Tokens {
 	return t
 }
 
-// PKCE makes a verifier and its challenge.
+// PKCE returns a verifier and its challenge.
 func PKCE() (verifier, challenge string) {
 	verifier = rand.Text() + rand.Text()
 	sum := sha256.Sum256([]byte(verifier))
 	return verifier, base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// AuthorizeURL is the target of an authorization request that is in order, but for what parameters change. A parameter
-// with no values is left out.
+// AuthorizeURL returns the target of a valid authorization request with changed parameters. One without values is left out.
 func (c *Client) AuthorizeURL(challenge string, parameters url.Values) string {
 	values := url.Values{
 		"response_type": {"code"}, "client_id": {c.ID}, "redirect_uri": {Callback}, "state": {"state-1"},
@@ -115,7 +114,7 @@ func (c *Client) Authorize(challenge string, parameters url.Values) *httptest.Re
 	return c.Do(httptest.NewRequest(http.MethodGet, c.AuthorizeURL(challenge, parameters), http.NoBody))
 }
 
-// Request sends an authorization request that is in order and returns the id of what waits for a decision.
+// Request sends a valid authorization request and returns the id of the pending request.
 func (c *Client) Request(challenge string, parameters url.Values) string {
 	c.TB.Helper()
 	w := c.Authorize(challenge, parameters)
@@ -128,7 +127,7 @@ func (c *Client) Request(challenge string, parameters url.Values) string {
 	return id
 }
 
-// Code has a request made and approved, with all scopes that it asks for, and returns the code.
+// Code sends a request, approves it with all requested scopes, and returns the code.
 func (c *Client) Code(by account.Account, challenge string, parameters url.Values) string {
 	c.TB.Helper()
 	ctx := context.Background()
@@ -138,7 +137,7 @@ func (c *Client) Code(by account.Account, challenge string, parameters url.Value
 	return CodeOf(c.TB, c.Approve(id, by, pending.Scopes))
 }
 
-// Approve approves a request and returns where the person is sent.
+// Approve approves a request and returns the redirect.
 func (c *Client) Approve(id string, by account.Account, granted scope.Set) string {
 	c.TB.Helper()
 	decision, err := c.Server.Approve(context.Background(), id, by, granted)
@@ -146,7 +145,7 @@ func (c *Client) Approve(id string, by account.Account, granted scope.Set) strin
 	return decision.Redirect
 }
 
-// CodeOf is the code in an authorization response.
+// CodeOf returns the code in an authorization response.
 func CodeOf(tb testing.TB, redirect string) string {
 	tb.Helper()
 	u, err := url.Parse(redirect)
@@ -171,7 +170,7 @@ func (c *Client) Refresh(refresh string, parameters url.Values) Tokens {
 	}, parameters)
 }
 
-// Revoke gives a token back and returns the answer's status.
+// Revoke revokes a token and returns the status of the response.
 func (c *Client) Revoke(token string) int {
 	return c.Post("/oauth/revoke", url.Values{"token": {token}, "client_id": {c.ID}}).Code
 }
@@ -181,7 +180,7 @@ func (c *Client) token(values, parameters url.Values) Tokens {
 	w := c.Post("/oauth/token", values)
 	t := Tokens{Status: w.Code}
 	if err := json.Unmarshal(w.Body.Bytes(), &t); err != nil {
-		c.TB.Errorf("the token endpoint did not answer JSON: %s", w.Body)
+		c.TB.Errorf("the token endpoint did not return JSON: %s", w.Body)
 	}
 	return t
 }

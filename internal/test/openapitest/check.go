@@ -19,7 +19,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/docs"
 )
 
-// prefix is where the document's paths begin.
+// prefix is the prefix of the document's paths.
 const prefix = "/api/v1"
 
 var public = sync.OnceValues(func() (*Document, error) { return Load(docs.OpenAPI) })
@@ -27,12 +27,9 @@ var public = sync.OnceValues(func() (*Document, error) { return Load(docs.OpenAP
 // Public is the document of the public API, read once for all tests of a process.
 func Public() (*Document, error) { return public() }
 
-// Check fails the test if the document of the public API does not describe the answer: its path, method and status, each
-// header, and the whole body. It is for successes and errors alike. The request may have been read off the wire
-// (RequestURI) or be the one that was sent (URL); the body is what followed the answer's headers, decoded of any transfer
-// coding.
-//
-// It may be called from any goroutine.
+// Check fails the test if a response, successful or not, does not match the document of the public API: its path, method,
+// status, headers and body. The request may be a server's (with RequestURI) or a client's. The body is without transfer
+// coding. Check may be called from any goroutine.
 func Check(t testing.TB, req *http.Request, resp *http.Response, body []byte) {
 	t.Helper()
 	doc, err := Public()
@@ -41,12 +38,12 @@ func Check(t testing.TB, req *http.Request, resp *http.Response, body []byte) {
 		return
 	}
 	if err := doc.Check(req, resp, body); err != nil {
-		t.Errorf("the answer is not what docs/openapi.yaml says:\n%v\n%s %s\n%s\n%s",
+		t.Errorf("the response does not match docs/openapi.yaml:\n%v\n%s %s\n%s\n%s",
 			err, req.Method, target(req), statusText(resp.StatusCode), excerpt(body))
 	}
 }
 
-// Check says in what an answer differs from the document, all of it joined. Nil: in nothing.
+// Check returns all differences between a response and the document.
 func (d *Document) Check(req *http.Request, resp *http.Response, body []byte) error {
 	path, ok := apiPath(target(req))
 	if !ok {
@@ -63,7 +60,7 @@ func (d *Document) Check(req *http.Request, resp *http.Response, body []byte) er
 	faults := d.checkHeaders(a, resp.Header)
 	if method == http.MethodHead {
 		if len(body) > 0 {
-			faults = append(faults, errors.New("an answer to HEAD has a body"))
+			faults = append(faults, errors.New("a response to HEAD has a body"))
 		}
 	} else {
 		if n := resp.Header.Get("Content-Length"); n != "" && n != strconv.Itoa(len(body)) {
@@ -85,7 +82,7 @@ func (d *Document) Check(req *http.Request, resp *http.Response, body []byte) er
 	return errors.Join(faults...)
 }
 
-// target is the request's target as it went over the wire.
+// target returns the request target.
 func target(req *http.Request) string {
 	if req.RequestURI != "" {
 		return req.RequestURI
@@ -93,7 +90,7 @@ func target(req *http.Request) string {
 	return req.URL.RequestURI()
 }
 
-// apiPath is what follows /api/v1 in a target, the query cut off. A gateway may be mounted below another path.
+// apiPath returns the path below /api/v1, without the query. A gateway may be mounted below another path.
 func apiPath(target string) (string, bool) {
 	path, _, _ := strings.Cut(target, "?")
 	for at := 0; ; {
@@ -108,8 +105,8 @@ func apiPath(target string) (string, bool) {
 	}
 }
 
-// checkHeaders holds each header against the document. Those of the connection, which HTTP itself describes, are let be.
-func (d *Document) checkHeaders(a answer, got http.Header) []error {
+// checkHeaders compares the headers with the document, except those that HTTP itself defines.
+func (d *Document) checkHeaders(a described, got http.Header) []error {
 	connection := []string{"Connection", "Content-Length", "Date", "Keep-Alive", "Alt-Svc"}
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -125,7 +122,7 @@ func (d *Document) checkHeaders(a answer, got http.Header) []error {
 		case len(values) == 0 && ref.Value.Required:
 			fault("the header %s is missing", name)
 		case len(values) > 1:
-			fault("the header %s is there %d times", name, len(values))
+			fault("the header %s occurs %d times", name, len(values))
 		case len(values) == 1:
 			if err := d.checkHeader(ref.Ref, values[0]); err != nil {
 				fault("the header %s: %w", name, err)
@@ -134,14 +131,13 @@ func (d *Document) checkHeaders(a answer, got http.Header) []error {
 	}
 	for name := range got {
 		if !known[name] && !slices.Contains(connection, name) {
-			fault("the document does not know the header %s", name)
+			fault("the document does not define the header %s", name)
 		}
 	}
 	return faults
 }
 
-// checkHeader holds a header's value against the schema of the header at a pointer. A value is an integer where the
-// schema asks for one, and otherwise a string.
+// checkHeader validates a header's value, as an integer or a string, against the schema of the header at a pointer.
 func (d *Document) checkHeader(pointer, value string) error {
 	s, err := d.schema(pointer + "/schema")
 	if err != nil {
@@ -150,7 +146,7 @@ func (d *Document) checkHeader(pointer, value string) error {
 	var instance any = value
 	if s.Types != nil && slices.Contains(s.Types.ToStrings(), "integer") {
 		if strconv.Itoa(atoi(value)) != value {
-			return fmt.Errorf("%q is no integer", value)
+			return fmt.Errorf("%q is not an integer", value)
 		}
 		instance = json.Number(value)
 	}
@@ -165,7 +161,7 @@ func atoi(s string) int {
 	return n
 }
 
-// checkBody holds a body against the schema of the response at a pointer.
+// checkBody validates a body against the schema of the response at a pointer.
 func (d *Document) checkBody(pointer string, body []byte) error {
 	s, err := d.schema(pointer + "/content/application~1json/schema")
 	if err != nil {
@@ -184,7 +180,7 @@ func (d *Document) checkBody(pointer string, body []byte) error {
 	return nil
 }
 
-// strictJSON refuses what lenient readers take in: a member twice, invalid UTF-8, anything after the value.
+// strictJSON rejects duplicate members, invalid UTF-8 and data after the value, which lenient readers accept.
 func strictJSON(body []byte) error {
 	dec := jsontext.NewDecoder(bytes.NewReader(body))
 	if _, err := dec.ReadValue(); err != nil {
@@ -196,8 +192,7 @@ func strictJSON(body []byte) error {
 	return nil
 }
 
-// checkAgreement holds the parts of an answer against each other that say the same thing, in a body that is known to be
-// well formed.
+// checkAgreement compares headers with the members of a valid body that have the same meaning.
 func checkAgreement(resp *http.Response, body []byte) []error {
 	var problem struct {
 		Code       string `json:"code"`
@@ -218,14 +213,14 @@ func checkAgreement(resp *http.Response, body []byte) []error {
 	if after := resp.Header.Get("Retry-After"); after != retry {
 		faults = append(faults, fmt.Errorf("Retry-After is %q, retry_after is %q", after, retry))
 	}
-	// A status that stands for two codes cannot say in its headers which of the codes comes after the limits.
+	// The document cannot require headers for only one of the codes of a status.
 	if problem.Code == "INVALID_PARAMETER" && resp.Header.Get("Ratelimit") == "" {
 		faults = append(faults, errors.New("the header RateLimit is missing"))
 	}
 	return faults
 }
 
-// excerpt is the beginning of a body, for messages.
+// excerpt returns the beginning of a body, for messages.
 func excerpt(body []byte) string {
 	const most = 2000
 	if len(body) > most {

@@ -1,11 +1,11 @@
-// Package openapitest holds answers of the gateway against the OpenAPI document of its public API, docs/openapi.yaml.
+// Package openapitest checks responses of the gateway against the OpenAPI document of its public API, docs/openapi.yaml.
 //
 //	resp, err := client.Do(req)
 //	body, err := io.ReadAll(resp.Body)
 //	openapitest.Check(t, req, resp, body)
 //
-// The document is open for what later versions add, as a document for clients has to be. Here it is closed: a member,
-// a header, a status or an error code that the document does not name is a fault of the answer or of the document.
+// The document allows members that later versions may add, but the check does not: a member, a header, a status or an error
+// code that the document does not define is an error.
 package openapitest
 
 import (
@@ -25,10 +25,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// otherRequests is the document's extension that says what requests get that it has no operation for.
+// otherRequests is the document's extension for the responses to requests without an operation.
 const otherRequests = "x-other-requests"
 
-// schemaURL names the document to the schema compiler. Nothing is ever fetched from it.
+// schemaURL is the name of the document for the schema compiler. It is never fetched.
 const schemaURL = "gatehouse:openapi"
 
 // Document is an OpenAPI 3.1 document. It is safe for concurrent use.
@@ -41,7 +41,7 @@ type Document struct {
 	schemas  map[string]*jsonschema.Schema // by JSON pointer
 }
 
-// Load reads a document, YAML or JSON, and checks that it is one of OpenAPI 3.1.
+// Load reads a document in YAML or JSON and checks that it is valid OpenAPI 3.1.
 func Load(text []byte) (*Document, error) {
 	doc, err := openapi3.NewLoader().LoadFromData(text)
 	if err != nil {
@@ -50,7 +50,7 @@ func Load(text []byte) (*Document, error) {
 	if !strings.HasPrefix(doc.OpenAPI, "3.1.") {
 		return nil, fmt.Errorf("reading the document: it is of OpenAPI %s, not 3.1", doc.OpenAPI)
 	}
-	// The examples are checked by Examples, against the schemas as they stand in the document.
+	// The examples are checked by Examples.
 	if err := doc.Validate(context.Background(), openapi3.DisableExamplesValidation()); err != nil {
 		return nil, fmt.Errorf("the document is not OpenAPI 3.1: %w", err)
 	}
@@ -64,7 +64,7 @@ func Load(text []byte) (*Document, error) {
 	return d, nil
 }
 
-// loadOther reads the extension, whose references the loader leaves alone.
+// loadOther reads the extension, whose references the loader does not resolve.
 func (d *Document) loadOther() error {
 	raw, err := json.Marshal(d.doc.Extensions[otherRequests])
 	if err != nil {
@@ -96,8 +96,7 @@ func (d *Document) loadOther() error {
 	return nil
 }
 
-// loadSchemas makes the document a resource of JSON Schema 2020-12, whose references are those of the document. Objects
-// that list their members are closed.
+// loadSchemas compiles the document as JSON Schema 2020-12. Objects that list their members allow no others.
 func (d *Document) loadSchemas(text []byte) error {
 	var tree any
 	if err := yaml.Unmarshal(text, &tree); err != nil {
@@ -120,11 +119,11 @@ func (d *Document) loadSchemas(text []byte) error {
 	d.compiler = jsonschema.NewCompiler()
 	d.compiler.DefaultDraft(jsonschema.Draft2020)
 	d.compiler.AssertFormat()
-	d.compiler.UseLoader(jsonschema.SchemeURLLoader{}) // the document refers to nothing outside of itself
+	d.compiler.UseLoader(jsonschema.SchemeURLLoader{}) // the document has no external references
 	return d.compiler.AddResource(schemaURL, resource)
 }
 
-// closeObjects walks through schemas.
+// closeObjects forbids additional members in objects that list their members.
 func closeObjects(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -158,16 +157,15 @@ func (d *Document) schema(pointer string) (*jsonschema.Schema, error) {
 	return s, nil
 }
 
-// answer is what the document says of an answer.
-type answer struct {
-	pointer  string // of the response, "#/components/responses/Me"
+// described is a response as the document describes it.
+type described struct {
+	pointer  string // such as "#/components/responses/Me"
 	response *openapi3.Response
 	signed   bool // the operation needs a signature
 }
 
-// find returns what the document says of the answers of a status to a request. The path is the one below /api/v1, the
-// query cut off.
-func (d *Document) find(method, path string, status int) (answer, error) {
+// find returns the response of a status to a request. The path is below /api/v1, without the query.
+func (d *Document) find(method, path string, status int) (described, error) {
 	responses, signed, what := d.other["other-path"], false, "a path that is not in it"
 	if item := d.doc.Paths.Value(path); item != nil {
 		responses, what = d.other["other-method"], "another method of "+path
@@ -183,15 +181,15 @@ func (d *Document) find(method, path string, status int) (answer, error) {
 	for _, key := range []string{strconv.Itoa(status), strconv.Itoa(status/100) + "XX", "default"} {
 		if ref := responses.Value(key); ref != nil {
 			if ref.Ref == "" {
-				return answer{}, fmt.Errorf("the document's response %s of %s is no reference into its components", key, what)
+				return described{}, fmt.Errorf("the document's response %s of %s is not a reference to its components", key, what)
 			}
-			return answer{pointer: ref.Ref, response: ref.Value, signed: signed}, nil
+			return described{pointer: ref.Ref, response: ref.Value, signed: signed}, nil
 		}
 	}
-	return answer{}, fmt.Errorf("the document has no status %d for %s", status, what)
+	return described{}, fmt.Errorf("the document has no status %d for %s", status, what)
 }
 
-// Operations lists what the document has operations for, as "GET /me".
+// Operations lists the operations of the document, such as "GET /me".
 func (d *Document) Operations() []string {
 	var list []string
 	for path, item := range d.doc.Paths.Map() {
@@ -203,7 +201,7 @@ func (d *Document) Operations() []string {
 	return list
 }
 
-// Examples holds every example of the document's responses against its schema.
+// Examples validates every example of the document against its schema.
 func (d *Document) Examples() error {
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(d.doc.Components.Responses)) {
@@ -255,5 +253,4 @@ func (d *Document) Examples() error {
 	return errors.Join(faults...)
 }
 
-// statusText is for messages.
 func statusText(status int) string { return strconv.Itoa(status) + " " + http.StatusText(status) }

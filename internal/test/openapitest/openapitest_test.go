@@ -13,12 +13,12 @@ import (
 
 const requestID = "9f4f2a52-6d8e-4c0b-9a35-0e6c1d1c7a10"
 
-// exchange is a request and its answer, both as they are on the wire but for the line ends.
+// exchange is a request and its response.
 type exchange struct {
 	method, target string
 	unsigned       bool
 	status         int
-	header         map[string]string // on top of the headers of every answer; empty takes one away
+	header         map[string]string // in addition to the usual ones; "" removes one
 	body           string
 }
 
@@ -67,7 +67,7 @@ const (
 	pagination = `"pagination":{"current_page":1,"per_page":25,"total_items":1,"total_pages":1}`
 )
 
-// get is a GET of a target below the prefix, with pairs of headers that differ from those of every answer.
+// get returns a GET of a target below the prefix, with pairs of headers that differ from the usual ones.
 func get(target string, status int, body string, headers ...string) exchange {
 	e := exchange{method: http.MethodGet, target: "/api/v1" + target, status: status, body: body, header: map[string]string{}}
 	for pair := range slices.Chunk(headers, 2) {
@@ -76,7 +76,7 @@ func get(target string, status int, body string, headers ...string) exchange {
 	return e
 }
 
-// by is the exchange by another method.
+// by returns the exchange with another method.
 func by(method string, e exchange) exchange {
 	e.method = method
 	return e
@@ -87,15 +87,15 @@ func unsigned(e exchange) exchange {
 	return e
 }
 
-func TestDescribedAnswersPass(t *testing.T) {
+func TestDocumentedResponsesAreAccepted(t *testing.T) {
 	t.Parallel()
 	for name, e := range map[string]exchange{
 		"status, unsigned": unsigned(get("/status", 200, `{"status":"ok","api_version":"v1"}`,
 			"RateLimit-Policy", `"address";q=10;w=60`, "RateLimit", `"address";r=9;t=7`)),
-		"below another path": {method: "GET", target: "/gw/api/v1/me", status: 200, body: me},
-		"HEAD":               by("HEAD", get("/me", 200, "", "Content-Length", "66")),
-		"events":             get("/events?count=1", 200, `{"events":[`+event+`]}`),
-		"a value that an enumeration does not name yet": get("/contacts", 200, `{"contacts":[`+contact+`],`+pagination+`}`),
+		"below another path":                 {method: "GET", target: "/gw/api/v1/me", status: 200, body: me},
+		"HEAD":                               by("HEAD", get("/me", 200, "", "Content-Length", "66")),
+		"events":                             get("/events?count=1", 200, `{"events":[`+event+`]}`),
+		"an unknown value of an enumeration": get("/contacts", 200, `{"contacts":[`+contact+`],`+pagination+`}`),
 		"deprecated": get("/events", 200, `{"events":[]}`, "Deprecation", "@1801440000", "Sunset", "Sat, 31 Jul 2027 00:00:00 GMT",
 			"Link", `<https://docs.example.com/events>; rel="deprecation"; type="text/html"`),
 		"400": get("/events?count=abc", 400, problem("INVALID_PARAMETER", `,"parameter":"count"`)),
@@ -105,10 +105,10 @@ func TestDescribedAnswersPass(t *testing.T) {
 			"RateLimit", `"unverified-key";r=0;t=17, "unverified-address";r=3;t=20`),
 		"503 without limits": get("/me", 503, problem("SERVICE_UNAVAILABLE", `,"retry_after":5`), "Retry-After", "5", "RateLimit-Policy", "",
 			"RateLimit", "", "X-RateLimit-Limit", "", "X-RateLimit-Remaining", "", "X-RateLimit-Reset", ""),
-		"a page of the operator's": get("/jobs", 502, problem("UPSTREAM_FAILED", `,"docs":"https://docs.example.com"`)),
-		"an unknown path":          by("POST", get("/Me", 404, problem("NOT_FOUND"))),
-		"the prefix and a '/'":     get("/", 404, problem("NOT_FOUND")),
-		"another method":           by("POST", get("/me", 405, problem("METHOD_NOT_ALLOWED"), "Allow", "GET, HEAD")),
+		"documentation of the operator": get("/jobs", 502, problem("UPSTREAM_FAILED", `,"docs":"https://docs.example.com"`)),
+		"an unknown path":               by("POST", get("/Me", 404, problem("NOT_FOUND"))),
+		"the prefix and a '/'":          get("/", 404, problem("NOT_FOUND")),
+		"another method":                by("POST", get("/me", 405, problem("METHOD_NOT_ALLOWED"), "Allow", "GET, HEAD")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,7 +117,7 @@ func TestDescribedAnswersPass(t *testing.T) {
 	}
 }
 
-func TestUndescribedAnswersFail(t *testing.T) {
+func TestUndocumentedResponsesAreRejected(t *testing.T) {
 	t.Parallel()
 	replaced := func(in, old, text string) string { return strings.Replace(in, old, text, 1) }
 	events := func(old, text string) exchange {
@@ -125,10 +125,10 @@ func TestUndescribedAnswersFail(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		exchange
-		says string
+		want string
 	}{
 		"an undocumented member":             {get("/me", 200, replaced(me, `"id"`, `"secret":1,"id"`)), "'secret'"},
-		"an undocumented member on top":      {get("/me", 200, replaced(me, `{`, `{"more":1,`)), "'more'"},
+		"an undocumented top-level member":   {get("/me", 200, replaced(me, `{`, `{"more":1,`)), "'more'"},
 		"an undocumented member in a list":   {events(`"title"`, `"status":"published","title"`), "'status'"},
 		"an undocumented member of an error": {get("/x", 404, problem("NOT_FOUND", `,"stack":"main.go:1"`)), "'stack'"},
 		"a missing member":                   {get("/me", 200, replaced(me, `,"slug":null`, ``)), "'slug'"},
@@ -137,7 +137,7 @@ func TestUndescribedAnswersFail(t *testing.T) {
 		"something after the body":           {get("/me", 200, me+"{}"), "follows"},
 		"HTML":                               {get("/me", 200, "<html>"), "not JSON"},
 		"no body":                            {get("/me", 200, ""), "not JSON"},
-		"an id that is no UUID":              {events("6b7f0f63-", "6b7f0f6-"), "uuid"},
+		"an id that is not a UUID":           {events("6b7f0f63-", "6b7f0f6-"), "uuid"},
 		"a day that does not exist":          {events("2026-06-12", "2026-02-30"), "date"},
 		"a time of 24:00":                    {events("16:00", "24:00"), "pattern"},
 		"an instant in another zone": {
@@ -152,8 +152,8 @@ func TestUndescribedAnswersFail(t *testing.T) {
 		"a page of 101":                   {get("/contacts", 200, `{"contacts":[],`+replaced(pagination, "25", "101")+`}`), "101"},
 		"a status of another path":        {get("/status", 502, problem("UPSTREAM_FAILED")), "no status 502"},
 		"a redirect":                      {get("/me", 301, ""), "no status 301"},
-		"404 for a path that is there":    {get("/me", 404, problem("NOT_FOUND")), "BAD_REQUEST"},
-		"200 for a path that is not":      {get("/me/", 200, me), "no status 200"},
+		"404 for an existing path":        {get("/me", 404, problem("NOT_FOUND")), "BAD_REQUEST"},
+		"200 for an unknown path":         {get("/me/", 200, me), "no status 200"},
 		"200 for another method":          {by("POST", get("/me", 200, me)), "no status 200"},
 		"200 for an unsigned request":     {unsigned(get("/me", 200, me)), "X-Signature"},
 		"another target":                  {exchange{method: "GET", target: "/healthz", status: 200, body: `{"status":"ok"}`}, "not below"},
@@ -170,12 +170,12 @@ func TestUndescribedAnswersFail(t *testing.T) {
 		"no limits":                       {get("/me", 200, me, "RateLimit", ""), "RateLimit is missing"},
 		"limits in another syntax":        {get("/me", 200, me, "RateLimit", "limit=60, remaining=59, reset=60"), "pattern"},
 		"a policy of an unknown name":     {get("/me", 200, me, "RateLimit-Policy", `"pk_live_3f8Zk1q0";q=60;w=60`), "pattern"},
-		"limits that are no integers":     {get("/me", 200, me, "X-RateLimit-Remaining", "59.5"), "no integer"},
+		"limits that are not integers":    {get("/me", 200, me, "X-RateLimit-Remaining", "59.5"), "not an integer"},
 		"an INVALID_PARAMETER, no limits": {get("/events", 400, problem("INVALID_PARAMETER", `,"parameter":"count"`), "RateLimit", ""), "RateLimit is missing"},
 		"a banner":                        {get("/me", 200, me, "Server", "Caddy"), "Server"},
 		"an upstream's header":            {get("/me", 200, me, "X-Powered-By", "demo"), "X-Powered-By"},
 		"a cookie":                        {get("/me", 200, me, "Set-Cookie", "a=b"), "Set-Cookie"},
-		"a body that may be kept":         {get("/me", 200, me, "Cache-Control", "max-age=60"), "Cache-Control"},
+		"a cacheable response":            {get("/me", 200, me, "Cache-Control", "max-age=60"), "Cache-Control"},
 		"another content type":            {get("/me", 200, me, "Content-Type", "application/json; charset=utf-8"), "Content-Type"},
 		"a length that is not the body's": {get("/me", 200, me, "Content-Length", "3"), "Content-Length"},
 		"a deprecation in another syntax": {get("/me", 200, me, "Deprecation", "true"), "pattern"},
@@ -183,7 +183,7 @@ func TestUndescribedAnswersFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.ErrorContains(t, tc.check(t), tc.says)
+			require.ErrorContains(t, tc.check(t), tc.want)
 		})
 	}
 }
@@ -208,7 +208,7 @@ func (s *spy) Errorf(string, ...any) { s.failures++ }
 func TestInvalidDocumentIsRejected(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"no YAML":             "{",
+		"invalid YAML":        "{",
 		"an older version":    "openapi: 3.0.3\ninfo: {title: x, version: v1}\npaths: {}\n",
 		"without a title":     "openapi: 3.1.1\ninfo: {version: v1}\npaths: {}\n",
 		"without other paths": "openapi: 3.1.1\ninfo: {title: x, version: v1}\npaths: {}\n",

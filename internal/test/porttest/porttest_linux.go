@@ -1,4 +1,4 @@
-// Package porttest keeps ports for the servers that tests start, stop and start again.
+// Package porttest reserves ports for servers that tests restart.
 package porttest
 
 import (
@@ -7,10 +7,9 @@ import (
 	"syscall"
 )
 
-// Reserve finds a free port of the loopback interface and keeps it for a server that listens with SO_REUSEADDR, as
-// Redis does, until the file is closed: a socket of ours stays bound to it and never listens. The kernel gives such a
-// port to nobody who asks for any, neither to listen nor to connect from, also while the server is down. So nobody is
-// taken for the server in its place, and it finds its port free when it comes back.
+// Reserve reserves a free port of the loopback interface for a server that listens with SO_REUSEADDR, as Redis does, until
+// the file is closed. A socket stays bound to the port without listening, so the kernel does not assign the port to any other
+// process while the server is down.
 func Reserve() (int, *os.File, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

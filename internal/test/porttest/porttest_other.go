@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Package porttest keeps ports for the servers that tests start, stop and start again.
+// Package porttest reserves ports for servers that tests restart.
 package porttest
 
 import (
@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// Reserve finds a free port of the loopback interface. It cannot be kept here: somebody else may take it.
+// Reserve returns a free port of the loopback interface. On this system, another process may bind it.
 func Reserve() (int, *os.File, error) {
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

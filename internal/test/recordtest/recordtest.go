@@ -1,4 +1,4 @@
-// Package recordtest records what processes write and which events happen, for tests that read it meanwhile.
+// Package recordtest records the output of processes and events, for tests that read them at the same time.
 package recordtest
 
 import (
@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Output collects what a process writes.
+// Output collects the output of a process.
 type Output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

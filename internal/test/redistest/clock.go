@@ -14,13 +14,12 @@ import (
 var clockSource []byte
 
 // WithClock gives the server a time of day of its own, which Server.StepClock moves while it runs. It needs a C compiler,
-// as the race detector does: the usual library for this, libfaketime, and Redis's allocator wait for each other.
+// as the race detector does. The usual library, libfaketime, would deadlock with Redis's allocator.
 func WithClock() Option {
 	return func(s *settings) { s.clock = true }
 }
 
-// StepClock sets the time of day of a server started WithClock to the machine's plus an offset, from one moment to the
-// next. It goes on from there as before.
+// StepClock steps the time of day of a server started WithClock to the machine's plus an offset.
 func (s *Server) StepClock(offset time.Duration) error {
 	if !s.settings.clock {
 		return fmt.Errorf("server %s has no clock of its own", s.Addr)
@@ -41,7 +40,7 @@ func (s *Server) StepClock(offset time.Duration) error {
 
 func (s *Server) clockFile() string { return filepath.Join(s.Dir, "clock") }
 
-// makeClock compiles the library and returns what the server's environment needs.
+// makeClock compiles the library and returns the variables of the server's environment.
 func (s *Server) makeClock() ([]string, error) {
 	source, library := filepath.Join(s.Dir, "clock.c"), filepath.Join(s.Dir, "clock.so")
 	if err := os.WriteFile(source, clockSource, 0o600); err != nil {

@@ -29,7 +29,7 @@ type Cluster struct {
 }
 
 // StartCluster starts a cluster of three masters without replicas, whose other
-// slots go on working when a node is lost (cluster-require-full-coverage no).
+// slots keep working when a node is lost (cluster-require-full-coverage no).
 func StartCluster(tb testing.TB, options ...Option) *Cluster {
 	tb.Helper()
 	return startCluster(tb, 3, 0, options)
@@ -83,7 +83,7 @@ func (c *Cluster) Options() *redis.UniversalOptions {
 	return o
 }
 
-// Client is a plain cluster client for the test's own questions; it ends with
+// Client returns a plain cluster client for the test itself. It is closed with
 // the test.
 func (c *Cluster) Client(tb testing.TB) *redis.ClusterClient {
 	tb.Helper()
@@ -139,11 +139,11 @@ func (c *Cluster) MoveSlot(ctx context.Context, slot, to int) error {
 	return nil
 }
 
-// master asks a node for the master of a slot.
+// master returns the master of a slot according to a node.
 func (c *Cluster) master(ctx context.Context, node *Server, slot int) (*Server, error) {
 	client := redis.NewClient(node.Options().Simple())
 	defer func() { _ = client.Close() }()
-	table, err := client.ClusterSlots(ctx).Result() //nolint:staticcheck // what go-redis's own clients ask
+	table, err := client.ClusterSlots(ctx).Result() //nolint:staticcheck // what go-redis itself uses
 	if err != nil {
 		return nil, fmt.Errorf("asking for the slots: %w", err)
 	}
@@ -185,7 +185,7 @@ func (s *Server) migrate(ctx context.Context, slot int, to *Server) error {
 }
 
 // SetNodeTimeout sets, on the nodes that run, for how long a node has to be silent before it counts as failed and its
-// replica takes over. With a long time, no slow node is given up before the test wants it.
+// replica takes over. With a long time, no slow node is replaced before the test wants it.
 func (c *Cluster) SetNodeTimeout(tb testing.TB, silent time.Duration) {
 	tb.Helper()
 	for _, n := range c.Nodes {
@@ -213,7 +213,7 @@ func (c *Cluster) join(tb testing.TB) {
 			run(n, "CLUSTER", "ADDSLOTSRANGE", first, last)
 		}
 	}
-	// Everyone is introduced to everyone: gossip would take seconds.
+	// Each node meets each other node, because gossip would take seconds.
 	for _, n := range c.Nodes {
 		for _, other := range c.Nodes {
 			if other != n {
@@ -230,11 +230,11 @@ func (c *Cluster) join(tb testing.TB) {
 	for _, n := range c.Nodes[c.masters:] {
 		awaitReply(ctx, tb, n, []any{"INFO", "replication"}, "master_link_status:up")
 	}
-	// Every node has to see the final table, or the first clients get the old one.
+	// Every node must know the final slots, or the first clients get the old ones.
 	for _, n := range c.Nodes {
 		client := redis.NewClient(n.Options().Simple())
 		err := await(ctx, func() (bool, error) {
-			table, err := client.ClusterSlots(ctx).Result() //nolint:staticcheck // what go-redis's own clients ask
+			table, err := client.ClusterSlots(ctx).Result() //nolint:staticcheck // what go-redis itself uses
 			nodes := 0
 			for _, s := range table {
 				nodes += len(s.Nodes)
@@ -261,11 +261,11 @@ func awaitReply(ctx context.Context, tb testing.TB, s *Server, args []any, want 
 	require.NoError(tb, err, "waiting for %q in %v of %s", want, args, s.Addr)
 }
 
-// await asks until the answer is yes or ctx is done; a question's own error is
-// only reported when time is up.
-func await(ctx context.Context, ask func() (bool, error)) error {
+// await calls condition until it returns true or ctx is done; the last error of
+// condition is only returned then.
+func await(ctx context.Context, condition func() (bool, error)) error {
 	for {
-		ok, err := ask()
+		ok, err := condition()
 		if ok {
 			return nil
 		}

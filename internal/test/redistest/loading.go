@@ -12,15 +12,15 @@ import (
 )
 
 // RestartLoading kills the server and starts it again over all that it held and
-// some more, which it takes about d to load. Until then it answers everything
-// with the error LOADING; RestartLoading returns once it does so.
+// some more, which it takes about d to load. Until then it replies to all
+// commands with the error LOADING; RestartLoading returns once it does so.
 func (s *Server) RestartLoading(d time.Duration) error {
 	const fillers = 500
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	client := redis.NewClient(s.Options().Simple())
 	defer func() { _ = client.Close() }()
-	filler := make([]byte, 1024) // so large that commands are looked at after each
+	filler := make([]byte, 1024) // so large that Redis handles commands after each
 	for range fillers {
 		_, _ = rand.Read(filler)
 		if err := client.Set(ctx, "filler:"+rand.Text(), filler, time.Hour).Err(); err != nil {

@@ -4,5 +4,5 @@ package redistest
 
 import "syscall"
 
-// diesWithParent has no counterpart here: the test's cleanup has to do.
+// diesWithParent does nothing here: only the test's cleanup kills the process.
 func diesWithParent() *syscall.SysProcAttr { return nil }

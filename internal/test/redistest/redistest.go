@@ -93,7 +93,7 @@ type Server struct {
 	settings settings
 	tls      *tls.Config
 	busPort  int // of a Cluster node
-	// Its ports, for as long as the Server is in use: closed by the test's cleanup or with the garbage.
+	// Its reserved ports, closed by the test's cleanup or by the garbage collector.
 	reserved []*os.File
 
 	mu     sync.Mutex
@@ -102,7 +102,7 @@ type Server struct {
 	ended  string // how the process ended
 }
 
-// Start starts a server and waits until it answers. It ends with the test.
+// Start starts a server and waits until it responds. It ends with the test.
 func Start(tb testing.TB, options ...Option) *Server {
 	tb.Helper()
 	s, err := Launch(tb.TempDir(), options...)
@@ -184,7 +184,7 @@ func (s *Server) Options() *redis.UniversalOptions {
 	return o
 }
 
-// Client is a plain client for the test's own questions; it ends with the test.
+// Client returns a plain client for the test itself. It is closed with the test.
 func (s *Server) Client(tb testing.TB) *redis.Client {
 	tb.Helper()
 	c := redis.NewClient(s.Options().Simple())
@@ -210,14 +210,14 @@ func (s *Server) Stop() error { return s.end(syscall.SIGTERM) }
 func (s *Server) Kill() error { return s.end(syscall.SIGKILL) }
 
 // Pause stops the process with SIGSTOP: the kernel still accepts connections
-// for it and nothing ever answers.
+// for it, but nothing responds.
 func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (s *Server) Resume() error { return s.signal(syscall.SIGCONT) }
 
 // Restart starts a stopped or killed server again at its old address. Nothing
-// is persisted unless WithConfig says so: it comes back empty.
+// is persisted by default: it is empty then.
 func (s *Server) Restart() error {
 	if s.Pid() != 0 {
 		return fmt.Errorf("server %s is still running", s.Addr)
@@ -282,7 +282,7 @@ func (s *Server) cleanup(tb testing.TB) {
 	}
 }
 
-// run writes the configuration, starts the process and waits for its answer.
+// run writes the configuration, starts the process and waits until it responds.
 func (s *Server) run() error {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -327,7 +327,7 @@ func (s *Server) run() error {
 	s.cmd, s.exited = cmd, exited
 	s.mu.Unlock()
 
-	if err := s.awaitAnswer(exited); err != nil {
+	if err := s.awaitReply(exited); err != nil {
 		_ = cmd.Process.Kill()
 		<-exited
 		s.mu.Lock()
@@ -338,7 +338,7 @@ func (s *Server) run() error {
 	return nil
 }
 
-func (s *Server) awaitAnswer(exited <-chan struct{}) error {
+func (s *Server) awaitReply(exited <-chan struct{}) error {
 	o := s.Options().Simple()
 	o.MaxRetries = -1
 	client := redis.NewClient(o)
@@ -354,7 +354,7 @@ func (s *Server) awaitAnswer(exited <-chan struct{}) error {
 		case <-exited:
 			return errors.New("the process ended")
 		case <-ctx.Done():
-			return fmt.Errorf("no answer within %v: %w", startTimeout, err)
+			return fmt.Errorf("no reply within %v: %w", startTimeout, err)
 		case <-time.After(pollInterval):
 		}
 	}

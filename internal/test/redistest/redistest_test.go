@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-// patience bounds what a test waits for. It is long because other tests want the processors too.
+// patience limits each wait. It is long because other tests use the processors too.
 const patience = time.Minute
 
 func TestStopKillPauseAndRestart(t *testing.T) {
@@ -61,8 +61,8 @@ func TestRestartLoadingRepliesLoading(t *testing.T) {
 	require.True(t, redis.IsLoadingError(once.Get(ctx, "a").Err()))
 	require.Eventually(t, func() bool { return c.Get(ctx, "a").Val() == "1" }, patience, 50*time.Millisecond)
 	require.NoError(t, s.Kill())
-	require.NoError(t, s.Restart(), "the next start is as usual")
-	require.Equal(t, "1", c.Get(ctx, "a").Val(), "over what was saved")
+	require.NoError(t, s.Restart(), "the next start does not delay loading")
+	require.Equal(t, "1", c.Get(ctx, "a").Val(), "the saved data is loaded")
 }
 
 func TestUserAndTLS(t *testing.T) {
@@ -148,10 +148,10 @@ func TestSentinelFailsOver(t *testing.T) {
 	s.ReplaceAfter(t, 500*time.Millisecond)
 	require.Eventually(t, func() bool { return c.Set(ctx, "b", "1", 0).Err() == nil }, patience, 50*time.Millisecond)
 	require.Eventually(t, func() bool {
-		addr, err := s.MasterAddr(ctx) // the first Sentinel may learn it last
+		addr, err := s.MasterAddr(ctx) // the first Sentinel may be the last to know
 		return err == nil && addr == s.Replica.Addr
 	}, patience, 10*time.Millisecond)
-	require.Equal(t, "1", c.Get(ctx, "a").Val(), "with all that the replica had")
+	require.Equal(t, "1", c.Get(ctx, "a").Val(), "the data of the replica")
 }
 
 // TestPortStaysReservedWhileServerIsDown asks the kernel for more ports than it has at random before it repeats one.

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// AwaitReplica waits until a replica has all that its master has taken so far, whoever wrote it. (Redis's own WAIT tells
-// only of what was written over the connection that asks.)
+// AwaitReplica waits until a replica has all data of its master. (Redis's WAIT only covers writes of its own connection.)
 func AwaitReplica(tb testing.TB, master, replica *Server) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
@@ -25,7 +24,7 @@ func AwaitReplica(tb testing.TB, master, replica *Server) {
 	require.NoError(tb, err, "waiting for the replica %s", replica.Addr)
 }
 
-// replicationOffset reads how far a server is in the stream of changes.
+// replicationOffset returns a server's replication offset.
 func replicationOffset(ctx context.Context, s *Server, field string) (int64, error) {
 	info, err := s.command(ctx, "INFO", "replication")
 	if err != nil {

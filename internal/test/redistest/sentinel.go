@@ -73,7 +73,7 @@ func (s *Sentinel) ReplaceAfter(tb testing.TB, silent time.Duration) {
 	}
 }
 
-// MasterAddr asks the first running Sentinel who the master is now.
+// MasterAddr returns the current master according to the first running Sentinel.
 func (s *Sentinel) MasterAddr(ctx context.Context) (string, error) {
 	for _, p := range s.Sentinels {
 		if p.Pid() == 0 {

@@ -1,11 +1,11 @@
-// Command testreport runs `go test -json` in one module after the other and prints what a person wants to know: a line
-// for each package, the whole output of whatever failed, the slowest tests, and as the last line of all exactly
+// Command testreport runs `go test -json` in several modules and prints a line for each package, the output of failed tests, the
+// slowest tests, and as the last line exactly
 //
 //	N passed, N failed, N skipped
 //
 // Tests, subtests, examples and the seeds of fuzz tests count one each. A package that failed outside of its tests (it
-// did not compile, TestMain gave up, a data race after the last test) counts as one failed test. The exit status is 0
-// only if nothing failed, nothing was skipped and anything ran at all.
+// did not compile, TestMain failed, a data race after the last test) counts as one failed test. The exit status is 0
+// only if nothing failed, nothing was skipped and at least one test ran.
 //
 // Usage:
 //
@@ -73,9 +73,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// inOrder puts the packages of first that a module has before the packages that args name: go test begins in the order of
-// its arguments, and takes a package that is named twice once. Packages are what begins with "./", as "./..." does; without
-// "./..." among them nothing is added.
+// inOrder inserts the packages of first that a module has before the packages of args, if those include "./...". go test starts
+// packages in the order of its arguments, and runs a repeated one once.
 func inOrder(module string, first, args []string) []string {
 	at := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "./") })
 	if at < 0 || !slices.Contains(args, "./...") {
@@ -90,8 +89,8 @@ func inOrder(module string, first, args []string) []string {
 	return slices.Insert(slices.Clone(args), at, there...)
 }
 
-// testModule runs go test in dir and feeds its events to rep. It returns an error only for what the events do not show:
-// go test could not be started, wrote something else than events, or failed without a failed package.
+// testModule runs go test in dir and passes its events to rep. It returns only errors that the events do not show: go test could
+// not be started, printed something else than events, or failed without a failed package.
 func testModule(ctx context.Context, rep *report, dir string, args []string, stderr io.Writer) error {
 	failedBefore := rep.failed
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
@@ -116,7 +115,7 @@ func testModule(ctx context.Context, rep *report, dir string, args []string, std
 	case readErr != nil:
 		return fmt.Errorf("reading the output of go test in %s: %w", filepath.Base(dir), readErr)
 	case errors.As(err, &exit) && rep.failed > failedBefore:
-		return nil // the events have told it
+		return nil // the events have shown it
 	case err != nil:
 		return fmt.Errorf("go test: %w", err)
 	}

@@ -39,7 +39,7 @@ type timing struct {
 	took time.Duration
 }
 
-// report collects events. It holds the output only of tests that have not passed.
+// report collects events, and the output of tests that have not passed.
 type report struct {
 	out                     io.Writer
 	passed, failed, skipped int
@@ -63,7 +63,7 @@ func newReport(out io.Writer) *report {
 	}
 }
 
-// read takes the events of one go test until its end. Lines that are no events are shown as they are.
+// read reads the events of one go test. It prints other lines unchanged.
 func (r *report) read(events io.Reader) error {
 	lines := bufio.NewReader(events)
 	for {
@@ -142,7 +142,7 @@ func (r *report) packageDone(e event) {
 		if r.failedIn[e.Package] == 0 {
 			r.fail(pkg, why)
 		} else {
-			// What a panic or a timeout prints may stand with the package and not with a test.
+			// The output of a panic or a timeout may belong to the package instead of a test.
 			r.show("FAIL", pkg, "the output outside of its tests")
 		}
 	}
@@ -170,7 +170,7 @@ func (r *report) broken(module string, err error) {
 	fmt.Fprintf(r.out, "--- FAIL: %s: %v\n", t, err)
 }
 
-func (r *report) show(verdict string, t test, why string) {
+func (r *report) show(result string, t test, why string) {
 	text := ""
 	if b := r.output[t]; b != nil {
 		text = b.String()
@@ -178,7 +178,7 @@ func (r *report) show(verdict string, t test, why string) {
 	if t.name == "" && strings.TrimSpace(text) == "" && why == "the output outside of its tests" {
 		return
 	}
-	fmt.Fprintf(r.out, "--- %s: %s", verdict, t)
+	fmt.Fprintf(r.out, "--- %s: %s", result, t)
 	if why != "" {
 		fmt.Fprintf(r.out, " (%s)", why)
 	}
@@ -194,7 +194,7 @@ func (r *report) show(verdict string, t test, why string) {
 			assertions = append(assertions, line)
 		}
 	}
-	// The logs of servers follow a failed assertion. It must not have to be searched for before them.
+	// Long logs of servers may follow a failed assertion, so it is printed again after them.
 	for _, line := range assertions {
 		fmt.Fprintf(r.out, "    %s\n", line)
 	}

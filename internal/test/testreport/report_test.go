@@ -41,7 +41,7 @@ func TestPassingTestsAreCountedAndTheirOutputIsDropped(t *testing.T) {
 	require.Equal(t, "2 passed, 0 failed, 0 skipped", lastLine(out))
 }
 
-func TestASkippedTestIsNoSuccess(t *testing.T) {
+func TestSkippedTestIsNotASuccess(t *testing.T) {
 	t.Parallel()
 	r, out := reportOf(t,
 		`{"Action":"run","Package":"p","Test":"TestA"}`,
@@ -56,7 +56,7 @@ func TestASkippedTestIsNoSuccess(t *testing.T) {
 	require.Equal(t, "1 passed, 0 failed, 1 skipped", lastLine(out))
 }
 
-func TestAPackageWithoutTestsIsNotSkipped(t *testing.T) {
+func TestPackageWithoutTestsIsNotSkipped(t *testing.T) {
 	t.Parallel()
 	r, out := reportOf(t,
 		`{"Action":"start","Package":"empty"}`,
@@ -69,7 +69,7 @@ func TestAPackageWithoutTestsIsNotSkipped(t *testing.T) {
 	require.Equal(t, "0 passed, 0 failed, 0 skipped", lastLine(out))
 }
 
-func TestAFailedAssertionIsRepeatedAfterTheOutput(t *testing.T) {
+func TestFailedAssertionIsRepeatedAfterTheOutput(t *testing.T) {
 	t.Parallel()
 	_, out := reportOf(t,
 		`{"Action":"run","Package":"p","Test":"TestA"}`,
@@ -83,7 +83,7 @@ func TestAFailedAssertionIsRepeatedAfterTheOutput(t *testing.T) {
 	require.Regexp(t, `^\s+Error:\s+1 is not 2\n\s+Messages:\s+descriptors\n`, afterLog)
 }
 
-func TestAFailureIsShownWithItsOutput(t *testing.T) {
+func TestFailureIsShownWithItsOutput(t *testing.T) {
 	t.Parallel()
 	r, out := reportOf(t,
 		`{"Action":"run","Package":"p","Test":"TestA"}`,
@@ -99,7 +99,7 @@ func TestAFailureIsShownWithItsOutput(t *testing.T) {
 	require.Equal(t, "0 passed, 1 failed, 0 skipped", lastLine(out))
 }
 
-func TestATestThatNeverFinishedHasFailed(t *testing.T) {
+func TestUnfinishedTestHasFailed(t *testing.T) {
 	t.Parallel()
 	r, out := reportOf(t,
 		`{"Action":"run","Package":"p","Test":"TestA"}`,
@@ -112,7 +112,7 @@ func TestATestThatNeverFinishedHasFailed(t *testing.T) {
 	require.Equal(t, "0 passed, 1 failed, 0 skipped", lastLine(out))
 }
 
-func TestAPackageThatFailsOutsideItsTestsHasFailed(t *testing.T) {
+func TestFailureOutsideTestsIsAFailure(t *testing.T) {
 	t.Parallel()
 	r, out := reportOf(t,
 		`{"Action":"run","Package":"p","Test":"TestA"}`,
@@ -130,14 +130,14 @@ func TestAPackageThatFailsOutsideItsTestsHasFailed(t *testing.T) {
 	require.Equal(t, "1 passed, 2 failed, 0 skipped", lastLine(out))
 }
 
-func TestWhatIsNoEventIsShown(t *testing.T) {
+func TestOtherOutputIsPrinted(t *testing.T) {
 	t.Parallel()
 	_, out := reportOf(t, `warning: something of the toolchain`)
 	require.Contains(t, out, "warning: something of the toolchain")
 }
 
-// TestModulesAreRunForReal runs go test in two small modules, of which one cannot be loaded.
-func TestModulesAreRunForReal(t *testing.T) {
+// One of the two modules cannot be loaded.
+func TestModulesAreTestedByGoTest(t *testing.T) {
 	t.Parallel()
 	module := func(files map[string]string) string {
 		dir := t.TempDir()
@@ -162,10 +162,10 @@ func TestModulesAreRunForReal(t *testing.T) {
 	require.Contains(t, errs.String(), "unknown directive: no")
 
 	out.Reset()
-	require.Equal(t, 2, run(t.Context(), []string{"--", "./..."}, &out, &errs), "a module is needed")
+	require.Equal(t, 2, run(t.Context(), []string{"--", "./..."}, &out, &errs), "without a module")
 }
 
-func TestSlowPackagesAreTestedFirstWhereAModuleHasThem(t *testing.T) {
+func TestSlowPackagesAreTestedFirst(t *testing.T) {
 	t.Parallel()
 	module := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(module, "e2e", "connect"), 0o755))

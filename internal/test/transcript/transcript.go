@@ -1,4 +1,4 @@
-// Package transcript replays conversations in HTTP/1.1 that are written down in txtar files:
+// Package transcript replays HTTP/1.1 exchanges from txtar files:
 //
 //	A client reads the metadata.
 //
@@ -13,7 +13,7 @@
 //
 //	{"issuer": "https://api.example.com", "token_endpoint": "${token_endpoint}", "...": ""}
 //
-// A request is sent as it is written, with CRLF as the end of its lines and, if it has a body and names no framing, with a
+// A request is sent as written, with CRLF line ends and, if it has a body and names no framing, with a
 // Content-Length. Each request has a connection of its own. A request that ends with several responses, or with none, is
 // followed by as many response sections.
 //
@@ -49,10 +49,10 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// timeout is how long a connection may take. It is only ever reached by a server that does not answer.
+// timeout is how long a connection may take. Only a server that does not respond reaches it.
 const timeout = time.Minute
 
-// Prepare returns the request that is sent for one that is written. Its lines end with LF.
+// Prepare returns the request to send for one of the file. Lines end with LF.
 type Prepare func(request string) string
 
 // RunAll replays each file that matches the pattern against the server at addr (host:port), as a subtest with the file's name.
@@ -325,7 +325,7 @@ func compareValue(path string, want, got any, v map[string]string) error {
 	return nil
 }
 
-// match compares text in which variables may stand, and keeps those that had no value.
+// match compares text that may contain variables, and sets those without a value.
 func match(want, got string, v map[string]string) error {
 	var names []string
 	var pattern strings.Builder

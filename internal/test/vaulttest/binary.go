@@ -13,12 +13,12 @@ import (
 	"syscall"
 )
 
-// EnvBinary names the environment variable that says where the server's binary is, if it is not to be looked for.
+// EnvBinary is the environment variable with the path of the server's binary.
 const EnvBinary = "GATEHOUSE_VAULTTEST_BIN"
 
 // Binary returns the path of the server's binary: that of EnvBinary if it is set, or else the one in the
 // repository's .cache/bin, which is built first if its sources or the Go version are not those it was built from.
-// Whoever comes while it is being built waits for that.
+// Concurrent callers wait for the build.
 func Binary(ctx context.Context) (string, error) {
 	if path := os.Getenv(EnvBinary); path != "" {
 		if _, err := os.Stat(path); err != nil {
@@ -61,7 +61,7 @@ func build(ctx context.Context, source, path string) error {
 	temporary := path + ".new"
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", temporary, ".")
 	cmd.Dir = source
-	// What the outer build was told is not about this module.
+	// The flags of the outer build are not for this module.
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the Vault server: %w\n%s", err, out)
@@ -69,7 +69,7 @@ func build(ctx context.Context, source, path string) error {
 	return os.Rename(temporary, path)
 }
 
-// repository walks up from the working directory, which for a test is its package's.
+// repository returns the root of the repository, starting at the working directory.
 func repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// CA is a certificate authority of a test's own.
+// CA is the certificate authority of a test.
 type CA struct {
 	Path string // of its certificate, PEM
 
@@ -27,7 +27,7 @@ type CA struct {
 	dir  string
 }
 
-// NewCA makes an authority whose files are gone after the test.
+// NewCA creates an authority, whose files are removed after the test.
 func NewCA(tb testing.TB) *CA {
 	tb.Helper()
 	key := newKey(tb)

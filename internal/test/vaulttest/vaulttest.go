@@ -34,7 +34,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 )
 
-// patience bounds everything that a server of ours is waited for.
+// patience limits each wait for a server.
 const patience = time.Minute
 
 // Options say which Vault to start. The zero value is one in memory, without TLS.
@@ -42,15 +42,15 @@ type Options struct {
 	// Persistent keeps the storage in files, so that Restart finds it again.
 	Persistent bool
 
-	// DefaultLeaseTTL and MaxLeaseTTL bound what tokens live. Default 1 h and 24 h; Vault counts whole seconds.
+	// DefaultLeaseTTL and MaxLeaseTTL limit the lifetime of tokens. Default 1 h and 24 h; Vault counts whole seconds.
 	DefaultLeaseTTL, MaxLeaseTTL time.Duration
 
 	// TLS serves https with a certificate for 127.0.0.1 and localhost out of the server's own CA (Server.CA).
 	// Needed for sign-in by certificate.
 	TLS bool
 
-	// Standby starts a second node on the same storage, at Server.StandbyAddr. It answers with redirects to the
-	// active one, as a standby does that cannot forward. Not with Persistent.
+	// Standby starts a second node on the same storage, at Server.StandbyAddr. It redirects to the active one,
+	// as a standby does that cannot forward. Not with Persistent.
 	Standby bool
 }
 
@@ -95,7 +95,7 @@ func Start(tb testing.TB, o Options) *Server {
 		s.args = append(s.args, "-tls-cert", cert, "-tls-key", key)
 	}
 
-	// The port stays the server's own while it is down.
+	// The port stays reserved while the server is down.
 	port, held, err := porttest.Reserve()
 	require.NoError(tb, err)
 	line, err := s.start(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), "")
@@ -123,7 +123,7 @@ func (s *Server) Client(tb testing.TB) *api.Client {
 // ClientWithToken returns a client with that token, which may be empty.
 func (s *Server) ClientWithToken(tb testing.TB, token string) *api.Client {
 	tb.Helper()
-	transport := &http.Transport{DisableKeepAlives: true} // nothing for a leak detector to find
+	transport := &http.Transport{DisableKeepAlives: true} // would be found by leak detectors
 	if s.CA != nil {
 		transport.TLSClientConfig = s.CA.ClientTLS()
 	}
@@ -139,8 +139,8 @@ func (s *Server) ClientWithToken(tb testing.TB, token string) *api.Client {
 	return client
 }
 
-// AppRole makes a policy of those rules (HCL) and an AppRole of the same name that has it; params are further
-// parameters of the role, for example token_ttl. It returns what the role signs in with.
+// AppRole creates a policy with those rules (HCL) and an AppRole of the same name. params are further parameters of the role,
+// for example token_ttl.
 func (s *Server) AppRole(tb testing.TB, name, rules string, params map[string]any) (roleID, secretID string) {
 	tb.Helper()
 	client := s.Client(tb)
@@ -149,24 +149,24 @@ func (s *Server) AppRole(tb testing.TB, name, rules string, params map[string]an
 	maps.Copy(role, params)
 	_, err := client.Logical().WriteWithContext(tb.Context(), "auth/approle/role/"+name, role)
 	require.NoError(tb, err)
-	answer, err := client.Logical().ReadWithContext(tb.Context(), "auth/approle/role/"+name+"/role-id")
+	secret, err := client.Logical().ReadWithContext(tb.Context(), "auth/approle/role/"+name+"/role-id")
 	require.NoError(tb, err)
-	roleID, _ = answer.Data["role_id"].(string)
+	roleID, _ = secret.Data["role_id"].(string)
 	require.NotEmpty(tb, roleID)
 	return roleID, s.SecretID(tb, name)
 }
 
-// SecretID makes another secret id of the AppRole.
+// SecretID creates another secret id of the AppRole.
 func (s *Server) SecretID(tb testing.TB, role string) string {
 	tb.Helper()
-	answer, err := s.Client(tb).Logical().WriteWithContext(tb.Context(), "auth/approle/role/"+role+"/secret-id", nil)
+	secret, err := s.Client(tb).Logical().WriteWithContext(tb.Context(), "auth/approle/role/"+role+"/secret-id", nil)
 	require.NoError(tb, err)
-	secretID, _ := answer.Data["secret_id"].(string)
+	secretID, _ := secret.Data["secret_id"].(string)
 	require.NotEmpty(tb, secretID)
 	return secretID
 }
 
-// Seal seals the server: it goes on answering, with 503.
+// Seal seals the server, which then responds with 503.
 func (s *Server) Seal(tb testing.TB) {
 	tb.Helper()
 	require.NoError(tb, s.Client(tb).Sys().SealWithContext(tb.Context()))
@@ -186,7 +186,7 @@ func (s *Server) Unseal(tb testing.TB) {
 	}, patience, 20*time.Millisecond)
 }
 
-// Stop ends the server in an orderly way; connections to it are refused afterwards.
+// Stop shuts the server down.
 func (s *Server) Stop(tb testing.TB) {
 	tb.Helper()
 	require.NoError(tb, s.running(tb).stop())
@@ -198,7 +198,7 @@ func (s *Server) Kill(tb testing.TB) {
 	s.running(tb).kill()
 }
 
-// Pause stops the process where it is: connections are accepted (by the kernel) and nothing is ever answered.
+// Pause stops the process with SIGSTOP: the kernel accepts connections, but the server does not respond.
 func (s *Server) Pause(tb testing.TB) {
 	tb.Helper()
 	p := s.running(tb)
@@ -206,7 +206,7 @@ func (s *Server) Pause(tb testing.TB) {
 	require.Eventually(tb, func() bool { return p.state() == 'T' }, patience, time.Millisecond)
 }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (s *Server) Resume(tb testing.TB) {
 	tb.Helper()
 	require.NoError(tb, s.running(tb).cmd.Process.Signal(syscall.SIGCONT))
@@ -264,7 +264,7 @@ func (s *Server) start(listen, unsealKey string) (readyLine, error) {
 	p, first, err := startProcess(s.binary, append([]string{"-listen", listen}, s.args...), []string{
 		"VAULTTEST_UNSEAL_KEY=" + unsealKey,
 		"HOME=" + os.TempDir(),
-		"GOMAXPROCS=1", // several run beside each other and beside what is tested
+		"GOMAXPROCS=1", // several run at the same time
 	})
 	if err != nil {
 		return line, err

@@ -10,7 +10,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
-func TestAPersistentServerKeepsItsSecretsThroughKillAndRestart(t *testing.T) {
+func TestPersistentServerKeepsSecretsAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	s := vaulttest.Start(t, vaulttest.Options{Persistent: true})
 	_, err := s.Client(t).KVv2("kv").Put(t.Context(), "a", map[string]any{"b": "c"})
@@ -35,7 +35,7 @@ func TestAPersistentServerKeepsItsSecretsThroughKillAndRestart(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAPausedServerDoesNotAnswerUntilItIsResumed(t *testing.T) {
+func TestPausedServerDoesNotRespondUntilResumed(t *testing.T) {
 	t.Parallel()
 	s := vaulttest.Start(t, vaulttest.Options{TLS: true})
 	s.Pause(t)
@@ -48,7 +48,7 @@ func TestAPausedServerDoesNotAnswerUntilItIsResumed(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestASealedServerRefusesUntilItIsUnsealed(t *testing.T) {
+func TestSealedServerRejectsRequestsUntilUnsealed(t *testing.T) {
 	t.Parallel()
 	s := vaulttest.Start(t, vaulttest.Options{})
 	s.Seal(t)
@@ -59,7 +59,7 @@ func TestASealedServerRefusesUntilItIsUnsealed(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAStandbySendsItsCallersToTheActiveNode(t *testing.T) {
+func TestStandbyRedirectsToTheActiveNode(t *testing.T) {
 	t.Parallel()
 	s := vaulttest.Start(t, vaulttest.Options{Standby: true})
 	client := s.Client(t)

@@ -80,17 +80,17 @@ func TestTimedOutCallIsNeverFlushed(t *testing.T) {
 		}
 		wg.Wait()
 		synctest.Wait()
-		answered := 0
+		flushed := 0
 		for i, err := range errs {
 			if err == nil {
-				answered++
+				flushed++
 				require.Equal(t, 1, calls[i].flushes)
 				continue
 			}
 			require.ErrorIs(t, err, batch.ErrTimeout)
 			require.Zero(t, calls[i].flushes)
 		}
-		require.Greater(t, answered, 190)
+		require.Greater(t, flushed, 190)
 		for _, size := range (*sizes)[2:50] {
 			require.Equal(t, most, size)
 		}

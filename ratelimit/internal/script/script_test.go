@@ -76,7 +76,7 @@ func (s *server) run(calls ...*Call) {
 	s.again(calls...)
 }
 
-// again runs calls with the numbers that they have. Only the script's own errors are expected.
+// again runs calls with the numbers that they have. Only errors of the script are expected.
 func (s *server) again(calls ...*Call) {
 	s.t.Helper()
 	s.runner.Run(s.t.Context(), calls)

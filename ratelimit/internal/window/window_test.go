@@ -16,7 +16,7 @@ func FuzzWindowMatchesModel(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0}, uint8(255))
 	f.Fuzz(func(t *testing.T, steps []byte, requests uint8) {
 		const span = 1000
-		limit := int(requests) + 1 // up to 256, so that requests are not grouped
+		limit := int(requests) + 1 // at most 256, so that requests are not grouped
 		var w window.Window
 		var m windowtest.Model
 		now := int64(1)

@@ -1,4 +1,4 @@
-// Command ensure builds the tests' Vault server, if it is not built yet, and prints where it is:
+// Command ensure builds the tests' Vault server, if it is not built yet, and prints its path:
 //
 //	GATEHOUSE_VAULTTEST_BIN=$(go run ./internal/test/vaulttest/ensure) go test ./...
 package main
