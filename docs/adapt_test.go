@@ -58,6 +58,21 @@ func TestCaddyfilesOfTheRepositoryAdapt(t *testing.T) {
 	}
 }
 
+// What we recommend for production must not be what check warns of.
+func TestCheckFindsNothingInTheRecommendedCaddyfiles(t *testing.T) {
+	t.Parallel()
+	for _, b := range []block{
+		under(t, blocks(t, "../README.md"), "A production Caddyfile", "caddyfile"),
+		under(t, blocks(t, "operating.md"), "A Caddyfile, piece by piece", "caddyfile"),
+	} {
+		file := filepath.Join(t.TempDir(), "Caddyfile")
+		require.NoError(t, os.WriteFile(file, []byte(b.text), 0o600))
+		out, err := exec.CommandContext(t.Context(), gatewaytest.Binary(t), "check", "--offline", "--config", file).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Equal(t, "0 errors, 0 warnings\n", string(out), "%s:%d", b.file, b.line)
+	}
+}
+
 // adapt runs `gatehouse adapt`, which must succeed without a warning about the format.
 func adapt(t *testing.T, b block) []byte {
 	t.Helper()
