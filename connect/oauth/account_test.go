@@ -27,7 +27,7 @@ func TestConnectionEndsWithItsAccount(t *testing.T) {
 	}{
 		"it is gone":                       {func(s *accounttest.Service) { s.Remove("acc-1") }, unknown},
 		"it has moved to another business": {func(s *accounttest.Service) { s.Put(elsewhere) }, moved},
-		"it is not an owner any more":      {func(s *accounttest.Service) { s.Put(member) }, notAnOwner},
+		"it is no longer an owner":         {func(s *accounttest.Service) { s.Put(member) }, notAnOwner},
 	} {
 		for _, use := range []string{"call", "refresh"} {
 			t.Run(name+", "+use, func(t *testing.T) {

@@ -142,9 +142,9 @@ const (
 	replayed     = "revoked: Its authorization code was used twice"
 	reused       = "revoked: An old refresh token of it was used"
 	revokedByApp = "revoked: The app has revoked it"
-	unknown      = "revoked: The account that approved it does not exist any more or may not sign in"
-	moved        = "revoked: The account that approved it does not belong to the business any more"
-	notAnOwner   = "revoked: The account that approved it is not an owner of the business any more"
+	unknown      = "revoked: The account that approved it no longer exists or may not sign in"
+	moved        = "revoked: The account that approved it no longer belongs to the business"
+	notAnOwner   = "revoked: The account that approved it is no longer an owner of the business"
 )
 
 func scopes(t testing.TB, s string) scope.Set {
