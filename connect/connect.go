@@ -3,6 +3,7 @@
 package connect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -118,12 +119,8 @@ func New(o Options) (_ *Server, err error) {
 	if o.Log == nil || o.Redis == nil {
 		return nil, errors.New("connection server: Redis and Log are required")
 	}
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
-	}
-	if o.Name == "" {
-		o.Name = "Gatehouse"
-	}
+	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
+	o.Name = cmp.Or(o.Name, "Gatehouse")
 	if o.ClientAddr == nil {
 		o.ClientAddr = clientip.Peer
 	}

@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -187,11 +188,7 @@ func rejectsSecretID(err error) bool {
 }
 
 func (k *Kubernetes) login(ctx context.Context, client *api.Client) (grant, error) {
-	path := k.JWTPath
-	if path == "" {
-		path = DefaultJWTPath
-	}
-	jwt, err := readSecretFile(path)
+	jwt, err := readSecretFile(cmp.Or(k.JWTPath, DefaultJWTPath))
 	if err != nil {
 		return grant{}, fmt.Errorf("reading the service account token: %w", err)
 	}
@@ -207,11 +204,8 @@ func (k *Kubernetes) login(ctx context.Context, client *api.Client) (grant, erro
 }
 
 func (c *Cert) login(ctx context.Context, client *api.Client) (grant, error) {
-	mount := c.Mount
-	if mount == "" {
-		mount = "cert"
-	}
-	return granted(client.Logical().WriteWithContext(ctx, "auth/"+mount+"/login", map[string]any{"name": c.Name}))
+	path := "auth/" + cmp.Or(c.Mount, "cert") + "/login"
+	return granted(client.Logical().WriteWithContext(ctx, path, map[string]any{"name": c.Name}))
 }
 
 func granted(secret *api.Secret, err error) (grant, error) {

@@ -7,6 +7,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed" // the script
@@ -121,9 +122,7 @@ func New(o Options) (*Log, error) {
 	if o.Redis == nil || o.Log == nil {
 		return nil, errors.New("audit log: Redis and Log are required")
 	}
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
-	}
+	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
 	if o.MaxEntries <= 0 {
 		o.MaxEntries = DefaultMaxEntries
 	}

@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
@@ -105,10 +106,7 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error 
 }
 
 func (p *Pages) connection(g oauth.Grant, people map[string]string) connection {
-	name := clean(g.ClientName, maxLabel)
-	if name == "" {
-		name = clean(g.ClientHost, maxLabel)
-	}
+	name := cmp.Or(clean(g.ClientName, maxLabel), clean(g.ClientHost, maxLabel))
 	c := connection{
 		ID: g.ID, Name: name, Initial: initial(name), Host: strings.TrimSuffix(clean(g.ClientHost, 2*maxLabel), ":"),
 		Since: g.CreatedAt, Used: g.LastUsedAt, Ends: g.ExpiresAt, By: people[g.AccountID],
