@@ -283,7 +283,7 @@ func (v *Verifier) readBody(r *http.Request) ([]byte, error) {
 			break
 		}
 		if err != nil {
-			if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 				return nil, fmt.Errorf("%w: %w", ErrBodyTooLarge, err)
 			}
 			return nil, fmt.Errorf("%w: %w", ErrBodyUnreadable, err)

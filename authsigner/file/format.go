@@ -138,21 +138,16 @@ func (s *set) reuse(last *set) {
 // located returns an error with the line number of err. It does not use the JSON package's messages, which may quote the data.
 func located(data []byte, err error) error {
 	what, offset := "unexpected JSON", int64(0)
-	syntactic, semantic := (*jsontext.SyntacticError)(nil), (*json.SemanticError)(nil)
+	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		what, offset = "invalid JSON", syntactic.ByteOffset
+	} else if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
+		offset = semantic.ByteOffset
+	}
 	switch {
 	case errors.Is(err, jsontext.ErrDuplicateName):
 		what = "duplicate name in an object"
 	case errors.Is(err, json.ErrUnknownName):
 		what = `unknown member: must be "keys"`
-	}
-	switch {
-	case errors.As(err, &syntactic):
-		offset = syntactic.ByteOffset
-		if what == "unexpected JSON" {
-			what = "invalid JSON"
-		}
-	case errors.As(err, &semantic):
-		offset = semantic.ByteOffset
 	}
 	line := 1 + strings.Count(string(data[:min(max(offset, 0), int64(len(data)))]), "\n")
 	return fmt.Errorf("line %d: %s", line, what)

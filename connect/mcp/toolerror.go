@@ -103,8 +103,8 @@ func newToolError(err error, t *tool, what string) *toolError {
 	if t.writes() {
 		p.done = nothingDone
 	}
-	var e *data.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*data.Error](err)
+	if !ok {
 		p.code, p.sentence = codeInternal, "The gateway failed. This is not the fault of your arguments."
 		p.done = ""
 		if t.writes() {

@@ -188,13 +188,13 @@ func seconds(d time.Duration) string {
 
 // newProblem converts an error to a problem and adds it to the request's log entry.
 func (s *Server) newProblem(ctx context.Context, err error) *problem {
-	var p *problem
-	if !errors.As(err, &p) {
-		if errors.Is(err, ErrUnavailable) {
-			p = unavailableProblem(err)
-		} else {
-			p = &problem{status: http.StatusInternalServerError, code: codeServerError, cause: err, description: "an internal error"}
-		}
+	p, ok := errors.AsType[*problem](err)
+	switch {
+	case ok:
+	case errors.Is(err, ErrUnavailable):
+		p = unavailableProblem(err)
+	default:
+		p = &problem{status: http.StatusInternalServerError, code: codeServerError, cause: err, description: "an internal error"}
 	}
 	p.log(ctx)
 	return p
@@ -250,13 +250,12 @@ func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, &problem{
 			status: http.StatusRequestEntityTooLarge, code: codeInvalidRequest, description: "the body is too large",
 		}
-	case err != nil:
+	}
+	if err != nil {
 		return nil, &problem{status: http.StatusBadRequest, code: codeInvalidRequest, description: "the body is incomplete", cause: err}
 	}
 	return body, nil

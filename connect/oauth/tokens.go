@@ -68,8 +68,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) (tokenResponse, e
 	default:
 		return tokenResponse{}, refuse(codeUnsupportedGrant, "grant_type must be authorization_code or refresh_token")
 	}
-	var p *problem
-	if errors.As(err, &p) && p.code == codeInvalidGrant {
+	if p, ok := errors.AsType[*problem](err); ok && p.code == codeInvalidGrant {
 		// A client whose registration has expired needs invalid_client in order to register again.
 		exists, err := s.clientExists(ctx, clientID)
 		if err != nil {

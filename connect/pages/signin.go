@@ -210,8 +210,7 @@ func (p *Pages) showSignOut(w http.ResponseWriter, r *http.Request) error {
 	}
 	// Signing out has to work during an outage of the accounts service.
 	s, err := p.session(r)
-	var pr *pageError
-	if err != nil && !errors.As(err, &pr) {
+	if _, page := errors.AsType[*pageError](err); err != nil && !page {
 		return err
 	}
 	f := frame{Title: "Sign out", Wide: true}
