@@ -434,10 +434,8 @@ func (s *dataService) retry(req *http.Request, start, deadline time.Time, retrie
 	if lb.TryInterval == 0 {
 		return true
 	}
-	wait := time.NewTimer(time.Duration(lb.TryInterval))
-	defer wait.Stop()
 	select {
-	case <-wait.C:
+	case <-time.After(time.Duration(lb.TryInterval)):
 		return true
 	case <-req.Context().Done():
 	case <-s.ctx.Done():
