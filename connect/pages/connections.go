@@ -39,10 +39,6 @@ type disconnectView struct {
 	Connection connection
 }
 
-func (p *Pages) showSettings(http.ResponseWriter, *http.Request) error {
-	return &redirectError{to: ConnectionsPath}
-}
-
 func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request) error {
 	s, err := p.signedIn(r, ConnectionsPath)
 	if err != nil {

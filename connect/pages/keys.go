@@ -232,7 +232,7 @@ func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request) error {
 		// Refused attempts are rate limited like changes, so that members cannot fill the audit log.
 		if wait, err := p.attempts.change(r.Context(), s.account.ID); err == nil && wait == 0 {
 			entry.Outcome, entry.Detail = audit.OutcomeDenied, "Not an owner"
-			p.record(r, s.account, entry)
+			_ = p.audit.Record(r.Context(), p.entryOf(r.Context(), s.account, entry)) // logs its own failures
 		}
 		return err
 	}

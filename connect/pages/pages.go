@@ -146,7 +146,7 @@ func New(o Options) (*Pages, error) {
 		SignInPath:      {get: p.showSignIn, post: p.signIn},
 		SignOutPath:     {get: p.showSignOut, post: p.signOut},
 		ApprovePath:     {get: p.showApprove, post: p.approve},
-		SettingsPath:    {get: p.showSettings},
+		SettingsPath:    {get: func(http.ResponseWriter, *http.Request) error { return &redirectError{to: ConnectionsPath} }},
 		ConnectionsPath: {get: p.showConnections, post: p.changeConnections},
 		ActivityPath:    {get: p.showActivity},
 	}
