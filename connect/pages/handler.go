@@ -3,9 +3,11 @@ package pages
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
@@ -35,6 +37,9 @@ type route struct {
 type redirectError struct{ to string }
 
 func (r *redirectError) Error() string { return "see " + r.to }
+
+// Paths returns the paths of the pages, sorted, without those of the assets.
+func (p *Pages) Paths() []string { return slices.Sorted(maps.Keys(p.routes)) }
 
 // Handler serves the pages and their assets, and a 404 page for other paths.
 func (p *Pages) Handler() http.Handler { return http.HandlerFunc(p.serve) }
