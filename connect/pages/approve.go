@@ -146,9 +146,7 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !checkToken(s.id, formApprove+" "+id, r.PostForm.Get(tokenField)) {
-		pr := forged()
-		pr.link, pr.label = approveURL(id), "Open the page again"
-		return pr
+		return forged().withLink(approveURL(id), "Open the page again")
 	}
 	switch r.PostForm.Get("decision") {
 	case "deny":

@@ -83,10 +83,7 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	if !checkToken(s.id, formConnections, r.PostForm.Get(tokenField)) {
-		pr := forged()
-		pr.label = "Open the page again"
-		pr.link = ConnectionsPath
-		return pr
+		return forged().withLink(ConnectionsPath, "Open the page again")
 	}
 	id := r.PostForm.Get("connection")
 	if !plausibleID(id) {

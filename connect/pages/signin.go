@@ -252,9 +252,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err := end(); err != nil {
 		change.Resolve(ctx, audit.OutcomeUnknown)
-		pr := notKnown("Sign out again in a moment.", err)
-		pr.link, pr.label = SignOutPath, "Sign out"
-		return pr
+		return notKnown("Sign out again in a moment.", err).withLink(SignOutPath, "Sign out")
 	}
 	if a, err := p.accounts.Account(ctx, rec.AccountID); err == nil && a.BusinessID == rec.BusinessID {
 		change.AccountName = a.DisplayName()

@@ -101,7 +101,7 @@ func newViews() (*views, error) {
 		"sheet": func() string { return v.sheet },
 		"icon":  func() string { return v.icon },
 		"path":  pathOf,
-		"date":  func(t time.Time) string { return strconv.Itoa(t.UTC().Day()) + t.UTC().Format(" January 2006") },
+		"date":  func(t time.Time) string { return t.UTC().Format("2 January 2006") },
 		"clock": func(t time.Time) string { return t.UTC().Format("15:04") },
 		"when":  moment,
 		"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
