@@ -120,7 +120,9 @@ type UnknownError struct {
 }
 
 // Error implements error.
-func (e *UnknownError) Error() string { return "unknown scope '" + cleantext.Description(e.Name, 64) + "'" }
+func (e *UnknownError) Error() string {
+	return "unknown scope '" + cleantext.Description(e.Name, 64) + "'"
+}
 
 // Set is a set of scopes. It is immutable; the zero value is empty and allows nothing.
 type Set struct {
