@@ -188,26 +188,16 @@ func NewCache(src CredentialSource, o CacheOptions) (*Cache, error) {
 	// Otter limits the number of entries and expires unused ones. The Cache decides by its own clock whether an entry is still
 	// valid. Otter gets a coarse clock, because reading the time is a large part of the cost of a hit.
 	c.clock = otter.NewCoarseClock(storeResolution)
-	var err error
-	c.entries, err = otter.New(&otter.Options[string, *cacheEntry]{
+	c.entries = otter.Must(&otter.Options[string, *cacheEntry]{
 		MaximumSize:      o.MaxEntries,
 		ExpiryCalculator: otter.ExpiryWriting[string, *cacheEntry](time.Duration(c.maxAge) + 2*storeResolution),
 		Clock:            c.clock,
 	})
-	if err != nil {
-		c.clock.Stop()
-		return nil, fmt.Errorf("creating the credential cache: %w", err)
-	}
-	c.absent, err = otter.New(&otter.Options[string, absence]{
+	c.absent = otter.Must(&otter.Options[string, absence]{
 		MaximumSize:      o.MaxEntries,
 		ExpiryCalculator: otter.ExpiryWriting[string, absence](max(o.NegativeTTL, o.RetryAfterFailure) + 2*storeResolution),
 		Clock:            c.clock,
 	})
-	if err != nil {
-		c.entries.StopAllGoroutines()
-		c.clock.Stop()
-		return nil, fmt.Errorf("creating the credential cache: %w", err)
-	}
 	return c, nil
 }
 

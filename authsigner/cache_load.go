@@ -154,15 +154,13 @@ func (c *Cache) run(publicKey string, f *pendingLookup) {
 	}
 	// Half of the timeout is reserved for the source, or else a long queue would look like an outage.
 	queued := time.Now()
-	queueTimeout := time.NewTimer(c.o.LoadTimeout / 2)
-	defer queueTimeout.Stop()
 	select {
 	case places <- struct{}{}:
 		defer func() { <-places }()
 	case <-f.ctx.Done():
 		c.finish(publicKey, f, func() { f.err = errClosed })
 		return
-	case <-queueTimeout.C:
+	case <-time.After(c.o.LoadTimeout / 2):
 		err := fmt.Errorf("%w: too many concurrent lookups", ErrUnavailable)
 		c.finish(publicKey, f, func() { f.err = err })
 		c.event(CacheEvent{Kind: CacheFailed, PublicKey: publicKey, Err: err, Took: time.Since(queued)})

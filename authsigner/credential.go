@@ -433,11 +433,8 @@ func checkID(field, s string) error {
 		return malformed(field, "is missing or empty")
 	case len(s) > maxIDBytes:
 		return malformed(field, "is longer than "+strconv.Itoa(maxIDBytes)+" bytes")
-	}
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' {
-			return malformed(field, "contains characters other than visible ASCII")
-		}
+	case strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return malformed(field, "contains characters other than visible ASCII")
 	}
 	return nil
 }

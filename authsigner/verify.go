@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -283,7 +284,7 @@ func (v *Verifier) readBody(r *http.Request) ([]byte, error) {
 			break
 		}
 		if err != nil {
-			if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 				return nil, fmt.Errorf("%w: %w", ErrBodyTooLarge, err)
 			}
 			return nil, fmt.Errorf("%w: %w", ErrBodyUnreadable, err)
@@ -364,28 +365,13 @@ func (v *Verifier) authentic(
 
 // decodeSignature decodes 64 hex digits of either case. It returns 1, or 0 if the signature is malformed.
 func decodeSignature(dst *[sha256.Size]byte, signature string) int {
-	if len(signature) != 2*sha256.Size {
+	var digits [2 * sha256.Size]byte // on the stack
+	if len(signature) != len(digits) {
 		return 0
 	}
-	for i := range dst {
-		high, low := hexDigit(signature[2*i]), hexDigit(signature[2*i+1])
-		if high > 15 || low > 15 {
-			return 0
-		}
-		dst[i] = high<<4 | low
+	copy(digits[:], signature)
+	if _, err := hex.Decode(dst[:], digits[:]); err != nil {
+		return 0
 	}
 	return 1
-}
-
-// hexDigit returns the value of a hex digit, or 255.
-func hexDigit(c byte) byte {
-	switch {
-	case c >= '0' && c <= '9':
-		return c - '0'
-	case c >= 'a' && c <= 'f':
-		return c - 'a' + 10
-	case c >= 'A' && c <= 'F':
-		return c - 'A' + 10
-	}
-	return 0xff
 }

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -45,9 +46,7 @@ func (c *AssertionConfig) asserter(repl *caddy.Replacer) (*upstream.Asserter, er
 	if err := resolve(repl, &o.Issuer, &o.AudiencePrefix); err != nil {
 		return nil, err
 	}
-	if o.Issuer == "" {
-		o.Issuer = defaultAssertionIssuer
-	}
+	o.Issuer = cmp.Or(o.Issuer, defaultAssertionIssuer)
 	for _, name := range c.KeyFiles {
 		if err := resolve(repl, &name); err != nil {
 			return nil, err

@@ -74,20 +74,21 @@ func viewOf(c *authsigner.Credential) keyView {
 	}
 }
 
-// keyFields are the flags for the optional fields of a credential.
+// keyFields are the flags for the optional fields of a credential. The zero values mean the gateway's limit, no expiry and all
+// resources.
 type keyFields struct {
 	name      string
-	limit     keyLimit
-	expires   keyExpiry
-	resources keyResources
+	limit     int
+	expires   time.Time
+	resources []string
 }
 
 func (k *keyFields) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&k.name, "name", "", "name of the key, for people")
-	f.Var(&k.limit, "limit", "requests per minute, or default for the gateway's per_key limit")
-	f.Var(&k.expires, "expires", "when the key expires: RFC 3339, or a duration from now such as 90d, or never")
-	f.Var(&k.resources, "resources", "comma-separated resources that the key may call, or all")
+	f.Var(&parsedFlag{kind: "requests", parse: k.parseLimit}, "limit", "requests per minute, or default for the gateway's per_key limit")
+	f.Var(&parsedFlag{kind: "time", parse: k.parseExpiry}, "expires", "when the key expires: RFC 3339, or a duration from now such as 90d, or never")
+	f.Var(&parsedFlag{kind: "names", parse: k.parseResources}, "resources", "comma-separated resources that the key may call, or all")
 	complete(cmd, "limit", "default")
 	complete(cmd, "expires", "30d", "90d", "365d", "never")
 	_ = cmd.RegisterFlagCompletionFunc("resources", completeResources) // cannot fail: the flag exists
@@ -100,41 +101,22 @@ const (
 	valueAll     = "all"
 )
 
-// keyLimit is the flag --limit. Zero means the gateway's default.
-type keyLimit int
-
-// Set implements pflag.Value.
-func (l *keyLimit) Set(s string) error {
+func (k *keyFields) parseLimit(s string) error {
 	if s == valueDefault {
-		*l = 0
+		k.limit = 0
 		return nil
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 || n > ratelimit.MaxRequests {
 		return fmt.Errorf("must be from 1 to %d requests per minute, or %s", ratelimit.MaxRequests, valueDefault)
 	}
-	*l = keyLimit(n)
+	k.limit = n
 	return nil
 }
 
-// Type implements pflag.Value.
-func (*keyLimit) Type() string { return "requests" }
-
-// String implements pflag.Value.
-func (l *keyLimit) String() string {
-	if *l == 0 {
-		return ""
-	}
-	return strconv.Itoa(int(*l))
-}
-
-// keyExpiry is the flag --expires. Zero means never.
-type keyExpiry struct{ time.Time }
-
-// Set implements pflag.Value.
-func (e *keyExpiry) Set(s string) error {
+func (k *keyFields) parseExpiry(s string) error {
 	if s == valueNever {
-		e.Time = time.Time{}
+		k.expires = time.Time{}
 		return nil
 	}
 	now := time.Now()
@@ -147,28 +129,13 @@ func (e *keyExpiry) Set(s string) error {
 	if err != nil || !at.After(now) {
 		return fmt.Errorf("must be a time in the future (2027-01-31T00:00:00Z), a duration from now (90d, 12h), or %s", valueNever)
 	}
-	e.Time = at.UTC()
+	k.expires = at.UTC()
 	return nil
 }
 
-// Type implements pflag.Value.
-func (*keyExpiry) Type() string { return "time" }
-
-// String implements pflag.Value.
-func (e *keyExpiry) String() string {
-	if e.IsZero() {
-		return ""
-	}
-	return e.Format(time.RFC3339)
-}
-
-// keyResources is the flag --resources. Nil means all.
-type keyResources []string
-
-// Set implements pflag.Value.
-func (r *keyResources) Set(s string) error {
+func (k *keyFields) parseResources(s string) error {
 	if s == valueAll {
-		*r = nil
+		k.resources = nil
 		return nil
 	}
 	names := strings.Split(s, ",")
@@ -179,15 +146,27 @@ func (r *keyResources) Set(s string) error {
 		}
 	}
 	slices.Sort(names)
-	*r = slices.Compact(names)
+	k.resources = slices.Compact(names)
 	return nil
 }
 
+// parsedFlag is a flag whose value is checked and stored by parse.
+type parsedFlag struct {
+	kind, text string
+	parse      func(text string) error
+}
+
+// Set implements pflag.Value.
+func (f *parsedFlag) Set(text string) error {
+	f.text = text
+	return f.parse(text)
+}
+
 // Type implements pflag.Value.
-func (*keyResources) Type() string { return "names" }
+func (f *parsedFlag) Type() string { return f.kind }
 
 // String implements pflag.Value.
-func (r *keyResources) String() string { return strings.Join(*r, ",") }
+func (f *parsedFlag) String() string { return f.text }
 
 // complete sets the values that shells suggest for a flag.
 func complete(cmd *cobra.Command, flag string, values ...string) {
@@ -217,7 +196,7 @@ func (c *keysCommand) issue() *cobra.Command {
 		Short: "Issues a key pair for a business and prints the private key once",
 		Args:  cobra.NoArgs,
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, _ []string) error {
-			o.Name, o.Limit, o.ExpiresAt, o.Resources = fields.name, int(fields.limit), fields.expires.Time, fields.resources
+			o.Name, o.Limit, o.ExpiresAt, o.Resources = fields.name, fields.limit, fields.expires, fields.resources
 			o.CreatedBy = cmp.Or(o.CreatedBy, os.Getenv("USER"))
 			cred, err := authsigner.Issue(ctx, s.store, o)
 			if err != nil {
@@ -266,13 +245,13 @@ func (c *keysCommand) update() *cobra.Command {
 				cred.Status = authsigner.Status(status)
 			}
 			if set("limit") {
-				cred.Limit = int(fields.limit)
+				cred.Limit = fields.limit
 			}
 			if set("name") {
 				cred.Name = fields.name
 			}
 			if set("expires") {
-				cred.ExpiresAt = fields.expires.Time
+				cred.ExpiresAt = fields.expires
 			}
 			if set("resources") {
 				cred.Resources = fields.resources

@@ -36,14 +36,11 @@ Documentation:
   Calling the API       https://github.com/gatehouse-gateway/gatehouse/blob/main/docs/calling.md
 {{end}}`
 
-// removedCommands are commands of Caddy that replace the binary by one from Caddy's build server, without Gatehouse.
-func removedCommands() []string { return []string{"upgrade", "add-package", "remove-package"} }
-
 // configureRoot replaces Caddy's help by ours. Caddy does not export its root command; that of a command that has been added to it
 // is the same. Commands that are registered later, by other plugins, are listed as additional ones.
 func configureRoot(root *cobra.Command) {
-	for _, name := range removedCommands() {
-		remove(root, name)
+	for _, name := range []string{"upgrade", "add-package", "remove-package"} {
+		remove(root, name) // they replace the binary by one from Caddy's build server, without Gatehouse
 	}
 	remove(root, "completion") // Caddy's does not know the values of flags; cobra's does
 	root.InitDefaultCompletionCmd()

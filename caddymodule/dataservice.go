@@ -427,17 +427,15 @@ func (s *dataService) retry(req *http.Request, start, deadline time.Time, retrie
 		errors.Is(err, errResponseTooLarge):
 		return false
 	}
-	var dial reverseproxy.DialError
-	if req.Method != http.MethodGet && !errors.As(err, &dial) && !errors.Is(err, errNoTarget) {
+	_, unsent := errors.AsType[reverseproxy.DialError](err)
+	if req.Method != http.MethodGet && !unsent && !errors.Is(err, errNoTarget) {
 		return false // it may have reached the data service
 	}
 	if lb.TryInterval == 0 {
 		return true
 	}
-	wait := time.NewTimer(time.Duration(lb.TryInterval))
-	defer wait.Stop()
 	select {
-	case <-wait.C:
+	case <-time.After(time.Duration(lb.TryInterval)):
 		return true
 	case <-req.Context().Done():
 	case <-s.ctx.Done():

@@ -55,8 +55,8 @@ var sharedMetrics = sync.OnceValue(newMetrics)
 // registerMetrics registers the metrics in a configuration's registry and returns them.
 func registerMetrics(registry *prometheus.Registry) (*metrics, error) {
 	m := sharedMetrics()
-	var already prometheus.AlreadyRegisteredError
-	if err := registry.Register(m); err != nil && !errors.As(err, &already) {
+	err := registry.Register(m)
+	if _, already := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !already {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	return m, nil

@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
@@ -40,10 +41,8 @@ func (p *selectionPolicy) choose(req *http.Request, all []*target) *target {
 			pool[i] = t.upstream
 		}
 		chosen := p.proxy.LoadBalancing.SelectionPolicy.Select(pool, req, discard{})
-		for i, u := range pool {
-			if u == chosen {
-				return targets[i]
-			}
+		if i := slices.Index(pool, chosen); i >= 0 {
+			return targets[i]
 		}
 		return nil
 	}
@@ -61,13 +60,7 @@ func (p *selectionPolicy) available(t *target) bool {
 }
 
 func (p *selectionPolicy) onlyAvailable(all []*target) []*target {
-	available := make([]*target, 0, len(all))
-	for _, t := range all {
-		if p.available(t) {
-			available = append(available, t)
-		}
-	}
-	return available
+	return slices.DeleteFunc(slices.Clone(all), func(t *target) bool { return !p.available(t) })
 }
 
 // leastBusy returns a target with the fewest requests in flight, at random if there are several.

@@ -3,6 +3,7 @@
 package connect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -73,9 +74,6 @@ type Options struct {
 	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
 	ClientAddr func(*http.Request) netip.Addr
 
-	// ClientDocuments fetches the metadata documents of clients. Default: a client that reaches public addresses only.
-	ClientDocuments *http.Client
-
 	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in addition to reverse domain names. Default:
 	// oauth.DefaultClientSchemes.
 	ClientSchemes []string
@@ -83,8 +81,7 @@ type Options struct {
 	// Extensions add conformance test fixtures to the MCP server. Only test builds set it.
 	Extensions []mcp.Extension
 
-	Log *zap.Logger      // gets the audit log too; required
-	Now func() time.Time // default: time.Now
+	Log *zap.Logger // gets the audit log too; required
 }
 
 // Server is the connection server.
@@ -118,12 +115,8 @@ func New(o Options) (_ *Server, err error) {
 	if o.Log == nil || o.Redis == nil {
 		return nil, errors.New("connection server: Redis and Log are required")
 	}
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
-	}
-	if o.Name == "" {
-		o.Name = "Gatehouse"
-	}
+	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
+	o.Name = cmp.Or(o.Name, "Gatehouse")
 	if o.ClientAddr == nil {
 		o.ClientAddr = clientip.Peer
 	}
@@ -158,7 +151,7 @@ func New(o Options) (_ *Server, err error) {
 	var p *pages.Pages // set below; used by ErrorPage
 	auth, err := oauth.New(oauth.Options{
 		Issuer: o.Issuer, Redis: o.Redis, Prefix: o.Prefix, ResourcePath: MCPPath, ResourceName: o.Name,
-		ApprovePath: pages.ApprovePath, HTTPClient: o.ClientDocuments,
+		ApprovePath: pages.ApprovePath,
 		ErrorPage: func(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
 			p.Error(w, r, status, title, detail)
 		},
@@ -171,7 +164,7 @@ func New(o Options) (_ *Server, err error) {
 	p, err = pages.New(pages.Options{
 		OAuth: auth, Accounts: accounts, Audit: auditLog, Redis: o.Redis, Keys: o.Keys, Prefix: o.Prefix,
 		SessionIdle: o.SessionIdle, SessionMax: o.SessionMax, ClientAddr: o.ClientAddr, RequestID: requestlog.ID,
-		Log: o.Log.Named("pages"), Now: o.Now,
+		Log: o.Log.Named("pages"),
 	})
 	if err != nil {
 		return nil, err
@@ -195,11 +188,11 @@ func New(o Options) (_ *Server, err error) {
 		MCPPath: {tools.Guard(auth.Protect(tools.Handler())), "mcp", mcp.DefaultMaxBody, mcp.Fail},
 	}
 	for _, path := range auth.Paths() {
-		e := &Endpoint{auth.Handler(), nameOf(path), 0, oauth.Fail}
+		e := &Endpoint{auth.Handler(), nameOf(path), oauth.MaxBody, oauth.Fail}
 		switch e.Name {
 		case "metadata":
+			e.MaxBody = 0
 		case "authorize":
-			e.MaxBody = oauth.MaxBody
 			e.Fail = func(w http.ResponseWriter, r *http.Request, status int, detail string) {
 				if strings.Contains(r.Header.Get("Accept"), "text/html") { // as in package oauth
 					p.Fail(w, r, status, detail)
@@ -207,18 +200,10 @@ func New(o Options) (_ *Server, err error) {
 				}
 				oauth.Fail(w, r, status, detail)
 			}
-		default:
-			e.MaxBody = oauth.MaxBody
 		}
 		s.endpoints[path] = e
 	}
-	paths := []string{
-		pages.SignInPath, pages.SignOutPath, pages.ApprovePath, pages.SettingsPath, pages.ConnectionsPath, pages.ActivityPath,
-	}
-	if o.Keys != nil {
-		paths = append(paths, pages.KeysPath)
-	}
-	for _, path := range paths {
+	for _, path := range p.Paths() {
 		s.endpoints[path] = &Endpoint{p.Handler(), "pages", pages.MaxBody, p.Fail}
 	}
 	s.assets = &Endpoint{p.Handler(), "assets", 0, p.Fail}

@@ -32,12 +32,10 @@ func (b *background) spawn(work func()) {
 
 // sleep waits for d. It returns false if the background was closed meanwhile.
 func (b *background) sleep(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-b.ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	}
 }

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -105,27 +106,13 @@ type Event struct {
 }
 
 func (o *Options) complete() error {
-	if o.Algorithm == "" {
-		o.Algorithm = Exact
-	}
-	if o.OnOutage == "" {
-		o.OnOutage = Local
-	}
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
-	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
-	if o.MaxFailures == 0 {
-		o.MaxFailures = DefaultMaxFailures
-	}
-	if o.ProbeInterval == 0 {
-		o.ProbeInterval = DefaultProbeInterval
-	}
-	if o.MaxEntries == 0 {
-		o.MaxEntries = DefaultMaxEntries
-	}
+	o.Algorithm = cmp.Or(o.Algorithm, Exact)
+	o.OnOutage = cmp.Or(o.OnOutage, Local)
+	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.MaxFailures = cmp.Or(o.MaxFailures, DefaultMaxFailures)
+	o.ProbeInterval = cmp.Or(o.ProbeInterval, DefaultProbeInterval)
+	o.MaxEntries = cmp.Or(o.MaxEntries, DefaultMaxEntries)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -154,15 +141,9 @@ func (o *Options) complete() error {
 func TuneClient(o *redis.UniversalOptions) {
 	const timeout = time.Second
 	o.ContextTimeoutEnabled = true
-	if o.MaxRetries == 0 {
-		o.MaxRetries = -1
-	}
-	if o.DialerRetries == 0 {
-		o.DialerRetries = 1
-	}
-	if o.PipelinePoolSize == 0 {
-		o.PipelinePoolSize = -1
-	}
+	o.MaxRetries = cmp.Or(o.MaxRetries, -1)
+	o.DialerRetries = cmp.Or(o.DialerRetries, 1)
+	o.PipelinePoolSize = cmp.Or(o.PipelinePoolSize, -1)
 	for _, d := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {
 		if *d == 0 {
 			*d = timeout

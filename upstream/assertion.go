@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
@@ -78,15 +79,11 @@ func NewAsserter(o AsserterOptions) (*Asserter, error) {
 	if o.Issuer == "" {
 		return nil, fmt.Errorf("invalid assertion options: issuer must not be empty")
 	}
-	if o.TTL == 0 {
-		o.TTL = DefaultAssertionTTL
-	}
+	o.TTL = cmp.Or(o.TTL, DefaultAssertionTTL)
 	if o.TTL < time.Second || o.TTL > MaxAssertionTTL || o.TTL%time.Second != 0 {
 		return nil, fmt.Errorf("invalid assertion TTL %q: must be a whole number of seconds from 1s to %v", o.TTL, MaxAssertionTTL)
 	}
-	if o.JWKSMaxAge == 0 {
-		o.JWKSMaxAge = DefaultJWKSMaxAge
-	}
+	o.JWKSMaxAge = cmp.Or(o.JWKSMaxAge, DefaultJWKSMaxAge)
 	if o.JWKSMaxAge < time.Second {
 		return nil, fmt.Errorf("invalid max age %q of the key set: must be at least 1s", o.JWKSMaxAge)
 	}

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
@@ -133,11 +134,7 @@ func (v *AssertionVerifier) VerifyAssertion(ctx context.Context, token string) (
 	case *c.Expires-*c.IssuedAt > int64(MaxAssertionTTL/time.Second) || *c.Expires <= *c.IssuedAt:
 		return Assertion{}, invalid("exp must be after iat, by at most a minute")
 	}
-	leeway := v.Leeway
-	if leeway == 0 {
-		leeway = DefaultAssertionLeeway
-	}
-	leeway = max(leeway, 0)
+	leeway := max(cmp.Or(v.Leeway, DefaultAssertionLeeway), 0)
 	now := time.Now
 	if v.Now != nil {
 		now = v.Now

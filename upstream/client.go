@@ -157,8 +157,8 @@ func (c *Client) Idle() int {
 }
 
 func timedOut(err error) bool {
-	var network net.Error
-	return errors.As(err, &network) && network.Timeout()
+	network, ok := errors.AsType[net.Error](err)
+	return ok && network.Timeout()
 }
 
 func (c *Client) dial(ctx context.Context, deadline time.Time) (*clientConn, error) {

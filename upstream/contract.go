@@ -173,17 +173,10 @@ func (k *checker) release() {
 	k.src = bytes.Buffer{}
 	k.dec.Reset(&k.src)
 	k.contract, k.res, k.schema, k.business, k.body, k.invalid = nil, nil, nil, "", nil, nil
-	if cap(k.scratch) > maxPooled {
-		k.scratch = nil
-	}
-	if cap(k.extra) > maxPooled {
-		k.extra = nil
-	}
-	if cap(k.unquoted) > maxPooled {
-		k.unquoted = nil
-	}
-	if cap(k.escaped) > maxPooled {
-		k.escaped = nil
+	for _, buffer := range [...]*[]byte{&k.scratch, &k.extra, &k.unquoted, &k.escaped} {
+		if cap(*buffer) > maxPooled {
+			*buffer = nil
+		}
 	}
 	if cap(k.records) > maxPooled/64 {
 		k.records = nil

@@ -12,15 +12,7 @@ func isInteger(s []byte) bool {
 	if len(s) > 0 && s[0] == '-' {
 		s = s[1:]
 	}
-	if len(s) == 0 || len(s) > maxIntegerDigits {
-		return false
-	}
-	for _, c := range s {
-		if !digit(c) {
-			return false
-		}
-	}
-	return true
+	return len(s) > 0 && len(s) <= maxIntegerDigits && digits(s) == len(s)
 }
 
 // isLiteral reports whether s is a number, true, false or null (RFC 8259, sections 3 and 6).
@@ -78,22 +70,12 @@ func isDecimal(s []byte) bool {
 	if len(s) > 0 && s[0] == '-' {
 		s = s[1:]
 	}
-	i := 0
-	for i < len(s) && digit(s[i]) {
-		i++
+	whole := digits(s)
+	if whole == 0 || whole == len(s) {
+		return whole > 0
 	}
-	if i == 0 || i == len(s) {
-		return i > 0
-	}
-	if s[i] != '.' || i+1 == len(s) {
-		return false
-	}
-	for _, c := range s[i+1:] {
-		if !digit(c) {
-			return false
-		}
-	}
-	return true
+	fraction := s[whole+1:]
+	return s[whole] == '.' && len(fraction) > 0 && digits(fraction) == len(fraction)
 }
 
 // isUUID reports whether s is a UUID of any version, in either case.

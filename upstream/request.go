@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 )
 
 // The identity headers of a request to a data service. Those sent by callers are removed.
@@ -112,15 +113,7 @@ func printable(s string, limit int, tabs bool) bool {
 
 // visible reports whether s is 1 to 256 bytes of visible ASCII without spaces.
 func visible(s string) bool {
-	if s == "" || len(s) > maxIdentity {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
+	return s != "" && printable(s, maxIdentity, false) && !strings.Contains(s, " ")
 }
 
 // isTraceparent reports whether s is 00-<32 hex>-<16 hex>-<2 hex> in lower case, with neither ID all zeros.
@@ -129,24 +122,8 @@ func isTraceparent(s string) bool {
 	if len(s) != end || s[:traceID] != "00-" || s[parentID-1] != '-' || s[flags-1] != '-' {
 		return false
 	}
-	return lowerHex(s[traceID:parentID-1]) && lowerHex(s[parentID:flags-1]) && lowerHex(s[flags:]) &&
-		!zeros(s[traceID:parentID-1]) && !zeros(s[parentID:flags-1])
-}
-
-func lowerHex(s string) bool {
-	for i := range len(s) {
-		if _, ok := unhex(s[i]); !ok || s[i] >= 'A' && s[i] <= 'F' {
-			return false
-		}
-	}
-	return true
-}
-
-func zeros(s string) bool {
-	for i := range len(s) {
-		if s[i] != '0' {
-			return false
-		}
-	}
-	return true
+	only := func(chars, s string) bool { return strings.Trim(s, chars) == "" }
+	const lowerHex = "0123456789abcdef"
+	return only(lowerHex, s[traceID:parentID-1]) && only(lowerHex, s[parentID:flags-1]) && only(lowerHex, s[flags:]) &&
+		!only("0", s[traceID:parentID-1]) && !only("0", s[parentID:flags-1])
 }

@@ -87,14 +87,7 @@ func RetryAfter(h http.Header, now time.Time) (d time.Duration, ok bool) {
 	return min(max(d, MinRetryAfter), MaxRetryAfter), true
 }
 
-func isDigits(s string) bool {
-	for i := range len(s) {
-		if !digit(s[i]) {
-			return false
-		}
-	}
-	return s != ""
-}
+func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // ForwardHeaders copies the headers that callers may see from a data service's response, src, to dst: Deprecation (RFC 9745) and
 // Sunset (RFC 8594), if each is given once, is well formed and is not in dst already. Link is not copied, because it could

@@ -200,7 +200,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 
 // withoutPath removes the path from err, because callers add it.
 func withoutPath(err error) error {
-	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("%s: %w", failed.Op, failed.Err)
 	}
 	return err

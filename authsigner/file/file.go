@@ -222,8 +222,7 @@ func (s *Source) use(next *set, first bool) {
 	if !first && !fixed && next.hash == last.hash {
 		return
 	}
-	changed := next.differences(last)
-	next.reuse(last)
+	changed := next.reuse(last)
 	s.current.Store(next)
 	if !first {
 		s.event(Event{Kind: Reloaded})

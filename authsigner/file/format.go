@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -99,60 +100,43 @@ func parseSet(data []byte) (*set, error) {
 	return s, nil
 }
 
-// differences returns the sorted keys whose entries differ from last.
-func (s *set) differences(last *set) []string {
-	var keys []string
+// reuse replaces unchanged credentials by those of last, which have their HMAC states already. It returns the sorted keys whose
+// entries differ from last.
+func (s *set) reuse(last *set) (changed []string) {
 	for key, cred := range s.creds {
-		if old := last.creds[key]; old == nil || !reflect.DeepEqual(old.Record(), cred.Record()) {
-			keys = append(keys, key)
+		if old := last.creds[key]; old != nil && reflect.DeepEqual(old.Record(), cred.Record()) {
+			s.creds[key] = old
+		} else {
+			changed = append(changed, key)
 		}
 	}
 	for key := range s.malformed {
 		if last.malformed[key] == nil {
-			keys = append(keys, key)
+			changed = append(changed, key)
 		}
 	}
-	for key := range last.creds {
+	for _, key := range slices.Concat(slices.Collect(maps.Keys(last.creds)), slices.Collect(maps.Keys(last.malformed))) {
 		if s.creds[key] == nil && s.malformed[key] == nil {
-			keys = append(keys, key)
+			changed = append(changed, key)
 		}
 	}
-	for key := range last.malformed {
-		if s.creds[key] == nil && s.malformed[key] == nil {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// reuse replaces unchanged credentials by those of last, which have their HMAC states already.
-func (s *set) reuse(last *set) {
-	for key, cred := range s.creds {
-		if old := last.creds[key]; old != nil && reflect.DeepEqual(old.Record(), cred.Record()) {
-			s.creds[key] = old
-		}
-	}
+	slices.Sort(changed)
+	return changed
 }
 
 // located returns an error with the line number of err. It does not use the JSON package's messages, which may quote the data.
 func located(data []byte, err error) error {
 	what, offset := "unexpected JSON", int64(0)
-	syntactic, semantic := (*jsontext.SyntacticError)(nil), (*json.SemanticError)(nil)
+	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		what, offset = "invalid JSON", syntactic.ByteOffset
+	} else if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
+		offset = semantic.ByteOffset
+	}
 	switch {
 	case errors.Is(err, jsontext.ErrDuplicateName):
 		what = "duplicate name in an object"
 	case errors.Is(err, json.ErrUnknownName):
 		what = `unknown member: must be "keys"`
-	}
-	switch {
-	case errors.As(err, &syntactic):
-		offset = syntactic.ByteOffset
-		if what == "unexpected JSON" {
-			what = "invalid JSON"
-		}
-	case errors.As(err, &semantic):
-		offset = semantic.ByteOffset
 	}
 	line := 1 + strings.Count(string(data[:min(max(offset, 0), int64(len(data)))]), "\n")
 	return fmt.Errorf("line %d: %s", line, what)

@@ -57,7 +57,7 @@ func FuzzParseSet(f *testing.F) {
 		require.NoError(t, err)
 		again, err := parseSet(written)
 		require.NoError(t, err)
-		require.Empty(t, again.differences(s))
+		require.Empty(t, again.reuse(s))
 		require.Len(t, again.malformed, len(s.malformed))
 	})
 }

@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -70,6 +71,7 @@ type loginFunc func(ctx context.Context, client *api.Client) (grant, error)
 // method validates the settings and returns the login function.
 func (a Auth) method() (loginFunc, error) {
 	var methods []loginFunc
+	var mounts []string
 	if a.Token != "" {
 		methods = append(methods, func(ctx context.Context, client *api.Client) (grant, error) {
 			return adoptToken(ctx, client, a.Token.Reveal())
@@ -91,19 +93,21 @@ func (a Auth) method() (loginFunc, error) {
 		if (a.AppRole.SecretID == "") == (a.AppRole.SecretIDFile == "") {
 			return nil, errors.New("auth method approle needs either a secret ID or a secret ID file")
 		}
-		methods = append(methods, (&appRoleLogin{AppRole: *a.AppRole}).login)
+		methods, mounts = append(methods, (&appRoleLogin{AppRole: *a.AppRole}).login), append(mounts, a.AppRole.Mount)
 	}
 	if a.Kubernetes != nil {
 		if a.Kubernetes.Role == "" {
 			return nil, errors.New("auth method kubernetes needs a role")
 		}
-		methods = append(methods, a.Kubernetes.login)
+		methods, mounts = append(methods, a.Kubernetes.login), append(mounts, a.Kubernetes.Mount)
 	}
 	if a.Cert != nil {
-		methods = append(methods, a.Cert.login)
+		methods, mounts = append(methods, a.Cert.login), append(mounts, a.Cert.Mount)
 	}
-	if err := a.checkMounts(); err != nil {
-		return nil, err
+	for _, mount := range mounts {
+		if mount != "" && !validPath(mount) {
+			return nil, fmt.Errorf("invalid mount %q of the auth method: must be segments of letters, digits, '.', '_' and '-' separated by slashes", mount)
+		}
 	}
 	switch len(methods) {
 	case 0:
@@ -113,25 +117,6 @@ func (a Auth) method() (loginFunc, error) {
 	default:
 		return nil, errors.New("more than one auth method")
 	}
-}
-
-func (a Auth) checkMounts() error {
-	var mounts []string
-	if a.AppRole != nil {
-		mounts = append(mounts, a.AppRole.Mount)
-	}
-	if a.Kubernetes != nil {
-		mounts = append(mounts, a.Kubernetes.Mount)
-	}
-	if a.Cert != nil {
-		mounts = append(mounts, a.Cert.Mount)
-	}
-	for _, mount := range mounts {
-		if mount != "" && !validPath(mount) {
-			return fmt.Errorf("invalid mount %q of the auth method: must be segments of letters, digits, '.', '_' and '-' separated by slashes", mount)
-		}
-	}
-	return nil
 }
 
 // expiredRetry is the interval of attempts with an expired secret ID.
@@ -187,11 +172,7 @@ func rejectsSecretID(err error) bool {
 }
 
 func (k *Kubernetes) login(ctx context.Context, client *api.Client) (grant, error) {
-	path := k.JWTPath
-	if path == "" {
-		path = DefaultJWTPath
-	}
-	jwt, err := readSecretFile(path)
+	jwt, err := readSecretFile(cmp.Or(k.JWTPath, DefaultJWTPath))
 	if err != nil {
 		return grant{}, fmt.Errorf("reading the service account token: %w", err)
 	}
@@ -207,11 +188,8 @@ func (k *Kubernetes) login(ctx context.Context, client *api.Client) (grant, erro
 }
 
 func (c *Cert) login(ctx context.Context, client *api.Client) (grant, error) {
-	mount := c.Mount
-	if mount == "" {
-		mount = "cert"
-	}
-	return granted(client.Logical().WriteWithContext(ctx, "auth/"+mount+"/login", map[string]any{"name": c.Name}))
+	path := "auth/" + cmp.Or(c.Mount, "cert") + "/login"
+	return granted(client.Logical().WriteWithContext(ctx, path, map[string]any{"name": c.Name}))
 }
 
 func granted(secret *api.Secret, err error) (grant, error) {

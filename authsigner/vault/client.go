@@ -73,8 +73,8 @@ func retryReads(ctx context.Context, resp *http.Response, err error) (bool, erro
 		return false, ctx.Err()
 	}
 	if err != nil {
-		failed := (*url.Error)(nil)
-		return errors.As(err, &failed) && failed.Op == "Get", nil
+		failed, ok := errors.AsType[*url.Error](err)
+		return ok && failed.Op == "Get", nil
 	}
 	return resp.Request.Method == http.MethodGet &&
 		(resp.StatusCode == http.StatusPreconditionFailed || resp.StatusCode == http.StatusInternalServerError ||

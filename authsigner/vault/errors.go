@@ -34,7 +34,7 @@ func readable(err error) error {
 	if _, ok := errors.AsType[responseError](err); ok {
 		return err
 	}
-	if response := (*api.ResponseError)(nil); errors.As(err, &response) {
+	if response, ok := errors.AsType[*api.ResponseError](err); ok {
 		return responseError{response}
 	}
 	return err
@@ -65,7 +65,7 @@ func (e keylessError) Unwrap() error { return e.error }
 
 // statusOf returns the status of Vault's error response, or 0.
 func statusOf(err error) int {
-	if response := (*api.ResponseError)(nil); errors.As(err, &response) {
+	if response, ok := errors.AsType[*api.ResponseError](err); ok {
 		return response.StatusCode
 	}
 	return 0
@@ -79,8 +79,8 @@ func replyLost(err error) bool {
 	}
 	switch statusOf(err) {
 	case 0:
-		failed := (*net.OpError)(nil)
-		return !errors.As(err, &failed) || failed.Op != "dial"
+		failed, ok := errors.AsType[*net.OpError](err)
+		return !ok || failed.Op != "dial"
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
 		return true
 	}

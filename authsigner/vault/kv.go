@@ -9,9 +9,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/vault/api"
@@ -164,16 +164,10 @@ func (s *Source) Delete(ctx context.Context, publicKey string) error {
 
 // path returns the API path of a key, or of the folder if publicKey is empty. part is "data" or "metadata", used by KV version 2.
 func (s *Source) path(current *session, part, publicKey string) string {
-	var b strings.Builder
-	b.WriteString(s.o.Mount)
-	if current.version == 2 {
-		b.WriteString("/" + part)
+	if current.version == 1 {
+		part = ""
 	}
-	b.WriteString("/" + s.o.Path)
-	if publicKey != "" {
-		b.WriteString("/" + publicKey)
-	}
-	return b.String()
+	return path.Join(s.o.Mount, part, s.o.Path, publicKey)
 }
 
 // with runs a request with the current session. If Vault responds with 403, it retries once with a new session, because the token

@@ -132,29 +132,21 @@ func (s *Source) revoke(ctx context.Context, old *session) {
 func (s *Source) hold(ctx context.Context, current *session) bool {
 	whole, ttl := current.grant.ttl, current.grant.ttl
 	for {
+		var due <-chan time.Time // never, if the token does not expire
 		if ttl > 0 {
 			// at 60 to 70 percent of the TTL, so that a fleet does not renew all at once
 			in := time.Duration(float64(ttl) * (0.6 + 0.1*rand.Float64())) //nolint:gosec // not for security
 			if !current.grant.ours {
 				in = max(in, minHold)
 			}
-			timer := time.NewTimer(in)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return false
-			case <-s.again:
-				timer.Stop()
-				return true
-			case <-timer.C:
-			}
-		} else {
-			select {
-			case <-ctx.Done():
-				return false
-			case <-s.again:
-				return true
-			}
+			due = time.After(in)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-s.again:
+			return true
+		case <-due:
 		}
 		if !current.grant.renewable {
 			return true
@@ -182,7 +174,9 @@ func (s *Source) renew(ctx context.Context, current *session, ends time.Time) (t
 		}
 		if err == nil {
 			ttl := time.Duration(secret.Auth.LeaseDuration) * time.Second
-			s.setEnd(current, began.Add(ttl))
+			s.mu.Lock()
+			current.ends = began.Add(ttl)
+			s.mu.Unlock()
 			s.event(Event{Kind: EventRenewed, TTL: ttl})
 			return ttl, nil
 		}
@@ -205,13 +199,6 @@ func (s *Source) renewOnce(ctx context.Context, current *session) (*api.Secret, 
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
 	return current.client.Auth().Token().RenewSelfWithContext(ctx, 0)
-}
-
-// setEnd updates the expiry of the token.
-func (s *Source) setEnd(current *session, ends time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	current.ends = ends
 }
 
 // acquire returns the current session. It waits for the first login to succeed or fail.
@@ -274,13 +261,11 @@ func (s *Source) replace(ctx context.Context, denied *session, why error) *sessi
 
 // pause waits for d, or until a login is requested. It returns false when the source is closed.
 func (s *Source) pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-s.again:
-	case <-timer.C:
+	case <-time.After(d):
 	}
 	return true
 }

@@ -20,6 +20,7 @@
 package vault
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -210,15 +211,9 @@ func (o *Options) normalize() error {
 	if strings.HasSuffix(o.Address, "/v1") {
 		return errors.New("invalid address: must not end with /v1, which is added to each request")
 	}
-	if o.Mount == "" {
-		o.Mount = DefaultMount
-	}
-	if o.Path == "" {
-		o.Path = DefaultPath
-	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
+	o.Mount = cmp.Or(o.Mount, DefaultMount)
+	o.Path = cmp.Or(o.Path, DefaultPath)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	switch {
 	case !validPath(o.Mount):
 		return fmt.Errorf("invalid mount %q: must be segments of letters, digits, '.', '_' and '-' separated by slashes", o.Mount)

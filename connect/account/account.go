@@ -3,6 +3,7 @@
 package account
 
 import (
+	"cmp"
 	"context"
 	"errors"
 )
@@ -35,12 +36,7 @@ type Account struct {
 func (a Account) IsOwner() bool { return a.Role == RoleOwner }
 
 // DisplayName returns the account's name, or its email address if it has none.
-func (a Account) DisplayName() string {
-	if a.Name != "" {
-		return a.Name
-	}
-	return a.Email
-}
+func (a Account) DisplayName() string { return cmp.Or(a.Name, a.Email) }
 
 // Errors of a [Service].
 var (

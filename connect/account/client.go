@@ -229,15 +229,7 @@ func decode(data []byte) (Account, error) {
 
 // validID reports whether an ID can be used in headers and Redis keys. Credentials have the same rule.
 func validID(s string) bool {
-	if s == "" || len(s) > maxID {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
+	return s != "" && len(s) <= maxID && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 func validText(s string) bool {

@@ -7,6 +7,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed" // the script
@@ -121,9 +122,7 @@ func New(o Options) (*Log, error) {
 	if o.Redis == nil || o.Log == nil {
 		return nil, errors.New("audit log: Redis and Log are required")
 	}
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
-	}
+	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
 	if o.MaxEntries <= 0 {
 		o.MaxEntries = DefaultMaxEntries
 	}
@@ -174,9 +173,7 @@ func (c *Change) Drop(ctx context.Context) {
 	if c.ended.Swap(true) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.log.o.Timeout)
-	defer cancel()
-	_ = c.log.run(ctx, "drop", c.id, c.Entry) // if it fails, the entry becomes OutcomeUnknown
+	_ = c.log.run(context.WithoutCancel(ctx), "drop", c.id, c.Entry) // if it fails, the entry becomes OutcomeUnknown
 }
 
 // Record stores an entry that is not about a change, such as a refused attempt. It ignores ctx's cancellation. If it returns an
@@ -196,9 +193,7 @@ func (l *Log) store(ctx context.Context, id string, e Entry) error {
 		if e.BusinessID == "" {
 			return nil
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.Timeout)
-		defer cancel()
-		err = l.run(ctx, "end", id, e)
+		err = l.run(context.WithoutCancel(ctx), "end", id, e)
 	}
 	if err != nil {
 		l.o.Log.Error("audit entry not stored", zap.String("action", e.Action), zap.String("outcome", e.Outcome),
@@ -275,15 +270,14 @@ func (e *Entry) valid() bool {
 	}
 }
 
-// texts returns the text fields with their names in the process log.
-func (e *Entry) texts() []struct {
+// textField is a text field of an Entry with its name in the process log.
+type textField struct {
 	name  string
 	value *string
-} {
-	return []struct {
-		name  string
-		value *string
-	}{
+}
+
+func (e *Entry) texts() []textField {
+	return []textField{
 		{"business", &e.BusinessID},
 		{"account_id", &e.AccountID},
 		{"account_name", &e.AccountName},

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -24,10 +25,7 @@ const (
 func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, actions ...string) (
 	entries []Entry, next string, err error,
 ) {
-	if limit == 0 {
-		limit = defaultPage
-	}
-	limit = min(max(limit, 1), maxPage)
+	limit = min(max(cmp.Or(limit, defaultPage), 1), maxPage)
 	if businessID == "" {
 		return nil, "", nil
 	}

@@ -353,13 +353,8 @@ func retryAfter(h string) time.Duration {
 }
 
 func cleanCode(code string) string {
-	if len(code) > 64 {
+	if len(code) > 64 || strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" {
 		return ""
-	}
-	for _, r := range code {
-		if (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' {
-			return ""
-		}
 	}
 	return code
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -136,15 +137,7 @@ func eachMember(d *jsontext.Decoder, read func(name string) error) error {
 }
 
 func validCursor(s string) bool {
-	if len(s) > 512 {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
+	return len(s) <= 512 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 // single decodes {"<name>":{…}}, or the record itself if there is no name.

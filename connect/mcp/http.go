@@ -198,16 +198,8 @@ func bearerToken(next http.Handler) http.Handler {
 
 // supportsMethod reports whether the server offers a method of the protocol.
 func (s *Server) supportsMethod(method string) bool {
-	if s.extension != nil {
-		return true
-	}
-	switch {
-	case strings.HasPrefix(method, "prompts/"), strings.HasPrefix(method, "resources/"),
-		strings.HasPrefix(method, "completion/"), strings.HasPrefix(method, "logging/"),
-		strings.HasPrefix(method, "subscriptions/"):
-		return false
-	}
-	return true
+	area, _, _ := strings.Cut(method, "/")
+	return s.extension != nil || !slices.Contains([]string{"prompts", "resources", "completion", "logging", "subscriptions"}, area)
 }
 
 // transport returns the SDK's handler. It is stateless, because the gateways of a fleet share nothing but Redis; only test

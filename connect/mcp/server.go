@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -155,14 +156,14 @@ func (o *Options) complete() error {
 	case o.Redis == nil:
 		return errors.New("MCP server: Redis is required")
 	}
-	o.Prefix = orElse(o.Prefix, oauth.DefaultPrefix)
+	o.Prefix = cmp.Or(o.Prefix, oauth.DefaultPrefix)
 	if o.Limiter == nil {
 		o.Limiter = NewLimiter(o.Redis, o.Prefix, DefaultRate)
 	}
 	if o.RequestID == nil {
 		o.RequestID = func(*http.Request) string { return rand.Text() }
 	}
-	o.Name, o.Title, o.Version = orElse(o.Name, "gatehouse"), orElse(o.Title, "Gatehouse"), orElse(o.Version, "0")
+	o.Name, o.Title, o.Version = cmp.Or(o.Name, "gatehouse"), cmp.Or(o.Title, "Gatehouse"), cmp.Or(o.Version, "0")
 	if o.MaxBody <= 0 {
 		o.MaxBody = DefaultMaxBody
 	}

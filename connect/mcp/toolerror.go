@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -102,8 +103,8 @@ func newToolError(err error, t *tool, what string) *toolError {
 	if t.writes() {
 		p.done = nothingDone
 	}
-	var e *data.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*data.Error](err)
+	if !ok {
 		p.code, p.sentence = codeInternal, "The gateway failed. This is not the fault of your arguments."
 		p.done = ""
 		if t.writes() {
@@ -118,7 +119,7 @@ func newToolError(err error, t *tool, what string) *toolError {
 	switch {
 	case errors.Is(err, data.ErrNotFound):
 		p.code = codeNotFound
-		p.sentence = fmt.Sprintf("This business has no such %s.", orElse(what, "record"))
+		p.sentence = fmt.Sprintf("This business has no such %s.", cmp.Or(what, "record"))
 		p.next = "Find the right id with the search or list tool of this area."
 		if t.kind == deletes {
 			p.next = "If it was deleted before, there is nothing left to do."
@@ -128,10 +129,10 @@ func newToolError(err error, t *tool, what string) *toolError {
 		p.details, p.next = e.Details, correctAndCall
 	case errors.Is(err, data.ErrVersion):
 		p.code = codeChanged
-		p.sentence = fmt.Sprintf("The %s was changed by someone else since you read it.", orElse(what, "record"))
+		p.sentence = fmt.Sprintf("The %s was changed by someone else since you read it.", cmp.Or(what, "record"))
 		p.next = "Read it again, check that the change still makes sense, and call with the version that you read."
 	case errors.Is(err, data.ErrConflict):
-		p.code, p.sentence, p.details = codeConflict, orElse(e.Message, "The state of the record, or of one that refers to it, does not allow this."), e.Details
+		p.code, p.sentence, p.details = codeConflict, cmp.Or(e.Message, "The state of the record, or of one that refers to it, does not allow this."), e.Details
 	case errors.Is(err, data.ErrKeyReused):
 		p.code = codeKeyReused
 		p.sentence = "This idempotency_key was used before with other arguments."
@@ -142,7 +143,7 @@ func newToolError(err error, t *tool, what string) *toolError {
 		p.next = "Calling again will not help; a person has to connect again."
 	case errors.Is(err, data.ErrForbidden):
 		p.code = codeForbidden
-		p.sentence = orElse(e.Message, "The person who approved this connection may not do this in the business.")
+		p.sentence = cmp.Or(e.Message, "The person who approved this connection may not do this in the business.")
 		p.next = "Calling again will not help; somebody with more rights in the business has to do it."
 	case errors.Is(err, data.ErrBusy):
 		p.code, p.sentence = codeUnavailable, "The business's data service is busy."
@@ -166,13 +167,6 @@ func retryIn(d time.Duration) string {
 		return retrySoon
 	}
 	return fmt.Sprintf("Calling again after %d seconds with the same arguments is safe.", int(math.Ceil(d.Seconds())))
-}
-
-func orElse(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // checkArguments validates arguments against the input schema and reports every violation, up to maxDetails.
@@ -225,7 +219,7 @@ func validationDetails(e *jsonschema.ValidationError, all []data.Detail) []data.
 	}
 	at := pathString(e.InstanceLocation)
 	add := func(field, problem, allowed string) {
-		all = append(all, data.Detail{Field: orElse(field, "the arguments"), Problem: problem, Allowed: allowed})
+		all = append(all, data.Detail{Field: cmp.Or(field, "the arguments"), Problem: problem, Allowed: allowed})
 	}
 	switch k := e.ErrorKind.(type) {
 	case *schemakind.Required:
@@ -239,7 +233,7 @@ func validationDetails(e *jsonschema.ValidationError, all []data.Detail) []data.
 	case *schemakind.Enum:
 		allowed := make([]string, 0, len(k.Want))
 		for _, v := range k.Want {
-			allowed = append(allowed, fmt.Sprint(orNullText(v)))
+			allowed = append(allowed, fmt.Sprint(cmp.Or(v, any("null"))))
 		}
 		add(at, "is not one of the allowed values", strings.Join(allowed, ", "))
 	case *schemakind.Const:
@@ -272,13 +266,6 @@ func validationDetails(e *jsonschema.ValidationError, all []data.Detail) []data.
 		add(at, "is not what the tool's input schema allows", "")
 	}
 	return all
-}
-
-func orNullText(v any) any {
-	if v == nil {
-		return "null"
-	}
-	return v
 }
 
 func article(got string) string {

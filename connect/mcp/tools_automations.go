@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,8 +133,8 @@ func failedRun(run data.Run, o *idempotency) *toolError {
 	}
 	p := &toolError{
 		code: codeRunFailed, sentence: "The automation was started and failed.",
-		done: fmt.Sprintf("Done: %s. Not done: %s.", orElse(strings.Join(did, ", "), "nothing"),
-			orElse(strings.Join(not, ", "), "nothing")),
+		done: fmt.Sprintf("Done: %s. Not done: %s.", cmp.Or(strings.Join(did, ", "), "nothing"),
+			cmp.Or(strings.Join(not, ", "), "nothing")),
 		next: "Tell the person what was and was not done. To run it again, if they want that, send a new idempotency_key of your own: " +
 			"what was done may then be done again.",
 		cause:  errors.New("the automation's run failed"),

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
@@ -143,7 +144,7 @@ func upsert[T any](
 	switch {
 	case id != "":
 		w := newWrite(a.IfVersion)
-		o.key = orElse(a.IdempotencyKey, string(w.Key))
+		o.key = cmp.Or(a.IdempotencyKey, string(w.Key))
 		record, err = replace(detached(ctx), w, id, patch)
 	case a.IfVersion != 0:
 		err = &toolError{

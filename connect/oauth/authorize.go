@@ -102,9 +102,9 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target strin
 	if err := s.readParameters(request, values); err != nil {
 		// Anyone can register a client and abuse error redirects to send people anywhere or to open applications
 		// (RFC 9700, section 4.11.2), but not with a loopback address.
-		var p *problem
+		p, ok := errors.AsType[*problem](err)
 		uri, bad := parseRedirectURI(request.RedirectURI)
-		if errors.As(err, &p) && bad == nil && uri.loopback != "" {
+		if ok && bad == nil && uri.loopback != "" {
 			return "", &redirectedError{problem: p, location: s.response(request, url.Values{
 				"error": {p.code}, "error_description": {p.description},
 			})}
@@ -145,8 +145,7 @@ func (s *Server) newRequest(r *http.Request, values url.Values) (*pending, error
 		return nil, refuse(codeInvalidRequest, "client_id is missing")
 	}
 	client, err := s.client(r, id)
-	var p *problem
-	if errors.Is(err, errUnknownClient) && !errors.As(err, &p) {
+	if _, explained := errors.AsType[*problem](err); errors.Is(err, errUnknownClient) && !explained {
 		return nil, refuse(codeInvalidClient,
 			"the app is no longer registered here, which happens after a day if it was never connected and after 90 days "+
 				"without use: remove the connection in the app and connect it again")

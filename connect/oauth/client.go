@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -80,9 +81,7 @@ func (s *Server) newClient(m *clientMetadata, id string, kind ClientKind, redire
 			shown = u.display()
 		}
 	}
-	if c.Name == "" {
-		c.Name = shown
-	}
+	c.Name = cmp.Or(c.Name, shown)
 	if data, err = json.Marshal(c); err != nil {
 		return Client{}, nil, err
 	}

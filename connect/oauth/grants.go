@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -80,10 +81,7 @@ func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error)
 	}
 	s.store.removeFromIndex(ctx, businessID, ended...)
 	slices.SortFunc(grants, func(a, b Grant) int {
-		if c := b.CreatedAt.Compare(a.CreatedAt); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.ID, b.ID))
 	})
 	return grants, nil
 }

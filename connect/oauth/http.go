@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
@@ -130,14 +132,7 @@ func (s *Server) Handler() http.Handler {
 }
 
 // Paths returns the paths that Handler serves, sorted.
-func (s *Server) Paths() []string {
-	paths := make([]string, 0, len(s.endpoints))
-	for path := range s.endpoints {
-		paths = append(paths, path)
-	}
-	slices.Sort(paths)
-	return paths
-}
+func (s *Server) Paths() []string { return slices.Sorted(maps.Keys(s.endpoints)) }
 
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	data, err := json.Marshal(body, json.Deterministic(true))
@@ -188,13 +183,13 @@ func seconds(d time.Duration) string {
 
 // newProblem converts an error to a problem and adds it to the request's log entry.
 func (s *Server) newProblem(ctx context.Context, err error) *problem {
-	var p *problem
-	if !errors.As(err, &p) {
-		if errors.Is(err, ErrUnavailable) {
-			p = unavailableProblem(err)
-		} else {
-			p = &problem{status: http.StatusInternalServerError, code: codeServerError, cause: err, description: "an internal error"}
-		}
+	p, ok := errors.AsType[*problem](err)
+	switch {
+	case ok:
+	case errors.Is(err, ErrUnavailable):
+		p = unavailableProblem(err)
+	default:
+		p = &problem{status: http.StatusInternalServerError, code: codeServerError, cause: err, description: "an internal error"}
 	}
 	p.log(ctx)
 	return p
@@ -250,31 +245,16 @@ func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, &problem{
 			status: http.StatusRequestEntityTooLarge, code: codeInvalidRequest, description: "the body is too large",
 		}
-	case err != nil:
+	}
+	if err != nil {
 		return nil, &problem{status: http.StatusBadRequest, code: codeInvalidRequest, description: "the body is incomplete", cause: err}
 	}
 	return body, nil
 }
 
 // printable makes a caller's text valid in an error_description and shortens it.
-func printable(text string) string {
-	const most = 80
-	var b strings.Builder
-	for i := 0; i < len(text) && i < most; i++ {
-		if c := text[i]; c >= ' ' && c < 0x7f && c != '"' && c != '\\' {
-			b.WriteByte(c)
-		} else {
-			b.WriteByte('?')
-		}
-	}
-	if len(text) > most {
-		b.WriteString("...")
-	}
-	return b.String()
-}
+func printable(text string) string { return cleantext.Description(text, 80) }

@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,18 +137,10 @@ type Limits struct {
 }
 
 func (o *Options) complete() error {
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
-	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
-	if o.ResourcePath == "" {
-		o.ResourcePath = "/mcp"
-	}
-	if o.ApprovePath == "" {
-		o.ApprovePath = DefaultApprovePath
-	}
+	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.ResourcePath = cmp.Or(o.ResourcePath, "/mcp")
+	o.ApprovePath = cmp.Or(o.ApprovePath, DefaultApprovePath)
 	if o.ChallengeScopes.IsZero() {
 		o.ChallengeScopes = scope.Everything()
 	}
@@ -166,9 +159,7 @@ func (o *Options) complete() error {
 	if o.RequestID == nil {
 		o.RequestID = func(context.Context) string { return "" }
 	}
-	if o.Log == nil {
-		o.Log = zap.NewNop()
-	}
+	o.Log = cmp.Or(o.Log, zap.NewNop())
 	for limit, fallback := range map[*redis_rate.Limit]redis_rate.Limit{
 		&o.Limits.Registrations:     redis_rate.PerHour(30),
 		&o.Limits.AllRegistrations:  redis_rate.PerHour(1000),

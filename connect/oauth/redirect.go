@@ -14,9 +14,6 @@ const (
 	maxRedirectURIs = 16   // of a client
 )
 
-// loopbackHosts returns the hosts of redirect URIs whose port may vary, as written in a URI.
-func loopbackHosts() []string { return []string{"localhost", "127.0.0.1", "[::1]"} }
-
 // checkClientScheme refuses schemes that browsers, office suites and operating systems handle themselves.
 func checkClientScheme(scheme string) error {
 	if len(scheme) < 3 || scheme[0] < 'a' || scheme[0] > 'z' ||
@@ -68,11 +65,6 @@ func (s *Server) redirectURI(raw string) (redirectURI, error) {
 	return u, nil
 }
 
-// responseParameters returns the parameters of authorization responses, which a redirect URI must not contain.
-func responseParameters() []string {
-	return []string{"code", "state", "iss", "error", "error_description", "error_uri"}
-}
-
 // redirectURI is a parsed redirect URI. Its parts are as written.
 type redirectURI struct {
 	scheme string
@@ -113,7 +105,7 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	if err != nil {
 		return redirectURI{}, errors.New("it is not a valid URI")
 	}
-	for _, name := range responseParameters() {
+	for _, name := range []string{"code", "state", "iss", "error", "error_description", "error_uri"} {
 		if u.Query().Has(name) {
 			return redirectURI{}, errors.New("its query contains a parameter of the response")
 		}
@@ -146,7 +138,7 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	}
 	parsed := redirectURI{scheme: scheme, host: authority}
 	if scheme == "http" {
-		if !slices.Contains(loopbackHosts(), host) {
+		if host != "localhost" && host != "127.0.0.1" && host != "[::1]" {
 			return redirectURI{}, errors.New("http is for localhost, 127.0.0.1 and [::1] only: use https")
 		}
 		parsed.loopback, parsed.rest = host, rest

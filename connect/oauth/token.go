@@ -94,8 +94,6 @@ type refreshToken struct {
 	own    []byte
 }
 
-func newFamily() []byte { return randomBytes(familyBytes) }
-
 func parseRefresh(token string) (id string, t refreshToken, ok bool) {
 	id, secret, ok := parseToken(kindRefresh, token, familyBytes+secretBytes)
 	if !ok {

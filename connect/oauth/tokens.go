@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -68,8 +69,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) (tokenResponse, e
 	default:
 		return tokenResponse{}, refuse(codeUnsupportedGrant, "grant_type must be authorization_code or refresh_token")
 	}
-	var p *problem
-	if errors.As(err, &p) && p.code == codeInvalidGrant {
+	if p, ok := errors.AsType[*problem](err); ok && p.code == codeInvalidGrant {
 		// A client whose registration has expired needs invalid_client in order to register again.
 		exists, err := s.clientExists(ctx, clientID)
 		if err != nil {
@@ -106,10 +106,10 @@ func (s *Server) redeemCode(ctx context.Context, f form) (tokenResponse, error) 
 	}
 	// A request without the right verifier, which only the client has, must not end the connection either.
 	sum := sha256.Sum256([]byte(f.get("code_verifier")))
+	redirect := cmp.Or(f.get("redirect_uri"), rec.redirect) // optional (OAuth 2.1 draft, section 10.2)
 	if !ok || !constantTimeEqual(rec.code, digest(secret)) || rec.resource != s.resource ||
 		!constantTimeEqual(rec.ClientID, f.get("client_id")) ||
-		!constantTimeEqual(rec.challenge, encoding().EncodeToString(sum[:])) ||
-		!sameRedirect(rec.redirect, f.get("redirect_uri")) {
+		!constantTimeEqual(rec.challenge, encoding().EncodeToString(sum[:])) || redirect != rec.redirect {
 		return tokenResponse{}, invalid
 	}
 	logGrant(ctx, rec.Grant)
@@ -121,7 +121,7 @@ func (s *Server) redeemCode(ctx context.Context, f form) (tokenResponse, error) 
 	}
 
 	access := randomBytes(secretBytes)
-	refresh := refreshToken{family: newFamily(), own: randomBytes(secretBytes)}
+	refresh := refreshToken{family: randomBytes(familyBytes), own: randomBytes(secretBytes)}
 	lifetime := AccessLifetime
 	var fields []any
 	if rec.refreshes {
@@ -166,12 +166,6 @@ func (s *Server) endMisused(ctx context.Context, rec record, how string, invalid
 		return err
 	}
 	return invalid
-}
-
-// sameRedirect compares the redirect_uri parameters of the authorization and the token request. The latter is optional
-// (OAuth 2.1 draft, section 10.2).
-func sameRedirect(authorized, named string) bool {
-	return named == "" || named == authorized
 }
 
 // useRefreshToken exchanges a refresh token for new tokens (OAuth 2.1 draft, section 4.3).

@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strings"
@@ -110,10 +111,7 @@ func (p *Pages) answerApprove(w http.ResponseWriter, r *http.Request, status int
 
 func (p *Pages) approveView(s *session, req oauth.Request) approveView {
 	host := clean(req.RedirectHost, 2*maxLabel)
-	name := clean(req.Client.Name, maxLabel)
-	if name == "" {
-		name = host
-	}
+	name := cmp.Or(clean(req.Client.Name, maxLabel), host)
 	v := approveView{
 		Request: req.ID, Token: s.token(formApprove + " " + req.ID), SignOut: s.token(formSignOut), Return: approveURL(req.ID),
 		Client: name, Initial: initial(name), Local: req.RedirectLocal || req.Client.LocalOnly,
@@ -148,9 +146,7 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !checkToken(s.id, formApprove+" "+id, r.PostForm.Get(tokenField)) {
-		pr := forged()
-		pr.link, pr.label = approveURL(id), "Open the page again"
-		return pr
+		return forged().withLink(approveURL(id), "Open the page again")
 	}
 	switch r.PostForm.Get("decision") {
 	case "deny":

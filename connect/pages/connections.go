@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
@@ -36,10 +37,6 @@ type connection struct {
 type disconnectView struct {
 	Token      string
 	Connection connection
-}
-
-func (p *Pages) showSettings(http.ResponseWriter, *http.Request) error {
-	return &redirectError{to: ConnectionsPath}
 }
 
 func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request) error {
@@ -86,10 +83,7 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	if !checkToken(s.id, formConnections, r.PostForm.Get(tokenField)) {
-		pr := forged()
-		pr.label = "Open the page again"
-		pr.link = ConnectionsPath
-		return pr
+		return forged().withLink(ConnectionsPath, "Open the page again")
 	}
 	id := r.PostForm.Get("connection")
 	if !plausibleID(id) {
@@ -105,10 +99,7 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error 
 }
 
 func (p *Pages) connection(g oauth.Grant, people map[string]string) connection {
-	name := clean(g.ClientName, maxLabel)
-	if name == "" {
-		name = clean(g.ClientHost, maxLabel)
-	}
+	name := cmp.Or(clean(g.ClientName, maxLabel), clean(g.ClientHost, maxLabel))
 	c := connection{
 		ID: g.ID, Name: name, Initial: initial(name), Host: strings.TrimSuffix(clean(g.ClientHost, 2*maxLabel), ":"),
 		Since: g.CreatedAt, Used: g.LastUsedAt, Ends: g.ExpiresAt, By: people[g.AccountID],

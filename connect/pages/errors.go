@@ -35,6 +35,11 @@ func (p *pageError) Error() string {
 
 func (p *pageError) Unwrap() error { return p.cause }
 
+func (p *pageError) withLink(url, label string) *pageError {
+	p.link, p.label = url, label
+	return p
+}
+
 // Codes in the log, besides those of statuses.
 const (
 	codeConflict         = "CONFLICT"

@@ -3,9 +3,11 @@ package pages
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
@@ -31,17 +33,13 @@ type route struct {
 	get, post func(http.ResponseWriter, *http.Request) error
 }
 
-func (rt route) allowed() string {
-	if rt.post != nil {
-		return "GET, HEAD, POST"
-	}
-	return "GET, HEAD"
-}
-
 // redirectError responds with 303 See Other.
 type redirectError struct{ to string }
 
 func (r *redirectError) Error() string { return "see " + r.to }
+
+// Paths returns the paths of the pages, sorted, without those of the assets.
+func (p *Pages) Paths() []string { return slices.Sorted(maps.Keys(p.routes)) }
 
 // Handler serves the pages and their assets, and a 404 page for other paths.
 func (p *Pages) Handler() http.Handler { return http.HandlerFunc(p.serve) }
@@ -88,7 +86,11 @@ func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
 		}
 		return rt.post(w, r)
 	default:
-		w.Header().Set("Allow", rt.allowed())
+		allowed := "GET, HEAD"
+		if rt.post != nil {
+			allowed += ", POST"
+		}
+		w.Header().Set("Allow", allowed)
 		return wrongMethod()
 	}
 }
@@ -177,17 +179,8 @@ func ownPage(back string) string {
 
 // plausibleID reports whether s has a valid form for the ID of a request or connection.
 func plausibleID(s string) bool {
-	if s == "" || len(s) > 200 {
-		return false
-	}
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-', c == '.', c == '~':
-		default:
-			return false
-		}
-	}
-	return true
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.~"
+	return s != "" && len(s) <= 200 && strings.Trim(s, allowed) == ""
 }
 
 func approveURL(id string) string { return ApprovePath + "?" + url.Values{"request": {id}}.Encode() }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
@@ -232,14 +231,12 @@ func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request) error {
 		// Refused attempts are rate limited like changes, so that members cannot fill the audit log.
 		if wait, err := p.attempts.change(r.Context(), s.account.ID); err == nil && wait == 0 {
 			entry.Outcome, entry.Detail = audit.OutcomeDenied, "Not an owner"
-			p.record(r, s.account, entry)
+			_ = p.audit.Record(r.Context(), p.entryOf(r.Context(), s.account, entry)) // logs its own failures
 		}
 		return err
 	}
 	if !checkToken(s.id, formKeys, r.PostForm.Get(tokenField)) {
-		pr := forged()
-		pr.link, pr.label = KeysPath, "Open the page again"
-		return pr
+		return forged().withLink(KeysPath, "Open the page again")
 	}
 	// A change must not be interrupted when the browser disconnects.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTimeout)
@@ -384,9 +381,7 @@ func notChanged(ctx context.Context, change *audit.Change, err error, already, t
 		}
 	case errors.Is(err, ErrOutcomeUnknown):
 		change.Resolve(ctx, audit.OutcomeUnknown)
-		pr := notKnown(toDo, err)
-		pr.link, pr.label = KeysPath, "See your keys"
-		return pr
+		return notKnown(toDo, err).withLink(KeysPath, "See your keys")
 	}
 	change.Resolve(ctx, audit.OutcomeFailed)
 	return unavailable(err)
@@ -394,6 +389,5 @@ func notChanged(ctx context.Context, change *audit.Change, err error, already, t
 
 // moment formats a time for people.
 func moment(t time.Time) string {
-	t = t.UTC()
-	return strconv.Itoa(t.Day()) + t.Format(" January 2006, 15:04") + " UTC"
+	return t.UTC().Format("2 January 2006, 15:04 UTC")
 }

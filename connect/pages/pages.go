@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -112,9 +113,7 @@ func New(o Options) (*Pages, error) {
 	if o.OAuth == nil || o.Accounts == nil || o.Audit == nil || o.Redis == nil {
 		return nil, errors.New("pages: OAuth, Accounts, Audit and Redis are required")
 	}
-	if o.Prefix == "" {
-		o.Prefix = audit.DefaultPrefix
-	}
+	o.Prefix = cmp.Or(o.Prefix, audit.DefaultPrefix)
 	if o.SessionIdle <= 0 {
 		o.SessionIdle = DefaultSessionIdle
 	}
@@ -127,9 +126,7 @@ func New(o Options) (*Pages, error) {
 	if o.RequestID == nil {
 		o.RequestID = func(context.Context) string { return "" }
 	}
-	if o.Log == nil {
-		o.Log = zap.NewNop()
-	}
+	o.Log = cmp.Or(o.Log, zap.NewNop())
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -149,7 +146,7 @@ func New(o Options) (*Pages, error) {
 		SignInPath:      {get: p.showSignIn, post: p.signIn},
 		SignOutPath:     {get: p.showSignOut, post: p.signOut},
 		ApprovePath:     {get: p.showApprove, post: p.approve},
-		SettingsPath:    {get: p.showSettings},
+		SettingsPath:    {get: func(http.ResponseWriter, *http.Request) error { return &redirectError{to: ConnectionsPath} }},
 		ConnectionsPath: {get: p.showConnections, post: p.changeConnections},
 		ActivityPath:    {get: p.showActivity},
 	}

@@ -167,7 +167,7 @@ func (p *Pages) session(r *http.Request) (*session, error) {
 	case a.BusinessID != rec.BusinessID:
 		err = p.sessions.end(ctx, id)
 	default:
-		logBusiness(ctx, a.BusinessID)
+		requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.BusinessID = a.BusinessID })
 		return &session{id: id, account: a}, nil
 	}
 	if err != nil {
@@ -186,9 +186,4 @@ func (p *Pages) signedIn(r *http.Request, back string) (*session, error) {
 		return nil, &redirectError{to: signInURL(back)}
 	}
 	return s, nil
-}
-
-// logBusiness adds the signed-in account's business to the request's log entry.
-func logBusiness(ctx context.Context, id string) {
-	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.BusinessID = id })
 }

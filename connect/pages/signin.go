@@ -210,8 +210,7 @@ func (p *Pages) showSignOut(w http.ResponseWriter, r *http.Request) error {
 	}
 	// Signing out has to work during an outage of the accounts service.
 	s, err := p.session(r)
-	var pr *pageError
-	if err != nil && !errors.As(err, &pr) {
+	if _, page := errors.AsType[*pageError](err); err != nil && !page {
 		return err
 	}
 	f := frame{Title: "Sign out", Wide: true}
@@ -253,9 +252,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err := end(); err != nil {
 		change.Resolve(ctx, audit.OutcomeUnknown)
-		pr := notKnown("Sign out again in a moment.", err)
-		pr.link, pr.label = SignOutPath, "Sign out"
-		return pr
+		return notKnown("Sign out again in a moment.", err).withLink(SignOutPath, "Sign out")
 	}
 	if a, err := p.accounts.Account(ctx, rec.AccountID); err == nil && a.BusinessID == rec.BusinessID {
 		change.AccountName = a.DisplayName()
@@ -268,34 +265,26 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 
 // beginChange begins the audit entry of a change by an account. Its errors are pages.
 func (p *Pages) beginChange(ctx context.Context, a account.Account, e audit.Entry) (*audit.Change, error) {
-	e.BusinessID, e.AccountID, e.AccountName = a.BusinessID, a.ID, a.DisplayName()
-	e.RequestID = p.requestID(ctx)
-	change, err := p.audit.Begin(ctx, e)
+	change, err := p.audit.Begin(ctx, p.entryOf(ctx, a, e))
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	return change, nil
 }
 
-// record records an action of an account that changes nothing.
-func (p *Pages) record(r *http.Request, a account.Account, e audit.Entry) {
-	e.BusinessID, e.AccountID, e.AccountName = a.BusinessID, a.ID, a.DisplayName()
-	e.RequestID = p.requestID(r.Context())
-	if err := p.audit.Record(r.Context(), e); err != nil {
-		p.log.Error("audit log incomplete", zap.String("action", e.Action), zap.String("request_id", e.RequestID), zap.Error(err))
-	}
+// entryOf completes an audit entry with the account and the request's ID.
+func (p *Pages) entryOf(ctx context.Context, a account.Account, e audit.Entry) audit.Entry {
+	e.BusinessID, e.AccountID, e.AccountName, e.RequestID = a.BusinessID, a.ID, a.DisplayName(), p.requestID(ctx)
+	return e
 }
 
 // recordDenied records a failed sign-in. It does not log the address as typed.
 func (p *Pages) recordDenied(r *http.Request, email, why string) {
-	e := audit.Entry{
+	_ = p.audit.Record(r.Context(), audit.Entry{ // logs its own failures
 		Action: audit.SessionDenied, Outcome: audit.OutcomeDenied, Target: p.clientIP(r),
 		Detail:    fmt.Sprintf("%s, account %s", why, accountDigest(email)[:12]),
 		RequestID: p.requestID(r.Context()),
-	}
-	if err := p.audit.Record(r.Context(), e); err != nil {
-		p.log.Error("audit log incomplete", zap.String("action", e.Action), zap.String("request_id", e.RequestID), zap.Error(err))
-	}
+	})
 }
 
 // clientIP returns the client's address for the audit log.

@@ -101,7 +101,7 @@ func newViews() (*views, error) {
 		"sheet": func() string { return v.sheet },
 		"icon":  func() string { return v.icon },
 		"path":  pathOf,
-		"date":  func(t time.Time) string { return strconv.Itoa(t.UTC().Day()) + t.UTC().Format(" January 2006") },
+		"date":  func(t time.Time) string { return t.UTC().Format("2 January 2006") },
 		"clock": func(t time.Time) string { return t.UTC().Format("15:04") },
 		"when":  moment,
 		"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
@@ -180,22 +180,14 @@ func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
 
 // pathOf returns a path by its name in the templates.
 func pathOf(name string) (string, error) {
-	switch name {
-	case "sign-in":
-		return SignInPath, nil
-	case "sign-out":
-		return SignOutPath, nil
-	case "approve":
-		return ApprovePath, nil
-	case "connections":
-		return ConnectionsPath, nil
-	case "keys":
-		return KeysPath, nil
-	case "activity":
-		return ActivityPath, nil
-	default:
+	path, ok := map[string]string{
+		"sign-in": SignInPath, "sign-out": SignOutPath, "approve": ApprovePath, "connections": ConnectionsPath,
+		"keys": KeysPath, "activity": ActivityPath,
+	}[name]
+	if !ok {
 		return "", fmt.Errorf("unknown path %q", name)
 	}
+	return path, nil
 }
 
 func keyURL(action, publicKey string) string {

@@ -3,6 +3,8 @@ package scope
 import (
 	"slices"
 	"strings"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
 // Published scopes.
@@ -118,25 +120,8 @@ type UnknownError struct {
 }
 
 // Error implements error.
-func (e *UnknownError) Error() string { return "unknown scope " + quote(e.Name) }
-
-// quote shortens a caller's text and makes it valid in an error_description (RFC 6749, section 5.2).
-func quote(name string) string {
-	const most = 64
-	var b strings.Builder
-	b.WriteByte('\'')
-	for i := 0; i < len(name) && i < most; i++ {
-		if c := name[i]; c >= 0x20 && c < 0x7f && c != '"' && c != '\\' {
-			b.WriteByte(c)
-		} else {
-			b.WriteByte('?')
-		}
-	}
-	if len(name) > most {
-		b.WriteString("...")
-	}
-	b.WriteByte('\'')
-	return b.String()
+func (e *UnknownError) Error() string {
+	return "unknown scope '" + cleantext.Description(e.Name, 64) + "'"
 }
 
 // Set is a set of scopes. It is immutable; the zero value is empty and allows nothing.
@@ -323,25 +308,10 @@ func rightsOf(name string) rights {
 		return rightsUse
 	}
 	area, verb, _ := strings.Cut(name, ":")
-	var index int
-	switch area {
-	case "business":
-		index = 0
-	case "contacts":
-		index = 1
-	case "conversations":
-		index = 2
-	case "appointments":
-		index = 3
-	case "receptionist":
-		index = 4
-	case "sales":
-		index = 5
-	case "automations":
-		index = 6
-	case "objects":
-		index = 7
-	default:
+	index := slices.Index([]string{
+		"business", "contacts", "conversations", "appointments", "receptionist", "sales", "automations", "objects",
+	}, area)
+	if index < 0 {
 		return 0
 	}
 	var own rights

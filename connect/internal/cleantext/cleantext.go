@@ -82,6 +82,21 @@ func Quote(s string, limit int) string {
 	}, Line(s, limit)) + `"`
 }
 
+// Description makes a caller's text valid in an error_description (RFC 6749, section 5.2): of at most limit bytes, with a question
+// mark for each that is not allowed, and "..." in place of the rest.
+func Description(s string, limit int) string {
+	out := []byte(s[:min(len(s), limit)])
+	for i, c := range out {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			out[i] = '?'
+		}
+	}
+	if len(s) > limit {
+		return string(out) + "..."
+	}
+	return string(out)
+}
+
 // JSON returns b with [Text] applied to every string, member names included; two names of one object may become the same.
 // Invalid JSON stays invalid. If there is nothing to remove, JSON usually returns b itself.
 func JSON(b []byte) []byte {

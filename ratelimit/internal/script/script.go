@@ -122,8 +122,8 @@ func (r *Runner) Run(ctx context.Context, calls []*Call) {
 // notRun reports whether err means that Redis did not run the command: there was no connection, or Redis replied with an
 // error.
 func notRun(err error) bool {
-	var dial *net.OpError
-	return err != nil && (errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) || redis.HasErrorPrefix(err, ""))
+	dial, ok := errors.AsType[*net.OpError](err)
+	return ok && dial.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) || err != nil && redis.HasErrorPrefix(err, "")
 }
 
 // runPerCall is Run for a Cluster.
