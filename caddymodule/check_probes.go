@@ -285,7 +285,6 @@ func (b *builtConfig) probeCredentials(ctx context.Context) {
 	manage := slices.ContainsFunc(b.connect, func(h checkedHandler[Connect]) bool { return h.module.ManageKeys })
 	source, ok := b.app.credentials.store.(*vault.Source)
 	if !ok {
-		b.probeRecords(ctx, pointer)
 		return
 	}
 	found, err := source.Inspect(ctx, manage)
@@ -309,19 +308,6 @@ func (b *builtConfig) probeCredentials(ctx context.Context) {
 	}
 	if found.Took > slowVault {
 		b.report("GH044", pointer, "Vault took %s to respond", found.Took.Round(time.Millisecond))
-	}
-}
-
-// probeRecords decodes each record of a credential source that can list its keys.
-func (b *builtConfig) probeRecords(ctx context.Context, pointer string) {
-	keys, err := b.app.credentials.store.List(ctx)
-	if err != nil {
-		b.report("GH045", pointer, "listing the keys failed: %v", err)
-	}
-	for _, key := range keys {
-		if _, err := b.app.credentials.store.Lookup(ctx, key); errors.Is(err, authsigner.ErrMalformedCredential) {
-			b.report("GH045", pointer, "the key %s cannot be used: %v", key, err)
-		}
 	}
 }
 

@@ -268,6 +268,7 @@ func TestCheckProbesVault(t *testing.T) {
 	}{
 		"as documented":                   {policy("vault-policy.hcl"), "", nil, ""},
 		"for operators":                   {policy("vault-policy-operator.hcl"), "manage_keys", nil, ""},
+		"for operators who read metadata": {strings.Replace(policy("vault-policy-operator.hcl"), `["delete"]`, `["read", "delete"]`, 1), "manage_keys", nil, ""},
 		"for operators though not needed": {policy("vault-policy-operator.hcl"), "", []string{"GH042"}, "update of kv/data/gateway/keys/"},
 		"for gateways though managing":    {policy("vault-policy.hcl"), "manage_keys", []string{"GH041"}, "list of kv/metadata/gateway/keys/"},
 		"of another path":                 {narrow, "", []string{"GH041"}, "read of kv/data/gateway/keys/"},
