@@ -125,10 +125,11 @@ type checkedUpstream struct {
 	} `json:"headers"`
 	HealthChecks struct {
 		Active *struct {
-			URI          string         `json:"uri"`
-			Path         string         `json:"path"`
-			Interval     caddy.Duration `json:"interval"`
-			ExpectStatus int            `json:"expect_status"`
+			URI          string `json:"uri"`
+			Path         string `json:"path"`
+			Port         int    `json:"port"`
+			Upstream     string `json:"upstream"`
+			ExpectStatus int    `json:"expect_status"`
 		} `json:"active"`
 		Passive struct {
 			UnhealthyStatus []int `json:"unhealthy_status"`

@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -77,19 +78,32 @@ func each(value any, pointer string, f func(pointer string, value any)) {
 
 var filePlaceholder = regexp.MustCompile(`\{file\.([^{}]+)\}`)
 
-// checkSecretFiles looks at the files of placeholders and private keys. That of credentials must have the right permissions.
+// checkSecretFiles looks at the credential file, private keys and the files of placeholders. Secrets of container orchestrators have
+// the permissions that these choose.
 func checkSecretFiles(c *checkedConfig, r report) {
-	each(c.value, "", func(pointer string, value any) {
-		text, _ := value.(string)
-		paths := filePlaceholder.FindStringSubmatch(text)
-		if len(paths) > 0 {
-			paths = paths[1:]
-		} else if strings.Contains(pointer, "/key_files/") || strings.HasPrefix(pointer, "/apps/tls/certificates/load_files/") && strings.HasSuffix(pointer, "/key") {
-			paths = []string{text}
+	var roots []string
+	for _, h := range c.placed {
+		if root, _ := h.value["root"].(string); root != "" && (h.name == "vars" || h.name == "file_server") {
+			roots = append(roots, root)
 		}
-		for _, path := range paths {
-			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o026 != 0 {
-				r(pointer, "the permissions of %s are %04o", path, info.Mode().Perm())
+	}
+	each(c.value, "", func(pointer string, value any) {
+		path, _ := value.(string)
+		isCredentials := pointer == "/apps/gatehouse/credentials/path"
+		if m := filePlaceholder.FindStringSubmatch(path); m != nil {
+			path = m[1]
+		} else if !isCredentials && !strings.Contains(pointer, "/key_files/") &&
+			(!strings.HasPrefix(pointer, "/apps/tls/certificates/load_files/") || !strings.HasSuffix(pointer, "/key")) {
+			return
+		}
+		info, err := os.Stat(path)
+		if err == nil && !isCredentials && info.Mode().IsRegular() && info.Mode().Perm()&0o026 != 0 && !strings.HasPrefix(path, "/run/secrets/") {
+			r(pointer, "the permissions of %s are %04o", path, info.Mode().Perm())
+		}
+		for _, root := range roots {
+			if inside, err := filepath.Rel(root, path); err == nil && filepath.IsLocal(inside) {
+				r(pointer, "%s is below %s, whose files a file server publishes", path, root)
+				break
 			}
 		}
 	})
@@ -108,6 +122,9 @@ func checkCertificates(c *checkedConfig, r report) {
 	}
 	each(c.value, "", func(pointer string, value any) {
 		path, _ := value.(string)
+		if strings.HasSuffix(pointer, "/ca") && strings.Contains(path, "acme-staging") {
+			r(pointer, "nobody trusts the certificates of %s, which is for tests", path)
+		}
 		if !strings.HasPrefix(pointer, "/apps/tls/certificates/load_files/") || !strings.HasSuffix(pointer, "/certificate") {
 			return
 		}

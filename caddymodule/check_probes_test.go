@@ -317,6 +317,8 @@ func TestCheckProbesDataServices(t *testing.T) {
 		"broken":                  {"", dataServiceFor(t, 500, 500), []string{"GH050"}, "responds with 500"},
 		"stopped":                 {"", "http://127.0.0.1:1", []string{"GH050"}, "connection refused"},
 		"not in DNS":              {"", "http://data.invalid:80", []string{"GH050"}, "data.invalid"},
+		"unhealthy":               {assertion, dataServiceFor(t, 200, 401) + " {\nhealth_uri /healthz\n}", []string{"GH050"}, "responds with 401 to health_uri /healthz"},
+		"healthy":                 {assertion, dataServiceFor(t, 200, 401) + " {\nhealth_uri /healthz\nhealth_status 4xx\n}", nil, ""},
 		"not trusted":             {"", tls.URL, []string{"GH050"}, "certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -205,16 +205,16 @@ func rules() []rule {
 		},
 		{
 			id: "GH025", severity: severityError,
-			title:   "The certificate of a site is missing, has expired, or is for other hosts",
+			title:   "The certificate of a site is missing, has expired, or is not for its hosts or not trusted",
 			example: "`tls cert.pem key.pem` with a certificate for another name",
 			fix:     "Replace the certificate, or let Caddy obtain one",
 			static:  checkCertificates,
 		},
 		{
 			id: "GH026", severity: severityWarning,
-			title:   "Other users of this machine can read or replace a file with a secret",
+			title:   "Other users of this machine, or callers, can read or replace a file with a secret",
 			example: "`assertion key.pem` with the permissions 0644",
-			fix:     "Set its permissions to 0600, or to 0640 if a group must read it",
+			fix:     "Set its permissions to 0600, or to 0640 if a group must read it, and keep it out of directories that are served",
 			static:  checkSecretFiles,
 		},
 		{

@@ -240,6 +240,8 @@ func mistakes() [][3]string {
 		{"GH025", "tls internal", "tls DIR/other.pem DIR/other.key # HERE"},
 		{"GH025", "tls internal", "tls DIR/expired.pem DIR/expired.key # HERE"},
 		{"GH025", soundCaddyfile, strings.NewReplacer("tls internal", "", global, global+"auto_https off # HERE\n").Replace(soundCaddyfile)},
+		{"GH025", soundCaddyfile, strings.NewReplacer("tls internal", "", global, global+"acme_ca https://acme-staging-v02.api.letsencrypt.org/directory # HERE\n").Replace(soundCaddyfile)},
+		{"GH026", soundCaddyfile, strings.NewReplacer(site, site+"handle_path /files/* {\nroot DIR\nfile_server\n}\n", "DIR/keys.json", "DIR/keys.json # HERE").Replace(soundCaddyfile)},
 		{"GH026", keys, keys + "assertion DIR/readable.key # HERE\n"},
 		{"GH026", redis, "redis redis://localhost:1 {\npassword {file.DIR/readable.key} # HERE\n}\n"},
 		{"GH027", soundCaddyfile, strings.NewReplacer(options, "upstream https://api.example.com # HERE\n", keys, keys+"assertion DIR/other.key\n").Replace(soundCaddyfile)},

@@ -215,6 +215,7 @@ func (d *directive) serves(host string) bool {
 func directivesOf(name string) []string {
 	names, ok := map[string][]string{
 		"authentication":         {"basic_auth"},
+		"automation":             {"acme_ca"},
 		"dial":                   nil, // an argument
 		"errors":                 {"handle_errors"},
 		"health_checks":          {"health_interval", "health_timeout", "health_status", "health_body", "health_port"},
