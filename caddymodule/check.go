@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
 // The severities of rules, which are the levels of SARIF.
@@ -63,25 +66,40 @@ type checkedConfig struct {
 	apis    []checkedHandler[API]
 	connect []checkedHandler[Connect]
 	logs    map[string]*caddy.CustomLog
+
+	httpPort, httpsPort int
+	gracePeriod         time.Duration // 0: unlimited
 }
 
 // checkedServer has the settings of an HTTP server that rules look at.
 type checkedServer struct {
 	pointer string
 
-	Listen               []string        `json:"listen"`
-	ReadTimeout          caddy.Duration  `json:"read_timeout"`
-	WriteTimeout         caddy.Duration  `json:"write_timeout"`
-	TrustedProxies       json.RawMessage `json:"trusted_proxies"`
-	TrustedProxiesStrict int             `json:"trusted_proxies_strict"`
-	ListenerWrappers     []struct {
-		Wrapper string `json:"wrapper"`
-	} `json:"listener_wrappers"`
+	Listen                []string          `json:"listen"`
+	ReadTimeout           caddy.Duration    `json:"read_timeout"`
+	WriteTimeout          caddy.Duration    `json:"write_timeout"`
+	TrustedProxies        json.RawMessage   `json:"trusted_proxies"`
+	TrustedProxiesStrict  int               `json:"trusted_proxies_strict"`
+	ClientIPHeaders       []string          `json:"client_ip_headers"`
+	ListenerWrappers      []listenerWrapper `json:"listener_wrappers"`
+	TLSConnectionPolicies []struct {
+		InsecureSecretsLog string `json:"insecure_secrets_log"`
+	} `json:"tls_connection_policies"`
+	AutomaticHTTPS struct {
+		Disable      bool     `json:"disable"`
+		DisableCerts bool     `json:"disable_certificates"`
+		Skip         []string `json:"skip"`
+	} `json:"automatic_https"`
 	Logs *struct {
 		DefaultLoggerName    string              `json:"default_logger_name"`
 		LoggerNames          map[string][]string `json:"logger_names"`
 		ShouldLogCredentials bool                `json:"should_log_credentials"`
 	} `json:"logs"`
+}
+
+type listenerWrapper struct {
+	Wrapper string   `json:"wrapper"`
+	Allow   []string `json:"allow"` // of proxy_protocol
 }
 
 // checkedHandler is a Gatehouse handler.
@@ -100,8 +118,29 @@ type checkedUpstream struct {
 		Dial string `json:"dial"`
 	} `json:"upstreams"`
 	DynamicUpstreams json.RawMessage `json:"dynamic_upstreams"`
-	Transport        struct {
-		TLS *struct {
+	Headers          struct {
+		Request struct {
+			Set http.Header `json:"set"`
+		} `json:"request"`
+	} `json:"headers"`
+	HealthChecks struct {
+		Active *struct {
+			URI          string `json:"uri"`
+			Path         string `json:"path"`
+			Port         int    `json:"port"`
+			Upstream     string `json:"upstream"`
+			ExpectStatus int    `json:"expect_status"`
+		} `json:"active"`
+		Passive struct {
+			UnhealthyStatus []int `json:"unhealthy_status"`
+		} `json:"passive"`
+	} `json:"health_checks"`
+	LoadBalancing struct {
+		TryDuration caddy.Duration `json:"try_duration"`
+	} `json:"load_balancing"`
+	Transport struct {
+		DialTimeout caddy.Duration `json:"dial_timeout"`
+		TLS         *struct {
 			InsecureSkipVerify bool `json:"insecure_skip_verify"`
 		} `json:"tls"`
 	} `json:"transport"`
@@ -117,7 +156,10 @@ func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 		Apps struct {
 			Gatehouse json.RawMessage `json:"gatehouse"`
 			HTTP      struct {
-				Servers map[string]*checkedServer `json:"servers"`
+				HTTPPort    int                       `json:"http_port"`
+				HTTPSPort   int                       `json:"https_port"`
+				GracePeriod caddy.Duration            `json:"grace_period"`
+				Servers     map[string]*checkedServer `json:"servers"`
 			} `json:"http"`
 		} `json:"apps"`
 	}
@@ -126,6 +168,8 @@ func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 	}
 	checked := &checkedConfig{
 		loadedConfig: c, admin: cfg.Admin, servers: cfg.Apps.HTTP.Servers, logs: cfg.Logging.Logs, placed: c.handlers(),
+		httpPort: cmp.Or(cfg.Apps.HTTP.HTTPPort, caddyhttp.DefaultHTTPPort), httpsPort: cmp.Or(cfg.Apps.HTTP.HTTPSPort, caddyhttp.DefaultHTTPSPort),
+		gracePeriod: time.Duration(cfg.Apps.HTTP.GracePeriod),
 	}
 	if cfg.Apps.Gatehouse != nil {
 		checked.app = new(App)
@@ -247,7 +291,7 @@ func loadFindings(err error) ([]finding, error) {
 // sortFindings sorts by place and removes duplicates.
 func sortFindings(found []finding) []finding {
 	slices.SortStableFunc(found, func(a, b finding) int {
-		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.Rule, b.Rule))
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Message, b.Message))
 	})
 	return slices.Compact(found)
 }

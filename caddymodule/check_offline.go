@@ -47,7 +47,7 @@ func (c *checkedConfig) buildOffline(dir string) error {
 	}
 }
 
-// disconnect replaces the addresses of what is contacted while a configuration is built, and removes active health checks.
+// disconnect replaces the addresses of what is contacted while a configuration is built, and those of active health checks.
 func disconnect(value any) {
 	app := member(member(value, "apps"), appName)
 	away := func(text any) string {
@@ -70,21 +70,21 @@ func disconnect(value any) {
 	if source, ok := member(app, "credentials").(map[string]any); ok && source["address"] != nil {
 		source["address"] = away(source["address"])
 	}
-	withoutHealthChecks(value)
+	disconnectHealthChecks(value)
 }
 
-func withoutHealthChecks(value any) {
+func disconnectHealthChecks(value any) {
 	switch v := value.(type) {
 	case []any:
 		for _, one := range v {
-			withoutHealthChecks(one)
+			disconnectHealthChecks(one)
 		}
 	case map[string]any:
-		if checks, ok := v["health_checks"].(map[string]any); ok {
-			delete(checks, "active")
+		if active, ok := member(v["health_checks"], "active").(map[string]any); ok {
+			active["upstream"] = nowhere
 		}
 		for _, one := range v {
-			withoutHealthChecks(one)
+			disconnectHealthChecks(one)
 		}
 	}
 }

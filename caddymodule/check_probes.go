@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -285,7 +286,6 @@ func (b *builtConfig) probeCredentials(ctx context.Context) {
 	manage := slices.ContainsFunc(b.connect, func(h checkedHandler[Connect]) bool { return h.module.ManageKeys })
 	source, ok := b.app.credentials.store.(*vault.Source)
 	if !ok {
-		b.probeRecords(ctx, pointer)
 		return
 	}
 	found, err := source.Inspect(ctx, manage)
@@ -312,19 +312,6 @@ func (b *builtConfig) probeCredentials(ctx context.Context) {
 	}
 }
 
-// probeRecords decodes each record of a credential source that can list its keys.
-func (b *builtConfig) probeRecords(ctx context.Context, pointer string) {
-	keys, err := b.app.credentials.store.List(ctx)
-	if err != nil {
-		b.report("GH045", pointer, "listing the keys failed: %v", err)
-	}
-	for _, key := range keys {
-		if _, err := b.app.credentials.store.Lookup(ctx, key); errors.Is(err, authsigner.ErrMalformedCredential) {
-			b.report("GH045", pointer, "the key %s cannot be used: %v", key, err)
-		}
-	}
-}
-
 // checkBusiness is the business for which data services are asked. It has no records.
 const checkBusiness = "gatehouse-check"
 
@@ -340,18 +327,19 @@ func (b *builtConfig) probeDataServices(ctx context.Context) {
 				}
 			}
 			assert := func(requestID string) (string, error) { return b.app.asserter.Assert(res, checkBusiness, requestID) }
-			b.probeDataService(ctx, b.apis[i].upstreams[j].pointer, u.service, apiPrefix+"/"+res.Name, assert, seen)
+			b.probeDataService(ctx, b.apis[i].upstreams[j], u.service, apiPrefix+"/"+res.Name, assert, seen)
 		}
 	}
 	for i, h := range b.assistants {
 		assert := func(requestID string) (string, error) { return b.app.asserter.AssertConnect(checkBusiness, requestID) }
-		b.probeDataService(ctx, b.connect[i].upstreams[0].pointer, h.service, "/connect/v1/check", assert, seen)
+		b.probeDataService(ctx, b.connect[i].upstreams[0], h.service, "/connect/v1/check", assert, seen)
 	}
 }
 
-// probeDataService asks each address of a data service, with a hop assertion if one is configured, and then without.
+// probeDataService asks each address of a data service, with a hop assertion if one is configured, and then without, and its
+// health_uri.
 func (b *builtConfig) probeDataService(
-	ctx context.Context, pointer string, service *dataService, path string, assert func(string) (string, error), seen map[string]bool,
+	ctx context.Context, u checkedUpstream, service *dataService, path string, assert func(string) (string, error), seen map[string]bool,
 ) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://gatehouse.invalid"+path, http.NoBody)
 	if err != nil {
@@ -361,13 +349,18 @@ func (b *builtConfig) probeDataService(
 	req.RequestURI = req.URL.RequestURI()
 	targets, err := service.targets(req, 0)
 	if err != nil {
-		b.report("GH050", pointer, "the addresses of the data service are not known: %v", err)
+		b.report("GH050", u.pointer, "the addresses of the data service are not known: %v", err)
 		return
 	}
 	for i, t := range targets {
-		at := fmt.Sprintf("%s/upstreams/%d", pointer, i)
-		ask := func(asserted bool) (int, error) {
+		at := fmt.Sprintf("%s/upstreams/%d", u.pointer, i)
+		ask := func(path string, asserted bool) (int, error) {
 			out := req.Clone(req.Context()) //nolint:contextcheck // it is derived from ctx
+			target, err := url.ParseRequestURI(path)
+			if err != nil {
+				return 0, fmt.Errorf("parsing the path: %w", err)
+			}
+			out.URL, out.RequestURI = target, path
 			id := uuid.NewString()
 			out.Header = http.Header{
 				"Accept": {"application/json"}, "Accept-Encoding": {"identity"}, "User-Agent": {""},
@@ -388,13 +381,19 @@ func (b *builtConfig) probeDataService(
 			continue
 		}
 		seen[key] = true
-		status, err := ask(true)
+		status, err := ask(path, true)
 		if err != nil {
 			b.report("GH050", at, "the data service at %s does not respond: %v", t.dial.Address, err)
 			continue
 		}
 		if status >= http.StatusInternalServerError {
 			b.report("GH050", at, "the data service at %s responds with %d", t.dial.Address, status)
+		}
+		if active := u.HealthChecks.Active; active != nil && strings.HasPrefix(active.URI, "/") && active.Port == 0 && active.Upstream == "" {
+			health, err := ask(active.URI, false)
+			if err == nil && !caddyhttp.StatusCodeMatches(health, cmp.Or(active.ExpectStatus, 2)) {
+				b.report("GH050", u.pointer+"/health_checks/active/uri", "the data service at %s responds with %d to health_uri %s", t.dial.Address, health, active.URI)
+			}
 		}
 		if b.app.asserter == nil {
 			continue
@@ -404,7 +403,7 @@ func (b *builtConfig) probeDataService(
 			continue
 		}
 		// A 404 proves nothing: the data service may not have the path.
-		if status, err := ask(false); err == nil && status < http.StatusMultipleChoices {
+		if status, err := ask(path, false); err == nil && status < http.StatusMultipleChoices {
 			b.report("GH051", at, "the data service at %s responds with %d to a request without an assertion", t.dial.Address, status)
 		}
 	}

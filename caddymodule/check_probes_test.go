@@ -268,6 +268,7 @@ func TestCheckProbesVault(t *testing.T) {
 	}{
 		"as documented":                   {policy("vault-policy.hcl"), "", nil, ""},
 		"for operators":                   {policy("vault-policy-operator.hcl"), "manage_keys", nil, ""},
+		"for operators who read metadata": {strings.Replace(policy("vault-policy-operator.hcl"), `["delete"]`, `["read", "delete"]`, 1), "manage_keys", nil, ""},
 		"for operators though not needed": {policy("vault-policy-operator.hcl"), "", []string{"GH042"}, "update of kv/data/gateway/keys/"},
 		"for gateways though managing":    {policy("vault-policy.hcl"), "manage_keys", []string{"GH041"}, "list of kv/metadata/gateway/keys/"},
 		"of another path":                 {narrow, "", []string{"GH041"}, "read of kv/data/gateway/keys/"},
@@ -316,6 +317,8 @@ func TestCheckProbesDataServices(t *testing.T) {
 		"broken":                  {"", dataServiceFor(t, 500, 500), []string{"GH050"}, "responds with 500"},
 		"stopped":                 {"", "http://127.0.0.1:1", []string{"GH050"}, "connection refused"},
 		"not in DNS":              {"", "http://data.invalid:80", []string{"GH050"}, "data.invalid"},
+		"unhealthy":               {assertion, dataServiceFor(t, 200, 401) + " {\nhealth_uri /healthz\n}", []string{"GH050"}, "responds with 401 to health_uri /healthz"},
+		"healthy":                 {assertion, dataServiceFor(t, 200, 401) + " {\nhealth_uri /healthz\nhealth_status 4xx\n}", nil, ""},
 		"not trusted":             {"", tls.URL, []string{"GH050"}, "certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {

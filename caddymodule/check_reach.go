@@ -11,8 +11,10 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/rewrite"
 
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -46,7 +48,7 @@ func samplesOf(handler any) (samples []string) {
 	return samples
 }
 
-// obstacle is what keeps requests from handlers of ours.
+// obstacle is what keeps requests from handlers of ours, or breaks them on the way.
 type obstacle struct {
 	rule     string
 	key      string // the pointer of what it is
@@ -90,7 +92,7 @@ func (c *checkedConfig) obstacles() []*obstacle {
 	return found
 }
 
-// send returns what keeps a request from the handler at each host of its site, or nil.
+// send returns what keeps a request from the handler at each host of its site, or what breaks it on the way, or nil.
 func (c *checkedConfig) send(ctx caddy.Context, h placedHandler, sample string) (missed *obstacle) {
 	hosts := hostsOf(h.routes[0].list[h.routes[0].index])
 	for _, host := range h.hosts { // a site *.example.com may have routes for some of its hosts
@@ -112,10 +114,16 @@ func (c *checkedConfig) send(ctx caddy.Context, h placedHandler, sample string) 
 		}
 		r.RequestURI = path
 		repl := caddy.NewReplacer()
+		for _, name := range sentHeaders[h.name] {
+			r.Header.Set(name, "sent")
+		}
 		w := &walk{checkedConfig: c, ctx: ctx, repl: repl, handler: h, sample: sample}
 		w.r = caddyhttp.PrepareRequest(r, repl, discard{}, new(caddyhttp.Server))
 		w.routes("/apps/http/servers/"+h.server+"/routes", h.routes[0].list)
-		if w.reached || w.missed == nil {
+		if w.reached {
+			return w.broken
+		}
+		if w.missed == nil {
 			return nil
 		}
 		if missed == nil {
@@ -137,11 +145,53 @@ type walk struct {
 	sample  string
 	reached bool
 	missed  *obstacle // the first
+	broken  *obstacle // the first
 }
 
 func (w *walk) miss(rule, key, pointer, what string) {
 	if w.missed == nil {
 		w.missed = &obstacle{rule: rule, key: key, pointer: pointer, what: what, samples: []string{w.sample}}
+	}
+}
+
+// sentHeaders are the headers that callers of a handler authenticate with.
+var sentHeaders = map[string][]string{
+	apiName:             {authsigner.HeaderPublicKey, authsigner.HeaderTimestamp, authsigner.HeaderSignature},
+	"gatehouse_connect": {"Authorization"},
+}
+
+// inspect looks for changes to a request or response that the handler does not work with.
+func (w *walk) inspect(pointer, name string, step any) {
+	names := sentHeaders[w.handler.name]
+	breaks := func(what string, args ...any) {
+		if w.broken == nil && names != nil {
+			w.broken = &obstacle{rule: "GH022", key: pointer, pointer: pointer, what: fmt.Sprintf(what, args...), samples: []string{w.sample}}
+		}
+	}
+	switch name {
+	case "templates":
+		breaks("templates evaluates responses, which contain names that clients choose")
+	case "authentication":
+		breaks("basic_auth asks for a password, but callers send signatures or tokens")
+	case "headers":
+		if m, ok := w.load("http.handlers.headers", step).(*headers.Handler); ok && m.Request != nil {
+			m.Request.ApplyToRequest(w.r)
+		}
+		for _, header := range names {
+			if values := w.r.Header[header]; len(values) != 1 || values[0] != "sent" {
+				breaks("request_header changes %s, with which callers authenticate", header)
+			}
+		}
+	case "rewrite":
+		method, path := w.r.Method, w.r.URL.Path
+		if m, ok := w.load("http.handlers.rewrite", step).(*rewrite.Rewrite); ok {
+			m.Rewrite(w.r, w.repl)
+		}
+		if w.r.Method != method {
+			breaks("the method becomes %s", w.r.Method)
+		} else if w.r.URL.Path != path && w.handler.name == "gatehouse_connect" {
+			breaks("the path becomes %s, and gatehouse_connect serves only paths as clients send them", w.r.URL.Path)
+		}
 	}
 }
 
@@ -201,11 +251,6 @@ func (w *walk) handle(pointer string, step any) bool {
 		named, _ := member(step, "name").(string)
 		route := member(w.server("named_routes"), named)
 		return w.routes(pointer, []any{route})
-	case "rewrite":
-		if m, ok := w.load("http.handlers.rewrite", step).(*rewrite.Rewrite); ok {
-			m.Rewrite(w.r, w.repl)
-		}
-		return false
 	case "reverse_proxy":
 		if responses, _ := member(step, "handle_response").([]any); len(responses) > 0 {
 			return false // as forward_auth, which responds only if it refuses
@@ -223,6 +268,7 @@ func (w *walk) handle(pointer string, step any) bool {
 		}
 	case "error", "metrics", apiName, errorsName:
 	default:
+		w.inspect(pointer, name, step)
 		return false
 	}
 	w.miss("GH004", pointer, pointer, name)
@@ -335,6 +381,14 @@ func checkShadow(c *checkedConfig, r report) {
 	for _, o := range c.obstacles() {
 		if o.rule == "GH004" {
 			r(o.pointer, "%s takes %s, which %s must serve", o.what, andMore(o.samples), strings.Join(o.handlers, " and "))
+		}
+	}
+}
+
+func checkBroken(c *checkedConfig, r report) {
+	for _, o := range c.obstacles() {
+		if o.rule == "GH022" {
+			r(o.pointer, "%s: this affects %s", o.what, andMore(o.samples))
 		}
 	}
 }

@@ -1,13 +1,17 @@
 package caddymodule
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
 	"net/url"
+	"path"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,9 +30,9 @@ func rules() []rule {
 		},
 		{
 			id: "GH002", severity: severityError,
-			title:   "The issuer of `gatehouse_connect` is not a host of its site",
+			title:   "The issuer of `gatehouse_connect` is not a host or port of its site",
 			example: "`issuer https://auth.example.com` on the site `api.example.com`",
-			fix:     "Set issuer to the site's public origin, or add its host to the site's addresses",
+			fix:     "Set issuer to the site's public origin, or add it to the site's addresses",
 			static:  checkIssuer,
 		},
 		{
@@ -47,22 +51,22 @@ func rules() []rule {
 		},
 		{
 			id: "GH005", severity: severityError,
-			title:   "The server's write timeout is not longer than that of a handler",
+			title:   "The server's write timeout or grace period is not longer than the timeout of a handler",
 			example: "`write 10s` with the default `timeout` of `gatehouse_api`",
-			fix:     "Set write in the timeouts of servers to more than the handler's timeout",
+			fix:     "Set write in the timeouts of servers, or grace_period, to more than the handler's timeout",
 			static:  checkWriteTimeout,
 		},
 		{
 			id: "GH006", severity: severityWarning,
-			title:   "The server's timeout for bodies has no effect, because the API sets its own",
-			example: "`read_body 5s` with the default `body_timeout`",
-			fix:     "Set body_timeout of gatehouse_api instead",
-			static:  checkReadTimeout,
+			title:   "An option has no effect",
+			example: "`read_body 5s` with the default `body_timeout`; `client_ip_headers` without `trusted_proxies`",
+			fix:     "Remove it, or correct what the message names",
+			static:  checkIneffective,
 		},
 		{
 			id: "GH007", severity: severityError,
 			title:   "Too many addresses are trusted proxies, so callers can choose their client IP",
-			example: "`trusted_proxies static 0.0.0.0/0`",
+			example: "`trusted_proxies static 0.0.0.0/0`, or `allow` of `proxy_protocol` with it",
 			fix:     "Name only the addresses of your own load balancers",
 			static:  checkTrustedRanges,
 		},
@@ -138,9 +142,9 @@ func rules() []rule {
 		},
 		{
 			id: "GH018", severity: severityError,
-			title:   "An access log contains signatures, which are valid for 5 minutes, and query values",
+			title:   "A log contains signatures, which are valid for 5 minutes, query values, or TLS keys",
 			example: "`log` on the API's site",
-			fix:     "Remove log, since the gateway logs each request, or filter request>uri and request>headers>X-Signature as docs/operating.md shows",
+			fix:     "Remove it, since the gateway logs each request, or filter request>uri and request>headers>X-Signature as docs/operating.md shows",
 			static:  checkAccessLogs,
 		},
 		{
@@ -177,6 +181,55 @@ func rules() []rule {
 					}
 				}
 			},
+		},
+		{
+			id: "GH022", severity: severityError,
+			title:   "A handler in front of the gateway's breaks requests or responses",
+			example: "`templates` or `request_header -X-Signature` on the API's site",
+			fix:     "Remove it, or give it a matcher that excludes them",
+			static:  checkBroken,
+		},
+		{
+			id: "GH023", severity: severityWarning,
+			title:   "Callers of the API can read the gateway's metrics",
+			example: "`metrics /metrics` on the API's site",
+			fix:     "Serve metrics on another port that callers cannot reach, or to the addresses of remote_ip only",
+			static:  checkMetrics,
+		},
+		{
+			id: "GH024", severity: severityWarning,
+			title:   "Signatures, tokens and records travel unencrypted",
+			example: "`http://api.example.com` beside `https://api.example.com`",
+			fix:     "Use an https address and automatic HTTPS or tls; if a load balancer terminates TLS, name it with trusted_proxies",
+			static:  checkSiteTLS,
+		},
+		{
+			id: "GH025", severity: severityError,
+			title:   "The certificate of a site is missing, has expired, or is not for its hosts or not trusted",
+			example: "`tls cert.pem key.pem` with a certificate for another name",
+			fix:     "Replace the certificate, or let Caddy obtain one",
+			static:  checkCertificates,
+		},
+		{
+			id: "GH026", severity: severityWarning,
+			title:   "Other users of this machine, or callers, can read or replace a file with a secret",
+			example: "`assertion key.pem` with the permissions 0644",
+			fix:     "Set its permissions to 0600, or to 0640 if a group must read it, and keep it out of directories that are served",
+			static:  checkSecretFiles,
+		},
+		{
+			id: "GH027", severity: severityError,
+			title:   "The gateway is its own data service",
+			example: "`upstream https://api.example.com` on the site `api.example.com`",
+			fix:     "Name the address of the data service",
+			static:  checkLoop,
+		},
+		{
+			id: "GH028", severity: severityError,
+			title:   "Health checks take a working data service out of use",
+			example: "`unhealthy_status 4xx`, which callers can cause",
+			fix:     "Count only statuses of 500 and above as unhealthy, and ask a path that responds with 200 to requests without an assertion",
+			static:  checkHealthChecks,
 		},
 		{
 			id: "GH030", severity: severityError,
@@ -249,6 +302,14 @@ func rules() []rule {
 			title:   "A record in the credential file is malformed: its key cannot be used",
 			example: "a record without `private_key`",
 			fix:     "Correct the field that the message names, or revoke the key",
+			static:  func(c *checkedConfig, r report) { checkRecords(c, r, true) },
+		},
+		{
+			id: "GH046", severity: severityWarning,
+			title:   "A record in the credential file has expired, or has members that the gateway ignores",
+			example: "`ressources`, which leaves the key unrestricted",
+			fix:     "Correct or remove the member, or revoke the key",
+			static:  func(c *checkedConfig, r report) { checkRecords(c, r, false) },
 		},
 		{
 			id: "GH050", severity: severityError,
@@ -285,6 +346,8 @@ func checkIssuer(c *checkedConfig, r report) {
 		}
 		if !slices.ContainsFunc(h.hosts, func(site string) bool { return hostMatches(site, u.Hostname()) }) {
 			r(h.pointer+"/issuer", "the issuer %s is not served by its site, whose hosts are %s", h.module.Issuer, strings.Join(h.hosts, ", "))
+		} else if listen := c.servers[h.server].Listen; u.Port() != "" && !isLocal(u.Host) && !slices.ContainsFunc(listen, func(a string) bool { return strings.HasSuffix(a, ":"+u.Port()) }) {
+			r(h.pointer+"/issuer", "the issuer %s is not served by its site, which listens on %s", h.module.Issuer, strings.Join(listen, ", "))
 		}
 	}
 }
@@ -314,16 +377,62 @@ func checkWriteTimeout(c *checkedConfig, r report) {
 		if write := time.Duration(s.WriteTimeout); write > 0 && write <= timeout {
 			r(s.pointer+"/write_timeout", "responses may take %s, but the timeout of %s is %s", write, h.name, timeout)
 		}
+		if c.gracePeriod > 0 && c.gracePeriod <= timeout {
+			r("/apps/http/grace_period", "reloads end responses after %s, but the timeout of %s is %s", c.gracePeriod, h.name, timeout)
+		}
 	})
 }
 
-func checkReadTimeout(c *checkedConfig, r report) {
+func checkIneffective(c *checkedConfig, r report) {
 	for _, h := range c.apis {
 		s := c.servers[h.server]
 		own := cmp.Or(time.Duration(h.module.BodyTimeout), defaultBodyTimeout)
 		if read := time.Duration(s.ReadTimeout); read > 0 && read < own {
-			r(s.pointer+"/read_timeout", "read_body is %s, but gatehouse_api waits %s for a body", read, own)
+			r(s.pointer+"/read_timeout", "read_body is %s, but gatehouse_api sets its own: body_timeout is %s", read, own)
 		}
+	}
+	for _, s := range c.ours() {
+		if s.ClientIPHeaders != nil && s.TrustedProxies == nil {
+			r(s.pointer+"/client_ip_headers", "client_ip_headers has no effect without trusted_proxies")
+		}
+		for i, w := range s.ListenerWrappers {
+			if w.Wrapper == "proxy_protocol" && w.Allow == nil {
+				r(fmt.Sprintf("%s/listener_wrappers/%d/proxy_protocol", s.pointer, i), "proxy_protocol ignores all addresses without allow, which names the load balancers")
+			}
+		}
+	}
+	services := func(h placedHandler, timeout time.Duration, upstreams []checkedUpstream) {
+		for _, u := range upstreams {
+			for pointer, value := range map[string]caddy.Duration{
+				"/load_balancing/try_duration": u.LoadBalancing.TryDuration, "/transport/dial_timeout": u.Transport.DialTimeout,
+			} {
+				if name := directivesOf(path.Base(pointer))[0]; time.Duration(value) > timeout {
+					r(u.pointer+pointer, "%s is %s, but %s ends requests after its timeout of %s", name, time.Duration(value), h.name, timeout)
+				}
+			}
+			if active := u.HealthChecks.Active; active != nil && active.URI == "" && active.Path == "" {
+				r(u.pointer+"/health_checks", "options of active health checks have no effect without health_uri")
+			}
+		}
+	}
+	for _, h := range c.apis {
+		services(h.placedHandler, cmp.Or(time.Duration(h.module.Timeout), defaultUpstreamTimeout), h.upstreams)
+	}
+	for _, h := range c.connect {
+		services(h.placedHandler, cmp.Or(time.Duration(h.module.Timeout), data.DefaultTimeout), h.upstreams)
+	}
+	if c.global == nil {
+		return
+	}
+	n := 0
+	for _, option := range c.global.children {
+		if option.name != "servers" {
+			continue
+		}
+		if len(option.args) > 0 && !slices.ContainsFunc(slices.Collect(maps.Values(c.servers)), func(s *checkedServer) bool { return slices.Contains(s.Listen, option.args[0]) }) {
+			r(fmt.Sprintf("/servers/%d", n), "servers %s has no effect: no site listens on exactly this address", option.args[0])
+		}
+		n++
 	}
 }
 
@@ -333,16 +442,26 @@ func checkTrustedRanges(c *checkedConfig, r report) {
 			Source string   `json:"source"`
 			Ranges []string `json:"ranges"`
 		}
-		if json.Unmarshal(s.TrustedProxies, &proxies) != nil || proxies.Source != "static" {
-			continue
+		ranges := map[string][]string{}
+		if json.Unmarshal(s.TrustedProxies, &proxies) == nil && proxies.Source == "static" {
+			ranges[s.pointer+"/trusted_proxies"] = proxies.Ranges
 		}
-		for _, text := range proxies.Ranges {
+		for i, w := range s.ListenerWrappers {
+			ranges[fmt.Sprintf("%s/listener_wrappers/%d/allow", s.pointer, i)] = w.Allow
+		}
+		checkRanges(ranges, r)
+	}
+}
+
+func checkRanges(ranges map[string][]string, r report) {
+	for pointer, list := range ranges {
+		for _, text := range list {
 			p, err := netip.ParsePrefix(text)
 			if err != nil || p.Addr().IsPrivate() || p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast() {
 				continue
 			}
 			if p.Addr().Is4() && p.Bits() < 8 || p.Addr().Is6() && p.Bits() < 16 {
-				r(s.pointer+"/trusted_proxies", "%s is trusted", text)
+				r(pointer, "%s is trusted", text)
 			}
 		}
 	}
@@ -368,8 +487,21 @@ func (c *checkedConfig) ours() []*checkedServer {
 	return found
 }
 
+// public returns those of our servers that have sites for other machines.
+func (c *checkedConfig) public() []*checkedServer {
+	return slices.DeleteFunc(c.ours(), func(s *checkedServer) bool {
+		return !slices.ContainsFunc(c.placed, func(h placedHandler) bool { return c.servers[h.server] == s && !isDevelopment(h.hosts) }) ||
+			!slices.ContainsFunc(s.Listen, func(address string) bool { return !isLocal(address) })
+	})
+}
+
+// isDevelopment reports whether a site is only for this machine.
+func isDevelopment(hosts []string) bool {
+	return hosts != nil && !slices.ContainsFunc(hosts, func(host string) bool { return !isLocal(host) })
+}
+
 func checkCatchAll(c *checkedConfig, r report) {
-	for _, s := range c.ours() {
+	for _, s := range c.public() {
 		site := ""
 		for _, h := range c.placed {
 			if h.isError || c.servers[h.server] != s {
@@ -388,7 +520,7 @@ func checkCatchAll(c *checkedConfig, r report) {
 }
 
 func checkDrain(c *checkedConfig, r report) {
-	for _, s := range c.ours() {
+	for _, s := range c.public() {
 		wrapped := false
 		for _, w := range s.ListenerWrappers {
 			wrapped = wrapped || w.Wrapper == "gatehouse_drain"
@@ -475,6 +607,11 @@ func checkSecrets(c *checkedConfig, r report) {
 			}
 		}
 	}
+	for _, u := range c.upstreams() {
+		for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {
+			literal(u.pointer+"/headers/request/set/"+name, "the header "+name+" for the data service", u.Headers.Request.Set.Get(name))
+		}
+	}
 	if c.vault != nil && c.vault.Auth != nil {
 		literal("/apps/gatehouse/credentials/auth/token", "the token for Vault", c.vault.Auth.Token)
 		literal("/apps/gatehouse/credentials/auth/secret_id", "the secret id for Vault", c.vault.Auth.SecretID)
@@ -557,7 +694,17 @@ func checkErrorStatus(c *checkedConfig, r report) {
 }
 
 func checkAccessLogs(c *checkedConfig, r report) {
+	for _, h := range c.placed {
+		if value, _ := h.value["value"].(string); h.name == "log_append" && loggedSecret.MatchString(value) {
+			r(h.pointer, "log_append adds %s to log entries", value)
+		}
+	}
 	for _, s := range c.ours() {
+		for i, p := range s.TLSConnectionPolicies {
+			if p.InsecureSecretsLog != "" {
+				r(fmt.Sprintf("%s/tls_connection_policies/%d/insecure_secrets_log", s.pointer, i), "insecure_secrets_log writes keys that decrypt all traffic")
+			}
+		}
 		if s.Logs == nil {
 			continue
 		}
@@ -570,7 +717,10 @@ func checkAccessLogs(c *checkedConfig, r report) {
 			names = map[string][]string{"": {s.Logs.DefaultLoggerName}}
 		}
 		for _, host := range slices.Sorted(maps.Keys(names)) {
-			if slices.ContainsFunc(names[host], func(name string) bool {
+			served := func(h placedHandler) bool {
+				return strings.HasPrefix(h.name, "gatehouse_") && (host == "" || h.hosts == nil && host == "*" || slices.Contains(h.hosts, host))
+			}
+			if slices.ContainsFunc(c.placed, served) && slices.ContainsFunc(names[host], func(name string) bool {
 				return !c.filtersSignatures(strings.TrimSuffix("http.log.access."+name, "."))
 			}) {
 				r(s.pointer+"/logs/logger_names/"+host, "the access log does not remove signatures and query values")
@@ -579,6 +729,9 @@ func checkAccessLogs(c *checkedConfig, r report) {
 		}
 	}
 }
+
+// loggedSecret matches placeholders of what logs must not contain.
+var loggedSecret = regexp.MustCompile(`(?i)\{http\.request\.(header\.(X-Signature|Authorization|Cookie)|(orig_)?uri(\.query.*)?|(orig_)?uri\.prefixed_query)\}`)
 
 // filtersSignatures reports whether each log that gets the entries of a logger removes signatures and query values.
 func (c *checkedConfig) filtersSignatures(logger string) bool {
@@ -616,4 +769,75 @@ func (c *checkedConfig) filtersSignatures(logger string) bool {
 		}
 	}
 	return true
+}
+
+func checkMetrics(c *checkedConfig, r report) {
+	for _, h := range c.placed {
+		if h.name != "metrics" || !slices.Contains(c.public(), c.servers[h.server]) {
+			continue
+		}
+		site, _ := json.Marshal(h.routes[0].list[h.routes[0].index]) //nolint:errchkjson // it was decoded from JSON
+		if !bytes.Contains(site, []byte(`_ip":{"ranges"`)) && !bytes.Contains(site, []byte(`"authentication"`)) {
+			r(h.pointer, "the site of metrics is reachable by callers of the API")
+		}
+	}
+}
+
+func checkSiteTLS(c *checkedConfig, r report) {
+	for _, s := range c.public() {
+		onlyHTTP := !slices.ContainsFunc(s.Listen, func(a string) bool { return !strings.HasSuffix(a, fmt.Sprintf(":%d", c.httpPort)) })
+		encrypted := s.TLSConnectionPolicies != nil
+		var ours placedHandler
+		for _, h := range c.placed {
+			if c.servers[h.server] != s {
+				continue
+			}
+			if slices.ContainsFunc(h.hosts, func(host string) bool { return !slices.Contains(s.AutomaticHTTPS.Skip, host) }) {
+				encrypted = encrypted || !onlyHTTP && !s.AutomaticHTTPS.Disable
+			}
+			if h.name == apiName || h.name == "gatehouse_connect" {
+				ours = h
+			}
+		}
+		if !encrypted && s.TrustedProxies == nil && !slices.ContainsFunc(s.ListenerWrappers, func(w listenerWrapper) bool { return w.Wrapper == "proxy_protocol" }) {
+			r(ours.pointer, "the server on %s does not use TLS", strings.Join(s.Listen, ", "))
+		}
+	}
+}
+
+func checkLoop(c *checkedConfig, r report) {
+	serves := func(h placedHandler, dial string) bool {
+		to, err := caddy.ParseNetworkAddress(dial)
+		return err == nil && (h.name == apiName || h.name == "gatehouse_connect") && slices.ContainsFunc(c.servers[h.server].Listen, func(listen string) bool {
+			own, err := caddy.ParseNetworkAddress(listen)
+			return h.hosts == nil && sameAddress(dial, listen) || err == nil && own.StartPort == to.StartPort &&
+				slices.ContainsFunc(h.hosts, func(host string) bool { return hostMatches(host, to.Host) })
+		})
+	}
+	for _, u := range c.upstreams() {
+		for i, to := range u.Upstreams {
+			if slices.ContainsFunc(c.placed, func(h placedHandler) bool { return serves(h, to.Dial) }) {
+				r(fmt.Sprintf("%s/upstreams/%d", u.pointer, i), "this gateway itself serves %s", to.Dial)
+			}
+		}
+	}
+}
+
+func checkHealthChecks(c *checkedConfig, r report) {
+	for _, u := range c.upstreams() {
+		for _, status := range u.HealthChecks.Passive.UnhealthyStatus {
+			if status == 4 || status >= 400 && status < 500 {
+				r(u.pointer+"/health_checks/passive/unhealthy_status", "a request to which the data service responds with %s makes it unhealthy", strings.Replace(strconv.Itoa(status), "4", "4xx", 1-min(1, status/10)))
+			}
+		}
+		active := u.HealthChecks.Active
+		if active == nil {
+			continue
+		}
+		if active.URI != "" && !strings.HasPrefix(active.URI, "/") {
+			r(u.pointer+"/health_checks/active/uri", "health_uri %s must be a path such as /healthz", active.URI)
+		} else if strings.HasPrefix(active.URI, apiPrefix+"/") && (active.ExpectStatus == 0 || active.ExpectStatus/100 == 2 || active.ExpectStatus == 2) && c.app != nil && c.app.Assertion != nil {
+			r(u.pointer+"/health_checks/active/uri", "health checks carry no assertion, without which the data service must not respond to %s", active.URI)
+		}
+	}
 }

@@ -2,15 +2,20 @@ package caddymodule
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	goflag "flag"
 	"fmt"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
@@ -74,7 +79,18 @@ func runCheck(t *testing.T, args ...string) (stdout, stderr, status string) {
 func checkFile(t *testing.T, caddyfile string, args ...string) (found []finding, status string) {
 	t.Helper()
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "keys.json"), []byte(`{"keys":{}}`), 0o600))
+	const record = `"private_key":"s3cret-0123456789abcdef0123456789abcdef","business_id":"b","business_name":"B","business_slug":"b","status":"active"`
+	for name, content := range map[string]string{
+		"keys.json": `{"keys":{}}`, "malformed.json": `{"keys":{"pk_live_0123456789":{"status":"active"}}}`,
+		"unknown.json": `{"keys":{"pk_live_0123456789":{` + record + `,"ressources":["jobs"]}}}`,
+		"expired.json": `{"keys":{"pk_live_0123456789":{` + record + `,"expires_at":"2020-01-01T00:00:00Z"}}}`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+	writeCertificate(t, filepath.Join(dir, "other"), "other.example.com", time.Hour)
+	writeCertificate(t, filepath.Join(dir, "expired"), "api.example.com", -time.Hour)
+	writeCertificate(t, filepath.Join(dir, "readable"), "other.example.com", time.Hour)
+	require.NoError(t, os.Chmod(filepath.Join(dir, "readable.key"), 0o644)) //nolint:gosec // GH026 finds it
 	path := filepath.Join(dir, "Caddyfile")
 	require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(caddyfile, "DIR", dir)), 0o600))
 	stdout, stderr, status := runCheck(t, append([]string{"--json", "--config", path}, args...)...)
@@ -87,6 +103,20 @@ func checkFile(t *testing.T, caddyfile string, args ...string) (found []finding,
 		require.NotContains(t, f.Message, "s3cret")
 	}
 	return result.Findings, status
+}
+
+// writeCertificate writes a certificate and its key, which is also one for assertions.
+func writeCertificate(t *testing.T, path, host string, lifetime time.Duration) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{host}, NotAfter: time.Now().Add(lifetime)}
+	cert, err := x509.CreateCertificate(nil, template, template, public, private)
+	require.NoError(t, err)
+	key, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path+".pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
+	require.NoError(t, os.WriteFile(path+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600))
 }
 
 // mistakes are changes to soundCaddyfile: the rule that finds each, the text that it replaces, and the new text, in which HERE
@@ -130,8 +160,11 @@ func mistakes() [][3]string {
 		{"GH001", keys, keys + "assertion DIR/Caddyfile # HERE\n"},
 		{"GH001", issuer, "issuer http://api.example.com # HERE\n"},
 		{"GH001", site, site + "gatehouse_jwks # HERE\n"},
+		{"GH001", api + "\t}\n", "route {\n" + api + "}\n} # HERE\n"},
+		{"GH001", options, "upstream http://localhost:3 { # HERE\nhealth_uri /healthz\nhealth_body (\n}\n"},
 
 		{"GH002", issuer, "issuer https://auth.example.com # HERE\n"},
+		{"GH002", issuer, "issuer https://api.example.com:8443 # HERE\n"},
 		{"GH003", api, "handle /gw/* { # HERE\ngatehouse_api {\n" + options + "}\n}\nhandle {\nrespond /x x\n"},
 		{"GH003", api, "gatehouse_api /gw/* { # HERE\n" + options},
 		{"GH003", api, "gatehouse_api /api/v1/* { # HERE\nbase_path /gw\n" + options},
@@ -159,9 +192,17 @@ func mistakes() [][3]string {
 		{"GH004", site, site + "handle /api/v1/events {\nrespond no # HERE\n}\n"},
 		{"GH005", "write 30s", "write 12s # HERE"},
 		{"GH005", options, options + "timeout 40s\n"},
+		{"GH005", global, global + "grace_period 12s # HERE\n"},
 		{"GH006", "read_body 15s", "read_body 3s # HERE"},
+		{"GH006", soundCaddyfile, strings.NewReplacer("trusted_proxies static 10.0.0.0/8", "client_ip_headers X-Real-IP # HERE", "trusted_proxies_strict", "").Replace(soundCaddyfile)},
+		{"GH006", "gatehouse_drain\n", "proxy_protocol # HERE\ngatehouse_drain\n"},
+		{"GH006", global, global + "servers :8443 { # HERE\n}\n"},
+		{"GH006", options, "upstream http://localhost:3 {\nlb_try_duration 1m # HERE\n}\n"},
+		{"GH006", options, "upstream http://localhost:3 {\ntransport http {\ndial_timeout 1m # HERE\n}\n}\n"},
+		{"GH006", options, "upstream http://localhost:3 {\nhealth_interval 5s # HERE\n}\n"},
 		{"GH007", "static 10.0.0.0/8", "static 0.0.0.0/0 # HERE"},
 		{"GH007", "static 10.0.0.0/8", "static 10.0.0.0/8 ::/0 # HERE"},
+		{"GH007", "gatehouse_drain\n", "proxy_protocol {\nallow 0.0.0.0/0 # HERE\n}\ngatehouse_drain\n"},
 		{"GH008", "static 10.0.0.0/8\n\t\ttrusted_proxies_strict", "static 10.0.0.0/8 # HERE"},
 		{"GH009", "http://, https:// {\n\tgatehouse_errors", "http:// {\n\tgatehouse_errors"},
 		{"GH010", "listener_wrappers {\n\t\t\tgatehouse_drain\n\t\t}\n", ""},
@@ -172,6 +213,7 @@ func mistakes() [][3]string {
 		{"GH012", redis, "redis redis://:s3cret@localhost:1 # HERE\n"},
 		{"GH012", keys, "credentials vault https://localhost:4 {\nauth token s3cret # HERE\n}\n"},
 		{"GH012", keys, "credentials vault https://localhost:4 {\nauth approle role s3cret # HERE\n}\n"},
+		{"GH012", options, "upstream http://localhost:3 {\nheader_up Authorization s3cret # HERE\n}\n"},
 		{"GH013", redis, "redis redis://redis.internal # HERE\n"},
 		{"GH013", keys, "credentials vault http://10.0.0.7:8200 { # HERE\nauth token {env.T}\n}\n"},
 		{"GH014", redis, "redis redis://203.0.113.7:6379 # HERE\n"},
@@ -181,9 +223,33 @@ func mistakes() [][3]string {
 		{"GH018", site, site + "log # HERE\n"},
 		{"GH018", site, site + "log { # HERE\noutput file DIR/access.log\n}\n"},
 		{"GH018", soundCaddyfile, strings.NewReplacer(site, site+"log {\noutput discard\n}\n", "servers {", "servers {\nlog_credentials # HERE").Replace(soundCaddyfile)},
+		{"GH018", site, site + "log_append sig {header.X-Signature} # HERE\n"},
+		{"GH018", "tls internal", "tls internal {\ninsecure_secrets_log DIR/keys.log # HERE\n}"},
 		{"GH019", redis, redis + "limits {\non_outage allow # HERE\n}\n"},
 		{"GH020", redis, redis + "limits {\nshadow # HERE\n}\n"},
 		{"GH021", options, options + "allow_missing_tenant # HERE\n"},
+		{"GH022", site, site + "templates # HERE\n"},
+		{"GH022", site, site + "request_header -X-* # HERE\n"},
+		{"GH022", site, site + "request_header Authorization \"Bearer s3cret\" # HERE\n"},
+		{"GH022", site, site + "method POST # HERE\n"},
+		{"GH022", site, site + "rewrite /mcp /mcp/v1 # HERE\n"},
+		{"GH022", site, site + "basic_auth { # HERE\nfern $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n}\n"},
+		{"GH023", site, site + "metrics /metrics # HERE\n"},
+		{"GH023", site, "metrics.example.com {\nmetrics # HERE\n}\n" + site},
+		{"GH024", soundCaddyfile, strings.NewReplacer(site, "http://api.example.com {\n", "trusted_proxies static 10.0.0.0/8", "", "trusted_proxies_strict", "").Replace(soundCaddyfile)},
+		{"GH025", "tls internal", "tls DIR/other.pem DIR/other.key # HERE"},
+		{"GH025", "tls internal", "tls DIR/expired.pem DIR/expired.key # HERE"},
+		{"GH025", soundCaddyfile, strings.NewReplacer("tls internal", "", global, global+"auto_https off # HERE\n").Replace(soundCaddyfile)},
+		{"GH025", soundCaddyfile, strings.NewReplacer("tls internal", "", global, global+"acme_ca https://acme-staging-v02.api.letsencrypt.org/directory # HERE\n").Replace(soundCaddyfile)},
+		{"GH026", soundCaddyfile, strings.NewReplacer(site, site+"handle_path /files/* {\nroot DIR\nfile_server\n}\n", "DIR/keys.json", "DIR/keys.json # HERE").Replace(soundCaddyfile)},
+		{"GH026", keys, keys + "assertion DIR/readable.key # HERE\n"},
+		{"GH026", redis, "redis redis://localhost:1 {\npassword {file.DIR/readable.key} # HERE\n}\n"},
+		{"GH027", soundCaddyfile, strings.NewReplacer(options, "upstream https://api.example.com # HERE\n", keys, keys+"assertion DIR/other.key\n").Replace(soundCaddyfile)},
+		{"GH028", options, "upstream http://localhost:3 {\nunhealthy_status 5xx 4xx # HERE\n}\n"},
+		{"GH028", options, "upstream http://localhost:3 {\nhealth_uri http://localhost:3/healthz # HERE\n}\n"},
+		{"GH045", "DIR/keys.json", "DIR/malformed.json # HERE"},
+		{"GH046", "DIR/keys.json", "DIR/unknown.json # HERE"},
+		{"GH046", "DIR/keys.json", "DIR/expired.json # HERE"},
 	}
 }
 
@@ -377,6 +443,15 @@ func TestCheckTrustsWhatItCannotEvaluate(t *testing.T) {
 		"an unknown matcher":             {api, "@m remote_ip 10.0.0.0/8\ngatehouse_api @m {\nupstream http://localhost:3\n}\n"},
 		"a handler for some clients":     {site, site + "@m remote_ip 10.0.0.0/8\nrespond @m 403\n"},
 		"a handler of another path":      {site, site + "handle_path /static/* {\nfile_server\n}\nredir / https://www.example.com\n"},
+		"a log of another site":          {site, "www.example.com {\nlog\n}\n" + site},
+		"metrics for some clients":       {site, site + "@m remote_ip 10.0.0.0/8\nmetrics @m\n"},
+		"metrics on another port":        {site, ":9100 {\nmetrics\n}\n" + site},
+		"a site for this machine":        {site, "http://localhost:8080 {\ngatehouse_api {\nupstream http://localhost:3\n}\n}\n" + site},
+		"changes of other headers":       {site, site + "request_header -X-Debug\nrequest_header X-Forwarded-Host example.com\n"},
+		"a password for another path":    {site, site + "basic_auth /docs/* {\nfern $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n}\n"},
+		"templates of another site":      {site, "www.example.com {\ntemplates\n}\n" + site},
+		"http behind a load balancer":    {"https://api.example.com {\n\ttls internal", "http://api.example.com {"},
+		"health checks":                  {api, "gatehouse_api {\nupstream http://localhost:3 {\nhealth_uri /healthz\nunhealthy_status 5xx\n}\n}\n"},
 		"forward_auth":                   {site, site + "forward_auth localhost:9 {\nuri /check\n}\n"},
 		"handle_path":                    {api, "handle_path /api/* {\n" + api + "}\n"},
 		"a rewrite":                      {site, site + "rewrite /api/* /v2{uri}\n"},

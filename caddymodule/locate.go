@@ -101,7 +101,13 @@ func adaptError(file string, err error) error {
 		at.File, message = m[1], m[3]
 		at.Line, _ = strconv.Atoi(m[2])
 	}
-	return &loadError{position: at, message: adaptSteps.ReplaceAllString(message, "")}
+	message = adaptSteps.ReplaceAllString(message, "")
+	if name, _, ok := strings.Cut(message, " directive returned something other than an HTTP route"); ok { // Caddy prints Go values
+		message = name + " cannot be used in a route block: use it directly in a site, or in a handle block"
+	} else if strings.HasPrefix(message, "server block without any key") {
+		message = "a block after the first has no site address: if the address is an environment variable, such as {$HOST}, set it"
+	}
+	return &loadError{position: at, message: message}
 }
 
 // directive is a line of a Caddyfile: a directive or option, its arguments and its block.
@@ -208,23 +214,31 @@ func (d *directive) serves(host string) bool {
 // directivesOf returns the names in a Caddyfile of a member or handler of the JSON configuration.
 func directivesOf(name string) []string {
 	names, ok := map[string][]string{
+		"authentication":         {"basic_auth"},
+		"automation":             {"acme_ca"},
 		"dial":                   nil, // an argument
 		"errors":                 {"handle_errors"},
+		"health_checks":          {"health_interval", "health_timeout", "health_status", "health_body", "health_port"},
+		"headers":                {"request_header", "header"},
 		"idle_timeout":           {"idle"},
 		"insecure_skip_verify":   {"tls_insecure_skip_verify"},
 		"logging":                {"log"},
 		"logs":                   {"log"},
 		"read_header_timeout":    {"read_header"},
 		"read_timeout":           {"read_body"},
+		"rewrite":                {"rewrite", "method", "uri", "try_files", "handle_path"},
 		"secret_id":              {"auth"},
 		"selection_policy":       {"lb_policy"},
 		"sentinel_master":        {"sentinel"},
 		"sentinel_password":      {"sentinel"},
 		"sentinel_username":      {"sentinel"},
+		"set":                    {"header_up"},
 		"should_log_credentials": {"log_credentials"},
 		"static_response":        {"respond", "redir", "abort"},
 		"token":                  {"auth"},
+		"try_duration":           {"lb_try_duration"},
 		"upstreams":              {"upstream", "reverse_proxy", "to"},
+		"uri":                    {"health_uri"},
 		"write_timeout":          {"write"},
 	}[name]
 	if !ok {
@@ -265,6 +279,12 @@ func (c *loadedConfig) position(pointer, message string) position {
 			isSite = true
 		case i > 0 && steps[i-1] == "logger_names":
 			isSite, hosts = true, []string{step}
+		case i > 0 && steps[i-1] == "tls_connection_policies":
+			isSite = true
+			names, _ := member(member(value, "match"), "sni").([]any)
+			for _, name := range names {
+				hosts = append(hosts, fmt.Sprint(name))
+			}
 		}
 		if found := hostsOf(value); found != nil {
 			hosts = found

@@ -8,7 +8,7 @@ path "kv/data/gateway/keys/*" {
   capabilities = ["create", "read", "update"]
 }
 path "kv/metadata/gateway/keys/*" {
-  capabilities = ["read", "delete"]
+  capabilities = ["delete"]
 }
 path "kv/metadata/gateway/keys/" {
   capabilities = ["list"]

@@ -47,7 +47,7 @@ func (s *Source) Inspect(ctx context.Context, manage bool) (Inspection, error) {
 	switch {
 	case current.version == 2 && manage:
 		needs[s.path(current, "data", entry)] = []string{"create", "read", "update"}
-		needs[s.path(current, "metadata", entry)] = []string{"read", "delete"}
+		needs[s.path(current, "metadata", entry)] = []string{"delete"}
 		needs[folder] = []string{"list"}
 	case current.version == 2:
 		needs[s.path(current, "metadata", entry)] = nil
@@ -73,7 +73,7 @@ func (s *Source) Inspect(ctx context.Context, manage bool) (Inspection, error) {
 			}
 		}
 		for _, c := range has {
-			if c != "deny" && !slices.Contains(needed, c) && !(c == "read" && len(needed) == 0) {
+			if c != "deny" && !slices.Contains(needed, c) && !(c == "read" && path != s.path(current, "data", entry)) {
 				found.Surplus = append(found.Surplus, fmt.Sprintf("%s of %s", c, path))
 			}
 		}

@@ -1,0 +1,148 @@
+package caddymodule
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+)
+
+// recordFields are the members of a credential record.
+var recordFields = []string{
+	"private_key", "previous_private_key", "previous_expires_at", "business_id", "business_name", "business_slug", "status", "limit", "name",
+	"created_at", "created_by", "expires_at", "resources",
+}
+
+// checkRecords decodes each record of the credential file and reports those that are malformed, or the others.
+func checkRecords(c *checkedConfig, r report, malformed bool) {
+	const pointer = "/apps/gatehouse/credentials"
+	if c.app == nil {
+		return
+	}
+	var source FileSource
+	_ = json.Unmarshal(c.app.CredentialsRaw, &source)
+	content, err := os.ReadFile(caddy.NewReplacer().ReplaceAll(source.Path, ""))
+	var file struct {
+		Keys map[string]map[string]any `json:"keys"`
+	}
+	d := json.NewDecoder(bytes.NewReader(content))
+	d.UseNumber()
+	if err != nil || d.Decode(&file) != nil {
+		return // the loader reports it
+	}
+	for _, key := range slices.Sorted(maps.Keys(file.Keys)) {
+		cred, err := authsigner.DecodeCredential(key, file.Keys[key])
+		if (err != nil) != malformed {
+			continue
+		}
+		if err != nil {
+			r(pointer, "the key %s cannot be used: %v", key, err)
+			continue
+		}
+		unknown := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Keys[key])), func(name string) bool { return slices.Contains(recordFields, name) })
+		if len(unknown) > 0 {
+			r(pointer, "the record of the key %s has members that are ignored: %s", key, strings.Join(unknown, ", "))
+		}
+		if !cred.ExpiresAt.IsZero() && cred.ExpiresAt.Before(time.Now()) {
+			r(pointer, "the key %s expired at %s", key, cred.ExpiresAt.Format(time.RFC3339))
+		}
+	}
+}
+
+// each calls f with each value of a configuration.
+func each(value any, pointer string, f func(pointer string, value any)) {
+	f(pointer, value)
+	switch v := value.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			each(v[name], pointer+"/"+name, f)
+		}
+	case []any:
+		for i, one := range v {
+			each(one, pointer+"/"+strconv.Itoa(i), f)
+		}
+	}
+}
+
+var filePlaceholder = regexp.MustCompile(`\{file\.([^{}]+)\}`)
+
+// checkSecretFiles looks at the credential file, private keys and the files of placeholders. Secrets of container orchestrators have
+// the permissions that these choose.
+func checkSecretFiles(c *checkedConfig, r report) {
+	var roots []string
+	for _, h := range c.placed {
+		if root, _ := h.value["root"].(string); root != "" && (h.name == "vars" || h.name == "file_server") {
+			roots = append(roots, root)
+		}
+	}
+	each(c.value, "", func(pointer string, value any) {
+		path, _ := value.(string)
+		isCredentials := pointer == "/apps/gatehouse/credentials/path"
+		if m := filePlaceholder.FindStringSubmatch(path); m != nil {
+			path = m[1]
+		} else if !isCredentials && !strings.Contains(pointer, "/key_files/") &&
+			(!strings.HasPrefix(pointer, "/apps/tls/certificates/load_files/") || !strings.HasSuffix(pointer, "/key")) {
+			return
+		}
+		info, err := os.Stat(path)
+		if err == nil && !isCredentials && info.Mode().IsRegular() && info.Mode().Perm()&0o026 != 0 && !strings.HasPrefix(path, "/run/secrets/") {
+			r(pointer, "the permissions of %s are %04o", path, info.Mode().Perm())
+		}
+		for _, root := range roots {
+			if inside, err := filepath.Rel(root, path); err == nil && filepath.IsLocal(inside) {
+				r(pointer, "%s is below %s, whose files a file server publishes", path, root)
+				break
+			}
+		}
+	})
+}
+
+// checkCertificates compares certificate files with the hosts of sites.
+func checkCertificates(c *checkedConfig, r report) {
+	for _, s := range c.ours() {
+		if auto := s.AutomaticHTTPS; s.TLSConnectionPolicies != nil && (auto.Disable || auto.DisableCerts) && member(member(c.value, "apps"), "tls") == nil {
+			r("/auto_https", "auto_https leaves the server on %s without a certificate", strings.Join(s.Listen, ", "))
+		}
+	}
+	var hosts []string
+	for _, h := range c.placed {
+		hosts = append(hosts, h.hosts...)
+	}
+	each(c.value, "", func(pointer string, value any) {
+		path, _ := value.(string)
+		if strings.HasSuffix(pointer, "/ca") && strings.Contains(path, "acme-staging") {
+			r(pointer, "nobody trusts the certificates of %s, which is for tests", path)
+		}
+		if !strings.HasPrefix(pointer, "/apps/tls/certificates/load_files/") || !strings.HasSuffix(pointer, "/certificate") {
+			return
+		}
+		content, _ := os.ReadFile(path)
+		block, _ := pem.Decode(content)
+		if block == nil {
+			return
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return
+		}
+		if time.Now().After(cert.NotAfter) {
+			r(pointer, "the certificate %s expired at %s", path, cert.NotAfter.Format(time.RFC3339))
+		} else if len(hosts) > 0 && !slices.ContainsFunc(hosts, func(host string) bool {
+			return strings.Contains(host, "{") || cert.VerifyHostname(strings.Replace(host, "*", "gatehouse", 1)) == nil
+		}) {
+			r(pointer, "the certificate %s is for %s, which no site serves", path, strings.Join(cert.DNSNames, ", "))
+		}
+	})
+}
