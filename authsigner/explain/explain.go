@@ -27,9 +27,11 @@ const (
 	// minDigits is the minimum number of hexadecimal digits of a signature that lacks its leading zeros.
 	minDigits = 48
 
-	// maxPairBody is the size in bytes up to which a body is part of pairs of mistakes. A search computes less than 60,000
-	// HMACs.
-	maxPairBody = 4 << 10
+	// maxPairText is the size in bytes of target and body up to which pairs of mistakes are tried.
+	maxPairText = 4 << 10
+
+	// maxTried bounds the work of a search: it is the maximum number of HMACs. An unexplained request of usual size needs fewer.
+	maxTried = 60_000
 
 	// privateKeyPrefix begins every private key that the gateway issues.
 	privateKeyPrefix = "sk_"
@@ -373,23 +375,33 @@ func (a *Attempt) Explain(ctx context.Context, cred *authsigner.Credential, now 
 		}
 	}
 	res.Verified = len(res.Mistakes) == 0
-	res.Signed = s.p.join(&s.p)
+	res.Signed = s.p.message()
 	return res
 }
+
+// The rarities of variants. Two variants are a pair of mistakes if the sum of their rarities is at most 1.
+const (
+	common = iota // tried in pairs with common and rare ones
+	rare          // tried in pairs with common ones
+	alone         // not tried in pairs
+)
 
 // variant is a way to do one part of signing that differs from the documented one.
 type variant struct {
 	code      string // of the mistake; empty if the variant is valid too
 	arguments []any  // of the mistake
 	apply     func(p *parts)
+	rarity    int
 }
 
 // parts is what a signature is computed from.
 type parts struct {
 	timestamp, method, target, body string
 	publicKey, host, secret         string
-	join                            func(p *parts) string
-	encode                          func(string) string
+	shape                           string              // format of the signed string, see message
+	separator                       string              // in place of each line feed of shape
+	text                            func(string) string // changes the signed string
+	encode                          func(string) string // encodes the signed string and the key
 	sum                             func(secret, message string) []byte
 }
 
@@ -398,8 +410,8 @@ type search struct {
 	attempt *Attempt
 	right   parts
 	dims    [][]variant // of a pair, at most one is from each
-	alone   []variant   // not part of pairs, because they are many
 	p       parts       // of the last combination
+	tried   int
 }
 
 // run returns the variants that give the signature: none, one or two.
@@ -407,25 +419,35 @@ func (s *search) run(ctx context.Context) (found []variant, ok bool) {
 	if s.matches() {
 		return nil, true
 	}
-	for _, dim := range append(s.dims, s.alone) {
+	for _, dim := range s.dims {
 		for _, v := range dim {
 			if s.matches(v) {
 				return []variant{v}, true
 			}
 		}
 	}
-	if len(s.attempt.Body) > maxPairBody {
+	if len(s.attempt.Target)+len(s.attempt.Body) > maxPairText {
 		return nil, false
 	}
+	tiers := map[int][][]variant{common: make([][]variant, len(s.dims)), rare: make([][]variant, len(s.dims))}
 	for i, dim := range s.dims {
 		for _, v := range dim {
-			if ctx.Err() != nil {
-				return nil, false
+			if v.rarity < alone {
+				tiers[v.rarity][i] = append(tiers[v.rarity][i], v)
 			}
-			for _, other := range s.dims[i+1:] {
-				for _, w := range other {
-					if s.matches(v, w) {
-						return []variant{v, w}, true
+		}
+	}
+	for _, pair := range [][2]int{{common, common}, {common, rare}, {rare, common}} {
+		for i, dim := range tiers[pair[0]] {
+			for _, v := range dim {
+				if ctx.Err() != nil || s.tried >= maxTried {
+					return nil, false
+				}
+				for _, other := range tiers[pair[1]][i+1:] {
+					for _, w := range other {
+						if s.matches(v, w) {
+							return []variant{v, w}, true
+						}
 					}
 				}
 			}
@@ -436,11 +458,15 @@ func (s *search) run(ctx context.Context) (found []variant, ok bool) {
 
 // matches reports whether a combination gives the signature.
 func (s *search) matches(variants ...variant) bool {
+	if s.tried >= maxTried {
+		return false
+	}
+	s.tried++
 	s.p = s.right
 	for _, v := range variants {
 		v.apply(&s.p)
 	}
-	sum := s.p.sum(s.p.encode(s.p.secret), s.p.encode(s.p.join(&s.p)))
+	sum := s.p.sum(s.p.encode(s.p.secret), s.p.encode(s.p.message()))
 	return len(sum) == s.attempt.size && subtle.ConstantTimeCompare(sum[:digestKept], s.attempt.digest) == 1
 }
 

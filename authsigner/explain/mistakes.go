@@ -26,9 +26,9 @@ func Kinds() []Kind {
 		{"timestamp_other", "The signed timestamp is not the one in X-Timestamp: %s was signed.", "Read the clock once, and use the same digits in the header and in the string to sign."},
 
 		{"newline_missing", "Instead of line feeds between the parts, the signed string has %s.", "Join timestamp, method, path and body by single line feeds (0x0A)."},
-		{"newline_escaped", "The parts were joined by a backslash and the letter n instead of line feeds.", `Write it so that your language inserts a line feed: "\n" in double quotes in PHP and most languages, printf instead of echo in a shell.`},
+		{"newline_escaped", "The parts were joined by the characters %s instead of line feeds.", `Write it so that your language inserts a line feed: "\n" in double quotes in PHP and most languages, printf instead of echo in a shell.`},
 		{"newline_crlf", "The parts were joined by CR LF.", "Join them by LF (0x0A) alone. Text tools and templates on Windows, and web pages that compute HMACs, insert CR LF."},
-		{"newline_extra", "The signed string has an additional line feed at its %s.", "Sign nothing before the timestamp or after the body. A shell's echo adds a line feed; use printf."},
+		{"newline_extra", "The signed string has an additional line feed %s.", "Sign nothing before the timestamp or after the body. A shell's echo adds a line feed; use printf."},
 		{"part_missing", "The signed string lacks %s.", "Sign timestamp LF METHOD LF path LF body. If there is no body, the string ends with the third line feed."},
 		{"part_order", "The parts were signed in another order: %s.", "Sign them in this order: timestamp, method, path, body."},
 		{"part_extra", "The signed string contains %s.", "Sign timestamp, method, path and body, and nothing else."},
@@ -44,6 +44,7 @@ func Kinds() []Kind {
 		{"path_encoded", "The signed path is encoded differently from the one that was sent: %s.", "Encode the URL once, sign its path, and send the same text. Take the path from the request object of your HTTP library if it encodes again."},
 		{"path_slash", "The signed path differs by a slash from the one that was sent: %s.", "Sign the path exactly as it is sent."},
 		{"path_case", "The signed path is in %s case.", "Sign the path exactly as it is sent."},
+		{"path_other", "The signed path is that of another request.", "Sign each request by itself, with the path that is sent. A signature is valid for one path and timestamp only."},
 		{"path_fragment", "The signed path differs at its end from the one that was sent: %s.", "Sign path and query as sent; a fragment is never sent."},
 		{"query_order", "The parameters were signed in another order than sent.", "Sign the query string as it is sent. Do not sort it only for the signature."},
 		{"query_encoded", "The signed query string is serialized differently from the one that was sent: %s.", "Serialize the query once, sign it, and send the same text."},
@@ -55,7 +56,7 @@ func Kinds() []Kind {
 		{"body_hashed", "A hash of the body was signed: %s.", "Sign the raw body."},
 
 		{"secret_whitespace", "The private key was used with %s.", "Remove white space when you read the private key from a file or a variable."},
-		{"secret_quotes", "The private key was used with quotation marks.", "Remove the quotes: some tools keep those of .env files."},
+		{"secret_quotes", "The private key was used with %s.", "Use the bytes of the private key as issued, without quotes: some tools keep those of .env files."},
 		{"secret_extra", "The private key was used with %s.", "Use the bytes of the private key as issued, and nothing else."},
 		{"secret_decoded", "The private key was decoded from %s before use.", "Use the bytes of the private key as issued. It is text, even if it looks like hex or base64."},
 		{"secret_truncated", "Only a part of the private key was used: %s.", "Use all of the private key as issued, from its prefix to its last character."},
@@ -63,10 +64,12 @@ func Kinds() []Kind {
 		{"secret_hashed", "A hash of the private key was used: %s.", "Use the bytes of the private key as issued."},
 		{"secret_public_key", "The public key was used as the private key.", "Sign with the private key."},
 		{"secret_previous", "The private key from before the last rotation was used, which is no longer valid.", "Use the current private key."},
+		{"secret_placeholder", "The text %s was used as the private key.", "Check that the variable or file with the private key is read, and that its name is replaced by its value."},
 		{"secret_empty", "An empty private key was used.", "Check that the variable or file with the private key is read."},
 
 		{"algorithm", "The signature is %s instead of HMAC-SHA256.", "Compute HMAC with SHA-256: the private key is the key, the string to sign is the message."},
 		{"algorithm_arguments", "Key and message of the HMAC are swapped.", "The private key is the key, the string to sign is the message."},
+		{"text_encoded", "The string to sign was %s before it was signed.", "Sign the bytes of the string as it is."},
 		{"text_utf16", "%s encoded in UTF-16.", "Encode both in UTF-8: Encoding.UTF8 in .NET, StandardCharsets.UTF_8 in Java."},
 
 		{"signature_message", "X-Signature is the signed string, followed by an HMAC.", "Write the string to the HMAC first, then ask for the sum: in Go, h.Write(message) and h.Sum(nil)."},
