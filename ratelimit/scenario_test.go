@@ -259,19 +259,21 @@ func (s *scenario) check(all history, slack time.Duration) error {
 	if err := s.checkBounds(all); err != nil {
 		return err
 	}
-	for i, m := range all {
+	counted := s.counted(all)
+	for i := range all {
+		m := &all[i]
 		if m.to < t.steps {
-			if err := s.checkReason(all, i, t.late); err != nil {
+			if err := s.checkReason(counted, m, t.late); err != nil {
 				return err
 			}
 		}
 		if m.by == ByLocal && (m.to < t.local || m.from > t.shared) {
 			return fmt.Errorf("unexpected local decision of gateway %d at %v", m.gateway, m.from)
 		}
-		if m.allowed || m.to >= t.local && m.from < s.fair(all, m, t)+slack {
+		if m.allowed || m.to >= t.local && m.from < s.fair(counted, m, t)+slack {
 			continue
 		}
-		if err := s.checkDenial(all, m, slack); err != nil {
+		if err := s.checkDenial(counted, m, slack); err != nil {
 			return err
 		}
 	}
@@ -280,7 +282,7 @@ func (s *scenario) check(all history, slack time.Duration) error {
 
 // fair returns from when on a request must not be denied because of what was counted during a fault. If Redis's clock was
 // set back, a bucket's time continues only with its next request.
-func (s *scenario) fair(all history, m outcome, t timeline) time.Duration {
+func (s *scenario) fair(counted [][]*outcome, m *outcome, t timeline) time.Duration {
 	fair := t.fair
 	for _, f := range s.faults {
 		if !f.kind.stepsClock() {
@@ -288,9 +290,10 @@ func (s *scenario) fair(all history, m outcome, t timeline) time.Duration {
 		}
 		for _, k := range s.buckets(m) {
 			next := never
-			for _, o := range all {
-				if o.by == ByRedis && o.from >= s.repaired && slices.Contains(s.buckets(o), k) {
-					next = min(next, o.to)
+			for _, o := range since(counted[k], s.repaired) {
+				if o.by == ByRedis && o.from >= s.repaired {
+					next = o.to
+					break
 				}
 			}
 			fair = max(fair, min(next, m.to)+s.window)
@@ -300,30 +303,41 @@ func (s *scenario) fair(all history, m outcome, t timeline) time.Duration {
 }
 
 // buckets returns the keys that a request counts against.
-func (s *scenario) buckets(m outcome) []int {
+func (s *scenario) buckets(m *outcome) []int {
 	if wide := s.keys[m.key].wide; wide >= 0 {
 		return []int{m.key, wide}
 	}
 	return []int{m.key}
 }
 
+// counted returns the requests that count against each key, in the order of their ends.
+func (s *scenario) counted(all history) [][]*outcome {
+	counted := make([][]*outcome, len(s.keys))
+	for i := range all {
+		for _, k := range s.buckets(&all[i]) {
+			counted[k] = append(counted[k], &all[i])
+		}
+	}
+	return counted
+}
+
+// since returns the requests that ended at a time or later.
+func since(some []*outcome, at time.Duration) []*outcome {
+	i, _ := slices.BinarySearchFunc(some, at, func(o *outcome, at time.Duration) int { return cmp.Compare(o.to, at) })
+	return some[i:]
+}
+
 // checkBounds checks that no more was allowed than the documented bounds.
 func (s *scenario) checkBounds(all history) error {
 	t := s.timeline()
-	for k := range s.keys {
-		var on history // requests that count against the key
-		for _, m := range all {
-			if slices.Contains(s.buckets(m), k) {
-				on = append(on, m)
-			}
-		}
+	for k, on := range s.counted(all) {
 		for i, m := range on {
 			limit := s.keys[k].limits[m.gateway]
 			// Requests that were certainly allowed within the window that ends with m: earlier, or concurrently with the
 			// same limit.
-			sure := func(of func(o outcome) bool) int {
+			sure := func(of func(o *outcome) bool) int {
 				n := 0
-				for _, o := range on[:i] {
+				for _, o := range since(on[:i], m.to-s.window) {
 					before := o.to < m.from || m.to < t.steps && limit == s.keys[k].limits[o.gateway]
 					if o.allowed && before && o.from > m.to-s.window && of(o) {
 						n++
@@ -331,9 +345,9 @@ func (s *scenario) checkBounds(all history) error {
 				}
 				return n
 			}
-			own := func(o outcome) bool { return o.gateway == m.gateway }
-			redis := func(o outcome) bool { return o.by == ByRedis }
-			known := func(o outcome) bool { return o.by == ByRedis || o.to < t.calm }
+			own := func(o *outcome) bool { return o.gateway == m.gateway }
+			redis := func(o *outcome) bool { return o.by == ByRedis }
+			known := func(o *outcome) bool { return o.by == ByRedis || o.to < t.calm }
 			switch {
 			case !m.allowed:
 				continue
@@ -351,15 +365,14 @@ func (s *scenario) checkBounds(all history) error {
 
 // checkReason checks that every denial has a reason, even during a fault: at least as many requests as the limit may have
 // been counted. Each counts once, including those that were denied locally because Redis did not reply.
-func (s *scenario) checkReason(all history, i int, late time.Duration) error {
-	m := all[i]
+func (s *scenario) checkReason(counted [][]*outcome, m *outcome, late time.Duration) error {
 	for b, k := range s.buckets(m) {
 		if m.states[b].RetryAfter == 0 {
 			continue
 		}
 		n := 0
-		for j, o := range all {
-			if j == i || o.from > m.to || o.to+s.window+late <= m.from || !slices.Contains(s.buckets(o), k) {
+		for _, o := range since(counted[k], m.from-s.window-late+1) {
+			if o == m || o.from > m.to {
 				continue
 			}
 			if o.allowed || o.by == ByLocal || o.to >= m.from {
@@ -375,25 +388,24 @@ func (s *scenario) checkReason(all history, i int, late time.Duration) error {
 }
 
 // checkDenial checks that a denial has a reason and the correct RetryAfter.
-func (s *scenario) checkDenial(all history, m outcome, slack time.Duration) error {
+func (s *scenario) checkDenial(counted [][]*outcome, m *outcome, slack time.Duration) error {
 	buckets := s.buckets(m)
 	least, most, full := time.Duration(0), time.Duration(0), false
 	for i, k := range buckets {
 		limit := s.keys[k].limits[m.gateway]
-		var sure, possible []outcome
-		for _, o := range all {
-			if !o.allowed || !slices.Contains(s.buckets(o), k) {
+		var sure, possible []*outcome
+		for _, o := range since(counted[k], m.from-s.window-slack+1) { // the others have left the window
+			if !o.allowed {
 				continue
 			}
 			if o.to < m.from {
 				sure = append(sure, o)
 			}
-			if o.from <= m.to && o.to+s.window+slack > m.from {
-				possible = append(possible, o)
+			if o.from <= m.to {
+				possible = append(possible, o) // in the order of their ends
 			}
 		}
-		slices.SortFunc(sure, func(a, b outcome) int { return cmp.Compare(a.from, b.from) })
-		slices.SortFunc(possible, func(a, b outcome) int { return cmp.Compare(a.to, b.to) })
+		slices.SortFunc(sure, func(a, b *outcome) int { return cmp.Compare(a.from, b.from) })
 		// A gateway with a lower limit than others does not learn what they allow meanwhile.
 		if n := len(sure) - limit; n >= 0 && slices.Max(s.keys[k].limits) == limit {
 			least = max(least, sure[n].from+s.window-m.to-slack)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,9 +123,14 @@ func (s *seeder) insert(ctx context.Context, table string) error {
 
 // rows returns the records of a table with their times, and the columns that follow from others.
 func (s *seeder) rows(table string) []map[string]jsontext.Value {
-	times := regexp.MustCompile(`"[+-]\d+d[^"]*"`)
 	rows := decodeSeed[map[string]jsontext.Value](s.folder, table, func(file []byte) []byte {
-		return times.ReplaceAllFunc(file, func(text []byte) []byte { return quote(resolveTime(unquote(text), s.today)) })
+		texts := strings.Split(string(file), `"`)
+		for i, text := range texts {
+			if strings.HasPrefix(text, "-") || strings.HasPrefix(text, "+") {
+				texts[i] = resolveTime(text, s.today)
+			}
+		}
+		return []byte(strings.Join(texts, `"`))
 	})
 	for _, row := range rows {
 		if table != "businesses" {
