@@ -19,16 +19,18 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// recordFields are the members of a credential record.
-var recordFields = []string{
-	"private_key", "previous_private_key", "previous_expires_at", "business_id", "business_name", "business_slug", "status", "limit", "name",
-	"created_at", "created_by", "expires_at", "resources",
+// recordFields returns the members of a credential record.
+func recordFields() []string {
+	return []string{
+		"private_key", "previous_private_key", "previous_expires_at", "business_id", "business_name", "business_slug", "status", "limit",
+		"name", "created_at", "created_by", "expires_at", "resources",
+	}
 }
 
 // checkRecords decodes each record of the credential file and reports those that are malformed, or the others.
 func checkRecords(c *checkedConfig, r report, malformed bool) {
 	const pointer = "/apps/gatehouse/credentials"
-	if c.app == nil {
+	if c.app == nil || c.vault != nil {
 		return
 	}
 	var source FileSource
@@ -51,7 +53,7 @@ func checkRecords(c *checkedConfig, r report, malformed bool) {
 			r(pointer, "the key %s cannot be used: %v", key, err)
 			continue
 		}
-		unknown := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Keys[key])), func(name string) bool { return slices.Contains(recordFields, name) })
+		unknown := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Keys[key])), func(name string) bool { return slices.Contains(recordFields(), name) })
 		if len(unknown) > 0 {
 			r(pointer, "the record of the key %s has members that are ignored: %s", key, strings.Join(unknown, ", "))
 		}
@@ -89,7 +91,7 @@ func checkSecretFiles(c *checkedConfig, r report) {
 	}
 	each(c.value, "", func(pointer string, value any) {
 		path, _ := value.(string)
-		isCredentials := pointer == "/apps/gatehouse/credentials/path"
+		isCredentials := pointer == "/apps/gatehouse/credentials/path" && c.vault == nil
 		if m := filePlaceholder.FindStringSubmatch(path); m != nil {
 			path = m[1]
 		} else if !isCredentials && !strings.Contains(pointer, "/key_files/") &&

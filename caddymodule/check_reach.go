@@ -114,7 +114,7 @@ func (c *checkedConfig) send(ctx caddy.Context, h placedHandler, sample string) 
 		}
 		r.RequestURI = path
 		repl := caddy.NewReplacer()
-		for _, name := range sentHeaders[h.name] {
+		for _, name := range sentHeaders(h.name) {
 			r.Header.Set(name, "sent")
 		}
 		w := &walk{checkedConfig: c, ctx: ctx, repl: repl, handler: h, sample: sample}
@@ -154,15 +154,20 @@ func (w *walk) miss(rule, key, pointer, what string) {
 	}
 }
 
-// sentHeaders are the headers that callers of a handler authenticate with.
-var sentHeaders = map[string][]string{
-	apiName:             {authsigner.HeaderPublicKey, authsigner.HeaderTimestamp, authsigner.HeaderSignature},
-	"gatehouse_connect": {"Authorization"},
+// sentHeaders returns the headers that callers of a handler authenticate with.
+func sentHeaders(handler string) []string {
+	switch handler {
+	case apiName:
+		return []string{authsigner.HeaderPublicKey, authsigner.HeaderTimestamp, authsigner.HeaderSignature}
+	case "gatehouse_connect":
+		return []string{"Authorization"}
+	}
+	return nil
 }
 
 // inspect looks for changes to a request or response that the handler does not work with.
 func (w *walk) inspect(pointer, name string, step any) {
-	names := sentHeaders[w.handler.name]
+	names := sentHeaders(w.handler.name)
 	breaks := func(what string, args ...any) {
 		if w.broken == nil && names != nil {
 			w.broken = &obstacle{rule: "GH022", key: pointer, pointer: pointer, what: fmt.Sprintf(what, args...), samples: []string{w.sample}}

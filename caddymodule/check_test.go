@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/connect"
 )
 
@@ -90,7 +92,7 @@ func checkFile(t *testing.T, caddyfile string, args ...string) (found []finding,
 	writeCertificate(t, filepath.Join(dir, "other"), "other.example.com", time.Hour)
 	writeCertificate(t, filepath.Join(dir, "expired"), "api.example.com", -time.Hour)
 	writeCertificate(t, filepath.Join(dir, "readable"), "other.example.com", time.Hour)
-	require.NoError(t, os.Chmod(filepath.Join(dir, "readable.key"), 0o644)) //nolint:gosec // GH026 finds it
+	require.NoError(t, os.Chmod(filepath.Join(dir, "readable.key"), 0o644))
 	path := filepath.Join(dir, "Caddyfile")
 	require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(caddyfile, "DIR", dir)), 0o600))
 	stdout, stderr, status := runCheck(t, append([]string{"--json", "--config", path}, args...)...)
@@ -312,6 +314,20 @@ func TestRulesAreDocumented(t *testing.T) {
 		return
 	}
 	require.Equal(t, want, string(content), "run this test with -update")
+}
+
+// GH046 must not name members that the gateway reads.
+func TestRecordFieldsAreRead(t *testing.T) {
+	t.Parallel()
+	for _, field := range recordFields() {
+		_, err := authsigner.DecodeCredential("pk_live_0123456789", map[string]any{field: true})
+		require.ErrorContains(t, err, field+" ")
+	}
+	comment, err := os.ReadFile("../authsigner/credential.go")
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`(?m)^\tfield\w+ += "(\w+)"`).FindAllSubmatch(comment, -1) {
+		require.Contains(t, recordFields(), string(m[1]))
+	}
 }
 
 func TestRuleIDsAreUnique(t *testing.T) {
