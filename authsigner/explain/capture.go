@@ -33,6 +33,7 @@ var (
 	curlStart    = regexp.MustCompile(`^(?:[^\n]*?[\s/\\])?curl(?:\.exe)?\s`) // possibly after a path, variables and other commands
 	curlName     = regexp.MustCompile(`(?:^|[/\\])curl(?:\.exe)?$`)
 	prompt       = regexp.MustCompile(`^[^\s"']*[$#%>+] `)
+	wrapped      = regexp.MustCompile(`(?mi)^(X-Signature: *[\w+/]{60,76})\n([\w+/=]+)$`) // xxd and base64 wrap lines
 	comments     = regexp.MustCompile("^(?:\\s*(?:#[^\n]*|```\\w*\\s*)\n)+")
 )
 
@@ -87,6 +88,7 @@ func parseHTTP(text string) (Request, error) {
 	if len(fields) == 3 && strings.HasPrefix(fields[2], "HTTP/") { // HTTP/2 and 3 as tools print them
 		raw = strings.Replace(raw, line, fields[0]+" "+fields[1]+" HTTP/1.1", 1)
 	}
+	raw = wrapped.ReplaceAllString(raw, "$1 $2")
 	raw = strings.ReplaceAll(raw, "\n", "\r\n") + "\r\n\r\n"
 	req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw)))
 	if err != nil {

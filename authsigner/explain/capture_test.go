@@ -108,6 +108,15 @@ func TestWhatIsNotACaptureIsAnError(t *testing.T) {
 	}
 }
 
+// curl sends the line feed that xxd and base64 write after 60 or 76 characters.
+func TestWrappedSignaturesAreRead(t *testing.T) {
+	t.Parallel()
+	digits := strings.Repeat("5a", 30)
+	r, err := explain.Parse([]byte("GET / HTTP/1.1\r\nX-Signature: "+digits+"\n5a5a\r\nHost: a\r\n\r\n"), func(string) string { return "" })
+	require.NoError(t, err)
+	require.Equal(t, digits+" 5a5a", r.Header.Get(authsigner.HeaderSignature))
+}
+
 func TestErrorsOfCapturesDoNotQuoteThem(t *testing.T) {
 	t.Parallel()
 	const signature = "5a5a5a5a5a5a5a5a"

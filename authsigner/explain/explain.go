@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -258,11 +259,45 @@ func (a *Attempt) readTimestamp(at time.Time) {
 	}
 }
 
+// The texts that programs send by mistake instead of a signature.
+var (
+	anObject    = regexp.MustCompile(`^<.*>$|^\[B@|\[object |^System\.|^function|^\(.*=>|^#<|^%!|javax\.crypto`)
+	aVariable   = regexp.MustCompile(`^[$%{<]|\$\{|\{\{`)
+	notSet      = regexp.MustCompile(`^(undefined|null|NULL|None|nil|NaN|false|true|0|1)$`)
+	fromOpenssl = regexp.MustCompile(`stdin\)=$`)
+)
+
+// notSignature says what a text is that is sent instead of a signature, if it is known.
+func notSignature(text string) string {
+	switch {
+	case len(text) > 200:
+		return ""
+	case anObject.MatchString(text):
+		return ", but the text of an object: ask it for its hexadecimal digits"
+	case aVariable.MatchString(text):
+		return ", but the name of a variable that was not replaced"
+	case notSet.MatchString(text):
+		return ", but a value that is not set"
+	case fromOpenssl.MatchString(text):
+		return ", but what openssl prints before it"
+	}
+	return ""
+}
+
 // readSignature decodes a signature in any of the forms that programs send.
 func (a *Attempt) readSignature(signature string) {
 	text := strings.TrimSpace(signature)
+	switch {
+	case strings.Contains(text, privateKeyPrefix):
+		a.found(mistake("signature_key", "private", " Replace the key pair, because the private key has been sent."))
+		return
+	case text == a.PublicKey:
+		a.found(mistake("signature_key", "public", ""))
+		return
+	}
 	fields := strings.Fields(text)
-	if joined := strings.Join(fields, ""); len(fields) > 1 && len(fields[0]) > 2 && len(decodeHex(joined)) == sha256.Size {
+	if joined := strings.Join(fields, ""); len(fields) > 1 && len(fields[0]) > 2 &&
+		(len(decodeHex(joined)) == sha256.Size || len(fields[0]) == 76 && decodeBase64(joined) != nil) {
 		text = joined
 	}
 	if text != signature {
@@ -290,7 +325,7 @@ func (a *Attempt) readSignature(signature string) {
 		digest, _ = hex.DecodeString(text[:len(text)/2*2])
 	default:
 		if digest = a.decodePlain(text); digest == nil {
-			a.found(mistake("signature_malformed"))
+			a.found(mistake("signature_malformed", notSignature(text)))
 			return
 		}
 	}
@@ -307,17 +342,18 @@ func (a *Attempt) decodePlain(text string) []byte {
 	if digest := decodeHex(text); digest != nil {
 		return digest
 	}
-	if i := strings.LastIndexAny(strings.TrimRight(text, "="), "= ,:"); i >= 0 {
-		if rest := text[i+1:]; decodeHex(rest) != nil || decodeBase64(rest) != nil {
+	for _, field := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" =,:;*", r) }) {
+		if digest := decodeHex(field); hasHashSize(digest) {
 			a.found(mistake("signature_prefixed"))
-			text = rest
+			return digest
 		}
 	}
-	if digest := decodeHex(text); digest != nil {
-		return digest
+	if i := strings.LastIndexAny(strings.TrimRight(text, "="), "= ,:"); i >= 0 && decodeBase64(text[i+1:]) != nil {
+		a.found(mistake("signature_prefixed"))
+		text = text[i+1:]
 	}
 	digest := decodeBase64(text)
-	if inner := decodeHex(string(digest)); inner != nil {
+	if inner := decodeHex(strings.TrimSpace(string(digest))); inner != nil {
 		digest = inner
 	}
 	if !hasHashSize(digest) {
@@ -375,7 +411,7 @@ func (a *Attempt) Explain(ctx context.Context, cred *authsigner.Credential, now 
 		}
 	}
 	res.Verified = len(res.Mistakes) == 0
-	res.Signed = s.p.message()
+	res.Signed = strings.ReplaceAll(s.p.message(), s.right.secret, "[private key]")
 	return res
 }
 

@@ -8,12 +8,15 @@ import (
 	"crypto/sha256"
 	"crypto/sha3"
 	"crypto/sha512"
+	"encoding/base32"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"hash"
+	"math/big"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -167,6 +170,8 @@ func examples() []example {
 		{"301 s late", program{at: sentAt.Add(301 * time.Second)}, []string{"wrong_clock"}},
 		{"clock read twice", program{signedTime: "1759999999"}, []string{"timestamp_other"}},
 		{"milliseconds signed", program{signedTime: "1760000000456"}, []string{"timestamp_other"}},
+		{"milliseconds in ISO 8601 signed", program{signedTime: "2025-10-09T08:53:20.123Z"}, []string{"timestamp_other"}},
+		{"signature of minutes ago", program{signedTime: "1759999580"}, []string{"timestamp_other"}},
 		{"local time signed", program{signedTime: "1760019800"}, []string{"timestamp_other"}}, // UTC+05:30
 		{"ISO 8601 signed", program{signedTime: "2025-10-09T08:53:20Z"}, []string{"timestamp_other"}},
 
@@ -194,6 +199,22 @@ func examples() []example {
 		{"host", joined(func(a, b, c, d string) string { return lines(a, b, "api.example.com", c, d) }), []string{"part_extra"}},
 		{"public key first", joined(func(a, b, c, d string) string { return lines(publicKey, a, b, c, d) }), []string{"part_extra"}},
 
+		{"indented template", joined(func(a, b, c, d string) string {
+			return "\n    " + strings.Join([]string{a, b, c, d}, "\n    ") + "\n  "
+		}), []string{"part_extra"}},
+		{"echo -e in dash", joined(func(a, b, c, d string) string { return "-e " + lines(a, b, c, d) + "\n" }), []string{"part_extra"}},
+		{"literal LF", joined(func(a, b, c, d string) string { return strings.Join([]string{a, b, c, d}, "LF") }), []string{"newline_escaped"}},
+		{"variables not replaced", joined(func(string, string, string, string) string { return `$timestamp\n$method\n$path\n$body` }), []string{"part_missing"}},
+		{"private key in the string", joined(func(a, b, c, d string) string { return lines(a, b, c, d) + privateKey }), []string{"part_extra"}},
+		{"printf's format", joined(func(a, b, c, _ string) string { before, _, _ := strings.Cut(lines(a, b, c), "%"); return before }), []string{"text_encoded"}},
+		{"PHP's json_encode", joined(func(a, b, c, d string) string {
+			return `{"timestamp":` + a + `,"method":"` + b + `","path":"` + strings.ReplaceAll(c, "/", `\/`) + `","body":"` + d + `"}`
+		}), []string{"newline_missing"}},
+		{"Go's json.Marshal of a map", joined(func(a, b, c, d string) string {
+			text, _ := json.Marshal(map[string]string{"timestamp": a, "method": b, "path": c, "body": d})
+			return string(text)
+		}), []string{"newline_missing"}},
+		{"undefined method", program{signedMethod: "undefined"}, []string{"method_other"}},
 		{"lower-case method", program{signedMethod: "get"}, []string{"method_case"}},
 		{"HEAD signed as GET", program{method: "HEAD", signedMethod: "GET"}, []string{"method_other"}},
 
@@ -216,6 +237,15 @@ func examples() []example {
 		{"upper case", program{signedURL: strings.ToUpper(target)}, []string{"path_case"}},
 		{"repeated parameter", program{target: "/api/v1/jobs?page=2&page=2", signedURL: "/api/v1/jobs?page=2"}, []string{"query_encoded"}},
 		{"question mark", program{target: "/api/v1/me", signedURL: "/api/v1/me?"}, []string{"path_fragment"}},
+		{"lower-case escapes in UTF-8", program{target: "/api/v1/jobs?status=Caf%C3%A9+x", signedURL: "/api/v1/jobs?status=Caf%c3%a9+x"}, []string{"path_encoded"}},
+		{"ISO 8859-1", program{target: "/api/v1/jobs?status=Caf%C3%A9", signedURL: "/api/v1/jobs?status=Caf%E9"}, []string{"path_encoded"}},
+		{"NFD", program{target: "/api/v1/jobs?status=Caf%C3%A9", signedURL: "/api/v1/jobs?status=Cafe%CC%81"}, []string{"path_encoded"}},
+		{"parameter dropped after signing", program{target: "/api/v1/jobs?page=2", signedURL: "/api/v1/jobs?page=2&status=undefined"}, []string{"query_encoded"}},
+		{"two parameters added after signing", program{target: "/api/v1/jobs?page=2&per_page=25&status=x", signedURL: "/api/v1/jobs?status=x"}, []string{"query_encoded"}},
+		{"another page", program{signedURL: strings.Replace(target, "page=2", "page=1", 1)}, []string{"query_encoded"}},
+		{"query as an object", program{signedURL: `/api/v1/equipment?{"category":"Power tools","page":2}`}, []string{"query_encoded"}},
+		{"null for a query", program{target: "/api/v1/me", signedURL: "/api/v1/me?null"}, []string{"path_fragment"}},
+		{"undefined base URL", program{signedURL: "undefined" + target}, []string{"path_origin"}},
 		{"path of another request", program{target: "/api/v1/me", signedURL: "/api/v1/jobs"}, []string{"path_other"}},
 		{"sorted query", program{target: "/api/v1/jobs?status=a&page=2", signedURL: "/api/v1/jobs?page=2&status=a"}, []string{"query_order"}},
 		{"Go's Encode", program{target: "/api/v1/jobs?status=a%20b&page=2", signedURL: "/api/v1/jobs?page=2&status=a+b"}, []string{"query_encoded"}},
@@ -259,6 +289,11 @@ func examples() []example {
 		}}, []string{"secret_previous"}},
 		{"expired key", program{cred: func(c *authsigner.Credential) { c.ExpiresAt = sentAt }}, []string{"key_expired"}},
 		{"expired key, and SHA-1", program{algorithm: mac(sha1.New), cred: func(c *authsigner.Credential) { c.ExpiresAt = sentAt }}, []string{"key_expired", "algorithm"}},
+		{"undefined private key", program{secret: "undefined"}, []string{"secret_placeholder"}},
+		{"openssl's next option", program{secret: "-r"}, []string{"secret_placeholder"}},
+		{"private key with a comma", program{secret: privateKey + ","}, []string{"secret_extra"}},
+		{"private key twice", program{secret: privateKey + privateKey}, []string{"secret_extra"}},
+		{"private key with a non-breaking space", program{secret: privateKey + "\u00a0"}, []string{"secret_whitespace"}},
 		{"name of a variable", program{secret: "$GATEHOUSE_SECRET"}, []string{"secret_placeholder"}},
 		{"no private key", program{algorithm: func(_, message string) []byte { return mac(sha256.New)("", message) }}, []string{"secret_empty"}},
 
@@ -288,6 +323,23 @@ func examples() []example {
 		{"UTF-16", program{algorithm: func(secret, message string) []byte { return mac(sha256.New)(wide(secret), wide(message)) }}, []string{"text_utf16"}},
 
 		{"base64", program{encode: base64.StdEncoding.EncodeToString}, []string{"signature_base64"}},
+		{"private key as the signature", program{encode: func([]byte) string { return privateKey }}, []string{"signature_key"}},
+		{"public key as the signature", program{encode: func([]byte) string { return publicKey }}, []string{"signature_key"}},
+		{"base64 of hex and a line feed", program{encode: func(b []byte) string { return base64.StdEncoding.EncodeToString([]byte(hex.EncodeToString(b) + "\n")) }}, []string{"signature_base64"}},
+		{"percent-encoded base64", program{encode: func(b []byte) string { return url.QueryEscape(base64.StdEncoding.EncodeToString(b)) }}, []string{"signature_encoding"}},
+		{"base32", program{encode: base32.StdEncoding.EncodeToString}, []string{"signature_encoding"}},
+		{"decimal", program{encode: func(b []byte) string { return new(big.Int).SetBytes(b).String() }}, []string{"signature_encoding"}},
+		{"Node's Buffer as JSON", program{encode: func(b []byte) string {
+			return `{"type":"Buffer","data":` + strings.ReplaceAll(fmt.Sprint(b), " ", ",") + "}"
+		}}, []string{"signature_encoding"}},
+		{"Python's bytes", program{encode: func(b []byte) string { return "b'" + eachByte(`\x%02x`, false)(b) + "'" }}, []string{"signature_encoding"}},
+		{"bytes as text in hex", program{encode: func(b []byte) string { return hex.EncodeToString([]byte(latin1(b))) }}, []string{"signature_encoding"}},
+		{"sha256sum's output", program{encode: func(b []byte) string { return hex.EncodeToString(b) + "  -" }}, []string{"signature_prefixed"}},
+		{"digits reversed", program{encode: func(b []byte) string {
+			digits := []byte(hex.EncodeToString(b))
+			slices.Reverse(digits)
+			return string(digits)
+		}}, []string{"signature_encoding"}},
 		{"base64 of hex", program{encode: func(b []byte) string { return base64.StdEncoding.EncodeToString([]byte(hex.EncodeToString(b))) }}, []string{"signature_base64"}},
 		{"base64url", program{encode: base64.RawURLEncoding.EncodeToString}, []string{"signature_base64"}},
 		{"sha256=", program{encode: func(b []byte) string { return "sha256=" + hex.EncodeToString(b) }}, []string{"signature_prefixed"}},
@@ -306,6 +358,11 @@ func examples() []example {
 		{"hex twice", program{encode: func(b []byte) string { return hex.EncodeToString([]byte(hex.EncodeToString(b))) }}, []string{"signature_encoding"}},
 		{"hex of base64", program{encode: func(b []byte) string { return hex.EncodeToString([]byte(base64.StdEncoding.EncodeToString(b))) }}, []string{"signature_encoding"}},
 
+		{"whole URL without query", program{signedURL: "https://api.example.com/api/v1/equipment"}, []string{"path_query_missing", "path_origin"}},
+		{"no prefix and no query", program{signedURL: "/equipment"}, []string{"path_query_missing", "path_prefix_missing"}},
+		{"no prefix, decoded", program{signedURL: "/equipment?category=Power tools&page=2"}, []string{"path_decoded", "path_prefix_missing"}},
+		{"escaped, and echo", joined(func(a, b, c, d string) string { return strings.Join([]string{a, b, c, d}, `\n`) + "\n" }), []string{"newline_escaped", "newline_extra"}},
+		{"parameters as the body", program{signedURL: "/api/v1/equipment", signedBody: new(`{"category": "Power tools", "page": 2}`)}, []string{"path_query_missing", "body_other"}},
 		{"base64, and in milliseconds", program{timestamp: "1760000000123", encode: base64.StdEncoding.EncodeToString}, []string{"timestamp_unit", "signature_base64"}},
 		{"SHA-1, and no query", program{algorithm: mac(sha1.New), signedURL: "/api/v1/equipment"}, []string{"algorithm", "path_query_missing"}},
 		{"echo, and lower case", program{signedMethod: "get", message: func(a, b, c, d string) string { return lines(a, b, c, d) + "\n" }}, []string{"method_case", "newline_extra"}},
@@ -358,6 +415,15 @@ func sum(h func() hash.Hash, s string) []byte {
 	return m.Sum(nil)
 }
 
+// latin1 returns bytes as the characters with their numbers.
+func latin1(b []byte) string {
+	runes := make([]rune, len(b))
+	for i, c := range b {
+		runes[i] = rune(c)
+	}
+	return string(runes)
+}
+
 // wide encodes text as .NET's Encoding.Unicode does.
 func wide(s string) string {
 	var b []byte
@@ -368,7 +434,7 @@ func wide(s string) string {
 }
 
 // Headers that show a mistake which makes the signature impossible to explain.
-var incomplete = []string{"missing_header", "timestamp_malformed", "signature_malformed"}
+var incomplete = []string{"missing_header", "timestamp_malformed", "signature_malformed", "signature_key"}
 
 func TestKnownMistakesAreFound(t *testing.T) {
 	t.Parallel()
@@ -382,6 +448,7 @@ func TestKnownMistakesAreFound(t *testing.T) {
 			if !slices.ContainsFunc(e.codes, func(code string) bool { return slices.Contains(incomplete, code) }) {
 				require.True(t, res.Complete)
 			}
+			require.NotContains(t, res.Signed, privateKey)
 			for _, m := range res.Mistakes {
 				require.NotContains(t, m.What+m.Fix, "%!")
 				require.NotContains(t, m.What+m.Fix, privateKey)

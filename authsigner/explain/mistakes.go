@@ -44,7 +44,7 @@ func Kinds() []Kind {
 		{"path_encoded", "The signed path is encoded differently from the one that was sent: %s.", "Encode the URL once, sign its path, and send the same text. Take the path from the request object of your HTTP library if it encodes again."},
 		{"path_slash", "The signed path differs by a slash from the one that was sent: %s.", "Sign the path exactly as it is sent."},
 		{"path_case", "The signed path is in %s case.", "Sign the path exactly as it is sent."},
-		{"path_other", "The signed path is that of another request.", "Sign each request by itself, with the path that is sent. A signature is valid for one path and timestamp only."},
+		{"path_other", "The signed path is %s.", "Sign each request by itself, with the path that is sent. A signature is valid for one path and timestamp only."},
 		{"path_fragment", "The signed path differs at its end from the one that was sent: %s.", "Sign path and query as sent; a fragment is never sent."},
 		{"query_order", "The parameters were signed in another order than sent.", "Sign the query string as it is sent. Do not sort it only for the signature."},
 		{"query_encoded", "The signed query string is serialized differently from the one that was sent: %s.", "Serialize the query once, sign it, and send the same text."},
@@ -72,13 +72,14 @@ func Kinds() []Kind {
 		{"text_encoded", "The string to sign was %s before it was signed.", "Sign the bytes of the string as it is."},
 		{"text_utf16", "%s encoded in UTF-16.", "Encode both in UTF-8: Encoding.UTF8 in .NET, StandardCharsets.UTF_8 in Java."},
 
+		{"signature_key", "X-Signature contains the %s key.%s", "Send the HMAC-SHA256 of the string to sign in hexadecimal, with the private key as the HMAC's key. The private key is never sent."},
 		{"signature_message", "X-Signature is the signed string, followed by an HMAC.", "Write the string to the HMAC first, then ask for the sum: in Go, h.Write(message) and h.Sum(nil)."},
 		{"signature_base64", "X-Signature is in base64.", "Send the signature in hexadecimal, 64 digits."},
 		{"signature_encoding", "X-Signature is written as %s.", "Send 64 hexadecimal digits, two for each byte."},
-		{"signature_prefixed", "X-Signature has text before the signature.", "Send the 64 hexadecimal digits alone."},
+		{"signature_prefixed", "X-Signature has other text beside the signature.", "Send the 64 hexadecimal digits alone."},
 		{"signature_whitespace", "X-Signature contains white space.", "Remove the white space; some base64 and hex tools add a line feed."},
 		{"signature_truncated", "X-Signature has fewer than 64 hexadecimal digits.", "Send all 64 digits, two for each byte."},
-		{"signature_malformed", "X-Signature is not a signature in any known encoding.", "Send the HMAC-SHA256 in hexadecimal, 64 digits."},
+		{"signature_malformed", "X-Signature is not a signature in any known encoding%s.", "Send the HMAC-SHA256 in hexadecimal, 64 digits."},
 	}
 }
 

@@ -16,8 +16,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash"
+	"math/big"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,14 +74,14 @@ func newSearch(a *Attempt, cred *authsigner.Credential, now time.Time) *search {
 const rightShape = "%[1]s\n%[2]s\n%[3]s\n%[4]s"
 
 // message returns the signed string. The verbs of its shape are: 1 timestamp, 2 method, 3 target, 4 body, 5 public key, 6 host,
-// 7 path, 8 query.
+// 7 path, 8 query, 9 private key.
 func (p *parts) message() string {
 	if p.shape == rightShape {
 		return p.text(p.timestamp + p.separator + p.method + p.separator + p.target + p.separator + p.body)
 	}
 	shape := strings.ReplaceAll(p.shape, "\n", strings.ReplaceAll(p.separator, "%", "%%"))
 	path, query, _ := strings.Cut(p.target, "?")
-	return p.text(fmt.Sprintf(shape, p.timestamp, p.method, p.target, p.body, p.publicKey, p.host, path, query))
+	return p.text(fmt.Sprintf(shape, p.timestamp, p.method, p.target, p.body, p.publicKey, p.host, path, query, p.secret))
 }
 
 // signedTarget returns the target without the path under which the gateway is mounted.
@@ -139,7 +141,7 @@ func (a *Attempt) timestamps() []variant {
 	t.rarity = rare
 	add(number(at.UnixMicro()), number(at.UnixNano()), number(seconds)+".0", strconv.Quote(number(seconds)), "")
 	add(empties()...)
-	for _, layout := range append(timestampLayouts(), time.UnixDate, "2006-01-02T15:04:05-07:00", "20060102",
+	for _, layout := range append(timestampLayouts(), time.UnixDate, "2006-01-02T15:04:05-07:00", "20060102", "20060102150405",
 		"Mon Jan 02 2006 15:04:05 GMT-0700 (Coordinated Universal Time)") {
 		add(utc.Format(layout))
 	}
@@ -148,6 +150,7 @@ func (a *Attempt) timestamps() []variant {
 		add(fmt.Sprintf(format, float64(seconds)))
 	}
 	add(strings.ToUpper(fmt.Sprint(float64(seconds))), strconv.FormatInt(seconds, 16), "NaN", "0")
+	add(regexp.MustCompile(`(\d)(\d{3})(\d{3})(\d{3})$`).ReplaceAllString(number(seconds), "$1,$2,$3,$4"))
 	for milli := range int64(1000) { // the header was rounded, the signed timestamp was not
 		exact := time.UnixMilli(seconds*1000 + milli).UTC()
 		add(number(seconds*1000+milli), fmt.Sprintf("%d.%03d", seconds, milli), exact.Format("2006-01-02T15:04:05.000Z"))
@@ -208,17 +211,21 @@ func (a *Attempt) targets() []variant {
 		t.add(path+"?"+end, "path_fragment", strconv.Quote("?"+end))
 		t.add(path+end, "path_fragment", strconv.Quote(end))
 	}
+	t.addAll("path_other", empties()...)
+	for _, format := range []string{"b'%s'", "'%s'", `"%s"`} {
+		t.add(fmt.Sprintf(format, right), "path_encoded", "in quotation marks")
+	}
 	for _, end := range []string{".json", "#", " HTTP/1.1", " ", "&"} {
 		t.add(right+end, "path_fragment", strconv.Quote(end))
 	}
 	t.rarity = alone
 	extraParameters(t, path, query)
 	for _, other := range []string{"status", "me", "business", "contacts", "equipment", "estimates", "invoices", "jobs", "offerings", "events", ""} {
-		t.add(strings.TrimSuffix(apiPrefix+"/"+other, "/"), "path_other")
-		t.add(strings.TrimSuffix(apiPrefix+"/"+other, "/")+mark, "path_other")
+		t.add(strings.TrimSuffix(apiPrefix+"/"+other, "/"), "path_other", "that of another request")
+		t.add(strings.TrimSuffix(apiPrefix+"/"+other, "/")+mark, "path_other", "that of another request")
 	}
-	t.add(strings.Replace(right, apiPrefix, "/api/v2", 1), "path_other")
-	t.add(strings.Replace(right, apiPrefix, "/api", 1), "path_other")
+	t.add(strings.Replace(right, apiPrefix, "/api/v2", 1), "path_other", "that of another version")
+	t.add(strings.Replace(right, apiPrefix, "/api", 1), "path_other", "without the version")
 	return t.variants
 }
 
@@ -250,9 +257,9 @@ func (a *Attempt) queries(t *texts, path, query string) {
 			add(join(slices.Delete(slices.Clone(pairs), i, i+1)), "query_encoded", what)
 		}
 	}
-	t.rarity = rare
 	slices.Reverse(sorted)
 	add(join(sorted), "query_order")
+	t.rarity = rare
 	byName := slices.Clone(pairs)
 	slices.SortStableFunc(byName, func(x, y string) int {
 		a, _, _ := strings.Cut(x, "=")
@@ -269,6 +276,8 @@ func (a *Attempt) queries(t *texts, path, query string) {
 	add(query+"&"+query, "query_encoded", "twice")
 	t.add(path+query, "query_encoded", "without the question mark")
 	t.add(path+"\n"+query, "query_encoded", "a line feed for the question mark")
+	t.add(query, "query_encoded", "without the path")
+	t.add("?"+query, "query_encoded", "without the path")
 	t.rarity = alone
 	if len(pairs) <= maxPermuted {
 		for subset := range 1 << len(pairs) {
@@ -281,6 +290,10 @@ func (a *Attempt) queries(t *texts, path, query string) {
 			add(join(kept), "query_encoded", "without several parameters")
 		}
 	}
+	for _, object := range objects(query) {
+		t.add(path+"?"+object, "query_encoded", "as an object")
+		t.add(path+object, "query_encoded", "as an object")
+	}
 	for from, to := range map[string]string{"[]=": "=", "=": "[]=", "&": ";", "==": "="} {
 		add(strings.ReplaceAll(query, from, to), "query_encoded", fmt.Sprintf("%q for %q", to, from))
 	}
@@ -288,7 +301,7 @@ func (a *Attempt) queries(t *texts, path, query string) {
 	for i, p := range pairs {
 		name, value, _ := strings.Cut(p, "=")
 		if n, err := strconv.Atoi(value); err == nil && i < maxPermuted {
-			for _, other := range []string{strconv.Itoa(n - 1), strconv.Itoa(n + 1), "0", "1", value + ".0", "'" + value + "'", `"` + value + `"`} {
+			for _, other := range []string{strconv.Itoa(n - 1), strconv.Itoa(n + 1), "0", "1", value + ".0", "'" + value + "'", `"` + value + `"`, "%5B" + value + "%5D"} {
 				changed := slices.Clone(pairs)
 				changed[i] = name + "=" + other
 				add(join(changed), "query_encoded", "with another "+strconv.Quote(clip(name)))
@@ -300,7 +313,7 @@ func (a *Attempt) queries(t *texts, path, query string) {
 // extraParameters adds targets with a parameter that was not sent, because its value is not set, or is the default.
 func extraParameters(t *texts, path, query string) {
 	for _, name := range []string{"page", "per_page", "status", "type", "category", "payment_status", "count"} {
-		for _, value := range append(empties(), "", "1", "10", "25", "50", "100") {
+		for _, value := range append(empties(), "", "1", "2", "3", "10", "25", "50", "100") {
 			what := "with " + strconv.Quote(name) + ", which was not sent"
 			t.add(path+"?"+strings.Trim(query+"&"+name+"="+value, "&"), "query_encoded", what)
 			t.add(path+"?"+strings.Trim(name+"="+value+"&"+query, "&"), "query_encoded", what)
@@ -330,6 +343,7 @@ func (a *Attempt) starts() []variant {
 	add("/", "", common, "path_slash", "it begins without one")
 	add("/api", "", rare, "path_prefix_missing")
 	add(apiPrefix+"/", "", rare, "path_prefix_missing")
+	add("/api/", "", rare, "path_prefix_missing")
 	add("", "/", rare, "path_slash", "it begins with two")
 	if a.Host != "" {
 		host, _, _ := strings.Cut(a.Host, ":")
@@ -347,7 +361,7 @@ func (a *Attempt) starts() []variant {
 		add("", "http://"+local, alone, "path_origin", "another host, "+local)
 	}
 	for _, name := range append(empties(), "{{baseUrl}}", "{{base_url}}", "{{url}}", "{{host}}", "${BASE_URL}", "$BASE_URL") {
-		add("", name, alone, "path_origin", strconv.Quote(name)+", which should be scheme and host,")
+		add("", name, alone, "path_origin", strconv.Quote(name)+" in place of scheme and host")
 	}
 	return all
 }
@@ -567,22 +581,32 @@ func (a *Attempt) bodies() []variant {
 	if _, query, _ := strings.Cut(a.Target, "?"); query != "" {
 		t.add(query, "body_other", "the query")
 		t.add("?"+query, "body_other", "the query")
-		for _, format := range []string{"%s", "%q"} {
-			var members []string
-			for p := range strings.SplitSeq(query, "&") {
-				name, value, _ := strings.Cut(p, "=")
-				value = queryUnescape(value)
-				if !isDigits(value) || format == "%q" {
-					value = strconv.Quote(value)
-				}
-				members = append(members, strconv.Quote(queryUnescape(name))+":"+value)
-			}
-			object := "{" + strings.Join(members, ",") + "}"
+		for _, e := range escapes() {
+			t.add(e.encode("?" + query)[1:], "body_other", "the query")
+		}
+		for _, object := range objects(query) {
 			t.add(object, "body_other", "the query as JSON")
-			t.add(spaced(object), "body_other", "the query as JSON")
 		}
 	}
 	return t.variants
+}
+
+// objects returns the parameters of a query as JSON, and as a Python dictionary.
+func objects(query string) (all []string) {
+	for _, quoted := range []bool{false, true} {
+		var members []string
+		for p := range strings.SplitSeq(query, "&") {
+			name, value, _ := strings.Cut(p, "=")
+			value = queryUnescape(value)
+			if quoted || !isDigits(value) {
+				value = strconv.Quote(value)
+			}
+			members = append(members, strconv.Quote(queryUnescape(name))+":"+value)
+		}
+		object := "{" + strings.Join(members, ",") + "}"
+		all = append(all, object, spaced(object), strings.ReplaceAll(spaced(object), `"`, "'"))
+	}
+	return all
 }
 
 // reserialized returns the ways in which common libraries write the same JSON.
@@ -659,6 +683,14 @@ func (a *Attempt) shapes() []variant {
 	add := func(rarity int, shape, code string, arguments ...any) {
 		all = append(all, variant{code, arguments, func(p *parts) { p.shape = shape }, rarity})
 	}
+	json := func(compact string) {
+		for _, shape := range []string{compact, strings.NewReplacer(":", ": ", ",", ", ").Replace(compact)} {
+			for _, escape := range []*strings.Replacer{strings.NewReplacer(), strings.NewReplacer("/", `\/`), strings.NewReplacer("&", `\u0026`)} {
+				apply := func(p *parts) { p.shape, p.text = shape, escape.Replace }
+				all = append(all, variant{"newline_missing", []any{"JSON"}, apply, alone})
+			}
+		}
+	}
 	const everything = "everything but the "
 	empty := "everything but the body"
 	if len(a.Body) == 0 {
@@ -695,17 +727,17 @@ func (a *Attempt) shapes() []variant {
 		{rare, "%[1]s\n%[2]s %[3]s HTTP/1.1", "newline_missing", "a request line"},
 		{rare, "%[2]s %[3]s\n%[1]s\n%[4]s", "part_order", "method, path, timestamp, body"},
 		{rare, "%[2]s %[3]s\n%[1]s", "part_order", "method, path, timestamp"},
-		{rare, `[%[1]s,%[2]q,%[3]q,%[4]q]`, "newline_missing", "JSON"},
-		{rare, `[%[1]q,%[2]q,%[3]q,%[4]q]`, "newline_missing", "JSON"},
-		{rare, `[%[1]s, %[2]q, %[3]q, %[4]q]`, "newline_missing", "JSON"},
-		{rare, `[%[1]q, %[2]q, %[3]q, %[4]q]`, "newline_missing", "JSON"},
 		{rare, `['%[1]s', '%[2]s', '%[3]s', '%[4]s']`, "newline_missing", "a list"},
 		{rare, `[%[1]s, '%[2]s', '%[3]s', '%[4]s']`, "newline_missing", "a list"},
 		{rare, `('%[1]s', '%[2]s', '%[3]s', '%[4]s')`, "newline_missing", "a tuple"},
+		{rare, `(%[1]s, '%[2]s', '%[3]s', '%[4]s')`, "newline_missing", "a tuple"},
 		{rare, `[%[1]s %[2]s %[3]s %[4]s]`, "newline_missing", "a list"},
 		{rare, `[%[1]s, %[2]s, %[3]s, %[4]s]`, "newline_missing", "a list"},
-		{rare, `"%[1]s"\n"%[2]s"\n"%[3]s"\n"%[4]s"`, "part_extra", "quotation marks"},
-		{rare, `%[1]q\n%[2]q\n%[3]q\n%[4]q`, "part_extra", "quotation marks"},
+		{rare, "%[1]q\n%[2]q\n%[3]q\n%[4]q", "part_extra", "quotation marks"},
+		{rare, "%%!s(int64=%[1]s)\n%[2]s\n%[3]s\n%[4]s", "timestamp_other", "a number formatted as a string"},
+		{rare, "%%!s(int=%[1]s)\n%[2]s\n%[3]s\n%[4]s", "timestamp_other", "a number formatted as a string"},
+		{rare, "%%!d(string=%[1]s)\n%[2]s\n%[3]s\n%[4]s", "timestamp_other", "a string formatted as a number"},
+		{rare, "Optional(%[1]s)\n%[2]s\n%[3]s\n%[4]s", "timestamp_other", "Optional(…)"},
 		{rare, "<%[1]s>\n<%[2]s>\n<%[3]s>\n<%[4]s>", "part_extra", "angle brackets"},
 		{rare, "timestamp:%[1]s\nmethod:%[2]s\npath:%[3]s\nbody:%[4]s", "part_extra", "the names of the parts"},
 		{rare, "timestamp: %[1]s\nmethod: %[2]s\npath: %[3]s\nbody: %[4]s", "part_extra", "the names of the parts"},
@@ -724,14 +756,17 @@ func (a *Attempt) shapes() []variant {
 	} {
 		add(s.rarity, s.shape, s.code, s.detail)
 	}
-	for _, object := range []string{
-		`{"timestamp":%[1]s,"method":%[2]q,"path":%[3]q,"body":%[4]q}`, `{"timestamp": %[1]s, "method": %[2]q, "path": %[3]q, "body": %[4]q}`,
-		`{"timestamp":%[1]s,"method":%[2]q,"url":%[3]q,"body":%[4]q}`, `{"body":%[4]q,"method":%[2]q,"path":%[3]q,"timestamp":%[1]s}`,
-		`{"body": %[4]q, "method": %[2]q, "path": %[3]q, "timestamp": %[1]s}`, `{"timestamp":%[1]s,"method":%[2]q,"path":%[3]q}`,
-	} {
-		for _, shape := range []string{object, strings.ReplaceAll(object, "%[1]s", "%[1]q")} {
-			add(rare, shape, "newline_missing", "JSON")
-			add(rare, strings.ReplaceAll(shape, "%[4]q", "null"), "newline_missing", "JSON")
+	for _, number := range []string{"%[1]s", "%[1]q"} {
+		for _, end := range []string{",%[4]q]", ",null]", "]"} {
+			json("[" + number + ",%[2]q,%[3]q" + end)
+		}
+		for _, path := range []string{"path", "url"} {
+			for _, body := range []string{`"body":%[4]q`, `"body":null`, ""} {
+				members := []string{`"timestamp":` + number, `"method":%[2]q`, `"` + path + `":%[3]q`, body}
+				permute(members, func(order []string) {
+					json("{" + strings.Trim(strings.ReplaceAll(strings.Join(order, ","), ",,", ","), ",") + "}")
+				})
+			}
 		}
 	}
 	names, order := []string{"timestamp", "method", "path", "body"}, []string{"1", "2", "3", "4"}
@@ -749,31 +784,28 @@ func (a *Attempt) shapes() []variant {
 			add(rare, rest, "part_order", strings.Join(text[:3], ", "))
 		}
 	})
-	for verb, name := range map[string]string{"%[5]s": "the public key", "%[6]s": "the host"} {
+	for verb, name := range map[string]string{"%[5]s": "the public key", "%[6]s": "the host", "%[9]s": "the private key"} {
+		add(rare, verb+rightShape, "part_extra", name)
+		add(rare, rightShape+verb, "part_extra", name)
 		lines := strings.Split(rightShape, "\n")
 		for i := range 5 {
 			add(rare, strings.Join(slices.Insert(slices.Clone(lines), i, verb), "\n"), "part_extra", name)
 		}
 		add(rare, strings.Join(append(lines[:3:3], verb), "\n"), "part_extra", name)
 	}
-	// Text whose variables were not replaced.
-	for _, form := range []string{"$%s", "${%s}", "{%s}", "#{%s}", "{{%s}}"} {
-		for _, timestamp := range []string{"timestamp", "ts", "t"} {
-			for _, method := range []string{"method", ""} {
-				for _, path := range []string{"path", "target", "url", "uri"} {
-					for _, body := range []string{"body", ""} {
-						lines := []string{timestamp, method, path, body}
-						for i, name := range lines {
-							if name != "" {
-								lines[i] = fmt.Sprintf(form, name)
-							}
-						}
-						lines[1] = cmp.Or(lines[1], "%[2]s")
-						for _, separator := range []string{"\n", `\n`} {
-							add(alone, strings.Join(lines, separator), "part_missing", "the values: its variables were not replaced")
-						}
-					}
+	for names := range strings.FieldsSeq("timestamp,method,path,body timestamp,method,path, timestamp,,path,body timestamp,,path, " +
+		"ts,method,path,body ts,method,path, ts,,path,body ts,,path, timestamp,,target, timestamp,method,url,body timestamp,,url, ts,,url, t,,p, t,,P, TIMESTAMP,METHOD,PATH,BODY TIMESTAMP,,PATH, TS,,PATH,") {
+		for _, form := range []string{"$%s", "${%s}", "{%s}", "#{%s}", "{{%s}}"} {
+			lines := strings.Split(names, ",")
+			for i, name := range lines {
+				if name != "" {
+					lines[i] = fmt.Sprintf(form, name)
 				}
+			}
+			lines[1] = cmp.Or(lines[1], "%[2]s")
+			for _, separator := range []string{"\n", `\n`} {
+				// The first verb prints nothing. It shows fmt that the arguments are indexed.
+				add(alone, "%.0[1]s"+strings.Join(lines, separator), "part_missing", "the values: its variables were not replaced")
 			}
 		}
 	}
@@ -821,6 +853,7 @@ func changes() []variant {
 	}
 	add(common, around("", "\n"), "newline_extra", "at its end")
 	add(common, around("\n", ""), "newline_extra", "at its beginning")
+	add(common, func(s string) string { return strings.ReplaceAll(s, "/", `\/`) }, "text_encoded", `written with \/ for /`)
 	add(rare, around("", "\r\n"), "newline_extra", "at its end")
 	add(rare, around("", "\n\n"), "newline_extra", "at its end")
 	add(rare, around("\n", "\n"), "newline_extra", "at its beginning and at its end")
@@ -848,6 +881,7 @@ func changes() []variant {
 		{"percent-encoded", func(s string) string { return escape{unescaped: "-_.~/"}.text(s, false) }},
 		{"percent-encoded", url.QueryEscape},
 		{"quoted as in JSON", strconv.Quote},
+		{"quoted as in JSON", func(s string) string { return strings.ReplaceAll(strconv.Quote(s), "/", `\/`) }},
 		{"quoted as in JSON", func(s string) string { return strings.ReplaceAll(strconv.Quote(s), "&", `\u0026`) }},
 		{"written as a Python literal", func(s string) string { return "'" + strings.ReplaceAll(s, "\n", `\n`) + "'" }},
 		{"written as a Python literal", func(s string) string { return "b'" + strings.ReplaceAll(s, "\n", `\n`) + "'" }},
@@ -855,6 +889,8 @@ func changes() []variant {
 		{"split into words", func(s string) string { return strings.Join(strings.Fields(s), " ") }},
 		{"split into words", func(s string) string { return strings.Join(strings.Fields(s), " ") + "\n" }},
 		{"freed of its white space", func(s string) string { return strings.Join(strings.Fields(s), "") }},
+		{"used as a format of printf", func(s string) string { return fmt.Sprintf(s, []any{}...) }},
+		{"cut at its first percent sign", func(s string) string { before, _, _ := strings.Cut(s, "%"); return before }},
 		{"reversed", func(s string) string { b := []byte(s); slices.Reverse(b); return string(b) }},
 	} {
 		add(rare, e.change, "text_encoded", e.what)
@@ -871,6 +907,7 @@ func changes() []variant {
 				indented := func(s string) string { return first + strings.ReplaceAll(s, "\n", "\n"+indent) }
 				add(alone, func(s string) string { return indented(s) + end }, "part_extra", "the white space before its lines")
 				add(alone, func(s string) string { return strings.TrimRight(indented(s), " \t") + end }, "part_extra", "the white space before its lines")
+				add(alone, func(s string) string { return strings.TrimRight(indented(s), " \t\n") + end }, "part_extra", "the white space before its lines")
 			}
 		}
 	}
@@ -912,13 +949,13 @@ func (a *Attempt) secrets(cred *authsigner.Credential, now time.Time) []variant 
 		}
 	}
 	part(random, "its prefix is missing")
-	for i, text := range []string{secret, random} {
-		t.rarity = i
+	for _, text := range []string{secret, random} {
+		t.rarity = common
 		t.add(string(decodeHex(text)), "secret_decoded", "hex")
 		t.add(string(decodeBase64(text)), "secret_decoded", "base64")
 		t.add(string(decodeBase64(lenientBase64(text, "-_"))), "secret_decoded", "base64")
 		t.add(string(decodeBase64(lenientBase64(text, ""))), "secret_decoded", "base64")
-		if b, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.ToUpper(text)); err == nil && len(b) >= minSecretPart {
+		if b := decodeBase32(text); len(b) >= minSecretPart {
 			t.add(string(b), "secret_decoded", "base32")
 		}
 		for _, h := range []namedHash{{"SHA-256", sha256.New}, {"MD5", md5.New}, {"SHA-512", sha512.New}, {"SHA-1", sha1.New}} {
@@ -947,9 +984,17 @@ func (a *Attempt) secrets(cred *authsigner.Credential, now time.Time) []variant 
 		{"secret_whitespace", "a space at its beginning", " ", ""},
 		{"secret_whitespace", "a line feed at its beginning", "\n", ""},
 		{"secret_whitespace", "a byte order mark", "\ufeff", ""},
-		{"secret_quotes", "quotation marks", "'", "'"}, {"secret_quotes", "quotation marks", "`", "`"}, {"secret_quotes", "quotation marks", "\u201c", "\u201d"},
-		{"secret_quotes", "quotation marks", `"`, ""}, {"secret_quotes", "quotation marks", "", `"`}, {"secret_quotes", "quotation marks", "", `",`}, {"secret_quotes", "quotation marks", "'", ""},
-		{"secret_quotes", "quotation marks", "", "'"}, {"secret_quotes", "quotation marks", `\"`, `\"`}, {"secret_quotes", "quotation marks", `"`, "\"\n"}, {"secret_quotes", "quotation marks", "b'", "'"},
+		{"secret_quotes", "quotation marks", "'", "'"},
+		{"secret_quotes", "quotation marks", "`", "`"},
+		{"secret_quotes", "quotation marks", "\u201c", "\u201d"},
+		{"secret_quotes", "quotation marks", `"`, ""},
+		{"secret_quotes", "quotation marks", "", `"`},
+		{"secret_quotes", "quotation marks", "", `",`},
+		{"secret_quotes", "quotation marks", "'", ""},
+		{"secret_quotes", "quotation marks", "", "'"},
+		{"secret_quotes", "quotation marks", `\"`, `\"`},
+		{"secret_quotes", "quotation marks", `"`, "\"\n"},
+		{"secret_quotes", "quotation marks", "b'", "'"},
 		{"secret_extra", "a comma at its end", "", ","},
 		{"secret_extra", "a semicolon at its end", "", ";"},
 		{"secret_extra", "a full stop at its end", "", "."},
@@ -998,11 +1043,11 @@ func (a *Attempt) secrets(cred *authsigner.Credential, now time.Time) []variant 
 	t.add(utf16Text(binary.BigEndian)(secret), "secret_encoded", "UTF-16")
 	t.add(strconv.Quote(secret), "secret_quotes", "quotation marks")
 	t.rarity = alone
-	for _, name := range []string{"GATEHOUSE_SECRET", "SECRET", "secret", "SECRET_KEY", "secret_key", "PRIVATE_KEY", "private_key", "API_SECRET", "api_secret", "KEY", "key"} {
+	for _, name := range []string{"GATEHOUSE_SECRET", "SECRET", "secret", "SECRET_KEY", "secret_key", "PRIVATE_KEY", "private_key", "API_SECRET", "api_secret", "KEY", "key", "SK", "API_KEY"} {
 		t.addAll("secret_placeholder", name, "$"+name, "${"+name+"}", "%"+name+"%", "{{"+name+"}}", "{"+name+"}", "process.env."+name, "<"+name+">")
 	}
 	t.addAll("secret_placeholder", "-r", "-hex", "-binary", "-sha256", "YOUR_SECRET", "your_secret", "changeme", "sk_live_", "sk_live_…",
-		"sk_live_...", "[redacted]", "**********", "0", "true")
+		"sk_live_...", "[redacted]", "**********", "0", "true", "sk", "live")
 	t.addAll("secret_placeholder", empties()...)
 	return append(all, t.variants...)
 }
@@ -1119,6 +1164,11 @@ func (a *Attempt) algorithms() []variant {
 			of   func(b []byte) []byte
 		}{
 			{"the bytes in reverse order", func(b []byte) []byte { slices.Reverse(b); return b }},
+			{"the digits in reverse order", func(b []byte) []byte {
+				digits := []byte(hex.EncodeToString(b))
+				slices.Reverse(digits)
+				return decodeHex(string(digits))
+			}},
 			{"bytes swapped in pairs", func(b []byte) []byte { return reorder(b, 2) }},
 			{"words in the other byte order", func(b []byte) []byte { return reorder(b, 4) }},
 		} {
@@ -1178,35 +1228,57 @@ func hasHashSize(b []byte) bool {
 
 // decodeForm decodes a signature that is written neither in hexadecimal digits alone nor in base64, and names the form.
 func decodeForm(text string) (digest []byte, form string) {
-	if inner := strings.Trim(strings.TrimPrefix(text, "b"), `"'`); len(inner) < len(text)-1 {
-		for _, digest := range [][]byte{decodeHex(inner), decodeBase64(inner)} {
-			if hasHashSize(digest) {
-				return digest, "text in quotation marks"
+	unquoted := strings.Trim(strings.TrimPrefix(text, "b"), `"'`)
+	literal, _ := strconv.Unquote(`"` + strings.NewReplacer(`"`, `\"`, `\'`, "'").Replace(unquoted) + `"`)
+	plain := pathUnescape(text)
+	latin, err := charmap.ISO8859_1.NewEncoder().Bytes(decodeHex(text))
+	for _, c := range []struct {
+		form    string
+		applies bool
+		digests [][]byte
+	}{
+		{"text in quotation marks", len(unquoted) < len(text)-1, [][]byte{decodeHex(unquoted), decodeBase64(unquoted), []byte(literal)}},
+		{"percent-encoded text", plain != text, [][]byte{decodeHex(plain), decodeBase64(plain), []byte(plain)}},
+		{"digits with separators", len(text)%3 == 2 && strings.ContainsAny(text, "-: "), [][]byte{decodeHex(strings.NewReplacer("-", "", ":", "", " ", "").Replace(text))}},
+		{"the hexadecimal digits of hexadecimal digits", true, [][]byte{decodeHex(string(decodeHex(text)))}},
+		{"the hexadecimal digits of base64", true, [][]byte{decodeBase64(string(decodeHex(text)))}},
+		{"the hexadecimal digits of text", err == nil && len(latin) < len(text)/2, [][]byte{latin}},
+		{"base32", text == strings.ToUpper(text), [][]byte{decodeBase32(text)}},
+		{"a decimal number", isDigits(text) && len(text) > 2*sha256.Size && len(text) < 80, [][]byte{decodeDecimal(text)}},
+		{"decimal numbers", true, [][]byte{decodeNumbers(text)}},
+	} {
+		for _, digest := range c.digests {
+			if c.applies && hasHashSize(digest) {
+				return digest, c.form
 			}
 		}
 	}
-	if digest := decodeHex(strings.NewReplacer("-", "", ":", "", " ", "").Replace(text)); hasHashSize(digest) && len(text) == 3*len(digest)-1 {
-		return digest, "digits with separators"
+	return nil, ""
+}
+
+func decodeBase32(text string) []byte {
+	b, _ := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.TrimRight(strings.ToUpper(text), "="))
+	return b
+}
+
+func decodeDecimal(text string) []byte {
+	n, ok := new(big.Int).SetString(text, 10)
+	if !ok || n.BitLen() > 8*sha256.Size {
+		return nil
 	}
-	if twice := decodeHex(text); twice != nil {
-		if digest := decodeHex(string(twice)); hasHashSize(digest) {
-			return digest, "the hexadecimal digits of hexadecimal digits"
-		}
-		if digest := decodeBase64(string(twice)); hasHashSize(digest) {
-			return digest, "the hexadecimal digits of base64"
-		}
-	}
-	for _, number := range strings.FieldsFunc(strings.Trim(text, "[]{}()"), func(r rune) bool { return r == ',' || r == ' ' }) {
+	return n.FillBytes(make([]byte, sha256.Size))
+}
+
+func decodeNumbers(text string) (digest []byte) {
+	text = text[strings.LastIndex(text, "[")+1:]
+	for _, number := range strings.FieldsFunc(strings.Trim(text, "]{}()"), func(r rune) bool { return r == ',' || r == ' ' }) {
 		n, err := strconv.Atoi(number)
 		if err != nil || n < -128 || n > 255 {
-			return nil, ""
+			return nil
 		}
 		digest = append(digest, byte(n)) // -128 to -1 are the signed bytes of Java
 	}
-	if !hasHashSize(digest) {
-		return nil, ""
-	}
-	return digest, "decimal numbers"
+	return digest
 }
 
 // signExtended are the digits of a negative byte, as Java's Integer.toHexString writes them.
