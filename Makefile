@@ -88,8 +88,9 @@ test: packages modules test-servers clients verify lint vet fuzz-short compiled 
 .PHONY: unit
 unit: packages test-servers clients ## only the tests (TEST_PACKAGES=./ratelimit/... TEST_FLAGS="-race -run TestX")
 	@cd $(ROOT) && go build -buildvcs=false -o $(CACHE_BIN)/testreport ./internal/test/testreport
-	@cd $(ROOT) && $(GO_BUILD) -o $(CACHE_BIN)/gatehouse-test ./cmd/gatehouse
-	@cd $(ROOT) && CGO_ENABLED=1 GATEHOUSE_TEST_BINARY=$(CACHE_BIN)/gatehouse-test $(CACHE_BIN)/testreport \
+	@mkdir -p $(CACHE_BIN)/tested
+	@cd $(ROOT) && $(GO_BUILD) -o $(CACHE_BIN)/tested/ ./cmd/gatehouse ./cmd/gatehouse-demo
+	@cd $(ROOT) && CGO_ENABLED=1 GATEHOUSE_TEST_BINARIES=$(CACHE_BIN)/tested $(CACHE_BIN)/testreport \
 		$(addprefix -module ,$(TESTED_MODULES)) $(addprefix -first ,$(SLOW_PACKAGES)) -- $(TEST_FLAGS) $(TEST_PACKAGES)
 
 # Compiling first leaves the processors to the tests and the servers that they wait for.
