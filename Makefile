@@ -85,7 +85,7 @@ bench: ## compare Gatehouse to plain Caddy with wrk and a real Redis (BENCH_FLAG
 ##@ Testing
 
 .PHONY: test
-test: packages modules test-servers clients verify lint vet fuzz-short simulation compiled unit ## everything CI checks: linters, short fuzzing, all tests with the race detector; a skipped test is a failure
+test: packages modules test-servers clients verify lint fuzz-short simulation compiled unit ## everything CI checks: linters, short fuzzing, all tests with the race detector; a skipped test is a failure
 
 .PHONY: unit
 unit: packages test-servers clients ## only the tests (TEST_PACKAGES=./ratelimit/... TEST_FLAGS="-race -run TestX")
@@ -117,7 +117,7 @@ verify: ## check that go.mod and go.sum are tidy and that the downloaded modules
 	@for module in $(TESTED_MODULES); do (cd $(ROOT)/$$module && go mod verify >/dev/null) || exit 1; done
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## golangci-lint with gofumpt over every module
+lint: $(GOLANGCI_LINT) ## golangci-lint with gofumpt and all checks of go vet over every module
 	@for module in $(MODULES); do \
 		echo "linting $$module"; \
 		(cd $(ROOT)/$$module && $(SHARED) $(GOLANGCI_LINT) run --config $(ROOT)/.golangci.yml --timeout 1h --build-tags $(GOTAGS) ./...) || exit 1; \
