@@ -49,6 +49,8 @@ SLOW_PACKAGES := e2e e2e/connect
 # How long each fuzz target runs in `make test`, and in `make fuzz`.
 FUZZTIME_SHORT ?= 5s
 FUZZTIME ?= 10m
+# Seeds of the rate limiter's simulation in `make unit`. `make simulation` runs 1,000.
+RACE_SIM_SEEDS ?= 250
 # How long `make soak` runs.
 SOAK ?= 30m
 # The tests that `make chaos` runs in their long form.
@@ -83,14 +85,20 @@ bench: ## compare Gatehouse to plain Caddy with wrk and a real Redis (BENCH_FLAG
 ##@ Testing
 
 .PHONY: test
-test: packages modules test-servers clients verify lint vet fuzz-short compiled unit ## everything CI checks: linters, short fuzzing, all tests with the race detector; a skipped test is a failure
+test: packages modules test-servers clients verify lint fuzz-short simulation compiled unit ## everything CI checks: linters, short fuzzing, all tests with the race detector; a skipped test is a failure
 
 .PHONY: unit
 unit: packages test-servers clients ## only the tests (TEST_PACKAGES=./ratelimit/... TEST_FLAGS="-race -run TestX")
 	@cd $(ROOT) && go build -buildvcs=false -o $(CACHE_BIN)/testreport ./internal/test/testreport
-	@cd $(ROOT) && $(GO_BUILD) -o $(CACHE_BIN)/gatehouse-test ./cmd/gatehouse
-	@cd $(ROOT) && CGO_ENABLED=1 GATEHOUSE_TEST_BINARY=$(CACHE_BIN)/gatehouse-test $(CACHE_BIN)/testreport \
+	@mkdir -p $(CACHE_BIN)/tested
+	@cd $(ROOT) && $(GO_BUILD) -o $(CACHE_BIN)/tested/ ./cmd/gatehouse ./cmd/gatehouse-demo
+	@cd $(ROOT) && CGO_ENABLED=1 GATEHOUSE_TEST_BINARIES=$(CACHE_BIN)/tested GATEHOUSE_SIM_SEEDS=$(RACE_SIM_SEEDS) $(CACHE_BIN)/testreport \
 		$(addprefix -module ,$(TESTED_MODULES)) $(addprefix -first ,$(SLOW_PACKAGES)) -- $(TEST_FLAGS) $(TEST_PACKAGES)
+
+# The race detector makes the simulation about four times as slow, so `make unit` runs only some of its seeds.
+.PHONY: simulation
+simulation: ## run the rate limiter's simulation with all its seeds, without the race detector
+	@cd $(ROOT) && $(SHARED) go test -count=1 -vet=off -timeout=40m -tags=$(GOTAGS) -run '^TestSimulation$$' ./ratelimit
 
 # Compiling first leaves the processors to the tests and the servers that they wait for.
 .PHONY: compiled
@@ -109,7 +117,7 @@ verify: ## check that go.mod and go.sum are tidy and that the downloaded modules
 	@for module in $(TESTED_MODULES); do (cd $(ROOT)/$$module && go mod verify >/dev/null) || exit 1; done
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## golangci-lint with gofumpt over every module
+lint: $(GOLANGCI_LINT) ## golangci-lint with gofumpt and all checks of go vet over every module
 	@for module in $(MODULES); do \
 		echo "linting $$module"; \
 		(cd $(ROOT)/$$module && $(SHARED) $(GOLANGCI_LINT) run --config $(ROOT)/.golangci.yml --timeout 1h --build-tags $(GOTAGS) ./...) || exit 1; \

@@ -44,7 +44,7 @@ const product = "./cmd/gatehouse"
 // builds are the builds of this test process, one for each main package.
 var builds sync.Map // of func() (string, error), by main package
 
-// Binary returns the path of the gatehouse binary: that of GATEHOUSE_TEST_BINARY, which `make unit` sets, or one that is built now.
+// Binary returns the path of the gatehouse binary: in the directory GATEHOUSE_TEST_BINARIES, which `make unit` sets, or built now.
 func Binary(tb testing.TB) string {
 	tb.Helper()
 	return build(tb, product)
@@ -67,19 +67,22 @@ func build(tb testing.TB, mainPackage string) string {
 }
 
 func buildBinary(mainPackage string) (string, error) {
-	if built := os.Getenv(envBinary); built != "" && mainPackage == product {
-		return built, nil
+	if built := os.Getenv(envBinaries); built != "" {
+		path := filepath.Join(built, filepath.Base(mainPackage))
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
 	}
 	root, err := Root()
 	if err != nil {
 		return "", err
 	}
 	// go build leaves the file alone if nothing has changed; the name holds the process, as several may build at once
-	dir := filepath.Join(root, ".cache", "bin")
+	dir := filepath.Join(root, ".cache", "bin", "built")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("making the folder for the binary: %w", err)
 	}
-	path := filepath.Join(dir, filepath.Base(mainPackage)+"-test")
+	path := filepath.Join(dir, filepath.Base(mainPackage))
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-buildvcs=false", "-tags="+os.Getenv("GOTAGS"),
 		"-ldflags=-s -w", "-o", tmp, mainPackage)

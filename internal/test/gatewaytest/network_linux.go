@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Variables of a test process in its own network namespace: the test to run, and the binary that its parent has built.
+// Variables of a test process in its own network namespace: the test, and the directory of its parent's binaries.
 const (
-	envNetwork = "GATEHOUSE_TEST_NETWORK"
-	envBinary  = "GATEHOUSE_TEST_BINARY"
+	envNetwork  = "GATEHOUSE_TEST_NETWORK"
+	envBinaries = "GATEHOUSE_TEST_BINARIES"
 )
 
 // networkUnusable is the message of the inner test if its namespace is unusable.
@@ -51,7 +51,7 @@ func InOwnNetwork(t *testing.T, settings ...string) bool {
 	if deadline, ok := t.Deadline(); ok {
 		args = append(args, "-test.timeout="+time.Until(deadline).String())
 	}
-	env := []string{envNetwork + "=" + t.Name(), envBinary + "=" + Binary(t)}
+	env := []string{envNetwork + "=" + t.Name(), envBinaries + "=" + filepath.Dir(Binary(t))}
 	var (
 		out bytes.Buffer
 		err error
