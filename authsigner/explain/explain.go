@@ -34,6 +34,9 @@ const (
 	// maxTried bounds the work of a search: it is the maximum number of HMACs. An unexplained request of usual size needs fewer.
 	maxTried = 60_000
 
+	// maxHashed bounds the work for requests with large bodies: it is the number of bytes after which a search ends.
+	maxHashed = 256 << 20
+
 	// privateKeyPrefix begins every private key that the gateway issues.
 	privateKeyPrefix = "sk_"
 
@@ -448,6 +451,7 @@ type search struct {
 	dims    [][]variant // of a pair, at most one is from each
 	p       parts       // of the last combination
 	tried   int
+	hashed  int // bytes
 }
 
 // run returns the variants that give the signature: none, one or two.
@@ -457,6 +461,9 @@ func (s *search) run(ctx context.Context) (found []variant, ok bool) {
 	}
 	for _, dim := range s.dims {
 		for _, v := range dim {
+			if ctx.Err() != nil {
+				return nil, false
+			}
 			if s.matches(v) {
 				return []variant{v}, true
 			}
@@ -494,7 +501,7 @@ func (s *search) run(ctx context.Context) (found []variant, ok bool) {
 
 // matches reports whether a combination gives the signature.
 func (s *search) matches(variants ...variant) bool {
-	if s.tried >= maxTried {
+	if s.tried >= maxTried || s.hashed >= maxHashed {
 		return false
 	}
 	s.tried++
@@ -502,7 +509,9 @@ func (s *search) matches(variants ...variant) bool {
 	for _, v := range variants {
 		v.apply(&s.p)
 	}
-	sum := s.p.sum(s.p.encode(s.p.secret), s.p.encode(s.p.message()))
+	message := s.p.encode(s.p.message())
+	s.hashed += len(message)
+	sum := s.p.sum(s.p.encode(s.p.secret), message)
 	return len(sum) == s.attempt.size && subtle.ConstantTimeCompare(sum[:digestKept], s.attempt.digest) == 1
 }
 
