@@ -558,7 +558,7 @@ func (w *world) signIn(email string) *browser {
 	return b
 }
 
-// requires requires that the page has the status and shows the texts.
+// requires fails the test unless the page has the status and shows the texts.
 func (p *page) requires(status int, texts ...string) *page {
 	p.tb.Helper()
 	require.Equal(p.tb, status, p.StatusCode, "%s %s: %s", p.Request.Method, p.Request.URL, p.body)
