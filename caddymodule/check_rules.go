@@ -232,6 +232,13 @@ func rules() []rule {
 			static:  checkHealthChecks,
 		},
 		{
+			id: "GH029", severity: severityWarning,
+			title:   "The log lacks the causes of failed requests, and changes by assistants and owners",
+			example: "`log { level ERROR }` in the global options",
+			fix:     "Let a log with the level INFO have an output",
+			static:  checkDefaultLog,
+		},
+		{
 			id: "GH030", severity: severityError,
 			title:   "Redis does not respond, or refuses commands",
 			example: "Redis is not running, read-only or out of memory",
@@ -310,6 +317,13 @@ func rules() []rule {
 			example: "`ressources`, which leaves the key unrestricted",
 			fix:     "Correct or remove the member, or revoke the key",
 			static:  func(c *checkedConfig, r report) { checkRecords(c, r, false) },
+		},
+		{
+			id: "GH047", severity: severityWarning,
+			title:   "A revoked key may keep working for long",
+			example: "`ttl 24h` in `cache`",
+			fix:     "Use a ttl of at most 5m, and a stale_if_error of at most 24h",
+			static:  checkCache,
 		},
 		{
 			id: "GH050", severity: severityError,
@@ -771,6 +785,34 @@ func (c *checkedConfig) filtersSignatures(logger string) bool {
 	return true
 }
 
+func checkDefaultLog(c *checkedConfig, r report) {
+	for _, l := range c.logs {
+		var writer struct{ Output string }
+		_ = json.Unmarshal(l.WriterRaw, &writer) // Caddy's loader reports errors
+		// A level that is a placeholder is not known here.
+		if writer.Output != "discard" && !slices.Contains([]string{"WARN", "ERROR", "PANIC", "FATAL"}, strings.ToUpper(l.Level)) {
+			return
+		}
+	}
+	if c.logs["default"] != nil {
+		r("/logging/logs/default", "no log has messages of the level INFO")
+	}
+}
+
+func checkCache(c *checkedConfig, r report) {
+	if c.app == nil {
+		return
+	}
+	for name, o := range map[string]struct{ value, most time.Duration }{
+		"ttl":            {time.Duration(c.app.Cache.TTL), 5 * time.Minute},
+		"stale_if_error": {time.Duration(c.app.Cache.StaleIfError), 24 * time.Hour},
+	} {
+		if o.value > o.most {
+			r("/apps/gatehouse/cache/"+name, "%s is %s", name, o.value)
+		}
+	}
+}
+
 func checkMetrics(c *checkedConfig, r report) {
 	for _, h := range c.placed {
 		if h.name != "metrics" || !slices.Contains(c.public(), c.servers[h.server]) {
@@ -826,8 +868,12 @@ func checkLoop(c *checkedConfig, r report) {
 func checkHealthChecks(c *checkedConfig, r report) {
 	for _, u := range c.upstreams() {
 		for _, status := range u.HealthChecks.Passive.UnhealthyStatus {
-			if status == 4 || status >= 400 && status < 500 {
-				r(u.pointer+"/health_checks/passive/unhealthy_status", "a request to which the data service responds with %s makes it unhealthy", strings.Replace(strconv.Itoa(status), "4", "4xx", 1-min(1, status/10)))
+			text := strconv.Itoa(status)
+			if status == 4 {
+				text = "4xx"
+			}
+			if status == 4 || status/100 == 4 {
+				r(u.pointer+"/health_checks/passive/unhealthy_status", "a request to which the data service responds with %s makes it unhealthy", text)
 			}
 		}
 		active := u.HealthChecks.Active

@@ -249,9 +249,13 @@ func mistakes() [][3]string {
 		{"GH027", soundCaddyfile, strings.NewReplacer(options, "upstream https://api.example.com # HERE\n", keys, keys+"assertion DIR/other.key\n").Replace(soundCaddyfile)},
 		{"GH028", options, "upstream http://localhost:3 {\nunhealthy_status 5xx 4xx # HERE\n}\n"},
 		{"GH028", options, "upstream http://localhost:3 {\nhealth_uri http://localhost:3/healthz # HERE\n}\n"},
+		{"GH029", global, global + "log { # HERE\noutput discard\n}\n"},
+		{"GH029", global, global + "log { # HERE\nlevel ERROR\n}\n"},
 		{"GH045", "DIR/keys.json", "DIR/malformed.json # HERE"},
 		{"GH046", "DIR/keys.json", "DIR/unknown.json # HERE"},
 		{"GH046", "DIR/keys.json", "DIR/expired.json # HERE"},
+		{"GH047", keys, keys + "cache {\nttl 24h # HERE\n}\n"},
+		{"GH047", keys, keys + "cache {\nstale_if_error 30d # HERE\n}\n"},
 	}
 }
 
