@@ -149,7 +149,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 		return &exchange{response: response{maxSize: h.MaxResponseSize, large: h.large}}
 	}
 	for _, u := range h.Upstreams {
-		if u.service, err = loadDataService(ctx, u, "HandlerRaw"); err != nil {
+		if u.service, err = loadDataService(ctx, u, "HandlerRaw", &u.HandlerRaw); err != nil {
 			return err
 		}
 	}

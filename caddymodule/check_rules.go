@@ -51,9 +51,9 @@ func rules() []rule {
 		},
 		{
 			id: "GH005", severity: severityError,
-			title:   "The server's write timeout or grace period is not longer than the timeout of a handler",
+			title:   "The server's write timeout is not longer than that of a handler",
 			example: "`write 10s` with the default `timeout` of `gatehouse_api`",
-			fix:     "Set write in the timeouts of servers, or grace_period, to more than the handler's timeout",
+			fix:     "Set write in the timeouts of servers to more than the handler's timeout",
 			static:  checkWriteTimeout,
 		},
 		{
@@ -86,9 +86,9 @@ func rules() []rule {
 		},
 		{
 			id: "GH010", severity: severityWarning,
-			title:   "Reloads may drop connections that have just been accepted",
-			example: "`servers` without the listener wrapper `gatehouse_drain`",
-			fix:     "Add gatehouse_drain to the listener_wrappers of servers",
+			title:   "Reloads may drop requests, or connections that have just been accepted",
+			example: "`servers` without the listener wrapper `gatehouse_drain`; `grace_period 5s`",
+			fix:     "Add gatehouse_drain to the listener_wrappers of servers, and set grace_period to more than the timeouts of handlers",
 			static:  checkDrain,
 		},
 		{
@@ -391,9 +391,6 @@ func checkWriteTimeout(c *checkedConfig, r report) {
 		if write := time.Duration(s.WriteTimeout); write > 0 && write <= timeout {
 			r(s.pointer+"/write_timeout", "responses may take %s, but the timeout of %s is %s", write, h.name, timeout)
 		}
-		if c.gracePeriod > 0 && c.gracePeriod <= timeout {
-			r("/apps/http/grace_period", "reloads end responses after %s, but the timeout of %s is %s", c.gracePeriod, h.name, timeout)
-		}
 	})
 }
 
@@ -543,6 +540,11 @@ func checkDrain(c *checkedConfig, r report) {
 			r(s.pointer, "the server on %s has no listener wrapper gatehouse_drain", strings.Join(s.Listen, ", "))
 		}
 	}
+	c.timeouts(func(h placedHandler, timeout time.Duration) {
+		if c.gracePeriod > 0 && c.gracePeriod <= timeout {
+			r("/apps/http/grace_period", "reloads end responses after %s, but the timeout of %s is %s", c.gracePeriod, h.name, timeout)
+		}
+	})
 }
 
 func checkAdmin(c *checkedConfig, r report) {

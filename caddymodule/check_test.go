@@ -194,7 +194,7 @@ func mistakes() [][3]string {
 		{"GH004", site, site + "handle /api/v1/events {\nrespond no # HERE\n}\n"},
 		{"GH005", "write 30s", "write 12s # HERE"},
 		{"GH005", options, options + "timeout 40s\n"},
-		{"GH005", global, global + "grace_period 12s # HERE\n"},
+		{"GH010", global, global + "grace_period 12s # HERE\n"},
 		{"GH006", "read_body 15s", "read_body 3s # HERE"},
 		{"GH006", soundCaddyfile, strings.NewReplacer("trusted_proxies static 10.0.0.0/8", "client_ip_headers X-Real-IP # HERE", "trusted_proxies_strict", "").Replace(soundCaddyfile)},
 		{"GH006", "gatehouse_drain\n", "proxy_protocol # HERE\ngatehouse_drain\n"},

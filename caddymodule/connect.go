@@ -92,7 +92,7 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	if h.UpstreamRaw == nil {
 		return errors.New("gatehouse_connect needs an upstream")
 	}
-	if h.service, err = loadDataService(ctx, h, "UpstreamRaw"); err != nil {
+	if h.service, err = loadDataService(ctx, h, "UpstreamRaw", &h.UpstreamRaw); err != nil {
 		return err
 	}
 	logger, resource := ctx.Logger(), app.metrics.resource(connectResource)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -65,8 +66,11 @@ type target struct {
 // maxDynamicTargets is the number of dynamic addresses above which idle ones are removed.
 const maxDynamicTargets = 256
 
-// loadDataService loads the reverse_proxy handler in the given field of a module's struct.
-func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataService, error) {
+// loadDataService loads the reverse_proxy handler raw, which is the given field of a module's struct.
+func loadDataService(ctx caddy.Context, structPointer any, field string, raw *json.RawMessage) (*dataService, error) {
+	if err := boundResponseHeader(raw); err != nil {
+		return nil, fmt.Errorf("loading the upstream: %w", err)
+	}
 	mod, err := ctx.LoadModule(structPointer, field)
 	if err != nil {
 		return nil, fmt.Errorf("loading the upstream: %w", err)
@@ -81,9 +85,6 @@ func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataS
 	transport, ok := proxy.Transport.(*reverseproxy.HTTPTransport)
 	if !ok {
 		return nil, errors.New("loading the upstream: transport must be http")
-	}
-	if transport.Transport.MaxResponseHeaderBytes == 0 {
-		transport.Transport.MaxResponseHeaderBytes = upstream.DefaultMaxResponseHeader // net/http's 10 MiB are too much memory for each request
 	}
 	s := &dataService{
 		proxy: proxy, transport: transport, plain: speaksPlainHTTP1(transport), policy: selectionPolicy{proxy: proxy},
@@ -114,6 +115,42 @@ func loadDataService(ctx caddy.Context, structPointer any, field string) (*dataS
 	}
 	app.services = append(app.services, s)
 	return s, nil
+}
+
+// boundResponseHeader sets the size of response headers in a handler's transport, unless it is set: net/http's 10 MiB are too much
+// memory for each request. When the handler is loaded, it is too late, because health checks use the transport already.
+func boundResponseHeader(raw *json.RawMessage) error {
+	var handler, transport map[string]json.RawMessage
+	if err := json.Unmarshal(*raw, &handler); err != nil {
+		return fmt.Errorf("decoding the handler: %w", err)
+	}
+	const size = "max_response_header_size"
+	field := "transport"
+	for name := range handler {
+		if strings.EqualFold(name, field) { // as encoding/json
+			field = name
+		}
+	}
+	if handler[field] != nil {
+		if err := json.Unmarshal(handler[field], &transport); err != nil {
+			return fmt.Errorf("decoding the transport: %w", err)
+		}
+	}
+	if transport == nil {
+		transport = map[string]json.RawMessage{"protocol": json.RawMessage(`"http"`)} // Caddy's default
+	}
+	if transport[size] != nil || string(transport["protocol"]) != `"http"` {
+		return nil // other transports are rejected below
+	}
+	transport[size] = json.RawMessage(strconv.Itoa(upstream.DefaultMaxResponseHeader))
+	var err error
+	if handler[field], err = json.Marshal(transport); err == nil {
+		*raw, err = json.Marshal(handler)
+	}
+	if err != nil {
+		return fmt.Errorf("encoding the handler: %w", err)
+	}
+	return nil
 }
 
 // connections returns the numbers of idle connections, which only cleartext HTTP/1.1 knows, and of exchanges in progress.
