@@ -153,11 +153,11 @@ func unwrapped(text string) string {
 // curlWords returns the words of the first curl command in text, as a shell does, without running commands in it. What follows the
 // command is not read.
 func curlWords(text string, env func(string) string) (words []string, err error) {
+	var args []*syntax.Word
 	for stmt, err := range syntax.NewParser().StmtsSeq(strings.NewReader(unwrapped(text))) {
-		if err != nil {
-			break
+		if err != nil || args != nil {
+			continue // to the end, because StmtsSeq panics if an error follows the last statement that is read
 		}
-		var args []*syntax.Word
 		syntax.Walk(stmt, func(node syntax.Node) bool {
 			if call, ok := node.(*syntax.CallExpr); ok && args == nil {
 				if i := slices.IndexFunc(call.Args, func(w *syntax.Word) bool { return curlName.MatchString(w.Lit()) }); i >= 0 {
@@ -166,16 +166,15 @@ func curlWords(text string, env func(string) string) (words []string, err error)
 			}
 			return args == nil
 		})
-		if args == nil {
-			continue
-		}
-		words, err := expand.Fields(&expand.Config{Env: expand.FuncEnviron(env)}, args...)
-		if err != nil {
-			return nil, errors.New("the curl command contains another command: replace it by its output")
-		}
-		return words, nil
 	}
-	return nil, errors.New("the curl command is not complete: check its quotation marks, and remove everything before and after it")
+	if args == nil {
+		return nil, errors.New("the curl command is not complete: check its quotation marks, and remove everything before and after it")
+	}
+	words, err = expand.Fields(&expand.Config{Env: expand.FuncEnviron(env)}, args...)
+	if err != nil {
+		return nil, errors.New("the curl command contains another command: replace it by its output")
+	}
+	return words, nil
 }
 
 // parseCurl reads a curl command line.
