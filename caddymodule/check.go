@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -69,6 +70,8 @@ type checkedConfig struct {
 
 	httpPort, httpsPort int
 	gracePeriod         time.Duration // 0: unlimited
+
+	obstacles func() []*obstacle
 }
 
 // checkedServer has the settings of an HTTP server that rules look at.
@@ -186,6 +189,7 @@ func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 			}
 		}
 	}
+	checked.obstacles = sync.OnceValue(checked.findObstacles) // for several rules
 	for name, s := range checked.servers {
 		s.pointer = "/apps/http/servers/" + name
 	}

@@ -58,8 +58,8 @@ type obstacle struct {
 	handlers []string
 }
 
-// obstacles sends samples for each handler of ours through the routes.
-func (c *checkedConfig) obstacles() []*obstacle {
+// findObstacles sends samples for each handler of ours through the routes.
+func (c *checkedConfig) findObstacles() []*obstacle {
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
 	defer cancel()
 	var found []*obstacle

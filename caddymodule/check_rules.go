@@ -468,10 +468,16 @@ func checkRanges(ranges map[string][]string, r report) {
 	for pointer, list := range ranges {
 		for _, text := range list {
 			p, err := netip.ParsePrefix(text)
-			if err != nil || p.Addr().IsPrivate() || p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast() {
-				continue
+			if err != nil {
+				continue // a finding of the loader, or a single address
 			}
-			if p.Addr().Is4() && p.Bits() < 8 || p.Addr().Is6() && p.Bits() < 16 {
+			shortest := 8
+			if p.Addr().Is6() && !p.Addr().IsPrivate() && !p.Addr().IsLinkLocalUnicast() {
+				shortest = 16
+			} else if p.Addr().Is6() {
+				shortest = 7 // fc00::/7
+			}
+			if p.Bits() < shortest {
 				r(pointer, "%s is trusted", text)
 			}
 		}

@@ -204,6 +204,7 @@ func mistakes() [][3]string {
 		{"GH006", options, "upstream http://localhost:3 {\nhealth_interval 5s # HERE\n}\n"},
 		{"GH007", "static 10.0.0.0/8", "static 0.0.0.0/0 # HERE"},
 		{"GH007", "static 10.0.0.0/8", "static 10.0.0.0/8 ::/0 # HERE"},
+		{"GH007", "static 10.0.0.0/8", "static 10.0.0.0/1 # HERE"},
 		{"GH007", "gatehouse_drain\n", "proxy_protocol {\nallow 0.0.0.0/0 # HERE\n}\ngatehouse_drain\n"},
 		{"GH008", "static 10.0.0.0/8\n\t\ttrusted_proxies_strict", "static 10.0.0.0/8 # HERE"},
 		{"GH009", "http://, https:// {\n\tgatehouse_errors", "http:// {\n\tgatehouse_errors"},

@@ -143,7 +143,7 @@ func (c *Cluster) MoveSlot(ctx context.Context, slot, to int) error {
 func (c *Cluster) master(ctx context.Context, node *Server, slot int) (*Server, error) {
 	client := redis.NewClient(node.Options().Simple())
 	defer func() { _ = client.Close() }()
-	table, err := client.ClusterSlots(ctx).Result() //nolint:staticcheck // what go-redis itself uses
+	table, err := client.ClusterSlots(ctx).Result() //nolint:staticcheck // deprecated since Redis 7, but go-redis itself uses it
 	if err != nil {
 		return nil, fmt.Errorf("asking for the slots: %w", err)
 	}
@@ -234,7 +234,7 @@ func (c *Cluster) join(tb testing.TB) {
 	for _, n := range c.Nodes {
 		client := redis.NewClient(n.Options().Simple())
 		err := await(ctx, func() (bool, error) {
-			table, err := client.ClusterSlots(ctx).Result() //nolint:staticcheck // what go-redis itself uses
+			table, err := client.ClusterSlots(ctx).Result() //nolint:staticcheck // deprecated since Redis 7, but go-redis itself uses it
 			nodes := 0
 			for _, s := range table {
 				nodes += len(s.Nodes)
