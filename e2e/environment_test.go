@@ -81,7 +81,7 @@ func newEnvironment(t *testing.T, data http.Handler) *environment {
 	return w
 }
 
-// demoService returns the demo data service that all tests share that only read, because filling its database takes seconds.
+// demoService returns the demo data service that all tests share, because filling its database takes seconds. Tests may add records.
 func demoService(t *testing.T) *demo.Service {
 	t.Helper()
 	data, err := sharedDemo()

@@ -60,7 +60,7 @@ func TestFaultGatewayClockStepped(t *testing.T) {
 func TestRotatedPrivateKeyExpiresAsThePageSays(t *testing.T) {
 	t.Parallel()
 	const target = "/api/v1/me"
-	w, g := connected(t, "")
+	w, g := connectedTo(t, nil, "")
 	owner := newBrowser(t, g.URL)
 	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
 	old := keysOn(t, owner.send(owner.open("/settings/api"), "action", url.Values{"kind": {"live"}}))
