@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -206,14 +205,4 @@ func TestEveryLineIsJSONWhileStoresFail(t *testing.T) {
 	for line := range strings.Lines(g.Output()) {
 		require.True(t, json.Valid([]byte(line)), line)
 	}
-}
-
-func TestDemoLogsWhatItRefuses(t *testing.T) {
-	t.Parallel()
-	d := startDemo(t)
-	a := anonymous().Get(t, d.url, "/api/v1/me")
-	require.Equal(t, http.StatusUnauthorized, a.Status)
-	require.Eventually(t, func() bool { return strings.Contains(d.stderr.String(), a.Header.Get("X-Request-Id")) }, patience, 10*time.Millisecond)
-	require.NotContains(t, d.stdout.String(), a.Header.Get("X-Request-Id"))
-	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
 }
