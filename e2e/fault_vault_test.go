@@ -138,7 +138,7 @@ func testVaultOutage(t *testing.T, c chaos, v *vaultFault) {
 	endUnseen := l.Also(unseen, fresh, 2, "/api/v1/me")
 	endInvented := l.Also(invented, nowhere, 1, "/api/v1/me")
 	if !v.partial {
-		require.Eventually(t, func() bool { return g.Metric(t, "gatehouse_credentials_ready") == 0 }, 2*patience, 25*time.Millisecond)
+		requireCheck(t, g, "credentials", false)
 	}
 	noticed := time.Since(began)
 	require.NoError(t, w.redis.Client(t).Publish(t.Context(), "gatehouse:credentials", revoked[0].PublicKey).Err())
@@ -291,7 +291,7 @@ func secretIDExpires(t *testing.T) *vaultFault {
 			return err != nil
 		}, patience, 100*time.Millisecond, "the secret ID has not expired")
 		// the token of the last login is still valid for a while
-		require.Eventually(t, func() bool { return v.gateway.Metric(t, "gatehouse_credentials_ready") == 0 }, 2*patience, 25*time.Millisecond)
+		requireCheck(t, v.gateway, "credentials", false)
 	}
 	v.restore = func(w *vaultEnvironment) {
 		w.useLongLivedTokens(t)
@@ -308,7 +308,7 @@ func standbyOnly(t *testing.T) *vaultFault {
 		other := w.stepDown(t)
 		requireStandby(t, other, false)
 		require.NoError(t, other.Sys().SealWithContext(t.Context()))
-		require.Eventually(t, func() bool { return v.gateway.Metric(t, "gatehouse_credentials_ready") == 0 }, patience, 25*time.Millisecond)
+		requireCheck(t, v.gateway, "credentials", false)
 	}
 	v.restore = func(w *vaultEnvironment) { requireStandby(t, w.vault.Client(t), false) }
 	return v
@@ -351,7 +351,7 @@ func tokensExpire(t *testing.T) *vaultFault {
 			return n
 		}
 		before := seen()
-		require.Eventually(t, func() bool { return seen() >= before+n }, 2*patience, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return seen() >= before+n }, 2*patience, 250*time.Millisecond)
 	}
 	v.fail = func(*vaultEnvironment) { await(2, "login") }
 	v.restore = func(w *vaultEnvironment) {

@@ -87,10 +87,14 @@ func TestOnlyExactPathsAreServed(t *testing.T) {
 	w := newAttack(t, trustLoopback, "", "")
 	reached := 0
 	for protocol, send := range w.over {
-		for _, name := range []string{"status", "me", "events"} {
+		for _, name := range []string{"status", "events"} {
 			exact := "/api/v1/" + name
 			for _, target := range similarTargets(name) {
-				for _, fields := range [][]field{nil, signedFields(w.acme, "GET", target, ""), signedFields(w.acme, "GET", exact, "")} {
+				signatures := [][]field{nil}
+				if name == "events" {
+					signatures = append(signatures, signedFields(w.acme, "GET", target, ""), signedFields(w.acme, "GET", exact, ""))
+				}
+				for _, fields := range signatures {
 					requireRejected(t, send("GET", target, w.from(fields)), protocol+" "+target)
 				}
 			}
