@@ -50,21 +50,6 @@ func TestEveryKeyHasItsOwnLimit(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.other.Get(t, g.URL, "/api/v1/me").Status, "another business has its own limit")
 }
 
-func TestUnsignedRequestsCountAgainstTheClientIP(t *testing.T) {
-	t.Parallel()
-	w := newEnvironment(t, nil)
-	g := w.gateway(t)
-	for i := range 10 {
-		a := anonymous().Get(t, g.URL, "/api/v1/status")
-		require.Equal(t, http.StatusOK, a.Status)
-		require.Equal(t, strconv.Itoa(9-i), a.Header.Get("X-RateLimit-Remaining"))
-	}
-	for _, target := range []string{"/api/v1/status", "/api/v1/nothing"} {
-		requireProblem(t, anonymous().Get(t, g.URL, target), http.StatusTooManyRequests, "RATE_LIMITED")
-	}
-	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status, "a signed request counts against its key")
-}
-
 // decidedLocally returns the number of requests that gateways allowed without a timely reply of Redis, as happens on a busy machine.
 func decidedLocally(t *testing.T, gateways ...*gatewaytest.Gateway) (n int) {
 	t.Helper()

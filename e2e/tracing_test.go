@@ -221,6 +221,8 @@ func TestCallersSamplingDecision(t *testing.T) {
 }
 
 // A tool call is a span with the calls to the data service below it. Its parent can be named in MCP's _meta.
+//
+//nolint:tparallel // each reads the spans since the last
 func TestSpansOfToolCalls(t *testing.T) {
 	t.Parallel()
 	w, c := newEnvironment(t, nil), startCollector(t)
@@ -237,7 +239,7 @@ func TestSpansOfToolCalls(t *testing.T) {
 		{"with another type", follows, `{"traceparent":17}`, false},
 		{"callers' contexts are ignored", ignores, `{"traceparent":"` + callerParent + `"}`, false},
 	} {
-		t.Run(tt.name, func(t *testing.T) { //nolint:paralleltest // each reads the spans since the last
+		t.Run(tt.name, func(t *testing.T) { //nolint:paralleltest // as above
 			a := approved(t, w.owner(t, tt.g), "mcp:read")
 			c.mu.Lock()
 			c.spans = nil
