@@ -17,7 +17,7 @@ import (
 // reported, not asserted.
 func TestFleetOfOneToolCallLatency(t *testing.T) {
 	t.Parallel()
-	connections, calls := 2, 20
+	connections, calls := 1, 3
 	if chaosScale(t).long {
 		connections, calls = 9, 100 // of 120 a minute for each; 54 connections, of 60 a minute from an address
 	}

@@ -32,15 +32,7 @@ func (w *environment) connectSite(g *gatewaytest.Gateway) string {
 	return "gatehouse_connect {\n\t\tissuer " + g.URL + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t"
 }
 
-// connected starts a gateway with the connection server and a new demo data service.
-func connected(t *testing.T, app string) (*environment, *gatewaytest.Gateway) {
-	t.Helper()
-	data, err := demo.Open(t.Context(), demo.Memory, demo.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, data.Close()) })
-	return connectedTo(t, data.Handler(), app)
-}
-
+// connectedTo starts a gateway with the connection server, by default with the demo's data service.
 func connectedTo(t *testing.T, data http.Handler, app string) (*environment, *gatewaytest.Gateway) {
 	t.Helper()
 	w := newEnvironment(t, data)
@@ -74,7 +66,7 @@ func approved(t *testing.T, owner *browser, scope string, allow ...string) *assi
 
 func TestAssistantWorksUntilDisconnected(t *testing.T) {
 	t.Parallel()
-	w, g := connected(t, "")
+	w, g := connectedTo(t, nil, "")
 	owner := w.owner(t, g)
 	a := approved(t, owner, "mcp:use", "contacts:write")
 	require.NotContains(t, a.Scope, "receptionist:write", "a scope that was not approved")
@@ -111,7 +103,7 @@ func TestAssistantWorksUntilDisconnected(t *testing.T) {
 
 func TestConnectionSurvivesReloadAndRestart(t *testing.T) {
 	t.Parallel()
-	w, g := connected(t, "")
+	w, g := connectedTo(t, nil, "")
 	owner := w.owner(t, g)
 	a := approved(t, owner, "mcp:read")
 	for range 3 {
@@ -165,7 +157,7 @@ func TestDataServiceGetsNoAssistantToken(t *testing.T) {
 
 func TestOwnersManageOnlyTheirOwnKeys(t *testing.T) {
 	t.Parallel()
-	w, g := connected(t, "")
+	w, g := connectedTo(t, nil, "")
 	owner := w.owner(t, g)
 	at := owner.open("/settings/api")
 	require.Contains(t, at.Text, w.acme.PublicKey)
@@ -212,7 +204,7 @@ func keysOn(t *testing.T, at page) gatewaytest.Caller {
 // A client that receives invalid_token or invalid_grant deletes its tokens, so an outage must not cause these errors.
 func TestRedisOutageEndsNoConnection(t *testing.T) {
 	t.Parallel()
-	w, g := connected(t, "")
+	w, g := connectedTo(t, nil, "")
 	owner := w.owner(t, g)
 	a := approved(t, owner, "mcp:read")
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
@@ -129,19 +130,66 @@ func requireHTTP(t *testing.T, out string, status int) gatewaytest.Response {
 	return gatewaytest.Response{Status: res.StatusCode, Header: res.Header, Body: string(body)}
 }
 
-func TestDemoServesWithinFiveSeconds(t *testing.T) {
+//nolint:tparallel // the subtests share a demo, which the last one stops
+func TestDemo(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t)
-	requireJSON(t, d.caller(t).Get(t, d.url, "/api/v1/events?count=2"))
-	// Processor time, because other tests use the processors too.
-	took := processorTime(t, d.cmd.Process.Pid)
-	t.Logf("figure: the first response after %s of processor time, %s by the clock", took, time.Since(d.began).Round(time.Millisecond))
-	require.Less(t, took, 5*time.Second)
-	require.Equal(t, 1, strings.Count(d.stdout.String(), "export GATEHOUSE_KEY="))
-	require.Equal(t, 1, strings.Count(d.stdout.String(), "export GATEHOUSE_SECRET="))
-	require.Contains(t, d.stdout.String(), d.url)
-	require.Equal(t, http.StatusOK, anonymous().Get(t, d.url, "/readyz").Status)
-	require.Equal(t, http.StatusOK, anonymous().Get(t, d.url, "/.well-known/gatehouse-jwks.json").Status)
+	t.Run("serves within five seconds", func(t *testing.T) {
+		requireJSON(t, d.caller(t).Get(t, d.url, "/api/v1/events?count=2"))
+		// Processor time, because other tests use the processors too.
+		took := processorTime(t, d.cmd.Process.Pid)
+		t.Logf("figure: the first response after %s of processor time, %s by the clock", took, time.Since(d.began).Round(time.Millisecond))
+		require.Less(t, took, 5*time.Second)
+		require.Equal(t, 1, strings.Count(d.stdout.String(), "export GATEHOUSE_KEY="))
+		require.Equal(t, 1, strings.Count(d.stdout.String(), "export GATEHOUSE_SECRET="))
+		require.Contains(t, d.stdout.String(), d.url)
+		require.Equal(t, http.StatusOK, anonymous().Get(t, d.url, "/readyz").Status)
+		require.Equal(t, http.StatusOK, anonymous().Get(t, d.url, "/.well-known/gatehouse-jwks.json").Status)
+	})
+	t.Run("its commands work", func(t *testing.T) { requireCommandsWork(t, d) })
+	t.Run("logs what it refuses", func(t *testing.T) {
+		a := anonymous().Get(t, d.url, "/api/v1/me")
+		require.GreaterOrEqual(t, a.Status, http.StatusBadRequest)
+		require.Eventually(t, func() bool { return strings.Contains(d.stderr.String(), a.Header.Get("X-Request-Id")) }, patience, 10*time.Millisecond)
+		require.NotContains(t, d.stdout.String(), a.Header.Get("X-Request-Id"))
+	})
+	t.Run("enforces limits", func(t *testing.T) {
+		counts := statuses(65, func(int) gatewaytest.Response { return d.caller(t).Get(t, d.url, "/api/v1/me") })
+		require.LessOrEqual(t, counts[http.StatusOK], load.KeyLimit)
+		require.Equal(t, 65, counts[http.StatusOK]+counts[http.StatusTooManyRequests])
+	})
+	t.Run("leaves no files or processes", func(t *testing.T) { requireLeavesNothing(t, d, syscall.SIGINT) })
+}
+
+//nolint:tparallel // the subtests share a demo, which the last one stops
+func TestDemoWithoutRateLimitOnLocalhost(t *testing.T) {
+	t.Parallel()
+	_, port, err := net.SplitHostPort(gatewaytest.FreeAddr(t))
+	require.NoError(t, err)
+	d := startDemoOn(t, "localhost:"+port, "--no-rate-limit")
+	t.Run("only reports limits", func(t *testing.T) {
+		require.Contains(t, d.stdout.String(), "only report")
+		require.Equal(t, map[int]int{200: 15}, statuses(15, func(int) gatewaytest.Response { return anonymous().Get(t, d.url, "/api/v1/status") }))
+		require.Equal(t, map[int]int{200: 65}, statuses(65, func(int) gatewaytest.Response { return d.caller(t).Get(t, d.url, "/api/v1/me") }))
+	})
+	t.Run("listens on IPv4 and IPv6", func(t *testing.T) {
+		require.Contains(t, d.stdout.String(), "http://localhost:"+port)
+		hosts := []string{"127.0.0.1", "localhost"}
+		if ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "[::1]:0"); err == nil {
+			require.NoError(t, ln.Close())
+			hosts = append(hosts, "[::1]")
+		}
+		for _, host := range hosts {
+			require.Equal(t, http.StatusOK, d.caller(t).Get(t, "http://"+host+":"+port, "/api/v1/me").Status, host)
+		}
+	})
+	t.Run("reports its address as in use", func(t *testing.T) { // two demos on one port would each get half of the requests
+		demoCLI(t, "--listen", "localhost:"+port).requireError(t, "address already in use")
+		for range 5 {
+			require.Equal(t, http.StatusOK, d.caller(t).Get(t, d.url, "/api/v1/me").Status)
+		}
+	})
+	t.Run("leaves no files or processes", func(t *testing.T) { requireLeavesNothing(t, d, syscall.SIGTERM) })
 }
 
 // processorTime returns the processor time of a process.
@@ -161,9 +209,9 @@ func processorTime(t *testing.T, pid int) time.Duration {
 	return used
 }
 
-func TestDemoCommandsWork(t *testing.T) {
-	t.Parallel()
-	d := startDemo(t)
+// requireCommandsWork runs the commands that a demo has printed, before any other unsigned request.
+func requireCommandsWork(t *testing.T, d *demoProcess) {
+	t.Helper()
 	ready := d.pasted(t)
 	commands := 0
 	for l := range strings.Lines(d.stdout.String()) {
@@ -198,17 +246,28 @@ func TestDemoCommandsWork(t *testing.T) {
 	}
 }
 
-func TestDemoEnforcesLimitsUnlessDisabled(t *testing.T) {
-	t.Parallel()
-	d := startDemo(t)
-	counts := func(n int, c gatewaytest.Caller, target string) map[int]int {
-		return statuses(n, func(int) gatewaytest.Response { return c.Get(t, d.url, target) })
+// requireLeavesNothing stops a demo with a signal.
+func requireLeavesNothing(t *testing.T, d *demoProcess, signal syscall.Signal) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(d.temp, "gatehouse-demo-*"))
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	children, err := os.ReadFile("/proc/" + strconv.Itoa(d.cmd.Process.Pid) + "/task/" + strconv.Itoa(d.cmd.Process.Pid) + "/children")
+	require.NoError(t, err)
+	require.Empty(t, string(children), "child processes")
+
+	require.NoError(t, d.cmd.Process.Signal(signal))
+	select {
+	case <-d.exited:
+	case <-time.After(patience):
+		require.Fail(t, "the demo does not stop", signal.String())
 	}
-	require.Equal(t, map[int]int{200: 60, 429: 5}, counts(65, d.caller(t), "/api/v1/me"))
-	d = startDemo(t, "--no-rate-limit")
-	require.Contains(t, d.stdout.String(), "only report")
-	require.Equal(t, map[int]int{200: 15}, counts(15, anonymous(), "/api/v1/status"))
-	require.Equal(t, map[int]int{200: 65}, counts(65, d.caller(t), "/api/v1/me"))
+	require.Equal(t, 0, d.cmd.ProcessState.ExitCode(), "%s: %s", signal, d.stderr.String())
+	left, err := filepath.Glob(filepath.Join(d.temp, "gatehouse*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	_, err = net.DialTimeout("tcp", strings.TrimPrefix(d.url, "http://"), time.Second)
+	require.Error(t, err)
 }
 
 func TestDemosOnOneRedisShareLimits(t *testing.T) {
@@ -223,55 +282,12 @@ func TestDemosOnOneRedisShareLimits(t *testing.T) {
 	require.NotEmpty(t, keys)
 }
 
-func TestDemoLeavesNoFilesOrProcesses(t *testing.T) {
-	t.Parallel()
-	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		d := startDemo(t)
-		require.Equal(t, http.StatusOK, d.caller(t).Get(t, d.url, "/api/v1/events").Status)
-		found, err := filepath.Glob(filepath.Join(d.temp, "gatehouse-demo-*"))
-		require.NoError(t, err)
-		require.Len(t, found, 1)
-		children, err := os.ReadFile("/proc/" + strconv.Itoa(d.cmd.Process.Pid) + "/task/" + strconv.Itoa(d.cmd.Process.Pid) + "/children")
-		require.NoError(t, err)
-		require.Empty(t, string(children), "child processes")
-
-		require.NoError(t, d.cmd.Process.Signal(signal))
-		select {
-		case <-d.exited:
-		case <-time.After(patience):
-			require.Fail(t, "the demo does not stop", signal.String())
-		}
-		require.Equal(t, 0, d.cmd.ProcessState.ExitCode(), "%s: %s", signal, d.stderr.String())
-		left, err := filepath.Glob(filepath.Join(d.temp, "gatehouse*"))
-		require.NoError(t, err)
-		require.Empty(t, left)
-		_, err = net.DialTimeout("tcp", strings.TrimPrefix(d.url, "http://"), time.Second)
-		require.Error(t, err)
-	}
-}
-
 // demoCLI runs a demo that ends by itself.
 func demoCLI(t *testing.T, args ...string) outcome {
 	t.Helper()
 	o, err := tryCLI(t.Context(), t.TempDir(), gatewaytest.Demo(t), nil, args...)
 	require.NoError(t, err)
 	return o
-}
-
-func TestDemoReportsAddressInUse(t *testing.T) {
-	t.Parallel()
-	// by another program
-	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, ln.Close()) })
-	demoCLI(t, "--listen", ln.Addr().String()).requireError(t, "address already in use", ln.Addr().String())
-
-	// by another demo: two demos on one port would each get half of the requests
-	d := startDemo(t)
-	demoCLI(t, "--listen", strings.TrimPrefix(d.url, "http://")).requireError(t, "address already in use")
-	for range 5 {
-		require.Equal(t, http.StatusOK, d.caller(t).Get(t, d.url, "/api/v1/me").Status)
-	}
 }
 
 func TestDemoFlagErrors(t *testing.T) {
@@ -289,21 +305,5 @@ func TestDemoFlagErrors(t *testing.T) {
 			t.Parallel()
 			demoCLI(t, tc.args...).requireError(t, tc.words...)
 		})
-	}
-}
-
-func TestDemoOnLocalhostListensOnIPv4AndIPv6(t *testing.T) {
-	t.Parallel()
-	_, port, err := net.SplitHostPort(gatewaytest.FreeAddr(t))
-	require.NoError(t, err)
-	d := startDemoOn(t, "localhost:"+port)
-	require.Contains(t, d.stdout.String(), "http://localhost:"+port)
-	hosts := []string{"127.0.0.1", "localhost"}
-	if ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "[::1]:0"); err == nil {
-		require.NoError(t, ln.Close())
-		hosts = append(hosts, "[::1]")
-	}
-	for _, host := range hosts {
-		require.Equal(t, http.StatusOK, d.caller(t).Get(t, "http://"+host+":"+port, "/api/v1/me").Status, host)
 	}
 }

@@ -81,7 +81,7 @@ func newEnvironment(t *testing.T, data http.Handler) *environment {
 	return w
 }
 
-// demoService returns the demo data service that all tests share that only read, because filling its database takes seconds.
+// demoService returns the demo data service that all tests share, because filling its database takes seconds. Tests may add records.
 func demoService(t *testing.T) *demo.Service {
 	t.Helper()
 	data, err := sharedDemo()
@@ -376,16 +376,22 @@ func requireReady(t *testing.T, g *gatewaytest.Gateway) {
 	}, patience, 50*time.Millisecond, "not ready")
 }
 
+// checkOK reports whether a check of the gateway, credentials or limits, is ok. This takes far less time than reading the metrics.
+func checkOK(t *testing.T, g *gatewaytest.Gateway, check string) bool {
+	t.Helper()
+	return strings.Contains(anonymous().Get(t, g.AdminURL, "/gatehouse/ready").Body, `"`+check+`":"ok"`)
+}
+
+// requireCheck waits until a check is ok or not.
+func requireCheck(t *testing.T, g *gatewaytest.Gateway, check string, ok bool) {
+	t.Helper()
+	require.Eventually(t, func() bool { return checkOK(t, g, check) == ok }, 2*patience, 25*time.Millisecond, "%s: %t", check, ok)
+}
+
 // requireLogged waits until the log contains a text, which may be written after the response.
 func requireLogged(t *testing.T, g *gatewaytest.Gateway, text string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Contains(g.Output(), text) }, patience, 10*time.Millisecond, "%q is not in the log", text)
-}
-
-// requireGrows waits until a metric is above a value.
-func requireGrows(t *testing.T, g *gatewaytest.Gateway, above float64, metric string, parts ...string) {
-	t.Helper()
-	require.Eventually(t, func() bool { return g.Metric(t, metric, parts...) > above }, patience, 25*time.Millisecond, metric)
 }
 
 // writeAssertionKey makes a signing key for the hop assertion and returns its file.

@@ -7,7 +7,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -22,6 +21,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/explain"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
@@ -82,17 +83,10 @@ func TestMistakesOfProgramsAreExplained(t *testing.T) {
 		for mistake, codes := range mistakes {
 			t.Run(program+"/"+mistake, func(t *testing.T) {
 				t.Parallel()
-				captured := capture(t, func(base string) error { return runProgram(t, program, mistake, base, caller) })
-				o := cli(t, []string{"GATEHOUSE_SECRET=" + caller.PrivateKey.Reveal()}, "explain", "--json",
-					"--at", strconv.FormatInt(time.Now().Unix(), 10), captured)
-				var result struct {
-					Verified bool `json:"verified"`
-					Complete bool `json:"complete"`
-					Mistakes []struct {
-						Code string `json:"code"`
-					} `json:"mistakes"`
-				}
-				require.NoError(t, json.Unmarshal([]byte(o.stdout), &result), o.stdout+o.stderr)
+				request, err := explain.Parse(capture(t, func(base string) error { return runProgram(t, program, mistake, base, caller) }), os.Getenv)
+				require.NoError(t, err)
+				request.At = time.Now()
+				result := explain.Read(request).Explain(t.Context(), &authsigner.Credential{PublicKey: caller.PublicKey, PrivateKey: caller.PrivateKey}, time.Time{})
 				var found []string
 				for _, m := range result.Mistakes {
 					found = append(found, m.Code)
@@ -105,8 +99,8 @@ func TestMistakesOfProgramsAreExplained(t *testing.T) {
 	}
 }
 
-// capture runs a program against a server, and returns a file with its request as it arrived.
-func capture(t *testing.T, run func(base string) error) string {
+// capture runs a program against a server, and returns its request as it arrived.
+func capture(t *testing.T, run func(base string) error) []byte {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -128,14 +122,13 @@ func capture(t *testing.T, run func(base string) error) string {
 		_, _ = io.WriteString(conn, "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 	}()
 	require.NoError(t, run("http://"+listener.Addr().String()))
-	file := filepath.Join(t.TempDir(), "request.txt")
 	select {
 	case request := <-raw:
-		require.NoError(t, os.WriteFile(file, request, 0o600))
+		return request
 	case <-time.After(patience):
 		require.Fail(t, "the program sent no request")
+		return nil
 	}
-	return file
 }
 
 func runProgram(t *testing.T, program, mistake, base string, c gatewaytest.Caller) error {

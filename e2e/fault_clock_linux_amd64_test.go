@@ -44,7 +44,7 @@ func TestFaultGatewayClockStepped(t *testing.T) {
 		p := requireProblem(t, w.acme.Get(t, g.URL, target), http.StatusUnauthorized, "REQUEST_EXPIRED")
 		require.InDelta(t, time.Now().Add(step.by).Unix(), p.ServerTime, 60)
 		l.Run(scale.outage)
-		requireLimitsShared(t, g)
+		requireCheck(t, g, "limits", true)
 		g.StepClock(t, 0)
 		l.Phase("right")
 		requireJSON(t, w.acme.Get(t, g.URL, target))
@@ -60,7 +60,7 @@ func TestFaultGatewayClockStepped(t *testing.T) {
 func TestRotatedPrivateKeyExpiresAsThePageSays(t *testing.T) {
 	t.Parallel()
 	const target = "/api/v1/me"
-	w, g := connected(t, "")
+	w, g := connectedTo(t, nil, "")
 	owner := newBrowser(t, g.URL)
 	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
 	old := keysOn(t, owner.send(owner.open("/settings/api"), "action", url.Values{"kind": {"live"}}))

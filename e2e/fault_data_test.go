@@ -235,9 +235,13 @@ func TestFaultDataServiceResponses(t *testing.T) {
 	data.setResponse(load.Data().ServeHTTP)
 	l.Run(scale.after)
 	r := l.Stop()
-	for _, f := range faults {
-		seen := r.Phase(f.name).By
-		require.True(t, slices.ContainsFunc(f.outcomes, func(o string) bool { return seen[o] > 0 }), "%s: %v", f.name, seen)
+	for i, f := range faults {
+		// on a busy machine, those that meet a fault may all have been due before it
+		seen := r.Some(func(s *load.Sample) bool {
+			from, to := slices.Index(order, s.Phase), slices.Index(order, s.Ended)
+			return from <= i+1 && i+1 <= to && slices.Contains(f.outcomes, s.Outcome())
+		})
+		require.NotEmpty(t, seen, f.name)
 	}
 	r.Figure(t, fmt.Sprintf("faults=%d resident=%s->%s", len(faults), inMiB(before), inMiB(worst)))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,8 +103,8 @@ func testRedisOutage(t *testing.T, c chaos, w *environment, r *redisFault) {
 	if !r.unnoticed {
 		for i, g := range gateways {
 			require.Eventually(t, func() bool {
-				return outages(g) > before[i] || g.Metric(t, "gatehouse_limits_shared") == 0
-			}, patience, 25*time.Millisecond)
+				return !checkOK(t, g, "limits") || outages(g) > before[i]
+			}, patience, 50*time.Millisecond)
 		}
 	}
 	noticed := time.Since(began)
@@ -113,7 +114,7 @@ func testRedisOutage(t *testing.T, c chaos, w *environment, r *redisFault) {
 	l.Phase("back")
 	restored := time.Now()
 	for _, g := range gateways {
-		requireGrows(t, g, 0, "gatehouse_limits_shared")
+		requireCheck(t, g, "limits", true)
 	}
 	took := time.Since(restored)
 	// The gateways resync the requests that Redis does not know: a key that has reached its limit stays limited.
@@ -301,6 +302,9 @@ func TestFaultRedis(t *testing.T) {
 			}
 		},
 	} {
+		if !c.long && slices.Contains([]string{"stopped", "out of memory", "read-only replica", "Cluster slots without a node"}, name) {
+			continue // package ratelimit tests them; a gateway does not depend on the cause of an outage
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newEnvironment(t, load.Data())

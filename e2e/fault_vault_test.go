@@ -138,7 +138,7 @@ func testVaultOutage(t *testing.T, c chaos, v *vaultFault) {
 	endUnseen := l.Also(unseen, fresh, 2, "/api/v1/me")
 	endInvented := l.Also(invented, nowhere, 1, "/api/v1/me")
 	if !v.partial {
-		require.Eventually(t, func() bool { return g.Metric(t, "gatehouse_credentials_ready") == 0 }, 2*patience, 25*time.Millisecond)
+		requireCheck(t, g, "credentials", false)
 	}
 	noticed := time.Since(began)
 	require.NoError(t, w.redis.Client(t).Publish(t.Context(), "gatehouse:credentials", revoked[0].PublicKey).Err())
@@ -291,7 +291,7 @@ func secretIDExpires(t *testing.T) *vaultFault {
 			return err != nil
 		}, patience, 100*time.Millisecond, "the secret ID has not expired")
 		// the token of the last login is still valid for a while
-		require.Eventually(t, func() bool { return v.gateway.Metric(t, "gatehouse_credentials_ready") == 0 }, 2*patience, 25*time.Millisecond)
+		requireCheck(t, v.gateway, "credentials", false)
 	}
 	v.restore = func(w *vaultEnvironment) {
 		w.useLongLivedTokens(t)
@@ -308,7 +308,7 @@ func standbyOnly(t *testing.T) *vaultFault {
 		other := w.stepDown(t)
 		requireStandby(t, other, false)
 		require.NoError(t, other.Sys().SealWithContext(t.Context()))
-		require.Eventually(t, func() bool { return v.gateway.Metric(t, "gatehouse_credentials_ready") == 0 }, patience, 25*time.Millisecond)
+		requireCheck(t, v.gateway, "credentials", false)
 	}
 	v.restore = func(w *vaultEnvironment) { requireStandby(t, w.vault.Client(t), false) }
 	return v
@@ -351,7 +351,7 @@ func tokensExpire(t *testing.T) *vaultFault {
 			return n
 		}
 		before := seen()
-		require.Eventually(t, func() bool { return seen() >= before+n }, 2*patience, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return seen() >= before+n }, 2*patience, 250*time.Millisecond)
 	}
 	v.fail = func(*vaultEnvironment) { await(2, "login") }
 	v.restore = func(w *vaultEnvironment) {
@@ -424,87 +424,15 @@ func TestFaultVault(t *testing.T) {
 		},
 		"too many requests": quotaExceeded,
 	} {
+		c := chaosScale(t)
+		if !c.long && slices.Contains([]string{"sealed", "token revoked", "token's maximum reached", "policy denied", "too many requests"}, name) {
+			continue // package authsigner/vault tests them; a gateway does not depend on the cause of an outage
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			testVaultOutage(t, chaosScale(t), fault(t))
+			testVaultOutage(t, c, fault(t))
 		})
 	}
-}
-
-// testEntryFault puts a gateway under load while the entries of three keys are spoilt, and restored. Meanwhile these keys are
-// rejected with one status and code; other keys are not affected.
-func testEntryFault(t *testing.T, c chaos, status int, code string, spoil func(w *vaultEnvironment, key string)) {
-	t.Helper()
-	w := newVaultLoadEnvironment(t, &vaultFault{})
-	cache, ttl := vaultCache(c)
-	g := w.direct(t, c, cache)
-	known := w.addKeys(t, 2*c.rate, 5)
-	victims := load.NewKeys(3, 2)
-	for _, k := range victims {
-		w.put(t, k.PublicKey, k.Record())
-	}
-	// known keys are served however slow Vault is
-	for _, k := range append(slices.Clone(known), load.Callers(victims)...) {
-		waitForStatus(t, http.StatusOK, k.Caller, g)
-	}
-	l := load.Start(t, load.Options{
-		Gateways: []*gatewaytest.Gateway{g}, Callers: known, Rate: c.rate, Targets: signedTargets(),
-		Hide: w.hidden(),
-		Allow: func(s *load.Sample) bool {
-			return s.Status == http.StatusOK || s.Stream != "" && s.Status == status && s.Code == code && s.During("outage", "back")
-		},
-	})
-	l.Also("spoilt", load.Callers(victims), 3, "/api/v1/me")
-	l.Run(c.before)
-	l.Phase("outage")
-	began := time.Now()
-	for _, k := range victims {
-		spoil(w, k.PublicKey)
-	}
-	for _, k := range load.Callers(victims) {
-		requireProblem(t, waitForStatus(t, status, k.Caller, g), status, code)
-	}
-	noticed := time.Since(began)
-	l.Run(c.outage)
-	l.Phase("back")
-	restored := time.Now()
-	for _, k := range victims {
-		w.put(t, k.PublicKey, k.Record())
-	}
-	for _, k := range load.Callers(victims) {
-		waitForStatus(t, http.StatusOK, k.Caller, g)
-	}
-	took := time.Since(restored)
-	l.Phase("healthy")
-	l.Run(c.after)
-	report := l.Stop()
-	require.Zero(t, report.OverLimit())
-	report.Figure(t, "ttl="+ttl.String(), fmt.Sprintf("rejected_after=%s", noticed.Round(time.Millisecond)),
-		fmt.Sprintf("served_again_after=%s", took.Round(time.Millisecond)))
-}
-
-func TestFaultVaultEntries(t *testing.T) {
-	t.Parallel()
-	// The keys of malformed entries may be valid, so they are unavailable, not unknown.
-	t.Run("malformed", func(t *testing.T) {
-		t.Parallel()
-		n := 0
-		testEntryFault(t, chaosScale(t), http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", func(w *vaultEnvironment, key string) {
-			n++
-			w.put(t, key, []map[string]any{
-				{"private_key": map[string]any{"canary-of-an-entry": "canary-of-an-entry"}},
-				{"canary-of-an-entry": "canary-of-an-entry"},
-				{"private_key": "canary-of-an-entry\n", "business_id": "b", "business_name": "b", "business_slug": "b", "status": "active"},
-			}[n%3])
-		})
-	})
-	// Destroying all versions of an entry is one way to revoke a key.
-	t.Run("version destroyed", func(t *testing.T) {
-		t.Parallel()
-		testEntryFault(t, chaosScale(t), http.StatusUnauthorized, "INVALID_CREDENTIALS", func(w *vaultEnvironment, key string) {
-			require.NoError(t, w.vault.Client(t).KVv2("kv").Destroy(t.Context(), "gateway/keys/"+key, []int{1}))
-		})
-	})
 }
 
 // The documented worst case: a gateway without Vault and without notifications of revocations uses known keys until stale_if_error,

@@ -43,20 +43,24 @@ func TestCommandsThatFetchAnotherBinaryAreGone(t *testing.T) {
 
 func TestAMissingOrUnknownSubCommandIsAnError(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"keys"}, {"keys", "--json"}, {"completion"}, {"storage"}} {
-		cli(t, nil, args...).requireError(t, "missing sub-command: must be one of", args[0]+" --help")
+	for args, words := range map[string][]string{
+		"keys":                 {"missing sub-command: must be one of", "keys --help"},
+		"keys --json":          {"missing sub-command: must be one of", "keys --help"},
+		"completion":           {"missing sub-command: must be one of", "completion --help"},
+		"storage":              {"missing sub-command: must be one of", "storage --help"},
+		"keys foo":             {`unknown command "foo"`},
+		"completion foo":       {`unknown command "foo"`},
+		"storage foo":          {`unknown command "foo"`},
+		"help foo":             {"unknown command", "foo"},
+		"help keys foo":        {"unknown command", "foo"},
+		"help keys update foo": {"unknown command", "foo"},
+	} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			cli(t, nil, strings.Fields(args)...).requireError(t, words...)
+		})
 	}
-	for _, name := range []string{"keys", "completion", "storage"} {
-		cli(t, nil, name, "foo").requireError(t, "unknown command \"foo\"")
-	}
-}
-
-func TestHelpForAnUnknownCommandIsAnError(t *testing.T) {
-	t.Parallel()
 	require.Contains(t, cli(t, nil, "help", "keys", "update").requireOK(t).stdout, "--expires")
-	for _, args := range [][]string{{"foo"}, {"keys", "foo"}, {"keys", "update", "foo"}} {
-		cli(t, nil, append([]string{"help"}, args...)...).requireError(t, "unknown command", args[len(args)-1])
-	}
 }
 
 func TestManualPagesDescribeEveryCommand(t *testing.T) {

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -194,42 +193,6 @@ func TestKeysUpdateChangesWhatIsGivenAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestKeysUpdateSaysWhatIsWrong(t *testing.T) {
-	t.Parallel()
-	k := keysCLI{source: []string{"--file", newKeyFile(t)}}
-	key := k.issue(t)
-	business := []string{"issue", "--business-id", "1", "--business-name", "A", "--business-slug", "a"}
-	update := []string{"update", key.PublicKey}
-	for name, c := range map[string]struct {
-		args  []string
-		words []string
-	}{
-		"nothing to change":      {update, []string{"at least one of", "status", "limit", "name", "expires", "resources"}},
-		"limit of zero":          {append(update, "--limit", "0"), []string{"--limit", "from 1 to", "default"}},
-		"limit of zero, issued":  {append(business, "--limit", "0"), []string{"--limit", "from 1 to", "default"}},
-		"limit too large":        {append(update, "--limit", "16777216"), []string{"--limit", "from 1 to"}},
-		"unknown status":         {append(update, "--status", "off"), []string{"status", "active or inactive"}},
-		"unknown resource":       {append(update, "--resources", "jobs,job"), []string{`"job"`, "all", "jobs"}},
-		"no resource":            {append(update, "--resources", ""), []string{"--resources", "all"}},
-		"resource of no service": {append(update, "--resources", "me"), []string{`"me"`}},
-		"expiry in the past":     {append(update, "--expires", "2020-01-01T00:00:00Z"), []string{"--expires", "future", "90d", "never"}},
-		"expiry without a unit":  {append(update, "--expires", "90"), []string{"--expires", "90d"}},
-		"name with a line feed":  {append(update, "--name", "a\nb"), []string{"name", "control characters"}},
-		"unknown key":            {[]string{"update", "pk_live_nobody_has_this_one", "--limit", "5"}, []string{"updating the key pk_live_nobody_has_this_one: unknown key"}},
-		"no key":                 {[]string{"update", "--limit", "5"}, []string{"0 arguments", "one public key"}},
-		"malformed key":          {[]string{"update", "x", "--limit", "5"}, []string{"invalid public key"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			k.run(t, append(c.args, "--json")...).requireError(t, c.words...)
-		})
-	}
-	var v keyRecord
-	k.json(t, &v, "show", key.PublicKey)
-	require.Zero(t, v.Limit)
-	require.Equal(t, "active", v.Status)
-}
-
 func TestKeysErrorsSayEverythingOnce(t *testing.T) {
 	t.Parallel()
 	name := newKeyFile(t)
@@ -249,24 +212,6 @@ func TestKeysErrorsSayEverythingOnce(t *testing.T) {
 			o.requireError(t)
 			require.Equal(t, "Error: "+want, strings.TrimSpace(o.stderr))
 		})
-	}
-}
-
-func TestKeysPrintOnlyJSONWithJSON(t *testing.T) {
-	t.Parallel()
-	k := keysCLI{source: []string{"--file", newKeyFile(t)}}
-	key := k.issue(t)
-	for _, args := range [][]string{
-		{"list"},
-		{"show", key.PublicKey},
-		{"update", key.PublicKey, "--limit", "5"},
-		{"rotate", key.PublicKey},
-		{"revoke", key.PublicKey},
-		{"list"},
-	} {
-		o := k.run(t, append(args, "--json")...).requireOK(t)
-		require.True(t, json.Valid([]byte(o.stdout)), "%v: %s", args, o.stdout)
-		require.Empty(t, o.stderr, args)
 	}
 }
 

@@ -118,7 +118,7 @@ func TestMetricsHaveBoundedLabels(t *testing.T) {
 	sent := len(mixedLoad(t, w, g))
 	// A response may arrive before it is counted.
 	require.Eventually(t, func() bool { return requestsServed(t, g) == sent }, patience, 10*time.Millisecond)
-	requireLimitsShared(t, g)
+	requireCheck(t, g, "limits", true)
 	body := anonymous().Get(t, g.AdminURL, "/metrics").Body
 	for _, line := range []string{
 		`gatehouse_requests_total{code="",route="me",status="200"} 3`,
@@ -309,17 +309,6 @@ func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
 			gatewaytest.RequireNowhere(t, g.Everything(t), "canary")
 		})
 	}
-}
-
-func TestRequestsBeforeAReloadStillCount(t *testing.T) {
-	t.Parallel()
-	w := newEnvironment(t, nil)
-	g := w.gateway(t)
-	for range 3 {
-		requireServed(t, g, w.acme, load.KeyLimit/3)
-		g.Load(t) // faster than the command
-	}
-	requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
 }
 
 func TestInvalidConfigurationKeepsTheOldOne(t *testing.T) {

@@ -130,7 +130,7 @@ func TestSoakMemoryStaysFlat(t *testing.T) {
 
 	l, end = begin()
 	defer func() { end() }()
-	interval := max(duration/200, 50*time.Millisecond)
+	interval := max(duration/200, 100*time.Millisecond)
 	var samples []soakSample
 	for began, next := time.Now(), time.Now(); time.Since(began) < duration; next = next.Add(interval) {
 		require.True(t, load.Wait(t.Context(), next))

@@ -221,24 +221,29 @@ func TestCallersSamplingDecision(t *testing.T) {
 }
 
 // A tool call is a span with the calls to the data service below it. Its parent can be named in MCP's _meta.
+//
+//nolint:tparallel // each reads the spans since the last
 func TestSpansOfToolCalls(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
-		environment []string
-		meta        string
-		continued   bool
+	w, c := newEnvironment(t, nil), startCollector(t)
+	follows, ignores := startTraced(t, w, c), startTraced(t, w, c, "OTEL_PROPAGATORS=none")
+	for _, tt := range []struct {
+		name      string
+		g         *gatewaytest.Gateway
+		meta      string
+		continued bool
 	}{
-		"without _meta":                 {nil, `{}`, false},
-		"with the client's span":        {nil, `{"traceparent":"` + callerParent + `"}`, true},
-		"with a malformed traceparent":  {nil, `{"traceparent":"00-x"}`, false},
-		"with another type":             {nil, `{"traceparent":17}`, false},
-		"callers' contexts are ignored": {[]string{"OTEL_PROPAGATORS=none"}, `{"traceparent":"` + callerParent + `"}`, false},
+		{"without _meta", follows, `{}`, false},
+		{"with the client's span", follows, `{"traceparent":"` + callerParent + `"}`, true},
+		{"with a malformed traceparent", follows, `{"traceparent":"00-x"}`, false},
+		{"with another type", follows, `{"traceparent":17}`, false},
+		{"callers' contexts are ignored", ignores, `{"traceparent":"` + callerParent + `"}`, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w, c := newEnvironment(t, nil), startCollector(t)
-			g := startTraced(t, w, c, tt.environment...)
-			a := approved(t, w.owner(t, g), "mcp:read")
+		t.Run(tt.name, func(t *testing.T) { //nolint:paralleltest // as above
+			a := approved(t, w.owner(t, tt.g), "mcp:read")
+			c.mu.Lock()
+			c.spans = nil
+			c.mu.Unlock()
 			status, response, err := a.post(t.Context(), onceClient(), "2025-11-25", "contacts_get", `{"name":"contacts_get","arguments":{"id":999999999},"_meta":`+tt.meta+`}`)
 			require.NoError(t, err)
 			require.Equal(t, http.StatusOK, status)
@@ -248,13 +253,19 @@ func TestSpansOfToolCalls(t *testing.T) {
 			require.Eventually(t, func() bool {
 				c.mu.Lock()
 				defer c.mu.Unlock()
+				below := 0
 				for _, s := range c.spans {
 					if s.GetName() == "tools/call contacts_get" {
 						call = s
 					}
 				}
-				return call != nil
-			}, patience, 20*time.Millisecond)
+				for _, s := range c.spans {
+					if bytes.Equal(s.GetParentSpanId(), call.GetSpanId()) && s.GetName() == "GET" {
+						below++
+					}
+				}
+				return call != nil && below > 0
+			}, patience, 20*time.Millisecond, "a tool call with calls to the data service below it")
 			require.Equal(t, tracepb.Span_SPAN_KIND_SERVER, call.GetKind())
 			require.Equal(t, "contacts_get", attributes(call)["gen_ai.tool.name"])
 			require.Equal(t, "tool_error", attributes(call)["error.type"])
@@ -266,16 +277,6 @@ func TestSpansOfToolCalls(t *testing.T) {
 				require.NotEqual(t, callerTrace, hex.EncodeToString(call.GetTraceId()))
 				require.Empty(t, call.GetLinks())
 			}
-			g.Stop(t)
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			below := 0
-			for _, s := range c.spans {
-				if bytes.Equal(s.GetParentSpanId(), call.GetSpanId()) && s.GetName() == "GET" {
-					below++
-				}
-			}
-			require.Positive(t, below, "calls to the data service below the tool call")
 		})
 	}
 }

@@ -6,9 +6,6 @@
 // temporary directory, is ended by the test's cleanup and, on Linux, killed by
 // the kernel if the test binary dies before that. A missing redis-server fails
 // the test, it never skips it.
-//
-// The Start functions are for tests and benchmarks; Launch returns an error
-// instead and suits a TestMain.
 package redistest
 
 import (
@@ -105,7 +102,7 @@ type Server struct {
 // Start starts a server and waits until it responds. It ends with the test.
 func Start(tb testing.TB, options ...Option) *Server {
 	tb.Helper()
-	s, err := Launch(tb.TempDir(), options...)
+	s, err := launch(tb.TempDir(), options...)
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
@@ -120,7 +117,7 @@ func runWith(m *testing.M, shared **Server) int {
 	dir, err := os.MkdirTemp("", "redistest")
 	if err == nil {
 		defer func() { _ = os.RemoveAll(dir) }()
-		*shared, err = Launch(dir)
+		*shared, err = launch(dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -134,9 +131,9 @@ func runWith(m *testing.M, shared **Server) int {
 	return leaktest.Check(code)
 }
 
-// Launch is Start for callers without a test. The caller has to Kill the server
+// launch is Start for callers without a test. The caller has to Kill the server
 // and to remove dir.
-func Launch(dir string, options ...Option) (*Server, error) {
+func launch(dir string, options ...Option) (*Server, error) {
 	s := &Server{Dir: dir}
 	for _, o := range options {
 		o(&s.settings)
