@@ -42,12 +42,10 @@ GOLANGCI_LINT = $(CACHE_BIN)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell g
 RACE := -race -trimpath '-gcflags=modernc.org/...=-race=false -d=checkptr=0' '-gcflags=github.com/yuin/gopher-lua/...=-race=false'
 
 # -count=1: results of tests that use servers must not be cached.
-TEST_FLAGS ?= $(RACE) '-ldflags=-s -w' -p=2 -shuffle=on -count=1 -vet=off -timeout=40m -tags=$(GOTAGS)
+TEST_FLAGS ?= $(RACE) '-ldflags=-s -w' -p=3 -shuffle=on -count=1 -vet=off -timeout=40m -tags=$(GOTAGS)
 TEST_PACKAGES ?= ./...
-# Packages that test the built binaries, in which the race detector would only find races of the tests themselves. `make unit` runs
-# them without it, at the same time as the others; `make chaos` runs them with it. They often wait for servers, so with two packages
-# at a time (-p) in each run, two processors are busy.
-PLAIN_PACKAGES := e2e e2e/connect
+# Packages to start first. Their tests often wait for servers, so three packages at a time (-p) keep two processors busy.
+SLOW_PACKAGES := e2e e2e/connect
 # How long each fuzz target runs in `make test`, and in `make fuzz`.
 FUZZTIME_SHORT ?= 5s
 FUZZTIME ?= 10m
@@ -87,7 +85,7 @@ bench: ## compare Gatehouse to plain Caddy with wrk and a real Redis (BENCH_FLAG
 ##@ Testing
 
 .PHONY: test
-test: packages modules test-servers clients verify lint fuzz-short simulation compiled unit ## everything CI checks: linters, short fuzzing, all tests, with the race detector except for those of the built binaries; a skipped test is a failure
+test: packages modules test-servers clients verify lint fuzz-short simulation compiled unit ## everything CI checks: linters, short fuzzing, all tests with the race detector; a skipped test is a failure
 
 .PHONY: unit
 unit: packages test-servers clients ## only the tests (TEST_PACKAGES=./ratelimit/... TEST_FLAGS="-race -run TestX")
@@ -95,7 +93,7 @@ unit: packages test-servers clients ## only the tests (TEST_PACKAGES=./ratelimit
 	@mkdir -p $(CACHE_BIN)/tested
 	@cd $(ROOT) && $(GO_BUILD) -o $(CACHE_BIN)/tested/ ./cmd/gatehouse ./cmd/gatehouse-demo
 	@cd $(ROOT) && CGO_ENABLED=1 GATEHOUSE_TEST_BINARIES=$(CACHE_BIN)/tested GATEHOUSE_SIM_SEEDS=$(RACE_SIM_SEEDS) $(CACHE_BIN)/testreport \
-		$(addprefix -module ,$(TESTED_MODULES)) $(addprefix -plain ,$(PLAIN_PACKAGES)) -- $(TEST_FLAGS) $(TEST_PACKAGES)
+		$(addprefix -module ,$(TESTED_MODULES)) $(addprefix -first ,$(SLOW_PACKAGES)) -- $(TEST_FLAGS) $(TEST_PACKAGES)
 
 # The race detector makes the simulation about four times as slow, so `make unit` runs only some of its seeds.
 .PHONY: simulation
@@ -105,7 +103,6 @@ simulation: ## run the rate limiter's simulation with all its seeds, without the
 # Compiling first leaves the processors to the tests and the servers that they wait for.
 .PHONY: compiled
 compiled: ## compile the tests and their dependencies
-	@cd $(ROOT) && $(SHARED) go list -export -deps -test -tags=$(GOTAGS) $(addprefix ./,$(PLAIN_PACKAGES)) >/dev/null
 	@for module in $(TESTED_MODULES); do \
 		echo "compiling $$module for its tests"; \
 		(cd $(ROOT)/$$module && CGO_ENABLED=1 go list -export -deps -test $(RACE) -tags=$(GOTAGS) ./... >/dev/null) || exit 1; \

@@ -9,7 +9,7 @@
 //
 // Usage:
 //
-//	testreport -module DIR [-module DIR ...] [-plain DIR ...] [-slowest N] -- ARGUMENTS OF GO TEST
+//	testreport -module DIR [-module DIR ...] [-first DIR ...] [-slowest N] -- ARGUMENTS OF GO TEST
 package main
 
 import (
@@ -24,7 +24,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -37,18 +36,18 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var modules, plain []string
+	var modules, first []string
 	flags := flag.NewFlagSet("testreport", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Func("module", "the `directory` of a module to test; may be given several times", func(dir string) error {
 		modules = append(modules, dir)
 		return nil
 	})
-	flags.Func("plain", "a `directory` whose package is tested without -race, at the same time as the others, in the modules that have it; "+
-		"may be given several times", func(dir string) error {
-		plain = append(plain, "./"+filepath.ToSlash(filepath.Clean(dir)))
-		return nil
-	})
+	flags.Func("first", "a `directory` whose package is to be tested before the others, in the modules that have it; may be given several times",
+		func(dir string) error {
+			first = append(first, dir)
+			return nil
+		})
 	slowest := flags.Int("slowest", 10, "how many of the slowest tests to list")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -60,20 +59,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 	rep := newReport(stdout)
 	for _, dir := range modules {
-		runs, err := runsOf(ctx, dir, plain, flags.Args())
-		if err != nil {
+		if err := testModule(ctx, rep, dir, inOrder(dir, first, flags.Args()), stderr); err != nil {
 			rep.broken(dir, err)
-			continue
 		}
-		var wg sync.WaitGroup
-		for _, args := range runs {
-			wg.Go(func() {
-				if err := testModule(ctx, rep, dir, args, stderr); err != nil {
-					rep.broken(dir, err)
-				}
-			})
-		}
-		wg.Wait()
 		if ctx.Err() != nil {
 			break
 		}
@@ -85,57 +73,29 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// runsOf returns the arguments of each go test of a module. If args include "./...", the packages of plain that the module has are
-// tested on their own, without the race detector.
-func runsOf(ctx context.Context, module string, plain, args []string) ([][]string, error) {
-	plain = slices.DeleteFunc(slices.Clone(plain), func(dir string) bool {
-		_, err := os.Stat(filepath.Join(module, dir))
-		return err != nil
-	})
-	at := slices.Index(args, "./...")
-	if at < 0 || len(plain) == 0 {
-		return [][]string{args}, nil
+// inOrder inserts the packages of first that a module has before the packages of args, if those include "./...". go test starts
+// packages in the order of its arguments, and runs a repeated one once.
+func inOrder(module string, first, args []string) []string {
+	at := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "./") })
+	if at < 0 || !slices.Contains(args, "./...") {
+		return args
 	}
-	all, err := list(ctx, module, "./...")
-	if err != nil {
-		return nil, err
+	var there []string
+	for _, dir := range first {
+		if _, err := os.Stat(filepath.Join(module, dir)); err == nil {
+			there = append(there, "./"+filepath.ToSlash(filepath.Clean(dir)))
+		}
 	}
-	apart, err := list(ctx, module, plain...)
-	if err != nil {
-		return nil, err
-	}
-	others := slices.DeleteFunc(all, func(pkg string) bool { return slices.Contains(apart, pkg) })
-	withoutRace := slices.DeleteFunc(slices.Clone(args), isRaceFlag)
-	return [][]string{
-		slices.Replace(withoutRace, slices.Index(withoutRace, "./..."), slices.Index(withoutRace, "./...")+1, apart...),
-		slices.Replace(slices.Clone(args), at, at+1, others...),
-	}, nil
-}
-
-// isRaceFlag reports whether a flag is -race, or one of the compiler's for -race.
-func isRaceFlag(arg string) bool { return strings.Contains(arg, "-race") }
-
-// list returns the import paths of a module's packages.
-func list(ctx context.Context, module string, patterns ...string) ([]string, error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"list"}, patterns...)...)
-	cmd.Dir, cmd.Stderr = module, os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("listing the packages: %w", err)
-	}
-	return strings.Fields(string(out)), nil
+	return slices.Insert(slices.Clone(args), at, there...)
 }
 
 // testModule runs go test in dir and passes its events to rep. It returns only errors that the events do not show: go test could
 // not be started, printed something else than events, or failed without a failed package.
 func testModule(ctx context.Context, rep *report, dir string, args []string, stderr io.Writer) error {
-	failedBefore := rep.failures()
+	failedBefore := rep.failed
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Dir = dir
 	cmd.Stderr = stderr
-	if !slices.ContainsFunc(args, isRaceFlag) {
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // which only -race needs
-	}
 	// go test passes an interrupt on to the tests, which then stop the servers they started.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 30 * time.Second
@@ -154,7 +114,7 @@ func testModule(ctx context.Context, rep *report, dir string, args []string, std
 		return fmt.Errorf("interrupted: %w", context.Cause(ctx))
 	case readErr != nil:
 		return fmt.Errorf("reading the output of go test in %s: %w", filepath.Base(dir), readErr)
-	case errors.As(err, &exit) && rep.failures() > failedBefore:
+	case errors.As(err, &exit) && rep.failed > failedBefore:
 		return nil // the events have shown it
 	case err != nil:
 		return fmt.Errorf("go test: %w", err)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -40,10 +39,8 @@ type timing struct {
 	took time.Duration
 }
 
-// report collects events, and the output of tests that have not passed. Several go tests may add to it at the same time.
+// report collects events, and the output of tests that have not passed.
 type report struct {
-	mu sync.Mutex
-
 	out                     io.Writer
 	passed, failed, skipped int
 
@@ -52,8 +49,8 @@ type report struct {
 	// perPackage counts the finished tests of a package, failedIn its failed ones.
 	perPackage, failedIn map[string]int
 
-	failedTests, skips []test
-	timings            []timing
+	failures, skips []test
+	timings         []timing
 }
 
 func newReport(out io.Writer) *report {
@@ -73,13 +70,11 @@ func (r *report) read(events io.Reader) error {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
 			var e event
-			r.mu.Lock()
 			if json.Unmarshal(line, &e) != nil || e.Action == "" {
 				fmt.Fprintf(r.out, "%s", line)
 			} else {
 				r.add(e)
 			}
-			r.mu.Unlock()
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -163,25 +158,16 @@ func (r *report) packageDone(e event) {
 func (r *report) fail(t test, why string) {
 	r.failed++
 	r.failedIn[t.pkg]++
-	r.failedTests = append(r.failedTests, t)
+	r.failures = append(r.failures, t)
 	r.show("FAIL", t, why)
 }
 
 // broken counts a module whose tests could not be run as one failure.
 func (r *report) broken(module string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	t := test{pkg: module}
 	r.failed++
-	r.failedTests = append(r.failedTests, t)
+	r.failures = append(r.failures, t)
 	fmt.Fprintf(r.out, "--- FAIL: %s: %v\n", t, err)
-}
-
-// failures returns the number of failed tests so far.
-func (r *report) failures() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.failed
 }
 
 func (r *report) show(result string, t test, why string) {
@@ -237,7 +223,7 @@ func (r *report) summary(slowest int) {
 			fmt.Fprintf(r.out, "  %s\n", t)
 		}
 	}
-	list("failed:", r.failedTests)
+	list("failed:", r.failures)
 	list("skipped, which no test may be:", r.skips)
 	if r.passed+r.failed+r.skipped == 0 {
 		fmt.Fprintln(r.out, "no test was run")

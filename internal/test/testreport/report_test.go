@@ -165,28 +165,16 @@ func TestModulesAreTestedByGoTest(t *testing.T) {
 	require.Equal(t, 2, run(t.Context(), []string{"--", "./..."}, &out, &errs), "without a module")
 }
 
-func TestPlainPackagesAreTestedWithoutRace(t *testing.T) {
+func TestSlowPackagesAreTestedFirst(t *testing.T) {
 	t.Parallel()
 	module := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod": "module example.org/m\n\ngo 1.26\n", "a/a.go": "package a\n", "e2e/e2e.go": "package e2e\n", "b/e2e/e2e.go": "package e2e\n",
+	require.NoError(t, os.MkdirAll(filepath.Join(module, "e2e", "connect"), 0o755))
+	first := []string{"e2e", "e2e/connect", "elsewhere"}
+	for _, test := range []struct{ args, want string }{
+		{"-race ./...", "-race ./e2e ./e2e/connect ./..."},
+		{"-race ./a", "-race ./a"},
+		{"-race", "-race"},
 	} {
-		require.NoError(t, os.MkdirAll(filepath.Join(module, filepath.Dir(name)), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(module, name), []byte(text), 0o600))
-	}
-	for args, want := range map[string][]string{
-		"-race -gcflags=x=-race=false -p=2 ./...": {
-			"-p=2 example.org/m/e2e", "-race -gcflags=x=-race=false -p=2 example.org/m/a example.org/m/b/e2e",
-		},
-		"-race ./a": {"-race ./a"},
-		"-race":     {"-race"},
-	} {
-		runs, err := runsOf(t.Context(), module, []string{"./e2e", "./elsewhere"}, strings.Fields(args))
-		require.NoError(t, err)
-		var got []string
-		for _, run := range runs {
-			got = append(got, strings.Join(run, " "))
-		}
-		require.Equal(t, want, got, args)
+		require.Equal(t, strings.Fields(test.want), inOrder(module, first, strings.Fields(test.args)), test.args)
 	}
 }
