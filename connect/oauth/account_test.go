@@ -106,13 +106,13 @@ func TestConnectionChangesAreAudited(t *testing.T) {
 	require.ErrorIs(t, err, oauth.ErrNotOwner)
 	first, err := s.Approve(ctx, id, oauthtest.Owner(), scopes(t, "contacts:read"))
 	require.NoError(t, err)
-	require.True(t, first.Decided)
 	other, err := s.Approve(ctx, id, oauthtest.Owner(), scopes(t, "mcp:use")) // in another tab
 	require.NoError(t, err)
-	require.Equal(t, oauth.Decision{Redirect: first.Redirect, GrantID: first.GrantID, Scopes: scopes(t, "contacts:read")}, other,
-		"the second decision returns the first one and Decided false")
-	require.Equal(t, http.StatusOK, c.Exchange(oauthtest.CodeOf(t, first.Redirect), verifier, nil).Status)
-	require.NoError(t, s.Revoke(ctx, first.GrantID, second))
+	require.Equal(t, first, other)
+	tokens := c.Exchange(oauthtest.CodeOf(t, first), verifier, nil)
+	require.Equal(t, "contacts:read", tokens.Scope, "the second decision changes nothing")
+	grant := authenticate(t, s, tokens.Access).ID
+	require.NoError(t, s.Revoke(ctx, grant, second))
 
 	all := entries(t, s)
 	for i := range all {
@@ -127,8 +127,8 @@ func TestConnectionChangesAreAudited(t *testing.T) {
 	}
 	require.Equal(t, []audit.Entry{
 		entry(audit.ConnectionApproved, audit.OutcomeDenied, member, "Olive Owner", "Not an owner", ""),
-		entry(audit.ConnectionApproved, audit.OutcomeOK, oauthtest.Owner(), "Olive Owner", "contacts:read", first.GrantID),
-		entry(audit.ConnectionStarted, audit.OutcomeOK, oauthtest.Owner(), "", "contacts:read", first.GrantID),
-		entry(audit.ConnectionRevoked, audit.OutcomeOK, second, "Olive Owner", "", first.GrantID),
+		entry(audit.ConnectionApproved, audit.OutcomeOK, oauthtest.Owner(), "Olive Owner", "contacts:read", grant),
+		entry(audit.ConnectionStarted, audit.OutcomeOK, oauthtest.Owner(), "", "contacts:read", grant),
+		entry(audit.ConnectionRevoked, audit.OutcomeOK, second, "Olive Owner", "", grant),
 	}, all)
 }

@@ -67,7 +67,7 @@ func TestUnauthenticatedRequestsCannotFillRedis(t *testing.T) {
 	most := func(limit redis_rate.Limit, lifetime time.Duration) int64 {
 		return int64(limit.Burst) + int64(limit.Rate)*int64(lifetime)/int64(limit.Period)
 	}
-	limits := s.Limits()
+	limits := new(oauth.Options).Limits()
 	var one, all int64
 	for name, held := range map[string]struct {
 		size     int64
@@ -129,7 +129,7 @@ func TestOversizedInputIsRejected(t *testing.T) {
 
 func TestAuthorizationsAreRateLimitedPerAddress(t *testing.T) {
 	t.Parallel()
-	c := oauthtest.Register(t, newServer(t, func(o *oauth.Options) { o.Limits.Authorizations = limit(2, time.Hour) }))
+	c := oauthtest.Register(t, newServer(t, func(o *oauth.Options) { o.Limits().Authorizations = limit(2, time.Hour) }))
 	c.Request(challenge(), nil)
 	c.Request(challenge(), nil)
 	refused := c.Authorize(challenge(), nil)
@@ -143,7 +143,7 @@ func TestGlobalLimitsOfAuthorizationsAndFetches(t *testing.T) {
 	web := newSite(t, serveDocument)
 	address := ""
 	s := newServer(t, withDocuments(web), func(o *oauth.Options) {
-		o.Limits.AllAuthorizations, o.Limits.AllFetches = limit(3, time.Hour), limit(2, time.Hour)
+		o.Limits().AllAuthorizations, o.Limits().AllFetches = limit(3, time.Hour), limit(2, time.Hour)
 		o.ClientIPKey = func(*http.Request) string { return address }
 	})
 	ask := func(id, from string, change url.Values) int {

@@ -81,13 +81,6 @@ func errorResult(err error) string {
 	return err.Error()
 }
 
-func decisionResult(d oauth.Decision, err error) string {
-	if err == nil && !d.Decided {
-		return "decided before"
-	}
-	return errorResult(err)
-}
-
 func statusText(code int) string {
 	if code == http.StatusServiceUnavailable {
 		return "temporarily_unavailable"
@@ -115,10 +108,12 @@ type step struct {
 
 func steps() map[string]step {
 	approve := func(f *flow) string {
-		return decisionResult(f.server.Approve(f.t.Context(), f.request, oauthtest.Owner(), scopes(f.t, "mcp:read")))
+		_, err := f.server.Approve(f.t.Context(), f.request, oauthtest.Owner(), scopes(f.t, "mcp:read"))
+		return errorResult(err)
 	}
 	deny := func(f *flow) string {
-		return decisionResult(f.server.Deny(f.t.Context(), f.request, oauthtest.Owner()))
+		_, err := f.server.Deny(f.t.Context(), f.request, oauthtest.Owner())
+		return errorResult(err)
 	}
 	exchange := func(f *flow) string {
 		tokens := f.client.Exchange(f.code, f.verifier, nil)
@@ -148,8 +143,8 @@ func steps() map[string]step {
 			do:     func(f *flow) string { return statusText(f.client.Authorize(challenge(), nil).Code) },
 			want:   "See Other", again: "See Other",
 		},
-		"approve": {before: (*flow).authorize, do: approve, want: "done", again: "decided before", log: []string{"approved"}},
-		"deny":    {before: (*flow).authorize, do: deny, want: "done", again: "decided before", log: []string{"denied/denied"}},
+		"approve": {before: (*flow).authorize, do: approve, want: "done", again: "done", log: []string{"approved"}},
+		"deny":    {before: (*flow).authorize, do: deny, want: "done", again: "done", log: []string{"denied/denied"}},
 		"redeem": {
 			before: (*flow).approve, do: exchange, want: "tokens", again: "invalid_grant", log: append(connected, replayed),
 		},
@@ -306,7 +301,6 @@ func TestNoChangeWithoutAuditEntry(t *testing.T) {
 	proxy.Lose(0)
 	require.True(t, valid(t, s, tokens.Access))
 	require.Equal(t, http.StatusOK, c.Exchange(code, verifier, nil).Status)
-	d, err := s.Approve(ctx, id, oauthtest.Owner(), scopes(t, "mcp:read"))
+	_, err = s.Approve(ctx, id, oauthtest.Owner(), scopes(t, "mcp:read"))
 	require.NoError(t, err)
-	require.True(t, d.Decided)
 }

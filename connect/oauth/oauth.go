@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
@@ -66,17 +66,16 @@ type Client struct {
 
 // Request is a valid authorization request that waits for a person's decision.
 type Request struct {
-	ID          string // unguessable; for Pending, Approve and Deny only
-	Client      Client // without URI, LogoURI and RedirectURIs
-	RedirectURI string
+	ID          string `json:"-"`            // unguessable; for Pending, Approve and Deny only
+	Client      Client `json:"client"`       // without URI, LogoURI and RedirectURIs
+	RedirectURI string `json:"redirect_uri"` // of the request, or else the client's only one
 	// RedirectHost is the redirect target to show to the person: host and port, or a private-use scheme and a colon
 	// ("cursor:").
-	RedirectHost string
+	RedirectHost string `json:"-"`
 	// RedirectLocal is true if the redirect URI leads to the person's own machine.
-	RedirectLocal bool
-	Scopes        scope.Set
-	Resource      string
-	ExpiresIn     time.Duration
+	RedirectLocal bool          `json:"-"`
+	Scopes        scope.Set     `json:"-"`
+	ExpiresIn     time.Duration `json:"-"`
 }
 
 // Grant is a connection that a person has approved and whose code the client has redeemed. Its times are by Redis's clock.
@@ -98,11 +97,11 @@ type Grant struct {
 type Server struct {
 	o         Options
 	resource  string
-	store     *store
+	scripts   map[string]*redis.Script
 	limiter   *redis_rate.Limiter
 	fetcher   *fetcher
 	fetches   singleflight.Group
-	endpoints map[string]*endpoint
+	endpoints map[string]endpoint
 }
 
 // New returns a server. It does not contact Redis, and needs no Close.
@@ -110,30 +109,29 @@ func New(o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("authorization server: %w", err)
 	}
+	scripts, err := readScripts()
+	if err != nil {
+		return nil, fmt.Errorf("authorization server: %w", err)
+	}
 	s := &Server{
 		o:        o,
-		resource: o.Issuer + o.ResourcePath,
-		store:    newStore(&o),
+		resource: o.Issuer + ResourcePath,
+		scripts:  scripts,
 		limiter:  redis_rate.NewLimiter(o.Redis),
-		fetcher:  newFetcher(o.HTTPClient),
+		fetcher:  newFetcher(o.transport),
 	}
-	reading := []string{http.MethodGet, http.MethodHead}
-	headers := []string{"Authorization", "Content-Type", "MCP-Protocol-Version"}
-	post := func(serve http.HandlerFunc) *endpoint {
-		return &endpoint{methods: []string{http.MethodPost}, cors: true, headers: headers, serve: serve}
+	post := func(serve handlerFunc) endpoint {
+		return endpoint{methods: []string{http.MethodPost}, cors: true, serve: serve}
 	}
-	metadata := func(document any) *endpoint {
-		return &endpoint{methods: reading, cors: true, headers: headers, serve: serveMetadata(document)}
-	}
-	s.endpoints = map[string]*endpoint{
-		pathResourceMetadata:                  metadata(s.resourceMetadata()),
-		pathResourceMetadata + o.ResourcePath: metadata(s.resourceMetadata()),
-		pathServerMetadata:                    metadata(s.serverMetadata()),
-		pathOpenIDAlias:                       metadata(s.serverMetadata()),
-		pathAuthorize:                         {methods: append(slices.Clone(reading), http.MethodPost), serve: s.serveAuthorize},
-		pathToken:                             post(s.serveToken),
-		pathRevoke:                            post(s.serveRevoke),
-		pathRegister:                          post(s.serveRegister),
+	s.endpoints = map[string]endpoint{
+		pathResourceMetadata:                serveMetadata(s.resourceMetadata()),
+		pathResourceMetadata + ResourcePath: serveMetadata(s.resourceMetadata()),
+		pathServerMetadata:                  serveMetadata(s.serverMetadata()),
+		pathOpenIDAlias:                     serveMetadata(s.serverMetadata()),
+		pathAuthorize:                       {methods: []string{http.MethodGet, http.MethodHead, http.MethodPost}, serve: s.serveAuthorize},
+		pathToken:                           post(s.serveToken),
+		pathRevoke:                          post(s.serveRevoke),
+		pathRegister:                        post(s.serveRegister),
 	}
 	return s, nil
 }

@@ -53,7 +53,8 @@ func TestEveryKeyExpiresAndNoTokenIsStored(t *testing.T) {
 		o.Redis, o.Prefix = client, ""
 		o.Audit = newLog(t, clientOf(t, shared.Options()), prefixOf(t))
 		slow := limit(12, time.Hour) // so that the counters do not expire before they are checked
-		o.Limits = oauth.Limits{Registrations: slow, AllRegistrations: slow, Authorizations: slow, AllAuthorizations: slow}
+		l := o.Limits()
+		l.Registrations, l.AllRegistrations, l.Authorizations, l.AllAuthorizations = slow, slow, slow, slow
 	})
 	c := oauthtest.Register(t, s)
 	verifier, challenge := oauthtest.PKCE()
@@ -216,7 +217,6 @@ func TestRedisOutageIs503AndNeverInvalidToken(t *testing.T) {
 	}
 	for name, do := range map[string]func() error{
 		"pending":      func() error { _, err := s.Pending(ctx, waiting); return err },
-		"approve":      func() error { _, err := s.Approve(ctx, waiting, oauthtest.Owner(), scopes(t, "mcp:read")); return err },
 		"deny":         func() error { _, err := s.Deny(ctx, waiting, oauthtest.Owner()); return err },
 		"grants":       func() error { _, err := s.Grants(ctx, "biz-1"); return err },
 		"revoke":       func() error { return s.Revoke(ctx, id, oauthtest.Owner()) },
@@ -327,10 +327,6 @@ func TestOptionsAreChecked(t *testing.T) {
 		"no accounts":  func(o *oauth.Options) { o.Accounts = nil },
 		"no audit log": func(o *oauth.Options) { o.Audit = nil },
 		"braces":       func(o *oauth.Options) { o.Prefix = "a{b}:" },
-		"time":         func(o *oauth.Options) { o.Timeout = -1 },
-		"approve":      func(o *oauth.Options) { o.ApprovePath = "approve" },
-		"resource":     func(o *oauth.Options) { o.ResourcePath = "/" },
-		"limit":        func(o *oauth.Options) { o.Limits.Fetches = limit(1, -1) },
 		"scheme":       func(o *oauth.Options) { o.ClientSchemes = []string{"cursor", "javascript"} },
 	} {
 		o := complete

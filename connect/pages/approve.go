@@ -159,11 +159,11 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (p *Pages) deny(r *http.Request, s *session, id string) error {
-	d, err := p.oauth.Deny(r.Context(), id, s.account)
+	to, err := p.oauth.Deny(r.Context(), id, s.account)
 	if err != nil {
 		return decisionProblem(err)
 	}
-	return &redirectError{to: d.Redirect}
+	return &redirectError{to: to}
 }
 
 func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id string) error {
@@ -188,7 +188,7 @@ func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id str
 			"Choose at least one thing that the app may do, or choose “Don’t connect”.")
 		return nil
 	}
-	d, err := p.oauth.Approve(r.Context(), id, s.account, granted)
+	to, err := p.oauth.Approve(r.Context(), id, s.account, granted)
 	if errors.Is(err, oauth.ErrNotOwner) {
 		p.answerNotOwner(w, r, s, req)
 		return nil
@@ -196,7 +196,7 @@ func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id str
 	if err != nil {
 		return decisionProblem(err)
 	}
-	return &redirectError{to: d.Redirect}
+	return &redirectError{to: to}
 }
 
 func decisionProblem(err error) error {

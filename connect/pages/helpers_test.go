@@ -93,34 +93,34 @@ func (f *fakeOAuth) Pending(_ context.Context, id string) (oauth.Request, error)
 	return r, nil
 }
 
-func (f *fakeOAuth) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (oauth.Decision, error) {
+func (f *fakeOAuth) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (string, error) {
 	r, err := f.Pending(ctx, id)
 	if err != nil {
-		return oauth.Decision{}, err
+		return "", err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case by.Role != account.RoleOwner:
-		return oauth.Decision{}, oauth.ErrNotOwner
+		return "", oauth.ErrNotOwner
 	case granted.IsZero() || !r.Scopes.Contains(granted):
-		return oauth.Decision{}, oauth.ErrScopes
+		return "", oauth.ErrScopes
 	}
 	if _, ok := f.approved[id]; !ok {
 		f.approved[id] = approved{by: by, granted: granted}
 	}
-	return oauth.Decision{Redirect: r.RedirectURI + "?code=made-up&iss=x"}, nil
+	return r.RedirectURI + "?code=made-up&iss=x", nil
 }
 
-func (f *fakeOAuth) Deny(ctx context.Context, id string, _ account.Account) (oauth.Decision, error) {
+func (f *fakeOAuth) Deny(ctx context.Context, id string, _ account.Account) (string, error) {
 	r, err := f.Pending(ctx, id)
 	if err != nil {
-		return oauth.Decision{}, err
+		return "", err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.denied[id] = true
-	return oauth.Decision{Redirect: r.RedirectURI + "?error=access_denied&iss=x"}, nil
+	return r.RedirectURI + "?error=access_denied&iss=x", nil
 }
 
 func (f *fakeOAuth) Grants(_ context.Context, businessID string) ([]oauth.Grant, error) {
@@ -413,7 +413,7 @@ func (w *world) request(id, scopes string, changes ...func(*oauth.Request)) {
 			RedirectURIs: []string{"https://assistant.example/callback"},
 		},
 		RedirectURI: "https://assistant.example/callback", RedirectHost: "assistant.example",
-		Scopes: set, Resource: w.url + "/mcp", ExpiresIn: 10 * time.Minute,
+		Scopes: set, ExpiresIn: 10 * time.Minute,
 	}
 	for _, change := range changes {
 		change(&r)

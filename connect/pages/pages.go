@@ -23,7 +23,7 @@ import (
 const (
 	SignInPath      = "/sign-in"
 	SignOutPath     = "/sign-out"
-	ApprovePath     = "/oauth/approve"
+	ApprovePath     = oauth.ApprovePath
 	SettingsPath    = "/settings"
 	ConnectionsPath = "/settings/connected-apps"
 	KeysPath        = "/settings/api"
@@ -41,8 +41,8 @@ const (
 type OAuth interface {
 	Issuer() string
 	Pending(ctx context.Context, id string) (oauth.Request, error)
-	Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (oauth.Decision, error)
-	Deny(ctx context.Context, id string, by account.Account) (oauth.Decision, error)
+	Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (redirect string, err error)
+	Deny(ctx context.Context, id string, by account.Account) (redirect string, err error)
 	Grants(ctx context.Context, businessID string) ([]oauth.Grant, error)
 	Revoke(ctx context.Context, grantID string, by account.Account) error
 }
