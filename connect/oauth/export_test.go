@@ -45,7 +45,6 @@ func CheckRedirectURI(raw string, schemes ...string) (display string, local bool
 func (s *Server) GrantKey(id string) string    { return s.grantKey(id) }
 func (s *Server) RequestKey(id string) string  { return s.requestKey(id) }
 func (s *Server) BusinessKey(id string) string { return s.businessKey(id) }
-func (s *Server) AttemptsKey(id string) string { return s.attemptsKey(id) }
 func (s *Server) ClientKey(id string) string   { return s.clientKey(id) }
 
 // Audit is the server's audit log.

@@ -237,7 +237,7 @@ func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	if err != nil || kind != "application/x-www-form-urlencoded" {
 		return nil, refuse(codeInvalidRequest, "the body must be application/x-www-form-urlencoded")
 	}
-	body, err := readBody(w, r, MaxBody)
+	body, err := readBody(w, r)
 	if err != nil {
 		return nil, err
 	}
@@ -248,8 +248,8 @@ func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	return values, nil
 }
 
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, &problem{
 			status: http.StatusRequestEntityTooLarge, code: codeInvalidRequest, description: "the body is too large",

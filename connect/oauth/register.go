@@ -18,7 +18,7 @@ func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return refuse(codeInvalidMetadata, "the body must be application/json")
 	}
-	body, err := readBody(w, r, MaxBody)
+	body, err := readBody(w, r)
 	if err != nil {
 		return err
 	}
