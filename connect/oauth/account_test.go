@@ -29,20 +29,25 @@ func TestConnectionEndsWithItsAccount(t *testing.T) {
 		"it has moved to another business": {func(s *accounttest.Service) { s.Put(elsewhere) }, moved},
 		"it is no longer an owner":         {func(s *accounttest.Service) { s.Put(member) }, notAnOwner},
 	} {
-		for _, use := range []string{"call", "refresh"} {
+		for _, use := range []string{"call", "refresh", "call with a new token"} {
 			t.Run(name+", "+use, func(t *testing.T) {
 				t.Parallel()
 				known := newAccounts()
 				s := newServer(t, func(o *oauth.Options) { o.Accounts = known })
-				c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
-				require.Equal(t, http.StatusNotFound, call(s, tokens.Access).Code, "let through")
+				c := oauthtest.Register(t, s)
+				verifier, challenge := oauthtest.PKCE()
+				code := c.Code(oauthtest.Owner(), challenge, nil)
+				if use == "call with a new token" {
+					test.change(known)
+				}
+				tokens := c.Exchange(code, verifier, nil)
 				test.change(known)
-				if use == "call" {
+				if use == "refresh" {
+					require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
+				} else {
 					w := call(s, tokens.Access)
 					require.Equal(t, http.StatusUnauthorized, w.Code)
 					require.Contains(t, w.Header().Get("WWW-Authenticate"), `error="invalid_token"`)
-				} else {
-					require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
 				}
 				known.Put(oauthtest.Owner())
 				require.Equal(t, http.StatusUnauthorized, call(s, tokens.Access).Code, "it does not come back")
@@ -52,20 +57,6 @@ func TestConnectionEndsWithItsAccount(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestCodeEndsWithItsAccount(t *testing.T) {
-	t.Parallel()
-	known := newAccounts()
-	s := newServer(t, func(o *oauth.Options) { o.Accounts = known })
-	c := oauthtest.Register(t, s)
-	verifier, challenge := oauthtest.PKCE()
-	code := c.Code(oauthtest.Owner(), challenge, nil)
-	known.Remove("acc-1")
-	tokens := c.Exchange(code, verifier, nil)
-	require.Equal(t, http.StatusUnauthorized, call(s, tokens.Access).Code)
-	require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
-	require.Equal(t, []string{"approved", "started", unknown}, recorded(t, s))
 }
 
 func TestAccountsServiceOutageEndsNoConnection(t *testing.T) {
