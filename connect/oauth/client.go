@@ -52,7 +52,7 @@ type clientMetadata struct {
 }
 
 // newClient returns the client that the metadata describe.
-func (s *Server) newClient(m *clientMetadata, id string, kind ClientKind, redirects []string) (Client, error) {
+func (s *Server) newClient(m *clientMetadata, id string, redirects []string) (Client, error) {
 	if m.GrantTypes != nil && !slices.Contains(m.GrantTypes, grantCode) {
 		return Client{}, refuse(codeInvalidMetadata, "grant_types must include authorization_code")
 	}
@@ -61,7 +61,6 @@ func (s *Server) newClient(m *clientMetadata, id string, kind ClientKind, redire
 	}
 	c := Client{
 		ID:           id,
-		Kind:         kind,
 		Name:         cleanName(m.ClientName),
 		URI:          cleanURI(m.ClientURI),
 		LogoURI:      cleanURI(m.LogoURI),
@@ -70,7 +69,7 @@ func (s *Server) newClient(m *clientMetadata, id string, kind ClientKind, redire
 		// RFC 7591 defaults to authorization_code alone, but clients that omit grant_types commonly use refresh tokens.
 		Refreshes: m.GrantTypes == nil || slices.Contains(m.GrantTypes, grantRefresh),
 	}
-	if u, err := url.Parse(id); kind == KindMetadata && err == nil {
+	if u, err := url.Parse(id); err == nil {
 		c.Host = u.Host
 	}
 	shown := c.Host

@@ -112,7 +112,7 @@ func (s *Server) readDocument(id string, body []byte) (Client, error) {
 	if len(usable) == 0 {
 		return Client{}, errors.New("it has no redirect_uris that are allowed")
 	}
-	c, err := s.newClient(&m, id, KindMetadata, usable)
+	c, err := s.newClient(&m, id, usable)
 	if p, ok := errors.AsType[*problem](err); ok {
 		return Client{}, errors.New(p.description)
 	}

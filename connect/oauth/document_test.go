@@ -98,7 +98,7 @@ func TestClientIsReadFromItsMetadataDocument(t *testing.T) {
 	id := c.Request(challenged, url.Values{"redirect_uri": {"http://127.0.0.1:5555/callback"}})
 	request := pending(t, s, id)
 	require.Equal(t, oauth.Client{
-		ID: documentID, Kind: oauth.KindMetadata, Name: "Claude", Host: "claude.example", Refreshes: true,
+		ID: documentID, Name: "Claude", Host: "claude.example", Refreshes: true,
 	}, request.Client)
 	code := oauthtest.CodeOf(t, c.Approve(id, oauthtest.Owner(), request.Scopes))
 	tokens := c.Exchange(code, verifier, url.Values{"redirect_uri": {"http://127.0.0.1:5555/callback"}})

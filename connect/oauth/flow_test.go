@@ -25,7 +25,7 @@ func TestConnectAndRevoke(t *testing.T) {
 	request := pending(t, s, id)
 	require.Equal(t, "Test Assistant", request.Client.Name)
 	require.Equal(t, c.ID, request.Client.ID)
-	require.Equal(t, oauth.KindRegistered, request.Client.Kind)
+	require.Empty(t, request.Client.Host, "nobody vouches for a client that registered itself")
 	require.True(t, request.Client.LocalOnly)
 	require.True(t, request.RedirectLocal)
 	require.Equal(t, "127.0.0.1:4711", request.RedirectHost)

@@ -36,27 +36,17 @@ var (
 	ErrNoGrant = errors.New("no such connection")
 )
 
-// ClientKind is how a client was registered.
-type ClientKind string
-
-const (
-	// KindMetadata is a client whose ID is the https URL of its metadata document. The URL's host vouches for its metadata.
-	KindMetadata ClientKind = "metadata document"
-
-	// KindRegistered is a client that registered itself (RFC 7591). Nobody vouches for its metadata.
-	KindRegistered ClientKind = "registered"
-)
-
 // Client is an OAuth client. Name, URI and LogoURI are from its metadata, without control and invisible characters and
 // limited in length.
 type Client struct {
-	ID           string     `json:"id"`
-	Kind         ClientKind `json:"kind"`
-	Name         string     `json:"name"`               // never empty: at least the host of its id or of a redirect URI
-	Host         string     `json:"host,omitempty"`     // of KindMetadata: the host of its id, which vouches for it
-	URI          string     `json:"uri,omitempty"`      // https, or ""
-	LogoURI      string     `json:"logo_uri,omitempty"` // https, or ""; not fetched, and not to be loaded by a page
-	RedirectURIs []string   `json:"redirect_uris,omitempty"`
+	ID string `json:"id"` // the https URL of its metadata document, or issued at its registration (RFC 7591)
+	// Host is the host of a metadata document, which vouches for the metadata. It is "" for a client that registered itself,
+	// for which nobody vouches.
+	Host         string   `json:"host,omitempty"`
+	Name         string   `json:"name"`               // never empty: at least the host of its id or of a redirect URI
+	URI          string   `json:"uri,omitempty"`      // https, or ""
+	LogoURI      string   `json:"logo_uri,omitempty"` // https, or ""; not fetched, and not to be loaded by a page
+	RedirectURIs []string `json:"redirect_uris,omitempty"`
 	// LocalOnly is true if every redirect URI leads to the person's own machine (a loopback address or private-use scheme).
 	// Any program there can impersonate such a client.
 	LocalOnly bool `json:"local_only,omitempty"`
@@ -109,14 +99,10 @@ func New(o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("authorization server: %w", err)
 	}
-	scripts, err := readScripts()
-	if err != nil {
-		return nil, fmt.Errorf("authorization server: %w", err)
-	}
 	s := &Server{
 		o:        o,
 		resource: o.Issuer + ResourcePath,
-		scripts:  scripts,
+		scripts:  readScripts(),
 		limiter:  redis_rate.NewLimiter(o.Redis),
 		fetcher:  newFetcher(o.transport),
 	}

@@ -32,7 +32,7 @@ func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 	case len(m.RedirectURIs) > maxRedirectURIs:
 		return refuse(codeInvalidRedirectURI, fmt.Sprintf("redirect_uris must have at most %d entries", maxRedirectURIs))
 	}
-	c, err := s.newClient(&m, kindClient+newID(), KindRegistered, m.RedirectURIs)
+	c, err := s.newClient(&m, kindClient+newID(), m.RedirectURIs)
 	if err != nil {
 		return err
 	}

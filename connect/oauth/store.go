@@ -18,24 +18,15 @@ import (
 var scriptFiles embed.FS
 
 // readScripts returns the scripts by name, each with the functions of common.lua in front.
-func readScripts() (map[string]*redis.Script, error) {
-	common, err := scriptFiles.ReadFile("common.lua")
-	if err != nil {
-		return nil, err
-	}
-	files, err := scriptFiles.ReadDir(".")
-	if err != nil {
-		return nil, err
-	}
+func readScripts() map[string]*redis.Script {
 	scripts := make(map[string]*redis.Script)
+	common, _ := scriptFiles.ReadFile("common.lua") // embedded files can always be read
+	files, _ := scriptFiles.ReadDir(".")
 	for _, file := range files {
-		source, err := scriptFiles.ReadFile(file.Name())
-		if err != nil {
-			return nil, err
-		}
+		source, _ := scriptFiles.ReadFile(file.Name())
 		scripts[strings.TrimSuffix(file.Name(), ".lua")] = redis.NewScript(string(common) + string(source))
 	}
-	return scripts, nil
+	return scripts
 }
 
 func (s *Server) grantKey(id string) string        { return s.o.Prefix + "{" + id + "}" }

@@ -108,12 +108,10 @@ func (p *Pages) approveView(s *session, req oauth.Request) approveView {
 	name := cmp.Or(clean(req.Client.Name, maxLabel), host)
 	v := approveView{
 		Request: req.ID, Token: s.token(formApprove + " " + req.ID), SignOut: s.token(formSignOut), Return: approveURL(req.ID),
-		Client: name, Initial: initial(name), Local: req.RedirectLocal || req.Client.LocalOnly,
+		Client: name, Initial: initial(name), Vouched: clean(req.Client.Host, 2*maxLabel),
+		Local:   req.RedirectLocal || req.Client.LocalOnly,
 		Account: s.account.DisplayName(), Address: s.account.Email, Business: s.account.BusinessName,
 		Minutes: max(int((req.ExpiresIn+time.Minute-1)/time.Minute), 1),
-	}
-	if req.Client.Kind == oauth.KindMetadata {
-		v.Vouched = clean(req.Client.Host, 2*maxLabel)
 	}
 	if scheme, ok := strings.CutSuffix(host, ":"); ok {
 		v.App = scheme

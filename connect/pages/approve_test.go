@@ -229,7 +229,7 @@ func TestLocalClientShowsAWarning(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	registered := func(host string) func(*oauth.Request) {
 		return func(r *oauth.Request) {
-			r.Client.Kind, r.Client.Host, r.Client.LocalOnly = oauth.KindRegistered, "", true
+			r.Client.Host, r.Client.LocalOnly = "", true
 			r.RedirectHost, r.RedirectLocal = host, true
 		}
 	}

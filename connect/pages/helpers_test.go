@@ -335,7 +335,7 @@ func (w *world) request(id, scopes string, changes ...func(*oauth.Request)) {
 	r := oauth.Request{
 		ID: id,
 		Client: oauth.Client{
-			ID: "https://assistant.example/client.json", Kind: oauth.KindMetadata, Name: "Assistant", Host: "assistant.example",
+			ID: "https://assistant.example/client.json", Name: "Assistant", Host: "assistant.example",
 			RedirectURIs: []string{"https://assistant.example/callback"},
 		},
 		RedirectURI: "https://assistant.example/callback", RedirectHost: "assistant.example",
