@@ -168,7 +168,7 @@ func (k *businessKeys) Rotate(
 		if err != nil {
 			return pages.IssuedKey{}, err
 		}
-		return pages.IssuedKey{}, &pages.GraceError{Until: before.PreviousExpiresAt}
+		return pages.IssuedKey{Key: keyOf(before)}, pages.ErrGracePending
 	}
 	if err != nil {
 		return pages.IssuedKey{}, pagesError(err)

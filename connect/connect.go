@@ -31,7 +31,7 @@ import (
 const DefaultPrefix = audit.DefaultPrefix
 
 // MCPPath is the path of the MCP endpoint. The issuer with this path is the resource of every token.
-const MCPPath = "/mcp"
+const MCPPath = oauth.ResourcePath
 
 // Options of a [Server].
 type Options struct {
@@ -150,13 +150,12 @@ func New(o Options) (_ *Server, err error) {
 	}()
 	var p *pages.Pages // set below; used by ErrorPage
 	auth, err := oauth.New(oauth.Options{
-		Issuer: o.Issuer, Redis: o.Redis, Prefix: o.Prefix, ResourcePath: MCPPath, ResourceName: o.Name,
-		ApprovePath: pages.ApprovePath,
+		Issuer: o.Issuer, Redis: o.Redis, Prefix: o.Prefix, ResourceName: o.Name,
 		ErrorPage: func(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
 			p.Error(w, r, status, title, detail)
 		},
 		ClientIPKey:   func(r *http.Request) string { return clientip.Key(o.ClientAddr(r)) },
-		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: auditLog, RequestID: requestlog.ID, Log: o.Log.Named("oauth"),
+		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: auditLog, RequestID: requestlog.ID,
 	})
 	if err != nil {
 		return nil, err

@@ -2,9 +2,9 @@
 --
 -- KEYS   connection, request, attempts
 -- ARGV   attempt, account, lifetime of the code, fields and values of the connection
--- reply  the attempt that approved the request, or "" if there is none by this account; the scopes that it granted
+-- reply  the attempt that approved the request, or "" if there is none by this account
 if attempted(KEYS[3], ARGV[1]) then
-  return {ARGV[1], ''}
+  return ARGV[1]
 end
 local request = call('HMGET', KEYS[2], 'state', 'approval', 'account')
 if request[1] == 'pending' then
@@ -14,12 +14,9 @@ if request[1] == 'pending' then
   call('HSET', KEYS[1], 'created', now, 'used', now, unpack(ARGV, 4))
   call('PEXPIRE', KEYS[1], ARGV[3])
   recordAttempt(KEYS[3], ARGV[1])
-  return {ARGV[1], ''}
+  return ARGV[1]
 end
-if request[1] == 'approved' and request[3] == ARGV[2] then
-  local connection = call('HMGET', KEYS[1], 'state', 'scopes')
-  if connection[1] == 'code' then
-    return {request[2], connection[2]}
-  end
+if request[1] == 'approved' and request[3] == ARGV[2] and call('HGET', KEYS[1], 'state') == 'code' then
+  return request[2]
 end
-return {'', ''}
+return ''

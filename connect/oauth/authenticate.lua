@@ -2,7 +2,7 @@
 --
 -- KEYS   connection
 -- ARGV   field of the access token, audience, precision of the last use, fields to return
--- reply  the fields' values and the token's scopes; empty if the token is invalid
+-- reply  the token's scopes and the fields' values; empty if the token is invalid
 local connection = call('HMGET', KEYS[1], ARGV[1], 'resource', 'created', 'used')
 local ends, scopes = string.match(connection[1] or '', '^(%d+) (.+)$')
 local now = time()
@@ -12,6 +12,4 @@ end
 if connection[3] == connection[4] or now - connection[4] >= tonumber(ARGV[3]) then
   redis.pcall('HSET', KEYS[1], 'used', text(now)) -- pcall: a read-only Redis still accepts tokens
 end
-local reply = call('HMGET', KEYS[1], unpack(ARGV, 4))
-reply[#reply + 1] = scopes
-return reply
+return {scopes, unpack(call('HMGET', KEYS[1], unpack(ARGV, 4)))}

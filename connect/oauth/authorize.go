@@ -13,54 +13,20 @@ import (
 
 const maxState = 2048 // bytes of the state parameter
 
-// pending is an authorization request as it is stored. Client holds only what the pages show.
-type pending struct {
-	Client      Client `json:"client"`
-	RedirectURI string `json:"redirect_uri"`
-	Named       bool   `json:"named"` // the request had a redirect_uri
-	State       string `json:"-"`     // stored in a field of its own, because JSON escapes could take six bytes for one
-	Scopes      string `json:"scopes"`
-	Resource    string `json:"resource"`
-	Challenge   string `json:"challenge"`
-}
-
-// serveAuthorize stores an authorization request and redirects the person to the approval page.
-func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) {
-	noStore(w)
+// serveAuthorize stores an authorization request and redirects the person to the approval page. It responds to errors with a
+// page, or with JSON if the caller does not accept HTML.
+func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	target, err := s.authorize(w, r)
-	if err != nil {
-		s.refuseAuthorization(w, r, err)
-		return
-	}
-	w.Header().Set("Location", target)
-	w.WriteHeader(http.StatusSeeOther)
-}
-
-// redirectedError is a problem that is sent to the client's redirect URI.
-type redirectedError struct {
-	problem  *problem
-	location string
-}
-
-func (t *redirectedError) Error() string { return t.problem.Error() }
-
-// Unwrap returns the problem.
-func (t *redirectedError) Unwrap() error { return t.problem }
-
-// refuseAuthorization responds with a redirect if err is a redirectedError, or else with a page, or with JSON if the caller
-// does not accept HTML.
-func (s *Server) refuseAuthorization(w http.ResponseWriter, r *http.Request, err error) {
-	p := s.newProblem(r.Context(), err)
-	if redirected, ok := errors.AsType[*redirectedError](err); ok {
-		w.Header().Set("Location", redirected.location)
+	if err == nil {
+		w.Header().Set("Location", target)
 		w.WriteHeader(http.StatusSeeOther)
-		return
+		return nil
 	}
-	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
-		writeProblem(w, p)
-		return
+	if s.o.ErrorPage == nil || !strings.Contains(r.Header.Get("Accept"), "text/html") {
+		return err
 	}
+	p := s.newProblem(r.Context(), err)
 	if p.retry > 0 {
 		w.Header().Set("Retry-After", seconds(p.retry))
 	}
@@ -74,6 +40,7 @@ func (s *Server) refuseAuthorization(w http.ResponseWriter, r *http.Request, err
 		detail = "What the app has sent is not in order: " + p.description + ". Nothing was connected."
 	}
 	s.o.ErrorPage(w, r, p.status, title, detail)
+	return nil
 }
 
 // response returns the redirect of an authorization response, with iss (RFC 9207) and state.
@@ -85,10 +52,10 @@ func (s *Server) response(request *pending, parameters url.Values) string {
 	return withParameters(request.RedirectURI, parameters)
 }
 
-// authorize checks and stores a request, and returns the URL of the approval page.
+// authorize checks and stores a request. It returns the URL of the approval page, or of an error at the redirect URI.
 func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target string, err error) {
 	ctx := r.Context()
-	if err := s.allow(ctx, "authorize", s.o.ClientIPKey(r), s.o.Limits.Authorizations); err != nil {
+	if err := s.allow(ctx, "authorize", s.o.ClientIPKey(r), s.o.limits.Authorizations); err != nil {
 		return "", err
 	}
 	values, err := authorizationParameters(w, r)
@@ -102,24 +69,21 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target strin
 	if err := s.readParameters(request, values); err != nil {
 		// Anyone can register a client and abuse error redirects to send people anywhere or to open applications
 		// (RFC 9700, section 4.11.2), but not with a loopback address.
-		p, ok := errors.AsType[*problem](err)
-		uri, bad := parseRedirectURI(request.RedirectURI)
-		if ok && bad == nil && uri.loopback != "" {
-			return "", &redirectedError{problem: p, location: s.response(request, url.Values{
-				"error": {p.code}, "error_description": {p.description},
-			})}
+		if !request.loopback {
+			return "", err
 		}
-		return "", err
+		p := s.newProblem(ctx, err)
+		return s.response(request, url.Values{"error": {p.code}, "error_description": {p.description}}), nil
 	}
 	// Only valid requests count against the total, so that invalid ones cannot exhaust it.
-	if err := s.allow(ctx, "authorize", allIPs, s.o.Limits.AllAuthorizations); err != nil {
+	if err := s.allow(ctx, "authorize", allIPs, s.o.limits.AllAuthorizations); err != nil {
 		return "", err
 	}
 	requestID, err := s.storeRequest(ctx, request)
 	if err != nil {
 		return "", err
 	}
-	return s.o.ApprovePath + "?" + url.Values{"request": {requestID}}.Encode(), nil
+	return ApprovePath + "?" + url.Values{"request": {requestID}}.Encode(), nil
 }
 
 func authorizationParameters(w http.ResponseWriter, r *http.Request) (url.Values, error) {
@@ -154,19 +118,23 @@ func (s *Server) newRequest(r *http.Request, values url.Values) (*pending, error
 		return nil, err
 	}
 	logClient(r.Context(), client.ID, client.Name)
-	request := &pending{Client: client, RedirectURI: redirect, Named: redirect != ""}
-	request.Client.URI, request.Client.LogoURI, request.Client.RedirectURIs = "", "", nil
+	request := &pending{Named: redirect != ""}
 	switch {
 	case redirect == "" && len(client.RedirectURIs) == 1:
-		request.RedirectURI = client.RedirectURIs[0]
+		redirect = client.RedirectURIs[0]
 	case redirect == "":
 		return nil, refuse(codeInvalidRequest, "redirect_uri is missing")
 	case !matchRedirect(client.RedirectURIs, redirect):
 		return nil, refuse(codeInvalidRequest, "the redirect_uri is not one that the app has registered")
 	}
-	if _, err := s.redirectURI(request.RedirectURI); err != nil { // its scheme may have been allowed when it was registered
+	u, err := s.redirectURI(redirect)
+	if err != nil { // its scheme may have been allowed when it was registered
 		return nil, refuse(codeInvalidRequest, "the redirect_uri cannot be used: "+err.Error())
 	}
+	request.setRedirectURI(redirect, u)
+	request.loopback = u.loopback != ""
+	request.Client = client
+	request.Client.URI, request.Client.LogoURI, request.Client.RedirectURIs = "", "", nil
 	return request, nil
 }
 
@@ -179,32 +147,32 @@ func (s *Server) readParameters(request *pending, values url.Values) error {
 	if err != nil {
 		return err
 	}
-	switch responseType := f.get("response_type"); {
-	case len(f.get("state")) > maxState:
+	switch responseType := f.Get("response_type"); {
+	case len(f.Get("state")) > maxState:
 		return refuse(codeInvalidRequest, fmt.Sprintf("state must be at most %d bytes", maxState))
-	case f.get("request") != "":
+	case f.Get("request") != "":
 		return refuse(codeNoRequestObject, "request objects are not supported")
-	case f.get("request_uri") != "":
+	case f.Get("request_uri") != "":
 		return refuse(codeNoRequestURI, "request_uri is not supported")
 	case responseType == "":
 		return refuse(codeInvalidRequest, "response_type is missing")
 	case responseType != "code":
 		return refuse(codeUnsupportedType, "response_type must be code")
-	case f.get("response_mode") != "" && f.get("response_mode") != "query":
+	case f.Get("response_mode") != "" && f.Get("response_mode") != "query":
 		return refuse(codeInvalidRequest, "response_mode must be query")
-	case f.get("code_challenge") == "":
+	case f.Get("code_challenge") == "":
 		return refuse(codeInvalidRequest, "code_challenge is missing: PKCE is required")
-	case f.get("code_challenge_method") != "S256":
+	case f.Get("code_challenge_method") != "S256":
 		return refuse(codeInvalidRequest, "code_challenge_method must be S256")
-	case !validChallenge(f.get("code_challenge")):
+	case !validChallenge(f.Get("code_challenge")):
 		return refuse(codeInvalidRequest, "code_challenge is not a SHA-256 in base64url without padding")
 	}
-	request.Challenge = f.get("code_challenge")
-	scopes, err := requestedScopes(f.get("scope"), scope.Default())
+	request.Challenge = f.Get("code_challenge")
+	scopes, err := requestedScopes(f.Get("scope"), scope.Default())
 	if err != nil {
 		return err
 	}
-	request.Scopes = scopes.String()
+	request.Scopes, request.Requested = scopes, scopes.String()
 	request.Resource = s.resource
 	return s.checkResource(f)
 }
@@ -233,8 +201,8 @@ func requestedScopes(parameter string, fallback scope.Set) (scope.Set, error) {
 }
 
 // checkResource refuses resource parameters (RFC 8707) other than the server's own resource.
-func (s *Server) checkResource(f form) error {
-	for _, resource := range f.values["resource"] {
+func (s *Server) checkResource(f url.Values) error {
+	for _, resource := range f["resource"] {
 		if !s.isResource(resource) {
 			return refuse(codeInvalidTarget, "resource must be "+printable(s.resource))
 		}

@@ -67,7 +67,7 @@ func TestUnauthenticatedRequestsCannotFillRedis(t *testing.T) {
 	most := func(limit redis_rate.Limit, lifetime time.Duration) int64 {
 		return int64(limit.Burst) + int64(limit.Rate)*int64(lifetime)/int64(limit.Period)
 	}
-	limits := s.Limits()
+	limits := new(oauth.Options).Limits()
 	var one, all int64
 	for name, held := range map[string]struct {
 		size     int64
@@ -127,23 +127,13 @@ func TestOversizedInputIsRejected(t *testing.T) {
 	}
 }
 
-func TestAuthorizationsAreRateLimitedPerAddress(t *testing.T) {
-	t.Parallel()
-	c := oauthtest.Register(t, newServer(t, func(o *oauth.Options) { o.Limits.Authorizations = limit(2, time.Hour) }))
-	c.Request(challenge(), nil)
-	c.Request(challenge(), nil)
-	refused := c.Authorize(challenge(), nil)
-	require.Equal(t, "429 too_many_requests", refusal(t, refused))
-	require.NotEmpty(t, refused.Header().Get("Retry-After"))
-	require.Empty(t, refused.Header().Get("Location"))
-}
-
-func TestGlobalLimitsOfAuthorizationsAndFetches(t *testing.T) {
+func TestAuthorizationsAndFetchesAreRateLimited(t *testing.T) {
 	t.Parallel()
 	web := newSite(t, serveDocument)
 	address := ""
 	s := newServer(t, withDocuments(web), func(o *oauth.Options) {
-		o.Limits.AllAuthorizations, o.Limits.AllFetches = limit(3, time.Hour), limit(2, time.Hour)
+		o.Limits().AllAuthorizations, o.Limits().AllFetches = limit(3, time.Hour), limit(2, time.Hour)
+		o.Limits().Authorizations = limit(7, time.Hour)
 		o.ClientIPKey = func(*http.Request) string { return address }
 	})
 	ask := func(id, from string, change url.Values) int {
@@ -159,4 +149,11 @@ func TestGlobalLimitsOfAuthorizationsAndFetches(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, ask("https://claude.example/1", "d", nil))
 	require.Equal(t, http.StatusTooManyRequests, ask("https://claude.example/1", "e", nil), "a fourth request")
 	require.Equal(t, int32(2), web.fetched.Load())
+
+	require.Equal(t, http.StatusSeeOther, ask("https://claude.example/1", "a", url.Values{"scope": {"x"}}), "the seventh of an address")
+	address = "a"
+	refused := clientWithID(t, s, "https://claude.example/1").Authorize(challenge(), url.Values{"scope": {"x"}})
+	require.Equal(t, "429 too_many_requests", refusal(t, refused))
+	require.NotEmpty(t, refused.Header().Get("Retry-After"))
+	require.Empty(t, refused.Header().Get("Location"))
 }

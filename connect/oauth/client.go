@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/redis/go-redis/v9"
@@ -23,7 +24,7 @@ const kindClient = "gcl_"
 // Limits of client metadata.
 const (
 	maxName   = 80   // characters
-	maxURI    = 1024 // bytes
+	maxURI    = 1024 // characters, also of redirect URIs
 	maxClient = 4000 // bytes of JSON, which Redis stores in 4 KiB
 )
 
@@ -35,9 +36,11 @@ const (
 
 func grantTypes() []string { return []string{grantCode, grantRefresh} }
 
-// clientMetadata is the metadata of a client (RFC 7591, section 2), in a registration or a document. Other members are ignored.
+// clientMetadata is the metadata of a client (RFC 7591, section 2), in a registration, its response or a document. Other members
+// are ignored.
 type clientMetadata struct {
 	ClientID      string   `json:"client_id,omitzero"`
+	IssuedAt      int64    `json:"client_id_issued_at,omitzero"` // only in a response
 	ClientSecret  any      `json:"client_secret,omitzero"`
 	ClientName    string   `json:"client_name,omitzero"`
 	ClientURI     string   `json:"client_uri,omitzero"`
@@ -48,17 +51,16 @@ type clientMetadata struct {
 	AuthMethod    string   `json:"token_endpoint_auth_method,omitzero"`
 }
 
-// newClient returns the client that the metadata describe, and its encoding for storage.
-func (s *Server) newClient(m *clientMetadata, id string, kind ClientKind, redirects []string) (c Client, data []byte, err error) {
+// newClient returns the client that the metadata describe.
+func (s *Server) newClient(m *clientMetadata, id string, redirects []string) (Client, error) {
 	if m.GrantTypes != nil && !slices.Contains(m.GrantTypes, grantCode) {
-		return Client{}, nil, refuse(codeInvalidMetadata, "grant_types must include authorization_code")
+		return Client{}, refuse(codeInvalidMetadata, "grant_types must include authorization_code")
 	}
 	if m.ResponseTypes != nil && !slices.Contains(m.ResponseTypes, "code") {
-		return Client{}, nil, refuse(codeInvalidMetadata, "response_types must include code")
+		return Client{}, refuse(codeInvalidMetadata, "response_types must include code")
 	}
-	c = Client{
+	c := Client{
 		ID:           id,
-		Kind:         kind,
 		Name:         cleanName(m.ClientName),
 		URI:          cleanURI(m.ClientURI),
 		LogoURI:      cleanURI(m.LogoURI),
@@ -67,14 +69,14 @@ func (s *Server) newClient(m *clientMetadata, id string, kind ClientKind, redire
 		// RFC 7591 defaults to authorization_code alone, but clients that omit grant_types commonly use refresh tokens.
 		Refreshes: m.GrantTypes == nil || slices.Contains(m.GrantTypes, grantRefresh),
 	}
-	if u, err := url.Parse(id); kind == KindMetadata && err == nil {
+	if u, err := url.Parse(id); err == nil {
 		c.Host = u.Host
 	}
 	shown := c.Host
 	for _, raw := range redirects {
 		u, err := s.redirectURI(raw)
 		if err != nil {
-			return Client{}, nil, refuse(codeInvalidRedirectURI, "a redirect URI cannot be used: "+err.Error())
+			return Client{}, refuse(codeInvalidRedirectURI, "a redirect URI cannot be used: "+err.Error())
 		}
 		c.LocalOnly = c.LocalOnly && u.local()
 		if shown == "" {
@@ -82,13 +84,10 @@ func (s *Server) newClient(m *clientMetadata, id string, kind ClientKind, redire
 		}
 	}
 	c.Name = cmp.Or(c.Name, shown)
-	if data, err = json.Marshal(c); err != nil {
-		return Client{}, nil, err
+	if data, err := json.Marshal(c); err != nil || len(data) > maxClient {
+		return Client{}, refuse(codeInvalidMetadata, "the metadata is too long: use fewer or shorter redirect_uris")
 	}
-	if len(data) > maxClient {
-		return Client{}, nil, refuse(codeInvalidMetadata, "the metadata is too long: use fewer or shorter redirect_uris")
-	}
-	return c, data, nil
+	return c, nil
 }
 
 // cleanName returns the name that a client gives itself as one line of at most maxName characters, without invisible ones.
@@ -119,26 +118,33 @@ func (s *Server) registeredClient(ctx context.Context, id string) (Client, error
 	if !validID(strings.TrimPrefix(id, kindClient)) {
 		return Client{}, errUnknownClient
 	}
-	var data string
-	err := s.store.command(ctx, "reading a client", func(ctx context.Context) (err error) {
-		data, err = s.o.Redis.Get(ctx, s.store.clientKey(id)).Result()
-		return err
-	})
-	return decodeClient(data, err)
+	return s.loadClient(ctx, s.clientKey(id))
 }
 
-func decodeClient(data string, err error) (Client, error) {
+// storeClient stores a client under the key of its registration or document.
+func (s *Server) storeClient(ctx context.Context, key string, c Client, lifetime time.Duration) error {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return s.command(ctx, "storing a client", func(ctx context.Context) error {
+		return s.o.Redis.Set(ctx, key, data, lifetime).Err()
+	})
+}
+
+// loadClient reads a client. Its errors are errUnknownClient, also if another version has stored it, and ErrUnavailable.
+func (s *Server) loadClient(ctx context.Context, key string) (c Client, err error) {
+	err = s.command(ctx, "reading a client", func(ctx context.Context) error {
+		data, err := s.o.Redis.Get(ctx, key).Bytes()
+		if err == nil && json.Unmarshal(data, &c) != nil {
+			return redis.Nil
+		}
+		return err
+	})
 	if errors.Is(err, redis.Nil) {
 		return Client{}, errUnknownClient
 	}
-	if err != nil {
-		return Client{}, err
-	}
-	var c Client
-	if err := json.Unmarshal([]byte(data), &c); err != nil {
-		return Client{}, errUnknownClient // stored by another version
-	}
-	return c, nil
+	return c, err
 }
 
 // clientExists reports whether a client is registered. It assumes that metadata documents exist and does not fetch them.
@@ -158,7 +164,7 @@ func (s *Server) extendRegistration(ctx context.Context, id string) {
 	if !strings.HasPrefix(id, kindClient) {
 		return
 	}
-	_ = s.store.command(ctx, "extending a registration", func(ctx context.Context) error {
-		return s.o.Redis.Expire(ctx, s.store.clientKey(id), RegistrationLifetime).Err()
+	_ = s.command(ctx, "extending a registration", func(ctx context.Context) error {
+		return s.o.Redis.Expire(ctx, s.clientKey(id), RegistrationLifetime).Err()
 	})
 }

@@ -2,21 +2,34 @@ package oauth
 
 import (
 	"context"
-
-	"github.com/redis/go-redis/v9"
+	"net/http"
+	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 )
 
 var (
 	PublicDialer     = publicDialer
-	PublicClient     = publicClient
+	PublicTransport  = publicTransport
 	Freshness        = freshness
 	MatchRedirect    = matchRedirect
-	CleanName        = cleanName
 	ValidDocumentURL = validDocumentURL
 	WithParameters   = withParameters
 )
+
+// SetTimeout sets the timeout of one Redis call.
+func (o *Options) SetTimeout(timeout time.Duration) { o.timeout = timeout }
+
+// SetTransport sets the transport for metadata documents.
+func (o *Options) SetTransport(transport http.RoundTripper) { o.transport = transport }
+
+// Limits are the rate limits, to read and to change.
+func (o *Options) Limits() *limits {
+	if o.limits == (limits{}) {
+		o.limits = defaultLimits()
+	}
+	return &o.limits
+}
 
 // CheckRedirectURI checks a redirect URI. schemes are Options.ClientSchemes.
 func CheckRedirectURI(raw string, schemes ...string) (display string, local bool, err error) {
@@ -28,26 +41,21 @@ func CheckRedirectURI(raw string, schemes ...string) (display string, local bool
 	return u.display(), u.local(), err
 }
 
-// GrantKey and RequestKey are the names of keys in Redis.
-func (s *Server) GrantKey(id string) string    { return s.store.grantKey(id) }
-func (s *Server) RequestKey(id string) string  { return s.store.requestKey(id) }
-func (s *Server) BusinessKey(id string) string { return s.store.businessKey(id) }
-func (s *Server) AttemptsKey(id string) string { return s.store.attemptsKey(id) }
-func (s *Server) ClientKey(id string) string   { return s.store.clientKey(id) }
+// GrantKey and the others are the names of keys in Redis.
+func (s *Server) GrantKey(id string) string    { return s.grantKey(id) }
+func (s *Server) RequestKey(id string) string  { return s.requestKey(id) }
+func (s *Server) BusinessKey(id string) string { return s.businessKey(id) }
+func (s *Server) ClientKey(id string) string   { return s.clientKey(id) }
 
 // Audit is the server's audit log.
 func (s *Server) Audit() *audit.Log { return s.o.Audit }
 
 // LoadScripts loads the scripts into Redis.
 func (s *Server) LoadScripts(ctx context.Context) error {
-	t := s.store
-	for _, script := range []*redis.Script{t.approve, t.deny, t.redeem, t.refresh, t.end, t.revoke, t.authenticate} {
+	for _, script := range s.scripts {
 		if err := script.Load(ctx, s.o.Redis).Err(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-// Limits are the server's limits.
-func (s *Server) Limits() Limits { return s.o.Limits }

@@ -23,10 +23,10 @@ const (
 	maxHeaderSize        = 32 << 10 // bytes
 )
 
-// publicClient returns a client that connects to public addresses only. The address is checked when it is dialled, against DNS
-// rebinding. It uses no proxy, which would resolve names itself.
-func publicClient(dialer *net.Dialer) *http.Client {
-	return &http.Client{Transport: &http.Transport{
+// publicTransport returns a transport that connects to public addresses only. The address is checked when it is dialled, against
+// DNS rebinding. It uses no proxy, which would resolve names itself.
+func publicTransport(dialer *net.Dialer) http.RoundTripper {
+	return &http.Transport{
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    fetchTimeout,
@@ -35,7 +35,7 @@ func publicClient(dialer *net.Dialer) *http.Client {
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
-	}}
+	}
 }
 
 // publicDialer returns a dialer that refuses private, loopback, link-local, shared and reserved addresses, also as IPv4 in
@@ -54,11 +54,12 @@ type fetcher struct {
 	slots  chan struct{}
 }
 
-func newFetcher(client *http.Client) *fetcher {
-	own := *client
-	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	own.Jar = nil
-	return &fetcher{client: &own, slots: make(chan struct{}, maxConcurrentFetches)}
+func newFetcher(transport http.RoundTripper) *fetcher {
+	client := &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return &fetcher{client: client, slots: make(chan struct{}, maxConcurrentFetches)}
 }
 
 // fetch returns the document and the response's headers. Its errors may contain addresses and are for the log only.
@@ -71,13 +72,13 @@ func (f *fetcher) fetch(ctx context.Context, address string) (body []byte, heade
 	case <-ctx.Done():
 		return nil, nil, fmt.Errorf("waiting for other fetches: %w", ctx.Err())
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody) //nolint:gosec // G704: the transport connects to public addresses only
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the request: %w", err)
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", "Gatehouse")
-	response, err := f.client.Do(request)
+	response, err := f.client.Do(request) //nolint:gosec // G704: as above
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL, which may have a query

@@ -29,37 +29,37 @@ func (s *Server) Authenticate(ctx context.Context, bearer string) (Grant, error)
 	for _, field := range grantFields() {
 		args = append(args, field)
 	}
-	values, ok, err := s.store.runList(ctx, len(grantFields())+1, "checking an access token", s.store.authenticate,
-		[]string{s.store.grantKey(id)}, args...)
+	reply, err := s.run(ctx, "authenticate", []string{s.grantKey(id)}, args...)
 	if err != nil {
 		return Grant{}, err
 	}
+	values, _ := reply.([]any)
+	if len(values) != len(grantFields())+1 {
+		return Grant{}, ErrInvalidToken
+	}
+	rec, ok := readRecord(id, values[1:])
 	if !ok {
 		return Grant{}, ErrInvalidToken
 	}
-	rec, ok := readGrant(id, values)
-	if !ok {
-		return Grant{}, ErrInvalidToken
-	}
-	rec.Scopes = scope.Unpin(texts(values)(len(grantFields())))
+	rec.Scopes = scope.Unpin(texts(values)(0))
 	return rec.Grant, nil
 }
 
 // Grants returns a business's connections, newest first. Its error is ErrUnavailable.
 func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error) {
 	var ids []string
-	err := s.store.command(ctx, "reading the index of connections", func(ctx context.Context) (err error) {
-		ids, err = s.o.Redis.SMembers(ctx, s.store.businessKey(businessID)).Result()
+	err := s.command(ctx, "reading the index of connections", func(ctx context.Context) (err error) {
+		ids, err = s.o.Redis.SMembers(ctx, s.businessKey(businessID)).Result()
 		return err
 	})
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
 	replies := make([]*redis.SliceCmd, len(ids))
-	err = s.store.command(ctx, "reading connections", func(ctx context.Context) error {
+	err = s.command(ctx, "reading connections", func(ctx context.Context) error {
 		_, err := s.o.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, id := range ids {
-				replies[i] = p.HMGet(ctx, s.store.grantKey(id), grantFields()...)
+				replies[i] = p.HMGet(ctx, s.grantKey(id), grantFields()...)
 			}
 			return nil
 		})
@@ -71,7 +71,7 @@ func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error)
 	var ended []any
 	grants := make([]Grant, 0, len(ids))
 	for i, id := range ids {
-		switch rec, ok := readGrant(id, replies[i].Val()); {
+		switch rec, ok := readRecord(id, replies[i].Val()); {
 		case !ok:
 			// It has ended for good: connections are added only while they exist, and IDs are not reused.
 			ended = append(ended, id)
@@ -79,7 +79,7 @@ func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error)
 			grants = append(grants, rec.Grant)
 		}
 	}
-	s.store.removeFromIndex(ctx, businessID, ended...)
+	s.removeFromIndex(ctx, businessID, ended...)
 	slices.SortFunc(grants, func(a, b Grant) int {
 		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.ID, b.ID))
 	})
@@ -92,7 +92,7 @@ func (s *Server) Revoke(ctx context.Context, grantID string, by account.Account)
 	if by.BusinessID == "" || !validID(grantID) {
 		return ErrNoGrant
 	}
-	rec, ok, err := s.store.load(ctx, grantID)
+	rec, ok, err := s.loadRecord(ctx, grantID)
 	if err != nil {
 		return err
 	}
@@ -112,11 +112,11 @@ func (s *Server) Revoke(ctx context.Context, grantID string, by account.Account)
 func (s *Server) end(ctx context.Context, e audit.Entry) (bool, error) {
 	attempt := newID()
 	ended, err := s.change(ctx, e, audit.OutcomeOK, func() (bool, error) {
-		reply, err := s.store.run(ctx, "ending a connection", s.store.end, s.store.keys(e.GrantID), attempt, e.BusinessID)
+		reply, err := s.run(ctx, "end", s.grantKeys(e.GrantID), attempt)
 		return reply == int64(1), err
 	})
 	if ended {
-		s.store.removeFromIndex(ctx, e.BusinessID, e.GrantID)
+		s.removeFromIndex(ctx, e.BusinessID, e.GrantID)
 	}
 	return ended, err
 }

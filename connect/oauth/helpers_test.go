@@ -81,7 +81,8 @@ func clientOf(t testing.TB, o *redis.UniversalOptions) redis.UniversalClient {
 // newServer returns a server on the shared Redis.
 func newServer(t testing.TB, change ...func(*oauth.Options)) *oauth.Server {
 	t.Helper()
-	o := oauth.Options{Issuer: issuer, Prefix: prefixOf(t), Timeout: 10 * time.Second}
+	o := oauth.Options{Issuer: issuer, Prefix: prefixOf(t)}
+	o.SetTimeout(10 * time.Second)
 	for _, c := range change {
 		c(&o)
 	}
@@ -266,8 +267,10 @@ func limit(n int, period time.Duration) redis_rate.Limit {
 
 // unlimited raises all rate limits.
 func unlimited(o *oauth.Options) {
-	many := limit(1<<20, time.Minute)
-	o.Limits = oauth.Limits{
-		Registrations: many, AllRegistrations: many, Authorizations: many, AllAuthorizations: many, Fetches: many, AllFetches: many,
+	l := o.Limits()
+	for _, each := range []*redis_rate.Limit{
+		&l.Registrations, &l.AllRegistrations, &l.Authorizations, &l.AllAuthorizations, &l.Fetches, &l.AllFetches,
+	} {
+		*each = limit(1<<20, time.Minute)
 	}
 }

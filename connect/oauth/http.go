@@ -52,6 +52,7 @@ type problem struct {
 	code        string
 	description string        // visible ASCII and spaces without quotes and backslashes (RFC 6749, section 5.2)
 	retry       time.Duration // Retry-After if above 0
+	challenge   string        // WWW-Authenticate, or ""
 	cause       error         // for the log, instead of the description, which may quote the client
 }
 
@@ -59,15 +60,6 @@ func (p *problem) Error() string { return p.code + ": " + p.description }
 
 // Unwrap returns the cause.
 func (p *problem) Unwrap() error { return p.cause }
-
-// log adds the problem to the request's log entry.
-func (p *problem) log(ctx context.Context) {
-	cause := errors.New(p.description)
-	if p.cause != nil {
-		cause = p.cause
-	}
-	requestlog.From(ctx).Fail(p.code, cause)
-}
 
 func refuse(code, description string) *problem {
 	return &problem{status: http.StatusBadRequest, code: code, description: description}
@@ -81,54 +73,53 @@ func unavailableProblem(cause error) *problem {
 	}
 }
 
+// handlerFunc serves a request or returns an error, before it has written a response.
+type handlerFunc func(w http.ResponseWriter, r *http.Request) error
+
 // endpoint serves a path of the server.
 type endpoint struct {
 	methods []string // without OPTIONS
 	cors    bool     // allow any origin
-	headers []string // for Access-Control-Allow-Headers
-	serve   http.HandlerFunc
-}
-
-func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("X-Content-Type-Options", "nosniff")
-	if e.cors {
-		h.Set("Access-Control-Allow-Origin", "*")
-		h.Set("Access-Control-Expose-Headers", "WWW-Authenticate, Retry-After")
-	}
-	allow := strings.Join(append(slices.Clone(e.methods), http.MethodOptions), ", ")
-	switch {
-	case slices.Contains(e.methods, r.Method):
-		e.serve(w, r)
-	case r.Method == http.MethodOptions:
-		h.Set("Allow", allow)
-		if e.cors {
-			h.Set("Access-Control-Allow-Methods", allow)
-			h.Set("Access-Control-Allow-Headers", strings.Join(e.headers, ", "))
-			h.Set("Access-Control-Max-Age", "86400")
-		}
-		w.WriteHeader(http.StatusNoContent)
-	default:
-		h.Set("Allow", allow)
-		p := &problem{status: http.StatusMethodNotAllowed, code: codeInvalidRequest, description: "method not allowed"}
-		p.log(r.Context())
-		writeProblem(w, p)
-	}
+	serve   handlerFunc
 }
 
 // Handler returns a handler for the metadata under /.well-known/, /oauth/authorize, /oauth/token, /oauth/revoke and
 // /oauth/register. It matches paths as sent, without normalisation, and responds with 404 to all others.
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		e, ok := s.endpoints[r.URL.EscapedPath()]
-		if !ok {
-			p := &problem{status: http.StatusNotFound, code: codeInvalidRequest, description: "not found"}
-			p.log(r.Context())
-			writeProblem(w, p)
-			return
+		if err := s.serve(w, r); err != nil {
+			writeProblem(w, s.newProblem(r.Context(), err))
 		}
-		e.ServeHTTP(w, r)
 	})
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
+	e, ok := s.endpoints[r.URL.EscapedPath()]
+	if !ok {
+		return &problem{status: http.StatusNotFound, code: codeInvalidRequest, description: "not found"}
+	}
+	noStore(w)
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	if e.cors {
+		h.Set("Access-Control-Allow-Origin", "*")
+		h.Set("Access-Control-Expose-Headers", "WWW-Authenticate, Retry-After")
+	}
+	if slices.Contains(e.methods, r.Method) {
+		return e.serve(w, r)
+	}
+	allow := strings.Join(append(slices.Clone(e.methods), http.MethodOptions), ", ")
+	h.Set("Allow", allow)
+	if r.Method != http.MethodOptions {
+		return &problem{status: http.StatusMethodNotAllowed, code: codeInvalidRequest, description: "method not allowed"}
+	}
+	if e.cors {
+		h.Set("Access-Control-Allow-Methods", allow)
+		h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, MCP-Protocol-Version")
+		h.Set("Access-Control-Max-Age", "86400")
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 // Paths returns the paths that Handler serves, sorted.
@@ -143,7 +134,7 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(data)+1))
 	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n'))
+	_, _ = w.Write(append(data, '\n')) //nolint:gosec // G705: it is sent as JSON
 }
 
 // noStore prevents caching of a response (RFC 6749, section 5.1).
@@ -161,6 +152,9 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 	noStore(w)
 	if p.retry > 0 {
 		w.Header().Set("Retry-After", seconds(p.retry))
+	}
+	if p.challenge != "" {
+		w.Header().Set("WWW-Authenticate", p.challenge)
 	}
 	writeJSON(w, p.status, errorBody{Error: p.code, Description: p.description})
 }
@@ -191,40 +185,51 @@ func (s *Server) newProblem(ctx context.Context, err error) *problem {
 	default:
 		p = &problem{status: http.StatusInternalServerError, code: codeServerError, cause: err, description: "an internal error"}
 	}
-	p.log(ctx)
+	cause := p.cause
+	if cause == nil {
+		cause = errors.New(p.description)
+	}
+	requestlog.From(ctx).Fail(p.code, cause)
 	return p
 }
 
-// form holds the parameters of a request. Only resource (RFC 8707) may be repeated (RFC 6749, section 3.1), and parameters
+// newForm returns the parameters of a request. Only resource (RFC 8707) may be repeated (RFC 6749, section 3.1), and parameters
 // without a value are treated as absent.
-type form struct{ values url.Values }
-
-func newForm(values url.Values) (form, error) {
-	f := form{values: make(url.Values, len(values))}
+func newForm(values url.Values) (url.Values, error) {
+	f := make(url.Values, len(values))
 	for name, list := range values {
 		if len(list) > 1 && name != "resource" {
 			p := refuse(codeInvalidRequest, "a parameter is given more than once: "+printable(name))
 			p.cause = errors.New("a parameter is given more than once")
-			return form{}, p
+			return nil, p
 		}
 		for _, value := range list {
 			if value != "" {
-				f.values.Add(name, value)
+				f.Add(name, value)
 			}
 		}
 	}
 	return f, nil
 }
 
-func (f form) get(name string) string { return f.values.Get(name) }
-
-// readForm parses the body of a POST and ignores the URL's query.
-func readForm(w http.ResponseWriter, r *http.Request) (form, error) {
+// readForm parses the body of a POST and ignores the URL's query. Public clients have no secret, so it refuses one.
+func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	values, err := readValues(w, r)
 	if err != nil {
-		return form{}, err
+		return nil, err
 	}
-	return newForm(values)
+	f, err := newForm(values)
+	if err != nil {
+		return nil, err
+	}
+	if header := r.Header.Get("Authorization"); header != "" || f.Has("client_secret") {
+		p := invalidClient("clients are public here: send the client_id and no secret")
+		if header != "" {
+			p.challenge = `Basic realm="public clients have no secret"` // RFC 6749, section 5.2
+		}
+		return nil, p
+	}
+	return f, nil
 }
 
 func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
@@ -232,7 +237,7 @@ func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	if err != nil || kind != "application/x-www-form-urlencoded" {
 		return nil, refuse(codeInvalidRequest, "the body must be application/x-www-form-urlencoded")
 	}
-	body, err := readBody(w, r, MaxBody)
+	body, err := readBody(w, r)
 	if err != nil {
 		return nil, err
 	}
@@ -243,8 +248,8 @@ func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	return values, nil
 }
 
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, &problem{
 			status: http.StatusRequestEntityTooLarge, code: codeInvalidRequest, description: "the body is too large",

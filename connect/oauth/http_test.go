@@ -22,20 +22,18 @@ import (
 
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, unlimited, func(o *oauth.Options) {
-		o.ResourceName, o.Documentation = "Example business", "https://docs.example.com/connect"
-	})
+	s := newServer(t, unlimited, func(o *oauth.Options) { o.ResourceName = "Example business" })
 	mux := http.NewServeMux()
 	mux.Handle("/", s.Handler())
 	// The approval page's form, sent by an owner. Without a scope it denies the request.
 	mux.HandleFunc("POST /oauth/approve", func(w http.ResponseWriter, r *http.Request) {
 		id, granted := r.FormValue("request"), scopes(t, r.FormValue("scope"))
-		decision, err := s.Approve(r.Context(), id, oauthtest.Owner(), granted)
+		redirect, err := s.Approve(r.Context(), id, oauthtest.Owner(), granted)
 		if granted.IsZero() {
-			decision, err = s.Deny(r.Context(), id, oauthtest.Owner())
+			redirect, err = s.Deny(r.Context(), id, oauthtest.Owner())
 		}
 		assert.NoError(t, err)
-		http.Redirect(w, r, decision.Redirect, http.StatusSeeOther)
+		http.Redirect(w, r, redirect, http.StatusSeeOther)
 	})
 	mux.Handle("/mcp", s.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		grant, _ := oauth.GrantFrom(r.Context())
@@ -256,27 +254,20 @@ func TestAuthorizationRequestCanBePosted(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, send(c.Handler, http.MethodPost, "/oauth/authorize", "{}", isJSON).Code)
 }
 
-func TestErrorIsHTMLForBrowsersAndJSONOtherwise(t *testing.T) {
+func TestErrorIsAPageForBrowsersAndJSONOtherwise(t *testing.T) {
 	t.Parallel()
 	const target = "/oauth/authorize?client_id=%3Cscript%3E&redirect_uri=https://evil.example"
-	s := newServer(t)
-	page := send(s.Handler(), http.MethodGet, target, "", "Accept: text/html,application/xhtml+xml,*/*;q=0.8")
-	require.Equal(t, http.StatusBadRequest, page.Code)
-	require.Equal(t, "text/html; charset=utf-8", page.Header().Get("Content-Type"))
-	require.Contains(t, page.Body.String(), "<h1>This app cannot be connected</h1>")
-	require.NotContains(t, page.Body.String(), "script")
-	require.Contains(t, page.Header().Get("Content-Security-Policy"), "frame-ancestors 'none'")
-	require.Equal(t, "400 invalid_client", refusal(t, send(s.Handler(), http.MethodGet, target, "", "Accept: application/json")))
-
-	own := newServer(t, func(o *oauth.Options) {
+	s := newServer(t, func(o *oauth.Options) {
 		o.ErrorPage = func(w http.ResponseWriter, _ *http.Request, status int, title, detail string) {
 			w.WriteHeader(status)
 			_, _ = fmt.Fprintf(w, "%s: %s", title, detail)
 		}
 	})
-	page = send(own.Handler(), http.MethodGet, target, "", "Accept: text/html")
+	page := send(s.Handler(), http.MethodGet, target, "", "Accept: text/html,application/xhtml+xml,*/*;q=0.8")
 	require.Equal(t, http.StatusBadRequest, page.Code)
 	require.Regexp(t, "^This app cannot be connected: .+", page.Body.String())
+	require.NotContains(t, page.Body.String(), "script")
+	require.Equal(t, "400 invalid_client", refusal(t, send(s.Handler(), http.MethodGet, target, "", "Accept: application/json")))
 }
 
 func TestInvalidAccessTokensAreRejected(t *testing.T) {

@@ -14,7 +14,7 @@ const allIPs = "*"
 // allow counts a request of a kind against the limit of a rate limit key. It returns a 429 problem if the limit is exceeded.
 func (s *Server) allow(ctx context.Context, kind, key string, limit redis_rate.Limit) error {
 	var result *redis_rate.Result
-	err := s.store.command(ctx, "checking a rate limit", func(ctx context.Context) (err error) {
+	err := s.command(ctx, "checking a rate limit", func(ctx context.Context) (err error) {
 		result, err = s.limiter.Allow(ctx, s.o.Prefix+kind+":"+key, limit)
 		return err
 	})

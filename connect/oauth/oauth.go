@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
@@ -36,27 +36,17 @@ var (
 	ErrNoGrant = errors.New("no such connection")
 )
 
-// ClientKind is how a client was registered.
-type ClientKind string
-
-const (
-	// KindMetadata is a client whose ID is the https URL of its metadata document. The URL's host vouches for its metadata.
-	KindMetadata ClientKind = "metadata document"
-
-	// KindRegistered is a client that registered itself (RFC 7591). Nobody vouches for its metadata.
-	KindRegistered ClientKind = "registered"
-)
-
 // Client is an OAuth client. Name, URI and LogoURI are from its metadata, without control and invisible characters and
 // limited in length.
 type Client struct {
-	ID           string     `json:"id"`
-	Kind         ClientKind `json:"kind"`
-	Name         string     `json:"name"`               // never empty: at least the host of its id or of a redirect URI
-	Host         string     `json:"host,omitempty"`     // of KindMetadata: the host of its id, which vouches for it
-	URI          string     `json:"uri,omitempty"`      // https, or ""
-	LogoURI      string     `json:"logo_uri,omitempty"` // https, or ""; not fetched, and not to be loaded by a page
-	RedirectURIs []string   `json:"redirect_uris,omitempty"`
+	ID string `json:"id"` // the https URL of its metadata document, or issued at its registration (RFC 7591)
+	// Host is the host of a metadata document, which vouches for the metadata. It is "" for a client that registered itself,
+	// for which nobody vouches.
+	Host         string   `json:"host,omitempty"`
+	Name         string   `json:"name"`               // never empty: at least the host of its id or of a redirect URI
+	URI          string   `json:"uri,omitempty"`      // https, or ""
+	LogoURI      string   `json:"logo_uri,omitempty"` // https, or ""; not fetched, and not to be loaded by a page
+	RedirectURIs []string `json:"redirect_uris,omitempty"`
 	// LocalOnly is true if every redirect URI leads to the person's own machine (a loopback address or private-use scheme).
 	// Any program there can impersonate such a client.
 	LocalOnly bool `json:"local_only,omitempty"`
@@ -66,17 +56,16 @@ type Client struct {
 
 // Request is a valid authorization request that waits for a person's decision.
 type Request struct {
-	ID          string // unguessable; for Pending, Approve and Deny only
-	Client      Client // without URI, LogoURI and RedirectURIs
-	RedirectURI string
+	ID          string `json:"-"`            // unguessable; for Pending, Approve and Deny only
+	Client      Client `json:"client"`       // without URI, LogoURI and RedirectURIs
+	RedirectURI string `json:"redirect_uri"` // of the request, or else the client's only one
 	// RedirectHost is the redirect target to show to the person: host and port, or a private-use scheme and a colon
 	// ("cursor:").
-	RedirectHost string
+	RedirectHost string `json:"-"`
 	// RedirectLocal is true if the redirect URI leads to the person's own machine.
-	RedirectLocal bool
-	Scopes        scope.Set
-	Resource      string
-	ExpiresIn     time.Duration
+	RedirectLocal bool          `json:"-"`
+	Scopes        scope.Set     `json:"-"`
+	ExpiresIn     time.Duration `json:"-"`
 }
 
 // Grant is a connection that a person has approved and whose code the client has redeemed. Its times are by Redis's clock.
@@ -98,11 +87,11 @@ type Grant struct {
 type Server struct {
 	o         Options
 	resource  string
-	store     *store
+	scripts   map[string]*redis.Script
 	limiter   *redis_rate.Limiter
 	fetcher   *fetcher
 	fetches   singleflight.Group
-	endpoints map[string]*endpoint
+	endpoints map[string]endpoint
 }
 
 // New returns a server. It does not contact Redis, and needs no Close.
@@ -112,28 +101,23 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o:        o,
-		resource: o.Issuer + o.ResourcePath,
-		store:    newStore(&o),
+		resource: o.Issuer + ResourcePath,
+		scripts:  readScripts(),
 		limiter:  redis_rate.NewLimiter(o.Redis),
-		fetcher:  newFetcher(o.HTTPClient),
+		fetcher:  newFetcher(o.transport),
 	}
-	reading := []string{http.MethodGet, http.MethodHead}
-	headers := []string{"Authorization", "Content-Type", "MCP-Protocol-Version"}
-	post := func(serve http.HandlerFunc) *endpoint {
-		return &endpoint{methods: []string{http.MethodPost}, cors: true, headers: headers, serve: serve}
+	post := func(serve handlerFunc) endpoint {
+		return endpoint{methods: []string{http.MethodPost}, cors: true, serve: serve}
 	}
-	metadata := func(document any) *endpoint {
-		return &endpoint{methods: reading, cors: true, headers: headers, serve: serveMetadata(document)}
-	}
-	s.endpoints = map[string]*endpoint{
-		pathResourceMetadata:                  metadata(s.resourceMetadata()),
-		pathResourceMetadata + o.ResourcePath: metadata(s.resourceMetadata()),
-		pathServerMetadata:                    metadata(s.serverMetadata()),
-		pathOpenIDAlias:                       metadata(s.serverMetadata()),
-		pathAuthorize:                         {methods: append(slices.Clone(reading), http.MethodPost), serve: s.serveAuthorize},
-		pathToken:                             post(s.serveToken),
-		pathRevoke:                            post(s.serveRevoke),
-		pathRegister:                          post(s.serveRegister),
+	s.endpoints = map[string]endpoint{
+		pathResourceMetadata:                serveMetadata(s.resourceMetadata()),
+		pathResourceMetadata + ResourcePath: serveMetadata(s.resourceMetadata()),
+		pathServerMetadata:                  serveMetadata(s.serverMetadata()),
+		pathOpenIDAlias:                     serveMetadata(s.serverMetadata()),
+		pathAuthorize:                       {methods: []string{http.MethodGet, http.MethodHead, http.MethodPost}, serve: s.serveAuthorize},
+		pathToken:                           post(s.serveToken),
+		pathRevoke:                          post(s.serveRevoke),
+		pathRegister:                        post(s.serveRegister),
 	}
 	return s, nil
 }

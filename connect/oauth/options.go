@@ -5,19 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
-	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
@@ -42,12 +40,8 @@ const (
 	MaxAccessTokens = 32
 )
 
-// Defaults of Options.
-const (
-	DefaultPrefix      = audit.DefaultPrefix
-	DefaultApprovePath = "/oauth/approve"
-	DefaultTimeout     = 2 * time.Second
-)
+// DefaultPrefix is the default of Options.Prefix.
+const DefaultPrefix = audit.DefaultPrefix
 
 // Options configure a Server.
 type Options struct {
@@ -63,32 +57,12 @@ type Options struct {
 	// all gateways of a fleet. Default: DefaultPrefix.
 	Prefix string
 
-	// Timeout is the timeout of one Redis call. Default: DefaultTimeout.
-	Timeout time.Duration
-
-	// ResourcePath is the path of the protected resource. Default: "/mcp".
-	ResourcePath string
-
 	// ResourceName is the resource_name of the resource's metadata (RFC 9728). Default: none.
 	ResourceName string
 
-	// Documentation is the URL of a page for developers in the metadata. Default: none.
-	Documentation string
-
-	// ApprovePath is the approval page, which gets ?request=<id>. Default: DefaultApprovePath.
-	ApprovePath string
-
-	// ChallengeScopes are the scopes of the 401 challenge, which clients then request. Default: mcp:use, so that clients
-	// can get tools that write; the person opts in to writing on the approval page.
-	ChallengeScopes scope.Set
-
 	// ErrorPage shows a person an error that must not be redirected to the client. The caching headers are already set.
-	// Default: a plain page.
+	// Default: the error is sent as JSON.
 	ErrorPage func(w http.ResponseWriter, r *http.Request, status int, title, detail string)
-
-	// HTTPClient fetches the metadata documents of clients. Redirects are never followed and the limits of time and size
-	// always apply. Default: a client that connects to public addresses only, without a proxy.
-	HTTPClient *http.Client
 
 	// ClientIPKey returns the rate limit key of the client IP. Default: the key of the peer's address, for IPv6 its /64.
 	ClientIPKey func(r *http.Request) string
@@ -108,11 +82,11 @@ type Options struct {
 	// RequestID returns the ID of a request for the audit log. Default: none.
 	RequestID func(ctx context.Context) string
 
-	// Limits are the rate limits. The zero value of each means its default.
-	Limits Limits
-
-	// Log never contains a token, a code or a state. Default: no log.
-	Log *zap.Logger
+	// Only tests set these. Defaults: 2 s for one Redis call, the limits of defaultLimits, and a transport for metadata
+	// documents that connects to public addresses only.
+	timeout   time.Duration
+	limits    limits
+	transport http.RoundTripper
 }
 
 // Accounts looks up accounts. [account.Cache] implements it.
@@ -125,30 +99,34 @@ func DefaultClientSchemes() []string {
 	return []string{"claude", "cursor", "raycast", "vscode", "vscode-insiders", "warp", "windsurf"}
 }
 
-// Limits are the rate limits of unauthenticated requests that use memory in Redis or fetch documents. docs/connect.md says how
+// limits are the rate limits of unauthenticated requests that use memory in Redis or fetch documents. docs/connect.md says how
 // much memory they bound.
-type Limits struct {
-	Registrations     redis_rate.Limit // dynamic registrations per client IP; default 30 an hour
-	AllRegistrations  redis_rate.Limit // dynamic registrations in total; default 1,000 an hour
-	Authorizations    redis_rate.Limit // authorization requests per client IP; default 60 a minute
-	AllAuthorizations redis_rate.Limit // authorization requests in total; default 1,000 a minute
-	Fetches           redis_rate.Limit // metadata documents fetched per client IP; default 10 a minute
-	AllFetches        redis_rate.Limit // metadata documents fetched in total; default 300 a minute
+type limits struct {
+	Registrations     redis_rate.Limit // dynamic registrations per client IP
+	AllRegistrations  redis_rate.Limit // dynamic registrations in total
+	Authorizations    redis_rate.Limit // authorization requests per client IP
+	AllAuthorizations redis_rate.Limit // authorization requests in total
+	Fetches           redis_rate.Limit // metadata documents fetched per client IP
+	AllFetches        redis_rate.Limit // metadata documents fetched in total
+}
+
+func defaultLimits() limits {
+	return limits{
+		Registrations:     redis_rate.PerHour(30),
+		AllRegistrations:  redis_rate.PerHour(1000),
+		Authorizations:    redis_rate.PerMinute(60),
+		AllAuthorizations: redis_rate.PerMinute(1000),
+		Fetches:           redis_rate.PerMinute(10),
+		AllFetches:        redis_rate.PerMinute(300),
+	}
 }
 
 func (o *Options) complete() error {
 	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
-	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	o.ResourcePath = cmp.Or(o.ResourcePath, "/mcp")
-	o.ApprovePath = cmp.Or(o.ApprovePath, DefaultApprovePath)
-	if o.ChallengeScopes.IsZero() {
-		o.ChallengeScopes = scope.Everything()
-	}
-	if o.ErrorPage == nil {
-		o.ErrorPage = plainErrorPage
-	}
-	if o.HTTPClient == nil {
-		o.HTTPClient = publicClient(publicDialer())
+	o.timeout = cmp.Or(o.timeout, 2*time.Second)
+	o.limits = cmp.Or(o.limits, defaultLimits())
+	if o.transport == nil {
+		o.transport = publicTransport(publicDialer())
 	}
 	if o.ClientIPKey == nil {
 		o.ClientIPKey = func(r *http.Request) string { return clientip.Key(clientip.Peer(r)) }
@@ -159,33 +137,11 @@ func (o *Options) complete() error {
 	if o.RequestID == nil {
 		o.RequestID = func(context.Context) string { return "" }
 	}
-	o.Log = cmp.Or(o.Log, zap.NewNop())
-	for limit, fallback := range map[*redis_rate.Limit]redis_rate.Limit{
-		&o.Limits.Registrations:     redis_rate.PerHour(30),
-		&o.Limits.AllRegistrations:  redis_rate.PerHour(1000),
-		&o.Limits.Authorizations:    redis_rate.PerMinute(60),
-		&o.Limits.AllAuthorizations: redis_rate.PerMinute(1000),
-		&o.Limits.Fetches:           redis_rate.PerMinute(10),
-		&o.Limits.AllFetches:        redis_rate.PerMinute(300),
-	} {
-		if limit.IsZero() {
-			*limit = fallback
-		}
-		if limit.Rate <= 0 || limit.Burst <= 0 || limit.Period <= 0 {
-			return fmt.Errorf("invalid limit %v: rate, burst and period must be positive", limit)
-		}
-	}
 	switch {
 	case o.Redis == nil || o.Accounts == nil || o.Audit == nil:
 		return errors.New("missing option: Redis, Accounts and Audit are required")
 	case strings.ContainsAny(o.Prefix, "{}"):
 		return fmt.Errorf("invalid prefix %q: must not contain braces, which select a Cluster slot", o.Prefix)
-	case o.Timeout < 0:
-		return fmt.Errorf("invalid timeout %v: must not be negative", o.Timeout)
-	case !strings.HasPrefix(o.ApprovePath, "/") || strings.ContainsAny(o.ApprovePath, "?#"):
-		return fmt.Errorf("invalid path of the approval page %q: must be absolute, without a query", o.ApprovePath)
-	case len(o.ResourcePath) < 2 || o.ResourcePath[0] != '/' || strings.ContainsAny(o.ResourcePath, "?#%\"\\ "):
-		return fmt.Errorf("invalid path of the resource %q: must be absolute, without escapes, query or spaces", o.ResourcePath)
 	}
 	for _, scheme := range o.ClientSchemes {
 		if err := checkClientScheme(scheme); err != nil {
@@ -218,6 +174,6 @@ func isLoopbackName(host string) bool {
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		return true
 	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
 }

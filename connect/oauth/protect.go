@@ -64,39 +64,36 @@ func (s *Server) authenticateRequest(r *http.Request) (Grant, error) {
 }
 
 func (s *Server) refuseRequest(w http.ResponseWriter, r *http.Request, err error) {
-	challenge := []string{"resource_metadata", s.metadataURL(), "scope", s.o.ChallengeScopes.String()}
 	p := &problem{status: http.StatusUnauthorized, code: codeInvalidToken, cause: err}
 	var refused *problem
 	switch {
 	case errors.Is(err, errNoToken):
-		// RFC 6750, section 3.1: no error code for a request without any authentication.
 		p.description = "an access token is required"
 	case errors.Is(err, ErrInvalidToken), errors.Is(err, errAccount):
 		p.description = "the access token is unknown, expired or revoked, or for something else"
-		challenge = append([]string{"error", p.code, "error_description", p.description}, challenge...)
 	case errors.As(err, &refused):
 		p = refused
-		challenge = append([]string{"error", p.code, "error_description", p.description}, challenge...)
 	default:
 		writeProblem(w, s.newProblem(r.Context(), err))
 		return
 	}
-	setChallenge(w, challenge)
-	writeProblem(w, s.newProblem(r.Context(), p))
+	p = s.newProblem(r.Context(), p)
+	// RFC 6750, section 3.1: no error code for a request without any authentication.
+	s.challenge(w, p, !errors.Is(err, errNoToken), scope.Everything().String())
 }
 
-// setChallenge sets WWW-Authenticate from pairs of names and values that need no escaping, and exposes it to scripts.
-func setChallenge(w http.ResponseWriter, pairs []string) {
-	var b strings.Builder
-	b.WriteString("Bearer ")
-	for i := 0; i < len(pairs); i += 2 {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(pairs[i] + `="` + pairs[i+1] + `"`)
+// challenge responds with a problem and a challenge of values that need no escaping, which it exposes to scripts.
+func (s *Server) challenge(w http.ResponseWriter, p *problem, withError bool, scopes string) {
+	p.challenge = "Bearer "
+	if withError {
+		p.challenge += `error="` + p.code + `", error_description="` + p.description + `", `
 	}
-	w.Header().Set("WWW-Authenticate", b.String())
+	p.challenge += `resource_metadata="` + s.o.Issuer + pathResourceMetadata + ResourcePath + `"`
+	if scopes != "" {
+		p.challenge += `, scope="` + scopes + `"`
+	}
 	w.Header().Add("Access-Control-Expose-Headers", "WWW-Authenticate")
+	writeProblem(w, p)
 }
 
 // InsufficientScope responds with 403 and a challenge that names the required scopes (RFC 6750, section 3.1). Unknown scopes
@@ -108,16 +105,10 @@ func (s *Server) InsufficientScope(w http.ResponseWriter, required ...string) {
 			names = append(names, set.String())
 		}
 	}
-	p := &problem{
+	s.challenge(w, &problem{
 		status: http.StatusForbidden, code: codeInsufficientScope,
 		description: "the connection does not include what this needs",
-	}
-	pairs := []string{"error", p.code, "error_description", p.description, "resource_metadata", s.metadataURL()}
-	if len(names) > 0 {
-		pairs = append(pairs, "scope", strings.Join(names, " "))
-	}
-	setChallenge(w, pairs)
-	writeProblem(w, p)
+	}, true, strings.Join(names, " "))
 }
 
 type grantKey struct{}

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
@@ -33,28 +32,6 @@ func atOnce[T any](n int, use func(i int) T) []T {
 	return results
 }
 
-func TestConcurrentCodeReuseEndsTheConnection(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	c := oauthtest.Register(t, s)
-	verifier, challenge := oauthtest.PKCE()
-	code := c.Code(oauthtest.Owner(), challenge, nil)
-	var won []oauthtest.Tokens
-	for _, r := range atOnce(racers, func(int) oauthtest.Tokens { return c.Exchange(code, verifier, nil) }) {
-		if r.Status == http.StatusOK {
-			won = append(won, r)
-			continue
-		}
-		require.Equal(t, http.StatusBadRequest, r.Status)
-		require.Equal(t, "invalid_grant", r.Error)
-	}
-	require.Len(t, won, 1)
-	require.False(t, valid(t, s, won[0].Access), "the replays have ended the connection")
-	require.Equal(t, "invalid_grant", c.Refresh(won[0].Refresh, nil).Error)
-	require.Empty(t, grants(t, s))
-	require.ElementsMatch(t, []string{"approved", "started", replayed}, recorded(t, s))
-}
-
 func TestConcurrentRefreshesShareOneSuccessor(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -76,83 +53,6 @@ func TestConcurrentRefreshesShareOneSuccessor(t *testing.T) {
 	require.True(t, valid(t, s, successor.Access))
 	require.Equal(t, http.StatusOK, c.Refresh(successor.Refresh, nil).Status, "the connection continues")
 	require.Equal(t, []string{"approved", "started"}, recorded(t, s))
-}
-
-func TestConcurrentApprovalsReturnOneCode(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	c := oauthtest.Register(t, s)
-	verifier, challenge := oauthtest.PKCE()
-	id := c.Request(challenge, nil)
-	decisions := atOnce(racers, func(int) oauth.Decision {
-		decision, err := s.Approve(context.Background(), id, oauthtest.Owner(), scopes(t, "mcp:read"))
-		assert.NoError(t, err)
-		return decision
-	})
-	decided := 0
-	for _, decision := range decisions {
-		require.Equal(t, decisions[0].Redirect, decision.Redirect)
-		if decision.Decided {
-			decided++
-		}
-	}
-	require.Equal(t, 1, decided)
-	require.Equal(t, []string{"approved"}, recorded(t, s))
-	require.Equal(t, http.StatusOK, c.Exchange(oauthtest.CodeOf(t, decisions[0].Redirect), verifier, nil).Status)
-}
-
-func TestConcurrentApprovalAndDenialHaveOneWinner(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	c := oauthtest.Register(t, s)
-	for range 5 {
-		id := c.Request(challenge(), nil)
-		succeeded := atOnce(racers, func(i int) bool {
-			var err error
-			if i%2 == 0 {
-				_, err = s.Approve(context.Background(), id, oauthtest.Owner(), scopes(t, "mcp:read"))
-			} else {
-				_, err = s.Deny(context.Background(), id, oauthtest.Owner())
-			}
-			if err != nil {
-				assert.ErrorIs(t, err, oauth.ErrNoRequest)
-			}
-			return err == nil
-		})
-		for i := range succeeded {
-			require.Equal(t, succeeded[i%2], succeeded[i])
-		}
-		require.NotEqual(t, succeeded[0], succeeded[1], "only one of the two decisions counts")
-	}
-}
-
-func TestRevocationWinsOverConcurrentRefresh(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	s := newServer(t)
-	c := oauthtest.Register(t, s)
-	for range 5 {
-		tokens := c.Connect(oauthtest.Owner(), "")
-		id := authenticate(t, s, tokens.Access).ID
-		refreshed := atOnce(racers, func(i int) oauthtest.Tokens {
-			if i == racers/2 {
-				assert.NoError(t, s.Revoke(ctx, id, oauthtest.Owner()))
-				return oauthtest.Tokens{}
-			}
-			if i%2 == 0 {
-				_, _ = s.Authenticate(ctx, tokens.Access)
-				return oauthtest.Tokens{}
-			}
-			return c.Refresh(tokens.Refresh, nil)
-		})
-		for _, a := range append(refreshed, tokens) {
-			require.False(t, valid(t, s, a.Access))
-			if a.Refresh != "" {
-				require.Equal(t, "invalid_grant", c.Refresh(a.Refresh, nil).Error)
-			}
-		}
-		require.Empty(t, grants(t, s))
-	}
 }
 
 func TestPreviousRefreshTokenIsValidForTwoMinutes(t *testing.T) {

@@ -9,10 +9,7 @@ import (
 	"strings"
 )
 
-const (
-	maxRedirectURI  = 1024 // characters
-	maxRedirectURIs = 16   // of a client
-)
+const maxRedirectURIs = 16 // of a client
 
 // checkClientScheme refuses schemes that browsers, office suites and operating systems handle themselves.
 func checkClientScheme(scheme string) error {
@@ -84,60 +81,29 @@ func (u redirectURI) display() string {
 	return u.scheme + ":"
 }
 
-// parseRedirectURI parses a redirect URI. It refuses valid URIs that browsers and net/url could read differently.
+// parseRedirectURI parses a redirect URI.
 func parseRedirectURI(raw string) (redirectURI, error) {
-	if raw == "" {
-		return redirectURI{}, errors.New("it is empty")
-	}
-	if len(raw) > maxRedirectURI {
-		return redirectURI{}, fmt.Errorf("it is longer than %d characters", maxRedirectURI)
-	}
-	for i := range len(raw) {
-		// RFC 3986
-		if c := raw[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
-			return redirectURI{}, errors.New("it contains a character that is not allowed in a URI")
-		}
-	}
-	if strings.Contains(raw, "#") {
-		return redirectURI{}, errors.New("it has a fragment")
-	}
-	u, err := url.Parse(raw)
+	u, err := parseURI(raw)
 	if err != nil {
-		return redirectURI{}, errors.New("it is not a valid URI")
+		return redirectURI{}, err
 	}
 	for _, name := range []string{"code", "state", "iss", "error", "error_description", "error_uri"} {
 		if u.Query().Has(name) {
 			return redirectURI{}, errors.New("its query contains a parameter of the response")
 		}
 	}
-	scheme, after, _ := strings.Cut(raw, ":")
-	switch {
-	case u.Scheme == "":
-		return redirectURI{}, errors.New("it is not absolute")
-	case u.Scheme != scheme:
-		return redirectURI{}, errors.New("its scheme is not in lower case")
-	case u.User != nil:
-		return redirectURI{}, errors.New("it contains user information")
-	case scheme != "https" && scheme != "http":
-		if after == "" || strings.Contains(u.Host, "@") {
+	parsed := redirectURI{scheme: u.Scheme, host: u.Host}
+	if u.Scheme != "https" && u.Scheme != "http" {
+		if raw == u.Scheme+":" || strings.Contains(u.Host, "@") {
 			return redirectURI{}, errors.New("it is empty after the scheme, or its host contains @")
 		}
-		return redirectURI{scheme: scheme, host: u.Host}, nil
+		return parsed, nil
 	}
-	authority, ok := strings.CutPrefix(after, "//")
-	if !ok {
-		return redirectURI{}, errors.New("it has no host")
-	}
-	rest := ""
-	if i := strings.IndexAny(authority, "/?"); i >= 0 {
-		authority, rest = authority[:i], authority[i:]
-	}
-	host, err := checkAuthority(authority)
+	host, rest, err := cutHost(raw, u)
 	if err != nil {
 		return redirectURI{}, err
 	}
-	parsed := redirectURI{scheme: scheme, host: authority}
-	if scheme == "http" {
+	if u.Scheme == "http" {
 		if host != "localhost" && host != "127.0.0.1" && host != "[::1]" {
 			return redirectURI{}, errors.New("http is for localhost, 127.0.0.1 and [::1] only: use https")
 		}
@@ -146,29 +112,57 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	return parsed, nil
 }
 
-// checkAuthority returns the host of an authority with an optional port. The host must consist of letters, digits, dots,
-// hyphens and underscores or be an IPv6 address in brackets.
-func checkAuthority(authority string) (host string, err error) {
-	host = authority
-	if i := strings.LastIndexByte(authority, ':'); i >= 0 && !strings.HasSuffix(authority, "]") {
-		host = authority[:i]
-		if n, err := strconv.ParseUint(authority[i+1:], 10, 16); err != nil || n == 0 {
-			return "", errors.New("its port is invalid: must be from 1 to 65535")
-		}
+// parseURI parses an absolute URI without a fragment. It refuses valid URIs that browsers and net/url could read differently.
+func parseURI(raw string) (*url.URL, error) {
+	notAllowed := func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune("\"<>\\^`{|}", r) } // RFC 3986
+	u, err := url.Parse(raw)
+	switch {
+	case raw == "":
+		return nil, errors.New("it is empty")
+	case len(raw) > maxURI:
+		return nil, fmt.Errorf("it is longer than %d characters", maxURI)
+	case strings.ContainsFunc(raw, notAllowed):
+		return nil, errors.New("it contains a character that is not allowed in a URI")
+	case strings.Contains(raw, "#"):
+		return nil, errors.New("it has a fragment")
+	case err != nil:
+		return nil, errors.New("it is not a valid URI")
+	case u.Scheme == "":
+		return nil, errors.New("it is not absolute")
+	case !strings.HasPrefix(raw, u.Scheme+":"):
+		return nil, errors.New("its scheme is not in lower case")
+	case u.User != nil:
+		return nil, errors.New("it contains user information")
 	}
-	name := host
-	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
-		name = host[1 : len(host)-1]
+	return u, nil
+}
+
+// cutHost returns the host of an http or https URI without its port, and what follows. The host must consist of letters, digits,
+// dots, hyphens and underscores or be an IPv6 address in brackets.
+func cutHost(raw string, u *url.URL) (host, rest string, err error) {
+	rest, ok := strings.CutPrefix(raw, u.Scheme+"://"+u.Host)
+	if !ok || u.Host == "" {
+		return "", "", errors.New("it has no host, or an escaped one")
+	}
+	host = u.Host
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		if n, err := strconv.ParseUint(host[i+1:], 10, 16); err != nil || n == 0 {
+			return "", "", errors.New("its port is invalid: must be from 1 to 65535")
+		}
+		host = host[:i]
+	}
+	if name, ok := strings.CutPrefix(host, "["); ok {
+		name = strings.TrimSuffix(name, "]")
 		if name == "" || strings.Trim(name, "0123456789abcdef:.") != "" {
-			return "", errors.New("its host is not a valid IPv6 address")
+			return "", "", errors.New("its host is not a valid IPv6 address")
 		}
-		return host, nil
+		return host, rest, nil
 	}
-	if name == "" || name[0] == '.' || strings.Contains(name, "..") ||
-		strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
-		return "", errors.New("its host is not a plain host name")
+	if host == "" || host[0] == '.' || strings.Contains(host, "..") ||
+		strings.Trim(strings.ToLower(host), "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
+		return "", "", errors.New("its host is not a plain host name")
 	}
-	return host, nil
+	return host, rest, nil
 }
 
 // matchRedirect reports whether requested equals one of the registered URIs byte for byte, except for the port of http on a

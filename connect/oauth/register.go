@@ -1,7 +1,6 @@
 package oauth
 
 import (
-	"context"
 	"fmt"
 	"mime"
 	"net/http"
@@ -10,72 +9,46 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// registration is the client information response (RFC 7591, section 3.2.1).
-type registration struct {
-	ClientID      string   `json:"client_id"`
-	IssuedAt      int64    `json:"client_id_issued_at"`
-	ClientName    string   `json:"client_name"`
-	ClientURI     string   `json:"client_uri,omitempty"`
-	LogoURI       string   `json:"logo_uri,omitempty"`
-	RedirectURIs  []string `json:"redirect_uris"`
-	GrantTypes    []string `json:"grant_types"`
-	ResponseTypes []string `json:"response_types"`
-	AuthMethod    string   `json:"token_endpoint_auth_method"`
-}
-
-func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) {
-	noStore(w)
-	response, err := s.register(w, r)
-	if err != nil {
-		writeProblem(w, s.newProblem(r.Context(), err))
-		return
-	}
-	writeJSON(w, http.StatusCreated, response)
-}
-
-func (s *Server) register(w http.ResponseWriter, r *http.Request) (registration, error) {
+func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	ip := s.o.ClientIPKey(r)
-	if err := s.allow(ctx, "register", ip, s.o.Limits.Registrations); err != nil {
-		return registration{}, err
+	if err := s.allow(ctx, "register", ip, s.o.limits.Registrations); err != nil {
+		return err
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return registration{}, refuse(codeInvalidMetadata, "the body must be application/json")
+		return refuse(codeInvalidMetadata, "the body must be application/json")
 	}
-	body, err := readBody(w, r, MaxBody)
+	body, err := readBody(w, r)
 	if err != nil {
-		return registration{}, err
+		return err
 	}
 	var m clientMetadata
 	if err := json.Unmarshal(body, &m); err != nil {
-		return registration{}, refuse(codeInvalidMetadata, "the body is not valid client metadata in JSON")
+		return refuse(codeInvalidMetadata, "the body is not valid client metadata in JSON")
 	}
 	switch {
 	case len(m.RedirectURIs) == 0:
-		return registration{}, refuse(codeInvalidRedirectURI, "redirect_uris is missing or empty")
+		return refuse(codeInvalidRedirectURI, "redirect_uris is missing or empty")
 	case len(m.RedirectURIs) > maxRedirectURIs:
-		return registration{}, refuse(codeInvalidRedirectURI, fmt.Sprintf("redirect_uris must have at most %d entries", maxRedirectURIs))
+		return refuse(codeInvalidRedirectURI, fmt.Sprintf("redirect_uris must have at most %d entries", maxRedirectURIs))
 	}
-	c, data, err := s.newClient(&m, kindClient+newID(), KindRegistered, m.RedirectURIs)
+	c, err := s.newClient(&m, kindClient+newID(), m.RedirectURIs)
 	if err != nil {
-		return registration{}, err
+		return err
 	}
 	// Only valid requests count against the total, so that invalid ones cannot exhaust it.
-	if err := s.allow(ctx, "register", allIPs, s.o.Limits.AllRegistrations); err != nil {
-		return registration{}, err
+	if err := s.allow(ctx, "register", allIPs, s.o.limits.AllRegistrations); err != nil {
+		return err
 	}
-	err = s.store.command(ctx, "storing a client", func(ctx context.Context) error {
-		return s.o.Redis.Set(ctx, s.store.clientKey(c.ID), data, UnusedLifetime).Err()
-	})
-	if err != nil {
-		return registration{}, err
+	if err := s.storeClient(ctx, s.clientKey(c.ID), c, UnusedLifetime); err != nil {
+		return err
 	}
 	logClient(ctx, c.ID, c.Name)
 	grants := grantTypes()
 	if !c.Refreshes {
 		grants = grants[:1]
 	}
-	return registration{
+	writeJSON(w, http.StatusCreated, clientMetadata{
 		ClientID:      c.ID,
 		IssuedAt:      time.Now().Unix(),
 		ClientName:    c.Name,
@@ -85,5 +58,6 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) (registration,
 		GrantTypes:    grants,
 		ResponseTypes: []string{"code"},
 		AuthMethod:    "none",
-	}, nil
+	})
+	return nil
 }

@@ -2,10 +2,11 @@ package oauth
 
 import (
 	"context"
-	_ "embed" // the scripts
+	"embed"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,109 +14,62 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
-//go:embed common.lua
-var commonScript string
+//go:embed *.lua
+var scriptFiles embed.FS
 
-//go:embed approve.lua
-var approveScript string
-
-//go:embed deny.lua
-var denyScript string
-
-//go:embed redeem.lua
-var redeemScript string
-
-//go:embed refresh.lua
-var refreshScript string
-
-//go:embed end.lua
-var endScript string
-
-//go:embed revoke.lua
-var revokeScript string
-
-//go:embed authenticate.lua
-var authenticateScript string
-
-// store runs commands and scripts in Redis. Its errors wrap ErrUnavailable.
-type store struct {
-	client  redis.UniversalClient
-	prefix  string
-	timeout time.Duration
-
-	approve, deny, redeem, refresh, end, revoke, authenticate *redis.Script
-}
-
-func newStore(o *Options) *store {
-	script := func(source string) *redis.Script { return redis.NewScript(commonScript + source) }
-	return &store{
-		client:       o.Redis,
-		prefix:       o.Prefix,
-		timeout:      o.Timeout,
-		approve:      script(approveScript),
-		deny:         script(denyScript),
-		redeem:       script(redeemScript),
-		refresh:      script(refreshScript),
-		end:          script(endScript),
-		revoke:       script(revokeScript),
-		authenticate: script(authenticateScript),
+// readScripts returns the scripts by name, each with the functions of common.lua in front.
+func readScripts() map[string]*redis.Script {
+	scripts := make(map[string]*redis.Script)
+	common, _ := scriptFiles.ReadFile("common.lua") // embedded files can always be read
+	files, _ := scriptFiles.ReadDir(".")
+	for _, file := range files {
+		source, _ := scriptFiles.ReadFile(file.Name())
+		scripts[strings.TrimSuffix(file.Name(), ".lua")] = redis.NewScript(string(common) + string(source))
 	}
+	return scripts
 }
 
-func (s *store) grantKey(id string) string        { return s.prefix + "{" + id + "}" }
-func (s *store) requestKey(id string) string      { return s.prefix + "{" + id + "}:request" }
-func (s *store) attemptsKey(id string) string     { return s.prefix + "{" + id + "}:attempts" }
-func (s *store) businessKey(id string) string     { return s.prefix + "business:" + id }
-func (s *store) clientKey(id string) string       { return s.prefix + "client:" + id }
-func (s *store) documentKey(digest string) string { return s.prefix + "document:" + digest }
+func (s *Server) grantKey(id string) string        { return s.o.Prefix + "{" + id + "}" }
+func (s *Server) requestKey(id string) string      { return s.o.Prefix + "{" + id + "}:request" }
+func (s *Server) attemptsKey(id string) string     { return s.o.Prefix + "{" + id + "}:attempts" }
+func (s *Server) businessKey(id string) string     { return s.o.Prefix + "business:" + id }
+func (s *Server) clientKey(id string) string       { return s.o.Prefix + "client:" + id }
+func (s *Server) documentKey(digest string) string { return s.o.Prefix + "document:" + digest }
+
+// grantKeys returns the keys of the scripts that approve, redeem and end a connection.
+func (s *Server) grantKeys(id string) []string {
+	return []string{s.grantKey(id), s.requestKey(id), s.attemptsKey(id)}
+}
 
 func unavailable(doing string, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrUnavailable, doing, err)
 }
 
-// keys returns the keys of the scripts that approve, redeem and end a connection.
-func (s *store) keys(id string) []string {
-	return []string{s.grantKey(id), s.requestKey(id), s.attemptsKey(id)}
-}
-
-// run runs a script and retries it once if it fails; running a script again with the same arguments is safe. It ignores the
-// cancellation of ctx, so that the audit log records the actual outcome.
-func (s *store) run(ctx context.Context, doing string, script *redis.Script, keys []string, args ...any) (any, error) {
-	ctx = context.WithoutCancel(ctx)
-	var err error
-	for range 2 {
-		var reply any
-		if reply, err = s.runOnce(ctx, script, keys, args); err == nil {
-			return reply, nil
-		}
-	}
-	return nil, unavailable(doing, err)
-}
-
-func (s *store) runOnce(ctx context.Context, script *redis.Script, keys []string, args []any) (any, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	return script.Run(ctx, s.client, keys, args...).Result()
-}
-
-// runList is run for a script that returns a list; ok is false if it has fewer than n values.
-func (s *store) runList(
-	ctx context.Context, n int, doing string, script *redis.Script, keys []string, args ...any,
-) (values []any, ok bool, err error) {
-	reply, err := s.run(ctx, doing, script, keys, args...)
-	values, _ = reply.([]any)
-	return values, len(values) >= n, err
-}
-
-// command runs a Redis command with the timeout. It returns redis.Nil for a missing value.
-func (s *store) command(ctx context.Context, doing string, run func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+// command runs a Redis command with the timeout. Its errors are redis.Nil for a missing value and ErrUnavailable.
+func (s *Server) command(ctx context.Context, doing string, run func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.o.timeout)
 	defer cancel()
 	err := run(ctx)
 	if err == nil || errors.Is(err, redis.Nil) {
 		return err
 	}
 	return unavailable(doing, err)
+}
+
+// run runs a script and retries it once if it fails; running a script again with the same arguments is safe. It ignores the
+// cancellation of ctx, so that the audit log records the actual outcome. Its error is ErrUnavailable.
+func (s *Server) run(ctx context.Context, script string, keys []string, args ...any) (reply any, err error) {
+	ctx = context.WithoutCancel(ctx)
+	for range 2 {
+		err = s.command(ctx, "running "+script+".lua", func(ctx context.Context) (err error) {
+			reply, err = s.scripts[script].Run(ctx, s.o.Redis, keys, args...).Result()
+			return err
+		})
+		if err == nil {
+			return reply, nil
+		}
+	}
+	return nil, err
 }
 
 // States of a connection.
@@ -150,7 +104,7 @@ const (
 
 func accessField(digest string) string { return "a:" + digest }
 
-// grantFields returns the fields of a Grant, in the order of readGrant.
+// grantFields returns the fields of a Grant, in the order of readRecord.
 func grantFields() []string {
 	return []string{
 		fieldClient, fieldName, fieldHost, fieldAccount, fieldBusiness, fieldScopes, fieldResource, fieldCreated, fieldUsed,
@@ -169,57 +123,49 @@ type record struct {
 	access                           string
 }
 
-// readGrant decodes the values of grantFields; ok is false if there is no such connection.
-func readGrant(id string, values []any) (rec record, ok bool) {
+// readRecord decodes the values of grantFields, and optionally of the further fields of loadRecord. ok is false if there is no
+// such connection.
+func readRecord(id string, values []any) (rec record, ok bool) {
 	text := texts(values)
-	if text(0) == "" || text(4) == "" {
-		return record{}, false
+	rec = record{
+		Grant: Grant{
+			ID:         id,
+			ClientID:   text(0),
+			ClientName: text(1),
+			ClientHost: text(2),
+			AccountID:  text(3),
+			BusinessID: text(4),
+			Scopes:     scope.Unpin(text(5)),
+			CreatedAt:  unixMilli(text(7)),
+			LastUsedAt: unixMilli(text(8)),
+			ExpiresAt:  unixMilli(text(9)),
+		},
+		resource: text(6), state: text(10),
+		code: text(11), redirect: text(12), challenge: text(13), refreshes: text(14) == "1",
+		family: text(15), current: text(16), previous: text(17), nonce: text(18),
+		access: text(19),
 	}
-	rec.Grant = Grant{
-		ID:         id,
-		ClientID:   text(0),
-		ClientName: text(1),
-		ClientHost: text(2),
-		AccountID:  text(3),
-		BusinessID: text(4),
-		Scopes:     scope.Unpin(text(5)),
-		CreatedAt:  unixMilli(text(7)),
-		LastUsedAt: unixMilli(text(8)),
-		ExpiresAt:  unixMilli(text(9)),
-	}
-	rec.resource, rec.state = text(6), text(10)
-	return rec, true
+	return rec, rec.ClientID != "" && rec.BusinessID != ""
 }
 
-// load reads a connection, and optionally the field of an access token.
-func (s *store) load(ctx context.Context, id string, access ...string) (record, bool, error) {
+// loadRecord reads a connection, and optionally the field of an access token.
+func (s *Server) loadRecord(ctx context.Context, id string, access ...string) (rec record, ok bool, err error) {
 	fields := append(grantFields(), fieldCode, fieldRedirect, fieldChallenge, fieldRefreshes, fieldFamily, fieldCurrent,
 		fieldPrevious, fieldNonce)
-	var values []any
-	err := s.command(ctx, "reading a connection", func(ctx context.Context) (err error) {
-		values, err = s.client.HMGet(ctx, s.grantKey(id), append(fields, access...)...).Result()
+	err = s.command(ctx, "reading a connection", func(ctx context.Context) error {
+		values, err := s.o.Redis.HMGet(ctx, s.grantKey(id), append(fields, access...)...).Result()
+		rec, ok = readRecord(id, values)
 		return err
 	})
-	if err != nil {
-		return record{}, false, err
-	}
-	rec, ok := readGrant(id, values)
-	if !ok {
-		return record{}, false, nil
-	}
-	text := texts(values[len(grantFields()):])
-	rec.code, rec.redirect, rec.challenge, rec.refreshes = text(0), text(1), text(2), text(3) == "1"
-	rec.family, rec.current, rec.previous, rec.nonce = text(4), text(5), text(6), text(7)
-	rec.access = text(8)
-	return rec, true, nil
+	return rec, ok, err
 }
 
 // addToIndex adds a connection to the business's index. It has to be called before the connection becomes live or is extended,
 // because people cannot end connections that they do not see.
-func (s *store) addToIndex(ctx context.Context, businessID, id string) error {
+func (s *Server) addToIndex(ctx context.Context, businessID, id string) error {
 	key := s.businessKey(businessID)
 	return s.command(ctx, "adding a connection to the index", func(ctx context.Context) error {
-		_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		_, err := s.o.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.SAdd(ctx, key, id)
 			p.PExpire(ctx, key, RefreshIdle+time.Hour) // each refresh adds the connection again
 			return nil
@@ -229,12 +175,12 @@ func (s *store) addToIndex(ctx context.Context, businessID, id string) error {
 }
 
 // removeFromIndex removes connections that have ended from the index. If it fails, the next Grants call tries again.
-func (s *store) removeFromIndex(ctx context.Context, businessID string, ids ...any) {
+func (s *Server) removeFromIndex(ctx context.Context, businessID string, ids ...any) {
 	if len(ids) == 0 {
 		return
 	}
 	_ = s.command(ctx, "removing connections from the index", func(ctx context.Context) error {
-		return s.client.SRem(ctx, s.businessKey(businessID), ids...).Err()
+		return s.o.Redis.SRem(ctx, s.businessKey(businessID), ids...).Err()
 	})
 }
 

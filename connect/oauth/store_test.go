@@ -53,7 +53,8 @@ func TestEveryKeyExpiresAndNoTokenIsStored(t *testing.T) {
 		o.Redis, o.Prefix = client, ""
 		o.Audit = newLog(t, clientOf(t, shared.Options()), prefixOf(t))
 		slow := limit(12, time.Hour) // so that the counters do not expire before they are checked
-		o.Limits = oauth.Limits{Registrations: slow, AllRegistrations: slow, Authorizations: slow, AllAuthorizations: slow}
+		l := o.Limits()
+		l.Registrations, l.AllRegistrations, l.Authorizations, l.AllAuthorizations = slow, slow, slow, slow
 	})
 	c := oauthtest.Register(t, s)
 	verifier, challenge := oauthtest.PKCE()
@@ -120,46 +121,25 @@ func TestIndexDropsEndedConnections(t *testing.T) {
 	require.Zero(t, size(), "a lost connection is removed when the list is read")
 }
 
-func TestKeysOfAConnectionShareAClusterSlot(t *testing.T) {
+// That the scripts work on a Cluster is tested by TestRandomOperationsAgreeWithTheModel.
+func TestNoRequestFailsWhileASlotMigrates(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	// a slow node must not be considered failed
 	cluster := redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "15000"))
-	client, prefix := cluster.Client(t), prefixOf(t)
-	onCluster := func(o *oauth.Options) { o.Redis, o.Prefix = clientOf(t, cluster.Options()), prefix }
-	a, b := newServer(t, onCluster), newServer(t, onCluster)
-	slotOf := func(key string) int { return int(client.ClusterKeySlot(ctx, key).Val()) }
-	c := oauthtest.Register(t, a)
-	for range 6 { // connections on all nodes
-		verifier, challenge := oauthtest.PKCE()
-		code := c.Code(oauthtest.Owner(), challenge, nil)
-		c.Server, c.Handler = b, b.Handler() // another gateway continues
-		tokens := c.Exchange(code, verifier, nil)
-		require.Equal(t, http.StatusOK, tokens.Status, tokens.ErrorDescription)
-		next := c.Refresh(tokens.Refresh, nil)
-		require.Equal(t, http.StatusOK, next.Status)
-		require.Equal(t, next.Refresh, c.Refresh(tokens.Refresh, nil).Refresh)
-		id := authenticate(t, a, next.Access).ID
-		require.Equal(t, slotOf(a.GrantKey(id)), slotOf(a.RequestKey(id)))
-		require.Equal(t, slotOf(a.GrantKey(id)), slotOf(a.AttemptsKey(id)))
-	}
-	require.Len(t, grants(t, a), 6)
-	for _, g := range grants(t, a) {
-		require.NoError(t, b.Revoke(ctx, g.ID, oauthtest.Owner()))
-	}
-
-	// While a connection's slot migrates, no request fails.
-	tokens := c.Connect(oauthtest.Owner(), "")
-	slot := slotOf(a.GrantKey(authenticate(t, a, tokens.Access).ID))
+	s := newServer(t, func(o *oauth.Options) { o.Redis = clientOf(t, cluster.Options()) })
+	c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
+	slot := int(cluster.Client(t).ClusterKeySlot(ctx, s.GrantKey(grantID(tokens))).Val())
 	moved := make(chan error, 1)
 	go func() { moved <- cluster.MoveSlot(ctx, slot, (cluster.Owner(slot)+1)%3) }()
 	for range 20 {
-		authenticate(t, a, tokens.Access)
+		authenticate(t, s, tokens.Access)
 		tokens = c.Refresh(tokens.Refresh, nil)
 		require.Equal(t, http.StatusOK, tokens.Status, tokens.ErrorDescription)
 	}
 	require.NoError(t, <-moved)
-	authenticate(t, b, tokens.Access)
+	authenticate(t, s, tokens.Access)
+	require.NoError(t, s.Revoke(ctx, grantID(tokens), oauthtest.Owner()))
 }
 
 func TestWorksOnMiniredis(t *testing.T) {
@@ -216,7 +196,6 @@ func TestRedisOutageIs503AndNeverInvalidToken(t *testing.T) {
 	}
 	for name, do := range map[string]func() error{
 		"pending":      func() error { _, err := s.Pending(ctx, waiting); return err },
-		"approve":      func() error { _, err := s.Approve(ctx, waiting, oauthtest.Owner(), scopes(t, "mcp:read")); return err },
 		"deny":         func() error { _, err := s.Deny(ctx, waiting, oauthtest.Owner()); return err },
 		"grants":       func() error { _, err := s.Grants(ctx, "biz-1"); return err },
 		"revoke":       func() error { return s.Revoke(ctx, id, oauthtest.Owner()) },
@@ -327,10 +306,6 @@ func TestOptionsAreChecked(t *testing.T) {
 		"no accounts":  func(o *oauth.Options) { o.Accounts = nil },
 		"no audit log": func(o *oauth.Options) { o.Audit = nil },
 		"braces":       func(o *oauth.Options) { o.Prefix = "a{b}:" },
-		"time":         func(o *oauth.Options) { o.Timeout = -1 },
-		"approve":      func(o *oauth.Options) { o.ApprovePath = "approve" },
-		"resource":     func(o *oauth.Options) { o.ResourcePath = "/" },
-		"limit":        func(o *oauth.Options) { o.Limits.Fetches = limit(1, -1) },
 		"scheme":       func(o *oauth.Options) { o.ClientSchemes = []string{"cursor", "javascript"} },
 	} {
 		o := complete

@@ -6,7 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/http"
-	"strings"
+	"net/url"
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
@@ -25,41 +25,24 @@ type tokenResponse struct {
 
 func errInvalidGrant(description string) error { return refuse(codeInvalidGrant, description) }
 
-func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
-	noStore(w)
-	response, err := s.token(w, r)
-	if err != nil {
-		p := s.newProblem(r.Context(), err)
-		if p.code == codeInvalidClient && r.Header.Get("Authorization") != "" {
-			w.Header().Set("WWW-Authenticate", "Basic realm=\"public clients have no secret\"") // RFC 6749, section 5.2
-		}
-		writeProblem(w, p)
-		return
-	}
-	writeJSON(w, http.StatusOK, response)
-}
-
-func invalidClient(description string) error {
+func invalidClient(description string) *problem {
 	return &problem{status: http.StatusUnauthorized, code: codeInvalidClient, description: description}
 }
 
-func (s *Server) token(w http.ResponseWriter, r *http.Request) (tokenResponse, error) {
+func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	f, err := readForm(w, r)
 	if err != nil {
-		return tokenResponse{}, err
+		return err
 	}
-	if r.Header.Get("Authorization") != "" || f.get("client_secret") != "" {
-		return tokenResponse{}, invalidClient("clients are public here: send the client_id and no secret")
-	}
-	clientID := f.get("client_id")
+	clientID := f.Get("client_id")
 	if clientID == "" {
-		return tokenResponse{}, refuse(codeInvalidRequest, "client_id is missing")
+		return refuse(codeInvalidRequest, "client_id is missing")
 	}
 	var response tokenResponse
-	switch f.get("grant_type") {
+	switch f.Get("grant_type") {
 	case "":
-		return tokenResponse{}, refuse(codeInvalidRequest, "grant_type is missing")
+		return refuse(codeInvalidRequest, "grant_type is missing")
 	case grantCode:
 		logOperation(ctx, grantCode)
 		response, err = s.redeemCode(ctx, f)
@@ -67,48 +50,50 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) (tokenResponse, e
 		logOperation(ctx, grantRefresh)
 		response, err = s.useRefreshToken(ctx, f)
 	default:
-		return tokenResponse{}, refuse(codeUnsupportedGrant, "grant_type must be authorization_code or refresh_token")
+		return refuse(codeUnsupportedGrant, "grant_type must be authorization_code or refresh_token")
 	}
 	if p, ok := errors.AsType[*problem](err); ok && p.code == codeInvalidGrant {
 		// A client whose registration has expired needs invalid_client in order to register again.
 		exists, err := s.clientExists(ctx, clientID)
 		if err != nil {
-			return tokenResponse{}, err
+			return err
 		}
 		if !exists {
-			return tokenResponse{}, invalidClient("the client is not registered, or its registration has expired")
+			return invalidClient("the client is not registered, or its registration has expired")
 		}
 	}
-	if err == nil {
-		s.extendRegistration(ctx, clientID)
+	if err != nil {
+		return err
 	}
-	return response, err
+	s.extendRegistration(ctx, clientID)
+	writeJSON(w, http.StatusOK, response)
+	return nil
 }
 
 // redeemCode exchanges an authorization code for tokens (OAuth 2.1 draft, section 4.1.3).
-func (s *Server) redeemCode(ctx context.Context, f form) (tokenResponse, error) {
+func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, error) {
 	switch {
-	case f.get("code") == "":
+	case f.Get("code") == "":
 		return tokenResponse{}, refuse(codeInvalidRequest, "code is missing")
-	case f.get("code_verifier") == "":
+	case f.Get("code_verifier") == "":
 		return tokenResponse{}, refuse(codeInvalidRequest, "code_verifier is missing")
-	case !validVerifier(f.get("code_verifier")):
+	case !validVerifier(f.Get("code_verifier")):
 		return tokenResponse{}, refuse(codeInvalidRequest, "code_verifier must be 43 to 128 unreserved characters")
 	}
 	invalid := errInvalidGrant("the code is unknown, used or too old, or client_id, redirect_uri or code_verifier does not match it")
-	id, secret, ok := parseToken(kindCode, f.get("code"), secretBytes)
+	id, secret, ok := parseToken(kindCode, f.Get("code"), secretBytes)
 	if !ok {
 		return tokenResponse{}, invalid
 	}
-	rec, ok, err := s.store.load(ctx, id)
+	rec, ok, err := s.loadRecord(ctx, id)
 	if err != nil {
 		return tokenResponse{}, err
 	}
 	// A request without the right verifier, which only the client has, must not end the connection either.
-	sum := sha256.Sum256([]byte(f.get("code_verifier")))
-	redirect := cmp.Or(f.get("redirect_uri"), rec.redirect) // optional (OAuth 2.1 draft, section 10.2)
+	sum := sha256.Sum256([]byte(f.Get("code_verifier")))
+	redirect := cmp.Or(f.Get("redirect_uri"), rec.redirect) // optional (OAuth 2.1 draft, section 10.2)
 	if !ok || !constantTimeEqual(rec.code, digest(secret)) || rec.resource != s.resource ||
-		!constantTimeEqual(rec.ClientID, f.get("client_id")) ||
+		!constantTimeEqual(rec.ClientID, f.Get("client_id")) ||
 		!constantTimeEqual(rec.challenge, encoding().EncodeToString(sum[:])) || redirect != rec.redirect {
 		return tokenResponse{}, invalid
 	}
@@ -128,7 +113,7 @@ func (s *Server) redeemCode(ctx context.Context, f form) (tokenResponse, error) 
 		lifetime = RefreshIdle
 		fields = []any{fieldFamily, digest(refresh.family), fieldCurrent, digest(refresh.own)}
 	}
-	if err := s.store.addToIndex(ctx, rec.BusinessID, id); err != nil {
+	if err := s.addToIndex(ctx, rec.BusinessID, id); err != nil {
 		return tokenResponse{}, err
 	}
 	var outcome any
@@ -137,7 +122,7 @@ func (s *Server) redeemCode(ctx context.Context, f form) (tokenResponse, error) 
 	}, fields...)
 	redeemed, err := s.change(ctx, s.entry(ctx, rec.Grant, audit.ConnectionStarted, rec.Scopes.String()), audit.OutcomeOK,
 		func() (_ bool, err error) {
-			outcome, err = s.store.run(ctx, "redeeming a code", s.store.redeem, s.store.keys(id), args...)
+			outcome, err = s.run(ctx, "redeem", s.grantKeys(id), args...)
 			return outcome == "redeemed", err
 		})
 	switch {
@@ -169,30 +154,30 @@ func (s *Server) endMisused(ctx context.Context, rec record, how string, invalid
 }
 
 // useRefreshToken exchanges a refresh token for new tokens (OAuth 2.1 draft, section 4.3).
-func (s *Server) useRefreshToken(ctx context.Context, f form) (tokenResponse, error) {
-	if f.get("refresh_token") == "" {
+func (s *Server) useRefreshToken(ctx context.Context, f url.Values) (tokenResponse, error) {
+	if f.Get("refresh_token") == "" {
 		return tokenResponse{}, refuse(codeInvalidRequest, "refresh_token is missing")
 	}
 	invalid := errInvalidGrant("the refresh token is unknown, used, revoked or too old, or was issued to another client")
-	id, token, ok := parseRefresh(f.get("refresh_token"))
+	id, token, ok := parseRefresh(f.Get("refresh_token"))
 	if !ok {
 		return tokenResponse{}, invalid
 	}
 	const attempts = 4 // the same token may be used concurrently
 	for range attempts {
-		rec, ok, err := s.store.load(ctx, id)
+		rec, ok, err := s.loadRecord(ctx, id)
 		if err != nil {
 			return tokenResponse{}, err
 		}
 		if !ok || rec.state != stateLive || !constantTimeEqual(rec.family, digest(token.family)) || rec.resource != s.resource ||
-			!constantTimeEqual(rec.ClientID, f.get("client_id")) {
+			!constantTimeEqual(rec.ClientID, f.Get("client_id")) {
 			return tokenResponse{}, invalid
 		}
 		logGrant(ctx, rec.Grant)
 		if err := s.checkResource(f); err != nil {
 			return tokenResponse{}, err
 		}
-		scopes, err := requestedScopes(f.get("scope"), rec.Scopes)
+		scopes, err := requestedScopes(f.Get("scope"), rec.Scopes)
 		if err != nil {
 			return tokenResponse{}, err
 		}
@@ -235,18 +220,18 @@ func (s *Server) rotate(
 		nonce = encoding().EncodeToString(randomBytes(secretBytes))
 	}
 	if constantTimeEqual(presented, rec.current) {
-		if err := s.store.addToIndex(ctx, rec.BusinessID, rec.ID); err != nil {
+		if err := s.addToIndex(ctx, rec.BusinessID, rec.ID); err != nil {
 			return tokenResponse{}, "", err
 		}
 	}
 	next, access := token.next(nonce), token.access(nonce, scopes.String())
-	values, _, err := s.store.runList(ctx, 1, "using a refresh token", s.store.refresh,
-		[]string{s.store.grantKey(rec.ID), s.store.attemptsKey(rec.ID)},
+	reply, err := s.run(ctx, "refresh", []string{s.grantKey(rec.ID), s.attemptsKey(rec.ID)},
 		newID(), presented, nonce, digest(next.own), accessField(digest(access)), scopes.Pin(), milliseconds(AccessLifetime),
 		milliseconds(RefreshIdle), milliseconds(GrantLifetime), milliseconds(RefreshGrace), MaxRepeats, MaxAccessTokens)
 	if err != nil {
 		return tokenResponse{}, "", err
 	}
+	values, _ := reply.([]any)
 	outcome = texts(values)(0)
 	if len(values) > 1 {
 		good, _ := values[1].(int64)
@@ -258,70 +243,47 @@ func (s *Server) rotate(
 	return response, outcome, nil
 }
 
-// serveRevoke revokes tokens (RFC 7009). The response is the same for tokens that do not exist.
-func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) {
-	noStore(w)
-	if err := s.revokeToken(w, r); err != nil {
-		writeProblem(w, s.newProblem(r.Context(), err))
-		return
-	}
-	writeJSON(w, http.StatusOK, struct{}{})
-}
-
-func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
+// serveRevoke revokes an access token, or ends the connection of a refresh token, current or not (RFC 7009). The response is
+// the same for tokens that do not exist.
+func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	f, err := readForm(w, r)
 	if err != nil {
 		return err
 	}
-	token := f.get("token")
+	token := f.Get("token")
 	if token == "" {
 		return refuse(codeInvalidRequest, "token is missing")
 	}
-	if r.Header.Get("Authorization") != "" || f.get("client_secret") != "" {
-		return invalidClient("clients are public here: send the client_id and no secret")
+	var rec record
+	var known bool
+	id, secret, isAccess := parseToken(kindAccess, token, secretBytes)
+	access := accessField(digest(secret))
+	if isAccess {
+		rec, known, err = s.loadRecord(ctx, id, access)
+		known = known && rec.access != ""
+	} else if id, refresh, ok := parseRefresh(token); ok {
+		rec, known, err = s.loadRecord(ctx, id)
+		known = known && constantTimeEqual(rec.family, digest(refresh.family))
 	}
-	// The token authorizes its own revocation. client_id is optional but has to match.
-	sameClient := func(rec record) error {
-		if named := f.get("client_id"); named != "" && named != rec.ClientID {
+	if err != nil {
+		return err
+	}
+	if known {
+		logGrant(ctx, rec.Grant)
+		// The token authorizes its own revocation. client_id is optional but has to match.
+		if named := f.Get("client_id"); named != "" && named != rec.ClientID {
 			return errInvalidGrant("the token was issued to another client")
 		}
-		return nil
+		if isAccess {
+			_, err = s.run(ctx, "revoke", []string{s.grantKey(id)}, access)
+		} else {
+			_, err = s.end(ctx, s.entry(ctx, rec.Grant, audit.ConnectionRevoked, "The app has revoked it"))
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if strings.HasPrefix(token, kindRefresh) {
-		return s.revokeRefreshToken(ctx, token, sameClient)
-	}
-	id, secret, ok := parseToken(kindAccess, token, secretBytes)
-	if !ok {
-		return nil
-	}
-	rec, found, err := s.store.load(ctx, id, accessField(digest(secret)))
-	if err != nil || !found || rec.access == "" {
-		return err
-	}
-	logGrant(ctx, rec.Grant)
-	if err := sameClient(rec); err != nil {
-		return err
-	}
-	_, err = s.store.run(ctx, "revoking an access token", s.store.revoke, []string{s.store.grantKey(id)},
-		accessField(digest(secret)))
-	return err
-}
-
-// revokeRefreshToken ends the connection of a refresh token, current or not.
-func (s *Server) revokeRefreshToken(ctx context.Context, token string, sameClient func(record) error) error {
-	id, refresh, ok := parseRefresh(token)
-	if !ok {
-		return nil
-	}
-	rec, ok, err := s.store.load(ctx, id)
-	if err != nil || !ok || !constantTimeEqual(rec.family, digest(refresh.family)) {
-		return err
-	}
-	logGrant(ctx, rec.Grant)
-	if err := sameClient(rec); err != nil {
-		return err
-	}
-	_, err = s.end(ctx, s.entry(ctx, rec.Grant, audit.ConnectionRevoked, "The app has revoked it"))
-	return err
+	writeJSON(w, http.StatusOK, struct{}{})
+	return nil
 }

@@ -104,7 +104,7 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request) error {
 	if next != "" {
 		v.Next = activityURL(all[i].name, next)
 	}
-	p.render(w, r, http.StatusOK, viewActivity, p.settings(w, r, s, "Activity", ActivityPath), v)
+	p.render(w, r, http.StatusOK, "activity", p.settings(w, r, s, "Activity", ActivityPath), v)
 	return nil
 }
 
@@ -121,39 +121,35 @@ func inPlainWords(e audit.Entry) activityEntry {
 	case audit.OutcomeUnknown:
 		out.Outcome = "Not known whether it was done"
 	}
+	what, known := map[string]string{
+		audit.ConnectionApproved: "Connected an app",
+		audit.ConnectionDenied:   "Declined to connect an app",
+		audit.ConnectionStarted:  "The app began to use its connection",
+		audit.ConnectionRevoked:  "Disconnected an app",
+		audit.KeyIssued:          "Issued a key",
+		audit.KeyRotated:         "Rotated a key",
+		audit.KeyRevoked:         "Revoked a key",
+		audit.SessionStarted:     "Signed in",
+		audit.SessionDenied:      "Could not sign in",
+		audit.SessionEnded:       "Signed out",
+		audit.ToolCalled:         "Made a change through an app",
+	}[e.Action]
+	if !known { // written by a newer version
+		what = clean(e.Action, maxLabel)
+	}
+	out.What = what
 	switch e.Action {
-	case audit.ConnectionApproved:
-		out.What = "Connected an app"
+	case audit.ConnectionApproved, audit.ConnectionStarted:
 		if e.Outcome == audit.OutcomeDenied {
 			out.What = "Tried to connect an app"
 		}
 		out.Detail = grantedInWords(e.Detail, out.Detail)
 	case audit.ConnectionDenied:
-		out.What = "Declined to connect an app"
 		if e.Outcome == audit.OutcomeDenied {
 			out.Outcome = "" // by the person
 		}
-	case audit.ConnectionStarted:
-		out.What = "The app began to use its connection"
-		out.Detail = grantedInWords(e.Detail, out.Detail)
-	case audit.ConnectionRevoked:
-		out.What = "Disconnected an app"
-	case audit.KeyIssued:
-		out.What, out.Code = "Issued a key", true
-	case audit.KeyRotated:
-		out.What, out.Code = "Rotated a key", true
-	case audit.KeyRevoked:
-		out.What, out.Code = "Revoked a key", true
-	case audit.SessionStarted:
-		out.What = "Signed in"
-	case audit.SessionDenied:
-		out.What = "Could not sign in"
-	case audit.SessionEnded:
-		out.What = "Signed out"
-	case audit.ToolCalled:
-		out.What, out.Code = "Made a change through an app", true
-	default: // written by a newer version
-		out.What = clean(e.Action, maxLabel)
+	case audit.KeyIssued, audit.KeyRotated, audit.KeyRevoked, audit.ToolCalled:
+		out.Code = true
 	}
 	return out
 }

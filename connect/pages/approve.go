@@ -55,15 +55,9 @@ func (p *Pages) showApprove(w http.ResponseWriter, r *http.Request) error {
 
 // pending returns the pending authorization request. Its errors are pages.
 func (p *Pages) pending(r *http.Request, id string) (oauth.Request, error) {
-	if !plausibleID(id) {
-		return oauth.Request{}, requestOver()
-	}
 	req, err := p.oauth.Pending(r.Context(), id)
-	switch {
-	case errors.Is(err, oauth.ErrNoRequest):
-		return oauth.Request{}, requestOver()
-	case err != nil:
-		return oauth.Request{}, unavailable(err)
+	if err != nil {
+		return oauth.Request{}, decisionProblem(err)
 	}
 	return req, nil
 }
@@ -106,7 +100,7 @@ func (p *Pages) answerApprove(w http.ResponseWriter, r *http.Request, status int
 	if problem != "" {
 		title = "Error: " + title // screen readers read the title first
 	}
-	p.render(w, r, status, viewApprove, frame{Title: title, Wide: true}, v)
+	p.render(w, r, status, "approve", frame{Title: title, Wide: true}, v)
 }
 
 func (p *Pages) approveView(s *session, req oauth.Request) approveView {
@@ -114,12 +108,10 @@ func (p *Pages) approveView(s *session, req oauth.Request) approveView {
 	name := cmp.Or(clean(req.Client.Name, maxLabel), host)
 	v := approveView{
 		Request: req.ID, Token: s.token(formApprove + " " + req.ID), SignOut: s.token(formSignOut), Return: approveURL(req.ID),
-		Client: name, Initial: initial(name), Local: req.RedirectLocal || req.Client.LocalOnly,
+		Client: name, Initial: initial(name), Vouched: clean(req.Client.Host, 2*maxLabel),
+		Local:   req.RedirectLocal || req.Client.LocalOnly,
 		Account: s.account.DisplayName(), Address: s.account.Email, Business: s.account.BusinessName,
 		Minutes: max(int((req.ExpiresIn+time.Minute-1)/time.Minute), 1),
-	}
-	if req.Client.Kind == oauth.KindMetadata {
-		v.Vouched = clean(req.Client.Host, 2*maxLabel)
 	}
 	if scheme, ok := strings.CutSuffix(host, ":"); ok {
 		v.App = scheme
@@ -133,7 +125,7 @@ func (p *Pages) approveView(s *session, req oauth.Request) approveView {
 func (p *Pages) answerNotOwner(w http.ResponseWriter, r *http.Request, s *session, req oauth.Request) {
 	fail(r, codeNotOwner, errors.New("only an owner can connect apps"))
 	w.Header().Set("Content-Security-Policy", policyAnswering)
-	p.render(w, r, http.StatusForbidden, viewNotOwner, frame{Title: "Only an owner can connect apps", Wide: true}, p.approveView(s, req))
+	p.render(w, r, http.StatusForbidden, "not-owner", frame{Title: "Only an owner can connect apps", Wide: true}, p.approveView(s, req))
 }
 
 func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
@@ -150,20 +142,16 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch r.PostForm.Get("decision") {
 	case "deny":
-		return p.deny(r, s, id)
+		to, err := p.oauth.Deny(r.Context(), id, s.account)
+		if err != nil {
+			return decisionProblem(err)
+		}
+		return &redirectError{to: to}
 	case "approve":
 	default:
 		return badRequest("The form does not say what you have decided. Go back and choose again.", nil)
 	}
 	return p.grant(w, r, s, id)
-}
-
-func (p *Pages) deny(r *http.Request, s *session, id string) error {
-	d, err := p.oauth.Deny(r.Context(), id, s.account)
-	if err != nil {
-		return decisionProblem(err)
-	}
-	return &redirectError{to: d.Redirect}
 }
 
 func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id string) error {
@@ -188,7 +176,7 @@ func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id str
 			"Choose at least one thing that the app may do, or choose “Don’t connect”.")
 		return nil
 	}
-	d, err := p.oauth.Approve(r.Context(), id, s.account, granted)
+	to, err := p.oauth.Approve(r.Context(), id, s.account, granted)
 	if errors.Is(err, oauth.ErrNotOwner) {
 		p.answerNotOwner(w, r, s, req)
 		return nil
@@ -196,7 +184,7 @@ func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id str
 	if err != nil {
 		return decisionProblem(err)
 	}
-	return &redirectError{to: d.Redirect}
+	return &redirectError{to: to}
 }
 
 func decisionProblem(err error) error {
@@ -205,9 +193,8 @@ func decisionProblem(err error) error {
 		return requestOver()
 	case errors.Is(err, oauth.ErrUnavailable):
 		return unavailable(err)
-	default:
-		return err
 	}
+	return err
 }
 
 // ownerOnly returns an error page unless the account is an owner's.

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -52,10 +51,9 @@ func TestApprovePageGrantsReadOnlyByDefault(t *testing.T) {
 		b := w.signIn(ownerEmail)
 		p := b.post(pages.ApprovePath, b.decision(id, "approve")).requires(http.StatusSeeOther)
 		require.Equal(t, "https://assistant.example/callback?code=made-up&iss=x", p.Header.Get("Location"))
-		a := w.oauth.approvals()[id]
-		require.Equal(t, "mcp:read", a.granted.String(), scopes)
-		require.Equal(t, owner, a.by)
+		require.Equal(t, "mcp:read", w.oauth.approved[id].String(), scopes)
 	}
+	require.Empty(t, w.actions(owner.BusinessID), "the authorization server records decisions, the pages do not")
 }
 
 func TestOwnerCanRestrictScopesByArea(t *testing.T) {
@@ -83,11 +81,7 @@ func TestOwnerCanRestrictScopesByArea(t *testing.T) {
 		w.request(id, c.asked)
 		b := w.signIn(ownerEmail)
 		b.post(pages.ApprovePath, b.decision(id, "approve", c.allow...)).requires(http.StatusSeeOther)
-		a := w.oauth.approvals()[id]
-		for name := range strings.FieldsSeq(c.granted) {
-			require.True(t, a.granted.Allows(name), "%s: %s in %s", id, name, a.granted)
-		}
-		require.Len(t, a.granted.Names(), len(strings.Fields(c.granted)), "%s: %s", id, a.granted)
+		require.ElementsMatch(t, strings.Fields(c.granted), w.oauth.approved[id].Names(), id)
 	}
 }
 
@@ -100,7 +94,7 @@ func TestApprovalWithoutScopesIsRejected(t *testing.T) {
 	delete(form, "allow")
 	p := b.post(pages.ApprovePath, form).requires(http.StatusUnprocessableEntity, "Choose at least one thing")
 	require.NotContains(t, p.body, " checked", "what was unchecked stays so")
-	require.NotContains(t, w.oauth.approvals(), "grq_1")
+	require.NotContains(t, w.oauth.approved, "grq_1")
 	form["allow"] = []string{"admin:everything"}
 	require.Equal(t, http.StatusUnprocessableEntity, b.post(pages.ApprovePath, form).StatusCode)
 }
@@ -112,27 +106,8 @@ func TestOwnerCanDeny(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	p := b.post(pages.ApprovePath, b.decision("grq_1", "deny"))
 	require.Equal(t, "https://assistant.example/callback?error=access_denied&iss=x", p.Header.Get("Location"))
-	w.oauth.set(func(f *fakeOAuth) { require.True(t, f.denied["grq_1"]) })
-	require.NotContains(t, w.oauth.approvals(), "grq_1")
-}
-
-func TestDecisionCanBeSubmittedTwice(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.request("grq_1", "mcp:read")
-	b := w.signIn(ownerEmail)
-	form := b.decision("grq_1", "approve")
-	var group sync.WaitGroup
-	targets := make(chan string, 8)
-	for range cap(targets) {
-		group.Go(func() { targets <- b.post(pages.ApprovePath, form).Header.Get("Location") })
-	}
-	group.Wait()
-	close(targets)
-	for to := range targets {
-		require.Equal(t, "https://assistant.example/callback?code=made-up&iss=x", to)
-	}
-	require.Empty(t, w.actions(owner.BusinessID), "the authorization server records decisions, the pages do not")
+	require.True(t, w.oauth.denied["grq_1"])
+	require.NotContains(t, w.oauth.approved, "grq_1")
 }
 
 func TestMemberCannotApprove(t *testing.T) {
@@ -147,7 +122,7 @@ func TestMemberCannotApprove(t *testing.T) {
 	form.Set("decision", "approve")
 	form["allow"] = []string{"contacts:read"}
 	require.Equal(t, http.StatusForbidden, b.post(pages.ApprovePath, form).StatusCode, "nor by a crafted form")
-	require.NotContains(t, w.oauth.approvals(), "grq_1")
+	require.NotContains(t, w.oauth.approved, "grq_1")
 
 	form.Set("decision", "deny")
 	require.Contains(t, b.post(pages.ApprovePath, form).Header.Get("Location"), "error=access_denied")
@@ -191,18 +166,17 @@ func TestApprovalRequiresTheFormToken(t *testing.T) {
 		"a hidden origin":          {good, http.Header{"Sec-Fetch-Site": nil, "Origin": {"null"}}, 403},
 		"another host of the site": {good, http.Header{"Sec-Fetch-Site": {"same-site"}, "Origin": {"https://www.api.example.com"}}, 403},
 		"an old browser":           {good, http.Header{"Sec-Fetch-Site": nil, "Origin": {"https://evil.example"}}, 403},
-		"contradicting headers":    {good, http.Header{"Sec-Fetch-Site": {"same-origin"}, "Origin": {"https://evil.example"}}, 403},
 		"text":                     {good, http.Header{"Content-Type": {"text/plain"}}, 415},
 		"JSON":                     {good, http.Header{"Content-Type": {"application/json"}}, 415},
 		"multipart":                {good, http.Header{"Content-Type": {"multipart/form-data; boundary=x"}}, 415},
 	} {
 		assert.Equal(t, test.status, victim.do(http.MethodPost, pages.ApprovePath, test.form, test.header).StatusCode, name)
-		assert.Empty(t, w.oauth.approvals(), name)
+		assert.Empty(t, w.oauth.approved, name)
 	}
 
 	query := strings.NewReplacer("+", "%20").Replace(url.Values(good).Encode())
 	victim.do(http.MethodPost, pages.ApprovePath+"?"+query, map[string][]string{}, nil).requires(http.StatusNotFound)
-	require.NotContains(t, w.oauth.approvals(), "grq_1")
+	require.NotContains(t, w.oauth.approved, "grq_1")
 
 	require.Equal(t, http.StatusSeeOther, victim.post(pages.ApprovePath, good).StatusCode, "the page's own form works")
 }
@@ -220,7 +194,7 @@ func TestApprovalRequiresSignIn(t *testing.T) {
 		p.requires(http.StatusSeeOther)
 		require.Equal(t, "/sign-in?return=%2Foauth%2Fapprove%3Frequest%3Dgrq_1", p.Header.Get("Location"))
 	}
-	require.NotContains(t, w.oauth.approvals(), "grq_1")
+	require.NotContains(t, w.oauth.approved, "grq_1")
 }
 
 func TestExpiredRequestShowsAPage(t *testing.T) {
@@ -240,12 +214,12 @@ func TestApprovalDuringOutageIs503(t *testing.T) {
 	w.request("grq_1", "mcp:read")
 	b := w.signIn(ownerEmail)
 	form := b.decision("grq_1", "approve")
-	w.oauth.set(func(f *fakeOAuth) { f.down = true })
+	w.oauth.down = true
 	for _, p := range []*page{b.get(pages.ApprovePath + "?request=grq_1"), b.post(pages.ApprovePath, form), b.get(pages.ConnectionsPath)} {
 		p.requires(http.StatusServiceUnavailable)
 		require.NotContains(t, p.body, "made up")
 	}
-	w.oauth.set(func(f *fakeOAuth) { f.down = false })
+	w.oauth.down = false
 	require.Equal(t, http.StatusSeeOther, b.post(pages.ApprovePath, form).StatusCode)
 }
 
@@ -255,7 +229,7 @@ func TestLocalClientShowsAWarning(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	registered := func(host string) func(*oauth.Request) {
 		return func(r *oauth.Request) {
-			r.Client.Kind, r.Client.Host, r.Client.LocalOnly = oauth.KindRegistered, "", true
+			r.Client.Host, r.Client.LocalOnly = "", true
 			r.RedirectHost, r.RedirectLocal = host, true
 		}
 	}
@@ -271,26 +245,19 @@ func TestClientNameCannotInjectPageText(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
-	for i, c := range []struct{ name, want string }{
+	for i, c := range []struct{ name, want string }{ // how names are cleaned is tested in package cleantext
 		{`<script>alert(1)</script>`, "Connect <script>alert(1)</script> to"},
 		{`" onfocus="alert(1)" autofocus="`, `Connect " onfocus="alert(1)" autofocus=" to`},
 		{"{{.Token}} ${x}", "Connect {{.Token}} ${x} to"},
 		{"Good\u202Eelpmaxe.live\u202C", "Connect Goodelpmaxe.live to"},
-		{"A\u2066B\u2069\u200FC\u061CD", "Connect ABCD to"},
-		{"Two\nlines\r\n\ttabs\u2028and\u2029more", "Connect Two lines tabs and more to"},
-		{"Z\u0300\u0301\u0302\u0303\u0304\u0305algo", "Connect Z\u0300\u0301algo to"},
 		{"\u3164\u200b\u2800", "Connect evil.example to"},
-		{"\x00\x1b[31mred\x7f", "Connect [31mred to"},
 		{strings.Repeat("long ", 100), strings.TrimSpace(strings.Repeat("long ", 13)) + "… to"},
-		{"\xff\xfe", "Connect \uFFFD to"},
 		{"فارسی", "Connect فارسی to"},
 	} {
 		id := "grq_" + string(rune('a'+i))
 		w.request(id, "mcp:read", func(r *oauth.Request) { r.Client.Name, r.RedirectHost = c.name, "evil.example" })
 		p := b.get(pages.ApprovePath+"?request="+id).requires(http.StatusOK, c.want).lacks("<script", ` onfocus="`)
-		for _, bad := range "\u202e\u202c\u2066\u2069\u200f\u061c\u200b\u3164\u2800\x00\x1b\u2028" {
-			require.NotContains(t, p.body, string(bad))
-		}
+		p.lacks("\u202e", "\u202c", "\u200b", "\u3164", "\u2800")
 		require.Contains(t, p.body, "<bdi", "the name is isolated from the direction of the text")
 	}
 	w.request("grq_host", "mcp:read", func(r *oauth.Request) { r.RedirectHost = "evil.example\u202e<b>" })

@@ -56,7 +56,7 @@ func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request) error {
 	for _, g := range grants {
 		v.Connections = append(v.Connections, p.connection(g, people))
 	}
-	p.render(w, r, http.StatusOK, viewConnections, p.settings(w, r, s, "Connected apps", ConnectionsPath), v)
+	p.render(w, r, http.StatusOK, "connected-apps", p.settings(w, r, s, "Connected apps", ConnectionsPath), v)
 	return nil
 }
 
@@ -68,7 +68,7 @@ func (p *Pages) askToDisconnect(w http.ResponseWriter, r *http.Request, s *sessi
 	if i < 0 {
 		return p.done(w, noticeNoConnection, ConnectionsPath)
 	}
-	p.render(w, r, http.StatusOK, viewDisconnect, p.settings(w, r, s, "Disconnect an app", ConnectionsPath), disconnectView{
+	p.render(w, r, http.StatusOK, "disconnect", p.settings(w, r, s, "Disconnect an app", ConnectionsPath), disconnectView{
 		Token: s.token(formConnections), Connection: p.connection(grants[i], p.people(r, s.account, grants[i:i+1])),
 	})
 	return nil
@@ -85,11 +85,7 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error 
 	if !checkToken(s.id, formConnections, r.PostForm.Get(tokenField)) {
 		return forged().withLink(ConnectionsPath, "Open the page again")
 	}
-	id := r.PostForm.Get("connection")
-	if !plausibleID(id) {
-		return p.done(w, noticeNoConnection, ConnectionsPath)
-	}
-	switch err := p.oauth.Revoke(r.Context(), id, s.account); {
+	switch err := p.oauth.Revoke(r.Context(), r.PostForm.Get("connection"), s.account); {
 	case errors.Is(err, oauth.ErrNoGrant): // also after a double click
 		return p.done(w, noticeNoConnection, ConnectionsPath)
 	case err != nil:

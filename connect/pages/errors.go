@@ -142,7 +142,7 @@ func (p *Pages) answerProblem(w http.ResponseWriter, r *http.Request, pr *pageEr
 	case view.Link == "":
 		view.Link, view.Label = ConnectionsPath, "Go to Settings"
 	}
-	p.render(w, r, pr.status, viewError, frame{Title: pr.title}, view)
+	p.render(w, r, pr.status, "error", frame{Title: pr.title}, view)
 }
 
 // render responds with a page.

@@ -4,33 +4,11 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 )
-
-func FuzzCleanReturnsOneVisibleLine(f *testing.F) {
-	for _, s := range []string{"", "Assistant", "a\u202eb", "\xff", " \t\n ", "Z\u0300\u0301\u0302\u0303", strings.Repeat("x y", 100), "\u3164", "é́"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		got := pages.Clean(s, pages.MaxLabel)
-		require.True(t, utf8.ValidString(got))
-		require.LessOrEqual(t, utf8.RuneCountInString(got), pages.MaxLabel+1)
-		require.Equal(t, strings.TrimSpace(got), got)
-		require.NotContains(t, got, "  ")
-		for _, r := range got {
-			visible := r == '\u200c' || r == '\u200d' || unicode.Is(unicode.Prepended_Concatenation_Mark, r) // which some scripts need
-			require.False(t, unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) && !visible, "%q", r)
-		}
-		if utf8.RuneCountInString(got) <= pages.MaxLabel {
-			require.Equal(t, got, pages.Clean(got, pages.MaxLabel), "cleaning twice changes nothing")
-		}
-	})
-}
 
 func FuzzSignInRedirectsOnlyToOwnPages(f *testing.F) {
 	for _, s := range []string{

@@ -97,8 +97,11 @@ func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
 
 // checkForm parses a form and refuses those that did not come from our own pages.
 func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
-	if err := p.checkSender(r); err != nil {
-		return err
+	if err := p.crossOrigin.Check(r); err != nil { // a second defence besides form tokens
+		pr := forged()
+		pr.cause = fmt.Errorf("origin %q, Sec-Fetch-Site %q: %w", clean(r.Header.Get("Origin"), maxLabel),
+			clean(r.Header.Get("Sec-Fetch-Site"), maxLabel), err)
+		return pr
 	}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {
@@ -126,25 +129,6 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	return nil
-}
-
-// checkSender refuses cross-site requests by their Origin and Sec-Fetch-Site headers, as a second defence besides form tokens.
-// Requests without these headers pass.
-func (p *Pages) checkSender(r *http.Request) error {
-	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
-	switch site {
-	case "same-origin", "none":
-		if origin == "" || origin == "null" || origin == p.issuer {
-			return nil
-		}
-	case "":
-		if origin == "" || origin == p.issuer {
-			return nil
-		}
-	}
-	pr := forged()
-	pr.cause = fmt.Errorf("cross-site form from origin %q, Sec-Fetch-Site %q", clean(origin, maxLabel), clean(site, maxLabel))
-	return pr
 }
 
 // secure sets the security headers of every response.

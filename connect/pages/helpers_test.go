@@ -1,10 +1,10 @@
 package pages_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
@@ -13,7 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,18 +61,11 @@ var (
 	}
 )
 
-// approved is an approval of a request.
-type approved struct {
-	by      account.Account
-	granted scope.Set
-}
-
 // fakeOAuth is an authorization server in memory.
 type fakeOAuth struct {
 	issuer   string
-	mu       sync.Mutex
 	requests map[string]oauth.Request
-	approved map[string]approved
+	approved map[string]scope.Set // by request
 	denied   map[string]bool
 	grants   []oauth.Grant
 	down     bool
@@ -80,102 +73,65 @@ type fakeOAuth struct {
 
 func (f *fakeOAuth) Issuer() string { return f.issuer }
 
-func (f *fakeOAuth) Pending(_ context.Context, id string) (oauth.Request, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down {
-		return oauth.Request{}, fmt.Errorf("%w: made up", oauth.ErrUnavailable)
-	}
-	r, ok := f.requests[id]
-	if !ok {
-		return oauth.Request{}, oauth.ErrNoRequest
-	}
-	return r, nil
-}
-
-func (f *fakeOAuth) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (oauth.Decision, error) {
-	r, err := f.Pending(ctx, id)
-	if err != nil {
-		return oauth.Decision{}, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case by.Role != account.RoleOwner:
-		return oauth.Decision{}, oauth.ErrNotOwner
-	case granted.IsZero() || !r.Scopes.Contains(granted):
-		return oauth.Decision{}, oauth.ErrScopes
-	}
-	if _, ok := f.approved[id]; !ok {
-		f.approved[id] = approved{by: by, granted: granted}
-	}
-	return oauth.Decision{Redirect: r.RedirectURI + "?code=made-up&iss=x"}, nil
-}
-
-func (f *fakeOAuth) Deny(ctx context.Context, id string, _ account.Account) (oauth.Decision, error) {
-	r, err := f.Pending(ctx, id)
-	if err != nil {
-		return oauth.Decision{}, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.denied[id] = true
-	return oauth.Decision{Redirect: r.RedirectURI + "?error=access_denied&iss=x"}, nil
-}
-
-func (f *fakeOAuth) Grants(_ context.Context, businessID string) ([]oauth.Grant, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down {
-		return nil, fmt.Errorf("%w: made up", oauth.ErrUnavailable)
-	}
-	var own []oauth.Grant
-	for _, g := range f.grants {
-		if g.BusinessID == businessID {
-			own = append(own, g)
-		}
-	}
-	return own, nil
-}
-
-func (f *fakeOAuth) Revoke(_ context.Context, grantID string, by account.Account) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (f *fakeOAuth) outage() error {
 	if f.down {
 		return fmt.Errorf("%w: made up", oauth.ErrUnavailable)
 	}
-	for i, g := range f.grants {
-		if g.BusinessID == by.BusinessID && g.ID == grantID {
-			f.grants = append(f.grants[:i:i], f.grants[i+1:]...)
-			return nil
-		}
+	return nil
+}
+
+func (f *fakeOAuth) Pending(_ context.Context, id string) (oauth.Request, error) {
+	r, ok := f.requests[id]
+	if !ok {
+		return oauth.Request{}, cmp.Or(f.outage(), oauth.ErrNoRequest)
 	}
-	return oauth.ErrNoGrant
+	return r, f.outage()
 }
 
-func (f *fakeOAuth) set(change func(*fakeOAuth)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	change(f)
+func (f *fakeOAuth) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (string, error) {
+	r, err := f.Pending(ctx, id)
+	switch {
+	case err != nil:
+		return "", err
+	case by.Role != account.RoleOwner:
+		return "", oauth.ErrNotOwner
+	case granted.IsZero() || !r.Scopes.Contains(granted):
+		return "", oauth.ErrScopes
+	}
+	f.approved[id] = granted
+	return r.RedirectURI + "?code=made-up&iss=x", nil
 }
 
-// approvals returns the approved requests.
-func (f *fakeOAuth) approvals() (all map[string]approved) {
-	f.set(func(f *fakeOAuth) { all = maps.Clone(f.approved) })
-	return all
+func (f *fakeOAuth) Deny(ctx context.Context, id string, _ account.Account) (string, error) {
+	r, err := f.Pending(ctx, id)
+	f.denied[id] = err == nil
+	return r.RedirectURI + "?error=access_denied&iss=x", err
+}
+
+func (f *fakeOAuth) Grants(_ context.Context, businessID string) ([]oauth.Grant, error) {
+	others := func(g oauth.Grant) bool { return g.BusinessID != businessID }
+	return slices.DeleteFunc(slices.Clone(f.grants), others), f.outage()
+}
+
+func (f *fakeOAuth) Revoke(_ context.Context, grantID string, by account.Account) error {
+	i := slices.IndexFunc(f.grants, func(g oauth.Grant) bool { return g.BusinessID == by.BusinessID && g.ID == grantID })
+	if i < 0 {
+		return oauth.ErrNoGrant
+	}
+	f.grants = slices.Delete(f.grants, i, i+1)
+	return nil
 }
 
 // fakeKeys is a key store of several businesses.
 type fakeKeys struct {
-	mu   sync.Mutex
 	keys []fakeKey
 	made int
 	most int
 	now  func() time.Time
 	down bool
+	lost bool // replies to changes are lost
 
 	attempts map[string]string // the public keys that were issued, by attempt
-	lost     bool              // replies to changes are lost
 }
 
 type fakeKey struct {
@@ -186,61 +142,64 @@ type fakeKey struct {
 	revoked  bool
 }
 
-// reply returns the error of a change that was made.
-func (f *fakeKeys) reply() error {
-	if f.lost {
-		return fmt.Errorf("%w: made up", pages.ErrOutcomeUnknown)
+func (f *fakeKeys) outage() error {
+	if f.down {
+		return io.ErrUnexpectedEOF
 	}
 	return nil
 }
 
-// find returns the business's key or nil.
-func (f *fakeKeys) find(businessID, publicKey string) *fakeKey {
+// changed returns the result of a change that was made.
+func (f *fakeKeys) changed(k *fakeKey) (pages.IssuedKey, error) {
+	if f.lost {
+		return pages.IssuedKey{Key: pages.Key{PublicKey: k.PublicKey}}, fmt.Errorf("%w: made up", pages.ErrOutcomeUnknown)
+	}
+	return pages.IssuedKey{Key: k.Key, PrivateKey: pages.PrivateKey(k.private)}, nil
+}
+
+// find returns the business's key, even if it is revoked.
+func (f *fakeKeys) find(businessID, publicKey string) (*fakeKey, error) {
 	i := slices.IndexFunc(f.keys, func(k fakeKey) bool { return k.business == businessID && k.PublicKey == publicKey })
 	if i < 0 {
-		return nil
+		return nil, cmp.Or(f.outage(), pages.ErrNoKey)
 	}
-	return &f.keys[i]
+	return &f.keys[i], f.outage()
+}
+
+// findValid returns the business's key, if it is not revoked.
+func (f *fakeKeys) findValid(businessID, publicKey string) (*fakeKey, error) {
+	k, err := f.find(businessID, publicKey)
+	if err == nil && k.revoked {
+		return nil, pages.ErrNoKey
+	}
+	return k, err
 }
 
 func (f *fakeKeys) Get(_ context.Context, businessID, publicKey string) (pages.Key, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down {
-		return pages.Key{}, io.ErrUnexpectedEOF
-	}
-	k := f.find(businessID, publicKey)
-	if k == nil || k.revoked {
-		return pages.Key{}, pages.ErrNoKey
+	k, err := f.findValid(businessID, publicKey)
+	if err != nil {
+		return pages.Key{}, err
 	}
 	return k.Key, nil
 }
 
-func (f *fakeKeys) List(_ context.Context, businessID string) ([]pages.Key, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down {
-		return nil, io.ErrUnexpectedEOF
-	}
-	var keys []pages.Key
-	for _, k := range f.keys {
-		if k.business == businessID && !k.revoked {
+func (f *fakeKeys) List(_ context.Context, businessID string) (keys []pages.Key, err error) {
+	for _, k := range f.all() {
+		if k.business == businessID {
 			keys = append(keys, k.Key)
 		}
 	}
-	return keys, nil
+	return keys, f.outage()
 }
 
 func (f *fakeKeys) Issue(_ context.Context, b pages.Business, accountID, attempt string, test bool) (pages.IssuedKey, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down {
-		return pages.IssuedKey{}, io.ErrUnexpectedEOF
-	}
-	if publicKey, ok := f.attempts[attempt]; ok {
+	publicKey, done := f.attempts[attempt]
+	switch {
+	case f.down:
+		return pages.IssuedKey{}, f.outage()
+	case done:
 		return pages.IssuedKey{Key: pages.Key{PublicKey: publicKey}}, pages.ErrAlreadyDone
-	}
-	if f.most > 0 && len(f.keys) >= f.most {
+	case f.most > 0 && len(f.keys) >= f.most:
 		return pages.IssuedKey{}, pages.ErrTooManyKeys
 	}
 	f.made++
@@ -255,87 +214,54 @@ func (f *fakeKeys) Issue(_ context.Context, b pages.Business, accountID, attempt
 		business: b.ID, account: accountID, private: fmt.Sprintf("sk_%s_%043d", kind, f.made),
 	}
 	f.keys = append(f.keys, k)
-	if f.attempts == nil {
-		f.attempts = make(map[string]string)
-	}
 	f.attempts[attempt] = k.PublicKey
-	if err := f.reply(); err != nil {
-		return pages.IssuedKey{Key: pages.Key{PublicKey: k.PublicKey}}, err
-	}
-	return pages.IssuedKey{Key: k.Key, PrivateKey: pages.PrivateKey(k.private)}, nil
+	return f.changed(&k)
 }
 
 func (f *fakeKeys) Rotate(
 	_ context.Context, businessID, publicKey, version string, grace time.Duration,
 ) (pages.IssuedKey, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down {
-		return pages.IssuedKey{}, io.ErrUnexpectedEOF
-	}
-	k := f.find(businessID, publicKey)
+	k, err := f.findValid(businessID, publicKey)
 	switch {
-	case k == nil || k.revoked:
-		return pages.IssuedKey{}, pages.ErrNoKey
+	case err != nil:
+		return pages.IssuedKey{}, err
 	case k.Version != version:
 		return pages.IssuedKey{}, pages.ErrAlreadyDone
 	case grace > 0 && f.now().Before(k.PreviousUntil):
-		return pages.IssuedKey{}, &pages.GraceError{Until: k.PreviousUntil}
+		return pages.IssuedKey{Key: k.Key}, pages.ErrGracePending
 	}
 	f.made++
 	k.private, k.Version, k.PreviousUntil = fmt.Sprintf("sk_live_%043d", f.made), fmt.Sprint("v", f.made), time.Time{}
 	if grace > 0 {
 		k.PreviousUntil = f.now().Add(grace)
 	}
-	return pages.IssuedKey{Key: k.Key, PrivateKey: pages.PrivateKey(k.private)}, f.reply()
+	return f.changed(k)
 }
 
 func (f *fakeKeys) Revoke(_ context.Context, businessID, publicKey string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down {
-		return io.ErrUnexpectedEOF
+	k, err := f.find(businessID, publicKey)
+	if err != nil {
+		return err
 	}
-	k := f.find(businessID, publicKey)
-	switch {
-	case k == nil:
-		return pages.ErrNoKey
-	case k.revoked:
+	if k.revoked {
 		return pages.ErrAlreadyDone
 	}
 	k.revoked = true
-	return f.reply()
+	_, err = f.changed(k)
+	return err
 }
 
+// all returns the keys that are not revoked.
 func (f *fakeKeys) all() []fakeKey {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(f.keys), func(k fakeKey) bool { return k.revoked })
 }
 
-func (f *fakeKeys) set(change func(*fakeKeys)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	change(f)
-}
-
 // clock is a clock that tests can advance.
-type clock struct {
-	mu     sync.Mutex
-	offset time.Duration
-}
+type clock struct{ offset atomic.Int64 }
 
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Now().Add(c.offset)
-}
+func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
 
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.offset += d
-}
+func (c *clock) advance(d time.Duration) { c.offset.Add(int64(d)) }
 
 // world is a server with the pages and their dependencies.
 type world struct {
@@ -367,10 +293,10 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 		logs:     logs,
 		accounts: accounttest.New(owner, member, rival),
 		oauth: &fakeOAuth{
-			requests: make(map[string]oauth.Request), approved: make(map[string]approved), denied: make(map[string]bool),
+			requests: make(map[string]oauth.Request), approved: make(map[string]scope.Set), denied: make(map[string]bool),
 		},
 	}
-	w.keys = &fakeKeys{now: w.clock.now}
+	w.keys = &fakeKeys{now: w.clock.now, attempts: make(map[string]string)}
 	var err error
 	w.audit, err = audit.New(audit.Options{Redis: w.redis, Prefix: w.prefix, Log: zap.New(core)})
 	require.NoError(tb, err)
@@ -409,16 +335,16 @@ func (w *world) request(id, scopes string, changes ...func(*oauth.Request)) {
 	r := oauth.Request{
 		ID: id,
 		Client: oauth.Client{
-			ID: "https://assistant.example/client.json", Kind: oauth.KindMetadata, Name: "Assistant", Host: "assistant.example",
+			ID: "https://assistant.example/client.json", Name: "Assistant", Host: "assistant.example",
 			RedirectURIs: []string{"https://assistant.example/callback"},
 		},
 		RedirectURI: "https://assistant.example/callback", RedirectHost: "assistant.example",
-		Scopes: set, Resource: w.url + "/mcp", ExpiresIn: 10 * time.Minute,
+		Scopes: set, ExpiresIn: 10 * time.Minute,
 	}
 	for _, change := range changes {
 		change(&r)
 	}
-	w.oauth.set(func(f *fakeOAuth) { f.requests[id] = r })
+	w.oauth.requests[id] = r
 }
 
 // browser keeps cookies, follows no redirects, and sends the Origin and Sec-Fetch-Site headers of a form.

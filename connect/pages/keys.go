@@ -26,7 +26,7 @@ type Keys interface {
 
 	// Rotate gives a key of the business a new private key. The old one keeps working for grace; if grace is 0, all previous
 	// ones stop working at once. Its errors are ErrNoKey, also for another business's key, ErrAlreadyDone if the key's
-	// version is not version, *GraceError and ErrOutcomeUnknown.
+	// version is not version, ErrGracePending, with which it returns the key, and ErrOutcomeUnknown.
 	Rotate(ctx context.Context, businessID, publicKey, version string, grace time.Duration) (IssuedKey, error)
 
 	// Revoke revokes a key of the business. Its errors are ErrAlreadyDone if it is revoked, ErrNoKey if the business is not
@@ -42,20 +42,16 @@ var (
 	// ErrTooManyKeys is returned if the business has the maximum number of keys.
 	ErrTooManyKeys = errors.New("too many keys")
 
+	// ErrGracePending is returned if the previous private key is still in its grace period, because at most two private keys
+	// can be valid.
+	ErrGracePending = errors.New("the previous private key still works")
+
 	// ErrAlreadyDone is returned if the change was made before and this call changed nothing.
 	ErrAlreadyDone = errors.New("already done")
 
 	// ErrOutcomeUnknown is returned if the change may or may not have been made.
 	ErrOutcomeUnknown = errors.New("unknown whether the key was changed")
 )
-
-// GraceError is returned if the previous private key is still in its grace period, because at most two private keys can be valid.
-type GraceError struct{ Until time.Time }
-
-// Error implements error.
-func (e *GraceError) Error() string {
-	return "the previous private key still works until " + e.Until.UTC().Format(time.RFC3339)
-}
 
 // Business identifies the business that a key is issued for.
 type Business struct{ ID, Name, Slug string }
@@ -147,9 +143,9 @@ func (p *Pages) showKeys(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	switch {
 	case q.Has("rotate"):
-		return p.askAboutKey(w, r, s, q.Get("rotate"), viewRotate, "Rotate a key")
+		return p.askAboutKey(w, r, s, q.Get("rotate"), "rotate-key", "Rotate a key")
 	case q.Has("revoke"):
-		return p.askAboutKey(w, r, s, q.Get("revoke"), viewRevokeKey, "Revoke a key")
+		return p.askAboutKey(w, r, s, q.Get("revoke"), "revoke-key", "Revoke a key")
 	default:
 		return p.answerKeys(w, r, http.StatusOK, s, keysView{})
 	}
@@ -171,7 +167,7 @@ func (p *Pages) answerKeys(w http.ResponseWriter, r *http.Request, status int, s
 		})
 	}
 	v.Token = s.token(formKeys)
-	p.render(w, r, status, viewKeys, p.settings(w, r, s, "API and integrations", KeysPath), v)
+	p.render(w, r, status, "keys", p.settings(w, r, s, "API and integrations", KeysPath), v)
 	return nil
 }
 
@@ -289,7 +285,7 @@ func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 				"If it is not, issue another one.")
 	}
 	change.Resolve(ctx, audit.OutcomeOK)
-	p.render(w, r, http.StatusOK, viewNewKey, p.settings(w, r, s, "Your new key", KeysPath),
+	p.render(w, r, http.StatusOK, "new-key", p.settings(w, r, s, "Your new key", KeysPath),
 		keyView{PublicKey: issued.PublicKey, PrivateKey: issued.PrivateKey.Reveal(), Test: issued.Test})
 	return nil
 }
@@ -313,20 +309,21 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 	publicKey := r.PostForm.Get("key")
 	issued, err := p.keys.Rotate(ctx, s.account.BusinessID, publicKey, version, choices[i].length)
-	if pending, ok := errors.AsType[*GraceError](err); ok {
-		change.Detail = "The previous private key still works until " + moment(pending.Until)
+	if errors.Is(err, ErrGracePending) {
+		fail(r, codeConflict, err)
+		until := moment(issued.PreviousUntil)
+		change.Detail = "The previous private key still works until " + until
 		change.Resolve(ctx, audit.OutcomeDenied)
 		v, err := p.keyView(r, s, publicKey)
 		if err != nil {
 			return err
 		}
-		v.Problem = "This key was rotated recently, and the previous private key still works until " + moment(pending.Until) +
+		v.Problem = "This key was rotated recently, and the previous private key still works until " + until +
 			". Wait until then, or choose “Not at all” to end both old keys now."
 		for j := range v.Graces {
 			v.Graces[j].Checked = j == i
 		}
-		fail(r, codeConflict, pending)
-		p.render(w, r, http.StatusConflict, viewRotate, p.settings(w, r, s, "Rotate a key", KeysPath), v)
+		p.render(w, r, http.StatusConflict, "rotate-key", p.settings(w, r, s, "Rotate a key", KeysPath), v)
 		return nil
 	}
 	if err != nil {
@@ -340,7 +337,7 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 		change.Detail = "The old private key works until " + moment(issued.PreviousUntil)
 	}
 	change.Resolve(ctx, audit.OutcomeOK)
-	p.render(w, r, http.StatusOK, viewNewKey, p.settings(w, r, s, "Your new private key", KeysPath), keyView{
+	p.render(w, r, http.StatusOK, "new-key", p.settings(w, r, s, "Your new private key", KeysPath), keyView{
 		PublicKey: issued.PublicKey, PrivateKey: issued.PrivateKey.Reveal(), Test: issued.Test,
 		Rotated: true, Until: issued.PreviousUntil, AtOnce: issued.PreviousUntil.IsZero(),
 	})

@@ -1,17 +1,17 @@
 package pages_test
 
 import (
-	"context"
 	"net/http"
 	"net/url"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
 )
 
 // keyForms returns the forms that change keys.
@@ -41,51 +41,41 @@ func requireDoneOnce(t *testing.T, w *world, b *browser, action string, form url
 	require.Len(t, w.actions(owner.BusinessID), entries, "the repetition has no entry")
 }
 
-func TestFailedFormCanBeSentAgain(t *testing.T) {
+func TestFailedOrUnknownKeyChangeCanBeRepeated(t *testing.T) {
 	t.Parallel()
-	for _, action := range []string{"issue", "rotate", "revoke"} {
-		t.Run(action, func(t *testing.T) {
-			t.Parallel()
-			w := withKeys(t)
-			b := w.signIn(ownerEmail)
-			form := keyForms(b)[action]
-			w.keys.set(func(k *fakeKeys) { k.down = true })
-			b.post(pages.KeysPath, form).requires(http.StatusServiceUnavailable, "Nothing was changed.")
-			require.Equal(t, audit.OutcomeFailed, w.actions(owner.BusinessID)[0].Outcome)
-			b.get(pages.KeysPath).requires(http.StatusServiceUnavailable)
-
-			w.keys.set(func(k *fakeKeys) { k.down = false })
-			b.follow(b.post(pages.KeysPath, form)).requires(http.StatusOK)
-			got := w.actions(owner.BusinessID)
-			require.Len(t, got, 2)
-			require.Equal(t, audit.OutcomeOK, got[0].Outcome)
-			requireDoneOnce(t, w, b, action, form)
-		})
-	}
-}
-
-func TestChangeWithLostReplyIsReportedAsUnknown(t *testing.T) {
-	t.Parallel()
-	for action, toDo := range map[string]string{
+	for action, unknown := range map[string]string{
 		"issue":  "If pk_live_000000000000000000000001 is there, it was issued, and rotating it gives you a private key.",
 		"rotate": "Rotate the key again",
 		"revoke": "Revoke the key again",
 	} {
-		t.Run(action, func(t *testing.T) {
+		t.Run(action+", outage", func(t *testing.T) {
 			t.Parallel()
 			w := withKeys(t)
 			b := w.signIn(ownerEmail)
 			form := keyForms(b)[action]
-			w.keys.set(func(k *fakeKeys) { k.lost = true })
-			// A private key that may not have been stored is not shown.
-			b.post(pages.KeysPath, form).requires(http.StatusServiceUnavailable, "It is not known whether this was done", toDo).
-				lacks("Nothing was changed", "sk_", "made up")
-			got := w.actions(owner.BusinessID)
-			require.Len(t, got, 1)
-			require.Equal(t, audit.OutcomeUnknown, got[0].Outcome)
-			require.Contains(t, b.get(pages.ActivityPath).text(), "Not known whether it was done")
+			w.keys.down = true
+			b.post(pages.KeysPath, form).requires(http.StatusServiceUnavailable, "Nothing was changed.")
+			require.Equal(t, audit.OutcomeFailed, w.actions(owner.BusinessID)[0].Outcome)
+			b.get(pages.KeysPath).requires(http.StatusServiceUnavailable)
 
-			w.keys.set(func(k *fakeKeys) { k.lost = false })
+			w.keys.down = false
+			b.follow(b.post(pages.KeysPath, form)).requires(http.StatusOK)
+			require.Equal(t, audit.OutcomeOK, w.actions(owner.BusinessID)[0].Outcome)
+			requireDoneOnce(t, w, b, action, form)
+		})
+		t.Run(action+", lost reply", func(t *testing.T) {
+			t.Parallel()
+			w := withKeys(t)
+			b := w.signIn(ownerEmail)
+			form := keyForms(b)[action]
+			w.keys.lost = true
+			// A private key that may not have been stored is not shown.
+			b.post(pages.KeysPath, form).requires(http.StatusServiceUnavailable, "It is not known whether this was done", unknown).
+				lacks("Nothing was changed", "sk_", "made up")
+			require.Equal(t, audit.OutcomeUnknown, w.actions(owner.BusinessID)[0].Outcome)
+			b.get(pages.ActivityPath).requires(http.StatusOK, "Not known whether it was done")
+
+			w.keys.lost = false
 			requireDoneOnce(t, w, b, action, form)
 		})
 	}
@@ -102,12 +92,12 @@ func TestDeniedKeyChangesAreAudited(t *testing.T) {
 			return w.signIn(memberEmail).post(pages.KeysPath, form)
 		}},
 		"beyond the bound": {audit.KeyIssued, "The business has as many keys as it can have", "First revoke one that is no longer used.", func(w *world) *page {
-			w.keys.set(func(k *fakeKeys) { k.most = 2 })
+			w.keys.most = 2
 			b := w.signIn(ownerEmail)
 			return b.post(pages.KeysPath, b.keyForm("issue", ""))
 		}},
 		"within the grace": {audit.KeyRotated, "The previous private key still works until ", "the previous private key still works until", func(w *world) *page {
-			w.keys.set(func(k *fakeKeys) { k.keys[0].PreviousUntil = w.clock.now().Add(time.Hour) })
+			w.keys.keys[0].PreviousUntil = w.clock.now().Add(time.Hour)
 			b := w.signIn(ownerEmail)
 			return b.post(pages.KeysPath, b.keyForm("rotate", "pk_live_saltbush"))
 		}},
@@ -139,29 +129,19 @@ func TestMemberCannotFillTheAuditLog(t *testing.T) {
 	require.Len(t, w.actions(owner.BusinessID), 20)
 }
 
-// failingLog is an audit log whose Begin can fail.
-type failingLog struct {
-	pages.AuditLog
-	down atomic.Bool
-}
-
-func (l *failingLog) Begin(ctx context.Context, e audit.Entry) (*audit.Change, error) {
-	if l.down.Load() {
-		return nil, audit.ErrUnavailable
-	}
-	return l.AuditLog.Begin(ctx, e)
-}
-
 func TestAuditOutagePreventsChanges(t *testing.T) {
 	t.Parallel()
-	var log failingLog
+	lossy := losttest.NewRedis(t, shared.Addr)
 	w := withKeys(t, func(o *pages.Options) {
-		log.AuditLog = o.Audit
-		o.Audit = &log
+		client := redis.NewClient(&redis.Options{Addr: lossy.Addr(), MaxRetries: -1})
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		log, err := audit.New(audit.Options{Redis: client, Prefix: o.Prefix, Log: o.Log})
+		require.NoError(t, err)
+		o.Audit = log
 	})
 	b := w.signIn(ownerEmail)
 	forms := keyForms(b)
-	log.down.Store(true)
+	lossy.LoseFrom(1)
 	for _, form := range forms {
 		b.post(pages.KeysPath, form).requires(http.StatusServiceUnavailable, "Nothing was changed.")
 	}
@@ -170,6 +150,6 @@ func TestAuditOutagePreventsChanges(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, w.browser().trySignIn(ownerEmail, ownerPassword).StatusCode)
 	b.signOut("here").requires(http.StatusServiceUnavailable)
 	require.True(t, b.signedIn())
-	log.down.Store(false)
+	lossy.Lose(0)
 	require.Equal(t, http.StatusOK, b.post(pages.KeysPath, forms["issue"]).StatusCode, "the form is still valid")
 }

@@ -3,7 +3,6 @@ package pages
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -54,24 +53,20 @@ type attempt struct{ key, id string }
 
 // allow counts an attempt if there are fewer than limit in the window. It returns how long to wait, or 0 if it is allowed.
 func (a attempts) allow(ctx context.Context, name string, limit int, window time.Duration) (taken attempt, wait time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
 	taken = attempt{key: a.prefix + name, id: newRandom()}
-	ms, err := a.script.Run(ctx, a.redis, []string{taken.key}, window.Milliseconds(), limit, taken.id).Int64()
-	if err != nil {
-		return attempt{}, 0, fmt.Errorf("counting an attempt: %w", err)
-	}
-	return taken, time.Duration(ms) * time.Millisecond, nil
+	err = call(ctx, "counting an attempt", func(ctx context.Context) error {
+		ms, err := a.script.Run(ctx, a.redis, []string{taken.key}, window.Milliseconds(), limit, taken.id).Int64()
+		wait = time.Duration(ms) * time.Millisecond
+		return err
+	})
+	return taken, wait, err
 }
 
 // giveBack uncounts an attempt.
 func (a attempts) giveBack(ctx context.Context, taken attempt) error {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
-	if err := a.redis.ZRem(ctx, taken.key, taken.id).Err(); err != nil {
-		return fmt.Errorf("uncounting an attempt: %w", err)
-	}
-	return nil
+	return call(ctx, "uncounting an attempt", func(ctx context.Context) error {
+		return a.redis.ZRem(ctx, taken.key, taken.id).Err()
+	})
 }
 
 // signIn counts a sign-in attempt. It returns how long to wait, or 0 if it is allowed, and the attempt that counts against the
@@ -100,36 +95,33 @@ func (a attempts) change(ctx context.Context, accountID string) (time.Duration, 
 }
 
 // knownDevice reports whether device has signed in to the account before.
-func (a attempts) knownDevice(ctx context.Context, email, device string) (bool, error) {
+func (a attempts) knownDevice(ctx context.Context, email, device string) (known bool, err error) {
 	if !wellFormed(device) {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
-	devices, err := a.redis.LRange(ctx, devicesKey(a.prefix, accountDigest(email)), 0, -1).Result()
-	if err != nil {
-		return false, fmt.Errorf("looking up a device: %w", err)
-	}
-	return slices.Contains(devices, deviceDigest(email, device)), nil
+	err = call(ctx, "looking up a device", func(ctx context.Context) error {
+		devices, err := a.redis.LRange(ctx, devicesKey(a.prefix, accountDigest(email)), 0, -1).Result()
+		known = slices.Contains(devices, deviceDigest(email, device))
+		return err
+	})
+	return known, err
 }
 
 // addDevice stores that a browser has signed in to the account, replaces its old cookie and returns the new one's value.
 func (a attempts) addDevice(ctx context.Context, email, old string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
 	device := newRandom()
 	key := devicesKey(a.prefix, accountDigest(email))
-	_, err := a.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.LRem(ctx, key, 0, deviceDigest(email, old))
-		p.LPush(ctx, key, deviceDigest(email, device))
-		p.LTrim(ctx, key, 0, maxDevices-1)
-		p.PExpire(ctx, key, deviceAge)
-		return nil
+	err := call(ctx, "storing a device", func(ctx context.Context) error {
+		_, err := a.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.LRem(ctx, key, 0, deviceDigest(email, old))
+			p.LPush(ctx, key, deviceDigest(email, device))
+			p.LTrim(ctx, key, 0, maxDevices-1)
+			p.PExpire(ctx, key, deviceAge)
+			return nil
+		})
+		return err
 	})
-	if err != nil {
-		return "", fmt.Errorf("storing a device: %w", err)
-	}
-	return device, nil
+	return device, err
 }
 
 func devicesKey(prefix, account string) string { return prefix + "devices:" + account }

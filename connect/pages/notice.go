@@ -19,29 +19,24 @@ const (
 	noticeNoKey               = "no-key"
 )
 
+func notices() map[string]string {
+	return map[string]string{
+		noticeSignedOut:           "You are signed out.",
+		noticeSignedOutEverywhere: "You are signed out, here and everywhere else.",
+		noticeDisconnected:        "Disconnected. The app can no longer reach your account.",
+		noticeNoConnection:        "That app is not connected. It may have been disconnected already.",
+		noticeKeyRevoked:          "The key is revoked. Requests signed with it are refused.",
+		noticeNoKey:               "There is no such key. It may have been revoked already.",
+	}
+}
+
 // notice returns the text of the pending notice, if any, and clears it.
 func (p *Pages) notice(w http.ResponseWriter, r *http.Request) string {
 	name := p.cookies.get(r, noticeCookie)
-	if name == "" {
-		return ""
+	if name != "" {
+		p.cookies.clear(w, noticeCookie)
 	}
-	p.cookies.clear(w, noticeCookie)
-	switch name {
-	case noticeSignedOut:
-		return "You are signed out."
-	case noticeSignedOutEverywhere:
-		return "You are signed out, here and everywhere else."
-	case noticeDisconnected:
-		return "Disconnected. The app can no longer reach your account."
-	case noticeNoConnection:
-		return "That app is not connected. It may have been disconnected already."
-	case noticeKeyRevoked:
-		return "The key is revoked. Requests signed with it are refused."
-	case noticeNoKey:
-		return "There is no such key. It may have been revoked already."
-	default:
-		return ""
-	}
+	return notices()[name]
 }
 
 // done redirects to a page with a notice.

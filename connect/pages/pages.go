@@ -23,7 +23,7 @@ import (
 const (
 	SignInPath      = "/sign-in"
 	SignOutPath     = "/sign-out"
-	ApprovePath     = "/oauth/approve"
+	ApprovePath     = oauth.ApprovePath
 	SettingsPath    = "/settings"
 	ConnectionsPath = "/settings/connected-apps"
 	KeysPath        = "/settings/api"
@@ -41,30 +41,17 @@ const (
 type OAuth interface {
 	Issuer() string
 	Pending(ctx context.Context, id string) (oauth.Request, error)
-	Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (oauth.Decision, error)
-	Deny(ctx context.Context, id string, by account.Account) (oauth.Decision, error)
+	Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (redirect string, err error)
+	Deny(ctx context.Context, id string, by account.Account) (redirect string, err error)
 	Grants(ctx context.Context, businessID string) ([]oauth.Grant, error)
 	Revoke(ctx context.Context, grantID string, by account.Account) error
 }
-
-// AuditLog is the audit log. [audit.Log] implements it.
-type AuditLog interface {
-	Begin(ctx context.Context, e audit.Entry) (*audit.Change, error)
-	Record(ctx context.Context, e audit.Entry) error
-	List(ctx context.Context, businessID, cursor string, limit int, actions ...string) (
-		entries []audit.Entry, next string, err error)
-}
-
-var (
-	_ OAuth    = (*oauth.Server)(nil)
-	_ AuditLog = (*audit.Log)(nil)
-)
 
 // Options of the pages.
 type Options struct {
 	OAuth    OAuth                 // its issuer is the public origin of the pages; required
 	Accounts account.Service       // required
-	Audit    AuditLog              // required
+	Audit    *audit.Log            // required
 	Redis    redis.UniversalClient // sessions; required
 
 	// Keys manages the keys of the public API. Default: none, and no page for them.
@@ -94,13 +81,15 @@ type Pages struct {
 	issuer   string
 	oauth    OAuth
 	accounts account.Service
-	audit    AuditLog
+	audit    *audit.Log
 	keys     Keys
 	sessions *sessions
 	attempts attempts
 	cookies  cookies
 	views    *views
 	routes   map[string]route
+
+	crossOrigin http.CrossOriginProtection
 
 	clientAddr func(*http.Request) netip.Addr
 	requestID  func(context.Context) string

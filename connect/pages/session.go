@@ -14,7 +14,15 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
-const redisTimeout = 3 * time.Second
+// call runs an operation in Redis within a timeout. Its error says what was being done.
+func call(ctx context.Context, doing string, run func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	if err := run(ctx); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}
 
 // session is the session of a signed-in person.
 type session struct {
@@ -54,33 +62,31 @@ func (s *sessions) generationKey(acc string) string { return s.prefix + "session
 func (s *sessions) keepGeneration() time.Duration { return s.max + time.Hour }
 
 // start begins a session and returns its ID.
-func (s *sessions) start(ctx context.Context, a account.Account, email string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
+func (s *sessions) start(ctx context.Context, a account.Account, email string) (id string, err error) {
 	// Each command is idempotent, because go-redis sends it again if its reply is lost.
-	key := s.generationKey(a.ID)
-	generation, err := s.redis.GetEx(ctx, key, s.keepGeneration()).Result()
-	if errors.Is(err, redis.Nil) {
-		if err := s.redis.SetNX(ctx, key, newRandom(), s.keepGeneration()).Err(); err != nil {
-			return "", fmt.Errorf("beginning a session: %w", err)
+	err = call(ctx, "beginning a session", func(ctx context.Context) error {
+		key := s.generationKey(a.ID)
+		generation, err := s.redis.GetEx(ctx, key, s.keepGeneration()).Result()
+		if errors.Is(err, redis.Nil) {
+			if err := s.redis.SetNX(ctx, key, newRandom(), s.keepGeneration()).Err(); err != nil {
+				return err
+			}
+			generation, err = s.redis.Get(ctx, key).Result()
 		}
-		generation, err = s.redis.Get(ctx, key).Result()
-	}
-	if err != nil {
-		return "", fmt.Errorf("beginning a session: %w", err)
-	}
-	value, err := json.Marshal(record{
-		AccountID: a.ID, BusinessID: a.BusinessID, Generation: generation, Started: s.now().UnixMilli(),
-		Devices: accountDigest(email),
+		if err != nil {
+			return err
+		}
+		value, err := json.Marshal(record{
+			AccountID: a.ID, BusinessID: a.BusinessID, Generation: generation, Started: s.now().UnixMilli(),
+			Devices: accountDigest(email),
+		})
+		if err != nil {
+			return err
+		}
+		id = newRandom()
+		return s.redis.Set(ctx, s.key(id), value, min(s.idle, s.max)).Err()
 	})
-	if err != nil {
-		return "", fmt.Errorf("encoding a session: %w", err)
-	}
-	id := newRandom()
-	if err := s.redis.Set(ctx, s.key(id), value, min(s.idle, s.max)).Err(); err != nil {
-		return "", fmt.Errorf("storing a session: %w", err)
-	}
-	return id, nil
+	return id, err
 }
 
 // find returns the session's record and extends it. ok is false if there is no such session, or it has ended.
@@ -88,33 +94,28 @@ func (s *sessions) find(ctx context.Context, id string) (rec record, ok bool, er
 	if !wellFormed(id) {
 		return record{}, false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
-	value, err := s.redis.Get(ctx, s.key(id)).Bytes()
+	err = call(ctx, "looking up a session", func(ctx context.Context) error {
+		value, err := s.redis.Get(ctx, s.key(id)).Bytes()
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(value, &rec); err != nil {
+			return redis.Nil // stored by another version
+		}
+		generation, err := s.redis.Get(ctx, s.generationKey(rec.AccountID)).Result()
+		if err != nil {
+			return err
+		}
+		left := time.UnixMilli(rec.Started).Add(s.max).Sub(s.now())
+		if left <= 0 || generation != rec.Generation {
+			return redis.Nil
+		}
+		return s.redis.PExpire(ctx, s.key(id), min(s.idle, left)).Err()
+	})
 	if errors.Is(err, redis.Nil) {
-		return record{}, false, nil
-	}
-	if err != nil {
-		return record{}, false, fmt.Errorf("reading a session: %w", err)
-	}
-	if err := json.Unmarshal(value, &rec); err != nil {
 		return record{}, false, s.end(ctx, id)
 	}
-	left := time.UnixMilli(rec.Started).Add(s.max).Sub(s.now())
-	if left <= 0 {
-		return record{}, false, s.end(ctx, id)
-	}
-	generation, err := s.redis.Get(ctx, s.generationKey(rec.AccountID)).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return record{}, false, fmt.Errorf("reading an account's sessions: %w", err)
-	}
-	if generation == "" || generation != rec.Generation {
-		return record{}, false, s.end(ctx, id)
-	}
-	if err := s.redis.PExpire(ctx, s.key(id), min(s.idle, left)).Err(); err != nil {
-		return record{}, false, fmt.Errorf("extending a session: %w", err)
-	}
-	return rec, true, nil
+	return rec, err == nil, err
 }
 
 // end ends a session, if it exists.
@@ -122,26 +123,18 @@ func (s *sessions) end(ctx context.Context, id string) error {
 	if !wellFormed(id) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
-	if err := s.redis.Del(ctx, s.key(id)).Err(); err != nil {
-		return fmt.Errorf("ending a session: %w", err)
-	}
-	return nil
+	return call(ctx, "ending a session", func(ctx context.Context) error { return s.redis.Del(ctx, s.key(id)).Err() })
 }
 
 // endAll ends every session of rec's account, also those being started concurrently, and removes its known devices.
 func (s *sessions) endAll(ctx context.Context, rec record) error {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
-	err := s.redis.Set(ctx, s.generationKey(rec.AccountID), newRandom(), s.keepGeneration()).Err()
-	if err == nil {
-		err = s.redis.Del(ctx, devicesKey(s.prefix, rec.Devices)).Err()
-	}
-	if err != nil {
-		return fmt.Errorf("ending an account's sessions: %w", err)
-	}
-	return nil
+	return call(ctx, "ending an account's sessions", func(ctx context.Context) error {
+		err := s.redis.Set(ctx, s.generationKey(rec.AccountID), newRandom(), s.keepGeneration()).Err()
+		if err != nil {
+			return err
+		}
+		return s.redis.Del(ctx, devicesKey(s.prefix, rec.Devices)).Err()
+	})
 }
 
 // session returns the request's session, or nil if there is none. Its errors are pages.

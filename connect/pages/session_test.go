@@ -11,16 +11,12 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
-
-// patience limits each wait.
-const patience = 20 * time.Second
 
 func (b *browser) signedIn() bool {
 	b.w.tb.Helper()
@@ -39,14 +35,6 @@ func (w *world) sessionKeys() []string {
 	keys, err := w.redis.Keys(w.tb.Context(), w.prefix+"session:*").Result()
 	require.NoError(w.tb, err)
 	return keys
-}
-
-func TestIdleSessionEnds(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, func(o *pages.Options) { o.SessionIdle = 500 * time.Millisecond })
-	b := w.signIn(ownerEmail)
-	require.Eventually(t, func() bool { return len(w.sessionKeys()) == 0 }, patience, 20*time.Millisecond)
-	require.False(t, b.signedIn())
 }
 
 func TestUseExtendsASession(t *testing.T) {
@@ -83,9 +71,11 @@ func TestSignOutInvalidatesTheSession(t *testing.T) {
 	w := newWorld(t)
 	b, other := w.signIn(ownerEmail), w.signIn(ownerEmail)
 	id := b.cookie("gatehouse_session")
-	p := b.post(pages.SignOutPath, b.get(pages.ConnectionsPath).form(pages.SignOutPath))
+	form := b.get(pages.ConnectionsPath).form(pages.SignOutPath)
+	p := b.post(pages.SignOutPath, form)
 	require.Equal(t, pages.SignInPath, p.Header.Get("Location"))
 	require.Empty(t, b.cookie("gatehouse_session"))
+	require.Equal(t, pages.SignInPath, b.post(pages.SignOutPath, form).Header.Get("Location"), "signing out twice is harmless")
 	b.follow(p).requires(http.StatusOK, "You are signed out.")
 	require.NotContains(t, b.get(pages.SignInPath).text(), "You are signed out.", "it is said once")
 
@@ -139,25 +129,16 @@ func TestSignOutEverywhereRemovesKnownDevices(t *testing.T) {
 
 func TestSessionsWorkOnEveryRedis(t *testing.T) {
 	t.Parallel()
-	for name, client := range map[string]func(t *testing.T) redis.UniversalClient{
-		"embedded": func(t *testing.T) redis.UniversalClient {
-			t.Helper()
-			c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-			t.Cleanup(func() { _ = c.Close() })
-			return c
-		},
-		"cluster": func(t *testing.T) redis.UniversalClient {
-			t.Helper()
-			// a slow node must not be considered failed
-			return redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "15000")).Client(t)
-		},
-	} {
+	// a slow node must not be considered failed
+	cluster := redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "15000"))
+	embedded := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { require.NoError(t, embedded.Close()) })
+	for name, client := range map[string]redis.UniversalClient{"embedded": embedded, "cluster": cluster.Client(t)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(o *pages.Options) { o.Redis = client(t) })
+			w := newWorld(t, func(o *pages.Options) { o.Redis = client })
 			b, phone := w.signIn(ownerEmail), w.signIn(ownerEmail)
 			require.True(t, b.signedIn())
-			require.True(t, phone.signedIn())
 			require.Equal(t, http.StatusOK, b.post(pages.KeysPath, b.keyForm("issue", "")).StatusCode)
 			b.signOut("everywhere").requires(http.StatusSeeOther)
 			require.False(t, b.signedIn())
@@ -168,38 +149,6 @@ func TestSessionsWorkOnEveryRedis(t *testing.T) {
 			require.Equal(t, http.StatusTooManyRequests, w.browser().trySignIn(memberEmail, "guess").StatusCode)
 		})
 	}
-}
-
-func TestRedisACLIsSufficient(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, redistest.WithUser("gateway", "s3cret", "resetchannels -@all ~gatehouse:* ~rate:gatehouse:* "+
-		"+@connection +@scripting +get +getex +set +del +pexpire +time +multi +exec +xadd +xtrim +xrevrange +hsetnx +hdel +hlen +hgetall "+
-		"+zadd +zcard +zrange +zrem +zremrangebyscore +zscore +lpush +lrange +lrem +ltrim"))
-	client := server.Client(t)
-	w := newWorld(t, func(o *pages.Options) {
-		log, err := audit.New(audit.Options{Redis: client, Log: o.Log})
-		require.NoError(t, err)
-		o.Redis, o.Prefix, o.Audit = client, "", log
-	})
-	b := w.signIn(ownerEmail)
-	require.Equal(t, http.StatusOK, b.post(pages.KeysPath, b.keyForm("issue", "")).StatusCode)
-	require.Contains(t, b.get(pages.ActivityPath).text(), "Issued a key")
-	b.signOut("everywhere").requires(http.StatusSeeOther)
-	require.False(t, b.signedIn())
-	require.Zero(t, w.logs.FilterLevelExact(zapcore.ErrorLevel).Len())
-	require.Zero(t, w.logs.FilterLevelExact(zapcore.WarnLevel).Len())
-}
-
-func TestSignOutTwiceIsHarmless(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	b := w.signIn(ownerEmail)
-	form := b.get(pages.ConnectionsPath).form(pages.SignOutPath)
-	for range 2 {
-		p := b.post(pages.SignOutPath, form).requires(http.StatusSeeOther)
-		require.Equal(t, pages.SignInPath, p.Header.Get("Location"))
-	}
-	require.Equal(t, http.StatusSeeOther, b.get(pages.SignOutPath).StatusCode)
 }
 
 func TestRoleChangeTakesEffectAtOnce(t *testing.T) {

@@ -76,7 +76,7 @@ func (p *Pages) answerSignIn(w http.ResponseWriter, r *http.Request, status int,
 	if v.Problem != "" || v.EmailProblem != "" || v.Password != "" {
 		title = "Error: Sign in" // screen readers read the title first
 	}
-	p.render(w, r, status, viewSignIn, frame{Title: title, Notice: p.notice(w, r)}, v)
+	p.render(w, r, status, "sign-in", frame{Title: title, Notice: p.notice(w, r)}, v)
 }
 
 func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
@@ -217,7 +217,7 @@ func (p *Pages) showSignOut(w http.ResponseWriter, r *http.Request) error {
 	if s != nil {
 		f = p.settings(w, r, s, "Sign out", "")
 	}
-	p.render(w, r, http.StatusOK, viewSignOut, f, signOutView{Token: newToken(id, formSignOut)})
+	p.render(w, r, http.StatusOK, "sign-out", f, signOutView{Token: newToken(id, formSignOut)})
 	return nil
 }
 

@@ -7,8 +7,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"html/template"
+	"io/fs"
 	"net/http"
-	"strconv"
+	"path"
 	"strings"
 	"time"
 
@@ -18,22 +19,6 @@ import (
 
 //go:embed templates assets
 var files embed.FS
-
-// Template names of the pages.
-const (
-	viewSignIn      = "sign-in"
-	viewSignOut     = "sign-out"
-	viewApprove     = "approve"
-	viewNotOwner    = "not-owner"
-	viewConnections = "connected-apps"
-	viewDisconnect  = "disconnect"
-	viewKeys        = "keys"
-	viewNewKey      = "new-key"
-	viewRotate      = "rotate-key"
-	viewRevokeKey   = "revoke-key"
-	viewActivity    = "activity"
-	viewError       = "error"
-)
 
 // frame is the layout of a page.
 type frame struct {
@@ -79,22 +64,17 @@ func (p *Pages) settings(w http.ResponseWriter, r *http.Request, s *session, tit
 // views are the parsed templates and the assets.
 type views struct {
 	pages       map[string]*template.Template
-	assets      map[string]asset // by path
-	sheet, icon string           // their paths
-}
-
-type asset struct {
-	content []byte
-	kind    string
+	assets      map[string][]byte // by path
+	sheet, icon string            // their paths
 }
 
 func newViews() (*views, error) {
-	v := &views{pages: make(map[string]*template.Template), assets: make(map[string]asset)}
+	v := &views{pages: make(map[string]*template.Template), assets: make(map[string][]byte)}
 	var err error
-	if v.sheet, err = v.addAsset("gatehouse.css", "text/css; charset=utf-8"); err != nil {
+	if v.sheet, err = v.addAsset("gatehouse.css"); err != nil {
 		return nil, err
 	}
-	if v.icon, err = v.addAsset("gatehouse.svg", "image/svg+xml"); err != nil {
+	if v.icon, err = v.addAsset("gatehouse.svg"); err != nil {
 		return nil, err
 	}
 	base, err := template.New("base").Option("missingkey=error").Funcs(template.FuncMap{
@@ -110,32 +90,31 @@ func newViews() (*views, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parsing the templates: %w", err)
 	}
-	for _, name := range []string{
-		viewSignIn, viewSignOut, viewApprove, viewNotOwner, viewConnections, viewDisconnect, viewKeys, viewNewKey, viewRotate,
-		viewRevokeKey, viewActivity, viewError,
-	} {
-		own, err := base.Clone()
+	names, err := fs.Glob(files, "templates/*.html")
+	if err != nil {
+		return nil, fmt.Errorf("listing the templates: %w", err)
+	}
+	for _, name := range names {
+		page, err := template.Must(base.Clone()).ParseFS(files, name)
 		if err != nil {
 			return nil, fmt.Errorf("parsing the templates: %w", err)
 		}
-		if v.pages[name], err = own.ParseFS(files, "templates/"+name+".html"); err != nil {
-			return nil, fmt.Errorf("parsing the templates: %w", err)
-		}
+		v.pages[strings.TrimSuffix(path.Base(name), ".html")] = page
 	}
 	return v, nil
 }
 
 // addAsset adds an asset under a name with its hash, so that browsers can cache it forever.
-func (v *views) addAsset(name, kind string) (string, error) {
+func (v *views) addAsset(name string) (string, error) {
 	content, err := files.ReadFile("assets/" + name)
 	if err != nil {
 		return "", fmt.Errorf("reading an asset: %w", err)
 	}
 	sum := sha256.Sum256(content)
 	base, ext, _ := strings.Cut(name, ".")
-	path := AssetsPrefix + base + "-" + hex.EncodeToString(sum[:8]) + "." + ext
-	v.assets[path] = asset{content: content, kind: kind}
-	return path, nil
+	hashed := AssetsPrefix + base + "-" + hex.EncodeToString(sum[:8]) + "." + ext
+	v.assets[hashed] = content
+	return hashed, nil
 }
 
 // page renders a page.
@@ -154,7 +133,7 @@ func (v *views) page(name string, f frame, content any) ([]byte, error) {
 
 // asset serves the style sheet and the icon.
 func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
-	a, ok := p.views.assets[r.URL.Path]
+	content, ok := p.views.assets[r.URL.Path]
 	if !ok {
 		secure(w.Header())
 		p.answerProblem(w, r, notFound())
@@ -169,25 +148,20 @@ func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Method not allowed", http.StatusMethodNotAllowed)
 		return
 	}
-	h.Set("Content-Type", a.kind)
-	h.Set("Content-Length", strconv.Itoa(len(a.content)))
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
-	if r.Method == http.MethodHead {
-		return
-	}
-	_, _ = w.Write(a.content)
+	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(content))
 }
 
 // pathOf returns a path by its name in the templates.
 func pathOf(name string) (string, error) {
-	path, ok := map[string]string{
+	found, ok := map[string]string{
 		"sign-in": SignInPath, "sign-out": SignOutPath, "approve": ApprovePath, "connections": ConnectionsPath,
 		"keys": KeysPath, "activity": ActivityPath,
 	}[name]
 	if !ok {
 		return "", fmt.Errorf("unknown path %q", name)
 	}
-	return path, nil
+	return found, nil
 }
 
 func keyURL(action, publicKey string) string {

@@ -140,9 +140,9 @@ func (c *Client) Code(by account.Account, challenge string, parameters url.Value
 // Approve approves a request and returns the redirect.
 func (c *Client) Approve(id string, by account.Account, granted scope.Set) string {
 	c.TB.Helper()
-	decision, err := c.Server.Approve(context.Background(), id, by, granted)
+	redirect, err := c.Server.Approve(context.Background(), id, by, granted)
 	require.NoError(c.TB, err)
-	return decision.Redirect
+	return redirect
 }
 
 // CodeOf returns the code in an authorization response.
