@@ -509,7 +509,7 @@ func TestEveryDigitOfTheSignatureCounts(t *testing.T) {
 func TestOnlyActiveAccountsPass(t *testing.T) {
 	t.Parallel()
 	for _, status := range []authsigner.Status{"inactive", "", "Active", "ACTIVE", "active ", "suspended"} {
-		cred := newCredential(nil).Clone()
+		cred := newCredential(nil)
 		cred.Status = status
 		v := newVerifier(cred)
 		got, err := v.Verify(get(testSecret), meTarget)

@@ -360,12 +360,12 @@ func TestKeysAreManagedInTheFile(t *testing.T) {
 		require.ErrorIs(t, err, authsigner.ErrUnknownKey)
 	}
 	require.ErrorIs(t, w.Create(ctx, &authsigner.Credential{PublicKey: "pk_live_empty"}), authsigner.ErrMalformedCredential)
-	_, err = w.Update(ctx, testKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
+	_, err = w.Update(ctx, testKey, func(c *authsigner.Credential) error {
 		c.PublicKey = otherKey
-		return c, nil
+		return nil
 	})
 	require.Error(t, err)
-	_, err = w.Update(ctx, testKey, func(*authsigner.Credential) (*authsigner.Credential, error) { return nil, fs.ErrClosed })
+	_, err = w.Update(ctx, testKey, func(*authsigner.Credential) error { return fs.ErrClosed })
 	require.ErrorIs(t, err, fs.ErrClosed)
 	w.requireFound(t)
 
@@ -467,9 +467,9 @@ func countUp(path string) {
 	for range helperGoroutines {
 		wg.Go(func() {
 			for range helperChanges {
-				_, err := s.Update(context.Background(), testKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
+				_, err := s.Update(context.Background(), testKey, func(c *authsigner.Credential) error {
 					c.Limit++
-					return c, nil
+					return nil
 				})
 				check(err)
 			}
@@ -485,10 +485,10 @@ func TestWaitForTheLockEndsWithTheContext(t *testing.T) {
 	inside, leave := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		_, err := w.Update(context.WithoutCancel(t.Context()), testKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
+		_, err := w.Update(context.WithoutCancel(t.Context()), testKey, func(c *authsigner.Credential) error {
 			close(inside)
 			<-leave
-			return c, nil
+			return nil
 		})
 		done <- err
 	}()
