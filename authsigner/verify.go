@@ -92,7 +92,7 @@ type scratch struct {
 //
 // The checks and their errors, in this order:
 //
-//  1. each of the three headers is given exactly once and not empty: ErrMissingCredentials (a *HeaderError);
+//  1. each of the three headers is given exactly once and not empty: ErrMissingCredentials;
 //  2. the timestamp has 1 to 20 ASCII digits: ErrInvalidCredentials;
 //     it differs from the clock by at most MaxSkew: ErrExpired;
 //  3. Content-Length is at most MaxBody: ErrBodyTooLarge;
@@ -185,10 +185,10 @@ func MalformedHeader(h http.Header) string {
 func soleHeader(h http.Header, name string) (string, error) {
 	values := h[name]
 	if len(values) > 1 {
-		return "", &HeaderError{Header: name, Repeated: true}
+		return "", fmt.Errorf("%w: %s is given more than once", ErrMissingCredentials, name)
 	}
 	if len(values) == 0 || values[0] == "" {
-		return "", &HeaderError{Header: name}
+		return "", fmt.Errorf("%w: %s is missing", ErrMissingCredentials, name)
 	}
 	return values[0], nil
 }
@@ -241,20 +241,34 @@ func (v *Verifier) lookUp(ctx context.Context, publicKey string) (*Credential, e
 	if v.Source == nil {
 		return nil, fmt.Errorf("looking up the credential: %w: Verifier.Source is nil", ErrUnavailable)
 	}
-	cred, err := v.Source.Lookup(ctx, publicKey)
+	cred, err := query(ctx, v.Source, publicKey)
 	switch {
-	case err == nil && cred == nil:
-		return nil, fmt.Errorf("looking up the credential: %w: the source returned neither a credential nor an error", ErrUnavailable)
-	case err == nil && cred.PublicKey != publicKey:
-		return nil, fmt.Errorf("looking up the credential: %w: the source returned the credential of another key", ErrUnavailable)
-	case err == nil:
-		return cred, nil
-	case errors.Is(err, ErrUnavailable): // first, because an outage must not deny the key, even if the error wraps ErrUnknownKey too
-		return nil, fmt.Errorf("looking up the credential: %w", err)
 	case errors.Is(err, ErrUnknownKey):
 		return nil, nil // as above
+	case err != nil:
+		return nil, fmt.Errorf("looking up the credential: %w", err)
+	}
+	return cred, nil
+}
+
+// query calls a source. Its error is ErrUnknownKey, or wraps ErrUnavailable and not ErrUnknownKey.
+func query(ctx context.Context, source CredentialSource, publicKey string) (*Credential, error) {
+	cred, err := source.Lookup(ctx, publicKey)
+	switch {
+	case err == nil && cred == nil:
+		return nil, fmt.Errorf("%w: the source returned neither a credential nor an error", ErrUnavailable)
+	case err == nil && cred.PublicKey != publicKey:
+		return nil, fmt.Errorf("%w: the source returned the credential of another key", ErrUnavailable)
+	case err == nil:
+		return cred, nil
+	case errors.Is(err, ErrUnknownKey) && !errors.Is(err, ErrUnavailable):
+		return nil, ErrUnknownKey
+	case errors.Is(err, ErrUnknownKey):
+		return nil, fmt.Errorf("%w: %s", ErrUnavailable, err.Error()) // not wrapped: an outage must not deny the key
+	case errors.Is(err, ErrUnavailable):
+		return nil, err
 	default:
-		return nil, fmt.Errorf("looking up the credential: %w: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 }
 

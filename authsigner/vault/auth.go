@@ -105,8 +105,8 @@ func (a Auth) method() (loginFunc, error) {
 		methods, mounts = append(methods, a.Cert.login), append(mounts, a.Cert.Mount)
 	}
 	for _, mount := range mounts {
-		if mount != "" && !validPath(mount) {
-			return nil, fmt.Errorf("invalid mount %q of the auth method: must be segments of letters, digits, '.', '_' and '-' separated by slashes", mount)
+		if err := checkPath("mount of the auth method", mount); err != nil && mount != "" {
+			return nil, err
 		}
 	}
 	switch len(methods) {
