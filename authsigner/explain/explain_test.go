@@ -470,14 +470,6 @@ func TestEveryKindOfMistakeHasAnExample(t *testing.T) {
 	}
 }
 
-func TestRequestsOfOurOwnSignerAreVerified(t *testing.T) {
-	t.Parallel()
-	r, cred := program{}.request()
-	signature := authsigner.Sign(privateKey, sentAt.Unix(), "GET", target, nil)
-	require.Equal(t, []string{signature}, r.Header[authsigner.HeaderSignature])
-	require.True(t, explain.Read(r).Explain(context.Background(), cred, sentAt).Verified)
-}
-
 func TestUnknownMistakesAreNotGuessed(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]program{
