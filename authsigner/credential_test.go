@@ -294,7 +294,7 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 			shown.Write(encoded)
 		}
 	}
-	shown.WriteString(secret.String() + secret.GoString() + secret.LogValue().String())
+	shown.WriteString(secret.String() + secret.LogValue().String())
 
 	for _, form := range []string{"hunter2", "68756e74657232", "68756E74657232", "68 75 6e", "104 117", "U+0068"} {
 		require.NotContains(t, shown.String(), form)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -156,8 +157,12 @@ func TestRotatedSecretIsValidForItsGraceOnly(t *testing.T) {
 		{rotated.PrivateKey, 0, nil},
 		{rotated.PrivateKey, time.Hour, nil},
 	} {
-		v := &authsigner.Verifier{Source: store, MaxSkew: 24 * time.Hour, Now: func() time.Time { return now.Add(try.after) }}
-		_, err := v.Verify(signedRequest(issued.PublicKey, try.secret, "GET", meTarget, nil), meTarget)
+		at := now.Add(try.after)
+		v := &authsigner.Verifier{Source: store, Now: func() time.Time { return at }}
+		r := signedRequest(issued.PublicKey, try.secret, "GET", meTarget, nil)
+		r.Header.Set(authsigner.HeaderTimestamp, strconv.FormatInt(at.Unix(), 10))
+		r.Header.Set(authsigner.HeaderSignature, authsigner.Sign(try.secret, at.Unix(), "GET", meTarget, nil))
+		_, err := v.Verify(r, meTarget)
 		assert.Equal(t, try.want, err)
 	}
 }

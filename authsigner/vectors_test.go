@@ -40,7 +40,7 @@ func readVectors(tb testing.TB) []vector {
 		Vectors        []vector `json:"vectors"`
 	}
 	require.NoError(tb, decoder.Decode(&file))
-	require.EqualValues(tb, authsigner.DefaultMaxSkew/time.Second, file.MaxSkewSeconds)
+	require.EqualValues(tb, authsigner.MaxSkew/time.Second, file.MaxSkewSeconds)
 	require.EqualValues(tb, authsigner.DefaultMaxBody, file.MaxBodyBytes)
 	return file.Vectors
 }

@@ -24,14 +24,11 @@ const (
 	HeaderSignature = "X-Signature"
 )
 
-// Defaults of a [Verifier].
-const (
-	// DefaultMaxSkew is the default of Verifier.MaxSkew.
-	DefaultMaxSkew = 5 * time.Minute
+// MaxSkew is the maximum difference between a request's timestamp and the clock, in either direction. Exactly MaxSkew is accepted.
+const MaxSkew = 5 * time.Minute
 
-	// DefaultMaxBody is the default of Verifier.MaxBody: 1 MiB.
-	DefaultMaxBody int64 = 1 << 20
-)
+// DefaultMaxBody is the default of Verifier.MaxBody: 1 MiB.
+const DefaultMaxBody int64 = 1 << 20
 
 const (
 	// maxTimestampDigits is the maximum length of a timestamp. It allows milliseconds to nanoseconds, so that a caller with the
@@ -59,11 +56,6 @@ const (
 type Verifier struct {
 	// Source provides the credentials; usually a Cache. Required.
 	Source CredentialSource
-
-	// MaxSkew is the maximum difference between the timestamp and the clock, in either direction, in whole seconds. A
-	// difference of exactly MaxSkew is accepted. Default: 5m. Zero means the default, and a negative value rejects all
-	// requests.
-	MaxSkew time.Duration
 
 	// MaxBody is the maximum size of a body in bytes. Default: 1 MiB. Zero means the default, and a negative value allows only
 	// empty bodies.
@@ -156,7 +148,7 @@ func (v *Verifier) checkHeaders(r *http.Request, now time.Time) (publicKey, time
 	if signature, err = soleHeader(r.Header, HeaderSignature); err != nil {
 		return "", "", "", err
 	}
-	if err := v.checkTimestamp(timestamp, now); err != nil {
+	if err := checkTimestamp(timestamp, now); err != nil {
 		return "", "", "", err
 	}
 	if r.ContentLength > v.maxBody() {
@@ -208,7 +200,7 @@ func (v *Verifier) maxBody() int64 {
 }
 
 // checkTimestamp compares whole seconds, because the timestamp has no fraction.
-func (v *Verifier) checkTimestamp(timestamp string, now time.Time) error {
+func checkTimestamp(timestamp string, now time.Time) error {
 	if len(timestamp) > maxTimestampDigits {
 		return ErrInvalidCredentials
 	}
@@ -222,12 +214,8 @@ func (v *Verifier) checkTimestamp(timestamp string, now time.Time) error {
 			seconds = seconds*10 + int64(digit)
 		}
 	}
-	skew := v.MaxSkew
-	if skew == 0 {
-		skew = DefaultMaxSkew
-	}
-	allowed := int64(skew / time.Second)
-	if age := now.Unix() - seconds; skew < 0 || age > allowed || age < -allowed {
+	allowed := int64(MaxSkew / time.Second)
+	if age := now.Unix() - seconds; age > allowed || age < -allowed {
 		return ErrExpired
 	}
 	return nil

@@ -41,7 +41,7 @@ const (
 	privateKeyPrefix = "sk_"
 
 	// maxSkew is how far a timestamp may be from the server's clock.
-	maxSkew = authsigner.DefaultMaxSkew
+	maxSkew = authsigner.MaxSkew
 
 	// maxClock is how far a clock can be off. A timestamp beyond that is a number of another kind.
 	maxClock = 10 * 365 * 24 * time.Hour

@@ -20,8 +20,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// DefaultJWTPath is the path of a pod's service account token.
-const DefaultJWTPath = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+// defaultJWTPath is the path of a pod's service account token.
+const defaultJWTPath = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 // Auth is the auth method. Exactly one field must be set.
 type Auth struct {
@@ -47,7 +47,7 @@ type AppRole struct {
 // Kubernetes logs in with the pod's service account token.
 type Kubernetes struct {
 	Role    string
-	JWTPath string // read at each login; default DefaultJWTPath
+	JWTPath string // read at each login; default: where Kubernetes mounts it
 	Mount   string // default "kubernetes"
 }
 
@@ -172,7 +172,7 @@ func rejectsSecretID(err error) bool {
 }
 
 func (k *Kubernetes) login(ctx context.Context, client *api.Client) (grant, error) {
-	jwt, err := readSecretFile(cmp.Or(k.JWTPath, DefaultJWTPath))
+	jwt, err := readSecretFile(cmp.Or(k.JWTPath, defaultJWTPath))
 	if err != nil {
 		return grant{}, fmt.Errorf("reading the service account token: %w", err)
 	}
