@@ -461,7 +461,7 @@ func TestWaitForTheLockEndsWithTheContext(t *testing.T) {
 	inside, leave := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		_, err := w.Update(context.WithoutCancel(t.Context()), testKey, func(c *authsigner.Credential) error {
+		_, err := w.Update(context.WithoutCancel(t.Context()), testKey, func(*authsigner.Credential) error {
 			close(inside)
 			<-leave
 			return nil
