@@ -263,11 +263,8 @@ func (c *Cache) Known(publicKey string) bool {
 	return ok && c.current(a, now)
 }
 
-// Has reports whether the cache has a credential, fresh or past its TTL, that Lookup may return. All other keys share the
-// MaxLoads places for uncached keys.
-func (c *Cache) Has(publicKey string) bool { return c.Peek(publicKey) != nil }
-
-// Peek returns the cached credential that Lookup may return, fresh or past its TTL, or nil.
+// Peek returns the cached credential that Lookup may return, fresh or past its TTL, or nil. All keys without one share the MaxLoads
+// places for uncached keys.
 func (c *Cache) Peek(publicKey string) *Credential {
 	if e, ok := c.entries.GetIfPresent(publicKey); ok && c.usable(e, c.now()) {
 		return e.cred

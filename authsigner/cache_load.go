@@ -61,7 +61,11 @@ func (c *Cache) loadOnce(ctx context.Context, publicKey string) (*Credential, er
 		return e.cred, nil
 	}
 	if !ok || !c.usable(e, now) {
-		return c.loadUncached(ctx, publicKey, now)
+		if !c.health.allowLookup(now, int64(c.o.RetryAfterFailure)) {
+			c.event(CacheEvent{Kind: CacheSkipped, PublicKey: publicKey})
+			return nil, fmt.Errorf("%w: recent lookups have failed", ErrUnavailable)
+		}
+		return c.await(ctx, publicKey, c.lookup(publicKey, false))
 	}
 
 	// There is a credential past its TTL. It is used only if a lookup has failed or the source is unavailable; lookups then
@@ -80,15 +84,6 @@ func (c *Cache) loadOnce(ctx context.Context, publicKey string) (*Credential, er
 		return cred, err
 	}
 	return c.stale(publicKey, e)
-}
-
-// loadUncached looks up a key without a cached credential.
-func (c *Cache) loadUncached(ctx context.Context, publicKey string, now int64) (*Credential, error) {
-	if !c.health.allowLookup(now, int64(c.o.RetryAfterFailure)) {
-		c.event(CacheEvent{Kind: CacheSkipped, PublicKey: publicKey})
-		return nil, fmt.Errorf("%w: recent lookups have failed", ErrUnavailable)
-	}
-	return c.await(ctx, publicKey, c.lookup(publicKey, false))
 }
 
 // await waits for a lookup, which is nil if the cache is closed.
@@ -221,33 +216,14 @@ func (c *Cache) finish(publicKey string, f *pendingLookup, store func()) {
 	close(f.done)
 }
 
-// query calls the source. It returns a credential, ErrUnknownKey, an error that wraps both ErrMalformedCredential and
-// ErrUnavailable, or one that wraps only ErrUnavailable.
+// query is like the function query, and recovers from panics of the source.
 func (c *Cache) query(ctx context.Context, publicKey string) (cred *Credential, err error) {
 	defer func() {
 		if p := recover(); p != nil { // nothing else on this goroutine recovers
 			cred, err = nil, fmt.Errorf("%w: the source panicked: %v", ErrUnavailable, p)
 		}
 	}()
-	cred, err = c.src.Lookup(ctx, publicKey)
-	switch {
-	case err == nil && cred == nil:
-		return nil, fmt.Errorf("%w: the source returned neither a credential nor an error", ErrUnavailable)
-	case err == nil && cred.PublicKey != publicKey:
-		return nil, fmt.Errorf("%w: the source returned the credential of another key", ErrUnavailable)
-	case err == nil:
-		return cred, nil
-	case errors.Is(err, ErrMalformedCredential):
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	case errors.Is(err, ErrUnknownKey) && !errors.Is(err, ErrUnavailable):
-		return nil, ErrUnknownKey
-	case errors.Is(err, ErrUnknownKey):
-		return nil, fmt.Errorf("%w: %s", ErrUnavailable, err.Error()) // not wrapped: an outage must not deny the key
-	case errors.Is(err, ErrUnavailable):
-		return nil, err
-	default:
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
+	return query(ctx, c.src, publicKey)
 }
 
 // kindOf classifies the error of query.

@@ -3,9 +3,11 @@ package authsigner
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -22,24 +24,13 @@ const (
 	maxNameBytes   = 1024
 )
 
-// MaxLimit is the maximum of Credential.Limit, in requests per minute.
-const MaxLimit = math.MaxInt32
+// maxLimit is the maximum of Credential.Limit, in requests per minute.
+const maxLimit = math.MaxInt32
 
-// The field names of a credential record.
+// What is wrong with a value, in more than one place.
 const (
-	fieldPrivateKey         = "private_key"
-	fieldPreviousPrivateKey = "previous_private_key"
-	fieldPreviousExpiresAt  = "previous_expires_at"
-	fieldBusinessID         = "business_id"
-	fieldBusinessName       = "business_name"
-	fieldBusinessSlug       = "business_slug"
-	fieldStatus             = "status"
-	fieldLimit              = "limit"
-	fieldName               = "name"
-	fieldCreatedAt          = "created_at"
-	fieldCreatedBy          = "created_by"
-	fieldExpiresAt          = "expires_at"
-	fieldResources          = "resources"
+	limitRange   = "must be an integer from 1 to 2147483647"
+	notAnInstant = "is not an RFC 3339 instant"
 )
 
 // Status is the state of a business's account.
@@ -52,7 +43,7 @@ const (
 )
 
 // Credential is a business's key pair and the business that it belongs to. Credentials are shared by concurrent requests and must
-// not be modified or copied; use [Credential.Clone].
+// not be modified or copied; use [UpdateRecord].
 type Credential struct {
 	PublicKey  string // see ValidPublicKey
 	PrivateKey Secret // the HMAC key, its bytes as issued; never empty
@@ -67,7 +58,7 @@ type Credential struct {
 
 	Status Status // only StatusActive may call the API
 
-	// Limit is the key's rate limit in requests per minute, 1 to MaxLimit. Zero means the gateway's default.
+	// Limit is the key's rate limit in requests per minute, 1 to 2147483647. Zero means the gateway's default.
 	Limit int
 
 	Name      string    // of the key, for people; may be empty
@@ -130,57 +121,34 @@ func DecodeCredential(publicKey string, data map[string]any) (*Credential, error
 		return nil, malformed("public key", "does not match [A-Za-z0-9_-]{8,128}")
 	}
 	c := &Credential{PublicKey: publicKey}
-	var privateKey, previousKey, previousExpiresAt, status, createdAt, expiresAt string
-	for _, f := range []struct {
-		name string
-		to   *string
-	}{
-		{fieldPrivateKey, &privateKey},
-		{fieldPreviousPrivateKey, &previousKey},
-		{fieldPreviousExpiresAt, &previousExpiresAt},
-		{fieldBusinessID, &c.BusinessID},
-		{fieldBusinessName, &c.BusinessName},
-		{fieldBusinessSlug, &c.BusinessSlug},
-		{fieldStatus, &status},
-		{fieldName, &c.Name},
-		{fieldCreatedAt, &createdAt},
-		{fieldCreatedBy, &c.CreatedBy},
-		{fieldExpiresAt, &expiresAt},
-	} {
-		switch v := data[f.name].(type) {
-		case nil:
-		case string:
-			*f.to = v
-		default:
-			return nil, malformed(f.name, fmt.Sprintf("is a %T, not a string", v))
+	for _, f := range c.texts() {
+		text, err := decodeText(f.name, data[f.name])
+		if err != nil {
+			return nil, err
 		}
+		*f.value = text
 	}
-	c.PrivateKey, c.PreviousPrivateKey, c.Status = Secret(privateKey), Secret(previousKey), Status(status)
-	for _, f := range []struct {
-		name, value string
-		to          *time.Time
-	}{
-		{fieldPreviousExpiresAt, previousExpiresAt, &c.PreviousExpiresAt},
-		{fieldCreatedAt, createdAt, &c.CreatedAt},
-		{fieldExpiresAt, expiresAt, &c.ExpiresAt},
-	} {
-		if f.value == "" && (f.name != fieldExpiresAt || data[f.name] == nil) {
+	for _, f := range c.instants() {
+		text, err := decodeText(f.name, data[f.name])
+		if err != nil {
+			return nil, err
+		}
+		if text == "" && (f.value != &c.ExpiresAt || data[f.name] == nil) {
 			continue
 		}
-		at, err := time.Parse(time.RFC3339, f.value)
+		at, err := time.Parse(time.RFC3339, text)
 		if err != nil || at.IsZero() { // err would quote the value, and a zero time would mean that it is not set
 			return nil, malformed(f.name, notAnInstant)
 		}
-		*f.to = at.UTC()
+		*f.value = at.UTC()
 	}
 	if c.PreviousPrivateKey == "" {
 		c.PreviousExpiresAt = time.Time{} // ignore a date without a key
 	}
-	limit, err := decodeLimit(data[fieldLimit])
-	if err != nil {
+	var err error
+	if c.Limit, err = decodeLimit(data[fieldLimit]); err != nil {
 		return nil, err
 	}
-	c.Limit = limit
 	if c.Resources, err = decodeResources(data[fieldResources]); err != nil {
 		return nil, err
 	}
@@ -197,61 +165,31 @@ func (c *Credential) Validate() error {
 	if !ValidPublicKey(c.PublicKey) {
 		return malformed("public key", "does not match [A-Za-z0-9_-]{8,128}")
 	}
-	if err := checkSecret(fieldPrivateKey, c.PrivateKey); err != nil {
-		return err
-	}
-	if c.PreviousPrivateKey != "" {
-		if err := checkSecret(fieldPreviousPrivateKey, c.PreviousPrivateKey); err != nil {
-			return err
+	for _, f := range c.texts() {
+		if f.optional && *f.value == "" {
+			continue
 		}
-		if c.PreviousExpiresAt.IsZero() {
-			return malformed(fieldPreviousExpiresAt, "is required with "+fieldPreviousPrivateKey)
-		}
-		if err := checkInstant(fieldPreviousExpiresAt, c.PreviousExpiresAt); err != nil {
-			return err
+		if problem := f.check(*f.value); problem != "" {
+			return malformed(f.name, problem)
 		}
 	}
-	if err := checkID(fieldBusinessID, c.BusinessID); err != nil {
-		return err
+	if c.PreviousPrivateKey != "" && c.PreviousExpiresAt.IsZero() {
+		return malformed("previous_expires_at", "is required with previous_private_key")
 	}
-	if err := checkName(fieldBusinessName, c.BusinessName); err != nil {
-		return err
-	}
-	if err := checkID(fieldBusinessSlug, c.BusinessSlug); err != nil {
-		return err
-	}
-	switch c.Status {
-	case StatusActive, StatusInactive:
-	case "":
-		return malformed(fieldStatus, "is missing")
-	default:
-		return malformed(fieldStatus, "must be active or inactive")
-	}
-	if c.Limit < 0 || c.Limit > MaxLimit {
-		return malformed(fieldLimit, "must be an integer from 1 to "+strconv.Itoa(MaxLimit))
-	}
-	if c.Name != "" {
-		if err := checkName(fieldName, c.Name); err != nil {
-			return err
+	for _, f := range c.instants() {
+		if y := f.value.UTC().Year(); y < 0 || y > 9999 {
+			return malformed(f.name, notAnInstant)
 		}
 	}
-	if c.CreatedBy != "" {
-		if err := checkName(fieldCreatedBy, c.CreatedBy); err != nil {
-			return err
-		}
-	}
-	if err := checkInstant(fieldCreatedAt, c.CreatedAt); err != nil {
-		return err
-	}
-	if err := checkInstant(fieldExpiresAt, c.ExpiresAt); err != nil {
-		return err
+	if c.Limit < 0 || c.Limit > maxLimit {
+		return malformed(fieldLimit, limitRange)
 	}
 	if c.Resources != nil && len(c.Resources) == 0 {
 		return malformed(fieldResources, "must not be empty")
 	}
 	for _, name := range c.Resources {
-		if err := checkID(fieldResources, name); err != nil {
-			return err
+		if problem := checkID(name); problem != "" {
+			return malformed(fieldResources, problem)
 		}
 		if strings.Contains(name, ",") {
 			return malformed(fieldResources, "contains a name with a comma")
@@ -259,6 +197,47 @@ func (c *Credential) Validate() error {
 	}
 	return nil
 }
+
+// textField is a field of a record that is a string.
+type textField struct {
+	name     string
+	value    *string
+	check    func(string) (problem string)
+	optional bool
+}
+
+// texts returns the record's fields that are strings.
+func (c *Credential) texts() []textField {
+	return []textField{
+		{"private_key", (*string)(&c.PrivateKey), checkSecret, false},
+		{"previous_private_key", (*string)(&c.PreviousPrivateKey), checkSecret, true},
+		{"business_id", &c.BusinessID, checkID, false},
+		{"business_name", &c.BusinessName, checkName, false},
+		{"business_slug", &c.BusinessSlug, checkID, false},
+		{"status", (*string)(&c.Status), checkStatus, false},
+		{"name", &c.Name, checkName, true},
+		{"created_by", &c.CreatedBy, checkName, true},
+	}
+}
+
+// instantField is a field of a record that is an RFC 3339 instant. All are optional; the zero time means that it is not set.
+type instantField struct {
+	name  string
+	value *time.Time
+}
+
+// instants returns the record's fields that are instants.
+func (c *Credential) instants() []instantField {
+	return []instantField{
+		{"previous_expires_at", &c.PreviousExpiresAt}, {"created_at", &c.CreatedAt}, {"expires_at", &c.ExpiresAt},
+	}
+}
+
+// The record's other fields.
+const (
+	fieldLimit     = "limit"
+	fieldResources = "resources"
+)
 
 // Expired reports whether the key has expired. It is then treated as unknown.
 func (c *Credential) Expired(now time.Time) bool {
@@ -273,31 +252,19 @@ func (c *Credential) MayCall(resource string) bool {
 // Record returns the record for DecodeCredential, with its private keys revealed. It is only for stores. Unset optional fields are
 // omitted. Values are strings, except for limit, which is an int, and resources, which is a []string.
 func (c *Credential) Record() map[string]any {
-	record := map[string]any{
-		fieldPrivateKey:   c.PrivateKey.Reveal(),
-		fieldBusinessID:   c.BusinessID,
-		fieldBusinessName: c.BusinessName,
-		fieldBusinessSlug: c.BusinessSlug,
-		fieldStatus:       string(c.Status),
+	record := map[string]any{}
+	for _, f := range c.texts() {
+		if *f.value != "" || !f.optional {
+			record[f.name] = *f.value
+		}
 	}
-	if c.PreviousPrivateKey != "" {
-		record[fieldPreviousPrivateKey] = c.PreviousPrivateKey.Reveal()
-		record[fieldPreviousExpiresAt] = c.PreviousExpiresAt.UTC().Format(time.RFC3339Nano)
+	for _, f := range c.instants() {
+		if !f.value.IsZero() {
+			record[f.name] = f.value.UTC().Format(time.RFC3339Nano)
+		}
 	}
 	if c.Limit != 0 {
 		record[fieldLimit] = c.Limit
-	}
-	if c.Name != "" {
-		record[fieldName] = c.Name
-	}
-	if c.CreatedBy != "" {
-		record[fieldCreatedBy] = c.CreatedBy
-	}
-	if !c.CreatedAt.IsZero() {
-		record[fieldCreatedAt] = c.CreatedAt.UTC().Format(time.RFC3339Nano)
-	}
-	if !c.ExpiresAt.IsZero() {
-		record[fieldExpiresAt] = c.ExpiresAt.UTC().Format(time.RFC3339Nano)
 	}
 	if c.Resources != nil {
 		record[fieldResources] = c.Resources
@@ -305,24 +272,37 @@ func (c *Credential) Record() map[string]any {
 	return record
 }
 
-// Clone returns a copy that may be modified.
-func (c *Credential) Clone() *Credential {
-	return &Credential{
-		PublicKey:          c.PublicKey,
-		PrivateKey:         c.PrivateKey,
-		PreviousPrivateKey: c.PreviousPrivateKey,
-		PreviousExpiresAt:  c.PreviousExpiresAt,
-		BusinessID:         c.BusinessID,
-		BusinessName:       c.BusinessName,
-		BusinessSlug:       c.BusinessSlug,
-		Status:             c.Status,
-		Limit:              c.Limit,
-		Name:               c.Name,
-		CreatedAt:          c.CreatedAt,
-		CreatedBy:          c.CreatedBy,
-		ExpiresAt:          c.ExpiresAt,
-		Resources:          slices.Clone(c.Resources),
+// UpdateRecord changes the credential of a record, and returns it with its new record, which has the unknown fields of the old one.
+// change may modify the credential, except for its public key. Stores implement [KeyStore.Update] with it. If the record is
+// malformed, the error wraps ErrUnavailable; an error of change is returned unwrapped.
+func UpdateRecord(
+	publicKey string, record map[string]any, change func(*Credential) error,
+) (*Credential, map[string]any, error) {
+	cred, err := DecodeCredential(publicKey, record)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
+	if err := change(cred); err != nil {
+		return nil, nil, err
+	}
+	if cred.PublicKey != publicKey {
+		return nil, nil, errors.New("the public key must not change")
+	}
+	stored, err := DecodeCredential(publicKey, cred.Record()) // normalised as a lookup would
+	if err != nil {
+		return nil, nil, err
+	}
+	merged := maps.Clone(record)
+	for _, f := range stored.texts() {
+		delete(merged, f.name)
+	}
+	for _, f := range stored.instants() {
+		delete(merged, f.name)
+	}
+	delete(merged, fieldLimit)
+	delete(merged, fieldResources)
+	maps.Copy(merged, stored.Record())
+	return stored, merged, nil
 }
 
 // String returns the public key, business and status.
@@ -342,6 +322,18 @@ func (c *Credential) LogValue() slog.Value {
 	)
 }
 
+// decodeText decodes a string that may be absent.
+func decodeText(field string, v any) (string, error) {
+	switch v := v.(type) {
+	case nil:
+		return "", nil
+	case string:
+		return v, nil
+	default:
+		return "", malformed(field, fmt.Sprintf("is a %T, not a string", v))
+	}
+}
+
 func decodeLimit(v any) (int, error) {
 	var digits string
 	switch v := v.(type) {
@@ -359,8 +351,8 @@ func decodeLimit(v any) (int, error) {
 	case int64:
 		digits = strconv.FormatInt(v, 10)
 	case float64: // encoding/json without UseNumber
-		if v != math.Trunc(v) || math.Abs(v) > MaxLimit {
-			return 0, malformed(fieldLimit, "must be an integer from 1 to "+strconv.Itoa(MaxLimit))
+		if v != math.Trunc(v) || math.Abs(v) > maxLimit {
+			return 0, malformed(fieldLimit, limitRange)
 		}
 		digits = strconv.FormatInt(int64(v), 10)
 	default:
@@ -368,7 +360,7 @@ func decodeLimit(v any) (int, error) {
 	}
 	n, err := strconv.ParseUint(digits, 10, 31) // rejects signs, spaces, fractions and exponents
 	if err != nil || n == 0 {
-		return 0, malformed(fieldLimit, "must be an integer from 1 to "+strconv.Itoa(MaxLimit))
+		return 0, malformed(fieldLimit, limitRange)
 	}
 	return int(n), nil
 }
@@ -400,55 +392,56 @@ func decodeResources(v any) ([]string, error) {
 	return names, nil
 }
 
-const notAnInstant = "is not an RFC 3339 instant"
-
-// checkInstant accepts the zero time, which means that the field is not set.
-func checkInstant(field string, t time.Time) error {
-	if y := t.UTC().Year(); y < 0 || y > 9999 {
-		return malformed(field, notAnInstant)
+func checkSecret(s string) string {
+	switch {
+	case s == "":
+		return "is missing or empty"
+	case len(s) > maxSecretBytes:
+		return "is longer than " + strconv.Itoa(maxSecretBytes) + " bytes"
+	case s == redacted: // somebody stored a printed Secret
+		return "is the placeholder " + redacted + ", not a private key"
+	case strings.TrimSpace(s) != s: // such as the line feed from `vault kv put private_key=@file`
+		return "begins or ends with white space"
+	case !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl):
+		return "contains control characters or is not UTF-8"
 	}
-	return nil
-}
-
-func checkSecret(field string, s Secret) error {
-	switch v := string(s); {
-	case v == "":
-		return malformed(field, "is missing or empty")
-	case len(v) > maxSecretBytes:
-		return malformed(field, "is longer than "+strconv.Itoa(maxSecretBytes)+" bytes")
-	case v == redacted: // somebody stored a printed Secret
-		return malformed(field, "is the placeholder "+redacted+", not a private key")
-	case strings.TrimSpace(v) != v: // such as the line feed from `vault kv put private_key=@file`
-		return malformed(field, "begins or ends with white space")
-	case !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl):
-		return malformed(field, "contains control characters or is not UTF-8")
-	}
-	return nil
+	return ""
 }
 
 // checkID is strict because IDs are sent to data services as header values.
-func checkID(field, s string) error {
+func checkID(s string) string {
 	switch {
 	case s == "":
-		return malformed(field, "is missing or empty")
+		return "is missing or empty"
 	case len(s) > maxIDBytes:
-		return malformed(field, "is longer than "+strconv.Itoa(maxIDBytes)+" bytes")
+		return "is longer than " + strconv.Itoa(maxIDBytes) + " bytes"
 	case strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return malformed(field, "contains characters other than visible ASCII")
+		return "contains characters other than visible ASCII"
 	}
-	return nil
+	return ""
 }
 
-func checkName(field, s string) error {
+func checkName(s string) string {
 	switch {
 	case strings.TrimSpace(s) == "":
-		return malformed(field, "is missing or empty")
+		return "is missing or empty"
 	case len(s) > maxNameBytes:
-		return malformed(field, "is longer than "+strconv.Itoa(maxNameBytes)+" bytes")
+		return "is longer than " + strconv.Itoa(maxNameBytes) + " bytes"
 	case !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl):
-		return malformed(field, "contains control characters or is not UTF-8")
+		return "contains control characters or is not UTF-8"
 	}
-	return nil
+	return ""
+}
+
+func checkStatus(s string) string {
+	switch Status(s) {
+	case StatusActive, StatusInactive:
+		return ""
+	case "":
+		return "is missing"
+	default:
+		return "must be active or inactive"
+	}
 }
 
 func malformed(field, what string) error {

@@ -4,8 +4,8 @@ import "errors"
 
 // Errors of [Verifier.Verify]. Each error that it returns wraps exactly one of them, or [ErrUnavailable].
 var (
-	// ErrMissingCredentials means that one of the three headers is absent, empty, or given more than once. The error is a
-	// *[HeaderError].
+	// ErrMissingCredentials means that one of the three headers is absent, empty, or given more than once. The error's
+	// text names it.
 	ErrMissingCredentials = errors.New("the headers " +
 		HeaderPublicKey + ", " + HeaderTimestamp + " and " + HeaderSignature + " must each be given exactly once")
 
@@ -38,20 +38,3 @@ var (
 	// never contains a value.
 	ErrMalformedCredential = errors.New("malformed credential")
 )
-
-// HeaderError reports a header that is missing or repeated. It wraps [ErrMissingCredentials].
-type HeaderError struct {
-	Header   string // the header's canonical name
-	Repeated bool   // given more than once; otherwise absent or empty
-}
-
-// Error implements error.
-func (e *HeaderError) Error() string {
-	if e.Repeated {
-		return "the " + e.Header + " header is given more than once"
-	}
-	return "the " + e.Header + " header is missing"
-}
-
-// Unwrap returns [ErrMissingCredentials].
-func (e *HeaderError) Unwrap() error { return ErrMissingCredentials }

@@ -42,7 +42,7 @@ const (
 
 // Verify must agree with the reference implementation.
 func FuzzVerify(f *testing.F) {
-	// A third of the vectors, so that a short run gets beyond the seeds. TestVectorsAgreeWithVerify runs them all.
+	// A third of the vectors, so that a short run gets beyond the seeds. TestVectorsAgreeWithVerifyAndTheReference runs them all.
 	for i, v := range readVectors(f) {
 		if i%3 != 0 || v.BodyRepeat > 0 || len(v.Headers) != 3 {
 			continue

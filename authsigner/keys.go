@@ -56,10 +56,10 @@ type KeyStore interface {
 	// ErrOutcomeUnknown.
 	Create(ctx context.Context, cred *Credential) error
 
-	// Update replaces the credential of publicKey by the result of change, and returns the stored credential. change gets a
-	// copy that it may modify, must not change the public key, and is called again after a concurrent change. Errors include
-	// ErrUnknownKey, ErrConflict and ErrOutcomeUnknown; an error of change is returned unwrapped.
-	Update(ctx context.Context, publicKey string, change func(*Credential) (*Credential, error)) (*Credential, error)
+	// Update stores the credential of publicKey as change has modified it, and returns it. change gets a copy, must not change
+	// the public key, and is called again after a concurrent change. Errors include ErrUnknownKey, ErrConflict and
+	// ErrOutcomeUnknown; an error of change is returned unwrapped.
+	Update(ctx context.Context, publicKey string, change func(*Credential) error) (*Credential, error)
 
 	// Delete permanently removes the credential and its history. Errors include ErrUnknownKey and ErrOutcomeUnknown.
 	Delete(ctx context.Context, publicKey string) error
@@ -144,20 +144,20 @@ func RotateVersion(
 	if grace < 0 {
 		return nil, fmt.Errorf("rotating the key %s: invalid grace period %s: must not be negative", publicKey, grace)
 	}
-	cred, err := store.Update(ctx, publicKey, func(cred *Credential) (*Credential, error) {
+	cred, err := store.Update(ctx, publicKey, func(cred *Credential) error {
 		if version != "" && cred.Version() != version {
-			return nil, ErrVersionMismatch
+			return ErrVersionMismatch
 		}
 		if grace > 0 && cred.PreviousPrivateKey != "" && now.Before(cred.PreviousExpiresAt) {
-			return nil, fmt.Errorf("%w: the old private key is valid until %s, or until a rotation without grace period", ErrGracePending, cred.PreviousExpiresAt.UTC().Format(time.RFC3339))
+			return fmt.Errorf("%w: the old private key is valid until %s, or until a rotation without grace period", ErrGracePending, cred.PreviousExpiresAt.UTC().Format(time.RFC3339))
 		}
-		next := cred.Clone()
-		next.PreviousPrivateKey, next.PreviousExpiresAt = "", time.Time{}
+		old := cred.PrivateKey
+		cred.PrivateKey = newPrivateKey(strings.HasPrefix(publicKey, prefixPublicTest))
+		cred.PreviousPrivateKey, cred.PreviousExpiresAt = "", time.Time{}
 		if grace > 0 {
-			next.PreviousPrivateKey, next.PreviousExpiresAt = cred.PrivateKey, now.Add(grace).UTC()
+			cred.PreviousPrivateKey, cred.PreviousExpiresAt = old, now.Add(grace).UTC()
 		}
-		next.PrivateKey = newPrivateKey(strings.HasPrefix(publicKey, prefixPublicTest))
-		return next, nil
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("rotating the key %s: %w", publicKey, err)
@@ -177,20 +177,6 @@ func Revoke(ctx context.Context, store KeyStore, publicKey string) error {
 		return fmt.Errorf("revoking the key %s: %w", publicKey, err)
 	}
 	return nil
-}
-
-// MergeRecord returns the record of cred with the unknown fields of old, the entry that it replaces.
-func MergeRecord(old map[string]any, cred *Credential) map[string]any {
-	merged := cred.Record()
-	for name, value := range old {
-		switch name {
-		case fieldPrivateKey, fieldPreviousPrivateKey, fieldPreviousExpiresAt, fieldBusinessID, fieldBusinessName,
-			fieldBusinessSlug, fieldStatus, fieldLimit, fieldName, fieldCreatedAt, fieldCreatedBy, fieldExpiresAt, fieldResources:
-		default:
-			merged[name] = value
-		}
-	}
-	return merged
 }
 
 func newPrivateKey(test bool) Secret {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -38,17 +39,17 @@ func (m memoryStore) Create(_ context.Context, cred *authsigner.Credential) erro
 }
 
 func (m memoryStore) Update(
-	ctx context.Context, key string, change func(*authsigner.Credential) (*authsigner.Credential, error),
+	ctx context.Context, key string, change func(*authsigner.Credential) error,
 ) (*authsigner.Credential, error) {
 	cred, err := m.Lookup(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	if cred, err = change(cred.Clone()); err != nil {
+	if cred, _, err = authsigner.UpdateRecord(key, cred.Record(), change); err != nil {
 		return nil, err
 	}
 	m[key] = cred
-	return cred, cred.Validate()
+	return cred, nil
 }
 
 func (m memoryStore) Delete(ctx context.Context, key string) error {
@@ -156,8 +157,12 @@ func TestRotatedSecretIsValidForItsGraceOnly(t *testing.T) {
 		{rotated.PrivateKey, 0, nil},
 		{rotated.PrivateKey, time.Hour, nil},
 	} {
-		v := &authsigner.Verifier{Source: store, MaxSkew: 24 * time.Hour, Now: func() time.Time { return now.Add(try.after) }}
-		_, err := v.Verify(signedRequest(issued.PublicKey, try.secret, "GET", meTarget, nil), meTarget)
+		at := now.Add(try.after)
+		v := &authsigner.Verifier{Source: store, Now: func() time.Time { return at }}
+		r := signedRequest(issued.PublicKey, try.secret, "GET", meTarget, nil)
+		r.Header.Set(authsigner.HeaderTimestamp, strconv.FormatInt(at.Unix(), 10))
+		r.Header.Set(authsigner.HeaderSignature, authsigner.Sign(try.secret, at.Unix(), "GET", meTarget, nil))
+		_, err := v.Verify(r, meTarget)
 		assert.Equal(t, try.want, err)
 	}
 }
@@ -233,18 +238,45 @@ type brokenStore struct {
 
 func (b brokenStore) Create(context.Context, *authsigner.Credential) error { return b.err }
 
-func TestMergeRecordKeepsOnlyUnknownFields(t *testing.T) {
+func TestUpdatedRecordKeepsUnknownFields(t *testing.T) {
 	t.Parallel()
-	old := newRecord(map[string]any{
-		"previous_private_key": testPreviousSecret, "previous_expires_at": "2100-01-01T00:00:00Z", "limit": 5,
-		"name": "Till", "created_at": "2025-10-09T08:53:20Z", "created_by": "zoe", "expires_at": "2100-01-01T00:00:00Z", "resources": "jobs",
-		"comment": "asked for by phone", "ticket": 17,
+	old := newRecord(everyOptionalField())
+	old["previous_private_key"], old["previous_expires_at"] = testPreviousSecret, "2100-01-01T00:00:00Z"
+	old["comment"], old["ticket"] = "asked for by phone", 17
+	cred, record, err := authsigner.UpdateRecord(testKey, old, func(c *authsigner.Credential) error {
+		c.PrivateKey, c.PreviousPrivateKey, c.Limit, c.Name, c.CreatedBy, c.Resources = "next", "", 0, "", "", nil
+		c.CreatedAt, c.ExpiresAt = time.Time{}, time.Time{}
+		return nil
 	})
-	cred := newCredential(map[string]any{"private_key": testPreviousSecret})
+	require.NoError(t, err)
 	want := cred.Record()
+	require.Len(t, want, 5)
 	want["comment"], want["ticket"] = "asked for by phone", 17
-	require.Equal(t, want, authsigner.MergeRecord(old, cred))
-	require.Equal(t, cred.Record(), authsigner.MergeRecord(nil, cred))
+	require.Equal(t, want, record)
+}
+
+func TestUpdatedRecordKeepsItsKeyAndIsValid(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	for name, c := range map[string]struct {
+		record map[string]any
+		change func(*authsigner.Credential) error
+		want   error
+	}{
+		"malformed record": {map[string]any{"status": "x"}, func(*authsigner.Credential) error { return nil }, authsigner.ErrUnavailable},
+		"error of change":  {nil, func(*authsigner.Credential) error { return refused }, refused},
+		"invalid change":   {nil, func(c *authsigner.Credential) error { c.Status = "x"; return nil }, authsigner.ErrMalformedCredential},
+		"another key":      {nil, func(c *authsigner.Credential) error { c.PublicKey = otherKey; return nil }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, _, err := authsigner.UpdateRecord(testKey, newRecord(c.record), c.change)
+			require.Error(t, err)
+			if c.want != nil {
+				require.ErrorIs(t, err, c.want)
+			}
+		})
+	}
 }
 
 func TestAnAttemptIssuesOneKey(t *testing.T) {

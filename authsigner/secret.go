@@ -1,7 +1,6 @@
 package authsigner
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,25 +15,11 @@ const redacted = "[redacted]"
 // MarshalJSON for string keys.
 type Secret string
 
-var (
-	_ fmt.Formatter  = Secret("")
-	_ fmt.GoStringer = Secret("")
-	_ fmt.Stringer   = Secret("")
-	_ json.Marshaler = Secret("")
-	_ slog.LogValuer = Secret("")
-	_ interface {
-		MarshalText() ([]byte, error)
-	} = Secret("")
-)
-
 // Reveal returns the secret.
 func (s Secret) Reveal() string { return string(s) }
 
 // String returns "[redacted]".
 func (Secret) String() string { return redacted }
-
-// GoString returns "[redacted]".
-func (Secret) GoString() string { return redacted }
 
 // Format writes "[redacted]" for every verb, including those that do not call String.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }

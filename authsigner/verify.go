@@ -24,14 +24,11 @@ const (
 	HeaderSignature = "X-Signature"
 )
 
-// Defaults of a [Verifier].
-const (
-	// DefaultMaxSkew is the default of Verifier.MaxSkew.
-	DefaultMaxSkew = 5 * time.Minute
+// MaxSkew is the maximum difference between a request's timestamp and the clock, in either direction. Exactly MaxSkew is accepted.
+const MaxSkew = 5 * time.Minute
 
-	// DefaultMaxBody is the default of Verifier.MaxBody: 1 MiB.
-	DefaultMaxBody int64 = 1 << 20
-)
+// DefaultMaxBody is the default of Verifier.MaxBody: 1 MiB.
+const DefaultMaxBody int64 = 1 << 20
 
 const (
 	// maxTimestampDigits is the maximum length of a timestamp. It allows milliseconds to nanoseconds, so that a caller with the
@@ -60,11 +57,6 @@ type Verifier struct {
 	// Source provides the credentials; usually a Cache. Required.
 	Source CredentialSource
 
-	// MaxSkew is the maximum difference between the timestamp and the clock, in either direction, in whole seconds. A
-	// difference of exactly MaxSkew is accepted. Default: 5m. Zero means the default, and a negative value rejects all
-	// requests.
-	MaxSkew time.Duration
-
 	// MaxBody is the maximum size of a body in bytes. Default: 1 MiB. Zero means the default, and a negative value allows only
 	// empty bodies.
 	MaxBody int64
@@ -92,7 +84,7 @@ type scratch struct {
 //
 // The checks and their errors, in this order:
 //
-//  1. each of the three headers is given exactly once and not empty: ErrMissingCredentials (a *HeaderError);
+//  1. each of the three headers is given exactly once and not empty: ErrMissingCredentials;
 //  2. the timestamp has 1 to 20 ASCII digits: ErrInvalidCredentials;
 //     it differs from the clock by at most MaxSkew: ErrExpired;
 //  3. Content-Length is at most MaxBody: ErrBodyTooLarge;
@@ -156,7 +148,7 @@ func (v *Verifier) checkHeaders(r *http.Request, now time.Time) (publicKey, time
 	if signature, err = soleHeader(r.Header, HeaderSignature); err != nil {
 		return "", "", "", err
 	}
-	if err := v.checkTimestamp(timestamp, now); err != nil {
+	if err := checkTimestamp(timestamp, now); err != nil {
 		return "", "", "", err
 	}
 	if r.ContentLength > v.maxBody() {
@@ -185,10 +177,10 @@ func MalformedHeader(h http.Header) string {
 func soleHeader(h http.Header, name string) (string, error) {
 	values := h[name]
 	if len(values) > 1 {
-		return "", &HeaderError{Header: name, Repeated: true}
+		return "", fmt.Errorf("%w: %s is given more than once", ErrMissingCredentials, name)
 	}
 	if len(values) == 0 || values[0] == "" {
-		return "", &HeaderError{Header: name}
+		return "", fmt.Errorf("%w: %s is missing", ErrMissingCredentials, name)
 	}
 	return values[0], nil
 }
@@ -208,7 +200,7 @@ func (v *Verifier) maxBody() int64 {
 }
 
 // checkTimestamp compares whole seconds, because the timestamp has no fraction.
-func (v *Verifier) checkTimestamp(timestamp string, now time.Time) error {
+func checkTimestamp(timestamp string, now time.Time) error {
 	if len(timestamp) > maxTimestampDigits {
 		return ErrInvalidCredentials
 	}
@@ -222,12 +214,8 @@ func (v *Verifier) checkTimestamp(timestamp string, now time.Time) error {
 			seconds = seconds*10 + int64(digit)
 		}
 	}
-	skew := v.MaxSkew
-	if skew == 0 {
-		skew = DefaultMaxSkew
-	}
-	allowed := int64(skew / time.Second)
-	if age := now.Unix() - seconds; skew < 0 || age > allowed || age < -allowed {
+	allowed := int64(MaxSkew / time.Second)
+	if age := now.Unix() - seconds; age > allowed || age < -allowed {
 		return ErrExpired
 	}
 	return nil
@@ -241,20 +229,34 @@ func (v *Verifier) lookUp(ctx context.Context, publicKey string) (*Credential, e
 	if v.Source == nil {
 		return nil, fmt.Errorf("looking up the credential: %w: Verifier.Source is nil", ErrUnavailable)
 	}
-	cred, err := v.Source.Lookup(ctx, publicKey)
+	cred, err := query(ctx, v.Source, publicKey)
 	switch {
-	case err == nil && cred == nil:
-		return nil, fmt.Errorf("looking up the credential: %w: the source returned neither a credential nor an error", ErrUnavailable)
-	case err == nil && cred.PublicKey != publicKey:
-		return nil, fmt.Errorf("looking up the credential: %w: the source returned the credential of another key", ErrUnavailable)
-	case err == nil:
-		return cred, nil
-	case errors.Is(err, ErrUnavailable): // first, because an outage must not deny the key, even if the error wraps ErrUnknownKey too
-		return nil, fmt.Errorf("looking up the credential: %w", err)
 	case errors.Is(err, ErrUnknownKey):
 		return nil, nil // as above
+	case err != nil:
+		return nil, fmt.Errorf("looking up the credential: %w", err)
+	}
+	return cred, nil
+}
+
+// query calls a source. Its error is ErrUnknownKey, or wraps ErrUnavailable and not ErrUnknownKey.
+func query(ctx context.Context, source CredentialSource, publicKey string) (*Credential, error) {
+	cred, err := source.Lookup(ctx, publicKey)
+	switch {
+	case err == nil && cred == nil:
+		return nil, fmt.Errorf("%w: the source returned neither a credential nor an error", ErrUnavailable)
+	case err == nil && cred.PublicKey != publicKey:
+		return nil, fmt.Errorf("%w: the source returned the credential of another key", ErrUnavailable)
+	case err == nil:
+		return cred, nil
+	case errors.Is(err, ErrUnknownKey) && !errors.Is(err, ErrUnavailable):
+		return nil, ErrUnknownKey
+	case errors.Is(err, ErrUnknownKey):
+		return nil, fmt.Errorf("%w: %s", ErrUnavailable, err.Error()) // not wrapped: an outage must not deny the key
+	case errors.Is(err, ErrUnavailable):
+		return nil, err
 	default:
-		return nil, fmt.Errorf("looking up the credential: %w: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 }
 

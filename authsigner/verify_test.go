@@ -73,11 +73,11 @@ func TestMissingOrRepeatedHeaderIsNamed(t *testing.T) {
 				cred, err := v.Verify(r, meTarget)
 				require.Nil(t, cred)
 				require.ErrorIs(t, err, authsigner.ErrMissingCredentials)
-				var missing *authsigner.HeaderError
-				require.ErrorAs(t, err, &missing)
-				require.Equal(t, name, missing.Header)
-				require.Equal(t, len(values) > 1, missing.Repeated)
-				require.Contains(t, err.Error(), name)
+				problem := " is missing"
+				if len(values) > 1 {
+					problem = " is given more than once"
+				}
+				require.ErrorContains(t, err, ": "+name+problem)
 			})
 		}
 	}
@@ -108,33 +108,16 @@ func TestVerifierUsesTheWallClockByDefault(t *testing.T) {
 
 func TestMaxSkewCountsWholeSeconds(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		skew   time.Duration
-		age    time.Duration
-		accept bool
-	}{
-		{0, 300 * time.Second, true},
-		{0, 300*time.Second + 999*time.Millisecond, true},
-		{0, 301 * time.Second, false},
-		{time.Minute, 60 * time.Second, true},
-		{time.Minute, 61 * time.Second, false},
-		{time.Minute, -60 * time.Second, true},
-		{time.Minute, -61 * time.Second, false},
-		{90*time.Second + time.Millisecond, 90 * time.Second, true},
-		{90*time.Second + time.Millisecond, 91 * time.Second, false},
-		{time.Nanosecond, 0, true},
-		{time.Nanosecond, time.Second, false},
-		{-1, 0, false},
+	for age, want := range map[time.Duration]error{
+		300*time.Second + 999*time.Millisecond: nil,
+		301 * time.Second:                      authsigner.ErrExpired,
+		-300 * time.Second:                     nil,
+		-301 * time.Second:                     authsigner.ErrExpired,
 	} {
 		v := newVerifier(newCredential(nil))
-		v.MaxSkew = test.skew
-		v.Now = func() time.Time { return time.Unix(testClock, 0).Add(test.age) }
+		v.Now = func() time.Time { return time.Unix(testClock, 0).Add(age) }
 		_, err := v.Verify(get(testSecret), meTarget)
-		if test.accept {
-			assert.NoError(t, err, "%+v", test)
-		} else {
-			assert.Equal(t, authsigner.ErrExpired, err, "%+v", test)
-		}
+		assert.Equal(t, want, err, age)
 	}
 }
 
@@ -449,14 +432,14 @@ func TestEmptyAndDummySecretsNeverVerify(t *testing.T) {
 		"previous of zero bytes":      {PrivateKey: testSecret, PreviousPrivateKey: "\x00\x00", PreviousExpiresAt: later},
 		"both":                        {PreviousExpiresAt: later},
 		"both of zero bytes":          {PrivateKey: "\x00", PreviousPrivateKey: "\x00", PreviousExpiresAt: later},
-		"a previous without an end":   {PrivateKey: testSecret, PreviousPrivateKey: "\x00"},
+		"a previous without an end":   {PrivateKey: testSecret, PreviousPrivateKey: testPreviousSecret},
 		"empty, but a right previous": {PreviousPrivateKey: testSecret, PreviousExpiresAt: later},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			cred.PublicKey, cred.Status = testKey, authsigner.StatusActive
 			v := newVerifier(cred)
-			for _, secret := range []string{"", authsigner.DummySecret.Reveal()} {
+			for _, secret := range []string{"", authsigner.DummySecret.Reveal(), testPreviousSecret} {
 				for _, key := range []string{testKey, nobodysKey, "no key"} {
 					r := signedRequest(key, "any", http.MethodGet, meTarget, nil)
 					r.Header.Set(authsigner.HeaderSignature, hmacHex(secret, string(authsigner.SigningString(testClock, http.MethodGet, meTarget, nil))))
@@ -471,15 +454,6 @@ func TestEmptyAndDummySecretsNeverVerify(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestPreviousSecretWithoutAnEndNeverVerifies(t *testing.T) {
-	t.Parallel()
-	v := newVerifier(&authsigner.Credential{
-		PublicKey: testKey, PrivateKey: testSecret, PreviousPrivateKey: testPreviousSecret, Status: authsigner.StatusActive,
-	})
-	_, err := v.Verify(get(testPreviousSecret), meTarget)
-	require.Equal(t, authsigner.ErrInvalidCredentials, err)
 }
 
 // Every byte is tried in every position of a valid signature.
@@ -509,7 +483,7 @@ func TestEveryDigitOfTheSignatureCounts(t *testing.T) {
 func TestOnlyActiveAccountsPass(t *testing.T) {
 	t.Parallel()
 	for _, status := range []authsigner.Status{"inactive", "", "Active", "ACTIVE", "active ", "suspended"} {
-		cred := newCredential(nil).Clone()
+		cred := newCredential(nil)
 		cred.Status = status
 		v := newVerifier(cred)
 		got, err := v.Verify(get(testSecret), meTarget)
@@ -629,7 +603,6 @@ func TestExpiredKeyLooksLikeAnUnknownKey(t *testing.T) {
 		"previous_private_key": testPreviousSecret, "previous_expires_at": expires.Add(time.Hour).Format(time.RFC3339),
 	})
 	v := newVerifier(cred)
-	v.MaxSkew = time.Hour
 	for _, secret := range []authsigner.Secret{testSecret, testPreviousSecret} {
 		v.Now = func() time.Time { return expires.Add(-time.Nanosecond) }
 		got, err := v.Verify(get(secret), meTarget)

@@ -491,7 +491,7 @@ func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiReques
 		}
 		return nil // also if the limit is not known
 	}
-	if h.app.credentials.cache.Has(key) {
+	if h.app.credentials.cache.Peek(key) != nil {
 		return nil, check(r.Context())
 	}
 	if r.ContentLength != 0 {

@@ -240,7 +240,7 @@ func (c *keysCommand) update() *cobra.Command {
 		if set("status") && !slices.Contains(statuses, status) {
 			return fmt.Errorf("invalid status %q: must be %s", status, strings.Join(statuses, " or "))
 		}
-		cred, err := s.store.Update(ctx, args[0], func(cred *authsigner.Credential) (*authsigner.Credential, error) {
+		cred, err := s.store.Update(ctx, args[0], func(cred *authsigner.Credential) error {
 			if set("status") {
 				cred.Status = authsigner.Status(status)
 			}
@@ -256,7 +256,7 @@ func (c *keysCommand) update() *cobra.Command {
 			if set("resources") {
 				cred.Resources = fields.resources
 			}
-			return cred, nil
+			return nil
 		})
 		s.announce(ctx, args[0]) // even after an error, because the change may have been made
 		if err != nil {

@@ -87,7 +87,7 @@ func (s *mapStore) Create(_ context.Context, cred *authsigner.Credential) error 
 }
 
 func (s *mapStore) Update(
-	_ context.Context, publicKey string, change func(*authsigner.Credential) (*authsigner.Credential, error),
+	_ context.Context, publicKey string, change func(*authsigner.Credential) error,
 ) (*authsigner.Credential, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *mapStore) Update(
 	if cred == nil {
 		return nil, authsigner.ErrUnknownKey
 	}
-	next, err := change(cred.Clone())
+	next, _, err := authsigner.UpdateRecord(publicKey, cred.Record(), change)
 	if err == nil {
 		s.creds[publicKey] = next
 	}
@@ -418,11 +418,11 @@ func TestKeyOfThePagesHasItsAccountAndKeepsWhatTheOperatorHasSet(t *testing.T) {
 	k := newBusinessKeys(t, store, redistest.Start(t).Client(t))
 	issued, err := k.Issue(t.Context(), pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, "account_1", "attempt", false)
 	require.NoError(t, err)
-	cred, err := store.Update(t.Context(), issued.PublicKey, func(cred *authsigner.Credential) (*authsigner.Credential, error) {
+	cred, err := store.Update(t.Context(), issued.PublicKey, func(cred *authsigner.Credential) error {
 		require.Equal(t, "account_1", cred.CreatedBy)
 		require.WithinDuration(t, time.Now(), cred.CreatedAt, time.Minute)
 		cred.Name, cred.Limit, cred.Resources, cred.ExpiresAt = "Till", 5, []string{"jobs"}, time.Now().Add(time.Hour).UTC()
-		return cred, nil
+		return nil
 	})
 	require.NoError(t, err)
 	want := cred.Record()

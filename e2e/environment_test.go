@@ -63,10 +63,9 @@ func newEnvironment(t *testing.T, data http.Handler) *environment {
 		switch {
 		case b.AccountStatus != demo.AccountActive:
 			w.inactive = caller
-			_, err = store.Update(t.Context(), cred.PublicKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
-				next := c.Clone()
-				next.Status = authsigner.StatusInactive
-				return next, nil
+			_, err = store.Update(t.Context(), cred.PublicKey, func(c *authsigner.Credential) error {
+				c.Status = authsigner.StatusInactive
+				return nil
 			})
 			require.NoError(t, err)
 		case i == 0:

@@ -242,7 +242,8 @@ func TestTimingDoesNotRevealKeysOrSignatures(t *testing.T) {
 		require.False(t, distinguishes(t, wrong, unknown, timingSample), "the time reveals an unknown key")
 		require.False(t, distinguishes(t, atFirst, atLast, timingSample), "the time reveals the first wrong byte")
 
-		old := cred.Clone()
+		old, err := authsigner.DecodeCredential(cred.PublicKey, cred.Record())
+		require.NoError(t, err)
 		old.ExpiresAt = time.Unix(now-1, 0)
 		expired := verification(t, what+": expired key", verifier(old), timedKey, authsigner.Sign(cred.PrivateKey, now, "GET", eventsPath, nil), now)
 		require.False(t, distinguishes(t, expired, unknown, timingSample), "the time reveals an expired key")

@@ -41,7 +41,7 @@ const (
 	privateKeyPrefix = "sk_"
 
 	// maxSkew is how far a timestamp may be from the server's clock.
-	maxSkew = authsigner.DefaultMaxSkew
+	maxSkew = authsigner.MaxSkew
 
 	// maxClock is how far a clock can be off. A timestamp beyond that is a number of another kind.
 	maxClock = 10 * 365 * 24 * time.Hour
@@ -62,13 +62,12 @@ type Request struct {
 
 // Attempt is what is needed to explain a request, without its full signature. It can be kept.
 type Attempt struct {
-	Method, Target, BasePath, Scheme, Host string
+	Request // without Header
 
 	PublicKey string // as sent
 	Timestamp string // as sent
 
-	// Body is the body. BodyLeft is true if there was one that has not been kept.
-	Body     []byte
+	// BodyLeft is true if there was a body that has not been kept.
 	BodyLeft bool
 
 	// Mistakes are those that the headers show by themselves.
@@ -113,10 +112,8 @@ type Result struct {
 
 // Read inspects the form of a request's headers.
 func Read(r Request) *Attempt {
-	a := &Attempt{
-		Method: r.Method, Target: r.Target, BasePath: strings.TrimRight(r.BasePath, "/"), Scheme: r.Scheme, Host: r.Host,
-		Body: r.Body,
-	}
+	a := &Attempt{Request: r}
+	a.Header, a.BasePath = nil, strings.TrimRight(r.BasePath, "/")
 	sole := func(name string) string {
 		values := r.Header[name]
 		if len(values) == 0 || values[0] == "" {
@@ -310,7 +307,7 @@ func (a *Attempt) readSignature(signature string) {
 		a.found(mistake("signature_prefixed"))
 		text = rest
 	}
-	short := signExtended(text)
+	short := aNegativeByte.ReplaceAllString(text, "$1")
 	extended := isHex(short) && len(text) > 2*sha256.Size && len(short) <= 2*sha256.Size
 	if extended {
 		a.found(mistake("signature_encoding", "bytes with their sign extended"))
@@ -436,7 +433,8 @@ type variant struct {
 // parts is what a signature is computed from.
 type parts struct {
 	timestamp, method, target, body string
-	publicKey, host, secret         string
+	publicKey, secret               string
+	scheme, host, base              string
 	shape                           string              // format of the signed string, see message
 	separator                       string              // in place of each line feed of shape
 	text                            func(string) string // changes the signed string

@@ -1,31 +1,21 @@
 package explain
 
 import (
-	"bytes"
 	"cmp"
-	"crypto/hmac"
-	"crypto/md5"  //nolint:gosec // to recognise signatures of callers who use it by mistake; nothing is accepted by it
-	"crypto/sha1" //nolint:gosec // likewise
+	"crypto"
 	"crypto/sha256"
-	"crypto/sha3"
-	"crypto/sha512"
-	"encoding/base32"
+	_ "embed" // of variants.txt
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"hash"
-	"math/big"
-	"net/http"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf16"
 
 	"golang.org/x/text/encoding/charmap"
 	"golang.org/x/text/unicode/norm"
@@ -53,35 +43,71 @@ const (
 
 // newSearch returns the search for one attempt.
 func newSearch(a *Attempt, cred *authsigner.Credential, now time.Time) *search {
-	return &search{
+	s := &search{
 		attempt: a,
 		right: parts{
 			timestamp: a.Timestamp, method: a.Method, target: a.signedTarget(), body: string(a.Body),
-			publicKey: a.PublicKey, host: a.Host, secret: cred.PrivateKey.Reveal(),
+			publicKey: a.PublicKey, scheme: cmp.Or(a.Scheme, "https"), host: a.Host, base: a.BasePath, secret: cred.PrivateKey.Reveal(),
 			shape: rightShape, separator: "\n",
 			text:   func(s string) string { return s },
 			encode: func(s string) string { return s },
 			sum:    hmacOf(sha256.New),
 		},
-		dims: [][]variant{
-			a.algorithms(), a.secrets(cred, now), a.timestamps(), a.methods(), a.targets(), a.encodings(), a.starts(), a.bodies(), a.shapes(), separators(),
-			changes(),
-		},
 	}
+	formats := readFormats()
+	for _, dim := range []struct {
+		part func(p *parts) *string // that is different, if it is a text
+		add  func(d *dimension)
+	}{
+		{nil, a.addAlgorithms},
+		{func(p *parts) *string { return &p.secret }, func(d *dimension) { a.addSecrets(d, cred, now) }},
+		{func(p *parts) *string { return &p.timestamp }, a.addTimestamps},
+		{func(p *parts) *string { return &p.method }, func(d *dimension) { d.addFormats("method") }},
+		{func(p *parts) *string { return &p.target }, a.addTargets},
+		{func(p *parts) *string { return &p.target }, addEncodings},
+		{func(p *parts) *string { return &p.target }, a.addStarts},
+		{func(p *parts) *string { return &p.body }, a.addBodies},
+		{nil, addShapes},
+		{nil, addSeparators},
+		{nil, addChanges},
+	} {
+		s.dims = append(s.dims, s.right.variants(formats, dim.part, dim.add))
+	}
+	return s
 }
 
 // rightShape is the shape of the string to sign.
-const rightShape = "%[1]s\n%[2]s\n%[3]s\n%[4]s"
+const rightShape = "$timestamp\n$method\n$target\n$body"
 
-// message returns the signed string. The verbs of its shape are: 1 timestamp, 2 method, 3 target, 4 body, 5 public key, 6 host,
-// 7 path, 8 query, 9 private key.
+// message returns the signed string.
 func (p *parts) message() string {
 	if p.shape == rightShape {
 		return p.text(p.timestamp + p.separator + p.method + p.separator + p.target + p.separator + p.body)
 	}
-	shape := strings.ReplaceAll(p.shape, "\n", strings.ReplaceAll(p.separator, "%", "%%"))
+	return p.text(p.expand(strings.ReplaceAll(p.shape, "\n", "${newline}")))
+}
+
+// expand replaces the names of parts in a format. Quotation marks, as in ${"method"}, quote the part as in JSON.
+func (p *parts) expand(format string) string {
 	path, query, _ := strings.Cut(p.target, "?")
-	return p.text(fmt.Sprintf(shape, p.timestamp, p.method, p.target, p.body, p.publicKey, p.host, path, query, p.secret))
+	hostname, _, _ := strings.Cut(p.host, ":")
+	method := strings.ToLower(p.method)
+	texts := map[string]string{
+		"timestamp": p.timestamp, "method": p.method, "target": p.target, "body": p.body, "newline": p.separator,
+		"public_key": p.publicKey, "secret": p.secret, "scheme": p.scheme, "host": p.host, "hostname": hostname, "base": p.base,
+		"path": path, "query": query, "mark": p.target[len(path):], "get": method, "Get": title(method), "nothing": "", "$": "$",
+	}
+	return os.Expand(format, func(name string) string {
+		unquoted := strings.Trim(name, `"`)
+		text, ok := texts[unquoted]
+		switch {
+		case !ok:
+			panic("unknown part of a request: " + name)
+		case unquoted != name:
+			return strconv.Quote(text)
+		}
+		return text
+	})
 }
 
 // signedTarget returns the target without the path under which the gateway is mounted.
@@ -92,60 +118,168 @@ func (a *Attempt) signedTarget() string {
 	return a.Target
 }
 
-// texts builds the variants of one text part. Those that are equal to the right one, or to an earlier one, are left out.
-type texts struct {
-	right    string
-	seen     map[string]bool
-	set      func(p *parts, s string)
-	rarity   int // of the variants that are added next
+// dimension collects the variants of one part of signing. If the part is a text, those are left out that give the right one, or the
+// same as an earlier one.
+type dimension struct {
+	right    parts
+	formats  map[string][]format
+	part     func(p *parts) *string // nil if it is not a text
+	seen     map[string]bool        // texts
+	rarity   int                    // of the variants that are added next
 	variants []variant
 }
 
-func newTexts(right string, set func(p *parts, s string)) *texts {
-	return &texts{right: right, seen: map[string]bool{right: true}, set: set}
+// variants returns the variants that add adds.
+func (p *parts) variants(formats map[string][]format, part func(*parts) *string, add func(*dimension)) []variant {
+	d := &dimension{right: *p, formats: formats, part: part, seen: map[string]bool{}}
+	if part != nil {
+		d.seen[*part(p)] = true
+	}
+	add(d)
+	return d.variants
 }
 
-func (t *texts) add(s, code string, arguments ...any) {
-	if t.seen[s] {
-		return
+func (d *dimension) apply(apply func(p *parts), code string, arguments ...any) {
+	if d.part != nil {
+		p := d.right
+		apply(&p)
+		text := *d.part(&p)
+		if d.seen[text] {
+			return
+		}
+		d.seen[text] = true
 	}
-	t.seen[s] = true
-	t.variants = append(t.variants, variant{code, arguments, func(p *parts) { t.set(p, s) }, t.rarity})
+	d.variants = append(d.variants, variant{code, arguments, apply, d.rarity})
+}
+
+// add adds a text.
+func (d *dimension) add(s, code string, arguments ...any) {
+	d.apply(func(p *parts) { *d.part(p) = s }, code, arguments...)
 }
 
 // addAll adds texts that are named by themselves.
-func (t *texts) addAll(code string, all ...string) {
+func (d *dimension) addAll(code string, all ...string) {
 	for _, s := range all {
-		t.add(s, code, strconv.Quote(s))
+		d.add(s, code, strconv.Quote(s))
 	}
 }
 
-// empties are what programs make of a value that is not set.
-func empties() []string {
-	return []string{"undefined", "null", "None", "nil", "NULL", "<nil>", "false", "[object Object]"}
+// change adds a change of the text.
+func (d *dimension) change(change func(string) string, code string, arguments ...any) {
+	right := *d.part(&d.right)
+	changed := change(right)
+	d.apply(func(p *parts) {
+		if s := d.part(p); *s == right {
+			*s = changed
+		} else {
+			*s = change(*s)
+		}
+	}, code, arguments...)
 }
 
-// timestamps returns other timestamps. The many with each possible second, millisecond or time zone are not part of pairs.
-func (a *Attempt) timestamps() []variant {
-	t := newTexts(a.Timestamp, func(p *parts, s string) { p.timestamp = s })
+// format is one of the formats of a line of variants.txt.
+type format struct {
+	rarity             int
+	code, detail, text string
+}
+
+//go:embed variants.txt
+var document string
+
+// readFormats returns the formats of variants.txt, by section.
+func readFormats() map[string][]format {
+	lists, sections, section := map[string][]string{}, map[string][]format{}, ""
+	for line := range strings.Lines(document) {
+		line = strings.TrimSuffix(line, "\n")
+		fields := strings.Split(line, "\t")
+		switch {
+		case line == "", line[0] == '#':
+		case line[0] == '[':
+			section = strings.Trim(line, "[]")
+		case line[0] == '$':
+			lists[fields[0]] = fields[1:]
+		default:
+			for _, line := range listed([]string{line}, lists) {
+				fields := strings.Split(line, "\t")
+				rarity := slices.Index([]string{"common", "rare", "alone"}, fields[0])
+				for _, field := range fields[3:] {
+					text, err := strconv.Unquote(`"` + strings.ReplaceAll(field, `"`, `\"`) + `"`)
+					if err != nil || rarity < 0 {
+						panic("invalid line in variants.txt: " + line)
+					}
+					sections[section] = append(sections[section], format{rarity, fields[1], fields[2], text})
+				}
+			}
+		}
+	}
+	return sections
+}
+
+// listed returns lines once for each text of the lists that they contain.
+func listed(lines []string, lists map[string][]string) []string {
+	for name, texts := range lists {
+		if strings.Contains(lines[0], name) {
+			var all []string
+			for _, line := range lines {
+				for _, text := range texts {
+					all = append(all, strings.ReplaceAll(line, name, text))
+				}
+			}
+			lines = all
+		}
+	}
+	return lines
+}
+
+// addFormats adds the texts of a section of variants.txt.
+func (d *dimension) addFormats(section string) {
+	d.addEach(section, func(format string) func(*parts) {
+		return func(p *parts) { *d.part(p) = p.expand(format) }
+	})
+}
+
+// addEach adds a section of variants.txt. apply returns what each format does.
+func (d *dimension) addEach(section string, apply func(format string) func(*parts)) {
+	for _, f := range d.formats[section] {
+		d.rarity = f.rarity
+		apply := apply(f.text)
+		switch f.detail {
+		case "":
+			d.apply(apply, f.code)
+		case `"`:
+			text := f.text
+			if d.part != nil {
+				p := d.right
+				apply(&p)
+				text = *d.part(&p)
+			}
+			d.apply(apply, f.code, strconv.Quote(text))
+		default:
+			d.apply(apply, f.code, f.detail)
+		}
+	}
+}
+
+// addTimestamps adds other timestamps. The many with each possible second, millisecond or time zone are not part of pairs.
+func (a *Attempt) addTimestamps(d *dimension) {
 	at, _, _ := instant(a.Timestamp)
 	if at.IsZero() {
-		return nil
+		return
 	}
-	add := func(all ...string) { t.addAll("timestamp_other", all...) }
+	add := func(all ...string) { d.addAll("timestamp_other", all...) }
 	seconds := at.Unix()
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	add(number(seconds), number(seconds+1), number(seconds-1), number(at.UnixMilli()))
 	utc := at.UTC()
 	add(utc.Format("2006-01-02T15:04:05.000Z"), utc.Format(time.RFC3339))
-	t.rarity = rare
+	d.rarity = rare
 	add(number(at.UnixMicro()), number(at.UnixNano()), number(seconds)+".0", strconv.Quote(number(seconds)), "")
-	add(empties()...)
+	d.addFormats("timestamp")
 	for _, layout := range append(timestampLayouts(), time.UnixDate, "2006-01-02T15:04:05-07:00", "20060102", "20060102150405",
 		"Mon Jan 02 2006 15:04:05 GMT-0700 (Coordinated Universal Time)") {
 		add(utc.Format(layout))
 	}
-	t.rarity = alone
+	d.rarity = alone
 	for _, format := range []string{"%v", "%E"} {
 		add(fmt.Sprintf(format, float64(seconds)))
 	}
@@ -164,82 +298,46 @@ func (a *Attempt) timestamps() []variant {
 		add(number(seconds+zone*quarter), number(seconds-zone*quarter))
 	}
 	add(number(seconds-24*3600), number(seconds+24*3600))
-	return t.variants
-}
-
-func (a *Attempt) methods() []variant {
-	t := newTexts(a.Method, func(p *parts, s string) { p.method = s })
-	lower := strings.ToLower(a.Method)
-	t.add(lower, "method_case", strconv.Quote(lower))
-	t.add(title(lower), "method_case", strconv.Quote(title(lower)))
-	t.rarity = rare
-	t.addAll("method_other", http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodOptions, "", a.Method+" ")
-	t.addAll("method_other", empties()...)
-	for _, format := range []string{"Method.%s", "HTTPMethod.%s", "HttpMethod.%s", "http.Method%s", "'%s'", `"%s"`, "b'%s'", ":%s"} {
-		t.addAll("method_other", fmt.Sprintf(format, a.Method), fmt.Sprintf(format, lower), fmt.Sprintf(format, title(lower)))
-	}
-	return t.variants
 }
 
 func title(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] }
 
-// defaultPorts are the ports that URLs and the Host header leave out.
-func defaultPorts() map[string]string { return map[string]string{"https": ":443", "http": ":80"} }
-
-// targets returns other paths and other parameters.
-func (a *Attempt) targets() []variant {
-	right := a.signedTarget()
-	t := newTexts(right, func(p *parts, s string) { p.target = s })
-	path, query, hasQuery := strings.Cut(right, "?")
-	mark := right[len(path):] // with the question mark
-	for _, v := range a.encodings() {
-		p := parts{target: right}
+// addTargets adds other paths and other parameters.
+func (a *Attempt) addTargets(d *dimension) {
+	right := d.right.target
+	for _, v := range d.right.variants(d.formats, d.part, addEncodings) {
+		p := d.right
 		v.apply(&p)
-		t.seen[p.target] = true
+		d.seen[p.target] = true
 	}
+	path, query, hasQuery := strings.Cut(right, "?")
 	if hasQuery {
-		t.add(path, "path_query_missing")
-		a.queries(t, path, query)
+		d.addFormats("query")
+		addQueries(d, path, query)
+	} else {
+		d.addFormats("no query")
 	}
-	t.rarity = rare
-	t.add(path+"?", "path_fragment", `"?"`)
-	t.add(path+"/"+mark, "path_slash", "it has another one at its end")
-	t.add(path+"/", "path_slash", "it has another one at its end, and no query")
-	t.add(strings.TrimSuffix(path, "/")+mark, "path_slash", "it has none at its end")
-	t.add(strings.Replace(right, apiPrefix, apiPrefix+"/", 1), "path_slash", "it has two after /api/v1")
-	for _, end := range append(empties(), "{}") {
-		t.add(path+"?"+end, "path_fragment", strconv.Quote("?"+end))
-		t.add(path+end, "path_fragment", strconv.Quote(end))
-	}
-	t.addAll("path_other", empties()...)
-	for _, format := range []string{"b'%s'", "'%s'", `"%s"`} {
-		t.add(fmt.Sprintf(format, right), "path_encoded", "in quotation marks")
-	}
-	for _, end := range []string{".json", "#", " HTTP/1.1", " ", "&"} {
-		t.add(right+end, "path_fragment", strconv.Quote(end))
-	}
-	t.rarity = alone
-	extraParameters(t, path, query)
-	for _, other := range []string{"status", "me", "business", "contacts", "equipment", "estimates", "invoices", "jobs", "offerings", "events", ""} {
-		t.add(strings.TrimSuffix(apiPrefix+"/"+other, "/"), "path_other", "that of another request")
-		t.add(strings.TrimSuffix(apiPrefix+"/"+other, "/")+mark, "path_other", "that of another request")
-	}
-	t.add(strings.Replace(right, apiPrefix, "/api/v2", 1), "path_other", "that of another version")
-	t.add(strings.Replace(right, apiPrefix, "/api", 1), "path_other", "without the version")
-	return t.variants
+	d.rarity = rare
+	d.add(strings.TrimSuffix(path, "/")+right[len(path):], "path_slash", "it has none at its end")
+	d.add(strings.Replace(right, apiPrefix, apiPrefix+"/", 1), "path_slash", "it has two after /api/v1")
+	d.addFormats("target")
+	d.rarity = alone
+	d.add(strings.Replace(right, apiPrefix, "/api/v2", 1), "path_other", "that of another version")
+	d.add(strings.Replace(right, apiPrefix, "/api", 1), "path_other", "without the version")
 }
 
-// queries adds targets with another query.
-func (a *Attempt) queries(t *texts, path, query string) {
+// addQueries adds targets with another query.
+func addQueries(d *dimension, path, query string) {
 	add := func(query, code string, arguments ...any) {
 		if query != "" {
 			query = "?" + query
 		}
-		t.add(path+query, code, arguments...)
+		d.add(path+query, code, arguments...)
 	}
 	join := func(pairs []string) string { return strings.Join(pairs, "&") }
 	pairs := strings.Split(query, "&")
 	sorted := slices.Sorted(slices.Values(pairs))
+	d.rarity = common
 	add(join(sorted), "query_order")
 	if values, err := url.ParseQuery(query); err == nil {
 		add(values.Encode(), "query_encoded", "sorted, with + for a space")
@@ -259,26 +357,12 @@ func (a *Attempt) queries(t *texts, path, query string) {
 	}
 	slices.Reverse(sorted)
 	add(join(sorted), "query_order")
-	t.rarity = rare
-	byName := slices.Clone(pairs)
-	slices.SortStableFunc(byName, func(x, y string) int {
-		a, _, _ := strings.Cut(x, "=")
-		b, _, _ := strings.Cut(y, "=")
-		return cmp.Compare(a, b)
-	})
-	add(join(byName), "query_order")
+	d.rarity = rare
 	if len(pairs) <= maxPermuted {
 		permute(pairs, func(p []string) { add(join(p), "query_order") })
 	}
 	add(strings.ReplaceAll(query, "&", "&amp;"), "query_encoded", "&amp; for &")
-	add("?"+query, "query_encoded", "with two question marks")
-	add(query+"?"+query, "query_encoded", "twice")
-	add(query+"&"+query, "query_encoded", "twice")
-	t.add(path+query, "query_encoded", "without the question mark")
-	t.add(path+"\n"+query, "query_encoded", "a line feed for the question mark")
-	t.add(query, "query_encoded", "without the path")
-	t.add("?"+query, "query_encoded", "without the path")
-	t.rarity = alone
+	d.rarity = alone
 	if len(pairs) <= maxPermuted {
 		for subset := range 1 << len(pairs) {
 			var kept []string
@@ -291,10 +375,11 @@ func (a *Attempt) queries(t *texts, path, query string) {
 		}
 	}
 	for _, object := range objects(query) {
-		t.add(path+"?"+object, "query_encoded", "as an object")
-		t.add(path+object, "query_encoded", "as an object")
+		d.add(path+"?"+object, "query_encoded", "as an object")
+		d.add(path+object, "query_encoded", "as an object")
 	}
-	for from, to := range map[string]string{"[]=": "=", "=": "[]=", "&": ";", "==": "="} {
+	for _, pair := range [][2]string{{"[]=", "="}, {"=", "[]="}, {"&", ";"}, {"==", "="}} {
+		from, to := pair[0], pair[1]
 		add(strings.ReplaceAll(query, from, to), "query_encoded", fmt.Sprintf("%q for %q", to, from))
 	}
 	add(strings.NewReplacer("=", "", "&", "").Replace(query), "query_encoded", "without separators")
@@ -310,111 +395,61 @@ func (a *Attempt) queries(t *texts, path, query string) {
 	}
 }
 
-// extraParameters adds targets with a parameter that was not sent, because its value is not set, or is the default.
-func extraParameters(t *texts, path, query string) {
-	for _, name := range []string{"page", "per_page", "status", "type", "category", "payment_status", "count"} {
-		for _, value := range append(empties(), "", "1", "2", "3", "10", "25", "50", "100") {
-			what := "with " + strconv.Quote(name) + ", which was not sent"
-			t.add(path+"?"+strings.Trim(query+"&"+name+"="+value, "&"), "query_encoded", what)
-			t.add(path+"?"+strings.Trim(name+"="+value+"&"+query, "&"), "query_encoded", what)
-		}
+// addStarts adds other beginnings of the path.
+func (a *Attempt) addStarts(d *dimension) {
+	without := func(cut, code string, arguments ...any) {
+		d.change(func(s string) string { return strings.TrimPrefix(s, cut) }, code, arguments...)
 	}
-}
-
-// starts returns other beginnings of the path.
-func (a *Attempt) starts() []variant {
-	var all []variant
-	seen := map[string]bool{"": true}
-	add := func(cut, start string, rarity int, code string, arguments ...any) {
-		if seen[cut+">"+start] {
-			return
-		}
-		seen[cut+">"+start] = true
-		all = append(all, variant{code, arguments, func(p *parts) {
-			if rest, ok := strings.CutPrefix(p.target, cut); ok {
-				p.target = start + rest
-			}
-		}, rarity})
-	}
-	if a.BasePath != "" {
-		add("", a.BasePath, common, "path_base")
-	}
-	add(apiPrefix, "", common, "path_prefix_missing")
-	add("/", "", common, "path_slash", "it begins without one")
-	add("/api", "", rare, "path_prefix_missing")
-	add(apiPrefix+"/", "", rare, "path_prefix_missing")
-	add("/api/", "", rare, "path_prefix_missing")
-	add("", "/", rare, "path_slash", "it begins with two")
+	d.change(func(s string) string { return a.BasePath + s }, "path_base")
+	without(apiPrefix, "path_prefix_missing")
+	without("/", "path_slash", "it begins without one")
+	d.rarity = rare
+	without("/api", "path_prefix_missing")
+	without(apiPrefix+"/", "path_prefix_missing")
+	without("/api/", "path_prefix_missing")
 	if a.Host != "" {
-		host, _, _ := strings.Cut(a.Host, ":")
-		for i, scheme := range []string{cmp.Or(a.Scheme, "https"), "https", "http"} {
-			for _, base := range []string{"", a.BasePath, "/"} {
-				add("", scheme+"://"+a.Host+base, min(i, rare), "path_origin", "scheme and host")
-				add("", scheme+"://"+a.Host+defaultPorts()[scheme]+base, rare, "path_origin", "scheme, host and port")
-			}
-		}
-		add("", a.Host, common, "path_origin", "the host")
-		add("", host, rare, "path_origin", "the host")
-		add("", "//"+a.Host, rare, "path_origin", "the host")
+		d.addFormats("host")
 	}
-	for _, local := range []string{"localhost", "localhost:8080", "localhost:3000", "localhost:8000", "127.0.0.1:8080"} {
-		add("", "http://"+local, alone, "path_origin", "another host, "+local)
-	}
-	for _, name := range append(empties(), "{{baseUrl}}", "{{base_url}}", "{{url}}", "{{host}}", "${BASE_URL}", "$BASE_URL") {
-		add("", name, alone, "path_origin", strconv.Quote(name)+" in place of scheme and host")
-	}
-	return all
+	d.addFormats("start")
 }
 
-// encodings returns ways to encode a target otherwise.
-func (a *Attempt) encodings() []variant {
-	right := a.signedTarget()
-	seen := map[string]bool{right: true}
-	var all []variant
-	add := func(rarity int, change func(string) string, code string, arguments ...any) {
-		s := change(right)
-		if seen[s] {
-			return
-		}
-		seen[s] = true
-		all = append(all, variant{code, arguments, func(p *parts) {
-			if p.target == right {
-				p.target = s
-			} else {
-				p.target = change(p.target)
-			}
-		}, rarity})
-	}
+// addEncodings adds ways to encode the target otherwise.
+func addEncodings(d *dimension) {
 	replace := func(from, to string) func(string) string {
 		return func(s string) string { return strings.ReplaceAll(s, from, to) }
 	}
-	add(common, pathUnescape, "path_decoded")
-	add(common, queryUnescape, "path_decoded")
-	add(common, func(s string) string { return hexCase(s, strings.ToLower) }, "path_encoded", "lower-case hex digits in escapes")
-	add(rare, func(s string) string { return hexCase(s, strings.ToUpper) }, "path_encoded", "upper-case hex digits in escapes")
-	add(common, replace("%20", "+"), "path_encoded", "+ for a space")
-	add(common, replace("+", "%20"), "path_encoded", "%20 for +")
-	add(rare, replace("+", "%2B"), "path_encoded", "%2B for +")
-	add(rare, replace("%20", "%2B"), "path_encoded", "%2B for a space")
-	add(rare, replace("%20", ""), "path_encoded", "without spaces")
-	add(rare, replace("%2C", ","), "path_encoded", "commas not escaped")
+	d.change(pathUnescape, "path_decoded")
+	d.change(queryUnescape, "path_decoded")
+	d.change(func(s string) string { return anEscape.ReplaceAllStringFunc(s, strings.ToLower) }, "path_encoded", "lower-case hex digits in escapes")
+	d.rarity = rare
+	d.change(func(s string) string { return anEscape.ReplaceAllStringFunc(s, strings.ToUpper) }, "path_encoded", "upper-case hex digits in escapes")
+	d.rarity = common
+	d.change(replace("%20", "+"), "path_encoded", "+ for a space")
+	d.change(replace("+", "%20"), "path_encoded", "%20 for +")
+	d.rarity = rare
+	d.change(replace("+", "%2B"), "path_encoded", "%2B for +")
+	d.change(replace("%20", "%2B"), "path_encoded", "%2B for a space")
+	d.change(replace("%20", ""), "path_encoded", "without spaces")
+	d.change(replace("%2C", ","), "path_encoded", "commas not escaped")
 	for _, e := range escapes() {
-		add(common, e.encode, "path_encoded", e.name)
-		add(rare, func(s string) string { return hexCase(e.encode(s), strings.ToLower) }, "path_encoded", e.name+", with lower-case hex digits")
+		d.rarity = common
+		d.change(e.encode, "path_encoded", e.name)
+		d.rarity = rare
+		d.change(func(s string) string { return anEscape.ReplaceAllStringFunc(e.encode(s), strings.ToLower) }, "path_encoded", e.name+", with lower-case hex digits")
 	}
-	add(rare, url.QueryEscape, "path_encoded", "the whole path escaped as a value")
-	add(rare, func(s string) string { return escape{unescaped: "-_.~/"}.text(s, false) }, "path_encoded", "the whole path escaped")
-	add(rare, func(s string) string {
+	d.change(url.QueryEscape, "path_encoded", "the whole path escaped as a value")
+	d.change(func(s string) string { return escape{unescaped: "-_.~/"}.text(s, false) }, "path_encoded", "the whole path escaped")
+	d.change(func(s string) string {
 		path, query, _ := strings.Cut(s, "?")
 		return strings.TrimSuffix(path+"?"+escapes()[0].text(query, false), "?")
 	}, "path_encoded", "the whole query escaped as a value")
-	add(rare, strings.ToLower, "path_case", "lower")
-	add(rare, strings.ToUpper, "path_case", "upper")
-	add(rare, func(s string) string {
+	d.change(strings.ToLower, "path_case", "lower")
+	d.change(strings.ToUpper, "path_case", "upper")
+	d.change(func(s string) string {
 		path, query, hasQuery := strings.Cut(s, "?")
 		return (&url.URL{Path: path, RawQuery: query, ForceQuery: hasQuery && query == ""}).RequestURI()
 	}, "path_encoded", "encoded twice")
-	add(rare, replace("%", "%25"), "path_encoded", "encoded twice")
+	d.change(replace("%", "%25"), "path_encoded", "encoded twice")
 	for _, form := range []struct {
 		name   string
 		change func(string) string
@@ -425,112 +460,16 @@ func (a *Attempt) encodings() []variant {
 		{"UTF-8, encoded twice", func(s string) string { return recode(charmap.Windows1252.NewDecoder().String, s) }},
 		{"ASCII", asciiOnly},
 	} {
-		add(alone, func(s string) string { return form.change(pathUnescape(s)) }, "path_decoded")
+		d.rarity = alone
+		d.change(func(s string) string { return form.change(pathUnescape(s)) }, "path_decoded")
 		for _, e := range escapes() {
-			add(alone, func(s string) string { return e.encodeAs(s, form.change) }, "path_encoded", "its characters in "+form.name)
+			d.change(func(s string) string { return e.encodeAs(s, form.change) }, "path_encoded", "its characters in "+form.name)
 		}
 	}
-	return all
-}
-
-// escapes returns the functions of several languages: which characters, besides letters and digits, each leaves as it is, and whether
-// it writes + for a space in the query.
-func escapes() []escape {
-	return []escape{
-		{"as encodeURIComponent does", "-_.!~*'()", false},
-		{"as encodeURI does", "-_.!~*'();/?:@&=+$,#", false},
-		{"as RFC 3986 does", "-_.~", false},
-		{"as Python's quote does", "-_.~/", false},
-		{"as Python's urlencode does", "-_.~", true},
-		{"as Java's URLEncoder does", "-_.*", true},
-		{"as PHP's urlencode does", "-_.", true},
-	}
-}
-
-type escape struct {
-	name, unescaped string
-	plus            bool
-}
-
-func (e escape) text(s string, plus bool) string {
-	var b strings.Builder
-	for _, c := range []byte(s) {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte(e.unescaped, c) >= 0:
-			b.WriteByte(c)
-		case c == ' ' && plus:
-			b.WriteByte('+')
-		default:
-			b.WriteString("%" + strings.ToUpper(hex.EncodeToString([]byte{c})))
-		}
-	}
-	return b.String()
-}
-
-// encode decodes the segments of the path, and the names and values of the query, and escapes them again.
-func (e escape) encode(target string) string {
-	return e.encodeAs(target, func(s string) string { return s })
-}
-
-// encodeAs is like encode. It changes the decoded text before it is escaped.
-func (e escape) encodeAs(target string, change func(string) string) string {
-	path, query, hasQuery := strings.Cut(target, "?")
-	segments := strings.Split(path, "/")
-	for i, s := range segments {
-		segments[i] = e.text(change(pathUnescape(s)), false)
-	}
-	out := strings.Join(segments, "/")
-	if !hasQuery {
-		return out
-	}
-	pairs := strings.Split(query, "&")
-	for i, p := range pairs {
-		name, value, hasValue := strings.Cut(p, "=")
-		pairs[i] = e.text(change(queryUnescape(name)), e.plus)
-		if hasValue {
-			pairs[i] += "=" + e.text(change(queryUnescape(value)), e.plus)
-		}
-	}
-	return out + "?" + strings.Join(pairs, "&")
-}
-
-func pathUnescape(s string) string { return recode(url.PathUnescape, s) }
-
-func queryUnescape(s string) string { return recode(url.QueryUnescape, s) }
-
-// recode returns what convert makes of s, or s itself if it fails.
-func recode(convert func(string) (string, error), s string) string {
-	if out, err := convert(s); err == nil {
-		return out
-	}
-	return s
-}
-
-func asciiOnly(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r > unicode.MaxASCII {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
-// hexCase changes the hex digits of percent escapes.
-func hexCase(s string, to func(string) string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '%' && i+2 < len(s) {
-			b.WriteString("%" + to(s[i+1:i+3]))
-			i += 2
-			continue
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }
 
 // permute calls f with all orders of s.
-func permute(s []string, f func([]string)) {
+func permute[T any](s []T, f func([]T)) {
 	var step func(k int)
 	step = func(k int) {
 		if k == len(s) {
@@ -546,328 +485,161 @@ func permute(s []string, f func([]string)) {
 	step(0)
 }
 
-func (a *Attempt) bodies() []variant {
-	t := newTexts(string(a.Body), func(p *parts, s string) { p.body = s })
+func (a *Attempt) addBodies(d *dimension) {
 	body := string(a.Body)
 	if body == "" {
-		for _, s := range []string{"{}", "null", "undefined", "None"} {
-			t.add(s, "body_other", s)
-		}
+		d.addFormats("no body")
 	} else {
-		t.add("", "body_missing")
+		d.add("", "body_missing")
 		for _, end := range []string{"\n", "\r\n"} {
-			t.add(body+end, "body_newline")
-			t.add(strings.TrimSuffix(body, end), "body_newline")
+			d.add(body+end, "body_newline")
+			d.add(strings.TrimSuffix(body, end), "body_newline")
 		}
-		t.add(strings.ReplaceAll(body, "\r\n", "\n"), "body_encoded", "LF for CR LF")
-		t.add(strings.ReplaceAll(body, "\n", "\r\n"), "body_encoded", "CR LF for LF")
-		t.add(strings.NewReplacer("\r", "", "\n", "").Replace(body), "body_newline")
+		d.add(strings.ReplaceAll(body, "\r\n", "\n"), "body_encoded", "LF for CR LF")
+		d.add(strings.ReplaceAll(body, "\n", "\r\n"), "body_encoded", "CR LF for LF")
+		d.add(strings.NewReplacer("\r", "", "\n", "").Replace(body), "body_newline")
 		for _, s := range reserialized(a.Body) {
-			t.add(s, "body_encoded", "re-serialized JSON")
+			d.add(s, "body_encoded", "re-serialized JSON")
 		}
 	}
 	for i, h := range hashes()[:bodyHashes] {
-		t.rarity = min(i, rare)
-		sum := hashed(h.new, body)
-		t.add(hex.EncodeToString(sum), "body_hashed", h.name+" in hex")
-		t.add(base64.StdEncoding.EncodeToString(sum), "body_hashed", h.name+" in base64")
-		t.add(strings.ToUpper(hex.EncodeToString(sum)), "body_hashed", h.name+" in upper-case hex")
+		d.rarity = min(i, rare)
+		sum := hashed(h, body)
+		d.add(hex.EncodeToString(sum), "body_hashed", h.String()+" in hex")
+		d.add(base64.StdEncoding.EncodeToString(sum), "body_hashed", h.String()+" in base64")
+		d.add(strings.ToUpper(hex.EncodeToString(sum)), "body_hashed", h.String()+" in upper-case hex")
 	}
-	t.rarity = rare
-	t.add(base64.StdEncoding.EncodeToString(a.Body), "body_encoded", "base64")
-	for _, s := range append(empties(), "{}", "[]", `""`, "''", "b''", "Array", " ", "0", "UNSIGNED-PAYLOAD") {
-		t.add(s, "body_other", s)
-	}
+	d.rarity = rare
+	d.add(base64.StdEncoding.EncodeToString(a.Body), "body_encoded", "base64")
+	d.addFormats("body")
 	if _, query, _ := strings.Cut(a.Target, "?"); query != "" {
-		t.add(query, "body_other", "the query")
-		t.add("?"+query, "body_other", "the query")
+		d.add(query, "body_other", "the query")
+		d.add("?"+query, "body_other", "the query")
 		for _, e := range escapes() {
-			t.add(e.encode("?" + query)[1:], "body_other", "the query")
+			d.add(e.encode("?" + query)[1:], "body_other", "the query")
 		}
 		for _, object := range objects(query) {
-			t.add(object, "body_other", "the query as JSON")
+			d.add(object, "body_other", "the query as JSON")
 		}
 	}
-	return t.variants
 }
 
-// objects returns the parameters of a query as JSON, and as a Python dictionary.
-func objects(query string) (all []string) {
-	for _, quoted := range []bool{false, true} {
-		var members []string
-		for p := range strings.SplitSeq(query, "&") {
-			name, value, _ := strings.Cut(p, "=")
-			value = queryUnescape(value)
-			if quoted || !isDigits(value) {
-				value = strconv.Quote(value)
-			}
-			members = append(members, strconv.Quote(queryUnescape(name))+":"+value)
-		}
-		object := "{" + strings.Join(members, ",") + "}"
-		all = append(all, object, spaced(object), strings.ReplaceAll(spaced(object), `"`, "'"))
+// addShapes adds other ways to put the parts together.
+func addShapes(d *dimension) {
+	shape := func(shape string) func(*parts) {
+		return func(p *parts) { p.shape = shape }
 	}
-	return all
-}
-
-// reserialized returns the ways in which common libraries write the same JSON.
-func reserialized(body []byte) []string {
-	var compact bytes.Buffer
-	if json.Compact(&compact, body) != nil {
-		return nil
+	d.addEach("shape", shape)
+	d.rarity = rare
+	bodyOnly := "everything but the body"
+	if d.right.body == "" {
+		bodyOnly = "every part, and is empty"
 	}
-	kept := compact.String()
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.UseNumber()
-	var v any
-	if d.Decode(&v) != nil {
-		return nil
-	}
-	var plain bytes.Buffer
-	e := json.NewEncoder(&plain)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil
-	}
-	sorted := strings.TrimSuffix(plain.String(), "\n")
-	var all []string
-	for _, s := range []string{kept, sorted} {
-		all = append(all, s, spaced(s), ascii(s), ascii(spaced(s)), strings.ReplaceAll(s, "/", `\/`), ascii(strings.ReplaceAll(s, "/", `\/`)))
-		for _, indent := range []string{"  ", "    ", "\t"} {
-			var b bytes.Buffer
-			if json.Indent(&b, []byte(s), "", indent) == nil {
-				all = append(all, b.String())
-			}
-		}
-	}
-	return all
-}
-
-// spaced writes JSON as Python's json.dumps does, with a space after each comma and colon.
-func spaced(compact string) string {
-	var b strings.Builder
-	inString := false
-	for i := 0; i < len(compact); i++ {
-		c := compact[i]
-		b.WriteByte(c)
-		switch {
-		case c == '\\' && inString && i+1 < len(compact):
-			i++
-			b.WriteByte(compact[i])
-		case c == '"':
-			inString = !inString
-		case !inString && (c == ',' || c == ':'):
-			b.WriteByte(' ')
-		}
-	}
-	return b.String()
-}
-
-// ascii escapes all other characters as \uXXXX.
-func ascii(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if r < 0x80 {
-			b.WriteRune(r)
-			continue
-		}
-		for _, u := range utf16.Encode([]rune{r}) {
-			b.WriteString(`\u` + hex.EncodeToString(binary.BigEndian.AppendUint16(nil, u)))
-		}
-	}
-	return b.String()
-}
-
-// shapes returns other ways to put the parts together.
-func (a *Attempt) shapes() []variant {
-	var all []variant
-	add := func(rarity int, shape, code string, arguments ...any) {
-		all = append(all, variant{code, arguments, func(p *parts) { p.shape = shape }, rarity})
-	}
-	json := func(compact string) {
-		for _, shape := range []string{compact, strings.NewReplacer(":", ": ", ",", ", ").Replace(compact)} {
-			for _, escape := range []*strings.Replacer{strings.NewReplacer(), strings.NewReplacer("/", `\/`), strings.NewReplacer("&", `\u0026`)} {
-				apply := func(p *parts) { p.shape, p.text = shape, escape.Replace }
-				all = append(all, variant{"newline_missing", []any{"JSON"}, apply, alone})
-			}
-		}
-	}
-	const everything = "everything but the "
-	empty := "everything but the body"
-	if len(a.Body) == 0 {
-		empty = "every part, and is empty"
-	}
-	for _, s := range []struct {
-		rarity              int
-		shape, code, detail string
-	}{
-		{common, "%[1]s\n%[2]s\n%[3]s", "part_missing", "the body and the line feed before it"},
-		{common, "%[1]s\n%[2]s\n%[3]s%[4]s", "part_missing", "the line feed before the body"},
-		{common, "%[2]s\n%[3]s\n%[4]s", "part_missing", "the timestamp"},
-		{common, "%[2]s\n%[3]s", "part_missing", "the timestamp and the last line feed"},
-		{common, "%[1]s\n%[3]s\n%[4]s", "part_missing", "the method"},
-		{common, "%[1]s\n%[3]s", "part_missing", "the method and the last line feed"},
-		{rare, "%[1]s\n%[2]s\n%[4]s", "part_missing", "the path"},
-		{rare, "%[1]s\n%[2]s", "part_missing", "the path and the last line feed"},
-		{rare, "%[1]s\n%[4]s", "part_missing", "method and path"},
-		{rare, "%[1]s", "part_missing", everything + "timestamp"},
-		{rare, "%[2]s", "part_missing", everything + "method"},
-		{rare, "%[3]s", "part_missing", everything + "path"},
-		{rare, "%[8]s", "part_missing", everything + "query"},
-		{rare, "%[4]s", "part_missing", empty},
-		{rare, "%[1]s%[5]s", "part_missing", "method, path and body, and has the public key"},
-		{rare, "%[5]s%[1]s", "part_missing", "method, path and body, and has the public key"},
-		{rare, "%[5]s\n%[1]s", "part_missing", "method, path and body, and has the public key"},
-		{rare, "%[8]s&timestamp=%[1]s", "part_missing", "method, path and body"},
-
-		{common, "%[1]s\n%[2]s %[3]s\n%[4]s", "newline_missing", "a space after the method"},
-		{common, "%[1]s\n%[2]s %[3]s", "newline_missing", "a space after the method"},
-		{rare, "%[1]s %[2]s\n%[3]s\n%[4]s", "newline_missing", "a space after the timestamp"},
-		{rare, "%[1]s\n%[2]s\n%[3]s %[4]s", "newline_missing", "a space after the path"},
-		{rare, "%[1]s\n%[2]s %[3]s HTTP/1.1\n%[4]s", "newline_missing", "a request line"},
-		{rare, "%[1]s\n%[2]s %[3]s HTTP/1.1", "newline_missing", "a request line"},
-		{rare, "%[2]s %[3]s\n%[1]s\n%[4]s", "part_order", "method, path, timestamp, body"},
-		{rare, "%[2]s %[3]s\n%[1]s", "part_order", "method, path, timestamp"},
-		{rare, `['%[1]s', '%[2]s', '%[3]s', '%[4]s']`, "newline_missing", "a list"},
-		{rare, `[%[1]s, '%[2]s', '%[3]s', '%[4]s']`, "newline_missing", "a list"},
-		{rare, `('%[1]s', '%[2]s', '%[3]s', '%[4]s')`, "newline_missing", "a tuple"},
-		{rare, `(%[1]s, '%[2]s', '%[3]s', '%[4]s')`, "newline_missing", "a tuple"},
-		{rare, `[%[1]s %[2]s %[3]s %[4]s]`, "newline_missing", "a list"},
-		{rare, `[%[1]s, %[2]s, %[3]s, %[4]s]`, "newline_missing", "a list"},
-		{rare, "%[1]q\n%[2]q\n%[3]q\n%[4]q", "part_extra", "quotation marks"},
-		{rare, "%%!s(int64=%[1]s)\n%[2]s\n%[3]s\n%[4]s", "timestamp_other", "a number formatted as a string"},
-		{rare, "%%!s(int=%[1]s)\n%[2]s\n%[3]s\n%[4]s", "timestamp_other", "a number formatted as a string"},
-		{rare, "%%!d(string=%[1]s)\n%[2]s\n%[3]s\n%[4]s", "timestamp_other", "a string formatted as a number"},
-		{rare, "Optional(%[1]s)\n%[2]s\n%[3]s\n%[4]s", "timestamp_other", "Optional(…)"},
-		{rare, "<%[1]s>\n<%[2]s>\n<%[3]s>\n<%[4]s>", "part_extra", "angle brackets"},
-		{rare, "timestamp:%[1]s\nmethod:%[2]s\npath:%[3]s\nbody:%[4]s", "part_extra", "the names of the parts"},
-		{rare, "timestamp: %[1]s\nmethod: %[2]s\npath: %[3]s\nbody: %[4]s", "part_extra", "the names of the parts"},
-		{rare, "timestamp=%[1]s\nmethod=%[2]s\npath=%[3]s\nbody=%[4]s", "part_extra", "the names of the parts"},
-		{rare, "timestamp=%[1]s&method=%[2]s&path=%[3]s&body=%[4]s", "part_extra", "the names of the parts"},
-		{rare, "%[1]s.%[4]s", "part_missing", "method and path"},
-		{rare, "v0:%[1]s:%[4]s", "part_missing", "method and path"},
-		{rare, "v1\n%[1]s\n%[2]s\n%[3]s\n%[4]s", "part_extra", "a version"},
-		{rare, "HMAC-SHA256\n%[1]s\n%[2]s\n%[3]s\n%[4]s", "part_extra", "the name of the algorithm"},
-		{rare, "%[1]s\n%[2]s\n%[3]s\napplication/json\n%[4]s", "part_extra", "the content type"},
-		{rare, "%[1]s\n%[2]s\n%[7]s\n%[8]s\n%[4]s", "query_encoded", "a line feed for the question mark"},
-		{rare, "%[1]s\n%[2]s\n%[8]s\n%[7]s\n%[4]s", "query_encoded", "on a line of its own"},
-		{rare, "%[1]s\n%[2]s\n%[7]s %[8]s\n%[4]s", "query_encoded", "a space for the question mark"},
-		{rare, "%[1]s\n\n%[2]s\n%[3]s\n%[4]s", "newline_extra", "after the timestamp"},
-		{rare, "\ufffd\n%[2]s\n%[3]s\n%[4]s", "timestamp_other", "a number converted to a character"},
-	} {
-		add(s.rarity, s.shape, s.code, s.detail)
-	}
-	for _, number := range []string{"%[1]s", "%[1]q"} {
-		for _, end := range []string{",%[4]q]", ",null]", "]"} {
-			json("[" + number + ",%[2]q,%[3]q" + end)
-		}
-		for _, path := range []string{"path", "url"} {
-			for _, body := range []string{`"body":%[4]q`, `"body":null`, ""} {
-				members := []string{`"timestamp":` + number, `"method":%[2]q`, `"` + path + `":%[3]q`, body}
-				permute(members, func(order []string) {
-					json("{" + strings.Trim(strings.ReplaceAll(strings.Join(order, ","), ",,", ","), ",") + "}")
-				})
-			}
-		}
-	}
-	names, order := []string{"timestamp", "method", "path", "body"}, []string{"1", "2", "3", "4"}
-	permute(order, func(o []string) {
-		if slices.IsSorted(o) {
+	d.apply(shape("$body"), "part_missing", bodyOnly)
+	names, order := []string{"timestamp", "method", "path", "body"}, []int{0, 1, 2, 3}
+	lines := strings.Split(rightShape, "\n")
+	permute(order, func(order []int) {
+		if slices.IsSorted(order) {
 			return
 		}
-		var text []string
-		for _, s := range o {
-			text = append(text, names[s[0]-'1'])
+		var text, shapes []string
+		for _, i := range order {
+			text, shapes = append(text, names[i]), append(shapes, lines[i])
 		}
-		shape := "%[" + strings.Join(o, "]s\n%[") + "]s"
-		add(rare, shape, "part_order", strings.Join(text, ", "))
-		if rest, ok := strings.CutSuffix(shape, "\n%[4]s"); ok {
-			add(rare, rest, "part_order", strings.Join(text[:3], ", "))
+		d.apply(shape(strings.Join(shapes, "\n")), "part_order", strings.Join(text, ", "))
+		if order[3] == 3 {
+			d.apply(shape(strings.Join(shapes[:3], "\n")), "part_order", strings.Join(text[:3], ", "))
 		}
 	})
-	for verb, name := range map[string]string{"%[5]s": "the public key", "%[6]s": "the host", "%[9]s": "the private key"} {
-		add(rare, verb+rightShape, "part_extra", name)
-		add(rare, rightShape+verb, "part_extra", name)
-		lines := strings.Split(rightShape, "\n")
+	for _, extra := range [][2]string{{"$public_key", "the public key"}, {"$host", "the host"}, {"$secret", "the private key"}} {
+		part, name := extra[0], extra[1]
+		d.apply(shape(part+rightShape), "part_extra", name)
+		d.apply(shape(rightShape+part), "part_extra", name)
 		for i := range 5 {
-			add(rare, strings.Join(slices.Insert(slices.Clone(lines), i, verb), "\n"), "part_extra", name)
+			d.apply(shape(strings.Join(slices.Insert(slices.Clone(lines), i, part), "\n")), "part_extra", name)
 		}
-		add(rare, strings.Join(append(lines[:3:3], verb), "\n"), "part_extra", name)
+		d.apply(shape(strings.Join(append(lines[:3:3], part), "\n")), "part_extra", name)
 	}
+	d.rarity = alone
+	addJSON(d)
 	for names := range strings.FieldsSeq("timestamp,method,path,body timestamp,method,path, timestamp,,path,body timestamp,,path, " +
 		"ts,method,path,body ts,method,path, ts,,path,body ts,,path, timestamp,,target, timestamp,method,url,body timestamp,,url, ts,,url, t,,p, t,,P, TIMESTAMP,METHOD,PATH,BODY TIMESTAMP,,PATH, TS,,PATH,") {
-		for _, form := range []string{"$%s", "${%s}", "{%s}", "#{%s}", "{{%s}}"} {
+		for _, form := range []string{"$$%s", "$${%s}", "{%s}", "#{%s}", "{{%s}}"} {
 			lines := strings.Split(names, ",")
 			for i, name := range lines {
 				if name != "" {
 					lines[i] = fmt.Sprintf(form, name)
 				}
 			}
-			lines[1] = cmp.Or(lines[1], "%[2]s")
+			lines[1] = cmp.Or(lines[1], "$method")
 			for _, separator := range []string{"\n", `\n`} {
-				// The first verb prints nothing. It shows fmt that the arguments are indexed.
-				add(alone, "%.0[1]s"+strings.Join(lines, separator), "part_missing", "the values: its variables were not replaced")
+				d.apply(shape(strings.Join(lines, separator)), "part_missing", "the values: its variables were not replaced")
 			}
 		}
 	}
-	return all
 }
 
-// separators returns what programs write instead of line feeds.
-func separators() []variant {
-	var all []variant
-	add := func(rarity int, separator, code string, arguments ...any) {
-		for _, trim := range []bool{false, true} {
-			all = append(all, variant{code, arguments, func(p *parts) {
-				p.separator = separator
-				if trim && p.body == "" && p.shape == rightShape { // a program that joins three parts
-					p.shape = "%[1]s\n%[2]s\n%[3]s"
-				}
-			}, rarity})
+// addJSON adds the parts as a JSON array, or as an object with its members in any order.
+func addJSON(d *dimension) {
+	add := func(compact string) {
+		for _, shape := range []string{compact, strings.NewReplacer(":", ": ", ",", ", ").Replace(compact)} {
+			for _, escape := range []*strings.Replacer{strings.NewReplacer(), strings.NewReplacer("/", `\/`), strings.NewReplacer("&", `\u0026`)} {
+				d.apply(func(p *parts) { p.shape, p.text = shape, escape.Replace }, "newline_missing", "JSON")
+			}
 		}
 	}
-	add(common, "\r\n", "newline_crlf")
-	for i, s := range []string{`\n`, `\r\n`, `\\n`, `/n`, "`n", `%n`, "%0A", "%0a", "%0D%0A", `\x0a`, `\x0A`, `\u000a`, `\u000A`, `\012`, "0x0A", "0A", "LF", " LF ", "&#10;", "<br>", "<br/>", "^J"} {
-		add(min(i, rare), s, "newline_escaped", strconv.Quote(s))
+	for _, number := range []string{"$timestamp", `${"timestamp"}`} {
+		for _, end := range []string{`,${"body"}]`, ",null]", "]"} {
+			add("[" + number + `,${"method"},${"target"}` + end)
+		}
+		for _, path := range []string{"path", "url"} {
+			for _, body := range []string{`"body":${"body"}`, `"body":null`, ""} {
+				members := []string{`"timestamp":` + number, `"method":${"method"}`, `"` + path + `":${"target"}`, body}
+				permute(members, func(order []string) {
+					add("{" + strings.Trim(strings.ReplaceAll(strings.Join(order, ","), ",,", ","), ",") + "}")
+				})
+			}
+		}
 	}
-	add(common, "", "newline_missing", "nothing")
-	for i, s := range strings.Split(". : | , & ; - + _ / # ~ ^ $ @ = * :: || -- ?", " ") {
-		add(min(i/3, alone), s, "newline_missing", strconv.Quote(s))
-		add(alone, s+" ", "newline_missing", strconv.Quote(s+" "))
-		add(alone, " "+s+" ", "newline_missing", strconv.Quote(" "+s+" "))
-	}
-	for _, s := range []string{" ", "\r", "\t", "\n\r", "\x00", "\x1e", "\x1f", "\u0085", "\u2028", " \n", "\n "} {
-		add(rare, s, "newline_missing", strconv.Quote(s))
-	}
-	add(rare, "\n\n", "newline_extra", "after each part")
-	return all
 }
 
-// changes returns what programs do to the whole signed string.
-func changes() []variant {
-	var all []variant
-	add := func(rarity int, change func(string) string, code string, arguments ...any) {
-		all = append(all, variant{code, arguments, func(p *parts) { p.text = change }, rarity})
+// addSeparators adds what programs write instead of line feeds. With each, a program may join three parts if there is no body.
+func addSeparators(d *dimension) {
+	for _, three := range []bool{false, true} {
+		separator := func(separator string) func(*parts) {
+			return func(p *parts) {
+				p.separator = separator
+				if three && p.body == "" && p.shape == rightShape {
+					p.shape = "$timestamp\n$method\n$target"
+				}
+			}
+		}
+		d.addEach("separator", separator)
+		d.rarity = common
+		d.apply(separator(""), "newline_missing", "nothing")
+		d.rarity = alone
+		for s := range strings.FieldsSeq(". : | , & ; - + _ / # ~ ^ $ @ = * :: || -- ?") {
+			for _, spaced := range []string{s + " ", " " + s + " "} {
+				d.apply(separator(spaced), "newline_missing", strconv.Quote(spaced))
+			}
+		}
 	}
-	around := func(before, after string) func(string) string {
-		return func(s string) string { return before + s + after }
+}
+
+// addChanges adds what programs do to the whole signed string.
+func addChanges(d *dimension) {
+	change := func(change func(string) string, code string, arguments ...any) {
+		d.apply(func(p *parts) { p.text = change }, code, arguments...)
 	}
-	add(common, around("", "\n"), "newline_extra", "at its end")
-	add(common, around("\n", ""), "newline_extra", "at its beginning")
-	add(common, func(s string) string { return strings.ReplaceAll(s, "/", `\/`) }, "text_encoded", `written with \/ for /`)
-	add(rare, around("", "\r\n"), "newline_extra", "at its end")
-	add(rare, around("", "\n\n"), "newline_extra", "at its end")
-	add(rare, around("\n", "\n"), "newline_extra", "at its beginning and at its end")
-	add(rare, around("\n", "\n\n"), "newline_extra", "at its beginning and at its end")
-	for _, quote := range []string{`"`, "'", "`"} {
-		add(rare, around(quote, quote), "part_extra", "quotation marks")
-	}
-	for _, option := range []string{"-e", "-n", "-ne", "-en"} {
-		add(rare, around(option+" ", "\n"), "part_extra", "echo's option "+option)
-		add(rare, around(option+" ", ""), "part_extra", "echo's option "+option)
-	}
-	add(rare, around("\ufeff", ""), "part_extra", "a byte order mark")
-	add(rare, around("", " "), "part_extra", "a space at its end")
-	add(rare, around("", "\x00"), "part_extra", "a zero byte at its end")
+	d.addEach("text", func(format string) func(*parts) {
+		before, after, _ := strings.Cut(format, "$text")
+		return func(p *parts) {
+			p.text = func(s string) string { return before + s + after }
+		}
+	})
+	d.rarity = common
+	change(func(s string) string { return strings.ReplaceAll(s, "/", `\/`) }, "text_encoded", `written with \/ for /`)
+	d.rarity = rare
 	for _, e := range []struct {
 		what   string
 		change func(string) string
@@ -893,135 +665,76 @@ func changes() []variant {
 		{"cut at its first percent sign", func(s string) string { before, _, _ := strings.Cut(s, "%"); return before }},
 		{"reversed", func(s string) string { b := []byte(s); slices.Reverse(b); return string(b) }},
 	} {
-		add(rare, e.change, "text_encoded", e.what)
+		change(e.change, "text_encoded", e.what)
 	}
-	add(common, utf16Text(binary.LittleEndian), "text_utf16", "The string was")
-	add(rare, utf16Text(binary.BigEndian), "text_utf16", "The string was")
-	add(rare, func(s string) string { return utf16Text(binary.BigEndian)("\ufeff" + s) }, "text_utf16", "The string was")
+	change(utf16Text(binary.BigEndian), "text_utf16", "The string was")
+	change(func(s string) string { return utf16Text(binary.BigEndian)("\ufeff" + s) }, "text_utf16", "The string was")
+	d.rarity = common
+	change(utf16Text(binary.LittleEndian), "text_utf16", "The string was")
 	for i, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
-		all = append(all, variant{"text_utf16", []any{"The string and the key were"}, func(p *parts) { p.encode = utf16Text(order) }, i})
+		d.rarity = i
+		d.apply(func(p *parts) { p.encode = utf16Text(order) }, "text_utf16", "The string and the key were")
 	}
+	d.rarity = alone
 	for _, indent := range []string{" ", "  ", "   ", "    ", "      ", "        ", "          ", "            ", "\t", "\t\t", "\t\t\t"} {
 		for _, first := range []string{"", indent, "\n" + indent} {
 			for _, end := range []string{"", "\n", "\n" + indent, "\n" + indent[:len(indent)/2], "\n" + indent[min(2, len(indent)):]} {
-				indented := func(s string) string { return first + strings.ReplaceAll(s, "\n", "\n"+indent) }
-				add(alone, func(s string) string { return indented(s) + end }, "part_extra", "the white space before its lines")
-				add(alone, func(s string) string { return strings.TrimRight(indented(s), " \t") + end }, "part_extra", "the white space before its lines")
-				add(alone, func(s string) string { return strings.TrimRight(indented(s), " \t\n") + end }, "part_extra", "the white space before its lines")
+				for _, trimmed := range []string{"", " \t", " \t\n"} {
+					change(func(s string) string {
+						return strings.TrimRight(first+strings.ReplaceAll(s, "\n", "\n"+indent), trimmed) + end
+					}, "part_extra", "the white space before its lines")
+				}
 			}
 		}
 	}
-	return all
 }
 
-func utf16Text(order binary.AppendByteOrder) func(string) string {
-	return func(s string) string {
-		var b []byte
-		for _, u := range utf16.Encode([]rune(s)) {
-			b = order.AppendUint16(b, u)
-		}
-		return string(b)
-	}
-}
-
-func (a *Attempt) secrets(cred *authsigner.Credential, now time.Time) []variant {
-	secret := cred.PrivateKey.Reveal()
-	t := newTexts(secret, func(p *parts, s string) { p.secret = s })
-	all := []variant{}
+func (a *Attempt) addSecrets(d *dimension, cred *authsigner.Credential, now time.Time) {
+	secret := d.right.secret
 	if previous := cred.PreviousPrivateKey.Reveal(); previous != "" {
 		if now.IsZero() || now.Before(cred.PreviousExpiresAt) {
-			// still valid, and so no mistake
-			all = append(all, variant{apply: func(p *parts) { p.secret = previous }})
-			t.seen[previous] = true
+			d.add(previous, "") // still valid, and so no mistake
 		}
-		t.add(previous, "secret_previous")
+		d.add(previous, "secret_previous")
 	}
-	t.add(cred.PublicKey, "secret_public_key")
-	t.add(a.PublicKey, "secret_public_key")
-	t.add("", "secret_empty")
-	t.add(secret+"\n", "secret_whitespace", "a line feed at its end")
-	t.add(`"`+secret+`"`, "secret_quotes", "quotation marks")
+	d.add(cred.PublicKey, "secret_public_key")
+	d.add(a.PublicKey, "secret_public_key")
+	d.add("", "secret_empty")
 	_, rest, _ := strings.Cut(secret, "_")
 	_, random, _ := strings.Cut(rest, "_") // sk_live_ is the prefix of issued keys, and the rest may have more underscores
 	part := func(part, what string) {
 		if len(part) >= minSecretPart {
-			t.add(part, "secret_truncated", what)
+			d.add(part, "secret_truncated", what)
 		}
 	}
 	part(random, "its prefix is missing")
 	for _, text := range []string{secret, random} {
-		t.rarity = common
-		t.add(string(decodeHex(text)), "secret_decoded", "hex")
-		t.add(string(decodeBase64(text)), "secret_decoded", "base64")
-		t.add(string(decodeBase64(lenientBase64(text, "-_"))), "secret_decoded", "base64")
-		t.add(string(decodeBase64(lenientBase64(text, ""))), "secret_decoded", "base64")
+		d.rarity = common
+		d.add(string(decodeHex(text)), "secret_decoded", "hex")
+		d.add(string(decodeBase64(text)), "secret_decoded", "base64")
+		d.add(string(decodeBase64(lenientBase64(text, "-_"))), "secret_decoded", "base64")
+		d.add(string(decodeBase64(lenientBase64(text, ""))), "secret_decoded", "base64")
 		if b := decodeBase32(text); len(b) >= minSecretPart {
-			t.add(string(b), "secret_decoded", "base32")
+			d.add(string(b), "secret_decoded", "base32")
 		}
-		for _, h := range []namedHash{{"SHA-256", sha256.New}, {"MD5", md5.New}, {"SHA-512", sha512.New}, {"SHA-1", sha1.New}} {
-			t.add(hex.EncodeToString(hashed(h.new, text)), "secret_hashed", h.name+" in hex")
-			t.add(string(hashed(h.new, text)), "secret_hashed", h.name)
-			t.rarity = rare
+		for _, h := range []crypto.Hash{crypto.SHA256, crypto.MD5, crypto.SHA512, crypto.SHA1} {
+			d.add(hex.EncodeToString(hashed(h, text)), "secret_hashed", h.String()+" in hex")
+			d.add(string(hashed(h, text)), "secret_hashed", h.String())
+			d.rarity = rare
 		}
 		for _, text := range []string{text, text + "\n"} {
 			encoded := base64.StdEncoding.EncodeToString([]byte(text))
-			t.add(encoded, "secret_encoded", "base64")
-			t.add(encoded+"\n", "secret_encoded", "base64")
-			t.add(strings.TrimRight(encoded, "="), "secret_encoded", "base64")
-			t.add(hex.EncodeToString([]byte(text)), "secret_encoded", "hex")
-			t.add(strings.ToUpper(hex.EncodeToString([]byte(text))), "secret_encoded", "hex")
+			d.add(encoded, "secret_encoded", "base64")
+			d.add(encoded+"\n", "secret_encoded", "base64")
+			d.add(strings.TrimRight(encoded, "="), "secret_encoded", "base64")
+			d.add(hex.EncodeToString([]byte(text)), "secret_encoded", "hex")
+			d.add(strings.ToUpper(hex.EncodeToString([]byte(text))), "secret_encoded", "hex")
 		}
 	}
-	t.rarity = rare
-	for _, w := range []struct{ code, what, before, after string }{
-		{"secret_whitespace", "CR LF at its end", "", "\r\n"},
-		{"secret_whitespace", "a carriage return at its end", "", "\r"},
-		{"secret_whitespace", "a space at its end", "", " "},
-		{"secret_whitespace", "a tab at its end", "", "\t"},
-		{"secret_whitespace", "a non-breaking space at its end", "", "\u00a0"},
-		{"secret_whitespace", "a space of no width at its end", "", "\u200b"},
-		{"secret_whitespace", "two line feeds at its end", "", "\n\n"},
-		{"secret_whitespace", "a space at its beginning", " ", ""},
-		{"secret_whitespace", "a line feed at its beginning", "\n", ""},
-		{"secret_whitespace", "a byte order mark", "\ufeff", ""},
-		{"secret_quotes", "quotation marks", "'", "'"},
-		{"secret_quotes", "quotation marks", "`", "`"},
-		{"secret_quotes", "quotation marks", "\u201c", "\u201d"},
-		{"secret_quotes", "quotation marks", `"`, ""},
-		{"secret_quotes", "quotation marks", "", `"`},
-		{"secret_quotes", "quotation marks", "", `",`},
-		{"secret_quotes", "quotation marks", "'", ""},
-		{"secret_quotes", "quotation marks", "", "'"},
-		{"secret_quotes", "quotation marks", `\"`, `\"`},
-		{"secret_quotes", "quotation marks", `"`, "\"\n"},
-		{"secret_quotes", "quotation marks", "b'", "'"},
-		{"secret_extra", "a comma at its end", "", ","},
-		{"secret_extra", "a semicolon at its end", "", ";"},
-		{"secret_extra", "a full stop at its end", "", "."},
-		{"secret_extra", "a backslash and n at its end", "", `\n`},
-		{"secret_extra", "a zero byte at its end", "", "\x00"},
-		{"secret_extra", "an ampersand at its end", "", "&"}, // as OAuth 1.0 without a token does
-		{"secret_extra", "angle brackets around it", "<", ">"},
-		{"secret_extra", "Optional around it", `Optional("`, `")`},
-		{"secret_extra", "an equals sign before it", "=", ""},
-		{"secret_extra", "the name of its variable before it", "GATEHOUSE_SECRET=", ""},
-		{"secret_extra", "the name of its variable before it", "SECRET=", ""},
-		{"secret_extra", "AWS4 before it", "AWS4", ""},
-		{"secret_extra", "Bearer before it", "Bearer ", ""},
-		{"secret_extra", "its prefix twice", "sk_live_", ""},
-		{"secret_extra", "itself once more", secret, ""},
-		{"secret_extra", "itself once more", secret + "\n", ""},
-		{"secret_extra", "the public key and a colon before it", cred.PublicKey + ":", ""},
-		{"secret_extra", "a colon and the public key after it", "", ":" + cred.PublicKey},
-		{"secret_extra", "the public key before it", cred.PublicKey, ""},
-		{"secret_extra", "the public key after it", "", cred.PublicKey},
-		{"secret_extra", "the timestamp before it", a.Timestamp, ""},
-		{"secret_extra", "the timestamp after it", "", a.Timestamp},
-	} {
-		t.add(w.before+secret+w.after, w.code, w.what)
-	}
-	t.add(strings.TrimSpace(secret), "secret_whitespace", "its white space removed")
-	t.add(strings.Trim(secret, "\"'`"), "secret_quotes", "its quotation marks removed")
+	d.addFormats("secret")
+	d.rarity = rare
+	d.add(strings.TrimSpace(secret), "secret_whitespace", "its white space removed")
+	d.add(strings.Trim(secret, "\"'`"), "secret_quotes", "its quotation marks removed")
 	part(rest, "its prefix is missing")
 	part("_"+random, "its prefix is missing")
 	part("sk_"+random, "a part of its prefix is missing")
@@ -1035,276 +748,12 @@ func (a *Attempt) secrets(cred *authsigner.Credential, now time.Time) []variant 
 			part(secret[:length], "its first "+strconv.Itoa(length)+" bytes")
 		}
 	}
-	t.add("sk_test_"+random, "secret_extra", "the prefix sk_test_")
-	t.add("pk_live_"+random, "secret_extra", "the prefix pk_live_")
-	t.add(strings.ToUpper(secret), "secret_encoded", "upper case")
-	t.add(strings.ToLower(secret), "secret_encoded", "lower case")
-	t.add(utf16Text(binary.LittleEndian)(secret), "secret_encoded", "UTF-16")
-	t.add(utf16Text(binary.BigEndian)(secret), "secret_encoded", "UTF-16")
-	t.add(strconv.Quote(secret), "secret_quotes", "quotation marks")
-	t.rarity = alone
-	for _, name := range []string{"GATEHOUSE_SECRET", "SECRET", "secret", "SECRET_KEY", "secret_key", "PRIVATE_KEY", "private_key", "API_SECRET", "api_secret", "KEY", "key", "SK", "API_KEY"} {
-		t.addAll("secret_placeholder", name, "$"+name, "${"+name+"}", "%"+name+"%", "{{"+name+"}}", "{"+name+"}", "process.env."+name, "<"+name+">")
-	}
-	t.addAll("secret_placeholder", "-r", "-hex", "-binary", "-sha256", "YOUR_SECRET", "your_secret", "changeme", "sk_live_", "sk_live_…",
-		"sk_live_...", "[redacted]", "**********", "0", "true", "sk", "live")
-	t.addAll("secret_placeholder", empties()...)
-	return append(all, t.variants...)
-}
-
-// lenientBase64 returns what decoders keep that ignore characters outside their alphabet, and text after the last whole byte.
-func lenientBase64(s, more string) string {
-	s = strings.Map(func(r rune) rune {
-		if r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("+/"+more, r) {
-			return -1
-		}
-		return r
-	}, s)
-	if len(s)%4 == 1 {
-		s = s[:len(s)-1]
-	}
-	return s
-}
-
-// hmacOf returns a function that computes HMACs. It is not for concurrent use, because it keeps the state of the last key.
-func hmacOf(h func() hash.Hash) func(secret, message string) []byte {
-	var m hash.Hash
-	var last string
-	return func(secret, message string) []byte {
-		if m == nil || secret != last {
-			m, last = hmac.New(h, []byte(secret)), secret
-		}
-		m.Reset()
-		_, _ = m.Write([]byte(message))
-		return m.Sum(nil)
-	}
-}
-
-func hashed(h func() hash.Hash, s string) []byte {
-	m := h()
-	_, _ = m.Write([]byte(s))
-	return m.Sum(nil)
-}
-
-// namedHash is a hash function that callers use.
-type namedHash struct {
-	name string
-	new  func() hash.Hash
-}
-
-func hashes() []namedHash {
-	return []namedHash{
-		{"SHA-256", sha256.New},
-		{"SHA-1", sha1.New},
-		{"SHA-512", sha512.New},
-		{"SHA-384", sha512.New384},
-		{"SHA-512/256", sha512.New512_256},
-		{"SHA3-256", func() hash.Hash { return sha3.New256() }},
-		{"MD5", md5.New},
-		{"SHA-224", sha256.New224},
-		{"SHA3-224", func() hash.Hash { return sha3.New224() }},
-		{"SHA3-512", func() hash.Hash { return sha3.New512() }},
-	}
-}
-
-// algorithms returns other algorithms whose result has the signature's length.
-func (a *Attempt) algorithms() []variant {
-	var all []variant
-	add := func(rarity int, sum func(secret, message string) []byte, code string, arguments ...any) {
-		all = append(all, variant{code, arguments, func(p *parts) { p.sum = sum }, rarity})
-	}
-	hmac256 := hmacOf(sha256.New)
-	for _, h := range hashes() {
-		if h.new().Size() != a.size {
-			continue
-		}
-		sum := func(s string) []byte { return hashed(h.new, s) }
-		if h.name != "SHA-256" {
-			add(common, hmacOf(h.new), "algorithm", "HMAC-"+strings.Replace(h.name, "SHA-", "SHA", 1))
-		}
-		rarity := min(len(all), rare) // of mistakes with a hash function that is not the usual one of this size
-		add(rarity, func(secret, message string) []byte { return hmacOf(h.new)(message, secret) }, "algorithm_arguments")
-		for i, join := range []func(secret, message string) string{
-			func(_, message string) string { return message },
-			func(secret, message string) string { return secret + message },
-			func(secret, message string) string { return message + secret },
-			func(secret, message string) string { return secret + "\n" + message },
-			func(secret, message string) string { return message + "\n" + secret },
-			func(secret, message string) string { return secret + ":" + message },
-			func(secret, message string) string { return message + ":" + secret },
-			func(secret, message string) string { return secret + "|" + message },
-			func(secret, message string) string { return message + "|" + secret },
-			func(secret, message string) string { return secret + message + secret },
-		} {
-			add(max(rarity, min(i/3, rare)), func(secret, message string) []byte { return sum(join(secret, message)) }, "algorithm", "a plain "+h.name+" hash")
-		}
-		add(rare, func(secret, message string) []byte { return sum(string(sum(secret + message))) }, "algorithm", "a plain "+h.name+" hash, applied twice")
-		add(rare, func(_, message string) []byte { return sum(hex.EncodeToString(sum(message))) }, "algorithm", "a plain "+h.name+" hash, applied twice")
-		add(rare, func(secret, message string) []byte { return sum(string(hmac256(secret, message))) }, "algorithm", h.name+" of the HMAC")
-		add(rare, func(secret, message string) []byte { return sum(hex.EncodeToString(hmac256(secret, message))) }, "algorithm", h.name+" of the HMAC")
-	}
-	if a.size == sha256.Size {
-		for _, h := range []namedHash{{"SHA512", sha512.New}, {"SHA384", sha512.New384}} {
-			sum := hmacOf(h.new)
-			add(rare, func(secret, message string) []byte { return sum(secret, message)[:a.size] }, "algorithm", "a truncated HMAC-"+h.name)
-		}
-		for _, encode := range []func([]byte) string{func(b []byte) string { return string(b) }, hex.EncodeToString, base64.StdEncoding.EncodeToString} {
-			for _, h := range []namedHash{{"SHA-256", sha256.New}, {"MD5", md5.New}, {"SHA-1", sha1.New}} {
-				add(rare, func(secret, message string) []byte { return hmac256(secret, encode(hashed(h.new, message))) }, "algorithm", "HMAC-SHA256 of a hash")
-			}
-			add(rare, func(secret, message string) []byte { return hmac256(secret, encode(hmac256(secret, message))) }, "algorithm", "HMAC-SHA256 applied twice")
-			at, _, _ := instant(a.Timestamp)
-			for name, text := range map[string]string{"timestamp": a.Timestamp, "public key": a.PublicKey, "date": at.UTC().Format("20060102")} {
-				add(rare, func(secret, message string) []byte { return hmac256(encode(hmac256(secret, text)), message) },
-					"algorithm", "HMAC-SHA256 with a key derived from the private key and the "+name)
-			}
-		}
-		for _, change := range []struct {
-			what string
-			of   func(b []byte) []byte
-		}{
-			{"the bytes in reverse order", func(b []byte) []byte { slices.Reverse(b); return b }},
-			{"the digits in reverse order", func(b []byte) []byte {
-				digits := []byte(hex.EncodeToString(b))
-				slices.Reverse(digits)
-				return decodeHex(string(digits))
-			}},
-			{"bytes swapped in pairs", func(b []byte) []byte { return reorder(b, 2) }},
-			{"words in the other byte order", func(b []byte) []byte { return reorder(b, 4) }},
-		} {
-			add(rare, func(secret, message string) []byte { return change.of(hmac256(secret, message)) }, "signature_encoding", change.what)
-		}
-	}
-	truncated := func(secret, message string) []byte { return hmac256(secret, message)[:a.size] }
-	switch {
-	case a.unpaddedSize > 0:
-		add(common, truncated, "") // Read has found it
-		add(common, func(secret, message string) []byte {
-			if a.isUnpadded(hmac256(secret, message)) {
-				return append(bytes.Clone(a.digest), make([]byte, a.size-len(a.digest))...)
-			}
-			return nil
-		}, "signature_encoding", "hexadecimal digits without leading zeros")
-	case a.size < sha256.Size:
-		add(common, truncated, "signature_truncated")
-		add(rare, func(secret, message string) []byte { return hmac256(secret, message)[sha256.Size-a.size:] }, "signature_truncated")
-	}
-	return all
-}
-
-// reorder reverses the bytes of each word of n bytes.
-func reorder(b []byte, n int) []byte {
-	for word := range slices.Chunk(b, n) {
-		slices.Reverse(word)
-	}
-	return b
-}
-
-func isHex(s string) bool {
-	return s != "" && strings.Trim(strings.ToLower(s), "0123456789abcdef") == ""
-}
-
-func decodeHex(s string) []byte {
-	b, err := hex.DecodeString(s)
-	if err != nil || len(b) < digestKept {
-		return nil
-	}
-	return b
-}
-
-// decodeBase64 decodes the standard and the URL alphabet, with and without padding and line feeds.
-func decodeBase64(s string) []byte {
-	s = strings.TrimRight(strings.NewReplacer("\n", "", "\r", "", "-", "+", "_", "/").Replace(s), "=")
-	b, err := base64.RawStdEncoding.DecodeString(s)
-	if err != nil || len(b) < 16 {
-		return nil
-	}
-	return b
-}
-
-func hasHashSize(b []byte) bool {
-	return slices.ContainsFunc(hashes(), func(h namedHash) bool { return h.new().Size() == len(b) })
-}
-
-// decodeForm decodes a signature that is written neither in hexadecimal digits alone nor in base64, and names the form.
-func decodeForm(text string) (digest []byte, form string) {
-	unquoted := strings.Trim(strings.TrimPrefix(text, "b"), `"'`)
-	literal, _ := strconv.Unquote(`"` + strings.NewReplacer(`"`, `\"`, `\'`, "'").Replace(unquoted) + `"`)
-	plain := pathUnescape(text)
-	latin, err := charmap.ISO8859_1.NewEncoder().Bytes(decodeHex(text))
-	for _, c := range []struct {
-		form    string
-		applies bool
-		digests [][]byte
-	}{
-		{"text in quotation marks", len(unquoted) < len(text)-1, [][]byte{decodeHex(unquoted), decodeBase64(unquoted), []byte(literal)}},
-		{"percent-encoded text", plain != text, [][]byte{decodeHex(plain), decodeBase64(plain), []byte(plain)}},
-		{"digits with separators", len(text)%3 == 2 && strings.ContainsAny(text, "-: "), [][]byte{decodeHex(strings.NewReplacer("-", "", ":", "", " ", "").Replace(text))}},
-		{"the hexadecimal digits of hexadecimal digits", true, [][]byte{decodeHex(string(decodeHex(text)))}},
-		{"the hexadecimal digits of base64", true, [][]byte{decodeBase64(string(decodeHex(text)))}},
-		{"the hexadecimal digits of text", err == nil && len(latin) < len(text)/2, [][]byte{latin}},
-		{"base32", text == strings.ToUpper(text), [][]byte{decodeBase32(text)}},
-		{"a decimal number", isDigits(text) && len(text) > 2*sha256.Size && len(text) < 80, [][]byte{decodeDecimal(text)}},
-		{"decimal numbers", true, [][]byte{decodeNumbers(text)}},
-	} {
-		for _, digest := range c.digests {
-			if c.applies && hasHashSize(digest) {
-				return digest, c.form
-			}
-		}
-	}
-	return nil, ""
-}
-
-func decodeBase32(text string) []byte {
-	b, _ := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.TrimRight(strings.ToUpper(text), "="))
-	return b
-}
-
-func decodeDecimal(text string) []byte {
-	n, ok := new(big.Int).SetString(text, 10)
-	if !ok || n.BitLen() > 8*sha256.Size {
-		return nil
-	}
-	return n.FillBytes(make([]byte, sha256.Size))
-}
-
-func decodeNumbers(text string) (digest []byte) {
-	text = text[strings.LastIndex(text, "[")+1:]
-	for _, number := range strings.FieldsFunc(strings.Trim(text, "]{}()"), func(r rune) bool { return r == ',' || r == ' ' }) {
-		n, err := strconv.Atoi(number)
-		if err != nil || n < -128 || n > 255 {
-			return nil
-		}
-		digest = append(digest, byte(n)) // -128 to -1 are the signed bytes of Java
-	}
-	return digest
-}
-
-// signExtended are the digits of a negative byte, as Java's Integer.toHexString writes them.
-func signExtended(text string) string {
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if i+7 < len(text) && strings.EqualFold(text[i:i+6], "ffffff") && text[i+6] > '7' {
-			b.WriteString(text[i+6 : i+8])
-			i += 7
-			continue
-		}
-		b.WriteByte(text[i])
-	}
-	return b.String()
-}
-
-// isUnpadded reports whether the attempt's digits are those of sum without leading zeros: of the whole number, or of each byte.
-func (a *Attempt) isUnpadded(sum []byte) bool {
-	var each strings.Builder
-	for _, b := range sum {
-		each.WriteString(strconv.FormatUint(uint64(b), 16))
-	}
-	for _, text := range []string{each.String(), strings.TrimLeft(hex.EncodeToString(sum), "0")} {
-		if len(text) == a.unpaddedSize && text[:digestKept] == a.unpadded {
-			return true
-		}
-	}
-	return false
+	d.add("sk_test_"+random, "secret_extra", "the prefix sk_test_")
+	d.add("pk_live_"+random, "secret_extra", "the prefix pk_live_")
+	d.add(strings.ToUpper(secret), "secret_encoded", "upper case")
+	d.add(strings.ToLower(secret), "secret_encoded", "lower case")
+	d.add(utf16Text(binary.LittleEndian)(secret), "secret_encoded", "UTF-16")
+	d.add(utf16Text(binary.BigEndian)(secret), "secret_encoded", "UTF-16")
+	d.add(strconv.Quote(secret), "secret_quotes", "quotation marks")
+	d.addFormats("placeholder")
 }

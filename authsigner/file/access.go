@@ -47,14 +47,6 @@ func (id identity) settled(now time.Time) bool {
 	return age > raceWindow || age < -raceWindow
 }
 
-func identify(path string) (identity, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return identity{}, err
-	}
-	return identityOf(info), nil
-}
-
 // readFile reads the file if its permissions are safe for secrets.
 func readFile(path string) ([]byte, identity, error) {
 	// O_NONBLOCK avoids blocking on a named pipe.
@@ -72,7 +64,7 @@ func readFile(path string) ([]byte, identity, error) {
 	case !info.Mode().IsRegular():
 		return nil, id, errors.New("not a regular file")
 	case info.Mode().Perm()&0o027 != 0:
-		return nil, id, fmt.Errorf("permissions are %#o: %w", info.Mode().Perm(), ErrPermissions)
+		return nil, id, fmt.Errorf("permissions are %#o: must be 0600, or 0640 to let a group read the file", info.Mode().Perm())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	switch {

@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -33,12 +34,6 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
-
-// DefaultPollInterval is the default of Options.PollInterval.
-const DefaultPollInterval = time.Second
-
-// ErrPermissions means that the file is accessible to others, or writable by its group.
-var ErrPermissions = errors.New("must be 0600, or 0640 to let a group read the file")
 
 // Options configure a [Source]. The zero value has all defaults.
 type Options struct {
@@ -96,7 +91,7 @@ func Open(path string, o Options) (*Source, error) {
 		return nil, fmt.Errorf("opening the credential file: %w", err)
 	}
 	if o.PollInterval <= 0 {
-		o.PollInterval = DefaultPollInterval
+		o.PollInterval = time.Second
 	}
 	s := &Source{path: absolute, o: o, done: make(chan struct{})}
 	s.current.Store(&set{})
@@ -185,7 +180,7 @@ func (s *Source) watch(ctx context.Context) {
 func (s *Source) load(first bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now, err := identify(s.path); err == nil && s.settled && now == s.seen {
+	if info, err := os.Stat(s.path); err == nil && s.settled && identityOf(info) == s.seen {
 		return nil
 	}
 	data, now, err := readFile(s.path)

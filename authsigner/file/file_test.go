@@ -21,6 +21,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 )
 
 // envHelper makes the test binary run countUp on the file that it names, and exit.
@@ -74,9 +75,8 @@ type watched struct {
 	t    *testing.T
 	path string
 
-	mu      sync.Mutex
-	events  []file.Event
-	changes [][]string
+	events  recordtest.Events[file.Event]
+	changes recordtest.Events[[]string]
 }
 
 func open(t *testing.T, text string) *watched {
@@ -84,18 +84,10 @@ func open(t *testing.T, text string) *watched {
 	w := &watched{t: t, path: filepath.Join(t.TempDir(), "keys.json")}
 	w.write(t, text)
 	var err error
-	w.Source, err = file.Open(w.path, file.Options{PollInterval: poll, OnEvent: func(e file.Event) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.events = append(w.events, e)
-	}})
+	w.Source, err = file.Open(w.path, file.Options{PollInterval: poll, OnEvent: w.events.Add})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
-	w.OnChange(func(keys []string) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.changes = append(w.changes, keys)
-	})
+	w.OnChange(w.changes.Add)
 	return w
 }
 
@@ -113,32 +105,16 @@ func (w *watched) write(t *testing.T, text string) {
 }
 
 func (w *watched) count(kind file.EventKind) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := 0
-	for _, e := range w.events {
-		if e.Kind == kind {
-			n++
-		}
-	}
-	return n
+	return w.events.Count(func(e file.Event) bool { return e.Kind == kind })
 }
 
 func (w *watched) lastError() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, e := range slices.Backward(w.events) {
+	for _, e := range slices.Backward(w.events.All()) {
 		if e.Err != nil {
 			return e.Err.Error()
 		}
 	}
 	return ""
-}
-
-func (w *watched) changed() [][]string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.changes)
 }
 
 func (w *watched) requireFound(t *testing.T) {
@@ -205,8 +181,8 @@ func TestEveryKindOfChangeIsDetected(t *testing.T) {
 				cred, err := w.Lookup(t.Context(), testKey)
 				return err == nil && cred.PrivateKey.Reveal() == "another-private-key"
 			})
-			w.eventually(t, func() bool { return w.Ready() == nil && len(w.changed()) > 0 })
-			require.Contains(t, w.changed()[0], testKey)
+			w.eventually(t, func() bool { return w.Ready() == nil && len(w.changes.All()) > 0 })
+			require.Contains(t, w.changes.All()[0], testKey)
 		})
 	}
 }
@@ -219,20 +195,20 @@ func TestOnlyChangedKeysAreReported(t *testing.T) {
 	w.write(t, content(entries{
 		thirdKey: record(nil), testKey: record(map[string]any{"status": "inactive"}), otherKey: record(nil),
 	}))
-	w.eventually(t, func() bool { return len(w.changed()) == 1 })
+	w.eventually(t, func() bool { return len(w.changes.All()) == 1 })
 	after, err := w.Lookup(t.Context(), otherKey)
 	require.NoError(t, err)
 	require.Same(t, before, after, "its HMAC states are kept")
 
 	w.write(t, content(entries{otherKey: record(nil)}))
-	w.eventually(t, func() bool { return len(w.changed()) == 2 })
-	require.Equal(t, [][]string{{testKey, thirdKey}, {testKey, thirdKey}}, w.changed())
+	w.eventually(t, func() bool { return len(w.changes.All()) == 2 })
+	require.Equal(t, [][]string{{testKey, thirdKey}, {testKey, thirdKey}}, w.changes.All())
 	w.requireUnknown(t, testKey)
 
 	// Another formatting of the same keys is not a change.
 	w.write(t, "\n"+content(entries{otherKey: record(nil)})+"\n\n")
 	w.eventually(t, func() bool { return w.count(file.Reloaded) == 3 })
-	require.Len(t, w.changed(), 2)
+	require.Len(t, w.changes.All(), 2)
 }
 
 func TestInvalidFileKeepsTheLastValidKeys(t *testing.T) {
@@ -305,7 +281,7 @@ func TestMalformedEntryAffectsNoOtherKey(t *testing.T) {
 	w.write(t, content(entries{
 		testKey: record(map[string]any{"status": testSecret}), "../../etc": record(nil),
 	}))
-	w.eventually(t, func() bool { return len(w.changed()) == 1 }) // reported after the malformed entries
+	w.eventually(t, func() bool { return len(w.changes.All()) == 1 }) // reported after the malformed entries
 	require.Equal(t, 2, w.count(file.Malformed))
 	require.NotContains(t, w.lastError(), testSecret)
 	_, err := w.Lookup(t.Context(), testKey)
@@ -314,7 +290,7 @@ func TestMalformedEntryAffectsNoOtherKey(t *testing.T) {
 	require.NotErrorIs(t, err, authsigner.ErrUnknownKey)
 	w.requireUnknown(t, otherKey) // the rest of the edit takes effect
 	require.NoError(t, w.Ready())
-	require.Equal(t, [][]string{{"../../etc", testKey, otherKey}}, w.changed())
+	require.Equal(t, [][]string{{"../../etc", testKey, otherKey}}, w.changes.All())
 	keys, err := w.List(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{testKey}, keys)
@@ -360,12 +336,12 @@ func TestKeysAreManagedInTheFile(t *testing.T) {
 		require.ErrorIs(t, err, authsigner.ErrUnknownKey)
 	}
 	require.ErrorIs(t, w.Create(ctx, &authsigner.Credential{PublicKey: "pk_live_empty"}), authsigner.ErrMalformedCredential)
-	_, err = w.Update(ctx, testKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
+	_, err = w.Update(ctx, testKey, func(c *authsigner.Credential) error {
 		c.PublicKey = otherKey
-		return c, nil
+		return nil
 	})
 	require.Error(t, err)
-	_, err = w.Update(ctx, testKey, func(*authsigner.Credential) (*authsigner.Credential, error) { return nil, fs.ErrClosed })
+	_, err = w.Update(ctx, testKey, func(*authsigner.Credential) error { return fs.ErrClosed })
 	require.ErrorIs(t, err, fs.ErrClosed)
 	w.requireFound(t)
 
@@ -467,9 +443,9 @@ func countUp(path string) {
 	for range helperGoroutines {
 		wg.Go(func() {
 			for range helperChanges {
-				_, err := s.Update(context.Background(), testKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
+				_, err := s.Update(context.Background(), testKey, func(c *authsigner.Credential) error {
 					c.Limit++
-					return c, nil
+					return nil
 				})
 				check(err)
 			}
@@ -485,10 +461,10 @@ func TestWaitForTheLockEndsWithTheContext(t *testing.T) {
 	inside, leave := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		_, err := w.Update(context.WithoutCancel(t.Context()), testKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
+		_, err := w.Update(context.WithoutCancel(t.Context()), testKey, func(*authsigner.Credential) error {
 			close(inside)
 			<-leave
-			return c, nil
+			return nil
 		})
 		done <- err
 	}()
@@ -527,7 +503,7 @@ func TestLookupsSucceedWhileTheFileIsReplaced(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	require.NotEmpty(t, w.changed())
+	require.NotEmpty(t, w.changes.All())
 }
 
 // The source and the cache are connected as in the gateway.

@@ -2,7 +2,6 @@ package file
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -23,10 +22,9 @@ func (s *Source) Create(ctx context.Context, cred *authsigner.Credential) error 
 
 // Update implements authsigner.KeyStore. It locks the file, so change is called only once.
 func (s *Source) Update(
-	ctx context.Context, publicKey string, change func(*authsigner.Credential) (*authsigner.Credential, error),
-) (*authsigner.Credential, error) {
-	var stored *authsigner.Credential
-	err := s.change(ctx, func(d document) error {
+	ctx context.Context, publicKey string, change func(*authsigner.Credential) error,
+) (stored *authsigner.Credential, err error) {
+	err = s.change(ctx, func(d document) error {
 		if _, ok := d.Keys[publicKey]; !ok {
 			return authsigner.ErrUnknownKey
 		}
@@ -34,21 +32,10 @@ func (s *Source) Update(
 		if err != nil {
 			return unavailable(err)
 		}
-		cred, err := authsigner.DecodeCredential(publicKey, fields)
-		if err != nil {
-			return unavailable(err)
-		}
-		next, err := change(cred)
-		if err != nil {
+		if stored, fields, err = authsigner.UpdateRecord(publicKey, fields, change); err != nil {
 			return err
 		}
-		if next.PublicKey != publicKey {
-			return errors.New("the public key must not change")
-		}
-		if stored, err = authsigner.DecodeCredential(publicKey, next.Record()); err != nil {
-			return err
-		}
-		return d.put(publicKey, authsigner.MergeRecord(fields, stored))
+		return d.put(publicKey, fields)
 	})
 	if err != nil {
 		return nil, err

@@ -20,8 +20,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// DefaultJWTPath is the path of a pod's service account token.
-const DefaultJWTPath = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+// defaultJWTPath is the path of a pod's service account token.
+const defaultJWTPath = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 // Auth is the auth method. Exactly one field must be set.
 type Auth struct {
@@ -47,7 +47,7 @@ type AppRole struct {
 // Kubernetes logs in with the pod's service account token.
 type Kubernetes struct {
 	Role    string
-	JWTPath string // read at each login; default DefaultJWTPath
+	JWTPath string // read at each login; default: where Kubernetes mounts it
 	Mount   string // default "kubernetes"
 }
 
@@ -105,8 +105,8 @@ func (a Auth) method() (loginFunc, error) {
 		methods, mounts = append(methods, a.Cert.login), append(mounts, a.Cert.Mount)
 	}
 	for _, mount := range mounts {
-		if mount != "" && !validPath(mount) {
-			return nil, fmt.Errorf("invalid mount %q of the auth method: must be segments of letters, digits, '.', '_' and '-' separated by slashes", mount)
+		if err := checkPath("mount of the auth method", mount); err != nil && mount != "" {
+			return nil, err
 		}
 	}
 	switch len(methods) {
@@ -172,7 +172,7 @@ func rejectsSecretID(err error) bool {
 }
 
 func (k *Kubernetes) login(ctx context.Context, client *api.Client) (grant, error) {
-	jwt, err := readSecretFile(cmp.Or(k.JWTPath, DefaultJWTPath))
+	jwt, err := readSecretFile(cmp.Or(k.JWTPath, defaultJWTPath))
 	if err != nil {
 		return grant{}, fmt.Errorf("reading the service account token: %w", err)
 	}

@@ -32,30 +32,34 @@ type entry struct {
 // latest version was deleted or destroyed; authsigner.ErrMalformedCredential and authsigner.ErrUnavailable if the entry is
 // malformed; and authsigner.ErrUnavailable in all other cases.
 func (s *Source) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
-	cred, _, err := s.lookup(ctx, publicKey)
-	return cred, err
+	found, err := s.find(ctx, publicKey)
+	if err != nil {
+		return nil, err
+	}
+	cred, err := authsigner.DecodeCredential(publicKey, found.fields)
+	if err != nil {
+		return nil, keylessError{unavailable(err), publicKey}
+	}
+	return cred, nil
 }
 
-func (s *Source) lookup(ctx context.Context, publicKey string) (*authsigner.Credential, entry, error) {
+// find returns an existing entry. Its errors are those of Lookup.
+func (s *Source) find(ctx context.Context, publicKey string) (entry, error) {
 	if !authsigner.ValidPublicKey(publicKey) {
-		return nil, entry{}, authsigner.ErrUnknownKey
+		return entry{}, authsigner.ErrUnknownKey
 	}
 	var found entry
 	err := s.with(ctx, func(current *session) (err error) {
 		found, err = s.read(ctx, current, publicKey)
 		return err
 	})
-	if err != nil {
-		return nil, entry{}, keylessError{err, publicKey}
+	switch {
+	case err != nil:
+		return entry{}, keylessError{err, publicKey}
+	case found.fields == nil:
+		return entry{}, authsigner.ErrUnknownKey
 	}
-	if found.fields == nil {
-		return nil, found, authsigner.ErrUnknownKey
-	}
-	cred, err := authsigner.DecodeCredential(publicKey, found.fields)
-	if err != nil {
-		return nil, found, keylessError{unavailable(err), publicKey}
-	}
-	return cred, found, nil
+	return found, nil
 }
 
 // List implements authsigner.KeyStore. With KV version 2, it includes entries whose latest version was deleted by hand, for which
@@ -112,26 +116,17 @@ func (s *Source) Create(ctx context.Context, cred *authsigner.Credential) error 
 
 // Update implements authsigner.KeyStore.
 func (s *Source) Update(
-	ctx context.Context, publicKey string, change func(*authsigner.Credential) (*authsigner.Credential, error),
+	ctx context.Context, publicKey string, change func(*authsigner.Credential) error,
 ) (*authsigner.Credential, error) {
 	for range updateAttempts {
-		cred, found, err := s.lookup(ctx, publicKey)
+		found, err := s.find(ctx, publicKey)
 		if err != nil {
 			return nil, err
 		}
-		next, err := change(cred.Clone())
+		stored, record, err := authsigner.UpdateRecord(publicKey, found.fields, change)
 		if err != nil {
 			return nil, err
 		}
-		if next.PublicKey != publicKey {
-			return nil, errors.New("the public key must not change")
-		}
-		// normalises the credential as a lookup would
-		stored, err := authsigner.DecodeCredential(publicKey, next.Record())
-		if err != nil {
-			return nil, err
-		}
-		record := authsigner.MergeRecord(found.fields, stored)
 		err = s.with(ctx, func(current *session) error {
 			return s.write(ctx, current, publicKey, record, found.version)
 		})

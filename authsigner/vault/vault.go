@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -214,15 +215,15 @@ func (o *Options) normalize() error {
 	o.Mount = cmp.Or(o.Mount, DefaultMount)
 	o.Path = cmp.Or(o.Path, DefaultPath)
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	err = errors.Join(checkPath("mount", o.Mount), checkPath("path", o.Path))
+	if o.Namespace != "" {
+		err = errors.Join(err, checkPath("namespace", strings.TrimSuffix(o.Namespace, "/")))
+	}
 	switch {
-	case !validPath(o.Mount):
-		return fmt.Errorf("invalid mount %q: must be segments of letters, digits, '.', '_' and '-' separated by slashes", o.Mount)
+	case err != nil:
+		return err
 	case strings.HasSuffix(o.Mount, "/data"):
 		return fmt.Errorf("invalid mount %q: must be without /data, which is added for KV version 2", o.Mount)
-	case !validPath(o.Path):
-		return fmt.Errorf("invalid path %q: must be segments of letters, digits, '.', '_' and '-' separated by slashes", o.Path)
-	case o.Namespace != "" && !validPath(strings.TrimSuffix(o.Namespace, "/")):
-		return fmt.Errorf("invalid namespace %q: must be segments of letters, digits, '.', '_' and '-' separated by slashes", o.Namespace)
 	case o.KVVersion < 0 || o.KVVersion > 2:
 		return fmt.Errorf("invalid KV version %d: must be 1 or 2", o.KVVersion)
 	case o.Timeout < 0:
@@ -233,21 +234,16 @@ func (o *Options) normalize() error {
 	return nil
 }
 
-// validPath reports whether a path consists of safe segments, without dot segments.
-func validPath(path string) bool {
+var aSegment = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+
+// checkPath returns an error unless a path consists of safe segments, without dot segments.
+func checkPath(what, path string) error {
 	for segment := range strings.SplitSeq(path, "/") {
-		if strings.Trim(segment, ".") == "" {
-			return false
-		}
-		for _, c := range []byte(segment) {
-			switch {
-			case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
-			default:
-				return false
-			}
+		if strings.Trim(segment, ".") == "" || !aSegment.MatchString(segment) {
+			return fmt.Errorf("invalid %s %q: must be segments of letters, digits, '.', '_' and '-' separated by slashes", what, path)
 		}
 	}
-	return true
+	return nil
 }
 
 func (s *Source) event(e Event) {

@@ -236,10 +236,9 @@ func issueKeys(ctx context.Context, name string, data *demo.Service) ([]*authsig
 			BusinessID: b.ID, BusinessName: b.Name, BusinessSlug: b.Slug, Test: true,
 		})
 		if err == nil && b.AccountStatus != demo.AccountActive {
-			cred, err = store.Update(ctx, cred.PublicKey, func(c *authsigner.Credential) (*authsigner.Credential, error) {
-				next := c.Clone()
-				next.Status = authsigner.StatusInactive
-				return next, nil
+			cred, err = store.Update(ctx, cred.PublicKey, func(c *authsigner.Credential) error {
+				c.Status = authsigner.StatusInactive
+				return nil
 			})
 		}
 		if err != nil {
