@@ -21,6 +21,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/linktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
@@ -116,6 +117,7 @@ func (w *vaultEnvironment) gateway(t *testing.T, app string) *gatewaytest.Gatewa
 type vaultProxy struct {
 	*httptest.Server
 	mu      sync.Mutex
+	asked   []string // methods and targets
 	lookups []string
 	// gate, if not nil, holds back the lookups of keys with the prefix until it is closed.
 	gate                    chan struct{}
@@ -169,6 +171,9 @@ func newVaultProxy(t *testing.T, vault string) *vaultProxy {
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		p.asked = append(p.asked, r.Method+" "+r.RequestURI)
+		p.mu.Unlock()
 		if _, key, ok := strings.Cut(r.URL.Path, "/gateway/keys/"); ok {
 			p.pass(r.Context(), key)
 		}
@@ -186,6 +191,13 @@ func (p *vaultProxy) seen() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.lookups)
+}
+
+// targets returns the methods and targets of all requests.
+func (p *vaultProxy) targets() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.asked)
 }
 
 // requireListening waits until the gateways have subscribed to changes of keys, after which they look every key up again.
@@ -294,6 +306,32 @@ func TestRevocationWithoutRedisTakesEffectAfterTheTTL(t *testing.T) {
 	require.Equal(t, http.StatusOK, key.caller().Get(t, long.URL, "/api/v1/me").Status, "the documented worst case")
 	require.NoError(t, w.redis.Restart())
 	waitForStatus(t, http.StatusUnauthorized, key.caller(), long)
+}
+
+// A slow Vault is not unavailable: the first request of an idle key after the TTL waits for it. Slow lookups of some keys do not delay the
+// revocation of others.
+func TestIdleRevokedKeyIsRejectedDespiteASlowVault(t *testing.T) {
+	t.Parallel()
+	w := newVaultEnvironment(t, vaulttest.Options{})
+	slow := linktest.Start(t, strings.TrimPrefix(w.vault.Addr, "http://"))
+	const ttl = 2 * time.Second
+	o := w.options(fmt.Sprintf("cache {\n\t\t\tttl %s\n\t\t\t%s\n\t\t}", ttl, longVaultTimeout))
+	o.Global = strings.ReplaceAll(o.Global, w.proxy.URL, "http://"+slow.Addr)
+	g := gatewaytest.Start(t, o)
+	requireReady(t, g)
+	keys := w.addKeys(t, 4, 2)
+	for _, k := range keys {
+		require.Equal(t, http.StatusOK, k.Get(t, g.URL, "/api/v1/me").Status)
+	}
+	for _, k := range keys { // without notifying the gateway
+		require.NoError(t, w.vault.Client(t).KVv2("kv").DeleteMetadata(t.Context(), "gateway/keys/"+k.PublicKey))
+	}
+	slow.Slow(0, 400*time.Millisecond)
+	<-time.After(ttl)
+	for _, k := range keys {
+		requireProblem(t, k.Get(t, g.URL, "/api/v1/me"), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+	}
+	require.Zero(t, g.Metric(t, "gatehouse_credential_events_total", `event="stale"`))
 }
 
 func TestLimitedClientIPCausesNoLookups(t *testing.T) {
