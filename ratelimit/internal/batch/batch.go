@@ -8,7 +8,6 @@ import (
 	"errors"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -38,19 +37,16 @@ type Batcher[C any] struct {
 	mu       sync.Mutex
 	queue    []*item[C]
 	flushing partitions
+	stats    Stats
 
 	scratch [2]scratch[C] // by worker
-	length  atomic.Int64  // of the queue
-	flushes atomic.Uint64
-	flushed atomic.Uint64
-	waited  atomic.Int64 // nanoseconds that calls have spent in the queue
 }
 
-// Stats holds counters since New, and the current length of the queue.
+// Stats holds the current length of the queue, and counters since New.
 type Stats struct {
-	Queue          int
-	Flushes, Calls uint64
-	Waited         time.Duration // total time that flushed calls spent in the queue
+	Queue  int
+	Calls  uint64        // that have been flushed
+	Waited time.Duration // total time that they spent in the queue
 }
 
 // partitions is a set of partitions.
@@ -106,11 +102,10 @@ func (b *Batcher[C]) Do(ctx context.Context, call *C) error {
 	i.call, i.partition, i.since, i.state = call, 1<<b.o.Partition(call), time.Now(), queued
 	b.mu.Lock()
 	b.queue = append(b.queue, i)
-	b.length.Add(1)
 	claimed := b.claim(i.partition)
 	b.mu.Unlock()
 	if claimed != noPartition {
-		b.flushAll(claimed, true)
+		b.flush(claimed)
 	}
 	err := b.wait(ctx, i)
 	if err == nil { // otherwise the item is still in the queue
@@ -164,24 +159,8 @@ func (b *Batcher[C]) claim(p partitions) partitions {
 	return free
 }
 
-// flushAll flushes until the queue is empty. With inline, only the first flush runs on the caller's goroutine.
-func (b *Batcher[C]) flushAll(claimed partitions, inline bool) {
-	for claimed != noPartition {
-		next, other := b.flush(claimed)
-		if other != noPartition {
-			b.o.Go(func() { b.flushAll(other, false) })
-		}
-		if inline && next != noPartition {
-			b.o.Go(func() { b.flushAll(next, false) })
-			return
-		}
-		claimed = next
-	}
-}
-
-// flush flushes once and claims the partitions to flush next: next for this goroutine, other for an additional one if the
-// queue is long.
-func (b *Batcher[C]) flush(claimed partitions) (next, other partitions) {
+// flush flushes once and starts the next flushes, even if Options.Flush panics.
+func (b *Batcher[C]) flush(claimed partitions) {
 	// On a busy machine, let callers that are about to queue calls run first. On an idle one this costs nothing.
 	runtime.Gosched()
 	worker := 0
@@ -190,7 +169,6 @@ func (b *Batcher[C]) flush(claimed partitions) (next, other partitions) {
 	}
 	s := &b.scratch[worker]
 	b.dequeue(s, claimed)
-	ended := false
 	defer func() {
 		for _, i := range s.items {
 			i.done <- struct{}{}
@@ -201,61 +179,46 @@ func (b *Batcher[C]) flush(claimed partitions) (next, other partitions) {
 		b.mu.Lock()
 		b.flushing &^= claimed
 		for _, i := range b.queue {
-			if p := b.claim(i.partition); p != noPartition && next == noPartition {
-				next = p
-			} else if p != noPartition {
-				other = p
+			if next := b.claim(i.partition); next != noPartition {
+				b.o.Go(func() { b.flush(next) })
 			}
 			if b.flushing == bothPartitions {
 				break
 			}
 		}
 		b.mu.Unlock()
-		if !ended { // Flush panicked: this goroutine does not flush again
-			for _, p := range []partitions{next, other} {
-				if p != noPartition {
-					b.o.Go(func() { b.flushAll(p, false) })
-				}
-			}
-		}
 	}()
 	if len(s.items) > 0 {
-		now := time.Now()
-		for _, i := range s.items {
-			b.waited.Add(int64(now.Sub(i.since)))
-		}
-		b.flushes.Add(1)
-		b.flushed.Add(uint64(len(s.items)))
 		b.o.Flush(worker, s.calls, s.items[0].since)
 	}
-	ended = true
-	return next, other
 }
 
 // dequeue moves up to Options.Max calls of the claimed partitions from the queue to s, and removes abandoned ones.
 func (b *Batcher[C]) dequeue(s *scratch[C], claimed partitions) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	rest := b.queue[:0]
+	rest, now := b.queue[:0], time.Now()
 	for _, i := range b.queue {
 		switch {
 		case i.state == abandoned:
 		case i.partition&claimed != noPartition && len(s.items) < b.o.Max:
 			i.state = dequeued
 			s.items, s.calls = append(s.items, i), append(s.calls, i.call)
+			b.stats.Calls++
+			b.stats.Waited += now.Sub(i.since)
 		default:
 			rest = append(rest, i)
 		}
 	}
 	clear(b.queue[len(rest):])
 	b.queue = rest
-	b.length.Store(int64(len(rest)))
 }
 
 // Stats returns the current figures.
 func (b *Batcher[C]) Stats() Stats {
-	return Stats{
-		Queue: int(b.length.Load()), Flushes: b.flushes.Load(), Calls: b.flushed.Load(),
-		Waited: time.Duration(b.waited.Load()),
-	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	stats := b.stats
+	stats.Queue = len(b.queue)
+	return stats
 }
