@@ -484,9 +484,9 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 
 // awaitLookup makes sure that a request may cause a lookup of its key, and waits for its turn.
 func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiRequest, key string) (authErr, err error) {
-	ip := ratelimit.IPKey(req.clientIP)
+	ip, bucket := ratelimit.UnverifiedIP(req.clientIP)
 	check := func(ctx context.Context) error {
-		if res, err := h.app.limiter.Peek(ctx, ip, ratelimit.UnverifiedIP(ip)); err == nil && !res.Allowed {
+		if res, err := h.app.limiter.Peek(ctx, ip, bucket); err == nil && !res.Allowed {
 			return h.deny(w, req, res) // nil in shadow mode
 		}
 		return nil // also if the limit is not known
@@ -606,7 +606,7 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 		group, req.bucket[0] = h.app.Limits.forKey(req.credential)
 		buckets = req.bucket[:]
 	case named:
-		group, buckets = ratelimit.ForUnverified(key, ratelimit.IPKey(req.clientIP))
+		group, buckets = ratelimit.ForUnverified(key, req.clientIP)
 	default:
 		group, req.bucket[0] = h.app.Limits.forIP(req.clientIP)
 		buckets = req.bucket[:]

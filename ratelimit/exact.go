@@ -30,8 +30,8 @@ type exact struct {
 }
 
 type counters struct {
-	roundTrips, requests, outages, dataLosses atomic.Uint64
-	byRedis, byLocal                          atomic.Uint64 // while Redis was available
+	roundTrips       atomic.Uint64
+	byRedis, byLocal atomic.Uint64 // decisions while Redis was available
 }
 
 var _ Limiter = (*exact)(nil)
@@ -112,7 +112,7 @@ func (x *exact) decide(ctx context.Context, group string, buckets []Bucket, char
 func (r *request) clone() *request {
 	return &request{
 		windows: r.windows, buckets: r.buckets, states: r.states, charge: r.charge, pending: r.pending, tag: r.tag,
-		ids: r.ids, tables: r.tables, stripes: r.stripes, order: r.order, locks: r.locks,
+		ids: r.ids, stripes: r.stripes, order: r.order, locks: r.locks,
 	}
 }
 
@@ -148,28 +148,14 @@ func (x *exact) Unavailable() error {
 
 // Stats implements Limiter.
 func (x *exact) Stats() Stats {
-	st := Stats{
-		Requests: x.stats.requests.Load(), RoundTrips: x.stats.roundTrips.Load(),
-		Outages: x.stats.outages.Load(), DataLosses: x.stats.dataLosses.Load(),
-		Shards: len(x.shards), Entries: x.windows.size(), Evicted: x.windows.evicted.Load(),
-	}
+	st := Stats{RoundTrips: x.stats.roundTrips.Load()}
 	for _, s := range x.shards {
-		if s.breaker.State() != resync.Shared {
-			st.UnavailableShards++
-		}
 		b := s.batcher.Stats()
 		st.Queue += b.Queue
 		st.Waited += b.Waited
 		st.Waits += b.Calls
 	}
 	return st
-}
-
-// KeyName implements Limiter.
-func (x *exact) KeyName(group string, b Bucket) string {
-	t := hashGroup(group)
-	i := hashBucket(Exact, t, &b)
-	return redisKey(x.o.Prefix, t, b.Limit.Name, &i)
 }
 
 // shardOf returns the index of a tag's shard.
@@ -189,7 +175,6 @@ func (x *exact) dataLost(epoch uint32) {
 	if !x.epoch.Advance(epoch) {
 		return
 	}
-	x.stats.dataLosses.Add(1)
 	x.spawn(func() { x.emit(Event{Kind: DataLost}) })
 	for _, s := range x.shards {
 		s.unsynced.Store(true)

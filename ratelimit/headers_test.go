@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"net/http"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
@@ -19,7 +20,7 @@ var structured = regexp.MustCompile(`^"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*
 
 func TestSetHeaders(t *testing.T) {
 	t.Parallel()
-	_, unverified := ratelimit.ForUnverified("pk_live_abcdefgh", "192.0.2.1")
+	_, unverified := ratelimit.ForUnverified("pk_live_abcdefgh", netip.Addr{})
 	perKey, perIP := unverified[0].Limit, unverified[1].Limit
 	now := time.Unix(100, 0)
 	for name, c := range map[string]struct {

@@ -215,7 +215,6 @@ func TestEvictionBoundsMemoryAndKeepsExhaustedLimits(t *testing.T) {
 		}
 	}
 	require.LessOrEqual(t, l.size(), maxEntries)
-	require.Positive(t, l.evicted.Load())
 	forgotten := 0
 	for i := range 320 {
 		if decideLocally(t, l, "g", bucketOf(fmt.Sprint("full", i), 5, time.Minute)).Allowed {
@@ -231,11 +230,6 @@ func TestEvictionBoundsMemoryAndKeepsExhaustedLimits(t *testing.T) {
 	clock.us.Add(61 * sec)
 	l.sweep()
 	require.Zero(t, l.size())
-	for _, tb := range *l.tables.Load() {
-		for i := range tb.stripes {
-			require.False(t, tb.stripes[i].grown)
-		}
-	}
 }
 
 // TestBytesPerCaller measures and bounds the memory of a local window.

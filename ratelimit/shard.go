@@ -151,7 +151,6 @@ func (s *shard) flush(ctx context.Context, w *worker, requests []*request, epoch
 		w.calls = append(w.calls, &r.call)
 	}
 	s.x.stats.roundTrips.Add(1)
-	s.x.stats.requests.Add(uint64(len(w.calls)))
 	run(ctx, w.runner, w.calls)
 	clear(w.calls)
 }
@@ -212,7 +211,6 @@ func (s *shard) recoverFromOutage() {
 	x := s.x
 	began, cause := time.Now(), s.breaker.Cause()
 	s.synced.Store(0)
-	x.stats.outages.Add(1)
 	s.emit(Event{Kind: Unavailable, Cause: cause})
 	for s.breaker.State() != resync.Shared {
 		// Jitter keeps the fleet's gateways from reconnecting at the same moment.
