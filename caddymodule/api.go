@@ -377,7 +377,7 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 		return fmt.Errorf("%w: %w", errClientGone, context.Cause(r.Context()))
 	case routeErr != nil:
 		return routeErr
-	case authErr != nil && req.op.resource.Auth == upstream.AuthSigned:
+	case authErr != nil && !req.op.resource.Public:
 		return authErr
 	case req.op.service != nil && !req.credential.MayCall(req.op.resource.Name):
 		return errForbidden
@@ -652,7 +652,7 @@ func (h *API) deny(w http.ResponseWriter, req *apiRequest, res ratelimit.Result)
 // respondItself responds without a data service: to /status, and to /me from the credential, so that callers can check their
 // keys while data services are down.
 func (h *API) respondItself(w http.ResponseWriter, req *apiRequest) error {
-	if req.op.resource.Auth == upstream.AuthNone {
+	if req.op.resource.Public {
 		writeJSON(w, http.StatusOK, []byte(`{"status":"ok","api_version":"v1"}`))
 		return nil
 	}
@@ -678,7 +678,7 @@ func (h *API) respondItself(w http.ResponseWriter, req *apiRequest) error {
 func (h *API) prepare(r *http.Request, req *apiRequest, query upstream.Query) (*http.Request, error) {
 	id := upstream.Identity{BusinessID: req.credential.BusinessID, RequestID: req.id}
 	if h.app.asserter != nil {
-		assertion, err := h.app.asserter.Assert(req.op.resource, id.BusinessID, id.RequestID)
+		assertion, err := h.app.asserter.Assert(req.op.resource.Name, id.BusinessID, id.RequestID)
 		if err != nil {
 			return nil, fmt.Errorf("signing the hop assertion: %w", err)
 		}

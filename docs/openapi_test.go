@@ -43,7 +43,7 @@ func TestOpenAPIParametersAreThoseOfTheContract(t *testing.T) {
 		for _, method := range []string{"get", "head"} {
 			op := doc.at(t, "paths", "/"+res.Name, method)
 			_, unsigned := op["security"]
-			require.Equal(t, res.Auth == upstream.AuthNone, unsigned, "%s %s", method, res.Name)
+			require.Equal(t, res.Public, unsigned, "%s %s", method, res.Name)
 
 			parameters, _ := op["parameters"].([]any)
 			names := make([]string, 0, len(parameters))

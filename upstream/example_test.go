@@ -55,7 +55,7 @@ func Example_dataService() {
 	if err != nil {
 		panic(err)
 	}
-	token, err := asserter.Assert(res, "biz_7f3a9c21", "req-1")
+	token, err := asserter.Assert(res.Name, "biz_7f3a9c21", "req-1")
 	if err != nil {
 		panic(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -227,9 +229,16 @@ func asserter(t testing.TB, keys ...byte) *upstream.Asserter {
 	return a
 }
 
+// jwks returns the key set that an Asserter publishes.
+func jwks(a *upstream.Asserter) []byte {
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/keys", http.NoBody))
+	return w.Body.Bytes()
+}
+
 func verifier(t testing.TB, a *upstream.Asserter, audience string) *upstream.AssertionVerifier {
 	t.Helper()
-	keys, err := upstream.ParseJWKS(a.JWKS())
+	keys, err := upstream.ParseJWKS(jwks(a))
 	require.NoError(t, err)
 	return &upstream.AssertionVerifier{Issuer: issuer, Audience: audience, Keys: keys, Now: testClock}
 }
@@ -237,7 +246,7 @@ func verifier(t testing.TB, a *upstream.Asserter, audience string) *upstream.Ass
 // assertion returns an assertion for the business mine and the request req-1.
 func assertion(t testing.TB, a *upstream.Asserter, resource string) string {
 	t.Helper()
-	token, err := a.Assert(upstream.ByName(resource), mine, "req-1")
+	token, err := a.Assert(resource, mine, "req-1")
 	require.NoError(t, err)
 	return token
 }

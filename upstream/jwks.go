@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -26,9 +25,9 @@ func (s StaticKeys) Key(_ context.Context, kid string) (ed25519.PublicKey, error
 	return nil, ErrUnknownAssertionKey
 }
 
-// ParseJWKS parses a JSON Web Key Set. It ignores keys that are not for Ed25519 signatures. The error wraps ErrAssertionKeys,
+// parseJWKS parses a JSON Web Key Set. It ignores keys that are not for Ed25519 signatures. The error wraps ErrAssertionKeys,
 // also if no key is left.
-func ParseJWKS(text []byte) (StaticKeys, error) {
+func parseJWKS(text []byte) (StaticKeys, error) {
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal(text, &set); err != nil {
 		return nil, fmt.Errorf("%w: not a JSON Web Key Set", ErrAssertionKeys)
@@ -142,7 +141,7 @@ func (s *RemoteKeys) refresh(ctx context.Context) {
 	defer s.mu.Unlock()
 	s.tried, s.err = s.now(), err
 	if err == nil {
-		s.keys, s.readAt = maps.Clone(keys), s.tried
+		s.keys, s.readAt = keys, s.tried
 	}
 }
 
@@ -173,5 +172,5 @@ func (s *RemoteKeys) fetch(ctx context.Context) (StaticKeys, error) {
 	if len(text) > maxJWKS {
 		return nil, fmt.Errorf("the key set is larger than %d bytes", maxJWKS)
 	}
-	return ParseJWKS(text)
+	return parseJWKS(text)
 }

@@ -8,15 +8,6 @@ import (
 // Prefix is the prefix of all public paths.
 const Prefix = "/api/v1/"
 
-// Auth is the authentication that a resource requires.
-type Auth uint8
-
-// The values of [Auth].
-const (
-	AuthNone   Auth = iota // none
-	AuthSigned             // a request signed by an active business
-)
-
 // ParamKind is the type of a query parameter.
 type ParamKind uint8
 
@@ -68,34 +59,20 @@ const (
 
 // String returns the description of the kind in a ContractError.
 func (k Kind) String() string {
-	switch k {
-	case KindText:
-		return "a string"
-	case KindKey:
-		return "a non-empty string or an integer of at most 18 digits"
-	case KindUUID:
-		return "a UUID"
-	case KindInteger:
-		return "an integer of at most 18 digits"
-	case KindBool:
-		return "true or false"
-	case KindDecimal:
-		return `a decimal number in a string, such as "12.50"`
-	case KindInstant:
-		return "an instant, RFC 3339 in UTC"
-	case KindDate:
-		return "a date, YYYY-MM-DD"
-	case KindTime:
-		return "a time of day, HH:MM"
-	case KindTexts:
-		return "an array of strings"
-	case KindObjects:
-		return "an array of objects"
-	case KindBusiness:
-		return "the business ID as a string or an integer"
-	default:
-		return "unknown kind"
-	}
+	return [...]string{
+		KindText:     "a string",
+		KindKey:      "a non-empty string or an integer of at most 18 digits",
+		KindUUID:     "a UUID",
+		KindInteger:  "an integer of at most 18 digits",
+		KindBool:     "true or false",
+		KindDecimal:  `a decimal number in a string, such as "12.50"`,
+		KindInstant:  "an instant, RFC 3339 in UTC",
+		KindDate:     "a date, YYYY-MM-DD",
+		KindTime:     "a time of day, HH:MM",
+		KindTexts:    "an array of strings",
+		KindObjects:  "an array of objects",
+		KindBusiness: "the business ID as a string or an integer",
+	}[k]
 }
 
 // Field is a documented member of a record.
@@ -112,7 +89,7 @@ type Field struct {
 type Resource struct {
 	Name      string  // the last segment of the path, such as "events"; also used in logs, metrics and assertions
 	Path      string  // "/api/v1/events"
-	Auth      Auth    // who may call it
+	Public    bool    // anyone may call it; otherwise, requests must be signed by an active business
 	ByGateway bool    // the gateway responds itself, without an upstream
 	Params    []Param // the query parameters, in the order in which they are forwarded
 	List      string  // the top-level member with the records; empty if there is no list
@@ -182,7 +159,7 @@ func table() []Resource {
 			params = append(params, Param{f, ParamText})
 		}
 		return Resource{
-			Name: name, Auth: AuthSigned, Params: params, List: name, Paginated: true,
+			Name: name, Params: params, List: name, Paginated: true,
 			Fields: fields, order: []string{order},
 		}
 	}
@@ -196,15 +173,15 @@ func table() []Resource {
 
 	return []Resource{
 		{
-			Name: "status", ByGateway: true,
+			Name: "status", Public: true, ByGateway: true,
 			Fields: []Field{enum("status", "ok"), enum("api_version", "v1")},
 		},
 		{
-			Name: "me", Auth: AuthSigned, ByGateway: true, Object: "business",
+			Name: "me", ByGateway: true, Object: "business",
 			Fields: []Field{id(KindBusiness), text("name"), text("slug")},
 		},
 		{
-			Name: "business", Auth: AuthSigned, Object: "business",
+			Name: "business", Object: "business",
 			Fields: []Field{
 				id(KindBusiness), text("name"), text("slug"), text("email"), text("phone"), text("website_url"),
 				text("time_zone"), text("account_status"),
@@ -244,7 +221,7 @@ func table() []Resource {
 			text("description"), of(KindTexts, "service_details"), of(KindBool, "dont_book_appointment"),
 			integer("appointment_duration"), instant("created_at"), instant("updated_at")),
 		{
-			Name: "events", Auth: AuthSigned, Params: []Param{{"count", ParamCount}}, List: "events",
+			Name: "events", Params: []Param{{"count", ParamCount}}, List: "events",
 			Fields: []Field{
 				id(KindUUID), text("title"), text("description"), text("url"), enum("type", "multi-day"),
 				{Name: "schedule", Kind: KindObjects, Fields: []Field{
