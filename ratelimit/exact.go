@@ -20,8 +20,8 @@ type exact struct {
 	store    store
 	windows  *localWindows
 	shards   []*shard
-	epoch    resync.Epoch
-	slack    int64 // microseconds within which a call is built, run and its reply read
+	epoch    atomic.Uint32 // how often Redis was found to have lost data
+	slack    int64         // microseconds within which a call is built, run and its reply read
 	began    time.Time
 	numbers  atomic.Uint64
 	requests sync.Pool
@@ -172,7 +172,7 @@ func (x *exact) nextNumber() uint64 { return 2 * x.numbers.Add(1) }
 // dataLost begins a new epoch because data that was stored in epoch is missing, and syncs what may have been lost. It does
 // nothing if epoch has ended already.
 func (x *exact) dataLost(epoch uint32) {
-	if !x.epoch.Advance(epoch) {
+	if !x.epoch.CompareAndSwap(epoch, epoch+1) {
 		return
 	}
 	x.spawn(func() { x.emit(Event{Kind: DataLost}) })

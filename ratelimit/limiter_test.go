@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -23,39 +22,6 @@ import (
 const early = 10 * time.Minute
 
 var algorithms = []ratelimit.Algorithm{ratelimit.Exact, ratelimit.GCRA}
-
-func TestThreeGatewaysAllowSixtyOfTwoHundredConcurrentRequests(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	limiters := newLimiters(t, 3, s.Options, ratelimit.Options{})
-	require.Equal(t, 60, allowConcurrently(t, limiters, 200, "a", limit(60, time.Minute)))
-	require.Zero(t, allowConcurrently(t, limiters, 50, "a", limit(60, time.Minute)))
-	require.Equal(t, 10, allowConcurrently(t, limiters, 200, "b", limit(10, time.Minute)))
-}
-
-func TestSixtyFirstRequestIsDenied(t *testing.T) {
-	t.Parallel()
-	f := newLimiter(t, redistest.Start(t).Options(), ratelimit.Options{})
-	group, bucket := ratelimit.ForKey("pk_live_abcdefgh", ratelimit.KeyLimit(0))
-	began := time.Now()
-	for i := range 61 {
-		r, err := f.Allow(context.Background(), group, bucket)
-		require.NoError(t, err)
-		require.Equal(t, i < 60, r.Allowed, "request %d", i+1)
-		require.Equal(t, max(0, 59-i), r.States[0].Remaining)
-		require.Positive(t, r.States[0].Reset)
-		require.LessOrEqual(t, r.States[0].Reset, time.Minute)
-		require.Equal(t, r.RetryAfter, r.States[0].RetryAfter)
-		if i < 60 {
-			require.Equal(t, ratelimit.ByRedis, r.By)
-			require.Zero(t, r.RetryAfter)
-			continue
-		}
-		// A minute after the first request, which came after began; 100 ms tolerance, because Redis has another clock.
-		require.LessOrEqual(t, r.RetryAfter, time.Minute)
-		require.GreaterOrEqual(t, r.RetryAfter, time.Minute-time.Since(began)-100*time.Millisecond)
-	}
-}
 
 func TestDeniedRequestsAreNotCounted(t *testing.T) {
 	t.Parallel()
@@ -375,52 +341,4 @@ func TestGCRARefillsOneRequestPerInterval(t *testing.T) {
 	}
 	name := ratelimit.KeyName(ratelimit.GCRA, "g", bucket("g", l))
 	require.EqualValues(t, 1, clock.server.Client(t).Exists(context.Background(), name).Val())
-}
-
-// TestTenThousandClientIPsTakeBoundedMemory bounds the memory here and in Redis.
-func TestTenThousandClientIPsTakeBoundedMemory(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	s := redistest.Start(t)
-	client := s.Client(t)
-	usedMemory := func() (used int64) {
-		_, err := fmt.Sscanf(client.Info(ctx, "memory").Val(), "# Memory\r\nused_memory:%d", &used)
-		require.NoError(t, err)
-		return used
-	}
-	const clients, maxEntries, stripes = 10_000, 4000, 32
-	f := newLimiter(t, s.Options(), ratelimit.Options{MaxEntries: maxEntries})
-	require.NoError(t, f.Ping(ctx))
-	before := usedMemory()
-	var wg sync.WaitGroup
-	for w := range 100 {
-		wg.Go(func() {
-			for i := w; i < clients; i += 100 {
-				for range 2 {
-					group, b := ratelimit.ForIP(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), ratelimit.IPLimit(0))
-					r, err := f.Allow(ctx, group, b)
-					if err != nil || !r.Allowed || r.By != ratelimit.ByRedis {
-						t.Errorf("%+v %v", r, err)
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-	require.LessOrEqual(t, ratelimit.LocalWindows(f), maxEntries+stripes)
-	each := (usedMemory() - before) / clients
-	t.Logf("a client IP with 2 requests takes %d bytes of Redis in total", each)
-	require.Less(t, each, int64(320))
-	t.Logf("%.1f requests per round trip", 2*clients/float64(f.Stats().RoundTrips))
-
-	for requests, most := range map[int]int64{1: 180, 10: 260, 60: 640} {
-		b := bucket(fmt.Sprint("usage", requests), limit(100, time.Minute))
-		for range requests {
-			allow(t, f, b.Key, b.Limit)
-		}
-		usage, err := client.MemoryUsage(ctx, ratelimit.KeyName(ratelimit.Exact, b.Key, b)).Result()
-		require.NoError(t, err)
-		t.Logf("MEMORY USAGE of a bucket with %d requests: %d", requests, usage)
-		require.LessOrEqual(t, usage, most)
-	}
 }

@@ -96,13 +96,10 @@ func (s *shard) decide(worker int, requests []*request, oldest time.Time) {
 	ctx, cancel := context.WithDeadline(s.x.ctx, began.Add(s.x.o.Timeout))
 	defer cancel()
 	toSend := requests
-	for first := true; len(toSend) > 0; first = false {
-		epoch := s.x.epoch.Current()
+	for try := 1; try <= 2 && len(toSend) > 0; try++ {
+		epoch := s.x.epoch.Load()
 		s.flush(ctx, &s.workers[worker], toSend, epoch)
 		toSend = s.handleDataLoss(toSend, epoch)
-		if !first {
-			break
-		}
 	}
 	for _, r := range requests {
 		if r.call.Err != nil { // first clear all of them: the decisions below count pending requests
@@ -263,7 +260,7 @@ func (s *shard) probeOnce(ctx context.Context) error {
 
 // checkForDataLoss detects whether Redis has lost data by syncing the windows of the checkpoints.
 func (s *shard) checkForDataLoss(ctx context.Context) error {
-	epoch := s.x.epoch.Current()
+	epoch := s.x.epoch.Load()
 	now := s.x.clock()
 	var calls []*syncCall
 	checked := make(map[id]bool)
@@ -340,7 +337,7 @@ func (s *shard) sync(shared bool) error {
 	if !s.unsynced.Swap(false) {
 		return nil
 	}
-	epoch := s.x.epoch.Current()
+	epoch := s.x.epoch.Load()
 	var calls []*syncCall
 	weight := 0
 	send := func() error {
