@@ -130,27 +130,19 @@ func FuzzHeaders(f *testing.F) {
 			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 			h[name] = append(h[name], value)
 		}
-		r := &http.Request{Method: http.MethodGet, URL: &url.URL{}, Header: h}
-		out, err := upstream.PrepareRequest(r, upstream.ByName("me"), upstream.Query{}, identity())
-		require.NoError(t, err)
-		upstream.ScrubRequest(h)
-		for name, values := range h {
+		for name, values := range forwarded(t, h) {
 			require.Contains(t, []string{"Accept-Language", "User-Agent", "Traceparent", "Tracestate"}, name)
 			require.Len(t, values, 1)
 			require.LessOrEqual(t, len(values[0]), 512)
 			require.Regexp(t, `\A[\t -~]*\z`, values[0])
-			require.Equal(t, values, out.Header[name])
+			require.Equal(t, h[name], values)
 		}
-		require.Len(t, out.Header, len(h)+5)
-		require.Equal(t, []string{mine}, out.Header["X-Business-Id"])
-		require.Equal(t, []string{"a.b.c"}, out.Header["X-Gateway-Assertion"])
-		require.NotContains(t, out.Header, "Connection")
 	})
 }
 
 func FuzzVerifyAssertion(f *testing.F) {
 	a := asserter(f)
-	v, good := verifier(f, a, "events"), assertion(f, a, "events")
+	v, good := verifier(f, "events"), assertion(f, a, "events")
 	f.Add(good)
 	f.Fuzz(func(t *testing.T, token string) {
 		got, err := v.VerifyAssertion(t.Context(), token)

@@ -236,11 +236,17 @@ func jwks(a *upstream.Asserter) []byte {
 	return w.Body.Bytes()
 }
 
-func verifier(t testing.TB, a *upstream.Asserter, audience string) *upstream.AssertionVerifier {
+// verifier accepts assertions signed with some of the test keys, by default testKey(1).
+func verifier(t testing.TB, audience string, keys ...byte) *upstream.AssertionVerifier {
 	t.Helper()
-	keys, err := upstream.ParseJWKS(jwks(a))
-	require.NoError(t, err)
-	return &upstream.AssertionVerifier{Issuer: issuer, Audience: audience, Keys: keys, Now: testClock}
+	if len(keys) == 0 {
+		keys = []byte{1}
+	}
+	known := upstream.StaticKeys{}
+	for _, n := range keys {
+		known[kidOf(t, n)] = publicKey(n)
+	}
+	return &upstream.AssertionVerifier{Issuer: issuer, Audience: audience, Keys: known, Now: testClock}
 }
 
 // assertion returns an assertion for the business mine and the request req-1.

@@ -62,9 +62,6 @@ type RemoteKeys struct {
 	// URL is the URL of the JWKS, such as "https://api.example.com/.well-known/gatehouse-jwks.json". Required.
 	URL string
 
-	// Client sends the requests. Default: a client with a timeout of five seconds that follows no redirects.
-	Client *http.Client
-
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 
@@ -150,13 +147,7 @@ func (s *RemoteKeys) fetch(ctx context.Context) (StaticKeys, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := s.Client
-	if client == nil {
-		client = &http.Client{
-			Timeout:       keysTimeout,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
-	}
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req) //nolint:gosec // the operator's address
 	if err != nil {
 		return nil, err

@@ -98,7 +98,7 @@ type Resource struct {
 	Fields    []Field // the documented members of a record, in the order of the response
 
 	order    []string // the members by which a list is sorted, newest first; the first that is not null is used
-	internal []string // members that the data service sends only for the gateway
+	internal []Field  // members that the data service sends only for the gateway
 	schema   *schema  // compiled from the above; nil if ByGateway
 }
 
@@ -234,7 +234,7 @@ func table() []Resource {
 				}},
 			},
 			order:    []string{"published_at", "created_at"},
-			internal: []string{"status", "published_at", "created_at"},
+			internal: []Field{text(statusField), instant("published_at"), instant("created_at")},
 		},
 	}
 }
