@@ -90,7 +90,6 @@ func TestSetHeaders(t *testing.T) {
 			}
 		})
 	}
-	require.Zero(t, ratelimit.Result{}.Tightest())
 }
 
 func FuzzSetHeadersWritesStructuredFields(f *testing.F) {
@@ -120,18 +119,6 @@ func FuzzSetHeadersWritesStructuredFields(f *testing.F) {
 		require.Equal(t, allowed, h.Get("Retry-After") == "")
 		require.NotEqual(t, "0", h.Get("Retry-After"))
 	})
-}
-
-func TestSecondsRoundsUp(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]int64{
-		-time.Second: 0, 0: 0, 1: 1, time.Second: 1, time.Second + 1: 2, time.Minute: 60,
-	} {
-		require.Equal(t, want, ratelimit.Seconds(d), d)
-	}
-	require.EqualValues(t, 30, ratelimit.Result{RetryAfter: 30 * time.Second}.RetryAfterSeconds())
-	require.EqualValues(t, 1, ratelimit.Result{RetryAfter: 0}.RetryAfterSeconds(), "a denied request must not be retried immediately")
-	require.EqualValues(t, 0, ratelimit.Result{Allowed: true}.RetryAfterSeconds())
 }
 
 func BenchmarkSetHeaders(b *testing.B) {

@@ -167,7 +167,7 @@ func TestDocumentedRequestIsTheOneThatArrives(t *testing.T) {
 
 func TestDocumentedGoCodeIsTheExample(t *testing.T) {
 	t.Parallel()
-	example, err := os.ReadFile("example_test.go")
+	example, err := os.ReadFile("../examples/dataservice/main.go")
 	require.NoError(t, err)
 	unindented := strings.ReplaceAll("\n"+string(example), "\n\t", "\n")
 	found := false

@@ -87,24 +87,22 @@ func readQuery(res *upstream.Resource, raw string) (want url.Values, bad []strin
 		}
 	}
 	want = url.Values{}
+	bounds := map[string][2]int64{"page": {1, 2147483647}, "per_page": {25, 100}, "count": {10, 100}} // the default and the maximum
 	for _, p := range res.Params {
-		bounds := map[upstream.ParamKind][2]int64{ // the default and the maximum
-			upstream.ParamPage: {1, 2147483647}, upstream.ParamPerPage: {25, 100}, upstream.ParamCount: {10, 100},
-		}
-		bound, number := bounds[p.Kind]
-		values := given[p.Name]
+		bound, number := bounds[p]
+		values := given[p]
 		if len(values) == 0 {
 			if number {
-				want.Set(p.Name, strconv.FormatInt(bound[0], 10))
+				want.Set(p, strconv.FormatInt(bound[0], 10))
 			}
 			continue
 		}
 		value, err := url.QueryUnescape(values[0])
 		switch {
 		case len(values) > 1 || err != nil:
-			bad = append(bad, p.Name)
+			bad = append(bad, p)
 		case number && !regexp.MustCompile(`\A-?[0-9]+\z`).MatchString(value):
-			bad = append(bad, p.Name)
+			bad = append(bad, p)
 		case number:
 			n, _ := new(big.Int).SetString(value, 10)
 			if n.Sign() < 1 {
@@ -113,11 +111,11 @@ func readQuery(res *upstream.Resource, raw string) (want url.Values, bad []strin
 			if n.Cmp(big.NewInt(bound[1])) > 0 {
 				n.SetInt64(bound[1])
 			}
-			want.Set(p.Name, n.String())
+			want.Set(p, n.String())
 		case !utf8.ValidString(value) || len(value) > 128 || strings.ContainsFunc(value, unicode.IsControl):
-			bad = append(bad, p.Name)
+			bad = append(bad, p)
 		case value != "":
-			want.Set(p.Name, value)
+			want.Set(p, value)
 		}
 	}
 	return want, bad

@@ -43,7 +43,7 @@ func (r *Resource) CleanQuery(raw string) (Query, error) {
 			continue
 		}
 		if given[i] {
-			return Query{}, badParam(r.Params[i].Name, "must be given only once")
+			return Query{}, badParam(r.Params[i], "must be given only once")
 		}
 		given[i], values[i] = true, value
 	}
@@ -51,52 +51,38 @@ func (r *Resource) CleanQuery(raw string) (Query, error) {
 	// Large enough for the longest query, so that it stays on the stack: two filters of MaxText encoded bytes.
 	var room [1024]byte
 	clean := room[:0]
-	for i := range r.Params {
-		p := &r.Params[i]
-		if p.Kind == ParamText {
+	for i, name := range r.Params {
+		number, n, bound := &q.Page, 1, MaxPage
+		switch name {
+		case "page":
+		case "per_page":
+			number, n, bound = &q.PerPage, DefaultPerPage, MaxPerPage
+		case "count":
+			number, n, bound = &q.Count, DefaultCount, MaxCount
+		default:
 			var decoded [MaxText]byte
-			text, err := cleanText(decoded[:0], p.Name, values[i])
+			text, err := cleanText(decoded[:0], name, values[i])
 			if err != nil {
 				return Query{}, err
 			}
 			if len(text) > 0 {
-				clean = appendEscaped(appendParam(clean, p.Name), text)
+				clean = appendEscaped(appendParam(clean, name), text)
 			}
 			continue
 		}
-		n, bound := p.Kind.numbers()
 		if given[i] {
 			var err error
-			if n, err = cleanInteger(p.Name, values[i], bound); err != nil {
+			if n, err = cleanInteger(name, values[i], bound); err != nil {
 				return Query{}, err
 			}
 		}
-		switch p.Kind {
-		case ParamPage:
-			q.Page = n
-		case ParamPerPage:
-			q.PerPage = n
-		default:
-			q.Count = n
-		}
-		clean = strconv.AppendInt(appendParam(clean, p.Name), int64(n), 10)
+		*number = n
+		clean = strconv.AppendInt(appendParam(clean, name), int64(n), 10)
 	}
 	if q.Raw = raw; string(clean) != raw {
 		q.Raw = string(clean)
 	}
 	return q, nil
-}
-
-// numbers returns the default and the maximum of a number.
-func (k ParamKind) numbers() (absent, bound int) {
-	switch k {
-	case ParamPage:
-		return 1, MaxPage
-	case ParamPerPage:
-		return DefaultPerPage, MaxPerPage
-	default:
-		return DefaultCount, MaxCount
-	}
 }
 
 func badParam(name, reason string) error {
@@ -109,7 +95,7 @@ func (r *Resource) paramIndex(encoded string) int {
 	if err != nil {
 		return -1
 	}
-	return slices.IndexFunc(r.Params, func(p Param) bool { return p.Name == name })
+	return slices.Index(r.Params, name)
 }
 
 // malformed is the reason why a parameter cannot be decoded.

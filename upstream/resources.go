@@ -8,18 +8,8 @@ import (
 // Prefix is the prefix of all public paths.
 const Prefix = "/api/v1/"
 
-// ParamKind is the type of a query parameter.
-type ParamKind uint8
-
-// The types of query parameters. Whole numbers are clamped to their range.
-const (
-	ParamPage    ParamKind = iota // a whole number from 1 to MaxPage; default 1
-	ParamPerPage                  // a whole number from 1 to MaxPerPage; default DefaultPerPage
-	ParamCount                    // a whole number from 1 to MaxCount; default DefaultCount
-	ParamText                     // UTF-8 text without control characters, at most MaxText bytes; empty means absent
-)
-
-// The limits and defaults of query parameters.
+// The limits and defaults of query parameters. page, per_page and count are whole numbers from 1, which are clamped. The others
+// are UTF-8 text without control characters; empty text means absent.
 const (
 	MaxPage        = 1<<31 - 1
 	DefaultPerPage = 25
@@ -31,12 +21,6 @@ const (
 
 // maxParams is the maximum number of parameters of a resource. It lets CleanQuery keep its state on the stack.
 const maxParams = 4
-
-// Param is a query parameter of a resource.
-type Param struct {
-	Name string
-	Kind ParamKind
-}
 
 // Kind is the type of a field. Every kind allows null unless the field is Required.
 type Kind uint8
@@ -87,15 +71,15 @@ type Field struct {
 // Resource is one endpoint of the public API. The package's resources are shared by all requests: they must not be
 // changed.
 type Resource struct {
-	Name      string  // the last segment of the path, such as "events"; also used in logs, metrics and assertions
-	Path      string  // "/api/v1/events"
-	Public    bool    // anyone may call it; otherwise, requests must be signed by an active business
-	ByGateway bool    // the gateway responds itself, without an upstream
-	Params    []Param // the query parameters, in the order in which they are forwarded
-	List      string  // the top-level member with the records; empty if there is no list
-	Object    string  // the top-level member with the single record; empty if there is none
-	Paginated bool    // the response has the member pagination
-	Fields    []Field // the documented members of a record, in the order of the response
+	Name      string   // the last segment of the path, such as "events"; also used in logs, metrics and assertions
+	Path      string   // "/api/v1/events"
+	Public    bool     // anyone may call it; otherwise, requests must be signed by an active business
+	ByGateway bool     // the gateway responds itself, without an upstream
+	Params    []string // the query parameters, in the order in which they are forwarded
+	List      string   // the top-level member with the records; empty if there is no list
+	Object    string   // the top-level member with the single record; empty if there is none
+	Paginated bool     // the response has the member pagination
+	Fields    []Field  // the documented members of a record, in the order of the response
 
 	order    []string // the members by which a list is sorted, newest first; the first that is not null is used
 	internal []Field  // members that the data service sends only for the gateway
@@ -153,13 +137,8 @@ func compile(rs []Resource) []*Resource {
 // table returns the resources of the contract.
 func table() []Resource {
 	list := func(name string, filters []string, order string, fields ...Field) Resource {
-		params := make([]Param, 0, maxParams)
-		params = append(params, Param{"page", ParamPage}, Param{"per_page", ParamPerPage})
-		for _, f := range filters {
-			params = append(params, Param{f, ParamText})
-		}
 		return Resource{
-			Name: name, Params: params, List: name, Paginated: true,
+			Name: name, Params: append([]string{"page", "per_page"}, filters...), List: name, Paginated: true,
 			Fields: fields, order: []string{order},
 		}
 	}
@@ -221,7 +200,7 @@ func table() []Resource {
 			text("description"), of(KindTexts, "service_details"), of(KindBool, "dont_book_appointment"),
 			integer("appointment_duration"), instant("created_at"), instant("updated_at")),
 		{
-			Name: "events", Params: []Param{{"count", ParamCount}}, List: "events",
+			Name: "events", Params: []string{"count"}, List: "events",
 			Fields: []Field{
 				id(KindUUID), text("title"), text("description"), text("url"), enum("type", "multi-day"),
 				{Name: "schedule", Kind: KindObjects, Fields: []Field{
