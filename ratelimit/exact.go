@@ -86,8 +86,7 @@ func (x *exact) decide(ctx context.Context, group string, buckets []Bucket, char
 	}
 	if cause != nil {
 		s.decideLocally(r, cause, false)
-	} else if err := s.batcher.Do(ctx, r); err != nil { // r is still in the queue: continue with a copy
-		r = r.clone()
+	} else if err := s.batcher.Do(ctx, r); err != nil { // r was not flushed, and never will be
 		if ctx.Err() != nil { // cancelled by the caller, not a failure of Redis
 			r.cancel()
 			return Result{}, fmt.Errorf("checking a rate limit: %w", err)
@@ -106,14 +105,6 @@ func (x *exact) decide(ctx context.Context, group string, buckets []Bucket, char
 	}
 	res.finish(by)
 	return res, nil
-}
-
-// clone returns a copy of the request without its call.
-func (r *request) clone() *request {
-	return &request{
-		windows: r.windows, buckets: r.buckets, states: r.states, charge: r.charge, pending: r.pending, tag: r.tag,
-		ids: r.ids, stripes: r.stripes, order: r.order, locks: r.locks,
-	}
 }
 
 // Ping implements Limiter.
@@ -175,16 +166,10 @@ func (x *exact) dataLost(epoch uint32) {
 	if !x.epoch.CompareAndSwap(epoch, epoch+1) {
 		return
 	}
-	x.spawn(func() { x.emit(Event{Kind: DataLost}) })
+	x.spawn(func() { x.o.emit(Event{Kind: DataLost}) })
 	for _, s := range x.shards {
 		s.unsynced.Store(true)
 		s.syncInBackground()
-	}
-}
-
-func (x *exact) emit(e Event) {
-	if x.o.OnEvent != nil {
-		x.o.OnEvent(e)
 	}
 }
 
@@ -207,7 +192,7 @@ func (x *exact) housekeeping() {
 				s.syncInBackground()
 			}
 			if e, changed := x.overload.update(x.stats.byRedis.Load(), x.stats.byLocal.Load()); changed {
-				x.emit(e)
+				x.o.emit(e)
 			}
 		}
 	}

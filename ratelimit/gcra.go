@@ -49,23 +49,16 @@ func newGCRA(client redis.UniversalClient, o Options) *gcra {
 // recoverFromOutage probes Redis until it is available.
 func (g *gcra) recoverFromOutage() {
 	began, cause := time.Now(), g.breaker.Cause()
-	g.emit(Event{Kind: Unavailable, Cause: cause})
+	g.o.emit(Event{Kind: Unavailable, Cause: cause, Shards: 1})
 	for g.sleep(g.o.ProbeInterval) {
 		ctx, cancel := context.WithTimeout(g.ctx, g.o.Timeout)
 		g.breaker.ProbeDone(g.Ping(ctx))
 		cancel()
 		g.breaker.SyncDone(nil) // there is nothing to sync
 		if g.breaker.State() == resync.Shared {
-			g.emit(Event{Kind: Shared, Cause: cause, Duration: time.Since(began)})
+			g.o.emit(Event{Kind: Shared, Cause: cause, Shards: 1, Duration: time.Since(began)})
 			return
 		}
-	}
-}
-
-func (g *gcra) emit(e Event) {
-	e.Shards = 1
-	if g.o.OnEvent != nil {
-		g.o.OnEvent(e)
 	}
 }
 

@@ -327,10 +327,6 @@ func TestClusterSlotMigrationAndNodeFailure(t *testing.T) {
 	l := limit(30, time.Hour)
 	keys := keysBySlot(t, cl, l, 3, 3, cl.Owner)
 
-	// 200 concurrent requests for each node.
-	for _, k := range keys {
-		require.Equal(t, 30, allowConcurrently(t, limiters, 200, k[0], l))
-	}
 	// Several buckets of one group.
 	group, buckets := ratelimit.ForUnverified("pk_live_abcdefgh", netip.Addr{})
 	r, err := limiters[0].Allow(ctx, group, buckets...)
@@ -353,7 +349,6 @@ func TestClusterSlotMigrationAndNodeFailure(t *testing.T) {
 	}
 	require.NoError(t, <-moved)
 	require.Equal(t, 30-allowed, allowConcurrently(t, limiters, 60, moving, l))
-	require.False(t, allow(t, limiters[0], keys[0][0], l).Allowed)
 
 	// A node fails: limits of its slots are enforced locally, the others by Redis.
 	require.NoError(t, cl.Nodes[2].Kill())

@@ -243,7 +243,7 @@ func (s *shard) recoverFromOutage() {
 
 func (s *shard) emit(e Event) {
 	e.Shard, e.Shards = s.index, len(s.x.shards)
-	s.x.emit(e)
+	s.x.o.emit(e)
 }
 
 // probeOnce checks that Redis can count requests, which a read-only replica, a lack of memory or a missing permission
