@@ -105,7 +105,7 @@ func (b *Batcher[C]) Do(ctx context.Context, call *C) error {
 	claimed := b.claim(i.partition)
 	b.mu.Unlock()
 	if claimed != noPartition {
-		b.flush(claimed)
+		b.flushAll(claimed, true)
 	}
 	err := b.wait(ctx, i)
 	if err == nil { // otherwise the item is still in the queue
@@ -159,8 +159,24 @@ func (b *Batcher[C]) claim(p partitions) partitions {
 	return free
 }
 
-// flush flushes once and starts the next flushes, even if Options.Flush panics.
-func (b *Batcher[C]) flush(claimed partitions) {
+// flushAll flushes until the queue is empty. With inline, only the first flush runs on the caller's goroutine.
+func (b *Batcher[C]) flushAll(claimed partitions, inline bool) {
+	for claimed != noPartition {
+		next, other := b.flush(claimed)
+		if other != noPartition {
+			b.o.Go(func() { b.flushAll(other, false) })
+		}
+		if inline && next != noPartition {
+			b.o.Go(func() { b.flushAll(next, false) })
+			return
+		}
+		claimed = next
+	}
+}
+
+// flush flushes once and claims the partitions to flush next: next for this goroutine, other for an additional one if the
+// queue is long.
+func (b *Batcher[C]) flush(claimed partitions) (next, other partitions) {
 	// On a busy machine, let callers that are about to queue calls run first. On an idle one this costs nothing.
 	runtime.Gosched()
 	worker := 0
@@ -169,6 +185,7 @@ func (b *Batcher[C]) flush(claimed partitions) {
 	}
 	s := &b.scratch[worker]
 	b.dequeue(s, claimed)
+	ended := false
 	defer func() {
 		for _, i := range s.items {
 			i.done <- struct{}{}
@@ -179,18 +196,29 @@ func (b *Batcher[C]) flush(claimed partitions) {
 		b.mu.Lock()
 		b.flushing &^= claimed
 		for _, i := range b.queue {
-			if next := b.claim(i.partition); next != noPartition {
-				b.o.Go(func() { b.flush(next) })
+			if p := b.claim(i.partition); p != noPartition && next == noPartition {
+				next = p
+			} else if p != noPartition {
+				other = p
 			}
 			if b.flushing == bothPartitions {
 				break
 			}
 		}
 		b.mu.Unlock()
+		if !ended { // Flush panicked: this goroutine does not flush again
+			for _, p := range []partitions{next, other} {
+				if p != noPartition {
+					b.o.Go(func() { b.flushAll(p, false) })
+				}
+			}
+		}
 	}()
 	if len(s.items) > 0 {
 		b.o.Flush(worker, s.calls, s.items[0].since)
 	}
+	ended = true
+	return next, other
 }
 
 // dequeue moves up to Options.Max calls of the claimed partitions from the queue to s, and removes abandoned ones.
