@@ -377,7 +377,7 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 		return fmt.Errorf("%w: %w", errClientGone, context.Cause(r.Context()))
 	case routeErr != nil:
 		return routeErr
-	case authErr != nil && req.op.resource.Auth == upstream.AuthSigned:
+	case authErr != nil && !req.op.resource.Public:
 		return authErr
 	case req.op.service != nil && !req.credential.MayCall(req.op.resource.Name):
 		return errForbidden
@@ -484,9 +484,9 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 
 // awaitLookup makes sure that a request may cause a lookup of its key, and waits for its turn.
 func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiRequest, key string) (authErr, err error) {
-	ip := ratelimit.IPKey(req.clientIP)
+	ip, bucket := ratelimit.UnverifiedIP(req.clientIP)
 	check := func(ctx context.Context) error {
-		if res, err := h.app.limiter.Peek(ctx, ip, ratelimit.UnverifiedIP(ip)); err == nil && !res.Allowed {
+		if res, err := h.app.limiter.Peek(ctx, ip, bucket); err == nil && !res.Allowed {
 			return h.deny(w, req, res) // nil in shadow mode
 		}
 		return nil // also if the limit is not known
@@ -606,7 +606,7 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 		group, req.bucket[0] = h.app.Limits.forKey(req.credential)
 		buckets = req.bucket[:]
 	case named:
-		group, buckets = ratelimit.ForUnverified(key, ratelimit.IPKey(req.clientIP))
+		group, buckets = ratelimit.ForUnverified(key, req.clientIP)
 	default:
 		group, req.bucket[0] = h.app.Limits.forIP(req.clientIP)
 		buckets = req.bucket[:]
@@ -652,7 +652,7 @@ func (h *API) deny(w http.ResponseWriter, req *apiRequest, res ratelimit.Result)
 // respondItself responds without a data service: to /status, and to /me from the credential, so that callers can check their
 // keys while data services are down.
 func (h *API) respondItself(w http.ResponseWriter, req *apiRequest) error {
-	if req.op.resource.Auth == upstream.AuthNone {
+	if req.op.resource.Public {
 		writeJSON(w, http.StatusOK, []byte(`{"status":"ok","api_version":"v1"}`))
 		return nil
 	}
@@ -678,7 +678,7 @@ func (h *API) respondItself(w http.ResponseWriter, req *apiRequest) error {
 func (h *API) prepare(r *http.Request, req *apiRequest, query upstream.Query) (*http.Request, error) {
 	id := upstream.Identity{BusinessID: req.credential.BusinessID, RequestID: req.id}
 	if h.app.asserter != nil {
-		assertion, err := h.app.asserter.Assert(req.op.resource, id.BusinessID, id.RequestID)
+		assertion, err := h.app.asserter.Assert(req.op.resource.Name, id.BusinessID, id.RequestID)
 		if err != nil {
 			return nil, fmt.Errorf("signing the hop assertion: %w", err)
 		}

@@ -214,7 +214,7 @@ func (c *LimitsConfig) forKey(cred *authsigner.Credential) (string, ratelimit.Bu
 
 // forIP returns the rate limit key of a request without a public key.
 func (c *LimitsConfig) forIP(ip netip.Addr) (string, ratelimit.Bucket) {
-	return ratelimit.ForIP(ratelimit.IPKey(ip), ratelimit.IPLimit(c.PerIP))
+	return ratelimit.ForIP(ip, ratelimit.IPLimit(c.PerIP))
 }
 
 // Interface guards

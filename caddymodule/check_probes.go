@@ -326,12 +326,12 @@ func (b *builtConfig) probeDataServices(ctx context.Context) {
 					res = upstream.ByName(name)
 				}
 			}
-			assert := func(requestID string) (string, error) { return b.app.asserter.Assert(res, checkBusiness, requestID) }
+			assert := func(requestID string) (string, error) { return b.app.asserter.Assert(res.Name, checkBusiness, requestID) }
 			b.probeDataService(ctx, b.apis[i].upstreams[j], u.service, apiPrefix+"/"+res.Name, assert, seen)
 		}
 	}
 	for i, h := range b.assistants {
-		assert := func(requestID string) (string, error) { return b.app.asserter.AssertConnect(checkBusiness, requestID) }
+		assert := func(requestID string) (string, error) { return b.app.asserter.Assert(upstream.ConnectAudience, checkBusiness, requestID) }
 		b.probeDataService(ctx, b.connect[i].upstreams[0], h.service, "/connect/v1/check", assert, seen)
 	}
 }

@@ -47,7 +47,7 @@ func (t *connectTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if business == "" || request == "" {
 			return nil, errors.New("missing business ID or request ID for the hop assertion")
 		}
-		assertion, err := t.asserter.AssertConnect(business, request)
+		assertion, err := t.asserter.Assert(upstream.ConnectAudience, business, request)
 		if err != nil {
 			return nil, fmt.Errorf("signing the hop assertion: %w", err)
 		}

@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"regexp"
 	"testing"
@@ -46,7 +47,7 @@ func TestSeriesExistBeforeTheirFirstEvent(t *testing.T) {
 	for _, outcome := range requestlog.SignIns() {
 		connect.count(t.Context(), &requestlog.Fields{SignIn: outcome})
 	}
-	_, unverified := ratelimit.ForUnverified("key", "ip")
+	_, unverified := ratelimit.ForUnverified("key", netip.Addr{})
 	for _, limit := range []ratelimit.Limit{ratelimit.KeyLimit(1), ratelimit.IPLimit(1), unverified[0].Limit, unverified[1].Limit} {
 		for _, by := range []ratelimit.Decider{ratelimit.ByRedis, ratelimit.ByLocal, ratelimit.ByMemory} {
 			for _, allowed := range []bool{true, false} {

@@ -164,9 +164,10 @@ func TestAbortedRequestsCount(t *testing.T) {
 		require.NoError(t, conn.Close())
 	}
 	// Redis is asked directly, as requests to the gateway would count.
-	fleet, address := limitsIn(t, w.redis.Options()), ratelimit.IPKey(netip.MustParseAddr("127.0.0.1"))
+	fleet := limitsIn(t, w.redis.Options())
+	group, bucket := ratelimit.UnverifiedIP(netip.MustParseAddr("127.0.0.1"))
 	require.Eventually(t, func() bool {
-		res, err := fleet.Peek(t.Context(), address, ratelimit.UnverifiedIP(address))
+		res, err := fleet.Peek(t.Context(), group, bucket)
 		return err == nil && res.By == ratelimit.ByRedis && !res.Allowed
 	}, patience, 50*time.Millisecond)
 	require.Equal(t, http.StatusTooManyRequests, send(t, g, "/api/v1/me", invalidSignature("pk_live_yet_another_one")).Status)

@@ -108,7 +108,7 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	shortTimeout := w.behindProxy(t, highLimits, "timeout 500ms\n\t\tbody_timeout 500ms\n\t\t"+docs)
 	var proxied []string
 	for _, res := range upstream.Resources() {
-		if res.Auth != upstream.AuthSigned {
+		if res.Public {
 			continue
 		}
 		if !res.ByGateway {

@@ -40,31 +40,28 @@ func ForKey(publicKey string, limit Limit) (group string, bucket Bucket) {
 	return publicKey, Bucket{Key: publicKey, Limit: limit}
 }
 
-// ForIP returns the bucket of a request without a key and its group. ip is the result of IPKey.
-func ForIP(ip string, limit Limit) (group string, bucket Bucket) {
-	return ip, Bucket{Key: ip, Limit: limit}
+// ForIP returns the bucket of a request without a key and its group. Limits count an IPv4 address by itself and an IPv6 address
+// by its /64; all invalid addresses share a bucket.
+func ForIP(ip netip.Addr, limit Limit) (group string, bucket Bucket) {
+	key := clientip.Key(ip)
+	return key, Bucket{Key: key, Limit: limit}
 }
 
 // ForUnverified returns the buckets of a request that names a key but could not be authenticated: one for the pair of key
 // and client IP (60 per minute), and one for the client IP with all keys (120 per minute). Such requests never count against
-// the limit of the key itself. ip is the result of IPKey.
-func ForUnverified(publicKey, ip string) (group string, buckets []Bucket) {
-	return ip, []Bucket{
-		// An IP contains no NUL, so different pairs have different keys.
-		{Key: ip + "\x00" + publicKey, Limit: perMinute(PolicyUnverifiedKey, 0, UnverifiedKeyRequests)},
-		UnverifiedIP(ip),
-	}
+// the limit of the key itself.
+func ForUnverified(publicKey string, ip netip.Addr) (group string, buckets []Bucket) {
+	group, all := UnverifiedIP(ip)
+	// An IP contains no NUL, so different pairs have different keys.
+	pair := Bucket{Key: group + "\x00" + publicKey, Limit: perMinute(PolicyUnverifiedKey, 0, UnverifiedKeyRequests)}
+	return group, []Bucket{pair, all}
 }
 
-// UnverifiedIP returns the second bucket of ForUnverified. While Peek denies it, credentials of keys that this client IP
-// names need not be looked up.
-func UnverifiedIP(ip string) Bucket {
-	return Bucket{Key: ip, Limit: perMinute(PolicyUnverifiedIP, 0, UnverifiedIPRequests)}
+// UnverifiedIP returns the second bucket of ForUnverified and its group. While Peek denies it, credentials of keys that this
+// client IP names need not be looked up.
+func UnverifiedIP(ip netip.Addr) (group string, bucket Bucket) {
+	return ForIP(ip, perMinute(PolicyUnverifiedIP, 0, UnverifiedIPRequests))
 }
-
-// IPKey is the client IP as limits count it: an IPv4 address by itself, an IPv6 address by its /64. All invalid addresses share
-// "unknown".
-func IPKey(a netip.Addr) string { return clientip.Key(a) }
 
 func perMinute(name string, requests, standard int) Limit {
 	if requests <= 0 {

@@ -20,8 +20,8 @@ type exact struct {
 	store    store
 	windows  *localWindows
 	shards   []*shard
-	epoch    resync.Epoch
-	slack    int64 // microseconds within which a call is built, run and its reply read
+	epoch    atomic.Uint32 // how often Redis was found to have lost data
+	slack    int64         // microseconds within which a call is built, run and its reply read
 	began    time.Time
 	numbers  atomic.Uint64
 	requests sync.Pool
@@ -30,8 +30,8 @@ type exact struct {
 }
 
 type counters struct {
-	roundTrips, requests, outages, dataLosses atomic.Uint64
-	byRedis, byLocal                          atomic.Uint64 // while Redis was available
+	roundTrips       atomic.Uint64
+	byRedis, byLocal atomic.Uint64 // decisions while Redis was available
 }
 
 var _ Limiter = (*exact)(nil)
@@ -86,8 +86,7 @@ func (x *exact) decide(ctx context.Context, group string, buckets []Bucket, char
 	}
 	if cause != nil {
 		s.decideLocally(r, cause, false)
-	} else if err := s.batcher.Do(ctx, r); err != nil { // r is still in the queue: continue with a copy
-		r = r.clone()
+	} else if err := s.batcher.Do(ctx, r); err != nil { // r was not flushed, and never will be
 		if ctx.Err() != nil { // cancelled by the caller, not a failure of Redis
 			r.cancel()
 			return Result{}, fmt.Errorf("checking a rate limit: %w", err)
@@ -106,14 +105,6 @@ func (x *exact) decide(ctx context.Context, group string, buckets []Bucket, char
 	}
 	res.finish(by)
 	return res, nil
-}
-
-// clone returns a copy of the request without its call.
-func (r *request) clone() *request {
-	return &request{
-		windows: r.windows, buckets: r.buckets, states: r.states, charge: r.charge, pending: r.pending, tag: r.tag,
-		ids: r.ids, tables: r.tables, stripes: r.stripes, order: r.order, locks: r.locks,
-	}
 }
 
 // Ping implements Limiter.
@@ -148,28 +139,14 @@ func (x *exact) Unavailable() error {
 
 // Stats implements Limiter.
 func (x *exact) Stats() Stats {
-	st := Stats{
-		Requests: x.stats.requests.Load(), RoundTrips: x.stats.roundTrips.Load(),
-		Outages: x.stats.outages.Load(), DataLosses: x.stats.dataLosses.Load(),
-		Shards: len(x.shards), Entries: x.windows.size(), Evicted: x.windows.evicted.Load(),
-	}
+	st := Stats{RoundTrips: x.stats.roundTrips.Load()}
 	for _, s := range x.shards {
-		if s.breaker.State() != resync.Shared {
-			st.UnavailableShards++
-		}
 		b := s.batcher.Stats()
 		st.Queue += b.Queue
 		st.Waited += b.Waited
 		st.Waits += b.Calls
 	}
 	return st
-}
-
-// KeyName implements Limiter.
-func (x *exact) KeyName(group string, b Bucket) string {
-	t := hashGroup(group)
-	i := hashBucket(Exact, t, &b)
-	return redisKey(x.o.Prefix, t, b.Limit.Name, &i)
 }
 
 // shardOf returns the index of a tag's shard.
@@ -186,20 +163,13 @@ func (x *exact) nextNumber() uint64 { return 2 * x.numbers.Add(1) }
 // dataLost begins a new epoch because data that was stored in epoch is missing, and syncs what may have been lost. It does
 // nothing if epoch has ended already.
 func (x *exact) dataLost(epoch uint32) {
-	if !x.epoch.Advance(epoch) {
+	if !x.epoch.CompareAndSwap(epoch, epoch+1) {
 		return
 	}
-	x.stats.dataLosses.Add(1)
-	x.spawn(func() { x.emit(Event{Kind: DataLost}) })
+	x.spawn(func() { x.o.emit(Event{Kind: DataLost}) })
 	for _, s := range x.shards {
 		s.unsynced.Store(true)
 		s.syncInBackground()
-	}
-}
-
-func (x *exact) emit(e Event) {
-	if x.o.OnEvent != nil {
-		x.o.OnEvent(e)
 	}
 }
 
@@ -222,7 +192,7 @@ func (x *exact) housekeeping() {
 				s.syncInBackground()
 			}
 			if e, changed := x.overload.update(x.stats.byRedis.Load(), x.stats.byLocal.Load()); changed {
-				x.emit(e)
+				x.o.emit(e)
 			}
 		}
 	}

@@ -29,8 +29,7 @@ func ExampleLimiter() {
 	}
 	defer func() { _ = limits.Close() }()
 
-	address := ratelimit.IPKey(netip.MustParseAddr("2001:db8::1"))
-	group, bucket := ratelimit.ForIP(address, ratelimit.IPLimit(2))
+	group, bucket := ratelimit.ForIP(netip.MustParseAddr("2001:db8::1"), ratelimit.IPLimit(2))
 	for range 3 {
 		result, err := limits.Allow(context.Background(), group, bucket)
 		if err != nil {

@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -11,7 +10,8 @@ import (
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/maypok86/otter/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/sony/gobreaker/v2"
+
+	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/resync"
 )
 
 // gcra is the Limiter of Algorithm GCRA, on redis_rate. Each bucket of a request takes its own round trip. With several
@@ -21,17 +21,13 @@ import (
 // During an outage each gateway applies the same algorithm to its own requests.
 type gcra struct {
 	*background
-	o       Options
-	client  redis.UniversalClient
-	limiter *redis_rate.Limiter
-	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
-	cause   atomic.Pointer[error] // of the last failure
+	o          Options
+	limiter    *redis_rate.Limiter
+	breaker    *resync.Breaker
+	roundTrips atomic.Uint64
 
 	mu    sync.Mutex
 	local *otter.Cache[id, gcraLocal]
-
-	requests, roundTrips, outages atomic.Uint64
-	began                         atomic.Int64 // of the outage, in Unix nanoseconds
 }
 
 // gcraLocal is what a gateway knows of one bucket by itself.
@@ -41,70 +37,29 @@ type gcraLocal struct {
 	limit       int       // the limit that was denied
 }
 
-var errCanceled = errors.New("request cancelled by the caller")
-
-func newGCRA(client redis.UniversalClient, o Options) *gcra {
-	g := &gcra{background: newBackground(), o: o, client: client, limiter: redis_rate.NewLimiter(client)}
-	g.local = otter.Must(&otter.Options[id, gcraLocal]{MaximumSize: o.MaxEntries})
-	g.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Timeout:     o.ProbeInterval / 2, // elapses before the next probe
-		ReadyToTrip: func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(o.MaxFailures) },
-		IsExcluded:  func(err error) bool { return errors.Is(err, errCanceled) },
-		OnStateChange: func(_ string, from, to gobreaker.State) {
-			switch {
-			case to == gobreaker.StateClosed:
-				g.emit(Event{Kind: Shared, Cause: g.lastError(), Duration: time.Since(time.Unix(0, g.began.Load()))})
-			case from == gobreaker.StateClosed:
-				g.began.Store(time.Now().UnixNano())
-				g.outages.Add(1)
-				g.emit(Event{Kind: Unavailable, Cause: g.lastError()})
-			}
-		},
-	})
-	g.spawn(g.probe)
-	return g
-}
-
 var _ Limiter = (*gcra)(nil)
 
-func (g *gcra) emit(e Event) {
-	e.Shards = 1
-	if g.o.OnEvent != nil {
-		g.spawn(func() { g.o.OnEvent(e) }) // the breaker holds its lock
+func newGCRA(client redis.UniversalClient, o Options) *gcra {
+	return &gcra{
+		background: newBackground(), o: o, limiter: redis_rate.NewLimiter(client), breaker: resync.NewBreaker(o.MaxFailures),
+		local: otter.Must(&otter.Options[id, gcraLocal]{MaximumSize: o.MaxEntries}),
 	}
 }
 
-// probe probes Redis while it is unavailable, so that recovery does not depend on requests.
-func (g *gcra) probe() {
+// recoverFromOutage probes Redis until it is available.
+func (g *gcra) recoverFromOutage() {
+	began, cause := time.Now(), g.breaker.Cause()
+	g.o.emit(Event{Kind: Unavailable, Cause: cause, Shards: 1})
 	for g.sleep(g.o.ProbeInterval) {
-		if g.breaker.State() == gobreaker.StateClosed {
-			continue
-		}
-		done, err := g.breaker.Allow()
-		if err != nil {
-			continue // a request probes Redis
-		}
 		ctx, cancel := context.WithTimeout(g.ctx, g.o.Timeout)
-		g.report(done, g.Ping(ctx))
+		g.breaker.ProbeDone(g.Ping(ctx))
 		cancel()
+		g.breaker.SyncDone(nil) // there is nothing to sync
+		if g.breaker.State() == resync.Shared {
+			g.o.emit(Event{Kind: Shared, Cause: cause, Shards: 1, Duration: time.Since(began)})
+			return
+		}
 	}
-}
-
-// report reports the outcome of an attempt to the breaker. cause is cleared after that, because the breaker's events use it.
-func (g *gcra) report(done func(error), err error) {
-	if err != nil {
-		g.cause.Store(&err)
-	}
-	if done(err); err == nil {
-		g.cause.Store(nil)
-	}
-}
-
-func (g *gcra) lastError() error {
-	if err := g.cause.Load(); err != nil {
-		return *err
-	}
-	return gobreaker.ErrOpenState
 }
 
 // Allow implements Limiter.
@@ -123,29 +78,20 @@ func (g *gcra) decide(ctx context.Context, group string, buckets []Bucket, n int
 		return Result{}, ErrClosed
 	case ctx.Err() != nil:
 		return Result{}, fmt.Errorf("checking a rate limit: %w", ctx.Err())
-	case len(buckets) == 0 || len(buckets) > MaxBuckets:
-		return Result{}, fmt.Errorf("%w: invalid number of buckets %d: must be from 1 to %d", ErrInvalid, len(buckets), MaxBuckets)
 	}
-	q := gcraRequest{g: g, tag: hashGroup(group), buckets: buckets, states: make([]State, len(buckets))}
-	for i := range buckets {
-		if err := buckets[i].Limit.validate(); err != nil {
-			return Result{}, err
-		}
-		q.ids[i] = hashBucket(GCRA, q.tag, &buckets[i])
-		for j := range i {
-			if q.ids[j] == q.ids[i] {
-				return Result{}, fmt.Errorf("%w %q: duplicate bucket", ErrInvalid, buckets[i].Limit.Name)
-			}
-		}
+	q := gcraRequest{g: g, buckets: buckets, states: make([]State, len(buckets))}
+	var err error
+	if q.tag, err = hashBuckets(GCRA, group, buckets, &q.ids); err != nil {
+		return Result{}, err
 	}
 	res := Result{States: q.states}
-	useLocal := g.o.OnOutage != Allow || g.breaker.State() == gobreaker.StateClosed && g.cause.Load() == nil
+	// With OnOutage Allow, earlier denials do not apply during an outage.
+	useLocal := g.o.OnOutage != Allow || g.breaker.Cause() == nil && !g.breaker.Failing()
 	if useLocal && q.denied() {
 		res.finish(ByMemory)
 		return res, nil
 	}
-	err := q.allowInRedis(ctx, n)
-	if err == nil {
+	if err = q.allowInRedis(ctx, n); err == nil {
 		res.finish(ByRedis)
 		q.recordLocally(n == 1 && res.Allowed)
 		return res, nil
@@ -173,31 +119,10 @@ func (g *gcra) Ping(ctx context.Context) error {
 }
 
 // Unavailable implements Limiter.
-func (g *gcra) Unavailable() error {
-	if g.breaker.State() == gobreaker.StateClosed {
-		return nil
-	}
-	return g.lastError()
-}
+func (g *gcra) Unavailable() error { return g.breaker.Cause() }
 
 // Stats implements Limiter.
-func (g *gcra) Stats() Stats {
-	st := Stats{
-		Requests: g.requests.Load(), RoundTrips: g.roundTrips.Load(), Outages: g.outages.Load(),
-		Shards: 1, Entries: g.local.EstimatedSize(),
-	}
-	if g.Unavailable() != nil {
-		st.UnavailableShards = 1
-	}
-	return st
-}
-
-// KeyName implements Limiter.
-func (g *gcra) KeyName(group string, b Bucket) string {
-	t := hashGroup(group)
-	i := hashBucket(GCRA, t, &b)
-	return "rate:" + redisKey(g.o.Prefix, t, b.Limit.Name, &i) // redis_rate's own prefix
-}
+func (g *gcra) Stats() Stats { return Stats{RoundTrips: g.roundTrips.Load()} }
 
 // Close implements Limiter.
 func (g *gcra) Close() error {
@@ -230,20 +155,17 @@ func (q *gcraRequest) denied() (denied bool) {
 	return denied
 }
 
-// allowInRedis decides by redis_rate, unless the breaker is open.
+// allowInRedis decides by redis_rate, unless Redis is unavailable.
 func (q *gcraRequest) allowInRedis(ctx context.Context, n int) error {
-	done, err := q.g.breaker.Allow()
-	if err != nil {
-		return q.g.lastError()
+	if cause := q.g.breaker.Cause(); cause != nil {
+		return cause
 	}
-	q.g.requests.Add(1)
 	inner, cancel := context.WithTimeout(ctx, q.g.o.Timeout)
 	defer cancel()
-	err = q.allowAll(inner, n)
-	if err != nil && ctx.Err() != nil {
-		done(errCanceled)
-	} else {
-		q.g.report(done, err)
+	err := q.allowAll(inner, n)
+	canceled := err != nil && ctx.Err() != nil // by the caller, not a failure of Redis
+	if !canceled && q.g.ctx.Err() == nil && q.g.breaker.FlushDone(time.Now(), err) {
+		q.g.spawn(q.g.recoverFromOutage)
 	}
 	return err
 }

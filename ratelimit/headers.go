@@ -46,7 +46,7 @@ func (r Result) SetHeaders(h http.Header, now time.Time) {
 		buf = append(buf, ";q="...)
 		buf = strconv.AppendInt(buf, int64(s.Limit.Requests), 10)
 		buf = append(buf, ";w="...)
-		buf = strconv.AppendInt(buf, max(1, Seconds(s.Limit.Window)), 10)
+		buf = strconv.AppendInt(buf, max(1, seconds(s.Limit.Window)), 10)
 	}
 	mark(0)
 	for i, s := range r.States {
@@ -57,7 +57,7 @@ func (r Result) SetHeaders(h http.Header, now time.Time) {
 		buf = append(buf, ";r="...)
 		buf = strconv.AppendInt(buf, int64(s.Remaining), 10)
 		buf = append(buf, ";t="...)
-		buf = strconv.AppendInt(buf, Seconds(s.Reset), 10)
+		buf = strconv.AppendInt(buf, seconds(s.Reset), 10)
 	}
 	mark(1)
 	tightest := r.Tightest()
@@ -77,7 +77,7 @@ func (r Result) SetHeaders(h http.Header, now time.Time) {
 	buf = strconv.AppendInt(buf, unix, 10)
 	mark(4)
 	if !r.Allowed {
-		buf = strconv.AppendInt(buf, r.RetryAfterSeconds(), 10)
+		buf = strconv.AppendInt(buf, max(1, seconds(r.RetryAfter)), 10)
 	}
 	mark(5)
 
@@ -92,16 +92,8 @@ func (r Result) SetHeaders(h http.Header, now time.Time) {
 	}
 }
 
-// RetryAfterSeconds returns RetryAfter in whole seconds, rounded up: 0 if Allowed, otherwise at least 1.
-func (r Result) RetryAfterSeconds() int64 {
-	if r.Allowed {
-		return 0
-	}
-	return max(1, Seconds(r.RetryAfter))
-}
-
-// Seconds returns d in whole seconds, rounded up; 0 if d is not positive.
-func Seconds(d time.Duration) int64 {
+// seconds returns d in whole seconds, rounded up; 0 if d is not positive.
+func seconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
 	}

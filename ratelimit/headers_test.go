@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"net/http"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
@@ -19,7 +20,7 @@ var structured = regexp.MustCompile(`^"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*
 
 func TestSetHeaders(t *testing.T) {
 	t.Parallel()
-	_, unverified := ratelimit.ForUnverified("pk_live_abcdefgh", "192.0.2.1")
+	_, unverified := ratelimit.ForUnverified("pk_live_abcdefgh", netip.Addr{})
 	perKey, perIP := unverified[0].Limit, unverified[1].Limit
 	now := time.Unix(100, 0)
 	for name, c := range map[string]struct {
@@ -89,7 +90,6 @@ func TestSetHeaders(t *testing.T) {
 			}
 		})
 	}
-	require.Zero(t, ratelimit.Result{}.Tightest())
 }
 
 func FuzzSetHeadersWritesStructuredFields(f *testing.F) {
@@ -119,18 +119,6 @@ func FuzzSetHeadersWritesStructuredFields(f *testing.F) {
 		require.Equal(t, allowed, h.Get("Retry-After") == "")
 		require.NotEqual(t, "0", h.Get("Retry-After"))
 	})
-}
-
-func TestSecondsRoundsUp(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]int64{
-		-time.Second: 0, 0: 0, 1: 1, time.Second: 1, time.Second + 1: 2, time.Minute: 60,
-	} {
-		require.Equal(t, want, ratelimit.Seconds(d), d)
-	}
-	require.EqualValues(t, 30, ratelimit.Result{RetryAfter: 30 * time.Second}.RetryAfterSeconds())
-	require.EqualValues(t, 1, ratelimit.Result{RetryAfter: 0}.RetryAfterSeconds(), "a denied request must not be retried immediately")
-	require.EqualValues(t, 0, ratelimit.Result{Allowed: true}.RetryAfterSeconds())
 }
 
 func BenchmarkSetHeaders(b *testing.B) {

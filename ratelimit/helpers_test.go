@@ -74,6 +74,15 @@ func newLimiters(t testing.TB, n int, options func() *redis.UniversalOptions, o 
 	return limiters
 }
 
+// count returns a function for Options.OnEvent that counts the events of a kind.
+func count(n *atomic.Int64, kind ratelimit.EventKind) func(ratelimit.Event) {
+	return func(e ratelimit.Event) {
+		if e.Kind == kind {
+			n.Add(1)
+		}
+	}
+}
+
 func limit(requests int, window time.Duration) ratelimit.Limit {
 	return ratelimit.Limit{Name: "test", Requests: requests, Window: window}
 }

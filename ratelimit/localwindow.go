@@ -20,8 +20,6 @@ const (
 	maxPolicies = 64
 	// evictionSample is how many windows of a full stripe are examined, twice, to find the one whose loss matters least.
 	evictionSample = 8
-	// largeMap is the size from which a stripe's map is replaced once most windows are gone, because maps do not shrink.
-	largeMap = 256
 )
 
 // localWindows is a gateway's own view of recent requests: those that it allowed, and for how long Redis has denied a
@@ -31,9 +29,8 @@ type localWindows struct {
 	perStripe int // maximum number of windows of a stripe
 	clock     func() int64
 
-	tables  atomic.Pointer[map[string]*table]
-	mu      sync.Mutex // serializes adding a table
-	evicted atomic.Uint64
+	tables atomic.Pointer[map[string]*table]
+	mu     sync.Mutex // serializes adding a table
 }
 
 type table struct {
@@ -45,7 +42,6 @@ type stripe struct {
 	mu      sync.Mutex
 	order   int // in which stripes are locked
 	windows map[id]*localWindow
-	grown   bool // the map has reached largeMap
 }
 
 // localWindow is the local window of one bucket. It is removed as soon as it is idle.
@@ -110,7 +106,6 @@ func (l *localWindows) window(s *stripe, i *id, now int64, b *Bucket, t tag) *lo
 		}
 		w = &localWindow{span: b.Limit.Window.Microseconds(), tag: t, Record: resync.Record{Writer: newWriter()}}
 		s.windows[*i] = w
-		s.grown = s.grown || len(s.windows) >= largeMap
 	}
 	w.limit = int32(b.Limit.Requests) //nolint:gosec // at most MaxRequests
 	w.Prune(now, w.span)
@@ -150,7 +145,6 @@ func (l *localWindows) evict(s *stripe, now int64) {
 		}
 	}
 	delete(s.windows, victim)
-	l.evicted.Add(1)
 }
 
 // sweep removes idle windows.
@@ -166,28 +160,9 @@ func (l *localWindows) sweep() {
 					delete(s.windows, i)
 				}
 			}
-			if s.grown && len(s.windows) < largeMap/8 {
-				kept := make(map[id]*localWindow, len(s.windows))
-				maps.Copy(kept, s.windows)
-				s.windows, s.grown = kept, false
-			}
 			s.mu.Unlock()
 		}
 	}
-}
-
-// size returns the number of windows.
-func (l *localWindows) size() int {
-	n := 0
-	for _, t := range *l.tables.Load() {
-		for i := range t.stripes {
-			s := &t.stripes[i]
-			s.mu.Lock()
-			n += len(s.windows)
-			s.mu.Unlock()
-		}
-	}
-	return n
 }
 
 // idle reports whether the window has no effect on further decisions.

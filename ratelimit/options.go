@@ -105,6 +105,12 @@ type Event struct {
 	Synced   int
 }
 
+func (o *Options) emit(e Event) {
+	if o.OnEvent != nil {
+		o.OnEvent(e)
+	}
+}
+
 func (o *Options) complete() error {
 	o.Algorithm = cmp.Or(o.Algorithm, Exact)
 	o.OnOutage = cmp.Or(o.OnOutage, Local)

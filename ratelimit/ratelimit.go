@@ -121,27 +121,16 @@ type Limiter interface {
 	Unavailable() error
 	// Stats returns the limiter's counters and gauges.
 	Stats() Stats
-	// KeyName returns the name of the bucket's key in Redis, for debugging.
-	KeyName(group string, b Bucket) string
 	// Close stops the background goroutines and waits for them. It does not close the client.
 	Close() error
 }
 
-// Stats holds counters since New, and gauges.
+// Stats holds counters since New, except for Queue.
 type Stats struct {
-	// Requests is the number of requests sent to Redis, and RoundTrips the number of round trips that took.
-	Requests, RoundTrips uint64
-	// Outages counts how often a shard became unavailable.
-	Outages uint64
-	// Shards is the number of shards (1, or 16 for a Cluster) and UnavailableShards how many of them are unavailable now.
-	Shards, UnavailableShards int
-	// DataLosses counts how often Redis was found to have lost data.
-	DataLosses uint64
-	// Entries is the number of local windows, and Evicted counts those that were evicted to make room for others.
-	Entries int
-	Evicted uint64
+	// RoundTrips is the number of round trips to Redis that decided about requests.
+	RoundTrips uint64
 	// Queue is the number of requests that wait for a round trip now. Waits counts requests that have waited, and Waited is
-	// their total waiting time.
+	// their total waiting time. With GCRA requests do not wait for each other, and all three are 0.
 	Queue  int
 	Waits  uint64
 	Waited time.Duration

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -13,6 +15,25 @@ type id [16]byte
 // tag is the hash of a group. It becomes the hash tag that determines the Cluster slot, so that no text controlled by a
 // caller does.
 type tag uint64
+
+// hashBuckets validates the buckets of a request, hashes its group, and sets ids to the buckets' hashes.
+func hashBuckets(a Algorithm, group string, buckets []Bucket, ids *[MaxBuckets]id) (tag, error) {
+	if len(buckets) == 0 || len(buckets) > MaxBuckets {
+		return 0, fmt.Errorf("%w: invalid number of buckets %d: must be from 1 to %d", ErrInvalid, len(buckets), MaxBuckets)
+	}
+	t := hashGroup(group)
+	for i := range buckets {
+		b := &buckets[i]
+		if err := b.Limit.validate(); err != nil {
+			return 0, err
+		}
+		ids[i] = hashBucket(a, t, b)
+		if slices.Contains(ids[:i], ids[i]) {
+			return 0, fmt.Errorf("%w %q: duplicate bucket", ErrInvalid, b.Limit.Name)
+		}
+	}
+	return t, nil
+}
 
 func hashGroup(group string) tag {
 	var stack [128]byte

@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/script"
@@ -17,7 +16,6 @@ type request struct {
 	pending bool // the local windows count it as pending
 	tag     tag
 	ids     [MaxBuckets]id
-	tables  [MaxBuckets]*table
 	stripes [MaxBuckets]*stripe
 	order   [MaxBuckets]*stripe // without duplicates, in locking order
 	locks   int
@@ -30,28 +28,18 @@ type request struct {
 }
 
 // prepare validates and hashes the buckets and finds their stripes.
-func (r *request) prepare(l *localWindows, group string, buckets []Bucket, charge bool) error {
-	if len(buckets) == 0 || len(buckets) > MaxBuckets {
-		return fmt.Errorf("%w: invalid number of buckets %d: must be from 1 to %d", ErrInvalid, len(buckets), MaxBuckets)
-	}
-	r.windows, r.buckets, r.charge, r.tag = l, buckets, charge, hashGroup(group)
+func (r *request) prepare(l *localWindows, group string, buckets []Bucket, charge bool) (err error) {
+	r.windows, r.buckets, r.charge = l, buckets, charge
 	r.locks, r.pending, r.by, r.err = 0, false, "", nil
+	if r.tag, err = hashBuckets(Exact, group, buckets, &r.ids); err != nil {
+		return err
+	}
 	for i := range buckets {
-		b := &buckets[i]
-		if err := b.Limit.validate(); err != nil {
+		t, err := l.table(buckets[i].Limit.Name)
+		if err != nil {
 			return err
 		}
-		r.ids[i] = hashBucket(Exact, r.tag, b)
-		for j := range i {
-			if r.ids[j] == r.ids[i] {
-				return fmt.Errorf("%w %q: duplicate bucket", ErrInvalid, b.Limit.Name)
-			}
-		}
-		var err error
-		if r.tables[i], err = l.table(b.Limit.Name); err != nil {
-			return err
-		}
-		s := l.stripe(r.tables[i], &r.ids[i])
+		s := l.stripe(t, &r.ids[i])
 		r.stripes[i] = s
 		at := r.locks
 		for at > 0 && r.order[at-1].order > s.order {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// scenario describes a fleet, its limits, its load and its faults, for a simulated or a real Redis.
+// scenario describes a fleet, its limits, its load and its faults, for the simulation.
 type scenario struct {
 	seed     uint64
 	gateways int

@@ -96,13 +96,10 @@ func (s *shard) decide(worker int, requests []*request, oldest time.Time) {
 	ctx, cancel := context.WithDeadline(s.x.ctx, began.Add(s.x.o.Timeout))
 	defer cancel()
 	toSend := requests
-	for first := true; len(toSend) > 0; first = false {
-		epoch := s.x.epoch.Current()
+	for try := 1; try <= 2 && len(toSend) > 0; try++ {
+		epoch := s.x.epoch.Load()
 		s.flush(ctx, &s.workers[worker], toSend, epoch)
 		toSend = s.handleDataLoss(toSend, epoch)
-		if !first {
-			break
-		}
 	}
 	for _, r := range requests {
 		if r.call.Err != nil { // first clear all of them: the decisions below count pending requests
@@ -151,7 +148,6 @@ func (s *shard) flush(ctx context.Context, w *worker, requests []*request, epoch
 		w.calls = append(w.calls, &r.call)
 	}
 	s.x.stats.roundTrips.Add(1)
-	s.x.stats.requests.Add(uint64(len(w.calls)))
 	run(ctx, w.runner, w.calls)
 	clear(w.calls)
 }
@@ -212,7 +208,6 @@ func (s *shard) recoverFromOutage() {
 	x := s.x
 	began, cause := time.Now(), s.breaker.Cause()
 	s.synced.Store(0)
-	x.stats.outages.Add(1)
 	s.emit(Event{Kind: Unavailable, Cause: cause})
 	for s.breaker.State() != resync.Shared {
 		// Jitter keeps the fleet's gateways from reconnecting at the same moment.
@@ -248,7 +243,7 @@ func (s *shard) recoverFromOutage() {
 
 func (s *shard) emit(e Event) {
 	e.Shard, e.Shards = s.index, len(s.x.shards)
-	s.x.emit(e)
+	s.x.o.emit(e)
 }
 
 // probeOnce checks that Redis can count requests, which a read-only replica, a lack of memory or a missing permission
@@ -265,7 +260,7 @@ func (s *shard) probeOnce(ctx context.Context) error {
 
 // checkForDataLoss detects whether Redis has lost data by syncing the windows of the checkpoints.
 func (s *shard) checkForDataLoss(ctx context.Context) error {
-	epoch := s.x.epoch.Current()
+	epoch := s.x.epoch.Load()
 	now := s.x.clock()
 	var calls []*syncCall
 	checked := make(map[id]bool)
@@ -342,7 +337,7 @@ func (s *shard) sync(shared bool) error {
 	if !s.unsynced.Swap(false) {
 		return nil
 	}
-	epoch := s.x.epoch.Current()
+	epoch := s.x.epoch.Load()
 	var calls []*syncCall
 	weight := 0
 	send := func() error {

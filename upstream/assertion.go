@@ -9,10 +9,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -61,12 +59,11 @@ type AsserterOptions struct {
 
 // Asserter creates hop assertions: short-lived JWTs signed with Ed25519 (alg EdDSA). They prove to a data service that a request
 // comes from the gateway, for which business it was authenticated, and that it is for this service. An Asserter is safe for
-// concurrent use. It is printed as "[asserter]" to hide the key.
+// concurrent use.
 type Asserter struct {
-	key    ed25519.PrivateKey
-	head   string            // the encoded JWS header and a dot
-	claims map[string]string // by audience without the prefix: the constant claims, `{"iss":"…","aud":"events","sub":`
-	prefix string
+	sign   func(token []byte) []byte // appends the signature; a closure, so that nothing can print the key
+	head   string                    // the encoded JWS header and a dot
+	claims map[string]string         // by audience without the prefix: the constant claims, `{"iss":"…","aud":"events","sub":`
 	ttl    time.Duration
 	maxAge time.Duration
 	now    func() time.Time
@@ -93,16 +90,18 @@ func NewAsserter(o AsserterOptions) (*Asserter, error) {
 	if len(o.Keys) == 0 {
 		return nil, fmt.Errorf("%w: no key", ErrAssertionKeys)
 	}
-	a := &Asserter{key: o.Keys[0], prefix: o.AudiencePrefix, ttl: o.TTL, maxAge: o.JWKSMaxAge, now: o.Now}
+	a := &Asserter{claims: make(map[string]string), ttl: o.TTL, maxAge: o.JWKSMaxAge, now: o.Now}
+	key := o.Keys[0]
+	a.sign = func(token []byte) []byte {
+		signature := ed25519.Sign(key, token)
+		return base64.RawURLEncoding.AppendEncode(append(token, '.'), signature)
+	}
 	var set jose.JSONWebKeySet
 	for i, key := range o.Keys {
 		if len(key) != ed25519.PrivateKeySize {
 			return nil, fmt.Errorf("%w: key %d is not an Ed25519 key", ErrAssertionKeys, i+1)
 		}
-		public, ok := key.Public().(ed25519.PublicKey)
-		if !ok {
-			return nil, fmt.Errorf("%w: key %d is not an Ed25519 key", ErrAssertionKeys, i+1)
-		}
+		public := ed25519.PublicKey(key[ed25519.SeedSize:])
 		kid, err := KeyID(public)
 		if err != nil {
 			return nil, err
@@ -120,77 +119,41 @@ func NewAsserter(o AsserterOptions) (*Asserter, error) {
 	}
 	sum := sha256.Sum256(a.jwks)
 	a.etag = `"` + hex.EncodeToString(sum[:16]) + `"`
-	if a.head, err = header(o.Keys[0], set.Keys[0].KeyID); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrAssertionKeys, err)
-	}
-	a.claims = make(map[string]string, len(resources)+1)
+	header := fmt.Sprintf(`{"alg":%q,"kid":%q,"typ":%q}`, jose.EdDSA, set.Keys[0].KeyID, AssertionType)
+	a.head = base64.RawURLEncoding.EncodeToString([]byte(header)) + "."
+	audiences := []string{ConnectAudience}
 	for _, res := range resources {
-		if err := a.prepare(o.Issuer, res.Name); err != nil {
-			return nil, err
+		audiences = append(audiences, res.Name)
+	}
+	for _, audience := range audiences {
+		fixed, err := json.Marshal(struct {
+			Issuer   string `json:"iss"`
+			Audience string `json:"aud"`
+		}{o.Issuer, o.AudiencePrefix + audience})
+		if err != nil {
+			return nil, fmt.Errorf("encoding the claims of an assertion: %w", err)
 		}
+		a.claims[audience] = string(fixed[:len(fixed)-1]) + `,"sub":`
 	}
-	return a, a.prepare(o.Issuer, ConnectAudience)
+	return a, nil
 }
-
-// prepare encodes the constant claims for an audience.
-func (a *Asserter) prepare(issuer, audience string) error {
-	fixed, err := json.Marshal(struct {
-		Issuer   string `json:"iss"`
-		Audience string `json:"aud"`
-	}{issuer, a.prefix + audience})
-	if err != nil {
-		return fmt.Errorf("encoding the claims of an assertion: %w", err)
-	}
-	a.claims[audience] = string(fixed[:len(fixed)-1]) + `,"sub":`
-	return nil
-}
-
-// header returns the encoded JWS header for a key, and a dot.
-func header(key ed25519.PrivateKey, kid string) (string, error) {
-	signer, err := jose.NewSigner(
-		jose.SigningKey{Algorithm: jose.EdDSA, Key: jose.JSONWebKey{Key: key, KeyID: kid}},
-		(&jose.SignerOptions{}).WithType(AssertionType))
-	if err != nil {
-		return "", err
-	}
-	jws, err := signer.Sign([]byte("{}"))
-	if err != nil {
-		return "", err
-	}
-	token, err := jws.CompactSerialize()
-	if err != nil {
-		return "", err
-	}
-	return token[:strings.IndexByte(token, '.')+1], nil
-}
-
-// Audience returns the claim aud for a resource.
-func (a *Asserter) Audience(res *Resource) string { return a.prefix + res.Name }
 
 // Assert returns the assertion for one request: a compact JWS with the claims iss, aud (one string), sub (the business ID), jti
-// (the request ID), iat, nbf (equal to iat) and exp. The error wraps ErrIdentity if an ID is invalid.
+// (the request ID), iat, nbf (equal to iat) and exp. The audience is the name of a resource or ConnectAudience. The error wraps
+// ErrIdentity if an ID is invalid.
 //
 // It runs for every request, so the header and constant claims are encoded only once, in NewAsserter.
-func (a *Asserter) Assert(res *Resource, businessID, requestID string) (string, error) {
-	if ByName(res.Name) != res {
-		return "", fmt.Errorf("invalid resource %q for an assertion: must be a resource of the API", res.Name)
+func (a *Asserter) Assert(audience, businessID, requestID string) (string, error) {
+	fixed, ok := a.claims[audience]
+	if !ok {
+		return "", fmt.Errorf("invalid audience %q of an assertion: must be a resource of the API or %q", audience, ConnectAudience)
 	}
-	return a.assert(res.Name, businessID, requestID)
-}
-
-// AssertConnect returns the assertion for one call of the connection server. It is like Assert with the audience
-// ConnectAudience.
-func (a *Asserter) AssertConnect(businessID, requestID string) (string, error) {
-	return a.assert(ConnectAudience, businessID, requestID)
-}
-
-func (a *Asserter) assert(audience, businessID, requestID string) (string, error) {
 	if !visible(businessID) || !visible(requestID) {
 		return "", fmt.Errorf("%w: business ID and request ID must be 1 to 256 bytes of visible ASCII", ErrIdentity)
 	}
 	now := a.now().Unix()
 	// For visible ASCII, Go and JSON quote alike.
-	claims := append(make([]byte, 0, 512), a.claims[audience]...)
+	claims := append(make([]byte, 0, 512), fixed...)
 	claims = append(strconv.AppendQuoteToASCII(claims, businessID), `,"jti":`...)
 	claims = append(strconv.AppendQuoteToASCII(claims, requestID), `,"iat":`...)
 	claims = append(strconv.AppendInt(claims, now, 10), `,"nbf":`...)
@@ -199,15 +162,10 @@ func (a *Asserter) assert(audience, businessID, requestID string) (string, error
 
 	b64 := base64.RawURLEncoding
 	token := make([]byte, 0, len(a.head)+b64.EncodedLen(len(claims))+1+b64.EncodedLen(ed25519.SignatureSize))
-	token = b64.AppendEncode(append(token, a.head...), claims)
-	signature := ed25519.Sign(a.key, token)
-	return string(b64.AppendEncode(append(token, '.'), signature)), nil
+	return string(a.sign(b64.AppendEncode(append(token, a.head...), claims))), nil
 }
 
-// JWKS returns the public keys as a JSON Web Key Set (RFC 7517), the signing key first.
-func (a *Asserter) JWKS() []byte { return bytes.Clone(a.jwks) }
-
-// ServeHTTP serves the JWKS with an ETag and Cache-Control.
+// ServeHTTP serves the public keys as a JSON Web Key Set (RFC 7517), the signing key first, with an ETag and Cache-Control.
 func (a *Asserter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -224,18 +182,3 @@ func (a *Asserter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Etag", a.etag)
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.jwks))
 }
-
-// String hides the key.
-func (a *Asserter) String() string { return "[asserter]" }
-
-// GoString hides the key.
-func (a *Asserter) GoString() string { return a.String() }
-
-// Format hides the key.
-func (a *Asserter) Format(s fmt.State, _ rune) { _, _ = s.Write([]byte(a.String())) }
-
-// LogValue hides the key.
-func (a *Asserter) LogValue() slog.Value { return slog.StringValue(a.String()) }
-
-// MarshalText hides the key.
-func (a *Asserter) MarshalText() ([]byte, error) { return []byte(a.String()), nil }

@@ -26,32 +26,18 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-func TestAssertionStatesWhatWasAuthenticated(t *testing.T) {
-	t.Parallel()
-	a := asserter(t)
-	got, err := verifier(t, a, "events").VerifyAssertion(t.Context(), assertion(t, a, "events"))
-	require.NoError(t, err)
-	require.Equal(t, upstream.Assertion{
-		BusinessID: mine, RequestID: "req-1", Issuer: issuer, Audience: "events", KeyID: kidOf(t, 1),
-		IssuedAt: testClock(), Expires: testClock().Add(30 * time.Second),
-	}, got)
-}
-
 func TestConnectionServerHasItsOwnAudience(t *testing.T) {
 	t.Parallel()
 	a := asserter(t)
-	token, err := a.AssertConnect("-", "req-1")
+	token, err := a.Assert(upstream.ConnectAudience, "-", "req-1")
 	require.NoError(t, err)
-	got, err := verifier(t, a, upstream.ConnectAudience).VerifyAssertion(t.Context(), token)
+	got, err := verifier(t, "connect").VerifyAssertion(t.Context(), token)
 	require.NoError(t, err)
-	require.Equal(t, "-", got.BusinessID)
-	require.Equal(t, "connect", got.Audience)
-	_, err = verifier(t, a, "events").VerifyAssertion(t.Context(), token)
+	require.Equal(t, upstream.Assertion{BusinessID: "-", RequestID: "req-1"}, got)
+	_, err = verifier(t, "events").VerifyAssertion(t.Context(), token)
 	require.ErrorIs(t, err, upstream.ErrInvalidAssertion)
-	_, err = verifier(t, a, upstream.ConnectAudience).VerifyAssertion(t.Context(), assertion(t, a, "events"))
+	_, err = verifier(t, upstream.ConnectAudience).VerifyAssertion(t.Context(), assertion(t, a, "events"))
 	require.ErrorIs(t, err, upstream.ErrInvalidAssertion)
-	_, err = a.AssertConnect("", "req-1")
-	require.ErrorIs(t, err, upstream.ErrIdentity)
 }
 
 func TestGenericJWTLibraryAcceptsAssertions(t *testing.T) {
@@ -60,14 +46,14 @@ func TestGenericJWTLibraryAcceptsAssertions(t *testing.T) {
 		Issuer: `https://api.example.com/"ä\`, AudiencePrefix: `data/"ä\`, Keys: []ed25519.PrivateKey{testKey(1)}, Now: testClock,
 	})
 	require.NoError(t, err)
-	token, err := a.Assert(upstream.ByName("jobs"), `b"\7<&>`, `r"\7`)
+	token, err := a.Assert("jobs", `b"\7<&>`, `r"\7`)
 	require.NoError(t, err)
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.EdDSA})
 	require.NoError(t, err)
 	require.Len(t, parsed.Headers, 1)
 	require.Equal(t, upstream.AssertionType, parsed.Headers[0].ExtraHeaders[jose.HeaderType])
 	var set jose.JSONWebKeySet
-	require.NoError(t, json.Unmarshal(a.JWKS(), &set))
+	require.NoError(t, json.Unmarshal(jwks(a), &set))
 	require.Len(t, set.Key(parsed.Headers[0].KeyID), 1)
 	var claims jwt.Claims
 	require.NoError(t, parsed.Claims(set.Key(parsed.Headers[0].KeyID)[0].Key, &claims))
@@ -76,7 +62,6 @@ func TestGenericJWTLibraryAcceptsAssertions(t *testing.T) {
 		Issuer: `https://api.example.com/"ä\`, Subject: `b"\7<&>`, ID: `r"\7`, Audience: jwt.Audience{`data/"ä\jobs`},
 		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(30 * time.Second)),
 	}, claims)
-	require.Equal(t, `data/"ä\jobs`, a.Audience(upstream.ByName("jobs")))
 }
 
 func TestKeyIDIsTheThumbprintOfRFC8037(t *testing.T) {
@@ -109,7 +94,7 @@ func sign(t *testing.T, key any, alg jose.SignatureAlgorithm, kid, typ string, c
 func TestForgedOrMisdirectedAssertionsAreInvalid(t *testing.T) {
 	t.Parallel()
 	a := asserter(t)
-	v := verifier(t, a, "events")
+	v := verifier(t, "events")
 	good := assertion(t, a, "events")
 	parts := strings.Split(good, ".")
 	header, payload, signature := parts[0], parts[1], parts[2]
@@ -177,37 +162,22 @@ func TestForgedOrMisdirectedAssertionsAreInvalid(t *testing.T) {
 	}
 }
 
-func TestClocksMayDifferByTheLeeway(t *testing.T) {
+func TestClocksMayDifferByFiveSeconds(t *testing.T) {
 	t.Parallel()
 	a, err := upstream.NewAsserter(upstream.AsserterOptions{
 		Issuer: issuer, Keys: []ed25519.PrivateKey{testKey(1)}, Now: testClock, TTL: upstream.MaxAssertionTTL,
 	})
 	require.NoError(t, err)
-	token := assertion(t, a, "events")
+	token, v := assertion(t, a, "events"), verifier(t, "events")
 	for _, c := range []struct {
-		offset, leeway time.Duration
-		ok             bool
+		offset time.Duration
+		ok     bool
 	}{
-		{0, -1, true},
-		{59 * time.Second, -1, true},
-		{60 * time.Second, -1, false},
-		{-time.Second, -1, false},
-		{-5 * time.Second, 0, true},
-		{-6 * time.Second, 0, false},
-		{64 * time.Second, 0, true},
-		{65 * time.Second, 0, false},
-		{-time.Minute, time.Minute, true},
-		{2*time.Minute - 1, time.Minute, true},
-		{2 * time.Minute, time.Minute, false},
+		{-5*time.Second - 1, false}, {-5 * time.Second, true}, {0, true}, {65*time.Second - 1, true}, {65 * time.Second, false},
 	} {
-		t.Run(fmt.Sprintf("offset %v leeway %v", c.offset, c.leeway), func(t *testing.T) {
-			t.Parallel()
-			v := verifier(t, a, "events")
-			v.Leeway = c.leeway
-			v.Now = func() time.Time { return testClock().Add(c.offset) }
-			_, err := v.VerifyAssertion(t.Context(), token)
-			require.Equal(t, c.ok, err == nil, "%v", err)
-		})
+		v.Now = func() time.Time { return testClock().Add(c.offset) }
+		_, err := v.VerifyAssertion(t.Context(), token)
+		require.Equal(t, c.ok, err == nil, "offset %v: %v", c.offset, err)
 	}
 }
 
@@ -231,7 +201,7 @@ func TestHeadersMustAgreeWithTheAssertion(t *testing.T) {
 			r := httptest.NewRequest(http.MethodGet, "/api/v1/events", http.NoBody)
 			r.Header = http.Header{"X-Gateway-Assertion": {token}, "X-Business-Id": {mine}, "X-Request-Id": {"req-1"}}
 			change(r.Header)
-			got, err := verifier(t, a, "events").VerifyRequest(r)
+			got, err := verifier(t, "events").VerifyRequest(r)
 			if name == "" {
 				require.NoError(t, err)
 				require.Equal(t, mine, got.BusinessID)
@@ -250,7 +220,7 @@ func TestIncompleteVerifierVerifiesNothing(t *testing.T) {
 		"no audience": func(v *upstream.AssertionVerifier) { v.Audience = "" },
 		"no keys":     func(v *upstream.AssertionVerifier) { v.Keys = nil },
 	} {
-		v := verifier(t, a, "events")
+		v := verifier(t, "events")
 		change(v)
 		_, err := v.VerifyAssertion(t.Context(), assertion(t, a, "events"))
 		require.Error(t, err, name)
@@ -260,9 +230,10 @@ func TestIncompleteVerifierVerifiesNothing(t *testing.T) {
 func TestKeysRotateWithoutRejectedRequests(t *testing.T) {
 	t.Parallel()
 	// Key 2 is published beside key 1, then signs, then is alone. Data services may be one step behind or ahead.
-	steps := []*upstream.Asserter{asserter(t, 1), asserter(t, 1, 2), asserter(t, 2, 1), asserter(t, 2)}
+	steps := [][]byte{{1}, {1, 2}, {2, 1}, {2}}
 	verify := func(signed, known int) error {
-		_, err := verifier(t, steps[known], "jobs").VerifyAssertion(t.Context(), assertion(t, steps[signed], "jobs"))
+		token := assertion(t, asserter(t, steps[signed]...), "jobs")
+		_, err := verifier(t, "jobs", steps[known]...).VerifyAssertion(t.Context(), token)
 		return err
 	}
 	for i := range steps[1:] {
@@ -297,13 +268,13 @@ func TestInvalidIdentityIsNotAsserted(t *testing.T) {
 	t.Parallel()
 	a := asserter(t)
 	for _, bad := range []string{"", "a b", "ä", "a\n", strings.Repeat("a", 257)} {
-		_, err := a.Assert(upstream.ByName("jobs"), bad, "req")
+		_, err := a.Assert("jobs", bad, "req")
 		require.ErrorIs(t, err, upstream.ErrIdentity, "business %q", bad)
-		_, err = a.Assert(upstream.ByName("jobs"), mine, bad)
+		_, err = a.Assert("jobs", mine, bad)
 		require.ErrorIs(t, err, upstream.ErrIdentity, "request %q", bad)
 	}
-	_, err := a.Assert(&upstream.Resource{Name: "events"}, mine, "req")
-	require.Error(t, err, "a resource of the caller's own")
+	_, err := a.Assert("Events", mine, "req")
+	require.ErrorContains(t, err, `invalid audience "Events"`)
 }
 
 func TestPrivateKeyIsNeverPrinted(t *testing.T) {
@@ -313,14 +284,12 @@ func TestPrivateKeyIsNeverPrinted(t *testing.T) {
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "asserter", a)
 	text, err := json.Marshal(map[string]any{"asserter": a})
 	require.NoError(t, err)
-	for _, s := range []string{
-		fmt.Sprint(a), fmt.Sprintf("%v %+v %#v %s %x %q %d", a, a, a, a, a, a, a), log.String(), string(text), a.GoString(), string(a.JWKS()),
-	} {
+	for _, s := range []string{fmt.Sprint(a), fmt.Sprintf("%v %+v %#v", a, a, a), log.String(), string(text)} {
 		for _, key := range []string{"1 1 1 1", "01010101", "AQEBAQ", `"d":`} {
 			require.NotContains(t, s, key)
 		}
 	}
-	require.Equal(t, "[asserter]", fmt.Sprint(a))
+	require.NotContains(t, string(jwks(a)), `"d":`)
 }
 
 func pemOf(t *testing.T, kind string, key any) []byte {
@@ -353,7 +322,6 @@ func TestOnlyEd25519KeysInPKCS8AreRead(t *testing.T) {
 
 func BenchmarkAssert(b *testing.B) {
 	a := asserter(b)
-	res := upstream.ByName("events")
 	b.Run("ed25519 alone", func(b *testing.B) {
 		key, message := testKey(1), make([]byte, 300)
 		b.ReportAllocs()
@@ -364,13 +332,13 @@ func BenchmarkAssert(b *testing.B) {
 	b.Run("assert", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := a.Assert(res, mine, "req-01j9z3"); err != nil {
+			if _, err := a.Assert("events", mine, "req-01j9z3"); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	b.Run("verify", func(b *testing.B) {
-		token, v := assertion(b, a, "events"), verifier(b, a, "events")
+		token, v := assertion(b, a, "events"), verifier(b, "events")
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := v.VerifyAssertion(b.Context(), token); err != nil {

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"cmp"
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
@@ -16,8 +15,8 @@ import (
 )
 
 const (
-	// DefaultAssertionLeeway is the default of AssertionVerifier.Leeway.
-	DefaultAssertionLeeway = 5 * time.Second
+	// assertionLeeway is the allowed difference between the clocks of gateway and data service, in either direction.
+	assertionLeeway = 5 * time.Second
 
 	// maxAssertion is the maximum length of an assertion in bytes.
 	maxAssertion = 4096
@@ -28,15 +27,10 @@ type KeySource interface {
 	Key(ctx context.Context, kid string) (ed25519.PublicKey, error)
 }
 
-// Assertion holds the claims of a verified assertion.
+// Assertion holds what a verified assertion says about the request.
 type Assertion struct {
-	BusinessID string    // sub: the only business whose data may be returned
-	RequestID  string    // jti: unique for each request
-	Issuer     string    // iss
-	Audience   string    // aud
-	KeyID      string    // kid
-	IssuedAt   time.Time // iat, UTC
-	Expires    time.Time // exp, UTC
+	BusinessID string // the only business whose data may be returned
+	RequestID  string // unique for each request
 }
 
 // AssertionVerifier verifies hop assertions in data services. It is safe for concurrent use.
@@ -44,10 +38,6 @@ type AssertionVerifier struct {
 	Issuer   string    // the gateway's issuer; required
 	Audience string    // the gateway's audience prefix and the resource's name, such as "events"; required
 	Keys     KeySource // a *RemoteKeys or StaticKeys; required
-
-	// Leeway is the allowed difference between the clocks of gateway and data service, in either direction. Default: 5s.
-	// Zero means the default, and a negative value means no leeway.
-	Leeway time.Duration
 
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
@@ -73,9 +63,9 @@ func (v *AssertionVerifier) VerifyRequest(r *http.Request) (Assertion, error) {
 }
 
 // VerifyAssertion verifies an assertion: it must be a compact JWS with alg EdDSA, typ AssertionType and a known kid; issuer and
-// audience must match; sub and jti must not be empty; it must be valid now, and for at most MaxAssertionTTL. The error wraps
-// ErrInvalidAssertion if the assertion is invalid; a data service should respond with 401. Otherwise it is the error of the
-// KeySource, for which a data service should respond with 503.
+// audience must match; sub and jti must not be empty; it must be valid now, if the clocks differ by at most five seconds, and
+// for at most MaxAssertionTTL. The error wraps ErrInvalidAssertion if the assertion is invalid; a data service should respond
+// with 401. Otherwise it is the error of the KeySource, for which a data service should respond with 503.
 func (v *AssertionVerifier) VerifyAssertion(ctx context.Context, token string) (Assertion, error) {
 	if v.Issuer == "" || v.Audience == "" || v.Keys == nil {
 		return Assertion{}, errors.New("assertion verifier: issuer, audience and keys are required")
@@ -134,20 +124,15 @@ func (v *AssertionVerifier) VerifyAssertion(ctx context.Context, token string) (
 	case *c.Expires-*c.IssuedAt > int64(MaxAssertionTTL/time.Second) || *c.Expires <= *c.IssuedAt:
 		return Assertion{}, invalid("exp must be after iat, by at most a minute")
 	}
-	leeway := max(cmp.Or(v.Leeway, DefaultAssertionLeeway), 0)
 	now := time.Now
 	if v.Now != nil {
 		now = v.Now
 	}
-	issued, begin, expires := time.Unix(*c.IssuedAt, 0), time.Unix(*c.Begin, 0), time.Unix(*c.Expires, 0)
 	switch at := now(); {
-	case at.Before(issued.Add(-leeway)), at.Before(begin.Add(-leeway)):
+	case at.Add(assertionLeeway).Before(time.Unix(max(*c.IssuedAt, *c.Begin), 0)):
 		return Assertion{}, invalid("not valid yet")
-	case !at.Before(expires.Add(leeway)):
+	case !at.Add(-assertionLeeway).Before(time.Unix(*c.Expires, 0)):
 		return Assertion{}, invalid("expired")
 	}
-	return Assertion{
-		BusinessID: c.Subject, RequestID: c.ID, Issuer: c.Issuer, Audience: c.Audience, KeyID: header.KeyID,
-		IssuedAt: issued.UTC(), Expires: expires.UTC(),
-	}, nil
+	return Assertion{BusinessID: c.Subject, RequestID: c.ID}, nil
 }

@@ -226,28 +226,28 @@ func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response
 	if err != nil {
 		return nil, fmt.Errorf("sending the request: %w", err)
 	}
-	timeout := c.client.ResponseHeaderTimeout
-	if timeout == 0 {
-		res, err := c.readHeader(req)
-		c.limit = math.MaxInt64 // the caller limits the body
-		return res, err
+	until := deadline // of the header
+	if timeout := c.client.ResponseHeaderTimeout; timeout > 0 {
+		if at := time.Now().Add(timeout); deadline.IsZero() || at.Before(deadline) {
+			until = at
+		}
 	}
-	until := time.Now().Add(timeout)
-	if !deadline.IsZero() && deadline.Before(until) {
-		until = deadline
-	}
-	if err := c.extend(req.Context(), until); err != nil {
-		return nil, err
+	if !until.Equal(deadline) {
+		if err := c.extend(req.Context(), until); err != nil {
+			return nil, err
+		}
 	}
 	res, err := c.readHeader(req)
-	c.limit = math.MaxInt64
+	c.limit = math.MaxInt64 // the caller limits the body
 	switch {
-	case err != nil && timedOut(err) && !until.Equal(deadline):
-		return nil, fmt.Errorf("%w: %w", ErrResponseHeaderTimeout, err)
-	case err != nil:
-		return nil, err
-	default:
+	case until.Equal(deadline):
+		return res, err
+	case err == nil:
 		return res, c.extend(req.Context(), deadline)
+	case timedOut(err):
+		return nil, fmt.Errorf("%w: %w", ErrResponseHeaderTimeout, err)
+	default:
+		return nil, err
 	}
 }
 

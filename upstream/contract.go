@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,8 +16,8 @@ const (
 	// reads the response does.
 	DefaultMaxResponseSize int64 = 8 << 20
 
-	// MaxDepth is the maximum nesting depth of objects and arrays in a response, including the outermost.
-	MaxDepth = 64
+	// maxDepth is the maximum nesting depth of objects and arrays in a response, including the outermost.
+	maxDepth = 64
 )
 
 // Contract checks the responses of data services. The zero value is the strictest configuration. A Contract is safe for
@@ -38,16 +37,6 @@ type Contract struct {
 	pool sync.Pool // of *checker
 }
 
-// Validate returns an error if PassUnknownFields has a name that is not a resource of a data service.
-func (c *Contract) Validate() error {
-	for name := range c.PassUnknownFields {
-		if r := ByName(name); r == nil || r.ByGateway {
-			return fmt.Errorf("invalid name %q in PassUnknownFields: must be a resource of a data service", name)
-		}
-	}
-	return nil
-}
-
 // Report describes what Check found in a response, including one that it rejected.
 type Report struct {
 	Records       int  // records in the result
@@ -64,7 +53,7 @@ type Report struct {
 // is appended; the error is a *ContractError, or wraps ErrIdentity if businessID is empty.
 //
 //   - The result is at most twice as large as the body plus 1 MiB, however many members are missing.
-//   - The body must be one JSON object (RFC 8259) in UTF-8, with no duplicate names, at most MaxDepth deep, and with nothing
+//   - The body must be one JSON object (RFC 8259) in UTF-8, with no duplicate names, at most 64 levels deep, and with nothing
 //     after it. It must contain the resource's list or object, and the object `pagination` if the resource has it, with four
 //     non-negative integers, for the requested page. Other top-level members are removed.
 //   - Each record's business_id must be the authenticated business, as a string or an integer. A response with another
@@ -77,7 +66,7 @@ type Report struct {
 //     without that instant count as oldest.
 //
 // Check reads the body in one pass of its own, which is faster than a library's. It uses the library jsontext for undocumented
-// members, for strings with escapes, and for the error of a rejected body. The fuzz tests compare the pass with the library.
+// members and for strings with escapes. The fuzz tests compare the pass with the library.
 func (c *Contract) Check(dst *bytes.Buffer, res *Resource, q Query, businessID string, body []byte) (Report, error) {
 	if businessID == "" {
 		return Report{}, fmt.Errorf("%w: no business", ErrIdentity)
@@ -89,7 +78,7 @@ func (c *Contract) Check(dst *bytes.Buffer, res *Resource, q Query, businessID s
 	}
 	k, _ := c.pool.Get().(*checker)
 	if k == nil {
-		k = newChecker()
+		k = new(checker)
 	}
 	defer func() {
 		k.release()
@@ -100,9 +89,6 @@ func (c *Contract) Check(dst *bytes.Buffer, res *Resource, q Query, businessID s
 	dst.Grow(len(body) + 64)
 	out, err := k.document(dst.AvailableBuffer())
 	if err != nil {
-		if invalid := k.validate(); invalid != nil {
-			return Report{}, invalid // takes precedence over err
-		}
 		return k.report, err
 	}
 	dst.Write(out)
@@ -123,9 +109,6 @@ type record struct {
 
 // checker is the state of one Check.
 type checker struct {
-	dec *jsontext.Decoder
-	src bytes.Buffer // wraps body; the decoder reads a bytes.Buffer in place
-
 	contract *Contract
 	res      *Resource
 	schema   *schema
@@ -134,6 +117,7 @@ type checker struct {
 	body     []byte
 	pos      int  // in body
 	broken   bool // the body is not valid JSON; reading has stopped
+	brokenAt int  // where
 	escapes  bool // the body contains backslashes
 	controls bool // the body contains control characters, which may be white space
 	pass     bool // keep unknown fields
@@ -154,12 +138,6 @@ type checker struct {
 // maxPooled is the largest capacity, in bytes, of a buffer that returns to the pool.
 const maxPooled = 1 << 20
 
-func newChecker() *checker {
-	k := &checker{}
-	k.dec = jsontext.NewDecoder(&k.src)
-	return k
-}
-
 func (k *checker) start(c *Contract, res *Resource, q Query, business string, body []byte) {
 	k.contract, k.res, k.schema, k.q, k.business, k.body = c, res, res.schema, q, business, body
 	k.pass = c.PassUnknownFields[res.Name]
@@ -170,8 +148,6 @@ func (k *checker) start(c *Contract, res *Resource, q Query, business string, bo
 
 // release drops all references to the request's data and frees large buffers.
 func (k *checker) release() {
-	k.src = bytes.Buffer{}
-	k.dec.Reset(&k.src)
 	k.contract, k.res, k.schema, k.business, k.body, k.invalid = nil, nil, nil, "", nil, nil
 	for _, buffer := range [...]*[]byte{&k.scratch, &k.extra, &k.unquoted, &k.escaped} {
 		if cap(*buffer) > maxPooled {
@@ -183,54 +159,19 @@ func (k *checker) release() {
 	}
 }
 
-// violation returns the error for the current record.
+// violation returns the error for the current record. After abort, it returns notJSON.
 func (k *checker) violation(kind error, field, expected string) error {
+	if k.broken {
+		return k.notJSON()
+	}
 	if field == k.res.Name {
 		field = "" // the error has the resource's name already
 	}
 	return &ContractError{Kind: kind, Resource: k.res.Name, Record: k.at, Field: field, Expected: expected}
 }
 
-// maxRecursion is the number of objects and arrays above which valid measures the depth before it calls the decoder, which
-// recurses up to 10,000 levels.
-const maxRecursion = 4096
-
-// validate returns an error with the position if the body is not one JSON object in UTF-8. It ignores duplicate names. It runs
-// only for bodies that are rejected anyway.
-func (k *checker) validate() error {
-	k.at = -1
-	if bytes.Count(k.body, []byte{'{'})+bytes.Count(k.body, []byte{'['}) > maxRecursion && tooDeep(k.body) {
-		return k.tooDeep()
-	}
-	k.src = *bytes.NewBuffer(k.body)
-	k.dec.Reset(&k.src, jsontext.AllowDuplicateNames(true))
-	v, err := k.dec.ReadValue()
-	if err != nil {
-		return k.syntax(err)
-	}
-	if _, err := k.dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return k.violation(ErrContractViolation, "", "nothing after the JSON document")
-	}
-	if v[0] != '{' {
-		return k.violation(ErrContractViolation, "", "a JSON object")
-	}
-	return nil
-}
-
-// syntax converts the decoder's error, which quotes the body, into one that does not.
-func (k *checker) syntax(err error) error {
-	expected, where := "valid JSON in UTF-8", k.dec.InputOffset()
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		expected = "a complete JSON document"
-	}
-	if syn, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		where = syn.ByteOffset
-	}
-	return k.violation(ErrContractViolation, "", expected+" (byte "+strconv.FormatInt(where, 10)+")")
-}
-
 func (k *checker) tooDeep() error {
-	return k.violation(ErrContractViolation, "", "objects and arrays at most "+strconv.Itoa(MaxDepth)+" deep")
+	return k.violation(ErrContractViolation, "", "objects and arrays at most "+strconv.Itoa(maxDepth)+" deep")
 }
 
 func (k *checker) duplicate() error {
@@ -247,7 +188,7 @@ func (k *checker) document(out []byte) ([]byte, error) {
 	var pagination [numPagination]span
 	var found, foundPagination, unknown bool
 	k.scan()
-	if k.kind() != '{' {
+	if k.broken || k.kind() != '{' {
 		return nil, k.violation(ErrContractViolation, "", "a JSON object")
 	}
 	start := k.pos
@@ -288,7 +229,7 @@ func (k *checker) document(out []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if k.kind() != 0 || k.pos < len(k.body) {
+	if k.space(); k.pos < len(k.body) {
 		return nil, k.violation(ErrContractViolation, "", "nothing after the JSON document")
 	}
 	if !found {

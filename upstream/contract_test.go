@@ -366,8 +366,15 @@ func TestInvalidJSONIsRejectedAndNotQuoted(t *testing.T) {
 	for i := range len(good) {
 		reject(t, good[:i])
 	}
-	_, _, err := check(t, &upstream.Contract{}, "business", "", `{"business":{"id":"biz_7f3a"},"x":1e}`)
-	require.ErrorContains(t, err, "valid JSON")
+	for body, want := range map[string]string{
+		`{"business":{"id":"biz_7f3a"},"x":1e}`: "expected valid JSON in UTF-8 (byte 34)",
+		"{\"business\":{\"id\":\"\xff\"}}":      "expected valid JSON in UTF-8 (byte 19)",
+		`{"business":{"id":"biz_7f3a"},`:        "expected a complete JSON document (byte 30)",
+		"":                                      "expected a complete JSON document (byte 0)",
+	} {
+		_, _, err := check(t, &upstream.Contract{}, "business", "", body)
+		require.ErrorContains(t, err, want)
+	}
 }
 
 func TestDeepNestingIsRejectedCheaply(t *testing.T) {
@@ -392,9 +399,9 @@ func TestDeepNestingIsRejectedCheaply(t *testing.T) {
 			}
 		}
 	}
-	_, _, err := check(t, &upstream.Contract{}, "events", "", `{"x":`+nested(upstream.MaxDepth-1)+`,"events":[]}`)
+	_, _, err := check(t, &upstream.Contract{}, "events", "", `{"x":`+nested(63)+`,"events":[]}`)
 	require.NoError(t, err)
-	_, _, err = check(t, &upstream.Contract{}, "events", "", `{"x":`+nested(upstream.MaxDepth)+`,"events":[]}`)
+	_, _, err = check(t, &upstream.Contract{}, "events", "", `{"x":`+nested(64)+`,"events":[]}`)
 	require.ErrorContains(t, err, "at most 64 deep")
 }
 
@@ -405,7 +412,6 @@ func TestUnknownFieldsPassIfAllowed(t *testing.T) {
 	}
 	t.Run("contacts", func(t *testing.T) {
 		t.Parallel()
-		require.NoError(t, pass("contacts").Validate())
 		body := response("contacts", contact(0).without("notes").with("vip", "true", "tags", `[ "a", {"b" : 1} ]`, "notes_x", `"\/"`,
 			"Business_ID", `"x"`, "FIRST_NAME", `"x"`, "BUSINESS_ID", `"y"`))
 		body = strings.NewReplacer("notes_x", `note\u0073_x`, `"pagination":{`, `"top":1,"pagination":{"x":1,`).Replace(body)
@@ -430,9 +436,6 @@ func TestUnknownFieldsPassIfAllowed(t *testing.T) {
 		require.NoError(t, err)
 		require.NotContains(t, out, "colour", "of a resource that is not listed")
 	})
-	for _, name := range []string{"me", "status", "Events", ""} {
-		require.Error(t, pass(name).Validate(), name)
-	}
 }
 
 func TestConcurrentChecksDoNotMix(t *testing.T) {

@@ -115,6 +115,16 @@ func TestDocumentedFieldsAreThoseOfTheContract(t *testing.T) {
 	}
 }
 
+// allNames are the names of fields and, with a dot, of those within them.
+func allNames(prefix string, fields []upstream.Field) []string {
+	names := make([]string, 0, len(fields))
+	for _, f := range fields {
+		names = append(names, prefix+f.Name)
+		names = append(names, allNames(prefix+f.Name+".", f.Fields)...)
+	}
+	return names
+}
+
 // valuesOf are the documented values of a field, which may be within another.
 func valuesOf(fields []upstream.Field, name string) []string {
 	head, rest, nested := strings.Cut(name, ".")
@@ -157,7 +167,7 @@ func TestDocumentedRequestIsTheOneThatArrives(t *testing.T) {
 
 func TestDocumentedGoCodeIsTheExample(t *testing.T) {
 	t.Parallel()
-	example, err := os.ReadFile("example_test.go")
+	example, err := os.ReadFile("../examples/dataservice/main.go")
 	require.NoError(t, err)
 	unindented := strings.ReplaceAll("\n"+string(example), "\n\t", "\n")
 	found := false

@@ -64,20 +64,20 @@ type ContractError struct {
 
 // Error returns one line, such as "upstream response violates the contract: events: record 3: schedule.date: expected a date".
 func (e *ContractError) Error() string {
-	b := append([]byte(nil), e.Kind.Error()...)
+	text := e.Kind.Error()
 	if e.Resource != "" {
-		b = append(append(b, ": "...), e.Resource...)
+		text += ": " + e.Resource
 	}
 	if e.Record >= 0 {
-		b = strconv.AppendInt(append(b, ": record "...), int64(e.Record), 10)
+		text += ": record " + strconv.Itoa(e.Record)
 	}
 	if e.Field != "" {
-		b = append(append(b, ": "...), e.Field...)
+		text += ": " + e.Field
 	}
 	if e.Expected != "" {
-		b = append(append(b, ": expected "...), e.Expected...)
+		text += ": expected " + e.Expected
 	}
-	return string(b)
+	return text
 }
 
 // Unwrap returns Kind.

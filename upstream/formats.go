@@ -1,5 +1,7 @@
 package upstream
 
+import "cmp"
+
 // This file checks the formats of scalar values: of decoded JSON strings and of JSON numbers.
 
 // maxIntegerDigits keeps integers within 64 bits.
@@ -137,14 +139,7 @@ type moment struct {
 
 // compare returns a negative number if m is earlier than o, 0 if they are equal, and otherwise a positive number.
 func (m moment) compare(o moment) int {
-	switch {
-	case m == o:
-		return 0
-	case m.second < o.second || m.second == o.second && m.nano < o.nano:
-		return -1
-	default:
-		return 1
-	}
+	return cmp.Or(cmp.Compare(m.second, o.second), cmp.Compare(m.nano, o.nano))
 }
 
 // parseInstant parses an RFC 3339 timestamp in UTC ("Z" or "+00:00"), with at most nine decimals of a second. Like most parsers,

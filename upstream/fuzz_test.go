@@ -87,24 +87,22 @@ func readQuery(res *upstream.Resource, raw string) (want url.Values, bad []strin
 		}
 	}
 	want = url.Values{}
+	bounds := map[string][2]int64{"page": {1, 2147483647}, "per_page": {25, 100}, "count": {10, 100}} // the default and the maximum
 	for _, p := range res.Params {
-		bounds := map[upstream.ParamKind][2]int64{ // the default and the maximum
-			upstream.ParamPage: {1, 2147483647}, upstream.ParamPerPage: {25, 100}, upstream.ParamCount: {10, 100},
-		}
-		bound, number := bounds[p.Kind]
-		values := given[p.Name]
+		bound, number := bounds[p]
+		values := given[p]
 		if len(values) == 0 {
 			if number {
-				want.Set(p.Name, strconv.FormatInt(bound[0], 10))
+				want.Set(p, strconv.FormatInt(bound[0], 10))
 			}
 			continue
 		}
 		value, err := url.QueryUnescape(values[0])
 		switch {
 		case len(values) > 1 || err != nil:
-			bad = append(bad, p.Name)
+			bad = append(bad, p)
 		case number && !regexp.MustCompile(`\A-?[0-9]+\z`).MatchString(value):
-			bad = append(bad, p.Name)
+			bad = append(bad, p)
 		case number:
 			n, _ := new(big.Int).SetString(value, 10)
 			if n.Sign() < 1 {
@@ -113,11 +111,11 @@ func readQuery(res *upstream.Resource, raw string) (want url.Values, bad []strin
 			if n.Cmp(big.NewInt(bound[1])) > 0 {
 				n.SetInt64(bound[1])
 			}
-			want.Set(p.Name, n.String())
+			want.Set(p, n.String())
 		case !utf8.ValidString(value) || len(value) > 128 || strings.ContainsFunc(value, unicode.IsControl):
-			bad = append(bad, p.Name)
+			bad = append(bad, p)
 		case value != "":
-			want.Set(p.Name, value)
+			want.Set(p, value)
 		}
 	}
 	return want, bad
@@ -130,27 +128,19 @@ func FuzzHeaders(f *testing.F) {
 			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 			h[name] = append(h[name], value)
 		}
-		r := &http.Request{Method: http.MethodGet, URL: &url.URL{}, Header: h}
-		out, err := upstream.PrepareRequest(r, upstream.ByName("me"), upstream.Query{}, identity())
-		require.NoError(t, err)
-		upstream.ScrubRequest(h)
-		for name, values := range h {
+		for name, values := range forwarded(t, h) {
 			require.Contains(t, []string{"Accept-Language", "User-Agent", "Traceparent", "Tracestate"}, name)
 			require.Len(t, values, 1)
 			require.LessOrEqual(t, len(values[0]), 512)
 			require.Regexp(t, `\A[\t -~]*\z`, values[0])
-			require.Equal(t, values, out.Header[name])
+			require.Equal(t, h[name], values)
 		}
-		require.Len(t, out.Header, len(h)+5)
-		require.Equal(t, []string{mine}, out.Header["X-Business-Id"])
-		require.Equal(t, []string{"a.b.c"}, out.Header["X-Gateway-Assertion"])
-		require.NotContains(t, out.Header, "Connection")
 	})
 }
 
 func FuzzVerifyAssertion(f *testing.F) {
 	a := asserter(f)
-	v, good := verifier(f, a, "events"), assertion(f, a, "events")
+	v, good := verifier(f, "events"), assertion(f, a, "events")
 	f.Add(good)
 	f.Fuzz(func(t *testing.T, token string) {
 		got, err := v.VerifyAssertion(t.Context(), token)

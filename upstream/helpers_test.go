@@ -5,6 +5,8 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -227,17 +229,30 @@ func asserter(t testing.TB, keys ...byte) *upstream.Asserter {
 	return a
 }
 
-func verifier(t testing.TB, a *upstream.Asserter, audience string) *upstream.AssertionVerifier {
+// jwks returns the key set that an Asserter publishes.
+func jwks(a *upstream.Asserter) []byte {
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/keys", http.NoBody))
+	return w.Body.Bytes()
+}
+
+// verifier accepts assertions signed with some of the test keys, by default testKey(1).
+func verifier(t testing.TB, audience string, keys ...byte) *upstream.AssertionVerifier {
 	t.Helper()
-	keys, err := upstream.ParseJWKS(a.JWKS())
-	require.NoError(t, err)
-	return &upstream.AssertionVerifier{Issuer: issuer, Audience: audience, Keys: keys, Now: testClock}
+	if len(keys) == 0 {
+		keys = []byte{1}
+	}
+	known := upstream.StaticKeys{}
+	for _, n := range keys {
+		known[kidOf(t, n)] = publicKey(n)
+	}
+	return &upstream.AssertionVerifier{Issuer: issuer, Audience: audience, Keys: known, Now: testClock}
 }
 
 // assertion returns an assertion for the business mine and the request req-1.
 func assertion(t testing.TB, a *upstream.Asserter, resource string) string {
 	t.Helper()
-	token, err := a.Assert(upstream.ByName(resource), mine, "req-1")
+	token, err := a.Assert(resource, mine, "req-1")
 	require.NoError(t, err)
 	return token
 }

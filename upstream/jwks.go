@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -26,9 +25,9 @@ func (s StaticKeys) Key(_ context.Context, kid string) (ed25519.PublicKey, error
 	return nil, ErrUnknownAssertionKey
 }
 
-// ParseJWKS parses a JSON Web Key Set. It ignores keys that are not for Ed25519 signatures. The error wraps ErrAssertionKeys,
+// parseJWKS parses a JSON Web Key Set. It ignores keys that are not for Ed25519 signatures. The error wraps ErrAssertionKeys,
 // also if no key is left.
-func ParseJWKS(text []byte) (StaticKeys, error) {
+func parseJWKS(text []byte) (StaticKeys, error) {
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal(text, &set); err != nil {
 		return nil, fmt.Errorf("%w: not a JSON Web Key Set", ErrAssertionKeys)
@@ -63,9 +62,6 @@ type RemoteKeys struct {
 	// URL is the URL of the JWKS, such as "https://api.example.com/.well-known/gatehouse-jwks.json". Required.
 	URL string
 
-	// Client sends the requests. Default: a client with a timeout of five seconds that follows no redirects.
-	Client *http.Client
-
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 
@@ -79,9 +75,9 @@ type RemoteKeys struct {
 
 // Key implements KeySource.
 func (s *RemoteKeys) Key(ctx context.Context, kid string) (ed25519.PublicKey, error) {
-	key, found, due := s.lookup(kid)
+	key, due, err := s.lookup(kid)
 	if !due {
-		return s.result(key, found)
+		return key, err
 	}
 	done := s.fetches.DoChan("", func() (any, error) {
 		// Not canceled with the request's context, because other requests wait for the same fetch.
@@ -90,7 +86,7 @@ func (s *RemoteKeys) Key(ctx context.Context, kid string) (ed25519.PublicKey, er
 		s.refresh(ctx)
 		return struct{}{}, nil
 	})
-	if found {
+	if err == nil {
 		return key, nil // the keys are refreshed in the background
 	}
 	select {
@@ -98,8 +94,8 @@ func (s *RemoteKeys) Key(ctx context.Context, kid string) (ed25519.PublicKey, er
 		return nil, fmt.Errorf("waiting for the gateway's keys: %w", ctx.Err())
 	case <-done:
 	}
-	key, found, _ = s.lookup(kid)
-	return s.result(key, found)
+	key, _, err = s.lookup(kid)
+	return key, err
 }
 
 func (s *RemoteKeys) now() time.Time {
@@ -109,31 +105,23 @@ func (s *RemoteKeys) now() time.Time {
 	return time.Now()
 }
 
-// lookup returns a cached key, and reports whether the keys are due to be fetched.
-func (s *RemoteKeys) lookup(kid string) (key ed25519.PublicKey, found, due bool) {
+// lookup returns a cached key, or an error that distinguishes an unknown key from a failed fetch. It reports whether the keys are
+// due to be fetched.
+func (s *RemoteKeys) lookup(kid string) (key ed25519.PublicKey, due bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	key, found = s.keys[kid]
-	stale := now.Sub(s.readAt) >= keysFresh
-	due = (!found || stale) && now.Sub(s.tried) >= keysInterval
-	if now.Sub(s.readAt) >= keysUsable {
-		key, found = nil, false
+	key, found := s.keys[kid]
+	age := now.Sub(s.readAt)
+	due = (!found || age >= keysFresh) && now.Sub(s.tried) >= keysInterval
+	switch {
+	case found && age < keysUsable:
+		return key, due, nil
+	case s.err != nil:
+		return nil, due, fmt.Errorf("fetching the gateway's keys: %w", s.err)
+	default:
+		return nil, due, ErrUnknownAssertionKey
 	}
-	return key, found, due
-}
-
-// result returns the key, or an error that distinguishes an unknown key from a failed fetch.
-func (s *RemoteKeys) result(key ed25519.PublicKey, found bool) (ed25519.PublicKey, error) {
-	if found {
-		return key, nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil {
-		return nil, fmt.Errorf("fetching the gateway's keys: %w", s.err)
-	}
-	return nil, ErrUnknownAssertionKey
 }
 
 func (s *RemoteKeys) refresh(ctx context.Context) {
@@ -142,7 +130,7 @@ func (s *RemoteKeys) refresh(ctx context.Context) {
 	defer s.mu.Unlock()
 	s.tried, s.err = s.now(), err
 	if err == nil {
-		s.keys, s.readAt = maps.Clone(keys), s.tried
+		s.keys, s.readAt = keys, s.tried
 	}
 }
 
@@ -151,13 +139,7 @@ func (s *RemoteKeys) fetch(ctx context.Context) (StaticKeys, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := s.Client
-	if client == nil {
-		client = &http.Client{
-			Timeout:       keysTimeout,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
-	}
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req) //nolint:gosec // the operator's address
 	if err != nil {
 		return nil, err
@@ -173,5 +155,5 @@ func (s *RemoteKeys) fetch(ctx context.Context) (StaticKeys, error) {
 	if len(text) > maxJWKS {
 		return nil, fmt.Errorf("the key set is larger than %d bytes", maxJWKS)
 	}
-	return ParseJWKS(text)
+	return parseJWKS(text)
 }

@@ -3,19 +3,30 @@ package upstream
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// This file reads a response's body in one pass. The pass finds the documented members and checks the JSON syntax. At a syntax
-// error, it sets k.broken, which ends all loops; (*checker).validate then finds position and cause. FuzzCheck compares the
-// result with one that is read with jsontext; docs/performance.md says what the scanner gains.
+// This file reads a response's body in one pass. The pass finds the documented members and checks the JSON syntax. A syntax
+// error ends all loops; see (*checker).abort. FuzzCheck compares the result with one that is read with jsontext;
+// docs/performance.md says what the scanner gains.
 
 // scan checks the UTF-8 of the body, and whether any string can contain escapes or control characters.
 func (k *checker) scan() {
-	k.broken = !utf8.Valid(k.body)
+	k.broken = false
+	if !utf8.Valid(k.body) {
+		for !k.broken {
+			r, size := utf8.DecodeRune(k.body[k.pos:])
+			if r == utf8.RuneError && size == 1 {
+				k.abort()
+			} else {
+				k.pos += size
+			}
+		}
+	}
 	k.escapes = bytes.IndexByte(k.body, '\\') >= 0
 	k.controls = hasControl(k.body)
 }
@@ -37,14 +48,22 @@ func hasControl(b []byte) bool {
 	return false
 }
 
-// abort stops reading, because the body is not valid JSON.
+// abort stops reading, because the body is not valid JSON at k.pos, or the value that begins there is not.
 func (k *checker) abort() {
-	k.broken, k.pos = true, len(k.body)
+	if !k.broken {
+		k.broken, k.brokenAt, k.pos = true, k.pos, len(k.body)
+	}
 }
 
 // notJSON returns the error after abort.
 func (k *checker) notJSON() error {
-	return k.violation(ErrContractViolation, "", "valid JSON in UTF-8")
+	expected := "valid JSON in UTF-8"
+	if k.brokenAt == len(k.body) {
+		expected = "a complete JSON document"
+	}
+	return &ContractError{
+		Kind: ErrContractViolation, Resource: k.res.Name, Record: k.at, Expected: fmt.Sprintf("%s (byte %d)", expected, k.brokenAt),
+	}
 }
 
 // space skips white space.
@@ -59,10 +78,11 @@ func (k *checker) space() {
 	}
 }
 
-// kind moves to the next value and returns its first byte, or 0 at the end of the body.
+// kind moves to the next value and returns its first byte. At the end of the body it aborts.
 func (k *checker) kind() byte {
 	k.space()
 	if k.pos == len(k.body) {
+		k.abort()
 		return 0
 	}
 	return k.body[k.pos]
@@ -96,24 +116,25 @@ func (k *checker) string() []byte {
 	if start == len(k.body) || k.body[start] != '"' {
 		return k.noString()
 	}
-	for i := start + 1; ; {
-		n := bytes.IndexByte(k.body[i:], '"')
+	end := start + 1
+	for {
+		n := bytes.IndexByte(k.body[end:], '"')
 		if n < 0 {
+			k.pos = len(k.body)
 			return k.noString()
 		}
-		i += n
+		end += n
 		// An odd number of backslashes before the quote escapes it.
 		backslashes := 0
-		for k.escapes && k.body[i-1-backslashes] == '\\' {
+		for k.escapes && k.body[end-1-backslashes] == '\\' {
 			backslashes++
 		}
-		i++
+		end++
 		if backslashes%2 == 0 {
-			k.pos = i
 			break
 		}
 	}
-	raw := k.body[start:k.pos]
+	raw := k.body[start:end]
 	if k.controls && hasControl(raw) {
 		return k.noString()
 	}
@@ -123,6 +144,7 @@ func (k *checker) string() []byte {
 			return k.noString()
 		}
 	}
+	k.pos = end
 	return raw
 }
 
@@ -182,7 +204,7 @@ func (k *checker) skipNested(depth int) error {
 			k.string()
 			continue
 		case '{', '[':
-			if nested++; nested > MaxDepth {
+			if nested++; nested > maxDepth {
 				return k.tooDeep()
 			}
 		case '}', ']':
@@ -204,6 +226,7 @@ func (k *checker) literal() {
 		switch k.body[k.pos] {
 		case ',', ']', '}', ' ', '\t', '\r', '\n':
 			if !isLiteral(k.body[start:k.pos]) {
+				k.pos = start
 				k.abort()
 			}
 			return
@@ -223,10 +246,14 @@ func (k *checker) distinct(start int) error {
 	switch {
 	case bytes.Count(value, []byte{':'}) > maxNames:
 		return k.violation(ErrContractViolation, "", "fewer undocumented members")
-	case !jsontext.Value(value).IsValid():
+	case jsontext.Value(value).IsValid():
+		return nil
+	case jsontext.Value(value).IsValid(jsontext.AllowDuplicateNames(true)):
 		return k.duplicate()
 	default:
-		return nil
+		k.pos = start
+		k.abort()
+		return k.notJSON()
 	}
 }
 
@@ -476,28 +503,6 @@ func (p *schema) similar(name []byte) bool {
 	for i := range p.members {
 		if strings.EqualFold(p.members[i].name, string(name)) {
 			return true
-		}
-	}
-	return false
-}
-
-// tooDeep reports whether objects and arrays are nested deeper than MaxDepth. body may be invalid JSON: up to the first syntax
-// error, where the decoder stops, it counts like the decoder.
-func tooDeep(body []byte) bool {
-	depth, inString := 0, false
-	for i := 0; i < len(body); i++ {
-		switch c := body[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '{' || c == '[':
-			if depth++; depth > MaxDepth {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
 		}
 	}
 	return false

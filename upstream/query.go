@@ -1,6 +1,9 @@
 package upstream
 
 import (
+	"bytes"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -40,7 +43,7 @@ func (r *Resource) CleanQuery(raw string) (Query, error) {
 			continue
 		}
 		if given[i] {
-			return Query{}, badParam(r.Params[i].Name, "must be given only once")
+			return Query{}, badParam(r.Params[i], "must be given only once")
 		}
 		given[i], values[i] = true, value
 	}
@@ -48,53 +51,38 @@ func (r *Resource) CleanQuery(raw string) (Query, error) {
 	// Large enough for the longest query, so that it stays on the stack: two filters of MaxText encoded bytes.
 	var room [1024]byte
 	clean := room[:0]
-	for i := range r.Params {
-		p := &r.Params[i]
-		if p.Kind == ParamText {
+	for i, name := range r.Params {
+		number, n, bound := &q.Page, 1, MaxPage
+		switch name {
+		case "page":
+		case "per_page":
+			number, n, bound = &q.PerPage, DefaultPerPage, MaxPerPage
+		case "count":
+			number, n, bound = &q.Count, DefaultCount, MaxCount
+		default:
 			var decoded [MaxText]byte
-			text, err := cleanText(decoded[:0], p.Name, values[i])
+			text, err := cleanText(decoded[:0], name, values[i])
 			if err != nil {
 				return Query{}, err
 			}
 			if len(text) > 0 {
-				clean = appendParam(clean, p.Name)
-				clean = appendEscaped(clean, text)
+				clean = appendEscaped(appendParam(clean, name), text)
 			}
 			continue
 		}
-		n, bound := p.Kind.numbers()
 		if given[i] {
 			var err error
-			if n, err = cleanInteger(p.Name, values[i], bound); err != nil {
+			if n, err = cleanInteger(name, values[i], bound); err != nil {
 				return Query{}, err
 			}
 		}
-		switch p.Kind {
-		case ParamPage:
-			q.Page = n
-		case ParamPerPage:
-			q.PerPage = n
-		default:
-			q.Count = n
-		}
-		clean = strconv.AppendInt(appendParam(clean, p.Name), int64(n), 10)
+		*number = n
+		clean = strconv.AppendInt(appendParam(clean, name), int64(n), 10)
 	}
 	if q.Raw = raw; string(clean) != raw {
 		q.Raw = string(clean)
 	}
 	return q, nil
-}
-
-// numbers returns the default and the maximum of a number.
-func (k ParamKind) numbers() (absent, bound int) {
-	switch k {
-	case ParamPage:
-		return 1, MaxPage
-	case ParamPerPage:
-		return DefaultPerPage, MaxPerPage
-	default:
-		return DefaultCount, MaxCount
-	}
 }
 
 func badParam(name, reason string) error {
@@ -103,51 +91,63 @@ func badParam(name, reason string) error {
 
 // paramIndex returns the index of the parameter with an encoded name, or -1.
 func (r *Resource) paramIndex(encoded string) int {
-	for i := range r.Params {
-		if decodesTo(encoded, r.Params[i].Name) {
-			return i
-		}
+	name, err := url.QueryUnescape(encoded)
+	if err != nil {
+		return -1
 	}
-	return -1
+	return slices.Index(r.Params, name)
 }
 
-// decodesTo reports whether encoded is an encoding of name. It rejects by length first, so that very long names are cheap.
-func decodesTo(encoded, name string) bool {
-	if len(encoded) <= len(name) || len(encoded) > 3*len(name) {
-		return encoded == name
+// malformed is the reason why a parameter cannot be decoded.
+const malformed = "holds a malformed percent-encoding"
+
+// cleanInteger parses `-?[0-9]+` and clamps it to the range 1 to bound.
+func cleanInteger(name, value string, bound int) (int, error) {
+	text, err := url.QueryUnescape(value)
+	if err != nil {
+		return 0, badParam(name, malformed)
 	}
-	i := 0
-	for j := range len(name) {
-		c, n := decodeByte(encoded, i)
-		if n == 0 || c != name[j] {
-			return false
-		}
-		i += n
+	digits, negative := strings.CutPrefix(text, "-")
+	if !isDigits(digits) {
+		return 0, badParam(name, "must be a whole number")
 	}
-	return i == len(encoded)
+	if negative {
+		return 1, nil
+	}
+	n, _ := strconv.Atoi(digits) // the largest int if the number is even larger
+	return min(max(n, 1), bound), nil
 }
 
-// decodeByte decodes the byte at s[i:] and returns the number of characters read, or 0 at the end of s and for an invalid
-// encoding.
-func decodeByte(s string, i int) (c byte, n int) {
-	if i >= len(s) {
-		return 0, 0
+// cleanText appends the decoded value to buf, whose capacity is MaxText.
+func cleanText(buf []byte, name, value string) ([]byte, error) {
+	for i := 0; i < len(value); i++ {
+		c := value[i]
+		switch c {
+		case '+':
+			c = ' '
+		case '%':
+			if i+2 >= len(value) {
+				return nil, badParam(name, malformed)
+			}
+			high, ok1 := unhex(value[i+1])
+			low, ok2 := unhex(value[i+2])
+			if !ok1 || !ok2 {
+				return nil, badParam(name, malformed)
+			}
+			c, i = high<<4|low, i+2
+		}
+		if len(buf) == MaxText {
+			return nil, badParam(name, "must be at most "+strconv.Itoa(MaxText)+" bytes long")
+		}
+		buf = append(buf, c)
 	}
-	switch s[i] {
-	case '+':
-		return ' ', 1
-	case '%':
-		if i+2 >= len(s) {
-			return 0, 0
-		}
-		hi, ok1 := unhex(s[i+1])
-		lo, ok2 := unhex(s[i+2])
-		if !ok1 || !ok2 {
-			return 0, 0
-		}
-		return hi<<4 | lo, 3
+	switch {
+	case !utf8.Valid(buf):
+		return nil, badParam(name, "must be valid UTF-8")
+	case bytes.ContainsFunc(buf, unicode.IsControl):
+		return nil, badParam(name, "must not hold control characters")
 	default:
-		return s[i], 1
+		return buf, nil
 	}
 }
 
@@ -163,64 +163,6 @@ func unhex(c byte) (value byte, ok bool) {
 	default:
 		return 0, false
 	}
-}
-
-// cleanInteger parses `-?[0-9]+` and clamps it to the range 1 to bound.
-func cleanInteger(name, value string, bound int) (int, error) {
-	n, digits, negative := 0, 0, false
-	for i := 0; i < len(value); {
-		c, size := decodeByte(value, i)
-		if size == 0 {
-			return 0, badParam(name, "holds a malformed percent-encoding")
-		}
-		switch {
-		case c >= '0' && c <= '9':
-			digits++
-			// ignoring further digits beyond the bound avoids overflow
-			if n <= bound {
-				n = n*10 + int(c-'0')
-			}
-		case c == '-' && i == 0:
-			negative = true
-		default:
-			return 0, badParam(name, "must be a whole number")
-		}
-		i += size
-	}
-	switch {
-	case digits == 0:
-		return 0, badParam(name, "must be a whole number")
-	case negative || n < 1:
-		return 1, nil
-	default:
-		return min(n, bound), nil
-	}
-}
-
-// cleanText appends the decoded value to buf, whose capacity is MaxText.
-func cleanText(buf []byte, name, value string) ([]byte, error) {
-	for i := 0; i < len(value); {
-		c, size := decodeByte(value, i)
-		if size == 0 {
-			return nil, badParam(name, "holds a malformed percent-encoding")
-		}
-		if len(buf) == MaxText {
-			return nil, badParam(name, "must be at most "+strconv.Itoa(MaxText)+" bytes long")
-		}
-		buf = append(buf, c)
-		i += size
-	}
-	for i := 0; i < len(buf); {
-		c, size := utf8.DecodeRune(buf[i:])
-		if c == utf8.RuneError && size == 1 {
-			return nil, badParam(name, "must be valid UTF-8")
-		}
-		if unicode.IsControl(c) {
-			return nil, badParam(name, "must not hold control characters")
-		}
-		i += size
-	}
-	return buf, nil
 }
 
 // appendParam starts the next parameter: "&name=".

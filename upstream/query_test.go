@@ -2,10 +2,8 @@ package upstream_test
 
 import (
 	"fmt"
-	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -141,33 +139,6 @@ func TestInvalidParametersAreNamed(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestHugeQueriesTakeLinearTime(t *testing.T) {
-	t.Parallel()
-	for name, raw := range map[string]string{
-		"many parameters":  strings.Repeat("a=b&", 1<<20),
-		"many near misses": strings.Repeat("payment_statu%=b&", 1<<18),
-		"one long name":    strings.Repeat("payment_status", 1<<18) + "=1",
-		"long escapes":     strings.Repeat("%70", 1<<20) + "=1",
-		"ampersands":       strings.Repeat("&", 1<<22),
-	} {
-		start := time.Now()
-		requireClean(t, "estimates", raw, "page=1&per_page=25")
-		// Some milliseconds, tens of them with the race detector; quadratic time would be minutes.
-		require.Less(t, time.Since(start), time.Minute, name)
-	}
-}
-
-// The standard library's parser, which every Go data service uses, must read the intended values from the clean query.
-func TestStandardLibraryReadsTheCleanQuery(t *testing.T) {
-	t.Parallel()
-	text := "50% off; \"naïve\" & co. + more/less?#…"
-	q, err := upstream.ByName("equipment").CleanQuery("category=" + url.QueryEscape(text) + "&per_page=3")
-	require.NoError(t, err)
-	values, err := url.ParseQuery(q.Raw)
-	require.NoError(t, err)
-	require.Equal(t, url.Values{"page": {"1"}, "per_page": {"3"}, "category": {text}}, values)
 }
 
 // cleanQueries are returned unchanged.

@@ -8,27 +8,8 @@ import (
 // Prefix is the prefix of all public paths.
 const Prefix = "/api/v1/"
 
-// Auth is the authentication that a resource requires.
-type Auth uint8
-
-// The values of [Auth].
-const (
-	AuthNone   Auth = iota // none
-	AuthSigned             // a request signed by an active business
-)
-
-// ParamKind is the type of a query parameter.
-type ParamKind uint8
-
-// The types of query parameters. Whole numbers are clamped to their range.
-const (
-	ParamPage    ParamKind = iota // a whole number from 1 to MaxPage; default 1
-	ParamPerPage                  // a whole number from 1 to MaxPerPage; default DefaultPerPage
-	ParamCount                    // a whole number from 1 to MaxCount; default DefaultCount
-	ParamText                     // UTF-8 text without control characters, at most MaxText bytes; empty means absent
-)
-
-// The limits and defaults of query parameters.
+// The limits and defaults of query parameters. page, per_page and count are whole numbers from 1, which are clamped. The others
+// are UTF-8 text without control characters; empty text means absent.
 const (
 	MaxPage        = 1<<31 - 1
 	DefaultPerPage = 25
@@ -40,12 +21,6 @@ const (
 
 // maxParams is the maximum number of parameters of a resource. It lets CleanQuery keep its state on the stack.
 const maxParams = 4
-
-// Param is a query parameter of a resource.
-type Param struct {
-	Name string
-	Kind ParamKind
-}
 
 // Kind is the type of a field. Every kind allows null unless the field is Required.
 type Kind uint8
@@ -68,34 +43,20 @@ const (
 
 // String returns the description of the kind in a ContractError.
 func (k Kind) String() string {
-	switch k {
-	case KindText:
-		return "a string"
-	case KindKey:
-		return "a non-empty string or an integer of at most 18 digits"
-	case KindUUID:
-		return "a UUID"
-	case KindInteger:
-		return "an integer of at most 18 digits"
-	case KindBool:
-		return "true or false"
-	case KindDecimal:
-		return `a decimal number in a string, such as "12.50"`
-	case KindInstant:
-		return "an instant, RFC 3339 in UTC"
-	case KindDate:
-		return "a date, YYYY-MM-DD"
-	case KindTime:
-		return "a time of day, HH:MM"
-	case KindTexts:
-		return "an array of strings"
-	case KindObjects:
-		return "an array of objects"
-	case KindBusiness:
-		return "the business ID as a string or an integer"
-	default:
-		return "unknown kind"
-	}
+	return [...]string{
+		KindText:     "a string",
+		KindKey:      "a non-empty string or an integer of at most 18 digits",
+		KindUUID:     "a UUID",
+		KindInteger:  "an integer of at most 18 digits",
+		KindBool:     "true or false",
+		KindDecimal:  `a decimal number in a string, such as "12.50"`,
+		KindInstant:  "an instant, RFC 3339 in UTC",
+		KindDate:     "a date, YYYY-MM-DD",
+		KindTime:     "a time of day, HH:MM",
+		KindTexts:    "an array of strings",
+		KindObjects:  "an array of objects",
+		KindBusiness: "the business ID as a string or an integer",
+	}[k]
 }
 
 // Field is a documented member of a record.
@@ -110,18 +71,18 @@ type Field struct {
 // Resource is one endpoint of the public API. The package's resources are shared by all requests: they must not be
 // changed.
 type Resource struct {
-	Name      string  // the last segment of the path, such as "events"; also used in logs, metrics and assertions
-	Path      string  // "/api/v1/events"
-	Auth      Auth    // who may call it
-	ByGateway bool    // the gateway responds itself, without an upstream
-	Params    []Param // the query parameters, in the order in which they are forwarded
-	List      string  // the top-level member with the records; empty if there is no list
-	Object    string  // the top-level member with the single record; empty if there is none
-	Paginated bool    // the response has the member pagination
-	Fields    []Field // the documented members of a record, in the order of the response
+	Name      string   // the last segment of the path, such as "events"; also used in logs, metrics and assertions
+	Path      string   // "/api/v1/events"
+	Public    bool     // anyone may call it; otherwise, requests must be signed by an active business
+	ByGateway bool     // the gateway responds itself, without an upstream
+	Params    []string // the query parameters, in the order in which they are forwarded
+	List      string   // the top-level member with the records; empty if there is no list
+	Object    string   // the top-level member with the single record; empty if there is none
+	Paginated bool     // the response has the member pagination
+	Fields    []Field  // the documented members of a record, in the order of the response
 
 	order    []string // the members by which a list is sorted, newest first; the first that is not null is used
-	internal []string // members that the data service sends only for the gateway
+	internal []Field  // members that the data service sends only for the gateway
 	schema   *schema  // compiled from the above; nil if ByGateway
 }
 
@@ -176,13 +137,8 @@ func compile(rs []Resource) []*Resource {
 // table returns the resources of the contract.
 func table() []Resource {
 	list := func(name string, filters []string, order string, fields ...Field) Resource {
-		params := make([]Param, 0, maxParams)
-		params = append(params, Param{"page", ParamPage}, Param{"per_page", ParamPerPage})
-		for _, f := range filters {
-			params = append(params, Param{f, ParamText})
-		}
 		return Resource{
-			Name: name, Auth: AuthSigned, Params: params, List: name, Paginated: true,
+			Name: name, Params: append([]string{"page", "per_page"}, filters...), List: name, Paginated: true,
 			Fields: fields, order: []string{order},
 		}
 	}
@@ -196,15 +152,15 @@ func table() []Resource {
 
 	return []Resource{
 		{
-			Name: "status", ByGateway: true,
+			Name: "status", Public: true, ByGateway: true,
 			Fields: []Field{enum("status", "ok"), enum("api_version", "v1")},
 		},
 		{
-			Name: "me", Auth: AuthSigned, ByGateway: true, Object: "business",
+			Name: "me", ByGateway: true, Object: "business",
 			Fields: []Field{id(KindBusiness), text("name"), text("slug")},
 		},
 		{
-			Name: "business", Auth: AuthSigned, Object: "business",
+			Name: "business", Object: "business",
 			Fields: []Field{
 				id(KindBusiness), text("name"), text("slug"), text("email"), text("phone"), text("website_url"),
 				text("time_zone"), text("account_status"),
@@ -244,7 +200,7 @@ func table() []Resource {
 			text("description"), of(KindTexts, "service_details"), of(KindBool, "dont_book_appointment"),
 			integer("appointment_duration"), instant("created_at"), instant("updated_at")),
 		{
-			Name: "events", Auth: AuthSigned, Params: []Param{{"count", ParamCount}}, List: "events",
+			Name: "events", Params: []string{"count"}, List: "events",
 			Fields: []Field{
 				id(KindUUID), text("title"), text("description"), text("url"), enum("type", "multi-day"),
 				{Name: "schedule", Kind: KindObjects, Fields: []Field{
@@ -257,7 +213,7 @@ func table() []Resource {
 				}},
 			},
 			order:    []string{"published_at", "created_at"},
-			internal: []string{"status", "published_at", "created_at"},
+			internal: []Field{text(statusField), instant("published_at"), instant("created_at")},
 		},
 	}
 }

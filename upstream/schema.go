@@ -35,16 +35,7 @@ type schema struct {
 }
 
 func compileSchema(r *Resource) *schema {
-	internal := make([]Field, 0, 1+len(r.internal))
-	internal = append(internal, Field{Name: TenantField, Kind: KindKey})
-	for _, name := range r.internal {
-		kind := KindInstant
-		if name == statusField {
-			kind = KindText
-		}
-		internal = append(internal, Field{Name: name, Kind: kind})
-	}
-	p := compileFields("", r.Fields, internal)
+	p := compileFields("", r.Fields, append([]Field{{Name: TenantField, Kind: KindKey}}, r.internal...))
 	p.tenant = p.index[TenantField]
 	if len(r.internal) > 0 {
 		p.status = p.index[statusField]

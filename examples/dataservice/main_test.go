@@ -50,7 +50,6 @@ func start(t *testing.T, example string, data func(gateway string) http.Handler)
 	printed, err := gatewaytest.Command(t, nil, "keys", "issue", "--json", "--file", filepath.Join(g.Dir, "keys.json"),
 		"--business-id", "biz_1", "--business-name", "Fernhollow", "--business-slug", "fernhollow")
 	require.NoError(t, err, printed)
-	require.NoError(t, err, printed)
 	var issued struct {
 		PublicKey  string `json:"public_key"`
 		PrivateKey string `json:"private_key"`

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -38,19 +37,16 @@ type Batcher[C any] struct {
 	mu       sync.Mutex
 	queue    []*item[C]
 	flushing partitions
+	stats    Stats
 
 	scratch [2]scratch[C] // by worker
-	length  atomic.Int64  // of the queue
-	flushes atomic.Uint64
-	flushed atomic.Uint64
-	waited  atomic.Int64 // nanoseconds that calls have spent in the queue
 }
 
-// Stats holds counters since New, and the current length of the queue.
+// Stats holds the current length of the queue, and counters since New.
 type Stats struct {
-	Queue          int
-	Flushes, Calls uint64
-	Waited         time.Duration // total time that flushed calls spent in the queue
+	Queue  int
+	Calls  uint64        // that have been flushed
+	Waited time.Duration // total time that they spent in the queue
 }
 
 // partitions is a set of partitions.
@@ -106,7 +102,6 @@ func (b *Batcher[C]) Do(ctx context.Context, call *C) error {
 	i.call, i.partition, i.since, i.state = call, 1<<b.o.Partition(call), time.Now(), queued
 	b.mu.Lock()
 	b.queue = append(b.queue, i)
-	b.length.Add(1)
 	claimed := b.claim(i.partition)
 	b.mu.Unlock()
 	if claimed != noPartition {
@@ -220,12 +215,6 @@ func (b *Batcher[C]) flush(claimed partitions) (next, other partitions) {
 		}
 	}()
 	if len(s.items) > 0 {
-		now := time.Now()
-		for _, i := range s.items {
-			b.waited.Add(int64(now.Sub(i.since)))
-		}
-		b.flushes.Add(1)
-		b.flushed.Add(uint64(len(s.items)))
 		b.o.Flush(worker, s.calls, s.items[0].since)
 	}
 	ended = true
@@ -236,26 +225,28 @@ func (b *Batcher[C]) flush(claimed partitions) (next, other partitions) {
 func (b *Batcher[C]) dequeue(s *scratch[C], claimed partitions) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	rest := b.queue[:0]
+	rest, now := b.queue[:0], time.Now()
 	for _, i := range b.queue {
 		switch {
 		case i.state == abandoned:
 		case i.partition&claimed != noPartition && len(s.items) < b.o.Max:
 			i.state = dequeued
 			s.items, s.calls = append(s.items, i), append(s.calls, i.call)
+			b.stats.Calls++
+			b.stats.Waited += now.Sub(i.since)
 		default:
 			rest = append(rest, i)
 		}
 	}
 	clear(b.queue[len(rest):])
 	b.queue = rest
-	b.length.Store(int64(len(rest)))
 }
 
 // Stats returns the current figures.
 func (b *Batcher[C]) Stats() Stats {
-	return Stats{
-		Queue: int(b.length.Load()), Flushes: b.flushes.Load(), Calls: b.flushed.Load(),
-		Waited: time.Duration(b.waited.Load()),
-	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	stats := b.stats
+	stats.Queue = len(b.queue)
+	return stats
 }

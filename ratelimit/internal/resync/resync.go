@@ -17,8 +17,8 @@
 // Redis is asked for decisions only in state Shared. In the other states each gateway decides locally, and the requests that it
 // allows are unsynced. Hence the first decision after an outage takes every request into account that was allowed during it.
 //
-// Data loss does not change the state. It begins a new [Epoch], in which every request stored before is unsynced again, and the
-// gateway syncs them while it goes on asking Redis.
+// Data loss does not change the state. It begins a new epoch, a number that the caller counts, in which every request stored
+// before is unsynced again, and the gateway syncs them while it goes on asking Redis.
 package resync
 
 import (
@@ -58,15 +58,6 @@ func (r *Record) Unsynced(epoch uint32) uint64 {
 	return uint64(r.unsynced)
 }
 
-// Epoch counts how often a gateway found that Redis had lost data.
-type Epoch struct{ n atomic.Uint32 }
-
-// Current returns the current epoch.
-func (e *Epoch) Current() uint32 { return e.n.Load() }
-
-// Advance begins a new epoch unless epoch, in which the data loss was found, has ended already. It reports whether it did.
-func (e *Epoch) Advance(epoch uint32) bool { return e.n.CompareAndSwap(epoch, epoch+1) }
-
 // State is the state of a Breaker.
 type State int32
 
@@ -76,9 +67,6 @@ const (
 	Unavailable
 	Resyncing
 )
-
-// String implements fmt.Stringer.
-func (s State) String() string { return [...]string{"shared", "unavailable", "resyncing"}[s] }
 
 const (
 	// ratioInterval is the interval over which the ratio of failed flushes is measured.
