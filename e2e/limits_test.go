@@ -59,6 +59,25 @@ func decidedLocally(t *testing.T, gateways ...*gatewaytest.Gateway) (n int) {
 	return n
 }
 
+func TestConcurrentRequestsToThreeGatewaysShareOneLimit(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	gateways := []*gatewaytest.Gateway{w.gateway(t), w.gateway(t), w.gateway(t)}
+	var counts [600]atomic.Int64
+	inParallel(200, 200, func(i int) {
+		if a, err := w.acme.Try(t.Context(), http.MethodGet, gateways[i%3].URL, "/api/v1/me", nil); err == nil {
+			counts[a.Status].Add(1)
+		}
+	})
+	passed := int(counts[http.StatusOK].Load())
+	require.EqualValues(t, 200-passed, counts[http.StatusTooManyRequests].Load())
+	if local := decidedLocally(t, gateways...); local > 0 {
+		require.LessOrEqual(t, passed, load.KeyLimit+local)
+		return
+	}
+	require.Equal(t, load.KeyLimit, passed)
+}
+
 func TestUnverifiedRequestsCountAgainstNoKey(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -303,7 +322,7 @@ func TestManyClientIPsTakeBoundedMemory(t *testing.T) {
 	gatewayBefore, _ := g.Memory(t)
 	redisBefore := redisBytes(t, client)
 
-	const addresses = 4_000
+	const addresses = 10_000
 	var counts [600]atomic.Int64
 	caller := gatewaytest.Caller{Client: protocolClient(t, false, 0)}
 	inParallel(64, addresses, func(i int) {
