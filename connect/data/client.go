@@ -135,56 +135,44 @@ type request struct {
 	method string
 	path   []string // escaped and joined
 	query  url.Values
-	body   any // nil for none
+	body   Patch // nil for none
 	write  Write
 }
 
-// reply is what a response's JSON is decoded into, possibly twice.
-type reply interface {
-	// check returns ErrCrossTenant, ErrWrongRecord or ErrUnexpected for records that the call did not ask for.
-	check(business string) error
-}
-
-func (c *Client) do(ctx context.Context, by Caller, r request, into reply) error {
+// do makes a call and decodes the response with read.
+func do[T any](ctx context.Context, c *Client, by Caller, r request, read func(response []byte) (T, error)) (T, error) {
+	var none T
 	if by.BusinessID == "" || by.AccountID == "" {
-		return errors.New("calling the data service: business or account ID is missing")
+		return none, errors.New("calling the data service: business or account ID is missing")
 	}
 	var body []byte
 	if r.body != nil {
 		var err error
 		if body, err = json.Marshal(r.body); err != nil {
-			return fmt.Errorf("encoding a call to the data service: %w", err)
+			return none, fmt.Errorf("encoding a call to the data service: %w", err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	status, response, err := c.deliver(ctx, by, r, body)
 	if err != nil {
-		return err
+		return none, err
 	}
-	err = read(response, by.BusinessID, into)
+	value, err := read(response)
 	if cleaned := cleantext.JSON(response); err == nil && !bytes.Equal(cleaned, response) {
 		// IDs were checked before cleaning, because "7" and "7\u200b" are different records.
-		err = read(cleaned, by.BusinessID, into)
+		value, err = read(cleaned)
 	}
 	c.onResponse(err)
 	if err == nil {
-		return nil
+		return value, nil
 	}
 	if errors.Is(err, ErrCrossTenant) || errors.Is(err, ErrWrongRecord) {
 		c.log.Error("ALARM: "+err.Error(),
 			zap.String("business", by.BusinessID), zap.String("request_id", by.RequestID),
 			zap.String("method", r.method), zap.Strings("path", r.path))
 	}
-	return &Error{Kind: err, Status: status, Uncertain: r.method != http.MethodGet}
-}
-
-// read decodes and checks a response. Duplicate members are ErrUnexpected.
-func read(response []byte, business string, into reply) error {
-	if json.Unmarshal(response, into) != nil {
-		return ErrUnexpected
-	}
-	return into.check(business)
+	return none, &Error{Kind: err, Status: status, Uncertain: r.method != http.MethodGet}
 }
 
 // deliver makes the call and retries it once if that is safe.

@@ -145,7 +145,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	case c != nil:
 		c.grant = g
-		if !grant.Scopes.Allows(c.tool.scope) {
+		if !grant.Scopes.Allows(c.tool.Scope) {
 			s.refuseScope(w, r, c)
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,6 +34,11 @@ const (
 
 	toolListTTL = 5 * time.Minute
 )
+
+// instructions tell an assistant how to work with the tools as a whole.
+//
+//go:embed instructions.txt
+var instructions string
 
 // Challenger responds to calls that need more scopes. *oauth.Server implements it.
 type Challenger interface {
@@ -106,11 +112,11 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 	if len(extensions) > 1 {
 		return nil, errors.New("more than one extension")
 	}
-	s := &Server{o: o, log: o.Log, tools: map[string]*tool{}, store: NewStore(o.Redis, o.Prefix), acceptsTraces: tracing.AcceptsRemote()}
+	s := &Server{o: o, log: o.Log, store: NewStore(o.Redis, o.Prefix), acceptsTraces: tracing.AcceptsRemote()}
 	origin := u.Scheme + "://" + canonicalHost(u.Scheme, u.Host)
 	s.origins = append([]string{origin}, o.Origins...)
 	options := &sdk.ServerOptions{
-		Instructions: instructions,
+		Instructions: strings.TrimSpace(instructions),
 		Logger:       sdkLogger(o.Log),
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
 		GetSessionID: rand.Text,
@@ -124,11 +130,10 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 	}
 	s.implementation = &sdk.Implementation{Name: o.Name, Title: o.Title, Version: o.Version}
 	s.sdk = sdk.NewServer(s.implementation, options)
-	for _, t := range allTools() {
-		if err := t.prepare(); err != nil {
-			return nil, fmt.Errorf("preparing the tool %s: %w", t.name, err)
-		}
-		s.tools[t.name] = t
+	if s.tools, err = newTools(); err != nil {
+		return nil, err
+	}
+	for _, t := range s.tools {
 		s.sdk.AddTool(t.declaration(), func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "the call cannot be read"} // serveCall serves all valid calls
 		})
@@ -215,8 +220,8 @@ func grantFromRequest(r sdk.Request) (requestGrant, bool) {
 // requiredScopes returns the tool's scope and those that the connection has: a client that requests them must not lose any.
 func (t *tool) requiredScopes(g oauth.Grant) []string {
 	names := slices.Clone(g.Scopes.Names())
-	if !slices.Contains(names, t.scope) {
-		names = append(names, t.scope)
+	if !slices.Contains(names, t.Scope) {
+		names = append(names, t.Scope)
 	}
 	return names
 }
