@@ -128,11 +128,11 @@ func TestUndocumentedResponseIsRejected(t *testing.T) {
 		"a long cursor":         `{"calendars":[],"next_cursor":"` + strings.Repeat("x", 513) + `"}`,
 		"bad UTF-8":             "{\"calendars\":[],\"next_cursor\":null,\"x\":\"\xff\"}",
 		"something after it":    `{"calendars":[],"next_cursor":null}{}`,
-		"too long":              `{"calendars":[],"next_cursor":null}` + strings.Repeat(" ", 4096),
+		"too long":              `{"calendars":[],"next_cursor":null}` + strings.Repeat(" ", data.MaxResponseSize),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, _ := serve(t, respond(200, body), func(o *data.Options) { o.MaxResponseSize = 4096 })
+			c, _ := serve(t, respond(200, body))
 			page, err := c.Calendars().List(t.Context(), caller(), data.List{})
 			require.ErrorIs(t, err, data.ErrUnexpected)
 			require.Empty(t, page)

@@ -118,7 +118,7 @@ func TestCompressedResponseIsNotDecompressed(t *testing.T) {
 	small.Write(compressed(`{"calendars":[],"next_cursor":null,"x":"`))
 	small.Write(bytes.Repeat(compressed(strings.Repeat("x", 1<<20)), 64))
 	small.Write(compressed(`"}`))
-	require.Less(t, small.Len(), data.DefaultMaxResponseSize)
+	require.Less(t, small.Len(), data.MaxResponseSize)
 	accepted := make(chan string, 1)
 	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		accepted <- strings.Join(r.Header.Values("Accept-Encoding"), ",")

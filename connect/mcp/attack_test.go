@@ -227,9 +227,9 @@ func TestRequestFromAnotherOriginIsRejected(t *testing.T) {
 
 func TestOversizedBodyIsRejected(t *testing.T) {
 	t.Parallel()
-	s := newSetup(t, shared, func(o *mcp.Options) { o.MaxBody = 4096 })
+	s := newSetup(t, shared)
 	for _, edit := range []func(*http.Request){nil, func(r *http.Request) { r.ContentLength = -1 }} { // of declared and of unknown length
-		res := s.post("bearer", modern, callMessage(modern, "contacts_search", object{"query": strings.Repeat("x", 5000)}), edit)
+		res := s.post("bearer", modern, callMessage(modern, "contacts_search", object{"query": strings.Repeat("x", mcp.MaxBody)}), edit)
 		require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
 	}
 }

@@ -122,7 +122,7 @@ func (s *Server) refuseScope(w http.ResponseWriter, r *http.Request, c *toolCall
 		e.Outcome, e.Detail = audit.OutcomeDenied, strings.TrimSpace(e.Detail+" "+codeScope)
 		_ = s.o.Audit.Record(ctx, e) // logs its own failures
 	}
-	s.o.Challenge.InsufficientScope(w, c.tool.requiredScopes(c.grant.Grant)...)
+	s.o.InsufficientScope(w, c.tool.requiredScopes(c.grant.Grant)...)
 }
 
 // execute checks and makes the call and logs its outcome.

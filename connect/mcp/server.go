@@ -28,9 +28,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 )
 
-// Defaults and bounds.
+// Limits.
 const (
-	DefaultMaxBody = 256 << 10 // bytes
+	MaxBody = 256 << 10 // maximum size of a request body in bytes
 
 	toolListTTL = 5 * time.Minute
 )
@@ -40,13 +40,6 @@ const (
 //go:embed instructions.txt
 var instructions string
 
-// Challenger responds to calls that need more scopes. *oauth.Server implements it.
-type Challenger interface {
-	InsufficientScope(w http.ResponseWriter, required ...string)
-}
-
-var _ Challenger = (*oauth.Server)(nil)
-
 // Options of a [Server].
 type Options struct {
 	// Resource is the URL of the endpoint, "https://api.example.com/mcp". Required.
@@ -55,25 +48,21 @@ type Options struct {
 	// Origins are the web origins that may call, in addition to the resource's own. Default: none.
 	Origins []string
 
-	// Name, Title and Version are the serverInfo. Default: "gatehouse", "Gatehouse", "0".
-	Name, Title, Version string
+	// Title and Version are in the serverInfo. Default: "Gatehouse", "0".
+	Title, Version string
 
-	Data      *data.Client // required
-	Audit     *audit.Log   // required
-	Challenge Challenger   // required
-	Log       *zap.Logger  // required
+	Data  *data.Client // required
+	Audit *audit.Log   // required
+	Log   *zap.Logger  // required
+
+	// InsufficientScope responds to a call that needs more scopes; [oauth.Server] has it. Required.
+	InsufficientScope func(w http.ResponseWriter, required ...string)
 
 	Redis  redis.UniversalClient // holds the [Store]; required
 	Prefix string                // of the keys in Redis; default: oauth.DefaultPrefix
 
 	// Limiter limits the rate of a connection's requests. Default: NewLimiter(Redis, Prefix, DefaultRate).
 	Limiter Limiter
-
-	// RequestID returns an HTTP request's ID, for logs, the audit log and the data service. Default: a random one.
-	RequestID func(*http.Request) string
-
-	// MaxBody is the maximum size of a request body in bytes. Default: DefaultMaxBody.
-	MaxBody int64
 }
 
 // Extension adds the fixtures of conformance tests to a server. Only test builds use it.
@@ -128,7 +117,7 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 			s.extension.Options(options)
 		}
 	}
-	s.implementation = &sdk.Implementation{Name: o.Name, Title: o.Title, Version: o.Version}
+	s.implementation = &sdk.Implementation{Name: "gatehouse", Title: o.Title, Version: o.Version}
 	s.sdk = sdk.NewServer(s.implementation, options)
 	if s.tools, err = newTools(); err != nil {
 		return nil, err
@@ -155,23 +144,14 @@ func sdkLogger(log *zap.Logger) *slog.Logger {
 }
 
 func (o *Options) complete() error {
-	switch {
-	case o.Data == nil, o.Audit == nil, o.Challenge == nil, o.Log == nil:
-		return errors.New("MCP server: Data, Audit, Challenge and Log are required")
-	case o.Redis == nil:
-		return errors.New("MCP server: Redis is required")
+	if o.Data == nil || o.Audit == nil || o.InsufficientScope == nil || o.Log == nil || o.Redis == nil {
+		return errors.New("MCP server: Data, Audit, InsufficientScope, Log and Redis are required")
 	}
 	o.Prefix = cmp.Or(o.Prefix, oauth.DefaultPrefix)
 	if o.Limiter == nil {
 		o.Limiter = NewLimiter(o.Redis, o.Prefix, DefaultRate)
 	}
-	if o.RequestID == nil {
-		o.RequestID = func(*http.Request) string { return rand.Text() }
-	}
-	o.Name, o.Title, o.Version = cmp.Or(o.Name, "gatehouse"), cmp.Or(o.Title, "Gatehouse"), cmp.Or(o.Version, "0")
-	if o.MaxBody <= 0 {
-		o.MaxBody = DefaultMaxBody
-	}
+	o.Title, o.Version = cmp.Or(o.Title, "Gatehouse"), cmp.Or(o.Version, "0")
 	return nil
 }
 
@@ -179,7 +159,7 @@ func (o *Options) complete() error {
 func (s *Server) ToolNames() []string { return slices.Sorted(maps.Keys(s.tools)) }
 
 // Handler returns the endpoint's handler. It must be wrapped by oauth.Server.Protect, which puts the grant into the
-// request's context.
+// request's context, and takes the request's ID and log entry from there too (package requestlog).
 func (s *Server) Handler() http.Handler { return s.Guard(http.HandlerFunc(s.serve)) }
 
 // Close ends the SDK's sessions.
