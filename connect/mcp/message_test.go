@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 )
 
@@ -191,18 +190,6 @@ func TestInvalidTransportHeadersAreNotServed(t *testing.T) {
 			}
 			require.Equal(t, want, validTransport(r.Header), "%s: %q", name, value)
 		}
-	}
-}
-
-func TestWholeNumbersLoseFractionAndExponent(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		`{"id":10403.0,"x":[1.5,-2e3,1.0e0],"s":"1.0 e"}`: `{"id":10403,"x":[1.5,-2000,1],"s":"1.0 e"}`,
-		`{"n":1e308,"m":1e400,"k":-0.0}`:                  `{"n":1e308,"m":1e400,"k":0}`,
-		`{"n":123456789012345678901234567890}`:            `{"n":123456789012345678901234567890}`,
-		`{"n":9007199254740993.0,"small":1e-9}`:           `{"n":9007199254740993.0,"small":1e-9}`,
-	} {
-		require.Equal(t, want, string(wholeNumbers(jsontext.Value(in))))
 	}
 }
 

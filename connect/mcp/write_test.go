@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -203,18 +202,6 @@ func requireRunsAreRepeatable(t *testing.T, c *sdk.ClientSession, automation str
 	fails(t, c, "automations_run_get", object{"id": "nope"}, "NOT_FOUND")
 }
 
-func TestAutomationIsNotStartedAgainWhileItRuns(t *testing.T) {
-	t.Parallel()
-	s := newSetup(t, fresh(t, demo.Options{Pace: time.Hour})) // the maximum is 5 seconds for each item
-	c, older := s.connect(modern, "bearer", nil), s.connect(legacy, "bearer", nil)
-	// It always has three items.
-	run := call(t, c, "automations_run", object{"automation_id": "weekly-report", "wait_seconds": 0})
-	require.Equal(t, false, run["ended"])
-	again := object{"automation_id": "weekly-report", "idempotency_key": "a-second-time"}
-	fails(t, c, "automations_run", again, "CONFLICT")
-	fails(t, older, "automations_run", again, "CONFLICT")
-}
-
 // enabled returns an automation that can be run without input.
 func enabled(t *testing.T, c *sdk.ClientSession) string {
 	t.Helper()
@@ -307,22 +294,6 @@ func TestReformattedCallIsARetry(t *testing.T) {
 	two := call(t, c, "receptionist_faq_upsert", object{"answer": "Yes.", "question": "Defaults?", "enabled": true})
 	require.Equal(t, true, two["repeated"])
 	require.Equal(t, one["faq"], two["faq"])
-}
-
-func TestChangesSurviveARestart(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "demo.db")
-	service, err := demo.Open(t.Context(), path, demo.Options{})
-	require.NoError(t, err)
-	s := newSetup(t, service)
-	id := create(t, s, "Durable")
-	require.NoError(t, service.Close())
-	service, err = demo.Open(t.Context(), path, demo.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, service.Close()) })
-	s = newSetup(t, service)
-	contact := call(t, s.connect(modern, "bearer", nil), "contacts_get", object{"id": id})["contact"].(object)
-	require.Equal(t, "Durable", contact["first_name"])
 }
 
 // leaving is a client that disconnects when a hook of the gateway calls wait, which returns when the gateway has noticed.
