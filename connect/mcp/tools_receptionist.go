@@ -137,8 +137,9 @@ func upsert[T data.Record, F any](
 	switch {
 	case id != "":
 		w := newWrite(a.IfVersion)
-		record, err = in.Replace(detached(ctx), c.by, w, id, patch)
-		c.target = kind + " " + id
+		if record, err = in.Replace(detached(ctx), c.by, w, id, patch); err == nil {
+			c.target = kind + " " + id
+		}
 		return record, idempotencyResult{IdempotencyKey: cmp.Or(a.IdempotencyKey, string(w.Key))}, err
 	case a.IfVersion != 0:
 		return record, r, &toolError{
