@@ -170,9 +170,8 @@ func New(o Options) (_ *Server, err error) {
 	}
 	tools, err := mcp.New(mcp.Options{
 		Resource: auth.Resource(), Title: o.Name, Version: o.Version,
-		Data: calls, Audit: auditLog, Challenge: auth, Redis: o.Redis, Prefix: o.Prefix,
-		RequestID: func(r *http.Request) string { return requestlog.ID(r.Context()) },
-		Log:       o.Log.Named("mcp"),
+		Data: calls, Audit: auditLog, InsufficientScope: auth.InsufficientScope, Redis: o.Redis, Prefix: o.Prefix,
+		Log: o.Log.Named("mcp"),
 	}, o.Extensions...)
 	if err != nil {
 		return nil, err
@@ -184,7 +183,7 @@ func New(o Options) (_ *Server, err error) {
 	s := &Server{hosts: hosts(issued), tools: tools, accounts: cached}
 	// Guard comes first, so that requests from other origins get no token challenge.
 	s.endpoints = map[string]*Endpoint{
-		MCPPath: {tools.Guard(auth.Protect(tools.Handler())), "mcp", mcp.DefaultMaxBody, mcp.Fail},
+		MCPPath: {tools.Guard(auth.Protect(tools.Handler())), "mcp", mcp.MaxBody, mcp.Fail},
 	}
 	for _, path := range auth.Paths() {
 		e := &Endpoint{auth.Handler(), nameOf(path), oauth.MaxBody, oauth.Fail}

@@ -132,11 +132,17 @@ func TestBeginFailsIfTheEntryIsNotStored(t *testing.T) {
 
 func TestToolCallsDoNotDisplaceOtherEntries(t *testing.T) {
 	t.Parallel()
-	log, _ := newLog(t, shared.Client(t), func(o *audit.Options) { o.MaxEntries = 100 })
+	client := shared.Client(t)
+	log, _ := newLog(t, client, func(o *audit.Options) { o.MaxEntries = 100 })
 	record(t, log, audit.KeyIssued, "pk_live_1")
 	for range 1000 {
 		record(t, log, audit.ToolCalled, "contacts_update")
 	}
 	entries, _ := list(t, log, "", 10, audit.KeyIssued)
 	require.Len(t, entries, 1)
+	// Redis trims by nodes of a hundred entries.
+	length, err := client.XLen(t.Context(), prefix(t)+"audit:{biz_1}:tools").Result()
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, length, int64(100))
+	require.Less(t, length, int64(300))
 }

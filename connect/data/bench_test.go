@@ -42,7 +42,7 @@ func BenchmarkContacts(b *testing.B) {
 			require.NoError(b, err)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := c.Contacts(b.Context(), caller(), data.ContactFilter{}); err != nil {
+				if _, err := c.Contacts().List(b.Context(), caller(), data.ContactFilter{}); err != nil {
 					b.Fatal(err)
 				}
 			}

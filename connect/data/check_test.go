@@ -41,39 +41,28 @@ func TestWrongRecordIsRejectedWithAnAlarm(t *testing.T) {
 		*data.Client
 		context.Context
 	}
-	by, w, patch, fields := caller(), data.Write{Key: "k"}, data.Patch{}, jsontext.Value("{}")
+	by, w, patch := caller(), data.Write{Key: "k"}, data.Patch{}
 	// Each call requests the contact 7, the type pets, the record a, or the business biz_1.
 	for name, test := range map[string]struct {
 		call         func(c client) error
 		record       string // "" for the response to a deletion
 		right, wrong string // members
 	}{
-		"read contact":            {func(c client) error { return drop(c.Contact(c, by, 7)) }, "contact", `"id":7`, `"id":8`},
-		"read contact, no ID":     {func(c client) error { return drop(c.Contact(c, by, 7)) }, "contact", `"id":7`, `"first_name":"x"`},
-		"update contact":          {func(c client) error { return drop(c.UpdateContact(c, by, w, 7, patch)) }, "contact", `"id":7`, `"id":8`},
-		"delete contact":          {func(c client) error { return c.DeleteContact(c, by, w, 7) }, "", `"id":7`, `"id":8`},
-		"delete contact, no ID":   {func(c client) error { return c.DeleteContact(c, by, w, 7) }, "", `"id":7`, `"x":1`},
-		"read conversation":       {func(c client) error { return drop(c.Conversation(c, by, "a")) }, "conversation", `"id":"a"`, `"id":"A"`},
-		"read appointment":        {func(c client) error { return drop(c.Appointment(c, by, "a")) }, "appointment", `"id":"a"`, `"id":"b"`},
-		"read FAQ":                {func(c client) error { return drop(c.FAQ(c, by, "a")) }, "faq", `"id":"a"`, `"id":"b"`},
-		"replace FAQ":             {func(c client) error { return drop(c.ReplaceFAQ(c, by, w, "a", patch)) }, "faq", `"id":"a"`, `"id":"b"`},
-		"delete FAQ":              {func(c client) error { return c.DeleteFAQ(c, by, w, "a") }, "", `"id":"a"`, `"id":"b"`},
-		"read service":            {func(c client) error { return drop(c.Service(c, by, "a")) }, "service", `"id":"a"`, `"id":"b"`},
-		"replace service":         {func(c client) error { return drop(c.ReplaceService(c, by, w, "a", patch)) }, "service", `"id":"a"`, `"id":"b"`},
-		"delete service":          {func(c client) error { return c.DeleteService(c, by, w, "a") }, "", `"id":"a"`, `"id":"b"`},
-		"read invoice":            {func(c client) error { return drop(c.Invoice(c, by, "a")) }, "invoice", `"id":"a"`, `"id":"b"`},
-		"read estimate":           {func(c client) error { return drop(c.Estimate(c, by, "a")) }, "estimate", `"id":"a"`, `"id":"b"`},
-		"read job":                {func(c client) error { return drop(c.Job(c, by, "a")) }, "job", `"id":"a"`, `"id":"b"`},
-		"read run":                {func(c client) error { return drop(c.Run(c, by, "a")) }, "run", `"id":"a"`, `"id":"b"`},
-		"start run":               {func(c client) error { return drop(c.StartRun(c, by, w, "a", nil)) }, "run", `"id":"r","automation_id":"a"`, `"id":"a","automation_id":"b"`},
+		"read contact":            {func(c client) error { return drop(c.Contacts().Get(c, by, "7")) }, "contact", `"id":7`, `"id":8`},
+		"read contact, no ID":     {func(c client) error { return drop(c.Contacts().Get(c, by, "7")) }, "contact", `"id":7`, `"first_name":"x"`},
+		"update contact":          {func(c client) error { return drop(c.Contacts().Update(c, by, w, "7", patch)) }, "contact", `"id":7`, `"id":8`},
+		"delete contact":          {func(c client) error { return c.Contacts().Delete(c, by, w, "7") }, "", `"id":7`, `"id":8`},
+		"delete contact, no ID":   {func(c client) error { return c.Contacts().Delete(c, by, w, "7") }, "", `"id":7`, `"x":1`},
+		"replace FAQ":             {func(c client) error { return drop(c.FAQs().Replace(c, by, w, "a", patch)) }, "faq", `"id":"a"`, `"id":"b"`},
+		"start run":               {func(c client) error { return drop(c.StartRun(c, by, w, "a", jsontext.Value("{}"))) }, "run", `"id":"r","automation_id":"a"`, `"id":"a","automation_id":"b"`},
 		"read object type":        {func(c client) error { return drop(c.ObjectType(c, by, "pets")) }, "object_type", `"name":"pets"`, `"name":"cars"`},
-		"read object":             {func(c client) error { return drop(c.Object(c, by, "pets", "a")) }, "object", `"id":"a","type":"pets"`, `"id":"b","type":"pets"`},
-		"read object of a type":   {func(c client) error { return drop(c.Object(c, by, "pets", "a")) }, "object", `"id":"a","type":"pets"`, `"id":"a","type":"cars"`},
-		"create object":           {func(c client) error { return drop(c.CreateObject(c, by, w, "pets", fields)) }, "object", `"id":"a","type":"pets"`, `"id":"a","type":"cars"`},
-		"update object":           {func(c client) error { return drop(c.UpdateObject(c, by, w, "pets", "a", fields)) }, "object", `"id":"a","type":"pets"`, `"id":"b","type":"pets"`},
-		"update object of a type": {func(c client) error { return drop(c.UpdateObject(c, by, w, "pets", "a", fields)) }, "object", `"id":"a","type":"pets"`, `"id":"a","type":"cars"`},
-		"delete object":           {func(c client) error { return c.DeleteObject(c, by, w, "pets", "a") }, "", `"id":"a"`, `"id":"b"`},
-		"read objects":            {func(c client) error { return drop(c.Objects(c, by, "pets", data.Search{})) }, "objects", `"id":"a","type":"pets"`, `"id":"b","type":"cars"`},
+		"read object":             {func(c client) error { return drop(c.Objects("pets").Get(c, by, "a")) }, "object", `"id":"a","type":"pets"`, `"id":"b","type":"pets"`},
+		"read object of a type":   {func(c client) error { return drop(c.Objects("pets").Get(c, by, "a")) }, "object", `"id":"a","type":"pets"`, `"id":"a","type":"cars"`},
+		"create object":           {func(c client) error { return drop(c.Objects("pets").Create(c, by, w, patch)) }, "object", `"id":"a","type":"pets"`, `"id":"a","type":"cars"`},
+		"update object":           {func(c client) error { return drop(c.Objects("pets").Update(c, by, w, "a", data.Patch{})) }, "object", `"id":"a","type":"pets"`, `"id":"b","type":"pets"`},
+		"update object of a type": {func(c client) error { return drop(c.Objects("pets").Update(c, by, w, "a", data.Patch{})) }, "object", `"id":"a","type":"pets"`, `"id":"a","type":"cars"`},
+		"delete object":           {func(c client) error { return c.Objects("pets").Delete(c, by, w, "a") }, "", `"id":"a"`, `"id":"b"`},
+		"read objects":            {func(c client) error { return drop(c.Objects("pets").List(c, by, data.Search{})) }, "objects", `"id":"a","type":"pets"`, `"id":"b","type":"cars"`},
 		"read business":           {func(c client) error { return drop(c.Business(c, by)) }, "business", `"id":"biz_1"`, `"id":"biz_2"`},
 		"update business":         {func(c client) error { return drop(c.UpdateBusiness(c, by, w, patch)) }, "business", `"id":"biz_1"`, `"id":"biz_2"`},
 	} {
@@ -114,7 +103,7 @@ func TestIDsAreComparedBeforeCleaning(t *testing.T) {
 		`{"job":{"business_id":"biz_1","id":"\u0061","name":"ok"}}`: nil,
 	} {
 		c, _ := serve(t, respond(200, body))
-		job, err := c.Job(t.Context(), caller(), "a")
+		job, err := c.Jobs().Get(t.Context(), caller(), "a")
 		require.ErrorIs(t, err, want, body)
 		require.Equal(t, want == nil, job.ID == "a", body)
 	}
@@ -136,37 +125,23 @@ func TestHiddenCharactersAreRemovedFromResponses(t *testing.T) {
 		"members of records": {
 			record("contact", `"id":7,"first_name":`+dirty("Ines")+`,"last_name":`+dirty("Halvorsen")+
 				`,"notes":`+dirty("two\nlines, \U0001F469\u200d\U0001F527")+`,"contact_status":`+dirty("active")),
-			func(ctx context.Context, c *data.Client) (any, error) { return c.Contact(ctx, caller(), 7) },
+			func(ctx context.Context, c *data.Client) (any, error) { return c.Contacts().Get(ctx, caller(), "7") },
 			[]string{`"first_name":"Ines","last_name":"Halvorsen",`, `"contact_status":"active","notes":"two\nlines, 👩‍🔧"`},
 		},
 		"lists": {
 			`{"calendars":[{"id":"1","business_id":"biz_1","name":"Crew 1"},{"id":"1","business_id":"biz_1","name":` + dirty("Crew 2") +
 				`}],"next_cursor":"n"}`,
-			func(ctx context.Context, c *data.Client) (any, error) { return c.Calendars(ctx, caller(), data.List{}) },
+			func(ctx context.Context, c *data.Client) (any, error) {
+				return c.Calendars().List(ctx, caller(), data.List{})
+			},
 			[]string{`"name":"Crew 1"`, `"name":"Crew 2"`, `"Next":"n"`},
-		},
-		"messages": {
-			record("conversation", `"id":"c","messages":[{"id":"m","text":`+dirty("hi")+`}]`),
-			func(ctx context.Context, c *data.Client) (any, error) { return c.Conversation(ctx, caller(), "c") },
-			[]string{`"text":"hi"`},
 		},
 		"fields of custom objects": {
 			record("object", `"id":"a","type":"pets","fields":{`+dirty("name")+`:[`+dirty("Rex")+`]}`),
-			func(ctx context.Context, c *data.Client) (any, error) { return c.Object(ctx, caller(), "pets", "a") },
-			[]string{`"fields":{"name":["Rex"]}`},
-		},
-		"runs": {
-			record("run", `"id":"r","message":`+dirty("4 of 10")+`,"steps":[{"name":`+dirty("Find")+`}],`+
-				`"result":{`+dirty("note")+`:`+dirty("done")+`},"error":{"code":`+dirty("FAILED")+`,"message":`+dirty("why")+`}`),
-			func(ctx context.Context, c *data.Client) (any, error) { return c.Run(ctx, caller(), "r") },
-			[]string{
-				`"message":"4 of 10","steps":[{"name":"Find",`, `"result":{"note":"done"}`, `"error":{"code":"FAILED","message":"why"}`,
+			func(ctx context.Context, c *data.Client) (any, error) {
+				return c.Objects("pets").Get(ctx, caller(), "a")
 			},
-		},
-		"schemas": {
-			record("object_type", `"name":"pets","schema":{"title":`+dirty("Pets")+`}`),
-			func(ctx context.Context, c *data.Client) (any, error) { return c.ObjectType(ctx, caller(), "pets") },
-			[]string{`"schema":{"title":"Pets"}`},
+			[]string{`"fields":{"name":["Rex"]}`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -186,7 +161,7 @@ func TestHiddenCharactersAreRemovedFromResponses(t *testing.T) {
 		t.Parallel()
 		c, _ := serve(t, respond(409, `{"error":`+dirty("In the\nway.")+`,"code":"CONFLICT","details":[{"field":`+dirty("a\u2028b")+
 			`,"problem":`+dirty("is\r\nbad")+`,"allowed":`+dirty("b")+`}]}`))
-		_, err := c.Job(t.Context(), caller(), "a")
+		_, err := c.Jobs().Get(t.Context(), caller(), "a")
 		e := requireError(t, err, data.ErrConflict)
 		require.Equal(t, "In the way.", e.Message)
 		require.Equal(t, []data.Detail{{Field: "a b", Problem: "is bad", Allowed: "b"}}, e.Details)
@@ -194,7 +169,7 @@ func TestHiddenCharactersAreRemovedFromResponses(t *testing.T) {
 	t.Run("codes", func(t *testing.T) {
 		t.Parallel()
 		c, _ := serve(t, respond(409, `{"error":"x","code":`+dirty("CONFLICT")+`}`))
-		_, err := c.Job(t.Context(), caller(), "a")
+		_, err := c.Jobs().Get(t.Context(), caller(), "a")
 		require.ErrorIs(t, err, data.ErrUnexpected)
 		require.NotErrorIs(t, err, data.ErrConflict)
 	})
@@ -241,8 +216,8 @@ func TestAmbiguousResponseIsRejected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, _ := serve(t, respond(200, test.body))
-			read, err := c.Object(t.Context(), caller(), "pets", "a")
-			written, failed := c.UpdateObject(t.Context(), caller(), data.Write{Key: "k"}, "pets", "a", jsontext.Value("{}"))
+			read, err := c.Objects("pets").Get(t.Context(), caller(), "a")
+			written, failed := c.Objects("pets").Update(t.Context(), caller(), data.Write{Key: "k"}, "a", data.Patch{})
 			if test.ok {
 				require.NoError(t, err)
 				require.NoError(t, failed)
@@ -264,7 +239,7 @@ func TestRawMembersAreLimited(t *testing.T) {
 		ask  func(ctx context.Context, c *data.Client) error
 	}{
 		"input schema": {`{"automations":[{"id":"a","business_id":"biz_1","input_schema":"deep"}]}`, func(ctx context.Context, c *data.Client) error {
-			return drop(c.Automations(ctx, caller(), data.List{}))
+			return drop(c.Automations().List(ctx, caller(), data.List{}))
 		}},
 		"input of a run":  {record("run", `"id":"r","input":"deep"`), run},
 		"result of a run": {record("run", `"id":"r","result":"deep"`), run},
@@ -272,7 +247,7 @@ func TestRawMembersAreLimited(t *testing.T) {
 			return drop(c.ObjectType(ctx, caller(), "t"))
 		}},
 		"fields in a list": {`{"objects":[{"id":"a","type":"t","business_id":"biz_1","fields":"deep"}]}`, func(ctx context.Context, c *data.Client) error {
-			return drop(c.Objects(ctx, caller(), "t", data.Search{}))
+			return drop(c.Objects("t").List(ctx, caller(), data.Search{}))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -318,7 +293,7 @@ func TestOneDeadlineCoversBothAttempts(t *testing.T) {
 	transport := &attempts{steps: []step{{}, {200, record("job", `"id":"a"`)}}}
 	c, _ := serve(t, nil, func(o *data.Options) { o.Transport, o.Timeout = transport, time.Hour })
 	began := time.Now()
-	_, err := c.Job(t.Context(), caller(), "a")
+	_, err := c.Jobs().Get(t.Context(), caller(), "a")
 	require.NoError(t, err)
 	require.Len(t, transport.deadlines, 2)
 	require.Equal(t, transport.deadlines[0], transport.deadlines[1], "the second attempt has no more time")
@@ -369,7 +344,7 @@ func TestErrorsOfWritesAreMapped(t *testing.T) {
 					transport.steps = transport.steps[1:]
 				}
 				c, _ := serve(t, nil, func(o *data.Options) { o.Transport = transport })
-				_, err := c.UpdateContact(t.Context(), caller(), data.Write{Key: "k"}, 7, data.Patch{})
+				_, err := c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
 				e := requireError(t, err, test.kind)
 				require.Equal(t, test.done == uncertain || test.done == retried && lost, e.Uncertain)
 				require.Equal(t, 7*time.Second, e.RetryAfter)
@@ -397,7 +372,7 @@ func TestErrorContainsOnlyDocumentedParts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, logs := serve(t, respond(test.status, test.body))
-			_, err := c.UpdateContact(t.Context(), caller(), data.Write{Key: "k"}, 7, data.Patch{})
+			_, err := c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
 			e, ok := errors.AsType[*data.Error](err)
 			require.True(t, ok)
 			require.NotContains(t, fmt.Sprintf("%v %s %s %v", err, e.Code, e.Message, e.Details), secret)

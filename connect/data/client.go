@@ -32,8 +32,8 @@ const (
 
 // Defaults and limits.
 const (
-	DefaultTimeout         = 15 * time.Second
-	DefaultMaxResponseSize = 1 << 20 // bytes
+	DefaultTimeout  = 15 * time.Second
+	MaxResponseSize = 1 << 20 // bytes
 
 	maxError      = 64 << 10 // bytes of an error's body
 	maxDetails    = 32
@@ -54,9 +54,6 @@ type Options struct {
 	// Timeout is the timeout of one call, including the retry. Default: DefaultTimeout.
 	Timeout time.Duration
 
-	// MaxResponseSize is the maximum size of a response in bytes. Default: DefaultMaxResponseSize.
-	MaxResponseSize int64
-
 	// OnResponse is called with the result of checking each response: nil if it is valid, which the documented errors of a
 	// caller are too, or else one of this package's errors. Default: none.
 	OnResponse func(error)
@@ -69,12 +66,11 @@ type Options struct {
 //
 // It retries reads, and writes with an idempotency key, once if the service is unavailable. It follows no redirects.
 type Client struct {
-	base            string
-	http            *http.Client
-	timeout         time.Duration
-	maxResponseSize int64
-	onResponse      func(error)
-	log             *zap.Logger
+	base       string
+	http       *http.Client
+	timeout    time.Duration
+	onResponse func(error)
+	log        *zap.Logger
 }
 
 // New returns a client.
@@ -95,19 +91,15 @@ func New(o Options) (*Client, error) {
 	if o.OnResponse == nil {
 		o.OnResponse = func(error) {}
 	}
-	if o.MaxResponseSize <= 0 {
-		o.MaxResponseSize = DefaultMaxResponseSize
-	}
 	return &Client{
 		base: strings.TrimSuffix(u.String(), "/") + "/connect/v1",
 		http: &http.Client{
 			Transport:     o.Transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		timeout:         o.Timeout,
-		maxResponseSize: o.MaxResponseSize,
-		onResponse:      o.OnResponse,
-		log:             o.Log,
+		timeout:    o.Timeout,
+		onResponse: o.OnResponse,
+		log:        o.Log,
 	}, nil
 }
 
@@ -135,56 +127,44 @@ type request struct {
 	method string
 	path   []string // escaped and joined
 	query  url.Values
-	body   any // nil for none
+	body   Patch // nil for none
 	write  Write
 }
 
-// reply is what a response's JSON is decoded into, possibly twice.
-type reply interface {
-	// check returns ErrCrossTenant, ErrWrongRecord or ErrUnexpected for records that the call did not ask for.
-	check(business string) error
-}
-
-func (c *Client) do(ctx context.Context, by Caller, r request, into reply) error {
+// do makes a call and decodes the response with read.
+func do[T any](ctx context.Context, c *Client, by Caller, r request, read func(response []byte) (T, error)) (T, error) {
+	var none T
 	if by.BusinessID == "" || by.AccountID == "" {
-		return errors.New("calling the data service: business or account ID is missing")
+		return none, errors.New("calling the data service: business or account ID is missing")
 	}
 	var body []byte
 	if r.body != nil {
 		var err error
 		if body, err = json.Marshal(r.body); err != nil {
-			return fmt.Errorf("encoding a call to the data service: %w", err)
+			return none, fmt.Errorf("encoding a call to the data service: %w", err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	status, response, err := c.deliver(ctx, by, r, body)
 	if err != nil {
-		return err
+		return none, err
 	}
-	err = read(response, by.BusinessID, into)
+	value, err := read(response)
 	if cleaned := cleantext.JSON(response); err == nil && !bytes.Equal(cleaned, response) {
 		// IDs were checked before cleaning, because "7" and "7\u200b" are different records.
-		err = read(cleaned, by.BusinessID, into)
+		value, err = read(cleaned)
 	}
 	c.onResponse(err)
 	if err == nil {
-		return nil
+		return value, nil
 	}
 	if errors.Is(err, ErrCrossTenant) || errors.Is(err, ErrWrongRecord) {
 		c.log.Error("ALARM: "+err.Error(),
 			zap.String("business", by.BusinessID), zap.String("request_id", by.RequestID),
 			zap.String("method", r.method), zap.Strings("path", r.path))
 	}
-	return &Error{Kind: err, Status: status, Uncertain: r.method != http.MethodGet}
-}
-
-// read decodes and checks a response. Duplicate members are ErrUnexpected.
-func read(response []byte, business string, into reply) error {
-	if json.Unmarshal(response, into) != nil {
-		return ErrUnexpected
-	}
-	return into.check(business)
+	return none, &Error{Kind: err, Status: status, Uncertain: r.method != http.MethodGet}
 }
 
 // deliver makes the call and retries it once if that is safe.
@@ -258,12 +238,12 @@ func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (i
 	if r.write.Replayed != nil {
 		*r.write.Replayed = res.Header.Get(HeaderReplayed) == "true"
 	}
-	response, err := io.ReadAll(io.LimitReader(res.Body, c.maxResponseSize+1))
+	response, err := io.ReadAll(io.LimitReader(res.Body, MaxResponseSize+1))
 	if err != nil {
 		return 0, nil, unreachable(err, write)
 	}
 	if media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err != nil || media != "application/json" ||
-		int64(len(response)) > c.maxResponseSize {
+		int64(len(response)) > MaxResponseSize {
 		c.onResponse(ErrUnexpected)
 		return 0, nil, &Error{Kind: ErrUnexpected, Status: res.StatusCode, Uncertain: write}
 	}

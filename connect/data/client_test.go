@@ -69,7 +69,7 @@ func TestCallCarriesOnlyTheCallersIdentity(t *testing.T) {
 			`"created_at":"2026-03-05T14:30:00Z","updated_at":"2026-03-05T14:30:00Z","more":1}}`)(w, r)
 	})
 	replayed := false
-	faq, err := c.ReplaceFAQ(t.Context(), caller(), data.Write{Key: "key-1", Version: 3, Replayed: &replayed}, "a b/c",
+	faq, err := c.FAQs().Replace(t.Context(), caller(), data.Write{Key: "key-1", Version: 3, Replayed: &replayed}, "a b/c",
 		data.Patch{"question": "q", "answer": "a"})
 	require.NoError(t, err)
 	require.Equal(t, int64(4), faq.Version)
@@ -96,7 +96,7 @@ func TestFiltersBecomeQueryParameters(t *testing.T) {
 		uris <- r.RequestURI
 		respond(200, `{"appointments":[],"next_cursor":"n1"}`)(w, r)
 	})
-	page, err := c.Appointments(t.Context(), caller(), data.AppointmentFilter{
+	page, err := c.Appointments().List(t.Context(), caller(), data.AppointmentFilter{
 		CalendarID: "c&1", ContactID: 7, From: time.Date(2026, 3, 5, 9, 0, 0, 0, time.FixedZone("", -5*3600)),
 		List: data.List{Limit: 10, Cursor: "abc"},
 	})
@@ -110,10 +110,10 @@ func TestIDCannotEscapeThePath(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("a call was made") })
 	for _, id := range []string{"", ".", ".."} {
-		_, err := c.Job(t.Context(), caller(), id)
+		_, err := c.Jobs().Get(t.Context(), caller(), id)
 		require.ErrorIs(t, err, data.ErrNotFound)
 	}
-	_, err := c.Job(t.Context(), data.Caller{BusinessID: "biz_1"}, "x")
+	_, err := c.Jobs().Get(t.Context(), data.Caller{BusinessID: "biz_1"}, "x")
 	require.Error(t, err)
 }
 
@@ -128,18 +128,18 @@ func TestUndocumentedResponseIsRejected(t *testing.T) {
 		"a long cursor":         `{"calendars":[],"next_cursor":"` + strings.Repeat("x", 513) + `"}`,
 		"bad UTF-8":             "{\"calendars\":[],\"next_cursor\":null,\"x\":\"\xff\"}",
 		"something after it":    `{"calendars":[],"next_cursor":null}{}`,
-		"too long":              `{"calendars":[],"next_cursor":null}` + strings.Repeat(" ", 4096),
+		"too long":              `{"calendars":[],"next_cursor":null}` + strings.Repeat(" ", data.MaxResponseSize),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, _ := serve(t, respond(200, body), func(o *data.Options) { o.MaxResponseSize = 4096 })
-			page, err := c.Calendars(t.Context(), caller(), data.List{})
+			c, _ := serve(t, respond(200, body))
+			page, err := c.Calendars().List(t.Context(), caller(), data.List{})
 			require.ErrorIs(t, err, data.ErrUnexpected)
 			require.Empty(t, page)
 		})
 	}
 	c, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"calendars":[]}`) })
-	_, err := c.Calendars(t.Context(), caller(), data.List{})
+	_, err := c.Calendars().List(t.Context(), caller(), data.List{})
 	require.ErrorIs(t, err, data.ErrUnexpected)
 }
 
@@ -153,7 +153,7 @@ func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
 			mine := `{"id":"1","business_id":"biz_1","name":"Mine","owner_name":null,"time_zone":"UTC"}`
 			theirs := `{"id":"2",` + owner + `"name":"Theirs","owner_name":null,"time_zone":"UTC"}`
 			c, logs := serve(t, respond(200, `{"calendars":[`+mine+`,`+theirs+`],"next_cursor":null}`))
-			page, err := c.Calendars(t.Context(), caller(), data.List{})
+			page, err := c.Calendars().List(t.Context(), caller(), data.List{})
 			require.ErrorIs(t, err, data.ErrCrossTenant)
 			require.ErrorIs(t, err, data.ErrUnexpected)
 			require.Empty(t, page)
@@ -181,7 +181,7 @@ func TestErrorTextIsLimited(t *testing.T) {
 			body, err := json.Marshal(map[string]any{"error": strings.Repeat("x", 5000), "code": "CONFLICT", "details": details})
 			require.NoError(t, err)
 			c, _ := serve(t, respond(409, string(body)))
-			_, err = c.CreateContact(t.Context(), caller(), data.Write{Key: "k"}, data.Patch{})
+			_, err = c.Contacts().Create(t.Context(), caller(), data.Write{Key: "k"}, data.Patch{})
 			e, ok := errors.AsType[*data.Error](err)
 			require.True(t, ok)
 			require.Len(t, e.Details, test.want)
@@ -208,7 +208,7 @@ func TestUndeliveredCallIsRetriedOnce(t *testing.T) {
 			}
 			respond(200, `{"deleted":true,"id":1}`)(w, r)
 		})
-		err := c.DeleteContact(t.Context(), caller(), data.Write{Key: key}, 1)
+		err := c.Contacts().Delete(t.Context(), caller(), data.Write{Key: key}, "1")
 		if key == "" {
 			require.ErrorIs(t, err, data.ErrUnavailable)
 		} else {
@@ -276,7 +276,7 @@ func TestResponsesAreReported(t *testing.T) {
 			client, _ := serve(t, respond(c.status, c.body), func(o *data.Options) {
 				o.OnResponse = func(err error) { reported = append(reported, err) }
 			})
-			_, _ = client.Calendars(t.Context(), caller(), data.List{})
+			_, _ = client.Calendars().List(t.Context(), caller(), data.List{})
 			require.Len(t, reported, 1)
 			require.ErrorIs(t, reported[0], c.want)
 		})
@@ -287,7 +287,7 @@ func TestResponsesAreReported(t *testing.T) {
 func TestNetworkErrorDoesNotQuoteTheQuery(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	_, err := c.Calendars(t.Context(), caller(), data.List{Cursor: "canary"})
+	_, err := c.Calendars().List(t.Context(), caller(), data.List{Cursor: "canary"})
 	require.ErrorIs(t, err, data.ErrUnavailable)
 	require.ErrorIs(t, err, io.EOF)
 	require.NotContains(t, err.Error(), "canary")

@@ -50,9 +50,9 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 				w.Header().Set("Location", elsewhere.URL+r.URL.Path)
 				w.WriteHeader(status)
 			})
-			_, err := c.Contact(t.Context(), caller(), 7)
+			_, err := c.Contacts().Get(t.Context(), caller(), "7")
 			require.ErrorIs(t, err, data.ErrUnexpected)
-			_, err = c.UpdateContact(t.Context(), caller(), data.Write{Key: "k"}, 7, data.Patch{})
+			_, err = c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
 			require.True(t, requireError(t, err, data.ErrUnexpected).Uncertain)
 			require.Zero(t, followed.Load())
 		})
@@ -87,7 +87,7 @@ func TestTruncatedResponseIsRejected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, _ := serve(t, raw(t, test.response, false))
-			job, err := c.Job(t.Context(), caller(), "a")
+			job, err := c.Jobs().Get(t.Context(), caller(), "a")
 			require.ErrorIs(t, err, test.want)
 			require.Equal(t, test.want == nil, job.ID == "a")
 		})
@@ -99,7 +99,7 @@ func TestSwitchingProtocolsEndsTheCall(t *testing.T) {
 	c, _ := serve(t, raw(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", true), func(o *data.Options) {
 		o.Timeout = time.Hour // nothing but the status ends the call
 	})
-	_, err := c.UpdateContact(t.Context(), caller(), data.Write{Key: "k"}, 7, data.Patch{})
+	_, err := c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
 	require.True(t, requireError(t, err, data.ErrUnexpected).Uncertain)
 }
 
@@ -118,7 +118,7 @@ func TestCompressedResponseIsNotDecompressed(t *testing.T) {
 	small.Write(compressed(`{"calendars":[],"next_cursor":null,"x":"`))
 	small.Write(bytes.Repeat(compressed(strings.Repeat("x", 1<<20)), 64))
 	small.Write(compressed(`"}`))
-	require.Less(t, small.Len(), data.DefaultMaxResponseSize)
+	require.Less(t, small.Len(), data.MaxResponseSize)
 	accepted := make(chan string, 1)
 	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		accepted <- strings.Join(r.Header.Values("Accept-Encoding"), ",")
@@ -126,7 +126,7 @@ func TestCompressedResponseIsNotDecompressed(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 		_, _ = w.Write(small.Bytes())
 	})
-	_, err := c.Calendars(t.Context(), caller(), data.List{})
+	_, err := c.Calendars().List(t.Context(), caller(), data.List{})
 	require.ErrorIs(t, err, data.ErrUnexpected)
 	require.Equal(t, "identity", <-accepted)
 }
@@ -144,7 +144,7 @@ func TestRetryAfterIsBounded(t *testing.T) {
 			w.Header().Set("Retry-After", header)
 			respond(429, `{"error":"x","code":"BUSY"}`)(w, r)
 		})
-		_, err := c.Job(t.Context(), caller(), "a")
+		_, err := c.Jobs().Get(t.Context(), caller(), "a")
 		require.Equal(t, want, requireError(t, err, data.ErrBusy).RetryAfter, "%q", header)
 	}
 }

@@ -1,14 +1,9 @@
 package data
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
-	"io"
-	"strings"
+	"strconv"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -26,171 +21,29 @@ type Owned struct {
 
 func (o Owned) owner() Owner { return o.BusinessID }
 
+// RecordID implements [Record].
+func (Owned) RecordID() string { return "" }
+
 // values returns the members of a record that are passed on as raw JSON.
 func (Owned) values() []jsontext.Value { return nil }
 
-type record interface {
+// Identified is embedded in records whose id is a text.
+type Identified struct {
+	Owned
+
+	ID string `json:"id" maxLength:"255"`
+}
+
+// RecordID implements [Record].
+func (r Identified) RecordID() string { return r.ID }
+
+// Record is a record of a business.
+type Record interface {
+	// RecordID returns the record's id, or "" if a business has only one such record.
+	RecordID() string
+
 	owner() Owner
 	values() []jsontext.Value
-}
-
-// check returns ErrCrossTenant, ErrWrongRecord or ErrUnexpected if the record does not match the call.
-func check[T record](r T, business string, is func(T) bool) error {
-	switch {
-	case string(r.owner()) != business:
-		return ErrCrossTenant
-	case is != nil && !is(r):
-		return ErrWrongRecord
-	}
-	for _, v := range r.values() {
-		if !readable(v) {
-			return ErrUnexpected
-		}
-	}
-	return nil
-}
-
-// readable reports whether v is nested at most maxDepth levels and its numbers fit a double (RFC 7493, section 2.2), which all
-// parsers can be expected to support.
-func readable(v jsontext.Value) bool {
-	d := jsontext.NewDecoder(bytes.NewReader(v))
-	for {
-		token, err := d.ReadToken()
-		if err != nil {
-			return errors.Is(err, io.EOF) // v is known to be valid JSON
-		}
-		if token.Kind() == jsontext.KindNumber {
-			_, err = token.Float()
-		}
-		if err != nil || d.StackDepth() > maxDepth {
-			return false
-		}
-	}
-}
-
-// Page is a page of a list.
-type Page[T any] struct {
-	Items []T
-	Next  string // cursor of the next page; "" at the end
-}
-
-// page decodes {"<name>":[…],"next_cursor":…}.
-type page[T record] struct {
-	name  string
-	is    func(T) bool
-	items []T
-	next  string
-}
-
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (p *page[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	p.items, p.next = nil, ""
-	err := eachMember(d, func(name string) error {
-		switch name {
-		case p.name:
-			return json.UnmarshalDecode(d, &p.items)
-		case "next_cursor":
-			return json.UnmarshalDecode(d, &p.next)
-		}
-		return d.SkipValue()
-	})
-	switch {
-	case err != nil:
-		return err
-	case p.items == nil:
-		return fmt.Errorf("missing list %q", p.name)
-	case !validCursor(p.next):
-		return errors.New("invalid next_cursor")
-	}
-	return nil
-}
-
-func (p *page[T]) check(business string) error {
-	for _, r := range p.items {
-		if err := check(r, business, p.is); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// eachMember decodes an object and calls read for the value of each member.
-func eachMember(d *jsontext.Decoder, read func(name string) error) error {
-	token, err := d.ReadToken()
-	if err != nil {
-		return err
-	}
-	if token.Kind() != jsontext.KindBeginObject {
-		return errors.New("not an object")
-	}
-	for d.PeekKind() != jsontext.KindEndObject {
-		name, err := d.ReadToken()
-		if err != nil {
-			return err
-		}
-		if err := read(name.String()); err != nil {
-			return err
-		}
-	}
-	_, err = d.ReadToken()
-	return err
-}
-
-func validCursor(s string) bool {
-	return len(s) <= 512 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
-}
-
-// single decodes {"<name>":{…}}, or the record itself if there is no name.
-type single[T record] struct {
-	name   string
-	is     func(T) bool
-	record T
-}
-
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (s *single[T]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	var none T
-	s.record = none
-	if s.name == "" {
-		return json.UnmarshalDecode(d, &s.record)
-	}
-	return eachMember(d, func(name string) error {
-		if name == s.name {
-			return json.UnmarshalDecode(d, &s.record)
-		}
-		return d.SkipValue()
-	})
-}
-
-func (s *single[T]) check(business string) error { return check(s.record, business, s.is) }
-
-// gone decodes the response to a DELETE, {"deleted":true,"id":…}.
-type gone[ID comparable] struct {
-	id   ID
-	same bool // the response is about the record with this id
-}
-
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (g *gone[ID]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	var said struct {
-		Deleted bool `json:"deleted"`
-		ID      ID   `json:"id"`
-	}
-	if err := json.UnmarshalDecode(d, &said); err != nil {
-		return err
-	}
-	if !said.Deleted {
-		return errors.New("deleted is not true")
-	}
-	g.same = said.ID == g.id
-	return nil
-}
-
-func (g *gone[ID]) check(string) error {
-	if !g.same {
-		return ErrWrongRecord
-	}
-	return nil
 }
 
 // The tags of records are JSON Schema keywords: package mcp derives the output schemas of tools from these types, and records
@@ -198,9 +51,8 @@ func (g *gone[ID]) check(string) error {
 
 // Business is the business itself.
 type Business struct {
-	Owned
+	Identified
 
-	ID            string    `json:"id" maxLength:"255"`
 	Name          string    `json:"name" maxLength:"255"`
 	Slug          string    `json:"slug" maxLength:"255"`
 	Email         *string   `json:"email" maxLength:"254"`
@@ -262,11 +114,13 @@ type Contact struct {
 	Version       int64         `json:"version" minimum:"0" maximum:"9007199254740991" jsonschema:"For if_version."`
 }
 
+// RecordID implements [Record].
+func (c Contact) RecordID() string { return strconv.FormatInt(c.ID, 10) }
+
 // Conversation is a conversation of the receptionist. Messages, callers' names and the summary are untrusted.
 type Conversation struct {
-	Owned
+	Identified
 
-	ID            string              `json:"id"`
 	Channel       Channel             `json:"channel"`
 	ContactID     *int64              `json:"contact_id"`
 	CallerName    *string             `json:"caller_name"`
@@ -289,9 +143,8 @@ type Message struct {
 
 // Calendar is a calendar of appointments.
 type Calendar struct {
-	Owned
+	Identified
 
-	ID        string  `json:"id" maxLength:"255"`
 	Name      string  `json:"name" maxLength:"255"`
 	OwnerName *string `json:"owner_name" maxLength:"255"`
 	TimeZone  string  `json:"time_zone" maxLength:"64"`
@@ -299,9 +152,8 @@ type Calendar struct {
 
 // Appointment is an appointment in a calendar.
 type Appointment struct {
-	Owned
+	Identified
 
-	ID           string            `json:"id" maxLength:"255"`
 	CalendarID   string            `json:"calendar_id" maxLength:"255"`
 	CalendarName string            `json:"calendar_name" maxLength:"255"`
 	ContactID    *int64            `json:"contact_id" minimum:"1" maximum:"9007199254740991"`
@@ -346,9 +198,8 @@ type Rule struct {
 
 // FAQ is a question that the receptionist can answer.
 type FAQ struct {
-	Owned
+	Identified
 
-	ID        string    `json:"id" maxLength:"255"`
 	Question  string    `json:"question" maxLength:"2000"`
 	Answer    string    `json:"answer" maxLength:"20000"`
 	Enabled   bool      `json:"enabled"`
@@ -359,9 +210,8 @@ type FAQ struct {
 
 // Offering is a service that the receptionist can offer.
 type Offering struct {
-	Owned
+	Identified
 
-	ID              string    `json:"id" maxLength:"255"`
 	Name            string    `json:"name" maxLength:"255"`
 	Description     *string   `json:"description" maxLength:"20000"`
 	DurationMinutes *int      `json:"duration_minutes" minimum:"0" maximum:"100000"`
@@ -374,9 +224,8 @@ type Offering struct {
 
 // Invoice is an invoice of the business. Money is decimal text.
 type Invoice struct {
-	Owned
+	Identified
 
-	ID            string        `json:"id" maxLength:"255"`
 	InvoiceNumber string        `json:"invoice_number" maxLength:"64"`
 	Title         *string       `json:"title" maxLength:"1000"`
 	Status        InvoiceStatus `json:"status"`
@@ -400,9 +249,8 @@ type Invoice struct {
 
 // Estimate is an estimate of the business. Money is decimal text.
 type Estimate struct {
-	Owned
+	Identified
 
-	ID              string         `json:"id" maxLength:"255"`
 	EstimateNumber  string         `json:"estimate_number" maxLength:"64"`
 	Title           *string        `json:"title" maxLength:"1000"`
 	Status          EstimateStatus `json:"status"`
@@ -428,9 +276,8 @@ type Estimate struct {
 
 // Job is a piece of work. Money is decimal text.
 type Job struct {
-	Owned
+	Identified
 
-	ID                 string    `json:"id" maxLength:"255"`
 	JobNumber          string    `json:"job_number" maxLength:"64"`
 	Name               *string   `json:"name" maxLength:"1000"`
 	Description        *string   `json:"description" maxLength:"20000"`
@@ -446,9 +293,8 @@ type Job struct {
 
 // Automation is an automation of the business.
 type Automation struct {
-	Owned
+	Identified
 
-	ID          string         `json:"id" maxLength:"255"`
 	Name        string         `json:"name" maxLength:"255"`
 	Description *string        `json:"description" maxLength:"4000"`
 	Enabled     bool           `json:"enabled" jsonschema:"Only an enabled one can be run."`
@@ -475,9 +321,8 @@ const (
 
 // Run is a run of an automation.
 type Run struct {
-	Owned
+	Identified
 
-	ID           string         `json:"id" maxLength:"255"`
 	AutomationID string         `json:"automation_id" maxLength:"255"`
 	Status       RunStatus      `json:"status"`
 	Progress     int            `json:"progress" minimum:"0" maximum:"100" jsonschema:"Per cent."`
@@ -521,6 +366,9 @@ type ObjectType struct {
 	ObjectCount int     `json:"object_count" minimum:"0" maximum:"9007199254740991"`
 }
 
+// RecordID implements [Record].
+func (t ObjectType) RecordID() string { return t.Name }
+
 // DescribedType is an object type with the JSON Schema of its fields.
 type DescribedType struct {
 	ObjectType
@@ -532,9 +380,8 @@ func (t DescribedType) values() []jsontext.Value { return []jsontext.Value{t.Sch
 
 // Object is a custom object.
 type Object struct {
-	Owned
+	Identified
 
-	ID        string         `json:"id" maxLength:"255"`
 	Type      string         `json:"type" maxLength:"60"`
 	Fields    jsontext.Value `json:"fields" jsonschema:"As the type's schema describes them."`
 	Version   int64          `json:"version" minimum:"0" maximum:"9007199254740991" jsonschema:"For if_version."`

@@ -111,33 +111,18 @@ func TestIDOfAnotherBusinessIsNotFound(t *testing.T) {
 	s := newSetup(t, shared)
 	s.allow("other", s.other, "mcp:use")
 	mine, theirs := s.connect(modern, "bearer", nil), s.connect(modern, "other", nil)
-	record := func(tool, list string, arguments object) any {
-		return first(t, call(t, theirs, tool, arguments), list)["id"]
-	}
-	for tool, id := range map[string]any{
-		"contacts_get":      record("contacts_search", "contacts", nil),
-		"conversations_get": record("conversations_search", "conversations", nil),
-		"appointments_get":  record("appointments_search", "appointments", nil),
-		"invoices_get":      record("invoices_search", "invoices", nil),
-		"estimates_get":     record("estimates_search", "estimates", nil),
-		"jobs_get":          record("jobs_search", "jobs", nil),
-	} {
-		fails(t, mine, tool, object{"id": id}, "NOT_FOUND")
-	}
-	contact, calendar := record("contacts_search", "contacts", nil), record("calendars_list", "calendars", nil)
-	faq, service := record("receptionist_faqs_list", "faqs", nil), record("receptionist_services_list", "services", nil)
+	contact := first(t, call(t, theirs, "contacts_search", nil), "contacts")["id"]
+	faq := first(t, call(t, theirs, "receptionist_faqs_list", nil), "faqs")["id"]
 	for _, test := range []struct {
 		tool      string
 		arguments object
 		code      string
 	}{
+		{"contacts_get", object{"id": contact}, "NOT_FOUND"},
 		{"contacts_update", object{"id": contact, "last_name": "Stolen"}, "NOT_FOUND"},
 		{"contacts_delete", object{"id": contact, "confirm": true}, "NOT_FOUND"},
 		{"appointments_search", object{"contact_id": contact}, "contact_id"},
-		{"appointments_search", object{"calendar_id": calendar}, "calendar_id"},
-		{"receptionist_faq_delete", object{"id": faq, "confirm": true}, "NOT_FOUND"},
 		{"receptionist_faq_upsert", object{"id": faq, "question": "q", "answer": "a"}, "NOT_FOUND"},
-		{"receptionist_service_delete", object{"id": service, "confirm": true}, "NOT_FOUND"},
 	} {
 		fails(t, mine, test.tool, test.arguments, test.code)
 	}
@@ -227,9 +212,9 @@ func TestRequestFromAnotherOriginIsRejected(t *testing.T) {
 
 func TestOversizedBodyIsRejected(t *testing.T) {
 	t.Parallel()
-	s := newSetup(t, shared, func(o *mcp.Options) { o.MaxBody = 4096 })
+	s := newSetup(t, shared)
 	for _, edit := range []func(*http.Request){nil, func(r *http.Request) { r.ContentLength = -1 }} { // of declared and of unknown length
-		res := s.post("bearer", modern, callMessage(modern, "contacts_search", object{"query": strings.Repeat("x", 5000)}), edit)
+		res := s.post("bearer", modern, callMessage(modern, "contacts_search", object{"query": strings.Repeat("x", mcp.MaxBody)}), edit)
 		require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
 	}
 }
@@ -320,18 +305,6 @@ func TestCallsAreRateLimitedPerConnection(t *testing.T) {
 
 	s.redis.Close()
 	call(t, s.connect(modern, "bearer", nil), "calendars_list", nil)
-}
-
-func TestHiddenCharactersAreRemovedFromRecords(t *testing.T) {
-	t.Parallel()
-	s := newSetup(t, shared)
-	c := s.connect(modern, "bearer", nil)
-	id := call(t, c, "contacts_create", object{
-		"first_name": "Hid\U000e0064\U000e0065den", "notes": "Seen\u2066\u202e\ufeff, and 👩\u200d🔧 too",
-	})["contact"].(object)["id"]
-	contact := call(t, c, "contacts_get", object{"id": id})["contact"].(object)
-	require.Equal(t, "Hidden", contact["first_name"])
-	require.Equal(t, "Seen, and 👩\u200d🔧 too", contact["notes"])
 }
 
 func TestUntrustedTextIsMarkedAndFenced(t *testing.T) {

@@ -43,9 +43,9 @@ type toolCall struct {
 	stream  *eventStream
 
 	// Set while the tool runs.
-	target        string         // the affected record, for the audit log
-	declined      bool           // the person declined and nothing was changed
-	inputRequired *inputRequired // set instead of a result if the person has to confirm first
+	target        string      // the affected record, for the audit log
+	declined      bool        // the person declined and nothing was changed
+	inputRequired *callResult // set if the person has to confirm first
 }
 
 func (c *toolCall) data() *data.Client { return c.server.o.Data }
@@ -92,7 +92,7 @@ const codeRateLimited = -32050
 func (s *Server) filterTools(tools []*sdk.Tool, g requestGrant) []*sdk.Tool {
 	kept := make([]*sdk.Tool, 0, len(tools))
 	for _, declared := range tools {
-		if t, ok := s.tools[declared.Name]; !ok || g.Scopes.Allows(t.scope) {
+		if t, ok := s.tools[declared.Name]; !ok || g.Scopes.Allows(t.Scope) {
 			kept = append(kept, declared)
 		}
 	}
@@ -122,7 +122,7 @@ func (s *Server) refuseScope(w http.ResponseWriter, r *http.Request, c *toolCall
 		e.Outcome, e.Detail = audit.OutcomeDenied, strings.TrimSpace(e.Detail+" "+codeScope)
 		_ = s.o.Audit.Record(ctx, e) // logs its own failures
 	}
-	s.o.Challenge.InsufficientScope(w, c.tool.requiredScopes(c.grant.Grant)...)
+	s.o.InsufficientScope(w, c.tool.requiredScopes(c.grant.Grant)...)
 }
 
 // execute checks and makes the call and logs its outcome.
@@ -134,13 +134,13 @@ func (c *toolCall) execute(ctx context.Context) *callResult {
 	switch {
 	case err != nil:
 	case c.inputRequired != nil:
-		result = c.inputRequired.result()
+		result = c.inputRequired
 	default:
 		result, err = c.tool.success(content)
 	}
 	var p *toolError
 	if err != nil {
-		p = newToolError(err, c.tool, c.tool.about)
+		p = newToolError(err, c.tool)
 		result = p.result(c.grant.requestID)
 	}
 	c.log(p, time.Since(began))
@@ -189,7 +189,7 @@ func (c *toolCall) work(ctx context.Context) (content any, err error) {
 // recoverPanic turns a panic into an error.
 func (c *toolCall) recoverPanic(err *error) {
 	if v := recover(); v != nil {
-		c.server.log.Error("panic in a tool", zap.String("tool", c.tool.name),
+		c.server.log.Error("panic in a tool", zap.String("tool", c.tool.Name),
 			zap.String("request_id", c.grant.requestID), zap.Any("panic", v), zap.Stack("stack"))
 		*err = errors.New("panic in a tool")
 	}
@@ -203,7 +203,7 @@ func detached(ctx context.Context) context.Context { return context.WithoutCance
 func (c *toolCall) auditEntry() audit.Entry {
 	return audit.Entry{
 		BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, AccountName: c.account.DisplayName(), GrantID: c.grant.ID,
-		ClientName: c.grant.ClientName, Action: audit.ToolCalled, Target: c.tool.name, Detail: c.recordName(),
+		ClientName: c.grant.ClientName, Action: audit.ToolCalled, Target: c.tool.Name, Detail: c.recordName(),
 		RequestID: c.grant.requestID,
 	}
 }
@@ -224,7 +224,7 @@ func (c *toolCall) resolveAudit(ctx context.Context, change *audit.Change, err e
 		}
 		return
 	}
-	p := newToolError(err, c.tool, c.tool.about)
+	p := newToolError(err, c.tool)
 	change.Detail = strings.TrimSpace(change.Detail + " " + p.code)
 	f, _ := errors.AsType[*data.Error](p.cause)
 	switch {
@@ -264,5 +264,5 @@ func (c *toolCall) recordName() string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return strings.TrimSpace(c.tool.about + " " + strings.Join(parts, " "))
+	return strings.TrimSpace(c.tool.About + " " + strings.Join(parts, " "))
 }

@@ -22,11 +22,12 @@ import (
 // value of each tool's result is made invalid in each way that a data service could.
 func TestResultCheckAgreesWithTheSchema(t *testing.T) {
 	t.Parallel()
-	for _, tool := range allTools() {
-		t.Run(tool.name, func(t *testing.T) {
+	for name, tool := range tools(t) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.NoError(t, tool.prepare())
-			output, err := compile("output.json", tool.out)
+			_, err := tool.input()
+			require.NoError(t, err)
+			output, err := compile(tool.out)
 			require.NoError(t, err)
 			for _, full := range []bool{true, false} {
 				result := reflect.New(tool.resultType).Elem()
@@ -192,7 +193,7 @@ func TestEveryFieldTagIsASchemaKeyword(t *testing.T) {
 		default:
 		}
 	}
-	for _, tool := range allTools() {
+	for _, tool := range tools(t) {
 		visit(tool.argumentsType)
 		visit(tool.resultType)
 	}
@@ -217,9 +218,9 @@ func TestInvalidFieldTagIsAnError(t *testing.T) {
 		_, err := schemaOf(reflect.TypeOf(of))
 		require.ErrorContains(t, err, "reading the tags of")
 	}
-	require.ErrorContains(t, (&tool{
-		function: handle(func(context.Context, *toolCall, struct{}) (struct{}, error) { return struct{}{}, nil }), arguments: naming("a", "b"),
-	}).prepare(), `unknown argument "id"`)
+	nothing := handle(func(context.Context, *toolCall, struct{}) (struct{}, error) { return struct{}{}, nil })
+	require.ErrorContains(t, (&tool{function: nothing, Arguments: map[string]string{"id": "b"}}).prepare(), `unknown argument "id"`)
+	require.ErrorContains(t, (&tool{}).prepare(), "no function")
 }
 
 // BenchmarkOutputCheck checks 25 contacts, by their type and by the schema in JSON.
@@ -246,7 +247,7 @@ func BenchmarkOutputCheck(b *testing.B) {
 		}
 	})
 	b.Run("JSON", func(b *testing.B) {
-		compiled, err := compile("output.json", schema)
+		compiled, err := compile(schema)
 		require.NoError(b, err)
 		written, err := fast.Marshal(page)
 		require.NoError(b, err)

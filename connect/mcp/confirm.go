@@ -19,41 +19,19 @@ const (
 		`"description":"It cannot be brought back.","default":false}},"required":["confirm"]}`
 )
 
-// inputRequired is a result that asks the client to put a question to the person and to call again with the response
-// (MCP 2026-07-28, multi round-trip requests).
-type inputRequired struct {
-	question *sdk.ElicitParams
-	state    string
-}
-
-func (n *inputRequired) result() *callResult {
-	return &callResult{
-		Content:       []textContent{},
-		InputRequests: map[string]inputRequest{questionID: {"elicitation/create", n.question}}, RequestState: n.state,
-	}
-}
-
-// confirmation is the outcome of asking the person to confirm.
-type confirmation int
-
-const (
-	confirmed confirmation = iota
-	declined
-	awaiting // the client has to ask: see toolCall.inputRequired
-)
-
 // confirm obtains a person's confirmation of an irreversible change. If the client supports elicitation, which takes revision
 // 2026-07-28, only the person's response counts. Otherwise the assistant states with the argument confirm (claimed) that the
 // person agreed.
 //
-// subject identifies the record and its version. A response counts only for the subject that the person was asked about.
-func (c *toolCall) confirm(ctx context.Context, claimed bool, subject, question string) (confirmation, error) {
+// subject identifies the record and its version. A response counts only for the subject that the person was asked about. If the
+// client has to ask, confirm sets c.inputRequired.
+func (c *toolCall) confirm(ctx context.Context, claimed bool, subject, question string) (confirmed bool, err error) {
 	params := &sdk.ElicitParams{Mode: "form", Message: question, RequestedSchema: jsontext.Value(confirmationSchema)}
 	if !c.canElicit {
 		if claimed {
-			return confirmed, nil
+			return true, nil
 		}
-		return declined, &toolError{
+		return false, &toolError{
 			code:     codeConfirm,
 			sentence: "Deleting cannot be undone, and this client cannot ask the person.",
 			done:     nothingDone,
@@ -62,26 +40,23 @@ func (c *toolCall) confirm(ctx context.Context, claimed bool, subject, question 
 		}
 	}
 	if c.elicitResult != nil {
-		open, err := c.server.store.ConsumeConfirmation(ctx, c.grant.ID, c.requestState, c.tool.name+" "+subject)
+		open, err := c.server.store.ConsumeConfirmation(ctx, c.grant.ID, c.requestState, c.tool.Name+" "+subject)
 		if err != nil {
-			return declined, c.unavailable("The gateway cannot read the person's response at the moment.", err)
+			return false, c.unavailable("The gateway cannot read the person's response at the moment.", err)
 		}
 		if open {
-			return confirmationOf(c.elicitResult), nil
+			agreed, _ := c.elicitResult.Content[confirmField].(bool)
+			return agreed && c.elicitResult.Action == "accept", nil
 		}
 		params.Message = "This has changed since you were asked, or too much time has passed. " + params.Message
 	}
-	state, err := c.server.store.CreateConfirmation(ctx, c.grant.ID, c.tool.name+" "+subject, confirmTimeout)
+	state, err := c.server.store.CreateConfirmation(ctx, c.grant.ID, c.tool.Name+" "+subject, confirmTimeout)
 	if err != nil {
-		return declined, c.unavailable("The gateway cannot ask the person at the moment.", err)
+		return false, c.unavailable("The gateway cannot ask the person at the moment.", err)
 	}
-	c.inputRequired = &inputRequired{question: params, state: state}
-	return awaiting, nil
-}
-
-func confirmationOf(r *elicitResult) confirmation {
-	if ok, _ := r.Content[confirmField].(bool); ok && r.Action == "accept" {
-		return confirmed
+	c.inputRequired = &callResult{
+		Content:       []textContent{},
+		InputRequests: map[string]inputRequest{questionID: {"elicitation/create", params}}, RequestState: state,
 	}
-	return declined
+	return false, nil
 }

@@ -2,6 +2,7 @@ package mcp_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -79,9 +80,10 @@ type setup struct {
 	upstream *upstream
 	lost     *losttest.Handler // in front of the data service
 
-	mu     sync.Mutex
-	grants map[string]oauth.Grant // by token
-	logs   []*requestlog.Entry    // of all requests
+	mu       sync.Mutex
+	grants   map[string]oauth.Grant // by token
+	logs     []*requestlog.Entry    // of all requests
+	requests []context.Context      // of all requests
 }
 
 // upstream is the transport to the data service. It records requests and can be replaced.
@@ -176,7 +178,7 @@ func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options))
 	authorization, err := oauth.New(oauth.Options{Issuer: front.URL, Redis: rdb, Accounts: s.people, Audit: log})
 	require.NoError(t, err)
 	o := mcp.Options{
-		Resource: s.url, Data: client, Audit: log, Challenge: authorization, Log: zap.NewNop(),
+		Resource: s.url, Data: client, Audit: log, InsufficientScope: authorization.InsufficientScope, Log: zap.NewNop(),
 		Redis: rdb, Limiter: mcp.NewLimiter(rdb, "", 100_000), Version: "test",
 	}
 	for _, f := range change {
@@ -246,9 +248,10 @@ func (s *setup) protect(next http.Handler) http.Handler {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		ctx, log := requestlog.With(r.Context(), "")
+		ctx, log := requestlog.With(r.Context(), rand.Text())
 		s.mu.Lock()
 		s.logs = append(s.logs, log)
+		s.requests = append(s.requests, ctx)
 		s.mu.Unlock()
 		ctx = oauth.WithGrant(ctx, g)
 		if a, err := s.people.Account(ctx, g.AccountID); err == nil {

@@ -108,7 +108,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, http.StatusInternalServerError, nil, codeInternalError, "internal error")
 		return
 	}
-	g := requestGrant{Grant: grant, requestID: s.o.RequestID(r), log: requestlog.From(r.Context())}
+	g := requestGrant{Grant: grant, requestID: requestlog.ID(r.Context()), log: requestlog.From(r.Context())}
 	w.Header().Set("Cache-Control", "no-store")
 	for _, name := range []string{headerProtocolVersion, headerMethod, headerName, headerSession, "Content-Type", "Last-Event-Id"} {
 		if len(r.Header.Values(name)) > 1 {
@@ -145,7 +145,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	case c != nil:
 		c.grant = g
-		if !grant.Scopes.Allows(c.tool.scope) {
+		if !grant.Scopes.Allows(c.tool.Scope) {
 			s.refuseScope(w, r, c)
 			return
 		}
@@ -162,7 +162,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 
 // readBody reads the request body and replaces it with a copy for the SDK.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		writeError(w, r, http.StatusRequestEntityTooLarge, nil, codeInvalidRequest, "the body is too large")
 		return nil, false
@@ -208,7 +208,7 @@ func (s *Server) transport() http.Handler {
 	get := func(*http.Request) *sdk.Server { return s.sdk }
 	o := sdk.StreamableHTTPOptions{
 		DisableLocalhostProtection: true, // the caller checks the Host header
-		MaxRequestBodyBytes:        s.o.MaxBody,
+		MaxRequestBodyBytes:        MaxBody,
 	}
 	with := o
 	o.Stateless, o.PropagateRequestCancellation = true, true

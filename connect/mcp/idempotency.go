@@ -38,7 +38,7 @@ func (c *toolCall) idempotentWrite(ctx context.Context, supplied string, upstrea
 		}
 	}
 	// The data service scopes keys to the account; hashing keeps those of different connections and tools apart.
-	digest := sha256.Sum256([]byte(c.grant.ID + "\n" + c.tool.name + "\n" + o.key))
+	digest := sha256.Sum256([]byte(c.grant.ID + "\n" + c.tool.Name + "\n" + o.key))
 	return data.Write{Key: data.Key(base64.RawURLEncoding.EncodeToString(digest[:])), Replayed: &o.replayed}, o, nil
 }
 
@@ -53,12 +53,12 @@ func newWrite(version int64) data.Write {
 }
 
 // recordCreated stores which record a call created, for forgetCreated.
-func (c *toolCall) recordCreated(ctx context.Context, o *idempotency, record string) {
-	if o.fingerprint == "" || o.replayed {
+func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record string) {
+	if i.fingerprint == "" || i.replayed {
 		return
 	}
-	if err := c.server.store.RecordCreated(detached(ctx), c.grant.ID, c.area(), o.fingerprint, record); err != nil {
-		c.server.log.Warn("storing a created record failed", zap.String("tool", c.tool.name),
+	if err := c.server.store.RecordCreated(detached(ctx), c.grant.ID, c.area(), i.fingerprint, record); err != nil {
+		c.server.log.Warn("storing a created record failed", zap.String("tool", c.tool.Name),
 			zap.String("request_id", c.grant.requestID), zap.Error(err))
 	}
 }
@@ -66,13 +66,13 @@ func (c *toolCall) recordCreated(ctx context.Context, o *idempotency, record str
 // forgetCreated removes the idempotency key of the call that created a record, so that a deleted record can be created again.
 func (c *toolCall) forgetCreated(ctx context.Context, record string) {
 	if err := c.server.store.ForgetCreated(detached(ctx), c.grant.ID, c.area(), record); err != nil {
-		c.server.log.Warn("removing an idempotency key failed", zap.String("tool", c.tool.name),
+		c.server.log.Warn("removing an idempotency key failed", zap.String("tool", c.tool.Name),
 			zap.String("request_id", c.grant.requestID), zap.Error(err))
 	}
 }
 
 func (c *toolCall) area() string {
-	area, _, _ := strings.Cut(c.tool.scope, ":")
+	area, _, _ := strings.Cut(c.tool.Scope, ":")
 	return area
 }
 
@@ -86,5 +86,5 @@ func (c *toolCall) fingerprint(upstream []any) (string, error) {
 	if err := value.Format(jsontext.ReorderRawObjects(true)); err != nil {
 		return "", fmt.Errorf("encoding a call: %w", err)
 	}
-	return c.tool.name + string(value), nil
+	return c.tool.Name + string(value), nil
 }

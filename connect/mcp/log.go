@@ -100,7 +100,7 @@ func (c *toolCall) log(p *toolError, took time.Duration) {
 		outcome = requestlog.OutcomeRejected
 	}
 	c.grant.log.Add(func(f *requestlog.Fields) {
-		f.Tool, f.Outcome, f.Level, f.ToolTime = c.tool.name, outcome, level, took
+		f.Tool, f.Outcome, f.Level, f.ToolTime = c.tool.Name, outcome, level, took
 	})
 	if p != nil {
 		c.grant.log.Fail(p.code, p.logged())

@@ -299,10 +299,10 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 		ctx = context.WithoutCancel(ctx) // disconnecting is not a cancellation (2025-11-25, transports)
 	}
 	c.stream = &eventStream{w: w, r: r}
-	ctx, span := tracing.StartRemote(ctx, c.traceparent, methodToolsCall+" "+c.tool.name, trace.SpanKindServer)
+	ctx, span := tracing.StartRemote(ctx, c.traceparent, methodToolsCall+" "+c.tool.Name, trace.SpanKindServer)
 	result := s.execute(ctx, c)
 	if span.IsRecording() {
-		span.SetAttributes(semconv.McpMethodNameToolsCall, semconv.GenAIToolName(c.tool.name))
+		span.SetAttributes(semconv.McpMethodNameToolsCall, semconv.GenAIToolName(c.tool.Name))
 		if result == nil || result.IsError {
 			span.SetAttributes(semconv.ErrorTypeKey.String("tool_error"))
 			span.SetStatus(codes.Error, "")
@@ -332,7 +332,7 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 func (s *Server) execute(ctx context.Context, c *toolCall) (result *callResult) {
 	defer func() {
 		if v := recover(); v != nil {
-			s.log.Error("panic while serving a request", zap.String("method", methodToolsCall), zap.String("tool", c.tool.name),
+			s.log.Error("panic while serving a request", zap.String("method", methodToolsCall), zap.String("tool", c.tool.Name),
 				zap.String("request_id", c.grant.requestID), zap.Any("panic", v), zap.Stack("stack"))
 			result = nil
 		}

@@ -133,23 +133,19 @@ func keywords(s *gschema.Schema, tag reflect.StructTag) error {
 }
 
 // compile compiles a schema, with formats asserted.
-func compile(name string, schema *gschema.Schema) (*jsonschema.Schema, error) {
+func compile(schema *gschema.Schema) (*jsonschema.Schema, error) {
 	written, err := json.Marshal(schema)
 	if err != nil {
 		return nil, err
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(written))
 	if err != nil {
-		return nil, fmt.Errorf("reading the schema %s: %w", name, err)
+		return nil, err
 	}
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
-	if err := c.AddResource(name, doc); err != nil {
-		return nil, fmt.Errorf("adding the schema %s: %w", name, err)
+	if err := c.AddResource("schema.json", doc); err != nil {
+		return nil, err
 	}
-	compiled, err := c.Compile(name)
-	if err != nil {
-		return nil, fmt.Errorf("compiling the schema %s: %w", name, err)
-	}
-	return compiled, nil
+	return c.Compile("schema.json")
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,19 +28,17 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 )
 
-// Defaults and bounds.
+// Limits.
 const (
-	DefaultMaxBody = 256 << 10 // bytes
+	MaxBody = 256 << 10 // maximum size of a request body in bytes
 
 	toolListTTL = 5 * time.Minute
 )
 
-// Challenger responds to calls that need more scopes. *oauth.Server implements it.
-type Challenger interface {
-	InsufficientScope(w http.ResponseWriter, required ...string)
-}
-
-var _ Challenger = (*oauth.Server)(nil)
+// instructions tell an assistant how to work with the tools as a whole.
+//
+//go:embed instructions.txt
+var instructions string
 
 // Options of a [Server].
 type Options struct {
@@ -49,25 +48,21 @@ type Options struct {
 	// Origins are the web origins that may call, in addition to the resource's own. Default: none.
 	Origins []string
 
-	// Name, Title and Version are the serverInfo. Default: "gatehouse", "Gatehouse", "0".
-	Name, Title, Version string
+	// Title and Version are in the serverInfo. Default: "Gatehouse", "0".
+	Title, Version string
 
-	Data      *data.Client // required
-	Audit     *audit.Log   // required
-	Challenge Challenger   // required
-	Log       *zap.Logger  // required
+	Data  *data.Client // required
+	Audit *audit.Log   // required
+	Log   *zap.Logger  // required
+
+	// InsufficientScope responds to a call that needs more scopes; [oauth.Server] has it. Required.
+	InsufficientScope func(w http.ResponseWriter, required ...string)
 
 	Redis  redis.UniversalClient // holds the [Store]; required
 	Prefix string                // of the keys in Redis; default: oauth.DefaultPrefix
 
 	// Limiter limits the rate of a connection's requests. Default: NewLimiter(Redis, Prefix, DefaultRate).
 	Limiter Limiter
-
-	// RequestID returns an HTTP request's ID, for logs, the audit log and the data service. Default: a random one.
-	RequestID func(*http.Request) string
-
-	// MaxBody is the maximum size of a request body in bytes. Default: DefaultMaxBody.
-	MaxBody int64
 }
 
 // Extension adds the fixtures of conformance tests to a server. Only test builds use it.
@@ -106,11 +101,11 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 	if len(extensions) > 1 {
 		return nil, errors.New("more than one extension")
 	}
-	s := &Server{o: o, log: o.Log, tools: map[string]*tool{}, store: NewStore(o.Redis, o.Prefix), acceptsTraces: tracing.AcceptsRemote()}
+	s := &Server{o: o, log: o.Log, store: NewStore(o.Redis, o.Prefix), acceptsTraces: tracing.AcceptsRemote()}
 	origin := u.Scheme + "://" + canonicalHost(u.Scheme, u.Host)
 	s.origins = append([]string{origin}, o.Origins...)
 	options := &sdk.ServerOptions{
-		Instructions: instructions,
+		Instructions: strings.TrimSpace(instructions),
 		Logger:       sdkLogger(o.Log),
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
 		GetSessionID: rand.Text,
@@ -122,13 +117,12 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 			s.extension.Options(options)
 		}
 	}
-	s.implementation = &sdk.Implementation{Name: o.Name, Title: o.Title, Version: o.Version}
+	s.implementation = &sdk.Implementation{Name: "gatehouse", Title: o.Title, Version: o.Version}
 	s.sdk = sdk.NewServer(s.implementation, options)
-	for _, t := range allTools() {
-		if err := t.prepare(); err != nil {
-			return nil, fmt.Errorf("preparing the tool %s: %w", t.name, err)
-		}
-		s.tools[t.name] = t
+	if s.tools, err = newTools(); err != nil {
+		return nil, err
+	}
+	for _, t := range s.tools {
 		s.sdk.AddTool(t.declaration(), func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "the call cannot be read"} // serveCall serves all valid calls
 		})
@@ -150,23 +144,14 @@ func sdkLogger(log *zap.Logger) *slog.Logger {
 }
 
 func (o *Options) complete() error {
-	switch {
-	case o.Data == nil, o.Audit == nil, o.Challenge == nil, o.Log == nil:
-		return errors.New("MCP server: Data, Audit, Challenge and Log are required")
-	case o.Redis == nil:
-		return errors.New("MCP server: Redis is required")
+	if o.Data == nil || o.Audit == nil || o.InsufficientScope == nil || o.Log == nil || o.Redis == nil {
+		return errors.New("MCP server: Data, Audit, InsufficientScope, Log and Redis are required")
 	}
 	o.Prefix = cmp.Or(o.Prefix, oauth.DefaultPrefix)
 	if o.Limiter == nil {
 		o.Limiter = NewLimiter(o.Redis, o.Prefix, DefaultRate)
 	}
-	if o.RequestID == nil {
-		o.RequestID = func(*http.Request) string { return rand.Text() }
-	}
-	o.Name, o.Title, o.Version = cmp.Or(o.Name, "gatehouse"), cmp.Or(o.Title, "Gatehouse"), cmp.Or(o.Version, "0")
-	if o.MaxBody <= 0 {
-		o.MaxBody = DefaultMaxBody
-	}
+	o.Title, o.Version = cmp.Or(o.Title, "Gatehouse"), cmp.Or(o.Version, "0")
 	return nil
 }
 
@@ -174,7 +159,7 @@ func (o *Options) complete() error {
 func (s *Server) ToolNames() []string { return slices.Sorted(maps.Keys(s.tools)) }
 
 // Handler returns the endpoint's handler. It must be wrapped by oauth.Server.Protect, which puts the grant into the
-// request's context.
+// request's context, and takes the request's ID and log entry from there too (package requestlog).
 func (s *Server) Handler() http.Handler { return s.Guard(http.HandlerFunc(s.serve)) }
 
 // Close ends the SDK's sessions.
@@ -215,8 +200,8 @@ func grantFromRequest(r sdk.Request) (requestGrant, bool) {
 // requiredScopes returns the tool's scope and those that the connection has: a client that requests them must not lose any.
 func (t *tool) requiredScopes(g oauth.Grant) []string {
 	names := slices.Clone(g.Scopes.Names())
-	if !slices.Contains(names, t.scope) {
-		names = append(names, t.scope)
+	if !slices.Contains(names, t.Scope) {
+		names = append(names, t.Scope)
 	}
 	return names
 }

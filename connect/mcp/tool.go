@@ -2,9 +2,11 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -16,34 +18,35 @@ import (
 )
 
 // kind is what a tool does to the account.
-type kind int
+type kind string
 
 const (
-	reads kind = iota
-	adds
-	changes // or replaces
-	deletes // for good
-	runs    // an automation, which may reach people outside
+	reads   kind = "read"
+	adds    kind = "add"
+	changes kind = "change" // or replace
+	deletes kind = "delete" // for good
+	runs    kind = "run"    // an automation, which may reach people outside
 )
 
-// tool is one MCP tool.
+// tool is one MCP tool. tools.json has the exported fields.
 type tool struct {
-	name         string
-	title        string
-	description  string
-	scope        string
-	kind         kind
-	idempotent   bool
-	untrusted    bool              // its results contain text from outside the business
-	about        string            // the kind of record, for errors: "contact"
-	arguments    map[string]string // descriptions of arguments that are not in their type's tags
-	minArguments int               // so many arguments have to be given
-	example      string            // arguments, JSON
-	function
+	Name         string            `json:"name"`
+	Title        string            `json:"title"`
+	Description  string            `json:"description"`
+	Scope        string            `json:"scope"`
+	Kind         kind              `json:"kind"`
+	About        string            `json:"about"` // the kind of record, for errors
+	Idempotent   bool              `json:"idempotent"`
+	Untrusted    bool              `json:"untrusted"`     // its results contain text from outside the business
+	Arguments    map[string]string `json:"arguments"`     // descriptions of arguments that are not in their type's tags
+	MinArguments int               `json:"min_arguments"` // so many arguments have to be given
+	Example      jsontext.Value    `json:"example"`       // arguments
+
+	function `json:"-"`
 
 	// set by prepare
 	in, out  *gschema.Schema
-	input    *jsonschema.Schema
+	input    func() (*jsonschema.Schema, error)
 	check    check                     // of results
 	defaults map[string]jsontext.Value // of arguments
 }
@@ -68,7 +71,7 @@ func handle[A, R any](f func(ctx context.Context, c *toolCall, arguments A) (R, 
 	}}
 }
 
-func (t *tool) writes() bool { return t.kind != reads }
+func (t *tool) writes() bool { return t.Kind != reads }
 
 // notDone returns what an error says about a call that was refused before anything happened.
 func (t *tool) notDone() string {
@@ -80,21 +83,24 @@ func (t *tool) notDone() string {
 
 // prepare derives the schemas and the result check.
 func (t *tool) prepare() error {
+	if t.run == nil {
+		return errors.New("it has no function")
+	}
 	var err error
 	if t.in, err = schemaOf(t.argumentsType); err != nil {
 		return err
 	}
-	for name, description := range t.arguments {
+	for name, description := range t.Arguments {
 		if t.in.Properties[name] == nil {
 			return fmt.Errorf("unknown argument %q", name)
 		}
 		t.in.Properties[name].Description = description
 	}
-	if t.minArguments > 0 {
-		t.in.MinProperties = &t.minArguments
+	if t.MinArguments > 0 {
+		t.in.MinProperties = &t.MinArguments
 	}
-	if t.example != "" {
-		t.in.Examples = []any{jsontext.Value(t.example)}
+	if t.Example != nil {
+		t.in.Examples = []any{t.Example}
 	}
 	t.defaults = map[string]jsontext.Value{}
 	for name, p := range t.in.Properties {
@@ -102,9 +108,7 @@ func (t *tool) prepare() error {
 			t.defaults[name] = jsontext.Value(p.Default)
 		}
 	}
-	if t.input, err = compile(t.name+".input.json", t.in); err != nil {
-		return err
-	}
+	t.input = sync.OnceValues(func() (*jsonschema.Schema, error) { return compile(t.in) })
 	if t.out, err = schemaOf(t.resultType); err != nil {
 		return err
 	}
@@ -136,34 +140,32 @@ func (t *tool) withDefaults(arguments jsontext.Value) (jsontext.Value, error) {
 // declaration returns the tool as tools/list shows it.
 func (t *tool) declaration() *sdk.Tool {
 	return &sdk.Tool{
-		Name:         t.name,
-		Title:        t.title,
-		Description:  t.description,
+		Name:         t.Name,
+		Title:        t.Title,
+		Description:  t.Description,
 		InputSchema:  t.in,
 		OutputSchema: t.out,
 		Annotations: &sdk.ToolAnnotations{
-			Title:           t.title,
-			ReadOnlyHint:    t.kind == reads,
-			DestructiveHint: new(t.kind == changes || t.kind == deletes || t.kind == runs),
-			IdempotentHint:  t.idempotent || t.kind == reads,
-			OpenWorldHint:   new(t.kind == runs),
+			Title:           t.Title,
+			ReadOnlyHint:    t.Kind == reads,
+			DestructiveHint: new(t.Kind == changes || t.Kind == deletes || t.Kind == runs),
+			IdempotentHint:  t.Idempotent || t.Kind == reads,
+			OpenWorldHint:   new(t.Kind == runs),
 		},
 	}
 }
 
 // patch returns the arguments as a JSON merge patch, without those named.
-func (c *toolCall) patch(without ...string) (data.Patch, error) {
-	var members map[string]jsontext.Value
-	if err := json.Unmarshal(c.arguments, &members); err != nil {
-		return nil, fmt.Errorf("reading the arguments: %w", err)
-	}
-	patch := data.Patch{}
-	for name, value := range members {
+func (c *toolCall) patch(without ...string) data.Patch {
+	var arguments map[string]jsontext.Value
+	_ = json.Unmarshal(c.arguments, &arguments) // cannot fail: handle has read them
+	p := data.Patch{}
+	for name, value := range arguments {
 		if !slices.Contains(without, name) {
-			patch[name] = value
+			p[name] = value
 		}
 	}
-	return patch, nil
+	return p
 }
 
 // success returns the result with the structured content, which must match the output schema because clients check it.
@@ -183,7 +185,7 @@ func (t *tool) success(content any) (*callResult, error) {
 		}
 	}
 	text := string(written)
-	if t.untrusted {
+	if t.Untrusted {
 		text = fence(text)
 	}
 	result := textResult(text)

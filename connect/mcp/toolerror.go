@@ -94,15 +94,12 @@ const (
 	correctAndCall = "Correct the arguments and call again."
 )
 
-// newToolError converts the error of a tool. what is the kind of record, "" if none.
-func newToolError(err error, t *tool, what string) *toolError {
+// newToolError converts the error of a tool.
+func newToolError(err error, t *tool) *toolError {
 	if p, ok := errors.AsType[*toolError](err); ok {
 		return p
 	}
-	p := &toolError{cause: err, done: nothingRead}
-	if t.writes() {
-		p.done = nothingDone
-	}
+	p := &toolError{cause: err, done: t.notDone()}
 	e, ok := errors.AsType[*data.Error](err)
 	if !ok {
 		p.code, p.sentence = codeInternal, "The gateway failed. This is not the fault of your arguments."
@@ -119,9 +116,9 @@ func newToolError(err error, t *tool, what string) *toolError {
 	switch {
 	case errors.Is(err, data.ErrNotFound):
 		p.code = codeNotFound
-		p.sentence = fmt.Sprintf("This business has no such %s.", cmp.Or(what, "record"))
+		p.sentence = fmt.Sprintf("This business has no such %s.", t.About)
 		p.next = "Find the right id with the search or list tool of this area."
-		if t.kind == deletes {
+		if t.Kind == deletes {
 			p.next = "If it was deleted before, there is nothing left to do."
 		}
 	case errors.Is(err, data.ErrInvalid):
@@ -129,7 +126,7 @@ func newToolError(err error, t *tool, what string) *toolError {
 		p.details, p.next = e.Details, correctAndCall
 	case errors.Is(err, data.ErrVersion):
 		p.code = codeChanged
-		p.sentence = fmt.Sprintf("The %s was changed by someone else since you read it.", cmp.Or(what, "record"))
+		p.sentence = fmt.Sprintf("The %s was changed by someone else since you read it.", t.About)
 		p.next = "Read it again, check that the change still makes sense, and call with the version that you read."
 	case errors.Is(err, data.ErrConflict):
 		p.code, p.sentence, p.details = codeConflict, cmp.Or(e.Message, "The state of the record, or of one that refers to it, does not allow this."), e.Details
@@ -177,12 +174,16 @@ func (t *tool) checkArguments(arguments jsontext.Value) *toolError {
 			code: codeArguments, sentence: "The arguments are not a JSON object.", done: t.notDone(), next: correctAndCall,
 		}
 	}
-	err = t.input.Validate(doc)
+	schema, err := t.input()
+	if err != nil {
+		return newToolError(err, t)
+	}
+	err = schema.Validate(doc)
 	if err == nil {
 		return nil
 	}
 	p := &toolError{
-		code: codeArguments, sentence: "The arguments do not fit " + t.name + ".", done: t.notDone(), next: correctAndCall,
+		code: codeArguments, sentence: "The arguments do not fit " + t.Name + ".", done: t.notDone(), next: correctAndCall,
 	}
 	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
 	if !ok {
@@ -197,7 +198,7 @@ func (t *tool) checkArguments(arguments jsontext.Value) *toolError {
 	}
 	for _, d := range p.details {
 		if d.Problem == unknownArgument {
-			p.next = "The arguments of " + t.name + " are: " + strings.Join(t.in.PropertyOrder, ", ") + ". " + correctAndCall
+			p.next = "The arguments of " + t.Name + " are: " + strings.Join(t.in.PropertyOrder, ", ") + ". " + correctAndCall
 			break
 		}
 	}

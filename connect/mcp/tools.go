@@ -2,24 +2,48 @@ package mcp
 
 import (
 	"context"
-	"slices"
+	_ "embed"
+	"fmt"
+	"maps"
 	"strconv"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
-// allTools returns the tools. There must be fewer than 40, because some clients show an assistant only the first 40.
-func allTools() []*tool {
-	return slices.Concat(
-		businessTools(), contactTools(), conversationTools(), appointmentTools(), receptionistTools(), salesTools(),
-		automationTools(), objectTools(),
-	)
+// toolsJSON describes the tools. There must be fewer than 40, because some clients show an assistant only the first 40.
+//
+//go:embed tools.json
+var toolsJSON []byte
+
+// newTools returns the tools by name.
+func newTools() (map[string]*tool, error) {
+	var all []*tool
+	if err := json.Unmarshal(toolsJSON, &all, json.RejectUnknownMembers(true)); err != nil {
+		return nil, fmt.Errorf("reading tools.json: %w", err)
+	}
+	functions := map[string]function{}
+	for _, area := range []map[string]function{
+		businessTools(), contactTools(), conversationTools(), appointmentTools(), receptionistTools(), salesTools(), automationTools(),
+		objectTools(),
+	} {
+		maps.Copy(functions, area)
+	}
+	tools := map[string]*tool{}
+	for _, t := range all {
+		t.function = functions[t.Name]
+		if err := t.prepare(); err != nil {
+			return nil, fmt.Errorf("preparing the tool %s: %w", t.Name, err)
+		}
+		tools[t.Name] = t
+	}
+	return tools, nil
 }
 
-// Arguments of several tools, and their descriptions.
+// Arguments of several tools.
 
 type idArguments struct {
 	ID string `json:"id" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$"`
@@ -42,32 +66,10 @@ type confirmArgument struct {
 	Confirm bool `json:"confirm,omitzero" default:"false" jsonschema:"Only for clients that cannot ask the person themselves: true means that you have asked the person about this record and they agreed. Leave it out at first; the tool says whether it is needed."`
 }
 
-const aboutCursor = "next_cursor of the previous result, to get the next part. Keep all other arguments the same."
-
 const (
 	argIfVersion      = "if_version"
 	argIdempotencyKey = "idempotency_key"
 )
-
-// listing describes the arguments of a list tool; looksAt is what a query searches, "" if the tool takes none.
-func listing(looksAt string) map[string]string {
-	described := map[string]string{"cursor": aboutCursor}
-	if looksAt != "" {
-		described["query"] = "Words to look for in " + looksAt +
-			". Every word has to occur, in any order, whatever its case. Leave it out to list everything."
-	}
-	return described
-}
-
-// naming describes the argument id.
-func naming(of, from string) map[string]string { return map[string]string{"id": theID(of, from)} }
-
-func theID(of, from string) string { return "The id of the " + of + ", as " + from + " gives it." }
-
-// replacing describes the argument id of an upsert.
-func replacing(of, from string) map[string]string {
-	return map[string]string{"id": "The id of the " + of + " to replace, as " + from + " gives it. Leave it out to add one."}
-}
 
 // Parts of results.
 
@@ -88,11 +90,22 @@ type idempotencyResult struct {
 	IdempotencyKey string `json:"idempotency_key" maxLength:"100" jsonschema:"Names this call. Send it to repeat exactly this call."`
 }
 
-// created records that the call created a record.
-func (c *toolCall) created(ctx context.Context, o *idempotency, record string) idempotencyResult {
-	c.target = record
-	c.recordCreated(detached(ctx), o, record)
-	return idempotencyResult{o.replayed, o.key}
+func (i *idempotency) result() idempotencyResult { return idempotencyResult{i.replayed, i.key} }
+
+// create adds a record to a collection. kind names its records in the audit log.
+func create[T data.Record, F any](
+	ctx context.Context, c *toolCall, in data.Collection[T, F], kind, key string, p data.Patch,
+) (record T, r idempotencyResult, err error) {
+	w, i, err := c.idempotentWrite(ctx, key, kind, p)
+	if err != nil {
+		return record, r, err
+	}
+	if record, err = in.Create(detached(ctx), c.by, w, p); err != nil {
+		return record, r, err
+	}
+	c.target = kind + " " + record.RecordID()
+	c.recordCreated(ctx, i, c.target)
+	return record, i.result(), nil
 }
 
 // deletion is the outcome of a deletion.
@@ -106,30 +119,29 @@ type deleted struct {
 	deletion
 }
 
-// removal describes what a tool deletes.
-type removal struct {
-	record  string // kind and id
-	version int64
-	named   string // for people: `the contact "Ines Halvorsen"`
-	confirm bool   // the argument
-	remove  func(ctx context.Context, w data.Write) error
-}
-
-// delete deletes a record if the person confirms.
-func (c *toolCall) delete(ctx context.Context, r removal) (deletion, error) {
-	c.target = r.record
-	decision, err := c.confirm(ctx, r.confirm, r.record+" version "+number(r.version), "Delete "+r.named+" for good?")
-	switch {
-	case err != nil || decision == awaiting:
+// remove deletes a record of a collection if the person confirms. describe returns what the question calls the record, such as
+// `the contact "Ines Halvorsen"`, and its version.
+func remove[T data.Record, F any](
+	ctx context.Context, c *toolCall, from data.Collection[T, F], kind, id string, confirm bool, describe func(T) (string, int64),
+) (deletion, error) {
+	found, err := from.Get(ctx, c.by, id)
+	if err != nil {
 		return deletion{}, err
-	case decision == declined:
+	}
+	name, version := describe(found)
+	c.target = kind + " " + id
+	confirmed, err := c.confirm(ctx, confirm, c.target+" version "+number(version), "Delete "+name+" for good?")
+	switch {
+	case err != nil || c.inputRequired != nil:
+		return deletion{}, err
+	case !confirmed:
 		c.declined = true
 		return deletion{Message: "The person was asked and did not agree. Nothing was deleted. Do not ask again unless they bring it up."}, nil
 	}
-	if err := r.remove(detached(ctx), newWrite(r.version)); err != nil {
+	if err := from.Delete(detached(ctx), c.by, newWrite(version), id); err != nil {
 		return deletion{}, err
 	}
-	c.forgetCreated(detached(ctx), r.record)
+	c.forgetCreated(ctx, c.target)
 	return deletion{true, "Deleted."}, nil
 }
 

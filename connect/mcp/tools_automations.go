@@ -37,11 +37,10 @@ type runArguments struct {
 }
 
 type startedRun struct {
-	Run            data.Run `json:"run"`
-	Ended          bool     `json:"ended" jsonschema:"false: it is still running; ask with automations_run_get."`
-	Message        string   `json:"message" maxLength:"500"`
-	Repeated       bool     `json:"repeated" jsonschema:"true: this call was made before, and this is the run that it started then."`
-	IdempotencyKey string   `json:"idempotency_key" maxLength:"100" jsonschema:"Names this call. Send it to repeat exactly this call."`
+	Run     data.Run `json:"run"`
+	Ended   bool     `json:"ended" jsonschema:"false: it is still running; ask with automations_run_get."`
+	Message string   `json:"message" maxLength:"500"`
+	idempotencyResult
 }
 
 func withoutNullResult(r data.Run) data.Run {
@@ -51,46 +50,20 @@ func withoutNullResult(r data.Run) data.Run {
 	return r
 }
 
-func automationTools() []*tool {
-	return []*tool{
-		{
-			name:  "automations_list",
-			title: "List automations",
-			description: "The automations that the business can run: reminders, reports and the like. Each has an input_schema (JSON " +
-				"Schema) that says what input automations_run takes for it.",
-			scope: "automations:read", about: "automation",
-			arguments: listing(""),
-			function: handle(func(ctx context.Context, c *toolCall, l data.List) (automationPage, error) {
-				page, err := c.data().Automations(ctx, c.by, l)
-				for i := range page.Items {
-					page.Items[i].InputSchema = orObject(page.Items[i].InputSchema)
-				}
-				return automationPage{page.Items, next(page.Next)}, err
-			}),
-		},
-		{
-			name:  "automations_run_get",
-			title: "Get automation run",
-			description: "The state of a run: its status, progress, steps and result. Ask every few seconds, not " +
-				"more often, while it is queued or running.",
-			scope: "automations:read", about: "run",
-			arguments: naming("run", "automations_run"),
-			function: handle(func(ctx context.Context, c *toolCall, a idArguments) (runResult, error) {
-				run, err := c.data().Run(ctx, c.by, a.ID)
-				return runResult{withoutNullResult(run)}, err
-			}),
-		},
-		{
-			name:  "automations_run",
-			title: "Run automation",
-			description: "Run an automation. It may reach people outside the business (messages, e-mails): tell the person what it will do, " +
-				"and run it only if they want that. The call waits up to wait_seconds for the end; a longer run continues by " +
-				"itself, and automations_run_get returns its state. Never run an automation again because a response was slow or " +
-				"lost: the same call within 10 minutes returns the run that was started, and after that look at its last_run first.",
-			scope: "automations:run", kind: runs, about: "automation",
-			arguments: map[string]string{"automation_id": theID("automation", "automations_list")},
-			function:  handle(runAutomation),
-		},
+func automationTools() map[string]function {
+	return map[string]function{
+		"automations_list": handle(func(ctx context.Context, c *toolCall, l data.List) (automationPage, error) {
+			page, err := c.data().Automations().List(ctx, c.by, l)
+			for i := range page.Items {
+				page.Items[i].InputSchema = orObject(page.Items[i].InputSchema)
+			}
+			return automationPage{page.Items, next(page.Next)}, err
+		}),
+		"automations_run_get": handle(func(ctx context.Context, c *toolCall, a idArguments) (runResult, error) {
+			run, err := c.data().Run(ctx, c.by, a.ID)
+			return runResult{withoutNullResult(run)}, err
+		}),
+		"automations_run": handle(runAutomation),
 	}
 }
 
@@ -117,7 +90,7 @@ func runAutomation(ctx context.Context, c *toolCall, a runArguments) (startedRun
 	if !run.Ended() {
 		message = "The run was started and has not ended. Ask with automations_run_get and the run's id; do not start it again."
 	}
-	return startedRun{withoutNullResult(run), run.Ended(), message, o.replayed, o.key}, nil
+	return startedRun{withoutNullResult(run), run.Ended(), message, o.result()}, nil
 }
 
 // failedRun returns the error of a failed run, with the steps that were and were not done.
@@ -138,7 +111,7 @@ func failedRun(run data.Run, o *idempotency) *toolError {
 		next: "Tell the person what was and was not done. To run it again, if they want that, send a new idempotency_key of your own: " +
 			"what was done may then be done again.",
 		cause:  errors.New("the automation's run failed"),
-		detail: startedRun{Run: withoutNullResult(run), Ended: true, Repeated: o.replayed, IdempotencyKey: o.key},
+		detail: startedRun{Run: withoutNullResult(run), Ended: true, idempotencyResult: o.result()},
 	}
 	if run.Error != nil {
 		p.sentence += " " + cleantext.Line(run.Error.Code, maxName) + ": " + cleantext.Line(run.Error.Message, 500)

@@ -69,89 +69,30 @@ func contactName(c data.Contact) string {
 	return "the contact " + quoted(name)
 }
 
-func contactTools() []*tool {
-	return []*tool{
-		{
-			name:  "contacts_search",
-			title: "Search contacts",
-			description: "Find customers, leads and vendors of the business, newest first. Without a query it lists all. Use the id of " +
-				"a result with the other contacts_ tools.",
-			scope: "contacts:read", about: "contact",
-			arguments: listing("names, e-mail address, telephone number and notes"),
-			function: handle(func(ctx context.Context, c *toolCall, f data.ContactFilter) (contactPage, error) {
-				page, err := c.data().Contacts(ctx, c.by, f)
-				return contactPage{page.Items, next(page.Next)}, err
-			}),
-		},
-		{
-			name:        "contacts_get",
-			title:       "Get contact",
-			description: "One contact with all of its details and its version.",
-			scope:       "contacts:read", about: "contact",
-			function: handle(func(ctx context.Context, c *toolCall, a contactArguments) (contactResult, error) {
-				contact, err := c.data().Contact(ctx, c.by, a.ID)
-				return contactResult{contact}, err
-			}),
-		},
-		{
-			name:  "contacts_create",
-			title: "Create contact",
-			description: "Add a contact. Search first, so that nobody is added twice. A new contact is an active lead unless you say " +
-				"otherwise.",
-			scope: "contacts:write", kind: adds, about: "contact",
-			example: `{"first_name":"Ines","last_name":"Halvorsen","country_code":"+1","phone_number":"6085550123",` +
-				`"contact_type":"customer"}`,
-			function: handle(func(ctx context.Context, c *toolCall, a contactCreation) (contactAdded, error) {
-				patch, err := c.patch(argIdempotencyKey)
-				if err != nil {
-					return contactAdded{}, err
-				}
-				w, o, err := c.idempotentWrite(ctx, a.IdempotencyKey, patch)
-				if err != nil {
-					return contactAdded{}, err
-				}
-				contact, err := c.data().CreateContact(detached(ctx), c.by, w, patch)
-				if err != nil {
-					return contactAdded{}, err
-				}
-				return contactAdded{contact, c.created(ctx, o, "contact "+number(contact.ID))}, nil
-			}),
-		},
-		{
-			name:  "contacts_update",
-			title: "Update contact",
-			description: "Change a contact. Only what you send is changed; null clears a member. To add to the notes, read them first " +
-				"and send the old and the new text together.",
-			scope: "contacts:write", kind: changes, idempotent: true, about: "contact",
-			minArguments: 2,
-			function: handle(func(ctx context.Context, c *toolCall, a contactUpdate) (contactResult, error) {
-				patch, err := c.patch("id", argIfVersion)
-				if err != nil {
-					return contactResult{}, err
-				}
-				contact, err := c.data().UpdateContact(detached(ctx), c.by, newWrite(a.IfVersion), a.ID, patch)
-				return contactResult{contact}, err
-			}),
-		},
-		{
-			name:  "contacts_delete",
-			title: "Delete contact",
-			description: "Delete a contact permanently. It is refused while jobs, estimates, invoices or future appointments refer to the " +
-				"contact; make it inactive with contacts_update instead. The person is asked to confirm.",
-			scope: "contacts:write", kind: deletes, idempotent: true, about: "contact",
-			function: handle(func(ctx context.Context, c *toolCall, a contactDeletion) (contactDeleted, error) {
-				contact, err := c.data().Contact(ctx, c.by, a.ID)
-				if err != nil {
-					return contactDeleted{}, err
-				}
-				d, err := c.delete(ctx, removal{
-					record: "contact " + number(a.ID), version: contact.Version, named: contactName(contact), confirm: a.Confirm,
-					remove: func(ctx context.Context, w data.Write) error {
-						return c.data().DeleteContact(ctx, c.by, w, a.ID)
-					},
-				})
-				return contactDeleted{a.ID, d}, err
-			}),
-		},
+func contactTools() map[string]function {
+	return map[string]function{
+		"contacts_search": handle(func(ctx context.Context, c *toolCall, f data.ContactFilter) (contactPage, error) {
+			page, err := c.data().Contacts().List(ctx, c.by, f)
+			return contactPage{page.Items, next(page.Next)}, err
+		}),
+		"contacts_get": handle(func(ctx context.Context, c *toolCall, a contactArguments) (contactResult, error) {
+			contact, err := c.data().Contacts().Get(ctx, c.by, number(a.ID))
+			return contactResult{contact}, err
+		}),
+		"contacts_create": handle(func(ctx context.Context, c *toolCall, a contactCreation) (contactAdded, error) {
+			contact, r, err := create(ctx, c, c.data().Contacts(), "contact", a.IdempotencyKey, c.patch(argIdempotencyKey))
+			return contactAdded{contact, r}, err
+		}),
+		"contacts_update": handle(func(ctx context.Context, c *toolCall, a contactUpdate) (contactResult, error) {
+			patch := c.patch("id", argIfVersion)
+			contact, err := c.data().Contacts().Update(detached(ctx), c.by, newWrite(a.IfVersion), number(a.ID), patch)
+			return contactResult{contact}, err
+		}),
+		"contacts_delete": handle(func(ctx context.Context, c *toolCall, a contactDeletion) (contactDeleted, error) {
+			d, err := remove(ctx, c, c.data().Contacts(), "contact", number(a.ID), a.Confirm, func(r data.Contact) (string, int64) {
+				return contactName(r), r.Version
+			})
+			return contactDeleted{a.ID, d}, err
+		}),
 	}
 }

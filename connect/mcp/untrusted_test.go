@@ -95,10 +95,3 @@ func TestToolErrorContainsNoHiddenCharacters(t *testing.T) {
 		})
 	}
 }
-
-func TestFieldNamesThatDifferOnlyInHiddenCharactersAreRejected(t *testing.T) {
-	t.Parallel()
-	s := newSetup(t, shared)
-	s.respond(200, "application/json", `{"object":{"id":"a","business_id":"BUSINESS","type":"pets","version":1,"fields":{"a":1,"a\u200b":2}}}`)
-	fails(t, s.connect(modern, "bearer", nil), "objects_get", object{"type": "pets", "id": "a"}, "DATA_SERVICE_INVALID_RESPONSE")
-}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -203,18 +202,6 @@ func requireRunsAreRepeatable(t *testing.T, c *sdk.ClientSession, automation str
 	fails(t, c, "automations_run_get", object{"id": "nope"}, "NOT_FOUND")
 }
 
-func TestAutomationIsNotStartedAgainWhileItRuns(t *testing.T) {
-	t.Parallel()
-	s := newSetup(t, fresh(t, demo.Options{Pace: time.Hour})) // the maximum is 5 seconds for each item
-	c, older := s.connect(modern, "bearer", nil), s.connect(legacy, "bearer", nil)
-	// It always has three items.
-	run := call(t, c, "automations_run", object{"automation_id": "weekly-report", "wait_seconds": 0})
-	require.Equal(t, false, run["ended"])
-	again := object{"automation_id": "weekly-report", "idempotency_key": "a-second-time"}
-	fails(t, c, "automations_run", again, "CONFLICT")
-	fails(t, older, "automations_run", again, "CONFLICT")
-}
-
 // enabled returns an automation that can be run without input.
 func enabled(t *testing.T, c *sdk.ClientSession) string {
 	t.Helper()
@@ -309,42 +296,20 @@ func TestReformattedCallIsARetry(t *testing.T) {
 	require.Equal(t, one["faq"], two["faq"])
 }
 
-func TestChangesSurviveARestart(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "demo.db")
-	service, err := demo.Open(t.Context(), path, demo.Options{})
-	require.NoError(t, err)
-	s := newSetup(t, service)
-	id := create(t, s, "Durable")
-	require.NoError(t, service.Close())
-	service, err = demo.Open(t.Context(), path, demo.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, service.Close()) })
-	s = newSetup(t, service)
-	contact := call(t, s.connect(modern, "bearer", nil), "contacts_get", object{"id": id})["contact"].(object)
-	require.Equal(t, "Durable", contact["first_name"])
-}
-
 // leaving is a client that disconnects when a hook of the gateway calls wait, which returns when the gateway has noticed.
 type leaving struct {
-	once     sync.Once
-	reached  chan struct{}
-	requests chan context.Context // of all requests
+	once             sync.Once
+	reached, noticed chan struct{}
 }
 
-func newLeaving(o *mcp.Options) *leaving {
-	l := &leaving{reached: make(chan struct{}), requests: make(chan context.Context, 100)}
-	o.RequestID = func(r *http.Request) string {
-		l.requests <- r.Context()
-		return rand.Text()
-	}
-	return l
+func newLeaving() *leaving {
+	return &leaving{reached: make(chan struct{}), noticed: make(chan struct{})}
 }
 
 func (l *leaving) wait() {
 	l.once.Do(func() {
 		close(l.reached)
-		<-(<-l.requests).Done()
+		<-l.noticed
 	})
 }
 
@@ -362,6 +327,11 @@ func (l *leaving) sendAndLeave(s *setup, revision, message string) {
 	<-l.reached
 	leave()
 	require.ErrorIs(s.t, <-left, context.Canceled)
+	s.mu.Lock()
+	first := s.requests[0]
+	s.mu.Unlock()
+	<-first.Done()
+	close(l.noticed)
 }
 
 // leftStore has a client disconnect while its idempotency key is looked up.
@@ -386,11 +356,8 @@ func TestRetryAfterDisconnectIsExecutedOnce(t *testing.T) {
 	t.Parallel()
 	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
-		var client *leaving
-		s := newSetup(t, shared, func(o *mcp.Options) {
-			client = newLeaving(o)
-			o.Redis.AddHook(leftStore{client: client})
-		})
+		client := newLeaving()
+		s := newSetup(t, shared, func(o *mcp.Options) { o.Redis.AddHook(leftStore{client: client}) })
 		name := rand.Text()
 		message := callMessage(revision, "contacts_create", object{"first_name": name})
 		client.sendAndLeave(s, revision, message)
@@ -420,12 +387,8 @@ func TestCallOfADisconnectedClientIsRateLimited(t *testing.T) {
 	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
 		for _, tool := range []string{"contacts_create", "contacts_delete"} {
-			var client *leaving
-			done := make(chan struct{}, 100)
-			s := newSetup(t, shared, func(o *mcp.Options) {
-				client = newLeaving(o)
-				o.Limiter = leftLimiter{mcp.NewLimiter(o.Redis, "", 1), client, done}
-			})
+			client, done := newLeaving(), make(chan struct{}, 100)
+			s := newSetup(t, shared, func(o *mcp.Options) { o.Limiter = leftLimiter{mcp.NewLimiter(o.Redis, "", 1), client, done} })
 			s.redis.SetTime(time.Now()) // the clock stands still, so that a slow machine refills nothing
 			client.sendAndLeave(s, revision, callMessage(revision, tool, object{}))
 			<-done
@@ -436,8 +399,7 @@ func TestCallOfADisconnectedClientIsRateLimited(t *testing.T) {
 
 func TestDisconnectIsNotLoggedAsDataServiceFailure(t *testing.T) {
 	t.Parallel()
-	var client *leaving
-	s := newSetup(t, shared, func(o *mcp.Options) { client = newLeaving(o) })
+	client, s := newLeaving(), newSetup(t, shared)
 	s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
 		client.wait()
 		return nil, r.Context().Err()

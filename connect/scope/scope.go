@@ -53,53 +53,55 @@ func (a Area) Scope(verb string) string {
 
 // Areas returns the areas in the order in which pages show them.
 func Areas() []Area {
-	return []Area{
-		{
-			Name:  "business",
-			Title: "Business profile",
-			Read:  "See your business details, opening hours and service areas",
-			Write: "Change your business details, opening hours and service areas",
-		},
-		{
-			Name:  "contacts",
-			Title: "Contacts",
-			Read:  "Search and see your contacts",
-			Write: "Add, change and delete contacts",
-		},
-		{
-			Name:  "conversations",
-			Title: "Conversations",
-			Read:  "Search and read your receptionist's calls, texts, chats and emails",
-		},
-		{
-			Name:  "appointments",
-			Title: "Appointments",
-			Read:  "See your calendars and appointments",
-		},
-		{
-			Name:  "receptionist",
-			Title: "AI receptionist",
-			Read:  "See how your AI receptionist is set up",
-			Write: "Change your AI receptionist's personality, rules, FAQs and services",
-		},
-		{
-			Name:  "sales",
-			Title: "Invoices, estimates and jobs",
-			Read:  "Search and see your invoices, estimates and jobs",
-		},
-		{
-			Name:  "automations",
-			Title: "Automations",
-			Read:  "See your automations and how their runs went",
-			Run:   "Run your automations",
-		},
-		{
-			Name:  "objects",
-			Title: "Custom objects",
-			Read:  "Search and see your custom objects, such as vehicles or pets",
-			Write: "Add, change and delete your custom objects",
-		},
-	}
+	return slices.Clone(areas)
+}
+
+var areas = []Area{ //nolint:gochecknoglobals // read-only
+	{
+		Name:  "business",
+		Title: "Business profile",
+		Read:  "See your business details, opening hours and service areas",
+		Write: "Change your business details, opening hours and service areas",
+	},
+	{
+		Name:  "contacts",
+		Title: "Contacts",
+		Read:  "Search and see your contacts",
+		Write: "Add, change and delete contacts",
+	},
+	{
+		Name:  "conversations",
+		Title: "Conversations",
+		Read:  "Search and read your receptionist's calls, texts, chats and emails",
+	},
+	{
+		Name:  "appointments",
+		Title: "Appointments",
+		Read:  "See your calendars and appointments",
+	},
+	{
+		Name:  "receptionist",
+		Title: "AI receptionist",
+		Read:  "See how your AI receptionist is set up",
+		Write: "Change your AI receptionist's personality, rules, FAQs and services",
+	},
+	{
+		Name:  "sales",
+		Title: "Invoices, estimates and jobs",
+		Read:  "Search and see your invoices, estimates and jobs",
+	},
+	{
+		Name:  "automations",
+		Title: "Automations",
+		Read:  "See your automations and how their runs went",
+		Run:   "Run your automations",
+	},
+	{
+		Name:  "objects",
+		Title: "Custom objects",
+		Read:  "Search and see your custom objects, such as vehicles or pets",
+		Write: "Add, change and delete your custom objects",
+	},
 }
 
 // Verbs returns the verbs in the order in which pages show them: read, write, run.
@@ -192,7 +194,6 @@ func (s Set) Includes(area Area, verb string) bool { return s.Allows(area.Scope(
 // is replaced by the largest published scope that fits and scopes of areas.
 func (s Set) Narrow(keep func(area Area, verb string) bool) Set {
 	var kept rights
-	areas := Areas()
 	for i, a := range areas {
 		var own rights
 		for v, verb := range Verbs() {
@@ -282,50 +283,26 @@ func Unpin(pinned string) Set {
 // rights are bits, three for each area: read, write, run.
 type rights uint32
 
-const (
-	bitRead rights = 1 << iota
-	bitWrite
-	bitRun
-
-	verbs = 3 // bits for each area
-
-	// Rights of the published scopes. A test compares them with Areas.
-	rightsRead  = bitRead * (1<<(8*verbs) - 1) / (1<<verbs - 1)
-	rightsWrite = rightsRead | bitWrite | bitWrite<<verbs | bitWrite<<(4*verbs) | bitWrite<<(7*verbs)
-	rightsUse   = rightsWrite | bitRun<<(6*verbs)
-)
-
-func right(area, verb int) rights { return 1 << (area*verbs + verb) }
+func right(area, verb int) rights { return 1 << (area*3 + verb) }
 
 // rightsOf returns the rights of a scope, or 0 if there is no such scope.
 func rightsOf(name string) rights {
-	switch name {
-	case Read:
-		return rightsRead
-	case Write:
-		return rightsWrite
-	case Use:
-		return rightsUse
-	}
 	area, verb, _ := strings.Cut(name, ":")
-	index := slices.Index([]string{
-		"business", "contacts", "conversations", "appointments", "receptionist", "sales", "automations", "objects",
-	}, area)
-	if index < 0 {
-		return 0
+	covered := slices.Index(Published(), name) // number of the last verb that a published scope covers
+	var all rights
+	for i, a := range areas {
+		if covered < 0 && a.Name != area {
+			continue
+		}
+		for v, each := range Verbs() {
+			switch {
+			case a.Text(each) == "":
+			case v <= covered:
+				all |= right(i, v)
+			case each == verb:
+				all = right(i, 0) | right(i, v)
+			}
+		}
 	}
-	var own rights
-	switch verb {
-	case VerbRead:
-		own = bitRead
-	case VerbWrite:
-		own = bitRead | bitWrite
-	case VerbRun:
-		own = bitRead | bitRun
-	}
-	own <<= index * verbs
-	if own&^rightsUse != 0 { // not even mcp:use has the right
-		return 0
-	}
-	return own
+	return all
 }

@@ -35,6 +35,9 @@ func TestScopesAllowWhatTheyCover(t *testing.T) {
 		"objects:read": "objects:read", "objects:write": "objects:read objects:write",
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(covered)), scope.All())
+	require.Equal(t, []string{"mcp:read", "mcp:write", "mcp:use"}, scope.Published())
+	require.Equal(t, scope.Read, scope.Default().String())
+	require.Equal(t, scope.Use, scope.Everything().String())
 	for name, want := range covered {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,25 +51,6 @@ func TestScopesAllowWhatTheyCover(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestAllScopesAreThoseOfTheAreas(t *testing.T) {
-	t.Parallel()
-	want := scope.Published()
-	require.Equal(t, []string{"mcp:read", "mcp:write", "mcp:use"}, want)
-	for _, a := range scope.Areas() {
-		require.NotEmpty(t, a.Title)
-		require.NotEmpty(t, a.Read, "every area can be read")
-		for _, verb := range scope.Verbs() {
-			require.Equal(t, a.Text(verb) == "", a.Scope(verb) == "", "%s %s", a.Name, verb)
-			if a.Scope(verb) != "" {
-				want = append(want, a.Name+":"+verb)
-			}
-		}
-	}
-	require.Equal(t, want, scope.All())
-	require.Equal(t, parse(t, scope.Read), scope.Default())
-	require.True(t, scope.Everything().Contains(parse(t, scope.Use)))
 }
 
 func TestSetsAreCanonical(t *testing.T) {

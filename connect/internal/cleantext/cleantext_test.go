@@ -51,34 +51,25 @@ func TestInvisibleCodePointsAreRemoved(t *testing.T) {
 				t.Errorf("%U passes in %q", r, s)
 			}
 		}
+		want := "ab"
+		if unicode.In(r, unicode.Zl, unicode.Zp) {
+			want = "a\nb"
+		}
+		if got := cleantext.Text("a" + string(r) + "b"); got != want {
+			t.Errorf("a%Ub becomes %q", r, got)
+		}
 	}
 }
 
 func TestHiddenTextIsRemoved(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ in, want string }{
-		"tags":                                {"Hi\U000e0064\U000e0065\U000e006c", "Hi"},
 		"a flag's tags":                       {"🏴\U000e0067\U000e0062\U000e007f", "🏴"},
-		"variation selectors":                 {"❤\ufe0f a\ufe00\ufe01\U000e0100\U000e01ef", "❤ a"},
 		"a run of variation selectors":        {"😀" + strings.Repeat("\ufe01\U000e0142", 100), "😀"},
-		"Mongolian selectors":                 {"ᠮ\u180b\u180c\u180d\u180e\u180fᠣ", "ᠮᠣ"},
-		"invisible operators":                 {"a\u2061\u2062\u2063\u2064b", "ab"},
-		"soft hyphen":                         {"co\u00adoperate", "cooperate"},
-		"zero width space and word joiner":    {"a\u200bb\u2060c\ufeffd", "abcd"},
-		"bidirectional controls":              {"\u202aa\u202e\u202cb\u2066\u2067\u2068\u2069\u200e\u200f\u061c", "ab"},
-		"Hangul fillers":                      {"a\u115f\u1160\u3164\uffa0b", "ab"},
-		"combining grapheme joiner":           {"a\u034fb", "ab"},
-		"Khmer inherent vowels":               {"ក\u17b4\u17b5", "ក"},
-		"interlinear annotation":              {"a\ufff9b\ufffac\ufffb", "abc"},
 		"replacement of an object":            {"a\ufffcb", "ab"},
-		"noncharacters":                       {"a\ufdd0\uffff\U0010ffffb", "ab"},
-		"private use":                         {"a\ue000\U000f0000\U00100000b", "ab"},
-		"reserved for ignorable characters":   {"a\u2065\ufff0\U000e0fffb", "ab"},
 		"musical controls":                    {"a\U0001d159\U0001d173\U0001d17ab", "ab"},
-		"shorthand controls":                  {"a\U0001bca0\U0001bca3b", "ab"},
 		"control characters":                  {"a\x00\x07\x1b[31m\x7f\u0085\u009bb\r\n\tc", "a[31mb\n\tc"},
 		"line and paragraph separators":       {"a\u2028b\u2029c", "a\nb\nc"},
-		"joiners between Latin letters":       {"a\u200cb\u200dc", "abc"},
 		"joiners that encode":                 {"a\u200c\u200d\u200c\u200cb", "ab"},
 		"joiners at the edges":                {"\u200dک\u200c", "ک"},
 		"joiners before a space":              {"می\u200c خواهم", "می خواهم"},

@@ -21,13 +21,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/e2e/connect/conformance"
 )
 
-// nothing stands for all that fixtures do not need.
-type nothing struct{}
-
-func (nothing) InsufficientScope(w http.ResponseWriter, _ ...string) {
-	w.WriteHeader(http.StatusForbidden)
-}
-
 // connect starts a server with the fixtures and returns a client of an era that can be asked everything.
 func connect(t *testing.T, era string) *sdk.ClientSession {
 	t.Helper()
@@ -41,7 +34,7 @@ func connect(t *testing.T, era string) *sdk.ClientSession {
 	log, err := audit.New(audit.Options{Redis: rdb, Log: zap.NewNop()})
 	require.NoError(t, err)
 	server, err := mcp.New(mcp.Options{
-		Resource: front.URL + "/mcp", Data: client, Audit: log, Challenge: nothing{},
+		Resource: front.URL + "/mcp", Data: client, Audit: log, InsufficientScope: func(http.ResponseWriter, ...string) {},
 		Log: zap.NewNop(), Redis: rdb,
 	}, conformance.Fixtures())
 	require.NoError(t, err)
