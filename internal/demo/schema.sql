@@ -217,8 +217,6 @@ CREATE TABLE automations (
 	input_schema TEXT NOT NULL CHECK (json_valid(input_schema)), PRIMARY KEY (business_id, id)
 ) STRICT, WITHOUT ROWID;
 
--- A run that is running belongs to the process that has said so until
--- lease_until; after that the process is taken to be gone.
 CREATE TABLE automation_runs (
 	sequence INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, business_id TEXT NOT NULL, automation_id TEXT NOT NULL,
 	status TEXT NOT NULL CHECK (status IN ('queued', 'running', 'succeeded', 'failed')),
@@ -226,7 +224,7 @@ CREATE TABLE automation_runs (
 	steps TEXT NOT NULL CHECK (json_valid(steps)), input TEXT NOT NULL CHECK (json_valid(input)),
 	started_by TEXT NOT NULL REFERENCES accounts (id), created_at TEXT NOT NULL, started_at TEXT, finished_at TEXT,
 	result TEXT CHECK (result IS NULL OR json_valid(result)), error TEXT CHECK (error IS NULL OR json_valid(error)),
-	lease_until TEXT, FOREIGN KEY (business_id, automation_id) REFERENCES automations (business_id, id),
+	FOREIGN KEY (business_id, automation_id) REFERENCES automations (business_id, id),
 	CHECK ((status IN ('succeeded', 'failed')) = (finished_at IS NOT NULL)), CHECK ((status = 'failed') = (error IS NOT NULL))
 ) STRICT;
 CREATE INDEX automation_runs_of_automation ON automation_runs (business_id, automation_id, sequence);

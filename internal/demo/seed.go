@@ -62,8 +62,8 @@ func seedTables() []string {
 		" receptionist_services calendars appointments conversations automations object_types objects")
 }
 
-// seed fills a database that has no businesses with the records of the given folders. hash hashes passwords.
-func seed(ctx context.Context, st *store, now time.Time, hash func(string) string, folders ...string) error {
+// seed fills a database that has no businesses with the records of the given folders.
+func seed(ctx context.Context, st *store, now time.Time, folders ...string) error {
 	return st.write(ctx, func(tx *sql.Tx) error {
 		var filled bool
 		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM businesses)").Scan(&filled); err != nil || filled {
@@ -75,7 +75,7 @@ func seed(ctx context.Context, st *store, now time.Time, hash func(string) strin
 			if err != nil {
 				return fmt.Errorf("reading seed/%s: %w", folder, err)
 			}
-			s := &seeder{tx: tx, folder: folder, businessID: b.ID, today: now.In(zone), hash: hash}
+			s := &seeder{tx: tx, folder: folder, businessID: b.ID, today: now.In(zone)}
 			for _, table := range seedTables() {
 				if err := s.insert(ctx, table); err != nil {
 					return fmt.Errorf("inserting seed/%s/%s: %w", folder, table, err)
@@ -92,7 +92,6 @@ type seeder struct {
 	folder     string
 	businessID string
 	today      time.Time // in the business's time zone
-	hash       func(string) string
 }
 
 // insert inserts the records of a table. A member that is missing is NULL, a list or an object is stored as JSON.
@@ -139,7 +138,7 @@ func (s *seeder) rows(table string) []map[string]jsontext.Value {
 		switch table {
 		case "accounts":
 			row["email_key"] = quote(fold(unquote(row["email"])))
-			row["password_hash"] = quote(s.hash(unquote(row["password"])))
+			row["password_hash"] = quote(hashPassword(unquote(row["password"])))
 			delete(row, "password")
 		case "receptionist_faqs":
 			row["lookup_key"] = quote(foldedKey(unquote(row["question"])))

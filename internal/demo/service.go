@@ -69,15 +69,15 @@ type Business struct {
 }
 
 // Open opens the SQLite database at path, or a private one in memory if path is Memory. It creates the file, but not its
-// directory, and fills a database without businesses. It fails with ErrForeignDatabase or ErrOtherSchema for files that
-// it must not touch.
+// directory, and fills a database without businesses. It leaves a file of another program or version alone, and fails. Only
+// one process at a time may use a file.
 func Open(ctx context.Context, path string, o Options) (*Service, error) {
 	st, err := openStore(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	s := newService(st, o)
-	if err := seed(ctx, st, s.now(), hashPassword, seedFolders()...); err != nil {
+	if err := seed(ctx, st, s.now(), seedFolders()...); err != nil {
 		return nil, errors.Join(fmt.Errorf("filling database %s: %w", path, err), st.close())
 	}
 	s.runner.start() //nolint:contextcheck // it works for as long as the service is open
