@@ -42,12 +42,14 @@ type account struct {
 }
 
 // accountWhere returns the account with a value in a unique column, or an empty one if there is none.
-func accountWhere(ctx context.Context, tx *sql.Tx, column, value string) (a account, err error) {
-	err = tx.QueryRowContext(ctx, `SELECT password_hash, status = 'active' AND account_status = 'active',
-		json_object('id', a.id, 'email', a.email, 'name', a.name, 'role', role,
-			'business', json_object('id', b.id, 'name', b.name, 'slug', b.slug))
-		FROM accounts a JOIN businesses b ON b.id = a.business_id WHERE a.`+column+" = ?", value).
-		Scan(&a.passwordHash, &a.enabled, &a.record)
+func (s *Service) accountWhere(ctx context.Context, column, value string) (a account, err error) {
+	err = s.store.read(ctx, func(tx *sql.Tx) error {
+		return tx.QueryRowContext(ctx, `SELECT password_hash, status = 'active' AND account_status = 'active',
+			json_object('id', a.id, 'email', a.email, 'name', a.name, 'role', role,
+				'business', json_object('id', b.id, 'name', b.name, 'slug', b.slug))
+			FROM accounts a JOIN businesses b ON b.id = a.business_id WHERE a.`+column+" = ?", value).
+			Scan(&a.passwordHash, &a.enabled, &a.record)
+	})
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return a, fmt.Errorf("reading an account: %w", err)
 	}
@@ -60,19 +62,12 @@ func accountRoutes(s *Service) []route {
 		return unquote(v), v.Kind() == '"' && unquote(v) != "" && len(unquote(v)) <= 1024
 	})
 	input := schema{{name: "email", form: line(maxHeaderText), required: true}, {name: "password", form: password, required: true}}
-	find := func(ctx context.Context, column, value string) (a account, err error) {
-		err = s.store.read(ctx, func(tx *sql.Tx) error {
-			a, err = accountWhere(ctx, tx, column, value)
-			return err
-		})
-		return a, err
-	}
 	signIn := func(ctx context.Context, c *connectCall) (int, []byte, error) {
 		in := input.read(&c.problems, "", c.body, false)
 		if err := c.problems.err(); err != nil {
 			return 0, nil, err
 		}
-		a, err := find(ctx, "email_key", fold(in.text("email")))
+		a, err := s.accountWhere(ctx, "email_key", fold(in.text("email")))
 		if err != nil {
 			return 0, nil, err
 		}
@@ -84,7 +79,7 @@ func accountRoutes(s *Service) []route {
 		return http.StatusOK, []byte(`{"account":` + a.record + "}"), err
 	}
 	get := func(ctx context.Context, c *connectCall) (int, []byte, error) {
-		a, err := find(ctx, "id", c.path[0])
+		a, err := s.accountWhere(ctx, "id", c.path[0])
 		if err == nil && !a.enabled {
 			err = newError(http.StatusNotFound, "NOT_FOUND", "There is no such account that may sign in.")
 		}

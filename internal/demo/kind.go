@@ -9,10 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -75,20 +73,16 @@ func between(column, from, before string) filter {
 }
 
 // belonging filters by the ID of another record of the business.
-func belonging(name, table string, numbered bool) filter {
+func belonging(name, table string) filter {
 	return func(ctx context.Context, c *connectCall, q *parameters, w *where) error {
-		var id string
-		if !numbered {
-			id = q.text(name, 100)
-		} else if n := q.integer(name, 0, math.MaxInt64); n != 0 {
-			id = strconv.FormatInt(n, 10)
-		}
+		id := q.text(name, 100)
 		if id == "" {
 			return nil
 		}
 		w.and(name+" = ?", id)
 		var found bool
-		err := c.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+table+" WHERE business_id = ? AND id = ?)", c.business.id, id).Scan(&found)
+		err := c.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+table+" WHERE business_id = ?1 AND id = ?2 AND id || '' = ?2)", c.business.id, id).
+			Scan(&found)
 		if err == nil && !found {
 			q.p.add(name, "is none of the business's "+table, "an id of the "+table+"' list")
 		}

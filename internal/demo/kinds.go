@@ -34,7 +34,7 @@ func recordRoutes() []route {
 	}
 	appointments := &kind{list: list{order: []string{"starts_at", "id"}}, filters: []filter{
 		oneOf("status", "status", "scheduled", "confirmed", "completed", "cancelled", "no_show"), between("starts_at", "from", "to"),
-		belonging("calendar_id", "calendars", false), belonging("contact_id", "contacts", true),
+		belonging("calendar_id", "calendars"), belonging("contact_id", "contacts"),
 	}}
 	invoices := &kind{list: newestFirst(), search: true, filters: []filter{
 		oneOf("status", "status", "draft", "sent", "viewed", "paid", "overdue", "voided"),

@@ -56,17 +56,15 @@ func decodeSeed[T any](folder, table string, edits ...func([]byte) []byte) (reco
 	return records
 }
 
-// seedTables come after those that they refer to.
-func seedTables() []string {
-	return strings.Fields("businesses contacts jobs estimates invoices offerings equipment events accounts documents receptionist_faqs" +
-		" receptionist_services calendars appointments conversations automations object_types objects")
-}
-
 // seed fills a database that has no businesses with the records of the given folders.
 func seed(ctx context.Context, st *store, now time.Time, folders ...string) error {
 	return st.write(ctx, func(tx *sql.Tx) error {
 		var filled bool
 		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM businesses)").Scan(&filled); err != nil || filled {
+			return err
+		}
+		// Tables are filled in the order of their names, and references are checked at the end.
+		if _, err := tx.ExecContext(ctx, "PRAGMA defer_foreign_keys = on"); err != nil {
 			return err
 		}
 		for _, folder := range folders {
@@ -76,9 +74,13 @@ func seed(ctx context.Context, st *store, now time.Time, folders ...string) erro
 				return fmt.Errorf("reading seed/%s: %w", folder, err)
 			}
 			s := &seeder{tx: tx, folder: folder, businessID: b.ID, today: now.In(zone)}
-			for _, table := range seedTables() {
-				if err := s.insert(ctx, table); err != nil {
-					return fmt.Errorf("inserting seed/%s/%s: %w", folder, table, err)
+			files, err := seedFiles.ReadDir("seed/" + folder)
+			if err != nil {
+				return err
+			}
+			for _, file := range files {
+				if err := s.insert(ctx, strings.TrimSuffix(file.Name(), ".json")); err != nil {
+					return fmt.Errorf("inserting seed/%s/%s: %w", folder, file.Name(), err)
 				}
 			}
 		}

@@ -48,16 +48,23 @@ const (
 //go:embed schema.sql
 var schemaSQL string
 
-// fold is also available in SQL.
+// The functions of Go that SQL has too. NULL stays NULL.
 func init() {
-	sqlite.MustRegisterDeterministicScalarFunction("fold", 1,
-		func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
-			if s, ok := args[0].(string); ok {
-				return fold(s), nil
-			}
-			return args[0], nil
-		})
+	sqlite.MustRegisterDeterministicScalarFunction("fold", 1, ofNotNull(fold))
+	sqlite.MustRegisterDeterministicScalarFunction("decimal", 1, ofNotNull(decimal))
 }
+
+func ofNotNull[T any](f func(T) string) func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
+	return func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		if v, ok := args[0].(T); ok {
+			return f(v), nil
+		}
+		return args[0], nil
+	}
+}
+
+// decimal formats hundredths as a decimal number.
+func decimal(n int64) string { return fmt.Sprintf("%d.%02d", n/100, n%100) }
 
 // fold removes differences of case and accents.
 func fold(s string) string {
