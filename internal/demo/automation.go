@@ -154,7 +154,8 @@ func (m *mailing) run(ctx context.Context, e *execution) error {
 	if err := json.Unmarshal([]byte(e.input), &in); err != nil {
 		return fmt.Errorf("reading the input of a run: %w", err)
 	}
-	dryRun, days := in["dry_run"] == true, in[m.days].(float64) // by the schema of the input
+	dryRun := in["dry_run"] == true
+	days, _ := in[m.days].(float64) // a number by the schema of the input
 	templates, err := template.New("").Parse(letters)
 	if err != nil {
 		return fmt.Errorf("reading the letters: %w", err)

@@ -30,10 +30,10 @@ func newestFirst() list { return list{order: []string{"created_at", "id"}, newes
 func recordRoutes() []route {
 	conversations := &kind{
 		list: list{order: []string{"started_at", "id"}, newest: true}, search: true, alone: "connect_conversations_alone",
-		filters: []filter{oneOf("channel", "channel", "call", "sms", "chat", "email"), between("started_at", "since", "until")},
+		filters: []filter{oneOf("channel", "channel", "call", "sms", "chat", "email"), since("since", "started_at"), before("until", "started_at", "since")},
 	}
 	appointments := &kind{list: list{order: []string{"starts_at", "id"}}, filters: []filter{
-		oneOf("status", "status", "scheduled", "confirmed", "completed", "cancelled", "no_show"), between("starts_at", "from", "to"),
+		oneOf("status", "status", "scheduled", "confirmed", "completed", "cancelled", "no_show"), since("from", "starts_at"), before("to", "starts_at", "from"),
 		belonging("calendar_id", "calendars"), belonging("contact_id", "contacts"),
 	}}
 	invoices := &kind{list: newestFirst(), search: true, filters: []filter{
