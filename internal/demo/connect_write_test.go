@@ -404,7 +404,7 @@ func TestFAQsAreAddedReplacedAndDeleted(t *testing.T) {
 	c.notFound("PUT", id, `{"question":"q","answer":"a"}`)
 
 	execute(t, s, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)
-		INSERT INTO receptionist_faqs SELECT 'f' || i, ?, 'q' || i, 'q' || i, 'a', 1, 1, '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z' FROM n`, owner().BusinessID)
+		INSERT INTO receptionist_faqs SELECT 'f' || i, ?, 'q' || i, 'a', 1, 1, '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z' FROM n`, owner().BusinessID)
 	problems = c.rejected(http.StatusConflict, "CONFLICT", "POST", "receptionist/faqs", `{"question":"One more?","answer":"No."}`)
 	require.Contains(t, problems["question"], "at most 200")
 	caller(t, s, stranger()).made("receptionist/faqs", "faq", `{"question":"One more?","answer":"Yes."}`)

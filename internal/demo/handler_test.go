@@ -230,6 +230,17 @@ func TestAuthorizeComesFirstAndItsErrorIsNotSent(t *testing.T) {
 	get(t, s, active()[0].ID, "jobs")
 }
 
+func TestAnInternalErrorDoesNotRevealTheCause(t *testing.T) {
+	t.Parallel()
+	var logged bytes.Buffer
+	s := prepared(t, "", Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	execute(t, s, "DROP VIEW connect_calendars")
+	w := caller(t, s, owner()).do("GET", "calendars", "")
+	requireError(t, w, http.StatusInternalServerError, "INTERNAL")
+	require.NotContains(t, w.Body.String(), "connect_calendars")
+	require.Contains(t, logged.String(), "connect_calendars")
+}
+
 func TestPathsMatchExactly(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{

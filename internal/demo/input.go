@@ -197,11 +197,6 @@ func unquote(v jsontext.Value) string {
 	return string(b)
 }
 
-func quote(s string) jsontext.Value {
-	b, _ := jsontext.AppendQuote(nil, s)
-	return b
-}
-
 func line(n int) form {
 	return text(n, false, fmt.Sprintf("1 to %d characters on one line", n), nil)
 }

@@ -177,11 +177,10 @@ func unique(name, table string, most int) func(context.Context, *connectCall, an
 		if err := c.problems.err(); err != nil {
 			return err
 		}
-		v["lookup_key"] = foldedKey(v.text(name))
 		var other *string
 		var n int
 		if err := c.tx.QueryRowContext(ctx, "SELECT (SELECT id FROM "+table+" WHERE business_id = ?1 AND lookup_key = ?2 AND id IS NOT ?3),"+
-			" (SELECT count(*) FROM "+table+" WHERE business_id = ?1)", c.business.id, v["lookup_key"], id).Scan(&other, &n); err != nil {
+			" (SELECT count(*) FROM "+table+" WHERE business_id = ?1)", c.business.id, foldedKey(v.text(name)), id).Scan(&other, &n); err != nil {
 			return fmt.Errorf("looking for the same %s: %w", name, err)
 		}
 		if other != nil {

@@ -141,7 +141,7 @@ CREATE INDEX events_by_status ON events (business_id, status, published_at DESC,
 
 CREATE TABLE accounts (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), email TEXT NOT NULL,
-	email_key TEXT NOT NULL UNIQUE, name TEXT NOT NULL, role TEXT NOT NULL CHECK (role IN ('owner', 'member')),
+	email_key TEXT NOT NULL UNIQUE AS (fold(email)) STORED, name TEXT NOT NULL, role TEXT NOT NULL CHECK (role IN ('owner', 'member')),
 	status TEXT NOT NULL CHECK (status IN ('active', 'disabled')), password_hash TEXT NOT NULL, created_at TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
@@ -189,15 +189,15 @@ CREATE TABLE appointments (
 CREATE INDEX appointments_earliest ON appointments (business_id, starts_at, id);
 
 CREATE TABLE receptionist_faqs (
-	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), question TEXT NOT NULL, lookup_key TEXT NOT NULL,
-	answer TEXT NOT NULL, enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)), version INTEGER NOT NULL DEFAULT 1,
+	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), question TEXT NOT NULL,
+	lookup_key TEXT NOT NULL AS (folded_key(question)) STORED, answer TEXT NOT NULL, enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)), version INTEGER NOT NULL DEFAULT 1,
 	created_at TEXT NOT NULL, updated_at TEXT NOT NULL, UNIQUE (business_id, lookup_key)
 ) STRICT;
 CREATE INDEX receptionist_faqs_oldest ON receptionist_faqs (business_id, created_at, id);
 
 CREATE TABLE receptionist_services (
-	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), name TEXT NOT NULL, lookup_key TEXT NOT NULL,
-	description TEXT, duration_minutes INTEGER CHECK (duration_minutes BETWEEN 5 AND 1440), price INTEGER CHECK (price >= 0),
+	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), name TEXT NOT NULL,
+	lookup_key TEXT NOT NULL AS (folded_key(name)) STORED, description TEXT, duration_minutes INTEGER CHECK (duration_minutes BETWEEN 5 AND 1440), price INTEGER CHECK (price >= 0),
 	bookable INTEGER NOT NULL CHECK (bookable IN (0, 1)), version INTEGER NOT NULL DEFAULT 1, created_at TEXT NOT NULL,
 	updated_at TEXT NOT NULL, UNIQUE (business_id, lookup_key), CHECK (bookable = 0 OR duration_minutes IS NOT NULL)
 ) STRICT;

@@ -133,8 +133,8 @@ func TestABusinessWithoutRecordsIsServed(t *testing.T) {
 	s := connected(t, "", Options{})
 	execute(t, s, `INSERT INTO businesses (id, name, slug, time_zone, account_status, created_at, updated_at)
 		VALUES ('bare', 'Bare', 'bare', 'Europe/London', 'active', '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z')`)
-	execute(t, s, `INSERT INTO accounts (id, business_id, email, email_key, name, role, status, password_hash, created_at)
-		VALUES ('bare-owner', 'bare', 'o@bare.example.com', 'o@bare.example.com', 'O', 'owner', 'active', '', '2026-01-01T00:00:00Z')`)
+	execute(t, s, `INSERT INTO accounts (id, business_id, email, name, role, status, password_hash, created_at)
+		VALUES ('bare-owner', 'bare', 'o@bare.example.com', 'O', 'owner', 'active', '', '2026-01-01T00:00:00Z')`)
 	c := caller(t, s, Account{ID: "bare-owner", BusinessID: "bare"})
 	for _, list := range connectLists[:len(connectLists)-2] {
 		assert.Empty(t, c.all(list, 10), list)

@@ -51,6 +51,8 @@ var schemaSQL string
 // The functions of Go that SQL has too. NULL stays NULL.
 func init() {
 	sqlite.MustRegisterDeterministicScalarFunction("fold", 1, ofNotNull(fold))
+	sqlite.MustRegisterDeterministicScalarFunction("folded_key", 1, ofNotNull(foldedKey))
+	sqlite.MustRegisterScalarFunction("hash_password", 1, ofNotNull(hashPassword))
 	sqlite.MustRegisterDeterministicScalarFunction("decimal", 1, ofNotNull(decimal))
 }
 

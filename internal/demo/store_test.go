@@ -135,32 +135,6 @@ func TestClosingWaitsForReadsThatHaveBegun(t *testing.T) {
 	}
 }
 
-// A connection that is still ending its transaction when the others are closed keeps the file open, and its log beside it.
-func TestClosingWaitsForAbandonedTransactions(t *testing.T) {
-	t.Parallel()
-	for name, use := range map[string]func(*store, context.Context, func(*sql.Tx) error) error{"read": (*store).read, "write": (*store).write} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			path := filepath.Join(t.TempDir(), "demo.db")
-			for range 10 {
-				st, err := openStore(t.Context(), path)
-				require.NoError(t, err)
-				ctx, cancel := context.WithCancel(t.Context())
-				_ = use(st, ctx, func(tx *sql.Tx) error {
-					time.AfterFunc(time.Millisecond, cancel)
-					var n int // usually cancelled in the middle of this
-					err := tx.QueryRowContext(ctx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
-						SELECT count(*) FROM n`).Scan(&n)
-					<-ctx.Done()
-					return err
-				})
-				require.NoError(t, st.close())
-				require.NoFileExists(t, path+"-wal")
-			}
-		})
-	}
-}
-
 func TestListsAreReadFromTheirIndexes(t *testing.T) {
 	t.Parallel()
 	for _, r := range resources() {
