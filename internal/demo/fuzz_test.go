@@ -14,13 +14,12 @@ import (
 // FuzzConnect sends a text to an operation, as the body of a write or the query of a list. It may be rejected, but must not
 // cause an internal error.
 func FuzzConnect(f *testing.F) {
-	s := prepared(f, Memory, Options{})
-	c := caller(f, s, owner())
+	c := sharedCaller(f) // fuzz targets run after the tests, so it may write
 	id := func(list, name string) string { return ids(records(f, c.get(list), name))[0] }
 	paths := strings.NewReplacer("objects/{type}/{id}", "objects/vehicles/"+id("objects/vehicles", "objects"), "{type}", "vehicles",
 		"faqs/{id}", "faqs/"+id("receptionist/faqs", "faqs"), "services/{id}", "services/"+id("receptionist/services", "services"),
 		"contacts/{id}", "contacts/"+id("contacts", "contacts"), "automations/{id}", "automations/overdue-reminders")
-	operations := slices.DeleteFunc(newConnectAPI(s).routes, func(rt route) bool {
+	operations := slices.DeleteFunc(newConnectAPI(shared).routes, func(rt route) bool {
 		return !rt.hasBody() && !rt.query || rt.path == "sign-in" // which takes long on purpose
 	})
 	for path, text := range map[string]string{
