@@ -102,7 +102,7 @@ func (v *view) run(ctx context.Context, out io.Writer) (err error) {
 		return fmt.Errorf("serving the demo data service: %w", err)
 	}
 	closers = append(closers, closeData)
-	keys, err := issueKeys(ctx, v.Keys, data)
+	keys, err := issueKeys(ctx, v.Keys)
 	if err != nil {
 		return err
 	}
@@ -220,18 +220,14 @@ func serveLoopback(ctx context.Context, h http.Handler) (string, func() error, e
 }
 
 // issueKeys writes the credential file: a key for every business of the data service, the inactive one's included.
-func issueKeys(ctx context.Context, name string, data *demo.Service) ([]*authsigner.Credential, error) {
+func issueKeys(ctx context.Context, name string) ([]*authsigner.Credential, error) {
 	store, err := file.Open(name, file.Options{Create: true}) //nolint:contextcheck // it watches for longer than ctx lives
 	if err != nil {
 		return nil, fmt.Errorf("making the demo's credential file: %w", err)
 	}
 	defer func() { _ = store.Close() }()
-	businesses, err := data.Businesses(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("listing the demo's businesses: %w", err)
-	}
 	var keys []*authsigner.Credential
-	for _, b := range businesses {
+	for _, b := range demo.Businesses() {
 		cred, err := authsigner.Issue(ctx, store, authsigner.IssueOptions{
 			BusinessID: b.ID, BusinessName: b.Name, BusinessSlug: b.Slug, Test: true,
 		})

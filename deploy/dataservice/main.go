@@ -41,11 +41,7 @@ func run(ctx context.Context, listen, database string, logger *slog.Logger) (err
 	defer func() { err = errors.Join(err, service.Close()) }()
 
 	// The arguments of `gatehouse keys issue`.
-	businesses, err := service.Businesses(ctx)
-	if err != nil {
-		return fmt.Errorf("listing the businesses: %w", err)
-	}
-	for _, b := range businesses {
+	for _, b := range demo.Businesses() {
 		logger.Info("business", "id", b.ID, "name", b.Name, "slug", b.Slug, "account_status", b.AccountStatus)
 	}
 

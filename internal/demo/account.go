@@ -42,12 +42,14 @@ type account struct {
 }
 
 // accountWhere returns the account with a value in a unique column, or an empty one if there is none.
-func accountWhere(ctx context.Context, tx *sql.Tx, column, value string) (a account, err error) {
-	err = tx.QueryRowContext(ctx, `SELECT password_hash, status = 'active' AND account_status = 'active',
-		json_object('id', a.id, 'email', a.email, 'name', a.name, 'role', role,
-			'business', json_object('id', b.id, 'name', b.name, 'slug', b.slug))
-		FROM accounts a JOIN businesses b ON b.id = a.business_id WHERE a.`+column+" = ?", value).
-		Scan(&a.passwordHash, &a.enabled, &a.record)
+func (s *Service) accountWhere(ctx context.Context, column, value string) (a account, err error) {
+	err = s.store.read(ctx, func(tx *sql.Tx) error {
+		return tx.QueryRowContext(ctx, `SELECT password_hash, status = 'active' AND account_status = 'active',
+			json_object('id', a.id, 'email', a.email, 'name', a.name, 'role', role,
+				'business', json_object('id', b.id, 'name', b.name, 'slug', b.slug))
+			FROM accounts a JOIN businesses b ON b.id = a.business_id WHERE a.`+column+" = ?", value).
+			Scan(&a.passwordHash, &a.enabled, &a.record)
+	})
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return a, fmt.Errorf("reading an account: %w", err)
 	}
@@ -60,19 +62,12 @@ func accountRoutes(s *Service) []route {
 		return unquote(v), v.Kind() == '"' && unquote(v) != "" && len(unquote(v)) <= 1024
 	})
 	input := schema{{name: "email", form: line(maxHeaderText), required: true}, {name: "password", form: password, required: true}}
-	find := func(ctx context.Context, column, value string) (a account, err error) {
-		err = s.store.read(ctx, func(tx *sql.Tx) error {
-			a, err = accountWhere(ctx, tx, column, value)
-			return err
-		})
-		return a, err
-	}
 	signIn := func(ctx context.Context, c *connectCall) (int, []byte, error) {
 		in := input.read(&c.problems, "", c.body, false)
 		if err := c.problems.err(); err != nil {
 			return 0, nil, err
 		}
-		a, err := find(ctx, "email_key", fold(in.text("email")))
+		a, err := s.accountWhere(ctx, "email_key", fold(in.text("email")))
 		if err != nil {
 			return 0, nil, err
 		}
@@ -84,7 +79,7 @@ func accountRoutes(s *Service) []route {
 		return http.StatusOK, []byte(`{"account":` + a.record + "}"), err
 	}
 	get := func(ctx context.Context, c *connectCall) (int, []byte, error) {
-		a, err := find(ctx, "id", c.path[0])
+		a, err := s.accountWhere(ctx, "id", c.path[0])
 		if err == nil && !a.enabled {
 			err = newError(http.StatusNotFound, "NOT_FOUND", "There is no such account that may sign in.")
 		}
@@ -99,73 +94,52 @@ func accountRoutes(s *Service) []route {
 // The cost of a password: OWASP's first recommendation for Argon2id with little memory (m=19 MiB, t=2, p=1), and RFC
 // 9106's lengths of salt and tag.
 const (
-	passwordMemory = 19 << 10 // KiB
-	passwordPasses = 2
-	passwordLanes  = 1
-	passwordSalt   = 16
+	passwordSalt   = 16 // bytes
 	passwordTag    = 32
+	passwordPrefix = "$argon2id$v=19$m=19456,t=2,p=1$" //nolint:gosec // it has no password
 )
 
 // passwords checks passwords, a few at a time: each takes 19 MiB.
 type passwords struct {
-	slots   chan struct{}
-	patient time.Duration // how long one waits for a slot
-	nobody  string        // the hash of a password that is nobody's
+	slots    chan struct{}
+	patience time.Duration // how long a check waits for a slot
 }
 
 const passwordChecks = 4
 
 func newPasswords() *passwords {
-	return &passwords{
-		slots: make(chan struct{}, passwordChecks), patient: 3 * time.Second,
-		nobody: encodePassword(make([]byte, passwordSalt), make([]byte, passwordTag)),
-	}
+	return &passwords{slots: make(chan struct{}, passwordChecks), patience: 3 * time.Second}
 }
 
 // hashPassword returns the hash of a password as a PHC string.
 func hashPassword(password string) string {
 	salt := make([]byte, passwordSalt)
 	_, _ = rand.Read(salt) // never fails
-	return encodePassword(salt, passwordKey(password, salt))
+	return hashWith(salt, password)
 }
 
-func passwordKey(password string, salt []byte) []byte {
-	return argon2.IDKey([]byte(password), salt, passwordPasses, passwordMemory, passwordLanes, passwordTag)
-}
-
-func passwordPrefix() string {
-	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$", argon2.Version, passwordMemory, passwordPasses, passwordLanes)
-}
-
-func encodePassword(salt, tag []byte) string {
-	return passwordPrefix() + base64.RawStdEncoding.EncodeToString(salt) + "$" + base64.RawStdEncoding.EncodeToString(tag)
+func hashWith(salt []byte, password string) string {
+	tag := argon2.IDKey([]byte(password), salt, 2, 19<<10, 1, passwordTag)
+	return passwordPrefix + base64.RawStdEncoding.EncodeToString(salt) + "$" + base64.RawStdEncoding.EncodeToString(tag)
 }
 
 // check compares a password with a hash. An empty hash never matches, but takes as long. If too many checks are
 // waiting, check fails with 429.
 func (p *passwords) check(ctx context.Context, hash, password string) (bool, error) {
-	if hash == "" {
-		hash = p.nobody
+	text, _, _ := strings.Cut(strings.TrimPrefix(hash, passwordPrefix), "$")
+	salt, err := base64.RawStdEncoding.DecodeString(text)
+	if err != nil {
+		return false, fmt.Errorf("reading a password's salt: %w", err)
 	}
-	rest, ok := strings.CutPrefix(hash, passwordPrefix())
-	saltText, tagText, cut := strings.Cut(rest, "$")
-	salt, saltErr := base64.RawStdEncoding.DecodeString(saltText)
-	tag, tagErr := base64.RawStdEncoding.DecodeString(tagText)
-	if err := errors.Join(saltErr, tagErr); !ok || !cut || err != nil {
-		return false, errors.New("checking a password: the hash is not one of ours")
-	}
-	timer := time.NewTimer(p.patient)
-	defer timer.Stop()
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
 	case <-ctx.Done():
 		return false, ctx.Err()
-	case <-timer.C:
+	case <-time.After(p.patience):
 		return false, &httpError{
 			Status: http.StatusTooManyRequests, Code: "BUSY", Message: "Too many people are signing in just now.", RetryAfter: 2,
 		}
 	}
-	right := subtle.ConstantTimeCompare(passwordKey(password, salt), tag) == 1
-	return right && hash != p.nobody, nil
+	return subtle.ConstantTimeCompare([]byte(hashWith(salt, password)), []byte(hash)) == 1, nil
 }

@@ -84,18 +84,18 @@ func actions() map[string]action {
 	steps := []string{"Find whom to write to", "Write the messages", "Sum up"}
 	// The candidates of each are people about something with its number or title, a time at, and money that is due.
 	invoices := mailing{
-		kind: "invoice_reminder", quiet: 7 * day, until: func(in *mailingInput) int { return -in.MinimumDaysOverdue },
+		kind: "invoice_reminder", quiet: 7 * day, days: "minimum_days_overdue",
 		query: "SELECT i.id AS subject_id, contact_id, p.name, email, invoice_number AS about, title, due_at AS at, total_amount - paid_amount AS open" +
 			" FROM invoices i JOIN people p ON p.id = contact_id WHERE business_id = ?1 AND status IN ('sent', 'viewed', 'overdue')" +
 			" AND paid_amount < total_amount",
 	}
 	appointments := mailing{
-		kind: "appointment_confirmation", quiet: 30 * day, ahead: true, until: func(in *mailingInput) int { return in.DaysAhead },
+		kind: "appointment_confirmation", quiet: 30 * day, days: "days_ahead", initial: 2, ahead: true,
 		query: "SELECT a.id AS subject_id, contact_id, p.name, email, title AS about, title, starts_at AS at, 0 AS open" +
 			" FROM appointments a JOIN people p ON p.id = contact_id WHERE business_id = ?1 AND status = 'scheduled'",
 	}
 	estimates := mailing{
-		kind: "estimate_follow_up", quiet: 14 * day, until: func(in *mailingInput) int { return -in.OlderThanDays },
+		kind: "estimate_follow_up", quiet: 14 * day, days: "older_than_days", initial: 7,
 		query: "SELECT e.id AS subject_id, contact_id, p.name, email, estimate_number AS about, title, sent_at AS at, total_amount AS open" +
 			" FROM estimates e JOIN people p ON p.id = contact_id WHERE business_id = ?1 AND status = 'sent'",
 	}
@@ -117,27 +117,12 @@ func plannedSteps(name string) []step {
 
 // mailing is an action that sends messages.
 type mailing struct {
-	kind  string                     // in the outbox and of the letter
-	quiet time.Duration              // for how long nobody is written to about the same again
-	query string                     // gives the candidates of a business
-	ahead bool                       // asks for times that are not over
-	until func(in *mailingInput) int // the days from now until which it asks for times
-}
-
-// mailingInput is the input of a mailing, valid by the automation's schema, which also has the defaults.
-type mailingInput struct {
-	MinimumDaysOverdue int  `json:"minimum_days_overdue"`
-	DaysAhead          int  `json:"days_ahead"`
-	OlderThanDays      int  `json:"older_than_days"`
-	DryRun             bool `json:"dry_run"`
-}
-
-func (e *execution) mailingInput() (*mailingInput, error) {
-	in := &mailingInput{DaysAhead: 2, OlderThanDays: 7}
-	if err := json.Unmarshal([]byte(e.input), in); err != nil {
-		return nil, fmt.Errorf("reading the input of a run: %w", err)
-	}
-	return in, nil
+	kind    string        // in the outbox and of the letter
+	quiet   time.Duration // for how long nobody is written to about the same again
+	query   string        // gives the candidates of a business
+	days    string        // the member of the input that says how old they have to be, or how far ahead they may be
+	initial float64       // its value if it is missing, as in the automation's schema
+	ahead   bool          // whether it asks for times that are not over
 }
 
 // candidate is a person to write to. The letter uses what is exported.
@@ -165,10 +150,12 @@ type mailed struct {
 var letters string
 
 func (m *mailing) run(ctx context.Context, e *execution) error {
-	in, err := e.mailingInput()
-	if err != nil {
-		return err
+	in := map[string]any{m.days: m.initial, "dry_run": false}
+	if err := json.Unmarshal([]byte(e.input), &in); err != nil {
+		return fmt.Errorf("reading the input of a run: %w", err)
 	}
+	dryRun := in["dry_run"] == true
+	days, _ := in[m.days].(float64) // a number by the schema of the input
 	templates, err := template.New("").Parse(letters)
 	if err != nil {
 		return fmt.Errorf("reading the letters: %w", err)
@@ -176,11 +163,11 @@ func (m *mailing) run(ctx context.Context, e *execution) error {
 	if err := e.begin(ctx, 0, 2); err != nil {
 		return err
 	}
-	all, err := m.candidates(ctx, e, in)
+	all, err := m.candidates(ctx, e, time.Duration(days)*day)
 	if err != nil {
 		return fmt.Errorf("finding whom to write to: %w", err)
 	}
-	result := &mailed{DryRun: in.DryRun, Found: len(all), Amount: amount(0), Messages: []values{}}
+	result := &mailed{DryRun: dryRun, Found: len(all), Amount: decimal(0), Messages: []values{}}
 	e.result = result
 	if err := e.tell(ctx, 10, fmt.Sprintf("%d found", len(all)), nil); err != nil {
 		return err
@@ -204,7 +191,7 @@ func (m *mailing) run(ctx context.Context, e *execution) error {
 				return fmt.Errorf("writing a letter: %w", err)
 			}
 			subject, body, _ := strings.Cut(text.String(), "\n")
-			if !in.DryRun {
+			if !dryRun {
 				post = func(tx *sql.Tx) error {
 					_, err := insert(context.WithoutCancel(ctx), tx, "outbox", values{
 						"id": uuid.NewString(), "business_id": e.businessID, "run_id": e.id, "kind": m.kind, "subject_id": to.subjectID,
@@ -226,7 +213,7 @@ func (m *mailing) run(ctx context.Context, e *execution) error {
 		return err
 	}
 	written := "written"
-	if in.DryRun {
+	if dryRun {
 		written = "would be written"
 	}
 	return e.tell(ctx, 99, fmt.Sprintf("%d found; %d messages %s, %d without an e-mail address, %d written to not long ago",
@@ -235,7 +222,7 @@ func (m *mailing) run(ctx context.Context, e *execution) error {
 
 func (r *mailed) add(to *candidate, subject string, sum int64) {
 	r.Written++
-	r.Amount = amount(sum)
+	r.Amount = decimal(sum)
 	if len(r.Messages) == 100 {
 		return
 	}
@@ -248,13 +235,11 @@ func (r *mailed) add(to *candidate, subject string, sum int64) {
 	r.Messages = append(r.Messages, message)
 }
 
-// amount writes hundredths as a decimal number.
-func amount(n int64) string { return fmt.Sprintf("%d.%02d", n/100, n%100) }
-
-func (m *mailing) candidates(ctx context.Context, e *execution, in *mailingInput) (all []candidate, err error) {
-	now, from := e.now(), ""
+func (m *mailing) candidates(ctx context.Context, e *execution, distance time.Duration) (all []candidate, err error) {
+	now := e.now()
+	from, until := "", now.Add(-distance)
 	if m.ahead {
-		from = instant(now)
+		from, until = instant(now), now.Add(distance)
 	}
 	dest := func(c *candidate) []any {
 		return []any{&c.subjectID, &c.contactID, &c.Name, &c.email, &c.About, &c.Title, &c.at, &c.open, &c.recent}
@@ -263,12 +248,12 @@ func (m *mailing) candidates(ctx context.Context, e *execution, in *mailingInput
 		all, err = rowsOf(ctx, tx, dest, "SELECT subject_id, contact_id, name, email, about, title, at, open, EXISTS ("+
 			"SELECT 1 FROM outbox o WHERE o.business_id = ?1 AND kind = ?2 AND o.subject_id = q.subject_id AND created_at >= ?3)"+
 			" FROM ("+m.query+") q WHERE at >= ?4 AND at < ?5 ORDER BY at, subject_id",
-			e.businessID, m.kind, instant(now.Add(-m.quiet)), from, instant(now.Add(time.Duration(m.until(in))*day)))
+			e.businessID, m.kind, instant(now.Add(-m.quiet)), from, instant(until))
 		return err
 	})
 	for i := range all {
 		c := &all[i]
-		c.Business, c.Amount, c.Date, c.When = e.businessName, amount(c.open), c.at[:len(time.DateOnly)], c.at
+		c.Business, c.Amount, c.Date, c.When = e.businessName, decimal(c.open), c.at[:len(time.DateOnly)], c.at
 		if t, err := time.Parse(time.RFC3339, c.at); err == nil {
 			c.When = t.In(e.zone).Format("Monday, 2 January, 15:04")
 		}
@@ -292,8 +277,8 @@ func reportOnTheWeek(ctx context.Context, e *execution) error {
 			'new_jobs', (SELECT count(*) FROM jobs WHERE business_id = ?1 AND created_at >= ?2 AND created_at < ?3))
 			FROM appointments WHERE business_id = ?1 AND starts_at >= ?2 AND starts_at < ?3`,
 		`SELECT json_object(
-			'invoiced', format('%d.%02d', invoiced / 100, invoiced % 100), 'paid', format('%d.%02d', paid / 100, paid % 100),
-			'overdue_invoices', overdue_invoices, 'overdue_amount', format('%d.%02d', overdue / 100, overdue % 100),
+			'invoiced', decimal(invoiced), 'paid', decimal(paid),
+			'overdue_invoices', overdue_invoices, 'overdue_amount', decimal(overdue),
 			'estimates_waiting_for_an_answer', (SELECT count(*) FROM estimates WHERE business_id = ?1 AND created_at < ?3 AND status = 'sent'))
 			FROM (SELECT sum(total_amount) FILTER (WHERE issued_at >= ?2 AND issued_at < ?3) AS invoiced,
 				sum(paid_amount) FILTER (WHERE paid_at >= ?2 AND paid_at < ?3) AS paid,

@@ -2,45 +2,59 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds what is waited for, on a machine that is busy with other things, too.
-const patience = time.Minute
+func (c *as) run(id any) map[string]any {
+	c.Helper()
+	return c.one("automation-runs/"+fmt.Sprint(id), "run")
+}
 
 // finished waits for the end of a run.
-func finished(t testing.TB, c *as, id any) (run map[string]any) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		run = record(t, c.get("automation-runs/"+fmt.Sprint(id)), "run")
+func (c *as) finished(id any) (run map[string]any) {
+	c.Helper()
+	require.Eventually(c, func() bool {
+		run = c.run(id)
 		return run["finished_at"] != nil
 	}, patience, 2*time.Millisecond)
 	return run
 }
 
-func start(t testing.TB, c *as, automation, input string) map[string]any {
-	t.Helper()
+func (c *as) start(automation, input string) (id any) {
+	c.Helper()
 	w := c.do("POST", "automations/"+automation+"/runs", `{"input":`+input+`}`)
-	require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
-	run := record(t, decode(t, w), "run")
-	require.Equal(t, runQueued, run["status"])
-	return run
+	require.Equal(c, http.StatusAccepted, w.Code, "%s", w.Body)
+	run := record(c, decode(c, w), "run")
+	require.Equal(c, runQueued, run["status"])
+	return run["id"]
 }
 
-// outbox gives what automations have written, by recipient and subject.
+// succeeded starts an automation and returns the result of its run.
+func (c *as) succeeded(automation, input string) map[string]any {
+	c.Helper()
+	run := c.finished(c.start(automation, input))
+	require.Equal(c, runSucceeded, run["status"], "%v", run)
+	require.InDelta(c, 100, run["progress"], 0)
+	for _, step := range records(c, run, "steps") {
+		require.Equal(c, runSucceeded, step["status"])
+		require.NotNil(c, step["finished_at"])
+	}
+	return record(c, run, "result")
+}
+
+// outbox returns what automations have written, as recipient, subject and body.
 func outbox(t testing.TB, s *Service, businessID string) []string {
 	t.Helper()
-	return texts(t, s.store, "SELECT recipient || ': ' || subject || char(10) || body FROM outbox WHERE business_id = ? ORDER BY rowid", businessID)
+	return texts(t, s, "SELECT recipient || ': ' || subject || char(10) || body FROM outbox WHERE business_id = ? ORDER BY rowid", businessID)
 }
 
 func TestRemindersAreWrittenOnceForOverdueInvoices(t *testing.T) {
@@ -48,132 +62,96 @@ func TestRemindersAreWrittenOnceForOverdueInvoices(t *testing.T) {
 	var at clock
 	s := connected(t, "", Options{Now: at.now})
 	c := caller(t, s, owner())
-	// What is overdue, from the records themselves.
-	want, without := map[string]string{}, 0
-	var open int64
-	for _, status := range []string{"sent", "viewed", "overdue"} {
-		for _, i := range c.all("invoices?status="+status, 100) {
-			if due, ok := i["due_at"].(string); !ok || due >= instant(testNow) {
-				continue
-			}
-			contact := record(t, c.get("contacts/"+jsonID(i["contact_id"])), "contact")
-			if contact["email"] == nil {
-				without++
-				continue
-			}
-			want[fmt.Sprint(i["invoice_number"])] = fmt.Sprint(contact["email"])
-			open += hundredths(t, i["total_amount"]) - hundredths(t, i["paid_amount"])
-		}
-	}
+	const overdue = " FROM invoices i JOIN contacts c ON c.id = contact_id WHERE i.business_id = ?1 AND status IN ('sent', 'viewed', 'overdue')" +
+		" AND paid_amount < total_amount AND due_at < ?2"
+	want := texts(t, s, "SELECT email || ': Reminder: invoice ' || invoice_number"+overdue+" AND email IS NOT NULL ORDER BY due_at, i.id",
+		owner().BusinessID, instant(testNow))
+	sums := texts(t, s, "SELECT count(*) FILTER (WHERE email IS NULL) || format(' %d.%02d', sum(open) / 100, sum(open) % 100)"+
+		" FROM (SELECT email, iif(email IS NULL, 0, total_amount - paid_amount) AS open"+overdue+")", owner().BusinessID, instant(testNow))
 	require.NotEmpty(t, want)
 
-	dry := finished(t, c, start(t, c, "overdue-reminders", `{"dry_run":true}`)["id"])
-	require.Equal(t, runSucceeded, dry["status"], "%v", dry)
+	require.InDelta(t, len(want), c.succeeded("overdue-reminders", `{"dry_run":true}`)["written"], 0)
 	require.Empty(t, outbox(t, s, owner().BusinessID))
-	require.InDelta(t, len(want), record(t, dry, "result")["written"], 0)
 
-	run := finished(t, c, start(t, c, "overdue-reminders", `{}`)["id"])
-	require.Equal(t, runSucceeded, run["status"])
-	require.InDelta(t, 100, run["progress"], 0)
-	require.Equal(t, owner().ID, run["started_by"])
-	result := record(t, run, "result")
+	result := c.succeeded("overdue-reminders", `{}`)
 	require.InDelta(t, len(want), result["written"], 0)
-	require.InDelta(t, without, result["skipped_without_address"], 0)
-	require.Equal(t, amount(open), result["amount"])
-	for _, step := range records(t, run, "steps") {
-		require.Equal(t, runSucceeded, step["status"])
-		require.NotNil(t, step["finished_at"])
-	}
+	require.Equal(t, sums[0], fmt.Sprintf("%v %v", result["skipped_without_address"], result["amount"]))
 	messages := outbox(t, s, owner().BusinessID)
 	require.Len(t, messages, len(want))
-	for number, address := range want {
-		require.True(t, slices.ContainsFunc(messages, func(m string) bool {
-			return strings.HasPrefix(m, address+": Reminder: invoice "+number) && strings.Contains(m, "Fernhollow")
-		}), number)
+	for i := range want {
+		require.True(t, strings.HasPrefix(messages[i], want[i]+"\n"), messages[i])
+		require.Contains(t, messages[i], "Fernhollow")
 	}
 
 	at.advance(6 * day)
-	later := finished(t, c, start(t, c, "overdue-reminders", `{"minimum_days_overdue":6}`)["id"])
-	require.InDelta(t, 0, record(t, later, "result")["written"], 0, "nobody is reminded twice in a week")
-	require.InDelta(t, len(want), record(t, later, "result")["skipped_written_recently"], 0)
+	later := c.start("overdue-reminders", `{"minimum_days_overdue":6}`)
+	result = record(t, c.finished(later), "result")
+	require.InDelta(t, 0, result["written"], 0, "nobody is reminded twice in a week")
+	require.InDelta(t, len(want), result["skipped_written_recently"], 0)
 	require.Len(t, outbox(t, s, owner().BusinessID), len(want))
 	require.Empty(t, outbox(t, s, stranger().BusinessID))
-
-	last := records(t, c.get("automations"), "automations")
-	i := slices.IndexFunc(last, func(a map[string]any) bool { return a["id"] == "overdue-reminders" })
-	require.Equal(t, map[string]any{"id": later["id"], "status": runSucceeded, "finished_at": later["finished_at"]}, last[i]["last_run"])
-}
-
-func hundredths(t testing.TB, v any) int64 {
-	t.Helper()
-	var whole, cents int64
-	_, err := fmt.Sscanf(fmt.Sprint(v), "%d.%d", &whole, &cents)
-	require.NoError(t, err)
-	return whole*100 + cents
+	for _, a := range records(t, c.get("automations"), "automations") {
+		if a["id"] == "overdue-reminders" {
+			require.Equal(t, later, record(t, a, "last_run")["id"])
+		}
+	}
 }
 
 func TestTheOtherAutomationsDoWhatTheySay(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
-	asked := finished(t, c, start(t, c, "appointment-confirmations", `{"days_ahead":7}`)["id"])
-	require.Equal(t, runSucceeded, asked["status"])
 	toCome := c.all("appointments?status=scheduled&from="+instant(testNow)+"&to="+instant(testNow.AddDate(0, 0, 7)), 100)
 	require.NotEmpty(t, toCome)
-	require.InDelta(t, len(toCome), record(t, asked, "result")["found"], 0)
+	require.InDelta(t, len(toCome), c.succeeded("appointment-confirmations", `{"days_ahead":7}`)["found"], 0)
 	require.NotEmpty(t, outbox(t, s, owner().BusinessID))
-
-	followed := finished(t, c, start(t, c, "estimate-follow-ups", `{"older_than_days":1}`)["id"])
-	require.Equal(t, runSucceeded, followed["status"], "%v", followed)
-
-	report := finished(t, c, start(t, c, "weekly-report", `{}`)["id"])
-	result := record(t, report, "result")
+	require.Positive(t, c.succeeded("estimate-follow-ups", `{"older_than_days":1}`)["found"])
+	result := c.succeeded("weekly-report", `{}`)
 	require.Len(t, c.all("conversations?since="+instant(testNow.AddDate(0, 0, -7)), 100), int(result["conversations"].(float64)))
 	require.Positive(t, result["overdue_invoices"])
 	require.Regexp(t, `^\d+\.\d\d$`, result["overdue_amount"])
+
+	// The code has the same defaults as the schemas.
+	for _, a := range records(t, c.get("automations"), "automations") {
+		defaults := map[string]any{"dry_run": true}
+		for name, property := range record(t, record(t, a, "input_schema"), "properties") {
+			if name != "dry_run" {
+				defaults[name] = property.(map[string]any)["default"]
+			}
+		}
+		if a["id"] != "weekly-report" {
+			require.Equal(t, c.succeeded(fmt.Sprint(a["id"]), asJSON(t, defaults)), c.succeeded(fmt.Sprint(a["id"]), `{"dry_run":true}`))
+		}
+	}
 }
 
 func TestRunsThatCannotBeStarted(t *testing.T) {
 	t.Parallel()
-	s := prepared(t, "", Options{}) // nothing is taken up
-	c := caller(t, s, owner())
-	path := "automations/overdue-reminders/runs"
-	c.refused(http.StatusNotFound, "NOT_FOUND", "POST", "automations/no-such/runs", `{}`)
-	caller(t, s, stranger()).refused(http.StatusConflict, "CONFLICT", "POST", "automations/estimate-follow-ups/runs", `{}`)
-	first := start(t, c, "overdue-reminders", `{}`)
-	require.Contains(t, c.refused(http.StatusConflict, "CONFLICT", "POST", path, `{}`)["id"], fmt.Sprint(first["id"]))
-	start(t, c, "weekly-report", `{}`) // another one may wait meanwhile
-	start(t, caller(t, s, stranger()), "overdue-reminders", `{}`)
+	s := prepared(t, "", Options{})
+	c, other := caller(t, s, owner()), caller(t, s, stranger())
+	c.notFound("POST", "automations/no-such/runs", `{}`)
+	other.rejected(http.StatusConflict, "CONFLICT", "POST", "automations/estimate-follow-ups/runs", `{}`) // not enabled
+	first := c.start("overdue-reminders", `{}`)
+	require.Contains(t, c.rejected(http.StatusConflict, "CONFLICT", "POST", "automations/overdue-reminders/runs", `{}`)["id"], fmt.Sprint(first))
+	c.start("weekly-report", `{}`)
+	other.start("overdue-reminders", `{}`)
 }
 
 func TestConcurrentStartsBeginOneRun(t *testing.T) {
 	t.Parallel()
-	s := prepared(t, filepath.Join(t.TempDir(), "demo.db"), Options{}) // nothing is taken up
+	s := prepared(t, "", Options{})
 	c := caller(t, s, owner())
-	for name, key := range map[string]func(int) string{
-		"weekly-report": func(int) string { return "same" }, "overdue-reminders": func(i int) string { return fmt.Sprint("other", i) },
-	} {
-		var codes [20]int
-		var group sync.WaitGroup
-		for i := range codes {
-			group.Go(func() { codes[i] = c.do("POST", "automations/"+name+"/runs", `{}`, HeaderIdempotencyKey, key(i)).Code })
-		}
-		group.Wait()
-		slices.Sort(codes[:])
-		require.Equal(t, http.StatusAccepted, codes[0])
-		if name == "weekly-report" {
-			require.Equal(t, http.StatusAccepted, codes[19], "all are told of the one run")
-		} else {
-			require.Equal(t, http.StatusConflict, codes[1])
-		}
-		require.Len(t, texts(t, s.store, "SELECT id FROM automation_runs WHERE automation_id = ?", name), 1)
-	}
+	started := codes(concurrently(20, func(i int) *httptest.ResponseRecorder {
+		return c.do("POST", "automations/overdue-reminders/runs", `{}`, HeaderIdempotencyKey, fmt.Sprint("other", i))
+	}))
+	require.Equal(t, append([]int{http.StatusAccepted}, slices.Repeat([]int{http.StatusConflict}, 19)...), started)
+	require.Len(t, texts(t, s, "SELECT id FROM automation_runs"), 1)
 }
 
 func TestProgressOfARunNeverDecreases(t *testing.T) {
 	t.Parallel()
 	s := prepared(t, "", Options{})
-	looked := make(chan struct{}) // the items wait until somebody has looked
+	looked := make(chan struct{}) // each item waits until the test has looked
 	s.runner.rest = func(ctx context.Context) {
 		select {
 		case <-ctx.Done():
@@ -182,27 +160,17 @@ func TestProgressOfARunNeverDecreases(t *testing.T) {
 	}
 	s.runner.start()
 	c := caller(t, s, owner())
-	id := start(t, c, "overdue-reminders", `{"dry_run":true}`)["id"]
+	id := c.start("overdue-reminders", `{"dry_run":true}`)
 	last, seen := 0.0, map[any]bool{}
 	require.Eventually(t, func() bool {
-		run := record(t, c.get("automation-runs/"+fmt.Sprint(id)), "run")
-		defer func() {
-			select {
-			case looked <- struct{}{}:
-			default:
-			}
-		}()
-		now := run["progress"].(float64)
-		require.GreaterOrEqual(t, now, last)
-		last = now
+		run := c.run(id)
+		require.GreaterOrEqual(t, run["progress"], last)
+		last = run["progress"].(float64)
 		seen[run["status"]] = true
-		running := 0
-		for _, s := range records(t, run, "steps") {
-			if s["status"] == runRunning {
-				running++
-			}
+		select {
+		case looked <- struct{}{}:
+		default:
 		}
-		require.LessOrEqual(t, running, 1)
 		return run["finished_at"] != nil
 	}, patience, time.Millisecond)
 	require.InDelta(t, 100, last, 0)
@@ -215,107 +183,53 @@ func TestAnInterruptedRunSaysWhatWasDone(t *testing.T) {
 	s := prepared(t, path, Options{})
 	items, reached := 0, make(chan struct{})
 	s.runner.rest = func(ctx context.Context) {
-		if items++; items == 3 { // two are done, and the third is not begun
+		if items++; items == 3 { // two are done, and the third has not begun
 			close(reached)
 			<-ctx.Done()
 		}
 	}
 	s.runner.start()
 	c := caller(t, s, owner())
-	cut := start(t, c, "appointment-confirmations", `{"days_ahead":14}`)["id"]
-	waiting := start(t, c, "weekly-report", `{}`)["id"]
+	cut := c.start("appointment-confirmations", `{"days_ahead":14}`)
+	waiting := c.start("weekly-report", `{}`)
 	<-reached
 	require.NoError(t, s.Close())
 
 	s = connected(t, path, Options{})
 	c = caller(t, s, owner())
-	run := record(t, c.get("automation-runs/"+fmt.Sprint(cut)), "run")
+	run := c.run(cut)
 	require.Equal(t, runFailed, run["status"])
-	require.Equal(t, "INTERRUPTED", record(t, run, "error")["code"])
-	require.Contains(t, record(t, run, "error")["message"], `"Write the messages", "Sum up"`)
-	require.NotNil(t, run["finished_at"])
-	states := []any{}
+	failure := record(t, run, "error")
+	require.Equal(t, "INTERRUPTED", failure["code"])
+	require.Contains(t, failure["message"], `"Write the messages", "Sum up"`)
+	require.Contains(t, failure["message"], "2 of ")
+	var states []any
 	for _, step := range records(t, run, "steps") {
 		states = append(states, step["status"])
 	}
 	require.Equal(t, []any{runSucceeded, runFailed, stepSkipped}, states)
-	require.Contains(t, record(t, run, "error")["message"], "2 of ")
 	written := outbox(t, s, owner().BusinessID)
 	require.NotEmpty(t, written)
-	require.InDelta(t, len(written), record(t, run, "result")["written"], 0, "it says what was done, no more and no less")
+	require.InDelta(t, len(written), record(t, run, "result")["written"], 0)
 	require.Less(t, run["progress"], 100.0)
 
-	require.Equal(t, runSucceeded, finished(t, c, waiting)["status"], "what waited is done after the restart")
-	rest := finished(t, c, start(t, c, "appointment-confirmations", `{"days_ahead":14}`)["id"])
-	require.InDelta(t, len(written), record(t, rest, "result")["skipped_written_recently"], 0, "and the rest without a second letter to anybody")
+	require.Equal(t, runSucceeded, c.finished(waiting)["status"], "a queued run starts after the restart")
+	rest := c.succeeded("appointment-confirmations", `{"days_ahead":14}`)
+	require.InDelta(t, len(written), rest["skipped_written_recently"], 0, "nobody gets a second letter")
 }
 
-func TestARunOfADeadProcessFailsAfterItsLease(t *testing.T) {
+func TestARunThatACrashEndedFailsAtTheNextStart(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "demo.db")
-	var at clock
-	s := connected(t, path, Options{Now: at.now})
-	steps, err := json.Marshal(plannedSteps("overdue-reminders"))
-	require.NoError(t, err)
-	execute(t, s, `INSERT INTO automation_runs (id, business_id, automation_id, status, progress, message, steps, input, started_by, created_at, started_at, lease_until)
-		VALUES ('dead', ?, 'overdue-reminders', 'running', 40, '4 of 10 done', ?, '{}', ?, ?, ?, ?)`,
-		owner().BusinessID, string(steps), owner().ID, instant(testNow), instant(testNow), instant(testNow.Add(runLease)))
-	require.NoError(t, s.Close())
-
-	s = connected(t, path, Options{Now: at.now})
+	s := prepared(t, "", Options{})
 	c := caller(t, s, owner())
-	s.runner.wakeUp()
-	finished(t, c, start(t, c, "weekly-report", `{}`)["id"])
-	require.Equal(t, runRunning, record(t, c.get("automation-runs/dead"), "run")["status"], "it may be another process's yet")
-	at.advance(runLease + time.Second)
-	s.runner.wakeUp()
-	run := finished(t, c, "dead")
+	id := c.start("overdue-reminders", `{}`)
+	execute(t, s, "UPDATE automation_runs SET status = 'running', progress = 40, message = '4 of 10 done'")
+	s.runner.start()
+	run := c.finished(id)
 	require.Equal(t, runFailed, run["status"])
 	require.InDelta(t, 40, run["progress"], 0)
 	require.Contains(t, record(t, run, "error")["message"], "4 of 10 done")
-	start(t, c, "overdue-reminders", `{}`) // the way is free again
-}
-
-func TestARunEndedElsewhereWritesNothingMore(t *testing.T) {
-	t.Parallel()
-	s := prepared(t, "", Options{})
-	items, ended, swept := 0, make(chan struct{}), make(chan struct{})
-	s.runner.rest = func(context.Context) {
-		if items++; items == 2 { // another process ends it while this one is stuck
-			close(swept)
-			<-ended
-		}
-	}
-	s.runner.start()
-	c := caller(t, s, owner())
-	id := start(t, c, "appointment-confirmations", `{"days_ahead":14}`)["id"]
-	<-swept
-	written := outbox(t, s, owner().BusinessID)
-	execute(t, s, `UPDATE automation_runs SET status = 'failed', finished_at = ?, error = '{"code":"INTERRUPTED","message":"elsewhere"}' WHERE id = ?`,
-		instant(testNow), id)
-	before := c.get("automation-runs/" + fmt.Sprint(id))
-	close(ended)
-	finished(t, c, start(t, c, "weekly-report", `{}`)["id"]) // the runner has gone on
-	require.Equal(t, before, c.get("automation-runs/"+fmt.Sprint(id)))
-	require.Equal(t, written, outbox(t, s, owner().BusinessID))
-}
-
-func TestInputDefaultsAreThoseOfTheSchemas(t *testing.T) {
-	t.Parallel()
-	e := &execution{input: "{}"}
-	in, err := e.mailingInput()
-	require.NoError(t, err)
-	text, err := json.Marshal(in)
-	require.NoError(t, err)
-	var defaults map[string]any
-	require.NoError(t, json.Unmarshal(text, &defaults))
-	seen := map[string]any{}
-	for _, a := range records(t, sharedCaller(t).get("automations"), "automations") {
-		for name, property := range record(t, record(t, a, "input_schema"), "properties") {
-			seen[name] = property.(map[string]any)["default"]
-		}
-	}
-	require.Equal(t, defaults, seen)
+	c.start("overdue-reminders", `{}`)
 }
 
 func TestAFailedRunDoesNotRevealTheCause(t *testing.T) {
@@ -323,12 +237,9 @@ func TestAFailedRunDoesNotRevealTheCause(t *testing.T) {
 	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
 	execute(t, s, "UPDATE automations SET action = 'no-such' WHERE id = 'weekly-report'")
-	run := finished(t, c, start(t, c, "weekly-report", `{}`)["id"])
+	run := c.finished(c.start("weekly-report", `{}`))
 	require.Equal(t, runFailed, run["status"])
 	require.Equal(t, "INTERNAL", record(t, run, "error")["code"])
 	require.NotContains(t, fmt.Sprint(run), "no-such")
-	execute(t, s, "UPDATE businesses SET time_zone = 'Nowhere/Land'")
-	run = finished(t, c, start(t, c, "appointment-confirmations", `{}`)["id"])
-	require.Equal(t, runFailed, run["status"])
-	finished(t, c, start(t, c, "overdue-reminders", `{}`)["id"]) // the runner goes on
+	c.succeeded("overdue-reminders", `{}`)
 }

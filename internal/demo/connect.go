@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -45,9 +46,9 @@ type connectCall struct {
 	now      time.Time
 	business struct{ id string }
 	account  struct{ id, role string }
-	path     []string // what stands for the braces of the route's path, decoded
-	query    url.Values
-	body     []byte // one JSON object, where the route has a body
+	path     []string       // what stands for the braces of the route's path, decoded
+	query    jsontext.Value // as an object
+	body     []byte         // one JSON object, where the route has a body
 
 	// Of a write. Requests with the same key and hash are repetitions.
 	key     string
@@ -56,8 +57,6 @@ type connectCall struct {
 
 	problems problems
 }
-
-func (c *connectCall) parameters() *parameters { return &parameters{values: c.query, p: &c.problems} }
 
 // handler serves a call in its transaction.
 type handler func(context.Context, *connectCall) (status int, body []byte, err error)
@@ -223,7 +222,11 @@ func (c *connectCall) identify(ctx context.Context, businessID, accountID string
 
 // readRequest reads the query, the headers of a write and the body.
 func (c *connectCall) readRequest(r *http.Request, rt *route) (err error) {
-	if c.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err == nil {
+		c.query, err = queryObject(query)
+	}
+	if err != nil {
 		return invalidRequest("query", "cannot be read", "percent-encoded UTF-8")
 	}
 	if !rt.hasBody() {
@@ -236,12 +239,12 @@ func (c *connectCall) readRequest(r *http.Request, rt *route) (err error) {
 	}
 	if !rt.writes() {
 		if !rt.query {
-			c.parameters().end()
+			schema{}.read(&c.problems, "", c.query, false)
 		}
 		return c.problems.err()
 	}
-	if len(c.query) > 0 {
-		return invalidRequest(shorten(slices.Sorted(maps.Keys(c.query))[0], maxField), "is not expected in the query of a write", "")
+	if len(query) > 0 {
+		return invalidRequest(shorten(slices.Sorted(maps.Keys(query))[0], maxField), "is not expected in the query of a write", "")
 	}
 	if c.key, err = headerText(r, HeaderIdempotencyKey); err != nil {
 		return err
@@ -254,6 +257,18 @@ func (c *connectCall) readRequest(r *http.Request, rt *route) (err error) {
 	_ = canonical.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
 	c.hash = sha256.Sum256(fmt.Appendf(nil, "%q %q %d %s", r.Method, r.URL.EscapedPath(), c.ifMatch, canonical))
 	return nil
+}
+
+// queryObject returns a query string as a JSON object of texts; a repeated parameter is a list. It fails if the query is not
+// UTF-8.
+func queryObject(query url.Values) (jsontext.Value, error) {
+	members := map[string]any{}
+	for name, values := range query {
+		if members[name] = values; len(values) == 1 {
+			members[name] = values[0]
+		}
+	}
+	return json.Marshal(members)
 }
 
 // readBody reads a body that must be a JSON object.

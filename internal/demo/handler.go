@@ -70,9 +70,7 @@ func (s *Service) answer(r *http.Request, lists map[string]*resource) ([]byte, e
 		return nil, newError(http.StatusNotFound, "NOT_FOUND", "There is nothing at this path.")
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		e := notAllowed("GET", "HEAD")
-		e.Message = "Only GET and HEAD are answered here."
-		return nil, e
+		return nil, notAllowed("GET", "HEAD")
 	}
 	if path == health {
 		return []byte(`{"status":"ok"}`), s.store.use(func() error { return s.store.readers.PingContext(ctx) })
@@ -196,7 +194,7 @@ func invalidParameter(name, message string) error {
 }
 
 func notAllowed(methods ...string) *httpError {
-	e := newError(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "Only "+strings.Join(methods, ", ")+" is answered here.")
+	e := newError(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "The methods of this path are: "+strings.Join(methods, ", ")+".")
 	e.Allow = strings.Join(methods, ", ")
 	return e
 }

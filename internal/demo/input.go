@@ -197,11 +197,6 @@ func unquote(v jsontext.Value) string {
 	return string(b)
 }
 
-func quote(s string) jsontext.Value {
-	b, _ := jsontext.AppendQuote(nil, s)
-	return b
-}
-
 func line(n int) form {
 	return text(n, false, fmt.Sprintf("1 to %d characters on one line", n), nil)
 }
@@ -320,69 +315,18 @@ func listOf(most int, s schema, check func(p *problems, path string, item values
 	}
 }
 
-// parameters reads a query string.
-type parameters struct {
-	values url.Values
-	known  []string
-	p      *problems
+// integerText is a positive integer in a text, as in a query string.
+func integerText(most int64) form {
+	return one("text", fmt.Sprintf("a whole number from 1 to %d", most), "is not a whole number in range", func(v jsontext.Value) (any, bool) {
+		n, err := strconv.ParseInt(unquote(v), 10, 64)
+		return n, err == nil && n >= 1 && n <= most
+	})
 }
 
-// end rejects unknown parameters.
-func (q *parameters) end() { q.p.unknown("", slices.Collect(maps.Keys(q.values)), q.known) }
-
-// text returns a text parameter, "" if it is missing.
-func (q *parameters) text(name string, most int) string {
-	q.known = append(q.known, name)
-	values, allowed := q.values[name], fmt.Sprintf("1 to %d characters, once", most)
-	switch {
-	case len(values) == 0:
-		return ""
-	case len(values) > 1:
-		q.p.add(name, "is given more than once", allowed)
-		return ""
-	}
-	s := values[0]
-	if n := utf8.RuneCountInString(s); n == 0 || n > most || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
-		q.p.add(name, "is empty, too long or not readable", allowed)
-		return ""
-	}
-	return s
-}
-
-func (q *parameters) word(name string, words ...string) string {
-	s := q.text(name, 100)
-	if s != "" && !slices.Contains(words, s) {
-		q.p.add(name, "is not one of the allowed values", strings.Join(words, ", "))
-		return ""
-	}
-	return s
-}
-
-// integer returns a positive integer parameter, absent if it is missing or invalid.
-func (q *parameters) integer(name string, absent, until int64) int64 {
-	s := q.text(name, 100)
-	if s == "" {
-		return absent
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 1 || n > until {
-		q.p.add(name, "is not a whole number in range", fmt.Sprintf("a whole number from 1 to %d", until))
-		return absent
-	}
-	return n
-}
-
-// instant returns a time parameter as the database stores it, "" if it is missing. Fractions of a second are rounded
-// up, as stored times have none.
-func (q *parameters) instant(name string) string {
-	s := q.text(name, 100)
-	if s == "" {
-		return ""
-	}
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil || t.Year() < 1 || t.Year() > 9998 {
-		q.p.add(name, "is not an instant", "RFC 3339, such as 2026-03-05T09:30:00-05:00")
-		return ""
-	}
-	return instant(t.Add(time.Second - 1).Truncate(time.Second))
+// moment is a time. It is stored as instant formats it. Fractions of a second are rounded up, as stored times have none.
+func moment() form {
+	return one("text", "RFC 3339, such as 2026-03-05T09:30:00-05:00", "is not an instant", func(v jsontext.Value) (any, bool) {
+		t, err := time.Parse(time.RFC3339, unquote(v))
+		return instant(t.Add(time.Second - 1).Truncate(time.Second)), err == nil && t.Year() >= 1 && t.Year() <= 9998
+	})
 }

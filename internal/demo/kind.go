@@ -9,10 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -44,56 +42,61 @@ type kind struct {
 	modified string                                                 // the column with the time of the last change
 }
 
-// filter reads parameters of a list.
-type filter func(context.Context, *connectCall, *parameters, *where) error
+// filter is a parameter of a list, and the condition on its records.
+type filter struct {
+	field
+	condition string
+	of        string // a table: the value has to be the ID of a record there
+	after     string // a parameter that comes before this one in time
+}
 
 // oneOf filters by a column with fixed words.
 func oneOf(name, column string, words ...string) filter {
-	return func(_ context.Context, _ *connectCall, q *parameters, w *where) error {
-		if value := q.word(name, words...); value != "" {
-			w.and(column+" = ?", value)
-		}
-		return nil
-	}
+	return filter{field: field{name: name, form: word(words...)}, condition: column + " = ?"}
 }
 
-// between filters by a half-open interval [from, before).
-func between(column, from, before string) filter {
-	return func(_ context.Context, _ *connectCall, q *parameters, w *where) error {
-		begin, end := q.instant(from), q.instant(before)
-		if begin != "" {
-			w.and(column+" >= ?", begin)
-		}
-		if end != "" {
-			w.and(column+" < ?", end)
-		}
-		if begin != "" && end != "" && begin >= end {
-			q.p.add(before, "is not after "+from, "an instant after "+from)
-		}
-		return nil
-	}
+// since and before filter by a half-open interval.
+func since(name, column string) filter {
+	return filter{field: field{name: name, form: moment()}, condition: column + " >= ?"}
+}
+
+func before(name, column, since string) filter {
+	return filter{field: field{name: name, form: moment()}, condition: column + " < ?", after: since}
 }
 
 // belonging filters by the ID of another record of the business.
-func belonging(name, table string, numbered bool) filter {
-	return func(ctx context.Context, c *connectCall, q *parameters, w *where) error {
-		var id string
-		if !numbered {
-			id = q.text(name, 100)
-		} else if n := q.integer(name, 0, math.MaxInt64); n != 0 {
-			id = strconv.FormatInt(n, 10)
+func belonging(name, table string) filter {
+	return filter{field: field{name: name, form: line(100)}, condition: name + " = ?", of: table}
+}
+
+// where returns the condition that the parameters of a list make.
+func (k *kind) where(ctx context.Context, c *connectCall, v values) (*where, error) {
+	w := k.of(c)
+	for _, f := range k.filters {
+		value := v.text(f.name)
+		if value == "" {
+			continue
 		}
-		if id == "" {
-			return nil
+		w.and(f.condition, value)
+		if f.after != "" && value <= v.text(f.after) {
+			c.problems.add(f.name, "is not after "+f.after, "an instant after "+f.after)
 		}
-		w.and(name+" = ?", id)
+		if f.of == "" {
+			continue
+		}
 		var found bool
-		err := c.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+table+" WHERE business_id = ? AND id = ?)", c.business.id, id).Scan(&found)
-		if err == nil && !found {
-			q.p.add(name, "is none of the business's "+table, "an id of the "+table+"' list")
+		if err := c.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+f.of+" WHERE business_id = ?1 AND id = ?2 AND id || '' = ?2)",
+			c.business.id, value).Scan(&found); err != nil {
+			return nil, fmt.Errorf("filtering %s: %w", k.name, err)
 		}
-		return err
+		if !found {
+			c.problems.add(f.name, "is none of the business's "+f.of, "an id of the "+f.of+"' list")
+		}
 	}
+	for word := range strings.FieldsSeq(fold(v.text("query"))) {
+		w.and("instr(fold(search), ?) > 0", word)
+	}
+	return w, nil
 }
 
 // cursor is the position after a part of a list.
@@ -114,26 +117,25 @@ func (k *kind) of(c *connectCall) *where {
 
 // getList serves the part of the list that the parameters ask for.
 func (k *kind) getList(ctx context.Context, c *connectCall) (int, []byte, error) {
-	w := k.of(c)
-	q := c.parameters()
-	for _, filter := range k.filters {
-		if err := filter(ctx, c, q, w); err != nil {
-			return 0, nil, fmt.Errorf("filtering %s: %w", k.name, err)
-		}
-	}
-	limit, from := q.integer("limit", defaultLimit, maxLimit), q.text("cursor", maxCursor)
+	parameters := schema{{name: "limit", form: integerText(maxLimit), initial: int64(defaultLimit)}, {name: "cursor", form: line(maxCursor)}}
 	if k.search {
-		for word := range strings.FieldsSeq(fold(q.text("query", maxQuery))) {
-			w.and("instr(fold(search), ?) > 0", word)
-		}
+		parameters = append(parameters, field{name: "query", form: line(maxQuery)})
 	}
-	q.end()
+	for _, f := range k.filters {
+		parameters = append(parameters, f.field)
+	}
+	v := parameters.read(&c.problems, "", c.query, false)
+	w, err := k.where(ctx, c, v)
+	if err != nil {
+		return 0, nil, err
+	}
+	limit, _ := v["limit"].(int64)
 	list := fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %q", k.name, w.conditions, w.args)))[:12]
-	if from != "" {
+	if from := v.text("cursor"); from != "" {
 		var at cursor
 		b, err := base64.RawURLEncoding.Strict().DecodeString(from)
 		if err != nil || json.Unmarshal(b, &at, json.RejectUnknownMembers(true)) != nil || at.List != list {
-			q.p.add("cursor", "is not one of this list with these filters", "the next_cursor of the part before, or none")
+			c.problems.add("cursor", "is not one of this list with these filters", "the next_cursor of the part before, or none")
 		}
 		beyond := ">"
 		if k.newest {

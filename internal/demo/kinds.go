@@ -30,11 +30,11 @@ func newestFirst() list { return list{order: []string{"created_at", "id"}, newes
 func recordRoutes() []route {
 	conversations := &kind{
 		list: list{order: []string{"started_at", "id"}, newest: true}, search: true, alone: "connect_conversations_alone",
-		filters: []filter{oneOf("channel", "channel", "call", "sms", "chat", "email"), between("started_at", "since", "until")},
+		filters: []filter{oneOf("channel", "channel", "call", "sms", "chat", "email"), since("since", "started_at"), before("until", "started_at", "since")},
 	}
 	appointments := &kind{list: list{order: []string{"starts_at", "id"}}, filters: []filter{
-		oneOf("status", "status", "scheduled", "confirmed", "completed", "cancelled", "no_show"), between("starts_at", "from", "to"),
-		belonging("calendar_id", "calendars", false), belonging("contact_id", "contacts", true),
+		oneOf("status", "status", "scheduled", "confirmed", "completed", "cancelled", "no_show"), since("from", "starts_at"), before("to", "starts_at", "from"),
+		belonging("calendar_id", "calendars"), belonging("contact_id", "contacts"),
 	}}
 	invoices := &kind{list: newestFirst(), search: true, filters: []filter{
 		oneOf("status", "status", "draft", "sent", "viewed", "paid", "overdue", "voided"),
@@ -177,11 +177,10 @@ func unique(name, table string, most int) func(context.Context, *connectCall, an
 		if err := c.problems.err(); err != nil {
 			return err
 		}
-		v["lookup_key"] = foldedKey(v.text(name))
 		var other *string
 		var n int
 		if err := c.tx.QueryRowContext(ctx, "SELECT (SELECT id FROM "+table+" WHERE business_id = ?1 AND lookup_key = ?2 AND id IS NOT ?3),"+
-			" (SELECT count(*) FROM "+table+" WHERE business_id = ?1)", c.business.id, v["lookup_key"], id).Scan(&other, &n); err != nil {
+			" (SELECT count(*) FROM "+table+" WHERE business_id = ?1)", c.business.id, foldedKey(v.text(name)), id).Scan(&other, &n); err != nil {
 			return fmt.Errorf("looking for the same %s: %w", name, err)
 		}
 		if other != nil {

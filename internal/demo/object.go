@@ -102,8 +102,7 @@ func checkSchema(p *problems, at, schema, value string) error {
 	}
 	var invalid *jsonschema.ValidationError
 	if err := compiled.Validate(v); errors.As(err, &invalid) {
-		s := schemaProblems{p: p, at: at, root: compiled}
-		s.add(invalid)
+		p.addInvalid(at, compiled, invalid)
 		slices.SortStableFunc(p.all, func(a, b detail) int { return cmp.Compare(a.Field, b.Field) })
 	} else if err != nil {
 		return fmt.Errorf("checking a value: %w", err)
@@ -111,20 +110,14 @@ func checkSchema(p *problems, at, schema, value string) error {
 	return nil
 }
 
-// schemaProblems describes validation errors.
-type schemaProblems struct {
-	p    *problems
-	at   string
-	root *jsonschema.Schema
-}
-
-func (s *schemaProblems) add(e *jsonschema.ValidationError) {
+// addInvalid describes a validation error.
+func (p *problems) addInvalid(at string, root *jsonschema.Schema, e *jsonschema.ValidationError) {
 	switch e.ErrorKind.(type) {
 	case *schemakind.AnyOf, *schemakind.OneOf, *schemakind.Not, *schemakind.Contains:
 		// The causes of these are alternatives, of which not all have to hold.
 	default:
 		for _, cause := range e.Causes {
-			s.add(cause)
+			p.addInvalid(at, root, cause)
 		}
 		if len(e.Causes) > 0 {
 			return
@@ -132,9 +125,9 @@ func (s *schemaProblems) add(e *jsonschema.ValidationError) {
 	}
 	var known map[string]*jsonschema.Schema
 	if len(e.InstanceLocation) == 0 {
-		known = s.root.Properties
+		known = root.Properties
 	}
-	path := []string{s.at}
+	path := []string{at}
 	for _, token := range e.InstanceLocation {
 		if _, err := strconv.Atoi(token); err == nil {
 			path = append(path, "["+token+"]")
@@ -146,50 +139,17 @@ func (s *schemaProblems) add(e *jsonschema.ValidationError) {
 	switch k := e.ErrorKind.(type) {
 	case *schemakind.Required:
 		for _, name := range k.Missing {
-			s.p.add(field+"."+name, "is required", describe(known[name]))
+			p.add(field+"."+name, "is required", "")
 		}
 	case *schemakind.AdditionalProperties:
 		for _, name := range slices.Sorted(slices.Values(k.Properties)) {
-			s.p.add(field+"."+name, "is not known here", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			p.add(field+"."+name, "is not known here", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
-	case *schemakind.Type:
-		s.p.add(field, "is of the kind "+k.Got, strings.Join(k.Want, " or "))
-	case *schemakind.Enum:
-		s.p.add(field, "is not one of the allowed values", words(k.Want))
-	case *schemakind.MinLength:
-		s.p.add(field, fmt.Sprintf("is %d characters long", k.Got), fmt.Sprintf("at least %d characters", k.Want))
-	case *schemakind.MaxLength:
-		s.p.add(field, fmt.Sprintf("is %d characters long", k.Got), fmt.Sprintf("at most %d characters", k.Want))
-	case *schemakind.Minimum:
-		s.p.add(field, "is too small", "at least "+k.Want.RatString())
-	case *schemakind.Maximum:
-		s.p.add(field, "is too large", "at most "+k.Want.RatString())
-	case *schemakind.Pattern:
-		s.p.add(field, "is not of the right form", "the pattern "+k.Want)
 	case *schemakind.Format:
-		s.p.add(field, "is not of the right form", "the format "+k.Want)
-	case *schemakind.MaxItems:
-		s.p.add(field, fmt.Sprintf("has %d entries", k.Got), fmt.Sprintf("at most %d", k.Want))
+		p.add(field, "is not of the right form", "the format "+k.Want)
+	case *schemakind.Pattern:
+		p.add(field, "is not of the right form", "the pattern "+k.Want)
 	default:
-		s.p.add(field, "does not meet the schema: "+k.LocalizedString(textmessage.NewPrinter(textlanguage.English)), "")
+		p.add(field, "does not match the schema: "+k.LocalizedString(textmessage.NewPrinter(textlanguage.English)), "")
 	}
-}
-
-// describe says what a schema allows.
-func describe(s *jsonschema.Schema) string {
-	switch {
-	case s != nil && s.Enum != nil:
-		return words(s.Enum.Values)
-	case s != nil && s.Types != nil:
-		return strings.Join(s.Types.ToStrings(), " or ")
-	}
-	return ""
-}
-
-func words(all []any) string {
-	text := make([]string, len(all))
-	for i, w := range all {
-		text[i] = fmt.Sprint(w)
-	}
-	return strings.Join(text, ", ")
 }

@@ -13,11 +13,6 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-const (
-	runLease   = 30 * time.Second // how long a run may go without progress before its process is considered dead
-	sweepEvery = 5 * time.Second  // how often the runner looks for abandoned runs
-)
-
 // The states of a run, and of its steps.
 const (
 	runQueued    = "queued"
@@ -28,11 +23,8 @@ const (
 	stepSkipped  = "skipped"
 )
 
-// errRunEnded says that another process has ended the run.
-var errRunEnded = errors.New("the run has been ended already")
-
 // runner executes the runs of automations in the background, one at a time. Queue and progress are in the database:
-// queued runs survive a restart, interrupted ones are marked as failed.
+// queued runs survive a restart, interrupted ones are marked as failed. It expects to be the database's only runner.
 type runner struct {
 	st   *store
 	now  func() time.Time
@@ -79,41 +71,45 @@ func (r *runner) wakeUp() {
 }
 
 func (r *runner) work(ctx context.Context) {
-	sweep := time.NewTicker(sweepEvery)
-	defer sweep.Stop()
+	r.repeat(ctx, r.interrupt)
 	for {
-		for _, next := range []func(context.Context) (found bool, err error){r.sweep, r.next} {
-			for ctx.Err() == nil {
-				found, err := next(ctx)
-				if err != nil && ctx.Err() == nil {
-					r.log.LogAttrs(ctx, slog.LevelError, "running automations failed", slog.Any("error", err))
-				}
-				if !found || err != nil {
-					break
-				}
-			}
-		}
+		r.repeat(ctx, r.next)
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.wake:
-		case <-sweep.C:
 		}
 	}
 }
 
-// take finds the first run that meets a condition, and changes it with do.
-func (r *runner) take(ctx context.Context, condition string, args []any, do func(tx *sql.Tx, e *execution) error) (found bool, err error) {
+// repeat calls do until it finds no run.
+func (r *runner) repeat(ctx context.Context, do func(context.Context) (found bool, err error)) {
+	for ctx.Err() == nil {
+		found, err := do(ctx)
+		if err != nil && ctx.Err() == nil {
+			r.log.LogAttrs(ctx, slog.LevelError, "running automations failed", slog.Any("error", err))
+		}
+		if !found || err != nil {
+			return
+		}
+	}
+}
+
+// take finds the first run with a status, and changes it with do.
+func (r *runner) take(ctx context.Context, status string, do func(tx *sql.Tx, e *execution) error) (found bool, err error) {
 	e := &execution{runner: r}
 	err = r.st.write(ctx, func(tx *sql.Tx) error {
-		var steps string
-		if err := tx.QueryRowContext(ctx, "SELECT id, business_id, automation_id, status, progress, message, steps, input"+
-			" FROM automation_runs WHERE "+condition+
-			" ORDER BY sequence LIMIT 1", args...).
-			Scan(&e.id, &e.businessID, &e.automationID, &e.status, &e.progress, &e.message, &steps, &e.input); err != nil {
+		var steps, zone string
+		if err := tx.QueryRowContext(ctx, "SELECT r.id, r.business_id, action, status, progress, message, steps, input, b.name, time_zone"+
+			" FROM automation_runs r JOIN automations a ON a.business_id = r.business_id AND a.id = automation_id"+
+			" JOIN businesses b ON b.id = r.business_id WHERE status = ? ORDER BY sequence LIMIT 1", status).
+			Scan(&e.id, &e.businessID, &e.action, &e.status, &e.progress, &e.message, &steps, &e.input, &e.businessName, &zone); err != nil {
 			return err
 		}
 		if err := json.Unmarshal([]byte(steps), &e.steps); err != nil {
+			return err
+		}
+		if e.zone, err = time.LoadLocation(zone); err != nil {
 			return err
 		}
 		return do(tx, e)
@@ -124,9 +120,9 @@ func (r *runner) take(ctx context.Context, condition string, args []any, do func
 	return err == nil, err
 }
 
-// sweep fails a run whose process died.
-func (r *runner) sweep(ctx context.Context) (found bool, err error) {
-	return r.take(ctx, "status = 'running' AND lease_until < ?", []any{instant(r.now())}, func(tx *sql.Tx, e *execution) error {
+// interrupt fails a run that a crash has interrupted.
+func (r *runner) interrupt(ctx context.Context) (found bool, err error) {
+	return r.take(ctx, runRunning, func(tx *sql.Tx, e *execution) error {
 		e.interrupted()
 		return e.save(ctx, tx)
 	})
@@ -135,27 +131,19 @@ func (r *runner) sweep(ctx context.Context) (found bool, err error) {
 // next executes the oldest queued run.
 func (r *runner) next(ctx context.Context) (found bool, err error) {
 	var e *execution
-	var do, zone string
-	found, err = r.take(ctx, "status = 'queued'", nil, func(tx *sql.Tx, taken *execution) error {
+	found, err = r.take(ctx, runQueued, func(tx *sql.Tx, taken *execution) error {
 		e = taken
-		now := r.now()
-		if _, err := tx.ExecContext(ctx, "UPDATE automation_runs SET status = 'running', started_at = ?, lease_until = ? WHERE id = ?",
-			instant(now), instant(now.Add(runLease)), e.id); err != nil {
-			return err
-		}
 		e.status = runRunning
-		return tx.QueryRowContext(ctx, "SELECT b.name, b.time_zone, action FROM automations a JOIN businesses b ON b.id = a.business_id"+
-			" WHERE a.business_id = ? AND a.id = ?", e.businessID, e.automationID).Scan(&e.businessName, &zone, &do)
+		_, err := tx.ExecContext(ctx, "UPDATE automation_runs SET status = ?, started_at = ? WHERE id = ?", e.status, instant(r.now()), e.id)
+		return err
 	})
 	if err != nil || !found {
 		return false, err
 	}
-	action, ok := actions()[do]
-	if e.zone, err = time.LoadLocation(zone); !ok {
-		err = fmt.Errorf("there is no action %q", do)
-	}
-	if err == nil {
+	if action, ok := actions()[e.action]; ok {
 		err = action.do(ctx, e)
+	} else {
+		err = fmt.Errorf("there is no action %q", e.action)
 	}
 	switch {
 	case err == nil:
@@ -177,9 +165,9 @@ func (r *runner) next(ctx context.Context) (found bool, err error) {
 // execution is a run in progress.
 type execution struct {
 	*runner
-	id, businessID, automationID, input string
-	businessName                        string
-	zone                                *time.Location // of the business
+	id, businessID, action, input string
+	businessName                  string
+	zone                          *time.Location // of the business
 
 	status     string
 	progress   int64 // 0 to 100
@@ -214,17 +202,10 @@ func (e *execution) save(ctx context.Context, tx *sql.Tx) error {
 		}
 		texts[i] = string(text)
 	}
-	// Only a running one: another process may have ended this run after its lease.
-	done, err := tx.ExecContext(ctx, "UPDATE automation_runs SET status = ?, progress = ?, message = ?, finished_at = ?, lease_until = ?,"+
-		" steps = ?, result = coalesce(nullif(?, 'null'), result), error = nullif(?, 'null') WHERE id = ? AND status = 'running'",
-		e.status, e.progress, e.message, e.finishedAt, instant(e.now().Add(runLease)), texts[0], texts[1], texts[2], e.id)
-	if err != nil {
-		return fmt.Errorf("writing a run: %w", err)
-	}
-	if n, err := done.RowsAffected(); err != nil || n != 1 {
-		return errors.Join(errRunEnded, err)
-	}
-	return nil
+	_, err := tx.ExecContext(ctx, "UPDATE automation_runs SET status = ?, progress = ?, message = ?, finished_at = ?,"+
+		" steps = ?, result = coalesce(nullif(?, 'null'), result), error = nullif(?, 'null') WHERE id = ?",
+		e.status, e.progress, e.message, e.finishedAt, texts[0], texts[1], texts[2], e.id)
+	return err
 }
 
 // begin ends the steps before and begins the given one.

@@ -18,9 +18,10 @@ CREATE TABLE contacts (
 	contact_type TEXT NOT NULL CHECK (contact_type IN ('customer', 'lead', 'vendor')),
 	contact_status TEXT NOT NULL CHECK (contact_status IN ('active', 'inactive')), notes TEXT, date_created TEXT NOT NULL,
 	date_modified TEXT NOT NULL, version INTEGER NOT NULL DEFAULT 1,
-	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'first_name', first_name, 'last_name', last_name,
-		'email', email, 'phone_number', phone_number, 'country_code', country_code, 'contact_type', contact_type,
-		'contact_status', contact_status, 'notes', notes, 'date_created', date_created, 'date_modified', date_modified)) STORED,
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'first_name', first_name,
+		'last_name', last_name, 'email', email, 'phone_number', phone_number, 'country_code', country_code,
+		'contact_type', contact_type, 'contact_status', contact_status, 'notes', notes, 'date_created', date_created,
+		'date_modified', date_modified)) STORED,
 	CHECK ((phone_number IS NULL) = (country_code IS NULL))
 ) STRICT;
 CREATE INDEX contacts_newest ON contacts (business_id, date_created DESC, id DESC);
@@ -35,10 +36,9 @@ CREATE TABLE jobs (
 	outstanding_balance INTEGER NOT NULL CHECK (outstanding_balance BETWEEN 0 AND total_amount), lead_source TEXT,
 	created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
 	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'job_number', job_number, 'name', name,
-		'description', description, 'work_status', work_status,
-		'total_amount', format('%d.%02d', total_amount / 100, total_amount % 100),
-		'outstanding_balance', format('%d.%02d', outstanding_balance / 100, outstanding_balance % 100),
-		'lead_source', lead_source, 'created_at', created_at, 'updated_at', updated_at)) STORED,
+		'description', description, 'work_status', work_status, 'total_amount', decimal(total_amount),
+		'outstanding_balance', decimal(outstanding_balance), 'lead_source', lead_source, 'created_at', created_at,
+		'updated_at', updated_at)) STORED,
 	UNIQUE (business_id, job_number)
 ) STRICT;
 CREATE INDEX jobs_newest ON jobs (business_id, created_at DESC, id DESC);
@@ -54,17 +54,13 @@ CREATE TABLE estimates (
 	total_amount INTEGER NOT NULL, deposit_required INTEGER NOT NULL CHECK (deposit_required IN (0, 1)), deposit_amount INTEGER,
 	amount_paid INTEGER NOT NULL, expires_at TEXT, sent_at TEXT, approved_at TEXT, created_at TEXT NOT NULL,
 	updated_at TEXT NOT NULL,
-	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'estimate_number', estimate_number, 'title', title,
-		'status', status, 'payment_status', payment_status, 'subtotal', format('%d.%02d', subtotal / 100, subtotal % 100),
-		'discount_type', discount_type,
-		'discount_value', iif(discount_value IS NULL, NULL, format('%d.%02d', discount_value / 100, discount_value % 100)),
-		'tax_rate', format('%d.%02d', tax_rate / 100, tax_rate % 100),
-		'tax_amount', format('%d.%02d', tax_amount / 100, tax_amount % 100),
-		'total_amount', format('%d.%02d', total_amount / 100, total_amount % 100),
-		'deposit_required', json(iif(deposit_required, 'true', 'false')),
-		'deposit_amount', iif(deposit_amount IS NULL, NULL, format('%d.%02d', deposit_amount / 100, deposit_amount % 100)),
-		'amount_paid', format('%d.%02d', amount_paid / 100, amount_paid % 100), 'expires_at', expires_at, 'sent_at', sent_at,
-		'approved_at', approved_at, 'created_at', created_at, 'updated_at', updated_at)) STORED,
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'estimate_number', estimate_number,
+		'title', title, 'status', status, 'payment_status', payment_status, 'subtotal', decimal(subtotal),
+		'discount_type', discount_type, 'discount_value', decimal(discount_value), 'tax_rate', decimal(tax_rate),
+		'tax_amount', decimal(tax_amount), 'total_amount', decimal(total_amount),
+		'deposit_required', json(iif(deposit_required, 'true', 'false')), 'deposit_amount', decimal(deposit_amount),
+		'amount_paid', decimal(amount_paid), 'expires_at', expires_at, 'sent_at', sent_at, 'approved_at', approved_at,
+		'created_at', created_at, 'updated_at', updated_at)) STORED,
 	UNIQUE (business_id, estimate_number), CHECK (total_amount = subtotal - discount_amount + tax_amount),
 	CHECK ((discount_type IS NULL) = (discount_value IS NULL)), CHECK (deposit_required = (deposit_amount IS NOT NULL)),
 	CHECK (amount_paid BETWEEN 0 AND total_amount)
@@ -81,13 +77,10 @@ CREATE TABLE invoices (
 	discount_amount INTEGER NOT NULL DEFAULT 0, tax_rate INTEGER NOT NULL, tax_amount INTEGER NOT NULL,
 	total_amount INTEGER NOT NULL, paid_amount INTEGER NOT NULL, due_at TEXT, issued_at TEXT, sent_at TEXT, paid_at TEXT,
 	created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'invoice_number', invoice_number, 'title', title,
-		'status', status, 'subtotal', format('%d.%02d', subtotal / 100, subtotal % 100), 'discount_type', discount_type,
-		'discount_value', iif(discount_value IS NULL, NULL, format('%d.%02d', discount_value / 100, discount_value % 100)),
-		'tax_rate', format('%d.%02d', tax_rate / 100, tax_rate % 100),
-		'tax_amount', format('%d.%02d', tax_amount / 100, tax_amount % 100),
-		'total_amount', format('%d.%02d', total_amount / 100, total_amount % 100),
-		'paid_amount', format('%d.%02d', paid_amount / 100, paid_amount % 100), 'due_at', due_at, 'issued_at', issued_at,
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'invoice_number', invoice_number,
+		'title', title, 'status', status, 'subtotal', decimal(subtotal), 'discount_type', discount_type,
+		'discount_value', decimal(discount_value), 'tax_rate', decimal(tax_rate), 'tax_amount', decimal(tax_amount),
+		'total_amount', decimal(total_amount), 'paid_amount', decimal(paid_amount), 'due_at', due_at, 'issued_at', issued_at,
 		'sent_at', sent_at, 'paid_at', paid_at, 'created_at', created_at, 'updated_at', updated_at)) STORED,
 	UNIQUE (business_id, invoice_number), CHECK (total_amount = subtotal - discount_amount + tax_amount),
 	CHECK ((discount_type IS NULL) = (discount_value IS NULL)), CHECK (paid_amount BETWEEN 0 AND total_amount),
@@ -102,8 +95,8 @@ CREATE TABLE offerings (
 	description TEXT, service_details TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(service_details)),
 	dont_book_appointment INTEGER NOT NULL CHECK (dont_book_appointment IN (0, 1)),
 	appointment_duration INTEGER CHECK (appointment_duration > 0), created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'name', name, 'type', type, 'status', status,
-		'description', description, 'service_details', json(service_details),
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'name', name, 'type', type,
+		'status', status, 'description', description, 'service_details', json(service_details),
 		'dont_book_appointment', json(iif(dont_book_appointment, 'true', 'false')),
 		'appointment_duration', appointment_duration, 'created_at', created_at, 'updated_at', updated_at)) STORED
 ) STRICT;
@@ -117,9 +110,9 @@ CREATE TABLE equipment (
 	status TEXT NOT NULL CHECK (status IN ('available', 'assigned', 'maintenance', 'retired')), purchase_date TEXT,
 	maintenance_interval_days INTEGER CHECK (maintenance_interval_days > 0), next_maintenance_date TEXT,
 	created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'equipment_number', equipment_number, 'name', name,
-		'serial_number', serial_number, 'tracking_mode', tracking_mode, 'quantity', quantity, 'category', category,
-		'model', model, 'manufacturer', manufacturer, 'status', status, 'purchase_date', purchase_date,
+	json TEXT NOT NULL AS (json_object('id', id, 'business_id', business_id, 'equipment_number', equipment_number,
+		'name', name, 'serial_number', serial_number, 'tracking_mode', tracking_mode, 'quantity', quantity,
+		'category', category, 'model', model, 'manufacturer', manufacturer, 'status', status, 'purchase_date', purchase_date,
 		'maintenance_interval_days', maintenance_interval_days, 'next_maintenance_date', next_maintenance_date,
 		'created_at', created_at, 'updated_at', updated_at)) STORED,
 	UNIQUE (business_id, equipment_number)
@@ -148,7 +141,7 @@ CREATE INDEX events_by_status ON events (business_id, status, published_at DESC,
 
 CREATE TABLE accounts (
 	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), email TEXT NOT NULL,
-	email_key TEXT NOT NULL UNIQUE, name TEXT NOT NULL, role TEXT NOT NULL CHECK (role IN ('owner', 'member')),
+	email_key TEXT NOT NULL UNIQUE AS (fold(email)) STORED, name TEXT NOT NULL, role TEXT NOT NULL CHECK (role IN ('owner', 'member')),
 	status TEXT NOT NULL CHECK (status IN ('active', 'disabled')), password_hash TEXT NOT NULL, created_at TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
@@ -196,15 +189,15 @@ CREATE TABLE appointments (
 CREATE INDEX appointments_earliest ON appointments (business_id, starts_at, id);
 
 CREATE TABLE receptionist_faqs (
-	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), question TEXT NOT NULL, lookup_key TEXT NOT NULL,
-	answer TEXT NOT NULL, enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)), version INTEGER NOT NULL DEFAULT 1,
+	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), question TEXT NOT NULL,
+	lookup_key TEXT NOT NULL AS (folded_key(question)) STORED, answer TEXT NOT NULL, enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)), version INTEGER NOT NULL DEFAULT 1,
 	created_at TEXT NOT NULL, updated_at TEXT NOT NULL, UNIQUE (business_id, lookup_key)
 ) STRICT;
 CREATE INDEX receptionist_faqs_oldest ON receptionist_faqs (business_id, created_at, id);
 
 CREATE TABLE receptionist_services (
-	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), name TEXT NOT NULL, lookup_key TEXT NOT NULL,
-	description TEXT, duration_minutes INTEGER CHECK (duration_minutes BETWEEN 5 AND 1440), price INTEGER CHECK (price >= 0),
+	id TEXT PRIMARY KEY, business_id TEXT NOT NULL REFERENCES businesses (id), name TEXT NOT NULL,
+	lookup_key TEXT NOT NULL AS (folded_key(name)) STORED, description TEXT, duration_minutes INTEGER CHECK (duration_minutes BETWEEN 5 AND 1440), price INTEGER CHECK (price >= 0),
 	bookable INTEGER NOT NULL CHECK (bookable IN (0, 1)), version INTEGER NOT NULL DEFAULT 1, created_at TEXT NOT NULL,
 	updated_at TEXT NOT NULL, UNIQUE (business_id, lookup_key), CHECK (bookable = 0 OR duration_minutes IS NOT NULL)
 ) STRICT;
@@ -217,8 +210,6 @@ CREATE TABLE automations (
 	input_schema TEXT NOT NULL CHECK (json_valid(input_schema)), PRIMARY KEY (business_id, id)
 ) STRICT, WITHOUT ROWID;
 
--- A run that is running belongs to the process that has said so until
--- lease_until; after that the process is taken to be gone.
 CREATE TABLE automation_runs (
 	sequence INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, business_id TEXT NOT NULL, automation_id TEXT NOT NULL,
 	status TEXT NOT NULL CHECK (status IN ('queued', 'running', 'succeeded', 'failed')),
@@ -226,7 +217,7 @@ CREATE TABLE automation_runs (
 	steps TEXT NOT NULL CHECK (json_valid(steps)), input TEXT NOT NULL CHECK (json_valid(input)),
 	started_by TEXT NOT NULL REFERENCES accounts (id), created_at TEXT NOT NULL, started_at TEXT, finished_at TEXT,
 	result TEXT CHECK (result IS NULL OR json_valid(result)), error TEXT CHECK (error IS NULL OR json_valid(error)),
-	lease_until TEXT, FOREIGN KEY (business_id, automation_id) REFERENCES automations (business_id, id),
+	FOREIGN KEY (business_id, automation_id) REFERENCES automations (business_id, id),
 	CHECK ((status IN ('succeeded', 'failed')) = (finished_at IS NOT NULL)), CHECK ((status = 'failed') = (error IS NOT NULL))
 ) STRICT;
 CREATE INDEX automation_runs_of_automation ON automation_runs (business_id, automation_id, sequence);
@@ -314,7 +305,7 @@ FROM receptionist_faqs;
 CREATE VIEW connect_services AS
 SELECT *, concat_ws(' ', name, description) AS search, json_object('id', id, 'business_id', business_id,
 	'version', version, 'created_at', created_at, 'updated_at', updated_at, 'name', name, 'description', description,
-	'duration_minutes', duration_minutes, 'price', iif(price IS NULL, NULL, format('%d.%02d', price / 100, price % 100)),
+	'duration_minutes', duration_minutes, 'price', decimal(price),
 	'bookable', json(iif(bookable, 'true', 'false'))) AS record
 FROM receptionist_services;
 

@@ -1,21 +1,17 @@
 package demo
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"embed"
 	"fmt"
-	"maps"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 	_ "time/tzdata" // a minimal image has no time zone files
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // seedFiles are the records of a new database: a folder for each business, and in it a file for each table, which
@@ -40,13 +36,9 @@ func fromAll[T any](table string) (all []T) {
 	return all
 }
 
-// decodeSeed reads a JSON file of seed/, with its text changed by edits. It panics if the file is missing or invalid: the files are
-// part of the program.
-func decodeSeed[T any](folder, table string, edits ...func([]byte) []byte) (records []T) {
+// decodeSeed reads a JSON file of seed/. It panics if the file is missing or invalid: the files are part of the program.
+func decodeSeed[T any](folder, table string) (records []T) {
 	text, err := seedFiles.ReadFile(path.Join("seed", folder, table+".json"))
-	for _, edit := range edits {
-		text = edit(text)
-	}
 	if err == nil {
 		err = json.Unmarshal(text, &records)
 	}
@@ -56,17 +48,15 @@ func decodeSeed[T any](folder, table string, edits ...func([]byte) []byte) (reco
 	return records
 }
 
-// seedTables come after those that they refer to.
-func seedTables() []string {
-	return strings.Fields("businesses contacts jobs estimates invoices offerings equipment events accounts documents receptionist_faqs" +
-		" receptionist_services calendars appointments conversations automations object_types objects")
-}
-
-// seed fills a database that has no businesses with the records of the given folders. hash hashes passwords.
-func seed(ctx context.Context, st *store, now time.Time, hash func(string) string, folders ...string) error {
+// seed fills a database that has no businesses with the records of the given folders.
+func seed(ctx context.Context, st *store, now time.Time, folders ...string) error {
 	return st.write(ctx, func(tx *sql.Tx) error {
 		var filled bool
 		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM businesses)").Scan(&filled); err != nil || filled {
+			return err
+		}
+		// Tables are filled in the order of their names, and references are checked at the end.
+		if _, err := tx.ExecContext(ctx, "PRAGMA defer_foreign_keys = on"); err != nil {
 			return err
 		}
 		for _, folder := range folders {
@@ -75,10 +65,17 @@ func seed(ctx context.Context, st *store, now time.Time, hash func(string) strin
 			if err != nil {
 				return fmt.Errorf("reading seed/%s: %w", folder, err)
 			}
-			s := &seeder{tx: tx, folder: folder, businessID: b.ID, today: now.In(zone), hash: hash}
-			for _, table := range seedTables() {
-				if err := s.insert(ctx, table); err != nil {
-					return fmt.Errorf("inserting seed/%s/%s: %w", folder, table, err)
+			files, err := seedFiles.ReadDir("seed/" + folder)
+			if err != nil {
+				return err
+			}
+			for _, file := range files {
+				text, err := seedFiles.ReadFile(path.Join("seed", folder, file.Name()))
+				if err == nil {
+					err = insertSeed(ctx, tx, strings.TrimSuffix(file.Name(), ".json"), b.ID, resolveTimes(string(text), now.In(zone)))
+				}
+				if err != nil {
+					return fmt.Errorf("inserting seed/%s/%s: %w", folder, file.Name(), err)
 				}
 			}
 		}
@@ -86,68 +83,40 @@ func seed(ctx context.Context, st *store, now time.Time, hash func(string) strin
 	})
 }
 
-// seeder inserts the records of one business.
-type seeder struct {
-	tx         *sql.Tx
-	folder     string
-	businessID string
-	today      time.Time // in the business's time zone
-	hash       func(string) string
-}
-
-// insert inserts the records of a table. A member that is missing is NULL, a list or an object is stored as JSON.
-func (s *seeder) insert(ctx context.Context, table string) error {
-	rows := s.rows(table)
-	used := map[string]jsontext.Value{}
-	for _, row := range rows {
-		maps.Copy(used, row)
-	}
-	columns := slices.Sorted(maps.Keys(used))
-	stmt, err := s.tx.PrepareContext(ctx, "INSERT INTO "+table+" ("+strings.Join(columns, ", ")+
-		") VALUES (? ->> '$'"+strings.Repeat(", ? ->> '$'", len(columns)-1)+")")
+// insertSeed inserts the records of a JSON file into their table. A member that is missing is NULL, a list or an object is
+// stored as JSON.
+func insertSeed(ctx context.Context, tx *sql.Tx, table, businessID, records string) error {
+	members, err := rowsOf(ctx, tx, func(name *string) []any { return []any{name} }, "SELECT DISTINCT member.key"+
+		" FROM json_each(?) record, json_each(record.value) member WHERE member.key <> 'business_id'", records)
 	if err != nil {
 		return err
 	}
-	defer stmt.Close()
-	args := make([]any, len(columns))
-	for _, row := range rows {
-		for i, column := range columns {
-			args[i] = cmp.Or(string(row[column]), "null")
+	var columns, values []string
+	args := []any{records}
+	for _, name := range members {
+		column, value := name, "value ->> '"+name+"'"
+		if name == "password" {
+			column, value = "password_hash", "hash_password("+value+")"
 		}
-		if _, err := stmt.ExecContext(ctx, args...); err != nil {
-			return err
-		}
+		columns, values = append(columns, column), append(values, value)
 	}
-	return nil
+	if table != "businesses" {
+		columns, values, args = append(columns, "business_id"), append(values, "?2"), append(args, businessID)
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO "+table+" ("+strings.Join(columns, ", ")+") SELECT "+strings.Join(values, ", ")+
+		" FROM json_each(?1)", args...)
+	return err
 }
 
-// rows returns the records of a table with their times, and the columns that follow from others.
-func (s *seeder) rows(table string) []map[string]jsontext.Value {
-	rows := decodeSeed[map[string]jsontext.Value](s.folder, table, func(file []byte) []byte {
-		texts := strings.Split(string(file), `"`)
-		for i, text := range texts {
-			if strings.HasPrefix(text, "-") || strings.HasPrefix(text, "+") {
-				texts[i] = resolveTime(text, s.today)
-			}
-		}
-		return []byte(strings.Join(texts, `"`))
-	})
-	for _, row := range rows {
-		if table != "businesses" {
-			row["business_id"] = quote(s.businessID)
-		}
-		switch table {
-		case "accounts":
-			row["email_key"] = quote(fold(unquote(row["email"])))
-			row["password_hash"] = quote(s.hash(unquote(row["password"])))
-			delete(row, "password")
-		case "receptionist_faqs":
-			row["lookup_key"] = quote(foldedKey(unquote(row["question"])))
-		case "receptionist_services":
-			row["lookup_key"] = quote(foldedKey(unquote(row["name"])))
+// resolveTimes resolves the times in a JSON text.
+func resolveTimes(text string, today time.Time) string {
+	parts := strings.Split(text, `"`)
+	for i, part := range parts {
+		if strings.HasPrefix(part, "-") || strings.HasPrefix(part, "+") {
+			parts[i] = resolveTime(part, today)
 		}
 	}
-	return rows
+	return strings.Join(parts, `"`)
 }
 
 // resolveTime turns "-3d 09:00:00" into the instant at which it was nine o'clock three days before today, and "+7d" into

@@ -15,14 +15,11 @@ package demo
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
-
-	"github.com/go-json-experiment/json"
 )
 
 // Options configure a Service. The zero value is usable.
@@ -32,7 +29,7 @@ type Options struct {
 	// Authorize is called for every request except /healthz; if it fails, the request is answered with 401. It must compare
 	// X-Business-Id with what it verifies. Default: all are accepted, which is safe only if nothing but the gateway connects.
 	Authorize func(*http.Request) error
-	// Pace is the minimum time that an automation takes for each item, to be watched; at most 5 s. Default: 0.
+	// Pace is the minimum time that an automation takes for each item, so that people can watch it. Default: 0.
 	Pace time.Duration
 	// Logger receives rejected requests and errors. Default: no logs.
 	Logger *slog.Logger
@@ -47,8 +44,6 @@ type Service struct {
 	passwords *passwords
 	log       *slog.Logger
 }
-
-const maxPace = 5 * time.Second
 
 // The two states of a business account.
 const (
@@ -69,15 +64,15 @@ type Business struct {
 }
 
 // Open opens the SQLite database at path, or a private one in memory if path is Memory. It creates the file, but not its
-// directory, and fills a database without businesses. It fails with ErrForeignDatabase or ErrOtherSchema for files that
-// it must not touch.
+// directory, and fills a database without businesses. It leaves a file of another program or version alone, and fails. Only
+// one process at a time may use a file.
 func Open(ctx context.Context, path string, o Options) (*Service, error) {
 	st, err := openStore(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	s := newService(st, o)
-	if err := seed(ctx, st, s.now(), hashPassword, seedFolders()...); err != nil {
+	if err := seed(ctx, st, s.now(), seedFolders()...); err != nil {
 		return nil, errors.Join(fmt.Errorf("filling database %s: %w", path, err), st.close())
 	}
 	s.runner.start() //nolint:contextcheck // it works for as long as the service is open
@@ -95,23 +90,8 @@ func newService(st *store, o Options) *Service {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	s.runner = newRunner(st, s.now, min(o.Pace, maxPace), s.log)
+	s.runner = newRunner(st, s.now, o.Pace, s.log)
 	return s
-}
-
-// Businesses returns the businesses in the database, oldest first.
-func (s *Service) Businesses(ctx context.Context) (all []Business, err error) {
-	var records string
-	err = s.store.read(ctx, func(tx *sql.Tx) error {
-		return tx.QueryRowContext(ctx, "SELECT json_group_array(json(json) ORDER BY created_at, id) FROM businesses").Scan(&records)
-	})
-	if err == nil {
-		err = json.Unmarshal([]byte(records), &all)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading businesses: %w", err)
-	}
-	return all, nil
 }
 
 // Close finishes requests that have begun; later ones are answered with 503. A running automation ends after its

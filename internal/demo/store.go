@@ -22,17 +22,10 @@ import (
 	"golang.org/x/text/transform"
 	"golang.org/x/text/unicode/norm"
 	"modernc.org/sqlite" // with the driver "sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // Memory is the path of a database in memory.
 const Memory = ":memory:"
-
-// ErrOtherSchema is returned for a database that was written by another version of this service.
-var ErrOtherSchema = errors.New("the database has the schema of another version of this program")
-
-// ErrForeignDatabase is returned for a database of another program.
-var ErrForeignDatabase = errors.New("the database belongs to another program")
 
 var (
 	errClosed          = errors.New("the store is closed")
@@ -41,7 +34,7 @@ var (
 
 const (
 	applicationID = 0x47744873 // marks our databases in SQLite's file header ("GtHs")
-	schemaVersion = 3          // is incremented with every change of schema.sql
+	schemaVersion = 4          // is incremented with every change of schema.sql
 
 	// busyTimeout is how long a connection waits for a lock. With a file (WAL) readers never wait; in memory they wait
 	// for the end of a write.
@@ -55,16 +48,25 @@ const (
 //go:embed schema.sql
 var schemaSQL string
 
-// fold is also available in SQL.
+// The functions of Go that SQL has too. NULL stays NULL.
 func init() {
-	sqlite.MustRegisterDeterministicScalarFunction("fold", 1,
-		func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
-			if s, ok := args[0].(string); ok {
-				return fold(s), nil
-			}
-			return args[0], nil
-		})
+	sqlite.MustRegisterDeterministicScalarFunction("fold", 1, ofNotNull(fold))
+	sqlite.MustRegisterDeterministicScalarFunction("folded_key", 1, ofNotNull(foldedKey))
+	sqlite.MustRegisterScalarFunction("hash_password", 1, ofNotNull(hashPassword))
+	sqlite.MustRegisterDeterministicScalarFunction("decimal", 1, ofNotNull(decimal))
 }
+
+func ofNotNull[T any](f func(T) string) func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
+	return func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		if v, ok := args[0].(T); ok {
+			return f(v), nil
+		}
+		return args[0], nil
+	}
+}
+
+// decimal formats hundredths as a decimal number.
+func decimal(n int64) string { return fmt.Sprintf("%d.%02d", n/100, n%100) }
 
 // fold removes differences of case and accents.
 func fold(s string) string {
@@ -118,9 +120,6 @@ func openStore(ctx context.Context, path string) (_ *store, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	if err := whileBusy(ctx, s.writer.PingContext); err != nil {
-		return nil, err
-	}
 	if err := s.write(ctx, func(tx *sql.Tx) error { return createSchema(ctx, tx) }); err != nil {
 		return nil, err
 	}
@@ -139,24 +138,6 @@ func openPool(name string, size int, common, own url.Values) (*sql.DB, error) {
 	return db, nil
 }
 
-// whileBusy retries while the database is locked, up to the busy timeout. SQLite does not wait by itself if two
-// processes switch the same new file to WAL at once.
-func whileBusy(ctx context.Context, try func(context.Context) error) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
-	defer cancel()
-	for {
-		var locked *sqlite.Error
-		if err = try(ctx); !errors.As(err, &locked) || locked.Code()&0xff != sqlite3.SQLITE_BUSY {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}
-
 // createSchema creates the tables of an empty database and rejects databases that are not ours.
 func createSchema(ctx context.Context, tx *sql.Tx) error {
 	var id, version, tables int
@@ -168,9 +149,9 @@ func createSchema(ctx context.Context, tx *sql.Tx) error {
 	case id == applicationID && version == schemaVersion:
 		return nil
 	case id == applicationID:
-		return fmt.Errorf("%w: it is %d, this program's is %d", ErrOtherSchema, version, schemaVersion)
+		return fmt.Errorf("it has the schema of another version of this program: %d instead of %d", version, schemaVersion)
 	case id != 0 || version != 0 || tables != 0:
-		return ErrForeignDatabase
+		return errors.New("it belongs to another program")
 	}
 	_, err := tx.ExecContext(ctx, schemaSQL+fmt.Sprintf("; PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, schemaVersion))
 	if err != nil {
