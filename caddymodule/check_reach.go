@@ -34,7 +34,7 @@ func samplesOf(handler any) (samples []string) {
 		if samples = []string{"GET " + text("path")}; text("path") == "" {
 			samples = []string{"GET " + JWKSPath}
 		}
-	case "gatehouse_connect":
+	case connectName:
 		samples = []string{
 			"POST " + connect.MCPPath, "GET /.well-known/oauth-protected-resource" + connect.MCPPath, "GET /.well-known/oauth-protected-resource",
 			"GET /.well-known/oauth-authorization-server", "GET /.well-known/openid-configuration", "POST /oauth/register", "GET /oauth/authorize", "POST /oauth/token",
@@ -58,8 +58,8 @@ type obstacle struct {
 	handlers []string
 }
 
-// findObstacles sends samples for each handler of ours through the routes.
-func (c *checkedConfig) findObstacles() []*obstacle {
+// checkRoutes sends samples for each handler of ours through the routes.
+func (c *checkedConfig) checkRoutes() {
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
 	defer cancel()
 	var found []*obstacle
@@ -89,7 +89,17 @@ func (c *checkedConfig) findObstacles() []*obstacle {
 			}
 		}
 	}
-	return found
+	for _, o := range found {
+		samples, handlers := andMore(o.samples), strings.Join(o.handlers, " and ")
+		switch o.rule {
+		case "GH003":
+			c.report(o.rule, o.pointer, "the matcher %s excludes %s, which %s must serve", o.what, samples, handlers)
+		case "GH004":
+			c.report(o.rule, o.pointer, "%s takes %s, which %s must serve", o.what, samples, handlers)
+		default:
+			c.report(o.rule, o.pointer, "%s: this affects %s", o.what, samples)
+		}
+	}
 }
 
 // send returns what keeps a request from the handler at each host of its site, or what breaks it on the way, or nil.
@@ -159,7 +169,7 @@ func sentHeaders(handler string) []string {
 	switch handler {
 	case apiName:
 		return []string{authsigner.HeaderPublicKey, authsigner.HeaderTimestamp, authsigner.HeaderSignature}
-	case "gatehouse_connect":
+	case connectName:
 		return []string{"Authorization"}
 	}
 	return nil
@@ -194,7 +204,7 @@ func (w *walk) inspect(pointer, name string, step any) {
 		}
 		if w.r.Method != method {
 			breaks("the method becomes %s", w.r.Method)
-		} else if w.r.URL.Path != path && w.handler.name == "gatehouse_connect" {
+		} else if w.r.URL.Path != path && w.handler.name == connectName {
 			breaks("the path becomes %s, and gatehouse_connect serves only paths as clients send them", w.r.URL.Path)
 		}
 	}
@@ -371,31 +381,6 @@ func describeMatchers(value any) string {
 		words = []string{fmt.Sprint(v)}
 	}
 	return strings.Join(words, " ")
-}
-
-func checkReachable(c *checkedConfig, r report) {
-	for _, o := range c.obstacles() {
-		if o.rule != "GH003" {
-			continue
-		}
-		r(o.pointer, "the matcher %s excludes %s, which %s must serve", o.what, andMore(o.samples), strings.Join(o.handlers, " and "))
-	}
-}
-
-func checkShadow(c *checkedConfig, r report) {
-	for _, o := range c.obstacles() {
-		if o.rule == "GH004" {
-			r(o.pointer, "%s takes %s, which %s must serve", o.what, andMore(o.samples), strings.Join(o.handlers, " and "))
-		}
-	}
-}
-
-func checkBroken(c *checkedConfig, r report) {
-	for _, o := range c.obstacles() {
-		if o.rule == "GH022" {
-			r(o.pointer, "%s: this affects %s", o.what, andMore(o.samples))
-		}
-	}
 }
 
 func andMore(list []string) string {

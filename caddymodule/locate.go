@@ -512,11 +512,15 @@ func (c *loadedConfig) loadFailure(err error) *loadError {
 	return &loadError{c.position(pointer, message), message, pointer}
 }
 
+func (c *loadedConfig) decodeError(err error) error {
+	return &loadError{position: position{File: c.file}, message: fmt.Sprintf("decoding the configuration: %v", err)}
+}
+
 // provision builds everything that the configuration describes, without starting it, and removes it again.
 func (c *loadedConfig) provision() error {
 	var cfg *caddy.Config
 	if err := caddy.StrictUnmarshalJSON(c.raw, &cfg); err != nil {
-		return &loadError{position: position{File: c.file}, message: fmt.Sprintf("decoding the configuration: %v", err)}
+		return c.decodeError(err)
 	}
 	if err := caddy.Validate(cfg); err != nil {
 		return c.loadFailure(err)
