@@ -104,7 +104,7 @@ func (c *checkedConfig) checkRoutes() {
 
 // send returns what keeps a request from the handler at each host of its site, or what breaks it on the way, or nil.
 func (c *checkedConfig) send(ctx caddy.Context, h placedHandler, sample string) (missed *obstacle) {
-	hosts := hostsOf(h.routes[0].list[h.routes[0].index])
+	hosts := hostsOf(h.site)
 	for _, host := range h.hosts { // a site *.example.com may have routes for some of its hosts
 		if slices.ContainsFunc(hosts, func(site string) bool { return hostMatches(site, host) }) {
 			hosts = append(slices.Clip(hosts), host)
@@ -129,7 +129,7 @@ func (c *checkedConfig) send(ctx caddy.Context, h placedHandler, sample string) 
 		}
 		w := &walk{checkedConfig: c, ctx: ctx, repl: repl, handler: h, sample: sample}
 		w.r = caddyhttp.PrepareRequest(r, repl, discard{}, new(caddyhttp.Server))
-		w.routes("/apps/http/servers/"+h.server+"/routes", h.routes[0].list)
+		w.routes("/apps/http/servers/"+h.server+"/routes", w.server("routes"))
 		if w.reached {
 			return w.broken
 		}

@@ -222,7 +222,7 @@ func (c *checkedConfig) checkCatchAll() {
 				site = ""
 				break
 			}
-			site = cmp.Or(site, fmt.Sprintf("%s/%d", h.routes[0].pointer, h.routes[0].index))
+			site = cmp.Or(site, h.siteAt)
 		}
 		if site != "" {
 			c.report("GH009", site, "requests to %s for other hosts have no site", strings.Join(s.Listen, ", "))
@@ -507,7 +507,7 @@ func (c *checkedConfig) checkMetrics() {
 		if h.name != "metrics" || !slices.Contains(c.public(), c.servers[h.server]) {
 			continue
 		}
-		site, _ := json.Marshal(h.routes[0].list[h.routes[0].index]) //nolint:errchkjson // it was decoded from JSON
+		site, _ := json.Marshal(h.site) //nolint:errchkjson // it was decoded from JSON
 		if !bytes.Contains(site, []byte(`_ip":{"ranges"`)) && !bytes.Contains(site, []byte(`"authentication"`)) {
 			c.report("GH023", h.pointer, "the site of metrics is reachable by callers of the API")
 		}
