@@ -340,43 +340,21 @@ func TestCheckPrintsForPeopleAndTools(t *testing.T) {
 	stdout, _, status = runCheck(t, "--offline", "--sarif", "--config", path)
 	require.Equal(t, "1", status)
 	var sarif struct {
-		Version string `json:"version"`
-		Runs    []struct {
+		Runs []struct {
 			Tool struct {
-				Driver struct {
-					Name  string `json:"name"`
-					Rules []struct {
-						ID string `json:"id"`
-					} `json:"rules"`
-				} `json:"driver"`
-			} `json:"tool"`
-			Results []struct {
-				RuleID    string `json:"ruleId"`
-				Level     string `json:"level"`
-				Locations []struct {
-					PhysicalLocation struct {
-						ArtifactLocation struct {
-							URI string `json:"uri"`
-						} `json:"artifactLocation"`
-						Region struct {
-							StartLine int `json:"startLine"`
-						} `json:"region"`
-					} `json:"physicalLocation"`
-				} `json:"locations"`
-			} `json:"results"`
-		} `json:"runs"`
+				Driver struct{ Rules []any }
+			}
+			Results []any
+		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &sarif))
-	require.Equal(t, "2.1.0", sarif.Version)
 	require.Len(t, sarif.Runs, 1)
-	require.Equal(t, "gatehouse check", sarif.Runs[0].Tool.Driver.Name)
 	require.Len(t, sarif.Runs[0].Tool.Driver.Rules, len(rules()))
-	require.Len(t, sarif.Runs[0].Results, 1)
-	result := sarif.Runs[0].Results[0]
-	require.Equal(t, "GH011", result.RuleID)
-	require.Equal(t, "error", result.Level)
-	require.Equal(t, path, result.Locations[0].PhysicalLocation.ArtifactLocation.URI)
-	require.Equal(t, 2, result.Locations[0].PhysicalLocation.Region.StartLine)
+	results, err := json.Marshal(sarif.Runs[0].Results)
+	require.NoError(t, err)
+	require.JSONEq(t, fmt.Sprintf(`[{"ruleId": "GH011", "level": "error", "message": {"text":
+		"the admin API listens on :2019. Use a loopback address or a Unix socket for admin, and do not proxy to it."},
+		"locations": [{"physicalLocation": {"artifactLocation": {"uri": %q}, "region": {"startLine": 2}}}]}]`, path), string(results))
 }
 
 // What cannot be checked is not a finding.
