@@ -297,11 +297,10 @@ type apiRequest struct {
 // endpoint returns the endpoint of an operation. A nil operation stands for all paths outside /api/v1.
 func (h *API) endpoint(op *operation) *endpoint {
 	e := &endpoint{
-		name: "none", metrics: h.app.metrics.route("none"), maxBody: h.MaxBody, bodyTimeout: time.Duration(h.BodyTimeout),
+		name: "none", metrics: h.app.metrics.route("none"), maxBody: h.MaxBody, bodyTimeout: time.Duration(h.BodyTimeout), docs: h.Docs,
 		serve: func(w http.ResponseWriter, r *http.Request, req *request) error {
 			return h.serve(w, r, &apiRequest{request: req, op: op})
 		},
-		fail: func(w http.ResponseWriter, _ *http.Request, req *request, p problem) { p.write(w, req.id, h.Docs) },
 	}
 	switch {
 	case op == nil:
