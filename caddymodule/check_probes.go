@@ -347,6 +347,8 @@ func (b *builtConfig) probeDataService(
 	for i, t := range targets {
 		at := fmt.Sprintf("%s/upstreams/%d", u.pointer, i)
 		ask := func(path string, asserted bool) (int, error) {
+			ctx, cancel := context.WithTimeout(ctx, probeTimeout/4)
+			defer cancel()
 			out := req.Clone(req.Context()) //nolint:contextcheck // it is derived from ctx
 			target, err := url.ParseRequestURI(path)
 			if err != nil {
@@ -366,7 +368,7 @@ func (b *builtConfig) probeDataService(
 				out.Header.Set(upstream.HeaderAssertion, assertion)
 			}
 			deadline, _ := ctx.Deadline()
-			return service.exchange(out, earlier(deadline, time.Now().Add(probeTimeout/4)), t, &response{maxSize: upstream.DefaultMaxResponseSize})
+			return service.exchange(out, deadline, t, &response{maxSize: upstream.DefaultMaxResponseSize})
 		}
 		key := t.dial.Address + path
 		if seen[key] {
@@ -399,13 +401,6 @@ func (b *builtConfig) probeDataService(
 			b.report("GH051", at, "the data service at %s responds with %d to a request without an assertion", t.dial.Address, status)
 		}
 	}
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }
 
 // probeListeners reports addresses in use, unless a gateway that runs on this machine has them.
