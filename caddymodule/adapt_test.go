@@ -73,7 +73,6 @@ func errorCases(section string) (caddyfile string, cases []invalid) {
 
 // Each invalid directive and option has its error, with the line.
 func TestAdaptErrors(t *testing.T) {
-	t.Parallel()
 	content, err := os.ReadFile(errorsFile)
 	require.NoError(t, err)
 	sections := strings.Split(string(content), separator)

@@ -59,8 +59,8 @@ type obstacle struct {
 }
 
 // checkRoutes sends samples for each handler of ours through the routes.
-func (c *checkedConfig) checkRoutes() {
-	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
+func (c *checkedConfig) checkRoutes(parent context.Context) {
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: parent})
 	defer cancel()
 	var found []*obstacle
 	for _, h := range c.placed {

@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -34,9 +35,9 @@ func rules() []rule {
 }
 
 // checkStatic applies the rules that need only the configuration, and files that it names.
-func (c *checkedConfig) checkStatic() {
+func (c *checkedConfig) checkStatic(ctx context.Context) {
 	c.checkIssuer()
-	c.checkRoutes()
+	c.checkRoutes(ctx)
 	c.checkTimeouts()
 	c.checkIneffective()
 	c.checkTrustedProxies()
@@ -116,7 +117,7 @@ func (c *checkedConfig) checkIneffective() {
 					c.report("GH006", u.pointer+pointer, "%s is %s, but %s ends requests after its timeout of %s", name, time.Duration(value), h.name, h.timeout)
 				}
 			}
-			if active := u.HealthChecks.Active; active != nil && active.URI == "" && active.Path == "" {
+			if active := u.HealthChecks.Active; active != nil && active.URI == "" && active.Path == "" { //nolint:staticcheck // SA1019: JSON configurations may have it
 				c.report("GH006", u.pointer+"/health_checks", "options of active health checks have no effect without health_uri")
 			}
 		}

@@ -105,7 +105,7 @@ func (c *checkCommand) check(ctx context.Context, progress io.Writer) (found []f
 	if err != nil {
 		return loadFindings(err)
 	}
-	checked.checkStatic()
+	checked.checkStatic(ctx)
 	dir, err := os.MkdirTemp("", "gatehouse-check-")
 	if err != nil {
 		return nil, fmt.Errorf("creating a directory for files that modules write: %w", err)

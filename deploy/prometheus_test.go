@@ -123,7 +123,7 @@ func startPrometheus(t *testing.T, gateways ...*gatewaytest.Gateway) *prometheus
 	})
 	p := &prometheus{url: "http://" + addr, start: time.Now()}
 	require.Eventually(t, func() bool {
-		res, err := anyone.Get(p.url + "/-/ready") //nolint:noctx // the client has a timeout
+		res, err := anyone.Get(p.url + "/-/ready")
 		return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
 	}, patience, 50*time.Millisecond)
 	return p
