@@ -70,7 +70,7 @@ func (c *checkedConfig) checkRoutes(parent context.Context) {
 		var missed []*obstacle
 		samples := samplesOf(h.value)
 		for _, sample := range samples {
-			if o := c.send(ctx, h, sample); o != nil {
+			if o := c.send(ctx, h, sample); o != nil { //nolint:contextcheck // it is derived from parent
 				missed = append(missed, o)
 			}
 		}
