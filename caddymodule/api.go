@@ -297,11 +297,10 @@ type apiRequest struct {
 // endpoint returns the endpoint of an operation. A nil operation stands for all paths outside /api/v1.
 func (h *API) endpoint(op *operation) *endpoint {
 	e := &endpoint{
-		name: "none", metrics: h.app.metrics.route("none"), maxBody: h.MaxBody, bodyTimeout: time.Duration(h.BodyTimeout),
+		name: "none", metrics: h.app.metrics.route("none"), maxBody: h.MaxBody, bodyTimeout: time.Duration(h.BodyTimeout), docs: h.Docs,
 		serve: func(w http.ResponseWriter, r *http.Request, req *request) error {
 			return h.serve(w, r, &apiRequest{request: req, op: op})
 		},
-		fail: func(w http.ResponseWriter, _ *http.Request, req *request, p problem) { p.write(w, req.id, h.Docs) },
 	}
 	switch {
 	case op == nil:
@@ -337,50 +336,24 @@ func signedTarget(target, basePath string) (string, bool) {
 	return target, ok && (rest == "" || rest[0] == '/' || rest[0] == '?')
 }
 
-// serve responds to a request below /api/v1. The front door has matched its path.
+// serve responds to a request below /api/v1 in seven steps. Nothing travels in a context value from one to another.
 func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
 	req.details = req
+	defer req.releaseLookup()
 
-	// 1. Route. The error is returned after step 3, because requests for unknown paths count against a rate limit too.
-	var routeErr error
-	switch {
-	case req.op.resource == nil:
-		routeErr = errNotFound
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		routeErr = errMethodNotAllowed
-	}
+	// 1. Route: match has set req.op. Unknown paths and methods are denied after step 3, because they count against a limit too.
 
 	// 2. Authenticate.
-	defer req.releaseLookup()
-	start := time.Now()
-	authErr, err := h.authenticate(w, r, req)
-	if err != nil {
+	if err := h.authenticate(w, r, req); err != nil {
 		return err
 	}
-	req.verifyTime = time.Since(start)
 
 	// 3. Rate limit.
-	start = time.Now()
-	err = h.rateLimit(w, r, req)
-	req.releaseLookup() // the request is counted now
-	req.limitTime = time.Since(start)
-	if err != nil {
+	if err := h.rateLimit(w, r, req); err != nil {
 		return err
 	}
-	if req.denial.reason != "" {
-		h.app.credentials.denials.add(r, req, h.BasePath)
-	}
-	switch {
-	case authErr != nil && r.Context().Err() != nil && !errors.Is(authErr, os.ErrDeadlineExceeded):
-		// net/http cancels the request's context when a read from the connection fails. A read that failed because of its
-		// deadline means a slow client instead.
-		return fmt.Errorf("%w: %w", errClientGone, context.Cause(r.Context()))
-	case routeErr != nil:
-		return routeErr
-	case authErr != nil && !req.op.resource.Public:
-		return authErr
-	case req.op.service != nil && !req.credential.MayCall(req.op.resource.Name):
-		return errForbidden
+	if err := h.authorize(r, req); err != nil {
+		return err
 	}
 
 	// 4. Clean the request.
@@ -399,30 +372,15 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 
 	// 5. Call the data service.
 	x, _ := h.exchanges.Get().(*exchange)
-	defer func() {
-		x.release()
-		h.exchanges.Put(x)
-	}()
-	start = time.Now()
-	err = req.op.service.do(out, start.Add(time.Duration(h.Timeout)), &x.response)
-	req.upstreamTime, req.upstreamAddress = time.Since(start), x.response.address
-	observe(r.Context(), req.op.metrics.duration, req.upstreamTime)
-	if err != nil && r.Context().Err() != nil {
-		return fmt.Errorf("%w: %w", errClientGone, context.Cause(r.Context()))
-	} else if err != nil {
+	defer h.release(x)
+	if err := h.call(out, req, x); err != nil {
 		return err
 	}
 
 	// 6. Check the response.
-	_, span := tracing.Start(r.Context(), "check response", trace.SpanKindInternal)
-	start = time.Now()
-	err = h.check(x, req, query)
-	req.checkTime = time.Since(start)
-	tracing.End(span, err)
-	if err != nil {
+	if err := h.check(r.Context(), req, query, x); err != nil {
 		return err
 	}
-	x.response.release() // free the memory before writing, because the client may read slowly
 
 	// 7. Respond.
 	upstream.ForwardHeaders(w.Header(), x.response.header)
@@ -430,29 +388,12 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 	return nil
 }
 
-// exchange holds the buffers of one exchange with a data service. It is pooled.
-type exchange struct {
-	response response
-	checked  bytes.Buffer
-}
-
-// maxPooledChecked is the largest capacity, in bytes, of a buffer that returns to the pool.
-const maxPooledChecked = 256 << 10
-
-func (x *exchange) release() {
-	x.response.release()
-	x.response.header, x.response.address = nil, ""
-	x.checked.Reset()
-	if x.checked.Cap() > maxPooledChecked {
-		x.checked = bytes.Buffer{}
-	}
-}
-
-// authenticate sets req.credential if the signature verifies, and otherwise returns the reason as authErr. It returns err,
-// without a lookup, if the key is not cached and the client IP has exhausted its limit for unauthenticated requests. A client
-// IP may have only a few lookups of uncached keys in progress; each ends when its request has been counted, so that
-// concurrent requests cannot all pass the check of the limit.
-func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiRequest) (authErr, err error) {
+// authenticate sets req.credential if the signature verifies, and otherwise req.authErr. It returns an error, without a
+// lookup, if the key is not cached and the client IP has exhausted its limit for unauthenticated requests. A client IP may have
+// only a few lookups of uncached keys in progress; each ends when its request has been counted, so that concurrent requests
+// cannot all pass the check of the limit.
+func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiRequest) (err error) {
+	start := time.Now()
 	ctx, span := tracing.Start(r.Context(), "authenticate", trace.SpanKindInternal)
 	if span.IsRecording() {
 		r = r.WithContext(ctx)
@@ -467,7 +408,7 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 		req.authErr = authsigner.ErrMissingCredentials
 	case authsigner.ValidPublicKey(key) && !h.app.credentials.cache.Known(key):
 		if req.authErr, err = h.awaitLookup(w, r, req, key); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if req.authErr == nil {
@@ -479,7 +420,8 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 			req.authErr = &malformedHeaderError{header: req.denial.malformed, err: req.authErr}
 		}
 	}
-	return req.authErr, nil
+	req.verifyTime = time.Since(start)
+	return nil
 }
 
 // awaitLookup makes sure that a request may cause a lookup of its key, and waits for its turn.
@@ -526,12 +468,7 @@ type denial struct {
 func (h *API) denialOf(r *http.Request, err error) denial {
 	var d denial
 	key := r.Header.Get(authsigner.HeaderPublicKey)
-	var cred *authsigner.Credential
-	if authsigner.ValidPublicKey(key) {
-		cred = h.app.credentials.cache.Peek(key)
-	}
-	// A private key that was sent by mistake is not logged.
-	if authsigner.ValidPublicKey(key) && !strings.HasPrefix(key, privateKeyPrefix) {
+	if authsigner.ValidPublicKey(key) && !strings.HasPrefix(key, privateKeyPrefix) { // a private key that was sent by mistake
 		d.key = key
 	}
 	switch {
@@ -540,22 +477,23 @@ func (h *API) denialOf(r *http.Request, err error) denial {
 		if timestamp, err := strconv.ParseInt(r.Header.Get(authsigner.HeaderTimestamp), 10, 64); err == nil {
 			d.late = time.Now().Unix() - timestamp
 		}
+		return d
 	case !errors.Is(err, authsigner.ErrInvalidCredentials):
-		return denial{key: d.key}
+		return d
+	}
+	switch d.malformed = authsigner.MalformedHeader(r.Header); d.malformed {
+	case authsigner.HeaderPublicKey:
+		d.reason = "malformed_key"
+	case authsigner.HeaderTimestamp:
+		d.reason = "malformed_timestamp"
+	case authsigner.HeaderSignature:
+		d.reason = "malformed_signature"
 	default:
-		switch d.malformed = authsigner.MalformedHeader(r.Header); {
-		case d.malformed == authsigner.HeaderPublicKey:
-			d.reason = "malformed_key"
-		case d.malformed == authsigner.HeaderTimestamp:
-			d.reason = "malformed_timestamp"
-		case d.malformed == authsigner.HeaderSignature:
-			d.reason = "malformed_signature"
-		case cred == nil:
+		d.reason = "wrong_signature"
+		if cred := h.app.credentials.cache.Peek(key); cred == nil {
 			d.reason = "unknown_key"
-		case cred.Expired(time.Now()):
+		} else if cred.Expired(time.Now()) {
 			d.reason = "expired_key"
-		default:
-			d.reason = "wrong_signature"
 		}
 	}
 	return d
@@ -591,6 +529,8 @@ func namedKey(r *http.Request) (string, bool) {
 
 // rateLimit counts the request against its rate limit key and sets the RateLimit response headers.
 func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
+	defer req.releaseLookup()
+	start := time.Now()
 	var (
 		ctx     = r.Context()
 		group   string
@@ -618,11 +558,11 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 			attribute.Bool("gatehouse.limit.allowed", res.Allowed))
 	}
 	tracing.End(span, err)
-	req.limited = true
+	req.limited, req.limitTime = true, time.Since(start)
 	h.app.metrics.authentications.WithLabelValues(req.authResult()).Inc()
 	if err != nil {
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %w", errClientGone, context.Cause(ctx))
+			return clientGone(ctx)
 		}
 		return fmt.Errorf("%w: %w", errLimitUnavailable, err)
 	}
@@ -647,6 +587,33 @@ func (h *API) deny(w http.ResponseWriter, req *apiRequest, res ratelimit.Result)
 		return nil
 	}
 	return &rateLimitedError{retryAfter: res.RetryAfter, limit: limit}
+}
+
+// authorize returns why a request that has been counted is denied, or nil.
+func (h *API) authorize(r *http.Request, req *apiRequest) error {
+	if req.denial.reason != "" {
+		h.app.credentials.denials.add(r, req, h.BasePath)
+	}
+	res := req.op.resource
+	switch {
+	case req.authErr != nil && r.Context().Err() != nil && !errors.Is(req.authErr, os.ErrDeadlineExceeded):
+		// net/http cancels the request's context when a read from the connection fails. A read that failed because of its
+		// deadline means a slow client instead.
+		return clientGone(r.Context())
+	case res == nil:
+		return errNotFound
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		return errMethodNotAllowed
+	case req.authErr != nil && !res.Public:
+		return req.authErr
+	case req.op.service != nil && !req.credential.MayCall(res.Name):
+		return errForbidden
+	}
+	return nil
+}
+
+func clientGone(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", errClientGone, context.Cause(ctx))
 }
 
 // respondItself responds without a data service: to /status, and to /me from the credential, so that callers can check their
@@ -733,8 +700,46 @@ func viaCaddy(protoMajor int) string {
 	return "1.1 Caddy"
 }
 
-// check checks a response against the contract and writes the body for the caller to x.checked.
-func (h *API) check(x *exchange, req *apiRequest, query upstream.Query) error {
+// exchange holds the buffers of one exchange with a data service. It is pooled.
+type exchange struct {
+	response response
+	checked  bytes.Buffer
+}
+
+// maxPooledChecked is the largest capacity, in bytes, of a buffer that returns to the pool.
+const maxPooledChecked = 256 << 10
+
+// release returns an exchange to the pool.
+func (h *API) release(x *exchange) {
+	x.response.release()
+	x.response.header, x.response.address = nil, ""
+	x.checked.Reset()
+	if x.checked.Cap() > maxPooledChecked {
+		x.checked = bytes.Buffer{}
+	}
+	h.exchanges.Put(x)
+}
+
+// call sends the request to the data service and reads the response into x.response.
+func (h *API) call(out *http.Request, req *apiRequest, x *exchange) error {
+	ctx, start := out.Context(), time.Now()
+	err := req.op.service.do(out, start.Add(time.Duration(h.Timeout)), &x.response)
+	req.upstreamTime, req.upstreamAddress = time.Since(start), x.response.address
+	observe(ctx, req.op.metrics.duration, req.upstreamTime)
+	if err != nil && ctx.Err() != nil {
+		return clientGone(ctx)
+	}
+	return err
+}
+
+// check checks a response against the contract, writes the body for the caller to x.checked, and frees the response.
+func (h *API) check(ctx context.Context, req *apiRequest, query upstream.Query, x *exchange) (err error) {
+	start := time.Now()
+	_, span := tracing.Start(ctx, "check response", trace.SpanKindInternal)
+	defer func() {
+		req.checkTime = time.Since(start)
+		tracing.End(span, err)
+	}()
 	res := req.op.resource
 	if err := upstream.CheckHead(res, x.response.status, x.response.header); err != nil {
 		req.op.metrics.checked(upstream.Report{}, err)
@@ -748,6 +753,7 @@ func (h *API) check(x *exchange, req *apiRequest, query upstream.Query) error {
 	if err != nil {
 		return err
 	}
+	x.response.release() // before the response is written, because the client may read slowly
 	if report.CrossTenant > 0 {
 		h.logger.Error("removed cross-tenant records from a data service's response",
 			zap.String("request_id", req.id), zap.String("resource", res.Name),

@@ -7,15 +7,17 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
 // The severities of rules, which are the levels of SARIF.
@@ -28,13 +30,8 @@ const (
 type rule struct {
 	id, severity string
 	title        string // what is wrong, without the place
-	example      string // a line of a Caddyfile, or a state that a probe finds
 	fix          string
-	static       func(*checkedConfig, report) // nil: check_probes.go or the loader finds it
 }
-
-// report adds a finding. The pointer is the JSON pointer of the value that the message is about. Messages contain no secrets.
-type report func(pointer, message string, args ...any)
 
 // finding is something wrong in a configuration.
 type finding struct {
@@ -55,49 +52,35 @@ func (f finding) sentences() string {
 	return message + " " + f.Fix + "."
 }
 
+// newFinding returns a finding of a rule.
+func newFinding(id string, at position, message string) finding {
+	all := rules()
+	r := all[slices.IndexFunc(all, func(r rule) bool { return r.id == id })]
+	return finding{r.id, r.severity, at, message, r.fix}
+}
+
 // checkedConfig is a configuration with the parts that rules look at.
 type checkedConfig struct {
 	*loadedConfig
 
 	admin   caddy.AdminConfig
+	logs    map[string]*caddy.CustomLog
+	http    *caddyhttp.App
+	servers map[string]*checkedServer
 	app     *App         // nil: not configured
 	vault   *VaultSource // nil: the credential source is another
-	servers map[string]*checkedServer
 	placed  []placedHandler
-	apis    []checkedHandler[API]
-	connect []checkedHandler[Connect]
-	logs    map[string]*caddy.CustomLog
+	ours    []*checkedHandler // those of placed that serve callers
 
-	httpPort, httpsPort int
-	gracePeriod         time.Duration // 0: unlimited
-
-	obstacles func() []*obstacle
+	found []finding
 }
 
-// checkedServer has the settings of an HTTP server that rules look at.
+// checkedServer is an HTTP server.
 type checkedServer struct {
-	pointer string
+	*caddyhttp.Server
 
-	Listen                []string          `json:"listen"`
-	ReadTimeout           caddy.Duration    `json:"read_timeout"`
-	WriteTimeout          caddy.Duration    `json:"write_timeout"`
-	TrustedProxies        json.RawMessage   `json:"trusted_proxies"`
-	TrustedProxiesStrict  int               `json:"trusted_proxies_strict"`
-	ClientIPHeaders       []string          `json:"client_ip_headers"`
-	ListenerWrappers      []listenerWrapper `json:"listener_wrappers"`
-	TLSConnectionPolicies []struct {
-		InsecureSecretsLog string `json:"insecure_secrets_log"`
-	} `json:"tls_connection_policies"`
-	AutomaticHTTPS struct {
-		Disable      bool     `json:"disable"`
-		DisableCerts bool     `json:"disable_certificates"`
-		Skip         []string `json:"skip"`
-	} `json:"automatic_https"`
-	Logs *struct {
-		DefaultLoggerName    string              `json:"default_logger_name"`
-		LoggerNames          map[string][]string `json:"logger_names"`
-		ShouldLogCredentials bool                `json:"should_log_credentials"`
-	} `json:"logs"`
+	pointer  string
+	wrappers []listenerWrapper
 }
 
 type listenerWrapper struct {
@@ -105,74 +88,51 @@ type listenerWrapper struct {
 	Allow   []string `json:"allow"` // of proxy_protocol
 }
 
-// checkedHandler is a Gatehouse handler.
-type checkedHandler[T any] struct {
+// checkedHandler is a gatehouse_api or a gatehouse_connect.
+type checkedHandler struct {
 	placedHandler
 
-	module    *T
-	upstreams []checkedUpstream
+	api       *API     // nil: it is a gatehouse_connect
+	connect   *Connect // nil: it is a gatehouse_api
+	timeout   time.Duration
+	upstreams []*checkedUpstream
 }
 
-// checkedUpstream has the settings of a reverse_proxy handler or an upstream that rules look at.
+// checkedUpstream is a reverse_proxy handler or an upstream. Optional parts are never nil, except for active health checks.
 type checkedUpstream struct {
-	pointer string
+	*reverseproxy.Handler
 
-	Upstreams []struct {
-		Dial string `json:"dial"`
-	} `json:"upstreams"`
-	DynamicUpstreams json.RawMessage `json:"dynamic_upstreams"`
-	Headers          struct {
-		Request struct {
-			Set http.Header `json:"set"`
-		} `json:"request"`
-	} `json:"headers"`
-	HealthChecks struct {
-		Active *struct {
-			URI          string `json:"uri"`
-			Path         string `json:"path"`
-			Port         int    `json:"port"`
-			Upstream     string `json:"upstream"`
-			ExpectStatus int    `json:"expect_status"`
-		} `json:"active"`
-		Passive struct {
-			UnhealthyStatus []int `json:"unhealthy_status"`
-		} `json:"passive"`
-	} `json:"health_checks"`
-	LoadBalancing struct {
-		TryDuration caddy.Duration `json:"try_duration"`
-	} `json:"load_balancing"`
-	Transport struct {
-		DialTimeout caddy.Duration `json:"dial_timeout"`
-		TLS         *struct {
-			InsecureSkipVerify bool `json:"insecure_skip_verify"`
-		} `json:"tls"`
-	} `json:"transport"`
+	pointer   string
+	transport reverseproxy.HTTPTransport
 }
 
 // newCheckedConfig decodes the configuration. Loading the configuration would fail with the same errors.
 func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 	var cfg struct {
 		Admin   caddy.AdminConfig `json:"admin"`
-		Logging struct {
-			Logs map[string]*caddy.CustomLog `json:"logs"`
-		} `json:"logging"`
-		Apps struct {
+		Logging caddy.Logging     `json:"logging"`
+		Apps    struct {
 			Gatehouse json.RawMessage `json:"gatehouse"`
-			HTTP      struct {
-				HTTPPort    int                       `json:"http_port"`
-				HTTPSPort   int                       `json:"https_port"`
-				GracePeriod caddy.Duration            `json:"grace_period"`
-				Servers     map[string]*checkedServer `json:"servers"`
-			} `json:"http"`
+			HTTP      caddyhttp.App   `json:"http"`
 		} `json:"apps"`
 	}
 	if err := json.Unmarshal(c.raw, &cfg); err != nil {
-		return nil, &loadError{position: position{File: c.file}, message: fmt.Sprintf("decoding the configuration: %v", err)}
+		return nil, c.decodeError(err)
 	}
 	checked := &checkedConfig{
-		loadedConfig: c, admin: cfg.Admin, servers: cfg.Apps.HTTP.Servers, logs: cfg.Logging.Logs, placed: c.handlers(),
-		httpPort: cmp.Or(cfg.Apps.HTTP.HTTPPort, caddyhttp.DefaultHTTPPort), httpsPort: cmp.Or(cfg.Apps.HTTP.HTTPSPort, caddyhttp.DefaultHTTPSPort),
-		gracePeriod: time.Duration(cfg.Apps.HTTP.GracePeriod),
+		loadedConfig: c, admin: cfg.Admin, logs: cfg.Logging.Logs, http: &cfg.Apps.HTTP, placed: c.handlers(), servers: map[string]*checkedServer{},
+	}
+	for name, server := range cfg.Apps.HTTP.Servers {
+		s := &checkedServer{Server: server, pointer: "/apps/http/servers/" + name}
+		for _, raw := range server.ListenerWrappersRaw {
+			var w listenerWrapper
+			if err := json.Unmarshal(raw, &w); err != nil {
+				return nil, c.failure(s.pointer+"/listener_wrappers", err)
+			}
+			s.wrappers = append(s.wrappers, w)
+		}
+		s.AutoHTTPS = cmp.Or(s.AutoHTTPS, new(caddyhttp.AutoHTTPSConfig))
+		checked.servers[name] = s
 	}
 	if cfg.Apps.Gatehouse != nil {
 		checked.app = new(App)
@@ -189,42 +149,42 @@ func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 			}
 		}
 	}
-	checked.obstacles = sync.OnceValue(checked.findObstacles) // for several rules
-	for name, s := range checked.servers {
-		s.pointer = "/apps/http/servers/" + name
-	}
-	for _, h := range checked.placed {
+	for _, placed := range checked.placed {
+		h := &checkedHandler{placedHandler: placed}
 		switch h.name {
 		case apiName:
-			api := checkedHandler[API]{placedHandler: h, module: new(API)}
-			if err := api.decode(c); err != nil {
+			h.api = new(API)
+			if err := h.decode(c, h.api); err != nil {
 				return nil, err
 			}
-			for i, u := range api.module.Upstreams {
-				api.upstreams = append(api.upstreams, upstreamOf(fmt.Sprintf("%s/upstreams/%d/handler", h.pointer, i), u.HandlerRaw))
+			h.timeout = cmp.Or(time.Duration(h.api.Timeout), defaultUpstreamTimeout)
+			for i, u := range h.api.Upstreams {
+				h.upstreams = append(h.upstreams, upstreamOf(fmt.Sprintf("%s/upstreams/%d/handler", h.pointer, i), u.HandlerRaw))
 			}
-			checked.apis = append(checked.apis, api)
-		case "gatehouse_connect":
-			connect := checkedHandler[Connect]{placedHandler: h, module: new(Connect)}
-			if err := connect.decode(c); err != nil {
+		case connectName:
+			h.connect = new(Connect)
+			if err := h.decode(c, h.connect); err != nil {
 				return nil, err
 			}
-			connect.upstreams = []checkedUpstream{upstreamOf(h.pointer+"/upstream", connect.module.UpstreamRaw)}
-			checked.connect = append(checked.connect, connect)
+			h.timeout = cmp.Or(time.Duration(h.connect.Timeout), data.DefaultTimeout)
+			h.upstreams = []*checkedUpstream{upstreamOf(h.pointer+"/upstream", h.connect.UpstreamRaw)}
+		default:
+			continue
 		}
+		checked.ours = append(checked.ours, h)
 	}
 	return checked, nil
 }
 
 // decode decodes and validates the settings of a handler.
-func (h *checkedHandler[T]) decode(c *loadedConfig) error {
+func (h *checkedHandler) decode(c *loadedConfig, module any) error {
 	value := maps.Clone(h.value)
 	delete(value, "handler")
 	settings, err := json.Marshal(value)
 	if err != nil {
 		return c.failure(h.pointer, err)
 	}
-	return c.decode(h.pointer, settings, h.module)
+	return c.decode(h.pointer, settings, module)
 }
 
 func (c *loadedConfig) decode(pointer string, settings json.RawMessage, module any) error {
@@ -245,41 +205,31 @@ func (c *loadedConfig) failure(pointer string, err error) error {
 }
 
 // upstreamOf decodes what the rules look at. Other errors of the handler are found when it is loaded.
-func upstreamOf(pointer string, raw json.RawMessage) checkedUpstream {
-	u := checkedUpstream{pointer: pointer}
-	_ = json.Unmarshal(raw, &u)
+func upstreamOf(pointer string, raw json.RawMessage) *checkedUpstream {
+	u := &checkedUpstream{pointer: pointer, Handler: new(reverseproxy.Handler)}
+	_ = json.Unmarshal(raw, u.Handler)
+	_ = json.Unmarshal(u.TransportRaw, &u.transport)
+	u.Headers = cmp.Or(u.Headers, new(headers.Handler))
+	u.Headers.Request = cmp.Or(u.Headers.Request, new(headers.HeaderOps))
+	u.LoadBalancing = cmp.Or(u.LoadBalancing, new(reverseproxy.LoadBalancing))
+	u.HealthChecks = cmp.Or(u.HealthChecks, new(reverseproxy.HealthChecks))
+	u.HealthChecks.Passive = cmp.Or(u.HealthChecks.Passive, new(reverseproxy.PassiveHealthChecks))
 	return u
 }
 
 // upstreams returns all data services.
-func (c *checkedConfig) upstreams() []checkedUpstream {
-	var all []checkedUpstream
-	for _, h := range c.apis {
-		all = append(all, h.upstreams...)
-	}
-	for _, h := range c.connect {
+func (c *checkedConfig) upstreams() []*checkedUpstream {
+	var all []*checkedUpstream
+	for _, h := range c.ours {
 		all = append(all, h.upstreams...)
 	}
 	return all
 }
 
-// checkStatic applies the rules that need only the configuration.
-func (c *checkedConfig) checkStatic() []finding {
-	var found []finding
-	for _, r := range rules() {
-		if r.static != nil {
-			r.static(c, c.reportTo(&found, r))
-		}
-	}
-	return found
-}
-
-// reportTo returns a function that adds findings of a rule.
-func (c *loadedConfig) reportTo(found *[]finding, r rule) report {
-	return func(pointer, message string, args ...any) {
-		text := fmt.Sprintf(message, args...)
-		*found = append(*found, finding{r.id, r.severity, c.position(pointer, text), text, r.fix})
-	}
+// report adds a finding. The pointer is the JSON pointer of the value that the message is about. Messages contain no secrets.
+func (c *checkedConfig) report(id, pointer, message string, args ...any) {
+	text := fmt.Sprintf(message, args...)
+	c.found = append(c.found, newFinding(id, c.position(pointer, text), text))
 }
 
 // loadFindings returns the finding of a configuration that cannot be loaded, or the error if it could not even be read.
@@ -288,8 +238,7 @@ func loadFindings(err error) ([]finding, error) {
 	if !errors.As(err, &failure) {
 		return nil, err
 	}
-	r := rules()[0]
-	return []finding{{r.id, r.severity, failure.position, failure.message, r.fix}}, nil
+	return []finding{newFinding("GH001", failure.position, failure.message)}, nil
 }
 
 // sortFindings sorts by place and removes duplicates.

@@ -27,8 +27,8 @@ func recordFields() []string {
 	}
 }
 
-// checkRecords decodes each record of the credential file and reports those that are malformed, or the others.
-func checkRecords(c *checkedConfig, r report, malformed bool) {
+// checkRecords decodes each record of the credential file.
+func (c *checkedConfig) checkRecords() {
 	const pointer = "/apps/gatehouse/credentials"
 	if c.app == nil || c.vault != nil {
 		return
@@ -46,19 +46,16 @@ func checkRecords(c *checkedConfig, r report, malformed bool) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(file.Keys)) {
 		cred, err := authsigner.DecodeCredential(key, file.Keys[key])
-		if (err != nil) != malformed {
-			continue
-		}
 		if err != nil {
-			r(pointer, "the key %s cannot be used: %v", key, err)
+			c.report("GH045", pointer, "the key %s cannot be used: %v", key, err)
 			continue
 		}
 		unknown := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Keys[key])), func(name string) bool { return slices.Contains(recordFields(), name) })
 		if len(unknown) > 0 {
-			r(pointer, "the record of the key %s has members that are ignored: %s", key, strings.Join(unknown, ", "))
+			c.report("GH046", pointer, "the record of the key %s has members that are ignored: %s", key, strings.Join(unknown, ", "))
 		}
 		if !cred.ExpiresAt.IsZero() && cred.ExpiresAt.Before(time.Now()) {
-			r(pointer, "the key %s expired at %s", key, cred.ExpiresAt.Format(time.RFC3339))
+			c.report("GH046", pointer, "the key %s expired at %s", key, cred.ExpiresAt.Format(time.RFC3339))
 		}
 	}
 }
@@ -82,7 +79,7 @@ var filePlaceholder = regexp.MustCompile(`\{file\.([^{}]+)\}`)
 
 // checkSecretFiles looks at the credential file, private keys and the files of placeholders. Secrets of container orchestrators have
 // the permissions that these choose.
-func checkSecretFiles(c *checkedConfig, r report) {
+func (c *checkedConfig) checkSecretFiles() {
 	var roots []string
 	for _, h := range c.placed {
 		if root, _ := h.value["root"].(string); root != "" && (h.name == "vars" || h.name == "file_server") {
@@ -100,11 +97,11 @@ func checkSecretFiles(c *checkedConfig, r report) {
 		}
 		info, err := os.Stat(path)
 		if err == nil && !isCredentials && info.Mode().IsRegular() && info.Mode().Perm()&0o026 != 0 && !strings.HasPrefix(path, "/run/secrets/") {
-			r(pointer, "the permissions of %s are %04o", path, info.Mode().Perm())
+			c.report("GH026", pointer, "the permissions of %s are %04o", path, info.Mode().Perm())
 		}
 		for _, root := range roots {
 			if inside, err := filepath.Rel(root, path); err == nil && filepath.IsLocal(inside) {
-				r(pointer, "%s is below %s, whose files a file server publishes", path, root)
+				c.report("GH026", pointer, "%s is below %s, whose files a file server publishes", path, root)
 				break
 			}
 		}
@@ -112,10 +109,10 @@ func checkSecretFiles(c *checkedConfig, r report) {
 }
 
 // checkCertificates compares certificate files with the hosts of sites.
-func checkCertificates(c *checkedConfig, r report) {
-	for _, s := range c.ours() {
-		if auto := s.AutomaticHTTPS; s.TLSConnectionPolicies != nil && (auto.Disable || auto.DisableCerts) && member(member(c.value, "apps"), "tls") == nil {
-			r("/auto_https", "auto_https leaves the server on %s without a certificate", strings.Join(s.Listen, ", "))
+func (c *checkedConfig) checkCertificates() {
+	for _, s := range c.ourServers() {
+		if auto := s.AutoHTTPS; s.TLSConnPolicies != nil && (auto.Disabled || auto.DisableCerts) && member(member(c.value, "apps"), "tls") == nil {
+			c.report("GH025", "/auto_https", "auto_https leaves the server on %s without a certificate", strings.Join(s.Listen, ", "))
 		}
 	}
 	var hosts []string
@@ -125,7 +122,7 @@ func checkCertificates(c *checkedConfig, r report) {
 	each(c.value, "", func(pointer string, value any) {
 		path, _ := value.(string)
 		if strings.HasSuffix(pointer, "/ca") && strings.Contains(path, "acme-staging") {
-			r(pointer, "nobody trusts the certificates of %s, which is for tests", path)
+			c.report("GH025", pointer, "nobody trusts the certificates of %s, which is for tests", path)
 		}
 		if !strings.HasPrefix(pointer, "/apps/tls/certificates/load_files/") || !strings.HasSuffix(pointer, "/certificate") {
 			return
@@ -140,11 +137,11 @@ func checkCertificates(c *checkedConfig, r report) {
 			return
 		}
 		if time.Now().After(cert.NotAfter) {
-			r(pointer, "the certificate %s expired at %s", path, cert.NotAfter.Format(time.RFC3339))
+			c.report("GH025", pointer, "the certificate %s expired at %s", path, cert.NotAfter.Format(time.RFC3339))
 		} else if len(hosts) > 0 && !slices.ContainsFunc(hosts, func(host string) bool {
 			return strings.Contains(host, "{") || cert.VerifyHostname(strings.Replace(host, "*", "gatehouse", 1)) == nil
 		}) {
-			r(pointer, "the certificate %s is for %s, which no site serves", path, strings.Join(cert.DNSNames, ", "))
+			c.report("GH025", pointer, "the certificate %s is for %s, which no site serves", path, strings.Join(cert.DNSNames, ", "))
 		}
 	})
 }

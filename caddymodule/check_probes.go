@@ -46,19 +46,17 @@ const (
 type builtConfig struct {
 	*checkedConfig
 
-	app        *App
-	api        []*API     // parallel to apis
-	assistants []*Connect // parallel to connect
+	app      *App
+	handlers []caddyhttp.MiddlewareHandler // parallel to ours
 
-	report func(id, pointer, message string, args ...any)
-	note   func(message string, args ...any) // about something that could not be checked
+	note func(message string, args ...any) // about something that could not be checked
 }
 
 // build provisions a configuration, and returns the error as a [loadError]. Its modules may write to the directory.
 func (c *checkedConfig) build(raw json.RawMessage, dir string) (*builtConfig, error) {
 	var cfg *caddy.Config
 	if err := caddy.StrictUnmarshalJSON(raw, &cfg); err != nil {
-		return nil, &loadError{position: position{File: c.file}, message: fmt.Sprintf("decoding the configuration: %v", err)}
+		return nil, c.decodeError(err)
 	}
 	// "tls internal" creates a certificate authority while it is built.
 	cfg.StorageRaw = caddyconfig.JSON(map[string]string{"module": "file_system", "root": dir}, nil)
@@ -91,10 +89,8 @@ func (b *builtConfig) collect(routes caddyhttp.RouteList, errors *caddyhttp.HTTP
 	for _, route := range routes {
 		for _, handler := range route.Handlers {
 			switch m := handler.(type) {
-			case *API:
-				b.api = append(b.api, m)
-			case *Connect:
-				b.assistants = append(b.assistants, m)
+			case *API, *Connect:
+				b.handlers = append(b.handlers, handler)
 			case *caddyhttp.Subroute:
 				b.collect(m.Routes, m.Errors)
 			}
@@ -108,11 +104,10 @@ func (b *builtConfig) collect(routes caddyhttp.RouteList, errors *caddyhttp.HTTP
 // close releases the clients, which Caddy does only for a configuration that runs.
 func (b *builtConfig) close() error {
 	var errs []error
-	for _, m := range b.api {
-		errs = append(errs, m.Cleanup())
-	}
-	for _, m := range b.assistants {
-		errs = append(errs, m.Cleanup())
+	for _, h := range b.handlers {
+		if h, ok := h.(caddy.CleanerUpper); ok {
+			errs = append(errs, h.Cleanup())
+		}
 	}
 	if b.app != nil {
 		errs = append(errs, b.app.Cleanup())
@@ -121,15 +116,7 @@ func (b *builtConfig) close() error {
 }
 
 // checkLive asks the stores, the data services and the operating system. It says on progress what takes long.
-func (b *builtConfig) checkLive(ctx context.Context, progress io.Writer) []finding {
-	var found []finding
-	byID := map[string]rule{}
-	for _, r := range rules() {
-		byID[r.id] = r
-	}
-	b.report = func(id, pointer, message string, args ...any) {
-		b.reportTo(&found, byID[id])(pointer, message, args...)
-	}
+func (b *builtConfig) checkLive(ctx context.Context, progress io.Writer) {
 	b.note = func(message string, args ...any) { _, _ = fmt.Fprintf(progress, "Not checked: "+message+"\n", args...) }
 	for _, p := range []struct {
 		what string
@@ -146,7 +133,10 @@ func (b *builtConfig) checkLive(ctx context.Context, progress io.Writer) []findi
 		cancel()
 		waiting.Stop()
 	}
-	return found
+}
+
+func (b *builtConfig) hasConnect() bool {
+	return slices.ContainsFunc(b.ours, func(h *checkedHandler) bool { return h.connect != nil })
 }
 
 func (b *builtConfig) probeRedis(ctx context.Context) {
@@ -197,7 +187,7 @@ func (b *builtConfig) probeRedis(ctx context.Context) {
 	if policy := info["maxmemory_policy"]; policy != "" && policy != "noeviction" && info["maxmemory"] != "0" {
 		b.report("GH033", pointer, "maxmemory-policy of Redis is %s", policy)
 	}
-	if len(b.connect) > 0 && info["aof_enabled"] == "0" {
+	if b.hasConnect() && info["aof_enabled"] == "0" {
 		b.report("GH034", pointer, "Redis stores connections of assistants, and appendonly is no")
 	}
 }
@@ -219,7 +209,7 @@ func (b *builtConfig) probeRedisCommands(ctx context.Context, client redis.Unive
 	if b.app.Limits.Algorithm == "gcra" {
 		commands = append(commands, command{"DEL", "rate:" + key})
 	}
-	if len(b.connect) > 0 {
+	if b.hasConnect() {
 		key := "gatehouse:connect:check:" + random
 		commands = append(commands, command{"SET", key, "", "PX", 1000})
 		for _, name := range []string{"HGETALL", "HLEN", "SMEMBERS", "ZCARD", "PTTL"} {
@@ -248,7 +238,7 @@ func (b *builtConfig) probeRedisCommands(ctx context.Context, client redis.Unive
 			return
 		}
 	}
-	if len(b.connect) > 0 {
+	if b.hasConnect() {
 		_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.Get(ctx, key).Err() })
 		if !try("MULTI", err) {
 			return
@@ -283,7 +273,7 @@ func (b *builtConfig) probeCredentials(ctx context.Context) {
 		return
 	}
 	const pointer = "/apps/gatehouse/credentials"
-	manage := slices.ContainsFunc(b.connect, func(h checkedHandler[Connect]) bool { return h.module.ManageKeys })
+	manage := slices.ContainsFunc(b.ours, func(h *checkedHandler) bool { return h.connect != nil && h.connect.ManageKeys })
 	source, ok := b.app.credentials.store.(*vault.Source)
 	if !ok {
 		return
@@ -317,29 +307,35 @@ const checkBusiness = "gatehouse-check"
 
 func (b *builtConfig) probeDataServices(ctx context.Context) {
 	seen := map[string]bool{}
-	for i, h := range b.api {
-		for j, u := range h.Upstreams {
-			res := upstream.ByName(proxiedNames()[0])
-			served, _ := h.served() // it was valid when it was built
-			for _, name := range proxiedNames() {
-				if cmp.Or(served[name], served[""]) == u {
-					res = upstream.ByName(name)
+	for i, h := range b.ours {
+		switch m := b.handlers[i].(type) {
+		case *API:
+			for j, u := range m.Upstreams {
+				res := upstream.ByName(proxiedNames()[0])
+				served, _ := m.served() // it was valid when it was built
+				for _, name := range proxiedNames() {
+					if cmp.Or(served[name], served[""]) == u {
+						res = upstream.ByName(name)
+					}
 				}
+				assert := func(requestID string) (string, error) {
+					return b.app.asserter.Assert(res.Name, checkBusiness, requestID)
+				}
+				b.probeDataService(ctx, h.upstreams[j], u.service, apiPrefix+"/"+res.Name, assert, seen)
 			}
-			assert := func(requestID string) (string, error) { return b.app.asserter.Assert(res.Name, checkBusiness, requestID) }
-			b.probeDataService(ctx, b.apis[i].upstreams[j], u.service, apiPrefix+"/"+res.Name, assert, seen)
+		case *Connect:
+			assert := func(requestID string) (string, error) {
+				return b.app.asserter.Assert(upstream.ConnectAudience, checkBusiness, requestID)
+			}
+			b.probeDataService(ctx, h.upstreams[0], m.service, "/connect/v1/check", assert, seen)
 		}
-	}
-	for i, h := range b.assistants {
-		assert := func(requestID string) (string, error) { return b.app.asserter.Assert(upstream.ConnectAudience, checkBusiness, requestID) }
-		b.probeDataService(ctx, b.connect[i].upstreams[0], h.service, "/connect/v1/check", assert, seen)
 	}
 }
 
 // probeDataService asks each address of a data service, with a hop assertion if one is configured, and then without, and its
 // health_uri.
 func (b *builtConfig) probeDataService(
-	ctx context.Context, u checkedUpstream, service *dataService, path string, assert func(string) (string, error), seen map[string]bool,
+	ctx context.Context, u *checkedUpstream, service *dataService, path string, assert func(string) (string, error), seen map[string]bool,
 ) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://gatehouse.invalid"+path, http.NoBody)
 	if err != nil {
@@ -355,6 +351,8 @@ func (b *builtConfig) probeDataService(
 	for i, t := range targets {
 		at := fmt.Sprintf("%s/upstreams/%d", u.pointer, i)
 		ask := func(path string, asserted bool) (int, error) {
+			ctx, cancel := context.WithTimeout(ctx, probeTimeout/4)
+			defer cancel()
 			out := req.Clone(req.Context()) //nolint:contextcheck // it is derived from ctx
 			target, err := url.ParseRequestURI(path)
 			if err != nil {
@@ -374,7 +372,7 @@ func (b *builtConfig) probeDataService(
 				out.Header.Set(upstream.HeaderAssertion, assertion)
 			}
 			deadline, _ := ctx.Deadline()
-			return service.exchange(out, earlier(deadline, time.Now().Add(probeTimeout/4)), t, &response{maxSize: upstream.DefaultMaxResponseSize})
+			return service.exchange(out, deadline, t, &response{maxSize: upstream.DefaultMaxResponseSize})
 		}
 		key := t.dial.Address + path
 		if seen[key] {
@@ -409,24 +407,9 @@ func (b *builtConfig) probeDataService(
 	}
 }
 
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
 // probeListeners reports addresses in use, unless a gateway that runs on this machine has them.
 func (b *builtConfig) probeListeners(ctx context.Context) {
-	running := sync.OnceValue(func() map[string]*checkedServer { return b.runningServers(ctx) })
-	isOurs := func(address string) bool {
-		for _, s := range running() {
-			if slices.Contains(s.Listen, address) {
-				return true
-			}
-		}
-		return false
-	}
+	running := sync.OnceValue(func() []string { return b.runningAddresses(ctx) })
 	for _, s := range b.servers {
 		for _, address := range s.Listen {
 			a, err := caddy.ParseNetworkAddress(address)
@@ -436,31 +419,37 @@ func (b *builtConfig) probeListeners(ctx context.Context) {
 			l, err := new(net.ListenConfig).Listen(ctx, a.Network, a.JoinHostPort(0))
 			if err == nil {
 				_ = l.Close()
-			} else if errors.Is(err, syscall.EADDRINUSE) && !isOurs(address) {
+			} else if errors.Is(err, syscall.EADDRINUSE) && !slices.Contains(running(), address) {
 				b.report("GH060", s.pointer, "another process listens on %s", address)
 			}
 		}
 	}
 }
 
-// runningServers returns the servers of the gateway that runs with the configuration's admin API.
-func (b *builtConfig) runningServers(ctx context.Context) map[string]*checkedServer {
+// runningAddresses returns the addresses of the gateway that runs with the configuration's admin API.
+func (b *builtConfig) runningAddresses(ctx context.Context) []string {
 	if b.admin.Disabled {
 		return nil
 	}
-	response := make(chan map[string]*checkedServer, 1)
+	response := make(chan []string, 1)
 	go func() { // AdminAPIRequest takes no context
-		var servers map[string]*checkedServer
+		var addresses []string
 		resp, err := caddycmd.AdminAPIRequest(cmp.Or(b.admin.Listen, caddy.DefaultAdminListen), http.MethodGet, "/config/apps/http/servers", nil, nil)
 		if err == nil {
+			var servers map[string]struct {
+				Listen []string `json:"listen"`
+			}
 			_ = json.NewDecoder(resp.Body).Decode(&servers)
 			_ = resp.Body.Close()
+			for _, s := range servers {
+				addresses = append(addresses, s.Listen...)
+			}
 		}
-		response <- servers
+		response <- addresses
 	}()
 	select {
-	case servers := <-response:
-		return servers
+	case addresses := <-response:
+		return addresses
 	case <-ctx.Done():
 		return nil
 	}

@@ -2,11 +2,7 @@ package caddymodule
 
 import (
 	"bytes"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
@@ -296,13 +292,9 @@ func TestCheckProbesVault(t *testing.T) {
 
 func TestCheckProbesDataServices(t *testing.T) {
 	redis := "redis " + redistest.Start(t).URL()
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	require.NoError(t, err)
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "hop.pem")
-	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
-	assertion := "assertion " + file
+	file := filepath.Join(t.TempDir(), "hop")
+	writeCertificate(t, file, "example.com", time.Hour)
+	assertion := "assertion " + file + ".key"
 	tls := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(tls.Close)
 	for name, c := range map[string]struct {

@@ -34,7 +34,7 @@ func samplesOf(handler any) (samples []string) {
 		if samples = []string{"GET " + text("path")}; text("path") == "" {
 			samples = []string{"GET " + JWKSPath}
 		}
-	case "gatehouse_connect":
+	case connectName:
 		samples = []string{
 			"POST " + connect.MCPPath, "GET /.well-known/oauth-protected-resource" + connect.MCPPath, "GET /.well-known/oauth-protected-resource",
 			"GET /.well-known/oauth-authorization-server", "GET /.well-known/openid-configuration", "POST /oauth/register", "GET /oauth/authorize", "POST /oauth/token",
@@ -58,9 +58,9 @@ type obstacle struct {
 	handlers []string
 }
 
-// findObstacles sends samples for each handler of ours through the routes.
-func (c *checkedConfig) findObstacles() []*obstacle {
-	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
+// checkRoutes sends samples for each handler of ours through the routes.
+func (c *checkedConfig) checkRoutes(parent context.Context) {
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: parent})
 	defer cancel()
 	var found []*obstacle
 	for _, h := range c.placed {
@@ -70,7 +70,7 @@ func (c *checkedConfig) findObstacles() []*obstacle {
 		var missed []*obstacle
 		samples := samplesOf(h.value)
 		for _, sample := range samples {
-			if o := c.send(ctx, h, sample); o != nil {
+			if o := c.send(ctx, h, sample); o != nil { //nolint:contextcheck // it is derived from parent
 				missed = append(missed, o)
 			}
 		}
@@ -89,12 +89,22 @@ func (c *checkedConfig) findObstacles() []*obstacle {
 			}
 		}
 	}
-	return found
+	for _, o := range found {
+		samples, handlers := andMore(o.samples), strings.Join(o.handlers, " and ")
+		switch o.rule {
+		case "GH003":
+			c.report(o.rule, o.pointer, "the matcher %s excludes %s, which %s must serve", o.what, samples, handlers)
+		case "GH004":
+			c.report(o.rule, o.pointer, "%s takes %s, which %s must serve", o.what, samples, handlers)
+		default:
+			c.report(o.rule, o.pointer, "%s: this affects %s", o.what, samples)
+		}
+	}
 }
 
 // send returns what keeps a request from the handler at each host of its site, or what breaks it on the way, or nil.
 func (c *checkedConfig) send(ctx caddy.Context, h placedHandler, sample string) (missed *obstacle) {
-	hosts := hostsOf(h.routes[0].list[h.routes[0].index])
+	hosts := hostsOf(h.site)
 	for _, host := range h.hosts { // a site *.example.com may have routes for some of its hosts
 		if slices.ContainsFunc(hosts, func(site string) bool { return hostMatches(site, host) }) {
 			hosts = append(slices.Clip(hosts), host)
@@ -119,7 +129,7 @@ func (c *checkedConfig) send(ctx caddy.Context, h placedHandler, sample string) 
 		}
 		w := &walk{checkedConfig: c, ctx: ctx, repl: repl, handler: h, sample: sample}
 		w.r = caddyhttp.PrepareRequest(r, repl, discard{}, new(caddyhttp.Server))
-		w.routes("/apps/http/servers/"+h.server+"/routes", h.routes[0].list)
+		w.routes("/apps/http/servers/"+h.server+"/routes", w.server("routes"))
 		if w.reached {
 			return w.broken
 		}
@@ -159,7 +169,7 @@ func sentHeaders(handler string) []string {
 	switch handler {
 	case apiName:
 		return []string{authsigner.HeaderPublicKey, authsigner.HeaderTimestamp, authsigner.HeaderSignature}
-	case "gatehouse_connect":
+	case connectName:
 		return []string{"Authorization"}
 	}
 	return nil
@@ -194,7 +204,7 @@ func (w *walk) inspect(pointer, name string, step any) {
 		}
 		if w.r.Method != method {
 			breaks("the method becomes %s", w.r.Method)
-		} else if w.r.URL.Path != path && w.handler.name == "gatehouse_connect" {
+		} else if w.r.URL.Path != path && w.handler.name == connectName {
 			breaks("the path becomes %s, and gatehouse_connect serves only paths as clients send them", w.r.URL.Path)
 		}
 	}
@@ -371,31 +381,6 @@ func describeMatchers(value any) string {
 		words = []string{fmt.Sprint(v)}
 	}
 	return strings.Join(words, " ")
-}
-
-func checkReachable(c *checkedConfig, r report) {
-	for _, o := range c.obstacles() {
-		if o.rule != "GH003" {
-			continue
-		}
-		r(o.pointer, "the matcher %s excludes %s, which %s must serve", o.what, andMore(o.samples), strings.Join(o.handlers, " and "))
-	}
-}
-
-func checkShadow(c *checkedConfig, r report) {
-	for _, o := range c.obstacles() {
-		if o.rule == "GH004" {
-			r(o.pointer, "%s takes %s, which %s must serve", o.what, andMore(o.samples), strings.Join(o.handlers, " and "))
-		}
-	}
-}
-
-func checkBroken(c *checkedConfig, r report) {
-	for _, o := range c.obstacles() {
-		if o.rule == "GH022" {
-			r(o.pointer, "%s: this affects %s", o.what, andMore(o.samples))
-		}
-	}
 }
 
 func andMore(list []string) string {

@@ -105,7 +105,7 @@ func (c *checkCommand) check(ctx context.Context, progress io.Writer) (found []f
 	if err != nil {
 		return loadFindings(err)
 	}
-	found = checked.checkStatic()
+	checked.checkStatic(ctx)
 	dir, err := os.MkdirTemp("", "gatehouse-check-")
 	if err != nil {
 		return nil, fmt.Errorf("creating a directory for files that modules write: %w", err)
@@ -118,12 +118,12 @@ func (c *checkCommand) check(ctx context.Context, progress io.Writer) (found []f
 		built, err = checked.build(checked.raw, dir)
 	}
 	if err != nil {
-		more, err := loadFindings(err)
-		return sortFindings(append(found, more...)), err
+		found, err = loadFindings(err)
+		return sortFindings(append(checked.found, found...)), err
 	}
-	if c.offline {
-		return sortFindings(found), nil
+	if built != nil {
+		defer func() { err = errors.Join(err, built.close()) }()
+		built.checkLive(ctx, progress)
 	}
-	defer func() { err = errors.Join(err, built.close()) }()
-	return sortFindings(append(found, built.checkLive(ctx, progress)...)), nil
+	return sortFindings(checked.found), nil
 }

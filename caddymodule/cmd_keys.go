@@ -86,9 +86,9 @@ type keyFields struct {
 func (k *keyFields) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&k.name, "name", "", "name of the key, for people")
-	f.Var(&parsedFlag{kind: "requests", parse: k.parseLimit}, "limit", "requests per minute, or default for the gateway's per_key limit")
-	f.Var(&parsedFlag{kind: "time", parse: k.parseExpiry}, "expires", "when the key expires: RFC 3339, or a duration from now such as 90d, or never")
-	f.Var(&parsedFlag{kind: "names", parse: k.parseResources}, "resources", "comma-separated resources that the key may call, or all")
+	f.Func("limit", "`requests` per minute, or default for the gateway's per_key limit", k.parseLimit)
+	f.Func("expires", "`time` when the key expires: RFC 3339, or a duration from now such as 90d, or never", k.parseExpiry)
+	f.Func("resources", "comma-separated `names` of resources that the key may call, or all", k.parseResources)
 	complete(cmd, "limit", "default")
 	complete(cmd, "expires", "30d", "90d", "365d", "never")
 	_ = cmd.RegisterFlagCompletionFunc("resources", completeResources) // cannot fail: the flag exists
@@ -149,24 +149,6 @@ func (k *keyFields) parseResources(s string) error {
 	k.resources = slices.Compact(names)
 	return nil
 }
-
-// parsedFlag is a flag whose value is checked and stored by parse.
-type parsedFlag struct {
-	kind, text string
-	parse      func(text string) error
-}
-
-// Set implements pflag.Value.
-func (f *parsedFlag) Set(text string) error {
-	f.text = text
-	return f.parse(text)
-}
-
-// Type implements pflag.Value.
-func (f *parsedFlag) Type() string { return f.kind }
-
-// String implements pflag.Value.
-func (f *parsedFlag) String() string { return f.text }
 
 // complete sets the values that shells suggest for a flag.
 func complete(cmd *cobra.Command, flag string, values ...string) {

@@ -68,10 +68,12 @@ type Connect struct {
 	endpoints map[*connect.Endpoint]*endpoint
 }
 
+const connectName = "gatehouse_connect"
+
 // CaddyModule returns the Caddy module information.
 func (*Connect) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
-		ID:  "http.handlers.gatehouse_connect",
+		ID:  "http.handlers." + connectName,
 		New: func() caddy.Module { return new(Connect) },
 	}
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
@@ -26,19 +27,31 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
-// countedStore counts the lookups of a store. afterDelete, if set, is the reply to a deletion that was made.
+// countedStore is a credential file that counts lookups. afterDelete, if set, is the reply to a deletion that was made.
 type countedStore struct {
 	authsigner.KeyStore
 
 	mu          sync.Mutex
 	looked      map[string]int
+	malformed   string // a key
 	afterDelete error
+}
+
+func newStore(t *testing.T) *countedStore {
+	t.Helper()
+	source, err := file.Open(filepath.Join(t.TempDir(), "keys.json"), file.Options{Create: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, source.Close()) })
+	return &countedStore{KeyStore: source, looked: map[string]int{}}
 }
 
 func (s *countedStore) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
 	s.mu.Lock()
 	s.looked[publicKey]++
 	s.mu.Unlock()
+	if publicKey == s.malformed {
+		return nil, fmt.Errorf("%w: %w", authsigner.ErrUnavailable, authsigner.ErrMalformedCredential)
+	}
 	return s.KeyStore.Lookup(ctx, publicKey)
 }
 
@@ -53,63 +66,6 @@ func (s *countedStore) lookups() map[string]int {
 	looked := s.looked
 	s.looked = make(map[string]int)
 	return looked
-}
-
-// mapStore is a store in memory.
-type mapStore struct {
-	mu    sync.Mutex
-	creds map[string]*authsigner.Credential
-}
-
-func (s *mapStore) Lookup(_ context.Context, publicKey string) (*authsigner.Credential, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if cred := s.creds[publicKey]; cred != nil {
-		return cred, nil
-	}
-	return nil, authsigner.ErrUnknownKey
-}
-
-func (s *mapStore) List(context.Context) ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.creds)), nil
-}
-
-func (s *mapStore) Create(_ context.Context, cred *authsigner.Credential) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.creds[cred.PublicKey] != nil {
-		return authsigner.ErrKeyExists
-	}
-	s.creds[cred.PublicKey] = cred
-	return nil
-}
-
-func (s *mapStore) Update(
-	_ context.Context, publicKey string, change func(*authsigner.Credential) error,
-) (*authsigner.Credential, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	cred := s.creds[publicKey]
-	if cred == nil {
-		return nil, authsigner.ErrUnknownKey
-	}
-	next, _, err := authsigner.UpdateRecord(publicKey, cred.Record(), change)
-	if err == nil {
-		s.creds[publicKey] = next
-	}
-	return next, err
-}
-
-func (s *mapStore) Delete(_ context.Context, publicKey string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.creds[publicKey] == nil {
-		return authsigner.ErrUnknownKey
-	}
-	delete(s.creds, publicKey)
-	return nil
 }
 
 // issueKeys issues keys as operators do, without the pages.
@@ -147,9 +103,9 @@ const acme = "biz_acme"
 func TestListingKeysReadsKeysOfOtherBusinessesOnce(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)
-	store := &countedStore{KeyStore: &mapStore{creds: map[string]*authsigner.Credential{}}, looked: map[string]int{}}
+	store := newStore(t)
 	own := issueKeys(t, store, acme, 3)
-	issueKeys(t, store, "biz_other", 500)
+	issueKeys(t, store, "biz_other", 50)
 	k := newBusinessKeys(t, store, client)
 	list := func(k *businessKeys) []string {
 		keys, err := k.List(t.Context(), acme)
@@ -157,7 +113,7 @@ func TestListingKeysReadsKeysOfOtherBusinessesOnce(t *testing.T) {
 		return publicKeys(keys)
 	}
 	require.Equal(t, own, list(k))
-	require.Len(t, store.lookups(), 503, "it is not known whose any of them is")
+	require.Len(t, store.lookups(), 53, "it is not known whose any of them is")
 
 	require.Equal(t, own, list(k))
 	require.Len(t, store.lookups(), 3)
@@ -183,9 +139,9 @@ func TestListingKeysReadsKeysOfOtherBusinessesOnce(t *testing.T) {
 func TestMalformedEntryIsListedOnceItIsValid(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)
-	memory := &mapStore{creds: map[string]*authsigner.Credential{}}
-	name := issueKeys(t, memory, acme, 1)[0]
-	store := &malformedStore{countedStore: &countedStore{KeyStore: memory, looked: map[string]int{}}, malformed: name}
+	store := newStore(t)
+	name := issueKeys(t, store, acme, 1)[0]
+	store.malformed = name
 	k := newBusinessKeys(t, store, client)
 	for range 2 {
 		keys, err := k.List(t.Context(), acme)
@@ -203,24 +159,10 @@ func TestMalformedEntryIsListedOnceItIsValid(t *testing.T) {
 	require.Equal(t, []string{name}, publicKeys(keys))
 }
 
-// malformedStore is a store with a malformed entry.
-type malformedStore struct {
-	*countedStore
-	malformed string
-}
-
-func (s *malformedStore) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
-	cred, err := s.countedStore.Lookup(ctx, publicKey)
-	if publicKey == s.malformed {
-		return nil, fmt.Errorf("%w: %w", authsigner.ErrUnavailable, authsigner.ErrMalformedCredential)
-	}
-	return cred, err
-}
-
 func TestConcurrentIssuesDoNotExceedTheMaximum(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)
-	store := &mapStore{creds: map[string]*authsigner.Credential{}}
+	store := newStore(t)
 	issueKeys(t, store, acme, maxBusinessKeys-2)
 	gateways := []*businessKeys{newBusinessKeys(t, store, client), newBusinessKeys(t, store, client)}
 	var group sync.WaitGroup
@@ -242,7 +184,9 @@ func TestConcurrentIssuesDoNotExceedTheMaximum(t *testing.T) {
 		require.ErrorIs(t, err, pages.ErrTooManyKeys)
 	}
 	require.Equal(t, 2, issued)
-	require.Len(t, store.creds, maxBusinessKeys)
+	names, err := store.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, names, maxBusinessKeys)
 	held, err := client.Exists(t.Context(), "gatehouse:connect:issuing:"+acme).Result()
 	require.NoError(t, err)
 	require.Zero(t, held)
@@ -253,7 +197,7 @@ func TestConcurrentIssuesDoNotExceedTheMaximum(t *testing.T) {
 func TestRevocationOfUnknownOutcomeReachesEveryGateway(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)
-	store := &countedStore{KeyStore: &mapStore{creds: map[string]*authsigner.Credential{}}, looked: map[string]int{}}
+	store := newStore(t)
 	key := issueKeys(t, store, acme, 1)[0]
 	here, there := newBusinessKeys(t, store, client), newBusinessKeys(t, store, client)
 	listen := listenForInvalidations(client, there.cache, func(string, error) {})
@@ -286,7 +230,7 @@ func TestRevocationOfUnknownOutcomeReachesEveryGateway(t *testing.T) {
 func TestRevokedKeyIsNotIssuedAgainByTheSameForm(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)
-	k := newBusinessKeys(t, &mapStore{creds: map[string]*authsigner.Credential{}}, client)
+	k := newBusinessKeys(t, newStore(t), client)
 	issue := func() (pages.IssuedKey, error) {
 		return k.Issue(t.Context(), pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, "account_1", "attempt", false)
 	}
@@ -385,7 +329,7 @@ func TestLostRedisReplyPreventsNoChangeOfKeys(t *testing.T) {
 	lossy := losttest.NewRedis(t, redistest.Start(t).Options().Addrs[0])
 	client := redis.NewClient(&redis.Options{Addr: lossy.Addr()})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	store := &mapStore{creds: map[string]*authsigner.Credential{}}
+	store := newStore(t)
 	other := issueKeys(t, store, "biz_other", 1)
 	k := newBusinessKeys(t, store, client)
 	ctx := t.Context()
@@ -414,7 +358,7 @@ func TestLostRedisReplyPreventsNoChangeOfKeys(t *testing.T) {
 
 func TestKeyOfThePagesHasItsAccountAndKeepsWhatTheOperatorHasSet(t *testing.T) {
 	t.Parallel()
-	store := &mapStore{creds: map[string]*authsigner.Credential{}}
+	store := newStore(t)
 	k := newBusinessKeys(t, store, redistest.Start(t).Client(t))
 	issued, err := k.Issue(t.Context(), pages.Business{ID: acme, Name: "Acme", Slug: "acme"}, "account_1", "attempt", false)
 	require.NoError(t, err)

@@ -67,8 +67,15 @@ type VaultAuth struct {
 
 	// JWTFile is the path of the service account token for the method kubernetes. Default: the pod's.
 	JWTFile string `json:"jwt_file,omitempty"`
+}
 
-	secretIDFile string
+// secretIDFile returns the file that SecretID names, which is read at each login, because secret IDs expire and are replaced.
+func (a *VaultAuth) secretIDFile() string {
+	path, isFile := strings.CutPrefix(a.SecretID, "{file.")
+	if path, ends := strings.CutSuffix(path, "}"); isFile && ends {
+		return path
+	}
+	return ""
 }
 
 // CaddyModule returns the Caddy module information.
@@ -84,11 +91,10 @@ func (s *VaultSource) Provision(caddy.Context) error {
 	repl := caddy.NewReplacer()
 	fields := []*string{&s.Address, &s.Namespace, &s.Mount, &s.Path}
 	if a := s.Auth; a != nil {
-		if path, ok := strings.CutPrefix(a.SecretID, "{file."); ok && strings.HasSuffix(path, "}") {
-			// secret IDs expire and are replaced, so the file is read at each login
-			a.secretIDFile, a.SecretID = strings.TrimSuffix(path, "}"), ""
+		fields = append(fields, &a.Mount, &a.Token, &a.TokenFile, &a.RoleID, &a.Role, &a.JWTFile)
+		if a.secretIDFile() == "" {
+			fields = append(fields, &a.SecretID)
 		}
-		fields = append(fields, &a.Mount, &a.Token, &a.TokenFile, &a.RoleID, &a.SecretID, &a.Role, &a.JWTFile)
 	}
 	return resolve(repl, fields...)
 }
@@ -105,13 +111,7 @@ func (s *VaultSource) Validate() error {
 }
 
 // Settings implements CredentialSource.
-func (s *VaultSource) Settings() any {
-	file := ""
-	if s.Auth != nil {
-		file = s.Auth.secretIDFile
-	}
-	return []any{"vault", s, file}
-}
+func (s *VaultSource) Settings() any { return []any{"vault", s} }
 
 // Open implements CredentialSource.
 func (s *VaultSource) Open(ctx context.Context, report func(SourceEvent)) (CredentialStore, error) {
@@ -126,26 +126,25 @@ func (s *VaultSource) options(report func(SourceEvent)) vault.Options {
 	o := vault.Options{
 		Address: s.Address, Namespace: s.Namespace, Mount: s.Mount, Path: s.Path, KVVersion: s.Version,
 		Timeout: time.Duration(s.Timeout),
-	}
-	if report != nil {
-		o.OnEvent = func(e vault.Event) { report(SourceEvent{Kind: string(e.Kind), Err: e.Err}) }
+		OnEvent: func(e vault.Event) { report(SourceEvent{Kind: string(e.Kind), Err: e.Err}) },
 	}
 	if s.TLS != nil {
-		o.TLS = vault.TLS{CA: s.TLS.CA, Cert: s.TLS.Cert, Key: s.TLS.Key, ServerName: s.TLS.ServerName}
+		o.TLS = vault.TLS(*s.TLS)
 	}
-	if a := s.Auth; a != nil {
-		switch a.Method {
-		case "token":
-			o.Auth.Token = authsigner.Secret(a.Token)
-		case "token_file":
-			o.Auth.TokenFile = a.TokenFile
-		case "approle":
-			o.Auth.AppRole = &vault.AppRole{RoleID: a.RoleID, SecretID: authsigner.Secret(a.SecretID), SecretIDFile: a.secretIDFile, Mount: a.Mount}
-		case "kubernetes":
-			o.Auth.Kubernetes = &vault.Kubernetes{Role: a.Role, JWTPath: a.JWTFile, Mount: a.Mount}
-		case "cert":
-			o.Auth.Cert = &vault.Cert{Name: a.Role, Mount: a.Mount}
+	switch a := s.Auth; a.Method {
+	case "token":
+		o.Auth.Token = authsigner.Secret(a.Token)
+	case "token_file":
+		o.Auth.TokenFile = a.TokenFile
+	case "approle":
+		o.Auth.AppRole = &vault.AppRole{RoleID: a.RoleID, SecretIDFile: a.secretIDFile(), Mount: a.Mount}
+		if o.Auth.AppRole.SecretIDFile == "" {
+			o.Auth.AppRole.SecretID = authsigner.Secret(a.SecretID)
 		}
+	case "kubernetes":
+		o.Auth.Kubernetes = &vault.Kubernetes{Role: a.Role, JWTPath: a.JWTFile, Mount: a.Mount}
+	case "cert":
+		o.Auth.Cert = &vault.Cert{Name: a.Role, Mount: a.Mount}
 	}
 	return o
 }

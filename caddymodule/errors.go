@@ -37,14 +37,13 @@ func (h *Errors) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.everything = &endpoint{
-		name: "none", metrics: app.metrics.route("none"),
+		name: "none", metrics: app.metrics.route("none"), docs: h.Docs,
 		serve: func(_ http.ResponseWriter, r *http.Request, _ *request) error {
 			if err, ok := r.Context().Value(caddyhttp.ErrorCtxKey).(error); ok {
 				return err // that Caddy is handling
 			}
 			return errNotFound
 		},
-		fail: func(w http.ResponseWriter, _ *http.Request, req *request, p problem) { p.write(w, req.id, h.Docs) },
 	}
 	return h.provision(ctx, h)
 }

@@ -65,6 +65,9 @@ type endpoint struct {
 	// serve responds to a request, or returns an error before it has written anything. It must not keep w or req.
 	serve func(w http.ResponseWriter, r *http.Request, req *request) error
 
+	// docs is a URL that the default of fail has in its member "docs". Default: the member is omitted.
+	docs string
+
 	// fail responds with an error. Default: the contract's JSON.
 	fail func(w http.ResponseWriter, r *http.Request, req *request, p problem)
 }
@@ -183,7 +186,7 @@ func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
 	if e.fail != nil {
 		e.fail(w, r, req, p)
 	} else {
-		p.write(w, req.id, "")
+		p.write(w, req.id, e.docs)
 	}
 	return status
 }

@@ -91,6 +91,8 @@ type readiness struct {
 	// signed requests cannot be served.
 	Status string            `json:"status"`
 	Checks map[string]string `json:"checks"`
+
+	causes map[string]string // the reason of each check that is not ok
 }
 
 func (s readiness) httpStatus() int {
@@ -102,10 +104,11 @@ func (s readiness) httpStatus() int {
 
 // readiness returns the state that recent requests and background tasks have found. It does not contact any store.
 func (a *App) readiness() readiness {
-	s := readiness{Status: stateOK, Checks: map[string]string{}}
+	s := readiness{Status: stateOK, Checks: map[string]string{}, causes: map[string]string{}}
 	if a.limiter != nil {
 		s.Checks["limits"] = stateOK
-		if a.limiter.down() != nil {
+		if err := a.limiter.down(); err != nil {
+			s.causes["limits"] = err.Error()
 			s.Checks["limits"], s.Status = stateDegraded, stateDegraded
 			if a.Limits.OnOutage == "deny" {
 				s.Checks["limits"], s.Status = stateUnavailable, stateUnavailable
@@ -115,6 +118,7 @@ func (a *App) readiness() readiness {
 	if a.credentials != nil {
 		s.Checks["credentials"] = stateOK
 		if err := a.credentials.store.Ready(); err != nil {
+			s.causes["credentials"] = err.Error()
 			// cached keys keep working, so a gateway in use must stay in service
 			if a.credentials.cache.Stats().Credentials > 0 {
 				s.Checks["credentials"] = stateDegraded
@@ -161,8 +165,7 @@ func (a *Admin) Routes() []caddy.AdminRoute {
 // adminReadiness extends readiness with details for operators.
 type adminReadiness struct {
 	readiness
-	// Causes has the reason of each check that is not ok, by the check's name.
-	Causes map[string]string `json:"causes,omitempty"`
+	Causes map[string]string `json:"causes,omitempty"` // by the check's name
 	// Credentials is the number of cached credentials.
 	Credentials int `json:"credentials_cached"`
 }
@@ -175,17 +178,10 @@ func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
 	if app == nil {
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("no gateway is configured")}
 	}
-	state := adminReadiness{readiness: app.readiness(), Causes: map[string]string{}}
+	state := adminReadiness{readiness: app.readiness()}
+	state.Causes = state.causes
 	if app.credentials != nil {
 		state.Credentials = app.credentials.cache.Stats().Credentials
-		if err := app.credentials.store.Ready(); err != nil {
-			state.Causes["credentials"] = err.Error()
-		}
-	}
-	if app.limiter != nil {
-		if err := app.limiter.down(); err != nil {
-			state.Causes["limits"] = err.Error()
-		}
 	}
 	writeJSON(w, state.httpStatus(), append(encode(state), '\n'))
 	return nil

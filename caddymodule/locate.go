@@ -392,15 +392,8 @@ type placedHandler struct {
 	hosts   []string // of the site; nil: all
 	isError bool     // it handles errors
 	value   map[string]any
-	routes  []placedRoute // from the server to the handler
-}
-
-// placedRoute is a route on the way to a handler.
-type placedRoute struct {
-	pointer string // of the list of routes
-	list    []any
-	index   int // of the route
-	step    int // of the handler in the route
+	site    any    // the server's route that leads to it
+	siteAt  string // the pointer of site
 }
 
 // handlers returns the handlers of all servers in the order in which they run, without subroutes.
@@ -423,7 +416,9 @@ func walkRoutes(list any, in placedHandler, suffix string, all *[]placedHandler)
 		for j, step := range steps {
 			h := in
 			h.pointer = fmt.Sprintf("%s%s/%d/handle/%d", in.pointer, suffix, i, j)
-			h.routes = append(slices.Clip(in.routes), placedRoute{in.pointer + suffix, routes, i, j})
+			if h.site == nil {
+				h.site, h.siteAt = route, fmt.Sprintf("%s%s/%d", in.pointer, suffix, i)
+			}
 			if hosts := hostsOf(route); hosts != nil {
 				h.hosts = hosts
 			}
@@ -442,9 +437,8 @@ func walkRoutes(list any, in placedHandler, suffix string, all *[]placedHandler)
 
 // loaderSteps are the prefixes that Caddy's loader and our modules' Provision add to an error, and where they lead in the
 // configuration.
-func loaderSteps() []loaderStep {
-	var steps []loaderStep
-	for _, s := range [][2]string{
+func loaderSteps() [][2]string {
+	return [][2]string{
 		{`loading (?:initial |new )?config: `, ""},
 		{`loading the app "\w+": `, ""},
 		{`getting \w+ app: `, ""},
@@ -467,36 +461,35 @@ func loaderSteps() []loaderStep {
 		{`loading certificates: `, "/certificates"},
 		{`loading credential source: `, "/credentials"},
 		{`loading the upstream: `, "/upstreams"},
-	} {
-		steps = append(steps, loaderStep{regexp.MustCompile(`^` + s[0]), s[1]})
 	}
-	return steps
 }
 
 // innerModule matches the prefixes that remain of an error after an inner module has added text of its own.
 var innerModule = regexp.MustCompile(`^.*loading module '[\w.-]+': (?:provision [\w.]+: |[\w.]+: invalid configuration: |decoding module config: [\w.]+: )?`)
 
-type loaderStep struct {
-	prefix  *regexp.Regexp
-	pointer string
+// nextStep cuts one of the prefixes off an error, and returns where it leads.
+func nextStep(message string) (to, rest string, ok bool) {
+	for _, step := range loaderSteps() {
+		prefix := regexp.MustCompile(`^` + step[0])
+		if match := prefix.FindStringSubmatchIndex(message); match != nil {
+			return string(prefix.ExpandString(nil, step[1], message, match)), message[match[1]:], true
+		}
+	}
+	return "", message, false
 }
 
 // loadFailure returns an error of Caddy's loader with its place, and without the loader's prefixes.
 func (c *loadedConfig) loadFailure(err error) *loadError {
 	pointer, message := "", err.Error()
-	steps := loaderSteps()
 	for {
-		i := slices.IndexFunc(steps, func(s loaderStep) bool { return s.prefix.MatchString(message) })
-		if i < 0 {
+		to, rest, ok := nextStep(message)
+		if !ok {
 			break
 		}
-		match := steps[i].prefix.FindStringSubmatchIndex(message)
-		next := string(steps[i].prefix.ExpandString(nil, steps[i].pointer, message, match))
-		if strings.HasPrefix(next, "/apps/") {
+		if strings.HasPrefix(to, "/apps/") {
 			pointer = ""
 		}
-		pointer += next
-		message = message[match[1]:]
+		pointer, message = pointer+to, rest
 	}
 	message = innerModule.ReplaceAllString(message, "")
 	if pointer == "/apps/"+appName { // our app names the option that it was setting up
@@ -512,11 +505,15 @@ func (c *loadedConfig) loadFailure(err error) *loadError {
 	return &loadError{c.position(pointer, message), message, pointer}
 }
 
+func (c *loadedConfig) decodeError(err error) error {
+	return &loadError{position: position{File: c.file}, message: fmt.Sprintf("decoding the configuration: %v", err)}
+}
+
 // provision builds everything that the configuration describes, without starting it, and removes it again.
 func (c *loadedConfig) provision() error {
 	var cfg *caddy.Config
 	if err := caddy.StrictUnmarshalJSON(c.raw, &cfg); err != nil {
-		return &loadError{position: position{File: c.file}, message: fmt.Sprintf("decoding the configuration: %v", err)}
+		return c.decodeError(err)
 	}
 	if err := caddy.Validate(cfg); err != nil {
 		return c.loadFailure(err)

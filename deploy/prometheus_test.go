@@ -3,8 +3,6 @@ package deploy_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -13,6 +11,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"os/exec"
@@ -27,11 +26,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
@@ -45,9 +50,9 @@ func TestAlertsAndDashboardsWithRealPrometheus(t *testing.T) {
 	p.await(t, `count(up == 1) == 2`)
 	p.await(t, `count(rate(gatehouse_build_info[10s])) == 2`) // two scrapes of each gateway
 
-	assistant := f.connect(t)
+	f.connect(t)
 	for range 3 { // a series that begins with an event shows only later ones
-		f.traffic(t, assistant)
+		f.traffic(t)
 		p.await(t, fmt.Sprintf(`sum(gatehouse_authentications_total{instance=%q}) >= %v`, f.instance(), f.gateway.Metric(t, "gatehouse_authentications_total")))
 	}
 	f.guessPasswords(t)
@@ -57,7 +62,7 @@ func TestAlertsAndDashboardsWithRealPrometheus(t *testing.T) {
 	p.awaitAlert(t, "GatehouseRedisDataLost", func() { f.requests(t, "/api/v1/me", 1) })
 	require.NoError(t, f.redis.Pause())
 	p.awaitAlert(t, "GatehouseRedisPoolExhausted", func() {
-		inParallel(8, func() { assistant.call(t, "business_get", `{}`) })
+		inParallel(8, func() { f.call(t, "business_get") })
 		inParallel(8, func() { f.requests(t, "/api/v1/me", 1) })
 	})
 	p.awaitAlert(t, "GatehouseLimitsNotShared", func() { f.requests(t, "/api/v1/me", 50) })
@@ -72,9 +77,9 @@ func TestAlertsAndDashboardsWithRealPrometheus(t *testing.T) {
 		unknown := gatewaytest.Caller{PublicKey: "pk_test_" + strconv.FormatInt(time.Now().UnixNano(), 10), PrivateKey: "sk_test"}
 		unknown.Get(t, f.gateway.URL, "/api/v1/me")
 	})
-	rejected := anyone.send(t, http.MethodPost, f.gateway.AdminURL+"/load", strings.NewReader(`{"admin":{"listen":"`+f.instance()+`"},"apps":{"http":1}}`),
+	status, text := send(t, anyone, http.MethodPost, f.gateway.AdminURL+"/load", `{"admin":{"listen":"`+f.instance()+`"},"apps":{"http":1}}`,
 		http.Header{"Content-Type": {"application/json"}})
-	require.Equal(t, http.StatusBadRequest, rejected.status, rejected.text)
+	require.Equal(t, http.StatusBadRequest, status, text)
 	p.awaitAlert(t, "GatehouseReloadFailed", func() {})
 	f.small.Kill(t)
 	p.awaitAlert(t, "GatehouseDown", func() {})
@@ -117,14 +122,17 @@ func startPrometheus(t *testing.T, gateways ...*gatewaytest.Gateway) *prometheus
 		}
 	})
 	p := &prometheus{url: "http://" + addr, start: time.Now()}
-	require.Eventually(t, func() bool { return anyone.ready(p.url + "/-/ready") }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool {
+		res, err := anyone.Get(p.url + "/-/ready")
+		return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
+	}, patience, 50*time.Millisecond)
 	return p
 }
 
 // get queries Prometheus's API.
 func (p *prometheus) get(t *testing.T, path string, query url.Values, data any) {
 	t.Helper()
-	body := anyone.get(t, p.url+path+"?"+query.Encode()).text
+	body := get(t, p.url+path+"?"+query.Encode())
 	var response struct {
 		Status, Error string
 		Data          json.RawMessage
@@ -260,8 +268,12 @@ type fleet struct {
 	small   *gatewaytest.Gateway // with too little memory, and limits in shadow mode
 
 	business, malformed gatewaytest.Caller
+	first               demo.Business
 	owner               demo.Account
+	assistant           string // its access token
 }
+
+var anyone = &http.Client{Timeout: patience}
 
 func startFleet(t *testing.T) *fleet {
 	t.Helper()
@@ -271,6 +283,7 @@ func startFleet(t *testing.T) *fleet {
 	t.Cleanup(func() { require.NoError(t, source.Close()) })
 	require.Eventually(t, func() bool { return source.Ready() == nil }, patience, 20*time.Millisecond)
 	first, other := demo.Businesses()[0], demo.Businesses()[1].ID
+	f.first = first
 	f.owner = demo.Accounts()[slices.IndexFunc(demo.Accounts(), func(a demo.Account) bool { return a.BusinessID == first.ID && a.Role == demo.RoleOwner })]
 	issue := func() gatewaytest.Caller {
 		cred, err := authsigner.Issue(t.Context(), source, authsigner.IssueOptions{BusinessID: first.ID, BusinessName: first.Name, BusinessSlug: first.Slug})
@@ -346,14 +359,14 @@ func (f *fleet) requests(t *testing.T, target string, n int) {
 }
 
 // traffic sends requests that are allowed, denied, and fail in every way.
-func (f *fleet) traffic(t *testing.T, a *assistant) {
+func (f *fleet) traffic(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"me", "business", "contacts", "equipment", "estimates", "invoices", "jobs", "offerings", "events"} {
 		f.requests(t, "/api/v1/"+name, 1)
 	}
 	for range 10 {
-		anyone.get(t, f.gateway.URL+"/api/v1/status")
-		anyone.get(t, f.small.URL+"/api/v1/status")
+		get(t, f.gateway.URL+"/api/v1/status")
+		get(t, f.small.URL+"/api/v1/status")
 	}
 	wrong := gatewaytest.Caller{PublicKey: f.business.PublicKey, PrivateKey: "sk_wrong"}
 	for range 5 {
@@ -361,145 +374,71 @@ func (f *fleet) traffic(t *testing.T, a *assistant) {
 	}
 	f.malformed.Get(t, f.gateway.URL, "/api/v1/me")
 
-	a.call(t, "business_get", `{}`)
-	a.call(t, "contacts_search", `{}`)
-	a.token(t, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {"invalid"}})
+	f.call(t, "business_get")
+	f.call(t, "contacts_search")
+	send(t, anyone, http.MethodPost, f.gateway.URL+"/oauth/token", "grant_type=refresh_token&refresh_token=invalid",
+		http.Header{"Content-Type": {"application/x-www-form-urlencoded"}})
 }
 
 func (f *fleet) guessPasswords(t *testing.T) {
 	t.Helper()
-	guest := newBrowser(t, f.gateway.URL)
-	at := guest.get(t, f.gateway.URL+"/sign-in")
-	for i := range 25 {
-		at = guest.submit(t, at, "/sign-in", url.Values{"email": {fmt.Sprintf("nobody-%d@example.com", i)}, "password": {"a guess"}})
-	}
-}
-
-// browser is a client with cookies.
-type browser struct {
-	http.Client
-
-	base string
-}
-
-var anyone = &browser{Client: http.Client{Timeout: patience}}
-
-type page struct {
-	status int
-	text   string
-	to     *url.URL // target of a redirect
-}
-
-func newBrowser(t *testing.T, base string) *browser {
-	t.Helper()
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	return &browser{base: base, Client: http.Client{Jar: jar, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}}
-}
-
-func (b *browser) ready(target string) bool {
-	res, err := b.Get(target)
-	return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
-}
-
-func (b *browser) get(t *testing.T, target string) page {
-	t.Helper()
-	return b.send(t, http.MethodGet, target, nil, nil)
-}
-
-// submit sends the form of a page with this action.
-func (b *browser) submit(t *testing.T, at page, action string, change url.Values) page {
-	t.Helper()
-	form := regexp.MustCompile(`(?s)<form [^>]*action="` + action + `".*?</form>`).FindString(at.text)
-	require.NotEmpty(t, form, "%d %s", at.status, at.text)
-	values := url.Values{}
-	for _, input := range regexp.MustCompile(`<input [^>]*>`).FindAllString(form, -1) {
-		name := regexp.MustCompile(` name="([^"]*)"`).FindStringSubmatch(input)
-		value := regexp.MustCompile(` value="([^"]*)"`).FindStringSubmatch(input)
-		if name != nil && value != nil && (!strings.Contains(input, `"checkbox"`) || strings.Contains(input, " checked")) {
-			values.Add(name[1], html.UnescapeString(value[1]))
-		}
+	guest, target := &http.Client{Jar: jar, Timeout: patience}, f.gateway.URL+"/sign-in"
+	_, page := send(t, guest, http.MethodGet, target, "", nil)
+	csrf := regexp.MustCompile(`name="csrf" value="([^"]*)"`).FindStringSubmatch(page)
+	require.NotNil(t, csrf, page)
+	for i := range 25 {
+		form := url.Values{"csrf": {html.UnescapeString(csrf[1])}, "email": {fmt.Sprintf("nobody-%d@example.com", i)}, "password": {"a guess"}}
+		send(t, guest, http.MethodPost, target, form.Encode(), http.Header{
+			"Content-Type": {"application/x-www-form-urlencoded"}, "Origin": {f.gateway.URL}, "Sec-Fetch-Site": {"same-origin"},
+		})
 	}
-	maps.Copy(values, change)
-	return b.send(t, http.MethodPost, b.base+action, strings.NewReader(values.Encode()), http.Header{
-		"Content-Type": {"application/x-www-form-urlencoded"}, "Origin": {b.base}, "Sec-Fetch-Site": {"same-origin"},
-	})
 }
 
-func (b *browser) send(t *testing.T, method, target string, body io.Reader, header http.Header) page {
+// send sends a request and returns the response's status and body.
+func send(t *testing.T, client *http.Client, method, target, body string, header http.Header) (status int, text string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, target, body)
+	req, err := http.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
 	require.NoError(t, err)
-	if header != nil {
-		req.Header = header
-	}
-	res, err := b.Do(req)
+	maps.Copy(req.Header, header)
+	res, err := client.Do(req)
 	require.NoError(t, err)
 	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
+	content, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
-	to, _ := res.Location()
-	return page{res.StatusCode, string(text), to}
+	return res.StatusCode, string(content)
 }
 
-// assistant is a client of the connection server.
-type assistant struct {
-	browser
-
-	access string
-}
-
-// connect connects an assistant, with the approval of the owner.
-func (f *fleet) connect(t *testing.T) *assistant {
+func get(t *testing.T, target string) string {
 	t.Helper()
-	owner := newBrowser(t, f.gateway.URL)
-	at := owner.submit(t, owner.get(t, f.gateway.URL+"/sign-in"), "/sign-in", url.Values{"email": {f.owner.Email}, "password": {f.owner.Password}})
-	require.Equal(t, http.StatusSeeOther, at.status, at.text)
-
-	a := &assistant{browser: browser{base: f.gateway.URL, Client: http.Client{Timeout: patience}}}
-	const redirect, verifier = "http://127.0.0.1/callback", "a-verifier-of-at-least-forty-three-characters"
-	at = a.send(t, http.MethodPost, a.base+"/oauth/register", strings.NewReader(`{"client_name":"Test","redirect_uris":["`+redirect+`"],"token_endpoint_auth_method":"none"}`),
-		http.Header{"Content-Type": {"application/json"}})
-	var client struct {
-		ID string `json:"client_id"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(at.text), &client), at.text)
-	sum := sha256.Sum256([]byte(verifier))
-	at = owner.get(t, a.base+"/oauth/authorize?"+url.Values{
-		"response_type": {"code"}, "client_id": {client.ID}, "redirect_uri": {redirect}, "scope": {"mcp:read"}, "state": {"state"},
-		"code_challenge": {base64.RawURLEncoding.EncodeToString(sum[:])}, "code_challenge_method": {"S256"}, "resource": {a.base + "/mcp"},
-	}.Encode())
-	for at.to != nil {
-		at = owner.get(t, at.to.String())
-	}
-	at = owner.submit(t, at, "/oauth/approve", url.Values{"decision": {"approve"}})
-	require.NotNil(t, at.to, at.text)
-	at = a.token(t, url.Values{
-		"grant_type": {"authorization_code"}, "code": {at.to.Query().Get("code")}, "redirect_uri": {redirect}, "client_id": {client.ID},
-		"code_verifier": {verifier}, "resource": {a.base + "/mcp"},
-	})
-	var tokens struct {
-		Access string `json:"access_token"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(at.text), &tokens), at.text)
-	require.NotEmpty(t, tokens.Access, at.text)
-	a.access = tokens.Access
-	return a
+	_, text := send(t, anyone, http.MethodGet, target, "", nil)
+	return text
 }
 
-func (a *assistant) token(t *testing.T, form url.Values) page {
+// connect connects an assistant to the gateway. The owner approves it in the gateway's Redis, without the pages.
+func (f *fleet) connect(t *testing.T) {
 	t.Helper()
-	return a.send(t, http.MethodPost, a.base+"/oauth/token", strings.NewReader(form.Encode()), http.Header{"Content-Type": {"application/x-www-form-urlencoded"}})
+	owner := account.Account{
+		ID: f.owner.ID, Email: f.owner.Email, Name: f.owner.Name, Role: account.RoleOwner, BusinessID: f.first.ID, BusinessName: f.first.Name, BusinessSlug: f.first.Slug,
+	}
+	log, err := audit.New(audit.Options{Redis: f.redis.Client(t), Log: zap.NewNop()})
+	require.NoError(t, err)
+	server, err := oauth.New(oauth.Options{Issuer: f.gateway.URL, Redis: f.redis.Client(t), Accounts: accounttest.New(owner), Audit: log})
+	require.NoError(t, err)
+	gateway, err := url.Parse(f.gateway.URL)
+	require.NoError(t, err)
+	client := oauthtest.Register(t, server)
+	client.Handler = &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(gateway) }}
+	f.assistant = client.Connect(owner, "mcp:read").Access
 }
 
-// call calls a tool.
-func (a *assistant) call(t *testing.T, tool, arguments string) {
+// call calls a tool as the assistant.
+func (f *fleet) call(t *testing.T, tool string) {
 	t.Helper()
-	a.send(t, http.MethodPost, a.base+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`","arguments":`+arguments+`}}`), http.Header{
+	send(t, anyone, http.MethodPost, f.gateway.URL+"/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`","arguments":{}}}`, http.Header{
 		"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Mcp-Protocol-Version": {"2025-11-25"},
-		"Authorization": {"Bearer " + a.access},
+		"Authorization": {"Bearer " + f.assistant},
 	})
 }
 

@@ -8,3 +8,8 @@ import _ "embed"
 //
 //go:embed openapi.yaml
 var OpenAPI []byte
+
+// Check is the page about `gatehouse check`, which takes the texts of its rules from the table of that page.
+//
+//go:embed check.md
+var Check string
