@@ -28,13 +28,13 @@ func validDocumentURL(id string) error {
 	case err != nil:
 		return err
 	case u.Scheme != "https":
-		return errors.New("it is not an https URL")
+		return errors.New("must be an https URL")
 	case u.Path == "" || u.Path == "/":
-		return errors.New("it has no path")
+		return errors.New("must have a path")
 	}
 	for segment := range strings.SplitSeq(u.Path, "/") {
 		if segment == "." || segment == ".." {
-			return errors.New("its path has dot segments")
+			return errors.New("path must not contain dot segments")
 		}
 	}
 	_, _, err = cutHost(id, u)
@@ -94,15 +94,15 @@ func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error
 func (s *Server) readDocument(id string, body []byte) (Client, error) {
 	var m clientMetadata
 	if err := json.Unmarshal(body, &m); err != nil {
-		return Client{}, errors.New("it is not valid client metadata in JSON")
+		return Client{}, errors.New("must be client metadata in JSON")
 	}
 	switch {
 	case m.ClientID != id:
-		return Client{}, errors.New("its client_id is not its URL")
+		return Client{}, errors.New("client_id must equal the document URL")
 	case m.ClientSecret != nil || strings.HasPrefix(m.AuthMethod, "client_secret"):
-		return Client{}, errors.New("it uses a client secret, which a public document cannot")
+		return Client{}, errors.New("must not use a client secret")
 	case len(m.RedirectURIs) > maxRedirectURIs:
-		return Client{}, fmt.Errorf("it has more than %d redirect_uris", maxRedirectURIs)
+		return Client{}, fmt.Errorf("must have at most %d redirect_uris", maxRedirectURIs)
 	}
 	// Unsupported ones, such as other schemes of the same application, are ignored.
 	usable := slices.DeleteFunc(slices.Clone(m.RedirectURIs), func(raw string) bool {
@@ -110,7 +110,7 @@ func (s *Server) readDocument(id string, body []byte) (Client, error) {
 		return err != nil
 	})
 	if len(usable) == 0 {
-		return Client{}, errors.New("it has no redirect_uris that are allowed")
+		return Client{}, errors.New("redirect_uris must contain https, loopback or an allowed scheme")
 	}
 	c, err := s.newClient(&m, id, usable)
 	if p, ok := errors.AsType[*problem](err); ok {

@@ -102,7 +102,7 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 		return tokenResponse{}, err
 	}
 	if rec.state != stateCode {
-		return tokenResponse{}, s.endMisused(ctx, rec, "Its authorization code was used twice", invalid)
+		return tokenResponse{}, s.endMisused(ctx, rec, "The authorization code was reused", invalid)
 	}
 
 	access := randomBytes(secretBytes)
@@ -129,7 +129,7 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 	case err != nil:
 		return tokenResponse{}, err
 	case outcome == "used": // by a concurrent request
-		return tokenResponse{}, s.endMisused(ctx, rec, "Its authorization code was used twice", invalid)
+		return tokenResponse{}, s.endMisused(ctx, rec, "The authorization code was reused", invalid)
 	case !redeemed:
 		return tokenResponse{}, invalid
 	}
@@ -202,7 +202,7 @@ func (s *Server) useRefreshToken(ctx context.Context, f url.Values) (tokenRespon
 		case "often":
 			return tokenResponse{}, errInvalidGrant("the refresh token was used too often")
 		case "reused":
-			return tokenResponse{}, s.endMisused(ctx, rec, "An old refresh token of it was used", invalid)
+			return tokenResponse{}, s.endMisused(ctx, rec, "A rotated refresh token was reused", invalid)
 		case "gone":
 			return tokenResponse{}, invalid
 		}
@@ -278,7 +278,7 @@ func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) error {
 		if isAccess {
 			_, err = s.run(ctx, "revoke", []string{s.grantKey(id)}, access)
 		} else {
-			_, err = s.end(ctx, s.entry(ctx, rec.Grant, audit.ConnectionRevoked, "The app has revoked it"))
+			_, err = s.end(ctx, s.entry(ctx, rec.Grant, audit.ConnectionRevoked, "Revoked by the app"))
 		}
 		if err != nil {
 			return err
