@@ -60,10 +60,10 @@ type Options struct {
 	// Prefix begins the names of all keys in Redis. Default: audit.DefaultPrefix.
 	Prefix string
 
-	// SessionIdle is the idle timeout of a session. Default: 1h.
+	// SessionIdle is the idle timeout of a session. Default: DefaultSessionIdle.
 	SessionIdle time.Duration
 
-	// SessionMax is the maximum age of a session. Default: 12h.
+	// SessionMax is the maximum age of a session. Default: DefaultSessionMax.
 	SessionMax time.Duration
 
 	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
@@ -85,6 +85,7 @@ type Pages struct {
 	keys     Keys
 	sessions *sessions
 	attempts attempts
+	devices  devices
 	cookies  cookies
 	views    *views
 	routes   map[string]route
@@ -123,10 +124,14 @@ func New(o Options) (*Pages, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := devices{redis: o.Redis, prefix: o.Prefix}
 	p := &Pages{
 		issuer: o.OAuth.Issuer(), oauth: o.OAuth, accounts: o.Accounts, audit: o.Audit, keys: o.Keys,
-		sessions:   &sessions{redis: o.Redis, prefix: o.Prefix, idle: o.SessionIdle, max: o.SessionMax, now: o.Now},
-		attempts:   attempts{redis: o.Redis, prefix: o.Prefix, script: redis.NewScript(attemptScript)},
+		sessions: &sessions{
+			redis: o.Redis, prefix: o.Prefix, idle: o.SessionIdle, max: o.SessionMax, devices: known, now: o.Now,
+		},
+		attempts:   attempts{redis: o.Redis, prefix: o.Prefix, script: redis.NewScript(attemptScript), devices: known},
+		devices:    known,
 		cookies:    cookies{secure: strings.HasPrefix(o.OAuth.Issuer(), "https://")},
 		views:      v,
 		clientAddr: o.ClientAddr, requestID: o.RequestID, log: o.Log, now: o.Now,
