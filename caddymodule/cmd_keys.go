@@ -442,8 +442,6 @@ func (s *openStore) announce(ctx context.Context, publicKey string) bool {
 	if s.redis == nil || !authsigner.ValidPublicKey(publicKey) {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysRedisTimeout)
-	defer cancel()
 	return publishInvalidation(ctx, s.redis.client, publicKey) == nil
 }
 

@@ -113,8 +113,8 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 		if app.credentials == nil {
 			return errors.New(`manage_keys needs a credential source: set "credentials" in the global option "gatehouse"`)
 		}
-		o.Keys = &businessKeys{
-			store: app.credentials.store, cache: app.credentials.cache, redis: app.redis.client, logger: logger,
+		if o.Keys, err = newPageKeys(app, logger); err != nil {
+			return err
 		}
 	}
 	if h.server, err = connect.New(o); err != nil {

@@ -20,12 +20,15 @@ const invalidationChannel = "gatehouse:credentials"
 const eventPushLost = "push_lost"
 
 const (
-	invalidationPing  = 10 * time.Second // ping the connection after this time without a message
-	invalidationRetry = time.Second
+	invalidationTimeout = 3 * time.Second
+	invalidationPing    = 10 * time.Second // ping the connection after this time without a message
+	invalidationRetry   = time.Second
 )
 
-// publishInvalidation makes all gateways on the same Redis look up a key again.
+// publishInvalidation makes all gateways on the same Redis look up a key again. It works after ctx has ended too.
 func publishInvalidation(ctx context.Context, client redis.UniversalClient, publicKey string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), invalidationTimeout)
+	defer cancel()
 	if err := client.Publish(ctx, invalidationChannel, publicKey).Err(); err != nil {
 		return fmt.Errorf("publishing the change of a key: %w", err)
 	}

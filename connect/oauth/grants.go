@@ -132,13 +132,13 @@ func (s *Server) checkAccount(ctx context.Context, g Grant) (account.Account, er
 	var why string
 	switch {
 	case errors.Is(err, account.ErrUnknown):
-		why = "The account that approved it no longer exists or may not sign in"
+		why = "The approving account no longer exists or may not sign in"
 	case err != nil:
 		return account.Account{}, err
 	case a.BusinessID != g.BusinessID:
-		why = "The account that approved it no longer belongs to the business"
+		why = "The approving account no longer belongs to the business"
 	case !a.IsOwner():
-		why = "The account that approved it is no longer an owner of the business"
+		why = "The approving account is no longer an owner of the business"
 	default:
 		return a, nil
 	}

@@ -140,12 +140,12 @@ func entries(t testing.TB, s *oauth.Server) []audit.Entry {
 
 // The entries of connections that no owner ended.
 const (
-	replayed     = "revoked: Its authorization code was used twice"
-	reused       = "revoked: An old refresh token of it was used"
-	revokedByApp = "revoked: The app has revoked it"
-	unknown      = "revoked: The account that approved it no longer exists or may not sign in"
-	moved        = "revoked: The account that approved it no longer belongs to the business"
-	notAnOwner   = "revoked: The account that approved it is no longer an owner of the business"
+	replayed     = "revoked: The authorization code was reused"
+	reused       = "revoked: A rotated refresh token was reused"
+	revokedByApp = "revoked: Revoked by the app"
+	unknown      = "revoked: The approving account no longer exists or may not sign in"
+	moved        = "revoked: The approving account no longer belongs to the business"
+	notAnOwner   = "revoked: The approving account is no longer an owner of the business"
 )
 
 func scopes(t testing.TB, s string) scope.Set {

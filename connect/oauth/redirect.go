@@ -57,7 +57,7 @@ func (s *Server) redirectURI(raw string) (redirectURI, error) {
 		return redirectURI{}, err
 	}
 	if u.scheme != "https" && u.loopback == "" && !reverseDomain(u.scheme) && !slices.Contains(s.o.ClientSchemes, u.scheme) {
-		return redirectURI{}, fmt.Errorf("the scheme %s is not allowed", u.scheme)
+		return redirectURI{}, fmt.Errorf("scheme %s is not allowed", u.scheme)
 	}
 	return u, nil
 }
@@ -89,13 +89,13 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	}
 	for _, name := range []string{"code", "state", "iss", "error", "error_description", "error_uri"} {
 		if u.Query().Has(name) {
-			return redirectURI{}, errors.New("its query contains a parameter of the response")
+			return redirectURI{}, errors.New("query must not contain a response parameter such as code or state")
 		}
 	}
 	parsed := redirectURI{scheme: u.Scheme, host: u.Host}
 	if u.Scheme != "https" && u.Scheme != "http" {
 		if raw == u.Scheme+":" || strings.Contains(u.Host, "@") {
-			return redirectURI{}, errors.New("it is empty after the scheme, or its host contains @")
+			return redirectURI{}, errors.New("must have something after the scheme, and no @ in the host")
 		}
 		return parsed, nil
 	}
@@ -105,7 +105,7 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	}
 	if u.Scheme == "http" {
 		if host != "localhost" && host != "127.0.0.1" && host != "[::1]" {
-			return redirectURI{}, errors.New("http is for localhost, 127.0.0.1 and [::1] only: use https")
+			return redirectURI{}, errors.New("http must be to localhost, 127.0.0.1 or [::1]: use https")
 		}
 		parsed.loopback, parsed.rest = host, rest
 	}
@@ -118,21 +118,21 @@ func parseURI(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	switch {
 	case raw == "":
-		return nil, errors.New("it is empty")
+		return nil, errors.New("must not be empty")
 	case len(raw) > maxURI:
-		return nil, fmt.Errorf("it is longer than %d characters", maxURI)
+		return nil, fmt.Errorf("must be at most %d characters", maxURI)
 	case strings.ContainsFunc(raw, notAllowed):
-		return nil, errors.New("it contains a character that is not allowed in a URI")
+		return nil, errors.New("must contain only characters that are allowed in a URI")
 	case strings.Contains(raw, "#"):
-		return nil, errors.New("it has a fragment")
+		return nil, errors.New("must not contain a fragment")
 	case err != nil:
-		return nil, errors.New("it is not a valid URI")
+		return nil, errors.New("must be a valid URI")
 	case u.Scheme == "":
-		return nil, errors.New("it is not absolute")
+		return nil, errors.New("must be an absolute URI")
 	case !strings.HasPrefix(raw, u.Scheme+":"):
-		return nil, errors.New("its scheme is not in lower case")
+		return nil, errors.New("scheme must be in lower case")
 	case u.User != nil:
-		return nil, errors.New("it contains user information")
+		return nil, errors.New("must not contain user information")
 	}
 	return u, nil
 }
@@ -142,25 +142,25 @@ func parseURI(raw string) (*url.URL, error) {
 func cutHost(raw string, u *url.URL) (host, rest string, err error) {
 	rest, ok := strings.CutPrefix(raw, u.Scheme+"://"+u.Host)
 	if !ok || u.Host == "" {
-		return "", "", errors.New("it has no host, or an escaped one")
+		return "", "", errors.New("must have a host without escapes")
 	}
 	host = u.Host
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
 		if n, err := strconv.ParseUint(host[i+1:], 10, 16); err != nil || n == 0 {
-			return "", "", errors.New("its port is invalid: must be from 1 to 65535")
+			return "", "", errors.New("port must be from 1 to 65535")
 		}
 		host = host[:i]
 	}
 	if name, ok := strings.CutPrefix(host, "["); ok {
 		name = strings.TrimSuffix(name, "]")
 		if name == "" || strings.Trim(name, "0123456789abcdef:.") != "" {
-			return "", "", errors.New("its host is not a valid IPv6 address")
+			return "", "", errors.New("host must be a valid IPv6 address")
 		}
 		return host, rest, nil
 	}
 	if host == "" || host[0] == '.' || strings.Contains(host, "..") ||
 		strings.Trim(strings.ToLower(host), "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
-		return "", "", errors.New("its host is not a plain host name")
+		return "", "", errors.New("host must be a plain host name")
 	}
 	return host, rest, nil
 }

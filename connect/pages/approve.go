@@ -46,10 +46,10 @@ func (p *Pages) showApprove(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !s.account.IsOwner() {
-		p.answerNotOwner(w, r, s, req)
+		p.renderNotOwner(w, r, s, req)
 		return nil
 	}
-	p.answerApprove(w, r, http.StatusOK, s, req, nil, "")
+	p.renderApprove(w, r, http.StatusOK, s, req, nil, "")
 	return nil
 }
 
@@ -71,9 +71,9 @@ func requestOver() *pageError {
 	}
 }
 
-// answerApprove shows the form. allowed are the scopes checked at submission. If it is nil, all read scopes are checked and no
+// renderApprove shows the form. allowed are the scopes checked at submission. If it is nil, all read scopes are checked and no
 // others.
-func (p *Pages) answerApprove(w http.ResponseWriter, r *http.Request, status int, s *session, req oauth.Request,
+func (p *Pages) renderApprove(w http.ResponseWriter, r *http.Request, status int, s *session, req oauth.Request,
 	allowed map[string]bool, problem string,
 ) {
 	v := p.approveView(s, req)
@@ -95,7 +95,7 @@ func (p *Pages) answerApprove(w http.ResponseWriter, r *http.Request, status int
 			}
 		}
 	}
-	w.Header().Set("Content-Security-Policy", policyAnswering)
+	w.Header().Set("Content-Security-Policy", policyRedirecting)
 	title := "Connect " + v.Client
 	if problem != "" {
 		title = "Error: " + title // screen readers read the title first
@@ -121,10 +121,10 @@ func (p *Pages) approveView(s *session, req oauth.Request) approveView {
 	return v
 }
 
-// answerNotOwner tells a member that only owners can approve, and lets them deny the request.
-func (p *Pages) answerNotOwner(w http.ResponseWriter, r *http.Request, s *session, req oauth.Request) {
+// renderNotOwner tells a member that only owners can approve, and lets them deny the request.
+func (p *Pages) renderNotOwner(w http.ResponseWriter, r *http.Request, s *session, req oauth.Request) {
 	fail(r, codeNotOwner, errors.New("only an owner can connect apps"))
-	w.Header().Set("Content-Security-Policy", policyAnswering)
+	w.Header().Set("Content-Security-Policy", policyRedirecting)
 	p.render(w, r, http.StatusForbidden, "not-owner", frame{Title: "Only an owner can connect apps", Wide: true}, p.approveView(s, req))
 }
 
@@ -172,13 +172,13 @@ func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id str
 	})
 	if granted.IsZero() && s.account.IsOwner() {
 		fail(r, codeInvalidForm, errors.New("no scope was chosen"))
-		p.answerApprove(w, r, http.StatusUnprocessableEntity, s, req, allowed,
+		p.renderApprove(w, r, http.StatusUnprocessableEntity, s, req, allowed,
 			"Choose at least one thing that the app may do, or choose “Don’t connect”.")
 		return nil
 	}
 	to, err := p.oauth.Approve(r.Context(), id, s.account, granted)
 	if errors.Is(err, oauth.ErrNotOwner) {
-		p.answerNotOwner(w, r, s, req)
+		p.renderNotOwner(w, r, s, req)
 		return nil
 	}
 	if err != nil {

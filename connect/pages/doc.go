@@ -10,6 +10,16 @@
 // up in the accounts service, so that a changed role or a closed account takes effect at once. A session ends after an idle
 // timeout, at a maximum age, and at sign-out; signing out everywhere ends all sessions of the account.
 //
+// # Forms
+//
+// A form carries a token (against CSRF) that is bound to the session and the form's purpose; the token of the sign-in form is
+// bound to a cookie. [http.CrossOriginProtection] rejects forms that another site has sent, in addition.
+//
+// # Limits
+//
+// Sign-in attempts and changes of keys are limited in sliding windows in Redis, per account, and sign-in attempts per client IP
+// too. A browser that has signed in to an account before has a limit of its own, so that others cannot lock the owner out.
+//
 // # Cookies
 //
 // On an https issuer, every cookie is Secure and has the __Host- prefix, so that no other host can set it. On a plain http

@@ -118,17 +118,17 @@ func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail 
 		pr = fault(nil)
 		pr.status = status
 	}
-	p.answerProblem(w, r, pr)
+	p.renderProblem(w, r, pr)
 }
 
 // Error responds with an error page; it implements oauth.Options.ErrorPage. title is a short sentence without a full stop,
 // detail a few sentences. Both may contain text from the client.
 func (p *Pages) Error(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
 	secure(w.Header())
-	p.answerProblem(w, r, &pageError{status: status, title: clean(title, maxText), detail: clean(detail, maxText), final: true})
+	p.renderProblem(w, r, &pageError{status: status, title: clean(title, maxText), detail: clean(detail, maxText), final: true})
 }
 
-func (p *Pages) answerProblem(w http.ResponseWriter, r *http.Request, pr *pageError) {
+func (p *Pages) renderProblem(w http.ResponseWriter, r *http.Request, pr *pageError) {
 	fail(r, pr.code, pr)
 	if pr.retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int((pr.retry+time.Second-1)/time.Second)))

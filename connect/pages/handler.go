@@ -22,10 +22,10 @@ const maxQuery = 4 << 10 // bytes
 const (
 	policyBase = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-	// policyAnswering is for the page whose form redirects to the client. It has no form-action, which browsers apply to
+	// policyRedirecting is for the page whose form redirects to the client. It has no form-action, which browsers apply to
 	// such redirects as well.
-	policyAnswering = policyBase
-	policy          = policyBase + "; form-action 'self'"
+	policyRedirecting = policyBase
+	policy            = policyBase + "; form-action 'self'"
 )
 
 // route is the handlers of a path. Errors other than *redirectError and *pageError are internal errors.
@@ -62,9 +62,9 @@ func (p *Pages) serve(w http.ResponseWriter, r *http.Request) {
 	case errors.As(err, &to):
 		http.Redirect(w, r, to.to, http.StatusSeeOther)
 	case errors.As(err, &pr):
-		p.answerProblem(w, r, pr)
+		p.renderProblem(w, r, pr)
 	default:
-		p.answerProblem(w, r, fault(err))
+		p.renderProblem(w, r, fault(err))
 	}
 }
 
@@ -97,7 +97,7 @@ func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
 
 // checkForm parses a form and refuses those that did not come from our own pages.
 func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
-	if err := p.crossOrigin.Check(r); err != nil { // a second defence besides form tokens
+	if err := p.crossOrigin.Check(r); err != nil { // a second defence, besides the form tokens
 		pr := forged()
 		pr.cause = fmt.Errorf("origin %q, Sec-Fetch-Site %q: %w", clean(r.Header.Get("Origin"), maxLabel),
 			clean(r.Header.Get("Sec-Fetch-Site"), maxLabel), err)

@@ -147,11 +147,11 @@ func (p *Pages) showKeys(w http.ResponseWriter, r *http.Request) error {
 	case q.Has("revoke"):
 		return p.askAboutKey(w, r, s, q.Get("revoke"), "revoke-key", "Revoke a key")
 	default:
-		return p.answerKeys(w, r, http.StatusOK, s, keysView{})
+		return p.renderKeys(w, r, http.StatusOK, s, keysView{})
 	}
 }
 
-func (p *Pages) answerKeys(w http.ResponseWriter, r *http.Request, status int, s *session, v keysView) error {
+func (p *Pages) renderKeys(w http.ResponseWriter, r *http.Request, status int, s *session, v keysView) error {
 	keys, err := p.keys.List(r.Context(), s.account.BusinessID)
 	if err != nil {
 		return unavailable(err)
@@ -240,8 +240,8 @@ func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request) error {
 	return change(ctx, w, r, s, entry)
 }
 
-// fewChanges enforces the rate limit of changes.
-func (p *Pages) fewChanges(ctx context.Context, s *session) error {
+// limitChanges enforces the rate limit of changes.
+func (p *Pages) limitChanges(ctx context.Context, s *session) error {
 	wait, err := p.attempts.change(ctx, s.account.ID)
 	if err != nil {
 		return unavailable(err)
@@ -257,7 +257,7 @@ func (p *Pages) fewChanges(ctx context.Context, s *session) error {
 }
 
 func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, entry audit.Entry) error {
-	if err := p.fewChanges(ctx, s); err != nil {
+	if err := p.limitChanges(ctx, s); err != nil {
 		return err
 	}
 	change, err := p.beginChange(ctx, s.account, entry)
@@ -273,7 +273,7 @@ func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 		change.Detail = "The business has as many keys as it can have"
 		change.Resolve(ctx, audit.OutcomeDenied)
 		fail(r, codeConflict, err)
-		return p.answerKeys(w, r, http.StatusConflict, s, keysView{
+		return p.renderKeys(w, r, http.StatusConflict, s, keysView{
 			Problem: "Your business has as many keys as it can have. First revoke one that is no longer used.", Testing: test,
 		})
 	}
@@ -300,7 +300,7 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	if version == "" {
 		return badRequest("The form does not say which private key to replace. Go back and open it again.", nil)
 	}
-	if err := p.fewChanges(ctx, s); err != nil {
+	if err := p.limitChanges(ctx, s); err != nil {
 		return err
 	}
 	change, err := p.beginChange(ctx, s.account, entry)

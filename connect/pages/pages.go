@@ -49,10 +49,17 @@ type OAuth interface {
 
 // Options of the pages.
 type Options struct {
-	OAuth    OAuth                 // its issuer is the public origin of the pages; required
-	Accounts account.Service       // required
-	Audit    *audit.Log            // required
-	Redis    redis.UniversalClient // sessions; required
+	// OAuth is the authorization server. Its issuer is the public origin of the pages. Required.
+	OAuth OAuth
+
+	// Accounts checks passwords and looks up accounts. Required.
+	Accounts account.Service
+
+	// Audit records sign-ins, sign-outs and changes of keys; if it is unavailable, these fail. Required.
+	Audit *audit.Log
+
+	// Redis holds sessions, sign-in attempts and known devices. The caller closes it. Required.
+	Redis redis.UniversalClient
 
 	// Keys manages the keys of the public API. Default: none, and no page for them.
 	Keys Keys
@@ -60,10 +67,10 @@ type Options struct {
 	// Prefix begins the names of all keys in Redis. Default: audit.DefaultPrefix.
 	Prefix string
 
-	// SessionIdle is the idle timeout of a session. Default: 1h.
+	// SessionIdle is the idle timeout of a session. Default, also if zero or negative: DefaultSessionIdle.
 	SessionIdle time.Duration
 
-	// SessionMax is the maximum age of a session. Default: 12h.
+	// SessionMax is the maximum age of a session. Default, also if zero or negative: DefaultSessionMax.
 	SessionMax time.Duration
 
 	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
@@ -72,8 +79,11 @@ type Options struct {
 	// RequestID returns a request's ID for the audit log and error pages. Default: none.
 	RequestID func(context.Context) string
 
-	Log *zap.Logger      // default: no log
-	Now func() time.Time // default: time.Now
+	// Log gets failures that no person sees. Default: no log.
+	Log *zap.Logger
+
+	// Now is the clock. Default: time.Now.
+	Now func() time.Time
 }
 
 // Pages serves the pages. It is safe for concurrent use.
@@ -85,6 +95,7 @@ type Pages struct {
 	keys     Keys
 	sessions *sessions
 	attempts attempts
+	devices  devices
 	cookies  cookies
 	views    *views
 	routes   map[string]route
@@ -123,10 +134,14 @@ func New(o Options) (*Pages, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := devices{redis: o.Redis, prefix: o.Prefix}
 	p := &Pages{
 		issuer: o.OAuth.Issuer(), oauth: o.OAuth, accounts: o.Accounts, audit: o.Audit, keys: o.Keys,
-		sessions:   &sessions{redis: o.Redis, prefix: o.Prefix, idle: o.SessionIdle, max: o.SessionMax, now: o.Now},
-		attempts:   attempts{redis: o.Redis, prefix: o.Prefix, script: redis.NewScript(attemptScript)},
+		sessions: &sessions{
+			redis: o.Redis, prefix: o.Prefix, idle: o.SessionIdle, max: o.SessionMax, devices: known, now: o.Now,
+		},
+		attempts:   attempts{redis: o.Redis, prefix: o.Prefix, script: redis.NewScript(attemptScript), devices: known},
+		devices:    known,
 		cookies:    cookies{secure: strings.HasPrefix(o.OAuth.Issuer(), "https://")},
 		views:      v,
 		clientAddr: o.ClientAddr, requestID: o.RequestID, log: o.Log, now: o.Now,

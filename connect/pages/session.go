@@ -43,6 +43,7 @@ type sessions struct {
 	redis     redis.UniversalClient
 	prefix    string
 	idle, max time.Duration
+	devices   devices
 	now       func() time.Time
 }
 
@@ -52,7 +53,7 @@ type record struct {
 	BusinessID string `json:"business_id"`
 	Generation string `json:"generation"`
 	Started    int64  `json:"started"`           // Unix time in milliseconds
-	Devices    string `json:"devices,omitempty"` // accountDigest of the address as typed; see attempts
+	Devices    string `json:"devices,omitempty"` // accountDigest of the address as typed; see devices
 }
 
 func (s *sessions) key(id string) string            { return s.prefix + "session:" + digest(id) }
@@ -133,7 +134,7 @@ func (s *sessions) endAll(ctx context.Context, rec record) error {
 		if err != nil {
 			return err
 		}
-		return s.redis.Del(ctx, devicesKey(s.prefix, rec.Devices)).Err()
+		return s.devices.removeAll(ctx, rec.Devices)
 	})
 }
 

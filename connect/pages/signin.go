@@ -55,12 +55,12 @@ func (p *Pages) showSignIn(w http.ResponseWriter, r *http.Request) error {
 	if s != nil {
 		return &redirectError{to: back}
 	}
-	p.answerSignIn(w, r, http.StatusOK, signInView{Return: back})
+	p.renderSignIn(w, r, http.StatusOK, signInView{Return: back})
 	return nil
 }
 
-// answerSignIn shows the form, with a new token.
-func (p *Pages) answerSignIn(w http.ResponseWriter, r *http.Request, status int, v signInView) {
+// renderSignIn shows the form, with a new token.
+func (p *Pages) renderSignIn(w http.ResponseWriter, r *http.Request, status int, v signInView) {
 	visit := p.cookies.get(r, visitCookie)
 	if !wellFormed(visit) {
 		visit = newRandom()
@@ -85,7 +85,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	if !checkToken(p.cookies.get(r, visitCookie), formSignIn, r.PostForm.Get(tokenField)) {
 		failSignIn(r, requestlog.SignInInvalidForm, codeFormExpired, errors.New("the form has no valid token"))
 		v.Problem = "This page had been open for too long, or your browser keeps no cookies. Please sign in again."
-		p.answerSignIn(w, r, http.StatusForbidden, v)
+		p.renderSignIn(w, r, http.StatusForbidden, v)
 		return nil
 	}
 	email, password := strings.TrimSpace(r.PostForm.Get("email")), r.PostForm.Get("password")
@@ -106,12 +106,12 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	}
 	if v.EmailProblem != "" || v.Password != "" {
 		failSignIn(r, requestlog.SignInInvalidForm, codeInvalidForm, errors.New("the email address or the password is missing or malformed"))
-		p.answerSignIn(w, r, http.StatusUnprocessableEntity, v)
+		p.renderSignIn(w, r, http.StatusUnprocessableEntity, v)
 		return nil
 	}
 
 	device := p.cookies.get(r, deviceCookie)
-	taken, wait, err := p.attempts.signIn(ctx, email, p.clientAddr(r), device)
+	counted, wait, err := p.attempts.signIn(ctx, email, p.clientAddr(r), device)
 	if err != nil {
 		failSignIn(r, requestlog.SignInUnavailable, "", err)
 		return unavailable(err)
@@ -121,7 +121,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 		p.recordDenied(r, email, "too many attempts")
 		w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
 		v.Problem = "There have been too many attempts to sign in. Please try again in " + inWords(wait) + "."
-		p.answerSignIn(w, r, http.StatusTooManyRequests, v)
+		p.renderSignIn(w, r, http.StatusTooManyRequests, v)
 		return nil
 	}
 	a, err := p.accounts.SignIn(ctx, email, password)
@@ -130,16 +130,16 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 		failSignIn(r, requestlog.SignInWrongCredentials, codeWrongCredentials, err)
 		p.recordDenied(r, email, "wrong credentials")
 		v.Problem = "The email address or the password is not right."
-		p.answerSignIn(w, r, http.StatusForbidden, v)
+		p.renderSignIn(w, r, http.StatusForbidden, v)
 		return nil
 	case err != nil:
 		if ctx.Err() == nil { // the service failed and the browser did not disconnect
-			p.giveBack(ctx, taken)
+			p.refund(ctx, counted)
 		}
 		p.signInUnavailable(w, r, v, err)
 		return nil
 	}
-	p.giveBack(ctx, taken)
+	p.refund(ctx, counted)
 	if err := p.startSession(w, r, a, email, device); err != nil {
 		p.signInUnavailable(w, r, v, err)
 		return nil
@@ -154,11 +154,11 @@ func failSignIn(r *http.Request, outcome, code string, cause error) {
 	fail(r, code, cause)
 }
 
-// giveBack uncounts an attempt for the account. It still counts against the client's address, whose user may sign in to an
+// refund removes an attempt from the limit of the account. It still counts against the client IP, whose user may sign in to an
 // account of their own in order to reset the count.
-func (p *Pages) giveBack(ctx context.Context, taken attempt) {
-	if err := p.attempts.giveBack(ctx, taken); err != nil {
-		p.log.Warn("uncounting a sign-in attempt failed", zap.String("request_id", p.requestID(ctx)), zap.Error(err))
+func (p *Pages) refund(ctx context.Context, counted attempt) {
+	if err := p.attempts.refund(ctx, counted); err != nil {
+		p.log.Warn("removing a sign-in attempt from the limit failed", zap.String("request_id", p.requestID(ctx)), zap.Error(err))
 	}
 }
 
@@ -166,7 +166,7 @@ func (p *Pages) signInUnavailable(w http.ResponseWriter, r *http.Request, v sign
 	failSignIn(r, requestlog.SignInUnavailable, "", cause)
 	w.Header().Set("Retry-After", strconv.Itoa(int(retrySoon/time.Second)))
 	v.Problem = "Signing in does not work right now. Please try again in a moment."
-	p.answerSignIn(w, r, http.StatusServiceUnavailable, v)
+	p.renderSignIn(w, r, http.StatusServiceUnavailable, v)
 }
 
 // startSession replaces the browser's session by a new one.
@@ -187,7 +187,7 @@ func (p *Pages) startSession(w http.ResponseWriter, r *http.Request, a account.A
 	}
 	change.Resolve(ctx, audit.OutcomeOK)
 	p.cookies.set(w, sessionCookie, id, 0)
-	value, err := p.attempts.addDevice(ctx, email, device)
+	value, err := p.devices.add(ctx, email, device)
 	if err != nil {
 		p.log.Warn("storing the device failed", zap.String("request_id", p.requestID(ctx)), zap.Error(err))
 		return nil

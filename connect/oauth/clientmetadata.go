@@ -1,18 +1,29 @@
 package oauth
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
+)
+
+// Limits of client metadata.
+const (
+	maxName   = 80   // characters
+	maxURI    = 1024 // characters, also of redirect URIs
+	maxClient = 4000 // bytes of JSON, which Redis stores in 4 KiB
 )
 
 // How long a metadata document is cached.
@@ -21,6 +32,72 @@ const (
 	maxDocumentTTL = time.Hour // also if its headers say nothing
 )
 
+// clientMetadata is the metadata of a client (RFC 7591, section 2), in a registration, its response or a document. Other members
+// are ignored.
+type clientMetadata struct {
+	ClientID      string   `json:"client_id,omitzero"`
+	IssuedAt      int64    `json:"client_id_issued_at,omitzero"` // only in a response
+	ClientSecret  any      `json:"client_secret,omitzero"`
+	ClientName    string   `json:"client_name,omitzero"`
+	ClientURI     string   `json:"client_uri,omitzero"`
+	LogoURI       string   `json:"logo_uri,omitzero"`
+	RedirectURIs  []string `json:"redirect_uris,omitzero"`
+	GrantTypes    []string `json:"grant_types,omitzero"`
+	ResponseTypes []string `json:"response_types,omitzero"`
+	AuthMethod    string   `json:"token_endpoint_auth_method,omitzero"`
+}
+
+// newClient returns the client that the metadata describe.
+func (s *Server) newClient(m *clientMetadata, id string, redirects []string) (Client, error) {
+	if m.GrantTypes != nil && !slices.Contains(m.GrantTypes, grantCode) {
+		return Client{}, refuse(codeInvalidMetadata, "grant_types must include authorization_code")
+	}
+	if m.ResponseTypes != nil && !slices.Contains(m.ResponseTypes, "code") {
+		return Client{}, refuse(codeInvalidMetadata, "response_types must include code")
+	}
+	c := Client{
+		ID:           id,
+		Name:         cleanName(m.ClientName),
+		URI:          cleanURI(m.ClientURI),
+		LogoURI:      cleanURI(m.LogoURI),
+		RedirectURIs: redirects,
+		LocalOnly:    true,
+		// RFC 7591 defaults to authorization_code alone, but clients that omit grant_types commonly use refresh tokens.
+		Refreshes: m.GrantTypes == nil || slices.Contains(m.GrantTypes, grantRefresh),
+	}
+	if u, err := url.Parse(id); err == nil {
+		c.Host = u.Host
+	}
+	shown := c.Host
+	for _, raw := range redirects {
+		u, err := s.redirectURI(raw)
+		if err != nil {
+			return Client{}, refuse(codeInvalidRedirectURI, "a redirect URI cannot be used: "+err.Error())
+		}
+		c.LocalOnly = c.LocalOnly && u.local()
+		if shown == "" {
+			shown = u.display()
+		}
+	}
+	c.Name = cmp.Or(c.Name, shown)
+	if data, err := json.Marshal(c); err != nil || len(data) > maxClient {
+		return Client{}, refuse(codeInvalidMetadata, "the metadata is too long: use fewer or shorter redirect_uris")
+	}
+	return c, nil
+}
+
+// cleanName returns the name that a client gives itself as one line of at most maxName characters, without invisible ones.
+func cleanName(name string) string { return cleantext.Line(name, maxName) }
+
+// cleanURI keeps https addresses and drops everything else.
+func cleanURI(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || len(raw) > maxURI || u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return ""
+	}
+	return u.String()
+}
+
 // validDocumentURL returns an error if the URL cannot be a client ID (Client ID Metadata Document draft, section 3).
 func validDocumentURL(id string) error {
 	u, err := parseURI(id)
@@ -28,13 +105,13 @@ func validDocumentURL(id string) error {
 	case err != nil:
 		return err
 	case u.Scheme != "https":
-		return errors.New("it is not an https URL")
+		return errors.New("must be an https URL")
 	case u.Path == "" || u.Path == "/":
-		return errors.New("it has no path")
+		return errors.New("must have a path")
 	}
 	for segment := range strings.SplitSeq(u.Path, "/") {
 		if segment == "." || segment == ".." {
-			return errors.New("its path has dot segments")
+			return errors.New("path must not contain dot segments")
 		}
 	}
 	_, _, err = cutHost(id, u)
@@ -94,15 +171,15 @@ func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error
 func (s *Server) readDocument(id string, body []byte) (Client, error) {
 	var m clientMetadata
 	if err := json.Unmarshal(body, &m); err != nil {
-		return Client{}, errors.New("it is not valid client metadata in JSON")
+		return Client{}, errors.New("must be client metadata in JSON")
 	}
 	switch {
 	case m.ClientID != id:
-		return Client{}, errors.New("its client_id is not its URL")
+		return Client{}, errors.New("client_id must equal the document URL")
 	case m.ClientSecret != nil || strings.HasPrefix(m.AuthMethod, "client_secret"):
-		return Client{}, errors.New("it uses a client secret, which a public document cannot")
+		return Client{}, errors.New("must not use a client secret")
 	case len(m.RedirectURIs) > maxRedirectURIs:
-		return Client{}, fmt.Errorf("it has more than %d redirect_uris", maxRedirectURIs)
+		return Client{}, fmt.Errorf("must have at most %d redirect_uris", maxRedirectURIs)
 	}
 	// Unsupported ones, such as other schemes of the same application, are ignored.
 	usable := slices.DeleteFunc(slices.Clone(m.RedirectURIs), func(raw string) bool {
@@ -110,7 +187,7 @@ func (s *Server) readDocument(id string, body []byte) (Client, error) {
 		return err != nil
 	})
 	if len(usable) == 0 {
-		return Client{}, errors.New("it has no redirect_uris that are allowed")
+		return Client{}, errors.New("redirect_uris must contain https, loopback or an allowed scheme")
 	}
 	c, err := s.newClient(&m, id, usable)
 	if p, ok := errors.AsType[*problem](err); ok {

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -27,9 +26,6 @@ const (
 
 	changesWindow     = time.Hour
 	changesPerAccount = 20 // keys issued and rotated, and denied attempts of members
-
-	deviceAge  = 180 * 24 * time.Hour // since the last sign-in to the account
-	maxDevices = 20                   // per account
 )
 
 //go:embed attempt.lua
@@ -38,43 +34,43 @@ var attemptScript string
 // attempts limits sign-in attempts and changes of keys. In Redis:
 //
 //	{prefix}sign-in:…, {prefix}keys:…  sorted set of attempt IDs within the window, by time
-//	{prefix}devices:{account digest}   digests of the browsers that have signed in to the account, newest first
 //
 // Anyone who knows an account's address can exhaust its limit. A browser that has signed in to the account before therefore
 // has a limit of its own, so that the account's user is not locked out.
 type attempts struct {
-	redis  redis.UniversalClient
-	prefix string
-	script *redis.Script
+	redis   redis.UniversalClient
+	prefix  string
+	script  *redis.Script
+	devices devices
 }
 
-// attempt is a counted attempt, for giveBack.
+// attempt is a counted attempt, for refund.
 type attempt struct{ key, id string }
 
 // allow counts an attempt if there are fewer than limit in the window. It returns how long to wait, or 0 if it is allowed.
-func (a attempts) allow(ctx context.Context, name string, limit int, window time.Duration) (taken attempt, wait time.Duration, err error) {
-	taken = attempt{key: a.prefix + name, id: newRandom()}
+func (a attempts) allow(ctx context.Context, name string, limit int, window time.Duration) (counted attempt, wait time.Duration, err error) {
+	counted = attempt{key: a.prefix + name, id: newRandom()}
 	err = call(ctx, "counting an attempt", func(ctx context.Context) error {
-		ms, err := a.script.Run(ctx, a.redis, []string{taken.key}, window.Milliseconds(), limit, taken.id).Int64()
+		ms, err := a.script.Run(ctx, a.redis, []string{counted.key}, window.Milliseconds(), limit, counted.id).Int64()
 		wait = time.Duration(ms) * time.Millisecond
 		return err
 	})
-	return taken, wait, err
+	return counted, wait, err
 }
 
-// giveBack uncounts an attempt.
-func (a attempts) giveBack(ctx context.Context, taken attempt) error {
-	return call(ctx, "uncounting an attempt", func(ctx context.Context) error {
-		return a.redis.ZRem(ctx, taken.key, taken.id).Err()
+// refund removes a counted attempt from its limit.
+func (a attempts) refund(ctx context.Context, counted attempt) error {
+	return call(ctx, "removing an attempt from its limit", func(ctx context.Context) error {
+		return a.redis.ZRem(ctx, counted.key, counted.id).Err()
 	})
 }
 
 // signIn counts a sign-in attempt. It returns how long to wait, or 0 if it is allowed, and the attempt that counts against the
 // account or device.
 func (a attempts) signIn(ctx context.Context, email string, addr netip.Addr, device string) (
-	taken attempt, wait time.Duration, err error,
+	counted attempt, wait time.Duration, err error,
 ) {
-	known, err := a.knownDevice(ctx, email, device)
+	known, err := a.devices.known(ctx, email, device)
 	if err != nil {
 		return attempt{}, 0, err
 	}
@@ -92,44 +88,6 @@ func (a attempts) signIn(ctx context.Context, email string, addr netip.Addr, dev
 func (a attempts) change(ctx context.Context, accountID string) (time.Duration, error) {
 	_, wait, err := a.allow(ctx, "keys:"+accountID, changesPerAccount, changesWindow)
 	return wait, err
-}
-
-// knownDevice reports whether device has signed in to the account before.
-func (a attempts) knownDevice(ctx context.Context, email, device string) (known bool, err error) {
-	if !wellFormed(device) {
-		return false, nil
-	}
-	err = call(ctx, "looking up a device", func(ctx context.Context) error {
-		devices, err := a.redis.LRange(ctx, devicesKey(a.prefix, accountDigest(email)), 0, -1).Result()
-		known = slices.Contains(devices, deviceDigest(email, device))
-		return err
-	})
-	return known, err
-}
-
-// addDevice stores that a browser has signed in to the account, replaces its old cookie and returns the new one's value.
-func (a attempts) addDevice(ctx context.Context, email, old string) (string, error) {
-	device := newRandom()
-	key := devicesKey(a.prefix, accountDigest(email))
-	err := call(ctx, "storing a device", func(ctx context.Context) error {
-		_, err := a.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
-			p.LRem(ctx, key, 0, deviceDigest(email, old))
-			p.LPush(ctx, key, deviceDigest(email, device))
-			p.LTrim(ctx, key, 0, maxDevices-1)
-			p.PExpire(ctx, key, deviceAge)
-			return nil
-		})
-		return err
-	})
-	return device, err
-}
-
-func devicesKey(prefix, account string) string { return prefix + "devices:" + account }
-
-// deviceDigest depends on the address exactly as typed: signing in to an account with a similar address must not make a device
-// known for this one.
-func deviceDigest(email, device string) string {
-	return digest(device + " " + strings.TrimSpace(email))
 }
 
 // accountDigest identifies the account of an address as typed, in Redis and in logs. It is a digest because people also type

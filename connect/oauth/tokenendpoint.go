@@ -102,7 +102,7 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 		return tokenResponse{}, err
 	}
 	if rec.state != stateCode {
-		return tokenResponse{}, s.endMisused(ctx, rec, "Its authorization code was used twice", invalid)
+		return tokenResponse{}, s.endMisused(ctx, rec, "The authorization code was reused", invalid)
 	}
 
 	access := randomBytes(secretBytes)
@@ -129,7 +129,7 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 	case err != nil:
 		return tokenResponse{}, err
 	case outcome == "used": // by a concurrent request
-		return tokenResponse{}, s.endMisused(ctx, rec, "Its authorization code was used twice", invalid)
+		return tokenResponse{}, s.endMisused(ctx, rec, "The authorization code was reused", invalid)
 	case !redeemed:
 		return tokenResponse{}, invalid
 	}
@@ -202,7 +202,7 @@ func (s *Server) useRefreshToken(ctx context.Context, f url.Values) (tokenRespon
 		case "often":
 			return tokenResponse{}, errInvalidGrant("the refresh token was used too often")
 		case "reused":
-			return tokenResponse{}, s.endMisused(ctx, rec, "An old refresh token of it was used", invalid)
+			return tokenResponse{}, s.endMisused(ctx, rec, "A rotated refresh token was reused", invalid)
 		case "gone":
 			return tokenResponse{}, invalid
 		}
@@ -241,49 +241,4 @@ func (s *Server) rotate(
 	response.AccessToken, response.TokenType = format(kindAccess, rec.ID, access), "Bearer"
 	response.RefreshToken, response.Scope = next.format(rec.ID), scopes.String()
 	return response, outcome, nil
-}
-
-// serveRevoke revokes an access token, or ends the connection of a refresh token, current or not (RFC 7009). The response is
-// the same for tokens that do not exist.
-func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) error {
-	ctx := r.Context()
-	f, err := readForm(w, r)
-	if err != nil {
-		return err
-	}
-	token := f.Get("token")
-	if token == "" {
-		return refuse(codeInvalidRequest, "token is missing")
-	}
-	var rec record
-	var known bool
-	id, secret, isAccess := parseToken(kindAccess, token, secretBytes)
-	access := accessField(digest(secret))
-	if isAccess {
-		rec, known, err = s.loadRecord(ctx, id, access)
-		known = known && rec.access != ""
-	} else if id, refresh, ok := parseRefresh(token); ok {
-		rec, known, err = s.loadRecord(ctx, id)
-		known = known && constantTimeEqual(rec.family, digest(refresh.family))
-	}
-	if err != nil {
-		return err
-	}
-	if known {
-		logGrant(ctx, rec.Grant)
-		// The token authorizes its own revocation. client_id is optional but has to match.
-		if named := f.Get("client_id"); named != "" && named != rec.ClientID {
-			return errInvalidGrant("the token was issued to another client")
-		}
-		if isAccess {
-			_, err = s.run(ctx, "revoke", []string{s.grantKey(id)}, access)
-		} else {
-			_, err = s.end(ctx, s.entry(ctx, rec.Grant, audit.ConnectionRevoked, "The app has revoked it"))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	writeJSON(w, http.StatusOK, struct{}{})
-	return nil
 }

@@ -90,14 +90,14 @@ func (f *fetcher) fetch(ctx context.Context, address string) (body []byte, heade
 	case response.StatusCode != http.StatusOK:
 		return nil, nil, fmt.Errorf("status %d", response.StatusCode)
 	case !isJSON(response.Header.Get("Content-Type")):
-		return nil, nil, errors.New("its Content-Type is not JSON")
+		return nil, nil, errors.New("Content-Type must be application/json")
 	}
 	body, err = io.ReadAll(io.LimitReader(response.Body, maxDocumentSize+1))
 	switch {
 	case err != nil:
 		return nil, nil, fmt.Errorf("reading: %w", err)
 	case len(body) > maxDocumentSize:
-		return nil, nil, fmt.Errorf("it is larger than %d bytes", maxDocumentSize)
+		return nil, nil, fmt.Errorf("document must be at most %d bytes", maxDocumentSize)
 	}
 	return body, response.Header, nil
 }

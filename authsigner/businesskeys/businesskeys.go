@@ -1,0 +1,240 @@
+// Package businesskeys lets a business manage its own keys in a credential source that all businesses share.
+//
+// Credential sources cannot list the keys of one business. Because a key never changes its business, a [Manager] caches the
+// owners of keys in Redis, and a list reads only the entries of the business and those whose owner is not cached. Losing the
+// cache costs one long list.
+//
+// A Manager keeps in Redis:
+//
+//	<prefix>key:<public key>        the ID of its business for 24 h, or "" for 1 min if the entry is not a valid credential
+//	<prefix>issuing:<business id>   a lock, 30 s: keys of a business are issued one at a time, so that MaxKeys holds
+package businesskeys
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+)
+
+// MaxKeys is the number of keys that a business can have before a [Manager] refuses to issue more. Operators are not limited.
+const MaxKeys = 20
+
+// readers is the number of concurrent lookups in the credential source for a list.
+const readers = 8
+
+// Errors of a [Manager], besides those of package authsigner.
+var (
+	// ErrTooMany is returned if the business has MaxKeys keys.
+	ErrTooMany = errors.New("the business has the maximum number of keys")
+
+	// ErrAlreadyDone is returned if the change was made before and this call changed nothing.
+	ErrAlreadyDone = errors.New("the change was made before")
+)
+
+// errRevoked means that the key belonged to the business and has been revoked.
+var errRevoked = fmt.Errorf("%w: it was revoked", authsigner.ErrUnknownKey)
+
+// Options of a [Manager]. All are required.
+type Options struct {
+	Store authsigner.KeyStore
+
+	// Redis holds the owners of keys and the lock. It may lose them. The caller closes it.
+	Redis redis.UniversalClient
+
+	// Prefix begins the name of every key in Redis. It must be the same for all gateways of a fleet.
+	Prefix string
+
+	// Invalidate makes all gateways look up a key again. It is called before and after a change, and must work after ctx has
+	// ended.
+	Invalidate func(ctx context.Context, publicKey string)
+
+	Log *zap.Logger
+}
+
+// Manager manages the keys of businesses. Each method acts for one business and treats the keys of others as unknown. It reads
+// the source and not a cache of credentials. A Manager is safe for concurrent use.
+type Manager struct {
+	o      Options
+	owners owners
+}
+
+// New returns a manager. It contacts neither the source nor Redis, and needs no Close.
+func New(o Options) (*Manager, error) {
+	if o.Store == nil || o.Redis == nil || o.Prefix == "" || o.Invalidate == nil || o.Log == nil {
+		return nil, errors.New("keys of businesses: Store, Redis, Prefix, Invalidate and Log are required")
+	}
+	return &Manager{o: o, owners: owners{redis: o.Redis, prefix: o.Prefix}}, nil
+}
+
+// List returns the credentials of a business, sorted by public key.
+func (m *Manager) List(ctx context.Context, businessID string) ([]*authsigner.Credential, error) {
+	names, err := m.o.Store.List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing keys: %w", err)
+	}
+	owners, err := m.owners.get(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*authsigner.Credential, len(names))
+	var g errgroup.Group
+	g.SetLimit(readers)
+	for i, name := range names {
+		if owner, known := owners[name]; known && owner != businessID {
+			continue
+		}
+		g.Go(func() error {
+			cred, err := m.o.Store.Lookup(ctx, name)
+			switch {
+			case errors.Is(err, authsigner.ErrUnknownKey), errors.Is(err, authsigner.ErrMalformedCredential):
+				cred = new(authsigner.Credential) // deleted in the meantime, or it belongs to no business
+			case err != nil:
+				return fmt.Errorf("reading a key: %w", err)
+			}
+			found[i] = cred
+			return nil
+		})
+	}
+	err = g.Wait()
+	var own []*authsigner.Credential
+	learned := make(map[string]string)
+	for i, cred := range found {
+		if cred == nil {
+			continue
+		}
+		if owner, known := owners[names[i]]; !known || owner != cred.BusinessID {
+			learned[names[i]] = cred.BusinessID
+		}
+		if cred.BusinessID == businessID {
+			own = append(own, cred)
+		}
+	}
+	// Cache what was read even after an error, so that the next list gets further.
+	if err := m.owners.set(ctx, learned); err != nil {
+		m.o.Log.Warn("caching the owners of keys failed, the next list reads them again", zap.Error(err))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return own, nil
+}
+
+// Get returns the credential of a key. It returns authsigner.ErrUnknownKey if the business has no such key.
+func (m *Manager) Get(ctx context.Context, businessID, publicKey string) (*authsigner.Credential, error) {
+	if !authsigner.ValidPublicKey(publicKey) {
+		return nil, authsigner.ErrUnknownKey
+	}
+	cred, err := m.o.Store.Lookup(ctx, publicKey)
+	switch {
+	case errors.Is(err, authsigner.ErrUnknownKey):
+		owners, err := m.owners.get(ctx, []string{publicKey})
+		if err != nil {
+			return nil, err
+		}
+		if owners[publicKey] == businessID {
+			return nil, errRevoked
+		}
+		return nil, authsigner.ErrUnknownKey
+	case err != nil:
+		return nil, fmt.Errorf("reading a key: %w", err)
+	case cred.BusinessID != businessID:
+		return nil, authsigner.ErrUnknownKey
+	}
+	return cred, nil
+}
+
+// Issue creates a key pair, only one per o.Attempt, which is required. Its errors include ErrAlreadyDone if the attempt has
+// created a key before, even if that is revoked, ErrTooMany and authsigner.ErrOutcomeUnknown. With ErrAlreadyDone and
+// ErrOutcomeUnknown it returns a credential that has only the public key.
+func (m *Manager) Issue(ctx context.Context, o authsigner.IssueOptions) (*authsigner.Credential, error) {
+	ctx, unlock, err := m.lock(ctx, o.BusinessID)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	key := &authsigner.Credential{PublicKey: authsigner.IssuedKey(o.Attempt, o.Test)}
+	switch _, err := m.Get(ctx, o.BusinessID, key.PublicKey); {
+	case err == nil, errors.Is(err, errRevoked):
+		return key, ErrAlreadyDone
+	case !errors.Is(err, authsigner.ErrUnknownKey):
+		return nil, err
+	}
+	keys, err := m.List(ctx, o.BusinessID)
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) >= MaxKeys {
+		return nil, ErrTooMany
+	}
+	cred, err := authsigner.Issue(ctx, m.o.Store, o)
+	m.o.Invalidate(ctx, key.PublicKey)
+	switch {
+	case errors.Is(err, authsigner.ErrKeyExists):
+		return key, ErrAlreadyDone
+	case err != nil:
+		return key, err
+	}
+	if err := m.owners.set(ctx, map[string]string{key.PublicKey: o.BusinessID}); err != nil {
+		m.o.Log.Warn("caching the owner of a new key failed, the next list reads it again", zap.Error(err))
+	}
+	return cred, nil
+}
+
+// Rotate gives a key a new private key, as [authsigner.RotateVersion] does. Its errors include authsigner.ErrUnknownKey,
+// ErrAlreadyDone if the key's version is not version, authsigner.ErrGracePending, with which it returns the unchanged
+// credential, and authsigner.ErrOutcomeUnknown.
+func (m *Manager) Rotate(
+	ctx context.Context, businessID, publicKey, version string, grace time.Duration,
+) (*authsigner.Credential, error) {
+	if _, err := m.Get(ctx, businessID, publicKey); err != nil {
+		return nil, err
+	}
+	m.o.Invalidate(ctx, publicKey)
+	defer m.o.Invalidate(ctx, publicKey)
+	cred, err := authsigner.RotateVersion(ctx, m.o.Store, publicKey, version, grace, time.Now())
+	switch {
+	case errors.Is(err, authsigner.ErrVersionMismatch):
+		return nil, ErrAlreadyDone
+	case errors.Is(err, authsigner.ErrGracePending):
+		before, getErr := m.Get(ctx, businessID, publicKey)
+		if getErr != nil {
+			return nil, getErr
+		}
+		return before, err
+	}
+	return cred, err
+}
+
+// Revoke deletes a key. Its errors include ErrAlreadyDone, authsigner.ErrUnknownKey if the business is not known to have had
+// the key, and authsigner.ErrOutcomeUnknown.
+//
+// It invalidates the key in all gateways before and after the deletion, even if the deletion fails: no gateway uses the key
+// again until the source confirms it, even if the source is slow or unavailable.
+func (m *Manager) Revoke(ctx context.Context, businessID, publicKey string) error {
+	_, err := m.Get(ctx, businessID, publicKey)
+	if errors.Is(err, errRevoked) {
+		m.o.Invalidate(ctx, publicKey) // the gateway that revoked it may have failed before this step
+		return ErrAlreadyDone
+	}
+	if err != nil {
+		return err
+	}
+	// A second attempt must find out that the key was revoked.
+	if err := m.owners.set(ctx, map[string]string{publicKey: businessID}); err != nil {
+		return err
+	}
+	m.o.Invalidate(ctx, publicKey)
+	defer m.o.Invalidate(ctx, publicKey)
+	err = authsigner.Revoke(ctx, m.o.Store, publicKey)
+	if errors.Is(err, authsigner.ErrUnknownKey) {
+		return ErrAlreadyDone
+	}
+	return err
+}

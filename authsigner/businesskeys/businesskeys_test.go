@@ -1,0 +1,397 @@
+package businesskeys_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/businesskeys"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
+)
+
+// countedStore is a credential file that counts lookups.
+type countedStore struct {
+	authsigner.KeyStore
+
+	mu        sync.Mutex
+	looked    map[string]int
+	malformed string // a key
+}
+
+func newStore(t *testing.T) *countedStore {
+	t.Helper()
+	source, err := file.Open(filepath.Join(t.TempDir(), "keys.json"), file.Options{Create: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, source.Close()) })
+	return &countedStore{KeyStore: source, looked: map[string]int{}}
+}
+
+func (s *countedStore) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
+	s.mu.Lock()
+	s.looked[publicKey]++
+	s.mu.Unlock()
+	if publicKey == s.malformed {
+		return nil, fmt.Errorf("%w: %w", authsigner.ErrUnavailable, authsigner.ErrMalformedCredential)
+	}
+	return s.KeyStore.Lookup(ctx, publicKey)
+}
+
+// lookups returns how often each key was looked up since the last call.
+func (s *countedStore) lookups() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	looked := s.looked
+	s.looked = make(map[string]int)
+	return looked
+}
+
+// issueKeys issues keys as operators do, without a manager.
+func issueKeys(t *testing.T, store authsigner.KeyStore, business string, n int) []string {
+	t.Helper()
+	var issued []string
+	for range n {
+		cred, err := authsigner.Issue(t.Context(), store, authsigner.IssueOptions{BusinessID: business, BusinessName: business, BusinessSlug: business})
+		require.NoError(t, err)
+		issued = append(issued, cred.PublicKey)
+	}
+	slices.Sort(issued)
+	return issued
+}
+
+const prefix = "test:"
+
+// newManager returns a gateway's manager on a store and a Redis.
+func newManager(t *testing.T, store authsigner.KeyStore, client redis.UniversalClient) *businesskeys.Manager {
+	t.Helper()
+	m, err := businesskeys.New(businesskeys.Options{
+		Store: store, Redis: client, Prefix: prefix, Invalidate: func(context.Context, string) {}, Log: zap.NewNop(),
+	})
+	require.NoError(t, err)
+	return m
+}
+
+// acmeKey are the options of a key that an account of acme issues.
+func acmeKey(attempt string) authsigner.IssueOptions {
+	return authsigner.IssueOptions{
+		BusinessID: acme, BusinessName: "Acme", BusinessSlug: "acme", CreatedBy: "account_1", Attempt: attempt,
+	}
+}
+
+func publicKeys(creds []*authsigner.Credential) []string {
+	var names []string
+	for _, cred := range creds {
+		names = append(names, cred.PublicKey)
+	}
+	return names
+}
+
+const acme = "biz_acme"
+
+func TestListingKeysReadsKeysOfOtherBusinessesOnce(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	store := newStore(t)
+	own := issueKeys(t, store, acme, 3)
+	issueKeys(t, store, "biz_other", 50)
+	m := newManager(t, store, client)
+	list := func(m *businesskeys.Manager) []string {
+		keys, err := m.List(t.Context(), acme)
+		require.NoError(t, err)
+		return publicKeys(keys)
+	}
+	require.Equal(t, own, list(m))
+	require.Len(t, store.lookups(), 53, "it is not known whose any of them is")
+
+	require.Equal(t, own, list(m))
+	require.Len(t, store.lookups(), 3)
+	require.Equal(t, own, list(newManager(t, store, client)), "another gateway, or one that was started anew")
+	require.Len(t, store.lookups(), 3)
+
+	added := issueKeys(t, store, acme, 1)
+	issueKeys(t, store, "biz_other", 1)
+	require.ElementsMatch(t, append(added, own...), list(m), "what operators add is found")
+	require.Len(t, store.lookups(), 5)
+
+	_, err := m.Get(t.Context(), acme, own[0])
+	require.NoError(t, err)
+	require.Len(t, store.lookups(), 1, "a page about one key reads that one")
+	require.NoError(t, store.KeyStore.Delete(t.Context(), own[0]))
+	require.NotContains(t, list(m), own[0])
+
+	ttl, err := client.TTL(t.Context(), prefix+"key:"+own[1]).Result()
+	require.NoError(t, err)
+	require.Positive(t, ttl, "nothing is kept for good")
+}
+
+func TestMalformedEntryIsListedOnceItIsValid(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	store := newStore(t)
+	name := issueKeys(t, store, acme, 1)[0]
+	store.malformed = name
+	m := newManager(t, store, client)
+	for range 2 {
+		keys, err := m.List(t.Context(), acme)
+		require.NoError(t, err)
+		require.Empty(t, keys)
+	}
+	require.Equal(t, map[string]int{name: 1}, store.lookups())
+	ttl, err := client.TTL(t.Context(), prefix+"key:"+name).Result()
+	require.NoError(t, err)
+	require.LessOrEqual(t, ttl, time.Minute)
+	require.NoError(t, client.Del(t.Context(), prefix+"key:"+name).Err()) // the minute is over
+	store.malformed = ""
+	keys, err := m.List(t.Context(), acme)
+	require.NoError(t, err)
+	require.Equal(t, []string{name}, publicKeys(keys))
+}
+
+func TestConcurrentIssuesDoNotExceedTheMaximum(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	store := newStore(t)
+	issueKeys(t, store, acme, businesskeys.MaxKeys-2)
+	gateways := []*businesskeys.Manager{newManager(t, store, client), newManager(t, store, client)}
+	var group sync.WaitGroup
+	results := make(chan error, 12)
+	for i := range cap(results) {
+		group.Go(func() {
+			_, err := gateways[i%2].Issue(t.Context(), acmeKey(fmt.Sprint("attempt ", i)))
+			results <- err
+		})
+	}
+	group.Wait()
+	close(results)
+	issued := 0
+	for err := range results {
+		if err == nil {
+			issued++
+			continue
+		}
+		require.ErrorIs(t, err, businesskeys.ErrTooMany)
+	}
+	require.Equal(t, 2, issued)
+	names, err := store.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, names, businesskeys.MaxKeys)
+	held, err := client.Exists(t.Context(), prefix+"issuing:"+acme).Result()
+	require.NoError(t, err)
+	require.Zero(t, held)
+}
+
+// blockingStore is a credential source whose lists wait.
+type blockingStore struct {
+	authsigner.KeyStore
+
+	listing, release chan struct{}
+}
+
+func (s *blockingStore) List(ctx context.Context) ([]string, error) {
+	close(s.listing)
+	<-s.release
+	return s.KeyStore.List(ctx)
+}
+
+func TestExpiredLockIsNotReleasedForItsNextHolder(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.WithClock())
+	client, store := server.Client(t), newStore(t)
+	begin := func(attempt string) (held *blockingStore, done chan error) {
+		blocking := &blockingStore{KeyStore: store, listing: make(chan struct{}), release: make(chan struct{})}
+		m := newManager(t, blocking, client)
+		done = make(chan error, 1)
+		go func() {
+			_, err := m.Issue(t.Context(), acmeKey(attempt))
+			done <- err
+		}()
+		select {
+		case <-blocking.listing: // it has the lock
+		case err := <-done:
+			require.NoError(t, err)
+		}
+		return blocking, done
+	}
+	lock := func() int64 {
+		n, err := client.Exists(t.Context(), prefix+"issuing:"+acme).Result()
+		require.NoError(t, err)
+		return n
+	}
+	first, firstDone := begin("first")
+	require.NoError(t, server.StepClock(31*time.Second))
+	second, secondDone := begin("second")
+	close(first.release)
+	require.NoError(t, <-firstDone)
+	require.EqualValues(t, 1, lock(), "the second holder's")
+	close(second.release)
+	require.NoError(t, <-secondDone)
+	require.Zero(t, lock())
+}
+
+func TestRevokedKeyIsNotIssuedAgainByTheSameForm(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	m := newManager(t, newStore(t), client)
+	issue := func() (*authsigner.Credential, error) {
+		return m.Issue(t.Context(), acmeKey("attempt"))
+	}
+	issued, err := issue()
+	require.NoError(t, err)
+	require.NoError(t, m.Revoke(t.Context(), acme, issued.PublicKey))
+	again, err := issue()
+	require.ErrorIs(t, err, businesskeys.ErrAlreadyDone)
+	require.Equal(t, issued.PublicKey, again.PublicKey)
+	require.Empty(t, again.PrivateKey.Reveal())
+	_, err = m.Get(t.Context(), acme, issued.PublicKey)
+	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+}
+
+// replyLoser is a server of package losttest.
+type replyLoser interface {
+	Lose(n int)
+	Replies() int
+}
+
+// loseEachReply calls changes with n = 1, 2, …, until none of them receives n replies. lose runs a change whose n-th reply is
+// lost, and which must succeed nevertheless.
+func loseEachReply(t *testing.T, l replyLoser, changes func(n int, lose func(change func() error))) {
+	t.Helper()
+	for n, lost := 1, true; lost; n++ {
+		require.Less(t, n, 30)
+		lost = false
+		changes(n, func(change func() error) {
+			l.Lose(n)
+			err := change()
+			lost = lost || l.Replies() >= n
+			l.Lose(0)
+			require.NoError(t, err, "reply %d", n)
+		})
+	}
+}
+
+// Whichever reply of Vault is lost, each change is made once, and what the pages are told is so.
+func TestLostVaultReplyNeitherRepeatsNorHidesAChange(t *testing.T) {
+	t.Parallel()
+	server := vaulttest.Start(t, vaulttest.Options{})
+	target, err := url.Parse(server.Addr)
+	require.NoError(t, err)
+	lossy := losttest.NewHandler(&httputil.ReverseProxy{
+		Transport: &http.Transport{DisableKeepAlives: true},
+		Rewrite:   func(p *httputil.ProxyRequest) { p.SetURL(target) },
+	})
+	proxy := httptest.NewServer(lossy)
+	t.Cleanup(proxy.Close)
+	store, err := vault.New(t.Context(), vault.Options{
+		Address: proxy.URL, Auth: vault.Auth{Token: authsigner.Secret(server.RootToken)}, Timeout: time.Minute,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	require.Eventually(t, func() bool { return store.Ready() == nil }, time.Minute, time.Millisecond)
+	m := newManager(t, store, redistest.Start(t).Client(t))
+	ctx := t.Context()
+	loseEachReply(t, lossy, func(n int, lose func(change func() error)) {
+		attempt := fmt.Sprint("attempt ", n)
+		var issued, rotated *authsigner.Credential
+		lose(func() (err error) { issued, err = m.Issue(ctx, acmeKey(attempt)); return err })
+		found, err := store.Lookup(ctx, issued.PublicKey)
+		require.NoError(t, err)
+		require.Equal(t, issued.PrivateKey.Reveal(), found.PrivateKey.Reveal())
+		_, err = m.Issue(ctx, acmeKey(attempt))
+		require.ErrorIs(t, err, businesskeys.ErrAlreadyDone)
+
+		lose(func() (err error) {
+			rotated, err = m.Rotate(ctx, acme, issued.PublicKey, issued.Version(), time.Hour)
+			return err
+		})
+		found, err = store.Lookup(ctx, issued.PublicKey)
+		require.NoError(t, err)
+		require.Equal(t, rotated.PrivateKey.Reveal(), found.PrivateKey.Reveal())
+		require.Equal(t, issued.PrivateKey.Reveal(), found.PreviousPrivateKey.Reveal())
+		_, err = m.Rotate(ctx, acme, issued.PublicKey, issued.Version(), time.Hour)
+		require.ErrorIs(t, err, businesskeys.ErrAlreadyDone)
+
+		lose(func() error {
+			keys, err := m.List(ctx, acme)
+			if err == nil {
+				require.Equal(t, []string{issued.PublicKey}, publicKeys(keys))
+			}
+			return err
+		})
+		lose(func() error { return m.Revoke(ctx, acme, issued.PublicKey) })
+		require.ErrorIs(t, m.Revoke(ctx, acme, issued.PublicKey), businesskeys.ErrAlreadyDone)
+		_, err = store.Lookup(ctx, issued.PublicKey)
+		require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+	})
+}
+
+// Whichever reply of Redis is lost, each change is made once.
+func TestLostRedisReplyPreventsNoChangeOfKeys(t *testing.T) {
+	t.Parallel()
+	lossy := losttest.NewRedis(t, redistest.Start(t).Options().Addrs[0])
+	client := redis.NewClient(&redis.Options{Addr: lossy.Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	store := newStore(t)
+	other := issueKeys(t, store, "biz_other", 1)
+	m := newManager(t, store, client)
+	ctx := t.Context()
+	loseEachReply(t, lossy, func(n int, lose func(change func() error)) {
+		var issued *authsigner.Credential
+		lose(func() (err error) {
+			issued, err = m.Issue(ctx, acmeKey(fmt.Sprint("attempt ", n)))
+			return err
+		})
+		lose(func() error {
+			keys, err := m.List(ctx, acme)
+			require.Equal(t, []string{issued.PublicKey}, publicKeys(keys))
+			return err
+		})
+		lose(func() error {
+			_, err := m.Rotate(ctx, acme, issued.PublicKey, issued.Version(), 0)
+			return err
+		})
+		lose(func() error { return m.Revoke(ctx, acme, issued.PublicKey) })
+		require.ErrorIs(t, m.Revoke(ctx, acme, issued.PublicKey), businesskeys.ErrAlreadyDone)
+		names, err := store.List(ctx)
+		require.NoError(t, err)
+		require.Equal(t, other, names)
+	})
+}
+
+func TestRotationKeepsAccountAndWhatTheOperatorHasSet(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	m := newManager(t, store, redistest.Start(t).Client(t))
+	issued, err := m.Issue(t.Context(), acmeKey("attempt"))
+	require.NoError(t, err)
+	cred, err := store.Update(t.Context(), issued.PublicKey, func(cred *authsigner.Credential) error {
+		require.Equal(t, "account_1", cred.CreatedBy)
+		require.WithinDuration(t, time.Now(), cred.CreatedAt, time.Minute)
+		cred.Name, cred.Limit, cred.Resources, cred.ExpiresAt = "Till", 5, []string{"jobs"}, time.Now().Add(time.Hour).UTC()
+		return nil
+	})
+	require.NoError(t, err)
+	want := cred.Record()
+	rotated, err := m.Rotate(t.Context(), acme, issued.PublicKey, issued.Version(), 0)
+	require.NoError(t, err)
+	require.Equal(t, []string{"jobs"}, rotated.Resources)
+	want["private_key"] = rotated.PrivateKey.Reveal()
+	cred, err = store.Lookup(t.Context(), issued.PublicKey)
+	require.NoError(t, err)
+	require.Equal(t, want, cred.Record())
+}

@@ -1,0 +1,52 @@
+package oauth
+
+import (
+	"net/http"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+)
+
+// serveRevoke revokes an access token, or ends the connection of a refresh token, current or not (RFC 7009). The response is
+// the same for tokens that do not exist.
+func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) error {
+	ctx := r.Context()
+	f, err := readForm(w, r)
+	if err != nil {
+		return err
+	}
+	token := f.Get("token")
+	if token == "" {
+		return refuse(codeInvalidRequest, "token is missing")
+	}
+	var rec record
+	var known bool
+	id, secret, isAccess := parseToken(kindAccess, token, secretBytes)
+	access := accessField(digest(secret))
+	if isAccess {
+		rec, known, err = s.loadRecord(ctx, id, access)
+		known = known && rec.access != ""
+	} else if id, refresh, ok := parseRefresh(token); ok {
+		rec, known, err = s.loadRecord(ctx, id)
+		known = known && constantTimeEqual(rec.family, digest(refresh.family))
+	}
+	if err != nil {
+		return err
+	}
+	if known {
+		logGrant(ctx, rec.Grant)
+		// The token authorizes its own revocation. client_id is optional but has to match.
+		if named := f.Get("client_id"); named != "" && named != rec.ClientID {
+			return errInvalidGrant("the token was issued to another client")
+		}
+		if isAccess {
+			_, err = s.run(ctx, "revoke", []string{s.grantKey(id)}, access)
+		} else {
+			_, err = s.end(ctx, s.entry(ctx, rec.Grant, audit.ConnectionRevoked, "Revoked by the app"))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	writeJSON(w, http.StatusOK, struct{}{})
+	return nil
+}

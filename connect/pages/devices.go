@@ -1,0 +1,66 @@
+package pages
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	deviceAge  = 180 * 24 * time.Hour // since the last sign-in to the account
+	maxDevices = 20                   // per account
+)
+
+// devices remembers the browsers that have signed in to an account. In Redis:
+//
+//	{prefix}devices:{account digest}  digests of the browsers, newest first
+type devices struct {
+	redis  redis.UniversalClient
+	prefix string
+}
+
+func (d devices) key(account string) string { return d.prefix + "devices:" + account }
+
+// known reports whether device has signed in to the account before.
+func (d devices) known(ctx context.Context, email, device string) (known bool, err error) {
+	if !wellFormed(device) {
+		return false, nil
+	}
+	err = call(ctx, "looking up a device", func(ctx context.Context) error {
+		devices, err := d.redis.LRange(ctx, d.key(accountDigest(email)), 0, -1).Result()
+		known = slices.Contains(devices, deviceDigest(email, device))
+		return err
+	})
+	return known, err
+}
+
+// add stores that a browser has signed in to the account, replaces its old cookie and returns the new one's value.
+func (d devices) add(ctx context.Context, email, old string) (string, error) {
+	device := newRandom()
+	key := d.key(accountDigest(email))
+	err := call(ctx, "storing a device", func(ctx context.Context) error {
+		_, err := d.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.LRem(ctx, key, 0, deviceDigest(email, old))
+			p.LPush(ctx, key, deviceDigest(email, device))
+			p.LTrim(ctx, key, 0, maxDevices-1)
+			p.PExpire(ctx, key, deviceAge)
+			return nil
+		})
+		return err
+	})
+	return device, err
+}
+
+// removeAll removes the devices of an account, by its accountDigest.
+func (d devices) removeAll(ctx context.Context, account string) error {
+	return d.redis.Del(ctx, d.key(account)).Err()
+}
+
+// deviceDigest depends on the address exactly as typed: signing in to an account with a similar address must not make a device
+// known for this one.
+func deviceDigest(email, device string) string {
+	return digest(device + " " + strings.TrimSpace(email))
+}
