@@ -27,7 +27,8 @@ type chaos struct {
 	rate int
 	// before, outage and after are how long the load runs before, during and after a fault.
 	before, outage, after time.Duration
-	// redisTimeout is the gateways' timeout. `make chaos`, which runs nothing else, uses the default.
+	// redisTimeout is the gateways' timeout. `make chaos`, which runs nothing else, uses the default. On a busy machine, all probes would be
+	// later than that, and the gateways would never share limits again.
 	redisTimeout time.Duration
 }
 
@@ -40,7 +41,7 @@ func chaosScale(t *testing.T) chaos {
 		}
 	}
 	return chaos{
-		rate: 40, redisTimeout: 250 * time.Millisecond,
+		rate: 40, redisTimeout: 2 * time.Second,
 		before: 500 * time.Millisecond, outage: 1500 * time.Millisecond, after: time.Second,
 	}
 }
@@ -70,7 +71,7 @@ func testRedisOutage(t *testing.T, c chaos, w *environment, r *redisFault) {
 	t.Helper()
 	gateways := make([]*gatewaytest.Gateway, 2)
 	for i := range gateways {
-		o := w.options("", "")
+		o := w.options("cache {\n\t\t\t"+longVaultTimeout+"\n\t\t}", "") // it includes waiting for Redis
 		o.Global = strings.Replace(o.Global, w.redisLine(), r.option, 1)
 		gateways[i] = gatewaytest.Start(t, o)
 		requireReady(t, gateways[i])
@@ -177,7 +178,7 @@ func limitsIn(t *testing.T, o *redis.UniversalOptions) ratelimit.Limiter {
 	t.Helper()
 	ratelimit.TuneClient(o)
 	client := redis.NewUniversalClient(o)
-	fleet, err := ratelimit.New(client, ratelimit.Options{Prefix: "gatehouse:limit:", Timeout: time.Second})
+	fleet, err := ratelimit.New(client, ratelimit.Options{Prefix: "gatehouse:limit:", Timeout: patience})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, fleet.Close())

@@ -449,7 +449,7 @@ func TestFaultFileDescriptorsExhausted(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		caller := anonymous()
-		caller.Client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
+		caller.Client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience / 4}
 		a, err := caller.Send(t.Context(), http.MethodGet, g.URL, "/healthz", nil, nil)
 		return err == nil && a.Status == http.StatusOK
 	}, patience, 10*time.Millisecond)

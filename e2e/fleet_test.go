@@ -32,7 +32,7 @@ func TestFleetWithOneGatewayCutOffAllowsAtMostTwiceTheLimit(t *testing.T) {
 	for i := range gateways {
 		links[i] = linktest.Start(t, w.redis.Addr)
 		hide = append(hide, links[i].Addr)
-		o := w.options("", "")
+		o := w.options("cache {\n\t\t\t"+longVaultTimeout+"\n\t\t}", "") // it includes waiting for Redis
 		o.Global = strings.Replace(o.Global, w.redisLine(), c.redis("redis://"+links[i].Addr), 1)
 		gateways[i] = gatewaytest.Start(t, o)
 		requireReady(t, gateways[i])
