@@ -153,9 +153,9 @@ func testRedisOutage(t *testing.T, c chaos, w *environment, r *redisFault) {
 	local = decidedLocally(t, gateways...) - local
 
 	require.Zero(t, report.OverLimit(), "one gateway alone has allowed more than the limit\n%s", report)
-	after := report.Admitted(load.ByFleet, func(s *load.Sample) bool { return s.Stream == "greedy after" })
+	after := report.Allowed(load.ByFleet, func(s *load.Sample) bool { return s.Stream == "greedy after" })
 	require.LessOrEqual(t, after, load.KeyLimit+local, "the limit is not shared again\n%s", report)
-	duringOutage := report.Admitted(load.ByFleet, func(s *load.Sample) bool { return s.Stream == "greedy outage" && s.Sent.Before(shared) })
+	duringOutage := report.Allowed(load.ByFleet, func(s *load.Sample) bool { return s.Stream == "greedy outage" && s.Sent.Before(shared) })
 	late := len(report.Some(func(s *load.Sample) bool { // before the first of them can have left the window
 		return s.Stream == "greedy outage" && s.Status == http.StatusOK && s.Sent.After(shared) && s.Done.Before(began.Add(load.Window))
 	}))
@@ -166,7 +166,7 @@ func testRedisOutage(t *testing.T, c chaos, w *environment, r *redisFault) {
 	report.Figure(t,
 		fmt.Sprintf("noticed_after=%s", noticed.Round(time.Millisecond)),
 		fmt.Sprintf("shared_again_after=%s", took.Round(time.Millisecond)),
-		fmt.Sprintf("fleet_allowed_before=%d", report.Admitted(load.ByFleet, func(s *load.Sample) bool { return s.Stream == "greedy before" })),
+		fmt.Sprintf("fleet_allowed_before=%d", report.Allowed(load.ByFleet, func(s *load.Sample) bool { return s.Stream == "greedy before" })),
 		fmt.Sprintf("fleet_allowed_outage=%d", duringOutage),
 		fmt.Sprintf("fleet_allowed_after=%d", after),
 		fmt.Sprintf("decided_locally_after=%d", local),
