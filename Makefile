@@ -47,7 +47,7 @@ TEST_PACKAGES ?= ./...
 # Packages to start first. Their tests often wait for servers, so three packages at a time (-p) keep two processors busy.
 SLOW_PACKAGES := e2e e2e/connect
 # How long each fuzz target runs in `make test`, and in `make fuzz`.
-FUZZTIME_SHORT ?= 5s
+FUZZTIME_SHORT ?= 6s
 FUZZTIME ?= 10m
 # Seeds of the rate limiter's simulation in `make unit`. `make simulation` runs 1,000.
 RACE_SIM_SEEDS ?= 250

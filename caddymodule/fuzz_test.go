@@ -1,7 +1,6 @@
 package caddymodule_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -43,38 +42,6 @@ func goldenInputs(f *testing.F) []string {
 	}
 	require.NotEmpty(f, inputs)
 	return inputs
-}
-
-// FuzzCaddyfile: whatever a Caddyfile holds, adapting it ends, without a panic, in JSON, twice in the same, or in
-// an error.
-func FuzzCaddyfile(f *testing.F) {
-	for _, input := range goldenInputs(f) {
-		f.Add([]byte(input))
-	}
-	invalid, err := os.ReadFile(errorsFile)
-	require.NoError(f, err)
-	for section := range strings.SplitSeq(string(invalid), separator) {
-		_, cases := errorCases(section)
-		for _, c := range cases {
-			f.Add([]byte(c.input))
-		}
-	}
-	f.Fuzz(func(t *testing.T, input []byte) {
-		if bytes.Contains(input, []byte("import")) || bytes.Contains(input, []byte("{$")) || bytes.Contains(input, []byte("tls")) {
-			return // reads what is on this machine
-		}
-		first, err := adaptation(input)
-		second, again := adaptation(input)
-		if err != nil {
-			// of several errors Caddy names any: it goes through a site's matchers in the order of a map
-			require.Error(t, again)
-			require.Empty(t, first)
-			return
-		}
-		require.NoError(t, again)
-		require.True(t, json.Valid([]byte(first)))
-		require.Equal(t, first, second)
-	})
 }
 
 // FuzzDirectives makes mistakes in the golden Caddyfiles, which have every directive and option that we have. What adapts still

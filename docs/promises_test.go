@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -32,7 +33,7 @@ func TestTestsNamedOnPagesExist(t *testing.T) {
 		return err
 	}))
 	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`")
-	for _, page := range []string{"../SECURITY.md", "reliability.md", "threat-model.md"} {
+	for _, page := range []string{"../SECURITY.md", "../CONTRIBUTING.md", "reliability.md", "threat-model.md"} {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		found := named.FindAllSubmatch(text, -1)
@@ -42,6 +43,18 @@ func TestTestsNamedOnPagesExist(t *testing.T) {
 		for _, m := range found {
 			require.True(t, exists[string(m[1])], "%s names the test %s, which does not exist", page, m[1])
 		}
+	}
+}
+
+func TestContributingNamesFilesThatExist(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../CONTRIBUTING.md")
+	require.NoError(t, err)
+	_, where, _ := strings.Cut(string(page), "## Where is it?")
+	files := regexp.MustCompile("`([a-z_]+/[a-z_/]+\\.[a-z]+)`").FindAllStringSubmatch(where, -1)
+	require.Greater(t, len(files), 20)
+	for _, m := range files {
+		assert.FileExists(t, filepath.Join("..", filepath.FromSlash(m[1])))
 	}
 }
 

@@ -52,7 +52,7 @@ func newBrowser(t *testing.T, base string) *browser {
 	home, err := url.Parse(base)
 	require.NoError(t, err)
 	return &browser{t: t, base: base, client: &http.Client{
-		Jar: jar, Timeout: patience,
+		Jar: jar, Timeout: 2 * patience,
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			if req.URL.Host != home.Host || len(via) > 10 {
 				return http.ErrUseLastResponse

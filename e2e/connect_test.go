@@ -27,9 +27,12 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
+// longConnectTimeout replaces the default timeout of 15 s, which checking a password exceeds on a busy machine.
+const longConnectTimeout = "timeout 1m"
+
 // connectSite returns the connection server's part of a site.
 func (w *environment) connectSite(g *gatewaytest.Gateway) string {
-	return "gatehouse_connect {\n\t\tissuer " + g.URL + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t"
+	return "gatehouse_connect {\n\t\tissuer " + g.URL + "\n\t\tupstream " + w.dataURL + "\n\t\t" + longConnectTimeout + "\n\t\tmanage_keys\n\t}\n\t"
 }
 
 // connectedTo starts a gateway with the connection server, by default with the demo's data service.
@@ -267,7 +270,7 @@ func TestDocumentedRedisACLSuffices(t *testing.T) {
 	require.NoError(t, w.redis.Client(t).Do(t.Context(), args...).Err())
 	o := w.options("", "")
 	o.Global = strings.Replace(o.Global, w.redisLine(),
-		"redis "+w.redis.URL()+" {\n\t\t\tusername gateway\n\t\t\tpassword made-up\n\t\t\ttimeout 1s\n\t\t}", 1)
+		"redis "+w.redis.URL()+" {\n\t\t\tusername gateway\n\t\t\tpassword made-up\n\t\t\t"+longRedisTimeout+"\n\t\t}", 1)
 	g := w.startConnect(t, o)
 	owner := w.owner(t, g)
 	a := approved(t, owner, "mcp:use", "contacts:write")

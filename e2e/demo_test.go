@@ -146,8 +146,8 @@ func TestDemo(t *testing.T) {
 		require.Equal(t, http.StatusOK, anonymous().Get(t, d.url, "/readyz").Status)
 		require.Equal(t, http.StatusOK, anonymous().Get(t, d.url, "/.well-known/gatehouse-jwks.json").Status)
 	})
-	t.Run("its commands work", func(t *testing.T) { requireCommandsWork(t, d) })
-	t.Run("logs what it refuses", func(t *testing.T) {
+	t.Run("prints commands that work", func(t *testing.T) { requireCommandsWork(t, d) })
+	t.Run("logs denied requests", func(t *testing.T) {
 		a := anonymous().Get(t, d.url, "/api/v1/me")
 		require.GreaterOrEqual(t, a.Status, http.StatusBadRequest)
 		require.Eventually(t, func() bool { return strings.Contains(d.stderr.String(), a.Header.Get("X-Request-Id")) }, patience, 10*time.Millisecond)

@@ -29,7 +29,7 @@ import (
 )
 
 // patience is how long tests wait for a condition.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // environment is the environment of a gateway: a Redis, a data service, and the keys of two active businesses and an inactive one.
 type environment struct {

@@ -65,20 +65,22 @@ func TestRotatedPrivateKeyExpiresAsThePageSays(t *testing.T) {
 	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
 	old := keysOn(t, owner.send(owner.open("/settings/api"), "action", url.Values{"kind": {"live"}}))
 	rotate := owner.open("/settings/api?" + url.Values{"rotate": {old.PublicKey}}.Encode())
+	sent := time.Now()
 	done := owner.send(rotate, "grace", url.Values{"grace": {"24h"}})
 	rotated := keysOn(t, done)
 	said := regexp.MustCompile(`old private key works until <time datetime="([^"]+)"`).FindStringSubmatch(done.Text)
 	require.NotNil(t, said, done.Text)
 	ends, err := time.Parse(time.RFC3339, said[1])
 	require.NoError(t, err)
-	require.WithinDuration(t, time.Now().Add(24*time.Hour), ends, time.Minute)
+	require.WithinRange(t, ends.Add(-24*time.Hour), sent.Add(-time.Second), time.Now().Add(time.Second))
 	for _, moment := range []struct {
 		at     time.Time
 		status int // with the old private key
 	}{{ends.Add(-20 * time.Second), http.StatusOK}, {ends.Add(2 * time.Second), http.StatusUnauthorized}} {
-		g.StepClock(t, time.Until(moment.at).Round(time.Second))
-		require.Equal(t, moment.status, signedGet(t, g, old, target, moment.at).Status, moment.at)
-		require.Equal(t, http.StatusOK, signedGet(t, g, rotated, target, moment.at).Status, moment.at)
+		require.Eventually(t, func() bool { // on a busy machine, the moment may have passed before the requests arrive
+			g.StepClock(t, time.Until(moment.at).Round(time.Second))
+			return signedGet(t, g, old, target, moment.at).Status == moment.status && signedGet(t, g, rotated, target, moment.at).Status == http.StatusOK
+		}, patience, time.Second, "%s", moment.at)
 	}
 }
 

@@ -449,7 +449,7 @@ func TestFaultFileDescriptorsExhausted(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		caller := anonymous()
-		caller.Client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
+		caller.Client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience / 4}
 		a, err := caller.Send(t.Context(), http.MethodGet, g.URL, "/healthz", nil, nil)
 		return err == nil && a.Status == http.StatusOK
 	}, patience, 10*time.Millisecond)
@@ -467,12 +467,12 @@ func TestFaultFileDescriptorsExhausted(t *testing.T) {
 
 // slowCallers are slow connections of one kind, and how the gateway ended them.
 type slowCallers struct {
-	wg       sync.WaitGroup
-	answered atomic.Int64
-	ended    atomic.Int64 // by the gateway
-	mu       sync.Mutex
-	statuses map[string]int
-	longest  time.Duration
+	wg        sync.WaitGroup
+	responses atomic.Int64
+	ended     atomic.Int64 // by the gateway
+	mu        sync.Mutex
+	statuses  map[string]int
+	longest   time.Duration
 }
 
 // trickle opens n connections. On each it sends the beginning and then a piece every second, and reads up to the given number of bytes
@@ -508,7 +508,7 @@ func (s *slowCallers) trickle(ctx context.Context, addr string, n, read int, beg
 				n, err := conn.Read(buffer)
 				if n > 0 && response == "" {
 					response, _, _ = strings.Cut(string(buffer[:n]), "\r\n")
-					s.answered.Add(1)
+					s.responses.Add(1)
 				}
 				if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 					s.note(response, time.Since(began))
@@ -523,7 +523,7 @@ func (s *slowCallers) trickle(ctx context.Context, addr string, n, read int, beg
 					// on a busy machine, the response may have arrived since, and the connection ended
 					if n, _ := conn.Read(buffer); n > 0 && response == "" {
 						response, _, _ = strings.Cut(string(buffer[:n]), "\r\n")
-						s.answered.Add(1)
+						s.responses.Add(1)
 					}
 					s.note(response, time.Since(began))
 					return
@@ -607,7 +607,7 @@ func TestFaultThousandsOfSlowClients(t *testing.T) {
 	}, "")
 	require.Eventually(t, func() bool { return headers.ended.Load() == int64(each) && bodies.ended.Load() == int64(each) },
 		3*patience, 50*time.Millisecond, "slow headers and bodies are not ended")
-	require.Eventually(t, func() bool { return readers.answered.Load() == int64(each) }, 3*patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return readers.responses.Load() == int64(each) }, 3*patience, 50*time.Millisecond)
 	l.Run(scale.outage)
 	_, peak := g.Memory(t)
 	l.Phase("back")
@@ -657,15 +657,15 @@ func TestFaultRedisClockStepped(t *testing.T) {
 	// Ahead: all windows end at once. A caller gains at most one more limit, once.
 	requireServed(t, g, third, load.KeyLimit/2)
 	require.NoError(t, clock.StepClock(step))
-	admitted := load.KeyLimit / 2
-	for admitted <= 2*load.KeyLimit && third.Get(t, g.URL, "/api/v1/me").Status == http.StatusOK {
-		admitted++
+	allowed := load.KeyLimit / 2
+	for allowed <= 2*load.KeyLimit && third.Get(t, g.URL, "/api/v1/me").Status == http.StatusOK {
+		allowed++
 	}
-	require.GreaterOrEqual(t, admitted, load.KeyLimit)
-	require.LessOrEqual(t, admitted, 2*load.KeyLimit)
+	require.GreaterOrEqual(t, allowed, load.KeyLimit)
+	require.LessOrEqual(t, allowed, 2*load.KeyLimit)
 	requireLimited(third)
 	require.NoError(t, clock.StepClock(0)) // back to the machine's
 	requireLimited(third)
 	requireCheck(t, g, "limits", true) // on a busy machine, Redis may seem unavailable briefly
-	t.Logf("figure: %s back=2 lost_limits_back=0 ahead=1 allowed_of_60=%d (at most %d)", t.Name(), admitted, 2*load.KeyLimit)
+	t.Logf("figure: %s back=2 lost_limits_back=0 ahead=1 allowed_of_60=%d (at most %d)", t.Name(), allowed, 2*load.KeyLimit)
 }

@@ -231,9 +231,9 @@ func TestNoWindowExceedsTheLimitAndDeniedRequestsDoNotCount(t *testing.T) {
 		after          time.Duration // Retry-After
 	}
 	var (
-		mu               sync.Mutex
-		admitted, denied []decision
-		wg               sync.WaitGroup
+		mu              sync.Mutex
+		allowed, denied []decision
+		wg              sync.WaitGroup
 	)
 	const duration = 75 * time.Second
 	ctx, cancel := context.WithTimeout(t.Context(), duration)
@@ -251,7 +251,7 @@ func TestNoWindowExceedsTheLimitAndDeniedRequestsDoNotCount(t *testing.T) {
 				mu.Lock()
 				switch {
 				case err == nil && a.Status == http.StatusOK:
-					admitted = append(admitted, d)
+					allowed = append(allowed, d)
 				case err == nil && a.Status == http.StatusTooManyRequests && seconds > 0:
 					denied = append(denied, d)
 				default:
@@ -263,26 +263,26 @@ func TestNoWindowExceedsTheLimitAndDeniedRequestsDoNotCount(t *testing.T) {
 	}
 	wg.Wait()
 	require.False(t, t.Failed())
-	slices.SortFunc(admitted, func(a, b decision) int { return a.sent.Compare(b.sent) })
+	slices.SortFunc(allowed, func(a, b decision) int { return a.sent.Compare(b.sent) })
 	most := load.KeyLimit + decidedLocally(t, gateways...)
-	for i := most; i < len(admitted); i++ {
-		require.GreaterOrEqual(t, admitted[i].received.Sub(admitted[i-most].sent), load.Window, "%d allowed within a minute", most+1)
+	for i := most; i < len(allowed); i++ {
+		require.GreaterOrEqual(t, allowed[i].received.Sub(allowed[i-most].sent), load.Window, "%d allowed within a minute", most+1)
 	}
-	require.Greater(t, len(admitted), 65, "denied requests count")
+	require.Greater(t, len(allowed), 65, "denied requests count")
 	require.Greater(t, len(denied), 100)
 	const clocks = 100 * time.Millisecond // drift between Redis's clock and this one
 	for _, r := range denied {
 		within := 0
-		for _, a := range admitted {
+		for _, a := range allowed {
 			if a.sent.Before(r.received) && !a.received.Add(load.Window+clocks).Before(r.sent) {
 				within++
 			}
 		}
-		require.GreaterOrEqual(t, within, load.KeyLimit, "denied %s after the first was admitted, below the limit", r.sent.Sub(admitted[0].received))
+		require.GreaterOrEqual(t, within, load.KeyLimit, "denied %s after the first was allowed, below the limit", r.sent.Sub(allowed[0].received))
 	}
 	// Until the first can have left the window, every Retry-After refers to that moment, in whole seconds.
-	first := admitted[0]
-	for _, a := range admitted {
+	first := allowed[0]
+	for _, a := range allowed {
 		if a.received.Before(first.received) {
 			first.received = a.received
 		}
@@ -297,8 +297,8 @@ func TestNoWindowExceedsTheLimitAndDeniedRequestsDoNotCount(t *testing.T) {
 		require.False(t, r.sent.Add(r.after).After(first.received.Add(load.Window+time.Second+clocks)), "wrong Retry-After: %s", r.after)
 	}
 	require.Greater(t, checked, 20)
-	t.Logf("%d admitted, %d denied in %s; the 61st %s after the first had left the window", len(admitted), len(denied), duration,
-		admitted[load.KeyLimit].received.Sub(first.sent)-load.Window)
+	t.Logf("%d allowed, %d denied in %s; the 61st %s after the first had left the window", len(allowed), len(denied), duration,
+		allowed[load.KeyLimit].received.Sub(first.sent)-load.Window)
 }
 
 // redisBytes returns the memory that Redis uses.

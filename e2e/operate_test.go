@@ -616,7 +616,7 @@ func TestRedisTopologies(t *testing.T) {
 	}
 }
 
-func TestOnOutage(t *testing.T) {
+func TestOnOutageDenyRejectsAndAllowServesAll(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, nil)
 	deny := w.start(t, "limits {\n\t\t\ton_outage deny\n\t\t}", "")

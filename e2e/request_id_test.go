@@ -77,7 +77,7 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 		}
 	}
 
-	t.Run("api", func(t *testing.T) { //nolint:paralleltest // the parts share a data service that changes
+	t.Run("rejected API request", func(t *testing.T) { //nolint:paralleltest // the parts share a data service that changes
 		a := w.acme.Get(t, g.URL, "/api/v1/contacts?status="+strings.Repeat("canary-query", 20))
 		require.Equal(t, http.StatusBadRequest, a.Status)
 		var body struct {
@@ -86,7 +86,7 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 		require.NoError(t, json.Unmarshal([]byte(a.Body), &body))
 		requireLine(t, body.RequestID, map[string]any{"level": "info", "code": "INVALID_PARAMETER", "business": w.acmeID, "public_key": w.acme.PublicKey})
 	})
-	t.Run("tool, the caller's fault", func(t *testing.T) { //nolint:paralleltest // as above
+	t.Run("rejected tool call", func(t *testing.T) { //nolint:paralleltest // as above
 		_, a := assistant.call(t, "contacts_get", `{"id":987654321}`)
 		line := requireLine(t, toolRequestID(t, a), ofTool("contacts_get", "NOT_FOUND", "rejected"))
 		require.Equal(t, "info", line["level"])
@@ -100,7 +100,7 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 		line = requireLine(t, toolRequestID(t, a), ofTool("contacts_create", "INVALID_ARGUMENTS", "rejected"))
 		require.Equal(t, "unknown argument; first_name is a number", line["cause"])
 	})
-	t.Run("scope, token, message", func(t *testing.T) { //nolint:paralleltest // as above
+	t.Run("call without its scope, a token or a valid message", func(t *testing.T) { //nolint:paralleltest // as above
 		id := func(bearer, body string) string {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/mcp", strings.NewReader(body))
 			require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 			requireLine(t, id(assistant.Access, body), map[string]any{"code": code, "business": w.acmeID})
 		}
 	})
-	t.Run("pages and OAuth", func(t *testing.T) { //nolint:paralleltest // as above
+	t.Run("pages and the token endpoint", func(t *testing.T) { //nolint:paralleltest // as above
 		shown := func(at page) string {
 			id := regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`).FindString(at.Text)
 			require.NotEmpty(t, id, at.Text)
@@ -149,7 +149,7 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 		require.ErrorContains(t, err, "invalid_grant")
 		logged(`"code":"invalid_grant","operation":"refresh_token"`)
 	})
-	t.Run("failures", func(t *testing.T) { //nolint:paralleltest // as above
+	t.Run("failing data service", func(t *testing.T) { //nolint:paralleltest // as above
 		service.setResponse(aborts)
 		a := w.acme.Get(t, g.URL, "/api/v1/contacts?status=canary-query")
 		line := requireLine(t, a.Header.Get("X-Request-Id"), map[string]any{"level": "error", "code": "UPSTREAM_FAILED", "upstream_address": address})

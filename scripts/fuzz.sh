@@ -7,7 +7,8 @@
 # empty, the corpus is not kept, so that short runs spend their time on new inputs.
 #
 # UNGUIDED=yes builds targets without coverage instrumentation. This suits short runs, because instrumenting takes minutes and
-# a guided run spends its first seconds on the corpus.
+# a guided run spends its first seconds on the corpus. Such a run relies on the seeds and on testdata/fuzz for inputs near the
+# limits: a target without seeds of its own needs them there.
 #
 # JOBS is the number of packages that are fuzzed at the same time, by default 1. If it is greater, each target uses one
 # processor instead of all.

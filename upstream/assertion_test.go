@@ -162,6 +162,18 @@ func TestForgedOrMisdirectedAssertionsAreInvalid(t *testing.T) {
 	}
 }
 
+func TestAssertionWithOneChangedCharacterIsInvalid(t *testing.T) {
+	t.Parallel()
+	v, good := verifier(t, "events"), assertion(t, asserter(t), "events")
+	for i := range good {
+		for _, c := range []byte{good[i] + 1, ' '} { // the last character of the signature has unused bits
+			token := good[:i] + string(c) + good[i+1:]
+			_, err := v.VerifyAssertion(t.Context(), token)
+			require.ErrorIs(t, err, upstream.ErrInvalidAssertion, token)
+		}
+	}
+}
+
 func TestClocksMayDifferByFiveSeconds(t *testing.T) {
 	t.Parallel()
 	a, err := upstream.NewAsserter(upstream.AsserterOptions{

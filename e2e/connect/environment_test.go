@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long tests wait for a condition.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // environment is a gateway with the connection server and its environment.
 type environment struct {
@@ -91,8 +91,8 @@ func start(t *testing.T, o options) *environment {
 	store, err := file.Open(keys, file.Options{Create: true})
 	require.NoError(t, err)
 	require.NoError(t, store.Close())
-	g.Global = fmt.Sprintf("gatehouse {\n\t\tredis %s {\n\t\t\ttimeout 1s\n\t\t}\n\t\tcredentials file %s\n\t}", redistest.Start(t).URL(), keys)
-	g.Site = fmt.Sprintf("gatehouse_health\n\t%s {\n\t\tissuer %s\n\t\tupstream %[3]s\n\t\tmanage_keys\n\t}\n\tgatehouse_api {\n\t\tupstream %[3]s\n\t}",
+	g.Global = fmt.Sprintf("gatehouse {\n\t\tredis %s {\n\t\t\ttimeout 5s\n\t\t}\n\t\tcredentials file %s\n\t}", redistest.Start(t).URL(), keys)
+	g.Site = fmt.Sprintf("gatehouse_health\n\t%s {\n\t\tissuer %s\n\t\tupstream %[3]s\n\t\ttimeout 1m\n\t\tmanage_keys\n\t}\n\tgatehouse_api {\n\t\tupstream %[3]s\n\t}",
 		o.directive, w.url, data.URL)
 	w.Write(t, g.Caddyfile(w.Addr, strings.TrimPrefix(w.AdminURL, "http://")))
 	w.Run(t)

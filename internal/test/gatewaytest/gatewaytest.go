@@ -33,9 +33,10 @@ import (
 
 // Generous timeouts, because the machine may be slow or busy.
 const (
-	startTimeout = time.Minute
-	stopTimeout  = time.Minute
-	pollInterval = 10 * time.Millisecond
+	startTimeout   = time.Minute
+	stopTimeout    = time.Minute
+	requestTimeout = 2 * time.Minute
+	pollInterval   = 10 * time.Millisecond
 )
 
 // product is the main package of the gatehouse binary.
@@ -468,7 +469,7 @@ func (c Caller) Send(ctx context.Context, method, base, target string, header ht
 	client := c.Client
 	if client == nil {
 		client = &http.Client{
-			Timeout:       30 * time.Second,
+			Timeout:       requestTimeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 	}

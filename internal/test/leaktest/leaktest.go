@@ -11,7 +11,7 @@ import (
 )
 
 // patience is how long a goroutine may take to end.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // Main is a TestMain that runs the tests and Check.
 func Main(m *testing.M) { os.Exit(Check(m.Run())) }

@@ -81,7 +81,7 @@ func TestExceededLimitIsFound(t *testing.T) {
 		at := time.Now().Add(time.Duration(i) * time.Second)
 		r.samples = append(r.samples, &Sample{Key: "k", Status: http.StatusOK, Sent: at, Done: at.Add(time.Millisecond)})
 	}
-	require.Equal(t, KeyLimit, r.Admitted(ByFleet, nil))
+	require.Equal(t, KeyLimit, r.Allowed(ByFleet, nil))
 	require.Zero(t, r.OverLimit())
 	r.samples = append(r.samples, &Sample{Key: "k", Status: http.StatusOK, Sent: r.samples[30].Sent, Done: r.samples[30].Done})
 	require.Equal(t, 1, r.OverLimit())

@@ -83,9 +83,9 @@ func (r *Report) Some(wanted func(*Sample) bool) (list []*Sample) {
 	return list
 }
 
-// Admitted returns the highest number of the wanted samples (nil: all) that one caller was served within one window of the limit.
+// Allowed returns the highest number of the wanted samples (nil: all) that one caller was served within one window of the limit.
 // callerOf, ByGateway or ByFleet, identifies the caller.
-func (r *Report) Admitted(callerOf func(*Sample) string, wanted func(*Sample) bool) (worst int) {
+func (r *Report) Allowed(callerOf func(*Sample) string, wanted func(*Sample) bool) (worst int) {
 	sent, done := map[string][]time.Time{}, map[string][]time.Time{}
 	for _, s := range r.samples {
 		if s.Status == http.StatusOK && (wanted == nil || wanted(s)) {
@@ -117,7 +117,7 @@ func ByGateway(s *Sample) string { return strconv.Itoa(s.Gateway) + " " + s.Key 
 func ByFleet(s *Sample) string { return s.Key }
 
 // OverLimit returns by how many requests any gateway has exceeded the limit of any key in any window.
-func (r *Report) OverLimit() int { return max(0, r.Admitted(ByGateway, nil)-KeyLimit) }
+func (r *Report) OverLimit() int { return max(0, r.Allowed(ByGateway, nil)-KeyLimit) }
 
 // String returns the report in a few lines.
 func (r *Report) String() string {
