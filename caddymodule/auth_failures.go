@@ -1,21 +1,14 @@
 package caddymodule
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
-
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/explain"
 )
-
-// adminExplainPath is the admin API's path of explanations, followed by a request ID.
-const adminExplainPath = "/gatehouse/explain/"
 
 const (
 	// maxDenials is the number of denied requests that are kept.
@@ -82,42 +75,4 @@ func (d *denials) find(id string) (deniedRequest, bool) {
 		}
 	}
 	return deniedRequest{}, false
-}
-
-// explainedDenial is the response of the admin API. It contains nothing that helps to sign a request.
-type explainedDenial struct {
-	RequestID string    `json:"request_id"`
-	At        time.Time `json:"at"`
-	PublicKey string    `json:"public_key,omitempty"`
-	Reason    string    `json:"reason"`
-	BodyLeft  bool      `json:"body_not_kept,omitempty"`
-	explain.Result
-}
-
-// serveExplain explains a denied request that this gateway still knows.
-func (a *Admin) serveExplain(w http.ResponseWriter, r *http.Request) error {
-	if r.Method != http.MethodGet {
-		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: errMethodNotAllowed}
-	}
-	app := activeApp()
-	if app == nil || app.credentials == nil {
-		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("no gateway is configured")}
-	}
-	id := strings.TrimPrefix(r.URL.Path, adminExplainPath)
-	d, ok := app.credentials.denials.find(id)
-	if !ok {
-		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: fmt.Errorf(
-			"request %q is not among the last %d that this gateway denied for invalid credentials", id, maxDenials)}
-	}
-	out := explainedDenial{RequestID: d.id, At: d.at, Reason: d.reason, BodyLeft: d.attempt.BodyLeft}
-	var cred *authsigner.Credential
-	if out.PublicKey = d.attempt.PublicKey; out.PublicKey != "" {
-		var err error
-		if cred, err = app.credentials.cache.Lookup(r.Context(), out.PublicKey); err != nil && !errors.Is(err, authsigner.ErrUnknownKey) {
-			return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: fmt.Errorf("looking up the credential: %w", err)}
-		}
-	}
-	out.Result = d.attempt.Explain(r.Context(), cred, d.at)
-	writeJSON(w, http.StatusOK, append(encode(out), '\n'))
-	return nil
 }

@@ -28,9 +28,9 @@ func samplesOf(handler any) (samples []string) {
 		for _, res := range upstream.Resources() {
 			samples = append(samples, "GET "+text("base_path")+apiPrefix+"/"+res.Name)
 		}
-	case "gatehouse_health":
+	case healthName:
 		samples = []string{"GET /healthz", "GET /readyz"}
-	case "gatehouse_jwks":
+	case jwksName:
 		if samples = []string{"GET " + text("path")}; text("path") == "" {
 			samples = []string{"GET " + JWKSPath}
 		}
@@ -74,7 +74,7 @@ func (c *checkedConfig) checkRoutes(parent context.Context) {
 				missed = append(missed, o)
 			}
 		}
-		if h.name == "gatehouse_health" && len(missed) < len(samples) {
+		if h.name == healthName && len(missed) < len(samples) {
 			continue // one of the checks may be private
 		}
 		for _, o := range missed {

@@ -233,7 +233,7 @@ func (c *checkedConfig) checkCatchAll() {
 
 func (c *checkedConfig) checkDrain() {
 	for _, s := range c.public() {
-		if !slices.ContainsFunc(s.wrappers, func(w listenerWrapper) bool { return w.Wrapper == "gatehouse_drain" }) {
+		if !slices.ContainsFunc(s.wrappers, func(w listenerWrapper) bool { return w.Wrapper == drainName }) {
 			c.report("GH010", s.pointer, "the server on %s has no listener wrapper gatehouse_drain", strings.Join(s.Listen, ", "))
 		}
 	}

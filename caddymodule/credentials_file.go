@@ -20,7 +20,7 @@ type FileSource struct {
 }
 
 // CaddyModule returns the Caddy module information.
-func (FileSource) CaddyModule() caddy.ModuleInfo {
+func (*FileSource) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  credentialsNamespace + ".file",
 		New: func() caddy.Module { return new(FileSource) },

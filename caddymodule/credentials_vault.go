@@ -79,7 +79,7 @@ func (a *VaultAuth) secretIDFile() string {
 }
 
 // CaddyModule returns the Caddy module information.
-func (VaultSource) CaddyModule() caddy.ModuleInfo {
+func (*VaultSource) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  credentialsNamespace + ".vault",
 		New: func() caddy.Module { return new(VaultSource) },
