@@ -70,8 +70,8 @@ func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// explainedDenial is the response of the admin API. It contains nothing that helps to sign a request.
-type explainedDenial struct {
+// explainedFailure is the response of the admin API. It contains nothing that helps to sign a request.
+type explainedFailure struct {
 	RequestID string    `json:"request_id"`
 	At        time.Time `json:"at"`
 	PublicKey string    `json:"public_key,omitempty"`
@@ -80,7 +80,7 @@ type explainedDenial struct {
 	explain.Result
 }
 
-// serveExplain explains a denied request that this gateway still knows.
+// serveExplain explains a request with invalid credentials that this gateway still knows.
 func (a *Admin) serveExplain(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodGet {
 		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: errMethodNotAllowed}
@@ -90,20 +90,20 @@ func (a *Admin) serveExplain(w http.ResponseWriter, r *http.Request) error {
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("no gateway is configured")}
 	}
 	id := strings.TrimPrefix(r.URL.Path, adminExplainPath)
-	d, ok := app.credentials.denials.find(id)
+	failed, ok := app.credentials.failures.find(id)
 	if !ok {
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: fmt.Errorf(
-			"request %q is not among the last %d that this gateway denied for invalid credentials", id, maxDenials)}
+			"request %q is not among the last %d that this gateway denied for invalid credentials", id, maxAuthFailures)}
 	}
-	out := explainedDenial{RequestID: d.id, At: d.at, Reason: d.reason, BodyLeft: d.attempt.BodyLeft}
+	out := explainedFailure{RequestID: failed.id, At: failed.at, Reason: failed.reason, BodyLeft: failed.attempt.BodyLeft}
 	var cred *authsigner.Credential
-	if out.PublicKey = d.attempt.PublicKey; out.PublicKey != "" {
+	if out.PublicKey = failed.attempt.PublicKey; out.PublicKey != "" {
 		var err error
 		if cred, err = app.credentials.cache.Lookup(r.Context(), out.PublicKey); err != nil && !errors.Is(err, authsigner.ErrUnknownKey) {
 			return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: fmt.Errorf("looking up the credential: %w", err)}
 		}
 	}
-	out.Result = d.attempt.Explain(r.Context(), cred, d.at)
+	out.Result = failed.attempt.Explain(r.Context(), cred, failed.at)
 	writeJSON(w, http.StatusOK, append(encode(out), '\n'))
 	return nil
 }

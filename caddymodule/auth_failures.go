@@ -1,7 +1,9 @@
 package caddymodule
 
 import (
+	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -11,31 +13,86 @@ import (
 )
 
 const (
-	// maxDenials is the number of denied requests that are kept.
-	maxDenials = 512
+	// maxAuthFailures is the number of requests that are kept.
+	maxAuthFailures = 512
 
-	// maxDenial is the maximum size in bytes of a denied request that is kept.
-	maxDenial = 4 << 10
+	// maxAuthFailureSize is the maximum size in bytes of a request that is kept.
+	maxAuthFailureSize = 4 << 10
 )
 
-// denials keeps the last requests whose credentials were invalid, for `gatehouse explain --id`: without bodies, and with only the
+// privateKeyPrefix begins every private key that the gateway issues.
+const privateKeyPrefix = "sk_"
+
+// authFailure says why the credentials of a request are invalid. Apart from malformed, it is for the log only.
+type authFailure struct {
+	reason    string // one of a fixed set; "" if it is not about credentials
+	malformed string // header that no key could make valid
+	key       string // the claimed public key, if it can be logged
+	late      int64  // seconds from the timestamp to the clock, if the request has expired
+}
+
+// authFailureOf describes an authentication error of a request.
+func (h *API) authFailureOf(r *http.Request, err error) authFailure {
+	var f authFailure
+	key := r.Header.Get(authsigner.HeaderPublicKey)
+	if authsigner.ValidPublicKey(key) && !strings.HasPrefix(key, privateKeyPrefix) { // a private key that was sent by mistake
+		f.key = key
+	}
+	switch {
+	case errors.Is(err, authsigner.ErrExpired):
+		f.reason = "expired"
+		if timestamp, err := strconv.ParseInt(r.Header.Get(authsigner.HeaderTimestamp), 10, 64); err == nil {
+			f.late = time.Now().Unix() - timestamp
+		}
+		return f
+	case !errors.Is(err, authsigner.ErrInvalidCredentials):
+		return f
+	}
+	switch f.malformed = authsigner.MalformedHeader(r.Header); f.malformed {
+	case authsigner.HeaderPublicKey:
+		f.reason = "malformed_key"
+	case authsigner.HeaderTimestamp:
+		f.reason = "malformed_timestamp"
+	case authsigner.HeaderSignature:
+		f.reason = "malformed_signature"
+	default:
+		f.reason = "wrong_signature"
+		if cred := h.app.credentials.cache.Peek(key); cred == nil {
+			f.reason = "unknown_key"
+		} else if cred.Expired(time.Now()) {
+			f.reason = "expired_key"
+		}
+	}
+	return f
+}
+
+// malformedHeaderError adds to an authentication error which header is malformed.
+type malformedHeaderError struct {
+	header string
+	err    error
+}
+
+func (e *malformedHeaderError) Error() string { return e.err.Error() }
+func (e *malformedHeaderError) Unwrap() error { return e.err }
+
+// authFailures keeps the last requests whose credentials were invalid, for `gatehouse explain --id`: without bodies, and with only the
 // first eight bytes of each signature. It does not keep requests over a rate limit, so that a client IP can neither push out those
 // of others nor cause the cost of reading its signatures. The zero value is ready to use.
-type denials struct {
+type authFailures struct {
 	mu   sync.Mutex
-	last [maxDenials]deniedRequest // a ring
+	last [maxAuthFailures]failedRequest // a ring
 	next int
 }
 
-type deniedRequest struct {
+type failedRequest struct {
 	id      string
 	at      time.Time
 	reason  string
 	attempt *explain.Attempt
 }
 
-// add keeps a denied request instead of the oldest one.
-func (d *denials) add(r *http.Request, req *apiRequest, basePath string) {
+// add keeps a request instead of the oldest one.
+func (f *authFailures) add(r *http.Request, req *apiRequest, basePath string) {
 	scheme := "http"
 	if r.TLS != nil {
 		scheme = "https"
@@ -48,7 +105,7 @@ func (d *denials) add(r *http.Request, req *apiRequest, basePath string) {
 			size += len(value)
 		}
 	}
-	if size > maxDenial {
+	if size > maxAuthFailureSize {
 		return
 	}
 	now := time.Now()
@@ -57,22 +114,22 @@ func (d *denials) add(r *http.Request, req *apiRequest, basePath string) {
 		Host: strings.Clone(r.Host), Header: header, At: now,
 	})
 	attempt.BodyLeft = r.ContentLength != 0
-	if attempt.PublicKey != req.denial.key {
+	if attempt.PublicKey != req.failure.key {
 		attempt.PublicKey = "" // malformed, or a private key
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.last[d.next%maxDenials] = deniedRequest{id: req.id, at: now, reason: req.denial.reason, attempt: attempt}
-	d.next++
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last[f.next%maxAuthFailures] = failedRequest{id: req.id, at: now, reason: req.failure.reason, attempt: attempt}
+	f.next++
 }
 
-func (d *denials) find(id string) (deniedRequest, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, r := range &d.last {
+func (f *authFailures) find(id string) (failedRequest, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range &f.last {
 		if r.id == id && r.attempt != nil {
 			return r, true
 		}
 	}
-	return deniedRequest{}, false
+	return failedRequest{}, false
 }

@@ -321,7 +321,7 @@ func (b *builtConfig) probeDataServices(ctx context.Context) {
 				assert := func(requestID string) (string, error) {
 					return b.app.asserter.Assert(res.Name, checkBusiness, requestID)
 				}
-				b.probeDataService(ctx, h.upstreams[j], u.service, apiPrefix+"/"+res.Name, assert, seen)
+				b.probeDataService(ctx, h.upstreams[j], u.service, res.Path, assert, seen)
 			}
 		case *Connect:
 			assert := func(requestID string) (string, error) {
@@ -372,7 +372,7 @@ func (b *builtConfig) probeDataService(
 				out.Header.Set(upstream.HeaderAssertion, assertion)
 			}
 			deadline, _ := ctx.Deadline()
-			return service.exchange(out, deadline, t, &response{maxSize: upstream.DefaultMaxResponseSize})
+			return service.exchange(out, deadline, t, &upstreamResponse{maxSize: upstream.DefaultMaxResponseSize})
 		}
 		key := t.dial.Address + path
 		if seen[key] {

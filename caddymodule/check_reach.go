@@ -26,7 +26,7 @@ func samplesOf(handler any) (samples []string) {
 	switch text("handler") {
 	case apiName:
 		for _, res := range upstream.Resources() {
-			samples = append(samples, "GET "+text("base_path")+apiPrefix+"/"+res.Name)
+			samples = append(samples, "GET "+text("base_path")+res.Path)
 		}
 	case healthName:
 		samples = []string{"GET /healthz", "GET /readyz"}

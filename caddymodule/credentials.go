@@ -63,11 +63,11 @@ func credentialEvent(level zapcore.Level, kind string, err error, fields ...zap.
 
 // pooledCredentials is an open credential source, its cache, and the subscription to invalidations.
 type pooledCredentials struct {
-	store   CredentialStore
-	cache   *authsigner.Cache
-	lookups *lookupLimiter
-	listen  *invalidation
-	denials denials
+	store    CredentialStore
+	cache    *authsigner.Cache
+	lookups  *lookupLimiter
+	listen   *invalidation
+	failures authFailures
 }
 
 // tracedLookups adds a span to lookups that wait for the credential source. Cached credentials have none.

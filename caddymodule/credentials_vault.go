@@ -69,15 +69,6 @@ type VaultAuth struct {
 	JWTFile string `json:"jwt_file,omitempty"`
 }
 
-// secretIDFile returns the file that SecretID names, which is read at each login, because secret IDs expire and are replaced.
-func (a *VaultAuth) secretIDFile() string {
-	path, isFile := strings.CutPrefix(a.SecretID, "{file.")
-	if path, ends := strings.CutSuffix(path, "}"); isFile && ends {
-		return path
-	}
-	return ""
-}
-
 // CaddyModule returns the Caddy module information.
 func (*VaultSource) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
@@ -147,6 +138,15 @@ func (s *VaultSource) options(report func(SourceEvent)) vault.Options {
 		o.Auth.Cert = &vault.Cert{Name: a.Role, Mount: a.Mount}
 	}
 	return o
+}
+
+// secretIDFile returns the file that SecretID names, which is read at each login, because secret IDs expire and are replaced.
+func (a *VaultAuth) secretIDFile() string {
+	path, isFile := strings.CutPrefix(a.SecretID, "{file.")
+	if path, ends := strings.CutSuffix(path, "}"); isFile && ends {
+		return path
+	}
+	return ""
 }
 
 // UnmarshalCaddyfile parses the source. Syntax:

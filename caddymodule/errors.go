@@ -41,6 +41,10 @@ func (e *rateLimitedError) Error() string {
 	return fmt.Sprintf("rate limit %q exceeded, retry after %s", e.limit, e.retryAfter)
 }
 
+func clientGone(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", errClientGone, context.Cause(ctx))
+}
+
 // retryLaterError is an error response of a data service with Retry-After.
 type retryLaterError struct {
 	after time.Duration
@@ -89,7 +93,7 @@ func problemOf(err error, now time.Time) problem {
 		maxBody *http.MaxBytesError
 		network net.Error
 
-		exchange *exchangeError
+		failed *exchangeError
 
 		malformed *malformedHeaderError
 	)
@@ -154,7 +158,7 @@ func problemOf(err error, now time.Time) problem {
 		errors.As(err, &network) && network.Timeout():
 		return problem{Status: http.StatusGatewayTimeout, Code: "UPSTREAM_TIMEOUT", Error: "The data service did not answer in time."}
 	case errors.Is(err, upstream.ErrContractViolation), errors.Is(err, errResponseTooLarge), errors.Is(err, errResponseTruncated),
-		errors.As(err, &exchange):
+		errors.As(err, &failed):
 		return problem{Status: http.StatusBadGateway, Code: "UPSTREAM_FAILED", Error: "The data service did not give a usable answer."}
 	case errors.As(err, &handler):
 		return problemOfStatus(handler.StatusCode)

@@ -38,7 +38,7 @@ func (h *Errors) Provision(ctx caddy.Context) error {
 	}
 	h.everything = &endpoint{
 		name: "none", metrics: app.metrics.route("none"), docs: h.Docs,
-		serve: func(_ http.ResponseWriter, r *http.Request, _ *request) error {
+		handle: func(_ http.ResponseWriter, r *http.Request, _ *request) error {
 			if err, ok := r.Context().Value(caddyhttp.ErrorCtxKey).(error); ok {
 				return err // that Caddy is handling
 			}

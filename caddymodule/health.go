@@ -36,8 +36,8 @@ func (h *Health) Provision(ctx caddy.Context) error {
 	}
 	h.app = app
 	h.endpoints = map[string]*endpoint{
-		"/healthz": {name: "health", metrics: app.metrics.route("health"), quiet: true, serve: readOnly(serveHealth)},
-		"/readyz":  {name: "ready", metrics: app.metrics.route("ready"), quiet: true, serve: readOnly(h.serveReady)},
+		"/healthz": {name: "health", metrics: app.metrics.route("health"), quiet: true, handle: readOnly(serveHealth)},
+		"/readyz":  {name: "ready", metrics: app.metrics.route("ready"), quiet: true, handle: readOnly(h.serveReady)},
 	}
 	return h.provision(ctx, h)
 }

@@ -47,7 +47,7 @@ func (h *JWKS) Provision(ctx caddy.Context) error {
 	if h.Path == "" {
 		h.Path = JWKSPath
 	}
-	h.endpoint = &endpoint{name: "jwks", metrics: app.metrics.route("jwks"), serve: readOnly(app.asserter.ServeHTTP)}
+	h.endpoint = &endpoint{name: "jwks", metrics: app.metrics.route("jwks"), handle: readOnly(app.asserter.ServeHTTP)}
 	return h.provision(ctx, h)
 }
 
