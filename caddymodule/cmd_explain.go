@@ -39,7 +39,6 @@ type explainCommand struct {
 }
 
 func configureExplain(cmd *cobra.Command) {
-	cmd.GroupID = groupKeys
 	c := new(explainCommand)
 	cmd.SilenceUsage = true
 	f := cmd.Flags()

@@ -21,8 +21,6 @@ func init() {
 	caddy.RegisterModule(new(Admin))
 	caddy.RegisterModule(new(Drain))
 
-	redirectLibraryLogs()
-
 	httpcaddyfile.RegisterGlobalOption(appName, parseAppOption)
 
 	// Health checks, JWKS and the connection server handle only their own paths. The API responds to every request, so it
@@ -39,12 +37,6 @@ func init() {
 	httpcaddyfile.RegisterDirectiveOrder(errorsName, httpcaddyfile.After, "file_server")
 
 	registerCommands()
-	if caddy.CustomBinaryName == "" { // not set with -ldflags
-		caddy.CustomBinaryName = "gatehouse"
-	}
-	if caddy.CustomLongDescription == "" {
-		caddy.CustomLongDescription = rootLong
-	}
 }
 
 // parseHandler parses the directive of a handler module.
@@ -113,9 +105,12 @@ A private key is printed once, when it is issued or rotated. It cannot be shown
 again.`,
 		CobraFunc: func(cmd *cobra.Command) {
 			configureKeys(cmd)
-			root := first.Root() // the first command has been added to it, and Caddy's before
-			configureRoot(root)
-			explainLoadErrors(root)
+			root := first.Root()          // the first command has been added to it, and Caddy's before
+			if root.Long == programLong { // set by Main
+				cmd.GroupID = groupKeys // it has not been added yet
+				configureRoot(root)
+				explainLoadErrors(root)
+			}
 		},
 	})
 }
