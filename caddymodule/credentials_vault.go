@@ -154,7 +154,7 @@ func (a *VaultAuth) secretIDFile() string {
 //	credentials vault <address> {
 //	    auth token      <token>
 //	    auth token_file <path>
-//	    auth approle    <role id> <secret id> [<mount>]
+//	    auth approle    <role_id> <secret_id> [<mount>]
 //	    auth kubernetes <role> [<jwt file>] [<mount>]
 //	    auth cert       [<role>] [<mount>]
 //	    namespace <name>

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// A handler of ours that has a ServeHTTP of its own would have none of the front door's defences.
+// A Gatehouse handler that has a ServeHTTP of its own would have none of the front door's defences.
 func TestEveryHandlerEmbedsTheFrontDoor(t *testing.T) {
 	t.Parallel()
 	names := 0
