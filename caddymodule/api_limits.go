@@ -69,7 +69,7 @@ func (h *API) deny(w http.ResponseWriter, req *apiRequest, res ratelimit.Result)
 		w.Header().Del("Retry-After") // the request is served
 		h.app.metrics.shadow.WithLabelValues(limit).Inc()
 		if e := h.logger.Check(zap.InfoLevel, "rate limit exceeded, not enforced in shadow mode"); e != nil {
-			e.Write(zap.String("request_id", req.id), zap.String("limit", limit))
+			e.Write(zap.String("request_id", req.id), zap.String("policy", limit))
 		}
 		return nil
 	}

@@ -125,7 +125,7 @@ func problemOf(err error, now time.Time) problem {
 	case errors.Is(err, errMethodNotAllowed):
 		return problem{
 			Status: http.StatusMethodNotAllowed, Code: "METHOD_NOT_ALLOWED", Allow: "GET, HEAD",
-			Error: "This path answers GET and HEAD only.",
+			Error: "Only GET and HEAD are allowed on this path.",
 		}
 	case errors.Is(err, authsigner.ErrBodyTooLarge), errors.As(err, &maxBody):
 		return problem{
@@ -156,10 +156,10 @@ func problemOf(err error, now time.Time) problem {
 		return p
 	case errors.Is(err, upstream.ErrResponseHeaderTimeout), errors.Is(err, context.DeadlineExceeded),
 		errors.As(err, &network) && network.Timeout():
-		return problem{Status: http.StatusGatewayTimeout, Code: "UPSTREAM_TIMEOUT", Error: "The data service did not answer in time."}
+		return problem{Status: http.StatusGatewayTimeout, Code: "UPSTREAM_TIMEOUT", Error: "The data service did not respond in time."}
 	case errors.Is(err, upstream.ErrContractViolation), errors.Is(err, errResponseTooLarge), errors.Is(err, errResponseTruncated),
 		errors.As(err, &failed):
-		return problem{Status: http.StatusBadGateway, Code: "UPSTREAM_FAILED", Error: "The data service did not give a usable answer."}
+		return problem{Status: http.StatusBadGateway, Code: "UPSTREAM_FAILED", Error: "The data service did not return a valid response."}
 	case errors.As(err, &handler):
 		return problemOfStatus(handler.StatusCode)
 	default:

@@ -77,7 +77,7 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 		}
 	}
 
-	t.Run("api", func(t *testing.T) { //nolint:paralleltest // the parts share a data service that changes
+	t.Run("errors of the API", func(t *testing.T) { //nolint:paralleltest // the parts share a data service that changes
 		a := w.acme.Get(t, g.URL, "/api/v1/contacts?status="+strings.Repeat("canary-query", 20))
 		require.Equal(t, http.StatusBadRequest, a.Status)
 		var body struct {
@@ -149,7 +149,7 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 		require.ErrorContains(t, err, "invalid_grant")
 		logged(`"code":"invalid_grant","operation":"refresh_token"`)
 	})
-	t.Run("failures", func(t *testing.T) { //nolint:paralleltest // as above
+	t.Run("failing data service", func(t *testing.T) { //nolint:paralleltest // as above
 		service.setResponse(aborts)
 		a := w.acme.Get(t, g.URL, "/api/v1/contacts?status=canary-query")
 		line := requireLine(t, a.Header.Get("X-Request-Id"), map[string]any{"level": "error", "code": "UPSTREAM_FAILED", "upstream_address": address})
