@@ -279,7 +279,7 @@ func TestUpdatedRecordKeepsItsKeyAndIsValid(t *testing.T) {
 	}
 }
 
-func TestAnAttemptIssuesOneKey(t *testing.T) {
+func TestRepeatedFormIssuesOneKey(t *testing.T) {
 	t.Parallel()
 	store, o := memoryStore{}, testBusiness
 	o.Attempt = "form 1"

@@ -3,31 +3,21 @@ package caddymodule
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
-	"net/netip"
-	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"go.opentelemetry.io/otel/attribute"
-	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
-	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
-	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -72,13 +62,14 @@ type API struct {
 	// Upstreams are the data services. Each resource must be served by exactly one of them. Required.
 	Upstreams []*APIUpstream `json:"upstreams,omitempty"`
 
-	app       *App
-	verifier  *authsigner.Verifier
-	contract  *upstream.Contract
-	large     *semaphore.Weighted
-	endpoints map[*upstream.Resource]*endpoint
-	notFound  [2]*endpoint // outside the API, and below /api/v1
-	exchanges sync.Pool    // of *exchange
+	app         *App
+	verifier    *authsigner.Verifier
+	contract    *upstream.Contract
+	large       *semaphore.Weighted
+	endpoints   map[*upstream.Resource]*endpoint
+	unknownPath *endpoint // below /api/v1
+	outsideAPI  *endpoint
+	buffers     sync.Pool // of *responseBuffers
 }
 
 // APIUpstream is a data service.
@@ -107,9 +98,6 @@ type Deprecation struct {
 
 const (
 	apiName = "gatehouse_api"
-
-	// apiPrefix is the prefix of the API's paths.
-	apiPrefix = "/api/v1"
 
 	defaultUpstreamTimeout = 10 * time.Second
 )
@@ -145,8 +133,8 @@ func (h *API) Provision(ctx caddy.Context) error {
 	for _, name := range h.PassUnknownFields {
 		h.contract.PassUnknownFields[name] = true
 	}
-	h.exchanges.New = func() any {
-		return &exchange{response: response{maxSize: h.MaxResponseSize, large: h.large}}
+	h.buffers.New = func() any {
+		return &responseBuffers{response: upstreamResponse{maxSize: h.MaxResponseSize, large: h.large}}
 	}
 	for _, u := range h.Upstreams {
 		if u.service, err = loadDataService(ctx, u, "HandlerRaw", &u.HandlerRaw); err != nil {
@@ -163,9 +151,13 @@ func (h *API) Provision(ctx caddy.Context) error {
 		if u := cmp.Or(served[res.Name], served[""]); u != nil && !res.ByGateway {
 			op.service, op.metrics = u.service, app.metrics.resource(res.Name)
 		}
-		h.endpoints[res] = h.endpoint(op)
+		h.endpoints[res] = h.endpoint(res.Name, op)
 	}
-	h.notFound = [2]*endpoint{h.endpoint(nil), h.endpoint(&operation{})}
+	h.unknownPath = h.endpoint("none", new(operation))
+	h.outsideAPI = &endpoint{
+		name: "none", metrics: app.metrics.route("none"), docs: h.Docs,
+		handle: func(http.ResponseWriter, *http.Request, *request) error { return errNotFound },
+	}
 	return h.provision(ctx, h)
 }
 
@@ -204,49 +196,6 @@ func (h *API) Validate() error {
 	return nil
 }
 
-// served returns the upstreams by the names of their resources; "" is the upstream without resources. Each may occur once.
-func (h *API) served() (map[string]*APIUpstream, error) {
-	served := map[string]*APIUpstream{}
-	for _, u := range h.Upstreams {
-		if len(u.Resources) == 0 {
-			if served[""] != nil {
-				return nil, errors.New("upstream: more than one upstream without resources: at most one may serve all resources that no other names")
-			}
-			served[""] = u
-		}
-		for _, name := range u.Resources {
-			if err := checkResource("upstream", name, proxiedNames()); err != nil {
-				return nil, err
-			}
-			if served[name] != nil {
-				return nil, fmt.Errorf("upstream: more than one upstream serves %q: each resource must have exactly one", name)
-			}
-			served[name] = u
-		}
-	}
-	return served, nil
-}
-
-func checkResource(option, name string, names []string) error {
-	if slices.Contains(names, name) {
-		return nil
-	}
-	return fmt.Errorf("%s: unknown resource %q: must be one of %s", option, name, strings.Join(names, ", "))
-}
-
-func resourceNames() []string {
-	var names []string
-	for _, res := range upstream.Resources() {
-		names = append(names, res.Name)
-	}
-	return names
-}
-
-// proxiedNames returns the names of the resources that data services serve.
-func proxiedNames() []string {
-	return slices.DeleteFunc(resourceNames(), func(name string) bool { return upstream.ByName(name).ByGateway })
-}
-
 // Cleanup closes idle connections to data services.
 func (h *API) Cleanup() error {
 	for _, u := range h.Upstreams {
@@ -255,89 +204,22 @@ func (h *API) Cleanup() error {
 	return nil
 }
 
-func (d Deprecation) headers() http.Header {
-	if d.Since.IsZero() {
-		return nil
-	}
-	h := http.Header{"Deprecation": {fmt.Sprintf("@%d", d.Since.Unix())}}
-	if !d.Sunset.IsZero() {
-		h["Sunset"] = []string{d.Sunset.UTC().Format(http.TimeFormat)}
-	}
-	if d.Link != "" {
-		h["Link"] = []string{"<" + d.Link + `>; rel="deprecation"; type="text/html"`}
-	}
-	return h
-}
-
-// operation is how a path of the API is served.
-type operation struct {
-	resource *upstream.Resource // nil: the path is unknown
-	service  *dataService       // nil: the gateway responds itself
-	metrics  *resourceMetrics   // of the service's responses
-	headers  http.Header        // of a deprecated resource
-}
-
-// apiRequest is one API request and what the steps of serve know of it.
-type apiRequest struct {
-	*request
-	op *operation
-
-	credential *authsigner.Credential // set if and only if the signature verified
-	authErr    error                  // why authentication failed
-	denial     denial                 // more about that
-	endLookup  func()                 // releases this request's place in the lookupLimiter; nil if it has none
-	limited    bool                   // the rate limiter was asked
-	bucket     [1]ratelimit.Bucket    // scratch
-
-	verifyTime, limitTime, upstreamTime, checkTime time.Duration
-
-	upstreamAddress string // of the data service
-}
-
-// endpoint returns the endpoint of an operation. A nil operation stands for all paths outside /api/v1.
-func (h *API) endpoint(op *operation) *endpoint {
-	e := &endpoint{
-		name: "none", metrics: h.app.metrics.route("none"), maxBody: h.MaxBody, bodyTimeout: time.Duration(h.BodyTimeout), docs: h.Docs,
-		serve: func(w http.ResponseWriter, r *http.Request, req *request) error {
-			return h.serve(w, r, &apiRequest{request: req, op: op})
-		},
-	}
-	switch {
-	case op == nil:
-		e.maxBody = 0
-		e.serve = func(http.ResponseWriter, *http.Request, *request) error { return errNotFound }
-	case op.resource != nil:
-		e.name, e.metrics = op.resource.Name, h.app.metrics.route(op.resource.Name)
-	}
-	return e
-}
-
 // match implements route. The path is matched byte for byte: nothing is decoded or normalised.
 func (h *API) match(_ *http.Request, req *request) *endpoint {
 	target, ok := signedTarget(req.target, h.BasePath)
 	if !ok {
-		return h.notFound[0]
+		return h.outsideAPI
 	}
 	res, query, ok := upstream.Match(target)
 	req.target, req.query = target, query
 	if !ok {
-		return h.notFound[1]
+		return h.unknownPath
 	}
 	return h.endpoints[res]
 }
 
-// signedTarget strips the base path from a target in origin form, and reports whether the result is below /api/v1.
-func signedTarget(target, basePath string) (string, bool) {
-	target, ok := strings.CutPrefix(target, basePath)
-	if !ok {
-		return target, false
-	}
-	rest, ok := strings.CutPrefix(target, apiPrefix)
-	return target, ok && (rest == "" || rest[0] == '/' || rest[0] == '?')
-}
-
-// serve responds to a request below /api/v1 in seven steps. Nothing travels in a context value from one to another.
-func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
+// handle responds to a request below /api/v1 in seven steps. Nothing travels in a context value from one to another.
+func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
 	req.details = req
 	defer req.releaseLookup()
 
@@ -363,7 +245,7 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 	}
 	maps.Copy(w.Header(), req.op.headers)
 	if req.op.service == nil {
-		return h.respondItself(w, req)
+		return h.respondLocally(w, req)
 	}
 	out, err := h.prepare(r, req, query)
 	if err != nil {
@@ -371,254 +253,71 @@ func (h *API) serve(w http.ResponseWriter, r *http.Request, req *apiRequest) err
 	}
 
 	// 5. Call the data service.
-	x, _ := h.exchanges.Get().(*exchange)
-	defer h.release(x)
-	if err := h.call(out, req, x); err != nil {
+	buf, _ := h.buffers.Get().(*responseBuffers)
+	defer h.release(buf)
+	if err := h.call(out, req, &buf.response); err != nil {
 		return err
 	}
 
 	// 6. Check the response.
-	if err := h.check(r.Context(), req, query, x); err != nil {
+	if err := h.check(r.Context(), req, query, buf); err != nil {
 		return err
 	}
 
 	// 7. Respond.
-	upstream.ForwardHeaders(w.Header(), x.response.header)
-	writeJSON(w, http.StatusOK, x.checked.Bytes())
+	upstream.ForwardHeaders(w.Header(), buf.response.header)
+	writeJSON(w, http.StatusOK, buf.checked.Bytes())
 	return nil
 }
 
-// authenticate sets req.credential if the signature verifies, and otherwise req.authErr. It returns an error, without a
-// lookup, if the key is not cached and the client IP has exhausted its limit for unauthenticated requests. A client IP may have
-// only a few lookups of uncached keys in progress; each ends when its request has been counted, so that concurrent requests
-// cannot all pass the check of the limit.
-func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiRequest) (err error) {
-	start := time.Now()
-	ctx, span := tracing.Start(r.Context(), "authenticate", trace.SpanKindInternal)
-	if span.IsRecording() {
-		r = r.WithContext(ctx)
-		defer func() {
-			span.SetAttributes(attribute.String("gatehouse.authentication", req.authResult()))
-			tracing.End(span, err)
-		}()
-	}
-	key, named := namedKey(r)
-	switch {
-	case !named:
-		req.authErr = authsigner.ErrMissingCredentials
-	case authsigner.ValidPublicKey(key) && !h.app.credentials.cache.Known(key):
-		if req.authErr, err = h.awaitLookup(w, r, req, key); err != nil {
-			return err
-		}
-	}
-	if req.authErr == nil {
-		req.credential, req.authErr = h.verifier.Verify(r, req.target)
-	}
-	if req.authErr != nil && req.credential == nil {
-		req.denial = h.denialOf(r, req.authErr)
-		if req.denial.malformed != "" {
-			req.authErr = &malformedHeaderError{header: req.denial.malformed, err: req.authErr}
-		}
-	}
-	req.verifyTime = time.Since(start)
-	return nil
-}
-
-// awaitLookup makes sure that a request may cause a lookup of its key, and waits for its turn.
-func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiRequest, key string) (authErr, err error) {
-	ip, bucket := ratelimit.UnverifiedIP(req.clientIP)
-	check := func(ctx context.Context) error {
-		if res, err := h.app.limiter.Peek(ctx, ip, bucket); err == nil && !res.Allowed {
-			return h.deny(w, req, res) // nil in shadow mode
-		}
-		return nil // also if the limit is not known
-	}
-	if h.app.credentials.cache.Peek(key) != nil {
-		return nil, check(r.Context())
-	}
-	if r.ContentLength != 0 {
-		// A body that arrives slowly must neither delay a denial nor take up a lookup.
-		if err := check(r.Context()); err != nil {
-			return nil, err
-		}
-		if err := h.verifier.ReadBody(r); err != nil {
-			return err, nil
-		}
-	}
-	if req.endLookup, authErr = h.app.credentials.lookups.acquire(r.Context(), ip); authErr != nil {
-		return authErr, nil
-	}
-	if h.app.credentials.cache.Known(key) { // another request has looked it up in the meantime
-		req.releaseLookup()
-	}
-	return nil, check(r.Context())
-}
-
-// privateKeyPrefix begins every private key that the gateway issues.
-const privateKeyPrefix = "sk_"
-
-// denial says why the credentials of a request are invalid. Apart from malformed, it is for the log only.
-type denial struct {
-	reason    string // one of a fixed set; "" if it is not about credentials
-	malformed string // header that no key could make valid
-	key       string // the claimed public key, if it can be logged
-	late      int64  // seconds from the timestamp to the clock, if the request has expired
-}
-
-func (h *API) denialOf(r *http.Request, err error) denial {
-	var d denial
-	key := r.Header.Get(authsigner.HeaderPublicKey)
-	if authsigner.ValidPublicKey(key) && !strings.HasPrefix(key, privateKeyPrefix) { // a private key that was sent by mistake
-		d.key = key
-	}
-	switch {
-	case errors.Is(err, authsigner.ErrExpired):
-		d.reason = "expired"
-		if timestamp, err := strconv.ParseInt(r.Header.Get(authsigner.HeaderTimestamp), 10, 64); err == nil {
-			d.late = time.Now().Unix() - timestamp
-		}
-		return d
-	case !errors.Is(err, authsigner.ErrInvalidCredentials):
-		return d
-	}
-	switch d.malformed = authsigner.MalformedHeader(r.Header); d.malformed {
-	case authsigner.HeaderPublicKey:
-		d.reason = "malformed_key"
-	case authsigner.HeaderTimestamp:
-		d.reason = "malformed_timestamp"
-	case authsigner.HeaderSignature:
-		d.reason = "malformed_signature"
-	default:
-		d.reason = "wrong_signature"
-		if cred := h.app.credentials.cache.Peek(key); cred == nil {
-			d.reason = "unknown_key"
-		} else if cred.Expired(time.Now()) {
-			d.reason = "expired_key"
-		}
-	}
-	return d
-}
-
-// malformedHeaderError adds to an authentication error which header is malformed.
-type malformedHeaderError struct {
-	header string
-	err    error
-}
-
-func (e *malformedHeaderError) Error() string { return e.err.Error() }
-func (e *malformedHeaderError) Unwrap() error { return e.err }
-
-// releaseLookup releases the request's place in the lookupLimiter, if it has one.
-func (req *apiRequest) releaseLookup() {
-	if req.endLookup != nil {
-		req.endLookup()
+// endpoint returns the endpoint of an operation.
+func (h *API) endpoint(name string, op *operation) *endpoint {
+	return &endpoint{
+		name: name, metrics: h.app.metrics.route(name), maxBody: h.MaxBody, bodyTimeout: time.Duration(h.BodyTimeout), docs: h.Docs,
+		handle: func(w http.ResponseWriter, r *http.Request, req *request) error {
+			return h.handle(w, r, &apiRequest{request: req, op: op})
+		},
 	}
 }
 
-// namedKey returns the public key in the request's header, and whether there is one.
-func namedKey(r *http.Request) (string, bool) {
-	switch keys := r.Header[authsigner.HeaderPublicKey]; len(keys) {
-	case 0:
-		return "", false
-	case 1:
-		return keys[0], keys[0] != ""
-	default:
-		return "several", true // too short to be a valid public key
-	}
+// operation is how a path of the API is served.
+type operation struct {
+	resource *upstream.Resource // nil: the path is unknown
+	service  *dataService       // nil: the gateway responds itself
+	metrics  *resourceMetrics   // of the service's responses
+	headers  http.Header        // of a deprecated resource
 }
 
-// rateLimit counts the request against its rate limit key and sets the RateLimit response headers.
-func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
-	defer req.releaseLookup()
-	start := time.Now()
-	var (
-		ctx     = r.Context()
-		group   string
-		buckets []ratelimit.Bucket
-	)
-	if req.credential == nil {
-		// An unauthenticated request counts even if the client closes the connection, or else it could cause lookups without
-		// ever reaching its limit.
-		ctx = context.WithoutCancel(ctx)
-	}
-	switch key, named := namedKey(r); {
-	case req.credential != nil:
-		group, req.bucket[0] = h.app.Limits.forKey(req.credential)
-		buckets = req.bucket[:]
-	case named:
-		group, buckets = ratelimit.ForUnverified(key, req.clientIP)
-	default:
-		group, req.bucket[0] = h.app.Limits.forIP(req.clientIP)
-		buckets = req.bucket[:]
-	}
-	ctx, span := tracing.Start(ctx, "rate limit", trace.SpanKindClient)
-	res, err := h.app.limiter.Allow(ctx, group, buckets...)
-	if span.IsRecording() {
-		span.SetAttributes(semconv.DBSystemNameRedis, attribute.String("gatehouse.limit.decided_by", string(res.By)),
-			attribute.Bool("gatehouse.limit.allowed", res.Allowed))
-	}
-	tracing.End(span, err)
-	req.limited, req.limitTime = true, time.Since(start)
-	h.app.metrics.authentications.WithLabelValues(req.authResult()).Inc()
-	if err != nil {
-		if ctx.Err() != nil {
-			return clientGone(ctx)
-		}
-		return fmt.Errorf("%w: %w", errLimitUnavailable, err)
-	}
-	h.app.metrics.limited(res)
-	if !res.Allowed {
-		return h.deny(w, req, res)
-	}
-	res.SetHeaders(w.Header(), time.Now())
-	return nil
+// apiRequest is one API request and what the steps of handle know of it.
+type apiRequest struct {
+	*request
+	op *operation
+
+	credential *authsigner.Credential // set if and only if the signature verified
+	authErr    error                  // why authentication failed
+	failure    authFailure            // more about that
+	endLookup  func()                 // releases this request's place in the lookupLimiter; nil if it has none
+	limited    bool                   // the rate limiter was asked
+	bucket     [1]ratelimit.Bucket    // scratch
+
+	verifyTime, limitTime, upstreamTime, checkTime time.Duration
+
+	upstreamAddress string // of the data service
 }
 
-// deny returns the error of a request over its limit. In shadow mode it reports the request and returns nil.
-func (h *API) deny(w http.ResponseWriter, req *apiRequest, res ratelimit.Result) error {
-	limit := res.Tightest().Limit.Name
-	res.SetHeaders(w.Header(), time.Now())
-	if h.app.Limits.Shadow {
-		w.Header().Del("Retry-After") // the request is served
-		h.app.metrics.shadow.WithLabelValues(limit).Inc()
-		if e := h.logger.Check(zap.InfoLevel, "rate limit exceeded, not enforced in shadow mode"); e != nil {
-			e.Write(zap.String("request_id", req.id), zap.String("limit", limit))
-		}
-		return nil
+// signedTarget strips the base path from a target in origin form, and reports whether the result is below /api/v1.
+func signedTarget(target, basePath string) (string, bool) {
+	target, ok := strings.CutPrefix(target, basePath)
+	if !ok {
+		return target, false
 	}
-	return &rateLimitedError{retryAfter: res.RetryAfter, limit: limit}
+	rest, ok := strings.CutPrefix(target, strings.TrimSuffix(upstream.Prefix, "/"))
+	return target, ok && (rest == "" || rest[0] == '/' || rest[0] == '?')
 }
 
-// authorize returns why a request that has been counted is denied, or nil.
-func (h *API) authorize(r *http.Request, req *apiRequest) error {
-	if req.denial.reason != "" {
-		h.app.credentials.denials.add(r, req, h.BasePath)
-	}
-	res := req.op.resource
-	switch {
-	case req.authErr != nil && r.Context().Err() != nil && !errors.Is(req.authErr, os.ErrDeadlineExceeded):
-		// net/http cancels the request's context when a read from the connection fails. A read that failed because of its
-		// deadline means a slow client instead.
-		return clientGone(r.Context())
-	case res == nil:
-		return errNotFound
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		return errMethodNotAllowed
-	case req.authErr != nil && !res.Public:
-		return req.authErr
-	case req.op.service != nil && !req.credential.MayCall(res.Name):
-		return errForbidden
-	}
-	return nil
-}
-
-func clientGone(ctx context.Context) error {
-	return fmt.Errorf("%w: %w", errClientGone, context.Cause(ctx))
-}
-
-// respondItself responds without a data service: to /status, and to /me from the credential, so that callers can check their
+// respondLocally responds without a data service: to /status, and to /me from the credential, so that callers can check their
 // keys while data services are down.
-func (h *API) respondItself(w http.ResponseWriter, req *apiRequest) error {
+func (h *API) respondLocally(w http.ResponseWriter, req *apiRequest) error {
 	if req.op.resource.Public {
 		writeJSON(w, http.StatusOK, []byte(`{"status":"ok","api_version":"v1"}`))
 		return nil
@@ -641,140 +340,19 @@ func (h *API) respondItself(w http.ResponseWriter, req *apiRequest) error {
 	return nil
 }
 
-// prepare returns the request for the data service.
-func (h *API) prepare(r *http.Request, req *apiRequest, query upstream.Query) (*http.Request, error) {
-	id := upstream.Identity{BusinessID: req.credential.BusinessID, RequestID: req.id}
-	if h.app.asserter != nil {
-		assertion, err := h.app.asserter.Assert(req.op.resource.Name, id.BusinessID, id.RequestID)
-		if err != nil {
-			return nil, fmt.Errorf("signing the hop assertion: %w", err)
-		}
-		id.Assertion = assertion
-	}
-	out, err := upstream.PrepareRequest(r, req.op.resource, query, id)
-	if err != nil {
-		return nil, fmt.Errorf("preparing the request for the data service: %w", err)
-	}
-	setForwarded(out, req.clientIP)
-	return out, nil
-}
-
-// setForwarded sets X-Forwarded-*, Via and User-Agent as reverse_proxy does. X-Forwarded-For lists a trusted proxy behind the
-// client's IP.
-func setForwarded(out *http.Request, clientIP netip.Addr) {
-	const name = "X-Forwarded-For"
-	peer, _, err := net.SplitHostPort(out.RemoteAddr)
-	peer, _, _ = strings.Cut(peer, "%")
-	trusted, _ := caddyhttp.GetVar(out.Context(), caddyhttp.TrustedProxyVarKey).(bool)
-	// The values are not shared with other requests, because header operations may change them in place.
-	values := []string{peer, out.Host, "http", viaCaddy(out.ProtoMajor), ""}
-	switch {
-	case trusted && clientIP.IsValid() && err == nil:
-		values[0] = clientIP.String() + ", " + peer
-	case trusted && clientIP.IsValid():
-		values[0] = clientIP.String()
-	}
-	if values[0] != "" {
-		out.Header[name] = values[:1:1]
-	}
-	if err == nil || trusted {
-		if out.TLS != nil {
-			values[2] = "https"
-		}
-		out.Header["X-Forwarded-Host"], out.Header["X-Forwarded-Proto"] = values[1:2:2], values[2:3:3]
-	}
-	out.Header["Via"] = values[3:4:4]
-	if _, ok := out.Header["User-Agent"]; !ok {
-		out.Header["User-Agent"] = values[4:5:5] // keeps net/http from sending its own
-	}
-}
-
-// viaCaddy returns the value of Via (RFC 9110, section 7.6.3) as reverse_proxy sends it.
-func viaCaddy(protoMajor int) string {
-	switch protoMajor {
-	case 2:
-		return "2.0 Caddy"
-	case 3:
-		return "3.0 Caddy"
-	}
-	return "1.1 Caddy"
-}
-
-// exchange holds the buffers of one exchange with a data service. It is pooled.
-type exchange struct {
-	response response
-	checked  bytes.Buffer
-}
-
-// maxPooledChecked is the largest capacity, in bytes, of a buffer that returns to the pool.
-const maxPooledChecked = 256 << 10
-
-// release returns an exchange to the pool.
-func (h *API) release(x *exchange) {
-	x.response.release()
-	x.response.header, x.response.address = nil, ""
-	x.checked.Reset()
-	if x.checked.Cap() > maxPooledChecked {
-		x.checked = bytes.Buffer{}
-	}
-	h.exchanges.Put(x)
-}
-
-// call sends the request to the data service and reads the response into x.response.
-func (h *API) call(out *http.Request, req *apiRequest, x *exchange) error {
-	ctx, start := out.Context(), time.Now()
-	err := req.op.service.do(out, start.Add(time.Duration(h.Timeout)), &x.response)
-	req.upstreamTime, req.upstreamAddress = time.Since(start), x.response.address
-	observe(ctx, req.op.metrics.duration, req.upstreamTime)
-	if err != nil && ctx.Err() != nil {
-		return clientGone(ctx)
-	}
-	return err
-}
-
-// check checks a response against the contract, writes the body for the caller to x.checked, and frees the response.
-func (h *API) check(ctx context.Context, req *apiRequest, query upstream.Query, x *exchange) (err error) {
-	start := time.Now()
-	_, span := tracing.Start(ctx, "check response", trace.SpanKindInternal)
-	defer func() {
-		req.checkTime = time.Since(start)
-		tracing.End(span, err)
-	}()
-	res := req.op.resource
-	if err := upstream.CheckHead(res, x.response.status, x.response.header); err != nil {
-		req.op.metrics.checked(upstream.Report{}, err)
-		if d, ok := upstream.RetryAfter(x.response.header, time.Now()); ok {
-			return &retryLaterError{after: d, err: err}
-		}
-		return err
-	}
-	report, err := h.contract.Check(&x.checked, res, query, req.credential.BusinessID, x.response.body.Bytes())
-	req.op.metrics.checked(report, err)
-	if err != nil {
-		return err
-	}
-	x.response.release() // before the response is written, because the client may read slowly
-	if report.CrossTenant > 0 {
-		h.logger.Error("removed cross-tenant records from a data service's response",
-			zap.String("request_id", req.id), zap.String("resource", res.Name),
-			zap.String("business", req.credential.BusinessID), zap.Int("records", report.CrossTenant))
-	}
-	return nil
-}
-
 // appendLogFields adds the caller and the durations of the steps to the request's log line.
 func (req *apiRequest) appendLogFields(fields []zap.Field) []zap.Field {
 	if c := req.credential; c != nil {
 		fields = append(fields, zap.String("business", c.BusinessID), zap.String("public_key", c.PublicKey))
 	}
-	if req.denial.key != "" {
-		fields = append(fields, zap.String("claimed_public_key", req.denial.key))
+	if req.failure.key != "" {
+		fields = append(fields, zap.String("claimed_public_key", req.failure.key))
 	}
-	if req.denial.reason != "" {
-		fields = append(fields, zap.String("reason", req.denial.reason))
+	if req.failure.reason != "" {
+		fields = append(fields, zap.String("reason", req.failure.reason))
 	}
-	if req.denial.late != 0 {
-		fields = append(fields, zap.Int64("seconds_late", req.denial.late))
+	if req.failure.late != 0 {
+		fields = append(fields, zap.Int64("seconds_late", req.failure.late))
 	}
 	if req.limited {
 		fields = append(fields, zap.String("authentication", req.authResult()), zap.Duration("verify", req.verifyTime),
@@ -790,28 +368,6 @@ func (req *apiRequest) appendLogFields(fields []zap.Field) []zap.Field {
 		fields = append(fields, zap.Duration("check", req.checkTime))
 	}
 	return fields
-}
-
-// authResult returns the result of authentication as a log field and metric label: one of a fixed set.
-func (req *apiRequest) authResult() string {
-	switch {
-	case req.credential != nil && req.authErr == nil:
-		return "verified"
-	case req.authErr == nil:
-		return "none"
-	case errors.Is(req.authErr, authsigner.ErrAccountInactive):
-		return "inactive"
-	case errors.Is(req.authErr, authsigner.ErrMissingCredentials):
-		return "missing"
-	case errors.Is(req.authErr, authsigner.ErrExpired):
-		return "expired"
-	case errors.Is(req.authErr, authsigner.ErrInvalidCredentials):
-		return "invalid"
-	case errors.Is(req.authErr, authsigner.ErrUnavailable):
-		return "unavailable"
-	default:
-		return "unreadable"
-	}
 }
 
 // Interface guards

@@ -104,7 +104,7 @@ type LimitsConfig struct {
 }
 
 // CaddyModule returns the Caddy module information.
-func (App) CaddyModule() caddy.ModuleInfo {
+func (*App) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  appName,
 		New: func() caddy.Module { return new(App) },

@@ -2,16 +2,11 @@ package caddymodule
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -33,11 +28,7 @@ type AssertionConfig struct {
 	Lifetime caddy.Duration `json:"lifetime,omitempty"`
 }
 
-const (
-	defaultAssertionIssuer = "gatehouse"
-	// JWKSPath is the default path of gatehouse_jwks.
-	JWKSPath = "/.well-known/gatehouse-jwks.json"
-)
+const defaultAssertionIssuer = "gatehouse"
 
 func (c *AssertionConfig) asserter(repl *caddy.Replacer) (*upstream.Asserter, error) {
 	o := upstream.AsserterOptions{
@@ -63,79 +54,3 @@ func (c *AssertionConfig) asserter(repl *caddy.Replacer) (*upstream.Asserter, er
 	}
 	return upstream.NewAsserter(o)
 }
-
-// JWKS serves the public keys of the hop assertion as a JSON Web Key Set (RFC 7517).
-type JWKS struct {
-	frontDoor
-
-	// Path is the path of the key set. Default: /.well-known/gatehouse-jwks.json.
-	Path string `json:"path,omitempty"`
-
-	endpoint *endpoint
-}
-
-// CaddyModule returns the Caddy module information.
-func (*JWKS) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.gatehouse_jwks",
-		New: func() caddy.Module { return new(JWKS) },
-	}
-}
-
-// Provision implements caddy.Provisioner.
-func (h *JWKS) Provision(ctx caddy.Context) error {
-	app, err := appOf(ctx)
-	if err != nil {
-		return err
-	}
-	if app.asserter == nil {
-		return errors.New(`gatehouse_jwks has no keys to publish: set "assertion" in the global option "gatehouse"`)
-	}
-	if h.Path == "" {
-		h.Path = JWKSPath
-	}
-	h.endpoint = &endpoint{name: "jwks", metrics: app.metrics.route("jwks"), serve: readOnly(app.asserter.ServeHTTP)}
-	return h.provision(ctx, h)
-}
-
-// match implements route.
-func (h *JWKS) match(_ *http.Request, req *request) *endpoint {
-	if req.target != h.Path {
-		return nil
-	}
-	return h.endpoint
-}
-
-// UnmarshalCaddyfile parses the directive. Syntax:
-//
-//	gatehouse_jwks [<path>]
-//
-// The path is not a matcher; the directive takes none.
-func (h *JWKS) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	d.Next() // consume the directive's name
-	if d.NextArg() {
-		h.Path = d.Val()
-		if h.Path == "" || h.Path[0] != '/' {
-			return d.Errf("gatehouse_jwks: invalid path %q: must begin with a slash", h.Path)
-		}
-	}
-	if d.CountRemainingArgs() > 0 {
-		return d.Err("gatehouse_jwks takes at most one path")
-	}
-	return noBlock(d, "gatehouse_jwks")
-}
-
-func parseJWKS(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
-	m := new(JWKS)
-	if err := m.UnmarshalCaddyfile(h.Dispenser); err != nil {
-		return nil, err
-	}
-	return h.NewRoute(nil, m), nil
-}
-
-// Interface guards
-var (
-	_ caddy.Provisioner           = (*JWKS)(nil)
-	_ caddyhttp.MiddlewareHandler = (*JWKS)(nil)
-	_ caddyfile.Unmarshaler       = (*JWKS)(nil)
-)

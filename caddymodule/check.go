@@ -63,14 +63,14 @@ func newFinding(id string, at position, message string) finding {
 type checkedConfig struct {
 	*loadedConfig
 
-	admin   caddy.AdminConfig
-	logs    map[string]*caddy.CustomLog
-	http    *caddyhttp.App
-	servers map[string]*checkedServer
-	app     *App         // nil: not configured
-	vault   *VaultSource // nil: the credential source is another
-	placed  []placedHandler
-	ours    []*checkedHandler // those of placed that serve callers
+	admin             caddy.AdminConfig
+	logs              map[string]*caddy.CustomLog
+	http              *caddyhttp.App
+	servers           map[string]*checkedServer
+	app               *App         // nil: not configured
+	vault             *VaultSource // nil: the credential source is another
+	placed            []placedHandler
+	gatehouseHandlers []*checkedHandler // those of placed that serve callers
 
 	found []finding
 }
@@ -171,7 +171,7 @@ func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 		default:
 			continue
 		}
-		checked.ours = append(checked.ours, h)
+		checked.gatehouseHandlers = append(checked.gatehouseHandlers, h)
 	}
 	return checked, nil
 }
@@ -220,7 +220,7 @@ func upstreamOf(pointer string, raw json.RawMessage) *checkedUpstream {
 // upstreams returns all data services.
 func (c *checkedConfig) upstreams() []*checkedUpstream {
 	var all []*checkedUpstream
-	for _, h := range c.ours {
+	for _, h := range c.gatehouseHandlers {
 		all = append(all, h.upstreams...)
 	}
 	return all

@@ -110,7 +110,7 @@ func (c *checkedConfig) checkSecretFiles() {
 
 // checkCertificates compares certificate files with the hosts of sites.
 func (c *checkedConfig) checkCertificates() {
-	for _, s := range c.ourServers() {
+	for _, s := range c.gatehouseServers() {
 		if auto := s.AutoHTTPS; s.TLSConnPolicies != nil && (auto.Disabled || auto.DisableCerts) && member(member(c.value, "apps"), "tls") == nil {
 			c.report("GH025", "/auto_https", "auto_https leaves the server on %s without a certificate", strings.Join(s.Listen, ", "))
 		}

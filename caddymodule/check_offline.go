@@ -17,8 +17,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 )
 
-// nowhere is an address to which nothing can connect.
-const nowhere = "127.0.0.1:0"
+// unreachableAddr is an address to which nothing can connect.
+const unreachableAddr = "127.0.0.1:0"
 
 // buildOffline builds the configuration without connecting to anything. Each part that needs a file or an environment variable
 // that is missing is replaced, and other errors are returned as a [loadError].
@@ -50,13 +50,13 @@ func (c *checkedConfig) buildOffline(dir string) error {
 // disconnect replaces the addresses of what is contacted while a configuration is built, and those of active health checks.
 func disconnect(value any) {
 	app := member(member(value, "apps"), appName)
-	away := func(text any) string {
+	unreachable := func(text any) string {
 		s, _ := text.(string)
 		if resolved, err := caddy.NewReplacer().ReplaceOrErr(s, true, true); err == nil {
 			if u, err := url.Parse(resolved); err == nil && u.Scheme == "unix" {
-				return "redis://" + nowhere
+				return "redis://" + unreachableAddr
 			} else if err == nil && u.Hostname() != "" {
-				u.Host = nowhere
+				u.Host = unreachableAddr
 				return u.String()
 			}
 		}
@@ -64,11 +64,11 @@ func disconnect(value any) {
 	}
 	if urls, ok := member(member(app, "redis"), "urls").([]any); ok {
 		for i := range urls {
-			urls[i] = away(urls[i])
+			urls[i] = unreachable(urls[i])
 		}
 	}
 	if source, ok := member(app, "credentials").(map[string]any); ok && source["address"] != nil {
-		source["address"] = away(source["address"])
+		source["address"] = unreachable(source["address"])
 	}
 	disconnectHealthChecks(value)
 }
@@ -81,7 +81,7 @@ func disconnectHealthChecks(value any) {
 		}
 	case map[string]any:
 		if active, ok := member(v["health_checks"], "active").(map[string]any); ok {
-			active["upstream"] = nowhere
+			active["upstream"] = unreachableAddr
 		}
 		for _, one := range v {
 			disconnectHealthChecks(one)
@@ -127,7 +127,7 @@ func replaceMissing(value any, pointer, dir string) (bool, error) {
 		delete(tls, "certificates")
 		return true, nil
 	case part == "redis":
-		app[part] = map[string]any{"urls": []any{"redis://" + nowhere}}
+		app[part] = map[string]any{"urls": []any{"redis://" + unreachableAddr}}
 		return true, nil
 	case part == "credentials":
 		app[part], content = map[string]any{"source": "file", "path": file}, []byte(`{"keys":{}}`)

@@ -47,7 +47,7 @@ type builtConfig struct {
 	*checkedConfig
 
 	app      *App
-	handlers []caddyhttp.MiddlewareHandler // parallel to ours
+	handlers []caddyhttp.MiddlewareHandler // parallel to gatehouseHandlers
 
 	note func(message string, args ...any) // about something that could not be checked
 }
@@ -84,7 +84,7 @@ func (c *checkedConfig) build(raw json.RawMessage, dir string) (*builtConfig, er
 	return b, nil
 }
 
-// collect adds the handlers of routes. Those that Caddy has added, such as redirects to HTTPS, are not ours.
+// collect adds the handlers of routes. Those that Caddy has added, such as redirects to HTTPS, are left out.
 func (b *builtConfig) collect(routes caddyhttp.RouteList, errors *caddyhttp.HTTPErrorConfig) {
 	for _, route := range routes {
 		for _, handler := range route.Handlers {
@@ -136,7 +136,7 @@ func (b *builtConfig) checkLive(ctx context.Context, progress io.Writer) {
 }
 
 func (b *builtConfig) hasConnect() bool {
-	return slices.ContainsFunc(b.ours, func(h *checkedHandler) bool { return h.connect != nil })
+	return slices.ContainsFunc(b.gatehouseHandlers, func(h *checkedHandler) bool { return h.connect != nil })
 }
 
 func (b *builtConfig) probeRedis(ctx context.Context) {
@@ -273,7 +273,7 @@ func (b *builtConfig) probeCredentials(ctx context.Context) {
 		return
 	}
 	const pointer = "/apps/gatehouse/credentials"
-	manage := slices.ContainsFunc(b.ours, func(h *checkedHandler) bool { return h.connect != nil && h.connect.ManageKeys })
+	manage := slices.ContainsFunc(b.gatehouseHandlers, func(h *checkedHandler) bool { return h.connect != nil && h.connect.ManageKeys })
 	source, ok := b.app.credentials.store.(*vault.Source)
 	if !ok {
 		return
@@ -307,7 +307,7 @@ const checkBusiness = "gatehouse-check"
 
 func (b *builtConfig) probeDataServices(ctx context.Context) {
 	seen := map[string]bool{}
-	for i, h := range b.ours {
+	for i, h := range b.gatehouseHandlers {
 		switch m := b.handlers[i].(type) {
 		case *API:
 			for j, u := range m.Upstreams {
@@ -321,7 +321,7 @@ func (b *builtConfig) probeDataServices(ctx context.Context) {
 				assert := func(requestID string) (string, error) {
 					return b.app.asserter.Assert(res.Name, checkBusiness, requestID)
 				}
-				b.probeDataService(ctx, h.upstreams[j], u.service, apiPrefix+"/"+res.Name, assert, seen)
+				b.probeDataService(ctx, h.upstreams[j], u.service, res.Path, assert, seen)
 			}
 		case *Connect:
 			assert := func(requestID string) (string, error) {
@@ -372,7 +372,7 @@ func (b *builtConfig) probeDataService(
 				out.Header.Set(upstream.HeaderAssertion, assertion)
 			}
 			deadline, _ := ctx.Deadline()
-			return service.exchange(out, deadline, t, &response{maxSize: upstream.DefaultMaxResponseSize})
+			return service.exchange(out, deadline, t, &upstreamResponse{maxSize: upstream.DefaultMaxResponseSize})
 		}
 		key := t.dial.Address + path
 		if seen[key] {

@@ -20,17 +20,17 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// samplesOf returns requests that a handler must serve, or nil if it is not one of ours for certain paths.
-func samplesOf(handler any) (samples []string) {
+// sampleRequests returns requests that a handler must serve, or nil if it is not a Gatehouse handler with certain paths.
+func sampleRequests(handler any) (samples []string) {
 	text := func(name string) string { s, _ := member(handler, name).(string); return s }
 	switch text("handler") {
 	case apiName:
 		for _, res := range upstream.Resources() {
-			samples = append(samples, "GET "+text("base_path")+apiPrefix+"/"+res.Name)
+			samples = append(samples, "GET "+text("base_path")+res.Path)
 		}
-	case "gatehouse_health":
+	case healthName:
 		samples = []string{"GET /healthz", "GET /readyz"}
-	case "gatehouse_jwks":
+	case jwksName:
 		if samples = []string{"GET " + text("path")}; text("path") == "" {
 			samples = []string{"GET " + JWKSPath}
 		}
@@ -48,8 +48,8 @@ func samplesOf(handler any) (samples []string) {
 	return samples
 }
 
-// obstacle is what keeps requests from handlers of ours, or breaks them on the way.
-type obstacle struct {
+// blocker is a handler or matcher that prevents a request from reaching a Gatehouse handler, or breaks it on the way.
+type blocker struct {
 	rule     string
 	key      string // the pointer of what it is
 	pointer  string // of what the finding is about
@@ -58,27 +58,27 @@ type obstacle struct {
 	handlers []string
 }
 
-// checkRoutes sends samples for each handler of ours through the routes.
+// checkRoutes sends sample requests for each Gatehouse handler through the routes.
 func (c *checkedConfig) checkRoutes(parent context.Context) {
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: parent})
 	defer cancel()
-	var found []*obstacle
+	var found []*blocker
 	for _, h := range c.placed {
 		if h.isError {
 			continue
 		}
-		var missed []*obstacle
-		samples := samplesOf(h.value)
+		var missed []*blocker
+		samples := sampleRequests(h.value)
 		for _, sample := range samples {
 			if o := c.send(ctx, h, sample); o != nil { //nolint:contextcheck // it is derived from parent
 				missed = append(missed, o)
 			}
 		}
-		if h.name == "gatehouse_health" && len(missed) < len(samples) {
+		if h.name == healthName && len(missed) < len(samples) {
 			continue // one of the checks may be private
 		}
 		for _, o := range missed {
-			i := slices.IndexFunc(found, func(other *obstacle) bool { return other.rule == o.rule && other.key == o.key })
+			i := slices.IndexFunc(found, func(other *blocker) bool { return other.rule == o.rule && other.key == o.key })
 			if i < 0 {
 				i, found = len(found), append(found, o)
 			}
@@ -103,7 +103,7 @@ func (c *checkedConfig) checkRoutes(parent context.Context) {
 }
 
 // send returns what keeps a request from the handler at each host of its site, or what breaks it on the way, or nil.
-func (c *checkedConfig) send(ctx caddy.Context, h placedHandler, sample string) (missed *obstacle) {
+func (c *checkedConfig) send(ctx caddy.Context, h placedHandler, sample string) (missed *blocker) {
 	hosts := hostsOf(h.site)
 	for _, host := range h.hosts { // a site *.example.com may have routes for some of its hosts
 		if slices.ContainsFunc(hosts, func(site string) bool { return hostMatches(site, host) }) {
@@ -154,13 +154,13 @@ type walk struct {
 	handler placedHandler
 	sample  string
 	reached bool
-	missed  *obstacle // the first
-	broken  *obstacle // the first
+	missed  *blocker // the first
+	broken  *blocker // the first
 }
 
 func (w *walk) miss(rule, key, pointer, what string) {
 	if w.missed == nil {
-		w.missed = &obstacle{rule: rule, key: key, pointer: pointer, what: what, samples: []string{w.sample}}
+		w.missed = &blocker{rule: rule, key: key, pointer: pointer, what: what, samples: []string{w.sample}}
 	}
 }
 
@@ -180,7 +180,7 @@ func (w *walk) inspect(pointer, name string, step any) {
 	names := sentHeaders(w.handler.name)
 	breaks := func(what string, args ...any) {
 		if w.broken == nil && names != nil {
-			w.broken = &obstacle{rule: "GH022", key: pointer, pointer: pointer, what: fmt.Sprintf(what, args...), samples: []string{w.sample}}
+			w.broken = &blocker{rule: "GH022", key: pointer, pointer: pointer, what: fmt.Sprintf(what, args...), samples: []string{w.sample}}
 		}
 	}
 	switch name {
@@ -255,7 +255,7 @@ func (w *walk) routes(pointer string, list any) bool {
 // handle reports whether the request ends in a handler.
 func (w *walk) handle(pointer string, step any) bool {
 	name, _ := member(step, "handler").(string)
-	if name == w.handler.name && slices.Contains(samplesOf(step), w.sample) {
+	if name == w.handler.name && slices.Contains(sampleRequests(step), w.sample) {
 		w.reached = true
 		return true
 	}
@@ -310,17 +310,17 @@ func (w *walk) load(id string, settings any) any {
 	return mod
 }
 
-// verdict is the result of matchers.
-type verdict int
+// matchResult is the result of matchers.
+type matchResult int
 
 const (
-	no verdict = iota
+	no matchResult = iota
 	unknown
 	yes
 )
 
 // matches evaluates sets of matchers.
-func (w *walk) matches(sets any) verdict {
+func (w *walk) matches(sets any) matchResult {
 	list, _ := sets.([]any)
 	if len(list) == 0 {
 		return yes
@@ -337,7 +337,7 @@ func (w *walk) matches(sets any) verdict {
 	return result
 }
 
-func (w *walk) match(name string, settings any) verdict {
+func (w *walk) match(name string, settings any) matchResult {
 	switch name {
 	case "not":
 		return yes - w.matches(settings)

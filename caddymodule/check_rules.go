@@ -21,6 +21,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/gatehouse-gateway/gatehouse/docs"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // rules returns all rules, in the order of the table in docs/check.md, which is the only place that has their texts.
@@ -60,7 +61,7 @@ func (c *checkedConfig) checkStatic(ctx context.Context) {
 }
 
 func (c *checkedConfig) checkIssuer() {
-	for _, h := range c.ours {
+	for _, h := range c.gatehouseHandlers {
 		if h.connect == nil || h.hosts == nil {
 			continue // the site serves all hosts
 		}
@@ -89,7 +90,7 @@ func hostMatches(site, host string) bool {
 
 func (c *checkedConfig) checkTimeouts() {
 	grace := time.Duration(c.http.GracePeriod)
-	for _, h := range c.ours {
+	for _, h := range c.gatehouseHandlers {
 		s := c.servers[h.server]
 		if write := time.Duration(s.WriteTimeout); write > 0 && write <= h.timeout {
 			c.report("GH005", s.pointer+"/write_timeout", "responses may take %s, but the timeout of %s is %s", write, h.name, h.timeout)
@@ -101,7 +102,7 @@ func (c *checkedConfig) checkTimeouts() {
 }
 
 func (c *checkedConfig) checkIneffective() {
-	for _, h := range c.ours {
+	for _, h := range c.gatehouseHandlers {
 		s := c.servers[h.server]
 		if h.api != nil {
 			own := cmp.Or(time.Duration(h.api.BodyTimeout), defaultBodyTimeout)
@@ -122,7 +123,7 @@ func (c *checkedConfig) checkIneffective() {
 			}
 		}
 	}
-	for _, s := range c.ourServers() {
+	for _, s := range c.gatehouseServers() {
 		if s.ClientIPHeaders != nil && s.TrustedProxiesRaw == nil {
 			c.report("GH006", s.pointer+"/client_ip_headers", "client_ip_headers has no effect without trusted_proxies")
 		}
@@ -188,10 +189,10 @@ func (c *checkedConfig) checkRanges(pointer string, ranges []string) {
 	}
 }
 
-// ourServers returns the servers that have handlers of ours for callers.
-func (c *checkedConfig) ourServers() []*checkedServer {
+// gatehouseServers returns the servers that have Gatehouse handlers for callers.
+func (c *checkedConfig) gatehouseServers() []*checkedServer {
 	var found []*checkedServer
-	for _, h := range c.ours {
+	for _, h := range c.gatehouseHandlers {
 		if s := c.servers[h.server]; !slices.Contains(found, s) {
 			found = append(found, s)
 		}
@@ -201,7 +202,7 @@ func (c *checkedConfig) ourServers() []*checkedServer {
 
 // public returns those of our servers that have sites for other machines.
 func (c *checkedConfig) public() []*checkedServer {
-	return slices.DeleteFunc(c.ourServers(), func(s *checkedServer) bool {
+	return slices.DeleteFunc(c.gatehouseServers(), func(s *checkedServer) bool {
 		return !slices.ContainsFunc(c.placed, func(h placedHandler) bool { return c.servers[h.server] == s && !isDevelopment(h.hosts) }) ||
 			!slices.ContainsFunc(s.Listen, func(address string) bool { return !isLocal(address) })
 	})
@@ -233,7 +234,7 @@ func (c *checkedConfig) checkCatchAll() {
 
 func (c *checkedConfig) checkDrain() {
 	for _, s := range c.public() {
-		if !slices.ContainsFunc(s.wrappers, func(w listenerWrapper) bool { return w.Wrapper == "gatehouse_drain" }) {
+		if !slices.ContainsFunc(s.wrappers, func(w listenerWrapper) bool { return w.Wrapper == drainName }) {
 			c.report("GH010", s.pointer, "the server on %s has no listener wrapper gatehouse_drain", strings.Join(s.Listen, ", "))
 		}
 	}
@@ -322,7 +323,7 @@ func (c *checkedConfig) checkSecrets() {
 	}
 	if c.vault != nil && c.vault.Auth != nil {
 		literal("/apps/gatehouse/credentials/auth/token", "the token for Vault", c.vault.Auth.Token)
-		literal("/apps/gatehouse/credentials/auth/secret_id", "the secret id for Vault", c.vault.Auth.SecretID)
+		literal("/apps/gatehouse/credentials/auth/secret_id", "the SecretID for Vault", c.vault.Auth.SecretID)
 	}
 }
 
@@ -396,7 +397,7 @@ func (c *checkedConfig) checkAccessLogs() {
 			c.report("GH018", h.pointer, "log_append adds %s to log entries", value)
 		}
 	}
-	for _, s := range c.ourServers() {
+	for _, s := range c.gatehouseServers() {
 		for i, p := range s.TLSConnPolicies {
 			if p.InsecureSecretsLog != "" {
 				c.report("GH018", fmt.Sprintf("%s/tls_connection_policies/%d/insecure_secrets_log", s.pointer, i), "insecure_secrets_log writes keys that decrypt all traffic")
@@ -479,7 +480,7 @@ func (c *checkedConfig) checkDefaultLog() {
 
 // checkWeakened looks for options that turn a protection off.
 func (c *checkedConfig) checkWeakened() {
-	for _, h := range c.ours {
+	for _, h := range c.gatehouseHandlers {
 		if h.api != nil && h.api.AllowMissingTenant {
 			c.report("GH021", h.pointer+"/allow_missing_tenant", "records without a tenant field are accepted")
 		}
@@ -526,7 +527,7 @@ func (c *checkedConfig) checkSiteTLS() {
 			}) {
 			continue
 		}
-		for _, h := range slices.Backward(c.ours) {
+		for _, h := range slices.Backward(c.gatehouseHandlers) {
 			if c.servers[h.server] == s {
 				c.report("GH024", h.pointer, "the server on %s does not use TLS", strings.Join(s.Listen, ", "))
 				break
@@ -538,7 +539,7 @@ func (c *checkedConfig) checkSiteTLS() {
 func (c *checkedConfig) checkLoop() {
 	for _, u := range c.upstreams() {
 		for i, to := range u.Upstreams {
-			if slices.ContainsFunc(c.ours, func(h *checkedHandler) bool { return c.serves(h, to.Dial) }) {
+			if slices.ContainsFunc(c.gatehouseHandlers, func(h *checkedHandler) bool { return c.serves(h, to.Dial) }) {
 				c.report("GH027", fmt.Sprintf("%s/upstreams/%d", u.pointer, i), "this gateway itself serves %s", to.Dial)
 			}
 		}
@@ -572,7 +573,7 @@ func (c *checkedConfig) checkHealthChecks() {
 		}
 		if active.URI != "" && !strings.HasPrefix(active.URI, "/") {
 			c.report("GH028", u.pointer+"/health_checks/active/uri", "health_uri %s must be a path such as /healthz", active.URI)
-		} else if strings.HasPrefix(active.URI, apiPrefix+"/") && (active.ExpectStatus == 0 || active.ExpectStatus/100 == 2 || active.ExpectStatus == 2) && c.app != nil && c.app.Assertion != nil {
+		} else if strings.HasPrefix(active.URI, upstream.Prefix) && (active.ExpectStatus == 0 || active.ExpectStatus/100 == 2 || active.ExpectStatus == 2) && c.app != nil && c.app.Assertion != nil {
 			c.report("GH028", u.pointer+"/health_checks/active/uri", "health checks carry no assertion, without which the data service must not respond to %s", active.URI)
 		}
 	}

@@ -404,7 +404,7 @@ func TestCheckJSONConfiguration(t *testing.T) {
 }
 
 // Requests that may reach their handler are not findings.
-func TestCheckTrustsWhatItCannotEvaluate(t *testing.T) {
+func TestCheckSkipsUnknownMatchers(t *testing.T) {
 	const (
 		site = "https://api.example.com {\n\ttls internal\n"
 		api  = "\tgatehouse_api {\n\t\tupstream http://localhost:3\n\t}\n"
@@ -500,10 +500,10 @@ func TestSamplesAreServed(t *testing.T) {
 	built, err := checked.build(loaded.raw, dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, built.close()) })
-	i := slices.IndexFunc(built.ours, func(h *checkedHandler) bool { return h.connect != nil })
+	i := slices.IndexFunc(built.gatehouseHandlers, func(h *checkedHandler) bool { return h.connect != nil })
 	server := built.handlers[i].(*Connect).server
 	served := server.Endpoints()
-	samples := samplesOf(built.ours[i].value)
+	samples := sampleRequests(built.gatehouseHandlers[i].value)
 	for _, sample := range samples {
 		_, path, _ := strings.Cut(sample, " ")
 		e := server.Endpoint(path)

@@ -46,7 +46,6 @@ cannot be read.`,
 
 func configureCheck(cmd *cobra.Command) {
 	c := new(checkCommand)
-	cmd.GroupID = groupConfiguration
 	cmd.SilenceUsage = true
 	f := cmd.Flags()
 	f.StringVarP(&c.config, "config", "c", "", "configuration file (default: the Caddyfile in the current directory)")

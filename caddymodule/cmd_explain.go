@@ -39,7 +39,6 @@ type explainCommand struct {
 }
 
 func configureExplain(cmd *cobra.Command) {
-	cmd.GroupID = groupKeys
 	c := new(explainCommand)
 	cmd.SilenceUsage = true
 	f := cmd.Flags()
@@ -174,7 +173,7 @@ func (c *explainCommand) ask(cmd *cobra.Command) (status int, err error) {
 	if err != nil {
 		return explainBadInput, fmt.Errorf("asking the gateway: %w", err)
 	}
-	var d explainedDenial
+	var d explainedFailure
 	if err := json.Unmarshal(body, &d); err != nil {
 		return explainBadInput, fmt.Errorf("asking the gateway: %w", err)
 	}
@@ -191,7 +190,7 @@ func (c *explainCommand) ask(cmd *cobra.Command) (status int, err error) {
 }
 
 // print prints an explanation for people.
-func (d *explainedDenial) print(w io.Writer) error {
+func (d *explainedFailure) print(w io.Writer) error {
 	if _, err := fmt.Fprintf(w, "%s, request %s, key %s: %s\n", d.At.UTC().Format(time.RFC3339), d.RequestID, cmp.Or(d.PublicKey, "none"), d.Reason); err != nil {
 		return err
 	}

@@ -32,7 +32,6 @@ type keysCommand struct {
 }
 
 func configureKeys(cmd *cobra.Command) {
-	cmd.GroupID = groupKeys
 	c := new(keysCommand)
 	f := cmd.PersistentFlags()
 	f.StringVarP(&c.config, "config", "c", "", "configuration file whose credential source to use (default: the Caddyfile in the current directory)")

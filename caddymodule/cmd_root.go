@@ -1,16 +1,18 @@
 package caddymodule
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
 
+	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 )
 
-// The groups of commands in `gatehouse help`. Our own commands set theirs.
+// The groups of commands in `gatehouse help`.
 const (
 	groupRun           = "run"
 	groupConfiguration = "configuration"
@@ -19,7 +21,8 @@ const (
 	groupAbout         = "about"
 )
 
-const rootLong = `Gatehouse is an API gateway. It verifies signed requests, enforces rate limits
+// programLong is the description of the program gatehouse.
+const programLong = `Gatehouse is an API gateway. It verifies signed requests, enforces rate limits
 across a fleet, checks responses against the API's contract, and connects AI
 assistants. It is configured by a Caddyfile and runs on the Caddy server.`
 
@@ -35,6 +38,16 @@ Documentation:
   Directives            https://github.com/gatehouse-gateway/gatehouse/tree/main/docs/directives
   Calling the API       https://github.com/gatehouse-gateway/gatehouse/blob/main/docs/calling.md
 {{end}}`
+
+// Main is the main function of the program gatehouse: Caddy's, with help of its own, errors that name the place in a
+// configuration, and the log lines of libraries in Caddy's log. A program that only imports this package, such as one that xcaddy
+// builds, is Caddy with more modules and commands.
+func Main() {
+	RedirectLibraryLogs()
+	caddy.CustomBinaryName = cmp.Or(caddy.CustomBinaryName, "gatehouse") // -ldflags may have set it
+	caddy.CustomLongDescription = programLong
+	caddycmd.Main()
+}
 
 // configureRoot replaces Caddy's help by ours. Caddy does not export its root command; that of a command that has been added to it
 // is the same. Commands that are registered later, by other plugins, are listed as additional ones.
@@ -62,8 +75,12 @@ func configureRoot(root *cobra.Command) {
 		{"reload", groupRun, "Changes the configuration of the running gateway"},
 
 		{"adapt", groupConfiguration, "Prints a Caddyfile as JSON"},
+		{"check", groupConfiguration, ""},
 		{"fmt", groupConfiguration, "Formats a Caddyfile"},
 		{"validate", groupConfiguration, "Says whether a configuration is valid"},
+
+		{"explain", groupKeys, ""},
+		{"sign", groupKeys, ""},
 
 		{"file-server", groupServer, ""},
 		{"hash-password", groupServer, ""},

@@ -30,7 +30,6 @@ type signCommand struct {
 }
 
 func configureSign(cmd *cobra.Command) {
-	cmd.GroupID = groupKeys
 	c := new(signCommand)
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) != 2 {

@@ -23,7 +23,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// Connect serves the connection server for AI assistants: OAuth 2.0 with PKCE, MCP, and the pages on which users sign in, and
+// Connect serves the connection server for AI assistants: OAuth 2.1 with PKCE, MCP, and the pages on which users sign in, and
 // approve and end connections. Requests for other paths go to the next handler.
 type Connect struct {
 	frontDoor
@@ -128,11 +128,37 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	return h.provision(ctx, h)
 }
 
+// Validate implements caddy.Validator.
+func (h *Connect) Validate() error {
+	if h.Timeout < 0 || h.SessionIdle < 0 || h.SessionMax < 0 {
+		return errors.New("timeout, session_idle and session_max must not be negative")
+	}
+	return nil
+}
+
+// Cleanup closes the server. It also runs if Provision failed before it created one.
+func (h *Connect) Cleanup() error {
+	h.service.close()
+	if h.server == nil {
+		return nil
+	}
+	return h.server.Close()
+}
+
+// match implements route. Paths are matched exactly as sent; nothing is decoded or normalised.
+func (h *Connect) match(r *http.Request, req *request) *endpoint {
+	path, _, _ := strings.Cut(req.target, "?")
+	if r.URL.Path != path {
+		return nil
+	}
+	return h.endpoints[h.server.Endpoint(path)]
+}
+
 // endpoint adapts an endpoint of the connection server to the front door.
 func (h *Connect) endpoint(e *connect.Endpoint, m *routeMetrics) *endpoint {
 	return &endpoint{
 		name: e.Name, metrics: m, hosts: h.server.Hosts(), maxBody: e.MaxBody,
-		serve: func(w http.ResponseWriter, r *http.Request, req *request) error {
+		handle: func(w http.ResponseWriter, r *http.Request, req *request) error {
 			ctx, entry := requestlog.With(r.Context(), req.id)
 			defer func() {
 				details := &connectDetails{entry.Fields()}
@@ -159,7 +185,7 @@ type connectDetails struct {
 // complete sets the request's error. An error response without a code of its own gets the one of its status.
 func (d *connectDetails) complete(req *request) {
 	req.code, req.cause, req.level = d.Code, d.Cause, d.Level
-	if status := req.response.status; req.code == "" && status >= http.StatusBadRequest {
+	if status := req.writer.status; req.code == "" && status >= http.StatusBadRequest {
 		req.code = problemOfStatus(status).Code
 	}
 }
@@ -193,32 +219,6 @@ func (d *connectDetails) appendLogFields(fields []zap.Field) []zap.Field {
 		}
 	}
 	return fields
-}
-
-// Validate implements caddy.Validator.
-func (h *Connect) Validate() error {
-	if h.Timeout < 0 || h.SessionIdle < 0 || h.SessionMax < 0 {
-		return errors.New("timeout, session_idle and session_max must not be negative")
-	}
-	return nil
-}
-
-// Cleanup closes the server. It also runs if Provision failed before it created one.
-func (h *Connect) Cleanup() error {
-	h.service.close()
-	if h.server == nil {
-		return nil
-	}
-	return h.server.Close()
-}
-
-// match implements route. Paths are matched exactly as sent; nothing is decoded or normalised.
-func (h *Connect) match(r *http.Request, req *request) *endpoint {
-	path, _, _ := strings.Cut(req.target, "?")
-	if r.URL.Path != path {
-		return nil
-	}
-	return h.endpoints[h.server.Endpoint(path)]
 }
 
 // ParseConnect parses the directive into a *Connect. It is exported for builds whose own module embeds Connect. Syntax:

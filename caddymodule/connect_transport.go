@@ -56,7 +56,7 @@ func (t *connectTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if out.Context().Value(caddy.ReplacerCtxKey) == nil { // not part of a request to this server
 		out = caddyhttp.PrepareRequest(out, caddy.NewReplacer(), discard{}, &t.server)
 	}
-	res := &response{maxSize: t.maxSize}
+	res := &upstreamResponse{maxSize: t.maxSize}
 	deadline, ok := r.Context().Deadline()
 	if !ok {
 		deadline = time.Now().Add(data.DefaultTimeout)

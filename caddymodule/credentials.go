@@ -13,6 +13,8 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 )
 
@@ -54,20 +56,57 @@ type SourceEvent struct {
 }
 
 // credentialEvent counts and logs an event of a credential source or its cache.
-func credentialEvent(level zapcore.Level, kind string, err error, fields ...zap.Field) {
+func credentialEvent(level zapcore.Level, message, kind string, err error, fields ...zap.Field) {
 	sharedMetrics().credentialEvents.WithLabelValues(kind).Inc()
-	if e := activeLogger().Check(level, "credentials: "+kind); e != nil {
-		e.Write(append(fields, zap.Error(err))...)
+	if e := activeLogger().Check(level, message); e != nil {
+		e.Write(append(fields, zap.String("event", kind), zap.Error(err))...)
 	}
+}
+
+// eventMessage returns the log message of an event of a credential source or its cache.
+func eventMessage(kind string) string {
+	switch kind {
+	case string(vault.EventLogin):
+		return "logged in to vault"
+	case string(vault.EventLoginFailed):
+		return "vault login failed, retrying"
+	case string(vault.EventRenewed):
+		return "vault token renewed"
+	case string(vault.EventRenewalFailed):
+		return "vault token renewal failed, retrying"
+	case string(vault.EventDenied):
+		return "vault denied a request, logging in again"
+	case string(file.Reloaded):
+		return "credential file reloaded"
+	case eventFileChanged:
+		return "credentials in the file changed"
+	case string(file.Invalid):
+		return "credential file is invalid, using its last valid content"
+	case string(file.Malformed), string(authsigner.CacheMalformed):
+		return "malformed credential, its key cannot be used"
+	case string(authsigner.CacheUnknown):
+		return "credential lookup found no such key"
+	case string(authsigner.CacheFailed):
+		return "credential lookup failed"
+	case string(authsigner.CacheStale):
+		return "credential lookup failed, using cached credential"
+	case string(authsigner.CacheSkipped):
+		return "credential lookup skipped, source unavailable"
+	case string(authsigner.CacheUnavailable):
+		return "credential source unavailable"
+	case string(authsigner.CacheAvailable):
+		return "credential source available again"
+	}
+	return "credential event"
 }
 
 // pooledCredentials is an open credential source, its cache, and the subscription to invalidations.
 type pooledCredentials struct {
-	store   CredentialStore
-	cache   *authsigner.Cache
-	lookups *lookupLimiter
-	listen  *invalidation
-	denials denials
+	store    CredentialStore
+	cache    *authsigner.Cache
+	lookups  *lookupLimiter
+	listen   *invalidation
+	failures authFailures
 }
 
 // tracedLookups adds a span to lookups that wait for the credential source. Cached credentials have none.
@@ -115,7 +154,7 @@ func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pool
 		if e.Err != nil {
 			level = zap.WarnLevel
 		}
-		credentialEvent(level, e.Kind, e.Err)
+		credentialEvent(level, eventMessage(e.Kind), e.Kind, e.Err)
 		if c := cache.Load(); c != nil {
 			for _, key := range e.Changed {
 				c.Invalidate(key)
@@ -134,7 +173,7 @@ func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pool
 			if e.Kind == authsigner.CacheUnavailable || e.Kind == authsigner.CacheAvailable {
 				fields = nil // the event is about the source, not about the key
 			}
-			credentialEvent(cacheEventLevel(e.Kind), string(e.Kind), e.Err, fields...)
+			credentialEvent(cacheEventLevel(e.Kind), eventMessage(string(e.Kind)), string(e.Kind), e.Err, fields...)
 		},
 	})
 	if err != nil {
@@ -144,7 +183,7 @@ func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pool
 	p.lookups = newLookupLimiter(c)
 	if r != nil {
 		p.listen = listenForInvalidations(r.client, p.cache, func(kind string, err error) {
-			credentialEvent(zap.WarnLevel, kind, err)
+			credentialEvent(zap.WarnLevel, "subscription to credential changes lost, retrying", kind, err)
 		})
 	}
 	return nil

@@ -19,8 +19,11 @@ type FileSource struct {
 	create bool // the file, if there is none
 }
 
+// eventFileChanged is the credential event of a changed file, besides those of package file.
+const eventFileChanged = "file_changed"
+
 // CaddyModule returns the Caddy module information.
-func (FileSource) CaddyModule() caddy.ModuleInfo {
+func (*FileSource) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  credentialsNamespace + ".file",
 		New: func() caddy.Module { return new(FileSource) },
@@ -50,7 +53,7 @@ func (s *FileSource) Open(_ context.Context, report func(SourceEvent)) (Credenti
 	if err != nil {
 		return nil, err
 	}
-	store.OnChange(func(keys []string) { report(SourceEvent{Kind: "file_changed", Changed: keys}) })
+	store.OnChange(func(keys []string) { report(SourceEvent{Kind: eventFileChanged, Changed: keys}) })
 	return store, nil
 }
 

@@ -69,17 +69,8 @@ type VaultAuth struct {
 	JWTFile string `json:"jwt_file,omitempty"`
 }
 
-// secretIDFile returns the file that SecretID names, which is read at each login, because secret IDs expire and are replaced.
-func (a *VaultAuth) secretIDFile() string {
-	path, isFile := strings.CutPrefix(a.SecretID, "{file.")
-	if path, ends := strings.CutSuffix(path, "}"); isFile && ends {
-		return path
-	}
-	return ""
-}
-
 // CaddyModule returns the Caddy module information.
-func (VaultSource) CaddyModule() caddy.ModuleInfo {
+func (*VaultSource) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  credentialsNamespace + ".vault",
 		New: func() caddy.Module { return new(VaultSource) },
@@ -149,12 +140,21 @@ func (s *VaultSource) options(report func(SourceEvent)) vault.Options {
 	return o
 }
 
+// secretIDFile returns the file that SecretID names, which is read at each login, because secret IDs expire and are replaced.
+func (a *VaultAuth) secretIDFile() string {
+	path, isFile := strings.CutPrefix(a.SecretID, "{file.")
+	if path, ends := strings.CutSuffix(path, "}"); isFile && ends {
+		return path
+	}
+	return ""
+}
+
 // UnmarshalCaddyfile parses the source. Syntax:
 //
 //	credentials vault <address> {
 //	    auth token      <token>
 //	    auth token_file <path>
-//	    auth approle    <role id> <secret id> [<mount>]
+//	    auth approle    <role_id> <secret_id> [<mount>]
 //	    auth kubernetes <role> [<jwt file>] [<mount>]
 //	    auth cert       [<role>] [<mount>]
 //	    namespace <name>

@@ -232,7 +232,7 @@ func (t *target) close() {
 
 // do sends a request and reads the response into res. The deadline includes retries. A request that may have reached a data
 // service is retried only if it is a GET.
-func (s *dataService) do(req *http.Request, deadline time.Time, res *response) error {
+func (s *dataService) do(req *http.Request, deadline time.Time, res *upstreamResponse) error {
 	var (
 		start   = time.Now()
 		lastErr error
@@ -252,7 +252,7 @@ func (s *dataService) do(req *http.Request, deadline time.Time, res *response) e
 // errNoTarget means that every address is unhealthy or at its maximum of requests.
 var errNoTarget = errors.New("no address of the data service is available")
 
-func (s *dataService) try(req *http.Request, deadline time.Time, res *response, retries int, lastErr error) error {
+func (s *dataService) try(req *http.Request, deadline time.Time, res *upstreamResponse, retries int, lastErr error) error {
 	targets, err := s.targets(req, retries)
 	if err != nil {
 		return err
@@ -328,7 +328,7 @@ func (s *dataService) endSpan(span trace.Span, req *http.Request, t *target, sta
 }
 
 // exchange sends a request to an address and reads the response.
-func (s *dataService) exchange(req *http.Request, deadline time.Time, t *target, res *response) (status int, err error) {
+func (s *dataService) exchange(req *http.Request, deadline time.Time, t *target, res *upstreamResponse) (status int, err error) {
 	if len(s.headerOps) > 0 {
 		req = s.applyHeaderOps(req, t)
 	}
@@ -507,8 +507,8 @@ func (e *exchangeError) Error() string {
 
 func (e *exchangeError) Unwrap() error { return e.err }
 
-// response is a buffered response of a data service.
-type response struct {
+// upstreamResponse is a buffered response of a data service.
+type upstreamResponse struct {
 	address string // that was asked last; "" if there was none
 	status  int
 	header  http.Header
@@ -533,7 +533,7 @@ const (
 )
 
 // read reads a response into r. After an error, r has no body.
-func (r *response) read(ctx context.Context, deadline time.Time, res *http.Response) error {
+func (r *upstreamResponse) read(ctx context.Context, deadline time.Time, res *http.Response) error {
 	r.status, r.header = res.StatusCode, res.Header
 	r.body.Reset()
 	if n := res.ContentLength; n > r.maxSize {
@@ -572,7 +572,7 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 }
 
 // readUpTo reads up to n more bytes and returns the length of the body.
-func (r *response) readUpTo(body io.Reader, n int64) (int64, error) {
+func (r *upstreamResponse) readUpTo(body io.Reader, n int64) (int64, error) {
 	r.limited = io.LimitedReader{R: body, N: n}
 	_, err := r.body.ReadFrom(&r.limited)
 	r.limited.R = nil
@@ -580,7 +580,7 @@ func (r *response) readUpTo(body io.Reader, n int64) (int64, error) {
 }
 
 // acquireLarge waits until another large response may be read.
-func (r *response) acquireLarge(ctx context.Context, deadline time.Time) error {
+func (r *upstreamResponse) acquireLarge(ctx context.Context, deadline time.Time) error {
 	if r.isLarge || r.large == nil {
 		return nil
 	}
@@ -594,7 +594,7 @@ func (r *response) acquireLarge(ctx context.Context, deadline time.Time) error {
 }
 
 // release drops the body, frees a large buffer, and releases the semaphore of large responses.
-func (r *response) release() {
+func (r *upstreamResponse) release() {
 	r.body.Reset()
 	if r.body.Cap() > maxPooledBody {
 		r.body = bytes.Buffer{}

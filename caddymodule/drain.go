@@ -38,6 +38,8 @@ type Drain struct {
 }
 
 const (
+	drainName = "gatehouse_drain"
+
 	defaultDrainWait = time.Second
 
 	// drainPoll is the interval of the checks whether connections are waiting. Two checks in a row must find none, because
@@ -48,17 +50,17 @@ const (
 // CaddyModule returns the Caddy module information.
 func (*Drain) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
-		ID:  "caddy.listeners.gatehouse_drain",
+		ID:  "caddy.listeners." + drainName,
 		New: func() caddy.Module { return new(Drain) },
 	}
 }
 
 // Provision subscribes to the server's connection states and to the event that the configuration stops.
-func (h *Drain) Provision(ctx caddy.Context) error {
-	if h.Wait == 0 {
-		h.Wait = caddy.Duration(defaultDrainWait)
+func (w *Drain) Provision(ctx caddy.Context) error {
+	if w.Wait == 0 {
+		w.Wait = caddy.Duration(defaultDrainWait)
 	}
-	h.logger = ctx.Logger()
+	w.logger = ctx.Logger()
 	server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok {
 		return errors.New("gatehouse_drain must be a listener wrapper of an HTTP server")
@@ -71,24 +73,24 @@ func (h *Drain) Provision(ctx caddy.Context) error {
 	if !ok {
 		return fmt.Errorf("loading the events app: unexpected type %T", module)
 	}
-	server.RegisterConnState(h.observe)
-	if err := events.On("stopping", h); err != nil {
+	server.RegisterConnState(w.observe)
+	if err := events.On("stopping", w); err != nil {
 		return fmt.Errorf("subscribing to the event stopping: %w", err)
 	}
 	return nil
 }
 
 // Validate implements caddy.Validator.
-func (h *Drain) Validate() error {
-	if h.Wait < 0 {
+func (w *Drain) Validate() error {
+	if w.Wait < 0 {
 		return errors.New("wait must not be negative")
 	}
 	return nil
 }
 
 // WrapListener implements caddy.ListenerWrapper.
-func (h *Drain) WrapListener(inner net.Listener) net.Listener {
-	l := &drainListener{Listener: inner, waiting: &h.waiting}
+func (w *Drain) WrapListener(inner net.Listener) net.Listener {
+	l := &drainListener{Listener: inner, waiting: &w.waiting}
 	l.retired, l.setRetired = context.WithCancel(context.Background())
 	l.drained, l.setDrained = context.WithCancel(context.Background())
 	l.closed, l.setClosed = context.WithCancel(context.Background())
@@ -96,30 +98,30 @@ func (h *Drain) WrapListener(inner net.Listener) net.Listener {
 		l.setRetired()
 		return inner.Close()
 	})
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.listeners = append(h.listeners, l)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.listeners = append(w.listeners, l)
 	return l
 }
 
 // observe implements http.Server's ConnState.
-func (h *Drain) observe(conn net.Conn, state http.ConnState) {
+func (w *Drain) observe(conn net.Conn, state http.ConnState) {
 	if state == http.StateNew {
-		h.newConns.Store(conn, struct{}{}) // Accept has counted it
+		w.newConns.Store(conn, struct{}{}) // Accept has counted it
 		return
 	}
-	if _, ok := h.newConns.LoadAndDelete(conn); ok {
-		h.waiting.Add(-1)
+	if _, ok := w.newConns.LoadAndDelete(conn); ok {
+		w.waiting.Add(-1)
 	}
 }
 
 // Handle implements caddyevents.Handler. The new configuration is running already; Caddy shuts the old server down after this.
-func (h *Drain) Handle(ctx context.Context, _ caddy.Event) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(h.Wait))
+func (w *Drain) Handle(ctx context.Context, _ caddy.Event) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(w.Wait))
 	defer cancel()
-	h.mu.Lock()
-	listeners := h.listeners
-	h.mu.Unlock()
+	w.mu.Lock()
+	listeners := w.listeners
+	w.mu.Unlock()
 	for _, l := range listeners {
 		_ = l.retire() // Close returns the error
 	}
@@ -133,13 +135,13 @@ func (h *Drain) Handle(ctx context.Context, _ caddy.Event) error {
 	defer poll.Stop()
 	for idle := false; ; {
 		wasIdle := idle
-		if idle = h.waiting.Load() <= 0; idle && wasIdle {
+		if idle = w.waiting.Load() <= 0; idle && wasIdle {
 			return nil
 		}
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
-			h.logger.Info("closing connections without a request", zap.Int64("connections", h.waiting.Load()))
+			w.logger.Info("closing connections without a request", zap.Int64("connections", w.waiting.Load()))
 			return nil
 		}
 	}
@@ -150,9 +152,9 @@ func (h *Drain) Handle(ctx context.Context, _ caddy.Event) error {
 //	gatehouse_drain {
 //	    wait <duration>
 //	}
-func (h *Drain) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+func (w *Drain) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume the wrapper's name
-	return block("gatehouse_drain", duration("wait", &h.Wait)).parse(d)
+	return block(drainName, duration("wait", &w.Wait)).parse(d)
 }
 
 // drainListener can stop accepting connections before its server is shut down: Accept then blocks until Close.

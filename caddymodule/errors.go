@@ -1,72 +1,270 @@
 package caddymodule
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
 	"net/http"
+	"strconv"
+	"strings"
+	"time"
 
-	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// Errors responds in the contract's format to errors raised outside Gatehouse's routes: by Caddy before any route (such as a
-// missing Host) and by other handlers. It is for handle_errors; gatehouse_api adds it to its own site. Outside handle_errors
-// it responds with 404.
-type Errors struct {
-	frontDoor
-
-	// Docs is a URL that every error response has in its member "docs". Default: the member is omitted.
-	Docs string `json:"docs,omitempty"`
-
-	everything *endpoint
-}
-
-const errorsName = "gatehouse_errors"
-
-// CaddyModule returns the Caddy module information.
-func (*Errors) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers." + errorsName,
-		New: func() caddy.Module { return new(Errors) },
-	}
-}
-
-// Provision implements caddy.Provisioner.
-func (h *Errors) Provision(ctx caddy.Context) error {
-	app, err := appOf(ctx)
-	if err != nil {
-		return err
-	}
-	h.everything = &endpoint{
-		name: "none", metrics: app.metrics.route("none"), docs: h.Docs,
-		serve: func(_ http.ResponseWriter, r *http.Request, _ *request) error {
-			if err, ok := r.Context().Value(caddyhttp.ErrorCtxKey).(error); ok {
-				return err // that Caddy is handling
-			}
-			return errNotFound
-		},
-	}
-	return h.provision(ctx, h)
-}
-
-// match implements route.
-func (h *Errors) match(*http.Request, *request) *endpoint { return h.everything }
-
-// UnmarshalCaddyfile parses the directive. Syntax:
-//
-//	gatehouse_errors [<matcher>] {
-//	    docs <url>
-//	}
-func (h *Errors) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	d.Next() // consume the directive's name
-	if err := onlyMatcher(d); err != nil {
-		return err
-	}
-	return parseBlock(d, errorsName, text("docs", &h.Docs))
-}
-
-// Interface guards
+// The handlers' sentinel errors. problemOf maps them, and those of other packages, to responses.
 var (
-	_ caddy.Provisioner           = (*Errors)(nil)
-	_ caddyhttp.MiddlewareHandler = (*Errors)(nil)
-	_ caddyfile.Unmarshaler       = (*Errors)(nil)
+	errNotFound          = errors.New("no such path")
+	errMethodNotAllowed  = errors.New("method not allowed")
+	errForbidden         = errors.New("the key may not call this resource")
+	errLimitUnavailable  = errors.New("checking the rate limit failed")
+	errResponseTooLarge  = errors.New("the data service's response exceeds max_response_size")
+	errResponseTruncated = errors.New("the data service's response ended early")
+	errClientGone        = errors.New("the client closed the connection before the response")
+	errEarlyData         = errors.New("the request arrived as early data, before its client IP was validated")
 )
+
+// rateLimitedError means that a request exceeds a rate limit.
+type rateLimitedError struct {
+	retryAfter time.Duration
+	limit      string
+}
+
+func (e *rateLimitedError) Error() string {
+	return fmt.Sprintf("rate limit %q exceeded, retry after %s", e.limit, e.retryAfter)
+}
+
+func clientGone(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", errClientGone, context.Cause(ctx))
+}
+
+// retryLaterError is an error response of a data service with Retry-After.
+type retryLaterError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *retryLaterError) Error() string { return e.err.Error() }
+
+func (e *retryLaterError) Unwrap() error { return e.err }
+
+const (
+	// codeBadRequest is the code of client errors that have none of their own.
+	codeBadRequest = "BAD_REQUEST"
+
+	// codeClientClosed and statusClientClosed are only in the log and metrics, because the client has closed the connection.
+	codeClientClosed   = "CLIENT_CLOSED_REQUEST"
+	statusClientClosed = 499
+)
+
+// problem is the body of an error response. It never contains the cause, which is only logged.
+type problem struct {
+	Status     int    `json:"-"`
+	Allow      string `json:"-"`
+	Error      string `json:"error"`
+	Code       string `json:"code"`
+	RequestID  string `json:"request_id"`
+	Detail     string `json:"detail,omitempty"`
+	Parameter  string `json:"parameter,omitempty"`
+	Message    string `json:"message,omitempty"`
+	RetryAfter int    `json:"retry_after,omitempty"`
+	ServerTime int64  `json:"server_time,omitempty"`
+	Docs       string `json:"docs,omitempty"`
+}
+
+// unavailableRetryAfter is the Retry-After, in seconds, of an outage of unknown length.
+const unavailableRetryAfter = 5
+
+// problemOf maps an error to its response. It is the only function that does.
+func problemOf(err error, now time.Time) problem {
+	var (
+		param   *upstream.ParameterError
+		limited *rateLimitedError
+		later   *retryLaterError
+		dial    reverseproxy.DialError
+		handler caddyhttp.HandlerError
+		maxBody *http.MaxBytesError
+		network net.Error
+
+		failed *exchangeError
+
+		malformed *malformedHeaderError
+	)
+	switch {
+	case errors.As(err, &param):
+		return problem{Status: http.StatusBadRequest, Code: "INVALID_PARAMETER", Error: sentence(param.Reason), Parameter: param.Parameter}
+	case errors.Is(err, authsigner.ErrMissingCredentials):
+		return problem{
+			Status: http.StatusUnauthorized, Code: "MISSING_CREDENTIALS",
+			Error: "The headers X-Public-Key, X-Timestamp and X-Signature are required, each exactly once.",
+		}
+	case errors.Is(err, authsigner.ErrExpired):
+		return problem{
+			Status: http.StatusUnauthorized, Code: "REQUEST_EXPIRED", ServerTime: now.Unix(),
+			Error: "X-Timestamp is more than 5 minutes from the server's clock.",
+		}
+	case errors.Is(err, authsigner.ErrInvalidCredentials):
+		p := problem{Status: http.StatusUnauthorized, Code: "INVALID_CREDENTIALS", Error: "The public key or the signature is not valid."}
+		if errors.As(err, &malformed) {
+			p.Detail = validForm(malformed.header)
+		}
+		return p
+	case errors.Is(err, authsigner.ErrAccountInactive):
+		return problem{Status: http.StatusForbidden, Code: "ACCOUNT_INACTIVE", Error: "The account is not active."}
+	case errors.Is(err, errForbidden):
+		return problem{Status: http.StatusForbidden, Code: "FORBIDDEN", Error: "This key may not call this resource."}
+	case errors.Is(err, errNotFound):
+		return problem{Status: http.StatusNotFound, Code: "NOT_FOUND", Error: "There is no such path."}
+	case errors.Is(err, errMethodNotAllowed):
+		return problem{
+			Status: http.StatusMethodNotAllowed, Code: "METHOD_NOT_ALLOWED", Allow: "GET, HEAD",
+			Error: "Only GET and HEAD are allowed on this path.",
+		}
+	case errors.Is(err, authsigner.ErrBodyTooLarge), errors.As(err, &maxBody):
+		return problem{
+			Status: http.StatusRequestEntityTooLarge, Code: "BODY_TOO_LARGE",
+			Error: "The request body is larger than the gateway accepts.",
+		}
+	case errors.Is(err, authsigner.ErrBodyUnreadable):
+		return problem{Status: http.StatusRequestTimeout, Code: "REQUEST_TIMEOUT", Error: "The request body did not arrive whole and in time."}
+	case errors.As(err, &limited):
+		s := ceilSeconds(limited.retryAfter)
+		return problem{
+			Status: http.StatusTooManyRequests, Code: "RATE_LIMITED", RetryAfter: s,
+			Error:   "Too many requests: the limit is used up.",
+			Message: "Rate limit exceeded. Try again in " + strconv.Itoa(s) + " seconds.",
+		}
+	case errors.Is(err, errMisdirected):
+		return problem{Status: http.StatusMisdirectedRequest, Code: codeBadRequest, Error: "This host is not served here."}
+	case errors.Is(err, errEarlyData):
+		return problemOfStatus(http.StatusTooEarly)
+	case errors.Is(err, authsigner.ErrUnavailable), errors.Is(err, errLimitUnavailable), errors.Is(err, errNoTarget),
+		errors.As(err, &dial):
+		return unavailable()
+	case errors.Is(err, upstream.ErrUpstreamUnavailable):
+		p := unavailable()
+		if errors.As(err, &later) {
+			p.RetryAfter = ceilSeconds(later.after)
+		}
+		return p
+	case errors.Is(err, upstream.ErrResponseHeaderTimeout), errors.Is(err, context.DeadlineExceeded),
+		errors.As(err, &network) && network.Timeout():
+		return problem{Status: http.StatusGatewayTimeout, Code: "UPSTREAM_TIMEOUT", Error: "The data service did not respond in time."}
+	case errors.Is(err, upstream.ErrContractViolation), errors.Is(err, errResponseTooLarge), errors.Is(err, errResponseTruncated),
+		errors.As(err, &failed):
+		return problem{Status: http.StatusBadGateway, Code: "UPSTREAM_FAILED", Error: "The data service did not return a valid response."}
+	case errors.As(err, &handler):
+		return problemOfStatus(handler.StatusCode)
+	default:
+		return problemOfStatus(http.StatusInternalServerError)
+	}
+}
+
+// validForm says what the value of one of the three headers must be.
+func validForm(header string) string {
+	switch header {
+	case authsigner.HeaderPublicKey:
+		return header + " must be 8 to 128 letters, digits, hyphens and underscores"
+	case authsigner.HeaderTimestamp:
+		return header + " must be Unix time in whole seconds, decimal digits only"
+	}
+	return header + " must be 64 hexadecimal digits"
+}
+
+func unavailable() problem {
+	return problem{
+		Status: http.StatusServiceUnavailable, Code: "SERVICE_UNAVAILABLE", RetryAfter: unavailableRetryAfter,
+		Error: "The service is not available at the moment.",
+	}
+}
+
+// problemOfStatus returns the response for errors with only a status: those of Caddy and its handlers.
+func problemOfStatus(status int) problem {
+	switch status {
+	case http.StatusNotFound:
+		return problemOf(errNotFound, time.Time{})
+	case http.StatusMethodNotAllowed:
+		return problemOf(errMethodNotAllowed, time.Time{})
+	case http.StatusRequestEntityTooLarge:
+		return problemOf(authsigner.ErrBodyTooLarge, time.Time{})
+	case http.StatusRequestTimeout:
+		return problemOf(authsigner.ErrBodyUnreadable, time.Time{})
+	case http.StatusTooManyRequests:
+		return problemOf(&rateLimitedError{retryAfter: time.Minute}, time.Time{})
+	case http.StatusBadGateway:
+		return problemOf(upstream.ErrContractViolation, time.Time{})
+	case http.StatusServiceUnavailable:
+		return unavailable()
+	case http.StatusGatewayTimeout:
+		return problemOf(context.DeadlineExceeded, time.Time{})
+	}
+	if status >= 400 && status < 500 {
+		return problem{Status: status, Code: codeBadRequest, Error: "The request cannot be served."}
+	}
+	return problem{Status: http.StatusInternalServerError, Code: "INTERNAL", Error: "Something went wrong inside the gateway."}
+}
+
+// write sends p as the response. It removes the body headers that earlier handlers may have set.
+func (p problem) write(w http.ResponseWriter, requestID, docs string) {
+	p.RequestID = requestID
+	p.Docs = docs
+	h := w.Header()
+	h.Del("Content-Encoding")
+	h.Del("Etag")
+	h.Del("Last-Modified")
+	p.setHeaders(h)
+	if p.Status == http.StatusUnauthorized {
+		// required by RFC 9110, section 15.5.2
+		h.Set("Www-Authenticate", `HMAC-SHA256 realm="gatehouse", headers="X-Public-Key X-Timestamp X-Signature"`)
+	}
+	writeJSON(w, p.Status, encode(p))
+}
+
+// setHeaders sets the headers that are the same in every format.
+func (p problem) setHeaders(h http.Header) {
+	if p.Allow != "" {
+		h.Set("Allow", p.Allow)
+	}
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+}
+
+// encode encodes a value that has only strings and integers, which cannot fail.
+func encode(v any) []byte {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return body
+}
+
+// writeJSON sends a complete response.
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	h := w.Header()
+	// The values are not shared with other responses, because Caddy's header directive replaces text in place.
+	values := []string{"application/json", strconv.Itoa(len(body)), "no-store"}
+	h["Content-Type"], h["Content-Length"], h["Cache-Control"] = values[0:1:1], values[1:2:2], values[2:3:3]
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // fails only if the client has gone
+}
+
+// ceilSeconds rounds up to whole seconds, at least 1.
+func ceilSeconds(d time.Duration) int {
+	return max(1, int(math.Ceil(d.Seconds())))
+}
+
+// sentence capitalises s and adds a full stop.
+func sentence(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:] + "."
+}

@@ -62,8 +62,8 @@ type endpoint struct {
 	// quiet logs successful requests at debug level, for probes.
 	quiet bool
 
-	// serve responds to a request, or returns an error before it has written anything. It must not keep w or req.
-	serve func(w http.ResponseWriter, r *http.Request, req *request) error
+	// handle responds to a request, or returns an error before it has written anything. It must not keep w or req.
+	handle func(w http.ResponseWriter, r *http.Request, req *request) error
 
 	// docs is a URL that the default of fail has in its member "docs". Default: the member is omitted.
 	docs string
@@ -89,8 +89,8 @@ type request struct {
 		appendLogFields(fields []zap.Field) []zap.Field
 	}
 
-	response responseWriter
-	body     requestBody
+	writer responseWriter
+	body   requestBody
 }
 
 // defaultBodyTimeout is the default of endpoint.bodyTimeout.
@@ -158,8 +158,8 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 
 // respond runs the endpoint and writes its error response. It returns the status for log and metrics.
 func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
-	err := d.serve(r, req, e)
-	w := &req.response
+	err := d.run(r, req, e)
+	w := &req.writer
 	if err == nil {
 		if w.status == 0 {
 			w.WriteHeader(http.StatusOK)
@@ -191,8 +191,8 @@ func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
 	return status
 }
 
-// serve checks host and early data, runs the endpoint, and turns a panic into an error.
-func (d *frontDoor) serve(r *http.Request, req *request, e *endpoint) (err error) {
+// run checks host and early data, calls the endpoint, and turns a panic into an error.
+func (d *frontDoor) run(r *http.Request, req *request, e *endpoint) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it like this too
@@ -209,7 +209,7 @@ func (d *frontDoor) serve(r *http.Request, req *request, e *endpoint) (err error
 		// HTTP/3 early data (0-RTT) can be replayed, and its client IP is not validated: it could count against anybody's limit.
 		return errEarlyData
 	}
-	return e.serve(&req.response, r, req)
+	return e.handle(&req.writer, r, req)
 }
 
 // describe adds the request ID, the route and the error code to the span of Caddy's directive "tracing", to find its log line.
@@ -297,12 +297,12 @@ func clientAddr(ctx context.Context) netip.Addr {
 
 // frame limits the request's body and decides whether an HTTP/1 connection can serve another request.
 func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint) {
-	req.response.ResponseWriter = w
+	req.writer.ResponseWriter = w
 	b := &req.body
 	hasBody := r.ContentLength != 0 // not r.Body, because Caddy wraps absent bodies too
 	// net/http accepts "PRI * HTTP/2.0" with header fields as an HTTP/1 request.
 	if r.ProtoMajor == 1 || r.Method == "PRI" {
-		req.response.framing = b
+		req.writer.framing = b
 		b.http1 = true
 		// net/http silently ignores Transfer-Encoding in HTTP/1.0 requests. RFC 9112, section 6.1 requires closing the
 		// connection.

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// A handler of ours that has a ServeHTTP of its own would have none of the front door's defences.
+// A Gatehouse handler that has a ServeHTTP of its own would have none of the front door's defences.
 func TestEveryHandlerEmbedsTheFrontDoor(t *testing.T) {
 	t.Parallel()
 	names := 0
@@ -54,7 +54,7 @@ func TestPanicIsAnErrorInTheRoutesFormatOrEndsTheResponse(t *testing.T) {
 	e := &oneEndpoint{endpoint{
 		name:    "none",
 		metrics: sharedMetrics().route("none"),
-		serve:   func(http.ResponseWriter, *http.Request, *request) error { panic("a canary") },
+		handle:  func(http.ResponseWriter, *http.Request, *request) error { panic("a canary") },
 		fail: func(w http.ResponseWriter, _ *http.Request, _ *request, p problem) {
 			w.WriteHeader(p.Status)
 			_, _ = w.Write([]byte("its own format"))
@@ -74,14 +74,14 @@ func TestPanicIsAnErrorInTheRoutesFormatOrEndsTheResponse(t *testing.T) {
 	require.Equal(t, "its own format", w.Body.String())
 	require.NotEmpty(t, w.Header().Get("X-Request-Id"))
 
-	e.serve = func(w http.ResponseWriter, _ *http.Request, _ *request) error {
+	e.handle = func(w http.ResponseWriter, _ *http.Request, _ *request) error {
 		w.WriteHeader(http.StatusOK)
 		panic("after the response has begun")
 	}
 	_, panicked = serve()
 	require.Equal(t, http.ErrAbortHandler, panicked)
 
-	e.serve = func(w http.ResponseWriter, _ *http.Request, _ *request) error {
+	e.handle = func(w http.ResponseWriter, _ *http.Request, _ *request) error {
 		w.WriteHeader(http.StatusOK)
 		return errors.New("too late")
 	}
@@ -92,7 +92,7 @@ func TestPanicIsAnErrorInTheRoutesFormatOrEndsTheResponse(t *testing.T) {
 // It makes a response malformed (RFC 9113, section 8.2.2; RFC 9114, section 4.2).
 func TestConnectionHeaderIsSentOverHTTP1Only(t *testing.T) {
 	t.Parallel()
-	e := &oneEndpoint{endpoint{name: "none", metrics: sharedMetrics().route("none"), serve: func(w http.ResponseWriter, _ *http.Request, _ *request) error {
+	e := &oneEndpoint{endpoint{name: "none", metrics: sharedMetrics().route("none"), handle: func(w http.ResponseWriter, _ *http.Request, _ *request) error {
 		w.Header().Set("Connection", "keep-alive")
 		_, err := w.Write([]byte("hello"))
 		return err
@@ -122,7 +122,7 @@ func TestUnmatchedRequestGoesToTheNextHandler(t *testing.T) {
 
 func TestLogLineNamesTheTraceAndTheError(t *testing.T) {
 	t.Parallel()
-	e := &oneEndpoint{endpoint{name: "none", metrics: sharedMetrics().route("none"), serve: func(_ http.ResponseWriter, _ *http.Request, req *request) error {
+	e := &oneEndpoint{endpoint{name: "none", metrics: sharedMetrics().route("none"), handle: func(_ http.ResponseWriter, _ *http.Request, req *request) error {
 		req.level = zap.WarnLevel
 		return errNotFound
 	}}}

@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 
@@ -19,10 +18,12 @@ type Health struct {
 	endpoints map[string]*endpoint // by path
 }
 
+const healthName = "gatehouse_health"
+
 // CaddyModule returns the Caddy module information.
 func (*Health) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
-		ID:  "http.handlers.gatehouse_health",
+		ID:  "http.handlers." + healthName,
 		New: func() caddy.Module { return new(Health) },
 	}
 }
@@ -35,8 +36,8 @@ func (h *Health) Provision(ctx caddy.Context) error {
 	}
 	h.app = app
 	h.endpoints = map[string]*endpoint{
-		"/healthz": {name: "health", metrics: app.metrics.route("health"), quiet: true, serve: readOnly(serveHealth)},
-		"/readyz":  {name: "ready", metrics: app.metrics.route("ready"), quiet: true, serve: readOnly(h.serveReady)},
+		"/healthz": {name: "health", metrics: app.metrics.route("health"), quiet: true, handle: readOnly(serveHealth)},
+		"/readyz":  {name: "ready", metrics: app.metrics.route("ready"), quiet: true, handle: readOnly(h.serveReady)},
 	}
 	return h.provision(ctx, h)
 }
@@ -75,7 +76,7 @@ func (h *Health) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.CountRemainingArgs() > 0 {
 		return d.Err("gatehouse_health takes no arguments: it serves /healthz and /readyz")
 	}
-	return noBlock(d, "gatehouse_health")
+	return noBlock(d, healthName)
 }
 
 // The states of a check and of the gateway.
@@ -133,65 +134,9 @@ func (a *App) readiness() readiness {
 	return s
 }
 
-// Admin adds routes to Caddy's admin API:
-//
-//	GET /gatehouse/ready          200 or 503, as /readyz, with the causes of failing checks
-//	GET /gatehouse/explain/<id>   why a request's credentials were invalid, by its request ID
-type Admin struct{}
-
-// CaddyModule returns the Caddy module information.
-func (Admin) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "admin.api.gatehouse",
-		New: func() caddy.Module { return new(Admin) },
-	}
-}
-
-// Provision registers the metrics with the registry that this admin API serves. The app does so too, but a configuration can
-// fail to load before its app is provisioned, and its admin API then keeps running.
-func (a *Admin) Provision(ctx caddy.Context) error {
-	_, err := registerMetrics(ctx.GetMetricsRegistry())
-	return err
-}
-
-// Routes implements caddy.AdminRouter.
-func (a *Admin) Routes() []caddy.AdminRoute {
-	return []caddy.AdminRoute{
-		{Pattern: "/gatehouse/ready", Handler: caddy.AdminHandlerFunc(a.serveReady)},
-		{Pattern: adminExplainPath, Handler: caddy.AdminHandlerFunc(a.serveExplain)},
-	}
-}
-
-// adminReadiness extends readiness with details for operators.
-type adminReadiness struct {
-	readiness
-	Causes map[string]string `json:"causes,omitempty"` // by the check's name
-	// Credentials is the number of cached credentials.
-	Credentials int `json:"credentials_cached"`
-}
-
-func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: errMethodNotAllowed}
-	}
-	app := activeApp()
-	if app == nil {
-		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("no gateway is configured")}
-	}
-	state := adminReadiness{readiness: app.readiness()}
-	state.Causes = state.causes
-	if app.credentials != nil {
-		state.Credentials = app.credentials.cache.Stats().Credentials
-	}
-	writeJSON(w, state.httpStatus(), append(encode(state), '\n'))
-	return nil
-}
-
 // Interface guards
 var (
 	_ caddy.Provisioner           = (*Health)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Health)(nil)
 	_ caddyfile.Unmarshaler       = (*Health)(nil)
-	_ caddy.Provisioner           = (*Admin)(nil)
-	_ caddy.AdminRouter           = (*Admin)(nil)
 )

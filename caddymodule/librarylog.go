@@ -11,9 +11,9 @@ import (
 	"go.opentelemetry.io/otel"
 )
 
-// redirectLibraryLogs makes go-redis and OpenTelemetry write to Caddy's default log. Their own loggers write plain text to standard
-// error, between the lines of JSON.
-func redirectLibraryLogs() {
+// RedirectLibraryLogs makes go-redis and OpenTelemetry write to Caddy's default log. Their own loggers write plain text to standard
+// error, between the lines of JSON. Both loggers are global, so a program calls it in its main function; Main does.
+func RedirectLibraryLogs() {
 	redis.SetLogger(redisLogger{})
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logTracing(err.Error()) })) // failed exports, among others
 	otel.SetLogger(funcr.New(func(_, args string) { logTracing(args) }, funcr.Options{}))

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ const limiterPrefix = "gatehouse:limit:"
 type pooledLimiter struct {
 	ratelimit.Limiter
 
+	onOutage ratelimit.Policy
 	startErr atomic.Pointer[error] // why Redis has not responded since the limiter was created; nil once it has
 	logged   atomic.Bool           // startErr was logged
 	cancel   context.CancelFunc    // of warmUp
@@ -29,9 +31,9 @@ type pooledLimiter struct {
 func (a *App) acquireLimiter() (err error) {
 	c, timeout := a.Limits, time.Duration(a.Redis.Timeout)
 	a.limiter, err = acquire(a, func() (*pooledLimiter, error) {
-		p := new(pooledLimiter)
+		p := &pooledLimiter{onOutage: cmp.Or(ratelimit.Policy(c.OnOutage), ratelimit.Local)}
 		limiter, err := ratelimit.New(a.redis.client, ratelimit.Options{
-			Algorithm: ratelimit.Algorithm(c.Algorithm), OnOutage: ratelimit.Policy(c.OnOutage),
+			Algorithm: ratelimit.Algorithm(c.Algorithm), OnOutage: p.onOutage,
 			Prefix: limiterPrefix, Timeout: timeout, MaxEntries: c.MaxLocalWindows, OnEvent: p.event,
 		})
 		if err != nil {
@@ -65,7 +67,7 @@ func (p *pooledLimiter) warmUp() {
 			case <-time.After(warmUpRetry):
 			}
 		}
-		activeLogger().Info("rate limits: Redis was unavailable at startup and is available now, the limits are shared by the fleet")
+		activeLogger().Info("redis available after startup, rate limits are shared by the fleet")
 	})
 }
 
@@ -86,25 +88,24 @@ func (p *pooledLimiter) event(e ratelimit.Event) {
 	logger := activeLogger()
 	switch e.Kind {
 	case ratelimit.Unavailable:
-		logger.Warn("rate limits: Redis is unavailable, this gateway decides as on_outage says",
-			zap.Error(e.Cause), zap.Int("shard", e.Shard), zap.Int("shards", e.Shards))
+		logger.Warn("redis unavailable, applying on_outage policy",
+			zap.String("on_outage", string(p.onOutage)), zap.Error(e.Cause), zap.Int("shard", e.Shard), zap.Int("shards", e.Shards))
 	case ratelimit.Shared:
-		logger.Info("rate limits: Redis is available again, the limits are shared by the fleet",
+		logger.Info("redis available again, rate limits are shared by the fleet",
 			zap.Duration("outage", e.Duration), zap.Int("synced", e.Synced), zap.Int("shard", e.Shard), zap.Int("shards", e.Shards))
 	case ratelimit.DataLost:
-		logger.Warn("rate limits: Redis has lost data, this gateway resyncs the requests that it allowed")
+		logger.Warn("redis lost data, resyncing the requests that this gateway allowed")
 	case ratelimit.Overloaded:
-		logger.Warn("rate limits: Redis does not respond to most requests in time, this gateway decides locally. "+
-			"Redis, the network or the gateway is overloaded", zap.Int("queue", p.Stats().Queue))
+		logger.Warn("redis, the network or the gateway is overloaded, deciding rate limits locally", zap.Int("queue", p.Stats().Queue))
 	case ratelimit.OverloadEnded:
-		logger.Info("rate limits: Redis responds in time again")
+		logger.Info("redis responds in time again")
 	}
 }
 
 // warn logs once if Redis was unavailable at startup.
 func (p *pooledLimiter) warn(logger *zap.Logger) {
 	if err := p.startErr.Load(); err != nil && !p.logged.Swap(true) {
-		logger.Warn("rate limits: Redis was unavailable at startup, this gateway decides as on_outage says", zap.Error(*err))
+		logger.Warn("redis unavailable at startup, applying on_outage policy", zap.String("on_outage", string(p.onOutage)), zap.Error(*err))
 	}
 }
 

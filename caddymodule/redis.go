@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -55,19 +53,6 @@ type RedisConfig struct {
 	PoolSize int `json:"pool_size,omitempty"`
 }
 
-// TLSConfig is the TLS configuration of a connection to a store.
-type TLSConfig struct {
-	// CA is the path of a PEM file with the trusted certificate authorities. Default: the system's.
-	CA string `json:"ca,omitempty"`
-
-	// Cert and Key are the paths of PEM files with a client certificate and its key. Default: no client certificate.
-	Cert string `json:"cert,omitempty"`
-	Key  string `json:"key,omitempty"`
-
-	// ServerName is the expected name in the server's certificate. Default: the host of the address.
-	ServerName string `json:"server_name,omitempty"`
-}
-
 // resolved returns a copy with all placeholders replaced.
 func (c *RedisConfig) resolved(repl *caddy.Replacer) (*RedisConfig, error) {
 	out := *c
@@ -80,39 +65,6 @@ func (c *RedisConfig) resolved(repl *caddy.Replacer) (*RedisConfig, error) {
 		return nil, err
 	}
 	return &out, nil
-}
-
-// resolve replaces the placeholders in each field. A placeholder without a value is an error.
-func resolve(repl *caddy.Replacer, fields ...*string) error {
-	for _, f := range fields {
-		v, err := repl.ReplaceOrErr(*f, true, true)
-		if err != nil {
-			return placeholderError(*f, err)
-		}
-		*f = v
-	}
-	return nil
-}
-
-// placeholderError says why a placeholder in a field has no value. Caddy says only that it is empty.
-func placeholderError(field string, err error) error {
-	for _, m := range regexp.MustCompile(`\{(file|env)\.([^{}]+)\}`).FindAllStringSubmatch(field, -1) {
-		placeholder, kind, name := m[0], m[1], m[2]
-		if kind == "env" {
-			if os.Getenv(name) == "" {
-				return fmt.Errorf("resolving %s: the environment variable is not set, or is empty", placeholder)
-			}
-			continue
-		}
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return fmt.Errorf("resolving %s: %w", placeholder, err)
-		}
-		if len(content) == 0 {
-			return fmt.Errorf("resolving %s: the file is empty", placeholder)
-		}
-	}
-	return fmt.Errorf("resolving a placeholder: %w", err)
 }
 
 // options returns the settings as go-redis options.

@@ -10,41 +10,33 @@ import (
 )
 
 func init() {
-	caddy.RegisterModule(App{})
-	caddy.RegisterModule(VaultSource{})
-	caddy.RegisterModule(FileSource{})
+	caddy.RegisterModule(new(App))
+	caddy.RegisterModule(new(VaultSource))
+	caddy.RegisterModule(new(FileSource))
 	caddy.RegisterModule(new(API))
 	caddy.RegisterModule(new(Errors))
 	caddy.RegisterModule(new(Connect))
 	caddy.RegisterModule(new(Health))
 	caddy.RegisterModule(new(JWKS))
-	caddy.RegisterModule(Admin{})
+	caddy.RegisterModule(new(Admin))
 	caddy.RegisterModule(new(Drain))
-
-	redirectLibraryLogs()
 
 	httpcaddyfile.RegisterGlobalOption(appName, parseAppOption)
 
 	// Health checks, JWKS and the connection server handle only their own paths. The API responds to every request, so it
 	// comes last.
-	httpcaddyfile.RegisterHandlerDirective("gatehouse_health", parseHandler[Health])
-	httpcaddyfile.RegisterDirectiveOrder("gatehouse_health", httpcaddyfile.Before, "respond")
-	httpcaddyfile.RegisterDirective("gatehouse_jwks", parseJWKS)
-	httpcaddyfile.RegisterDirectiveOrder("gatehouse_jwks", httpcaddyfile.Before, "respond")
-	httpcaddyfile.RegisterHandlerDirective("gatehouse_connect", ParseConnect)
-	httpcaddyfile.RegisterDirectiveOrder("gatehouse_connect", httpcaddyfile.Before, "respond")
-	httpcaddyfile.RegisterDirective("gatehouse_api", parseAPI)
-	httpcaddyfile.RegisterDirectiveOrder("gatehouse_api", httpcaddyfile.After, "file_server")
-	httpcaddyfile.RegisterHandlerDirective("gatehouse_errors", parseHandler[Errors])
-	httpcaddyfile.RegisterDirectiveOrder("gatehouse_errors", httpcaddyfile.After, "file_server")
+	httpcaddyfile.RegisterHandlerDirective(healthName, parseHandler[Health])
+	httpcaddyfile.RegisterDirectiveOrder(healthName, httpcaddyfile.Before, "respond")
+	httpcaddyfile.RegisterDirective(jwksName, parseJWKS)
+	httpcaddyfile.RegisterDirectiveOrder(jwksName, httpcaddyfile.Before, "respond")
+	httpcaddyfile.RegisterHandlerDirective(connectName, ParseConnect)
+	httpcaddyfile.RegisterDirectiveOrder(connectName, httpcaddyfile.Before, "respond")
+	httpcaddyfile.RegisterDirective(apiName, parseAPI)
+	httpcaddyfile.RegisterDirectiveOrder(apiName, httpcaddyfile.After, "file_server")
+	httpcaddyfile.RegisterHandlerDirective(errorsName, parseHandler[Errors])
+	httpcaddyfile.RegisterDirectiveOrder(errorsName, httpcaddyfile.After, "file_server")
 
 	registerCommands()
-	if caddy.CustomBinaryName == "" { // not set with -ldflags
-		caddy.CustomBinaryName = "gatehouse"
-	}
-	if caddy.CustomLongDescription == "" {
-		caddy.CustomLongDescription = rootLong
-	}
 }
 
 // parseHandler parses the directive of a handler module.
@@ -113,9 +105,12 @@ A private key is printed once, when it is issued or rotated. It cannot be shown
 again.`,
 		CobraFunc: func(cmd *cobra.Command) {
 			configureKeys(cmd)
-			root := first.Root() // the first command has been added to it, and Caddy's before
-			configureRoot(root)
-			explainLoadErrors(root)
+			root := first.Root()          // the first command has been added to it, and Caddy's before
+			if root.Long == programLong { // set by Main
+				cmd.GroupID = groupKeys // it has not been added yet
+				configureRoot(root)
+				explainLoadErrors(root)
+			}
 		},
 	})
 }

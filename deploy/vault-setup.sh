@@ -4,7 +4,7 @@
 #   gateway    reads credentials             role-id and secret-id into $LOGIN/gateway
 #   operator   manages keys (gatehouse keys)  role-id and secret-id into $LOGIN/operator
 #
-# If you run it again, it overwrites the policies and roles, and creates new secret ids. It needs
+# If you run it again, it overwrites the policies and roles, and creates new SecretIDs. It needs
 #
 #   VAULT_ADDR, VAULT_TOKEN   a Vault and a token that may do all this
 #   LOGIN                     a directory to write to (default: /login)
@@ -53,7 +53,7 @@ vault GET sys/mounts | grep '"kv/":' >/dev/null ||
 	vault POST sys/mounts/kv '{"type":"kv","options":{"version":"2"}}'
 if ! vault GET sys/auth | grep '"approle/":' >/dev/null; then
 	vault POST sys/auth/approle '{"type":"approle"}'
-	# All gateways share the role. With lockout, five logins with an expired secret id, or by anybody who knows the role
+	# All gateways share the role. With lockout, five logins with an expired SecretID, or by anybody who knows the role
 	# id, would lock all of them out for 15 minutes.
 	vault POST sys/auth/approle/tune '{"user_lockout_config":{"lockout_disable":true}}'
 fi

@@ -193,7 +193,7 @@ func TestKeysUpdateChangesWhatIsGivenAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestKeysErrorsSayEverythingOnce(t *testing.T) {
+func TestKeysErrorsAreNotRepeated(t *testing.T) {
 	t.Parallel()
 	name := newKeyFile(t)
 	require.NoError(t, os.WriteFile(name, []byte(`{"keys": {"pk_live_written_by_hand": {"private_key": "x"}}}`), 0o600))

@@ -215,7 +215,7 @@ func TestLimitsAreEnforcedLocallyDuringARedisOutage(t *testing.T) {
 	require.Equal(t, map[int]int{200: 40, 429: 20}, statuses(60, func(int) gatewaytest.Response { return w.acme.Get(t, g.URL, "/api/v1/me") }),
 		"requests before the outage count")
 	require.NoError(t, w.redis.Restart())
-	requireLogged(t, g, "Redis is available again")
+	requireLogged(t, g, "redis available again")
 	require.Equal(t, http.StatusTooManyRequests, w.acme.Get(t, g.URL, "/api/v1/me").Status)
 	requireServed(t, g, w.other, 1)
 }

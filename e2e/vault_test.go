@@ -509,7 +509,7 @@ func TestGatewayStartsWhileItsStoresAreUnavailable(t *testing.T) {
 	// the log reports it without any request
 	require.Eventually(t, func() bool {
 		out := g.Output()
-		return strings.Contains(out, "credentials: login_failed") && strings.Contains(out, "rate limits: Redis was unavailable at startup")
+		return strings.Contains(out, "vault login failed, retrying") && strings.Contains(out, "redis unavailable at startup")
 	}, patience, 50*time.Millisecond, "the log does not report that Vault and Redis are unavailable")
 	require.Eventually(t, func() bool {
 		return anonymous().Get(t, g.URL, "/readyz").Body == `{"status":"unavailable","checks":{"credentials":"unavailable","limits":"degraded"}}`

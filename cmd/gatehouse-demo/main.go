@@ -32,7 +32,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
-	_ "github.com/gatehouse-gateway/gatehouse/caddymodule"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
 	"github.com/gatehouse-gateway/gatehouse/internal/embeddedredis"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -44,6 +44,7 @@ const (
 )
 
 func main() {
+	caddymodule.RedirectLibraryLogs()
 	v := &view{Issuer: issuer}
 	cmd := &cobra.Command{
 		Use:   "gatehouse-demo",

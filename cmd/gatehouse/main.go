@@ -2,12 +2,11 @@
 package main
 
 import (
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
-	_ "github.com/gatehouse-gateway/gatehouse/caddymodule"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 )
 
 func main() {
-	caddycmd.Main()
+	caddymodule.Main()
 }

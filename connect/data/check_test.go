@@ -166,7 +166,7 @@ func TestHiddenCharactersAreRemovedFromResponses(t *testing.T) {
 		require.Equal(t, "In the way.", e.Message)
 		require.Equal(t, []data.Detail{{Field: "a b", Problem: "is bad", Allowed: "b"}}, e.Details)
 	})
-	t.Run("codes", func(t *testing.T) {
+	t.Run("control characters in codes", func(t *testing.T) {
 		t.Parallel()
 		c, _ := serve(t, respond(409, `{"error":"x","code":`+dirty("CONFLICT")+`}`))
 		_, err := c.Jobs().Get(t.Context(), caller(), "a")

@@ -7,7 +7,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
@@ -53,7 +52,7 @@ func main() {
 	caddy.RegisterModule(withFixtures{})
 	httpcaddyfile.RegisterHandlerDirective(directive, parse)
 	httpcaddyfile.RegisterDirectiveOrder(directive, httpcaddyfile.Before, "respond")
-	caddycmd.Main()
+	caddymodule.Main()
 }
 
 // Interface guards

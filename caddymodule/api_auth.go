@@ -1,0 +1,147 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
+)
+
+// authenticate sets req.credential if the signature verifies, and otherwise req.authErr. It returns an error, without a
+// lookup, if the key is not cached and the client IP has exhausted its limit for unauthenticated requests. A client IP may have
+// only a few lookups of uncached keys in progress; each ends when its request has been counted, so that concurrent requests
+// cannot all pass the check of the limit.
+func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiRequest) (err error) {
+	start := time.Now()
+	ctx, span := tracing.Start(r.Context(), "authenticate", trace.SpanKindInternal)
+	if span.IsRecording() {
+		r = r.WithContext(ctx)
+		defer func() {
+			span.SetAttributes(attribute.String("gatehouse.authentication", req.authResult()))
+			tracing.End(span, err)
+		}()
+	}
+	switch key, count := publicKeyHeader(r); {
+	case count == 0:
+		req.authErr = authsigner.ErrMissingCredentials
+	case count == 1 && authsigner.ValidPublicKey(key) && !h.app.credentials.cache.Known(key):
+		err := h.awaitLookup(w, r, req, key)
+		if _, limited := errors.AsType[*rateLimitedError](err); limited {
+			return err
+		}
+		req.authErr = err
+	}
+	if req.authErr == nil {
+		req.credential, req.authErr = h.verifier.Verify(r, req.target)
+	}
+	if req.authErr != nil && req.credential == nil {
+		req.failure = h.authFailureOf(r, req.authErr)
+		if req.failure.malformed != "" {
+			req.authErr = &malformedHeaderError{header: req.failure.malformed, err: req.authErr}
+		}
+	}
+	h.app.metrics.authentications.WithLabelValues(req.authResult()).Inc()
+	req.verifyTime = time.Since(start)
+	return nil
+}
+
+// awaitLookup makes sure that a request may cause a lookup of its key, and waits for its turn. The error is a rateLimitedError, or
+// says why the request cannot be authenticated.
+func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiRequest, key string) error {
+	ip, bucket := ratelimit.UnverifiedIP(req.clientIP)
+	check := func(ctx context.Context) error {
+		if res, err := h.app.limiter.Peek(ctx, ip, bucket); err == nil && !res.Allowed {
+			return h.deny(w, req, res) // nil in shadow mode
+		}
+		return nil // also if the limit is not known
+	}
+	if h.app.credentials.cache.Peek(key) != nil {
+		return check(r.Context())
+	}
+	if r.ContentLength != 0 {
+		// A body that arrives slowly must neither delay a denial nor take up a lookup.
+		if err := check(r.Context()); err != nil {
+			return err
+		}
+		if err := h.verifier.ReadBody(r); err != nil {
+			return err
+		}
+	}
+	var err error
+	if req.endLookup, err = h.app.credentials.lookups.acquire(r.Context(), ip); err != nil {
+		return err
+	}
+	if h.app.credentials.cache.Known(key) { // another request has looked it up in the meantime
+		req.releaseLookup()
+	}
+	return check(r.Context())
+}
+
+// releaseLookup releases the request's place in the lookupLimiter, if it has one.
+func (req *apiRequest) releaseLookup() {
+	if req.endLookup != nil {
+		req.endLookup()
+	}
+}
+
+// publicKeyHeader returns the public key in the request's header, the first if there are several, and how many there are.
+func publicKeyHeader(r *http.Request) (key string, count int) {
+	keys := r.Header[authsigner.HeaderPublicKey]
+	if len(keys) == 0 || len(keys) == 1 && keys[0] == "" {
+		return "", 0
+	}
+	return keys[0], len(keys)
+}
+
+// authorize returns why a request that has been counted is denied, or nil.
+func (h *API) authorize(r *http.Request, req *apiRequest) error {
+	if req.failure.reason != "" {
+		h.app.credentials.failures.add(r, req, h.BasePath)
+	}
+	res := req.op.resource
+	switch {
+	case req.authErr != nil && r.Context().Err() != nil && !errors.Is(req.authErr, os.ErrDeadlineExceeded):
+		// net/http cancels the request's context when a read from the connection fails. A read that failed because of its
+		// deadline means a slow client instead.
+		return clientGone(r.Context())
+	case res == nil:
+		return errNotFound
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		return errMethodNotAllowed
+	case req.authErr != nil && !res.Public:
+		return req.authErr
+	case req.op.service != nil && !req.credential.MayCall(res.Name):
+		return errForbidden
+	}
+	return nil
+}
+
+// authResult returns the result of authentication as a log field and metric label: one of a fixed set.
+func (req *apiRequest) authResult() string {
+	switch {
+	case req.credential != nil && req.authErr == nil:
+		return "verified"
+	case req.authErr == nil:
+		return "none"
+	case errors.Is(req.authErr, authsigner.ErrAccountInactive):
+		return "inactive"
+	case errors.Is(req.authErr, authsigner.ErrMissingCredentials):
+		return "missing"
+	case errors.Is(req.authErr, authsigner.ErrExpired):
+		return "expired"
+	case errors.Is(req.authErr, authsigner.ErrInvalidCredentials):
+		return "invalid"
+	case errors.Is(req.authErr, authsigner.ErrUnavailable):
+		return "unavailable"
+	default:
+		return "unreadable"
+	}
+}

@@ -1,0 +1,77 @@
+package caddymodule
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
+)
+
+// rateLimit counts the request against its rate limit key and sets the RateLimit response headers.
+func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
+	defer req.releaseLookup()
+	start := time.Now()
+	var (
+		ctx     = r.Context()
+		group   string
+		buckets []ratelimit.Bucket
+	)
+	if req.credential == nil {
+		// An unauthenticated request counts even if the client closes the connection, or else it could cause lookups without
+		// ever reaching its limit.
+		ctx = context.WithoutCancel(ctx)
+	}
+	switch key, count := publicKeyHeader(r); {
+	case req.credential != nil:
+		group, req.bucket[0] = h.app.Limits.forKey(req.credential)
+		buckets = req.bucket[:]
+	case count > 0:
+		group, buckets = ratelimit.ForUnverified(key, req.clientIP)
+	default:
+		group, req.bucket[0] = h.app.Limits.forIP(req.clientIP)
+		buckets = req.bucket[:]
+	}
+	ctx, span := tracing.Start(ctx, "rate limit", trace.SpanKindClient)
+	res, err := h.app.limiter.Allow(ctx, group, buckets...)
+	if span.IsRecording() {
+		span.SetAttributes(semconv.DBSystemNameRedis, attribute.String("gatehouse.limit.decided_by", string(res.By)),
+			attribute.Bool("gatehouse.limit.allowed", res.Allowed))
+	}
+	tracing.End(span, err)
+	req.limited, req.limitTime = true, time.Since(start)
+	if err != nil {
+		if ctx.Err() != nil {
+			return clientGone(ctx)
+		}
+		return fmt.Errorf("%w: %w", errLimitUnavailable, err)
+	}
+	h.app.metrics.limited(res)
+	if !res.Allowed {
+		return h.deny(w, req, res)
+	}
+	res.SetHeaders(w.Header(), time.Now())
+	return nil
+}
+
+// deny returns the error of a request over its limit. In shadow mode it reports the request and returns nil.
+func (h *API) deny(w http.ResponseWriter, req *apiRequest, res ratelimit.Result) error {
+	limit := res.Tightest().Limit.Name
+	res.SetHeaders(w.Header(), time.Now())
+	if h.app.Limits.Shadow {
+		w.Header().Del("Retry-After") // the request is served
+		h.app.metrics.shadow.WithLabelValues(limit).Inc()
+		if e := h.logger.Check(zap.InfoLevel, "rate limit exceeded, not enforced in shadow mode"); e != nil {
+			e.Write(zap.String("request_id", req.id), zap.String("policy", limit))
+		}
+		return nil
+	}
+	return &rateLimitedError{retryAfter: res.RetryAfter, limit: limit}
+}

@@ -1,0 +1,94 @@
+package caddymodule
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// JWKS serves the public keys of the hop assertion as a JSON Web Key Set (RFC 7517).
+type JWKS struct {
+	frontDoor
+
+	// Path is the path of the key set. Default: /.well-known/gatehouse-jwks.json.
+	Path string `json:"path,omitempty"`
+
+	endpoint *endpoint
+}
+
+const (
+	jwksName = "gatehouse_jwks"
+
+	// JWKSPath is the default path of gatehouse_jwks.
+	JWKSPath = "/.well-known/gatehouse-jwks.json"
+)
+
+// CaddyModule returns the Caddy module information.
+func (*JWKS) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers." + jwksName,
+		New: func() caddy.Module { return new(JWKS) },
+	}
+}
+
+// Provision implements caddy.Provisioner.
+func (h *JWKS) Provision(ctx caddy.Context) error {
+	app, err := appOf(ctx)
+	if err != nil {
+		return err
+	}
+	if app.asserter == nil {
+		return errors.New(`gatehouse_jwks has no keys to publish: set "assertion" in the global option "gatehouse"`)
+	}
+	if h.Path == "" {
+		h.Path = JWKSPath
+	}
+	h.endpoint = &endpoint{name: "jwks", metrics: app.metrics.route("jwks"), handle: readOnly(app.asserter.ServeHTTP)}
+	return h.provision(ctx, h)
+}
+
+// match implements route.
+func (h *JWKS) match(_ *http.Request, req *request) *endpoint {
+	if req.target != h.Path {
+		return nil
+	}
+	return h.endpoint
+}
+
+// UnmarshalCaddyfile parses the directive. Syntax:
+//
+//	gatehouse_jwks [<path>]
+//
+// The path is not a matcher; the directive takes none.
+func (h *JWKS) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // consume the directive's name
+	if d.NextArg() {
+		h.Path = d.Val()
+		if h.Path == "" || h.Path[0] != '/' {
+			return d.Errf("gatehouse_jwks: invalid path %q: must begin with a slash", h.Path)
+		}
+	}
+	if d.CountRemainingArgs() > 0 {
+		return d.Err("gatehouse_jwks takes at most one path")
+	}
+	return noBlock(d, jwksName)
+}
+
+func parseJWKS(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
+	m := new(JWKS)
+	if err := m.UnmarshalCaddyfile(h.Dispenser); err != nil {
+		return nil, err
+	}
+	return h.NewRoute(nil, m), nil
+}
+
+// Interface guards
+var (
+	_ caddy.Provisioner           = (*JWKS)(nil)
+	_ caddyhttp.MiddlewareHandler = (*JWKS)(nil)
+	_ caddyfile.Unmarshaler       = (*JWKS)(nil)
+)
