@@ -126,7 +126,7 @@ type Cache struct {
 	o          CacheOptions
 	refreshAge int64 // ns: age at which a credential is refreshed
 	maxAge     int64 // ns: maximum age at which a credential is used
-	start      time.Time
+	created    time.Time
 
 	entries *otter.Cache[string, *cacheEntry]
 	absent  *otter.Cache[string, absence]
@@ -141,14 +141,14 @@ type Cache struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	// Semaphores for lookups of uncached and of cached keys.
-	firstLoads, reloads chan struct{}
+	uncachedLookups, cachedLookups chan struct{}
 
 	health sourceHealth
 }
 
 var _ CredentialSource = (*Cache)(nil)
 
-// cacheEntry is a cached credential. Times are nanoseconds since Cache.start.
+// cacheEntry is a cached credential. Times are nanoseconds since Cache.created.
 type cacheEntry struct {
 	cred      *Credential
 	confirmed int64 // when the lookup that returned it began
@@ -173,14 +173,14 @@ func NewCache(src CredentialSource, o CacheOptions) (*Cache, error) {
 		return nil, err
 	}
 	c := &Cache{
-		src:        src,
-		o:          o,
-		refreshAge: int64(o.TTL - o.RefreshBefore),
-		maxAge:     int64(max(o.TTL, o.StaleIfError)),
-		start:      o.Now(),
-		pending:    make(map[string]*pendingLookup),
-		firstLoads: make(chan struct{}, o.MaxLoads),
-		reloads:    make(chan struct{}, o.MaxLoads),
+		src:             src,
+		o:               o,
+		refreshAge:      int64(o.TTL - o.RefreshBefore),
+		maxAge:          int64(max(o.TTL, o.StaleIfError)),
+		created:         o.Now(),
+		pending:         make(map[string]*pendingLookup),
+		uncachedLookups: make(chan struct{}, o.MaxLoads),
+		cachedLookups:   make(chan struct{}, o.MaxLoads),
 	}
 	c.health.window = int64(o.LoadTimeout + 2*o.RetryAfterFailure)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -249,7 +249,15 @@ func (c *Cache) Lookup(ctx context.Context, publicKey string) (*Credential, erro
 	if a, ok := c.absent.GetIfPresent(publicKey); ok && c.current(a, now) {
 		return nil, a.err
 	}
-	return c.load(ctx, publicKey)
+	if !ValidPublicKey(publicKey) {
+		return nil, ErrUnknownKey
+	}
+	for attempt := 1; ; attempt++ {
+		cred, err := c.wait(ctx, publicKey)
+		if attempt == lookupAttempts || !errors.Is(err, errInvalidated) {
+			return cred, err
+		}
+	}
 }
 
 // Known reports whether Lookup would return without waiting for the source: the credential is fresh, the key is cached as
@@ -277,8 +285,8 @@ func (c *Cache) Peek(publicKey string) *Credential {
 func (c *Cache) Invalidate(publicKey string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f, ok := c.pending[publicKey]; ok {
-		f.outdated = true
+	if p, ok := c.pending[publicKey]; ok {
+		p.outdated = true
 		delete(c.pending, publicKey)
 	}
 	c.entries.Invalidate(publicKey)
@@ -291,8 +299,8 @@ func (c *Cache) InvalidateAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.epoch.Add(1)
-	for _, f := range c.pending {
-		f.outdated = true
+	for _, p := range c.pending {
+		p.outdated = true
 	}
 	clear(c.pending)
 }
@@ -322,7 +330,7 @@ func (c *Cache) Close() error {
 }
 
 // now returns the nanoseconds since the cache was created.
-func (c *Cache) now() int64 { return int64(c.o.Now().Sub(c.start)) }
+func (c *Cache) now() int64 { return int64(c.o.Now().Sub(c.created)) }
 
 // fresh reports whether the entry is within its TTL.
 func (c *Cache) fresh(e *cacheEntry, now int64) bool {

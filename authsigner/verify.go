@@ -229,7 +229,7 @@ func (v *Verifier) lookUp(ctx context.Context, publicKey string) (*Credential, e
 	if v.Source == nil {
 		return nil, fmt.Errorf("looking up the credential: %w: Verifier.Source is nil", ErrUnavailable)
 	}
-	cred, err := query(ctx, v.Source, publicKey)
+	cred, err := checkedLookup(ctx, v.Source, publicKey)
 	switch {
 	case errors.Is(err, ErrUnknownKey):
 		return nil, nil // as above
@@ -239,8 +239,8 @@ func (v *Verifier) lookUp(ctx context.Context, publicKey string) (*Credential, e
 	return cred, nil
 }
 
-// query calls a source. Its error is ErrUnknownKey, or wraps ErrUnavailable and not ErrUnknownKey.
-func query(ctx context.Context, source CredentialSource, publicKey string) (*Credential, error) {
+// checkedLookup calls a source and checks what it returns. Its error is ErrUnknownKey, or wraps ErrUnavailable and not ErrUnknownKey.
+func checkedLookup(ctx context.Context, source CredentialSource, publicKey string) (*Credential, error) {
 	cred, err := source.Lookup(ctx, publicKey)
 	switch {
 	case err == nil && cred == nil:
