@@ -86,8 +86,8 @@ func (c *Cache) result(ctx context.Context, publicKey string, p *pendingLookup) 
 		// A source that respects its deadline returns now. Do not wait for one that ignores it.
 		select {
 		case <-p.done:
-		case <-time.After(c.o.LoadTimeout/4 + time.Millisecond):
-			err := fmt.Errorf("%w: no response within %s", ErrUnavailable, c.o.LoadTimeout)
+		case <-time.After(c.o.LookupTimeout/4 + time.Millisecond):
+			err := fmt.Errorf("%w: no response within %s", ErrUnavailable, c.o.LookupTimeout)
 			if e, ok := c.entries.GetIfPresent(publicKey); ok {
 				e.failedAt.Store(max(c.now(), 1))
 			}
@@ -118,7 +118,7 @@ func (c *Cache) start(publicKey string, cached bool) *pendingLookup {
 		return nil
 	}
 	publicKey = strings.Clone(publicKey) // may reference a larger buffer of the request
-	ctx, cancel := context.WithTimeout(c.ctx, c.o.LoadTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, c.o.LookupTimeout)
 	p := &pendingLookup{ctx: ctx, cached: cached, done: make(chan struct{})}
 	c.pending[publicKey] = p
 	c.wg.Go(func() {
@@ -142,7 +142,7 @@ func (c *Cache) fetch(publicKey string, p *pendingLookup) {
 	case <-p.ctx.Done():
 		c.finish(publicKey, p, func() { p.err = errClosed })
 		return
-	case <-time.After(c.o.LoadTimeout / 2):
+	case <-time.After(c.o.LookupTimeout / 2):
 		err := fmt.Errorf("%w: too many concurrent lookups", ErrUnavailable)
 		c.finish(publicKey, p, func() { p.err = err })
 		c.event(CacheEvent{Kind: CacheFailed, PublicKey: publicKey, Err: err, Took: time.Since(queued)})
@@ -166,7 +166,7 @@ func (c *Cache) fetch(publicKey string, p *pendingLookup) {
 		}
 		p.cred, p.err = cred, err
 		switch kind {
-		case CacheLoaded:
+		case CacheFound:
 			c.absent.Invalidate(publicKey)
 			c.entries.Set(publicKey, &cacheEntry{cred: cred, confirmed: started, epoch: epoch})
 		case CacheUnknown:
@@ -217,7 +217,7 @@ func (c *Cache) query(ctx context.Context, publicKey string) (cred *Credential, 
 func kindOf(err error) CacheEventKind {
 	switch {
 	case err == nil:
-		return CacheLoaded
+		return CacheFound
 	case errors.Is(err, ErrUnknownKey):
 		return CacheUnknown
 	case errors.Is(err, ErrMalformedCredential):

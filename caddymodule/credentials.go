@@ -128,7 +128,7 @@ func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pool
 	p.cache, err = authsigner.NewCache(p.store, authsigner.CacheOptions{
 		TTL: time.Duration(c.TTL), NegativeTTL: time.Duration(c.NegativeTTL),
 		RefreshBefore: time.Duration(c.RefreshBefore), StaleIfError: time.Duration(c.StaleIfError),
-		LoadTimeout: time.Duration(c.LoadTimeout), MaxEntries: c.MaxEntries, MaxLoads: c.MaxLookups,
+		LookupTimeout: time.Duration(c.LookupTimeout), MaxEntries: c.MaxEntries, MaxLookups: c.MaxLookups,
 		OnEvent: func(e authsigner.CacheEvent) {
 			fields := []zap.Field{zap.String("public_key", e.PublicKey)}
 			if e.Kind == authsigner.CacheUnavailable || e.Kind == authsigner.CacheAvailable {

@@ -31,8 +31,8 @@ type ipLookups struct {
 
 func newLookupLimiter(c CacheConfig) *lookupLimiter {
 	return &lookupLimiter{
-		timeout: cmp.Or(time.Duration(c.LoadTimeout), authsigner.DefaultLoadTimeout),
-		perIP:   int64(max(1, cmp.Or(c.MaxLookups, authsigner.DefaultMaxLoads)/8)),
+		timeout: cmp.Or(time.Duration(c.LookupTimeout), authsigner.DefaultLookupTimeout),
+		perIP:   int64(max(1, cmp.Or(c.MaxLookups, authsigner.DefaultMaxLookups)/8)),
 		byIP:    map[string]*ipLookups{},
 	}
 }

@@ -109,7 +109,7 @@ func newMetrics() *metrics {
 		}
 	}
 	for _, event := range []authsigner.CacheEventKind{
-		authsigner.CacheLoaded, authsigner.CacheUnknown, authsigner.CacheMalformed, authsigner.CacheFailed, authsigner.CacheStale,
+		authsigner.CacheFound, authsigner.CacheUnknown, authsigner.CacheMalformed, authsigner.CacheFailed, authsigner.CacheStale,
 		authsigner.CacheSkipped, authsigner.CacheUnavailable, authsigner.CacheAvailable,
 	} {
 		m.credentialEvents.WithLabelValues(string(event))
