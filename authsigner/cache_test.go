@@ -851,8 +851,8 @@ func TestRevocationsHoldUnderLoad(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 
-	// Secrets are growing numbers. announced holds the lowest one that may still be returned.
-	announced := make([]atomic.Int64, len(keys))
+	// Secrets are growing numbers. revoked holds the lowest one that may still be returned.
+	revoked := make([]atomic.Int64, len(keys))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var looked, wrong atomic.Int64
@@ -870,7 +870,7 @@ func TestRevocationsHoldUnderLoad(t *testing.T) {
 			for n := int64(1); ctx.Err() == nil; n++ {
 				src.put(key, strconv.FormatInt(n, 10))
 				c.Invalidate(key)
-				announced[i].Store(n)
+				revoked[i].Store(n)
 				select {
 				case <-ctx.Done():
 				case <-time.After(time.Duration(rand.IntN(8)) * time.Millisecond):
@@ -882,7 +882,7 @@ func TestRevocationsHoldUnderLoad(t *testing.T) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				i := rand.IntN(len(keys))
-				least := announced[i].Load()
+				least := revoked[i].Load()
 				cred, err := c.Lookup(ctx, keys[i])
 				if err != nil {
 					continue

@@ -313,7 +313,7 @@ func (k *businessKeys) invalidate(ctx context.Context, publicKey string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysRedisTimeout)
 	defer cancel()
 	if err := publishInvalidation(ctx, k.redis, publicKey); err != nil {
-		k.logger.Warn("publishing the change of a key failed, other gateways use the old credential until their cache's TTL ends",
+		k.logger.Warn("publishing an invalidation failed, other gateways use the old credential until their cache's TTL ends",
 			zap.String("public_key", publicKey), zap.Error(err))
 	}
 }

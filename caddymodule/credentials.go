@@ -66,7 +66,7 @@ type pooledCredentials struct {
 	store   CredentialStore
 	cache   *authsigner.Cache
 	lookups *lookupLimiter
-	listen  *invalidation
+	listen  *invalidationListener
 	denials denials
 }
 

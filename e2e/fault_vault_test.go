@@ -192,7 +192,7 @@ func testVaultOutage(t *testing.T, c chaos, v *vaultFault) {
 		fmt.Sprintf("healthy_after=%s", took.Round(time.Millisecond)),
 		fmt.Sprintf("unseen_served_outage=%d", unseenAway(http.StatusOK)),
 		fmt.Sprintf("unseen_unavailable_outage=%d", unseenAway(http.StatusServiceUnavailable)),
-		fmt.Sprintf("revoked_rejected_after_push=%s", max(0, rejectedAt.Sub(notifiedAt)).Round(time.Millisecond)),
+		fmt.Sprintf("revoked_rejected_after_invalidation=%s", max(0, rejectedAt.Sub(notifiedAt)).Round(time.Millisecond)),
 		fmt.Sprintf("revoked_rejected_after_back=%s", notNotifiedFor.Round(time.Millisecond)))
 }
 

@@ -277,7 +277,7 @@ func TestRevocationReachesEveryGateway(t *testing.T) {
 	}
 	require.Len(t, w.proxy.seen(), 3, "one lookup for each gateway")
 	o := w.keys.run(t, "revoke", key.PublicKey, "--json").requireOK(t)
-	require.JSONEq(t, `{"public_key":"`+key.PublicKey+`","revoked":true,"pushed":true}`, o.stdout)
+	require.JSONEq(t, `{"public_key":"`+key.PublicKey+`","revoked":true,"invalidated":true}`, o.stdout)
 	for _, g := range gateways {
 		a := waitForStatus(t, http.StatusUnauthorized, key.caller(), g)
 		requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
@@ -522,7 +522,7 @@ func TestGatewayStartsWhileItsStoresAreUnavailable(t *testing.T) {
 	require.NoError(t, w.redis.Restart())
 	requireReady(t, g)
 	waitForStatus(t, http.StatusOK, key.caller(), g)
-	// revocations are pushed again
+	// invalidations arrive again
 	w.keys.run(t, "revoke", key.PublicKey).requireOK(t)
 	waitForStatus(t, http.StatusUnauthorized, key.caller(), g)
 }
