@@ -11,7 +11,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -58,12 +57,8 @@ type Verifier struct {
 	Source CredentialSource
 
 	// MaxBody is the maximum size of a body in bytes. Default: 1 MiB. Zero means the default, and a negative value allows only
-	// empty bodies.
+	// empty bodies. The time in which a body must arrive is not limited here; use http.ResponseController.SetReadDeadline.
 	MaxBody int64
-
-	// BodyTimeout limits the time from the first read of the body to its end. It is checked after each read, so it does not
-	// end a read that blocks; use http.ResponseController.SetReadDeadline for that. Default: 0, which means no limit.
-	BodyTimeout time.Duration
 
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
@@ -266,7 +261,6 @@ func (v *Verifier) readBody(r *http.Request) ([]byte, error) {
 		return nil, nil
 	}
 	limit := min(v.maxBody(), math.MaxInt-1)
-	start := v.now()
 	// One extra byte lets Read return io.EOF without growing the buffer.
 	body := make([]byte, 0, min(max(r.ContentLength, 0), firstRead)+1)
 	for idle := 0; ; {
@@ -290,9 +284,6 @@ func (v *Verifier) readBody(r *http.Request) ([]byte, error) {
 				return nil, fmt.Errorf("%w: %w", ErrBodyTooLarge, err)
 			}
 			return nil, fmt.Errorf("%w: %w", ErrBodyUnreadable, err)
-		}
-		if v.BodyTimeout > 0 && v.now().Sub(start) > v.BodyTimeout {
-			return nil, fmt.Errorf("%w: %w", ErrBodyUnreadable, os.ErrDeadlineExceeded)
 		}
 		if idle++; n > 0 {
 			idle = 0
