@@ -271,8 +271,8 @@ func (c *Cache) Known(publicKey string) bool {
 	return ok && c.current(a, now)
 }
 
-// Peek returns the cached credential that Lookup may return, fresh or past its TTL, or nil. All keys without one share the MaxLookups
-// places for uncached keys.
+// Peek returns the cached credential that Lookup may return, fresh or past its TTL, or nil if a lookup of the key would take one of
+// the MaxLookups places for uncached keys.
 func (c *Cache) Peek(publicKey string) *Credential {
 	if e, ok := c.entries.GetIfPresent(publicKey); ok && c.usable(e, c.now()) {
 		return e.cred
