@@ -170,7 +170,7 @@ func NewCache(src CredentialSource, o CacheOptions) (*Cache, error) {
 		return nil, errors.New("creating the credential cache: the source must not be nil")
 	}
 	if err := o.setDefaults(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("creating the credential cache: %w", err)
 	}
 	c := &Cache{
 		src:             src,
@@ -211,7 +211,7 @@ func (o *CacheOptions) setDefaults() error {
 		{"RetryAfterFailure", o.RetryAfterFailure},
 	} {
 		if d.value < 0 {
-			return fmt.Errorf("credential cache: %s must not be negative", d.name)
+			return fmt.Errorf("%s must not be negative", d.name)
 		}
 	}
 	o.TTL = cmp.Or(o.TTL, DefaultCacheTTL)
@@ -223,11 +223,11 @@ func (o *CacheOptions) setDefaults() error {
 	o.StaleIfError = max(0, cmp.Or(o.StaleIfError, max(DefaultStaleIfError, o.TTL)))
 	switch {
 	case o.RefreshBefore >= o.TTL:
-		return fmt.Errorf("credential cache: RefreshBefore (%s) must be less than TTL (%s)", o.RefreshBefore, o.TTL)
+		return fmt.Errorf("RefreshBefore (%s) must be less than TTL (%s)", o.RefreshBefore, o.TTL)
 	case o.StaleIfError > 0 && o.StaleIfError < o.TTL:
-		return fmt.Errorf("credential cache: StaleIfError (%s) must not be less than TTL (%s)", o.StaleIfError, o.TTL)
+		return fmt.Errorf("StaleIfError (%s) must not be less than TTL (%s)", o.StaleIfError, o.TTL)
 	case o.MaxEntries < 0 || o.MaxLookups < 0:
-		return errors.New("credential cache: MaxEntries and MaxLookups must not be negative")
+		return errors.New("MaxEntries and MaxLookups must not be negative")
 	}
 	o.MaxEntries = cmp.Or(o.MaxEntries, DefaultMaxEntries)
 	o.MaxLookups = cmp.Or(o.MaxLookups, DefaultMaxLookups)

@@ -138,7 +138,7 @@ func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pool
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("creating the credential cache: %w", err)
+		return err
 	}
 	cache.Store(p.cache)
 	p.lookups = newLookupLimiter(c)
