@@ -18,9 +18,9 @@ const (
 	DefaultRefreshBefore     = 15 * time.Second
 	DefaultNegativeTTL       = 10 * time.Second
 	DefaultStaleIfError      = time.Hour
-	DefaultLoadTimeout       = 2 * time.Second
+	DefaultLookupTimeout     = 2 * time.Second
 	DefaultRetryAfterFailure = time.Second
-	DefaultMaxLoads          = 64
+	DefaultMaxLookups        = 64
 	DefaultMaxEntries        = 100_000
 )
 
@@ -30,7 +30,7 @@ const storeResolution = time.Second
 // CacheOptions configure a [Cache]. The zero value has all defaults.
 type CacheOptions struct {
 	// TTL is how long a credential is used before it is looked up again. A revocation takes effect within this time, even
-	// without Invalidate, if the source responds within LoadTimeout. Default: 1m. Zero means the default.
+	// without Invalidate, if the source responds within LookupTimeout. Default: 1m. Zero means the default.
 	TTL time.Duration
 
 	// RefreshBefore is how long before the end of its TTL a credential in use is refreshed in the background. It must be less
@@ -45,16 +45,16 @@ type CacheOptions struct {
 	// less than TTL. Default: 1h. Zero means the default; negative means not beyond TTL.
 	StaleIfError time.Duration
 
-	// LoadTimeout limits one lookup in the source, and so how long a request waits. Default: 2s. Zero means the default.
-	LoadTimeout time.Duration
+	// LookupTimeout limits one lookup in the source, and so how long a request waits. Default: 2s. Zero means the default.
+	LookupTimeout time.Duration
 
 	// RetryAfterFailure is the minimum time between a failed lookup of a key and the next one and, while the source is
 	// unavailable, between any two lookups. Default: 1s. Zero means the default.
 	RetryAfterFailure time.Duration
 
-	// MaxLoads is the maximum number of concurrent lookups of uncached keys, and separately of cached keys, so that requests
+	// MaxLookups is the maximum number of concurrent lookups of uncached keys, and separately of cached keys, so that requests
 	// with invented keys neither overload the source nor block others. Default: 64. Zero means the default.
-	MaxLoads int
+	MaxLookups int
 
 	// MaxEntries is the maximum number of cached credentials, and separately of keys cached as absent. The least used are
 	// evicted. Default: 100000. Zero means the default.
@@ -73,7 +73,7 @@ type CacheEventKind string
 
 // The kinds of events.
 const (
-	CacheLoaded      CacheEventKind = "loaded"      // the source returned a credential
+	CacheFound       CacheEventKind = "found"       // the source returned a credential
 	CacheUnknown     CacheEventKind = "unknown"     // the source returned ErrUnknownKey
 	CacheMalformed   CacheEventKind = "malformed"   // the source has a malformed entry, which an operator must correct
 	CacheFailed      CacheEventKind = "failed"      // a lookup failed or timed out
@@ -88,7 +88,7 @@ type CacheEvent struct {
 	Kind      CacheEventKind
 	PublicKey string        // as sent by the caller; it satisfies ValidPublicKey
 	Err       error         // for CacheUnknown, CacheMalformed, CacheFailed and CacheUnavailable; as free of secrets as the source's errors
-	Took      time.Duration // of the lookup; for CacheLoaded, CacheUnknown, CacheMalformed, CacheFailed
+	Took      time.Duration // of the lookup; for CacheFound, CacheUnknown, CacheMalformed, CacheFailed
 	Age       time.Duration // since the last successful lookup; for CacheStale
 }
 
@@ -104,10 +104,10 @@ type CacheStats struct {
 //   - A credential is used for 1 minute. If it is in use, it is refreshed in the background 15 seconds before, so that requests
 //     do not wait.
 //   - After its TTL, requests wait for a new lookup. A revocation therefore takes effect within TTL, as long as the source
-//     responds within LoadTimeout, and immediately if Invalidate is called.
+//     responds within LookupTimeout, and immediately if Invalidate is called.
 //   - A credential past its TTL is used only if a lookup has failed: the source returned an error, did not respond within
-//     LoadTimeout, or all MaxLoads places for cached keys were taken for half of LoadTimeout. It is then used for up to 1 hour
-//     after its last successful lookup, but not by a request whose context is done.
+//     LookupTimeout, or all MaxLookups places for cached keys were taken for half of LookupTimeout. It is then used for up to 1
+//     hour after its last successful lookup, but not by a request whose context is done.
 //   - After a failed lookup of a key, requests for that key do not wait; lookups run in the background, once a second. After
 //     failed lookups of two different keys with no success in between, the source is considered unavailable: no request for a
 //     cached key waits, and there is one lookup a second for all keys together.
@@ -116,9 +116,9 @@ type CacheStats struct {
 //     looked up again every second. Other keys are not affected.
 //   - Concurrent requests for a key share one lookup, which continues if one of them is canceled.
 //
-// A failure counts until any lookup succeeds, but for at most LoadTimeout + 2 RetryAfterFailure after the last failure or the
+// A failure counts until any lookup succeeds, but for at most LookupTimeout + 2 RetryAfterFailure after the last failure or the
 // last lookup since; a later request waits for a lookup before it uses a credential past its TTL. When the source recovers,
-// credentials past their TTL are used for at most 2 LoadTimeout + 2 RetryAfterFailure and one lookup longer.
+// credentials past their TTL are used for at most 2 LookupTimeout + 2 RetryAfterFailure and one lookup longer.
 //
 // A Cache is safe for concurrent use. A cache hit does not allocate.
 type Cache struct {
@@ -126,7 +126,7 @@ type Cache struct {
 	o          CacheOptions
 	refreshAge int64 // ns: age at which a credential is refreshed
 	maxAge     int64 // ns: maximum age at which a credential is used
-	start      time.Time
+	created    time.Time
 
 	entries *otter.Cache[string, *cacheEntry]
 	absent  *otter.Cache[string, absence]
@@ -141,14 +141,14 @@ type Cache struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	// Semaphores for lookups of uncached and of cached keys.
-	firstLoads, reloads chan struct{}
+	uncachedLookups, cachedLookups chan struct{}
 
 	health sourceHealth
 }
 
 var _ CredentialSource = (*Cache)(nil)
 
-// cacheEntry is a cached credential. Times are nanoseconds since Cache.start.
+// cacheEntry is a cached credential. Times are nanoseconds since Cache.created.
 type cacheEntry struct {
 	cred      *Credential
 	confirmed int64 // when the lookup that returned it began
@@ -170,19 +170,19 @@ func NewCache(src CredentialSource, o CacheOptions) (*Cache, error) {
 		return nil, errors.New("creating the credential cache: the source must not be nil")
 	}
 	if err := o.setDefaults(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("creating the credential cache: %w", err)
 	}
 	c := &Cache{
-		src:        src,
-		o:          o,
-		refreshAge: int64(o.TTL - o.RefreshBefore),
-		maxAge:     int64(max(o.TTL, o.StaleIfError)),
-		start:      o.Now(),
-		pending:    make(map[string]*pendingLookup),
-		firstLoads: make(chan struct{}, o.MaxLoads),
-		reloads:    make(chan struct{}, o.MaxLoads),
+		src:             src,
+		o:               o,
+		refreshAge:      int64(o.TTL - o.RefreshBefore),
+		maxAge:          int64(max(o.TTL, o.StaleIfError)),
+		created:         o.Now(),
+		pending:         make(map[string]*pendingLookup),
+		uncachedLookups: make(chan struct{}, o.MaxLookups),
+		cachedLookups:   make(chan struct{}, o.MaxLookups),
 	}
-	c.health.window = int64(o.LoadTimeout + 2*o.RetryAfterFailure)
+	c.health.window = int64(o.LookupTimeout + 2*o.RetryAfterFailure)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 
 	// Otter limits the number of entries and expires unused ones. The Cache decides by its own clock whether an entry is still
@@ -207,15 +207,15 @@ func (o *CacheOptions) setDefaults() error {
 		value time.Duration
 	}{
 		{"TTL", o.TTL},
-		{"LoadTimeout", o.LoadTimeout},
+		{"LookupTimeout", o.LookupTimeout},
 		{"RetryAfterFailure", o.RetryAfterFailure},
 	} {
 		if d.value < 0 {
-			return fmt.Errorf("credential cache: %s must not be negative", d.name)
+			return fmt.Errorf("%s must not be negative", d.name)
 		}
 	}
 	o.TTL = cmp.Or(o.TTL, DefaultCacheTTL)
-	o.LoadTimeout = cmp.Or(o.LoadTimeout, DefaultLoadTimeout)
+	o.LookupTimeout = cmp.Or(o.LookupTimeout, DefaultLookupTimeout)
 	o.RetryAfterFailure = cmp.Or(o.RetryAfterFailure, DefaultRetryAfterFailure)
 	// for these, negative means disabled
 	o.RefreshBefore = max(0, cmp.Or(o.RefreshBefore, min(DefaultRefreshBefore, o.TTL/4)))
@@ -223,14 +223,14 @@ func (o *CacheOptions) setDefaults() error {
 	o.StaleIfError = max(0, cmp.Or(o.StaleIfError, max(DefaultStaleIfError, o.TTL)))
 	switch {
 	case o.RefreshBefore >= o.TTL:
-		return fmt.Errorf("credential cache: RefreshBefore (%s) must be less than TTL (%s)", o.RefreshBefore, o.TTL)
+		return fmt.Errorf("RefreshBefore (%s) must be less than TTL (%s)", o.RefreshBefore, o.TTL)
 	case o.StaleIfError > 0 && o.StaleIfError < o.TTL:
-		return fmt.Errorf("credential cache: StaleIfError (%s) must not be less than TTL (%s)", o.StaleIfError, o.TTL)
-	case o.MaxEntries < 0 || o.MaxLoads < 0:
-		return errors.New("credential cache: MaxEntries and MaxLoads must not be negative")
+		return fmt.Errorf("StaleIfError (%s) must not be less than TTL (%s)", o.StaleIfError, o.TTL)
+	case o.MaxEntries < 0 || o.MaxLookups < 0:
+		return errors.New("MaxEntries and MaxLookups must not be negative")
 	}
 	o.MaxEntries = cmp.Or(o.MaxEntries, DefaultMaxEntries)
-	o.MaxLoads = cmp.Or(o.MaxLoads, DefaultMaxLoads)
+	o.MaxLookups = cmp.Or(o.MaxLookups, DefaultMaxLookups)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -249,7 +249,15 @@ func (c *Cache) Lookup(ctx context.Context, publicKey string) (*Credential, erro
 	if a, ok := c.absent.GetIfPresent(publicKey); ok && c.current(a, now) {
 		return nil, a.err
 	}
-	return c.load(ctx, publicKey)
+	if !ValidPublicKey(publicKey) {
+		return nil, ErrUnknownKey
+	}
+	for attempt := 1; ; attempt++ {
+		cred, err := c.wait(ctx, publicKey)
+		if attempt == lookupAttempts || !errors.Is(err, errInvalidated) {
+			return cred, err
+		}
+	}
 }
 
 // Known reports whether Lookup would return without waiting for the source: the credential is fresh, the key is cached as
@@ -263,8 +271,8 @@ func (c *Cache) Known(publicKey string) bool {
 	return ok && c.current(a, now)
 }
 
-// Peek returns the cached credential that Lookup may return, fresh or past its TTL, or nil. All keys without one share the MaxLoads
-// places for uncached keys.
+// Peek returns the cached credential that Lookup may return, fresh or past its TTL, or nil if a lookup of the key would take one of
+// the MaxLookups places for uncached keys.
 func (c *Cache) Peek(publicKey string) *Credential {
 	if e, ok := c.entries.GetIfPresent(publicKey); ok && c.usable(e, c.now()) {
 		return e.cred
@@ -277,8 +285,8 @@ func (c *Cache) Peek(publicKey string) *Credential {
 func (c *Cache) Invalidate(publicKey string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f, ok := c.pending[publicKey]; ok {
-		f.outdated = true
+	if p, ok := c.pending[publicKey]; ok {
+		p.outdated = true
 		delete(c.pending, publicKey)
 	}
 	c.entries.Invalidate(publicKey)
@@ -291,8 +299,8 @@ func (c *Cache) InvalidateAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.epoch.Add(1)
-	for _, f := range c.pending {
-		f.outdated = true
+	for _, p := range c.pending {
+		p.outdated = true
 	}
 	clear(c.pending)
 }
@@ -322,7 +330,7 @@ func (c *Cache) Close() error {
 }
 
 // now returns the nanoseconds since the cache was created.
-func (c *Cache) now() int64 { return int64(c.o.Now().Sub(c.start)) }
+func (c *Cache) now() int64 { return int64(c.o.Now().Sub(c.created)) }
 
 // fresh reports whether the entry is within its TTL.
 func (c *Cache) fresh(e *cacheEntry, now int64) bool {

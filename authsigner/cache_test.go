@@ -274,7 +274,7 @@ func TestChangesToAKeyInUseTakeEffectWithinTTL(t *testing.T) {
 	})
 }
 
-// A source that responds within LoadTimeout is available, however slow it is: no credential is used past its TTL.
+// A source that responds within LookupTimeout is available, however slow it is: no credential is used past its TTL.
 func TestChangesToAnIdleKeyTakeEffectAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, latency := range []time.Duration{0, 251 * time.Millisecond, 400 * time.Millisecond, 1999 * time.Millisecond} {
@@ -413,8 +413,8 @@ func TestHungSourceDelaysOnlyTheFirstRequests(t *testing.T) {
 					secret, took, err := b.lookup(key)
 					assert.NoError(b, err)
 					assert.Equal(b, testSecret, secret)
-					assert.LessOrEqual(b, took, authsigner.DefaultLoadTimeout)
-					assert.False(b, took > 0 && arrived > authsigner.DefaultLoadTimeout, "it waited after the first lookups had failed")
+					assert.LessOrEqual(b, took, authsigner.DefaultLookupTimeout)
+					assert.False(b, took > 0 && arrived > authsigner.DefaultLookupTimeout, "it waited after the first lookups had failed")
 				})
 			}
 			pass(50 * time.Millisecond)
@@ -486,7 +486,7 @@ func TestHungSourceDelaysTheOnlyKeyOnce(t *testing.T) {
 		secret, took, err := b.lookup(testKey)
 		require.NoError(b, err)
 		require.Equal(b, testSecret, secret)
-		require.Equal(b, authsigner.DefaultLoadTimeout, took)
+		require.Equal(b, authsigner.DefaultLookupTimeout, took)
 		for i := range 600 {
 			b.requireFound(testKey)
 			pass(time.Duration(1+i%39) * 100 * time.Millisecond)
@@ -496,7 +496,7 @@ func TestHungSourceDelaysTheOnlyKeyOnce(t *testing.T) {
 		// The source responds again, but the last hung lookup counts until its deadline and for a while after it.
 		b.src.set(func() { b.src.hung = false })
 		b.src.remove(testKey)
-		pass(2*authsigner.DefaultLoadTimeout + 2*authsigner.DefaultRetryAfterFailure)
+		pass(2*authsigner.DefaultLookupTimeout + 2*authsigner.DefaultRetryAfterFailure)
 		b.requireError(testKey, authsigner.ErrUnknownKey)
 	})
 }
@@ -650,7 +650,7 @@ func TestMaxEntriesLimitsCredentialsAndAbsentKeysApart(t *testing.T) {
 }
 
 func TestInventedKeysDoNotDelayKnownKeys(t *testing.T) {
-	withCache(t, authsigner.CacheOptions{MaxLoads: 8}, func(b bubble) {
+	withCache(t, authsigner.CacheOptions{MaxLookups: 8}, func(b bubble) {
 		b.requireFound(testKey)
 		pass(time.Minute)
 		b.src.put(testKey, testPreviousSecret)
@@ -798,7 +798,7 @@ func TestOutagesAndRecoveriesAreReported(t *testing.T) {
 		pass(time.Millisecond)
 		synctest.Wait()
 		for kind, want := range map[authsigner.CacheEventKind]int{
-			authsigner.CacheLoaded: 3, authsigner.CacheUnknown: 1, authsigner.CacheFailed: 3, authsigner.CacheStale: 3,
+			authsigner.CacheFound: 3, authsigner.CacheUnknown: 1, authsigner.CacheFailed: 3, authsigner.CacheStale: 3,
 			authsigner.CacheUnavailable: 1, authsigner.CacheAvailable: 1, authsigner.CacheSkipped: 1, authsigner.CacheMalformed: 0,
 		} {
 			assert.Equal(b, want, b.events.count(kind), string(kind))
@@ -811,12 +811,12 @@ func TestCacheOptions(t *testing.T) {
 	src := newFakeSource()
 	for name, o := range map[string]authsigner.CacheOptions{
 		"negative TTL":               {TTL: -1},
-		"negative LoadTimeout":       {LoadTimeout: -1},
+		"negative LookupTimeout":     {LookupTimeout: -1},
 		"negative RetryAfterFailure": {RetryAfterFailure: -1},
 		"RefreshBefore >= TTL":       {TTL: time.Second, RefreshBefore: time.Second},
 		"StaleIfError < TTL":         {TTL: time.Minute, StaleIfError: time.Second},
 		"negative MaxEntries":        {MaxEntries: -1},
-		"negative MaxLoads":          {MaxLoads: -1},
+		"negative MaxLookups":        {MaxLookups: -1},
 	} {
 		_, err := authsigner.NewCache(src, o)
 		assert.Error(t, err, name)
@@ -824,7 +824,7 @@ func TestCacheOptions(t *testing.T) {
 	_, err := authsigner.NewCache(nil, authsigner.CacheOptions{})
 	require.Error(t, err)
 	for _, o := range []authsigner.CacheOptions{
-		{TTL: time.Second}, {TTL: 2 * time.Hour}, {LoadTimeout: time.Millisecond}, {NegativeTTL: -1, RefreshBefore: -1, StaleIfError: -1},
+		{TTL: time.Second}, {TTL: 2 * time.Hour}, {LookupTimeout: time.Millisecond}, {NegativeTTL: -1, RefreshBefore: -1, StaleIfError: -1},
 	} {
 		c, err := authsigner.NewCache(src, o)
 		require.NoError(t, err)
@@ -851,8 +851,8 @@ func TestRevocationsHoldUnderLoad(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 
-	// Secrets are growing numbers. announced holds the lowest one that may still be returned.
-	announced := make([]atomic.Int64, len(keys))
+	// Secrets are growing numbers. revoked holds the lowest one that may still be returned.
+	revoked := make([]atomic.Int64, len(keys))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var looked, wrong atomic.Int64
@@ -870,7 +870,7 @@ func TestRevocationsHoldUnderLoad(t *testing.T) {
 			for n := int64(1); ctx.Err() == nil; n++ {
 				src.put(key, strconv.FormatInt(n, 10))
 				c.Invalidate(key)
-				announced[i].Store(n)
+				revoked[i].Store(n)
 				select {
 				case <-ctx.Done():
 				case <-time.After(time.Duration(rand.IntN(8)) * time.Millisecond):
@@ -882,7 +882,7 @@ func TestRevocationsHoldUnderLoad(t *testing.T) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				i := rand.IntN(len(keys))
-				least := announced[i].Load()
+				least := revoked[i].Load()
 				cred, err := c.Lookup(ctx, keys[i])
 				if err != nil {
 					continue

@@ -114,8 +114,8 @@ func ValidPublicKey(s string) bool {
 //	                      `vault kv put resources=jobs,contacts` writes it
 //
 // Null means absent, and so does an empty string in optional fields, except in expires_at and resources, which restrict the key:
-// there it is an error. Unknown fields are ignored. Errors wrap
-// ErrMalformedCredential and name the field, but contain no values. An expired previous private key is kept, but is not valid.
+// there it is an error. Unknown fields are ignored. Errors wrap ErrMalformedCredential and name the field, but contain no values. An
+// expired previous private key is kept, but is not valid.
 func DecodeCredential(publicKey string, data map[string]any) (*Credential, error) {
 	if !ValidPublicKey(publicKey) {
 		return nil, malformed("public key", "does not match [A-Za-z0-9_-]{8,128}")

@@ -171,7 +171,7 @@ func (c *Credential) Version() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Revoke deletes a key. Gateways reject it when their cache's TTL ends, or immediately if they are notified.
+// Revoke deletes a key. Caches use its credential until their TTL ends, or until [Cache.Invalidate] is called.
 func Revoke(ctx context.Context, store KeyStore, publicKey string) error {
 	if err := store.Delete(ctx, publicKey); err != nil {
 		return fmt.Errorf("revoking the key %s: %w", publicKey, err)

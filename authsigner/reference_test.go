@@ -28,7 +28,7 @@ type vector struct {
 	SigningBase64    string            `json:"signing_string_base64,omitempty"`
 	Signature        string            `json:"signature,omitempty"`
 	Signed           map[string]string `json:"signed,omitempty"`
-	Result           string            `json:"verdict"`
+	Result           string            `json:"result"`
 }
 
 type vectorCredential struct {

@@ -11,7 +11,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -58,12 +57,8 @@ type Verifier struct {
 	Source CredentialSource
 
 	// MaxBody is the maximum size of a body in bytes. Default: 1 MiB. Zero means the default, and a negative value allows only
-	// empty bodies.
+	// empty bodies. The time in which a body must arrive is not limited here; use http.ResponseController.SetReadDeadline.
 	MaxBody int64
-
-	// BodyTimeout limits the time from the first read of the body to its end. It is checked after each read, so it does not
-	// end a read that blocks; use http.ResponseController.SetReadDeadline for that. Default: 0, which means no limit.
-	BodyTimeout time.Duration
 
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
@@ -229,7 +224,7 @@ func (v *Verifier) lookUp(ctx context.Context, publicKey string) (*Credential, e
 	if v.Source == nil {
 		return nil, fmt.Errorf("looking up the credential: %w: Verifier.Source is nil", ErrUnavailable)
 	}
-	cred, err := query(ctx, v.Source, publicKey)
+	cred, err := checkedLookup(ctx, v.Source, publicKey)
 	switch {
 	case errors.Is(err, ErrUnknownKey):
 		return nil, nil // as above
@@ -239,8 +234,8 @@ func (v *Verifier) lookUp(ctx context.Context, publicKey string) (*Credential, e
 	return cred, nil
 }
 
-// query calls a source. Its error is ErrUnknownKey, or wraps ErrUnavailable and not ErrUnknownKey.
-func query(ctx context.Context, source CredentialSource, publicKey string) (*Credential, error) {
+// checkedLookup calls a source and checks what it returns. Its error is ErrUnknownKey, or wraps ErrUnavailable and not ErrUnknownKey.
+func checkedLookup(ctx context.Context, source CredentialSource, publicKey string) (*Credential, error) {
 	cred, err := source.Lookup(ctx, publicKey)
 	switch {
 	case err == nil && cred == nil:
@@ -266,7 +261,6 @@ func (v *Verifier) readBody(r *http.Request) ([]byte, error) {
 		return nil, nil
 	}
 	limit := min(v.maxBody(), math.MaxInt-1)
-	start := v.now()
 	// One extra byte lets Read return io.EOF without growing the buffer.
 	body := make([]byte, 0, min(max(r.ContentLength, 0), firstRead)+1)
 	for idle := 0; ; {
@@ -290,9 +284,6 @@ func (v *Verifier) readBody(r *http.Request) ([]byte, error) {
 				return nil, fmt.Errorf("%w: %w", ErrBodyTooLarge, err)
 			}
 			return nil, fmt.Errorf("%w: %w", ErrBodyUnreadable, err)
-		}
-		if v.BodyTimeout > 0 && v.now().Sub(start) > v.BodyTimeout {
-			return nil, fmt.Errorf("%w: %w", ErrBodyUnreadable, os.ErrDeadlineExceeded)
 		}
 		if idle++; n > 0 {
 			idle = 0

@@ -31,16 +31,12 @@ const (
 // bodySpy is a request body that records how it is used.
 type bodySpy struct {
 	io.Reader
-	onRead func()
 	read   int64
 	asked  int // the size of the largest buffer
 	closed int
 }
 
 func (b *bodySpy) Read(p []byte) (int, error) {
-	if b.onRead != nil {
-		b.onRead()
-	}
 	b.asked = max(b.asked, len(p))
 	n, err := b.Reader.Read(p)
 	b.read += int64(n)
@@ -358,41 +354,7 @@ func TestBodyCanBeReadBeforeTheLookup(t *testing.T) {
 	require.ErrorIs(t, v.ReadBody(r), authsigner.ErrBodyTooLarge)
 }
 
-func TestBodyTimeoutEndsASlowBody(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		timeout time.Duration
-		size    int // a byte a second
-		accept  bool
-	}{
-		{10 * time.Second, 10, true},
-		{10 * time.Second, 11, false},
-		{10 * time.Second, 1000, false},
-		{0, 1000, true},
-	} {
-		clock := time.Unix(testClock, 0)
-		v := newVerifier(newCredential(nil))
-		v.BodyTimeout = test.timeout
-		v.Now = func() time.Time { return clock }
-		body := bytes.Repeat([]byte("a"), test.size)
-		r := signedRequest(testKey, testSecret, http.MethodPost, meTarget, body)
-		spy := &bodySpy{
-			Reader: iotest.OneByteReader(bytes.NewReader(body)),
-			onRead: func() { clock = clock.Add(time.Second) },
-		}
-		r.Body = spy
-		_, err := v.Verify(r, meTarget)
-		if test.accept {
-			require.NoError(t, err, "%+v", test)
-			continue
-		}
-		require.ErrorIs(t, err, authsigner.ErrBodyUnreadable)
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-		require.EqualValues(t, 11, spy.read)
-	}
-}
-
-// A read deadline, as the adapter sets it for BodyTimeout, ends a body that does not arrive.
+// A read deadline, as the gateway sets it for body_timeout, ends a body that does not arrive.
 func TestReadDeadlineEndsABodyThatIsNotSent(t *testing.T) {
 	t.Parallel()
 	result := make(chan error, 1)

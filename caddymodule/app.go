@@ -66,8 +66,8 @@ type CacheConfig struct {
 	// StaleIfError is how long a cached credential keeps working while the credential source is unavailable. Default: 1h.
 	StaleIfError caddy.Duration `json:"stale_if_error,omitempty"`
 
-	// LoadTimeout limits one lookup, and so how long a request waits for the credential source. Default: 2s.
-	LoadTimeout caddy.Duration `json:"load_timeout,omitempty"`
+	// LookupTimeout limits one lookup, and so how long a request waits for the credential source. Default: 2s.
+	LookupTimeout caddy.Duration `json:"lookup_timeout,omitempty"`
 
 	// MaxEntries is the maximum number of cached credentials, and separately of keys cached as unknown. The least used are
 	// evicted. Default: 100000.
@@ -155,7 +155,7 @@ func (a *App) Validate() error {
 		return errors.New("invalid limits: max_local_windows must not be negative")
 	}
 	c := a.Cache
-	if c.TTL < 0 || c.NegativeTTL < 0 || c.RefreshBefore < 0 || c.StaleIfError < 0 || c.LoadTimeout < 0 || c.MaxEntries < 0 || c.MaxLookups < 0 {
+	if c.TTL < 0 || c.NegativeTTL < 0 || c.RefreshBefore < 0 || c.StaleIfError < 0 || c.LookupTimeout < 0 || c.MaxEntries < 0 || c.MaxLookups < 0 {
 		return errors.New("invalid cache: durations, max_entries and max_lookups must not be negative")
 	}
 	return nil

@@ -193,7 +193,7 @@ func tlsFiles(name string, dst **TLSConfig) option {
 //	        negative_ttl   <duration>
 //	        refresh_before <duration>
 //	        stale_if_error <duration>
-//	        load_timeout   <duration>
+//	        lookup_timeout <duration>
 //	        max_entries    <n>
 //	        max_lookups    <n>
 //	    }
@@ -228,7 +228,7 @@ func parseAppOption(d *caddyfile.Dispenser, existing any) (any, error) {
 			duration("negative_ttl", &a.Cache.NegativeTTL),
 			duration("refresh_before", &a.Cache.RefreshBefore),
 			duration("stale_if_error", &a.Cache.StaleIfError),
-			duration("load_timeout", &a.Cache.LoadTimeout),
+			duration("lookup_timeout", &a.Cache.LookupTimeout),
 			number("max_entries", &a.Cache.MaxEntries),
 			number("max_lookups", &a.Cache.MaxLookups),
 		),

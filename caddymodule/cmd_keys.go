@@ -183,7 +183,7 @@ func (c *keysCommand) issue() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s.announce(ctx, cred.PublicKey)
+			s.invalidate(ctx, cred.PublicKey)
 			return c.printIssued(out, cred)
 		}),
 	}
@@ -239,7 +239,7 @@ func (c *keysCommand) update() *cobra.Command {
 			}
 			return nil
 		})
-		s.announce(ctx, args[0]) // even after an error, because the change may have been made
+		s.invalidate(ctx, args[0]) // even after an error, because the change may have been made
 		if err != nil {
 			return fmt.Errorf("updating the key %s: %w", args[0], err)
 		}
@@ -267,7 +267,7 @@ func (c *keysCommand) rotate() *cobra.Command {
 		Args:  onePublicKey,
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
 			cred, err := authsigner.Rotate(ctx, s.store, args[0], grace, time.Now())
-			s.announce(ctx, args[0]) // even after an error, because the change may have been made
+			s.invalidate(ctx, args[0]) // even after an error, because the change may have been made
 			if err != nil {
 				return err
 			}
@@ -285,15 +285,15 @@ func (c *keysCommand) revoke() *cobra.Command {
 		Args:  onePublicKey,
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
 			err := authsigner.Revoke(ctx, s.store, args[0])
-			pushed := s.announce(ctx, args[0]) // even after an error, because the change may have been made
+			invalidated := s.invalidate(ctx, args[0]) // even after an error, because the change may have been made
 			if err != nil {
 				return err
 			}
 			if c.json {
-				return printJSON(out, map[string]any{"public_key": args[0], "revoked": true, "pushed": pushed})
+				return printJSON(out, map[string]any{"public_key": args[0], "revoked": true, "invalidated": invalidated})
 			}
 			note := "running gateways reject it now"
-			if !pushed {
+			if !invalidated {
 				note = "running gateways reject it when their cache's TTL ends (they could not be notified through Redis)"
 			}
 			_, err = fmt.Fprintf(out, "%s is revoked; %s\n", args[0], note)
@@ -435,9 +435,9 @@ type openStore struct {
 	redis *pooledRedis // nil: there is none
 }
 
-// announce makes running gateways look up a key again, and reports whether it could notify them. It works after the command's
+// invalidate makes running gateways look up a key again, and reports whether it could notify them. It works after the command's
 // deadline too.
-func (s *openStore) announce(ctx context.Context, publicKey string) bool {
+func (s *openStore) invalidate(ctx context.Context, publicKey string) bool {
 	if s.redis == nil || !authsigner.ValidPublicKey(publicKey) {
 		return false
 	}

@@ -28,7 +28,7 @@ func newPageKeys(app *App, logger *zap.Logger) (*pageKeys, error) {
 		Invalidate: func(ctx context.Context, publicKey string) {
 			app.credentials.cache.Invalidate(publicKey)
 			if err := publishInvalidation(ctx, app.redis.client, publicKey); err != nil {
-				logger.Warn("publishing the change of a key failed, other gateways use the old credential until their cache's TTL ends",
+				logger.Warn("publishing an invalidation failed, other gateways use the old credential until their cache's TTL ends",
 					zap.String("public_key", publicKey), zap.Error(err))
 			}
 		},

@@ -84,6 +84,8 @@ func eventMessage(kind string) string {
 		return "credential file is invalid, using its last valid content"
 	case string(file.Malformed), string(authsigner.CacheMalformed):
 		return "malformed credential, its key cannot be used"
+	case string(authsigner.CacheFound):
+		return "credential looked up"
 	case string(authsigner.CacheUnknown):
 		return "credential lookup found no such key"
 	case string(authsigner.CacheFailed):
@@ -105,7 +107,7 @@ type pooledCredentials struct {
 	store    CredentialStore
 	cache    *authsigner.Cache
 	lookups  *lookupLimiter
-	listen   *invalidation
+	listen   *invalidationListener
 	failures authFailures
 }
 
@@ -167,7 +169,7 @@ func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pool
 	p.cache, err = authsigner.NewCache(p.store, authsigner.CacheOptions{
 		TTL: time.Duration(c.TTL), NegativeTTL: time.Duration(c.NegativeTTL),
 		RefreshBefore: time.Duration(c.RefreshBefore), StaleIfError: time.Duration(c.StaleIfError),
-		LoadTimeout: time.Duration(c.LoadTimeout), MaxEntries: c.MaxEntries, MaxLoads: c.MaxLookups,
+		LookupTimeout: time.Duration(c.LookupTimeout), MaxEntries: c.MaxEntries, MaxLookups: c.MaxLookups,
 		OnEvent: func(e authsigner.CacheEvent) {
 			fields := []zap.Field{zap.String("public_key", e.PublicKey)}
 			if e.Kind == authsigner.CacheUnavailable || e.Kind == authsigner.CacheAvailable {
@@ -177,7 +179,7 @@ func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pool
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("creating the credential cache: %w", err)
+		return err
 	}
 	cache.Store(p.cache)
 	p.lookups = newLookupLimiter(c)

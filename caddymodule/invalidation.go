@@ -16,8 +16,8 @@ import (
 // the key up again, so a forged message can neither create a key nor keep a revoked one valid.
 const invalidationChannel = "gatehouse:credentials"
 
-// eventPushLost is the credential event of a subscription that failed or ended.
-const eventPushLost = "push_lost"
+// eventInvalidationLost is the credential event of a subscription that failed or ended: invalidations may be lost until the next.
+const eventInvalidationLost = "invalidation_lost"
 
 const (
 	invalidationTimeout = 3 * time.Second
@@ -30,20 +30,20 @@ func publishInvalidation(ctx context.Context, client redis.UniversalClient, publ
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), invalidationTimeout)
 	defer cancel()
 	if err := client.Publish(ctx, invalidationChannel, publicKey).Err(); err != nil {
-		return fmt.Errorf("publishing the change of a key: %w", err)
+		return fmt.Errorf("publishing an invalidation: %w", err)
 	}
 	return nil
 }
 
-// invalidation is a subscription to invalidationChannel for a credential cache.
-type invalidation struct {
+// invalidationListener is a subscription to invalidationChannel for a credential cache.
+type invalidationListener struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-func listenForInvalidations(client redis.UniversalClient, cache *authsigner.Cache, report func(event string, err error)) *invalidation {
+func listenForInvalidations(client redis.UniversalClient, cache *authsigner.Cache, report func(event string, err error)) *invalidationListener {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &invalidation{cancel: cancel, done: make(chan struct{})}
+	l := &invalidationListener{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
 		for reported := false; ; reported = true {
@@ -52,7 +52,7 @@ func listenForInvalidations(client redis.UniversalClient, cache *authsigner.Cach
 				return
 			}
 			if subscribed || !reported {
-				report(eventPushLost, err) // once for each outage
+				report(eventInvalidationLost, err) // once for each outage
 			}
 			select {
 			case <-ctx.Done():
@@ -80,7 +80,7 @@ func receiveInvalidations(ctx context.Context, client redis.UniversalClient, cac
 			pinged = true // any message must arrive before the next deadline
 			continue
 		case err != nil:
-			return subscribed, fmt.Errorf("receiving changes of keys: %w", err)
+			return subscribed, fmt.Errorf("receiving invalidations: %w", err)
 		}
 		pinged = false
 		switch msg := msg.(type) {
@@ -93,7 +93,7 @@ func receiveInvalidations(ctx context.Context, client redis.UniversalClient, cac
 	}
 }
 
-func (l *invalidation) stop() {
+func (l *invalidationListener) stop() {
 	if l != nil {
 		l.cancel()
 		<-l.done

@@ -12,9 +12,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// lookupLimiter limits the concurrent lookups of uncached keys for each client IP to an eighth of the cache's limit, so that
-// one client IP cannot use it up. It lives as long as the credential cache and
-// holds only client IPs with requests in progress.
+// lookupLimiter limits the concurrent lookups of uncached keys for each client IP to an eighth of the cache's limit, so that one
+// client IP cannot use it up. It lives as long as the credential cache and holds only client IPs with requests in progress.
 type lookupLimiter struct {
 	timeout time.Duration // of acquire
 	perIP   int64
@@ -31,8 +30,8 @@ type ipLookups struct {
 
 func newLookupLimiter(c CacheConfig) *lookupLimiter {
 	return &lookupLimiter{
-		timeout: cmp.Or(time.Duration(c.LoadTimeout), authsigner.DefaultLoadTimeout),
-		perIP:   int64(max(1, cmp.Or(c.MaxLookups, authsigner.DefaultMaxLoads)/8)),
+		timeout: cmp.Or(time.Duration(c.LookupTimeout), authsigner.DefaultLookupTimeout),
+		perIP:   int64(max(1, cmp.Or(c.MaxLookups, authsigner.DefaultMaxLookups)/8)),
 		byIP:    map[string]*ipLookups{},
 	}
 }

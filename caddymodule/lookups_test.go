@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-const lookupsPerIP = authsigner.DefaultMaxLoads / 8
+const lookupsPerIP = authsigner.DefaultMaxLookups / 8
 
 func TestLookupsOfOneClientIPAreLimited(t *testing.T) {
 	t.Parallel()

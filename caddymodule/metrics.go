@@ -109,7 +109,7 @@ func newMetrics() *metrics {
 		}
 	}
 	for _, event := range []authsigner.CacheEventKind{
-		authsigner.CacheLoaded, authsigner.CacheUnknown, authsigner.CacheMalformed, authsigner.CacheFailed, authsigner.CacheStale,
+		authsigner.CacheFound, authsigner.CacheUnknown, authsigner.CacheMalformed, authsigner.CacheFailed, authsigner.CacheStale,
 		authsigner.CacheSkipped, authsigner.CacheUnavailable, authsigner.CacheAvailable,
 	} {
 		m.credentialEvents.WithLabelValues(string(event))
@@ -122,7 +122,7 @@ func newMetrics() *metrics {
 	for _, event := range []file.EventKind{file.Reloaded, file.Invalid, file.Malformed} {
 		m.credentialEvents.WithLabelValues(string(event))
 	}
-	m.credentialEvents.WithLabelValues(eventPushLost)
+	m.credentialEvents.WithLabelValues(eventInvalidationLost)
 	for _, event := range []ratelimit.EventKind{
 		ratelimit.Unavailable, ratelimit.Shared, ratelimit.DataLost, ratelimit.Overloaded, ratelimit.OverloadEnded,
 	} {

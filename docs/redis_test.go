@@ -53,7 +53,7 @@ func asUser(o *redis.UniversalOptions) *redis.UniversalOptions {
 	return o
 }
 
-// requireSufficient applies limits of both algorithms, and announces changed keys, as a gateway does.
+// requireSufficient applies limits of both algorithms, and publishes invalidations, as a gateway does.
 func requireSufficient(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
 	t.Cleanup(func() { require.NoError(t, client.Close()) })

@@ -45,13 +45,13 @@ const (
 	notNotified = "revoked and not notified" // deleted in Vault before the fault; gateways are not notified
 )
 
-// vaultCache returns the option cache and its TTL. Besides other tests, Vault may take longer than the default load_timeout.
+// vaultCache returns the option cache and its TTL. Besides other tests, Vault may take longer than the default lookup_timeout.
 func vaultCache(c chaos) (option string, ttl time.Duration) {
-	ttl, loadTimeout := time.Second, 5*time.Second
+	ttl, lookupTimeout := time.Second, 5*time.Second
 	if c.long {
-		ttl, loadTimeout = 3*time.Second, authsigner.DefaultLoadTimeout
+		ttl, lookupTimeout = 3*time.Second, authsigner.DefaultLookupTimeout
 	}
-	return fmt.Sprintf("cache {\n\t\t\tttl %s\n\t\t\tnegative_ttl 1s\n\t\t\tload_timeout %s\n\t\t}", ttl, loadTimeout), ttl
+	return fmt.Sprintf("cache {\n\t\t\tttl %s\n\t\t\tnegative_ttl 1s\n\t\t\tlookup_timeout %s\n\t\t}", ttl, lookupTimeout), ttl
 }
 
 // newVaultLoadEnvironment returns a environment for load tests whose credentials are in Vault.
@@ -192,7 +192,7 @@ func testVaultOutage(t *testing.T, c chaos, v *vaultFault) {
 		fmt.Sprintf("healthy_after=%s", took.Round(time.Millisecond)),
 		fmt.Sprintf("unseen_served_outage=%d", unseenAway(http.StatusOK)),
 		fmt.Sprintf("unseen_unavailable_outage=%d", unseenAway(http.StatusServiceUnavailable)),
-		fmt.Sprintf("revoked_rejected_after_push=%s", max(0, rejectedAt.Sub(notifiedAt)).Round(time.Millisecond)),
+		fmt.Sprintf("revoked_rejected_after_invalidation=%s", max(0, rejectedAt.Sub(notifiedAt)).Round(time.Millisecond)),
 		fmt.Sprintf("revoked_rejected_after_back=%s", notNotifiedFor.Round(time.Millisecond)))
 }
 

@@ -49,7 +49,7 @@ type wireVector struct {
 	}
 	SignedWith string `json:"signed_with"`
 	Signature  string
-	Verdict    string
+	Result     string
 }
 
 func (v *wireVector) body(t *testing.T) []byte {
@@ -219,7 +219,7 @@ func TestPublishedVectorsOverTheWire(t *testing.T) {
 			require.NotContains(t, a.Header.Get("RateLimit-Policy"), `"key"`, v.Name)
 			continue
 		}
-		result := v.Verdict
+		result := v.Result
 		for _, h := range v.Headers {
 			if h[1] != strings.TrimSpace(h[1]) && v.Credential != nil {
 				result = "" // HTTP removes spaces around a value: another request arrives

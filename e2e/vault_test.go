@@ -93,7 +93,7 @@ func (w *vaultEnvironment) setMount(t *testing.T, mount string) {
 }
 
 // longVaultTimeout is an option of the block cache with which gateways wait longer for Vault, because the machine may be busy.
-const longVaultTimeout = "load_timeout 10s"
+const longVaultTimeout = "lookup_timeout 10s"
 
 // options returns the usual gateway's options with credentials in Vault; app is put into the block gatehouse.
 func (w *vaultEnvironment) options(app string) gatewaytest.Options {
@@ -277,7 +277,7 @@ func TestRevocationReachesEveryGateway(t *testing.T) {
 	}
 	require.Len(t, w.proxy.seen(), 3, "one lookup for each gateway")
 	o := w.keys.run(t, "revoke", key.PublicKey, "--json").requireOK(t)
-	require.JSONEq(t, `{"public_key":"`+key.PublicKey+`","revoked":true,"pushed":true}`, o.stdout)
+	require.JSONEq(t, `{"public_key":"`+key.PublicKey+`","revoked":true,"invalidated":true}`, o.stdout)
 	for _, g := range gateways {
 		a := waitForStatus(t, http.StatusUnauthorized, key.caller(), g)
 		requireProblem(t, a, http.StatusUnauthorized, "INVALID_CREDENTIALS")
@@ -356,7 +356,7 @@ func TestLimitedClientIPCausesNoLookups(t *testing.T) {
 // A key is looked up when the body has arrived, or else slow bodies would take up all lookups of their client IP.
 func TestSlowBodiesDelayNoLookups(t *testing.T) {
 	t.Parallel()
-	const slow = 2 * authsigner.DefaultMaxLoads / 8
+	const slow = 2 * authsigner.DefaultMaxLookups / 8
 	w := newVaultEnvironment(t, vaulttest.Options{})
 	o := w.options("")
 	o.Site = strings.Replace(o.Site, "gatehouse_api {", "gatehouse_api {\n\t\tbody_timeout 5m", 1)
@@ -405,9 +405,9 @@ func TestUncachedKeysAreDeniedBeforeTheirBody(t *testing.T) {
 // Concurrent requests cannot pass their client IP's limit before any is counted, nor use up the concurrent lookups of other client IPs.
 func TestFloodOfInventedKeysDelaysNoOtherClientIP(t *testing.T) {
 	t.Parallel()
-	const flood, share, limit = 300, authsigner.DefaultMaxLoads / 8, ratelimit.UnverifiedIPRequests
+	const flood, share, limit = 300, authsigner.DefaultMaxLookups / 8, ratelimit.UnverifiedIPRequests
 	w := newVaultEnvironment(t, vaulttest.Options{})
-	o := w.options("cache {\n\t\t\tload_timeout 1m\n\t\t}")
+	o := w.options("cache {\n\t\t\tlookup_timeout 1m\n\t\t}")
 	o.Servers = trustLoopback
 	g := gatewaytest.Start(t, o)
 	requireReady(t, g)
@@ -522,7 +522,7 @@ func TestGatewayStartsWhileItsStoresAreUnavailable(t *testing.T) {
 	require.NoError(t, w.redis.Restart())
 	requireReady(t, g)
 	waitForStatus(t, http.StatusOK, key.caller(), g)
-	// revocations are pushed again
+	// invalidations arrive again
 	w.keys.run(t, "revoke", key.PublicKey).requireOK(t)
 	waitForStatus(t, http.StatusUnauthorized, key.caller(), g)
 }

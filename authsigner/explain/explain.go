@@ -1,5 +1,15 @@
 // Package explain finds out why the signature of a request is wrong. It tries the mistakes that programs are known to make, alone
 // and in pairs, until one of them gives the signature that was sent.
+//
+//	r, err := explain.Parse(capture, os.Getenv) // such as the output of curl -v
+//	result := explain.Read(r).Explain(ctx, cred, time.Now())
+//	for _, m := range result.Mistakes {
+//		fmt.Println(m.What, m.Fix)
+//	}
+//
+// The work of a search is bounded. It does not try short parts of a private key, because callers could guess one and have the guess
+// confirmed. An [Attempt] can be kept for a later explanation: it has only the beginning of the signature, so it cannot be
+// replayed.
 package explain
 
 import (

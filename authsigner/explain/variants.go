@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/text/encoding/charmap"
@@ -54,7 +55,6 @@ func newSearch(a *Attempt, cred *authsigner.Credential, now time.Time) *search {
 			sum:    hmacOf(sha256.New),
 		},
 	}
-	formats := readFormats()
 	for _, dim := range []struct {
 		part func(p *parts) *string // that is different, if it is a text
 		add  func(d *dimension)
@@ -71,7 +71,7 @@ func newSearch(a *Attempt, cred *authsigner.Credential, now time.Time) *search {
 		{nil, addSeparators},
 		{nil, addChanges},
 	} {
-		s.dims = append(s.dims, s.right.variants(formats, dim.part, dim.add))
+		s.dims = append(s.dims, s.right.variants(dim.part, dim.add))
 	}
 	return s
 }
@@ -84,30 +84,68 @@ func (p *parts) message() string {
 	if p.shape == rightShape {
 		return p.text(p.timestamp + p.separator + p.method + p.separator + p.target + p.separator + p.body)
 	}
-	return p.text(p.expand(strings.ReplaceAll(p.shape, "\n", "${newline}")))
+	return p.text(p.expand(p.shape))
+}
+
+// shape returns what makes a format that of the signed string.
+func shape(format string) func(*parts) {
+	format = strings.ReplaceAll(format, "\n", "${newline}")
+	return func(p *parts) { p.shape = format }
 }
 
 // expand replaces the names of parts in a format. Quotation marks, as in ${"method"}, quote the part as in JSON.
 func (p *parts) expand(format string) string {
-	path, query, _ := strings.Cut(p.target, "?")
-	hostname, _, _ := strings.Cut(p.host, ":")
-	method := strings.ToLower(p.method)
-	texts := map[string]string{
-		"timestamp": p.timestamp, "method": p.method, "target": p.target, "body": p.body, "newline": p.separator,
-		"public_key": p.publicKey, "secret": p.secret, "scheme": p.scheme, "host": p.host, "hostname": hostname, "base": p.base,
-		"path": path, "query": query, "mark": p.target[len(path):], "get": method, "Get": title(method), "nothing": "", "$": "$",
-	}
 	return os.Expand(format, func(name string) string {
-		unquoted := strings.Trim(name, `"`)
-		text, ok := texts[unquoted]
-		switch {
-		case !ok:
-			panic("unknown part of a request: " + name)
-		case unquoted != name:
-			return strconv.Quote(text)
+		if unquoted := strings.Trim(name, `"`); unquoted != name {
+			return strconv.Quote(p.named(unquoted))
 		}
-		return text
+		return p.named(name)
 	})
+}
+
+// named returns the part that a format calls by a name.
+func (p *parts) named(name string) string {
+	path, query, _ := strings.Cut(p.target, "?")
+	switch name {
+	case "timestamp":
+		return p.timestamp
+	case "method":
+		return p.method
+	case "target":
+		return p.target
+	case "body":
+		return p.body
+	case "newline":
+		return p.separator
+	case "public_key":
+		return p.publicKey
+	case "secret":
+		return p.secret
+	case "scheme":
+		return p.scheme
+	case "host":
+		return p.host
+	case "hostname":
+		hostname, _, _ := strings.Cut(p.host, ":")
+		return hostname
+	case "base":
+		return p.base
+	case "path":
+		return path
+	case "query":
+		return query
+	case "mark":
+		return p.target[len(path):]
+	case "get":
+		return strings.ToLower(p.method)
+	case "Get":
+		return title(strings.ToLower(p.method))
+	case "nothing":
+		return ""
+	case "$":
+		return "$"
+	}
+	panic("unknown part of a request: " + name)
 }
 
 // signedTarget returns the target without the path under which the gateway is mounted.
@@ -122,7 +160,6 @@ func (a *Attempt) signedTarget() string {
 // same as an earlier one.
 type dimension struct {
 	right    parts
-	formats  map[string][]format
 	part     func(p *parts) *string // nil if it is not a text
 	seen     map[string]bool        // texts
 	rarity   int                    // of the variants that are added next
@@ -130,8 +167,8 @@ type dimension struct {
 }
 
 // variants returns the variants that add adds.
-func (p *parts) variants(formats map[string][]format, part func(*parts) *string, add func(*dimension)) []variant {
-	d := &dimension{right: *p, formats: formats, part: part, seen: map[string]bool{}}
+func (p *parts) variants(part func(*parts) *string, add func(*dimension)) []variant {
+	d := &dimension{right: *p, part: part, seen: map[string]bool{}}
 	if part != nil {
 		d.seen[*part(p)] = true
 	}
@@ -143,18 +180,27 @@ func (d *dimension) apply(apply func(p *parts), code string, arguments ...any) {
 	if d.part != nil {
 		p := d.right
 		apply(&p)
-		text := *d.part(&p)
-		if d.seen[text] {
+		if !d.isNew(*d.part(&p)) {
 			return
 		}
-		d.seen[text] = true
 	}
 	d.variants = append(d.variants, variant{code, arguments, apply, d.rarity})
 }
 
+// isNew reports whether a text is neither the right one nor that of an earlier variant, and remembers it.
+func (d *dimension) isNew(text string) bool {
+	if d.seen[text] {
+		return false
+	}
+	d.seen[text] = true
+	return true
+}
+
 // add adds a text.
 func (d *dimension) add(s, code string, arguments ...any) {
-	d.apply(func(p *parts) { *d.part(p) = s }, code, arguments...)
+	if d.isNew(s) {
+		d.variants = append(d.variants, variant{code, arguments, func(p *parts) { *d.part(p) = s }, d.rarity})
+	}
 }
 
 // addAll adds texts that are named by themselves.
@@ -186,8 +232,10 @@ type format struct {
 //go:embed variants.txt
 var document string
 
-// readFormats returns the formats of variants.txt, by section.
-func readFormats() map[string][]format {
+// formats returns the formats of variants.txt, by section.
+//
+//nolint:gochecknoglobals // parsed once, at the first search, and not changed
+var formats = sync.OnceValue(func() map[string][]format {
 	lists, sections, section := map[string][]string{}, map[string][]format{}, ""
 	for line := range strings.Lines(document) {
 		line = strings.TrimSuffix(line, "\n")
@@ -213,7 +261,7 @@ func readFormats() map[string][]format {
 		}
 	}
 	return sections
-}
+})
 
 // listed returns lines once for each text of the lists that they contain.
 func listed(lines []string, lists map[string][]string) []string {
@@ -240,7 +288,7 @@ func (d *dimension) addFormats(section string) {
 
 // addEach adds a section of variants.txt. apply returns what each format does.
 func (d *dimension) addEach(section string, apply func(format string) func(*parts)) {
-	for _, f := range d.formats[section] {
+	for _, f := range formats()[section] {
 		d.rarity = f.rarity
 		apply := apply(f.text)
 		switch f.detail {
@@ -305,7 +353,7 @@ func title(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min
 // addTargets adds other paths and other parameters.
 func (a *Attempt) addTargets(d *dimension) {
 	right := d.right.target
-	for _, v := range d.right.variants(d.formats, d.part, addEncodings) {
+	for _, v := range d.right.variants(d.part, addEncodings) {
 		p := d.right
 		v.apply(&p)
 		d.seen[p.target] = true
@@ -526,9 +574,6 @@ func (a *Attempt) addBodies(d *dimension) {
 
 // addShapes adds other ways to put the parts together.
 func addShapes(d *dimension) {
-	shape := func(shape string) func(*parts) {
-		return func(p *parts) { p.shape = shape }
-	}
 	d.addEach("shape", shape)
 	d.rarity = rare
 	bodyOnly := "everything but the body"
@@ -581,9 +626,11 @@ func addShapes(d *dimension) {
 
 // addJSON adds the parts as a JSON array, or as an object with its members in any order.
 func addJSON(d *dimension) {
+	spaced := strings.NewReplacer(":", ": ", ",", ", ")
+	escapes := []*strings.Replacer{strings.NewReplacer(), strings.NewReplacer("/", `\/`), strings.NewReplacer("&", `\u0026`)}
 	add := func(compact string) {
-		for _, shape := range []string{compact, strings.NewReplacer(":", ": ", ",", ", ").Replace(compact)} {
-			for _, escape := range []*strings.Replacer{strings.NewReplacer(), strings.NewReplacer("/", `\/`), strings.NewReplacer("&", `\u0026`)} {
+		for _, shape := range []string{compact, spaced.Replace(compact)} {
+			for _, escape := range escapes {
 				d.apply(func(p *parts) { p.shape, p.text = shape, escape.Replace }, "newline_missing", "JSON")
 			}
 		}
@@ -605,12 +652,13 @@ func addJSON(d *dimension) {
 
 // addSeparators adds what programs write instead of line feeds. With each, a program may join three parts if there is no body.
 func addSeparators(d *dimension) {
+	withoutBody := shape("$timestamp\n$method\n$target")
 	for _, three := range []bool{false, true} {
 		separator := func(separator string) func(*parts) {
 			return func(p *parts) {
 				p.separator = separator
 				if three && p.body == "" && p.shape == rightShape {
-					p.shape = "$timestamp\n$method\n$target"
+					withoutBody(p)
 				}
 			}
 		}

@@ -41,8 +41,8 @@ func identityOf(info fs.FileInfo) identity {
 	return id
 }
 
-// settled reports whether any later change will change the identity.
-func (id identity) settled(now time.Time) bool {
+// stable reports whether any later change will change the identity.
+func (id identity) stable(now time.Time) bool {
 	age := now.Sub(id.modified)
 	return age > raceWindow || age < -raceWindow
 }

@@ -1,4 +1,8 @@
-// Package file is a credential source that reads a local JSON file, for development and small installations:
+// Package file is a credential source in a local JSON file, for development and small installations.
+//
+//	source, err := file.Open("keys.json", file.Options{})
+//
+// The file has an entry for each public key, with the fields of [authsigner.DecodeCredential]:
 //
 //	{
 //	  "keys": {
@@ -12,11 +16,10 @@
 //	  }
 //	}
 //
-// The fields are those of authsigner.DecodeCredential. Changes are noticed within a second, whether the file is replaced or written
-// in place. If the file becomes invalid, the last valid set of keys stays in use; a malformed entry affects only its own key.
-// Both are reported.
+// It must not be accessible to others or writable by its group: 0600, or 0640 to let a group read it.
 //
-// The file must not be accessible to others, or writable by its group.
+// Changes are noticed within a second, whether the file is replaced or written in place. If the file becomes invalid, the last
+// valid set of keys stays in use. A malformed entry affects only its own key. Both are reported to [Options.OnEvent].
 package file
 
 import (
@@ -74,7 +77,7 @@ type Source struct {
 
 	mu      sync.Mutex // held while the file is loaded and events are reported
 	seen    identity   // of the file when it was last read
-	settled bool       // seen.settled at that time
+	stable  bool       // seen.stable at that time
 	pending string     // an error that is not reported yet
 
 	cancel context.CancelFunc
@@ -180,11 +183,11 @@ func (s *Source) watch(ctx context.Context) {
 func (s *Source) load(first bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if info, err := os.Stat(s.path); err == nil && s.settled && identityOf(info) == s.seen {
+	if info, err := os.Stat(s.path); err == nil && s.stable && identityOf(info) == s.seen {
 		return nil
 	}
 	data, now, err := readFile(s.path)
-	s.seen, s.settled = now, now.settled(time.Now())
+	s.seen, s.stable = now, now.stable(time.Now())
 	var next *set
 	if err == nil {
 		next, err = parseSet(data)
@@ -201,7 +204,7 @@ func (s *Source) load(first bool) error {
 		return failed
 	}
 	if s.pending != failed.Error() {
-		s.pending, s.settled = failed.Error(), false
+		s.pending, s.stable = failed.Error(), false
 		return failed
 	}
 	s.invalid.Store(failed)

@@ -20,8 +20,8 @@ const (
 	// the request.
 	forceInterval = 10 * time.Second
 
-	// minHold is the minimum time between renewals of a configured token.
-	minHold = time.Second
+	// minRenewInterval is the minimum time between renewals of a configured token.
+	minRenewInterval = time.Second
 )
 
 // session is the result of a login. It is immutable except for ends.
@@ -58,7 +58,7 @@ func (s *Source) run(ctx context.Context) {
 		if old != nil && old.grant.token != next.grant.token {
 			s.revoke(ctx, old)
 		}
-		if !s.hold(ctx, next) {
+		if !s.keepAlive(ctx, next) {
 			break
 		}
 	}
@@ -127,9 +127,9 @@ func (s *Source) revoke(ctx context.Context, old *session) {
 	_ = old.client.Auth().Token().RevokeSelfWithContext(ctx, "")
 }
 
-// hold renews the session's token as long as possible. It returns true when a new login is needed; the session stays in use until
-// then. It returns false when the source is closed.
-func (s *Source) hold(ctx context.Context, current *session) bool {
+// keepAlive renews the session's token as long as possible. It returns true when a new login is needed; the session stays in use
+// until then. It returns false when the source is closed.
+func (s *Source) keepAlive(ctx context.Context, current *session) bool {
 	whole, ttl := current.grant.ttl, current.grant.ttl
 	for {
 		var due <-chan time.Time // never, if the token does not expire
@@ -137,7 +137,7 @@ func (s *Source) hold(ctx context.Context, current *session) bool {
 			// at 60 to 70 percent of the TTL, so that a fleet does not renew all at once
 			in := time.Duration(float64(ttl) * (0.6 + 0.1*rand.Float64())) //nolint:gosec // not for security
 			if !current.grant.ours {
-				in = max(in, minHold)
+				in = max(in, minRenewInterval)
 			}
 			due = time.After(in)
 		}

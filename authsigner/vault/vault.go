@@ -1,9 +1,20 @@
-// Package vault is a credential source on the KV secrets engine of HashiCorp Vault or OpenBao. Each public key has one secret with
-// the fields of authsigner.DecodeCredential.
+// Package vault is a credential source on the KV secrets engine of HashiCorp Vault or OpenBao.
 //
-// A [Source] logs in by token, AppRole, Kubernetes service account or TLS certificate, and renews its token. It logs in again when
-// the token cannot be renewed or was revoked. While Vault is unavailable, including at startup, it keeps trying and returns
-// authsigner.ErrUnavailable. It does not cache; use authsigner.Cache.
+//	source, err := vault.New(ctx, vault.Options{
+//		Address: "https://vault.internal:8200",
+//		Auth:    vault.Auth{AppRole: &vault.AppRole{RoleID: roleID, SecretIDFile: "/run/secrets/vault-secret-id"}},
+//	})
+//
+// Each public key has one secret with the fields of [authsigner.DecodeCredential]. A [Source] does not cache; use it in an
+// [authsigner.Cache].
+//
+// # Login
+//
+// A Source logs in by token, AppRole, Kubernetes service account or TLS certificate, and renews its token. It logs in again if the
+// token cannot be renewed or was revoked. While Vault is unavailable, including at startup, it keeps trying, and lookups return
+// [authsigner.ErrUnavailable].
+//
+// # Policy
 //
 // With the default mount and path and KV version 2, the gateway needs this policy (without data/ for version 1):
 //
@@ -15,8 +26,10 @@
 //	path "kv/metadata/gateway/keys/*" { capabilities = ["delete"] }
 //	path "kv/metadata/gateway/keys"   { capabilities = ["list"] }
 //
-// VAULT_ environment variables are ignored, but New fails if one is malformed, because Vault's client library parses them first.
-// HTTPS_PROXY, HTTP_PROXY and NO_PROXY are used.
+// # Environment
+//
+// HTTPS_PROXY, HTTP_PROXY and NO_PROXY are used. VAULT_ variables are ignored, but New fails if one is malformed, because Vault's
+// client library parses them first.
 package vault
 
 import (

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// lookupAttempts is the number of attempts of a Lookup whose key is invalidated during the lookup.
+// lookupAttempts is the number of attempts of a Lookup whose key is invalidated meanwhile.
 const lookupAttempts = 3
 
 var (
@@ -21,7 +21,7 @@ var (
 // pendingLookup is a lookup in progress.
 type pendingLookup struct {
 	ctx      context.Context // with the lookup's deadline
-	known    bool            // there is a cached credential
+	cached   bool            // there is a cached credential
 	outdated bool            // the key was invalidated, so the result must be discarded; guarded by Cache.mu
 	done     chan struct{}
 	cred     *Credential // set before done is closed, like err
@@ -35,26 +35,13 @@ func (c *Cache) refresh(publicKey string, e *cacheEntry, now int64) {
 		return
 	}
 	if c.health.allowLookup(now, int64(c.o.RetryAfterFailure)) {
-		c.lookup(publicKey, true)
+		c.start(publicKey, true)
 	}
 }
 
-// load returns a credential that is not in the cache or past its TTL.
-func (c *Cache) load(ctx context.Context, publicKey string) (*Credential, error) {
-	if !ValidPublicKey(publicKey) {
-		return nil, ErrUnknownKey
-	}
-	for range lookupAttempts - 1 {
-		cred, err := c.loadOnce(ctx, publicKey)
-		if !errors.Is(err, errInvalidated) {
-			return cred, err
-		}
-	}
-	return c.loadOnce(ctx, publicKey)
-}
-
-// loadOnce is one attempt of load. It returns errInvalidated if the key was invalidated in the meantime.
-func (c *Cache) loadOnce(ctx context.Context, publicKey string) (*Credential, error) {
+// wait returns a credential that was not in the cache or is past its TTL. It waits for a lookup, except while the source is
+// unavailable. It returns errInvalidated if the key was invalidated in the meantime.
+func (c *Cache) wait(ctx context.Context, publicKey string) (*Credential, error) {
 	now := c.now()
 	e, ok := c.entries.GetIfPresent(publicKey)
 	if ok && c.fresh(e, now) {
@@ -65,7 +52,7 @@ func (c *Cache) loadOnce(ctx context.Context, publicKey string) (*Credential, er
 			c.event(CacheEvent{Kind: CacheSkipped, PublicKey: publicKey})
 			return nil, fmt.Errorf("%w: recent lookups have failed", ErrUnavailable)
 		}
-		return c.await(ctx, publicKey, c.lookup(publicKey, false))
+		return c.result(ctx, publicKey, c.start(publicKey, false))
 	}
 
 	// There is a credential past its TTL. It is used only if a lookup has failed or the source is unavailable; lookups then
@@ -75,32 +62,32 @@ func (c *Cache) loadOnce(ctx context.Context, publicKey string) (*Credential, er
 	}
 	if c.health.isUnavailable(now) || c.health.stillFails(e.failedAt.Load(), now) {
 		if c.health.allowLookup(now, int64(c.o.RetryAfterFailure)) {
-			c.lookup(publicKey, true)
+			c.start(publicKey, true)
 		}
 		return c.stale(publicKey, e)
 	}
-	cred, err := c.await(ctx, publicKey, c.lookup(publicKey, true))
+	cred, err := c.result(ctx, publicKey, c.start(publicKey, true))
 	if definite(err) || errors.Is(err, errInvalidated) || ctx.Err() != nil {
 		return cred, err
 	}
 	return c.stale(publicKey, e)
 }
 
-// await waits for a lookup, which is nil if the cache is closed.
-func (c *Cache) await(ctx context.Context, publicKey string, f *pendingLookup) (*Credential, error) {
-	if f == nil {
+// result waits for the result of a lookup, which is nil if the cache is closed.
+func (c *Cache) result(ctx context.Context, publicKey string, p *pendingLookup) (*Credential, error) {
+	if p == nil {
 		return nil, errClosed
 	}
 	select {
-	case <-f.done:
+	case <-p.done:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
-	case <-f.ctx.Done():
+	case <-p.ctx.Done():
 		// A source that respects its deadline returns now. Do not wait for one that ignores it.
 		select {
-		case <-f.done:
-		case <-time.After(c.o.LoadTimeout/4 + time.Millisecond):
-			err := fmt.Errorf("%w: no response within %s", ErrUnavailable, c.o.LoadTimeout)
+		case <-p.done:
+		case <-time.After(c.o.LookupTimeout/4 + time.Millisecond):
+			err := fmt.Errorf("%w: no response within %s", ErrUnavailable, c.o.LookupTimeout)
 			if e, ok := c.entries.GetIfPresent(publicKey); ok {
 				e.failedAt.Store(max(c.now(), 1))
 			}
@@ -108,7 +95,7 @@ func (c *Cache) await(ctx context.Context, publicKey string, f *pendingLookup) (
 			return nil, err
 		}
 	}
-	return f.cred, f.err
+	return p.cred, p.err
 }
 
 // stale returns a credential past its TTL, or errInvalidated if the entry was removed in the meantime.
@@ -120,66 +107,66 @@ func (c *Cache) stale(publicKey string, e *cacheEntry) (*Credential, error) {
 	return e.cred, nil
 }
 
-// lookup returns the pending lookup of the key, or starts one. It returns nil if the cache is closed.
-func (c *Cache) lookup(publicKey string, known bool) *pendingLookup {
+// start starts a lookup of the key, or joins the one in progress. It returns nil if the cache is closed.
+func (c *Cache) start(publicKey string, cached bool) *pendingLookup {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f, ok := c.pending[publicKey]; ok {
-		return f
+	if p, ok := c.pending[publicKey]; ok {
+		return p
 	}
 	if c.closed {
 		return nil
 	}
 	publicKey = strings.Clone(publicKey) // may reference a larger buffer of the request
-	ctx, cancel := context.WithTimeout(c.ctx, c.o.LoadTimeout)
-	f := &pendingLookup{ctx: ctx, known: known, done: make(chan struct{})}
-	c.pending[publicKey] = f
+	ctx, cancel := context.WithTimeout(c.ctx, c.o.LookupTimeout)
+	p := &pendingLookup{ctx: ctx, cached: cached, done: make(chan struct{})}
+	c.pending[publicKey] = p
 	c.wg.Go(func() {
 		defer cancel()
-		c.run(publicKey, f)
+		c.fetch(publicKey, p)
 	})
-	return f
+	return p
 }
 
-// run performs the lookup, stores the result, and wakes the waiting requests.
-func (c *Cache) run(publicKey string, f *pendingLookup) {
-	places := c.firstLoads
-	if f.known {
-		places = c.reloads
+// fetch performs the lookup, stores the result, and wakes the waiting requests.
+func (c *Cache) fetch(publicKey string, p *pendingLookup) {
+	places := c.uncachedLookups
+	if p.cached {
+		places = c.cachedLookups
 	}
 	// Half of the timeout is reserved for the source, or else a long queue would look like an outage.
 	queued := time.Now()
 	select {
 	case places <- struct{}{}:
 		defer func() { <-places }()
-	case <-f.ctx.Done():
-		c.finish(publicKey, f, func() { f.err = errClosed })
+	case <-p.ctx.Done():
+		c.finish(publicKey, p, func() { p.err = errClosed })
 		return
-	case <-time.After(c.o.LoadTimeout / 2):
+	case <-time.After(c.o.LookupTimeout / 2):
 		err := fmt.Errorf("%w: too many concurrent lookups", ErrUnavailable)
-		c.finish(publicKey, f, func() { f.err = err })
+		c.finish(publicKey, p, func() { p.err = err })
 		c.event(CacheEvent{Kind: CacheFailed, PublicKey: publicKey, Err: err, Took: time.Since(queued)})
 		return
 	}
 
 	began, started, epoch := time.Now(), c.now(), c.epoch.Load()
-	cred, err := c.query(f.ctx, publicKey)
+	cred, err := c.query(p.ctx, publicKey)
 	took, now := time.Since(began), c.now()
 	kind := kindOf(err)
 	if kind == CacheFailed && c.ctx.Err() != nil {
 		// It failed because the cache is being closed: do not record it as a failure of the source.
-		c.finish(publicKey, f, func() { f.err = err })
+		c.finish(publicKey, p, func() { p.err = err })
 		return
 	}
 
-	c.finish(publicKey, f, func() {
-		if f.outdated {
-			f.err = errInvalidated
+	c.finish(publicKey, p, func() {
+		if p.outdated {
+			p.err = errInvalidated
 			return
 		}
-		f.cred, f.err = cred, err
+		p.cred, p.err = cred, err
 		switch kind {
-		case CacheLoaded:
+		case CacheFound:
 			c.absent.Invalidate(publicKey)
 			c.entries.Set(publicKey, &cacheEntry{cred: cred, confirmed: started, epoch: epoch})
 		case CacheUnknown:
@@ -206,31 +193,31 @@ func (c *Cache) run(publicKey string, f *pendingLookup) {
 }
 
 // finish ends a lookup. store runs under c.mu.
-func (c *Cache) finish(publicKey string, f *pendingLookup, store func()) {
+func (c *Cache) finish(publicKey string, p *pendingLookup, store func()) {
 	c.mu.Lock()
-	if c.pending[publicKey] == f {
+	if c.pending[publicKey] == p {
 		delete(c.pending, publicKey)
 	}
 	store()
 	c.mu.Unlock()
-	close(f.done)
+	close(p.done)
 }
 
-// query is like the function query, and recovers from panics of the source.
+// query looks up the key in the source, and recovers from its panics.
 func (c *Cache) query(ctx context.Context, publicKey string) (cred *Credential, err error) {
 	defer func() {
-		if p := recover(); p != nil { // nothing else on this goroutine recovers
-			cred, err = nil, fmt.Errorf("%w: the source panicked: %v", ErrUnavailable, p)
+		if reason := recover(); reason != nil { // nothing else on this goroutine recovers
+			cred, err = nil, fmt.Errorf("%w: the source panicked: %v", ErrUnavailable, reason)
 		}
 	}()
-	return query(ctx, c.src, publicKey)
+	return checkedLookup(ctx, c.src, publicKey)
 }
 
 // kindOf classifies the error of query.
 func kindOf(err error) CacheEventKind {
 	switch {
 	case err == nil:
-		return CacheLoaded
+		return CacheFound
 	case errors.Is(err, ErrUnknownKey):
 		return CacheUnknown
 	case errors.Is(err, ErrMalformedCredential):
