@@ -177,7 +177,7 @@ func limitsIn(t *testing.T, o *redis.UniversalOptions) ratelimit.Limiter {
 	t.Helper()
 	ratelimit.TuneClient(o)
 	client := redis.NewUniversalClient(o)
-	fleet, err := ratelimit.New(client, ratelimit.Options{Prefix: "gatehouse:limit:", Timeout: time.Second})
+	fleet, err := ratelimit.New(client, ratelimit.Options{Timeout: time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, fleet.Close())
@@ -276,7 +276,7 @@ func TestFaultRedis(t *testing.T) {
 				option: c.redis("redis://"+strings.Join(cl.Addrs(), " redis://"), "cluster"), addrs: cl.Addrs(), client: cl.Options(), unnoticed: true,
 				fail: func() {
 					require.NoError(t, cl.Nodes[0].Kill())
-					keys, err := cl.Nodes[1].Client(t).Keys(t.Context(), "gatehouse:limit:*").Result()
+					keys, err := cl.Nodes[1].Client(t).Keys(t.Context(), ratelimit.DefaultPrefix+"*").Result()
 					require.NoError(t, err)
 					require.NotEmpty(t, keys)
 					for _, k := range keys[:min(len(keys), 10)] {

@@ -185,7 +185,7 @@ func TestBucketsAreSeparate(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, names, len(buckets))
 	for _, n := range names {
-		require.Regexp(t, `^gatehouse:rl:\{[A-Za-z0-9_-]{11}\}(test|other):[A-Za-z0-9_-]{22}$`, n)
+		require.Regexp(t, `^gatehouse:limit:\{[A-Za-z0-9_-]{11}\}(test|other):[A-Za-z0-9_-]{22}$`, n)
 		require.Positive(t, s.Client(t).PTTL(ctx, n).Val(), "a bucket must expire")
 	}
 	require.Contains(t, names, ratelimit.KeyName(ratelimit.Exact, "", bucket("", l)))
@@ -283,7 +283,7 @@ func TestCloseEndsEveryCall(t *testing.T) {
 func TestRestrictedUserOverTLS(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithTLS(),
-		redistest.WithUser("gateway", "s3cret", "~gatehouse:rl:* ~rate:gatehouse:rl:* resetchannels -@all +evalsha +eval +time +get +set +hello +client +auth +ping"))
+		redistest.WithUser("gateway", "s3cret", "~gatehouse:limit:* ~rate:gatehouse:limit:* resetchannels -@all +evalsha +eval +time +get +set +hello +client +auth +ping"))
 	for _, algorithm := range algorithms {
 		f := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm})
 		require.NoError(t, f.Ping(context.Background()))

@@ -38,7 +38,7 @@ const (
 
 // Defaults of Options.
 const (
-	DefaultPrefix        = "gatehouse:rl:"
+	DefaultPrefix        = "gatehouse:limit:"
 	DefaultTimeout       = 50 * time.Millisecond
 	DefaultMaxFailures   = 3
 	DefaultProbeInterval = time.Second
