@@ -741,7 +741,7 @@ func (h *API) check(ctx context.Context, req *apiRequest, query upstream.Query, 
 		tracing.End(span, err)
 	}()
 	res := req.op.resource
-	if err := upstream.CheckHead(res, x.response.status, x.response.header); err != nil {
+	if err := upstream.CheckHeader(res, x.response.status, x.response.header); err != nil {
 		req.op.metrics.checked(upstream.Report{}, err)
 		if d, ok := upstream.RetryAfter(x.response.header, time.Now()); ok {
 			return &retryLaterError{after: d, err: err}
