@@ -200,6 +200,8 @@ func TestInvalidCallsCountNothing(t *testing.T) {
 		"too many":          make([]ratelimit.Bucket, ratelimit.MaxBuckets+1),
 		"twice":             {ok, ok},
 		"no name":           {ok, bucket("k", ratelimit.Limit{Requests: 1, Window: time.Minute})},
+		"name with newline": {ok, bucket("k", ratelimit.Limit{Name: "a\r\nX: b", Requests: 1, Window: time.Minute})},
+		"name not ASCII":    {ok, bucket("k", ratelimit.Limit{Name: "\u00e9", Requests: 1, Window: time.Minute})},
 		"no requests":       {ok, bucket("l", limit(0, time.Minute))},
 		"negative requests": {ok, bucket("l", limit(-1, time.Minute))},
 		"many requests":     {ok, bucket("l", limit(ratelimit.MaxRequests+1, time.Minute))},

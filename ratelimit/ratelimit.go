@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,8 +38,9 @@ var (
 // Limit is the maximum number of requests in any interval of length Window. With Algorithm GCRA it is a burst that refills
 // over Window.
 type Limit struct {
-	// Name identifies the policy in response headers, for example "key". Names must come from the operator, never from a
-	// caller, and there may be at most 64. Limits with different names or windows never share a bucket.
+	// Name identifies the policy in response headers, for example "key", in printable ASCII. Names must come from the
+	// operator, never from a caller, and there may be at most 64. Limits with different names or windows never share a
+	// bucket.
 	Name string
 	// Requests is from 1 to MaxRequests. It may change between calls for the same bucket: requests that were allowed before
 	// still count.
@@ -51,6 +53,8 @@ func (l Limit) validate() error {
 	switch {
 	case l.Name == "":
 		return fmt.Errorf("%w: missing name", ErrInvalid)
+	case strings.ContainsFunc(l.Name, func(r rune) bool { return r < ' ' || r > '~' }):
+		return fmt.Errorf("%w %q: the name must be printable ASCII", ErrInvalid, l.Name)
 	case l.Requests < 1 || l.Requests > MaxRequests:
 		return fmt.Errorf("%w %q: invalid number of requests %d: must be from 1 to %d", ErrInvalid, l.Name, l.Requests, MaxRequests)
 	case l.Window < MinWindow || l.Window > MaxWindow || l.Window%time.Microsecond != 0:
