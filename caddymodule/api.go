@@ -287,7 +287,7 @@ type apiRequest struct {
 	denial     denial                 // more about that
 	endLookup  func()                 // releases this request's place in the lookupLimiter; nil if it has none
 	limited    bool                   // the rate limiter was asked
-	bucket     [1]ratelimit.Bucket    // scratch
+	counter    [1]ratelimit.Counter   // scratch
 
 	verifyTime, limitTime, upstreamTime, checkTime time.Duration
 
@@ -426,9 +426,9 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 
 // awaitLookup makes sure that a request may cause a lookup of its key, and waits for its turn.
 func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiRequest, key string) (authErr, err error) {
-	ip, bucket := ratelimit.UnverifiedIP(req.clientIP)
+	ip, counter := ratelimit.UnverifiedIP(req.clientIP)
 	check := func(ctx context.Context) error {
-		if res, err := h.app.limiter.Peek(ctx, ip, bucket); err == nil && !res.Allowed {
+		if res, err := h.app.limiter.Peek(ctx, ip, counter); err == nil && !res.Allowed {
 			return h.deny(w, req, res) // nil in shadow mode
 		}
 		return nil // also if the limit is not known
@@ -532,9 +532,9 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	defer req.releaseLookup()
 	start := time.Now()
 	var (
-		ctx     = r.Context()
-		group   string
-		buckets []ratelimit.Bucket
+		ctx      = r.Context()
+		group    string
+		counters []ratelimit.Counter
 	)
 	if req.credential == nil {
 		// An unauthenticated request counts even if the client closes the connection, or else it could cause lookups without
@@ -543,16 +543,16 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	}
 	switch key, named := namedKey(r); {
 	case req.credential != nil:
-		group, req.bucket[0] = h.app.Limits.forKey(req.credential)
-		buckets = req.bucket[:]
+		group, req.counter[0] = h.app.Limits.forKey(req.credential)
+		counters = req.counter[:]
 	case named:
-		group, buckets = ratelimit.ForUnverified(key, req.clientIP)
+		group, counters = ratelimit.ForUnverified(key, req.clientIP)
 	default:
-		group, req.bucket[0] = h.app.Limits.forIP(req.clientIP)
-		buckets = req.bucket[:]
+		group, req.counter[0] = h.app.Limits.forIP(req.clientIP)
+		counters = req.counter[:]
 	}
 	ctx, span := tracing.Start(ctx, "rate limit", trace.SpanKindClient)
-	res, err := h.app.limiter.Allow(ctx, group, buckets...)
+	res, err := h.app.limiter.Allow(ctx, group, counters...)
 	if span.IsRecording() {
 		span.SetAttributes(semconv.DBSystemNameRedis, attribute.String("gatehouse.limit.decided_by", string(res.By)),
 			attribute.Bool("gatehouse.limit.allowed", res.Allowed))

@@ -25,11 +25,11 @@ type exact struct {
 	began    time.Time
 	numbers  atomic.Uint64
 	requests sync.Pool
-	stats    counters
+	stats    stats
 	overload overload
 }
 
-type counters struct {
+type stats struct {
 	roundTrips       atomic.Uint64
 	byRedis, byLocal atomic.Uint64 // decisions while Redis was available
 }
@@ -53,16 +53,16 @@ func newExact(s store, o Options) *exact {
 
 // Allow implements Limiter. An allowed request waits for one round trip to Redis, which it shares with concurrent requests.
 // While Redis is unavailable it does not wait.
-func (x *exact) Allow(ctx context.Context, group string, buckets ...Bucket) (Result, error) {
-	return x.decide(ctx, group, buckets, true)
+func (x *exact) Allow(ctx context.Context, group string, counters ...Counter) (Result, error) {
+	return x.decide(ctx, group, counters, true)
 }
 
 // Peek implements Limiter.
-func (x *exact) Peek(ctx context.Context, group string, buckets ...Bucket) (Result, error) {
-	return x.decide(ctx, group, buckets, false)
+func (x *exact) Peek(ctx context.Context, group string, counters ...Counter) (Result, error) {
+	return x.decide(ctx, group, counters, false)
 }
 
-func (x *exact) decide(ctx context.Context, group string, buckets []Bucket, charge bool) (Result, error) {
+func (x *exact) decide(ctx context.Context, group string, counters []Counter, charge bool) (Result, error) {
 	if x.ctx.Err() != nil {
 		return Result{}, ErrClosed
 	}
@@ -70,10 +70,10 @@ func (x *exact) decide(ctx context.Context, group string, buckets []Bucket, char
 		return Result{}, fmt.Errorf("checking a rate limit: %w", err)
 	}
 	r, _ := x.requests.Get().(*request)
-	if err := r.prepare(x.windows, group, buckets, charge); err != nil {
+	if err := r.prepare(x.windows, group, counters, charge); err != nil {
 		return Result{}, err
 	}
-	res := Result{States: make([]State, len(buckets))}
+	res := Result{States: make([]State, len(counters))}
 	r.states = res.States
 	s := x.shards[x.shardOf(r.tag)]
 	cause := s.breaker.Cause()
@@ -95,7 +95,7 @@ func (x *exact) decide(ctx context.Context, group string, buckets []Bucket, char
 		x.stats.byLocal.Add(1)
 	}
 	by, err := r.by, r.err
-	r.buckets, r.states = nil, nil
+	r.counters, r.states = nil, nil
 	x.requests.Put(r)
 	switch {
 	case by != ByRedis && x.ctx.Err() != nil:

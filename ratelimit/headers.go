@@ -27,7 +27,7 @@ const (
 //	Retry-After: 12
 //
 // The first two follow draft-ietf-httpapi-ratelimit-headers (revision 08 and later: lists of structured field strings), with an
-// item for each bucket. The X- headers describe Tightest. X-RateLimit-Reset is a Unix time by the clock of now: after a denial,
+// item for each counter. The X- headers describe Tightest. X-RateLimit-Reset is a Unix time by the clock of now: after a denial,
 // when the next request is allowed, otherwise when Remaining next increases. Retry-After is set only for denials and is at least
 // 1. All seconds are rounded up, so that clients that wait as told are not too early.
 func (r Result) SetHeaders(h http.Header, now time.Time) {

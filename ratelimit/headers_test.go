@@ -38,7 +38,7 @@ func TestSetHeaders(t *testing.T) {
 			}},
 			want: [6]string{`"address";q=10;w=60`, `"address";r=0;t=1`, "10", "0", "102", "1"},
 		},
-		"tightest of two buckets": {
+		"tightest of two counters": {
 			now: now,
 			result: ratelimit.Result{Allowed: true, States: []ratelimit.State{
 				{Limit: perKey, Remaining: 59, Reset: time.Minute},

@@ -23,7 +23,7 @@ const (
 )
 
 // localWindows is a gateway's own view of recent requests: those that it allowed, and for how long Redis has denied a
-// bucket. Each policy has its own table, so that a flood of client IPs cannot evict the windows of keys.
+// counter. Each policy has its own table, so that a flood of client IPs cannot evict the windows of keys.
 type localWindows struct {
 	seed      maphash.Seed
 	perStripe int // maximum number of windows of a stripe
@@ -44,7 +44,7 @@ type stripe struct {
 	windows map[id]*localWindow
 }
 
-// localWindow is the local window of one bucket. It is removed as soon as it is idle.
+// localWindow is the local window of one counter. It is removed as soon as it is idle.
 type localWindow struct {
 	window.Window
 	resync.Record
@@ -92,13 +92,13 @@ func (l *localWindows) table(policy string) (*table, error) {
 	return t, nil
 }
 
-// stripe returns the stripe of a bucket. The hash is seeded, so that callers cannot overload a single stripe.
+// stripe returns the stripe of a counter. The hash is seeded, so that callers cannot overload a single stripe.
 func (l *localWindows) stripe(t *table, i *id) *stripe {
 	return &t.stripes[maphash.Bytes(l.seed, i[:])%stripeCount]
 }
 
-// window returns a bucket's window, pruned, and creates it if necessary. The caller holds the stripe's lock.
-func (l *localWindows) window(s *stripe, i *id, now int64, b *Bucket, t tag) *localWindow {
+// window returns a counter's window, pruned, and creates it if necessary. The caller holds the stripe's lock.
+func (l *localWindows) window(s *stripe, i *id, now int64, b *Counter, t tag) *localWindow {
 	w := s.windows[*i]
 	if w == nil {
 		if len(s.windows) >= l.perStripe {
@@ -113,7 +113,7 @@ func (l *localWindows) window(s *stripe, i *id, now int64, b *Bucket, t tag) *lo
 }
 
 // newWriter returns a random number from 1 to 1<<40 - 1. It only has to differ from the few other writers of the same
-// bucket.
+// counter.
 func newWriter() uint64 { return 1 + rand.Uint64N(1<<40-1) } //nolint:gosec // need not be secret
 
 // evict removes a window: of a few candidates an idle one, otherwise the one with the lowest share of its limit in use.
@@ -189,7 +189,7 @@ func (w *localWindow) add(now int64) {
 	w.Record.Allowed()
 }
 
-// state returns the state of the bucket according to the local window alone. w may be nil.
+// state returns the state of the counter according to the local window alone. w may be nil.
 func (w *localWindow) state(limit Limit, now int64) State {
 	s := State{Limit: limit, Remaining: limit.Requests, Reset: limit.Window}
 	if w == nil {

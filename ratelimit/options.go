@@ -17,7 +17,7 @@ const (
 	// Exact never allows more than Limit.Requests in any interval of length Limit.Window.
 	Exact Algorithm = "exact"
 	// GCRA is redis_rate's leaky bucket: a burst of Limit.Requests that refills evenly over Limit.Window. It is smoother and
-	// takes a fixed, small amount of Redis memory per bucket, but a full burst and the refill can pass within one window: a
+	// takes a fixed, small amount of Redis memory per counter, but a full burst and the refill can pass within one window: a
 	// limit of 60 per minute allows up to 119 requests in the first minute. During an outage each gateway enforces it
 	// locally, and what is allowed then is not synced to Redis afterwards.
 	GCRA Algorithm = "gcra"

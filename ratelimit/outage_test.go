@@ -134,7 +134,7 @@ func TestEveryRedisFailureIsAnOutageWithRecovery(t *testing.T) {
 			var r ratelimit.Result
 			require.Eventually(t, func() bool {
 				var err error
-				r, err = b.Peek(context.Background(), "k", bucket("k", l))
+				r, err = b.Peek(context.Background(), "k", counter("k", l))
 				return err == nil && r.By == ratelimit.ByRedis
 			}, longTimeout, time.Millisecond)
 			require.False(t, r.Allowed)
@@ -238,11 +238,11 @@ func TestCancelledRequestIsNotARedisFailure(t *testing.T) {
 					cancel(gone)
 				}()
 				// A request that flushes the batch itself waits for the reply.
-				if _, err := f.Allow(ctx, "c", bucket("c", l)); err != nil {
+				if _, err := f.Allow(ctx, "c", counter("c", l)); err != nil {
 					require.ErrorIs(t, err, gone)
 				}
 				<-ctx.Done()
-				_, err := f.Allow(ctx, "c", bucket("c", l)) // is not sent
+				_, err := f.Allow(ctx, "c", counter("c", l)) // is not sent
 				require.ErrorIs(t, err, context.Canceled)
 			}
 			link.Slow(0, 0)
@@ -263,8 +263,8 @@ func TestOutagePolicies(t *testing.T) {
 			allowing := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm, OnOutage: ratelimit.Allow, MaxFailures: 10})
 			local := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm})
 			ctx := context.Background()
-			b := bucket("k", limit(2, time.Hour))
-			used := bucket("used", b.Limit)
+			b := counter("k", limit(2, time.Hour))
+			used := counter("used", b.Limit)
 			require.Equal(t, 2, allowConcurrently(t, []ratelimit.Limiter{allowing}, 5, "used", b.Limit))
 			require.False(t, allow(t, allowing, "used", b.Limit).Allowed)
 			require.NoError(t, s.Kill())

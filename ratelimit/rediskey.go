@@ -9,27 +9,27 @@ import (
 	"strconv"
 )
 
-// id is the hash of a bucket. As a truncated SHA-256 it can neither be chosen by a caller nor collide with another's.
+// id is the hash of a counter. As a truncated SHA-256 it can neither be chosen by a caller nor collide with another's.
 type id [16]byte
 
 // tag is the hash of a group. It becomes the hash tag that determines the Cluster slot, so that no text controlled by a
 // caller does.
 type tag uint64
 
-// hashBuckets validates the buckets of a request, hashes its group, and sets ids to the buckets' hashes.
-func hashBuckets(a Algorithm, group string, buckets []Bucket, ids *[MaxBuckets]id) (tag, error) {
-	if len(buckets) == 0 || len(buckets) > MaxBuckets {
-		return 0, fmt.Errorf("%w: invalid number of buckets %d: must be from 1 to %d", ErrInvalid, len(buckets), MaxBuckets)
+// hashCounters validates the counters of a request, hashes its group, and sets ids to the counters' hashes.
+func hashCounters(a Algorithm, group string, counters []Counter, ids *[MaxCounters]id) (tag, error) {
+	if len(counters) == 0 || len(counters) > MaxCounters {
+		return 0, fmt.Errorf("%w: invalid number of counters %d: must be from 1 to %d", ErrInvalid, len(counters), MaxCounters)
 	}
 	t := hashGroup(group)
-	for i := range buckets {
-		b := &buckets[i]
+	for i := range counters {
+		b := &counters[i]
 		if err := b.Limit.validate(); err != nil {
 			return 0, err
 		}
-		ids[i] = hashBucket(a, t, b)
+		ids[i] = hashCounter(a, t, b)
 		if slices.Contains(ids[:i], ids[i]) {
-			return 0, fmt.Errorf("%w %q: duplicate bucket", ErrInvalid, b.Limit.Name)
+			return 0, fmt.Errorf("%w %q: duplicate counter", ErrInvalid, b.Limit.Name)
 		}
 	}
 	return t, nil
@@ -41,9 +41,9 @@ func hashGroup(group string) tag {
 	return tag(binary.BigEndian.Uint64(sum[:]))
 }
 
-// hashBucket includes the algorithm and the format of the exact one's values, because values of different algorithms or
+// hashCounter includes the algorithm and the format of the exact one's values, because values of different algorithms or
 // formats must not share a key.
-func hashBucket(a Algorithm, t tag, b *Bucket) id {
+func hashCounter(a Algorithm, t tag, b *Counter) id {
 	const format = 2
 	var stack [192]byte
 	buf := append(stack[:0], format)
@@ -58,7 +58,7 @@ func hashBucket(a Algorithm, t tag, b *Bucket) id {
 	return id(sum[:len(id{})])
 }
 
-// redisKey returns a bucket's key in Redis: prefix{tag}policy:id.
+// redisKey returns a counter's key in Redis: prefix{tag}policy:id.
 func redisKey(prefix string, t tag, policy string, i *id) string {
 	var stack [160]byte
 	buf := append(stack[:0], prefix...)

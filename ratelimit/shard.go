@@ -33,7 +33,7 @@ const (
 type shard struct {
 	x       *exact
 	index   int
-	probe   script.Bucket // counts probes
+	probe   script.Counter // counts probes
 	breaker *resync.Breaker
 	batcher *batch.Batcher[request]
 	workers [2]worker
@@ -66,7 +66,7 @@ func newShard(x *exact, index int) *shard {
 	for x.shardOf(t) != index {
 		t++
 	}
-	s.probe = script.Bucket{
+	s.probe = script.Counter{
 		Key: x.o.Prefix + "{" + string(t.append(nil)) + "}probe", Limit: MaxRequests, Window: MinWindow.Microseconds(), Writer: newWriter(),
 	}
 	s.breaker = resync.NewBreaker(x.o.MaxFailures)
@@ -186,13 +186,13 @@ func (s *shard) addCheckpoints(requests []*request) {
 		if !stored {
 			continue
 		}
-		node := s.x.store.node(r.call.Buckets[i].Key)
+		node := s.x.store.node(r.call.Counters[i].Key)
 		if nodes[node] {
 			continue
 		}
 		// Its last request is not newer than the call.
-		until := r.sent + r.buckets[i].Limit.Window.Microseconds()
-		s.checkpoints.add(node, checkpoint{r.stripes[i], r.buckets[i].Limit.Name, r.ids[i], until})
+		until := r.sent + r.counters[i].Limit.Window.Microseconds()
+		s.checkpoints.add(node, checkpoint{r.stripes[i], r.counters[i].Limit.Name, r.ids[i], until})
 		if !s.x.store.cluster {
 			return
 		}
@@ -250,7 +250,7 @@ func (s *shard) emit(e Event) {
 // prevents. Then it checks for data loss.
 func (s *shard) probeOnce(ctx context.Context) error {
 	c := &script.Call{Number: s.x.nextNumber(), Charge: true, N: 1}
-	c.Buckets[0] = s.probe
+	c.Counters[0] = s.probe
 	run(ctx, s.background, []*script.Call{c})
 	if c.Err != nil {
 		return fmt.Errorf("running the script: %w", c.Err)
@@ -325,9 +325,9 @@ type syncCall struct {
 func (s *shard) syncCall(st *stripe, policy string, i id, w *localWindow, epoch uint32) *syncCall {
 	c := &syncCall{stripe: st, policy: policy, id: i}
 	c.Number, c.N = s.x.nextNumber(), 1
-	b := &c.Buckets[0]
+	b := &c.Counters[0]
 	b.Key, b.Limit, b.Window = redisKey(s.x.o.Prefix, w.tag, policy, &i), int(w.limit), w.span
-	w.fillBucket(b, s.x.clock(), s.x.slack, epoch)
+	w.fillCounter(b, s.x.clock(), s.x.slack, epoch)
 	return c
 }
 
@@ -393,7 +393,7 @@ func (s *shard) runSync(ctx context.Context, calls []*syncCall, epoch uint32) (e
 		return nil
 	}
 	// Map order is random: sort, so that simulations are deterministic.
-	slices.SortFunc(calls, func(a, b *syncCall) int { return strings.Compare(a.Buckets[0].Key, b.Buckets[0].Key) })
+	slices.SortFunc(calls, func(a, b *syncCall) int { return strings.Compare(a.Counters[0].Key, b.Counters[0].Key) })
 	batch := make([]*script.Call, len(calls))
 	for i, c := range calls {
 		batch[i] = &c.Call
@@ -401,7 +401,7 @@ func (s *shard) runSync(ctx context.Context, calls []*syncCall, epoch uint32) (e
 	run(ctx, s.background, batch)
 	lost := false
 	for _, c := range calls {
-		b := &c.Buckets[0]
+		b := &c.Counters[0]
 		switch {
 		case c.Err == nil:
 			for _, u := range b.Unsynced {
