@@ -22,7 +22,7 @@ func LocalWindows(l Limiter) int {
 // size returns the number of windows.
 func (l *localWindows) size() int {
 	n := 0
-	for _, t := range *l.tables.Load() {
+	for _, t := range *l.byPolicy.Load() {
 		for i := range t.stripes {
 			s := &t.stripes[i]
 			s.mu.Lock()

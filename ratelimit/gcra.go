@@ -27,7 +27,7 @@ type gcra struct {
 	roundTrips atomic.Uint64
 
 	mu    sync.Mutex
-	local *otter.Cache[id, gcraLocal]
+	local *otter.Cache[counterID, gcraLocal]
 }
 
 // gcraLocal is what a gateway knows of one counter by itself.
@@ -42,7 +42,7 @@ var _ Limiter = (*gcra)(nil)
 func newGCRA(client redis.UniversalClient, o Options) *gcra {
 	return &gcra{
 		background: newBackground(), o: o, limiter: redis_rate.NewLimiter(client), breaker: resync.NewBreaker(o.MaxFailures),
-		local: otter.Must(&otter.Options[id, gcraLocal]{MaximumSize: o.MaxEntries}),
+		local: otter.Must(&otter.Options[counterID, gcraLocal]{MaximumSize: o.MaxEntries}),
 	}
 }
 
@@ -104,7 +104,7 @@ func (g *gcra) decide(ctx context.Context, group string, counters []Counter, n i
 	case g.o.OnOutage == Deny:
 		return Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	q.decideLocally(n, g.o.OnOutage == Allow)
+	q.allowLocally(n, g.o.OnOutage == Allow)
 	res.finish(ByLocal)
 	return res, nil
 }
@@ -134,10 +134,10 @@ func (g *gcra) Close() error {
 // gcraRequest is one Allow or Peek.
 type gcraRequest struct {
 	g        *gcra
-	tag      tag
+	tag      groupTag
 	counters []Counter
 	states   []State
-	ids      [MaxCounters]id
+	ids      [MaxCounters]counterID
 }
 
 // denied reports whether an earlier denial by Redis still applies. If so, it sets the states.
@@ -249,29 +249,29 @@ func (q *gcraRequest) recordLocally(allowed bool) {
 	}
 }
 
-// decideLocally decides during an outage. With force, it allows the request.
-func (q *gcraRequest) decideLocally(n int, force bool) {
+// allowLocally decides during an outage. With force, it allows the request.
+func (q *gcraRequest) allowLocally(n int, force bool) {
 	now := q.g.o.Now()
 	q.g.mu.Lock()
 	defer q.g.mu.Unlock()
 	var windows [MaxCounters]gcraLocal
 	denied := false
-	for i, b := range q.counters {
+	for i, c := range q.counters {
 		w, _ := q.g.local.GetIfPresent(q.ids[i])
 		windows[i] = w
 		ahead := max(0, w.full.Sub(now))
-		interval := b.Limit.Window / time.Duration(b.Limit.Requests)
-		q.states[i] = stateGCRA(b.Limit, ahead)
-		if retry := ahead + interval - b.Limit.Window; retry > 0 && !force {
+		interval := c.Limit.Window / time.Duration(c.Limit.Requests)
+		q.states[i] = stateGCRA(c.Limit, ahead)
+		if retry := ahead + interval - c.Limit.Window; retry > 0 && !force {
 			q.states[i].Remaining, q.states[i].RetryAfter, denied = 0, retry, true
 		}
 	}
 	if denied || n == 0 {
 		return
 	}
-	for i, b := range q.counters {
-		windows[i].charge(now, b.Limit)
-		q.states[i] = stateGCRA(b.Limit, windows[i].full.Sub(now))
+	for i, c := range q.counters {
+		windows[i].charge(now, c.Limit)
+		q.states[i] = stateGCRA(c.Limit, windows[i].full.Sub(now))
 		q.g.local.Set(q.ids[i], windows[i])
 	}
 }

@@ -206,7 +206,7 @@ func TestEvictionBoundsMemoryAndKeepsExhaustedLimits(t *testing.T) {
 		}
 	}
 	require.LessOrEqual(t, forgotten, 3, "exhausted limits must be kept")
-	// The flood does not affect another policy's table.
+	// The flood does not affect another policy's windows.
 	other := Counter{Key: "k", Limit: Limit{Name: "key", Requests: 2, Window: time.Minute}}
 	require.True(t, decideLocally(t, l, "k", other).Allowed)
 	require.Equal(t, 0, decideLocally(t, l, "k", other).States[0].Remaining)
@@ -248,9 +248,9 @@ func TestSlotMatchesClusterKeySlot(t *testing.T) {
 	t.Parallel()
 	// CLUSTER KEYSLOT of the tags' texts.
 	client := redistest.Start(t, redistest.WithConfig("cluster-enabled", "yes")).Client(t)
-	for _, tg := range []tag{0, 1, 2, 1 << 63, hashGroup("a"), hashGroup("b")} {
-		want := client.ClusterKeySlot(context.Background(), "x{"+string(tg.append(nil))+"}y").Val()
-		require.EqualValues(t, want, tg.slot())
+	for _, tag := range []groupTag{0, 1, 2, 1 << 63, hashGroup("a"), hashGroup("b")} {
+		want := client.ClusterKeySlot(context.Background(), "x{"+string(tag.append(nil))+"}y").Val()
+		require.EqualValues(t, want, tag.slot())
 	}
 }
 

@@ -155,7 +155,7 @@ func New(client redis.UniversalClient, o Options) (Limiter, error) {
 	if o.Algorithm == GCRA {
 		return newGCRA(client, o), nil
 	}
-	return newExact(storeOf(client), o), nil
+	return newExact(backendOf(client), o), nil
 }
 
 // Tightest returns the state that a caller has to respect: after a denial the one with the longest RetryAfter, otherwise the

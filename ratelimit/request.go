@@ -14,8 +14,8 @@ type request struct {
 	states   []State // of the Result
 	charge   bool
 	pending  bool // the local windows count it as pending
-	tag      tag
-	ids      [MaxCounters]id
+	tag      groupTag
+	ids      [MaxCounters]counterID
 	stripes  [MaxCounters]*stripe
 	order    [MaxCounters]*stripe // without duplicates, in locking order
 	locks    int
@@ -35,7 +35,7 @@ func (r *request) prepare(l *localWindows, group string, counters []Counter, cha
 		return err
 	}
 	for i := range counters {
-		t, err := l.table(counters[i].Limit.Name)
+		t, err := l.ofPolicy(counters[i].Limit.Name)
 		if err != nil {
 			return err
 		}
@@ -127,8 +127,8 @@ func (r *request) clearPending(now int64) {
 	}
 }
 
-// runFailed records that the script run failed.
-func (r *request) runFailed() {
+// applyFailure records that the script run failed.
+func (r *request) applyFailure() {
 	now := r.lock()
 	r.clearPending(now)
 	r.unlock()
