@@ -298,7 +298,7 @@ type apiRequest struct {
 	failure    authFailure            // more about that
 	endLookup  func()                 // releases this request's place in the lookupLimiter; nil if it has none
 	limited    bool                   // the rate limiter was asked
-	bucket     [1]ratelimit.Bucket    // scratch
+	counter    [1]ratelimit.Counter   // scratch
 
 	verifyTime, limitTime, upstreamTime, checkTime time.Duration
 

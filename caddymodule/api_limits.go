@@ -20,9 +20,9 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	defer req.releaseLookup()
 	start := time.Now()
 	var (
-		ctx     = r.Context()
-		group   string
-		buckets []ratelimit.Bucket
+		ctx      = r.Context()
+		group    string
+		counters []ratelimit.Counter
 	)
 	if req.credential == nil {
 		// An unauthenticated request counts even if the client closes the connection, or else it could cause lookups without
@@ -31,16 +31,16 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	}
 	switch key, count := publicKeyHeader(r); {
 	case req.credential != nil:
-		group, req.bucket[0] = h.app.Limits.forKey(req.credential)
-		buckets = req.bucket[:]
+		group, req.counter[0] = h.app.Limits.forKey(req.credential)
+		counters = req.counter[:]
 	case count > 0:
-		group, buckets = ratelimit.ForUnverified(key, req.clientIP)
+		group, counters = ratelimit.ForUnverified(key, req.clientIP)
 	default:
-		group, req.bucket[0] = h.app.Limits.forIP(req.clientIP)
-		buckets = req.bucket[:]
+		group, req.counter[0] = h.app.Limits.forIP(req.clientIP)
+		counters = req.counter[:]
 	}
 	ctx, span := tracing.Start(ctx, "rate limit", trace.SpanKindClient)
-	res, err := h.app.limiter.Allow(ctx, group, buckets...)
+	res, err := h.app.limiter.Allow(ctx, group, counters...)
 	if span.IsRecording() {
 		span.SetAttributes(semconv.DBSystemNameRedis, attribute.String("gatehouse.limit.decided_by", string(res.By)),
 			attribute.Bool("gatehouse.limit.allowed", res.Allowed))

@@ -118,7 +118,7 @@ func (h *API) check(ctx context.Context, req *apiRequest, query upstream.Query, 
 		tracing.End(span, err)
 	}()
 	res := req.op.resource
-	if err := upstream.CheckHead(res, buf.response.status, buf.response.header); err != nil {
+	if err := upstream.CheckHeader(res, buf.response.status, buf.response.header); err != nil {
 		req.op.metrics.checked(upstream.Report{}, err)
 		if d, ok := upstream.RetryAfter(buf.response.header, time.Now()); ok {
 			return &retryLaterError{after: d, err: err}

@@ -27,6 +27,8 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/connect"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -198,7 +200,7 @@ func (b *builtConfig) probeRedisCommands(ctx context.Context, client redis.Unive
 	const pointer = "/apps/gatehouse/redis"
 	type command []any
 	random := uuid.NewString()
-	key := limiterPrefix + "check:" + random
+	key := ratelimit.DefaultPrefix + "check:" + random
 	commands := []command{
 		{"SET", key, "", "PX", 1000},
 		{"GET", key},
@@ -210,7 +212,7 @@ func (b *builtConfig) probeRedisCommands(ctx context.Context, client redis.Unive
 		commands = append(commands, command{"DEL", "rate:" + key})
 	}
 	if b.hasConnect() {
-		key := "gatehouse:connect:check:" + random
+		key := connect.DefaultPrefix + "check:" + random
 		commands = append(commands, command{"SET", key, "", "PX", 1000})
 		for _, name := range []string{"HGETALL", "HLEN", "SMEMBERS", "ZCARD", "PTTL"} {
 			commands = append(commands, command{name, key})

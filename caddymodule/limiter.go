@@ -12,9 +12,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// limiterPrefix begins the names of all keys that the limits use in Redis.
-const limiterPrefix = "gatehouse:limit:"
-
 // pooledLimiter is a limiter shared by configurations. It must survive reloads, because this gateway enforces the limits by
 // its local windows while Redis is unavailable.
 type pooledLimiter struct {
@@ -34,7 +31,7 @@ func (a *App) acquireLimiter() (err error) {
 		p := &pooledLimiter{onOutage: cmp.Or(ratelimit.Policy(c.OnOutage), ratelimit.Local)}
 		limiter, err := ratelimit.New(a.redis.client, ratelimit.Options{
 			Algorithm: ratelimit.Algorithm(c.Algorithm), OnOutage: p.onOutage,
-			Prefix: limiterPrefix, Timeout: timeout, MaxEntries: c.MaxLocalWindows, OnEvent: p.event,
+			Timeout: timeout, MaxEntries: c.MaxLocalWindows, OnEvent: p.event,
 		})
 		if err != nil {
 			return nil, err

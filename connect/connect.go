@@ -154,7 +154,7 @@ func New(o Options) (_ *Server, err error) {
 		ErrorPage: func(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
 			p.Error(w, r, status, title, detail)
 		},
-		ClientIPKey:   func(r *http.Request) string { return clientip.Key(o.ClientAddr(r)) },
+		ClientAddr:    o.ClientAddr,
 		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: auditLog, RequestID: requestlog.ID,
 	})
 	if err != nil {

@@ -126,9 +126,9 @@ func testRedisOutage(t *testing.T, c chaos, w *environment, r *redisFault) {
 		if len(served) < load.KeyLimit {
 			return false // the machine is too slow to reach the limit
 		}
-		group, bucket := ratelimit.ForKey(key, ratelimit.KeyLimit(0))
+		group, counter := ratelimit.ForKey(key, ratelimit.KeyLimit(0))
 		require.Eventually(t, func() bool {
-			v, err := fleet.Peek(t.Context(), group, bucket)
+			v, err := fleet.Peek(t.Context(), group, counter)
 			return err == nil && v.By != ratelimit.ByLocal && !v.Allowed
 		}, patience, 50*time.Millisecond, "Redis does not know that the limit is reached")
 		return true
@@ -178,7 +178,7 @@ func limitsIn(t *testing.T, o *redis.UniversalOptions) ratelimit.Limiter {
 	t.Helper()
 	ratelimit.TuneClient(o)
 	client := redis.NewUniversalClient(o)
-	fleet, err := ratelimit.New(client, ratelimit.Options{Prefix: "gatehouse:limit:", Timeout: patience})
+	fleet, err := ratelimit.New(client, ratelimit.Options{Timeout: patience})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, fleet.Close())
@@ -277,7 +277,7 @@ func TestFaultRedis(t *testing.T) {
 				option: c.redis("redis://"+strings.Join(cl.Addrs(), " redis://"), "cluster"), addrs: cl.Addrs(), client: cl.Options(), unnoticed: true,
 				fail: func() {
 					require.NoError(t, cl.Nodes[0].Kill())
-					keys, err := cl.Nodes[1].Client(t).Keys(t.Context(), "gatehouse:limit:*").Result()
+					keys, err := cl.Nodes[1].Client(t).Keys(t.Context(), ratelimit.DefaultPrefix+"*").Result()
 					require.NoError(t, err)
 					require.NotEmpty(t, keys)
 					for _, k := range keys[:min(len(keys), 10)] {

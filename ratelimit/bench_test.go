@@ -54,8 +54,8 @@ func BenchmarkAllowed(b *testing.B) {
 					for range parallel {
 						wg.Go(func() {
 							for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
-								group, bucket := ForKey(keys[n%int64(len(keys))], l)
-								if r, err := f.Allow(ctx, group, bucket); err != nil || !r.Allowed || r.By != ByRedis {
+								group, counter := ForKey(keys[n%int64(len(keys))], l)
+								if r, err := f.Allow(ctx, group, counter); err != nil || !r.Allowed || r.By != ByRedis {
 									b.Errorf("%+v %v", r, err)
 								}
 							}
@@ -75,13 +75,13 @@ func BenchmarkDeniedLocally(b *testing.B) {
 	f, err := New(benchClient(b, s, 1), Options{Timeout: time.Second})
 	require.NoError(b, err)
 	defer func() { require.NoError(b, f.Close()) }()
-	group, bucket := ForKey("pk_live_abcdefgh", Limit{Name: "key", Requests: 1, Window: 24 * time.Hour})
+	group, counter := ForKey("pk_live_abcdefgh", Limit{Name: "key", Requests: 1, Window: 24 * time.Hour})
 	ctx := context.Background()
-	_, err = f.Allow(ctx, group, bucket)
+	_, err = f.Allow(ctx, group, counter)
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
-		if r, err := f.Allow(ctx, group, bucket); err != nil || r.By != ByMemory {
+		if r, err := f.Allow(ctx, group, counter); err != nil || r.By != ByMemory {
 			b.Fatal(r, err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 type checkpoint struct {
 	stripe *stripe
 	policy string
-	id     id
+	id     counterID
 	until  int64 // when its last known request expires
 }
 
@@ -88,7 +88,7 @@ func (c *checkpoints) visit(alive func(checkpoint) bool) {
 }
 
 // markChecked records which checkpoints a check found intact.
-func (c *checkpoints) markChecked(intact map[id]bool) {
+func (c *checkpoints) markChecked(intact map[counterID]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, n := range c.byNode {

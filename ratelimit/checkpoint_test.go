@@ -17,10 +17,10 @@ func TestSomeCheckpointOutlivesEveryWindow(t *testing.T) {
 		})
 		return until
 	}
-	idOf := func(until int64) id { return id{byte(until), byte(until >> 8)} }
+	idOf := func(until int64) counterID { return counterID{byte(until), byte(until >> 8)} }
 	add := func(until int64) { c.add("node", checkpoint{id: idOf(until), until: until}) }
 	check := func() {
-		intact := make(map[id]bool)
+		intact := make(map[counterID]bool)
 		for _, until := range list() {
 			intact[idOf(until)] = true
 		}

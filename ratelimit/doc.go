@@ -2,12 +2,12 @@
 //
 //	limiter, err := ratelimit.New(client, ratelimit.Options{})
 //	...
-//	group, bucket := ratelimit.ForKey(publicKey, ratelimit.KeyLimit(0))
-//	result, err := limiter.Allow(ctx, group, bucket)
+//	group, counter := ratelimit.ForKey(publicKey, ratelimit.KeyLimit(0))
+//	result, err := limiter.Allow(ctx, group, counter)
 //	result.SetHeaders(w.Header(), time.Now())
 //
-// A [Limiter] answers one question: may this request pass? Allow counts the request in one or more buckets and returns the
-// decision with the values for the RateLimit response headers. A request is counted in all of its buckets or in none. Denied
+// A [Limiter] answers one question: may this request pass? Allow counts the request in one or more counters and returns the
+// decision with the values for the RateLimit response headers. A request is counted in all of its counters or in none. Denied
 // requests are not counted.
 //
 // # Exactness
@@ -18,15 +18,15 @@
 // For limits above 256, requests are grouped by 256ths of the window, and all requests of a group expire with its last one. Such
 // a limit can deny requests for up to a 256th of the window longer than necessary, but never allows more than the limit.
 //
-// A bucket takes about 200 bytes of Redis memory, plus 24 for each gateway and 7 for each request or group. It expires with its
-// last request. If Redis's clock is set back, the bucket's time continues from its newest request. If the clock is set forward,
+// A counter takes about 200 bytes of Redis memory, plus 24 for each gateway and 7 for each request or group. It expires with its
+// last request. If Redis's clock is set back, the counter's time continues from its newest request. If the clock is set forward,
 // requests in Redis expire early, but each gateway still enforces the limit by its own clock.
 //
 // [GCRA] is an alternative algorithm without this guarantee.
 //
 // # Local windows
 //
-// Each gateway also keeps a local window of the requests that it allowed, and remembers for how long Redis denied a bucket.
+// Each gateway also keeps a local window of the requests that it allowed, and remembers for how long Redis denied a counter.
 // Requests that are known to be over the limit are denied without a round trip. Whatever happens to Redis, a single gateway
 // never allows more than the limit. [Options.MaxEntries] bounds the memory.
 //
@@ -45,7 +45,7 @@
 //
 // Each gateway numbers the requests that it allows. Redis therefore counts each of them once, even if it is sent twice or
 // arrives late, and a gateway notices when Redis lost some of them in a restart or failover: with the next request for the
-// bucket, or within Options.ProbeInterval without one. It then sends them again. Hence emptying Redis does not reset limits:
+// counter, or within Options.ProbeInterval without one. It then sends them again. Hence emptying Redis does not reset limits:
 // wait for one window, or restart the gateways too. Redis should not evict keys (maxmemory-policy noeviction).
 //
 // docs/design/0001-rate-limits.md explains the design.

@@ -17,7 +17,7 @@ const sweepInterval = 5 * time.Second
 type exact struct {
 	*background
 	o        Options
-	store    store
+	backend  backend
 	windows  *localWindows
 	shards   []*shard
 	epoch    atomic.Uint32 // how often Redis was found to have lost data
@@ -25,82 +25,82 @@ type exact struct {
 	began    time.Time
 	numbers  atomic.Uint64
 	requests sync.Pool
-	stats    counters
+	stats    stats
 	overload overload
 }
 
-type counters struct {
+type stats struct {
 	roundTrips       atomic.Uint64
 	byRedis, byLocal atomic.Uint64 // decisions while Redis was available
 }
 
 var _ Limiter = (*exact)(nil)
 
-func newExact(s store, o Options) *exact {
-	x := &exact{background: newBackground(), o: o, store: s, began: o.Now(), slack: 4 * o.Timeout.Microseconds()}
-	x.windows = newLocalWindows(o.MaxEntries, x.clock)
-	x.requests.New = func() any { return new(request) }
+func newExact(b backend, o Options) *exact {
+	l := &exact{background: newBackground(), o: o, backend: b, began: o.Now(), slack: 4 * o.Timeout.Microseconds()}
+	l.windows = newLocalWindows(o.MaxEntries, l.clock)
+	l.requests.New = func() any { return new(request) }
 	shards := 1
-	if s.cluster {
+	if b.cluster {
 		shards = clusterShards
 	}
 	for i := range shards {
-		x.shards = append(x.shards, newShard(x, i))
+		l.shards = append(l.shards, newShard(l, i))
 	}
-	x.spawn(x.housekeeping)
-	return x
+	l.spawn(l.housekeeping)
+	return l
 }
 
 // Allow implements Limiter. An allowed request waits for one round trip to Redis, which it shares with concurrent requests.
 // While Redis is unavailable it does not wait.
-func (x *exact) Allow(ctx context.Context, group string, buckets ...Bucket) (Result, error) {
-	return x.decide(ctx, group, buckets, true)
+func (l *exact) Allow(ctx context.Context, group string, counters ...Counter) (Result, error) {
+	return l.decide(ctx, group, counters, true)
 }
 
 // Peek implements Limiter.
-func (x *exact) Peek(ctx context.Context, group string, buckets ...Bucket) (Result, error) {
-	return x.decide(ctx, group, buckets, false)
+func (l *exact) Peek(ctx context.Context, group string, counters ...Counter) (Result, error) {
+	return l.decide(ctx, group, counters, false)
 }
 
-func (x *exact) decide(ctx context.Context, group string, buckets []Bucket, charge bool) (Result, error) {
-	if x.ctx.Err() != nil {
+func (l *exact) decide(ctx context.Context, group string, counters []Counter, charge bool) (Result, error) {
+	if l.ctx.Err() != nil {
 		return Result{}, ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
 		return Result{}, fmt.Errorf("checking a rate limit: %w", err)
 	}
-	r, _ := x.requests.Get().(*request)
-	if err := r.prepare(x.windows, group, buckets, charge); err != nil {
+	r, _ := l.requests.Get().(*request)
+	if err := r.prepare(l.windows, group, counters, charge); err != nil {
 		return Result{}, err
 	}
-	res := Result{States: make([]State, len(buckets))}
+	res := Result{States: make([]State, len(counters))}
 	r.states = res.States
-	s := x.shards[x.shardOf(r.tag)]
+	s := l.shards[l.shardOf(r.tag)]
 	cause := s.breaker.Cause()
 
 	// With OnOutage Allow, earlier denials do not apply during an outage.
-	if r.denyOrMarkPending(x.o.OnOutage != Allow || cause == nil && !s.breaker.Failing()) {
+	if r.denyOrMarkPending(l.o.OnOutage != Allow || cause == nil && !s.breaker.Failing()) {
 		res.finish(ByMemory)
-		x.requests.Put(r)
+		l.requests.Put(r)
 		return res, nil
 	}
 	if cause != nil {
-		s.decideLocally(r, cause, false)
+		s.decideOnOutage(r, cause, false)
 	} else if err := s.batcher.Do(ctx, r); err != nil { // r was not flushed, and never will be
 		if ctx.Err() != nil { // cancelled by the caller, not a failure of Redis
 			r.cancel()
 			return Result{}, fmt.Errorf("checking a rate limit: %w", err)
 		}
-		s.decideLocally(r, fmt.Errorf("%w after %v", err, x.o.Timeout), false)
-		x.stats.byLocal.Add(1)
+		s.decideOnOutage(r, fmt.Errorf("%w after %v", err, l.o.Timeout), false)
+		l.stats.byLocal.Add(1)
 	}
 	by, err := r.by, r.err
-	r.buckets, r.states = nil, nil
-	x.requests.Put(r)
+	r.counters, r.states = nil, nil
+	l.requests.Put(r)
 	switch {
-	case by != ByRedis && x.ctx.Err() != nil:
+	case by != ByRedis && l.ctx.Err() != nil:
 		return Result{}, ErrClosed
-	case by != ByRedis && x.o.OnOutage == Deny:
+	case by != ByRedis && l.o.OnOutage == Deny:
 		return Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	res.finish(by)
@@ -108,8 +108,8 @@ func (x *exact) decide(ctx context.Context, group string, buckets []Bucket, char
 }
 
 // Ping implements Limiter.
-func (x *exact) Ping(ctx context.Context) error {
-	for _, s := range x.shards {
+func (l *exact) Ping(ctx context.Context) error {
+	for _, s := range l.shards {
 		select {
 		case s.busy <- struct{}{}:
 		case <-ctx.Done():
@@ -128,8 +128,8 @@ func (x *exact) Ping(ctx context.Context) error {
 }
 
 // Unavailable implements Limiter.
-func (x *exact) Unavailable() error {
-	for _, s := range x.shards {
+func (l *exact) Unavailable() error {
+	for _, s := range l.shards {
 		if err := s.breaker.Cause(); err != nil {
 			return err
 		}
@@ -138,9 +138,9 @@ func (x *exact) Unavailable() error {
 }
 
 // Stats implements Limiter.
-func (x *exact) Stats() Stats {
-	st := Stats{RoundTrips: x.stats.roundTrips.Load()}
-	for _, s := range x.shards {
+func (l *exact) Stats() Stats {
+	st := Stats{RoundTrips: l.stats.roundTrips.Load()}
+	for _, s := range l.shards {
 		b := s.batcher.Stats()
 		st.Queue += b.Queue
 		st.Waited += b.Waited
@@ -150,49 +150,49 @@ func (x *exact) Stats() Stats {
 }
 
 // shardOf returns the index of a tag's shard.
-func (x *exact) shardOf(t tag) int {
-	if !x.store.cluster {
+func (l *exact) shardOf(t groupTag) int {
+	if !l.backend.cluster {
 		return 0
 	}
 	return t.slot() * clusterShards / slots
 }
 
 // nextNumber returns the number of the next call of the script.
-func (x *exact) nextNumber() uint64 { return 2 * x.numbers.Add(1) }
+func (l *exact) nextNumber() uint64 { return 2 * l.numbers.Add(1) }
 
 // dataLost begins a new epoch because data that was stored in epoch is missing, and syncs what may have been lost. It does
 // nothing if epoch has ended already.
-func (x *exact) dataLost(epoch uint32) {
-	if !x.epoch.CompareAndSwap(epoch, epoch+1) {
+func (l *exact) dataLost(epoch uint32) {
+	if !l.epoch.CompareAndSwap(epoch, epoch+1) {
 		return
 	}
-	x.spawn(func() { x.o.emit(Event{Kind: DataLost}) })
-	for _, s := range x.shards {
+	l.spawn(func() { l.o.emit(Event{Kind: DataLost}) })
+	for _, s := range l.shards {
 		s.unsynced.Store(true)
 		s.syncInBackground()
 	}
 }
 
 // clock returns the time since the limiter was created, in microseconds.
-func (x *exact) clock() int64 { return max(0, x.o.Now().Sub(x.began).Microseconds()) }
+func (l *exact) clock() int64 { return max(0, l.o.Now().Sub(l.began).Microseconds()) }
 
-func (x *exact) housekeeping() {
+func (l *exact) housekeeping() {
 	sweep := time.NewTicker(sweepInterval)
 	defer sweep.Stop()
-	probe := time.NewTicker(x.o.ProbeInterval)
+	probe := time.NewTicker(l.o.ProbeInterval)
 	defer probe.Stop()
 	for {
 		select {
-		case <-x.ctx.Done():
+		case <-l.ctx.Done():
 			return
 		case <-sweep.C:
-			x.windows.sweep()
+			l.windows.sweep()
 		case <-probe.C:
-			for _, s := range x.shards {
+			for _, s := range l.shards {
 				s.syncInBackground()
 			}
-			if e, changed := x.overload.update(x.stats.byRedis.Load(), x.stats.byLocal.Load()); changed {
-				x.o.emit(e)
+			if e, changed := l.overload.update(l.stats.byRedis.Load(), l.stats.byLocal.Load()); changed {
+				l.o.emit(e)
 			}
 		}
 	}

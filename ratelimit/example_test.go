@@ -29,9 +29,9 @@ func ExampleLimiter() {
 	}
 	defer func() { _ = limits.Close() }()
 
-	group, bucket := ratelimit.ForIP(netip.MustParseAddr("2001:db8::1"), ratelimit.IPLimit(2))
+	group, counter := ratelimit.ForIP(netip.MustParseAddr("2001:db8::1"), ratelimit.IPLimit(2))
 	for range 3 {
-		result, err := limits.Allow(context.Background(), group, bucket)
+		result, err := limits.Allow(context.Background(), group, counter)
 		if err != nil {
 			panic(err)
 		}

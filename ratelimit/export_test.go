@@ -1,9 +1,9 @@
 package ratelimit
 
-// KeyName returns the name of a bucket's key in a Redis with the default prefix.
-func KeyName(a Algorithm, group string, b Bucket) string {
+// KeyName returns the name of a counter's key in a Redis with the default prefix.
+func KeyName(a Algorithm, group string, b Counter) string {
 	t := hashGroup(group)
-	i := hashBucket(a, t, &b)
+	i := hashCounter(a, t, &b)
 	name := redisKey(DefaultPrefix, t, b.Limit.Name, &i)
 	if a == GCRA {
 		name = "rate:" + name // redis_rate's own prefix
@@ -22,7 +22,7 @@ func LocalWindows(l Limiter) int {
 // size returns the number of windows.
 func (l *localWindows) size() int {
 	n := 0
-	for _, t := range *l.tables.Load() {
+	for _, t := range *l.byPolicy.Load() {
 		for i := range t.stripes {
 			s := &t.stripes[i]
 			s.mu.Lock()

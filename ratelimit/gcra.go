@@ -14,9 +14,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/resync"
 )
 
-// gcra is the Limiter of Algorithm GCRA, on redis_rate. Each bucket of a request takes its own round trip. With several
-// buckets, all are checked first and counted only if each would allow the request. A concurrent request can interfere
-// between the two steps; then the buckets before the denying one have been counted.
+// gcra is the Limiter of Algorithm GCRA, on redis_rate. Each counter of a request takes its own round trip. With several
+// counters, all are checked first and counted only if each would allow the request. A concurrent request can interfere
+// between the two steps; then the counters before the denying one have been counted.
 //
 // During an outage each gateway applies the same algorithm to its own requests.
 type gcra struct {
@@ -27,12 +27,12 @@ type gcra struct {
 	roundTrips atomic.Uint64
 
 	mu    sync.Mutex
-	local *otter.Cache[id, gcraLocal]
+	local *otter.Cache[counterID, gcraLocal]
 }
 
-// gcraLocal is what a gateway knows of one bucket by itself.
+// gcraLocal is what a gateway knows of one counter by itself.
 type gcraLocal struct {
-	full        time.Time // when the bucket is unused again, considering only this gateway's requests
+	full        time.Time // when the counter is unused again, considering only this gateway's requests
 	deniedUntil time.Time // by Redis
 	limit       int       // the limit that was denied
 }
@@ -42,7 +42,7 @@ var _ Limiter = (*gcra)(nil)
 func newGCRA(client redis.UniversalClient, o Options) *gcra {
 	return &gcra{
 		background: newBackground(), o: o, limiter: redis_rate.NewLimiter(client), breaker: resync.NewBreaker(o.MaxFailures),
-		local: otter.Must(&otter.Options[id, gcraLocal]{MaximumSize: o.MaxEntries}),
+		local: otter.Must(&otter.Options[counterID, gcraLocal]{MaximumSize: o.MaxEntries}),
 	}
 }
 
@@ -63,25 +63,25 @@ func (g *gcra) recoverFromOutage() {
 }
 
 // Allow implements Limiter.
-func (g *gcra) Allow(ctx context.Context, group string, buckets ...Bucket) (Result, error) {
-	return g.decide(ctx, group, buckets, 1)
+func (g *gcra) Allow(ctx context.Context, group string, counters ...Counter) (Result, error) {
+	return g.decide(ctx, group, counters, 1)
 }
 
 // Peek implements Limiter.
-func (g *gcra) Peek(ctx context.Context, group string, buckets ...Bucket) (Result, error) {
-	return g.decide(ctx, group, buckets, 0)
+func (g *gcra) Peek(ctx context.Context, group string, counters ...Counter) (Result, error) {
+	return g.decide(ctx, group, counters, 0)
 }
 
-func (g *gcra) decide(ctx context.Context, group string, buckets []Bucket, n int) (Result, error) {
+func (g *gcra) decide(ctx context.Context, group string, counters []Counter, n int) (Result, error) {
 	switch {
 	case g.ctx.Err() != nil:
 		return Result{}, ErrClosed
 	case ctx.Err() != nil:
 		return Result{}, fmt.Errorf("checking a rate limit: %w", ctx.Err())
 	}
-	q := gcraRequest{g: g, buckets: buckets, states: make([]State, len(buckets))}
+	q := gcraRequest{g: g, counters: counters, states: make([]State, len(counters))}
 	var err error
-	if q.tag, err = hashBuckets(GCRA, group, buckets, &q.ids); err != nil {
+	if q.tag, err = hashCounters(GCRA, group, counters, &q.ids); err != nil {
 		return Result{}, err
 	}
 	res := Result{States: q.states}
@@ -104,7 +104,7 @@ func (g *gcra) decide(ctx context.Context, group string, buckets []Bucket, n int
 	case g.o.OnOutage == Deny:
 		return Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	q.decideLocally(n, g.o.OnOutage == Allow)
+	q.allowLocally(n, g.o.OnOutage == Allow)
 	res.finish(ByLocal)
 	return res, nil
 }
@@ -133,19 +133,19 @@ func (g *gcra) Close() error {
 
 // gcraRequest is one Allow or Peek.
 type gcraRequest struct {
-	g       *gcra
-	tag     tag
-	buckets []Bucket
-	states  []State
-	ids     [MaxBuckets]id
+	g        *gcra
+	tag      groupTag
+	counters []Counter
+	states   []State
+	ids      [MaxCounters]counterID
 }
 
 // denied reports whether an earlier denial by Redis still applies. If so, it sets the states.
 func (q *gcraRequest) denied() (denied bool) {
 	now := q.g.o.Now()
-	for i := range q.buckets {
+	for i := range q.counters {
 		w, _ := q.g.local.GetIfPresent(q.ids[i])
-		limit := q.buckets[i].Limit
+		limit := q.counters[i].Limit
 		q.states[i] = stateGCRA(limit, 0)
 		if left := w.deniedUntil.Sub(now); left > 0 && limit.Requests <= w.limit {
 			q.states[i] = State{Limit: limit, Reset: left, RetryAfter: left}
@@ -171,9 +171,9 @@ func (q *gcraRequest) allowInRedis(ctx context.Context, n int) error {
 }
 
 func (q *gcraRequest) allowAll(ctx context.Context, n int) error {
-	if len(q.buckets) > 1 || n == 0 {
+	if len(q.counters) > 1 || n == 0 {
 		denied := false
-		for i := range q.buckets {
+		for i := range q.counters {
 			if err := q.allowOne(ctx, i, 0); err != nil {
 				return err
 			}
@@ -183,7 +183,7 @@ func (q *gcraRequest) allowAll(ctx context.Context, n int) error {
 			return nil
 		}
 	}
-	for i := range q.buckets {
+	for i := range q.counters {
 		if err := q.allowOne(ctx, i, 1); err != nil || q.states[i].RetryAfter > 0 {
 			return err
 		}
@@ -192,7 +192,7 @@ func (q *gcraRequest) allowAll(ctx context.Context, n int) error {
 }
 
 func (q *gcraRequest) allowOne(ctx context.Context, i, n int) error {
-	limit := q.buckets[i].Limit
+	limit := q.counters[i].Limit
 	key := redisKey(q.g.o.Prefix, q.tag, limit.Name, &q.ids[i])
 	rate := redis_rate.Limit{Rate: limit.Requests, Burst: limit.Requests, Period: limit.Window}
 	interval := limit.Window / time.Duration(limit.Requests)
@@ -215,7 +215,7 @@ func (q *gcraRequest) allowOne(ctx context.Context, i, n int) error {
 	return nil
 }
 
-// fillUp replaces a bucket that is further ahead of Redis's clock than possible, because the clock was set back, by a full
+// fillUp replaces a counter that is further ahead of Redis's clock than possible, because the clock was set back, by a full
 // one. Otherwise redis_rate would deny requests until the clock has caught up.
 func (q *gcraRequest) fillUp(ctx context.Context, key string, rate redis_rate.Limit) (*redis_rate.Result, error) {
 	q.g.roundTrips.Add(2)
@@ -249,29 +249,29 @@ func (q *gcraRequest) recordLocally(allowed bool) {
 	}
 }
 
-// decideLocally decides during an outage. With force, it allows the request.
-func (q *gcraRequest) decideLocally(n int, force bool) {
+// allowLocally decides during an outage. With force, it allows the request.
+func (q *gcraRequest) allowLocally(n int, force bool) {
 	now := q.g.o.Now()
 	q.g.mu.Lock()
 	defer q.g.mu.Unlock()
-	var windows [MaxBuckets]gcraLocal
+	var windows [MaxCounters]gcraLocal
 	denied := false
-	for i, b := range q.buckets {
+	for i, c := range q.counters {
 		w, _ := q.g.local.GetIfPresent(q.ids[i])
 		windows[i] = w
 		ahead := max(0, w.full.Sub(now))
-		interval := b.Limit.Window / time.Duration(b.Limit.Requests)
-		q.states[i] = stateGCRA(b.Limit, ahead)
-		if retry := ahead + interval - b.Limit.Window; retry > 0 && !force {
+		interval := c.Limit.Window / time.Duration(c.Limit.Requests)
+		q.states[i] = stateGCRA(c.Limit, ahead)
+		if retry := ahead + interval - c.Limit.Window; retry > 0 && !force {
 			q.states[i].Remaining, q.states[i].RetryAfter, denied = 0, retry, true
 		}
 	}
 	if denied || n == 0 {
 		return
 	}
-	for i, b := range q.buckets {
-		windows[i].charge(now, b.Limit)
-		q.states[i] = stateGCRA(b.Limit, windows[i].full.Sub(now))
+	for i, c := range q.counters {
+		windows[i].charge(now, c.Limit)
+		q.states[i] = stateGCRA(c.Limit, windows[i].full.Sub(now))
 		q.g.local.Set(q.ids[i], windows[i])
 	}
 }
@@ -283,7 +283,7 @@ func (w *gcraLocal) charge(now time.Time, limit Limit) {
 	w.full = w.full.Add(limit.Window / time.Duration(limit.Requests))
 }
 
-// stateGCRA derives the state from how far the bucket is ahead of the clock: one interval for each unit in use, of which the
+// stateGCRA derives the state from how far the counter is ahead of the clock: one interval for each unit in use, of which the
 // newest has just begun.
 func stateGCRA(limit Limit, ahead time.Duration) State {
 	s := State{Limit: limit, Remaining: limit.Requests, Reset: limit.Window}

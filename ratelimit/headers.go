@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -26,70 +27,34 @@ const (
 //	Retry-After: 12
 //
 // The first two follow draft-ietf-httpapi-ratelimit-headers (revision 08 and later: lists of structured field strings), with an
-// item for each bucket. The X- headers describe Tightest. X-RateLimit-Reset is a Unix time by the clock of now: after a denial,
+// item for each counter. The X- headers describe Tightest. X-RateLimit-Reset is a Unix time by the clock of now: after a denial,
 // when the next request is allowed, otherwise when Remaining next increases. Retry-After is set only for denials and is at least
 // 1. All seconds are rounded up, so that clients that wait as told are not too early.
 func (r Result) SetHeaders(h http.Header, now time.Time) {
 	if len(r.States) == 0 {
 		return
 	}
-	const perState = 96
-	buf := make([]byte, 0, 64+perState*len(r.States))
-	var ends [6]int
-	mark := func(i int) { ends[i] = len(buf) }
+	policies, states := make([]byte, 0, 128), make([]byte, 0, 128) // enough for two states
+	for i, s := range r.States {
+		if i > 0 {
+			policies, states = append(policies, ", "...), append(states, ", "...)
+		}
+		// For printable ASCII, Go and structured fields (RFC 9651) quote alike.
+		policies = fmt.Appendf(policies, "%+q;q=%d;w=%d", s.Limit.Name, s.Limit.Requests, max(1, seconds(s.Limit.Window)))
+		states = fmt.Appendf(states, "%+q;r=%d;t=%d", s.Limit.Name, s.Remaining, seconds(s.Reset))
+	}
+	h[headerPolicy], h[headerState] = []string{string(policies)}, []string{string(states)}
 
-	for i, s := range r.States {
-		if i > 0 {
-			buf = append(buf, ", "...)
-		}
-		buf = appendString(buf, s.Limit.Name)
-		buf = append(buf, ";q="...)
-		buf = strconv.AppendInt(buf, int64(s.Limit.Requests), 10)
-		buf = append(buf, ";w="...)
-		buf = strconv.AppendInt(buf, max(1, seconds(s.Limit.Window)), 10)
-	}
-	mark(0)
-	for i, s := range r.States {
-		if i > 0 {
-			buf = append(buf, ", "...)
-		}
-		buf = appendString(buf, s.Limit.Name)
-		buf = append(buf, ";r="...)
-		buf = strconv.AppendInt(buf, int64(s.Remaining), 10)
-		buf = append(buf, ";t="...)
-		buf = strconv.AppendInt(buf, seconds(s.Reset), 10)
-	}
-	mark(1)
 	tightest := r.Tightest()
-	buf = strconv.AppendInt(buf, int64(tightest.Limit.Requests), 10)
-	mark(2)
-	buf = strconv.AppendInt(buf, int64(tightest.Remaining), 10)
-	mark(3)
 	reset := tightest.Reset
 	if !r.Allowed {
 		reset = r.RetryAfter
+		h[headerRetry] = []string{strconv.FormatInt(max(1, seconds(reset)), 10)}
 	}
-	at := now.Add(reset)
-	unix := at.Unix()
-	if at.Nanosecond() > 0 {
-		unix++
-	}
-	buf = strconv.AppendInt(buf, unix, 10)
-	mark(4)
-	if !r.Allowed {
-		buf = strconv.AppendInt(buf, max(1, seconds(r.RetryAfter)), 10)
-	}
-	mark(5)
-
-	// All values share one string and one slice to save allocations.
-	text, values, from := string(buf), make([]string, len(ends)), 0
-	for i, name := range [...]string{headerPolicy, headerState, headerLimit, headerRemaining, headerReset, headerRetry} {
-		if from < ends[i] {
-			values[i] = text[from:ends[i]]
-			h[name] = values[i : i+1 : i+1]
-		}
-		from = ends[i]
-	}
+	at := now.Add(reset + time.Second - 1).Unix() // rounded up
+	h[headerLimit] = []string{strconv.Itoa(tightest.Limit.Requests)}
+	h[headerRemaining] = []string{strconv.Itoa(tightest.Remaining)}
+	h[headerReset] = []string{strconv.FormatInt(at, 10)}
 }
 
 // seconds returns d in whole seconds, rounded up; 0 if d is not positive.
@@ -98,21 +63,4 @@ func seconds(d time.Duration) int64 {
 		return 0
 	}
 	return int64((d-1)/time.Second) + 1
-}
-
-// appendString appends a structured field string (RFC 9651). Characters other than printable ASCII, which it cannot
-// represent, become question marks.
-func appendString(buf []byte, s string) []byte {
-	buf = append(buf, '"')
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			buf = append(buf, '\\', c)
-		case c < ' ' || c > '~':
-			buf = append(buf, '?')
-		default:
-			buf = append(buf, c)
-		}
-	}
-	return append(buf, '"')
 }

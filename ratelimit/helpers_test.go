@@ -87,13 +87,13 @@ func limit(requests int, window time.Duration) ratelimit.Limit {
 	return ratelimit.Limit{Name: "test", Requests: requests, Window: window}
 }
 
-func bucket(key string, l ratelimit.Limit) ratelimit.Bucket {
-	return ratelimit.Bucket{Key: key, Limit: l}
+func counter(key string, l ratelimit.Limit) ratelimit.Counter {
+	return ratelimit.Counter{Key: key, Limit: l}
 }
 
 func allow(t testing.TB, f ratelimit.Limiter, key string, l ratelimit.Limit) ratelimit.Result {
 	t.Helper()
-	r, err := f.Allow(context.Background(), key, bucket(key, l))
+	r, err := f.Allow(context.Background(), key, counter(key, l))
 	require.NoError(t, err)
 	require.Len(t, r.States, 1)
 	require.Equal(t, r.Allowed, r.RetryAfter == 0)
@@ -109,7 +109,7 @@ func allowConcurrently(t testing.TB, limiters []ratelimit.Limiter, n int, key st
 	for i := range n {
 		wg.Go(func() {
 			<-start
-			r, err := limiters[i%len(limiters)].Allow(context.Background(), key, bucket(key, l))
+			r, err := limiters[i%len(limiters)].Allow(context.Background(), key, counter(key, l))
 			if err != nil {
 				t.Errorf("Allow: %v", err)
 			}
@@ -127,7 +127,7 @@ func allowConcurrently(t testing.TB, limiters []ratelimit.Limiter, n int, key st
 func awaitDecisionBy(t testing.TB, f ratelimit.Limiter, by ratelimit.Decider) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		r, err := f.Allow(context.Background(), "eventually", bucket("eventually", limit(ratelimit.MaxRequests, time.Millisecond)))
+		r, err := f.Allow(context.Background(), "eventually", counter("eventually", limit(ratelimit.MaxRequests, time.Millisecond)))
 		return err == nil && r.By == by
 	}, longTimeout, 5*time.Millisecond)
 }
@@ -157,7 +157,7 @@ func requireCounted(t testing.TB, options *redis.UniversalOptions, l ratelimit.L
 	for key, want := range allowed {
 		last := -1
 		require.Eventually(t, func() bool {
-			r, err := fresh.Peek(context.Background(), key, bucket(key, l))
+			r, err := fresh.Peek(context.Background(), key, counter(key, l))
 			if err != nil || r.By == ratelimit.ByLocal {
 				return false
 			}

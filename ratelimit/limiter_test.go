@@ -48,7 +48,7 @@ func TestDeniedRequestsAreNotCounted(t *testing.T) {
 	require.False(t, allow(t, f, "a", l).Allowed)
 }
 
-func TestAllowCountsInAllBucketsOrNone(t *testing.T) {
+func TestAllowCountsInAllCountersOrNone(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	for _, algorithm := range algorithms {
@@ -56,9 +56,9 @@ func TestAllowCountsInAllBucketsOrNone(t *testing.T) {
 			t.Parallel()
 			limiters := newLimiters(t, 2, s.Options, ratelimit.Options{Algorithm: algorithm})
 			// Windows of an hour, because gcra refills before the end.
-			wide := bucket("address", ratelimit.Limit{Name: "wide", Requests: 5, Window: time.Hour})
+			wide := counter("address", ratelimit.Limit{Name: "wide", Requests: 5, Window: time.Hour})
 			allowBoth := func(f ratelimit.Limiter, key string) ratelimit.Result {
-				narrow := bucket(key, ratelimit.Limit{Name: "narrow", Requests: 2, Window: time.Hour})
+				narrow := counter(key, ratelimit.Limit{Name: "narrow", Requests: 2, Window: time.Hour})
 				r, err := f.Allow(context.Background(), "g", narrow, wide)
 				require.NoError(t, err)
 				return r
@@ -77,7 +77,7 @@ func TestAllowCountsInAllBucketsOrNone(t *testing.T) {
 				require.Zero(t, r.States[1].RetryAfter)
 			}
 			for i := range 10 {
-				require.Equal(t, i < 3, allowBoth(limiters[1], fmt.Sprint("new", i)).Allowed, "the wide bucket has been charged only twice")
+				require.Equal(t, i < 3, allowBoth(limiters[1], fmt.Sprint("new", i)).Allowed, "the wide counter has been charged only twice")
 			}
 		})
 	}
@@ -91,7 +91,7 @@ func TestPeekCountsNothing(t *testing.T) {
 			t.Parallel()
 			limiters := newLimiters(t, 2, s.Options, ratelimit.Options{Algorithm: algorithm})
 			f, other := limiters[0], limiters[1]
-			b := bucket("p", limit(2, time.Hour))
+			b := counter("p", limit(2, time.Hour))
 			for range 5 {
 				r, err := f.Peek(context.Background(), "p", b)
 				require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestDeniedCallersCostNoRoundTrip(t *testing.T) {
 	t.Parallel()
 	clock := testClock{server: redistest.Start(t, redistest.WithClock())}
 	limiters := newLimiters(t, 2, clock.server.Options, ratelimit.Options{Now: clock.now})
-	b := bucket("m", limit(3, time.Hour))
+	b := counter("m", limit(3, time.Hour))
 	require.Equal(t, 3, allowConcurrently(t, limiters[:1], 3, "m", b.Limit))
 	require.Equal(t, ratelimit.ByRedis, allow(t, limiters[1], "m", b.Limit).By)
 	asked := []uint64{limiters[0].Stats().RoundTrips, limiters[1].Stats().RoundTrips}
@@ -162,60 +162,62 @@ func TestRaisedLimitIsNotDeniedLocally(t *testing.T) {
 	require.False(t, allow(t, limiters[1], "o", low).Allowed)
 }
 
-// TestBucketsAreSeparate has buckets that differ in policy or window only, and hostile keys.
-func TestBucketsAreSeparate(t *testing.T) {
+// TestCountersAreSeparate has counters that differ in policy or window only, and hostile keys.
+func TestCountersAreSeparate(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	f := newLimiter(t, s.Options(), ratelimit.Options{})
 	l := limit(1, time.Minute)
-	buckets := []ratelimit.Bucket{
-		bucket("same", l),
-		bucket("same", ratelimit.Limit{Name: "other", Requests: 1, Window: time.Minute}),
-		bucket("same", limit(1, time.Hour)),
+	counters := []ratelimit.Counter{
+		counter("same", l),
+		counter("same", ratelimit.Limit{Name: "other", Requests: 1, Window: time.Minute}),
+		counter("same", limit(1, time.Hour)),
 	}
 	for _, key := range []string{"", "{", "}", "{}", "a{b}c", "\x00", "a\x00b", "a b\r\nSET x y", "ключ", strings.Repeat("\x00", 4096)} {
-		buckets = append(buckets, bucket(key, l))
+		counters = append(counters, counter(key, l))
 	}
-	for _, b := range buckets {
+	for _, b := range counters {
 		require.True(t, allow(t, f, b.Key, b.Limit).Allowed, "%q", b)
 		require.False(t, allow(t, f, b.Key, b.Limit).Allowed, "%q", b)
 	}
 	ctx := context.Background()
 	names, err := s.Client(t).Keys(ctx, "*").Result()
 	require.NoError(t, err)
-	require.Len(t, names, len(buckets))
+	require.Len(t, names, len(counters))
 	for _, n := range names {
-		require.Regexp(t, `^gatehouse:rl:\{[A-Za-z0-9_-]{11}\}(test|other):[A-Za-z0-9_-]{22}$`, n)
-		require.Positive(t, s.Client(t).PTTL(ctx, n).Val(), "a bucket must expire")
+		require.Regexp(t, `^gatehouse:limit:\{[A-Za-z0-9_-]{11}\}(test|other):[A-Za-z0-9_-]{22}$`, n)
+		require.Positive(t, s.Client(t).PTTL(ctx, n).Val(), "a counter must expire")
 	}
-	require.Contains(t, names, ratelimit.KeyName(ratelimit.Exact, "", bucket("", l)))
+	require.Contains(t, names, ratelimit.KeyName(ratelimit.Exact, "", counter("", l)))
 }
 
 func TestInvalidCallsCountNothing(t *testing.T) {
 	t.Parallel()
 	f := newLimiter(t, redistest.Start(t).Options(), ratelimit.Options{})
-	ok := bucket("k", limit(1, time.Minute))
-	for name, buckets := range map[string][]ratelimit.Bucket{
+	ok := counter("k", limit(1, time.Minute))
+	for name, counters := range map[string][]ratelimit.Counter{
 		"none":              {},
-		"too many":          make([]ratelimit.Bucket, ratelimit.MaxBuckets+1),
+		"too many":          make([]ratelimit.Counter, ratelimit.MaxCounters+1),
 		"twice":             {ok, ok},
-		"no name":           {ok, bucket("k", ratelimit.Limit{Requests: 1, Window: time.Minute})},
-		"no requests":       {ok, bucket("l", limit(0, time.Minute))},
-		"negative requests": {ok, bucket("l", limit(-1, time.Minute))},
-		"many requests":     {ok, bucket("l", limit(ratelimit.MaxRequests+1, time.Minute))},
-		"no window":         {ok, bucket("l", limit(1, 0))},
-		"long window":       {ok, bucket("l", limit(1, ratelimit.MaxWindow+1))},
-		"odd window":        {ok, bucket("l", limit(1, time.Second+1))},
+		"no name":           {ok, counter("k", ratelimit.Limit{Requests: 1, Window: time.Minute})},
+		"name with newline": {ok, counter("k", ratelimit.Limit{Name: "a\r\nX: b", Requests: 1, Window: time.Minute})},
+		"name not ASCII":    {ok, counter("k", ratelimit.Limit{Name: "\u00e9", Requests: 1, Window: time.Minute})},
+		"no requests":       {ok, counter("l", limit(0, time.Minute))},
+		"negative requests": {ok, counter("l", limit(-1, time.Minute))},
+		"many requests":     {ok, counter("l", limit(ratelimit.MaxRequests+1, time.Minute))},
+		"no window":         {ok, counter("l", limit(1, 0))},
+		"long window":       {ok, counter("l", limit(1, ratelimit.MaxWindow+1))},
+		"odd window":        {ok, counter("l", limit(1, time.Second+1))},
 	} {
-		_, err := f.Allow(context.Background(), "g", buckets...)
+		_, err := f.Allow(context.Background(), "g", counters...)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid, name)
-		_, err = f.Peek(context.Background(), "g", buckets...)
+		_, err = f.Peek(context.Background(), "g", counters...)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid, name)
 	}
 	require.Zero(t, f.Stats().RoundTrips)
 	require.Zero(t, ratelimit.LocalWindows(f))
 	for i := range 100 {
-		_, err := f.Allow(context.Background(), "g", bucket("", ratelimit.Limit{Name: fmt.Sprint(i), Requests: 1, Window: time.Second}))
+		_, err := f.Allow(context.Background(), "g", counter("", ratelimit.Limit{Name: fmt.Sprint(i), Requests: 1, Window: time.Second}))
 		if i < 64 {
 			require.NoError(t, err)
 		} else {
@@ -264,7 +266,7 @@ func TestCloseEndsEveryCall(t *testing.T) {
 		wg.Go(func() {
 			for {
 				key := fmt.Sprint(i)
-				_, err := f.Allow(context.Background(), key, bucket(key, limit(1000, time.Minute)))
+				_, err := f.Allow(context.Background(), key, counter(key, limit(1000, time.Minute)))
 				if errors.Is(err, ratelimit.ErrClosed) {
 					return
 				}
@@ -283,7 +285,7 @@ func TestCloseEndsEveryCall(t *testing.T) {
 func TestRestrictedUserOverTLS(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithTLS(),
-		redistest.WithUser("gateway", "s3cret", "~gatehouse:rl:* ~rate:gatehouse:rl:* resetchannels -@all +evalsha +eval +time +get +set +hello +client +auth +ping"))
+		redistest.WithUser("gateway", "s3cret", "~gatehouse:limit:* ~rate:gatehouse:limit:* resetchannels -@all +evalsha +eval +time +get +set +hello +client +auth +ping"))
 	for _, algorithm := range algorithms {
 		f := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm})
 		require.NoError(t, f.Ping(context.Background()))
@@ -339,6 +341,6 @@ func TestGCRARefillsOneRequestPerInterval(t *testing.T) {
 		require.True(t, allow(t, f, "g", l).Allowed)
 		require.False(t, allow(t, f, "g", l).Allowed, "must refill only one request per interval")
 	}
-	name := ratelimit.KeyName(ratelimit.GCRA, "g", bucket("g", l))
+	name := ratelimit.KeyName(ratelimit.GCRA, "g", counter("g", l))
 	require.EqualValues(t, 1, clock.server.Client(t).Exists(context.Background(), name).Val())
 }

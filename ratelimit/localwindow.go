@@ -16,40 +16,41 @@ import (
 const (
 	// stripeCount is the number of stripes, each with a lock of its own, that the local windows of a policy are spread over.
 	stripeCount = 32
-	// maxPolicies bounds the number of tables. Policy names come from the operator.
+	// maxPolicies bounds the number of policies. Their names come from the operator.
 	maxPolicies = 64
 	// evictionSample is how many windows of a full stripe are examined, twice, to find the one whose loss matters least.
 	evictionSample = 8
 )
 
 // localWindows is a gateway's own view of recent requests: those that it allowed, and for how long Redis has denied a
-// bucket. Each policy has its own table, so that a flood of client IPs cannot evict the windows of keys.
+// counter. Each policy has its own, so that a flood of client IPs cannot evict the windows of keys.
 type localWindows struct {
 	seed      maphash.Seed
 	perStripe int // maximum number of windows of a stripe
 	clock     func() int64
 
-	tables atomic.Pointer[map[string]*table]
-	mu     sync.Mutex // serializes adding a table
+	byPolicy atomic.Pointer[map[string]*policyWindows]
+	mu       sync.Mutex // serializes adding a policy
 }
 
-type table struct {
-	policy  string
+// policyWindows holds the local windows of one policy.
+type policyWindows struct {
+	name    string
 	stripes [stripeCount]stripe
 }
 
 type stripe struct {
 	mu      sync.Mutex
 	order   int // in which stripes are locked
-	windows map[id]*localWindow
+	windows map[counterID]*localWindow
 }
 
-// localWindow is the local window of one bucket. It is removed as soon as it is idle.
+// localWindow is the local window of one counter. It is removed as soon as it is idle.
 type localWindow struct {
 	window.Window
 	resync.Record
 	span        int64 // the limit's window in microseconds
-	tag         tag
+	tag         groupTag
 	deniedUntil int64 // by Redis
 	deniedReset int64 // when the oldest request expires, by the same reply
 	deniedLimit int32 // the limit that was denied
@@ -63,63 +64,63 @@ func newLocalWindows(maxEntries int, clock func() int64) *localWindows {
 		perStripe: max(1, (maxEntries+stripeCount-1)/stripeCount),
 		clock:     clock,
 	}
-	l.tables.Store(&map[string]*table{})
+	l.byPolicy.Store(&map[string]*policyWindows{})
 	return l
 }
 
-// table returns a policy's table, and creates it if necessary.
-func (l *localWindows) table(policy string) (*table, error) {
-	if t := (*l.tables.Load())[policy]; t != nil {
+// ofPolicy returns a policy's windows, and adds the policy if necessary.
+func (l *localWindows) ofPolicy(policy string) (*policyWindows, error) {
+	if t := (*l.byPolicy.Load())[policy]; t != nil {
 		return t, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	old := *l.tables.Load()
+	old := *l.byPolicy.Load()
 	if t := old[policy]; t != nil {
 		return t, nil
 	}
 	if len(old) >= maxPolicies {
 		return nil, fmt.Errorf("%w %q: there must be at most %d policies", ErrInvalid, policy, maxPolicies)
 	}
-	t := &table{policy: policy}
+	t := &policyWindows{name: policy}
 	for i := range t.stripes {
 		t.stripes[i].order = len(old)*stripeCount + i
-		t.stripes[i].windows = make(map[id]*localWindow)
+		t.stripes[i].windows = make(map[counterID]*localWindow)
 	}
-	tables := maps.Clone(old)
-	tables[policy] = t
-	l.tables.Store(&tables)
+	policies := maps.Clone(old)
+	policies[policy] = t
+	l.byPolicy.Store(&policies)
 	return t, nil
 }
 
-// stripe returns the stripe of a bucket. The hash is seeded, so that callers cannot overload a single stripe.
-func (l *localWindows) stripe(t *table, i *id) *stripe {
+// stripe returns the stripe of a counter. The hash is seeded, so that callers cannot overload a single stripe.
+func (l *localWindows) stripe(t *policyWindows, i *counterID) *stripe {
 	return &t.stripes[maphash.Bytes(l.seed, i[:])%stripeCount]
 }
 
-// window returns a bucket's window, pruned, and creates it if necessary. The caller holds the stripe's lock.
-func (l *localWindows) window(s *stripe, i *id, now int64, b *Bucket, t tag) *localWindow {
+// window returns a counter's window, pruned, and creates it if necessary. The caller holds the stripe's lock.
+func (l *localWindows) window(s *stripe, i *counterID, now int64, c *Counter, t groupTag) *localWindow {
 	w := s.windows[*i]
 	if w == nil {
 		if len(s.windows) >= l.perStripe {
 			l.evict(s, now)
 		}
-		w = &localWindow{span: b.Limit.Window.Microseconds(), tag: t, Record: resync.Record{Writer: newWriter()}}
+		w = &localWindow{span: c.Limit.Window.Microseconds(), tag: t, Record: resync.Record{Writer: newWriter()}}
 		s.windows[*i] = w
 	}
-	w.limit = int32(b.Limit.Requests) //nolint:gosec // at most MaxRequests
+	w.limit = int32(c.Limit.Requests) //nolint:gosec // at most MaxRequests
 	w.Prune(now, w.span)
 	return w
 }
 
 // newWriter returns a random number from 1 to 1<<40 - 1. It only has to differ from the few other writers of the same
-// bucket.
+// counter.
 func newWriter() uint64 { return 1 + rand.Uint64N(1<<40-1) } //nolint:gosec // need not be secret
 
 // evict removes a window: of a few candidates an idle one, otherwise the one with the lowest share of its limit in use.
 // While Redis is available nothing is lost. During an outage, that share becomes available to its caller again.
 func (l *localWindows) evict(s *stripe, now int64) {
-	var victim id
+	var victim counterID
 	least := math.Inf(1)
 	// Map iteration starts at a random place but then visits neighbours, which are of similar age: hence two iterations.
 	for range 2 {
@@ -149,7 +150,7 @@ func (l *localWindows) evict(s *stripe, now int64) {
 
 // sweep removes idle windows.
 func (l *localWindows) sweep() {
-	for _, t := range *l.tables.Load() {
+	for _, t := range *l.byPolicy.Load() {
 		for i := range t.stripes {
 			s := &t.stripes[i]
 			s.mu.Lock()
@@ -189,7 +190,7 @@ func (w *localWindow) add(now int64) {
 	w.Record.Allowed()
 }
 
-// state returns the state of the bucket according to the local window alone. w may be nil.
+// state returns the state of the counter according to the local window alone. w may be nil.
 func (w *localWindow) state(limit Limit, now int64) State {
 	s := State{Limit: limit, Remaining: limit.Requests, Reset: limit.Window}
 	if w == nil {

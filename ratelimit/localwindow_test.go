@@ -21,18 +21,18 @@ type fakeClock struct{ us atomic.Int64 }
 
 func (c *fakeClock) now() int64 { return c.us.Load() }
 
-func bucketOf(key string, requests int, w time.Duration) Bucket {
-	return Bucket{Key: key, Limit: Limit{Name: "test", Requests: requests, Window: w}}
+func counterOf(key string, requests int, w time.Duration) Counter {
+	return Counter{Key: key, Limit: Limit{Name: "test", Requests: requests, Window: w}}
 }
 
 const sec = int64(1_000_000)
 
 // decideLocally is Allow during an outage, without the rest of the limiter.
-func decideLocally(t testing.TB, l *localWindows, group string, buckets ...Bucket) Result {
+func decideLocally(t testing.TB, l *localWindows, group string, counters ...Counter) Result {
 	t.Helper()
 	var r request
-	require.NoError(t, r.prepare(l, group, buckets, true))
-	res := Result{States: make([]State, len(buckets))}
+	require.NoError(t, r.prepare(l, group, counters, true))
+	res := Result{States: make([]State, len(counters))}
 	r.states = res.States
 	if !r.denyOrMarkPending(true) {
 		r.decideLocally(false, false, 50*time.Millisecond)
@@ -42,17 +42,17 @@ func decideLocally(t testing.TB, l *localWindows, group string, buckets ...Bucke
 }
 
 // pend returns a request that waits for Redis's reply.
-func pend(t *testing.T, l *localWindows, number uint64, b Bucket) *request {
+func pend(t *testing.T, l *localWindows, number uint64, b Counter) *request {
 	t.Helper()
 	r := new(request)
-	require.NoError(t, r.prepare(l, "k", []Bucket{b}, true))
+	require.NoError(t, r.prepare(l, "k", []Counter{b}, true))
 	r.states = make([]State, 1)
 	require.False(t, r.denyOrMarkPending(true))
 	r.buildCall(number, "p", 0, 0)
 	return r
 }
 
-// stateOf returns the state of a bucket according to the model.
+// stateOf returns the state of a counter according to the model.
 func stateOf(m *windowtest.Model, now int64, l Limit) State {
 	s := m.State(now, l.Window.Microseconds(), l.Requests)
 	return State{Limit: l, Remaining: s.Remaining, Reset: microseconds(s.Reset), RetryAfter: microseconds(s.Retry)}
@@ -78,19 +78,19 @@ func TestLocalWindowMatchesModel(t *testing.T) {
 				l.sweep()
 			}
 			which := r.Perm(3)[:1+r.IntN(3)]
-			var buckets []Bucket
+			var counters []Counter
 			allowed := true
 			for _, b := range which {
-				buckets = append(buckets, bucketOf(fmt.Sprint(b), limits[b], 2*time.Second))
+				counters = append(counters, counterOf(fmt.Sprint(b), limits[b], 2*time.Second))
 				allowed = allowed && len(models[b].Inside(now, span)) < limits[b]
 			}
-			res := decideLocally(t, l, "g", buckets...)
+			res := decideLocally(t, l, "g", counters...)
 			require.Equal(t, allowed, res.Allowed, "seed %d step %d", seed, step)
 			for i, b := range which {
 				if allowed {
 					models[b].Add(now)
 				}
-				want := stateOf(&models[b], now, buckets[i].Limit)
+				want := stateOf(&models[b], now, counters[i].Limit)
 				if allowed {
 					want.RetryAfter = 0
 				}
@@ -108,7 +108,7 @@ func TestPendingRequestsCountDuringOutage(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
 	l := newLocalWindows(100, clock.now)
-	b := bucketOf("k", 3, time.Minute)
+	b := counterOf("k", 3, time.Minute)
 	first, second := pend(t, l, 2, b), pend(t, l, 4, b)
 	require.True(t, decideLocally(t, l, "k", b).Allowed)
 	r := decideLocally(t, l, "k", b)
@@ -126,18 +126,18 @@ func TestRequestWithoutReplyCountsOnce(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
 	l := newLocalWindows(100, clock.now)
-	b := bucketOf("k", 3, time.Minute)
+	b := counterOf("k", 3, time.Minute)
 	for stored := range uint64(2) {
 		r := pend(t, l, 2, b)
 		r.decideLocally(false, true, time.Second)
 		require.Equal(t, ByLocal, r.by)
 		require.Zero(t, r.states[0].RetryAfter)
 		require.Equal(t, 2-int(stored), r.states[0].Remaining)
-		require.NoError(t, r.prepare(l, "k", []Bucket{b}, true))
+		require.NoError(t, r.prepare(l, "k", []Counter{b}, true))
 		r.buildCall(4, "p", 0, 0)
-		require.Equal(t, stored+1, r.call.Buckets[0].Seq)
-		require.Zero(t, r.call.Buckets[0].Base)
-		require.Equal(t, []script.Unsynced{{Count: 1 + int(stored)}}, r.call.Buckets[0].Unsynced)
+		require.Equal(t, stored+1, r.call.Counters[0].Seq)
+		require.Zero(t, r.call.Counters[0].Base)
+		require.Equal(t, []script.Unsynced{{Count: 1 + int(stored)}}, r.call.Counters[0].Unsynced)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestLocalDenialsReturnRedisTimes(t *testing.T) {
 	t.Parallel()
 	var clock fakeClock
 	l := newLocalWindows(100, clock.now)
-	b := bucketOf("k", 3, time.Minute)
+	b := counterOf("k", 3, time.Minute)
 	clock.us.Add(sec)
 	require.True(t, decideLocally(t, l, "k", b).Allowed)
 	r := pend(t, l, 2, b)
@@ -188,12 +188,12 @@ func TestEvictionBoundsMemoryAndKeepsExhaustedLimits(t *testing.T) {
 	// 320 callers have exhausted their limit.
 	for i := range 320 {
 		for range 5 {
-			require.True(t, decideLocally(t, l, "g", bucketOf(fmt.Sprint("full", i), 5, time.Minute)).Allowed)
+			require.True(t, decideLocally(t, l, "g", counterOf(fmt.Sprint("full", i), 5, time.Minute)).Allowed)
 		}
 	}
 	// A flood of client IPs with one request each.
 	for i := range 30_000 {
-		decideLocally(t, l, "g", bucketOf(fmt.Sprint("flood", i), 5, time.Minute))
+		decideLocally(t, l, "g", counterOf(fmt.Sprint("flood", i), 5, time.Minute))
 		if i%3000 == 0 {
 			require.LessOrEqual(t, l.size(), maxEntries)
 		}
@@ -201,13 +201,13 @@ func TestEvictionBoundsMemoryAndKeepsExhaustedLimits(t *testing.T) {
 	require.LessOrEqual(t, l.size(), maxEntries)
 	forgotten := 0
 	for i := range 320 {
-		if decideLocally(t, l, "g", bucketOf(fmt.Sprint("full", i), 5, time.Minute)).Allowed {
+		if decideLocally(t, l, "g", counterOf(fmt.Sprint("full", i), 5, time.Minute)).Allowed {
 			forgotten++
 		}
 	}
 	require.LessOrEqual(t, forgotten, 3, "exhausted limits must be kept")
-	// The flood does not affect another policy's table.
-	other := Bucket{Key: "k", Limit: Limit{Name: "key", Requests: 2, Window: time.Minute}}
+	// The flood does not affect another policy's windows.
+	other := Counter{Key: "k", Limit: Limit{Name: "key", Requests: 2, Window: time.Minute}}
 	require.True(t, decideLocally(t, l, "k", other).Allowed)
 	require.Equal(t, 0, decideLocally(t, l, "k", other).States[0].Remaining)
 
@@ -233,7 +233,7 @@ func TestBytesPerCaller(t *testing.T) {
 		for i := range callers {
 			for range requests {
 				clock.us.Add(1)
-				decideLocally(t, l, "g", bucketOf(fmt.Sprint(i), 100, time.Hour))
+				decideLocally(t, l, "g", counterOf(fmt.Sprint(i), 100, time.Hour))
 			}
 		}
 		require.Equal(t, callers, l.size())
@@ -248,9 +248,9 @@ func TestSlotMatchesClusterKeySlot(t *testing.T) {
 	t.Parallel()
 	// CLUSTER KEYSLOT of the tags' texts.
 	client := redistest.Start(t, redistest.WithConfig("cluster-enabled", "yes")).Client(t)
-	for _, tg := range []tag{0, 1, 2, 1 << 63, hashGroup("a"), hashGroup("b")} {
-		want := client.ClusterKeySlot(context.Background(), "x{"+string(tg.append(nil))+"}y").Val()
-		require.EqualValues(t, want, tg.slot())
+	for _, tag := range []groupTag{0, 1, 2, 1 << 63, hashGroup("a"), hashGroup("b")} {
+		want := client.ClusterKeySlot(context.Background(), "x{"+string(tag.append(nil))+"}y").Val()
+		require.EqualValues(t, want, tag.slot())
 	}
 }
 
@@ -258,13 +258,13 @@ func TestSlotMatchesClusterKeySlot(t *testing.T) {
 func BenchmarkDecideLocally(b *testing.B) {
 	var clock fakeClock
 	l := newLocalWindows(DefaultMaxEntries, clock.now)
-	buckets := []Bucket{bucketOf("k", 60, time.Minute)}
+	counters := []Counter{counterOf("k", 60, time.Minute)}
 	var r request
 	r.states = make([]State, 1)
 	b.ReportAllocs()
 	for b.Loop() {
 		clock.us.Add(1_100_000)
-		if err := r.prepare(l, "k", buckets, true); err != nil {
+		if err := r.prepare(l, "k", counters, true); err != nil {
 			b.Fatal(err)
 		}
 		if r.denyOrMarkPending(true) {

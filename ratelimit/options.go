@@ -17,7 +17,7 @@ const (
 	// Exact never allows more than Limit.Requests in any interval of length Limit.Window.
 	Exact Algorithm = "exact"
 	// GCRA is redis_rate's leaky bucket: a burst of Limit.Requests that refills evenly over Limit.Window. It is smoother and
-	// takes a fixed, small amount of Redis memory per bucket, but a full burst and the refill can pass within one window: a
+	// takes a fixed, small amount of Redis memory per counter, but a full burst and the refill can pass within one window: a
 	// limit of 60 per minute allows up to 119 requests in the first minute. During an outage each gateway enforces it
 	// locally, and what is allowed then is not synced to Redis afterwards.
 	GCRA Algorithm = "gcra"
@@ -38,7 +38,7 @@ const (
 
 // Defaults of Options.
 const (
-	DefaultPrefix        = "gatehouse:rl:"
+	DefaultPrefix        = "gatehouse:limit:"
 	DefaultTimeout       = 50 * time.Millisecond
 	DefaultMaxFailures   = 3
 	DefaultProbeInterval = time.Second
@@ -47,29 +47,37 @@ const (
 
 // Options configure a Limiter. The zero value selects the defaults.
 type Options struct {
-	// Algorithm is Exact (the default) or GCRA.
+	// Algorithm is Exact or GCRA. Default: Exact.
 	Algorithm Algorithm
-	// OnOutage is Local (the default), Deny or Allow.
+
+	// OnOutage is Local, Deny or Allow. Default: Local.
 	OnOutage Policy
-	// Prefix is the prefix of every key in Redis; "" means DefaultPrefix. It must not contain braces. Fleets that share
-	// limits must use the same prefix.
+
+	// Prefix is the prefix of every key in Redis. It must not contain braces. Fleets that share limits must use the same
+	// prefix. Default: DefaultPrefix.
 	Prefix string
-	// Timeout is how long a round trip to Redis may take, and how long a request may wait in the queue for one; 0 means 50
-	// ms. A request can therefore wait for almost twice as long. As soon as round trips fail, none waits longer than Timeout
-	// in total.
+
+	// Timeout is how long a round trip to Redis may take, and how long a request may wait in the queue for one. A request
+	// can therefore wait for almost twice as long. As soon as round trips fail, none waits longer than Timeout in total.
+	// Default: 50ms.
 	Timeout time.Duration
-	// MaxFailures is the number of consecutive failed round trips after which Redis is unavailable; 0 means 3. Redis is also
-	// unavailable after at least half of 20 or more round trips within 10 s failed.
+
+	// MaxFailures is the number of consecutive failed round trips after which Redis is unavailable. Redis is also
+	// unavailable after at least half of 20 or more round trips within 10 s failed. Default: 3.
 	MaxFailures int
-	// ProbeInterval is the interval of background probes while Redis is unavailable; 0 means 1 s.
+
+	// ProbeInterval is the interval of background probes while Redis is unavailable. Default: 1s.
 	ProbeInterval time.Duration
-	// MaxEntries bounds the local windows of each policy (with GCRA, of all policies together); 0 means 65,536. Above the
-	// bound, windows with the lowest share of their limit in use are evicted first; with GCRA, those used least. While Redis
-	// is available, eviction loses nothing. During an outage, requests that an evicted window had counted no longer count.
+
+	// MaxEntries bounds the local windows of each policy (with GCRA, of all policies together). Above the bound, windows with
+	// the lowest share of their limit in use are evicted first; with GCRA, those used least. While Redis is available,
+	// eviction loses nothing. During an outage, requests that an evicted window had counted no longer count. Default: 65,536.
 	MaxEntries int
-	// Now is the clock of the local windows; nil means time.Now. Only differences between its times matter; the monotonic
-	// clock is used if they have one.
+
+	// Now is the clock of the local windows. Only differences between its times matter; the monotonic clock is used if they
+	// have one. Default: time.Now.
 	Now func() time.Time
+
 	// OnEvent, if set, is called when an outage begins or ends, and for similar events. Calls may be concurrent, and never
 	// delay a request.
 	OnEvent func(Event)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -132,7 +134,7 @@ func TestEveryRedisFailureIsAnOutageWithRecovery(t *testing.T) {
 			var r ratelimit.Result
 			require.Eventually(t, func() bool {
 				var err error
-				r, err = b.Peek(context.Background(), "k", bucket("k", l))
+				r, err = b.Peek(context.Background(), "k", counter("k", l))
 				return err == nil && r.By == ratelimit.ByRedis
 			}, longTimeout, time.Millisecond)
 			require.False(t, r.Allowed)
@@ -236,11 +238,11 @@ func TestCancelledRequestIsNotARedisFailure(t *testing.T) {
 					cancel(gone)
 				}()
 				// A request that flushes the batch itself waits for the reply.
-				if _, err := f.Allow(ctx, "c", bucket("c", l)); err != nil {
+				if _, err := f.Allow(ctx, "c", counter("c", l)); err != nil {
 					require.ErrorIs(t, err, gone)
 				}
 				<-ctx.Done()
-				_, err := f.Allow(ctx, "c", bucket("c", l)) // is not sent
+				_, err := f.Allow(ctx, "c", counter("c", l)) // is not sent
 				require.ErrorIs(t, err, context.Canceled)
 			}
 			link.Slow(0, 0)
@@ -261,8 +263,8 @@ func TestOutagePolicies(t *testing.T) {
 			allowing := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm, OnOutage: ratelimit.Allow, MaxFailures: 10})
 			local := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm})
 			ctx := context.Background()
-			b := bucket("k", limit(2, time.Hour))
-			used := bucket("used", b.Limit)
+			b := counter("k", limit(2, time.Hour))
+			used := counter("used", b.Limit)
 			require.Equal(t, 2, allowConcurrently(t, []ratelimit.Limiter{allowing}, 5, "used", b.Limit))
 			require.False(t, allow(t, allowing, "used", b.Limit).Allowed)
 			require.NoError(t, s.Kill())
@@ -366,4 +368,56 @@ func TestResyncFarAboveTheLimit(t *testing.T) {
 	fresh := newLimiter(t, s.Options(), ratelimit.Options{})
 	require.False(t, allow(t, fresh, "busy", l).Allowed)
 	require.Equal(t, 18, allow(t, fresh, "other", l).States[0].Remaining)
+}
+
+// halfFailing is a Redis without connections that fails every second command.
+type halfFailing struct{ commands atomic.Int64 }
+
+func (*halfFailing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*halfFailing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *halfFailing) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		if h.commands.Add(1)%2 == 0 {
+			cmd.SetErr(io.ErrUnexpectedEOF)
+			return cmd.Err()
+		}
+		// Replies that allow the request.
+		switch c := cmd.(type) {
+		case interface{ SetVal(val string) }: // of the exact script
+			c.SetVal(string(make([]byte, 20)))
+		case *redis.Cmd: // of redis_rate
+			c.SetVal([]any{int64(1), int64(0), "-1", "0"})
+		}
+		return nil
+	}
+}
+
+func TestHalfOfTwentyFailuresBeginAnOutage(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range algorithms {
+		t.Run(string(algorithm), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true})
+				client.AddHook(new(halfFailing))
+				f, err := ratelimit.New(client, ratelimit.Options{Algorithm: algorithm})
+				require.NoError(t, err)
+				t.Cleanup(func() {
+					require.NoError(t, f.Close())
+					require.NoError(t, client.Close())
+				})
+				l := limit(100, time.Hour)
+				for range 19 {
+					allow(t, f, "k", l)
+					require.NoError(t, f.Unavailable())
+				}
+				allow(t, f, "k", l)
+				require.ErrorIs(t, f.Unavailable(), io.ErrUnexpectedEOF)
+			})
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -11,8 +12,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/script"
 )
 
-// MaxBuckets is the maximum number of buckets of a request.
-const MaxBuckets = script.MaxBuckets
+// MaxCounters is the maximum number of counters of a request.
+const MaxCounters = script.MaxCounters
 
 // Bounds of a Limit.
 const (
@@ -22,7 +23,7 @@ const (
 )
 
 var (
-	// ErrInvalid is returned for a limit out of bounds, and for no buckets, more than MaxBuckets or the same bucket twice.
+	// ErrInvalid is returned for a limit out of bounds, and for no counters, more than MaxCounters or the same counter twice.
 	// Nothing was counted.
 	ErrInvalid = errors.New("invalid limit")
 
@@ -37,10 +38,11 @@ var (
 // Limit is the maximum number of requests in any interval of length Window. With Algorithm GCRA it is a burst that refills
 // over Window.
 type Limit struct {
-	// Name identifies the policy in response headers, for example "key". Names must come from the operator, never from a
-	// caller, and there may be at most 64. Limits with different names or windows never share a bucket.
+	// Name identifies the policy in response headers, for example "key", in printable ASCII. Names must come from the
+	// operator, never from a caller, and there may be at most 64. Limits with different names or windows never share a
+	// counter.
 	Name string
-	// Requests is from 1 to MaxRequests. It may change between calls for the same bucket: requests that were allowed before
+	// Requests is from 1 to MaxRequests. It may change between calls for the same counter: requests that were allowed before
 	// still count.
 	Requests int
 	// Window is from MinWindow to MaxWindow, in whole microseconds.
@@ -51,6 +53,8 @@ func (l Limit) validate() error {
 	switch {
 	case l.Name == "":
 		return fmt.Errorf("%w: missing name", ErrInvalid)
+	case strings.ContainsFunc(l.Name, func(r rune) bool { return r < ' ' || r > '~' }):
+		return fmt.Errorf("%w %q: the name must be printable ASCII", ErrInvalid, l.Name)
 	case l.Requests < 1 || l.Requests > MaxRequests:
 		return fmt.Errorf("%w %q: invalid number of requests %d: must be from 1 to %d", ErrInvalid, l.Name, l.Requests, MaxRequests)
 	case l.Window < MinWindow || l.Window > MaxWindow || l.Window%time.Microsecond != 0:
@@ -60,8 +64,8 @@ func (l Limit) validate() error {
 	return nil
 }
 
-// Bucket counts the requests of one rate limit key.
-type Bucket struct {
+// Counter counts the requests of one rate limit key under one limit.
+type Counter struct {
 	// Key identifies who the request counts against. It may contain text controlled by a caller: only its hash is stored or
 	// sent.
 	Key   string
@@ -77,12 +81,12 @@ const (
 	ByRedis Decider = "redis"
 	// ByLocal is a decision of this gateway alone, because Redis was unavailable or did not respond in time.
 	ByLocal Decider = "local"
-	// ByMemory is a denial without a round trip to Redis: Redis denied the bucket earlier and the retry time has not come,
+	// ByMemory is a denial without a round trip to Redis: Redis denied the counter earlier and the retry time has not come,
 	// or the local window is full.
 	ByMemory Decider = "memory"
 )
 
-// State is the state of a bucket after the decision.
+// State is the state of a counter after the decision.
 type State struct {
 	Limit Limit
 	// Remaining is the number of further requests that would be allowed now. If Result.By is ByMemory or ByLocal, it takes
@@ -90,7 +94,7 @@ type State struct {
 	Remaining int
 	// Reset is the time until Remaining next increases; Limit.Window if no request is counted.
 	Reset time.Duration
-	// RetryAfter is the time until the bucket allows another request; 0 if it did not deny this one. With ByLocal, the
+	// RetryAfter is the time until the counter allows another request; 0 if it did not deny this one. With ByLocal, the
 	// actual time can be up to Options.Timeout longer.
 	RetryAfter time.Duration
 }
@@ -99,21 +103,21 @@ type State struct {
 // counted, unless Redis did not respond and may have counted it.
 type Result struct {
 	Allowed bool
-	// States has one entry for each bucket, in the order of the arguments.
+	// States has one entry for each counter, in the order of the arguments.
 	States []State
-	// RetryAfter is the time until all buckets allow another request; 0 if Allowed.
+	// RetryAfter is the time until all counters allow another request; 0 if Allowed.
 	RetryAfter time.Duration
 	By         Decider
 }
 
 // Limiter decides whether requests may pass. It is safe for concurrent use.
 type Limiter interface {
-	// Allow counts the request in all buckets or in none. All buckets of a group are stored in the same Redis Cluster slot;
-	// a bucket must always be used with the same group. An error means that there is no decision: ctx was cancelled, or the
+	// Allow counts the request in all counters or in none. All counters of a group are stored in the same Redis Cluster slot;
+	// a counter must always be used with the same group. An error means that there is no decision: ctx was cancelled, or the
 	// error is ErrInvalid, ErrUnavailable or ErrClosed.
-	Allow(ctx context.Context, group string, buckets ...Bucket) (Result, error)
+	Allow(ctx context.Context, group string, counters ...Counter) (Result, error)
 	// Peek returns what Allow would, without counting the request.
-	Peek(ctx context.Context, group string, buckets ...Bucket) (Result, error)
+	Peek(ctx context.Context, group string, counters ...Counter) (Result, error)
 	// Ping checks that every shard of Redis can serve the limiter, and resyncs requests that Redis lost. It waits until ctx
 	// is done or the client times out, regardless of Options.Timeout.
 	Ping(ctx context.Context) error
@@ -151,7 +155,7 @@ func New(client redis.UniversalClient, o Options) (Limiter, error) {
 	if o.Algorithm == GCRA {
 		return newGCRA(client, o), nil
 	}
-	return newExact(storeOf(client), o), nil
+	return newExact(backendOf(client), o), nil
 }
 
 // Tightest returns the state that a caller has to respect: after a denial the one with the longest RetryAfter, otherwise the

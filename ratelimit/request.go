@@ -6,19 +6,19 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/script"
 )
 
-// request is one Allow or Peek: its buckets, their local windows, the call of the script, and the result. It locks the
-// stripes of all its buckets at once, so that a local decision also counts in all buckets or in none.
+// request is one Allow or Peek: its counters, their local windows, the call of the script, and the result. It locks the
+// stripes of all its counters at once, so that a local decision also counts in all counters or in none.
 type request struct {
-	windows *localWindows
-	buckets []Bucket
-	states  []State // of the Result
-	charge  bool
-	pending bool // the local windows count it as pending
-	tag     tag
-	ids     [MaxBuckets]id
-	stripes [MaxBuckets]*stripe
-	order   [MaxBuckets]*stripe // without duplicates, in locking order
-	locks   int
+	windows  *localWindows
+	counters []Counter
+	states   []State // of the Result
+	charge   bool
+	pending  bool // the local windows count it as pending
+	tag      groupTag
+	ids      [MaxCounters]counterID
+	stripes  [MaxCounters]*stripe
+	order    [MaxCounters]*stripe // without duplicates, in locking order
+	locks    int
 
 	call  script.Call
 	sent  int64  // when the call was built
@@ -27,15 +27,15 @@ type request struct {
 	err   error // why Redis did not decide
 }
 
-// prepare validates and hashes the buckets and finds their stripes.
-func (r *request) prepare(l *localWindows, group string, buckets []Bucket, charge bool) (err error) {
-	r.windows, r.buckets, r.charge = l, buckets, charge
+// prepare validates and hashes the counters and finds their stripes.
+func (r *request) prepare(l *localWindows, group string, counters []Counter, charge bool) (err error) {
+	r.windows, r.counters, r.charge = l, counters, charge
 	r.locks, r.pending, r.by, r.err = 0, false, "", nil
-	if r.tag, err = hashBuckets(Exact, group, buckets, &r.ids); err != nil {
+	if r.tag, err = hashCounters(Exact, group, counters, &r.ids); err != nil {
 		return err
 	}
-	for i := range buckets {
-		t, err := l.table(buckets[i].Limit.Name)
+	for i := range counters {
+		t, err := l.ofPolicy(counters[i].Limit.Name)
 		if err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (r *request) unlock() {
 	}
 }
 
-// find returns the bucket's window, pruned, or nil.
+// find returns the counter's window, pruned, or nil.
 func (r *request) find(i int, now int64) *localWindow {
 	w := r.stripes[i].windows[r.ids[i]]
 	if w != nil {
@@ -78,12 +78,12 @@ func (r *request) find(i int, now int64) *localWindow {
 	return w
 }
 
-// findOrCreate returns the bucket's window, pruned.
+// findOrCreate returns the counter's window, pruned.
 func (r *request) findOrCreate(i int, now int64) *localWindow {
-	return r.windows.window(r.stripes[i], &r.ids[i], now, &r.buckets[i], r.tag)
+	return r.windows.window(r.stripes[i], &r.ids[i], now, &r.counters[i], r.tag)
 }
 
-// dropIfIdle removes the bucket's window if it is idle.
+// dropIfIdle removes the counter's window if it is idle.
 func (r *request) dropIfIdle(i int, w *localWindow, now int64) {
 	if w.idle(now) {
 		delete(r.stripes[i].windows, r.ids[i])
@@ -95,19 +95,19 @@ func (r *request) dropIfIdle(i int, w *localWindow, now int64) {
 func (r *request) denyOrMarkPending(useLocal bool) (denied bool) {
 	now := r.lock()
 	defer r.unlock()
-	for i := range r.buckets {
+	for i := range r.counters {
 		if !useLocal {
 			break
 		}
-		if w := r.find(i, now); w != nil && w.state(r.buckets[i].Limit, now).RetryAfter > 0 {
-			for j := range r.buckets {
-				r.states[j] = r.find(j, now).state(r.buckets[j].Limit, now)
+		if w := r.find(i, now); w != nil && w.state(r.counters[i].Limit, now).RetryAfter > 0 {
+			for j := range r.counters {
+				r.states[j] = r.find(j, now).state(r.counters[j].Limit, now)
 			}
 			return true
 		}
 	}
 	if r.charge {
-		for i := range r.buckets {
+		for i := range r.counters {
 			r.findOrCreate(i, now).pending++
 		}
 		r.pending = true
@@ -121,14 +121,14 @@ func (r *request) clearPending(now int64) {
 		return
 	}
 	r.pending = false
-	for i := range r.buckets {
+	for i := range r.counters {
 		w := r.findOrCreate(i, now)
 		w.pending = max(0, w.pending-1)
 	}
 }
 
-// runFailed records that the script run failed.
-func (r *request) runFailed() {
+// applyFailure records that the script run failed.
+func (r *request) applyFailure() {
 	now := r.lock()
 	r.clearPending(now)
 	r.unlock()
@@ -139,7 +139,7 @@ func (r *request) cancel() {
 	now := r.lock()
 	r.by = ByLocal
 	r.clearPending(now)
-	for i := range r.buckets {
+	for i := range r.counters {
 		if w := r.find(i, now); w != nil {
 			r.dropIfIdle(i, w, now)
 		}
@@ -147,29 +147,29 @@ func (r *request) cancel() {
 	r.unlock()
 }
 
-// buildCall builds the call of the script, with the unsynced requests of the buckets. slack bounds how long the call can
+// buildCall builds the call of the script, with the unsynced requests of the counters. slack bounds how long the call can
 // take.
 func (r *request) buildCall(number uint64, prefix string, slack int64, epoch uint32) {
 	c := &r.call
-	c.Number, c.Charge, c.N = number, r.charge, len(r.buckets)
+	c.Number, c.Charge, c.N = number, r.charge, len(r.counters)
 	now := r.lock()
 	r.sent, r.epoch = now, epoch
-	for i := range r.buckets {
-		b := &r.buckets[i]
-		to := &c.Buckets[i]
+	for i := range r.counters {
+		b := &r.counters[i]
+		to := &c.Counters[i]
 		to.Key = redisKey(prefix, r.tag, b.Limit.Name, &r.ids[i])
 		to.Limit, to.Window = b.Limit.Requests, b.Limit.Window.Microseconds()
 		if w := r.find(i, now); w != nil {
-			w.fillBucket(to, now, slack, epoch)
-		} else { // a Peek of a bucket without a local window
+			w.fillCounter(to, now, slack, epoch)
+		} else { // a Peek of a counter without a local window
 			to.Writer, to.Base, to.Seq, to.Unsynced = newWriter(), 0, 0, to.Unsynced[:0]
 		}
 	}
 	r.unlock()
 }
 
-// fillBucket sets the fields of b that describe the window's requests.
-func (w *localWindow) fillBucket(b *script.Bucket, now, slack int64, epoch uint32) {
+// fillCounter sets the fields of b that describe the window's requests.
+func (w *localWindow) fillCounter(b *script.Counter, now, slack int64, epoch uint32) {
 	b.Writer, b.Seq, b.Base = w.Writer, w.Seq, w.base(now, slack, epoch)
 	b.Unsynced = b.Unsynced[:0]
 	n := int(min(b.Seq-b.Base, uint64(w.Total()))) //nolint:gosec // not negative
@@ -185,17 +185,17 @@ func (r *request) applyReplies() {
 	r.by = ByRedis
 	r.clearPending(now)
 	allowed := true
-	for i := range r.buckets {
+	for i := range r.counters {
 		reply := &r.call.Replies[i]
 		r.states[i] = State{
-			Limit:      r.buckets[i].Limit,
+			Limit:      r.counters[i].Limit,
 			Remaining:  reply.Remaining,
 			Reset:      microseconds(reply.Reset),
 			RetryAfter: microseconds(reply.Retry),
 		}
 		allowed = allowed && reply.Retry == 0
 	}
-	for i := range r.buckets {
+	for i := range r.counters {
 		reply := &r.call.Replies[i]
 		w := r.find(i, now)
 		if w == nil {
@@ -204,46 +204,46 @@ func (r *request) applyReplies() {
 			}
 			w = r.findOrCreate(i, now)
 		}
-		if w.Writer != r.call.Buckets[i].Writer && w.Seq == 0 {
-			w.Writer, w.Seq = r.call.Buckets[i].Writer, max(reply.Stored, 1)-1 // the window was evicted meanwhile
+		if w.Writer != r.call.Counters[i].Writer && w.Seq == 0 {
+			w.Writer, w.Seq = r.call.Counters[i].Writer, max(reply.Stored, 1)-1 // the window was evicted meanwhile
 		}
 		if r.charge && allowed {
 			w.add(now)
 		}
-		if w.Writer == r.call.Buckets[i].Writer {
+		if w.Writer == r.call.Counters[i].Writer {
 			w.Confirm(reply.Stored, r.epoch)
 		}
 		if reply.Retry > 0 {
 			// Counting from when the call was built, the denial never lasts longer than Redis intended.
 			w.deniedUntil, w.deniedReset = r.sent+reply.Retry, r.sent+reply.Reset
-			w.deniedLimit = int32(r.buckets[i].Limit.Requests) //nolint:gosec // at most MaxRequests
+			w.deniedLimit = int32(r.counters[i].Limit.Requests) //nolint:gosec // at most MaxRequests
 		}
 		r.dropIfIdle(i, w, now)
 	}
 }
 
-// stored returns a bucket in which the script stored something: this request, or unsynced ones.
-func (r *request) stored() (bucket int, ok bool) {
+// stored returns a counter in which the script stored something: this request, or unsynced ones.
+func (r *request) stored() (counter int, ok bool) {
 	if r.err != nil {
 		return 0, false
 	}
 	allowed := r.charge
-	for i := range r.buckets {
+	for i := range r.counters {
 		allowed = allowed && r.call.Replies[i].Retry == 0
 	}
-	for i := range r.buckets {
-		if allowed || len(r.call.Buckets[i].Unsynced) > 0 {
+	for i := range r.counters {
+		if allowed || len(r.call.Counters[i].Unsynced) > 0 {
 			return i, true
 		}
 	}
 	return 0, false
 }
 
-// applyDataLoss records that Redis has fewer requests of the buckets than expected.
+// applyDataLoss records that Redis has fewer requests of the counters than expected.
 func (r *request) applyDataLoss() {
 	now := r.lock()
-	for i := range r.buckets {
-		if w := r.find(i, now); w != nil && w.Writer == r.call.Buckets[i].Writer {
+	for i := range r.counters {
+		if w := r.find(i, now); w != nil && w.Writer == r.call.Counters[i].Writer {
 			w.Confirm(r.call.Replies[i].Stored, r.epoch)
 		}
 	}
@@ -258,8 +258,8 @@ func (r *request) decideLocally(force, mayBeCounted bool, retry time.Duration) {
 	defer r.unlock()
 	r.by = ByLocal
 	if !r.charge {
-		for i := range r.buckets {
-			r.states[i] = r.find(i, now).state(r.buckets[i].Limit, now)
+		for i := range r.counters {
+			r.states[i] = r.find(i, now).state(r.counters[i].Limit, now)
 			if force {
 				r.states[i].RetryAfter = 0
 			}
@@ -267,12 +267,12 @@ func (r *request) decideLocally(force, mayBeCounted bool, retry time.Duration) {
 		return
 	}
 	r.clearPending(now)
-	var windows [MaxBuckets]*localWindow
+	var windows [MaxCounters]*localWindow
 	allowed := true
-	for i := range r.buckets {
+	for i := range r.counters {
 		w := r.findOrCreate(i, now)
 		windows[i] = w
-		s := w.state(r.buckets[i].Limit, now)
+		s := w.state(r.counters[i].Limit, now)
 		if s.RetryAfter == 0 && w.Total()+int(w.pending) >= s.Limit.Requests {
 			s.Remaining, s.RetryAfter = 0, retry
 		}
@@ -280,12 +280,12 @@ func (r *request) decideLocally(force, mayBeCounted bool, retry time.Duration) {
 		r.states[i] = s
 	}
 	allowed = allowed || force
-	for i, w := range windows[:len(r.buckets)] {
+	for i, w := range windows[:len(r.counters)] {
 		if allowed || mayBeCounted {
 			w.add(now)
 		}
 		if allowed {
-			r.states[i] = w.state(r.buckets[i].Limit, now)
+			r.states[i] = w.state(r.counters[i].Limit, now)
 			r.states[i].RetryAfter = 0
 		}
 		r.dropIfIdle(i, w, now)

@@ -26,12 +26,12 @@ type scenario struct {
 	length   time.Duration
 }
 
-// scenarioKey is a bucket that requests count against.
+// scenarioKey is a counter that requests count against.
 type scenarioKey struct {
 	name   string
 	group  string
 	limits []int // by gateway, which may disagree
-	wide   int   // index of a second bucket of every request; -1: none
+	wide   int   // index of a second counter of every request; -1: none
 }
 
 // fault is an injected fault, from at on for lasts.
@@ -109,7 +109,7 @@ func makeScenario(seed uint64) *scenario {
 		}
 		s.keys = append(s.keys, k)
 	}
-	if seed%3 == 1 { // two buckets, as for unverified requests
+	if seed%3 == 1 { // two counters, as for unverified requests
 		wide := scenarioKey{name: "wide", group: s.keys[0].group, wide: -1}
 		for range s.gateways {
 			wide.limits = append(wide.limits, 8)
@@ -181,10 +181,10 @@ func (s *scenario) load(limiters []Limiter, began time.Time) history {
 				continue
 			}
 			r := rand.New(rand.NewPCG(s.seed, uint64(g*100+k)))
-			buckets := []Bucket{{Key: key.name, Limit: Limit{Name: "key", Requests: key.limits[g], Window: s.window}}}
+			counters := []Counter{{Key: key.name, Limit: Limit{Name: "key", Requests: key.limits[g], Window: s.window}}}
 			if key.wide >= 0 {
 				wide := s.keys[key.wide]
-				buckets = append(buckets, Bucket{Key: wide.name, Limit: Limit{Name: "wide", Requests: wide.limits[g], Window: s.window}})
+				counters = append(counters, Counter{Key: wide.name, Limit: Limit{Name: "wide", Requests: wide.limits[g], Window: s.window}})
 			}
 			pause := float64(s.window) / s.rate * float64(s.gateways) / float64(key.limits[g])
 			work.Go(func() {
@@ -193,7 +193,7 @@ func (s *scenario) load(limiters []Limiter, began time.Time) history {
 					for range 1 + r.IntN(2)*r.IntN(4) { // some concurrently
 						work.Go(func() {
 							from := time.Since(began)
-							res, err := l.Allow(context.Background(), key.group, buckets...)
+							res, err := l.Allow(context.Background(), key.group, counters...)
 							if err != nil {
 								panic(err)
 							}
@@ -281,14 +281,14 @@ func (s *scenario) check(all history, slack time.Duration) error {
 }
 
 // fair returns from when on a request must not be denied because of what was counted during a fault. If Redis's clock was
-// set back, a bucket's time continues only with its next request.
+// set back, a counter's time continues only with its next request.
 func (s *scenario) fair(counted [][]*outcome, m *outcome, t timeline) time.Duration {
 	fair := t.fair
 	for _, f := range s.faults {
 		if !f.kind.stepsClock() {
 			continue
 		}
-		for _, k := range s.buckets(m) {
+		for _, k := range s.counters(m) {
 			next := never
 			for _, o := range since(counted[k], s.repaired) {
 				if o.by == ByRedis && o.from >= s.repaired {
@@ -302,8 +302,8 @@ func (s *scenario) fair(counted [][]*outcome, m *outcome, t timeline) time.Durat
 	return fair
 }
 
-// buckets returns the keys that a request counts against.
-func (s *scenario) buckets(m *outcome) []int {
+// counters returns the keys that a request counts against.
+func (s *scenario) counters(m *outcome) []int {
 	if wide := s.keys[m.key].wide; wide >= 0 {
 		return []int{m.key, wide}
 	}
@@ -314,7 +314,7 @@ func (s *scenario) buckets(m *outcome) []int {
 func (s *scenario) counted(all history) [][]*outcome {
 	counted := make([][]*outcome, len(s.keys))
 	for i := range all {
-		for _, k := range s.buckets(&all[i]) {
+		for _, k := range s.counters(&all[i]) {
 			counted[k] = append(counted[k], &all[i])
 		}
 	}
@@ -366,7 +366,7 @@ func (s *scenario) checkBounds(all history) error {
 // checkReason checks that every denial has a reason, even during a fault: at least as many requests as the limit may have
 // been counted. Each counts once, including those that were denied locally because Redis did not reply.
 func (s *scenario) checkReason(counted [][]*outcome, m *outcome, late time.Duration) error {
-	for b, k := range s.buckets(m) {
+	for b, k := range s.counters(m) {
 		if m.states[b].RetryAfter == 0 {
 			continue
 		}
@@ -389,9 +389,9 @@ func (s *scenario) checkReason(counted [][]*outcome, m *outcome, late time.Durat
 
 // checkDenial checks that a denial has a reason and the correct RetryAfter.
 func (s *scenario) checkDenial(counted [][]*outcome, m *outcome, slack time.Duration) error {
-	buckets := s.buckets(m)
+	counters := s.counters(m)
 	least, most, full := time.Duration(0), time.Duration(0), false
-	for i, k := range buckets {
+	for i, k := range counters {
 		limit := s.keys[k].limits[m.gateway]
 		var sure, possible []*outcome
 		for _, o := range since(counted[k], m.from-s.window-slack+1) { // the others have left the window

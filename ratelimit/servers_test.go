@@ -68,12 +68,12 @@ func keysBySlot(t *testing.T, cl *redistest.Cluster, l ratelimit.Limit, n, group
 	return keys
 }
 
-// slotOf returns the slot of a key's bucket.
+// slotOf returns the slot of a key's counter.
 func slotOf(t *testing.T, cl *redistest.Cluster, key string, l ratelimit.Limit) int {
 	t.Helper()
 	client := redis.NewClient(cl.Nodes[0].Options().Simple())
 	defer func() { require.NoError(t, client.Close()) }()
-	slot, err := client.ClusterKeySlot(t.Context(), ratelimit.KeyName(ratelimit.Exact, key, bucket(key, l))).Result()
+	slot, err := client.ClusterKeySlot(t.Context(), ratelimit.KeyName(ratelimit.Exact, key, counter(key, l))).Result()
 	require.NoError(t, err)
 	return int(slot)
 }
@@ -104,7 +104,7 @@ func allowUntil(t *testing.T, done <-chan struct{}, limiters []ratelimit.Limiter
 				case <-time.After(pause):
 				}
 				key := keys[n%len(keys)]
-				r, err := limiters[i%len(limiters)].Allow(context.Background(), key, bucket(key, l))
+				r, err := limiters[i%len(limiters)].Allow(context.Background(), key, counter(key, l))
 				if err != nil || !r.Allowed {
 					t.Errorf("%+v %v", r, err)
 					return
@@ -327,14 +327,14 @@ func TestClusterSlotMigrationAndNodeFailure(t *testing.T) {
 	l := limit(30, time.Hour)
 	keys := keysBySlot(t, cl, l, 3, 3, cl.Owner)
 
-	// Several buckets of one group.
-	group, buckets := ratelimit.ForUnverified("pk_live_abcdefgh", netip.Addr{})
-	r, err := limiters[0].Allow(ctx, group, buckets...)
+	// Several counters of one group.
+	group, counters := ratelimit.ForUnverified("pk_live_abcdefgh", netip.Addr{})
+	r, err := limiters[0].Allow(ctx, group, counters...)
 	require.NoError(t, err)
 	require.True(t, r.Allowed)
 	require.Equal(t, ratelimit.ByRedis, r.By)
 
-	// A bucket's slot migrates while it is in use: no request is lost or counted twice.
+	// A counter's slot migrates while it is in use: no request is lost or counted twice.
 	moving := keys[0][1]
 	slot := slotOf(t, cl, moving, l)
 	moved := make(chan error, 1)
@@ -371,7 +371,7 @@ func TestClusterSlotMigrationAndNodeFailure(t *testing.T) {
 	// without counting.
 	fresh := newLimiter(t, cl.Options(), ratelimit.Options{})
 	require.Eventually(t, func() bool {
-		r, err := fresh.Peek(ctx, dead, bucket(dead, l))
+		r, err := fresh.Peek(ctx, dead, counter(dead, l))
 		return err == nil && r.By == ratelimit.ByRedis && !r.Allowed
 	}, longTimeout, 10*time.Millisecond, "what was allowed during the outage must be synced")
 }
@@ -414,7 +414,7 @@ func TestFailoverKeepsCounts(t *testing.T) {
 				t.Helper()
 				for _, f := range limiters {
 					require.Eventually(t, func() bool {
-						r, err := f.Peek(t.Context(), key, bucket(key, l))
+						r, err := f.Peek(t.Context(), key, counter(key, l))
 						return err == nil && reached(f, r)
 					}, longTimeout, 10*time.Millisecond)
 				}

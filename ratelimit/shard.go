@@ -31,9 +31,9 @@ const (
 // shard is a part of Redis that can fail independently: a single server, or a range of a Cluster's slots. When a Cluster
 // loses a node, only requests for its slots are affected.
 type shard struct {
-	x       *exact
+	limiter *exact
 	index   int
-	probe   script.Bucket // counts probes
+	probe   script.Counter // counts probes
 	breaker *resync.Breaker
 	batcher *batch.Batcher[request]
 	workers [2]worker
@@ -60,31 +60,31 @@ type runner interface {
 
 var errPanicked = errors.New("the Redis client panicked")
 
-func newShard(x *exact, index int) *shard {
-	s := &shard{x: x, index: index, background: x.store.newRunner(), busy: make(chan struct{}, 1), random: x.store.random(index)}
-	t := tag(0)
-	for x.shardOf(t) != index {
+func newShard(l *exact, index int) *shard {
+	s := &shard{limiter: l, index: index, background: l.backend.newRunner(), busy: make(chan struct{}, 1), random: l.backend.random(index)}
+	t := groupTag(0)
+	for l.shardOf(t) != index {
 		t++
 	}
-	s.probe = script.Bucket{
-		Key: x.o.Prefix + "{" + string(t.append(nil)) + "}probe", Limit: MaxRequests, Window: MinWindow.Microseconds(), Writer: newWriter(),
+	s.probe = script.Counter{
+		Key: l.o.Prefix + "{" + string(t.append(nil)) + "}probe", Limit: MaxRequests, Window: MinWindow.Microseconds(), Writer: newWriter(),
 	}
-	s.breaker = resync.NewBreaker(x.o.MaxFailures)
+	s.breaker = resync.NewBreaker(l.o.MaxFailures)
 	for i := range s.workers {
-		s.workers[i].runner = x.store.newRunner()
+		s.workers[i].runner = l.backend.newRunner()
 	}
 	s.batcher = batch.New(batch.Options[request]{
-		Max: maxCalls, Timeout: x.o.Timeout, Flush: s.decide, Go: x.spawn,
+		Max: maxCalls, Timeout: l.o.Timeout, Flush: s.flush, Go: l.spawn,
 		Partition: func(r *request) int { return int(r.tag & 1) },
 	})
 	return s
 }
 
-// decide decides a batch of requests: by Redis if it is available, otherwise locally.
-func (s *shard) decide(worker int, requests []*request, oldest time.Time) {
+// flush decides a batch of requests: by Redis if it is available, otherwise locally.
+func (s *shard) flush(worker int, requests []*request, oldest time.Time) {
 	if cause := s.breaker.Cause(); cause != nil {
 		for _, r := range requests {
-			s.decideLocally(r, cause, false)
+			s.decideOnOutage(r, cause, false)
 		}
 		return
 	}
@@ -93,28 +93,28 @@ func (s *shard) decide(worker int, requests []*request, oldest time.Time) {
 	if s.breaker.Failing() {
 		began = oldest
 	}
-	ctx, cancel := context.WithDeadline(s.x.ctx, began.Add(s.x.o.Timeout))
+	ctx, cancel := context.WithDeadline(s.limiter.ctx, began.Add(s.limiter.o.Timeout))
 	defer cancel()
 	toSend := requests
 	for try := 1; try <= 2 && len(toSend) > 0; try++ {
-		epoch := s.x.epoch.Load()
-		s.flush(ctx, &s.workers[worker], toSend, epoch)
+		epoch := s.limiter.epoch.Load()
+		s.sendRequests(ctx, &s.workers[worker], toSend, epoch)
 		toSend = s.handleDataLoss(toSend, epoch)
 	}
 	for _, r := range requests {
 		if r.call.Err != nil { // first clear all of them: the decisions below count pending requests
-			r.runFailed()
+			r.applyFailure()
 		}
 	}
 	failed, err := 0, error(nil)
 	for _, r := range requests {
 		if r.call.Err == nil {
 			r.applyReplies()
-			s.x.stats.byRedis.Add(1)
+			s.limiter.stats.byRedis.Add(1)
 			continue
 		}
-		s.decideLocally(r, r.call.Err, !r.call.NotRun)
-		s.x.stats.byLocal.Add(1)
+		s.decideOnOutage(r, r.call.Err, !r.call.NotRun)
+		s.limiter.stats.byLocal.Add(1)
 		if !errors.Is(r.err, script.ErrStale) && !errors.Is(r.err, script.ErrLost) {
 			failed, err = failed+1, r.err
 		}
@@ -123,37 +123,37 @@ func (s *shard) decide(worker int, requests []*request, oldest time.Time) {
 	if 2*failed < len(requests) { // in a Cluster, another node may be available
 		err = nil
 	}
-	if s.x.ctx.Err() == nil && s.breaker.FlushDone(time.Now(), err) {
-		s.x.spawn(s.recoverFromOutage)
+	if s.limiter.ctx.Err() == nil && s.breaker.FlushDone(time.Now(), err) {
+		s.limiter.spawn(s.recoverFromOutage)
 	}
 }
 
-// decideLocally decides about a request as OnOutage says. With mayBeCounted, Redis may have counted it.
-func (s *shard) decideLocally(r *request, cause error, mayBeCounted bool) {
+// decideOnOutage decides about a request as OnOutage says. With mayBeCounted, Redis may have counted it.
+func (s *shard) decideOnOutage(r *request, cause error, mayBeCounted bool) {
 	r.err = cause
-	if s.x.o.OnOutage == Deny && !mayBeCounted {
+	if s.limiter.o.OnOutage == Deny && !mayBeCounted {
 		r.cancel()
 		return
 	}
-	r.decideLocally(s.x.o.OnOutage == Allow, mayBeCounted, s.x.o.Timeout)
+	r.decideLocally(s.limiter.o.OnOutage == Allow, mayBeCounted, s.limiter.o.Timeout)
 	s.unsynced.Store(true)
 }
 
-// flush runs the script for the requests.
-func (s *shard) flush(ctx context.Context, w *worker, requests []*request, epoch uint32) {
+// sendRequests runs the script for requests.
+func (s *shard) sendRequests(ctx context.Context, w *worker, requests []*request, epoch uint32) {
 	w.calls = w.calls[:0]
 	for _, r := range requests {
-		r.buildCall(s.x.nextNumber(), s.x.o.Prefix, s.x.slack, epoch)
+		r.buildCall(s.limiter.nextNumber(), s.limiter.o.Prefix, s.limiter.slack, epoch)
 		r.call.Err = errPanicked
 		w.calls = append(w.calls, &r.call)
 	}
-	s.x.stats.roundTrips.Add(1)
-	run(ctx, w.runner, w.calls)
+	s.limiter.stats.roundTrips.Add(1)
+	runScript(ctx, w.runner, w.calls)
 	clear(w.calls)
 }
 
-// run runs the script. A panic of the client becomes the error of all calls.
-func run(ctx context.Context, r runner, calls []*script.Call) {
+// runScript runs the script. A panic of the client becomes the error of all calls.
+func runScript(ctx context.Context, r runner, calls []*script.Call) {
 	defer func() {
 		if v := recover(); v != nil {
 			for _, c := range calls {
@@ -173,7 +173,7 @@ func (s *shard) handleDataLoss(requests []*request, epoch uint32) (retry []*requ
 		}
 	}
 	if len(retry) > 0 {
-		s.x.dataLost(epoch)
+		s.limiter.dataLost(epoch)
 	}
 	return retry
 }
@@ -186,14 +186,14 @@ func (s *shard) addCheckpoints(requests []*request) {
 		if !stored {
 			continue
 		}
-		node := s.x.store.node(r.call.Buckets[i].Key)
+		node := s.limiter.backend.node(r.call.Counters[i].Key)
 		if nodes[node] {
 			continue
 		}
 		// Its last request is not newer than the call.
-		until := r.sent + r.buckets[i].Limit.Window.Microseconds()
-		s.checkpoints.add(node, checkpoint{r.stripes[i], r.buckets[i].Limit.Name, r.ids[i], until})
-		if !s.x.store.cluster {
+		until := r.sent + r.counters[i].Limit.Window.Microseconds()
+		s.checkpoints.add(node, checkpoint{r.stripes[i], r.counters[i].Limit.Name, r.ids[i], until})
+		if !s.limiter.backend.cluster {
 			return
 		}
 		if nodes == nil {
@@ -205,28 +205,28 @@ func (s *shard) addCheckpoints(requests []*request) {
 
 // recoverFromOutage probes Redis until it is available and all requests are synced.
 func (s *shard) recoverFromOutage() {
-	x := s.x
+	l := s.limiter
 	began, cause := time.Now(), s.breaker.Cause()
 	s.synced.Store(0)
 	s.emit(Event{Kind: Unavailable, Cause: cause})
 	for s.breaker.State() != resync.Shared {
 		// Jitter keeps the fleet's gateways from reconnecting at the same moment.
-		wait := x.o.ProbeInterval * time.Duration(90+s.random(20)) / 100
-		if x.store.refresh != nil {
+		wait := l.o.ProbeInterval * time.Duration(90+s.random(20)) / 100
+		if l.backend.refresh != nil {
 			// Refused connections do not make the client look for a node's replacement. The refresh runs in the background,
 			// so start it some time before the probe.
 			early := wait / 5
-			if !x.sleep(wait - early) {
+			if !l.sleep(wait - early) {
 				return
 			}
-			x.store.refresh(x.ctx)
+			l.backend.refresh(l.ctx)
 			wait = early
 		}
-		if !x.sleep(wait) {
+		if !l.sleep(wait) {
 			return
 		}
 		s.busy <- struct{}{}
-		ctx, cancel := context.WithTimeout(x.ctx, x.o.Timeout)
+		ctx, cancel := context.WithTimeout(l.ctx, l.o.Timeout)
 		err := s.probeOnce(ctx)
 		cancel()
 		s.breaker.ProbeDone(err)
@@ -242,16 +242,16 @@ func (s *shard) recoverFromOutage() {
 }
 
 func (s *shard) emit(e Event) {
-	e.Shard, e.Shards = s.index, len(s.x.shards)
-	s.x.o.emit(e)
+	e.Shard, e.Shards = s.index, len(s.limiter.shards)
+	s.limiter.o.emit(e)
 }
 
 // probeOnce checks that Redis can count requests, which a read-only replica, a lack of memory or a missing permission
 // prevents. Then it checks for data loss.
 func (s *shard) probeOnce(ctx context.Context) error {
-	c := &script.Call{Number: s.x.nextNumber(), Charge: true, N: 1}
-	c.Buckets[0] = s.probe
-	run(ctx, s.background, []*script.Call{c})
+	c := &script.Call{Number: s.limiter.nextNumber(), Charge: true, N: 1}
+	c.Counters[0] = s.probe
+	runScript(ctx, s.background, []*script.Call{c})
 	if c.Err != nil {
 		return fmt.Errorf("running the script: %w", c.Err)
 	}
@@ -260,10 +260,10 @@ func (s *shard) probeOnce(ctx context.Context) error {
 
 // checkForDataLoss detects whether Redis has lost data by syncing the windows of the checkpoints.
 func (s *shard) checkForDataLoss(ctx context.Context) error {
-	epoch := s.x.epoch.Load()
-	now := s.x.clock()
+	epoch := s.limiter.epoch.Load()
+	now := s.limiter.clock()
 	var calls []*syncCall
-	checked := make(map[id]bool)
+	checked := make(map[counterID]bool)
 	s.checkpoints.visit(func(c checkpoint) (alive bool) {
 		c.stripe.mu.Lock()
 		defer c.stripe.mu.Unlock()
@@ -282,7 +282,7 @@ func (s *shard) checkForDataLoss(ctx context.Context) error {
 		}
 		return true
 	})
-	err := s.runSync(ctx, calls, epoch)
+	err := s.sendSyncCalls(ctx, calls, epoch)
 	if err == nil {
 		s.checkpoints.markChecked(checked)
 	}
@@ -294,8 +294,8 @@ func (s *shard) syncInBackground() {
 	if s.breaker.State() != resync.Shared || s.checkpoints.empty() && !s.unsynced.Load() {
 		return
 	}
-	s.x.spawn(func() {
-		if !s.x.sleep(time.Duration(s.random(int64(s.x.o.ProbeInterval) / 10))) {
+	s.limiter.spawn(func() {
+		if !s.limiter.sleep(time.Duration(s.random(int64(s.limiter.o.ProbeInterval) / 10))) {
 			return
 		}
 		select {
@@ -304,7 +304,7 @@ func (s *shard) syncInBackground() {
 		default:
 			return
 		}
-		ctx, cancel := context.WithTimeout(s.x.ctx, s.x.o.Timeout)
+		ctx, cancel := context.WithTimeout(s.limiter.ctx, s.limiter.o.Timeout)
 		err := s.checkForDataLoss(ctx)
 		cancel()
 		if err == nil {
@@ -318,16 +318,16 @@ type syncCall struct {
 	script.Call
 	stripe *stripe
 	policy string
-	id     id
+	id     counterID
 }
 
 // syncCall returns the call for a window. The caller holds the stripe's lock.
-func (s *shard) syncCall(st *stripe, policy string, i id, w *localWindow, epoch uint32) *syncCall {
+func (s *shard) syncCall(st *stripe, policy string, i counterID, w *localWindow, epoch uint32) *syncCall {
 	c := &syncCall{stripe: st, policy: policy, id: i}
-	c.Number, c.N = s.x.nextNumber(), 1
-	b := &c.Buckets[0]
-	b.Key, b.Limit, b.Window = redisKey(s.x.o.Prefix, w.tag, policy, &i), int(w.limit), w.span
-	w.fillBucket(b, s.x.clock(), s.x.slack, epoch)
+	c.Number, c.N = s.limiter.nextNumber(), 1
+	b := &c.Counters[0]
+	b.Key, b.Limit, b.Window = redisKey(s.limiter.o.Prefix, w.tag, policy, &i), int(w.limit), w.span
+	w.fillCounter(b, s.limiter.clock(), s.limiter.slack, epoch)
 	return c
 }
 
@@ -337,21 +337,21 @@ func (s *shard) sync(shared bool) error {
 	if !s.unsynced.Swap(false) {
 		return nil
 	}
-	epoch := s.x.epoch.Load()
+	epoch := s.limiter.epoch.Load()
 	var calls []*syncCall
 	weight := 0
 	send := func() error {
 		// No request waits for this, so it may take longer than Options.Timeout.
-		ctx, cancel := context.WithTimeout(s.x.ctx, max(s.x.o.Timeout, syncTimeout))
+		ctx, cancel := context.WithTimeout(s.limiter.ctx, max(s.limiter.o.Timeout, syncTimeout))
 		defer cancel()
-		err := s.runSync(ctx, calls, epoch)
+		err := s.sendSyncCalls(ctx, calls, epoch)
 		if err != nil {
 			s.unsynced.Store(true)
 		}
 		calls, weight = calls[:0], 0
 		return err
 	}
-	for _, t := range *s.x.windows.tables.Load() {
+	for _, t := range *s.limiter.windows.byPolicy.Load() {
 		for i := range t.stripes {
 			for _, c := range s.syncCalls(t, &t.stripes[i], shared, epoch) {
 				if calls, weight = append(calls, c), weight+c.Weight(); weight < maxSync {
@@ -367,12 +367,12 @@ func (s *shard) sync(shared bool) error {
 }
 
 // syncCalls returns the calls for a stripe's unsynced windows in this shard.
-func (s *shard) syncCalls(t *table, st *stripe, shared bool, epoch uint32) (calls []*syncCall) {
+func (s *shard) syncCalls(t *policyWindows, st *stripe, shared bool, epoch uint32) (calls []*syncCall) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	now := s.x.clock()
+	now := s.limiter.clock()
 	for i, w := range st.windows {
-		if w.Unsynced(epoch) == 0 || s.x.shardOf(w.tag) != s.index {
+		if w.Unsynced(epoch) == 0 || s.limiter.shardOf(w.tag) != s.index {
 			continue
 		}
 		w.Prune(now, w.span)
@@ -381,35 +381,35 @@ func (s *shard) syncCalls(t *table, st *stripe, shared bool, epoch uint32) (call
 		case shared && w.pending > 0:
 			s.unsynced.Store(true)
 		default:
-			calls = append(calls, s.syncCall(st, t.policy, i, w, epoch))
+			calls = append(calls, s.syncCall(st, t.name, i, w, epoch))
 		}
 	}
 	return calls
 }
 
-// runSync runs the script for calls and records the replies.
-func (s *shard) runSync(ctx context.Context, calls []*syncCall, epoch uint32) (err error) {
+// sendSyncCalls runs the script for calls and records the replies.
+func (s *shard) sendSyncCalls(ctx context.Context, calls []*syncCall, epoch uint32) (err error) {
 	if len(calls) == 0 {
 		return nil
 	}
 	// Map order is random: sort, so that simulations are deterministic.
-	slices.SortFunc(calls, func(a, b *syncCall) int { return strings.Compare(a.Buckets[0].Key, b.Buckets[0].Key) })
+	slices.SortFunc(calls, func(a, b *syncCall) int { return strings.Compare(a.Counters[0].Key, b.Counters[0].Key) })
 	batch := make([]*script.Call, len(calls))
 	for i, c := range calls {
 		batch[i] = &c.Call
 	}
-	run(ctx, s.background, batch)
+	runScript(ctx, s.background, batch)
 	lost := false
 	for _, c := range calls {
-		b := &c.Buckets[0]
+		b := &c.Counters[0]
 		switch {
 		case c.Err == nil:
 			for _, u := range b.Unsynced {
 				s.synced.Add(int64(u.Count))
 			}
 			if last := len(b.Unsynced) - 1; last >= 0 {
-				until := s.x.clock() - b.Unsynced[last].Age + b.Window
-				s.checkpoints.add(s.x.store.node(b.Key), checkpoint{c.stripe, c.policy, c.id, until})
+				until := s.limiter.clock() - b.Unsynced[last].Age + b.Window
+				s.checkpoints.add(s.limiter.backend.node(b.Key), checkpoint{c.stripe, c.policy, c.id, until})
 			}
 		case errors.Is(c.Err, script.ErrLost):
 			lost = true
@@ -426,13 +426,13 @@ func (s *shard) runSync(ctx context.Context, calls []*syncCall, epoch uint32) (e
 		c.stripe.mu.Unlock()
 	}
 	if lost {
-		s.x.dataLost(epoch) //nolint:contextcheck // continues in the background
+		s.limiter.dataLost(epoch) //nolint:contextcheck // continues in the background
 	}
 	return err
 }
 
-// store is what a limiter needs to know about its Redis.
-type store struct {
+// backend is what a limiter needs to know about its Redis.
+type backend struct {
 	cluster   bool
 	newRunner func() runner
 	node      func(key string) string   // identifies the node that stores a key
@@ -440,10 +440,10 @@ type store struct {
 	random    func(shard int) func(n int64) int64
 }
 
-// storeOf returns the store of a client.
-func storeOf(client redis.UniversalClient) store {
+// backendOf returns the backend of a client.
+func backendOf(client redis.UniversalClient) backend {
 	_, single := client.(*redis.Client)
-	s := store{
+	s := backend{
 		cluster:   !single,
 		newRunner: func() runner { return script.NewRunner(client, !single) },
 		node:      func(string) string { return "" },

@@ -164,7 +164,7 @@ func (r *simRedis) run(calls []*script.Call) (reply string) {
 	var input []byte
 	for _, c := range calls {
 		for i := range c.N {
-			keys.Append(lua.LString(c.Buckets[i].Key))
+			keys.Append(lua.LString(c.Counters[i].Key))
 		}
 		input = c.Append(input)
 	}
@@ -180,7 +180,7 @@ func (r *simRedis) run(calls []*script.Call) (reply string) {
 	return reply
 }
 
-// stored returns how many requests of a writer the bucket contains.
+// stored returns how many requests of a writer the counter contains.
 func (r *simRedis) stored(key string, writer uint64) (n uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -214,7 +214,7 @@ func (c *simRunner) Run(ctx context.Context, calls []*script.Call) {
 	}
 	byNode := make(map[*simRedis][]*script.Call)
 	for _, call := range calls {
-		node := c.node(call.Buckets[0].Key)
+		node := c.node(call.Counters[0].Key)
 		byNode[node] = append(byNode[node], call)
 	}
 	var work sync.WaitGroup
@@ -228,8 +228,8 @@ func (c *simRunner) Run(ctx context.Context, calls []*script.Call) {
 func (r *simRedis) serve(ctx context.Context, gateway int, calls []*script.Call) {
 	// Delays depend on the calls and the time, but not on the order of simultaneous events.
 	hash := fnv.New64a()
-	first := slices.MinFunc(calls, func(a, b *script.Call) int { return cmp.Compare(a.Buckets[0].Key, b.Buckets[0].Key) })
-	fmt.Fprint(hash, gateway, first.Charge, first.Buckets[0].Key, time.Since(r.began))
+	first := slices.MinFunc(calls, func(a, b *script.Call) int { return cmp.Compare(a.Counters[0].Key, b.Counters[0].Key) })
+	fmt.Fprint(hash, gateway, first.Charge, first.Counters[0].Key, time.Since(r.began))
 	random := rand.New(rand.NewPCG(r.seed, hash.Sum64()))
 	delay := func(d time.Duration) time.Duration {
 		return 20*time.Microsecond + time.Duration(random.Int64N(int64(time.Millisecond))) + time.Duration(random.ExpFloat64()*float64(d))
@@ -260,7 +260,7 @@ func (r *simRedis) serve(ctx context.Context, gateway int, calls []*script.Call)
 	for i, call := range calls {
 		c := *call
 		for j := range c.N {
-			c.Buckets[j].Unsynced = append([]script.Unsynced(nil), c.Buckets[j].Unsynced...)
+			c.Counters[j].Unsynced = append([]script.Unsynced(nil), c.Counters[j].Unsynced...)
 		}
 		copies[i] = &c
 	}

@@ -49,7 +49,7 @@ func simulate(s *scenario) *simEnvironment {
 }
 
 // node returns the node of a tag. Nodes begin in the middle of a shard, so that some shards span two nodes.
-func (w *simEnvironment) node(t tag) *simRedis {
+func (w *simEnvironment) node(t groupTag) *simRedis {
 	return w.nodes[(t.slot()+slots/clusterShards/2)*len(w.nodes)/(slots+slots/clusterShards)]
 }
 
@@ -62,9 +62,9 @@ func (w *simEnvironment) limiter(s *scenario, gateway int, o Options) *exact {
 		if err != nil {
 			panic(err)
 		}
-		return w.node(tag(binary.BigEndian.Uint64(raw)))
+		return w.node(groupTag(binary.BigEndian.Uint64(raw)))
 	}
-	return newExact(store{
+	return newExact(backend{
 		cluster:   len(w.nodes) > 1,
 		newRunner: func() runner { return &simRunner{gateway: gateway, node: nodeOf, one: len(w.nodes) == 1} },
 		node:      func(key string) string { return fmt.Sprintf("%p", nodeOf(key)) },
@@ -215,13 +215,13 @@ func (w *simEnvironment) compare(fleet []*exact, t timeline, at time.Duration) e
 	known := t.steps == never && at > t.known
 	for g, x := range fleet {
 		epoch := x.epoch.Load()
-		for _, table := range *x.windows.tables.Load() {
-			for i := range table.stripes {
-				st := &table.stripes[i]
+		for _, policy := range *x.windows.byPolicy.Load() {
+			for i := range policy.stripes {
+				st := &policy.stripes[i]
 				st.mu.Lock()
 				for i, l := range st.windows {
 					l.Prune(x.clock(), l.span)
-					stored := w.node(l.tag).stored(redisKey(x.o.Prefix, l.tag, table.policy, &i), l.Writer)
+					stored := w.node(l.tag).stored(redisKey(x.o.Prefix, l.tag, policy.name, &i), l.Writer)
 					base := l.base(x.clock(), x.slack, epoch)
 					if l.pending == 0 && (stored > l.Seq || stored < base && known) {
 						st.mu.Unlock()

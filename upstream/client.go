@@ -38,9 +38,9 @@ var (
 	ErrUnexpectedInformational = errors.New("the data service sent an unexpected 1xx response")
 )
 
-// Client is an [http.RoundTripper] for one cleartext HTTP/1.1 address of a data service.
+// Client sends requests to one cleartext HTTP/1.1 address of a data service.
 //
-// Each exchange runs on the goroutine that calls RoundTrip: it writes the request with [http.Request.Write] and reads the
+// Each exchange runs on the goroutine that calls Exchange: it writes the request with [http.Request.Write] and reads the
 // response with [http.ReadResponse]. This is faster than net/http's Transport, which uses two goroutines for each connection
 // (docs/performance.md). But a Client does not read while it writes, so it is only for requests with small bodies.
 //
@@ -48,7 +48,7 @@ var (
 // may close a connection while the next request is on its way, so a GET or HEAD that fails on a reused connection before the
 // first byte of the response is retried once on a new connection. All other requests use a new connection and are sent once.
 //
-// A Client is safe for concurrent use and must not be copied after first use. RoundTrip ignores req.URL's scheme and
+// A Client is safe for concurrent use and must not be copied after first use. Exchange ignores req.URL's scheme and
 // host; the request's Host header is req.Host.
 type Client struct {
 	// Dial opens a connection to the service. Required.
@@ -101,12 +101,6 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	c.limit -= int64(n)
 	c.began = c.began || n > 0
 	return n, err
-}
-
-// RoundTrip implements [http.RoundTripper]. It calls [Client.Exchange] with the context's deadline.
-func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
-	deadline, _ := req.Context().Deadline()
-	return c.Exchange(req, deadline)
 }
 
 // Exchange sends a request and reads the response's header. The caller must close the response's body; the connection is reused
@@ -187,7 +181,7 @@ var past = time.Unix(1, 0) //nolint:gochecknoglobals // a constant
 // after an error.
 func (c *clientConn) exchange(req *http.Request, deadline time.Time) (*http.Response, error) {
 	ctx := req.Context()
-	stop := neverStarted
+	stop := func() bool { return true } // for a context that is never done
 	if ctx.Done() != nil {
 		stop = context.AfterFunc(ctx, c.abort)
 	}
@@ -206,8 +200,6 @@ func (c *clientConn) exchange(req *http.Request, deadline time.Time) (*http.Resp
 	res.Body = body
 	return res, nil
 }
-
-func neverStarted() bool { return true }
 
 // send writes a request and reads the header of its final response.
 func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response, error) {
@@ -397,5 +389,3 @@ func (c *Client) Close() error {
 	c.idle = nil
 	return nil
 }
-
-var _ http.RoundTripper = (*Client)(nil)

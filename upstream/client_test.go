@@ -104,9 +104,17 @@ func (s *rawService) dial(ctx context.Context) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", s.ln.Addr().String())
 }
 
-func (s *rawService) client(tb testing.TB) *upstream.Client {
+// client is a Client as a RoundTripper, like the Transport that it is compared with.
+type client struct{ *upstream.Client }
+
+func (c client) RoundTrip(req *http.Request) (*http.Response, error) {
+	deadline, _ := req.Context().Deadline()
+	return c.Exchange(req, deadline)
+}
+
+func (s *rawService) client(tb testing.TB) client {
 	tb.Helper()
-	c := &upstream.Client{Dial: s.dial}
+	c := client{&upstream.Client{Dial: s.dial}}
 	tb.Cleanup(func() { require.NoError(tb, c.Close()) })
 	return c
 }

@@ -6,8 +6,8 @@
 //	res, raw, ok := upstream.Match(target)             // exact match, or 404
 //	q, err := res.CleanQuery(raw)                      // *ParameterError: 400
 //	r2, err := upstream.PrepareRequest(r, res, q, id)  // the request for the data service
-//	response, err := client.RoundTrip(r2)              // one address, cleartext HTTP/1.1
-//	err = upstream.CheckHead(res, status, header)      // status and headers
+//	response, err := client.Exchange(r2, deadline)     // one address, cleartext HTTP/1.1
+//	err = upstream.CheckHeader(res, status, header)    // status and headers
 //	report, err := contract.Check(&buf, res, q, businessID, body)
 //	upstream.ForwardHeaders(w.Header(), header)        // documented response headers only
 //

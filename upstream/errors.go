@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Errors returned by Check, CheckHead, CleanQuery, PrepareRequest and VerifyAssertion wrap one of these.
+// Errors returned by Check, CheckHeader, CleanQuery, PrepareRequest and VerifyAssertion wrap one of these.
 var (
 	// ErrInvalidParameter is wrapped by every ParameterError. The API responds with 400 INVALID_PARAMETER.
 	ErrInvalidParameter = errors.New("invalid query parameter")

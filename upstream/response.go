@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// CheckHead checks the status and header of a data service's response.
+// CheckHeader checks the status and header of a data service's response.
 //
 //   - 200 with Content-Type application/json (charset utf-8 or none) and no Content-Encoding except identity: nil. The body is
 //     for Check.
@@ -17,7 +17,7 @@ import (
 //     caller's mistake.
 //
 // Errors are *ContractError and contain nothing of the response except the status.
-func CheckHead(res *Resource, status int, h http.Header) error {
+func CheckHeader(res *Resource, status int, h http.Header) error {
 	refuse := func(kind error, expected string) error {
 		return &ContractError{Kind: kind, Resource: res.Name, Record: -1, Expected: expected}
 	}

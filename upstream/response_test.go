@@ -18,9 +18,9 @@ func TestOnlyStatus200WithJSONIsAccepted(t *testing.T) {
 		"application/json", "application/json; charset=utf-8", `application/json;charset="UTF-8"`, "Application/JSON",
 	} {
 		h := http.Header{"Content-Type": {contentType}, "Content-Encoding": {"identity"}}
-		require.NoError(t, upstream.CheckHead(res, 200, h), contentType)
+		require.NoError(t, upstream.CheckHeader(res, 200, h), contentType)
 	}
-	require.NoError(t, upstream.CheckHead(res, 200, json))
+	require.NoError(t, upstream.CheckHeader(res, 200, json))
 	for _, contentType := range [][]string{
 		nil,
 		{""},
@@ -33,20 +33,20 @@ func TestOnlyStatus200WithJSONIsAccepted(t *testing.T) {
 		{"application/json, text/html"},
 		{"application/json;;"},
 	} {
-		err := upstream.CheckHead(res, 200, http.Header{"Content-Type": contentType})
+		err := upstream.CheckHeader(res, 200, http.Header{"Content-Type": contentType})
 		require.ErrorIs(t, err, upstream.ErrContractViolation, contentType)
 	}
 	for _, encoding := range [][]string{{"gzip"}, {"identity", "br"}} {
-		err := upstream.CheckHead(res, 200, http.Header{"Content-Type": json["Content-Type"], "Content-Encoding": encoding})
+		err := upstream.CheckHeader(res, 200, http.Header{"Content-Type": json["Content-Type"], "Content-Encoding": encoding})
 		require.ErrorIs(t, err, upstream.ErrContractViolation, encoding)
 	}
 	json["Location"] = []string{"http://10.0.0.7/"}
 	for _, status := range []int{100, 201, 202, 204, 206, 301, 302, 304, 307, 400, 401, 403, 404, 405, 410, 422, 429, 500, 502, 503, 504, 599} {
-		err := upstream.CheckHead(res, status, json)
+		err := upstream.CheckHeader(res, status, json)
 		require.ErrorIs(t, err, upstream.ErrContractViolation, status)
 		require.NotContains(t, err.Error(), "10.0.0.7")
 	}
-	require.EqualError(t, upstream.CheckHead(res, 404, nil), "upstream response violates the contract: events: expected status 200, not 404")
+	require.EqualError(t, upstream.CheckHeader(res, 404, nil), "upstream response violates the contract: events: expected status 200, not 404")
 }
 
 func TestRetryAfterIsForwardedWithinBounds(t *testing.T) {
@@ -63,10 +63,10 @@ func TestRetryAfterIsForwardedWithinBounds(t *testing.T) {
 		d, ok := upstream.RetryAfter(h, now)
 		require.True(t, ok, value)
 		require.Equal(t, want, d, value)
-		err := upstream.CheckHead(upstream.ByName("jobs"), 503, h)
+		err := upstream.CheckHeader(upstream.ByName("jobs"), 503, h)
 		require.ErrorIs(t, err, upstream.ErrUpstreamUnavailable, value)
 		require.NotErrorIs(t, err, upstream.ErrContractViolation)
-		require.ErrorIs(t, upstream.CheckHead(upstream.ByName("jobs"), 500, h), upstream.ErrContractViolation)
+		require.ErrorIs(t, upstream.CheckHeader(upstream.ByName("jobs"), 500, h), upstream.ErrContractViolation)
 	}
 	d, ok := upstream.RetryAfter(http.Header{"Retry-After": {now.Add(time.Minute).Format(http.TimeFormat)}}, now.Add(-500*time.Millisecond))
 	require.True(t, ok)
@@ -75,7 +75,7 @@ func TestRetryAfterIsForwardedWithinBounds(t *testing.T) {
 		h := http.Header{"Retry-After": values}
 		_, ok := upstream.RetryAfter(h, now)
 		require.False(t, ok, values)
-		require.ErrorIs(t, upstream.CheckHead(upstream.ByName("jobs"), 503, h), upstream.ErrContractViolation, values)
+		require.ErrorIs(t, upstream.CheckHeader(upstream.ByName("jobs"), 503, h), upstream.ErrContractViolation, values)
 	}
 }
 

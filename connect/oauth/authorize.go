@@ -55,7 +55,7 @@ func (s *Server) response(request *pending, parameters url.Values) string {
 // authorize checks and stores a request. It returns the URL of the approval page, or of an error at the redirect URI.
 func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target string, err error) {
 	ctx := r.Context()
-	if err := s.allow(ctx, "authorize", s.o.ClientIPKey(r), s.o.limits.Authorizations); err != nil {
+	if err := s.allow(ctx, "authorize", s.clientIPKey(r), s.o.limits.Authorizations); err != nil {
 		return "", err
 	}
 	values, err := authorizationParameters(w, r)

@@ -3,6 +3,7 @@ package oauth_test
 import (
 	"encoding/json"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -130,14 +131,14 @@ func TestOversizedInputIsRejected(t *testing.T) {
 func TestAuthorizationsAndFetchesAreRateLimited(t *testing.T) {
 	t.Parallel()
 	web := newSite(t, serveDocument)
-	address := ""
+	var address netip.Addr
 	s := newServer(t, withDocuments(web), func(o *oauth.Options) {
 		o.Limits().AllAuthorizations, o.Limits().AllFetches = limit(3, time.Hour), limit(2, time.Hour)
 		o.Limits().Authorizations = limit(7, time.Hour)
-		o.ClientIPKey = func(*http.Request) string { return address }
+		o.ClientAddr = func(*http.Request) netip.Addr { return address }
 	})
 	ask := func(id, from string, change url.Values) int {
-		address = from
+		address = netip.MustParseAddr("2001:db8:" + from + "::")
 		return clientWithID(t, s, id).Authorize(challenge(), change).Code
 	}
 	require.Equal(t, http.StatusSeeOther, ask("https://claude.example/1", "a", nil))
@@ -151,7 +152,7 @@ func TestAuthorizationsAndFetchesAreRateLimited(t *testing.T) {
 	require.Equal(t, int32(2), web.fetched.Load())
 
 	require.Equal(t, http.StatusSeeOther, ask("https://claude.example/1", "a", url.Values{"scope": {"x"}}), "the seventh of an address")
-	address = "a"
+	address = netip.MustParseAddr("2001:db8:a::")
 	refused := clientWithID(t, s, "https://claude.example/1").Authorize(challenge(), url.Values{"scope": {"x"}})
 	require.Equal(t, "429 too_many_requests", refusal(t, refused))
 	require.NotEmpty(t, refused.Header().Get("Retry-After"))

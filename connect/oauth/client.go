@@ -29,7 +29,7 @@ func (s *Server) client(r *http.Request, id string) (Client, error) {
 	ctx := r.Context()
 	switch {
 	case strings.HasPrefix(id, "https://"):
-		return s.documentClient(ctx, id, s.o.ClientIPKey(r))
+		return s.documentClient(ctx, id, s.clientIPKey(r))
 	case strings.HasPrefix(id, kindClient):
 		return s.registeredClient(ctx, id)
 	}

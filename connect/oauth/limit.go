@@ -6,10 +6,15 @@ import (
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
 // allIPs is the rate limit key of the limits on all client IPs together.
 const allIPs = "*"
+
+// clientIPKey returns the rate limit key of a request's client IP.
+func (s *Server) clientIPKey(r *http.Request) string { return clientip.Key(s.o.ClientAddr(r)) }
 
 // allow counts a request of a kind against the limit of a rate limit key. It returns a 429 problem if the limit is exceeded.
 func (s *Server) allow(ctx context.Context, kind, key string, limit redis_rate.Limit) error {

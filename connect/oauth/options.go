@@ -64,8 +64,8 @@ type Options struct {
 	// Default: the error is sent as JSON.
 	ErrorPage func(w http.ResponseWriter, r *http.Request, status int, title, detail string)
 
-	// ClientIPKey returns the rate limit key of the client IP. Default: the key of the peer's address, for IPv6 its /64.
-	ClientIPKey func(r *http.Request) string
+	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
+	ClientAddr func(*http.Request) netip.Addr
 
 	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in lower case and without a colon, in addition
 	// to reverse domain names such as com.example.app (RFC 8252, section 7.1). Schemes that browsers or operating systems
@@ -128,8 +128,8 @@ func (o *Options) complete() error {
 	if o.transport == nil {
 		o.transport = publicTransport(publicDialer())
 	}
-	if o.ClientIPKey == nil {
-		o.ClientIPKey = func(r *http.Request) string { return clientip.Key(clientip.Peer(r)) }
+	if o.ClientAddr == nil {
+		o.ClientAddr = clientip.Peer
 	}
 	if o.ClientSchemes == nil {
 		o.ClientSchemes = DefaultClientSchemes()

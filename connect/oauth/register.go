@@ -11,7 +11,7 @@ import (
 
 func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
-	ip := s.o.ClientIPKey(r)
+	ip := s.clientIPKey(r)
 	if err := s.allow(ctx, "register", ip, s.o.limits.Registrations); err != nil {
 		return err
 	}

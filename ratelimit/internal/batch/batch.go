@@ -162,7 +162,7 @@ func (b *Batcher[C]) claim(p partitions) partitions {
 // flushAll flushes until the queue is empty. With inline, only the first flush runs on the caller's goroutine.
 func (b *Batcher[C]) flushAll(claimed partitions, inline bool) {
 	for claimed != noPartition {
-		next, other := b.flush(claimed)
+		next, other := b.flushOnce(claimed)
 		if other != noPartition {
 			b.o.Go(func() { b.flushAll(other, false) })
 		}
@@ -174,9 +174,9 @@ func (b *Batcher[C]) flushAll(claimed partitions, inline bool) {
 	}
 }
 
-// flush flushes once and claims the partitions to flush next: next for this goroutine, other for an additional one if the
+// flushOnce flushes once and claims the partitions to flush next: next for this goroutine, other for an additional one if the
 // queue is long.
-func (b *Batcher[C]) flush(claimed partitions) (next, other partitions) {
+func (b *Batcher[C]) flushOnce(claimed partitions) (next, other partitions) {
 	// On a busy machine, let callers that are about to queue calls run first. On an idle one this costs nothing.
 	runtime.Gosched()
 	worker := 0

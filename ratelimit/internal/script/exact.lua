@@ -1,33 +1,33 @@
--- The script of the exact limiter. A call is counted in all of its buckets or in none.
+-- The script of the exact limiter. A call is counted in all of its counters or in none.
 --
--- A bucket is one string: a header, a table of writers and a log of entries, oldest first. Times are those of Redis (TIME), in
+-- A counter is one string: a header, a table of writers and a log of entries, oldest first. Times are those of Redis (TIME), in
 -- microseconds. Integers are unsigned and big-endian.
 --
 --   header  total    3 bytes  requests in the log
---           skew     7 bytes  added to TIME so that a bucket's time never goes back
+--           skew     7 bytes  added to TIME so that a counter's time never goes back
 --           first    7 bytes  time of the oldest entry
 --           span     5 bytes  from there to the newest entry
 --           open     5 bytes  time from the first request of the newest entry to its last
 --           writers  2 bytes  number of writers
---   writer  id       5 bytes  a gateway's local window for this bucket
+--   writer  id       5 bytes  a gateway's local window for this counter
 --           stored   6 bytes  number of the writer's last stored request
 --           call     6 bytes  number of the last call that was counted; one less if it only added unsynced requests
 --           at       7 bytes  time of the writer's last request
 --   entry   delta    5 bytes  time since the previous entry (unused in the oldest)
 --           count    2 bytes  number of requests, which all count from this time on
 --
--- KEYS     the buckets of all calls, in order
--- ARGV[1]  for each call: flags (1 byte; 1 = charge), number of buckets (1 byte), number of the call (6 bytes); then for each
---          bucket: limit (3), window (5), writer (5), base (6), seq (6), number of unsynced entries (2), and for each of those,
+-- KEYS     the counters of all calls, in order
+-- ARGV[1]  for each call: flags (1 byte; 1 = charge), number of counters (1 byte), number of the call (6 bytes); then for each
+--          counter: limit (3), window (5), writer (5), base (6), seq (6), number of unsynced entries (2), and for each of those,
 --          oldest first: count (2), age (5)
--- reply    for each bucket: status (1), remaining (3), reset (5), retry (5), stored (6)
+-- reply    for each counter: status (1), remaining (3), reset (5), retry (5), stored (6)
 --
 -- A writer numbers the requests that it allows; seq is the number of the last one. If stored is less than seq, the newest
 -- seq - stored of its unsynced requests are added, so that none is added twice. The writer knows that requests up to base were
--- stored. If stored is less than base, Redis has lost data: the bucket is not changed, and the status is LOST.
+-- stored. If stored is less than base, Redis has lost data: the counter is not changed, and the status is LOST.
 --
--- Numbers of calls are even and increase. A call with a lower number than the bucket's is late: the writer has sent another one
--- since, assuming that this one was lost. It changes nothing, and the status is STALE. A call with the bucket's number is a
+-- Numbers of calls are even and increase. A call with a lower number than the counter's is late: the writer has sent another one
+-- since, assuming that this one was lost. It changes nothing, and the status is STALE. A call with the counter's number is a
 -- repetition of one that was allowed.
 --
 -- A value that cannot be decoded is treated as absent.
@@ -36,7 +36,7 @@ local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.u
 local HEADER, HEAD = '>I3I7I7I5I5I2', 29
 local WRITER, WRITE = '>I5I6I6I7', 24
 local ENTRY, SIZE, TAIL, MAX, TOTAL = '>I5I2', 7, '>I2I5', 65535, 16777215
-local CALL, BUCKET, UNSYNCED, UNIT, REPLY = '>I1I1I6', '>I3I5I5I6I6I2', '>I2I5', 7, '>I1I3I5I5I6'
+local CALL, COUNTER, UNSYNCED, UNIT, REPLY = '>I1I1I6', '>I3I5I5I6I6I2', '>I2I5', 7, '>I1I3I5I5I6'
 local OK, LOST, STALE = 0, 1, 2
 
 local input, number = ARGV[1], 0
@@ -102,11 +102,11 @@ local function merge(log, total, first, last, open, now, at, limit, window, list
   return table.concat(out), total, first, last, open, at
 end
 
--- apply adds a writer's unsynced requests to the bucket at key, and with charge one more if it fits. The arguments are at p. It
+-- apply adds a writer's unsynced requests to the counter at key, and with charge one more if it fits. The arguments are at p. It
 -- returns the position after them; status, remaining, reset, retry and stored of the reply; and whether the call is a
 -- repetition.
 local function apply(key, p, charge)
-  local limit, window, id, base, seq, entries, list = unpack(BUCKET, input, p)
+  local limit, window, id, base, seq, entries, list = unpack(COUNTER, input, p)
   local total, skew, first, last, open, now, log = 0, 0, 0, 0, 0, clock, ''
   local writers, own, stored, seen, at = '', nil, 0, 0, 0
   local dirty, merged, status, repeated = false, false, OK, false
@@ -121,7 +121,7 @@ local function apply(key, p, charge)
     local l, pos = f + span, HEAD + n * WRITE + 1
     local at_end = clock + s
     if at_end < l then
-      -- The clock was set back: the bucket's time continues from the newest entry.
+      -- The clock was set back: the counter's time continues from the newest entry.
       s, at_end, dirty = s + l - at_end, l, true
     end
     local oldest = pos
@@ -211,7 +211,7 @@ while p <= size do
   flags, n, number, p = unpack(CALL, input, p)
   local charge = flags == 1
   if n > 1 and charge then
-    -- All or nothing: check every bucket before changing any.
+    -- All or nothing: check every counter before changing any.
     local q, status, retry, repeated, _ = p
     for i = k, k + n - 1 do
       q, status, _, _, retry, _, repeated = apply(KEYS[i], q, false)

@@ -1,5 +1,5 @@
 // Package script runs the exact limiter's Lua script in Redis. One script run handles many calls, each of which is counted
-// in all of its buckets or in none. The comment in exact.lua describes the format of buckets and messages.
+// in all of its counters or in none. The comment in exact.lua describes the format of counters and messages.
 package script
 
 import (
@@ -18,15 +18,15 @@ import (
 //go:embed exact.lua
 var Source string
 
-// MaxBuckets is the maximum number of buckets of a Call.
-const MaxBuckets = 8
+// MaxCounters is the maximum number of counters of a Call.
+const MaxCounters = 8
 
 var (
 	// ErrStale is returned for a call that Redis ran after a later call of the same writer. It was not counted, unless Redis
 	// ran it earlier as well.
 	ErrStale = errors.New("rate limit call was run after a later one")
 
-	// ErrLost is returned for a call on a bucket that lacks requests which the writer knows were stored. It was not counted.
+	// ErrLost is returned for a call on a counter that lacks requests which the writer knows were stored. It was not counted.
 	// Reply.Stored says what is left.
 	ErrLost = errors.New("redis has lost data")
 
@@ -40,13 +40,13 @@ type Unsynced struct {
 	Age   int64 // microseconds
 }
 
-// Bucket is one bucket of a Call.
-type Bucket struct {
+// Counter is one counter of a Call.
+type Counter struct {
 	Key    string
 	Limit  int
 	Window int64 // microseconds
 
-	// Writer identifies the gateway's local window for this bucket: a random number of 40 bits.
+	// Writer identifies the gateway's local window for this counter: a random number of 40 bits.
 	Writer uint64
 	// Seq is the number of the writer's last request. All requests up to Base are known to be stored. Unsynced are the later
 	// ones that are still in the window, oldest first: at most 65,535 entries; a window.Window has far fewer.
@@ -54,7 +54,7 @@ type Bucket struct {
 	Unsynced  []Unsynced
 }
 
-// Reply is the state of a bucket after a call.
+// Reply is the state of a counter after a call.
 type Reply struct {
 	Remaining int
 	Reset     int64  // microseconds until the oldest request expires; the window if there is none
@@ -64,14 +64,14 @@ type Reply struct {
 
 // Call is a request to the script and its reply.
 type Call struct {
-	// Number is even and greater than that of every earlier call on the same buckets.
+	// Number is even and greater than that of every earlier call on the same counters.
 	Number uint64
-	// Charge counts one request in every bucket if it fits into all of them. Without it, only unsynced requests are added.
-	Charge  bool
-	N       int // number of buckets
-	Buckets [MaxBuckets]Bucket
+	// Charge counts one request in every counter if it fits into all of them. Without it, only unsynced requests are added.
+	Charge   bool
+	N        int // number of counters
+	Counters [MaxCounters]Counter
 
-	Replies [MaxBuckets]Reply
+	Replies [MaxCounters]Reply
 	Err     error // ErrStale, ErrLost, or the reason for the missing reply
 	// NotRun is true if the script certainly did not run. Otherwise a call with an error may have been counted.
 	NotRun bool
@@ -81,7 +81,7 @@ type Call struct {
 func (c *Call) Weight() int {
 	weight := 1
 	for i := range c.N {
-		weight += len(c.Buckets[i].Unsynced) / 4
+		weight += len(c.Counters[i].Unsynced) / 4
 	}
 	return weight
 }
@@ -164,7 +164,7 @@ func (r *Runner) command(ctx context.Context, name, script string, calls []*Call
 	r.input = r.input[:0]
 	for _, c := range calls {
 		for i := range c.N {
-			r.args = append(r.args, c.Buckets[i].Key)
+			r.args = append(r.args, c.Counters[i].Key)
 		}
 		r.input = c.Append(r.input)
 	}
@@ -179,10 +179,10 @@ func (c *Call) Append(out []byte) []byte {
 	if c.Charge {
 		charge = 1
 	}
-	out = append(out, charge, byte(c.N)) //nolint:gosec // at most MaxBuckets
+	out = append(out, charge, byte(c.N)) //nolint:gosec // at most MaxCounters
 	out = appendUint(out, 6, c.Number)
 	for i := range c.N {
-		b := &c.Buckets[i]
+		b := &c.Counters[i]
 		out = appendUint(out, 3, uint64(b.Limit))  //nolint:gosec // not negative
 		out = appendUint(out, 5, uint64(b.Window)) //nolint:gosec // not negative
 		out = appendUint(out, 5, b.Writer)
@@ -204,7 +204,7 @@ func appendUint(out []byte, n int, v uint64) []byte {
 	return append(out, raw[8-n:]...)
 }
 
-// replySize is the length of one bucket's reply.
+// replySize is the length of one counter's reply.
 const replySize = 1 + 3 + 5 + 5 + 6
 
 // Read sets the Replies and Err of calls from the script's reply, or from the command's error.

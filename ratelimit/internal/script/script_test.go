@@ -87,23 +87,23 @@ func (s *server) again(calls ...*Call) {
 	}
 }
 
-// charge runs a call on one bucket.
-func (s *server) charge(b Bucket) *Call {
+// charge runs a call on one counter.
+func (s *server) charge(b Counter) *Call {
 	s.t.Helper()
 	c := charging(b)
 	s.run(c)
 	return c
 }
 
-// charging returns a call on one bucket, by default of a minute.
-func charging(b Bucket) *Call {
+// charging returns a call on one counter, by default of a minute.
+func charging(b Counter) *Call {
 	if b.Window == 0 {
 		b.Window = 60 * sec
 	}
-	return &Call{Charge: true, N: 1, Buckets: [MaxBuckets]Bucket{b}}
+	return &Call{Charge: true, N: 1, Counters: [MaxCounters]Counter{b}}
 }
 
-// TestScriptMatchesModel runs random calls of several writers on shared buckets, with changing limits, unsynced requests and
+// TestScriptMatchesModel runs random calls of several writers on shared counters, with changing limits, unsynced requests and
 // repeated calls, and requires the model's replies to the microsecond.
 func TestScriptMatchesModel(t *testing.T) {
 	seeds := map[string]uint64{"redis": 12, "embedded": 3} // which is much slower
@@ -122,8 +122,8 @@ type writer struct {
 	stored int
 }
 
-func (w *writer) bucket(key string, limit int, span, now int64) Bucket {
-	b := Bucket{Key: key, Limit: limit, Window: span, Writer: w.id, Base: uint64(w.stored), Seq: uint64(len(w.at))}
+func (w *writer) counter(key string, limit int, span, now int64) Counter {
+	b := Counter{Key: key, Limit: limit, Window: span, Writer: w.id, Base: uint64(w.stored), Seq: uint64(len(w.at))}
 	if w.stored == 0 || w.at[w.stored-1]+span <= now {
 		b.Base = 0 // the script has removed a writer whose last request has expired
 	}
@@ -164,7 +164,7 @@ func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 		allowed := true
 		for i, b := range which {
 			w := &who[b]
-			c.Buckets[i] = w.bucket(fmt.Sprint(prefix, b), limits[b], span, now)
+			c.Counters[i] = w.counter(fmt.Sprint(prefix, b), limits[b], span, now)
 			for _, at := range w.at[w.stored:] {
 				models[b].Add(at)
 			}
@@ -188,7 +188,7 @@ func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 				if !charged {
 					want.Retry = state.Retry
 				}
-				require.Equal(t, want, c.Replies[i], "step %d, bucket %d, %s", step, b, when)
+				require.Equal(t, want, c.Replies[i], "step %d, counter %d, %s", step, b, when)
 			}
 		}
 		check("first run")
@@ -203,13 +203,13 @@ func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 func TestLateCallChangesNothing(t *testing.T) {
 	forEachServer(t, func(s *server) {
 		t := s.t
-		bucket := func(base, seq uint64, unsynced ...Unsynced) Bucket {
-			return Bucket{Key: "k", Limit: 10, Writer: 7, Base: base, Seq: seq, Unsynced: unsynced}
+		counter := func(base, seq uint64, unsynced ...Unsynced) Counter {
+			return Counter{Key: "k", Limit: 10, Writer: 7, Base: base, Seq: seq, Unsynced: unsynced}
 		}
-		late := charging(bucket(0, 0))
+		late := charging(counter(0, 0))
 		late.Number, s.number = 2, 2
 		// The gateway assumed that the call was lost, and allowed the request locally.
-		next := s.charge(bucket(0, 1, Unsynced{1, 5}))
+		next := s.charge(counter(0, 1, Unsynced{1, 5}))
 		require.NoError(t, next.Err)
 		require.Equal(t, Reply{Remaining: 8, Reset: 60*sec - 5, Stored: 2}, next.Replies[0])
 		s.again(late)
@@ -217,8 +217,8 @@ func TestLateCallChangesNothing(t *testing.T) {
 		require.Equal(t, 8, late.Replies[0].Remaining)
 
 		// A call was not lost, and the next one syncs its request.
-		s.charge(bucket(2, 2))
-		next = charging(bucket(2, 3, Unsynced{1, 5}))
+		s.charge(counter(2, 2))
+		next = charging(counter(2, 3, Unsynced{1, 5}))
 		next.Charge = false
 		s.run(next)
 		require.Equal(t, Reply{Remaining: 7, Reset: 60*sec - 5, Stored: 3}, next.Replies[0], "must be added once")
@@ -230,7 +230,7 @@ func TestDataLossIsDetectedAndResyncedOnce(t *testing.T) {
 	forEachServer(t, func(s *server) {
 		t := s.t
 		charge := func(base, seq uint64, unsynced ...Unsynced) *Call {
-			return s.charge(Bucket{Key: "k", Limit: 10, Writer: 7, Base: base, Seq: seq, Unsynced: unsynced})
+			return s.charge(Counter{Key: "k", Limit: 10, Writer: 7, Base: base, Seq: seq, Unsynced: unsynced})
 		}
 		for i := range uint64(3) {
 			require.NoError(t, charge(i, i).Err)
@@ -253,7 +253,7 @@ func TestDataLossIsDetectedAndResyncedOnce(t *testing.T) {
 			require.Equal(t, stored, c.Replies[0].Stored)
 			n, err := s.Exists(t.Context(), "k").Result()
 			require.NoError(t, err)
-			require.EqualValues(t, min(stored, 1), n, "the bucket must not change")
+			require.EqualValues(t, min(stored, 1), n, "the counter must not change")
 			c = charge(0, 6, Unsynced{3, 4 * sec}, Unsynced{1, 3 * sec}, Unsynced{1, 2 * sec}, Unsynced{1, sec})
 			require.NoError(t, c.Err)
 			require.Equal(t, Reply{Remaining: 3, Reset: 56 * sec, Stored: 7}, c.Replies[0])
@@ -261,11 +261,11 @@ func TestDataLossIsDetectedAndResyncedOnce(t *testing.T) {
 	})
 }
 
-// TestMalformedBucketIsTreatedAsAbsent, and does not affect other calls of the script run.
-func TestMalformedBucketIsTreatedAsAbsent(t *testing.T) {
+// TestMalformedCounterIsTreatedAsAbsent, and does not affect other calls of the script run.
+func TestMalformedCounterIsTreatedAsAbsent(t *testing.T) {
 	forEachServer(t, func(s *server) {
 		t := s.t
-		s.charge(Bucket{Key: "good", Limit: 100, Writer: 1})
+		s.charge(Counter{Key: "good", Limit: 100, Writer: 1})
 		value, err := s.Get(t.Context(), "good").Result()
 		require.NoError(t, err)
 		values := []string{"", "x", value[:len(value)-1], value[1:], value + "x", value + value, strings.Repeat("\xff", 200), strings.Repeat("\x00", 60)}
@@ -285,8 +285,8 @@ func TestMalformedBucketIsTreatedAsAbsent(t *testing.T) {
 			} else {
 				require.NoError(t, s.RPush(t.Context(), "bad", v).Err())
 			}
-			bad := charging(Bucket{Key: "bad", Limit: 3, Writer: 1})
-			good := charging(Bucket{Key: "good", Limit: 1000, Writer: 1, Seq: uint64(i) + 1})
+			bad := charging(Counter{Key: "bad", Limit: 3, Writer: 1})
+			good := charging(Counter{Key: "good", Limit: 1000, Writer: 1, Seq: uint64(i) + 1})
 			s.run(bad, good)
 			require.NoError(t, good.Err)
 			require.EqualValues(t, i+2, good.Replies[0].Stored)
@@ -299,7 +299,7 @@ func TestMalformedBucketIsTreatedAsAbsent(t *testing.T) {
 	})
 }
 
-// TestClockSteps: after a step back a bucket's time continues from its newest request; after a step forward its requests
+// TestClockSteps: after a step back a counter's time continues from its newest request; after a step forward its requests
 // have expired.
 func TestClockSteps(t *testing.T) {
 	forEachServer(t, func(s *server) {
@@ -320,7 +320,7 @@ func TestClockSteps(t *testing.T) {
 			{at: 2000 * sec},
 		} {
 			s.at(noon + step.at)
-			c := s.charge(Bucket{Key: "k", Limit: 2, Window: span, Writer: 1, Seq: stored})
+			c := s.charge(Counter{Key: "k", Limit: 2, Window: span, Writer: 1, Seq: stored})
 			require.NoError(t, c.Err)
 			require.Equal(t, step.retry, c.Replies[0].Retry, "at %d: %s", step.at, step.why)
 			stored = c.Replies[0].Stored
@@ -328,14 +328,14 @@ func TestClockSteps(t *testing.T) {
 	})
 }
 
-// TestBucketSizeIsBounded: high limits, many writers, and more requests than the limit after an outage.
-func TestBucketSizeIsBounded(t *testing.T) {
+// TestCounterSizeIsBounded: high limits, many writers, and more requests than the limit after an outage.
+func TestCounterSizeIsBounded(t *testing.T) {
 	forEachServer(t, func(s *server) {
 		t := s.t
 		const header, writer, entry = 29, 24, 7
 		r := rand.New(rand.NewPCG(3, 4))
 		now := noon
-		charge := func(b Bucket) Reply {
+		charge := func(b Counter) Reply {
 			c := s.charge(b)
 			require.NoError(t, c.Err)
 			return c.Replies[0]
@@ -349,7 +349,7 @@ func TestBucketSizeIsBounded(t *testing.T) {
 		for range 700 {
 			now += r.Int64N(60 * sec / 200)
 			s.at(now)
-			if charge(Bucket{Key: "high", Limit: 10_000, Writer: 1, Seq: seq}).Retry == 0 {
+			if charge(Counter{Key: "high", Limit: 10_000, Writer: 1, Seq: seq}).Retry == 0 {
 				seq++
 			}
 		}
@@ -360,14 +360,14 @@ func TestBucketSizeIsBounded(t *testing.T) {
 			for i := range int64(100) {
 				list = append(list, Unsynced{1, (100-i)*sec/2 + r.Int64N(sec/4)})
 			}
-			require.Positive(t, charge(Bucket{Key: "outage", Limit: 100, Writer: gateway + 1, Seq: 100, Unsynced: list}).Retry)
+			require.Positive(t, charge(Counter{Key: "outage", Limit: 100, Writer: gateway + 1, Seq: 100, Unsynced: list}).Retry)
 		}
 		require.LessOrEqual(t, size("outage"), int64(header+20*writer+520*entry))
 
 		for w := range uint64(200) {
 			now += 60 * sec / 4
 			s.at(now)
-			require.Zero(t, charge(Bucket{Key: "writers", Limit: 10, Writer: w + 1}).Retry)
+			require.Zero(t, charge(Counter{Key: "writers", Limit: 10, Writer: w + 1}).Retry)
 		}
 		require.LessOrEqual(t, size("writers"), int64(header+5*(writer+entry)), "writers are removed a window after their last request")
 		ttl := s.PTTL(t.Context(), "writers").Val()

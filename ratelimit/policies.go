@@ -35,31 +35,31 @@ func IPLimit(requests int) Limit {
 	return perMinute(PolicyIP, requests, DefaultIPRequests)
 }
 
-// ForKey returns the bucket of an authenticated request and its group.
-func ForKey(publicKey string, limit Limit) (group string, bucket Bucket) {
-	return publicKey, Bucket{Key: publicKey, Limit: limit}
+// ForKey returns the counter of an authenticated request and its group.
+func ForKey(publicKey string, limit Limit) (group string, counter Counter) {
+	return publicKey, Counter{Key: publicKey, Limit: limit}
 }
 
-// ForIP returns the bucket of a request without a key and its group. Limits count an IPv4 address by itself and an IPv6 address
-// by its /64; all invalid addresses share a bucket.
-func ForIP(ip netip.Addr, limit Limit) (group string, bucket Bucket) {
+// ForIP returns the counter of a request without a key and its group. Limits count an IPv4 address by itself and an IPv6 address
+// by its /64; all invalid addresses share a counter.
+func ForIP(ip netip.Addr, limit Limit) (group string, counter Counter) {
 	key := clientip.Key(ip)
-	return key, Bucket{Key: key, Limit: limit}
+	return key, Counter{Key: key, Limit: limit}
 }
 
-// ForUnverified returns the buckets of a request that names a key but could not be authenticated: one for the pair of key
+// ForUnverified returns the counters of a request that names a key but could not be authenticated: one for the pair of key
 // and client IP (60 per minute), and one for the client IP with all keys (120 per minute). Such requests never count against
 // the limit of the key itself.
-func ForUnverified(publicKey string, ip netip.Addr) (group string, buckets []Bucket) {
+func ForUnverified(publicKey string, ip netip.Addr) (group string, counters []Counter) {
 	group, all := UnverifiedIP(ip)
 	// An IP contains no NUL, so different pairs have different keys.
-	pair := Bucket{Key: group + "\x00" + publicKey, Limit: perMinute(PolicyUnverifiedKey, 0, UnverifiedKeyRequests)}
-	return group, []Bucket{pair, all}
+	pair := Counter{Key: group + "\x00" + publicKey, Limit: perMinute(PolicyUnverifiedKey, 0, UnverifiedKeyRequests)}
+	return group, []Counter{pair, all}
 }
 
-// UnverifiedIP returns the second bucket of ForUnverified and its group. While Peek denies it, credentials of keys that this
+// UnverifiedIP returns the second counter of ForUnverified and its group. While Peek denies it, credentials of keys that this
 // client IP names need not be looked up.
-func UnverifiedIP(ip netip.Addr) (group string, bucket Bucket) {
+func UnverifiedIP(ip netip.Addr) (group string, counter Counter) {
 	return ForIP(ip, perMinute(PolicyUnverifiedIP, 0, UnverifiedIPRequests))
 }
 

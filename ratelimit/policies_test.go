@@ -13,21 +13,21 @@ import (
 func TestContractLimits(t *testing.T) {
 	t.Parallel()
 	ip := netip.MustParseAddr("192.0.2.7")
-	bucket := func(key, name string, requests int) ratelimit.Bucket {
-		return ratelimit.Bucket{Key: key, Limit: ratelimit.Limit{Name: name, Requests: requests, Window: time.Minute}}
+	counter := func(key, name string, requests int) ratelimit.Counter {
+		return ratelimit.Counter{Key: key, Limit: ratelimit.Limit{Name: name, Requests: requests, Window: time.Minute}}
 	}
 	for custom, requests := range map[int][2]int{0: {60, 10}, -1: {60, 10}, 600: {600, 600}} {
 		group, got := ratelimit.ForKey("pk_live_abcdefgh", ratelimit.KeyLimit(custom))
 		require.Equal(t, "pk_live_abcdefgh", group)
-		require.Equal(t, bucket("pk_live_abcdefgh", "key", requests[0]), got)
+		require.Equal(t, counter("pk_live_abcdefgh", "key", requests[0]), got)
 		group, got = ratelimit.ForIP(ip, ratelimit.IPLimit(custom))
 		require.Equal(t, "192.0.2.7", group)
-		require.Equal(t, bucket("192.0.2.7", "address", requests[1]), got)
+		require.Equal(t, counter("192.0.2.7", "address", requests[1]), got)
 	}
 	group, pair := ratelimit.ForUnverified("pk_live_abcdefgh", ip)
 	require.Equal(t, "192.0.2.7", group)
-	require.Equal(t, []ratelimit.Bucket{
-		bucket("192.0.2.7\x00pk_live_abcdefgh", "unverified-key", 60), bucket("192.0.2.7", "unverified-address", 120),
+	require.Equal(t, []ratelimit.Counter{
+		counter("192.0.2.7\x00pk_live_abcdefgh", "unverified-key", 60), counter("192.0.2.7", "unverified-address", 120),
 	}, pair)
 	group, all := ratelimit.UnverifiedIP(ip)
 	require.Equal(t, "192.0.2.7", group)
