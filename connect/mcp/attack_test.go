@@ -202,6 +202,7 @@ func TestRequestFromAnotherOriginIsRejected(t *testing.T) {
 		})
 		require.Equal(t, http.StatusOK, res.StatusCode, allowed)
 		require.Equal(t, allowed, res.Header.Get("Access-Control-Allow-Origin"))
+		require.Equal(t, []string{"Origin"}, res.Header.Values("Vary"))
 	}
 	for _, other := range []string{"https://evil.example", "null", own + ".evil.example", "https://inspector.example.evil"} {
 		res := s.post("bearer", modern, callMessage(modern, "calendars_list", object{}), func(r *http.Request) { r.Header.Set("Origin", other) })

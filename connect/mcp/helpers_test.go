@@ -188,7 +188,7 @@ func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options))
 	s.server, err = mcp.New(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.server.Close()) })
-	handler = s.protect(s.server.Handler())
+	handler = s.server.Guard(s.protect(s.server.Handler()))
 	s.allow("bearer", s.owner, "mcp:use")
 	return s
 }

@@ -159,8 +159,9 @@ func (o *Options) complete() error {
 func (s *Server) ToolNames() []string { return slices.Sorted(maps.Keys(s.tools)) }
 
 // Handler returns the endpoint's handler. It must be wrapped by oauth.Server.Protect, which puts the grant into the
-// request's context, and takes the request's ID and log entry from there too (package requestlog).
-func (s *Server) Handler() http.Handler { return s.Guard(http.HandlerFunc(s.serve)) }
+// request's context, and that by [Server.Guard]. It takes the request's ID and log entry from the context too (package
+// requestlog).
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 
 // Close ends the SDK's sessions.
 func (s *Server) Close() error {
