@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-redis/redis_rate/v10"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/redis/go-redis/v9"
@@ -24,7 +25,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
-	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 )
 
@@ -45,9 +45,6 @@ type Options struct {
 	// Resource is the URL of the endpoint, "https://api.example.com/mcp". Required.
 	Resource string
 
-	// Origins are the web origins that may call, in addition to the resource's own. Default: none.
-	Origins []string
-
 	// Title and Version are in the serverInfo. Default: "Gatehouse", "0".
 	Title, Version string
 
@@ -58,11 +55,8 @@ type Options struct {
 	// InsufficientScope responds to a call that needs more scopes; [oauth.Server] has it. Required.
 	InsufficientScope func(w http.ResponseWriter, required ...string)
 
-	Redis  redis.UniversalClient // holds the [Store]; required
+	Redis  redis.UniversalClient // required
 	Prefix string                // of the keys in Redis; default: oauth.DefaultPrefix
-
-	// Limiter limits the rate of a connection's requests. Default: NewLimiter(Redis, Prefix, DefaultRate).
-	Limiter Limiter
 }
 
 // Extension adds the fixtures of conformance tests to a server. Only test builds use it.
@@ -77,11 +71,13 @@ type Server struct {
 	o              Options
 	log            *zap.Logger
 	tools          map[string]*tool
-	store          *Store
+	store          *store
+	limiter        *redis_rate.Limiter
+	rate           redis_rate.Limit // of a connection's requests
 	implementation *sdk.Implementation
 	sdk            *sdk.Server
 	handler        http.Handler // the SDK's
-	origins        []string
+	origin         string       // of the resource: the only one that may call
 	extension      *Extension
 	acceptsTraces  bool // _meta may name the caller's span
 }
@@ -101,9 +97,10 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 	if len(extensions) > 1 {
 		return nil, errors.New("more than one extension")
 	}
-	s := &Server{o: o, log: o.Log, store: NewStore(o.Redis, o.Prefix), acceptsTraces: tracing.AcceptsRemote()}
-	origin := u.Scheme + "://" + canonicalHost(u.Scheme, u.Host)
-	s.origins = append([]string{origin}, o.Origins...)
+	s := &Server{
+		o: o, log: o.Log, store: newStore(o.Redis, o.Prefix), limiter: redis_rate.NewLimiter(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
+		origin: u.Scheme + "://" + canonicalHost(u.Scheme, u.Host), acceptsTraces: tracing.AcceptsRemote(),
+	}
 	options := &sdk.ServerOptions{
 		Instructions: strings.TrimSpace(instructions),
 		Logger:       sdkLogger(o.Log),
@@ -148,9 +145,6 @@ func (o *Options) complete() error {
 		return errors.New("MCP server: Data, Audit, InsufficientScope, Log and Redis are required")
 	}
 	o.Prefix = cmp.Or(o.Prefix, oauth.DefaultPrefix)
-	if o.Limiter == nil {
-		o.Limiter = NewLimiter(o.Redis, o.Prefix, DefaultRate)
-	}
 	o.Title, o.Version = cmp.Or(o.Title, "Gatehouse"), cmp.Or(o.Version, "0")
 	return nil
 }
@@ -176,26 +170,6 @@ func (s *Server) Close() error {
 func setCacheable(_ context.Context, _ sdk.Request, c *sdk.Cacheable) {
 	c.TTLMs = int(toolListTTL.Milliseconds())
 	c.CacheScope = "private"
-}
-
-// requestGrant is the grant of a request. It travels in the token info, because a context of the SDK may belong to the request
-// that began the session.
-type requestGrant struct {
-	oauth.Grant
-
-	requestID string
-	log       *requestlog.Entry // of the request
-}
-
-const extraGrant = "gatehouse/grant"
-
-func grantFromRequest(r sdk.Request) (requestGrant, bool) {
-	extra := r.GetExtra()
-	if extra == nil || extra.TokenInfo == nil {
-		return requestGrant{}, false
-	}
-	g, ok := extra.TokenInfo.Extra[extraGrant].(requestGrant)
-	return g, ok
 }
 
 // requiredScopes returns the tool's scope and those that the connection has: a client that requests them must not lose any.

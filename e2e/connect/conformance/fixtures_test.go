@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
@@ -42,7 +43,7 @@ func connect(t *testing.T, era string) *sdk.ClientSession {
 	grant := oauth.Grant{ID: "g", AccountID: "a", BusinessID: "b", Scopes: scope.Everything()}
 	handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Authorization", "Bearer x")
-		server.Handler().ServeHTTP(w, r.WithContext(oauth.WithGrant(r.Context(), grant)))
+		server.Handler().ServeHTTP(w, r.WithContext(oauth.WithAuthorization(r.Context(), grant, account.Account{}, nil)))
 	})
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
 		ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
