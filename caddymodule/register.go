@@ -31,7 +31,7 @@ func init() {
 	httpcaddyfile.RegisterDirectiveOrder("gatehouse_health", httpcaddyfile.Before, "respond")
 	httpcaddyfile.RegisterDirective("gatehouse_jwks", parseJWKS)
 	httpcaddyfile.RegisterDirectiveOrder("gatehouse_jwks", httpcaddyfile.Before, "respond")
-	httpcaddyfile.RegisterHandlerDirective("gatehouse_connect", ParseConnect)
+	httpcaddyfile.RegisterHandlerDirective("gatehouse_connect", parseConnect)
 	httpcaddyfile.RegisterDirectiveOrder("gatehouse_connect", httpcaddyfile.Before, "respond")
 	httpcaddyfile.RegisterDirective("gatehouse_api", parseAPI)
 	httpcaddyfile.RegisterDirectiveOrder("gatehouse_api", httpcaddyfile.After, "file_server")

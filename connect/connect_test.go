@@ -35,7 +35,7 @@ func TestMCPOriginIsCheckedOnceAndBeforeTheToken(t *testing.T) {
 		Issuer: issuer, Redis: redistest.Start(t).Client(t), Upstream: "http://data.internal", Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	t.Cleanup(s.Close)
 	for _, test := range []struct {
 		method, origin string
 		status         int
@@ -78,7 +78,7 @@ func TestCallsAboutAccountsHaveTheTimeoutOfTheDirective(t *testing.T) {
 				}),
 			})
 			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			t.Cleanup(s.Close)
 
 			form := httptest.NewRecorder()
 			s.Endpoint(pages.SignInPath).ServeHTTP(form, httptest.NewRequest(http.MethodGet, issuer+pages.SignInPath, http.NoBody))

@@ -188,7 +188,6 @@ func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options))
 	s.server, err = mcp.New(o)
 	require.NoError(t, err)
 	s.server.SetRate(100_000)
-	t.Cleanup(func() { require.NoError(t, s.server.Close()) })
 	handler = s.server.Guard(s.protect(s.server.Handler()))
 	s.allow("bearer", s.owner, "mcp:use")
 	return s

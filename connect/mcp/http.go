@@ -127,7 +127,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, http.StatusBadRequest, nil, codeParse, err.Error())
 		return
 	}
-	s.logMessage(ctx, m)
+	logMessage(ctx, m)
 	if r.Header.Get(headerProtocolVersion) >= revisionModern && !s.supportsMethod(m.Method) {
 		entry.Fail(codeName(codeMethodNotFound), errUnknownMethod)
 		writeError(w, r, http.StatusNotFound, m.ID, codeMethodNotFound, "this server does not offer "+m.Method)
@@ -168,29 +168,5 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool)
 // supportsMethod reports whether the server offers a method of the protocol.
 func (s *Server) supportsMethod(method string) bool {
 	area, _, _ := strings.Cut(method, "/")
-	return s.extension != nil || !slices.Contains([]string{"prompts", "resources", "completion", "logging", "subscriptions"}, area)
-}
-
-// transport returns the SDK's handler. It is stateless, because the gateways of a fleet share nothing but Redis; only test
-// fixtures use sessions.
-func (s *Server) transport() http.Handler {
-	get := func(*http.Request) *sdk.Server { return s.sdk }
-	o := sdk.StreamableHTTPOptions{
-		DisableLocalhostProtection: true, // the caller checks the Host header
-		MaxRequestBodyBytes:        MaxBody,
-	}
-	with := o
-	o.Stateless, o.PropagateRequestCancellation = true, true
-	stateless := sdk.NewStreamableHTTPHandler(get, &o)
-	if s.extension == nil || !s.extension.Sessions {
-		return stateless
-	}
-	stateful := sdk.NewStreamableHTTPHandler(get, &with)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(headerProtocolVersion) >= revisionModern {
-			stateless.ServeHTTP(w, r)
-			return
-		}
-		stateful.ServeHTTP(w, r)
-	})
+	return !slices.Contains(s.unsupported, area)
 }

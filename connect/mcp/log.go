@@ -28,14 +28,14 @@ var (
 
 // logMessage adds the method of a message to the request's log entry. Other methods than these are the client's text, and the
 // SDK refuses requests with them.
-func (s *Server) logMessage(ctx context.Context, m message) {
+func logMessage(ctx context.Context, m message) {
 	log := requestlog.From(ctx)
 	switch {
 	case slices.Contains([]string{
 		"initialize", "ping", "server/discover", "tools/list", methodToolsCall, "notifications/initialized", "notifications/cancelled",
 	}, m.Method):
 		log.Add(func(f *requestlog.Fields) { f.Operation = m.Method })
-	case m.Method != "" && m.ID != nil && s.extension == nil:
+	case m.Method != "" && m.ID != nil:
 		log.Fail(codeName(codeMethodNotFound), errUnknownMethod)
 	}
 }

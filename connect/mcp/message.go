@@ -324,7 +324,7 @@ func (e *eventStream) event(v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = e.w.Write(slices.Concat([]byte("event: message\ndata: "), body, []byte("\n\n"))) //nolint:gosec // not HTML
+	_, err = e.w.Write(slices.Concat([]byte("event: message\ndata: "), body, []byte("\n\n")))
 	return err
 }
 
@@ -349,7 +349,7 @@ func (e *eventStream) respond(log *zap.Logger, v any) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store, no-transform")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = e.w.Write(body) //nolint:gosec // not HTML
+	_, _ = e.w.Write(body)
 }
 
 // sdkPreservesID reports whether the SDK returns an id as it was sent. It reads numbers as floating point and writes integers.
