@@ -74,7 +74,7 @@ type Server struct {
 }
 
 // addFixtures adds what the MCP conformance suite calls. It is nil in builds without the tag conformance.
-var addFixtures func(*Server, sdk.ServerOptions)
+var addFixtures func(*Server, sdk.ServerOptions) //nolint:gochecknoglobals // conformance.go sets it
 
 // New returns a server.
 func New(o Options) (*Server, error) {
