@@ -18,7 +18,6 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
-	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -57,10 +56,6 @@ type Connect struct {
 	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in addition to reverse domain names such as
 	// com.example.app (RFC 8252, section 7.1): lower case, without a colon. Default: oauth.DefaultClientSchemes.
 	ClientSchemes []string `json:"client_schemes,omitempty"`
-
-	// Extensions add features to the MCP server that conformance tests need. They are set by a test build whose own module
-	// embeds this one, not by configuration.
-	Extensions []mcp.Extension `json:"-"`
 
 	metrics   *connectMetrics
 	server    *connect.Server
@@ -104,10 +99,10 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 		Upstream:  strings.Replace(issuer, "https://", "http://", 1),
 		Transport: &connectTransport{service: h.service, metrics: resource, asserter: app.asserter, maxSize: data.MaxResponseSize},
 		Timeout:   time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
-		ClientAddr: func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
-		Extensions: h.Extensions, ClientSchemes: h.ClientSchemes,
-		OnResponse: func(err error) { resource.checked(upstream.Report{}, err) },
-		Log:        logger,
+		ClientAddr:    func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
+		ClientSchemes: h.ClientSchemes,
+		OnResponse:    func(err error) { resource.checked(upstream.Report{}, err) },
+		Log:           logger,
 	}
 	if h.ManageKeys {
 		if app.credentials == nil {
@@ -139,10 +134,10 @@ func (h *Connect) Validate() error {
 // Cleanup closes the server. It also runs if Provision failed before it created one.
 func (h *Connect) Cleanup() error {
 	h.service.close()
-	if h.server == nil {
-		return nil
+	if h.server != nil {
+		h.server.Close()
 	}
-	return h.server.Close()
+	return nil
 }
 
 // match implements route. Paths are matched exactly as sent; nothing is decoded or normalised.
@@ -221,7 +216,7 @@ func (d *connectDetails) appendLogFields(fields []zap.Field) []zap.Field {
 	return fields
 }
 
-// ParseConnect parses the directive into a *Connect. It is exported for builds whose own module embeds Connect. Syntax:
+// parseConnect parses the directive. Syntax:
 //
 //	gatehouse_connect [<matcher>] {
 //	    issuer       <origin>
@@ -235,7 +230,7 @@ func (d *connectDetails) appendLogFields(fields []zap.Field) []zap.Field {
 //	    session_max  <duration>
 //	    client_schemes <schemes...>
 //	}
-func ParseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	h.Next() // consume the directive's name
 	if err := onlyMatcher(h.Dispenser); err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ func init() {
 	httpcaddyfile.RegisterDirectiveOrder(healthName, httpcaddyfile.Before, "respond")
 	httpcaddyfile.RegisterDirective(jwksName, parseJWKS)
 	httpcaddyfile.RegisterDirectiveOrder(jwksName, httpcaddyfile.Before, "respond")
-	httpcaddyfile.RegisterHandlerDirective(connectName, ParseConnect)
+	httpcaddyfile.RegisterHandlerDirective(connectName, parseConnect)
 	httpcaddyfile.RegisterDirectiveOrder(connectName, httpcaddyfile.Before, "respond")
 	httpcaddyfile.RegisterDirective(apiName, parseAPI)
 	httpcaddyfile.RegisterDirectiveOrder(apiName, httpcaddyfile.After, "file_server")

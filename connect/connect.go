@@ -78,9 +78,6 @@ type Options struct {
 	// oauth.DefaultClientSchemes.
 	ClientSchemes []string
 
-	// Extensions add conformance test fixtures to the MCP server. Only test builds set it.
-	Extensions []mcp.Extension
-
 	Log *zap.Logger // gets the audit log too; required
 }
 
@@ -172,7 +169,7 @@ func New(o Options) (_ *Server, err error) {
 		Resource: auth.Resource(), Title: o.Name, Version: o.Version,
 		Data: calls, Audit: auditLog, InsufficientScope: auth.InsufficientScope, Redis: o.Redis, Prefix: o.Prefix,
 		Log: o.Log.Named("mcp"),
-	}, o.Extensions...)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -252,11 +249,8 @@ func hosts(issuer *url.URL) []string {
 	return []string{host, host + port}
 }
 
-// Close stops the account cache and ends MCP sessions, which only test builds have. Requests in progress continue.
-func (s *Server) Close() error {
-	s.accounts.Close()
-	return s.tools.Close()
-}
+// Close stops the account cache. Requests in progress continue.
+func (s *Server) Close() { s.accounts.Close() }
 
 // Tools returns the names of all MCP tools.
 func (s *Server) Tools() []string { return s.tools.ToolNames() }

@@ -27,6 +27,37 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// A script of another origin must not learn from a challenge where to get a token.
+func TestMCPOriginIsCheckedOnceAndBeforeTheToken(t *testing.T) {
+	t.Parallel()
+	const issuer = "http://localhost"
+	s, err := connect.New(connect.Options{
+		Issuer: issuer, Redis: redistest.Start(t).Client(t), Upstream: "http://data.internal", Log: zap.NewNop(),
+	})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	for _, test := range []struct {
+		method, origin string
+		status         int
+	}{
+		{http.MethodPost, issuer, http.StatusUnauthorized},
+		{http.MethodPost, "https://other.example", http.StatusForbidden},
+		{http.MethodOptions, issuer, http.StatusNoContent},
+		{http.MethodOptions, "https://other.example", http.StatusForbidden},
+	} {
+		t.Run(test.method+" from "+test.origin, func(t *testing.T) {
+			t.Parallel()
+			r := httptest.NewRequest(test.method, issuer+connect.MCPPath, http.NoBody)
+			r.Header.Set("Origin", test.origin)
+			w := httptest.NewRecorder()
+			s.Endpoint(connect.MCPPath).ServeHTTP(w, r)
+			require.Equal(t, test.status, w.Code)
+			require.Equal(t, []string{"Origin"}, w.Header().Values("Vary"))
+			require.Equal(t, test.status == http.StatusUnauthorized, w.Header().Get("WWW-Authenticate") != "")
+		})
+	}
+}
+
 // The transport retries until the deadline, so that a timeout holds for a call with its retries only if it is a deadline.
 func TestCallsAboutAccountsHaveTheTimeoutOfTheDirective(t *testing.T) {
 	t.Parallel()
@@ -47,7 +78,7 @@ func TestCallsAboutAccountsHaveTheTimeoutOfTheDirective(t *testing.T) {
 				}),
 			})
 			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			t.Cleanup(s.Close)
 
 			form := httptest.NewRecorder()
 			s.Endpoint(pages.SignInPath).ServeHTTP(form, httptest.NewRequest(http.MethodGet, issuer+pages.SignInPath, http.NoBody))

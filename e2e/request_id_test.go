@@ -86,7 +86,7 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 		require.NoError(t, json.Unmarshal([]byte(a.Body), &body))
 		requireLine(t, body.RequestID, map[string]any{"level": "info", "code": "INVALID_PARAMETER", "business": w.acmeID, "public_key": w.acme.PublicKey})
 	})
-	t.Run("rejected tool call", func(t *testing.T) { //nolint:paralleltest // as above
+	t.Run("invalid tool arguments", func(t *testing.T) { //nolint:paralleltest // as above
 		_, a := assistant.call(t, "contacts_get", `{"id":987654321}`)
 		line := requireLine(t, toolRequestID(t, a), ofTool("contacts_get", "NOT_FOUND", "rejected"))
 		require.Equal(t, "info", line["level"])

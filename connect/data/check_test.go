@@ -83,7 +83,7 @@ func TestWrongRecordIsRejectedWithAnAlarm(t *testing.T) {
 			e := requireError(t, test.call(client{c, t.Context()}), data.ErrWrongRecord)
 			require.ErrorIs(t, e, data.ErrUnexpected)
 			require.Equal(t, !strings.HasPrefix(name, "read"), e.Uncertain)
-			require.Equal(t, 1, logs.FilterMessageSnippet("ALARM").Len())
+			require.Equal(t, 1, logs.FilterMessage("rejected a data service's response").Len())
 		})
 	}
 }

@@ -160,7 +160,7 @@ func do[T any](ctx context.Context, c *Client, by Caller, r request, read func(r
 		return value, nil
 	}
 	if errors.Is(err, ErrCrossTenant) || errors.Is(err, ErrWrongRecord) {
-		c.log.Error("ALARM: "+err.Error(),
+		c.log.Error("rejected a data service's response", zap.NamedError("cause", err),
 			zap.String("business", by.BusinessID), zap.String("request_id", by.RequestID),
 			zap.String("method", r.method), zap.Strings("path", r.path))
 	}

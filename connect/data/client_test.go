@@ -157,7 +157,7 @@ func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
 			require.ErrorIs(t, err, data.ErrCrossTenant)
 			require.ErrorIs(t, err, data.ErrUnexpected)
 			require.Empty(t, page)
-			require.Equal(t, 1, logs.FilterMessageSnippet("ALARM").Len())
+			require.Equal(t, 1, logs.FilterMessage("rejected a data service's response").Len())
 			require.NotContains(t, logs.All()[0].ContextMap(), "Theirs")
 		})
 	}
@@ -165,7 +165,7 @@ func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
 	hours, err := c.Hours(t.Context(), caller())
 	require.ErrorIs(t, err, data.ErrCrossTenant)
 	require.Empty(t, hours)
-	require.Equal(t, 1, logs.FilterMessageSnippet("ALARM").Len())
+	require.Equal(t, 1, logs.FilterMessage("rejected a data service's response").Len())
 }
 
 func TestErrorTextIsLimited(t *testing.T) {

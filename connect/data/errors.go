@@ -48,7 +48,7 @@ var (
 
 	// ErrCrossTenant is returned if the response contains records of another business. It is logged as an alarm. It wraps
 	// ErrUnexpected.
-	ErrCrossTenant = fmt.Errorf("%w: records of another business", ErrUnexpected)
+	ErrCrossTenant = fmt.Errorf("%w: cross-tenant record", ErrUnexpected)
 
 	// ErrWrongRecord is returned if the response is not about the record that the call names. It is logged as an alarm. It
 	// wraps ErrUnexpected.

@@ -1,11 +1,9 @@
 package mcp_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -25,20 +23,16 @@ import (
 
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
-	s := newSetup(t, fresh(t, demo.Options{Pace: 60 * time.Millisecond}), func(o *mcp.Options) {
-		o.Origins = []string{"https://inspector.example"}
-	})
+	s := newSetup(t, fresh(t, demo.Options{Pace: 60 * time.Millisecond}))
 	s.allow("narrow", s.owner, "contacts:read receptionist:write")
-	guarded := httptest.NewServer(s.server.Guard(s.protect(s.server.Handler())))
-	t.Cleanup(guarded.Close)
-	addr := guarded.Listener.Addr().String()
+	addr := strings.TrimSuffix(strings.TrimPrefix(s.url, "http://"), "/mcp")
 	for _, revision := range []string{"2025-03-26", "2025-06-18", legacy} {
 		t.Run(revision, func(t *testing.T) {
 			t.Parallel()
 			transcript.RunAll(t, "testdata/transcripts/before-2026/*.txtar", addr, map[string]string{"revision": revision})
 		})
 	}
-	transcript.RunAll(t, "testdata/transcripts/*.txtar", addr, nil)
+	transcript.RunAll(t, "testdata/transcripts/*.txtar", addr, map[string]string{"origin": "http://" + addr})
 }
 
 func TestMissingScopeIs403WithAllRequiredScopes(t *testing.T) {
@@ -192,9 +186,9 @@ func TestAccessTokenIsNeverSentUpstream(t *testing.T) {
 
 func TestRequestFromAnotherOriginIsRejected(t *testing.T) {
 	t.Parallel()
-	s := newSetup(t, shared, func(o *mcp.Options) { o.Origins = []string{"https://inspector.example"} })
+	s := newSetup(t, shared)
 	own := strings.TrimSuffix(s.url, "/mcp")
-	for _, allowed := range []string{"", own, "https://inspector.example"} {
+	for _, allowed := range []string{"", own} {
 		res := s.post("bearer", modern, callMessage(modern, "calendars_list", object{}), func(r *http.Request) {
 			if allowed != "" {
 				r.Header.Set("Origin", allowed)
@@ -202,8 +196,9 @@ func TestRequestFromAnotherOriginIsRejected(t *testing.T) {
 		})
 		require.Equal(t, http.StatusOK, res.StatusCode, allowed)
 		require.Equal(t, allowed, res.Header.Get("Access-Control-Allow-Origin"))
+		require.Equal(t, []string{"Origin"}, res.Header.Values("Vary"))
 	}
-	for _, other := range []string{"https://evil.example", "null", own + ".evil.example", "https://inspector.example.evil"} {
+	for _, other := range []string{"https://evil.example", "null", own + ".evil.example"} {
 		res := s.post("bearer", modern, callMessage(modern, "calendars_list", object{}), func(r *http.Request) { r.Header.Set("Origin", other) })
 		require.Equal(t, http.StatusForbidden, res.StatusCode, other)
 		require.Empty(t, res.Header.Get("Access-Control-Allow-Origin"))
@@ -270,15 +265,11 @@ func TestDataServiceDecidesWhatAMemberMayDo(t *testing.T) {
 	fails(t, c, "business_update", object{"name": "Mine now"}, "NOT_ALLOWED: Only an owner may change this.", "Nothing was changed")
 }
 
-type brokenLimiter struct{}
-
-func (brokenLimiter) Allow(context.Context, string) (time.Duration, error) {
-	panic("unexpected reply")
-}
-
 func TestLimiterPanicFailsOnlyTheCall(t *testing.T) {
 	t.Parallel()
-	s := newSetup(t, shared, func(o *mcp.Options) { o.Limiter = brokenLimiter{} })
+	s := newSetup(t, shared, func(o *mcp.Options) {
+		o.Redis.AddHook(beforeCommand{"mcp:{", func() { panic("unexpected reply") }})
+	})
 	for _, revision := range []string{modern, legacy} {
 		for _, tool := range []string{"contacts_search", "contacts_create"} {
 			res := s.post("bearer", revision, callMessage(revision, tool, object{}))
@@ -292,7 +283,8 @@ func TestLimiterPanicFailsOnlyTheCall(t *testing.T) {
 func TestCallsAreRateLimitedPerConnection(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
-	limited := newSetup(t, shared, func(o *mcp.Options) { o.Limiter = mcp.NewLimiter(o.Redis, "", 5) })
+	limited := newSetup(t, shared)
+	limited.server.SetRate(5)
 	limited.redis.SetTime(time.Now()) // the clock stands still, so that a slow machine refills nothing
 	limited.allow("second", limited.owner, "mcp:use")
 	c, other := limited.connect(modern, "bearer", nil), limited.connect(legacy, "second", nil)
@@ -305,6 +297,30 @@ func TestCallsAreRateLimitedPerConnection(t *testing.T) {
 
 	s.redis.Close()
 	call(t, s.connect(modern, "bearer", nil), "calendars_list", nil)
+}
+
+func TestCallsWithoutTheScopeCountAgainstTheConnection(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"contacts_search", "contacts_create"} {
+		t.Run(tool, func(t *testing.T) {
+			t.Parallel()
+			eachRevision(t, func(t *testing.T, revision string) {
+				t.Helper()
+				s := newSetup(t, shared)
+				s.server.SetRate(3)
+				s.redis.SetTime(time.Now()) // the clock stands still, so that a slow machine refills nothing
+				s.allow("narrow", s.owner, "sales:read")
+				for range 3 {
+					require.Equal(t, http.StatusForbidden, s.post("narrow", revision, callMessage(revision, tool, object{})).StatusCode)
+				}
+				audited := len(s.entries())
+				res := s.post("narrow", revision, callMessage(revision, tool, object{}))
+				require.Equal(t, http.StatusOK, res.StatusCode)
+				require.Contains(t, res.Text, "RATE_LIMITED")
+				require.Len(t, s.entries(), audited)
+			})
+		})
+	}
 }
 
 func TestUntrustedTextIsMarkedAndFenced(t *testing.T) {

@@ -34,7 +34,8 @@ func BenchmarkToolCall(b *testing.B) {
 	measured := &stopwatch{}
 	client, err := data.New(data.Options{BaseURL: backend.URL, Transport: measured, Log: zap.NewNop()})
 	require.NoError(b, err)
-	s := newSetup(b, shared, func(o *mcp.Options) { o.Data, o.Limiter = client, mcp.NewLimiter(o.Redis, "", 100_000_000) })
+	s := newSetup(b, shared, func(o *mcp.Options) { o.Data = client })
+	s.server.SetRate(100_000_000)
 	s.allow("bearer", demo.Account{ID: "acc_1", BusinessID: "biz_1", Role: "owner"}, "mcp:use")
 	s.people.Put(account.Account{ID: "acc_1", BusinessID: "biz_1", Role: account.RoleOwner})
 	for _, revision := range []string{modern, legacy} {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -13,6 +12,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
@@ -20,6 +22,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
+	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 )
 
 // toolCall is one call of a tool. Validation, the audit log and the request to the data service all use these values, so that
@@ -27,7 +30,10 @@ import (
 type toolCall struct {
 	server *Server
 	tool   *tool
-	grant  requestGrant
+
+	grant     oauth.Grant
+	requestID string
+	entry     *requestlog.Entry // of the request
 
 	id            jsontext.Value // of the JSON-RPC message
 	modern        bool           // of revision 2026-07-28
@@ -53,30 +59,31 @@ func (c *toolCall) data() *data.Client { return c.server.o.Data }
 // receivingMiddleware wraps every method that the SDK serves.
 func (s *Server) receivingMiddleware(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, r sdk.Request) (result sdk.Result, err error) {
-		g, ok := grantFromRequest(r)
-		defer func() {
+		g, ok := oauth.GrantFrom(ctx)
+		entry := requestlog.From(ctx)
+		defer func() { // the SDK calls this in a goroutine of its own
 			if v := recover(); v != nil {
 				s.log.Error("panic while serving a request", zap.String("method", method),
-					zap.String("request_id", g.requestID), zap.Any("panic", v), zap.Stack("stack"))
+					zap.String("request_id", requestlog.ID(ctx)), zap.Any("panic", v), zap.Stack("stack"))
 				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
-				logFault(g.log, errPanic)
+				logFault(entry, errPanic)
 			}
 		}()
 		switch {
 		case !ok:
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
 		case !s.supportsMethod(method):
-			g.log.Fail(codeName(codeMethodNotFound), errUnknownMethod)
+			entry.Fail(codeName(codeMethodNotFound), errUnknownMethod)
 			return nil, &jsonrpc.Error{
 				Code: jsonrpc.CodeMethodNotFound, Message: "this server does not offer " + method,
 			}
 		}
-		if wait := s.limit(ctx, g); wait > 0 && !strings.HasPrefix(method, "notifications/") {
-			g.log.Fail(codeRate, errTooManyCalls)
+		if wait := s.limit(ctx, g.ID); wait > 0 && !strings.HasPrefix(method, "notifications/") {
+			entry.Fail(codeRate, errTooManyCalls)
 			return nil, &jsonrpc.Error{Code: codeRateLimited, Message: "too many calls. " + retryIn(wait)}
 		}
 		if result, err = next(ctx, method, r); err != nil {
-			logError(g.log, method, err)
+			logError(entry, method, err)
 		}
 		if listed, ok := result.(*sdk.ListToolsResult); ok && listed != nil {
 			listed.Tools = s.filterTools(listed.Tools, g)
@@ -88,8 +95,8 @@ func (s *Server) receivingMiddleware(next sdk.MethodHandler) sdk.MethodHandler {
 // codeRateLimited is the JSON-RPC error code for rate limited requests other than tool calls. The specification defines none.
 const codeRateLimited = -32050
 
-// filterTools returns the tools that the connection's scopes allow, and all tools of extensions.
-func (s *Server) filterTools(tools []*sdk.Tool, g requestGrant) []*sdk.Tool {
+// filterTools returns the tools that the connection's scopes allow, and the fixtures of conformance tests.
+func (s *Server) filterTools(tools []*sdk.Tool, g oauth.Grant) []*sdk.Tool {
 	kept := make([]*sdk.Tool, 0, len(tools))
 	for _, declared := range tools {
 		if t, ok := s.tools[declared.Name]; !ok || g.Scopes.Allows(t.Scope) {
@@ -99,62 +106,70 @@ func (s *Server) filterTools(tools []*sdk.Tool, g requestGrant) []*sdk.Tool {
 	return kept
 }
 
-// limit counts a request and returns 0 if it is allowed, or else how long to wait. A request whose client has disconnected is
-// counted too, because it may still be executed.
-func (s *Server) limit(ctx context.Context, g requestGrant) time.Duration {
-	start := time.Now()
-	wait, err := s.o.Limiter.Allow(detached(ctx), g.ID)
-	g.log.Add(func(f *requestlog.Fields) { f.Limit = time.Since(start) })
-	if err != nil {
-		s.log.Warn("rate limiter failed, allowing the request", zap.String("request_id", g.requestID), zap.String("grant_id", g.ID),
-			zap.Error(err))
-		return 0
-	}
-	return wait
-}
-
-// refuseScope responds with the scope challenge that lets the client request the missing scope (step-up authorization).
-func (s *Server) refuseScope(w http.ResponseWriter, r *http.Request, c *toolCall) {
+// serveCall executes the call and responds.
+func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) {
 	ctx := r.Context()
-	c.log(&toolError{code: codeScope, cause: errScope}, 0)
-	if c.tool.writes() && s.limit(ctx, c.grant) == 0 {
-		e := c.auditEntry()
-		e.Outcome, e.Detail = audit.OutcomeDenied, strings.TrimSpace(e.Detail+" "+codeScope)
-		_ = s.o.Audit.Record(ctx, e) // logs its own failures
+	if !c.modern {
+		ctx = context.WithoutCancel(ctx) // disconnecting is not a cancellation (2025-11-25, transports)
 	}
-	s.o.InsufficientScope(w, c.tool.requiredScopes(c.grant.Grant)...)
-}
-
-// execute checks and makes the call and logs its outcome.
-func (c *toolCall) execute(ctx context.Context) *callResult {
-	began := time.Now()
-	c.by = data.Caller{BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, RequestID: c.grant.requestID}
-	var result *callResult
-	content, err := c.run(ctx)
-	switch {
-	case err != nil:
-	case c.inputRequired != nil:
-		result = c.inputRequired
-	default:
-		result, err = c.tool.success(content)
-	}
-	var p *toolError
-	if err != nil {
-		p = newToolError(err, c.tool)
-		result = p.result(c.grant.requestID)
-	}
-	c.log(p, time.Since(began))
-	return result
-}
-
-// run checks whether the call may be made, and makes it.
-func (c *toolCall) run(ctx context.Context) (content any, err error) {
-	defer c.recoverPanic(&err)
-	if wait := c.server.limit(ctx, c.grant); wait > 0 {
-		return nil, &toolError{
-			code: codeRate, sentence: "This connection makes too many calls.", done: c.tool.notDone(),
-			next: retryIn(time.Duration(math.Ceil(wait.Seconds())) * time.Second),
+	c.stream = &eventStream{w: w, r: r}
+	ctx, span := tracing.StartRemote(ctx, c.traceparent, methodToolsCall+" "+c.tool.Name, trace.SpanKindServer)
+	result, failed := c.execute(ctx)
+	if span.IsRecording() {
+		span.SetAttributes(semconv.McpMethodNameToolsCall, semconv.GenAIToolName(c.tool.Name))
+		if failed != nil {
+			span.SetAttributes(semconv.ErrorTypeKey.String("tool_error"))
+			span.SetStatus(codes.Error, "")
 		}
+	}
+	span.End()
+	if failed != nil && failed.code == codeScope { // the client can request the missing scope (step-up authorization)
+		s.o.InsufficientScope(w, c.tool.requiredScopes(c.grant)...)
+		return
+	}
+	if c.modern {
+		result.Meta = map[string]any{metaServer: s.implementation}
+		result.Type = "complete"
+		if result.InputRequests != nil {
+			result.Type = "input_required"
+		}
+	}
+	c.stream.respond(s.log, struct {
+		Version string         `json:"jsonrpc"`
+		ID      jsontext.Value `json:"id"`
+		Result  *callResult    `json:"result"`
+	}{"2.0", c.id, result})
+}
+
+// execute runs the call and logs its outcome. The result describes the error, if there is one.
+func (c *toolCall) execute(ctx context.Context) (*callResult, *toolError) {
+	began := time.Now()
+	result, err := c.run(ctx)
+	var failed *toolError
+	if err != nil {
+		failed = newToolError(err, c.tool)
+		result = failed.result(c.requestID)
+	}
+	c.logOutcome(failed, time.Since(began))
+	return result, failed
+}
+
+// run checks whether the call may be made, makes it and checks its result. A panic is an error.
+func (c *toolCall) run(ctx context.Context) (result *callResult, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.server.log.Error("panic in a tool", zap.String("tool", c.tool.Name), zap.String("request_id", c.requestID),
+				zap.Any("panic", v), zap.Stack("stack"))
+			result, err = nil, errPanic
+		}
+	}()
+	if wait := c.server.limit(ctx, c.grant.ID); wait > 0 {
+		return nil, &toolError{
+			code: codeRate, sentence: "This connection makes too many calls.", done: c.tool.notDone(), next: retryIn(wait),
+		}
+	}
+	if err := c.checkScope(ctx); err != nil {
+		return nil, err
 	}
 	if p := c.tool.checkArguments(c.arguments); p != nil {
 		return nil, p
@@ -168,31 +183,41 @@ func (c *toolCall) run(ctx context.Context) (content any, err error) {
 			done: c.tool.notDone(), next: retrySoon, cause: err,
 		}
 	}
-	if !c.tool.writes() {
-		return c.work(ctx)
+	c.by = data.Caller{BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, RequestID: c.requestID}
+	runTool := c.tool.run
+	if c.tool.writes() {
+		runTool = runAudited
 	}
+	content, err := runTool(ctx, c)
+	if err != nil || c.inputRequired != nil {
+		return c.inputRequired, err
+	}
+	return c.tool.success(content)
+}
+
+// checkScope returns an error if the connection lacks the tool's scope. The audit log shows denied changes.
+func (c *toolCall) checkScope(ctx context.Context) error {
+	if c.grant.Scopes.Allows(c.tool.Scope) {
+		return nil
+	}
+	if c.tool.writes() {
+		e := c.auditEntry()
+		e.Outcome, e.Detail = audit.OutcomeDenied, strings.TrimSpace(e.Detail+" "+codeScope)
+		_ = c.server.o.Audit.Record(ctx, e) // logs its own failures
+	}
+	return &toolError{code: codeScope, cause: errScope}
+}
+
+// runAudited runs a tool that writes, with an entry in the audit log.
+func runAudited(ctx context.Context, c *toolCall) (content any, err error) {
 	change, err := c.server.o.Audit.Begin(detached(ctx), c.auditEntry())
 	if err != nil {
 		return nil, c.unavailable("The gateway cannot record changes at the moment, and makes no change without a record.", err)
 	}
-	content, err = c.work(ctx)
-	c.resolveAudit(ctx, change, err)
+	err = errPanic // until the tool returns
+	defer func() { c.resolveAudit(ctx, change, err) }()
+	content, err = c.tool.run(ctx, c)
 	return content, err
-}
-
-// work runs the tool. It recovers panics itself, so that run still resolves the audit entry.
-func (c *toolCall) work(ctx context.Context) (content any, err error) {
-	defer c.recoverPanic(&err)
-	return c.tool.run(ctx, c)
-}
-
-// recoverPanic turns a panic into an error.
-func (c *toolCall) recoverPanic(err *error) {
-	if v := recover(); v != nil {
-		c.server.log.Error("panic in a tool", zap.String("tool", c.tool.Name),
-			zap.String("request_id", c.grant.requestID), zap.Any("panic", v), zap.Stack("stack"))
-		*err = errors.New("panic in a tool")
-	}
 }
 
 // detached returns ctx without its cancellation: a change that has begun must not be interrupted when the client disconnects.
@@ -204,7 +229,7 @@ func (c *toolCall) auditEntry() audit.Entry {
 	return audit.Entry{
 		BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, AccountName: c.account.DisplayName(), GrantID: c.grant.ID,
 		ClientName: c.grant.ClientName, Action: audit.ToolCalled, Target: c.tool.Name, Detail: c.recordName(),
-		RequestID: c.grant.requestID,
+		RequestID: c.requestID,
 	}
 }
 

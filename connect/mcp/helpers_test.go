@@ -179,7 +179,7 @@ func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options))
 	require.NoError(t, err)
 	o := mcp.Options{
 		Resource: s.url, Data: client, Audit: log, InsufficientScope: authorization.InsufficientScope, Log: zap.NewNop(),
-		Redis: rdb, Limiter: mcp.NewLimiter(rdb, "", 100_000), Version: "test",
+		Redis: rdb, Version: "test",
 	}
 	for _, f := range change {
 		f(&o)
@@ -187,8 +187,8 @@ func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options))
 	s.audit = o.Audit
 	s.server, err = mcp.New(o)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.server.Close()) })
-	handler = s.protect(s.server.Handler())
+	s.server.SetRate(100_000)
+	handler = s.server.Guard(s.protect(s.server.Handler()))
 	s.allow("bearer", s.owner, "mcp:use")
 	return s
 }
@@ -253,11 +253,8 @@ func (s *setup) protect(next http.Handler) http.Handler {
 		s.logs = append(s.logs, log)
 		s.requests = append(s.requests, ctx)
 		s.mu.Unlock()
-		ctx = oauth.WithGrant(ctx, g)
-		if a, err := s.people.Account(ctx, g.AccountID); err == nil {
-			ctx = oauth.WithAccount(ctx, a)
-		}
-		next.ServeHTTP(w, r.WithContext(ctx))
+		a, err := s.people.Account(ctx, g.AccountID)
+		next.ServeHTTP(w, r.WithContext(oauth.WithAuthorization(ctx, g, a, err)))
 	})
 }
 

@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/modelcontextprotocol/go-sdk/auth"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
@@ -38,15 +36,15 @@ const (
 	corsExposed = "WWW-Authenticate, Mcp-Session-Id, Mcp-Protocol-Version, X-Request-Id, Retry-After"
 )
 
-// Guard refuses requests with an Origin other than the resource's own and those in Options.Origins, sets the CORS headers
-// and answers preflight requests. The caller has to check the Host header, against DNS rebinding.
+// Guard refuses requests with an Origin other than the resource's own, sets the CORS headers and responds to preflight
+// requests. The caller has to check the Host header, against DNS rebinding.
 func (s *Server) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origins := r.Header.Values("Origin")
 		w.Header().Add("Vary", "Origin")
 		if len(origins) > 0 {
-			if len(origins) > 1 || !slices.Contains(s.origins, origins[0]) {
-				writeError(w, r, http.StatusForbidden, nil, codeInvalidRequest, "pages of this origin may not call")
+			if len(origins) > 1 || origins[0] != s.origin {
+				writeError(w, r, http.StatusForbidden, nil, codeInvalidRequest, "origin not allowed")
 				return
 			}
 			w.Header().Set("Access-Control-Allow-Origin", origins[0])
@@ -102,13 +100,13 @@ func errorMessage(id jsontext.Value, code int, text string) any {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	grant, ok := oauth.GrantFrom(r.Context())
-	if !ok || grant.ID == "" || grant.BusinessID == "" || grant.AccountID == "" {
-		requestlog.From(r.Context()).Fail(codeName(codeInternalError), errors.New("request without a grant reached the MCP server"))
+	ctx := r.Context()
+	entry := requestlog.From(ctx)
+	if g, ok := oauth.GrantFrom(ctx); !ok || g.ID == "" || g.BusinessID == "" || g.AccountID == "" {
+		entry.Fail(codeName(codeInternalError), errors.New("request without a grant reached the MCP server"))
 		writeError(w, r, http.StatusInternalServerError, nil, codeInternalError, "internal error")
 		return
 	}
-	g := requestGrant{Grant: grant, requestID: requestlog.ID(r.Context()), log: requestlog.From(r.Context())}
 	w.Header().Set("Cache-Control", "no-store")
 	for _, name := range []string{headerProtocolVersion, headerMethod, headerName, headerSession, "Content-Type", "Last-Event-Id"} {
 		if len(r.Header.Values(name)) > 1 {
@@ -117,7 +115,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if r.Method != http.MethodPost {
-		s.handler.ServeHTTP(w, s.withGrant(r, g))
+		s.handler.ServeHTTP(w, r)
 		return
 	}
 	body, ok := s.readBody(w, r)
@@ -129,35 +127,27 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, http.StatusBadRequest, nil, codeParse, err.Error())
 		return
 	}
-	s.logMessage(r.Context(), m)
+	logMessage(ctx, m)
 	if r.Header.Get(headerProtocolVersion) >= revisionModern && !s.supportsMethod(m.Method) {
-		g.log.Fail(codeName(codeMethodNotFound), errUnknownMethod)
+		entry.Fail(codeName(codeMethodNotFound), errUnknownMethod)
 		writeError(w, r, http.StatusNotFound, m.ID, codeMethodNotFound, "this server does not offer "+m.Method)
 		return
 	}
+	if !validTransport(r.Header) {
+		entry.Fail(codeName(codeInvalidRequest), errTransport)
+		s.serveWithSDK(w, r, m) // refuses it
+		return
+	}
 	c, err := s.readCall(r, m)
-	var refused *protocolError
-	switch {
-	case !validTransport(r.Header): // the SDK refuses it
-		g.log.Fail(codeName(codeInvalidRequest), errTransport)
-	case errors.As(err, &refused):
+	if refused, ok := errors.AsType[*protocolError](err); ok {
 		writeError(w, r, refused.status, m.ID, refused.code, refused.reason)
 		return
-	case c != nil:
-		c.grant = g
-		if !grant.Scopes.Allows(c.tool.Scope) {
-			s.refuseScope(w, r, c)
-			return
-		}
-		s.serveCall(w, r, c)
+	}
+	if err != nil { // errNotOurs
+		s.serveWithSDK(w, r, m)
 		return
 	}
-	r = s.withGrant(r, g)
-	if m.ID != nil && !sdkPreservesID(m.ID) {
-		serveWithSafeID(s.handler, w, r, m)
-		return
-	}
-	s.handler.ServeHTTP(w, r)
+	s.serveCall(w, r, c)
 }
 
 // readBody reads the request body and replaces it with a copy for the SDK.
@@ -175,53 +165,8 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool)
 	return body, true
 }
 
-// withGrant puts the grant into the request's context, where bearerToken finds it.
-func (s *Server) withGrant(r *http.Request, g requestGrant) *http.Request {
-	info := &auth.TokenInfo{UserID: g.ID, Extra: map[string]any{extraGrant: g}}
-	return r.WithContext(context.WithValue(r.Context(), infoKey{}, info))
-}
-
-type infoKey struct{}
-
-// bearerToken is the SDK's bearer token middleware, which hands the token info to the SDK's methods. The token has been
-// verified before.
-func bearerToken(next http.Handler) http.Handler {
-	verify := func(ctx context.Context, _ string, _ *http.Request) (*auth.TokenInfo, error) {
-		info, ok := ctx.Value(infoKey{}).(*auth.TokenInfo)
-		if !ok {
-			return nil, auth.ErrInvalidToken
-		}
-		return info, nil
-	}
-	return auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(next)
-}
-
 // supportsMethod reports whether the server offers a method of the protocol.
 func (s *Server) supportsMethod(method string) bool {
 	area, _, _ := strings.Cut(method, "/")
-	return s.extension != nil || !slices.Contains([]string{"prompts", "resources", "completion", "logging", "subscriptions"}, area)
-}
-
-// transport returns the SDK's handler. It is stateless, because the gateways of a fleet share nothing but Redis; only test
-// fixtures use sessions.
-func (s *Server) transport() http.Handler {
-	get := func(*http.Request) *sdk.Server { return s.sdk }
-	o := sdk.StreamableHTTPOptions{
-		DisableLocalhostProtection: true, // the caller checks the Host header
-		MaxRequestBodyBytes:        MaxBody,
-	}
-	with := o
-	o.Stateless, o.PropagateRequestCancellation = true, true
-	stateless := bearerToken(sdk.NewStreamableHTTPHandler(get, &o))
-	if s.extension == nil || !s.extension.Sessions {
-		return stateless
-	}
-	stateful := bearerToken(sdk.NewStreamableHTTPHandler(get, &with))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(headerProtocolVersion) >= revisionModern {
-			stateless.ServeHTTP(w, r)
-			return
-		}
-		stateful.ServeHTTP(w, r)
-	})
+	return !slices.Contains(s.unsupported, area)
 }

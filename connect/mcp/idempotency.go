@@ -23,13 +23,13 @@ type idempotency struct {
 }
 
 // idempotentWrite returns the write options with the call's idempotency key: the supplied one, or else the one that the store
-// has for the same call within IdempotencyWindow, or a new one. Two calls are the same if the tool and upstream, what is sent
-// to the data service, are equal. If the store is unavailable, the call fails, because a retry could not be recognised.
-func (c *toolCall) idempotentWrite(ctx context.Context, supplied string, upstream ...any) (data.Write, *idempotency, error) {
+// has for the same call within IdempotencyWindow, or a new one. Two calls are the same if the tool and what is sent to the
+// data service are equal. If the store is unavailable, the call fails, because a retry could not be recognised.
+func (c *toolCall) idempotentWrite(ctx context.Context, supplied string, sent ...any) (data.Write, *idempotency, error) {
 	o := &idempotency{key: supplied}
 	if supplied == "" {
 		var err error
-		if o.fingerprint, err = c.fingerprint(upstream); err != nil {
+		if o.fingerprint, err = c.fingerprint(sent); err != nil {
 			return data.Write{}, nil, err
 		}
 		// A client that has disconnected may retry, so its key is stored all the same.
@@ -59,7 +59,7 @@ func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record str
 	}
 	if err := c.server.store.RecordCreated(detached(ctx), c.grant.ID, c.area(), i.fingerprint, record); err != nil {
 		c.server.log.Warn("storing a created record failed", zap.String("tool", c.tool.Name),
-			zap.String("request_id", c.grant.requestID), zap.Error(err))
+			zap.String("request_id", c.requestID), zap.Error(err))
 	}
 }
 
@@ -67,7 +67,7 @@ func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record str
 func (c *toolCall) forgetCreated(ctx context.Context, record string) {
 	if err := c.server.store.ForgetCreated(detached(ctx), c.grant.ID, c.area(), record); err != nil {
 		c.server.log.Warn("removing an idempotency key failed", zap.String("tool", c.tool.Name),
-			zap.String("request_id", c.grant.requestID), zap.Error(err))
+			zap.String("request_id", c.requestID), zap.Error(err))
 	}
 }
 
@@ -76,13 +76,13 @@ func (c *toolCall) area() string {
 	return area
 }
 
-// fingerprint returns the tool's name and the canonical JSON of what it sends upstream.
-func (c *toolCall) fingerprint(upstream []any) (string, error) {
-	sent, err := json.Marshal(upstream, json.Deterministic(true))
+// fingerprint returns the tool's name and the canonical JSON of what it sends to the data service.
+func (c *toolCall) fingerprint(sent []any) (string, error) {
+	encoded, err := json.Marshal(sent, json.Deterministic(true))
 	if err != nil {
 		return "", fmt.Errorf("encoding a call: %w", err)
 	}
-	value := jsontext.Value(sent)
+	value := jsontext.Value(encoded)
 	if err := value.Format(jsontext.ReorderRawObjects(true)); err != nil {
 		return "", fmt.Errorf("encoding a call: %w", err)
 	}

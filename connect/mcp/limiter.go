@@ -2,48 +2,34 @@ package mcp
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	"github.com/go-redis/redis_rate/v10"
-	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
-// DefaultRate is the number of requests per minute that a connection may make.
-const DefaultRate = 120
+const (
+	requestsPerMinute = 120 // of a connection
+	limiterTimeout    = 500 * time.Millisecond
+)
 
-const limiterTimeout = 500 * time.Millisecond
-
-// Limiter limits the rate of a connection's requests.
-type Limiter interface {
-	// Allow counts one request. It returns 0 if the request is allowed, or else how long to wait before the next try. If
-	// it returns an error, the request is allowed, because a person has approved the connection.
-	Allow(ctx context.Context, grantID string) (retryAfter time.Duration, err error)
-}
-
-type rateLimiter struct {
-	limiter *redis_rate.Limiter
-	prefix  string
-	limit   redis_rate.Limit
-}
-
-// NewLimiter returns a limiter on Redis that allows each connection perMinute requests per minute, with a burst of as many.
-func NewLimiter(client redis.UniversalClient, prefix string, perMinute int) Limiter {
-	return &rateLimiter{
-		limiter: redis_rate.NewLimiter(client), prefix: prefix, limit: redis_rate.PerMinute(perMinute),
-	}
-}
-
-// Allow implements Limiter.
-func (l *rateLimiter) Allow(ctx context.Context, grantID string) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, limiterTimeout)
+// limit counts a request of a connection and returns 0 if it is allowed, or else how long to wait. A request whose client has
+// disconnected is counted too, because it may still be executed. If Redis is unavailable, all requests are allowed, because a
+// person has approved the connection.
+func (s *Server) limit(ctx context.Context, grantID string) time.Duration {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(detached(ctx), limiterTimeout)
 	defer cancel()
-	result, err := l.limiter.Allow(ctx, l.prefix+"mcp:{"+grantID+"}", l.limit)
-	if err != nil {
-		return 0, fmt.Errorf("counting a request: %w", err)
+	result, err := s.limiter.Allow(ctx, s.o.Prefix+"mcp:{"+grantID+"}", s.rate)
+	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.Limit = time.Since(start) })
+	switch {
+	case err != nil:
+		s.log.Warn("counting a request failed, allowing it", zap.String("request_id", requestlog.ID(ctx)),
+			zap.String("grant_id", grantID), zap.Error(err))
+		return 0
+	case result.Allowed > 0:
+		return 0
 	}
-	if result.Allowed > 0 {
-		return 0, nil
-	}
-	return max(result.RetryAfter, time.Millisecond), nil
+	return max(result.RetryAfter, time.Millisecond)
 }

@@ -28,14 +28,14 @@ var (
 
 // logMessage adds the method of a message to the request's log entry. Other methods than these are the client's text, and the
 // SDK refuses requests with them.
-func (s *Server) logMessage(ctx context.Context, m message) {
+func logMessage(ctx context.Context, m message) {
 	log := requestlog.From(ctx)
 	switch {
 	case slices.Contains([]string{
 		"initialize", "ping", "server/discover", "tools/list", methodToolsCall, "notifications/initialized", "notifications/cancelled",
 	}, m.Method):
 		log.Add(func(f *requestlog.Fields) { f.Operation = m.Method })
-	case m.Method != "" && m.ID != nil && s.extension == nil:
+	case m.Method != "" && m.ID != nil:
 		log.Fail(codeName(codeMethodNotFound), errUnknownMethod)
 	}
 }
@@ -83,8 +83,8 @@ func codeName(code int) string {
 	return "JSONRPC_ERROR"
 }
 
-// log adds the call's outcome to the request's log entry.
-func (c *toolCall) log(p *toolError, took time.Duration) {
+// logOutcome adds the call's outcome to the request's log entry.
+func (c *toolCall) logOutcome(p *toolError, took time.Duration) {
 	outcome, level := requestlog.OutcomeOK, zapcore.InfoLevel
 	switch {
 	case p == nil && c.inputRequired != nil:
@@ -99,11 +99,11 @@ func (c *toolCall) log(p *toolError, took time.Duration) {
 	default:
 		outcome = requestlog.OutcomeRejected
 	}
-	c.grant.log.Add(func(f *requestlog.Fields) {
+	c.entry.Add(func(f *requestlog.Fields) {
 		f.Tool, f.Outcome, f.Level, f.ToolTime = c.tool.Name, outcome, level, took
 	})
 	if p != nil {
-		c.grant.log.Fail(p.code, p.logged())
+		c.entry.Fail(p.code, p.logged())
 	}
 }
 

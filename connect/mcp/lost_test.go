@@ -82,7 +82,7 @@ func through(t *testing.T, proxy *losttest.Redis, retries int) func(*mcp.Options
 		o.Redis, o.Prefix = client, rand.Text()+":"
 		log, err := audit.New(audit.Options{Redis: client, Prefix: o.Prefix, Log: o.Log, Timeout: patience})
 		require.NoError(t, err)
-		o.Audit, o.Limiter = log, mcp.NewLimiter(client, o.Prefix, 1_000_000)
+		o.Audit = log
 	}
 }
 

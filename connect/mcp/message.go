@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -16,11 +15,10 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-	"go.opentelemetry.io/otel/codes"
-	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
-	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 )
 
@@ -135,10 +133,13 @@ func headerMismatch(reason string) error {
 	return &protocolError{http.StatusBadRequest, sdk.CodeHeaderMismatch, reason}
 }
 
-// readCall parses a tools/call. It returns nil for other methods and for tools that this server does not have.
+// errNotOurs is the error of [Server.readCall] for other methods than tools/call and for unknown tools.
+var errNotOurs = errors.New("not a call of one of this server's tools")
+
+// readCall parses a call of one of this server's tools. Its error is errNotOurs or a *protocolError.
 func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 	if m.Method != methodToolsCall {
-		return nil, nil
+		return nil, errNotOurs
 	}
 	var p callParams
 	if err := json.Unmarshal(m.Params, &p); err != nil {
@@ -153,10 +154,14 @@ func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 	}
 	t, ok := s.tools[p.Name]
 	if !ok {
-		return nil, nil // the SDK responds
+		return nil, errNotOurs
 	}
 	revision := r.Header.Get(headerProtocolVersion)
-	c := &toolCall{server: s, tool: t, id: m.ID, modern: revision == revisionModern, arguments: jsontext.Value("{}")}
+	c := &toolCall{
+		server: s, tool: t, requestID: requestlog.ID(r.Context()), entry: requestlog.From(r.Context()),
+		id: m.ID, modern: revision == revisionModern, arguments: jsontext.Value("{}"),
+	}
+	c.grant, _ = oauth.GrantFrom(r.Context())
 	switch kind := p.Arguments.Kind(); {
 	case m.ID == nil:
 		return nil, &protocolError{http.StatusBadRequest, codeInvalidRequest, "tools/call is a request, and needs an id"}
@@ -292,54 +297,6 @@ type inputRequest struct {
 	Params *sdk.ElicitParams `json:"params"`
 }
 
-// serveCall executes the call and responds.
-func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) {
-	ctx := r.Context()
-	if !c.modern {
-		ctx = context.WithoutCancel(ctx) // disconnecting is not a cancellation (2025-11-25, transports)
-	}
-	c.stream = &eventStream{w: w, r: r}
-	ctx, span := tracing.StartRemote(ctx, c.traceparent, methodToolsCall+" "+c.tool.Name, trace.SpanKindServer)
-	result := s.execute(ctx, c)
-	if span.IsRecording() {
-		span.SetAttributes(semconv.McpMethodNameToolsCall, semconv.GenAIToolName(c.tool.Name))
-		if result == nil || result.IsError {
-			span.SetAttributes(semconv.ErrorTypeKey.String("tool_error"))
-			span.SetStatus(codes.Error, "")
-		}
-	}
-	span.End()
-	if result == nil {
-		logFault(c.grant.log, errPanic)
-		c.stream.respond(s.log, errorMessage(c.id, codeInternalError, "internal error"))
-		return
-	}
-	if c.modern {
-		result.Meta = map[string]any{metaServer: s.implementation}
-		result.Type = "complete"
-		if result.InputRequests != nil {
-			result.Type = "input_required"
-		}
-	}
-	c.stream.respond(s.log, struct {
-		Version string         `json:"jsonrpc"`
-		ID      jsontext.Value `json:"id"`
-		Result  *callResult    `json:"result"`
-	}{"2.0", c.id, result})
-}
-
-// execute executes the call. It returns nil if that panicked.
-func (s *Server) execute(ctx context.Context, c *toolCall) (result *callResult) {
-	defer func() {
-		if v := recover(); v != nil {
-			s.log.Error("panic while serving a request", zap.String("method", methodToolsCall), zap.String("tool", c.tool.Name),
-				zap.String("request_id", c.grant.requestID), zap.Any("panic", v), zap.Stack("stack"))
-			result = nil
-		}
-	}()
-	return c.execute(ctx)
-}
-
 // eventStream writes the response to a call: one JSON message, or server-sent events if notifications precede it.
 type eventStream struct {
 	w     http.ResponseWriter
@@ -367,7 +324,7 @@ func (e *eventStream) event(v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = e.w.Write(slices.Concat([]byte("event: message\ndata: "), body, []byte("\n\n"))) //nolint:gosec // not HTML
+	_, err = e.w.Write(slices.Concat([]byte("event: message\ndata: "), body, []byte("\n\n")))
 	return err
 }
 
@@ -392,7 +349,7 @@ func (e *eventStream) respond(log *zap.Logger, v any) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store, no-transform")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = e.w.Write(body) //nolint:gosec // not HTML
+	_, _ = e.w.Write(body)
 }
 
 // sdkPreservesID reports whether the SDK returns an id as it was sent. It reads numbers as floating point and writes integers.
@@ -400,9 +357,14 @@ func sdkPreservesID(id jsontext.Value) bool {
 	return id.Kind() != jsontext.KindNumber || len(id) <= 15 && !bytes.ContainsAny(id, ".eE") && string(id) != "-0"
 }
 
-// serveWithSafeID serves a message under a random id and replaces it with the client's in the response.
-func serveWithSafeID(next http.Handler, w http.ResponseWriter, r *http.Request, m message) {
+// serveWithSDK has the SDK serve a message. If the SDK would change the id, it gets a random one, which is replaced with the
+// client's in the response.
+func (s *Server) serveWithSDK(w http.ResponseWriter, r *http.Request, m message) {
 	id := m.ID
+	if id == nil || sdkPreservesID(id) {
+		s.handler.ServeHTTP(w, r)
+		return
+	}
 	m.ID = jsontext.Value(strconv.Quote(rand.Text()))
 	body, err := json.Marshal(m)
 	if err != nil {
@@ -411,7 +373,7 @@ func serveWithSafeID(next http.Handler, w http.ResponseWriter, r *http.Request, 
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	kept := &bufferedResponse{header: w.Header(), status: http.StatusOK}
-	next.ServeHTTP(kept, r)
+	s.handler.ServeHTTP(kept, r)
 	kept.header.Del("Content-Length")
 	w.WriteHeader(kept.status)
 	_, _ = w.Write(bytes.ReplaceAll(kept.body.Bytes(), m.ID, id))

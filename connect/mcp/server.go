@@ -3,7 +3,6 @@ package mcp
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-redis/redis_rate/v10"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/redis/go-redis/v9"
@@ -24,7 +24,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
-	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 )
 
@@ -45,9 +44,6 @@ type Options struct {
 	// Resource is the URL of the endpoint, "https://api.example.com/mcp". Required.
 	Resource string
 
-	// Origins are the web origins that may call, in addition to the resource's own. Default: none.
-	Origins []string
-
 	// Title and Version are in the serverInfo. Default: "Gatehouse", "0".
 	Title, Version string
 
@@ -58,18 +54,8 @@ type Options struct {
 	// InsufficientScope responds to a call that needs more scopes; [oauth.Server] has it. Required.
 	InsufficientScope func(w http.ResponseWriter, required ...string)
 
-	Redis  redis.UniversalClient // holds the [Store]; required
+	Redis  redis.UniversalClient // required
 	Prefix string                // of the keys in Redis; default: oauth.DefaultPrefix
-
-	// Limiter limits the rate of a connection's requests. Default: NewLimiter(Redis, Prefix, DefaultRate).
-	Limiter Limiter
-}
-
-// Extension adds the fixtures of conformance tests to a server. Only test builds use it.
-type Extension struct {
-	Options  func(*sdk.ServerOptions) // changes the SDK's options before the server is made
-	Register func(*sdk.Server)        // adds tools, prompts and resources
-	Sessions bool                     // serve older revisions with the SDK's sessions
 }
 
 // Server is the MCP server. It is safe for concurrent use.
@@ -77,17 +63,21 @@ type Server struct {
 	o              Options
 	log            *zap.Logger
 	tools          map[string]*tool
-	store          *Store
+	store          *store
+	limiter        *redis_rate.Limiter
+	rate           redis_rate.Limit // of a connection's requests
 	implementation *sdk.Implementation
-	sdk            *sdk.Server
 	handler        http.Handler // the SDK's
-	origins        []string
-	extension      *Extension
-	acceptsTraces  bool // _meta may name the caller's span
+	unsupported    []string     // first parts of the names of methods
+	origin         string       // of the resource: the only one that may call
+	acceptsTraces  bool         // _meta may name the caller's span
 }
 
+// addFixtures adds what the MCP conformance suite calls. It is nil in builds without the tag conformance.
+var addFixtures func(*Server, sdk.ServerOptions) //nolint:gochecknoglobals // conformance.go sets it
+
 // New returns a server.
-func New(o Options, extensions ...Extension) (*Server, error) {
+func New(o Options) (*Server, error) {
 	u, err := url.Parse(o.Resource)
 	if err != nil {
 		return nil, fmt.Errorf("reading the resource's URL: %w", err)
@@ -98,41 +88,45 @@ func New(o Options, extensions ...Extension) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	if len(extensions) > 1 {
-		return nil, errors.New("more than one extension")
-	}
-	s := &Server{o: o, log: o.Log, store: NewStore(o.Redis, o.Prefix), acceptsTraces: tracing.AcceptsRemote()}
-	origin := u.Scheme + "://" + canonicalHost(u.Scheme, u.Host)
-	s.origins = append([]string{origin}, o.Origins...)
-	options := &sdk.ServerOptions{
-		Instructions: strings.TrimSpace(instructions),
-		Logger:       sdkLogger(o.Log),
-		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
-		GetSessionID: rand.Text,
-		SetCacheable: setCacheable,
-	}
-	if len(extensions) == 1 {
-		s.extension = &extensions[0]
-		if s.extension.Options != nil {
-			s.extension.Options(options)
-		}
+	s := &Server{
+		o: o, log: o.Log, store: newStore(o.Redis, o.Prefix), limiter: redis_rate.NewLimiter(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
+		origin: u.Scheme + "://" + canonicalHost(u.Scheme, u.Host), acceptsTraces: tracing.AcceptsRemote(),
 	}
 	s.implementation = &sdk.Implementation{Name: "gatehouse", Title: o.Title, Version: o.Version}
-	s.sdk = sdk.NewServer(s.implementation, options)
 	if s.tools, err = newTools(); err != nil {
 		return nil, err
 	}
+	s.unsupported = []string{"prompts", "resources", "completion", "logging", "subscriptions"}
+	options := sdk.ServerOptions{
+		Instructions: strings.TrimSpace(instructions),
+		Logger:       sdkLogger(o.Log),
+		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
+		SetCacheable: setCacheable,
+	}
+	server := s.newSDKServer(options)
+	// It is stateless, because the gateways of a fleet share nothing but Redis.
+	s.handler = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
+		Stateless:                    true,
+		PropagateRequestCancellation: true,
+		DisableLocalhostProtection:   true, // the caller checks the Host header
+		MaxRequestBodyBytes:          MaxBody,
+	})
+	if addFixtures != nil {
+		addFixtures(s, options)
+	}
+	return s, nil
+}
+
+// newSDKServer returns the SDK's server, which serves everything but calls of tools.
+func (s *Server) newSDKServer(o sdk.ServerOptions) *sdk.Server {
+	server := sdk.NewServer(s.implementation, &o)
 	for _, t := range s.tools {
-		s.sdk.AddTool(t.declaration(), func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		server.AddTool(t.declaration(), func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "the call cannot be read"} // serveCall serves all valid calls
 		})
 	}
-	if s.extension != nil && s.extension.Register != nil {
-		s.extension.Register(s.sdk)
-	}
-	s.sdk.AddReceivingMiddleware(s.receivingMiddleware)
-	s.handler = s.transport()
-	return s, nil
+	server.AddReceivingMiddleware(s.receivingMiddleware)
+	return server
 }
 
 // sdkLogger returns the SDK's logger. It drops level info, at which the SDK logs each request: the gateway does that already.
@@ -148,53 +142,22 @@ func (o *Options) complete() error {
 		return errors.New("MCP server: Data, Audit, InsufficientScope, Log and Redis are required")
 	}
 	o.Prefix = cmp.Or(o.Prefix, oauth.DefaultPrefix)
-	if o.Limiter == nil {
-		o.Limiter = NewLimiter(o.Redis, o.Prefix, DefaultRate)
-	}
 	o.Title, o.Version = cmp.Or(o.Title, "Gatehouse"), cmp.Or(o.Version, "0")
 	return nil
 }
 
-// ToolNames returns the names of all tools, without those of an extension.
+// ToolNames returns the names of all tools.
 func (s *Server) ToolNames() []string { return slices.Sorted(maps.Keys(s.tools)) }
 
 // Handler returns the endpoint's handler. It must be wrapped by oauth.Server.Protect, which puts the grant into the
-// request's context, and takes the request's ID and log entry from there too (package requestlog).
-func (s *Server) Handler() http.Handler { return s.Guard(http.HandlerFunc(s.serve)) }
-
-// Close ends the SDK's sessions.
-func (s *Server) Close() error {
-	var errs []error
-	for session := range s.sdk.Sessions() {
-		errs = append(errs, session.Close())
-	}
-	return errors.Join(errs...)
-}
+// request's context, and that by [Server.Guard]. It takes the request's ID and log entry from the context too (package
+// requestlog).
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 
 // setCacheable sets how long clients may cache a list. It is private, because it depends on the connection's scopes.
 func setCacheable(_ context.Context, _ sdk.Request, c *sdk.Cacheable) {
 	c.TTLMs = int(toolListTTL.Milliseconds())
 	c.CacheScope = "private"
-}
-
-// requestGrant is the grant of a request. It travels in the token info, because a context of the SDK may belong to the request
-// that began the session.
-type requestGrant struct {
-	oauth.Grant
-
-	requestID string
-	log       *requestlog.Entry // of the request
-}
-
-const extraGrant = "gatehouse/grant"
-
-func grantFromRequest(r sdk.Request) (requestGrant, bool) {
-	extra := r.GetExtra()
-	if extra == nil || extra.TokenInfo == nil {
-		return requestGrant{}, false
-	}
-	g, ok := extra.TokenInfo.Extra[extraGrant].(requestGrant)
-	return g, ok
 }
 
 // requiredScopes returns the tool's scope and those that the connection has: a client that requests them must not lose any.

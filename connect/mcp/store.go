@@ -21,25 +21,25 @@ const storeTimeout = 2 * time.Second
 //go:embed idempotency.lua
 var idempotencyScript string
 
-// Store keeps idempotency keys and pending confirmations in Redis. All keys of a connection are in one slot and expire.
-type Store struct {
+// store keeps idempotency keys and pending confirmations in Redis. All keys of a connection are in one slot and expire.
+type store struct {
 	client redis.UniversalClient
 	prefix string
 	script *redis.Script
 }
 
-// NewStore returns a store whose keys in Redis begin with prefix.
-func NewStore(client redis.UniversalClient, prefix string) *Store {
-	return &Store{client: client, prefix: prefix + "mcp:", script: redis.NewScript(idempotencyScript)}
+// newStore returns a store whose keys in Redis begin with prefix.
+func newStore(client redis.UniversalClient, prefix string) *store {
+	return &store{client: client, prefix: prefix + "mcp:", script: redis.NewScript(idempotencyScript)}
 }
 
-func (s *Store) idempotencyKey(grantID, area string) string {
+func (s *store) idempotencyKey(grantID, area string) string {
 	return s.prefix + "calls:{" + grantID + "}:" + area
 }
 
 // Key returns the idempotency key of a call. It is the same for the same connection, area and fingerprint within
 // IdempotencyWindow of the first call, unless ForgetCreated removed it.
-func (s *Store) Key(ctx context.Context, grantID, area, fingerprint string) (string, error) {
+func (s *store) Key(ctx context.Context, grantID, area, fingerprint string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	key, err := s.script.Run(ctx, s.client, []string{s.idempotencyKey(grantID, area)}, fieldOf(fingerprint), rand.Text(),
@@ -57,7 +57,7 @@ func fieldOf(fingerprint string) string {
 }
 
 // RecordCreated stores which record the call with the fingerprint created.
-func (s *Store) RecordCreated(ctx context.Context, grantID, area, fingerprint, record string) error {
+func (s *store) RecordCreated(ctx context.Context, grantID, area, fingerprint, record string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	key := s.idempotencyKey(grantID, area)
@@ -73,7 +73,7 @@ func (s *Store) RecordCreated(ctx context.Context, grantID, area, fingerprint, r
 }
 
 // ForgetCreated removes the idempotency key of the call that created a record.
-func (s *Store) ForgetCreated(ctx context.Context, grantID, area, record string) error {
+func (s *store) ForgetCreated(ctx context.Context, grantID, area, record string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	key := s.idempotencyKey(grantID, area)
@@ -91,7 +91,7 @@ func (s *Store) ForgetCreated(ctx context.Context, grantID, area, record string)
 }
 
 // CreateConfirmation stores a pending confirmation of subject and returns the secret that the person's response must carry.
-func (s *Store) CreateConfirmation(ctx context.Context, grantID, subject string, lifetime time.Duration) (string, error) {
+func (s *store) CreateConfirmation(ctx context.Context, grantID, subject string, lifetime time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	id := rand.Text()
@@ -102,7 +102,7 @@ func (s *Store) CreateConfirmation(ctx context.Context, grantID, subject string,
 }
 
 // ConsumeConfirmation reports whether the confirmation is pending, and removes it: each accepts one response.
-func (s *Store) ConsumeConfirmation(ctx context.Context, grantID, id, subject string) (bool, error) {
+func (s *store) ConsumeConfirmation(ctx context.Context, grantID, id, subject string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	n, err := s.client.Del(ctx, s.confirmationKey(grantID, id, subject)).Result()
@@ -112,6 +112,6 @@ func (s *Store) ConsumeConfirmation(ctx context.Context, grantID, id, subject st
 	return n == 1, nil
 }
 
-func (s *Store) confirmationKey(grantID, id, subject string) string {
+func (s *store) confirmationKey(grantID, id, subject string) string {
 	return s.prefix + "question:{" + grantID + "}:" + fieldOf(id+" "+subject)
 }

@@ -133,7 +133,7 @@ func (c *toolCall) follow(ctx context.Context, run data.Run, wait time.Duration)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			c.server.log.Warn("polling a run failed", zap.String("run_id", run.ID),
-				zap.String("request_id", c.grant.requestID), zap.Error(err))
+				zap.String("request_id", c.requestID), zap.Error(err))
 			return run
 		case err != nil:
 			return run
@@ -175,7 +175,7 @@ func (c *toolCall) progress(run data.Run) {
 	}{"2.0", "notifications/progress", params{c.progressToken, run.Progress, 100, message}})
 	if err != nil {
 		if e := c.server.log.Check(zap.DebugLevel, "progress not sent"); e != nil {
-			e.Write(zap.String("request_id", c.grant.requestID), zap.Error(err))
+			e.Write(zap.String("request_id", c.requestID), zap.Error(err))
 		}
 	}
 }

@@ -255,6 +255,18 @@ func TestRunIsReportedAsStartedIfPollingFails(t *testing.T) {
 }
 
 // Without Redis, a retry could not be detected and a change could not be audited.
+func TestPanicDuringAChangeIsAuditedAsUnknown(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	s.upstream.breakWith(func(*http.Request) (*http.Response, error) { panic("unexpected") })
+	text := s.post("bearer", modern, callMessage(modern, "contacts_create", object{"first_name": "Panic"})).Text
+	require.Contains(t, text, "Error INTERNAL")
+	require.NotContains(t, text, "unexpected")
+	require.Len(t, s.entries(), 1)
+	require.Equal(t, audit.OutcomeUnknown, s.entries()[0].Outcome)
+	require.Equal(t, "INTERNAL", s.logged(0).Code)
+}
+
 func TestNothingIsChangedWhileRedisIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
@@ -334,21 +346,24 @@ func (l *leaving) sendAndLeave(s *setup, revision, message string) {
 	close(l.noticed)
 }
 
-// leftStore has a client disconnect while its idempotency key is looked up.
-type leftStore struct{ client *leaving }
+// beforeCommand calls a function before each Redis command about a key.
+type beforeCommand struct {
+	key string // a part of it
+	f   func()
+}
 
-func (leftStore) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (beforeCommand) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (l leftStore) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (b beforeCommand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.Contains(fmt.Sprint(cmd.Args()...), "mcp:calls:") {
-			l.client.wait()
+		if strings.Contains(fmt.Sprint(cmd.Args()...), b.key) {
+			b.f()
 		}
 		return next(ctx, cmd)
 	}
 }
 
-func (leftStore) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (beforeCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
@@ -357,7 +372,7 @@ func TestRetryAfterDisconnectIsExecutedOnce(t *testing.T) {
 	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
 		client := newLeaving()
-		s := newSetup(t, shared, func(o *mcp.Options) { o.Redis.AddHook(leftStore{client: client}) })
+		s := newSetup(t, shared, func(o *mcp.Options) { o.Redis.AddHook(beforeCommand{"mcp:calls:", client.wait}) })
 		name := rand.Text()
 		message := callMessage(revision, "contacts_create", object{"first_name": name})
 		client.sendAndLeave(s, revision, message)
@@ -369,29 +384,17 @@ func TestRetryAfterDisconnectIsExecutedOnce(t *testing.T) {
 	})
 }
 
-type leftLimiter struct {
-	mcp.Limiter
-
-	client *leaving
-	done   chan struct{} // receives a value for each call
-}
-
-func (l leftLimiter) Allow(ctx context.Context, grantID string) (time.Duration, error) {
-	defer func() { l.done <- struct{}{} }()
-	l.client.wait()
-	return l.Limiter.Allow(ctx, grantID)
-}
-
 func TestCallOfADisconnectedClientIsRateLimited(t *testing.T) {
 	t.Parallel()
 	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
 		for _, tool := range []string{"contacts_create", "contacts_delete"} {
-			client, done := newLeaving(), make(chan struct{}, 100)
-			s := newSetup(t, shared, func(o *mcp.Options) { o.Limiter = leftLimiter{mcp.NewLimiter(o.Redis, "", 1), client, done} })
+			client := newLeaving()
+			s := newSetup(t, shared, func(o *mcp.Options) { o.Redis.AddHook(beforeCommand{"mcp:{", client.wait}) })
+			s.server.SetRate(1)
 			s.redis.SetTime(time.Now()) // the clock stands still, so that a slow machine refills nothing
 			client.sendAndLeave(s, revision, callMessage(revision, tool, object{}))
-			<-done
+			require.Eventually(t, func() bool { return s.logged(0).Tool == tool }, patience, tick)
 			require.Contains(t, s.post("bearer", revision, callMessage(revision, tool, object{})).Text, "RATE_LIMITED", tool)
 		}
 	})

@@ -29,17 +29,12 @@ func (s *Server) Protect(next http.Handler) http.Handler {
 			return
 		}
 		logGrant(r.Context(), grant)
-		ctx := WithGrant(r.Context(), grant)
-		switch by, err := s.checkAccount(ctx, grant); {
-		case err == nil:
-			ctx = WithAccount(ctx, by)
-		case errors.Is(err, account.ErrUnavailable): // next decides whether it needs the account
-			ctx = context.WithValue(ctx, accountKey{}, err)
-		default:
+		by, err := s.checkAccount(r.Context(), grant)
+		if err != nil && !errors.Is(err, account.ErrUnavailable) { // next decides whether it needs the account
 			s.refuseRequest(w, r, err)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(ctx))
+		next.ServeHTTP(w, r.WithContext(WithAuthorization(r.Context(), grant, by, err)))
 	})
 }
 
@@ -111,34 +106,32 @@ func (s *Server) InsufficientScope(w http.ResponseWriter, required ...string) {
 	}, true, strings.Join(names, " "))
 }
 
-type grantKey struct{}
+// authorization is what Protect found out about a request.
+type authorization struct {
+	grant      Grant
+	account    account.Account
+	accountErr error // of the lookup of account
+}
+
+type authorizationKey struct{}
+
+// WithAuthorization returns a context with the grant for [GrantFrom], and the account or the error for [AccountFrom].
+func WithAuthorization(ctx context.Context, g Grant, by account.Account, err error) context.Context {
+	return context.WithValue(ctx, authorizationKey{}, authorization{g, by, err})
+}
 
 // GrantFrom returns the grant that [Server.Protect] put into the context.
 func GrantFrom(ctx context.Context) (Grant, bool) {
-	g, ok := ctx.Value(grantKey{}).(Grant)
-	return g, ok
+	a, ok := ctx.Value(authorizationKey{}).(authorization)
+	return a.grant, ok
 }
-
-// WithGrant returns a context with the grant for [GrantFrom].
-func WithGrant(ctx context.Context, g Grant) context.Context {
-	return context.WithValue(ctx, grantKey{}, g)
-}
-
-type accountKey struct{}
 
 // AccountFrom returns the account that approved the request's grant, at most [account.CacheTTL] old. Its error is
 // account.ErrUnavailable if the lookup failed.
 func AccountFrom(ctx context.Context) (account.Account, error) {
-	switch a := ctx.Value(accountKey{}).(type) {
-	case account.Account:
-		return a, nil
-	case error:
-		return account.Account{}, a
+	a, ok := ctx.Value(authorizationKey{}).(authorization)
+	if !ok {
+		return account.Account{}, account.ErrUnavailable
 	}
-	return account.Account{}, account.ErrUnavailable
-}
-
-// WithAccount returns a context with the account for [AccountFrom].
-func WithAccount(ctx context.Context, a account.Account) context.Context {
-	return context.WithValue(ctx, accountKey{}, a)
+	return a.account, a.accountErr
 }

@@ -118,9 +118,9 @@ func drive(t *testing.T, w *environment, script string, env ...string) report {
 	return done
 }
 
-// TestClients drives other people's clients: both generations of the MCP TypeScript SDK, mcp-remote as desktop applications use it,
+// TestThirdPartyClientsConnect drives other people's clients: both generations of the MCP TypeScript SDK, mcp-remote as desktop applications use it,
 // the MCP inspector, and a strict OAuth client over HTTPS.
-func TestClients(t *testing.T) {
+func TestThirdPartyClientsConnect(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		script, era string

@@ -132,7 +132,7 @@ func conformanceEnvironment(t *testing.T) (w *environment, connect func(*testing
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, nil, 0o600))
-	w = start(t, options{program: "./e2e/connect/testserver", directive: "gatehouse_connect_with_fixtures", token: token})
+	w = start(t, options{tags: "conformance", token: token})
 	return w, func(t *testing.T) {
 		t.Helper()
 		granted, _ := drive(t, w, "token.mjs").Facts["access token"].(string)

@@ -34,11 +34,10 @@ type environment struct {
 
 // options of a environment.
 type options struct {
-	secure    bool   // serve https with a certificate of Caddy's own
-	token     string // a file with an access token, which a proxy in front of the gateway adds to requests to /mcp
-	program   string // the main package, if it is not the product's
-	directive string // the connection server's, if it is not the product's
-	env       []string
+	secure bool   // serve https with a certificate of Caddy's own
+	token  string // a file with an access token, which a proxy in front of the gateway adds to requests to /mcp
+	tags   string // further build tags
+	env    []string
 }
 
 // sharedDemo is the demo data service of all tests.
@@ -53,14 +52,11 @@ func newEnvironment(t *testing.T) *environment {
 
 func start(t *testing.T, o options) *environment {
 	t.Helper()
-	if o.directive == "" {
-		o.directive = "gatehouse_connect"
-	}
 	service, err := sharedDemo()
 	require.NoError(t, err)
 	data := httptest.NewServer(service.Handler())
 	t.Cleanup(data.Close)
-	g := gatewaytest.Options{Package: o.program, Env: o.env}
+	g := gatewaytest.Options{Tags: o.tags, Env: o.env}
 	w := &environment{Gateway: gatewaytest.New(t, g)}
 	for _, a := range demo.Accounts() {
 		switch {
@@ -92,8 +88,8 @@ func start(t *testing.T, o options) *environment {
 	require.NoError(t, err)
 	require.NoError(t, store.Close())
 	g.Global = fmt.Sprintf("gatehouse {\n\t\tredis %s {\n\t\t\ttimeout 5s\n\t\t}\n\t\tcredentials file %s\n\t}", redistest.Start(t).URL(), keys)
-	g.Site = fmt.Sprintf("gatehouse_health\n\t%s {\n\t\tissuer %s\n\t\tupstream %[3]s\n\t\ttimeout 1m\n\t\tmanage_keys\n\t}\n\tgatehouse_api {\n\t\tupstream %[3]s\n\t}",
-		o.directive, w.url, data.URL)
+	g.Site = fmt.Sprintf("gatehouse_health\n\tgatehouse_connect {\n\t\tissuer %s\n\t\tupstream %[2]s\n\t\ttimeout 1m\n\t\tmanage_keys\n\t}\n\tgatehouse_api {\n\t\tupstream %[2]s\n\t}",
+		w.url, data.URL)
 	w.Write(t, g.Caddyfile(w.Addr, strings.TrimPrefix(w.AdminURL, "http://")))
 	w.Run(t)
 	if o.secure {

@@ -15,28 +15,20 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"net/http"
 	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 )
-
-// Fixtures is the extension with everything that the suite calls. It keeps a session for every client of a revision
-// before 2026-07-28: the suite asks their clients for samples and responses.
-func Fixtures() mcp.Extension {
-	f := &fixtures{secret: make([]byte, 32)}
-	_, _ = rand.Read(f.secret) // never fails
-	return mcp.Extension{Options: f.options, Register: f.register, Sessions: true}
-}
 
 type fixtures struct{ secret []byte }
 
 type result = sdk.CallToolResult
 
-func (f *fixtures) options(o *sdk.ServerOptions) {
+// Options changes the options of a server that gets the fixtures.
+func Options(o *sdk.ServerOptions) {
 	o.Capabilities = &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}}
 	o.CompletionHandler = func(context.Context, *sdk.CompleteRequest) (*sdk.CompleteResult, error) {
 		return &sdk.CompleteResult{Completion: sdk.CompletionResultDetails{Values: []string{}}}, nil
@@ -45,7 +37,10 @@ func (f *fixtures) options(o *sdk.ServerOptions) {
 	o.UnsubscribeHandler = func(context.Context, *sdk.UnsubscribeRequest) error { return nil }
 }
 
-func (f *fixtures) register(s *sdk.Server) {
+// Register adds the fixtures to a server.
+func Register(s *sdk.Server) {
+	f := &fixtures{secret: make([]byte, 32)}
+	_, _ = rand.Read(f.secret) // never fails
 	f.contents(s)
 	f.streams(s)
 	f.questions(s)
@@ -53,6 +48,23 @@ func (f *fixtures) register(s *sdk.Server) {
 	f.changes(s)
 	f.prompts(s)
 	f.resources(s)
+}
+
+// Handler returns the handler of a server with the fixtures. It keeps a session for every client of a revision before
+// 2026-07-28, because the fixtures ask these clients for samples and responses.
+func Handler(s *sdk.Server) http.Handler {
+	get := func(*http.Request) *sdk.Server { return s }
+	sessions := sdk.NewStreamableHTTPHandler(get, &sdk.StreamableHTTPOptions{DisableLocalhostProtection: true})
+	stateless := sdk.NewStreamableHTTPHandler(get, &sdk.StreamableHTTPOptions{
+		Stateless: true, PropagateRequestCancellation: true, DisableLocalhostProtection: true,
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Protocol-Version") >= "2026-07-28" {
+			stateless.ServeHTTP(w, r)
+			return
+		}
+		sessions.ServeHTTP(w, r)
+	})
 }
 
 // tool adds a tool. A nil schema takes no arguments.

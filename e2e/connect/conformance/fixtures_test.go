@@ -3,47 +3,24 @@ package conformance_test
 
 import (
 	"context"
-	"net/http"
 	"net/http/httptest"
 	"testing"
 
-	"github.com/alicebob/miniredis/v2"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/audit"
-	"github.com/gatehouse-gateway/gatehouse/connect/data"
-	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
-	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
-	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/e2e/connect/conformance"
 )
 
 // connect starts a server with the fixtures and returns a client of an era that can be asked everything.
 func connect(t *testing.T, era string) *sdk.ClientSession {
 	t.Helper()
-	var handler http.Handler
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
+	o := &sdk.ServerOptions{}
+	conformance.Options(o)
+	server := sdk.NewServer(&sdk.Implementation{Name: "fixtures", Version: "1"}, o)
+	conformance.Register(server)
+	front := httptest.NewServer(conformance.Handler(server))
 	t.Cleanup(front.Close)
-	client, err := data.New(data.Options{BaseURL: "http://127.0.0.1:1", Log: zap.NewNop()})
-	require.NoError(t, err)
-	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
-	log, err := audit.New(audit.Options{Redis: rdb, Log: zap.NewNop()})
-	require.NoError(t, err)
-	server, err := mcp.New(mcp.Options{
-		Resource: front.URL + "/mcp", Data: client, Audit: log, InsufficientScope: func(http.ResponseWriter, ...string) {},
-		Log: zap.NewNop(), Redis: rdb,
-	}, conformance.Fixtures())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Close()) })
-	grant := oauth.Grant{ID: "g", AccountID: "a", BusinessID: "b", Scopes: scope.Everything()}
-	handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Header.Set("Authorization", "Bearer x")
-		server.Handler().ServeHTTP(w, r.WithContext(oauth.WithGrant(r.Context(), grant)))
-	})
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
 		ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
 			return &sdk.ElicitResult{Action: "accept", Content: map[string]any{
@@ -58,7 +35,12 @@ func connect(t *testing.T, era string) *sdk.ClientSession {
 	session, err := c.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: front.URL + "/mcp", MaxRetries: -1},
 		&sdk.ClientSessionOptions{ProtocolVersion: era})
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = session.Close() })
+	t.Cleanup(func() {
+		_ = session.Close()
+		for s := range server.Sessions() {
+			_ = s.Close()
+		}
+	})
 	return session
 }
 

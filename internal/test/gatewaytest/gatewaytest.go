@@ -42,24 +42,26 @@ const (
 // product is the main package of the gatehouse binary.
 const product = "./cmd/gatehouse"
 
-// builds are the builds of this test process, one for each main package.
-var builds sync.Map // of func() (string, error), by main package
+// builds are the builds of this test process.
+var builds sync.Map // of func() (string, error), by main package and tags
 
 // Binary returns the path of the gatehouse binary: in the directory GATEHOUSE_TEST_BINARIES, which `make unit` sets, or built now.
 func Binary(tb testing.TB) string {
 	tb.Helper()
-	return build(tb, product)
+	return build(tb, product, "")
 }
 
 // Demo returns the path of the gatehouse-demo binary.
 func Demo(tb testing.TB) string {
 	tb.Helper()
-	return build(tb, "./cmd/gatehouse-demo")
+	return build(tb, "./cmd/gatehouse-demo", "")
 }
 
-func build(tb testing.TB, mainPackage string) string {
+func build(tb testing.TB, mainPackage, tags string) string {
 	tb.Helper()
-	once, _ := builds.LoadOrStore(mainPackage, sync.OnceValues(func() (string, error) { return buildBinary(mainPackage) }))
+	once, _ := builds.LoadOrStore([2]string{mainPackage, tags}, sync.OnceValues(func() (string, error) {
+		return buildBinary(mainPackage, tags)
+	}))
 	built, ok := once.(func() (string, error))
 	require.True(tb, ok)
 	path, err := built()
@@ -67,9 +69,14 @@ func build(tb testing.TB, mainPackage string) string {
 	return path
 }
 
-func buildBinary(mainPackage string) (string, error) {
+// buildBinary builds a main package with GOTAGS and further tags.
+func buildBinary(mainPackage, tags string) (string, error) {
+	name := filepath.Base(mainPackage)
+	if tags != "" {
+		name += "-" + tags
+	}
 	if built := os.Getenv(envBinaries); built != "" {
-		path := filepath.Join(built, filepath.Base(mainPackage))
+		path := filepath.Join(built, name)
 		if _, err := os.Stat(path); err == nil {
 			return path, nil
 		}
@@ -83,9 +90,9 @@ func buildBinary(mainPackage string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("making the folder for the binary: %w", err)
 	}
-	path := filepath.Join(dir, filepath.Base(mainPackage))
+	path := filepath.Join(dir, name)
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
-	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-buildvcs=false", "-tags="+os.Getenv("GOTAGS"),
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-buildvcs=false", "-tags="+os.Getenv("GOTAGS")+","+tags,
 		"-ldflags=-s -w", "-o", tmp, mainPackage)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -131,7 +138,7 @@ type Gateway struct {
 	exited chan struct{}
 	out    recordtest.Output
 	env    []string
-	main   string
+	tags   string     // further build tags
 	files  []*os.File // from descriptor 3 on
 }
 
@@ -151,8 +158,8 @@ type Options struct {
 	CA bool
 	// Env are further variables of the process's environment.
 	Env []string
-	// Package is the main package that is built and run, as "./path" from the project's folder. Default: the product's.
-	Package string
+	// Tags are further build tags.
+	Tags string
 }
 
 // Caddyfile is the configuration for these options and ports.
@@ -220,10 +227,7 @@ func Start(tb testing.TB, o Options) *Gateway {
 // New prepares a gateway without starting it.
 func New(tb testing.TB, o Options) *Gateway {
 	tb.Helper()
-	g := &Gateway{Addr: FreeAddr(tb), Dir: tb.TempDir(), env: o.Env, main: o.Package}
-	if g.main == "" {
-		g.main = product
-	}
+	g := &Gateway{Addr: FreeAddr(tb), Dir: tb.TempDir(), env: o.Env, tags: o.Tags}
 	admin := FreeAddr(tb)
 	g.URL, g.AdminURL = "http://"+g.Addr, "http://"+admin
 	g.Config = filepath.Join(g.Dir, "Caddyfile")
@@ -240,7 +244,7 @@ func (g *Gateway) Write(tb testing.TB, caddyfile string) {
 // Run starts the process and waits until it serves. A gateway that was stopped or killed may be run again.
 func (g *Gateway) Run(tb testing.TB) {
 	tb.Helper()
-	path := build(tb, g.main)
+	path := build(tb, product, g.tags)
 	// not the test's context: the process is to be stopped in order when the test ends
 	g.cmd = exec.CommandContext(context.Background(), path, "run", "--config", g.Config, "--adapter", "caddyfile")
 	g.cmd.Env = append(os.Environ(), append(g.env, "XDG_DATA_HOME="+g.Dir, "XDG_CONFIG_HOME="+g.Dir)...)

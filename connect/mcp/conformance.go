@@ -1,0 +1,18 @@
+//go:build conformance
+
+package mcp
+
+import (
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/gatehouse-gateway/gatehouse/e2e/connect/conformance"
+)
+
+func init() {
+	addFixtures = func(s *Server, o sdk.ServerOptions) {
+		conformance.Options(&o)
+		server := s.newSDKServer(o)
+		conformance.Register(server)
+		s.handler, s.unsupported = conformance.Handler(server), nil
+	}
+}
