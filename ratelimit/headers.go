@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -39,22 +38,32 @@ func (r Result) SetHeaders(h http.Header, now time.Time) {
 		if i > 0 {
 			policies, states = append(policies, ", "...), append(states, ", "...)
 		}
-		// For printable ASCII, Go and structured fields (RFC 9651) quote alike.
-		policies = fmt.Appendf(policies, "%+q;q=%d;w=%d", s.Limit.Name, s.Limit.Requests, max(1, seconds(s.Limit.Window)))
-		states = fmt.Appendf(states, "%+q;r=%d;t=%d", s.Limit.Name, s.Remaining, seconds(s.Reset))
+		policies = appendItem(policies, s.Limit.Name, 'q', int64(s.Limit.Requests), 'w', max(1, seconds(s.Limit.Window)))
+		states = appendItem(states, s.Limit.Name, 'r', int64(s.Remaining), 't', seconds(s.Reset))
 	}
-	h[headerPolicy], h[headerState] = []string{string(policies)}, []string{string(states)}
+	values := make([]string, 6) // one allocation for all headers
+	set := func(i int, name, value string) { values[i], h[name] = value, values[i:i+1:i+1] }
+	set(0, headerPolicy, string(policies))
+	set(1, headerState, string(states))
 
 	tightest := r.Tightest()
 	reset := tightest.Reset
 	if !r.Allowed {
 		reset = r.RetryAfter
-		h[headerRetry] = []string{strconv.FormatInt(max(1, seconds(reset)), 10)}
+		set(2, headerRetry, strconv.FormatInt(max(1, seconds(reset)), 10))
 	}
 	at := now.Add(reset + time.Second - 1).Unix() // rounded up
-	h[headerLimit] = []string{strconv.Itoa(tightest.Limit.Requests)}
-	h[headerRemaining] = []string{strconv.Itoa(tightest.Remaining)}
-	h[headerReset] = []string{strconv.FormatInt(at, 10)}
+	set(3, headerLimit, strconv.Itoa(tightest.Limit.Requests))
+	set(4, headerRemaining, strconv.Itoa(tightest.Remaining))
+	set(5, headerReset, strconv.FormatInt(at, 10))
+}
+
+// appendItem appends an item with two parameters, such as "key";r=59;t=12. For printable ASCII, which names are, Go and structured
+// fields (RFC 9651) quote alike.
+func appendItem(b []byte, name string, parameter byte, value int64, second byte, other int64) []byte {
+	b = append(strconv.AppendQuoteToASCII(b, name), ';', parameter, '=')
+	b = append(strconv.AppendInt(b, value, 10), ';', second, '=')
+	return strconv.AppendInt(b, other, 10)
 }
 
 // seconds returns d in whole seconds, rounded up; 0 if d is not positive.
