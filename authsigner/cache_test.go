@@ -895,8 +895,8 @@ func TestRevocationsHoldUnderLoad(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.Zero(t, wrong.Load())
-	require.Greater(t, looked.Load(), int64(100))
+	assert.Zero(t, wrong.Load())
+	assert.Greater(t, looked.Load(), int64(100))
 }
 
 func TestCacheHitsDoNotAllocate(t *testing.T) {
@@ -907,7 +907,7 @@ func TestCacheHitsDoNotAllocate(t *testing.T) {
 	for _, key := range []string{testKey, otherKey} {
 		_, _ = c.Lookup(t.Context(), key)
 		allocations := testing.AllocsPerRun(1000, func() { _, _ = c.Lookup(t.Context(), key) })
-		require.Zero(t, allocations, key)
+		assert.Zero(t, allocations, key)
 	}
 }
 

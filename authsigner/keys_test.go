@@ -90,7 +90,7 @@ func TestIssuedKeysHaveTheDocumentedForm(t *testing.T) {
 
 			rotated, err := authsigner.Rotate(t.Context(), store, cred.PublicKey, 0, time.Now())
 			require.NoError(t, err)
-			require.Regexp(t, `^sk_`+kind+`_[A-Za-z0-9_-]{43}$`, rotated.PrivateKey.Reveal())
+			assert.Regexp(t, `^sk_`+kind+`_[A-Za-z0-9_-]{43}$`, rotated.PrivateKey.Reveal())
 		})
 	}
 }
@@ -113,7 +113,7 @@ func TestIssuedKeysAreRandom(t *testing.T) {
 	require.Len(t, seen, 62)
 	// 48,000 characters of an alphabet of 62: 774 of each expected, with a standard deviation of 27.6; allowed are eight.
 	for c, n := range seen {
-		require.InDelta(t, 774, n, 221, string(c))
+		assert.InDelta(t, 774, n, 221, string(c))
 	}
 }
 
@@ -178,7 +178,7 @@ func TestRotationEndsAnEarlierGraceOnlyWithoutAGrace(t *testing.T) {
 	require.ErrorIs(t, err, authsigner.ErrGracePending)
 	require.Same(t, first, store[issued.PublicKey])
 	for _, secret := range []authsigner.Secret{issued.PrivateKey, first.PrivateKey} {
-		require.NotContains(t, err.Error(), secret.Reveal())
+		assert.NotContains(t, err.Error(), secret.Reveal())
 	}
 
 	second, err := authsigner.Rotate(t.Context(), store, issued.PublicKey, time.Hour, now.Add(time.Hour))
@@ -187,8 +187,8 @@ func TestRotationEndsAnEarlierGraceOnlyWithoutAGrace(t *testing.T) {
 
 	third, err := authsigner.Rotate(t.Context(), store, issued.PublicKey, 0, now.Add(time.Hour))
 	require.NoError(t, err)
-	require.Empty(t, third.PreviousPrivateKey)
-	require.True(t, third.PreviousExpiresAt.IsZero())
+	assert.Empty(t, third.PreviousPrivateKey)
+	assert.True(t, third.PreviousExpiresAt.IsZero())
 }
 
 func TestRevokedKeyIsUnknown(t *testing.T) {
@@ -220,7 +220,7 @@ func TestNegativeGraceIsAnError(t *testing.T) {
 	store, issued := issue(t)
 	_, err := authsigner.Rotate(t.Context(), store, issued.PublicKey, -time.Second, time.Now())
 	require.Error(t, err)
-	require.Same(t, issued, store[issued.PublicKey])
+	assert.Same(t, issued, store[issued.PublicKey])
 }
 
 func TestStoreErrorHasNoSecret(t *testing.T) {
@@ -228,7 +228,7 @@ func TestStoreErrorHasNoSecret(t *testing.T) {
 	full := errors.New("disk full")
 	_, err := authsigner.Issue(t.Context(), brokenStore{memoryStore{}, full}, testBusiness)
 	require.ErrorIs(t, err, full)
-	require.NotContains(t, err.Error(), "sk_")
+	assert.NotContains(t, err.Error(), "sk_")
 }
 
 type brokenStore struct {
@@ -304,5 +304,5 @@ func TestRotateVersionRotatesOnce(t *testing.T) {
 	require.NotEqual(t, version, rotated.Version())
 	_, err = authsigner.RotateVersion(t.Context(), store, issued.PublicKey, version, 0, time.Now())
 	require.ErrorIs(t, err, authsigner.ErrVersionMismatch)
-	require.Equal(t, rotated.PrivateKey, store[issued.PublicKey].PrivateKey)
+	assert.Equal(t, rotated.PrivateKey, store[issued.PublicKey].PrivateKey)
 }

@@ -14,16 +14,16 @@ import (
 // The signatures were computed by printf … | openssl dgst -sha256 -hmac ….
 func TestSignAgreesWithOpenSSL(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "8f10dd8e9a3630bf8152fd4fcc00ae259b139ccbe325cc1368a80b398233c5a1",
+	assert.Equal(t, "8f10dd8e9a3630bf8152fd4fcc00ae259b139ccbe325cc1368a80b398233c5a1",
 		authsigner.Sign("correct horse battery staple", 1_760_000_000, http.MethodGet, "/api/v1/invoices?page=2", nil))
-	require.Equal(t, "e76785e0c2cc7bfdadc6a77a0dc66b6133997babbb523d199c93fc62809de107",
+	assert.Equal(t, "e76785e0c2cc7bfdadc6a77a0dc66b6133997babbb523d199c93fc62809de107",
 		authsigner.Sign("correct horse battery staple", 1_760_000_000, http.MethodPost, "/api/v1/jobs", []byte("{\"a\":\"é\"}\n")))
 }
 
 func TestEmptySecretSignsNothing(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, authsigner.Sign("", testClock, http.MethodGet, meTarget, nil))
-	require.Empty(t, authsigner.Sign("\x00", testClock, http.MethodGet, meTarget, nil))
+	assert.Empty(t, authsigner.Sign("", testClock, http.MethodGet, meTarget, nil))
+	assert.Empty(t, authsigner.Sign("\x00", testClock, http.MethodGet, meTarget, nil))
 }
 
 func TestTargetIsWhatIsSent(t *testing.T) {
@@ -55,7 +55,7 @@ func TestTargetIsWhatIsSent(t *testing.T) {
 	}
 	got, err := authsigner.Target(&url.URL{Scheme: "https", Host: "h", Opaque: "//api.example.com/api/v1/%6de", RawQuery: "a=b"}, "")
 	require.NoError(t, err)
-	require.Equal(t, "/api/v1/%6de?a=b", got)
+	assert.Equal(t, "/api/v1/%6de?a=b", got)
 }
 
 func TestTargetRejectsURLs(t *testing.T) {

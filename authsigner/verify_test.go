@@ -130,7 +130,7 @@ func TestInvalidPublicKeysAreNeverLookedUp(t *testing.T) {
 		}
 		cred, err := v.Verify(signedRequest(key, testSecret, http.MethodPost, meTarget, []byte("a body")), meTarget)
 		require.Nil(t, cred)
-		require.Equal(t, authsigner.ErrInvalidCredentials, err, "bare, as for a wrong signature")
+		assert.Equal(t, authsigner.ErrInvalidCredentials, err, "bare, as for a wrong signature")
 	}
 }
 
@@ -163,7 +163,7 @@ func TestUnknownKeyLooksLikeAWrongSignature(t *testing.T) {
 			t.Run(fmt.Sprintf("size=%d,declared=%t", size, declared), func(t *testing.T) {
 				t.Parallel()
 				want := try(t, size, declared, testKey, "a guess", "")
-				require.Contains(t, []error{authsigner.ErrInvalidCredentials, authsigner.ErrBodyTooLarge}, want.err, "bare")
+				assert.Contains(t, []error{authsigner.ErrInvalidCredentials, authsigner.ErrBodyTooLarge}, want.err, "bare")
 				assert.Equal(t, want, try(t, size, declared, nobodysKey, testSecret, ""), "unknown key")
 				assert.Equal(t, want, try(t, size, declared, "no key", testSecret, ""), "invalid key")
 				assert.Equal(t, want, try(t, size, declared, testKey, testSecret, "rubbish"), "malformed signature")
@@ -273,8 +273,8 @@ func TestMemoryGrowsWithArrivedNotDeclaredBytes(t *testing.T) {
 		body := &bodySpy{Reader: strings.NewReader("0123456789")}
 		r.Body, r.ContentLength = body, declared
 		_, err := newVerifier(newCredential(nil)).Verify(r, meTarget)
-		require.Equal(t, authsigner.ErrInvalidCredentials, err)
-		require.LessOrEqual(t, body.asked, 16<<10)
+		assert.Equal(t, authsigner.ErrInvalidCredentials, err)
+		assert.LessOrEqual(t, body.asked, 16<<10)
 	}
 }
 
@@ -452,8 +452,8 @@ func TestOnlyActiveAccountsPass(t *testing.T) {
 		require.Equal(t, authsigner.ErrAccountInactive, err)
 		require.Same(t, cred, got, "the request counts against the key")
 		got, err = v.Verify(get("a guess"), meTarget)
-		require.Equal(t, authsigner.ErrInvalidCredentials, err, "only a caller who can sign learns the status")
-		require.Nil(t, got)
+		assert.Equal(t, authsigner.ErrInvalidCredentials, err, "only a caller who can sign learns the status")
+		assert.Nil(t, got)
 	}
 }
 
@@ -507,7 +507,7 @@ func TestVerifyDoesNotAllocate(t *testing.T) {
 		for range 5 {
 			least = min(least, testing.AllocsPerRun(500, func() { _, _ = v.Verify(test.r, meTarget) }))
 		}
-		require.Zero(t, least, test.name)
+		assert.Zero(t, least, test.name)
 	}
 }
 
@@ -576,7 +576,7 @@ func TestExpiredKeyLooksLikeAnUnknownKey(t *testing.T) {
 		require.Nil(t, got)
 		require.Equal(t, authsigner.ErrInvalidCredentials, err)
 		unknown, unknownErr := v.Verify(signedRequest(nobodysKey, secret, http.MethodGet, meTarget, nil), meTarget)
-		require.Equal(t, unknown, got)
-		require.Equal(t, unknownErr, err)
+		assert.Equal(t, unknown, got)
+		assert.Equal(t, unknownErr, err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -251,8 +252,8 @@ func mistakes() [][3]string {
 
 func TestCheckFindsNothingInSoundConfiguration(t *testing.T) {
 	found, status := checkFile(t, soundCaddyfile, "--offline")
-	require.Empty(t, found)
-	require.Equal(t, "0", status)
+	assert.Empty(t, found)
+	assert.Equal(t, "0", status)
 }
 
 // Each mistake is found by its rule, on its line, and by no other.
@@ -281,7 +282,7 @@ func TestCheckFindsMistakes(t *testing.T) {
 	probes, err := os.ReadFile("check_probes.go") // which check_probes_test.go tests
 	require.NoError(t, err)
 	for _, r := range rules() {
-		require.True(t, seen[r.id] || bytes.Contains(probes, []byte(r.id)), "no mistake for %s", r.id)
+		assert.True(t, seen[r.id] || bytes.Contains(probes, []byte(r.id)), "no mistake for %s", r.id)
 	}
 }
 
@@ -295,7 +296,7 @@ func TestRecordFieldsAreRead(t *testing.T) {
 	comment, err := os.ReadFile("../authsigner/credential.go")
 	require.NoError(t, err)
 	for _, m := range regexp.MustCompile(`(?m)^\tfield\w+ += "(\w+)"`).FindAllSubmatch(comment, -1) {
-		require.Contains(t, recordFields(), string(m[1]))
+		assert.Contains(t, recordFields(), string(m[1]))
 	}
 }
 
@@ -308,10 +309,10 @@ func TestRulesAreComplete(t *testing.T) {
 	for _, r := range all {
 		require.False(t, seen[r.id], r.id)
 		seen[r.id] = true
-		require.Regexp(t, `^GH\d{3}$`, r.id)
-		require.Contains(t, []string{severityError, severityWarning}, r.severity)
+		assert.Regexp(t, `^GH\d{3}$`, r.id)
+		assert.Contains(t, []string{severityError, severityWarning}, r.severity)
 		require.NotEmpty(t, r.title)
-		require.NotRegexp(t, `[.`+"`"+`]$|&|^$`, r.fix, "%s: the fix is printed as plain text, without a full stop", r.id)
+		assert.NotRegexp(t, `[.`+"`"+`]$|&|^$`, r.fix, "%s: the fix is printed as plain text, without a full stop", r.id)
 	}
 }
 
@@ -341,7 +342,7 @@ func TestCheckPrintsForPeopleAndTools(t *testing.T) {
 	require.Len(t, sarif.Runs[0].Tool.Driver.Rules, len(rules()))
 	results, err := json.Marshal(sarif.Runs[0].Results)
 	require.NoError(t, err)
-	require.JSONEq(t, fmt.Sprintf(`[{"ruleId": "GH011", "level": "error", "message": {"text":
+	assert.JSONEq(t, fmt.Sprintf(`[{"ruleId": "GH011", "level": "error", "message": {"text":
 		"the admin API listens on :2019. Use a loopback address or a Unix socket for admin, and do not proxy to it."},
 		"locations": [{"physicalLocation": {"artifactLocation": {"uri": %q}, "region": {"startLine": 2}}}]}]`, path), string(results))
 }
@@ -357,9 +358,9 @@ func TestCheckBadInput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			stdout, stderr, status := runCheck(t, args...)
-			require.Equal(t, "3", status, stdout)
-			require.Empty(t, stdout)
-			require.Contains(t, stderr, "Error: ")
+			assert.Equal(t, "3", status, stdout)
+			assert.Empty(t, stdout)
+			assert.Contains(t, stderr, "Error: ")
 		})
 	}
 }
@@ -378,8 +379,8 @@ func TestCheckLoadsEnvFiles(t *testing.T) {
 	require.Contains(t, stdout, "the admin API listens on 192.0.2.1:2019")
 
 	stdout, stderr, status = runCheck(t, "--offline", "--envfile", filepath.Join(dir, "missing"), "--config", path)
-	require.Equal(t, "3", status, stdout)
-	require.Equal(t, 1, strings.Count(stderr, "missing: no such file"), stderr)
+	assert.Equal(t, "3", status, stdout)
+	assert.Equal(t, 1, strings.Count(stderr, "missing: no such file"), stderr)
 }
 
 // The configurations of the repository have no errors.
@@ -389,7 +390,7 @@ func TestRepositoryHasNoErrors(t *testing.T) {
 	require.NotEmpty(t, paths)
 	for _, path := range append(paths, "../Caddyfile", "../deploy/Caddyfile") {
 		stdout, stderr, status := runCheck(t, "--offline", "--config", path)
-		require.Equal(t, "0", status, stdout+stderr)
+		assert.Equal(t, "0", status, stdout+stderr)
 	}
 }
 
@@ -398,9 +399,9 @@ func TestCheckJSONConfiguration(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "caddy.json")
 	require.NoError(t, os.WriteFile(path, []byte(`{"admin":{"listen":"0.0.0.0:2019"},"apps":{"gatehouse":{"redis":{"urls":["redis://redis:6379"]}}}}`), 0o600))
 	stdout, stderr, status := runCheck(t, "--offline", "--config", path)
-	require.Equal(t, "1", status, stdout+stderr)
-	require.Contains(t, stdout, path+": /admin/listen: error GH011: ")
-	require.Contains(t, stdout, path+": /apps/gatehouse/redis: warning GH013: ")
+	assert.Equal(t, "1", status, stdout+stderr)
+	assert.Contains(t, stdout, path+": /admin/listen: error GH011: ")
+	assert.Contains(t, stdout, path+": /apps/gatehouse/redis: warning GH013: ")
 }
 
 // Requests that may reach their handler are not findings.
@@ -479,12 +480,12 @@ func TestCheckOfflineNeedsNothing(t *testing.T) {
 	t.Setenv("CHECK_TOKEN", "s3cret")
 	for _, credentials := range []string{"credentials file DIR/keys.json", "credentials vault http://" + l.Addr().String() + " {\nauth token {env.CHECK_TOKEN}\n}"} {
 		found, _ = checkFile(t, strings.Replace(present, "credentials file DIR/keys.json", credentials, 1), "--offline")
-		require.Empty(t, found)
+		assert.Empty(t, found)
 	}
 	require.Empty(t, contacted)
 	written, err := os.ReadDir(data)
 	require.NoError(t, err)
-	require.Empty(t, written)
+	assert.Empty(t, written)
 }
 
 // The requests that gatehouse_connect must serve are those that it serves.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -91,8 +92,8 @@ func TestExplainExitStatusSaysWhatWasFound(t *testing.T) {
 func TestExplainShowsBothStrings(t *testing.T) {
 	t.Parallel()
 	stdout, _, status := runExplain(t, captured("/api/v1/jobs?page=2", "/api/v1/jobs"), "-")
-	require.Equal(t, "1", status)
-	require.Equal(t, `path_query_missing
+	assert.Equal(t, "1", status)
+	assert.Equal(t, `path_query_missing
   The signed path has no query string.
   Sign the path with its query string, as it is sent.
 
@@ -116,7 +117,7 @@ func TestExplainPrintsOnlyJSON(t *testing.T) {
 	var res explain.Result
 	require.NoError(t, json.Unmarshal([]byte(stdout), &res))
 	require.True(t, res.Complete)
-	require.Equal(t, "path_query_missing", res.Mistakes[0].Code)
+	assert.Equal(t, "path_query_missing", res.Mistakes[0].Code)
 }
 
 // A mistake in the private key that the command itself reads would otherwise be explained as one of the request.
@@ -133,10 +134,10 @@ func TestExplainRefusesAPrivateKeyThatWasCopiedWrongly(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "copied")
 			require.NoError(t, os.WriteFile(file, []byte(c.secret), 0o600))
 			stdout, stderr, status := runExplain(t, captured("/api/v1/me", "/api/v1/me"), "--secret-file", file, "-")
-			require.Equal(t, "3", status)
-			require.Empty(t, stdout)
-			require.Contains(t, stderr, c.prints)
-			require.NotContains(t, stderr, c.secret)
+			assert.Equal(t, "3", status)
+			assert.Empty(t, stdout)
+			assert.Contains(t, stderr, c.prints)
+			assert.NotContains(t, stderr, c.secret)
 		})
 	}
 }
@@ -149,9 +150,9 @@ func TestExplainDoesNotJudgeASignatureThatIsMissing(t *testing.T) {
 			t.Parallel()
 			capture := strings.Replace(captured("/api/v1/me", "/api/v1/me"), name, strings.ReplaceAll(name, "-", "_"), 1)
 			stdout, _, status := runExplain(t, capture, "-")
-			require.Equal(t, "1", status)
-			require.Contains(t, stdout, "The header "+name+" is missing or empty, but ")
-			require.NotContains(t, stdout, "no known mistake")
+			assert.Equal(t, "1", status)
+			assert.Contains(t, stdout, "The header "+name+" is missing or empty, but ")
+			assert.NotContains(t, stdout, "no known mistake")
 		})
 	}
 }

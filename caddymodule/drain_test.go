@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 )
@@ -69,7 +70,7 @@ func TestDrainRefusesConnectionsAndWaitsForFirstRequests(t *testing.T) {
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
-	require.Equal(t, http.StatusNoContent, res.StatusCode)
+	assert.Equal(t, http.StatusNoContent, res.StatusCode)
 	require.NoError(t, <-done)
 	require.NoError(t, server.Shutdown(t.Context()))
 	require.ErrorIs(t, <-served, http.ErrServerClosed)

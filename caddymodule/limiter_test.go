@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
@@ -32,8 +33,8 @@ func TestMaxLocalWindowsLimitsWhatAnOutageRemembers(t *testing.T) {
 				}
 				return allowed
 			}
-			require.Equal(t, 200, allow())
-			require.Equal(t, evicts, allow() > 0, "a second request of a key is allowed if its window was evicted")
+			assert.Equal(t, 200, allow())
+			assert.Equal(t, evicts, allow() > 0, "a second request of a key is allowed if its window was evicted")
 		})
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/stretchr/testify/require"
+	"github.com/stretchr/testify/assert"
 )
 
 // xcaddy builds a program that only imports the package.
 func TestImportingThePackageKeepsCaddysNameAndHelp(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, caddy.CustomBinaryName)
-	require.Empty(t, caddy.CustomLongDescription)
+	assert.Empty(t, caddy.CustomBinaryName)
+	assert.Empty(t, caddy.CustomLongDescription)
 }

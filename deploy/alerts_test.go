@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 )
@@ -67,15 +68,15 @@ func TestEveryAlertHasAUnitTestAndARunbook(t *testing.T) {
 			continue
 		}
 		alerts[r.Alert] = true
-		require.Contains(t, fired.String(), `alertname="`+r.Alert+`", alertstate="firing", severity="`+r.Labels["severity"]+`"`)
-		require.Contains(t, []string{"critical", "warning"}, r.Labels["severity"], r.Alert)
+		assert.Contains(t, fired.String(), `alertname="`+r.Alert+`", alertstate="firing", severity="`+r.Labels["severity"]+`"`)
+		assert.Contains(t, []string{"critical", "warning"}, r.Labels["severity"], r.Alert)
 		require.NotEmpty(t, r.Annotations["summary"], r.Alert)
 		require.NotEmpty(t, r.Annotations["description"], r.Alert)
-		require.Equal(t, "https://github.com/gatehouse-gateway/gatehouse/blob/main/docs/runbooks.md#"+strings.ToLower(r.Alert),
+		assert.Equal(t, "https://github.com/gatehouse-gateway/gatehouse/blob/main/docs/runbooks.md#"+strings.ToLower(r.Alert),
 			r.Annotations["runbook_url"])
-		require.Regexp(t, `(?s)\n## `+r.Alert+"\n\n\\*\\*Meaning\\.\\*\\* .*?\n\\*\\*Confirm\\.\\*\\* .*?\n\\*\\*Do\\.\\*\\*.*?\n\\*\\*Ends\\*\\*", string(runbooks))
+		assert.Regexp(t, `(?s)\n## `+r.Alert+"\n\n\\*\\*Meaning\\.\\*\\* .*?\n\\*\\*Confirm\\.\\*\\* .*?\n\\*\\*Do\\.\\*\\*.*?\n\\*\\*Ends\\*\\*", string(runbooks))
 	}
 	for _, section := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(runbooks), -1) {
-		require.True(t, alerts[section[1]], "no alert %s", section[1])
+		assert.True(t, alerts[section[1]], "no alert %s", section[1])
 	}
 }

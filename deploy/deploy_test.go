@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -99,9 +100,9 @@ func TestFilesNamedInTheCompositionExist(t *testing.T) {
 	mounts := regexp.MustCompile(`(?m)^ +- \./([^:]+):`).FindAllSubmatch(data, -1)
 	require.NotEmpty(t, mounts)
 	for _, mount := range mounts {
-		require.FileExists(t, string(mount[1]))
+		assert.FileExists(t, string(mount[1]))
 	}
 	for _, dockerfile := range regexp.MustCompile(`dockerfile: (\S+)`).FindAllSubmatch(data, -1) {
-		require.FileExists(t, filepath.Join("..", string(dockerfile[1])))
+		assert.FileExists(t, filepath.Join("..", string(dockerfile[1])))
 	}
 }

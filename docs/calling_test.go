@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -89,13 +90,13 @@ func TestExampleProgramsSignWhatTheySend(t *testing.T) {
 			} {
 				out, err := run(server.secret, target)
 				require.NoError(t, err, "%s: %s", target, out)
-				require.Contains(t, out, "business", target)
+				assert.Contains(t, out, "business", target)
 			}
 			require.Len(t, server.verified(), 6)
 
 			out, err := run("another secret", "/api/v1/me")
 			require.Error(t, err, "the program fails")
-			require.Contains(t, out, "INVALID_CREDENTIALS")
+			assert.Contains(t, out, "INVALID_CREDENTIALS")
 			require.Len(t, server.verified(), 6)
 		})
 	}
@@ -112,10 +113,10 @@ func TestExampleProgramsFollowPaginationAndRetryAfter(t *testing.T) {
 			server.pages, server.limitAt = 3, list+"&page=2"
 			out, err := program.write(t, server)(server.secret, list)
 			require.NoError(t, err, out)
-			require.Equal(t, []string{list + "&page=1", list + "&page=2", list + "&page=3"}, server.verified())
-			require.Equal(t, 3, strings.Count(out, "total_pages"), out)
-			require.NotContains(t, out, "RATE_LIMITED")
-			require.GreaterOrEqual(t, server.waited, time.Second)
+			assert.Equal(t, []string{list + "&page=1", list + "&page=2", list + "&page=3"}, server.verified())
+			assert.Equal(t, 3, strings.Count(out, "total_pages"), out)
+			assert.NotContains(t, out, "RATE_LIMITED")
+			assert.GreaterOrEqual(t, server.waited, time.Second)
 		})
 	}
 }
@@ -170,7 +171,7 @@ print(urllib.parse.urlencode({"a": "b c"}), urllib.parse.quote("b c"))`},
 			}
 			out, err := exec.CommandContext(t.Context(), c.command[0], args...).CombinedOutput()
 			require.NoError(t, err, "%s", out)
-			require.Equal(t, c.want, string(out))
+			assert.Equal(t, c.want, string(out))
 		})
 	}
 	t.Run("Go", func(t *testing.T) {
@@ -184,8 +185,8 @@ print(urllib.parse.urlencode({"a": "b c"}), urllib.parse.quote("b c"))`},
 		defer func() { require.NoError(t, res.Body.Close()) }()
 		sent, err := io.ReadAll(res.Body)
 		require.NoError(t, err)
-		require.Equal(t, r.URL.RequestURI()+"\n", string(sent))
-		require.Equal(t, "a=b+c&z=", url.Values{"z": {""}, "a": {"b c"}}.Encode())
+		assert.Equal(t, r.URL.RequestURI()+"\n", string(sent))
+		assert.Equal(t, "a=b+c&z=", url.Values{"z": {""}, "a": {"b c"}}.Encode())
 	})
 }
 

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -100,7 +101,7 @@ func TestAssistantWorksUntilDisconnected(t *testing.T) {
 	status, _ = a.call(t, "business_get", `{}`)
 	require.Equal(t, http.StatusUnauthorized, status, "the connection has ended")
 	status, err := a.refresh(t)
-	require.Equal(t, http.StatusBadRequest, status)
+	assert.Equal(t, http.StatusBadRequest, status)
 	require.ErrorContains(t, err, "invalid_grant")
 }
 
@@ -112,7 +113,7 @@ func TestConnectionSurvivesReloadAndRestart(t *testing.T) {
 	for range 3 {
 		g.Reload(t)
 		_, response := a.call(t, "business_get", `{}`)
-		require.Contains(t, string(response.Result.StructuredContent), w.acmeID)
+		assert.Contains(t, string(response.Result.StructuredContent), w.acmeID)
 	}
 	g.Kill(t)
 	g.Run(t)
@@ -140,8 +141,8 @@ func TestDataServiceGetsNoAssistantToken(t *testing.T) {
 		last = <-seen
 		require.NotEmpty(t, last.Get("X-Gateway-Assertion"))
 		for name, values := range last {
-			require.NotContains(t, strings.Join(values, " "), a.Access, name)
-			require.NotContains(t, strings.Join(values, " "), account.Password, name)
+			assert.NotContains(t, strings.Join(values, " "), a.Access, name)
+			assert.NotContains(t, strings.Join(values, " "), account.Password, name)
 		}
 		require.Empty(t, last.Get("Authorization"))
 		require.Empty(t, last.Get("Cookie"))
@@ -154,8 +155,8 @@ func TestDataServiceGetsNoAssistantToken(t *testing.T) {
 	require.NoError(t, err)
 	var claims map[string]any
 	require.NoError(t, json.Unmarshal(raw, &claims))
-	require.Equal(t, "connect", claims["aud"])
-	require.Equal(t, w.acmeID, claims["sub"])
+	assert.Equal(t, "connect", claims["aud"])
+	assert.Equal(t, w.acmeID, claims["sub"])
 }
 
 func TestOwnersManageOnlyTheirOwnKeys(t *testing.T) {
@@ -218,15 +219,15 @@ func TestRedisOutageEndsNoConnection(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.NotContains(t, err.Error(), "invalid")
 	at := owner.open("/settings/connected-apps")
-	require.Equal(t, http.StatusServiceUnavailable, at.Status)
-	require.NotContains(t, at.Text, w.redis.Addr)
+	assert.Equal(t, http.StatusServiceUnavailable, at.Status)
+	assert.NotContains(t, at.Text, w.redis.Addr)
 
 	require.NoError(t, w.redis.Resume())
 	require.Eventually(t, func() bool {
 		status, _ := a.call(t, "business_get", `{}`)
 		return status == http.StatusOK
 	}, patience, 100*time.Millisecond)
-	require.Equal(t, http.StatusOK, owner.open("/settings/connected-apps").Status)
+	assert.Equal(t, http.StatusOK, owner.open("/settings/connected-apps").Status)
 }
 
 func TestDataServiceOutageIsAToolErrorAndDeniesSignIn(t *testing.T) {
@@ -284,8 +285,8 @@ func TestDocumentedRedisACLSuffices(t *testing.T) {
 		"/settings/connected-apps": "Test Assistant", "/settings/activity": "contacts_create", "/settings/api": w.acme.PublicKey,
 	} {
 		at := owner.open(path)
-		require.Equal(t, http.StatusOK, at.Status, path)
-		require.Contains(t, at.Text, text)
+		assert.Equal(t, http.StatusOK, at.Status, path)
+		assert.Contains(t, at.Text, text)
 	}
 	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
 	at := owner.send(owner.open("/sign-out"), "csrf", nil)
@@ -294,7 +295,7 @@ func TestDocumentedRedisACLSuffices(t *testing.T) {
 	gatewaytest.RequireNowhere(t, g.Output(), "NOPERM")
 	log, err := w.redis.Client(t).Do(t.Context(), "ACL", "LOG").Slice()
 	require.NoError(t, err)
-	require.Empty(t, log, "commands that Redis denied")
+	assert.Empty(t, log, "commands that Redis denied")
 }
 
 // A thousand connections (60 in the short form) call concurrently through one gateway, each with its own token.
@@ -352,6 +353,6 @@ func TestFleetOfAssistantsOnOneGateway(t *testing.T) {
 		took[len(took)*99/100].Round(time.Microsecond), before>>20, peak>>20)
 
 	at := owner.open("/settings/connected-apps")
-	require.Equal(t, http.StatusOK, at.Status)
-	require.GreaterOrEqual(t, strings.Count(at.Text, "Test Assistant"), n)
+	assert.Equal(t, http.StatusOK, at.Status)
+	assert.GreaterOrEqual(t, strings.Count(at.Text, "Test Assistant"), n)
 }

@@ -620,10 +620,10 @@ func TestFaultThousandsOfSlowClients(t *testing.T) {
 	require.Less(t, peak, before+int64(3*each)*perConnection)
 	for response := range bodies.statuses {
 		// unverified requests count against the client IP
-		require.Contains(t, []string{"HTTP/1.1 408 Request Timeout", "HTTP/1.1 429 Too Many Requests"}, response)
+		assert.Contains(t, []string{"HTTP/1.1 408 Request Timeout", "HTTP/1.1 429 Too Many Requests"}, response)
 	}
 	for response := range headers.statuses {
-		require.Contains(t, []string{"", "HTTP/1.1 408 Request Timeout"}, response)
+		assert.Contains(t, []string{"", "HTTP/1.1 408 Request Timeout"}, response)
 	}
 	r.Figure(t, fmt.Sprintf("slow_headers=%d ended_within=%s slow_bodies=%d answered_within=%s %v slow_readers=%d resident=%s->%s",
 		each, load.MS(headers.longest), each, load.MS(bodies.longest), bodies.statuses, each, inMiB(before), inMiB(peak)))

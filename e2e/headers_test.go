@@ -60,7 +60,7 @@ func TestNominatedHeadersAreNotRemoved(t *testing.T) {
 		// the response keeps the gateway's headers too, and the request counts against the key
 		require.Contains(t, a.Header.Get("RateLimit-Policy"), `"key"`, "%v", n)
 		for _, name := range []string{"Date", "Cache-Control", "RateLimit", "X-RateLimit-Remaining", "X-Content-Type-Options"} {
-			require.NotEmpty(t, a.Header.Get(name), "%v: %s", n, name)
+			assert.NotEmpty(t, a.Header.Get(name), "%v: %s", n, name)
 		}
 		// the same without a signature
 		if i%4 != 0 { // the limit is sixty a minute
@@ -68,7 +68,7 @@ func TestNominatedHeadersAreNotRemoved(t *testing.T) {
 		}
 		a = w.over[overHTTP1]("GET", eventsPath, append(forged, field{"X-Public-Key", w.acme.PublicKey}))
 		requireProblem(t, a, http.StatusUnauthorized, "MISSING_CREDENTIALS")
-		require.Equal(t, before+1, w.data.count())
+		assert.Equal(t, before+1, w.data.count())
 	}
 	// HTTP/2 and HTTP/3 have no such headers: a request with one is malformed (RFC 9113, section 8.2.2; RFC 9114, section 4.2)
 	for _, protocol := range []string{overHTTP2, overHTTP3} {
@@ -81,11 +81,11 @@ func TestNominatedHeadersAreNotRemoved(t *testing.T) {
 					require.NotEmpty(t, w.data.last(t).Header.Get("X-Gateway-Assertion"))
 					continue
 				}
-				require.Contains(t, []int{0, http.StatusBadRequest}, a.Status, "%s %s: %s", protocol, header, value)
-				require.Equal(t, before, w.data.count())
+				assert.Contains(t, []int{0, http.StatusBadRequest}, a.Status, "%s %s: %s", protocol, header, value)
+				assert.Equal(t, before, w.data.count())
 			}
 		}
-		require.Equal(t, http.StatusOK, w.over[protocol]("GET", eventsPath, signedFields(w.acme, "GET", eventsPath, "")).Status, "other requests are served")
+		assert.Equal(t, http.StatusOK, w.over[protocol]("GET", eventsPath, signedFields(w.acme, "GET", eventsPath, "")).Status, "other requests are served")
 	}
 }
 
@@ -230,7 +230,7 @@ func TestForgedHeadersAreNotForwarded(t *testing.T) {
 			a = send(method, "/api/v1/me", append([]field{{"X-Http-Method-Override", "GET"}}, signedFields(w.acme, "GET", "/api/v1/me", "")...))
 			requireProblem(t, a, http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
 		}
-		require.Equal(t, before+1, w.data.count())
+		assert.Equal(t, before+1, w.data.count())
 	}
 	gatewaytest.RequireNowhere(t, w.g.Output(), "canary")
 }
@@ -268,7 +268,7 @@ func TestSigningHeadersMustBeGivenOnceUnderTheirOwnNames(t *testing.T) {
 			fields[i].value += ", " + fields[i].value // a list
 			requireProblem(t, send("GET", eventsPath, fields), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		}
-		require.Equal(t, before, w.data.count(), protocol)
+		assert.Equal(t, before, w.data.count(), protocol)
 	}
 }
 
@@ -330,8 +330,8 @@ func TestControlCharactersCannotSplitHeaders(t *testing.T) {
 						require.Equal(t, "\n", bad)
 						continue
 					}
-					require.Contains(t, []int{0, http.StatusBadRequest, http.StatusUnauthorized}, a.Status, "%s %q", protocol, fields[i])
-					require.Equal(t, before, w.data.count())
+					assert.Contains(t, []int{0, http.StatusBadRequest, http.StatusUnauthorized}, a.Status, "%s %q", protocol, fields[i])
+					assert.Equal(t, before, w.data.count())
 				}
 			}
 		}
@@ -358,8 +358,8 @@ func TestFoldedHeaderIsOneHeader(t *testing.T) {
 			requireGatewayHeaders(t, w, overHTTP1, data.last(t), a)
 			continue
 		}
-		require.Equal(t, http.StatusBadRequest, a.Status, "%q", folded)
-		require.Equal(t, before, data.count())
+		assert.Equal(t, http.StatusBadRequest, a.Status, "%q", folded)
+		assert.Equal(t, before, data.count())
 	}
 	// a folded signature is not a signature
 	lines := signedLines(w.acme, "GET", eventsPath, "")
@@ -369,8 +369,8 @@ func TestFoldedHeaderIsOneHeader(t *testing.T) {
 	require.Contains(t, []int{http.StatusBadRequest, http.StatusUnauthorized}, a.Status)
 	// the first header line cannot be folded
 	a = raw(t, g.Addr, "GET "+eventsPath+" HTTP/1.1\r\n Host: x\r\n"+lines+"\r\n"+lastRequest)
-	require.Equal(t, http.StatusBadRequest, a.Status)
-	require.Equal(t, before, data.count())
+	assert.Equal(t, http.StatusBadRequest, a.Status)
+	assert.Equal(t, before, data.count())
 }
 
 // Headers up to about 16 KiB are accepted; net/http rejects larger ones with 431 before any handler.
@@ -408,9 +408,9 @@ func TestManyAndLargeHeaders(t *testing.T) {
 				requireGatewayHeaders(t, w.environment, protocol, w.data.last(t), a)
 				continue
 			}
-			require.Contains(t, []int{0, http.StatusRequestHeaderFieldsTooLarge}, a.Status, "%s, %s", protocol, name)
-			require.Equal(t, before, w.data.count(), "%s, %s", protocol, name)
+			assert.Contains(t, []int{0, http.StatusRequestHeaderFieldsTooLarge}, a.Status, "%s, %s", protocol, name)
+			assert.Equal(t, before, w.data.count(), "%s, %s", protocol, name)
 		}
-		require.Equal(t, http.StatusOK, w.acme.Get(t, w.g.URL, eventsPath).Status, "other requests are served")
+		assert.Equal(t, http.StatusOK, w.acme.Get(t, w.g.URL, eventsPath).Status, "other requests are served")
 	}
 }

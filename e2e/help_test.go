@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
@@ -24,12 +25,12 @@ func TestHelpIsOurOwn(t *testing.T) {
 		"Gatehouse is an API gateway", "Run the gateway:\n", "Check and convert configurations:\n", "Keys and signatures:\n  explain ", "\n  keys ", "\n  sign ",
 		"gatehouse-gateway/gatehouse/blob/main/docs/operating.md",
 	} {
-		require.Contains(t, help, part)
+		assert.Contains(t, help, part)
 	}
 	require.NotContains(t, help, "caddyserver.com")
 	require.NotContains(t, help, "Additional Commands")
 	for _, name := range fetchers() {
-		require.NotContains(t, help, name)
+		assert.NotContains(t, help, name)
 	}
 }
 
@@ -37,7 +38,7 @@ func TestCommandsThatFetchAnotherBinaryAreGone(t *testing.T) {
 	t.Parallel()
 	for _, name := range fetchers() {
 		cli(t, nil, name, "github.com/example/module").requireError(t, "unknown command", name)
-		require.NotContains(t, cli(t, nil, "__complete", name[:4]).requireOK(t).stdout, name)
+		assert.NotContains(t, cli(t, nil, "__complete", name[:4]).requireOK(t).stdout, name)
 	}
 }
 
@@ -76,14 +77,14 @@ func TestManualPagesDescribeEveryCommand(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(text), `.TH "`+strings.ToUpper(strings.TrimSuffix(p.Name(), ".8"))+`" "8"`)
 		for _, name := range fetchers() {
-			require.NotContains(t, string(text), "gatehouse-"+name)
+			assert.NotContains(t, string(text), "gatehouse-"+name)
 		}
 	}
 	require.Subset(t, names, []string{
 		"gatehouse.8", "gatehouse-run.8", "gatehouse-sign.8", "gatehouse-explain.8", "gatehouse-keys.8", "gatehouse-keys-update.8", "gatehouse-completion-bash.8",
 	})
 	for _, name := range fetchers() {
-		require.NotContains(t, names, "gatehouse-"+name+".8")
+		assert.NotContains(t, names, "gatehouse-"+name+".8")
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "gatehouse-keys-update.8"))
 	require.NoError(t, err)
@@ -128,6 +129,6 @@ printf '%s\n' "${COMPREPLY[@]}"`
 	}
 	require.Equal(t, ":0\n", cli(t, nil, "__complete", "keys", "list", "--config", "").requireOK(t).stdout, "the shell completes files")
 	for _, shell := range []string{"zsh", "fish", "powershell"} {
-		require.Contains(t, cli(t, nil, "completion", shell).requireOK(t).stdout, "gatehouse", shell)
+		assert.Contains(t, cli(t, nil, "completion", shell).requireOK(t).stdout, "gatehouse", shell)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -57,20 +58,20 @@ func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 				}
 			}
 			head := documented(t, c.Do(t, http.MethodHead, g.URL, res.Path, nil))
-			require.Equal(t, http.StatusOK, head.Status)
-			require.Empty(t, head.Body)
-			require.Equal(t, strconv.Itoa(len(c.Get(t, g.URL, res.Path).Body)), head.Header.Get("Content-Length"), res.Path)
+			assert.Equal(t, http.StatusOK, head.Status)
+			assert.Empty(t, head.Body)
+			assert.Equal(t, strconv.Itoa(len(c.Get(t, g.URL, res.Path).Body)), head.Header.Get("Content-Length"), res.Path)
 		}
 	}
 	require.Greater(t, len(owners), 100)
 	for _, res := range upstream.Resources() {
 		for _, f := range res.Fields {
-			require.True(t, res.List == "" || valued[res.Name+"."+f.Name], "the demo has no value for %s.%s", res.Name, f.Name)
+			assert.True(t, res.List == "" || valued[res.Name+"."+f.Name], "the demo has no value for %s.%s", res.Name, f.Name)
 		}
 	}
 	requireJSON(t, documented(t, w.acme.Do(t, http.MethodGet, g.URL, eventsPath, make([]byte, 1<<20)))) // the largest body
-	require.Equal(t, http.StatusOK, documented(t, anonymous().Get(t, g.URL, "/api/v1/status")).Status)
-	require.Equal(t, http.StatusOK, documented(t, anonymous().Do(t, http.MethodHead, g.URL, "/api/v1/status", nil)).Status)
+	assert.Equal(t, http.StatusOK, documented(t, anonymous().Get(t, g.URL, "/api/v1/status")).Status)
+	assert.Equal(t, http.StatusOK, documented(t, anonymous().Do(t, http.MethodHead, g.URL, "/api/v1/status", nil)).Status)
 }
 
 // Every error of the contract, from each kind of resource that can return it.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -30,8 +31,8 @@ func TestProbesAreNotRateLimited(t *testing.T) {
 	g := w.gateway(t)
 	requireReady(t, g)
 	for range 30 {
-		require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/healthz").Status)
-		require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/readyz").Status)
+		assert.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/healthz").Status)
+		assert.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/readyz").Status)
 	}
 	w.replay(t, "probes", g.Addr)
 }
@@ -43,20 +44,20 @@ func TestAdminAPIShowsCausesOfDegradation(t *testing.T) {
 	requireReady(t, g)
 	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
 	a := anonymous().Get(t, g.AdminURL, "/gatehouse/ready")
-	require.Equal(t, http.StatusOK, a.Status)
-	require.JSONEq(t, `{"status":"ok","checks":{"credentials":"ok","limits":"ok"},"credentials_cached":1}`, a.Body)
-	require.Equal(t, http.StatusMethodNotAllowed, anonymous().Do(t, http.MethodPost, g.AdminURL, "/gatehouse/ready", nil).Status)
+	assert.Equal(t, http.StatusOK, a.Status)
+	assert.JSONEq(t, `{"status":"ok","checks":{"credentials":"ok","limits":"ok"},"credentials_cached":1}`, a.Body)
+	assert.Equal(t, http.StatusMethodNotAllowed, anonymous().Do(t, http.MethodPost, g.AdminURL, "/gatehouse/ready", nil).Status)
 
 	require.NoError(t, w.redis.Kill())
-	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+	assert.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
 	require.Eventually(t, func() bool {
 		_ = w.acme.Get(t, g.URL, "/api/v1/me")
 		a = anonymous().Get(t, g.AdminURL, "/gatehouse/ready")
 		return strings.Contains(a.Body, `"limits":"degraded"`)
 	}, patience, 100*time.Millisecond)
-	require.Equal(t, http.StatusOK, a.Status)
-	require.Contains(t, a.Body, `"causes":{"limits":`)
-	require.NotContains(t, anonymous().Get(t, g.URL, "/readyz").Body, "causes")
+	assert.Equal(t, http.StatusOK, a.Status)
+	assert.Contains(t, a.Body, `"causes":{"limits":`)
+	assert.NotContains(t, anonymous().Get(t, g.URL, "/readyz").Body, "causes")
 }
 
 // mixedLoad sends requests of all kinds, with canaries wherever a caller can put text.
@@ -131,14 +132,14 @@ func TestMetricsHaveBoundedLabels(t *testing.T) {
 		`gatehouse_credentials_ready 1`,
 		`gatehouse_credentials_cached 3`,
 	} {
-		require.Contains(t, body, line+"\n")
+		assert.Contains(t, body, line+"\n")
 	}
 	for _, name := range []string{
 		"gatehouse_request_duration_seconds_bucket", "gatehouse_upstream_duration_seconds_count", "gatehouse_limit_decisions_total",
 		"gatehouse_upstream_responses_total", "gatehouse_credential_events_total", "gatehouse_limiter_round_trips_total",
 		"gatehouse_limiter_queue_wait_seconds_count",
 	} {
-		require.Contains(t, body, name)
+		assert.Contains(t, body, name)
 	}
 	gatewaytest.RequireNowhere(t, body, w.acme.PublicKey, w.other.PublicKey, w.inactive.PublicKey, w.acmeID, w.otherID, "canary", "CANARY", w.redis.Addr, w.keyFile)
 	// our labels are words or numbers, and ten times the load adds almost none
@@ -234,8 +235,8 @@ func TestLogHasOneLinePerRequest(t *testing.T) {
 	require.Equal(t, "127.0.0.1", line.ClientIP)
 	for name, d := range map[string]*float64{"duration": line.Duration, "verify": line.Verify, "limit": line.Limit, "upstream": line.Upstream} {
 		require.NotNil(t, d, name)
-		require.Positive(t, *d, name)
-		require.LessOrEqual(t, *d, *line.Duration, name)
+		assert.Positive(t, *d, name)
+		assert.LessOrEqual(t, *d, *line.Duration, name)
 	}
 
 	a = send(t, g, "/api/v1/me", invalidSignature(w.acme.PublicKey))
@@ -249,10 +250,10 @@ func TestLogHasOneLinePerRequest(t *testing.T) {
 	broken := w.gateway(t)
 	a = w.acme.Get(t, broken.URL, "/api/v1/events")
 	line = logLineOf(t, broken, a.Header.Get("X-Request-Id"))
-	require.Equal(t, "error", line.Level)
-	require.Equal(t, "SERVICE_UNAVAILABLE", line.Code)
-	require.Contains(t, line.Cause, "connection refused", "the cause is in the log")
-	require.NotContains(t, a.Body, "refused", "and not in the response")
+	assert.Equal(t, "error", line.Level)
+	assert.Equal(t, "SERVICE_UNAVAILABLE", line.Code)
+	assert.Contains(t, line.Cause, "connection refused", "the cause is in the log")
+	assert.NotContains(t, a.Body, "refused", "and not in the response")
 }
 
 func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
@@ -342,8 +343,8 @@ func TestInvalidConfigurationKeepsTheOldOne(t *testing.T) {
 		requireJSON(t, w.acme.Get(t, g.URL, "/api/v1/events"))
 		require.Equal(t, config, anonymous().Get(t, g.AdminURL, "/config/").Body, name)
 		a := anonymous().Get(t, g.AdminURL, "/gatehouse/ready")
-		require.Equal(t, http.StatusOK, a.Status, "%s: %s", name, a.Body)
-		require.Contains(t, a.Body, `"status":"ok"`, name)
+		assert.Equal(t, http.StatusOK, a.Status, "%s: %s", name, a.Body)
+		assert.Contains(t, a.Body, `"status":"ok"`, name)
 		require.Eventually(t, func() bool { return requestsServed(t, g) == counted+1 }, patience, 10*time.Millisecond,
 			"%s: the metrics have stopped counting", name)
 	}
@@ -445,9 +446,9 @@ func TestProductionCaddyfileServesOnlyItsHost(t *testing.T) {
 			return err == nil
 		}, patience, 50*time.Millisecond)
 		require.NoError(t, res.Body.Close())
-		require.Equal(t, status, res.StatusCode, host)
-		require.Equal(t, "application/json", res.Header.Get("Content-Type"))
-		require.Empty(t, res.Header.Get("Server"))
+		assert.Equal(t, status, res.StatusCode, host)
+		assert.Equal(t, "application/json", res.Header.Get("Content-Type"))
+		assert.Empty(t, res.Header.Get("Server"))
 	}
 }
 
@@ -501,8 +502,8 @@ func TestSignCommand(t *testing.T) {
 		} else {
 			require.Equal(t, tc.status/100, o.code, name)
 		}
-		require.Contains(t, o.stdout, "HTTP/1.1 "+strconv.Itoa(tc.status), name)
-		require.Contains(t, o.stdout, "X-Request-Id: ", name)
+		assert.Contains(t, o.stdout, "HTTP/1.1 "+strconv.Itoa(tc.status), name)
+		assert.Contains(t, o.stdout, "X-Request-Id: ", name)
 	}
 	o = cli(t, env, "sign", "--curl", "HEAD", g.URL+"/api/v1/me").requireOK(t)
 	require.Contains(t, shell(t, o.stdout), "200 OK")
@@ -535,11 +536,11 @@ func TestBinaryListsVersionModulesAndCommands(t *testing.T) {
 		"gatehouse", "gatehouse.credentials.vault", "gatehouse.credentials.file", "admin.api.gatehouse", "http.handlers.gatehouse_api", "http.handlers.gatehouse_errors",
 		"http.handlers.gatehouse_health", "http.handlers.gatehouse_jwks", "http.handlers.reverse_proxy",
 	} {
-		require.True(t, slices.Contains(modules, id), id)
+		assert.True(t, slices.Contains(modules, id), id)
 	}
 	help := cli(t, nil, "help").requireOK(t).stdout
 	for _, command := range []string{"keys", "sign", "run", "adapt", "validate", "reload", "fmt"} {
-		require.Contains(t, help, "\n  "+command+" ")
+		assert.Contains(t, help, "\n  "+command+" ")
 	}
 }
 
@@ -552,8 +553,8 @@ func TestProductContainsNoDemoDependency(t *testing.T) {
 	require.NoError(t, err)
 	for _, module := range []string{"modernc.org/sqlite", "github.com/alicebob/miniredis/v2"} {
 		is := func(m *debug.Module) bool { return m.Path == module }
-		require.False(t, slices.ContainsFunc(product.Deps, is), module)
-		require.True(t, slices.ContainsFunc(demo.Deps, is), module)
+		assert.False(t, slices.ContainsFunc(product.Deps, is), module)
+		assert.True(t, slices.ContainsFunc(demo.Deps, is), module)
 	}
 	require.NotContains(t, strings.Fields(cli(t, nil, "help").requireOK(t).stdout), "demo")
 }

@@ -409,7 +409,7 @@ func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 			responses, closed := converse(t, f.g.Addr, large, c.method)
 			require.True(t, closed)
 			require.Len(t, responses, 1)
-			require.Equal(t, http.StatusRequestEntityTooLarge, responses[0].Status, responses[0].Body)
+			assert.Equal(t, http.StatusRequestEntityTooLarge, responses[0].Status, responses[0].Body)
 		})
 	}
 }

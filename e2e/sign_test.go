@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -126,10 +127,10 @@ func TestSignSendExitsWithTheClassOfAnErrorStatus(t *testing.T) {
 		"/api/v1/jobs":           {502, 5},
 	} {
 		o := cli(t, env, "sign", "--send", "GET", g.URL+target)
-		require.Equal(t, want.code, o.code, target)
-		require.Contains(t, o.stdout, fmt.Sprintf("HTTP/1.1 %d ", want.status), target)
-		require.Contains(t, o.stdout, "\n{", "the body is printed")
-		require.Empty(t, o.stderr, target)
+		assert.Equal(t, want.code, o.code, target)
+		assert.Contains(t, o.stdout, fmt.Sprintf("HTTP/1.1 %d ", want.status), target)
+		assert.Contains(t, o.stdout, "\n{", "the body is printed")
+		assert.Empty(t, o.stderr, target)
 	}
 	redirect := httptest.NewServer(http.RedirectHandler(g.URL+"/api/v1/me", http.StatusFound))
 	t.Cleanup(redirect.Close)

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -246,7 +247,7 @@ func TestTimingDoesNotRevealKeysOrSignatures(t *testing.T) {
 		require.NoError(t, err)
 		old.ExpiresAt = time.Unix(now-1, 0)
 		expired := verification(t, what+": expired key", verifier(old), timedKey, authsigner.Sign(cred.PrivateKey, now, "GET", eventsPath, nil), now)
-		require.False(t, distinguishes(t, expired, unknown, timingSample), "the time reveals an expired key")
+		assert.False(t, distinguishes(t, expired, unknown, timingSample), "the time reveals an expired key")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -140,9 +141,9 @@ func TestSpansOfAPIRequests(t *testing.T) {
 	for name, parent := range map[string]string{
 		"authenticate": "gateway", "credential lookup": "authenticate", "rate limit": "gateway", "GET": "gateway", "check response": "gateway",
 	} {
-		require.Contains(t, spans, name)
-		require.Equal(t, spans[parent].GetSpanId(), spans[name].GetParentSpanId(), name)
-		require.Equal(t, callerTrace, hex.EncodeToString(spans[name].GetTraceId()), name)
+		assert.Contains(t, spans, name)
+		assert.Equal(t, spans[parent].GetSpanId(), spans[name].GetParentSpanId(), name)
+		assert.Equal(t, callerTrace, hex.EncodeToString(spans[name].GetTraceId()), name)
 	}
 	require.Equal(t, callerSpan, hex.EncodeToString(spans["gateway"].GetParentSpanId()))
 	require.Equal(t, "verified", attributes(spans["authenticate"])["gatehouse.authentication"])
@@ -163,8 +164,8 @@ func TestSpansOfAPIRequests(t *testing.T) {
 		failed := w.acme.Get(t, g.URL, "/api/v1/jobs")
 		require.Equal(t, http.StatusBadGateway, failed.Status)
 		spans := c.request(t, failed.Header.Get("X-Request-Id"))
-		require.Equal(t, tracepb.Status_STATUS_CODE_ERROR, spans["GET"].GetStatus().GetCode())
-		require.Equal(t, "UPSTREAM_FAILED", attributes(spans["gateway"])["gatehouse.error_code"])
+		assert.Equal(t, tracepb.Status_STATUS_CODE_ERROR, spans["GET"].GetStatus().GetCode())
+		assert.Equal(t, "UPSTREAM_FAILED", attributes(spans["gateway"])["gatehouse.error_code"])
 	})
 	t.Run("spans hold no secrets", func(t *testing.T) {
 		t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
@@ -81,8 +82,8 @@ func TestUpstreamPerResource(t *testing.T) {
 	rest.setResponse(respondWith(200, "application/json", `{"jobs":[],"pagination":{"current_page":1,"per_page":25,"total_items":0,"total_pages":0}}`))
 	requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
 	requireJSON(t, w.acme.Get(t, g.URL, "/api/v1/jobs"))
-	require.Equal(t, 1, events[0].count())
-	require.Equal(t, 1, rest.count())
+	assert.Equal(t, 1, events[0].count())
+	assert.Equal(t, 1, rest.count())
 }
 
 func TestReloadClosesUpstreamConnections(t *testing.T) {

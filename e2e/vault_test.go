@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -273,7 +274,7 @@ func TestRevocationReachesEveryGateway(t *testing.T) {
 	key := w.keys.issue(t)
 	for _, g := range gateways {
 		requireReady(t, g)
-		require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status)
+		assert.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status)
 	}
 	require.Len(t, w.proxy.seen(), 3, "one lookup for each gateway")
 	o := w.keys.run(t, "revoke", key.PublicKey, "--json").requireOK(t)
@@ -321,7 +322,7 @@ func TestIdleRevokedKeyIsRejectedDespiteASlowVault(t *testing.T) {
 	requireReady(t, g)
 	keys := w.addKeys(t, 4, 2)
 	for _, k := range keys {
-		require.Equal(t, http.StatusOK, k.Get(t, g.URL, "/api/v1/me").Status)
+		assert.Equal(t, http.StatusOK, k.Get(t, g.URL, "/api/v1/me").Status)
 	}
 	for _, k := range keys { // without notifying the gateway
 		require.NoError(t, w.vault.Client(t).KVv2("kv").DeleteMetadata(t.Context(), "gateway/keys/"+k.PublicKey))
@@ -373,7 +374,7 @@ func TestSlowBodiesDelayNoLookups(t *testing.T) {
 			signedLines(key, http.MethodGet, "/api/v1/me", strings.Repeat("b", 1000))+"\r\n")
 		line, err := conn.r.ReadString('\n') // the gateway waits for the body
 		require.NoError(t, err)
-		require.Contains(t, line, "100 Continue")
+		assert.Contains(t, line, "100 Continue")
 	}
 	require.Equal(t, http.StatusOK, keys[slow].Get(t, g.URL, "/api/v1/me").Status)
 }
@@ -397,7 +398,7 @@ func TestUncachedKeysAreDeniedBeforeTheirBody(t *testing.T) {
 	deny(t, linesOf(signedAt(caller(1), time.Now().Add(-time.Hour), http.MethodGet, "/api/v1/me", "")), http.StatusUnauthorized)
 	deny(t, linesOf(signedAt(caller(2), time.Now(), http.MethodGet, "/api/v1/me", "")[:2]), http.StatusUnauthorized)
 	for i := range 118 {
-		require.Equal(t, http.StatusUnauthorized, caller(i+3).Get(t, g.URL, "/api/v1/me").Status)
+		assert.Equal(t, http.StatusUnauthorized, caller(i+3).Get(t, g.URL, "/api/v1/me").Status)
 	}
 	deny(t, signedLines(caller(200), http.MethodGet, "/api/v1/me", ""), http.StatusTooManyRequests)
 }
@@ -453,9 +454,9 @@ func TestFloodOfInventedKeysDelaysNoOtherClientIP(t *testing.T) {
 			asked++
 		}
 	}
-	require.GreaterOrEqual(t, asked, limit)
-	require.Less(t, asked, limit+share)
-	require.Equal(t, map[int]int{http.StatusUnauthorized: limit, http.StatusTooManyRequests: flood - limit}, counts)
+	assert.GreaterOrEqual(t, asked, limit)
+	assert.Less(t, asked, limit+share)
+	assert.Equal(t, map[int]int{http.StatusUnauthorized: limit, http.StatusTooManyRequests: flood - limit}, counts)
 }
 
 func TestPlaceholderSecretsAppearNowhere(t *testing.T) {

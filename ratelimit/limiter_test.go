@@ -37,15 +37,15 @@ func TestDeniedRequestsAreNotCounted(t *testing.T) {
 	for i := range times {
 		clock.set(t, time.Duration(i)*((window-early)/(times-1)))
 		r := allow(t, newLimiter(t, clock.server.Options(), o), "a", l)
-		require.False(t, r.Allowed)
-		require.Equal(t, ratelimit.ByRedis, r.By)
-		require.LessOrEqual(t, r.RetryAfter, window-time.Duration(clock.ahead.Load()))
+		assert.False(t, r.Allowed)
+		assert.Equal(t, ratelimit.ByRedis, r.By)
+		assert.LessOrEqual(t, r.RetryAfter, window-time.Duration(clock.ahead.Load()))
 	}
 	// Both requests expire together with the first two, not later.
 	clock.set(t, window)
 	require.True(t, allow(t, f, "a", l).Allowed)
 	require.True(t, allow(t, f, "a", l).Allowed)
-	require.False(t, allow(t, f, "a", l).Allowed)
+	assert.False(t, allow(t, f, "a", l).Allowed)
 }
 
 func TestAllowCountsInAllCountersOrNone(t *testing.T) {
@@ -66,18 +66,18 @@ func TestAllowCountsInAllCountersOrNone(t *testing.T) {
 			for i := range 2 {
 				r := allowBoth(limiters[0], "a")
 				require.True(t, r.Allowed)
-				require.Equal(t, 1-i, r.States[0].Remaining)
-				require.Equal(t, 4-i, r.States[1].Remaining)
+				assert.Equal(t, 1-i, r.States[0].Remaining)
+				assert.Equal(t, 4-i, r.States[1].Remaining)
 			}
 			for i := range 6 {
 				r := allowBoth(limiters[1-i%2], "a")
-				require.False(t, r.Allowed)
-				require.Zero(t, r.States[0].Remaining)
-				require.Positive(t, r.States[0].RetryAfter)
-				require.Zero(t, r.States[1].RetryAfter)
+				assert.False(t, r.Allowed)
+				assert.Zero(t, r.States[0].Remaining)
+				assert.Positive(t, r.States[0].RetryAfter)
+				assert.Zero(t, r.States[1].RetryAfter)
 			}
 			for i := range 10 {
-				require.Equal(t, i < 3, allowBoth(limiters[1], fmt.Sprint("new", i)).Allowed, "the wide counter has been charged only twice")
+				assert.Equal(t, i < 3, allowBoth(limiters[1], fmt.Sprint("new", i)).Allowed, "the wide counter has been charged only twice")
 			}
 		})
 	}
@@ -95,7 +95,7 @@ func TestPeekCountsNothing(t *testing.T) {
 			for range 5 {
 				r, err := f.Peek(context.Background(), "p", b)
 				require.NoError(t, err)
-				require.Equal(t, ratelimit.Result{
+				assert.Equal(t, ratelimit.Result{
 					Allowed: true, By: ratelimit.ByRedis,
 					States: []ratelimit.State{{Limit: b.Limit, Remaining: 2, Reset: time.Hour}},
 				}, r)
@@ -106,9 +106,9 @@ func TestPeekCountsNothing(t *testing.T) {
 			for _, g := range []ratelimit.Limiter{f, other, other} {
 				r, err := g.Peek(context.Background(), "p", b)
 				require.NoError(t, err)
-				require.False(t, r.Allowed)
-				require.Zero(t, r.States[0].Remaining)
-				require.Positive(t, r.RetryAfter)
+				assert.False(t, r.Allowed)
+				assert.Zero(t, r.States[0].Remaining)
+				assert.Positive(t, r.RetryAfter)
 			}
 			require.EqualValues(t, 1, other.Stats().RoundTrips, "the second Peek must not ask Redis")
 		})
@@ -137,12 +137,12 @@ func TestDeniedCallersCostNoRoundTrip(t *testing.T) {
 		require.LessOrEqual(t, r.RetryAfter, b.Limit.Window)
 		r, err := limiters[i%2].Peek(context.Background(), "m", b)
 		require.NoError(t, err)
-		require.Equal(t, ratelimit.ByMemory, r.By)
+		assert.Equal(t, ratelimit.ByMemory, r.By)
 	}
 	clock.set(t, b.Limit.Window)
 	for i, f := range limiters {
-		require.Equal(t, asked[i], f.Stats().RoundTrips)
-		require.True(t, allow(t, f, "m", b.Limit).Allowed, "denials must end on time")
+		assert.Equal(t, asked[i], f.Stats().RoundTrips)
+		assert.True(t, allow(t, f, "m", b.Limit).Allowed, "denials must end on time")
 	}
 }
 
@@ -155,11 +155,11 @@ func TestRaisedLimitIsNotDeniedLocally(t *testing.T) {
 	for _, f := range limiters {
 		r := allow(t, f, "o", high)
 		require.True(t, r.Allowed, "only the lower limit was denied")
-		require.Equal(t, ratelimit.ByRedis, r.By)
+		assert.Equal(t, ratelimit.ByRedis, r.By)
 	}
-	require.Equal(t, 0, allow(t, limiters[0], "o", high).States[0].Remaining)
-	require.False(t, allow(t, limiters[0], "o", high).Allowed)
-	require.False(t, allow(t, limiters[1], "o", low).Allowed)
+	assert.Equal(t, 0, allow(t, limiters[0], "o", high).States[0].Remaining)
+	assert.False(t, allow(t, limiters[0], "o", high).Allowed)
+	assert.False(t, allow(t, limiters[1], "o", low).Allowed)
 }
 
 // TestCountersAreSeparate has counters that differ in policy or window only, and hostile keys.
@@ -178,15 +178,15 @@ func TestCountersAreSeparate(t *testing.T) {
 	}
 	for _, b := range counters {
 		require.True(t, allow(t, f, b.Key, b.Limit).Allowed, "%q", b)
-		require.False(t, allow(t, f, b.Key, b.Limit).Allowed, "%q", b)
+		assert.False(t, allow(t, f, b.Key, b.Limit).Allowed, "%q", b)
 	}
 	ctx := context.Background()
 	names, err := s.Client(t).Keys(ctx, "*").Result()
 	require.NoError(t, err)
 	require.Len(t, names, len(counters))
 	for _, n := range names {
-		require.Regexp(t, `^gatehouse:limit:\{[A-Za-z0-9_-]{11}\}(test|other):[A-Za-z0-9_-]{22}$`, n)
-		require.Positive(t, s.Client(t).PTTL(ctx, n).Val(), "a counter must expire")
+		assert.Regexp(t, `^gatehouse:limit:\{[A-Za-z0-9_-]{11}\}(test|other):[A-Za-z0-9_-]{22}$`, n)
+		assert.Positive(t, s.Client(t).PTTL(ctx, n).Val(), "a counter must expire")
 	}
 	require.Contains(t, names, ratelimit.KeyName(ratelimit.Exact, "", counter("", l)))
 }
@@ -291,7 +291,7 @@ func TestRestrictedUserOverTLS(t *testing.T) {
 		require.NoError(t, f.Ping(context.Background()))
 		r := allow(t, f, "a", limit(5, time.Minute))
 		require.True(t, r.Allowed)
-		require.Equal(t, ratelimit.ByRedis, r.By)
+		assert.Equal(t, ratelimit.ByRedis, r.By)
 		require.NoError(t, f.Unavailable())
 	}
 }
@@ -308,8 +308,8 @@ func TestEmbeddedRedisServesBothAlgorithms(t *testing.T) {
 			require.NoError(t, f.Ping(context.Background()))
 			for i := range 12 {
 				r := allow(t, f, "a", limit(10, time.Hour)) // gcra refills one request every 6 min
-				require.Equal(t, i < 10, r.Allowed)
-				require.Equal(t, max(0, 9-i), r.States[0].Remaining)
+				assert.Equal(t, i < 10, r.Allowed)
+				assert.Equal(t, max(0, 9-i), r.States[0].Remaining)
 			}
 		})
 	}
@@ -324,10 +324,10 @@ func TestGCRARefillsOneRequestPerInterval(t *testing.T) {
 	for i := range 10 {
 		r := allow(t, f, "g", l)
 		require.True(t, r.Allowed)
-		require.Equal(t, ratelimit.ByRedis, r.By)
-		require.Equal(t, 9-i, r.States[0].Remaining)
-		require.LessOrEqual(t, r.States[0].Reset, interval)
-		require.Positive(t, r.States[0].Reset)
+		assert.Equal(t, ratelimit.ByRedis, r.By)
+		assert.Equal(t, 9-i, r.States[0].Remaining)
+		assert.LessOrEqual(t, r.States[0].Reset, interval)
+		assert.Positive(t, r.States[0].Reset)
 	}
 	r := allow(t, f, "g", l)
 	require.False(t, r.Allowed)
@@ -339,7 +339,7 @@ func TestGCRARefillsOneRequestPerInterval(t *testing.T) {
 		require.False(t, allow(t, f, "g", l).Allowed, "must not refill before the interval is over")
 		clock.set(t, time.Duration(n+1)*interval)
 		require.True(t, allow(t, f, "g", l).Allowed)
-		require.False(t, allow(t, f, "g", l).Allowed, "must refill only one request per interval")
+		assert.False(t, allow(t, f, "g", l).Allowed, "must refill only one request per interval")
 	}
 	name := ratelimit.KeyName(ratelimit.GCRA, "g", counter("g", l))
 	require.EqualValues(t, 1, clock.server.Client(t).Exists(context.Background(), name).Val())

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
@@ -94,12 +95,12 @@ func TestLocalWindowMatchesModel(t *testing.T) {
 				if allowed {
 					want.RetryAfter = 0
 				}
-				require.Equal(t, want, res.States[i], "seed %d step %d", seed, step)
+				assert.Equal(t, want, res.States[i], "seed %d step %d", seed, step)
 			}
 		}
 		clock.us.Add(2 * span)
 		l.sweep()
-		require.Zero(t, l.size())
+		assert.Zero(t, l.size())
 	}
 }
 
@@ -118,7 +119,7 @@ func TestPendingRequestsCountDuringOutage(t *testing.T) {
 	second.call.Replies[0] = script.Reply{Remaining: 2, Reset: 60 * sec, Stored: 1}
 	second.applyReplies()
 	require.True(t, decideLocally(t, l, "k", b).Allowed)
-	require.False(t, decideLocally(t, l, "k", b).Allowed)
+	assert.False(t, decideLocally(t, l, "k", b).Allowed)
 }
 
 // TestRequestWithoutReplyCountsOnce: Redis may or may not have counted it.
@@ -135,9 +136,9 @@ func TestRequestWithoutReplyCountsOnce(t *testing.T) {
 		require.Equal(t, 2-int(stored), r.states[0].Remaining)
 		require.NoError(t, r.prepare(l, "k", []Counter{b}, true))
 		r.buildCall(4, "p", 0, 0)
-		require.Equal(t, stored+1, r.call.Counters[0].Seq)
-		require.Zero(t, r.call.Counters[0].Base)
-		require.Equal(t, []script.Unsynced{{Count: 1 + int(stored)}}, r.call.Counters[0].Unsynced)
+		assert.Equal(t, stored+1, r.call.Counters[0].Seq)
+		assert.Zero(t, r.call.Counters[0].Base)
+		assert.Equal(t, []script.Unsynced{{Count: 1 + int(stored)}}, r.call.Counters[0].Unsynced)
 	}
 }
 
@@ -154,8 +155,8 @@ func TestOverloadWhenMostDecisionsAreLocal(t *testing.T) {
 	} {
 		redis, local = redis+step.redis, local+step.local
 		e, changed := o.update(redis, local)
-		require.Equal(t, step.want, e.Kind, "step %d", i)
-		require.Equal(t, step.want != "", changed)
+		assert.Equal(t, step.want, e.Kind, "step %d", i)
+		assert.Equal(t, step.want != "", changed)
 	}
 }
 
@@ -173,8 +174,8 @@ func TestLocalDenialsReturnRedisTimes(t *testing.T) {
 	for _, at := range []struct{ passed, reset, retry int64 }{{0, 20, 30}, {5, 15, 25}, {25, 5, 5}} {
 		clock.us.Store((1 + at.passed) * sec)
 		res := decideLocally(t, l, "k", b)
-		require.False(t, res.Allowed)
-		require.Equal(t, State{Limit: b.Limit, Reset: microseconds(at.reset * sec), RetryAfter: microseconds(at.retry * sec)}, res.States[0])
+		assert.False(t, res.Allowed)
+		assert.Equal(t, State{Limit: b.Limit, Reset: microseconds(at.reset * sec), RetryAfter: microseconds(at.retry * sec)}, res.States[0])
 	}
 	clock.us.Store(31 * sec)
 	require.True(t, decideLocally(t, l, "k", b).Allowed)
@@ -188,7 +189,7 @@ func TestEvictionBoundsMemoryAndKeepsExhaustedLimits(t *testing.T) {
 	// 320 callers have exhausted their limit.
 	for i := range 320 {
 		for range 5 {
-			require.True(t, decideLocally(t, l, "g", counterOf(fmt.Sprint("full", i), 5, time.Minute)).Allowed)
+			assert.True(t, decideLocally(t, l, "g", counterOf(fmt.Sprint("full", i), 5, time.Minute)).Allowed)
 		}
 	}
 	// A flood of client IPs with one request each.
@@ -250,7 +251,7 @@ func TestSlotMatchesClusterKeySlot(t *testing.T) {
 	client := redistest.Start(t, redistest.WithConfig("cluster-enabled", "yes")).Client(t)
 	for _, tag := range []groupTag{0, 1, 2, 1 << 63, hashGroup("a"), hashGroup("b")} {
 		want := client.ClusterKeySlot(context.Background(), "x{"+string(tag.append(nil))+"}y").Val()
-		require.EqualValues(t, want, tag.slot())
+		assert.EqualValues(t, want, tag.slot())
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/linktest"
@@ -117,7 +118,7 @@ func TestEveryRedisFailureIsAnOutageWithRecovery(t *testing.T) {
 			for i := range 20 {
 				r := allow(t, a, fmt.Sprint("free", i), l)
 				require.True(t, r.Allowed)
-				require.Equal(t, ratelimit.ByLocal, r.By)
+				assert.Equal(t, ratelimit.ByLocal, r.By)
 			}
 			require.Equal(t, trips, a.Stats().RoundTrips, "requests must not wait for Redis")
 			// Each gateway enforces the limit locally, including what it allowed before.
@@ -247,8 +248,8 @@ func TestCancelledRequestIsNotARedisFailure(t *testing.T) {
 			}
 			link.Slow(0, 0)
 			require.NoError(t, f.Unavailable())
-			require.Equal(t, ratelimit.ByRedis, allow(t, f, "d", l).By)
-			require.Zero(t, outages.Load())
+			assert.Equal(t, ratelimit.ByRedis, allow(t, f, "d", l).By)
+			assert.Zero(t, outages.Load())
 		})
 	}
 }
@@ -288,9 +289,9 @@ func TestOutagePolicies(t *testing.T) {
 				peek, err := local.Peek(ctx, "k", b)
 				require.NoError(t, err)
 				r = allow(t, local, "k", b.Limit)
-				require.Equal(t, i < 2, r.Allowed)
-				require.Equal(t, peek.Allowed, r.Allowed)
-				require.Equal(t, max(0, 1-i), r.States[0].Remaining)
+				assert.Equal(t, i < 2, r.Allowed)
+				assert.Equal(t, peek.Allowed, r.Allowed)
+				assert.Equal(t, max(0, 1-i), r.States[0].Remaining)
 			}
 			require.Error(t, allowing.Unavailable())
 			require.Error(t, denying.Ping(ctx))
@@ -301,7 +302,7 @@ func TestOutagePolicies(t *testing.T) {
 			// With exact, what was allowed during the outage counts after it.
 			fresh := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm})
 			for _, key := range []string{"used", "k"} {
-				require.Equal(t, algorithm != ratelimit.Exact, allow(t, fresh, key, b.Limit).Allowed)
+				assert.Equal(t, algorithm != ratelimit.Exact, allow(t, fresh, key, b.Limit).Allowed)
 			}
 		})
 	}
@@ -316,8 +317,8 @@ func TestScriptIsReloadedWithoutFailedRequests(t *testing.T) {
 	for i := range 20 {
 		require.NoError(t, c.ScriptFlush(context.Background()).Err())
 		r := allow(t, limiters[i%2], "k", limit(100, time.Hour))
-		require.Equal(t, ratelimit.ByRedis, r.By)
-		require.Equal(t, 99-i, r.States[0].Remaining)
+		assert.Equal(t, ratelimit.ByRedis, r.By)
+		assert.Equal(t, 99-i, r.States[0].Remaining)
 	}
 	require.Zero(t, losses.Load(), "only the script was lost")
 }
@@ -366,8 +367,8 @@ func TestResyncFarAboveTheLimit(t *testing.T) {
 	require.NoError(t, s.Restart())
 	awaitAvailable(t, f)
 	fresh := newLimiter(t, s.Options(), ratelimit.Options{})
-	require.False(t, allow(t, fresh, "busy", l).Allowed)
-	require.Equal(t, 18, allow(t, fresh, "other", l).States[0].Remaining)
+	assert.False(t, allow(t, fresh, "busy", l).Allowed)
+	assert.Equal(t, 18, allow(t, fresh, "other", l).States[0].Remaining)
 }
 
 // halfFailing is a Redis without connections that fails every second command.

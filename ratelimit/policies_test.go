@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
@@ -21,8 +22,8 @@ func TestContractLimits(t *testing.T) {
 		require.Equal(t, "pk_live_abcdefgh", group)
 		require.Equal(t, counter("pk_live_abcdefgh", "key", requests[0]), got)
 		group, got = ratelimit.ForIP(ip, ratelimit.IPLimit(custom))
-		require.Equal(t, "192.0.2.7", group)
-		require.Equal(t, counter("192.0.2.7", "address", requests[1]), got)
+		assert.Equal(t, "192.0.2.7", group)
+		assert.Equal(t, counter("192.0.2.7", "address", requests[1]), got)
 	}
 	group, pair := ratelimit.ForUnverified("pk_live_abcdefgh", ip)
 	require.Equal(t, "192.0.2.7", group)
@@ -30,6 +31,6 @@ func TestContractLimits(t *testing.T) {
 		counter("192.0.2.7\x00pk_live_abcdefgh", "unverified-key", 60), counter("192.0.2.7", "unverified-address", 120),
 	}, pair)
 	group, all := ratelimit.UnverifiedIP(ip)
-	require.Equal(t, "192.0.2.7", group)
-	require.Equal(t, pair[1], all)
+	assert.Equal(t, "192.0.2.7", group)
+	assert.Equal(t, pair[1], all)
 }

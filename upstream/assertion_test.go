@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -71,7 +72,7 @@ func TestKeyIDIsTheThumbprintOfRFC8037(t *testing.T) {
 	require.NoError(t, err)
 	kid, err := upstream.KeyID(x)
 	require.NoError(t, err)
-	require.Equal(t, "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k", kid)
+	assert.Equal(t, "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k", kid)
 }
 
 // sign makes a token with another library. Empty headers are left out.
@@ -156,8 +157,8 @@ func TestForgedOrMisdirectedAssertionsAreInvalid(t *testing.T) {
 			t.Parallel()
 			got, err := v.VerifyAssertion(t.Context(), token)
 			require.ErrorIs(t, err, upstream.ErrInvalidAssertion)
-			require.Zero(t, got)
-			require.NotContains(t, err.Error(), theirs)
+			assert.Zero(t, got)
+			assert.NotContains(t, err.Error(), theirs)
 		})
 	}
 }
@@ -189,7 +190,7 @@ func TestClocksMayDifferByFiveSeconds(t *testing.T) {
 	} {
 		v.Now = func() time.Time { return testClock().Add(c.offset) }
 		_, err := v.VerifyAssertion(t.Context(), token)
-		require.Equal(t, c.ok, err == nil, "offset %v: %v", c.offset, err)
+		assert.Equal(t, c.ok, err == nil, "offset %v: %v", c.offset, err)
 	}
 }
 
@@ -298,7 +299,7 @@ func TestPrivateKeyIsNeverPrinted(t *testing.T) {
 	require.NoError(t, err)
 	for _, s := range []string{fmt.Sprint(a), fmt.Sprintf("%v %+v %#v", a, a, a), log.String(), string(text)} {
 		for _, key := range []string{"1 1 1 1", "01010101", "AQEBAQ", `"d":`} {
-			require.NotContains(t, s, key)
+			assert.NotContains(t, s, key)
 		}
 	}
 	require.NotContains(t, string(jwks(a)), `"d":`)
@@ -328,7 +329,7 @@ func TestOnlyEd25519KeysInPKCS8AreRead(t *testing.T) {
 		keys, err := upstream.ParseKeys(text)
 		require.ErrorIs(t, err, upstream.ErrAssertionKeys, name)
 		require.Nil(t, keys, name)
-		require.NotContains(t, err.Error(), "MC4", name)
+		assert.NotContains(t, err.Error(), "MC4", name)
 	}
 }
 

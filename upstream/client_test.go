@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -176,8 +177,8 @@ func TestConnectionIsReusedAfterACompleteResponse(t *testing.T) {
 			for range 5 {
 				status, body, err := get(t, c)
 				require.NoError(t, err)
-				require.Contains(t, []int{200, 204}, status)
-				require.Contains(t, []string{"", "hello"}, body)
+				assert.Contains(t, []int{200, 204}, status)
+				assert.Contains(t, []string{"", "hello"}, body)
 			}
 			require.EqualValues(t, 1, s.accepted.Load())
 		})
@@ -257,8 +258,8 @@ func TestTruncatedResponseIsAnError(t *testing.T) {
 			s := serveRaw(t, respond(response, false))
 			_, _, err := get(t, s.client(t))
 			require.Error(t, err)
-			require.Equal(t, name == "header too long", errors.Is(err, upstream.ErrResponseHeaderTooLarge), "%v", err)
-			require.EqualValues(t, 1, s.received.Load(), "a request on a new connection is not retried")
+			assert.Equal(t, name == "header too long", errors.Is(err, upstream.ErrResponseHeaderTooLarge), "%v", err)
+			assert.EqualValues(t, 1, s.received.Load(), "a request on a new connection is not retried")
 		})
 	}
 }
@@ -308,7 +309,7 @@ func TestOnlyGetIsRetried(t *testing.T) {
 			requireGet(t, c, "hello")
 			_, _, err := send(t, c, test.method, "/breaks-off", test.body)
 			require.Error(t, err)
-			require.Equal(t, test.received, s.received.Load())
+			assert.Equal(t, test.received, s.received.Load())
 		})
 	}
 }
@@ -321,8 +322,8 @@ func TestOnlyGetReusesConnections(t *testing.T) {
 		requireGet(t, c, "GET / ")
 		_, body, err := send(t, c, http.MethodPost, "/things", "{}")
 		require.NoError(t, err)
-		require.Equal(t, "POST /things {}", body)
-		require.EqualValues(t, 2+i, s.accepted.Load())
+		assert.Equal(t, "POST /things {}", body)
+		assert.EqualValues(t, 2+i, s.accepted.Load())
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -77,8 +78,8 @@ func TestDocumentedResponsesMeetTheContract(t *testing.T) {
 				require.Equal(t, upstream.Report{Records: report.Records}, report, heading)
 				continue
 			}
-			require.Equal(t, upstream.Report{Records: 2, CrossTenant: 1, Unpublished: 1, Surplus: 1, Reordered: true}, report)
-			require.Equal(t, []string{uuid(0x102), uuid(0x101)}, idsIn(t, "events", dst.String()))
+			assert.Equal(t, upstream.Report{Records: 2, CrossTenant: 1, Unpublished: 1, Surplus: 1, Reordered: true}, report)
+			assert.Equal(t, []string{uuid(0x102), uuid(0x101)}, idsIn(t, "events", dst.String()))
 		}
 	}
 }
@@ -108,7 +109,7 @@ func TestDocumentedFieldsAreThoseOfTheContract(t *testing.T) {
 				require.Contains(t, rows, name)
 				require.Contains(t, example, `"`+name[strings.LastIndexByte(name, '.')+1:]+`":`)
 				for _, value := range valuesOf(res.Fields, name) {
-					require.Contains(t, rows[name], "`"+value+"`", name)
+					assert.Contains(t, rows[name], "`"+value+"`", name)
 				}
 			}
 		})

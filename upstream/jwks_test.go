@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -36,7 +37,7 @@ func TestJWKSCanBeCached(t *testing.T) {
 	require.Len(t, set.Keys, 2)
 	for i, key := range set.Keys {
 		n := byte(i + 1)
-		require.Equal(t, map[string]string{
+		assert.Equal(t, map[string]string{
 			"kty": "OKP", "crv": "Ed25519", "use": "sig", "alg": "EdDSA", "kid": kidOf(t, n),
 			"x": base64.RawURLEncoding.EncodeToString(publicKey(n)),
 		}, key)
@@ -47,9 +48,9 @@ func TestJWKSCanBeCached(t *testing.T) {
 	require.Zero(t, w.Body.Len())
 	require.Zero(t, get(http.MethodHead, http.Header{}).Body.Len())
 	w = get(http.MethodPost, http.Header{})
-	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
-	require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
-	require.True(t, json.Valid(w.Body.Bytes()))
+	assert.Equal(t, http.StatusMethodNotAllowed, w.Code)
+	assert.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+	assert.True(t, json.Valid(w.Body.Bytes()))
 }
 
 // gateway publishes keys and can be unavailable.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -28,15 +29,15 @@ func TestPathConfusionNeverMatches(t *testing.T) {
 		"/api/v1/evénts", "/api/v1/" + strings.Repeat("events/", 10000), "/api/v1/" + strings.Repeat("e", 1<<20),
 	} {
 		res, raw, ok := upstream.Match(target)
-		require.False(t, ok, "%.80q", target)
+		assert.False(t, ok, "%.80q", target)
 		require.Nil(t, res, "%.80q", target)
-		require.Empty(t, raw, "%.80q", target)
+		assert.Empty(t, raw, "%.80q", target)
 	}
 }
 
 func TestMatchDoesNotAllocate(t *testing.T) {
 	for _, target := range []string{"/api/v1/events?count=5", "/api/v1/invoices", "/api/v1/nothing?x", "/index.html"} {
-		require.Zero(t, testing.AllocsPerRun(100, func() { upstream.Match(target) }), target)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { upstream.Match(target) }), target)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -44,7 +45,7 @@ func TestOnlyStatus200WithJSONIsAccepted(t *testing.T) {
 	for _, status := range []int{100, 201, 202, 204, 206, 301, 302, 304, 307, 400, 401, 403, 404, 405, 410, 422, 429, 500, 502, 503, 504, 599} {
 		err := upstream.CheckHeader(res, status, json)
 		require.ErrorIs(t, err, upstream.ErrContractViolation, status)
-		require.NotContains(t, err.Error(), "10.0.0.7")
+		assert.NotContains(t, err.Error(), "10.0.0.7")
 	}
 	require.EqualError(t, upstream.CheckHeader(res, 404, nil), "upstream response violates the contract: events: expected status 200, not 404")
 }
@@ -74,7 +75,7 @@ func TestRetryAfterIsForwardedWithinBounds(t *testing.T) {
 	for _, values := range [][]string{nil, {""}, {"-1"}, {"1.5"}, {"soon"}, {"1", "2"}, {"+5"}, {" 5"}} {
 		h := http.Header{"Retry-After": values}
 		_, ok := upstream.RetryAfter(h, now)
-		require.False(t, ok, values)
+		assert.False(t, ok, values)
 		require.ErrorIs(t, upstream.CheckHeader(upstream.ByName("jobs"), 503, h), upstream.ErrContractViolation, values)
 	}
 }
@@ -115,7 +116,7 @@ func TestDeprecationAndSunsetAreForwarded(t *testing.T) {
 		for _, values := range invalid {
 			out := http.Header{}
 			upstream.ForwardHeaders(out, http.Header{name: values})
-			require.Empty(t, out, values)
+			assert.Empty(t, out, values)
 		}
 	}
 }

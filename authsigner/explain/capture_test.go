@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -114,7 +115,7 @@ func TestWrappedSignaturesAreRead(t *testing.T) {
 	digits := strings.Repeat("5a", 30)
 	r, err := explain.Parse([]byte("GET / HTTP/1.1\r\nX-Signature: "+digits+"\n5a5a\r\nHost: a\r\n\r\n"), func(string) string { return "" })
 	require.NoError(t, err)
-	require.Equal(t, digits+" 5a5a", r.Header.Get(authsigner.HeaderSignature))
+	assert.Equal(t, digits+" 5a5a", r.Header.Get(authsigner.HeaderSignature))
 }
 
 func TestErrorsOfCapturesDoNotQuoteThem(t *testing.T) {
@@ -128,7 +129,7 @@ func TestErrorsOfCapturesDoNotQuoteThem(t *testing.T) {
 			t.Parallel()
 			_, err := explain.Parse([]byte(capture), func(string) string { return "" })
 			require.ErrorIs(t, err, explain.ErrCapture)
-			require.NotContains(t, err.Error(), signature)
+			assert.NotContains(t, err.Error(), signature)
 		})
 	}
 }

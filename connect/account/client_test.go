@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
@@ -87,10 +88,10 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 	require.Equal(t, "GET /connect/v1/accounts/acc_1", read.Method+" "+read.RequestURI)
 	require.Empty(t, <-bodies)
 	for _, r := range []*http.Request{signIn, read} {
-		require.Equal(t, []string{"-"}, r.Header["X-Business-Id"])
-		require.Equal(t, []string{"req-7"}, r.Header["X-Request-Id"])
-		require.NotContains(t, r.Header, "X-Account-Id")
-		require.NotContains(t, r.Header, "Idempotency-Key")
+		assert.Equal(t, []string{"-"}, r.Header["X-Business-Id"])
+		assert.Equal(t, []string{"req-7"}, r.Header["X-Request-Id"])
+		assert.NotContains(t, r.Header, "X-Account-Id")
+		assert.NotContains(t, r.Header, "Idempotency-Key")
 	}
 }
 
@@ -152,7 +153,7 @@ func TestSignInFollowsNoRedirect(t *testing.T) {
 	})
 	_, err := c.SignIn(t.Context(), "ada@saltbush.example", "p")
 	require.ErrorIs(t, err, account.ErrUnavailable)
-	require.Equal(t, int32(1), requests.Load())
+	assert.Equal(t, int32(1), requests.Load())
 }
 
 func TestInvalidAccountIsRejected(t *testing.T) {
@@ -170,7 +171,7 @@ func TestInvalidAccountIsRejected(t *testing.T) {
 	}
 	a, err := serve(t, respond(http.StatusOK, replaced(`"Ada Okafor"`, `null`))).Account(t.Context(), "acc_1")
 	require.NoError(t, err)
-	require.Equal(t, a.Email, a.DisplayName())
+	assert.Equal(t, a.Email, a.DisplayName())
 }
 
 func TestUnknownRoleIsMember(t *testing.T) {
@@ -178,8 +179,8 @@ func TestUnknownRoleIsMember(t *testing.T) {
 	for _, role := range []string{`"member"`, `"Owner"`, `"OWNER"`, `"admin"`, `""`, `null`} {
 		a, err := serve(t, respond(http.StatusOK, replaced(`"owner"`, role))).Account(t.Context(), "acc_1")
 		require.NoError(t, err)
-		require.Equal(t, account.RoleMember, a.Role, role)
-		require.False(t, a.IsOwner())
+		assert.Equal(t, account.RoleMember, a.Role, role)
+		assert.False(t, a.IsOwner())
 	}
 }
 
@@ -203,7 +204,7 @@ func TestIDCannotEscapeThePath(t *testing.T) {
 	} {
 		_, err := c.Account(t.Context(), id)
 		require.ErrorIs(t, err, account.ErrUnknown)
-		require.Equal(t, want, <-paths)
+		assert.Equal(t, want, <-paths)
 	}
 	for _, id := range []string{"", "a b", "a\nb", "ä", strings.Repeat("a", 256)} {
 		_, err := c.Account(t.Context(), id)
@@ -236,6 +237,6 @@ func TestInvalidBaseURLIsRejected(t *testing.T) {
 	}
 	_, err := account.NewClient(account.ClientOptions{BaseURL: "http://user:secret@data?x"})
 	require.Error(t, err)
-	require.NotContains(t, fmt.Sprint(err), "secret")
+	assert.NotContains(t, fmt.Sprint(err), "secret")
 	require.NotErrorIs(t, err, account.ErrUnavailable)
 }

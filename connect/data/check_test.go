@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -82,8 +83,8 @@ func TestWrongRecordIsRejectedWithAnAlarm(t *testing.T) {
 			c, logs = serve(t, respond(200, wrong))
 			e := requireError(t, test.call(client{c, t.Context()}), data.ErrWrongRecord)
 			require.ErrorIs(t, e, data.ErrUnexpected)
-			require.Equal(t, !strings.HasPrefix(name, "read"), e.Uncertain)
-			require.Equal(t, 1, logs.FilterMessage("rejected a data service's response").Len())
+			assert.Equal(t, !strings.HasPrefix(name, "read"), e.Uncertain)
+			assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").Len())
 		})
 	}
 }
@@ -105,7 +106,7 @@ func TestIDsAreComparedBeforeCleaning(t *testing.T) {
 		c, _ := serve(t, respond(200, body))
 		job, err := c.Jobs().Get(t.Context(), caller(), "a")
 		require.ErrorIs(t, err, want, body)
-		require.Equal(t, want == nil, job.ID == "a", body)
+		assert.Equal(t, want == nil, job.ID == "a", body)
 	}
 }
 
@@ -152,7 +153,7 @@ func TestHiddenCharactersAreRemovedFromResponses(t *testing.T) {
 			text, err := json.Marshal(got)
 			require.NoError(t, err)
 			for _, part := range test.want {
-				require.Contains(t, string(text), part)
+				assert.Contains(t, string(text), part)
 			}
 			require.False(t, strings.ContainsAny(string(text), hidden))
 		})
@@ -163,8 +164,8 @@ func TestHiddenCharactersAreRemovedFromResponses(t *testing.T) {
 			`,"problem":`+dirty("is\r\nbad")+`,"allowed":`+dirty("b")+`}]}`))
 		_, err := c.Jobs().Get(t.Context(), caller(), "a")
 		e := requireError(t, err, data.ErrConflict)
-		require.Equal(t, "In the way.", e.Message)
-		require.Equal(t, []data.Detail{{Field: "a b", Problem: "is bad", Allowed: "b"}}, e.Details)
+		assert.Equal(t, "In the way.", e.Message)
+		assert.Equal(t, []data.Detail{{Field: "a b", Problem: "is bad", Allowed: "b"}}, e.Details)
 	})
 	t.Run("control characters in codes", func(t *testing.T) {
 		t.Parallel()
@@ -224,9 +225,9 @@ func TestAmbiguousResponseIsRejected(t *testing.T) {
 				return
 			}
 			require.ErrorIs(t, err, data.ErrUnexpected)
-			require.Empty(t, read)
+			assert.Empty(t, read)
 			require.True(t, requireError(t, failed, data.ErrUnexpected).Uncertain)
-			require.Empty(t, written)
+			assert.Empty(t, written)
 		})
 	}
 }
@@ -296,8 +297,8 @@ func TestOneDeadlineCoversBothAttempts(t *testing.T) {
 	_, err := c.Jobs().Get(t.Context(), caller(), "a")
 	require.NoError(t, err)
 	require.Len(t, transport.deadlines, 2)
-	require.Equal(t, transport.deadlines[0], transport.deadlines[1], "the second attempt has no more time")
-	require.WithinRange(t, transport.deadlines[0], began.Add(time.Hour), time.Now().Add(time.Hour))
+	assert.Equal(t, transport.deadlines[0], transport.deadlines[1], "the second attempt has no more time")
+	assert.WithinRange(t, transport.deadlines[0], began.Add(time.Hour), time.Now().Add(time.Hour))
 }
 
 // A write whose first attempt was lost stays uncertain unless the response to the second proves that nothing was done.
@@ -346,8 +347,8 @@ func TestErrorsOfWritesAreMapped(t *testing.T) {
 				c, _ := serve(t, nil, func(o *data.Options) { o.Transport = transport })
 				_, err := c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
 				e := requireError(t, err, test.kind)
-				require.Equal(t, test.done == uncertain || test.done == retried && lost, e.Uncertain)
-				require.Equal(t, 7*time.Second, e.RetryAfter)
+				assert.Equal(t, test.done == uncertain || test.done == retried && lost, e.Uncertain)
+				assert.Equal(t, 7*time.Second, e.RetryAfter)
 			})
 		}
 	}
@@ -375,8 +376,8 @@ func TestErrorContainsOnlyDocumentedParts(t *testing.T) {
 			_, err := c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
 			e, ok := errors.AsType[*data.Error](err)
 			require.True(t, ok)
-			require.NotContains(t, fmt.Sprintf("%v %s %s %v", err, e.Code, e.Message, e.Details), secret)
-			require.False(t, slices.ContainsFunc(logs.All(), func(l observer.LoggedEntry) bool {
+			assert.NotContains(t, fmt.Sprintf("%v %s %s %v", err, e.Code, e.Message, e.Details), secret)
+			assert.False(t, slices.ContainsFunc(logs.All(), func(l observer.LoggedEntry) bool {
 				return strings.Contains(fmt.Sprint(l.Message, l.ContextMap()), secret)
 			}))
 		})

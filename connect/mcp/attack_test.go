@@ -9,6 +9,7 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -45,15 +46,15 @@ func TestMissingScopeIs403WithAllRequiredScopes(t *testing.T) {
 			"receptionist_rules_update": "contacts:read receptionist:read receptionist:write",
 		} {
 			res := s.post("narrow", revision, callMessage(revision, tool, object{"first_name": "X"}))
-			require.Equal(t, http.StatusForbidden, res.StatusCode)
-			require.Contains(t, res.Header.Get("WWW-Authenticate"), `error="insufficient_scope"`)
-			require.Contains(t, res.Header.Get("WWW-Authenticate"), `scope="`+scopes+`"`)
+			assert.Equal(t, http.StatusForbidden, res.StatusCode)
+			assert.Contains(t, res.Header.Get("WWW-Authenticate"), `error="insufficient_scope"`)
+			assert.Contains(t, res.Header.Get("WWW-Authenticate"), `scope="`+scopes+`"`)
 		}
 	}
-	require.Zero(t, s.upstream.count(http.MethodPost, ""))
+	assert.Zero(t, s.upstream.count(http.MethodPost, ""))
 	require.Len(t, s.entries(), 6, "the owner sees the attempts")
-	require.Equal(t, audit.OutcomeDenied, s.entries()[0].Outcome)
-	require.Equal(t, "INSUFFICIENT_SCOPE", s.entries()[0].Detail)
+	assert.Equal(t, audit.OutcomeDenied, s.entries()[0].Outcome)
+	assert.Equal(t, "INSUFFICIENT_SCOPE", s.entries()[0].Detail)
 }
 
 // The id is returned byte for byte, whether the gateway or the SDK serves the message.
@@ -71,7 +72,7 @@ func TestResponseIDEqualsRequestID(t *testing.T) {
 			if method == "no/such" && !strings.Contains(text, "jsonrpc") {
 				continue // rejected by the status alone
 			}
-			require.Contains(t, text, `"id":`+id, method)
+			assert.Contains(t, text, `"id":`+id, method)
 		}
 	}
 }
@@ -83,7 +84,7 @@ func TestDuplicateTransportHeaderIsRejected(t *testing.T) {
 		res := s.post("bearer", modern, callMessage(modern, "calendars_list", object{}), func(r *http.Request) {
 			r.Header.Add(name, r.Header.Get(name))
 		})
-		require.Equal(t, http.StatusBadRequest, res.StatusCode, name)
+		assert.Equal(t, http.StatusBadRequest, res.StatusCode, name)
 	}
 }
 
@@ -94,7 +95,7 @@ func TestIntegersInEveryNotationAreAccepted(t *testing.T) {
 	id := fmt.Sprintf("%.0f", create(t, s, "Whole"))
 	for _, form := range []string{id, id + ".0", id + "0e-1"} {
 		body := strings.Replace(callMessage(legacy, "contacts_get", object{"id": 1}), `"id":1}`, `"id":`+form+`}`, 1)
-		require.Contains(t, s.post("bearer", legacy, body).Text, `"first_name":"Whole"`, form)
+		assert.Contains(t, s.post("bearer", legacy, body).Text, `"first_name":"Whole"`, form)
 	}
 	body := strings.Replace(callMessage(legacy, "contacts_get", object{"id": 1}), `"id":1}`, `"id":1.5}`, 1)
 	require.Contains(t, s.post("bearer", legacy, body).Text, "INVALID_ARGUMENTS")
@@ -134,7 +135,7 @@ func TestCrossTenantRecordNeverReachesAnAssistant(t *testing.T) {
 		return response(200, "application/json", `{"contact":{"id":1,"first_name":"SECRET NAME"}}`), nil
 	})
 	for tool, arguments := range map[string]object{"calendars_list": {}, "contacts_get": {"id": 1}} {
-		require.NotContains(t, fails(t, c, tool, arguments, "DATA_SERVICE_INVALID_RESPONSE"), "SECRET")
+		assert.NotContains(t, fails(t, c, tool, arguments, "DATA_SERVICE_INVALID_RESPONSE"), "SECRET")
 	}
 }
 
@@ -158,7 +159,7 @@ func TestDataServiceErrorTextDoesNotLeak(t *testing.T) {
 		{404, "text/html", "10.0.0.7", "DATA_SERVICE_INVALID_RESPONSE"},
 	} {
 		s.respond(test.status, test.kind, test.body)
-		require.NotContains(t, fails(t, c, "contacts_get", object{"id": 1}, test.code), "10.0.0.7")
+		assert.NotContains(t, fails(t, c, "contacts_get", object{"id": 1}, test.code), "10.0.0.7")
 	}
 	s.upstream.breakWith(func(*http.Request) (*http.Response, error) { return nil, errBroken })
 	require.NotContains(t, fails(t, c, "contacts_get", object{"id": 1}, "DATA_SERVICE_UNAVAILABLE", "safe"), "on purpose")
@@ -179,7 +180,7 @@ func TestAccessTokenIsNeverSentUpstream(t *testing.T) {
 		require.Equal(t, s.owner.ID, r.Header.Get("X-Account-Id"))
 		require.NotEmpty(t, r.Header.Get("X-Request-Id"))
 		for name := range r.Header {
-			require.NotContains(t, strings.Join(r.Header[name], " "), "bearer", name)
+			assert.NotContains(t, strings.Join(r.Header[name], " "), "bearer", name)
 		}
 	}
 }
@@ -194,14 +195,14 @@ func TestRequestFromAnotherOriginIsRejected(t *testing.T) {
 				r.Header.Set("Origin", allowed)
 			}
 		})
-		require.Equal(t, http.StatusOK, res.StatusCode, allowed)
-		require.Equal(t, allowed, res.Header.Get("Access-Control-Allow-Origin"))
-		require.Equal(t, []string{"Origin"}, res.Header.Values("Vary"))
+		assert.Equal(t, http.StatusOK, res.StatusCode, allowed)
+		assert.Equal(t, allowed, res.Header.Get("Access-Control-Allow-Origin"))
+		assert.Equal(t, []string{"Origin"}, res.Header.Values("Vary"))
 	}
 	for _, other := range []string{"https://evil.example", "null", own + ".evil.example"} {
 		res := s.post("bearer", modern, callMessage(modern, "calendars_list", object{}), func(r *http.Request) { r.Header.Set("Origin", other) })
-		require.Equal(t, http.StatusForbidden, res.StatusCode, other)
-		require.Empty(t, res.Header.Get("Access-Control-Allow-Origin"))
+		assert.Equal(t, http.StatusForbidden, res.StatusCode, other)
+		assert.Empty(t, res.Header.Get("Access-Control-Allow-Origin"))
 	}
 }
 
@@ -210,7 +211,7 @@ func TestOversizedBodyIsRejected(t *testing.T) {
 	s := newSetup(t, shared)
 	for _, edit := range []func(*http.Request){nil, func(r *http.Request) { r.ContentLength = -1 }} { // of declared and of unknown length
 		res := s.post("bearer", modern, callMessage(modern, "contacts_search", object{"query": strings.Repeat("x", mcp.MaxBody)}), edit)
-		require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
+		assert.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
 	}
 }
 
@@ -223,8 +224,8 @@ func TestDeeplyNestedArgumentsAreRejected(t *testing.T) {
 			body := strings.Replace(callMessage(revision, "contacts_search", object{"query": "deep"}), `"deep"`,
 				strings.Repeat("[", depth)+strings.Repeat("]", depth), 1)
 			text := s.post("bearer", revision, body).Text
-			require.Contains(t, text, want)
-			require.Less(t, len(text), 2000)
+			assert.Contains(t, text, want)
+			assert.Less(t, len(text), 2000)
 		}
 	})
 }
@@ -240,7 +241,7 @@ func TestUnsupportedMethodIsNotFound(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, res.StatusCode, method)
 		require.JSONEq(t, `{"jsonrpc":"2.0","id":7,"error":{"code":-32601,"message":"this server does not offer `+method+`"}}`, res.Text)
 		res = s.post("bearer", legacy, `{"jsonrpc":"2.0","id":7,"method":"`+method+`","params":{}}`)
-		require.Contains(t, res.Text, "-32601", method)
+		assert.Contains(t, res.Text, "-32601", method)
 	}
 }
 
@@ -273,9 +274,9 @@ func TestLimiterPanicFailsOnlyTheCall(t *testing.T) {
 	for _, revision := range []string{modern, legacy} {
 		for _, tool := range []string{"contacts_search", "contacts_create"} {
 			res := s.post("bearer", revision, callMessage(revision, tool, object{}))
-			require.Equal(t, http.StatusOK, res.StatusCode, res.Text)
-			require.Contains(t, res.Text, "Error INTERNAL")
-			require.NotContains(t, res.Text, "unexpected reply")
+			assert.Equal(t, http.StatusOK, res.StatusCode, res.Text)
+			assert.Contains(t, res.Text, "Error INTERNAL")
+			assert.NotContains(t, res.Text, "unexpected reply")
 		}
 	}
 }
@@ -311,7 +312,7 @@ func TestCallsWithoutTheScopeCountAgainstTheConnection(t *testing.T) {
 				s.redis.SetTime(time.Now()) // the clock stands still, so that a slow machine refills nothing
 				s.allow("narrow", s.owner, "sales:read")
 				for range 3 {
-					require.Equal(t, http.StatusForbidden, s.post("narrow", revision, callMessage(revision, tool, object{})).StatusCode)
+					assert.Equal(t, http.StatusForbidden, s.post("narrow", revision, callMessage(revision, tool, object{})).StatusCode)
 				}
 				audited := len(s.entries())
 				res := s.post("narrow", revision, callMessage(revision, tool, object{}))
@@ -351,7 +352,7 @@ func TestUntrustedTextIsMarkedAndFenced(t *testing.T) {
 	lines := strings.Split(text, "\n")
 	mark := strings.TrimPrefix(lines[2], "<<<UNTRUSTED ")
 	require.Len(t, mark, 26)
-	require.Equal(t, "UNTRUSTED "+mark+">>>", lines[len(lines)-1])
+	assert.Equal(t, "UNTRUSTED "+mark+">>>", lines[len(lines)-1])
 	require.Len(t, lines, 5, "the untrusted text adds no lines")
 }
 
@@ -361,6 +362,6 @@ func TestEveryLogLevelWorksWithTheSDKLogger(t *testing.T) {
 		var complaints zaptest.Buffer
 		core, _ := observer.New(level)
 		newSetup(t, shared, func(o *mcp.Options) { o.Log = zap.New(core, zap.ErrorOutput(&complaints)) })
-		require.Empty(t, complaints.String(), "%s", level)
+		assert.Empty(t, complaints.String(), "%s", level)
 	}
 }

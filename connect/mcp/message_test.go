@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -70,15 +71,15 @@ func TestToolCallIsReadInEveryValidForm(t *testing.T) {
 			changed := strings.Replace(body, form.from, form.to, 1)
 			c, err := read(t, callRequest(revision), changed)
 			require.NoError(t, err, changed)
-			require.Equal(t, "contacts_search", c.tool.Name)
-			require.Equal(t, revision == revisionModern, c.modern)
-			require.Equal(t, revision == revisionModern, c.canElicit)
-			require.Contains(t, changed, `"id":`+string(c.id), "byte for byte")
+			assert.Equal(t, "contacts_search", c.tool.Name)
+			assert.Equal(t, revision == revisionModern, c.modern)
+			assert.Equal(t, revision == revisionModern, c.canElicit)
+			assert.Contains(t, changed, `"id":`+string(c.id), "byte for byte")
 		}
 	}
 	c, err := read(t, callRequest("2025-11-25"), strings.Replace(older, `{"limit":2}`, `{},"_meta":{"progressToken":1.50,"x/y":1e999}`, 1))
 	require.NoError(t, err)
-	require.Equal(t, "1.50", string(c.progressToken))
+	assert.Equal(t, "1.50", string(c.progressToken))
 }
 
 func TestAmbiguousMessageIsRejected(t *testing.T) {
@@ -187,7 +188,7 @@ func TestInvalidTransportHeadersAreNotServed(t *testing.T) {
 			if value == "" {
 				r.Header.Del(name)
 			}
-			require.Equal(t, want, validTransport(r.Header), "%s: %q", name, value)
+			assert.Equal(t, want, validTransport(r.Header), "%s: %q", name, value)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
@@ -127,7 +128,7 @@ func TestReadToolsReturnRecordsOfTheDataService(t *testing.T) {
 
 		for list, one := range map[string]string{"invoices": "invoice", "estimates": "estimate", "jobs": "job"} {
 			record := first(t, call(t, c, list+"_search", object{"limit": 2}), list)
-			require.Equal(t, record["id"], call(t, c, list+"_get", object{"id": record["id"]})[one].(object)["id"])
+			assert.Equal(t, record["id"], call(t, c, list+"_get", object{"id": record["id"]})[one].(object)["id"])
 		}
 		require.NotEmpty(t, first(t, call(t, c, "automations_list", nil), "automations")["input_schema"])
 
@@ -203,8 +204,8 @@ func TestBusinessHoursAndAreasAreReplaced(t *testing.T) {
 	}})
 	require.Len(t, areas["service_areas"], 2)
 	after := call(t, c, "business_get", nil)
-	require.Equal(t, set["hours"], after["opening_hours"].(object)["hours"])
-	require.Equal(t, areas["service_areas"], after["service_areas"].(object)["service_areas"])
+	assert.Equal(t, set["hours"], after["opening_hours"].(object)["hours"])
+	assert.Equal(t, areas["service_areas"], after["service_areas"].(object)["service_areas"])
 }
 
 func TestReceptionistIsConfigured(t *testing.T) {
@@ -313,7 +314,7 @@ func TestStructuredContentIsAlsoReturnedAsText(t *testing.T) {
 			require.NoError(t, err)
 			structured, err := json.Marshal(res.StructuredContent)
 			require.NoError(t, err)
-			require.JSONEq(t, string(structured), textOf(res))
+			assert.JSONEq(t, string(structured), textOf(res))
 			require.Len(t, res.Content, 1)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -51,7 +52,7 @@ func TestRecordNameCannotInjectTextIntoAConfirmation(t *testing.T) {
 			asked := &person{action: "decline"}
 			call(t, s.connect(modern, "bearer", asked.options()), tool, arguments)
 			require.Len(t, asked.asked, 1)
-			require.Equal(t, test.question, asked.asked[0].Message)
+			assert.Equal(t, test.question, asked.asked[0].Message)
 		})
 	}
 }
@@ -86,11 +87,11 @@ func TestToolErrorContainsNoHiddenCharacters(t *testing.T) {
 			text := fails(t, s.connect(modern, "bearer", nil), test.tool, test.arguments)
 			require.Contains(t, strings.ReplaceAll(strings.ReplaceAll(text, "\n", " "), "In the", "Inthe"), "Inthe way.")
 			for _, r := range text {
-				require.False(t, r != '\n' && unicode.In(r, unicode.C, unicode.Zl, unicode.Other_Default_Ignorable_Code_Point,
+				assert.False(t, r != '\n' && unicode.In(r, unicode.C, unicode.Zl, unicode.Other_Default_Ignorable_Code_Point,
 					unicode.Variation_Selector), "%U in %q", r, text)
 			}
 			for _, escaped := range []string{`\u20`, `\u00`, `\ufe`, `\udb`, `\u31`} {
-				require.NotContains(t, text, escaped)
+				assert.NotContains(t, text, escaped)
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
@@ -71,8 +72,8 @@ func TestConcurrentIdenticalCallsAreExecutedOnce(t *testing.T) {
 	group.Wait()
 	n := 0
 	ids.Range(func(any, any) bool { n++; return true })
-	require.Equal(t, 1, n)
-	require.Equal(t, 1, found(t, s, name))
+	assert.Equal(t, 1, n)
+	assert.Equal(t, 1, found(t, s, name))
 }
 
 func TestLostResponseIsReportedAndRetryIsSafe(t *testing.T) {
@@ -92,9 +93,9 @@ func TestLostResponseIsReportedAndRetryIsSafe(t *testing.T) {
 	})
 	fails(t, c, "contacts_create", object{"first_name": name}, "not known whether the change was made", "safe")
 	s.upstream.breakWith(nil)
-	require.Equal(t, audit.OutcomeUnknown, s.entries()[0].Outcome)
-	require.Equal(t, true, call(t, c, "contacts_create", object{"first_name": name})["repeated"])
-	require.Equal(t, 1, found(t, s, name))
+	assert.Equal(t, audit.OutcomeUnknown, s.entries()[0].Outcome)
+	assert.Equal(t, true, call(t, c, "contacts_create", object{"first_name": name})["repeated"])
+	assert.Equal(t, 1, found(t, s, name))
 }
 
 func TestWriteContinuesAfterTheClientDisconnects(t *testing.T) {
@@ -138,14 +139,14 @@ func TestEveryWriteIsAudited(t *testing.T) {
 	require.Len(t, entries, 2)
 	created, failed := entries[0], entries[1]
 	require.NotEmpty(t, created.RequestID)
-	require.Regexp(t, `^contact \d+$`, created.Detail)
-	require.Equal(t, audit.Entry{
+	assert.Regexp(t, `^contact \d+$`, created.Detail)
+	assert.Equal(t, audit.Entry{
 		Time: created.Time, BusinessID: s.owner.BusinessID, AccountID: s.owner.ID, AccountName: s.owner.Name, GrantID: "grant-bearer",
 		ClientName: "Test client", Action: audit.ToolCalled, Target: "contacts_create", Outcome: audit.OutcomeOK, Detail: created.Detail,
 		RequestID: created.RequestID,
 	}, created)
-	require.Equal(t, audit.OutcomeFailed, failed.Outcome)
-	require.Equal(t, "contact 1 NOT_FOUND", failed.Detail)
+	assert.Equal(t, audit.OutcomeFailed, failed.Outcome)
+	assert.Equal(t, "contact 1 NOT_FOUND", failed.Detail)
 }
 
 func TestAutomationReportsProgress(t *testing.T) {
@@ -234,8 +235,8 @@ func TestFailedRunReportsWhichStepsWereDone(t *testing.T) {
 	fails(t, c, "automations_run", object{"automation_id": "a1"},
 		"RUN_FAILED", "MAILER: The mail service refused.", "Done: Find invoices. Not done: Write reminders (failed).", `"written":2`)
 	entries := s.entries()
-	require.Equal(t, audit.OutcomeFailed, entries[0].Outcome)
-	require.Equal(t, "automation a1, run r1 RUN_FAILED", entries[0].Detail)
+	assert.Equal(t, audit.OutcomeFailed, entries[0].Outcome)
+	assert.Equal(t, "automation a1, run r1 RUN_FAILED", entries[0].Detail)
 }
 
 func TestRunIsReportedAsStartedIfPollingFails(t *testing.T) {
@@ -250,8 +251,8 @@ func TestRunIsReportedAsStartedIfPollingFails(t *testing.T) {
 		return nil, nil // is sent on
 	})
 	content := call(t, c, "automations_run", object{"automation_id": automation})
-	require.Equal(t, false, content["ended"])
-	require.NotEmpty(t, content["run"].(object)["id"])
+	assert.Equal(t, false, content["ended"])
+	assert.NotEmpty(t, content["run"].(object)["id"])
 }
 
 // Without Redis, a retry could not be detected and a change could not be audited.
@@ -260,11 +261,11 @@ func TestPanicDuringAChangeIsAuditedAsUnknown(t *testing.T) {
 	s := newSetup(t, shared)
 	s.upstream.breakWith(func(*http.Request) (*http.Response, error) { panic("unexpected") })
 	text := s.post("bearer", modern, callMessage(modern, "contacts_create", object{"first_name": "Panic"})).Text
-	require.Contains(t, text, "Error INTERNAL")
-	require.NotContains(t, text, "unexpected")
+	assert.Contains(t, text, "Error INTERNAL")
+	assert.NotContains(t, text, "unexpected")
 	require.Len(t, s.entries(), 1)
-	require.Equal(t, audit.OutcomeUnknown, s.entries()[0].Outcome)
-	require.Equal(t, "INTERNAL", s.logged(0).Code)
+	assert.Equal(t, audit.OutcomeUnknown, s.entries()[0].Outcome)
+	assert.Equal(t, "INTERNAL", s.logged(0).Code)
 }
 
 func TestNothingIsChangedWhileRedisIsUnavailable(t *testing.T) {
@@ -280,8 +281,8 @@ func TestNothingIsChangedWhileRedisIsUnavailable(t *testing.T) {
 	fails(t, asking, "contacts_delete", object{"id": id}, nothing...)
 	fails(t, c, "contacts_delete", object{"id": id, "confirm": true}, nothing...)
 	fails(t, c, "contacts_update", object{"id": id, "first_name": "After"}, nothing...)
-	require.Equal(t, 1, s.upstream.count(http.MethodPost, ""))
-	require.Zero(t, s.upstream.count(http.MethodDelete, "")+s.upstream.count(http.MethodPatch, ""))
+	assert.Equal(t, 1, s.upstream.count(http.MethodPost, ""))
+	assert.Zero(t, s.upstream.count(http.MethodDelete, "")+s.upstream.count(http.MethodPatch, ""))
 }
 
 // Two calls are the same if the same request is sent upstream.
@@ -304,8 +305,8 @@ func TestReformattedCallIsARetry(t *testing.T) {
 	require.Len(t, runs, 1)
 	one := call(t, c, "receptionist_faq_upsert", object{"question": "Defaults?", "answer": "Yes."})
 	two := call(t, c, "receptionist_faq_upsert", object{"answer": "Yes.", "question": "Defaults?", "enabled": true})
-	require.Equal(t, true, two["repeated"])
-	require.Equal(t, one["faq"], two["faq"])
+	assert.Equal(t, true, two["repeated"])
+	assert.Equal(t, one["faq"], two["faq"])
 }
 
 // leaving is a client that disconnects when a hook of the gateway calls wait, which returns when the gateway has noticed.
@@ -395,7 +396,7 @@ func TestCallOfADisconnectedClientIsRateLimited(t *testing.T) {
 			s.redis.SetTime(time.Now()) // the clock stands still, so that a slow machine refills nothing
 			client.sendAndLeave(s, revision, callMessage(revision, tool, object{}))
 			require.Eventually(t, func() bool { return s.logged(0).Tool == tool }, patience, tick)
-			require.Contains(t, s.post("bearer", revision, callMessage(revision, tool, object{})).Text, "RATE_LIMITED", tool)
+			assert.Contains(t, s.post("bearer", revision, callMessage(revision, tool, object{})).Text, "RATE_LIMITED", tool)
 		}
 	})
 }
@@ -414,10 +415,10 @@ func TestDisconnectIsNotLoggedAsDataServiceFailure(t *testing.T) {
 
 	// An outage of the data service is logged as one.
 	s.upstream.breakWith(func(*http.Request) (*http.Response, error) { return nil, errBroken })
-	require.Contains(t, s.post("bearer", modern, callMessage(modern, "contacts_search", object{})).Text, "DATA_SERVICE_UNAVAILABLE")
-	require.Equal(t, zap.WarnLevel, s.logged(1).Level)
-	require.Equal(t, requestlog.OutcomeFailed, s.logged(1).Outcome)
-	require.Equal(t, "DATA_SERVICE_UNAVAILABLE", s.logged(1).Code)
+	assert.Contains(t, s.post("bearer", modern, callMessage(modern, "contacts_search", object{})).Text, "DATA_SERVICE_UNAVAILABLE")
+	assert.Equal(t, zap.WarnLevel, s.logged(1).Level)
+	assert.Equal(t, requestlog.OutcomeFailed, s.logged(1).Outcome)
+	assert.Equal(t, "DATA_SERVICE_UNAVAILABLE", s.logged(1).Code)
 	require.ErrorIs(t, s.logged(1).Cause, errBroken)
 }
 

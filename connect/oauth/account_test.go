@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
@@ -50,10 +51,10 @@ func TestConnectionEndsWithItsAccount(t *testing.T) {
 					require.Contains(t, w.Header().Get("WWW-Authenticate"), `error="invalid_token"`)
 				}
 				known.Put(oauthtest.Owner())
-				require.Equal(t, http.StatusUnauthorized, call(s, tokens.Access).Code, "it does not come back")
-				require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
-				require.Empty(t, grants(t, s))
-				require.Equal(t, []string{"approved", "started", test.entry}, recorded(t, s))
+				assert.Equal(t, http.StatusUnauthorized, call(s, tokens.Access).Code, "it does not come back")
+				assert.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
+				assert.Empty(t, grants(t, s))
+				assert.Equal(t, []string{"approved", "started", test.entry}, recorded(t, s))
 			})
 		}
 	}
@@ -80,8 +81,8 @@ func TestAccountsServiceOutageEndsNoConnection(t *testing.T) {
 	require.Equal(t, "temporarily_unavailable", refused.Error)
 
 	known.SetDown(false)
-	require.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status)
-	require.Equal(t, []string{"approved", "started"}, recorded(t, s))
+	assert.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status)
+	assert.Equal(t, []string{"approved", "started"}, recorded(t, s))
 }
 
 func TestConnectionChangesAreAudited(t *testing.T) {

@@ -60,17 +60,17 @@ func TestManipulatedRedirectURIIsRejected(t *testing.T) {
 	for _, twice := range []url.Values{
 		{"redirect_uri": {"https://app.example.org/cb", "https://evil.example/"}}, {"client_id": {c.ID, c.ID}},
 	} {
-		require.Equal(t, http.StatusBadRequest, c.Authorize(challenge(), twice).Code, twice)
+		assert.Equal(t, http.StatusBadRequest, c.Authorize(challenge(), twice).Code, twice)
 	}
 	for _, good := range append(registered, "http://127.0.0.1:1/callback", "http://127.0.0.1:65535/callback", "http://127.0.0.1:080/callback") {
-		require.NotEmpty(t, c.Request(challenge(), url.Values{"redirect_uri": {good}}))
+		assert.NotEmpty(t, c.Request(challenge(), url.Values{"redirect_uri": {good}}))
 	}
 	others := oauthtest.Register(t, s, "http://localhost:3000/cb", "http://[::1]:3000/cb")
 	for _, good := range []string{"http://localhost/cb", "http://localhost:4000/cb", "http://[::1]/cb", "http://[::1]:4000/cb"} {
-		require.NotEmpty(t, others.Request(challenge(), url.Values{"redirect_uri": {good}}))
+		assert.NotEmpty(t, others.Request(challenge(), url.Values{"redirect_uri": {good}}))
 	}
 	for _, bad := range []string{"http://127.0.0.1:3000/cb", "http://LOCALHOST:3000/cb", "http://[0:0:0:0:0:0:0:1]:3000/cb", "http://sub.localhost:3000/cb"} {
-		require.Empty(t, others.Authorize(challenge(), url.Values{"redirect_uri": {bad}}).Header().Get("Location"), bad)
+		assert.Empty(t, others.Authorize(challenge(), url.Values{"redirect_uri": {bad}}).Header().Get("Location"), bad)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestErrorsAreNotRedirectedBeforeADecision(t *testing.T) {
 			}
 			denied, err := s.Deny(t.Context(), c.Request(challenge(), url.Values{"redirect_uri": {uri}}), oauthtest.Owner())
 			require.NoError(t, err)
-			require.True(t, strings.HasPrefix(denied, uri+"?error=access_denied&"), "after a decision: %s", denied)
+			assert.True(t, strings.HasPrefix(denied, uri+"?error=access_denied&"), "after a decision: %s", denied)
 		})
 	}
 }
@@ -163,14 +163,14 @@ func TestStolenCodeIsUseless(t *testing.T) {
 	require.Equal(t, "invalid_grant", victim.Exchange(altered, verifier, nil).Error)
 
 	tokens := victim.Exchange(code, verifier, nil)
-	require.Equal(t, http.StatusOK, tokens.Status, "the attempts do not harm the client")
-	require.Equal(t, "invalid_grant", attacker.Exchange(code, other, nil).Error)
-	require.Equal(t, "invalid_grant", attacker.Refresh(tokens.Refresh, nil).Error)
+	assert.Equal(t, http.StatusOK, tokens.Status, "the attempts do not harm the client")
+	assert.Equal(t, "invalid_grant", attacker.Exchange(code, other, nil).Error)
+	assert.Equal(t, "invalid_grant", attacker.Refresh(tokens.Refresh, nil).Error)
 	require.True(t, valid(t, s, tokens.Access), "an attempt that could not redeem the code does not end the connection")
 
-	require.Equal(t, "invalid_grant", victim.Exchange(code, verifier, nil).Error, "a replay")
-	require.False(t, valid(t, s, tokens.Access), "a replay ends the connection")
-	require.Equal(t, []string{"approved", "started", replayed}, recorded(t, s))
+	assert.Equal(t, "invalid_grant", victim.Exchange(code, verifier, nil).Error, "a replay")
+	assert.False(t, valid(t, s, tokens.Access), "a replay ends the connection")
+	assert.Equal(t, []string{"approved", "started", replayed}, recorded(t, s))
 }
 
 // The code contains the id of the request, which the initiator of the request knows.
@@ -181,9 +181,9 @@ func TestRequestIDDoesNotRevealTheCode(t *testing.T) {
 	verifier, challenged := oauthtest.PKCE()
 	id := c.Request(challenged, nil)
 	code := oauthtest.CodeOf(t, c.Approve(id, oauthtest.Owner(), scopes(t, "mcp:read")))
-	require.NotContains(t, code, id[27:])
-	require.Equal(t, "invalid_grant", c.Exchange("gac_"+id[4:], verifier, nil).Error)
-	require.Equal(t, http.StatusOK, c.Exchange(code, verifier, nil).Status)
+	assert.NotContains(t, code, id[27:])
+	assert.Equal(t, "invalid_grant", c.Exchange("gac_"+id[4:], verifier, nil).Error)
+	assert.Equal(t, http.StatusOK, c.Exchange(code, verifier, nil).Status)
 }
 
 func TestTokenForAnotherAudienceIsRejected(t *testing.T) {
@@ -205,9 +205,9 @@ func TestTokenForAnotherAudienceIsRejected(t *testing.T) {
 	require.Equal(t, "invalid_grant", there.Exchange(code, verifier, nil).Error)
 	_, err := other.Approve(t.Context(), waiting, oauthtest.Owner(), scopes(t, "mcp:read"))
 	require.ErrorIs(t, err, oauth.ErrNoRequest)
-	require.Empty(t, grants(t, other))
-	require.Equal(t, http.StatusOK, c.Exchange(code, verifier, nil).Status)
-	require.True(t, valid(t, mine, tokens.Access))
+	assert.Empty(t, grants(t, other))
+	assert.Equal(t, http.StatusOK, c.Exchange(code, verifier, nil).Status)
+	assert.True(t, valid(t, mine, tokens.Access))
 }
 
 func TestTokenOutsideOfItsHeaderIsRejected(t *testing.T) {
@@ -228,7 +228,7 @@ func TestTokenOutsideOfItsHeaderIsRejected(t *testing.T) {
 		"refresh in the query":      {c.Handler, "/oauth/token?" + refresh, "", isForm, http.StatusBadRequest},
 		"revocation in the query":   {c.Handler, "/oauth/revoke?token=" + url.QueryEscape(tokens.Access), "", isForm, http.StatusBadRequest},
 	} {
-		require.Equal(t, test.status, send(test.handler, http.MethodPost, test.target, test.body, test.header).Code, name)
+		assert.Equal(t, test.status, send(test.handler, http.MethodPost, test.target, test.body, test.header).Code, name)
 	}
 	require.True(t, valid(t, s, tokens.Access))
 }
@@ -251,6 +251,6 @@ func TestConnectionIDAloneGrantsNoAccess(t *testing.T) {
 	// A second encoding of the same bytes is another token.
 	all, last := tokens.Access[:len(tokens.Access)-1], tokens.Access[len(tokens.Access)-1]
 	for _, other := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_" {
-		require.Equal(t, byte(other) == last, valid(t, s, all+string(other)), "%c", other)
+		assert.Equal(t, byte(other) == last, valid(t, s, all+string(other)), "%c", other)
 	}
 }

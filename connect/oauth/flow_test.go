@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
@@ -56,11 +57,11 @@ func TestConnectAndRevoke(t *testing.T) {
 	require.ErrorIs(t, s.Revoke(ctx, grant.ID, account.Account{}), oauth.ErrNoGrant)
 	require.True(t, valid(t, s, tokens.Access))
 	require.NoError(t, s.Revoke(ctx, grant.ID, oauthtest.Owner()))
-	require.False(t, valid(t, s, tokens.Access), "the next call is rejected")
-	require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
+	assert.False(t, valid(t, s, tokens.Access), "the next call is rejected")
+	assert.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
 	require.ErrorIs(t, s.Revoke(ctx, grant.ID, oauthtest.Owner()), oauth.ErrNoGrant)
-	require.Empty(t, grants(t, s))
-	require.Equal(t, []string{"approved", "started", "revoked"}, recorded(t, s))
+	assert.Empty(t, grants(t, s))
+	assert.Equal(t, []string{"approved", "started", "revoked"}, recorded(t, s))
 }
 
 func TestOnlyTheFirstDecisionCounts(t *testing.T) {
@@ -137,8 +138,8 @@ func TestScopeAndStateAreOptional(t *testing.T) {
 		request := pending(t, s, c.Request(challenge(), url.Values{"scope": {asked}, "state": nil}))
 		require.Equal(t, want, request.Scopes.String())
 		response := parse(t, c.Approve(request.ID, oauthtest.Owner(), request.Scopes)).Query()
-		require.False(t, response.Has("state"))
-		require.Equal(t, issuer, response.Get("iss"))
+		assert.False(t, response.Has("state"))
+		assert.Equal(t, issuer, response.Get("iss"))
 	}
 }
 
@@ -216,9 +217,9 @@ func TestGatewayClockDoesNotMatter(t *testing.T) {
 			require.InDelta(t, 3600, second.ExpiresIn, 60)
 			require.Equal(t, second.Refresh, c.Refresh(first.Refresh, nil).Refresh)
 			grant := authenticate(t, s, second.Access)
-			require.Equal(t, []oauth.Grant{grant}, grants(t, s))
+			assert.Equal(t, []oauth.Grant{grant}, grants(t, s))
 			require.NoError(t, s.Revoke(t.Context(), grant.ID, oauthtest.Owner()))
-			require.Equal(t, []string{"approved", "started", "revoked"}, recorded(t, s))
+			assert.Equal(t, []string{"approved", "started", "revoked"}, recorded(t, s))
 		})
 	}
 }
@@ -251,8 +252,8 @@ func TestLastUsedIsRecordedAtFirstUseAndThenPerMinute(t *testing.T) {
 	require.Equal(t, first, used())
 	now.Add(40 * time.Second)
 	grant := authenticate(t, s, tokens.Access)
-	require.GreaterOrEqual(t, used().Sub(first), time.Minute)
-	require.Equal(t, grant.LastUsedAt, used())
+	assert.GreaterOrEqual(t, used().Sub(first), time.Minute)
+	assert.Equal(t, grant.LastUsedAt, used())
 }
 
 func TestGrantsListsOnlyTheConnectionsOfABusiness(t *testing.T) {
@@ -274,12 +275,12 @@ func TestGrantsListsOnlyTheConnectionsOfABusiness(t *testing.T) {
 
 	known.Remove("acc-1")
 	for i, status := range []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusNotFound, http.StatusUnauthorized} {
-		require.Equal(t, status, call(s, tokens[i].Access).Code)
+		assert.Equal(t, status, call(s, tokens[i].Access).Code)
 	}
 	all = grants(t, s)
 	require.Len(t, all, 1)
 	require.Equal(t, "acc-2", all[0].AccountID)
 	none, err := s.Grants(t.Context(), "biz-unknown")
 	require.NoError(t, err)
-	require.Empty(t, none)
+	assert.Empty(t, none)
 }

@@ -84,9 +84,9 @@ func TestMethodsAndCORS(t *testing.T) {
 				require.Empty(t, w.Header().Get("Access-Control-Allow-Origin"), "a person's browser goes there, no script does")
 				continue
 			}
-			require.Equal(t, "*", w.Header().Get("Access-Control-Allow-Origin"), "%s %s", method, path)
-			require.Contains(t, w.Header().Get("Access-Control-Expose-Headers"), "WWW-Authenticate")
-			require.Empty(t, w.Header().Get("Access-Control-Allow-Credentials"))
+			assert.Equal(t, "*", w.Header().Get("Access-Control-Allow-Origin"), "%s %s", method, path)
+			assert.Contains(t, w.Header().Get("Access-Control-Expose-Headers"), "WWW-Authenticate")
+			assert.Empty(t, w.Header().Get("Access-Control-Allow-Credentials"))
 		}
 		if path != "/oauth/authorize" {
 			require.Equal(t, allow[path], w.Header().Get("Access-Control-Allow-Methods"))
@@ -98,7 +98,7 @@ func TestMethodsAndCORS(t *testing.T) {
 		"/", "/oauth", "/oauth/token/", "/oauth//token", "/OAuth/token", "/oauth/tok%65n", "/oauth/../oauth/token",
 		"/.well-known/oauth-protected-resource/other", "/.well-known/oauth-authorization-server/mcp", "/oauth/introspect",
 	} {
-		require.Equal(t, http.StatusNotFound, do(http.MethodGet, path).Code, path)
+		assert.Equal(t, http.StatusNotFound, do(http.MethodGet, path).Code, path)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestResourceIsOptionalAndMayBeRepeated(t *testing.T) {
 		verifier, challenge := oauthtest.PKCE()
 		code := c.Code(oauthtest.Owner(), challenge, url.Values{"resource": resource})
 		tokens := c.Exchange(code, verifier, url.Values{"resource": resource})
-		require.Equal(t, http.StatusOK, tokens.Status, "%v: %s", resource, tokens.ErrorDescription)
+		assert.Equal(t, http.StatusOK, tokens.Status, "%v: %s", resource, tokens.ErrorDescription)
 	}
 }
 
@@ -238,8 +238,8 @@ func TestInvalidAuthorizationRequests(t *testing.T) {
 	}
 	for name, state := range map[string][]string{"state twice": {"a", "b"}, "a long state": {strings.Repeat("a", 5000)}} {
 		got := location(t, c.Authorize(challenge, url.Values{"state": state})).Query()
-		require.Equal(t, "invalid_request", got.Get("error"), name)
-		require.False(t, got.Has("state"), name)
+		assert.Equal(t, "invalid_request", got.Get("error"), name)
+		assert.False(t, got.Has("state"), name)
 	}
 }
 
@@ -248,10 +248,10 @@ func TestAuthorizationRequestCanBePosted(t *testing.T) {
 	s := newServer(t)
 	c := oauthtest.Register(t, s)
 	w := c.Post("/oauth/authorize", parse(t, c.AuthorizeURL(challenge(), nil)).Query())
-	require.Equal(t, http.StatusSeeOther, w.Code)
+	assert.Equal(t, http.StatusSeeOther, w.Code)
 	require.True(t, strings.HasPrefix(w.Header().Get("Location"), "/oauth/approve?request=grq_"))
-	require.Equal(t, "no-referrer", w.Header().Get("Referrer-Policy"))
-	require.Equal(t, http.StatusBadRequest, send(c.Handler, http.MethodPost, "/oauth/authorize", "{}", isJSON).Code)
+	assert.Equal(t, "no-referrer", w.Header().Get("Referrer-Policy"))
+	assert.Equal(t, http.StatusBadRequest, send(c.Handler, http.MethodPost, "/oauth/authorize", "{}", isJSON).Code)
 }
 
 func TestErrorIsAPageForBrowsersAndJSONOtherwise(t *testing.T) {
@@ -264,10 +264,10 @@ func TestErrorIsAPageForBrowsersAndJSONOtherwise(t *testing.T) {
 		}
 	})
 	page := send(s.Handler(), http.MethodGet, target, "", "Accept: text/html,application/xhtml+xml,*/*;q=0.8")
-	require.Equal(t, http.StatusBadRequest, page.Code)
-	require.Regexp(t, "^This app cannot be connected: .+", page.Body.String())
-	require.NotContains(t, page.Body.String(), "script")
-	require.Equal(t, "400 invalid_client", refusal(t, send(s.Handler(), http.MethodGet, target, "", "Accept: application/json")))
+	assert.Equal(t, http.StatusBadRequest, page.Code)
+	assert.Regexp(t, "^This app cannot be connected: .+", page.Body.String())
+	assert.NotContains(t, page.Body.String(), "script")
+	assert.Equal(t, "400 invalid_client", refusal(t, send(s.Handler(), http.MethodGet, target, "", "Accept: application/json")))
 }
 
 func TestInvalidAccessTokensAreRejected(t *testing.T) {
@@ -279,12 +279,12 @@ func TestInvalidAccessTokensAreRejected(t *testing.T) {
 		"altered": tokens.Access + "A",
 	} {
 		w := call(s, token)
-		require.Equal(t, "401 invalid_token", refusal(t, w), name)
-		require.True(t, strings.HasPrefix(w.Header().Get("WWW-Authenticate"), `Bearer error="invalid_token", error_description="`), name)
+		assert.Equal(t, "401 invalid_token", refusal(t, w), name)
+		assert.True(t, strings.HasPrefix(w.Header().Get("WWW-Authenticate"), `Bearer error="invalid_token", error_description="`), name)
 	}
 	for _, scheme := range []string{"Bearer", "bearer", "BEARER"} {
 		w := send(s.Protect(http.NotFoundHandler()), http.MethodPost, "/mcp", "", "Authorization: "+scheme+" "+tokens.Access)
-		require.Equal(t, http.StatusNotFound, w.Code, scheme)
+		assert.Equal(t, http.StatusNotFound, w.Code, scheme)
 	}
 	basic := send(s.Protect(http.NotFoundHandler()), http.MethodPost, "/mcp", "", "Authorization: Basic "+tokens.Access)
 	require.Equal(t, http.StatusUnauthorized, basic.Code)
@@ -338,6 +338,6 @@ func TestClientRevokesItsTokens(t *testing.T) {
 	for name, values := range map[string]url.Values{
 		"no token": {}, "twice": {"token": {"a", "b"}}, "a secret": {"token": {"a"}, "client_secret": {"s"}},
 	} {
-		require.GreaterOrEqual(t, c.Post("/oauth/revoke", values).Code, 400, name)
+		assert.GreaterOrEqual(t, c.Post("/oauth/revoke", values).Code, 400, name)
 	}
 }

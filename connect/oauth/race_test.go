@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
@@ -46,13 +47,13 @@ func TestConcurrentRefreshesShareOneSuccessor(t *testing.T) {
 		if succeeded++; succeeded == 1 {
 			successor = r
 		}
-		require.Equal(t, successor.Refresh, r.Refresh)
-		require.Equal(t, successor.Access, r.Access)
+		assert.Equal(t, successor.Refresh, r.Refresh)
+		assert.Equal(t, successor.Access, r.Access)
 	}
-	require.Equal(t, 1+oauth.MaxRepeats, succeeded)
+	assert.Equal(t, 1+oauth.MaxRepeats, succeeded)
 	require.True(t, valid(t, s, successor.Access))
-	require.Equal(t, http.StatusOK, c.Refresh(successor.Refresh, nil).Status, "the connection continues")
-	require.Equal(t, []string{"approved", "started"}, recorded(t, s))
+	assert.Equal(t, http.StatusOK, c.Refresh(successor.Refresh, nil).Status, "the connection continues")
+	assert.Equal(t, []string{"approved", "started"}, recorded(t, s))
 }
 
 func TestPreviousRefreshTokenIsValidForTwoMinutes(t *testing.T) {
@@ -76,7 +77,7 @@ func TestPreviousRefreshTokenIsValidForTwoMinutes(t *testing.T) {
 	require.Equal(t, "mcp:read", grant.Scopes.String())
 
 	for range oauth.MaxRepeats - 2 {
-		require.Equal(t, http.StatusOK, c.Refresh(first.Refresh, nil).Status)
+		assert.Equal(t, http.StatusOK, c.Refresh(first.Refresh, nil).Status)
 	}
 	require.Equal(t, "invalid_grant", c.Refresh(first.Refresh, nil).Error, "the number of repeats is limited")
 	third := c.Refresh(second.Refresh, nil)
@@ -87,13 +88,13 @@ func TestPreviousRefreshTokenIsValidForTwoMinutes(t *testing.T) {
 	fourth := c.Refresh(third.Refresh, nil)
 	require.Equal(t, http.StatusOK, fourth.Status)
 	now.Add(oauth.RefreshGrace + time.Millisecond)
-	require.Equal(t, []string{"approved", "started"}, recorded(t, s))
-	require.NotEqual(t, http.StatusOK, clientWithID(t, s, "somebody-else").Refresh(third.Refresh, nil).Status)
+	assert.Equal(t, []string{"approved", "started"}, recorded(t, s))
+	assert.NotEqual(t, http.StatusOK, clientWithID(t, s, "somebody-else").Refresh(third.Refresh, nil).Status)
 	require.True(t, valid(t, s, fourth.Access), "another client's use does not end the connection")
-	require.Equal(t, "invalid_grant", c.Refresh(third.Refresh, nil).Error)
-	require.Equal(t, "invalid_grant", c.Refresh(fourth.Refresh, nil).Error, "the reuse of an old token has ended the connection")
-	require.False(t, valid(t, s, fourth.Access))
-	require.Equal(t, []string{"approved", "started", reused}, recorded(t, s))
+	assert.Equal(t, "invalid_grant", c.Refresh(third.Refresh, nil).Error)
+	assert.Equal(t, "invalid_grant", c.Refresh(fourth.Refresh, nil).Error, "the reuse of an old token has ended the connection")
+	assert.False(t, valid(t, s, fourth.Access))
+	assert.Equal(t, []string{"approved", "started", reused}, recorded(t, s))
 }
 
 func TestRepeatedRefreshDoesNotRestoreRevokedAccessToken(t *testing.T) {
@@ -104,14 +105,14 @@ func TestRepeatedRefreshDoesNotRestoreRevokedAccessToken(t *testing.T) {
 	require.Equal(t, http.StatusOK, c.Revoke(second.Access))
 	for _, scope := range []string{"", "contacts:read", ""} {
 		again := c.Refresh(first.Refresh, url.Values{"scope": {scope}})
-		require.Equal(t, second.Refresh, again.Refresh)
-		require.False(t, valid(t, s, second.Access))
+		assert.Equal(t, second.Refresh, again.Refresh)
+		assert.False(t, valid(t, s, second.Access))
 	}
 	third := c.Refresh(second.Refresh, nil)
 	require.True(t, valid(t, s, third.Access), "the connection continues")
 	for range 3 {
-		require.Equal(t, http.StatusOK, c.Refresh(second.Refresh, nil).Status)
-		require.False(t, valid(t, s, second.Access))
+		assert.Equal(t, http.StatusOK, c.Refresh(second.Refresh, nil).Status)
+		assert.False(t, valid(t, s, second.Access))
 	}
 }
 
@@ -130,6 +131,6 @@ func TestAccessTokensPerConnectionAreLimited(t *testing.T) {
 	}
 	for i, token := range all {
 		_, err := s.Authenticate(ctx, token)
-		require.Equal(t, i == 0, err != nil, "only the oldest is invalid")
+		assert.Equal(t, i == 0, err != nil, "only the oldest is invalid")
 	}
 }

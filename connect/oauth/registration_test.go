@@ -34,10 +34,10 @@ func TestPendingRequestDescribesTheRegisteredClient(t *testing.T) {
 	require.Equal(t, "app.example.org", request.RedirectHost)
 	require.False(t, request.RedirectLocal)
 	request = pending(t, s, c.Request(challenge(), url.Values{"redirect_uri": {local}}))
-	require.Equal(t, "cursor:", request.RedirectHost)
+	assert.Equal(t, "cursor:", request.RedirectHost)
 	require.True(t, request.RedirectLocal)
-	require.False(t, request.Client.LocalOnly)
-	require.Empty(t, request.Client.LogoURI)
+	assert.False(t, request.Client.LocalOnly)
+	assert.Empty(t, request.Client.LogoURI)
 }
 
 func TestInvalidRegistrations(t *testing.T) {
@@ -86,13 +86,13 @@ func TestRegistrationsAreRateLimited(t *testing.T) {
 				allowed++
 				continue
 			}
-			require.Equal(t, "429 too_many_requests", refusal(t, w))
+			assert.Equal(t, "429 too_many_requests", refusal(t, w))
 			require.NotEmpty(t, w.Header().Get("Retry-After"))
-			require.Equal(t, "*", w.Header().Get("Access-Control-Allow-Origin"))
+			assert.Equal(t, "*", w.Header().Get("Access-Control-Allow-Origin"))
 		}
 		return allowed
 	}
-	require.Equal(t, 5, count("192.0.2.1:1"), "an address")
-	require.Equal(t, 5, count("[2001:db8::1]:1", "[2001:db8::2]:2", "[2001:db8::ffff:3]:3"), "a network of IPv6 is one subscriber")
-	require.Equal(t, 2, count("192.0.2.2:1", "192.0.2.3:1", "192.0.2.4:1", "192.0.2.5:1"), "and all of them together")
+	assert.Equal(t, 5, count("192.0.2.1:1"), "an address")
+	assert.Equal(t, 5, count("[2001:db8::1]:1", "[2001:db8::2]:2", "[2001:db8::ffff:3]:3"), "a network of IPv6 is one subscriber")
+	assert.Equal(t, 2, count("192.0.2.2:1", "192.0.2.3:1", "192.0.2.4:1", "192.0.2.5:1"), "and all of them together")
 }

@@ -87,19 +87,19 @@ func TestEveryKeyExpiresAndNoTokenIsStored(t *testing.T) {
 			secret := token[strings.Index(token, ".")+1:]
 			raw, err := base64.RawURLEncoding.DecodeString(secret)
 			require.NoError(t, err)
-			require.NotContains(t, value, secret)
-			require.NotContains(t, value, string(raw))
-			require.NotContains(t, value, hex.EncodeToString(raw))
-			require.NotContains(t, value, secret[len(secret)-40:], "nor the part that only this refresh token has")
+			assert.NotContains(t, value, secret)
+			assert.NotContains(t, value, string(raw))
+			assert.NotContains(t, value, hex.EncodeToString(raw))
+			assert.NotContains(t, value, secret[len(secret)-40:], "nor the part that only this refresh token has")
 		}
-		require.NotContains(t, value, verifier)
+		assert.NotContains(t, value, verifier)
 	}
 
 	ended := authenticate(t, s, next.Access).ID
 	require.NoError(t, s.Revoke(ctx, ended, oauthtest.Owner()))
 	all = dump(t, client)
-	require.NotContains(t, all, s.GrantKey(ended))
-	require.NotContains(t, all[s.BusinessKey("biz-1")], ended)
+	assert.NotContains(t, all, s.GrantKey(ended))
+	assert.NotContains(t, all[s.BusinessKey("biz-1")], ended)
 }
 
 func TestIndexDropsEndedConnections(t *testing.T) {
@@ -114,11 +114,11 @@ func TestIndexDropsEndedConnections(t *testing.T) {
 	}
 	c.Connect(oauthtest.Owner(), "")
 	size := func() int64 { return client.SCard(ctx, s.BusinessKey("biz-1")).Val() }
-	require.Equal(t, int64(1), size(), "codes that were not redeemed are not in it")
+	assert.Equal(t, int64(1), size(), "codes that were not redeemed are not in it")
 	require.Len(t, grants(t, s), 1)
 	require.NoError(t, client.Del(ctx, s.GrantKey(grants(t, s)[0].ID)).Err()) // as if it had expired or been lost
-	require.Empty(t, grants(t, s))
-	require.Zero(t, size(), "a lost connection is removed when the list is read")
+	assert.Empty(t, grants(t, s))
+	assert.Zero(t, size(), "a lost connection is removed when the list is read")
 }
 
 // That the scripts work on a Cluster is tested by TestRandomOperationsAgreeWithTheModel.
@@ -135,7 +135,7 @@ func TestNoRequestFailsWhileASlotMigrates(t *testing.T) {
 	for range 20 {
 		authenticate(t, s, tokens.Access)
 		tokens = c.Refresh(tokens.Refresh, nil)
-		require.Equal(t, http.StatusOK, tokens.Status, tokens.ErrorDescription)
+		assert.Equal(t, http.StatusOK, tokens.Status, tokens.ErrorDescription)
 	}
 	require.NoError(t, <-moved)
 	authenticate(t, s, tokens.Access)
@@ -153,10 +153,10 @@ func TestWorksOnMiniredis(t *testing.T) {
 	require.Equal(t, http.StatusOK, next.Status)
 	require.Equal(t, next.Access, c.Refresh(tokens.Refresh, nil).Access)
 	grant := authenticate(t, s, next.Access)
-	require.InDelta(t, oauth.RefreshIdle, embedded.TTL(s.GrantKey(grant.ID)), float64(time.Minute))
+	assert.InDelta(t, oauth.RefreshIdle, embedded.TTL(s.GrantKey(grant.ID)), float64(time.Minute))
 	require.Len(t, grants(t, s), 1)
 	require.NoError(t, s.Revoke(t.Context(), grant.ID, oauthtest.Owner()))
-	require.False(t, valid(t, s, next.Access))
+	assert.False(t, valid(t, s, next.Access))
 }
 
 // A client would discard a token that is reported as invalid.
@@ -209,12 +209,12 @@ func TestRedisOutageIs503AndNeverInvalidToken(t *testing.T) {
 		_, err := s.Authenticate(ctx, tokens.Access)
 		return err == nil
 	}, patience, 20*time.Millisecond)
-	require.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status)
-	require.Equal(t, http.StatusOK, c.Exchange(code, verifier, nil).Status)
+	assert.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status)
+	assert.Equal(t, http.StatusOK, c.Exchange(code, verifier, nil).Status)
 
 	// A Redis that rejects writes, because it is full or a replica, is unavailable as well.
 	require.NoError(t, server.Client(t).ConfigSet(ctx, "min-replicas-to-write", "1").Err())
-	require.Equal(t, http.StatusServiceUnavailable, c.Post("/oauth/token", refresh).Code)
+	assert.Equal(t, http.StatusServiceUnavailable, c.Post("/oauth/token", refresh).Code)
 }
 
 // A client whose registration was lost with Redis has to register again before it can ask for an approval.
@@ -235,9 +235,9 @@ func TestLostRegistrationIsInvalidClient(t *testing.T) {
 	verifier, challenge := oauthtest.PKCE()
 	require.Equal(t, "invalid_client", c.Exchange("gac_x", verifier, nil).Error)
 	w := c.Authorize(challenge, nil)
-	require.Equal(t, http.StatusBadRequest, w.Code)
-	require.Empty(t, w.Header().Get("Location"))
-	require.Equal(t, "invalid_grant", oauthtest.Register(t, s).Refresh(tokens.Refresh, nil).Error)
+	assert.Equal(t, http.StatusBadRequest, w.Code)
+	assert.Empty(t, w.Header().Get("Location"))
+	assert.Equal(t, "invalid_grant", oauthtest.Register(t, s).Refresh(tokens.Refresh, nil).Error)
 }
 
 func TestOnlySuccessfulTokenRequestsExtendARegistration(t *testing.T) {
@@ -259,7 +259,7 @@ func TestOnlySuccessfulTokenRequestsExtendARegistration(t *testing.T) {
 		"another verifier":        func() oauthtest.Tokens { return c.Exchange(code, strings.Repeat("a", 43), nil) },
 		"a made-up refresh token": func() oauthtest.Tokens { return c.Refresh("grt_x", nil) },
 	} {
-		require.Equal(t, "invalid_grant", attempt().Error, name)
+		assert.Equal(t, "invalid_grant", attempt().Error, name)
 	}
 	require.LessOrEqual(t, left(), time.Hour, "neither an authorization request nor a failed token request prolongs it")
 
@@ -267,8 +267,8 @@ func TestOnlySuccessfulTokenRequestsExtendARegistration(t *testing.T) {
 	require.Equal(t, http.StatusOK, tokens.Status)
 	require.Greater(t, left(), oauth.RegistrationLifetime-time.Hour)
 	short()
-	require.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status)
-	require.Greater(t, left(), oauth.RegistrationLifetime-time.Hour)
+	assert.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status)
+	assert.Greater(t, left(), oauth.RegistrationLifetime-time.Hour)
 }
 
 func TestOptionsAreChecked(t *testing.T) {
@@ -298,8 +298,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		o.Issuer = good
 		s, err := oauth.New(o)
 		require.NoError(t, err, good)
-		require.Equal(t, good, s.Issuer())
-		require.Equal(t, good+"/mcp", s.Resource())
+		assert.Equal(t, good, s.Issuer())
+		assert.Equal(t, good+"/mcp", s.Resource())
 	}
 	for name, change := range map[string]func(*oauth.Options){
 		"no Redis":     func(o *oauth.Options) { o.Redis = nil },

@@ -38,9 +38,9 @@ func TestApprovePageShowsClientAndScopes(t *testing.T) {
 		"Your account Ada Okafor ( ada@saltbush.example )", "What it may see", "Search and see your contacts",
 		"What it may change", "Add, change and delete contacts", "Run your automations", "This request ends in 10 minutes.",
 	)
-	require.NotContains(t, p.text(), "runs on the computer")
-	require.NotContains(t, p.Header.Get("Content-Security-Policy"), "form-action", "it would block the redirect to the client")
-	require.Contains(t, p.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'")
+	assert.NotContains(t, p.text(), "runs on the computer")
+	assert.NotContains(t, p.Header.Get("Content-Security-Policy"), "form-action", "it would block the redirect to the client")
+	assert.Contains(t, p.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'")
 }
 
 func TestApprovePageGrantsReadOnlyByDefault(t *testing.T) {
@@ -50,8 +50,8 @@ func TestApprovePageGrantsReadOnlyByDefault(t *testing.T) {
 		w.request(id, scopes)
 		b := w.signIn(ownerEmail)
 		p := b.post(pages.ApprovePath, b.decision(id, "approve")).requires(http.StatusSeeOther)
-		require.Equal(t, "https://assistant.example/callback?code=made-up&iss=x", p.Header.Get("Location"))
-		require.Equal(t, "mcp:read", w.oauth.approved[id].String(), scopes)
+		assert.Equal(t, "https://assistant.example/callback?code=made-up&iss=x", p.Header.Get("Location"))
+		assert.Equal(t, "mcp:read", w.oauth.approved[id].String(), scopes)
 	}
 	require.Empty(t, w.actions(owner.BusinessID), "the authorization server records decisions, the pages do not")
 }
@@ -81,7 +81,7 @@ func TestOwnerCanRestrictScopesByArea(t *testing.T) {
 		w.request(id, c.asked)
 		b := w.signIn(ownerEmail)
 		b.post(pages.ApprovePath, b.decision(id, "approve", c.allow...)).requires(http.StatusSeeOther)
-		require.ElementsMatch(t, strings.Fields(c.granted), w.oauth.approved[id].Names(), id)
+		assert.ElementsMatch(t, strings.Fields(c.granted), w.oauth.approved[id].Names(), id)
 	}
 }
 
@@ -105,9 +105,9 @@ func TestOwnerCanDeny(t *testing.T) {
 	w.request("grq_1", "mcp:read")
 	b := w.signIn(ownerEmail)
 	p := b.post(pages.ApprovePath, b.decision("grq_1", "deny"))
-	require.Equal(t, "https://assistant.example/callback?error=access_denied&iss=x", p.Header.Get("Location"))
+	assert.Equal(t, "https://assistant.example/callback?error=access_denied&iss=x", p.Header.Get("Location"))
 	require.True(t, w.oauth.denied["grq_1"])
-	require.NotContains(t, w.oauth.approved, "grq_1")
+	assert.NotContains(t, w.oauth.approved, "grq_1")
 }
 
 func TestMemberCannotApprove(t *testing.T) {
@@ -176,9 +176,9 @@ func TestApprovalRequiresTheFormToken(t *testing.T) {
 
 	query := strings.NewReplacer("+", "%20").Replace(url.Values(good).Encode())
 	victim.do(http.MethodPost, pages.ApprovePath+"?"+query, map[string][]string{}, nil).requires(http.StatusNotFound)
-	require.NotContains(t, w.oauth.approved, "grq_1")
+	assert.NotContains(t, w.oauth.approved, "grq_1")
 
-	require.Equal(t, http.StatusSeeOther, victim.post(pages.ApprovePath, good).StatusCode, "the page's own form works")
+	assert.Equal(t, http.StatusSeeOther, victim.post(pages.ApprovePath, good).StatusCode, "the page's own form works")
 }
 
 func TestApprovalRequiresSignIn(t *testing.T) {
@@ -192,7 +192,7 @@ func TestApprovalRequiresSignIn(t *testing.T) {
 		w.browser().post(pages.ApprovePath, form),
 	} {
 		p.requires(http.StatusSeeOther)
-		require.Equal(t, "/sign-in?return=%2Foauth%2Fapprove%3Frequest%3Dgrq_1", p.Header.Get("Location"))
+		assert.Equal(t, "/sign-in?return=%2Foauth%2Fapprove%3Frequest%3Dgrq_1", p.Header.Get("Location"))
 	}
 	require.NotContains(t, w.oauth.approved, "grq_1")
 }
@@ -204,8 +204,8 @@ func TestExpiredRequestShowsAPage(t *testing.T) {
 	for _, id := range []string{"", "gone", "a/b", "a%20b", strings.Repeat("a", 201), "%00", "x&request=y"} {
 		b.get(pages.ApprovePath+"?request="+id).requires(http.StatusNotFound, "This request is over", "start again from there")
 	}
-	require.Equal(t, http.StatusNotFound, b.get(pages.ApprovePath).StatusCode)
-	require.Equal(t, http.StatusNotFound, w.browser().get(pages.ApprovePath+"?request=gone").StatusCode, "without a sign-in that would be useless")
+	assert.Equal(t, http.StatusNotFound, b.get(pages.ApprovePath).StatusCode)
+	assert.Equal(t, http.StatusNotFound, w.browser().get(pages.ApprovePath+"?request=gone").StatusCode, "without a sign-in that would be useless")
 }
 
 func TestApprovalDuringOutageIs503(t *testing.T) {
@@ -217,7 +217,7 @@ func TestApprovalDuringOutageIs503(t *testing.T) {
 	w.oauth.down = true
 	for _, p := range []*page{b.get(pages.ApprovePath + "?request=grq_1"), b.post(pages.ApprovePath, form), b.get(pages.ConnectionsPath)} {
 		p.requires(http.StatusServiceUnavailable)
-		require.NotContains(t, p.body, "made up")
+		assert.NotContains(t, p.body, "made up")
 	}
 	w.oauth.down = false
 	require.Equal(t, http.StatusSeeOther, b.post(pages.ApprovePath, form).StatusCode)
@@ -258,7 +258,7 @@ func TestClientNameCannotInjectPageText(t *testing.T) {
 		w.request(id, "mcp:read", func(r *oauth.Request) { r.Client.Name, r.RedirectHost = c.name, "evil.example" })
 		p := b.get(pages.ApprovePath+"?request="+id).requires(http.StatusOK, c.want).lacks("<script", ` onfocus="`)
 		p.lacks("\u202e", "\u202c", "\u200b", "\u3164", "\u2800")
-		require.Contains(t, p.body, "<bdi", "the name is isolated from the direction of the text")
+		assert.Contains(t, p.body, "<bdi", "the name is isolated from the direction of the text")
 	}
 	w.request("grq_host", "mcp:read", func(r *oauth.Request) { r.RedirectHost = "evil.example\u202e<b>" })
 	b.get(pages.ApprovePath+"?request=grq_host").requires(http.StatusOK, "Sends you back to evil.example<b>").lacks("<b>")

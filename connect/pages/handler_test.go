@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
@@ -38,7 +39,7 @@ func TestPagesAreAccessibleAndForbidFramingCachingAndScripts(t *testing.T) {
 	} {
 		csp := p.Header.Get("Content-Security-Policy")
 		for _, directive := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'"} {
-			require.Contains(t, csp, directive, name)
+			assert.Contains(t, csp, directive, name)
 		}
 		require.NotContains(t, csp, "unsafe", name)
 		require.NotContains(t, csp, "script-src", name)
@@ -48,7 +49,7 @@ func TestPagesAreAccessibleAndForbidFramingCachingAndScripts(t *testing.T) {
 		for header, value := range map[string]string{
 			"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
 		} {
-			require.Equal(t, value, p.Header.Get(header), name)
+			assert.Equal(t, value, p.Header.Get(header), name)
 		}
 		p.lacks("<script", " style=")
 		require.NotRegexp(t, `(?i)(src|href)="(https?:)?//`, p.body, name)
@@ -56,8 +57,8 @@ func TestPagesAreAccessibleAndForbidFramingCachingAndScripts(t *testing.T) {
 			requireAccessible(p)
 		}
 	}
-	require.Equal(t, "same-origin", b.get(pages.KeysPath).Header.Get("Cross-Origin-Opener-Policy"))
-	require.Empty(t, b.get(pages.ApprovePath+"?request=grq_1").Header.Get("Cross-Origin-Opener-Policy"),
+	assert.Equal(t, "same-origin", b.get(pages.KeysPath).Header.Get("Cross-Origin-Opener-Policy"))
+	assert.Empty(t, b.get(pages.ApprovePath+"?request=grq_1").Header.Get("Cross-Origin-Opener-Policy"),
 		"the client's window that opened this one needs the result")
 }
 
@@ -68,10 +69,10 @@ func TestHEADEqualsGETWithoutBody(t *testing.T) {
 	sheet := stylesheet(b.get(pages.ConnectionsPath))
 	for _, path := range []string{pages.SignOutPath, pages.ConnectionsPath, pages.KeysPath, pages.ActivityPath, "/nothing", sheet} {
 		get, head := b.get(path), b.do(http.MethodHead, path, nil, nil)
-		require.Equal(t, get.StatusCode, head.StatusCode, path)
-		require.Empty(t, head.body)
-		require.Equal(t, strconv.Itoa(len(get.body)), head.Header.Get("Content-Length"), path)
-		require.Equal(t, get.Header.Get("Content-Type"), head.Header.Get("Content-Type"))
+		assert.Equal(t, get.StatusCode, head.StatusCode, path)
+		assert.Empty(t, head.body)
+		assert.Equal(t, strconv.Itoa(len(get.body)), head.Header.Get("Content-Length"), path)
+		assert.Equal(t, get.Header.Get("Content-Type"), head.Header.Get("Content-Type"))
 	}
 }
 
@@ -84,7 +85,7 @@ func TestUnsupportedMethodIs405WithAllow(t *testing.T) {
 		pages.SettingsPath: "GET, HEAD", stylesheet(b.get(pages.ConnectionsPath)): "GET, HEAD",
 	} {
 		for _, method := range []string{http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions, http.MethodTrace} {
-			require.Equal(t, allow, b.do(method, path, nil, nil).requires(http.StatusMethodNotAllowed).Header.Get("Allow"), path)
+			assert.Equal(t, allow, b.do(method, path, nil, nil).requires(http.StatusMethodNotAllowed).Header.Get("Allow"), path)
 		}
 	}
 	require.Equal(t, http.StatusMethodNotAllowed, b.post(pages.ActivityPath, url.Values{}).StatusCode)
@@ -110,10 +111,10 @@ func TestErrorForAnotherHostLinksToTheIssuer(t *testing.T) {
 		rec := httptest.NewRecorder()
 		req := httptest.NewRequest(method, "http://rebound.example"+pages.SignInPath, http.NoBody)
 		w.pages.Fail(rec, req, http.StatusMisdirectedRequest, "This host is not served here.")
-		require.Equal(t, http.StatusMisdirectedRequest, rec.Code)
-		require.Contains(t, rec.Body.String(), w.url)
-		require.NotContains(t, rec.Body.String(), "rebound.example")
-		require.Empty(t, rec.Result().Cookies())
+		assert.Equal(t, http.StatusMisdirectedRequest, rec.Code)
+		assert.Contains(t, rec.Body.String(), w.url)
+		assert.NotContains(t, rec.Body.String(), "rebound.example")
+		assert.Empty(t, rec.Result().Cookies())
 	}
 }
 
@@ -132,7 +133,7 @@ func TestFormsAndQueriesAreLimited(t *testing.T) {
 	resp, err := b.http.Do(req)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
-	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
+	assert.Equal(t, http.StatusBadRequest, resp.StatusCode)
 }
 
 func TestAssetsAreImmutableUnderHashedNames(t *testing.T) {
@@ -149,8 +150,8 @@ func TestAssetsAreImmutableUnderHashedNames(t *testing.T) {
 	icon := regexp.MustCompile(`href="(/assets/[^"]+\.svg)"`).FindStringSubmatch(p.body)
 	require.Len(t, icon, 2)
 	got := w.browser().get(icon[1])
-	require.Equal(t, "image/svg+xml", got.Header.Get("Content-Type"))
-	require.Contains(t, got.Header.Get("Content-Security-Policy"), "default-src 'none'")
+	assert.Equal(t, "image/svg+xml", got.Header.Get("Content-Type"))
+	assert.Contains(t, got.Header.Get("Content-Security-Policy"), "default-src 'none'")
 }
 
 func TestErrorsOfTheAuthorizationServerAreReadable(t *testing.T) {
@@ -162,12 +163,12 @@ func TestErrorsOfTheAuthorizationServerAreReadable(t *testing.T) {
 		"It asks to be sent back to <script>evil</script>\u202e.example, which it has not named before.")
 	require.Equal(t, http.StatusBadRequest, rec.Code)
 	p := &page{tb: t, body: rec.Body.String()}
-	require.Contains(t, p.text(), "This app cannot be connected It asks to be sent back to <script>evil</script>.example")
-	require.NotContains(t, p.body, "<script")
-	require.NotContains(t, p.body, "\u202e")
-	require.Contains(t, p.text(), "Error 400 · request req-1")
-	require.Equal(t, "no-store", rec.Header().Get("Cache-Control"))
-	require.Equal(t, "DENY", rec.Header().Get("X-Frame-Options"))
+	assert.Contains(t, p.text(), "This app cannot be connected It asks to be sent back to <script>evil</script>.example")
+	assert.NotContains(t, p.body, "<script")
+	assert.NotContains(t, p.body, "\u202e")
+	assert.Contains(t, p.text(), "Error 400 · request req-1")
+	assert.Equal(t, "no-store", rec.Header().Get("Cache-Control"))
+	assert.Equal(t, "DENY", rec.Header().Get("X-Frame-Options"))
 }
 
 // requireAccessible requires a language, one heading, a link to the content, and a label for each control.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
@@ -112,9 +113,9 @@ func TestDeniedKeyChangesAreAudited(t *testing.T) {
 			require.Len(t, w.keys.all(), before)
 			got := w.actions(owner.BusinessID)
 			require.Len(t, got, 1)
-			require.Equal(t, attempt.action, got[0].Action)
-			require.Equal(t, audit.OutcomeDenied, got[0].Outcome)
-			require.Contains(t, got[0].Detail, attempt.detail)
+			assert.Equal(t, attempt.action, got[0].Action)
+			assert.Equal(t, audit.OutcomeDenied, got[0].Outcome)
+			assert.Contains(t, got[0].Detail, attempt.detail)
 		})
 	}
 }
@@ -124,7 +125,7 @@ func TestMemberCannotFillTheAuditLog(t *testing.T) {
 	w := withKeys(t)
 	b := w.signIn(memberEmail)
 	for range 30 {
-		require.Equal(t, http.StatusForbidden, b.post(pages.KeysPath, url.Values{"action": {"issue"}}).StatusCode)
+		assert.Equal(t, http.StatusForbidden, b.post(pages.KeysPath, url.Values{"action": {"issue"}}).StatusCode)
 	}
 	require.Len(t, w.actions(owner.BusinessID), 20)
 }

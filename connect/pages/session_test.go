@@ -10,6 +10,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
@@ -48,8 +49,8 @@ func TestUseExtendsASession(t *testing.T) {
 	require.True(t, b.signedIn())
 	left, err := w.redis.PTTL(ctx, keys[0]).Result()
 	require.NoError(t, err)
-	require.Greater(t, left, 50*time.Minute)
-	require.LessOrEqual(t, left, pages.DefaultSessionIdle)
+	assert.Greater(t, left, 50*time.Minute)
+	assert.LessOrEqual(t, left, pages.DefaultSessionIdle)
 }
 
 func TestSessionEndsAtMaximumAge(t *testing.T) {
@@ -62,8 +63,8 @@ func TestSessionEndsAtMaximumAge(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, left, 10*time.Minute, "Redis forgets it at its end, too")
 	w.clock.advance(10 * time.Minute)
-	require.False(t, b.signedIn())
-	require.Empty(t, w.sessionKeys())
+	assert.False(t, b.signedIn())
+	assert.Empty(t, w.sessionKeys())
 }
 
 func TestSignOutInvalidatesTheSession(t *testing.T) {
@@ -81,8 +82,8 @@ func TestSignOutInvalidatesTheSession(t *testing.T) {
 
 	thief := w.browser()
 	thief.setCookie("gatehouse_session", id)
-	require.False(t, thief.signedIn())
-	require.True(t, other.signedIn(), "the session in another browser continues")
+	assert.False(t, thief.signedIn())
+	assert.True(t, other.signedIn(), "the session in another browser continues")
 }
 
 func TestSignOutEverywhereEndsAllSessions(t *testing.T) {
@@ -95,12 +96,12 @@ func TestSignOutEverywhereEndsAllSessions(t *testing.T) {
 			w.accounts.SetDown(outage)
 			b.follow(b.signOut("everywhere")).requires(http.StatusOK, "You are signed out, here and everywhere else.")
 			w.accounts.SetDown(false)
-			require.False(t, b.signedIn())
-			require.False(t, phone.signedIn())
+			assert.False(t, b.signedIn())
+			assert.False(t, phone.signedIn())
 			require.True(t, colleague.signedIn())
-			require.Equal(t, audit.SessionEnded, w.entries(owner.BusinessID)[0].Action)
-			require.Equal(t, owner.ID, w.entries(owner.BusinessID)[0].AccountID)
-			require.True(t, w.signIn(ownerEmail).signedIn(), "signing in again works")
+			assert.Equal(t, audit.SessionEnded, w.entries(owner.BusinessID)[0].Action)
+			assert.Equal(t, owner.ID, w.entries(owner.BusinessID)[0].AccountID)
+			assert.True(t, w.signIn(ownerEmail).signedIn(), "signing in again works")
 		})
 	}
 }
@@ -121,7 +122,7 @@ func TestSignOutEverywhereRemovesKnownDevices(t *testing.T) {
 	w.accounts.SetDown(false)
 	require.Len(t, devices(), 1, "the colleague's")
 	for i := range 10 {
-		require.Equal(t, http.StatusForbidden, w.guess(i, ownerEmail))
+		assert.Equal(t, http.StatusForbidden, w.guess(i, ownerEmail))
 	}
 	sameDevice(phone).trySignIn(ownerEmail, ownerPassword).requires(http.StatusTooManyRequests)
 	sameDevice(colleague).trySignIn(memberEmail, ownerPassword).requires(http.StatusSeeOther)
@@ -144,7 +145,7 @@ func TestSessionsWorkOnEveryRedis(t *testing.T) {
 			require.False(t, b.signedIn())
 			require.False(t, phone.signedIn())
 			for range 10 {
-				require.Equal(t, http.StatusForbidden, w.browser().trySignIn(memberEmail, "guess").StatusCode)
+				assert.Equal(t, http.StatusForbidden, w.browser().trySignIn(memberEmail, "guess").StatusCode)
 			}
 			require.Equal(t, http.StatusTooManyRequests, w.browser().trySignIn(memberEmail, "guess").StatusCode)
 		})
@@ -219,13 +220,13 @@ func TestRedisContainsNoCookieValue(t *testing.T) {
 			require.NotContains(t, key, value)
 			dump, err := w.redis.Dump(ctx, key).Result()
 			require.NoError(t, err)
-			require.NotContains(t, dump, value)
+			assert.NotContains(t, dump, value)
 		}
 	}
 	for _, key := range keys {
 		left, err := w.redis.PTTL(ctx, key).Result()
 		require.NoError(t, err)
-		require.Positive(t, left, "%s does not expire", key)
+		assert.Positive(t, left, "%s does not expire", key)
 	}
 }
 
@@ -242,7 +243,7 @@ func TestForgedCookieIsRejected(t *testing.T) {
 		}
 		b := w.browser()
 		b.setCookie("gatehouse_session", value)
-		require.False(t, b.signedIn(), value)
+		assert.False(t, b.signedIn(), value)
 	}
 	// Two cookies of the same name are ambiguous.
 	p := w.browser().do(http.MethodGet, pages.ConnectionsPath, nil,
@@ -273,9 +274,9 @@ func TestCookiesOnHTTPSHaveTheHostPrefix(t *testing.T) {
 		require.True(t, strings.HasPrefix(c.Name, "__Host-gatehouse_"), c.Name)
 		require.True(t, c.Secure)
 		require.True(t, c.HttpOnly)
-		require.Equal(t, http.SameSiteLaxMode, c.SameSite)
-		require.Equal(t, "/", c.Path)
-		require.Empty(t, c.Domain)
+		assert.Equal(t, http.SameSiteLaxMode, c.SameSite)
+		assert.Equal(t, "/", c.Path)
+		assert.Empty(t, c.Domain)
 	}
 	// The name without the prefix, which a subdomain could set, is ignored.
 	req = httptest.NewRequest(http.MethodGet, issuer+pages.ConnectionsPath, http.NoBody)

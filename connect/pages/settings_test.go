@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
@@ -84,7 +85,7 @@ func TestMemberCannotDisconnectApps(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, b.get(pages.ConnectionsPath+"?revoke=gr_1").StatusCode)
 	form := p.form(pages.SignOutPath)
 	form.Set("connection", "gr_1")
-	require.Equal(t, http.StatusForbidden, b.post(pages.ConnectionsPath, form).StatusCode)
+	assert.Equal(t, http.StatusForbidden, b.post(pages.ConnectionsPath, form).StatusCode)
 	require.Len(t, w.oauth.grants, 3)
 }
 
@@ -108,17 +109,17 @@ func TestPrivateKeyIsShownOnceAndNotCached(t *testing.T) {
 	require.Empty(t, p.Header.Get("Location"), "it is in no address")
 
 	for _, path := range []string{pages.KeysPath, pages.ActivityPath, pages.KeysPath + "?rotate=" + issued.PublicKey} {
-		require.NotContains(t, b.get(path).body, issued.private)
+		assert.NotContains(t, b.get(path).body, issued.private)
 	}
 	for _, line := range w.logs.All() {
-		require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), issued.private)
+		assert.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), issued.private)
 	}
 	keys, err := w.redis.Keys(t.Context(), "*"+w.prefix+"*").Result()
 	require.NoError(t, err)
 	for _, key := range keys {
 		dump, err := w.redis.Dump(t.Context(), key).Result()
 		require.NoError(t, err)
-		require.NotContains(t, dump, issued.private)
+		assert.NotContains(t, dump, issued.private)
 	}
 	got := w.actions(owner.BusinessID)[0]
 	require.Equal(t, audit.KeyIssued, got.Action)
@@ -197,8 +198,8 @@ func TestKeyIsRevokedAfterConfirmation(t *testing.T) {
 	require.Len(t, w.actions(owner.BusinessID), 1, "by the first of the two")
 	form.Set("key", "pk_live_never")
 	b.follow(b.post(pages.KeysPath, form)).requires(http.StatusOK, "There is no such key. It may have been revoked already.")
-	require.Equal(t, http.StatusNotFound, b.get(pages.KeysPath+"?revoke=pk_live_saltbush").StatusCode)
-	require.Contains(t, b.get(pages.KeysPath).text(), "Your business has no keys yet.")
+	assert.Equal(t, http.StatusNotFound, b.get(pages.KeysPath+"?revoke=pk_live_saltbush").StatusCode)
+	assert.Contains(t, b.get(pages.KeysPath).text(), "Your business has no keys yet.")
 }
 
 func TestKeyOfAnotherBusinessIsInaccessible(t *testing.T) {
@@ -211,8 +212,8 @@ func TestKeyOfAnotherBusinessIsInaccessible(t *testing.T) {
 		form := b.keyForm(action, "pk_live_saltbush")
 		form.Set("key", "pk_test_kestrel")
 		p := b.post(pages.KeysPath, form)
-		require.Contains(t, []int{http.StatusNotFound, http.StatusSeeOther}, p.StatusCode)
-		require.NotContains(t, p.body, "sk_")
+		assert.Contains(t, []int{http.StatusNotFound, http.StatusSeeOther}, p.StatusCode)
+		assert.NotContains(t, p.body, "sk_")
 	}
 	w.unchanged()
 	require.Empty(t, w.actions(rival.BusinessID))
@@ -230,11 +231,11 @@ func TestMemberCannotUseKeysAndActivity(t *testing.T) {
 	for _, action := range []string{"issue", "rotate", "revoke"} {
 		for _, token := range []string{ownerForm.Get("csrf"), own.Get("csrf")} {
 			form := url.Values{"csrf": {token}, "action": {action}, "key": {"pk_live_saltbush"}, "grace": {"0"}}
-			require.Equal(t, http.StatusForbidden, b.post(pages.KeysPath, form).StatusCode)
+			assert.Equal(t, http.StatusForbidden, b.post(pages.KeysPath, form).StatusCode)
 		}
 	}
 	require.Len(t, w.keys.all(), 2)
-	require.NotContains(t, b.get(pages.ConnectionsPath).body, pages.KeysPath, "nor a link to it")
+	assert.NotContains(t, b.get(pages.ConnectionsPath).body, pages.KeysPath, "nor a link to it")
 }
 
 func TestCrossSiteChangesAreRejected(t *testing.T) {
@@ -258,7 +259,7 @@ func TestCrossSiteChangesAreRejected(t *testing.T) {
 		requires(http.StatusForbidden)
 	w.unchanged()
 	require.Len(t, w.oauth.grants, 1)
-	require.True(t, b.signedIn())
+	assert.True(t, b.signedIn())
 }
 
 func TestInvalidKeyFormsChangeNothing(t *testing.T) {
@@ -278,7 +279,7 @@ func TestInvalidKeyFormsChangeNothing(t *testing.T) {
 		for _, value := range test.values {
 			form := b.keyForm("rotate", "pk_live_saltbush")
 			form.Set(test.field, value)
-			require.Equal(t, test.status, b.post(pages.KeysPath, form).StatusCode, "%s=%s", test.field, value)
+			assert.Equal(t, test.status, b.post(pages.KeysPath, form).StatusCode, "%s=%s", test.field, value)
 		}
 	}
 	w.unchanged()
@@ -289,7 +290,7 @@ func TestKeyChangesAreRateLimited(t *testing.T) {
 	w := withKeys(t)
 	b := w.signIn(ownerEmail)
 	for range 20 {
-		require.Equal(t, http.StatusOK, b.post(pages.KeysPath, b.keyForm("issue", "")).StatusCode)
+		assert.Equal(t, http.StatusOK, b.post(pages.KeysPath, b.keyForm("issue", "")).StatusCode)
 	}
 	p := b.post(pages.KeysPath, b.keyForm("issue", "")).requires(http.StatusTooManyRequests)
 	require.NotEmpty(t, p.Header.Get("Retry-After"))
@@ -300,21 +301,21 @@ func TestNoKeysPageWithoutKeyStore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *pages.Options) { o.Keys = nil })
 	b := w.signIn(ownerEmail)
-	require.Equal(t, http.StatusNotFound, b.get(pages.KeysPath).StatusCode)
-	require.NotContains(t, b.get(pages.ConnectionsPath).body, pages.KeysPath)
+	assert.Equal(t, http.StatusNotFound, b.get(pages.KeysPath).StatusCode)
+	assert.NotContains(t, b.get(pages.ConnectionsPath).body, pages.KeysPath)
 }
 
 func TestPrivateKeyIsRedactedInLogs(t *testing.T) {
 	t.Parallel()
 	k := pages.IssuedKey{PrivateKey: "sk_live_secret"}
 	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {
-		require.NotContains(t, fmt.Sprintf(format, k), "secret")
-		require.NotContains(t, fmt.Sprintf(format, k.PrivateKey), "secret")
+		assert.NotContains(t, fmt.Sprintf(format, k), "secret")
+		assert.NotContains(t, fmt.Sprintf(format, k.PrivateKey), "secret")
 	}
 	text, err := k.PrivateKey.MarshalText()
 	require.NoError(t, err)
-	require.Equal(t, "[redacted]", string(text))
-	require.Equal(t, "sk_live_secret", k.PrivateKey.Reveal())
+	assert.Equal(t, "[redacted]", string(text))
+	assert.Equal(t, "sk_live_secret", k.PrivateKey.Reveal())
 }
 
 func TestActivityPageDescribesEntries(t *testing.T) {
@@ -370,14 +371,14 @@ func TestActivityPageIsPaginated(t *testing.T) {
 	require.Equal(t, 120, seen)
 
 	p := b.get(pages.ActivityPath + "?show=sign-ins")
-	require.NotContains(t, p.body, "<code>tool-")
-	require.Contains(t, p.text(), "Signed in")
-	require.Contains(t, p.body, `<a href="/settings/activity?show=sign-ins" aria-current="true">Sign-ins</a>`)
-	require.Regexp(t, `href="/settings/activity\?before=[0-9.-]+&amp;show=changes"`, b.get(pages.ActivityPath+"?show=changes").body,
+	assert.NotContains(t, p.body, "<code>tool-")
+	assert.Contains(t, p.text(), "Signed in")
+	assert.Contains(t, p.body, `<a href="/settings/activity?show=sign-ins" aria-current="true">Sign-ins</a>`)
+	assert.Regexp(t, `href="/settings/activity\?before=[0-9.-]+&amp;show=changes"`, b.get(pages.ActivityPath+"?show=changes").body,
 		"the next page is of the same kind")
-	require.Contains(t, b.get(pages.ActivityPath+"?show=keys").text(), "Nothing of this kind has happened yet.")
-	require.Equal(t, pages.ActivityPath, b.get(pages.ActivityPath+"?show=secrets").Header.Get("Location"))
-	require.Equal(t, http.StatusSeeOther, b.get(pages.ActivityPath+"?before=x").StatusCode, "an invalid cursor redirects to the first page")
+	assert.Contains(t, b.get(pages.ActivityPath+"?show=keys").text(), "Nothing of this kind has happened yet.")
+	assert.Equal(t, pages.ActivityPath, b.get(pages.ActivityPath+"?show=secrets").Header.Get("Location"))
+	assert.Equal(t, http.StatusSeeOther, b.get(pages.ActivityPath+"?before=x").StatusCode, "an invalid cursor redirects to the first page")
 }
 
 func TestKeyListShowsWhatTheOperatorHasSet(t *testing.T) {

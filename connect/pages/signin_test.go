@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
@@ -29,9 +30,9 @@ func TestSignInStartsASession(t *testing.T) {
 	require.Equal(t, pages.ConnectionsPath, b.get(pages.SignInPath).Header.Get("Location"), "signed in already")
 	entries := w.entries(owner.BusinessID)
 	require.Len(t, entries, 1)
-	require.Equal(t, audit.SessionStarted, entries[0].Action)
-	require.Equal(t, owner.ID, entries[0].AccountID)
-	require.Equal(t, "127.0.0.1", entries[0].Target)
+	assert.Equal(t, audit.SessionStarted, entries[0].Action)
+	assert.Equal(t, owner.ID, entries[0].AccountID)
+	assert.Equal(t, "127.0.0.1", entries[0].Target)
 }
 
 func TestSignInErrorDoesNotRevealWhetherTheAccountExists(t *testing.T) {
@@ -68,8 +69,8 @@ func TestFailedSignInIsAuditedWithoutTheInput(t *testing.T) {
 	require.Equal(t, audit.SessionDenied, fields["action"])
 	require.Equal(t, "127.0.0.1", fields["target"])
 	for _, line := range w.logs.All() {
-		require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), "my-password")
-		require.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), "s3cret")
+		assert.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), "my-password")
+		assert.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), "s3cret")
 	}
 }
 
@@ -81,18 +82,18 @@ func TestPasswordGuessingForOneAccountIsLimited(t *testing.T) {
 			w := newWorld(t)
 			for i := range 10 {
 				spelling := []string{email, strings.ToUpper(email)}[i%2]
-				require.Equal(t, http.StatusForbidden, w.guess(i, spelling))
+				assert.Equal(t, http.StatusForbidden, w.guess(i, spelling))
 			}
 			b := w.browser()
 			b.from = "203.0.113.99"
 			p := b.trySignIn(email, ownerPassword).requires(http.StatusTooManyRequests, "There have been too many attempts to sign in.")
 			wait, err := strconv.Atoi(p.Header.Get("Retry-After"))
 			require.NoError(t, err)
-			require.Positive(t, wait)
-			require.Equal(t, 10, w.accounts.SignIns(), "the password was not checked")
-			require.Empty(t, b.cookie("gatehouse_session"))
+			assert.Positive(t, wait)
+			assert.Equal(t, 10, w.accounts.SignIns(), "the password was not checked")
+			assert.Empty(t, b.cookie("gatehouse_session"))
 
-			require.Equal(t, http.StatusSeeOther, w.browser().trySignIn(rivalEmail, ownerPassword).StatusCode, "other accounts can sign in")
+			assert.Equal(t, http.StatusSeeOther, w.browser().trySignIn(rivalEmail, ownerPassword).StatusCode, "other accounts can sign in")
 		})
 	}
 }
@@ -111,22 +112,22 @@ func TestAddressSpellingsShareOneLimit(t *testing.T) {
 		"a variation selector": "ossian.diaz-lah@kilo.example\ufe0f", "spaces": " os sian.diaz-lah@ kilo.example\u00a0",
 		"a tag": "ossian.diaz-lah@kilo.example\U000e0061", "a control character": "ossian.diaz-lah@kilo.example\x01",
 	} {
-		require.Equal(t, pages.AccountDigest(email), pages.AccountDigest(spelling), name)
+		assert.Equal(t, pages.AccountDigest(email), pages.AccountDigest(spelling), name)
 	}
 	for _, other := range []string{
 		"ossian.diazlah@kilo.example", "ossiandiaz-lah@kilo.example", "ossian.diaz-lah@kilo.examples", "ossian.diaz+lah@kilo.example",
 		"osian.diaz-lah@kilo.example", "ossian.diaz-lah2@kilo.example", "оssian.diaz-lah@kilo.example" /* Cyrillic */, "",
 	} {
-		require.NotEqual(t, pages.AccountDigest(email), pages.AccountDigest(other), other)
+		assert.NotEqual(t, pages.AccountDigest(email), pages.AccountDigest(other), other)
 	}
 
 	w := newWorld(t)
 	spellings := []string{"ada@saltbush.example", "adà@ſaltbush.example", "ÅDA@saltbuſh.example"}
 	for i := range 10 {
-		require.Equal(t, http.StatusForbidden, w.guess(i, spellings[i%3]))
+		assert.Equal(t, http.StatusForbidden, w.guess(i, spellings[i%3]))
 	}
 	for i, spelling := range spellings {
-		require.Equal(t, http.StatusTooManyRequests, w.guess(10+i, spelling))
+		assert.Equal(t, http.StatusTooManyRequests, w.guess(10+i, spelling))
 	}
 }
 
@@ -144,10 +145,10 @@ func TestSimilarAddressGetsNoDeviceLimit(t *testing.T) {
 		return b.trySignIn(ownerEmail, "guess").StatusCode
 	}
 	for i := range 10 {
-		require.Equal(t, http.StatusForbidden, guess(i))
+		assert.Equal(t, http.StatusForbidden, guess(i))
 	}
-	require.Equal(t, http.StatusSeeOther, sameDevice(attacker).trySignIn(similar, ownerPassword).StatusCode, "from a known browser")
-	require.Equal(t, http.StatusTooManyRequests, guess(11), "the sign-in did not reset the attempts")
+	assert.Equal(t, http.StatusSeeOther, sameDevice(attacker).trySignIn(similar, ownerPassword).StatusCode, "from a known browser")
+	assert.Equal(t, http.StatusTooManyRequests, guess(11), "the sign-in did not reset the attempts")
 }
 
 func TestSignInLimitUsesASlidingWindow(t *testing.T) {
@@ -171,14 +172,14 @@ func TestSignInLimitUsesASlidingWindow(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, guess())
 	age(1, 2*time.Minute)
 	for range 9 {
-		require.Equal(t, http.StatusForbidden, guess())
+		assert.Equal(t, http.StatusForbidden, guess())
 	}
 	require.Equal(t, http.StatusTooManyRequests, guess())
 	age(10, 10*time.Minute)
 	require.Equal(t, http.StatusTooManyRequests, guess(), "the window does not refill gradually")
 	age(10, 3*time.Minute+time.Second)
-	require.Equal(t, http.StatusForbidden, guess(), "the first was more than fifteen minutes ago")
-	require.Equal(t, http.StatusTooManyRequests, guess())
+	assert.Equal(t, http.StatusForbidden, guess(), "the first was more than fifteen minutes ago")
+	assert.Equal(t, http.StatusTooManyRequests, guess())
 }
 
 func TestAccountsServiceFailureIsNotCounted(t *testing.T) {
@@ -188,11 +189,11 @@ func TestAccountsServiceFailureIsNotCounted(t *testing.T) {
 	p := w.browser().trySignIn(ownerEmail, ownerPassword).requires(http.StatusServiceUnavailable, "Signing in does not work right now.").lacks("made up")
 	require.NotEmpty(t, p.Header.Get("Retry-After"))
 	for i := range 12 {
-		require.Equal(t, http.StatusServiceUnavailable, w.guess(i, ownerEmail))
+		assert.Equal(t, http.StatusServiceUnavailable, w.guess(i, ownerEmail))
 	}
 	w.accounts.SetDown(false)
 	for i := range 10 {
-		require.Equal(t, http.StatusForbidden, w.guess(i, ownerEmail))
+		assert.Equal(t, http.StatusForbidden, w.guess(i, ownerEmail))
 	}
 	require.Equal(t, http.StatusTooManyRequests, w.guess(11, ownerEmail))
 }
@@ -253,7 +254,7 @@ func TestOthersGuessesDoNotLockOutAKnownBrowser(t *testing.T) {
 
 	// A known browser has a limit of its own, and its old cookie is invalid.
 	for range 10 {
-		require.Equal(t, http.StatusForbidden, sameDevice(own).trySignIn(ownerEmail, "guess").StatusCode)
+		assert.Equal(t, http.StatusForbidden, sameDevice(own).trySignIn(ownerEmail, "guess").StatusCode)
 	}
 	require.Equal(t, http.StatusTooManyRequests, sameDevice(own).trySignIn(ownerEmail, ownerPassword).StatusCode)
 	stranger.setCookie("gatehouse_device", device)
@@ -296,7 +297,7 @@ func TestSignInRedirectsOnlyToOwnPages(t *testing.T) {
 		form = b.get(pages.SignInPath).signInForm(ownerEmail, ownerPassword)
 		form.Set("return", back)
 		p := b.post(pages.SignInPath, form).requires(http.StatusSeeOther)
-		require.Equal(t, want, p.Header.Get("Location"), back)
+		assert.Equal(t, want, p.Header.Get("Location"), back)
 	}
 }
 
@@ -331,7 +332,7 @@ func TestSessionFixationIsPrevented(t *testing.T) {
 		require.Len(t, own, 43)
 		other := w.browser()
 		other.setCookie("gatehouse_session", id)
-		require.Equal(t, http.StatusSeeOther, other.get(pages.ConnectionsPath).StatusCode, "the id is not that of a session")
+		assert.Equal(t, http.StatusSeeOther, other.get(pages.ConnectionsPath).StatusCode, "the id is not that of a session")
 	}
 	require.Equal(t, http.StatusSeeOther, attacker.get(pages.ConnectionsPath).StatusCode, "the previous session of the browser has ended")
 }
@@ -347,8 +348,8 @@ func TestSignInFormReportsMissingFields(t *testing.T) {
 		{ownerEmail, strings.Repeat("p", 1025), "longer than a password can be"},
 	} {
 		p := w.browser().trySignIn(c.email, c.password).requires(http.StatusUnprocessableEntity, c.want)
-		require.Contains(t, p.body, `aria-invalid="true"`, c.want)
-		require.Contains(t, p.body, "<title>Error: Sign in", c.want)
+		assert.Contains(t, p.body, `aria-invalid="true"`, c.want)
+		assert.Contains(t, p.body, "<title>Error: Sign in", c.want)
 	}
 	require.Zero(t, w.accounts.SignIns())
 }

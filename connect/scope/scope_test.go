@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
@@ -46,7 +47,7 @@ func TestScopesAllowWhatTheyCover(t *testing.T) {
 			require.ElementsMatch(t, strings.Fields(want), allowed)
 			for _, a := range scope.Areas() {
 				for _, verb := range scope.Verbs() {
-					require.Equal(t, slices.Contains(allowed, a.Name+":"+verb), set.Includes(a, verb), "%s:%s", a.Name, verb)
+					assert.Equal(t, slices.Contains(allowed, a.Name+":"+verb), set.Includes(a, verb), "%s:%s", a.Name, verb)
 				}
 			}
 		})
@@ -66,15 +67,15 @@ func TestSetsAreCanonical(t *testing.T) {
 		strings.Repeat("sales:read ", 10000): "sales:read",
 	} {
 		set := parse(t, in)
-		require.Equal(t, want, set.String())
-		require.Equal(t, want == "", set.IsZero())
-		require.Equal(t, set, parse(t, set.String()), "reading it back gives the same set")
-		require.True(t, slices.IsSorted(set.Names()))
+		assert.Equal(t, want, set.String())
+		assert.Equal(t, want == "", set.IsZero())
+		assert.Equal(t, set, parse(t, set.String()), "reading it back gives the same set")
+		assert.True(t, slices.IsSorted(set.Names()))
 	}
-	require.Equal(t, scope.Set{}, parse(t, ""))
-	require.False(t, scope.Set{}.Allows(scope.Read))
-	require.False(t, parse(t, "mcp:use").Allows(""))
-	require.False(t, parse(t, "mcp:use").Allows("mcp:admin"))
+	assert.Equal(t, scope.Set{}, parse(t, ""))
+	assert.False(t, scope.Set{}.Allows(scope.Read))
+	assert.False(t, parse(t, "mcp:use").Allows(""))
+	assert.False(t, parse(t, "mcp:use").Allows("mcp:admin"))
 }
 
 func TestUnknownScopeIsNamed(t *testing.T) {
@@ -87,12 +88,12 @@ func TestUnknownScopeIsNamed(t *testing.T) {
 		_, err := scope.Parse("mcp:read " + name)
 		var unknown *scope.UnknownError
 		require.ErrorAs(t, err, &unknown, name)
-		require.Equal(t, name, unknown.Name)
+		assert.Equal(t, name, unknown.Name)
 	}
 	_, err := scope.Parse(strings.Repeat("x\"\\é", 1000))
-	require.Less(t, len(err.Error()), 100)
-	require.NotContains(t, err.Error(), `"`)
-	require.NotContains(t, err.Error(), `\`)
+	assert.Less(t, len(err.Error()), 100)
+	assert.NotContains(t, err.Error(), `"`)
+	assert.NotContains(t, err.Error(), `\`)
 }
 
 // A refresh may request any scopes that the grant contains.
@@ -118,7 +119,7 @@ func TestContains(t *testing.T) {
 		{"contacts:read", "mcp:read", false},
 		{"", "mcp:read", false},
 	} {
-		require.Equal(t, c.ok, parse(t, c.have).Contains(parse(t, c.want)), "%+v", c)
+		assert.Equal(t, c.ok, parse(t, c.have).Contains(parse(t, c.want)), "%+v", c)
 	}
 }
 
@@ -130,14 +131,14 @@ func TestPinnedScopeCoversOnlyItsAreas(t *testing.T) {
 		"contacts:read contacts:write", "automations:run",
 	} {
 		set := parse(t, have)
-		require.Equal(t, set, scope.Unpin(set.Pin()))
+		assert.Equal(t, set, scope.Unpin(set.Pin()))
 	}
 	// mcp:use covered two areas when it was approved.
 	older := scope.Unpin("contacts:read contacts:write mcp:use of:another sales:read")
-	require.Equal(t, "contacts:read contacts:write sales:read", older.String())
+	assert.Equal(t, "contacts:read contacts:write sales:read", older.String())
 	require.True(t, older.Allows("contacts:write"))
-	require.False(t, older.Allows("objects:read"))
-	require.Zero(t, scope.Unpin("mcp:use"), "it names no areas")
+	assert.False(t, older.Allows("objects:read"))
+	assert.Zero(t, scope.Unpin("mcp:use"), "it names no areas")
 }
 
 func TestNarrowKeepsOnlyWhatIsApproved(t *testing.T) {

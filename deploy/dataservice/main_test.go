@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -48,8 +49,8 @@ func TestTheDataServiceServesTheBusinessesThatItNamesAndStops(t *testing.T) {
 		body, err := io.ReadAll(res.Body)
 		require.NoError(t, err)
 		require.NoError(t, res.Body.Close())
-		require.Equal(t, http.StatusOK, res.StatusCode)
-		require.Contains(t, string(body), id)
+		assert.Equal(t, http.StatusOK, res.StatusCode)
+		assert.Contains(t, string(body), id)
 	}
 
 	cancel()

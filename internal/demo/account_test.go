@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -48,12 +49,12 @@ func TestPeopleSignInWithTheirOwnPasswordOnly(t *testing.T) {
 		{closed.Email, closed.Password},
 	} {
 		status, answer := signIn(c, attempt[0], attempt[1])
-		require.Equal(t, http.StatusUnauthorized, status)
-		require.Equal(t, map[string]any{"error": "The e-mail address or the password is wrong.", "code": "INVALID_CREDENTIALS"}, answer)
+		assert.Equal(t, http.StatusUnauthorized, status)
+		assert.Equal(t, map[string]any{"error": "The e-mail address or the password is wrong.", "code": "INVALID_CREDENTIALS"}, answer)
 	}
 	for _, id := range []string{closed.ID, "nobody"} {
 		status, _ := account(id)
-		require.Equal(t, http.StatusNotFound, status)
+		assert.Equal(t, http.StatusNotFound, status)
 	}
 }
 
@@ -80,7 +81,7 @@ func TestUnknownAddressesCostTheSameWork(t *testing.T) {
 	}{{hash, "right", true}, {hash, "wrong", false}, {"", "right", false}, {"", "", false}} {
 		right, err := p.check(t.Context(), c.hash, c.password)
 		require.NoError(t, err)
-		require.Equal(t, c.want, right)
+		assert.Equal(t, c.want, right)
 	}
 	// An unknown address waits for a slot like any other, as the tag is computed for it too.
 	for range passwordChecks {
@@ -91,8 +92,8 @@ func TestUnknownAddressesCostTheSameWork(t *testing.T) {
 		_, err := p.check(t.Context(), h, "right")
 		var busy *httpError
 		require.ErrorAs(t, err, &busy)
-		require.Equal(t, http.StatusTooManyRequests, busy.Status)
-		require.Positive(t, busy.RetryAfter)
+		assert.Equal(t, http.StatusTooManyRequests, busy.Status)
+		assert.Positive(t, busy.RetryAfter)
 	}
 	p.patience = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())

@@ -122,9 +122,9 @@ func TestSeedsHavePromptInjections(t *testing.T) {
 		c := caller(t, shared, a)
 		found := ids(c.all("conversations?query=ignore+all+previous+instructions", 10))
 		require.Len(t, found, 1)
-		require.Contains(t, fmt.Sprint(c.get("conversations/"+found[0])), "contacts_delete", "they are served unchanged")
-		require.Contains(t, ids(records(t, c.get("conversations"), "conversations")), found[0], "on the first page")
-		require.NotEmpty(t, c.all("conversations?query=tool_result", 10))
+		assert.Contains(t, fmt.Sprint(c.get("conversations/"+found[0])), "contacts_delete", "they are served unchanged")
+		assert.Contains(t, ids(records(t, c.get("conversations"), "conversations")), found[0], "on the first page")
+		assert.NotEmpty(t, c.all("conversations?query=tool_result", 10))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -41,7 +42,7 @@ func TestAFileSurvivesARestartAndIsNotFilledAgain(t *testing.T) {
 
 	s, err = Open(t.Context(), path, Options{Now: func() time.Time { return testNow.AddDate(1, 0, 0) }})
 	require.NoError(t, err)
-	require.Equal(t, before, get(t, s, owner().BusinessID, "invoices"))
+	assert.Equal(t, before, get(t, s, owner().BusinessID, "invoices"))
 	require.NoError(t, s.Close())
 }
 
@@ -96,7 +97,7 @@ func TestAWriteThatFailsOrIsAbandonedLeavesNothing(t *testing.T) {
 			}
 			return nil
 		}), want)
-		require.NotEmpty(t, texts(t, s, "SELECT id FROM events"))
+		assert.NotEmpty(t, texts(t, s, "SELECT id FROM events"))
 	}
 	require.ErrorContains(t, s.store.write(t.Context(), func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(t.Context(), "UPDATE contacts SET business_id = 'nobody'")
@@ -147,8 +148,8 @@ func TestListsAreReadFromTheirIndexes(t *testing.T) {
 				return err
 			}))
 			plan := strings.Join(steps, "\n")
-			require.Contains(t, plan, "USING INDEX", "%s by %s", r.name, column)
-			require.NotContains(t, plan, "TEMP B-TREE", "%s by %s is sorted", r.name, column)
+			assert.Contains(t, plan, "USING INDEX", "%s by %s", r.name, column)
+			assert.NotContains(t, plan, "TEMP B-TREE", "%s by %s is sorted", r.name, column)
 		}
 	}
 }
@@ -181,5 +182,5 @@ func TestForeignDatabasesAreLeftAlone(t *testing.T) {
 	}
 	content, err := os.ReadFile(filepath.Join(dir, "notes.txt"))
 	require.NoError(t, err)
-	require.Equal(t, text, string(content))
+	assert.Equal(t, text, string(content))
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/e2e/connect/conformance"
@@ -69,7 +70,7 @@ func TestFixturesAnswerBothEras(t *testing.T) {
 			require.Len(t, prompts.Prompts, 5)
 			res, err := c.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: "test://template/9/data"})
 			require.NoError(t, err)
-			require.Contains(t, res.Contents[0].Text, `"id":"9"`)
+			assert.Contains(t, res.Contents[0].Text, `"id":"9"`)
 		})
 	}
 }
@@ -89,6 +90,6 @@ func TestFixturesAskInRounds(t *testing.T) {
 func TestFixturesAskInTheMiddleOfACall(t *testing.T) {
 	t.Parallel()
 	c := connect(t, "2025-11-25")
-	require.Equal(t, "LLM response: Paris", says(t, c, "test_sampling", map[string]any{"prompt": "Capital?"}))
-	require.Contains(t, says(t, c, "test_elicitation", map[string]any{"message": "Who?"}), "action=accept")
+	assert.Equal(t, "LLM response: Paris", says(t, c, "test_sampling", map[string]any{"prompt": "Capital?"}))
+	assert.Contains(t, says(t, c, "test_elicitation", map[string]any{"message": "Who?"}), "action=accept")
 }

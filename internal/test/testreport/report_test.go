@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -36,9 +37,9 @@ func TestPassingTestsAreCountedAndTheirOutputIsDropped(t *testing.T) {
 		`{"Action":"pass","Package":"p","Elapsed":2}`,
 	)
 	require.True(t, r.ok())
-	require.NotContains(t, out, "chatter")
-	require.Contains(t, out, "1.5s  p.TestA\n")
-	require.Equal(t, "2 passed, 0 failed, 0 skipped", lastLine(out))
+	assert.NotContains(t, out, "chatter")
+	assert.Contains(t, out, "1.5s  p.TestA\n")
+	assert.Equal(t, "2 passed, 0 failed, 0 skipped", lastLine(out))
 }
 
 func TestSkippedTestIsNotASuccess(t *testing.T) {
@@ -51,9 +52,9 @@ func TestSkippedTestIsNotASuccess(t *testing.T) {
 		`{"Action":"skip","Package":"p","Test":"TestB"}`,
 		`{"Action":"pass","Package":"p"}`,
 	)
-	require.False(t, r.ok())
-	require.Contains(t, out, "b_test.go:3: no server")
-	require.Equal(t, "1 passed, 0 failed, 1 skipped", lastLine(out))
+	assert.False(t, r.ok())
+	assert.Contains(t, out, "b_test.go:3: no server")
+	assert.Equal(t, "1 passed, 0 failed, 1 skipped", lastLine(out))
 }
 
 func TestPackageWithoutTestsIsNotSkipped(t *testing.T) {
@@ -63,10 +64,10 @@ func TestPackageWithoutTestsIsNotSkipped(t *testing.T) {
 		`{"Action":"output","Package":"empty","Output":"?   \tempty\t[no test files]\n"}`,
 		`{"Action":"skip","Package":"empty","Elapsed":0}`,
 	)
-	require.Zero(t, r.skipped)
-	require.False(t, r.ok(), "nothing ran")
-	require.Contains(t, out, "no test was run")
-	require.Equal(t, "0 passed, 0 failed, 0 skipped", lastLine(out))
+	assert.Zero(t, r.skipped)
+	assert.False(t, r.ok(), "nothing ran")
+	assert.Contains(t, out, "no test was run")
+	assert.Equal(t, "0 passed, 0 failed, 0 skipped", lastLine(out))
 }
 
 func TestFailedAssertionIsRepeatedAfterTheOutput(t *testing.T) {
@@ -92,11 +93,11 @@ func TestFailureIsShownWithItsOutput(t *testing.T) {
 		`{"Action":"fail","Package":"p","Test":"TestA"}`,
 		`{"Action":"fail","Package":"p","Elapsed":0.2}`,
 	)
-	require.False(t, r.ok())
-	require.Contains(t, out, "--- FAIL: p.TestA\n        a_test.go:9: 1 is not 2\n")
-	require.NotContains(t, out, "=== RUN")
-	require.Contains(t, out, "1 of 1 tests failed")
-	require.Equal(t, "0 passed, 1 failed, 0 skipped", lastLine(out))
+	assert.False(t, r.ok())
+	assert.Contains(t, out, "--- FAIL: p.TestA\n        a_test.go:9: 1 is not 2\n")
+	assert.NotContains(t, out, "=== RUN")
+	assert.Contains(t, out, "1 of 1 tests failed")
+	assert.Equal(t, "0 passed, 1 failed, 0 skipped", lastLine(out))
 }
 
 func TestUnfinishedTestHasFailed(t *testing.T) {
@@ -107,9 +108,9 @@ func TestUnfinishedTestHasFailed(t *testing.T) {
 		`{"Action":"output","Package":"p","Output":"FAIL\tp\t0.1s\n"}`,
 		`{"Action":"fail","Package":"p"}`,
 	)
-	require.False(t, r.ok())
-	require.Contains(t, out, "p.TestA (the test did not finish)\n    panic: boom")
-	require.Equal(t, "0 passed, 1 failed, 0 skipped", lastLine(out))
+	assert.False(t, r.ok())
+	assert.Contains(t, out, "p.TestA (the test did not finish)\n    panic: boom")
+	assert.Equal(t, "0 passed, 1 failed, 0 skipped", lastLine(out))
 }
 
 func TestFailureOutsideTestsIsAFailure(t *testing.T) {
@@ -123,11 +124,11 @@ func TestFailureOutsideTestsIsAFailure(t *testing.T) {
 		`{"ImportPath":"q","Action":"build-fail"}`,
 		`{"Action":"fail","Package":"q","FailedBuild":"q"}`,
 	)
-	require.False(t, r.ok())
-	require.Contains(t, out, "found a goroutine left behind")
-	require.Contains(t, out, "q/q.go:1: syntax error")
-	require.Contains(t, out, "q (the package was not built)")
-	require.Equal(t, "1 passed, 2 failed, 0 skipped", lastLine(out))
+	assert.False(t, r.ok())
+	assert.Contains(t, out, "found a goroutine left behind")
+	assert.Contains(t, out, "q/q.go:1: syntax error")
+	assert.Contains(t, out, "q (the package was not built)")
+	assert.Equal(t, "1 passed, 2 failed, 0 skipped", lastLine(out))
 }
 
 func TestOtherOutputIsPrinted(t *testing.T) {
@@ -175,6 +176,6 @@ func TestSlowPackagesAreTestedFirst(t *testing.T) {
 		{"-race ./a", "-race ./a"},
 		{"-race", "-race"},
 	} {
-		require.Equal(t, strings.Fields(test.want), inOrder(module, first, strings.Fields(test.args)), test.args)
+		assert.Equal(t, strings.Fields(test.want), inOrder(module, first, strings.Fields(test.args)), test.args)
 	}
 }

@@ -53,7 +53,7 @@ func TestCallsDuringFlushShareTheNext(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []int{1, 64, 35}, *sizes)
 		for i := range calls {
-			require.Equal(t, 1, calls[i].flushes)
+			assert.Equal(t, 1, calls[i].flushes)
 		}
 		require.Equal(t, batch.Stats{Calls: 100, Waited: 64*9*time.Millisecond + 35*19*time.Millisecond}, b.Stats())
 	})
@@ -76,7 +76,7 @@ func TestTimedOutCallIsNeverFlushed(t *testing.T) {
 		}
 		for range 20 {
 			<-time.After(100 * time.Millisecond)
-			require.Less(t, b.Stats().Queue, 100)
+			assert.Less(t, b.Stats().Queue, 100)
 		}
 		wg.Wait()
 		synctest.Wait()
@@ -88,11 +88,11 @@ func TestTimedOutCallIsNeverFlushed(t *testing.T) {
 				continue
 			}
 			require.ErrorIs(t, err, batch.ErrTimeout)
-			require.Zero(t, calls[i].flushes)
+			assert.Zero(t, calls[i].flushes)
 		}
 		require.Greater(t, flushed, 190)
 		for _, size := range (*sizes)[2:50] {
-			require.Equal(t, most, size)
+			assert.Equal(t, most, size)
 		}
 		require.Zero(t, b.Stats().Queue)
 	})

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/resync"
@@ -21,11 +22,11 @@ func TestBreakerTransitions(t *testing.T) {
 	for range 5 { // methods of other states change nothing
 		b.ProbeDone(nil)
 		b.SyncDone(errDown)
-		require.False(t, b.FlushDone(now, errDown))
+		assert.False(t, b.FlushDone(now, errDown))
 		require.True(t, b.Failing())
-		require.False(t, b.FlushDone(now, errDown))
-		require.False(t, b.FlushDone(now, nil), "two consecutive failures are not three")
-		require.False(t, b.Failing())
+		assert.False(t, b.FlushDone(now, errDown))
+		assert.False(t, b.FlushDone(now, nil), "two consecutive failures are not three")
+		assert.False(t, b.Failing())
 	}
 	require.False(t, b.FlushDone(now, errDown))
 	require.False(t, b.FlushDone(now, errDown))
@@ -49,9 +50,9 @@ func TestBreakerTransitions(t *testing.T) {
 	require.Equal(t, resync.Unavailable, b.State())
 	b.ProbeDone(nil)
 	b.SyncDone(nil)
-	require.Equal(t, resync.Shared, b.State())
-	require.False(t, b.Failing())
-	require.False(t, b.FlushDone(now, errDown), "failures must be counted from 0 again")
+	assert.Equal(t, resync.Shared, b.State())
+	assert.False(t, b.Failing())
+	assert.False(t, b.FlushDone(now, errDown), "failures must be counted from 0 again")
 }
 
 func TestBreakerTripsOnFailureRatio(t *testing.T) {

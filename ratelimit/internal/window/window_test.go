@@ -3,6 +3,7 @@ package window_test
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/windowtest"
@@ -91,8 +92,8 @@ func TestClockSetBackCountsFromNewestRequest(t *testing.T) {
 	w.Prune(1059, span)
 	require.Equal(t, int64(1), w.Retry(1059, limit, span))
 	w.Prune(1060, span)
-	require.Zero(t, w.Total())
-	require.Zero(t, w.Retry(1060, limit, span))
+	assert.Zero(t, w.Total())
+	assert.Zero(t, w.Retry(1060, limit, span))
 }
 
 func TestEntryCountDoesNotOverflow(t *testing.T) {
@@ -101,7 +102,7 @@ func TestEntryCountDoesNotOverflow(t *testing.T) {
 	for range 1<<16 + 5 {
 		w.Add(7, 1<<20, 60)
 	}
-	require.Equal(t, 1<<16+5, w.Total())
+	assert.Equal(t, 1<<16+5, w.Total())
 	require.Len(t, w.Last(w.Total()), 2)
-	require.Equal(t, []window.Entry{{At: 7, Count: 3}}, w.Last(3))
+	assert.Equal(t, []window.Entry{{At: 7, Count: 3}}, w.Last(3))
 }
