@@ -100,6 +100,8 @@ func adaptError(file string, err error) error {
 	} else if m := adaptedIn.FindStringSubmatch(rest); m != nil {
 		at.File, message = m[1], m[3]
 		at.Line, _ = strconv.Atoi(m[2])
+	} else if _, name, ok := strings.Cut(rest, "unrecognized matcher name: "); ok { // Caddy does not say where
+		at = matcherUse(file, name)
 	}
 	message = adaptSteps.ReplaceAllString(message, "")
 	if name, _, ok := strings.Cut(message, " directive returned something other than an HTTP route"); ok { // Caddy prints Go values
@@ -108,6 +110,22 @@ func adaptError(file string, err error) error {
 		message = "a block after the first has no site address: if the address is an environment variable, such as {$HOST}, set it"
 	}
 	return &loadError{position: at, message: message}
+}
+
+// matcherUse returns the position of the first directive with the matcher, or the file's if there is none.
+func matcherUse(file, matcher string) position {
+	c := &loadedConfig{file: file}
+	if err := c.readDirectives(); err != nil {
+		return position{File: file}
+	}
+	for _, site := range c.sites {
+		for d := range site.all() {
+			if len(d.args) > 0 && d.args[0] == matcher {
+				return position{File: d.file, Line: d.line}
+			}
+		}
+	}
+	return position{File: file}
 }
 
 // directive is a line of a Caddyfile: a directive or option, its arguments and its block.

@@ -50,6 +50,10 @@ func TestLoadErrorsNameFileAndLine(t *testing.T) {
 		caddyfile string
 		want      string // after the directory
 	}{
+		"a matcher without a definition": {
+			caddyfileWith("", source, "respond @nobody 404", ""),
+			"Caddyfile:11: unrecognized matcher name: @nobody",
+		},
 		"a missing credential file": {
 			caddyfileWith("", "credentials file /nonexistent/keys.json", "", ""),
 			"Caddyfile:6: setting up credentials: reading credential file /nonexistent/keys.json: open: no such file or directory",
