@@ -8,11 +8,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/e2e/connect/conformance"
 )
 
-func init() {
-	addFixtures = func(s *Server, o sdk.ServerOptions) {
-		conformance.Options(&o)
-		server := s.newSDKServer(o)
-		conformance.Register(server)
-		s.handler, s.unsupported = conformance.Handler(server), nil
-	}
+// addFixtures replaces the tools by what the MCP conformance suite calls.
+func (s *Server) addFixtures(o sdk.ServerOptions) {
+	conformance.Options(&o)
+	server := s.newSDKServer(o)
+	conformance.Register(server)
+	s.handler, s.unsupported = conformance.Handler(server), nil
 }

@@ -73,9 +73,6 @@ type Server struct {
 	acceptsTraces  bool         // _meta may name the caller's span
 }
 
-// addFixtures adds what the MCP conformance suite calls. It is nil in builds without the tag conformance.
-var addFixtures func(*Server, sdk.ServerOptions) //nolint:gochecknoglobals // conformance.go sets it
-
 // New returns a server.
 func New(o Options) (*Server, error) {
 	u, err := url.Parse(o.Resource)
@@ -111,9 +108,7 @@ func New(o Options) (*Server, error) {
 		DisableLocalhostProtection:   true, // the caller checks the Host header
 		MaxRequestBodyBytes:          MaxBody,
 	})
-	if addFixtures != nil {
-		addFixtures(s, options)
-	}
+	s.addFixtures(options)
 	return s, nil
 }
 

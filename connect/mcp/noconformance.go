@@ -1,0 +1,8 @@
+//go:build !conformance
+
+package mcp
+
+import sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+// addFixtures does nothing. Builds with the tag conformance serve what the MCP conformance suite calls.
+func (*Server) addFixtures(sdk.ServerOptions) {}
