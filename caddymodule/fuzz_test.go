@@ -3,6 +3,8 @@ package caddymodule_test
 import (
 	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -24,6 +26,34 @@ var position = regexp.MustCompile(`\bCaddyfile:[0-9]+`)
 func adaptation(input []byte) (string, error) {
 	raw, _, err := caddyconfig.GetAdapter("caddyfile").Adapt(input, map[string]any{"filename": "Caddyfile"})
 	return string(raw), err
+}
+
+// FuzzCaddyfile adapts arbitrary Caddyfiles: this ends without a panic, and gives the same JSON twice, or an error.
+func FuzzCaddyfile(f *testing.F) {
+	files, err := filepath.Glob("testdata/adapt/*.caddyfiletest")
+	require.NoError(f, err)
+	for _, name := range append(files, "../Caddyfile", "../deploy/Caddyfile") {
+		content, err := os.ReadFile(name)
+		require.NoError(f, err)
+		input, _, _ := strings.Cut(string(content), separator)
+		f.Add([]byte(input))
+	}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		if bytes.Contains(input, []byte("import")) || bytes.Contains(input, []byte("{$")) || bytes.Contains(input, []byte("tls")) {
+			return // reads what is on this machine
+		}
+		first, err := adaptation(input)
+		second, again := adaptation(input)
+		if err != nil {
+			// of several errors Caddy names any: it goes through a site's matchers in the order of a map
+			require.Error(t, again)
+			require.Empty(t, first)
+			return
+		}
+		require.NoError(t, again)
+		require.True(t, json.Valid([]byte(first)))
+		require.Equal(t, first, second)
+	})
 }
 
 // FuzzDirectives makes Caddyfiles of its input that are nearly right, with every directive and option that we have:
