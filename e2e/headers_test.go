@@ -23,19 +23,20 @@ var gatewayHeaders = []string{
 	"Authorization", "Cookie", "Forwarded", "X-Real-Ip", "X-Business_Id", "x_business_id",
 }
 
-// nominations nominate each of gatewayHeaders in a list and repeated, and all of them in further forms.
+// nominations nominate each of gatewayHeaders alone, in a list, repeated, and in headers similar to Connection.
 func nominations() [][]field {
 	var all [][]field
 	for _, name := range gatewayHeaders {
 		all = append(all,
+			[]field{{"Connection", name}},
 			[]field{{"connection", "keep-alive, " + strings.ToLower(name)}},
+			[]field{{"Connection", "close"}, {"Connection", name}},
 			[]field{{"Connection", name}, {"Connection", name + "," + name}, {"CONNECTION", "\t" + strings.ToUpper(name) + " ,"}},
+			[]field{{"Proxy-Connection", name}, {"Keep-Alive", name}, {"Connection", "Keep-Alive"}},
 		)
 	}
 	return append(all,
 		[]field{{"Connection", strings.Join(gatewayHeaders, ",")}},
-		[]field{{"Connection", "close"}, {"Connection", strings.Join(gatewayHeaders, ", ")}},
-		[]field{{"Proxy-Connection", "X-Business-Id"}, {"Keep-Alive", "X-Business-Id"}, {"Connection", "Keep-Alive"}},
 		[]field{{"Connection", " ,, " + strings.Join(gatewayHeaders, " ,\t") + ","}},
 		[]field{{"Connection", strings.Repeat("X-Business-Id,", 500)}},
 		[]field{{"Connection", "*"}},

@@ -50,6 +50,21 @@ func TestEveryKeyHasItsOwnLimit(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.other.Get(t, g.URL, "/api/v1/me").Status, "another business has its own limit")
 }
 
+func TestUnsignedRequestsCountAgainstTheClientIP(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	g := w.gateway(t)
+	for i := range 10 {
+		a := anonymous().Get(t, g.URL, "/api/v1/status")
+		require.Equal(t, http.StatusOK, a.Status)
+		require.Equal(t, strconv.Itoa(9-i), a.Header.Get("X-RateLimit-Remaining"))
+	}
+	for _, target := range []string{"/api/v1/status", "/api/v1/nothing"} {
+		requireProblem(t, anonymous().Get(t, g.URL, target), http.StatusTooManyRequests, "RATE_LIMITED")
+	}
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status, "a signed request counts against its key")
+}
+
 // decidedLocally returns the number of requests that gateways allowed without a timely reply of Redis, as happens on a busy machine.
 func decidedLocally(t *testing.T, gateways ...*gatewaytest.Gateway) (n int) {
 	t.Helper()
@@ -104,6 +119,14 @@ func TestUnverifiedRequestsCountAgainstNoKey(t *testing.T) {
 			require.Equal(t, http.StatusTooManyRequests, w.acme.Get(t, g.URL, "/api/v1/me").Status)
 		})
 	}
+}
+
+func TestInventedKeysCountAgainstTheClientIP(t *testing.T) {
+	t.Parallel()
+	g := newEnvironment(t, nil).gateway(t)
+	require.Equal(t, map[int]int{200: 120, 429: 80}, statuses(200, func(i int) gatewaytest.Response {
+		return send(t, g, "/api/v1/status", invalidSignature("pk_live_fake_number_"+strconv.Itoa(i)))
+	}))
 }
 
 // Only a trusted proxy can name another client IP, and only with the last entry of X-Forwarded-For.
@@ -204,6 +227,16 @@ func TestShadowModeDeniesNothing(t *testing.T) {
 	}))
 	requireServed(t, g, w.acme, 70)
 	requireLogged(t, g, "not enforced in shadow mode")
+}
+
+func TestRequestsWaitForRedisUntilTheTimeout(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	g := w.gateway(t) // it waits for 5 s
+	requireReady(t, g)
+	require.NoError(t, w.redis.Client(t).Do(t.Context(), "CLIENT", "PAUSE", "2000").Err())
+	requireServed(t, g, w.acme, 1)
+	require.Zero(t, decidedLocally(t, g))
 }
 
 func TestLimitsAreEnforcedLocallyDuringARedisOutage(t *testing.T) {

@@ -312,6 +312,17 @@ func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
 	}
 }
 
+func TestRequestsBeforeAReloadStillCount(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	g := w.gateway(t)
+	for range 3 {
+		requireServed(t, g, w.acme, load.KeyLimit/3)
+		g.Load(t) // faster than the command
+	}
+	requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
+}
+
 func TestInvalidConfigurationKeepsTheOldOne(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, nil)

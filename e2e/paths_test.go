@@ -88,14 +88,10 @@ func TestOnlyExactPathsAreServed(t *testing.T) {
 	w := newAttack(t, trustLoopback, "", "")
 	reached := 0
 	for protocol, send := range w.over {
-		for _, name := range []string{"status", "events"} {
+		for _, name := range []string{"status", "me", "events"} {
 			exact := "/api/v1/" + name
 			for _, target := range similarTargets(name) {
-				signatures := [][]field{nil}
-				if name == "events" {
-					signatures = append(signatures, signedFields(w.acme, "GET", target, ""), signedFields(w.acme, "GET", exact, ""))
-				}
-				for _, fields := range signatures {
+				for _, fields := range [][]field{nil, signedFields(w.acme, "GET", target, ""), signedFields(w.acme, "GET", exact, "")} {
 					requireRejected(t, send("GET", target, w.from(fields)), protocol+" "+target)
 				}
 			}
@@ -104,6 +100,35 @@ func TestOnlyExactPathsAreServed(t *testing.T) {
 		reached++
 		assert.Equal(t, reached, w.data.count(), "over %s, only the exact path has reached the data service", protocol)
 	}
+}
+
+// A query is not a path: /status responds the same whatever its query contains.
+func TestStatusReachesNoSignedEndpoint(t *testing.T) {
+	t.Parallel()
+	w := newAttack(t, "", "", "")
+	for protocol, send := range w.over {
+		for _, query := range []string{
+			"", "?", "??", "?/../events", "?/api/v1/events", "?path=/api/v1/events", "?count=abc", "?count=1&count=2", "?%2e%2e/events", "?\\..\\events", "?;/../events",
+			"?http://x/api/v1/events", "?%00", "?%zz", "?\xff", "?" + strings.Repeat("x", 8<<10),
+		} {
+			for _, method := range []string{"GET", "HEAD"} {
+				a := send(method, "/api/v1/status"+query, []field{
+					{"X-Original-Url", "/api/v1/events"},
+					{"X-Rewrite-Url", "/api/v1/events"},
+					{"X-Forwarded-Uri", "/api/v1/events"},
+					{"X-Forwarded-Prefix", "/api/v1/events/.."},
+				})
+				require.Equal(t, http.StatusOK, a.Status, "%s %s /api/v1/status%.80q", protocol, method, query)
+				if method == "GET" {
+					require.JSONEq(t, `{"status":"ok","api_version":"v1"}`, a.Body)
+				}
+			}
+		}
+		// nor does a signature for another path change that
+		a := send("GET", "/api/v1/status", signedFields(w.acme, "GET", "/api/v1/events", ""))
+		require.JSONEq(t, `{"status":"ok","api_version":"v1"}`, a.Body)
+	}
+	require.Zero(t, w.data.count())
 }
 
 // The query is signed as sent, byte for byte; only known parameters are forwarded.

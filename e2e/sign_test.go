@@ -83,8 +83,9 @@ func TestSignSendsAndSignsTheTargetThatCurlSends(t *testing.T) {
 	key := gatewaytest.Caller{PublicKey: "pk_test_3f8Zk1q0Tn_w-7Yd", PrivateKey: "made_up_8GmYwq3cVn5tB2xKzR7pLd0hJf4sWu6e"}
 	env := []string{"GATEHOUSE_KEY=" + key.PublicKey, "GATEHOUSE_SECRET=" + key.PrivateKey.Reveal()}
 	for _, rest := range []string{
-		"", "?x=1", "/api/v1/me?#", "/api/v1/me?a?b#c", "/api/v1/../v1/./me", "//api//v1/me", "/api/v1/jobs?status[]=a&b={c,d}[1-3]",
-		"/a\"<>|^`\\b?'", "/%zz?%", "/Mühle/é%20é?%2f%2B+x", "/\xff?\xff", "/'+,;=@:!*()~",
+		"/api/v1/me", "", "/", "?x=1", "#fragment", "/api/v1/me?", "/api/v1/me?#", "/api/v1/me?a?b#c", "/api/v1/../v1/./me", "//api//v1/me",
+		"/api/v1/jobs?status[]=a&b={c,d}[1-3]", "/api/v1/jobs[1]{x}", "/api/v1/jobs?status=it's\"<>|^`\\", "/a\"<>|^`\\b", "/%zz?%", "/a%00b",
+		"/api/v1/equipment?category=M%C3%BChle%26Sohn%2f%2B+x", "/api/v1/equipment?category=Mühle", "/Mühle/é%20é", "/\xff?\xff", "/'+,;=@:!*()~",
 	} {
 		t.Run(rest, func(t *testing.T) {
 			t.Parallel()
@@ -96,7 +97,7 @@ func TestSignSendsAndSignsTheTargetThatCurlSends(t *testing.T) {
 		})
 	}
 	for name, rest := range map[string]string{
-		"space": "/a b", "line feed in the query": "/a?b\nc", "backslash in the host": "\\x",
+		"space": "/a b", "space in the query": "/a?b c", "tab": "/a\tb", "line feed": "/a\nb", "delete": "/a\x7fb", "backslash in the host": "\\x",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

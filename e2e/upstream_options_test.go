@@ -53,16 +53,23 @@ func counts(services []*recorder) []int {
 func TestSelectionPolicies(t *testing.T) {
 	t.Parallel()
 	const requests = 60
-	one := func(n []int) bool { return max(n[0], n[1], n[2]) == requests }
+	one := func(n []int) bool { return n[0]+n[1]+n[2] == requests && max(n[0], n[1], n[2]) == requests }
 	all := func(n []int) bool { return min(n[0], n[1], n[2]) > 0 }
 	for policy, ok := range map[string]func([]int) bool{
 		"":                           all,
+		"random":                     all,
+		"random_choose 2":            all,
+		"least_conn":                 all,
+		"round_robin":                func(n []int) bool { return n[0] == 20 && n[1] == 20 && n[2] == 20 },
 		"weighted_round_robin 3 2 1": func(n []int) bool { return n[0] == 30 && n[1] == 20 && n[2] == 10 },
-		// Caddy gets the request to select by
-		"client_ip_hash":    one,
-		"uri_hash":          one,
-		"header User-Agent": one,
-		"cookie":            all, // callers keep no cookies
+		"weighted_round_robin 1 0 1": func(n []int) bool { return n[0] == 30 && n[1] == 0 && n[2] == 30 },
+		"first":                      func(n []int) bool { return n[0] == requests },
+		"ip_hash":                    one,
+		"client_ip_hash":             one,
+		"uri_hash":                   one,
+		"query count":                one,
+		"header User-Agent":          one,
+		"cookie":                     all, // callers keep no cookies
 	} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
