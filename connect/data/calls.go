@@ -65,7 +65,7 @@ func (c Collection[T, F]) one(ctx context.Context, by Caller, id string, r reque
 
 func (c Collection[T, F]) at(id string) []string { return append(slices.Clone(c.path), id) }
 
-// one makes a call whose response is one record. is reports whether it is the requested one; nil if a business has only one.
+// one makes a call whose response is one record. is reports whether a record is the requested one; nil if a business has only one.
 func one[T Record](ctx context.Context, c *Client, by Caller, name string, is func(T) bool, r request) (T, error) {
 	return do(ctx, c, by, r, func(response []byte) (T, error) { return readOne(response, name, by.BusinessID, is) })
 }

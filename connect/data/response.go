@@ -65,7 +65,7 @@ func validCursor(s string) bool {
 	return len(s) <= 512 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// readOne decodes {"<name>":{…}}, or the record itself if there is no name. is reports whether it is the requested record; nil
+// readOne decodes {"<name>":{…}}, or the record itself if there is no name. is reports whether a record is the requested record; nil
 // if a business has only one.
 func readOne[T Record](response []byte, name, business string, is func(T) bool) (T, error) {
 	var r, none T
