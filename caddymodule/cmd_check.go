@@ -58,7 +58,7 @@ func configureCheck(cmd *cobra.Command) {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) > 0:
-			return exit(cmd, checkBadInput, fmt.Errorf("got %d arguments: must be none; name the configuration with --config", len(args)))
+			return exit(cmd, checkBadInput, errors.New("check takes no arguments: name the configuration with --config"))
 		case c.json && c.sarif:
 			return exit(cmd, checkBadInput, errors.New("--json and --sarif cannot be combined"))
 		}

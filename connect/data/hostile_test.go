@@ -75,7 +75,7 @@ func TestTruncatedResponseIsRejected(t *testing.T) {
 		"two lengths":              {json + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n" + body, data.ErrUnavailable},
 		"a length that is not one": {json + "Content-Length: -1\r\n\r\n" + body, data.ErrUnavailable},
 		"chunks without an end":    {json + "Transfer-Encoding: chunked\r\n\r\n" + strconv.FormatInt(int64(len(body)), 16) + "\r\n" + body + "\r\n", data.ErrUnavailable},
-		"a head that breaks off":   {"HTTP/1.1 200 OK\r\nContent-Ty", data.ErrUnavailable},
+		"an incomplete head":   {"HTTP/1.1 200 OK\r\nContent-Ty", data.ErrUnavailable},
 		"no HTTP":                  {"220 mail.example ESMTP\r\n", data.ErrUnavailable},
 		"early hints before it":    {"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + length(len(body)) + body, nil},
 		"nothing but 1xx":          {strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 1000), data.ErrUnavailable},
