@@ -45,7 +45,7 @@ RACE := -race -trimpath '-gcflags=modernc.org/...=-race=false -d=checkptr=0' '-g
 TEST_FLAGS ?= $(RACE) '-ldflags=-s -w' -p=3 -shuffle=on -count=1 -vet=off -timeout=40m -tags=$(GOTAGS)
 TEST_PACKAGES ?= ./...
 # Packages to start first. Their tests often wait for servers, so three packages at a time (-p) keep two processors busy.
-SLOW_PACKAGES := e2e e2e/connect
+SLOW_PACKAGES := e2e e2e/connect authsigner/vault ratelimit deploy connect/mcp caddymodule
 # How long each fuzz target runs in `make test`, and in `make fuzz`.
 FUZZTIME_SHORT ?= 6s
 FUZZTIME ?= 10m
