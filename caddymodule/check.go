@@ -17,6 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
@@ -37,7 +38,7 @@ type rule struct {
 type finding struct {
 	Rule     string `json:"rule"`
 	Severity string `json:"severity"`
-	position
+	configfile.Position
 
 	Message string `json:"message"`
 	Fix     string `json:"fix"`
@@ -53,7 +54,7 @@ func (f finding) sentences() string {
 }
 
 // newFinding returns a finding of a rule.
-func newFinding(id string, at position, message string) finding {
+func newFinding(id string, at configfile.Position, message string) finding {
 	all := rules()
 	r := all[slices.IndexFunc(all, func(r rule) bool { return r.id == id })]
 	return finding{r.id, r.severity, at, message, r.fix}
@@ -61,7 +62,7 @@ func newFinding(id string, at position, message string) finding {
 
 // checkedConfig is a configuration with the parts that rules look at.
 type checkedConfig struct {
-	*loadedConfig
+	*configfile.Config
 
 	admin             caddy.AdminConfig
 	logs              map[string]*caddy.CustomLog
@@ -69,7 +70,7 @@ type checkedConfig struct {
 	servers           map[string]*checkedServer
 	app               *App         // nil: not configured
 	vault             *VaultSource // nil: the credential source is another
-	placed            []placedHandler
+	placed            []configfile.Handler
 	gatehouseHandlers []*checkedHandler // those of placed that serve callers
 
 	found []finding
@@ -90,7 +91,7 @@ type listenerWrapper struct {
 
 // checkedHandler is a gatehouse_api or a gatehouse_connect.
 type checkedHandler struct {
-	placedHandler
+	configfile.Handler
 
 	api       *API     // nil: it is a gatehouse_connect
 	connect   *Connect // nil: it is a gatehouse_api
@@ -107,7 +108,7 @@ type checkedUpstream struct {
 }
 
 // newCheckedConfig decodes the configuration. Loading the configuration would fail with the same errors.
-func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
+func newCheckedConfig(c *configfile.Config) (*checkedConfig, error) {
 	var cfg struct {
 		Admin   caddy.AdminConfig `json:"admin"`
 		Logging caddy.Logging     `json:"logging"`
@@ -116,18 +117,18 @@ func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 			HTTP      caddyhttp.App   `json:"http"`
 		} `json:"apps"`
 	}
-	if err := json.Unmarshal(c.raw, &cfg); err != nil {
-		return nil, c.decodeError(err)
+	if err := json.Unmarshal(c.Raw, &cfg); err != nil {
+		return nil, c.DecodeError(err)
 	}
 	checked := &checkedConfig{
-		loadedConfig: c, admin: cfg.Admin, logs: cfg.Logging.Logs, http: &cfg.Apps.HTTP, placed: c.handlers(), servers: map[string]*checkedServer{},
+		Config: c, admin: cfg.Admin, logs: cfg.Logging.Logs, http: &cfg.Apps.HTTP, placed: c.Handlers(), servers: map[string]*checkedServer{},
 	}
 	for name, server := range cfg.Apps.HTTP.Servers {
 		s := &checkedServer{Server: server, pointer: "/apps/http/servers/" + name}
 		for _, raw := range server.ListenerWrappersRaw {
 			var w listenerWrapper
 			if err := json.Unmarshal(raw, &w); err != nil {
-				return nil, c.failure(s.pointer+"/listener_wrappers", err)
+				return nil, c.ErrorAt(s.pointer+"/listener_wrappers", err)
 			}
 			s.wrappers = append(s.wrappers, w)
 		}
@@ -136,7 +137,7 @@ func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 	}
 	if cfg.Apps.Gatehouse != nil {
 		checked.app = new(App)
-		if err := c.decode("/apps/"+appName, cfg.Apps.Gatehouse, checked.app); err != nil {
+		if err := decodeModule(c, "/apps/"+appName, cfg.Apps.Gatehouse, checked.app); err != nil {
 			return nil, err
 		}
 		var source struct {
@@ -145,13 +146,13 @@ func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 		if err := json.Unmarshal(checked.app.CredentialsRaw, &source); err == nil && source.Source == "vault" {
 			checked.vault = new(VaultSource)
 			if err := json.Unmarshal(checked.app.CredentialsRaw, checked.vault); err != nil {
-				return nil, c.failure("/apps/"+appName+"/credentials", err)
+				return nil, c.ErrorAt("/apps/"+appName+"/credentials", err)
 			}
 		}
 	}
 	for _, placed := range checked.placed {
-		h := &checkedHandler{placedHandler: placed}
-		switch h.name {
+		h := &checkedHandler{Handler: placed}
+		switch h.Name {
 		case apiName:
 			h.api = new(API)
 			if err := h.decode(c, h.api); err != nil {
@@ -159,7 +160,7 @@ func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 			}
 			h.timeout = cmp.Or(time.Duration(h.api.Timeout), defaultUpstreamTimeout)
 			for i, u := range h.api.Upstreams {
-				h.upstreams = append(h.upstreams, upstreamOf(fmt.Sprintf("%s/upstreams/%d/handler", h.pointer, i), u.HandlerRaw))
+				h.upstreams = append(h.upstreams, upstreamOf(fmt.Sprintf("%s/upstreams/%d/handler", h.Pointer, i), u.HandlerRaw))
 			}
 		case connectName:
 			h.connect = new(Connect)
@@ -167,7 +168,7 @@ func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 				return nil, err
 			}
 			h.timeout = cmp.Or(time.Duration(h.connect.Timeout), data.DefaultTimeout)
-			h.upstreams = []*checkedUpstream{upstreamOf(h.pointer+"/upstream", h.connect.UpstreamRaw)}
+			h.upstreams = []*checkedUpstream{upstreamOf(h.Pointer+"/upstream", h.connect.UpstreamRaw)}
 		default:
 			continue
 		}
@@ -177,31 +178,26 @@ func newCheckedConfig(c *loadedConfig) (*checkedConfig, error) {
 }
 
 // decode decodes and validates the settings of a handler.
-func (h *checkedHandler) decode(c *loadedConfig, module any) error {
-	value := maps.Clone(h.value)
+func (h *checkedHandler) decode(c *configfile.Config, module any) error {
+	value := maps.Clone(h.Value)
 	delete(value, "handler")
 	settings, err := json.Marshal(value)
 	if err != nil {
-		return c.failure(h.pointer, err)
+		return c.ErrorAt(h.Pointer, err)
 	}
-	return c.decode(h.pointer, settings, module)
+	return decodeModule(c, h.Pointer, settings, module)
 }
 
-func (c *loadedConfig) decode(pointer string, settings json.RawMessage, module any) error {
+func decodeModule(c *configfile.Config, pointer string, settings json.RawMessage, module any) error {
 	if err := caddy.StrictUnmarshalJSON(settings, module); err != nil {
-		return c.failure(pointer, err)
+		return c.ErrorAt(pointer, err)
 	}
 	if v, ok := module.(caddy.Validator); ok {
 		if err := v.Validate(); err != nil {
-			return c.failure(pointer, err)
+			return c.ErrorAt(pointer, err)
 		}
 	}
 	return nil
-}
-
-// failure returns an error about a value as a loadError.
-func (c *loadedConfig) failure(pointer string, err error) error {
-	return &loadError{c.position(pointer, err.Error()), err.Error(), pointer}
 }
 
 // upstreamOf decodes what the rules look at. Other errors of the handler are found when it is loaded.
@@ -229,16 +225,16 @@ func (c *checkedConfig) upstreams() []*checkedUpstream {
 // report adds a finding. The pointer is the JSON pointer of the value that the message is about. Messages contain no secrets.
 func (c *checkedConfig) report(id, pointer, message string, args ...any) {
 	text := fmt.Sprintf(message, args...)
-	c.found = append(c.found, newFinding(id, c.position(pointer, text), text))
+	c.found = append(c.found, newFinding(id, c.Position(pointer, text), text))
 }
 
 // loadFindings returns the finding of a configuration that cannot be loaded, or the error if it could not even be read.
 func loadFindings(err error) ([]finding, error) {
-	failure := new(loadError)
+	failure := new(configfile.Error)
 	if !errors.As(err, &failure) {
 		return nil, err
 	}
-	return []finding{newFinding("GH001", failure.position, failure.message)}, nil
+	return []finding{newFinding("GH001", failure.Position, failure.Message)}, nil
 }
 
 // sortFindings sorts by place and removes duplicates.
@@ -263,7 +259,7 @@ func count(found []finding, severity string) int {
 // printFindings prints findings for people.
 func printFindings(w io.Writer, found []finding) error {
 	for _, f := range found {
-		if _, err := fmt.Fprintf(w, "%s: %s %s: %s\n", f.position, f.Severity, f.Rule, f.sentences()); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: %s %s: %s\n", f.Position, f.Severity, f.Rule, f.sentences()); err != nil {
 			return err
 		}
 	}

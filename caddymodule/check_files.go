@@ -17,6 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 )
 
 // recordFields returns the members of a credential record.
@@ -82,11 +83,11 @@ var filePlaceholder = regexp.MustCompile(`\{file\.([^{}]+)\}`)
 func (c *checkedConfig) checkSecretFiles() {
 	var roots []string
 	for _, h := range c.placed {
-		if root, _ := h.value["root"].(string); root != "" && (h.name == "vars" || h.name == "file_server") {
+		if root, _ := h.Value["root"].(string); root != "" && (h.Name == "vars" || h.Name == "file_server") {
 			roots = append(roots, root)
 		}
 	}
-	each(c.value, "", func(pointer string, value any) {
+	each(c.Value, "", func(pointer string, value any) {
 		path, _ := value.(string)
 		isCredentials := pointer == "/apps/gatehouse/credentials/path" && c.vault == nil
 		if m := filePlaceholder.FindStringSubmatch(path); m != nil {
@@ -111,15 +112,15 @@ func (c *checkedConfig) checkSecretFiles() {
 // checkCertificates compares certificate files with the hosts of sites.
 func (c *checkedConfig) checkCertificates() {
 	for _, s := range c.gatehouseServers() {
-		if auto := s.AutoHTTPS; s.TLSConnPolicies != nil && (auto.Disabled || auto.DisableCerts) && member(member(c.value, "apps"), "tls") == nil {
+		if auto := s.AutoHTTPS; s.TLSConnPolicies != nil && (auto.Disabled || auto.DisableCerts) && configfile.Member(c.Value, "apps", "tls") == nil {
 			c.report("GH025", "/auto_https", "auto_https leaves the server on %s without a certificate", strings.Join(s.Listen, ", "))
 		}
 	}
 	var hosts []string
 	for _, h := range c.placed {
-		hosts = append(hosts, h.hosts...)
+		hosts = append(hosts, h.Hosts...)
 	}
-	each(c.value, "", func(pointer string, value any) {
+	each(c.Value, "", func(pointer string, value any) {
 		path, _ := value.(string)
 		if strings.HasSuffix(pointer, "/ca") && strings.Contains(path, "acme-staging") {
 			c.report("GH025", pointer, "nobody trusts the certificates of %s, which is for tests", path)

@@ -15,33 +15,35 @@ import (
 	"syscall"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 )
 
 // unreachableAddr is an address to which nothing can connect.
 const unreachableAddr = "127.0.0.1:0"
 
 // buildOffline builds the configuration without connecting to anything. Each part that needs a file or an environment variable
-// that is missing is replaced, and other errors are returned as a [loadError].
+// that is missing is replaced, and other errors are returned as a [configfile.Error].
 func (c *checkedConfig) buildOffline(dir string) error {
 	var value any
-	if err := json.Unmarshal(c.raw, &value); err != nil {
-		return c.failure("", err)
+	if err := json.Unmarshal(c.Raw, &value); err != nil {
+		return c.ErrorAt("", err)
 	}
 	disconnect(value)
 	for {
 		raw, err := json.Marshal(value)
 		if err != nil {
-			return c.failure("", err)
+			return c.ErrorAt("", err)
 		}
 		built, err := c.build(raw, dir)
 		if err == nil {
 			return built.close()
 		}
-		failure := new(loadError)
-		if !errors.As(err, &failure) || !isMissing(failure.message) {
+		failure := new(configfile.Error)
+		if !errors.As(err, &failure) || !isMissing(failure.Message) {
 			return err
 		}
-		if replaced, err := replaceMissing(value, failure.pointer, dir); !replaced {
+		if replaced, err := replaceMissing(value, failure.Value, dir); !replaced {
 			return err
 		}
 	}
@@ -49,7 +51,7 @@ func (c *checkedConfig) buildOffline(dir string) error {
 
 // disconnect replaces the addresses of what is contacted while a configuration is built, and those of active health checks.
 func disconnect(value any) {
-	app := member(member(value, "apps"), appName)
+	app := configfile.Member(value, "apps", appName)
 	unreachable := func(text any) string {
 		s, _ := text.(string)
 		if resolved, err := caddy.NewReplacer().ReplaceOrErr(s, true, true); err == nil {
@@ -62,12 +64,12 @@ func disconnect(value any) {
 		}
 		return s
 	}
-	if urls, ok := member(member(app, "redis"), "urls").([]any); ok {
+	if urls, ok := configfile.Member(app, "redis", "urls").([]any); ok {
 		for i := range urls {
 			urls[i] = unreachable(urls[i])
 		}
 	}
-	if source, ok := member(app, "credentials").(map[string]any); ok && source["address"] != nil {
+	if source, ok := configfile.Member(app, "credentials").(map[string]any); ok && source["address"] != nil {
 		source["address"] = unreachable(source["address"])
 	}
 	disconnectHealthChecks(value)
@@ -80,7 +82,7 @@ func disconnectHealthChecks(value any) {
 			disconnectHealthChecks(one)
 		}
 	case map[string]any:
-		if active, ok := member(v["health_checks"], "active").(map[string]any); ok {
+		if active, ok := configfile.Member(v["health_checks"], "active").(map[string]any); ok {
 			active["upstream"] = unreachableAddr
 		}
 		for _, one := range v {
@@ -100,7 +102,7 @@ var innermostHandler = regexp.MustCompile(`^(/.+/handle)/(\d+)`)
 // replaceMissing replaces the part of a configuration that an error is about by one that needs nothing. It reports whether there
 // was such a part.
 func replaceMissing(value any, pointer, dir string) (bool, error) {
-	app, _ := member(member(value, "apps"), appName).(map[string]any)
+	app, _ := configfile.Member(value, "apps", appName).(map[string]any)
 	inApp, isApp := strings.CutPrefix(pointer, "/apps/"+appName+"/")
 	part, _, _ := strings.Cut(inApp, "/")
 	file := filepath.Join(dir, part)
@@ -110,9 +112,9 @@ func replaceMissing(value any, pointer, dir string) (bool, error) {
 		if m := innermostHandler.FindStringSubmatch(pointer); m != nil {
 			handlers := value
 			for step := range strings.SplitSeq(m[1][1:], "/") {
-				handlers = member(handlers, step)
+				handlers = configfile.Member(handlers, step)
 			}
-			handler, _ := member(handlers, m[2]).(map[string]any)
+			handler, _ := configfile.Member(handlers, m[2]).(map[string]any)
 			if was := handler["handler"]; was == nil || was == "vars" {
 				return false, nil
 			}
@@ -120,7 +122,7 @@ func replaceMissing(value any, pointer, dir string) (bool, error) {
 			handler["handler"] = "vars"
 			return true, nil
 		}
-		tls, _ := member(member(value, "apps"), "tls").(map[string]any)
+		tls, _ := configfile.Member(value, "apps", "tls").(map[string]any)
 		if !strings.HasPrefix(pointer, "/apps/tls") || tls["certificates"] == nil {
 			return false, nil // other findings are possible, but not certain
 		}

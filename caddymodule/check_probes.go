@@ -54,11 +54,11 @@ type builtConfig struct {
 	note func(message string, args ...any) // about something that could not be checked
 }
 
-// build provisions a configuration, and returns the error as a [loadError]. Its modules may write to the directory.
+// build provisions a configuration, and returns the error as a [configfile.Error]. Its modules may write to the directory.
 func (c *checkedConfig) build(raw json.RawMessage, dir string) (*builtConfig, error) {
 	var cfg *caddy.Config
 	if err := caddy.StrictUnmarshalJSON(raw, &cfg); err != nil {
-		return nil, c.decodeError(err)
+		return nil, c.DecodeError(err)
 	}
 	// "tls internal" creates a certificate authority while it is built.
 	cfg.StorageRaw = caddyconfig.JSON(map[string]string{"module": "file_system", "root": dir}, nil)
@@ -69,7 +69,7 @@ func (c *checkedConfig) build(raw json.RawMessage, dir string) (*builtConfig, er
 	cfg.Logging.Logs = map[string]*caddy.CustomLog{"default": {BaseLog: caddy.BaseLog{WriterRaw: []byte(`{"output":"discard"}`)}}}
 	ctx, err := caddy.ProvisionContext(cfg)
 	if err != nil {
-		return nil, c.loadFailure(err)
+		return nil, c.LoadError(err)
 	}
 	b := &builtConfig{checkedConfig: c}
 	if mod, err := ctx.AppIfConfigured(appName); err == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/rewrite"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -22,7 +23,7 @@ import (
 
 // sampleRequests returns requests that a handler must serve, or nil if it is not a Gatehouse handler with certain paths.
 func sampleRequests(handler any) (samples []string) {
-	text := func(name string) string { s, _ := member(handler, name).(string); return s }
+	text := func(name string) string { s, _ := configfile.Member(handler, name).(string); return s }
 	switch text("handler") {
 	case apiName:
 		for _, res := range upstream.Resources() {
@@ -41,7 +42,7 @@ func sampleRequests(handler any) (samples []string) {
 			"POST /oauth/revoke", "POST " + pages.ApprovePath, "GET " + pages.SignInPath, "POST " + pages.SignOutPath,
 			"GET " + pages.SettingsPath, "GET " + pages.ConnectionsPath, "GET " + pages.ActivityPath, "GET " + pages.AssetsPrefix + "x",
 		}
-		if manage, _ := member(handler, "manage_keys").(bool); manage {
+		if manage, _ := configfile.Member(handler, "manage_keys").(bool); manage {
 			samples = append(samples, "GET "+pages.KeysPath)
 		}
 	}
@@ -64,17 +65,17 @@ func (c *checkedConfig) checkRoutes(parent context.Context) {
 	defer cancel()
 	var found []*blocker
 	for _, h := range c.placed {
-		if h.isError {
+		if h.IsError {
 			continue
 		}
 		var missed []*blocker
-		samples := sampleRequests(h.value)
+		samples := sampleRequests(h.Value)
 		for _, sample := range samples {
 			if o := c.send(ctx, h, sample); o != nil { //nolint:contextcheck // it is derived from parent
 				missed = append(missed, o)
 			}
 		}
-		if h.name == healthName && len(missed) < len(samples) {
+		if h.Name == healthName && len(missed) < len(samples) {
 			continue // one of the checks may be private
 		}
 		for _, o := range missed {
@@ -82,7 +83,7 @@ func (c *checkedConfig) checkRoutes(parent context.Context) {
 			if i < 0 {
 				i, found = len(found), append(found, o)
 			}
-			for list, value := range map[*[]string]string{&found[i].samples: o.samples[0], &found[i].handlers: h.name} {
+			for list, value := range map[*[]string]string{&found[i].samples: o.samples[0], &found[i].handlers: h.Name} {
 				if !slices.Contains(*list, value) {
 					*list = append(*list, value)
 				}
@@ -103,9 +104,9 @@ func (c *checkedConfig) checkRoutes(parent context.Context) {
 }
 
 // send returns what keeps a request from the handler at each host of its site, or what breaks it on the way, or nil.
-func (c *checkedConfig) send(ctx caddy.Context, h placedHandler, sample string) (missed *blocker) {
-	hosts := hostsOf(h.site)
-	for _, host := range h.hosts { // a site *.example.com may have routes for some of its hosts
+func (c *checkedConfig) send(ctx caddy.Context, h configfile.Handler, sample string) (missed *blocker) {
+	hosts := configfile.HostsOf(h.Site)
+	for _, host := range h.Hosts { // a site *.example.com may have routes for some of its hosts
 		if slices.ContainsFunc(hosts, func(site string) bool { return hostMatches(site, host) }) {
 			hosts = append(slices.Clip(hosts), host)
 		}
@@ -124,12 +125,12 @@ func (c *checkedConfig) send(ctx caddy.Context, h placedHandler, sample string) 
 		}
 		r.RequestURI = path
 		repl := caddy.NewReplacer()
-		for _, name := range sentHeaders(h.name) {
+		for _, name := range sentHeaders(h.Name) {
 			r.Header.Set(name, "sent")
 		}
 		w := &walk{checkedConfig: c, ctx: ctx, repl: repl, handler: h, sample: sample}
 		w.r = caddyhttp.PrepareRequest(r, repl, discard{}, new(caddyhttp.Server))
-		w.routes("/apps/http/servers/"+h.server+"/routes", w.server("routes"))
+		w.routes("/apps/http/servers/"+h.Server+"/routes", w.server("routes"))
 		if w.reached {
 			return w.broken
 		}
@@ -151,7 +152,7 @@ type walk struct {
 	ctx     caddy.Context
 	repl    *caddy.Replacer
 	r       *http.Request
-	handler placedHandler
+	handler configfile.Handler
 	sample  string
 	reached bool
 	missed  *blocker // the first
@@ -177,7 +178,7 @@ func sentHeaders(handler string) []string {
 
 // inspect looks for changes to a request or response that the handler does not work with.
 func (w *walk) inspect(pointer, name string, step any) {
-	names := sentHeaders(w.handler.name)
+	names := sentHeaders(w.handler.Name)
 	breaks := func(what string, args ...any) {
 		if w.broken == nil && names != nil {
 			w.broken = &blocker{rule: "GH022", key: pointer, pointer: pointer, what: fmt.Sprintf(what, args...), samples: []string{w.sample}}
@@ -204,7 +205,7 @@ func (w *walk) inspect(pointer, name string, step any) {
 		}
 		if w.r.Method != method {
 			breaks("the method becomes %s", w.r.Method)
-		} else if w.r.URL.Path != path && w.handler.name == connectName {
+		} else if w.r.URL.Path != path && w.handler.Name == connectName {
 			breaks("the path becomes %s, and gatehouse_connect serves only paths as clients send them", w.r.URL.Path)
 		}
 	}
@@ -216,20 +217,20 @@ func (w *walk) routes(pointer string, list any) bool {
 	groups := map[string]int{} // the index of the route that the request took
 	for i, route := range routes {
 		at := fmt.Sprintf("%s/%d", pointer, i)
-		leads := strings.HasPrefix(w.handler.pointer, at+"/")
-		group, _ := member(route, "group").(string)
+		leads := strings.HasPrefix(w.handler.Pointer, at+"/")
+		group, _ := configfile.Member(route, "group").(string)
 		if other, taken := groups[group]; group != "" && taken {
 			if leads {
 				at := fmt.Sprintf("%s/%d", pointer, other)
-				w.miss("GH004", at, at, "the route with the matcher "+describeMatchers(member(routes[other], "match")))
+				w.miss("GH004", at, at, "the route with the matcher "+describeMatchers(configfile.Member(routes[other], "match")))
 			}
 			continue
 		}
-		sets := member(route, "match")
+		sets := configfile.Member(route, "match")
 		switch w.matches(sets) {
 		case no:
 			if leads {
-				w.miss("GH003", at, w.handler.pointer, describeMatchers(sets))
+				w.miss("GH003", at, w.handler.Pointer, describeMatchers(sets))
 			}
 			continue
 		case unknown:
@@ -238,13 +239,13 @@ func (w *walk) routes(pointer string, list any) bool {
 			}
 		}
 		groups[group] = i
-		steps, _ := member(route, "handle").([]any)
+		steps, _ := configfile.Member(route, "handle").([]any)
 		for j, step := range steps {
 			if w.handle(fmt.Sprintf("%s/handle/%d", at, j), step) {
 				return true
 			}
 		}
-		if terminal, _ := member(route, "terminal").(bool); terminal {
+		if terminal, _ := configfile.Member(route, "terminal").(bool); terminal {
 			w.miss("GH004", at, at, "the route with the matcher "+describeMatchers(sets))
 			return true
 		}
@@ -254,31 +255,31 @@ func (w *walk) routes(pointer string, list any) bool {
 
 // handle reports whether the request ends in a handler.
 func (w *walk) handle(pointer string, step any) bool {
-	name, _ := member(step, "handler").(string)
-	if name == w.handler.name && slices.Contains(sampleRequests(step), w.sample) {
+	name, _ := configfile.Member(step, "handler").(string)
+	if name == w.handler.Name && slices.Contains(sampleRequests(step), w.sample) {
 		w.reached = true
 		return true
 	}
 	switch name {
 	case "subroute":
-		return w.routes(pointer+"/routes", member(step, "routes"))
+		return w.routes(pointer+"/routes", configfile.Member(step, "routes"))
 	case "invoke":
-		named, _ := member(step, "name").(string)
-		route := member(w.server("named_routes"), named)
+		named, _ := configfile.Member(step, "name").(string)
+		route := configfile.Member(w.server("named_routes"), named)
 		return w.routes(pointer, []any{route})
 	case "reverse_proxy":
-		if responses, _ := member(step, "handle_response").([]any); len(responses) > 0 {
+		if responses, _ := configfile.Member(step, "handle_response").([]any); len(responses) > 0 {
 			return false // as forward_auth, which responds only if it refuses
 		}
 	case "file_server":
-		if pass, _ := member(step, "pass_thru").(bool); pass {
+		if pass, _ := configfile.Member(step, "pass_thru").(bool); pass {
 			return false
 		}
 	case "static_response":
 		name = "respond"
-		if location := member(member(step, "headers"), "Location"); location != nil {
+		if location := configfile.Member(step, "headers", "Location"); location != nil {
 			name = "redir"
-		} else if abort, _ := member(step, "abort").(bool); abort {
+		} else if abort, _ := configfile.Member(step, "abort").(bool); abort {
 			name = "abort"
 		}
 	case "error", "metrics", apiName, errorsName:
@@ -292,7 +293,7 @@ func (w *walk) handle(pointer string, step any) bool {
 
 // server returns a setting of the handler's server.
 func (w *walk) server(name string) any {
-	return member(member(member(member(member(w.value, "apps"), "http"), "servers"), w.handler.server), name)
+	return configfile.Member(w.Value, "apps", "http", "servers", w.handler.Server, name)
 }
 
 // load returns a module of Caddy with settings, or nil.

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/netip"
 	"net/url"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 	"github.com/gatehouse-gateway/gatehouse/docs"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -62,7 +62,7 @@ func (c *checkedConfig) checkStatic(ctx context.Context) {
 
 func (c *checkedConfig) checkIssuer() {
 	for _, h := range c.gatehouseHandlers {
-		if h.connect == nil || h.hosts == nil {
+		if h.connect == nil || h.Hosts == nil {
 			continue // the site serves all hosts
 		}
 		issuer := h.connect.Issuer
@@ -70,11 +70,11 @@ func (c *checkedConfig) checkIssuer() {
 		if err != nil || u.Hostname() == "" || strings.Contains(issuer, "{") {
 			continue // an invalid one cannot be loaded; placeholders are not resolved
 		}
-		listen := c.servers[h.server].Listen
-		if !slices.ContainsFunc(h.hosts, func(site string) bool { return hostMatches(site, u.Hostname()) }) {
-			c.report("GH002", h.pointer+"/issuer", "the issuer %s is not served by its site, whose hosts are %s", issuer, strings.Join(h.hosts, ", "))
+		listen := c.servers[h.Server].Listen
+		if !slices.ContainsFunc(h.Hosts, func(site string) bool { return hostMatches(site, u.Hostname()) }) {
+			c.report("GH002", h.Pointer+"/issuer", "the issuer %s is not served by its site, whose hosts are %s", issuer, strings.Join(h.Hosts, ", "))
 		} else if u.Port() != "" && !isLocal(u.Host) && !slices.ContainsFunc(listen, func(a string) bool { return strings.HasSuffix(a, ":"+u.Port()) }) {
-			c.report("GH002", h.pointer+"/issuer", "the issuer %s is not served by its site, which listens on %s", issuer, strings.Join(listen, ", "))
+			c.report("GH002", h.Pointer+"/issuer", "the issuer %s is not served by its site, which listens on %s", issuer, strings.Join(listen, ", "))
 		}
 	}
 }
@@ -91,19 +91,19 @@ func hostMatches(site, host string) bool {
 func (c *checkedConfig) checkTimeouts() {
 	grace := time.Duration(c.http.GracePeriod)
 	for _, h := range c.gatehouseHandlers {
-		s := c.servers[h.server]
+		s := c.servers[h.Server]
 		if write := time.Duration(s.WriteTimeout); write > 0 && write <= h.timeout {
-			c.report("GH005", s.pointer+"/write_timeout", "responses may take %s, but the timeout of %s is %s", write, h.name, h.timeout)
+			c.report("GH005", s.pointer+"/write_timeout", "responses may take %s, but the timeout of %s is %s", write, h.Name, h.timeout)
 		}
 		if grace > 0 && grace <= h.timeout {
-			c.report("GH010", "/apps/http/grace_period", "reloads end responses after %s, but the timeout of %s is %s", grace, h.name, h.timeout)
+			c.report("GH010", "/apps/http/grace_period", "reloads end responses after %s, but the timeout of %s is %s", grace, h.Name, h.timeout)
 		}
 	}
 }
 
 func (c *checkedConfig) checkIneffective() {
 	for _, h := range c.gatehouseHandlers {
-		s := c.servers[h.server]
+		s := c.servers[h.Server]
 		if h.api != nil {
 			own := cmp.Or(time.Duration(h.api.BodyTimeout), defaultBodyTimeout)
 			if read := time.Duration(s.ReadTimeout); read > 0 && read < own {
@@ -111,11 +111,15 @@ func (c *checkedConfig) checkIneffective() {
 			}
 		}
 		for _, u := range h.upstreams {
-			for pointer, value := range map[string]caddy.Duration{
-				"/load_balancing/try_duration": u.LoadBalancing.TryDuration, "/transport/dial_timeout": u.transport.DialTimeout,
+			for _, o := range []struct {
+				name, pointer string
+				value         caddy.Duration
+			}{
+				{"lb_try_duration", "/load_balancing/try_duration", u.LoadBalancing.TryDuration},
+				{"dial_timeout", "/transport/dial_timeout", u.transport.DialTimeout},
 			} {
-				if name := directivesOf(path.Base(pointer))[0]; time.Duration(value) > h.timeout {
-					c.report("GH006", u.pointer+pointer, "%s is %s, but %s ends requests after its timeout of %s", name, time.Duration(value), h.name, h.timeout)
+				if value := time.Duration(o.value); value > h.timeout {
+					c.report("GH006", u.pointer+o.pointer, "%s is %s, but %s ends requests after its timeout of %s", o.name, value, h.Name, h.timeout)
 				}
 			}
 			if active := u.HealthChecks.Active; active != nil && active.URI == "" && active.Path == "" { //nolint:staticcheck // SA1019: JSON configurations may have it
@@ -133,22 +137,14 @@ func (c *checkedConfig) checkIneffective() {
 			}
 		}
 	}
-	if c.global == nil {
-		return
-	}
 	var listen []string
 	for _, s := range c.servers {
 		listen = append(listen, s.Listen...)
 	}
-	n := 0
-	for _, option := range c.global.children {
-		if option.name != "servers" {
-			continue
+	for i, args := range c.GlobalOptions("servers") {
+		if len(args) > 0 && !slices.Contains(listen, args[0]) {
+			c.report("GH006", fmt.Sprintf("/servers/%d", i), "servers %s has no effect: no site listens on exactly this address", args[0])
 		}
-		if len(option.args) > 0 && !slices.Contains(listen, option.args[0]) {
-			c.report("GH006", fmt.Sprintf("/servers/%d", n), "servers %s has no effect: no site listens on exactly this address", option.args[0])
-		}
-		n++
 	}
 }
 
@@ -193,7 +189,7 @@ func (c *checkedConfig) checkRanges(pointer string, ranges []string) {
 func (c *checkedConfig) gatehouseServers() []*checkedServer {
 	var found []*checkedServer
 	for _, h := range c.gatehouseHandlers {
-		if s := c.servers[h.server]; !slices.Contains(found, s) {
+		if s := c.servers[h.Server]; !slices.Contains(found, s) {
 			found = append(found, s)
 		}
 	}
@@ -203,7 +199,7 @@ func (c *checkedConfig) gatehouseServers() []*checkedServer {
 // public returns those of our servers that have sites for other machines.
 func (c *checkedConfig) public() []*checkedServer {
 	return slices.DeleteFunc(c.gatehouseServers(), func(s *checkedServer) bool {
-		return !slices.ContainsFunc(c.placed, func(h placedHandler) bool { return c.servers[h.server] == s && !isDevelopment(h.hosts) }) ||
+		return !slices.ContainsFunc(c.placed, func(h configfile.Handler) bool { return c.servers[h.Server] == s && !isDevelopment(h.Hosts) }) ||
 			!slices.ContainsFunc(s.Listen, func(address string) bool { return !isLocal(address) })
 	})
 }
@@ -217,14 +213,14 @@ func (c *checkedConfig) checkCatchAll() {
 	for _, s := range c.public() {
 		site := ""
 		for _, h := range c.placed {
-			if h.isError || c.servers[h.server] != s {
+			if h.IsError || c.servers[h.Server] != s {
 				continue
 			}
-			if h.hosts == nil {
+			if h.Hosts == nil {
 				site = ""
 				break
 			}
-			site = cmp.Or(site, h.siteAt)
+			site = cmp.Or(site, h.SiteAt)
 		}
 		if site != "" {
 			c.report("GH009", site, "requests to %s for other hosts have no site", strings.Join(s.Listen, ", "))
@@ -249,13 +245,13 @@ func (c *checkedConfig) checkAdmin() {
 		c.report("GH011", "/admin/listen", "the admin API listens on %s", listen)
 	}
 	for _, h := range c.placed {
-		if h.name != "reverse_proxy" {
+		if h.Name != "reverse_proxy" {
 			continue
 		}
-		raw, _ := json.Marshal(h.value) //nolint:errchkjson // it was decoded from JSON
-		for i, u := range upstreamOf(h.pointer, raw).Upstreams {
+		raw, _ := json.Marshal(h.Value) //nolint:errchkjson // it was decoded from JSON
+		for i, u := range upstreamOf(h.Pointer, raw).Upstreams {
 			if sameAddress(u.Dial, listen) {
-				c.report("GH011", fmt.Sprintf("%s/upstreams/%d", h.pointer, i), "a site passes requests on to the admin API at %s", listen)
+				c.report("GH011", fmt.Sprintf("%s/upstreams/%d", h.Pointer, i), "a site passes requests on to the admin API at %s", listen)
 			}
 		}
 	}
@@ -382,19 +378,19 @@ func (c *checkedConfig) checkRemote() {
 
 func (c *checkedConfig) checkErrorStatus() {
 	for _, h := range c.placed {
-		if !h.isError || h.name != "static_response" {
+		if !h.IsError || h.Name != "static_response" {
 			continue
 		}
-		if status := fmt.Sprint(h.value["status_code"]); len(status) == 3 && status[0] == '2' {
-			c.report("GH017", h.pointer, "error responses have the status %s", status)
+		if status := fmt.Sprint(h.Value["status_code"]); len(status) == 3 && status[0] == '2' {
+			c.report("GH017", h.Pointer, "error responses have the status %s", status)
 		}
 	}
 }
 
 func (c *checkedConfig) checkAccessLogs() {
 	for _, h := range c.placed {
-		if value, _ := h.value["value"].(string); h.name == "log_append" && loggedSecret.MatchString(value) {
-			c.report("GH018", h.pointer, "log_append adds %s to log entries", value)
+		if value, _ := h.Value["value"].(string); h.Name == "log_append" && loggedSecret.MatchString(value) {
+			c.report("GH018", h.Pointer, "log_append adds %s to log entries", value)
 		}
 	}
 	for _, s := range c.gatehouseServers() {
@@ -415,8 +411,8 @@ func (c *checkedConfig) checkAccessLogs() {
 			names = map[string]caddyhttp.StringArray{"": {s.Logs.DefaultLoggerName}}
 		}
 		for _, host := range slices.Sorted(maps.Keys(names)) {
-			served := func(h placedHandler) bool {
-				return strings.HasPrefix(h.name, "gatehouse_") && (host == "" || h.hosts == nil && host == "*" || slices.Contains(h.hosts, host))
+			served := func(h configfile.Handler) bool {
+				return strings.HasPrefix(h.Name, "gatehouse_") && (host == "" || h.Hosts == nil && host == "*" || slices.Contains(h.Hosts, host))
 			}
 			if slices.ContainsFunc(c.placed, served) && slices.ContainsFunc(names[host], func(name string) bool {
 				return !c.filtersSignatures(strings.TrimSuffix("http.log.access."+name, "."))
@@ -482,7 +478,7 @@ func (c *checkedConfig) checkDefaultLog() {
 func (c *checkedConfig) checkWeakened() {
 	for _, h := range c.gatehouseHandlers {
 		if h.api != nil && h.api.AllowMissingTenant {
-			c.report("GH021", h.pointer+"/allow_missing_tenant", "records without a tenant field are accepted")
+			c.report("GH021", h.Pointer+"/allow_missing_tenant", "records without a tenant field are accepted")
 		}
 	}
 	if c.app == nil {
@@ -506,12 +502,12 @@ func (c *checkedConfig) checkWeakened() {
 
 func (c *checkedConfig) checkMetrics() {
 	for _, h := range c.placed {
-		if h.name != "metrics" || !slices.Contains(c.public(), c.servers[h.server]) {
+		if h.Name != "metrics" || !slices.Contains(c.public(), c.servers[h.Server]) {
 			continue
 		}
-		site, _ := json.Marshal(h.site) //nolint:errchkjson // it was decoded from JSON
+		site, _ := json.Marshal(h.Site) //nolint:errchkjson // it was decoded from JSON
 		if !bytes.Contains(site, []byte(`_ip":{"ranges"`)) && !bytes.Contains(site, []byte(`"authentication"`)) {
-			c.report("GH023", h.pointer, "the site of metrics is reachable by callers of the API")
+			c.report("GH023", h.Pointer, "the site of metrics is reachable by callers of the API")
 		}
 	}
 }
@@ -522,14 +518,14 @@ func (c *checkedConfig) checkSiteTLS() {
 		onlyHTTP := !slices.ContainsFunc(s.Listen, func(a string) bool { return !strings.HasSuffix(a, port) })
 		if s.TLSConnPolicies != nil || s.TrustedProxiesRaw != nil ||
 			slices.ContainsFunc(s.wrappers, func(w listenerWrapper) bool { return w.Wrapper == "proxy_protocol" }) ||
-			!onlyHTTP && !s.AutoHTTPS.Disabled && slices.ContainsFunc(c.placed, func(h placedHandler) bool {
-				return c.servers[h.server] == s && slices.ContainsFunc(h.hosts, func(host string) bool { return !slices.Contains(s.AutoHTTPS.Skip, host) })
+			!onlyHTTP && !s.AutoHTTPS.Disabled && slices.ContainsFunc(c.placed, func(h configfile.Handler) bool {
+				return c.servers[h.Server] == s && slices.ContainsFunc(h.Hosts, func(host string) bool { return !slices.Contains(s.AutoHTTPS.Skip, host) })
 			}) {
 			continue
 		}
 		for _, h := range slices.Backward(c.gatehouseHandlers) {
-			if c.servers[h.server] == s {
-				c.report("GH024", h.pointer, "the server on %s does not use TLS", strings.Join(s.Listen, ", "))
+			if c.servers[h.Server] == s {
+				c.report("GH024", h.Pointer, "the server on %s does not use TLS", strings.Join(s.Listen, ", "))
 				break
 			}
 		}
@@ -549,10 +545,10 @@ func (c *checkedConfig) checkLoop() {
 // serves reports whether requests to an address reach the handler's site.
 func (c *checkedConfig) serves(h *checkedHandler, dial string) bool {
 	to, err := caddy.ParseNetworkAddress(dial)
-	return err == nil && slices.ContainsFunc(c.servers[h.server].Listen, func(listen string) bool {
+	return err == nil && slices.ContainsFunc(c.servers[h.Server].Listen, func(listen string) bool {
 		own, err := caddy.ParseNetworkAddress(listen)
-		return h.hosts == nil && sameAddress(dial, listen) || err == nil && own.StartPort == to.StartPort &&
-			slices.ContainsFunc(h.hosts, func(host string) bool { return hostMatches(host, to.Host) })
+		return h.Hosts == nil && sameAddress(dial, listen) || err == nil && own.StartPort == to.StartPort &&
+			slices.ContainsFunc(h.Hosts, func(host string) bool { return hostMatches(host, to.Host) })
 	})
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/docs"
 )
@@ -494,17 +495,17 @@ func TestSamplesAreServed(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "keys.json"), []byte(`{"keys":{}}`), 0o600))
 	path := filepath.Join(dir, "Caddyfile")
 	require.NoError(t, os.WriteFile(path, []byte(strings.NewReplacer("DIR", dir, "\tgatehouse_connect {", "\tgatehouse_connect {\nmanage_keys").Replace(soundCaddyfile)), 0o600))
-	loaded, err := loadConfig(path, "")
+	loaded, err := configfile.Load(path, "")
 	require.NoError(t, err)
 	checked, err := newCheckedConfig(loaded)
 	require.NoError(t, err)
-	built, err := checked.build(loaded.raw, dir)
+	built, err := checked.build(loaded.Raw, dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, built.close()) })
 	i := slices.IndexFunc(built.gatehouseHandlers, func(h *checkedHandler) bool { return h.connect != nil })
 	server := built.handlers[i].(*Connect).server
 	served := server.Endpoints()
-	samples := sampleRequests(built.gatehouseHandlers[i].value)
+	samples := sampleRequests(built.gatehouseHandlers[i].Value)
 	for _, sample := range samples {
 		_, path, _ := strings.Cut(sample, " ")
 		e := server.Endpoint(path)

@@ -9,6 +9,8 @@ import (
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
+
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 )
 
 // The exit statuses of `gatehouse check`.
@@ -96,7 +98,7 @@ func (c *checkCommand) run(cmd *cobra.Command) (status int, err error) {
 // check returns the findings. It discards what Caddy and the modules log meanwhile.
 func (c *checkCommand) check(ctx context.Context, progress io.Writer) (found []finding, err error) {
 	defer muteLogs()()
-	loaded, err := loadConfig(c.config, c.adapter)
+	loaded, err := configfile.Load(c.config, c.adapter)
 	if err != nil {
 		return loadFindings(err)
 	}
@@ -114,7 +116,7 @@ func (c *checkCommand) check(ctx context.Context, progress io.Writer) (found []f
 	if c.offline {
 		err = checked.buildOffline(dir)
 	} else {
-		built, err = checked.build(checked.raw, dir)
+		built, err = checked.build(checked.Raw, dir)
 	}
 	if err != nil {
 		found, err = loadFindings(err)

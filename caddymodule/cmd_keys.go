@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
@@ -457,7 +458,7 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 		}
 		source, err := loadSource(caddyCtx, app)
 		if err != nil && cfg != nil {
-			return cfg.loadFailure(fmt.Errorf("loading %s app module: %w", appName, err))
+			return cfg.LoadError(fmt.Errorf("loading %s app module: %w", appName, err))
 		}
 		if err != nil {
 			return err
@@ -484,14 +485,14 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 }
 
 // loadApp returns the app's settings, and the configuration that they are from, or nil with --file.
-func (c *keysCommand) loadApp() (*App, *loadedConfig, error) {
+func (c *keysCommand) loadApp() (*App, *configfile.Config, error) {
 	app := new(App)
 	if c.file != "" {
 		app.CredentialsRaw = caddyconfig.JSONModuleObject(&FileSource{Path: c.file}, "source", "file", nil)
 		return app, nil, nil
 	}
-	loaded, err := loadConfig(c.config, c.adapter)
-	if errors.Is(err, errNoConfig) {
+	loaded, err := configfile.Load(c.config, c.adapter)
+	if errors.Is(err, configfile.ErrNone) {
 		return nil, nil, fmt.Errorf("%w; or set --file", err)
 	}
 	if err != nil {
@@ -500,17 +501,17 @@ func (c *keysCommand) loadApp() (*App, *loadedConfig, error) {
 	var cfg struct {
 		Apps map[string]json.RawMessage `json:"apps"`
 	}
-	if err := json.Unmarshal(loaded.raw, &cfg); err != nil {
-		return nil, nil, fmt.Errorf("reading the configuration %s: %w", loaded.file, err)
+	if err := json.Unmarshal(loaded.Raw, &cfg); err != nil {
+		return nil, nil, fmt.Errorf("reading the configuration %s: %w", loaded.File, err)
 	}
 	if cfg.Apps[appName] == nil {
-		return nil, nil, fmt.Errorf("the configuration %s has no global option %q", loaded.file, appName)
+		return nil, nil, fmt.Errorf("the configuration %s has no global option %q", loaded.File, appName)
 	}
 	if err := caddy.StrictUnmarshalJSON(cfg.Apps[appName], app); err != nil {
-		return nil, nil, fmt.Errorf("reading the configuration %s: %w", loaded.file, err)
+		return nil, nil, fmt.Errorf("reading the configuration %s: %w", loaded.File, err)
 	}
 	if app.CredentialsRaw == nil {
-		return nil, nil, fmt.Errorf("the configuration %s has no credential source: set \"credentials\" in the global option %q", loaded.file, appName)
+		return nil, nil, fmt.Errorf("the configuration %s has no credential source: set \"credentials\" in the global option %q", loaded.File, appName)
 	}
 	return app, loaded, nil
 }

@@ -11,6 +11,8 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 )
 
 // explainLoadErrors makes Caddy's commands name the file and the line of an error, also of those that occur while modules are
@@ -38,9 +40,9 @@ func runValidate(cmd *cobra.Command, _ []string) error {
 	if err := loadEnvFiles(cmd); err != nil {
 		return exit(cmd, 1, err)
 	}
-	c, err := loadConfig(cmd.Flag("config").Value.String(), cmd.Flag("adapter").Value.String())
+	c, err := configfile.Load(cmd.Flag("config").Value.String(), cmd.Flag("adapter").Value.String())
 	if err == nil {
-		err = c.provision()
+		err = c.Provision()
 	}
 	if err != nil {
 		return exit(cmd, 1, err)
@@ -84,11 +86,11 @@ func located(cmd *cobra.Command, err error) error {
 		return nil
 	}
 	text := strings.TrimPrefix(adminError(err).Error(), "validation: ")
-	c, err := loadConfig(cmd.Flag("config").Value.String(), cmd.Flag("adapter").Value.String())
+	c, err := configfile.Load(cmd.Flag("config").Value.String(), cmd.Flag("adapter").Value.String())
 	if err != nil {
 		return nil //nolint:nilerr // the command has reported it
 	}
-	if failure := c.loadFailure(errors.New(text)); failure.message != text {
+	if failure := c.LoadError(errors.New(text)); failure.Message != text {
 		return failure
 	}
 	return nil

@@ -1,4 +1,4 @@
-package caddymodule
+package configfile_test
 
 import (
 	"os"
@@ -9,6 +9,9 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	_ "github.com/gatehouse-gateway/gatehouse/caddymodule"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 )
 
 // caddyfileWith returns a Caddyfile that is valid without its stores, with lines added to its parts.
@@ -115,9 +118,9 @@ func TestLoadErrorsNameFileAndLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "Caddyfile")
 			require.NoError(t, os.WriteFile(path, []byte(c.caddyfile), 0o600))
-			cfg, err := loadConfig(path, "")
+			cfg, err := configfile.Load(path, "")
 			if err == nil {
-				err = cfg.provision()
+				err = cfg.Provision()
 			}
 			require.Error(t, err)
 			require.Contains(t, err.Error(), "/"+c.want)
@@ -133,9 +136,9 @@ func TestLoadErrorInJSONHasPointer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "caddy.json")
 	require.NoError(t, os.WriteFile(path, []byte(`{"apps":{"http":{"servers":{"api":{"listen":["127.0.0.1:0"],"routes":[{},{"handle":[
 		{"handler":"vars"},{"handler":"gatehouse_jwks"}]}]}}}}}`), 0o600))
-	cfg, err := loadConfig(path, "")
+	cfg, err := configfile.Load(path, "")
 	require.NoError(t, err)
-	err = cfg.provision()
+	err = cfg.Provision()
 	require.Error(t, err)
 	assert.Equal(t, path+`: /apps/http/servers/api/routes/1/handle/1: gatehouse_jwks has no keys to publish: set "assertion" in the global option "gatehouse"`, err.Error())
 }
