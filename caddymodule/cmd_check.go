@@ -1,16 +1,22 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"net/http"
+	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/spf13/cobra"
 
-	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/check"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // The exit statuses of `gatehouse check`.
@@ -80,51 +86,83 @@ func (c *checkCommand) run(cmd *cobra.Command) (status int, err error) {
 	out := cmd.OutOrStdout()
 	switch {
 	case c.json:
-		err = encodeFindings(out, found)
+		err = check.EncodeJSON(out, found)
 	case c.sarif:
-		err = encodeSARIF(out, found)
+		err = check.EncodeSARIF(out, found)
 	default:
-		err = printFindings(out, found)
+		err = check.Print(out, found)
 	}
 	if err != nil {
 		return checkBadInput, fmt.Errorf("printing the findings: %w", err)
 	}
-	if count(found, severityError) > 0 {
+	if check.Count(found, check.SeverityError) > 0 {
 		return checkErrors, nil
 	}
 	return checkClean, nil
 }
 
 // check returns the findings. It discards what Caddy and the modules log meanwhile.
-func (c *checkCommand) check(ctx context.Context, progress io.Writer) (found []finding, err error) {
+func (c *checkCommand) check(ctx context.Context, progress io.Writer) ([]check.Finding, error) {
 	defer muteLogs()()
-	loaded, err := configfile.Load(c.config, c.adapter)
-	if err != nil {
-		return loadFindings(err)
+	return check.Run(ctx, c.config, c.adapter, check.Options{
+		Defaults: check.Defaults{Timeout: defaultUpstreamTimeout, BodyTimeout: defaultBodyTimeout, JWKSPath: JWKSPath},
+		Offline:  c.offline, Live: live, Progress: progress,
+	})
+}
+
+// live returns what live checks use of the modules of a configuration.
+func live(mod caddy.App, handlers []caddyhttp.MiddlewareHandler) check.Live {
+	l := check.Live{Channel: invalidationChannel}
+	app, _ := mod.(*App)
+	if app == nil {
+		return l
 	}
-	checked, err := newCheckedConfig(loaded)
-	if err != nil {
-		return loadFindings(err)
+	if app.redis != nil {
+		l.Redis = app.redis.client
 	}
-	checked.checkStatic(ctx)
-	dir, err := os.MkdirTemp("", "gatehouse-check-")
-	if err != nil {
-		return nil, fmt.Errorf("creating a directory for files that modules write: %w", err)
+	if app.credentials != nil {
+		l.Vault, _ = app.credentials.store.(*vault.Source)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	var built *builtConfig
-	if c.offline {
-		err = checked.buildOffline(dir)
-	} else {
-		built, err = checked.build(checked.Raw, dir)
+	for _, handler := range handlers {
+		var services []check.Service
+		switch m := handler.(type) {
+		case *API:
+			served, _ := m.served() // it was valid when it was built
+			for _, u := range m.Upstreams {
+				name := proxiedNames()[0]
+				for _, other := range proxiedNames() {
+					if cmp.Or(served[other], served[""]) == u {
+						name = other
+					}
+				}
+				services = append(services, liveService(app, u.service, name, upstream.ByName(name).Path))
+			}
+		case *Connect:
+			services = []check.Service{liveService(app, m.service, upstream.ConnectAudience, "/connect/v1/check")}
+		}
+		l.Services = append(l.Services, services)
 	}
-	if err != nil {
-		found, err = loadFindings(err)
-		return sortFindings(append(checked.found, found...)), err
+	return l
+}
+
+func liveService(app *App, service *dataService, audience, path string) check.Service {
+	s := check.Service{Path: path, Addresses: func(r *http.Request) ([]check.Address, error) {
+		targets, err := service.targets(r, 0)
+		var addresses []check.Address
+		for _, t := range targets {
+			addresses = append(addresses, check.Address{
+				Network: t.dial.Address,
+				Send: func(r *http.Request, deadline time.Time) (int, error) {
+					return service.exchange(r, deadline, t, &upstreamResponse{maxSize: upstream.DefaultMaxResponseSize})
+				},
+			})
+		}
+		return addresses, err
+	}}
+	if app.asserter != nil {
+		s.Assert = func(businessID, requestID string) (string, error) {
+			return app.asserter.Assert(audience, businessID, requestID)
+		}
 	}
-	if built != nil {
-		defer func() { err = errors.Join(err, built.close()) }()
-		built.checkLive(ctx, progress)
-	}
-	return sortFindings(checked.found), nil
+	return s
 }

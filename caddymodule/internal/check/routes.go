@@ -1,4 +1,4 @@
-package caddymodule
+package check
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 )
 
 // sampleRequests returns requests that a handler must serve, or nil if it is not a Gatehouse handler with certain paths.
-func sampleRequests(handler any) (samples []string) {
+func (d Defaults) sampleRequests(handler any) (samples []string) {
 	text := func(name string) string { s, _ := configfile.Member(handler, name).(string); return s }
 	switch text("handler") {
 	case apiName:
@@ -33,7 +33,7 @@ func sampleRequests(handler any) (samples []string) {
 		samples = []string{"GET /healthz", "GET /readyz"}
 	case jwksName:
 		if samples = []string{"GET " + text("path")}; text("path") == "" {
-			samples = []string{"GET " + JWKSPath}
+			samples = []string{"GET " + d.JWKSPath}
 		}
 	case connectName:
 		samples = []string{
@@ -60,7 +60,7 @@ type blocker struct {
 }
 
 // checkRoutes sends sample requests for each Gatehouse handler through the routes.
-func (c *checkedConfig) checkRoutes(parent context.Context) {
+func (c *checker) checkRoutes(parent context.Context) {
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: parent})
 	defer cancel()
 	var found []*blocker
@@ -69,7 +69,7 @@ func (c *checkedConfig) checkRoutes(parent context.Context) {
 			continue
 		}
 		var missed []*blocker
-		samples := sampleRequests(h.Value)
+		samples := c.defaults.sampleRequests(h.Value)
 		for _, sample := range samples {
 			if o := c.send(ctx, h, sample); o != nil { //nolint:contextcheck // it is derived from parent
 				missed = append(missed, o)
@@ -104,7 +104,7 @@ func (c *checkedConfig) checkRoutes(parent context.Context) {
 }
 
 // send returns what keeps a request from the handler at each host of its site, or what breaks it on the way, or nil.
-func (c *checkedConfig) send(ctx caddy.Context, h configfile.Handler, sample string) (missed *blocker) {
+func (c *checker) send(ctx caddy.Context, h configfile.Handler, sample string) (missed *blocker) {
 	hosts := configfile.HostsOf(h.Site)
 	for _, host := range h.Hosts { // a site *.example.com may have routes for some of its hosts
 		if slices.ContainsFunc(hosts, func(site string) bool { return hostMatches(site, host) }) {
@@ -128,8 +128,8 @@ func (c *checkedConfig) send(ctx caddy.Context, h configfile.Handler, sample str
 		for _, name := range sentHeaders(h.Name) {
 			r.Header.Set(name, "sent")
 		}
-		w := &walk{checkedConfig: c, ctx: ctx, repl: repl, handler: h, sample: sample}
-		w.r = caddyhttp.PrepareRequest(r, repl, discard{}, new(caddyhttp.Server))
+		w := &walk{checker: c, ctx: ctx, repl: repl, handler: h, sample: sample}
+		w.r = caddyhttp.PrepareRequest(r, repl, nil, new(caddyhttp.Server))
 		w.routes("/apps/http/servers/"+h.Server+"/routes", w.server("routes"))
 		if w.reached {
 			return w.broken
@@ -147,7 +147,7 @@ func (c *checkedConfig) send(ctx caddy.Context, h configfile.Handler, sample str
 // walk is the way of a request through the routes of a server. What cannot be evaluated here, such as an address of a client, is
 // assumed to lead to the handler.
 type walk struct {
-	*checkedConfig
+	*checker
 
 	ctx     caddy.Context
 	repl    *caddy.Replacer
@@ -256,7 +256,7 @@ func (w *walk) routes(pointer string, list any) bool {
 // handle reports whether the request ends in a handler.
 func (w *walk) handle(pointer string, step any) bool {
 	name, _ := configfile.Member(step, "handler").(string)
-	if name == w.handler.Name && slices.Contains(sampleRequests(step), w.sample) {
+	if name == w.handler.Name && slices.Contains(w.defaults.sampleRequests(step), w.sample) {
 		w.reached = true
 		return true
 	}

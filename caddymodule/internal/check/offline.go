@@ -1,4 +1,4 @@
-package caddymodule
+package check
 
 import (
 	"crypto/ed25519"
@@ -24,7 +24,7 @@ const unreachableAddr = "127.0.0.1:0"
 
 // buildOffline builds the configuration without connecting to anything. Each part that needs a file or an environment variable
 // that is missing is replaced, and other errors are returned as a [configfile.Error].
-func (c *checkedConfig) buildOffline(dir string) error {
+func (c *checker) buildOffline(dir string) error {
 	var value any
 	if err := json.Unmarshal(c.Raw, &value); err != nil {
 		return c.ErrorAt("", err)

@@ -1,4 +1,4 @@
-package caddymodule
+package check
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ func rules() []rule {
 }
 
 // checkStatic applies the rules that need only the configuration, and files that it names.
-func (c *checkedConfig) checkStatic(ctx context.Context) {
+func (c *checker) checkStatic(ctx context.Context) {
 	c.checkIssuer()
 	c.checkRoutes(ctx)
 	c.checkTimeouts()
@@ -60,8 +60,8 @@ func (c *checkedConfig) checkStatic(ctx context.Context) {
 	c.checkRecords()
 }
 
-func (c *checkedConfig) checkIssuer() {
-	for _, h := range c.gatehouseHandlers {
+func (c *checker) checkIssuer() {
+	for _, h := range c.handlers {
 		if h.connect == nil || h.Hosts == nil {
 			continue // the site serves all hosts
 		}
@@ -88,9 +88,9 @@ func hostMatches(site, host string) bool {
 	return strings.EqualFold(site, host) || strings.Contains(site, "{")
 }
 
-func (c *checkedConfig) checkTimeouts() {
+func (c *checker) checkTimeouts() {
 	grace := time.Duration(c.http.GracePeriod)
-	for _, h := range c.gatehouseHandlers {
+	for _, h := range c.handlers {
 		s := c.servers[h.Server]
 		if write := time.Duration(s.WriteTimeout); write > 0 && write <= h.timeout {
 			c.report("GH005", s.pointer+"/write_timeout", "responses may take %s, but the timeout of %s is %s", write, h.Name, h.timeout)
@@ -101,11 +101,11 @@ func (c *checkedConfig) checkTimeouts() {
 	}
 }
 
-func (c *checkedConfig) checkIneffective() {
-	for _, h := range c.gatehouseHandlers {
+func (c *checker) checkIneffective() {
+	for _, h := range c.handlers {
 		s := c.servers[h.Server]
 		if h.api != nil {
-			own := cmp.Or(time.Duration(h.api.BodyTimeout), defaultBodyTimeout)
+			own := cmp.Or(time.Duration(h.api.BodyTimeout), c.defaults.BodyTimeout)
 			if read := time.Duration(s.ReadTimeout); read > 0 && read < own {
 				c.report("GH006", s.pointer+"/read_timeout", "read_body is %s, but gatehouse_api sets its own: body_timeout is %s", read, own)
 			}
@@ -148,7 +148,7 @@ func (c *checkedConfig) checkIneffective() {
 	}
 }
 
-func (c *checkedConfig) checkTrustedProxies() {
+func (c *checker) checkTrustedProxies() {
 	for _, s := range c.servers {
 		var proxies struct {
 			Source string   `json:"source"`
@@ -167,7 +167,7 @@ func (c *checkedConfig) checkTrustedProxies() {
 	}
 }
 
-func (c *checkedConfig) checkRanges(pointer string, ranges []string) {
+func (c *checker) checkRanges(pointer string, ranges []string) {
 	for _, text := range ranges {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -186,9 +186,9 @@ func (c *checkedConfig) checkRanges(pointer string, ranges []string) {
 }
 
 // gatehouseServers returns the servers that have Gatehouse handlers for callers.
-func (c *checkedConfig) gatehouseServers() []*checkedServer {
-	var found []*checkedServer
-	for _, h := range c.gatehouseHandlers {
+func (c *checker) gatehouseServers() []*serverConfig {
+	var found []*serverConfig
+	for _, h := range c.handlers {
 		if s := c.servers[h.Server]; !slices.Contains(found, s) {
 			found = append(found, s)
 		}
@@ -197,8 +197,8 @@ func (c *checkedConfig) gatehouseServers() []*checkedServer {
 }
 
 // public returns those of our servers that have sites for other machines.
-func (c *checkedConfig) public() []*checkedServer {
-	return slices.DeleteFunc(c.gatehouseServers(), func(s *checkedServer) bool {
+func (c *checker) public() []*serverConfig {
+	return slices.DeleteFunc(c.gatehouseServers(), func(s *serverConfig) bool {
 		return !slices.ContainsFunc(c.placed, func(h configfile.Handler) bool { return c.servers[h.Server] == s && !isDevelopment(h.Hosts) }) ||
 			!slices.ContainsFunc(s.Listen, func(address string) bool { return !isLocal(address) })
 	})
@@ -209,7 +209,7 @@ func isDevelopment(hosts []string) bool {
 	return hosts != nil && !slices.ContainsFunc(hosts, func(host string) bool { return !isLocal(host) })
 }
 
-func (c *checkedConfig) checkCatchAll() {
+func (c *checker) checkCatchAll() {
 	for _, s := range c.public() {
 		site := ""
 		for _, h := range c.placed {
@@ -228,7 +228,7 @@ func (c *checkedConfig) checkCatchAll() {
 	}
 }
 
-func (c *checkedConfig) checkDrain() {
+func (c *checker) checkDrain() {
 	for _, s := range c.public() {
 		if !slices.ContainsFunc(s.wrappers, func(w listenerWrapper) bool { return w.Wrapper == drainName }) {
 			c.report("GH010", s.pointer, "the server on %s has no listener wrapper gatehouse_drain", strings.Join(s.Listen, ", "))
@@ -236,7 +236,7 @@ func (c *checkedConfig) checkDrain() {
 	}
 }
 
-func (c *checkedConfig) checkAdmin() {
+func (c *checker) checkAdmin() {
 	if c.admin.Disabled {
 		return
 	}
@@ -249,7 +249,7 @@ func (c *checkedConfig) checkAdmin() {
 			continue
 		}
 		raw, _ := json.Marshal(h.Value) //nolint:errchkjson // it was decoded from JSON
-		for i, u := range upstreamOf(h.Pointer, raw).Upstreams {
+		for i, u := range newServiceConfig(h.Pointer, raw).Upstreams {
 			if sameAddress(u.Dial, listen) {
 				c.report("GH011", fmt.Sprintf("%s/upstreams/%d", h.Pointer, i), "a site passes requests on to the admin API at %s", listen)
 			}
@@ -293,7 +293,7 @@ func isPublic(address string) bool {
 	return err == nil && ip.IsGlobalUnicast() && !ip.IsPrivate() && !shared.Contains(ip.Unmap())
 }
 
-func (c *checkedConfig) checkSecrets() {
+func (c *checker) checkSecrets() {
 	if c.app == nil {
 		return
 	}
@@ -317,14 +317,14 @@ func (c *checkedConfig) checkSecrets() {
 			literal(u.pointer+"/headers/request/set/"+name, "the header "+name+" for the data service", u.Headers.Request.Set.Get(name))
 		}
 	}
-	if c.vault != nil && c.vault.Auth != nil {
+	if c.vault != nil {
 		literal("/apps/gatehouse/credentials/auth/token", "the token for Vault", c.vault.Auth.Token)
 		literal("/apps/gatehouse/credentials/auth/secret_id", "the SecretID for Vault", c.vault.Auth.SecretID)
 	}
 }
 
 // checkRemote looks at the traffic to each address on another machine.
-func (c *checkedConfig) checkRemote() {
+func (c *checker) checkRemote() {
 	check := func(pointer, what, address string, plain bool) {
 		switch {
 		case !plain:
@@ -376,7 +376,7 @@ func (c *checkedConfig) checkRemote() {
 	}
 }
 
-func (c *checkedConfig) checkErrorStatus() {
+func (c *checker) checkErrorStatus() {
 	for _, h := range c.placed {
 		if !h.IsError || h.Name != "static_response" {
 			continue
@@ -387,7 +387,7 @@ func (c *checkedConfig) checkErrorStatus() {
 	}
 }
 
-func (c *checkedConfig) checkAccessLogs() {
+func (c *checker) checkAccessLogs() {
 	for _, h := range c.placed {
 		if value, _ := h.Value["value"].(string); h.Name == "log_append" && loggedSecret.MatchString(value) {
 			c.report("GH018", h.Pointer, "log_append adds %s to log entries", value)
@@ -428,7 +428,7 @@ func (c *checkedConfig) checkAccessLogs() {
 var loggedSecret = regexp.MustCompile(`(?i)\{http\.request\.(header\.(X-Signature|Authorization|Cookie)|(orig_)?uri(\.query.*)?|(orig_)?uri\.prefixed_query)\}`)
 
 // filtersSignatures reports whether each log that gets the entries of a logger removes signatures and query values.
-func (c *checkedConfig) filtersSignatures(logger string) bool {
+func (c *checker) filtersSignatures(logger string) bool {
 	has := func(prefixes []string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return p == logger || strings.HasPrefix(logger, p+".") })
 	}
@@ -462,7 +462,7 @@ func isDiscarded(l *caddy.CustomLog) bool {
 	return writer.Output == "discard"
 }
 
-func (c *checkedConfig) checkDefaultLog() {
+func (c *checker) checkDefaultLog() {
 	for _, l := range c.logs {
 		// A level that is a placeholder is not known here.
 		if !isDiscarded(l) && !slices.Contains([]string{"WARN", "ERROR", "PANIC", "FATAL"}, strings.ToUpper(l.Level)) {
@@ -475,8 +475,8 @@ func (c *checkedConfig) checkDefaultLog() {
 }
 
 // checkWeakened looks for options that turn a protection off.
-func (c *checkedConfig) checkWeakened() {
-	for _, h := range c.gatehouseHandlers {
+func (c *checker) checkWeakened() {
+	for _, h := range c.handlers {
 		if h.api != nil && h.api.AllowMissingTenant {
 			c.report("GH021", h.Pointer+"/allow_missing_tenant", "records without a tenant field are accepted")
 		}
@@ -500,7 +500,7 @@ func (c *checkedConfig) checkWeakened() {
 	}
 }
 
-func (c *checkedConfig) checkMetrics() {
+func (c *checker) checkMetrics() {
 	for _, h := range c.placed {
 		if h.Name != "metrics" || !slices.Contains(c.public(), c.servers[h.Server]) {
 			continue
@@ -512,7 +512,7 @@ func (c *checkedConfig) checkMetrics() {
 	}
 }
 
-func (c *checkedConfig) checkSiteTLS() {
+func (c *checker) checkSiteTLS() {
 	port := fmt.Sprintf(":%d", cmp.Or(c.http.HTTPPort, caddyhttp.DefaultHTTPPort))
 	for _, s := range c.public() {
 		onlyHTTP := !slices.ContainsFunc(s.Listen, func(a string) bool { return !strings.HasSuffix(a, port) })
@@ -523,7 +523,7 @@ func (c *checkedConfig) checkSiteTLS() {
 			}) {
 			continue
 		}
-		for _, h := range slices.Backward(c.gatehouseHandlers) {
+		for _, h := range slices.Backward(c.handlers) {
 			if c.servers[h.Server] == s {
 				c.report("GH024", h.Pointer, "the server on %s does not use TLS", strings.Join(s.Listen, ", "))
 				break
@@ -532,10 +532,10 @@ func (c *checkedConfig) checkSiteTLS() {
 	}
 }
 
-func (c *checkedConfig) checkLoop() {
+func (c *checker) checkLoop() {
 	for _, u := range c.upstreams() {
 		for i, to := range u.Upstreams {
-			if slices.ContainsFunc(c.gatehouseHandlers, func(h *checkedHandler) bool { return c.serves(h, to.Dial) }) {
+			if slices.ContainsFunc(c.handlers, func(h *handlerConfig) bool { return c.serves(h, to.Dial) }) {
 				c.report("GH027", fmt.Sprintf("%s/upstreams/%d", u.pointer, i), "this gateway itself serves %s", to.Dial)
 			}
 		}
@@ -543,7 +543,7 @@ func (c *checkedConfig) checkLoop() {
 }
 
 // serves reports whether requests to an address reach the handler's site.
-func (c *checkedConfig) serves(h *checkedHandler, dial string) bool {
+func (c *checker) serves(h *handlerConfig, dial string) bool {
 	to, err := caddy.ParseNetworkAddress(dial)
 	return err == nil && slices.ContainsFunc(c.servers[h.Server].Listen, func(listen string) bool {
 		own, err := caddy.ParseNetworkAddress(listen)
@@ -552,7 +552,7 @@ func (c *checkedConfig) serves(h *checkedHandler, dial string) bool {
 	})
 }
 
-func (c *checkedConfig) checkHealthChecks() {
+func (c *checker) checkHealthChecks() {
 	for _, u := range c.upstreams() {
 		for _, status := range u.HealthChecks.Passive.UnhealthyStatus {
 			text := strconv.Itoa(status)

@@ -1,4 +1,4 @@
-package caddymodule
+package check
 
 import (
 	"bytes"
@@ -29,12 +29,14 @@ func recordFields() []string {
 }
 
 // checkRecords decodes each record of the credential file.
-func (c *checkedConfig) checkRecords() {
+func (c *checker) checkRecords() {
 	const pointer = "/apps/gatehouse/credentials"
 	if c.app == nil || c.vault != nil {
 		return
 	}
-	var source FileSource
+	var source struct {
+		Path string `json:"path"`
+	}
 	_ = json.Unmarshal(c.app.CredentialsRaw, &source)
 	content, err := os.ReadFile(caddy.NewReplacer().ReplaceAll(source.Path, ""))
 	var file struct {
@@ -80,7 +82,7 @@ var filePlaceholder = regexp.MustCompile(`\{file\.([^{}]+)\}`)
 
 // checkSecretFiles looks at the credential file, private keys and the files of placeholders. Secrets of container orchestrators have
 // the permissions that these choose.
-func (c *checkedConfig) checkSecretFiles() {
+func (c *checker) checkSecretFiles() {
 	var roots []string
 	for _, h := range c.placed {
 		if root, _ := h.Value["root"].(string); root != "" && (h.Name == "vars" || h.Name == "file_server") {
@@ -110,7 +112,7 @@ func (c *checkedConfig) checkSecretFiles() {
 }
 
 // checkCertificates compares certificate files with the hosts of sites.
-func (c *checkedConfig) checkCertificates() {
+func (c *checker) checkCertificates() {
 	for _, s := range c.gatehouseServers() {
 		if auto := s.AutoHTTPS; s.TLSConnPolicies != nil && (auto.Disabled || auto.DisableCerts) && configfile.Member(c.Value, "apps", "tls") == nil {
 			c.report("GH025", "/auto_https", "auto_https leaves the server on %s without a certificate", strings.Join(s.Listen, ", "))

@@ -1,4 +1,4 @@
-package caddymodule
+package check_test
 
 import (
 	"bytes"
@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/check"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -69,7 +70,7 @@ http://LISTEN {
 `)), 0o600))
 	stdout, stderr, _ := runCheck(t, "--json", "--config", path)
 	var result struct {
-		Findings []finding `json:"findings"`
+		Findings []check.Finding `json:"findings"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &result), stdout+stderr)
 	for _, f := range result.Findings {
@@ -212,7 +213,7 @@ func TestCheckFindsASlowVaultWithAnotherClock(t *testing.T) {
 		}
 		body = now.ReplaceAll(body, []byte(fmt.Sprintf(`"server_time_utc":%d`, time.Now().Add(time.Hour).Unix())))
 		select {
-		case <-time.After(slowVault + 100*time.Millisecond): // what is measured
+		case <-time.After(check.SlowVault + 100*time.Millisecond): // what is measured
 		case <-res.Request.Context().Done():
 		}
 		res.Body, res.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
@@ -235,7 +236,7 @@ func TestCheckProbesVault(t *testing.T) {
 	redis, service := "redis "+redistest.Start(t, redistest.WithConfig("appendonly", "yes")).URL(), dataServiceFor(t, 200, 200)
 	server := vaulttest.Start(t, vaulttest.Options{})
 	policy := func(name string) string {
-		text, err := os.ReadFile(filepath.Join("..", "deploy", name))
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", name))
 		require.NoError(t, err)
 		return string(text) + "\npath \"sys/capabilities-self\" {\n capabilities = [\"update\"]\n}\n"
 	}

@@ -1,4 +1,4 @@
-package caddymodule
+package check_test
 
 import (
 	"bytes"
@@ -12,18 +12,18 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/authsigner"
-	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
-	"github.com/gatehouse-gateway/gatehouse/connect"
+	_ "github.com/gatehouse-gateway/gatehouse/caddymodule"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/check"
 	"github.com/gatehouse-gateway/gatehouse/docs"
 )
 
@@ -67,7 +67,7 @@ http://, https:// {
 func runCheck(t *testing.T, args ...string) (stdout, stderr, status string) {
 	t.Helper()
 	cmd := &cobra.Command{Use: "check"}
-	configureCheck(cmd)
+	caddycmd.Commands()["check"].CobraFunc(cmd)
 	var out, errs bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&errs)
@@ -79,8 +79,16 @@ func runCheck(t *testing.T, args ...string) (stdout, stderr, status string) {
 	return out.String(), errs.String(), status
 }
 
+// ruleIDs returns the rules that docs/check.md describes.
+func ruleIDs() (ids []string) {
+	for _, m := range regexp.MustCompile(`(?m)^\| (GH\d{3}) `).FindAllStringSubmatch(docs.Check, -1) {
+		ids = append(ids, m[1])
+	}
+	return ids
+}
+
 // checkFile checks a Caddyfile in a directory with a credential file, in which DIR stands for the directory.
-func checkFile(t *testing.T, caddyfile string, args ...string) (found []finding, status string) {
+func checkFile(t *testing.T, caddyfile string, args ...string) (found []check.Finding, status string) {
 	t.Helper()
 	dir := t.TempDir()
 	const record = `"private_key":"s3cret-0123456789abcdef0123456789abcdef","business_id":"b","business_name":"B","business_slug":"b","status":"active"`
@@ -100,7 +108,7 @@ func checkFile(t *testing.T, caddyfile string, args ...string) (found []finding,
 	stdout, stderr, status := runCheck(t, append([]string{"--json", "--config", path}, args...)...)
 	require.Empty(t, stderr)
 	var result struct {
-		Findings []finding `json:"findings"`
+		Findings []check.Finding `json:"findings"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &result), stdout)
 	for _, f := range result.Findings {
@@ -277,43 +285,13 @@ func TestCheckFindsMistakes(t *testing.T) {
 			if before, _, ok := strings.Cut(caddyfile, "HERE"); ok {
 				require.Equal(t, 1+strings.Count(before, "\n"), found[0].Line, "%s\n%v", caddyfile, found)
 			}
-			require.Equal(t, map[string]string{severityError: "1", severityWarning: "0"}[found[0].Severity], strings.TrimPrefix(status, "exiting with status "))
+			require.Equal(t, map[string]string{check.SeverityError: "1", check.SeverityWarning: "0"}[found[0].Severity], strings.TrimPrefix(status, "exiting with status "))
 		})
 	}
-	probes, err := os.ReadFile("check_probes.go") // which check_probes_test.go tests
+	live, err := os.ReadFile("live.go") // which live_test.go tests
 	require.NoError(t, err)
-	for _, r := range rules() {
-		assert.True(t, seen[r.id] || bytes.Contains(probes, []byte(r.id)), "no mistake for %s", r.id)
-	}
-}
-
-// GH046 must not name members that the gateway reads.
-func TestRecordFieldsAreRead(t *testing.T) {
-	t.Parallel()
-	for _, field := range recordFields() {
-		_, err := authsigner.DecodeCredential("pk_live_0123456789", map[string]any{field: true})
-		require.ErrorContains(t, err, field+" ")
-	}
-	comment, err := os.ReadFile("../authsigner/credential.go")
-	require.NoError(t, err)
-	for _, m := range regexp.MustCompile(`(?m)^\tfield\w+ += "(\w+)"`).FindAllSubmatch(comment, -1) {
-		assert.Contains(t, recordFields(), string(m[1]))
-	}
-}
-
-// The texts of the rules come from the table in docs/check.md.
-func TestRulesAreComplete(t *testing.T) {
-	t.Parallel()
-	all := rules()
-	require.Len(t, all, strings.Count(docs.Check, "\n| GH"))
-	seen := map[string]bool{}
-	for _, r := range all {
-		require.False(t, seen[r.id], r.id)
-		seen[r.id] = true
-		assert.Regexp(t, `^GH\d{3}$`, r.id)
-		assert.Contains(t, []string{severityError, severityWarning}, r.severity)
-		require.NotEmpty(t, r.title)
-		assert.NotRegexp(t, `[.`+"`"+`]$|&|^$`, r.fix, "%s: the fix is printed as plain text, without a full stop", r.id)
+	for _, id := range ruleIDs() {
+		assert.True(t, seen[id] || bytes.Contains(live, []byte(id)), "no mistake for %s", id)
 	}
 }
 
@@ -340,7 +318,7 @@ func TestCheckPrintsForPeopleAndTools(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &sarif))
 	require.Len(t, sarif.Runs, 1)
-	require.Len(t, sarif.Runs[0].Tool.Driver.Rules, len(rules()))
+	require.Len(t, sarif.Runs[0].Tool.Driver.Rules, len(ruleIDs()))
 	results, err := json.Marshal(sarif.Runs[0].Results)
 	require.NoError(t, err)
 	assert.JSONEq(t, fmt.Sprintf(`[{"ruleId": "GH011", "level": "error", "message": {"text":
@@ -386,10 +364,10 @@ func TestCheckLoadsEnvFiles(t *testing.T) {
 
 // The configurations of the repository have no errors.
 func TestRepositoryHasNoErrors(t *testing.T) {
-	paths, err := filepath.Glob("../examples/*.Caddyfile")
+	paths, err := filepath.Glob("../../../examples/*.Caddyfile")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
-	for _, path := range append(paths, "../Caddyfile", "../deploy/Caddyfile") {
+	for _, path := range append(paths, "../../../Caddyfile", "../../../deploy/Caddyfile") {
 		stdout, stderr, status := runCheck(t, "--offline", "--config", path)
 		assert.Equal(t, "0", status, stdout+stderr)
 	}
@@ -487,30 +465,4 @@ func TestCheckOfflineNeedsNothing(t *testing.T) {
 	written, err := os.ReadDir(data)
 	require.NoError(t, err)
 	assert.Empty(t, written)
-}
-
-// The requests that gatehouse_connect must serve are those that it serves.
-func TestSamplesAreServed(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "keys.json"), []byte(`{"keys":{}}`), 0o600))
-	path := filepath.Join(dir, "Caddyfile")
-	require.NoError(t, os.WriteFile(path, []byte(strings.NewReplacer("DIR", dir, "\tgatehouse_connect {", "\tgatehouse_connect {\nmanage_keys").Replace(soundCaddyfile)), 0o600))
-	loaded, err := configfile.Load(path, "")
-	require.NoError(t, err)
-	checked, err := newCheckedConfig(loaded)
-	require.NoError(t, err)
-	built, err := checked.build(loaded.Raw, dir)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, built.close()) })
-	i := slices.IndexFunc(built.gatehouseHandlers, func(h *checkedHandler) bool { return h.connect != nil })
-	server := built.handlers[i].(*Connect).server
-	served := server.Endpoints()
-	samples := sampleRequests(built.gatehouseHandlers[i].Value)
-	for _, sample := range samples {
-		_, path, _ := strings.Cut(sample, " ")
-		e := server.Endpoint(path)
-		require.NotNil(t, e, path)
-		served = slices.DeleteFunc(served, func(other *connect.Endpoint) bool { return other == e })
-	}
-	require.Len(t, served, 1, "only that of unknown settings pages is left")
 }

@@ -1,0 +1,144 @@
+package check
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
+)
+
+// The severities of rules, which are the levels of SARIF.
+const (
+	SeverityError   = "error"
+	SeverityWarning = "warning"
+)
+
+// rule is something that `gatehouse check` looks for. IDs are never used again for something else.
+type rule struct {
+	id, severity string
+	title        string // what is wrong, without the place
+	fix          string
+}
+
+// Finding is something wrong in a configuration.
+type Finding struct {
+	Rule     string `json:"rule"`
+	Severity string `json:"severity"`
+	configfile.Position
+
+	Message string `json:"message"`
+	Fix     string `json:"fix"`
+}
+
+// sentences returns what is wrong and how to correct it.
+func (f Finding) sentences() string {
+	message := strings.TrimSuffix(f.Message, ".")
+	if !strings.HasSuffix(message, "?") {
+		message += "."
+	}
+	return message + " " + f.Fix + "."
+}
+
+// newFinding returns a finding of a rule.
+func newFinding(id string, at configfile.Position, message string) Finding {
+	all := rules()
+	r := all[slices.IndexFunc(all, func(r rule) bool { return r.id == id })]
+	return Finding{r.id, r.severity, at, message, r.fix}
+}
+
+// loadFindings returns the finding of a configuration that cannot be loaded, or the error if it could not even be read.
+func loadFindings(err error) ([]Finding, error) {
+	failure := new(configfile.Error)
+	if !errors.As(err, &failure) {
+		return nil, err
+	}
+	return []Finding{newFinding("GH001", failure.Position, failure.Message)}, nil
+}
+
+// sortFindings sorts by place and removes duplicates.
+func sortFindings(found []Finding) []Finding {
+	slices.SortStableFunc(found, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Message, b.Message))
+	})
+	return slices.Compact(found)
+}
+
+// Count returns the number of findings of a severity.
+func Count(found []Finding, severity string) int {
+	n := 0
+	for _, f := range found {
+		if f.Severity == severity {
+			n++
+		}
+	}
+	return n
+}
+
+// Print prints findings for people.
+func Print(w io.Writer, found []Finding) error {
+	for _, f := range found {
+		if _, err := fmt.Fprintf(w, "%s: %s %s: %s\n", f.Position, f.Severity, f.Rule, f.sentences()); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "%s, %s\n", plural(Count(found, SeverityError), "error"), plural(Count(found, SeverityWarning), "warning"))
+	return err
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// EncodeJSON prints findings as JSON.
+func EncodeJSON(w io.Writer, found []Finding) error {
+	if found == nil {
+		found = []Finding{}
+	}
+	return json.NewEncoder(w).Encode(map[string]any{"findings": found})
+}
+
+// EncodeSARIF prints findings in the Static Analysis Results Interchange Format, version 2.1.0.
+func EncodeSARIF(w io.Writer, found []Finding) error {
+	type (
+		object = map[string]any
+		text   struct {
+			Text string `json:"text"`
+		}
+	)
+	all, results := []object{}, []object{}
+	for _, r := range rules() {
+		all = append(all, object{
+			"id": r.id, "shortDescription": text{r.title}, "help": text{r.fix}, "defaultConfiguration": object{"level": r.severity},
+		})
+	}
+	for _, f := range found {
+		physical := object{"artifactLocation": object{"uri": (&url.URL{Path: f.File}).String()}}
+		if f.Line > 0 {
+			physical["region"] = object{"startLine": f.Line}
+		}
+		location := object{"physicalLocation": physical}
+		if f.Pointer != "" {
+			location["logicalLocations"] = []object{{"fullyQualifiedName": f.Pointer}}
+		}
+		results = append(results, object{
+			"ruleId": f.Rule, "level": f.Severity, "message": text{f.sentences()}, "locations": []object{location},
+		})
+	}
+	return json.NewEncoder(w).Encode(object{
+		"$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+		"version": "2.1.0",
+		"runs": []object{{
+			"tool":    object{"driver": object{"name": "gatehouse check", "rules": all}},
+			"results": results,
+		}},
+	})
+}

@@ -1,0 +1,69 @@
+package check
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/connect"
+	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/docs"
+)
+
+// GH046 must not name members that the gateway reads.
+func TestRecordFieldsAreRead(t *testing.T) {
+	t.Parallel()
+	for _, field := range recordFields() {
+		_, err := authsigner.DecodeCredential("pk_live_0123456789", map[string]any{field: true})
+		require.ErrorContains(t, err, field+" ")
+	}
+	comment, err := os.ReadFile("../../../authsigner/credential.go")
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`(?m)^\tfield\w+ += "(\w+)"`).FindAllSubmatch(comment, -1) {
+		assert.Contains(t, recordFields(), string(m[1]))
+	}
+}
+
+// The texts of the rules come from the table in docs/check.md.
+func TestRulesAreComplete(t *testing.T) {
+	t.Parallel()
+	all := rules()
+	require.Len(t, all, strings.Count(docs.Check, "\n| GH"))
+	seen := map[string]bool{}
+	for _, r := range all {
+		require.False(t, seen[r.id], r.id)
+		seen[r.id] = true
+		assert.Regexp(t, `^GH\d{3}$`, r.id)
+		assert.Contains(t, []string{SeverityError, SeverityWarning}, r.severity)
+		require.NotEmpty(t, r.title)
+		assert.NotRegexp(t, `[.`+"`"+`]$|&|^$`, r.fix, "%s: the fix is printed as plain text, without a full stop", r.id)
+	}
+}
+
+// The requests that gatehouse_connect must serve are those that it serves.
+func TestSamplesAreServed(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: unreachableAddr})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	server, err := connect.New(connect.Options{
+		Issuer: "https://api.example.com", Upstream: "http://localhost:2", Redis: client, Keys: struct{ pages.Keys }{}, Log: zap.NewNop(),
+	})
+	require.NoError(t, err)
+	t.Cleanup(server.Close)
+	served := server.Endpoints()
+	for _, sample := range (Defaults{}).sampleRequests(map[string]any{"handler": connectName, "manage_keys": true}) {
+		_, path, _ := strings.Cut(sample, " ")
+		e := server.Endpoint(path)
+		require.NotNil(t, e, path)
+		served = slices.DeleteFunc(served, func(other *connect.Endpoint) bool { return other == e })
+	}
+	require.Len(t, served, 1, "only that of unknown settings pages is left")
+}
