@@ -146,18 +146,18 @@ func live(mod caddy.App, handlers []caddyhttp.MiddlewareHandler) check.Live {
 }
 
 func liveService(app *App, service *dataService, audience, path string) check.Service {
-	s := check.Service{Path: path, Addresses: func(r *http.Request) ([]check.Address, error) {
+	s := check.Service{Path: path, Backends: func(r *http.Request) ([]check.Backend, error) {
 		targets, err := service.targets(r, 0)
-		var addresses []check.Address
+		var backends []check.Backend
 		for _, t := range targets {
-			addresses = append(addresses, check.Address{
-				Network: t.dial.Address,
+			backends = append(backends, check.Backend{
+				Address: t.dial.Address,
 				Send: func(r *http.Request, deadline time.Time) (int, error) {
 					return service.exchange(r, deadline, t, &upstreamResponse{maxSize: upstream.DefaultMaxResponseSize})
 				},
 			})
 		}
-		return addresses, err
+		return backends, err
 	}}
 	if app.asserter != nil {
 		s.Assert = func(businessID, requestID string) (string, error) {

@@ -65,13 +65,13 @@ type Service struct {
 	// Assert returns a hop assertion. It is nil if none are configured.
 	Assert func(businessID, requestID string) (string, error)
 
-	// Addresses returns the addresses for a request.
-	Addresses func(*http.Request) ([]Address, error)
+	// Backends returns the backends to which a request may go.
+	Backends func(*http.Request) ([]Backend, error)
 }
 
-// Address is an address of a data service.
-type Address struct {
-	Network string // host and port, or the path of a socket
+// Backend is one server of a data service.
+type Backend struct {
+	Address string // host and port, or the path of a socket
 
 	// Send sends a request there and returns the status of the response.
 	Send func(r *http.Request, deadline time.Time) (status int, err error)
@@ -301,12 +301,12 @@ func (l *liveChecker) probeDataService(ctx context.Context, u *serviceConfig, se
 	}
 	req = caddyhttp.PrepareRequest(req, caddy.NewReplacer(), nil, new(caddyhttp.Server))
 	req.RequestURI = req.URL.RequestURI()
-	addresses, err := service.Addresses(req)
+	backends, err := service.Backends(req)
 	if err != nil {
 		l.report("GH050", u.pointer, "the addresses of the data service are not known: %v", err)
 		return
 	}
-	for i, a := range addresses {
+	for i, backend := range backends {
 		at := fmt.Sprintf("%s/upstreams/%d", u.pointer, i)
 		ask := func(path string, asserted bool) (int, error) {
 			ctx, cancel := context.WithTimeout(ctx, probeTimeout/4)
@@ -330,37 +330,37 @@ func (l *liveChecker) probeDataService(ctx context.Context, u *serviceConfig, se
 				out.Header.Set(upstream.HeaderAssertion, assertion)
 			}
 			deadline, _ := ctx.Deadline()
-			return a.Send(out, deadline)
+			return backend.Send(out, deadline)
 		}
-		key := a.Network + service.Path
+		key := backend.Address + service.Path
 		if seen[key] {
 			continue
 		}
 		seen[key] = true
 		status, err := ask(service.Path, true)
 		if err != nil {
-			l.report("GH050", at, "the data service at %s does not respond: %v", a.Network, err)
+			l.report("GH050", at, "the data service at %s does not respond: %v", backend.Address, err)
 			continue
 		}
 		if status >= http.StatusInternalServerError {
-			l.report("GH050", at, "the data service at %s responds with %d", a.Network, status)
+			l.report("GH050", at, "the data service at %s responds with %d", backend.Address, status)
 		}
 		if active := u.HealthChecks.Active; active != nil && strings.HasPrefix(active.URI, "/") && active.Port == 0 && active.Upstream == "" {
 			health, err := ask(active.URI, false)
 			if err == nil && !caddyhttp.StatusCodeMatches(health, cmp.Or(active.ExpectStatus, 2)) {
-				l.report("GH050", u.pointer+"/health_checks/active/uri", "the data service at %s responds with %d to health_uri %s", a.Network, health, active.URI)
+				l.report("GH050", u.pointer+"/health_checks/active/uri", "the data service at %s responds with %d to health_uri %s", backend.Address, health, active.URI)
 			}
 		}
 		if service.Assert == nil {
 			continue
 		}
 		if status == http.StatusUnauthorized {
-			l.report("GH052", at, "the data service at %s responds with 401 to a request with an assertion", a.Network)
+			l.report("GH052", at, "the data service at %s responds with 401 to a request with an assertion", backend.Address)
 			continue
 		}
 		// A 404 proves nothing: the data service may not have the path.
 		if status, err := ask(service.Path, false); err == nil && status < http.StatusMultipleChoices {
-			l.report("GH051", at, "the data service at %s responds with %d to a request without an assertion", a.Network, status)
+			l.report("GH051", at, "the data service at %s responds with %d to a request without an assertion", backend.Address, status)
 		}
 	}
 }
