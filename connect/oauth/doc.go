@@ -67,6 +67,6 @@
 // registrations of that time are gone, revocations of that time are undone, and a client that refreshed then loses its
 // connection at its next refresh, which looks like the reuse of an old token.
 //
-// If Redis is unavailable, every response is 503 with Retry-After, never invalid_grant or invalid_token, at which clients
-// discard their tokens.
+// If Redis is unavailable or a script returns an unexpected reply, the response is 503 with Retry-After, never invalid_grant or
+// invalid_token, at which clients discard their tokens.
 package oauth

@@ -72,6 +72,22 @@ func (s *Server) run(ctx context.Context, script string, keys []string, args ...
 	return nil, err
 }
 
+// Replies of redeem.lua and refresh.lua.
+const (
+	outcomeRedeemed  = "redeemed"
+	outcomeRefreshed = "refreshed"
+	outcomeUsed      = "used"     // another attempt redeemed the code
+	outcomeReused    = "reused"   // a refresh token older than the previous one
+	outcomeOverused  = "overused" // the previous refresh token was used too often
+	outcomeOutdated  = "outdated" // a concurrent refresh has changed the nonce
+	outcomeGone      = "gone"     // no such code or connection
+)
+
+// unexpectedReply is not an invalid_grant or invalid_token, at which clients discard their tokens.
+func unexpectedReply(script string, reply any) error {
+	return unavailable("running "+script+".lua", fmt.Errorf("unexpected reply of type %T", reply))
+}
+
 // States of a connection.
 const (
 	stateCode = "code" // approved, code not redeemed

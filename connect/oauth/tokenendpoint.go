@@ -116,21 +116,24 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 	if err := s.addToIndex(ctx, rec.BusinessID, id); err != nil {
 		return tokenResponse{}, err
 	}
-	var outcome any
 	args := append([]any{
 		newID(), rec.code, accessField(digest(access)), milliseconds(AccessLifetime), milliseconds(lifetime),
 	}, fields...)
-	redeemed, err := s.change(ctx, s.entry(ctx, rec.Grant, audit.ConnectionStarted, rec.Scopes.String()), audit.OutcomeOK,
-		func() (_ bool, err error) {
+	var outcome any
+	_, err = s.change(ctx, s.entry(ctx, rec.Grant, audit.ConnectionStarted, rec.Scopes.String()), audit.OutcomeOK,
+		func() (redeemed bool, err error) {
 			outcome, err = s.run(ctx, "redeem", s.grantKeys(id), args...)
-			return outcome == "redeemed", err
+			if err == nil && outcome != outcomeRedeemed && outcome != outcomeUsed && outcome != outcomeGone {
+				err = unexpectedReply("redeem", outcome)
+			}
+			return outcome == outcomeRedeemed, err
 		})
 	switch {
 	case err != nil:
 		return tokenResponse{}, err
-	case outcome == "used": // by a concurrent request
+	case outcome == outcomeUsed: // by a concurrent request
 		return tokenResponse{}, s.endMisused(ctx, rec, "The authorization code was reused", invalid)
-	case !redeemed:
+	case outcome == outcomeGone:
 		return tokenResponse{}, invalid
 	}
 	response := tokenResponse{
@@ -153,65 +156,79 @@ func (s *Server) endMisused(ctx context.Context, rec record, how string, invalid
 	return invalid
 }
 
+// errOutdated is returned if a concurrent request has used the refresh token since the connection was read.
+var errOutdated = errors.New("the connection was refreshed concurrently")
+
 // useRefreshToken exchanges a refresh token for new tokens (OAuth 2.1 draft, section 4.3).
 func (s *Server) useRefreshToken(ctx context.Context, f url.Values) (tokenResponse, error) {
 	if f.Get("refresh_token") == "" {
 		return tokenResponse{}, refuse(codeInvalidRequest, "refresh_token is missing")
 	}
+	const attempts = 4 // the same token may be used concurrently
+	for range attempts {
+		response, err := s.refreshOnce(ctx, f)
+		if !errors.Is(err, errOutdated) {
+			return response, err
+		}
+	}
+	return tokenResponse{}, unavailable("refreshing", errOutdated)
+}
+
+// refreshOnce makes one attempt to use a refresh token.
+func (s *Server) refreshOnce(ctx context.Context, f url.Values) (tokenResponse, error) {
 	invalid := errInvalidGrant("the refresh token is unknown, used, revoked or too old, or was issued to another client")
 	id, token, ok := parseRefresh(f.Get("refresh_token"))
 	if !ok {
 		return tokenResponse{}, invalid
 	}
-	const attempts = 4 // the same token may be used concurrently
-	for range attempts {
-		rec, ok, err := s.loadRecord(ctx, id)
-		if err != nil {
-			return tokenResponse{}, err
-		}
-		if !ok || rec.state != stateLive || !constantTimeEqual(rec.family, digest(token.family)) || rec.resource != s.resource ||
-			!constantTimeEqual(rec.ClientID, f.Get("client_id")) {
-			return tokenResponse{}, invalid
-		}
-		logGrant(ctx, rec.Grant)
-		if err := s.checkResource(f); err != nil {
-			return tokenResponse{}, err
-		}
-		scopes, err := requestedScopes(f.Get("scope"), rec.Scopes)
-		if err != nil {
-			return tokenResponse{}, err
-		}
-		if !rec.Scopes.Contains(scopes) {
-			return tokenResponse{}, refuse(codeInvalidScope, "scope exceeds what was granted")
-		}
-		switch _, err := s.checkAccount(ctx, rec.Grant); {
-		case errors.Is(err, errAccount):
-			return tokenResponse{}, invalid
-		case errors.Is(err, account.ErrUnavailable):
-			return tokenResponse{}, unavailableProblem(err)
-		case err != nil:
-			return tokenResponse{}, err
-		}
-		response, outcome, err := s.rotate(ctx, rec, token, scopes)
-		if err != nil {
-			return tokenResponse{}, err
-		}
-		switch outcome {
-		case "used":
-			return response, nil
-		case "often":
-			return tokenResponse{}, errInvalidGrant("the refresh token was used too often")
-		case "reused":
-			return tokenResponse{}, s.endMisused(ctx, rec, "A rotated refresh token was reused", invalid)
-		case "gone":
-			return tokenResponse{}, invalid
-		}
+	rec, ok, err := s.loadRecord(ctx, id)
+	if err != nil {
+		return tokenResponse{}, err
 	}
-	return tokenResponse{}, errInvalidGrant("the refresh token was used too often")
+	if !ok || rec.state != stateLive || !constantTimeEqual(rec.family, digest(token.family)) || rec.resource != s.resource ||
+		!constantTimeEqual(rec.ClientID, f.Get("client_id")) {
+		return tokenResponse{}, invalid
+	}
+	logGrant(ctx, rec.Grant)
+	if err := s.checkResource(f); err != nil {
+		return tokenResponse{}, err
+	}
+	scopes, err := requestedScopes(f.Get("scope"), rec.Scopes)
+	if err != nil {
+		return tokenResponse{}, err
+	}
+	if !rec.Scopes.Contains(scopes) {
+		return tokenResponse{}, refuse(codeInvalidScope, "scope exceeds what was granted")
+	}
+	switch _, err := s.checkAccount(ctx, rec.Grant); {
+	case errors.Is(err, errAccount):
+		return tokenResponse{}, invalid
+	case errors.Is(err, account.ErrUnavailable):
+		return tokenResponse{}, unavailableProblem(err)
+	case err != nil:
+		return tokenResponse{}, err
+	}
+	response, outcome, err := s.rotate(ctx, rec, token, scopes)
+	if err != nil {
+		return tokenResponse{}, err
+	}
+	switch outcome {
+	case outcomeRefreshed:
+		return response, nil
+	case outcomeOutdated:
+		return tokenResponse{}, errOutdated
+	case outcomeOverused:
+		return tokenResponse{}, errInvalidGrant("the refresh token was used too often")
+	case outcomeReused:
+		return tokenResponse{}, s.endMisused(ctx, rec, "A rotated refresh token was reused", invalid)
+	case outcomeGone:
+		return tokenResponse{}, invalid
+	}
+	return tokenResponse{}, unexpectedReply("refresh", outcome)
 }
 
-// rotate uses a refresh token. The new tokens are derived from the current token with a new nonce, or from the previous token
-// with the nonce of its first use.
+// rotate uses a refresh token and returns the outcome, and the response if that is outcomeRefreshed. The new tokens are derived
+// from the current token with a new nonce, or from the previous token with the nonce of its first use.
 func (s *Server) rotate(
 	ctx context.Context, rec record, token refreshToken, scopes scope.Set,
 ) (response tokenResponse, outcome string, err error) {
@@ -233,12 +250,18 @@ func (s *Server) rotate(
 	}
 	values, _ := reply.([]any)
 	outcome = texts(values)(0)
-	if len(values) > 1 {
-		good, _ := values[1].(int64)
-		// Some clients take 0 for a token that never expires.
-		response.ExpiresIn = max(1, good/int64(time.Second/time.Millisecond))
+	if outcome != outcomeRefreshed {
+		return tokenResponse{}, outcome, nil
 	}
-	response.AccessToken, response.TokenType = format(kindAccess, rec.ID, access), "Bearer"
-	response.RefreshToken, response.Scope = next.format(rec.ID), scopes.String()
-	return response, outcome, nil
+	left, ok := values[len(values)-1].(int64)
+	if !ok {
+		return tokenResponse{}, "", unexpectedReply("refresh", reply)
+	}
+	return tokenResponse{
+		AccessToken:  format(kindAccess, rec.ID, access),
+		TokenType:    "Bearer",
+		ExpiresIn:    max(1, left/int64(time.Second/time.Millisecond)), // some clients take 0 for a token that never expires
+		RefreshToken: next.format(rec.ID),
+		Scope:        scopes.String(),
+	}, outcome, nil
 }
