@@ -54,7 +54,7 @@ func (s *Server) storeRequest(ctx context.Context, request *pending) (string, er
 		_, err := s.o.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.HSet(ctx, key, fieldSecret, digest(secret), fieldData, data, fieldClientState, request.State,
 				fieldState, requestPending)
-			p.PExpire(ctx, key, RequestLifetime)
+			p.PExpire(ctx, key, requestLifetime)
 			return nil
 		})
 		return err
@@ -142,7 +142,7 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	attempt := encoding().EncodeToString(randomBytes(secretBytes))
 	e.GrantID, e.Detail = h.id, granted.String()
 	won, err := s.decide(ctx, h, e, audit.OutcomeOK, attempt, "approve", s.grantKeys(h.id), attempt, by.ID,
-		milliseconds(CodeLifetime),
+		milliseconds(codeLifetime),
 		fieldState, stateCode,
 		fieldCode, digest(derive(h.secret, "code", attempt)),
 		fieldClient, h.Client.ID,
@@ -171,7 +171,7 @@ func (s *Server) Deny(ctx context.Context, id string, by account.Account) (redir
 	}
 	e, attempt := s.decisionEntry(ctx, h, by, audit.ConnectionDenied), newID()
 	_, err = s.decide(ctx, h, e, audit.OutcomeDenied, attempt, "deny", []string{s.requestKey(h.id)}, attempt,
-		milliseconds(CodeLifetime))
+		milliseconds(codeLifetime))
 	if err != nil {
 		return "", err
 	}

@@ -21,23 +21,23 @@ import (
 
 // Lifetimes.
 const (
-	RequestLifetime      = 10 * time.Minute     // an authorization request that waits for a decision
-	CodeLifetime         = time.Minute          // an authorization code
-	AccessLifetime       = time.Hour            // an access token
-	RefreshIdle          = 60 * 24 * time.Hour  // a refresh token that is not used
-	GrantLifetime        = 365 * 24 * time.Hour // a connection, however much it is used
-	RefreshGrace         = 2 * time.Minute      // how long the previous refresh token stays valid
-	RegistrationLifetime = 90 * 24 * time.Hour  // a dynamic registration since its last successful token request
-	UnusedLifetime       = 24 * time.Hour       // a dynamic registration that had none yet
+	requestLifetime      = 10 * time.Minute     // an authorization request that waits for a decision
+	codeLifetime         = time.Minute          // an authorization code
+	accessLifetime       = time.Hour            // an access token
+	refreshIdle          = 60 * 24 * time.Hour  // a refresh token that is not used
+	grantLifetime        = 365 * 24 * time.Hour // a connection, however much it is used
+	refreshGrace         = 2 * time.Minute      // how long the previous refresh token stays valid
+	registrationLifetime = 90 * 24 * time.Hour  // a dynamic registration since its last successful token request
+	unusedLifetime       = 24 * time.Hour       // a dynamic registration that had none yet
 )
 
 const (
-	// MaxRepeats is how often the previous refresh token can be used within RefreshGrace. Further uses are refused but do
+	// maxRepeats is how often the previous refresh token can be used within refreshGrace. Further uses are refused but do
 	// not end the connection.
-	MaxRepeats = 8
+	maxRepeats = 8
 
-	// MaxAccessTokens is the maximum number of valid access tokens per connection. One more invalidates the oldest.
-	MaxAccessTokens = 32
+	// maxAccessTokens is the maximum number of valid access tokens per connection. One more invalidates the oldest.
+	maxAccessTokens = 32
 )
 
 // DefaultPrefix is the default of Options.Prefix.

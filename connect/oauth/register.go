@@ -40,7 +40,7 @@ func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 	if err := s.allow(ctx, "register", allIPs, s.o.limits.AllRegistrations); err != nil {
 		return err
 	}
-	if err := s.storeClient(ctx, s.clientKey(c.ID), c, UnusedLifetime); err != nil {
+	if err := s.storeClient(ctx, s.clientKey(c.ID), c, unusedLifetime); err != nil {
 		return err
 	}
 	logClient(ctx, c.ID, c.Name)

@@ -183,7 +183,7 @@ func (s *Server) addToIndex(ctx context.Context, businessID, id string) error {
 	return s.command(ctx, "adding a connection to the index", func(ctx context.Context) error {
 		_, err := s.o.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.SAdd(ctx, key, id)
-			p.PExpire(ctx, key, RefreshIdle+time.Hour) // each refresh adds the connection again
+			p.PExpire(ctx, key, refreshIdle+time.Hour) // each refresh adds the connection again
 			return nil
 		})
 		return err

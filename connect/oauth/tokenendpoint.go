@@ -107,17 +107,17 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 
 	access := randomBytes(secretBytes)
 	refresh := refreshToken{family: randomBytes(familyBytes), own: randomBytes(secretBytes)}
-	lifetime := AccessLifetime
+	lifetime := accessLifetime
 	var fields []any
 	if rec.refreshes {
-		lifetime = RefreshIdle
+		lifetime = refreshIdle
 		fields = []any{fieldFamily, digest(refresh.family), fieldCurrent, digest(refresh.own)}
 	}
 	if err := s.addToIndex(ctx, rec.BusinessID, id); err != nil {
 		return tokenResponse{}, err
 	}
 	args := append([]any{
-		newID(), rec.code, accessField(digest(access)), milliseconds(AccessLifetime), milliseconds(lifetime),
+		newID(), rec.code, accessField(digest(access)), milliseconds(accessLifetime), milliseconds(lifetime),
 	}, fields...)
 	var outcome any
 	_, err = s.change(ctx, s.entry(ctx, rec.Grant, audit.ConnectionStarted, rec.Scopes.String()), audit.OutcomeOK,
@@ -139,7 +139,7 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 	response := tokenResponse{
 		AccessToken: format(kindAccess, id, access),
 		TokenType:   "Bearer",
-		ExpiresIn:   int64(AccessLifetime / time.Second),
+		ExpiresIn:   int64(accessLifetime / time.Second),
 		Scope:       rec.Scopes.String(),
 	}
 	if rec.refreshes {
@@ -243,8 +243,8 @@ func (s *Server) rotate(
 	}
 	next, access := token.next(nonce), token.access(nonce, scopes.String())
 	reply, err := s.run(ctx, "refresh", []string{s.grantKey(rec.ID), s.attemptsKey(rec.ID)},
-		newID(), presented, nonce, digest(next.own), accessField(digest(access)), scopes.Pin(), milliseconds(AccessLifetime),
-		milliseconds(RefreshIdle), milliseconds(GrantLifetime), milliseconds(RefreshGrace), MaxRepeats, MaxAccessTokens)
+		newID(), presented, nonce, digest(next.own), accessField(digest(access)), scopes.Pin(), milliseconds(accessLifetime),
+		milliseconds(refreshIdle), milliseconds(grantLifetime), milliseconds(refreshGrace), maxRepeats, maxAccessTokens)
 	if err != nil {
 		return tokenResponse{}, "", err
 	}
