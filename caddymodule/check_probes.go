@@ -212,7 +212,7 @@ func (b *builtConfig) probeRedisCommands(ctx context.Context, client redis.Unive
 		commands = append(commands, command{"DEL", "rate:" + key})
 	}
 	if b.hasConnect() {
-		key := connect.DefaultPrefix + "check:" + random
+		key := connect.Prefix + "check:" + random
 		commands = append(commands, command{"SET", key, "", "PX", 1000})
 		for _, name := range []string{"HGETALL", "HLEN", "SMEMBERS", "ZCARD", "PTTL"} {
 			commands = append(commands, command{name, key})

@@ -23,7 +23,7 @@ func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusSeeOther)
 		return nil
 	}
-	if s.o.ErrorPage == nil || !strings.Contains(r.Header.Get("Accept"), "text/html") {
+	if s.errorPage == nil || !WantsPage(r) {
 		return err
 	}
 	p := s.newProblem(r.Context(), err)
@@ -39,9 +39,12 @@ func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) error {
 	case p.code != codeInvalidClient:
 		detail = "What the app has sent is not in order: " + p.description + ". Nothing was connected."
 	}
-	s.o.ErrorPage(w, r, p.status, title, detail)
+	s.errorPage(w, r, p.status, title, detail)
 	return nil
 }
+
+// WantsPage reports whether a request to AuthorizePath accepts HTML, so that its errors are pages.
+func WantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
 // response returns the redirect of an authorization response, with iss (RFC 9207) and state.
 func (s *Server) response(request *pending, parameters url.Values) string {

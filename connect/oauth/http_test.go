@@ -257,11 +257,10 @@ func TestAuthorizationRequestCanBePosted(t *testing.T) {
 func TestErrorIsAPageForBrowsersAndJSONOtherwise(t *testing.T) {
 	t.Parallel()
 	const target = "/oauth/authorize?client_id=%3Cscript%3E&redirect_uri=https://evil.example"
-	s := newServer(t, func(o *oauth.Options) {
-		o.ErrorPage = func(w http.ResponseWriter, _ *http.Request, status int, title, detail string) {
-			w.WriteHeader(status)
-			_, _ = fmt.Fprintf(w, "%s: %s", title, detail)
-		}
+	s := newServer(t)
+	s.SetErrorPage(func(w http.ResponseWriter, _ *http.Request, status int, title, detail string) {
+		w.WriteHeader(status)
+		_, _ = fmt.Fprintf(w, "%s: %s", title, detail)
 	})
 	page := send(s.Handler(), http.MethodGet, target, "", "Accept: text/html,application/xhtml+xml,*/*;q=0.8")
 	assert.Equal(t, http.StatusBadRequest, page.Code)

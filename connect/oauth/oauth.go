@@ -92,6 +92,7 @@ type Server struct {
 	fetcher   *fetcher
 	fetches   singleflight.Group
 	endpoints map[string]endpoint
+	errorPage func(w http.ResponseWriter, r *http.Request, status int, title, detail string)
 }
 
 // New returns a server. It does not contact Redis, and needs no Close.
@@ -114,7 +115,7 @@ func New(o Options) (*Server, error) {
 		pathResourceMetadata + ResourcePath: serveMetadata(s.resourceMetadata()),
 		pathServerMetadata:                  serveMetadata(s.serverMetadata()),
 		pathOpenIDAlias:                     serveMetadata(s.serverMetadata()),
-		pathAuthorize:                       {methods: []string{http.MethodGet, http.MethodHead, http.MethodPost}, serve: s.serveAuthorize},
+		AuthorizePath:                       {methods: []string{http.MethodGet, http.MethodHead, http.MethodPost}, serve: s.serveAuthorize},
 		pathToken:                           post(s.serveToken),
 		pathRevoke:                          post(s.serveRevoke),
 		pathRegister:                        post(s.serveRegister),
@@ -127,3 +128,9 @@ func (s *Server) Issuer() string { return s.o.Issuer }
 
 // Resource returns the resource identifier, the audience of the tokens.
 func (s *Server) Resource() string { return s.resource }
+
+// SetErrorPage sets how /oauth/authorize shows an error to a browser's user; it must be called before the first request. The
+// caching headers are already set. By default, the error is sent as JSON.
+func (s *Server) SetErrorPage(page func(w http.ResponseWriter, r *http.Request, status int, title, detail string)) {
+	s.errorPage = page
+}

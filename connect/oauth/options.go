@@ -60,10 +60,6 @@ type Options struct {
 	// ResourceName is the resource_name of the resource's metadata (RFC 9728). Default: none.
 	ResourceName string
 
-	// ErrorPage shows a person an error that must not be redirected to the client. The caching headers are already set.
-	// Default: the error is sent as JSON.
-	ErrorPage func(w http.ResponseWriter, r *http.Request, status int, title, detail string)
-
 	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
 	ClientAddr func(*http.Request) netip.Addr
 

@@ -121,7 +121,7 @@ func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail 
 	p.renderProblem(w, r, pr)
 }
 
-// Error responds with an error page; it implements oauth.Options.ErrorPage. title is a short sentence without a full stop,
+// Error responds with an error page; it is for oauth.Server.SetErrorPage. title is a short sentence without a full stop,
 // detail a few sentences. Both may contain text from the client.
 func (p *Pages) Error(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
 	secure(w.Header())
