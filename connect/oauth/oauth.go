@@ -47,28 +47,28 @@ type Client struct {
 	URI          string   `json:"uri,omitempty"`      // https, or ""
 	LogoURI      string   `json:"logo_uri,omitempty"` // https, or ""; not fetched, and not to be loaded by a page
 	RedirectURIs []string `json:"redirect_uris,omitempty"`
-	// LocalOnly is true if every redirect URI leads to the person's own machine (a loopback address or private-use scheme).
+	// LocalOnly is true if every redirect URI leads to the user's own machine (a loopback address or private-use scheme).
 	// Any program there can impersonate such a client.
 	LocalOnly bool `json:"local_only,omitempty"`
 	// Refreshes is true if the client uses refresh tokens.
 	Refreshes bool `json:"refreshes,omitempty"`
 }
 
-// Request is a valid authorization request that waits for a person's decision.
+// Request is a valid authorization request that waits for a user's decision.
 type Request struct {
 	ID          string `json:"-"`            // unguessable; for Pending, Approve and Deny only
 	Client      Client `json:"client"`       // without URI, LogoURI and RedirectURIs
 	RedirectURI string `json:"redirect_uri"` // of the request, or else the client's only one
-	// RedirectHost is the redirect target to show to the person: host and port, or a private-use scheme and a colon
+	// RedirectHost is the redirect target to show to the user: host and port, or a private-use scheme and a colon
 	// ("cursor:").
 	RedirectHost string `json:"-"`
-	// RedirectLocal is true if the redirect URI leads to the person's own machine.
+	// RedirectLocal is true if the redirect URI leads to the user's own machine.
 	RedirectLocal bool          `json:"-"`
 	Scopes        scope.Set     `json:"-"`
 	ExpiresIn     time.Duration `json:"-"`
 }
 
-// Grant is a connection that a person has approved and whose code the client has redeemed. Its times are by Redis's clock.
+// Grant is a connection that a user has approved and whose code the client has redeemed. Its times are by Redis's clock.
 type Grant struct {
 	ID         string
 	ClientID   string

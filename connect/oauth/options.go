@@ -32,7 +32,7 @@ const (
 )
 
 const (
-	// maxRepeats is how often the previous refresh token can be used within refreshGrace. Further uses are refused but do
+	// maxRepeats is how often the previous refresh token can be used within refreshGrace. Further uses are rejected but do
 	// not end the connection.
 	maxRepeats = 8
 
@@ -65,7 +65,7 @@ type Options struct {
 
 	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in lower case and without a colon, in addition
 	// to reverse domain names such as com.example.app (RFC 8252, section 7.1). Schemes that browsers or operating systems
-	// handle themselves are refused. Default: DefaultClientSchemes.
+	// handle themselves are rejected. Default: DefaultClientSchemes.
 	ClientSchemes []string
 
 	// Accounts looks up the account that approved a connection, for each request that Protect accepts; see account.Cache.

@@ -177,7 +177,7 @@ func (s *Server) loadRecord(ctx context.Context, id string, access ...string) (r
 }
 
 // addToIndex adds a connection to the business's index. It has to be called before the connection becomes live or is extended,
-// because people cannot end connections that they do not see.
+// because users cannot end connections that they do not see.
 func (s *Server) addToIndex(ctx context.Context, businessID, id string) error {
 	key := s.businessKey(businessID)
 	return s.command(ctx, "adding a connection to the index", func(ctx context.Context) error {

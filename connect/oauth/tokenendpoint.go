@@ -23,7 +23,7 @@ type tokenResponse struct {
 	Scope        string `json:"scope"`
 }
 
-func errInvalidGrant(description string) error { return refuse(codeInvalidGrant, description) }
+func errInvalidGrant(description string) error { return badRequest(codeInvalidGrant, description) }
 
 func invalidClient(description string) *problem {
 	return &problem{status: http.StatusUnauthorized, code: codeInvalidClient, description: description}
@@ -37,12 +37,12 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) error {
 	}
 	clientID := f.Get("client_id")
 	if clientID == "" {
-		return refuse(codeInvalidRequest, "client_id is missing")
+		return badRequest(codeInvalidRequest, "client_id is missing")
 	}
 	var response tokenResponse
 	switch f.Get("grant_type") {
 	case "":
-		return refuse(codeInvalidRequest, "grant_type is missing")
+		return badRequest(codeInvalidRequest, "grant_type is missing")
 	case grantCode:
 		logOperation(ctx, grantCode)
 		response, err = s.redeemCode(ctx, f)
@@ -50,7 +50,7 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) error {
 		logOperation(ctx, grantRefresh)
 		response, err = s.useRefreshToken(ctx, f)
 	default:
-		return refuse(codeUnsupportedGrant, "grant_type must be authorization_code or refresh_token")
+		return badRequest(codeUnsupportedGrant, "grant_type must be authorization_code or refresh_token")
 	}
 	if p, ok := errors.AsType[*problem](err); ok && p.code == codeInvalidGrant {
 		// A client whose registration has expired needs invalid_client in order to register again.
@@ -74,13 +74,14 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, error) {
 	switch {
 	case f.Get("code") == "":
-		return tokenResponse{}, refuse(codeInvalidRequest, "code is missing")
+		return tokenResponse{}, badRequest(codeInvalidRequest, "code is missing")
 	case f.Get("code_verifier") == "":
-		return tokenResponse{}, refuse(codeInvalidRequest, "code_verifier is missing")
+		return tokenResponse{}, badRequest(codeInvalidRequest, "code_verifier is missing")
 	case !validVerifier(f.Get("code_verifier")):
-		return tokenResponse{}, refuse(codeInvalidRequest, "code_verifier must be 43 to 128 unreserved characters")
+		return tokenResponse{}, badRequest(codeInvalidRequest, "code_verifier must be 43 to 128 unreserved characters")
 	}
-	invalid := errInvalidGrant("the code is unknown, used or too old, or client_id, redirect_uri or code_verifier does not match it")
+	invalid := errInvalidGrant("the code is invalid, used or expired, or was issued for a different client_id, " +
+		"redirect_uri or code_verifier")
 	id, secret, ok := parseToken(kindCode, f.Get("code"), secretBytes)
 	if !ok {
 		return tokenResponse{}, invalid
@@ -162,7 +163,7 @@ var errOutdated = errors.New("the connection was refreshed concurrently")
 // useRefreshToken exchanges a refresh token for new tokens (OAuth 2.1 draft, section 4.3).
 func (s *Server) useRefreshToken(ctx context.Context, f url.Values) (tokenResponse, error) {
 	if f.Get("refresh_token") == "" {
-		return tokenResponse{}, refuse(codeInvalidRequest, "refresh_token is missing")
+		return tokenResponse{}, badRequest(codeInvalidRequest, "refresh_token is missing")
 	}
 	const attempts = 4 // the same token may be used concurrently
 	for range attempts {
@@ -176,7 +177,7 @@ func (s *Server) useRefreshToken(ctx context.Context, f url.Values) (tokenRespon
 
 // refreshOnce makes one attempt to use a refresh token.
 func (s *Server) refreshOnce(ctx context.Context, f url.Values) (tokenResponse, error) {
-	invalid := errInvalidGrant("the refresh token is unknown, used, revoked or too old, or was issued to another client")
+	invalid := errInvalidGrant("the refresh token is invalid, used, revoked or expired, or was issued to another client")
 	id, token, ok := parseRefresh(f.Get("refresh_token"))
 	if !ok {
 		return tokenResponse{}, invalid
@@ -198,7 +199,7 @@ func (s *Server) refreshOnce(ctx context.Context, f url.Values) (tokenResponse, 
 		return tokenResponse{}, err
 	}
 	if !rec.Scopes.Contains(scopes) {
-		return tokenResponse{}, refuse(codeInvalidScope, "scope exceeds what was granted")
+		return tokenResponse{}, badRequest(codeInvalidScope, "scope exceeds the granted scopes")
 	}
 	switch _, err := s.checkAccount(ctx, rec.Grant); {
 	case errors.Is(err, errAccount):
