@@ -73,7 +73,7 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := ownerOnly(s.account, "see what was done"); err != nil {
+	if err := ownerOnly(s.account, "view the activity"); err != nil {
 		return err
 	}
 	q := r.URL.Query()
@@ -115,16 +115,16 @@ func inPlainWords(e audit.Entry) activityEntry {
 	}
 	switch e.Outcome {
 	case audit.OutcomeDenied:
-		out.Outcome = "Refused"
+		out.Outcome = "Denied"
 	case audit.OutcomeFailed:
 		out.Outcome = "Failed"
 	case audit.OutcomeUnknown:
-		out.Outcome = "Not known whether it was done"
+		out.Outcome = "Outcome unknown"
 	}
 	what, known := map[string]string{
 		audit.ConnectionApproved: "Connected an app",
 		audit.ConnectionDenied:   "Declined to connect an app",
-		audit.ConnectionStarted:  "The app began to use its connection",
+		audit.ConnectionStarted:  "The app started using its connection",
 		audit.ConnectionRevoked:  "Disconnected an app",
 		audit.KeyIssued:          "Issued a key",
 		audit.KeyRotated:         "Rotated a key",
@@ -146,7 +146,7 @@ func inPlainWords(e audit.Entry) activityEntry {
 		out.Detail = grantedInWords(e.Detail, out.Detail)
 	case audit.ConnectionDenied:
 		if e.Outcome == audit.OutcomeDenied {
-			out.Outcome = "" // by the person
+			out.Outcome = "" // by the user
 		}
 	case audit.KeyIssued, audit.KeyRotated, audit.KeyRevoked, audit.ToolCalled:
 		out.Code = true

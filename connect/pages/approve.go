@@ -64,8 +64,8 @@ func (p *Pages) pending(r *http.Request, id string) (oauth.Request, error) {
 
 func requestOver() *pageError {
 	return &pageError{
-		status: http.StatusNotFound, title: "This request is over",
-		detail: "It was decided already, or too much time has passed. " +
+		status: http.StatusNotFound, title: "This request has expired",
+		detail: "It was already decided, or too much time has passed. " +
 			"Go back to the app that you want to connect and start again from there.",
 		label: "See connected apps", link: ConnectionsPath,
 	}
@@ -149,7 +149,7 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 		return &redirectError{to: to}
 	case "approve":
 	default:
-		return badRequest("The form does not say what you have decided. Go back and choose again.", nil)
+		return badRequest("Your decision is missing from the form. Go back and choose again.", nil)
 	}
 	return p.grant(w, r, s, id)
 }

@@ -58,15 +58,15 @@ func badRequest(detail string, cause error) *pageError {
 
 func notFound() *pageError {
 	return &pageError{
-		status: http.StatusNotFound, title: "There is no such page",
+		status: http.StatusNotFound, title: "Page not found",
 		detail: "The address may be mistyped, or the page has moved.",
 	}
 }
 
 func wrongMethod() *pageError {
 	return &pageError{
-		status: http.StatusMethodNotAllowed, title: "This page cannot do that",
-		detail: "Your browser has sent a request that this page does not support.",
+		status: http.StatusMethodNotAllowed, title: "Request not supported",
+		detail: "Your browser sent a kind of request that this page does not support.",
 	}
 }
 
@@ -74,24 +74,24 @@ func wrongMethod() *pageError {
 func forged() *pageError {
 	return &pageError{
 		status: http.StatusForbidden, code: codeFormExpired, title: "This form is out of date",
-		detail: "It was not sent from the page that is open in this browser now, so nothing was changed. " +
+		detail: "It was not sent from the page that is open in this browser, so nothing was changed. " +
 			"Open the page again and repeat what you wanted to do.",
 	}
 }
 
 func unavailable(cause error) *pageError {
 	return &pageError{
-		status: http.StatusServiceUnavailable, title: "This does not work right now",
-		detail: "Something that this page needs cannot be reached. Nothing was changed. Please try again in a moment.",
+		status: http.StatusServiceUnavailable, title: "This page is temporarily unavailable",
+		detail: "A service that this page depends on is unavailable. Nothing was changed. Please try again in a moment.",
 		cause:  cause, retry: retrySoon,
 	}
 }
 
-// notKnown returns the error of a change whose outcome is unknown. toDo tells the person what to do.
-func notKnown(toDo string, cause error) *pageError {
+// outcomeUnknown returns the error of a change whose outcome is unknown. toDo tells the user what to do.
+func outcomeUnknown(toDo string, cause error) *pageError {
 	return &pageError{
-		status: http.StatusServiceUnavailable, title: "It is not known whether this was done",
-		detail: "What this page needs did not respond in time, so that the change may or may not have been made. " + toDo,
+		status: http.StatusServiceUnavailable, title: "This change could not be confirmed",
+		detail: "A service did not respond in time, so the change may or may not have been saved. " + toDo,
 		cause:  cause, retry: retrySoon,
 	}
 }
@@ -99,7 +99,7 @@ func notKnown(toDo string, cause error) *pageError {
 func fault(cause error) *pageError {
 	return &pageError{
 		status: http.StatusInternalServerError, title: "Something went wrong",
-		detail: "It is our fault, not yours. Please try again in a moment.", cause: cause,
+		detail: "Please try again in a moment.", cause: cause,
 	}
 }
 
@@ -110,8 +110,8 @@ func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail 
 	switch {
 	case status == http.StatusMisdirectedRequest:
 		pr = &pageError{
-			status: status, title: "This is not the address of this page",
-			detail: "These pages are at " + p.issuer + " and nowhere else.", link: p.issuer + ConnectionsPath,
+			status: status, title: "Wrong address",
+			detail: "These pages are only available at " + p.issuer + ".", link: p.issuer + ConnectionsPath,
 			label: "Go to " + p.issuer,
 		}
 	case status >= http.StatusInternalServerError:
@@ -152,7 +152,7 @@ func (p *Pages) render(w http.ResponseWriter, r *http.Request, status int, name 
 		fail(r, "", fmt.Errorf("rendering the page %s: %w", name, err))
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = w.Write([]byte("Something went wrong. It is our fault, not yours. Please try again in a moment.\n"))
+		_, _ = w.Write([]byte("Something went wrong. Please try again in a moment.\n"))
 		return
 	}
 	h := w.Header()

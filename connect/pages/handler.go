@@ -95,7 +95,7 @@ func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// checkForm parses a form and refuses those that did not come from our own pages.
+// checkForm parses a form and rejects one that did not come from our own pages.
 func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	if err := p.crossOrigin.Check(r); err != nil { // a second defence, besides the form tokens
 		pr := forged()
@@ -106,7 +106,7 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {
 		return &pageError{
-			status: http.StatusUnsupportedMediaType, title: "This is not a form",
+			status: http.StatusUnsupportedMediaType, title: "Request not supported",
 			detail: "This page accepts only its own form.", cause: err,
 		}
 	}
@@ -117,15 +117,15 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 		}
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
 			return &pageError{
-				status: http.StatusRequestEntityTooLarge, title: "That is too much",
-				detail: "The form is too large. Go back and shorten what you entered.", cause: err,
+				status: http.StatusRequestEntityTooLarge, title: "Form too large",
+				detail: "Go back and shorten what you entered.", cause: err,
 			}
 		}
 		return badRequest("The form could not be read. Go back and send it again.", err)
 	}
 	for name, values := range r.PostForm {
 		if len(values) > 1 && name != allowField {
-			return badRequest("The form holds the same field twice. Go back and send it again.", nil)
+			return badRequest("The form contains a field twice. Go back and send it again.", nil)
 		}
 	}
 	return nil

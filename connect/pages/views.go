@@ -83,7 +83,7 @@ func newViews() (*views, error) {
 		"path":  pathOf,
 		"date":  func(t time.Time) string { return t.UTC().Format("2 January 2006") },
 		"clock": func(t time.Time) string { return t.UTC().Format("15:04") },
-		"when":  moment,
+		"when":  dateTime,
 		"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"list":  inSeries,
 	}).ParseFS(files, "templates/base/*.html")
