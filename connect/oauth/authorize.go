@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
@@ -206,7 +207,7 @@ func requestedScopes(parameter string, fallback scope.Set) (scope.Set, error) {
 func (s *Server) checkResource(f url.Values) error {
 	for _, resource := range f["resource"] {
 		if !s.isResource(resource) {
-			return badRequest(codeInvalidTarget, "resource must be "+printable(s.resource))
+			return badRequest(codeInvalidTarget, "resource must be "+cleantext.Description(s.resource, maxQuoted))
 		}
 	}
 	return nil

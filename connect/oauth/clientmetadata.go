@@ -57,7 +57,7 @@ func (s *Server) newClient(m *clientMetadata, id string, redirects []string) (Cl
 	}
 	c := Client{
 		ID:           id,
-		Name:         cleanName(m.ClientName),
+		Name:         cleantext.Line(m.ClientName, maxName),
 		URI:          cleanURI(m.ClientURI),
 		LogoURI:      cleanURI(m.LogoURI),
 		RedirectURIs: redirects,
@@ -85,9 +85,6 @@ func (s *Server) newClient(m *clientMetadata, id string, redirects []string) (Cl
 	}
 	return c, nil
 }
-
-// cleanName returns the name that a client gives itself as one line of at most maxName characters, without invisible ones.
-func cleanName(name string) string { return cleantext.Line(name, maxName) }
 
 // cleanURI keeps https addresses and drops everything else.
 func cleanURI(raw string) string {

@@ -43,6 +43,10 @@ const (
 // MaxBody is the maximum size of a request body in bytes.
 const MaxBody = 64 << 10
 
+// maxQuoted is the maximum length in characters of a caller's text in an error_description, which cleantext.Description makes
+// valid.
+const maxQuoted = 80
+
 // retryAfter is the Retry-After during an outage of Redis.
 const retryAfter = 5 * time.Second
 
@@ -161,7 +165,7 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 
 // Fail responds with an error in the JSON of RFC 6749, section 5.2.
 func Fail(w http.ResponseWriter, _ *http.Request, status int, detail string) {
-	p := &problem{status: status, code: codeInvalidRequest, description: printable(detail)}
+	p := &problem{status: status, code: codeInvalidRequest, description: cleantext.Description(detail, maxQuoted)}
 	switch {
 	case status == http.StatusServiceUnavailable:
 		p.code = codeUnavailable
@@ -199,7 +203,7 @@ func newForm(values url.Values) (url.Values, error) {
 	f := make(url.Values, len(values))
 	for name, list := range values {
 		if len(list) > 1 && name != "resource" {
-			p := badRequest(codeInvalidRequest, "duplicate parameter: "+printable(name))
+			p := badRequest(codeInvalidRequest, "duplicate parameter: "+cleantext.Description(name, maxQuoted))
 			p.cause = errors.New("duplicate parameter")
 			return nil, p
 		}
@@ -260,6 +264,3 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 	return body, nil
 }
-
-// printable makes a caller's text valid in an error_description and shortens it.
-func printable(text string) string { return cleantext.Description(text, 80) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
 // activityView is a page of the audit log.
@@ -110,8 +111,8 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request) error {
 
 func inPlainWords(e audit.Entry) activityEntry {
 	out := activityEntry{
-		Time: e.Time, Who: clean(e.AccountName, maxLabel), Through: clean(e.ClientName, maxLabel),
-		Target: clean(e.Target, 2*maxLabel), Detail: clean(e.Detail, maxText),
+		Time: e.Time, Who: cleantext.Line(e.AccountName, maxLabel), Through: cleantext.Line(e.ClientName, maxLabel),
+		Target: cleantext.Line(e.Target, 2*maxLabel), Detail: cleantext.Line(e.Detail, maxText),
 	}
 	switch e.Outcome {
 	case audit.OutcomeDenied:
@@ -135,7 +136,7 @@ func inPlainWords(e audit.Entry) activityEntry {
 		audit.ToolCalled:         "Made a change through an app",
 	}[e.Action]
 	if !known { // written by a newer version
-		what = clean(e.Action, maxLabel)
+		what = cleantext.Line(e.Action, maxLabel)
 	}
 	out.What = what
 	switch e.Action {

@@ -157,7 +157,7 @@ func TestApprovalRequiresTheFormToken(t *testing.T) {
 		"an empty token":           {with("csrf", ""), nil, 403},
 		"a made-up token":          {with("csrf", strings.Repeat("A", 64)), nil, 403},
 		"two tokens":               {with("csrf", "", good["csrf"][0]), nil, 400},
-		"another user's token":   {with("csrf", attacker.decision("grq_1", "approve")["csrf"][0]), nil, 403},
+		"another user's token":     {with("csrf", attacker.decision("grq_1", "approve")["csrf"][0]), nil, 403},
 		"another form's token":     {with("csrf", victim.get(pages.ConnectionsPath).form(pages.SignOutPath).Get("csrf")), nil, 403},
 		"another request's token":  {with("request", "grq_2"), nil, 403},
 		"no decision":              {with("decision"), nil, 400},

@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
@@ -95,9 +96,9 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error 
 }
 
 func (p *Pages) connection(g oauth.Grant, approvers map[string]string) connection {
-	name := cmp.Or(clean(g.ClientName, maxLabel), clean(g.ClientHost, maxLabel))
+	name := cmp.Or(cleantext.Line(g.ClientName, maxLabel), cleantext.Line(g.ClientHost, maxLabel))
 	c := connection{
-		ID: g.ID, Name: name, Initial: initial(name), Host: strings.TrimSuffix(clean(g.ClientHost, 2*maxLabel), ":"),
+		ID: g.ID, Name: name, Initial: initial(name), Host: strings.TrimSuffix(cleantext.Line(g.ClientHost, 2*maxLabel), ":"),
 		Since: g.CreatedAt, Used: g.LastUsedAt, Ends: g.ExpiresAt, By: approvers[g.AccountID],
 		RevokeURL: ConnectionsPath + "?" + url.Values{"revoke": {g.ID}}.Encode(),
 	}

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
@@ -26,18 +27,18 @@ type pageError struct {
 	final         bool          // no link
 }
 
-func (p *pageError) Error() string {
-	if p.cause != nil {
-		return p.title + ": " + p.cause.Error()
+func (e *pageError) Error() string {
+	if e.cause != nil {
+		return e.title + ": " + e.cause.Error()
 	}
-	return p.title
+	return e.title
 }
 
-func (p *pageError) Unwrap() error { return p.cause }
+func (e *pageError) Unwrap() error { return e.cause }
 
-func (p *pageError) withLink(url, label string) *pageError {
-	p.link, p.label = url, label
-	return p
+func (e *pageError) withLink(url, label string) *pageError {
+	e.link, e.label = url, label
+	return e
 }
 
 // Codes in the log, besides those of statuses.
@@ -106,43 +107,43 @@ func fault(cause error) *pageError {
 // Fail responds with an error page. detail is a sentence.
 func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	secure(w.Header())
-	pr := &pageError{status: status, title: "That did not work", detail: detail}
+	e := &pageError{status: status, title: "That did not work", detail: detail}
 	switch {
 	case status == http.StatusMisdirectedRequest:
-		pr = &pageError{
+		e = &pageError{
 			status: status, title: "Wrong address",
 			detail: "These pages are only available at " + p.issuer + ".", link: p.issuer + ConnectionsPath,
 			label: "Go to " + p.issuer,
 		}
 	case status >= http.StatusInternalServerError:
-		pr = fault(nil)
-		pr.status = status
+		e = fault(nil)
+		e.status = status
 	}
-	p.renderProblem(w, r, pr)
+	p.renderError(w, r, e)
 }
 
 // Error responds with an error page; it is for oauth.Server.SetErrorPage. title is a short sentence without a full stop,
 // detail a few sentences. Both may contain text from the client.
 func (p *Pages) Error(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
 	secure(w.Header())
-	p.renderProblem(w, r, &pageError{status: status, title: clean(title, maxText), detail: clean(detail, maxText), final: true})
+	p.renderError(w, r, &pageError{status: status, title: cleantext.Line(title, maxText), detail: cleantext.Line(detail, maxText), final: true})
 }
 
-func (p *Pages) renderProblem(w http.ResponseWriter, r *http.Request, pr *pageError) {
-	fail(r, pr.code, pr)
-	if pr.retry > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int((pr.retry+time.Second-1)/time.Second)))
+func (p *Pages) renderError(w http.ResponseWriter, r *http.Request, e *pageError) {
+	fail(r, e.code, e)
+	if e.retry > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int((e.retry+time.Second-1)/time.Second)))
 	}
-	view := errorView{Status: pr.status, Detail: pr.detail, RequestID: p.requestID(r.Context()), Link: pr.link, Label: pr.label}
+	view := errorView{Status: e.status, Detail: e.detail, RequestID: p.requestID(r.Context()), Link: e.link, Label: e.label}
 	_, known := p.routes[r.URL.Path]
 	switch {
-	case pr.final:
-	case view.Link == "" && known && pr.status >= http.StatusInternalServerError && r.Method == http.MethodGet:
+	case e.final:
+	case view.Link == "" && known && e.status >= http.StatusInternalServerError && r.Method == http.MethodGet:
 		view.Link, view.Label = r.URL.RequestURI(), "Try again"
 	case view.Link == "":
 		view.Link, view.Label = ConnectionsPath, "Go to Settings"
 	}
-	p.render(w, r, pr.status, "error", frame{Title: pr.title}, view)
+	p.render(w, r, e.status, "error", frame{Title: e.title}, view)
 }
 
 // render responds with a page.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
@@ -56,15 +57,15 @@ func (p *Pages) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	err := p.handle(w, r)
 	var to *redirectError
-	var pr *pageError
+	var e *pageError
 	switch {
 	case err == nil:
 	case errors.As(err, &to):
 		http.Redirect(w, r, to.to, http.StatusSeeOther)
-	case errors.As(err, &pr):
-		p.renderProblem(w, r, pr)
+	case errors.As(err, &e):
+		p.renderError(w, r, e)
 	default:
-		p.renderProblem(w, r, fault(err))
+		p.renderError(w, r, fault(err))
 	}
 }
 
@@ -98,10 +99,10 @@ func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
 // checkForm parses a form and rejects one that did not come from our own pages.
 func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	if err := p.crossOrigin.Check(r); err != nil { // a second defence, besides the form tokens
-		pr := forged()
-		pr.cause = fmt.Errorf("origin %q, Sec-Fetch-Site %q: %w", clean(r.Header.Get("Origin"), maxLabel),
-			clean(r.Header.Get("Sec-Fetch-Site"), maxLabel), err)
-		return pr
+		e := forged()
+		e.cause = fmt.Errorf("origin %q, Sec-Fetch-Site %q: %w", cleantext.Line(r.Header.Get("Origin"), maxLabel),
+			cleantext.Line(r.Header.Get("Sec-Fetch-Site"), maxLabel), err)
+		return e
 	}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
 // Keys manages the keys of the public API. Errors other than those named below mean an outage, and that nothing was changed.
@@ -211,7 +212,7 @@ func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	entry := audit.Entry{Target: clean(r.PostForm.Get("key"), 2*maxLabel)}
+	entry := audit.Entry{Target: cleantext.Line(r.PostForm.Get("key"), 2*maxLabel)}
 	var change func(context.Context, http.ResponseWriter, *http.Request, *session, audit.Entry) error
 	switch r.PostForm.Get("action") {
 	case "issue":

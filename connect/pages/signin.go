@@ -13,6 +13,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
@@ -69,7 +70,7 @@ func (p *Pages) renderSignIn(w http.ResponseWriter, r *http.Request, status int,
 	v.Token = newToken(visit, formSignIn)
 	if id, ok := strings.CutPrefix(v.Return, ApprovePath+"?request="); ok {
 		if req, err := p.oauth.Pending(r.Context(), id); err == nil {
-			v.For = clean(req.Client.Name, maxLabel)
+			v.For = cleantext.Line(req.Client.Name, maxLabel)
 		}
 	}
 	title := "Sign in"

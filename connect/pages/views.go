@@ -136,7 +136,7 @@ func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
 	content, ok := p.views.assets[r.URL.Path]
 	if !ok {
 		secure(w.Header())
-		p.renderProblem(w, r, notFound())
+		p.renderError(w, r, notFound())
 		return
 	}
 	h := w.Header()
