@@ -64,7 +64,7 @@ type Options struct {
 	// Version is the server's version in MCP. Default: "0".
 	Version string
 
-	// SessionIdle and SessionMax are the idle timeout and the maximum age of a person's session. Defaults:
+	// SessionIdle and SessionMax are the idle timeout and the maximum age of a user's session. Defaults:
 	// pages.DefaultSessionIdle and pages.DefaultSessionMax.
 	SessionIdle, SessionMax time.Duration
 
@@ -89,7 +89,7 @@ type Server struct {
 }
 
 // Endpoint serves one path, or all paths below one. The caller checks Host (see [Server.Hosts]), limits request bodies and
-// refuses requests with Fail. The request's context holds its [requestlog.Entry], which the handler completes.
+// rejects requests with Fail. The request's context holds its [requestlog.Entry], which the handler completes.
 type Endpoint struct {
 	http.Handler
 
@@ -100,7 +100,7 @@ type Endpoint struct {
 	MaxBody int64
 
 	// Fail responds with an error in the endpoint's format: JSON-RPC, the JSON of RFC 6749, or a page. detail is a sentence
-	// for people. Headers that are already set are kept.
+	// for the user. Headers that are already set are kept.
 	Fail func(w http.ResponseWriter, r *http.Request, status int, detail string)
 }
 
@@ -205,7 +205,7 @@ func endpoints(auth *oauth.Server, web *pages.Pages, tools *mcp.Server) map[stri
 }
 
 // Hosts returns the allowed values of the Host header, in lower case: the issuer's host, also with the default port. The caller
-// must refuse requests for other hosts, against DNS rebinding and tokens issued under another name.
+// must reject requests for other hosts, against DNS rebinding and tokens issued under another name.
 func (s *Server) Hosts() []string { return slices.Clone(s.hosts) }
 
 // Endpoints returns all endpoints.
