@@ -23,7 +23,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// MaxKeys is the number of keys that a business can have before a [Manager] rejects further ones. Operators are not limited.
+// MaxKeys is the number of keys that a business can have before a [Manager] issues no more. Operators are not limited.
 const MaxKeys = 20
 
 // readers is the number of concurrent lookups in the credential source for a list.

@@ -21,8 +21,9 @@ type Keys interface {
 	// Get returns a key of the business. Its error is ErrNoKey, also for another business's key.
 	Get(ctx context.Context, businessID, publicKey string) (Key, error)
 
-	// Issue creates a key pair on behalf of an account, only one per attempt ID. Its errors are ErrAlreadyDone if the attempt has created a key before,
-	// ErrTooManyKeys and ErrOutcomeUnknown. With ErrAlreadyDone and ErrOutcomeUnknown it returns the public key.
+	// Issue creates a key pair on behalf of an account, only one per attempt ID. Its errors are ErrAlreadyDone if the attempt
+	// has created a key before, ErrTooManyKeys and ErrOutcomeUnknown. With ErrAlreadyDone and ErrOutcomeUnknown it returns the
+	// public key.
 	Issue(ctx context.Context, business Business, accountID, attempt string, test bool) (IssuedKey, error)
 
 	// Rotate gives a key of the business a new private key. The old one keeps working for grace; if grace is 0, all previous
